@@ -14,6 +14,7 @@
 #include "ps/core/left_out.h"
 #include "ps/core/coop_task.h"
 #include "ps/core/node.h"
+#include "ps/core/ownership.h"
 #include "ps/core/shadow.h"
 #include "ps/core/step_clock.h"
 #include "ps/core/step_gate.h"
@@ -49,6 +50,9 @@
     X(feeds_refused_full, "feeds refused because the batch cache was full")                                  \
     X(requests_refused, "requests answered with an error")                                                   \
     X(requests_held_back, "requests refused for the moment during a restore or a stop")                      \
+    X(calls_without_lease,                                                                                   \
+      "calls refused for the moment because the node's lease had ended: the coordinator did not answer")     \
+    X(calls_of_others, "calls refused because another node owns their keys")                                 \
     X(calls_held_at_step,                                                                                    \
       "calls refused for the moment because a checkpoint is cut at a step before theirs")                    \
     X(calls_in_slices, "long calls whose turn came: done in slices")                                         \
@@ -84,10 +88,11 @@ enum ps_gate {
 struct ps_feature {
     struct ps_core *core;
     uint32_t id;
-    uint32_t owner_core; /* variables: the core that holds it */
+    uint32_t owner_core; /* variables: the core that holds it, if this node does */
+    uint32_t partition;  /* variables */
     struct mr_feature feature;
     struct ps_table *table;       /* this core's share; NULL for variables */
-    struct ps_variable *variable; /* NULL on other cores than its owner */
+    struct ps_variable *variable; /* NULL where another core or node owns it */
     uint64_t gradients_skipped;   /* variables; a table counts its own */
     bool is_not_finite;           /* a variable that was loaded with NaN or Inf */
     bool in_cut;                  /* the running cut is not done with it */
@@ -138,6 +143,7 @@ struct ps_core {
     struct ps_early_push early;
     struct ps_shadow *shadow;   /* of the running restore; NULL: none */
     struct ps_feature *leaving; /* out of service, and not freed yet */
+    struct ps_ownership owns;
     struct ps_step_clock step_clock;
     struct ps_step_gate *step_gate; /* control's; NULL: no call waits for a cut at a step */
     _Atomic uint64_t step;          /* of the clock, for other threads */
@@ -184,6 +190,8 @@ enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct
                                  struct ps_feature **out, char *text);
 /* The options are `feature`'s from now on (ps/table/alter.h). */
 void ps_feature_alter(struct ps_feature *f, const struct mr_feature *feature);
+/* Makes the variable if the core owns its partition now and has none. MR_UNSUPPORTED, MR_OUT_OF_MEMORY. */
+enum mr_status ps_feature_own(struct ps_feature *f, char *text);
 void ps_feature_destroy(struct ps_feature *f);
 /* Returns what was asked of it on this core, and not done. */
 struct ps_left_out ps_feature_left_out(const struct ps_feature *f);

@@ -4,6 +4,24 @@
 #include <stdlib.h>
 #include "ps/core/core.h"
 
+static enum mr_status explain(const struct mr_feature *feature, enum mr_status status, const char *what,
+                              char *text)
+{
+    if (status != MR_OK)
+        snprintf(text, PS_CORE_TEXT_BYTES, "%s: %s%s%s", feature->name, mr_status_text(status),
+                 status == MR_UNSUPPORTED ? ": " : "", status == MR_UNSUPPORTED ? what : "");
+    return status;
+}
+
+enum mr_status ps_feature_own(struct ps_feature *f, char *text)
+{
+    const char *what = "";
+    if (f->table != NULL || f->variable != NULL || f->core->owns.since[f->partition] == PS_NOT_OWNED)
+        return MR_OK;
+    return explain(&f->feature, ps_variable_create(&f->feature, f->core->arena, &f->variable, &what), what,
+                   text);
+}
+
 enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                  struct ps_feature **out, char *text)
 {
@@ -18,7 +36,7 @@ enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct
     f->feature = *feature;
     enum mr_status status = MR_OK;
     if (feature->kind == MR_TABLE) {
-        status = ps_table_create(feature, core->arena, &f->table, &what);
+        status = explain(feature, ps_table_create(feature, core->arena, &f->table, &what), what, text);
         if (status == MR_OK) {
             ps_table_set_share(f->table, core->index, core->node->core_count);
             ps_table_set_now(f->table, core->now_s, 0);
@@ -26,14 +44,12 @@ enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct
         if (status == MR_OK && core->tombstone_arena != NULL)
             ps_table_keep_marks(f->table, core->tombstone_arena);
     } else {
-        f->owner_core = core->node->partition_core[mr_variable_partition(feature->name)];
-        if (f->owner_core == core->index)
-            status = ps_variable_create(feature, core->arena, &f->variable, &what);
+        f->partition = mr_variable_partition(feature->name);
+        f->owner_core = core->node->partition_core[f->partition];
+        status = ps_feature_own(f, text);
     }
     if (status != MR_OK) {
         free(f);
-        snprintf(text, PS_CORE_TEXT_BYTES, "%s: %s%s%s", feature->name, mr_status_text(status),
-                 status == MR_UNSUPPORTED ? ": " : "", status == MR_UNSUPPORTED ? what : "");
         return status;
     }
     *out = f;

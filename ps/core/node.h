@@ -17,6 +17,7 @@
 
 struct ps_core;
 struct ps_control;
+struct ps_node_cluster;
 struct ps_prefault;
 struct ps_rpc;
 struct mr_named_parameters;
@@ -37,6 +38,11 @@ struct ps_node {
     struct ps_core *cores[DP_CORES_MAX];         /* each set by its own thread before dp_start returns */
     int cpus[DP_CORES_MAX];                      /* of the cores, which other threads avoid */
     uint32_t cpu_count;                          /* 0: the cores have none of their own */
+    bool is_member;                              /* of a cluster */
+    /* of a member: until when it may serve what it owns (mr_clock_boot_us()); written by the coordinator's
+     * thread */
+    _Atomic uint64_t lease_end_us;
+    struct ps_node_cluster *cluster; /* of a member */
     struct ps_control *control;
     sem_t *control_wake; /* posted when the control thread has something to look at; NULL: there is none */
     struct ps_prefault *prefault;           /* prefaults the arenas' memory; NULL: nothing is prefaulted */

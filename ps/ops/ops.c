@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/bag.h"
 #include "dataplane/wire/format/rows.h"
@@ -69,15 +70,49 @@ void ps_hold_back(const struct ps_op *op, uint64_t *counter)
     mr_reply_busy(op->ep, op->request->ref);
 }
 
+/* By the clock as it is now, after the request has come: nobody else takes over what this node owns until its
+ * lease has been over for as long as it lasts, and by then the client believes no answer to the request. */
+static bool has_lease(const struct ps_node *node)
+{
+    return mr_clock_boot_us() < atomic_load_explicit(&node->lease_end_us, memory_order_acquire);
+}
+
 bool ps_check_open(const struct ps_op *op)
 {
     struct ps_core *core = op->core;
-    if (core->gate == PS_GATE_OPEN)
+    if (core->gate == PS_GATE_OPEN && (!core->node->is_member || has_lease(core->node)))
         return true;
     if (core->gate == PS_GATE_BROKEN)
         return ps_refuse(op, core->gate_status, "%s", core->gate_text);
-    ps_hold_back(op, &core->counters.requests_held_back);
+    ps_hold_back(op, core->gate == PS_GATE_OPEN ? &core->counters.calls_without_lease
+                                                : &core->counters.requests_held_back);
     return false;
+}
+
+/* ---- which node and core own what a call is about ---- */
+
+static uint32_t epoch_of(const struct ps_op *op)
+{
+    return ps_ownership_epoch(&op->core->owns, op->request->message->preamble.epoch);
+}
+
+/* Clients that know the map ask the right core: another core of this node has read the map of another start. */
+__attribute__((cold)) static bool refuse_owner(const struct ps_op *op, uint32_t partition, const char *what)
+{
+    const struct ps_core *core = op->core;
+    const uint32_t owner = core->node->partition_core[partition];
+    if (owner != core->index)
+        return ps_refuse(op, MR_INVALID_ARGUMENT,
+                         "%s belongs to core %u, not to core %u: read the map (node_info) again", what, owner,
+                         core->index);
+    op->core->counters.calls_of_others++;
+    return ps_refuse(op, MR_WRONG_OWNER,
+                     core->owns.since[partition] == PS_NOT_OWNED
+                         ? "%s belongs to another node by epoch %u of the cluster's map: read the map "
+                           "(node_info) again"
+                         : "%s: the call goes by a map of the cluster that is too old, and this node has "
+                           "epoch %u: read the map (node_info) again",
+                     what, core->owns.epoch);
 }
 
 /* ---- the step that a call carries ---- */
@@ -192,9 +227,10 @@ struct ps_feature *ps_check_variable(const struct ps_op *op, uint32_t id)
                   f == NULL ? "no variable has number %u" : "number %u is a table, not a variable", id);
         return NULL;
     }
-    if (f->variable == NULL) {
-        ps_refuse(op, MR_INVALID_ARGUMENT, "variable %s lives on core %u, not on core %u", f->feature.name,
-                  f->owner_core, op->core->index);
+    if (f->variable == NULL || op->core->owns.since[f->partition] > epoch_of(op)) {
+        char what[MR_NAME_BYTES + 16];
+        snprintf(what, sizeof(what), "variable %s", f->feature.name);
+        refuse_owner(op, f->partition, what);
         return NULL;
     }
     return f;
@@ -229,15 +265,15 @@ bool ps_check_key_tensors(const struct ps_op *op, uint32_t keys_at, uint32_t off
 
 static bool check_keys(const struct ps_op *op, const struct ps_key_list *list, uint32_t end)
 {
-    const struct ps_node *node = op->core->node;
+    const uint32_t *since = op->core->owns.since;
+    const uint32_t epoch = epoch_of(op);
     for (uint32_t i = list->keys_checked; i < end; i++) {
         uint32_t partition = mr_partition_of(mr_key_hash(list->in.keys[i], list->table->feature.seed));
-        if (node->partition_core[partition] != op->core->index) {
-            return ps_refuse(op, MR_INVALID_ARGUMENT,
-                             "table %s: key %" PRIu64
-                             " belongs to core %u, not to core %u: read the map (node_info) again",
-                             list->table->feature.name, list->in.keys[i], node->partition_core[partition],
-                             op->core->index);
+        if (since[partition] > epoch) {
+            char what[MR_NAME_BYTES + 48];
+            snprintf(what, sizeof(what), "table %s: key %" PRIu64, list->table->feature.name,
+                     list->in.keys[i]);
+            return refuse_owner(op, partition, what);
         }
     }
     return true;
@@ -281,7 +317,9 @@ static uint32_t take_from(uint64_t *budget_bytes, uint64_t cost_bytes, uint32_t 
 enum ps_check ps_check_key_list(const struct ps_op *op, struct ps_key_list *list, uint64_t *budget_bytes)
 {
     uint32_t bags_left = list->in.offsets != NULL ? list->in.bag_count - list->bags_checked : 0;
-    uint32_t keys_left = op->core->node->core_count > 1 ? list->in.key_count - list->keys_checked : 0;
+    const struct ps_node *node = op->core->node;
+    bool has_all = node->core_count == 1 && !node->is_member;
+    uint32_t keys_left = has_all ? 0 : list->in.key_count - list->keys_checked;
     uint32_t bags = take_from(budget_bytes, PS_OFFSET_COST_BYTES, bags_left);
     if (list->in.offsets != NULL && !check_offsets(op, list, list->bags_checked + bags))
         return PS_CHECK_REFUSED;
@@ -380,6 +418,14 @@ struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id)
     } else if (batch == NULL) {
         ps_refuse(op, MR_UNKNOWN_BATCH, "batch %" PRIu64 " (number %" PRIu64 " of stream %u) is not here", id,
                   mr_batch_sequence(id), mr_batch_stream(id));
+    } else if (op->core->owns.newest > epoch_of(op)) { /* it may be about any of this core's partitions */
+        op->core->counters.calls_of_others++;
+        ps_refuse(op, MR_WRONG_OWNER,
+                  "batch %" PRIu64
+                  ": the call goes by a map of the cluster that is too old, and this node has "
+                  "epoch %u: read the map (node_info) again",
+                  id, op->core->owns.epoch);
+        return NULL;
     }
     return batch;
 }

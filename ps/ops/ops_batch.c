@@ -41,14 +41,15 @@ static struct ps_batch_part shape_of(const struct feed *feed, uint32_t index)
                                   .is_single = list->in.is_single};
 }
 
-/* Each core reduces what it has of a bag: where there are several, an average takes divisors. */
+/* Each core reduces what it has of a bag: where there are several, of this node or of its cluster, an average
+ * takes divisors. */
 static bool check_divisors(const struct ps_op *op, const struct ps_key_list *list)
 {
-    return op->core->node->core_count == 1 || list->in.divisors != NULL ||
+    const struct ps_node *node = op->core->node;
+    return (node->core_count == 1 && !node->is_member) || list->in.divisors != NULL ||
            !mr_pooling_averages(list->table->feature.pooling) ||
-           ps_refuse(op, MR_INVALID_ARGUMENT,
-                     "table %s averages, and this node has %u cores: its bags need divisors",
-                     list->table->feature.name, op->core->node->core_count);
+           ps_refuse(op, MR_INVALID_ARGUMENT, "table %s averages, and this node %s: its bags need divisors",
+                     list->table->feature.name, node->is_member ? "is in a cluster" : "has several cores");
 }
 
 /* The shape of a table's bags, from its head and the number of offsets. */

@@ -1,16 +1,36 @@
 /* What a core reports about itself, whatever the node's state. */
 #include <assert.h>
 #include <string.h>
+#include "dataplane/wire/base/clock.h"
 #include "ps/ops/ops.h"
+
+/* Of a member that has no map yet. */
+static const struct ps_cluster_info no_cluster = {
+    .words = {[MR_CLUSTER_SELF] = MR_CLUSTER_NO_NODE},
+    .owner = {[0 ... MR_PARTITION_COUNT - 1] = MR_CLUSTER_NO_NODE}};
+
+static uint64_t lease_left_us(const struct ps_node *node)
+{
+    const uint64_t end_us = atomic_load_explicit(&node->lease_end_us, memory_order_relaxed);
+    const uint64_t now_us = mr_clock_boot_us();
+    return end_us > now_us ? end_us - now_us : 0;
+}
 
 void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
     const struct ps_node *node = op.core->node;
+    const struct ps_cluster_info *cluster = op.core->owns.info != NULL ? op.core->owns.info : &no_cluster;
     uint32_t info[4] = {node->core_count, 1, (uint32_t)node->config->port_udp_port, node->message_bytes_max};
-    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U32, 4, info),
-                                   mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, node->partition_core)};
-    ps_reply(ep, request, tensors, 2);
+    uint64_t words[MR_CLUSTER_WORDS];
+    memcpy(words, cluster->words, sizeof(words));
+    words[MR_CLUSTER_LEASE_LEFT_US] = lease_left_us(node);
+    struct mr_tensor tensors[2 + MR_CLUSTER_TENSORS] = {
+        mr_tensor_1d(MR_U32, 4, info), mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, node->partition_core),
+        mr_tensor_1d(MR_U64, MR_CLUSTER_WORDS, words),
+        mr_tensor_2d(MR_U8, cluster->node_count, sizeof(struct mr_cluster_node), cluster->nodes),
+        mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, cluster->owner)};
+    ps_reply(ep, request, tensors, node->is_member ? 2 + MR_CLUSTER_TENSORS : 2);
 }
 
 struct echo {

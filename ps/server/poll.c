@@ -21,6 +21,7 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
         return NULL;
     core->node = node;
     core->index = index;
+    ps_ownership_init(core);
     ps_core_set_clock_us(core, 0); /* until a checkpoint says how long its tables were served */
     uint64_t batch_bytes = config->batches_memory_mib * MIB / node->core_count;
     uint64_t record_bytes = PS_RECORD_MIB * MIB;

@@ -88,6 +88,7 @@ static void dp_config_of(const struct ps_node *node, struct dp_config *out)
     out->endpoint.no_bundle = !config->transport_bundle;
     out->endpoint.session_idle_us = config->transport_session_idle_s * 1000000;
     out->endpoint.map_version = 1;
+    out->endpoint.takes_epochs = node->is_member;
 }
 
 /* ---- keys ---- */

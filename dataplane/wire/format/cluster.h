@@ -17,7 +17,8 @@ enum mr_cluster_word {
     MR_CLUSTER_SELF,     /* index of the node that answers, or MR_CLUSTER_NO_NODE: the map lacks it */
     MR_CLUSTER_NODES,    /* n */
     MR_CLUSTER_LEASE_US, /* an answer to a lookup or push that comes later after its request is not believed */
-    MR_CLUSTER_WORDS = 8 /* the rest is 0 */
+    MR_CLUSTER_LEASE_LEFT_US, /* of the node that answers, when it did; 0: it serves nothing now */
+    MR_CLUSTER_WORDS = 8      /* the rest is 0 */
 };
 
 enum mr_cluster_node_flag { MR_CLUSTER_NODE_PRESENT = 1u << 0 /* it has a session with the coordinator */ };

@@ -1,0 +1,29 @@
+#include "ps/core/ownership.h"
+
+#include <string.h>
+#include "ps/core/core.h"
+
+void ps_ownership_init(struct ps_core *core)
+{
+    const struct ps_node *node = core->node;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        core->owns.since[p] = !node->is_member && node->partition_core[p] == core->index ? 0 : PS_NOT_OWNED;
+}
+
+enum mr_status ps_core_own(struct ps_core *core, const struct ps_owned *owned, char *text)
+{
+    struct ps_ownership *o = &core->owns;
+    o->info = owned->info;
+    o->epoch = owned->epoch;
+    o->newest = 0;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        o->since[p] = core->node->partition_core[p] == core->index ? owned->since[p] : PS_NOT_OWNED;
+        if (o->since[p] != PS_NOT_OWNED && o->since[p] > o->newest)
+            o->newest = o->since[p];
+    }
+    enum mr_status status = MR_OK;
+    for (uint32_t id = 1; id <= core->feature_id_max && status == MR_OK; id++)
+        if (core->features[id] != NULL)
+            status = ps_feature_own(core->features[id], text);
+    return status;
+}

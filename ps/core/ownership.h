@@ -1,0 +1,51 @@
+/* Which partitions a core serves, and since which epoch of the cluster's map: a call is served if the core has
+ * served all partitions concerned without interruption since the epoch of the map that the caller split it by.
+ * A node by itself has epoch 0, and serves everything since then. Belongs to the core's thread. */
+#ifndef PS_OWNERSHIP_H
+#define PS_OWNERSHIP_H
+
+#include <stdint.h>
+#include "dataplane/wire/format/cluster.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/mr_status.h"
+
+struct ps_core;
+
+#define PS_NOT_OWNED UINT32_MAX
+
+/* The cluster as a node's answer to NODE_INFO shows it. */
+struct ps_cluster_info {
+    uint64_t words[MR_CLUSTER_WORDS];
+    uint32_t node_count;
+    struct mr_cluster_node nodes[MR_CLUSTER_NODES_MAX];
+    uint8_t owner[MR_PARTITION_COUNT]; /* index of nodes, or MR_CLUSTER_NO_NODE */
+};
+
+struct ps_ownership {
+    const struct ps_cluster_info *info; /* NULL: the node has no map yet */
+    uint32_t epoch;                     /* of the newest map that it has taken in */
+    uint32_t newest;                    /* the highest of `since` */
+    uint32_t since[MR_PARTITION_COUNT]; /* or PS_NOT_OWNED: by this core */
+};
+
+/* What the core has when it starts: its slice of the partitions, or nothing yet, in a cluster. */
+void ps_ownership_init(struct ps_core *core);
+
+/* What a node owns by a map. */
+struct ps_owned {
+    const struct ps_cluster_info *info; /* stays until another one was taken in */
+    uint32_t epoch;
+    uint32_t since[MR_PARTITION_COUNT];
+};
+/* Takes it in, between two calls, and makes the variables that the core owns now. MR_OUT_OF_MEMORY,
+ * MR_UNSUPPORTED: one could not be made, and `text` (PS_CORE_TEXT_BYTES) says which. What the core owns no
+ * more is refused, and not freed: nothing is taken from a process while it lives. */
+enum mr_status ps_core_own(struct ps_core *core, const struct ps_owned *owned, char *text);
+
+/* Returns the epoch that a request carries in full. */
+static inline uint32_t ps_ownership_epoch(const struct ps_ownership *o, uint16_t low)
+{
+    return (uint32_t)mr_epoch_near(low, o->epoch);
+}
+
+#endif

@@ -1,0 +1,240 @@
+/* Calls to a member of a cluster: what it owns, since when, and for how long. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/wire/endpoint_internal.h"
+#include "dataplane/wire/format/cluster.h"
+#include "fake_dp.h"
+#include "node_fixture.h"
+#include "ps/core/core.h"
+
+#define CORES     3u
+#define FOREVER   UINT64_MAX
+#define OLD_EPOCH 7u
+#define EPOCH     9u
+
+/* The node of the fixture becomes a member while its cores stand between two calls. */
+static struct ps_node *node_of(void)
+{
+    return ((struct ps_core *)fake_dp_app(0))->node;
+}
+
+static struct ps_owned owned;
+static struct ps_cluster_info info;
+
+/* It owns the even partitions, of which those below 2048 since OLD_EPOCH, and the others since EPOCH. */
+static void own(struct ps_core *core, void *arg)
+{
+    char text[PS_CORE_TEXT_BYTES];
+    (void)arg;
+    assert_int_equal(ps_core_own(core, &owned, text), MR_OK);
+    core->ep->config.takes_epochs = true;
+}
+
+static int become_member(void **state)
+{
+    if (node_setup_3_cores(state) != 0)
+        return -1;
+    struct ps_node *node = node_of();
+    owned = (struct ps_owned){.info = &info, .epoch = EPOCH};
+    info = (struct ps_cluster_info){.words = {EPOCH, 1, 2, 5000000}, .node_count = 2};
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        owned.since[p] = p % 2 != 0 ? PS_NOT_OWNED : p < 2048 ? OLD_EPOCH : EPOCH;
+        info.owner[p] = p % 2 != 0 ? 0 : 1;
+    }
+    strcpy(info.nodes[1].name, "b");
+    node->is_member = true;
+    atomic_store(&node->lease_end_us, FOREVER);
+    ps_node_each_core(node, own, NULL);
+    return 0;
+}
+
+static uint64_t key_of(uint32_t partition)
+{
+    uint64_t key = 0;
+    while (mr_partition_of(mr_key_hash(key, 0)) != partition)
+        key++;
+    return key;
+}
+
+static const struct node_reply *call(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t table,
+                                     uint16_t epoch, const struct mr_tensor *tensors, uint32_t count)
+{
+    static struct node_call answer; /* the next one frees it */
+    const struct mr_call_options options = {
+        .op = op, .table = table, .epoch = epoch, .deadline_us = dp_now_us() + 60000000};
+    node_post(n, core, &answer, &options, tensors, count);
+    return node_wait(n, &answer);
+}
+
+static const struct node_reply *look_up(struct node_fixture *n, uint32_t table, uint32_t partition,
+                                        uint16_t epoch)
+{
+    const uint64_t key = key_of(partition);
+    const struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &key);
+    return call(n, partition * CORES / MR_PARTITION_COUNT, MR_OP_LOOKUP, (uint16_t)table, epoch, &tensor, 1);
+}
+
+static void keys_are_served_since_their_epoch(void **state)
+{
+    struct node_fixture *n = *state;
+    const struct mr_feature f = node_table("t", 1);
+    const uint32_t table = node_create(n, &f);
+    node_check(look_up(n, table, 0, OLD_EPOCH), MR_OK, NULL);
+    node_check(look_up(n, table, 4094, EPOCH), MR_OK, NULL);
+    node_check(look_up(n, table, 0, EPOCH + 20), MR_OK, NULL); /* the caller knows more than the node */
+    node_check(look_up(n, table, 0, OLD_EPOCH - 1), MR_WRONG_OWNER, "too old, and this node has epoch 9");
+    node_check(look_up(n, table, 0, 0), MR_WRONG_OWNER, "table t: key");
+    node_check(look_up(n, table, 4094, EPOCH - 1), MR_WRONG_OWNER, "too old");
+    node_check(look_up(n, table, 1, EPOCH), MR_WRONG_OWNER, "belongs to another node by epoch 9");
+    node_check(look_up(n, table, 1, EPOCH + 20), MR_WRONG_OWNER, "belongs to another node by epoch 9");
+    assert_int_equal(node_counter(n, 0, "ps.calls_of_others"), 4);
+    assert_int_equal(node_counter(n, 2, "ps.calls_of_others"), 1);
+
+    const uint64_t key = key_of(0);
+    const struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &key);
+    node_check(call(n, 1, MR_OP_LOOKUP, (uint16_t)table, EPOCH, &tensor, 1), MR_INVALID_ARGUMENT,
+               "belongs to core 0, not to core 1");
+}
+
+static void a_push_of_others_changes_nothing(void **state)
+{
+    struct node_fixture *n = *state;
+    const struct mr_feature f = node_table("t", 1);
+    const uint32_t table = node_create(n, &f);
+    const uint64_t keys[2] = {key_of(0), key_of(1)};
+    const float gradient[2 * NODE_DIM] = {1, 1, 1, 1, 1, 1, 1, 1};
+    const uint32_t head[4] = {table, 0};
+    node_check(look_up(n, table, 0, EPOCH), MR_OK, NULL);
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, 2, keys),
+                                   mr_tensor_1d(MR_U32, 0, NULL),
+                                   mr_tensor_2d(MR_F32, 2, NODE_DIM, gradient)};
+    node_check(call(n, 0, MR_OP_PUSH_GRAD, 0, EPOCH, tensors, 4), MR_WRONG_OWNER, NULL);
+    const struct node_reply *reply = look_up(n, table, 0, EPOCH);
+    assert_true(*(const float *)reply->tensors[0].data == 1.0f);
+    tensors[1] = mr_tensor_1d(MR_U64, 1, keys);
+    tensors[3] = mr_tensor_2d(MR_F32, 1, NODE_DIM, gradient);
+    node_check(call(n, 0, MR_OP_PUSH_GRAD, 0, EPOCH, tensors, 4), MR_OK, NULL);
+    reply = look_up(n, table, 0, EPOCH);
+    assert_true(*(const float *)reply->tensors[0].data == 0.0f);
+}
+
+static void batches_go_by_the_newest_partition(void **state)
+{
+    struct node_fixture *n = *state;
+    const struct mr_feature f = node_table("t", 1);
+    const uint32_t table = node_create(n, &f);
+    const uint64_t id = 5;
+    const uint64_t key = key_of(2048);
+    const uint32_t head[4] = {table, 1, 1, 0};
+    const uint32_t offsets[2] = {0, 1};
+    const struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 4, head),
+                                         mr_tensor_1d(MR_U64, 1, &key), mr_tensor_1d(MR_U32, 2, offsets)};
+    node_check(call(n, 1, MR_OP_FEED_SAMPLE, 0, OLD_EPOCH, tensors, 4), MR_WRONG_OWNER, NULL);
+    node_check(call(n, 1, MR_OP_FEED_SAMPLE, 0, EPOCH, tensors, 4), MR_OK, NULL);
+    node_check(call(n, 1, MR_OP_LOOKUP_BATCH, (uint16_t)table, OLD_EPOCH, tensors, 1), MR_WRONG_OWNER,
+               "batch 5: the call goes by a map of the cluster that is too old");
+    node_check(call(n, 1, MR_OP_LOOKUP_BATCH, (uint16_t)table, EPOCH, tensors, 1), MR_OK, NULL);
+}
+
+/* A variable's name whose partition is even, or odd. */
+static void name_variable(char name[8], bool is_odd)
+{
+    uint32_t i = 0;
+    do
+        (void)snprintf(name, 8, "v%u", i++);
+    while ((mr_variable_partition(name) % 2 != 0) != is_odd);
+}
+
+static void variables_of_others_take_no_memory(void **state)
+{
+    struct node_fixture *n = *state;
+    char own_name[8], other_name[8];
+    name_variable(own_name, false);
+    name_variable(other_name, true);
+    const struct mr_feature own_variable = node_variable(own_name, 4);
+    const struct mr_feature other = node_variable(other_name, 4);
+    const uint32_t ids[2] = {node_create(n, &own_variable), node_create(n, &other)};
+    const uint64_t range[2] = {0, 0};
+    const struct mr_tensor tensor = mr_tensor_1d(MR_U64, 2, range);
+    const uint32_t core = node_core_of_variable(n, own_name);
+    const uint32_t other_core = node_core_of_variable(n, other_name);
+    node_check(call(n, core, MR_OP_VARIABLE_PULL, (uint16_t)ids[0], EPOCH, &tensor, 1), MR_OK, NULL);
+    node_check(call(n, core, MR_OP_VARIABLE_PULL, (uint16_t)ids[0], OLD_EPOCH - 1, &tensor, 1),
+               MR_WRONG_OWNER, "too old");
+    node_check(call(n, other_core, MR_OP_VARIABLE_PULL, (uint16_t)ids[1], EPOCH, &tensor, 1), MR_WRONG_OWNER,
+               "belongs to another node");
+    assert_null(ps_core_feature(fake_dp_app(other_core), ids[1])->variable);
+
+    /* it becomes this node's */
+    owned.epoch = EPOCH + 1;
+    owned.since[mr_variable_partition(other_name)] = EPOCH + 1;
+    ps_node_each_core(node_of(), own, NULL);
+    node_check(call(n, other_core, MR_OP_VARIABLE_PULL, (uint16_t)ids[1], EPOCH, &tensor, 1), MR_WRONG_OWNER,
+               "too old");
+    node_check(call(n, other_core, MR_OP_VARIABLE_PULL, (uint16_t)ids[1], EPOCH + 1, &tensor, 1), MR_OK,
+               NULL);
+}
+
+static void nothing_is_served_without_a_lease(void **state)
+{
+    struct node_fixture *n = *state;
+    const struct mr_feature f = node_table("t", 1);
+    const uint32_t table = node_create(n, &f);
+    static struct node_call answer;
+    const uint64_t key = key_of(0);
+    const struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &key);
+    const struct mr_call_options options = {
+        .op = MR_OP_LOOKUP, .table = (uint16_t)table, .epoch = EPOCH, .deadline_us = dp_now_us() + 60000000};
+    atomic_store(&node_of()->lease_end_us, 1);
+    node_post(n, 0, &answer, &options, &tensor, 1);
+    while (node_counter(n, 0, "ps.calls_without_lease") < 3)
+        node_look(n);
+    assert_false(answer.is_answered);
+    const struct node_reply *shown = node_call(n, 0, MR_OP_NODE_INFO, 0, NULL, 0);
+    assert_int_equal(((const uint64_t *)shown->tensors[2].data)[MR_CLUSTER_LEASE_LEFT_US], 0);
+    atomic_store(&node_of()->lease_end_us, FOREVER);
+    node_check(node_wait(n, &answer), MR_OK, NULL);
+    node_call_end(&answer);
+}
+
+static void a_member_shows_the_cluster(void **state)
+{
+    struct node_fixture *n = *state;
+    const struct node_reply *reply = node_call(n, 2, MR_OP_NODE_INFO, 0, NULL, 0);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensor_count, 2 + MR_CLUSTER_TENSORS);
+    const uint64_t *words = reply->tensors[2].data;
+    assert_int_equal(words[MR_CLUSTER_EPOCH], EPOCH);
+    assert_int_equal(words[MR_CLUSTER_SELF], 1);
+    assert_int_equal(words[MR_CLUSTER_NODES], 2);
+    assert_true(words[MR_CLUSTER_LEASE_LEFT_US] > 0);
+    assert_int_equal(reply->tensors[3].dims[0], 2);
+    assert_int_equal(reply->tensors[3].dims[1], sizeof(struct mr_cluster_node));
+    assert_string_equal(((const struct mr_cluster_node *)reply->tensors[3].data)[1].name, "b");
+    assert_memory_equal(reply->tensors[4].data, info.owner, MR_PARTITION_COUNT);
+}
+
+static void a_node_by_itself_shows_none(void **state)
+{
+    struct node_fixture *n = *state;
+    const struct node_reply *reply = node_call(n, 0, MR_OP_NODE_INFO, 0, NULL, 0);
+    assert_int_equal(reply->tensor_count, 2);
+    node_check(look_up(n, 1, 0, 1), MR_BAD_MESSAGE, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(keys_are_served_since_their_epoch, become_member, node_teardown),
+        cmocka_unit_test_setup_teardown(a_push_of_others_changes_nothing, become_member, node_teardown),
+        cmocka_unit_test_setup_teardown(batches_go_by_the_newest_partition, become_member, node_teardown),
+        cmocka_unit_test_setup_teardown(variables_of_others_take_no_memory, become_member, node_teardown),
+        cmocka_unit_test_setup_teardown(nothing_is_served_without_a_lease, become_member, node_teardown),
+        cmocka_unit_test_setup_teardown(a_member_shows_the_cluster, become_member, node_teardown),
+        cmocka_unit_test_setup_teardown(a_node_by_itself_shows_none, node_setup_3_cores, node_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
