@@ -12,6 +12,7 @@
 #include "ps/checkpoint/scrubber.h"
 #include "ps/config/config.h"
 #include "ps/control/control_internal.h"
+#include "ps/control/node_cluster.h"
 #include "ps/store/store_url.h"
 
 #define SAVE_LOOK_US 10000u /* how often a running save is polled */
@@ -213,6 +214,8 @@ static void *run(void *arg)
             begin_save(c, command);
             ps_command_send_back(c, command);
         }
+        if (c->node->cluster != NULL)
+            ps_node_cluster_poll(c->node->cluster, c);
         ps_control_saves_poll(c);
         ps_control_copies_poll(c);
         ps_control_left_out_poll(c);

@@ -13,6 +13,7 @@
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/config/config_rules.h"
 #include "ps/control/control.h"
+#include "ps/control/node_cluster.h"
 #include "ps/core/core.h"
 #include "ps/memory/prefault.h"
 #include "ps/ops/ops.h"
@@ -243,6 +244,15 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
     return MR_OK;
 }
 
+/* Before the first data call is let in. A member of a cluster loads what the map says it owns. */
+static enum mr_status load_at_start(struct ps_server *server, char error[DP_ERROR_BYTES])
+{
+    struct ps_node *node = &server->node;
+    if (node->config->checkpoint_serve[0] != '\0')
+        return ps_serve_start(node, error);
+    return node->is_member ? MR_OK : restore_at_start(server, error);
+}
+
 /* So that nobody finds out by a restart. */
 static void log_what_is_kept(const struct ps_config *config)
 {
@@ -268,6 +278,7 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
 {
     struct ps_node *node = &server->node;
     char error[DP_ERROR_BYTES];
+    ps_node_cluster_stop(node->cluster);
     if (node->control != NULL)
         ps_control_stop(node->control, false);
     if (server->started && node->rpc != NULL && !server->left_world)
@@ -278,6 +289,7 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
     if (node->dp != NULL)
         dp_destroy(node->dp);
     ps_control_destroy(node->control);
+    ps_node_cluster_destroy(node->cluster);
     ps_prefault_destroy(node->prefault);
     ps_rpc_destroy(node->rpc);
     mr_named_destroy(node->parameters);
@@ -313,6 +325,14 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     atomic_store(&node->state, MR_NODE_RESTORING);
     ps_node_map_partitions(node, (uint32_t)config->cores_count);
     set_cpus(node);
+    node->is_member = config->cluster_name[0] != '\0';
+    if (node->is_member) {
+        node->cluster = ps_node_cluster_create(node, error);
+        status = MR_INVALID_ARGUMENT;
+        if (node->cluster == NULL)
+            goto fail;
+    }
+    status = MR_NO_MEMORY;
     node->parameters = mr_named_create();
     node->control = ps_control_create(node);
     if (node->parameters == NULL || node->control == NULL)
@@ -336,7 +356,7 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     if (status == MR_OK && node->rpc != NULL)
         status = ps_rpc_load(node->rpc, error, DP_ERROR_BYTES);
     if (status == MR_OK)
-        status = is_serving ? ps_serve_start(node, error) : restore_at_start(server, error);
+        status = load_at_start(server, error);
     if (status == MR_OK && node->rpc != NULL)
         status = ps_rpc_start_modules(node->rpc, error, DP_ERROR_BYTES);
     if (status == MR_OK && !is_serving)
@@ -345,7 +365,8 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         status = ps_node_store_start(node, error);
     if (status != MR_OK)
         goto fail;
-    ps_control_gate(node->control, PS_GATE_OPEN);
+    if (!node->is_member)
+        ps_control_gate(node->control, PS_GATE_OPEN);
     if (!ps_control_start(node->control)) {
         snprintf(error, DP_ERROR_BYTES, "the control thread cannot be started: raise the limit of threads");
         status = MR_NO_MEMORY;
@@ -356,6 +377,10 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         status = MR_NO_MEMORY;
         goto fail;
     }
+    if (node->is_member)
+        status = ps_node_cluster_start(node->cluster, error);
+    if (status != MR_OK)
+        goto fail;
     log_what_is_kept(config);
     *out = server;
     return MR_OK;
@@ -405,6 +430,7 @@ enum mr_status ps_server_stop(struct ps_server *server)
     enum mr_status status = MR_OK;
     char text[PS_CONTROL_TEXT_BYTES] = "";
     bool saves = node->config->checkpoint_save_on_stop;
+    ps_node_cluster_stop(node->cluster);
     ps_control_stop(node->control, saves);
     atomic_store(&node->state, MR_NODE_STOPPING);
     if (saves && node->rpc != NULL) { /* every step that was answered is in the last save */

@@ -1,0 +1,541 @@
+#include "ps/control/node_cluster.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/plural.h"
+#include "ps/base/log.h"
+#include "ps/cluster/leader.h"
+#include "ps/config/config_rules.h"
+#include "ps/control/control_internal.h"
+#include "ps/core/ownership.h"
+
+#define CREDENTIALS_BYTES 256u
+#define HOLD_US_MAX       1000000u
+#define TAKE_OVER_US      0u /* a node that is away keeps its partitions */
+
+static_assert(PS_CLUSTER_NODES_MAX == MR_CLUSTER_NODES_MAX, "nodes");
+static_assert(PS_CLUSTER_NO_NODE == MR_CLUSTER_NO_NODE, "no node");
+static_assert(PS_CLUSTER_NAME_BYTES == MR_CLUSTER_NAME_BYTES, "names");
+
+struct ps_node_cluster {
+    struct ps_node *node;
+    char credentials[CREDENTIALS_BYTES];
+    struct ps_zookeeper_options options;
+    pthread_mutex_t lock; /* of what follows, up to `is_changed` */
+    struct ps_zookeeper *zookeeper;
+    struct ps_member member;
+    uint32_t present;                               /* bits of the map's nodes that have a session */
+    uint64_t absent_since_us[PS_CLUSTER_NODES_MAX]; /* 0: it has one */
+    uint64_t session;                               /* that was registered last */
+    bool leads_change; /* a change that this node proposed as leader is on its way */
+    bool is_stopped;
+    bool is_changed; /* the control thread has something to do */
+    /* the control thread's own */
+    uint64_t
+        served[MR_PARTITION_COUNT]; /* of slots: the grant by which the cores serve them; 0: they do not */
+    struct ps_owned owned;
+    struct ps_cluster_info *info; /* that the cores have */
+    uint32_t said_served, said_nodes;
+};
+
+/* ---- the lease ---- */
+
+static bool is_in_map(const struct ps_member *m)
+{
+    return m->index != PS_CLUSTER_NO_NODE && m->map.nodes[m->index].session == m->session;
+}
+
+/* With the lock. */
+static void renew_lease(struct ps_node_cluster *c)
+{
+    const struct ps_member *m = &c->member;
+    const uint64_t end_us = is_in_map(m) && !c->is_stopped ? m->lease_end_us : 0;
+    const uint64_t before_us = atomic_load_explicit(&c->node->lease_end_us, memory_order_relaxed);
+    const uint64_t now_us = mr_clock_boot_us();
+    if (before_us != 0 && before_us <= now_us && end_us > now_us)
+        ps_log("cluster %s: the lease goes on; calls waited for %" PRIu64 " ms", c->options.cluster,
+               (now_us - before_us) / 1000);
+    atomic_store_explicit(&c->node->lease_end_us, end_us, memory_order_release);
+}
+
+/* ---- what the member asks for; with the lock ---- */
+
+static void write_map(void *context, const struct ps_cluster_map *next)
+{
+    struct ps_node_cluster *c = context;
+    ps_zookeeper_write_map(c->zookeeper, next);
+}
+
+static void note_change(struct ps_node_cluster *c)
+{
+    c->is_changed = true;
+    ps_node_wake_control(c->node);
+}
+
+/* The control thread finds in member.loading what is to be loaded. */
+static void load(void *context, uint32_t slot, uint64_t checkpoint, uint64_t grant)
+{
+    (void)slot;
+    (void)checkpoint;
+    (void)grant;
+    note_change(context);
+}
+
+/* The leader begins no moves, so none comes here. */
+static void give(void *context, const struct ps_cluster_move *move)
+{
+    (void)context;
+    ps_log("the cluster's map moves %u partitions, which this version does not: run one version on all nodes",
+           move->count);
+}
+
+static bool adopt(void *context, uint32_t slot, uint64_t move)
+{
+    (void)context;
+    (void)slot;
+    (void)move;
+    return false; /* no move has brought anything */
+}
+
+/* The cores stop to serve it once they have the map, or the lease has ended. */
+static void drop(void *context, uint32_t slot)
+{
+    (void)slot;
+    note_change(context);
+}
+
+static void cut(void *context, uint64_t id, uint64_t step)
+{
+    (void)id;
+    (void)step;
+    note_change(context);
+}
+
+static void cancel_cut(void *context, uint64_t id)
+{
+    (void)id;
+    note_change(context);
+}
+
+static const struct ps_member_ops member_ops = {.write_map = write_map,
+                                                .load = load,
+                                                .copy = give,
+                                                .send_rest = give,
+                                                .keep = give,
+                                                .adopt = adopt,
+                                                .drop = drop,
+                                                .cut = cut,
+                                                .cancel_cut = cancel_cut};
+
+/* ---- what the coordinator says, on its thread ---- */
+
+static struct ps_node_cluster *hear(void *context)
+{
+    struct ps_node_cluster *c = context;
+    pthread_mutex_lock(&c->lock);
+    return c;
+}
+
+static void heard(struct ps_node_cluster *c)
+{
+    renew_lease(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void confirmed(void *context, uint64_t session, uint64_t session_us, uint64_t sent_us)
+{
+    struct ps_node_cluster *c = hear(context);
+    if (c->session != session)
+        ps_log("cluster %s: registered as node %s at %s, with a session of %" PRIu64 " ms",
+               c->options.cluster, c->options.self.name, c->options.self.address, session_us / 1000);
+    c->session = session;
+    c->member.session_us = session_us;
+    ps_member_confirmed(&c->member, session, sent_us);
+    heard(c);
+}
+
+static void expired(void *context)
+{
+    struct ps_node_cluster *c = hear(context);
+    ps_member_expired(&c->member);
+    ps_log("cluster %s: ZooKeeper has ended this node's session: calls wait until it has another one",
+           c->options.cluster);
+    heard(c);
+}
+
+/* Takes in a map that was read or written. */
+static void take_map(struct ps_node_cluster *c, const struct ps_cluster_map *map)
+{
+    const bool was_superseded = c->member.is_superseded;
+    const uint64_t epoch = c->member.map.epoch;
+    ps_member_take_map(&c->member, map);
+    if (c->member.map.epoch != epoch)
+        note_change(c);
+    if (c->member.is_superseded && !was_superseded)
+        ps_log("cluster %s: another process is node %s now: this one serves nothing any more; stop it",
+               c->options.cluster, c->options.self.name);
+}
+
+static void see_who_is_there(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    const uint64_t now_us = mr_clock_boot_us();
+    uint32_t present = 0;
+    for (uint32_t i = 0; i < view->registered_count; i++) {
+        const uint32_t index = ps_cluster_map_find(view->map, view->registered[i].name);
+        present |= index < PS_CLUSTER_NODES_MAX ? 1u << index : 0;
+    }
+    for (uint32_t i = 0; i < view->map->node_count; i++) {
+        const bool is_present = (present >> i & 1) != 0;
+        if (is_present || c->absent_since_us[i] == 0)
+            c->absent_since_us[i] = is_present ? 0 : now_us;
+    }
+    if (present != c->present)
+        note_change(c);
+    c->present = present;
+}
+
+/* What the leader does next, if this node leads. */
+static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    static const bool drained[PS_CLUSTER_NODES_MAX];
+    const uint64_t now_us = mr_clock_boot_us();
+    uint64_t absent_us[PS_CLUSTER_NODES_MAX] = {0};
+    struct ps_cluster_map next;
+    if (!view->leads || c->leads_change || c->member.writes || c->is_stopped)
+        return;
+    for (uint32_t i = 0; i < view->map->node_count; i++)
+        absent_us[i] = c->absent_since_us[i] == 0 ? 0 : now_us - c->absent_since_us[i] + 1;
+    const struct ps_leader_view all = {.map = view->map,
+                                       .registered = view->registered,
+                                       .registered_count = view->registered_count,
+                                       .absent_us = absent_us,
+                                       .nodes_wanted = (uint32_t)c->node->config->cluster_nodes,
+                                       .take_over_us = TAKE_OVER_US,
+                                       .drained = drained};
+    if (ps_leader_next(&all, &next) != PS_LEADER_WRITES_MAP)
+        return;
+    c->leads_change = true;
+    ps_zookeeper_write_map(c->zookeeper, &next);
+}
+
+static void viewed(void *context, const struct ps_zookeeper_view *view)
+{
+    struct ps_node_cluster *c = hear(context);
+    take_map(c, view->map);
+    see_who_is_there(c, view);
+    ps_member_tick(&c->member, mr_clock_boot_us());
+    lead(c, view);
+    heard(c);
+}
+
+static void written(void *context, const struct ps_cluster_map *next, enum ps_member_written outcome)
+{
+    struct ps_node_cluster *c = hear(context);
+    if (!c->leads_change)
+        ps_member_map_written(&c->member, next, outcome);
+    else if (outcome == PS_WRITTEN)
+        take_map(c, next);
+    c->leads_change = false;
+    heard(c);
+}
+
+static void troubled(void *context, const char *text)
+{
+    const struct ps_node_cluster *c = context;
+    ps_log("cluster %s: %s", c->options.cluster, text != NULL ? text : "ZooKeeper answers again");
+}
+
+const struct ps_zookeeper_events ps_node_cluster_events = {
+    .confirmed = confirmed, .expired = expired, .viewed = viewed, .written = written, .troubled = troubled};
+
+/* ---- the control thread's part ---- */
+
+/* Loads this node's part of a checkpoint of the cluster; 0: there is none yet, and the node begins empty.
+ * False: the node cannot serve, and the log says why. */
+static bool load_part(const struct ps_node_cluster *c, struct ps_control *control, uint64_t checkpoint)
+{
+    (void)control;
+    if (checkpoint == 0)
+        return true;
+    ps_log("cluster %s: checkpoint %" PRIu64 " of the cluster cannot be loaded by this version",
+           c->options.cluster, checkpoint);
+    return false;
+}
+
+/* Loads the slots that the member has asked for. */
+static void load_own(struct ps_node_cluster *c, struct ps_control *control)
+{
+    uint64_t grants[MR_PARTITION_COUNT];
+    uint64_t all = 0;
+    pthread_mutex_lock(&c->lock);
+    memcpy(grants, c->member.loading, sizeof(grants));
+    const uint64_t checkpoint = c->member.map.committed;
+    pthread_mutex_unlock(&c->lock);
+    for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
+        all |= grants[slot];
+    if (all == 0 || !load_part(c, control, checkpoint))
+        return;
+    pthread_mutex_lock(&c->lock);
+    for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
+        if (grants[slot] != 0)
+            ps_member_loaded(&c->member, slot, grants[slot]);
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* With the lock: since when each partition is served. Returns whether the node has all that it owns. */
+static bool find_owned(struct ps_node_cluster *c)
+{
+    const struct ps_member *m = &c->member;
+    bool has_all = m->index != PS_CLUSTER_NO_NODE;
+    c->owned.epoch = (uint32_t)m->map.epoch;
+    for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++) {
+        uint32_t *since = &c->owned.since[ps_cluster_slot(slot)];
+        const bool is_own = m->index != PS_CLUSTER_NO_NODE && m->map.owner[slot] == m->index;
+        const uint64_t grant = is_own && m->have[slot] == m->map.grant[slot] ? m->have[slot] : 0;
+        has_all &= !is_own || grant != 0;
+        if (grant == 0)
+            *since = PS_NOT_OWNED;
+        else if (grant != c->served[slot])
+            *since = c->owned.epoch;
+        c->served[slot] = grant;
+    }
+    return has_all;
+}
+
+/* With the lock: the cluster as NODE_INFO shows it. */
+static void describe(const struct ps_node_cluster *c, struct ps_cluster_info *out)
+{
+    const struct ps_member *m = &c->member;
+    const struct ps_cluster_map *map = &m->map;
+    *out = (struct ps_cluster_info){.words = {[MR_CLUSTER_EPOCH] = map->epoch,
+                                              [MR_CLUSTER_SELF] = m->index,
+                                              [MR_CLUSTER_NODES] = map->node_count,
+                                              [MR_CLUSTER_LEASE_US] = m->session_us / 2},
+                                    .node_count = map->node_count};
+    for (uint32_t i = 0; i < map->node_count; i++) {
+        out->nodes[i] =
+            (struct mr_cluster_node){.core_count = map->nodes[i].core_count,
+                                     .flags = (c->present >> i & 1) != 0 ? MR_CLUSTER_NODE_PRESENT : 0,
+                                     .start_id = map->nodes[i].start_id};
+        memcpy(out->nodes[i].name, map->nodes[i].name, sizeof(out->nodes[i].name));
+        memcpy(out->nodes[i].address, map->nodes[i].address, sizeof(out->nodes[i].address));
+    }
+    for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
+        out->owner[ps_cluster_slot(slot)] = map->owner[slot];
+}
+
+struct order {
+    const struct ps_owned *owned;
+    _Atomic enum mr_status status;
+    char texts[DP_CORES_MAX][PS_CORE_TEXT_BYTES];
+};
+
+static void own(struct ps_core *core, void *arg)
+{
+    struct order *order = arg;
+    const enum mr_status status = ps_core_own(core, order->owned, order->texts[core->index]);
+    if (status != MR_OK)
+        atomic_store(&order->status, status);
+}
+
+/* Tells the cores what they serve, at one instant. */
+static enum mr_status tell_cores(struct ps_node_cluster *c, char *text)
+{
+    struct order *order = calloc(1, sizeof(*order));
+    if (order == NULL) {
+        (void)snprintf(text, PS_CORE_TEXT_BYTES, "no memory");
+        return MR_NO_MEMORY;
+    }
+    order->owned = &c->owned;
+    ps_node_each_core_at_once(c->node, own, order);
+    for (uint32_t i = 0; i < c->node->core_count; i++)
+        if (order->texts[i][0] != '\0')
+            memcpy(text, order->texts[i], PS_CORE_TEXT_BYTES);
+    const enum mr_status status = atomic_load(&order->status);
+    free(order);
+    return status;
+}
+
+static void say_state(struct ps_node_cluster *c, bool has_all)
+{
+    const struct ps_cluster_info *info = c->info;
+    const uint64_t wanted = c->node->config->cluster_nodes;
+    uint32_t served = 0;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        served += c->owned.since[p] != PS_NOT_OWNED;
+    if (info->owner[0] == MR_CLUSTER_NO_NODE && info->node_count < wanted) {
+        if (c->said_nodes != info->node_count)
+            ps_log("cluster %s: %u of %" PRIu64 " nodes %s there (cluster.nodes): waiting for the others",
+                   c->options.cluster, info->node_count, wanted, info->node_count == 1 ? "is" : "are");
+        c->said_nodes = info->node_count;
+    } else if (has_all && c->said_served != served) {
+        ps_log("cluster %s: map epoch %u: this node serves %u of %u partitions", c->options.cluster,
+               c->owned.epoch, served, MR_PARTITION_COUNT);
+        c->said_served = served;
+    }
+}
+
+void ps_node_cluster_poll(struct ps_node_cluster *c, struct ps_control *control)
+{
+    char text[PS_CORE_TEXT_BYTES] = "";
+    pthread_mutex_lock(&c->lock);
+    const bool is_changed = c->is_changed;
+    c->is_changed = false;
+    pthread_mutex_unlock(&c->lock);
+    struct ps_cluster_info *info = is_changed ? malloc(sizeof(*info)) : NULL;
+    if (info == NULL)
+        return;
+    load_own(c, control);
+    pthread_mutex_lock(&c->lock);
+    const bool has_all = find_owned(c);
+    describe(c, info);
+    pthread_mutex_unlock(&c->lock);
+    c->owned.info = info;
+    const enum mr_status status = tell_cores(c, text);
+    free(c->info); /* no core has it any more */
+    c->info = info;
+    if (status != MR_OK) {
+        ps_log("cluster %s: this node cannot serve what it owns: %s", c->options.cluster, text);
+        ps_control_gate_broken(control, status, text);
+    } else if (has_all && control->gate == PS_GATE_BUSY) {
+        ps_control_gate(control, PS_GATE_OPEN);
+    }
+    say_state(c, has_all);
+}
+
+/* ---- life ---- */
+
+__attribute__((format(printf, 2, 3))) static bool fail(char *error, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(error, DP_ERROR_BYTES, format, arguments);
+    va_end(arguments);
+    return false;
+}
+
+static bool read_credentials(struct ps_node_cluster *c, char *error)
+{
+    const char *path = c->node->config->cluster_credentials_file;
+    struct stat st;
+    if (path[0] == '\0')
+        return true;
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return fail(error, "cluster.credentials_file = %.200s: %s", path, strerror(errno));
+    const bool is_line =
+        fstat(fileno(f), &st) == 0 && fgets(c->credentials, sizeof(c->credentials), f) != NULL;
+    (void)fclose(f);
+    if (!is_line)
+        return fail(error, "cluster.credentials_file = %.200s: it is empty: write USER:PASSWORD into it",
+                    path);
+    if ((st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+        return fail(error, "cluster.credentials_file = %.200s: others can read it: chmod 0600 it", path);
+    c->credentials[strcspn(c->credentials, "\n")] = '\0';
+    const char *colon = strchr(c->credentials, ':');
+    return (colon != NULL && colon != c->credentials && colon[1] != '\0') ||
+           fail(error, "cluster.credentials_file = %.200s: its line is not USER:PASSWORD", path);
+}
+
+static bool find_name(struct ps_node_cluster *c, char *error)
+{
+    char *name = c->options.self.name;
+    char host[256] = "";
+    (void)gethostname(host, sizeof(host) - 1);
+    const char *from = c->node->config->cluster_node[0] != '\0' ? c->node->config->cluster_node : host;
+    if (from[0] == '\0' || strlen(from) >= PS_CLUSTER_NAME_BYTES || ps_rule_cluster_name(from) != NULL)
+        return fail(
+            error,
+            "cluster.node is not set, and this machine's name \"%.100s\" is no name for a node: set it",
+            from);
+    (void)snprintf(name, PS_CLUSTER_NAME_BYTES, "%s", from);
+    return true;
+}
+
+static void find_address(struct ps_node_cluster *c)
+{
+    const struct ps_config *config = c->node->config;
+    char *address = c->options.self.address;
+    if (config->cluster_address[0] != '\0')
+        (void)snprintf(address, PS_CLUSTER_NAME_BYTES, "%s", config->cluster_address);
+    else if (config->port_ipv4[0] != '\0')
+        (void)snprintf(address, PS_CLUSTER_NAME_BYTES, "%.*s:%u", (int)strcspn(config->port_ipv4, "/"),
+                       config->port_ipv4, (unsigned)config->port_udp_port);
+    else
+        (void)snprintf(address, PS_CLUSTER_NAME_BYTES, "[%.*s]:%u", (int)strcspn(config->port_ipv6, "/"),
+                       config->port_ipv6, (unsigned)config->port_udp_port);
+}
+
+struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error)
+{
+    struct ps_node_cluster *c = calloc(1, sizeof(*c));
+    if (c == NULL) {
+        fail(error, "no memory left");
+        return NULL;
+    }
+    c->node = node;
+    c->said_served = c->said_nodes = UINT32_MAX;
+    memset(c->owned.since, 0xff, sizeof(c->owned.since));
+    c->options = (struct ps_zookeeper_options){.servers = node->config->cluster_zookeeper,
+                                               .cluster = node->config->cluster_name,
+                                               .credentials = c->credentials,
+                                               .session_ms = (uint32_t)node->config->cluster_session_ms,
+                                               .self = {.core_count = node->core_count},
+                                               .partition_count = MR_PARTITION_COUNT,
+                                               .events = &ps_node_cluster_events,
+                                               .context = c};
+    if (!read_credentials(c, error) || !find_name(c, error)) {
+        explicit_bzero(c->credentials, sizeof(c->credentials));
+        free(c);
+        return NULL;
+    }
+    find_address(c);
+    (void)pthread_mutex_init(&c->lock, NULL);
+    return c;
+}
+
+void ps_node_cluster_destroy(struct ps_node_cluster *c)
+{
+    if (c == NULL)
+        return;
+    (void)pthread_mutex_destroy(&c->lock);
+    explicit_bzero(c->credentials, sizeof(c->credentials));
+    free(c->info);
+    free(c);
+}
+
+enum mr_status ps_node_cluster_start(struct ps_node_cluster *c, char *error)
+{
+    char text[PS_CLUSTER_TEXT_BYTES] = "";
+    c->options.self.start_id = c->node->start_id;
+    ps_member_init(&c->member, &member_ops, c, &c->options.self, c->options.session_ms * UINT64_C(1000),
+                   HOLD_US_MAX, MR_PARTITION_COUNT);
+    ps_log("cluster %s: this is node %s at %s; the coordinator is ZooKeeper at %s", c->options.cluster,
+           c->options.self.name, c->options.self.address, c->options.servers);
+    pthread_mutex_lock(&c->lock); /* what it hears first may need `zookeeper` */
+    const enum mr_status status = ps_zookeeper_start(&c->options, &c->zookeeper, text);
+    pthread_mutex_unlock(&c->lock);
+    if (status != MR_OK)
+        fail(error, "cluster.zookeeper = %.150s: %.200s", c->options.servers, text);
+    return status;
+}
+
+void ps_node_cluster_stop(struct ps_node_cluster *c)
+{
+    if (c == NULL)
+        return;
+    pthread_mutex_lock(&c->lock);
+    c->is_stopped = true;
+    renew_lease(c);
+    pthread_mutex_unlock(&c->lock);
+    ps_zookeeper_stop(c->zookeeper);
+    c->zookeeper = NULL;
+}

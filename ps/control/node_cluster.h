@@ -1,0 +1,36 @@
+/* A node as a member of a cluster (ps/cluster/): joins the coordinator, the member's state machine, the leader's,
+ * and this node's cores.
+ *
+ * The coordinator's thread hears what has changed, and looks after the lease, which calls are checked against
+ * (ps_node.lease_end_us). What concerns the cores it hands to the control thread, which loads what the node
+ * owns, tells the cores what they serve, and opens their gate.
+ *
+ * Partitions do not move yet, and a node that is away keeps its own. */
+#ifndef PS_NODE_CLUSTER_H
+#define PS_NODE_CLUSTER_H
+
+#include <stdbool.h>
+#include "ps/cluster/zookeeper.h"
+#include "ps/control/control.h"
+
+struct ps_node_cluster;
+
+/* Of a node whose configuration names a cluster: reads the credentials and finds out the node's own name and
+ * address. NULL: it cannot, and `error` (DP_ERROR_BYTES) says what to do. */
+struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error);
+/* After the cores have stopped. NULL is fine. */
+void ps_node_cluster_destroy(struct ps_node_cluster *c);
+
+/* Registers with the coordinator, under node->start_id. The control thread runs. MR_INVALID_ARGUMENT,
+ * MR_NO_MEMORY, and `error` says what is wrong. */
+enum mr_status ps_node_cluster_start(struct ps_node_cluster *c, char *error);
+/* Stops to serve, and ends the session with the coordinator, so that everybody learns of it at once. */
+void ps_node_cluster_stop(struct ps_node_cluster *c);
+
+/* The control thread's part: does what has come up. */
+void ps_node_cluster_poll(struct ps_node_cluster *c, struct ps_control *control);
+
+/* What ps_node_cluster_start() gives to the coordinator; a test may call it in its place. */
+extern const struct ps_zookeeper_events ps_node_cluster_events;
+
+#endif
