@@ -180,7 +180,7 @@ void ps_writer_watch(struct ps_writer *w, uint64_t now_us);
 void ps_writer_finish(struct ps_writer *w);
 
 /* ---- reading ---- */
-struct ps_reader; /* of a chain: link 0 is its full, the last link the checkpoint that was asked for */
+struct ps_reader; /* of a chain, see ps/checkpoint/checkpoint_chain.h */
 struct ps_chain;  /* of ps/checkpoint/checkpoint_chain.h */
 struct ps_manifest;
 
@@ -198,7 +198,7 @@ enum mr_status ps_reader_open(const struct ps_store *store /* NULL: local */, co
  * have read if a block turns out to be bad. */
 enum mr_status ps_reader_open_unread(const struct ps_store *store /* NULL: local */, const char *directory,
                                      uint64_t id, struct ps_reader **out, char *text);
-/* Returns the MANIFESTs of the chain, and that of its last link, the checkpoint that was asked for. */
+/* Returns the MANIFESTs of the chain, and what the checkpoint that was asked for is (ps_chain_manifest()). */
 const struct ps_chain *ps_reader_chain(const struct ps_reader *r);
 const struct ps_manifest *ps_reader_manifest(const struct ps_reader *r);
 /* Visits all blocks, `batch` (1..16) at a time, each verified as it is read, while other threads read ahead.
@@ -234,7 +234,8 @@ typedef enum mr_status (*ps_try_checkpoint)(void *arg, uint64_t id, bool *is_dam
 enum mr_status ps_checkpoint_newest(const struct ps_store *store /* NULL: local */, const char *directory,
                                     ps_try_checkpoint attempt, void *arg, char *text);
 
-/* Lists the ids of the checkpoints in `directory` (published ones, verified or not), newest first, at most
+/* Lists the ids of the checkpoints in `directory` (published ones, verified or not; also those of a cluster,
+ * by their files CLUSTER-<id>), newest first, at most
  * ids_max of them. Returns how many there are; 0 when the directory cannot be read. */
 uint32_t ps_checkpoint_list(const struct ps_store *store /* NULL: local */, const char *directory,
                             uint64_t *ids, uint32_t ids_max);

@@ -10,6 +10,7 @@
 
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
+#include "ps/checkpoint/cluster_manifest.h"
 
 #define CHECKPOINTS_MAX 4096u /* looked at when searching for the newest that is whole */
 #define LOCK_NAME       "lock"
@@ -44,15 +45,28 @@ static void collect(void *arg, const char *name)
         list->kept++;
 }
 
-int ps_checkpoint_list_all(const struct ps_store *store, const char *directory, uint64_t *ids,
-                           uint32_t ids_max, uint32_t *count)
+/* A checkpoint of this node, or of a cluster. */
+static uint64_t id_of_any(const char *name)
 {
-    struct id_list list = {.id_of = ps_name_published, .limit = ids_max};
+    const uint64_t id = ps_name_published(name);
+    return id != 0 ? id : ps_name_cluster(name);
+}
+
+static int list_by(const struct ps_store *store, const char *directory, uint64_t (*id_of)(const char *name),
+                   uint64_t *ids, uint32_t ids_max, uint32_t *count)
+{
+    struct id_list list = {.id_of = id_of, .limit = ids_max};
     list.ids = ids;
     store = store ? store : ps_store_local();
     int error = store->list(store->self, directory, collect, &list);
     *count = list.seen;
     return error == -ENOENT ? 0 : error;
+}
+
+int ps_checkpoint_list_all(const struct ps_store *store, const char *directory, uint64_t *ids,
+                           uint32_t ids_max, uint32_t *count)
+{
+    return list_by(store, directory, id_of_any, ids, ids_max, count);
 }
 
 uint32_t ps_checkpoint_list(const struct ps_store *store, const char *directory, uint64_t *ids,
@@ -122,8 +136,9 @@ static enum mr_status try_all(const uint64_t *ids, uint32_t count, ps_try_checkp
 bool ps_checkpoint_is_there(const struct ps_store *store, const char *directory, uint64_t id)
 {
     char path[PS_PATH_BYTES];
-    return ps_path_published(directory, id, path) &&
-           ps_store_look(store ? store : ps_store_local(), path) == 0;
+    store = store ? store : ps_store_local();
+    return (ps_path_published(directory, id, path) && ps_store_look(store, path) == 0) ||
+           ps_cluster_manifest_is_there(store, directory, id);
 }
 
 enum mr_status ps_checkpoint_newest(const struct ps_store *store, const char *directory,
@@ -369,9 +384,9 @@ static bool read_entries(struct directory *d)
 {
     uint32_t room = 0, count = 0;
     /* With a list that is incomplete, one cannot know what is still needed. */
-    bool is_known = ps_checkpoint_list_all(d->store, d->path, NULL, 0, &room) == 0;
+    bool is_known = list_by(d->store, d->path, ps_name_published, NULL, 0, &room) == 0;
     uint64_t *ids = calloc(room + 1u, sizeof(*ids));
-    is_known = is_known && ids && ps_checkpoint_list_all(d->store, d->path, ids, room, &count) == 0;
+    is_known = is_known && ids && list_by(d->store, d->path, ps_name_published, ids, room, &count) == 0;
     is_known = is_known && count <= room;
     count = count < room ? count : room;
     d->entries = calloc(count + 1u, sizeof(*d->entries));

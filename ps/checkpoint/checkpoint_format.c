@@ -11,6 +11,7 @@
 
 #define PUBLISHED_PREFIX "ckpt-"
 #define TEMPORARY_PREFIX ".tmp-ckpt-"
+#define CLUSTER_PREFIX   "CLUSTER-"
 #define CLIENT_BYTES     (MR_UUID_BYTES + sizeof(uint64_t))
 #define TEXT_PATH_BYTES  110u /* of a path in a text; the beginning of a longer one is left out */
 
@@ -155,6 +156,12 @@ bool ps_path_temporary(const char *directory, uint64_t id, char out[PS_PATH_BYTE
     return n > 0 && n < (int)PS_PATH_BYTES;
 }
 
+bool ps_path_cluster(const char *directory, uint64_t id, char out[PS_PATH_BYTES])
+{
+    int n = snprintf(out, PS_PATH_BYTES, "%s/" CLUSTER_PREFIX "%" PRIu64, directory, id);
+    return n > 0 && n < (int)PS_PATH_BYTES;
+}
+
 /* Accepts only the spelling that is written, without sign or leading zeros, so that no two names mean the
  * same checkpoint. */
 static uint64_t name_id(const char *name, const char *prefix)
@@ -180,6 +187,11 @@ uint64_t ps_name_published(const char *name)
 uint64_t ps_name_temporary(const char *name)
 {
     return name_id(name, TEMPORARY_PREFIX);
+}
+
+uint64_t ps_name_cluster(const char *name)
+{
+    return name_id(name, CLUSTER_PREFIX);
 }
 
 static const char *remedy_of(int error_number)

@@ -65,10 +65,13 @@ const char *ps_block_check(const uint8_t *block, uint32_t version, uint64_t chec
 void ps_file_name(uint32_t core, char out[PS_FILE_NAME_BYTES]);
 bool ps_path_published(const char *directory, uint64_t id, char out[PS_PATH_BYTES]);
 bool ps_path_temporary(const char *directory, uint64_t id, char out[PS_PATH_BYTES]);
+bool ps_path_cluster(const char *directory, uint64_t id,
+                     char out[PS_PATH_BYTES]); /* of the file CLUSTER-<id> */
 bool ps_path_join(const char *directory, const char *name, char out[PS_PATH_BYTES]);
-/* Returns the id in "ckpt-<id>" (or ".tmp-ckpt-<id>"); 0 when the name has another form. */
+/* Returns the id in "ckpt-<id>" (or ".tmp-ckpt-<id>", "CLUSTER-<id>"); 0 when the name has another form. */
 uint64_t ps_name_published(const char *name);
 uint64_t ps_name_temporary(const char *name);
+uint64_t ps_name_cluster(const char *name);
 
 #define PS_TEXT_BYTES 256u
 /* One line: "<what> <path>: <error>; <how to fix it>". A long path loses its beginning. */

@@ -530,7 +530,7 @@ uint64_t ps_manifest_block_bytes(const struct ps_manifest *m)
     return bytes;
 }
 
-static const struct mr_feature *find_feature(const struct ps_manifest *m, uint32_t feature_id)
+const struct mr_feature *ps_manifest_feature(const struct ps_manifest *m, uint32_t feature_id)
 {
     for (uint32_t i = 0; i < m->feature_count; i++)
         if (m->feature_ids[i] == feature_id)
@@ -540,7 +540,7 @@ static const struct mr_feature *find_feature(const struct ps_manifest *m, uint32
 
 uint32_t ps_manifest_feature_kind(const struct ps_manifest *m, uint32_t feature_id)
 {
-    const struct mr_feature *f = find_feature(m, feature_id);
+    const struct mr_feature *f = ps_manifest_feature(m, feature_id);
     return f ? f->kind : 0;
 }
 
@@ -550,7 +550,7 @@ bool ps_manifest_note_dropped(struct ps_manifest *delta, const struct ps_manifes
     delta->dropped_count = 0;
     delta->dropped = calloc(parent->feature_count + 1u, sizeof(*delta->dropped));
     for (uint32_t i = 0; delta->dropped && i < parent->feature_count; i++)
-        if (!find_feature(delta, parent->feature_ids[i]))
+        if (!ps_manifest_feature(delta, parent->feature_ids[i]))
             delta->dropped[delta->dropped_count++] = parent->feature_ids[i];
     return delta->dropped != NULL;
 }
@@ -567,7 +567,7 @@ bool ps_manifest_follows(const struct ps_manifest *parent, const struct ps_manif
 {
     for (uint32_t i = 0; i < parent->feature_count; i++) {
         const struct mr_feature *was = &parent->features[i];
-        const struct mr_feature *is = find_feature(delta, parent->feature_ids[i]);
+        const struct mr_feature *is = ps_manifest_feature(delta, parent->feature_ids[i]);
         struct mr_feature altered = *was;
         const char *field = is ? mr_feature_alter(&altered, was, is) : NULL;
         if (is ? !field : is_dropped(delta, parent->feature_ids[i]))

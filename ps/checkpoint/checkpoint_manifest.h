@@ -82,6 +82,8 @@ void ps_manifest_clear(struct ps_manifest *manifest);
 uint64_t ps_manifest_bytes(const struct ps_manifest *manifest);
 /* Returns the bytes of the blocks themselves, which is the length of the files. */
 uint64_t ps_manifest_block_bytes(const struct ps_manifest *manifest);
+/* NULL when the feature is not in the manifest. */
+const struct mr_feature *ps_manifest_feature(const struct ps_manifest *manifest, uint32_t feature_id);
 /* Returns 0 when the feature is not in the manifest, else its enum mr_feature_kind. */
 uint32_t ps_manifest_feature_kind(const struct ps_manifest *manifest, uint32_t feature_id);
 /* Returns the bytes of a parameter's values, or of a state. */

@@ -59,7 +59,7 @@ static enum mr_status read_link(struct ps_reader *r, uint32_t number, uint32_t b
             return status;
     }
     r->damaged = read == MR_CHECKPOINT_CORRUPT;
-    if (number == r->chain.count - 1)
+    if (link->is_last)
         memcpy(text, why, sizeof(why));
     else
         (void)snprintf(text, PS_TEXT_BYTES, "checkpoint %" PRIu64 " is based on %" PRIu64 ": %.190s",
@@ -130,7 +130,7 @@ const struct ps_chain *ps_reader_chain(const struct ps_reader *r)
 
 const struct ps_manifest *ps_reader_manifest(const struct ps_reader *r)
 {
-    return &ps_chain_last(&r->chain)->manifest;
+    return ps_chain_manifest(&r->chain);
 }
 
 bool ps_reader_is_damaged(const struct ps_reader *r)

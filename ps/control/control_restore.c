@@ -24,6 +24,7 @@ struct attempt {
     uint32_t parameter_names;             /* how many of them */
     struct ps_parameter_load *parameters; /* NULL: none are restored */
     struct ps_restored *restored;
+    struct ps_restore_share share;
     bool is_damaged;   /* why it failed */
     bool reopens;      /* the gate was closed for a moment */
     uint32_t left_out; /* features of the checkpoint that were dropped since */
@@ -101,12 +102,22 @@ static bool is_ended(const char *name)
     return memchr(name, '\0', MR_NAME_BYTES) != NULL;
 }
 
+/* Says whose parameters and records are taken: of a cluster's checkpoint those of the node's own part, or
+ * none. */
+static const struct ps_manifest *own_manifest(const struct attempt *a, const struct ps_reader *reader)
+{
+    const struct ps_chain *chain = ps_reader_chain(reader);
+    return a->share.records_part < chain->part_count
+               ? &ps_chain_part_last(chain, a->share.records_part)->manifest
+               : ps_chain_manifest(chain);
+}
+
 static bool means_parameter(const struct attempt *a, const struct ps_reader *reader,
                             const struct mr_restore_pair *pair)
 {
     return a->c->node->parameters != NULL && is_ended(pair->name) && is_ended(pair->new_name) &&
            ps_catalog_find(&a->held, pair->name) == a->held.count &&
-           ps_parameter_is_listed(ps_reader_manifest(reader), pair->name);
+           ps_parameter_is_listed(own_manifest(a, reader), pair->name);
 }
 
 /* Copies the names, those that only a parameter has in this checkpoint after the others. */
@@ -153,9 +164,8 @@ static enum mr_status begin_parameters(struct attempt *a, const struct ps_reader
     a->parameters = NULL;
     if (node == NULL || (!a->plan.whole && count == 0))
         return MR_OK;
-    enum mr_status status =
-        ps_parameter_load_create(ps_reader_manifest(reader), a->plan.whole ? NULL : a->names + features,
-                                 count, &a->parameters, a->text);
+    enum mr_status status = ps_parameter_load_create(
+        own_manifest(a, reader), a->plan.whole ? NULL : a->names + features, count, &a->parameters, a->text);
     return status == MR_OK ? ps_parameter_load_fits(a->parameters, node, replaces(a), a->text) : status;
 }
 
@@ -167,8 +177,8 @@ static enum mr_status try_load_shadow(struct attempt *a, struct ps_reader *reade
         status = stage(a, reader);
     if (status == MR_OK) {
         const bool leaves_out = a->left_out > 0 || ps_chain_drops(ps_reader_chain(reader));
-        status = ps_restore_load(a->c->node, reader, a->plan.whole, leaves_out, makes_room, a->parameters,
-                                 &a->c->load_progress, a->text);
+        status = ps_restore_load(a->c->node, reader, &a->share, a->plan.whole, leaves_out, makes_room,
+                                 a->parameters, &a->c->load_progress, a->text);
     }
     if (status != MR_OK) {
         ps_node_each_core(a->c->node, end_on_core, NULL);
@@ -322,6 +332,8 @@ static enum mr_status note_history(struct attempt *a)
     h->last_feature = highest > last_feature ? highest : last_feature;
     if (a->request->by_call)
         count_restore(a);
+    else if (a->plan.whole && a->share.records_part == PS_RESTORE_NO_RECORDS)
+        h->restores++; /* clients do not send again what is in it */
     for (uint32_t i = 0; a->plan.whole && i < a->plan.count; i++)
         ps_history_brought_back(h, a->plan.entries[i].id);
     if (a->plan.whole && !a->request->goes_on)
@@ -455,7 +467,7 @@ static void follow(struct ps_control *c, const char *directory, const struct ps_
     ps_save_chain_break(
         &c->saves.chain,
         "what was restored is not the newest checkpoint of checkpoint.directory: save a full one first");
-    if (newest != ps_reader_manifest(reader)->id ||
+    if (chain->cluster != NULL || newest != ps_reader_manifest(reader)->id ||
         strcmp(directory, c->node->config->checkpoint_directory) != 0)
         return;
     for (uint32_t i = 1; i < chain->count; i++)
@@ -479,6 +491,7 @@ static void restored_whole(struct ps_control *c, const char *directory, const st
     uint64_t step = last->step;
     ps_control_saves_drop(c, "a checkpoint was restored meanwhile");
     bool is_own = strcmp(directory, c->node->config->checkpoint_directory) == 0;
+    is_own = is_own && ps_reader_chain(reader)->cluster == NULL;
     ps_ancestry_begin(&c->ancestry, &last->ancestry, c->node->start_id, is_own ? last->id : 0);
     ps_node_each_core(c->node, restored_on_core, &step);
     c->durable = (struct ps_durable){0};
@@ -518,6 +531,20 @@ static void open_unread(void *arg)
     o->status = ps_reader_open_unread(a->place.store, a->place.path, o->id, &o->reader, a->text);
 }
 
+/* A node by itself takes all of a cluster's checkpoint but the records of what was applied, which are by
+ * nodes and their cores. */
+static void choose_share(struct attempt *a, const struct ps_chain *chain)
+{
+    uint32_t parameters = 0;
+    a->share = (struct ps_restore_share){.records_part = chain->cluster != NULL ? PS_RESTORE_NO_RECORDS : 0};
+    for (uint32_t i = 0; chain->cluster != NULL && i < chain->part_count; i++)
+        parameters += ps_parameters_listed(&ps_chain_part_last(chain, i)->manifest);
+    if (parameters > 0 && a->request->name_count == 0)
+        ps_log("restore: %u parameters of the cluster's nodes are left out: restore them by name from the "
+               "node's folder (ctl restore --directory DIR/NODE --table NAME)",
+               parameters);
+}
+
 /* Restores checkpoint `id`. Each block is read once, and verified as it is loaded. */
 static enum mr_status restore_one(struct attempt *a, uint64_t id)
 {
@@ -530,6 +557,7 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
         return status;
     a->view->id = ps_reader_manifest(reader)->id;
     a->view->bytes_total = ps_chain_bytes(ps_reader_chain(reader));
+    choose_share(a, ps_reader_chain(reader));
     ps_control_set_view(a->c, a->view);
     status = load(a, reader);
     a->is_damaged |= ps_reader_is_damaged(reader);

@@ -41,21 +41,33 @@ enum mr_status ps_shadow_begin(struct ps_core *core, bool whole, uint32_t clock_
     return MR_OK;
 }
 
+/* What will be the time when the shadow serves. */
+static uint32_t now_s(const struct ps_core *core)
+{
+    return core->shadow->whole ? core->shadow->clock_s : core->now_s;
+}
+
 enum mr_status ps_shadow_add(struct ps_core *core, uint32_t checkpoint_id, uint32_t id,
                              const struct mr_feature *feature, char *text)
 {
     struct ps_shadow *s = core->shadow;
     assert(checkpoint_id >= 1 && checkpoint_id <= MR_FEATURE_ID_MAX && s->features[checkpoint_id] == NULL);
     enum mr_status status = ps_feature_create(core, id, feature, &s->features[checkpoint_id], text);
-    if (status == MR_OK && feature->kind == MR_TABLE) {
-        ps_table_load_from(s->features[checkpoint_id]->table, s->clock_s,
-                           s->whole ? s->clock_s : core->now_s);
-    }
+    if (status == MR_OK && feature->kind == MR_TABLE)
+        ps_table_load_from(s->features[checkpoint_id]->table, s->clock_s, now_s(core));
     if (status == MR_OK) {
         s->id_max = checkpoint_id > s->id_max ? checkpoint_id : s->id_max;
         s->feature_count++;
     }
     return status;
+}
+
+void ps_shadow_load_from(struct ps_core *core, uint32_t clock_s)
+{
+    const struct ps_shadow *s = core->shadow;
+    for (uint32_t id = 1; id <= s->id_max; id++)
+        if (s->features[id] != NULL && s->features[id]->table != NULL)
+            ps_table_load_from(s->features[id]->table, clock_s, now_s(core));
 }
 
 struct ps_feature *ps_shadow_feature(const struct ps_core *core, uint32_t checkpoint_id)

@@ -24,6 +24,8 @@ enum mr_status ps_shadow_begin(struct ps_core *core, bool whole, uint32_t clock_
  * ps_core_add_feature(). */
 enum mr_status ps_shadow_add(struct ps_core *core, uint32_t checkpoint_id, uint32_t id,
                              const struct mr_feature *feature, char *text);
+/* What comes next was saved by a node whose clock was another: `clock_s`. */
+void ps_shadow_load_from(struct ps_core *core, uint32_t clock_s);
 /* NULL when there is none. */
 struct ps_feature *ps_shadow_feature(const struct ps_core *core, uint32_t checkpoint_id);
 /* The highest number that ps_shadow_feature() may know; 0: none. */

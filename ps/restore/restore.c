@@ -22,9 +22,12 @@
  * its shadow, as far as it owns their partitions. */
 struct core_load {
     struct ps_core *core;
-    bool named_only; /* records of features without a shadow are skipped */
-    bool makes_room; /* the keys have no rows yet; see ps_table_load_rows() */
-    char *text;      /* PS_RESTORE_TEXT_BYTES: what is wrong */
+    const struct ps_chain *chain;
+    const bool *owns; /* see struct ps_restore_share */
+    uint32_t part;    /* of the chain, that the blocks are of */
+    bool named_only;  /* records of features without a shadow are skipped */
+    bool makes_room;  /* the keys have no rows yet; see ps_table_load_rows() */
+    char *text;       /* PS_RESTORE_TEXT_BYTES: what is wrong */
     /* rows that wait to be loaded together */
     const struct ps_feature *feature;
     uint32_t count;
@@ -36,7 +39,7 @@ struct round {
     struct loader *loader;
     const uint8_t *blocks[BLOCKS_MAX];
     uint32_t block_count;
-    bool is_first_link, is_last_link;
+    const struct ps_chain_link *link; /* that they are of */
     bool is_running;
     enum mr_status status[DP_CORES_MAX];
     struct ps_node_round work;
@@ -44,11 +47,12 @@ struct round {
 
 struct loader {
     struct ps_node *node;
+    const struct ps_chain *chain;
+    const struct ps_restore_share *share;
     bool named_only; /* only some of the checkpoint's features have shadows, and no records */
     bool leaves_out; /* some of its features have no shadow, but everything else is loaded */
     bool makes_room;
     _Atomic uint64_t *progress;
-    uint32_t last_link;
     uint32_t held;  /* rounds in flight at most: while the cores load one, the next one waits for them */
     uint32_t round; /* how many have begun */
     struct round rounds[ROUNDS];
@@ -65,14 +69,20 @@ struct loader {
 
 /* ---- on a core ---- */
 
-static bool is_own(const struct ps_core *core, uint32_t partition)
+/* Whether the node is to have a partition, and the part has what counts of it. */
+static bool is_taken(const struct core_load *r, uint32_t partition)
 {
-    return core->node->partition_core[partition] == core->index;
+    return (r->owns == NULL || r->owns[partition]) && ps_chain_part_owns(r->chain, r->part, partition);
 }
 
-static bool is_own_key(const struct ps_core *core, const struct ps_feature *f, uint64_t key)
+static bool is_own(const struct core_load *r, uint32_t partition)
 {
-    return is_own(core, mr_partition_of(mr_key_hash(key, f->feature.seed)));
+    return r->core->node->partition_core[partition] == r->core->index && is_taken(r, partition);
+}
+
+static bool is_own_key(const struct core_load *r, const struct ps_feature *f, uint64_t key)
+{
+    return is_own(r, mr_partition_of(mr_key_hash(key, f->feature.seed)));
 }
 
 static enum mr_status no_memory(const struct ps_feature *f, enum mr_status status, char *text)
@@ -107,7 +117,7 @@ static enum mr_status load_rows(struct core_load *r, const struct ps_feature *f,
     enum mr_status status = r->feature == f ? MR_OK : flush_rows(r);
     r->feature = f;
     for (uint32_t i = 0; i < record->count && status == MR_OK; i++) {
-        if (!is_own_key(r->core, f, keys[i]))
+        if (!is_own_key(r, f, keys[i]))
             continue;
         r->rows[r->count++] = (struct ps_stored_row){keys[i], rows + (size_t)i * row_bytes};
         if (r->count == ROWS_MAX)
@@ -116,19 +126,19 @@ static enum mr_status load_rows(struct core_load *r, const struct ps_feature *f,
     return status;
 }
 
-static void load_tombstones(struct ps_core *core, const struct ps_feature *f, const struct ps_record *record,
-                            const uint8_t *bytes)
+static void load_tombstones(const struct core_load *r, const struct ps_feature *f,
+                            const struct ps_record *record, const uint8_t *bytes)
 {
     const uint64_t *keys = (const uint64_t *)(const void *)bytes;
     for (uint32_t i = 0; i < record->count; i++)
-        if (is_own_key(core, f, keys[i]))
+        if (is_own_key(r, f, keys[i]))
             ps_table_load_tombstone(f->table, keys[i]);
 }
 
-static enum mr_status load_filter(struct ps_core *core, const struct ps_feature *f,
+static enum mr_status load_filter(const struct core_load *r, const struct ps_feature *f,
                                   const struct ps_record *record, const uint8_t *bytes, char *text)
 {
-    if (!is_own(core, (uint32_t)record->offset))
+    if (!is_own(r, (uint32_t)record->offset))
         return MR_OK;
     enum mr_status status = ps_table_filter_load(f->table, (uint32_t)record->offset, record->row_bytes, bytes,
                                                  record->bytes, text, PS_RESTORE_TEXT_BYTES);
@@ -136,6 +146,13 @@ static enum mr_status load_filter(struct ps_core *core, const struct ps_feature 
 }
 
 /* The records of a variable come in any order; the last one completes it. */
+/* By its name in the checkpoint: a restore may give it another one. */
+static uint32_t variable_partition(const struct ps_chain *chain, uint32_t id)
+{
+    const struct mr_feature *saved = ps_manifest_feature(ps_chain_manifest(chain), id);
+    return saved != NULL ? mr_variable_partition(saved->name) : 0;
+}
+
 static enum mr_status load_variable(struct ps_feature *f, const struct ps_record *record,
                                     const uint8_t *bytes, char *text)
 {
@@ -180,12 +197,14 @@ static enum mr_status take_record(struct core_load *r, const struct ps_record *r
     case PS_RECORD_ROWS:
         return load_rows(r, f, record, bytes);
     case PS_RECORD_GONE:
-        load_tombstones(r->core, f, record, bytes);
+        load_tombstones(r, f, record, bytes);
         return MR_OK;
     case PS_RECORD_SIGHTINGS:
-        return load_filter(r->core, f, record, bytes, r->text);
+        return load_filter(r, f, record, bytes, r->text);
     default:
-        return f->variable != NULL ? load_variable(f, record, bytes, r->text) : MR_OK;
+        return f->variable != NULL && is_taken(r, variable_partition(r->chain, record->feature))
+                   ? load_variable(f, record, bytes, r->text)
+                   : MR_OK;
     }
 }
 
@@ -206,10 +225,15 @@ static void load_blocks(struct ps_core *core, void *arg)
     struct round *r = arg;
     struct loader *l = r->loader;
     struct core_load *records = &l->records[core->index];
-    struct block_load load = {records, r->is_last_link};
+    struct block_load load = {records, r->link->is_last};
     records->core = core;
+    records->chain = l->chain;
+    records->owns = l->share->owns;
+    if (l->chain->cluster != NULL && records->part != r->link->part)
+        ps_shadow_load_from(core, ps_chain_part_last(l->chain, r->link->part)->manifest.clock_s);
+    records->part = r->link->part;
     records->named_only = l->named_only || l->leaves_out;
-    records->makes_room = l->makes_room && r->is_first_link;
+    records->makes_room = l->makes_room && r->link->is_first;
     records->text = l->core_text[core->index];
     enum mr_status status = l->status[core->index];
     for (uint32_t i = 0; i < r->block_count && status == MR_OK; i++) {
@@ -220,13 +244,19 @@ static void load_blocks(struct ps_core *core, void *arg)
     l->status[core->index] = r->status[core->index] = status;
 }
 
+static bool is_wanted(const struct loader *l, uint32_t variable)
+{
+    return l->share->owns == NULL || l->share->owns[variable_partition(l->chain, variable)];
+}
+
 /* Checks that every variable is complete. */
 static void check_whole(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
     for (uint32_t id = 1; id <= ps_shadow_id_max(core); id++) {
         const struct ps_feature *f = ps_shadow_feature(core, id);
-        if (f != NULL && f->variable != NULL && f->loaded_bytes != ps_variable_stored_bytes(f->variable)) {
+        if (f != NULL && f->variable != NULL && f->loaded_bytes != ps_variable_stored_bytes(f->variable) &&
+            is_wanted(l, id)) {
             snprintf(l->core_text[core->index], PS_RESTORE_TEXT_BYTES, "variable %s is not whole",
                      f->feature.name);
             l->status[core->index] = MR_CHECKPOINT_CORRUPT;
@@ -292,7 +322,7 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
     struct loader *l = r->loader;
     uint64_t bytes_read = sizeof(*record) + ((record->bytes + 7) & ~UINT64_C(7));
     atomic_fetch_add_explicit(l->progress, bytes_read, memory_order_relaxed);
-    if (!r->is_last_link)
+    if (!r->link->is_last || r->link->part != l->share->records_part)
         return MR_OK;
     if (record->kind == PS_RECORD_PARAMETER && l->parameters != NULL)
         return ps_parameter_load_add(l->parameters, record, bytes, l->text);
@@ -333,8 +363,7 @@ static enum mr_status visit_blocks(void *arg, uint32_t link, const uint8_t *cons
     r->loader = l;
     memcpy(r->blocks, blocks, count * sizeof(*blocks));
     r->block_count = count;
-    r->is_first_link = link == 0;
-    r->is_last_link = link == l->last_link;
+    r->link = l->chain->links[link];
     r->is_running = true;
     ps_node_begin(l->node, &r->work, load_blocks, r);
     enum mr_status status = MR_OK;
@@ -367,7 +396,16 @@ static enum mr_status take_over_everywhere(struct loader *l, char *text)
     return MR_OK;
 }
 
-enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, bool whole, bool leaves_out,
+/* How many cores wrote the records that are taken; if none are, any number will do. */
+static uint32_t records_cores(const struct loader *l)
+{
+    return l->share->records_part < l->chain->part_count
+               ? ps_chain_part_last(l->chain, l->share->records_part)->manifest.file_count
+               : l->node->core_count;
+}
+
+enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader,
+                               const struct ps_restore_share *share, bool whole, bool leaves_out,
                                bool makes_room, struct ps_parameter_load *parameters,
                                _Atomic uint64_t *progress, char *text)
 {
@@ -377,19 +415,22 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, b
     if (l == NULL)
         return status;
     l->node = node;
+    l->chain = ps_reader_chain(reader);
+    l->share = share;
     l->named_only = !whole;
     l->leaves_out = leaves_out;
     l->makes_room = makes_room;
-    l->last_link = ps_reader_chain(reader)->count - 1;
     l->held = whole ? ROUNDS : 1;
     l->progress = progress;
     l->parameters = parameters;
     l->text = text;
-    l->applied = ps_applied_batches_merge_create(ps_reader_manifest(reader)->file_count, node->core_count);
-    l->pushes = ps_push_merge_create(ps_reader_manifest(reader)->file_count, node->core_count);
+    l->applied = ps_applied_batches_merge_create(records_cores(l), node->core_count);
+    l->pushes = ps_push_merge_create(records_cores(l), node->core_count);
     l->records = calloc(node->core_count, sizeof(*l->records));
     if (l->applied == NULL || l->pushes == NULL || l->records == NULL)
         goto out;
+    for (uint32_t i = 0; i < node->core_count; i++)
+        l->records[i].part = UINT32_MAX; /* none so far */
     text[0] = '\0';
     status = ps_reader_blocks(reader, whole ? blocks_at_a_time(node) : 1, l->held, visit_blocks, l, text);
     if (status == MR_OK)

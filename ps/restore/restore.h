@@ -1,5 +1,5 @@
-/* Loads a checkpoint onto the cores of this node, however many cores wrote it: each row is loaded by the core
- * that owns its partition now.
+/* Loads a checkpoint onto the cores of this node, however many cores and nodes wrote it: each row is loaded
+ * by the core that owns its partition now.
  *
  * Called on the control thread; cores take part through tasks.
  */
@@ -15,6 +15,15 @@
 #include "ps/restore/parameter_load.h"
 
 #define PS_RESTORE_TEXT_BYTES 256
+
+/* What of a checkpoint is for this node. */
+struct ps_restore_share {
+    const bool *owns; /* by partition: the keys that this node is to have; NULL: all */
+    /* Of a cluster's checkpoint: the part whose records of batches, clients, pushes and parameters are taken;
+     * PS_RESTORE_NO_RECORDS: none are, and what clients send again would be applied once more. */
+    uint32_t records_part;
+};
+#define PS_RESTORE_NO_RECORDS UINT32_MAX
 
 /* Fills the features of the shadow on all cores, which are empty (ps/core/shadow.h).
  *
@@ -32,7 +41,8 @@
  * On failure the cores serve what they served before, and the shadow must be dropped. `progress` rises to
  * about ps_chain_bytes(). MR_CHECKPOINT_CORRUPT, MR_OUT_OF_MEMORY, MR_IO_ERROR; `text`
  * (PS_RESTORE_TEXT_BYTES) says what. */
-enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader, bool whole, bool leaves_out,
+enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader,
+                               const struct ps_restore_share *share, bool whole, bool leaves_out,
                                bool makes_room, struct ps_parameter_load *parameters,
                                _Atomic uint64_t *progress, char *text);
 

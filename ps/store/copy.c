@@ -656,6 +656,45 @@ static enum mr_status make_directory(const struct ps_copy *copy, char *text)
     return MR_IO_ERROR;
 }
 
+/* The folders of a node's part of a cluster's checkpoint, there and here. */
+struct part_copy {
+    struct ps_copy copy;
+    char from[PS_PATH_BYTES], to[PS_PATH_BYTES];
+};
+
+static enum mr_status place_part(const struct ps_copy *copy, const struct ps_chain *chain, uint32_t part,
+                                 struct part_copy *out, char *text)
+{
+    const char *name = chain->cluster ? chain->cluster->parts[part].name : NULL;
+    out->copy = *copy;
+    if (!name)
+        return MR_OK;
+    if (!ps_path_join(copy->from_directory, name, out->from) ||
+        !ps_path_join(copy->to_directory, name, out->to))
+        return ps_checkpoint_fail(text, "open", copy->to_directory, -ENAMETOOLONG);
+    out->copy.from_directory = out->from;
+    out->copy.to_directory = out->to;
+    return MR_OK;
+}
+
+/* Copies the links of one node. */
+static enum mr_status copy_part(const struct ps_copy *copy, const struct ps_chain *chain, uint32_t part,
+                                char *text)
+{
+    struct part_copy p;
+    const struct ps_chain_part *links = &chain->parts[part];
+    enum mr_status status = place_part(copy, chain, part, &p, text);
+    if (status == MR_OK)
+        status = make_directory(&p.copy, text);
+    for (uint32_t i = links->first; i < links->first + links->count && status == MR_OK; i++) {
+        bool is_there;
+        status = look_for(&p.copy, &chain->links[i]->manifest, &is_there, text);
+        if (status == MR_OK && !is_there)
+            status = copy_link(&p.copy, chain->links[i], text);
+    }
+    return status;
+}
+
 enum mr_status ps_copy_chain(const struct ps_copy *copy, uint64_t id, char *text)
 {
     struct ps_chain chain;
@@ -663,12 +702,10 @@ enum mr_status ps_copy_chain(const struct ps_copy *copy, uint64_t id, char *text
     if (status != MR_OK)
         return status;
     status = make_directory(copy, text);
-    for (uint32_t i = 0; i < chain.count && status == MR_OK; i++) {
-        bool is_there;
-        status = look_for(copy, &chain.links[i]->manifest, &is_there, text);
-        if (status == MR_OK && !is_there)
-            status = copy_link(copy, chain.links[i], text);
-    }
+    for (uint32_t part = 0; part < chain.part_count && status == MR_OK; part++)
+        status = copy_part(copy, &chain, part, text);
+    if (status == MR_OK && chain.cluster)
+        status = ps_cluster_manifest_write(copy->to, copy->to_directory, chain.cluster, text);
     ps_chain_close(&chain);
     return status;
 }
@@ -682,7 +719,10 @@ enum mr_status ps_copy_measure(const struct ps_copy *copy, uint64_t id, uint64_t
         return status;
     for (uint32_t i = 0; i < chain.count && status == MR_OK; i++) {
         bool is_there;
-        status = look_for(copy, &chain.links[i]->manifest, &is_there, text);
+        struct part_copy p;
+        status = place_part(copy, &chain, chain.links[i]->part, &p, text);
+        if (status == MR_OK)
+            status = look_for(&p.copy, &chain.links[i]->manifest, &is_there, text);
         *bytes += status == MR_OK && !is_there ? ps_manifest_block_bytes(&chain.links[i]->manifest) : 0;
     }
     ps_chain_close(&chain);

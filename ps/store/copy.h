@@ -36,7 +36,8 @@ struct ps_copy {
     void *arg;
 };
 
-/* Copies checkpoint `id` with all that it is based on, but for what is there already. MR_OK: it is there.
+/* Copies checkpoint `id` with all that it is based on, but for what is there already; of a cluster the parts
+ * of all nodes, and then CLUSTER-<id>. MR_OK: it is there.
  * MR_INVALID_ARGUMENT: another checkpoint of one of these numbers is there; MR_CHECKPOINT_NOT_FOUND,
  * MR_CHECKPOINT_CORRUPT: of `from`, or one that was damaged on the way; MR_CHECKPOINT_NEWER, MR_IO_ERROR,
  * MR_NO_MEMORY. On failure `text` (PS_TEXT_BYTES) says what and where. */

@@ -52,7 +52,7 @@ int ckpt_find_table(const char *command, const struct ckpt_chain *chain, const c
 {
     char names[512] = "";
     size_t at = 0;
-    const struct ps_manifest *m = &ps_chain_last(&chain->files)->manifest;
+    const struct ps_manifest *m = ps_chain_manifest(&chain->files);
     if (!name)
         cli_refuse(command, "name a table with --table, or a parameter with --parameter");
     *index = ckpt_chain_table(chain, name);
@@ -62,14 +62,37 @@ int ckpt_find_table(const char *command, const struct ckpt_chain *chain, const c
         if (m->features[i].kind == MR_TABLE)
             at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at > 0 ? ", " : "",
                                    m->features[i].name);
-    return cli_fail(command, "%s: it has no table %s; its tables are: %s%s",
-                    ps_chain_last(&chain->files)->path, name, at > 0 ? names : "none",
-                    at >= sizeof(names) ? ".." : "");
+    return cli_fail(command, "%s: it has no table %s; its tables are: %s%s", ps_chain_path(&chain->files),
+                    name, at > 0 ? names : "none", at >= sizeof(names) ? ".." : "");
 }
 
-const char *ckpt_kind_name(const struct ps_manifest *m)
+static void put_time(time_t time_s, char time_text[CKPT_TIME_BYTES])
 {
+    struct tm utc;
+    if (!gmtime_r(&time_s, &utc) || strftime(time_text, CKPT_TIME_BYTES, "%Y-%m-%d %H:%M:%S", &utc) == 0)
+        (void)snprintf(time_text, CKPT_TIME_BYTES, "?");
+}
+
+const char *ckpt_kind_name(const struct ckpt_chain *chain)
+{
+    const struct ps_manifest *m = ps_chain_manifest(&chain->files);
+    if (chain->files.cluster)
+        return "cluster";
     return m->is_partial ? "partial" : m->parent != 0 ? "delta" : "full";
+}
+
+bool ckpt_facts(const struct ckpt_chain *chain, char time_text[CKPT_TIME_BYTES], uint64_t *disk_bytes)
+{
+    *disk_bytes = 0;
+    for (uint32_t part = 0; part < chain->files.part_count; part++) {
+        uint64_t bytes;
+        if (!ckpt_link_facts(ps_chain_part_last(&chain->files, part), time_text, &bytes))
+            return false;
+        *disk_bytes += bytes;
+    }
+    if (chain->files.cluster)
+        put_time((time_t)chain->files.cluster->time_s, time_text);
+    return true;
 }
 
 bool ckpt_link_facts(const struct ps_chain_link *link, char time_text[CKPT_TIME_BYTES], uint64_t *disk_bytes)
@@ -78,13 +101,10 @@ bool ckpt_link_facts(const struct ps_chain_link *link, char time_text[CKPT_TIME_
     char path[PS_PATH_BYTES];
     uint64_t bytes;
     int64_t written_s, ignored;
-    struct tm utc;
     if (!ps_path_join(link->path, PS_MANIFEST_NAME, path) ||
         store->facts(store->self, path, disk_bytes, &written_s) != 0)
         return false;
-    const time_t time_s = written_s;
-    (void)gmtime_r(&time_s, &utc);
-    (void)strftime(time_text, CKPT_TIME_BYTES, "%Y-%m-%d %H:%M:%S", &utc);
+    put_time(written_s, time_text);
     for (uint32_t core = 0; core < link->manifest.file_count; core++) {
         char name[PS_FILE_NAME_BYTES];
         ps_file_name(core, name);

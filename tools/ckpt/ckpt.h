@@ -29,12 +29,14 @@ int ckpt_pull(int argc, char **argv);
 int ckpt_open(const char *command, const char *path, struct ckpt_chain *chain);
 int ckpt_find_table(const char *command, const struct ckpt_chain *chain, const char *name, uint32_t *index);
 
-/* Returns "full", "delta" or "partial". */
-const char *ckpt_kind_name(const struct ps_manifest *m);
+/* Returns "full", "delta", "partial" or "cluster". */
+const char *ckpt_kind_name(const struct ckpt_chain *chain);
 
 /* "2026-01-31 12:00:00" of the MANIFEST, in UTC, and what the files take on disk; false when they cannot be
  * looked at. */
 #define CKPT_TIME_BYTES 24u
+/* The same of the checkpoint without what it builds on, and with the parts of all nodes of a cluster. */
+bool ckpt_facts(const struct ckpt_chain *chain, char time_text[CKPT_TIME_BYTES], uint64_t *disk_bytes);
 bool ckpt_link_facts(const struct ps_chain_link *link, char time_text[CKPT_TIME_BYTES], uint64_t *disk_bytes);
 
 #endif

@@ -21,7 +21,9 @@ bool ckpt_path_split(const char *path, char directory[PS_PATH_BYTES], uint64_t *
     memcpy(directory, path, end);
     directory[end] = '\0';
     char *slash = strrchr(directory, '/');
-    *id = ps_name_published(slash ? slash + 1 : directory);
+    const char *name = slash ? slash + 1 : directory;
+    *id = ps_name_published(name);
+    *id = *id != 0 ? *id : ps_name_cluster(name);
     if (*id == 0)
         return true;
     if (!slash)
@@ -37,14 +39,13 @@ bool ckpt_path_split(const char *path, char directory[PS_PATH_BYTES], uint64_t *
 
 static enum mr_status describe_rows(struct ckpt_chain *chain, char *text)
 {
-    const struct ps_chain_link *last = ps_chain_last(&chain->files);
+    const struct ps_manifest *m = ps_chain_manifest(&chain->files);
     chain->rows = calloc(PS_FEATURE_ID_MAX + 1u, sizeof(*chain->rows));
     if (!chain->rows)
-        return ps_checkpoint_fail(text, "open", last->path, -ENOMEM);
-    for (uint32_t i = 0; i < last->manifest.feature_count; i++) {
-        const struct mr_feature *f = &last->manifest.features[i];
-        const char *unknown =
-            f->kind == MR_TABLE ? ckpt_row_of(f, &chain->rows[last->manifest.feature_ids[i]]) : NULL;
+        return ps_checkpoint_fail(text, "open", ps_chain_path(&chain->files), -ENOMEM);
+    for (uint32_t i = 0; i < m->feature_count; i++) {
+        const struct mr_feature *f = &m->features[i];
+        const char *unknown = f->kind == MR_TABLE ? ckpt_row_of(f, &chain->rows[m->feature_ids[i]]) : NULL;
         if (unknown) {
             (void)snprintf(text, PS_TEXT_BYTES,
                            "table %.63s: %s; use the millrace of the server that wrote it", f->name, unknown);
@@ -90,7 +91,7 @@ void ckpt_chain_close(struct ckpt_chain *chain)
 
 uint32_t ckpt_chain_table(const struct ckpt_chain *chain, const char *name)
 {
-    const struct ps_manifest *m = &ps_chain_last(&chain->files)->manifest;
+    const struct ps_manifest *m = ps_chain_manifest(&chain->files);
     for (uint32_t i = 0; i < m->feature_count; i++)
         if (m->features[i].kind == MR_TABLE && strncmp(m->features[i].name, name, MR_NAME_BYTES) == 0)
             return i;
@@ -98,6 +99,19 @@ uint32_t ckpt_chain_table(const struct ckpt_chain *chain, const char *name)
 }
 
 /* ---- records ---- */
+
+bool ckpt_part_has(const struct ps_chain *files, uint32_t part, const struct ps_record *record)
+{
+    if (!files->cluster)
+        return true;
+    if (record->kind == PS_RECORD_SIGHTINGS)
+        return record->offset < MR_PARTITION_COUNT &&
+               ps_chain_part_owns(files, part, (uint32_t)record->offset);
+    const struct mr_feature *f = record->kind == PS_RECORD_VARIABLE
+                                     ? ps_manifest_feature(ps_chain_manifest(files), record->feature)
+                                     : NULL;
+    return !f || ps_chain_part_owns(files, part, mr_variable_partition(f->name));
+}
 
 static uint64_t payload_bytes(const uint8_t *block)
 {
@@ -127,4 +141,28 @@ enum mr_status ckpt_link_each(const struct ps_chain_link *link, ckpt_visit_recor
         return status;
     memcpy(text, why, sizeof(why));
     return read;
+}
+
+struct last {
+    const struct ps_chain *files;
+    uint32_t part;
+    ckpt_visit_record visit;
+    void *arg;
+};
+
+static enum mr_status visit_last(void *arg, const struct ps_record *record, const uint8_t *bytes)
+{
+    const struct last *l = arg;
+    return ckpt_part_has(l->files, l->part, record) ? l->visit(l->arg, record, bytes) : MR_OK;
+}
+
+enum mr_status ckpt_last_each(const struct ckpt_chain *chain, ckpt_visit_record visit, void *arg,
+                              struct ckpt_progress *progress, char *text)
+{
+    enum mr_status status = MR_OK;
+    for (uint32_t part = 0; part < chain->files.part_count && status == MR_OK; part++) {
+        struct last last = {&chain->files, part, visit, arg};
+        status = ckpt_link_each(ps_chain_part_last(&chain->files, part), visit_last, &last, progress, text);
+    }
+    return status;
 }

@@ -18,12 +18,12 @@
 #include "tools/ckpt/ckpt_row.h"
 
 struct ckpt_chain {
-    struct ps_chain files; /* its links, the full first; the last one is the checkpoint itself */
-    struct ckpt_row *rows; /* of the last link's tables, by feature id; bytes 0: no table of it */
+    struct ps_chain files; /* its links, of a cluster's those of all nodes */
+    struct ckpt_row *rows; /* of the checkpoint's tables, by feature id; bytes 0: no table of it */
 };
 
-/* "DIR/ckpt-7" is checkpoint 7 of DIR; anything else is a directory, and *id 0. False when the path is too
- * long. */
+/* "DIR/ckpt-7" is checkpoint 7 of DIR, and so is "DIR/CLUSTER-7"; anything else is a directory, and *id 0.
+ * False when the path is too long. */
 bool ckpt_path_split(const char *path, char directory[PS_PATH_BYTES], uint64_t *id);
 
 /* Reads the MANIFESTs of a checkpoint and of those it builds upon. id 0: the one with the highest id. `text`
@@ -39,6 +39,14 @@ typedef enum mr_status (*ckpt_visit_record)(void *arg, const struct ps_record *r
 /* Every record of one link. `visit` may be NULL: then its blocks are only verified. Stops at the first status
  * that is not MR_OK; `text` is then the visitor's to fill. `progress` may be NULL. */
 enum mr_status ckpt_link_each(const struct ps_chain_link *link, ckpt_visit_record visit, void *arg,
+                              struct ckpt_progress *progress, char *text);
+
+/* Whether a record of a part counts: of a cluster's checkpoint one of a variable, or of a piece of an
+ * admission filter, does if the part's node had it. Of rows each key counts by itself. */
+bool ckpt_part_has(const struct ps_chain *files, uint32_t part, const struct ps_record *record);
+/* Every record of the checkpoint itself, of a cluster's those of each node; variables count once. As
+ * ckpt_link_each(). */
+enum mr_status ckpt_last_each(const struct ckpt_chain *chain, ckpt_visit_record visit, void *arg,
                               struct ckpt_progress *progress, char *text);
 
 /* ---- live rows ---- */

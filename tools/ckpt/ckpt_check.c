@@ -23,14 +23,15 @@ void ckpt_check_end(struct ckpt_check *check)
 static const struct ckpt_checked *check_link(struct ckpt_check *check, const struct ps_chain_link *link)
 {
     for (uint32_t i = 0; i < check->count; i++)
-        if (check->done[i].id == link->manifest.id)
+        if (strcmp(check->done[i].path, link->path) == 0)
             return &check->done[i];
     struct ckpt_checked *done = realloc(check->done, (check->count + 1) * sizeof(*done));
     if (!done)
         return NULL;
     check->done = done;
     struct ckpt_checked *found = &done[check->count++];
-    *found = (struct ckpt_checked){.id = link->manifest.id};
+    *found = (struct ckpt_checked){0};
+    memcpy(found->path, link->path, sizeof(found->path));
     found->status = ckpt_link_each(link, NULL, NULL, &check->progress, found->text);
     return found;
 }

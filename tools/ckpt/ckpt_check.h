@@ -7,7 +7,7 @@
 #include "tools/ckpt/ckpt_chain.h"
 
 struct ckpt_checked {
-    uint64_t id;
+    char path[PS_PATH_BYTES]; /* nodes of a cluster have checkpoints of the same number */
     enum mr_status status;
     char text[PS_TEXT_BYTES];
 };

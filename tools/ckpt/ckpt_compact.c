@@ -51,11 +51,19 @@ static enum mr_status copy(struct compacting *c, const struct ckpt_chain *chain,
     return status;
 }
 
+/* Nodes have records and parameters of their own, which one full could not keep apart. */
+static int refuse_cluster(const struct ckpt_chain *chain)
+{
+    return cli_fail(
+        COMMAND, "%s: it is a cluster's; compact the checkpoints of its nodes to other directories (--out)",
+        ps_chain_path(&chain->files));
+}
+
 static int write_full(const struct ckpt_chain *chain, const char *directory, uint64_t id, uint32_t memory_mib)
 {
     char text[PS_TEXT_BYTES] = "", why[PS_TEXT_BYTES] = "", size[16];
     uint64_t bytes;
-    const struct ps_manifest *last = &ps_chain_last(&chain->files)->manifest;
+    const struct ps_manifest *last = ps_chain_manifest(&chain->files);
     struct compacting c = {.manifest = last};
     struct ps_writer_options options = {.directory = directory,
                                         .features = last->features,
@@ -92,9 +100,9 @@ static int write_beside(const struct ckpt_chain *chain, const char *directory, u
 {
     char text[PS_TEXT_BYTES];
     uint64_t next;
-    const uint64_t id = ps_chain_last(&chain->files)->manifest.id;
-    if (chain->files.count == 1) {
-        (void)printf("%s is a full already\n", ps_chain_last(&chain->files)->path);
+    const uint64_t id = ps_chain_manifest(&chain->files)->id;
+    if (ps_chain_links(&chain->files) == 1) {
+        (void)printf("%s is a full already\n", ps_chain_path(&chain->files));
         return 0;
     }
     if (ps_checkpoint_next_id(NULL, directory, &next, text) != MR_OK)
@@ -104,7 +112,7 @@ static int write_beside(const struct ckpt_chain *chain, const char *directory, u
                         "%s: ckpt-%" PRIu64
                         " is newer, and a full made of this one would be restored instead of it; "
                         "name another directory with --out",
-                        ps_chain_last(&chain->files)->path, next - 1);
+                        ps_chain_path(&chain->files), next - 1);
     return write_full(chain, directory, next, memory_mib);
 }
 
@@ -138,7 +146,12 @@ int ckpt_compact(int argc, char **argv)
     if (exit_code != 0)
         return exit_code;
     (void)ckpt_path_split(path, directory, &id);
-    exit_code = out ? write_full(&chain, out, ps_chain_last(&chain.files)->manifest.id, memory_mib)
+    if (chain.files.cluster) {
+        exit_code = refuse_cluster(&chain);
+        ckpt_chain_close(&chain);
+        return exit_code;
+    }
+    exit_code = out ? write_full(&chain, out, ps_chain_manifest(&chain.files)->id, memory_mib)
                     : write_beside(&chain, directory, memory_mib);
     ckpt_chain_close(&chain);
     return exit_code;

@@ -53,7 +53,8 @@ static int copy(const struct places *p)
     if (status != MR_OK)
         return cli_fail(p->command, "%s", text);
     ckpt_size_text(progress.done_bytes, size);
-    (void)printf("%s/ckpt-%" PRIu64 ": %s copied\n", p->to, p->id, size);
+    const bool is_clusters = ps_cluster_manifest_is_there(ckpt_store_of(p->to), p->to, p->id);
+    (void)printf("%s/%s-%" PRIu64 ": %s copied\n", p->to, is_clusters ? "CLUSTER" : "ckpt", p->id, size);
     return 0;
 }
 

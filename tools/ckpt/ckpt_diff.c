@@ -119,12 +119,11 @@ static void add_pair(struct diff *d, const struct ps_manifest *a, uint32_t i, co
 static enum mr_status open_both(struct diff *d, const struct ckpt_chain *a, const struct ckpt_chain *b,
                                 char *text)
 {
-    const struct ps_manifest *ma = &ps_chain_last(&a->files)->manifest,
-                             *mb = &ps_chain_last(&b->files)->manifest;
+    const struct ps_manifest *ma = ps_chain_manifest(&a->files), *mb = ps_chain_manifest(&b->files);
     *d = (struct diff){.a = a, .b = b};
     d->pairs = calloc(ma->feature_count + mb->feature_count + 1u, sizeof(*d->pairs));
     if (!d->pairs)
-        return ps_checkpoint_fail(text, "compare", ps_chain_last(&a->files)->path, -ENOMEM);
+        return ps_checkpoint_fail(text, "compare", ps_chain_path(&a->files), -ENOMEM);
     for (uint32_t i = 0; i < ma->feature_count; i++) {
         const uint32_t j = find(mb, &ma->features[i]);
         add_pair(d, ma, i, j != UINT32_MAX ? mb : NULL, j);
@@ -240,7 +239,7 @@ static enum mr_status open_pass(struct pass *p, uint64_t memory_bytes)
     p->map = ckpt_map_create(memory_bytes / 2);
     p->a_pairs = calloc(2 * (PS_FEATURE_ID_MAX + 1u), sizeof(*p->a_pairs));
     if (!p->map || !p->a_pairs)
-        return ps_checkpoint_fail(p->text, "compare", ps_chain_last(&d->a->files)->path, -ENOMEM);
+        return ps_checkpoint_fail(p->text, "compare", ps_chain_path(&d->a->files), -ENOMEM);
     p->b_pairs = p->a_pairs + PS_FEATURE_ID_MAX + 1;
     for (uint32_t i = 0; i < d->pair_count; i++) {
         if (d->pairs[i].a)
@@ -352,10 +351,10 @@ static enum mr_status run_windows(struct window *w, uint64_t step, uint64_t tota
         w->end = total - w->begin < step ? total : w->begin + step;
         memset(w->bytes, 0, w->end - w->begin);
         name_pairs(w, false);
-        status = ckpt_link_each(ps_chain_last(&w->d->a->files), hold_record, w, &w->d->progress, text);
+        status = ckpt_last_each(w->d->a, hold_record, w, &w->d->progress, text);
         name_pairs(w, true);
         if (status == MR_OK)
-            status = ckpt_link_each(ps_chain_last(&w->d->b->files), compare_record, w, &w->d->progress, text);
+            status = ckpt_last_each(w->d->b, compare_record, w, &w->d->progress, text);
     }
     return status;
 }
@@ -384,7 +383,7 @@ static enum mr_status diff_variables(struct diff *d, uint64_t memory_bytes, char
     if (offsets && w.bytes && w.pairs)
         status = run_windows(&w, step, total, text);
     else
-        status = ps_checkpoint_fail(text, "compare", ps_chain_last(&d->a->files)->path, -ENOMEM);
+        status = ps_checkpoint_fail(text, "compare", ps_chain_path(&d->a->files), -ENOMEM);
     free(w.bytes);
     free(w.pairs);
     free(offsets);
@@ -516,8 +515,8 @@ static int print_all(const struct diff *d, bool json)
     const bool differs = differs_anywhere(d);
     if (!json)
         (void)printf("a  %s\nb  %s\n\n%-8s %-24s %12s %12s %10s %10s %10s %10s %13s\n",
-                     ps_chain_last(&d->a->files)->path, ps_chain_last(&d->b->files)->path, "kind", "name",
-                     "in a", "in b", "added", "removed", "changed", "state", "largest diff");
+                     ps_chain_path(&d->a->files), ps_chain_path(&d->b->files), "kind", "name", "in a", "in b",
+                     "added", "removed", "changed", "state", "largest diff");
     for (uint32_t i = 0; i < d->pair_count; i++)
         if (json)
             json_array_append_new(list, pair_json(&d->pairs[i]));

@@ -192,7 +192,7 @@ static int dump(const struct dump *d, const char *path)
     if (exit_code == 0)
         exit_code = ckpt_find_table(COMMAND, &chain, d->table, &source.index);
     if (exit_code == 0) {
-        const uint32_t id = ps_chain_last(&chain.files)->manifest.feature_ids[source.index];
+        const uint32_t id = ps_chain_manifest(&chain.files)->feature_ids[source.index];
         ckpt_fields_of(&chain.rows[id], is_csv ? "key" : "keys", d->with_state, d->as_f32, &fields);
         exit_code = is_csv ? dump_csv(d, &source, &fields) : dump_npy(d, &source, &fields);
     }

@@ -40,7 +40,7 @@ static bool ends_with(const char *text, const char *end)
 static json_t *metadata_of(const struct ckpt_table_source *source)
 {
     char options[TOOL_FEATURE_OPTIONS_BYTES];
-    const struct ps_manifest *m = &ps_chain_last(&source->chain->files)->manifest;
+    const struct ps_manifest *m = ps_chain_manifest(&source->chain->files);
     const struct mr_feature *f = &m->features[source->index];
     tool_feature_options(f, options, sizeof(options));
     json_t *o = json_pack("{s:s, s:s%, s:s}", "format", "millrace", "table", f->name,
@@ -165,7 +165,7 @@ static int export_table(const struct export *e, const char *path)
     if (exit_code == 0)
         exit_code = ckpt_find_table(COMMAND, &chain, e->table, &source.index);
     if (exit_code == 0) {
-        const uint32_t id = ps_chain_last(&chain.files)->manifest.feature_ids[source.index];
+        const uint32_t id = ps_chain_manifest(&chain.files)->feature_ids[source.index];
         ckpt_fields_of(&chain.rows[id], "keys", !e->values_only, e->as_f32, &plan.fields);
         exit_code = export_rows(e, &source, &plan);
     }

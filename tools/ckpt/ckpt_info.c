@@ -40,7 +40,7 @@ static enum mr_status count_name(struct info *x, uint32_t what, uint64_t name)
     if (!ckpt_map_add(x->names, what, name, 0, &is_new)) {
         (void)snprintf(x->text, PS_TEXT_BYTES,
                        "%.150s: it knows more clients and streams than any server has",
-                       ps_chain_last(&x->chain.files)->path);
+                       ps_chain_path(&x->chain.files));
         return MR_NO_MEMORY;
     }
     x->counts[what] += is_new;
@@ -93,7 +93,7 @@ static enum mr_status count_all(struct info *x, uint32_t memory_mib)
 
 static uint64_t feature_bytes(const struct info *x, uint32_t index)
 {
-    const struct ps_manifest *m = &ps_chain_last(&x->chain.files)->manifest;
+    const struct ps_manifest *m = ps_chain_manifest(&x->chain.files);
     const uint32_t id = m->feature_ids[index];
     return x->rows[id] * (sizeof(uint64_t) + x->chain.rows[id].bytes);
 }
@@ -101,7 +101,7 @@ static uint64_t feature_bytes(const struct info *x, uint32_t index)
 static json_t *feature_info_json(const struct info *x, uint32_t index)
 {
     char options[TOOL_FEATURE_OPTIONS_BYTES];
-    const struct ps_manifest *m = &ps_chain_last(&x->chain.files)->manifest;
+    const struct ps_manifest *m = ps_chain_manifest(&x->chain.files);
     const struct mr_feature *f = &m->features[index];
     json_t *o = tool_feature_json(f);
     tool_feature_options(f, options, sizeof(options));
@@ -124,9 +124,58 @@ static json_t *parameter_json(const struct ps_saved_parameter *p)
                      "step", (json_int_t)p->step, "bytes", (json_int_t)ps_saved_parameter_bytes(p));
 }
 
+/* What the checkpoint of this part builds on. */
+static void print_parents(const struct ps_chain *files, uint32_t part)
+{
+    const struct ps_chain_part *p = &files->parts[part];
+    if (p->count > 1)
+        (void)printf(", on");
+    for (uint32_t i = 0; i + 1 < p->count; i++)
+        (void)printf(" ckpt-%" PRIu64, files->links[p->first + i]->manifest.id);
+}
+
+static uint32_t partitions_of(const struct ps_cluster_manifest *cluster, uint32_t part)
+{
+    uint32_t count = 0;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        count += cluster->owner[p] == part;
+    return count;
+}
+
+static void print_part(const struct ps_chain *files, uint32_t part)
+{
+    const struct ps_manifest *m = &ps_chain_part_last(files, part)->manifest;
+    char bytes[16];
+    ckpt_size_text(ps_manifest_block_bytes(m), bytes);
+    (void)printf("node         %s: %" PRIu32 " core%s, %" PRIu32 " of %u partitions, %s, %s",
+                 files->cluster->parts[part].name, m->file_count, mr_plural(m->file_count),
+                 partitions_of(files->cluster, part), MR_PARTITION_COUNT, bytes,
+                 m->parent != 0 ? "delta" : "full");
+    print_parents(files, part);
+    if (m->parameter_count > 0)
+        (void)printf(", %" PRIu32 " parameters and states", m->parameter_count);
+    (void)printf("\n");
+}
+
+static json_t *parts_json(const struct ps_chain *files)
+{
+    json_t *list = json_array();
+    for (uint32_t part = 0; part < files->part_count; part++) {
+        const struct ps_manifest *m = &ps_chain_part_last(files, part)->manifest;
+        json_array_append_new(list,
+                              json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "name",
+                                        files->cluster->parts[part].name, "cores", (json_int_t)m->file_count,
+                                        "partitions", (json_int_t)partitions_of(files->cluster, part),
+                                        "links", (json_int_t)files->parts[part].count, "bytes",
+                                        (json_int_t)ps_manifest_block_bytes(m), "parameters",
+                                        (json_int_t)m->parameter_count));
+    }
+    return list;
+}
+
 static int print_json(const struct info *x)
 {
-    const struct ps_manifest *m = &ps_chain_last(&x->chain.files)->manifest;
+    const struct ps_manifest *m = ps_chain_manifest(&x->chain.files);
     json_t *chain = json_array(), *features = json_array();
     for (uint32_t i = 0; i < x->chain.files.count; i++)
         json_array_append_new(chain, json_integer((json_int_t)x->chain.files.links[i]->manifest.id));
@@ -134,7 +183,7 @@ static int print_json(const struct info *x)
         json_array_append_new(features, feature_info_json(x, i));
     json_t *o =
         json_pack("{s:I, s:s, s:o, s:I, s:s, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I}", "id",
-                  (json_int_t)m->id, "kind", ckpt_kind_name(m), "chain", chain, "format",
+                  (json_int_t)m->id, "kind", ckpt_kind_name(&x->chain), "chain", chain, "format",
                   (json_int_t)m->version, "time", x->time, "incarnation", (json_int_t)m->incarnation, "cores",
                   (json_int_t)m->file_count, "features", features, "streams", (json_int_t)x->counts[STREAMS],
                   "clients", (json_int_t)x->counts[CLIENTS], "lanes", (json_int_t)x->counts[LANES],
@@ -145,22 +194,29 @@ static int print_json(const struct info *x)
     for (uint32_t i = 0; i < m->parameter_count; i++)
         json_array_append_new(parameters, parameter_json(&m->parameters[i]));
     json_object_set_new(o, "parameters", parameters);
+    if (x->chain.files.cluster)
+        json_object_set_new(o, "nodes", parts_json(&x->chain.files));
     return tool_print_json(COMMAND, o);
 }
 
 static void print_head(const struct info *x)
 {
-    const struct ps_chain_link *last = ps_chain_last(&x->chain.files);
-    const struct ps_manifest *m = &last->manifest;
+    const struct ps_chain *files = &x->chain.files;
+    const struct ps_manifest *m = ps_chain_manifest(files);
     char disk[16];
     ckpt_size_text(x->disk_bytes, disk);
-    (void)printf("checkpoint   %s\nkind         %s%s", last->path, ckpt_kind_name(m),
-                 m->parent == 0 ? "" : ", on");
-    for (uint32_t i = 0; i + 1 < x->chain.files.count; i++)
-        (void)printf(" ckpt-%" PRIu64, x->chain.files.links[i]->manifest.id);
-    (void)printf("\nwritten      %s UTC, by incarnation %" PRIu32 " on %" PRIu32 " core%s, format %" PRIu32
-                 "\n",
-                 x->time, m->incarnation, m->file_count, mr_plural(m->file_count), m->version);
+    (void)printf("checkpoint   %s\nkind         %s", ps_chain_path(files), ckpt_kind_name(&x->chain));
+    if (!files->cluster) {
+        print_parents(files, 0);
+        (void)printf("\nwritten      %s UTC, by incarnation %" PRIu32 " on %" PRIu32
+                     " core%s, format %" PRIu32 "\n",
+                     x->time, m->incarnation, m->file_count, mr_plural(m->file_count), m->version);
+    } else {
+        (void)printf("\nwritten      %s UTC, by %" PRIu32 " node%s, format %" PRIu32 "\n", x->time,
+                     files->part_count, mr_plural(files->part_count), m->version);
+    }
+    for (uint32_t part = 0; files->cluster && part < files->part_count; part++)
+        print_part(files, part);
     if (m->step > 0)
         (void)printf("step         %" PRIu64 "%s\n", m->step,
                      m->is_at_step ? ": all pushes up to it, none after it" : " or later");
@@ -188,7 +244,7 @@ static void print_parameters(const struct ps_manifest *m)
 
 static void print_text(const struct info *x)
 {
-    const struct ps_manifest *m = &ps_chain_last(&x->chain.files)->manifest;
+    const struct ps_manifest *m = ps_chain_manifest(&x->chain.files);
     print_head(x);
     if (m->feature_count > 0)
         (void)printf("\n%5s  %-24s %-24s %12s %12s  %s\n", "id", "name", "shape", "rows", "bytes", "options");
@@ -220,6 +276,10 @@ static int look_at(struct info *x, uint32_t memory_mib)
                             x->chain.files.links[i]->path);
         x->disk_bytes += bytes;
     }
+    const struct ps_cluster_manifest *cluster = x->chain.files.cluster;
+    uint64_t ignored;
+    if (cluster && !ckpt_facts(&x->chain, x->time, &ignored))
+        return cli_fail(COMMAND, "%s: a part of it is missing", ps_chain_path(&x->chain.files));
     return count_all(x, memory_mib) == MR_OK ? 0 : cli_fail(COMMAND, "%s", x->text);
 }
 

@@ -17,6 +17,7 @@ struct listed {
     const char *kind;
     uint64_t parent, step, disk_bytes;
     uint32_t link_count;
+    uint32_t node_count; /* of a cluster; else 0 */
     char time[CKPT_TIME_BYTES];
     char text[PS_TEXT_BYTES];
 };
@@ -29,15 +30,16 @@ static void look_at(const char *directory, uint64_t id, struct ckpt_check *check
     l->is_good = l->is_known;
     if (!l->is_known)
         return;
-    const struct ps_chain_link *last = ps_chain_last(&chain.files);
-    l->kind = ckpt_kind_name(&last->manifest);
-    l->parent = last->manifest.parent;
-    l->step = last->manifest.step;
-    l->is_at_step = last->manifest.is_at_step;
-    l->link_count = chain.files.count;
-    if (!ckpt_link_facts(last, l->time, &l->disk_bytes)) {
+    const struct ps_manifest *m = ps_chain_manifest(&chain.files);
+    l->kind = ckpt_kind_name(&chain);
+    l->parent = m->parent;
+    l->step = m->step;
+    l->is_at_step = m->is_at_step;
+    l->link_count = ps_chain_links(&chain.files);
+    l->node_count = chain.files.cluster ? chain.files.part_count : 0;
+    if (!ckpt_facts(&chain, l->time, &l->disk_bytes)) {
         l->is_good = false;
-        ps_text_path(l->text, last->path, "a file that its MANIFEST names is missing");
+        ps_text_path(l->text, ps_chain_path(&chain.files), "a file that its MANIFEST names is missing");
     } else if (check)
         l->is_good = ckpt_check_chain(check, &chain, l->text) == MR_OK;
     ckpt_chain_close(&chain);
@@ -52,6 +54,8 @@ static json_t *listed_json(const struct listed *l, bool verify)
         json_object_set_new(o, "step", l->step > 0 ? json_integer((json_int_t)l->step) : json_null());
         json_object_set_new(o, "at_step", json_boolean(l->is_at_step));
         json_object_set_new(o, "links", json_integer(l->link_count));
+        if (l->node_count > 0)
+            json_object_set_new(o, "nodes", json_integer(l->node_count));
         json_object_set_new(o, "time", json_string(l->time));
         json_object_set_new(o, "bytes", json_integer((json_int_t)l->disk_bytes));
     }

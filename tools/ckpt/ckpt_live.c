@@ -19,16 +19,36 @@ enum mr_status ckpt_live_open(struct ckpt_live *live, const struct ckpt_chain *c
                               uint64_t memory_bytes, struct ckpt_progress *progress, char *text)
 {
     *live = (struct ckpt_live){.chain = chain, .feature = feature, .progress = progress};
-    if (chain->files.count == 1)
+    if (ps_chain_links(&chain->files) == 1)
         return MR_OK;
     live->map = ckpt_map_create(memory_bytes);
-    return live->map ? MR_OK : ps_checkpoint_fail(text, "read", ps_chain_last(&chain->files)->path, -ENOMEM);
+    return live->map ? MR_OK : ps_checkpoint_fail(text, "read", ps_chain_path(&chain->files), -ENOMEM);
 }
 
 void ckpt_live_close(struct ckpt_live *live)
 {
     ckpt_map_destroy(live->map);
     live->map = NULL;
+}
+
+/* Which keys of a record count: in a cluster's checkpoint those whose partitions the part's node had. */
+struct owned {
+    const struct ps_chain *files; /* NULL: all do */
+    uint32_t part;
+    uint64_t seed;
+};
+
+static struct owned owned_of(const struct ps_chain *files, uint32_t link, uint32_t feature)
+{
+    struct owned o = {.files = files->cluster ? files : NULL, .part = files->links[link]->part};
+    const struct mr_feature *f = o.files ? ps_manifest_feature(ps_chain_manifest(files), feature) : NULL;
+    o.seed = f ? f->seed : 0;
+    return o;
+}
+
+static bool is_owned(const struct owned *o, uint64_t key)
+{
+    return !o->files || ps_chain_part_owns(o->files, o->part, mr_partition_of(mr_key_hash(key, o->seed)));
 }
 
 /* ---- the index ---- */
@@ -59,14 +79,19 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
     struct indexing *x = arg;
     if (x->live->feature != 0 && record->feature != x->live->feature)
         return MR_OK;
+    const struct ps_chain *files = &x->live->chain->files;
+    if (record->kind == PS_RECORD_SIGHTINGS && !ckpt_part_has(files, files->links[x->link]->part, record))
+        return MR_OK;
     if (record->kind == PS_RECORD_SIGHTINGS)
         return note(x, SIGHTINGS_OF(record->feature), piece_key(record));
     if (record->kind != PS_RECORD_ROWS && record->kind != PS_RECORD_GONE)
         return MR_OK;
+    const struct owned owned = owned_of(files, x->link, record->feature);
     const uint64_t *keys = (const uint64_t *)(const void *)bytes;
     enum mr_status status = MR_OK;
     for (uint32_t i = 0; i < record->count && status == MR_OK; i++)
-        status = note(x, record->feature, keys[i]);
+        if (is_owned(&owned, keys[i]))
+            status = note(x, record->feature, keys[i]);
     return status;
 }
 
@@ -76,7 +101,9 @@ enum mr_status ckpt_live_index(struct ckpt_live *live, struct ckpt_range *range,
     if (!live->map)
         return MR_OK;
     ckpt_map_clear(live->map);
-    for (uint32_t link = 1; link < live->chain->files.count && status == MR_OK; link++) {
+    for (uint32_t link = 0; link < live->chain->files.count && status == MR_OK; link++) {
+        if (live->chain->files.links[link]->is_first)
+            continue;
         struct indexing x = {.live = live, .range = range, .link = link, .text = text};
         status = ckpt_link_each(live->chain->files.links[link], note_record, &x, live->progress, text);
     }
@@ -116,12 +143,14 @@ static enum mr_status visit_rows(const struct visiting *v, const struct ps_recor
                        row->bytes);
         return MR_CHECKPOINT_CORRUPT;
     }
+    const struct owned owned = owned_of(&v->live->chain->files, v->link, record->feature);
     const uint64_t *keys = (const uint64_t *)(const void *)bytes;
     const uint8_t *rows = bytes + record->count * sizeof(*keys);
     enum mr_status status = MR_OK;
     for (uint32_t i = 0; i < record->count && status == MR_OK;) {
         uint32_t n = 0;
-        while (i + n < record->count && is_last_word(v, record->feature, keys[i + n]))
+        while (i + n < record->count && is_owned(&owned, keys[i + n]) &&
+               is_last_word(v, record->feature, keys[i + n]))
             n++;
         const struct ckpt_rows live = {.feature = record->feature,
                                        .row_bytes = row->bytes,
@@ -138,6 +167,8 @@ static enum mr_status visit_rows(const struct visiting *v, const struct ps_recor
 static enum mr_status visit_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
     const struct visiting *v = arg;
+    const struct ps_chain *files = &v->live->chain->files;
+    const struct ps_chain_link *link = files->links[v->link];
     const bool is_wanted = v->live->feature == 0 || v->live->feature == record->feature;
     switch (record->kind) {
     case PS_RECORD_ROWS:
@@ -145,11 +176,12 @@ static enum mr_status visit_record(void *arg, const struct ps_record *record, co
     case PS_RECORD_GONE:
         return MR_OK;
     case PS_RECORD_SIGHTINGS:
-        return v->small && is_wanted && is_last_word(v, SIGHTINGS_OF(record->feature), piece_key(record))
+        return v->small && is_wanted && ckpt_part_has(files, link->part, record) &&
+                       is_last_word(v, SIGHTINGS_OF(record->feature), piece_key(record))
                    ? v->small(v->arg, record, bytes)
                    : MR_OK;
     default:
-        return v->small && v->range->begin == 0 && v->link == v->live->chain->files.count - 1
+        return v->small && v->range->begin == 0 && link->is_last && ckpt_part_has(files, link->part, record)
                    ? v->small(v->arg, record, bytes)
                    : MR_OK;
     }

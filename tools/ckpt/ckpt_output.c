@@ -195,10 +195,10 @@ enum mr_status ckpt_table_each(const struct ckpt_table_source *source, ckpt_visi
 {
     struct ckpt_progress progress;
     struct ckpt_live live;
-    const struct ps_chain_link *last = ps_chain_last(&source->chain->files);
+    const struct ps_manifest *m = ps_chain_manifest(&source->chain->files);
     ckpt_progress_begin(&progress, source->what, ps_chain_bytes(&source->chain->files));
     progress.is_on = progress.is_on && !source->is_silent;
-    enum mr_status status = ckpt_live_open(&live, source->chain, last->manifest.feature_ids[source->index],
+    enum mr_status status = ckpt_live_open(&live, source->chain, m->feature_ids[source->index],
                                            source->memory_bytes, &progress, text);
     if (status == MR_OK)
         status = ckpt_live_all(&live, visit, NULL, arg, text);
@@ -224,7 +224,7 @@ enum mr_status ckpt_table_write(const struct ckpt_table_source *source, const st
     enum mr_status status = ckpt_table_each(source, write_rows, &w, text);
     if (status == MR_OK && w.rows != row_count) {
         (void)snprintf(text, PS_TEXT_BYTES, "%.200s: its files were changed meanwhile",
-                       ps_chain_last(&source->chain->files)->path);
+                       ps_chain_path(&source->chain->files));
         return MR_CHECKPOINT_CORRUPT;
     }
     return status;

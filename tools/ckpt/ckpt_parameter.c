@@ -48,8 +48,13 @@ struct parameter {
 
 static int find(const struct ckpt_parameter_order *order, const struct ckpt_chain *chain, struct parameter *p)
 {
-    const struct ps_manifest *m = &ps_chain_last(&chain->files)->manifest;
+    const struct ps_manifest *m = ps_chain_manifest(&chain->files);
     p->manifest = m;
+    if (chain->files.cluster)
+        return cli_fail(
+            order->command,
+            "%s: parameters are in the parts of the cluster's nodes; name one as DIR/NODE/ckpt-%" PRIu64,
+            ps_chain_path(&chain->files), m->id);
     while (p->first < m->parameter_count && strcmp(m->parameters[p->first].name, order->parameter) != 0)
         p->first++;
     if (p->first == m->parameter_count)
@@ -57,7 +62,7 @@ static int find(const struct ckpt_parameter_order *order, const struct ckpt_chai
                         "%s: it has no parameter %s (of %" PRIu32
                         " parameters and states, the first is %s); see "
                         "millrace ckpt info",
-                        ps_chain_last(&chain->files)->path, order->parameter, m->parameter_count,
+                        ps_chain_path(&chain->files), order->parameter, m->parameter_count,
                         m->parameter_count > 0 ? m->parameters[0].name : "none");
     const uint32_t left = m->parameter_count - p->first;
     while (p->count < left && strcmp(m->parameters[p->first + p->count].name, order->parameter) == 0)
@@ -167,7 +172,7 @@ static int read_parameter(const struct ckpt_parameter_order *order, const struct
                           struct parameter *p)
 {
     struct ckpt_progress progress;
-    const struct ps_chain_link *last = ps_chain_last(&chain->files);
+    const struct ps_chain_link *last = ps_chain_part_last(&chain->files, 0);
     const int exit_code = find(order, chain, p);
     if (exit_code != 0)
         return exit_code;

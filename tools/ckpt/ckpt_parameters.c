@@ -57,11 +57,12 @@ static enum mr_status add_record(void *arg, const struct ps_record *record, cons
 static enum mr_status sum_up(const struct ckpt_chain *chain, bool is_b, struct ckpt_progress *progress,
                              struct ckpt_parameter_pairs *pairs, char *text)
 {
-    const struct ps_chain_link *last = ps_chain_last(&chain->files);
-    struct sums s = {.first = last->manifest.parameters, .pairs = pairs, .is_b = is_b};
-    if (last->manifest.parameter_count == 0)
+    const struct ps_chain_link *last = ps_chain_part_last(&chain->files, 0);
+    const struct ps_manifest *m = ps_chain_manifest(&chain->files);
+    struct sums s = {.first = m->parameters, .pairs = pairs, .is_b = is_b};
+    if (m->parameter_count == 0)
         return MR_OK;
-    s.pair_of = calloc(last->manifest.parameter_count, sizeof(*s.pair_of));
+    s.pair_of = calloc(m->parameter_count, sizeof(*s.pair_of));
     if (!s.pair_of)
         return ps_checkpoint_fail(text, "compare", last->path, -ENOMEM);
     for (uint32_t i = 0; i < pairs->count; i++) {
@@ -85,12 +86,12 @@ enum mr_status ckpt_parameters_compare(const struct ckpt_chain *a, const struct 
                                        struct ckpt_progress *progress, struct ckpt_parameter_pairs *out,
                                        char *text)
 {
-    const struct ps_manifest *ma = &ps_chain_last(&a->files)->manifest;
-    const struct ps_manifest *mb = &ps_chain_last(&b->files)->manifest;
+    const struct ps_manifest *ma = ps_chain_manifest(&a->files);
+    const struct ps_manifest *mb = ps_chain_manifest(&b->files);
     *out = (struct ckpt_parameter_pairs){0};
     out->pairs = calloc(ma->parameter_count + mb->parameter_count + 1u, sizeof(*out->pairs));
     if (!out->pairs)
-        return ps_checkpoint_fail(text, "compare", ps_chain_last(&a->files)->path, -ENOMEM);
+        return ps_checkpoint_fail(text, "compare", ps_chain_path(&a->files), -ENOMEM);
     pair_up(ma, mb, out);
     enum mr_status status = sum_up(a, false, progress, out, text);
     if (status == MR_OK)

@@ -7,7 +7,13 @@
 #include "tools/ckpt/ckpt.h"
 #include "tools/commands.h"
 #include "tools/ckpt/ckpt_check.h"
+#include "tools/ckpt/ckpt_store.h"
 #include "dataplane/wire/base/cli.h"
+
+static bool is_clusters(const char *directory, uint64_t id)
+{
+    return ps_cluster_manifest_is_there(ckpt_store_of(directory), directory, id);
+}
 
 /* One checkpoint with all that it builds upon. */
 static bool verify_one(const char *directory, uint64_t id, struct ckpt_check *check, json_t *list)
@@ -15,7 +21,7 @@ static bool verify_one(const char *directory, uint64_t id, struct ckpt_check *ch
     char text[PS_TEXT_BYTES] = "", size[16];
     struct ckpt_chain chain = {0};
     enum mr_status status = ckpt_chain_open(directory, id, &chain, text);
-    const uint32_t links = chain.files.count;
+    const uint32_t links = chain.files.count, nodes = chain.files.cluster ? chain.files.part_count : 0;
     const uint64_t bytes = ps_chain_bytes(&chain.files);
     if (status == MR_OK) {
         check->progress.total_bytes = check->progress.done_bytes + bytes;
@@ -26,17 +32,23 @@ static bool verify_one(const char *directory, uint64_t id, struct ckpt_check *ch
     if (list) {
         json_t *o = json_pack("{s:I, s:b, s:I, s:I}", "id", (json_int_t)id, "ok", status == MR_OK, "links",
                               (json_int_t)links, "bytes", (json_int_t)bytes);
+        if (nodes > 0)
+            json_object_set_new(o, "nodes", json_integer(nodes));
         if (status != MR_OK)
             json_object_set_new(o, "error", json_string(text));
         json_array_append_new(list, o);
         return status == MR_OK;
     }
     ckpt_size_text(bytes, size);
-    if (status == MR_OK)
+    if (status == MR_OK && nodes > 0)
+        (void)printf("CLUSTER-%" PRIu64 ": ok, %s in %" PRIu32 " checkpoint%s of %" PRIu32 " node%s\n", id,
+                     size, links, mr_plural(links), nodes, mr_plural(nodes));
+    else if (status == MR_OK)
         (void)printf("ckpt-%" PRIu64 ": ok, %s in %" PRIu32 " checkpoint%s\n", id, size, links,
                      mr_plural(links));
     else
-        (void)printf("ckpt-%" PRIu64 ": DAMAGED: %s\n", id, text);
+        (void)printf("%s-%" PRIu64 ": DAMAGED: %s\n",
+                     nodes > 0 || is_clusters(directory, id) ? "CLUSTER" : "ckpt", id, text);
     return status == MR_OK;
 }
 

@@ -8,7 +8,7 @@
 struct reader_each {
     enum mr_status (*visit)(void *arg, const struct ps_record *record, const uint8_t *bytes);
     void *arg;
-    uint32_t last_link;
+    const struct ps_reader *reader;
     bool is_last;
 };
 
@@ -24,7 +24,7 @@ static inline enum mr_status reader_each_blocks(void *arg, uint32_t link, const 
 {
     struct reader_each *e = arg;
     enum mr_status status = MR_OK;
-    e->is_last = link == e->last_link;
+    e->is_last = ps_reader_chain(e->reader)->links[link]->is_last;
     for (uint32_t i = 0; i < count && status == MR_OK; i++)
         status = ps_block_each(blocks[i], reader_each_record, e);
     return status;
@@ -37,7 +37,7 @@ static inline enum mr_status reader_each(struct ps_reader *r,
                                                                  const uint8_t *bytes),
                                          void *arg, char *text)
 {
-    struct reader_each e = {.visit = visit, .arg = arg, .last_link = ps_reader_chain(r)->count - 1};
+    struct reader_each e = {.visit = visit, .arg = arg, .reader = r};
     return ps_reader_blocks(r, 4, 1, reader_each_blocks, &e, text);
 }
 

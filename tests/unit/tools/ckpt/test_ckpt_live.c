@@ -65,7 +65,7 @@ static void check(const char *directory, uint32_t links, uint32_t feature, uint6
     if (ckpt_chain_open(directory, 0, &chain, text) != MR_OK)
         fail_msg("%s", text);
     assert_int_equal(chain.files.count, links);
-    assert_int_equal(ps_chain_last(&chain.files)->manifest.step, 10 * (10 + links));
+    assert_int_equal(ps_chain_manifest(&chain.files)->step, 10 * (10 + links));
     assert_int_equal(ckpt_live_open(&live, &chain, feature, memory_bytes, NULL, text), MR_OK);
     assert_int_equal(ckpt_live_index(&live, &range, text), MR_OK);
     assert_true((range.end < CKPT_PLACES) == many_passes);

@@ -1,0 +1,177 @@
+/* A checkpoint of a cluster, restored onto one node: of each node what was its own, however many cores there
+ * are. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+#include "checkpoint_fixture.h"
+#include "cluster_fixture.h"
+#include "ps/checkpoint/checkpoint.h"
+#include "restore_fixture.h"
+
+enum { NODES = 3, ELEMENTS = 40000 /* more than one piece of a record */ };
+
+static const char *const nodes[NODES] = {"a", "b", "c"};
+static const uint32_t cores[NODES] = {1, 3, 2};
+static const char *const variables[] = {"bias", "scale", "shift", "w1", "w2"};
+#define VARIABLES (sizeof(variables) / sizeof(*variables))
+
+/* As long as `checkpoint_directory`, with nothing behind it that is not needed. */
+static char whole[256];
+
+static void set_variable(struct node_fixture *n, const char *name, float value)
+{
+    static float values[ELEMENTS];
+    struct mr_feature f = node_variable(name, ELEMENTS);
+    const uint32_t variable = node_create(n, &f);
+    uint64_t first = 0;
+    for (uint32_t i = 0; i < ELEMENTS; i++)
+        values[i] = value + (float)i;
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 1, &first), mr_tensor_1d(MR_F32, ELEMENTS, values)};
+    node_check(node_call_step(n, node_core_of_variable(n, name), MR_OP_VARIABLE_PUSH, (uint16_t)variable, 7,
+                              0, tensors, 2),
+               MR_OK, NULL);
+}
+
+static void check_variable(struct node_fixture *n, const char *name, float value)
+{
+    struct mr_feature f = node_variable(name, ELEMENTS);
+    const uint32_t variable = node_create(n, &f);
+    uint64_t range[2] = {0, 0};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 2, range);
+    const struct node_reply *reply =
+        node_call(n, node_core_of_variable(n, name), MR_OP_VARIABLE_PULL, (uint16_t)variable, &t, 1);
+    node_check(reply, MR_OK, NULL);
+    const float *values = reply->tensors[0].data;
+    for (uint32_t i = 0; i < ELEMENTS; i++)
+        assert_float_equal(values[i], value + (float)i, 0);
+}
+
+/* Makes a node whose every key has learnt `batches` batches when checkpoint 2 is made, and as many more keys'
+ * values of its own: a full one and a delta. */
+static void save_node(struct node_fixture *n, uint32_t node)
+{
+    char path[sizeof(n->config.checkpoint_directory)];
+    node_stop(n);
+    (void)snprintf(path, sizeof(path), "%.200s/%s", whole, nodes[node]);
+    memcpy(n->config.checkpoint_directory, path, sizeof(path));
+    n->config.checkpoint_deltas = 4;
+    node_start(n, cores[node]);
+    const uint32_t table = make_table(n);
+    for (uint32_t v = 0; v < VARIABLES; v++)
+        set_variable(n, variables[v], (float)(100 * node));
+    assert_int_equal(learn(n, table, BATCH(0)), cores[node]);
+    assert_int_equal(node_save(n), 1);
+    for (uint32_t i = 0; i < node; i++)
+        assert_int_equal(learn(n, table, BATCH(1 + i)), cores[node]);
+    assert_int_equal(node_save(n), 2);
+}
+
+static void make_cluster(struct node_fixture *n)
+{
+    (void)snprintf(whole, sizeof(whole), "%.200s/whole", n->directory);
+    assert_int_equal(ps_store_local()->make_directory(NULL, whole), 0);
+    for (uint32_t i = 0; i < NODES; i++)
+        save_node(n, i);
+    node_stop(n);
+    cluster_commit(whole, 2, nodes, NODES);
+}
+
+static uint32_t owner_of(const char *variable)
+{
+    return mr_variable_partition(variable) % NODES;
+}
+
+/* Node i applied 1 + i batches. */
+static void check_cluster(struct node_fixture *n, float learnt_since)
+{
+    const uint32_t table = make_table(n);
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < KEYS; i++) {
+        const uint32_t owner = mr_partition_of(mr_key_hash(keys[i], 0)) % NODES;
+        assert_float_equal(node_value(n, table, keys[i]), 99.0f - (float)owner - learnt_since, 0);
+        seen |= 1u << owner;
+    }
+    assert_int_equal(seen, 7); /* of every node */
+    for (uint32_t v = 0; v < VARIABLES; v++)
+        check_variable(n, variables[v], (float)(100 * owner_of(variables[v])));
+}
+
+static void start_on(struct node_fixture *n, const char *directory, uint32_t core_count)
+{
+    (void)snprintf(n->config.checkpoint_directory, sizeof(n->config.checkpoint_directory), "%s", directory);
+    node_start(n, core_count);
+}
+
+static void goes_onto_one_node(struct node_fixture *n, uint32_t core_count)
+{
+    make_cluster(n);
+    start_on(n, whole, core_count);
+    check_cluster(n, 0);
+    /* What it took stands in no record of this node: only what is new counts. */
+    assert_int_equal(learn(n, make_table(n), BATCH(0)), core_count);
+    check_cluster(n, 1);
+    assert_int_equal(node_counter(n, 0, "ps.batches_learnt"), 1);
+    /* Its own checkpoints come after, begin with a full one, and are where it goes on. */
+    assert_int_equal(node_save(n), 3);
+    node_restart(n, core_count);
+    check_cluster(n, 1);
+    assert_int_equal(learn(n, make_table(n), BATCH(0)), 0);
+    node_check(node_restore(n, 2), MR_OK, NULL);
+    check_cluster(n, 0);
+}
+
+static void on_1_core(void **state)
+{
+    goes_onto_one_node(*state, 1);
+}
+
+static void on_2_cores(void **state)
+{
+    goes_onto_one_node(*state, 2);
+}
+
+static void on_5_cores(void **state)
+{
+    goes_onto_one_node(*state, 5);
+}
+
+/* Clients that were connected before must not send again what the checkpoint has, as it has no record. */
+static void counts_as_taken_back(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_client_session_info info;
+    make_cluster(n);
+    start_on(n, whole, 1);
+    (void)node_call(n, 0, MR_OP_STATS, 0, NULL, 0); /* it comes with the session */
+    mr_client_session_info(n->sessions[0], &info);
+    assert_int_equal(info.restores, 1);
+}
+
+static void damage_in_any_part_condemns_it(void **state)
+{
+    struct node_fixture *n = *state;
+    char path[512];
+    make_cluster(n);
+    start_on(n, whole, 1);
+    check_cluster(n, 0);
+    assert_int_equal(learn(n, make_table(n), BATCH(5)), 1);
+    (void)snprintf(path, sizeof(path), "%s/b/ckpt-1/core-001.mrc", whole);
+    fixture_flip(path, 5000, 1);
+    node_check(node_restore(n, 2), MR_CHECKPOINT_CORRUPT, "b/ckpt-1/core-001.mrc");
+    check_cluster(n, 1); /* it serves what it served */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(on_1_core, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(on_2_cores, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(on_5_cores, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(counts_as_taken_back, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(damage_in_any_part_condemns_it, node_setup, node_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
