@@ -139,7 +139,8 @@ static int serve(const struct ps_config *config)
         fprintf(stderr, "millraced: %s\n", error);
         return EXIT_FAILURE;
     }
-    ps_log("serving");
+    if (config->cluster_name[0] == '\0') /* a member says when it does */
+        ps_log("serving");
     ps_server_print_ready(
         server, stdout); /* the last word of a start: who waits for it finds nothing more in the log */
     int number = wait_for_end(server, &signals);

@@ -290,7 +290,8 @@ static void load_own(struct ps_node_cluster *c, struct ps_control *control)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* With the lock: since when each partition is served. Returns whether the node has all that it owns. */
+/* With the lock: since when each partition is served. Returns whether the node can serve: somebody owns each
+ * partition, and this node has all that it owns. */
 static bool find_owned(struct ps_node_cluster *c)
 {
     const struct ps_member *m = &c->member;
@@ -300,7 +301,7 @@ static bool find_owned(struct ps_node_cluster *c)
         uint32_t *since = &c->owned.since[ps_cluster_slot(slot)];
         const bool is_own = m->index != PS_CLUSTER_NO_NODE && m->map.owner[slot] == m->index;
         const uint64_t grant = is_own && m->have[slot] == m->map.grant[slot] ? m->have[slot] : 0;
-        has_all &= !is_own || grant != 0;
+        has_all &= m->map.owner[slot] != PS_CLUSTER_NO_NODE && (!is_own || grant != 0);
         if (grant == 0)
             *since = PS_NOT_OWNED;
         else if (grant != c->served[slot])

@@ -24,6 +24,7 @@ struct wire_client {
     uint8_t out[DATAGRAM_BYTES];
     uint32_t expected_bytes;
     char *text; /* of an error, for who asks for it; NULL: the reply is an echo */
+    const struct wire_client_request *asked; /* while `text` is set */
     uint32_t pending;
     uint64_t sequence;       /* of the last reply */
     enum mr_status status;   /* the first that is not MR_OK */
@@ -87,6 +88,8 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
                  (const char *)reply->tensors[0].data);
     if (client->text == NULL && status == MR_OK && !is_intact(reply, client->expected_bytes))
         status = MR_INTERNAL;
+    if (client->text != NULL && status == MR_OK && client->asked->show != NULL)
+        client->asked->show(client->asked->context, reply);
     if (client->status == MR_OK)
         client->status = status;
     client->pending--;
@@ -227,6 +230,7 @@ enum mr_status wire_client_ask(struct wire_client *client, const struct wire_cli
     uint64_t now = now_us();
     struct mr_call_options options = {.op = (uint8_t)request->op,
                                       .table = request->table,
+                                      .epoch = request->epoch,
                                       .sequence = request->sequence,
                                       .deadline_us = now + timeout_ms * UINT64_C(1000)};
     struct mr_tensor tensors[ASK_TENSORS_MAX];
@@ -243,6 +247,7 @@ enum mr_status wire_client_ask(struct wire_client *client, const struct wire_cli
             memcpy(tensors[i].data, request->tensors[i].data, tensors[i].bytes);
     text[0] = '\0';
     client->text = text;
+    client->asked = request;
     client->pending++;
     mr_call_send(client->endpoint, call, now);
 

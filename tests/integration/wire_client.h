@@ -30,6 +30,10 @@ struct wire_client_request {
     const struct mr_tensor *tensors;
     uint32_t tensor_count; /* at most 16 */
     uint64_t sequence;     /* of a numbered push; 0 = none */
+    uint16_t epoch;        /* to a member of a cluster */
+    /* is shown an answer without an error; NULL: nobody looks */
+    void (*show)(void *context, const struct mr_message *answer);
+    void *context;
 };
 #define WIRE_CLIENT_TEXT_BYTES 512
 enum mr_status wire_client_ask(struct wire_client *client, const struct wire_client_request *request,

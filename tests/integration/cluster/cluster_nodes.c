@@ -1,0 +1,178 @@
+#include "tests/integration/cluster/cluster_nodes.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "tests/integration/netns.h"
+#include "tests/integration/wire_client.h"
+
+#define LIMIT_S   60
+#define PORT      7700u
+#define LOG_BYTES 65536
+#define ASK_MS    2000u
+
+void cluster_nodes_isolate(void)
+{
+    netns_require_root();
+    if (unshare(CLONE_NEWNET) != 0 || system("ip link set lo up") != 0) { /* NOLINT(cert-env33-c): our own */
+        perror("a network of the test's own");
+        exit(1);
+    }
+}
+
+static void write_configuration(const struct cluster_node *n, const char *settings)
+{
+    char path[96];
+    (void)snprintf(path, sizeof(path), "%s/conf", n->directory);
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    (void)fprintf(f,
+                  "[node]\nname = test-%u\n[port]\ndriver = socket\nipv4 = 127.0.0.1/8\nudp_port = %u\n"
+                  "[cores]\ncount = %u\npoll_mode = adaptive\n"
+                  "[memory]\nlimit_mib = 256\npackets_mib = 64\nmessages_mib = 64\n"
+                  "[batches]\nmemory_mib = 16\n[cluster]\nname = ads\nnode = %s\n%s",
+                  n->port, n->port, CLUSTER_NODE_CORES, n->name, settings);
+    assert_int_equal(fclose(f), 0);
+}
+
+static _Noreturn void run(const struct cluster_node *n, const char *millraced)
+{
+    char path[96];
+    (void)snprintf(path, sizeof(path), "%s/log", n->directory);
+    const int output = open(path, O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+    (void)dup2(output, STDOUT_FILENO);
+    (void)dup2(output, STDERR_FILENO);
+    (void)snprintf(path, sizeof(path), "%s/conf", n->directory);
+    (void)execl(millraced, millraced, "--config", path, (char *)NULL);
+    _exit(127);
+}
+
+void cluster_node_start(struct cluster_node *n, const char *millraced)
+{
+    n->pid = fork();
+    assert_true(n->pid >= 0);
+    if (n->pid == 0)
+        run(n, millraced);
+}
+
+void cluster_node_create_as(struct cluster_node *n, const char *millraced, uint32_t number, const char *name,
+                            const char *settings)
+{
+    *n = (struct cluster_node){.port = (uint16_t)(PORT + 10u * number),
+                               .directory = "/tmp/millrace-test-XXXXXX"};
+    (void)snprintf(n->name, sizeof(n->name), "%s", name);
+    assert_non_null(mkdtemp(n->directory));
+    write_configuration(n, settings);
+    cluster_node_start(n, millraced);
+}
+
+void cluster_node_create(struct cluster_node *n, const char *millraced, uint32_t number, const char *settings)
+{
+    char name[16];
+    (void)snprintf(name, sizeof(name), "n%u", number);
+    cluster_node_create_as(n, millraced, number, name, settings);
+}
+
+void cluster_node_kill(struct cluster_node *n)
+{
+    if (n->pid <= 0)
+        return;
+    (void)kill(n->pid, SIGKILL);
+    (void)waitpid(n->pid, NULL, 0);
+    n->pid = 0;
+}
+
+void cluster_node_stop(struct cluster_node *n)
+{
+    int status;
+    assert_int_equal(kill(n->pid, SIGTERM), 0);
+    assert_int_equal(waitpid(n->pid, &status, 0), n->pid);
+    n->pid = 0;
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+void cluster_node_destroy(struct cluster_node *n)
+{
+    char command[128];
+    cluster_node_kill(n);
+    if (n->directory[0] == '\0')
+        return;
+    (void)snprintf(command, sizeof(command), "rm -rf '%s'", n->directory);
+    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): a path of our own */
+    n->directory[0] = '\0';
+}
+
+/* ---- what it shows and says ---- */
+
+static void keep(void *context, const struct mr_message *answer)
+{
+    struct cluster_shown *out = context;
+    assert_int_equal(answer->preamble.tensor_count, 2 + MR_CLUSTER_TENSORS);
+    out->core_count = *(const uint32_t *)answer->tensors[0].data;
+    memcpy(out->words, answer->tensors[2].data, sizeof(out->words));
+    out->node_count = answer->tensors[3].dims[0];
+    assert_in_range(out->node_count, 0, MR_CLUSTER_NODES_MAX);
+    memcpy(out->nodes, answer->tensors[3].data, answer->tensors[3].bytes);
+    memcpy(out->owner, answer->tensors[4].data, sizeof(out->owner));
+}
+
+enum mr_status cluster_node_show(const struct cluster_node *n, struct cluster_shown *out)
+{
+    char text[WIRE_CLIENT_TEXT_BYTES];
+    const struct wire_client_request request = {.op = MR_OP_NODE_INFO, .show = keep, .context = out};
+    struct wire_client *client = wire_client_create("127.0.0.1", n->port, 0);
+    const enum mr_status status = wire_client_ask(client, &request, ASK_MS, text);
+    wire_client_destroy(client);
+    return status;
+}
+
+static void pause_a_little(const struct cluster_node *n, time_t end, const char *what)
+{
+    if (time(NULL) > end || (n->pid > 0 && waitpid(n->pid, NULL, WNOHANG) == n->pid)) {
+        char path[96];
+        (void)snprintf(path, sizeof(path), "cat %s/log >&2", n->directory);
+        (void)!system(path); /* NOLINT(cert-env33-c): a path of our own */
+        fail_msg("%s: never: %s", n->name, what);
+    }
+    (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+}
+
+void cluster_node_wait(const struct cluster_node *n, struct cluster_shown *out,
+                       bool (*holds)(const struct cluster_shown *shown), const char *what)
+{
+    const time_t end = time(NULL) + LIMIT_S;
+    while (cluster_node_show(n, out) != MR_OK || !holds(out))
+        pause_a_little(n, end, what);
+}
+
+bool cluster_node_says(const struct cluster_node *n, const char *text)
+{
+    static char log[LOG_BYTES];
+    char path[96];
+    (void)snprintf(path, sizeof(path), "%s/log", n->directory);
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return false;
+    const size_t bytes = fread(log, 1, sizeof(log) - 1, f);
+    (void)fclose(f);
+    log[bytes] = '\0';
+    return strstr(log, text) != NULL;
+}
+
+void cluster_node_wait_says(const struct cluster_node *n, const char *text)
+{
+    const time_t end = time(NULL) + LIMIT_S;
+    while (!cluster_node_says(n, text))
+        pause_a_little(n, end, text);
+}

@@ -1,0 +1,266 @@
+/* Three nodes of one cluster with a real ZooKeeper server: who owns what, and who answers when. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+#include "dataplane/wire/format/op.h"
+#include "tests/integration/cluster/cluster_nodes.h"
+#include "tests/integration/cluster/zookeeper_server.h"
+#include "tests/integration/wire_client.h"
+
+#define NODES      3u
+#define SESSION_MS 1500u
+#define KEYS       64u
+#define TRY_MS     300u /* long enough for a node that serves */
+
+static const char *millraced;
+static struct zookeeper_server server;
+static struct cluster_node nodes[NODES];
+
+static bool all_is_owned(const struct cluster_shown *s)
+{
+    return s->node_count == NODES && s->owner[0] != MR_CLUSTER_NO_NODE &&
+           s->words[MR_CLUSTER_LEASE_LEFT_US] > 0;
+}
+
+/* ---- one table, and its keys ---- */
+
+static uint32_t node_of(const struct cluster_shown *s, uint64_t key)
+{
+    return s->owner[mr_partition_of(mr_key_hash(key, 0))];
+}
+
+/* Asks the owner of a key, by the map of an epoch; another node if `beside` is 1 or 2. */
+static enum mr_status look_up(const struct cluster_shown *s, uint64_t key, uint64_t epoch, uint32_t beside,
+                              uint32_t timeout_ms)
+{
+    char text[WIRE_CLIENT_TEXT_BYTES];
+    const uint32_t partition = mr_partition_of(mr_key_hash(key, 0));
+    const uint32_t index = (s->owner[partition] + beside) % NODES;
+    const uint16_t core = (uint16_t)(partition * CLUSTER_NODE_CORES / MR_PARTITION_COUNT);
+    const struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &key);
+    const struct wire_client_request request = {
+        .op = MR_OP_LOOKUP, .table = 1, .tensors = &tensor, .tensor_count = 1, .epoch = (uint16_t)epoch};
+    uint32_t n = 0; /* the map has nodes in the order in which they came */
+    while (strcmp(nodes[n].name, s->nodes[index].name) != 0)
+        n++;
+    struct wire_client *client = wire_client_create("127.0.0.1", (uint16_t)(nodes[n].port + core), core);
+    const enum mr_status status = wire_client_ask(client, &request, timeout_ms, text);
+    wire_client_destroy(client);
+    return status;
+}
+
+static bool is_not_answered(enum mr_status status)
+{
+    return status == MR_BUSY || status == MR_UNREACHABLE || status == MR_DEADLINE_EXCEEDED;
+}
+
+static void wait_served(const struct cluster_shown *s, uint64_t key)
+{
+    const time_t end = time(NULL) + 60;
+    while (look_up(s, key, s->words[MR_CLUSTER_EPOCH], 0, TRY_MS) != MR_OK)
+        assert_true(time(NULL) < end);
+}
+
+static void wait_not_served(const struct cluster_shown *s, uint64_t key)
+{
+    const time_t end = time(NULL) + 60;
+    while (!is_not_answered(look_up(s, key, s->words[MR_CLUSTER_EPOCH], 0, TRY_MS)))
+        assert_true(time(NULL) < end);
+}
+
+/* A key of this node of the map. */
+static uint64_t key_of(const struct cluster_shown *s, uint32_t index)
+{
+    uint64_t key = 0;
+    while (node_of(s, key) != index)
+        key++;
+    return key;
+}
+
+static uint32_t index_of(const struct cluster_shown *s, const struct cluster_node *n)
+{
+    uint32_t i = 0;
+    while (strcmp(s->nodes[i].name, n->name) != 0)
+        i++;
+    return i;
+}
+
+static void create_table(const struct cluster_node *n)
+{
+    char text[WIRE_CLIENT_TEXT_BYTES];
+    struct mr_feature f = mr_feature_table("t", 4);
+    const struct mr_tensor tensor = mr_tensor_2d(MR_U8, 1, sizeof(f), &f);
+    const struct wire_client_request request = {.op = MR_OP_CREATE, .tensors = &tensor, .tensor_count = 1};
+    struct wire_client *client = wire_client_create("127.0.0.1", n->port, 0);
+    assert_int_equal(wire_client_ask(client, &request, 60000, text), MR_OK);
+    wire_client_destroy(client);
+}
+
+/* ---- tests, in this order ---- */
+
+static int start_all(void **state)
+{
+    char settings[96];
+    (void)state;
+    zookeeper_server_create(&server);
+    (void)snprintf(settings, sizeof(settings), "zookeeper = 127.0.0.1:%u\nnodes = %u\nsession_ms = %u\n",
+                   server.port, NODES, SESSION_MS);
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_create(&nodes[i], millraced, i, settings);
+    return 0;
+}
+
+static int end_all(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_destroy(&nodes[i]);
+    zookeeper_server_destroy(&server);
+    return 0;
+}
+
+static void test_partitions_are_spread(void **state)
+{
+    static struct cluster_shown shown[NODES];
+    (void)state;
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_wait(&nodes[i], &shown[i], all_is_owned, "all partitions are owned");
+    for (uint32_t i = 0; i < NODES; i++) {
+        uint32_t owned[NODES][CLUSTER_NODE_CORES] = {{0}};
+        assert_memory_equal(shown[i].owner, shown[0].owner, sizeof(shown[0].owner));
+        assert_int_equal(shown[i].core_count, CLUSTER_NODE_CORES);
+        assert_int_equal(shown[i].words[MR_CLUSTER_LEASE_US], SESSION_MS * 1000 / 2);
+        assert_string_equal(shown[i].nodes[shown[i].words[MR_CLUSTER_SELF]].name, nodes[i].name);
+        for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+            owned[shown[i].owner[p]][p * CLUSTER_NODE_CORES / MR_PARTITION_COUNT]++;
+        for (uint32_t n = 0; n < NODES; n++) {
+            assert_in_range(owned[n][0] + owned[n][1], MR_PARTITION_COUNT / NODES,
+                            MR_PARTITION_COUNT / NODES + 1);
+            assert_in_range(owned[n][0] + 4, owned[n][1], owned[n][1] + 8);
+            assert_int_equal(shown[i].nodes[n].flags, MR_CLUSTER_NODE_PRESENT);
+        }
+        create_table(&nodes[i]);
+    }
+}
+
+static void test_each_node_serves_its_own(void **state)
+{
+    struct cluster_shown s;
+    (void)state;
+    cluster_node_wait(&nodes[0], &s, all_is_owned, "all partitions are owned");
+    const uint64_t epoch = s.words[MR_CLUSTER_EPOCH];
+    for (uint64_t key = 0; key < KEYS; key++)
+        assert_int_equal(look_up(&s, key, epoch, 0, 60000), MR_OK);
+    assert_int_equal(look_up(&s, 1, epoch, 1, 60000), MR_WRONG_OWNER);
+    assert_int_equal(look_up(&s, 1, epoch, 2, 60000), MR_WRONG_OWNER);
+    assert_int_equal(look_up(&s, 1, 0, 0, 60000), MR_WRONG_OWNER); /* before it was given out */
+}
+
+static void test_a_paused_node_waits_until_it_is_confirmed(void **state)
+{
+    struct cluster_shown s;
+    (void)state;
+    cluster_node_wait(&nodes[0], &s, all_is_owned, "all partitions are owned");
+    const uint64_t key = key_of(&s, index_of(&s, &nodes[1]));
+    /* ZooKeeper away too: nobody can confirm the node when it goes on */
+    zookeeper_server_kill(&server);
+    assert_int_equal(kill(nodes[1].pid, SIGSTOP), 0);
+    (void)nanosleep(&(struct timespec){.tv_nsec = SESSION_MS / 2 * 1000000L}, NULL); /* the lease, whole */
+    assert_int_equal(kill(nodes[1].pid, SIGCONT), 0);
+    assert_true(is_not_answered(look_up(&s, key, s.words[MR_CLUSTER_EPOCH], 0, TRY_MS)));
+    zookeeper_server_start(&server);
+    cluster_node_wait(&nodes[1], &s, all_is_owned, "the lease is back");
+    wait_served(&s, key);
+}
+
+static void test_a_killed_node_comes_back_to_its_own(void **state)
+{
+    static struct cluster_shown before, after;
+    (void)state;
+    cluster_node_wait(&nodes[0], &before, all_is_owned, "all partitions are owned");
+    const uint32_t index = index_of(&before, &nodes[2]);
+    const uint64_t key = key_of(&before, index);
+    cluster_node_kill(&nodes[2]);
+    cluster_node_start(&nodes[2], millraced);
+    cluster_node_wait(&nodes[2], &after, all_is_owned, "all partitions are owned");
+    assert_memory_equal(after.owner, before.owner, sizeof(before.owner));
+    assert_true(after.words[MR_CLUSTER_EPOCH] > before.words[MR_CLUSTER_EPOCH]);
+    assert_true(after.nodes[index].start_id != before.nodes[index].start_id);
+    create_table(&nodes[2]);
+    /* calls by the map from before its start are refused; the others have not noticed */
+    assert_int_equal(look_up(&before, key, before.words[MR_CLUSTER_EPOCH], 0, 60000), MR_WRONG_OWNER);
+    assert_int_equal(look_up(&after, key, after.words[MR_CLUSTER_EPOCH], 0, 60000), MR_OK);
+    const uint64_t other = key_of(&before, (index + 1) % NODES);
+    assert_int_equal(look_up(&before, other, before.words[MR_CLUSTER_EPOCH], 0, 60000), MR_OK);
+}
+
+static void test_zookeeper_goes_and_comes(void **state)
+{
+    struct cluster_shown s;
+    (void)state;
+    cluster_node_wait(&nodes[0], &s, all_is_owned, "all partitions are owned");
+    const uint64_t key = key_of(&s, index_of(&s, &nodes[0]));
+    zookeeper_server_kill(&server);
+    wait_not_served(&s, key);
+    cluster_node_wait_says(&nodes[0], "answers: are they running, more than half of them");
+    zookeeper_server_start(&server);
+    wait_served(&s, key);
+    cluster_node_wait_says(&nodes[0], "the lease goes on");
+}
+
+static void test_a_name_is_one_process_s(void **state)
+{
+    static struct cluster_node other;
+    static struct cluster_shown s;
+    char settings[96];
+    (void)state;
+    (void)snprintf(settings, sizeof(settings), "zookeeper = 127.0.0.1:%u\nsession_ms = %u\n", server.port,
+                   SESSION_MS);
+    cluster_node_create_as(&other, millraced, NODES, nodes[0].name, settings);
+    cluster_node_wait_says(&other, "another process is node n0 of cluster ads, at 127.0.0.1:7700");
+    assert_int_equal(cluster_node_show(&other, &s), MR_OK);
+    assert_int_equal(s.words[MR_CLUSTER_LEASE_LEFT_US], 0);
+    cluster_node_stop(&other);
+    cluster_node_destroy(&other);
+    cluster_node_wait(&nodes[0], &s, all_is_owned, "the first one goes on");
+}
+
+static void test_all_stop_well(void **state)
+{
+    static struct cluster_shown s;
+    (void)state;
+    cluster_node_wait(&nodes[0], &s, all_is_owned, "all partitions are owned");
+    cluster_node_stop(&nodes[1]);
+    cluster_node_stop(&nodes[2]);
+    cluster_node_stop(&nodes[0]);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_partitions_are_spread),
+        cmocka_unit_test(test_each_node_serves_its_own),
+        cmocka_unit_test(test_a_paused_node_waits_until_it_is_confirmed),
+        cmocka_unit_test(test_a_killed_node_comes_back_to_its_own),
+        cmocka_unit_test(test_zookeeper_goes_and_comes),
+        cmocka_unit_test(test_a_name_is_one_process_s),
+        cmocka_unit_test(test_all_stop_well),
+    };
+    if (argc != 2) {
+        (void)fprintf(stderr, "usage: %s MILLRACED\n", argv[0]);
+        return 2;
+    }
+    millraced = argv[1];
+    if (!zookeeper_server_is_installed()) {
+        (void)printf("skipped: install Debian's package zookeeper\n");
+        return 77;
+    }
+    cluster_nodes_isolate();
+    return cmocka_run_group_tests(tests, start_all, end_all);
+}
