@@ -14,18 +14,17 @@
 #include "dataplane/udp/udp_socket.h"
 #include "dataplane/wire/endpoint.h"
 
-#define BUFFER_BYTES (16u << 20) /* of a socket, each way */
-/* Segments of long answers wait for each other while more of them come: one run of 60 KB costs little more
- * than a run of a few. Everything else goes before them. */
-#define RUN_BYTES     60000u
-#define CALLS_AT_ONCE 4u /* large ones whose packets all fit in the buffer */
+#define BUFFER_BYTES  (16u << 20) /* of a socket, each way */
+#define CALLS_AT_ONCE 4u          /* large ones whose packets all fit in the buffer */
 
 struct dp_socket_port {
     struct mr_udp_socket socket;
     struct mr_udp_receiver *receiver;
-    struct mr_udp_sender *shorts;   /* whole messages and reports, which never wait */
-    struct mr_udp_sender *segments; /* of long messages */
-    struct mr_udp_sender *open;     /* the one that has the open datagram */
+    struct mr_udp_sender *shorts; /* whole messages and reports, which never wait */
+    /* Segments of long messages, which wait for each other while more of them come: a run of 60 KB costs
+     * little more than a run of a few. */
+    struct mr_udp_sender *segments;
+    struct mr_udp_sender *open; /* the one that has the open datagram */
     struct mr_address open_to;
     uint8_t *open_bytes;
     uint32_t written;          /* datagrams since the last flush */
@@ -273,12 +272,10 @@ uint32_t dp_socket_port_receive(struct dp_socket_port *port, struct mr_endpoint 
 
 static bool flush_segments(struct dp_socket_port *port)
 {
-    bool more = port->segments_written > 0;
+    bool more = port->segments_written > 0 && !port->message_ended;
     port->segments_written = 0;
-    if (more && !port->message_ended && mr_udp_send_waiting_bytes(port->segments) < RUN_BYTES)
-        return true;
     port->message_ended = false;
-    return mr_udp_send_flush(port->segments);
+    return more ? mr_udp_send_flush_full(port->segments) : mr_udp_send_flush(port->segments);
 }
 
 uint32_t dp_socket_port_flush(struct dp_socket_port *port)

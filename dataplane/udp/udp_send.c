@@ -18,6 +18,9 @@
 #define RUNS_MAX          64u    /* per system call */
 #define CONTROL_BYTES     128u
 #define ERRORS_MAX        4u /* refusals of one datagram before it is dropped */
+/* An incomplete run stays where it is, and what comes next is written after it: but not so far that the memory
+ * no longer fits into the processor's cache. */
+#define KEEP_BYTES_MAX (384u << 10)
 
 struct packet {
     uint32_t offset, bytes;
@@ -191,11 +194,21 @@ static void describe_run(struct mr_udp_sender *s, uint32_t i, uint32_t first, ui
         header->msg_control = NULL;
 }
 
-static uint32_t describe(struct mr_udp_sender *s)
+/* Whether the next datagram, if it is as long as these, would make the last run longer. */
+static bool is_incomplete(const struct mr_udp_sender *s, uint32_t first, uint32_t count)
+{
+    const struct packet *a = &s->packets[first], *last = &s->packets[first + count - 1];
+    return first + count == s->count && s->offload && a->bytes % 8 == 0 && last->bytes == a->bytes &&
+           count < mr_udp_run_datagrams(a->bytes);
+}
+
+static uint32_t describe(struct mr_udp_sender *s, bool full_only)
 {
     uint32_t n = 0;
     for (uint32_t first = s->head; first < s->count && n < RUNS_MAX; n++) {
         uint32_t count = run_length(s, first);
+        if (full_only && is_incomplete(s, first, count))
+            break;
         describe_run(s, n, first, count);
         first += count;
     }
@@ -211,11 +224,13 @@ static void runs_sent(struct mr_udp_sender *s, uint32_t runs)
     }
 }
 
-bool mr_udp_send_flush(struct mr_udp_sender *s)
+static bool flush(struct mr_udp_sender *s, bool full_only)
 {
     uint32_t errors = 0;
     while (s->head < s->count) {
-        uint32_t runs = describe(s);
+        uint32_t runs = describe(s, full_only);
+        if (runs == 0)
+            return true;
         int sent = sendmmsg(s->socket->fd, s->messages, runs, MSG_DONTWAIT);
         s->too_long |= sent < 0 && errno == EMSGSIZE;
         if (sent > 0) {
@@ -237,6 +252,16 @@ bool mr_udp_send_flush(struct mr_udp_sender *s)
     return true;
 }
 
+bool mr_udp_send_flush(struct mr_udp_sender *s)
+{
+    return flush(s, false);
+}
+
+bool mr_udp_send_flush_full(struct mr_udp_sender *s)
+{
+    return flush(s, s->used <= KEEP_BYTES_MAX);
+}
+
 void mr_udp_send_set_offload(struct mr_udp_sender *s, bool offload)
 {
     s->offload = offload;
@@ -247,11 +272,6 @@ bool mr_udp_send_too_long(struct mr_udp_sender *s)
     bool too_long = s->too_long;
     s->too_long = false;
     return too_long;
-}
-
-uint32_t mr_udp_send_waiting_bytes(const struct mr_udp_sender *s)
-{
-    return s->used;
 }
 
 uint64_t mr_udp_send_offloaded(const struct mr_udp_sender *s)

@@ -188,11 +188,77 @@ static void test_refused(void **state)
     mr_udp_close(&first);
 }
 
+static void send_many(struct pair *p, uint32_t count, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < count; i++)
+        send_one(p->client_out, &p->to, bytes, 7);
+}
+
+/* Loopback delivers before the system call returns, so what is not there was not sent. */
+static void expect_just(struct pair *p, uint32_t count, uint32_t bytes)
+{
+    struct mr_address from;
+    const uint8_t *datagram;
+    size_t got;
+    for (uint32_t i = 0; i < count; i++)
+        receive_one(&p->server, p->server_in, &from, bytes, 7);
+    assert_false(mr_udp_receive_next(p->server_in, &from, &datagram, &got));
+    assert_false(mr_udp_receive(p->server_in));
+}
+
+static void an_incomplete_run_waits_for_more(void **state)
+{
+    struct pair p;
+    const uint32_t run = mr_udp_run_datagrams(1400);
+    open_pair(&p, "127.0.0.1:0", "127.0.0.1:0", true);
+    send_many(&p, run + 4, 1400);
+    assert_true(mr_udp_send_flush_full(p.client_out));
+    expect_just(&p, run, 1400);
+    send_many(&p, run - 4, 1400);
+    assert_true(mr_udp_send_flush_full(p.client_out));
+    expect_just(&p, run, 1400);
+    send_many(&p, 3, 1400);
+    assert_true(mr_udp_send_flush_full(p.client_out));
+    expect_just(&p, 0, 0);
+    assert_true(mr_udp_send_flush(p.client_out));
+    expect_just(&p, 3, 1400);
+    close_pair(&p);
+}
+
+static void a_run_that_has_its_shorter_end_does_not_wait(void **state)
+{
+    struct pair p;
+    struct mr_address from;
+    open_pair(&p, "127.0.0.1:0", "127.0.0.1:0", true);
+    send_many(&p, 1, 1400);
+    send_many(&p, 1, 200);
+    assert_true(mr_udp_send_flush_full(p.client_out));
+    receive_one(&p.server, p.server_in, &from, 1400, 7);
+    expect_just(&p, 1, 200);
+    close_pair(&p);
+}
+
+static void without_offload_nothing_waits(void **state)
+{
+    struct pair p;
+    open_pair(&p, "127.0.0.1:0", "127.0.0.1:0", false);
+    send_many(&p, 3, 1400);
+    assert_true(mr_udp_send_flush_full(p.client_out));
+    expect_just(&p, 3, 1400);
+    close_pair(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_both_ways), cmocka_unit_test(test_runs),    cmocka_unit_test(test_many),
-        cmocka_unit_test(test_measures),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_both_ways),
+        cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_measures),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(an_incomplete_run_waits_for_more),
+        cmocka_unit_test(a_run_that_has_its_shorter_end_does_not_wait),
+        cmocka_unit_test(without_offload_nothing_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
