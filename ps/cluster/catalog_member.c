@@ -41,17 +41,17 @@ static void apply(struct ps_catalog_member *m)
     if (!m->ops->apply(m->context, m->catalog, &m->own))
         return;
     m->is_applied = m->own.failed == 0;
-    m->own.has_catalog = m->serves || m->is_applied;
+    m->own.has_catalog = m->serves != 0 || m->is_applied;
     if (memcmp(&before, &m->own, sizeof(before)) != 0)
         m->ops->report(m->context, &m->own);
 }
 
-static void set_serves(struct ps_catalog_member *m, bool serves)
+static void set_serves(struct ps_catalog_member *m, uint64_t session)
 {
-    if (m->serves == serves)
+    if (m->serves == session)
         return;
-    m->serves = serves;
-    m->ops->serve(m->context, serves);
+    m->serves = session;
+    m->ops->serve(m->context, session);
 }
 
 /* ---- what was asked for ---- */
@@ -124,7 +124,7 @@ static void pursue(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
 /* What is not final is settled first: others wait for it. */
 static void go_on(struct ps_catalog_member *m, uint64_t now_us)
 {
-    if (m->has_view && m->serves) {
+    if (m->has_view && m->serves != 0) {
         if ((m->leads || m->wishes != NULL) && !m->writes && !m->asks &&
             ps_cluster_catalog_settle(m->catalog, m->reports, m->report_count, m->proposal))
             write(m, NULL);
@@ -170,13 +170,13 @@ bool ps_catalog_member_viewed(struct ps_catalog_member *m, const struct ps_catal
         apply(m);
     const struct ps_cluster_report *own = view->own < m->report_count ? &m->reports[view->own] : NULL;
     if (own != NULL && own->has_catalog && own->catalog == m->catalog->version)
-        set_serves(m, true);
+        set_serves(m, view->session);
     go_on(m, now_us);
     return true;
 }
 
-void ps_catalog_member_written(struct ps_catalog_member *m, const struct ps_cluster_catalog *next,
-                               enum ps_member_written outcome, uint64_t now_us)
+void ps_catalog_member_written(struct ps_catalog_member *m, uint64_t version, enum ps_member_written outcome,
+                               uint64_t now_us)
 {
     struct ps_catalog_wish *wish = m->proposed;
     m->writes = false;
@@ -184,7 +184,7 @@ void ps_catalog_member_written(struct ps_catalog_member *m, const struct ps_clus
     m->asks = true; /* the next view tells */
     if (wish != NULL && outcome == PS_NOT_WRITTEN) {
         wish->wish.was_written = false;
-        wish->wish.written_as = wish->wish.written_as == next->version ? 0 : wish->wish.written_as;
+        wish->wish.written_as = wish->wish.written_as == version ? 0 : wish->wish.written_as;
     }
     go_on(m, now_us);
 }
@@ -193,7 +193,7 @@ void ps_catalog_member_expired(struct ps_catalog_member *m)
 {
     m->has_view = m->leads = m->is_applied = m->own.has_catalog = false;
     m->asks = true;
-    set_serves(m, false);
+    set_serves(m, 0);
     m->ops->report(m->context, &m->own);
 }
 
@@ -204,7 +204,21 @@ void ps_catalog_member_tick(struct ps_catalog_member *m, uint64_t now_us)
     go_on(m, now_us);
 }
 
+void ps_catalog_member_again(struct ps_catalog_member *m)
+{
+    m->is_applied = false;
+    if (m->has_view)
+        apply(m);
+}
+
+void ps_catalog_member_refuse(struct ps_catalog_member *m, enum mr_status status, const char *text)
+{
+    if (m->wishes != NULL)
+        answer(m, m->wishes, status, text);
+}
+
 bool ps_catalog_member_is_waiting(const struct ps_catalog_member *m)
 {
-    return m->wishes != NULL || !m->serves || (m->leads && ps_cluster_catalog_is_open(m->catalog));
+    return m->wishes != NULL || (m->serves == 0 && m->own.failed == 0) ||
+           (m->leads && ps_cluster_catalog_is_open(m->catalog));
 }

@@ -29,8 +29,8 @@ struct ps_catalog_member_ops {
     bool (*apply)(void *context, const struct ps_cluster_catalog *catalog, struct ps_cluster_report *report);
     /* Puts the report into the node's entry. */
     void (*report)(void *context, const struct ps_cluster_report *report);
-    /* The node may serve from now on, or not any more. */
-    void (*serve)(void *context, bool serves);
+    /* The node may serve from now on, under this session with the coordinator; 0: not any more. */
+    void (*serve)(void *context, uint64_t session);
     /* A wish has come to its end. Its memory is the caller's again. */
     void (*answer)(void *context, struct ps_catalog_wish *wish, enum mr_status status, const char *text);
 };
@@ -51,7 +51,7 @@ struct ps_catalog_member {
     struct ps_cluster_catalog *proposal;
     bool has_view; /* of this session */
     bool is_applied;
-    bool serves;
+    uint64_t serves; /* the session under which it may; 0: none */
     bool leads;
     bool writes; /* a change of the catalogue is on its way */
     bool asks;   /* the catalogue must be read, because a change's fate is not known or it was too late */
@@ -65,6 +65,7 @@ struct ps_catalog_member {
 /* What the coordinator knew at one time; the reports were read after the catalogue, and the node's own was
  * written before it. */
 struct ps_catalog_view {
+    uint64_t session; /* the node's own */
     const struct ps_cluster_catalog *catalog;
     const struct ps_cluster_report *reports; /* of all nodes that have a session */
     uint32_t report_count;
@@ -83,13 +84,17 @@ void ps_catalog_member_ask(struct ps_catalog_member *m, struct ps_catalog_wish *
 /* An older catalogue than is known changes nothing; false then: the coordinator has lost it. */
 bool ps_catalog_member_viewed(struct ps_catalog_member *m, const struct ps_catalog_view *view,
                               uint64_t now_us);
-/* What became of write(). */
-void ps_catalog_member_written(struct ps_catalog_member *m, const struct ps_cluster_catalog *next,
-                               enum ps_member_written outcome, uint64_t now_us);
+/* What became of write() of that version. */
+void ps_catalog_member_written(struct ps_catalog_member *m, uint64_t version, enum ps_member_written outcome,
+                               uint64_t now_us);
 /* The session is dead. */
 void ps_catalog_member_expired(struct ps_catalog_member *m);
 /* Now and then: tries again what had to wait, and answers what is late. */
 void ps_catalog_member_tick(struct ps_catalog_member *m, uint64_t now_us);
+/* The node's features were replaced, by a restore: they are brought to the catalogue again. */
+void ps_catalog_member_again(struct ps_catalog_member *m);
+/* Answers the oldest wish, because the node ends. */
+void ps_catalog_member_refuse(struct ps_catalog_member *m, enum mr_status status, const char *text);
 /* Should the coordinator be looked at soon, because something depends on what other nodes do? */
 bool ps_catalog_member_is_waiting(const struct ps_catalog_member *m);
 

@@ -77,6 +77,13 @@ static bool execute_save(struct ps_control *c, struct ps_command *command)
 static void execute_restore(struct ps_control *c, struct ps_command *command)
 {
     struct ps_restored restored;
+    if (c->cluster != NULL && command->name_count > 0) {
+        ps_command_fail(
+            command, MR_UNSUPPORTED,
+            "a cluster's features get their numbers from all its nodes, so none can be restored by name; "
+            "restore them on a node by itself");
+        return;
+    }
     const struct ps_restore_request request = {.directory = command->directory,
                                                .id = command->checkpoint_id,
                                                .names = command->names,
@@ -104,6 +111,9 @@ static bool execute(struct ps_control *c, struct ps_command *command)
         ps_command_fail(command, MR_SHUTTING_DOWN, "the node is stopping");
         return true;
     }
+    if (c->cluster != NULL && command->op != MR_OP_LIST && command->op != MR_OP_SAVE &&
+        command->op != MR_OP_RESTORE)
+        return ps_control_cluster_ask(c, command);
     switch (command->op) {
     case MR_OP_CREATE:
         ps_control_create_features(c, command);
@@ -178,7 +188,8 @@ static uint64_t pause_us(const struct ps_control *c)
 {
     uint64_t now_us = dp_now_us(), next_us = ps_control_left_out_next_us(c);
     uint64_t us = next_us == UINT64_MAX ? UINT64_MAX : next_us > now_us ? next_us - now_us : 0;
-    return ps_control_saves_pending(c) && us > SAVE_LOOK_US ? SAVE_LOOK_US : us;
+    const bool looks = ps_control_saves_pending(c) || ps_control_cluster_is_waiting(c);
+    return looks && us > SAVE_LOOK_US ? SAVE_LOOK_US : us;
 }
 
 static void wait_for_work(struct ps_control *c)
@@ -214,6 +225,7 @@ static void *run(void *arg)
             begin_save(c, command);
             ps_command_send_back(c, command);
         }
+        ps_control_cluster_poll(c);
         if (c->node->cluster != NULL)
             ps_node_cluster_poll(c->node->cluster, c);
         ps_control_saves_poll(c);
@@ -244,6 +256,7 @@ void ps_control_stop(struct ps_control *c, bool finish_save)
         pthread_join(c->thread, NULL);
         c->running = false;
     }
+    ps_control_cluster_stop(c);
     ps_control_saves_drop(c, "the node was stopped");
     if (finish_save)
         ps_control_save_wait(c, text);
@@ -301,6 +314,7 @@ void ps_control_destroy(struct ps_control *c)
     assert(!c->running && c->writer == NULL);
     for (struct ps_command *command = ps_control_take(c); command != NULL; command = ps_control_take(c))
         ps_command_free(command);
+    ps_control_cluster_destroy(c);
     free(c->saves.cut.gates);
     free(c->left_out.logs);
     ps_stores_destroy(c->stores);

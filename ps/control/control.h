@@ -12,6 +12,7 @@
 #include "dataplane/dataplane.h"
 #include "dataplane/wire/endpoint.h"
 #include "dataplane/wire/format/mr_feature.h"
+#include "ps/cluster/catalog_member.h"
 #include "ps/cluster/feature_rules.h"
 #include "ps/control/save_log.h"
 #include "ps/core/core.h"
@@ -73,6 +74,20 @@ struct ps_checkpoint_report {
     char lines[PS_SAVE_LOG_MAX * PS_SAVE_TEXT_BYTES]; /* one line for each save: what went wrong */
 };
 
+/* What a member of a cluster asks of its coordinator. Called on the control thread; none may wait. */
+struct ps_control_coordinator {
+    void *context;
+    const char *node; /* the node's name in the cluster */
+    /* Writes the catalogue, of which it keeps a copy; answered by ps_control_cluster_written(), always. */
+    void (*write_catalog)(void *context, const struct ps_cluster_catalog *next);
+    /* Puts it into the node's entry. */
+    void (*report)(void *context, const struct ps_cluster_report *report);
+    void (*wake)(void *context); /* looks at what other nodes have done */
+    /* The node has the features of its cluster, and may serve under this session as far as they are concerned;
+     * 0: not any more. */
+    void (*serve)(void *context, uint64_t session);
+};
+
 /* NULL when memory is short. */
 struct ps_control *ps_control_create(struct ps_node *node);
 void ps_control_destroy(struct ps_control *c);
@@ -85,6 +100,14 @@ const struct ps_place *ps_control_own_place(const struct ps_control *c);
 /* Before the first data call of a start: freezes the node as it was when it ended, whatever it has restored.
  * Pushes that clients send again after the restart precede that, and are applied. */
 void ps_control_freeze_as_before(struct ps_control *c);
+/* Before the thread runs: the node is a member of a cluster, and its features are those of the cluster's
+ * catalogue. MR_NO_MEMORY. */
+enum mr_status ps_control_join(struct ps_control *c, const struct ps_control_coordinator *coordinator);
+/* What the coordinator says (ps_zookeeper_events). Any thread, one at a time; they return at once. */
+void ps_control_cluster_viewed(struct ps_control *c, const struct ps_catalog_view *view);
+void ps_control_cluster_written(struct ps_control *c, const struct ps_cluster_catalog *next,
+                                enum ps_member_written outcome);
+void ps_control_cluster_expired(struct ps_control *c);
 /* Starts the thread. Before that, and after ps_control_stop(), the caller may do its work: a restore at the
  * start, a save at the end. */
 bool ps_control_start(struct ps_control *c);

@@ -62,6 +62,18 @@ static void log_altered(const struct alteration *a, const char *field)
     ps_log("altered %.63s: %s; millrace ctl list shows all options", a->is.name, text);
 }
 
+void ps_control_alter_to(struct ps_control *c, uint32_t at, const struct mr_feature *after)
+{
+    struct alteration a = {
+        .at = at, .id = c->catalog.ids[at], .is = c->catalog.features[at], .after = *after};
+    const char *field = mr_feature_diff(&a.is, &a.after);
+    ps_node_each_core_at_once(c->node, alter_on_core, &a);
+    c->catalog.features[at] = a.after;
+    c->saves.changes_saved = UINT64_MAX; /* the next save by time is made even if nobody pushes */
+    if (field != NULL)
+        log_altered(&a, field);
+}
+
 void ps_control_alter(struct ps_control *c, struct ps_command *command)
 {
     struct alteration a;
@@ -70,15 +82,11 @@ void ps_control_alter(struct ps_control *c, struct ps_command *command)
         command->status = plan(c, command, &a, command->text);
     if (command->status != MR_OK)
         return;
-    const char *field = mr_feature_diff(&a.is, &a.after);
-    if (field != NULL) { /* otherwise the call came again */
+    if (mr_feature_diff(&a.is, &a.after) != NULL) { /* otherwise the call came again */
         command->status = note_altered(c, &a, command->text);
         if (command->status != MR_OK)
             return;
-        ps_node_each_core_at_once(c->node, alter_on_core, &a);
-        c->catalog.features[a.at] = a.after;
-        c->saves.changes_saved = UINT64_MAX; /* the next save by time is made even if nobody pushes */
-        log_altered(&a, field);
+        ps_control_alter_to(c, a.at, &a.after);
     }
     ps_command_answer(command, mr_tensor_1d(MR_U8, sizeof(a.after), NULL), &a.after);
 }

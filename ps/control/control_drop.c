@@ -42,13 +42,18 @@ static enum mr_status note_dropped(struct ps_control *c, const struct drop *drop
 }
 
 /* Data calls are answered BUSY for a moment, so that none is in flight in slices. */
-static void drop_everywhere(struct ps_control *c, struct drop *drop)
+void ps_control_drop_ids(struct ps_control *c, const uint16_t *ids, uint32_t count)
 {
-    ps_control_gate(c, PS_GATE_BUSY);
-    ps_node_each_core(c->node, drop_on_core, drop);
-    for (uint32_t i = 0; i < drop->count; i++)
-        ps_catalog_remove(&c->catalog, drop->ids[i]);
-    ps_control_gate(c, PS_GATE_OPEN);
+    const enum ps_gate gate = c->gate;
+    struct drop drop = {.count = count};
+    memcpy(drop.ids, ids, count * sizeof(*ids));
+    if (gate == PS_GATE_OPEN)
+        ps_control_gate(c, PS_GATE_BUSY);
+    ps_node_each_core(c->node, drop_on_core, &drop);
+    for (uint32_t i = 0; i < count; i++)
+        ps_catalog_remove(&c->catalog, ids[i]);
+    if (gate == PS_GATE_OPEN)
+        ps_control_gate(c, PS_GATE_OPEN);
     c->saves.changes_saved = UINT64_MAX; /* the next save by time is made even if nobody pushes */
 }
 
@@ -80,7 +85,7 @@ void ps_control_drop(struct ps_control *c, struct ps_command *command)
         ps_control_drop_parameters(c, command->name_list + (size_t)features * MR_NAME_BYTES,
                                    command->name_list_count - features);
     if (features > 0) {
-        drop_everywhere(c, &drop);
+        ps_control_drop_ids(c, drop.ids, drop.count);
         ps_log("dropped %u feature%s, first %.63s; there are %u", drop.count, mr_plural(drop.count),
                command->name_list, c->catalog.count);
     }

@@ -28,21 +28,20 @@ static void remove_on_core(struct ps_core *core, void *arg)
     ps_core_remove_feature(core, *(const uint32_t *)arg);
 }
 
-/* Creates a feature on every core, or on none. */
-static bool create_everywhere(struct ps_control *c, struct ps_command *command,
-                              const struct mr_feature *feature, uint32_t id)
+enum mr_status ps_control_create_everywhere(struct ps_control *c, const struct mr_feature *feature,
+                                            uint32_t id, char *text)
 {
     struct create_order order = {.id = id, .feature = feature};
     ps_node_each_core(c->node, create_on_core, &order);
     for (uint32_t i = 0; i < c->node->core_count; i++) {
         if (order.status[i] != MR_OK) {
             ps_node_each_core(c->node, remove_on_core, &id);
-            ps_command_fail(command, order.status[i], "%s", order.text[i]);
-            return false;
+            snprintf(text, PS_CONTROL_TEXT_BYTES, "%s", order.text[i]);
+            return order.status[i];
         }
     }
     ps_catalog_add(&c->catalog, id, feature);
-    return true;
+    return MR_OK;
 }
 
 static bool check_feature(const struct ps_control *c, struct ps_command *command, uint32_t index)
@@ -105,7 +104,9 @@ static bool create_all(struct ps_control *c, struct ps_command *command, uint32_
         if (next_id == 0)
             next_id = reserve_numbers(c, command, new_count);
         ids[i] = next_id == 0 ? 0 : next_id++;
-        if (ids[i] == 0 || !create_everywhere(c, command, &command->features[i], ids[i])) {
+        if (ids[i] != 0)
+            command->status = ps_control_create_everywhere(c, &command->features[i], ids[i], command->text);
+        if (command->status != MR_OK) {
             while (c->catalog.count > count_before) {
                 ps_node_each_core(c->node, remove_on_core, &c->catalog.ids[c->catalog.count - 1]);
                 ps_catalog_pop(&c->catalog);
@@ -158,10 +159,20 @@ static void freeze_core(struct ps_core *core, void *arg)
     core->counters.freeze = order->level;
 }
 
+void ps_control_freeze_to(struct ps_control *c, uint32_t level, bool is_old)
+{
+    struct freeze_order order = {.level = level, .is_old = is_old};
+    c->history.freeze = level;
+    ps_node_each_core(c->node, freeze_core, &order);
+    if (!is_old)
+        ps_log("freeze: %s", freeze_levels[level]);
+    else if (level != MR_FREEZE_OFF)
+        ps_log("freeze: %s, as before this start; millrace ctl freeze off lifts it", freeze_levels[level]);
+}
+
 /* The level is on disk before any call meets it. */
 void ps_control_freeze(struct ps_control *c, struct ps_command *command)
 {
-    struct freeze_order order = {.level = command->freeze, .is_old = false};
     char error[PS_CONTROL_TEXT_BYTES];
     const uint32_t before = c->history.freeze;
     c->history.freeze = command->freeze;
@@ -171,17 +182,13 @@ void ps_control_freeze(struct ps_control *c, struct ps_command *command)
                         freeze_levels[before]);
         return;
     }
-    ps_node_each_core(c->node, freeze_core, &order);
-    ps_log("freeze: %s", freeze_levels[command->freeze]);
+    ps_control_freeze_to(c, command->freeze, false);
 }
 
 void ps_control_freeze_as_before(struct ps_control *c)
 {
-    struct freeze_order order = {.level = c->history.freeze, .is_old = true};
-    if (order.level == MR_FREEZE_OFF)
-        return;
-    ps_node_each_core(c->node, freeze_core, &order);
-    ps_log("freeze: %s, as before this start; millrace ctl freeze off lifts it", freeze_levels[order.level]);
+    if (c->history.freeze != MR_FREEZE_OFF)
+        ps_control_freeze_to(c, c->history.freeze, true);
 }
 
 /* ---- features by name ---- */

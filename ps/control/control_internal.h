@@ -1,5 +1,5 @@
 /* The control thread's state, and what its files offer each other. Calls run one way: control.c above
- * control_restore.c, control_drop.c, control_alter.c, control_saves.c, control_checkpoint.c,
+ * control_restore.c, control_cluster.c, control_drop.c, control_alter.c, control_saves.c, control_checkpoint.c,
  * control_background.c, control_list.c, control_parameters.c, control_report.c, control_step.c,
  * control_state.c. */
 #ifndef PS_CONTROL_INTERNAL_H
@@ -62,7 +62,8 @@ struct ps_control {
     struct ps_ring commands; /* core 0 -> control: struct ps_command * */
     /* commands that came while the thread waited for a store, in their order */
     struct ps_command *deferred;
-    struct ps_job *jobs; /* in the background */
+    struct ps_job *jobs;                /* in the background */
+    struct ps_control_cluster *cluster; /* NULL: the node is by itself */
 
     struct ps_catalog catalog;
     struct ps_history history;
@@ -167,10 +168,36 @@ void ps_control_list(struct ps_control *c, struct ps_command *command);
 void ps_control_alter(struct ps_control *c, struct ps_command *command);
 /* Drops features by name, all or none, for good: a start does not bring them back. */
 void ps_control_drop(struct ps_control *c, struct ps_command *command);
+/* What they do on the cores, and in the node's catalog; nothing is noted in the history. */
+/* Creates a feature with this number on every core, or on none. MR_UNSUPPORTED, MR_OUT_OF_MEMORY; `text`. */
+enum mr_status ps_control_create_everywhere(struct ps_control *c, const struct mr_feature *feature,
+                                            uint32_t id, char *text);
+/* Drops the features with these numbers, at most MR_FEATURE_MAX. No save may be running. */
+void ps_control_drop_ids(struct ps_control *c, const uint16_t *ids, uint32_t count);
+/* Gives the feature at this place of the catalog these options, on all cores at one instant. */
+void ps_control_alter_to(struct ps_control *c, uint32_t at, const struct mr_feature *after);
+/* is_old: it was set before this start, and pushes that are sent again precede it. */
+void ps_control_freeze_to(struct ps_control *c, uint32_t level, bool is_old);
 /* Writes the numbers of the features with these names to `ids` (MR_FEATURE_MAX), each once and in ascending
  * order, and their count to *id_count. MR_UNKNOWN_TABLE, and `text` names one that the node does not have. */
 enum mr_status ps_control_find_features(const struct ps_control *c, const char *names, uint32_t name_count,
                                         uint16_t *ids, uint32_t *id_count, char *text);
+
+/* ---- a member of a cluster (control_cluster.c) ---- */
+
+/* Create, Drop, Alter or Freeze, for all nodes. False: it is answered later. */
+bool ps_control_cluster_ask(struct ps_control *c, struct ps_command *command);
+/* Looks at what the coordinator has said, and answers what is done. */
+void ps_control_cluster_poll(struct ps_control *c);
+/* Must it be called again soon without being woken? */
+bool ps_control_cluster_is_waiting(const struct ps_control *c);
+/* The cluster's catalogue, which stands above what a checkpoint or the history says; NULL: the node is by itself. */
+const struct ps_cluster_catalog *ps_control_cluster_catalog(const struct ps_control *c);
+/* The node's features have been replaced by those of a checkpoint: what it lacks is created. */
+void ps_control_cluster_restored(struct ps_control *c);
+/* Answers the commands that wait: the node stops. */
+void ps_control_cluster_stop(struct ps_control *c);
+void ps_control_cluster_destroy(struct ps_control *c);
 
 /* ---- parameters of remote calls (control_parameters.c) ---- */
 

@@ -388,13 +388,32 @@ static enum mr_status make_plan(struct attempt *a)
                                 a->c->history.last_feature + 1, &a->plan, a->text);
 }
 
-/* A node that goes on after a start does so without what was dropped since the checkpoint. */
+/* What stands above a checkpoint: in a cluster its catalogue; on a node that goes on after a start, what it has
+ * noted since. */
+static bool is_dropped(const struct attempt *a, uint32_t id, const char *name)
+{
+    const struct ps_cluster_catalog *catalog = ps_control_cluster_catalog(a->c);
+    if (catalog == NULL)
+        return a->request->goes_on && ps_history_is_dropped(&a->c->history, id);
+    const uint32_t at = ps_cluster_catalog_find_id(catalog, id);
+    return at == catalog->count || strncmp(catalog->features[at].feature.name, name, MR_NAME_BYTES) != 0;
+}
+
+/* NULL: it is as the checkpoint has it. */
+static const struct mr_feature *find_noted(const struct attempt *a, uint32_t id)
+{
+    const struct ps_cluster_catalog *catalog = ps_control_cluster_catalog(a->c);
+    if (catalog == NULL)
+        return a->request->goes_on ? ps_history_find_altered(&a->c->history, id) : NULL;
+    return &catalog->features[ps_cluster_catalog_find_id(catalog, id)].feature;
+}
+
 static void leave_out_dropped(struct attempt *a)
 {
     a->left_out = 0;
-    for (uint32_t i = a->held.count; a->request->goes_on && i > 0; i--) {
+    for (uint32_t i = a->held.count; i > 0; i--) {
         const uint32_t id = a->held.ids[i - 1];
-        if (ps_history_is_dropped(&a->c->history, id)) {
+        if (is_dropped(a, id, a->held.features[i - 1].name)) {
             ps_catalog_remove(&a->held, id);
             a->left_out++;
         }
@@ -408,9 +427,9 @@ static void leave_out_dropped(struct attempt *a)
 static void alter_as_noted(struct attempt *a)
 {
     char ignored[PS_RESTORE_TEXT_BYTES];
-    for (uint32_t i = 0; a->request->goes_on && i < a->held.count; i++) {
+    for (uint32_t i = 0; i < a->held.count; i++) {
         struct mr_feature *held = &a->held.features[i], after = *held;
-        const struct mr_feature *noted = ps_history_find_altered(&a->c->history, a->held.ids[i]);
+        const struct mr_feature *noted = find_noted(a, a->held.ids[i]);
         if (noted != NULL && mr_feature_alter(&after, held, noted) == NULL &&
             ps_alter_check(held, &after, ignored, sizeof(ignored)))
             *held = after;
@@ -438,6 +457,7 @@ static enum mr_status load(struct attempt *a, struct ps_reader *reader)
         return status;
     ps_restore_plan_apply(&a->plan, &a->c->catalog);
     status = note_history(a);
+    ps_control_cluster_restored(a->c);
     if (status == MR_OK && a->parameters != NULL)
         status = ps_parameter_load_give(a->parameters, a->c->node->parameters, replaces(a), a->text);
     if (a->reopens)

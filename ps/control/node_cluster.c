@@ -35,7 +35,8 @@ struct ps_node_cluster {
     uint32_t present;                               /* bits of the map's nodes that have a session */
     uint64_t absent_since_us[PS_CLUSTER_NODES_MAX]; /* 0: it has one */
     uint64_t session;                               /* that was registered last */
-    bool leads_change; /* a change that this node proposed as leader is on its way */
+    uint64_t features_session; /* under which the node has the catalogue's features; 0: it lacks some */
+    bool leads_change;         /* a change that this node proposed as leader is on its way */
     bool is_stopped;
     bool is_changed; /* the control thread has something to do */
     /* the control thread's own */
@@ -57,7 +58,8 @@ static bool is_in_map(const struct ps_member *m)
 static void renew_lease(struct ps_node_cluster *c)
 {
     const struct ps_member *m = &c->member;
-    const uint64_t end_us = is_in_map(m) && !c->is_stopped ? m->lease_end_us : 0;
+    const bool may_serve = is_in_map(m) && c->features_session == m->session && !c->is_stopped;
+    const uint64_t end_us = may_serve ? m->lease_end_us : 0;
     const uint64_t before_us = atomic_load_explicit(&c->node->lease_end_us, memory_order_relaxed);
     const uint64_t now_us = mr_clock_boot_us();
     if (before_us != 0 && before_us <= now_us && end_us > now_us)
@@ -165,6 +167,7 @@ static void confirmed(void *context, uint64_t session, uint64_t session_us, uint
 static void expired(void *context)
 {
     struct ps_node_cluster *c = hear(context);
+    ps_control_cluster_expired(c->node->control);
     ps_member_expired(&c->member);
     ps_log("cluster %s: ZooKeeper has ended this node's session: calls wait until it has another one",
            c->options.cluster);
@@ -229,6 +232,13 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
 static void viewed(void *context, const struct ps_zookeeper_view *view)
 {
     struct ps_node_cluster *c = hear(context);
+    const struct ps_catalog_view features = {.session = c->session,
+                                             .catalog = view->catalog,
+                                             .reports = view->reports,
+                                             .report_count = view->registered_count,
+                                             .own = view->self,
+                                             .leads = view->leads};
+    ps_control_cluster_viewed(c->node->control, &features);
     take_map(c, view->map);
     see_who_is_there(c, view);
     ps_member_tick(&c->member, mr_clock_boot_us());
@@ -247,14 +257,64 @@ static void written(void *context, const struct ps_cluster_map *next, enum ps_me
     heard(c);
 }
 
+static void catalog_written(void *context, const struct ps_cluster_catalog *next,
+                            enum ps_member_written outcome)
+{
+    const struct ps_node_cluster *c = context;
+    ps_control_cluster_written(c->node->control, next, outcome);
+}
+
 static void troubled(void *context, const char *text)
 {
     const struct ps_node_cluster *c = context;
     ps_log("cluster %s: %s", c->options.cluster, text != NULL ? text : "ZooKeeper answers again");
 }
 
-const struct ps_zookeeper_events ps_node_cluster_events = {
-    .confirmed = confirmed, .expired = expired, .viewed = viewed, .written = written, .troubled = troubled};
+const struct ps_zookeeper_events ps_node_cluster_events = {.confirmed = confirmed,
+                                                           .expired = expired,
+                                                           .viewed = viewed,
+                                                           .written = written,
+                                                           .catalog_written = catalog_written,
+                                                           .troubled = troubled};
+
+/* ---- what the catalogue's part of the control thread asks for ---- */
+
+static void write_catalog(void *context, const struct ps_cluster_catalog *next)
+{
+    struct ps_node_cluster *c = context;
+    pthread_mutex_lock(&c->lock);
+    if (c->zookeeper != NULL)
+        ps_zookeeper_write_catalog(c->zookeeper, next);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void report(void *context, const struct ps_cluster_report *report)
+{
+    struct ps_node_cluster *c = context;
+    pthread_mutex_lock(&c->lock);
+    if (c->zookeeper != NULL)
+        ps_zookeeper_report(c->zookeeper, report);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void wake(void *context)
+{
+    struct ps_node_cluster *c = context;
+    pthread_mutex_lock(&c->lock);
+    if (c->zookeeper != NULL)
+        ps_zookeeper_wake(c->zookeeper);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void serve(void *context, uint64_t session)
+{
+    struct ps_node_cluster *c = context;
+    pthread_mutex_lock(&c->lock);
+    c->features_session = session;
+    renew_lease(c);
+    note_change(c);
+    pthread_mutex_unlock(&c->lock);
+}
 
 /* ---- the control thread's part ---- */
 
@@ -394,9 +454,10 @@ void ps_node_cluster_poll(struct ps_node_cluster *c, struct ps_control *control)
     struct ps_cluster_info *info = is_changed ? malloc(sizeof(*info)) : NULL;
     if (info == NULL)
         return;
+    ps_control_cluster_poll(control); /* what came with the map says which features are to be loaded */
     load_own(c, control);
     pthread_mutex_lock(&c->lock);
-    const bool has_all = find_owned(c);
+    const bool has_all = find_owned(c) && c->features_session != 0;
     describe(c, info);
     pthread_mutex_unlock(&c->lock);
     c->owned.info = info;
@@ -499,6 +560,18 @@ struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error
         return NULL;
     }
     find_address(c);
+    const struct ps_control_coordinator coordinator = {.context = c,
+                                                       .node = c->options.self.name,
+                                                       .write_catalog = write_catalog,
+                                                       .report = report,
+                                                       .wake = wake,
+                                                       .serve = serve};
+    if (ps_control_join(node->control, &coordinator) != MR_OK) {
+        fail(error, "no memory left");
+        explicit_bzero(c->credentials, sizeof(c->credentials));
+        free(c);
+        return NULL;
+    }
     (void)pthread_mutex_init(&c->lock, NULL);
     return c;
 }

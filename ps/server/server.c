@@ -326,6 +326,10 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     ps_node_map_partitions(node, (uint32_t)config->cores_count);
     set_cpus(node);
     node->is_member = config->cluster_name[0] != '\0';
+    node->parameters = mr_named_create();
+    node->control = ps_control_create(node);
+    if (node->parameters == NULL || node->control == NULL)
+        goto fail;
     if (node->is_member) {
         node->cluster = ps_node_cluster_create(node, error);
         status = MR_INVALID_ARGUMENT;
@@ -333,10 +337,6 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
             goto fail;
     }
     status = MR_NO_MEMORY;
-    node->parameters = mr_named_create();
-    node->control = ps_control_create(node);
-    if (node->parameters == NULL || node->control == NULL)
-        goto fail;
     /* Before the data plane, so that it does not inherit a data core's place. */
     node->prefault = ps_prefault_create(node->cpus, node->cpu_count);
     if (node->prefault == NULL) {

@@ -51,10 +51,10 @@ static void report_is(void *context, const struct ps_cluster_report *report)
     own = *report;
 }
 
-static void serve(void *context, bool serves)
+static void serve(void *context, uint64_t session)
 {
     (void)context;
-    asked.serves = serves;
+    asked.serves = session != 0;
 }
 
 static void answer(void *context, struct ps_catalog_wish *wish, enum mr_status status, const char *text)
@@ -74,7 +74,7 @@ static bool view_at(uint64_t now_us, bool leads)
 {
     const struct ps_cluster_report reports[] = {other, own};
     const struct ps_catalog_view view = {
-        .catalog = &catalog, .reports = reports, .report_count = 2, .own = 1, .leads = leads};
+        .session = 5, .catalog = &catalog, .reports = reports, .report_count = 2, .own = 1, .leads = leads};
     return ps_catalog_member_viewed(&m, &view, now_us);
 }
 
@@ -88,7 +88,7 @@ static void take_written(void)
 {
     assert_int_equal(written.version, catalog.version + 1);
     ps_cluster_catalog_copy(&catalog, &written);
-    ps_catalog_member_written(&m, &written, PS_WRITTEN, 0);
+    ps_catalog_member_written(&m, written.version, PS_WRITTEN, 0);
 }
 
 static int begin(void **state)
@@ -215,7 +215,7 @@ static void test_a_change_that_came_too_late_is_made_again(void **state)
     serve_now();
     ps_catalog_member_ask(&m, &wish, 0);
     catalog.version = 1;
-    ps_catalog_member_written(&m, &written, PS_NOT_WRITTEN, 0);
+    ps_catalog_member_written(&m, written.version, PS_NOT_WRITTEN, 0);
     assert_int_equal(asked.writes, 1);
     assert_true(view());
     assert_int_equal(asked.writes, 2);
@@ -235,7 +235,7 @@ static void test_a_drop_whose_answer_was_lost(void **state)
     serve_now();
     ps_catalog_member_ask(&m, &wish, 0);
     assert_int_equal(asked.writes, 1);
-    ps_catalog_member_written(&m, &written, PS_PERHAPS_WRITTEN, 0);
+    ps_catalog_member_written(&m, written.version, PS_PERHAPS_WRITTEN, 0);
     assert_int_equal(asked.answers, 0);
     ps_cluster_catalog_copy(&catalog, &written);
     other.catalog = 2;
@@ -323,6 +323,10 @@ static void test_what_must_wait_is_tried_again(void **state)
     must_wait = false;
     ps_catalog_member_tick(&m, 0);
     assert_int_equal(own.catalog, 1);
+
+    const uint32_t applied = asked.applied; /* and after a restore */
+    ps_catalog_member_again(&m);
+    assert_int_equal(asked.applied, applied + 1);
 }
 
 static void test_every_call_ends(void **state)
@@ -343,6 +347,10 @@ static void test_every_call_ends(void **state)
     assert_true(view_at(DEADLINE_US, false));
     assert_int_equal(asked.answers, 2);
     assert_non_null(strstr(asked.text, "not every node"));
+    ps_catalog_member_ask(&m, &early, 0);
+    ps_catalog_member_refuse(&m, MR_SHUTTING_DOWN, "the node is stopping");
+    assert_int_equal(asked.answers, 3);
+    assert_null(m.wishes);
 }
 
 int main(void)

@@ -1,0 +1,392 @@
+/* A member of a cluster: its features are the catalogue's (ps/cluster/catalog_member.h). Create, Drop, Alter and
+ * Freeze are answered once all nodes have made them; other commands go on meanwhile. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/wire/base/list.h"
+#include "dataplane/wire/base/plural.h"
+#include "ps/base/log.h"
+#include "ps/cluster/catalog_member.h"
+#include "ps/control/control_internal.h"
+#include "ps/table/alter.h"
+
+#define ANSWER_US 30000000u /* after which a command is told that not all nodes have answered */
+#define LOOK_US   20000u    /* how often the coordinator is looked at while something depends on others */
+
+/* What came from the coordinator's thread and was not looked at yet. */
+struct mail {
+    bool has_written, has_expired, has_view;
+    uint64_t written_version;
+    enum ps_member_written outcome;
+    struct ps_cluster_catalog *catalog; /* of the view; its memory stays */
+    struct ps_cluster_report reports[PS_CLUSTER_NODES_MAX];
+    struct ps_catalog_view view;
+};
+
+struct ps_control_cluster {
+    struct ps_control *control;
+    struct ps_control_coordinator coordinator;
+    struct ps_catalog_member member;
+    pthread_mutex_t lock; /* of `mail` */
+    struct mail mail;
+    struct ps_cluster_catalog *catalog; /* of the view that is looked at */
+    uint64_t woken_us;
+    uint64_t failed_logged; /* the features that came with this version, in the log */
+    bool is_lost_logged;
+    bool has_catalog; /* one has come */
+    bool was_frozen;  /* the level of before this start is set */
+};
+
+/* A command that waits for the cluster. */
+struct waiting {
+    struct ps_catalog_wish wish;
+    struct ps_command *command;
+};
+
+/* ---- the node's features ---- */
+
+static bool is_same(const struct mr_feature *a, const struct mr_feature *b)
+{
+    return mr_feature_diff(a, b) == NULL && a->altered == b->altered;
+}
+
+/* What the catalogue no longer has. False: a save holds what is to be dropped. */
+static bool drop_missing(struct ps_control *c, const struct ps_cluster_catalog *catalog)
+{
+    char ignored[PS_CONTROL_TEXT_BYTES];
+    uint16_t ids[MR_FEATURE_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < c->catalog.count; i++)
+        if (ps_cluster_catalog_find_id(catalog, c->catalog.ids[i]) == catalog->count)
+            ids[count++] = (uint16_t)c->catalog.ids[i];
+    if (count == 0)
+        return true;
+    if (ps_control_check_idle(c, ignored) != MR_OK)
+        return false;
+    ps_control_drop_ids(c, ids, count);
+    ps_log("cluster: dropped %u feature%s; there are %u", count, mr_plural(count), c->catalog.count);
+    return true;
+}
+
+static void alter_changed(struct ps_control *c, const struct ps_cluster_catalog *catalog)
+{
+    for (uint32_t i = 0; i < c->catalog.count; i++) {
+        const uint32_t at = ps_cluster_catalog_find_id(catalog, c->catalog.ids[i]);
+        if (at < catalog->count && !is_same(&c->catalog.features[i], &catalog->features[at].feature))
+            ps_control_alter_to(c, i, &catalog->features[at].feature);
+    }
+}
+
+static void log_failed(struct ps_control_cluster *k, const struct ps_cluster_feature *f, const char *text)
+{
+    if (k->failed_logged == f->since)
+        return;
+    k->failed_logged = f->since;
+    ps_log("cluster: %.200s%s", text,
+           f->is_final ? "; the others have it: this node serves nothing until it can create it, too"
+                       : "; the cluster takes it back");
+}
+
+/* In the order of their numbers, up to the first that fails: what came with it is not final, or nothing is served. */
+static void create_missing(struct ps_control_cluster *k, const struct ps_cluster_catalog *catalog,
+                           struct ps_cluster_report *report)
+{
+    struct ps_control *c = k->control;
+    char text[PS_CONTROL_TEXT_BYTES];
+    const uint32_t before = c->catalog.count;
+    report->catalog = catalog->version;
+    report->failed = 0;
+    report->failed_status = MR_OK;
+    memset(report->failed_text, 0, sizeof(report->failed_text));
+    for (uint32_t i = 0; i < catalog->count; i++) {
+        const struct ps_cluster_feature *f = &catalog->features[i];
+        if (ps_catalog_find_id(&c->catalog, f->id) < c->catalog.count)
+            continue;
+        const enum mr_status status = ps_control_create_everywhere(c, &f->feature, f->id, text);
+        if (status == MR_OK)
+            continue;
+        report->catalog = f->since - 1;
+        report->failed = f->since;
+        report->failed_status = status;
+        (void)snprintf(report->failed_text, sizeof(report->failed_text), "node %.50s: %.100s",
+                       k->coordinator.node, text);
+        log_failed(k, f, report->failed_text);
+        break;
+    }
+    if (c->catalog.count > before)
+        ps_log("cluster: created %u feature%s, first %.63s; there are %u", c->catalog.count - before,
+               mr_plural(c->catalog.count - before), c->catalog.features[before].name, c->catalog.count);
+}
+
+static void set_freeze(struct ps_control_cluster *k, uint32_t level)
+{
+    struct ps_control *c = k->control;
+    if (c->history.freeze != level || !k->was_frozen)
+        ps_control_freeze_to(c, level, !k->was_frozen);
+    k->was_frozen = true;
+}
+
+static bool apply(void *context, const struct ps_cluster_catalog *catalog, struct ps_cluster_report *report)
+{
+    struct ps_control_cluster *k = context;
+    char ignored[PS_CONTROL_TEXT_BYTES];
+    if (ps_control_check_whole(k->control, ignored) != MR_OK || !drop_missing(k->control, catalog))
+        return false;
+    alter_changed(k->control, catalog);
+    set_freeze(k, catalog->freeze);
+    create_missing(k, catalog, report);
+    return true;
+}
+
+/* ---- commands ---- */
+
+static void write_catalog(void *context, const struct ps_cluster_catalog *next)
+{
+    const struct ps_control_cluster *k = context;
+    k->coordinator.write_catalog(k->coordinator.context, next);
+}
+
+static void report(void *context, const struct ps_cluster_report *report)
+{
+    const struct ps_control_cluster *k = context;
+    k->coordinator.report(k->coordinator.context, report);
+}
+
+static void serve(void *context, uint64_t session)
+{
+    const struct ps_control_cluster *k = context;
+    k->coordinator.serve(k->coordinator.context, session);
+}
+
+static void answer_made(struct ps_control *c, struct ps_command *command, const struct ps_cluster_wish *wish)
+{
+    switch (wish->kind) {
+    case PS_WISH_CREATE:
+        ps_command_answer(command, mr_tensor_1d(MR_U32, wish->feature_count, NULL), wish->ids);
+        break;
+    case PS_WISH_DROP:
+        if (wish->name_count < command->name_list_count)
+            ps_control_drop_parameters(c, command->name_list + (size_t)wish->name_count * MR_NAME_BYTES,
+                                       command->name_list_count - wish->name_count);
+        ps_command_answer(command, mr_tensor_1d(MR_U32, wish->id_count, NULL), wish->ids);
+        break;
+    case PS_WISH_ALTER:
+        ps_command_answer(command, mr_tensor_1d(MR_U8, sizeof(wish->is), NULL), &wish->is);
+        break;
+    case PS_WISH_FREEZE:
+        break;
+    }
+}
+
+static void answer(void *context, struct ps_catalog_wish *wish, enum mr_status status, const char *text)
+{
+    const struct ps_control_cluster *k = context;
+    struct waiting *w = MR_CONTAINER(wish, struct waiting, wish);
+    if (status == MR_OK)
+        answer_made(k->control, w->command, &wish->wish);
+    else
+        ps_command_fail(w->command, status, "%s", text);
+    ps_command_send_back(k->control, w->command);
+    free(wish->wish.ids);
+    free(w);
+}
+
+static const struct ps_catalog_member_ops ops = {
+    .write = write_catalog, .apply = apply, .report = report, .serve = serve, .answer = answer};
+
+static struct ps_cluster_wish wish_of(struct ps_control *c, struct ps_command *command)
+{
+    struct ps_cluster_wish wish = {.kind = PS_WISH_FREEZE,
+                                   .features = command->features,
+                                   .feature_count = command->feature_count,
+                                   .names = command->name_list,
+                                   .freeze = command->freeze,
+                                   .may_alter = ps_alter_check};
+    if (command->op == MR_OP_CREATE)
+        wish.kind = PS_WISH_CREATE;
+    if (command->op == MR_OP_ALTER)
+        wish.kind = PS_WISH_ALTER;
+    if (command->op == MR_OP_DROP) {
+        wish.kind = PS_WISH_DROP;
+        wish.name_count = ps_control_sort_names(c, command->name_list, command->name_list_count);
+    }
+    return wish;
+}
+
+bool ps_control_cluster_ask(struct ps_control *c, struct ps_command *command)
+{
+    command->status = ps_control_check_whole(c, command->text);
+    if (command->status != MR_OK)
+        return true;
+    struct waiting *w = calloc(1, sizeof(*w));
+    uint32_t *ids = calloc(command->feature_count + command->name_list_count + 1, sizeof(*ids));
+    if (w == NULL || ids == NULL) {
+        free(w);
+        free(ids);
+        ps_command_fail(command, MR_OUT_OF_MEMORY, "no memory left");
+        return true;
+    }
+    *w = (struct waiting){.command = command,
+                          .wish = {.wish = wish_of(c, command), .deadline_us = dp_now_us() + ANSWER_US}};
+    w->wish.wish.ids = ids;
+    ps_catalog_member_ask(&c->cluster->member, &w->wish, dp_now_us());
+    return false;
+}
+
+/* ---- the coordinator's mail: any thread ---- */
+
+static struct mail *open_mail(struct ps_control_cluster *k)
+{
+    pthread_mutex_lock(&k->lock);
+    return &k->mail;
+}
+
+static void close_mail(struct ps_control_cluster *k)
+{
+    pthread_mutex_unlock(&k->lock);
+    sem_post(&k->control->wake);
+}
+
+void ps_control_cluster_viewed(struct ps_control *c, const struct ps_catalog_view *view)
+{
+    struct mail *mail = open_mail(c->cluster);
+    mail->has_view = true;
+    mail->view = *view;
+    ps_cluster_catalog_copy(mail->catalog, view->catalog);
+    memcpy(mail->reports, view->reports, view->report_count * sizeof(mail->reports[0]));
+    close_mail(c->cluster);
+}
+
+void ps_control_cluster_written(struct ps_control *c, const struct ps_cluster_catalog *next,
+                                enum ps_member_written outcome)
+{
+    struct mail *mail = open_mail(c->cluster);
+    mail->has_written = true;
+    mail->written_version = next->version;
+    mail->outcome = outcome;
+    close_mail(c->cluster);
+}
+
+void ps_control_cluster_expired(struct ps_control *c)
+{
+    struct mail *mail = open_mail(c->cluster);
+    mail->has_expired = true;
+    mail->has_view = false; /* it was the session's */
+    close_mail(c->cluster);
+}
+
+/* ---- the control thread ---- */
+
+static void say_lost(struct ps_control_cluster *k, bool is_lost, uint64_t version)
+{
+    if (is_lost && !k->is_lost_logged)
+        ps_log(
+            "cluster: the coordinator has version %llu of the catalogue, and had %llu before: ZooKeeper has "
+            "lost "
+            "data; this node keeps its features, and no feature can be created until all nodes start again",
+            (unsigned long long)version, (unsigned long long)k->member.catalog->version);
+    k->is_lost_logged = is_lost;
+}
+
+/* Takes what has come since; false: no view. */
+static bool take_mail(struct ps_control_cluster *k, struct mail *out)
+{
+    struct mail *mail = open_mail(k);
+    *out = *mail;
+    mail->has_written = mail->has_expired = mail->has_view = false;
+    if (out->has_view) {
+        mail->catalog = k->catalog;
+        k->catalog = out->catalog;
+    }
+    pthread_mutex_unlock(&k->lock);
+    out->view.catalog = k->catalog;
+    out->view.reports = out->reports;
+    return out->has_view;
+}
+
+static void look_at_mail(struct ps_control_cluster *k, uint64_t now_us)
+{
+    struct mail mail;
+    const bool has_view = take_mail(k, &mail);
+    if (mail.has_written)
+        ps_catalog_member_written(&k->member, mail.written_version, mail.outcome, now_us);
+    if (mail.has_expired)
+        ps_catalog_member_expired(&k->member);
+    k->has_catalog = k->has_catalog || has_view;
+    if (has_view)
+        say_lost(k, !ps_catalog_member_viewed(&k->member, &mail.view, now_us), mail.view.catalog->version);
+}
+
+void ps_control_cluster_poll(struct ps_control *c)
+{
+    struct ps_control_cluster *k = c->cluster;
+    if (k == NULL)
+        return;
+    const uint64_t now_us = dp_now_us();
+    look_at_mail(k, now_us);
+    ps_catalog_member_tick(&k->member, now_us);
+    if (ps_control_cluster_is_waiting(c) && now_us - k->woken_us >= LOOK_US) {
+        k->woken_us = now_us;
+        k->coordinator.wake(k->coordinator.context);
+    }
+}
+
+bool ps_control_cluster_is_waiting(const struct ps_control *c)
+{
+    return c->cluster != NULL &&
+           (c->cluster->member.wishes != NULL ||
+            (c->cluster->member.has_view && ps_catalog_member_is_waiting(&c->cluster->member)));
+}
+
+const struct ps_cluster_catalog *ps_control_cluster_catalog(const struct ps_control *c)
+{
+    return c->cluster != NULL && c->cluster->has_catalog ? c->cluster->member.catalog : NULL;
+}
+
+void ps_control_cluster_restored(struct ps_control *c)
+{
+    if (c->cluster != NULL)
+        ps_catalog_member_again(&c->cluster->member);
+}
+
+/* ---- its life ---- */
+
+enum mr_status ps_control_join(struct ps_control *c, const struct ps_control_coordinator *coordinator)
+{
+    struct ps_control_cluster *k = calloc(1, sizeof(*k));
+    if (k == NULL)
+        return MR_NO_MEMORY;
+    k->control = c;
+    k->coordinator = *coordinator;
+    k->catalog = calloc(1, sizeof(*k->catalog));
+    k->mail.catalog = calloc(1, sizeof(*k->catalog));
+    if (k->catalog == NULL || k->mail.catalog == NULL || !ps_catalog_member_init(&k->member, &ops, k)) {
+        free(k->catalog);
+        free(k->mail.catalog);
+        free(k);
+        return MR_NO_MEMORY;
+    }
+    pthread_mutex_init(&k->lock, NULL);
+    c->cluster = k;
+    return MR_OK;
+}
+
+void ps_control_cluster_stop(struct ps_control *c)
+{
+    while (c->cluster != NULL && c->cluster->member.wishes != NULL)
+        ps_catalog_member_refuse(&c->cluster->member, MR_SHUTTING_DOWN, "the node is stopping");
+}
+
+void ps_control_cluster_destroy(struct ps_control *c)
+{
+    struct ps_control_cluster *k = c->cluster;
+    if (k == NULL)
+        return;
+    c->cluster = NULL;
+    ps_catalog_member_destroy(&k->member);
+    pthread_mutex_destroy(&k->lock);
+    free(k->catalog);
+    free(k->mail.catalog);
+    free(k);
+}
