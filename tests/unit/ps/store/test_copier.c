@@ -300,7 +300,8 @@ static void a_wrong_url_ends_the_start(void **state)
     assert_null(x->copier);
 }
 
-int main(void)
+/* usage: test_ps_copier [PATTERN] of the tests to run; all otherwise */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_there_and_what_comes_is_copied, set_up, tear_down),
@@ -315,5 +316,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(it_is_known_what_is_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_wrong_url_ends_the_start, set_up, tear_down),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -457,7 +457,8 @@ static void another_copy_removes_what_is_left_of_one_before(void **state)
     assert_int_equal(fake_s3_upload_count(&x->remote.s3), 0);
 }
 
-int main(void)
+/* usage: test_ps_copy [PATTERN] of the tests to run; all otherwise */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         TEST_ON_BOTH(a_chain_comes_back_as_it_went),
@@ -474,5 +475,7 @@ int main(void)
         TEST_ON_BOTH(what_nobody_goes_on_with_is_removed),
         TEST_ON_BOTH(another_copy_removes_what_is_left_of_one_before),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

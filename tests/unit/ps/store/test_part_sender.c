@@ -23,8 +23,22 @@ struct fixture {
     uint32_t wanted; /* that must be under way at once before any of them ends */
     uint32_t under_way, most;
     uint32_t failing; /* the part that fails; 0: none */
+    uint32_t held;    /* the part that is sent when this is 0 again */
+    uint32_t over;    /* threads that have sent their part, and are about to end */
     size_t sent[PARTS + 1];
 };
+
+/* Ends with a thread, after all that it does. */
+static pthread_key_t end_of_thread;
+
+static void note_end(void *arg)
+{
+    struct fixture *x = arg;
+    pthread_mutex_lock(&x->lock);
+    x->over++;
+    pthread_cond_broadcast(&x->changed);
+    pthread_mutex_unlock(&x->lock);
+}
 
 static int send(void *arg, uint32_t number, const uint8_t *data, size_t bytes)
 {
@@ -35,10 +49,12 @@ static int send(void *arg, uint32_t number, const uint8_t *data, size_t bytes)
     for (size_t i = 0; i < bytes; i++)
         assert_int_equal(data[i], (uint8_t)number);
     x->sent[number] = bytes;
+    if (x->held != 0)
+        (void)pthread_setspecific(end_of_thread, x);
     x->under_way++;
     x->most = x->under_way > x->most ? x->under_way : x->most;
     pthread_cond_broadcast(&x->changed);
-    while (x->most < x->wanted)
+    while (x->most < x->wanted || x->held == number)
         pthread_cond_wait(&x->changed, &x->lock);
     x->under_way--;
     pthread_mutex_unlock(&x->lock);
@@ -138,6 +154,28 @@ static void parts_that_were_sent_are_counted(void **state)
     assert_int_equal(x->sent[PARTS], LAST_BYTES);
 }
 
+/* What goes on after an interruption needs all parts up to there. */
+static void a_part_counts_once_those_before_it_do(void **state)
+{
+    struct fixture *x = *state;
+    x->held = 1;
+    (void)pthread_key_create(&end_of_thread, note_end);
+    create(x, PARTS);
+    assert_int_equal(put(x, 1), 0);
+    assert_int_equal(put(x, 2), 0);
+    pthread_mutex_lock(&x->lock);
+    while (x->over < 1)
+        pthread_cond_wait(&x->changed, &x->lock);
+    const uint32_t sent = ps_part_sender_sent(x->sender);
+    x->held = 0;
+    pthread_cond_broadcast(&x->changed);
+    pthread_mutex_unlock(&x->lock);
+    assert_int_equal(sent, 0);
+    assert_int_equal(ps_part_sender_finish(x->sender), 0);
+    assert_int_equal(ps_part_sender_sent(x->sender), 2);
+    (void)pthread_key_delete(end_of_thread);
+}
+
 static void check_failure(struct fixture *x)
 {
     int error = 0;
@@ -150,7 +188,7 @@ static void check_failure(struct fixture *x)
     assert_string_equal(ps_store_explanation(EDQUOT), "the bucket's quota is used up");
     assert_int_equal(put(x, PARTS), -EDQUOT); /* nothing more is sent */
     assert_true(number == PARTS || x->sent[PARTS] == 0);
-    (void)ps_part_sender_finish(x->sender);
+    assert_int_equal(ps_part_sender_finish(x->sender), -EDQUOT);
     assert_int_equal(ps_part_sender_sent(x->sender), x->failing - 1);
 }
 
@@ -187,7 +225,7 @@ int main(void)
         TEST(parts_are_sent_side_by_side),      TEST(memory_bounds_how_many),
         TEST(without_memory_the_caller_sends),  TEST(the_first_error_is_kept),
         TEST(parts_that_were_sent_are_counted), TEST(so_is_that_of_the_last_part),
-        TEST(so_is_one_without_threads),
+        TEST(so_is_one_without_threads),        TEST(a_part_counts_once_those_before_it_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
