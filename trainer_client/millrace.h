@@ -15,6 +15,12 @@
  *     the node for its description and waits for the answer, even if the call is asynchronous.
  *   - When a server comes back with another number of cores, the client makes its lookups again, within their
  *     deadlines.
+ *   - The cores of a cluster are counted over all its nodes. A call concerns the nodes that own its keys, so
+ *     while one is away, calls for keys of the others go on. The client follows the cluster's map: calls that
+ *     a node refuses by a newer one (MR_WRONG_OWNER) are made again within their deadlines, but for pushes
+ *     without replay of which a part was applied (MR_UNKNOWN_OUTCOME) or that have a future. Answers that come
+ *     later than a node's lease reaches are asked for again. Calls that concern the whole cluster, such as
+ *     mr_create() and mr_save(), go to the first node that answers.
  *   - Bags are CSR: keys[offsets[b] .. offsets[b+1]) is bag b, as torch.nn.EmbeddingBag takes them with
  *     include_last_offset=True. Tensors are dense and row-major. Floats are f32.
  *   - Handles are opaque and come in create/destroy pairs. There is no global state.
@@ -49,7 +55,8 @@ struct mr_reply;  /* tensors that came back */
 /* ---- clients ---- */
 
 struct mr_client_options {
-    /* "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out. Required */
+    /* "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out. Required. Of a cluster, some or
+     * all of its nodes, with commas in between: whichever answers first names the others */
     const char *server;
     /* file with the pre-shared key: 64 hex digits. NULL: $MILLRACE_KEY_FILE, else no key. It is read again
      * when it has changed and the server does not answer, so keys may be rotated under a running client */
@@ -85,9 +92,11 @@ struct mr_client_options {
     bool no_bundle;
 };
 
-/* Connects to every core of the node. MR_UNREACHABLE (also when the server has another key: it does not
+/* Connects to every core of the node, and of all nodes that own a part of the tables if it is in a cluster.
+ * MR_UNREACHABLE (also when the server has another key: it does not
  * answer a client that lacks its key, and the text says so), MR_VERSION_MISMATCH (a server of another
- * protocol version answers there), MR_INVALID_ARGUMENT (address, key file). On failure `error` (may be NULL)
+ * protocol version answers there), MR_INVALID_ARGUMENT (address, key file, several servers that are in no
+ * cluster). On failure `error` (may be NULL)
  * gets one line that says what failed, where, and how to fix it. */
 MR_API enum mr_status mr_client_create(const struct mr_client_options *options, struct mr_client **client,
                                        char *error, size_t error_bytes);

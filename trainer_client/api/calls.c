@@ -30,6 +30,8 @@ bool mrc_is_overtaken(struct mr_client *client, enum mr_op op, const struct mrc_
     uint32_t changes;
     if (status == MRC_STALE_MAP)
         return true;
+    if (status == MR_WRONG_OWNER)
+        return mrc_cluster_wait(client, attempt->deadline_us) && mr_clock_us() < attempt->deadline_us;
     if (status == MR_OK || !mr_op_repeatable(op) || mr_clock_us() >= attempt->deadline_us)
         return false;
     (void)mrc_cores_of_map(client, &changes);
@@ -135,6 +137,7 @@ enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *
     for (uint32_t t = 0; t < tensor_count; t++)
         mrc_part_add(f, 0, tensors[t]);
     f->finish = finish;
+    f->parts[0].is_control = true;
     if (context_bytes > 0)
         memcpy(f->context, context, context_bytes);
     return mrc_future_run(f, options, NULL);

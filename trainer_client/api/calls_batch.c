@@ -1,6 +1,7 @@
 /* Batches: feed, lookup and gradients by batch id, and what the node has applied. */
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/bag.h"
 #include "trainer_client/api/calls.h"
@@ -27,6 +28,14 @@ struct feed_context {
     uint32_t batch_id_words;
     uint32_t heads[BATCH_TABLES_MAX][4]; /* {table, samples, slots, flags} */
 };
+
+/* Whether a call was not executed because it was split by an old map. */
+static bool must_be_split_again(struct mr_client *client, enum mr_op op, const struct mrc_attempt *attempt,
+                                enum mr_status status)
+{
+    return (status == MRC_STALE_MAP || status == MR_WRONG_OWNER) &&
+           mrc_is_overtaken(client, op, attempt, status);
+}
 
 static uint32_t bag_count_of(const struct mr_batch_keys *keys)
 {
@@ -168,6 +177,7 @@ static enum mr_status feed(struct mr_client *client, const struct mr_options *op
 
     context->batch_id[0] = batch_id;
     context->batch_id_words = mrc_add_plan(options, context->batch_id);
+    f->map_changes = owners == NULL ? UINT32_MAX : owners->changes;
     describe_feed(f, feeds, table_count, read_only);
     status = mrc_future_begin(f);
     if (status != MR_OK) {
@@ -188,12 +198,17 @@ enum mr_status mr_feed_sample(struct mr_client *client, const struct mr_options 
         return status;
     for (uint32_t t = 0; t < table_count; t++)
         feeds[t] = (struct feed_table){.keys = &tables[t]};
-    struct mrc_owners *owners = mrc_owners_hold(client);
+    struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
 
-    status = feed(client, options, batch_id, feeds, table_count, read_only, owners);
-    mrc_owners_release(owners);
-    for (uint32_t t = 0; t < table_count; t++)
-        free(feeds[t].shard.memory);
+    do {
+        struct mrc_owners *owners = mrc_owners_hold(client);
+        status = feed(client, options, batch_id, feeds, table_count, read_only, owners);
+        mrc_owners_release(owners);
+        for (uint32_t t = 0; t < table_count; t++) {
+            free(feeds[t].shard.memory);
+            feeds[t].shard.memory = NULL;
+        }
+    } while (must_be_split_again(client, MR_OP_FEED_SAMPLE, &attempt, status));
     return status;
 }
 
@@ -264,32 +279,48 @@ static enum mr_status new_for_all(struct mr_client *client, const struct mr_opti
                                   uint32_t feature, struct mr_tensor tensor, size_t context_bytes,
                                   size_t part_bytes, struct mr_future **out)
 {
-    uint32_t core_count = mrc_cores(client);
+    uint32_t map_changes, core_count = mrc_cores_of_map(client, &map_changes);
     enum mr_status status = mrc_future_new(client, options, op, feature, core_count, 1,
                                            context_bytes + core_count * part_bytes, out);
+    if (status == MR_OK)
+        (*out)->map_changes = map_changes;
     for (uint32_t i = 0; status == MR_OK && i < core_count; i++)
         mrc_part_add(*out, i, tensor);
     return status;
 }
 
-enum mr_status mr_lookup_batch(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
-                               uint32_t table, struct mr_reply **reply)
+static enum mr_status lookup_batch(struct mr_client *client, const struct mr_options *options,
+                                   uint64_t batch_id, uint32_t table, enum mr_dtype dtype,
+                                   struct mr_reply **reply)
 {
     struct mr_future *f;
-    enum mr_dtype dtype;
-    if (client == NULL)
-        return mrc_bad_argument("mr_lookup_batch", "client is NULL");
-    enum mr_status status = mrc_wire_dtype("mr_lookup_batch", options, &dtype);
-
-    if (status == MR_OK)
-        status = new_for_all(client, options, MR_OP_LOOKUP_BATCH, table, mr_tensor_1d(MR_U64, 1, &batch_id),
-                             sizeof(struct lookup_context), sizeof(struct mrc_rows), &f);
+    enum mr_status status =
+        new_for_all(client, options, MR_OP_LOOKUP_BATCH, table, mr_tensor_1d(MR_U64, 1, &batch_id),
+                    sizeof(struct lookup_context), sizeof(struct mrc_rows), &f);
     if (status != MR_OK)
         return status;
     ((struct lookup_context *)f->context)->dtype = dtype;
     f->options.flags = (uint16_t)mrc_reply_dtype_flags(dtype);
     f->finish = finish_lookup_batch;
     return mrc_future_run(f, options, reply);
+}
+
+enum mr_status mr_lookup_batch(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
+                               uint32_t table, struct mr_reply **reply)
+{
+    enum mr_dtype dtype;
+    if (client == NULL)
+        return mrc_bad_argument("mr_lookup_batch", "client is NULL");
+    enum mr_status status = mrc_wire_dtype("mr_lookup_batch", options, &dtype);
+
+    if (status != MR_OK)
+        return status;
+    struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
+
+    do {
+        status = lookup_batch(client, options, batch_id, table, dtype, reply);
+    } while (must_be_split_again(client, MR_OP_LOOKUP_BATCH, &attempt, status));
+    return status;
 }
 
 /* ---- gradients ---- */
@@ -432,6 +463,7 @@ static enum mr_status push_batch(struct mr_client *client, const struct mr_optio
     if (status != MR_OK)
         return status;
     *(struct push_context *)f->context = *push;
+    f->map_changes = owners == NULL ? UINT32_MAX : owners->changes;
     f->finish = finish_push;
     status = describe_push(f, options, gradients, count, owners, narrow);
     if (status == MR_OK && push->dtype != MR_F32)
@@ -459,10 +491,13 @@ enum mr_status mr_push_gradients_batch(struct mr_client *client, const struct mr
                            (MR_TENSORS_MAX - 1) / 3);
     if (status != MR_OK)
         return status;
-    struct mrc_owners *owners = mrc_owners_hold(client);
+    struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
 
-    status = push_batch(client, options, &push, gradients, count, owners);
-    mrc_owners_release(owners);
+    do {
+        struct mrc_owners *owners = mrc_owners_hold(client);
+        status = push_batch(client, options, &push, gradients, count, owners);
+        mrc_owners_release(owners);
+    } while (must_be_split_again(client, MR_OP_PUSH_GRAD_BATCH, &attempt, status));
     return status;
 }
 
@@ -474,8 +509,14 @@ enum mr_status mr_forget_batches(struct mr_client *client, const struct mr_optio
         return mrc_bad_argument("mr_forget_batches", "client is NULL");
     if (batch_ids == NULL && count > 0)
         return mrc_bad_argument("mr_forget_batches", "batch_ids is NULL");
-    enum mr_status status =
-        new_for_all(client, options, MR_OP_FORGET_BATCH, 0, mr_tensor_1d(MR_U64, count, batch_ids), 0, 0, &f);
+    struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
+    enum mr_status status;
 
-    return status != MR_OK ? status : mrc_future_run(f, options, NULL);
+    do {
+        status = new_for_all(client, options, MR_OP_FORGET_BATCH, 0, mr_tensor_1d(MR_U64, count, batch_ids),
+                             0, 0, &f);
+        if (status == MR_OK)
+            status = mrc_future_run(f, options, NULL);
+    } while (must_be_split_again(client, MR_OP_FORGET_BATCH, &attempt, status));
+    return status;
 }

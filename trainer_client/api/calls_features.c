@@ -1,6 +1,7 @@
 /* Create, Alter, Freeze, Drop, List. */
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/clock.h"
 #include "trainer_client/api/calls.h"
 
 struct create_context {
@@ -59,6 +60,7 @@ enum mr_status mr_create(struct mr_client *client, const struct mr_options *opti
     context->count = count;
     memcpy(context->features, features, count * sizeof(*features));
     mrc_part_add(f, 0, mr_tensor_2d(MR_U8, count, sizeof(*features), context->features));
+    f->parts[0].is_control = true;
     f->finish = finish_create;
     return mrc_future_run(f, options, NULL);
 }
@@ -132,12 +134,12 @@ struct list_context {
     uint32_t *count;
 };
 
-/* MR_OK with the tensors of a LIST reply. */
-static bool list_tensors(const struct mr_future *f, const struct mr_tensor *t[3])
+/* Finds the tensors of a node's reply to LIST; false: it is malformed. */
+static bool list_tensors(const struct mr_future *f, uint32_t part, const struct mr_tensor *t[3])
 {
-    t[0] = mrc_part_tensor(f, 0, 0, MR_U8, 2);
-    t[1] = mrc_part_tensor(f, 0, 1, MR_U32, 1);
-    t[2] = mrc_part_tensor(f, 0, 2, MR_U64, 2);
+    t[0] = mrc_part_tensor(f, part, 0, MR_U8, 2);
+    t[1] = mrc_part_tensor(f, part, 1, MR_U32, 1);
+    t[2] = mrc_part_tensor(f, part, 2, MR_U64, 2);
     return t[0] != NULL && t[1] != NULL && t[2] != NULL && t[0]->dims[0] == t[1]->dims[0] &&
            t[2]->dims[0] == t[1]->dims[0] && t[0]->dims[1] == sizeof(struct mr_feature) &&
            t[2]->dims[1] >= MR_LIST_WORDS;
@@ -147,7 +149,7 @@ bool mrc_learn_features(const struct mr_future *f)
 {
     struct mrc_features *known = &f->client->features;
     const struct mr_tensor *t[3];
-    if (!list_tensors(f, t))
+    if (!list_tensors(f, 0, t))
         return false;
     const struct mr_feature *features = t[0]->data;
     const uint32_t *ids = t[1]->data;
@@ -158,11 +160,35 @@ bool mrc_learn_features(const struct mr_future *f)
     return known->complete;
 }
 
+/* Adds what a further node has of the features. */
+static enum mr_status add_node(const struct mr_future *f, uint32_t part, struct mr_feature_info *infos,
+                               uint32_t count)
+{
+    const struct mr_tensor *t[3];
+    if (!list_tensors(f, part, t))
+        return mrc_part_garbled(f, part);
+    const uint32_t *ids = t[1]->data;
+
+    for (uint32_t i = 0, at = 0; i < t[1]->dims[0]; i++) {
+        const uint64_t *words = (const uint64_t *)t[2]->data + (size_t)i * t[2]->dims[1];
+        while (at < count && infos[at].id < ids[i]) /* both are in the order of the numbers */
+            at++;
+        if (at == count || infos[at].id != ids[i])
+            continue;
+        infos[at].rows += words[MR_LIST_ROWS];
+        infos[at].bytes += words[MR_LIST_BYTES];
+        infos[at].rows_refused += words[MR_LIST_REFUSED];
+        infos[at].gradients_without_row += words[MR_LIST_WITHOUT_ROW];
+        infos[at].gradients_skipped += words[MR_LIST_SKIPPED];
+    }
+    return MR_OK;
+}
+
 static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
 {
     const struct list_context *context = f->context;
     const struct mr_tensor *t[3];
-    if (!list_tensors(f, t))
+    if (!list_tensors(f, 0, t))
         return mrc_part_garbled(f, 0);
 
     uint32_t count = t[1]->dims[0];
@@ -192,9 +218,38 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
                                             .rows_refused = words[MR_LIST_REFUSED],
                                             .gradients_without_row = words[MR_LIST_WITHOUT_ROW],
                                             .gradients_skipped = words[MR_LIST_SKIPPED]};
+    enum mr_status status = MR_OK;
+
+    for (uint32_t part = 1; part < f->part_count && status == MR_OK; part++)
+        status = add_node(f, part, infos, count);
+    if (status != MR_OK) {
+        free(infos);
+        return status;
+    }
     *context->infos = infos;
     *context->count = count;
     return MR_OK;
+}
+
+/* Asks core 0 of each node. */
+static enum mr_status list_all(struct mr_client *client, const struct mr_options *options,
+                               const struct list_context *context, const struct mrc_owners *owners)
+{
+    struct mr_future *f;
+    uint32_t nodes = 0;
+    for (uint32_t o = 0; o < owners->count; o++)
+        nodes += owners->owners[o].core == 0;
+    enum mr_status status = mrc_future_new(client, options, MR_OP_LIST, 0, nodes, 0, sizeof(*context), &f);
+
+    if (status != MR_OK)
+        return status;
+    for (uint32_t o = 0, part = 0; o < owners->count; o++)
+        if (owners->owners[o].core == 0)
+            f->parts[part++].owner = (uint16_t)o;
+    f->map_changes = owners->changes;
+    f->finish = finish_list;
+    *(struct list_context *)f->context = *context;
+    return mrc_future_run(f, options, NULL);
 }
 
 enum mr_status mr_list(struct mr_client *client, const struct mr_options *options,
@@ -206,5 +261,16 @@ enum mr_status mr_list(struct mr_client *client, const struct mr_options *option
         return mrc_bad_argument("mr_list", "client is NULL");
     if ((infos == NULL) != (count == NULL))
         return mrc_bad_argument("mr_list", "infos and count must be given both, or neither");
-    return mrc_run_core0(client, options, MR_OP_LIST, NULL, 0, finish_list, &context, sizeof(context));
+    if (infos == NULL || mrc_is_inherited(client))
+        return mrc_run_core0(client, options, MR_OP_LIST, NULL, 0, finish_list, &context, sizeof(context));
+    struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
+    enum mr_status status;
+
+    do {
+        struct mrc_owners *owners = mrc_owners_hold(client);
+        attempt.map_changes = owners->changes;
+        status = list_all(client, options, &context, owners);
+        mrc_owners_release(owners);
+    } while (status == MRC_STALE_MAP && mrc_is_overtaken(client, MR_OP_LIST, &attempt, status));
+    return status;
 }

@@ -22,10 +22,14 @@ struct save_context {
     uint64_t start_id;                /* of the server that has all pushes; 0: any */
 };
 
+/* Returns what changes when any node is restarted. */
 static uint64_t start_of(struct mr_client *client)
 {
+    uint64_t start_id = 0;
     pthread_mutex_lock(&client->lock);
-    uint64_t start_id = client->nodes[0]->start_id;
+    for (uint32_t o = 0; o < client->owners->count; o++)
+        if (client->owners->owners[o].core == 0)
+            start_id += client->owners->owners[o].node->start_id;
 
     pthread_mutex_unlock(&client->lock);
     return start_id;

@@ -73,7 +73,7 @@ static enum mr_status read_client_id(const char *text, bool replay, uint8_t uuid
 }
 
 static enum mr_status read_options(const struct mr_client_options *options, struct mr_client *client,
-                                   struct mr_address *address, char *error, size_t error_bytes)
+                                   char *error, size_t error_bytes)
 {
     struct mrc_link_config *config = &client->link_config;
     if (options == NULL || options->server == NULL) {
@@ -94,17 +94,7 @@ static enum mr_status read_options(const struct mr_client_options *options, stru
         status = read_client_id(options->client_id, client->replay, config->client_uuid, error, error_bytes);
     if (status == MR_OK)
         status = read_key(options, client, error, error_bytes);
-    if (status != MR_OK)
-        return status;
-    status = mr_address_resolve(options->server, false, address, error, error_bytes);
-    if (status != MR_OK)
-        return status;
-    if (address->port == 0) {
-        snprintf(error, error_bytes, "mr_client_create: %s: port 0 is no server's", options->server);
-        return MR_INVALID_ARGUMENT;
-    }
-    mr_address_text(address, client->server);
-    return MR_OK;
+    return status;
 }
 
 bool mrc_is_inherited(const struct mr_client *client)
@@ -135,15 +125,60 @@ bool mrc_client_add_link(struct mr_client *client, struct mrc_link *link)
     return true;
 }
 
-/* Adds a node, and the link to its core 0. Under the lock. */
-static enum mr_status add_node(struct mr_client *client, const struct mr_address *address, char *error,
-                               size_t error_bytes)
+struct mrc_node *mrc_client_add_node(struct mr_client *client, const struct mr_address *address)
 {
-    struct mrc_node *node = mrc_node_create(client, address);
+    struct mrc_node *node = client->node_count < MRC_NODES_MAX ? mrc_node_create(client, address) : NULL;
     if (node == NULL)
-        return MR_NO_MEMORY;
+        return NULL;
+    node->index = client->node_count;
     client->nodes[client->node_count++] = node;
-    return mrc_node_add_link(node, error, error_bytes);
+    return node;
+}
+
+/* Adds the node at an address that the program named, and the link to its core 0. Under the lock. */
+static enum mr_status add_server(struct mr_client *client, const char *name, char *error, size_t error_bytes)
+{
+    struct mr_address address;
+    enum mr_status status = mr_address_resolve(name, false, &address, error, error_bytes);
+    if (status != MR_OK)
+        return status;
+    if (address.port == 0) {
+        snprintf(error, error_bytes, "mr_client_create: %s: port 0 is no server's", name);
+        return MR_INVALID_ARGUMENT;
+    }
+    if (client->node_count == 0)
+        mr_address_text(&address, client->server);
+    else
+        client->cluster.is_expected = true;
+    struct mrc_node *node = mrc_client_add_node(client, &address);
+
+    return node == NULL ? MR_NO_MEMORY : mrc_node_add_link(node, error, error_bytes);
+}
+
+/* Adds each server of a list with commas in between. Under the lock. */
+static enum mr_status add_servers(struct mr_client *client, const char *list, char *error, size_t error_bytes)
+{
+    enum mr_status status = MR_OK;
+    for (const char *at = list; status == MR_OK; at++) {
+        char name[MR_HOST_BYTES];
+        const size_t bytes = strcspn(at, ",");
+        if (client->node_count == MR_CLUSTER_NODES_MAX || bytes >= sizeof(name)) {
+            snprintf(error, error_bytes,
+                     "mr_client_create: options->server names more than %u servers, or one by a "
+                     "name of more than %u bytes",
+                     MR_CLUSTER_NODES_MAX, MR_HOST_BYTES - 1);
+            return MR_INVALID_ARGUMENT;
+        }
+        memcpy(name, at, bytes);
+        name[bytes] = '\0';
+        status = add_server(client, name, error, error_bytes);
+        at += bytes;
+        if (*at == '\0')
+            break;
+    }
+    if (client->node_count > 1)
+        snprintf(client->server, sizeof(client->server), "%s", list);
+    return status;
 }
 
 static bool should_stop(const void *arg)
@@ -181,7 +216,6 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
                                 char *error, size_t error_bytes)
 {
     char text[MRC_ERROR_BYTES] = "";
-    struct mr_address address;
     enum mr_status status = MR_NO_MEMORY;
     struct mr_client *c = calloc(1, sizeof(*c));
     if (c == NULL)
@@ -191,7 +225,7 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
     c->progress.epoll_fd = -1;
     c->progress.wake_fd = -1;
     pthread_mutex_init(&c->lock, NULL);
-    status = read_options(options, c, &address, text, sizeof(text));
+    status = read_options(options, c, text, sizeof(text));
     if (status != MR_OK)
         goto failed;
     status = mrc_progress_init(&c->progress);
@@ -201,7 +235,7 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
     uint64_t connect_ms = or_default(options->connect_ms, MRC_CONNECT_MS_DEFAULT);
 
     pthread_mutex_lock(&c->lock);
-    status = add_node(c, &address, text, sizeof(text));
+    status = add_servers(c, options->server, text, sizeof(text));
     if (status == MR_OK)
         status = mrc_nodes_connect(c, mr_clock_us() + connect_ms * 1000u, text, sizeof(text));
     pthread_mutex_unlock(&c->lock);
@@ -300,7 +334,7 @@ uint32_t mr_client_incarnation(const struct mr_client *client)
     if (c == NULL || mrc_is_inherited(c))
         return 0;
     pthread_mutex_lock(&c->lock);
-    uint32_t incarnation = c->nodes[0]->incarnation;
+    uint32_t incarnation = c->owners->owners[0].node->incarnation;
 
     pthread_mutex_unlock(&c->lock);
     return incarnation;
@@ -312,7 +346,7 @@ uint64_t mr_client_start_id(const struct mr_client *client)
     if (c == NULL || mrc_is_inherited(c))
         return 0;
     pthread_mutex_lock(&c->lock);
-    uint64_t start_id = c->nodes[0]->start_id;
+    uint64_t start_id = c->owners->owners[0].node->start_id;
 
     pthread_mutex_unlock(&c->lock);
     return start_id;

@@ -17,19 +17,21 @@
 #include "trainer_client/call/owners.h"
 #include "trainer_client/call/progress.h"
 
+#define MRC_SERVER_BYTES        128u
 #define MRC_DEADLINE_MS_DEFAULT 10000u
 #define MRC_CONNECT_MS_DEFAULT  10000u
 #define MRC_MEMORY_BYTES_DEFAULT                                                                             \
     (256u << 20) /* a request and a reply of the largest length, and others besides */
 #define MRC_BUSY_POLL_US_DEFAULT 50u
 #define MRC_REPLAY_BYTES_DEFAULT (64u << 20)
-#define MRC_NODES_MAX            32u
+/* those of a cluster, and servers that were named and turned out to be among them */
+#define MRC_NODES_MAX (2 * MR_CLUSTER_NODES_MAX)
 
 struct mr_client {
     /* set at creation */
     uint32_t forks; /* mrc_forks() then */
     pid_t process;
-    char server[MR_ADDRESS_TEXT_BYTES];
+    char server[MRC_SERVER_BYTES]; /* as it was named, for errors */
     struct mrc_link_config link_config;
     uint32_t deadline_ms;
     uint32_t busy_poll_us;
@@ -49,6 +51,7 @@ struct mr_client {
     struct mrc_link *
         *links; /* of all nodes, in the order in which they were made; set by the driving thread */
     uint32_t link_count;
+    struct mrc_cluster cluster;
     struct mrc_owners *owners; /* NULL: not known yet */
     uint32_t calls_held;       /* begun and not freed, including views that the caller holds */
     uint64_t room_made;        /* rises when a call ends or is freed */
@@ -63,6 +66,8 @@ bool mrc_is_inherited(const struct mr_client *client);
 /* Returns MR_FORKED, reported by mrc_error(), for such a client. `what` is the name of the call. */
 enum mr_status mrc_check_process(const struct mr_client *client, const char *what);
 
+/* Adds a node without links. NULL: no memory, or there are too many. */
+struct mrc_node *mrc_client_add_node(struct mr_client *client, const struct mr_address *address);
 /* Adds a new link to the list, and watches its socket. False: no memory. By the driving thread. */
 bool mrc_client_add_link(struct mr_client *client, struct mrc_link *link);
 

@@ -87,7 +87,7 @@ enum mr_status mrc_link_create(struct mrc_node *node, const struct mrc_link_conf
     link->port_us = UINT64_MAX;
     mr_list_init(&link->parts);
     mrc_resend_init(link);
-    link->address = *address;
+    link->address = link->at = *address;
     link->socket.fd = -1;
     link->offload_wanted = config->offload;
     link->memory_bytes = config->memory_bytes;
@@ -215,8 +215,7 @@ static void change_port(struct mrc_link *link, uint64_t now_us)
 {
     struct mr_udp_socket fresh;
     char error[128];
-    if (mr_udp_connect(&link->address, &link->client->link_config.socket, &fresh, error, sizeof(error)) !=
-        MR_OK)
+    if (mr_udp_connect(&link->at, &link->client->link_config.socket, &fresh, error, sizeof(error)) != MR_OK)
         return;
     if (mrc_progress_watch(&link->client->progress, fresh.fd) != MR_OK) {
         mr_udp_close(&fresh);
@@ -226,6 +225,16 @@ static void change_port(struct mrc_link *link, uint64_t now_us)
     link->socket = fresh;
     mr_client_session_moved(link->ep, link->session, now_us);
     link->unsent = true;
+}
+
+void mrc_link_move(struct mrc_link *link, const struct mr_address *at, uint64_t now_us)
+{
+    char text[MR_ADDRESS_TEXT_BYTES];
+    link->at = *at;
+    mr_address_text(at, text);
+    snprintf(link->name, sizeof(link->name), "%s core %u", text, link->core);
+    if (link->session != NULL)
+        change_port(link, now_us);
 }
 
 void mrc_link_choose_port(struct mrc_link *link, uint64_t now_us)

@@ -37,7 +37,8 @@ struct mrc_link {
     struct mr_client *client;
     struct mrc_node *node;
     uint16_t core;
-    struct mr_address address;
+    struct mr_address address;      /* the session's */
+    struct mr_address at;           /* where packets go: the same, unless the server has moved */
     char name[MRC_LINK_NAME_BYTES]; /* "10.0.0.1:7700 core 0" */
     struct mr_udp_socket socket;
     struct mrc_ports ports; /* which source ports have been tried */
@@ -116,6 +117,9 @@ bool mrc_link_describe_version(const struct mrc_link *link, char *text, size_t t
 /* Changes to another source port if packets from this one take a detour at the server. By the driving
  * thread. */
 void mrc_link_choose_port(struct mrc_link *link, uint64_t now_us);
+
+/* The server is at another address from now on. By the driving thread, or while nobody drives. */
+void mrc_link_move(struct mrc_link *link, const struct mr_address *at, uint64_t now_us);
 
 /* Receives what the socket has, without the lock. Returns whether there was anything. */
 bool mrc_link_receive(struct mrc_link *link);

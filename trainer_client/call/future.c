@@ -93,14 +93,22 @@ void mrc_part_add(struct mr_future *f, uint32_t i, struct mr_tensor tensor)
 
 /* ---- room for the requests: one message to each core concerned. Under the lock ---- */
 
+static struct mrc_link *link_for(const struct mr_client *client, const struct mrc_part *part)
+{
+    if (part->to != NULL)
+        return part->to;
+    return part->is_control ? mrc_owners_control(client) : mrc_owners_link(client, part->owner);
+}
+
 static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
 {
     struct mr_client *client = f->client;
-    struct mrc_link *link = part->to != NULL ? part->to : mrc_owners_link(client, part->owner);
+    struct mrc_link *link = link_for(client, part);
     if (link == NULL || link->session == NULL)
         return mrc_error(MR_UNREACHABLE, "%s: %s: the node has no core %u any more", client->server,
                          mr_op_name(f->options.op), part->owner);
     f->options.user = part;
+    f->options.epoch = mrc_cluster_epoch_of(client, f->options.op);
     for (uint32_t t = 0; t < part->tensor_count; t++)
         part->tensors[t].data = NULL;
     part->request_bytes = mr_message_bytes(part->tensors, part->tensor_count);
@@ -420,6 +428,12 @@ static void notify(const struct mr_future *f)
         (void)!write(f->notify_fd, &one, sizeof(one));
 }
 
+static bool may_be_repeated(const struct mrc_part *part)
+{
+    return part->push != NULL || part->future->options.sequence != 0 ||
+           mr_op_repeatable(part->future->options.op);
+}
+
 void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status status,
                     const struct mr_message *reply)
 {
@@ -431,6 +445,13 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
         part->status = MR_UNREACHABLE;
     if (part->is_void)
         part->status = MR_UNKNOWN_TABLE;
+    if (reply != NULL && mrc_cluster_is_late(client, f->options.op, f->sent_us)) {
+        reply = NULL;
+        part->is_late = true;
+        part->status = may_be_repeated(part) ? MR_WRONG_OWNER : MR_UNKNOWN_OUTCOME;
+    } else if (part->status == MR_WRONG_OWNER) {
+        mrc_cluster_refused(part->link->node);
+    }
     part->replied = reply != NULL;
     part->start_id = reply != NULL ? part->link->start_id : 0;
     part->unread_bytes = mr_call_unread_bytes(call);
@@ -615,7 +636,7 @@ static struct mr_future *successor_of(struct mr_future *f)
 {
     uint64_t now_us = mr_clock_us();
     if (f->successor != NULL || f->again == NULL || now_us >= f->options.deadline_us ||
-        !mrc_outcome_is_overtaken(f))
+        !mrc_outcome_is_overtaken(f) || !mrc_cluster_wait(f->client, f->options.deadline_us))
         return f->successor;
     uint64_t left_ms = (f->options.deadline_us - now_us + 999) / 1000;
 
@@ -652,11 +673,21 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
     return status;
 }
 
+static bool was_refused(const struct mr_future *f)
+{
+    bool refused = false;
+    for (uint32_t i = 0; i < f->part_count; i++)
+        refused |= f->parts[i].status == MR_WRONG_OWNER;
+    return refused;
+}
+
 /* Returns whether nothing is left to wait for. */
 static bool is_over(const void *arg)
 {
     const struct mr_future *f = arg;
-    return f->ended && mrc_remap_has_settled(f);
+    return f->ended && mrc_remap_has_settled(f) &&
+           (mrc_cluster_is_settled(f->client) || f->again == NULL ||
+            mr_clock_us() >= f->options.deadline_us || !was_refused(f));
 }
 
 /* In the child of a fork there is nothing to wait for; mr_future_wait() reports why. */

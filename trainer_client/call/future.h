@@ -22,6 +22,7 @@ struct mrc_part {
     struct mrc_link *link; /* NULL until begun */
     struct mrc_link *to;   /* where it goes whatever the owners are; NULL: to this owner (owners.h) */
     uint16_t owner;
+    bool is_control; /* goes to the first node that answers (mrc_owners_control()) */
     uint16_t tensor_count;
     struct mr_tensor *tensors; /* of the request: `data` is copied; NULL = room to be filled in */
     const void **sources;      /* where they are copied from */
@@ -35,6 +36,7 @@ struct mrc_part {
     struct mr_link mover;        /* of mrc_remap.movers, while `moved` */
     enum mr_status moved_status; /* why a piece of it will not be applied; MR_OK: no such piece is known */
     bool withdrawn;              /* the node's cores changed before it was sent: its number is void */
+    bool is_late;                /* the answer came too late to be believed (cluster.h) */
     bool kept;                   /* nobody answered the push, and it will be sent again */
     bool is_void;                /* it named a number that now belongs to another feature */
     uint64_t start_id;           /* of the server that replied */

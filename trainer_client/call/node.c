@@ -52,6 +52,32 @@ enum mr_status mrc_node_add_link(struct mrc_node *node, char *error, size_t erro
     return MR_OK;
 }
 
+bool mrc_node_is_up(const struct mrc_node *node)
+{
+    struct mr_client_session_info info = {.up = false};
+    if (node->link_count > 0 && node->links[0]->session != NULL)
+        mr_client_session_info(node->links[0]->session, &info);
+    return info.up;
+}
+
+void mrc_node_move(struct mrc_node *node, const struct mr_address *address)
+{
+    node->address = *address;
+    for (uint32_t i = 0; i < node->link_count; i++) {
+        struct mr_address core = *address;
+        core.port = (uint16_t)(core.port + i);
+        mrc_link_move(node->links[i], &core, mr_clock_us());
+    }
+}
+
+void mrc_node_leave(struct mrc_node *node)
+{
+    node->core_count = 0;
+    node->stale = node->refused = false;
+    for (uint32_t i = 0; i < node->link_count; i++)
+        mrc_link_close(node->links[i], mr_clock_us());
+}
+
 void mrc_node_session_up(struct mrc_link *link, const struct mr_client_session_info *info)
 {
     struct mrc_node *node = link->node;
@@ -68,13 +94,10 @@ void mrc_node_session_up(struct mrc_link *link, const struct mr_client_session_i
     mrc_survey_session_up(node, info, started && !first);
     if (link->core != 0)
         return;
-    if (info->core_count == 1 && (first || node->core_count == 1)) {
-        /* One core owns everything, so there is nothing to ask. A hub is such a node, too. */
-        node->core_count = 1; /* the map is all zeros from the start */
-        node->stale = first && !mrc_owners_renew(node->client);
-    } else if (first || info->map_version != node->map_version) {
+    if (info->core_count == 1 && node->core_count == 1 && !node->is_member)
+        node->stale = false; /* one core owns everything, so there is nothing to ask */
+    else if (first || node->is_member || info->map_version != node->map_version)
         node->stale = true;
-    }
 }
 
 /* Reads the reply into the node; false when it is malformed. */
@@ -116,14 +139,32 @@ static void list_owners(struct mrc_node *node)
         ask_later(node);
 }
 
+/* Reads what the node tells of its cluster. A map that has not changed although the node refused a call by it is
+ * asked for again after a pause, by the next call that is refused. */
+static void read_map(struct mrc_node *node, const struct mr_future *f)
+{
+    const enum mrc_map_news news = mrc_cluster_read(node, f);
+    const bool in_vain = news == MRC_MAP_SAME && node->refused;
+    node->garbled = news == MRC_MAP_GARBLED;
+    node->unlisted |= news == MRC_MAP_NEW;
+    node->refused = false;
+    if (news == MRC_MAP_MISSING || in_vain)
+        ask_later(node);
+    else
+        node->asked_in_vain = 0;
+    if (in_vain)
+        node->stale = false;
+}
+
 static void info_came(struct mr_future *f)
 {
     struct mrc_node *node = f->parts[0].link->node;
     node->asking = false;
     if (f->parts[0].status == MR_OK) {
         node->garbled = !read_info(node, f);
-        node->asked_in_vain = 0;
-        if (node->unlisted)
+        if (!node->garbled)
+            read_map(node, f);
+        if (node->unlisted && (!node->is_member || node->client->cluster.epoch != 0))
             list_owners(node);
     } else if (f->parts[0].status != MR_CANCELLED) {
         ask_later(node);
@@ -157,7 +198,7 @@ static void match_links(struct mrc_node *node)
     char error[128];
     while (node->link_count < node->core_count && mrc_node_add_link(node, error, sizeof(error)) == MR_OK) {
     }
-    for (uint32_t i = 1; i < node->link_count; i++) {
+    for (uint32_t i = 0; i < node->link_count; i++) {
         struct mrc_link *link = node->links[i];
         if (i >= node->core_count)
             mrc_link_close(link, now_us);
@@ -195,18 +236,27 @@ static bool is_ready(const struct mrc_link *link)
     return link->up && link->path_known;
 }
 
+/* Returns a member that waits for its cluster's map; NULL: none does. */
+static const struct mrc_node *find_mapless(const struct mr_client *client)
+{
+    for (uint32_t n = 0; n < client->node_count && client->cluster.epoch == 0; n++)
+        if (client->nodes[n]->is_member)
+            return client->nodes[n];
+    return NULL;
+}
+
 /* Returns a link that is not ready; NULL: all are. */
 static const struct mrc_link *find_unready(const struct mr_client *client)
 {
     for (uint32_t i = 0; i < client->link_count; i++)
-        if (!is_ready(client->links[i]))
+        if (client->links[i]->session != NULL && !is_ready(client->links[i]))
             return client->links[i];
     return NULL;
 }
 
 static bool is_complete(const struct mrc_node *node)
 {
-    if (node->core_count == 0 || node->link_count < node->core_count)
+    if (node->core_count == 0 || node->link_count < node->core_count || node->stale || node->asking)
         return false;
     for (uint32_t i = 0; i < node->core_count; i++)
         if (!is_ready(node->links[i]))
@@ -224,10 +274,26 @@ static bool connected(const void *arg)
     for (uint32_t n = 0; n < client->node_count; n++)
         if (client->nodes[n]->garbled)
             return true;
-    for (uint32_t n = 0; n < client->node_count; n++)
-        if (!is_complete(client->nodes[n]))
+    if (client->cluster.loner != NULL)
+        return true;
+    for (uint32_t i = 0; client->owners != NULL && i < client->owners->count; i++)
+        if (!is_complete(client->owners->owners[i].node))
             return false;
-    return client->owners != NULL;
+    return client->owners != NULL && client->owners->count > 0;
+}
+
+static bool find_loner(const struct mr_client *client, char *error, size_t error_bytes)
+{
+    char text[MR_ADDRESS_TEXT_BYTES];
+    const struct mrc_node *loner = client->cluster.loner;
+    if (loner == NULL)
+        return false;
+    mr_address_text(&loner->address, text);
+    snprintf(error, error_bytes,
+             "%s is in no cluster, and several servers were named: name one server, or give each of them "
+             "the same [cluster] name",
+             text);
+    return true;
 }
 
 static bool find_narrow(const struct mr_client *client, char *error, size_t error_bytes)
@@ -261,6 +327,14 @@ static enum mr_status describe_unready(const struct mr_client *client, double wa
 {
     const struct mrc_link *silent = find_unready(client);
     char text[MRC_PATH_TEXT_BYTES];
+    const struct mrc_node *mapless = find_mapless(client);
+    if (mapless != NULL) {
+        snprintf(error, error_bytes,
+                 "%s: the cluster has no map of its partitions yet (tried for %.1f s): do its nodes reach "
+                 "ZooKeeper, and are as many started as cluster.nodes says?",
+                 mapless->links[0]->name, waited_s);
+        return MR_UNREACHABLE;
+    }
     if (silent == NULL)
         silent = client->links[0];
     if (mrc_link_describe_version(silent, text, sizeof(text))) {
@@ -289,5 +363,7 @@ enum mr_status mrc_nodes_connect(struct mr_client *client, uint64_t deadline_us,
         return describe_unready(client, (double)(mr_clock_us() - begin_us) * 1e-6, error, error_bytes);
     if (find_narrow(client, error, error_bytes))
         return MR_UNREACHABLE;
+    if (find_loner(client, error, error_bytes))
+        return MR_INVALID_ARGUMENT;
     return find_garbled(client, error, error_bytes) ? MR_BAD_MESSAGE : MR_OK;
 }

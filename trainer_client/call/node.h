@@ -9,6 +9,7 @@
 #include "dataplane/wire/endpoint.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/udp/address.h"
+#include "trainer_client/call/cluster.h"
 #include "trainer_client/call/core_link.h"
 #include "trainer_client/replay/ancestry.h"
 #include "trainer_client/replay/remap.h"
@@ -19,10 +20,14 @@ struct mr_future;
 
 struct mrc_node {
     struct mr_client *client;
+    uint32_t index;                      /* in mr_client.nodes */
     struct mr_address address;           /* of core 0 */
+    char name[MR_CLUSTER_NAME_BYTES];    /* in its cluster; empty: not known */
+    bool is_member;                      /* of a cluster */
+    bool refused;                        /* a call, with MR_WRONG_OWNER, and has not told its map since */
     struct mrc_link *links[MR_CORE_MAX]; /* set by the driving thread only; surplus ones stay, closed */
     uint32_t link_count;
-    uint32_t core_count;  /* 0 = not known yet */
+    uint32_t core_count;  /* 0 = not known yet, or the client has left the node */
     uint32_t incarnation; /* the last one seen, for people */
     uint64_t start_id;    /* of the start that was seen last */
     uint32_t map_version;
@@ -45,6 +50,13 @@ struct mrc_node *mrc_node_create(struct mr_client *client, const struct mr_addre
 void mrc_node_destroy(struct mrc_node *node);
 /* Adds the link to the next core, link_count. By the driving thread. */
 enum mr_status mrc_node_add_link(struct mrc_node *node, char *error, size_t error_bytes);
+
+/* Whether its core 0 has accepted the client and answers. */
+bool mrc_node_is_up(const struct mrc_node *node);
+/* Its cores are found at another address from now on. */
+void mrc_node_move(struct mrc_node *node, const struct mr_address *address);
+/* Closes its links: no more calls go there. */
+void mrc_node_leave(struct mrc_node *node);
 
 /* Notes that a core has accepted the client, for the first time or again. */
 void mrc_node_session_up(struct mrc_link *link, const struct mr_client_session_info *info);

@@ -70,6 +70,10 @@ static void describe(const struct mrc_part *part, char text[TEXT_BYTES])
         snprintf(text, TEXT_BYTES,
                  "the server had no room for it until its deadline, and has not executed it: make it again "
                  "later, or with a longer deadline");
+    } else if (part->is_late) {
+        snprintf(
+            text, TEXT_BYTES,
+            "the answer came later than the node's lease reaches, and another node may have the keys since");
     } else if (part->status == MR_UNREACHABLE) {
         describe_silence(part, text);
     } else {
@@ -113,8 +117,11 @@ static enum mr_status report_failure(const struct mr_future *f, const struct mrc
  * ask. */
 static bool is_overtaken(const struct mr_future *f, const struct mrc_part *failed)
 {
-    if (!mr_op_repeatable(f->options.op) ||
-        (failed->status != MR_CANCELLED && failed->status != MR_INVALID_ARGUMENT))
+    if (!mr_op_repeatable(f->options.op))
+        return false;
+    if (failed->status == MR_WRONG_OWNER)
+        return true;
+    if (failed->status != MR_CANCELLED && failed->status != MR_INVALID_ARGUMENT)
         return false;
     pthread_mutex_lock(&f->client->lock);
     bool changed = mrc_map_has_changed(f);
@@ -153,7 +160,7 @@ enum mr_status mrc_outcome(struct mr_future *f)
     const struct mrc_part *failed = find_failed(f, &good);
     if (failed == NULL)
         return MR_OK;
-    if (is_overtaken(f, failed))
+    if (failed->status != MR_WRONG_OWNER && is_overtaken(f, failed))
         return mrc_error(MR_CANCELLED,
                          "%s: %s: the node's cores changed while the call was in flight: make it again",
                          failed->link->name, mr_op_name(f->options.op));

@@ -21,18 +21,15 @@ void mrc_owners_release(struct mrc_owners *owners)
         free(owners);
 }
 
-/* Assigns a node's partitions to its owners, which begin at `first`. */
-static void add_node(struct mrc_owners *owners, uint32_t first, struct mrc_node *node)
+/* Returns the node that owns a partition. */
+static const struct mrc_node *node_of(const struct mr_client *client, uint32_t partition)
 {
-    for (uint16_t core = 0; core < node->core_count; core++)
-        owners->owners[first + core] = (struct mrc_owner){.node = node, .core = core};
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        owners->of_partition[p] = (uint16_t)(first + node->partition_core[p]);
+    return client->nodes[client->cluster.epoch != 0 ? client->cluster.owner[partition] : 0];
 }
 
 bool mrc_owners_renew(struct mr_client *client)
 {
-    uint32_t count = 0;
+    uint32_t first[MRC_NODES_MAX], count = 0;
     for (uint32_t n = 0; n < client->node_count; n++)
         count += client->nodes[n]->core_count;
     struct mrc_owners *owners = calloc(1, sizeof(*owners) + count * sizeof(*owners->owners));
@@ -42,8 +39,15 @@ bool mrc_owners_renew(struct mr_client *client)
     atomic_init(&owners->holders, 1);
     owners->changes = client->owners == NULL ? 0 : client->owners->changes + 1;
     owners->count = count;
-    for (uint32_t n = 0, first = 0; n < client->node_count; first += client->nodes[n++]->core_count)
-        add_node(owners, first, client->nodes[n]);
+    for (uint32_t n = 0, o = 0; n < client->node_count; n++) {
+        first[n] = o;
+        for (uint16_t core = 0; core < client->nodes[n]->core_count; core++)
+            owners->owners[o++] = (struct mrc_owner){.node = client->nodes[n], .core = core};
+    }
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        const struct mrc_node *node = node_of(client, p);
+        owners->of_partition[p] = (uint16_t)(first[node->index] + node->partition_core[p]);
+    }
     mrc_owners_release(client->owners);
     client->owners = owners;
     return true;
@@ -56,6 +60,16 @@ struct mrc_link *mrc_owners_link(const struct mr_client *client, uint32_t owner)
     const struct mrc_owner *o = &client->owners->owners[owner];
 
     return o->core < o->node->link_count ? o->node->links[o->core] : NULL;
+}
+
+struct mrc_link *mrc_owners_control(const struct mr_client *client)
+{
+    for (uint32_t o = 0; client->owners != NULL && o < client->owners->count; o++) {
+        const struct mrc_owner *owner = &client->owners->owners[o];
+        if (owner->core == 0 && mrc_node_is_up(owner->node))
+            return owner->node->links[0];
+    }
+    return mrc_owners_link(client, 0);
 }
 
 uint32_t mrc_owners_changes(const struct mr_client *client)

@@ -38,6 +38,9 @@ void mrc_owners_release(struct mrc_owners *owners);
 bool mrc_owners_renew(struct mr_client *client);
 /* Returns the link to an owner of the client's list; NULL: there is none now. Under the lock. */
 struct mrc_link *mrc_owners_link(const struct mr_client *client, uint32_t owner);
+/* Returns the link to core 0 of the first node that answers, for calls that any node takes; of the first node if
+ * none does. Under the lock. */
+struct mrc_link *mrc_owners_control(const struct mr_client *client);
 /* Returns how many lists the client had before. Under the lock. */
 uint32_t mrc_owners_changes(const struct mr_client *client);
 

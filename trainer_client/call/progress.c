@@ -80,7 +80,10 @@ void mrc_wake_driver(struct mr_client *client, const struct mrc_link *link)
 uint64_t mrc_progress_next_us(const struct mr_client *client)
 {
     uint64_t resend = mrc_resend_next_us(client), keys = mrc_keys_next_us(client);
-    uint64_t next = resend < keys ? resend : keys;
+    uint64_t next = mrc_cluster_next_us(client);
+    next = resend < next ? resend : next;
+    next = keys < next ? keys : next;
+
     for (uint32_t n = 0; n < client->node_count; n++) {
         uint64_t node = mrc_node_next_us(client->nodes[n]);
         next = node < next ? node : next;
@@ -171,6 +174,7 @@ static void process_links(struct mr_client *client)
     uint32_t links = client->link_count;
     for (uint32_t i = 0; i < links; i++)
         mrc_link_process(client->links[i], now_us);
+    mrc_cluster_look_after(client);
     for (uint32_t n = 0; n < client->node_count; n++)
         mrc_node_look_after(client->nodes[n]);
     mrc_resend_look_after(client);

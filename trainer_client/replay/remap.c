@@ -92,10 +92,8 @@ static void end_asked(struct mrc_link *link)
             mrc_resend_keep(part);
             continue;
         }
-        if (push->op != MR_OP_PUSH_GRAD_BATCH) {
-            part->moved = mrc_replay_sequence(own, push);
-            mr_list_append(&link->node->remap.movers, &part->mover);
-        }
+        if (push->op != MR_OP_PUSH_GRAD_BATCH)
+            mrc_remap_follow(part, mrc_replay_sequence(own, push));
         mr_call_cancel(link->ep, part->call);
     }
 }
@@ -205,6 +203,12 @@ void mrc_remap_leave(struct mrc_part *part)
     part->moved = 0;
 }
 
+void mrc_remap_follow(struct mrc_part *part, uint64_t sequence)
+{
+    part->moved = sequence;
+    mr_list_append(&part->link->node->remap.movers, &part->mover);
+}
+
 struct settling {
     const struct mrc_node *node;
     uint64_t sequence;
@@ -219,6 +223,8 @@ static bool has_settled(const void *arg)
         return false;
     for (uint32_t i = 0; i < s->node->link_count; i++) {
         const struct mrc_link *link = s->node->links[i];
+        if (link->own.lane == lane && mrc_replay_has_open(&link->own, number))
+            return false;
         for (uint32_t l = 0; l < link->former_count; l++)
             if (link->former[l]->lane == lane && mrc_replay_has_open(link->former[l], number))
                 return false;
@@ -240,6 +246,13 @@ bool mrc_remap_has_settled(const struct mr_future *f)
     return settled || mr_clock_us() >= f->options.deadline_us;
 }
 
+/* The answer that came in the end is not there to be read. */
+static enum mr_status outcome_of(const struct mrc_part *part)
+{
+    const bool is_batch = part->future->options.op == MR_OP_PUSH_GRAD_BATCH;
+    return part->moved_status == MR_OK && is_batch ? MR_ALREADY_LEARNT : part->moved_status;
+}
+
 void mrc_remap_settle(struct mr_future *f)
 {
     for (uint32_t i = 0; i < f->part_count; i++) {
@@ -250,7 +263,7 @@ void mrc_remap_settle(struct mr_future *f)
         settling.node = part->link->node;
         pthread_mutex_lock(&f->client->lock);
         if (mrc_wait(f->client, has_settled, &settling, f->options.deadline_us)) {
-            part->status = part->moved_status;
+            part->status = outcome_of(part);
             part->kept = false;
         }
         mrc_remap_leave(part);

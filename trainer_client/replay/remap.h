@@ -51,6 +51,8 @@ struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint16_t lane);
 /* Finds the first number of a lane that this client begins to use. False: no memory to remember the lane. */
 bool mrc_remap_start_lane(struct mrc_node *node, struct mrc_replay *own, uint16_t lane);
 
+/* Notes that the part's caller waits until its push, which is kept and sent again, is answered. */
+void mrc_remap_follow(struct mrc_part *part, uint64_t sequence);
 /* Returns whether the pushes of an ended call that were split again have been answered. Under the lock. */
 bool mrc_remap_has_settled(const struct mr_future *f);
 /* Waits until its deadline for the pushes of an ended call that were split again, and sets the status of

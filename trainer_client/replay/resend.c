@@ -221,6 +221,12 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
         part->link->looked_up_in = part->link->node->looked_up_in = part->link->start_id;
     if (push == NULL || push->state == MRC_PUSH_NEW) /* not numbered, or no longer */
         return;
+    if (part->status ==
+        MR_WRONG_OWNER) { /* it is sent again by a newer map, or because its answer was late */
+        mrc_remap_follow(part, mrc_replay_sequence(lane, push));
+        mrc_resend_keep(part);
+        return;
+    }
     if (reply != NULL)
         push->restores = reply->preamble.restores;
     if (reply != NULL || part->is_void || part->link->session == NULL) {
@@ -257,7 +263,7 @@ static void resend_ended(struct mr_future *f)
     struct resend *resend = f->context;
     const struct mrc_part *part = &f->parts[0];
     mr_list_remove(&resend->link);
-    if (part->replied) {
+    if (part->replied && part->status != MR_WRONG_OWNER) {
         uint64_t dropped = resend->lane->dropped;
         if (part->status == MR_OK ||
             part->status == MR_ALREADY_LEARNT) /* otherwise it was not applied then */
@@ -377,7 +383,8 @@ static void look_after(struct mrc_link *link, uint64_t now_us)
     if (link->session == NULL)
         return;
     mr_client_session_info(link->session, &info);
-    if (!info.up || (link->held && !map_is_known(link)) || !mrc_survey_is_over(link->node))
+    if (!info.up || ((link->held || link->node->refused) && !map_is_known(link)) ||
+        !mrc_survey_is_over(link->node))
         return;
     if (!send_former(link, now_us) || !pump(link, &link->own, UINT32_MAX, now_us))
         return;

@@ -52,6 +52,7 @@ static enum mr_status create_endpoint(struct mrc_socket_server *s,
     config.core = options->core;
     config.core_count = options->core_count == 0 ? 1 : options->core_count;
     config.map_version = 1;
+    config.takes_epochs = options->takes_epochs;
     config.sessions_max = SESSIONS_MAX;
     config.udp_bytes_max = s->socket.udp_bytes_max;
     config.receive_window_bytes = s->socket.receive_window_bytes;

@@ -21,6 +21,7 @@ struct mrc_socket_server_options {
      * own. */
     uint16_t (*arrived_at)(void *app, const struct mr_address *from);
     uint16_t core, core_count; /* which core of how many it stands for; 0, 0 = the only one */
+    bool takes_epochs;         /* stands for a member of a cluster */
     size_t memory_bytes;       /* for messages; 0 = the transport's default */
 };
 enum mr_status mrc_socket_server_create(const struct mrc_socket_server_options *options,

@@ -54,7 +54,8 @@ static enum mr_status open_core(struct fake_node *node, uint32_t core, uint16_t 
                                                 .app = &node->cores[core],
                                                 .arrived_at = arrived_at,
                                                 .core = (uint16_t)core,
-                                                .core_count = (uint16_t)node->core_count};
+                                                .core_count = (uint16_t)node->core_count,
+                                                .takes_epochs = node->cluster != NULL};
     snprintf(listen, sizeof(listen), "127.0.0.1:%u", port);
     node->cores[core].index = (uint16_t)core;
     node->cores[core].node = node;
@@ -139,10 +140,9 @@ static void begin_start(struct fake_node *node)
     origin->start_count = older + 1;
 }
 
-struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file, bool mute)
+static struct fake_node *new_node(uint32_t core_count, const char *key_file, bool mute)
 {
     struct fake_node *node = calloc(1, sizeof(*node));
-    bool open = false;
     assert_non_null(node);
     node->core_count = core_count;
     node->incarnation = 1;
@@ -160,11 +160,40 @@ struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file
         node->cores[i].lanes = calloc(FAKE_LANES_MAX, sizeof(*node->cores[i].lanes));
         assert_non_null(node->cores[i].lanes);
     }
+    return node;
+}
+
+static struct fake_node *start(struct fake_node *node)
+{
+    bool open = false;
     for (uint32_t i = 0; i < PORT_TRIES && !open; i++)
         open = open_cores(node, any_port());
     assert_true(open);
     start_thread(node);
     return node;
+}
+
+struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file, bool mute)
+{
+    return start(new_node(core_count, key_file, mute));
+}
+
+struct fake_node *fake_node_start_member(const struct fake_cluster *cluster, uint32_t place,
+                                         uint32_t core_count, const struct mr_feature *table)
+{
+    struct fake_node *node = new_node(core_count, NULL, false);
+    node->cluster = cluster;
+    node->place = place;
+    node->forgetful = true;
+    node->features[0].feature = *table;
+    node->feature_count = 1;
+    fake_record_save(node);
+    return start(node);
+}
+
+void fake_node_change_ports(struct fake_node *node)
+{
+    node->base_port = any_port();
 }
 
 struct fake_node *fake_node_start(uint32_t core_count)

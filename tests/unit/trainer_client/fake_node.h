@@ -23,6 +23,8 @@
 #define FAKE_NUMBERS_MAX  4096u
 #define FAKE_STARTS_MAX   8u
 
+struct fake_cluster;
+
 struct fake_row {
     uint64_t key;
     bool used;
@@ -123,6 +125,10 @@ struct fake_node {
     uint32_t feature_count;
     struct fake_feature *features; /* [FAKE_FEATURES_MAX]; the number of the i-th is i + 1 */
     struct fake_core cores[FAKE_CORES_MAX];
+    const struct fake_cluster *cluster; /* NULL: it is in none; fake_cluster.h */
+    uint32_t place;                     /* in the cluster */
+    atomic_ullong since;                /* calls by maps of earlier epochs are refused ... */
+    atomic_ullong refused;              /* ... and so many have been */
     struct fake_thread *thread;
 };
 
@@ -130,6 +136,9 @@ struct fake_node {
 struct fake_node *fake_node_start(uint32_t core_count);
 /* The same with a key, or mute. */
 struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file, bool mute);
+/* The same as a member of a cluster, with a table of which a checkpoint is on disk. */
+struct fake_node *fake_node_start_member(const struct fake_cluster *cluster, uint32_t place,
+                                         uint32_t core_count, const struct mr_feature *table);
 /* Kill it: nothing is said to anybody. What it knows of features stays for the restart. */
 void fake_node_kill(struct fake_node *node);
 /* After a kill: again on the same ports, as the next incarnation. Batches are gone. */
@@ -142,6 +151,8 @@ void fake_node_save(struct fake_node *node);
 void fake_node_take_back(struct fake_node *node);
 /* The same by the node's own thread. */
 void fake_node_take_back_now(struct fake_node *node);
+/* After a kill: its next start is on other ports. */
+void fake_node_change_ports(struct fake_node *node);
 void fake_node_destroy(struct fake_node *node);
 /* "127.0.0.1:PORT"; valid until the next call. */
 const char *fake_node_address(const struct fake_node *node);

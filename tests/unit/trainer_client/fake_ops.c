@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/format/rows.h"
+#include "tests/unit/trainer_client/fake_cluster.h"
 #include "dataplane/wire/format/op.h"
 #include "dataplane/wire/base/clock.h"
 
@@ -83,11 +84,29 @@ static float divisor_of(const struct fake_feature *f, const struct bags *b, uint
     return f->feature.pooling == MR_POOL_SQRTN ? sqrtf(squares) : 1.0f;
 }
 
+/* Refuses a call by a map that is older than what the node has, or with a key of another member. */
+static bool is_by_the_map(struct mr_endpoint *ep, const struct mr_request *r, const struct fake_core *core,
+                          uint32_t partition)
+{
+    struct fake_node *node = core->node;
+    if (node->cluster == NULL)
+        return true;
+    const uint64_t epoch = atomic_load(&node->cluster->epoch);
+    if (fake_cluster_owner(node->cluster, partition) == node->place &&
+        mr_epoch_near(r->message->preamble.epoch, epoch) >= atomic_load(&node->since))
+        return true;
+    atomic_fetch_add(&node->refused, 1);
+    mr_reply_status(ep, r->ref, MR_WRONG_OWNER);
+    return false;
+}
+
 /* The first key that this core does not own stops the call. */
 static bool own_all(struct mr_endpoint *ep, const struct mr_request *r, const struct fake_core *core,
                     const struct fake_feature *f, const uint64_t *keys, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
+        if (!is_by_the_map(ep, r, core, mr_partition_of(mr_key_hash(keys[i], f->feature.seed))))
+            return false;
         if (!owns(core, f, keys[i])) {
             mr_reply_error(ep, r->ref, MR_INVALID_ARGUMENT, "key %llu does not belong to core %u",
                            (unsigned long long)keys[i], core->index);
@@ -156,6 +175,16 @@ static void node_info(struct fake_core *core, struct mr_endpoint *ep, const stru
                              mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, owners)};
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         owners[p] = fake_owner(core->node, p);
+    if (core->node->cluster != NULL) {
+        struct fake_cluster_map map;
+        fake_cluster_tell(core->node->cluster, core->node->place, &map);
+        struct mr_tensor more[2 + MR_CLUSTER_TENSORS] = {
+            t[0], t[1], mr_tensor_1d(MR_U64, MR_CLUSTER_WORDS, map.words),
+            mr_tensor_2d(MR_U8, (uint32_t)map.words[MR_CLUSTER_NODES], sizeof(map.nodes[0]), map.nodes),
+            mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, map.owner)};
+        reply(ep, r, more, 2 + MR_CLUSTER_TENSORS);
+        return;
+    }
     reply(ep, r, t, 2);
 }
 

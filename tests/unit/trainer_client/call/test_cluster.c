@@ -1,0 +1,363 @@
+/* A client of a cluster of fake nodes: their map, calls over all of them, and nodes that die. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "dataplane/wire/base/clock.h"
+#include "tests/unit/trainer_client/fake_cluster.h"
+#include "trainer_client/millrace.h"
+
+enum { DIM = 2, KEYS = 60, NODES = 3, CORES = 1 + 2 + 1 };
+
+struct fixture {
+    struct fake_cluster *cluster;
+    struct mr_client *client;
+    uint32_t table;
+    uint64_t keys[KEYS];
+    float expected[KEYS]; /* subtracted from each row so far */
+};
+
+static void start(struct fixture *x, const char *servers, bool replay)
+{
+    struct mr_feature feature = mr_feature_table("t", DIM);
+    struct mr_client_options options = {.deadline_ms = 20000, .replay = replay};
+    char error[512] = "";
+    memset(x, 0, sizeof(*x));
+    x->cluster = fake_cluster_start(NODES, &feature);
+    options.server = servers != NULL ? servers : fake_cluster_servers(x->cluster);
+    if (mr_client_create(&options, &x->client, error, sizeof(error)) != MR_OK)
+        fail_msg("%s", error);
+    for (uint32_t i = 0; i < KEYS; i++)
+        x->keys[i] = i * 7919u;
+    assert_int_equal(mr_create(x->client, NULL, &feature, 1, &x->table), MR_OK);
+}
+
+static void stop(struct fixture *x)
+{
+    mr_client_destroy(x->client);
+    fake_cluster_destroy(x->cluster);
+}
+
+/* Pushes 1 to keys [from, to). */
+static enum mr_status push(struct fixture *x, const struct mr_options *options, uint32_t from, uint32_t to)
+{
+    float gradients[KEYS * DIM];
+    for (uint32_t i = 0; i < KEYS * DIM; i++)
+        gradients[i] = 1;
+    for (uint32_t i = from; i < to; i++)
+        x->expected[i] += 1;
+    return mr_push_gradients(x->client, options, x->table, x->keys + from, to - from, DIM, gradients);
+}
+
+static void push_all(struct fixture *x, uint64_t step)
+{
+    const struct mr_options options = {.step = step};
+    if (push(x, &options, 0, KEYS) != MR_OK)
+        fail_msg("%s", mr_last_error());
+}
+
+static void check_reply(const struct fixture *x, const struct mr_reply *reply)
+{
+    const float *rows = mr_reply_tensor(reply, 0)->data;
+    for (uint32_t i = 0; i < KEYS; i++)
+        for (uint32_t d = 0; d < DIM; d++)
+            assert_true(rows[i * DIM + d] == fake_initial(x->keys[i], d) - x->expected[i]);
+}
+
+static void check_rows(struct fixture *x)
+{
+    struct mr_reply *reply;
+    if (mr_lookup(x->client, NULL, x->table, x->keys, KEYS, &reply) != MR_OK)
+        fail_msg("%s", mr_last_error());
+    check_reply(x, reply);
+    mr_reply_free(reply);
+}
+
+static uint32_t place_of(const struct fixture *x, uint64_t key)
+{
+    const struct mr_feature *table = &x->cluster->nodes[0]->features[0].feature;
+    return fake_cluster_owner(x->cluster, mr_partition_of(mr_key_hash(key, table->seed)));
+}
+
+/* The first key of this node; keys are pushed one by one to have one owner. */
+static uint32_t key_of(const struct fixture *x, uint32_t place)
+{
+    uint32_t i = 0;
+    while (place_of(x, x->keys[i]) != place)
+        i++;
+    return i;
+}
+
+static void test_calls_reach_all_nodes(void **state)
+{
+    struct fixture x;
+    struct mr_core_state states[CORES];
+    struct mr_feature_info *infos;
+    uint32_t count;
+    (void)state;
+    start(&x, NULL, false);
+    assert_int_equal(mr_client_core_count(x.client), CORES);
+    push_all(&x, 1);
+    check_rows(&x);
+    for (uint32_t n = 0; n < NODES; n++)
+        assert_true(atomic_load(&x.cluster->nodes[n]->applied) > 0);
+    assert_int_equal(mr_heartbeat(x.client, NULL, states), MR_OK);
+    for (uint32_t i = 0; i < CORES; i++)
+        assert_int_equal(mr_echo(x.client, NULL, i, NULL, 0, NULL), MR_OK);
+    assert_int_equal(mr_echo(x.client, NULL, CORES, NULL, 0, NULL), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_list(x.client, NULL, &infos, &count), MR_OK);
+    assert_int_equal(count, 1);
+    assert_string_equal(infos[0].feature.name, "t");
+    free(infos);
+    stop(&x);
+}
+
+/* Any member tells of the others, and one that is named and away does no harm if it is none of them. */
+static void test_one_server_is_enough(void **state)
+{
+    struct fixture x;
+    struct mr_client *client;
+    char servers[64];
+    struct fake_node *away = fake_node_start(1);
+    (void)state;
+    start(&x, NULL, false);
+    struct mr_client_options options = {.server = servers};
+    for (uint32_t n = 0; n < NODES; n++) {
+        (void)snprintf(servers, sizeof(servers), "127.0.0.1:%u", atomic_load(&x.cluster->ports[n]));
+        assert_int_equal(mr_client_create(&options, &client, NULL, 0), MR_OK);
+        assert_int_equal(mr_client_core_count(client), CORES);
+        mr_client_destroy(client);
+    }
+    fake_node_kill(away);
+    (void)snprintf(servers, sizeof(servers), "%s,127.0.0.1:%u", fake_node_address(away),
+                   atomic_load(&x.cluster->ports[1]));
+    assert_int_equal(mr_client_create(&options, &client, NULL, 0), MR_OK);
+    assert_int_equal(mr_client_core_count(client), CORES);
+    mr_client_destroy(client);
+    fake_node_destroy(away);
+    stop(&x);
+}
+
+static void test_several_servers_without_a_cluster_are_refused(void **state)
+{
+    struct fake_node *one = fake_node_start(1), *two = fake_node_start(2);
+    struct mr_client *client = NULL;
+    char servers[64], error[512];
+    (void)state;
+    (void)snprintf(servers, sizeof(servers), "127.0.0.1:%u,127.0.0.1:%u", one->base_port, two->base_port);
+    struct mr_client_options options = {.server = servers};
+    assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error, "is in no cluster, and several servers were named"));
+    fake_node_destroy(one);
+    fake_node_destroy(two);
+}
+
+static void test_a_cluster_without_a_map_is_waited_for(void **state)
+{
+    struct fixture x;
+    struct mr_client *client = NULL;
+    char error[512];
+    (void)state;
+    start(&x, NULL, false);
+    atomic_store(&x.cluster->epoch, 0);
+    struct mr_client_options options = {.server = fake_cluster_servers(x.cluster), .connect_ms = 200};
+    assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_UNREACHABLE);
+    assert_non_null(strstr(error, "the cluster has no map of its partitions yet"));
+    stop(&x);
+}
+
+/* Lookups, pushes with and without numbers, and batches are made again by the newer map, and applied once. */
+static void check_refused_calls(bool replay)
+{
+    struct fixture x;
+    struct mr_future *future;
+    struct mr_reply *reply;
+    start(&x, NULL, replay);
+    push_all(&x, 1);
+    for (uint32_t n = 0; n < NODES; n++)
+        fake_cluster_grant_again(x.cluster, n);
+    check_rows(&x);
+    for (uint32_t n = 0; n < NODES; n++)
+        fake_cluster_grant_again(x.cluster, n);
+    push_all(&x, 2);
+    check_rows(&x);
+    fake_cluster_grant_again(x.cluster, 1);
+    const struct mr_options later = {.future = &future};
+
+    assert_int_equal(mr_lookup(x.client, &later, x.table, x.keys, KEYS, NULL), MR_OK);
+    while (!mr_future_done(future))
+        usleep(100);
+    assert_int_equal(mr_future_wait(future, &reply), MR_OK);
+    check_reply(&x, reply);
+    mr_reply_free(reply);
+    mr_future_destroy(future);
+    for (uint32_t n = 0; n < NODES; n++)
+        assert_true(atomic_load(&x.cluster->nodes[n]->refused) > 0);
+    if (replay) { /* a part of a numbered push is refused, and no part is applied twice */
+        fake_cluster_grant_again(x.cluster, 2);
+        push_all(&x, 3);
+        check_rows(&x);
+    }
+    stop(&x);
+}
+
+static void test_refused_calls_are_made_again(void **state)
+{
+    (void)state;
+    check_refused_calls(false);
+}
+
+static void test_refused_calls_are_made_again_with_replay(void **state)
+{
+    (void)state;
+    check_refused_calls(true);
+}
+
+static void test_batches(void **state)
+{
+    struct fixture x;
+    uint32_t offsets[KEYS + 1];
+    float gradients[KEYS * DIM];
+    bool applied = false;
+    struct mr_reply *reply;
+    (void)state;
+    start(&x, NULL, false);
+    for (uint32_t i = 0; i <= KEYS; i++)
+        offsets[i] = i;
+    const struct mr_batch_keys keys = {
+        .table = x.table, .samples = KEYS, .slots = 1, .keys = x.keys, .offsets = offsets};
+    for (uint32_t n = 0; n < NODES; n++)
+        fake_cluster_grant_again(x.cluster, n);
+    assert_int_equal(mr_feed_sample(x.client, NULL, 1, &keys, 1, false), MR_OK);
+    assert_int_equal(mr_lookup_batch(x.client, NULL, 1, x.table, &reply), MR_OK);
+    check_reply(&x, reply);
+    mr_reply_free(reply);
+    for (uint32_t i = 0; i < KEYS * DIM; i++)
+        gradients[i] = 1;
+    for (uint32_t i = 0; i < KEYS; i++)
+        x.expected[i] += 1;
+    const struct mr_batch_gradient gradient = {.feature = x.table,
+                                               .gradient = mr_tensor_3d(MR_F32, KEYS, 1, DIM, gradients)};
+    assert_int_equal(mr_push_gradients_batch(x.client, NULL, 1, &gradient, 1, &applied), MR_OK);
+    assert_true(applied);
+    check_rows(&x);
+    stop(&x);
+}
+
+/* Calls to the others go on while a node is away; what it lacks is sent again once it is back. */
+static void check_death(bool elsewhere)
+{
+    struct fixture x;
+    struct mr_future *lookup, *late_push;
+    start(&x, NULL, true);
+    push_all(&x, 1);
+    fake_node_kill(x.cluster->nodes[1]);
+    const uint32_t away = key_of(&x, 1), here = key_of(&x, 2);
+    const struct mr_options asked = {.future = &lookup}, pushed = {.future = &late_push, .step = 2};
+
+    assert_int_equal(push(&x, &pushed, away, away + 1), MR_OK);
+    assert_int_equal(mr_lookup(x.client, &asked, x.table, x.keys, KEYS, NULL), MR_OK);
+    for (uint64_t step = 3; step < 10; step++) {
+        const struct mr_options options = {.step = step};
+        assert_int_equal(push(&x, &options, here, here + 1), MR_OK);
+        assert_int_equal(mr_lookup(x.client, NULL, x.table, x.keys + here, 1, NULL), MR_OK);
+    }
+    assert_false(mr_future_done(lookup) || mr_future_done(late_push));
+    if (elsewhere)
+        fake_cluster_restart_elsewhere(x.cluster, 1);
+    else
+        fake_node_restart(x.cluster->nodes[1]);
+    assert_int_equal(mr_future_wait(late_push, NULL), MR_OK);
+    assert_int_equal(mr_future_wait(lookup, NULL), MR_OK);
+    mr_future_destroy(late_push);
+    mr_future_destroy(lookup);
+    push_all(&x, 10);
+    check_rows(&x);
+    struct mr_replay_info info;
+    mr_client_replay_info(x.client, &info);
+    assert_true(info.replayed > 0);
+    stop(&x);
+}
+
+static void test_a_node_dies_and_comes_back(void **state)
+{
+    (void)state;
+    check_death(false);
+}
+
+static void test_a_node_comes_back_elsewhere(void **state)
+{
+    (void)state;
+    check_death(true);
+}
+
+/* Calls that any node takes go to one that is there. */
+static void test_control_calls_go_to_a_node_that_answers(void **state)
+{
+    struct fixture x;
+    struct mr_checkpoint_status status;
+    (void)state;
+    start(&x, NULL, false);
+    fake_node_kill(x.cluster->nodes[0]);
+    const struct mr_options brief = {.deadline_ms = 100};
+    /* ends when the client has noticed that the node is away */
+    while (mr_checkpoint_status(x.client, &brief, &status) != MR_OK) {
+    }
+    assert_int_equal(mr_freeze(x.client, NULL, MR_FREEZE_OFF), MR_OK);
+    stop(&x);
+}
+
+/* An answer that comes after the lease is not believed: the push is sent again, and found to be applied. */
+static void test_late_answers_are_not_believed(void **state)
+{
+    struct fixture x;
+    struct mr_future *future;
+    (void)state;
+    start(&x, NULL, true);
+    push_all(&x, 1);
+    const uint64_t lease_us = 100000;
+    atomic_store(&x.cluster->lease_us, lease_us);
+    fake_cluster_grant_again(x.cluster, 0); /* so that the client reads the map */
+    check_rows(&x);
+    struct fake_node *node = x.cluster->nodes[2];
+    const uint32_t here = key_of(&x, 2);
+    const uint64_t applied = atomic_load(&node->applied), known = atomic_load(&node->known);
+    const struct mr_options options = {.step = 2, .future = &future};
+
+    atomic_store(&node->late, 1);
+    assert_int_equal(push(&x, &options, here, here + 1), MR_OK);
+    while (atomic_load(&node->applied) == applied)
+        mr_client_progress(x.client);
+    const uint64_t until_us = mr_clock_us() + 2 * lease_us;
+    while (mr_clock_us() < until_us)
+        mr_client_progress(x.client);
+    atomic_store(&node->late, 0);
+    assert_int_equal(mr_future_wait(future, NULL), MR_OK);
+    mr_future_destroy(future);
+    assert_int_equal(atomic_load(&node->applied), applied + 1);
+    assert_true(atomic_load(&node->known) > known);
+    check_rows(&x);
+    stop(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_calls_reach_all_nodes),
+        cmocka_unit_test(test_one_server_is_enough),
+        cmocka_unit_test(test_several_servers_without_a_cluster_are_refused),
+        cmocka_unit_test(test_a_cluster_without_a_map_is_waited_for),
+        cmocka_unit_test(test_refused_calls_are_made_again),
+        cmocka_unit_test(test_refused_calls_are_made_again_with_replay),
+        cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_a_node_dies_and_comes_back),
+        cmocka_unit_test(test_a_node_comes_back_elsewhere),
+        cmocka_unit_test(test_control_calls_go_to_a_node_that_answers),
+        cmocka_unit_test(test_late_answers_are_not_believed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

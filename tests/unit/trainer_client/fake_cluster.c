@@ -1,0 +1,81 @@
+#include "tests/unit/trainer_client/fake_cluster.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define EPOCH_FIRST 5u
+#define LEASE_US    60000000u
+
+struct fake_cluster *fake_cluster_start(uint32_t count, const struct mr_feature *table)
+{
+    struct fake_cluster *c = calloc(1, sizeof(*c));
+    assert_non_null(c);
+    assert_in_range(count, 1, FAKE_MEMBERS_MAX);
+    c->count = count;
+    atomic_store(&c->lease_us, LEASE_US);
+    for (uint32_t i = 0; i < count; i++)
+        c->cores[i] = i % 2 + 1;
+    for (uint32_t i = 0; i < count; i++) {
+        c->nodes[i] = fake_node_start_member(c, i, c->cores[i], table);
+        atomic_store(&c->ports[i], c->nodes[i]->base_port);
+    }
+    atomic_store(&c->epoch, EPOCH_FIRST); /* until then, they have no map */
+    return c;
+}
+
+void fake_cluster_destroy(struct fake_cluster *c)
+{
+    for (uint32_t i = 0; i < c->count; i++)
+        fake_node_destroy(c->nodes[i]);
+    free(c);
+}
+
+const char *fake_cluster_servers(const struct fake_cluster *c)
+{
+    static _Thread_local char text[FAKE_MEMBERS_MAX * 24];
+    int bytes = 0;
+    for (uint32_t i = 0; i < c->count; i++)
+        bytes += snprintf(text + bytes, sizeof(text) - (size_t)bytes, "%s127.0.0.1:%u", i == 0 ? "" : ",",
+                          atomic_load(&c->ports[i]));
+    return text;
+}
+
+void fake_cluster_grant_again(struct fake_cluster *c, uint32_t node)
+{
+    atomic_store(&c->nodes[node]->since, atomic_fetch_add(&c->epoch, 1) + 1);
+}
+
+void fake_cluster_restart_elsewhere(struct fake_cluster *c, uint32_t node)
+{
+    fake_node_change_ports(c->nodes[node]);
+    fake_node_restart(c->nodes[node]);
+    atomic_store(&c->ports[node], c->nodes[node]->base_port);
+    fake_cluster_grant_again(c, node);
+}
+
+uint32_t fake_cluster_owner(const struct fake_cluster *c, uint32_t partition)
+{
+    return partition * 7 % c->count; /* scattered */
+}
+
+void fake_cluster_tell(const struct fake_cluster *c, uint32_t self, struct fake_cluster_map *out)
+{
+    *out = (struct fake_cluster_map){.words = {[MR_CLUSTER_EPOCH] = atomic_load(&c->epoch),
+                                               [MR_CLUSTER_SELF] = self,
+                                               [MR_CLUSTER_NODES] = c->count,
+                                               [MR_CLUSTER_LEASE_US] = atomic_load(&c->lease_us)}};
+    for (uint32_t i = 0; i < c->count; i++) {
+        struct mr_cluster_node *n = &out->nodes[i];
+        (void)snprintf(n->name, sizeof(n->name), "node-%u", i);
+        (void)snprintf(n->address, sizeof(n->address), "127.0.0.1:%u", atomic_load(&c->ports[i]));
+        n->core_count = c->cores[i];
+        n->flags = MR_CLUSTER_NODE_PRESENT;
+    }
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        out->owner[p] = (uint8_t)fake_cluster_owner(c, p);
+}

@@ -1,0 +1,42 @@
+/* A cluster of fake nodes: they share a map that the test changes. There is no coordinator and no catalogue: all
+ * have the same table from the start. */
+#ifndef FAKE_CLUSTER_H
+#define FAKE_CLUSTER_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include "dataplane/wire/format/cluster.h"
+#include "tests/unit/trainer_client/fake_node.h"
+
+#define FAKE_MEMBERS_MAX 4u
+
+struct fake_cluster {
+    uint32_t count;
+    atomic_ullong epoch;
+    atomic_ullong lease_us;
+    atomic_uint ports[FAKE_MEMBERS_MAX];
+    uint32_t cores[FAKE_MEMBERS_MAX];
+    struct fake_node *nodes[FAKE_MEMBERS_MAX];
+};
+
+/* What a member tells. */
+struct fake_cluster_map {
+    uint64_t words[MR_CLUSTER_WORDS];
+    struct mr_cluster_node nodes[FAKE_MEMBERS_MAX];
+    uint8_t owner[MR_PARTITION_COUNT];
+};
+
+/* Starts so many nodes, the i-th with i % 2 + 1 cores, and epoch 5. */
+struct fake_cluster *fake_cluster_start(uint32_t count, const struct mr_feature *table);
+void fake_cluster_destroy(struct fake_cluster *cluster);
+/* "127.0.0.1:PORT,...", of all nodes; valid until the next call. */
+const char *fake_cluster_servers(const struct fake_cluster *cluster);
+/* The map goes on by one epoch, and calls by earlier ones are refused by this node. */
+void fake_cluster_grant_again(struct fake_cluster *cluster, uint32_t node);
+/* After fake_node_kill(): starts it again on other ports. */
+void fake_cluster_restart_elsewhere(struct fake_cluster *cluster, uint32_t node);
+
+uint32_t fake_cluster_owner(const struct fake_cluster *cluster, uint32_t partition);
+void fake_cluster_tell(const struct fake_cluster *cluster, uint32_t self, struct fake_cluster_map *out);
+
+#endif

@@ -1,0 +1,255 @@
+#include "trainer_client/call/cluster.h"
+
+#include <string.h>
+#include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/format/op.h"
+#include "trainer_client/call/client.h"
+#include "trainer_client/call/future.h"
+
+#define ASK_SILENT_US 1000000u /* between questions about silent members */
+
+/* ---- the map ---- */
+
+/* What a member told. */
+struct told {
+    const uint64_t *words;
+    const struct mr_cluster_node *nodes;
+    const uint8_t *owner;
+    uint32_t count;
+    struct mr_address addresses[MR_CLUSTER_NODES_MAX];
+    bool owns[MR_CLUSTER_NODES_MAX];
+};
+
+static bool is_text(const char text[MR_CLUSTER_NAME_BYTES])
+{
+    return text[0] != '\0' && memchr(text, '\0', MR_CLUSTER_NAME_BYTES) != NULL;
+}
+
+static bool read_tensors(const struct mr_future *f, struct told *told)
+{
+    const struct mr_tensor *words = mrc_part_tensor(f, 0, 2, MR_U64, 1),
+                           *nodes = mrc_part_tensor(f, 0, 3, MR_U8, 2),
+                           *owner = mrc_part_tensor(f, 0, 4, MR_U8, 1);
+    if (words == NULL || nodes == NULL || owner == NULL || words->dims[0] < MR_CLUSTER_WORDS ||
+        nodes->dims[0] > MR_CLUSTER_NODES_MAX || nodes->dims[1] != sizeof(struct mr_cluster_node) ||
+        owner->dims[0] != MR_PARTITION_COUNT)
+        return false;
+    told->words = words->data;
+    told->nodes = nodes->data;
+    told->owner = owner->data;
+    told->count = nodes->dims[0];
+    return told->words[MR_CLUSTER_NODES] == told->count &&
+           (told->words[MR_CLUSTER_SELF] < told->count || told->words[MR_CLUSTER_SELF] == MR_CLUSTER_NO_NODE);
+}
+
+/* Finds which nodes own something. *whole: each partition has an owner. */
+static bool read_owners(struct told *told, bool *whole)
+{
+    *whole = told->words[MR_CLUSTER_EPOCH] != 0;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        const uint8_t owner = told->owner[p];
+        if (owner == MR_CLUSTER_NO_NODE)
+            *whole = false;
+        else if (owner >= told->count)
+            return false;
+        else
+            told->owns[owner] = true;
+    }
+    return true;
+}
+
+/* Resolves the addresses of the owners. A node that has not said how many cores it has is no owner yet. */
+static bool read_nodes(struct told *told, bool *whole)
+{
+    char error[256];
+    for (uint32_t i = 0; i < told->count; i++) {
+        const struct mr_cluster_node *n = &told->nodes[i];
+        if (!is_text(n->name) || n->core_count > MR_CORE_MAX)
+            return false;
+        if (!told->owns[i])
+            continue;
+        *whole &= n->core_count > 0 && is_text(n->address) &&
+                  mr_address_resolve(n->address, false, &told->addresses[i], error, sizeof(error)) == MR_OK;
+    }
+    return true;
+}
+
+static bool is_same(const struct mr_address *a, const struct mr_address *b)
+{
+    return a->port == b->port && memcmp(a->ip, b->ip, sizeof(a->ip)) == 0;
+}
+
+/* Finds the client's node that this is: by its name, or by its address if it has not said its name. */
+static struct mrc_node *find_node(const struct mr_client *client, const char *name,
+                                  const struct mr_address *address)
+{
+    for (uint32_t n = 0; n < client->node_count; n++)
+        if (strcmp(client->nodes[n]->name, name) == 0)
+            return client->nodes[n];
+    for (uint32_t n = 0; n < client->node_count; n++)
+        if (client->nodes[n]->name[0] == '\0' && is_same(&client->nodes[n]->address, address))
+            return client->nodes[n];
+    return NULL;
+}
+
+static struct mrc_node *meet_node(struct mr_client *client, const struct told *told, uint32_t i)
+{
+    const struct mr_cluster_node *from = &told->nodes[i];
+    struct mrc_node *node = find_node(client, from->name, &told->addresses[i]);
+    char error[256];
+    if (node == NULL) {
+        node = mrc_client_add_node(client, &told->addresses[i]);
+        if (node == NULL || mrc_node_add_link(node, error, sizeof(error)) != MR_OK)
+            return NULL;
+    }
+    memcpy(node->name, from->name, sizeof(node->name));
+    if (!is_same(&node->address, &told->addresses[i]) && !mrc_node_is_up(node))
+        mrc_node_move(node, &told->addresses[i]);
+    /* Until it tells itself, its partitions are taken for as evenly spread as nodes spread them. */
+    if (node->core_count == 0) {
+        node->core_count = from->core_count;
+        for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+            node->partition_core[p] = (uint16_t)(p * from->core_count / MR_PARTITION_COUNT);
+    }
+    return node;
+}
+
+/* Nodes that own nothing are left: servers that were named twice, and members without partitions. */
+static void leave_others(struct mr_client *client, struct mrc_node *const met[], uint32_t count)
+{
+    for (uint32_t n = 0; n < client->node_count; n++) {
+        bool is_met = false;
+        for (uint32_t i = 0; i < count; i++)
+            is_met |= met[i] == client->nodes[n];
+        if (!is_met)
+            mrc_node_leave(client->nodes[n]);
+    }
+}
+
+static bool take_map(struct mr_client *client, const struct told *told)
+{
+    struct mrc_cluster *c = &client->cluster;
+    struct mrc_node *met[MR_CLUSTER_NODES_MAX] = {NULL};
+    for (uint32_t i = 0; i < told->count; i++) {
+        if (!told->owns[i])
+            continue;
+        met[i] = meet_node(client, told, i);
+        if (met[i] == NULL)
+            return false;
+    }
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        c->owner[p] = (uint8_t)met[told->owner[p]]->index;
+    leave_others(client, met, told->count);
+    c->epoch = told->words[MR_CLUSTER_EPOCH];
+    c->lease_us = told->words[MR_CLUSTER_LEASE_US];
+    return true;
+}
+
+enum mrc_map_news mrc_cluster_read(struct mrc_node *node, const struct mr_future *f)
+{
+    struct mr_client *client = node->client;
+    struct told told = {.count = 0};
+    bool whole;
+    if (f->parts[0].answer_count < 2 + MR_CLUSTER_TENSORS) {
+        if (client->cluster.is_expected)
+            client->cluster.loner = node;
+        return MRC_MAP_NONE;
+    }
+    if (!read_tensors(f, &told) || !read_owners(&told, &whole) || !read_nodes(&told, &whole))
+        return MRC_MAP_GARBLED;
+    if (told.words[MR_CLUSTER_SELF] != MR_CLUSTER_NO_NODE && node->name[0] == '\0')
+        memcpy(node->name, told.nodes[told.words[MR_CLUSTER_SELF]].name, sizeof(node->name));
+    node->is_member = true;
+    if (told.words[MR_CLUSTER_EPOCH] < client->cluster.epoch ||
+        (told.words[MR_CLUSTER_EPOCH] == client->cluster.epoch && client->cluster.epoch != 0))
+        return MRC_MAP_SAME;
+    return whole && take_map(client, &told) ? MRC_MAP_NEW : MRC_MAP_MISSING;
+}
+
+/* ---- silent members ---- */
+
+static bool is_any_silent(const struct mr_client *client)
+{
+    for (uint32_t n = 0; n < client->node_count; n++)
+        if (client->nodes[n]->core_count > 0 && !mrc_node_is_up(client->nodes[n]))
+            return true;
+    return false;
+}
+
+void mrc_cluster_look_after(struct mr_client *client)
+{
+    struct mrc_cluster *c = &client->cluster;
+    const uint64_t now_us = mr_clock_us();
+    if (c->epoch == 0 || now_us < c->ask_us || !is_any_silent(client))
+        return;
+    c->ask_us = now_us + ASK_SILENT_US;
+    for (uint32_t i = 0; i < client->node_count; i++) {
+        struct mrc_node *node = client->nodes[c->turn++ % client->node_count];
+        if (node->core_count > 0 && mrc_node_is_up(node)) {
+            node->stale = true;
+            return;
+        }
+    }
+}
+
+uint64_t mrc_cluster_next_us(const struct mr_client *client)
+{
+    return client->cluster.epoch != 0 && is_any_silent(client) ? client->cluster.ask_us : UINT64_MAX;
+}
+
+/* ---- calls ---- */
+
+static bool is_for_owners(uint32_t op)
+{
+    switch (op) {
+    case MR_OP_LOOKUP:
+    case MR_OP_PUSH_GRAD:
+    case MR_OP_VARIABLE_PULL:
+    case MR_OP_VARIABLE_PUSH:
+    case MR_OP_FEED_SAMPLE:
+    case MR_OP_LOOKUP_BATCH:
+    case MR_OP_PUSH_GRAD_BATCH:
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool mrc_cluster_is_late(const struct mr_client *client, uint32_t op, uint64_t sent_us)
+{
+    return client->cluster.epoch != 0 && client->cluster.lease_us != 0 && is_for_owners(op) &&
+           mr_clock_us() - sent_us > client->cluster.lease_us;
+}
+
+uint16_t mrc_cluster_epoch_of(const struct mr_client *client, uint32_t op)
+{
+    return is_for_owners(op) ? (uint16_t)client->cluster.epoch : 0;
+}
+
+void mrc_cluster_refused(struct mrc_node *node)
+{
+    node->refused = true;
+    node->stale = true;
+}
+
+bool mrc_cluster_is_settled(const struct mr_client *client)
+{
+    for (uint32_t n = 0; n < client->node_count; n++)
+        if (client->nodes[n]->refused)
+            return false;
+    return true;
+}
+
+static bool is_settled(const void *arg)
+{
+    return mrc_cluster_is_settled(arg);
+}
+
+bool mrc_cluster_wait(struct mr_client *client, uint64_t deadline_us)
+{
+    pthread_mutex_lock(&client->lock);
+    bool settled = mrc_wait(client, is_settled, client, deadline_us);
+
+    pthread_mutex_unlock(&client->lock);
+    return settled;
+}

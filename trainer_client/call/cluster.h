@@ -1,0 +1,57 @@
+/* A cluster as the client knows it: which node owns which partition, and where the nodes are. Any member tells
+ * it, with the answer to NODE_INFO. Its map has an epoch that rises with each change; calls that were split by
+ * an older one may be refused (MR_WRONG_OWNER), and the client then asks the member that refused. While a
+ * member is silent, the others are asked where it is. Everything is under the client's lock. */
+#ifndef MRC_CLUSTER_H
+#define MRC_CLUSTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/format/cluster.h"
+#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/mr_status.h"
+
+struct mr_client;
+struct mr_future;
+struct mrc_node;
+
+struct mrc_cluster {
+    uint64_t epoch; /* of the map; 0: no member has told one, or the server is in no cluster */
+    uint64_t lease_us;
+    uint64_t ask_us;                   /* when a member may be asked about silent ones again */
+    uint32_t turn;                     /* of the members, for that */
+    bool is_expected;                  /* several servers were named */
+    const struct mrc_node *loner;      /* one of them that is in no cluster */
+    uint8_t owner[MR_PARTITION_COUNT]; /* index into mr_client.nodes */
+};
+
+enum mrc_map_news {
+    MRC_MAP_NONE,    /* the node is in no cluster */
+    MRC_MAP_SAME,    /* nothing that was not known */
+    MRC_MAP_NEW,     /* the client has a newer map now, and owners must be listed again */
+    MRC_MAP_MISSING, /* the node has no whole map yet: ask again later */
+    MRC_MAP_GARBLED,
+};
+
+/* Reads the cluster's part of a node's answer to NODE_INFO. Adds nodes and links to them: by the driving thread,
+ * or while nobody drives. */
+enum mrc_map_news mrc_cluster_read(struct mrc_node *node, const struct mr_future *f);
+/* Asks another member about a silent one when that is due. By the driving thread. */
+void mrc_cluster_look_after(struct mr_client *client);
+/* Returns when mrc_cluster_look_after() is due. */
+uint64_t mrc_cluster_next_us(const struct mr_client *client);
+
+/* Whether an answer that arrives now must not be believed, because the node may have lost its partitions since
+ * it looked at its lease. */
+bool mrc_cluster_is_late(const struct mr_client *client, uint32_t op, uint64_t sent_us);
+/* The epoch that a request of this op carries. */
+uint16_t mrc_cluster_epoch_of(const struct mr_client *client, uint32_t op);
+/* Notes that the node refused a call with MR_WRONG_OWNER: it is asked for its map. */
+void mrc_cluster_refused(struct mrc_node *node);
+/* Waits until no node has refused a call and not been asked since, or until the deadline. Returns whether the
+ * former. */
+bool mrc_cluster_wait(struct mr_client *client, uint64_t deadline_us);
+/* The same without waiting. */
+bool mrc_cluster_is_settled(const struct mr_client *client);
+
+#endif
