@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +97,7 @@ static bool check(struct scan *scan, uint32_t i)
     const uint64_t id = scan->ids[i];
     scan->is_read[i] = true;
     const enum mr_status status = read_chain(scan, id, text);
-    if (status == MR_CANCELLED)
+    if (status == MR_CANCELLED || !wait_us(scan->scrubber, 0)) /* the end cuts off what is being read */
         return false;
     /* Retention may have removed it meanwhile. */
     if ((status == MR_CHECKPOINT_CORRUPT || status == MR_IO_ERROR) &&
@@ -151,10 +152,12 @@ static bool read_all(struct ps_scrubber *s)
     char folder[PS_PATH_BYTES];
     uint64_t damaged_id, ignored;
     struct scan partial = {.scrubber = s, .directory = folder};
-    if (!read_directory(&whole, &damaged_id))
+    if (!read_directory(&whole, &damaged_id) || !wait_us(s, 0))
         return false;
     note_damaged_id(s, damaged_id);
     if (ps_path_join(s->options.directory, PS_PARTIAL_NAME, folder) && !read_directory(&partial, &ignored))
+        return false;
+    if (!wait_us(s, 0))
         return false;
     const uint32_t count = whole.count + partial.count, damaged = whole.damaged + partial.damaged;
     if (count > 0)
@@ -182,6 +185,8 @@ struct ps_scrubber *ps_scrubber_start(const struct ps_scrubber_options *options)
     if (s == NULL)
         return NULL;
     s->options = *options;
+    if (options->stop != NULL)
+        atomic_store(options->stop, false);
     s->rate.bytes_per_s_max = options->bytes_per_s_max;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
@@ -201,6 +206,8 @@ void ps_scrubber_stop(struct ps_scrubber *s)
     s->is_ending = true;
     pthread_cond_signal(&s->changed);
     pthread_mutex_unlock(&s->lock);
+    if (s->options.stop != NULL)
+        atomic_store(s->options.stop, true);
     pthread_join(s->thread, NULL);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);

@@ -6,6 +6,7 @@
 #define PS_SCRUBBER_H
 
 #include <semaphore.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
 
@@ -30,6 +31,8 @@ struct ps_scrubber_counters {
 struct ps_scrubber_options {
     const struct ps_store *store; /* NULL: the local files */
     const char *directory;
+    /* True cuts the store's requests off, and is what the end sets. NULL: it needs none. */
+    _Atomic bool *stop;
     uint64_t every_us; /* from the end of a round to the next; the first begins so long after the start */
     uint64_t bytes_per_s_max; /* 0: no limit */
     const int *avoid_cpus;    /* see ps/base/cpu_affinity.h */
@@ -40,9 +43,9 @@ struct ps_scrubber_options {
 
 struct ps_scrubber;
 
-/* Starts the thread; store, directory, counters and `found` must outlive it. NULL: no memory. */
+/* Starts the thread; store, directory, stop, counters and `found` must outlive it. NULL: no memory. */
 struct ps_scrubber *ps_scrubber_start(const struct ps_scrubber_options *options);
-/* Ends it, in the middle of a round, too. NULL is fine. */
+/* Ends it, in the middle of a round and of a request, too. NULL is fine. */
 void ps_scrubber_stop(struct ps_scrubber *s);
 
 #endif

@@ -148,8 +148,9 @@ static bool start_scrubber(struct ps_control *c)
 {
     const struct ps_config *config = c->node->config;
     const struct ps_scrubber_options options = {
-        .store = c->own.store,
-        .directory = c->own.path,
+        .store = c->scrubbed.store,
+        .directory = c->scrubbed.path,
+        .stop = c->scrubbed.stop,
         .every_us = config->checkpoint_scrub_every_s * UINT64_C(1000000),
         .bytes_per_s_max = config->checkpoint_scrub_rate_mib_s << 20,
         .avoid_cpus = c->node->cpus,

@@ -227,7 +227,9 @@ enum mr_status ps_control_claim_directory(struct ps_control *c, char *text)
 {
     char who[64];
     const char *directory = c->node->config->checkpoint_directory;
-    const enum mr_status status = ps_stores_place(c->stores, directory, PS_PLACE_READ, &c->own, text);
+    enum mr_status status = ps_stores_place(c->stores, directory, PS_PLACE_READ, &c->own, text);
+    if (status == MR_OK)
+        status = ps_stores_place(c->stores, directory, PS_PLACE_SCRUB, &c->scrubbed, text);
     if (status != MR_OK || directory[0] == '\0' || ps_store_url_is_remote(directory))
         return status;
     ps_checkpoint_unlock(c->directory_lock);

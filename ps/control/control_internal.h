@@ -78,7 +78,8 @@ struct ps_control {
         uint64_t id;         /* the newest whose copy was */
     } durable;
     struct ps_stores *stores;
-    struct ps_place own; /* the configured directory, to read; without one its path is "" */
+    struct ps_place own;      /* the configured directory, to read; without one its path is "" */
+    struct ps_place scrubbed; /* the same, for the scrubber */
     /* of directories in stores: the highest number given to a checkpoint. A save that failed there may yet be
      * published, so that its number must not come again. */
     struct ps_last_id {

@@ -54,14 +54,15 @@ static bool is_it(const struct opened *o, const struct ps_store_url *u, const ch
 static enum mr_status open_one(struct ps_stores *s, const char *url, const struct ps_store_url *u,
                                const char *query, enum ps_place_use use, struct opened **out, char *text)
 {
-    const bool is_short = use != PS_PLACE_READ && s->pause_ms_max > PS_STORES_SAVE_PAUSE_MS_MAX;
+    const bool gives_up_sooner = use == PS_PLACE_SAVE || use == PS_PLACE_ASIDE;
+    const bool is_short = gives_up_sooner && s->pause_ms_max > PS_STORES_SAVE_PAUSE_MS_MAX;
     struct opened *o = calloc(1, sizeof(*o));
     if (!o) {
         (void)ps_checkpoint_fail(text, "open", u->directory, -ENOMEM);
         return MR_NO_MEMORY;
     }
     const struct ps_remote_options options = {.credentials = s->credentials,
-                                              .tries = use != PS_PLACE_READ ? PS_STORES_SAVE_TRIES : 0,
+                                              .tries = gives_up_sooner ? PS_STORES_SAVE_TRIES : 0,
                                               .pause_ms_max =
                                                   is_short ? PS_STORES_SAVE_PAUSE_MS_MAX : s->pause_ms_max,
                                               .stop = &o->stop};

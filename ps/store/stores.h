@@ -17,6 +17,7 @@ enum ps_place_use {
     PS_PLACE_READ,
     PS_PLACE_SAVE,  /* gives up sooner */
     PS_PLACE_ASIDE, /* the same, for what is not cut off with a save */
+    PS_PLACE_SCRUB, /* as PS_PLACE_READ, for what is not cut off with that */
 };
 
 /* A directory in a store; valid as long as the stores. */

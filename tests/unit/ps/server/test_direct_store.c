@@ -364,6 +364,25 @@ static void a_store_that_stalls_holds_up_what_needs_it(void **state)
 }
 
 /* Single tables, in a folder of their own. */
+/* A scrub reads for hours, and a store that stalls is asked again for minutes: a stop waits for neither. */
+static void a_stop_does_not_wait_for_a_scrub_of_a_store_that_stalls(void **state)
+{
+    struct fixture *x = *state;
+    x->node->config.checkpoint_scrub_every_s = 1;
+    struct node_fixture *n = without_a_disk(x, 1);
+    const uint32_t table = make_table(n);
+    assert_int_equal(learn(n, table, BATCH(0)), 1);
+    assert_int_equal(node_save(n), 1);
+    node_restart(n, 1); /* nothing but the scrub asks the store from then on */
+    http_server_fail(x->remote.server, HTTP_FAULT_STALL, 1, UINT32_MAX);
+    wait_for_requests(x);
+    node_stop(n);
+    assert_int_equal(http_server_count(x->remote.server), 1);
+    http_server_fail(x->remote.server, HTTP_FAULT_STALL, 0, 0);
+    node_start(n, 1);
+    check_values(n, table, 99);
+}
+
 static void a_partial_save_goes_there(void **state)
 {
     struct fixture *x = *state;
@@ -392,6 +411,7 @@ int main(void)
         TEST_ON_BOTH(urls_that_are_listed_may_be_named),
         TEST_ON(remote_s3, a_store_that_stalls_holds_up_no_other_call),
         TEST_ON(remote_s3, a_store_that_stalls_holds_up_what_needs_it),
+        TEST_ON(remote_s3, a_stop_does_not_wait_for_a_scrub_of_a_store_that_stalls),
         TEST_ON(remote_s3, a_partial_save_goes_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
