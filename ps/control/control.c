@@ -122,7 +122,10 @@ static bool execute(struct ps_control *c, struct ps_command *command)
         ps_control_freeze(c, command);
         break;
     case MR_OP_LIST:
-        ps_control_list(c, command);
+        if (c->cluster != NULL && ps_control_cluster_catalog(c) == NULL)
+            ps_command_fail(command, MR_BUSY, "this node has not read its cluster's features yet");
+        else
+            ps_control_list(c, command);
         break;
     case MR_OP_ALTER:
         ps_control_alter(c, command);
