@@ -50,9 +50,9 @@ void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_reque
 void ps_op_rpc(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 
-/* Long slices copy less into an answer than they may, so that packets keep pace and it leaves from the cache:
- * two full runs of a socket's datagrams, whatever the MTU. */
-#define PS_COPY_BYTES_MAX ((uint64_t)122 << 10)
+/* Long slices copy less into an answer than they may, so that packets keep pace and it leaves from the
+ * cache. */
+#define PS_COPY_BYTES_MAX ((uint64_t)64 << 10)
 
 /* Bytes that are copied in steps: what is left of them. */
 struct ps_copy {

@@ -13,10 +13,10 @@
 
 #define PRIORITY_MAX          7u
 #define COPY_LOCKED_BYTES_MAX 16384u /* larger requests are copied without the lock */
-/* Requests of at least this length, which no datagram holds, are sent while they are copied: two full runs of
- * datagrams at a time, whatever the MTU, which are still in the cache when they are sent. */
+/* Requests of at least this length, which no datagram holds, are sent while they are copied: about two runs
+ * of datagrams at a time, which are still in the cache when they are sent. */
 #define COPY_SENT_BYTES_MIN  (256u << 10)
-#define COPY_SENT_STEP_BYTES (122u << 10)
+#define COPY_SENT_STEP_BYTES (112u << 10)
 
 uint64_t mrc_deadline_us(const struct mr_client *client, const struct mr_options *options, uint64_t now_us)
 {

@@ -66,7 +66,7 @@ struct mrc_link *mrc_owners_control(const struct mr_client *client)
 {
     for (uint32_t o = 0; client->owners != NULL && o < client->owners->count; o++) {
         const struct mrc_owner *owner = &client->owners->owners[o];
-        if (owner->core == 0 && mrc_node_is_up(owner->node))
+        if (owner->core == 0 && mrc_node_is_up(owner->node) && !owner->node->links[0]->held)
             return owner->node->links[0];
     }
     return mrc_owners_link(client, 0);
