@@ -38,6 +38,7 @@ READY_SECONDS = 30
 TABLE_LARGE_BYTES = 10 << 30  # that 50 M rows of 16 floats and their bare copy take
 WHOLE_FRAMES = ("tx", "off", "gso", "off", "gro", "off")  # for a program that carries them
 FIRST = ["nice", "-n", "-20"]  # whatever else runs on the machine comes after the two
+AUTOGROUP = "/proc/self/autogroup"  # its priority counts against other sessions', and not a process's
 
 # part: {name: (unit, better, target, what the target is compared with: "ratio" or "value")}
 ROWS = {
@@ -565,6 +566,28 @@ class Bench:
 
 
 @contextlib.contextmanager
+def session_first():
+    """Where the kernel shares the CPUs among sessions first, all of this one's processes come before others'."""
+    words = []  # /autogroup-7719 nice 0
+    if FIRST and os.path.exists(AUTOGROUP):
+        with open(AUTOGROUP, encoding="ascii") as group:
+            words = group.read().split()
+    if not words:
+        yield
+        return
+    set_session_priority(FIRST[-1])
+    try:
+        yield
+    finally:
+        set_session_priority(words[-1])
+
+
+def set_session_priority(nice):
+    with open(AUTOGROUP, "w", encoding="ascii") as group:
+        group.write(nice)
+
+
+@contextlib.contextmanager
 def noise():
     """A process that takes half of a CPU, with the priority of the server and the clients."""
     process = subprocess.Popen(
@@ -760,12 +783,13 @@ def main():
     directory = tempfile.mkdtemp(prefix="millrace-bench-")
     before = table.load(bench.program("bench/results.json")) if arguments.merge else None
     try:
-        for part in Progress(arguments):
-            bench.measure(part, directory)
-            if arguments.noise:
-                say(f"{part} once more, beside a process that takes half of a CPU")
-                bench.measure_beside_noise(part, directory)
-            results = save(bench, arguments.only, before)
+        with session_first():
+            for part in Progress(arguments):
+                bench.measure(part, directory)
+                if arguments.noise:
+                    say(f"{part} once more, beside a process that takes half of a CPU")
+                    bench.measure_beside_noise(part, directory)
+                results = save(bench, arguments.only, before)
     except (RuntimeError, subprocess.SubprocessError, OSError) as failure:
         sys.exit(f"bench: {failure}")
     finally:

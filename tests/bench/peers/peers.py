@@ -199,8 +199,9 @@ def main():
         saved = os.path.join(out, "peers.json")
         if arguments.merge and os.path.exists(saved):
             rounds.load(saved)
-        for _ in range(arguments.rounds):
-            rounds.round(len(rounds.results["rounds"]))
+        with run.session_first():
+            for _ in range(arguments.rounds):
+                rounds.round(len(rounds.results["rounds"]))
         lacking = report.faults(
             rounds.results,
             {peer.name: [row for row in peer.rows() if row in arguments.rows] for peer in rounds.peers},

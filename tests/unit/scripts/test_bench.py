@@ -149,5 +149,36 @@ class Tables(unittest.TestCase):
         self.assertNotIn("quiet", table.markdown(results(row("a"))))
 
 
+class SessionFirst(unittest.TestCase):
+    """A file stands for the kernel's, which holds one line and takes a number."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.group = pathlib.Path(directory.name) / "autogroup"
+        patch = mock.patch.object(run, "AUTOGROUP", str(self.group))
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_priority_returns_to_what_it_was(self):
+        self.group.write_text("/autogroup-7719 nice 3\n", encoding="ascii")
+        with self.assertRaises(RuntimeError), run.session_first():
+            self.assertEqual(self.group.read_text(encoding="ascii"), "-20")
+            raise RuntimeError
+        self.assertEqual(self.group.read_text(encoding="ascii"), "3")
+
+    def test_kernels_and_sessions_without_a_group_are_left_alone(self):
+        with run.session_first():
+            self.assertFalse(self.group.exists())
+        self.group.write_text("", encoding="ascii")
+        with run.session_first():
+            self.assertEqual(self.group.read_text(encoding="ascii"), "")
+
+    def test_quick_rounds_leave_it_alone(self):
+        self.group.write_text("/autogroup-7719 nice 0\n", encoding="ascii")
+        with mock.patch.object(run, "FIRST", []), run.session_first():
+            self.assertIn("nice 0", self.group.read_text(encoding="ascii"))
+
+
 if __name__ == "__main__":
     unittest.main()
