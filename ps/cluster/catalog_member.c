@@ -121,17 +121,22 @@ static void pursue(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
         answer(m, wish, MR_OK, "");
 }
 
+/* Also by a node that does not serve: it may be that none does, because all lack what is to be taken back. */
+static void settle(struct ps_catalog_member *m)
+{
+    if (m->has_view && (m->leads || m->wishes != NULL) && !m->writes && !m->asks &&
+        ps_cluster_catalog_settle(m->catalog, m->reports, m->report_count, m->proposal))
+        write(m, NULL);
+}
+
 /* What is not final is settled first: others wait for it. */
 static void go_on(struct ps_catalog_member *m, uint64_t now_us)
 {
-    if (m->has_view && m->serves != 0) {
-        if ((m->leads || m->wishes != NULL) && !m->writes && !m->asks &&
-            ps_cluster_catalog_settle(m->catalog, m->reports, m->report_count, m->proposal))
-            write(m, NULL);
-        for (struct ps_catalog_wish *wish = m->wishes, *next; wish != NULL; wish = next) {
-            next = wish->next;
-            pursue(m, wish);
-        }
+    settle(m);
+    for (struct ps_catalog_wish *wish = m->wishes, *next; wish != NULL && m->has_view && m->serves != 0;
+         wish = next) {
+        next = wish->next;
+        pursue(m, wish);
     }
     for (struct ps_catalog_wish *wish = m->wishes, *next; wish != NULL; wish = next) {
         next = wish->next;

@@ -6,7 +6,9 @@
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
 
+#ifndef PS_CLUSTER_FAILED_BYTES /* the simulator copies reports all the time */
 #define PS_CLUSTER_FAILED_BYTES 160u
+#endif
 
 struct ps_cluster_report {
     /* It has brought its features to this version of the cluster's catalogue. Until it has any, it serves

@@ -112,4 +112,5 @@ void check_end(struct world *w)
             fail(w, "partition %u has %u pushes for %u, or one twice", p, w->nodes[owner].states[p].length,
                  w->steps * w->client_count);
     }
+    features_check_end(w);
 }

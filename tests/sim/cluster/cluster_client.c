@@ -149,6 +149,8 @@ void client_receive(struct world *w, const struct message *m)
         take_map(w, c, m->epoch);
     } else if (m->kind == REPLY_CALL) {
         take_reply(w, c, m);
+    } else if (m->kind == FEATURES_TICK || m->kind == REPLY_FEATURES) {
+        features_client_receive(w, c, m);
     } else if (m->kind == TICK) {
         if (sim_chance(&w->rng, 50000) || w->clients[c].epoch == 0)
             ask_map(w, c);

@@ -36,11 +36,13 @@ static void answer(struct world *w, const struct message *m, struct message repl
     reply.sent_us = m->sent_us;
     reply.session = m->session;
     reply.epoch = w->coordinator.epoch;
+    reply.catalog = w->catalog_version;
     reply.start_id = m->start_id;
     reply.leads = reply.session != 0 && w->coordinator.leader == reply.session;
     for (uint32_t i = 0; i < w->node_count; i++) {
         reply.registered[i] = w->coordinator.sessions[i].start_id;
         reply.sessions[i] = w->coordinator.sessions[i].id;
+        reply.reports[i] = w->coordinator.sessions[i].report;
     }
     send_message(w, reply);
 }
@@ -77,13 +79,22 @@ void coordinator_receive(struct world *w, const struct message *m)
         if (own->id == 0)
             *own = (struct session){.id = ++c->last_session, .start_id = m->start_id, .is_registered = true};
         own->heard_us = w->now_us;
+        (void)features_heard(own, m);
         struct message named = *m;
         named.session = own->id;
         answer(w, &named, (struct message){.kind = TELL_VIEW, .number = own->id});
         return;
     }
+    if (s == NULL && m->kind == ASK_CATALOG)
+        return;
     if (s == NULL) {
         answer(w, m, (struct message){.kind = TELL_VIEW, .number = 0}); /* the session is dead */
+        return;
+    }
+    if (!features_heard(s, m) && m->kind == ASK_CATALOG)
+        return;
+    if (m->kind == ASK_CATALOG) {
+        features_write(w, m);
         return;
     }
     s->heard_us = w->now_us;

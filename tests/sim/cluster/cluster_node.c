@@ -42,7 +42,8 @@ static void write_map(void *context, const struct ps_cluster_map *next)
                                      .session = w->nodes[c->i].session,
                                      .sent_us = node_now(w, c->i),
                                      .start_id = w->nodes[c->i].start_id,
-                                     .proposal = w->next_proposal});
+                                     .proposal = w->next_proposal,
+                                     .report = w->nodes[c->i].features.said});
 }
 
 static void load(void *context, uint32_t partition, uint64_t checkpoint, uint64_t grant)
@@ -170,11 +171,13 @@ void node_start(struct world *w, uint32_t i)
 {
     struct node *node = &w->nodes[i];
     const double rate = node->clock_rate;
+    features_end(w, i);
     *node = (struct node){.runs = true, .clock_rate = rate, .start_id = ++w->last_start};
     contexts[i] = (struct context){.w = w, .i = i};
     const struct ps_cluster_node self = describe(w, i);
     ps_member_init(&node->member, &ops, &contexts[i], &self, w->session_us, HOLD_US, w->partition_count);
     tell_self(w, i, (struct message){.kind = TICK}, sim_below(&w->rng, TICK_US));
+    features_start(w, i);
 }
 
 /* ---- leading ---- */
@@ -282,6 +285,7 @@ static void take_view(struct world *w, uint32_t i, const struct message *m)
         if (m->session == node->session && node->session != 0) {
             node->session = 0;
             ps_member_expired(&node->member);
+            features_expired(w, i);
         }
         return;
     }
@@ -291,6 +295,7 @@ static void take_view(struct world *w, uint32_t i, const struct message *m)
         return;
     ps_member_confirmed(&node->member, node->session, m->sent_us);
     ps_member_take_map(&node->member, &w->maps[m->epoch]);
+    features_viewed(w, i, m);
     if (m->leads && sim_chance(&w->rng, 900000)) {
         lead(w, i, m);
     } else if (m->leads) { /* thinks for a while, and does not notice what changes */
@@ -317,7 +322,8 @@ static void ask_coordinator(struct world *w, uint32_t i)
                                      .to = COORDINATOR,
                                      .session = node->session,
                                      .start_id = node->start_id,
-                                     .sent_us = node_now(w, i)});
+                                     .sent_us = node_now(w, i),
+                                     .report = node->features.said});
 }
 
 /* ---- moving ---- */
@@ -516,6 +522,11 @@ void node_receive(struct world *w, const struct message *m)
         break;
     case CLUSTER_WRITTEN:
         write_cluster(w, i, m);
+        break;
+    case TELL_CATALOG_WRITTEN:
+    case CALL_FEATURES:
+    case FEATURES_TICK:
+        features_receive(w, i, m);
         break;
     default:
         fail(w, "node %u cannot read message %d", i, (int)m->kind);

@@ -83,7 +83,7 @@ static struct message next_message(struct world *w)
     return w->messages[slot];
 }
 
-static bool is_cut_off(const struct world *w, uint32_t from, uint32_t to)
+bool is_cut_off(const struct world *w, uint32_t from, uint32_t to)
 {
     const bool from_node = from < NODES_MAX;
     const bool to_node = to < NODES_MAX;
@@ -234,7 +234,8 @@ static bool is_settled(const struct world *w)
     for (uint32_t k = 0; k < map->node_count; k++)
         if (map->nodes[k].start_id != w->nodes[map->nodes[k].name[0] - 'a'].start_id)
             return false;
-    return map->node_count == w->node_count && map->move_count == 0 && map->cut == 0;
+    return map->node_count == w->node_count && map->move_count == 0 && map->cut == 0 &&
+           features_are_settled(w);
 }
 
 bool cluster_run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char *why, size_t why_bytes)
@@ -257,11 +258,15 @@ bool cluster_run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char
     for (uint32_t i = 0; i < MESSAGES_MAX; i++)
         w->free_list[w->free_count++] = i;
     draw(w, seed);
+    w->features_rng.state = w->rng.state ^ UINT64_C(0x5851f42d4c957f2d);
+    memset(&w->catalogs[0], 0, sizeof(w->catalogs[0]));
     ps_cluster_map_init(&w->maps[0], w->partition_count);
     for (uint32_t i = 0; i < w->node_count; i++)
         post(w, (struct message){.kind = START, .to = i}, sim_below(&w->rng, 100000));
-    for (uint32_t c = 0; c < w->client_count; c++)
+    for (uint32_t c = 0; c < w->client_count; c++) {
         client_start(w, c);
+        features_client_start(w, c);
+    }
     post(w, (struct message){.kind = FAULT}, 0);
     while (!w->failed && w->now_us < w->calm_us + END_US && !(is_calm(w) && is_settled(w))) {
         const struct message m = next_message(w);
@@ -275,6 +280,8 @@ bool cluster_run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char
     }
     if (!w->failed)
         check_end(w);
+    for (uint32_t i = 0; i < w->node_count; i++)
+        features_end(w, i);
     *trace = w->trace;
     return !w->failed;
 }

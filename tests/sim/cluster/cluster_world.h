@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "ps/cluster/catalog_member.h"
 #include "ps/cluster/leader.h"
 #include "ps/cluster/member.h"
 #include "tests/sim/sim_random.h"
@@ -21,6 +22,9 @@
 #define STARTS_MAX     64u
 #define MESSAGES_MAX   4096u
 #define NOBODY         UINT32_MAX
+
+#define CATALOGS_MAX          400u
+#define CATALOG_PROPOSALS_MAX 64u
 
 /* What a partition has learnt: a number for each client up to which its pushes are in, and the pushes
  * themselves in the order in which they were applied. */
@@ -62,7 +66,13 @@ enum kind {
     PART_WRITTEN,
     CLUSTER_WRITTEN,
     START,
-    FAULT
+    FAULT,
+    /* the catalogue of features */
+    ASK_CATALOG,
+    TELL_CATALOG_WRITTEN,
+    CALL_FEATURES,
+    REPLY_FEATURES,
+    FEATURES_TICK
 };
 
 struct message {
@@ -87,6 +97,10 @@ struct message {
     bool is_last;
     struct push entries[8];
     uint32_t entry_count;
+    /* the catalogue */
+    uint64_t catalog;                            /* TELL_VIEW: world->catalogs[catalog] */
+    struct ps_cluster_report report;             /* ASK: the node's own */
+    struct ps_cluster_report reports[NODES_MAX]; /* TELL_VIEW: as `registered` */
 };
 
 enum call_status { CALL_OK, CALL_WAIT, CALL_OTHER_OWNER, CALL_GAP };
@@ -96,6 +110,8 @@ struct session {
     uint64_t start_id;
     uint64_t heard_us;
     bool is_registered;
+    uint64_t sent_us; /* by the node's clock, of what it was sent last */
+    struct ps_cluster_report report;
 };
 
 struct coordinator {
@@ -112,6 +128,39 @@ struct staged { /* what arrived by a move */
     struct state state;
 };
 
+/* A node's features, in place of tables, and calls for them. */
+struct features {
+    struct ps_catalog_member member;
+    struct ps_cluster_report said;
+    uint64_t session;            /* under which it may serve; 0: none */
+    uint64_t proposal, proposed; /* on its way: its number, and the version; 0: none is */
+    uint64_t rounds_from_us;     /* by the node's clock: an answer to what was sent before is of no use */
+    uint64_t version;
+    uint32_t freeze, count;
+    struct held {
+        uint32_t id;
+        struct mr_feature feature;
+    } held[PS_CLUSTER_FEATURES_MAX];
+    struct asked { /* by each client last */
+        bool is_open;
+        uint32_t number;
+        enum mr_status status;
+        struct ps_catalog_wish wish;
+        struct mr_feature features[2];
+        char names[2][MR_NAME_BYTES];
+        uint32_t ids[2];
+    } asked[CLIENTS_MAX];
+};
+
+/* What a client asks for. */
+struct feature_call {
+    bool is_open;
+    enum ps_wish_kind kind;
+    uint32_t number, node, count, variant, done;
+    uint8_t names[2];
+    uint64_t begun_us, next_us;
+};
+
 struct node {
     bool runs;
     uint64_t paused_until_us;
@@ -123,6 +172,7 @@ struct node {
     uint64_t cut_seen, cut_seen_us;      /* the leader's */
     bool cluster_is_being_written;
     struct ps_member member;
+    struct features features;
     struct state states[PARTITIONS_MAX];
     struct staged staged[PARTITIONS_MAX];
     uint64_t cut, cut_step; /* gate: calls beyond wait; 0: none */
@@ -164,8 +214,15 @@ struct world {
     struct coordinator coordinator;
     struct node nodes[NODES_MAX];
     struct client clients[CLIENTS_MAX];
+    struct sim_rng features_rng;
+    struct feature_call feature_calls[CLIENTS_MAX];
+    uint64_t catalog_version, last_proposal;
+    uint32_t next_catalog_proposal;
+    bool is_dropped[32];                    /* a client has asked for that, by name */
     struct ps_cluster_map maps[EPOCHS_MAX]; /* all that the coordinator has had, by epoch */
     struct ps_cluster_map proposals[MESSAGES_MAX];
+    struct ps_cluster_catalog catalogs[CATALOGS_MAX]; /* all that the coordinator has had, by version */
+    struct ps_cluster_catalog catalog_proposals[CATALOG_PROPOSALS_MAX];
     uint32_t next_proposal;
     struct part parts[NODES_MAX][CUTS_MAX]; /* by the number of a cut modulo CUTS_MAX */
     uint64_t clusters[CUTS_MAX];            /* cuts with a file CLUSTER */
@@ -203,6 +260,7 @@ void post(struct world *w, struct message m, uint64_t delay_us);
 void send_message(struct world *w, struct message m);
 uint64_t node_now(const struct world *w, uint32_t node); /* by its clock */
 bool is_calm(const struct world *w);
+bool is_cut_off(const struct world *w, uint32_t from, uint32_t to);
 
 /* ---- cluster_coordinator.c ---- */
 
@@ -219,6 +277,22 @@ void node_receive(struct world *w, const struct message *m);
 void client_start(struct world *w, uint32_t c);
 void client_receive(struct world *w, const struct message *m);
 bool client_is_done(const struct world *w, uint32_t c);
+
+/* ---- cluster_features.c ---- */
+
+void features_start(struct world *w, uint32_t i);
+void features_end(struct world *w, uint32_t i);
+void features_viewed(struct world *w, uint32_t i, const struct message *m);
+void features_expired(struct world *w, uint32_t i);
+void features_receive(struct world *w, uint32_t i, const struct message *m);
+/* The coordinator: false if it came out of order, and is not executed. */
+bool features_heard(struct session *s, const struct message *m);
+void features_write(struct world *w, const struct message *m);
+void features_client_start(struct world *w, uint32_t c);
+void features_client_receive(struct world *w, uint32_t c, const struct message *m);
+bool features_are_settled(const struct world *w);
+void features_check_end(struct world *w);
+ps_rules_may_alter features_may_alter;
 
 /* ---- cluster_check.c: the promises ---- */
 

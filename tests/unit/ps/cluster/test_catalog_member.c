@@ -172,6 +172,22 @@ static void test_a_node_that_lacks_something_does_not_serve(void **state)
     assert_true(asked.serves);
 }
 
+/* All nodes start, and all lack what is not final: the leader takes it back all the same. */
+static void test_who_does_not_serve_settles(void **state)
+{
+    (void)state;
+    catalog.version = catalog.last_feature = catalog.count = 1;
+    catalog.features[0] =
+        (struct ps_cluster_feature){.id = 1, .since = 1, .feature = mr_feature_table("user", 4)};
+    other.has_catalog = false;
+    fails = true;
+    assert_true(view_at(0, true));
+    assert_true(view_at(0, true));
+    assert_false(asked.serves);
+    assert_int_equal(asked.writes, 1);
+    assert_int_equal(written.count, 0);
+}
+
 static void test_an_older_catalogue_changes_nothing(void **state)
 {
     (void)state;
@@ -358,6 +374,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_serves_once_its_entry_says_what_the_catalogue_says, begin, end),
         cmocka_unit_test_setup_teardown(test_a_node_that_lacks_something_does_not_serve, begin, end),
+        cmocka_unit_test_setup_teardown(test_who_does_not_serve_settles, begin, end),
         cmocka_unit_test_setup_teardown(test_an_older_catalogue_changes_nothing, begin, end),
         cmocka_unit_test_setup_teardown(test_a_change_is_answered_when_everybody_has_it, begin, end),
         cmocka_unit_test_setup_teardown(test_a_change_that_came_too_late_is_made_again, begin, end),
