@@ -10,6 +10,7 @@ int tool_connect(const char *command, const struct tool_connection *c, struct mr
         .key_file = c->key_file,
         .deadline_ms = c->deadline_ms,
         .connect_ms = c->deadline_ms,
+        .any_node = c->any_node,
     };
     char error[512] = "";
     enum mr_status status = mr_client_create(&options, client, error, sizeof(error));

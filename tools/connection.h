@@ -13,6 +13,7 @@ struct tool_connection {
     const char *key_file;
     uint32_t deadline_ms;
     bool json;
+    bool any_node; /* of a cluster: one that answers is enough */
 };
 
 #define TOOL_SERVER_DEFAULT "127.0.0.1:7700"

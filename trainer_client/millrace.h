@@ -90,6 +90,9 @@ struct mr_client_options {
     /* send each small call in a packet of its own, for measurements; also $MILLRACE_BUNDLE=0. Answers still
      * share packets unless the server's transport.bundle is off as well */
     bool no_bundle;
+    /* Of a cluster: connected as soon as one of its nodes answers, for mr_cluster(). Calls for keys of the
+     * others wait for them */
+    bool any_node;
 };
 
 /* Connects to every core of the node, and of all nodes that own a part of the tables if it is in a cluster.
@@ -556,6 +559,29 @@ struct mr_table_memory {
 MR_API enum mr_status mr_memory(struct mr_client *client, const struct mr_options *options, uint32_t core,
                                 struct mr_core_memory *memory,
                                 void (*visit)(void *arg, const struct mr_table_memory *table), void *arg);
+/* The cluster that a node is a member of, as that node knows it. */
+struct mr_cluster_state {
+    uint64_t epoch;         /* of its map; 0: the node has none yet */
+    uint32_t node_count;    /* 0 with epoch 0; both are 0 also for a node that is in no cluster */
+    uint32_t self;          /* which of them answered; UINT32_MAX: the map lacks it */
+    uint32_t without_owner; /* partitions, of 4096, that have not been given out */
+    uint64_t lease_us;      /* for so long a node serves after ZooKeeper has confirmed it */
+    uint64_t lease_left_us; /* of the node that answered; 0: it serves nothing now */
+    bool is_member;
+};
+struct mr_cluster_member {
+    const char *name, *address; /* valid during the visit */
+    uint32_t core_count;
+    uint32_t partitions; /* of 4096, that it owns */
+    bool is_present;     /* it has a session with ZooKeeper */
+    uint64_t start_id;
+};
+/* Reports the cluster. `visit` is called on this thread for each node, in the order of the map; NULL: not
+ * wanted. */
+MR_API enum mr_status mr_cluster(struct mr_client *client, const struct mr_options *options,
+                                 struct mr_cluster_state *state,
+                                 void (*visit)(void *arg, const struct mr_cluster_member *node), void *arg);
+
 /* The world of workers that a node takes part in, as the node knows it (see millrace_rpc.h). */
 struct mr_world {
     bool is_worker;     /* the node is a worker itself, of this rank; else the others only meet there */

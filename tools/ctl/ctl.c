@@ -40,6 +40,11 @@ static const struct {
      "table's index, values, optimizer state, slack and filter take. The column \"over\" is\n"
      "what a table takes in addition to its values and state, in percent of these.\n\n"
      "  millrace ctl memory --core 0"},
+    {"nodes", tool_ctl_nodes, NULL,
+     "Shows the cluster as one of its nodes knows it: the epoch of the map, for how long\n"
+     "that node may serve without another word from ZooKeeper, and the nodes: whether each\n"
+     "is there, how many of the 4096 partitions it owns, its cores and its address.\n\n"
+     "  millrace ctl nodes --server node1:7700,node2:7700"},
     {"rpc", tool_ctl_rpc, NULL,
      "Shows the world of workers in which the node takes part: the workers, which of them\n"
      "are alive, the functions that the node offers, and their load. The counters start at\n"
@@ -93,6 +98,7 @@ static int query(int argc, char **argv)
     };
     (void)cli_parse(&usage, argc, argv, NULL);
     struct tool_query q = {.command = command, .json = c.json};
+    c.any_node = queries[i].run == tool_ctl_nodes;
     int exit_code = tool_connect(command, &c, &q.client);
     if (exit_code != 0)
         return exit_code;
@@ -133,6 +139,7 @@ static const struct tool_command list[] = {
     {"heartbeat", query, "show the state and load of each core"},
     {"list", query, "list tables and variables"},
     {"memory", query, "show how each core's memory is used"},
+    {"nodes", query, "show the nodes of the cluster, and what each of them owns"},
     {"rpc", query, "show the workers for remote calls, and the load of the node's functions"},
     {"stats", query, "show every counter of every core"},
     {"streams", query, "show the streams of batches that the server has a record of"},

@@ -26,6 +26,7 @@ int tool_ctl_checkpoints(const struct tool_query *q);
 int tool_ctl_heartbeat(const struct tool_query *q);
 int tool_ctl_list(const struct tool_query *q);
 int tool_ctl_memory(const struct tool_query *q);
+int tool_ctl_nodes(const struct tool_query *q);
 int tool_ctl_rpc(const struct tool_query *q);
 int tool_ctl_stats(const struct tool_query *q);
 int tool_ctl_streams(const struct tool_query *q);

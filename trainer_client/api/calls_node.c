@@ -1,5 +1,6 @@
 /* The node itself: heartbeat, counters, echo. */
 #include <string.h>
+#include "dataplane/wire/format/cluster.h"
 #include "trainer_client/api/calls.h"
 
 /* Reports that the node's cores changed during a call that names cores by number: the caller's arguments
@@ -192,6 +193,96 @@ enum mr_status mr_memory(struct mr_client *client, const struct mr_options *opti
     f->parts[0].owner = (uint16_t)core;
     f->finish = finish_memory;
     return run_by_map(f, map_changes, options, NULL);
+}
+
+/* ---- cluster ---- */
+
+struct cluster_context {
+    struct mr_cluster_state *state;
+    void (*visit)(void *arg, const struct mr_cluster_member *node);
+    void *arg;
+};
+
+static bool is_terminated(const char text[MR_CLUSTER_NAME_BYTES])
+{
+    return memchr(text, '\0', MR_CLUSTER_NAME_BYTES) != NULL;
+}
+
+/* Reads the nodes and their shares; false: they are malformed. */
+static bool read_members(const struct cluster_context *context, const struct mr_tensor *nodes,
+                         const uint8_t *owner)
+{
+    const struct mr_cluster_node *node = nodes->data;
+    uint32_t partitions[MR_CLUSTER_NO_NODE + 1u] = {0};
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        partitions[owner[p]]++;
+    for (uint32_t i = 0; i < nodes->dims[0]; i++)
+        if (!is_terminated(node[i].name) || !is_terminated(node[i].address))
+            return false;
+    context->state->without_owner = partitions[MR_CLUSTER_NO_NODE];
+    for (uint32_t i = 0; i < nodes->dims[0] && context->visit != NULL; i++) {
+        const struct mr_cluster_member member = {.name = node[i].name,
+                                                 .address = node[i].address,
+                                                 .core_count = node[i].core_count,
+                                                 .partitions = partitions[i],
+                                                 .is_present = (node[i].flags & MR_CLUSTER_NODE_PRESENT) != 0,
+                                                 .start_id = node[i].start_id};
+        context->visit(context->arg, &member);
+    }
+    return true;
+}
+
+static enum mr_status finish_cluster(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct cluster_context *context = f->context;
+    const struct mr_tensor *words = mrc_part_tensor(f, 0, 2, MR_U64, 1);
+    const struct mr_tensor *nodes = mrc_part_tensor(f, 0, 3, MR_U8, 2);
+    const struct mr_tensor *owner = mrc_part_tensor(f, 0, 4, MR_U8, 1);
+    *context->state = (struct mr_cluster_state){.self = UINT32_MAX};
+    if (f->parts[0].answer_count <= 2)
+        return MR_OK;
+    if (words == NULL || words->dims[0] < MR_CLUSTER_WORDS || nodes == NULL ||
+        nodes->dims[0] > MR_CLUSTER_NODES_MAX || nodes->dims[1] != sizeof(struct mr_cluster_node) ||
+        owner == NULL || owner->dims[0] != MR_PARTITION_COUNT)
+        return mrc_part_garbled(f, 0);
+    const uint64_t *w = words->data;
+    *context->state = (struct mr_cluster_state){
+        .epoch = w[MR_CLUSTER_EPOCH],
+        .node_count = nodes->dims[0],
+        .self = w[MR_CLUSTER_SELF] < nodes->dims[0] ? (uint32_t)w[MR_CLUSTER_SELF] : UINT32_MAX,
+        .lease_us = w[MR_CLUSTER_LEASE_US],
+        .lease_left_us = w[MR_CLUSTER_LEASE_LEFT_US],
+        .is_member = true};
+    return read_members(context, nodes, owner->data) ? MR_OK : mrc_part_garbled(f, 0);
+}
+
+/* Returns the link to core 0 of a node that answers, whether it owns anything or not. */
+static struct mrc_link *any_link(struct mr_client *client)
+{
+    pthread_mutex_lock(&client->lock);
+    struct mrc_link *link = client->nodes[0]->links[0];
+    for (uint32_t n = client->node_count; n-- > 0;)
+        if (mrc_node_is_up(client->nodes[n]))
+            link = client->nodes[n]->links[0];
+    pthread_mutex_unlock(&client->lock);
+    return link;
+}
+
+enum mr_status mr_cluster(struct mr_client *client, const struct mr_options *options,
+                          struct mr_cluster_state *state,
+                          void (*visit)(void *arg, const struct mr_cluster_member *node), void *arg)
+{
+    struct mr_future *f;
+    if (client == NULL || state == NULL)
+        return mrc_bad_argument("mr_cluster", client == NULL ? "client is NULL" : "state is NULL");
+    enum mr_status status =
+        mrc_future_new(client, options, MR_OP_NODE_INFO, 0, 1, 0, sizeof(struct cluster_context), &f);
+    if (status != MR_OK)
+        return status;
+    *(struct cluster_context *)f->context = (struct cluster_context){state, visit, arg};
+    f->parts[0].to = any_link(client);
+    f->finish = finish_cluster;
+    return mrc_future_run(f, options, NULL);
 }
 
 /* ---- echo ---- */

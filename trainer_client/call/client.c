@@ -83,6 +83,7 @@ static enum mr_status read_options(const struct mr_client_options *options, stru
     client->deadline_ms = or_default(options->deadline_ms, MRC_DEADLINE_MS_DEFAULT);
     client->busy_poll_us = or_default(options->busy_poll_us, MRC_BUSY_POLL_US_DEFAULT);
     client->watches = options->busy_poll_us == 0;
+    client->any_node = options->any_node;
     config->memory_bytes = or_default(options->memory_bytes, MRC_MEMORY_BYTES_DEFAULT);
     config->socket.buffer_bytes = options->receive_buffer_bytes;
     config->socket.udp_bytes_max = options->udp_bytes_max;

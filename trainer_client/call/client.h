@@ -35,7 +35,8 @@ struct mr_client {
     struct mrc_link_config link_config;
     uint32_t deadline_ms;
     uint32_t busy_poll_us;
-    bool watches; /* the driver also spins when a long answer is due */
+    bool any_node; /* one is enough to begin with */
+    bool watches;  /* the driver also spins when a long answer is due */
     bool has_progress_thread;
     bool replay; /* keep pushes for a server that restarts */
     uint64_t replay_bytes;

@@ -276,6 +276,9 @@ static bool connected(const void *arg)
             return true;
     if (client->cluster.loner != NULL)
         return true;
+    for (uint32_t n = 0; n < client->node_count && client->any_node; n++)
+        if (client->nodes[n]->core_count > 0 && is_ready(client->nodes[n]->links[0]))
+            return true;
     for (uint32_t i = 0; client->owners != NULL && i < client->owners->count; i++)
         if (!is_complete(client->owners->owners[i].node))
             return false;

@@ -18,7 +18,7 @@
 #define KEYS       64u
 #define TRY_MS     300u /* long enough for a node that serves */
 
-static const char *millraced;
+static const char *millraced, *millrace;
 static struct zookeeper_server server;
 static struct cluster_node nodes[NODES];
 
@@ -179,6 +179,29 @@ static void test_a_paused_node_waits_until_it_is_confirmed(void **state)
     wait_served(&s, key);
 }
 
+/* Runs `millrace ctl nodes`, asks all nodes for it, and checks that it says so. */
+static void check_tool(const char *options, const char *says)
+{
+    char command[512], out[4096];
+    (void)snprintf(command, sizeof(command),
+                   "%s ctl nodes --server 127.0.0.1:%u,127.0.0.1:%u,127.0.0.1:%u %s 2>&1", millrace,
+                   nodes[0].port, nodes[1].port, nodes[2].port, options);
+    FILE *f = popen(command, "re"); /* NOLINT(cert-env33-c): a program of our own */
+    assert_non_null(f);
+    const size_t bytes = fread(out, 1, sizeof(out) - 1, f);
+    out[bytes] = '\0';
+    if (pclose(f) != 0 || strstr(out, says) == NULL)
+        fail_msg("\"%s\" does not contain \"%s\"", out, says);
+}
+
+static bool n2_is_away(const struct cluster_shown *s)
+{
+    uint32_t i = 0;
+    while (strcmp(s->nodes[i].name, "n2") != 0)
+        i++;
+    return s->nodes[i].flags == 0;
+}
+
 static void test_a_killed_node_comes_back_to_its_own(void **state)
 {
     static struct cluster_shown before, after;
@@ -186,7 +209,11 @@ static void test_a_killed_node_comes_back_to_its_own(void **state)
     cluster_node_wait(&nodes[0], &before, all_is_owned, "all partitions are owned");
     const uint32_t index = index_of(&before, &nodes[2]);
     const uint64_t key = key_of(&before, index);
+    check_tool("", ": serves, lease");
     cluster_node_kill(&nodes[2]);
+    cluster_node_wait(&nodes[0], &after, n2_is_away, "n2 is away");
+    check_tool("", "n2                    away");
+    check_tool("--json", "\"without_owner\": 0");
     cluster_node_start(&nodes[2], millraced);
     cluster_node_wait(&nodes[2], &after, all_is_owned, "all partitions are owned");
     assert_memory_equal(after.owner, before.owner, sizeof(before.owner));
@@ -252,11 +279,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_name_is_one_process_s),
         cmocka_unit_test(test_all_stop_well),
     };
-    if (argc != 2) {
-        (void)fprintf(stderr, "usage: %s MILLRACED\n", argv[0]);
+    if (argc != 3) {
+        (void)fprintf(stderr, "usage: %s MILLRACED MILLRACE\n", argv[0]);
         return 2;
     }
     millraced = argv[1];
+    millrace = argv[2];
     if (!zookeeper_server_is_installed()) {
         (void)printf("skipped: install Debian's package zookeeper\n");
         return 77;

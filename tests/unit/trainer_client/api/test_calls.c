@@ -390,8 +390,17 @@ static void add_table(void *arg, const struct mr_table_memory *table)
     *(*at)++ = *table;
 }
 
+static void check_no_cluster(struct mr_client *client)
+{
+    struct mr_cluster_state state;
+    assert_int_equal(mr_cluster(client, NULL, &state, NULL, NULL), MR_OK);
+    assert_false(state.is_member);
+    assert_int_equal(state.node_count, 0);
+}
+
 static void check_memory(struct mr_client *client, uint32_t core)
 {
+    check_no_cluster(client);
     struct mr_core_memory memory;
     struct mr_table_memory tables[2], *at = tables;
     assert_int_equal(mr_memory(client, NULL, core, &memory, add_table, &at), MR_OK);

@@ -344,6 +344,49 @@ static void test_late_answers_are_not_believed(void **state)
     stop(&x);
 }
 
+struct seen {
+    uint32_t count, partitions;
+};
+
+static void see(void *arg, const struct mr_cluster_member *node)
+{
+    struct seen *seen = arg;
+    assert_non_null(strstr(node->address, "127.0.0.1:"));
+    assert_int_equal(node->core_count, seen->count % 2 + 1);
+    seen->count++;
+    seen->partitions += node->partitions;
+}
+
+static void test_the_cluster_is_told_by_any_node(void **state)
+{
+    struct fixture x;
+    struct mr_cluster_state told;
+    struct seen seen = {.count = 0};
+    (void)state;
+    start(&x, NULL, false);
+    assert_int_equal(mr_cluster(x.client, NULL, &told, see, &seen), MR_OK);
+    assert_true(told.is_member);
+    assert_int_equal(told.epoch, 5);
+    assert_int_equal(told.node_count, NODES);
+    assert_int_equal(told.without_owner, 0);
+    assert_int_equal(seen.count, NODES);
+    assert_int_equal(seen.partitions, MR_PARTITION_COUNT);
+    assert_int_equal(mr_cluster(x.client, NULL, NULL, NULL, NULL), MR_INVALID_ARGUMENT);
+
+    /* somebody who only asks needs one of them */
+    const struct mr_client_options options = {
+        .server = fake_cluster_servers(x.cluster), .deadline_ms = 20000, .any_node = true};
+    struct mr_client *other;
+    char error[512] = "";
+    fake_node_kill(x.cluster->nodes[0]);
+    fake_node_kill(x.cluster->nodes[1]);
+    assert_int_equal(mr_client_create(&options, &other, error, sizeof(error)), MR_OK);
+    assert_int_equal(mr_cluster(other, NULL, &told, NULL, NULL), MR_OK);
+    assert_int_equal(told.self, 2);
+    mr_client_destroy(other);
+    stop(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_a_node_comes_back_elsewhere),
         cmocka_unit_test(test_control_calls_go_to_a_node_that_answers),
         cmocka_unit_test(test_late_answers_are_not_believed),
+        cmocka_unit_test(test_the_cluster_is_told_by_any_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

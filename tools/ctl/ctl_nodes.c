@@ -1,0 +1,72 @@
+/* millrace ctl nodes. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "dataplane/wire/base/cli.h"
+#include "dataplane/wire/base/plural.h"
+#include "tools/ctl/ctl.h"
+
+/* Gathered first: the cluster's own line comes before its nodes'. */
+static void add_node(void *arg, const struct mr_cluster_member *node)
+{
+    json_array_append_new(arg, json_pack("{s:s, s:s, s:s, s:I, s:I}", "name", node->name, "state",
+                                         node->is_present ? "there" : "away", "address", node->address,
+                                         "partitions", (json_int_t)node->partitions, "cores",
+                                         (json_int_t)node->core_count));
+}
+
+static json_t *cluster_json(const struct mr_cluster_state *s, json_t *nodes)
+{
+    json_t *self = s->self == UINT32_MAX ? NULL : json_array_get(nodes, s->self);
+    return json_pack("{s:b, s:I, s:O?, s:I, s:I, s:I, s:O}", "member", s->is_member, "epoch",
+                     (json_int_t)s->epoch, "asked", self == NULL ? NULL : json_object_get(self, "name"),
+                     "lease_ms", (json_int_t)(s->lease_us / 1000), "lease_left_ms",
+                     (json_int_t)(s->lease_left_us / 1000), "without_owner", (json_int_t)s->without_owner,
+                     "nodes", nodes);
+}
+
+static void print_nodes(const struct mr_cluster_state *s, const json_t *nodes)
+{
+    size_t i;
+    json_t *node;
+    if (s->epoch == 0) {
+        (void)printf("the node waits for its cluster's map: its log says why\n");
+        return;
+    }
+    (void)printf("map epoch %" PRIu64 ", %" PRIu32 " node%s", s->epoch, s->node_count,
+                 mr_plural(s->node_count));
+    if (s->without_owner > 0)
+        (void)printf(", %" PRIu32 " partitions not given out", s->without_owner);
+    (void)printf("\n%-20s  %-5s  %10s  %5s  %s\n", "node", "state", "partitions", "cores", "address");
+    json_array_foreach(nodes, i, node)(void) printf(
+        "%-20s  %-5s  %10" JSON_INTEGER_FORMAT "  %5" JSON_INTEGER_FORMAT "  %s\n",
+        json_string_value(json_object_get(node, "name")), json_string_value(json_object_get(node, "state")),
+        json_integer_value(json_object_get(node, "partitions")),
+        json_integer_value(json_object_get(node, "cores")),
+        json_string_value(json_object_get(node, "address")));
+    if (s->self == UINT32_MAX)
+        (void)printf("the node that was asked is not in the map\n");
+    else
+        (void)printf("%s was asked: %s, lease %.1f of %.1f s\n",
+                     json_string_value(json_object_get(json_array_get(nodes, s->self), "name")),
+                     s->lease_left_us > 0 ? "serves" : "serves nothing now", (double)s->lease_left_us / 1e6,
+                     (double)s->lease_us / 1e6);
+}
+
+int tool_ctl_nodes(const struct tool_query *q)
+{
+    struct mr_cluster_state state;
+    json_t *nodes = json_array();
+    int exit_code = 0;
+    const enum mr_status status = mr_cluster(q->client, NULL, &state, add_node, nodes);
+    if (status != MR_OK)
+        exit_code = tool_call_failed(q->command, status);
+    else if (q->json)
+        exit_code = tool_print_json(q->command, cluster_json(&state, nodes));
+    else if (!state.is_member)
+        (void)printf("the server is in no cluster\n");
+    else
+        print_nodes(&state, nodes);
+    json_decref(nodes);
+    return exit_code;
+}
