@@ -13,7 +13,6 @@
 
 #define INTERVAL_S_MIN  0.05f
 #define CLEAR_SCREEN    "\033[H\033[J"
-#define CORES_MAX       64u
 #define AWAY_LINE_BYTES 256u
 
 static const char command[] = "millrace top";
@@ -37,7 +36,7 @@ static void wait_until(uint64_t time_us)
 static enum mr_status take_samples(struct mr_client *client, struct tool_core_sample *samples,
                                    uint32_t *count)
 {
-    struct mr_core_state states[CORES_MAX];
+    static struct mr_core_state states[MR_CLIENT_CORES_MAX];
     enum mr_status status = mr_heartbeat(client, NULL, states);
     *count = mr_client_core_count(client);
     for (uint32_t core = 0; core < *count && status == MR_OK; core++) {
@@ -48,20 +47,36 @@ static enum mr_status take_samples(struct mr_client *client, struct tool_core_sa
     return status;
 }
 
-static int print_block(bool json, bool terminal, const struct tool_core_sample *before,
-                       const struct tool_core_sample *now, uint32_t count)
+/* The name of the node that a core is of; "" if it is in no cluster. */
+static const char *node_of(const struct mr_client *client, uint32_t core, struct mr_core_place *place)
 {
+    return mr_client_core_place(client, core, place) ? place->node : "";
+}
+
+static int print_block(const struct mr_client *client, bool json, bool terminal,
+                       const struct tool_core_sample *before, const struct tool_core_sample *now,
+                       uint32_t count)
+{
+    struct mr_core_place place;
     json_t *list = json ? json_array() : NULL;
+    const bool is_cluster = node_of(client, 0, &place)[0] != '\0';
     if (!json)
-        (void)printf("%s%s\n", terminal ? CLEAR_SCREEN : "", tool_core_heading);
+        (void)printf("%s%s%s\n", terminal ? CLEAR_SCREEN : "", is_cluster ? "node         " : "",
+                     tool_core_heading);
     for (uint32_t core = 0; core < count; core++) {
         const struct tool_core_rates rates = tool_core_rates(&before[core], &now[core]);
         char line[256];
         tool_core_line(&now[core], &rates, line, sizeof(line));
-        if (json)
-            json_array_append_new(list, tool_core_json(&now[core], &rates));
-        else
+        if (json) {
+            json_t *object = tool_core_json(&now[core], &rates);
+            if (is_cluster)
+                (void)json_object_set_new(object, "node", json_string(node_of(client, core, &place)));
+            json_array_append_new(list, object);
+        } else if (is_cluster) {
+            (void)printf("%-12s %s\n", node_of(client, core, &place), line);
+        } else {
             (void)printf("%s\n", line);
+        }
     }
     if (json && count > 0) {
         json_object_set_new(json_array_get(list, 0), "checkpoint", tool_checkpoint_json(&before[0], &now[0]));
@@ -106,7 +121,7 @@ static void say_back(bool *is_away)
  * started again, is waited for. */
 static int show(struct mr_client *client, const struct tool_connection *c, float interval_s, uint32_t blocks)
 {
-    struct tool_core_sample samples[2][CORES_MAX];
+    static struct tool_core_sample samples[2][MR_CLIENT_CORES_MAX];
     const bool terminal = isatty(STDOUT_FILENO) == 1;
     const uint64_t interval_us = (uint64_t)((double)interval_s * 1e6);
     uint64_t next_us = mr_clock_us();
@@ -120,7 +135,7 @@ static int show(struct mr_client *client, const struct tool_connection *c, float
         } else {
             say_back(&is_away);
             if (count == count_before) {
-                exit_code = print_block(c->json, terminal, samples[1 - which], samples[which], count);
+                exit_code = print_block(client, c->json, terminal, samples[1 - which], samples[which], count);
                 shown++;
             }
             count_before = count;

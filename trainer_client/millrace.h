@@ -99,8 +99,7 @@ struct mr_client_options {
  * MR_UNREACHABLE (also when the server has another key: it does not
  * answer a client that lacks its key, and the text says so), MR_VERSION_MISMATCH (a server of another
  * protocol version answers there), MR_INVALID_ARGUMENT (address, key file, several servers that are in no
- * cluster). On failure `error` (may be NULL)
- * gets one line that says what failed, where, and how to fix it. */
+ * cluster). On failure `error` (may be NULL) gets one line that says what failed, where, and how to fix it. */
 MR_API enum mr_status mr_client_create(const struct mr_client_options *options, struct mr_client **client,
                                        char *error, size_t error_bytes);
 /* Ends the calls in flight with MR_CANCELLED and frees the client. Destroy its futures first; replies may
@@ -112,7 +111,16 @@ MR_API const char *mr_last_error(void);
 /* Makes the process end with exit code 1 where it would have ended with 0: for code that learns of a failure
  * only while the process exits. */
 MR_API void mr_fail_at_exit(void);
+/* Returns how many cores the node has; in a cluster, all nodes that own a part of the tables together. */
 MR_API uint32_t mr_client_core_count(const struct mr_client *client);
+#define MR_CLIENT_CORES_MAX 2048u /* there are never more, also when nodes join */
+#define MR_NODE_NAME_BYTES  64u
+struct mr_core_place {
+    uint32_t core;                 /* of that node, from 0 */
+    char node[MR_NODE_NAME_BYTES]; /* its name in the cluster; "": it is in none */
+};
+/* Sets *place to where the client's `core`-th core is. False: there is no such core. */
+MR_API bool mr_client_core_place(const struct mr_client *client, uint32_t core, struct mr_core_place *place);
 /* Returns the number of the server's start, for people to read: it rises with each start on one checkpoint
  * directory, but may repeat on another directory, a wiped one, or none. */
 MR_API uint32_t mr_client_incarnation(const struct mr_client *client);
@@ -525,7 +533,8 @@ struct mr_core_state {
     uint64_t rows_refused, gradients_without_row, gradients_skipped;
     uint64_t steps_ignored; /* calls whose step was too far from that of other calls to count */
 };
-/* Reports the state of each core. states: [mr_client_core_count()]. */
+/* Reports the state of each core. states: [mr_client_core_count()], or [MR_CLIENT_CORES_MAX] where nodes may join
+ * meanwhile. */
 MR_API enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *options,
                                    struct mr_core_state *states);
 /* Calls `visit`, on this thread, with every counter of one core, in a fixed order. */

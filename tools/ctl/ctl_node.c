@@ -6,7 +6,21 @@
 #include "tools/ctl/ctl.h"
 #include "dataplane/wire/base/cli.h"
 
-#define CORES_MAX 64u /* of one server: the wire protocol's limit */
+/* The name of the node that a core is of; "" if it is in no cluster. */
+static const char *node_of(const struct tool_query *q, uint32_t core, struct mr_core_place *place)
+{
+    return mr_client_core_place(q->client, core, place) ? place->node : "";
+}
+
+/* Cores of a cluster say their node. */
+static json_t *with_node(const struct tool_query *q, uint32_t core, json_t *object)
+{
+    struct mr_core_place place;
+    const char *node = node_of(q, core, &place);
+    if (node[0] != '\0')
+        (void)json_object_set_new(object, "node", json_string(node));
+    return object;
+}
 
 static json_t *state_json(const struct mr_core_state *s)
 {
@@ -25,14 +39,20 @@ static int print_states(const struct tool_query *q, const struct mr_core_state *
     if (q->json) {
         json_t *list = json_array();
         for (uint32_t i = 0; i < count; i++)
-            json_array_append_new(list, state_json(&states[i]));
+            json_array_append_new(list, with_node(q, i, state_json(&states[i])));
         return tool_print_json(q->command, list);
     }
+    struct mr_core_place place;
+    const bool is_cluster = count > 0 && node_of(q, 0, &place)[0] != '\0';
+    if (is_cluster)
+        (void)printf("%-12s ", "node");
     (void)printf("%4s  %-10s %11s %10s %6s %10s %8s %12s %10s %8s %10s %10s %10s %10s\n", "core", "state",
                  "incarnation", "uptime s", "busy", "last step", "batches", "rows", "memory MiB", "rtt us",
                  "refused", "no row", "skipped", "far steps");
     for (uint32_t i = 0; i < count; i++) {
         const struct mr_core_state *s = &states[i];
+        if (is_cluster)
+            (void)printf("%-12s ", node_of(q, i, &place));
         (void)printf("%4" PRIu32 "  %-10s %11" PRIu32 " %10.1f %5.1f%% %10" PRIu64 " %8" PRIu64 " %12" PRIu64
                      " %10.1f %8" PRIu64 " %10" PRIu64 " %10" PRIu64 " %10" PRIu64 " %10" PRIu64 "\n",
                      s->core, tool_node_state_name(s->state), s->incarnation, (double)s->uptime_us / 1e6,
@@ -45,7 +65,7 @@ static int print_states(const struct tool_query *q, const struct mr_core_state *
 
 int tool_ctl_heartbeat(const struct tool_query *q)
 {
-    struct mr_core_state states[CORES_MAX];
+    static struct mr_core_state states[MR_CLIENT_CORES_MAX];
     enum mr_status status = mr_heartbeat(q->client, NULL, states);
     if (status != MR_OK)
         return tool_call_failed(q->command, status);
@@ -72,7 +92,9 @@ int tool_ctl_stats(const struct tool_query *q)
             status = mr_stats(q->client, NULL, core, add_counter, counters);
         else
             status = mr_stats(q->client, NULL, core, print_counter, &core);
-        json_array_append_new(list, json_pack("{s:I, s:o}", "core", (json_int_t)core, "counters", counters));
+        json_array_append_new(
+            list,
+            with_node(q, core, json_pack("{s:I, s:o}", "core", (json_int_t)core, "counters", counters)));
     }
     if (status == MR_OK && q->json)
         return tool_print_json(q->command, list);

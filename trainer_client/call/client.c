@@ -1,5 +1,6 @@
 #include "trainer_client/call/client.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -327,6 +328,26 @@ uint32_t mr_client_core_count(const struct mr_client *client)
 
     pthread_mutex_unlock(&c->lock);
     return core_count;
+}
+
+static_assert(MR_CLIENT_CORES_MAX == MR_CLUSTER_NODES_MAX * MR_CORE_MAX, "all cores of a cluster");
+static_assert(MR_NODE_NAME_BYTES == MR_CLUSTER_NAME_BYTES, "names fit");
+
+bool mr_client_core_place(const struct mr_client *client, uint32_t core, struct mr_core_place *place)
+{
+    struct mr_client *c = (struct mr_client *)client;
+    if (c == NULL || place == NULL || mrc_is_inherited(c))
+        return false;
+    pthread_mutex_lock(&c->lock);
+    const bool is_there = core < c->owners->count;
+
+    if (is_there) {
+        const struct mrc_owner *owner = &c->owners->owners[core];
+        place->core = owner->core;
+        memcpy(place->node, owner->node->name, sizeof(place->node));
+    }
+    pthread_mutex_unlock(&c->lock);
+    return is_there;
 }
 
 uint32_t mr_client_incarnation(const struct mr_client *client)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ._base.options import CallOptions
 
 _U32_MAX = 0xFFFFFFFF
+_CORES_MAX = 2048  # MR_CLIENT_CORES_MAX: nodes may join a cluster during the call
 _CORE_STATES = {"serving": 1, "saving": 2, "restoring": 3, "stopping": 4, "serving_read_only": 5}
 
 
@@ -40,6 +41,7 @@ class CoreState:
     gradients_without_row: int
     gradients_skipped: int
     steps_ignored: int  #: calls whose step was too far from that of others to count
+    node: str  #: its node's name in the cluster; "": the node is in none
 
 
 @dataclass(frozen=True)
@@ -143,14 +145,21 @@ class NodeCalls(Connection):
         return of_struct(ReplayInfo, info)
 
     def _heartbeat(self) -> Call:
-        states = ffi.new("struct mr_core_state[]", self.core_count)
+        states = ffi.new("struct mr_core_state[]", _CORES_MAX)
         return Call(
             lib.mr_heartbeat,
             (states,),
             lambda _: [
-                of_struct(CoreState, state, state=name_of(_CORE_STATES, state.state)) for state in states
+                of_struct(
+                    CoreState, state, state=name_of(_CORE_STATES, state.state), node=self._node_of(state.core)
+                )
+                for state in states[0 : self.core_count]
             ],
         )
+
+    def _node_of(self, core: int) -> str:
+        place = ffi.new("struct mr_core_place *")
+        return ffi.string(place.node).decode() if self._ask(lib.mr_client_core_place, core, place) else ""
 
     def heartbeat(self, **options: Unpack[CallOptions]) -> list[CoreState]:
         """How each core does."""

@@ -106,6 +106,14 @@ static void test_calls_reach_all_nodes(void **state)
     for (uint32_t n = 0; n < NODES; n++)
         assert_true(atomic_load(&x.cluster->nodes[n]->applied) > 0);
     assert_int_equal(mr_heartbeat(x.client, NULL, states), MR_OK);
+    struct mr_core_place place;
+    const char *const names[CORES] = {"node-0", "node-1", "node-1", "node-2"};
+    for (uint32_t i = 0; i < CORES; i++) {
+        assert_true(mr_client_core_place(x.client, i, &place));
+        assert_string_equal(place.node, names[i]);
+        assert_int_equal(place.core, i == 2 ? 1 : 0);
+    }
+    assert_false(mr_client_core_place(x.client, CORES, &place));
     for (uint32_t i = 0; i < CORES; i++)
         assert_int_equal(mr_echo(x.client, NULL, i, NULL, 0, NULL), MR_OK);
     assert_int_equal(mr_echo(x.client, NULL, CORES, NULL, 0, NULL), MR_INVALID_ARGUMENT);

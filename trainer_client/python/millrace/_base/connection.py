@@ -261,7 +261,7 @@ class Connection:
 
     @property
     def core_count(self) -> int:
-        """How many data cores the server has."""
+        """How many data cores the server has; in a cluster, all its nodes together."""
         return self._ask(lib.mr_client_core_count)
 
     @property
