@@ -10,6 +10,7 @@
 #include "tools/doctor/doctor_facts.h"
 #include "tools/doctor/doctor_rules.h"
 #include "tools/doctor/doctor_store.h"
+#include "tools/doctor/doctor_zookeeper.h"
 #include "dataplane/wire/base/cli.h"
 
 static void print_text(const struct doctor_findings *findings)
@@ -62,6 +63,7 @@ static int ask_server(const struct tool_connection *connection, struct doctor_fi
 
 struct place {
     const char *url, *credentials; /* url NULL: none is to be asked */
+    const char *zookeeper;         /* NULL: likewise */
 };
 
 /* Returns the exit code. */
@@ -74,6 +76,11 @@ static int examine(const char *root, const struct tool_connection *connection, c
         struct doctor_store asked;
         doctor_ask_store(store->url, store->credentials, &asked);
         doctor_judge_store(&asked, findings);
+    }
+    if (store->zookeeper) {
+        struct doctor_zookeeper asked;
+        doctor_ask_zookeeper(store->zookeeper, &asked);
+        doctor_judge_zookeeper(&asked, findings);
     }
     int exit_code = connection->server ? ask_server(connection, findings) : 0;
     if (connection->json)
@@ -100,6 +107,8 @@ int tool_doctor(int argc, char **argv)
          "removed"},
         {"store-credentials", CLI_STRING, &store.credentials, "FILE",
          "file with the store's keys, as checkpoint.remote_credentials; default: from the environment"},
+        {"zookeeper", CLI_STRING, &store.zookeeper, "HOST:PORT,...",
+         "also ask these servers, as cluster.zookeeper names them, whether they serve"},
         {"json", CLI_FLAG, &connection.json, NULL, "print one JSON list instead of text"},
         {"root", CLI_STRING, &root, "DIR",
          "check another machine, from copies of its /proc and /sys in DIR/proc and DIR/sys"},

@@ -424,6 +424,38 @@ void doctor_judge_store(const struct doctor_store *s, struct doctor_findings *fi
     judge_store_clock(s, findings);
 }
 
+/* A cluster goes on as long as more than half of the servers serve. */
+void doctor_judge_zookeeper(const struct doctor_zookeeper *z, struct doctor_findings *findings)
+{
+    uint32_t serving = 0;
+    const char *version = "";
+    for (uint32_t i = 0; i < z->count; i++) {
+        serving += z->servers[i].mode[0] != '\0';
+        version = z->servers[i].version[0] != '\0' ? z->servers[i].version : version;
+    }
+    const bool has_quorum = 2 * serving > z->count;
+    if (has_quorum)
+        found(findings, "zookeeper", DOCTOR_OK, "%u of %u server%s serve%s, version %s", serving, z->count,
+              mr_plural(z->count), serving == 1 ? "s" : "", version);
+    else
+        found(findings, "zookeeper", DOCTOR_PROBLEM,
+              "%u of %u server%s serve%s: nodes stop to serve when their leases end", serving, z->count,
+              mr_plural(z->count), serving == 1 ? "s" : "");
+    if (z->count == 1 && has_quorum)
+        fix(findings, "with three servers, one may fail: name all of them in cluster.zookeeper");
+    for (uint32_t i = 0; i < z->count; i++) {
+        const struct doctor_zookeeper_server *s = &z->servers[i];
+        if (s->mode[0] != '\0')
+            continue;
+        found(findings, "zookeeper", has_quorum ? DOCTOR_ADVICE : DOCTOR_PROBLEM, "%s: %s", s->address,
+              s->why[0] != '\0' ? s->why : "it runs, and has no quorum");
+        fix(findings, "%s",
+            s->why[0] != '\0' ? "systemctl status zookeeper, there; or correct cluster.zookeeper"
+                              : "start the others, more than half of them, and see that they reach "
+                                "each other");
+    }
+}
+
 const char *doctor_level_name(enum doctor_level level)
 {
     static const char *const names[] = {"ok", "advice", "problem"};

@@ -6,8 +6,9 @@
 #include <stdint.h>
 #include "tools/doctor/doctor_facts.h"
 #include "tools/doctor/doctor_store.h"
+#include "tools/doctor/doctor_zookeeper.h"
 
-#define DOCTOR_FINDINGS_MAX (DOCTOR_NICS_MAX + 32u)
+#define DOCTOR_FINDINGS_MAX (DOCTOR_NICS_MAX + 32u + DOCTOR_ZOOKEEPER_MAX)
 
 enum doctor_level { DOCTOR_OK, DOCTOR_ADVICE, DOCTOR_PROBLEM };
 
@@ -39,6 +40,8 @@ void doctor_port_counter(void *arg, const char *name, uint64_t value);
 void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *findings);
 /* Adds a finding or a few. */
 void doctor_judge_store(const struct doctor_store *store, struct doctor_findings *findings);
+/* Adds a finding about the ensemble, and one for each server that does not serve. */
+void doctor_judge_zookeeper(const struct doctor_zookeeper *ensemble, struct doctor_findings *findings);
 /* "ok", "advice", "problem" */
 const char *doctor_level_name(enum doctor_level level);
 uint32_t doctor_count(const struct doctor_findings *findings, enum doctor_level level);

@@ -179,6 +179,20 @@ static void test_a_paused_node_waits_until_it_is_confirmed(void **state)
     wait_served(&s, key);
 }
 
+/* `millrace doctor` asks the server. */
+static void check_doctor(const char *says)
+{
+    char command[256], out[16384];
+    (void)snprintf(command, sizeof(command), "%s doctor --zookeeper 127.0.0.1:%u 2>&1", millrace,
+                   server.port);
+    FILE *f = popen(command, "re"); /* NOLINT(cert-env33-c): a program of our own */
+    assert_non_null(f);
+    out[fread(out, 1, sizeof(out) - 1, f)] = '\0';
+    (void)pclose(f); /* it may find other problems of this machine */
+    if (strstr(out, says) == NULL)
+        fail_msg("\"%s\" does not contain \"%s\"", out, says);
+}
+
 /* Runs `millrace ctl nodes`, asks all nodes for it, and checks that it says so. */
 static void check_tool(const char *options, const char *says)
 {
@@ -233,8 +247,10 @@ static void test_zookeeper_goes_and_comes(void **state)
     (void)state;
     cluster_node_wait(&nodes[0], &s, all_is_owned, "all partitions are owned");
     const uint64_t key = key_of(&s, index_of(&s, &nodes[0]));
+    check_doctor("1 of 1 server serves, version 3.");
     zookeeper_server_kill(&server);
     wait_not_served(&s, key);
+    check_doctor(": Connection refused");
     cluster_node_wait_says(&nodes[0], "answers: are they running, more than half of them");
     zookeeper_server_start(&server);
     wait_served(&s, key);

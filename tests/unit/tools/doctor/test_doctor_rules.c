@@ -324,11 +324,58 @@ static void test_stores(void **state)
     assert_int_equal(findings.count, 2); /* the clock may be why */
 }
 
+static const struct doctor_finding *judge_zookeeper(const struct doctor_zookeeper *z)
+{
+    findings.count = 0;
+    doctor_judge_zookeeper(z, &findings);
+    return &findings.list[0];
+}
+
+static void test_zookeeper(void **state)
+{
+    struct doctor_zookeeper z = {.count = 3};
+    (void)state;
+    for (uint32_t i = 0; i < z.count; i++) {
+        (void)snprintf(z.servers[i].address, sizeof(z.servers[i].address), "zk%u:2181", i);
+        doctor_read_srvr("Zookeeper version: 3.8.0-${mvnbuild}, built on 2023\nLatency min/avg/max: 0/0.0/0\n"
+                         "Zxid: 0x1\nMode: follower\nNode count: 5\n",
+                         &z.servers[i]);
+    }
+    assert_string_equal(judge_zookeeper(&z)->what, "3 of 3 servers serve, version 3.8.0");
+    assert_int_equal(findings.count, 1);
+    assert_int_equal(findings.list[0].level, DOCTOR_OK);
+
+    z.servers[1].mode[0] = '\0';
+    (void)snprintf(z.servers[1].why, sizeof(z.servers[1].why), "Connection refused");
+    assert_int_equal(judge_zookeeper(&z)->level, DOCTOR_OK);
+    assert_string_equal(findings.list[1].what, "zk1:2181: Connection refused");
+    assert_int_equal(findings.list[1].level, DOCTOR_ADVICE);
+
+    z.servers[2] = (struct doctor_zookeeper_server){.address = "zk2:2181"};
+    doctor_read_srvr("This ZooKeeper instance is not currently serving requests\n", &z.servers[2]);
+    assert_string_equal(judge_zookeeper(&z)->what,
+                        "1 of 3 servers serves: nodes stop to serve when their leases end");
+    assert_int_equal(findings.list[0].level, DOCTOR_PROBLEM);
+    assert_string_equal(findings.list[2].what, "zk2:2181: it runs, and has no quorum");
+
+    z.count = 1;
+    doctor_read_srvr("srvr is not executed because it is not in the whitelist.\n", &z.servers[0]);
+    z.servers[0].mode[0] = '\0';
+    (void)judge_zookeeper(&z);
+    assert_string_equal(findings.list[1].what,
+                        "zk0:2181: it answers no srvr: add it to 4lw.commands.whitelist");
+    doctor_ask_zookeeper("nohost,127.0.0.1:1", &z);
+    assert_int_equal(z.count, 2);
+    assert_string_equal(z.servers[0].why, "it is not HOST:PORT");
+    assert_string_equal(z.servers[1].why, "Connection refused");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_good_machine_needs_nothing),
         cmocka_unit_test(test_stores),
+        cmocka_unit_test(test_zookeeper),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_cpus),
         cmocka_unit_test(test_ports),
