@@ -275,7 +275,7 @@ static bool flush_segments(struct dp_socket_port *port)
     bool more = port->segments_written > 0 && !port->message_ended;
     port->segments_written = 0;
     port->message_ended = false;
-    return more ? mr_udp_send_flush_full(port->segments) : mr_udp_send_flush(port->segments);
+    return more ? mr_udp_send_flush_runs(port->segments) : mr_udp_send_flush(port->segments);
 }
 
 uint32_t dp_socket_port_flush(struct dp_socket_port *port)

@@ -194,20 +194,21 @@ static void describe_run(struct mr_udp_sender *s, uint32_t i, uint32_t first, ui
         header->msg_control = NULL;
 }
 
-/* Whether the next datagram, if it is as long as these, would make the last run longer. */
-static bool is_incomplete(const struct mr_udp_sender *s, uint32_t first, uint32_t count)
+/* Whether these, the last of the batch, are less than half a run, which the next datagram may make longer. More
+ * than that leave: their receiver would be idle meanwhile. */
+static bool waits_for_more(const struct mr_udp_sender *s, uint32_t first, uint32_t count)
 {
     const struct packet *a = &s->packets[first], *last = &s->packets[first + count - 1];
     return first + count == s->count && s->offload && a->bytes % 8 == 0 && last->bytes == a->bytes &&
-           count < mr_udp_run_datagrams(a->bytes);
+           count < mr_udp_run_datagrams(a->bytes) / 2;
 }
 
-static uint32_t describe(struct mr_udp_sender *s, bool full_only)
+static uint32_t describe(struct mr_udp_sender *s, bool more_comes)
 {
     uint32_t n = 0;
     for (uint32_t first = s->head; first < s->count && n < RUNS_MAX; n++) {
         uint32_t count = run_length(s, first);
-        if (full_only && is_incomplete(s, first, count))
+        if (more_comes && waits_for_more(s, first, count))
             break;
         describe_run(s, n, first, count);
         first += count;
@@ -224,11 +225,11 @@ static void runs_sent(struct mr_udp_sender *s, uint32_t runs)
     }
 }
 
-static bool flush(struct mr_udp_sender *s, bool full_only)
+static bool flush(struct mr_udp_sender *s, bool more_comes)
 {
     uint32_t errors = 0;
     while (s->head < s->count) {
-        uint32_t runs = describe(s, full_only);
+        uint32_t runs = describe(s, more_comes);
         if (runs == 0)
             return true;
         int sent = sendmmsg(s->socket->fd, s->messages, runs, MSG_DONTWAIT);
@@ -257,7 +258,7 @@ bool mr_udp_send_flush(struct mr_udp_sender *s)
     return flush(s, false);
 }
 
-bool mr_udp_send_flush_full(struct mr_udp_sender *s)
+bool mr_udp_send_flush_runs(struct mr_udp_sender *s)
 {
     return flush(s, s->used <= KEEP_BYTES_MAX);
 }
