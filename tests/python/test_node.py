@@ -17,6 +17,11 @@ def test_heartbeat(client, node):
         state.state == "serving" and state.memory_bytes > 0 and 0 <= state.busy_share <= 1 for state in states
     )
     assert {state.incarnation for state in states} == {client.incarnation}
+    assert {state.node for state in states} == {""}
+
+
+def test_a_node_by_itself_is_in_no_cluster(client):
+    assert client.cluster() is None and client.cluster_async().result() is None
 
 
 def test_pushes_tell_what_became_of_them(client, node):

@@ -164,7 +164,9 @@ static void info_came(struct mr_future *f)
         node->garbled = !read_info(node, f);
         if (!node->garbled)
             read_map(node, f);
-        if (node->unlisted && (!node->is_member || node->client->cluster.epoch != 0))
+        /* Without a map the node stands for all of them: it refuses calls for keys until there is one. */
+        if (node->unlisted &&
+            (!node->is_member || node->client->cluster.epoch != 0 || node->client->any_node))
             list_owners(node);
     } else if (f->parts[0].status != MR_CANCELLED) {
         ask_later(node);
@@ -276,7 +278,7 @@ static bool connected(const void *arg)
             return true;
     if (client->cluster.loner != NULL)
         return true;
-    for (uint32_t n = 0; n < client->node_count && client->any_node; n++)
+    for (uint32_t n = 0; n < client->node_count && client->any_node && client->owners != NULL; n++)
         if (client->nodes[n]->core_count > 0 && is_ready(client->nodes[n]->links[0]))
             return true;
     for (uint32_t i = 0; client->owners != NULL && i < client->owners->count; i++)

@@ -12,7 +12,7 @@ from .errors import __all__ as _errors
 from .feature import FeatureInfo, TableSpec, VariableSpec
 from .future import Future
 from .hub import Batch, Hub, HubStatus, SampleInfo
-from .node import CoreMemory, CoreState, ReplayInfo, TableMemory, World, WorldMember
+from .node import Cluster, ClusterNode, CoreMemory, CoreState, ReplayInfo, TableMemory, World, WorldMember
 from .pushed import Pushed
 from .table import Table
 from .variable import Variable
@@ -26,6 +26,8 @@ __all__ = [
     "CheckpointInfo",
     "CheckpointStatus",
     "Client",
+    "Cluster",
+    "ClusterNode",
     "CoreMemory",
     "CoreState",
     "FeatureInfo",

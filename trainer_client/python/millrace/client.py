@@ -45,6 +45,7 @@ class Client(BatchCalls, CheckpointCalls, NodeCalls):
     busy_poll_s: a waiting call spins so long before it sleeps; None: 50 us, and once more about when a long
         answer is due; math.inf: always.
     offload, bundle: False: no UDP_SEGMENT; each small call in a packet of its own.
+    any_node: of a cluster: connected as soon as one of its nodes answers, for cluster().
 
     Raises Unreachable (also for a wrong key: a server does not answer whoever lacks it), InvalidArgument.
     """

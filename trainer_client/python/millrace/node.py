@@ -77,6 +77,30 @@ class CoreMemory:
 
 
 @dataclass(frozen=True)
+class ClusterNode:
+    """A node of a cluster."""
+
+    name: str
+    address: str
+    core_count: int
+    partitions: int  #: of 4096, that it owns
+    is_present: bool  #: it has a session with ZooKeeper
+    start_id: int
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The cluster that a node is a member of, as that node knows it."""
+
+    epoch: int  #: of its map; 0: the node has none yet
+    asked: int | None  #: which of `nodes` answered; None: the map lacks it
+    without_owner: int  #: partitions, of 4096, that have not been given out
+    lease_us: int  #: for so long a node serves after ZooKeeper has confirmed it
+    lease_left_us: int  #: of the node that answered; 0: it serves nothing now
+    nodes: list[ClusterNode]
+
+
+@dataclass(frozen=True)
 class WorldMember:
     """A worker of a world."""
 
@@ -231,6 +255,31 @@ class NodeCalls(Connection):
     def world_async(self, **options: Unpack[CallOptions]) -> Future:
         """world() as a Future."""
         return self._start(self._world(), options)
+
+    def _cluster(self) -> Call:
+        state = ffi.new("struct mr_cluster_state *")
+        nodes: list[Any] = []
+        handle = ffi.new_handle(nodes)
+
+        def made(_: Any, held: Any = handle) -> Cluster | None:
+            if not state.is_member:
+                return None
+            return of_struct(
+                Cluster,
+                state,
+                asked=None if state.self == _U32_MAX else state.self,
+                nodes=[ClusterNode(**node) for node in nodes],
+            )
+
+        return Call(lib.mr_cluster, (state, callbacks.cluster_members, handle), made)
+
+    def cluster(self, **options: Unpack[CallOptions]) -> Cluster | None:
+        """The cluster as the first node that answers knows it; None: the server is in none."""
+        return self._run(self._cluster(), options)
+
+    def cluster_async(self, **options: Unpack[CallOptions]) -> Future:
+        """cluster() as a Future."""
+        return self._start(self._cluster(), options)
 
     def _echo(self, tensors: Sequence[Like], core: int) -> Call:
         structs = ffi.new("struct mr_tensor[]", len(tensors))

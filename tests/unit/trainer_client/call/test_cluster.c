@@ -392,6 +392,14 @@ static void test_the_cluster_is_told_by_any_node(void **state)
     assert_int_equal(mr_cluster(other, NULL, &told, NULL, NULL), MR_OK);
     assert_int_equal(told.self, 2);
     mr_client_destroy(other);
+
+    /* also before there is a map */
+    atomic_store(&x.cluster->epoch, 0);
+    assert_int_equal(mr_client_create(&options, &other, error, sizeof(error)), MR_OK);
+    assert_int_equal(mr_client_core_count(other), 1);
+    assert_int_equal(mr_cluster(other, NULL, &told, NULL, NULL), MR_OK);
+    assert_int_equal(told.epoch, 0);
+    mr_client_destroy(other);
     stop(&x);
 }
 

@@ -28,4 +28,19 @@ lines = ffi.callback(
 )
 tables = _collect("mr_table_memory")
 members = _collect("mr_world_member")
+# Its strings are gone after the visit.
+cluster_members = ffi.callback(
+    "void(void *, const struct mr_cluster_member *)",
+    lambda arg, node: _append(
+        arg,
+        {
+            "name": ffi.string(node.name).decode(),
+            "address": ffi.string(node.address).decode(),
+            "core_count": node.core_count,
+            "partitions": node.partitions,
+            "is_present": bool(node.is_present),
+            "start_id": node.start_id,
+        },
+    ),
+)
 saves = _collect("mr_save_info")

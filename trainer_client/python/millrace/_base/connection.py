@@ -68,6 +68,7 @@ class Connection:
         busy_poll_s: float | None = None,
         offload: bool = True,
         bundle: bool = True,
+        any_node: bool = False,
     ) -> None:
         self._handle: Any = None
         self._before_close: list[Callable[[], Any]] = []
@@ -99,6 +100,7 @@ class Connection:
                 "progress_thread": progress_thread,
                 "no_offload": not offload,
                 "no_bundle": not bundle,
+                "any_node": any_node,
             },
         )
         self._owned.append(_connect(options, names))
