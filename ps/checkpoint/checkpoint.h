@@ -243,6 +243,9 @@ uint32_t ps_checkpoint_list(const struct ps_store *store /* NULL: local */, cons
  * be read to its end, so that there may be more. A directory that does not exist has none. */
 int ps_checkpoint_list_all(const struct ps_store *store /* NULL: local */, const char *directory,
                            uint64_t *ids, uint32_t ids_max, uint32_t *count);
+/* The same of the checkpoints of a cluster alone. */
+int ps_checkpoint_list_clusters(const struct ps_store *store, const char *directory, uint64_t *ids,
+                                uint32_t ids_max, uint32_t *count);
 /* Whether the directory has checkpoint `id`, verified or not. */
 bool ps_checkpoint_is_there(const struct ps_store *store /* NULL: local */, const char *directory,
                             uint64_t id);
@@ -257,6 +260,10 @@ enum mr_status ps_checkpoint_next_id(const struct ps_store *store /* NULL: local
  * removed, or is being read, stays until the next time. */
 void ps_checkpoint_retain(const struct ps_store *store /* NULL: local */, const char *directory,
                           uint32_t keep);
+/* The same for the folder of a cluster's node: of ids[count] are the checkpoints that stay, with their chains;
+ * chains that go on after `newest` stay, too. */
+void ps_checkpoint_retain_parts(const struct ps_store *store, const char *directory, const uint64_t *ids,
+                                uint32_t count, uint64_t newest);
 
 /* Who writes to a directory of checkpoints: one process at a time. Two would take each other's numbers,
  * remove each other's checkpoints, and load each other's tables. The lock is on the file `lock` in the

@@ -69,6 +69,12 @@ int ps_checkpoint_list_all(const struct ps_store *store, const char *directory, 
     return list_by(store, directory, id_of_any, ids, ids_max, count);
 }
 
+int ps_checkpoint_list_clusters(const struct ps_store *store, const char *directory, uint64_t *ids,
+                                uint32_t ids_max, uint32_t *count)
+{
+    return list_by(store, directory, ps_name_cluster, ids, ids_max, count);
+}
+
 uint32_t ps_checkpoint_list(const struct ps_store *store, const char *directory, uint64_t *ids,
                             uint32_t ids_max)
 {
@@ -438,6 +444,30 @@ void ps_checkpoint_retain(const struct ps_store *store, const char *directory, u
             if (e->root == i && !e->stays && (!e->is_broken || e->newest < lowest))
                 remove_chain(&d, i);
         }
+    }
+    free(d.entries);
+}
+
+static bool is_among(uint64_t id, const uint64_t *ids, uint32_t count)
+{
+    uint32_t i = 0;
+    while (i < count && ids[i] != id)
+        i++;
+    return i < count;
+}
+
+void ps_checkpoint_retain_parts(const struct ps_store *store, const char *directory, const uint64_t *ids,
+                                uint32_t count, uint64_t newest)
+{
+    struct directory d = {.store = store, .path = directory};
+    remove_temporaries(d.store, directory);
+    if (read_entries(&d)) {
+        for (uint32_t i = 0; i < d.count; i++)
+            if (d.entries[i].id > newest || is_among(d.entries[i].id, ids, count))
+                d.entries[d.entries[i].root].stays = true;
+        for (uint32_t i = first_to_go(&d); i < d.count; i++)
+            if (d.entries[i].root == i && !d.entries[i].stays)
+                remove_chain(&d, i);
     }
     free(d.entries);
 }

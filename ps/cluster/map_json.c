@@ -82,11 +82,24 @@ static void put_report(json_t *root, const struct ps_cluster_report *report)
                                             (json_int_t)report->failed_status, "text", report->failed_text));
 }
 
+static void put_cut(json_t *root, const struct ps_cluster_cut_report *cut)
+{
+    if (cut->id == 0)
+        return;
+    (void)json_object_set_new(root, "cut",
+                              json_pack("{s:I, s:I, s:s, s:o, s:o, s:o}", "id", (json_int_t)cut->id, "status",
+                                        (json_int_t)cut->status, "text", cut->text, "step",
+                                        json_sprintf("%" PRIu64, cut->step), "hash_high",
+                                        json_sprintf("%016" PRIx64, cut->hash_high), "hash_low",
+                                        json_sprintf("%016" PRIx64, cut->hash_low)));
+}
+
 char *ps_cluster_node_json(const struct ps_cluster_node *node, const struct ps_cluster_report *report)
 {
     json_t *root = process_json(node);
     (void)json_object_set_new(root, "format", json_integer(PS_CLUSTER_FORMAT));
     put_report(root, report);
+    put_cut(root, &report->cut);
     return ps_json_print(root);
 }
 
@@ -240,6 +253,31 @@ static void read_report(struct ps_json_reader *r, const json_t *root, struct ps_
     ps_json_text(r, failed, "text", report->failed_text, sizeof(report->failed_text));
 }
 
+/* A number as text: JSON's have 63 bits. */
+static uint64_t read_u64(struct ps_json_reader *r, const json_t *object, const char *key, int base)
+{
+    char text[24] = "";
+    char *end = text;
+    ps_json_text(r, object, key, text, sizeof(text));
+    const uint64_t number = strtoull(text, &end, base);
+    if (r->is_good && (text[0] == '\0' || *end != '\0'))
+        ps_json_fault(r, "\"%s\" is no number", key);
+    return number;
+}
+
+static void read_cut(struct ps_json_reader *r, const json_t *root, struct ps_cluster_cut_report *cut)
+{
+    const json_t *object = json_object_get(root, "cut");
+    if (object == NULL)
+        return;
+    cut->id = ps_json_number(r, object, "id", INT64_MAX);
+    cut->status = (enum mr_status)ps_json_number(r, object, "status", MR_STATUS_COUNT - 1);
+    ps_json_text(r, object, "text", cut->text, sizeof(cut->text));
+    cut->step = read_u64(r, object, "step", 10);
+    cut->hash_high = read_u64(r, object, "hash_high", 16);
+    cut->hash_low = read_u64(r, object, "hash_low", 16);
+}
+
 bool ps_cluster_node_parse(const char *json, size_t bytes, struct ps_cluster_node *node,
                            struct ps_cluster_report *report, char text[PS_CLUSTER_TEXT_BYTES])
 {
@@ -251,6 +289,8 @@ bool ps_cluster_node_parse(const char *json, size_t bytes, struct ps_cluster_nod
         read_process(&r, root, node);
     if (r.is_good)
         read_report(&r, root, report);
+    if (r.is_good)
+        read_cut(&r, root, &report->cut);
     json_decref(root);
     memcpy(text, r.text, sizeof(r.text));
     return r.is_good;

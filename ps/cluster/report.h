@@ -10,6 +10,15 @@
 #define PS_CLUSTER_FAILED_BYTES 160u
 #endif
 
+/* The node's part of a checkpoint of the cluster. */
+struct ps_cluster_cut_report {
+    uint64_t id; /* of the cut; 0: it has none to report */
+    enum mr_status status;
+    uint64_t step;                /* that the part was cut at */
+    uint64_t hash_high, hash_low; /* of its MANIFEST */
+    char text[PS_CLUSTER_FAILED_BYTES];
+};
+
 struct ps_cluster_report {
     /* It has brought its features to this version of the cluster's catalogue. Until it has any, it serves
      * nothing, and nobody waits for it. */
@@ -19,6 +28,7 @@ struct ps_cluster_report {
     uint64_t failed;
     enum mr_status failed_status;
     char failed_text[PS_CLUSTER_FAILED_BYTES];
+    struct ps_cluster_cut_report cut;
 };
 
 #endif

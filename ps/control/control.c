@@ -61,6 +61,12 @@ static void begin_save(struct ps_control *c, struct ps_command *command)
 /* False: it is answered later. */
 static bool execute_save(struct ps_control *c, struct ps_command *command)
 {
+    if (c->node->cluster != NULL) {
+        uint64_t number = 0;
+        command->status = ps_node_cluster_save(c->node->cluster, c, command, &number, command->text);
+        answer_save(command, 0, number);
+        return true;
+    }
     if (command->cancel_number != 0) {
         command->status = ps_control_save_cancel(c, command->cancel_number, command->text);
         answer_save(command, 0, command->cancel_number);
@@ -77,11 +83,11 @@ static bool execute_save(struct ps_control *c, struct ps_command *command)
 static void execute_restore(struct ps_control *c, struct ps_command *command)
 {
     struct ps_restored restored;
-    if (c->cluster != NULL && command->name_count > 0) {
+    if (c->node->cluster != NULL || (c->cluster != NULL && command->name_count > 0)) {
         ps_command_fail(
             command, MR_UNSUPPORTED,
-            "a cluster's features get their numbers from all its nodes, so none can be restored by name; "
-            "restore them on a node by itself");
+            "a node of a cluster loads the cluster's last checkpoint when it starts; restore others, or "
+            "single tables, on a node by itself");
         return;
     }
     const struct ps_restore_request request = {.directory = command->directory,
@@ -229,10 +235,10 @@ static void *run(void *arg)
             begin_save(c, command);
             ps_command_send_back(c, command);
         }
+        ps_control_saves_poll(c);
         ps_control_cluster_poll(c);
         if (c->node->cluster != NULL)
             ps_node_cluster_poll(c->node->cluster, c);
-        ps_control_saves_poll(c);
         ps_control_copies_poll(c);
         ps_control_left_out_poll(c);
     }

@@ -137,7 +137,11 @@ struct ps_restore_request {
     uint32_t name_count; /* 0: everything, in place of all that the node holds */
     bool replace;        /* with names: what has such a name already */
     bool goes_on;        /* at start, where the node was: what was dropped since stays away */
-    bool by_call;        /* not at start: it takes back pushes that were answered, and clients learn of it */
+    /* Of a member of a cluster: the partitions that it is to have, by partition, and its name there. NULL: all
+     * are its own. */
+    const bool *owns;
+    const char *own_part;
+    bool by_call; /* not at start: it takes back pushes that were answered, and clients learn of it */
 };
 /* The result of a restore. */
 struct ps_restored {

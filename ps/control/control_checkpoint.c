@@ -416,7 +416,8 @@ static enum mr_status cut(struct ps_control *c, const struct ps_save_request *re
     uint64_t bytes_total, changes = 0;
     struct ps_place place;
     enum mr_status status = ps_stores_place(c->stores, request->directory, PS_PLACE_SAVE, &place, text);
-    if (status == MR_OK)
+    entry.id = request->part;
+    if (status == MR_OK && request->part == 0)
         status = ps_control_next_id(c, request->directory, &place, &entry.id, text);
     if (status == MR_OK)
         status = choose_kind(c, request, &entry, text);
@@ -544,7 +545,9 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
         c->saves.changes_saved =
             UINT64_MAX; /* no checkpoint holds these changes: the next save by time must not be skipped */
     }
-    if (entry->status == MR_OK && is_own)
+    const bool is_part = c->saves.running.part != 0; /* of no worth until the cluster has committed it */
+    entry->is_copied = entry->is_copied && !is_part;
+    if (entry->status == MR_OK && is_own && !is_part)
         ps_control_published(c, entry->id);
     if (entry->status == MR_OK && entry->is_copied) {
         ps_control_retain(c, directory);

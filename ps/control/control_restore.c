@@ -504,15 +504,19 @@ static void restored_some(struct ps_control *c)
                         "single tables were restored since the last checkpoint: save a full one first");
 }
 
-static void restored_whole(struct ps_control *c, const char *directory, const struct ps_reader *reader)
+static void restored_whole(const struct attempt *a, const struct ps_reader *reader)
 {
+    struct ps_control *c = a->c;
+    const char *directory = a->directory;
     struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
     const struct ps_manifest *last = ps_reader_manifest(reader);
     uint64_t step = last->step;
     ps_control_saves_drop(c, "a checkpoint was restored meanwhile");
     bool is_own = strcmp(directory, c->node->config->checkpoint_directory) == 0;
-    is_own = is_own && ps_reader_chain(reader)->cluster == NULL;
-    ps_ancestry_begin(&c->ancestry, &last->ancestry, c->node->start_id, is_own ? last->id : 0);
+    if (ps_reader_chain(reader)->cluster != NULL)
+        is_own = a->share.records_part != PS_RESTORE_NO_RECORDS;
+    ps_ancestry_begin(&c->ancestry, &own_manifest(a, reader)->ancestry, c->node->start_id,
+                      is_own ? last->id : 0);
     ps_node_each_core(c->node, restored_on_core, &step);
     c->durable = (struct ps_durable){0};
     follow(c, directory, reader);
@@ -551,13 +555,29 @@ static void open_unread(void *arg)
     o->status = ps_reader_open_unread(a->place.store, a->place.path, o->id, &o->reader, a->text);
 }
 
+/* Whether a member has just those partitions that it had then: only then do its records say which pushes they
+ * hold. */
+static bool has_same_share(const struct ps_restore_request *request,
+                           const struct ps_cluster_manifest *cluster)
+{
+    const uint32_t part =
+        request->owns != NULL ? ps_cluster_manifest_find(cluster, request->own_part) : cluster->part_count;
+    bool is_same = part < cluster->part_count;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT && is_same; p++)
+        is_same = request->owns[p] == (cluster->owner[p] == part);
+    return is_same;
+}
+
 /* A node by itself takes all of a cluster's checkpoint but the records of what was applied, which are by
- * nodes and their cores. */
+ * nodes and their cores. A member takes what it owns, and its own records. */
 static void choose_share(struct attempt *a, const struct ps_chain *chain)
 {
     uint32_t parameters = 0;
-    a->share = (struct ps_restore_share){.records_part = chain->cluster != NULL ? PS_RESTORE_NO_RECORDS : 0};
-    for (uint32_t i = 0; chain->cluster != NULL && i < chain->part_count; i++)
+    a->share = (struct ps_restore_share){.owns = a->request->owns,
+                                         .records_part = chain->cluster != NULL ? PS_RESTORE_NO_RECORDS : 0};
+    if (chain->cluster != NULL && has_same_share(a->request, chain->cluster))
+        a->share.records_part = ps_cluster_manifest_find(chain->cluster, a->request->own_part);
+    for (uint32_t i = 0; chain->cluster != NULL && i < chain->part_count && a->request->owns == NULL; i++)
         parameters += ps_parameters_listed(&ps_chain_part_last(chain, i)->manifest);
     if (parameters > 0 && a->request->name_count == 0)
         ps_log("restore: %u parameters of the cluster's nodes are left out: restore them by name from the "
@@ -586,7 +606,7 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
         ps_control_log_not_finite(a->c, &a->plan, a->view->id);
     }
     if (status == MR_OK && a->plan.whole)
-        restored_whole(a->c, a->directory, reader);
+        restored_whole(a, reader);
     else if (status == MR_OK)
         restored_some(a->c);
     ps_reader_close(reader);

@@ -14,8 +14,10 @@
 #include "ps/base/log.h"
 #include "ps/cluster/leader.h"
 #include "ps/config/config_rules.h"
+#include "ps/control/cluster_save.h"
 #include "ps/control/control_internal.h"
 #include "ps/core/ownership.h"
+#include "ps/store/store_url.h"
 
 #define CREDENTIALS_BYTES 256u
 #define HOLD_US_MAX       1000000u
@@ -39,12 +41,15 @@ struct ps_node_cluster {
     bool leads_change;         /* a change that this node proposed as leader is on its way */
     bool is_stopped;
     bool is_changed; /* the control thread has something to do */
+    struct ps_cluster_report report;
+    struct ps_cluster_save save;
     /* the control thread's own */
     uint64_t
         served[MR_PARTITION_COUNT]; /* of slots: the grant by which the cores serve them; 0: they do not */
     struct ps_owned owned;
     struct ps_cluster_info *info; /* that the cores have */
     uint32_t said_served, said_nodes;
+    bool has_part, cannot_load; /* a checkpoint of the cluster was loaded; or it cannot be */
 };
 
 /* ---- the lease ---- */
@@ -216,14 +221,30 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
         return;
     for (uint32_t i = 0; i < view->map->node_count; i++)
         absent_us[i] = c->absent_since_us[i] == 0 ? 0 : now_us - c->absent_since_us[i] + 1;
-    const struct ps_leader_view all = {.map = view->map,
-                                       .registered = view->registered,
-                                       .registered_count = view->registered_count,
-                                       .absent_us = absent_us,
-                                       .nodes_wanted = (uint32_t)c->node->config->cluster_nodes,
-                                       .take_over_us = TAKE_OVER_US,
-                                       .drained = drained};
-    if (ps_leader_next(&all, &next) != PS_LEADER_WRITES_MAP)
+    struct ps_leader_view all = {.map = view->map,
+                                 .registered = view->registered,
+                                 .registered_count = view->registered_count,
+                                 .absent_us = absent_us,
+                                 .nodes_wanted = (uint32_t)c->node->config->cluster_nodes,
+                                 .take_over_us = TAKE_OVER_US,
+                                 .drained = drained};
+    if (!ps_cluster_save_look(&c->save, view, now_us, &all))
+        return;
+    const enum ps_leader_action action = ps_leader_next(&all, &next);
+    if (action == PS_LEADER_COMMITS_CUT)
+        ps_cluster_save_commit(&c->save, view);
+    if (action != PS_LEADER_WRITES_MAP)
+        return;
+    c->leads_change = true;
+    ps_zookeeper_write_map(c->zookeeper, &next);
+}
+
+/* Anybody may begin a cut; the map decides. */
+static void propose_cut(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    struct ps_cluster_map next;
+    if (c->leads_change || c->member.writes || c->is_stopped ||
+        !ps_cluster_save_propose(&c->save, view->map, &next))
         return;
     c->leads_change = true;
     ps_zookeeper_write_map(c->zookeeper, &next);
@@ -243,6 +264,7 @@ static void viewed(void *context, const struct ps_zookeeper_view *view)
     see_who_is_there(c, view);
     ps_member_tick(&c->member, mr_clock_boot_us());
     lead(c, view);
+    propose_cut(c, view);
     heard(c);
 }
 
@@ -292,8 +314,11 @@ static void report(void *context, const struct ps_cluster_report *report)
 {
     struct ps_node_cluster *c = context;
     pthread_mutex_lock(&c->lock);
+    const struct ps_cluster_cut_report cut = c->report.cut; /* is not the catalogue's */
+    c->report = *report;
+    c->report.cut = cut;
     if (c->zookeeper != NULL)
-        ps_zookeeper_report(c->zookeeper, report);
+        ps_zookeeper_report(c->zookeeper, &c->report);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -320,14 +345,37 @@ static void serve(void *context, uint64_t session)
 
 /* Loads this node's part of a checkpoint of the cluster; 0: there is none yet, and the node begins empty.
  * False: the node cannot serve, and the log says why. */
-static bool load_part(const struct ps_node_cluster *c, struct ps_control *control, uint64_t checkpoint)
+static bool load_part(struct ps_node_cluster *c, struct ps_control *control, uint64_t checkpoint,
+                      const bool *owns)
 {
-    (void)control;
+    char text[PS_CONTROL_TEXT_BYTES] = "";
+    struct ps_restored restored;
+    const struct ps_restore_request request = {.directory = c->save.directory,
+                                               .is_own = true,
+                                               .goes_on = true,
+                                               .id = checkpoint,
+                                               .owns = owns,
+                                               .own_part = c->options.self.name};
     if (checkpoint == 0)
         return true;
-    ps_log("cluster %s: checkpoint %" PRIu64 " of the cluster cannot be loaded by this version",
-           c->options.cluster, checkpoint);
-    return false;
+    if (c->has_part) {
+        ps_log(
+            "cluster %s: the map gives this node more partitions, which this version does not load: run one "
+            "version on all nodes",
+            c->options.cluster);
+        return false;
+    }
+    if (c->save.directory[0] == '\0') {
+        ps_log("cluster %s: there is a checkpoint %" PRIu64
+               " of the cluster, and this node has no checkpoint.directory: set it and start again",
+               c->options.cluster, checkpoint);
+        return false;
+    }
+    if (ps_control_restore(control, &request, &restored, text) != MR_OK)
+        return false; /* the log says why */
+    ps_control_durable(control);
+    c->has_part = true;
+    return true;
 }
 
 /* Loads the slots that the member has asked for. */
@@ -341,8 +389,18 @@ static void load_own(struct ps_node_cluster *c, struct ps_control *control)
     pthread_mutex_unlock(&c->lock);
     for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
         all |= grants[slot];
-    if (all == 0 || !load_part(c, control, checkpoint))
+    if (all == 0 || c->cannot_load)
         return;
+    bool owns[MR_PARTITION_COUNT];
+    for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
+        owns[ps_cluster_slot(slot)] = grants[slot] != 0;
+    if (!load_part(c, control, checkpoint, owns)) {
+        ps_log("cluster %s: this node serves nothing: its part of checkpoint %" PRIu64
+               " of the cluster cannot be loaded; put that right and start it again",
+               c->options.cluster, checkpoint);
+        c->cannot_load = true;
+        return;
+    }
     pthread_mutex_lock(&c->lock);
     for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
         if (grants[slot] != 0)
@@ -444,8 +502,69 @@ static void say_state(struct ps_node_cluster *c, bool has_all)
     }
 }
 
+/* Checkpoints of the cluster: this node's part, and what its clients have asked for. */
+static void poll_save(struct ps_node_cluster *c, struct ps_control *control)
+{
+    pthread_mutex_lock(&c->lock);
+    const struct ps_member *m = &c->member;
+    struct ps_cluster_cut now = {.cut = m->cut,
+                                 .step = m->map.cut_step,
+                                 .map_cut = m->map.cut,
+                                 .committed = m->map.committed,
+                                 .asked = c->save.asked,
+                                 .may_begin = control->gate == PS_GATE_OPEN};
+    pthread_mutex_unlock(&c->lock);
+    const bool is_new = ps_cluster_save_poll(&c->save, control, &now);
+    if (!is_new && !now.asked_ended)
+        return;
+    pthread_mutex_lock(&c->lock);
+    c->save.asked = now.asked_ended ? 0 : c->save.asked;
+    c->report.cut = c->save.part;
+    if (is_new && c->zookeeper != NULL)
+        ps_zookeeper_report(c->zookeeper, &c->report);
+    pthread_mutex_unlock(&c->lock);
+}
+
+enum mr_status ps_node_cluster_save(struct ps_node_cluster *c, struct ps_control *control,
+                                    const struct ps_command *command, uint64_t *number, char *text)
+{
+    const char *wrong = NULL;
+    struct ps_save_request request = command->save;
+    if (command->cancel_number != 0)
+        wrong = "a checkpoint of a cluster cannot be cancelled: it ends by itself if a node is stopped";
+    else if (command->name_list_count > 0 || request.directory[0] != '\0')
+        wrong = "a cluster saves all tables, to checkpoint.directory: name neither";
+    else if (request.trainers > 0 && request.step == 0)
+        wrong = "a cut at a step of a cluster needs the step (ctl save --step)";
+    else if (c->save.directory[0] == '\0')
+        wrong = "this node has no checkpoint.directory: set one that all nodes see";
+    if (wrong != NULL) {
+        (void)snprintf(text, PS_CONTROL_TEXT_BYTES, "%s", wrong);
+        return MR_INVALID_ARGUMENT;
+    }
+    pthread_mutex_lock(&c->lock);
+    const bool is_free = !c->save.is_wanted && c->save.asked == 0;
+    if (is_free) {
+        c->save.is_wanted = true;
+        c->save.wanted_step = request.step;
+    }
+    if (is_free && c->zookeeper != NULL)
+        ps_zookeeper_wake(c->zookeeper);
+    pthread_mutex_unlock(&c->lock);
+    if (!is_free) {
+        (void)snprintf(text, PS_CONTROL_TEXT_BYTES,
+                       "save %" PRIu64 " of the whole cluster is in progress; wait for its end",
+                       c->save.number);
+        return MR_CHECKPOINT_RUNNING;
+    }
+    ps_control_note_save(control, &request, PS_SAVE_QUEUED);
+    c->save.number = *number = request.number;
+    return MR_OK;
+}
+
 void ps_node_cluster_poll(struct ps_node_cluster *c, struct ps_control *control)
 {
+    poll_save(c, control);
     char text[PS_CORE_TEXT_BYTES] = "";
     pthread_mutex_lock(&c->lock);
     const bool is_changed = c->is_changed;
@@ -536,6 +655,35 @@ static void find_address(struct ps_node_cluster *c)
                        config->port_ipv6, (unsigned)config->port_udp_port);
 }
 
+bool ps_node_cluster_config(const struct ps_node_cluster *c, struct ps_config *config, char *error)
+{
+    config->checkpoint_every_s = config->checkpoint_every_steps = 0;
+    config->checkpoint_save_on_stop = false;
+    if (c->save.directory[0] == '\0' ||
+        ps_store_url_join(c->save.directory, c->options.self.name, config->checkpoint_directory,
+                          sizeof(config->checkpoint_directory)))
+        return true;
+    return fail(error, "checkpoint.directory = %.200s: with this node's name it is too long",
+                c->save.directory);
+}
+
+/* The leader commits checkpoints, so every node must be able to. */
+static bool start_commit(struct ps_node_cluster *c, char *error)
+{
+    const struct ps_config *config = c->node->config;
+    const struct ps_cluster_commit_options options = {.directory = c->save.directory,
+                                                      .credentials = config->checkpoint_remote_credentials,
+                                                      .pause_ms_max =
+                                                          (uint32_t)config->checkpoint_store_pause_ms,
+                                                      .keep = (uint32_t)config->checkpoint_keep,
+                                                      .ended = wake,
+                                                      .context = c};
+    if (c->save.directory[0] == '\0')
+        return true;
+    c->save.commit = ps_cluster_commit_start(&options);
+    return c->save.commit != NULL || fail(error, "the thread that commits checkpoints cannot be started");
+}
+
 struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error)
 {
     struct ps_node_cluster *c = calloc(1, sizeof(*c));
@@ -544,6 +692,8 @@ struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error
         return NULL;
     }
     c->node = node;
+    (void)snprintf(c->save.directory, sizeof(c->save.directory), "%s", node->config->checkpoint_directory);
+    c->save.every_us = node->config->checkpoint_every_s * UINT64_C(1000000);
     c->said_served = c->said_nodes = UINT32_MAX;
     memset(c->owned.since, 0xff, sizeof(c->owned.since));
     c->options = (struct ps_zookeeper_options){.servers = node->config->cluster_zookeeper,
@@ -594,6 +744,8 @@ enum mr_status ps_node_cluster_start(struct ps_node_cluster *c, char *error)
                    HOLD_US_MAX, MR_PARTITION_COUNT);
     ps_log("cluster %s: this is node %s at %s; the coordinator is ZooKeeper at %s", c->options.cluster,
            c->options.self.name, c->options.self.address, c->options.servers);
+    if (!start_commit(c, error))
+        return MR_NO_MEMORY;
     pthread_mutex_lock(&c->lock); /* what it hears first may need `zookeeper` */
     const enum mr_status status = ps_zookeeper_start(&c->options, &c->zookeeper, text);
     pthread_mutex_unlock(&c->lock);
@@ -610,6 +762,11 @@ void ps_node_cluster_stop(struct ps_node_cluster *c)
     c->is_stopped = true;
     renew_lease(c);
     pthread_mutex_unlock(&c->lock);
-    ps_zookeeper_stop(c->zookeeper);
+    struct ps_zookeeper *zookeeper = c->zookeeper;
+    ps_zookeeper_stop(zookeeper);
+    pthread_mutex_lock(&c->lock);
     c->zookeeper = NULL;
+    pthread_mutex_unlock(&c->lock);
+    ps_cluster_commit_stop(c->save.commit);
+    c->save.commit = NULL;
 }

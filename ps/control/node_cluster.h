@@ -27,6 +27,14 @@ enum mr_status ps_node_cluster_start(struct ps_node_cluster *c, char *error);
 /* Stops to serve, and ends the session with the coordinator, so that everybody learns of it at once. */
 void ps_node_cluster_stop(struct ps_node_cluster *c);
 
+/* A client asks for a save: of the whole cluster, under this number in the node's list; it goes on in the
+ * background. MR_INVALID_ARGUMENT, MR_UNSUPPORTED, MR_CHECKPOINT_RUNNING, and `text`. Control thread. */
+enum mr_status ps_node_cluster_save(struct ps_node_cluster *c, struct ps_control *control,
+                                    const struct ps_command *command, uint64_t *number, char *text);
+/* Changes a copy of the configuration to that of a member: its checkpoints lie in a folder of the node's name,
+ * and the cluster says when they are made. False: the name is too long, and `error` says so. */
+bool ps_node_cluster_config(const struct ps_node_cluster *c, struct ps_config *config, char *error);
+
 /* The control thread's part: does what has come up. */
 void ps_node_cluster_poll(struct ps_node_cluster *c, struct ps_control *control);
 

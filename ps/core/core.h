@@ -192,6 +192,8 @@ enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct
 void ps_feature_alter(struct ps_feature *f, const struct mr_feature *feature);
 /* Makes the variable if the core owns its partition now and has none. MR_UNSUPPORTED, MR_OUT_OF_MEMORY. */
 enum mr_status ps_feature_own(struct ps_feature *f, char *text);
+/* The same before the core owns it: a restore fills it first. */
+enum mr_status ps_feature_make_variable(struct ps_feature *f, char *text);
 void ps_feature_destroy(struct ps_feature *f);
 /* Returns what was asked of it on this core, and not done. */
 struct ps_left_out ps_feature_left_out(const struct ps_feature *f);

@@ -15,8 +15,13 @@ static enum mr_status explain(const struct mr_feature *feature, enum mr_status s
 
 enum mr_status ps_feature_own(struct ps_feature *f, char *text)
 {
+    return f->core->owns.since[f->partition] == PS_NOT_OWNED ? MR_OK : ps_feature_make_variable(f, text);
+}
+
+enum mr_status ps_feature_make_variable(struct ps_feature *f, char *text)
+{
     const char *what = "";
-    if (f->table != NULL || f->variable != NULL || f->core->owns.since[f->partition] == PS_NOT_OWNED)
+    if (f->table != NULL || f->variable != NULL || f->owner_core != f->core->index)
         return MR_OK;
     return explain(&f->feature, ps_variable_create(&f->feature, f->core->arena, &f->variable, &what), what,
                    text);

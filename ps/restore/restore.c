@@ -281,6 +281,17 @@ static void give_back(struct ps_core *core, void *arg)
     ps_shadow_swap(core);
 }
 
+/* Makes the variables that the node is to have: the cores do not serve them yet. */
+static void make_variables(struct ps_core *core, void *arg)
+{
+    struct loader *l = arg;
+    for (uint32_t id = 1; id <= ps_shadow_id_max(core) && l->status[core->index] == MR_OK; id++) {
+        struct ps_feature *f = ps_shadow_feature(core, id);
+        if (f != NULL && f->table == NULL && l->share->owns[f->partition])
+            l->status[core->index] = ps_feature_make_variable(f, l->core_text[core->index]);
+    }
+}
+
 /* ---- on the control thread ---- */
 
 /* Returns the first failure that a core reports, or MR_OK. */
@@ -432,7 +443,9 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader,
     for (uint32_t i = 0; i < node->core_count; i++)
         l->records[i].part = UINT32_MAX; /* none so far */
     text[0] = '\0';
-    status = ps_reader_blocks(reader, whole ? blocks_at_a_time(node) : 1, l->held, visit_blocks, l, text);
+    status = share->owns != NULL ? run(l, make_variables, text) : MR_OK;
+    if (status == MR_OK)
+        status = ps_reader_blocks(reader, whole ? blocks_at_a_time(node) : 1, l->held, visit_blocks, l, text);
     if (status == MR_OK)
         status = run(l, check_whole, text);
     if (status == MR_OK && parameters != NULL)

@@ -39,6 +39,7 @@ struct ps_save_request {
     uint32_t trainers; /* that a step has; 0: as configured */
     bool queue;        /* it waits while another save is running; otherwise that is an error */
     bool is_automatic;
+    uint64_t part;   /* of a cluster's checkpoint: the number that it gets; 0: the next one */
     uint64_t number; /* in ps/control/save_log.h; set by the control thread */
     /* what a partial save holds, in ascending order; nothing: everything is saved */
     uint32_t feature_count, parameter_count;

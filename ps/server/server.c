@@ -335,6 +335,12 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         status = MR_INVALID_ARGUMENT;
         if (node->cluster == NULL)
             goto fail;
+        if (!is_serving) {
+            server->serving = *config;
+            if (!ps_node_cluster_config(node->cluster, &server->serving, error))
+                goto fail;
+            config = node->config = &server->serving;
+        }
     }
     status = MR_NO_MEMORY;
     /* Before the data plane, so that it does not inherit a data core's place. */

@@ -1,0 +1,57 @@
+/* A node's work for the checkpoints of its cluster: its part, what its clients ask for, and, while it leads, the
+ * commitment. A cut stands in the map (ps/cluster/cluster_map.h); each node writes its part under the cut's
+ * number and reports it; the leader writes CLUSTER, and then has the map note it. */
+#ifndef PS_CLUSTER_SAVE_H
+#define PS_CLUSTER_SAVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "ps/cluster/leader.h"
+#include "ps/cluster/zookeeper.h"
+#include "ps/control/cluster_commit.h"
+#include "ps/control/control.h"
+
+struct ps_cluster_save {
+    char directory[PS_DIRECTORY_BYTES]; /* of the cluster's checkpoints; "": there is none */
+    struct ps_cluster_commit *commit;   /* NULL without a directory */
+    uint64_t every_us; /* between two checkpoints that the leader begins by itself; 0: none */
+    /* what follows with the lock of the caller */
+    bool is_wanted; /* a client has asked, and the map has it not yet */
+    uint64_t wanted_step;
+    uint64_t asked;      /* the cut that was begun for it; 0: none */
+    uint64_t last_us;    /* when the leader last saw a cut, or began to lead */
+    uint64_t retained;   /* the checkpoint after which older ones were removed */
+    uint64_t has_failed; /* a cut that could not be committed */
+    /* the control thread's own */
+    uint64_t number; /* of the save that was asked for, in the node's list */
+    struct ps_cluster_cut_report part;
+    uint64_t cut, part_number; /* the part that is being written or waits to be committed; 0: none */
+};
+
+/* ---- the coordinator's thread ---- */
+
+/* What the leader is to know of checkpoints. False: it must wait until the store has answered. */
+bool ps_cluster_save_look(struct ps_cluster_save *s, const struct ps_zookeeper_view *view, uint64_t now_us,
+                          struct ps_leader_view *out);
+/* Writes the file CLUSTER of map->cut, in the background. */
+void ps_cluster_save_commit(struct ps_cluster_save *s, const struct ps_zookeeper_view *view);
+/* Begins the cut that a client has asked for. False: none, or not now. */
+bool ps_cluster_save_propose(struct ps_cluster_save *s, const struct ps_cluster_map *map,
+                             struct ps_cluster_map *next);
+
+/* ---- the control thread ---- */
+
+/* What the map says of this node. */
+struct ps_cluster_cut {
+    uint64_t cut, step; /* that the node is to write; 0: none */
+    uint64_t map_cut;   /* that the map has */
+    uint64_t committed;
+    uint64_t asked;   /* as above */
+    bool asked_ended; /* the answer: it has ended, one way or the other */
+    bool may_begin;   /* the node has all that it owns */
+};
+/* Begins, follows and ends the node's part, and the save that a client has asked for. True: `part` has
+ * changed. */
+bool ps_cluster_save_poll(struct ps_cluster_save *s, struct ps_control *control, struct ps_cluster_cut *now);
+
+#endif

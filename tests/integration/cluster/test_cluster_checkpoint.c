@@ -1,0 +1,249 @@
+/* Checkpoints of three nodes with a real ZooKeeper server: one file commits them, and all nodes go on from it
+ * after they were killed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <cmocka.h>
+
+#include "dataplane/wire/format/op.h"
+#include "tests/integration/cluster/cluster_nodes.h"
+#include "tests/integration/cluster/zookeeper_server.h"
+#include "tests/integration/wire_client.h"
+#include "tests/unit/temporary_directory.h"
+
+#define NODES       3u
+#define SESSION_MS  1500u
+#define KEYS        300u
+#define DIM         4u
+#define LIMIT_S     60
+#define CALL_MS     60000u
+#define STATE_WORD  1 /* of a save in the answer to CHECKPOINT_STATUS: its state, its checkpoint, its status */
+#define ID_WORD     2
+#define STATUS_WORD 9
+
+static const char *millraced, *millrace;
+static struct zookeeper_server server;
+static struct cluster_node nodes[NODES];
+static char *directory;
+
+static bool all_is_owned(const struct cluster_shown *s)
+{
+    return s->node_count == NODES && s->owner[0] != MR_CLUSTER_NO_NODE &&
+           s->words[MR_CLUSTER_LEASE_LEFT_US] > 0;
+}
+
+/* Calls the owner of a partition; tries again while it is not ready, or has another map. */
+static void ask_owner(uint32_t partition, struct wire_client_request *request)
+{
+    static struct cluster_shown s;
+    char text[WIRE_CLIENT_TEXT_BYTES] = "";
+    const time_t end = time(NULL) + LIMIT_S;
+    enum mr_status status = MR_BUSY;
+    while (status != MR_OK) {
+        assert_true(time(NULL) < end);
+        cluster_node_wait(&nodes[0], &s, all_is_owned, "all partitions are owned");
+        uint32_t n = 0;
+        while (strcmp(nodes[n].name, s.nodes[s.owner[partition]].name) != 0)
+            n++;
+        const uint16_t core = (uint16_t)(partition * CLUSTER_NODE_CORES / MR_PARTITION_COUNT);
+        request->epoch = (uint16_t)s.words[MR_CLUSTER_EPOCH];
+        struct wire_client *client = wire_client_create("127.0.0.1", (uint16_t)(nodes[n].port + core), core);
+        status = wire_client_ask(client, request, CALL_MS, text);
+        wire_client_destroy(client);
+        if (status != MR_OK && status != MR_BUSY && status != MR_WRONG_OWNER)
+            fail_msg("%s: %s", mr_status_text(status), text);
+    }
+}
+
+static void ask_node(const struct cluster_node *n, const struct wire_client_request *request)
+{
+    char text[WIRE_CLIENT_TEXT_BYTES] = "";
+    struct wire_client *client = wire_client_create("127.0.0.1", n->port, 0);
+    const enum mr_status status = wire_client_ask(client, request, CALL_MS, text);
+    wire_client_destroy(client);
+    if (status != MR_OK)
+        fail_msg("%s: %s", mr_status_text(status), text);
+}
+
+static void create_all(void)
+{
+    struct mr_feature features[3] = {mr_feature_table("t", DIM)};
+    const uint32_t dims[1] = {5};
+    features[1] = mr_feature_variable("bias", 1, dims);
+    features[2] = mr_feature_variable("scale", 1, dims);
+    const struct mr_tensor tensor = mr_tensor_2d(MR_U8, 3, sizeof(features[0]), features);
+    const struct wire_client_request request = {.op = MR_OP_CREATE, .tensors = &tensor, .tensor_count = 1};
+    ask_node(&nodes[0], &request);
+}
+
+/* A gradient of `value` for each key and each variable, at their owners. */
+static void learn(float value)
+{
+    for (uint64_t key = 0; key < KEYS; key++) {
+        const uint32_t head[4] = {1, 0, 0, 0};
+        const float gradient[DIM] = {value, 2 * value, 3 * value, (float)key};
+        const struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, 1, &key),
+                                             mr_tensor_1d(MR_U32, 0, NULL),
+                                             mr_tensor_2d(MR_F32, 1, DIM, gradient)};
+        struct wire_client_request lookup = {
+            .op = MR_OP_LOOKUP, .table = 1, .tensors = &tensors[1], .tensor_count = 1};
+        struct wire_client_request push = {.op = MR_OP_PUSH_GRAD, .tensors = tensors, .tensor_count = 4};
+        ask_owner(mr_partition_of(mr_key_hash(key, 0)), &lookup);
+        ask_owner(mr_partition_of(mr_key_hash(key, 0)), &push);
+    }
+    const float values[5] = {value, 1, 2, 3, 4};
+    const uint64_t first = 0;
+    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 1, &first), mr_tensor_1d(MR_F32, 5, values)};
+    struct wire_client_request push = {
+        .op = MR_OP_VARIABLE_PUSH, .table = 2, .tensors = tensors, .tensor_count = 2};
+    ask_owner(mr_variable_partition("bias"), &push);
+    push.table = 3;
+    ask_owner(mr_variable_partition("scale"), &push);
+}
+
+/* ---- saves ---- */
+
+struct saved {
+    uint64_t number, state, id, status;
+};
+
+static void note_number(void *context, const struct mr_message *answer)
+{
+    ((struct saved *)context)->number = *(const uint64_t *)answer->tensors[1].data;
+}
+
+static void note_state(void *context, const struct mr_message *answer)
+{
+    struct saved *saved = context;
+    const uint64_t *words = answer->tensors[3].data;
+    saved->state = words[STATE_WORD];
+    saved->id = words[ID_WORD];
+    saved->status = words[STATUS_WORD];
+}
+
+/* Returns the number of the checkpoint, once it is committed. */
+static uint64_t save(const struct cluster_node *n)
+{
+    struct saved saved = {.state = 1};
+    const struct mr_tensor none = mr_tensor_1d(MR_U8, 0, NULL);
+    const struct wire_client_request request = {
+        .op = MR_OP_SAVE, .tensors = &none, .tensor_count = 1, .show = note_number, .context = &saved};
+    const time_t end = time(NULL) + LIMIT_S;
+    ask_node(n, &request);
+    while (saved.state != 0) {
+        const struct mr_tensor number = mr_tensor_1d(MR_U64, 1, &saved.number);
+        const struct wire_client_request ask = {.op = MR_OP_CHECKPOINT_STATUS,
+                                                .tensors = &number,
+                                                .tensor_count = 1,
+                                                .show = note_state,
+                                                .context = &saved};
+        assert_true(time(NULL) < end);
+        ask_node(n, &ask);
+        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    assert_int_equal(saved.status, MR_OK);
+    return saved.id;
+}
+
+static int ckpt(const char *command, uint64_t a, uint64_t b)
+{
+    char line[512];
+    const int n =
+        b != 0 ? snprintf(line, sizeof(line), "%s ckpt %s %s/CLUSTER-%llu %s/CLUSTER-%llu >&2", millrace,
+                          command, directory, (unsigned long long)a, directory, (unsigned long long)b)
+               : snprintf(line, sizeof(line), "%s ckpt %s %s/CLUSTER-%llu >&2", millrace, command, directory,
+                          (unsigned long long)a);
+    assert_in_range(n, 1, sizeof(line) - 1);
+    return WEXITSTATUS(system(line)); /* NOLINT(cert-env33-c): our own program */
+}
+
+/* ---- tests, in this order ---- */
+
+static int start_all(void **state)
+{
+    char settings[400];
+    (void)state;
+    directory = temporary_directory_make();
+    zookeeper_server_create(&server);
+    (void)snprintf(settings, sizeof(settings),
+                   "zookeeper = 127.0.0.1:%u\nnodes = %u\nsession_ms = %u\n[checkpoint]\ndirectory = %s\n"
+                   "deltas = 3\nkeep = 3\n",
+                   server.port, NODES, SESSION_MS, directory);
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_create(&nodes[i], millraced, i, settings);
+    return 0;
+}
+
+static int end_all(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_destroy(&nodes[i]);
+    zookeeper_server_destroy(&server);
+    return temporary_directory_remove(directory);
+}
+
+static uint64_t first, second;
+
+static void any_node_saves_all(void **state)
+{
+    static struct cluster_shown s;
+    (void)state;
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_wait(&nodes[i], &s, all_is_owned, "all partitions are owned");
+    create_all();
+    learn(1);
+    first = save(&nodes[1]);
+    assert_int_equal(ckpt("verify", first, 0), 0);
+    learn(2);
+    second = save(&nodes[2]);
+    assert_true(second > first);
+    assert_int_equal(ckpt("verify", second, 0), 0);
+    assert_int_equal(ckpt("diff", first, second), 3);
+    cluster_node_wait_says(&nodes[0], ", a delta on ");
+}
+
+/* What was learnt since is gone; the rest is there, bit by bit. */
+static void all_go_on_from_it(void **state)
+{
+    static struct cluster_shown s;
+    (void)state;
+    learn(3);
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_kill(&nodes[i]);
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_start(&nodes[i], millraced);
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_wait(&nodes[i], &s, all_is_owned, "all partitions are owned");
+    const uint64_t third = save(&nodes[0]);
+    assert_int_equal(ckpt("diff", second, third), 0);
+    learn(4);
+    const uint64_t fourth = save(&nodes[0]);
+    assert_int_equal(ckpt("diff", third, fourth), 3);
+    assert_int_equal(ckpt("verify", fourth, 0), 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_node_saves_all),
+        cmocka_unit_test(all_go_on_from_it),
+    };
+    if (argc != 3) {
+        (void)fprintf(stderr, "usage: %s MILLRACED MILLRACE\n", argv[0]);
+        return 2;
+    }
+    millraced = argv[1];
+    millrace = argv[2];
+    if (!zookeeper_server_is_installed()) {
+        (void)printf("skipped: install Debian's package zookeeper\n");
+        return 77;
+    }
+    cluster_nodes_isolate();
+    return cmocka_run_group_tests(tests, start_all, end_all);
+}
