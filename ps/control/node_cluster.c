@@ -659,6 +659,10 @@ bool ps_node_cluster_config(const struct ps_node_cluster *c, struct ps_config *c
 {
     config->checkpoint_every_s = config->checkpoint_every_steps = 0;
     config->checkpoint_save_on_stop = false;
+    if (config->checkpoint_remote[0] != '\0')
+        return fail(
+            error, "checkpoint.remote is not for members of a cluster: let checkpoint.directory be that URL, "
+                   "which all nodes see");
     if (c->save.directory[0] == '\0' ||
         ps_store_url_join(c->save.directory, c->options.self.name, config->checkpoint_directory,
                           sizeof(config->checkpoint_directory)))

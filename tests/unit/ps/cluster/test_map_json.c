@@ -115,6 +115,12 @@ static void test_nodes_are_read_as_they_were_written(void **state)
     report.failed = 7;
     report.failed_status = MR_OUT_OF_MEMORY;
     memset(report.failed_text, '"', sizeof(report.failed_text) - 1);
+    report.cut = (struct ps_cluster_cut_report){.id = 12,
+                                                .status = MR_IO_ERROR,
+                                                .step = UINT64_MAX,
+                                                .hash_high = UINT64_MAX,
+                                                .hash_low = 1,
+                                                .text = "the disk is full"};
     json = ps_cluster_node_json(&map.nodes[0], &report);
     assert_true(ps_cluster_node_parse(json, strlen(json), &node, &said, text));
     free(json);

@@ -1,0 +1,107 @@
+/* Which checkpoints of a cluster go: CLUSTER files first, and of the parts what none of the others needs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include "chain_fixture.h"
+#include "cluster_fixture.h"
+#include "ps/checkpoint/cluster_retain.h"
+
+static const char *const nodes[] = {"a", "b"};
+
+/* Checkpoints 2, 4, 6, 8, 10 of two nodes; those of a are full, of b 2 and 8 with deltas on them. */
+static void make(const char *directory)
+{
+    static const uint64_t parents[] = {0, 2, 4, 0, 8};
+    char a[PS_PATH_BYTES], b[PS_PATH_BYTES];
+    assert_true(ps_path_join(directory, "a", a) && ps_path_join(directory, "b", b));
+    for (uint64_t i = 0; i < 5; i++) {
+        chain_save_key(a, 2 * i + 2, 0, 1, (uint8_t)(i + 1));
+        chain_save_key(b, 2 * i + 2, parents[i], 2, (uint8_t)(i + 1));
+        cluster_commit(directory, 2 * i + 2, nodes, 2);
+    }
+}
+
+static void expect(const char *directory, const char *folder, const char *ids)
+{
+    uint64_t found[16];
+    char path[PS_PATH_BYTES], text[64] = "";
+    (void)snprintf(path, sizeof(path), "%s/%s", directory, folder);
+    const uint32_t count = ps_checkpoint_list(NULL, path, found, 16);
+    int at = 0;
+    for (uint32_t i = count; i > 0; i--)
+        at += snprintf(text + at, sizeof(text) - (size_t)at, "%u ", (unsigned)found[i - 1]);
+    assert_string_equal(text, ids);
+}
+
+static void retain(const char *directory, uint64_t committed, uint32_t keep)
+{
+    char path[PS_PATH_BYTES];
+    ps_cluster_retain(ps_store_local(), directory, committed, keep);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(ps_path_join(directory, nodes[i], path));
+        ps_cluster_retain_parts(ps_store_local(), directory, path, committed);
+    }
+}
+
+static void parts_stay_as_long_as_they_are_needed(void **state)
+{
+    const char *directory = *state;
+    make(directory);
+    retain(directory, 10, 5);
+    expect(directory, ".", "2 4 6 8 10 ");
+    retain(directory, 10, 3);
+    expect(directory, ".", "6 8 10 ");
+    expect(directory, "a", "6 8 10 ");
+    expect(directory, "b", "2 4 6 8 10 "); /* 6 builds on 2 and 4 */
+    retain(directory, 10, 2);
+    expect(directory, "a", "8 10 ");
+    expect(directory, "b", "8 10 ");
+    retain(directory, 10, 0);
+    expect(directory, ".", "10 ");
+    expect(directory, "a", "10 ");
+    expect(directory, "b", "8 10 ");
+}
+
+/* Parts after the committed one may be those of the next; one that nobody committed goes with the next. */
+static void what_comes_after_stays(void **state)
+{
+    const char *directory = *state;
+    char a[PS_PATH_BYTES];
+    make(directory);
+    assert_true(ps_path_join(directory, "a", a));
+    chain_save_key(a, 9, 0, 1, 1); /* given up */
+    chain_save_key(a, 12, 0, 1, 1);
+    retain(directory, 8, 1);
+    expect(directory, ".", "8 10 ");
+    expect(directory, "a", "8 9 10 12 ");
+    retain(directory, 10, 1);
+    expect(directory, "a", "10 12 ");
+}
+
+/* Without the file that is said to be committed nothing is known. */
+static void nothing_goes_in_doubt(void **state)
+{
+    const char *directory = *state;
+    char path[PS_PATH_BYTES];
+    make(directory);
+    assert_true(ps_path_cluster(directory, 10, path));
+    assert_int_equal(remove(path), 0);
+    assert_true(ps_path_join(directory, "a", path));
+    ps_cluster_retain_parts(ps_store_local(), directory, path, 10);
+    expect(directory, "a", "2 4 6 8 10 ");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(parts_stay_as_long_as_they_are_needed, temporary_directory_setup,
+                                        temporary_directory_teardown),
+        cmocka_unit_test_setup_teardown(what_comes_after_stays, temporary_directory_setup,
+                                        temporary_directory_teardown),
+        cmocka_unit_test_setup_teardown(nothing_goes_in_doubt, temporary_directory_setup,
+                                        temporary_directory_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
