@@ -36,9 +36,9 @@ void dp_socket_port_configure(struct dp_socket_port *port, struct mr_endpoint_co
 
 /* Hands a burst of datagrams to the endpoint. Returns how many. */
 uint32_t dp_socket_port_receive(struct dp_socket_port *port, struct mr_endpoint *endpoint, uint64_t now_us);
-/* Sends what the endpoint has written since the last call, and returns how many datagrams that was. Segments of
- * long answers that make less than half a run stay while each call finds more of them; what the socket's buffer
- * has no room for stays as well: see dp_socket_port_is_full(). */
+/* Sends what the endpoint has written since the last call, and returns how many datagrams that was. Segments
+ * of long answers that make less than half a run stay while each call finds more of them; what the socket's
+ * buffer has no room for stays as well: see dp_socket_port_is_full(). */
 uint32_t dp_socket_port_flush(struct dp_socket_port *port);
 /* Returns how many datagrams of a long answer make a full run. */
 uint32_t dp_socket_port_run_datagrams(const struct dp_socket_port *port);

@@ -18,8 +18,8 @@
 #define RUNS_MAX          64u    /* per system call */
 #define CONTROL_BYTES     128u
 #define ERRORS_MAX        4u /* refusals of one datagram before it is dropped */
-/* An incomplete run stays where it is, and what comes next is written after it: but not so far that the memory
- * no longer fits into the processor's cache. */
+/* An incomplete run stays where it is, and what comes next is written after it: but not so far that the
+ * memory no longer fits into the processor's cache. */
 #define KEEP_BYTES_MAX (384u << 10)
 
 struct packet {
@@ -194,8 +194,8 @@ static void describe_run(struct mr_udp_sender *s, uint32_t i, uint32_t first, ui
         header->msg_control = NULL;
 }
 
-/* Whether these, the last of the batch, are less than half a run, which the next datagram may make longer. More
- * than that leave: their receiver would be idle meanwhile. */
+/* Whether these, the last of the batch, are less than half a run, which the next datagram may make longer.
+ * More than that leave: their receiver would be idle meanwhile. */
 static bool waits_for_more(const struct mr_udp_sender *s, uint32_t first, uint32_t count)
 {
     const struct packet *a = &s->packets[first], *last = &s->packets[first + count - 1];

@@ -23,8 +23,8 @@ void mr_udp_send_end(struct mr_udp_sender *s, uint32_t bytes);
  * full: call it again soon. Datagrams that the kernel refuses for another reason are dropped, as the network
  * might do; the transport sends them again. */
 bool mr_udp_send_flush(struct mr_udp_sender *s);
-/* Does the same, but where more datagrams are about to come: those at the end of the batch that make less than
- * half a run stay until then. */
+/* Does the same, but where more datagrams are about to come: those at the end of the batch that make less
+ * than half a run stay until then. */
 bool mr_udp_send_flush_runs(struct mr_udp_sender *s);
 /* Returns how many datagrams of that length leave as one large send, where that is allowed. */
 uint32_t mr_udp_run_datagrams(uint32_t datagram_bytes);
