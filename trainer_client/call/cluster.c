@@ -137,6 +137,9 @@ static bool take_map(struct mr_client *client, const struct told *told)
         if (met[i] == NULL)
             return false;
     }
+    for (uint32_t i = 0; i < told->count; i++)
+        if (met[i] != NULL)
+            met[i]->place = i;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         c->owner[p] = (uint8_t)met[told->owner[p]]->index;
     leave_others(client, met, told->count);

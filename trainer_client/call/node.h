@@ -23,6 +23,7 @@ struct mrc_node {
     uint32_t index;                      /* in mr_client.nodes */
     struct mr_address address;           /* of core 0 */
     char name[MR_CLUSTER_NAME_BYTES];    /* in its cluster; empty: not known */
+    uint32_t place;                      /* in its cluster\'s map */
     bool is_member;                      /* of a cluster */
     bool refused;                        /* a call, with MR_WRONG_OWNER, and has not told its map since */
     struct mrc_link *links[MR_CORE_MAX]; /* set by the driving thread only; surplus ones stay, closed */

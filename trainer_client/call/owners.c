@@ -27,11 +27,30 @@ static const struct mrc_node *node_of(const struct mr_client *client, uint32_t p
     return client->nodes[client->cluster.epoch != 0 ? client->cluster.owner[partition] : 0];
 }
 
+/* Lists the nodes that have partitions, in the order of the map. Returns how many they are. */
+static uint32_t sort_nodes(const struct mr_client *client, struct mrc_node *sorted[MRC_NODES_MAX])
+{
+    uint32_t count = 0;
+    for (uint32_t n = 0; n < client->node_count; n++) {
+        struct mrc_node *node = client->nodes[n];
+        uint32_t at = count;
+        if (node->core_count == 0)
+            continue;
+        for (; at > 0 && sorted[at - 1]->place > node->place; at--)
+            sorted[at] = sorted[at - 1];
+        sorted[at] = node;
+        count++;
+    }
+    return count;
+}
+
 bool mrc_owners_renew(struct mr_client *client)
 {
-    uint32_t first[MRC_NODES_MAX], count = 0;
-    for (uint32_t n = 0; n < client->node_count; n++)
-        count += client->nodes[n]->core_count;
+    struct mrc_node *nodes[MRC_NODES_MAX];
+    uint32_t first[MRC_NODES_MAX] = {0}, count = 0;
+    const uint32_t node_count = sort_nodes(client, nodes);
+    for (uint32_t n = 0; n < node_count; n++)
+        count += nodes[n]->core_count;
     struct mrc_owners *owners = calloc(1, sizeof(*owners) + count * sizeof(*owners->owners));
 
     if (owners == NULL)
@@ -39,10 +58,10 @@ bool mrc_owners_renew(struct mr_client *client)
     atomic_init(&owners->holders, 1);
     owners->changes = client->owners == NULL ? 0 : client->owners->changes + 1;
     owners->count = count;
-    for (uint32_t n = 0, o = 0; n < client->node_count; n++) {
-        first[n] = o;
-        for (uint16_t core = 0; core < client->nodes[n]->core_count; core++)
-            owners->owners[o++] = (struct mrc_owner){.node = client->nodes[n], .core = core};
+    for (uint32_t n = 0, o = 0; n < node_count; n++) {
+        first[nodes[n]->index] = o;
+        for (uint16_t core = 0; core < nodes[n]->core_count; core++)
+            owners->owners[o++] = (struct mrc_owner){.node = nodes[n], .core = core};
     }
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
         const struct mrc_node *node = node_of(client, p);

@@ -1,6 +1,7 @@
 /* Who owns which partition, over all nodes: what calls are split by.
  *
- * An owner is a core of a node. Owners are numbered over all nodes, a node's cores one after the other. A list of
+ * An owner is a core of a node. Owners are numbered over all nodes, in the order of the cluster's map, a node's cores
+ * one after the other: all clients of a cluster have the same order, in which shares of bags are added up. A list of
  * owners never changes once it is made, so calls that are split by it need no lock; when a node's map changes,
  * the client makes a new one, and calls that were split by the old one are made again. */
 #ifndef MRC_OWNERS_H

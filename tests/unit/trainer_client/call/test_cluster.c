@@ -138,6 +138,9 @@ static void test_one_server_is_enough(void **state)
         (void)snprintf(servers, sizeof(servers), "127.0.0.1:%u", atomic_load(&x.cluster->ports[n]));
         assert_int_equal(mr_client_create(&options, &client, NULL, 0), MR_OK);
         assert_int_equal(mr_client_core_count(client), CORES);
+        struct mr_core_place place;
+        assert_true(mr_client_core_place(client, CORES - 1, &place)); /* the same order whoever was named */
+        assert_string_equal(place.node, "node-2");
         mr_client_destroy(client);
     }
     fake_node_kill(away);
