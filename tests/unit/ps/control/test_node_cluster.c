@@ -1,0 +1,309 @@
+/* A node as a member of a cluster, with a coordinator that does what the test says. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <cmocka.h>
+#include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/format/cluster.h"
+#include "fake_coordinator.h"
+#include "node_fixture.h"
+
+#define SESSION UINT64_C(500)
+#define CALL_US 60000000u
+
+static uint64_t session;
+
+static int member_setup(void **state)
+{
+    if (node_setup(state) != 0)
+        return -1;
+    struct node_fixture *n = *state;
+    node_stop(n);
+    fake_coordinator_reset();
+    session = SESSION;
+    struct ps_config *c = &n->config;
+    (void)snprintf(c->cluster_name, sizeof(c->cluster_name), "ads");
+    (void)snprintf(c->cluster_node, sizeof(c->cluster_node), "a");
+    (void)snprintf(c->cluster_zookeeper, sizeof(c->cluster_zookeeper), "nowhere:1");
+    (void)snprintf(c->port_ipv4, sizeof(c->port_ipv4), "10.0.0.1/24");
+    c->checkpoint_directory[0] = '\0';
+    c->cluster_nodes = 2;
+    node_start(n, 2);
+    return 0;
+}
+
+/* ---- what the node shows, and how it answers ---- */
+
+static const uint64_t *show(struct node_fixture *n, const uint8_t **owner)
+{
+    const struct node_reply *reply = node_call(n, 1, MR_OP_NODE_INFO, 0, NULL, 0);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensor_count, 2 + MR_CLUSTER_TENSORS);
+    *owner = reply->tensors[4].data;
+    return reply->tensors[2].data;
+}
+
+/* The control thread does its part between rounds. */
+static void go_on(void)
+{
+    fake_coordinator_settle(session);
+    node_pause();
+}
+
+static const uint8_t *wait_epoch(struct node_fixture *n, uint64_t epoch)
+{
+    const uint8_t *owner;
+    while (show(n, &owner)[MR_CLUSTER_EPOCH] != epoch)
+        go_on();
+    return owner;
+}
+
+static const struct node_reply *end_call(struct node_fixture *n, struct node_call *call)
+{
+    while (!call->is_answered) {
+        go_on();
+        node_look(n);
+    }
+    return &call->reply;
+}
+
+static void create_table(struct node_fixture *n)
+{
+    static struct node_call call;
+    const struct mr_feature f = node_table("t", 1);
+    const struct mr_tensor tensor = mr_tensor_2d(MR_U8, 1, sizeof(f), &f);
+    const struct mr_call_options options = {.op = MR_OP_CREATE, .deadline_us = dp_now_us() + CALL_US};
+    node_post(n, 0, &call, &options, &tensor, 1);
+    node_check(end_call(n, &call), MR_OK, NULL);
+    assert_int_equal(*(const uint32_t *)call.reply.tensors[0].data, 1);
+    node_call_end(&call);
+}
+
+static uint32_t partition_of(uint64_t key)
+{
+    return mr_partition_of(mr_key_hash(key, 0));
+}
+
+static void post(struct node_fixture *n, struct node_call *call, uint64_t key, uint64_t epoch)
+{
+    const struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &key);
+    const struct mr_call_options options = {
+        .op = MR_OP_LOOKUP, .table = 1, .epoch = (uint16_t)epoch, .deadline_us = dp_now_us() + CALL_US};
+    node_post(n, node_core_of_key(n, key, 0), call, &options, &tensor, 1);
+}
+
+static enum mr_status look_up(struct node_fixture *n, uint64_t key, uint64_t epoch)
+{
+    static struct node_call call;
+    post(n, &call, key, epoch);
+    return node_wait(n, &call)->status;
+}
+
+/* A call is answered BUSY, again and again, which `counter` counts; then rounds go on, and it is served. */
+static void check_waits(struct node_fixture *n, uint64_t key, uint64_t epoch, const char *counter)
+{
+    static struct node_call call;
+    const uint32_t core = node_core_of_key(n, key, 0);
+    const uint64_t before = node_counter(n, core, counter);
+    post(n, &call, key, epoch);
+    while (node_counter(n, core, counter) < before + 3)
+        node_look(n);
+    assert_false(call.is_answered);
+    node_check(end_call(n, &call), MR_OK, NULL);
+    node_call_end(&call);
+}
+
+/* Both nodes are there, and own their halves. Returns a key of the node's own. */
+static uint64_t join(struct node_fixture *n, uint64_t *other_key)
+{
+    static uint8_t owner[MR_PARTITION_COUNT];
+    const uint8_t *shown;
+    fake_coordinator_set_other("b");
+    fake_coordinator_settle(SESSION);
+    memcpy(owner, wait_epoch(n, fake_coordinator_map()->epoch), sizeof(owner));
+    uint64_t key = 0;
+    for (*other_key = 0; owner[partition_of(*other_key)] == 0; (*other_key)++) {
+    }
+    while (owner[partition_of(key)] != 0)
+        key++;
+    create_table(n);
+    while (show(n, &shown)[MR_CLUSTER_LEASE_LEFT_US] == 0)
+        go_on();
+    return key;
+}
+
+/* ---- tests ---- */
+
+static void serves_once_all_are_there(void **state)
+{
+    struct node_fixture *n = *state;
+    const uint8_t *owner;
+    const uint64_t *words = show(n, &owner);
+    assert_int_equal(words[MR_CLUSTER_EPOCH], 0);
+    assert_int_equal(words[MR_CLUSTER_SELF], MR_CLUSTER_NO_NODE);
+    fake_coordinator_settle(SESSION);
+    owner = wait_epoch(n, 1);
+    assert_int_equal(owner[0], MR_CLUSTER_NO_NODE);
+    create_table(n);
+
+    /* the calls of a client that is ahead wait: nobody owns anything */
+    static struct node_call call;
+    post(n, &call, 0, 3);
+    while (node_counter(n, node_core_of_key(n, 0, 0), "ps.requests_held_back") < 3)
+        node_look(n);
+    assert_false(call.is_answered);
+    fake_coordinator_set_other("b");
+    fake_coordinator_settle(SESSION);
+    assert_int_equal(fake_coordinator_map()->epoch, 3); /* joined, and given out */
+    const bool is_own = fake_coordinator_map()->owner[ps_cluster_slot(partition_of(0))] == 0;
+    node_check(end_call(n, &call), is_own ? MR_OK : MR_WRONG_OWNER, NULL);
+    node_call_end(&call);
+}
+
+static void serves_its_own_since_it_has_them(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t other;
+    const uint64_t key = join(n, &other);
+    const uint64_t epoch = fake_coordinator_map()->epoch;
+    assert_int_equal(look_up(n, key, epoch), MR_OK);
+    assert_int_equal(look_up(n, key, epoch - 1), MR_WRONG_OWNER);
+    assert_int_equal(look_up(n, other, epoch), MR_WRONG_OWNER);
+    const uint8_t *owner;
+    const uint64_t *words = show(n, &owner);
+    assert_int_equal(words[MR_CLUSTER_NODES], 2);
+    assert_int_equal(words[MR_CLUSTER_LEASE_US], FAKE_SESSION_US / 2);
+    uint32_t owned = 0;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        owned += owner[p] == 0;
+    assert_in_range(owned, MR_PARTITION_COUNT * 2 / 3,
+                    MR_PARTITION_COUNT * 2 / 3 + 1); /* by cores: 2 and 1 */
+
+    /* a change that is not about it */
+    fake_coordinator_map()->epoch++;
+    go_on();
+    (void)wait_epoch(n, epoch + 1);
+    assert_int_equal(look_up(n, key, epoch), MR_OK);
+}
+
+static void waits_while_its_lease_is_over(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t other;
+    const uint64_t key = join(n, &other);
+    /* confirmations that came too late, or that were overtaken, renew nothing */
+    fake_coordinator_expire();
+    fake_coordinator_round(SESSION, mr_clock_boot_us() - FAKE_SESSION_US / 2);
+    check_waits(n, key, fake_coordinator_map()->epoch, "ps.calls_without_lease");
+    fake_coordinator_round(SESSION, 0);
+    assert_int_equal(look_up(n, key, fake_coordinator_map()->epoch), MR_OK);
+}
+
+static void a_new_session_counts_once_the_map_has_it(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t other;
+    const uint64_t key = join(n, &other);
+    const uint64_t epoch = fake_coordinator_map()->epoch;
+    fake_coordinator_expire();
+    session = SESSION + 1;
+    fake_coordinator_round(session, mr_clock_boot_us()); /* it is confirmed, and proposes the map */
+    assert_int_equal(fake_coordinator_map()->epoch, epoch);
+    check_waits(n, key, epoch, "ps.calls_without_lease");
+    assert_int_equal(fake_coordinator_map()->epoch, epoch + 1);
+    assert_int_equal(look_up(n, key, epoch), MR_OK); /* without interruption: the map from before does */
+}
+
+static void a_superseded_process_serves_nothing(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t other;
+    static struct node_call call;
+    const uint64_t key = join(n, &other);
+    const uint32_t core = node_core_of_key(n, key, 0);
+    const uint8_t *owner;
+    fake_coordinator_map()->nodes[0].start_id++;
+    fake_coordinator_map()->nodes[0].session = SESSION + 9;
+    fake_coordinator_map()->epoch++;
+    fake_coordinator_round(SESSION, mr_clock_boot_us());
+    assert_int_equal(show(n, &owner)[MR_CLUSTER_LEASE_LEFT_US], 0);
+    post(n, &call, key, fake_coordinator_map()->epoch);
+    while (node_counter(n, core, "ps.calls_without_lease") < 3)
+        node_look(n);
+    assert_false(call.is_answered);
+    node_leave(n, core); /* the call ends */
+    assert_true(call.is_answered);
+    node_join(n, core);
+    node_call_end(&call);
+}
+
+static void leaves_when_it_stops(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t other;
+    (void)join(n, &other);
+    assert_false(fake_coordinator_is_left());
+    node_stop(n);
+    assert_true(fake_coordinator_is_left());
+
+    /* it starts again: its own are the same, and calls by the old map are refused */
+    const uint64_t epoch = fake_coordinator_map()->epoch;
+    node_start(n, 2);
+    const uint64_t key = join(n, &other);
+    assert_int_equal(fake_coordinator_map()->epoch, epoch + 1);
+    assert_int_equal(look_up(n, key, epoch), MR_WRONG_OWNER);
+    assert_int_equal(look_up(n, key, epoch + 1), MR_OK);
+}
+
+static void check_start_fails(struct node_fixture *n, const char *says)
+{
+    char error[DP_ERROR_BYTES];
+    struct ps_server *server;
+    assert_int_equal(ps_server_start(&n->config, &server, error), MR_INVALID_ARGUMENT);
+    if (strstr(error, says) == NULL)
+        fail_msg("\"%s\" does not contain \"%s\"", error, says);
+}
+
+static void write_file(const char *path, const char *text, mode_t mode)
+{
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(chmod(path, mode), 0);
+}
+
+static void credentials_are_checked(void **state)
+{
+    struct node_fixture *n = *state;
+    char *path = n->config.cluster_credentials_file;
+    node_stop(n);
+    (void)snprintf(path, sizeof(n->config.cluster_credentials_file), "%s/zk", n->directory);
+    check_start_fails(n, "/zk: No such file or directory");
+    write_file(path, "", 0600);
+    check_start_fails(n, "it is empty: write USER:PASSWORD into it");
+    write_file(path, "ads:pony\n", 0640);
+    check_start_fails(n, "others can read it: chmod 0600 it");
+    write_file(path, "ads\n", 0600);
+    check_start_fails(n, "its line is not USER:PASSWORD");
+    write_file(path, "ads:pony\n", 0600);
+    node_start(n, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(serves_once_all_are_there, member_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(serves_its_own_since_it_has_them, member_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(waits_while_its_lease_is_over, member_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(a_new_session_counts_once_the_map_has_it, member_setup,
+                                        node_teardown),
+        cmocka_unit_test_setup_teardown(a_superseded_process_serves_nothing, member_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(leaves_when_it_stops, member_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(credentials_are_checked, member_setup, node_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

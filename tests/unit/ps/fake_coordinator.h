@@ -1,0 +1,27 @@
+/* A coordinator in the test's process, in place of ZooKeeper (ps/cluster/zookeeper.h): the node under test leads,
+ * and the test says when it goes round. One node at a time. */
+#ifndef FAKE_COORDINATOR_H
+#define FAKE_COORDINATOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "ps/cluster/cluster_map.h"
+
+#define FAKE_SESSION_US UINT64_C(600000000)
+
+/* Forgets the map and everybody else. */
+void fake_coordinator_reset(void);
+/* The coordinator's map; whoever changes it raises its epoch. */
+struct ps_cluster_map *fake_coordinator_map(void);
+/* Another node registers from now on; or no longer, if name is NULL. */
+void fake_coordinator_set_other(const char *name);
+/* One round in this session: the node's request was sent at that time (mr_clock_boot_us()). */
+void fake_coordinator_round(uint64_t session, uint64_t sent_us);
+/* Rounds, until nobody changes the map any more. */
+void fake_coordinator_settle(uint64_t session);
+/* The node's session is dead. */
+void fake_coordinator_expire(void);
+/* Has the node ended its session? */
+bool fake_coordinator_is_left(void);
+
+#endif
