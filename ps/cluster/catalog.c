@@ -74,16 +74,18 @@ static bool check_all(const struct ps_cluster_catalog *c, const struct ps_cluste
 }
 
 /* The numbers of those that are there; how many are missing, each name once, and whether all others are final. */
-static uint32_t find_all(const struct ps_cluster_catalog *c, const struct ps_cluster_wish *wish,
-                         bool *are_final)
+static uint32_t find_all(const struct ps_cluster_catalog *c, struct ps_cluster_wish *wish, bool *are_final)
 {
     uint32_t missing = 0;
     *are_final = true;
+    wish->final_since = 0;
     for (uint32_t i = 0; i < wish->feature_count; i++) {
         const uint32_t at = ps_cluster_catalog_find(c, wish->features[i].name);
         bool is_new = at == c->count;
         wish->ids[i] = is_new ? 0 : c->features[at].id;
         *are_final = *are_final && (is_new || c->features[at].is_final);
+        if (!is_new && c->features[at].since > wish->final_since)
+            wish->final_since = c->features[at].since;
         for (uint32_t j = 0; j < i && is_new; j++)
             is_new = strncmp(wish->features[j].name, wish->features[i].name, MR_NAME_BYTES) != 0;
         missing += is_new;
@@ -302,6 +304,7 @@ bool ps_cluster_catalog_settle(const struct ps_cluster_catalog *c, const struct 
             is_changed = true;
         } else if (ps_cluster_catalog_is_everywhere(since, reports, count)) {
             next->features[i].is_final = true;
+            next->features[i].since = next->version;
             is_changed = true;
         }
     }

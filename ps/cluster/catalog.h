@@ -26,7 +26,8 @@
 struct ps_cluster_feature {
     uint32_t id;
     bool is_final;
-    uint64_t since; /* the version that it came with; those of one Create have the same */
+    /* the version that it came with, which those of one Create have in common; once final, that by which it is */
+    uint64_t since;
     struct mr_feature feature;
 };
 
@@ -66,6 +67,7 @@ struct ps_cluster_wish {
     uint32_t *ids;        /* of what was created, in the order of `features`; of what is dropped, ascending */
     uint32_t id_count;    /* drop: names that mean the same feature count once; 0: not found out yet */
     struct mr_feature is; /* what was altered, as it is since */
+    uint64_t final_since; /* create: the version since which all of them are final */
     uint64_t written_as; /* create: the version as which it was proposed last, and perhaps written; 0: none */
     bool was_written;    /* drop: it may have been, so what is gone is no error */
 };

@@ -113,7 +113,7 @@ static void pursue(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
             return;
         case PS_WISH_MADE:
             wish->is_made = true;
-            wish->made_in = wish->wish.kind == PS_WISH_CREATE ? 0 : m->catalog->version;
+            wish->made_in = wish->wish.kind == PS_WISH_CREATE ? wish->wish.final_since : m->catalog->version;
             break;
         }
     }

@@ -344,6 +344,13 @@ const struct ps_cluster_catalog *ps_control_cluster_catalog(const struct ps_cont
     return c->cluster != NULL && c->cluster->has_catalog ? c->cluster->member.catalog : NULL;
 }
 
+bool ps_control_cluster_is_final(const struct ps_control *c, uint32_t id)
+{
+    const struct ps_cluster_catalog *catalog = c->cluster->member.catalog;
+    const uint32_t at = ps_cluster_catalog_find_id(catalog, id);
+    return at < catalog->count && catalog->features[at].is_final;
+}
+
 void ps_control_cluster_restored(struct ps_control *c)
 {
     if (c->cluster != NULL)

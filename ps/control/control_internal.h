@@ -194,6 +194,8 @@ void ps_control_cluster_poll(struct ps_control *c);
 bool ps_control_cluster_is_waiting(const struct ps_control *c);
 /* The cluster's catalogue, which stands above what a checkpoint or the history says; NULL: the node is by itself. */
 const struct ps_cluster_catalog *ps_control_cluster_catalog(const struct ps_control *c);
+/* Does every node of the cluster have the feature of this number? */
+bool ps_control_cluster_is_final(const struct ps_control *c, uint32_t id);
 /* The node's features have been replaced by those of a checkpoint: what it lacks is created. */
 void ps_control_cluster_restored(struct ps_control *c);
 /* Answers the commands that wait: the node stops. */

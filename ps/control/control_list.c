@@ -28,9 +28,8 @@ static void size_on_core(struct ps_core *core, void *arg)
     }
 }
 
-void ps_control_list(struct ps_control *c, struct ps_command *command)
+static void answer(struct ps_control *c, struct ps_command *command, const struct ps_catalog *catalog)
 {
-    const struct ps_catalog *catalog = &c->catalog;
     struct sizes sizes = {.catalog = catalog};
     size_t words = (size_t)MR_LIST_WORDS * catalog->count, at = 0;
     uint64_t starts[PS_STARTS_MAX][MR_LIST_START_WORDS];
@@ -64,4 +63,19 @@ void ps_control_list(struct ps_control *c, struct ps_command *command)
     ps_command_answer(command, mr_tensor_2d(MR_U64, c->ancestry.count, MR_LIST_START_WORDS, NULL), starts);
     free(all);
     free(taken_back);
+}
+
+/* What the nodes of a cluster are still trying, nobody may use yet. */
+void ps_control_list(struct ps_control *c, struct ps_command *command)
+{
+    struct ps_catalog *final = c->cluster != NULL ? calloc(1, sizeof(*final)) : NULL;
+    if (c->cluster != NULL && final == NULL) {
+        ps_command_fail(command, MR_OUT_OF_MEMORY, "no memory left");
+        return;
+    }
+    for (uint32_t i = 0; i < c->catalog.count && final != NULL; i++)
+        if (ps_control_cluster_is_final(c, c->catalog.ids[i]))
+            ps_catalog_add(final, c->catalog.ids[i], &c->catalog.features[i]);
+    answer(c, command, final != NULL ? final : &c->catalog);
+    free(final);
 }

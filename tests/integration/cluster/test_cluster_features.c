@@ -265,13 +265,12 @@ static void test_a_node_dies_in_the_middle_of_a_create(void **state)
     const struct mr_tensor tensor = mr_tensor_2d(MR_U8, 1, sizeof(f), &f);
     static struct listed l;
     struct call call = call_of(1, MR_OP_CREATE, &tensor);
-    const struct timespec pause = {.tv_nsec = 5000000};
     pthread_t thread;
     (void)state;
     assert_int_equal(kill(nodes[2].pid, SIGSTOP), 0);
     assert_int_equal(pthread_create(&thread, NULL, ask, &call), 0);
-    while (!has(1, "half")) /* not final: n2 has not said anything */
-        (void)nanosleep(&pause, NULL);
+    cluster_node_wait_says(&nodes[1], "created 1 feature, first half");
+    assert_false(has(1, "half")); /* it is not final: n2 has not said anything */
     cluster_node_kill(&nodes[1]);
     assert_int_equal(kill(nodes[2].pid, SIGCONT), 0);
     cluster_node_start(&nodes[1], millraced);

@@ -102,15 +102,32 @@ static bool holds(const struct node *node, uint32_t id)
     return false;
 }
 
+/* And knows that everybody does, so that it may list it. */
+static bool holds_final(const struct node *node, uint32_t id)
+{
+    const struct ps_cluster_feature *f = find(node->features.member.catalog, id);
+    return holds(node, id) && f != NULL && f->is_final;
+}
+
+/* A node begins to serve: it has all that somebody was told is there. */
+static void check_serves(struct world *w, uint32_t i)
+{
+    for (uint32_t k = 0; k < newest(w)->count; k++)
+        if (w->is_created[newest(w)->features[k].id] && !holds_final(&w->nodes[i], newest(w)->features[k].id))
+            fail(w, "node %u serves, and lacks feature %u", i, newest(w)->features[k].id);
+}
+
 /* A call is about to be answered as done: it is so on every node that serves. */
 static void check_answer(struct world *w, const struct asked *asked)
 {
     const struct ps_cluster_wish *wish = &asked->wish.wish;
+    for (uint32_t k = 0; wish->kind == PS_WISH_CREATE && k < wish->feature_count; k++)
+        w->is_created[wish->ids[k]] = true;
     for (uint32_t i = 0; i < w->node_count; i++) {
         if (!is_serving(w, i))
             continue;
         for (uint32_t k = 0; wish->kind == PS_WISH_CREATE && k < wish->feature_count; k++)
-            if (find(newest(w), wish->ids[k]) != NULL && !holds(&w->nodes[i], wish->ids[k]))
+            if (find(newest(w), wish->ids[k]) != NULL && !holds_final(&w->nodes[i], wish->ids[k]))
                 fail(w, "feature %u was created, and node %u lacks it", wish->ids[k], i);
         for (uint32_t k = 0; wish->kind == PS_WISH_DROP && k < wish->id_count; k++)
             if (holds(&w->nodes[i], wish->ids[k]))
@@ -218,6 +235,8 @@ static void serve(void *context, uint64_t session)
 {
     const struct context *k = context;
     k->w->nodes[k->i].features.session = session;
+    if (is_serving(k->w, k->i))
+        check_serves(k->w, k->i);
 }
 
 static void reply(struct world *w, uint32_t i, uint32_t c)

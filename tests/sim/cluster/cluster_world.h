@@ -25,6 +25,7 @@
 
 #define CATALOGS_MAX          400u
 #define CATALOG_PROPOSALS_MAX 64u
+#define FEATURE_IDS_MAX       800u
 
 /* What a partition has learnt: a number for each client up to which its pushes are in, and the pushes
  * themselves in the order in which they were applied. */
@@ -219,6 +220,7 @@ struct world {
     uint64_t catalog_version, last_proposal;
     uint32_t next_catalog_proposal;
     bool is_dropped[32];                    /* a client has asked for that, by name */
+    bool is_created[FEATURE_IDS_MAX];       /* and was told so, by number */
     struct ps_cluster_map maps[EPOCHS_MAX]; /* all that the coordinator has had, by epoch */
     struct ps_cluster_map proposals[MESSAGES_MAX];
     struct ps_cluster_catalog catalogs[CATALOGS_MAX]; /* all that the coordinator has had, by version */

@@ -91,6 +91,7 @@ static void test_create(void **state)
     assert_int_equal(ask(&wish), PS_WISH_WAITS);
     settle();
     assert_int_equal(ask(&wish), PS_WISH_MADE);
+    assert_int_equal(wish.final_since, 4);
     assert_int_equal(ids[0], 3);
     assert_int_equal(ids[1], 2);
     assert_int_equal(ids[2], 3);

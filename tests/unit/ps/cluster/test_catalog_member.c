@@ -279,10 +279,18 @@ static void test_create(void **state)
     assert_true(written.features[0].is_final);
     assert_int_equal(asked.answers, 0);
     take_written();
+    other.catalog = 2;
     assert_true(view());
+    assert_true(view()); /* both know that it is final */
     assert_int_equal(asked.status, MR_OK);
     assert_int_equal(asked.answers, 1);
     assert_int_equal(ids[0], 1);
+
+    struct ps_catalog_wish again = create_wish(&f);
+    catalog.version = 3; /* which the other one does not have yet, but it has all of this */
+    assert_true(view());
+    ps_catalog_member_ask(&m, &again, 0);
+    assert_int_equal(asked.answers, 2);
 }
 
 static void test_a_create_that_fails_here(void **state)

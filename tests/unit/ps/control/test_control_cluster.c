@@ -257,6 +257,12 @@ static void test_a_create_that_another_node_cannot_make(void **state)
     const struct mr_call_options options = {.op = MR_OP_CREATE, .deadline_us = UINT64_MAX};
     rounds_until_serving();
     node_post(n, 0, &call, &options, &t, 1);
+    while (own_version() < 1) {
+        go_round(false);
+        node_pause();
+        node_look(n);
+    }
+    assert_int_equal(listed(n, "user", NULL), 0); /* the node has it, and it is not final */
     while (!call.is_answered) {
         k.other = (struct ps_cluster_report){.has_catalog = true,
                                              .failed = 1,
