@@ -78,7 +78,8 @@ static void renew_lease(struct ps_node_cluster *c)
 static void write_map(void *context, const struct ps_cluster_map *next)
 {
     struct ps_node_cluster *c = context;
-    ps_zookeeper_write_map(c->zookeeper, next);
+    if (c->zookeeper != NULL)
+        ps_zookeeper_write_map(c->zookeeper, next);
 }
 
 static void note_change(struct ps_node_cluster *c)
@@ -763,14 +764,12 @@ void ps_node_cluster_stop(struct ps_node_cluster *c)
     if (c == NULL)
         return;
     pthread_mutex_lock(&c->lock);
+    struct ps_zookeeper *zookeeper = c->zookeeper;
     c->is_stopped = true;
+    c->zookeeper = NULL; /* the control thread may ask for something meanwhile */
     renew_lease(c);
     pthread_mutex_unlock(&c->lock);
-    struct ps_zookeeper *zookeeper = c->zookeeper;
     ps_zookeeper_stop(zookeeper);
-    pthread_mutex_lock(&c->lock);
-    c->zookeeper = NULL;
-    pthread_mutex_unlock(&c->lock);
     ps_cluster_commit_stop(c->save.commit);
     c->save.commit = NULL;
 }
