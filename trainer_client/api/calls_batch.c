@@ -481,7 +481,7 @@ enum mr_status mr_push_gradients_batch(struct mr_client *client, const struct mr
                                        uint64_t batch_id, const struct mr_batch_gradient *gradients,
                                        uint32_t count, bool *applied)
 {
-    struct push_context push = {.batch_id = batch_id, .applied = applied};
+    struct push_context push = {.batch_id = batch_id};
     enum mr_status status = check_push(client, gradients, count);
     if (status == MR_OK)
         status = mrc_wire_dtype("mr_push_gradients_batch", options, &push.dtype);
@@ -491,6 +491,7 @@ enum mr_status mr_push_gradients_batch(struct mr_client *client, const struct mr
                            (MR_TENSORS_MAX - 1) / 3);
     if (status != MR_OK)
         return status;
+    push.applied = applied;
     struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
 
     do {

@@ -60,8 +60,8 @@ bool mrc_owners_renew(struct mr_client *client)
     owners->count = count;
     for (uint32_t n = 0, o = 0; n < node_count; n++) {
         first[nodes[n]->index] = o;
-        for (uint16_t core = 0; core < nodes[n]->core_count; core++)
-            owners->owners[o++] = (struct mrc_owner){.node = nodes[n], .core = core};
+        for (uint32_t core = 0; core < nodes[n]->core_count; core++)
+            owners->owners[o++] = (struct mrc_owner){.node = nodes[n], .core = (uint16_t)core};
     }
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
         const struct mrc_node *node = node_of(client, p);

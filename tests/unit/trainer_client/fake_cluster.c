@@ -60,7 +60,7 @@ void fake_cluster_restart_elsewhere(struct fake_cluster *c, uint32_t node)
 
 uint32_t fake_cluster_owner(const struct fake_cluster *c, uint32_t partition)
 {
-    return partition * 7 % c->count; /* scattered */
+    return partition * 7 % (c->count == 0 ? 1 : c->count); /* scattered */
 }
 
 void fake_cluster_tell(const struct fake_cluster *c, uint32_t self, struct fake_cluster_map *out)

@@ -263,7 +263,7 @@ static void test_batches(void **state)
 static void check_death(bool elsewhere)
 {
     struct fixture x;
-    struct mr_future *lookup, *late_push;
+    struct mr_future *lookup = NULL, *late_push = NULL;
     start(&x, NULL, true);
     push_all(&x, 1);
     fake_node_kill(x.cluster->nodes[1]);
