@@ -73,7 +73,8 @@ static bool check_all(const struct ps_cluster_catalog *c, const struct ps_cluste
     return true;
 }
 
-/* The numbers of those that are there; how many are missing, each name once, and whether all others are final. */
+/* The numbers of those that are there; how many are missing, each name once, and whether all others are
+ * final. */
 static uint32_t find_all(const struct ps_cluster_catalog *c, struct ps_cluster_wish *wish, bool *are_final)
 {
     uint32_t missing = 0;

@@ -26,7 +26,8 @@
 struct ps_cluster_feature {
     uint32_t id;
     bool is_final;
-    /* the version that it came with, which those of one Create have in common; once final, that by which it is */
+    /* the version that it came with, which those of one Create have in common; once final, that by which
+     * it is */
     uint64_t since;
     struct mr_feature feature;
 };
@@ -79,8 +80,8 @@ enum ps_wish_state {
     PS_WISH_MADE    /* it is so in this catalogue */
 };
 
-/* Compares a wish with the catalogue. To be asked again with every version until it is made or has failed: what
- * was perhaps written is recognised. `text` has PS_RULES_TEXT_BYTES. */
+/* Compares a wish with the catalogue. To be asked again with every version until it is made or has failed:
+ * what was perhaps written is recognised. `text` has PS_RULES_TEXT_BYTES. */
 enum ps_wish_state ps_cluster_catalog_wish(const struct ps_cluster_catalog *c, struct ps_cluster_wish *wish,
                                            struct ps_cluster_catalog *next, enum mr_status *status,
                                            char *text);
@@ -89,8 +90,8 @@ enum ps_wish_state ps_cluster_catalog_wish(const struct ps_cluster_catalog *c, s
 
 /* Are there features that are not final? */
 bool ps_cluster_catalog_is_open(const struct ps_cluster_catalog *c);
-/* Makes final or takes back what the reports of the nodes that have a session decide; they were read after the
- * catalogue. False: nothing is decided. */
+/* Makes final or takes back what the reports of the nodes that have a session decide; they were read after
+ * the catalogue. False: nothing is decided. */
 bool ps_cluster_catalog_settle(const struct ps_cluster_catalog *c, const struct ps_cluster_report *reports,
                                uint32_t count, struct ps_cluster_catalog *next);
 /* Do all nodes that serve have what this version says? */

@@ -75,7 +75,8 @@ static void read_rest(struct ps_json_reader *r, const json_t *object, struct mr_
         const int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
         if (high < 0 || low < 0)
             ps_json_fault(r, "is not hexadecimal", "rest");
-        rest[i] = (uint8_t)(high << 4 | low);
+        else
+            rest[i] = (uint8_t)(high * 16 + low);
     }
 }
 

@@ -12,8 +12,8 @@
 /* The caller frees it; NULL: no memory. */
 char *ps_cluster_catalog_json(const struct ps_cluster_catalog *catalog);
 
-/* Reads a catalogue. False if it is none, or one that this program cannot read: `text` says why, and *catalog has
- * no meaning. */
+/* Reads a catalogue. False if it is none, or one that this program cannot read: `text` says why, and
+ * *catalog has no meaning. */
 bool ps_cluster_catalog_parse(const char *json, size_t bytes, struct ps_cluster_catalog *catalog,
                               char text[PS_CLUSTER_TEXT_BYTES]);
 

@@ -34,6 +34,12 @@ static bool has_failed_for_now(const struct ps_catalog_member *m)
     return false;
 }
 
+static bool is_same(const struct ps_cluster_report *a, const struct ps_cluster_report *b)
+{
+    return a->has_catalog == b->has_catalog && a->catalog == b->catalog && a->failed == b->failed &&
+           a->failed_status == b->failed_status && strcmp(a->failed_text, b->failed_text) == 0;
+}
+
 /* Nobody waits for a node that does not serve and lacks something. */
 static void apply(struct ps_catalog_member *m)
 {
@@ -42,7 +48,7 @@ static void apply(struct ps_catalog_member *m)
         return;
     m->is_applied = m->own.failed == 0;
     m->own.has_catalog = m->serves != 0 || m->is_applied;
-    if (memcmp(&before, &m->own, sizeof(before)) != 0)
+    if (!is_same(&before, &m->own))
         m->ops->report(m->context, &m->own);
 }
 
@@ -75,8 +81,8 @@ static void answer_late(struct ps_catalog_member *m, struct ps_catalog_wish *wis
         text, sizeof(text), "%s",
         !m->has_view ? "the cluster's coordinator does not answer: are ZooKeeper's servers running, and can "
                        "this node reach them?"
-                     : "not every node of the cluster has answered in time; millrace ctl nodes shows "
-                       "which do");
+                     : "not every node of the cluster has answered in time; their logs say what they "
+                       "wait for");
     answer(m, wish, MR_DEADLINE_EXCEEDED, text);
 }
 

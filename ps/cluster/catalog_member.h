@@ -1,13 +1,13 @@
 /* A node's part in the catalogue of its cluster: it brings its own features to what the catalogue says,
  * carries through what its clients ask for, and helps to settle what others began.
  *
- * A node serves once its own entry at the coordinator says that it has the catalogue's version, as one view
- * shows both: the entry was written before the catalogue was read, and whoever settles reads the catalogue before
- * the entries. So either the node is waited for, or it has seen the change. A node with a new session begins
- * anew with this, because nobody waited for it meanwhile.
+ * A node serves once its own entry at the coordinator says that it has the catalogue's version, as one
+ * view shows both: the entry was written before the catalogue was read, and whoever settles reads the
+ * catalogue before the entries. So either the node is waited for, or it has seen the change. A node with a
+ * new session begins anew with this, because nobody waited for it meanwhile.
  *
- * A state machine without input or output, as member.h: events go in by functions, what is to be done goes out
- * through struct ps_catalog_member_ops. One thread (the control thread). */
+ * A state machine without input or output, as member.h: events go in by functions, what is to be done goes
+ * out through struct ps_catalog_member_ops. One thread (the control thread). */
 #ifndef PS_CATALOG_MEMBER_H
 #define PS_CATALOG_MEMBER_H
 
@@ -20,12 +20,12 @@ struct ps_catalog_wish;
 
 /* They call nothing of the catalogue member's. */
 struct ps_catalog_member_ops {
-    /* Writes the catalogue, of which it keeps a copy, if the coordinator's is still the one before it. Answered by
-     * ps_catalog_member_written(), always. */
+    /* Writes the catalogue, of which it keeps a copy, if the coordinator's is still the one before it.
+     * Answered by ps_catalog_member_written(), always. */
     void (*write)(void *context, const struct ps_cluster_catalog *next);
-    /* Brings the node to the catalogue, and sets in *report how far that has come: `catalog` to its version; or,
-     * if features that came with one version cannot be created, `failed`, and `catalog` to the version before
-     * that one. False: it must wait, has changed nothing, and is to be tried again. */
+    /* Brings the node to the catalogue, and sets in *report how far that has come: `catalog` to its
+     * version; or, if features that came with one version cannot be created, `failed`, and `catalog` to
+     * the version before that one. False: it must wait, has changed nothing, and is to be tried again. */
     bool (*apply)(void *context, const struct ps_cluster_catalog *catalog, struct ps_cluster_report *report);
     /* Puts the report into the node's entry. */
     void (*report)(void *context, const struct ps_cluster_report *report);

@@ -10,9 +10,9 @@
 
 #define PS_RULES_TEXT_BYTES 400u
 
-/* Feature `index` of a list is to be created: it is well-formed, and agrees with `known`, which has the same
- * name (NULL: none has), and with those before it in the list. MR_INVALID_ARGUMENT, MR_FEATURE_MISMATCH; `text`
- * (PS_RULES_TEXT_BYTES) says why. */
+/* Feature `index` of a list is to be created: it is well-formed, and agrees with `known`, which has the
+ * same name (NULL: none has), and with those before it in the list. MR_INVALID_ARGUMENT,
+ * MR_FEATURE_MISMATCH; `text` (PS_RULES_TEXT_BYTES) says why. */
 enum mr_status ps_rules_create(const struct mr_feature *features, uint32_t index,
                                const struct mr_feature *known, char *text);
 
@@ -20,8 +20,8 @@ enum mr_status ps_rules_create(const struct mr_feature *features, uint32_t index
 typedef bool ps_rules_may_alter(const struct mr_feature *is, const struct mr_feature *after, char *text,
                                 size_t text_bytes);
 
-/* Finds out what `is` becomes. What differs between `before` and `after` is changed, whatever the other options
- * have become since the caller saw them. MR_UNSUPPORTED, MR_INVALID_ARGUMENT; `text` says why. */
+/* Finds out what `is` becomes. What differs between `before` and `after` is changed, whatever the other
+ * options have become since the caller saw them. MR_UNSUPPORTED, MR_INVALID_ARGUMENT; `text` says why. */
 enum mr_status ps_rules_alter(const struct mr_feature *is, const struct mr_feature *before,
                               const struct mr_feature *after, ps_rules_may_alter *may_alter,
                               struct mr_feature *out, char *text);

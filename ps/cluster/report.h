@@ -23,10 +23,10 @@ struct ps_cluster_report {
     /* It has brought its features to this version of the cluster's catalogue. Until it has any, it serves
      * nothing, and nobody waits for it. */
     bool has_catalog;
+    enum mr_status failed_status;
     uint64_t catalog;
     /* The features that came with this version cannot be created on it; 0: all could. */
     uint64_t failed;
-    enum mr_status failed_status;
     char failed_text[PS_CLUSTER_FAILED_BYTES];
     struct ps_cluster_cut_report cut;
 };

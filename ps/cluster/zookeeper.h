@@ -48,8 +48,8 @@ struct ps_zookeeper_view {
 /* Called on the coordinator's thread, one at a time. They may call
  * ps_zookeeper_write_map(), ps_zookeeper_write_catalog() and ps_zookeeper_report(). */
 struct ps_zookeeper_events {
-    /* A request of this session was answered that had been sent at that time (mr_clock_boot_us()). The servers
-     * declare the session dead session_us after they last heard of it. */
+    /* A request of this session was answered that had been sent at that time (mr_clock_boot_us()). The
+     * servers declare the session dead session_us after they last heard of it. */
     void (*confirmed)(void *context, uint64_t session, uint64_t session_us, uint64_t sent_us);
     /* The session is dead. */
     void (*expired)(void *context);

@@ -83,8 +83,8 @@ struct ps_control_coordinator {
     /* Puts it into the node's entry. */
     void (*report)(void *context, const struct ps_cluster_report *report);
     void (*wake)(void *context); /* looks at what other nodes have done */
-    /* The node has the features of its cluster, and may serve under this session as far as they are concerned;
-     * 0: not any more. */
+    /* The node has the features of its cluster, and may serve under this session as far as they are
+     * concerned; 0: not any more. */
     void (*serve)(void *context, uint64_t session);
 };
 
@@ -137,8 +137,8 @@ struct ps_restore_request {
     uint32_t name_count; /* 0: everything, in place of all that the node holds */
     bool replace;        /* with names: what has such a name already */
     bool goes_on;        /* at start, where the node was: what was dropped since stays away */
-    /* Of a member of a cluster: the partitions that it is to have, by partition, and its name there. NULL: all
-     * are its own. */
+    /* Of a member of a cluster: the partitions that it is to have, by partition, and its name there. NULL:
+     * all are its own. */
     const bool *owns;
     const char *own_part;
     bool by_call; /* not at start: it takes back pushes that were answered, and clients learn of it */

@@ -1,5 +1,5 @@
-/* A member of a cluster: its features are the catalogue's (ps/cluster/catalog_member.h). Create, Drop, Alter and
- * Freeze are answered once all nodes have made them; other commands go on meanwhile. */
+/* A member of a cluster: its features are the catalogue's (ps/cluster/catalog_member.h). Create, Drop,
+ * Alter and Freeze are answered once all nodes have made them; other commands go on meanwhile. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,7 +88,8 @@ static void log_failed(struct ps_control_cluster *k, const struct ps_cluster_fea
                        : "; the cluster takes it back");
 }
 
-/* In the order of their numbers, up to the first that fails: what came with it is not final, or nothing is served. */
+/* In the order of their numbers, up to the first that fails: what came with it is not final, or nothing is
+ * served. */
 static void create_missing(struct ps_control_cluster *k, const struct ps_cluster_catalog *catalog,
                            struct ps_cluster_report *report)
 {

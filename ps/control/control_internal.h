@@ -1,7 +1,7 @@
 /* The control thread's state, and what its files offer each other. Calls run one way: control.c above
- * control_restore.c, control_cluster.c, control_drop.c, control_alter.c, control_saves.c, control_checkpoint.c,
- * control_background.c, control_list.c, control_parameters.c, control_report.c, control_step.c,
- * control_state.c. */
+ * control_restore.c, control_cluster.c, control_drop.c, control_alter.c, control_saves.c,
+ * control_checkpoint.c, control_background.c, control_list.c, control_parameters.c, control_report.c,
+ * control_step.c, control_state.c. */
 #ifndef PS_CONTROL_INTERNAL_H
 #define PS_CONTROL_INTERNAL_H
 
@@ -192,7 +192,8 @@ bool ps_control_cluster_ask(struct ps_control *c, struct ps_command *command);
 void ps_control_cluster_poll(struct ps_control *c);
 /* Must it be called again soon without being woken? */
 bool ps_control_cluster_is_waiting(const struct ps_control *c);
-/* The cluster's catalogue, which stands above what a checkpoint or the history says; NULL: the node is by itself. */
+/* The cluster's catalogue, which stands above what a checkpoint or the history says; NULL: the node is by
+ * itself. */
 const struct ps_cluster_catalog *ps_control_cluster_catalog(const struct ps_control *c);
 /* Does every node of the cluster have the feature of this number? */
 bool ps_control_cluster_is_final(const struct ps_control *c, uint32_t id);

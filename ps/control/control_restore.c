@@ -388,8 +388,8 @@ static enum mr_status make_plan(struct attempt *a)
                                 a->c->history.last_feature + 1, &a->plan, a->text);
 }
 
-/* What stands above a checkpoint: in a cluster its catalogue; on a node that goes on after a start, what it has
- * noted since. */
+/* What stands above a checkpoint: in a cluster its catalogue; on a node that goes on after a start, what
+ * it has noted since. */
 static bool is_dropped(const struct attempt *a, uint32_t id, const char *name)
 {
     const struct ps_cluster_catalog *catalog = ps_control_cluster_catalog(a->c);

@@ -257,8 +257,8 @@ static void test_what_a_node_has_no_room_for(void **state)
     assert_int_equal(create(0, &small), last + 3);
 }
 
-/* The node that was asked is killed while another one has not answered yet: the others finish what it began, and
- * when it is back it has the same. */
+/* The node that was asked is killed while another one has not answered yet: the others finish what it
+ * began, and when it is back it has the same. */
 static void test_a_node_dies_in_the_middle_of_a_create(void **state)
 {
     const struct mr_feature f = mr_feature_table("half", 4);

@@ -1,6 +1,7 @@
-/* The catalogue of features: a node's part of it as it is (ps/cluster/catalog_member.h), in place of its tables a
- * list of what it holds, and clients that create, drop, alter and freeze. It draws from a stream of its own and
- * its messages have no effect on the others', so what happens with partitions is the same without it. */
+/* The catalogue of features: a node's part of it as it is (ps/cluster/catalog_member.h), in place of its
+ * tables a list of what it holds, and clients that create, drop, alter and freeze. It draws from a stream
+ * of its own and its messages have no effect on the others', so what happens with partitions is the same
+ * without it. */
 #include <stdio.h>
 #include <string.h>
 #include "cluster_world.h"
@@ -153,7 +154,7 @@ void features_check_end(struct world *w)
             fail(w, "node %u has %u features of %u", i, f->count, c->count);
         for (uint32_t k = 0; k < f->count && !w->failed; k++) {
             const struct ps_cluster_feature *is = find(c, f->held[k].id);
-            if (is == NULL || memcmp(&is->feature, &f->held[k].feature, sizeof(is->feature)) != 0)
+            if (is == NULL || mr_feature_diff(&is->feature, &f->held[k].feature) != NULL)
                 fail(w, "node %u has another feature %u", i, f->held[k].id);
         }
     }
@@ -371,6 +372,7 @@ static void take_call(struct world *w, uint32_t i, const struct message *m)
     ps_catalog_member_ask(&f->member, &asked->wish, node_now(w, i));
 }
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): as all of its kind */
 bool features_may_alter(const struct mr_feature *is, const struct mr_feature *after, char *text, size_t bytes)
 {
     (void)is;

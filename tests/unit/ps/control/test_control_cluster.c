@@ -1,5 +1,5 @@
-/* A node as a member of a cluster, with a coordinator that the test plays: what the catalogue says, the node has,
- * and commands are answered once everybody has made them. */
+/* A node as a member of a cluster, with a coordinator that the test plays: what the catalogue says, the
+ * node has, and commands are answered once everybody has made them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,7 +53,8 @@ static void serve(void *context, uint64_t session)
     pthread_mutex_unlock(&k.lock);
 }
 
-/* A round: takes what was proposed, and shows what there is. Another node follows, unless it is told not to. */
+/* A round: takes what was proposed, and shows what there is. Another node follows, unless it is told not
+ * to. */
 static void go_round(bool other_follows)
 {
     static struct ps_cluster_catalog shown;
