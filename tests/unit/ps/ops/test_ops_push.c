@@ -431,7 +431,7 @@ static void keys_of_another_core_are_refused(void **state)
     tensors[1] = mr_tensor_1d(MR_F32, 2, gradient);
     other = (node_core_of_variable(n, "bias") + 1) % 3;
     node_check(node_call(n, other, MR_OP_PUSH_GRAD, 0, tensors, 2), MR_INVALID_ARGUMENT,
-               "bias lives on core");
+               "bias belongs to core");
 }
 
 int main(void)
