@@ -9,6 +9,7 @@
  *   load     lookups and pushes without and with a save by turns; --seconds of each, --saves times
  *   copied   waits until the newest checkpoint is in the store (checkpoint.remote)
  *   copies   as `load`, while such a copy is made instead of a save
+ *   beside   as `copies`, while --command runs instead of a copy
  *   restore  the newest checkpoint
  *   check    as many rows as `fill` made */
 #include <getopt.h>
@@ -187,7 +188,8 @@ static const struct work {
              {"restore", restore},
              {"check", check},
              {"copied", wait_copied},
-             {"copies", checkpoint_copy_load}};
+             {"copies", checkpoint_copy_load},
+             {"beside", checkpoint_command_load}};
 
 static void run(struct checkpoint_bench *b, const char *name)
 {
@@ -204,10 +206,13 @@ static void run(struct checkpoint_bench *b, const char *name)
 
 int main(int argc, char **argv)
 {
-    static const struct option long_options[] = {
-        {"server", required_argument, NULL, 's'}, {"pid", required_argument, NULL, 'p'},
-        {"rows", required_argument, NULL, 'r'},   {"seconds", required_argument, NULL, 't'},
-        {"saves", required_argument, NULL, 'n'},  {NULL, 0, NULL, 0}};
+    static const struct option long_options[] = {{"server", required_argument, NULL, 's'},
+                                                 {"pid", required_argument, NULL, 'p'},
+                                                 {"rows", required_argument, NULL, 'r'},
+                                                 {"seconds", required_argument, NULL, 't'},
+                                                 {"saves", required_argument, NULL, 'n'},
+                                                 {"command", required_argument, NULL, 'c'},
+                                                 {NULL, 0, NULL, 0}};
     static struct checkpoint_bench b = {.seconds = 3, .saves = 3};
     struct mr_client_options options = {.deadline_ms = CALL_MS};
     for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;)
@@ -219,12 +224,14 @@ int main(int argc, char **argv)
             b.rows = strtoull(optarg, NULL, 10);
         else if (c == 't')
             b.seconds = strtod(optarg, NULL);
+        else if (c == 'c')
+            b.command = optarg;
         else if (c == 'n')
             b.saves = (uint32_t)strtoul(optarg, NULL, 10);
     if (options.server == NULL || b.pid == 0 || b.rows == 0 || b.saves == 0 || optind == argc) {
         fprintf(stderr,
                 "usage: bench_checkpoint --server ADDRESS:PORT --pid PID --rows N [--seconds S] [--saves N] "
-                "fill|save|delta|touch|load|copied|copies|restore|check...\n");
+                "[--command COMMAND] fill|save|delta|touch|load|copied|copies|beside|restore|check...\n");
         return 2;
     }
     for (uint32_t i = 0; i < CHECKPOINT_CALL_KEYS * CHECKPOINT_DIM; i++)

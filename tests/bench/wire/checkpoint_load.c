@@ -1,10 +1,13 @@
 /* Lookups and pushes of random keys by turns, a few in flight, for some time without a save and then for as
  * long as one runs, or is being copied to the store. */
 #include "tests/bench/wire/checkpoint_load.h"
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 #include "tests/bench/common/bench_keys.h"
 #include "tests/bench/common/bench_util.h"
 
@@ -228,4 +231,31 @@ void checkpoint_load(struct checkpoint_bench *b)
 void checkpoint_copy_load(struct checkpoint_bench *b)
 {
     compare_with(b, "copy", save_and_wait, checkpoint_is_copied);
+}
+
+/* As a copy follows a save, so that the page cache has the same to do. */
+static void save_and_start(struct checkpoint_bench *b)
+{
+    save_and_wait(b);
+    char *const arguments[] = {"sh", "-c", (char *)(uintptr_t)b->command, NULL};
+    if (posix_spawnp(&b->command_pid, "sh", NULL, NULL, arguments, environ) != 0)
+        bench_give_up("the command cannot be started");
+}
+
+static bool is_command_over(struct checkpoint_bench *b)
+{
+    int status;
+    if (b->command_pid != 0 && waitpid(b->command_pid, &status, WNOHANG) == b->command_pid) {
+        if (status != 0)
+            bench_give_up("the command failed");
+        b->command_pid = 0;
+    }
+    return b->command_pid == 0;
+}
+
+void checkpoint_command_load(struct checkpoint_bench *b)
+{
+    if (b->command == NULL)
+        bench_give_up("--command is missing");
+    compare_with(b, "command", save_and_start, is_command_over);
 }

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include "millrace.h"
 
 #define CHECKPOINT_DIM       16u
@@ -14,9 +15,11 @@ struct checkpoint_bench {
     struct mr_client *client;
     uint32_t table;
     uint64_t rows;
-    unsigned long pid; /* of the server */
-    double seconds;    /* of lookups and pushes without a save, each time */
-    uint32_t saves;    /* with and without by turns */
+    unsigned long pid;   /* of the server */
+    double seconds;      /* of lookups and pushes without a save, each time */
+    uint32_t saves;      /* with and without by turns */
+    const char *command; /* of `beside`, for the shell; NULL: none */
+    pid_t command_pid;   /* 0: it does not run */
     float gradients[CHECKPOINT_CALL_KEYS * CHECKPOINT_DIM];
 };
 
@@ -31,5 +34,7 @@ bool checkpoint_is_copied(struct checkpoint_bench *b);
 void checkpoint_load(struct checkpoint_bench *b);
 /* Prints copy_keys, copy_p99 and copy_memory: the same while a save that is over is copied to the store. */
 void checkpoint_copy_load(struct checkpoint_bench *b);
+/* Prints command_keys, command_p99 and command_memory: the same while the command runs after a save. */
+void checkpoint_command_load(struct checkpoint_bench *b);
 
 #endif
