@@ -29,7 +29,7 @@
 
 static const char *millraced, *millrace;
 static struct zookeeper_server server;
-static struct cluster_node nodes[NODES];
+static struct cluster_node nodes[NODES], single;
 static char *directory;
 
 static bool all_is_owned(const struct cluster_shown *s)
@@ -208,6 +208,7 @@ static int end_all(void **state)
     (void)state;
     for (uint32_t i = 0; i < NODES; i++)
         cluster_node_destroy(&nodes[i]);
+    cluster_node_destroy(&single);
     zookeeper_server_destroy(&server);
     return temporary_directory_remove(directory);
 }
@@ -280,8 +281,7 @@ static void a_killed_node_leaves_all_or_nothing(void **state)
 /* One node by itself holds what the three did. */
 static void a_single_node_takes_all(void **state)
 {
-    static struct cluster_node single = {
-        .port = 7800, .name = "single", .directory = "/tmp/millrace-test-XXXXXX"};
+    single = (struct cluster_node){.port = 7800, .name = "single", .directory = "/tmp/millrace-test-XXXXXX"};
     char path[96], line[512];
     (void)state;
     for (uint32_t i = 0; i < NODES; i++)
@@ -306,7 +306,6 @@ static void a_single_node_takes_all(void **state)
                    (unsigned long long)last, directory, (unsigned long long)id);
     assert_int_equal(WEXITSTATUS(system(line)), 0); /* NOLINT(cert-env33-c): our own program */
     cluster_node_stop(&single);
-    cluster_node_destroy(&single);
 }
 
 int main(int argc, char **argv)
