@@ -23,8 +23,9 @@ enum mr_status ps_feature_make_variable(struct ps_feature *f, char *text)
     const char *what = "";
     if (f->table != NULL || f->variable != NULL || f->owner_core != f->core->index)
         return MR_OK;
-    return explain(&f->feature, ps_variable_create(&f->feature, f->core->arena, &f->variable, &what), what,
-                   text);
+    const enum mr_status status = ps_variable_create(&f->feature, f->core->arena, &f->variable, &what);
+
+    return explain(&f->feature, status, what, text);
 }
 
 enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
@@ -41,7 +42,8 @@ enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct
     f->feature = *feature;
     enum mr_status status = MR_OK;
     if (feature->kind == MR_TABLE) {
-        status = explain(feature, ps_table_create(feature, core->arena, &f->table, &what), what, text);
+        status = ps_table_create(feature, core->arena, &f->table, &what);
+        (void)explain(feature, status, what, text);
         if (status == MR_OK) {
             ps_table_set_share(f->table, core->index, core->node->core_count);
             ps_table_set_now(f->table, core->now_s, 0);
