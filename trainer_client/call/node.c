@@ -209,9 +209,16 @@ static void match_links(struct mrc_node *node)
     }
 }
 
+/* Returns when the node is to be asked for its map. The answer is long: it would fill a path that is too narrow
+ * for it, so it is known first what the path carries. */
+static uint64_t ask_next_us(const struct mrc_node *node)
+{
+    return node->stale && !node->asking && node->links[0]->path_known ? node->ask_us : UINT64_MAX;
+}
+
 void mrc_node_look_after(struct mrc_node *node)
 {
-    if (node->stale && !node->asking && node->ask_us <= mr_clock_us())
+    if (ask_next_us(node) <= mr_clock_us())
         ask(node);
     if (node->core_count == 0)
         return;
@@ -226,7 +233,7 @@ uint64_t mrc_node_next_us(const struct mrc_node *node)
     if (node->asking)
         return UINT64_MAX;
     uint64_t survey_us = mrc_survey_next_us(node),
-             next_us = node->stale ? node->ask_us : mrc_remap_next_us(node);
+             next_us = node->stale ? ask_next_us(node) : mrc_remap_next_us(node);
 
     return survey_us < next_us ? survey_us : next_us;
 }
