@@ -66,9 +66,42 @@ void mrc_shard_split_weights(struct mrc_shard *s, const float *weights)
     }
 }
 
+/* Copies a row; lengths of 16 bytes each, of which most rows are multiples, need no call. */
+static inline void copy_row(uint8_t *to, const uint8_t *from, size_t bytes)
+{
+    if (bytes % 16 != 0) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    for (size_t i = 0; i < bytes; i += 16)
+        memcpy(to + i, from + i, 16);
+}
+
+/* Moves rows that are only bytes, since both sides have them as the same type without scales; false: they do
+ * not, and nothing was moved. */
+static bool move_bytes(struct mrc_shard *s, const struct mrc_rows *whole, uint32_t dim, bool joins)
+{
+    const size_t bytes = (size_t)dim * mr_dtype_bytes(whole->dtype);
+    for (uint32_t o = 0; o < s->owner_count; o++)
+        if (s->shares[o].key_count > 0 && (s->shares[o].rows.dtype != whole->dtype || whole->dtype == MR_I8))
+            return false;
+    for (uint32_t i = 0; i < s->key_count; i++) {
+        struct mrc_share *share = &s->shares[s->owner_of[i]];
+        uint8_t *part = (uint8_t *)share->rows.values + bytes * share->next_key++;
+        uint8_t *at = (uint8_t *)whole->values + bytes * i;
+        if (joins)
+            copy_row(at, part, bytes);
+        else
+            copy_row(part, at, bytes);
+    }
+    return true;
+}
+
 void mrc_shard_split_rows(struct mrc_shard *s, const struct mrc_rows *rows, uint32_t dim)
 {
     rewind_shares(s);
+    if (move_bytes(s, rows, dim, false))
+        return;
     for (uint32_t i = 0; i < s->key_count; i++) {
         struct mrc_share *share = &s->shares[s->owner_of[i]];
         mrc_rows_move(&share->rows, share->next_key++, rows, i, 1, dim);
@@ -79,6 +112,8 @@ void mrc_shard_join_rows(struct mrc_shard *s, uint32_t dim, float *out)
 {
     const struct mrc_rows whole = mrc_rows_f32(out);
     rewind_shares(s);
+    if (move_bytes(s, &whole, dim, true))
+        return;
     for (uint32_t i = 0; i < s->key_count; i++) {
         struct mrc_share *share = &s->shares[s->owner_of[i]];
         mrc_rows_move(&whole, i, &share->rows, share->next_key++, 1, dim);
