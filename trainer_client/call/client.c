@@ -121,7 +121,7 @@ bool mrc_client_add_link(struct mr_client *client, struct mrc_link *link)
     if (links == NULL)
         return false;
     client->links = links;
-    if (mrc_progress_watch(&client->progress, link->socket.fd) != MR_OK)
+    if (mrc_progress_watch(&client->progress, link->socket.fd, link) != MR_OK)
         return false;
     client->links[client->link_count++] = link;
     return true;

@@ -217,7 +217,7 @@ static void change_port(struct mrc_link *link, uint64_t now_us)
     char error[128];
     if (mr_udp_connect(&link->at, &link->client->link_config.socket, &fresh, error, sizeof(error)) != MR_OK)
         return;
-    if (mrc_progress_watch(&link->client->progress, fresh.fd) != MR_OK) {
+    if (mrc_progress_watch(&link->client->progress, fresh.fd, link) != MR_OK) {
         mr_udp_close(&fresh);
         return;
     }
@@ -256,7 +256,13 @@ void mrc_link_choose_port(struct mrc_link *link, uint64_t now_us)
 
 bool mrc_link_receive(struct mrc_link *link)
 {
+    link->received = true;
     return mr_udp_receive(link->receiver);
+}
+
+bool mrc_link_is_due(const struct mrc_link *link, uint64_t now_us)
+{
+    return link->received || link->unsent || link->next_us <= now_us || link->port_us <= now_us;
 }
 
 void mrc_link_process(struct mrc_link *link, uint64_t now_us)
@@ -338,6 +344,6 @@ void mrc_link_poll(struct mrc_link *link, uint64_t now_us)
         link->next_us = now_us + SEND_RETRY_US;
     if (blocked != link->blocked) {
         link->blocked = blocked;
-        mrc_progress_watch_room(&link->client->progress, link->socket.fd, blocked);
+        mrc_progress_watch_room(&link->client->progress, link, blocked);
     }
 }

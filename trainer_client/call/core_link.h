@@ -42,7 +42,7 @@ struct mrc_link {
     char name[MRC_LINK_NAME_BYTES]; /* "10.0.0.1:7700 core 0" */
     struct mr_udp_socket socket;
     struct mrc_ports ports; /* which source ports have been tried */
-    uint64_t port_us;       /* when the next port is due */
+    uint64_t port_us;       /* when mrc_link_choose_port() is due */
     struct mr_udp_receiver *receiver;
     struct mr_udp_sender *sender;
     struct mr_endpoint *ep;
@@ -73,6 +73,7 @@ struct mrc_link {
     bool refused;                                 /* the peer's machine reported that nobody listens there */
     bool blocked;                                 /* the socket's buffer is full: it is watched for room */
     bool unsent;                                  /* calls were handed over, and no poll has sent them yet */
+    bool received;                                /* the driver's own: since it polled the link last */
     bool offload_wanted, offload, offload_proven; /* see mrc_link_delivered() */
     uint64_t offloaded_seen, resent_seen;         /* since when it is watched */
 };
@@ -123,6 +124,8 @@ void mrc_link_move(struct mrc_link *link, const struct mr_address *at, uint64_t 
 
 /* Receives what the socket has, without the lock. Returns whether there was anything. */
 bool mrc_link_receive(struct mrc_link *link);
+/* Returns whether mrc_link_choose_port() and mrc_link_poll() have anything to do. By the driving thread. */
+bool mrc_link_is_due(const struct mrc_link *link, uint64_t now_us);
 /* Handles what mrc_link_receive() received: calls may end. */
 void mrc_link_process(struct mrc_link *link, uint64_t now_us);
 /* Receives and handles what has arrived while nobody polled the link for long. To be called before

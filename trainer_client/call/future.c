@@ -136,11 +136,12 @@ static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
     return status;
 }
 
-/* A part is no longer in flight: its request makes room. */
+/* A part is no longer in flight: its request makes room, and its link may be idle. */
 static void request_ended(struct mrc_part *part)
 {
     assert(part->link->calls_pending > 0);
     part->link->calls_pending--;
+    part->link->port_us = 0;
     mr_list_remove(&part->in_flight);
     part->link->request_bytes -= part->request_bytes;
 }

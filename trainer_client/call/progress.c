@@ -18,7 +18,8 @@
 #define WATCH_ROUND_US 100u  /* others' conditions are checked at least this often while an answer is due */
 #define NAP_US_MIN     200u  /* for less than this it is not worth going to sleep before an answer is due */
 #define SLEEP_MAX_US   1000000u
-#define EVENTS_MAX     4 /* only readiness matters; sockets are drained one by one */
+#define EVENTS_MAX     64
+#define BLIND_LINKS    2u /* so many sockets are read without asking the kernel which of them have something */
 
 struct mrc_waiter {
     bool (*done)(const void *arg);
@@ -32,7 +33,7 @@ enum mr_status mrc_progress_init(struct mrc_progress *p)
 {
     *p = (struct mrc_progress){.epoll_fd = epoll_create1(EPOLL_CLOEXEC),
                                .wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-    if (p->epoll_fd >= 0 && p->wake_fd >= 0 && mrc_progress_watch(p, p->wake_fd) == MR_OK)
+    if (p->epoll_fd >= 0 && p->wake_fd >= 0 && mrc_progress_watch(p, p->wake_fd, NULL) == MR_OK)
         return MR_OK;
     mrc_progress_fini(p);
     return MR_NO_MEMORY;
@@ -48,16 +49,16 @@ void mrc_progress_fini(struct mrc_progress *p)
     p->wake_fd = -1;
 }
 
-enum mr_status mrc_progress_watch(struct mrc_progress *p, int fd)
+enum mr_status mrc_progress_watch(struct mrc_progress *p, int fd, struct mrc_link *link)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = link};
     return epoll_ctl(p->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? MR_OK : MR_NO_MEMORY;
 }
 
-void mrc_progress_watch_room(struct mrc_progress *p, int fd, bool wanted)
+void mrc_progress_watch_room(struct mrc_progress *p, struct mrc_link *link, bool wanted)
 {
-    struct epoll_event event = {.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.fd = fd};
-    (void)epoll_ctl(p->epoll_fd, EPOLL_CTL_MOD, fd, &event);
+    struct epoll_event event = {.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.ptr = link};
+    (void)epoll_ctl(p->epoll_fd, EPOLL_CTL_MOD, link->socket.fd, &event);
 }
 
 static void interrupt_driver(struct mrc_progress *p)
@@ -110,10 +111,25 @@ static uint64_t due_us(const struct mr_client *client)
     return due;
 }
 
+/* Receives on the sockets that have something, of many: a call over several nodes has answers on a few at a
+ * time. */
+static bool receive_ready(struct mr_client *client)
+{
+    struct epoll_event events[EVENTS_MAX];
+    const int count = epoll_wait(client->progress.epoll_fd, events, EVENTS_MAX, 0);
+    bool any = false;
+    for (int i = 0; i < count; i++)
+        if (events[i].data.ptr != NULL) /* not wake_fd */
+            any |= mrc_link_receive(events[i].data.ptr);
+    return any;
+}
+
 /* The driver alone changes the set of links, so it may read it here without the lock. */
 static bool receive_links(struct mr_client *client, uint32_t links)
 {
     bool any = false;
+    if (links > BLIND_LINKS)
+        return receive_ready(client);
     for (uint32_t i = 0; i < links; i++)
         any |= mrc_link_receive(client->links[i]);
     return any;
@@ -167,7 +183,8 @@ static void poll_links(struct mr_client *client, uint64_t now_us)
     }
 }
 
-/* Handles what was received, and then all timers: an answer may have made room for the next request. */
+/* Handles what was received, and then the timers that are due: an answer may have made room for the next
+ * request. */
 static void process_links(struct mr_client *client)
 {
     uint64_t now_us = mr_clock_us();
@@ -180,8 +197,12 @@ static void process_links(struct mr_client *client)
     mrc_resend_look_after(client);
     mrc_keys_look_after(client);
     for (uint32_t i = 0; i < client->link_count; i++) {
-        mrc_link_choose_port(client->links[i], now_us);
-        mrc_link_poll(client->links[i], now_us);
+        struct mrc_link *link = client->links[i];
+        if (!mrc_link_is_due(link, now_us))
+            continue;
+        link->received = false;
+        mrc_link_choose_port(link, now_us);
+        mrc_link_poll(link, now_us);
     }
 }
 

@@ -37,9 +37,10 @@ struct mrc_progress {
 /* Opens two descriptors. MR_NO_MEMORY when there are none. */
 enum mr_status mrc_progress_init(struct mrc_progress *p);
 void mrc_progress_fini(struct mrc_progress *p);
-enum mr_status mrc_progress_watch(struct mrc_progress *p, int fd);
-/* Sets whether room in that socket's send buffer wakes the driver, too. */
-void mrc_progress_watch_room(struct mrc_progress *p, int fd, bool wanted);
+/* What is readable at `fd` wakes the driver; link: whose socket it is, NULL: nobody's. MR_NO_MEMORY. */
+enum mr_status mrc_progress_watch(struct mrc_progress *p, int fd, struct mrc_link *link);
+/* Sets whether room in the send buffer of the link's socket wakes the driver, too. */
+void mrc_progress_watch_room(struct mrc_progress *p, struct mrc_link *link, bool wanted);
 
 /* All functions below need the client's lock, which waits give up meanwhile. */
 
