@@ -3,6 +3,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+for option in "$@"; do
+    case "$option" in
+    -h | --help | --list) exec python3 tests/bench/run.py "$option" ;; # nothing has to be built for that
+    esac
+done
 echo "bench: $(date +%T) building; this takes a few minutes the first time" >&2
 scripts/setup.sh bench
 [ -f build/build.ninja ] || meson setup build --buildtype=release >/dev/null

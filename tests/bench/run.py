@@ -20,6 +20,7 @@ import time
 
 import checkpoint
 import mtu
+import nodes
 import remote
 import stores
 import table
@@ -81,6 +82,7 @@ ROWS = {
     },
     "checkpoint": checkpoint.ROWS,
     "stores": stores.ROWS,
+    "nodes": nodes.ROWS,
     "mtu": mtu.ROWS,
     "demo": {"demo_samples": ("samples/s", "higher", 5 * 134e3, "value")},
 }
@@ -100,6 +102,7 @@ PARTS = {
     "table": 60,
     "checkpoint": 150,
     "stores": 130,
+    "nodes": 120,
     "mtu": 140,
     "table_large": 150,
     "demo": 60,
@@ -486,6 +489,13 @@ class Bench:
             print(f"bench: stores left out: {reason}", file=sys.stderr)
             return
         stores.Stores(self, sys.modules[__name__]).round()
+
+    def nodes_round(self, directory):
+        reason = nodes.why_not()
+        if reason:
+            print(f"bench: nodes left out: {reason}", file=sys.stderr)
+            return
+        nodes.Nodes(self, sys.modules[__name__], directory).round()
 
     def demo_round(self, _directory):
         done = subprocess.run(
