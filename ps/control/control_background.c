@@ -4,20 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
-#include "ps/base/cpu_affinity.h"
 #include "ps/control/control_internal.h"
 #include "ps/store/copier.h"
 #include "ps/store/store_url.h"
 
 #define LOOK_US 10000u /* at what may become due meanwhile */
-
-static bool start_thread(struct ps_control *c, pthread_t *thread, void *(*run)(void *), void *arg)
-{
-    if (pthread_create(thread, NULL, run, arg) != 0)
-        return false;
-    ps_cpu_affinity_avoid(*thread, c->node->cpus, c->node->cpu_count);
-    return true;
-}
 
 /* ---- commands ---- */
 
@@ -87,7 +78,7 @@ void ps_control_await(struct ps_control *c, const struct ps_place *place, void (
 {
     struct awaited a = {.control = c, .work = work, .arg = arg};
     pthread_t thread;
-    if (place->stop == NULL || !c->is_in_thread || !start_thread(c, &thread, run_awaited, &a)) {
+    if (place->stop == NULL || !c->is_in_thread || pthread_create(&thread, NULL, run_awaited, &a) != 0) {
         work(arg);
         return;
     }
@@ -146,7 +137,7 @@ static enum mr_status begin_job(struct ps_control *c, const char *directory, str
     status = ps_stores_place(c->stores, directory, PS_PLACE_ASIDE, &j->place, text);
     if (status == MR_OK)
         atomic_store(j->place.stop, false);
-    if (status == MR_OK && !start_thread(c, &j->thread, run_job, j)) {
+    if (status == MR_OK && pthread_create(&j->thread, NULL, run_job, j) != 0) {
         status = MR_NO_MEMORY;
         snprintf(text, PS_CONTROL_TEXT_BYTES, "no thread to ask the store: raise the limit of threads");
     }

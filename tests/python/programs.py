@@ -159,6 +159,17 @@ class Node:
             line = next(line for line in status if line.startswith("RssAnon:"))
         return int(line.split()[1]) << 10
 
+    def threads_on(self, cpu: int) -> int:
+        """How many of its threads may run on a processor."""
+        assert self._program is not None
+        count = 0
+        for thread in os.listdir(f"/proc/{self._program.pid}/task"):
+            try:
+                count += cpu in os.sched_getaffinity(int(thread))
+            except ProcessLookupError:  # it has ended
+                pass
+        return count
+
     def said(self) -> str:
         """Its log so far."""
         assert self._program is not None

@@ -679,6 +679,49 @@ def test_a_slow_store_costs_little_memory(store, proxy, new_node):
 
 
 @only(["s3proxy", "hdfs"])
+def test_nothing_of_a_store_shares_the_data_cores_cpu(store, proxy, new_node):
+    """A copy, a restore by a call and at a start, and a save straight there: the data core alone is there."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        pytest.skip("there is one processor")
+    cpu, url = cpus[-1], store.url("cpu", proxy.port)
+    proxy.start(lambda i: PASS)
+    node = new_node(
+        1, (f"checkpoint.remote={url}", f"checkpoint.allow={url}", f"cores.cpus={cpu}"), near=True
+    )
+
+    def check(what: str) -> None:
+        """While contents are held up."""
+        wait_until(lambda: proxy.held > 0, f"{what} has begun")
+        assert node.threads_on(cpu) == 1, what
+        proxy.go()
+
+    with connected(node) as client:
+        large_table(client)
+        proxy.hold()
+        number = client.wait_for_save(client.save(kind="full"), timeout_s=WAIT_S).id
+        check("a copy")
+        wait_copied(client, number)
+        proxy.hold()
+        save = client.save(url.replace("/cpu", "/cpu/straight"))
+        check("a save")
+        client.wait_for_save(save, timeout_s=WAIT_S)
+        proxy.hold()
+        command = ["ctl", "restore", "--server", node.address, "--directory", url]
+        restore = threading.Thread(target=tool, args=command)
+        restore.start()
+        check("a restore")
+        restore.join()
+    node.kill()
+    shutil.rmtree(node.checkpoints)
+    proxy.hold()
+    node.launch()
+    check("a restore at the start")
+    node.wait_ready()
+    assert node.threads_on(cpu) == 1
+
+
+@only(["s3proxy", "hdfs"])
 def test_a_save_to_a_slow_store_costs_little_memory(store, proxy, new_node):
     proxy.start(lambda i: PASS)
     node = new_node(3, (f"checkpoint.directory={store.url('straight', proxy.port)}",), near=True)
