@@ -7,7 +7,7 @@ build_packages=(gcc libc6-dev dpkg-dev meson ninja-build pkg-config
     dpdk libdpdk-dev dpdk-dev liburing-dev libjemalloc-dev libxxhash-dev libsodium-dev libjansson-dev libinih-dev
     libcurl4-openssl-dev libexpat1-dev libssl-dev libzookeeper-mt-dev zlib1g-dev libdnnl-dev python3-cffi python3-numpy)
 test_packages=(libcmocka-dev groff-base mandoc iproute2 iputils-ping ethtool patch procps python3 python3-xxhash xz-utils
-    python3-pytest python3-torch libopenblas0-pthread python3-swift faketime maven openjdk-17-jdk-headless zookeeper)
+    python3-pytest python3-torch libopenblas0-pthread python3-swift faketime maven openjdk-17-jdk-headless zookeeper nghttp2-proxy openssl)
 lint_packages=(black clang-format clang-tidy cppcheck libomp-dev shellcheck mypy pyflakes3)
 fuzz_packages=(clang libclang-rt-14-dev)
 bench_packages=(fio python3-torch python3-numpy libopenblas0-pthread)

@@ -22,7 +22,17 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "stores"))
 
 from cable import environment  # noqa: E402
 from fault_proxy import BUSY, CUT, LOSE, PASS, FaultProxy  # noqa: E402
-from stores import S3, Certificate, Hdfs, S3Proxy, SecureHdfs, Store, find_classes, why_no_swift  # noqa: E402
+from stores import (  # noqa: E402
+    S3,
+    Certificate,
+    Hdfs,
+    Http2,
+    S3Proxy,
+    SecureHdfs,
+    Store,
+    find_classes,
+    why_no_swift,
+)
 
 import millrace  # noqa: E402
 from millrace import init, optim  # noqa: E402
@@ -318,6 +328,28 @@ def test_https_trusts_the_ca_that_is_named_and_no_other(store, saved):
 
 
 @only(["s3proxy"])
+def test_http_2_is_spoken_where_it_is_offered(store, certificate, saved, folder):
+    if shutil.which("nghttpx") is None:
+        pytest.skip("nghttpx is not installed: run scripts/setup.sh test")
+    directory, back = os.path.join(folder, "http2"), os.path.join(folder, "back-http2")
+    os.makedirs(directory)
+    server = Http2(directory, store.port, certificate)
+    url = f"s3://models/http2?endpoint=https://127.0.0.1:{server.port}&ca={certificate.ca}"
+    try:
+        wait_until(lambda: "no checkpoint" in doctor(url)[0]["what"], "it serves")
+        assert "copied" in ckpt("push", saved, url)
+        ckpt("pull", url, back)
+        lines = server.requests()
+    finally:
+        server.close()
+    assert same_files(os.path.join(saved, "ckpt-1"), os.path.join(back, "ckpt-1"))
+    assert "ckpt-1: ok" in ckpt("verify", store.url("http2"))
+    assert any(line.startswith("PUT") for line in lines) and all(
+        line.endswith("HTTP/2") for line in lines
+    ), lines
+
+
+@only(["s3proxy"])
 def test_a_server_refuses_to_replace_a_manifest(store, proxy, saved, folder):
     """Another node's checkpoint of the same number comes first, after this one has seen none."""
     other = os.path.join(folder, "other")
@@ -528,6 +560,38 @@ def test_a_link_of_hdfs_is_refused(hdfs, saved):
         ckpt("info", below(hdfs.url("linked"), "ckpt-2"), code=1),
     ):
         assert len(says.splitlines()) == 1 and "link of HDFS" in says, says
+
+
+def test_httpfs_does_as_webhdfs(hdfs, saved, folder, new_node):
+    """All goes through one server, which is no NameNode."""
+    port = int(hdfs.tell("httpfs", "httpfs").split()[1])
+    url, back = hdfs.url("httpfs", port), os.path.join(folder, "back-httpfs")
+    assert "copied" in ckpt("push", saved, url)
+    assert "ckpt-1: ok" in ckpt("verify", url)
+    assert "ckpt-1: ok" in ckpt("verify", hdfs.url("httpfs"))
+    ckpt("pull", url, back)
+    assert same_files(os.path.join(saved, "ckpt-1"), os.path.join(back, "ckpt-1"))
+    found = doctor(url)
+    assert all(f["level"] != "problem" for f in found) and "1 checkpoint" in found[0]["what"], found
+    assert "there is no checkpoint" in ckpt("pull", hdfs.url("nothing", port), back, code=1)
+    node = new_node(
+        2, (f"checkpoint.directory={hdfs.url('httpfs-node', port)}", "checkpoint.deltas=4"), near=True
+    )
+    with connected(node) as client:
+        trained = Trained(client)
+    node.kill()
+    node.start(cores=3)
+    with connected(node) as client:
+        trained.check(client)
+
+
+def test_what_was_appended_to_a_file_is_found(hdfs, saved, folder):
+    """HDFS lets anybody who may write append to a file that is there."""
+    url = hdfs.url("appended")
+    ckpt("push", saved, url)
+    hdfs.tell("append /appended/ckpt-1/core-000.mrc", "append")
+    for command in (["verify", url], ["pull", url, os.path.join(folder, "appended")]):
+        assert "core-000.mrc" in ckpt(*command, code=1)
 
 
 def test_a_delegation_token_is_taken_until_it_expires(secure_hdfs, saved, monkeypatch):

@@ -18,6 +18,7 @@ HERE = os.path.dirname(__file__)
 START_S = 120.0
 MAVEN_S = 300.0
 SWIFT_PORT = 8080  # and the three after it: nothing else has ports there
+HTTP2_PORT = 8443
 KEY, SECRET = "test:tester", "testing"
 PASSWORD = "millrace"  # of the file with the certificate's key
 # Starts fast and takes little; what is measured beside it wants a compiler that takes its time.
@@ -106,6 +107,31 @@ class S3Proxy(Store):
     def secure_url(self, name: str) -> str:
         """The same over HTTPS."""
         return f"s3://models/{name}?endpoint=https://127.0.0.1:{self._secure_port}&ca={self._ca}"
+
+
+class Http2:
+    """nghttpx, which speaks HTTP/2 over TLS, in front of a server at that port."""
+
+    port = HTTP2_PORT
+
+    def __init__(self, directory: str, behind: int, certificate: Certificate) -> None:
+        key = os.path.join(directory, "key.pem")
+        unlock = ["-nodes", "-passin", f"pass:{PASSWORD}"]
+        run("openssl", "pkcs12", "-in", certificate.keystore, *unlock, "-out", key)
+        self._requests = os.path.join(directory, "requests")
+        log = [f"--accesslog-file={self._requests}", "--accesslog-format=$request"]
+        command = ["nghttpx", f"-f127.0.0.1,{HTTP2_PORT}", f"-b127.0.0.1,{behind}", *log, key, key]
+        command = ["setpriv", "--pdeathsig", "KILL", *command]
+        self._program = Program(command, os.path.join(directory, "log"))
+
+    def requests(self) -> list[str]:
+        """The lines of the requests so far: "PUT /models/x HTTP/2"."""
+        with open(self._requests, encoding="utf-8") as file:
+            return file.read().splitlines()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._program.end(signal.SIGKILL)
 
 
 def hadoop(server: str, directory: str, classes: str, certificate: Certificate) -> list[str]:
