@@ -226,13 +226,17 @@ static inline bool ps_record_counts(uint32_t kind, bool is_last_link)
 }
 void ps_reader_close(struct ps_reader *r);
 
-/* Tries the checkpoints of a directory, newest first, until one succeeds. After a failure it tries the next
- * one only if *is_damaged is set: an older checkpoint lacks training that a newer one holds. On MR_OK `text`
- * (256 bytes) is empty, or has the text of the first that was passed over; on failure that of the failure, or
- * of the first that was passed over. MR_CHECKPOINT_NOT_FOUND: there is none; MR_IO_ERROR. */
+/* Finds the checkpoints of a directory, newest first: *ids are to be freed. MR_CHECKPOINT_NOT_FOUND: there is
+ * none; MR_IO_ERROR, MR_NO_MEMORY; `text` (PS_TEXT_BYTES) says what. */
+enum mr_status ps_checkpoint_find(const struct ps_store *store /* NULL: local */, const char *directory,
+                                  uint64_t **ids, uint32_t *count, char *text);
+/* Tries these checkpoints, in their order, until one succeeds. After a failure it tries the next one only if
+ * *is_damaged is set: an older checkpoint lacks training that a newer one holds. On MR_OK `text` (256 bytes)
+ * is empty, or has the text of the first that was passed over; on failure that of the failure, or of the
+ * first that was passed over. */
 typedef enum mr_status (*ps_try_checkpoint)(void *arg, uint64_t id, bool *is_damaged, char *text);
-enum mr_status ps_checkpoint_newest(const struct ps_store *store /* NULL: local */, const char *directory,
-                                    ps_try_checkpoint attempt, void *arg, char *text);
+enum mr_status ps_checkpoint_try(const uint64_t *ids, uint32_t count, ps_try_checkpoint attempt, void *arg,
+                                 char *text);
 
 /* Lists the ids of the checkpoints in `directory` (published ones, verified or not; also those of a cluster,
  * by their files CLUSTER-<id>), newest first, at most

@@ -116,8 +116,8 @@ static enum mr_status look_at(const struct ps_store *store, const char *director
     return MR_IO_ERROR;
 }
 
-static enum mr_status try_all(const uint64_t *ids, uint32_t count, ps_try_checkpoint attempt, void *arg,
-                              char *text)
+enum mr_status ps_checkpoint_try(const uint64_t *ids, uint32_t count, ps_try_checkpoint attempt, void *arg,
+                                 char *text)
 {
     char why[PS_TEXT_BYTES], passed_over[PS_TEXT_BYTES] = "";
     enum mr_status status = MR_CHECKPOINT_NOT_FOUND;
@@ -147,24 +147,31 @@ bool ps_checkpoint_is_there(const struct ps_store *store, const char *directory,
            ps_cluster_manifest_is_there(store, directory, id);
 }
 
-enum mr_status ps_checkpoint_newest(const struct ps_store *store, const char *directory,
-                                    ps_try_checkpoint attempt, void *arg, char *text)
+enum mr_status ps_checkpoint_find(const struct ps_store *store, const char *directory, uint64_t **ids,
+                                  uint32_t *count, char *text)
 {
     store = store ? store : ps_store_local();
+    *ids = NULL;
+    *count = 0;
     enum mr_status status = look_at(store, directory, text);
     if (status != MR_OK)
         return status;
-    uint64_t *ids = calloc(CHECKPOINTS_MAX, sizeof(*ids));
-    if (!ids)
+    *ids = calloc(CHECKPOINTS_MAX, sizeof(**ids));
+    if (!*ids)
         return ps_checkpoint_fail(text, "open", directory, -ENOMEM);
-    uint32_t count = ps_checkpoint_list(store, directory, ids, CHECKPOINTS_MAX);
-    if (count == 0) {
-        ps_text_path(text, directory, "there is no checkpoint in this directory");
+    const int error = ps_checkpoint_list_all(store, directory, *ids, CHECKPOINTS_MAX, count);
+    *count = *count < CHECKPOINTS_MAX ? *count : CHECKPOINTS_MAX;
+    if (error != 0)
+        status = ps_checkpoint_fail(text, "list", directory, error);
+    else if (*count == 0)
         status = MR_CHECKPOINT_NOT_FOUND;
-    } else {
-        status = try_all(ids, count < CHECKPOINTS_MAX ? count : CHECKPOINTS_MAX, attempt, arg, text);
-    }
-    free(ids);
+    if (status == MR_OK)
+        return status;
+    if (error == 0)
+        ps_text_path(text, directory, "there is no checkpoint in this directory");
+    free(*ids);
+    *ids = NULL;
+    *count = 0;
     return status;
 }
 

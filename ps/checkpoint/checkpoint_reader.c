@@ -113,8 +113,15 @@ enum mr_status ps_reader_open(const struct ps_store *store, const char *director
                               struct ps_reader **out, char *text)
 {
     struct newest n = {store, directory, out};
-    return id == 0 ? ps_checkpoint_newest(store, directory, try_one, &n, text)
-                   : open_one(store, directory, id, true, out, text);
+    uint64_t *ids;
+    uint32_t count;
+    if (id != 0)
+        return open_one(store, directory, id, true, out, text);
+    enum mr_status status = ps_checkpoint_find(store, directory, &ids, &count, text);
+    if (status == MR_OK)
+        status = ps_checkpoint_try(ids, count, try_one, &n, text);
+    free(ids);
+    return status;
 }
 
 enum mr_status ps_reader_open_unread(const struct ps_store *store, const char *directory, uint64_t id,

@@ -92,6 +92,76 @@ void ps_control_await(struct ps_control *c, const struct ps_place *place, void (
     sem_post(&c->wake); /* others have woken it meanwhile */
 }
 
+/* ---- while the thread loads ---- */
+
+struct ps_store_watch {
+    struct ps_control *control;
+    const struct ps_place *place;
+    pthread_t thread;
+    sem_t ended;
+    _Atomic bool gives_up, gave_up;
+};
+
+static void *run_watch(void *arg)
+{
+    struct ps_store_watch *w = arg;
+    struct ps_control *c = w->control;
+    const uint64_t wait_us = c->node->config->checkpoint_store_wait_ms * UINT64_C(1000);
+    uint64_t seen = 0, moved_us = dp_now_us();
+    struct timespec until = mr_clock_after_us(LOOK_US);
+    while (sem_clockwait(&w->ended, CLOCK_MONOTONIC, &until) != 0) {
+        const uint64_t now_us = dp_now_us(), loaded = atomic_load(&c->load_progress);
+        if (loaded != seen || !atomic_load(&w->gives_up))
+            moved_us = now_us;
+        seen = loaded;
+        const bool gives_up = now_us - moved_us > wait_us;
+        if (gives_up)
+            atomic_store(&w->gave_up, true);
+        if (gives_up || (atomic_load(&c->stop) && now_us > c->stop_by_us))
+            atomic_store(w->place->stop, true);
+        until = mr_clock_after_us(LOOK_US);
+    }
+    return NULL;
+}
+
+struct ps_store_watch *ps_control_watch_store(struct ps_control *c, const struct ps_place *place)
+{
+    struct ps_store_watch *w =
+        place->stop != NULL && c->is_in_thread ? calloc(1, sizeof(struct ps_store_watch)) : NULL;
+    if (w == NULL)
+        return NULL;
+    w->control = c;
+    w->place = place;
+    sem_init(&w->ended, 0, 0);
+    if (pthread_create(&w->thread, NULL, run_watch, w) == 0)
+        return w;
+    sem_destroy(&w->ended);
+    free(w);
+    return NULL;
+}
+
+void ps_control_watch_gives_up(struct ps_store_watch *w, bool gives_up)
+{
+    if (w != NULL)
+        atomic_store(&w->gives_up, gives_up);
+}
+
+bool ps_control_watch_gave_up(const struct ps_store_watch *w)
+{
+    return w != NULL && atomic_load(&w->gave_up);
+}
+
+void ps_control_unwatch_store(struct ps_store_watch *w)
+{
+    if (w == NULL)
+        return;
+    sem_post(&w->ended);
+    pthread_join(w->thread, NULL);
+    atomic_store(w->place->stop, false);
+    sem_destroy(&w->ended);
+    free(w);
+}
+
 /* ---- jobs ---- */
 
 struct ps_job {

@@ -17,6 +17,7 @@ struct attempt {
     const struct ps_restore_request *request;
     const char *directory;
     struct ps_place place; /* of that directory */
+    struct ps_store_watch *watch;
     struct ps_checkpoint_view *view;
     struct ps_catalog held; /* by the checkpoint */
     struct ps_restore_plan plan;
@@ -258,6 +259,25 @@ static bool fits_beside(const struct attempt *a, const struct ps_reader *reader)
     return true;
 }
 
+/* Loads while calls wait, but not for a store that sends nothing, as long as there is a state to go on with. */
+static enum mr_status load_beside(struct attempt *a, struct ps_reader *reader)
+{
+    struct ps_control *c = a->c;
+    const bool goes_on = a->request->by_call && c->gate != PS_GATE_BROKEN;
+    ps_control_watch_gives_up(a->watch, goes_on);
+    enum mr_status status = load_shadow(a, reader);
+    ps_control_watch_gives_up(a->watch, false);
+    if (status != MR_OK && ps_control_watch_gave_up(a->watch)) {
+        status = MR_IO_ERROR;
+        snprintf(
+            a->text, PS_CONTROL_TEXT_BYTES,
+            "the store sent nothing of checkpoint %llu for %llu ms (checkpoint.store_wait_ms) while calls "
+            "waited: the node serves what it had; restore again once the store answers",
+            (unsigned long long)a->view->id, (unsigned long long)c->node->config->checkpoint_store_wait_ms);
+    }
+    return status;
+}
+
 static enum mr_status load_whole(struct attempt *a, struct ps_reader *reader)
 {
     struct ps_control *c = a->c;
@@ -266,7 +286,7 @@ static enum mr_status load_whole(struct attempt *a, struct ps_reader *reader)
     if (!was_broken)
         ps_control_gate(c, PS_GATE_BUSY);
     if (!has_state || fits_beside(a, reader))
-        status = load_shadow(a, reader);
+        status = load_beside(a, reader);
     if (status == MR_OUT_OF_MEMORY && has_state)
         status = load_instead(a);
     if (status != MR_OK)
@@ -599,7 +619,9 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
     a->view->bytes_total = ps_chain_bytes(ps_reader_chain(reader));
     choose_share(a, ps_reader_chain(reader));
     ps_control_set_view(a->c, a->view);
+    a->watch = ps_control_watch_store(a->c, &a->place);
     status = load(a, reader);
+    ps_control_unwatch_store(a->watch);
     a->is_damaged |= ps_reader_is_damaged(reader);
     if (status == MR_OK) {
         note_restored(a, reader);
@@ -622,16 +644,34 @@ static enum mr_status try_one(void *arg, uint64_t id, bool *is_damaged, char *te
     return status;
 }
 
+struct finding {
+    struct attempt *attempt;
+    uint64_t *ids;
+    uint32_t count;
+    enum mr_status status;
+    char text[PS_TEXT_BYTES];
+};
+
+static void find_all(void *arg)
+{
+    struct finding *f = arg;
+    const struct ps_place *place = &f->attempt->place;
+    f->status = ps_checkpoint_find(place->store, place->path, &f->ids, &f->count, f->text);
+}
+
 static enum mr_status restore_newest(struct attempt *a)
 {
-    char text[PS_RESTORE_TEXT_BYTES];
+    struct finding f = {.attempt = a};
     a->is_damaged = true; /* if there is no checkpoint at all */
-    enum mr_status status = ps_checkpoint_newest(a->place.store, a->place.path, try_one, a, text);
-    if (status == MR_OK && text[0] != '\0')
-        ps_log("restore: %s", text);
-    else if (status != MR_OK && a->is_damaged)
-        snprintf(a->text, PS_CONTROL_TEXT_BYTES, "%s", text);
-    return status;
+    ps_control_await(a->c, &a->place, find_all, &f);
+    if (f.status == MR_OK)
+        f.status = ps_checkpoint_try(f.ids, f.count, try_one, a, f.text);
+    free(f.ids);
+    if (f.status == MR_OK && f.text[0] != '\0')
+        ps_log("restore: %s", f.text);
+    else if (f.status != MR_OK && a->is_damaged)
+        snprintf(a->text, PS_CONTROL_TEXT_BYTES, "%s", f.text);
+    return f.status;
 }
 
 /* ---- the call ---- */

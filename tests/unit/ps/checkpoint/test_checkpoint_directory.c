@@ -76,25 +76,31 @@ static void test_newest_first(void **state)
     assert_int_equal(ps_checkpoint_list(NULL, "/nowhere/at/all", ids, 8), 0);
 }
 
-static enum mr_status never_tried(void *arg, uint64_t id, bool *is_damaged, char *text)
+static int lists;
+
+/* The first look succeeds. */
+static int list_once(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg)
 {
-    (void)arg;
-    (void)id;
-    *is_damaged = false;
-    text[0] = '\0';
-    fail();
-    return MR_OK;
+    return lists++ == 0 ? ps_store_local()->list(self, path, visit, arg) : -EIO;
 }
 
 static void test_where_there_is_none(void **state)
 {
     const char *directory = *state;
     char text[PS_TEXT_BYTES], path[PS_PATH_BYTES];
-    assert_int_equal(ps_checkpoint_newest(NULL, directory, never_tried, NULL, text), MR_CHECKPOINT_NOT_FOUND);
+    uint64_t *ids;
+    uint32_t count;
+    assert_int_equal(ps_checkpoint_find(NULL, directory, &ids, &count, text), MR_CHECKPOINT_NOT_FOUND);
     assert_non_null(strstr(text, "there is no checkpoint in this directory"));
     assert_true(ps_path_join(directory, "nowhere", path));
-    assert_int_equal(ps_checkpoint_newest(NULL, path, never_tried, NULL, text), MR_CHECKPOINT_NOT_FOUND);
+    assert_int_equal(ps_checkpoint_find(NULL, path, &ids, &count, text), MR_CHECKPOINT_NOT_FOUND);
     assert_non_null(strstr(text, "nowhere: there is no such directory"));
+    assert_true(ids == NULL && count == 0);
+    /* One that cannot be listed may have some. */
+    struct ps_store failing = *ps_store_local();
+    failing.list = list_once;
+    assert_int_equal(ps_checkpoint_find(&failing, directory, &ids, &count, text), MR_IO_ERROR);
+    assert_null(ids);
 }
 
 static void test_retain_keeps_the_newest(void **state)

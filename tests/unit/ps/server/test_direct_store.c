@@ -363,7 +363,6 @@ static void a_store_that_stalls_holds_up_what_needs_it(void **state)
     node_call_end(&freeze);
 }
 
-/* Single tables, in a folder of their own. */
 /* A scrub reads for hours, and a store that stalls is asked again for minutes: a stop waits for neither. */
 static void a_stop_does_not_wait_for_a_scrub_of_a_store_that_stalls(void **state)
 {
@@ -383,6 +382,79 @@ static void a_stop_does_not_wait_for_a_scrub_of_a_store_that_stalls(void **state
     check_values(n, table, 99);
 }
 
+/* A node with a disk, and a checkpoint in the store that a list allows. Returns the table, and how many
+ * requests a restore of it makes, of which the last ones read blocks. */
+static uint32_t saved_there(struct fixture *x, uint32_t *requests)
+{
+    struct node_fixture *n = x->node;
+    struct ps_config_list *allow = &n->config.checkpoint_allow;
+    (void)snprintf(allow->values[allow->count++], sizeof(allow->values[0]), "%s", x->remote.url);
+    n->config.checkpoint_remote_stop_s = 0;
+    node_start(n, 2);
+    const uint32_t table = make_table(n);
+    assert_int_equal(learn(n, table, BATCH(0)), 2);
+    node_check(save_to(n, x->remote.url), MR_OK, NULL);
+    assert_int_equal(node_wait_saved(n)[6], MR_OK);
+    http_server_fail(x->remote.server, HTTP_FAULT_STALL, 0, 0);
+    node_check(restore_from(n, x->remote.url), MR_OK, NULL);
+    *requests = http_server_count(x->remote.server);
+    assert_int_equal(learn(n, table, BATCH(1)), 2);
+    return table;
+}
+
+/* Calls wait for a restore, but not for a store that has stopped sending. */
+static void calls_do_not_wait_for_a_restore_that_stalls(void **state)
+{
+    uint32_t requests;
+    struct fixture *x = *state;
+    x->node->config.checkpoint_store_wait_ms = 200;
+    const uint32_t table = saved_there(x, &requests);
+    http_server_fail(x->remote.server, HTTP_FAULT_STALL, requests, UINT32_MAX);
+    node_check(restore_from(x->node, x->remote.url), MR_IO_ERROR, "checkpoint.store_wait_ms");
+    check_values(x->node, table, 98);
+    http_server_fail(x->remote.server, HTTP_FAULT_STALL, 0, 0);
+    node_check(restore_from(x->node, x->remote.url), MR_OK, NULL);
+    check_values(x->node, table, 99);
+}
+
+/* Asks for a restore of the newest checkpoint there; the store says nothing from its request `first` on. */
+static void begin_a_restore_that_stalls(struct fixture *x, uint32_t first, struct node_call *restore)
+{
+    static uint64_t id;
+    const struct mr_call_options options = {.op = MR_OP_RESTORE, .deadline_us = UINT64_MAX};
+    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, (uint32_t)strlen(x->remote.url), x->remote.url),
+                                         mr_tensor_1d(MR_U64, 1, &id)};
+    http_server_fail(x->remote.server, HTTP_FAULT_STALL, first, UINT32_MAX);
+    node_post(x->node, 0, restore, &options, tensors, 2);
+    for (uint32_t i = 0; http_server_count(x->remote.server) < first; i++) {
+        assert_true(i < 60000);
+        node_look(x->node);
+        node_pause();
+    }
+}
+
+/* Neither while it looks for what there is, nor while it loads; and no request is made again. */
+static void a_stop_does_not_wait_for_a_restore_that_stalls(void **state)
+{
+    uint32_t requests;
+    struct fixture *x = *state;
+    x->node->config.checkpoint_store_wait_ms = 600000;
+    (void)saved_there(x, &requests);
+    for (uint32_t first = 1; first <= requests; first += requests - 1) {
+        struct node_call restore = {0};
+        begin_a_restore_that_stalls(x, first, &restore);
+        if (first == 1)
+            list(x->node, 1); /* nor do others wait for a look */
+        assert_false(restore.is_answered);
+        node_stop(x->node);
+        node_call_end(&restore);
+        assert_int_equal(http_server_count(x->remote.server), first);
+        http_server_fail(x->remote.server, HTTP_FAULT_STALL, 0, 0);
+        node_start(x->node, 2);
+    }
+}
+
+/* Single tables, in a folder of their own. */
 static void a_partial_save_goes_there(void **state)
 {
     struct fixture *x = *state;
@@ -412,6 +484,8 @@ int main(void)
         TEST_ON(remote_s3, a_store_that_stalls_holds_up_no_other_call),
         TEST_ON(remote_s3, a_store_that_stalls_holds_up_what_needs_it),
         TEST_ON(remote_s3, a_stop_does_not_wait_for_a_scrub_of_a_store_that_stalls),
+        TEST_ON_BOTH(calls_do_not_wait_for_a_restore_that_stalls),
+        TEST_ON(remote_s3, a_stop_does_not_wait_for_a_restore_that_stalls),
         TEST_ON(remote_s3, a_partial_save_goes_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
