@@ -10,13 +10,17 @@
 #include <time.h>
 #include <xxhash.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/number.h"
 #include "ps/base/byte_rate.h"
 #include "ps/base/cpu_affinity.h"
 #include "ps/store/copy_record.h"
 #include "ps/store/read_ahead.h"
 
-#define RATE_LOOK_NS 2000000    /* how often a copy looks whether it may go on */
-#define PASSED_MAX   64u        /* ranges: more than those of the parts that a store sends at a time */
+#define RATE_LOOK_NS 2000000 /* how often a copy looks whether it may go on */
+#define RANGE_ALIGN  4096u
+#define RANGE_BLOCKS (PS_COPY_BYTES / PS_BLOCK_BYTES)
+#define PASSED_MAX   64u /* ranges: more than those of the parts that a store sends at a time */
+#define SENT_BYTES   (PS_COPY_BYTES / 4) /* read and written at a time, towards a store with parts in memory */
 #define RECORD_BYTES (8u << 20) /* of a file between two writes of the record, if nothing else has changed */
 
 /* The copy of one checkpoint: its threads take one file after the other. */
@@ -40,12 +44,6 @@ static bool is_stopped(const struct ps_copy *copy)
 
 /* ---- one file ---- */
 
-/* The bytes that are read and written at a time. */
-static size_t bytes_of_range(const struct ps_copy *copy)
-{
-    return copy->to->mark ? PS_COPY_BYTES / 4 : PS_COPY_BYTES;
-}
-
 /* The hash of what a file has before some place. */
 struct passed {
     uint64_t offset;
@@ -60,6 +58,8 @@ struct moving {
     struct ps_read_ahead *ahead;
     struct ps_manifest_file found;
     XXH3_state_t *hash;
+    struct ps_hash *hashes;           /* of each block, of a file that comes in any order; else NULL */
+    uint32_t next;                    /* block of it that no thread reads yet */
     struct ps_copy_file *noted;       /* of the record; NULL: there is none */
     struct passed passed[PASSED_MAX]; /* the last ranges, by their number modulo that */
     uint64_t kept;                    /* bytes at the beginning that are there */
@@ -82,18 +82,30 @@ static bool wait_for_rate(struct job *job, uint64_t bytes)
     }
 }
 
-static enum mr_status check_blocks(struct moving *m, const uint8_t *blocks, uint32_t count, char *text)
+static const struct ps_block_header *header_of(const uint8_t *block)
+{
+    return (const struct ps_block_header *)(const void *)block;
+}
+
+static enum mr_status check_block(const struct moving *m, const uint8_t *block, uint32_t number, char *text)
 {
     const struct ps_manifest *manifest = m->job->manifest;
+    char why[128];
+    const char *wrong = ps_block_check(block, manifest->version, manifest->id, m->core, number);
+    if (!wrong)
+        return MR_OK;
+    (void)snprintf(why, sizeof(why), "block %" PRIu32 ": %s", number, wrong);
+    return ps_checkpoint_corrupt(text, m->from_path, why);
+}
+
+static enum mr_status check_blocks(struct moving *m, const uint8_t *blocks, uint32_t count, char *text)
+{
     for (uint32_t i = 0; i < count; i++) {
         const uint8_t *block = blocks + (size_t)i * PS_BLOCK_BYTES;
-        const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
-        const char *wrong = ps_block_check(block, manifest->version, manifest->id, m->core, m->found.blocks);
-        if (wrong) {
-            char why[128];
-            (void)snprintf(why, sizeof(why), "block %" PRIu32 ": %s", m->found.blocks, wrong);
-            return ps_checkpoint_corrupt(text, m->from_path, why);
-        }
+        const struct ps_block_header *header = header_of(block);
+        const enum mr_status status = check_block(m, block, m->found.blocks, text);
+        if (status != MR_OK)
+            return status;
         m->found.blocks++;
         m->found.payload_bytes += header->payload_bytes;
         m->found.records += header->record_count;
@@ -136,7 +148,7 @@ static bool check_kept(struct moving *m)
 /* The hash up to there; NULL: it is too long ago. */
 static const struct ps_hash *passed_at(const struct moving *m, uint64_t offset)
 {
-    const struct passed *p = &m->passed[offset / bytes_of_range(m->job->copy) % PASSED_MAX];
+    const struct passed *p = &m->passed[offset / SENT_BYTES % PASSED_MAX];
     return p->offset == offset ? &p->hash : NULL;
 }
 
@@ -190,14 +202,6 @@ static void note_whole(struct moving *m)
     pthread_mutex_unlock(&job->lock);
 }
 
-/* Has the disk begin with what was just written to it, so that little is left to do for the sync. */
-static void begin_writeback(const struct moving *m, uint64_t offset, size_t bytes)
-{
-    const int fd = m->job->copy->to->descriptor(m->to);
-    if (fd >= 0)
-        (void)sync_file_range(fd, (off64_t)offset, (off64_t)bytes, SYNC_FILE_RANGE_WRITE);
-}
-
 static enum mr_status move_some(struct moving *m, char *text)
 {
     const struct ps_copy *copy = m->job->copy;
@@ -210,7 +214,7 @@ static enum mr_status move_some(struct moving *m, char *text)
     const bool is_kept = offset < m->kept;
     if (is_kept ? is_stopped(copy) : !wait_for_rate(m->job, bytes))
         return ps_checkpoint_fail(text, "copy", m->to_path, -ECANCELED);
-    m->passed[offset / bytes_of_range(copy) % PASSED_MAX] = (struct passed){offset, digest(m)};
+    m->passed[offset / SENT_BYTES % PASSED_MAX] = (struct passed){offset, digest(m)};
     const enum mr_status status = check_blocks(m, data, (uint32_t)(bytes / PS_BLOCK_BYTES), text);
     if (status != MR_OK)
         return status;
@@ -223,18 +227,163 @@ static enum mr_status move_some(struct moving *m, char *text)
     error = ps_store_write_all(copy->to, m->to, data, bytes, offset);
     if (error != 0)
         return ps_checkpoint_fail(text, "write", m->to_path, error);
-    begin_writeback(m, offset, bytes);
     report(m->job, copy->progress, bytes);
     note_sent(m, offset, bytes);
     return MR_OK;
 }
 
+static uint32_t blocks_of(const struct moving *m)
+{
+    return m->job->manifest->files[m->core].blocks;
+}
+
+static uint64_t file_bytes(const struct moving *m)
+{
+    return (uint64_t)blocks_of(m) * PS_BLOCK_BYTES;
+}
+
+static enum mr_status read_ahead(struct moving *m, char *text)
+{
+    const struct ps_copy *copy = m->job->copy;
+    const struct ps_read_ahead_options options = {.store = copy->from,
+                                                  .file = m->from,
+                                                  .file_bytes = file_bytes(m),
+                                                  .range_bytes = SENT_BYTES,
+                                                  .buffer_count = PS_COPY_BUFFERS / m->job->thread_count};
+    const int error = ps_read_ahead_open(&options, &m->ahead);
+    return error == 0 ? MR_OK : ps_checkpoint_fail(text, "read", m->from_path, error);
+}
+
+static enum mr_status move_in_order(struct moving *m, char *text)
+{
+    enum mr_status status = MR_OK;
+    while (status == MR_OK && m->found.blocks < blocks_of(m))
+        status = move_some(m, text);
+    return status;
+}
+
+/* ---- one file, in any order, onto a disk: a range that comes late holds up no other ---- */
+
+static bool take_range(struct moving *m, uint32_t *first, uint32_t *count)
+{
+    struct job *job = m->job;
+    pthread_mutex_lock(&job->lock);
+    const uint32_t left = job->status == MR_OK ? blocks_of(m) - m->next : 0;
+    *first = m->next;
+    *count = mr_min_u32(left, RANGE_BLOCKS);
+    m->next += *count;
+    pthread_mutex_unlock(&job->lock);
+    return *count > 0;
+}
+
+static enum mr_status check_range(struct moving *m, const uint8_t *blocks, uint32_t first, uint32_t count,
+                                  char *text)
+{
+    uint64_t payload_bytes = 0, records = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint8_t *block = blocks + (size_t)i * PS_BLOCK_BYTES;
+        const enum mr_status status = check_block(m, block, first + i, text);
+        if (status != MR_OK)
+            return status;
+        m->hashes[first + i] = header_of(block)->hash;
+        payload_bytes += header_of(block)->payload_bytes;
+        records += header_of(block)->record_count;
+    }
+    pthread_mutex_lock(&m->job->lock);
+    m->found.payload_bytes += payload_bytes;
+    m->found.records += records;
+    pthread_mutex_unlock(&m->job->lock);
+    return MR_OK;
+}
+
+/* Has the disk begin with what was just written to it, so that little is left to do for the sync. */
+static void begin_writeback(const struct moving *m, uint64_t offset, size_t bytes)
+{
+    const int fd = m->job->copy->to->descriptor(m->to);
+    if (fd >= 0)
+        (void)sync_file_range(fd, (off64_t)offset, (off64_t)bytes, SYNC_FILE_RANGE_WRITE);
+}
+
+static enum mr_status move_range(struct moving *m, uint8_t *data, uint32_t first, uint32_t count, char *text)
+{
+    const struct ps_copy *copy = m->job->copy;
+    const uint64_t offset = (uint64_t)first * PS_BLOCK_BYTES;
+    const size_t bytes = (size_t)count * PS_BLOCK_BYTES;
+    if (!wait_for_rate(m->job, bytes))
+        return ps_checkpoint_fail(text, "copy", m->to_path, -ECANCELED);
+    int error = ps_store_read_all(copy->from, m->from, data, bytes, offset);
+    if (error != 0)
+        return ps_checkpoint_fail(text, "read", m->from_path, error);
+    const enum mr_status status = check_range(m, data, first, count, text);
+    if (status != MR_OK)
+        return status;
+    error = ps_store_write_all(copy->to, m->to, data, bytes, offset);
+    if (error != 0)
+        return ps_checkpoint_fail(text, "write", m->to_path, error);
+    begin_writeback(m, offset, bytes);
+    report(m->job, copy->progress, bytes);
+    return MR_OK;
+}
+
+static void fail(struct job *job, enum mr_status status, const char *text)
+{
+    pthread_mutex_lock(&job->lock);
+    if (job->status == MR_OK) {
+        job->status = status;
+        memcpy(job->text, text, PS_TEXT_BYTES);
+    }
+    pthread_mutex_unlock(&job->lock);
+}
+
+static void *move_ranges(void *arg)
+{
+    struct moving *m = arg;
+    char text[PS_TEXT_BYTES];
+    uint32_t first, count;
+    uint8_t *data = aligned_alloc(RANGE_ALIGN, PS_COPY_BYTES);
+    if (!data)
+        fail(m->job, ps_checkpoint_fail(text, "copy", m->to_path, -ENOMEM), text);
+    while (data && take_range(m, &first, &count)) {
+        const enum mr_status status = move_range(m, data, first, count, text);
+        if (status != MR_OK)
+            fail(m->job, status, text);
+    }
+    free(data);
+    return NULL;
+}
+
+static enum mr_status move_in_any_order(struct moving *m, char *text)
+{
+    struct job *job = m->job;
+    pthread_t threads[PS_COPY_BUFFERS];
+    uint32_t count = 0;
+    m->hashes = calloc(blocks_of(m) + 1u, sizeof(*m->hashes));
+    if (!m->hashes)
+        return ps_checkpoint_fail(text, "copy", m->to_path, -ENOMEM);
+    const uint32_t ranges = (blocks_of(m) + RANGE_BLOCKS - 1) / RANGE_BLOCKS;
+    const uint32_t wanted = mr_min_u32(PS_COPY_BUFFERS / job->thread_count, ranges);
+    while (count + 1 < wanted && pthread_create(&threads[count], NULL, move_ranges, m) == 0)
+        count++;
+    (void)move_ranges(m);
+    for (uint32_t i = 0; i < count; i++)
+        (void)pthread_join(threads[i], NULL);
+    pthread_mutex_lock(&job->lock);
+    const enum mr_status status = job->status;
+    memcpy(text, job->text, PS_TEXT_BYTES);
+    pthread_mutex_unlock(&job->lock);
+    for (uint32_t i = 0; i < blocks_of(m) && status == MR_OK; i++)
+        (void)XXH3_128bits_update(m->hash, &m->hashes[i], sizeof(m->hashes[i]));
+    m->found.blocks = blocks_of(m);
+    free(m->hashes);
+    return status;
+}
+
 static enum mr_status move_blocks(struct moving *m, char *text)
 {
-    const uint32_t blocks = m->job->manifest->files[m->core].blocks;
-    enum mr_status status = MR_OK;
-    while (status == MR_OK && m->found.blocks < blocks)
-        status = move_some(m, text);
+    const bool any_order = !m->job->copy->to->mark;
+    enum mr_status status = any_order ? move_in_any_order(m, text) : read_ahead(m, text);
+    if (status == MR_OK && !any_order)
+        status = move_in_order(m, text);
     if (status == MR_OK)
         status = check_whole(m, text);
     if (status != MR_OK)
@@ -244,11 +393,6 @@ static enum mr_status move_blocks(struct moving *m, char *text)
         return ps_checkpoint_fail(text, "write", m->to_path, error);
     note_whole(m);
     return MR_OK;
-}
-
-static uint64_t file_bytes(const struct moving *m)
-{
-    return (uint64_t)m->job->manifest->files[m->core].blocks * PS_BLOCK_BYTES;
 }
 
 /* Nothing of the file is there, but so much was sent before. A thread changes its own file's line alone, and
@@ -270,7 +414,7 @@ static int create(struct moving *m)
     const int error = to->resume(to->self, m->to_path, &mark, &m->to);
     m->kept = mark.bytes;
     m->sent = m->recorded = m->noted->sent;
-    m->is_stale = m->kept % bytes_of_range(m->job->copy) != 0 || m->kept > file_bytes(m);
+    m->is_stale = m->kept % SENT_BYTES != 0 || m->kept > file_bytes(m);
     if (m->kept == 0)
         note_nothing(m->job, m->noted);
     return error;
@@ -295,18 +439,6 @@ static enum mr_status open_both(struct moving *m, char *text)
     return m->is_stale ? ps_checkpoint_corrupt(text, m->to_path, "it ends at no block") : MR_OK;
 }
 
-static enum mr_status read_ahead(struct moving *m, char *text)
-{
-    const struct ps_copy *copy = m->job->copy;
-    const struct ps_read_ahead_options options = {.store = copy->from,
-                                                  .file = m->from,
-                                                  .file_bytes = file_bytes(m),
-                                                  .range_bytes = bytes_of_range(copy),
-                                                  .buffer_count = PS_COPY_BUFFERS / m->job->thread_count};
-    const int error = ps_read_ahead_open(&options, &m->ahead);
-    return error == 0 ? MR_OK : ps_checkpoint_fail(text, "read", m->from_path, error);
-}
-
 /* *is_stale: what is there of it is not this file, and has to be sent again. */
 static enum mr_status move_file_on(struct job *job, uint32_t core, bool *is_stale, char *text)
 {
@@ -321,8 +453,6 @@ static enum mr_status move_file_on(struct job *job, uint32_t core, bool *is_stal
         status = ps_checkpoint_fail(text, "copy", job->to_path, -ENAMETOOLONG);
     else
         status = open_both(&m, text);
-    if (status == MR_OK)
-        status = read_ahead(&m, text);
     if (status == MR_OK)
         status = move_blocks(&m, text);
     if (status != MR_OK && m.to && !m.is_stale)
@@ -390,16 +520,6 @@ static bool take_next(struct job *job, uint32_t *core)
         *core = job->next++;
     pthread_mutex_unlock(&job->lock);
     return is_left;
-}
-
-static void fail(struct job *job, enum mr_status status, const char *text)
-{
-    pthread_mutex_lock(&job->lock);
-    if (job->status == MR_OK) {
-        job->status = status;
-        memcpy(job->text, text, PS_TEXT_BYTES);
-    }
-    pthread_mutex_unlock(&job->lock);
 }
 
 static void *move_files(void *arg)

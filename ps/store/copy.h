@@ -16,7 +16,7 @@
 #include "ps/checkpoint/checkpoint_chain.h"
 
 #define PS_COPY_THREADS 3u         /* files of a checkpoint at a time */
-#define PS_COPY_BUFFERS 6u         /* of all of them: ranges that are read ahead or being written */
+#define PS_COPY_BUFFERS 6u         /* of all of them: ranges that are read or being written */
 #define PS_COPY_BYTES   (8u << 20) /* of a buffer; a quarter of that towards a store with parts in memory */
 
 struct ps_copy {

@@ -30,7 +30,7 @@ RUNS = 3  # by turns, in a round
 SIZE_BYTES = 384_000_000
 PART_BYTES = 8 << 20  # as ps/store/s3.c
 SEND_CONNECTIONS = 2  # to S3, for a file, as ps/store/part_sender.h; to HDFS there is one
-READ_CONNECTIONS = 5
+READ_CONNECTIONS = 6  # as PS_COPY_BUFFERS
 TOOL_SECONDS = 300
 
 NODE_ROWS = ("stores_commit", "stores_keys_during", "stores_p99_during")

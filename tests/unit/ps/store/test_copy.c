@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,6 +240,64 @@ static void another_checkpoint_of_that_number_is_kept(void **state)
     check_back(x, LAST);
 }
 
+/* ---- ranges that come in any order ---- */
+
+enum { MANY_ROWS = 3 * ROWS }; /* four ranges in each file */
+
+/* A store on this machine, in which a read of a file's beginning waits until all others are done. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint32_t missing, late;
+    bool is_broken; /* the last range is not what was written */
+} held = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static int64_t read_late(struct ps_store_file *file, void *data, size_t bytes, uint64_t offset)
+{
+    const bool is_range = bytes >= PS_BLOCK_BYTES;
+    const int64_t done = ps_store_local()->read(file, data, bytes, offset);
+    pthread_mutex_lock(&held.lock);
+    held.missing -= is_range && offset > 0;
+    held.late += is_range && offset == 0 && held.missing > 0;
+    if (held.is_broken && offset > 0 && held.missing == 0)
+        ((uint8_t *)data)[100] ^= 1;
+    pthread_cond_broadcast(&held.changed);
+    while (is_range && offset == 0 && held.missing > 0)
+        pthread_cond_wait(&held.changed, &held.lock);
+    pthread_mutex_unlock(&held.lock);
+    return done;
+}
+
+static enum mr_status pull_late(struct fixture *x, bool is_broken)
+{
+    struct ps_store late = *ps_store_local();
+    late.read = read_late;
+    const struct ps_copy copy = {.from = &late,
+                                 .to = ps_store_local(),
+                                 .from_directory = x->remote.here,
+                                 .to_directory = x->remote.back};
+    held.missing = FIXTURE_CORES * 3;
+    held.late = 0;
+    held.is_broken = is_broken;
+    return ps_copy_chain(&copy, LARGE, x->text);
+}
+
+static void a_range_that_is_late_holds_up_no_other(void **state)
+{
+    struct fixture *x = *state;
+    struct ps_reader *reader;
+    assert_int_equal(fixture_save(NULL, x->remote.here, LARGE, MANY_ROWS).status, MR_OK);
+    assert_int_equal(pull_late(x, true), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(ps_checkpoint_list(NULL, x->remote.back, NULL, 0), 0);
+    if (pull_late(x, false) != MR_OK)
+        fail_msg("%s", x->text);
+    assert_true(held.late > 0);
+    assert_int_equal(ps_reader_open(NULL, x->remote.back, LARGE, &reader, x->text), MR_OK);
+    fixture_check(reader, LARGE, MANY_ROWS);
+    ps_reader_close(reader);
+    (void)ps_store_remove_tree(ps_store_local(), fixture_path(x->remote.back, LARGE, ""), PS_MANIFEST_NAME);
+}
+
 /* ---- copies that go on ---- */
 
 static void check_equal(struct fixture *x, uint64_t id, const char *name)
@@ -468,6 +527,7 @@ int main(int argc, char **argv)
         TEST_ON_BOTH(damage_is_found_on_the_way_back),
         TEST_ON_BOTH(a_copy_that_has_lost_a_file_is_no_copy),
         TEST_ON_BOTH(another_checkpoint_of_that_number_is_kept),
+        TEST_ON(remote_s3, a_range_that_is_late_holds_up_no_other),
         TEST_ON_BOTH(a_copy_goes_on_at_each_request),
         TEST_ON_BOTH(what_was_changed_there_is_sent_again),
         TEST_ON_BOTH(what_was_read_otherwise_is_sent_again),
