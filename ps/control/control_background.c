@@ -99,29 +99,41 @@ struct ps_store_watch {
     const struct ps_place *place;
     pthread_t thread;
     sem_t ended;
-    _Atomic bool gives_up, gave_up;
+    pthread_mutex_t lock; /* of what follows */
+    uint64_t loaded, moved_us;
+    bool gives_up, gave_up;
 };
+
+static void look_at_load(struct ps_store_watch *w)
+{
+    struct ps_control *c = w->control;
+    const uint64_t now_us = dp_now_us(), loaded = atomic_load(&c->load_progress);
+    pthread_mutex_lock(&w->lock);
+    if (loaded != w->loaded || !w->gives_up)
+        w->moved_us = now_us;
+    w->loaded = loaded;
+    w->gave_up |= now_us - w->moved_us > c->node->config->checkpoint_store_wait_ms * UINT64_C(1000);
+    if ((w->gives_up && w->gave_up) || (atomic_load(&c->stop) && now_us > c->stop_by_us))
+        atomic_store(w->place->stop, true);
+    pthread_mutex_unlock(&w->lock);
+}
 
 static void *run_watch(void *arg)
 {
     struct ps_store_watch *w = arg;
-    struct ps_control *c = w->control;
-    const uint64_t wait_us = c->node->config->checkpoint_store_wait_ms * UINT64_C(1000);
-    uint64_t seen = 0, moved_us = dp_now_us();
     struct timespec until = mr_clock_after_us(LOOK_US);
     while (sem_clockwait(&w->ended, CLOCK_MONOTONIC, &until) != 0) {
-        const uint64_t now_us = dp_now_us(), loaded = atomic_load(&c->load_progress);
-        if (loaded != seen || !atomic_load(&w->gives_up))
-            moved_us = now_us;
-        seen = loaded;
-        const bool gives_up = now_us - moved_us > wait_us;
-        if (gives_up)
-            atomic_store(&w->gave_up, true);
-        if (gives_up || (atomic_load(&c->stop) && now_us > c->stop_by_us))
-            atomic_store(w->place->stop, true);
+        look_at_load(w);
         until = mr_clock_after_us(LOOK_US);
     }
     return NULL;
+}
+
+static void watch_free(struct ps_store_watch *w)
+{
+    sem_destroy(&w->ended);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
 }
 
 struct ps_store_watch *ps_control_watch_store(struct ps_control *c, const struct ps_place *place)
@@ -133,22 +145,33 @@ struct ps_store_watch *ps_control_watch_store(struct ps_control *c, const struct
     w->control = c;
     w->place = place;
     sem_init(&w->ended, 0, 0);
+    pthread_mutex_init(&w->lock, NULL);
     if (pthread_create(&w->thread, NULL, run_watch, w) == 0)
         return w;
-    sem_destroy(&w->ended);
-    free(w);
+    watch_free(w);
     return NULL;
 }
 
-void ps_control_watch_gives_up(struct ps_store_watch *w, bool gives_up)
+void ps_control_watch_gives_up(struct ps_store_watch *w)
 {
-    if (w != NULL)
-        atomic_store(&w->gives_up, gives_up);
+    if (w == NULL)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->moved_us = dp_now_us();
+    w->gives_up = true;
+    pthread_mutex_unlock(&w->lock);
 }
 
-bool ps_control_watch_gave_up(const struct ps_store_watch *w)
+bool ps_control_watch_gave_up(struct ps_store_watch *w)
 {
-    return w != NULL && atomic_load(&w->gave_up);
+    if (w == NULL)
+        return false;
+    pthread_mutex_lock(&w->lock);
+    w->gives_up = false;
+    atomic_store(w->place->stop, false); /* for what is asked of the store next */
+    const bool gave_up = w->gave_up;
+    pthread_mutex_unlock(&w->lock);
+    return gave_up;
 }
 
 void ps_control_unwatch_store(struct ps_store_watch *w)
@@ -158,8 +181,7 @@ void ps_control_unwatch_store(struct ps_store_watch *w)
     sem_post(&w->ended);
     pthread_join(w->thread, NULL);
     atomic_store(w->place->stop, false);
-    sem_destroy(&w->ended);
-    free(w);
+    watch_free(w);
 }
 
 /* ---- jobs ---- */

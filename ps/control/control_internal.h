@@ -134,14 +134,14 @@ void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *
  * `arg` points to. Before that thread runs, and after it, it is done here. */
 void ps_control_await(struct ps_control *c, const struct ps_place *place, void (*work)(void *arg), void *arg);
 /* While a checkpoint of the store of a place is loaded, on this thread: cuts it off when the node stops and
- * has waited long enough, and, between the two calls that say so, when nothing has come for
- * checkpoint.store_wait_ms. NULL: that is on this machine, or nobody waits. */
+ * has waited long enough. NULL, which is fine for the others: that is on this machine, or nobody waits. */
 struct ps_store_watch;
 struct ps_store_watch *ps_control_watch_store(struct ps_control *c, const struct ps_place *place);
-void ps_control_watch_gives_up(struct ps_store_watch *w, bool gives_up); /* NULL is fine */
-/* True: it was cut off because nothing came. NULL is fine. */
-bool ps_control_watch_gave_up(const struct ps_store_watch *w);
-void ps_control_unwatch_store(struct ps_store_watch *w); /* NULL is fine */
+/* From now on it is cut off, too, when nothing has come for checkpoint.store_wait_ms. */
+void ps_control_watch_gives_up(struct ps_store_watch *w);
+/* No longer. True: it was. */
+bool ps_control_watch_gave_up(struct ps_store_watch *w);
+void ps_control_unwatch_store(struct ps_store_watch *w);
 /* Takes the next command, deferred ones first; NULL: there is none. */
 struct ps_command *ps_control_take(struct ps_control *c);
 /* Removes the checkpoints that are to go from a directory that was saved to: at once from a disk, in the

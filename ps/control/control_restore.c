@@ -263,11 +263,11 @@ static bool fits_beside(const struct attempt *a, const struct ps_reader *reader)
 static enum mr_status load_beside(struct attempt *a, struct ps_reader *reader)
 {
     struct ps_control *c = a->c;
-    const bool goes_on = a->request->by_call && c->gate != PS_GATE_BROKEN;
-    ps_control_watch_gives_up(a->watch, goes_on);
+    if (a->request->by_call && c->gate != PS_GATE_BROKEN)
+        ps_control_watch_gives_up(a->watch);
     enum mr_status status = load_shadow(a, reader);
-    ps_control_watch_gives_up(a->watch, false);
-    if (status != MR_OK && ps_control_watch_gave_up(a->watch)) {
+    const bool gave_up = ps_control_watch_gave_up(a->watch);
+    if (status != MR_OK && gave_up) {
         status = MR_IO_ERROR;
         snprintf(
             a->text, PS_CONTROL_TEXT_BYTES,

@@ -326,7 +326,8 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     atomic_store(&node->state, MR_NODE_RESTORING);
     ps_node_map_partitions(node, (uint32_t)config->cores_count);
     set_cpus(node);
-    /* This thread loads checkpoints, and so does the control thread, with threads of their own: all inherit it. */
+    /* This thread loads checkpoints, and so does the control thread, with others that they begin: all inherit
+     * it. */
     ps_cpu_affinity_avoid(pthread_self(), node->cpus, node->cpu_count);
     node->is_member = config->cluster_name[0] != '\0';
     node->parameters = mr_named_create();
