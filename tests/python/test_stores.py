@@ -21,6 +21,7 @@ import pytest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "stores"))
 
 from cable import environment  # noqa: E402
+from conftest import NO_STORE  # noqa: E402
 from fault_proxy import BUSY, CUT, LOSE, PASS, FaultProxy  # noqa: E402
 from stores import (  # noqa: E402
     S3,
@@ -59,7 +60,7 @@ def folder() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def s3(cable, folder) -> Iterator[S3]:
     if why := why_no_swift(folder):
-        pytest.skip(f"no S3: {why}")
+        pytest.skip(f"{NO_STORE}Swift: {why}")
     store = S3(folder)
     yield store
     store.close()
@@ -80,7 +81,7 @@ def started(
     classes, why = request.getfixturevalue("classes")[name]
     request.getfixturevalue("cable")
     if why:
-        pytest.skip(f"no {name}: {why}")
+        pytest.skip(f"{NO_STORE}{name}: {why}")
     directory = os.path.join(request.getfixturevalue("folder"), folder or name)
     os.makedirs(directory)
     store = kind(directory, classes, request.getfixturevalue("certificate"))
@@ -330,7 +331,7 @@ def test_https_trusts_the_ca_that_is_named_and_no_other(store, saved):
 @only(["s3proxy"])
 def test_http_2_is_spoken_where_it_is_offered(store, certificate, saved, folder):
     if shutil.which("nghttpx") is None:
-        pytest.skip("nghttpx is not installed: run scripts/setup.sh test")
+        pytest.skip(f"{NO_STORE}nghttpx is not installed: run scripts/setup.sh test")
     directory, back = os.path.join(folder, "http2"), os.path.join(folder, "back-http2")
     os.makedirs(directory)
     server = Http2(directory, store.port, certificate)
