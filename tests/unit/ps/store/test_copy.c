@@ -240,6 +240,49 @@ static void another_checkpoint_of_that_number_is_kept(void **state)
     check_back(x, LAST);
 }
 
+/* ---- retention there ---- */
+
+/* All that is listed can be restored. Returns how many those are. */
+static uint32_t check_all_whole(struct fixture *x)
+{
+    const struct ps_store *store = &x->remote.remote->store;
+    struct ps_reader *reader;
+    uint64_t ids[4];
+    uint32_t count = 0;
+    assert_int_equal(ps_checkpoint_list_all(store, x->remote.remote->directory, ids, 4, &count), 0);
+    for (uint32_t i = 0; i < count; i++) {
+        if (ps_reader_open(store, x->remote.remote->directory, ids[i], &reader, x->text) != MR_OK)
+            fail_msg("checkpoint %u: %s", (unsigned)ids[i], x->text);
+        ps_reader_close(reader);
+    }
+    return count;
+}
+
+/* A full and its delta go; the store goes away at each of the requests, which are done or not. */
+static void no_delta_lacks_its_base_wherever_retention_stops(void **state)
+{
+    struct fixture *x = *state;
+    const struct ps_store *store;
+    bool is_reached = true;
+    chain_save_key(x->remote.here, LARGE, 0, 1, 30);
+    for (uint32_t i = 0; is_reached; i++) {
+        const enum http_server_fault fault = i % 2 == 0 ? HTTP_FAULT_CUT_BEFORE : HTTP_FAULT_CUT_ANSWER;
+        remote_fixture_clear(&x->remote);
+        remote_fixture_reopen(&x->remote, 1);
+        store = &x->remote.remote->store;
+        assert_int_equal(push(x, LAST), MR_OK);
+        assert_int_equal(push(x, LARGE), MR_OK);
+        http_server_fail(x->remote.server, fault, i / 2 + 1, UINT32_MAX);
+        ps_checkpoint_retain(store, x->remote.remote->directory, 1);
+        is_reached = http_server_count(x->remote.server) >= i / 2 + 1;
+        http_server_fail(x->remote.server, fault, 0, 0);
+        assert_true(check_all_whole(x) >= 1);
+        ps_checkpoint_retain(store, x->remote.remote->directory, 1);
+        assert_string_equal(remote_fixture_names(store, x->remote.remote->directory), "ckpt-3 ");
+        assert_int_equal(check_all_whole(x), 1);
+    }
+}
+
 /* ---- ranges that come in any order ---- */
 
 enum { MANY_ROWS = 3 * ROWS }; /* four ranges in each file */
@@ -527,6 +570,7 @@ int main(int argc, char **argv)
         TEST_ON_BOTH(damage_is_found_on_the_way_back),
         TEST_ON_BOTH(a_copy_that_has_lost_a_file_is_no_copy),
         TEST_ON_BOTH(another_checkpoint_of_that_number_is_kept),
+        TEST_ON_BOTH(no_delta_lacks_its_base_wherever_retention_stops),
         TEST_ON(remote_s3, a_range_that_is_late_holds_up_no_other),
         TEST_ON_BOTH(a_copy_goes_on_at_each_request),
         TEST_ON_BOTH(what_was_changed_there_is_sent_again),
