@@ -391,7 +391,8 @@ static enum mr_status move_blocks(struct moving *m, char *text)
     const int error = m->job->copy->to->sync(m->to);
     if (error != 0)
         return ps_checkpoint_fail(text, "write", m->to_path, error);
-    note_whole(m);
+    if (!any_order)
+        note_whole(m);
     return MR_OK;
 }
 

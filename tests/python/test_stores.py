@@ -712,9 +712,9 @@ def large_table(client: millrace.Client) -> None:
         table.lookup(np.arange(first, first + 4096))
 
 
-def filled(proxy: FaultProxy, node) -> int:
-    """The memory of a node once three files are on their way, through a link that is full."""
-    wait_until(lambda: proxy.held == 3, "three files are on their way")
+def filled(proxy: FaultProxy, node, contents: int = 3) -> int:
+    """The memory of a node once so many contents are on their way, through a link that is full."""
+    wait_until(lambda: proxy.held == contents, f"{contents} contents are on their way")
     return settle(node)
 
 
@@ -738,7 +738,7 @@ def test_a_slow_store_costs_little_memory(store, proxy, new_node):
     shutil.rmtree(node.checkpoints)
     proxy.hold()
     node.launch()
-    assert filled(proxy, node) < MEMORY_BYTES, "a restore, with all that a node has before it"
+    assert filled(proxy, node, 6) < MEMORY_BYTES, "a restore, with all that a node has before it"
     proxy.go()
     node.wait_ready()
 
