@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,8 @@
 #include "dataplane/dpdk/netdev.h"
 #include "dataplane/dpdk/port_carrier.h"
 #include "dataplane/loop/core.h"
+#include "dataplane/net/route.h"
+#include "dataplane/udp/address.h"
 #include "dataplane/wire/base/clock.h"
 
 #define SOCKET_MEMORY_MIB 16u /* of DPDK, for its rings: sockets have no packet buffers */
@@ -39,6 +42,9 @@ static const char *check_port(const struct dp_config *config)
         return config->device[0] != '\0'
                    ? NULL
                    : "port: device is not set; name an interface, a PCI address, a tap or a memif socket";
+    if (config->ipv4_gateway[0] != '\0' || config->ipv6_gateway[0] != '\0')
+        return "port: with driver = socket the kernel has the routes: leave ipv4_gateway and ipv6_gateway "
+               "unset, and set routes there (ip route add)";
     if (config->mac[0] != '\0' || config->vlan != 0)
         return "port: with driver = socket the kernel has the interface: leave mac and vlan unset, and "
                "set both there";
@@ -315,6 +321,33 @@ void dp_destroy(struct dp *dp)
 enum dp_port_state dp_port_state(const struct dp *dp, char why[DP_ERROR_BYTES])
 {
     return dp_port_watch_look(&dp->port_watch, why);
+}
+
+bool dp_can_reach(const struct dp *dp, const struct mr_address *to, char why[DP_ERROR_BYTES])
+{
+    struct dp_path path;
+    uint8_t hop[16];
+    if (dp_has_path(to))
+        return true;
+    if (dp->config.driver == DP_DRIVER_SOCKET)
+        return dp_socket_port_can_reach(&dp->net, to, why);
+    enum dp_route route = dp_route_find(&dp->net, to, dp->net.udp_port, &path, hop);
+    if (route != DP_ROUTE_FOUND)
+        dp_route_explain(&dp->net, to, route, why);
+    return route == DP_ROUTE_FOUND;
+}
+
+bool dp_is_own_address(const struct dp *dp, const struct mr_address *address)
+{
+    const struct dp_net *net = &dp->net;
+    if (address->port != net->udp_port)
+        return false;
+    if (dp->config.driver == DP_DRIVER_SOCKET && dp_socket_port_has(net, address))
+        return true;
+    if (mr_address_is_ipv4(address))
+        return address->ip[12] == 127 || (net->has_ipv4 && memcmp(address->ip + 12, net->ipv4, 4) == 0);
+    return memcmp(address->ip, &in6addr_loopback, 16) == 0 || memcmp(address->ip, net->link_local, 16) == 0 ||
+           (net->has_ipv6 && memcmp(address->ip, net->ipv6, 16) == 0);
 }
 
 void dp_link_local(const struct dp *dp, char text[DP_ADDRESS_BYTES])

@@ -63,6 +63,9 @@ struct dp_config {
     char mac[20];      /* "" = the device's own */
     char ipv4[32];     /* "10.0.0.1/24" or "" */
     char ipv6[64];     /* "fd00::1/64" or ""; the link-local address always answers */
+    /* Routers to hosts that are not on the link, "" = none: only for calls to hosts that no packet came
+     * from. */
+    char ipv4_gateway[16], ipv6_gateway[46];
     uint16_t vlan;     /* 0 = untagged */
     uint16_t mtu;      /* 1280..9000; 0 = the device's own */
     uint16_t udp_port; /* core i listens on udp_port + i */
@@ -103,8 +106,8 @@ struct dp_app {
                      uint32_t message_bytes);
     /* Core 0's endpoint calls, too: its sessions and calls are the application's, see mr_on_reply and
      * mr_on_session. NULL: it only serves, as the other cores' do. An address to call is one that a request
-     * came from (mr_call_ref_address), which has the way back, or one with a path of zero: IPv4 and on the
-     * link, its MAC address is asked for. */
+     * came from (mr_call_ref_address), which has the way back, or one with a path of zero: its MAC address is
+     * asked for, or that of the gateway to it (see dp_can_reach). */
     void (*on_reply)(void *core_app, struct mr_call *call, void *user, enum mr_status status,
                      const struct mr_message *reply);
     void (*on_session)(void *core_app, struct mr_client_session *session, enum mr_client_session_event event);
@@ -141,6 +144,13 @@ const char *dp_faster(const struct dp *dp);
 const char *dp_memory_name(const struct dp *dp);
 const char *dp_steering_name(const struct dp *dp);
 const char *dp_steering_why(const struct dp *dp);
+/* Whether core 0 can call a host: a packet came from there, or its family, the port's link and its gateways
+ * allow it; with driver = socket, the kernel's routes do. False: one line in `why` says what to do. Any
+ * thread. */
+bool dp_can_reach(const struct dp *dp, const struct mr_address *to, char why[DP_ERROR_BYTES]);
+/* Whether core 0 itself listens there. So it does at its port of a loopback address: the names of many
+ * machines lead there on the machines themselves. Any thread. */
+bool dp_is_own_address(const struct dp *dp, const struct mr_address *address);
 /* The address that always answers, "fe80::...". */
 #define DP_ADDRESS_BYTES 46
 void dp_link_local(const struct dp *dp, char text[DP_ADDRESS_BYTES]);

@@ -41,6 +41,20 @@ static void count_drop(struct dp_counters *counters, enum dp_verdict why)
     }
 }
 
+/* A host that core 0 calls says which MAC address it has. */
+__attribute__((cold)) static bool learn(struct dp_core *core, const struct dp_frame *frame,
+                                        enum dp_verdict verdict)
+{
+    const struct dp_net *net = &core->dp->net;
+    uint8_t ip[16] = {[10] = 0xff, [11] = 0xff}, mac[6];
+    bool is_one = verdict == DP_FRAME_ARP
+                      ? dp_arp_read_reply(net, frame, ip + 12, mac)
+                      : verdict == DP_FRAME_ICMPV6 && dp_nd_read_advertisement(net, frame, ip, mac);
+    if (is_one)
+        dp_neighbour_learn(&core->dp->neighbours, ip, mac);
+    return is_one;
+}
+
 /* ARP, ICMP and neighbour discovery: the answer is built in a packet of its own. */
 __attribute__((cold)) static void answer(struct dp_core *core, const struct dp_frame *frame,
                                          enum dp_verdict verdict)
@@ -51,9 +65,7 @@ __attribute__((cold)) static void answer(struct dp_core *core, const struct dp_f
     enum dp_verdict why = DP_FRAME_OTHER;
     uint64_t *answered;
     uint32_t bytes;
-    uint8_t ip[4], mac[6];
-    if (verdict == DP_FRAME_ARP && dp_arp_read_reply(net, frame, ip, mac)) {
-        dp_neighbour_learn(&core->dp->neighbours, ip, mac);
+    if (learn(core, frame, verdict)) {
         rte_pktmbuf_free(packet);
         return;
     }

@@ -186,6 +186,29 @@ int dp_socket_port_fd(const struct dp_socket_port *port)
     return port->socket.fd;
 }
 
+bool dp_socket_port_has(const struct dp_net *net, const struct mr_address *address)
+{
+    struct mr_address local;
+    choose_address(net, &local);
+    return mr_address_is_any(&local) ? is_ours(address, "") : memcmp(local.ip, address->ip, 16) == 0;
+}
+
+bool dp_socket_port_can_reach(const struct dp_net *net, const struct mr_address *to, char why[DP_ERROR_BYTES])
+{
+    struct mr_address local;
+    bool is_ipv4 = mr_address_is_ipv4(to);
+    choose_address(net, &local);
+    if (!mr_address_is_any(&local) && mr_address_is_ipv4(&local) != is_ipv4) {
+        snprintf(why, DP_ERROR_BYTES, "this node has no %s address: set port.%s", is_ipv4 ? "IPv4" : "IPv6",
+                 is_ipv4 ? "ipv4" : "ipv6");
+        return false;
+    }
+    if (mr_address_has_route(to))
+        return true;
+    snprintf(why, DP_ERROR_BYTES, "this machine has no route there: %s; see ip route get", strerror(errno));
+    return false;
+}
+
 /* ---- the endpoint's side ---- */
 
 static uint8_t *begin(void *self, const struct mr_address *to, uint32_t bytes_max)

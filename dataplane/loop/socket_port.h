@@ -29,6 +29,13 @@ struct dp_socket_port *dp_socket_port_open(const struct dp_config *config, const
                                            uint32_t index, char error[DP_ERROR_BYTES]);
 void dp_socket_port_close(struct dp_socket_port *port);
 
+/* Whether the kernel has a way from the sockets' address to a host; otherwise one line in `why`. Any
+ * thread. */
+bool dp_socket_port_can_reach(const struct dp_net *net, const struct mr_address *to,
+                              char why[DP_ERROR_BYTES]);
+/* Whether the sockets listen at that address of this machine. Any thread. */
+bool dp_socket_port_has(const struct dp_net *net, const struct mr_address *address);
+
 /* Readable when datagrams have come. */
 int dp_socket_port_fd(const struct dp_socket_port *port);
 /* Sets what an endpoint must know of it: how to send, and how much the socket takes. */

@@ -8,7 +8,8 @@
 #include "dataplane/loop/core.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/net/arp.h"
-#include "dataplane/udp/address.h"
+#include "dataplane/net/nd.h"
+#include "dataplane/net/route.h"
 
 static uint32_t send_burst(struct dp_core *core)
 {
@@ -89,31 +90,32 @@ void dp_transmit_or_drop(struct dp_core *core, struct rte_mbuf *packet)
     }
 }
 
-__attribute__((cold)) static void ask_for(struct dp_core *core, const uint8_t ip[4])
+__attribute__((cold)) static void ask_for(struct dp_core *core, const uint8_t ip[16], bool is_ipv4)
 {
+    const struct dp_net *net = &core->dp->net;
     struct rte_mbuf *packet = rte_pktmbuf_alloc(core->pool);
     if (packet == NULL) {
         core->counters.no_buffer++;
         return;
     }
-    packet->data_len = (uint16_t)dp_arp_ask(&core->dp->net, ip, rte_pktmbuf_mtod(packet, uint8_t *));
+    uint8_t *out = rte_pktmbuf_mtod(packet, uint8_t *);
+    packet->data_len = (uint16_t)(is_ipv4 ? dp_arp_ask(net, ip + 12, out) : dp_nd_ask(net, ip, out));
     packet->pkt_len = packet->data_len;
     dp_transmit_or_drop(core, packet);
 }
 
-/* The way to a host on the link that no packet came from yet. False: it is not known, or not known yet. */
+/* The way to a host that no packet came from yet. False: there is none, or it is not known yet. */
 __attribute__((cold)) static bool find_way(struct dp_core *core, struct mr_address *to)
 {
     struct dp *dp = core->dp;
-    struct dp_path path = {.tci = dp->net.vlan,
-                           .local_port = (uint16_t)(dp->net.udp_port + core->index),
-                           .local = DP_LOCAL_IPV4};
+    struct dp_path path;
+    uint8_t hop[16];
     bool ask;
-    if (core->index != 0 || !dp->net.has_ipv4 || !mr_address_is_ipv4(to))
+    if (core->index != 0 || dp_route_find(&dp->net, to, dp->net.udp_port, &path, hop) != DP_ROUTE_FOUND)
         return false;
-    bool known = dp_neighbour_find(&dp->neighbours, to->ip + 12, mr_clock_us(), path.peer_mac, &ask);
+    bool known = dp_neighbour_find(&dp->neighbours, hop, mr_clock_us(), path.peer_mac, &ask);
     if (ask)
-        ask_for(core, to->ip + 12);
+        ask_for(core, hop, path.local == DP_LOCAL_IPV4);
     if (known)
         dp_path_set(to, &path);
     return known;

@@ -19,21 +19,25 @@ static void unpack(uint64_t word, uint8_t mac[6])
         mac[i] = (uint8_t)(word >> (56 - 8 * i));
 }
 
-static uint32_t ip_word(const uint8_t ip[4])
+static void set_ip(struct dp_neighbour *entry, const uint8_t ip[16])
 {
-    uint32_t word;
-    memcpy(&word, ip, sizeof(word));
-    return word;
+    uint64_t words[2];
+    memcpy(words, ip, sizeof(words));
+    atomic_store(&entry->ip[0], words[0]);
+    atomic_store(&entry->ip[1], words[1]);
 }
 
 /* `*mac` is as it was before the place was found to be this host's. */
-static struct dp_neighbour *find(struct dp_neighbours *neighbours, uint32_t ip, uint64_t *mac)
+static struct dp_neighbour *find(struct dp_neighbours *neighbours, const uint8_t ip[16], uint64_t *mac)
 {
+    uint64_t words[2];
+    memcpy(words, ip, sizeof(words));
     uint32_t count = atomic_load_explicit(&neighbours->count, memory_order_acquire);
     for (uint32_t i = 0; i < count; i++) {
         struct dp_neighbour *entry = &neighbours->entries[i];
         *mac = atomic_load_explicit(&entry->mac, memory_order_acquire);
-        if (atomic_load_explicit(&entry->ip, memory_order_acquire) == ip)
+        if (atomic_load_explicit(&entry->ip[1], memory_order_acquire) == words[1] &&
+            atomic_load_explicit(&entry->ip[0], memory_order_acquire) == words[0])
             return entry;
     }
     return NULL;
@@ -49,16 +53,16 @@ static struct dp_neighbour *least_used(struct dp_neighbours *neighbours)
 }
 
 /* The place changes hands. A turn begun and not ended is odd: nobody writes an address into it meanwhile. */
-static void take_over(struct dp_neighbour *entry, uint32_t ip)
+static void take_over(struct dp_neighbour *entry, const uint8_t ip[16])
 {
     uint64_t turn = atomic_load_explicit(&entry->mac, memory_order_relaxed) & TURN_MASK;
     atomic_store(&entry->mac, (turn + TURN) & TURN_MASK);
-    atomic_store(&entry->ip, ip);
+    set_ip(entry, ip);
     atomic_store(&entry->mac, (turn + 2 * TURN) & TURN_MASK);
     entry->asked_us = 0;
 }
 
-static struct dp_neighbour *add(struct dp_neighbours *neighbours, uint32_t ip)
+static struct dp_neighbour *add(struct dp_neighbours *neighbours, const uint8_t ip[16])
 {
     uint32_t count = atomic_load_explicit(&neighbours->count, memory_order_relaxed);
     if (count == DP_NEIGHBOURS_MAX) {
@@ -66,18 +70,18 @@ static struct dp_neighbour *add(struct dp_neighbours *neighbours, uint32_t ip)
         take_over(entry, ip);
         return entry;
     }
-    atomic_store_explicit(&neighbours->entries[count].ip, ip, memory_order_relaxed);
+    set_ip(&neighbours->entries[count], ip);
     atomic_store_explicit(&neighbours->count, count + 1, memory_order_release);
     return &neighbours->entries[count];
 }
 
-bool dp_neighbour_find(struct dp_neighbours *neighbours, const uint8_t ip[4], uint64_t now_us, uint8_t mac[6],
-                       bool *ask)
+bool dp_neighbour_find(struct dp_neighbours *neighbours, const uint8_t ip[16], uint64_t now_us,
+                       uint8_t mac[6], bool *ask)
 {
     uint64_t word = 0;
-    struct dp_neighbour *entry = find(neighbours, ip_word(ip), &word);
+    struct dp_neighbour *entry = find(neighbours, ip, &word);
     if (entry == NULL) {
-        entry = add(neighbours, ip_word(ip));
+        entry = add(neighbours, ip);
         word = 0;
     }
     bool known = (word & KNOWN) != 0;
@@ -91,10 +95,10 @@ bool dp_neighbour_find(struct dp_neighbours *neighbours, const uint8_t ip[4], ui
     return known;
 }
 
-void dp_neighbour_learn(struct dp_neighbours *neighbours, const uint8_t ip[4], const uint8_t mac[6])
+void dp_neighbour_learn(struct dp_neighbours *neighbours, const uint8_t ip[16], const uint8_t mac[6])
 {
     uint64_t word;
-    struct dp_neighbour *entry = find(neighbours, ip_word(ip), &word);
+    struct dp_neighbour *entry = find(neighbours, ip, &word);
     if (entry == NULL || (word & TURN) != 0)
         return;
     /* Fails when the place has changed hands since, or another core has just learnt the same. */

@@ -37,7 +37,12 @@ struct dp_net {
     uint8_t ipv4[4];
     uint8_t ipv6[16];
     uint8_t link_local[16]; /* fe80:: and the modified EUI-64 of `mac` (RFC 4291, appendix A) */
-    uint16_t vlan;          /* 0 = untagged */
+    /* How many bits of the addresses all hosts on the link share; 0: none, all hosts are on it. */
+    uint8_t ipv4_prefix, ipv6_prefix;
+    /* Routers on the link, for all other hosts. */
+    bool has_ipv4_gateway, has_ipv6_gateway;
+    uint8_t ipv4_gateway[4], ipv6_gateway[16];
+    uint16_t vlan; /* 0 = untagged */
     uint16_t mtu;
     uint16_t udp_port; /* core i answers on udp_port + i */
     uint16_t core_count;
@@ -51,6 +56,10 @@ struct dp_net {
  * `mac` stays zero and link_local unset when the configuration names no MAC address: see dp_net_set_mac. */
 bool dp_net_from_config(struct dp_net *net, const struct dp_config *config, char error[DP_ERROR_BYTES]);
 void dp_net_set_mac(struct dp_net *net, const uint8_t mac[6]);
+
+bool dp_net_is_link_local(const uint8_t ipv6[16]);
+/* Whether the prefix of our address of that family says that `ip` (4 or 16 bytes) is on our link. */
+bool dp_net_is_on_link(const struct dp_net *net, bool is_ipv4, const uint8_t *ip);
 
 /* Largest UDP payload that fits the MTU over either IP version: a multiple of 8, at most MR_UDP_BYTES_MAX. */
 uint32_t dp_net_udp_bytes_max(const struct dp_net *net);

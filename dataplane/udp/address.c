@@ -1,7 +1,6 @@
 #include "dataplane/udp/address.h"
 
 #include <arpa/inet.h>
-#include <assert.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -122,13 +121,17 @@ static bool split(const char *text, char host[MR_HOST_BYTES], char port[8])
     return true;
 }
 
-/* Whether the machine has a route there: connecting a UDP socket sends nothing. */
-static bool has_route(const struct addrinfo *ai)
+bool mr_address_has_route(const struct mr_address *to)
 {
-    int fd = socket(ai->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    bool ok = fd >= 0 && connect(fd, ai->ai_addr, ai->ai_addrlen) == 0;
+    struct sockaddr_storage sa;
+    int family = mr_address_is_ipv4(to) ? AF_INET : AF_INET6;
+    socklen_t bytes = mr_address_to_sockaddr(to, family, &sa);
+    int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool ok = fd >= 0 && connect(fd, (const struct sockaddr *)&sa, bytes) == 0;
+    int reason = errno;
     if (fd >= 0)
         close(fd);
+    errno = reason;
     return ok;
 }
 
@@ -147,8 +150,8 @@ static const char *why_unresolved(int failed)
     }
 }
 
-enum mr_status mr_address_resolve(const char *text, bool listening, struct mr_address *out, char *error,
-                                  size_t error_bytes)
+static enum mr_status look_up(const char *text, bool listening, struct addrinfo **list, char *error,
+                              size_t error_bytes)
 {
     char host[MR_HOST_BYTES], port[8];
     if (!split(text, host, port) || (host[0] == '\0' && !listening)) {
@@ -159,23 +162,45 @@ enum mr_status mr_address_resolve(const char *text, bool listening, struct mr_ad
         return MR_INVALID_ARGUMENT;
     }
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = listening ? AI_PASSIVE : 0};
-    struct addrinfo *list = NULL;
-    int failed = getaddrinfo(host[0] == '\0' ? NULL : host, port, &hints, &list);
+    int failed = getaddrinfo(host[0] == '\0' ? NULL : host, port, &hints, list);
 
     if (failed != 0) {
         snprintf(error, error_bytes, "%s: the name does not resolve: %s", host, why_unresolved(failed));
         return MR_INVALID_ARGUMENT;
     }
-    const struct addrinfo *chosen = list;
+    return MR_OK;
+}
 
+enum mr_status mr_address_resolve(const char *text, bool listening, struct mr_address *out, char *error,
+                                  size_t error_bytes)
+{
+    struct addrinfo *list = NULL;
+    enum mr_status status = look_up(text, listening, &list, error, error_bytes);
+    if (status != MR_OK)
+        return status;
+    mr_address_from_sockaddr(list->ai_addr, out);
     for (const struct addrinfo *ai = list; !listening && ai != NULL; ai = ai->ai_next) {
-        if (has_route(ai)) {
-            chosen = ai;
+        struct mr_address one;
+        mr_address_from_sockaddr(ai->ai_addr, &one);
+        if (mr_address_has_route(&one)) {
+            *out = one;
             break;
         }
     }
-    assert(chosen != NULL);
-    mr_address_from_sockaddr(chosen->ai_addr, out);
+    freeaddrinfo(list);
+    return MR_OK;
+}
+
+enum mr_status mr_address_resolve_all(const char *text, struct mr_address *out, uint32_t max, uint32_t *count,
+                                      char *error, size_t error_bytes)
+{
+    struct addrinfo *list = NULL;
+    enum mr_status status = look_up(text, false, &list, error, error_bytes);
+    *count = 0;
+    if (status != MR_OK)
+        return status;
+    for (const struct addrinfo *ai = list; ai != NULL && *count < max; ai = ai->ai_next)
+        mr_address_from_sockaddr(ai->ai_addr, &out[(*count)++]);
     freeaddrinfo(list);
     return MR_OK;
 }

@@ -23,6 +23,13 @@
 enum mr_status mr_address_resolve(const char *text, bool listening, struct mr_address *out, char *error,
                                   size_t error_bytes);
 
+/* The same for all addresses of a name, in the resolver's order: up to `max`, whether there is a route or
+ * not. */
+enum mr_status mr_address_resolve_all(const char *text, struct mr_address *out, uint32_t max, uint32_t *count,
+                                      char *error, size_t error_bytes);
+/* Whether the machine has a route there; otherwise errno says why. Nothing is sent. */
+bool mr_address_has_route(const struct mr_address *to);
+
 bool mr_address_is_ipv4(const struct mr_address *a);
 /* That IPv4 address as ip[]; everything else is zero. */
 void mr_address_from_ipv4(const uint8_t ipv4[4], struct mr_address *out);

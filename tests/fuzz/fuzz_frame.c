@@ -76,6 +76,16 @@ static void check_report(const struct dp_net *net, const struct dp_frame *frame,
     FUZZ_ASSERT(report.datagram + report.datagram_bytes == frame->payload + frame->payload_bytes);
 }
 
+/* Nobody teaches us a MAC address of our own address, or of a group. */
+static void check_advertisement(const struct dp_net *net, const struct dp_frame *frame)
+{
+    uint8_t ip[16], mac[6];
+    if (!dp_nd_read_advertisement(net, frame, ip, mac))
+        return;
+    FUZZ_ASSERT(frame->hop_limit == 255 && ip[0] != 0xff && (mac[0] & 1) == 0);
+    FUZZ_ASSERT(memcmp(ip, net->link_local, 16) != 0);
+}
+
 static void check_answer(const struct dp_net *net, const struct dp_frame *frame, enum dp_verdict verdict)
 {
     static uint8_t answer[ANSWER_BYTES];
@@ -119,6 +129,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         check_datagram(&net, &frame);
     else
         check_answer(&net, &frame, verdict);
+    if (verdict == DP_FRAME_ICMPV6)
+        check_advertisement(&net, &frame);
     if (verdict == DP_FRAME_ICMP || verdict == DP_FRAME_ICMPV6)
         check_report(&net, &frame, verdict);
     return 0;

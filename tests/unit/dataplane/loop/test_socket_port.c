@@ -160,12 +160,41 @@ static void bundles_go_first_too(void **state)
     expect_datagram(f, DATAGRAM_BYTES);
 }
 
+/* ---- whom they reach ---- */
+
+static void sockets_of_one_family_reach_no_other(void **state)
+{
+    const struct dp_net net = {.has_ipv4 = true, .ipv4 = {127, 0, 0, 1}};
+    struct mr_address here, other = {.ip = {[15] = 1}, .port = 7700};
+    char why[DP_ERROR_BYTES];
+    mr_address_from_ipv4((const uint8_t[4]){127, 0, 0, 1}, &here);
+    here.port = 7700;
+    assert_true(dp_socket_port_can_reach(&net, &here, why));
+    assert_true(dp_socket_port_has(&net, &here));
+    assert_false(dp_socket_port_has(&net, &other));
+    assert_false(dp_socket_port_can_reach(&net, &other, why));
+    assert_non_null(strstr(why, "no IPv6 address: set port.ipv6"));
+}
+
+static void sockets_on_all_addresses_have_each_of_them(void **state)
+{
+    static const struct dp_net net;
+    struct mr_address here, elsewhere;
+    mr_address_from_ipv4((const uint8_t[4]){127, 0, 0, 1}, &here);
+    mr_address_from_ipv4((const uint8_t[4]){192, 0, 2, 77},
+                         &elsewhere); /* for documentation only, RFC 5737 */
+    assert_true(dp_socket_port_has(&net, &here));
+    assert_false(dp_socket_port_has(&net, &elsewhere));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(short_ones_go_first_while_segments_wait_for_a_run, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_end_of_a_message_does_not_wait_and_stays_last, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bundles_go_first_too, set_up, tear_down),
+        cmocka_unit_test(sockets_of_one_family_reach_no_other),
+        cmocka_unit_test(sockets_on_all_addresses_have_each_of_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,6 +165,71 @@ static void other_targets_are_not_ours(void **state)
     assert_int_equal(why, DP_FRAME_NOT_MINE);
 }
 
+/* What `asked` makes of a solicitation of `asking`; its frame is left in `frame`. */
+static uint32_t ask(const struct dp_net *asking, const struct dp_net *asked, const uint8_t target[16],
+                    uint8_t *bytes, uint8_t *answer_bytes)
+{
+    struct dp_frame frame;
+    enum dp_verdict why;
+    uint32_t length = dp_nd_ask(asking, target, bytes);
+    assert_int_equal(parse(asked, bytes, length, &frame), DP_FRAME_ICMPV6);
+    assert_true(dp_nd_is_solicitation(&frame));
+    return dp_nd_answer(asked, &frame, answer_bytes, &why);
+}
+
+static void a_host_that_is_asked_for_answers(void **state)
+{
+    struct dp_net server = server_make(), other = host_make(2, 0);
+    const uint8_t *targets[] = {other.ipv6, other.link_local};
+    const uint8_t *sources[] = {server.ipv6, server.link_local};
+    uint8_t out[DP_ND_ANSWER_BYTES_MAX], bytes[FRAME_BYTES_MAX], ip[16], mac[6];
+    struct dp_frame frame;
+    for (size_t i = 0; i < 2; i++) {
+        uint32_t length = ask(&server, &other, targets[i], bytes, out);
+        assert_int_equal(length, DP_ETHER_BYTES + DP_IPV6_BYTES + DP_ND_ADVERTISEMENT_BYTES);
+        assert_memory_equal(bytes + DP_ETHER_BYTES + 8, sources[i], 16);
+        assert_int_equal(parse(&server, out, length, &frame), DP_FRAME_ICMPV6);
+        assert_true(dp_nd_read_advertisement(&server, &frame, ip, mac));
+        assert_memory_equal(ip, targets[i], 16);
+        assert_memory_equal(mac, other.mac, 6);
+    }
+    server.has_ipv6 = false; /* there is another address to ask from */
+    assert_int_not_equal(ask(&server, &other, other.ipv6, bytes, out), 0);
+    assert_memory_equal(bytes + DP_ETHER_BYTES + 8, server.link_local, 16);
+}
+
+/* Each of these makes an advertisement one that is not believed. */
+static void forged_advertisements_teach_nothing(void **state)
+{
+    struct dp_net server = server_make(), other = host_make(2, 0);
+    uint8_t out[DP_ND_ANSWER_BYTES_MAX], bytes[FRAME_BYTES_MAX], ip[16], mac[6];
+    struct dp_frame good;
+    uint32_t length = ask(&server, &other, other.ipv6, bytes, out);
+    uint8_t *message = out + DP_ETHER_BYTES + DP_IPV6_BYTES;
+    const struct {
+        uint32_t at;
+        uint8_t value;
+    } forged[] = {{0, DP_ND_SOLICITATION}, {1, 1}, {8, 0xff}, {24, 1}, {25, 0}, {25, 2}, {26, 3}};
+    assert_int_equal(parse(&server, out, length, &good), DP_FRAME_ICMPV6);
+    for (size_t i = 0; i < sizeof(forged) / sizeof(*forged); i++) {
+        uint8_t was = message[forged[i].at];
+        message[forged[i].at] = forged[i].value;
+        assert_false(dp_nd_read_advertisement(&server, &good, ip, mac));
+        message[forged[i].at] = was;
+    }
+    assert_true(dp_nd_read_advertisement(&server, &good, ip, mac));
+    memcpy(message + 8, server.ipv6, 16); /* of what is ours */
+    assert_false(dp_nd_read_advertisement(&server, &good, ip, mac));
+    memcpy(message + 8, other.ipv6, 16);
+    for (uint16_t bytes_left = 0; bytes_left < DP_ND_ADVERTISEMENT_BYTES; bytes_left++) {
+        struct dp_frame cut = good;
+        cut.payload_bytes = bytes_left;
+        assert_false(dp_nd_read_advertisement(&server, &cut, ip, mac));
+    }
+    good.hop_limit = 254;
+    assert_false(dp_nd_read_advertisement(&server, &good, ip, mac));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -174,6 +239,8 @@ int main(void)
         cmocka_unit_test(a_neighbour_behind_a_router_is_a_forgery),
         cmocka_unit_test(options_must_lie_within_the_packet),
         cmocka_unit_test(other_targets_are_not_ours),
+        cmocka_unit_test(a_host_that_is_asked_for_answers),
+        cmocka_unit_test(forged_advertisements_teach_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

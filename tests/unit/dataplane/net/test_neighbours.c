@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include "dataplane/net/neighbours.h"
 
-static const uint8_t ip[4] = {10, 0, 0, 2}, other[4] = {10, 0, 0, 3};
+static const uint8_t ip[16] = {[10] = 0xff, 0xff, 10, 0, 0, 2}, other[16] = {[10] = 0xff, 0xff, 10, 0, 0, 3};
 static const uint8_t mac[6] = {2, 0x80, 3, 4, 5, 0xff}, later[6] = {2, 1, 1, 1, 1, 1};
 
 static int setup(void **state)
@@ -68,6 +68,25 @@ static void who_was_not_asked_for_is_not_kept(void **state)
     assert_false(dp_neighbour_find(n, ip, 5, found, &ask));
 }
 
+/* Each half of an address counts. */
+static void addresses_of_both_families_are_told_apart(void **state)
+{
+    static const uint8_t same_end[16] = {0xfd, [8] = 0, 0, 0xff, 0xff, 10, 0, 0, 2};
+    struct dp_neighbours *n = *state;
+    uint8_t found[6];
+    bool ask;
+    (void)dp_neighbour_find(n, ip, 5, found, &ask);
+    (void)dp_neighbour_find(n, same_end, 5, found, &ask);
+    assert_true(ask);
+    dp_neighbour_learn(n, ip, mac);
+    assert_false(dp_neighbour_find(n, same_end, 5, found, &ask));
+    dp_neighbour_learn(n, same_end, later);
+    assert_true(dp_neighbour_find(n, same_end, 5, found, &ask));
+    assert_memory_equal(found, later, 6);
+    assert_true(dp_neighbour_find(n, ip, 5, found, &ask));
+    assert_memory_equal(found, mac, 6);
+}
+
 /* The one that was looked up longest ago leaves; those in use stay, and are known. */
 static void another_takes_the_place_of_the_least_used(void **state)
 {
@@ -78,7 +97,7 @@ static void another_takes_the_place_of_the_least_used(void **state)
     (void)dp_neighbour_find(n, ip, now_us, found, &ask);
     dp_neighbour_learn(n, ip, mac);
     for (uint32_t i = 0; i < 3 * DP_NEIGHBOURS_MAX; i++) {
-        const uint8_t many[4] = {10, 1, (uint8_t)(i >> 8), (uint8_t)i};
+        const uint8_t many[16] = {0xfd, [14] = (uint8_t)(i >> 8), (uint8_t)i};
         assert_false(dp_neighbour_find(n, many, ++now_us, found, &ask));
         assert_true(ask);
         dp_neighbour_learn(n, many, later);
@@ -87,7 +106,7 @@ static void another_takes_the_place_of_the_least_used(void **state)
         assert_true(dp_neighbour_find(n, ip, now_us, found, &ask));
         assert_memory_equal(found, mac, 6);
     }
-    const uint8_t first[4] = {10, 1, 0, 0};
+    const uint8_t first[16] = {0xfd};
 
     dp_neighbour_learn(n, first, later); /* it has left, and is asked for again */
     assert_false(dp_neighbour_find(n, first, ++now_us, found, &ask));
@@ -100,9 +119,8 @@ static void another_takes_the_place_of_the_least_used(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        test(one_that_is_not_known_is_asked_for),
-        test(one_that_answers_is_known),
-        test(who_was_not_asked_for_is_not_kept),
+        test(one_that_is_not_known_is_asked_for),        test(one_that_answers_is_known),
+        test(who_was_not_asked_for_is_not_kept),         test(addresses_of_both_families_are_told_apart),
         test(another_takes_the_place_of_the_least_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,6 +25,9 @@ static void addresses_are_read(void **state)
     assert_memory_equal(net.ipv4, ((const uint8_t[4]){10, 1, 2, 3}), 4);
     assert_memory_equal(net.ipv6, ((const uint8_t[16]){0xfd, [15] = 1}), 16);
     assert_memory_equal(net.mac, ((const uint8_t[6]){2, 0x11, 0x22, 0x33, 0x44, 0x55}), 6);
+    assert_int_equal(net.ipv4_prefix, 24);
+    assert_int_equal(net.ipv6_prefix, 64);
+    assert_false(net.has_ipv4_gateway || net.has_ipv6_gateway);
     assert_int_equal(net.vlan, 9);
     assert_int_equal(net.core_count, 2);
 }
@@ -80,6 +83,45 @@ static void a_wrong_address_is_named_in_the_error(void **state)
     }
 }
 
+static void read_gateways(struct dp_net *net, const char *ipv4, const char *ipv6, const char *says)
+{
+    struct dp_config config = config_make();
+    char error[DP_ERROR_BYTES] = "";
+    snprintf(config.ipv4_gateway, sizeof(config.ipv4_gateway), "%s", ipv4);
+    snprintf(config.ipv6_gateway, sizeof(config.ipv6_gateway), "%s", ipv6);
+    assert_int_equal(dp_net_from_config(net, &config, error), says == NULL);
+    assert_true(says == NULL || strstr(error, says) != NULL);
+}
+
+static void gateways_are_on_the_link(void **state)
+{
+    struct dp_net net;
+    read_gateways(&net, "10.1.2.254", "fd00::ff", NULL);
+    assert_true(net.has_ipv4_gateway && net.has_ipv6_gateway);
+    assert_memory_equal(net.ipv4_gateway, ((const uint8_t[4]){10, 1, 2, 254}), 4);
+    assert_memory_equal(net.ipv6_gateway, ((const uint8_t[16]){0xfd, [15] = 0xff}), 16);
+    read_gateways(&net, "", "fe80::1", NULL);
+    assert_true(net.has_ipv6_gateway && !net.has_ipv4_gateway);
+    read_gateways(&net, "10.1.3.1", "", "ipv4_gateway = 10.1.3.1 is not on the link of ipv4 = 10.1.2.3/24");
+    read_gateways(&net, "", "fd01::1", "ipv6_gateway = fd01::1 is not on the link of ipv6 = fd00::1/64");
+    read_gateways(&net, "10.1.2", "", "ipv4_gateway = \"10.1.2\" is not an address");
+    read_gateways(&net, "10.1.2.3", "", "is the server itself");
+}
+
+/* As clouds have it: the address alone is on the link, and the router. */
+static void a_prefix_of_the_whole_address_has_only_the_gateway(void **state)
+{
+    struct dp_config config = config_make();
+    char error[DP_ERROR_BYTES];
+    struct dp_net net;
+    snprintf(config.ipv4, sizeof(config.ipv4), "10.1.2.3/32");
+    snprintf(config.ipv4_gateway, sizeof(config.ipv4_gateway), "169.254.1.1");
+    assert_true(dp_net_from_config(&net, &config, error));
+    config.ipv4[0] = '\0';
+    assert_false(dp_net_from_config(&net, &config, error));
+    assert_non_null(strstr(error, "ipv4_gateway needs ipv4"));
+}
+
 static void payloads_fit_the_mtu_over_either_ip(void **state)
 {
     struct dp_net net = {.mtu = 1280};
@@ -100,6 +142,8 @@ int main(void)
         cmocka_unit_test(the_link_local_address_follows_from_the_mac),
         cmocka_unit_test(empty_addresses_are_none),
         cmocka_unit_test(a_wrong_address_is_named_in_the_error),
+        cmocka_unit_test(gateways_are_on_the_link),
+        cmocka_unit_test(a_prefix_of_the_whole_address_has_only_the_gateway),
         cmocka_unit_test(payloads_fit_the_mtu_over_either_ip),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

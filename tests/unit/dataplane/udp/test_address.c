@@ -83,6 +83,24 @@ static void test_any(void **state)
     assert_false(mr_address_is_any(&a));
 }
 
+static void all_addresses_of_a_name_are_found(void **state)
+{
+    struct mr_address all[4];
+    uint32_t count;
+    char error[256];
+    assert_int_equal(mr_address_resolve_all("127.0.0.1:9", all, 4, &count, error, sizeof(error)), MR_OK);
+    assert_int_equal(count, 1);
+    assert_true(mr_address_is_ipv4(&all[0]));
+    assert_int_equal(all[0].port, 9);
+    assert_true(mr_address_has_route(&all[0]));
+    assert_int_equal(mr_address_resolve_all("localhost:9", all, 4, &count, error, sizeof(error)), MR_OK);
+    assert_in_range(count, 1, 4);
+    assert_int_equal(mr_address_resolve_all("localhost:9", all, 1, &count, error, sizeof(error)), MR_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(mr_address_resolve_all("", all, 4, &count, error, sizeof(error)), MR_INVALID_ARGUMENT);
+    assert_int_equal(count, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -90,6 +108,7 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_sockaddr_and_back),
         cmocka_unit_test(test_any),
+        cmocka_unit_test(all_addresses_of_a_name_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
