@@ -337,6 +337,15 @@ bool dp_can_reach(const struct dp *dp, const struct mr_address *to, char why[DP_
     return route == DP_ROUTE_FOUND;
 }
 
+void dp_own_addresses(const struct dp *dp, struct mr_address own[2])
+{
+    const struct dp_net *net = &dp->net;
+    own[1] = (struct mr_address){.port = net->has_ipv6 ? net->udp_port : 0};
+    memcpy(own[1].ip, net->ipv6, sizeof(net->ipv6));
+    mr_address_from_ipv4(net->ipv4, &own[0]);
+    own[0].port = net->has_ipv4 ? net->udp_port : 0;
+}
+
 bool dp_is_own_address(const struct dp *dp, const struct mr_address *address)
 {
     const struct dp_net *net = &dp->net;

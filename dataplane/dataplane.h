@@ -148,6 +148,8 @@ const char *dp_steering_why(const struct dp *dp);
  * allow it; with driver = socket, the kernel's routes do. False: one line in `why` says what to do. Any
  * thread. */
 bool dp_can_reach(const struct dp *dp, const struct mr_address *to, char why[DP_ERROR_BYTES]);
+/* The configured IPv4 and IPv6 address, with core 0's port; port 0: there is none. Any thread. */
+void dp_own_addresses(const struct dp *dp, struct mr_address own[2]);
 /* Whether core 0 itself listens there. So it does at its port of a loopback address: the names of many
  * machines lead there on the machines themselves. Any thread. */
 bool dp_is_own_address(const struct dp *dp, const struct mr_address *address);

@@ -122,6 +122,9 @@ static enum mr_status check_config(const struct mr_agent_config *config, char *e
         wrong = "a worker needs a name";
     else if (config->rank != MR_RPC_NO_RANK && config->rank >= config->world_size)
         wrong = "the rank must be 0 to world_size - 1";
+    else if (!config->is_rendezvous &&
+             (config->rendezvous_count == 0 || config->rendezvous_count > MR_RPC_RENDEZVOUS_MAX))
+        wrong = "1 to 16 places where the workers may meet";
     else if (config->rank == MR_RPC_NO_RANK && !config->is_rendezvous)
         wrong = "a process that is neither a worker nor the rendezvous has nothing to do";
     if (wrong == NULL)
@@ -190,6 +193,9 @@ enum mr_status mr_agent_create(const struct mr_agent_config *config, struct mr_r
     agent->config = *config;
     snprintf(agent->name, sizeof(agent->name), "%s", config->name);
     agent->config.name = agent->name;
+    snprintf(agent->rendezvous_text, sizeof(agent->rendezvous_text), "%s",
+             config->rendezvous_text == NULL ? "elsewhere" : config->rendezvous_text);
+    agent->config.rendezvous_text = agent->rendezvous_text;
     agent->served = served;
     agent->died = died;
     agent->free = agent_free;

@@ -151,11 +151,15 @@ MR_API enum mr_status mr_rpc_fail(struct mr_rpc_call *call, const char *format, 
 /* ---- workers ---- */
 
 struct mr_rpc_options {
-    /* Where workers meet, as "10.0.0.1:7700": the address of a node, or the one on which rank 0 listens.
+    /* Where workers meet, as "10.0.0.1:7700": the address of a node, or the one on which rank 0 listens. Of a
+     * cluster any of its nodes may be named, as "a:7700,b:7700": they are asked in turn which of them it is.
      * Required. */
     const char *rendezvous;
     bool rendezvous_is_node; /* for rank 0: a node listens at the rendezvous, rank 0 must not */
-    /* The worker's own address. NULL: any free port on the address from which the rendezvous is reached. */
+    /* The worker's own address; port 0: any free one. NULL: any free port on the address from which the
+     * rendezvous is reached. Where some workers have IPv4 and some have IPv6, an address of each, as
+     * "10.0.0.3:0,[fd00::3]:0": then the worker listens on all addresses of its machine, and each of the
+     * others uses the one that it can reach. */
     const char *listen;
     const char *key_file;      /* as in mr_client_options */
     uint32_t init_timeout_ms;  /* time for all workers to join; 0 = 60000 */
@@ -181,10 +185,11 @@ struct mr_rpc_worker {
 
 /* Joins the world, and returns once all world_size workers have joined. From then on every worker can be
  * called by name and rank. `error` gets one line. MR_DEADLINE_EXCEEDED: the line says how many workers are
- * missing, and their ranks. MR_UNREACHABLE: nobody answers at the rendezvous; the line says whether nothing
- * listens there or the keys probably differ, or names both when that cannot be decided. MR_VERSION_MISMATCH:
- * the rendezvous speaks another version of the protocol; the line has both versions. MR_INVALID_ARGUMENT: the
- * name or rank is taken, or other workers have another world_size. */
+ * missing, and their ranks. MR_UNKNOWN_OP: the workers meet elsewhere; the line says where. MR_UNREACHABLE:
+ * nobody answers at the rendezvous; the line says whether nothing listens there or the keys probably differ,
+ * or names both when that cannot be decided. MR_VERSION_MISMATCH: the rendezvous speaks another version of
+ * the protocol; the line has both versions. MR_INVALID_ARGUMENT: the name or rank is taken, or other workers
+ * have another world_size. */
 MR_API enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
                                   const struct mr_rpc_options *options, struct mr_rpc **rpc, char *error,
                                   size_t error_bytes);

@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 #include "ps/config/config_table.h"
 
 #define PS_CORE_MEMORY_MIB_MIN 64u
@@ -180,6 +181,12 @@ static enum mr_status refuse(const struct ps_config *config, const struct rule *
 
 void ps_config_settle(struct ps_config *c)
 {
+    if (c->rpc_world_size != 0 && c->rpc_name[0] == '\0' && c->cluster_name[0] != '\0') {
+        if (c->cluster_node[0] != '\0')
+            snprintf(c->rpc_name, sizeof(c->rpc_name), "%s", c->cluster_node);
+        else
+            (void)gethostname(c->rpc_name, sizeof(c->rpc_name) - 1);
+    }
     if (c->lines[KEY(batches_memory_mib)] == 0 && c->batches_memory_mib > c->memory_limit_mib / 4)
         c->batches_memory_mib = c->memory_limit_mib / 4;
     if (c->lines[KEY(transport_message_mib_max)] == 0 &&
@@ -303,9 +310,11 @@ enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_E
          "rpc.rendezvous: a node that is not where the workers meet is one of them: give it a name with "
          "rpc.name, and rpc.rank",
          {ABOUT(rpc_rendezvous)}},
-        {c->rpc_rendezvous[0] != '\0' && c->port_ipv4[0] == '\0',
-         "rpc.rendezvous is reached over IPv4: set port.ipv4",
-         {ABOUT(rpc_rendezvous)}},
+        {c->rpc_world_size != 0 && c->cluster_name[0] != '\0' && c->rpc_rendezvous[0] == '\0',
+         "rpc.rendezvous: the nodes of a cluster are workers of one world: name the node where they meet, "
+         "the "
+         "same on each of them, as node1:7700",
+         {ABOUT(rpc_world_size), ABOUT(cluster_name)}},
         {c->rpc_name[0] == '\0' && c->rpc_module.count > 0,
          "rpc.module: the node offers functions only as a worker: give it a name with rpc.name, and rpc.rank",
          {ABOUT(rpc_module)}},

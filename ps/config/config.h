@@ -80,8 +80,8 @@ enum mr_status ps_config_set(struct ps_config *config, const char *assignment,
 void ps_config_place(const struct ps_config *config, uint32_t line, char *out, size_t out_bytes);
 
 /* Keys that nobody gave follow those that somebody did, where their defaults would contradict them:
- * batches.memory_mib memory.limit_mib, and transport.message_mib_max memory.messages_mib. Before
- * ps_config_check. */
+ * batches.memory_mib memory.limit_mib, and transport.message_mib_max memory.messages_mib; and in a cluster
+ * rpc.name the node's name there. Before ps_config_check. */
 void ps_config_settle(struct ps_config *config);
 
 /* Rules between keys, and keys that must be given. Names the place of the first key of the rule that was

@@ -87,6 +87,20 @@ const char *ps_rule_ipv6(const char *text)
     return good ? NULL : "empty, or an address with its prefix length as fd00::1/64";
 }
 
+const char *ps_rule_ipv4_alone(const char *text)
+{
+    struct in_addr ip;
+    return text[0] == '\0' || inet_pton(AF_INET, text, &ip) == 1 ? NULL
+                                                                 : "empty, or an IPv4 address as 10.0.0.254";
+}
+
+const char *ps_rule_ipv6_alone(const char *text)
+{
+    struct in6_addr ip;
+    return text[0] == '\0' || inet_pton(AF_INET6, text, &ip) == 1 ? NULL
+                                                                  : "empty, or an IPv6 address as fd00::ff";
+}
+
 /* One "2" or "2-5" of a list, ended by ',' or '\0'; moves `*at` to its end. */
 static bool parse_range(const char **at, uint64_t *first, uint64_t *last)
 {
@@ -150,20 +164,6 @@ const char *ps_rule_role_file(const char *text)
     return ps_role_file_parse(text, &role) != NULL ? NULL : "operator:FILE, trainer:FILE or read_only:FILE";
 }
 
-bool ps_ipv4_port_parse(const char *text, uint8_t ip[4], uint16_t *port)
-{
-    char address[16];
-    uint64_t number;
-    size_t length = strcspn(text, ":");
-    if (text[length] != ':' || length >= sizeof(address) || !ps_number_parse(text + length + 1, &number) ||
-        number == 0 || number > UINT16_MAX)
-        return false;
-    memcpy(address, text, length);
-    address[length] = '\0';
-    *port = (uint16_t)number;
-    return inet_pton(AF_INET, address, ip) == 1;
-}
-
 const char *ps_rule_cluster_name(const char *text)
 {
     for (const char *c = text; *c != '\0'; c++)
@@ -205,13 +205,4 @@ const char *ps_rule_host_ports(const char *text)
         at = end + 1;
     }
     return NULL;
-}
-
-const char *ps_rule_ipv4_port(const char *text)
-{
-    uint8_t ip[4];
-    uint16_t port;
-    return text[0] == '\0' || ps_ipv4_port_parse(text, ip, &port)
-               ? NULL
-               : "empty, or an IPv4 address with its port, as 10.0.0.2:7700";
 }

@@ -15,7 +15,8 @@ const char *ps_rule_name(const char *text);
 const char *ps_rule_mac(const char *text);
 const char *ps_rule_ipv4(const char *text);
 const char *ps_rule_ipv6(const char *text);
-const char *ps_rule_ipv4_port(const char *text);
+const char *ps_rule_ipv4_alone(const char *text);
+const char *ps_rule_ipv6_alone(const char *text);
 const char *ps_rule_cluster_name(const char *text);
 const char *ps_rule_host_port(const char *text);
 const char *ps_rule_host_ports(const char *text);
@@ -29,9 +30,6 @@ int ps_cpus_parse(const char *text, int *cpus, uint32_t cpus_max);
 
 /* "trainer:/etc/millrace/trainer.key": the path in it, or NULL when `text` is not such. */
 const char *ps_role_file_parse(const char *text, enum mr_role *role);
-
-/* "10.0.0.2:7700". */
-bool ps_ipv4_port_parse(const char *text, uint8_t ip[4], uint16_t *port);
 
 /* A decimal number of up to 20 digits and nothing else. */
 bool ps_number_parse(const char *text, uint64_t *value);

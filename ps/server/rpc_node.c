@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "dataplane/udp/address.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/plural.h"
 #include "ps/base/log.h"
@@ -27,6 +28,7 @@
 #define GOODBYE_US        3000000u
 #define DRAIN_US          1000000u /* for the last answers */
 #define AGAIN_MS          1000u    /* after joining was refused */
+#define ADDRESSES_MAX     16u      /* of the name where the workers meet */
 
 struct ps_rpc {
     /* Set at creation and start. */
@@ -37,6 +39,10 @@ struct ps_rpc {
     cpu_set_t places; /* of threads that run functions */
     struct dp *dp;
     struct dp_core *core;
+
+    /* Where the workers of the next world meet: set at start, then by the keeper. */
+    bool meets_here;
+    struct mr_address rendezvous;
 
     /* Core 0's; `agent` may also be used by the thread that asked core 0 to make it. */
     struct mr_rpc *agent; /* one after the other, from start to stop */
@@ -52,7 +58,8 @@ struct ps_rpc {
     struct ps_rpc_modules modules;
     pthread_t keeper;
     bool has_keeper;
-    bool unstarted; /* the modules are loaded, and not started yet */
+    bool unstarted;                  /* the modules are loaded, and not started yet */
+    char logged[MR_RPC_ERROR_BYTES]; /* why joining was refused last */
     sem_t ended;
     _Atomic bool stopping;
 };
@@ -100,6 +107,16 @@ static void thread_begins(void *self)
     const struct ps_rpc *rpc = self;
     (void)pthread_setname_np(pthread_self(), "mr-function");
     (void)pthread_setaffinity_np(pthread_self(), sizeof(rpc->places), &rpc->places);
+}
+
+static bool can_reach(void *self, const struct mr_address *to, char *why, size_t why_bytes)
+{
+    char line[DP_ERROR_BYTES], text[MR_ADDRESS_TEXT_BYTES];
+    if (dp_can_reach(((struct ps_rpc *)self)->dp, to, line))
+        return true;
+    mr_address_text(to, text);
+    (void)snprintf(why, why_bytes, "%s: %s", text, line);
+    return false;
 }
 
 /* ---- main ---- */
@@ -168,6 +185,35 @@ void ps_rpc_dp_app(struct dp_app *app)
 
 /* ---- core 0 ---- */
 
+/* Whether one of the addresses of the place where the workers meet is this node's, or else which of them it
+ * reaches. May wait for a name server. When it fails, what was found before stays. */
+static enum mr_status find_rendezvous(struct ps_rpc *rpc, char *error, size_t error_bytes)
+{
+    const struct ps_config *config = rpc->config;
+    const char *text = config->rpc_rendezvous;
+    struct mr_address all[ADDRESSES_MAX];
+    char why[DP_ERROR_BYTES];
+    uint32_t count = 0, near = 0;
+    bool meets_here = text[0] == '\0' || strcmp(text, config->cluster_address) == 0;
+    enum mr_status status =
+        meets_here ? MR_OK : mr_address_resolve_all(text, all, ADDRESSES_MAX, &count, why, sizeof(why));
+    for (uint32_t i = 0; !meets_here && status == MR_OK && i < count; i++)
+        meets_here = dp_is_own_address(rpc->dp, &all[i]);
+    if (meets_here) {
+        rpc->meets_here = true;
+        return MR_OK;
+    }
+    while (status == MR_OK && near < count && !dp_can_reach(rpc->dp, &all[near], why))
+        near++;
+    if (status != MR_OK || near == count) {
+        (void)snprintf(error, error_bytes, "rpc.rendezvous = %s: %.300s", text, why);
+        return MR_INVALID_ARGUMENT;
+    }
+    rpc->meets_here = false;
+    rpc->rendezvous = all[near];
+    return MR_OK;
+}
+
 #define COUNTER_NAME(name, help) #name,
 static const char *const counter_names[] = {MR_AGENT_COUNTER_LIST(COUNTER_NAME)};
 #undef COUNTER_NAME
@@ -183,14 +229,18 @@ static enum mr_status make_agent(struct ps_rpc *rpc, char *error, size_t error_b
                                                .leave = leave,
                                                .wake = wake,
                                                .wait = wait_for,
-                                               .thread_begins = thread_begins},
+                                               .thread_begins = thread_begins,
+                                               .can_reach = can_reach},
                                     .endpoint = dp_core_endpoint(rpc->core),
                                     .name = config->rpc_name,
                                     .rank = is_worker ? (uint32_t)config->rpc_rank : MR_RPC_NO_RANK,
                                     .world_size = (uint32_t)config->rpc_world_size,
                                     .incarnation = rpc->incarnation,
                                     .is_node = true,
-                                    .is_rendezvous = true,
+                                    .is_rendezvous = rpc->meets_here,
+                                    .rendezvous = {rpc->rendezvous},
+                                    .rendezvous_count = 1,
+                                    .rendezvous_text = config->rpc_rendezvous,
                                     .held = true,
                                     .parameters = rpc->parameters,
                                     .timeout_ms = (uint32_t)config->rpc_timeout_ms,
@@ -199,10 +249,7 @@ static enum mr_status make_agent(struct ps_rpc *rpc, char *error, size_t error_b
                                     .long_bytes_max = config->rpc_message_mib_max * MIB,
                                     .long_memory_bytes = config->rpc_long_memory_mib * MIB};
     memcpy(agent.uuid, rpc->uuid, sizeof(agent.uuid));
-    if (ps_ipv4_port_parse(config->rpc_rendezvous, agent.rendezvous.ip + 12, &agent.rendezvous.port)) {
-        agent.rendezvous.ip[10] = agent.rendezvous.ip[11] = 0xff;
-        agent.is_rendezvous = false;
-    }
+    dp_own_addresses(rpc->dp, agent.own);
     struct mr_rpc *made;
     enum mr_status status = mr_agent_create(&agent, &made, error, error_bytes);
     if (status == MR_OK) {
@@ -219,7 +266,9 @@ enum mr_status ps_rpc_start(struct ps_rpc *rpc, struct dp *dp, struct dp_core *c
     rpc->dp = dp;
     rpc->core = core;
     rpc->incarnation = incarnation;
-    enum mr_status status = make_agent(rpc, error, DP_ERROR_BYTES);
+    enum mr_status status = find_rendezvous(rpc, error, DP_ERROR_BYTES);
+    if (status == MR_OK)
+        status = make_agent(rpc, error, DP_ERROR_BYTES);
     if (status == MR_OK) {
         dp_core_add_counters(core, "rpc", counter_names, (const uint64_t *)&rpc->counters,
                              sizeof(counter_names) / sizeof(counter_names[0]));
@@ -408,14 +457,18 @@ enum mr_status ps_rpc_start_modules(struct ps_rpc *rpc, char *error, size_t erro
     return status;
 }
 
-static void log_end(const struct ps_rpc *rpc)
+static void log_end(struct ps_rpc *rpc)
 {
-    static const char *const what[] = {[MR_AGENT_OVER] = "the world is over: all others have left or died",
-                                       [MR_AGENT_FENCED] = "the other workers have taken this node for dead",
-                                       [MR_AGENT_REFUSED] = "joining was refused"};
+    static const char *const what[] = {
+        [MR_AGENT_OVER] = "the world is over: all others have left or died",
+        [MR_AGENT_FENCED] = "the world is over, or the other workers have taken this node for dead",
+        [MR_AGENT_REFUSED] = "joining was refused"};
     bool has_why = rpc->end == MR_AGENT_REFUSED;
+    if (has_why && strcmp(rpc->logged, rpc->why) == 0)
+        return; /* once, and not with each try */
+    (void)snprintf(rpc->logged, sizeof(rpc->logged), "%s", has_why ? rpc->why : "");
     ps_log("remote calls: %s%s%s; %s", what[rpc->end], has_why ? ": " : "", has_why ? rpc->why : "",
-           rpc->config->rpc_rendezvous[0] == '\0' ? "the next may meet here" : "joining again");
+           rpc->meets_here ? "the next may meet here" : "joining again");
 }
 
 /* Ends what is left of a world, and begins the next. */
@@ -432,6 +485,8 @@ static void renew(struct ps_rpc *rpc)
     ps_rpc_modules_exit(&rpc->modules, rpc->agent);
     (void)ask(rpc, close_agent);
     mr_agent_join(rpc->agent);
+    if (find_rendezvous(rpc, error, sizeof(error)) != MR_OK)
+        ps_log("%s; joining where it was", error);
     if (ask(rpc, replace) == 0)
         return;
     if (ps_rpc_modules_start(&rpc->modules, rpc->agent, error, sizeof(error)) != MR_OK) {

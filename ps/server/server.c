@@ -49,6 +49,8 @@ static void set_port(const struct ps_config *config, struct dp_config *out)
     snprintf(out->mac, sizeof(out->mac), "%s", config->port_mac);
     snprintf(out->ipv4, sizeof(out->ipv4), "%s", config->port_ipv4);
     snprintf(out->ipv6, sizeof(out->ipv6), "%s", config->port_ipv6);
+    snprintf(out->ipv4_gateway, sizeof(out->ipv4_gateway), "%s", config->port_ipv4_gateway);
+    snprintf(out->ipv6_gateway, sizeof(out->ipv6_gateway), "%s", config->port_ipv6_gateway);
     out->vlan = (uint16_t)config->port_vlan;
     out->mtu = (uint16_t)config->port_mtu;
     out->udp_port = (uint16_t)config->port_udp_port;

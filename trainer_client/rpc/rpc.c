@@ -26,32 +26,98 @@ static uint32_t or_default(uint32_t value, uint32_t other)
     return value == 0 ? other : value;
 }
 
+/* The places where the workers may meet, from "a:7700,b:7700". Of several, those whose names do not resolve
+ * are left out, unless it is all of them. */
+static enum mr_status read_places(const char *text, bool is_rendezvous, struct mr_agent_config *out,
+                                  char *error, size_t error_bytes)
+{
+    enum mr_status status = MR_OK;
+    char one[MR_HOST_BYTES];
+    uint32_t named = 0;
+    out->rendezvous_count = 0;
+    for (const char *at = text, *end; at != NULL; at = *end == ',' ? end + 1 : NULL, named++) {
+        end = at + strcspn(at, ",");
+        if (named == MR_RPC_RENDEZVOUS_MAX) {
+            snprintf(error, error_bytes, "options.rendezvous names more than %u places",
+                     MR_RPC_RENDEZVOUS_MAX);
+            return MR_INVALID_ARGUMENT;
+        }
+        snprintf(one, sizeof(one), "%.*s", (int)(end - at), at);
+        status = mr_address_resolve(one, false, &out->rendezvous[out->rendezvous_count], error, error_bytes);
+        out->rendezvous_count += status == MR_OK;
+    }
+    if (is_rendezvous && named > 1) {
+        snprintf(
+            error, error_bytes,
+            "options.rendezvous = \"%.200s\": rank 0 listens there, so name one address; if it is nodes, set "
+            "rendezvous_is_node",
+            text);
+        return MR_INVALID_ARGUMENT;
+    }
+    return out->rendezvous_count > 0 ? MR_OK : status;
+}
+
+/* Where packets to the first of the places that can be reached leave from. */
+static enum mr_status find_way(const struct mr_agent_config *config, struct mr_udp_socket *probe, char *error,
+                               size_t error_bytes)
+{
+    const struct mr_udp_options probe_options = {.buffer_bytes = 0};
+    enum mr_status status = MR_UNREACHABLE;
+    for (uint32_t i = 0; i < config->rendezvous_count && status != MR_OK; i++)
+        status = mr_udp_connect(&config->rendezvous[i], &probe_options, probe, error, error_bytes);
+    return status;
+}
+
+/* One address, or one of each family: "10.0.0.3,[fd00::3]". With two the socket listens on all addresses of
+ * the machine, and the others are told of these two. */
+static enum mr_status read_listen(const char *text, struct mr_address *local, struct mr_address own[2],
+                                  char *error, size_t error_bytes)
+{
+    char first[MR_HOST_BYTES];
+    const char *comma = strchr(text, ',');
+    snprintf(first, sizeof(first), "%.*s", (int)strcspn(text, ","), text);
+    enum mr_status status = mr_address_resolve(first, true, &own[0], error, error_bytes);
+    if (status == MR_OK && comma != NULL)
+        status = mr_address_resolve(comma + 1, true, &own[1], error, error_bytes);
+    if (status != MR_OK)
+        return status;
+    if (mr_address_is_any(&own[0]) || (comma != NULL && mr_address_is_any(&own[1]))) {
+        snprintf(error, error_bytes, "%s: a worker listens on one address, which the others reach it at",
+                 text);
+        return MR_INVALID_ARGUMENT;
+    }
+    *local = own[0];
+    if (comma == NULL)
+        return MR_OK;
+    if (mr_address_is_ipv4(&own[0]) == mr_address_is_ipv4(&own[1]) || own[0].port != own[1].port) {
+        snprintf(
+            error, error_bytes,
+            "options.listen = \"%.200s\": two addresses are one of IPv4 and one of IPv6, with the same port",
+            text);
+        return MR_INVALID_ARGUMENT;
+    }
+    *local = (struct mr_address){.port = own[0].port};
+    return MR_OK;
+}
+
 /* Chooses where this worker listens: rank 0 at the rendezvous, the others on the address from which they
  * reach it. */
-static enum mr_status choose_local(const struct mr_rpc_options *options, bool is_rendezvous,
-                                   const struct mr_address *rendezvous, struct mrc_rpc_driver_options *out,
-                                   char *error, size_t error_bytes)
+static enum mr_status choose_local(const struct mr_rpc_options *options, struct mr_agent_config *config,
+                                   struct mrc_rpc_driver_options *out, char *error, size_t error_bytes)
 {
-    struct mr_udp_options probe_options = {.buffer_bytes = 0};
     struct mr_udp_socket probe;
-    enum mr_status status = mr_udp_connect(rendezvous, &probe_options, &probe, error, error_bytes);
+    enum mr_status status = find_way(config, &probe, error, error_bytes);
     if (status != MR_OK)
         return status;
     mr_udp_local(&probe, &out->local);
     out->local.port = 0;
     out->udp_bytes_max = probe.udp_bytes_max;
     mr_udp_close(&probe);
-    if (is_rendezvous)
-        out->local = *rendezvous;
-    if (options->listen == NULL)
-        return MR_OK;
-    status = mr_address_resolve(options->listen, true, &out->local, error, error_bytes);
-    if (status == MR_OK && mr_address_is_any(&out->local)) {
-        snprintf(error, error_bytes, "%s: a worker listens on one address, which the others reach it at",
-                 options->listen);
-        return MR_INVALID_ARGUMENT;
-    }
-    return status;
+    if (config->is_rendezvous)
+        out->local = config->rendezvous[0];
+    return options->listen == NULL
+               ? MR_OK
+               : read_listen(options->listen, &out->local, config->own, error, error_bytes);
 }
 
 static enum mr_status check(const char *name, uint32_t rank, uint32_t world_size,
@@ -97,6 +163,7 @@ static enum mr_status create_agent(struct mrc_rpc_driver *driver, struct mr_agen
 {
     struct mr_rpc *agent;
     mrc_rpc_driver_configure(driver, config);
+    config->rendezvous_text = options->rendezvous;
     enum mr_status status = mr_agent_create(config, &agent, error, error_bytes);
 
     if (status != MR_OK)
@@ -161,10 +228,9 @@ static enum reach find_out(const struct mr_address *to)
     return reach;
 }
 
-/* Asks the host once more, and appends what it finds to the line in `error`. Takes up to a quarter of a
+/* Asks a host once more, and appends what it finds to the line in `error`. Takes up to a quarter of a
  * second. */
-static void explain_silence(const struct mr_address *rendezvous, bool has_key, char *error,
-                            size_t error_bytes)
+static void explain_one(const struct mr_address *rendezvous, bool has_key, char *error, size_t error_bytes)
 {
     const char *own_key = has_key ? "see key_file" : "this worker has none (key_file)";
     size_t used = strlen(error);
@@ -191,25 +257,29 @@ static void explain_silence(const struct mr_address *rendezvous, bool has_key, c
     }
 }
 
-/* ---- made and destroyed ---- */
-
-static void append_address(const struct mr_address *rendezvous, char *error, size_t error_bytes)
+static void explain_silence(const struct mr_agent_config *config, bool has_key, char *error,
+                            size_t error_bytes)
 {
-    const size_t used = strlen(error);
-    char text[MR_ADDRESS_TEXT_BYTES];
-    mr_address_text(rendezvous, text);
-    snprintf(error + used, error_bytes - used, " (the rendezvous is %s)", text);
+    for (uint32_t i = 0; i < config->rendezvous_count && strlen(error) + 1 < error_bytes; i++)
+        explain_one(&config->rendezvous[i], has_key, error, error_bytes);
 }
 
-static enum mr_status join(struct mr_rpc *agent, const struct mrc_rpc_driver_options *options,
-                           const struct mr_address *rendezvous, uint64_t deadline_us, char *error,
-                           size_t error_bytes)
+/* ---- made and destroyed ---- */
+
+static void append_address(const char *rendezvous, char *error, size_t error_bytes)
+{
+    const size_t used = strlen(error);
+    snprintf(error + used, error_bytes - used, " (the rendezvous is %.200s)", rendezvous);
+}
+
+static enum mr_status join(struct mr_rpc *agent, const struct mr_agent_config *config, bool has_key,
+                           uint64_t deadline_us, char *error, size_t error_bytes)
 {
     enum mr_status status = mr_workers_wait_joined(agent, deadline_us, error, error_bytes);
     if (status == MR_UNREACHABLE)
-        explain_silence(rendezvous, options->has_psk, error, error_bytes);
+        explain_silence(config, has_key, error, error_bytes);
     if (status == MR_VERSION_MISMATCH)
-        append_address(rendezvous, error, error_bytes);
+        append_address(config->rendezvous_text, error, error_bytes);
     return status;
 }
 
@@ -239,16 +309,15 @@ enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
     if (options->key_file != NULL)
         status = mr_key_file_read(options->key_file, driver_options.psk, error, error_bytes);
     if (status == MR_OK)
-        status = mr_address_resolve(options->rendezvous, false, &config.rendezvous, error, error_bytes);
+        status = read_places(options->rendezvous, config.is_rendezvous, &config, error, error_bytes);
     if (status == MR_OK)
-        status = choose_local(options, config.is_rendezvous, &config.rendezvous, &driver_options, error,
-                              error_bytes);
+        status = choose_local(options, &config, &driver_options, error, error_bytes);
     if (status == MR_OK)
         status = mrc_rpc_driver_create(&driver_options, &driver, error, error_bytes);
     if (status == MR_OK)
         status = create_agent(driver, &config, options, &agent, error, error_bytes);
     if (status == MR_OK)
-        status = join(agent, &driver_options, &config.rendezvous, deadline_us, error, error_bytes);
+        status = join(agent, &config, driver_options.has_psk, deadline_us, error, error_bytes);
     if (status != MR_OK) {
         mrc_rpc_driver_destroy(driver);
         return status;

@@ -1,5 +1,6 @@
 #include "trainer_client/rpc/rpc_driver.h"
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
@@ -18,6 +19,7 @@
 #include "trainer_client/call/forks.h"
 #include "trainer_client/socket/environment.h"
 #include "trainer_client/socket/epoll_sleep.h"
+#include "dataplane/udp/address.h"
 #include "dataplane/udp/udp_receive.h"
 #include "dataplane/udp/udp_send.h"
 
@@ -150,6 +152,25 @@ static bool is_inherited(void *self)
 {
     const struct mrc_rpc_driver *d = self;
     return d->forks != mrc_forks();
+}
+
+static bool can_reach(void *self, const struct mr_address *to, char *why, size_t why_bytes)
+{
+    const struct mrc_rpc_driver *d = self;
+    char there[MR_ADDRESS_TEXT_BYTES], here[MR_ADDRESS_TEXT_BYTES];
+    struct mr_address local;
+    mr_udp_local(&d->socket, &local);
+    mr_address_text(to, there);
+    mr_address_text(&local, here);
+    bool is_other_family = !mr_address_is_any(&local) && mr_address_is_ipv4(&local) != mr_address_is_ipv4(to);
+    if (!is_other_family && mr_address_has_route(to))
+        return true;
+    if (is_other_family)
+        snprintf(why, why_bytes,
+                 "%s: this worker listens at %s only; name an address of each family (listen)", there, here);
+    else
+        snprintf(why, why_bytes, "%s: this machine has no route there: %s", there, strerror(errno));
+    return false;
 }
 
 static bool enter(void *self)
@@ -523,13 +544,19 @@ enum mr_status mrc_rpc_driver_create(const struct mrc_rpc_driver_options *option
 
 void mrc_rpc_driver_configure(struct mrc_rpc_driver *d, struct mr_agent_config *config)
 {
+    struct mr_address local;
+    mr_udp_local(&d->socket, &local);
     config->driver = (struct mr_agent_driver){.self = d,
                                               .now_us = now_us_of,
                                               .enter = enter,
                                               .leave = leave_with_call,
                                               .wake = wake,
                                               .wait = wait_for,
-                                              .is_inherited = is_inherited};
+                                              .is_inherited = is_inherited,
+                                              .can_reach = can_reach};
+    for (uint32_t i = 0; i < 2; i++) /* they were given without it */
+        if (!mr_address_is_any(&config->own[i]))
+            config->own[i].port = local.port;
     config->endpoint = d->ep;
     memcpy(config->uuid, d->uuid, MR_UUID_BYTES);
     config->incarnation = d->incarnation;

@@ -8,7 +8,8 @@
 #include <stdint.h>
 #include "dataplane/wire/endpoint.h"
 
-#define MR_RPC_NO_RANK UINT32_MAX
+#define MR_RPC_NO_RANK        UINT32_MAX
+#define MR_RPC_RENDEZVOUS_MAX 16u
 
 /* Bits of a word that threads wait for; the other bits belong to the word's owner. */
 #define MR_DONE         1u
@@ -36,6 +37,9 @@ struct mr_agent_driver {
     bool (*is_inherited)(void *self);
     /* Called first on each thread that runs functions; a pinned driver gives it other CPUs. May be NULL. */
     void (*thread_begins)(void *self);
+    /* Inside: whether packets can be sent to a worker at that address; otherwise writes one line: the
+     * address, why not, and what to do. Asked when a session is opened. NULL: all can be reached. */
+    bool (*can_reach)(void *self, const struct mr_address *to, char *why, size_t why_bytes);
 };
 
 struct mr_named_parameters;
@@ -51,7 +55,13 @@ struct mr_agent_config {
     bool is_rendezvous; /* serves JOIN, LEAVE and ALIVE */
     /* Neither joins nor serves (BUSY) before mr_agent_release(), while functions are being registered. */
     bool held;
-    struct mr_address rendezvous;                         /* unless is_rendezvous */
+    /* Unless is_rendezvous: where it may be. They are tried in turn until one answers that it is there. */
+    struct mr_address rendezvous[MR_RPC_RENDEZVOUS_MAX];
+    uint32_t rendezvous_count;
+    const char *rendezvous_text; /* what the user calls that, for error lines; "": at this worker */
+    /* Where this worker listens, for workers that do not reach the address from which it joins: IPv4 and
+     * IPv6. Port 0: it has none of that family, or it is not known. */
+    struct mr_address own[2];
     uint32_t timeout_ms, dead_after_ms, executor_threads; /* as in mr_rpc_options, defaults filled in */
     /* As message_bytes and long_memory_bytes there. Messages of more than long_from_bytes go in parts, see
      * world/long_message.h. 0: the defaults. */

@@ -16,6 +16,8 @@
 #include "dataplane/wire/base/list.h"
 #include "dataplane/wire/base/timer_wheel.h"
 
+#define MR_RPC_RENDEZVOUS_BYTES 256u /* longer texts are cut in error lines */
+
 struct mr_rrefs;
 struct mr_contexts;
 struct mr_fetch;
@@ -32,6 +34,7 @@ struct mr_rpc {
     /* Set at creation. */
     struct mr_agent_config config;
     char name[MR_RPC_NAME_BYTES];
+    char rendezvous_text[MR_RPC_RENDEZVOUS_BYTES];
     const mr_agent_serve *served; /* [MR_OP_COUNT] */
     const mr_agent_died *died;    /* up to NULL */
     struct mr_member *members;    /* [world_size]; our own, too */
@@ -69,7 +72,9 @@ struct mr_rpc {
     struct mr_member rendezvous; /* where it is; not a member as such */
     struct mr_agent_call join;
     uint64_t join_next_us, join_wait_us, alive_next_us;
-    uint8_t *joined_ranks; /* [world_size] as last reported */
+    uint32_t join_at;        /* of config.rendezvous: where `rendezvous` is looked for now */
+    uint32_t join_elsewhere; /* so many in a row have answered that it is not there */
+    uint8_t *joined_ranks;   /* [world_size] as last reported */
     struct mr_leaving leaving;
     struct mr_timer_wheel deadlines; /* of calls */
     uint64_t deadlines_next_us;      /* no call ends before; perhaps none does then */

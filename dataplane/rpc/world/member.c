@@ -53,6 +53,23 @@ struct mr_member *mr_member_of_request(struct mr_rpc *agent, const struct mr_req
 
 /* ---- sessions and calls ---- */
 
+/* The address at which the member joined, or else its other one. NULL: it cannot be reached at either, and
+ * the error line says why not at the first. */
+static const struct mr_address *choose_address(struct mr_rpc *agent, const struct mr_member *m)
+{
+    const struct mr_agent_driver *driver = &agent->config.driver;
+    char why[MR_RPC_ERROR_BYTES], other[MR_RPC_ERROR_BYTES], text[MR_MEMBER_TEXT_BYTES] = "the rendezvous";
+    if (driver->can_reach == NULL || driver->can_reach(driver->self, &m->address, why, sizeof(why)))
+        return &m->address;
+    if (m->other_address.port != 0 &&
+        driver->can_reach(driver->self, &m->other_address, other, sizeof(other)))
+        return &m->other_address;
+    if (m->rank != MR_RPC_NO_RANK)
+        mr_member_text(agent, m->rank, text);
+    (void)mr_rpc_error(MR_UNREACHABLE, "%s cannot be reached at %s", text, why);
+    return NULL;
+}
+
 static enum mr_status session_of(struct mr_rpc *agent, struct mr_member *m, const struct mr_agent_call *call,
                                  struct mr_client_session **out)
 {
@@ -61,8 +78,12 @@ static enum mr_status session_of(struct mr_rpc *agent, struct mr_member *m, cons
                                                       : call->control ? MR_SESSION_CONTROL
                                                                       : MR_SESSION_CALLS + call->depth];
     enum mr_status status = MR_OK;
-    if (*session == NULL)
-        status = mr_client_session_open(agent->config.endpoint, &m->address, 0, m, session);
+    if (*session == NULL) {
+        const struct mr_address *to = choose_address(agent, m);
+        if (to == NULL)
+            return MR_UNREACHABLE;
+        status = mr_client_session_open(agent->config.endpoint, to, 0, m, session);
+    }
     *out = *session;
     return status;
 }
@@ -161,7 +182,9 @@ enum mr_status mr_agent_begin(struct mr_rpc *agent, struct mr_agent_call *call, 
             "%u calls that functions wait for, which are called by others and so on, are over there: "
             "one more could wait for ever; make fewer at a time, or let them call less deep",
             MR_WINDOW_MAX);
-    return status == MR_OK ? MR_OK : mr_rpc_error(status, "no memory for messages is left: see memory_bytes");
+    return status == MR_OK || status == MR_UNREACHABLE
+               ? status
+               : mr_rpc_error(status, "no memory for messages is left: see memory_bytes");
 }
 
 void mr_agent_send(struct mr_rpc *agent, struct mr_agent_call *call)

@@ -90,6 +90,7 @@ struct mr_member {
     uint32_t incarnation;
     uint64_t start_id; /* of the process that answered there first; 0: none yet */
     struct mr_address address;
+    struct mr_address other_address; /* of the other family; port 0: none is known */
 
     _Atomic bool dead; /* any thread; once set it stays */
     struct mr_client_session *sessions[MR_MEMBER_SESSIONS];

@@ -55,7 +55,7 @@ enum mr_status mr_world_init(struct mr_rpc *agent)
     for (uint32_t i = 0; i < config->world_size; i++)
         agent->members[i].rank = i;
     agent->rendezvous.rank = MR_RPC_NO_RANK;
-    agent->rendezvous.address = config->rendezvous;
+    agent->rendezvous.address = config->rendezvous[0];
     agent->join_wait_us = JOIN_WAIT_US;
     agent->leaving.world_epoch = 1;
 
@@ -137,6 +137,8 @@ static void note_join(struct mr_rpc *agent, const struct mr_join_wire *join, con
         if (is_stale(agent, m, request->now_us))
             m->present = false;
     (void)mr_call_ref_address(agent->config.endpoint, request->ref, &joining->address);
+    joining->other_address = (struct mr_address){.port = join->other_port};
+    memcpy(joining->other_address.ip, join->other_ip, sizeof(join->other_ip));
     if (all_present(agent))
         joined(agent, MR_OK);
 }
@@ -147,10 +149,12 @@ void mr_world_write_member(const struct mr_member *m, struct mr_member_wire *out
                                    .incarnation = m->incarnation,
                                    .flags = (m->is_node ? MR_JOIN_NODE : 0u) |
                                             (m->is_rendezvous ? MR_JOIN_RENDEZVOUS : 0u),
-                                   .port = m->address.port};
+                                   .port = m->address.port,
+                                   .other_port = m->other_address.port};
     memcpy(out->name, m->name, sizeof(out->name));
     memcpy(out->uuid, m->uuid, sizeof(out->uuid));
     memcpy(out->ip, m->address.ip, sizeof(out->ip));
+    memcpy(out->other_ip, m->other_address.ip, sizeof(out->other_ip));
 }
 
 static void answer_join(struct mr_rpc *agent, const struct mr_request *request)
@@ -204,7 +208,9 @@ void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request)
     struct mr_join_wire join;
     char why[256];
     if (!agent->config.is_rendezvous) {
-        mr_reply_error(ep, request->ref, MR_UNKNOWN_OP, "this worker is not the rendezvous");
+        mr_reply_error(ep, request->ref, MR_UNKNOWN_OP,
+                       "worker \"%s\" (rank %u) is not where the workers meet: that is %s", agent->name,
+                       agent->config.rank, agent->rendezvous_text);
         return;
     }
     if (message->preamble.tensor_count != 1 || message->tensors[0].bytes != sizeof(join)) {
@@ -242,10 +248,12 @@ static bool read_member(struct mr_rpc *agent, const struct mr_member_wire *line)
     m->is_node = (line->flags & MR_JOIN_NODE) != 0;
     m->is_rendezvous = (line->flags & MR_JOIN_RENDEZVOUS) != 0;
     if (m->is_rendezvous) {
-        m->address = agent->config.rendezvous;
+        m->address = agent->rendezvous.address;
     } else {
         m->address = (struct mr_address){.port = line->port};
         memcpy(m->address.ip, line->ip, sizeof(line->ip));
+        m->other_address = (struct mr_address){.port = line->other_port};
+        memcpy(m->other_address.ip, line->other_ip, sizeof(line->other_ip));
     }
     m->present = true;
     return true;
@@ -280,16 +288,26 @@ static void join_failed(struct mr_rpc *agent, enum mr_status status, const struc
     joined(agent, status);
 }
 
+/* What is to be done after an answer, or without one. */
+static void judge_answer(struct mr_rpc *agent, enum mr_status status, const struct mr_message *reply)
+{
+    uint32_t places = agent->config.rendezvous_count;
+    agent->join_elsewhere = status == MR_UNKNOWN_OP ? agent->join_elsewhere + 1 : 0;
+    if (status == MR_INVALID_ARGUMENT || status == MR_WORKER_DIED || agent->join_elsewhere >= places)
+        join_failed(agent, status, reply);
+    else if (status == MR_OK && !read_join_answer(agent, reply))
+        join_failed(agent, MR_BAD_MESSAGE, NULL);
+    else if (status != MR_OK)
+        agent->join_at = (agent->join_at + 1) % places;
+}
+
 static bool join_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
                        const struct mr_message *reply)
 {
     agent->join_in_flight = false;
     if (agent->closing || has_joined(agent))
         return false;
-    if (status == MR_INVALID_ARGUMENT || status == MR_WORKER_DIED || status == MR_UNKNOWN_OP)
-        join_failed(agent, status, reply);
-    else if (status == MR_OK && !read_join_answer(agent, reply))
-        join_failed(agent, MR_BAD_MESSAGE, NULL);
+    judge_answer(agent, status, reply);
     /* The first ones come quickly, so that workers that start together continue together. */
     agent->join_next_us = mr_agent_now(agent) + agent->join_wait_us;
     agent->join_wait_us =
@@ -297,23 +315,55 @@ static bool join_ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr
     return false;
 }
 
+static bool is_same_family(const struct mr_address *a, const struct mr_address *b)
+{
+    static const uint8_t ipv4_prefix[12] = {[10] = 0xff, [11] = 0xff};
+    return (memcmp(a->ip, ipv4_prefix, sizeof(ipv4_prefix)) == 0) ==
+           (memcmp(b->ip, ipv4_prefix, sizeof(ipv4_prefix)) == 0);
+}
+
+static void write_join(const struct mr_rpc *agent, struct mr_join_wire *join)
+{
+    *join = (struct mr_join_wire){.rank = agent->config.rank,
+                                  .world_size = agent->config.world_size,
+                                  .incarnation = agent->config.incarnation,
+                                  .flags = agent->config.is_node ? MR_JOIN_NODE : 0};
+    memcpy(join->name, agent->name, sizeof(join->name));
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct mr_address *own = &agent->config.own[i];
+        if (own->port == 0 || is_same_family(own, &agent->rendezvous.address))
+            continue;
+        memcpy(join->other_ip, own->ip, sizeof(join->other_ip));
+        join->other_port = own->port;
+    }
+}
+
+/* Another place than the one that was asked last. */
+static void turn_to(struct mr_rpc *agent, const struct mr_address *place)
+{
+    if (memcmp(place, &agent->rendezvous.address, sizeof(*place)) == 0)
+        return;
+    mr_member_close(agent, &agent->rendezvous);
+    agent->rendezvous.address = *place;
+    agent->rendezvous.start_id = 0;
+}
+
 static uint64_t join_tick(struct mr_rpc *agent, uint64_t now_us)
 {
-    struct mr_join_wire join = {.rank = agent->config.rank,
-                                .world_size = agent->config.world_size,
-                                .incarnation = agent->config.incarnation,
-                                .flags = agent->config.is_node ? MR_JOIN_NODE : 0};
+    struct mr_join_wire join;
     if (has_joined(agent) || agent->config.is_rendezvous || agent->join_in_flight ||
         atomic_load(&agent->held))
         return UINT64_MAX;
     if (now_us < agent->join_next_us)
         return agent->join_next_us;
-    memcpy(join.name, agent->name, sizeof(join.name));
+    turn_to(agent, &agent->config.rendezvous[agent->join_at]);
+    write_join(agent, &join);
     agent->join = (struct mr_agent_call){
         .op = MR_OP_RPC_JOIN, .control = true, .deadline_us = now_us + JOIN_CALL_US, .ended = join_ended};
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(join), &join);
 
     if (mr_member_begin(agent, &agent->rendezvous, &agent->join, &tensor, 1) != MR_OK) {
+        agent->join_at = (agent->join_at + 1) % agent->config.rendezvous_count;
         agent->join_next_us = now_us + JOIN_WAIT_MAX_US;
         return agent->join_next_us;
     }

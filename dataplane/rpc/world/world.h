@@ -2,7 +2,7 @@
  * unless their comment says otherwise.
  *
  * The rendezvous (rank 0's worker, or a node) keeps the list. Workers send JOIN to it until all have done so,
- * and then get the list. ALIVE tells the rendezvous that they live, and its answer lists who died. A worker
+ * and then get the list. A worker that knows several places where it may be asks one after the other. ALIVE tells the rendezvous that they live, and its answer lists who died. A worker
  * that is silent for dead_after_ms is dead, for ever. If the rendezvous dies, workers ask each other.
  *
  * Leaving: each worker that shuts down sends LEAVE with the epoch, whether it is quiet (no calls in flight,
@@ -22,7 +22,13 @@ struct mr_join_wire {
     char name[MR_RPC_NAME_BYTES];
     uint32_t rank, world_size, incarnation;
     uint32_t flags; /* enum mr_join_flag */
+    /* Where else the worker listens: an address of the other family than the one that this comes from. Port 0:
+     * nowhere. */
+    uint8_t other_ip[16];
+    uint16_t other_port, reserved; /* zero */
 };
+static_assert(sizeof(struct mr_join_wire) == 100, "join size");
+
 enum mr_join_flag {
     MR_JOIN_NODE = 1u << 0,
     MR_JOIN_RENDEZVOUS = 1u << 1,
@@ -38,9 +44,10 @@ struct mr_member_wire {
     uint8_t uuid[MR_UUID_BYTES];
     uint8_t ip[16];
     uint32_t rank, incarnation, flags;
-    uint16_t port, reserved; /* zero */
+    uint16_t port, other_port; /* other_port 0: it has no other address */
+    uint8_t other_ip[16];
 };
-static_assert(sizeof(struct mr_member_wire) == 112, "member size");
+static_assert(sizeof(struct mr_member_wire) == 128, "member size");
 
 /* RPC_STATUS, answer: these words, a struct mr_member_wire for each rank (with only the rank if it has not
  * joined), and a line "name(arguments) -> results" for each function. */

@@ -89,7 +89,7 @@ enum mr_role {
  *                    first sample}, f32[samples, dense], f32[samples] labels. To the hub
  * HUB_STATUS         nothing -> u64[12] {samples read, batches handed out, applied, handed out again,
  *                    expired, broken lines, trainers, fed, waiting, epoch, state, 0}
- * RPC_STATUS         nothing -> u64[24] words, u8[n, 112] members, u8[m] a line for each function. To core 0
+ * RPC_STATUS         nothing -> u64[24] words, u8[n, 128] members, u8[m] a line for each function. To core 0
  * RPC_JOIN to RPC_CANCEL and RPC_PART are between workers: see dataplane/rpc/ and docs/protocol.md.
  */
 #define MR_OP_LIST(X)                                                                                        \

@@ -404,6 +404,38 @@ static void errors_at_the_start_are_lines(void **state)
     mr_rpc_destroy(NULL);
 }
 
+/* Where the workers may meet, and where one listens. */
+static void wrong_places_are_lines(void **state)
+{
+    static const struct {
+        uint32_t rank;
+        const char *rendezvous, *listen;
+        enum mr_status status;
+        const char *says;
+    } wrong[] = {
+        {0, "127.0.0.1:9,127.0.0.2:9", NULL, MR_INVALID_ARGUMENT,
+         "rank 0 listens there, so name one address"},
+        {1, "127.0.0.1:9,127.0.0.1:10", NULL, MR_UNREACHABLE,
+         "127.0.0.1:10: the host is there, and nothing listens"},
+        {1, "no-such-host.invalid:9,", NULL, MR_INVALID_ARGUMENT, "is no address"},
+        {1, "1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9", NULL, MR_INVALID_ARGUMENT,
+         "names more than 16 places"},
+        {1, "127.0.0.1:9", "127.0.0.1:0,127.0.0.2:0", MR_INVALID_ARGUMENT, "one of IPv4 and one of IPv6"},
+        {1, "127.0.0.1:9", "127.0.0.1:8,[::1]:9", MR_INVALID_ARGUMENT, "with the same port"},
+        {1, "127.0.0.1:9", "127.0.0.1:0,[::]:0", MR_INVALID_ARGUMENT, "which the others reach it at"},
+    };
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        struct mr_rpc_options options = {
+            .rendezvous = wrong[i].rendezvous, .listen = wrong[i].listen, .init_timeout_ms = 300};
+        struct mr_rpc *rpc;
+        char error[512];
+        assert_int_equal(mr_rpc_init("a", wrong[i].rank, 2, &options, &rpc, error, sizeof(error)),
+                         wrong[i].status);
+        if (strstr(error, wrong[i].says) == NULL)
+            fail_msg("\"%s\" is not in: %s", wrong[i].says, error);
+    }
+}
+
 static void write_key(char path[32], char digit)
 {
     snprintf(path, 32, "/tmp/test_rpc_key.XXXXXX");
@@ -504,7 +536,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(remote_add_adds),           cmocka_unit_test(threads_of_all_workers_call_each_other),
         cmocka_unit_test(a_killed_worker_is_named),  cmocka_unit_test(handles_may_outlive_their_worker),
         cmocka_unit_test(keys_that_differ_are_said), cmocka_unit_test(errors_at_the_start_are_lines),
-        cmocka_unit_test(long_messages_go_in_parts),
+        cmocka_unit_test(wrong_places_are_lines),    cmocka_unit_test(long_messages_go_in_parts),
     };
     if (argc < 2)
         return 2;

@@ -20,6 +20,7 @@
 #define SKIP_ROUNDS_MAX 100u
 #define NAP_NS          200000
 #define BASE_PORT       1000u
+#define SECOND          16u /* more, and it is the port of the second address */
 
 static uint64_t real_us(void)
 {
@@ -30,13 +31,23 @@ static uint64_t real_us(void)
 
 /* ---- the network ---- */
 
+static bool is_second(const struct mr_address *a)
+{
+    return a->port >= BASE_PORT + SECOND;
+}
+
+static uint32_t index_of(const struct mr_address *a)
+{
+    return (a->port - BASE_PORT) % SECOND;
+}
+
 static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
 {
     struct net_worker *w = self;
     w->open = malloc(sizeof(*w->open));
     assert_non_null(w->open);
     w->open->to = *to;
-    w->open->from = w->address;
+    w->open->from = is_second(to) ? w->other : w->address;
     return w->open->data;
 }
 
@@ -65,7 +76,7 @@ static void tx_end(void *self, uint32_t bytes)
     struct net *net = w->net;
     struct net_packet *packet = w->open;
     w->open = NULL;
-    bool muted = (w->muted >> (packet->to.port - BASE_PORT) & 1) != 0;
+    bool muted = (w->muted >> index_of(&packet->to) & 1) != 0;
     if (bytes == 0 || w->silent || muted || happens(net, net->lose_per_1000)) {
         free(packet);
         return;
@@ -147,6 +158,15 @@ static bool wait_for(void *self, _Atomic uint32_t *done, uint64_t deadline_us)
     return true;
 }
 
+static bool can_reach(void *self, const struct mr_address *to, char *why, size_t why_bytes)
+{
+    const struct net_worker *w = self;
+    if (is_second(to) || (w->net->apart >> index_of(to) & 1) == 0)
+        return true;
+    snprintf(why, why_bytes, "port %u: they are apart", to->port);
+    return false;
+}
+
 static void deliver(struct net *net)
 {
     for (uint32_t n = 0; n < 256 && net->first != NULL; n++) {
@@ -156,7 +176,8 @@ static void deliver(struct net *net)
             net->last = NULL;
         for (uint32_t i = 0; i < net->count; i++) {
             struct net_worker *w = &net->workers[i];
-            if (w->address.port == packet->to.port && w->ep != NULL && !w->silent)
+            if ((w->address.port == packet->to.port || w->other.port == packet->to.port) && w->ep != NULL &&
+                !w->silent)
                 mr_endpoint_receive(w->ep, now_us(w), &packet->from, packet->data, packet->bytes);
         }
         free(packet);
@@ -233,6 +254,45 @@ static size_t long_from_bytes(void)
     return text == NULL ? 0 : strtoul(text, NULL, 10);
 }
 
+static void create_agent(struct net *net, struct net_worker *w, const char *name, uint32_t rank,
+                         uint32_t world_size, bool is_rendezvous)
+{
+    struct mr_agent_config config = {.driver = {.self = w,
+                                                .now_us = now_us,
+                                                .enter = enter,
+                                                .leave = leave,
+                                                .wake = wake,
+                                                .wait = wait_for,
+                                                .can_reach = can_reach},
+                                     .endpoint = w->ep,
+                                     .name = name,
+                                     .rank = rank,
+                                     .world_size = world_size,
+                                     .incarnation = w->incarnation,
+                                     .is_node = net->are_nodes,
+                                     .is_rendezvous = is_rendezvous,
+                                     .held = net->are_held,
+                                     .rendezvous_count =
+                                         net->rendezvous_count == 0 ? 1 : net->rendezvous_count,
+                                     .rendezvous_text = "the first worker",
+                                     .timeout_ms = net->timeout_ms,
+                                     .dead_after_ms = net->dead_after_ms,
+                                     .executor_threads = net->executor_threads,
+                                     .long_from_bytes = long_from_bytes()};
+    for (uint32_t i = 0; i < config.rendezvous_count; i++)
+        config.rendezvous[i] = net->workers[net->rendezvous[i]].address;
+    if (net->have_two) {
+        w->other = (struct mr_address){.ip = {[10] = 0xff, 0xff, 10, 0, 0, 1},
+                                       .port = (uint16_t)(w->address.port + SECOND)};
+        config.own[0] = w->other;
+        config.own[1] = w->address;
+    }
+    memset(config.uuid, (int)w->incarnation, sizeof(config.uuid));
+    char error[256] = "";
+    if (mr_agent_create(&config, &w->rpc, error, sizeof(error)) != MR_OK)
+        fail_msg("%s", error);
+}
+
 struct mr_rpc *net_add_with(struct net *net, const char *name, uint32_t rank, uint32_t world_size,
                             uint32_t is_rendezvous)
 {
@@ -243,26 +303,7 @@ struct mr_rpc *net_add_with(struct net *net, const char *name, uint32_t rank, ui
     w->address.port = (uint16_t)(BASE_PORT + net->count);
     w->address.ip[15] = 1;
     create_endpoint(w);
-    struct mr_agent_config config = {
-        .driver =
-            {.self = w, .now_us = now_us, .enter = enter, .leave = leave, .wake = wake, .wait = wait_for},
-        .endpoint = w->ep,
-        .name = name,
-        .rank = rank,
-        .world_size = world_size,
-        .incarnation = w->incarnation,
-        .is_node = net->are_nodes,
-        .is_rendezvous = is_rendezvous != 0,
-        .held = net->are_held,
-        .rendezvous = net->workers[0].address,
-        .timeout_ms = net->timeout_ms,
-        .dead_after_ms = net->dead_after_ms,
-        .executor_threads = net->executor_threads,
-        .long_from_bytes = long_from_bytes()};
-    memset(config.uuid, (int)w->incarnation, sizeof(config.uuid));
-    char error[256] = "";
-    if (mr_agent_create(&config, &w->rpc, error, sizeof(error)) != MR_OK)
-        fail_msg("%s", error);
+    create_agent(net, w, name, rank, world_size, is_rendezvous != 0);
     net->count++;
     pthread_mutex_unlock(&net->lock);
     return w->rpc;
@@ -428,6 +469,14 @@ void net_replace(struct net *net, uint32_t worker)
     w->incarnation += 100;
     w->silent = false;
     create_endpoint(w);
+    pthread_mutex_unlock(&net->lock);
+}
+
+void net_restart(struct net *net, uint32_t worker, const char *name, uint32_t rank)
+{
+    net_replace(net, worker);
+    pthread_mutex_lock(&net->lock);
+    create_agent(net, &net->workers[worker], name, rank, net->world_size, rank == 0);
     pthread_mutex_unlock(&net->lock);
 }
 

@@ -28,7 +28,7 @@ struct net_worker {
     struct mr_endpoint *ep;
     struct mr_endpoint *leaving; /* of an agent that was destroyed, until nothing of it is held */
     struct mr_rpc *rpc;
-    struct mr_address address;
+    struct mr_address address, other; /* other.port 0: it has one only */
     uint32_t incarnation;
     uint64_t random_state;
     struct net_packet *open;
@@ -54,6 +54,9 @@ struct net {
     /* Settings for the workers that are added afterwards. */
     uint32_t world_size, executor_threads, dead_after_ms, timeout_ms;
     bool are_nodes, are_held;
+    uint32_t rendezvous[NET_WORKERS_MAX], rendezvous_count; /* indices of workers; none: the first worker */
+    bool have_two;                                          /* each of them has an IPv4 address, too */
+    uint32_t apart; /* bit i: nobody can reach the first address of worker i; for all workers, at any time */
 };
 
 /* Starts the thread; settings have defaults (1 executor thread is the hardest). */
@@ -89,6 +92,8 @@ bool net_is_gone(const struct net *net, uint32_t worker);
 uint32_t contexts_known(struct mr_contexts *contexts);
 /* Another process at the same address that knows nothing. */
 void net_replace(struct net *net, uint32_t worker);
+/* Another process at the same address that joins as that rank. */
+void net_restart(struct net *net, uint32_t worker, const char *name, uint32_t rank);
 /* Registers it on that worker. */
 void net_function(struct mr_rpc *rpc, const char *name, const char *arguments, const char *results,
                   mr_rpc_run run, void *user, uint32_t flags);

@@ -320,6 +320,34 @@ static void defaults_follow_what_is_set(void **state)
     assert_int_equal(config.transport_message_mib_max, 64);
 }
 
+/* The worker of a cluster's node has the node's name, unless it is given another one. */
+static void workers_of_a_cluster_have_their_nodes_names(void **state)
+{
+    static const char cluster[] = "[port]\ndevice = mr0\nipv4 = 10.0.0.1/24\nipv4_gateway = 10.0.0.254\n"
+                                  "[cluster]\nname = c\nzookeeper = z:2181\n%s[rpc]\nrendezvous = %s\n%s";
+    static const struct {
+        const char *node, *rendezvous, *rpc, *name;
+    } cases[] = {{"node = c-1\n", "[fd00::1]:7700", "world_size = 2\nrank = 1\n", "c-1"},
+                 {"node = c-1\n", "c-1:7700", "world_size = 2\nname = w\n", "w"},
+                 {"", "10.0.0.1:7700", "world_size = 2\n", NULL}};
+    char text[512], error[PS_CONFIG_ERROR_BYTES], host[256] = "";
+    (void)state;
+    assert_int_equal(gethostname(host, sizeof(host) - 1), 0);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        struct ps_config config;
+        ps_config_default(&config);
+        snprintf(text, sizeof(text), cluster, cases[i].node, cases[i].rendezvous, cases[i].rpc);
+        assert_int_equal(load(text, &config, error), MR_OK);
+        ps_config_settle(&config);
+        assert_int_equal(ps_config_check(&config, error), MR_OK);
+        if (cases[i].name != NULL)
+            assert_string_equal(config.rpc_name, cases[i].name);
+        else
+            assert_memory_equal(config.rpc_name, host, strnlen(config.rpc_name, sizeof(config.rpc_name)));
+        assert_string_equal(config.rpc_rendezvous, cases[i].rendezvous);
+    }
+}
+
 static void keys_are_checked_against_each_other(void **state)
 {
     (void)state;
@@ -483,11 +511,14 @@ static void keys_of_rpc_are_checked_against_each_other(void **state)
     refused_together("[rpc]\nworld_size = 2\nmodule = a.so\n", 3, "give it a name with rpc.name");
     refused_together("[rpc]\nworld_size = 2\nrendezvous = 10.0.0.2:7700\n", 3,
                      "is one of them: give it a name");
-    refused_together("[rpc]\nworld_size = 2\nname = a\nrendezvous = 10.0.0.2:7700\n", 4, "set port.ipv4");
-    refused("[rpc]\nrendezvous = 10.0.0.2\n", 2, "an IPv4 address with its port, as 10.0.0.2:7700");
-    refused("[rpc]\nrendezvous = 10.0.0.2:0\n", 2, "an IPv4 address with its port");
-    refused("[rpc]\nrendezvous = 10.0.0.256:1\n", 2, "an IPv4 address with its port");
-    refused("[rpc]\nrendezvous = node:7700\n", 2, "an IPv4 address with its port");
+    refused_together(
+        "[cluster]\nname = c\nzookeeper = z:1\naddress = n:1\n[rpc]\nworld_size = 2\nname = a\n", 6,
+        "rpc.rendezvous: the nodes of a cluster are workers of one world: name the node where they meet");
+    refused("[rpc]\nrendezvous = 10.0.0.2\n", 2, "a host with its port, as node1:7700");
+    refused("[rpc]\nrendezvous = 10.0.0.2:0\n", 2, "a host with its port");
+    refused("[rpc]\nrendezvous = fd00::1:7700\n", 2, "a host with its port");
+    refused("[port]\nipv4_gateway = 10.0.0.1/24\n", 2, "an IPv4 address as 10.0.0.254");
+    refused("[port]\nipv6_gateway = 10.0.0.1\n", 2, "an IPv6 address as fd00::ff");
     refused("[rpc]\nthreads = 0\n", 2, "a whole number from 1 to 256");
     refused("[rpc]\nmodul = a.so\n", 2, "did you mean module in [rpc]");
 }
@@ -526,6 +557,7 @@ int main(void)
         cmocka_unit_test(a_key_on_the_command_line),
         cmocka_unit_test(sockets_need_no_device),
         cmocka_unit_test(defaults_follow_what_is_set),
+        cmocka_unit_test(workers_of_a_cluster_have_their_nodes_names),
         cmocka_unit_test(keys_are_checked_against_each_other),
         cmocka_unit_test(places_of_keys_that_do_not_fit),
         cmocka_unit_test(a_list_is_read),
