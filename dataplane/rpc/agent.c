@@ -37,7 +37,10 @@ static void refuse(struct mr_rpc *agent, const struct mr_request *request)
 {
     struct mr_endpoint *ep = agent->config.endpoint;
     uint64_t rank = request->message->preamble.step;
-    if (!atomic_load(&agent->complete))
+    uint8_t op = request->message->preamble.op;
+    /* Only members of an earlier world ask these of a rendezvous that waits for others. */
+    bool is_late = agent->config.is_rendezvous && (op == MR_OP_RPC_ALIVE || op == MR_OP_RPC_LEAVE);
+    if (!atomic_load(&agent->complete) && !is_late)
         mr_reply_busy(ep, request->ref); /* this worker does not know yet that all have joined */
     else if (rank < agent->config.world_size && atomic_load(&agent->members[rank].dead))
         mr_reply_error(ep, request->ref, MR_WORKER_DIED,

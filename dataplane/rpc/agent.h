@@ -40,8 +40,8 @@ void mr_agent_destroy(struct mr_rpc *agent, void (*gone)(void *driver));
 
 enum mr_agent_end {
     MR_AGENT_GOES_ON,
-    MR_AGENT_OVER,    /* there were other members, and all of them have left or died */
-    MR_AGENT_FENCED,  /* the others regard this worker as dead */
+    MR_AGENT_OVER,    /* all programs have left or died; in a world of nodes, all other nodes have */
+    MR_AGENT_FENCED,  /* the others regard this worker as dead, or have begun another world */
     MR_AGENT_REFUSED, /* joining failed: `why` gets the line */
 };
 /* Returns whether the world has ended. */

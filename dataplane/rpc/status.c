@@ -41,7 +41,7 @@ void mr_agent_count(struct mr_rpc *agent)
 
 enum mr_agent_end mr_agent_end(const struct mr_rpc *agent, char *why, size_t why_bytes)
 {
-    bool others = false, alive = false;
+    bool kept = false, alive = false;
     if (agent->join_status != MR_OK) {
         snprintf(why, why_bytes, "%s",
                  agent->join_error[0] == 0 ? mr_status_text(agent->join_status) : agent->join_error);
@@ -52,10 +52,11 @@ enum mr_agent_end mr_agent_end(const struct mr_rpc *agent, char *why, size_t why
     if (atomic_load(&agent->fenced))
         return MR_AGENT_FENCED;
     for (uint32_t i = 0; i < agent->config.world_size && !alive; i++) {
-        others |= i != agent->config.rank;
-        alive = i != agent->config.rank && !has_gone(&agent->members[i]);
+        bool keeps = mr_world_is_kept_by(agent, &agent->members[i]);
+        kept |= keeps;
+        alive = keeps && !has_gone(&agent->members[i]);
     }
-    return others && !alive ? MR_AGENT_OVER : MR_AGENT_GOES_ON;
+    return kept && !alive ? MR_AGENT_OVER : MR_AGENT_GOES_ON;
 }
 
 /* ---- RPC_STATUS ---- */

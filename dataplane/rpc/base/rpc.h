@@ -64,7 +64,7 @@ struct mr_rpc {
     _Atomic bool leave_reported; /* mr_rpc_shutdown() has returned that */
     _Atomic bool complete;       /* all have joined: `members` may be read */
     _Atomic bool left;           /* no call begins any more */
-    _Atomic bool fenced;         /* this worker counts as dead for the others */
+    _Atomic bool fenced;         /* this worker counts as dead for the others, or they have another world */
     _Atomic bool held;           /* not released yet */
     char join_error[MR_RPC_ERROR_BYTES];
 
@@ -87,7 +87,8 @@ struct mr_rpc {
     uint32_t job_count; /* of this burst, not given to the executor yet */
     struct mr_agent_counters counters;
     bool join_in_flight;
-    bool retiring; /* no function begins any more */
+    bool has_programs; /* once complete: other members that are no nodes */
+    bool retiring;     /* no function begins any more */
     bool closing;
 };
 

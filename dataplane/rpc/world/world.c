@@ -31,8 +31,10 @@ static void joined(struct mr_rpc *agent, enum mr_status status)
     uint64_t now_us = mr_agent_now(agent);
     agent->join_status = status;
     if (status == MR_OK) {
-        MR_MEMBER_EACH(m, agent)
+        MR_MEMBER_EACH(m, agent) {
             m->heard_us = now_us;
+            agent->has_programs |= m->rank != agent->config.rank && !m->is_node;
+        }
         agent->rendezvous.heard_us = now_us;
         atomic_store(&agent->complete, true);
     }
@@ -81,6 +83,11 @@ void mr_world_fini(struct mr_rpc *agent)
     free(agent->leaving.states);
 }
 
+bool mr_world_is_kept_by(const struct mr_rpc *agent, const struct mr_member *m)
+{
+    return m->rank != agent->config.rank && (!m->is_node || !agent->has_programs);
+}
+
 /* ---- joining, at the rendezvous ---- */
 
 static bool is_stale(struct mr_rpc *agent, const struct mr_member *m, uint64_t now_us)
@@ -107,7 +114,8 @@ static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire
         if (!m->present || is_stale(agent, m, request->now_us) || (same && m->rank == join->rank))
             continue;
         if (m->rank == join->rank || same) {
-            snprintf(why, bytes, "rank %u is taken by worker \"%s\"", m->rank, m->name);
+            snprintf(why, bytes, "rank %u is taken by worker \"%s\"%s", m->rank, m->name,
+                     atomic_load(&m->dead) ? ", which died: it is free when this world is over" : "");
             return MR_INVALID_ARGUMENT;
         }
         if (strcmp(m->name, join->name) == 0) {
@@ -179,26 +187,44 @@ static void answer_join(struct mr_rpc *agent, const struct mr_request *request)
     mr_reply_end(agent->config.endpoint, request->ref);
 }
 
-/* Returns whether all others of a node's world have left or are silent: it is over, or will be soon, and the
+/* Returns whether all who keep a node's world have left or are silent: it is over, or will be soon, and the
  * next one may begin. */
 static bool is_deserted(struct mr_rpc *agent, uint64_t now_us)
 {
     if (!agent->config.is_node || !atomic_load(&agent->complete))
         return false;
     MR_MEMBER_EACH(m, agent)
-        if (m->rank != agent->config.rank && m->leave_phase != MR_LEAVE_GONE && !atomic_load(&m->dead) &&
+        if (mr_world_is_kept_by(agent, m) && m->leave_phase != MR_LEAVE_GONE && !atomic_load(&m->dead) &&
             (m->heard_us > now_us || now_us - m->heard_us <= JOIN_SUSPECT_US))
             return false;
     return true;
 }
 
-/* Whether to answer BUSY, so that it tries again. */
+/* Whether to answer BUSY, so that it tries again. Another node of this world may have noticed its end, and
+ * come for the next one, before this one has. */
 static bool may_come_later(struct mr_rpc *agent, const struct mr_join_wire *join,
                            const struct mr_request *request)
 {
     return join->rank < agent->config.world_size && join->rank != agent->config.rank &&
-           memcmp(agent->members[join->rank].uuid, request->client_uuid, MR_UUID_BYTES) != 0 &&
+           ((join->flags & MR_JOIN_NODE) != 0 ||
+            memcmp(agent->members[join->rank].uuid, request->client_uuid, MR_UUID_BYTES) != 0) &&
            is_deserted(agent, request->now_us);
+}
+
+/* A node that was started again asks from where its former process was: that one is dead, which nobody needs
+ * to find out by its silence. */
+static void notice_restart(struct mr_rpc *agent, const struct mr_join_wire *join,
+                           const struct mr_request *request)
+{
+    struct mr_address from;
+    if (!atomic_load(&agent->complete) || (join->flags & MR_JOIN_NODE) == 0 ||
+        join->rank >= agent->config.world_size || join->rank == agent->config.rank ||
+        !mr_call_ref_address(agent->config.endpoint, request->ref, &from))
+        return;
+    struct mr_member *m = &agent->members[join->rank];
+    if (m->is_node && m->address.port == from.port && memcmp(m->address.ip, from.ip, sizeof(from.ip)) == 0 &&
+        memcmp(m->uuid, request->client_uuid, MR_UUID_BYTES) != 0)
+        mr_member_died(agent, m);
 }
 
 void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request)
@@ -218,6 +244,7 @@ void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request)
         return;
     }
     memcpy(&join, message->tensors[0].data, sizeof(join));
+    notice_restart(agent, &join, request);
     if (may_come_later(agent, &join, request)) {
         mr_reply_busy(ep, request->ref);
         return;

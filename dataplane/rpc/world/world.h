@@ -2,15 +2,17 @@
  * unless their comment says otherwise.
  *
  * The rendezvous (rank 0's worker, or a node) keeps the list. Workers send JOIN to it until all have done so,
- * and then get the list. A worker that knows several places where it may be asks one after the other. ALIVE tells the rendezvous that they live, and its answer lists who died. A worker
- * that is silent for dead_after_ms is dead, for ever. If the rendezvous dies, workers ask each other.
+ * and then get the list. A worker that knows several places where it may be asks one after the other. ALIVE
+ * tells the rendezvous that they live, and its answer lists who died. A worker that is silent for
+ * dead_after_ms is dead, for ever. If the rendezvous dies, workers ask each other.
  *
  * Leaving: each worker that shuts down sends LEAVE with the epoch, whether it is quiet (no calls in flight,
  * none of its values held by others), and a number that rises with each call and execution. When all living
  * workers have reported in one epoch, the next begins. If all were quiet in two epochs in a row and no number
  * rose, there was an instant at which nothing was in flight anywhere, and nothing can begin again: everybody
  * may leave (the double counting of Mattern, "Algorithms for distributed termination detection", 1987). Nodes
- * do not shut down: they count as quiet.
+ * do not shut down: they count as quiet. A node's world is over when all programs have left or died; where
+ * there are none, when all other nodes have.
  */
 #ifndef MR_RPC_WORLD_H
 #define MR_RPC_WORLD_H
@@ -22,8 +24,8 @@ struct mr_join_wire {
     char name[MR_RPC_NAME_BYTES];
     uint32_t rank, world_size, incarnation;
     uint32_t flags; /* enum mr_join_flag */
-    /* Where else the worker listens: an address of the other family than the one that this comes from. Port 0:
-     * nowhere. */
+    /* Where else the worker listens: an address of the other family than the one that this comes from. Port
+     * 0: nowhere. */
     uint8_t other_ip[16];
     uint16_t other_port, reserved; /* zero */
 };
@@ -113,6 +115,8 @@ void mr_agent_on_session(struct mr_rpc *agent, struct mr_client_session *session
                          enum mr_client_session_event event);
 /* The rendezvous died or was restarted: from now on workers ask each other who is alive. */
 void mr_world_rendezvous_lost(struct mr_rpc *agent, uint64_t now_us);
+/* Whether this node's world goes on for as long as that member lives. */
+bool mr_world_is_kept_by(const struct mr_rpc *agent, const struct mr_member *member);
 /* Writes a member as it is in the list of members. */
 void mr_world_write_member(const struct mr_member *member, struct mr_member_wire *out);
 /* Serve the ops JOIN, LEAVE and ALIVE. */
