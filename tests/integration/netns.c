@@ -199,25 +199,73 @@ static void configure_server(const struct netns *net)
              "ip addr add " NETNS_SERVER_IPV6 "/64 dev " NETNS_SERVER_IF " nodad");
 }
 
+/* A veth pair between a host and the router, `number` of the router's links. Frames are whole, and have
+ * checksums: those who read them from a port could not tell otherwise. */
+static void lay_link(const struct netns *net, enum netns_side side, const char *name, unsigned number,
+                     unsigned mtu)
+{
+    char ipv6[64] = "fd99::ff";
+    if (number != 0)
+        snprintf(ipv6, sizeof(ipv6), "fd99:0:0:%u::ff", number);
+    if (netns_run(net, NETNS_ROUTER,
+                  "ip link add route%u mtu %u type veth peer name %s mtu %u netns %d && "
+                  "ethtool -K route%u tx off gso off gro off >/dev/null && ip link set route%u up && "
+                  "ip addr add 10.99.%u.254/24 dev route%u && ip addr add %s/64 dev route%u nodad",
+                  number, mtu, name, mtu, (int)net->holders[side], number, number, number, number, ipv6,
+                  number) != 0 ||
+        netns_run(net, side, "ethtool -K %s tx off gso off >/dev/null && ip link set %s up", name, name) != 0)
+        give_up("a link to the router cannot be made");
+}
+
+static void lay_router(const struct netns *net, const struct netns_options *o)
+{
+    unsigned mtu = o->mtu != 0 ? o->mtu : 1500;
+    must_run(net, NETNS_ROUTER,
+             "ip link set lo up && echo 1 > /proc/sys/net/ipv4/ip_forward && "
+             "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding && "
+             "echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad");
+    lay_link(net, NETNS_SERVER, NETNS_SERVER_IF, 0, mtu);
+    lay_link(net, NETNS_CLIENT, NETNS_CLIENT_IF, 1, mtu);
+    lay_link(net, NETNS_SECOND, NETNS_SECOND_IF, 2, mtu);
+    lay_link(net, NETNS_SECOND, "beside0", 3, mtu);
+    must_run(net, NETNS_SECOND,
+             "ip link set lo up && ip addr add " NETNS_BESIDE_IPV4 "/24 dev beside0 && "
+             "ip route add default via 10.99.3.254");
+    must_run(net, NETNS_CLIENT,
+             "ip link set lo up && ip addr add " NETNS_FAR_IPV4 "/24 dev " NETNS_CLIENT_IF " && "
+             "ip addr add " NETNS_FAR_IPV6 "/64 dev " NETNS_CLIENT_IF " nodad && "
+             "ip route add default via 10.99.1.254 && ip -6 route add default via fd99:0:0:1::ff");
+}
+
+/* Its kernel must not answer in DPDK's place. */
+static void silence_kernel(const struct netns *net, enum netns_side side)
+{
+    must_run(net, side,
+             "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 && "
+             "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6");
+}
+
 void netns_create(struct netns *net, const struct netns_options *options)
 {
     static const struct netns_options none;
     const struct netns_options *o = options != NULL ? options : &none;
-    *net = (struct netns){.home = -1};
+    *net = (struct netns){.home = -1, .sides = o->routed ? NETNS_SIDES : NETNS_CLIENT + 1};
     snprintf(net->directory, sizeof(net->directory), "/tmp/millrace-test-XXXXXX");
     if (mkdtemp(net->directory) == NULL)
         give_up("%s", net->directory);
     net->home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-    for (int side = 0; side < NETNS_SIDES; side++)
+    for (uint32_t side = 0; side < net->sides; side++)
         net->holders[side] = hold_namespace(net->directory, &net->fds[side]);
-    /* The server's kernel must not answer in DPDK's place, nor the client wait for duplicate addresses. */
-    must_run(net, NETNS_SERVER,
-             "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 && "
-             "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6");
+    silence_kernel(net, NETNS_SERVER);
+    if (o->routed)
+        silence_kernel(net, NETNS_SECOND);
+    /* The client need not wait for duplicate addresses. */
     must_run(net, NETNS_CLIENT,
              "echo 0 > /proc/sys/net/ipv6/conf/default/accept_dad && "
              "echo 0 > /proc/sys/net/ipv6/conf/all/accept_dad");
-    if (o->no_veth)
+    if (o->routed)
+        lay_router(net, o);
+    if (o->no_veth || o->routed)
         return;
     lay_cable(net, o);
     if (!o->keep_offloads)
@@ -241,7 +289,7 @@ void netns_destroy(struct netns *net)
 {
     move_to(net->home);
     close(net->home);
-    for (int side = 0; side < NETNS_SIDES; side++) {
+    for (uint32_t side = 0; side < net->sides; side++) {
         close(net->fds[side]);
         kill(net->holders[side], SIGTERM);
         (void)exit_code(net->holders[side]);

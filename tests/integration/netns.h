@@ -4,6 +4,15 @@
  *     server0  (no kernel address; DPDK's) ==== client0  10.99.0.2/24, fd99::2/64
  *     server: 10.99.0.1, fd99::1 by DPDK
  *
+ * Or three hosts, each on a link of its own, and a router (`routed`):
+ *
+ *     server's                router's                          client's
+ *     server0 ============== route0  10.99.0.254, fd99::ff
+ *     second's                route1  10.99.1.254, fd99:0:0:1::ff ==== client0  10.99.1.2, fd99:0:0:1::2
+ *     second0 ============== route2  10.99.2.254, fd99:0:0:2::ff
+ *     beside0 ============== route3  10.99.3.254
+ *     second: 10.99.2.1, fd99:0:0:2::1 by DPDK, and 10.99.3.2 by the kernel
+ *
  * The namespaces have no names: a child process holds each open and ends with the test, so nothing is left
  * behind however the test ends, and tests run side by side. Needs root.
  */
@@ -22,11 +31,23 @@
 #define NETNS_CLIENT_IPV4 "10.99.0.2"
 #define NETNS_SERVER_IPV6 "fd99::1"
 #define NETNS_CLIENT_IPV6 "fd99::2"
-#define NETNS_SKIP        77 /* exit code by which a test says that it could not run */
+#define NETNS_SECOND_IF   "second0"
+/* Where routed: */
+#define NETNS_FAR_IPV4        "10.99.1.2" /* the client's */
+#define NETNS_FAR_IPV6        "fd99:0:0:1::2"
+#define NETNS_SECOND_IPV4     "10.99.2.1"
+#define NETNS_SECOND_IPV6     "fd99:0:0:2::1"
+#define NETNS_SERVER_GATEWAY4 "10.99.0.254"
+#define NETNS_SERVER_GATEWAY6 "fd99::ff"
+#define NETNS_SECOND_GATEWAY4 "10.99.2.254"
+#define NETNS_SECOND_GATEWAY6 "fd99:0:0:2::ff"
+#define NETNS_BESIDE_IPV4     "10.99.3.2" /* of the second one's kernel */
+#define NETNS_SKIP            77          /* exit code by which a test says that it could not run */
 
-enum netns_side { NETNS_SERVER, NETNS_CLIENT, NETNS_SIDES };
+enum netns_side { NETNS_SERVER, NETNS_CLIENT, NETNS_SECOND, NETNS_ROUTER, NETNS_SIDES };
 
 struct netns {
+    uint32_t sides; /* the first two, or all */
     pid_t holders[NETNS_SIDES];
     int fds[NETNS_SIDES]; /* the namespaces */
     int home;             /* the namespace the test started in */
@@ -38,6 +59,7 @@ struct netns_options {
     uint16_t queues;    /* of each end; 0 = 1. The kernel spreads flows over them */
     bool cut;           /* the cable is cut in the middle: somebody must carry the frames from end to end */
     bool server_kernel; /* the server's kernel has the server's addresses, too */
+    bool routed;        /* three hosts around a router, see above; with mtu, and nothing else of these */
     bool no_veth;       /* no cable (tap makes its own, memif needs none) */
     /* leave checksum and segmentation offload of the client's end on; af_packet loses packets then. The
      * server's kernel keeps its own unless the cable is cut */

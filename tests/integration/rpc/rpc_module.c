@@ -57,6 +57,16 @@ static enum mr_status ask(struct mr_rpc_call *call, const struct mr_value *argum
     return status;
 }
 
+static enum mr_status whoami(struct mr_rpc_call *call, const struct mr_value *arguments,
+                             uint32_t argument_count)
+{
+    struct mr_rpc_worker info;
+    enum mr_status status = mr_worker_info(mr_rpc_of(call), mr_rpc_rank(mr_rpc_of(call)), &info);
+    (void)arguments;
+    (void)argument_count;
+    return status == MR_OK ? mr_rpc_return(call, mr_value_string(info.name)) : status;
+}
+
 /* Until that file is there. */
 static enum mr_status hold(struct mr_rpc_call *call, const struct mr_value *arguments,
                            uint32_t argument_count)
@@ -171,6 +181,7 @@ enum mr_status millrace_module_init(struct mr_rpc *rpc, const char *arguments, c
         {.name = "scale", .arguments = "f32[...]", .results = "f32[...]", .run = scale},
         {.name = "refuse", .arguments = "i64", .results = "", .run = refuse},
         {.name = "ask", .arguments = "i64", .results = "string", .run = ask},
+        {.name = "whoami", .arguments = "", .results = "string", .run = whoami},
         {.name = "begin_calling", .arguments = "i64", .results = "", .run = begin_calling},
         {.name = "hold", .arguments = "string", .results = "string", .run = hold},
         {.name = "held", .arguments = "", .results = "i64", .run = count_held, .flags = MR_RPC_INLINE},

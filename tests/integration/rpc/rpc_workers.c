@@ -29,6 +29,7 @@ static const struct mr_rpc_function functions[] = {{.name = "whoami", .results =
 struct joining {
     const struct rpc_workers *workers;
     struct mr_rpc *rpc;
+    const char *place, *listen;
     uint32_t rank;
     enum mr_status status;
     char error[512];
@@ -37,7 +38,8 @@ struct joining {
 static void *join(void *arg)
 {
     struct joining *j = arg;
-    struct mr_rpc_options options = {.rendezvous = j->workers->rendezvous,
+    struct mr_rpc_options options = {.rendezvous = j->place != NULL ? j->place : j->workers->rendezvous,
+                                     .listen = j->listen,
                                      .rendezvous_is_node = !j->workers->meet_at_first,
                                      .dead_after_ms = j->workers->dead_after_ms,
                                      .functions = functions,
@@ -60,7 +62,10 @@ void rpc_workers_join(struct rpc_workers *workers, uint32_t first, uint32_t coun
     pthread_t threads[RPC_WORKERS_MAX];
     assert_in_range(count, 1, RPC_WORKERS_MAX);
     for (uint32_t i = 0; i < count; i++) {
-        joining[i] = (struct joining){.workers = workers, .rank = first + i};
+        joining[i] = (struct joining){.workers = workers,
+                                      .rank = first + i,
+                                      .place = workers->places[i],
+                                      .listen = workers->listens[i]};
         assert_int_equal(pthread_create(&threads[i], NULL, join, &joining[i]), 0);
     }
     for (uint32_t i = 0; i < count; i++) {

@@ -15,6 +15,9 @@ struct rpc_workers {
     uint32_t world_size;
     uint32_t dead_after_ms; /* 0: the default */
     bool meet_at_first;     /* the rendezvous is rank 0 of them; else a node */
+    /* Of worker i of those that join together, in place of `rendezvous`, and its own address; NULL: as
+     * usual. */
+    const char *places[RPC_WORKERS_MAX], *listens[RPC_WORKERS_MAX];
     uint32_t count;
     struct mr_rpc *rpcs[RPC_WORKERS_MAX];
 };

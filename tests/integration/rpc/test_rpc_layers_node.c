@@ -12,11 +12,10 @@
 #include <cmocka.h>
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
+#include "tests/integration/rpc/node_network.h"
 #include "tests/integration/rpc/rpc_workers.h"
-#include "trainer_client/examples/common/nll_loss.h"
 
-enum { BATCH = 8, INPUTS = 4, CLASSES = 3, STEPS = 30, SAVED = 12, KILLED = 17 };
-#define NETWORK_TEXT  "input 4; linear 4 16; relu; dropout 0.25; linear 16 3; log_softmax"
+enum { STEPS = 30, SAVED = 12, KILLED = 17 };
 #define DEAD_AFTER_MS 1000u
 
 static const char *module;
@@ -24,9 +23,7 @@ static const char *module;
 struct fixture {
     struct node_fixture node;
     struct rpc_workers workers;
-    struct mr_rref *network;
-    struct mr_rpc_result *parameter;
-    struct mr_dist_optimizer *optimizer;
+    struct node_network network;
 };
 
 static void join(struct fixture *x)
@@ -34,7 +31,6 @@ static void join(struct fixture *x)
     x->workers =
         (struct rpc_workers){.world_size = 2, .dead_after_ms = DEAD_AFTER_MS, .rendezvous = x->node.address};
     rpc_workers_join(&x->workers, 1, 1);
-    assert_int_equal(mr_rpc_register(x->workers.rpcs[0], &example_nll_loss), MR_OK);
 }
 
 static void start(struct fixture *x)
@@ -48,62 +44,19 @@ static void start(struct fixture *x)
     join(x);
 }
 
-/* With a name for the parameter, and one for the optimizer; or NULL. */
 static void make_network(struct fixture *x, const char *name)
 {
-    const struct mr_value arguments[] = {mr_value_string(NETWORK_TEXT), mr_value_i64(1),
-                                         mr_value_string(name == NULL ? "" : name)};
-    const struct mr_dist_optimizer_options sgd = {.kind = MR_DIST_SGD,
-                                                  .learning_rate = 0.1f,
-                                                  .momentum = 0.9f,
-                                                  .name = name == NULL ? NULL : "trainer_1"};
-    struct mr_rpc *rpc = x->workers.rpcs[0];
-    if (mr_remote(rpc, 0, "layers.network", arguments, name == NULL ? 2 : 3, NULL, &x->network) != MR_OK)
-        fail_msg("%s", mr_rpc_last_error());
-    const struct mr_value network = mr_value_rref(x->network);
-    if (mr_rpc_sync(rpc, 0, "layers.parameter", &network, 1, NULL, &x->parameter) != MR_OK)
-        fail_msg("%s", mr_rpc_last_error());
-    struct mr_rref *parameter = mr_rpc_result_value(x->parameter, 0)->rref;
-    if (mr_dist_optimizer_create(rpc, &sgd, &parameter, 1, &x->optimizer) != MR_OK)
-        fail_msg("%s", mr_rpc_last_error());
+    node_network_make(&x->network, x->workers.rpcs[0], 0, name);
 }
 
-/* The class of a sample is where its one stands. */
 static float train(struct fixture *x, int64_t step)
 {
-    float input[BATCH][INPUTS] = {{0}}, value;
-    uint32_t labels[BATCH];
-    struct mr_autograd *context;
-    struct mr_rpc_result *output, *loss;
-    for (uint32_t i = 0; i < BATCH; i++) {
-        labels[i] = i % CLASSES;
-        input[i][labels[i]] = 1;
-    }
-    if (mr_autograd_begin(x->workers.rpcs[0], &context) != MR_OK)
-        fail_msg("%s", mr_rpc_last_error());
-    const struct mr_rpc_call_options options = {.context = context};
-    const struct mr_value forward[] = {mr_value_rref(x->network), mr_value_i64(step),
-                                       mr_value_tensor(mr_tensor_2d(MR_F32, BATCH, INPUTS, input))};
-    if (mr_rpc_sync(x->workers.rpcs[0], 0, "layers.forward", forward, 3, &options, &output) != MR_OK)
-        fail_msg("%s", mr_rpc_last_error());
-    const struct mr_value arguments[] = {*mr_rpc_result_value(output, 0),
-                                         mr_value_tensor(mr_tensor_1d(MR_U32, BATCH, labels))};
-    if (mr_autograd_apply(context, "nll_loss", arguments, 2, &loss) != MR_OK ||
-        mr_autograd_backward(context, mr_rpc_result_value(loss, 0), 1, false) != MR_OK ||
-        mr_dist_optimizer_step(x->optimizer, context, 0) != MR_OK)
-        fail_msg("%s", mr_rpc_last_error());
-    value = *(const float *)mr_rpc_result_value(loss, 0)->tensor.data;
-    mr_rpc_result_free(loss);
-    mr_rpc_result_free(output);
-    mr_autograd_end(context);
-    return value;
+    return node_network_train(&x->network, step);
 }
 
 static void let_go(struct fixture *x)
 {
-    mr_dist_optimizer_destroy(x->optimizer);
-    mr_rpc_result_free(x->parameter);
-    mr_rref_release(x->network);
+    node_network_let_go(&x->network);
 }
 
 static void a_node_trains_a_network(void **state)
@@ -139,7 +92,7 @@ static void a_node_ends_with_a_network(void **state)
 static struct mr_rpc_result *fetch(struct fixture *x)
 {
     struct mr_rpc_result *values;
-    if (mr_rref_to_here(mr_rpc_result_value(x->parameter, 0)->rref, 0, &values) != MR_OK)
+    if (mr_rref_to_here(mr_rpc_result_value(x->network.parameter, 0)->rref, 0, &values) != MR_OK)
         fail_msg("%s", mr_rpc_last_error());
     return values;
 }
@@ -154,7 +107,7 @@ static void assert_same_values(const struct mr_rpc_result *a, const struct mr_rp
 static uint64_t steps_of(struct fixture *x)
 {
     uint64_t steps;
-    if (mr_dist_optimizer_steps(x->optimizer, &steps) != MR_OK)
+    if (mr_dist_optimizer_steps(x->network.optimizer, &steps) != MR_OK)
         fail_msg("%s", mr_rpc_last_error());
     return steps;
 }
