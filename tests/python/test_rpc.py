@@ -484,5 +484,11 @@ def test_where_workers_meet(monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "4")
     assert place(options(), -1, None) == ("localhost:29500", 1, 4)
-    with pytest.raises(ValueError, match="init_method"):
-        place(options(init_method="file:///x"), 0, 1)
+    assert place(options(init_method="tcp://a:77,[fd00::1]:78,b:79"), 1, 2) == (
+        "a:77,[fd00::1]:78,b:79",
+        1,
+        2,
+    )
+    for wrong in ("file:///x", "tcp://a", "tcp://a:1,b", "tcp://a:1,b:x", "tcp://a:1,,b:2"):
+        with pytest.raises(ValueError, match="init_method"):
+            place(options(init_method=wrong), 0, 1)

@@ -24,7 +24,7 @@ class RpcBackendOptions:
 
     rpc_timeout: default time-out of calls in seconds; 0: none.
     init_method: "env://" ($MASTER_ADDR, $MASTER_PORT) or "tcp://host:port": where rank 0 listens, or a node
-    (rendezvous_is_node).
+    (rendezvous_is_node). Of a cluster, any of its nodes: "tcp://a:7700,b:7700".
     num_worker_threads: threads for functions that others call here.
     key_file: as in Client; also $MILLRACE_KEY_FILE.
     allow_python_functions: workers that have the key may run Python here, and send pickles; also
@@ -32,8 +32,8 @@ class RpcBackendOptions:
     message_bytes: limit of the arguments or results of a call; 0: 1 GiB.
     long_memory_bytes: memory for messages of more than 7 MiB, which are sent in parts, while they arrive and
     their functions run; 0: twice message_bytes.
-    listen: the worker's own address. init_timeout_s: time for all to join. dead_after_s: a worker that is
-    silent for this long is dead.
+    listen: the worker's own address ("10.0.0.3:0"), or one of each family ("10.0.0.3:0,[fd00::3]:0").
+    init_timeout_s: time for all to join. dead_after_s: a worker that is silent for this long is dead.
     """
 
     num_worker_threads: int = 16
@@ -91,17 +91,32 @@ def _environment(name: str, what: str) -> str:
         raise ValueError(f"init_rpc: {what} is not given, and ${name} is not set") from None
 
 
+def _places(hosts: str) -> str | None:
+    """Returns "host:port,..." as the library takes it; None: it is not such a list."""
+    try:
+        urls = [urlparse(f"tcp://{host}") for host in hosts.split(",")]
+        if not all(url.hostname and url.port for url in urls):
+            return None
+    except ValueError:  # a port, or a bracket
+        return None
+    return ",".join(_address(url.hostname, url.port) for url in urls)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def place(options: RpcBackendOptions, rank: int, world_size: int | None) -> tuple[str, int, int]:
-    """Returns the rendezvous ("host:port"), this worker's rank, and the number of workers."""
-    url = urlparse(options.init_method)
-    query = {name: values[-1] for name, values in parse_qs(url.query).items()}
-    if url.scheme == "tcp" and url.hostname and url.port:
-        host, port = url.hostname, url.port
-    elif url.scheme == "env":
-        host, port = _environment("MASTER_ADDR", "the master's address"), int(
-            _environment("MASTER_PORT", "the master's port")
-        )
-    else:
+    """Returns the rendezvous ("host:port", or several, separated by commas), this worker's rank, and the
+    number of workers."""
+    scheme, _, rest = options.init_method.partition("://")
+    hosts, _, further = rest.partition("?")
+    query = {name: values[-1] for name, values in parse_qs(further).items()}
+    rendezvous = _places(hosts.rstrip("/")) if scheme == "tcp" else None
+    if scheme == "env":
+        host = _environment("MASTER_ADDR", "the master's address")
+        rendezvous = _address(host, int(_environment("MASTER_PORT", "the master's port")))
+    if rendezvous is None:
         raise ValueError(
             f'init_method="{options.init_method}": use "tcp://host:port", or "env://" with $MASTER_ADDR and '
             f"$MASTER_PORT"
@@ -112,4 +127,4 @@ def place(options: RpcBackendOptions, rank: int, world_size: int | None) -> tupl
         world_size = int(
             query["world_size"] if "world_size" in query else _environment("WORLD_SIZE", "world_size")
         )
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}", rank, world_size
+    return rendezvous, rank, world_size
