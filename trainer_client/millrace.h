@@ -122,10 +122,11 @@ struct mr_core_place {
 /* Sets *place to where the client's `core`-th core is. False: there is no such core. */
 MR_API bool mr_client_core_place(const struct mr_client *client, uint32_t core, struct mr_core_place *place);
 /* Returns the number of the server's start, for people to read: it rises with each start on one checkpoint
- * directory, but may repeat on another directory, a wiped one, or none. */
+ * directory, but may repeat on another directory, a wiped one, or none. In a cluster it is that of its first
+ * node. */
 MR_API uint32_t mr_client_incarnation(const struct mr_client *client);
 /* Returns random bits that the server drew at its start: they differ after every restart, whatever happened
- * to its directory. */
+ * to its directory. In a cluster they differ after the restart of any node, and when nodes come or go. */
 MR_API uint64_t mr_client_start_id(const struct mr_client *client);
 /* Returns a file descriptor that is readable when mr_client_progress() has something to do, for the caller's
  * own event loop; -1 if there is none. */

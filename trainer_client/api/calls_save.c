@@ -22,19 +22,6 @@ struct save_context {
     uint64_t start_id;                /* of the server that has all pushes; 0: any */
 };
 
-/* Returns what changes when any node is restarted. */
-static uint64_t start_of(struct mr_client *client)
-{
-    uint64_t start_id = 0;
-    pthread_mutex_lock(&client->lock);
-    for (uint32_t o = 0; o < client->owners->count; o++)
-        if (client->owners->owners[o].core == 0)
-            start_id += client->owners->owners[o].node->start_id;
-
-    pthread_mutex_unlock(&client->lock);
-    return start_id;
-}
-
 static enum mr_status finish_save(struct mr_future *f, struct mr_reply **reply)
 {
     const struct save_context *context = f->context;
@@ -43,7 +30,7 @@ static enum mr_status finish_save(struct mr_future *f, struct mr_reply **reply)
     if (id == NULL || id->dims[0] != 1 ||
         (context->number != NULL && (number == NULL || number->dims[0] != 1)))
         return mrc_part_garbled(f, 0);
-    if (context->start_id != 0 && start_of(f->client) != context->start_id)
+    if (context->start_id != 0 && mr_client_start_id(f->client) != context->start_id)
         return mrc_error(
             MR_UNKNOWN_OUTCOME,
             "%s: save: the server was restarted at that moment, and the checkpoint may lack pushes "
@@ -86,12 +73,12 @@ static enum mr_status catch_up(struct mr_client *client, struct mr_options *left
                                uint64_t *start_id)
 {
     for (;;) {
-        const uint64_t before = start_of(client);
+        const uint64_t before = mr_client_start_id(client);
         const enum mr_status status = wait_for_replay(client, left);
         if (status != MR_OK)
             return status;
         const uint64_t now_us = mr_clock_us();
-        *start_id = start_of(client);
+        *start_id = mr_client_start_id(client);
         left->deadline_ms = now_us + 1000 < deadline_us ? (uint32_t)((deadline_us - now_us) / 1000) : 1;
         if (*start_id == before)
             return MR_OK;

@@ -368,7 +368,7 @@ uint64_t mr_client_start_id(const struct mr_client *client)
     if (c == NULL || mrc_is_inherited(c))
         return 0;
     pthread_mutex_lock(&c->lock);
-    uint64_t start_id = c->owners->owners[0].node->start_id;
+    uint64_t start_id = mrc_owners_start_id(c);
 
     pthread_mutex_unlock(&c->lock);
     return start_id;

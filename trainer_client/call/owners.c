@@ -91,6 +91,15 @@ struct mrc_link *mrc_owners_control(const struct mr_client *client)
     return mrc_owners_link(client, 0);
 }
 
+uint64_t mrc_owners_start_id(const struct mr_client *client)
+{
+    uint64_t start_id = 0;
+    for (uint32_t o = 0; o < client->owners->count; o++)
+        if (client->owners->owners[o].core == 0)
+            start_id += client->owners->owners[o].node->start_id;
+    return start_id;
+}
+
 uint32_t mrc_owners_changes(const struct mr_client *client)
 {
     return client->owners == NULL ? 0 : client->owners->changes;

@@ -266,6 +266,7 @@ static void check_death(bool elsewhere)
     struct mr_future *lookup = NULL, *late_push = NULL;
     start(&x, NULL, true);
     push_all(&x, 1);
+    const uint64_t start_id = mr_client_start_id(x.client);
     fake_node_kill(x.cluster->nodes[1]);
     const uint32_t away = key_of(&x, 1), here = key_of(&x, 2);
     const struct mr_options asked = {.future = &lookup}, pushed = {.future = &late_push, .step = 2};
@@ -291,6 +292,7 @@ static void check_death(bool elsewhere)
     struct mr_replay_info info;
     mr_client_replay_info(x.client, &info);
     assert_true(info.replayed > 0);
+    assert_int_not_equal(mr_client_start_id(x.client), start_id);
     stop(&x);
 }
 
