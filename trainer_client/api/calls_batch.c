@@ -305,6 +305,41 @@ static enum mr_status lookup_batch(struct mr_client *client, const struct mr_opt
     return mrc_future_run(f, options, reply);
 }
 
+/* A call with a future, to be made again when the owners changed before all had answered. */
+struct kept_lookup {
+    struct mrc_again again;
+    struct mr_client *client;
+    struct mr_options options;
+    uint64_t batch_id;
+    uint32_t table;
+};
+
+static enum mr_status look_up_again(const struct mrc_again *again, uint32_t deadline_ms,
+                                    struct mr_future **out)
+{
+    const struct kept_lookup *kept = MR_CONTAINER(again, const struct kept_lookup, again);
+    struct mr_options options = kept->options;
+    options.deadline_ms = deadline_ms;
+    options.future = out;
+    return mr_lookup_batch(kept->client, &options, kept->batch_id, kept->table, NULL);
+}
+
+/* Without memory the call will not be made again. */
+static void keep_lookup(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
+                        uint32_t table)
+{
+    struct kept_lookup *kept = malloc(sizeof(*kept));
+    if (kept == NULL)
+        return;
+    *kept = (struct kept_lookup){.again.make = look_up_again,
+                                 .client = client,
+                                 .options = *options,
+                                 .batch_id = batch_id,
+                                 .table = table};
+    kept->options.more = false;
+    (*options->future)->again = &kept->again;
+}
+
 enum mr_status mr_lookup_batch(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
                                uint32_t table, struct mr_reply **reply)
 {
@@ -320,6 +355,8 @@ enum mr_status mr_lookup_batch(struct mr_client *client, const struct mr_options
     do {
         status = lookup_batch(client, options, batch_id, table, dtype, reply);
     } while (must_be_split_again(client, MR_OP_LOOKUP_BATCH, &attempt, status));
+    if (status == MR_OK && options != NULL && options->future != NULL)
+        keep_lookup(client, options, batch_id, table);
     return status;
 }
 

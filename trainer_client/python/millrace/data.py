@@ -39,6 +39,7 @@ PASSING = (
     errors.NotStarted,
     errors.AlreadyStarted,
     errors.ShuttingDown,
+    errors.WrongOwner,
 )
 
 

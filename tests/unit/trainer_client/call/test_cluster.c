@@ -247,6 +247,16 @@ static void test_batches(void **state)
     assert_int_equal(mr_lookup_batch(x.client, NULL, 1, x.table, &reply), MR_OK);
     check_reply(&x, reply);
     mr_reply_free(reply);
+    struct mr_future *future;
+    const struct mr_options later = {.future = &future};
+
+    fake_cluster_grant_again(x.cluster, 1);
+    assert_int_equal(mr_lookup_batch(x.client, &later, 1, x.table, NULL), MR_OK);
+    if (mr_future_wait(future, &reply) != MR_OK) /* made again by the newer map */
+        fail_msg("%s", mr_last_error());
+    mr_future_destroy(future);
+    check_reply(&x, reply);
+    mr_reply_free(reply);
     for (uint32_t i = 0; i < KEYS * DIM; i++)
         gradients[i] = 1;
     for (uint32_t i = 0; i < KEYS; i++)
