@@ -20,8 +20,8 @@ struct tool_connection {
 
 /* Rows of an option table (dataplane/wire/base/cli.h) for a struct tool_connection *c. */
 #define TOOL_CONNECTION_OPTIONS(c)                                                                           \
-    {"server", CLI_STRING, &(c)->server, "HOST:PORT",                                                        \
-     "the server; default: $MILLRACE_SERVER, else " TOOL_SERVER_DEFAULT},                                    \
+    {"server", CLI_STRING, &(c)->server, "HOST:PORT,...",                                                    \
+     "the server, or nodes of a cluster; default: $MILLRACE_SERVER, else " TOOL_SERVER_DEFAULT},             \
         {"key-file", CLI_STRING, &(c)->key_file, "FILE",                                                     \
          "file with the pre-shared key, 64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},           \
         {"deadline-ms", CLI_U32, &(c)->deadline_ms, "N",                                                     \

@@ -98,8 +98,9 @@ int tool_doctor(int argc, char **argv)
     const char *root = "";
     struct place store = {.credentials = ""};
     const struct cli_option options[] = {
-        {"server", CLI_STRING, &connection.server, "HOST:PORT",
-         "also ask this server how packets reach its cores, and what carries them"},
+        {"server", CLI_STRING, &connection.server, "HOST:PORT,...",
+         "also ask this server, or the nodes of this cluster, how packets reach its cores, and what carries "
+         "them"},
         {"key-file", CLI_STRING, &connection.key_file, "FILE",
          "file with the pre-shared key, 64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},
         {"store", CLI_STRING, &store.url, "URL",

@@ -85,7 +85,8 @@ static const char *parse(int argc, char **argv, struct fm_options *o, struct tex
 {
     const struct cli_option options[] = {
         {"hub", CLI_STRING, &o->hub, "HOST:PORT", "the hub (7800 is its usual port)"},
-        {"server", CLI_STRING, &o->server, "HOST[:PORT]", "the parameter server; default port 7700"},
+        {"server", CLI_STRING, &o->server, "HOST[:PORT],...",
+         "the parameter server, or nodes of a cluster; default port 7700"},
         {"key-file", CLI_STRING, &o->key_file, "FILE", "pre-shared key; default $MILLRACE_KEY_FILE"},
 
         {"The plan, which all programs that work on it must name alike", CLI_HEADING, NULL, NULL, NULL},
@@ -140,7 +141,7 @@ static const char *parse(int argc, char **argv, struct fm_options *o, struct tex
     };
     const struct cli_usage usage = {
         .program = PROGRAM,
-        .synopsis = "plan|train|evaluate|record|wait --hub HOST:PORT --server HOST:PORT [options]",
+        .synopsis = "plan|train|evaluate|record|wait --hub HOST:PORT --server HOST:PORT,... [options]",
         .summary =
             "A factorization machine, or logistic regression, trained on a Millrace parameter server.\n"
             "  plan       have the hub read the samples through, and print what there is\n"

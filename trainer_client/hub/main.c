@@ -26,7 +26,8 @@ static struct hub_config parse_arguments(int argc, char **argv)
     struct hub_config config = {.listen = "0.0.0.0:" PORT_DEFAULT, .prefetch = PREFETCH_DEFAULT};
     uint32_t trainer_timeout_s = TRAINER_TIMEOUT_S, sample_memory_mib = SAMPLE_MEMORY_MIB;
     const struct cli_option options[] = {
-        {"server", CLI_STRING, &config.server, "HOST[:PORT]", "parameter server to feed; default port 7700"},
+        {"server", CLI_STRING, &config.server, "HOST[:PORT],...",
+         "parameter server to feed; default port 7700. Of a cluster: some or all of its nodes"},
         {"listen", CLI_STRING, &config.listen, "HOST:PORT",
          "address at which trainers reach this hub; default 0.0.0.0:" PORT_DEFAULT},
         {"key-file", CLI_STRING, &config.key_file, "FILE",
@@ -43,7 +44,7 @@ static struct hub_config parse_arguments(int argc, char **argv)
     };
     const struct cli_usage usage = {
         .program = PROGRAM,
-        .synopsis = "--server HOST[:PORT] [options]",
+        .synopsis = "--server HOST[:PORT],... [options]",
         .summary =
             "Reads samples, feeds their keys to the parameter server, and hands batches to trainers.\n\n"
             "  millrace-hub --server 10.0.0.1 --listen 10.0.0.2:7800",

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include "mr_tensor.h"
 
-#define TDE_SERVER_BYTES 256
+#define TDE_SERVER_BYTES 4096 /* of a cluster, up to 32 nodes with commas in between */
 #define TDE_PATH_BYTES   1024
 #define TDE_PREFIX_BYTES 33
 

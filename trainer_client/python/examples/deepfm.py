@@ -176,7 +176,12 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--server", required=True, metavar="HOST[:PORT]", help="the parameter server")
+    parser.add_argument(
+        "--server",
+        required=True,
+        metavar="HOST[:PORT],...",
+        help="the parameter server, or nodes of a cluster",
+    )
     parser.add_argument(
         "--hub", required=True, metavar="HOST[:PORT]", help="the hub; port 7800 when left out"
     )

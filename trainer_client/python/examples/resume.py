@@ -180,7 +180,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--server", required=True, metavar="HOST[:PORT]", help="the parameter server")
+    parser.add_argument(
+        "--server",
+        required=True,
+        metavar="HOST[:PORT],...",
+        help="the parameter server, or nodes of a cluster",
+    )
     parser.add_argument(
         "--key-file", help="pre-shared key, 64 hexadecimal digits (default $MILLRACE_KEY_FILE)"
     )

@@ -46,6 +46,18 @@ static void test_a_server_alone_is_enough(void **state)
     assert_string_equal(good("[fd00::1]:7700/?replay=off").server, "[fd00::1]:7700");
 }
 
+static void test_nodes_of_a_cluster(void **state)
+{
+    char text[32 * 64] = "", servers[sizeof(text)];
+    for (uint32_t i = 0; i < 32; i++)
+        (void)snprintf(text + strlen(text), sizeof(text) - strlen(text),
+                       "%sparameter-server-%u.ads.example.com:7700", i == 0 ? "" : ",", i);
+    memcpy(servers, text, sizeof(servers));
+    strcat(text, "/?replay=off");
+    assert_string_equal(good(text).server, servers);
+    assert_false(good(text).replay);
+}
+
 static void test_every_option(void **state)
 {
     struct tde_configuration c =
@@ -101,7 +113,7 @@ static void test_mistakes_are_named(void **state)
 
 static void test_lengths_are_limited(void **state)
 {
-    char text[3000], server[300];
+    char text[3000], server[TDE_SERVER_BYTES + 1];
     memset(server, 'a', sizeof(server));
     server[TDE_SERVER_BYTES - 1] = '\0';
     assert_string_equal(good(server).server, server);
@@ -121,6 +133,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_server_alone_is_enough),
+        cmocka_unit_test(test_nodes_of_a_cluster),
         cmocka_unit_test(test_every_option),
         cmocka_unit_test(test_mistakes_are_named),
         cmocka_unit_test(test_lengths_are_limited),
