@@ -1,0 +1,483 @@
+/* Real data over one, two and three nodes of a cluster, with a real ZooKeeper server.
+ *
+ * A trainer that looks single keys up and adds bags up by itself ends with the same bits wherever the keys live.
+ * Bags that nodes add up are equal to that only as far as f32 reaches (docs/adr/0074-bits-of-bags-over-nodes.md),
+ * and those of one key are equal. With a hub and two trainers batches are of other ages in each run, so it is the
+ * quality that must agree; each batch is applied once, as all nodes have it on record. */
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "tests/integration/cluster/cluster_nodes.h"
+#include "tests/integration/cluster/zookeeper_server.h"
+#include "tests/unit/temporary_directory.h"
+#include "trainer_client/examples/common/fm_model.h"
+#include "trainer_client/hub/batch_source.h"
+#include "trainer_client/millrace.h"
+
+#define NODES         3u
+#define FACTORS       4u
+#define DIM           (1u + FACTORS)
+#define BATCHES       60u /* of the trainer that goes by single keys */
+#define CALL_MS       60000u
+#define HUB           "127.0.0.1:7800"
+#define AUC_TOLERANCE 0.002
+#define SUM_TOLERANCE 1e-5f
+#define COMMAND_BYTES 1024u
+#define OUTPUT_BYTES  4096u
+
+static const char *millraced, *millrace_hub, *fm;
+static char *directory;
+static struct zookeeper_server server;
+static struct cluster_node nodes[NODES];
+static char servers[64], servers_backwards[64];
+
+enum { FLIGHTS, A9A, DATA_SETS };
+
+/* Of a trainer that goes by single keys: the rows of all keys in their order, and the bias. */
+struct model {
+    uint64_t *keys;
+    float *rows;
+    uint32_t count;
+    float bias;
+};
+
+static struct {
+    const char *name, *format, *packed; /* the file as it comes */
+    const char *options;                /* of fm */
+    uint32_t batch_samples;
+    struct model models[NODES + 1]; /* by the number of nodes */
+    double auc[NODES + 1];
+} sets[DATA_SETS] = {
+    [FLIGHTS] = {.name = "flights", .format = "flights", .batch_samples = 512, .options = "--epochs 1"},
+    [A9A] = {.name = "a9a",
+             .format = "libsvm",
+             .batch_samples = 128,
+             .options = "--batch 128 --epochs 3 --factors 4"},
+};
+
+static void check(enum mr_status status)
+{
+    if (status != MR_OK)
+        fail_msg("%s", mr_last_error());
+}
+
+static void path_of(uint32_t set, char path[COMMAND_BYTES])
+{
+    (void)snprintf(path, COMMAND_BYTES, "%s/%s", directory, sets[set].name);
+}
+
+/* ---- a cluster of so many nodes ---- */
+
+static void start_cluster(uint32_t count)
+{
+    char settings[96];
+    zookeeper_server_create(&server);
+    (void)snprintf(settings, sizeof(settings), "zookeeper = 127.0.0.1:%u\nnodes = %u\nsession_ms = 4000\n",
+                   server.port, count);
+    servers[0] = servers_backwards[0] = '\0';
+    for (uint32_t i = 0; i < count; i++)
+        cluster_node_create(&nodes[i], millraced, i, settings);
+    for (uint32_t i = 0; i < count; i++) {
+        const size_t bytes = strlen(servers), other_bytes = strlen(servers_backwards);
+        (void)snprintf(servers + bytes, sizeof(servers) - bytes, "%s127.0.0.1:%u", i > 0 ? "," : "",
+                       nodes[i].port);
+        (void)snprintf(servers_backwards + other_bytes, sizeof(servers_backwards) - other_bytes,
+                       "%s127.0.0.1:%u", i > 0 ? "," : "", nodes[count - 1 - i].port);
+    }
+}
+
+static int end_cluster(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_destroy(&nodes[i]);
+    zookeeper_server_destroy(&server);
+    return 0;
+}
+
+static struct mr_client *connect_to(const char *list)
+{
+    const struct mr_client_options options = {
+        .server = list, .deadline_ms = CALL_MS, .connect_ms = CALL_MS, .replay = true};
+    struct mr_client *client = NULL;
+    char error[512] = "";
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
+        fail_msg("%s", error);
+    return client;
+}
+
+/* ---- the trainer that goes by single keys ---- */
+
+struct trainer {
+    struct mr_client *client;
+    struct hub_batch_source *source;
+    struct hub_batch batch;
+    uint32_t table, bias;
+    uint64_t *keys; /* of the batch, each once, in their order */
+    uint32_t key_count;
+    float *pooled, *pooled_gradients, *gradients; /* of the bags; of the keys */
+};
+
+static int by_key(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static uint32_t sort_once(uint64_t *keys, uint32_t count)
+{
+    uint32_t kept = 0;
+    qsort(keys, count, sizeof(*keys), by_key);
+    for (uint32_t i = 0; i < count; i++)
+        if (kept == 0 || keys[i] != keys[kept - 1])
+            keys[kept++] = keys[i];
+    return kept;
+}
+
+static uint32_t place_of(const struct trainer *t, uint64_t key)
+{
+    const uint64_t *at = bsearch(&key, t->keys, t->key_count, sizeof(key), by_key);
+    assert_non_null(at);
+    return (uint32_t)(at - t->keys);
+}
+
+static void *grow(void *memory, size_t bytes)
+{
+    void *grown = realloc(memory, bytes + 1);
+    assert_non_null(grown);
+    return grown;
+}
+
+static void read_batch(struct trainer *t, uint64_t number)
+{
+    char error[HUB_ERROR_BYTES] = "";
+    struct hub_batch *b = &t->batch;
+    if (hub_batch_source_build(t->source, number, b, error) != MR_OK)
+        fail_msg("%s", error);
+    const size_t bags = (size_t)b->samples * b->slots;
+    t->keys = grow(t->keys, b->key_count * sizeof(*t->keys));
+    memcpy(t->keys, b->keys, b->key_count * sizeof(*t->keys));
+    t->key_count = sort_once(t->keys, b->key_count);
+    t->pooled = grow(t->pooled, bags * DIM * sizeof(float));
+    t->pooled_gradients = grow(t->pooled_gradients, bags * DIM * sizeof(float));
+    t->gradients = grow(t->gradients, (size_t)t->key_count * DIM * sizeof(float));
+}
+
+/* Looks each key up once, and adds the rows of a bag up in its order. */
+static void look_up(struct trainer *t)
+{
+    const struct hub_batch *b = &t->batch;
+    struct mr_reply *reply;
+    check(mr_lookup(t->client, NULL, t->table, t->keys, t->key_count, &reply));
+    const float *rows = mr_reply_tensor(reply, 0)->data;
+    for (uint32_t bag = 0; bag < b->samples * b->slots; bag++) {
+        float *sum = t->pooled + (size_t)bag * DIM;
+        memset(sum, 0, DIM * sizeof(float));
+        for (uint32_t k = b->offsets[bag]; k < b->offsets[bag + 1]; k++)
+            for (uint32_t d = 0; d < DIM; d++)
+                sum[d] += rows[(size_t)place_of(t, b->keys[k]) * DIM + d];
+    }
+    mr_reply_free(reply);
+}
+
+static float pull_bias(const struct trainer *t)
+{
+    struct mr_reply *reply;
+    check(mr_variable_pull(t->client, NULL, t->bias, 0, 0, &reply));
+    const float bias = *(const float *)mr_reply_tensor(reply, 0)->data;
+    mr_reply_free(reply);
+    return bias;
+}
+
+static void learn(struct trainer *t, uint64_t step)
+{
+    const struct hub_batch *b = &t->batch;
+    const struct mr_options options = {.step = step};
+    const struct fm_shape shape = {.samples = b->samples, .slots = b->slots, .factors = FACTORS};
+    struct fm_gradients all = {.pooled = t->pooled_gradients};
+    look_up(t);
+    const struct fm_parameters parameters = {.bias = pull_bias(t)};
+    (void)fm_backward(&shape, &parameters, t->pooled, NULL, b->labels, &all);
+    memset(t->gradients, 0, (size_t)t->key_count * DIM * sizeof(float));
+    for (uint32_t bag = 0; bag < b->samples * b->slots; bag++)
+        for (uint32_t k = b->offsets[bag]; k < b->offsets[bag + 1]; k++)
+            for (uint32_t d = 0; d < DIM; d++)
+                t->gradients[(size_t)place_of(t, b->keys[k]) * DIM + d] += all.pooled[(size_t)bag * DIM + d];
+    check(mr_push_gradients(t->client, &options, t->table, t->keys, t->key_count, DIM, t->gradients));
+    check(mr_variable_push_gradient(t->client, &options, t->bias, 1, &all.bias));
+}
+
+static void create_model(struct trainer *t, const char *name)
+{
+    const uint32_t one = 1;
+    struct mr_feature features[2] = {mr_feature_table(name, DIM)};
+    char bias[80];
+    uint32_t ids[2];
+    (void)snprintf(bias, sizeof(bias), "%s.bias", name);
+    features[1] = mr_feature_variable(bias, 1, &one);
+    features[0].initializer = MR_INIT_NORMAL;
+    features[0].init_b = 0.05f;
+    features[0].seed = 1;
+    for (uint32_t i = 0; i < 2; i++) {
+        mr_feature_set_optimizer(&features[i], MR_OPT_ADAGRAD);
+        features[i].learning_rate = 0.05f;
+    }
+    check(mr_create(t->client, NULL, features, 2, ids));
+    t->table = ids[0];
+    t->bias = ids[1];
+}
+
+static void begin(struct trainer *t, uint32_t set)
+{
+    char name[64], error[HUB_ERROR_BYTES] = "";
+    struct hub_request request = {
+        .table = "t", .batch_samples = sets[set].batch_samples, .epochs = 1, .shuffle_seed = 1};
+    path_of(set, request.path);
+    (void)snprintf(request.format, sizeof(request.format), "%s", sets[set].format);
+    (void)snprintf(name, sizeof(name), "single.%s", sets[set].name);
+    *t = (struct trainer){.client = connect_to(servers)};
+    if (hub_batch_source_open(&request, 0, NULL, NULL, NULL, &t->source, error) != MR_OK)
+        fail_msg("%s", error);
+    create_model(t, name);
+}
+
+static void end(struct trainer *t)
+{
+    mr_client_destroy(t->client);
+    hub_batch_source_close(t->source);
+    hub_batch_free(&t->batch);
+    free(t->keys);
+    free(t->pooled);
+    free(t->pooled_gradients);
+    free(t->gradients);
+}
+
+/* The rows of all keys that were met. */
+static void read_model(struct trainer *t, struct model *out)
+{
+    struct mr_reply *reply;
+    *out = (struct model){.bias = pull_bias(t)};
+    for (uint64_t n = 0; n < BATCHES; n++) {
+        read_batch(t, n);
+        out->keys = grow(out->keys, ((size_t)out->count + t->key_count) * sizeof(uint64_t));
+        memcpy(out->keys + out->count, t->keys, t->key_count * sizeof(uint64_t));
+        out->count = sort_once(out->keys, out->count + t->key_count);
+    }
+    check(mr_lookup(t->client, NULL, t->table, out->keys, out->count, &reply));
+    out->rows = grow(NULL, mr_reply_tensor(reply, 0)->bytes);
+    memcpy(out->rows, mr_reply_tensor(reply, 0)->data, mr_reply_tensor(reply, 0)->bytes);
+    mr_reply_free(reply);
+}
+
+static bool is_close(const float *a, const float *b)
+{
+    for (uint32_t d = 0; d < DIM; d++)
+        if (fabsf(a[d] - b[d]) > SUM_TOLERANCE)
+            return false;
+    return true;
+}
+
+/* What nodes add up against what the trainer adds up, and all clients are told the same bits. */
+static void check_bags(struct trainer *t)
+{
+    const struct hub_batch *b = &t->batch;
+    const uint32_t bags = b->samples * b->slots;
+    struct mr_client *other = connect_to(servers_backwards);
+    struct mr_reply *reply, *again;
+    look_up(t);
+    check(mr_lookup_bags(t->client, NULL, t->table, b->keys, b->offsets, bags, &reply));
+    check(mr_lookup_bags(other, NULL, t->table, b->keys, b->offsets, bags, &again));
+    const float *sums = mr_reply_tensor(reply, 0)->data;
+    assert_memory_equal(sums, mr_reply_tensor(again, 0)->data, (size_t)bags * DIM * sizeof(float));
+    for (uint32_t bag = 0; bag < bags; bag++) {
+        const float *sum = sums + (size_t)bag * DIM, *own = t->pooled + (size_t)bag * DIM;
+        if (b->offsets[bag + 1] - b->offsets[bag] <= 1)
+            assert_memory_equal(sum, own, DIM * sizeof(float));
+        else
+            assert_true(is_close(sum, own));
+    }
+    mr_reply_free(reply);
+    mr_reply_free(again);
+    mr_client_destroy(other);
+}
+
+static void train_by_single_keys(uint32_t set, uint32_t node_count)
+{
+    static struct trainer t;
+    struct model *model = &sets[set].models[node_count], *one = &sets[set].models[1];
+    begin(&t, set);
+    for (uint64_t n = 0; n < BATCHES; n++) {
+        read_batch(&t, n);
+        learn(&t, n + 1);
+    }
+    read_model(&t, model);
+    check_bags(&t);
+    end(&t);
+    assert_int_equal(model->count, one->count);
+    assert_memory_equal(model->keys, one->keys, model->count * sizeof(uint64_t));
+    assert_memory_equal(model->rows, one->rows, (size_t)model->count * DIM * sizeof(float));
+    assert_memory_equal(&model->bias, &one->bias, sizeof(float));
+    assert_true(fabsf(model->bias) > 0); /* it learned something */
+}
+
+/* ---- a hub and two trainers ---- */
+
+static pid_t start_hub(void)
+{
+    char log[COMMAND_BYTES];
+    (void)snprintf(log, sizeof(log), "%s/hub.log", directory);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)!freopen(log, "ae", stderr);
+        (void)execl(millrace_hub, millrace_hub, "--listen", HUB, "--server", servers, (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
+static FILE *start_fm(const char *subcommand, uint32_t set)
+{
+    char command[2 * COMMAND_BYTES], path[COMMAND_BYTES];
+    path_of(set, path);
+    (void)snprintf(command, sizeof(command),
+                   "exec %s %s --hub " HUB " --server %s --data %s --format %s --table %s --quiet --ledger "
+                   "--replay on --give-up 60 %s 2>>%s/fm.log",
+                   fm, subcommand, servers, path, sets[set].format, sets[set].name, sets[set].options,
+                   directory);
+    FILE *f = popen(command, "re"); /* NOLINT(cert-env33-c): a program of our own */
+    assert_non_null(f);
+    return f;
+}
+
+/* Waits for its end, which must be a good one. */
+static void end_fm(FILE *f, char out[OUTPUT_BYTES])
+{
+    char command[COMMAND_BYTES];
+    out[fread(out, 1, OUTPUT_BYTES - 1, f)] = '\0';
+    if (pclose(f) == 0)
+        return;
+    (void)snprintf(command, sizeof(command), "cat %s/fm.log %s/hub.log >&2", directory, directory);
+    (void)!system(command); /* NOLINT(cert-env33-c): our own */
+    fail_msg("fm failed: see above");
+}
+
+static double field(const char *json, const char *name)
+{
+    char quoted[64];
+    (void)snprintf(quoted, sizeof(quoted), "\"%s\": ", name);
+    const char *at = strstr(json, quoted);
+    if (at == NULL)
+        fail_msg("no %s in %s", name, json);
+    return strtod(at + strlen(quoted), NULL);
+}
+
+static void train_by_a_hub(uint32_t set, uint32_t node_count)
+{
+    char out[OUTPUT_BYTES];
+    int status;
+    const pid_t hub = start_hub();
+    FILE *trainers[2] = {start_fm("train", set), start_fm("train", set)};
+    end_fm(trainers[0], out);
+    end_fm(trainers[1], out);
+    end_fm(start_fm("record", set), out);
+    assert_true(field(out, "batches") > 100);
+    assert_int_equal(field(out, "learnt"), field(out, "batches"));
+    assert_int_equal(field(out, "pushes_lost"), 0);
+    assert_int_equal(field(out, "pushes_twice"), 0);
+    end_fm(start_fm("evaluate", set), out);
+    sets[set].auc[node_count] = field(out, "auc");
+    (void)printf("%s: %u node%s: AUC %.4f\n", sets[set].name, node_count, node_count == 1 ? "" : "s",
+                 sets[set].auc[node_count]);
+    assert_true(fabs(sets[set].auc[node_count] - sets[set].auc[1]) <= AUC_TOLERANCE);
+    assert_int_equal(kill(hub, SIGTERM), 0);
+    assert_int_equal(waitpid(hub, &status, 0), hub);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* ---- tests, in this order ---- */
+
+static void train_on(uint32_t node_count)
+{
+    start_cluster(node_count);
+    for (uint32_t set = 0; set < DATA_SETS; set++)
+        train_by_single_keys(set, node_count);
+    for (uint32_t set = 0; set < DATA_SETS && node_count != 2; set++)
+        train_by_a_hub(set, node_count);
+}
+
+static void test_one_node(void **state)
+{
+    (void)state;
+    train_on(1);
+}
+
+static void test_two_nodes(void **state)
+{
+    (void)state;
+    train_on(2);
+}
+
+static void test_three_nodes(void **state)
+{
+    (void)state;
+    train_on(3);
+}
+
+static int unpack(void **state)
+{
+    (void)state;
+    directory = temporary_directory_make();
+    for (uint32_t set = 0; set < DATA_SETS; set++) {
+        char command[2 * COMMAND_BYTES], path[COMMAND_BYTES];
+        path_of(set, path);
+        (void)snprintf(command, sizeof(command), "xz -dc '%s' >%s", sets[set].packed, path);
+        assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): our own */
+    }
+    return 0;
+}
+
+static int clean_up(void **state)
+{
+    (void)state;
+    for (uint32_t set = 0; set < DATA_SETS; set++) {
+        for (uint32_t n = 1; n <= NODES; n++) {
+            free(sets[set].models[n].keys);
+            free(sets[set].models[n].rows);
+        }
+    }
+    return temporary_directory_remove(directory);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_one_node, end_cluster),
+        cmocka_unit_test_teardown(test_two_nodes, end_cluster),
+        cmocka_unit_test_teardown(test_three_nodes, end_cluster),
+    };
+    if (argc != 6) {
+        (void)fprintf(stderr, "usage: %s MILLRACED MILLRACE-HUB FM FLIGHTS.XZ A9A.XZ\n", argv[0]);
+        return 2;
+    }
+    millraced = argv[1];
+    millrace_hub = argv[2];
+    fm = argv[3];
+    sets[FLIGHTS].packed = argv[4];
+    sets[A9A].packed = argv[5];
+    if (!zookeeper_server_is_installed()) {
+        (void)printf("skipped: install Debian's package zookeeper\n");
+        return 77;
+    }
+    cluster_nodes_isolate();
+    return cmocka_run_group_tests(tests, unpack, clean_up);
+}
