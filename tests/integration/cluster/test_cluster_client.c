@@ -1,10 +1,12 @@
-/* A client of three real nodes of one cluster: tables over all of them, and a node that is killed and comes back. */
+/* A client of three real nodes of one cluster: tables over all of them, a node that is killed and comes back, and
+ * ZooKeeper away under load. MILLRACE_AWAY_S: for how long, two sessions unless set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 #include "tests/integration/cluster/cluster_nodes.h"
@@ -15,6 +17,11 @@
 #define KEYS  600u
 #define DIM   4u
 #define STEPS 60u
+
+#define SESSION_MS 3000u
+#define IN_FLIGHT  8u     /* pushes, and as many lookups */
+#define PAUSE_MS   10u    /* between two pairs */
+#define CALL_MS    180000 /* longer than ZooKeeper is ever away */
 
 static const char *millraced;
 static struct zookeeper_server server;
@@ -30,7 +37,7 @@ struct trainer {
 static struct mr_client *connect_to(const char *servers)
 {
     const struct mr_client_options options = {
-        .server = servers, .deadline_ms = 60000, .connect_ms = 60000, .replay = true};
+        .server = servers, .deadline_ms = CALL_MS, .connect_ms = 60000, .replay = true};
     struct mr_client *client = NULL;
     char error[512] = "";
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
@@ -83,8 +90,8 @@ static int start_all(void **state)
     char settings[96];
     (void)state;
     zookeeper_server_create(&server);
-    (void)snprintf(settings, sizeof(settings), "zookeeper = 127.0.0.1:%u\nnodes = %u\nsession_ms = 3000\n",
-                   server.port, NODES);
+    (void)snprintf(settings, sizeof(settings), "zookeeper = 127.0.0.1:%u\nnodes = %u\nsession_ms = %u\n",
+                   server.port, NODES, SESSION_MS);
     for (uint32_t i = 0; i < NODES; i++)
         cluster_node_create(&nodes[i], millraced, i, settings);
     return 0;
@@ -151,11 +158,110 @@ static void test_a_node_is_killed_amid_pushes(void **state)
     mr_client_destroy(t.client);
 }
 
+/* ---- without ZooKeeper ---- */
+
+static bool has_lease(const struct cluster_shown *s)
+{
+    return s->words[MR_CLUSTER_LEASE_LEFT_US] > 0;
+}
+
+static bool has_no_lease(const struct cluster_shown *s)
+{
+    return !has_lease(s);
+}
+
+/* Pairs of a push and a lookup in flight, one pair after the other. */
+struct load {
+    struct trainer *trainer;
+    struct mr_future *futures[IN_FLIGHT][2];
+    uint64_t begun, ended;
+};
+
+static void begin_pair(struct load *l)
+{
+    struct trainer *t = l->trainer;
+    struct mr_future **pair = l->futures[l->begun++ % IN_FLIGHT];
+    const struct mr_options options = {.future = &pair[1]};
+    assert_int_equal(push(t, l->begun % STEPS, &pair[0]), MR_OK);
+    assert_int_equal(mr_lookup(t->client, &options, t->table, t->keys, KEYS, NULL), MR_OK);
+}
+
+/* Ends the oldest pair if it is done within so long. No call may fail. */
+static bool end_pair(struct load *l, uint32_t wait_ms)
+{
+    struct mr_future **pair = l->futures[l->ended % IN_FLIGHT];
+    for (uint32_t i = 0; i < 2; i++)
+        if (!mr_future_wait_for(pair[i], wait_ms))
+            return false;
+    for (uint32_t i = 0; i < 2; i++) {
+        if (mr_future_wait(pair[i], NULL) != MR_OK)
+            fail_msg("pair %u: %s", (unsigned)l->ended, mr_last_error());
+        mr_future_destroy(pair[i]);
+    }
+    l->ended++;
+    return true;
+}
+
+static uint64_t now_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void load_for(struct load *l, uint64_t ms)
+{
+    const uint64_t end_ms = now_ms() + ms;
+    while (now_ms() < end_ms) {
+        if (l->begun - l->ended < IN_FLIGHT)
+            begin_pair(l);
+        if (!end_pair(l, PAUSE_MS))
+            continue;
+        (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
+    }
+}
+
+/* Calls go on for as long as leases reach, then wait, and go on by themselves; the map is as before. */
+static void test_zookeeper_is_away_under_load(void **state)
+{
+    static struct trainer t;
+    static struct cluster_shown before[NODES], after;
+    struct load load = {.trainer = &t};
+    const char *away_s = getenv("MILLRACE_AWAY_S");
+    (void)state;
+    begin(&t, "away");
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_wait(&nodes[i], &before[i], has_lease, "it has a lease");
+    load_for(&load, PAUSE_MS);
+    zookeeper_server_kill(&server);
+    const uint64_t ended = load.ended;
+
+    load_for(&load, away_s == NULL ? (uint64_t)2 * SESSION_MS : strtoul(away_s, NULL, 10) * 1000);
+    assert_true(load.ended > ended); /* while leases reached */
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_wait(&nodes[i], &after, has_no_lease, "its lease has ended");
+    zookeeper_server_start(&server);
+    const uint64_t back_ms = now_ms();
+    while (load.ended < load.begun)
+        (void)end_pair(&load, CALL_MS);
+    (void)printf("%u pairs ended without ZooKeeper; all went on %u ms after it was back\n",
+                 (unsigned)(load.begun - ended), (unsigned)(now_ms() - back_ms));
+    for (uint32_t i = 0; i < NODES; i++) {
+        cluster_node_wait(&nodes[i], &after, has_lease, "it has a lease");
+        assert_int_equal(after.words[MR_CLUSTER_EPOCH], before[i].words[MR_CLUSTER_EPOCH]);
+        assert_memory_equal(after.owner, before[i].owner, sizeof(after.owner));
+        assert_false(cluster_node_says(&nodes[i], "has ended this node's session"));
+    }
+    check_rows(&t);
+    mr_client_destroy(t.client);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_table_over_all_nodes),
         cmocka_unit_test(test_a_node_is_killed_amid_pushes),
+        cmocka_unit_test(test_zookeeper_is_away_under_load),
     };
     if (argc != 2) {
         (void)fprintf(stderr, "usage: %s MILLRACED\n", argv[0]);
