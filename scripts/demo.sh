@@ -10,8 +10,11 @@
 # STORE=hdfs or s3 starts a real HDFS or S3 server, which checkpoints are copied to, and in the crash the server loses its
 # disk, too.
 #
+# NODES=3 trains over a cluster of three nodes with a real ZooKeeper server, each in a namespace of its own on one bridge.
+# One of the nodes is killed, and goes on from the cluster's checkpoint.
+#
 # MILLRACE_BUILD names a build directory to take the programs from, instead of building into build/. MILLRACE_DRIVER
-# names the port's driver: af_xdp, af_packet or tap, instead of the first of them that opens.
+# names the port's driver: af_xdp, af_packet or tap (with NODES socket), instead of the first of them that opens.
 set -euo pipefail
 data_argument=
 case "${1:-}" in
@@ -20,10 +23,13 @@ case "${1:-}" in
 esac
 cd "$(dirname "$0")/.."
 
-readonly server_address=10.77.0.1 client_address=10.77.0.2
+readonly client_address=10.77.0.2
 readonly hub_ip=10.77.0.3 hub_address=10.77.0.3:7800
+readonly zookeeper_ip=10.77.0.4 zookeeper_jar=/usr/share/java/zookeeper.jar
 readonly auc_needed=0.855        # on the flights data: what a good model of these slots reaches is 0.858
+readonly node_count=${NODES:-1}
 seconds_max=90                   # for everything after the build
+[ "$node_count" = 1 ] || seconds_max=180
 [ -z "${STORE:-}" ] || seconds_max=400           # Maven may have to fetch Hadoop
 [ -z "$data_argument" ] || seconds_max=86400 # your own data may be larger; what makes no progress still gives up
 readonly seconds_max
@@ -40,7 +46,7 @@ fail() {
 
 case "${1:-}" in
 -h | --help)
-    sed -n '2,15s/^# \{0,1\}//p' scripts/demo.sh
+    sed -n '2,18s/^# \{0,1\}//p' scripts/demo.sh
     exit 0
     ;;
 -*) fail "unknown option '$1'; see --help" ;;
@@ -49,6 +55,9 @@ case "$store_kind" in
 "" | hdfs | s3) ;;
 *) fail "STORE is '$store_kind': hdfs or s3" ;;
 esac
+[[ "$node_count" =~ ^[1-9]$ ]] || fail "NODES is '$node_count': 1 to 9"
+[ "$node_count" -eq 1 ] || [ -z "$store_kind" ] || fail "STORE is for one node: leave out STORE or NODES"
+[ "$node_count" -eq 1 ] || [ "$driver" != tap ] || fail "MILLRACE_DRIVER=tap is for one node: af_xdp, af_packet or socket"
 [ $# -le 1 ] || fail "one file at most; see --help"
 if [ -n "$data_argument" ] && { [ ! -f "$data_argument" ] || [ ! -r "$data_argument" ]; }; then
     fail "cannot read '$data_argument'"
@@ -60,7 +69,9 @@ if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
 fi
 
 # ---- build ----
-scripts/setup.sh build test
+groups=(build test)
+[ "$node_count" -eq 1 ] || groups+=(cluster)
+scripts/setup.sh "${groups[@]}"
 build=${MILLRACE_BUILD:-build}
 if [ -z "${MILLRACE_BUILD:-}" ]; then
     say "building into build/"
@@ -79,15 +90,15 @@ for program in "$millraced" "$hub" "$fm" ${store_kind:+"$millrace"}; do
 done
 if [ "$(id -u)" -ne 0 ]; then
     say "needs root for namespaces and the network port: asking through sudo"
-    exec sudo env STORE="$store_kind" MILLRACE_BUILD="$build" MILLRACE_DRIVER="$driver" scripts/demo.sh ${data_argument:+"$data_argument"}
+    exec sudo env STORE="$store_kind" NODES="$node_count" MILLRACE_BUILD="$build" MILLRACE_DRIVER="$driver" scripts/demo.sh ${data_argument:+"$data_argument"}
 fi
 
 # ---- everything made below is taken down here ----
 SECONDS=0
 work=$(mktemp -d "${TMPDIR:-/tmp}/millrace-demo.XXXXXX")
-readonly work server_ns=millrace-demo-s$$ client_ns=millrace-demo-c$$
+readonly work namespaces=millrace-demo-$$ client_ns=millrace-demo-$$-c zookeeper_ns=millrace-demo-$$-z
 pids=()
-server_pid=
+node_pids=()    # by the node's number, from 1
 store_options=() # of the server
 
 clean_up() {
@@ -95,15 +106,14 @@ clean_up() {
     trap - EXIT INT TERM
     set +e
     if [ $code -ne 0 ]; then
-        for log in server store hub trainer2 evaluate record; do
+        for log in server server2 server3 zookeeper store hub trainer2 evaluate record; do
             [ -s "$work/$log.log" ] && sed "s/^/demo: $log: /" "$work/$log.log" | tail -n 12 >&2
         done
     fi
-    for pid in "${pids[@]}" $server_pid; do kill -KILL "$pid" 2>/dev/null; done
+    for pid in "${pids[@]}" "${node_pids[@]}"; do kill -KILL "$pid" 2>/dev/null; done
     wait 2>/dev/null
-    ip netns del "$server_ns" 2>/dev/null
-    ip netns del "$client_ns" 2>/dev/null
-    rm -rf "$work" "/run/dpdk/demo-$$" # DPDK does not remove the files that it shares with helpers
+    ip netns list | awk -v of="$namespaces-" 'index($1, of) == 1 { print $1 }' | xargs -rn 1 ip netns del
+    rm -rf "$work" "/run/dpdk/demo-$$"* # DPDK does not remove the files that it shares with helpers
     exit $code
 }
 trap clean_up EXIT
@@ -155,61 +165,145 @@ guess_format() {
     esac
 }
 
-# ---- network ----
+# ---- network: the trainers' end is mrclient0, a cable to the one node, or a bridge to all and ZooKeeper ----
+node_ns() { echo "$namespaces-$1"; }
+node_address() { if [ "$node_count" -eq 1 ]; then echo 10.77.0.1; else echo "10.77.0.$((10 + $1))"; fi; }
+
 make_network() {
-    ip netns add "$server_ns"
+    local number
     ip netns add "$client_ns"
-    ip -n "$server_ns" link set lo up
     ip -n "$client_ns" link set lo up
     ip -n "$client_ns" addr add "$hub_ip/32" dev lo # trainers reach the hub also while there is no cable
-    [ "$driver" = tap ] || lay_cable
+    for ((number = 1; number <= node_count; number++)); do
+        ip netns add "$(node_ns "$number")"
+        ip -n "$(node_ns "$number")" link set lo up
+    done
+    if [ "$node_count" -gt 1 ]; then
+        make_bridge
+    elif [ "$driver" != tap ]; then
+        lay_cable "$(node_ns 1)" mrserver0 mrclient0
+        address_client
+    fi
 }
 
+# lay_cable NAMESPACE END CLIENT_END: from the namespace to the trainers'.
 lay_cable() {
-    ip -n "$server_ns" link add mrserver0 mtu 1500 type veth peer name mrclient0 mtu 1500 netns "$client_ns"
-    ip -n "$server_ns" link set mrserver0 up
-    address_client
+    ip -n "$1" link add "$2" mtu 1500 type veth peer name "$3" mtu 1500 netns "$client_ns"
+    ip -n "$1" link set "$2" up
+    ip -n "$client_ns" link set "$3" up
+    leave_nothing_to_hardware "$client_ns" "$3"
 }
+
+# DPDK reads frames as they cross the cable: no checksum or segmentation may be left to hardware that is not there.
+leave_nothing_to_hardware() { ip netns exec "$1" ethtool -K "$2" tx off gso off >/dev/null; }
 
 address_client() {
     ip -n "$client_ns" link set mrclient0 up
     ip -n "$client_ns" addr add "$client_address/24" dev mrclient0
-    # DPDK reads frames as they cross the cable: no checksum or segmentation may be left to hardware that is not there.
-    ip netns exec "$client_ns" ethtool -K mrclient0 tx off gso off >/dev/null
+    leave_nothing_to_hardware "$client_ns" mrclient0
 }
 
-# ---- the server ----
-# launch_server [options]: false when it ends before it serves.
-launch_server() {
-    : >"$work/server.out"
-    # DPDK's run-time files go into the demo's own folder: a killed server does not remove them.
-    RUNTIME_DIRECTORY=$work ip netns exec "$server_ns" "$millraced" --config configs/demo.conf --set port.driver="$driver" \
-        --set port.device=mrserver0 --set port.ipv4="$server_address/24" --set node.key_file="$work/key" \
-        --set node.name="demo-$$" --set checkpoint.directory="$work/checkpoints" "${store_options[@]}" "$@" \
-        >"$work/server.out" 2>>"$work/server.log" &
-    server_pid=$!
-    while ! grep -q '^millraced: ready' "$work/server.out"; do
-        alive "$server_pid" || return 1
-        check_time
-        sleep 0.02
+# A node has two cables: its port, and the kernel's way to ZooKeeper.
+make_bridge() {
+    local number ns
+    ip -n "$client_ns" link add mrclient0 type bridge
+    address_client
+    ip netns add "$zookeeper_ns"
+    plug "$zookeeper_ns" mrkernel0 mrzookeeper0
+    ip -n "$zookeeper_ns" addr add "$zookeeper_ip/24" dev mrkernel0
+    for ((number = 1; number <= node_count; number++)); do
+        ns=$(node_ns "$number")
+        plug "$ns" mrserver0 "mrport$number"
+        ip -n "$ns" link set mrserver0 arp off # the kernel has no say there
+        plug "$ns" mrkernel0 "mrkernel$number"
+        ip -n "$ns" addr add "10.77.0.$((50 + number))/24" dev mrkernel0
+    done
+    [ "$driver" != socket ] || use_sockets
+}
+
+use_sockets() {
+    local number
+    driver=socket
+    for ((number = 1; number <= node_count; number++)); do
+        ip -n "$(node_ns "$number")" addr add "$(node_address "$number")/24" dev mrkernel0
     done
 }
 
-start_server() {
-    if ! launch_server "$@"; then
+plug() {
+    lay_cable "$@"
+    ip -n "$client_ns" link set "$3" master mrclient0
+    leave_nothing_to_hardware "$1" "$2"
+}
+
+# ---- the nodes ----
+# launch_node NUMBER [options]: false when it ends before it serves.
+launch_node() {
+    local number=$1 log=server device=mrserver0
+    shift
+    [ "$number" -eq 1 ] || log=server$number
+    [ "$driver" != socket ] || device=mrkernel0
+    : >"$work/$log.out"
+    # DPDK's run-time files go into the demo's own folder: a killed server does not remove them.
+    RUNTIME_DIRECTORY=$work ip netns exec "$(node_ns "$number")" "$millraced" --config configs/demo.conf \
+        --set port.driver="$driver" --set port.device="$device" --set port.ipv4="$(node_address "$number")/24" --set node.key_file="$work/key" \
+        --set node.name="demo-$$-$number" --set checkpoint.directory="$work/checkpoints" "${store_options[@]}" "$@" \
+        >"$work/$log.out" 2>>"$work/$log.log" &
+    node_pids[number]=$!
+    while ! grep -q '^millraced: ready' "$work/$log.out"; do
+        alive "${node_pids[number]}" || return 1
+        check_time
+        sleep 0.02
+    done
+    port=$(sed -n 's/.* port=\([^ ]*\).*/\1/p' "$work/$log.out")
+    memory=$(sed -n 's/.* memory=\([^ ]*\).*/\1/p' "$work/$log.out")
+}
+
+# start_node NUMBER [options]
+start_node() {
+    if [ "$node_count" -gt 1 ]; then
+        set -- "$@" --set cluster.name=demo --set cluster.node="node-$1" --set cluster.nodes="$node_count" \
+            --set cluster.zookeeper="$zookeeper_ip:2181" --set cluster.session_ms=3000 \
+            --set cluster.credentials_file="$work/zookeeper.password" --set memory.packets_mib=128 --set memory.limit_mib=768
+    fi
+    if ! launch_node "$@"; then
         [ "$driver" = auto ] || fail "the server did not start"
-        say "neither af_xdp nor af_packet opens here; trying tap"
-        driver=tap
-        ip -n "$server_ns" link del mrserver0
-        launch_server "$@" || fail "the server did not start"
+        if [ "$node_count" -eq 1 ]; then
+            say "neither af_xdp nor af_packet opens here; trying tap"
+            driver=tap
+            ip -n "$(node_ns 1)" link del mrserver0
+        else
+            say "neither af_xdp nor af_packet opens here; trying sockets"
+            use_sockets
+        fi
+        launch_node "$@" || fail "the server did not start"
     fi
     # The server makes a new tap interface at each start; its kernel end is the trainers' end of the cable.
     if [ "$driver" = tap ]; then
-        ip -n "$server_ns" link set mrserver0 netns "$client_ns" name mrclient0
+        ip -n "$(node_ns 1)" link set mrserver0 netns "$client_ns" name mrclient0
         address_client
     fi
-    port=$(sed -n 's/.* port=\([^ ]*\).*/\1/p' "$work/server.out")
-    memory=$(sed -n 's/.* memory=\([^ ]*\).*/\1/p' "$work/server.out")
+}
+
+# ---- ZooKeeper, for a cluster ----
+start_zookeeper() {
+    mkdir "$work/zookeeper"
+    cat >"$work/zookeeper.cfg" <<END
+tickTime=200
+dataDir=$work/zookeeper
+clientPort=2181
+clientPortAddress=$zookeeper_ip
+admin.enableServer=false
+END
+    (umask 077 && echo millrace:demo >"$work/zookeeper.password")
+    ip netns exec "$zookeeper_ns" java -Xmx64m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$zookeeper_jar" \
+        org.apache.zookeeper.server.ZooKeeperServerMain "$work/zookeeper.cfg" >"$work/zookeeper.log" 2>&1 &
+    pids+=($!)
+    until ip netns exec "$client_ns" bash -c "exec 3<>/dev/tcp/$zookeeper_ip/2181" 2>/dev/null; do
+        alive "${pids[-1]}" || fail "ZooKeeper does not start"
+        check_time
+        sleep 0.1
+    done
+    say "ZooKeeper serves at $zookeeper_ip:2181"
 }
 
 # ---- the store ----
@@ -217,7 +311,7 @@ start_store() {
     mkdir "$work/store"
     mkfifo "$work/store/in"
     export AWS_ACCESS_KEY_ID=test:tester AWS_SECRET_ACCESS_KEY=testing
-    /usr/bin/python3 tests/python/stores/serve.py "$store_kind" "$work/store" "$server_ns" \
+    /usr/bin/python3 tests/python/stores/serve.py "$store_kind" "$work/store" "$(node_ns 1)" \
         <>"$work/store/in" >"$work/store.out" 2>"$work/store.log" &
     pids+=($!)
     say "starting $store_kind"
@@ -231,7 +325,7 @@ start_store() {
 
 # The value of a counter of core 0.
 counter() {
-    ip netns exec "$client_ns" "$millrace" ctl stats --server "$server_address" --key-file "$work/key" --core 0 |
+    ip netns exec "$client_ns" "$millrace" ctl stats --server "$servers" --key-file "$work/key" --core 0 |
         awk -v name="$1" '$3 == name { print $4 }'
 }
 
@@ -248,7 +342,7 @@ wait_for_store() {
 # ---- hub and trainers ----
 plan=()
 start_hub() {
-    ip netns exec "$client_ns" "$hub" --listen "$hub_address" --server "$server_address" --key-file "$work/key" \
+    ip netns exec "$client_ns" "$hub" --listen "$hub_address" --server "$servers" --key-file "$work/key" \
         2>"$work/hub.log" &
     hub_pid=$!
     pids+=("$hub_pid")
@@ -281,7 +375,22 @@ run_fm() {
 # field NAME KEY: a value from NAME.json.
 field() { sed -n "s/.*\"$2\": \([^,}]*\).*/\1/p" "$work/$1.json"; }
 
-checkpoints() { find "$work/checkpoints" -maxdepth 1 -name 'ckpt-*' | wc -l; }
+# Complete ones, of the node or of the cluster.
+checkpoints() { find "$work/checkpoints" -maxdepth 1 \( -name 'ckpt-*' -o -name 'CLUSTER-*' \) 2>/dev/null | wc -l; }
+
+# A node of a cluster is ready before it has loaded its part.
+wait_for_part() {
+    until grep -q 'restored checkpoint' "$work/server$victim.log"; do
+        alive "${node_pids[victim]}" || fail "$victim_name ended before it had its part of the cluster's checkpoint"
+        check_time
+        sleep 0.02
+    done
+}
+
+nodes_alive() {
+    local pid
+    for pid in "${node_pids[@]}"; do alive "$pid" || return 1; done
+}
 
 # true_that EXPRESSION: awk's arithmetic.
 true_that() { awk "BEGIN { exit !($1) }"; }
@@ -310,24 +419,25 @@ train_through_a_crash() {
     start_trainer 2 --save-every $((batches / 6)) --pause-after $((batches / 4))
     wait_for_pause
     while [ "$(checkpoints)" -eq 0 ]; do
-        alive "$server_pid" || fail "the server ended before its checkpoint was complete"
+        nodes_alive || fail "the server ended before its checkpoint was complete"
         check_time
         sleep 0.01
     done
     [ -z "$store_kind" ] || wait_for_store
-    kill -KILL "$server_pid"
-    wait "$server_pid" 2>/dev/null || true
+    kill -KILL "${node_pids[victim]}"
+    wait "${node_pids[victim]}" 2>/dev/null || true
     kill -CONT "${trainer_pids[@]}"
     run_fm killed wait --until-learnt 0
     killed_at=$(field killed learnt)
     [ "$(field killed at_end)" = false ] || fail "training ended before the server could be killed"
-    say "server killed after $killed_at of $batches batches, $(checkpoints) checkpoint taken during training"
+    say "$victim_name killed after $killed_at of $batches batches, $(checkpoints) checkpoint taken during training"
     if [ -n "$store_kind" ]; then
         rm -rf "$work/checkpoints"
         say "the server's disk is lost, too"
     fi
-    start_server --restore latest
-    say "server restored from its checkpoint${store_kind:+ in $store_kind}; trainers continue"
+    start_node "$victim" --restore latest
+    [ "$node_count" -eq 1 ] || wait_for_part
+    say "$victim_name restored from its ${of_cluster}checkpoint${store_kind:+ in $store_kind}; trainers continue"
 
     local number=0
     for pid in "${trainer_pids[@]}"; do
@@ -345,7 +455,7 @@ check_and_report() {
     auc=$(field evaluate auc) logloss=$(field evaluate logloss)
     rate=$(awk "BEGIN { print $(field trainer1 samples_per_s) + $(field trainer2 samples_per_s) }")
     alive "$hub_pid" || fail "the hub ended"
-    alive "$server_pid" || fail "the server ended"
+    nodes_alive || fail "a server ended"
 
     replayed=$(($(field trainer1 pushes_replayed) + $(field trainer2 pushes_replayed)))
     say "$replayed pushes were replayed, $(field wait handed_again) batches were handed out again; the server's record holds $(field record learnt) of $(field record batches)"
@@ -361,17 +471,26 @@ check_and_report() {
         say "the bar for your own data: log loss below $base, that of always predicting the share of positives"
     fi
     check_time
-    echo "demo: ok auc=$auc logloss=$logloss samples_per_s=$rate pushes_lost=$lost pushes_twice=$twice port=$port"
+    echo "demo: ok auc=$auc logloss=$logloss samples_per_s=$rate pushes_lost=$lost pushes_twice=$twice port=$port$suffix"
 }
 
 prepare_data
 (umask 077 && od -An -v -N32 -tx1 /dev/urandom | tr -d ' \n' >"$work/key")
 make_network
 [ -z "$store_kind" ] || start_store
-start_server --restore none
-say "server up: port $port, memory: $memory"
+servers=$(node_address 1) victim=1 victim_name=server of_cluster='' suffix=''
+if [ "$node_count" -gt 1 ]; then
+    victim=2 victim_name="node 2" of_cluster="part of the cluster's " suffix=" nodes=$node_count"
+    mkdir "$work/checkpoints" # which all nodes see
+    start_zookeeper
+fi
+for ((number = 1; number <= node_count; number++)); do
+    start_node "$number" --restore none
+    [ "$number" -eq 1 ] || servers+=,$(node_address "$number")
+done
+say "server up: port $port, memory: $memory$suffix"
 start_hub
-plan=(--hub "$hub_address" --server "$server_address" --key-file "$work/key" --data "$data" --format "$format"
+plan=(--hub "$hub_address" --server "$servers" --key-file "$work/key" --data "$data" --format "$format"
     --batch "$batch_samples" --epochs "$epochs" --learning-rate "$learning_rate")
 trainer_pids=()
 train_through_a_crash

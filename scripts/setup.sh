@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and linting need. Does nothing when all are there.
-# usage: scripts/setup.sh [build|test|lint|fuzz|bench|peers|deb|all]...    default: test
+# usage: scripts/setup.sh [build|test|cluster|lint|fuzz|bench|peers|deb|all]...    default: test
 set -euo pipefail
 
 build_packages=(gcc libc6-dev dpkg-dev meson ninja-build pkg-config
     dpdk libdpdk-dev dpdk-dev liburing-dev libjemalloc-dev libxxhash-dev libsodium-dev libjansson-dev libinih-dev
     libcurl4-openssl-dev libexpat1-dev libssl-dev libzookeeper-mt-dev zlib1g-dev libdnnl-dev python3-cffi python3-numpy)
+cluster_packages=(zookeeper openjdk-17-jre-headless)
 test_packages=(libcmocka-dev groff-base mandoc iproute2 iputils-ping ethtool patch procps python3 python3-xxhash xz-utils
-    python3-pytest python3-torch libopenblas0-pthread python3-swift faketime maven openjdk-17-jdk-headless zookeeper nghttp2-proxy openssl)
+    python3-pytest python3-torch libopenblas0-pthread python3-swift faketime maven openjdk-17-jdk-headless
+    nghttp2-proxy openssl "${cluster_packages[@]}")
 lint_packages=(black clang-format clang-tidy cppcheck libomp-dev shellcheck mypy pyflakes3)
 fuzz_packages=(clang libclang-rt-14-dev)
 bench_packages=(fio python3-torch python3-numpy libopenblas0-pthread)
@@ -26,6 +28,7 @@ for group in "$@"; do
     case "$group" in
     build) wanted+=("${build_packages[@]}") ;;
     test) wanted+=("${build_packages[@]}" "${test_packages[@]}") ;;
+    cluster) wanted+=("${cluster_packages[@]}") ;;
     lint) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${lint_packages[@]}") ;;
     fuzz) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${fuzz_packages[@]}") ;;
     bench) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${bench_packages[@]}") ;;
@@ -36,7 +39,7 @@ for group in "$@"; do
             "${bench_packages[@]}" "${peers_packages[@]}" "${deb_packages[@]}")
         ;;
     -h | --help) usage; exit 0 ;;
-    *) echo "setup: unknown group '$group': build, test, lint, fuzz, bench, peers, deb or all" >&2; exit 2 ;;
+    *) echo "setup: unknown group '$group': build, test, cluster, lint, fuzz, bench, peers, deb or all" >&2; exit 2 ;;
     esac
 done
 
