@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "ps/base/log.h"
+#include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/checkpoint/cluster_retain.h"
 #include "ps/store/stores.h"
@@ -24,6 +25,30 @@ struct ps_cluster_commit {
     char text[PS_TEXT_BYTES];
     struct ps_cluster_manifest manifest; /* of a WRITE; the thread's own until it has ended */
 };
+
+#define IDS_MAX 4096u
+
+enum mr_status ps_cluster_commit_newest(const struct ps_cluster_commit_options *options, uint64_t *id,
+                                        char *text)
+{
+    struct ps_place place;
+    struct ps_stores *stores = ps_stores_create(options->credentials, options->pause_ms_max);
+    uint64_t *ids = calloc(IDS_MAX, sizeof(*ids));
+    uint32_t count = 0;
+    enum mr_status status = MR_NO_MEMORY;
+    if (stores == NULL || ids == NULL)
+        ps_text_path(text, options->directory, "no memory");
+    else
+        status = ps_stores_place(stores, options->directory, PS_PLACE_READ, &place, text);
+    if (status == MR_OK && ps_checkpoint_list_clusters(place.store, place.path, ids, IDS_MAX, &count) != 0) {
+        ps_text_path(text, options->directory, "its checkpoints cannot be listed");
+        status = MR_IO_ERROR;
+    }
+    *id = count > 0 ? ids[0] : 0;
+    free(ids);
+    ps_stores_destroy(stores);
+    return status;
+}
 
 /* ---- on its thread ---- */
 

@@ -342,6 +342,17 @@ static void serve(void *context, uint64_t session)
     pthread_mutex_unlock(&c->lock);
 }
 
+static struct ps_cluster_commit_options commit_options(struct ps_node_cluster *c)
+{
+    const struct ps_config *config = c->node->config;
+    return (struct ps_cluster_commit_options){.directory = c->save.directory,
+                                              .credentials = config->checkpoint_remote_credentials,
+                                              .pause_ms_max = (uint32_t)config->checkpoint_store_pause_ms,
+                                              .keep = (uint32_t)config->checkpoint_keep,
+                                              .ended = wake,
+                                              .context = c};
+}
+
 /* ---- the control thread's part ---- */
 
 /* Loads this node's part of a checkpoint of the cluster; 0: there is none yet, and the node begins empty.
@@ -379,6 +390,30 @@ static bool load_part(struct ps_node_cluster *c, struct ps_control *control, uin
     return true;
 }
 
+/* Whether the checkpoints in the directory are those of this cluster: its next ones would replace others, and be
+ * taken for them. No checkpoint can end before this node serves, so none is newer than the map says. */
+static bool has_own_directory(struct ps_node_cluster *c, uint64_t committed, uint64_t cut)
+{
+    char text[PS_TEXT_BYTES] = "";
+    uint64_t newest = 0;
+    const struct ps_cluster_commit_options options = commit_options(c);
+    if (c->save.directory[0] == '\0')
+        return true;
+    if (ps_cluster_commit_newest(&options, &newest, text) != MR_OK) {
+        ps_log("cluster %s: this node serves nothing: %s; put that right and start it again",
+               c->options.cluster, text);
+        return false;
+    }
+    if (newest <= committed || newest == cut)
+        return true;
+    ps_log("cluster %s: this node serves nothing: %s has CLUSTER-%" PRIu64
+           ", and ZooKeeper knows of no checkpoint after %" PRIu64
+           ": it has lost what it knew, or the checkpoints are of a former cluster. To begin a new one, set "
+           "checkpoint.directory to an empty directory; a node by itself restores what is there",
+           c->options.cluster, c->save.directory, newest, committed);
+    return false;
+}
+
 /* Loads the slots that the member has asked for. */
 static void load_own(struct ps_node_cluster *c, struct ps_control *control)
 {
@@ -386,12 +421,16 @@ static void load_own(struct ps_node_cluster *c, struct ps_control *control)
     uint64_t all = 0;
     pthread_mutex_lock(&c->lock);
     memcpy(grants, c->member.loading, sizeof(grants));
-    const uint64_t checkpoint = c->member.map.committed;
+    const uint64_t checkpoint = c->member.map.committed, cut = c->member.map.cut;
     pthread_mutex_unlock(&c->lock);
     for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
         all |= grants[slot];
     if (all == 0 || c->cannot_load)
         return;
+    if (control->gate == PS_GATE_BUSY && !has_own_directory(c, checkpoint, cut)) {
+        c->cannot_load = true;
+        return;
+    }
     bool owns[MR_PARTITION_COUNT];
     for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
         owns[ps_cluster_slot(slot)] = grants[slot] != 0;
@@ -675,14 +714,7 @@ bool ps_node_cluster_config(const struct ps_node_cluster *c, struct ps_config *c
 /* The leader commits checkpoints, so every node must be able to. */
 static bool start_commit(struct ps_node_cluster *c, char *error)
 {
-    const struct ps_config *config = c->node->config;
-    const struct ps_cluster_commit_options options = {.directory = c->save.directory,
-                                                      .credentials = config->checkpoint_remote_credentials,
-                                                      .pause_ms_max =
-                                                          (uint32_t)config->checkpoint_store_pause_ms,
-                                                      .keep = (uint32_t)config->checkpoint_keep,
-                                                      .ended = wake,
-                                                      .context = c};
+    const struct ps_cluster_commit_options options = commit_options(c);
     if (c->save.directory[0] == '\0')
         return true;
     c->save.commit = ps_cluster_commit_start(&options);

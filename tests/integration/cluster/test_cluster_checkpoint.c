@@ -23,6 +23,7 @@
 #define DIM         4u
 #define LIMIT_S     60
 #define CALL_MS     60000u
+#define TRY_MS      300u /* long enough for a node that serves */
 #define STATE_WORD  1 /* of a save in the answer to CHECKPOINT_STATUS: its state, its checkpoint, its status */
 #define ID_WORD     2
 #define STATUS_WORD 9
@@ -308,6 +309,42 @@ static void a_single_node_takes_all(void **state)
     cluster_node_stop(&single);
 }
 
+static bool is_given_out(const struct cluster_shown *s)
+{
+    return s->node_count == NODES && s->owner[0] != MR_CLUSTER_NO_NODE;
+}
+
+/* A new cluster does not begin among the checkpoints of a former one. */
+static void what_zookeeper_has_lost_is_not_replaced(void **state)
+{
+    static struct cluster_shown s;
+    char text[WIRE_CLIENT_TEXT_BYTES] = "", path[128];
+    const float bias[5] = {1};
+    (void)state;
+    zookeeper_server_kill(&server);
+    zookeeper_server_forget(&server);
+    zookeeper_server_start(&server);
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_start(&nodes[i], millraced);
+    for (uint32_t i = 0; i < NODES; i++) {
+        (void)snprintf(path, sizeof(path), "has CLUSTER-%llu, and ZooKeeper knows of no checkpoint after 0",
+                       (unsigned long long)last);
+        cluster_node_wait_says(&nodes[i], path);
+        cluster_node_wait(&nodes[i], &s, is_given_out, "partitions are given out");
+        const struct mr_tensor tensor = mr_tensor_1d(MR_F32, 5, bias);
+        const struct wire_client_request request = {.op = MR_OP_VARIABLE_PUSH,
+                                                    .table = 1,
+                                                    .tensors = &tensor,
+                                                    .tensor_count = 1,
+                                                    .epoch = (uint16_t)s.words[MR_CLUSTER_EPOCH]};
+        struct wire_client *client = wire_client_create("127.0.0.1", nodes[i].port, 0);
+        const enum mr_status status = wire_client_ask(client, &request, TRY_MS, text);
+        wire_client_destroy(client);
+        assert_true(status == MR_BUSY || status == MR_DEADLINE_EXCEEDED);
+    }
+    assert_int_equal(verify_all(), 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +352,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(all_go_on_from_it),
         cmocka_unit_test(a_killed_node_leaves_all_or_nothing),
         cmocka_unit_test(a_single_node_takes_all),
+        cmocka_unit_test(what_zookeeper_has_lost_is_not_replaced),
     };
     if (argc != 3) {
         (void)fprintf(stderr, "usage: %s MILLRACED MILLRACE\n", argv[0]);

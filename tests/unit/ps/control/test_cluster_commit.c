@@ -47,6 +47,33 @@ static void save_parts(const char *directory, uint64_t id)
     }
 }
 
+static uint64_t newest_in(const char *directory)
+{
+    char text[PS_TEXT_BYTES] = "";
+    uint64_t id = 99;
+    const struct ps_cluster_commit_options options = {.directory = directory, .credentials = ""};
+    assert_int_equal(ps_cluster_commit_newest(&options, &id, text), MR_OK);
+    return id;
+}
+
+static void the_newest_is_found(void **state)
+{
+    const char *directory = *state;
+    char text[PS_TEXT_BYTES] = "", path[PS_PATH_BYTES];
+    uint64_t id;
+    assert_int_equal(newest_in(directory), 0);
+    for (uint64_t n = 9; n <= 10; n++) {
+        assert_true(ps_path_cluster(directory, n, path));
+        FILE *f = fopen(path, "we");
+        assert_non_null(f);
+        assert_int_equal(fclose(f), 0);
+    }
+    assert_int_equal(newest_in(directory), 10); /* whole or not */
+    const struct ps_cluster_commit_options nowhere = {.directory = "hdfs://", .credentials = ""};
+    assert_int_not_equal(ps_cluster_commit_newest(&nowhere, &id, text), MR_OK);
+    assert_true(text[0] != '\0');
+}
+
 static void commits_what_was_reported(void **state)
 {
     const char *directory = *state;
@@ -115,6 +142,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(commits_what_was_reported, temporary_directory_setup,
                                         temporary_directory_teardown),
         cmocka_unit_test_setup_teardown(a_part_that_is_missing_is_named, temporary_directory_setup,
+                                        temporary_directory_teardown),
+        cmocka_unit_test_setup_teardown(the_newest_is_found, temporary_directory_setup,
                                         temporary_directory_teardown),
         cmocka_unit_test_setup_teardown(older_ones_go, temporary_directory_setup,
                                         temporary_directory_teardown),
