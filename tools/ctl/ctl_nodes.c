@@ -49,8 +49,8 @@ static void print_nodes(const struct mr_cluster_state *s, const json_t *nodes)
     else
         (void)printf("%s was asked: %s, lease %.1f of %.1f s\n",
                      json_string_value(json_object_get(json_array_get(nodes, s->self), "name")),
-                     s->lease_left_us > 0 ? "serves" : "serves nothing now", (double)s->lease_left_us / 1e6,
-                     (double)s->lease_us / 1e6);
+                     s->lease_left_us > 0 ? "it may serve" : "it may not serve now",
+                     (double)s->lease_left_us / 1e6, (double)s->lease_us / 1e6);
 }
 
 int tool_ctl_nodes(const struct tool_query *q)
