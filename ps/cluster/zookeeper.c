@@ -32,7 +32,8 @@ struct ps_zookeeper {
     struct ps_cluster_catalog *next_catalog; /* to be written; NULL: nothing is */
     struct ps_cluster_report report;
     /* The thread's own. */
-    zhandle_t *handle; /* NULL: none */
+    zhandle_t *handle;          /* NULL: none */
+    bool has_shown_credentials; /* by this handle, which shows them again at each connection */
     bool is_registered;
     uint64_t away_since_us; /* 0: connected */
     struct ps_cluster_map map;
@@ -107,7 +108,7 @@ static void close_session(struct ps_zookeeper *z)
     if (z->handle)
         (void)zookeeper_close(z->handle);
     z->handle = NULL;
-    z->is_registered = false;
+    z->has_shown_credentials = z->is_registered = false;
 }
 
 static bool open_session(struct ps_zookeeper *z)
@@ -121,9 +122,17 @@ static bool open_session(struct ps_zookeeper *z)
         return false;
     }
     z->away_since_us = mr_clock_boot_us();
-    if (o->credentials[0] != '\0')
-        (void)zoo_add_auth(z->handle, "digest", o->credentials, (int)strlen(o->credentials), NULL, NULL);
     return true;
+}
+
+/* The library takes no credentials while connections are refused. */
+static bool show_credentials(struct ps_zookeeper *z)
+{
+    const char *credentials = z->options.credentials;
+    if (!z->has_shown_credentials && credentials[0] != '\0')
+        z->has_shown_credentials =
+            zoo_add_auth(z->handle, "digest", credentials, (int)strlen(credentials), NULL, NULL) == ZOK;
+    return z->has_shown_credentials || credentials[0] == '\0';
 }
 
 /* Is there a session by which requests can be sent? */
@@ -143,7 +152,7 @@ static bool is_connected(struct ps_zookeeper *z)
         (void)open_session(z);
     if (z->handle && zoo_state(z->handle) == ZOO_CONNECTED_STATE) {
         z->away_since_us = 0;
-        return true;
+        return show_credentials(z);
     }
     if (z->handle && z->away_since_us == 0)
         z->away_since_us = mr_clock_boot_us();

@@ -19,6 +19,8 @@
 #define SESSION_MS 1000u
 #define LIMIT_S    60
 #define PARTITIONS 8u
+#define CLUSTERS   2u
+#define WAITING    25u /* nodes of each */
 
 /* What a node has heard from its coordinator. */
 struct node {
@@ -356,6 +358,25 @@ static void test_credentials(void **state)
     stop(&a);
 }
 
+/* Nodes that have started before the server show what they have as soon as it is there. */
+static void test_credentials_of_those_who_wait(void **state)
+{
+    static struct node nodes[CLUSTERS * WAITING];
+    static const char *const clusters[CLUSTERS] = {"patient", "calm"};
+    (void)state;
+    zookeeper_server_kill(&server);
+    for (uint32_t i = 0; i < CLUSTERS * WAITING; i++) {
+        char name[16];
+        (void)snprintf(name, sizeof(name), "n%u", i);
+        start(&nodes[i], name, i + 1, server.port, clusters[i % CLUSTERS], "ads:pony");
+    }
+    zookeeper_server_start(&server);
+    for (uint32_t i = 0; i < CLUSTERS * WAITING; i++)
+        WAIT_FOR(&nodes[i], nodes[i].registered_count == WAITING);
+    for (uint32_t i = 0; i < CLUSTERS * WAITING; i++)
+        stop(&nodes[i]);
+}
+
 static void test_the_catalogue(void **state)
 {
     static struct node a, b;
@@ -522,11 +543,17 @@ static void test_the_server_goes_and_comes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_node_alone),   cmocka_unit_test(test_two_nodes),
-        cmocka_unit_test(test_a_lost_answer),  cmocka_unit_test(test_a_name_is_one_process_s),
-        cmocka_unit_test(test_credentials),    cmocka_unit_test(test_what_is_no_map),
-        cmocka_unit_test(test_the_catalogue),  cmocka_unit_test(test_a_lost_answer_about_the_catalogue),
-        cmocka_unit_test(test_a_session_dies), cmocka_unit_test(test_the_server_goes_and_comes),
+        cmocka_unit_test(test_a_node_alone),
+        cmocka_unit_test(test_two_nodes),
+        cmocka_unit_test(test_a_lost_answer),
+        cmocka_unit_test(test_a_name_is_one_process_s),
+        cmocka_unit_test(test_credentials),
+        cmocka_unit_test(test_credentials_of_those_who_wait),
+        cmocka_unit_test(test_what_is_no_map),
+        cmocka_unit_test(test_the_catalogue),
+        cmocka_unit_test(test_a_lost_answer_about_the_catalogue),
+        cmocka_unit_test(test_a_session_dies),
+        cmocka_unit_test(test_the_server_goes_and_comes),
     };
     zoo_set_debug_level(ZOO_LOG_LEVEL_ERROR);
     if (!zookeeper_server_is_installed()) {
