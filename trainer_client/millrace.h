@@ -18,9 +18,10 @@
  *   - The cores of a cluster are counted over all its nodes. A call concerns the nodes that own its keys, so
  *     while one is away, calls for keys of the others go on. The client follows the cluster's map: calls that
  *     a node refuses by a newer one (MR_WRONG_OWNER) are made again within their deadlines, but for pushes
- *     without replay of which a part was applied (MR_UNKNOWN_OUTCOME) or that have a future. Answers that come
- *     later than a node's lease reaches are asked for again. Calls that concern the whole cluster, such as
- *     mr_create() and mr_save(), go to the first node that answers.
+ *     without replay of which a part was applied (MR_UNKNOWN_OUTCOME), and for feeds, calls of variables and
+ *     pushes without replay that have a future. Answers that come later than a node's lease reaches are asked
+ *     for again. Calls that concern the whole cluster, such as mr_create() and mr_save(), go to the first node
+ *     that answers.
  *   - Bags are CSR: keys[offsets[b] .. offsets[b+1]) is bag b, as torch.nn.EmbeddingBag takes them with
  *     include_last_offset=True. Tensors are dense and row-major. Floats are f32.
  *   - Handles are opaque and come in create/destroy pairs. There is no global state.

@@ -75,8 +75,7 @@ static void refused(struct ps_zookeeper *z, const char *what, const char *path, 
     if (error == ZNOAUTH)
         trouble(z,
                 "ZooKeeper does not let us %s %s, which belongs to other credentials: put those that the "
-                "cluster was "
-                "made with into cluster.credentials_file, or choose another cluster.name",
+                "cluster was made with into cluster.credentials_file, or choose another cluster.name",
                 what, path);
     else
         trouble(z, "ZooKeeper does not %s %s: %s", what, path, zerror(error));
