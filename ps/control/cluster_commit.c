@@ -31,7 +31,7 @@ struct ps_cluster_commit {
 enum mr_status ps_cluster_commit_newest(const struct ps_cluster_commit_options *options, uint64_t *id,
                                         char *text)
 {
-    struct ps_place place;
+    struct ps_place place = {.store = NULL};
     struct ps_stores *stores = ps_stores_create(options->credentials, options->pause_ms_max);
     uint64_t *ids = calloc(IDS_MAX, sizeof(*ids));
     uint32_t count = 0;

@@ -20,8 +20,8 @@ struct ps_cluster_commit_options {
     void *context;
 };
 
-/* Finds the newest checkpoint of a cluster in the directory; 0: there is none. Asks the store itself and waits for
- * it. Otherwise `text` (PS_TEXT_BYTES) says why it cannot be known. */
+/* Finds the newest checkpoint of a cluster in the directory; 0: there is none. Asks the store itself and waits
+ * for it. Otherwise `text` (PS_TEXT_BYTES) says why it cannot be known. */
 enum mr_status ps_cluster_commit_newest(const struct ps_cluster_commit_options *options, uint64_t *id,
                                         char *text);
 /* NULL: no memory, or no thread. What options points to must outlive it. */

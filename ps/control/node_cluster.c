@@ -390,8 +390,8 @@ static bool load_part(struct ps_node_cluster *c, struct ps_control *control, uin
     return true;
 }
 
-/* Whether the checkpoints in the directory are those of this cluster: its next ones would replace others, and be
- * taken for them. No checkpoint can end before this node serves, so none is newer than the map says. */
+/* Whether the checkpoints in the directory are those of this cluster: its next ones would replace others, and
+ * be taken for them. No checkpoint can end before this node serves, so none is newer than the map says. */
 static bool has_own_directory(struct ps_node_cluster *c, uint64_t committed, uint64_t cut)
 {
     char text[PS_TEXT_BYTES] = "";

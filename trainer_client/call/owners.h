@@ -42,8 +42,8 @@ struct mrc_link *mrc_owners_link(const struct mr_client *client, uint32_t owner)
 /* Returns the link to core 0 of the first node that answers, for calls that any node takes; of the first node if
  * none does. Under the lock. */
 struct mrc_link *mrc_owners_control(const struct mr_client *client);
-/* Returns what changes when any node of the list is restarted, and when there is another one: the sum of the nodes'
- * start ids. Under the lock. */
+/* Returns what changes when any node of the list is restarted, and when there is another one: the sum of the
+ * nodes' start ids. Under the lock. */
 uint64_t mrc_owners_start_id(const struct mr_client *client);
 /* Returns how many lists the client had before. Under the lock. */
 uint32_t mrc_owners_changes(const struct mr_client *client);

@@ -1,5 +1,5 @@
-/* A client of three real nodes of one cluster: tables over all of them, a node that is killed and comes back, and
- * ZooKeeper away under load. MILLRACE_AWAY_S: for how long, two sessions unless set. */
+/* A client of three real nodes of one cluster: tables over all of them, a node that is killed and comes back,
+ * and ZooKeeper away under load. MILLRACE_AWAY_S: for how long, two sessions unless set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,9 +1,9 @@
 /* Real data over one, two and three nodes of a cluster, with a real ZooKeeper server.
  *
- * A trainer that looks single keys up and adds bags up by itself ends with the same bits wherever the keys live.
- * Bags that nodes add up are equal to that only as far as f32 reaches (docs/adr/0074-bits-of-bags-over-nodes.md),
- * and those of one key are equal. With a hub and two trainers batches are of other ages in each run, so it is the
- * quality that must agree; each batch is applied once, as all nodes have it on record. */
+ * A trainer that looks single keys up and adds bags up by itself ends with the same bits wherever the keys
+ * live. Bags that nodes add up are equal to that only as far as f32 reaches (ADR 74), and those of one key are
+ * equal. With a hub and two trainers batches are of other ages in each run, so it is the quality that must
+ * agree; each batch is applied once, as all nodes have it on record. */
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -378,7 +378,7 @@ static double field(const char *json, const char *name)
     const char *at = strstr(json, quoted);
     if (at == NULL)
         fail_msg("no %s in %s", name, json);
-    return strtod(at + strlen(quoted), NULL);
+    return at == NULL ? 0 : strtod(at + strlen(quoted), NULL);
 }
 
 static void train_by_a_hub(uint32_t set, uint32_t node_count)
