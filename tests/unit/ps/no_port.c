@@ -1,5 +1,6 @@
 /* What a data plane without a port says of it; for the stand-ins of dataplane.h that tests link. */
 #include <stdio.h>
+#include <string.h>
 #include "dataplane/dataplane.h"
 
 void dp_link_local(const struct dp *dp, char text[DP_ADDRESS_BYTES])
@@ -55,4 +56,25 @@ const char *dp_steering_why(const struct dp *dp)
 {
     (void)dp;
     return "it is a stand-in";
+}
+
+bool dp_can_reach(const struct dp *dp, const struct mr_address *to, char why[DP_ERROR_BYTES])
+{
+    (void)dp;
+    (void)to;
+    why[0] = '\0';
+    return true;
+}
+
+void dp_own_addresses(const struct dp *dp, struct mr_address own[2])
+{
+    (void)dp;
+    memset(own, 0, 2 * sizeof(*own));
+}
+
+bool dp_is_own_address(const struct dp *dp, const struct mr_address *address)
+{
+    (void)dp;
+    (void)address;
+    return false;
 }
