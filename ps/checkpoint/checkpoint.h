@@ -49,7 +49,7 @@ enum ps_record_kind {
     PS_RECORD_STREAM = 3,   /* applied batches of one stream: u64 stream, watermark, bitmap words.. */
     PS_RECORD_CLIENT = 4,   /* client uuid[16], u64 last push step */
     PS_RECORD_PUSHES =
-        5, /* numbered pushes of one client and lane: struct ps_stored_pushes; since version 2 */
+        5, /* numbered pushes of one client and lane: struct ps_stored_pushes; in versions 2 to 5 */
     /* since version 3 */
     PS_RECORD_GONE =
         6, /* in deltas: feature, count; keys u64[count] whose rows in earlier links are removed */
@@ -58,6 +58,8 @@ enum ps_record_kind {
     /* since version 5 */
     PS_RECORD_PARAMETER =
         8, /* feature = index of the MANIFEST's parameters, count = bytes, byte offset, bytes */
+    /* since version 6 */
+    PS_RECORD_LANE = 9, /* numbered pushes of one client and lane: struct ps_stored_lane */
 };
 /* A key is in at most one PS_RECORD_ROWS or PS_RECORD_GONE of a link: the order of a link's records has no
  * meaning. */
@@ -78,6 +80,18 @@ struct ps_stored_pushes {
     uint16_t reserved;                 /* zero */
     uint64_t floor;                    /* all pushes up to it were applied, or will never be */
     uint64_t words[]; /* bit i: floor + 1 + i was applied; at most 16, up to the last bit set */
+};
+
+/* The same for the keys in any partitions. */
+struct ps_stored_lane {
+    uint8_t uuid[16];
+    uint32_t lane;
+    uint16_t word_count;     /* at most 16, up to the last bit set */
+    uint16_t has_partitions; /* 0: it is about all partitions; 1 */
+    uint64_t floor;          /* all pushes up to it were applied, or will never be */
+    uint64_t durable;        /* up to this one they are in a checkpoint that is safe; 0 in a checkpoint */
+    /* word_count words, bit i: floor + 1 + i was applied; then, of some partitions, a bit for each */
+    uint64_t words[];
 };
 
 /* A parameter of remote calls that has a name, or the state that an optimizer keeps beside it, as the

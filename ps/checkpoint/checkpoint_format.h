@@ -12,7 +12,8 @@
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_store.h"
 
-#define PS_FORMAT_VERSION    5u          /* of what is written */
+#define PS_FORMAT_VERSION    6u          /* of what is written */
+#define PS_FORMAT_VERSION_5  5u          /* with lanes of cores only; is read as well */
 #define PS_FORMAT_VERSION_4  4u          /* without parameters; is read as well */
 #define PS_FORMAT_VERSION_3  3u          /* without the node's clock; is read as well */
 #define PS_FORMAT_VERSION_2  2u          /* without deltas and sightings; is read as well */
@@ -39,6 +40,7 @@ static_assert(offsetof(struct ps_block_header, checkpoint_id) == 24, "hashed fro
 static_assert(offsetof(struct ps_block_header, payload_bytes) == 40, "payload_bytes");
 static_assert(sizeof(struct ps_record) == 32, "record header size");
 static_assert(sizeof(struct ps_stored_pushes) == 32, "size of a record of pushes without its words");
+static_assert(sizeof(struct ps_stored_lane) == 40, "size of a record of a lane without its words");
 
 #define PS_PAYLOAD_BYTES    (PS_BLOCK_BYTES - (uint32_t)sizeof(struct ps_block_header))
 #define PS_RECORD_BYTES_MAX (PS_PAYLOAD_BYTES - (uint32_t)sizeof(struct ps_record)) /* of its content */

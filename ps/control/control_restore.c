@@ -103,13 +103,12 @@ static bool is_ended(const char *name)
     return memchr(name, '\0', MR_NAME_BYTES) != NULL;
 }
 
-/* Says whose parameters and records are taken: of a cluster's checkpoint those of the node's own part, or
- * none. */
+/* Says whose parameters are taken: of a cluster's checkpoint those of the node's own part, or none. */
 static const struct ps_manifest *own_manifest(const struct attempt *a, const struct ps_reader *reader)
 {
     const struct ps_chain *chain = ps_reader_chain(reader);
-    return a->share.records_part < chain->part_count
-               ? &ps_chain_part_last(chain, a->share.records_part)->manifest
+    return a->share.own_part < chain->part_count
+               ? &ps_chain_part_last(chain, a->share.own_part)->manifest
                : ps_chain_manifest(chain);
 }
 
@@ -352,8 +351,6 @@ static enum mr_status note_history(struct attempt *a)
     h->last_feature = highest > last_feature ? highest : last_feature;
     if (a->request->by_call)
         count_restore(a);
-    else if (a->plan.whole && a->share.records_part == PS_RESTORE_NO_RECORDS)
-        h->restores++; /* clients do not send again what is in it */
     for (uint32_t i = 0; a->plan.whole && i < a->plan.count; i++)
         ps_history_brought_back(h, a->plan.entries[i].id);
     if (a->plan.whole && !a->request->goes_on)
@@ -534,7 +531,7 @@ static void restored_whole(const struct attempt *a, const struct ps_reader *read
     ps_control_saves_drop(c, "a checkpoint was restored meanwhile");
     bool is_own = strcmp(directory, c->node->config->checkpoint_directory) == 0;
     if (ps_reader_chain(reader)->cluster != NULL)
-        is_own = a->share.records_part != PS_RESTORE_NO_RECORDS;
+        is_own = a->share.own_part != PS_SAVED_NO_PART;
     ps_ancestry_begin(&c->ancestry, &own_manifest(a, reader)->ancestry, c->node->start_id,
                       is_own ? last->id : 0);
     ps_node_each_core(c->node, restored_on_core, &step);
@@ -575,8 +572,7 @@ static void open_unread(void *arg)
     o->status = ps_reader_open_unread(a->place.store, a->place.path, o->id, &o->reader, a->text);
 }
 
-/* Whether a member has just those partitions that it had then: only then do its records say which pushes they
- * hold. */
+/* Whether a member has just those partitions that it had then: then its records are its own. */
 static bool has_same_share(const struct ps_restore_request *request,
                            const struct ps_cluster_manifest *cluster)
 {
@@ -588,15 +584,15 @@ static bool has_same_share(const struct ps_restore_request *request,
     return is_same;
 }
 
-/* A node by itself takes all of a cluster's checkpoint but the records of what was applied, which are by
- * nodes and their cores. A member takes what it owns, and its own records. */
+/* A node by itself takes all of a cluster's checkpoint, a member takes what it owns: rows, and the records of
+ * what was applied to them. Parameters are the node's own. */
 static void choose_share(struct attempt *a, const struct ps_chain *chain)
 {
     uint32_t parameters = 0;
     a->share = (struct ps_restore_share){.owns = a->request->owns,
-                                         .records_part = chain->cluster != NULL ? PS_RESTORE_NO_RECORDS : 0};
+                                         .own_part = chain->cluster != NULL ? PS_SAVED_NO_PART : 0};
     if (chain->cluster != NULL && has_same_share(a->request, chain->cluster))
-        a->share.records_part = ps_cluster_manifest_find(chain->cluster, a->request->own_part);
+        a->share.own_part = ps_cluster_manifest_find(chain->cluster, a->request->own_part);
     for (uint32_t i = 0; chain->cluster != NULL && i < chain->part_count && a->request->owns == NULL; i++)
         parameters += ps_parameters_listed(&ps_chain_part_last(chain, i)->manifest);
     if (parameters > 0 && a->request->name_count == 0)

@@ -22,6 +22,7 @@
 #include "ps/exactly_once/applied_batches.h"
 #include "ps/exactly_once/partial.h"
 #include "ps/exactly_once/pushes.h"
+#include "ps/exactly_once/records.h"
 #include "ps/memory/arena.h"
 #include "ps/save/save.h"
 #include "ps/table/table.h"
@@ -159,6 +160,15 @@ struct ps_core {
     struct ps_core_counters counters;
     struct ps_table_counters table_counters; /* sums over the tables, as of the last look */
 };
+
+/* The core's records of what was applied. */
+static inline struct ps_records ps_core_records(struct ps_core *core)
+{
+    return (struct ps_records){.applied = core->applied,
+                               .partials = &core->partials,
+                               .clients = core->clients,
+                               .pushes = core->pushes};
+}
 
 /* Sets the step that training has reached. */
 void ps_core_set_step(struct ps_core *core, uint64_t step);

@@ -38,15 +38,19 @@ struct ps_applied_batches *ps_applied_batches_create(struct ps_arena *arena)
     return a;
 }
 
-static void free_stream(struct ps_applied_batches *a, uint32_t number)
+static void free_storage(struct ps_applied_batches *a, struct stream *s)
 {
-    struct stream *s = a->streams[number];
     if (s != NULL) {
         ps_arena_free(a->arena, s->bits, s->window_bits / 8, 8);
         ps_arena_free(a->arena, s, sizeof(*s), 8);
-        a->streams[number] = NULL;
-        a->count--;
     }
+}
+
+static void free_stream(struct ps_applied_batches *a, uint32_t number)
+{
+    a->count -= a->streams[number] != NULL;
+    free_storage(a, a->streams[number]);
+    a->streams[number] = NULL;
 }
 
 void ps_applied_batches_clear(struct ps_applied_batches *a)
@@ -245,12 +249,19 @@ void ps_applied_batches_bitmap(const struct ps_applied_batches *a, uint32_t stre
 enum mr_status ps_applied_batches_load(struct ps_applied_batches *a, uint32_t stream, uint64_t watermark,
                                        const uint64_t *words, uint32_t word_count, uint64_t added)
 {
-    free_stream(a, stream);
+    struct stream *older = a->streams[stream];
+    a->streams[stream] = NULL;
+    a->count -= older != NULL;
     while (word_count > 0 && words[word_count - 1] == 0)
         word_count--;
     enum mr_status status = make_room(a, stream, word_count > 0 ? (uint64_t)word_count * 64 - 1 : 0);
-    if (status != MR_OK)
+    if (status != MR_OK) {
+        free_stream(a, stream);
+        a->streams[stream] = older;
+        a->count += older != NULL;
         return status;
+    }
+    free_storage(a, older);
     a->streams[stream]->plan = MR_PLAN_UNKNOWN;
     uint64_t first_id = (uint64_t)stream << MR_BATCH_SEQUENCE_BITS;
     a->streams[stream]->watermark = a->streams[stream]->end = watermark;

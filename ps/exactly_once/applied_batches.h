@@ -60,7 +60,7 @@ uint32_t ps_applied_batches_bitmap_words(const struct ps_applied_batches *a, uin
 /* Bit i of the words: watermark + i is applied. */
 void ps_applied_batches_bitmap(const struct ps_applied_batches *a, uint32_t stream, uint64_t *words);
 /* Set a stream to a stored state, of a plan that is not known; what it held before is forgotten. Same errors
- * as reserve. */
+ * as reserve, and then nothing has changed. */
 enum mr_status ps_applied_batches_load(struct ps_applied_batches *a, uint32_t stream, uint64_t watermark,
                                        const uint64_t *words, uint32_t word_count, uint64_t added);
 /* The stored plan and use of a stream; nothing when the stream is not there. */

@@ -55,6 +55,16 @@ uint64_t ps_push_window_add(struct ps_push_window *w, uint64_t number)
     return given_up;
 }
 
+void ps_push_window_add_range(struct ps_push_window *w, uint64_t from, uint64_t to)
+{
+    if (to <= w->floor || from > to)
+        return;
+    move_floor(w, from <= w->floor + 1 ? to : ps_push_window_gives_up(w, to));
+    for (uint64_t n = from > w->floor ? from : w->floor + 1; n <= to; n++)
+        *word_of(w, n) |= UINT64_C(1) << (n % 64);
+    raise_floor(w);
+}
+
 /* The ring, turned so that it begins after the floor. */
 uint32_t ps_push_window_store(const struct ps_push_window *w, uint64_t words[PS_PUSH_WINDOW_WORDS])
 {

@@ -26,6 +26,9 @@ bool ps_push_window_has(const struct ps_push_window *w, uint64_t number);
 /* `number` was applied. Returns how many others were given up for it; a number that it has changes
  * nothing. */
 uint64_t ps_push_window_add(struct ps_push_window *w, uint64_t number);
+/* None of from..to will come: they count as applied. Numbers beyond the window move the floor as they do
+ * there. */
+void ps_push_window_add_range(struct ps_push_window *w, uint64_t from, uint64_t to);
 /* All numbers up to this one would be given up if `number` was added: the floor when none would. */
 uint64_t ps_push_window_gives_up(const struct ps_push_window *w, uint64_t number);
 

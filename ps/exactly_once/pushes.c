@@ -26,19 +26,28 @@ struct ps_pushes *ps_pushes_create(struct ps_arena *arena)
     return p;
 }
 
-static void free_pieces(struct ps_pushes *p, struct ps_push_lane **first)
+static void free_piece(struct ps_pushes *p, struct ps_push_piece **at)
 {
-    while (*first != NULL) {
-        struct ps_push_lane *next = (*first)->next;
-        ps_arena_free(p->arena, *first, sizeof(**first), 8);
-        *first = next;
-    }
+    struct ps_push_piece *piece = *at;
+    *at = piece->mark.next;
+    ps_arena_free(p->arena, piece, sizeof(*piece), 8);
+}
+
+static void free_lane(struct ps_pushes *p, struct ps_push_lane **at)
+{
+    struct ps_push_lane *lane = *at;
+    if (lane == NULL)
+        return;
+    while (lane->rest.next != NULL)
+        free_piece(p, &lane->rest.next);
+    ps_arena_free(p->arena, lane, sizeof(*lane), 8);
+    *at = NULL;
 }
 
 void ps_pushes_clear(struct ps_pushes *p)
 {
     for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
-        free_pieces(p, &p->places[i]);
+        free_lane(p, &p->places[i]);
     p->pushes = 0;
     p->running_count = 0;
 }
@@ -54,7 +63,7 @@ void ps_pushes_destroy(struct ps_pushes *p)
 /* ---- places ---- */
 
 /* Uuids are random, but a client may choose its own: mix both halves. */
-static uint32_t set_of(const uint8_t *uuid, uint16_t lane)
+static uint32_t set_of(const uint8_t *uuid, uint32_t lane)
 {
     uint64_t halves[2];
     memcpy(halves, uuid, sizeof(halves));
@@ -63,7 +72,7 @@ static uint32_t set_of(const uint8_t *uuid, uint16_t lane)
     return (uint32_t)(mixed >> 32) % (PS_PUSH_LANES_MAX / PS_PUSH_SET_WAYS) * PS_PUSH_SET_WAYS;
 }
 
-static struct ps_push_lane *find(const struct ps_pushes *p, const uint8_t *uuid, uint16_t lane)
+static struct ps_push_lane *find(const struct ps_pushes *p, const uint8_t *uuid, uint32_t lane)
 {
     uint32_t set = set_of(uuid, lane);
     for (uint32_t i = set; i < set + PS_PUSH_SET_WAYS; i++) {
@@ -95,18 +104,7 @@ static struct ps_push_lane **place_to_take(struct ps_pushes *p, uint32_t set)
     return oldest;
 }
 
-static struct ps_push_lane *new_piece(struct ps_pushes *p, const uint8_t *uuid, uint16_t lane)
-{
-    struct ps_push_lane *piece = ps_arena_alloc(p->arena, sizeof(*piece), 8);
-    if (piece != NULL) {
-        memcpy(piece->uuid, uuid, MR_UUID_BYTES);
-        piece->lane = lane;
-        piece->partition_end = MR_PARTITION_COUNT;
-    }
-    return piece;
-}
-
-static enum mr_status find_or_add(struct ps_pushes *p, const uint8_t *uuid, uint16_t lane,
+static enum mr_status find_or_add(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane,
                                   struct ps_push_lane **out)
 {
     *out = find(p, uuid, lane);
@@ -116,27 +114,120 @@ static enum mr_status find_or_add(struct ps_pushes *p, const uint8_t *uuid, uint
     if (place == NULL)
         return MR_BUSY;
     p->forgotten += *place != NULL;
-    free_pieces(p, place);
-    *out = *place = new_piece(p, uuid, lane);
-    return *out != NULL ? MR_OK : MR_OUT_OF_MEMORY;
+    free_lane(p, place);
+    *out = *place = ps_arena_alloc(p->arena, sizeof(**place), 8);
+    if (*out == NULL)
+        return MR_OUT_OF_MEMORY;
+    memcpy((*out)->uuid, uuid, MR_UUID_BYTES);
+    (*out)->lane = lane;
+    return MR_OK;
+}
+
+/* ---- pieces ---- */
+
+struct ps_partition_set ps_push_lane_rest(const struct ps_push_lane *lane)
+{
+    struct ps_partition_set rest = ps_partitions_all();
+    for (const struct ps_push_piece *piece = lane->rest.next; piece != NULL; piece = piece->mark.next)
+        rest = ps_partitions_without(&rest, &piece->partitions);
+    return rest;
+}
+
+static bool is_same(const struct ps_push_mark *a, const struct ps_push_mark *b)
+{
+    return a->is_unknown == b->is_unknown && memcmp(&a->window, &b->window, sizeof(a->window)) == 0;
+}
+
+/* Both are recorded as one from now on: the lower floors hold for it. */
+static void join(struct ps_push_mark *to, const struct ps_push_mark *from)
+{
+    for (uint32_t i = 0; i < PS_FLOOR_COUNT; i++)
+        to->floors[i] = from->floors[i] < to->floors[i] ? from->floors[i] : to->floors[i];
+}
+
+/* Pieces that have become alike are one piece. */
+static void join_alike(struct ps_pushes *p, struct ps_push_lane *lane)
+{
+    for (struct ps_push_piece **at = &lane->rest.next; *at != NULL;) {
+        if (is_same(&(*at)->mark, &lane->rest)) {
+            join(&lane->rest, &(*at)->mark);
+            free_piece(p, at);
+            continue;
+        }
+        for (struct ps_push_piece **other = &(*at)->mark.next; *other != NULL;) {
+            if (!is_same(&(*at)->mark, &(*other)->mark)) {
+                other = &(*other)->mark.next;
+                continue;
+            }
+            join(&(*at)->mark, &(*other)->mark);
+            (*at)->partitions = ps_partitions_or(&(*at)->partitions, &(*other)->partitions);
+            free_piece(p, other);
+        }
+        at = &(*at)->mark.next;
+    }
+}
+
+/* Replaces what is recorded for some partitions. */
+static enum mr_status assign(struct ps_pushes *p, struct ps_push_lane *lane,
+                             const struct ps_partition_set *partitions, const struct ps_push_mark *mark)
+{
+    const struct ps_partition_set rest = ps_push_lane_rest(lane);
+    struct ps_push_piece *piece = NULL; /* else it is the rest, of which nothing is left beside it */
+    if (!ps_partitions_within(&rest, partitions) &&
+        (piece = ps_arena_alloc(p->arena, sizeof(*piece), 8)) == NULL)
+        return MR_OUT_OF_MEMORY;
+    for (struct ps_push_piece **at = &lane->rest.next; *at != NULL;) {
+        (*at)->partitions = ps_partitions_without(&(*at)->partitions, partitions);
+        if (ps_partitions_empty(&(*at)->partitions))
+            free_piece(p, at);
+        else
+            at = &(*at)->mark.next;
+    }
+    struct ps_push_mark *to = piece == NULL ? &lane->rest : &piece->mark;
+    struct ps_push_piece *next = lane->rest.next;
+    *to = *mark;
+    to->next = next;
+    if (piece != NULL) {
+        piece->partitions = *partitions;
+        lane->rest.next = piece;
+    }
+    join_alike(p, lane);
+    return MR_OK;
+}
+
+static struct ps_push_mark *next_mark(const struct ps_push_mark *mark)
+{
+    return mark->next != NULL ? &mark->next->mark : NULL;
 }
 
 /* ---- pushes ---- */
 
+static uint64_t highest_given_up(const struct ps_push_lane *lane, uint64_t number)
+{
+    uint64_t highest = 0;
+    for (const struct ps_push_mark *mark = &lane->rest; mark != NULL; mark = next_mark(mark)) {
+        uint64_t of_mark = mark->is_unknown ? 0 : ps_push_window_gives_up(&mark->window, number);
+        highest = of_mark > highest ? of_mark : highest;
+    }
+    return highest;
+}
+
 /* It is being applied, or its mark would give up one that is. */
 static bool has_to_wait(const struct ps_pushes *p, const struct ps_push_lane *lane, uint64_t number)
 {
-    uint64_t gives_up = 0;
-    for (const struct ps_push_lane *piece = lane; piece != NULL; piece = piece->next) {
-        uint64_t of_piece = ps_push_window_gives_up(&piece->window, number);
-        gives_up = of_piece > gives_up ? of_piece : gives_up;
-    }
+    uint64_t gives_up = highest_given_up(lane, number);
     for (uint32_t i = 0; i < p->running_count; i++) {
         const struct running *r = &p->running[i];
         if (r->lane == lane && (r->number == number || r->number <= gives_up))
             return true;
     }
     return p->running_count == PS_PUSH_RUNNING_MAX;
+}
+
+/* Nothing is recorded where it is unknown. */
+static bool has_number(const struct ps_push_mark *mark, uint64_t number)
+{
+    return !mark->is_unknown && ps_push_window_has(&mark->window, number);
 }
 
 enum ps_push_state ps_pushes_look_up(struct ps_pushes *p, const struct ps_push_id *id)
@@ -146,12 +237,12 @@ enum ps_push_state ps_pushes_look_up(struct ps_pushes *p, const struct ps_push_i
     if (status != MR_OK)
         return status == MR_BUSY ? PS_PUSH_WAITS : PS_PUSH_NO_MEMORY;
     lane->used = ++p->pushes;
-    uint32_t pieces = 0, applied = 0;
-    for (const struct ps_push_lane *piece = lane; piece != NULL; piece = piece->next) {
-        pieces++;
-        applied += ps_push_window_has(&piece->window, id->number);
+    uint32_t marks = 0, applied = 0;
+    for (const struct ps_push_mark *mark = &lane->rest; mark != NULL; mark = next_mark(mark)) {
+        marks++;
+        applied += has_number(mark, id->number);
     }
-    if (applied == pieces)
+    if (applied == marks)
         return PS_PUSH_APPLIED;
     if (has_to_wait(p, lane, id->number))
         return PS_PUSH_WAITS;
@@ -160,22 +251,60 @@ enum ps_push_state ps_pushes_look_up(struct ps_pushes *p, const struct ps_push_i
 
 bool ps_pushes_has(const struct ps_pushes *p, const struct ps_push_id *id, uint32_t partition)
 {
-    const struct ps_push_lane *piece = find(p, id->uuid, id->lane);
-    while (piece != NULL && (partition < piece->partition || partition >= piece->partition_end))
-        piece = piece->next;
-    return piece != NULL && ps_push_window_has(&piece->window, id->number);
+    const struct ps_push_lane *lane = find(p, id->uuid, id->lane);
+    if (lane == NULL)
+        return false;
+    const struct ps_push_piece *piece = lane->rest.next;
+    while (piece != NULL && !ps_partitions_has(&piece->partitions, partition))
+        piece = piece->mark.next;
+    return has_number(piece != NULL ? &piece->mark : &lane->rest, id->number);
 }
 
-void ps_pushes_partitions(const struct ps_pushes *p, const struct ps_push_id *id,
-                          uint64_t bits[MR_PARTITION_COUNT / 64])
+struct ps_partition_set ps_pushes_partitions(const struct ps_pushes *p, const struct ps_push_id *id)
 {
-    memset(bits, 0, MR_PARTITION_COUNT / 8);
-    for (const struct ps_push_lane *piece = find(p, id->uuid, id->lane); piece != NULL; piece = piece->next) {
-        if (!ps_push_window_has(&piece->window, id->number))
-            continue;
-        for (uint32_t i = piece->partition; i < piece->partition_end; i++)
-            bits[i / 64] |= UINT64_C(1) << (i % 64);
-    }
+    struct ps_partition_set partitions = {{0}};
+    const struct ps_push_lane *lane = find(p, id->uuid, id->lane);
+    if (lane == NULL)
+        return partitions;
+    if (has_number(&lane->rest, id->number))
+        partitions = ps_push_lane_rest(lane);
+    for (const struct ps_push_piece *piece = lane->rest.next; piece != NULL; piece = piece->mark.next)
+        if (has_number(&piece->mark, id->number))
+            partitions = ps_partitions_or(&partitions, &piece->partitions);
+    return partitions;
+}
+
+bool ps_pushes_has_unknown(const struct ps_pushes *p, const struct ps_push_id *id)
+{
+    const struct ps_push_lane *lane = find(p, id->uuid, id->lane);
+    const struct ps_push_mark *mark = lane != NULL ? &lane->rest : NULL;
+    while (mark != NULL && !mark->is_unknown)
+        mark = next_mark(mark);
+    return mark != NULL;
+}
+
+static struct ps_partition_set unknown_of(const struct ps_push_lane *lane)
+{
+    struct ps_partition_set unknown = {{0}};
+    if (lane->rest.is_unknown)
+        unknown = ps_push_lane_rest(lane);
+    for (const struct ps_push_piece *piece = lane->rest.next; piece != NULL; piece = piece->mark.next)
+        if (piece->mark.is_unknown)
+            unknown = ps_partitions_or(&unknown, &piece->partitions);
+    return unknown;
+}
+
+/* Of earlier numbers only those can still come that the client may have in flight. */
+enum mr_status ps_pushes_cover(struct ps_pushes *p, const struct ps_push_id *id,
+                               const struct ps_partition_set *touched)
+{
+    struct ps_push_lane *lane = find(p, id->uuid, id->lane);
+    if (lane == NULL)
+        return MR_OK;
+    const struct ps_partition_set unknown = unknown_of(lane), known = ps_partitions_and(&unknown, touched);
+    const struct ps_push_mark mark = {.window.floor =
+                                          id->number > MR_PUSH_WINDOW ? id->number - MR_PUSH_WINDOW : 0};
+    return ps_partitions_empty(&known) ? MR_OK : assign(p, lane, &known, &mark);
 }
 
 void ps_pushes_start(struct ps_pushes *p, const struct ps_push_id *id)
@@ -186,13 +315,14 @@ void ps_pushes_start(struct ps_pushes *p, const struct ps_push_id *id)
         p->running[p->running_count++] = (struct running){lane, id->number};
 }
 
-static uint64_t mark(struct ps_push_lane *lane, uint64_t number)
+static uint64_t add(struct ps_pushes *p, struct ps_push_lane *lane, uint64_t number)
 {
     uint64_t given_up = 0;
-    for (struct ps_push_lane *piece = lane; piece != NULL; piece = piece->next) {
-        uint64_t of_piece = ps_push_window_add(&piece->window, number);
-        given_up = of_piece > given_up ? of_piece : given_up;
+    for (struct ps_push_mark *mark = &lane->rest; mark != NULL; mark = next_mark(mark)) {
+        uint64_t of_mark = mark->is_unknown ? 0 : ps_push_window_add(&mark->window, number);
+        given_up = of_mark > given_up ? of_mark : given_up;
     }
+    join_alike(p, lane);
     return given_up;
 }
 
@@ -202,67 +332,75 @@ uint64_t ps_pushes_finish(struct ps_pushes *p, const struct ps_push_id *id)
     for (uint32_t i = 0; i < p->running_count && lane != NULL; i++) {
         if (p->running[i].lane == lane && p->running[i].number == id->number) {
             p->running[i] = p->running[--p->running_count];
-            return mark(lane, id->number);
+            return add(p, lane, id->number);
         }
     }
     return 0;
 }
 
+bool ps_pushes_skip(struct ps_pushes *p, const struct ps_push_id *id, uint64_t from)
+{
+    struct ps_push_lane *lane = find(p, id->uuid, id->lane);
+    assert(lane != NULL);
+    uint64_t in_the_way = highest_given_up(lane, id->number);
+    for (uint32_t i = 0; i < p->running_count; i++) {
+        const struct running *r = &p->running[i];
+        if (r->lane == lane && (r->number <= in_the_way || (r->number >= from && r->number <= id->number)))
+            return false;
+    }
+    for (struct ps_push_mark *mark = &lane->rest; mark != NULL; mark = next_mark(mark))
+        if (!mark->is_unknown)
+            ps_push_window_add_range(&mark->window, from, id->number);
+    join_alike(p, lane);
+    return true;
+}
+
 /* ---- checkpoints ---- */
 
-uint64_t ps_pushes_durable(const struct ps_pushes *p, const uint8_t *uuid, uint16_t lane)
+uint64_t ps_pushes_durable(const struct ps_pushes *p, const uint8_t *uuid, uint32_t lane)
 {
-    const struct ps_push_lane *piece = find(p, uuid, lane);
-    uint64_t lowest = piece != NULL ? UINT64_MAX : 0;
-    for (; piece != NULL; piece = piece->next) {
-        const uint64_t floor = piece->floors[PS_FLOOR_DURABLE];
-        lowest = floor < lowest ? floor : lowest;
+    const struct ps_push_lane *at = find(p, uuid, lane);
+    uint64_t lowest = UINT64_MAX;
+    for (const struct ps_push_mark *mark = at != NULL ? &at->rest : NULL; mark != NULL;
+         mark = next_mark(mark)) {
+        const uint64_t floor = mark->floors[PS_FLOOR_DURABLE];
+        lowest = !mark->is_unknown && floor < lowest ? floor : lowest;
     }
-    return lowest;
+    return lowest != UINT64_MAX ? lowest : 0;
 }
 
 void ps_pushes_cut(struct ps_pushes *p)
 {
     assert(p->running_count == 0);
     for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
-        for (struct ps_push_lane *piece = p->places[i]; piece != NULL; piece = piece->next)
-            piece->floors[PS_FLOOR_CUT] = piece->window.floor;
+        for (struct ps_push_mark *mark = p->places[i] != NULL ? &p->places[i]->rest : NULL; mark != NULL;
+             mark = next_mark(mark))
+            mark->floors[PS_FLOOR_CUT] = mark->window.floor;
 }
 
 void ps_pushes_advance(struct ps_pushes *p, enum ps_push_floor from, enum ps_push_floor to)
 {
     for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
-        for (struct ps_push_lane *piece = p->places[i]; piece != NULL; piece = piece->next)
+        for (struct ps_push_mark *mark = p->places[i] != NULL ? &p->places[i]->rest : NULL; mark != NULL;
+             mark = next_mark(mark))
             for (uint32_t floor = from + 1; floor <= to; floor++)
-                piece->floors[floor] = piece->floors[from];
+                mark->floors[floor] = mark->floors[from];
 }
 
-static bool is_empty(const struct ps_push_lane *piece)
+static bool is_nothing(const struct ps_push_mark *mark)
 {
     static const struct ps_push_window nothing;
-    return memcmp(&piece->window, &nothing, sizeof(nothing)) == 0;
+    return memcmp(&mark->window, &nothing, sizeof(nothing)) == 0;
 }
 
 const struct ps_push_lane *ps_pushes_at(const struct ps_pushes *p, uint32_t i)
 {
     const struct ps_push_lane *lane = p->places[i];
-    return lane == NULL || (lane->next == NULL && is_empty(lane)) ? NULL : lane;
-}
-
-static enum mr_status add_piece(struct ps_pushes *p, const struct ps_push_lane *piece,
-                                struct ps_push_lane **out)
-{
-    struct ps_push_lane *last = find(p, piece->uuid, piece->lane);
-    if (last == NULL)
-        return find_or_add(p, piece->uuid, piece->lane, out);
-    while (last->next != NULL)
-        last = last->next;
-    *out = last->next = new_piece(p, piece->uuid, piece->lane);
-    return *out != NULL ? MR_OK : MR_OUT_OF_MEMORY;
+    return lane == NULL || (lane->rest.next == NULL && is_nothing(&lane->rest)) ? NULL : lane;
 }
 
 /* There is no place for it but that of one that pushed later. */
-static bool has_no_place(struct ps_pushes *p, const struct ps_push_lane *piece)
+static bool has_no_place(struct ps_pushes *p, const struct ps_push_load *piece)
 {
     if (find(p, piece->uuid, piece->lane) != NULL)
         return false;
@@ -270,23 +408,48 @@ static bool has_no_place(struct ps_pushes *p, const struct ps_push_lane *piece)
     return place == NULL || (*place != NULL && (*place)->used > piece->used);
 }
 
-enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_lane *piece)
+enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_load *piece,
+                              const struct ps_partition_set *partitions)
 {
-    struct ps_push_lane *to;
+    const struct ps_partition_set all = ps_partitions_all();
+    struct ps_push_lane *lane;
     if (has_no_place(p, piece)) {
         p->forgotten++;
         return MR_OK;
     }
-    enum mr_status status = add_piece(p, piece, &to);
-    if (status == MR_OK) {
-        to->partition = piece->partition;
-        to->partition_end = piece->partition_end;
-        to->window = piece->window;
-        to->floors[PS_FLOOR_CUT] = piece->window.floor;
-        to->used = piece->used;
-        p->pushes = p->pushes > piece->used ? p->pushes : piece->used;
+    const bool is_new = find(p, piece->uuid, piece->lane) == NULL;
+    enum mr_status status = find_or_add(p, piece->uuid, piece->lane, &lane);
+    if (status != MR_OK)
+        return status;
+    if (is_new)
+        lane->rest.is_unknown = true;
+    struct ps_push_mark mark = {.window = piece->window};
+    for (uint32_t i = 0; i < PS_FLOOR_COUNT; i++)
+        mark.floors[i] = piece->is_cut ? (i == PS_FLOOR_CUT ? piece->window.floor : 0) : piece->durable;
+    lane->used = piece->used > lane->used ? piece->used : lane->used;
+    p->pushes = p->pushes > piece->used ? p->pushes : piece->used;
+    return assign(p, lane, partitions != NULL ? partitions : &all, &mark);
+}
+
+/* Of one of which nothing is known any more. */
+static bool is_unknown(const struct ps_push_lane *lane)
+{
+    return lane->rest.is_unknown && lane->rest.next == NULL;
+}
+
+enum mr_status ps_pushes_forget(struct ps_pushes *p, const struct ps_partition_set *partitions)
+{
+    static const struct ps_push_mark unknown = {.is_unknown = true};
+    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
+        if (p->places[i] == NULL)
+            continue;
+        enum mr_status status = assign(p, p->places[i], partitions, &unknown);
+        if (status != MR_OK)
+            return status;
+        if (is_unknown(p->places[i]) && !is_running(p, p->places[i]))
+            free_lane(p, &p->places[i]);
     }
-    return status;
+    return MR_OK;
 }
 
 void ps_pushes_succeed(struct ps_pushes *p, const struct ps_pushes *older)

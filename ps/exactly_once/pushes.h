@@ -14,6 +14,7 @@
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/mr_status.h"
 #include "dataplane/wire/format/packet.h"
+#include "ps/base/partition_set.h"
 #include "ps/exactly_once/push_window.h"
 #include "ps/memory/arena.h"
 
@@ -30,24 +31,35 @@ enum ps_push_floor {
     PS_FLOOR_COUNT,
 };
 
-/* One lane of one client, or of its keys those in some partitions: after the number of cores has changed
- * while pushes were being sent again, a push may have been applied to some partitions only. */
-struct ps_push_lane {
-    uint8_t uuid[MR_UUID_BYTES];
-    uint16_t lane;
-    uint16_t partition,
-        partition_end; /* this piece: partition .. partition_end - 1; all pieces cover all of them */
-    uint64_t used;     /* when it pushed last, in pushes of all */
+/* What is recorded of a lane for the keys of some partitions. */
+struct ps_push_mark {
+    /* nothing is: the partitions came to this core after the lane was begun, or went to another one. Nobody
+     * waits for a push to be marked here, until one comes with keys of them. */
+    bool is_unknown;
     struct ps_push_window window;
     uint64_t floors[PS_FLOOR_COUNT];
-    struct ps_push_lane *next; /* piece of the same lane */
+    struct ps_push_piece *next; /* of the lane */
+};
+
+struct ps_push_piece {
+    struct ps_push_mark mark;
+    struct ps_partition_set partitions; /* disjoint from those of other pieces, and not empty */
+};
+
+/* One lane of one client. Partitions come from other cores and nodes with what was recorded there, and then
+ * a push may have been applied to the keys of some partitions only. */
+struct ps_push_lane {
+    uint8_t uuid[MR_UUID_BYTES];
+    uint32_t lane;
+    uint64_t used;            /* when it pushed last, in pushes of all */
+    struct ps_push_mark rest; /* of all partitions that are in no piece; the pieces follow it */
 };
 
 /* A push: whose, and its number there. */
 struct ps_push_id {
     const uint8_t *uuid; /* MR_UUID_BYTES */
-    uint16_t lane;       /* not 0 */
-    uint64_t number;     /* 1..MR_PUSH_NUMBER_MAX */
+    uint32_t lane;       /* not 0 */
+    uint64_t number;     /* 1..mr_push_number_max() */
 };
 
 enum ps_push_state {
@@ -75,9 +87,13 @@ void ps_pushes_clear(struct ps_pushes *p);
 enum ps_push_state ps_pushes_look_up(struct ps_pushes *p, const struct ps_push_id *id);
 /* Whether it was applied to the keys of a partition. */
 bool ps_pushes_has(const struct ps_pushes *p, const struct ps_push_id *id, uint32_t partition);
-/* The same as a bit for each partition. */
-void ps_pushes_partitions(const struct ps_pushes *p, const struct ps_push_id *id,
-                          uint64_t bits[MR_PARTITION_COUNT / 64]);
+/* The same for all partitions. */
+struct ps_partition_set ps_pushes_partitions(const struct ps_pushes *p, const struct ps_push_id *id);
+/* Whether the lane is unknown for some partitions. Then ps_pushes_cover() must say, before the push starts,
+ * which partitions it has keys of: they are known from then on. MR_OUT_OF_MEMORY. */
+bool ps_pushes_has_unknown(const struct ps_pushes *p, const struct ps_push_id *id);
+enum mr_status ps_pushes_cover(struct ps_pushes *p, const struct ps_push_id *id,
+                               const struct ps_partition_set *touched);
 /* A push that was looked up, and need not wait, is applied from now on, until it is finished: by then all of
  * its changes are made. No cut may fall in between. */
 void ps_pushes_start(struct ps_pushes *p, const struct ps_push_id *id);
@@ -85,18 +101,39 @@ void ps_pushes_start(struct ps_pushes *p, const struct ps_push_id *id);
  * was cleared meanwhile. */
 uint64_t ps_pushes_finish(struct ps_pushes *p, const struct ps_push_id *id);
 
+/* The client has no pushes for this core under the numbers from..id->number: marks them. False, and nothing
+ * is marked: a push that is being applied is in the way. The lane was looked up. */
+bool ps_pushes_skip(struct ps_pushes *p, const struct ps_push_id *id, uint64_t from);
+
 /* All of the lane's pushes up to this number are in a checkpoint that is safe (PS_FLOOR_DURABLE); 0 when none
  * is, or the lane is not known. */
-uint64_t ps_pushes_durable(const struct ps_pushes *p, const uint8_t *uuid, uint16_t lane);
+uint64_t ps_pushes_durable(const struct ps_pushes *p, const uint8_t *uuid, uint32_t lane);
 /* A checkpoint holds what is recorded now: sets PS_FLOOR_CUT. */
 void ps_pushes_cut(struct ps_pushes *p);
 /* What had come as far as `from` has come as far as `to`, a later one, and all between. */
 void ps_pushes_advance(struct ps_pushes *p, enum ps_push_floor from, enum ps_push_floor to);
 
-/* Place i of PS_PUSH_LANES_MAX, for checkpoints: NULL when there is nothing to keep, else the first piece. */
+/* Place i of PS_PUSH_LANES_MAX, for checkpoints: NULL when there is nothing to keep. */
 const struct ps_push_lane *ps_pushes_at(const struct ps_pushes *p, uint32_t i);
-/* Adds a stored piece, as of a cut: uuid, lane, partitions, window and `used` are read. Its pieces come one
- * after the other and cover all partitions. MR_OUT_OF_MEMORY. */
-enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_lane *piece);
+/* The partitions that are in no piece. */
+struct ps_partition_set ps_push_lane_rest(const struct ps_push_lane *lane);
+
+/* A stored piece of a lane. */
+struct ps_push_load {
+    const uint8_t *uuid;
+    uint32_t lane;
+    uint64_t used;
+    struct ps_push_window window;
+    uint64_t
+        durable; /* all its floors, unless it is the record of a cut, whose PS_FLOOR_CUT is its window's */
+    bool is_cut;
+};
+/* Sets what is recorded for some partitions (NULL: all). Where nothing was set, a new lane is unknown.
+ * MR_OUT_OF_MEMORY. */
+enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_load *piece,
+                              const struct ps_partition_set *partitions);
+/* Forgets what is recorded for some partitions: all lanes are unknown there. MR_OUT_OF_MEMORY: some lanes are
+ * not yet; it may be repeated. */
+enum mr_status ps_pushes_forget(struct ps_pushes *p, const struct ps_partition_set *partitions);
 
 #endif

@@ -171,6 +171,8 @@ void ps_note_push(const struct ps_op *op);
  * changed since. Makes the room that the mark takes, and has the answer report what is durable. *partly: for
  * some partitions it was applied before. */
 bool ps_check_push(const struct ps_op *op, bool *partly);
+/* Notes that the push is about keys of a partition, before it begins. False: the call was answered. */
+bool ps_push_touch(const struct ps_op *op, uint32_t partition);
 /* Around the change, when nothing can refuse it any more: what comes in between finds the push in flight, and
  * no cut may come in between. The end marks it as applied. The op may be built again from the request that
  * mr_reply_later() keeps. */

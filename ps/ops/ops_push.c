@@ -45,19 +45,21 @@ static uint64_t sequence_of(const struct ps_op *op)
 
 static struct ps_push_id id_of(const struct ps_op *op)
 {
-    uint16_t lane = mr_push_lane(sequence_of(op));
+    uint32_t lane = mr_push_lane(sequence_of(op));
     return (struct ps_push_id){
         .uuid = op->request->client_uuid,
         .lane = lane != 0 ? lane : mr_push_lane_of(op->core->node->core_count, op->core->index),
         .number = mr_push_number(sequence_of(op))};
 }
 
-/* A lane of this map is its core's alone; lanes of other maps are everybody's. */
+/* A core's lane of this map is its core's alone; lanes of other maps are everybody's. */
 static bool check_number(const struct ps_op *op, const struct ps_push_id *id)
 {
     uint32_t cores = mr_push_lane_cores(id->lane), core = mr_push_lane_core(id->lane);
     if (id->number == 0)
         return ps_refuse(op, MR_INVALID_ARGUMENT, "push number 0: a client's pushes are numbered from 1");
+    if (mr_push_lane_is_chosen(id->lane))
+        return true;
     if (!mr_push_lane_is_valid(id->lane)) {
         return ps_refuse(op, MR_INVALID_ARGUMENT, "lane of core %u of %u: there is no such core", core,
                          cores);
@@ -124,6 +126,20 @@ static bool check_push_of_batch(const struct ps_op *op)
     return sequence_of(op) == 0 || (!is_outdated(op) && look_up(op) != PS_PUSH_WAITS);
 }
 
+/* The push is about keys of these partitions. False: it was answered. */
+static bool cover(const struct ps_op *op, const struct ps_partition_set *touched)
+{
+    struct ps_push_id id = id_of(op);
+    return ps_pushes_cover(op->core->pushes, &id, touched) == MR_OK ||
+           ps_refuse(op, MR_OUT_OF_MEMORY, "no memory for the record of pushes: raise batches.memory_mib");
+}
+
+bool ps_push_touch(const struct ps_op *op, uint32_t partition)
+{
+    const struct ps_partition_set touched = ps_partitions_range(partition, partition + 1);
+    return sequence_of(op) == 0 || cover(op, &touched);
+}
+
 void ps_push_begin(const struct ps_op *op)
 {
     struct ps_push_id id = id_of(op);
@@ -144,11 +160,29 @@ bool ps_push_has(const struct ps_op *op, uint32_t partition)
     return ps_pushes_has(op->core->pushes, &id, partition);
 }
 
-/* Of a push that was applied in part: a bit for each partition that has it. */
-static void partitions_of(const struct ps_op *op, uint64_t bits[MR_PARTITION_COUNT / 64])
+/* The client has no pushes for this core from a number up to the push's own. */
+static void skip_numbers(const struct ps_op *op)
 {
     struct ps_push_id id = id_of(op);
-    ps_pushes_partitions(op->core->pushes, &id, bits);
+    if (sequence_of(op) == 0) {
+        ps_refuse(op, MR_INVALID_ARGUMENT, "a push without a head needs a number");
+        return;
+    }
+    if (is_outdated(op) || !ps_check_vector(op, 0, MR_U64, 1, "first number"))
+        return;
+    const uint64_t from = ps_tensor_u64(&op->tensors[0], 0);
+    if (from == 0 || from > id.number) {
+        ps_refuse(op, MR_INVALID_ARGUMENT, "numbers from %" PRIu64 " to %" PRIu64 ": there are none", from,
+                  id.number);
+        return;
+    }
+    enum ps_push_state state = look_up(op);
+    if (state == PS_PUSH_WAITS)
+        return;
+    if (ps_pushes_skip(op->core->pushes, &id, from))
+        mr_reply_status(op->ep, op->request->ref, MR_OK);
+    else
+        ps_hold_back(op, &op->core->counters.pushes_waiting);
 }
 
 /* ---- parts ---- */
@@ -469,6 +503,20 @@ static bool check_push(const struct ps_op *op, struct ps_push *push)
     return true;
 }
 
+static struct ps_partition_set partitions_of(const struct ps_push *push)
+{
+    struct ps_partition_set touched = {{0}};
+    for (uint32_t i = 0; i < push->part_count; i++) {
+        const struct ps_push_part *part = &push->parts[i];
+        const struct mr_feature *f = &part->feature->feature;
+        if (part->feature->table == NULL)
+            ps_partitions_add(&touched, mr_variable_partition(f->name));
+        for (uint32_t k = 0; part->feature->table != NULL && k < part->list.in.key_count; k++)
+            ps_partitions_add(&touched, mr_partition_of(mr_key_hash(part->list.in.keys[k], f->seed)));
+    }
+    return touched;
+}
+
 /* The parts' keys, and then that the push can be done and answered. */
 static enum ps_check begin_push(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
 {
@@ -482,10 +530,15 @@ static enum ps_check begin_push(const struct ps_op *op, struct ps_push *push, ui
     /* Small calls may have come in between. */
     if ((is_in_slices(op) && !ps_check_push(op, &push->partly)) || !check_room(op, push))
         return PS_CHECK_REFUSED;
+    struct ps_push_id id = id_of(op);
+    if (sequence_of(op) != 0 && ps_pushes_has_unknown(op->core->pushes, &id)) {
+        const struct ps_partition_set touched = partitions_of(push);
+        if (!cover(op, &touched))
+            return PS_CHECK_REFUSED;
+    }
     if (push->partly) {
-        uint64_t partitions[MR_PARTITION_COUNT / 64];
-        partitions_of(op, partitions);
-        leave_out(push, partitions);
+        const struct ps_partition_set applied = ps_pushes_partitions(op->core->pushes, &id);
+        leave_out(push, applied.words);
     }
     if (!begin_answer(op, push, NULL))
         return PS_CHECK_REFUSED;
@@ -517,6 +570,11 @@ void ps_op_push_grad(void *core_app, struct mr_endpoint *ep, const struct mr_req
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct ps_push push;
     push_init(&push);
+    if (op.tensor_count == 1) { /* not even a head and a gradient */
+        if (ps_check_open(&op))
+            skip_numbers(&op);
+        return;
+    }
     if (ps_check_open(&op) && ps_check_push(&op, &push.partly) && ps_check_step(&op, true) &&
         ps_check_not_frozen(&op) && check_push(&op, &push) && !ps_defer(&op, push_cost_bytes(&push)))
         ps_run(&op, &push_job, &push);

@@ -40,7 +40,7 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
     /* Of a large one also a small part waits its turn: a pull in slices is to see it whole or not at all. */
     if (ps_defer(&op, ps_variable_stored_bytes(f->variable)) ||
         !check_finite(&op, f, first, op.tensors[1].data, count) || !ps_check_variable_ready(&op, f) ||
-        !ps_reply_begin(ep, request, NULL, 0))
+        !ps_push_touch(&op, mr_variable_partition(f->feature.name)) || !ps_reply_begin(ep, request, NULL, 0))
         return;
     ps_push_begin(&op);
     if (!partly || !ps_push_has(&op, mr_variable_partition(f->feature.name)))

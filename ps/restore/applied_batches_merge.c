@@ -7,7 +7,7 @@
 
 /* A stream's record of one writing core, its plan, or one of its partly applied batches. */
 struct saved {
-    uint32_t core;
+    uint32_t writer;
     uint32_t kind; /* enum ps_stream_record */
     uint64_t added;
     uint32_t word_count;
@@ -15,32 +15,29 @@ struct saved {
 };
 
 struct saved_client {
-    uint32_t core;
+    uint32_t writer;
     uint8_t uuid[MR_UUID_BYTES];
     uint64_t last_step;
 };
 
 struct ps_applied_batches_merge {
-    uint32_t saved_core_count, core_count;
+    const struct ps_saved_writers *writers;
     uint32_t saved_count, saved_room;
     struct saved *saved;
     uint32_t client_count, client_room;
     struct saved_client *clients;
-    /* with another number of cores: what each of them holds */
+    /* of records that are merged: what each core holds */
     uint32_t merged_count;
     struct saved *merged;
     uint32_t partial_count, partial_room;
     struct ps_partial *partials;
 };
 
-struct ps_applied_batches_merge *ps_applied_batches_merge_create(uint32_t saved_core_count,
-                                                                 uint32_t core_count)
+struct ps_applied_batches_merge *ps_applied_batches_merge_create(const struct ps_saved_writers *writers)
 {
     struct ps_applied_batches_merge *m = calloc(1, sizeof(*m));
-    if (m != NULL) {
-        m->saved_core_count = saved_core_count;
-        m->core_count = core_count;
-    }
+    if (m != NULL)
+        m->writers = writers;
     return m;
 }
 
@@ -81,25 +78,22 @@ static enum mr_status no_memory(char *text)
 
 /* ---- reading ---- */
 
-static enum mr_status add_client(struct ps_applied_batches_merge *m, const struct ps_record *record,
-                                 const uint8_t *bytes, char *text)
+static enum mr_status add_client(struct ps_applied_batches_merge *m, uint32_t writer, const uint8_t *bytes,
+                                 char *text)
 {
     if (!grow((void **)&m->clients, m->client_count, &m->client_room, sizeof(*m->clients)))
         return no_memory(text);
     struct saved_client *client = &m->clients[m->client_count++];
-    client->core = record->feature;
+    client->writer = writer;
     memcpy(client->uuid, bytes, MR_UUID_BYTES);
     memcpy(&client->last_step, bytes + MR_UUID_BYTES, sizeof(client->last_step));
     return MR_OK;
 }
 
-static bool is_well_formed(const struct ps_applied_batches_merge *m, const struct ps_record *record,
-                           const uint8_t *bytes)
+static bool is_well_formed(const struct ps_record *record, const uint8_t *bytes)
 {
     uint64_t stream;
     memcpy(&stream, bytes, sizeof(stream));
-    if (record->feature >= m->saved_core_count || record->count != m->saved_core_count)
-        return false;
     if (record->row_bytes == PS_STREAM_PARTIAL)
         return record->bytes == sizeof(struct ps_partial);
     if (record->row_bytes == PS_STREAM_PLAN)
@@ -108,22 +102,25 @@ static bool is_well_formed(const struct ps_applied_batches_merge *m, const struc
            record->bytes <= (2 + PS_APPLIED_BATCHES_WINDOW / 64) * sizeof(uint64_t);
 }
 
-enum mr_status ps_applied_batches_merge_add(struct ps_applied_batches_merge *m,
+enum mr_status ps_applied_batches_merge_add(struct ps_applied_batches_merge *m, uint32_t part,
                                             const struct ps_record *record, const uint8_t *bytes, char *text)
 {
-    if (record->kind == PS_RECORD_CLIENT)
-        return add_client(m, record, bytes, text);
-    if (!is_well_formed(m, record, bytes)) {
+    const uint32_t writer = ps_saved_writer(m->writers, part, record->feature, record->count);
+    if (writer == m->writers->count || (record->kind == PS_RECORD_STREAM && !is_well_formed(record, bytes))) {
         snprintf(text, PS_RESTORE_TEXT_BYTES, "a record of applied batches is out of its range");
         return MR_CHECKPOINT_CORRUPT;
     }
+    if (!m->writers->counts[writer])
+        return MR_OK;
+    if (record->kind == PS_RECORD_CLIENT)
+        return add_client(m, writer, bytes, text);
     uint64_t *words = malloc(record->bytes);
     if (words == NULL || !grow((void **)&m->saved, m->saved_count, &m->saved_room, sizeof(*m->saved))) {
         free(words);
         return no_memory(text);
     }
     memcpy(words, bytes, record->bytes);
-    m->saved[m->saved_count++] = (struct saved){.core = record->feature,
+    m->saved[m->saved_count++] = (struct saved){.writer = writer,
                                                 .kind = record->row_bytes,
                                                 .added = record->offset,
                                                 .word_count = (uint32_t)(record->bytes / sizeof(uint64_t)),
@@ -140,16 +137,11 @@ static bool saved_has(const struct saved *s, uint64_t sequence)
            (ahead / 64 < s->word_count - 2 && (s->words[2 + ahead / 64] >> (ahead % 64) & 1) != 0);
 }
 
-static void set_partition(uint64_t *partitions, uint32_t p)
-{
-    partitions[p / 64] |= UINT64_C(1) << (p % 64);
-}
-
-/* The batch is applied in the partitions of writing core `core`; of those only in `limit` when that is
- * given. */
-static bool add_partial(struct ps_applied_batches_merge *m, uint64_t batch_id, uint32_t core,
+/* The batch is applied in the partitions of a writer; of those only in `limit` when that is given. */
+static bool add_partial(struct ps_applied_batches_merge *m, uint64_t batch_id, uint32_t writer,
                         const uint64_t *limit)
 {
+    const struct ps_partition_set *had = &m->writers->partitions[writer];
     uint32_t i = 0;
     while (i < m->partial_count && m->partials[i].batch_id != batch_id)
         i++;
@@ -159,70 +151,92 @@ static bool add_partial(struct ps_applied_batches_merge *m, uint64_t batch_id, u
             return false;
         m->partials[m->partial_count++] = (struct ps_partial){.batch_id = batch_id};
     }
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
-        bool is_applied = limit == NULL || (limit[p / 64] >> (p % 64) & 1) != 0;
-        if (is_applied && p * m->saved_core_count / MR_PARTITION_COUNT == core)
-            set_partition(m->partials[i].partitions, p);
-    }
+    for (uint32_t w = 0; w < PS_PARTIAL_BITMAP_WORDS; w++)
+        m->partials[i].partitions[w] |= had->words[w] & (limit == NULL ? UINT64_MAX : limit[w]);
     return true;
 }
 
-/* One stream: what all cores have applied, as a record; what some have, as partials. */
-static bool merge_stream(struct ps_applied_batches_merge *m, const struct saved *const *of_core,
-                         struct saved *out)
+/* A stream of all writers that count: [writers->count], NULL: it has not seen the stream. */
+struct of_writers {
+    uint64_t stream, low, high;
+    const struct saved **of;
+};
+
+static void look_at(const struct ps_applied_batches_merge *m, struct of_writers *s)
 {
-    uint64_t stream = 0, low = UINT64_MAX, high = 0;
-    for (uint32_t c = 0; c < m->saved_core_count; c++) {
-        if (of_core[c] == NULL) {
-            low = 0;
+    s->low = UINT64_MAX;
+    for (uint32_t w = 0; w < m->writers->count; w++) {
+        if (s->of[w] == NULL) {
+            s->low = m->writers->counts[w] ? 0 : s->low;
             continue;
         }
-        uint64_t end = of_core[c]->words[1] + (of_core[c]->word_count - 2) * UINT64_C(64);
-        stream = of_core[c]->words[0];
-        low = of_core[c]->words[1] < low ? of_core[c]->words[1] : low;
-        high = end > high ? end : high;
+        const uint64_t end = s->of[w]->words[1] + (s->of[w]->word_count - 2) * UINT64_C(64);
+        s->stream = s->of[w]->words[0];
+        s->low = s->of[w]->words[1] < s->low ? s->of[w]->words[1] : s->low;
+        s->high = end > s->high ? end : s->high;
     }
-    uint64_t bitmap_words = (high - low + 63) / 64;
+}
+
+/* What all writers have applied goes into the record; what some have becomes partials. */
+static bool merge_batch(struct ps_applied_batches_merge *m, const struct of_writers *s, uint64_t sequence,
+                        bool *whole)
+{
+    bool any = false;
+    *whole = true;
+    for (uint32_t w = 0; w < m->writers->count; w++) {
+        const bool has = s->of[w] != NULL && saved_has(s->of[w], sequence);
+        *whole &= has || !m->writers->counts[w];
+        any |= has;
+    }
+    for (uint32_t w = 0; w < m->writers->count && any && !*whole; w++)
+        if (s->of[w] != NULL && saved_has(s->of[w], sequence) &&
+            !add_partial(m, s->stream << MR_BATCH_SEQUENCE_BITS | sequence, w, NULL))
+            return false;
+    return true;
+}
+
+static bool merge_stream(struct ps_applied_batches_merge *m, struct of_writers *s, struct saved *out)
+{
+    look_at(m, s);
+    uint64_t bitmap_words = (s->high - s->low + 63) / 64;
     uint64_t *words =
         bitmap_words <= PS_APPLIED_BATCHES_WINDOW / 64 ? calloc(2 + bitmap_words, sizeof(*words)) : NULL;
     if (words == NULL)
         return false;
-    *out = (struct saved){.words = words, .word_count = (uint32_t)(2 + bitmap_words), .added = low};
-    words[0] = stream;
-    words[1] = low;
-    for (uint64_t s = low; s < high; s++) {
-        uint64_t cores = 0;
-        for (uint32_t c = 0; c < m->saved_core_count; c++)
-            cores |= (uint64_t)(of_core[c] != NULL && saved_has(of_core[c], s)) << c;
-        if (__builtin_popcountll(cores) == (int)m->saved_core_count) {
-            words[2 + (s - low) / 64] |= UINT64_C(1) << ((s - low) % 64);
-            out->added++;
-            continue;
-        }
-        for (uint32_t c = 0; c < m->saved_core_count; c++)
-            if ((cores >> c & 1) != 0 && !add_partial(m, stream << MR_BATCH_SEQUENCE_BITS | s, c, NULL))
-                return false;
+    *out = (struct saved){.words = words, .word_count = (uint32_t)(2 + bitmap_words), .added = s->low};
+    words[0] = s->stream;
+    words[1] = s->low;
+    for (uint64_t sequence = s->low; sequence < s->high; sequence++) {
+        bool whole;
+        if (!merge_batch(m, s, sequence, &whole))
+            return false;
+        words[2 + (sequence - s->low) / 64] |= (uint64_t)whole << ((sequence - s->low) % 64);
+        out->added += whole;
     }
     return true;
 }
 
 static bool merge_streams(struct ps_applied_batches_merge *m)
 {
+    const struct saved **of = malloc((m->writers->count + 1) * sizeof(*of));
     m->merged = calloc(m->saved_count + 1, sizeof(*m->merged));
-    for (uint32_t i = 0; i < m->saved_count && m->merged != NULL; i++) {
-        const struct saved *of_core[DP_CORES_MAX] = {NULL};
+    bool ok = of != NULL && m->merged != NULL;
+    for (uint32_t i = 0; i < m->saved_count && ok; i++) {
+        struct of_writers s = {.of = of};
         bool is_first = m->saved[i].kind == PS_STREAM_APPLIED;
+        memset(of, 0, m->writers->count * sizeof(*of));
         for (uint32_t j = 0; j < m->saved_count && is_first; j++) {
-            const struct saved *s = &m->saved[j];
-            if (s->kind == PS_STREAM_APPLIED && s->words[0] == m->saved[i].words[0]) {
+            const struct saved *other = &m->saved[j];
+            if (other->kind == PS_STREAM_APPLIED && other->words[0] == m->saved[i].words[0]) {
                 is_first = j >= i;
-                of_core[s->core] = s;
+                of[other->writer] = other;
             }
         }
-        if (is_first && !merge_stream(m, of_core, &m->merged[m->merged_count++]))
-            return false;
+        if (is_first)
+            ok = merge_stream(m, &s, &m->merged[m->merged_count++]);
     }
-    return m->merged != NULL;
+    free(of);
+    return ok;
 }
 
 /* Of one client the lowest step comes first. */
@@ -235,17 +249,17 @@ static int compare_clients(const void *a, const void *b)
 
 enum mr_status ps_applied_batches_merge_finish(struct ps_applied_batches_merge *m, char *text)
 {
-    if (m->saved_core_count == m->core_count)
+    if (m->writers->own_part != PS_SAVED_NO_PART)
         return MR_OK;
     bool is_merged = merge_streams(m);
     for (uint32_t i = 0; i < m->saved_count && is_merged; i++) {
         const struct saved *s = &m->saved[i];
-        is_merged = s->kind != PS_STREAM_PARTIAL || add_partial(m, s->words[0], s->core, s->words + 1);
+        is_merged = s->kind != PS_STREAM_PARTIAL || add_partial(m, s->words[0], s->writer, s->words + 1);
     }
     if (!is_merged) {
         snprintf(text, PS_RESTORE_TEXT_BYTES,
-                 "its %u cores differ in too many batches: restore it with %u cores", m->saved_core_count,
-                 m->saved_core_count);
+                 "its %u cores differ in too many batches: restore it onto nodes and cores as they were",
+                 m->writers->count);
         return MR_UNSUPPORTED;
     }
     if (m->client_count > 0)
@@ -268,12 +282,12 @@ static enum mr_status load_stream(struct ps_core *core, const struct saved *s, c
     return MR_OK;
 }
 
-/* The plans of streams that are loaded; of writing core `of`, or UINT32_MAX: of all, which have the same. */
+/* The plans of streams that are loaded; of writer `of`, or UINT32_MAX: of all, which have the same. */
 static void load_plans(const struct ps_applied_batches_merge *m, struct ps_core *core, uint32_t of)
 {
     for (uint32_t i = 0; i < m->saved_count; i++) {
         const struct saved *s = &m->saved[i];
-        if (s->kind == PS_STREAM_PLAN && (s->core == of || of == UINT32_MAX)) {
+        if (s->kind == PS_STREAM_PLAN && (s->writer == of || of == UINT32_MAX)) {
             struct mr_plan plan;
             memcpy(&plan, &s->words[1], sizeof(plan));
             ps_applied_batches_load_plan(core->applied, (uint32_t)s->words[0], &plan,
@@ -282,29 +296,30 @@ static void load_plans(const struct ps_applied_batches_merge *m, struct ps_core 
     }
 }
 
-static enum mr_status load_own(const struct ps_applied_batches_merge *m, struct ps_core *core, char *text)
+static enum mr_status load_own(const struct ps_applied_batches_merge *m, struct ps_core *core, uint32_t own,
+                               char *text)
 {
     enum mr_status status = MR_OK;
-    struct ps_partials own = {0};
-    own.entries = calloc(m->saved_count + 1, sizeof(*own.entries));
-    if (own.entries == NULL)
+    struct ps_partials partials = {0};
+    partials.entries = calloc(m->saved_count + 1, sizeof(*partials.entries));
+    if (partials.entries == NULL)
         return no_memory(text);
     for (uint32_t i = 0; i < m->saved_count && status == MR_OK; i++) {
         const struct saved *s = &m->saved[i];
-        if (s->core != core->index)
+        if (s->writer != own)
             continue;
         if (s->kind == PS_STREAM_PARTIAL)
-            memcpy(&own.entries[own.count++], s->words, sizeof(*own.entries));
+            memcpy(&partials.entries[partials.count++], s->words, sizeof(*partials.entries));
         else if (s->kind == PS_STREAM_APPLIED)
             status = load_stream(core, s, text);
     }
-    load_plans(m, core, core->index);
+    load_plans(m, core, own);
     for (uint32_t i = 0; i < m->client_count; i++)
-        if (m->clients[i].core == core->index)
+        if (m->clients[i].writer == own)
             ps_clients_note(core->clients, m->clients[i].uuid, m->clients[i].last_step);
-    if (status == MR_OK && !ps_partials_set(&core->partials, own.entries, own.count))
+    if (status == MR_OK && !ps_partials_set(&core->partials, partials.entries, partials.count))
         status = no_memory(text);
-    free(own.entries);
+    free(partials.entries);
     return status;
 }
 
@@ -327,5 +342,6 @@ static enum mr_status load_merged(const struct ps_applied_batches_merge *m, stru
 enum mr_status ps_applied_batches_merge_load(const struct ps_applied_batches_merge *m, struct ps_core *core,
                                              char *text)
 {
-    return m->saved_core_count == m->core_count ? load_own(m, core, text) : load_merged(m, core, text);
+    const uint32_t own = ps_saved_writer_own(m->writers, core->index);
+    return own < m->writers->count ? load_own(m, core, own, text) : load_merged(m, core, text);
 }

@@ -6,44 +6,40 @@
 #include "ps/restore/restore.h"
 
 struct saved {
-    uint32_t core;
-    struct ps_push_lane piece;
+    uint32_t writer;
+    uint8_t uuid[MR_UUID_BYTES];
+    struct ps_push_load piece;           /* its uuid is set when it is loaded */
+    struct ps_partition_set *partitions; /* NULL: all */
+    bool is_range;                       /* of those that cover all partitions together */
 };
 
 struct ps_push_merge {
-    uint32_t saved_core_count, core_count;
+    const struct ps_saved_writers *writers;
+    const bool *owns;
     uint32_t count, room;
-    struct saved *saved; /* once finished: by client, lane, core, partition */
+    struct saved *saved; /* once finished: by client, lane, writer */
 };
 
-struct ps_push_merge *ps_push_merge_create(uint32_t saved_core_count, uint32_t core_count)
+struct ps_push_merge *ps_push_merge_create(const struct ps_saved_writers *writers, const bool *owns)
 {
     struct ps_push_merge *m = calloc(1, sizeof(*m));
     if (m != NULL) {
-        m->saved_core_count = saved_core_count;
-        m->core_count = core_count;
+        m->writers = writers;
+        m->owns = owns;
     }
     return m;
 }
 
 void ps_push_merge_destroy(struct ps_push_merge *m)
 {
-    if (m != NULL) {
+    for (uint32_t i = 0; m != NULL && i < m->count; i++)
+        free(m->saved[i].partitions);
+    if (m != NULL)
         free(m->saved);
-        free(m);
-    }
+    free(m);
 }
 
 /* ---- reading ---- */
-
-static bool is_well_formed(const struct ps_push_merge *m, const struct ps_record *record,
-                           const struct ps_stored_pushes *stored)
-{
-    return record->feature < m->saved_core_count && record->count == m->saved_core_count &&
-           mr_push_lane_is_valid(stored->lane) && stored->partition < stored->partition_end &&
-           stored->partition_end <= MR_PARTITION_COUNT && stored->reserved == 0 &&
-           stored->floor <= MR_PUSH_NUMBER_MAX;
-}
 
 static enum mr_status corrupt(char *text)
 {
@@ -71,59 +67,110 @@ static bool grow(struct ps_push_merge *m)
     return true;
 }
 
-enum mr_status ps_push_merge_add(struct ps_push_merge *m, const struct ps_record *record,
-                                 const uint8_t *bytes, char *text)
+/* A range of partitions, of a lane of a core: the format before version 6. */
+static bool read_range(const struct ps_record *record, const uint8_t *bytes, struct saved *to,
+                       struct ps_partition_set *partitions)
 {
     const struct ps_stored_pushes *stored = (const struct ps_stored_pushes *)(const void *)bytes;
-    if (!is_well_formed(m, record, stored))
-        return corrupt(text);
-    if (!grow(m))
-        return no_memory(text, MR_NO_MEMORY);
-    struct saved *to = &m->saved[m->count++];
-    *to = (struct saved){.core = record->feature,
-                         .piece = {.lane = stored->lane,
-                                   .partition = stored->partition,
-                                   .partition_end = stored->partition_end,
-                                   .used = record->offset}};
-    memcpy(to->piece.uuid, stored->uuid, MR_UUID_BYTES);
+    if (mr_push_lane_is_chosen(stored->lane) || !mr_push_lane_is_valid(stored->lane) ||
+        stored->partition >= stored->partition_end || stored->partition_end > MR_PARTITION_COUNT ||
+        stored->reserved != 0 || stored->floor > MR_PUSH_NUMBER_MAX)
+        return false;
+    memcpy(to->uuid, stored->uuid, MR_UUID_BYTES);
+    to->is_range = true;
+    to->piece.lane = stored->lane;
     ps_push_window_load(&to->piece.window, stored->floor, stored->words,
                         (uint32_t)((record->bytes - sizeof(*stored)) / sizeof(uint64_t)));
+    *partitions = ps_partitions_range(stored->partition, stored->partition_end);
+    return true;
+}
+
+static bool read_lane(const struct ps_record *record, const uint8_t *bytes, struct saved *to,
+                      struct ps_partition_set *partitions)
+{
+    const struct ps_partition_set *some;
+    if (record->kind == PS_RECORD_PUSHES)
+        return read_range(record, bytes, to, partitions);
+    if (!ps_stored_lane_read(record, bytes, &to->piece, &some))
+        return false;
+    memcpy(to->uuid, to->piece.uuid, MR_UUID_BYTES);
+    *partitions = some != NULL ? *some : ps_partitions_all();
+    return true;
+}
+
+enum mr_status ps_push_merge_add(struct ps_push_merge *m, uint32_t part, const struct ps_record *record,
+                                 const uint8_t *bytes, char *text)
+{
+    struct saved saved = {
+        .writer = ps_saved_writer(m->writers, part, record->feature, record->count),
+    };
+    const struct ps_partition_set all = ps_partitions_all();
+    struct ps_partition_set partitions;
+    if (saved.writer == m->writers->count || !read_lane(record, bytes, &saved, &partitions))
+        return corrupt(text);
+    if (!m->writers->counts[saved.writer])
+        return MR_OK;
+    saved.piece.used = record->offset;
+    saved.piece.is_cut = true;
+    if (!ps_partitions_within(&all, &partitions)) {
+        saved.partitions = malloc(sizeof(partitions));
+        if (saved.partitions == NULL)
+            return no_memory(text, MR_NO_MEMORY);
+        *saved.partitions = partitions;
+    }
+    if (!grow(m)) {
+        free(saved.partitions);
+        return no_memory(text, MR_NO_MEMORY);
+    }
+    m->saved[m->count++] = saved;
     return MR_OK;
 }
 
 /* ---- merging ---- */
 
-static int compare_lanes(const struct ps_push_lane *a, const struct ps_push_lane *b)
+static int compare_lanes(const struct saved *a, const struct saved *b)
 {
     int order = memcmp(a->uuid, b->uuid, MR_UUID_BYTES);
-    return order != 0 ? order : (a->lane > b->lane) - (a->lane < b->lane);
-}
-
-static bool is_same_core(const struct saved *a, const struct saved *b)
-{
-    return a->core == b->core && compare_lanes(&a->piece, &b->piece) == 0;
+    return order != 0 ? order : (a->piece.lane > b->piece.lane) - (a->piece.lane < b->piece.lane);
 }
 
 static int compare(const void *a, const void *b)
 {
     const struct saved *x = a, *y = b;
-    int order = compare_lanes(&x->piece, &y->piece);
-    if (order == 0)
-        order = (x->core > y->core) - (x->core < y->core);
-    return order != 0 ? order : x->piece.partition - y->piece.partition;
+    int order = compare_lanes(x, y);
+    return order != 0 ? order : (x->writer > y->writer) - (x->writer < y->writer);
 }
 
-/* Checks that a core's pieces of a lane cover all partitions, each once. */
+static struct ps_partition_set set_of(const struct saved *s)
+{
+    return s->partitions != NULL ? *s->partitions : ps_partitions_all();
+}
+
+/* Checks that a writer's pieces of a lane do not overlap; ranges cover all partitions. */
+static bool is_consistent(const struct saved *saved, uint32_t count)
+{
+    struct ps_partition_set covered = {{0}};
+    const struct ps_partition_set all = ps_partitions_all();
+    bool is_range = false;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ps_partition_set partitions = set_of(&saved[i]);
+        const struct ps_partition_set both = ps_partitions_and(&covered, &partitions);
+        if (!ps_partitions_empty(&both))
+            return false;
+        covered = ps_partitions_or(&covered, &partitions);
+        is_range |= saved[i].is_range;
+    }
+    return !is_range || ps_partitions_within(&all, &covered);
+}
+
 enum mr_status ps_push_merge_finish(struct ps_push_merge *m, char *text)
 {
     if (m->count > 0)
         qsort(m->saved, m->count, sizeof(*m->saved), compare);
-    for (uint32_t i = 0; i < m->count; i++) {
-        bool is_first = i == 0 || !is_same_core(&m->saved[i - 1], &m->saved[i]);
-        bool is_last = i + 1 == m->count || !is_same_core(&m->saved[i + 1], &m->saved[i]);
-        const struct ps_push_lane *piece = &m->saved[i].piece;
-        if (piece->partition != (is_first ? 0 : m->saved[i - 1].piece.partition_end) ||
-            (is_last && piece->partition_end != MR_PARTITION_COUNT))
+    for (uint32_t i = 0, end; i < m->count; i = end) {
+        for (end = i + 1; end < m->count && compare(&m->saved[i], &m->saved[end]) == 0;)
+            end++;
+        if (!is_consistent(&m->saved[i], end - i))
             return corrupt(text);
     }
     return MR_OK;
@@ -131,104 +178,99 @@ enum mr_status ps_push_merge_finish(struct ps_push_merge *m, char *text)
 
 /* ---- giving out ---- */
 
-struct range {
-    uint32_t begin, end;
-};
-
-/* The partitions of core `core` of `core_count`. */
-static struct range range_of(uint32_t core_count, uint32_t core)
-{
-    return (struct range){(core * MR_PARTITION_COUNT + core_count - 1) / core_count,
-                          ((core + 1) * MR_PARTITION_COUNT + core_count - 1) / core_count};
-}
-
-static struct range common(struct range a, struct range b)
-{
-    struct range c = {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end};
-    return c.begin < c.end ? c : (struct range){0, 0};
-}
-
-/* Gives a core its pieces of a lane; equal neighbours are joined. */
+/* The core that loads, and what it is to have. */
 struct output {
+    const struct ps_push_merge *m;
     struct ps_core *core;
-    bool any;
-    struct ps_push_lane last; /* not given out yet */
-    enum mr_status status;
+    struct ps_partition_set mine;
 };
 
-static void give_last(struct output *out)
+static enum mr_status load(const struct output *out, const struct saved *saved,
+                           const struct ps_partition_set *partitions, const struct ps_push_window *window,
+                           uint64_t used)
 {
-    if (out->any && out->status == MR_OK)
-        out->status = ps_pushes_load(out->core->pushes, &out->last);
+    struct ps_push_load piece = saved->piece;
+    piece.uuid = saved->uuid;
+    piece.window = *window;
+    piece.used = used;
+    return ps_pushes_load(out->core->pushes, &piece, partitions);
 }
 
-static void give(struct output *out, const struct ps_push_lane *lane, const struct ps_push_window *window,
-                 struct range range)
+/* The partitions that pushes of a core's lane can be about. */
+static struct ps_partition_set slice_of(uint32_t lane)
 {
-    if (range.begin == range.end)
-        return;
-    if (out->any && memcmp(&out->last.window, window, sizeof(*window)) == 0) {
-        out->last.partition_end = (uint16_t)range.end;
-        return;
-    }
-    give_last(out);
-    uint32_t begin = out->any ? range.begin : 0; /* no push asks for partitions of other cores */
-    out->last = (struct ps_push_lane){.lane = lane->lane,
-                                      .partition = (uint16_t)begin,
-                                      .partition_end = (uint16_t)range.end,
-                                      .used = lane->used,
-                                      .window = *window};
-    memcpy(out->last.uuid, lane->uuid, MR_UUID_BYTES);
-    out->any = true;
+    const uint32_t cores = mr_push_lane_cores(lane), core = mr_push_lane_core(lane);
+    return ps_partitions_range((core * MR_PARTITION_COUNT + cores - 1) / cores,
+                               ((core + 1) * MR_PARTITION_COUNT + cores - 1) / cores);
 }
 
-/* saved[0 .. count) are all records of a lane. A core that wrote none has applied nothing of it. */
-static enum mr_status load_lane(const struct ps_push_merge *m, const struct saved *saved, uint32_t count,
-                                struct ps_core *core)
+/* saved[0 .. count) are all records of a lane. Of a core's lane, a writer without a record has applied nothing;
+ * of one that a client chose, it is not known whether it has anything to do with it. */
+static enum mr_status load_lane(const struct output *out, const struct saved *saved, uint32_t count)
 {
     static const struct ps_push_window nothing;
-    struct ps_push_lane lane = saved[0].piece;
-    for (uint32_t i = 1; i < count; i++)
-        lane.used = saved[i].piece.used > lane.used ? saved[i].piece.used : lane.used;
-    struct output out = {.core = core, .status = MR_OK};
-    struct range wanted = common(range_of(m->core_count, core->index),
-                                 range_of(mr_push_lane_cores(lane.lane), mr_push_lane_core(lane.lane)));
-    for (uint32_t c = 0, at = 0; c < m->saved_core_count; c++) {
-        struct range of_core = common(wanted, range_of(m->saved_core_count, c));
-        if (at == count || saved[at].core != c)
-            give(&out, &lane, &nothing, of_core);
-        for (; at < count && saved[at].core == c; at++) {
-            struct range of_piece = {saved[at].piece.partition, saved[at].piece.partition_end};
-            give(&out, &lane, &saved[at].piece.window, common(of_core, of_piece));
-        }
+    const bool is_chosen = mr_push_lane_is_chosen(saved[0].piece.lane);
+    const struct ps_partition_set all = ps_partitions_all();
+    struct ps_partition_set wanted = out->mine, given = {{0}};
+    enum mr_status status = MR_OK;
+    uint64_t used = 0;
+    if (!is_chosen) {
+        const struct ps_partition_set slice = slice_of(saved[0].piece.lane);
+        wanted = ps_partitions_and(&wanted, &slice);
     }
-    out.last.partition_end = MR_PARTITION_COUNT;
-    give_last(&out);
-    return out.status;
+    if (ps_partitions_empty(&wanted))
+        return MR_OK;
+    for (uint32_t i = 0; i < count; i++)
+        used = saved[i].piece.used > used ? saved[i].piece.used : used;
+    /* No push asks for the partitions of other cores: they are as the first piece. */
+    struct ps_partition_set beside = ps_partitions_without(&all, &wanted);
+    for (uint32_t i = 0; i < count && status == MR_OK; i++) {
+        struct ps_partition_set partitions = set_of(&saved[i]);
+        partitions = ps_partitions_and(&partitions, &out->m->writers->partitions[saved[i].writer]);
+        partitions = ps_partitions_and(&partitions, &wanted);
+        if (ps_partitions_empty(&partitions))
+            continue;
+        given = ps_partitions_or(&given, &partitions);
+        partitions = ps_partitions_or(&partitions, &beside);
+        beside = (struct ps_partition_set){{0}};
+        status = load(out, &saved[i], &partitions, &saved[i].piece.window, used);
+    }
+    const struct ps_partition_set rest = ps_partitions_without(&wanted, &given);
+    if (status == MR_OK && !is_chosen && !ps_partitions_empty(&given) && !ps_partitions_empty(&rest))
+        status = load(out, &saved[0], &rest, &nothing, used);
+    return status;
 }
 
-static enum mr_status load_merged(const struct ps_push_merge *m, struct ps_core *core)
+static enum mr_status load_merged(const struct output *out)
 {
+    const struct ps_push_merge *m = out->m;
     enum mr_status status = MR_OK;
     for (uint32_t i = 0, end; i < m->count && status == MR_OK; i = end) {
-        for (end = i + 1; end < m->count && compare_lanes(&m->saved[i].piece, &m->saved[end].piece) == 0;)
+        for (end = i + 1; end < m->count && compare_lanes(&m->saved[i], &m->saved[end]) == 0;)
             end++;
-        status = load_lane(m, m->saved + i, end - i, core);
+        status = load_lane(out, m->saved + i, end - i);
     }
     return status;
 }
 
-static enum mr_status load_own(const struct ps_push_merge *m, struct ps_core *core)
+static enum mr_status load_own(const struct output *out, uint32_t writer)
 {
+    const struct ps_push_merge *m = out->m;
     enum mr_status status = MR_OK;
     for (uint32_t i = 0; i < m->count && status == MR_OK; i++)
-        if (m->saved[i].core == core->index)
-            status = ps_pushes_load(core->pushes, &m->saved[i].piece);
+        if (m->saved[i].writer == writer)
+            status = load(out, &m->saved[i], m->saved[i].partitions, &m->saved[i].piece.window,
+                          m->saved[i].piece.used);
     return status;
 }
 
 enum mr_status ps_push_merge_load(const struct ps_push_merge *m, struct ps_core *core, char *text)
 {
-    enum mr_status status = m->saved_core_count == m->core_count ? load_own(m, core) : load_merged(m, core);
+    struct output out = {.m = m, .core = core};
+    const uint32_t own = ps_saved_writer_own(m->writers, core->index);
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        if (core->node->partition_core[p] == core->index && (m->owns == NULL || m->owns[p]))
+            ps_partitions_add(&out.mine, p);
+    enum mr_status status = own < m->writers->count ? load_own(&out, own) : load_merged(&out);
     return status == MR_OK ? status : no_memory(text, status);
 }

@@ -56,6 +56,7 @@ struct loader {
     uint32_t held;  /* rounds in flight at most: while the cores load one, the next one waits for them */
     uint32_t round; /* how many have begun */
     struct round rounds[ROUNDS];
+    struct ps_saved_writers *writers;
     struct ps_applied_batches_merge *applied;
     struct ps_push_merge *pushes;
     struct ps_parameter_load *parameters;
@@ -333,15 +334,18 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
     struct loader *l = r->loader;
     uint64_t bytes_read = sizeof(*record) + ((record->bytes + 7) & ~UINT64_C(7));
     atomic_fetch_add_explicit(l->progress, bytes_read, memory_order_relaxed);
-    if (!r->link->is_last || r->link->part != l->share->records_part)
+    const uint32_t part = r->link->part;
+    if (!r->link->is_last)
         return MR_OK;
-    if (record->kind == PS_RECORD_PARAMETER && l->parameters != NULL)
+    if (record->kind == PS_RECORD_PARAMETER && l->parameters != NULL && part == l->share->own_part)
         return ps_parameter_load_add(l->parameters, record, bytes, l->text);
     if (l->named_only)
         return MR_OK;
     if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT)
-        return ps_applied_batches_merge_add(l->applied, record, bytes, l->text);
-    return record->kind == PS_RECORD_PUSHES ? ps_push_merge_add(l->pushes, record, bytes, l->text) : MR_OK;
+        return ps_applied_batches_merge_add(l->applied, part, record, bytes, l->text);
+    return record->kind == PS_RECORD_PUSHES || record->kind == PS_RECORD_LANE
+               ? ps_push_merge_add(l->pushes, part, record, bytes, l->text)
+               : MR_OK;
 }
 
 static enum mr_status round_end(struct round *r)
@@ -407,14 +411,6 @@ static enum mr_status take_over_everywhere(struct loader *l, char *text)
     return MR_OK;
 }
 
-/* How many cores wrote the records that are taken; if none are, any number will do. */
-static uint32_t records_cores(const struct loader *l)
-{
-    return l->share->records_part < l->chain->part_count
-               ? ps_chain_part_last(l->chain, l->share->records_part)->manifest.file_count
-               : l->node->core_count;
-}
-
 enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader,
                                const struct ps_restore_share *share, bool whole, bool leaves_out,
                                bool makes_room, struct ps_parameter_load *parameters,
@@ -435,10 +431,11 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader,
     l->progress = progress;
     l->parameters = parameters;
     l->text = text;
-    l->applied = ps_applied_batches_merge_create(records_cores(l), node->core_count);
-    l->pushes = ps_push_merge_create(records_cores(l), node->core_count);
+    l->writers = ps_saved_writers_of_chain(l->chain, share->owns, share->own_part, node->core_count);
+    l->applied = ps_applied_batches_merge_create(l->writers);
+    l->pushes = ps_push_merge_create(l->writers, share->owns);
     l->records = calloc(node->core_count, sizeof(*l->records));
-    if (l->applied == NULL || l->pushes == NULL || l->records == NULL)
+    if (l->writers == NULL || l->applied == NULL || l->pushes == NULL || l->records == NULL)
         goto out;
     for (uint32_t i = 0; i < node->core_count; i++)
         l->records[i].part = UINT32_MAX; /* none so far */
@@ -456,6 +453,7 @@ out:
     free(l->records);
     ps_push_merge_destroy(l->pushes);
     ps_applied_batches_merge_destroy(l->applied);
+    ps_saved_writers_free(l->writers);
     free(l);
     return status;
 }

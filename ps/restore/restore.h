@@ -13,17 +13,18 @@
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/core/node.h"
 #include "ps/restore/parameter_load.h"
+#include "ps/restore/saved_writers.h"
 
 #define PS_RESTORE_TEXT_BYTES 256
 
 /* What of a checkpoint is for this node. */
 struct ps_restore_share {
     const bool *owns; /* by partition: the keys that this node is to have; NULL: all */
-    /* Of a cluster's checkpoint: the part whose records of batches, clients, pushes and parameters are taken;
-     * PS_RESTORE_NO_RECORDS: none are, and what clients send again would be applied once more. */
-    uint32_t records_part;
+    /* Of a cluster's checkpoint: the part that had just these partitions and belongs to this node, which takes
+     * its parameters, and its cores, if they are as many, their records of batches, clients and pushes as they
+     * are; PS_SAVED_NO_PART: there is none, and records are merged. 0: the checkpoint is of one node. */
+    uint32_t own_part;
 };
-#define PS_RESTORE_NO_RECORDS UINT32_MAX
 
 /* Fills the features of the shadow on all cores, which are empty (ps/core/shadow.h).
  *

@@ -18,7 +18,7 @@
  * 0 writes them from there.
  *
  * Records: rows and variables as ps/checkpoint/checkpoint.h has them. PS_RECORD_STREAM, PS_RECORD_CLIENT and
- * PS_RECORD_PUSHES name the core that they come from: `feature` = core, `count` = cores of the node. A
+ * PS_RECORD_LANE name the core that they come from: `feature` = core, `count` = cores of the node. A
  * stream's `row_bytes` is an enum ps_stream_record, `offset` how many batches were added to it. The `offset`
  * of pushes is when the lane pushed last, counted in pushes to the core.
  */
@@ -42,14 +42,6 @@
 #define PS_SAVE_VARIABLES_BYTES                                                                              \
     (2u << 20) /* copies of variables that pushes change before the cursor has written them */
 #define PS_SAVE_HOLD_CURSOR_US 20000 /* how long the cursor leaves room for a push that was held back */
-
-#define PS_STREAM_PLAN_WORDS (2u + MR_PLAN_WORDS)
-
-enum ps_stream_record {
-    PS_STREAM_APPLIED = 0, /* u64 stream, watermark, bitmap words */
-    PS_STREAM_PARTIAL = 1, /* struct ps_partial */
-    PS_STREAM_PLAN = 2,    /* u64 stream, u64[3] struct mr_plan, u64 use */
-};
 
 struct mr_named_cut;
 struct ps_core;

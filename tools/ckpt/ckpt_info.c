@@ -59,6 +59,7 @@ static enum mr_status count_small(void *arg, const struct ps_record *record, con
     struct info *x = arg;
     uint64_t stream;
     const struct ps_stored_pushes *pushes = (const struct ps_stored_pushes *)(const void *)bytes;
+    const struct ps_stored_lane *lane = (const struct ps_stored_lane *)(const void *)bytes;
     switch (record->kind) {
     case PS_RECORD_STREAM:
         memcpy(&stream, bytes, sizeof(stream));
@@ -67,6 +68,8 @@ static enum mr_status count_small(void *arg, const struct ps_record *record, con
         return count_name(x, CLIENTS, uuid_name(bytes));
     case PS_RECORD_PUSHES:
         return count_name(x, LANES, mr_key_hash(uuid_name(bytes), pushes->lane));
+    case PS_RECORD_LANE:
+        return count_name(x, LANES, mr_key_hash(uuid_name(bytes), lane->lane));
     case PS_RECORD_SIGHTINGS:
         x->sightings_bytes += record->bytes;
         return MR_OK;

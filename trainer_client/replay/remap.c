@@ -15,7 +15,7 @@
 
 /* ---- where lanes go on ---- */
 
-struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint16_t lane)
+struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint32_t lane)
 {
     for (uint32_t i = 0; i < remap->mark_count; i++)
         if (remap->marks[i].lane == lane)
@@ -23,7 +23,7 @@ struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint16_t lane)
     return NULL;
 }
 
-bool mrc_remap_start_lane(struct mrc_node *node, struct mrc_replay *own, uint16_t lane)
+bool mrc_remap_start_lane(struct mrc_node *node, struct mrc_replay *own, uint32_t lane)
 {
     struct mrc_remap *remap = &node->remap;
     struct mrc_lane_mark *mark = mrc_remap_mark(remap, lane);
@@ -217,7 +217,7 @@ struct settling {
 static bool has_settled(const void *arg)
 {
     const struct settling *s = arg;
-    uint16_t lane = mr_push_lane(s->sequence);
+    uint32_t lane = mr_push_lane(s->sequence);
     uint64_t number = mr_push_number(s->sequence);
     if (s->node->remap.lane_count > 0)
         return false;

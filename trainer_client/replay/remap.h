@@ -19,7 +19,7 @@ struct mrc_part;
 
 /* A lane that this client has used, of the current map or a former one. */
 struct mrc_lane_mark {
-    uint16_t lane;
+    uint32_t lane;
     uint64_t next; /* where its numbers continue when its map comes back */
     /* what is gone of it, from all links that are not asked for it (remap_gone.h) */
     struct mrc_gone gone;
@@ -47,9 +47,9 @@ uint64_t mrc_remap_next_us(const struct mrc_node *node);
 /* Returns whether this link has what was kept for others; nothing else may be sent to it before. */
 bool mrc_remap_is_over(const struct mrc_link *link);
 /* Returns what is remembered of a lane; NULL: this client has not used it. */
-struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint16_t lane);
+struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint32_t lane);
 /* Finds the first number of a lane that this client begins to use. False: no memory to remember the lane. */
-bool mrc_remap_start_lane(struct mrc_node *node, struct mrc_replay *own, uint16_t lane);
+bool mrc_remap_start_lane(struct mrc_node *node, struct mrc_replay *own, uint32_t lane);
 
 /* Notes that the part's caller waits until its push, which is kept and sent again, is answered. */
 void mrc_remap_follow(struct mrc_part *part, uint64_t sequence);

@@ -20,13 +20,13 @@ void mrc_remap_restored(struct mrc_node *node, uint32_t whole)
 }
 
 /* Returns where the lane's partitions begin. */
-static uint32_t first_partition(uint16_t lane, uint32_t core)
+static uint32_t first_partition(uint32_t lane, uint32_t core)
 {
     const uint32_t cores = mr_push_lane_cores(lane);
     return (core * MR_PARTITION_COUNT + cores - 1) / cores;
 }
 
-static bool owns_keys_of(const struct mrc_node *node, uint32_t core, uint16_t lane)
+static bool owns_keys_of(const struct mrc_node *node, uint32_t core, uint32_t lane)
 {
     const uint32_t old = mr_push_lane_core(lane), end = first_partition(lane, old + 1);
     for (uint32_t p = first_partition(lane, old); p < end; p++)
@@ -56,7 +56,7 @@ static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
 }
 
 /* Returns the current core whose lane it is; NULL: it is a lane of a former map. */
-static struct mrc_link *link_of(const struct mrc_node *node, uint16_t lane)
+static struct mrc_link *link_of(const struct mrc_node *node, uint32_t lane)
 {
     for (uint32_t core = 0; core < node->core_count; core++)
         if (node->links[core]->own.lane == lane)

@@ -17,7 +17,7 @@ bool mrc_lanes_append(struct mrc_replay ***lanes, uint32_t *count, struct mrc_re
     return true;
 }
 
-struct mrc_replay *mrc_remap_former_lane(struct mrc_link *link, uint16_t number, uint32_t whole)
+struct mrc_replay *mrc_remap_former_lane(struct mrc_link *link, uint32_t number, uint32_t whole)
 {
     for (uint32_t i = 0; i < link->former_count; i++)
         if (link->former[i]->lane == number)

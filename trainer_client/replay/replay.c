@@ -63,7 +63,7 @@ static void init_lists(struct mrc_replay *r)
     mr_list_init(&r->later);
 }
 
-void mrc_replay_init(struct mrc_replay *r, uint16_t lane, uint64_t bytes_max)
+void mrc_replay_init(struct mrc_replay *r, uint32_t lane, uint64_t bytes_max)
 {
     *r = (struct mrc_replay){.lane = lane, .next = 1, .bytes_max = bytes_max};
     mrc_gone_init(&r->gone);

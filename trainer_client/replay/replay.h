@@ -25,7 +25,7 @@
 #define MRC_REPLAY_TRIES_MAX 100u /* for a batch that is not fed again */
 
 struct mrc_replay {
-    uint16_t lane;
+    uint32_t lane;
     uint64_t next;        /* number of the next push */
     uint64_t floor;       /* all pushes up to this number are known to be on disk */
     uint64_t answered_to; /* the highest number answered; lower ones may still be in flight */
@@ -42,7 +42,7 @@ struct mrc_replay {
     uint64_t replayed, given_up, dropped;
 };
 
-void mrc_replay_init(struct mrc_replay *r, uint16_t lane, uint64_t bytes_max);
+void mrc_replay_init(struct mrc_replay *r, uint32_t lane, uint64_t bytes_max);
 /* Frees what is kept. */
 void mrc_replay_fini(struct mrc_replay *r);
 

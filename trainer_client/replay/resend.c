@@ -118,7 +118,7 @@ static struct mrc_loss take_losses(struct mr_client *client)
     return sum;
 }
 
-uint16_t mrc_resend_lane(const struct mrc_link *link)
+uint32_t mrc_resend_lane(const struct mrc_link *link)
 {
     return mr_push_lane_of(link->node->core_count, link->core);
 }

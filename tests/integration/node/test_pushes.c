@@ -88,7 +88,7 @@ static uint64_t push_share(struct fixture *x, uint32_t old, uint64_t number, uin
     uint64_t keys[KEYS];
     uint32_t head[4] = {x->table, 0}, count = 0;
     char text[WIRE_CLIENT_TEXT_BYTES];
-    uint16_t lane = x->cores == cores_before ? 0 : mr_push_lane_of(cores_before, old);
+    uint32_t lane = x->cores == cores_before ? 0 : mr_push_lane_of(cores_before, old);
     for (uint32_t i = 0; i < KEYS; i++)
         if (core_of(cores_before, x->keys[i]) == old && core_of(x->cores, x->keys[i]) == to)
             keys[count++] = x->keys[i];

@@ -57,7 +57,7 @@ struct fake_stream {
 struct fake_lane {
     bool used;
     uint8_t uuid[MR_UUID_BYTES];
-    uint16_t lane;
+    uint32_t lane;
     bool has[FAKE_NUMBERS_MAX];
     uint64_t durable; /* all up to it are in the checkpoint */
 };

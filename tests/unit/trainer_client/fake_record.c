@@ -4,9 +4,9 @@
 #include "dataplane/wire/format/push_number.h"
 #include "tests/unit/trainer_client/fake_node.h"
 
-static uint16_t lane_of(const struct fake_core *core, uint64_t sequence)
+static uint32_t lane_of(const struct fake_core *core, uint64_t sequence)
 {
-    uint16_t lane = mr_push_lane(sequence);
+    uint32_t lane = mr_push_lane(sequence);
     return lane != 0 ? lane : mr_push_lane_of(core->node->core_count, core->index);
 }
 
@@ -15,7 +15,7 @@ static uint64_t number_of(const struct mr_request *request)
     return mr_push_number(request->message->preamble.sequence);
 }
 
-static struct fake_lane *find(struct fake_lane *lanes, const uint8_t *uuid, uint16_t lane)
+static struct fake_lane *find(struct fake_lane *lanes, const uint8_t *uuid, uint32_t lane)
 {
     for (uint32_t i = 0; i < FAKE_LANES_MAX; i++) {
         struct fake_lane *l = &lanes[i];

@@ -36,13 +36,13 @@ static void uuid_of(uint64_t number, uint8_t uuid[MR_UUID_BYTES])
     memcpy(uuid, halves, MR_UUID_BYTES);
 }
 
-static enum ps_push_state look_up(struct ps_pushes *p, const uint8_t *uuid, uint16_t lane, uint64_t number)
+static enum ps_push_state look_up(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane, uint64_t number)
 {
     return ps_pushes_look_up(p, &(struct ps_push_id){uuid, lane, number});
 }
 
 /* From its start to its end; how many others were given up. */
-static uint64_t push(struct ps_pushes *p, const uint8_t *uuid, uint16_t lane, uint64_t number)
+static uint64_t push(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane, uint64_t number)
 {
     const struct ps_push_id id = {uuid, lane, number};
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
@@ -169,13 +169,13 @@ static void lists_what_is_worth_keeping(void **state)
     assert_int_equal(count, 2);
 }
 
-static void load(struct ps_pushes *p, uint16_t partition, uint16_t partition_end, uint64_t floor,
+static void load(struct ps_pushes *p, uint32_t partition, uint32_t partition_end, uint64_t floor,
                  uint64_t bits)
 {
-    struct ps_push_lane piece = {.lane = LANE, .partition = partition, .partition_end = partition_end};
-    memcpy(piece.uuid, a, MR_UUID_BYTES);
+    const struct ps_partition_set partitions = ps_partitions_range(partition, partition_end);
+    struct ps_push_load piece = {.uuid = a, .lane = LANE, .is_cut = true};
     ps_push_window_load(&piece.window, floor, &bits, 1);
-    assert_int_equal(ps_pushes_load(p, &piece), MR_OK);
+    assert_int_equal(ps_pushes_load(p, &piece, &partitions), MR_OK);
 }
 
 static void a_loaded_lane_goes_on_where_it_was(void **state)
@@ -206,16 +206,99 @@ static void pieces_of_a_lane_are_told_apart(void **state)
     assert_true(ps_pushes_has(p, &id, 99));
     assert_false(ps_pushes_has(p, &id, 100));
     assert_false(ps_pushes_has(p, &id, MR_PARTITION_COUNT - 1));
-    uint64_t bits[MR_PARTITION_COUNT / 64];
-    ps_pushes_partitions(p, &id, bits);
+    const struct ps_partition_set applied = ps_pushes_partitions(p, &id);
     for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++)
-        assert_int_equal(bits[i / 64] >> (i % 64) & 1, ps_pushes_has(p, &id, i));
+        assert_int_equal(ps_partitions_has(&applied, i), ps_pushes_has(p, &id, i));
     ps_pushes_start(p, &id);
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_WAITS);
     assert_int_equal(look_up(p, a, LANE, 12 + MR_PUSH_WINDOW), PS_PUSH_WAITS);
     assert_int_equal(ps_pushes_finish(p, &id), 0);
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_APPLIED);
     assert_int_equal(push(p, a, LANE, 11 + MR_PUSH_WINDOW), 2); /* 10 and 11 of the second piece */
+}
+
+/* Where nothing was recorded a push is new, and is recorded only for the partitions that it has keys of: numbers
+ * without keys there are not waited for. */
+static void unknown_partitions_become_known_by_their_keys(void **state)
+{
+    struct ps_pushes *p = *state;
+    const struct ps_push_id id = {a, LANE, 12};
+    const struct ps_partition_set touched = ps_partitions_range(2000, 2001);
+    load(p, 0, 1000, 12, 0);
+    assert_true(ps_pushes_has_unknown(p, &id));
+    ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
+    assert_int_equal(ps_pushes_durable(p, a, LANE), 12);
+    assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_PARTLY);
+    assert_false(ps_pushes_has(p, &id, 2000));
+    assert_int_equal(ps_pushes_cover(p, &id, &touched), MR_OK);
+    ps_pushes_start(p, &id);
+    assert_int_equal(ps_pushes_finish(p, &id), 0);
+    assert_true(ps_pushes_has(p, &id, 2000));
+    assert_false(ps_pushes_has(p, &id, 2001));
+    assert_int_equal(ps_pushes_durable(p, a, LANE), 0);
+    assert_int_equal(push(p, a, LANE, 13), 0); /* without keys of the others */
+    assert_false(ps_pushes_has(p, &(struct ps_push_id){a, LANE, 13}, 2001));
+}
+
+/* Its earlier numbers that can still come are those that the client may have in flight. */
+static void a_partition_that_becomes_known_late_gives_nothing_up(void **state)
+{
+    struct ps_pushes *p = *state;
+    const struct ps_push_id id = {a, LANE, 5000};
+    const struct ps_partition_set touched = ps_partitions_range(2000, 2001);
+    load(p, 0, 1000, 4999, 0);
+    assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
+    assert_int_equal(ps_pushes_cover(p, &id, &touched), MR_OK);
+    ps_pushes_start(p, &id);
+    assert_int_equal(ps_pushes_finish(p, &id), 0);
+    assert_false(ps_pushes_has(p, &(struct ps_push_id){a, LANE, 4999}, 2000));
+}
+
+static void what_is_forgotten_of_some_partitions_is_unknown(void **state)
+{
+    struct ps_pushes *p = *state;
+    const struct ps_push_id id = {a, LANE, 1};
+    const struct ps_partition_set some = ps_partitions_range(7, 9), all = ps_partitions_all();
+    push(p, a, LANE, 1);
+    push(p, b, LANE, 1);
+    assert_int_equal(ps_pushes_forget(p, &some), MR_OK);
+    assert_true(ps_pushes_has(p, &id, 6));
+    assert_false(ps_pushes_has(p, &id, 7));
+    assert_false(ps_pushes_has(p, &id, 8));
+    assert_true(ps_pushes_has(p, &id, 9));
+    assert_int_equal(ps_pushes_forget(p, &all), MR_OK);
+    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_NEW);
+}
+
+static void numbers_that_do_not_come_are_skipped(void **state)
+{
+    struct ps_pushes *p = *state;
+    const struct ps_push_id last = {a, LANE, 5000}, running = {a, LANE, 5003};
+    assert_int_equal(ps_pushes_look_up(p, &last), PS_PUSH_NEW);
+    assert_true(ps_pushes_skip(p, &last, 1));
+    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
+    assert_int_equal(look_up(p, a, LANE, 5001), PS_PUSH_NEW);
+    assert_int_equal(ps_pushes_look_up(p, &running), PS_PUSH_NEW);
+    ps_pushes_start(p, &running);
+    assert_false(ps_pushes_skip(p, &(struct ps_push_id){a, LANE, 5004}, 5002));
+    assert_true(ps_pushes_skip(p, &(struct ps_push_id){a, LANE, 5005}, 5004));
+    assert_int_equal(ps_pushes_finish(p, &running), 0);
+    assert_true(ps_pushes_skip(p, &(struct ps_push_id){a, LANE, 5002}, 5001));
+    ps_pushes_cut(p);
+    ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
+    assert_int_equal(ps_pushes_durable(p, a, LANE), 5005);
+}
+
+static void pieces_that_become_alike_are_joined(void **state)
+{
+    struct ps_pushes *p = *state;
+    load(p, 0, 100, 10, 0);
+    load(p, 100, MR_PARTITION_COUNT, 9, 0);
+    push(p, a, LANE, 11);
+    assert_true(ps_pushes_skip(p, &(struct ps_push_id){a, LANE, 10}, 10));
+    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
+        assert_true(ps_pushes_at(p, i) == NULL || ps_pushes_at(p, i)->rest.next == NULL);
+    assert_int_equal(look_up(p, a, LANE, 11), PS_PUSH_APPLIED);
 }
 
 static void forgets_the_silent_first(void **state)
@@ -241,30 +324,31 @@ static void forgets_the_silent_first(void **state)
 static void forgets_the_silent_first_after_a_restore(void **state)
 {
     struct ps_pushes *p = *state;
-    struct ps_push_lane lane = {.lane = LANE, .partition_end = MR_PARTITION_COUNT};
+    uint8_t uuid[MR_UUID_BYTES];
+    struct ps_push_load lane = {.uuid = a, .lane = LANE};
     ps_push_window_add(&lane.window, 1);
-    memcpy(lane.uuid, a, MR_UUID_BYTES);
     lane.used = 1000 * PS_PUSH_LANES_MAX;
-    assert_int_equal(ps_pushes_load(p, &lane), MR_OK);
+    assert_int_equal(ps_pushes_load(p, &lane, NULL), MR_OK);
+    lane.uuid = uuid;
     for (uint64_t i = 1; i <= 20 * PS_PUSH_LANES_MAX; i++) { /* they fill all sets */
-        uuid_of(i, lane.uuid);
+        uuid_of(i, uuid);
         lane.used = i;
-        assert_int_equal(ps_pushes_load(p, &lane), MR_OK);
+        assert_int_equal(ps_pushes_load(p, &lane, NULL), MR_OK);
     }
     assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
     push(p, b, LANE, 1); /* newer than all */
     for (uint64_t i = 1; i <= PS_PUSH_LANES_MAX; i++) {
-        uuid_of(i, lane.uuid);
+        uuid_of(i, uuid);
         lane.used = 1000 * PS_PUSH_LANES_MAX;
-        assert_int_equal(ps_pushes_load(p, &lane), MR_OK);
+        assert_int_equal(ps_pushes_load(p, &lane, NULL), MR_OK);
     }
     assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_APPLIED);
     uint64_t forgotten = ps_pushes_forgotten(p);
-    uuid_of(21 * PS_PUSH_LANES_MAX, lane.uuid);
+    uuid_of(21 * PS_PUSH_LANES_MAX, uuid);
     lane.used = 0;
-    assert_int_equal(ps_pushes_load(p, &lane), MR_OK); /* older than all */
+    assert_int_equal(ps_pushes_load(p, &lane, NULL), MR_OK); /* older than all */
     assert_int_equal(ps_pushes_forgotten(p), forgotten + 1);
-    assert_int_equal(look_up(p, lane.uuid, LANE, 1), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, uuid, LANE, 1), PS_PUSH_NEW);
 }
 
 /* What is in flight keeps its record, however many others come. */
@@ -289,7 +373,8 @@ static void says_when_memory_is_short(void **state)
     while (ps_arena_alloc(arena, sizeof(struct ps_push_lane), 8) != NULL) {
     }
     assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_NO_MEMORY);
-    assert_int_equal(ps_pushes_load(p, &(struct ps_push_lane){.lane = LANE}), MR_OUT_OF_MEMORY);
+    assert_int_equal(ps_pushes_load(p, &(struct ps_push_load){.uuid = a, .lane = LANE}, NULL),
+                     MR_OUT_OF_MEMORY);
 }
 
 static int destroy_full(void **state)
@@ -312,6 +397,11 @@ int main(void)
         TEST(lists_what_is_worth_keeping),
         TEST(a_loaded_lane_goes_on_where_it_was),
         TEST(pieces_of_a_lane_are_told_apart),
+        TEST(unknown_partitions_become_known_by_their_keys),
+        TEST(a_partition_that_becomes_known_late_gives_nothing_up),
+        TEST(what_is_forgotten_of_some_partitions_is_unknown),
+        TEST(numbers_that_do_not_come_are_skipped),
+        TEST(pieces_that_become_alike_are_joined),
         TEST(forgets_the_silent_first),
         TEST(forgets_the_silent_first_after_a_restore),
         TEST(forgets_nobody_who_is_under_way),

@@ -13,6 +13,7 @@
 struct fixture {
     struct core_fixture alone;
     struct ps_core *core;
+    struct ps_saved_writers *writers;
     struct ps_push_merge *merge;
     uint32_t saved_cores;
 };
@@ -28,13 +29,16 @@ static void begin(struct fixture *f, uint32_t saved_cores, uint32_t cores, uint3
     core_fixture_make(&f->alone, core);
     f->core = f->alone.core;
     f->saved_cores = saved_cores;
-    f->merge = ps_push_merge_create(saved_cores, cores);
+    f->writers = ps_saved_writers_of_node(saved_cores, cores);
+    assert_non_null(f->writers);
+    f->merge = ps_push_merge_create(f->writers, NULL);
     assert_non_null(f->merge);
 }
 
 static void end(struct fixture *f)
 {
     ps_push_merge_destroy(f->merge);
+    ps_saved_writers_free(f->writers);
     ps_core_destroy(f->core);
 }
 
@@ -52,13 +56,14 @@ static enum mr_status add(struct fixture *f, uint32_t core, uint32_t words, stru
                                .count = f->saved_cores,
                                .bytes = sizeof(head) + words * sizeof(word)};
     memcpy(stored.head.uuid, uuid, MR_UUID_BYTES);
-    return ps_push_merge_add(f->merge, &record, (const uint8_t *)&stored, text);
+    return ps_push_merge_add(f->merge, 0, &record, (const uint8_t *)&stored, text);
 }
 
 /* Core `core` has applied all up to `floor`, and floor + 1 + i where bit i is set. */
-static void add_whole(struct fixture *f, uint32_t core, uint16_t lane, uint64_t floor, uint64_t bits)
+static void add_whole(struct fixture *f, uint32_t core, uint32_t lane, uint64_t floor, uint64_t bits)
 {
-    struct ps_stored_pushes head = {.lane = lane, .partition_end = MR_PARTITION_COUNT, .floor = floor};
+    struct ps_stored_pushes head = {
+        .lane = (uint16_t)lane, .partition_end = MR_PARTITION_COUNT, .floor = floor};
     assert_int_equal(add(f, core, bits != 0, head, bits), MR_OK);
 }
 
@@ -68,17 +73,17 @@ static void load(struct fixture *f)
     assert_int_equal(ps_push_merge_load(f->merge, f->core, text), MR_OK);
 }
 
-static enum ps_push_state state_of(struct fixture *f, uint16_t lane, uint64_t number)
+static enum ps_push_state state_of(struct fixture *f, uint32_t lane, uint64_t number)
 {
     return ps_pushes_look_up(f->core->pushes, &(struct ps_push_id){uuid, lane, number});
 }
 
-static bool has(struct fixture *f, uint16_t lane, uint64_t number, uint32_t partition)
+static bool has(struct fixture *f, uint32_t lane, uint64_t number, uint32_t partition)
 {
     return ps_pushes_has(f->core->pushes, &(struct ps_push_id){uuid, lane, number}, partition);
 }
 
-static uint16_t lane_of(uint32_t cores, uint32_t core)
+static uint32_t lane_of(uint32_t cores, uint32_t core)
 {
     return mr_push_lane_of(cores, core);
 }
@@ -124,7 +129,7 @@ static void another_number_gets_the_lanes_whose_keys_it_may_have(void **state)
 static void what_some_have_applied_comes_in_pieces(void **state)
 {
     struct fixture f;
-    uint16_t lane = lane_of(1, 0);
+    uint32_t lane = lane_of(1, 0);
     (void)state;
     begin(&f, 3, 1, 0);
     add_whole(&f, 0, lane, 8, 0);
@@ -149,7 +154,7 @@ static void what_some_have_applied_comes_in_pieces(void **state)
 static void lanes_are_kept_apart(void **state)
 {
     struct fixture f;
-    const uint16_t lane = lane_of(1, 0), next = lane_of(2, 1);
+    const uint32_t lane = lane_of(1, 0), next = lane_of(2, 1);
     (void)state;
     begin(&f, 2, 1, 0);
     add_whole(&f, 0, lane, 8, 0);
@@ -164,7 +169,7 @@ static void lanes_are_kept_apart(void **state)
 static void equal_pieces_are_joined(void **state)
 {
     struct fixture f;
-    uint16_t lane = lane_of(1, 0);
+    uint32_t lane = lane_of(1, 0);
     uint32_t pieces = 0;
     (void)state;
     begin(&f, 3, 2, 0);
@@ -173,12 +178,12 @@ static void equal_pieces_are_joined(void **state)
     add_whole(&f, 2, lane, 3, 0); /* core 0 of two has none of its partitions */
     load(&f);
     for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
-        for (const struct ps_push_lane *at = ps_pushes_at(f.core->pushes, i); at != NULL; at = at->next) {
-            pieces++;
-            assert_int_equal(at->partition, 0);
-            assert_int_equal(at->partition_end, MR_PARTITION_COUNT);
-            assert_int_equal(at->window.floor, 8);
-        }
+        const struct ps_push_lane *at = ps_pushes_at(f.core->pushes, i);
+        if (at == NULL)
+            continue;
+        pieces++;
+        assert_null(at->rest.next);
+        assert_int_equal(at->rest.window.floor, 8);
     }
     assert_int_equal(pieces, 1);
     end(&f);
@@ -188,14 +193,14 @@ static void equal_pieces_are_joined(void **state)
 static void pieces_go_on_in_pieces(void **state)
 {
     struct fixture f;
-    uint16_t lane = lane_of(1, 0);
+    uint32_t lane = lane_of(1, 0);
     (void)state;
     begin(&f, 2, 3, 0); /* partitions 0..1365 */
     add_whole(&f, 1, lane, 3, 0);
     struct ps_stored_pushes head = {
-        .lane = lane, .partition = 1000, .partition_end = MR_PARTITION_COUNT, .floor = 4};
+        .lane = (uint16_t)lane, .partition = 1000, .partition_end = MR_PARTITION_COUNT, .floor = 4};
     assert_int_equal(add(&f, 0, 0, head, 0), MR_OK);
-    head = (struct ps_stored_pushes){.lane = lane, .partition_end = 1000, .floor = 5};
+    head = (struct ps_stored_pushes){.lane = (uint16_t)lane, .partition_end = 1000, .floor = 5};
     assert_int_equal(add(&f, 0, 0, head, 0), MR_OK);
     load(&f);
     assert_int_equal(state_of(&f, lane, 4), PS_PUSH_APPLIED);
@@ -205,23 +210,23 @@ static void pieces_go_on_in_pieces(void **state)
     end(&f);
 }
 
-static void add_used(struct fixture *f, uint32_t core, uint16_t lane, uint64_t used)
+static void add_used(struct fixture *f, uint32_t core, uint32_t lane, uint64_t used)
 {
-    struct ps_stored_pushes head = {.lane = lane, .partition_end = MR_PARTITION_COUNT, .floor = 1};
+    struct ps_stored_pushes head = {.lane = (uint16_t)lane, .partition_end = MR_PARTITION_COUNT, .floor = 1};
     struct ps_record record = {.kind = PS_RECORD_PUSHES,
                                .feature = core,
                                .count = f->saved_cores,
                                .offset = used,
                                .bytes = sizeof(head)};
-    assert_int_equal(ps_push_merge_add(f->merge, &record, (const uint8_t *)&head, text), MR_OK);
+    assert_int_equal(ps_push_merge_add(f->merge, 0, &record, (const uint8_t *)&head, text), MR_OK);
 }
 
-static uint64_t used_of(struct fixture *f, uint16_t lane)
+static uint64_t used_of(struct fixture *f, uint32_t lane)
 {
     for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
-        for (const struct ps_push_lane *at = ps_pushes_at(f->core->pushes, i); at != NULL; at = at->next)
-            if (at->lane == lane)
-                return at->used;
+        const struct ps_push_lane *at = ps_pushes_at(f->core->pushes, i);
+        if (at != NULL && at->lane == lane)
+            return at->used;
     }
     return UINT64_MAX;
 }
@@ -245,7 +250,8 @@ static void it_is_known_when_a_lane_pushed(void **state)
 
 static void records_out_of_range_are_refused(void **state)
 {
-    const struct ps_stored_pushes good = {.lane = lane_of(1, 0), .partition_end = MR_PARTITION_COUNT};
+    const struct ps_stored_pushes good = {.lane = (uint16_t)lane_of(1, 0),
+                                          .partition_end = MR_PARTITION_COUNT};
     struct ps_stored_pushes bad[6] = {good, good, good, good, good, good};
     struct fixture f;
     (void)state;

@@ -1,5 +1,5 @@
-/* A checkpoint of a cluster, restored onto one node: of each node what was its own, however many cores there
- * are. */
+/* A checkpoint of a cluster, restored onto one node: of each node what was its own, rows and the record of what
+ * was applied to them, however many cores there are. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include "checkpoint_fixture.h"
 #include "cluster_fixture.h"
+#include "dataplane/wire/format/push_number.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "restore_fixture.h"
 
@@ -20,6 +21,11 @@ static const char *const variables[] = {"bias", "scale", "shift", "w1", "w2"};
 
 /* As long as `checkpoint_directory`, with nothing behind it that is not needed. */
 static char whole[256];
+
+static uint32_t owner_of(const char *variable)
+{
+    return mr_variable_partition(variable) % NODES;
+}
 
 static void set_variable(struct node_fixture *n, const char *name, float value)
 {
@@ -49,6 +55,34 @@ static void check_variable(struct node_fixture *n, const char *name, float value
         assert_float_equal(values[i], value + (float)i, 0);
 }
 
+static uint32_t owner_of_key(uint64_t key)
+{
+    return mr_partition_of(mr_key_hash(key, 0)) % NODES;
+}
+
+/* Push 1 of a lane of the client's own, to all cores: a gradient of 1 for the keys of one of the cluster's nodes, or
+ * of all (NODES). */
+static void push_in_lane(struct node_fixture *n, uint32_t table, uint32_t node)
+{
+    static float ones[KEYS * NODE_DIM];
+    for (uint32_t i = 0; i < KEYS * NODE_DIM; i++)
+        ones[i] = 1;
+    for (uint32_t core = 0; core < n->core_count; core++) {
+        uint64_t mine[KEYS];
+        uint32_t head[4] = {table, 0}, count = 0;
+        for (uint32_t i = 0; i < KEYS; i++)
+            if (core_of(n->core_count, keys[i]) == core && (node == NODES || owner_of_key(keys[i]) == node))
+                mine[count++] = keys[i];
+        struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, count, mine),
+                                       mr_tensor_1d(MR_U32, 0, NULL),
+                                       mr_tensor_2d(MR_F32, count, NODE_DIM, ones)};
+        n->sequence = mr_push_sequence(mr_push_lane_chosen(9), 1);
+        node_check(node_call_step(n, core, MR_OP_PUSH_GRAD, 0, 7, 0, tensors, count > 0 ? 4 : 0), MR_OK,
+                   NULL);
+        n->sequence = 0;
+    }
+}
+
 /* Makes a node whose every key has learnt `batches` batches when checkpoint 2 is made, and as many more keys'
  * values of its own: a full one and a delta. */
 static void save_node(struct node_fixture *n, uint32_t node)
@@ -66,6 +100,8 @@ static void save_node(struct node_fixture *n, uint32_t node)
     assert_int_equal(node_save(n), 1);
     for (uint32_t i = 0; i < node; i++)
         assert_int_equal(learn(n, table, BATCH(1 + i)), cores[node]);
+    if (node != 1) /* it has not come there yet */
+        push_in_lane(n, table, node);
     assert_int_equal(node_save(n), 2);
 }
 
@@ -79,19 +115,14 @@ static void make_cluster(struct node_fixture *n)
     cluster_commit(whole, 2, nodes, NODES);
 }
 
-static uint32_t owner_of(const char *variable)
-{
-    return mr_variable_partition(variable) % NODES;
-}
-
-/* Node i applied 1 + i batches. */
-static void check_cluster(struct node_fixture *n, float learnt_since)
+/* Checks the keys of each node: how many gradients of 1 they have had. */
+static void check_cluster(struct node_fixture *n, const float had[NODES])
 {
     const uint32_t table = make_table(n);
     uint32_t seen = 0;
     for (uint32_t i = 0; i < KEYS; i++) {
-        const uint32_t owner = mr_partition_of(mr_key_hash(keys[i], 0)) % NODES;
-        assert_float_equal(node_value(n, table, keys[i]), 99.0f - (float)owner - learnt_since, 0);
+        const uint32_t owner = owner_of_key(keys[i]);
+        assert_float_equal(node_value(n, table, keys[i]), 100.0f - had[owner], 0);
         seen |= 1u << owner;
     }
     assert_int_equal(seen, 7); /* of every node */
@@ -99,28 +130,41 @@ static void check_cluster(struct node_fixture *n, float learnt_since)
         check_variable(n, variables[v], (float)(100 * owner_of(variables[v])));
 }
 
+/* Node i applied 1 + i batches, and those but b a push. */
+static const float restored[NODES] = {2, 2, 4};
+
 static void start_on(struct node_fixture *n, const char *directory, uint32_t core_count)
 {
     (void)snprintf(n->config.checkpoint_directory, sizeof(n->config.checkpoint_directory), "%s", directory);
     node_start(n, core_count);
 }
 
+/* What is sent again is applied to what lacks it, and to nothing else. */
 static void goes_onto_one_node(struct node_fixture *n, uint32_t core_count)
 {
     make_cluster(n);
     start_on(n, whole, core_count);
-    check_cluster(n, 0);
-    /* What it took stands in no record of this node: only what is new counts. */
-    assert_int_equal(learn(n, make_table(n), BATCH(0)), core_count);
-    check_cluster(n, 1);
-    assert_int_equal(node_counter(n, 0, "ps.batches_learnt"), 1);
+    check_cluster(n, restored);
+    const uint32_t table = make_table(n);
+    assert_int_equal(learn(n, table, BATCH(0)), 0);
+    (void)learn(n, table, BATCH(1)); /* of keys of a */
+    check_cluster(n, (const float[NODES]){3, 2, 4});
+    (void)learn(n, table, BATCH(2)); /* of a and b */
+    check_cluster(n, (const float[NODES]){4, 3, 4});
+    push_in_lane(n, table, NODES); /* of b */
+    push_in_lane(n, table, NODES);
+    check_cluster(n, (const float[NODES]){4, 4, 4});
+    assert_int_equal(learn(n, table, BATCH(3)), core_count);
     /* Its own checkpoints come after, begin with a full one, and are where it goes on. */
     assert_int_equal(node_save(n), 3);
     node_restart(n, core_count);
-    check_cluster(n, 1);
-    assert_int_equal(learn(n, make_table(n), BATCH(0)), 0);
+    check_cluster(n, (const float[NODES]){5, 5, 5});
+    for (uint32_t batch = 0; batch < 4; batch++)
+        assert_int_equal(learn(n, table, BATCH(batch)), 0);
+    push_in_lane(n, table, NODES);
+    check_cluster(n, (const float[NODES]){5, 5, 5});
     node_check(node_restore(n, 2), MR_OK, NULL);
-    check_cluster(n, 0);
+    check_cluster(n, restored);
 }
 
 static void on_1_core(void **state)
@@ -138,8 +182,8 @@ static void on_5_cores(void **state)
     goes_onto_one_node(*state, 5);
 }
 
-/* Clients that were connected before must not send again what the checkpoint has, as it has no record. */
-static void counts_as_taken_back(void **state)
+/* Clients send again what they keep: the checkpoint says what it has of it. */
+static void takes_nothing_back(void **state)
 {
     struct node_fixture *n = *state;
     struct mr_client_session_info info;
@@ -147,7 +191,7 @@ static void counts_as_taken_back(void **state)
     start_on(n, whole, 1);
     (void)node_call(n, 0, MR_OP_STATS, 0, NULL, 0); /* it comes with the session */
     mr_client_session_info(n->sessions[0], &info);
-    assert_int_equal(info.restores, 1);
+    assert_int_equal(info.restores, 0);
 }
 
 static void damage_in_any_part_condemns_it(void **state)
@@ -156,12 +200,12 @@ static void damage_in_any_part_condemns_it(void **state)
     char path[512];
     make_cluster(n);
     start_on(n, whole, 1);
-    check_cluster(n, 0);
+    check_cluster(n, restored);
     assert_int_equal(learn(n, make_table(n), BATCH(5)), 1);
     (void)snprintf(path, sizeof(path), "%s/b/ckpt-1/core-001.mrc", whole);
     fixture_flip(path, 5000, 1);
     node_check(node_restore(n, 2), MR_CHECKPOINT_CORRUPT, "b/ckpt-1/core-001.mrc");
-    check_cluster(n, 1); /* it serves what it served */
+    check_cluster(n, (const float[NODES]){3, 3, 5}); /* it serves what it served */
 }
 
 int main(void)
@@ -170,7 +214,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(on_1_core, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(on_2_cores, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(on_5_cores, node_setup, node_teardown),
-        cmocka_unit_test_setup_teardown(counts_as_taken_back, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(takes_nothing_back, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(damage_in_any_part_condemns_it, node_setup, node_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,555 @@
+#include "ps/exactly_once/records.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include "ps/checkpoint/checkpoint.h"
+#include "ps/checkpoint/checkpoint_format.h"
+
+#define STREAM_HEAD_WORDS 2u /* stream, watermark */
+
+/* ---- writing ---- */
+
+struct writing {
+    const struct ps_records *records;
+    uint32_t core, core_count;
+    const struct ps_partition_set *set; /* NULL: all */
+    uint8_t *out;                       /* NULL: only counts */
+    size_t at;
+};
+
+static size_t padded(uint64_t bytes)
+{
+    return (size_t)(bytes + 7) & ~(size_t)7;
+}
+
+/* Writes a record's header and returns the place of its bytes; NULL: only counts. */
+static uint8_t *add_record(struct writing *w, struct ps_record record)
+{
+    uint8_t *bytes = NULL;
+    record.feature = w->core;
+    record.count = w->core_count;
+    if (w->out != NULL) {
+        memcpy(w->out + w->at, &record, sizeof(record));
+        bytes = w->out + w->at + sizeof(record);
+        memset(bytes + record.bytes, 0, padded(record.bytes) - record.bytes);
+    }
+    w->at += sizeof(record) + padded(record.bytes);
+    return bytes;
+}
+
+static void write_stream(struct writing *w, uint32_t stream)
+{
+    const struct ps_applied_batches *applied = w->records->applied;
+    uint32_t words = ps_applied_batches_bitmap_words(applied, stream);
+    uint64_t *to = (uint64_t *)(void *)add_record(
+        w, (struct ps_record){.kind = PS_RECORD_STREAM,
+                              .row_bytes = PS_STREAM_APPLIED,
+                              .offset = ps_applied_batches_added(applied, stream),
+                              .bytes = (STREAM_HEAD_WORDS + (uint64_t)words) * sizeof(uint64_t)});
+    if (to != NULL) {
+        to[0] = stream;
+        to[1] = ps_applied_batches_watermark(applied, stream);
+        ps_applied_batches_bitmap(applied, stream, to + STREAM_HEAD_WORDS);
+    }
+}
+
+static void write_plan(struct writing *w, uint32_t stream)
+{
+    const struct ps_applied_batches *applied = w->records->applied;
+    uint64_t *to = (uint64_t *)(void *)add_record(
+        w, (struct ps_record){.kind = PS_RECORD_STREAM,
+                              .row_bytes = PS_STREAM_PLAN,
+                              .bytes = PS_STREAM_PLAN_WORDS * sizeof(uint64_t)});
+    if (to != NULL) {
+        to[0] = stream;
+        memcpy(&to[1], ps_applied_batches_plan(applied, stream), sizeof(struct mr_plan));
+        to[1 + MR_PLAN_WORDS] = ps_applied_batches_used(applied, stream);
+    }
+}
+
+static void write_partial(struct writing *w, const struct ps_partial *partial)
+{
+    uint8_t *to = add_record(w, (struct ps_record){.kind = PS_RECORD_STREAM,
+                                                   .row_bytes = PS_STREAM_PARTIAL,
+                                                   .bytes = sizeof(*partial)});
+    if (to != NULL)
+        memcpy(to, partial, sizeof(*partial));
+}
+
+static void write_client(struct writing *w, const struct ps_client *client)
+{
+    uint8_t *to = add_record(
+        w, (struct ps_record){.kind = PS_RECORD_CLIENT, .bytes = MR_UUID_BYTES + sizeof(uint64_t)});
+    if (to != NULL) {
+        memcpy(to, client->uuid, MR_UUID_BYTES);
+        memcpy(to + MR_UUID_BYTES, &client->last_step, sizeof(uint64_t));
+    }
+}
+
+/* partitions NULL: all. */
+static void write_mark(struct writing *w, const struct ps_push_lane *lane, const struct ps_push_mark *mark,
+                       const struct ps_partition_set *partitions)
+{
+    uint64_t words[PS_PUSH_WINDOW_WORDS];
+    struct ps_stored_lane stored = {
+        .lane = lane->lane,
+        .word_count = (uint16_t)ps_push_window_store(&mark->window, words),
+        .has_partitions = partitions != NULL,
+        .floor = mark->window.floor,
+        .durable = w->set != NULL ? mark->floors[PS_FLOOR_DURABLE] : 0,
+    };
+    const size_t word_bytes = stored.word_count * sizeof(*words);
+    uint8_t *to = add_record(w, (struct ps_record){.kind = PS_RECORD_LANE,
+                                                   .offset = lane->used,
+                                                   .bytes = sizeof(stored) + word_bytes +
+                                                            (partitions != NULL ? sizeof(*partitions) : 0)});
+    if (to == NULL)
+        return;
+    memcpy(stored.uuid, lane->uuid, MR_UUID_BYTES);
+    memcpy(to, &stored, sizeof(stored));
+    memcpy(to + sizeof(stored), words, word_bytes);
+    if (partitions != NULL)
+        memcpy(to + sizeof(stored) + word_bytes, partitions, sizeof(*partitions));
+}
+
+static void write_part(struct writing *w, const struct ps_push_lane *lane, const struct ps_push_mark *mark,
+                       struct ps_partition_set partitions)
+{
+    if (w->set != NULL)
+        partitions = ps_partitions_and(&partitions, w->set);
+    if (!mark->is_unknown && !ps_partitions_empty(&partitions))
+        write_mark(w, lane, mark, &partitions);
+}
+
+static void write_lane(struct writing *w, const struct ps_push_lane *lane)
+{
+    if (lane->rest.next == NULL && w->set == NULL) {
+        if (!lane->rest.is_unknown)
+            write_mark(w, lane, &lane->rest, NULL);
+        return;
+    }
+    write_part(w, lane, &lane->rest, ps_push_lane_rest(lane));
+    for (const struct ps_push_piece *piece = lane->rest.next; piece != NULL; piece = piece->mark.next)
+        write_part(w, lane, &piece->mark, piece->partitions);
+}
+
+static size_t write_all(struct writing *w)
+{
+    const struct ps_records *r = w->records;
+    for (uint32_t s = ps_applied_batches_next_stream(r->applied, 0); s < PS_STREAMS_MAX;
+         s = ps_applied_batches_next_stream(r->applied, s + 1)) {
+        write_stream(w, s);
+        write_plan(w, s);
+    }
+    for (uint32_t i = 0; i < r->partials->count; i++)
+        write_partial(w, &r->partials->entries[i]);
+    for (uint32_t i = 0; i < PS_CLIENTS_MAX; i++)
+        if (ps_clients_at(r->clients, i)->used != 0)
+            write_client(w, ps_clients_at(r->clients, i));
+    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
+        if (ps_pushes_at(r->pushes, i) != NULL)
+            write_lane(w, ps_pushes_at(r->pushes, i));
+    return w->at;
+}
+
+size_t ps_records_write(const struct ps_records *r, uint32_t core, uint32_t core_count, uint8_t *out)
+{
+    return write_all(&(struct writing){.records = r, .core = core, .core_count = core_count, .out = out});
+}
+
+size_t ps_records_export(const struct ps_records *r, const struct ps_partition_set *set, uint8_t *out)
+{
+    return write_all(&(struct writing){.records = r, .set = set, .out = out});
+}
+
+/* ---- reading ---- */
+
+bool ps_stored_lane_read(const struct ps_record *record, const uint8_t *bytes, struct ps_push_load *out,
+                         const struct ps_partition_set **partitions)
+{
+    const struct ps_stored_lane *stored = (const struct ps_stored_lane *)(const void *)bytes;
+    if (record->bytes < sizeof(*stored) || stored->word_count > PS_PUSH_WINDOW_WORDS ||
+        stored->has_partitions > 1 ||
+        record->bytes != sizeof(*stored) + stored->word_count * sizeof(uint64_t) +
+                             stored->has_partitions * sizeof(**partitions) ||
+        !mr_push_lane_is_valid(stored->lane) || stored->floor > mr_push_number_max(stored->lane))
+        return false;
+    *out = (struct ps_push_load){
+        .uuid = stored->uuid, .lane = stored->lane, .used = record->offset, .durable = stored->durable};
+    ps_push_window_load(&out->window, stored->floor, stored->words, stored->word_count);
+    *partitions = stored->has_partitions != 0
+                      ? (const struct ps_partition_set *)(const void *)(stored->words + stored->word_count)
+                      : NULL;
+    return true;
+}
+
+/* A stream of the other core, of those that are imported. */
+struct theirs {
+    const uint64_t *applied; /* stream, watermark, bitmap; NULL: it has not seen the stream */
+    uint32_t word_count;
+    uint64_t added;
+    const uint64_t *plan; /* stream, plan, used */
+};
+
+struct import {
+    struct ps_records *records;
+    const struct ps_partition_set *set, *others;
+    struct theirs *streams; /* [PS_STREAMS_MAX] */
+    uint32_t partial_count; /* theirs */
+    const struct ps_partial **partials;
+    /* what is partly applied afterwards, and entries that become void */
+    uint32_t new_count, new_room;
+    struct ps_partial *new_partials;
+};
+
+static bool read_stream(struct import *m, const struct ps_record *record, const uint8_t *bytes)
+{
+    const uint64_t *words = (const uint64_t *)(const void *)bytes;
+    const uint32_t count = (uint32_t)(record->bytes / sizeof(uint64_t));
+    if (record->row_bytes == PS_STREAM_PARTIAL) {
+        if (record->bytes != sizeof(struct ps_partial))
+            return false;
+        m->partials[m->partial_count++] = (const struct ps_partial *)(const void *)bytes;
+        return true;
+    }
+    if (count < STREAM_HEAD_WORDS || words[0] >= PS_STREAMS_MAX)
+        return false;
+    struct theirs *stream = &m->streams[words[0]];
+    if (record->row_bytes == PS_STREAM_PLAN) {
+        stream->plan = words;
+        return count == PS_STREAM_PLAN_WORDS;
+    }
+    stream->applied = words;
+    stream->word_count = count;
+    stream->added = record->offset;
+    return record->row_bytes == PS_STREAM_APPLIED &&
+           count <= STREAM_HEAD_WORDS + PS_APPLIED_BATCHES_WINDOW / 64;
+}
+
+static bool read_record(struct import *m, const struct ps_record *record, const uint8_t *bytes)
+{
+    struct ps_push_load lane;
+    const struct ps_partition_set *partitions;
+    if (ps_record_check(record) != NULL)
+        return false;
+    if (record->kind == PS_RECORD_STREAM)
+        return read_stream(m, record, bytes);
+    if (record->kind == PS_RECORD_LANE)
+        return ps_stored_lane_read(record, bytes, &lane, &partitions) && partitions != NULL;
+    return record->kind == PS_RECORD_CLIENT;
+}
+
+/* Calls `visit` for each record until it returns false. */
+static bool each_record(struct import *m, const uint8_t *bytes, size_t size,
+                        bool (*visit)(struct import *m, const struct ps_record *record, const uint8_t *bytes))
+{
+    for (size_t at = 0; at < size;) {
+        struct ps_record record;
+        if (size - at < sizeof(record))
+            return false;
+        memcpy(&record, bytes + at, sizeof(record));
+        at += sizeof(record);
+        if (record.bytes > size - at || padded(record.bytes) > size - at || !visit(m, &record, bytes + at))
+            return false;
+        at += padded(record.bytes);
+    }
+    return true;
+}
+
+/* ---- batches ---- */
+
+static bool theirs_has(const struct theirs *t, uint64_t sequence)
+{
+    if (t->applied == NULL)
+        return false;
+    const uint64_t watermark = t->applied[1], ahead = sequence - watermark;
+    return sequence < watermark || (ahead / 64 < t->word_count - STREAM_HEAD_WORDS &&
+                                    (t->applied[STREAM_HEAD_WORDS + ahead / 64] >> (ahead % 64) & 1) != 0);
+}
+
+static const struct ps_partial *theirs_partly(const struct import *m, uint64_t batch_id)
+{
+    for (uint32_t i = 0; i < m->partial_count; i++)
+        if (m->partials[i]->batch_id == batch_id)
+            return m->partials[i];
+    return NULL;
+}
+
+static struct ps_partition_set applied_to(bool whole, const struct ps_partial *partly)
+{
+    struct ps_partition_set to = {{0}};
+    if (whole)
+        return ps_partitions_all();
+    if (partly != NULL)
+        memcpy(&to, partly->partitions, sizeof(to));
+    return to;
+}
+
+static bool add_partial(struct import *m, uint64_t batch_id, const struct ps_partition_set *partitions)
+{
+    if (m->new_count == m->new_room) {
+        const uint32_t room = m->new_room == 0 ? 64 : 2 * m->new_room;
+        struct ps_partial *more = realloc(m->new_partials, room * sizeof(*more));
+        if (more == NULL)
+            return false;
+        m->new_partials = more;
+        m->new_room = room;
+    }
+    struct ps_partial *partial = &m->new_partials[m->new_count++];
+    partial->batch_id = batch_id;
+    memcpy(partial->partitions, partitions, sizeof(partial->partitions));
+    return true;
+}
+
+/* Joins what both have of a batch. *whole: it is applied to all that the core serves then. It becomes an entry
+ * unless that is known from the streams. An entry of a batch that is whole then stays until the stream has it, so
+ * that no failure loses it. */
+static enum mr_status join_batch(struct import *m, uint64_t batch_id, bool is_listed, bool *whole)
+{
+    const uint64_t sequence = mr_batch_sequence(batch_id);
+    const struct theirs *t = &m->streams[mr_batch_stream(batch_id)];
+    const struct ps_partial *partly = ps_partials_find(m->records->partials, batch_id);
+    const struct ps_partition_set here = applied_to(ps_applied_batches_has(m->records->applied, batch_id),
+                                                    partly),
+                                  there = applied_to(theirs_has(t, sequence), theirs_partly(m, batch_id)),
+                                  kept = ps_partitions_and(&here, m->others),
+                                  taken = ps_partitions_and(&there, m->set),
+                                  joined = ps_partitions_or(&kept, &taken),
+                                  served = ps_partitions_or(m->others, m->set);
+    *whole = ps_partitions_within(&served, &joined);
+    if (ps_partitions_empty(&joined) || (*whole && partly == NULL && !is_listed))
+        return MR_OK;
+    if (m->new_count == PS_PARTIALS_MAX)
+        return MR_UNSUPPORTED;
+    return add_partial(m, batch_id, &joined) ? MR_OK : MR_NO_MEMORY;
+}
+
+/* What a stream will be. */
+struct joined_stream {
+    uint32_t stream;
+    uint64_t low; /* all below are applied */
+    uint32_t word_count;
+    uint64_t *words;
+    uint64_t count; /* applied */
+    uint64_t again; /* how many were added more often than once: the record's check on itself */
+    bool is_joined; /* else it is as one of both has it */
+};
+
+static bool is_whole(const struct joined_stream *s, uint64_t sequence)
+{
+    const uint64_t ahead = sequence - s->low;
+    return sequence < s->low ||
+           (ahead / 64 < s->word_count && (s->words[ahead / 64] >> (ahead % 64) & 1) != 0);
+}
+
+static uint64_t end_of(uint64_t watermark, uint32_t words)
+{
+    return watermark + words * UINT64_C(64);
+}
+
+/* Joins the entries of batches that the streams say nothing of. */
+static enum mr_status join_partials(struct import *m, const struct joined_stream *s)
+{
+    const struct ps_records *r = m->records;
+    enum mr_status status = MR_OK;
+    bool whole;
+    for (uint32_t i = 0; i < r->partials->count + m->partial_count && status == MR_OK; i++) {
+        const bool is_mine = i < r->partials->count;
+        const uint64_t id =
+            is_mine ? r->partials->entries[i].batch_id : m->partials[i - r->partials->count]->batch_id;
+        const uint64_t sequence = mr_batch_sequence(id);
+        const bool is_done = s->is_joined ? ps_applied_batches_has(r->applied, id) ||
+                                                theirs_has(&m->streams[s->stream], sequence)
+                                          : is_whole(s, sequence);
+        if (mr_batch_stream(id) == s->stream && !is_done &&
+            (is_mine || ps_partials_find(r->partials, id) == NULL))
+            status = join_batch(m, id, true, &whole);
+    }
+    return status;
+}
+
+/* MR_UNSUPPORTED: they differ in too many. */
+static enum mr_status join_stream(struct import *m, struct joined_stream *out)
+{
+    const struct ps_applied_batches *applied = m->records->applied;
+    const struct theirs *t = &m->streams[out->stream];
+    const uint64_t mine = ps_applied_batches_watermark(applied, out->stream),
+                   other = t->applied != NULL ? t->applied[1] : 0;
+    const uint64_t my_end = end_of(mine, ps_applied_batches_bitmap_words(applied, out->stream)),
+                   their_end = t->applied != NULL ? end_of(other, t->word_count - STREAM_HEAD_WORDS) : 0;
+    const uint64_t high = my_end > their_end ? my_end : their_end;
+    const uint64_t added = ps_applied_batches_added(applied, out->stream),
+                   count = ps_applied_batches_count(applied, out->stream);
+    out->is_joined = true;
+    out->again = added > count ? added - count : 0;
+    out->low = mine < other ? mine : other;
+    out->count = out->low;
+    if (high - out->low > PS_APPLIED_BATCHES_WINDOW)
+        return MR_UNSUPPORTED;
+    out->word_count = (uint32_t)((high - out->low + 63) / 64);
+    out->words = calloc(out->word_count + 1, sizeof(*out->words));
+    if (out->words == NULL)
+        return MR_NO_MEMORY;
+    const uint64_t first_id = (uint64_t)out->stream << MR_BATCH_SEQUENCE_BITS;
+    for (uint64_t s = out->low; s < high; s++) {
+        const bool here = ps_applied_batches_has(applied, first_id | s), there = theirs_has(t, s);
+        bool whole = here && there;
+        if (here != there) {
+            enum mr_status status = join_batch(m, first_id | s, false, &whole);
+            if (status != MR_OK)
+                return status;
+        }
+        out->words[(s - out->low) / 64] |= (uint64_t)whole << ((s - out->low) % 64);
+        out->count += whole;
+    }
+    return join_partials(m, out);
+}
+
+/* One of both has forgotten the stream, or has just begun with it and cannot say of so many batches that it
+ * lacks them: it is as the other has it. */
+static enum mr_status take_one(struct import *m, struct joined_stream *out)
+{
+    const struct ps_applied_batches *applied = m->records->applied;
+    const struct theirs *t = &m->streams[out->stream];
+    const bool is_theirs = t->applied != NULL;
+    out->low = is_theirs ? t->applied[1] : ps_applied_batches_watermark(applied, out->stream);
+    out->word_count =
+        is_theirs ? t->word_count - STREAM_HEAD_WORDS : ps_applied_batches_bitmap_words(applied, out->stream);
+    out->words = calloc(out->word_count + 1, sizeof(*out->words));
+    if (out->words == NULL)
+        return MR_NO_MEMORY;
+    if (is_theirs)
+        memcpy(out->words, t->applied + STREAM_HEAD_WORDS, out->word_count * sizeof(*out->words));
+    else
+        ps_applied_batches_bitmap(applied, out->stream, out->words);
+    out->count = out->low;
+    for (uint32_t i = 0; i < out->word_count; i++)
+        out->count += (uint64_t)__builtin_popcountll(out->words[i]);
+    const uint64_t added = is_theirs ? t->added : ps_applied_batches_added(applied, out->stream);
+    out->is_joined = false;
+    out->again = added > out->count ? added - out->count : 0;
+    return join_partials(m, out);
+}
+
+static enum mr_status plan_stream(struct import *m, struct joined_stream *out)
+{
+    const bool here = ps_applied_batches_plan(m->records->applied, out->stream) != NULL,
+               there = m->streams[out->stream].applied != NULL;
+    const uint32_t before = m->new_count;
+    if (!ps_partitions_empty(m->others)) {
+        enum mr_status status = join_stream(m, out);
+        if (status != MR_UNSUPPORTED || (here && there))
+            return status;
+        free(out->words);
+        out->words = NULL;
+        m->new_count = before;
+    } else if (!there) { /* the record speaks for nothing any more */
+        return MR_OK;
+    }
+    return take_one(m, out);
+}
+
+static enum mr_status load_stream(struct import *m, const struct joined_stream *s)
+{
+    struct ps_applied_batches *applied = m->records->applied;
+    const struct theirs *t = &m->streams[s->stream];
+    const struct mr_plan *known = ps_applied_batches_plan(applied, s->stream);
+    struct mr_plan plan = known != NULL ? *known : MR_PLAN_UNKNOWN;
+    uint64_t used = ps_applied_batches_used(applied, s->stream);
+    if (s->words == NULL) {
+        ps_applied_batches_forget(applied, s->stream);
+        return MR_OK;
+    }
+    enum mr_status status =
+        ps_applied_batches_load(applied, s->stream, s->low, s->words, s->word_count, s->count + s->again);
+    if (status != MR_OK)
+        return status;
+    if (t->plan != NULL && mr_plan_same(&plan, &MR_PLAN_UNKNOWN))
+        memcpy(&plan, &t->plan[1], sizeof(plan));
+    if (t->plan != NULL && t->plan[1 + MR_PLAN_WORDS] > used)
+        used = t->plan[1 + MR_PLAN_WORDS];
+    ps_applied_batches_load_plan(applied, s->stream, &plan, used);
+    return MR_OK;
+}
+
+/* Removes the entries of batches that are whole now. */
+static void remove_void(struct ps_records *r)
+{
+    for (uint32_t i = r->partials->count; i-- > 0;)
+        if (ps_applied_batches_has(r->applied, r->partials->entries[i].batch_id))
+            ps_partials_remove(r->partials, r->partials->entries[i].batch_id);
+}
+
+static enum mr_status import_batches(struct import *m)
+{
+    struct ps_records *r = m->records;
+    struct joined_stream *joined = calloc(PS_STREAMS_MAX, sizeof(*joined));
+    enum mr_status status = joined != NULL ? MR_OK : MR_NO_MEMORY;
+    uint32_t count = 0;
+    for (uint32_t s = 0; s < PS_STREAMS_MAX && status == MR_OK; s++) {
+        if (ps_applied_batches_plan(r->applied, s) == NULL && m->streams[s].applied == NULL)
+            continue;
+        joined[count].stream = s;
+        status = plan_stream(m, &joined[count++]);
+    }
+    if (status == MR_OK && !ps_partials_set(r->partials, m->new_partials, m->new_count))
+        status = MR_NO_MEMORY;
+    for (uint32_t i = 0; i < count; i++) {
+        if (status == MR_OK)
+            status = load_stream(m, &joined[i]);
+        free(joined[i].words);
+    }
+    if (status == MR_OK)
+        remove_void(r);
+    free(joined);
+    return status;
+}
+
+/* ---- lanes and clients ---- */
+
+static bool import_client(struct import *m, const struct ps_record *record, const uint8_t *bytes)
+{
+    uint64_t last_step;
+    if (record->kind != PS_RECORD_CLIENT)
+        return true;
+    memcpy(&last_step, bytes + MR_UUID_BYTES, sizeof(last_step));
+    if (ps_clients_last_step(m->records->clients, bytes) == 0)
+        ps_clients_note(m->records->clients, bytes, last_step);
+    return true;
+}
+
+static bool import_lane(struct import *m, const struct ps_record *record, const uint8_t *bytes)
+{
+    struct ps_push_load lane;
+    const struct ps_partition_set *partitions;
+    if (record->kind != PS_RECORD_LANE)
+        return true;
+    (void)ps_stored_lane_read(record, bytes, &lane, &partitions);
+    const struct ps_partition_set taken = ps_partitions_and(partitions, m->set);
+    return ps_partitions_empty(&taken) || ps_pushes_load(m->records->pushes, &lane, &taken) == MR_OK;
+}
+
+enum mr_status ps_records_import(struct ps_records *r, const struct ps_partition_set *set,
+                                 const struct ps_partition_set *others, const uint8_t *bytes, size_t size)
+{
+    struct import m = {.records = r, .set = set, .others = others};
+    m.streams = calloc(PS_STREAMS_MAX, sizeof(*m.streams));
+    m.partials = malloc(size / sizeof(struct ps_partial) * sizeof(*m.partials) + 1);
+    enum mr_status status = m.streams == NULL || m.partials == NULL      ? MR_NO_MEMORY
+                            : !each_record(&m, bytes, size, read_record) ? MR_BAD_MESSAGE
+                            : ps_pushes_forget(r->pushes, set) != MR_OK  ? MR_OUT_OF_MEMORY
+                            : !each_record(&m, bytes, size, import_lane) ? MR_OUT_OF_MEMORY
+                                                                         : import_batches(&m);
+    if (status == MR_OK)
+        each_record(&m, bytes, size, import_client);
+    free(m.streams);
+    free(m.partials);
+    free(m.new_partials);
+    return status;
+}
+
+enum mr_status ps_records_forget(struct ps_records *r, const struct ps_partition_set *set)
+{
+    return ps_pushes_forget(r->pushes, set);
+}
