@@ -52,7 +52,8 @@ static struct ps_push_id id_of(const struct ps_op *op)
         .number = mr_push_number(sequence_of(op))};
 }
 
-/* A core's lane of this map is its core's alone; lanes of other maps are everybody's. */
+/* A core's lane of this map is its core's alone; lanes of other maps are everybody's. Other nodes of a cluster
+ * have cores of the same numbers, and partitions move between them. */
 static bool check_number(const struct ps_op *op, const struct ps_push_id *id)
 {
     uint32_t cores = mr_push_lane_cores(id->lane), core = mr_push_lane_core(id->lane);
@@ -60,6 +61,10 @@ static bool check_number(const struct ps_op *op, const struct ps_push_id *id)
         return ps_refuse(op, MR_INVALID_ARGUMENT, "push number 0: a client's pushes are numbered from 1");
     if (mr_push_lane_is_chosen(id->lane))
         return true;
+    if (op->core->node->is_member)
+        return ps_refuse(
+            op, MR_INVALID_ARGUMENT,
+            "a core's lane: a member of a cluster takes pushes in lanes that the client chooses");
     if (!mr_push_lane_is_valid(id->lane)) {
         return ps_refuse(op, MR_INVALID_ARGUMENT, "lane of core %u of %u: there is no such core", core,
                          cores);

@@ -206,6 +206,7 @@ static void free_client(struct mr_client *client)
     for (uint32_t n = 0; n < client->node_count; n++)
         mrc_node_destroy(client->nodes[n]);
     mrc_owners_release(client->owners);
+    mrc_remap_fini(&client->remap);
     mrc_progress_fini(&client->progress);
     mrc_features_free(&client->features);
     mrc_features_free(&client->met);
@@ -227,6 +228,7 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
     c->progress.epoll_fd = -1;
     c->progress.wake_fd = -1;
     pthread_mutex_init(&c->lock, NULL);
+    mrc_remap_init(&c->remap);
     status = read_options(options, c, text, sizeof(text));
     if (status != MR_OK)
         goto failed;

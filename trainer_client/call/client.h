@@ -16,6 +16,7 @@
 #include "trainer_client/call/node.h"
 #include "trainer_client/call/owners.h"
 #include "trainer_client/call/progress.h"
+#include "trainer_client/replay/remap.h"
 
 #define MRC_SERVER_BYTES        128u
 #define MRC_DEADLINE_MS_DEFAULT 10000u
@@ -54,6 +55,7 @@ struct mr_client {
     uint32_t link_count;
     struct mrc_cluster cluster;
     struct mrc_owners *owners; /* NULL: not known yet */
+    struct mrc_remap remap;    /* what is kept, on its way to other owners */
     uint32_t calls_held;       /* begun and not freed, including views that the caller holds */
     uint64_t room_made;        /* rises when a call ends or is freed */
     uint32_t room_waiters;     /* threads that wait for that */

@@ -144,8 +144,54 @@ static bool take_map(struct mr_client *client, const struct told *told)
         c->owner[p] = (uint8_t)met[told->owner[p]]->index;
     leave_others(client, met, told->count);
     c->epoch = told->words[MR_CLUSTER_EPOCH];
+    c->was_met = true;
     c->lease_us = told->words[MR_CLUSTER_LEASE_US];
     return true;
+}
+
+/* ---- other nodes in the cluster's place ---- */
+
+/* Whether a node but this one still is a member of the cluster as the client knows it. One that may be silent is
+ * asked. */
+static bool has_members(struct mr_client *client, const struct mrc_node *but)
+{
+    bool has = false;
+    for (uint32_t n = 0; n < client->node_count; n++) {
+        struct mrc_node *node = client->nodes[n];
+        if (node == but || node->core_count == 0 || node->outsider_in == node->start_id ||
+            !mrc_node_is_up(node))
+            continue;
+        has = true;
+        node->stale = true;
+    }
+    return has;
+}
+
+static void forget_cluster(struct mr_client *client)
+{
+    client->cluster.epoch = 0;
+    client->cluster.lease_us = 0;
+    mrc_remap_replaced(client);
+}
+
+/* A node that was a member is one by itself now. */
+static enum mrc_map_news read_loner(struct mrc_node *node)
+{
+    struct mr_client *client = node->client;
+    struct mrc_node *const met[] = {node};
+    if (!node->is_member || client->cluster.epoch == 0) {
+        if (client->cluster.is_expected && !client->cluster.was_met)
+            client->cluster.loner = node;
+        return MRC_MAP_NONE;
+    }
+    node->outsider_in = node->start_id;
+    if (has_members(client, node))
+        return MRC_MAP_MISSING;
+    forget_cluster(client);
+    node->is_member = false;
+    memset(node->name, 0, sizeof(node->name));
+    leave_others(client, met, 1);
+    return MRC_MAP_NEW;
 }
 
 enum mrc_map_news mrc_cluster_read(struct mrc_node *node, const struct mr_future *f)
@@ -153,18 +199,24 @@ enum mrc_map_news mrc_cluster_read(struct mrc_node *node, const struct mr_future
     struct mr_client *client = node->client;
     struct told told = {.count = 0};
     bool whole;
-    if (f->parts[0].answer_count < 2 + MR_CLUSTER_TENSORS) {
-        if (client->cluster.is_expected)
-            client->cluster.loner = node;
-        return MRC_MAP_NONE;
-    }
+    if (f->parts[0].answer_count < 2 + MR_CLUSTER_TENSORS)
+        return read_loner(node);
     if (!read_tensors(f, &told) || !read_owners(&told, &whole) || !read_nodes(&told, &whole))
         return MRC_MAP_GARBLED;
     if (told.words[MR_CLUSTER_SELF] != MR_CLUSTER_NO_NODE && node->name[0] == '\0')
         memcpy(node->name, told.nodes[told.words[MR_CLUSTER_SELF]].name, sizeof(node->name));
     node->is_member = true;
-    if (told.words[MR_CLUSTER_EPOCH] < client->cluster.epoch ||
-        (told.words[MR_CLUSTER_EPOCH] == client->cluster.epoch && client->cluster.epoch != 0))
+    const uint64_t epoch = told.words[MR_CLUSTER_EPOCH];
+    if (epoch < client->cluster.epoch && node->member_in != node->start_id) {
+        node->outsider_in = node->start_id;
+        if (!whole || has_members(client, node))
+            return MRC_MAP_MISSING;
+        forget_cluster(client);
+    }
+    if (epoch < client->cluster.epoch)
+        return MRC_MAP_SAME;
+    node->member_in = node->start_id;
+    if (epoch == client->cluster.epoch && epoch != 0)
         return MRC_MAP_SAME;
     return whole && take_map(client, &told) ? MRC_MAP_NEW : MRC_MAP_MISSING;
 }

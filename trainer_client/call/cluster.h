@@ -1,7 +1,11 @@
 /* A cluster as the client knows it: which node owns which partition, and where the nodes are. Any member tells
  * it, with the answer to NODE_INFO. Its map has an epoch that rises with each change; calls that were split by
  * an older one may be refused (MR_WRONG_OWNER), and the client then asks the member that refused. While a
- * member is silent, the others are asked where it is. Everything is under the client's lock. */
+ * member is silent, the others are asked where it is. 
+ *
+ * Other nodes may take a cluster's place, at the addresses of some of its nodes: a node by itself or another cluster,
+ * which has restored what the first one had. The client goes over to them once no member of that one answers any
+ * more. Everything is under the client's lock. */
 #ifndef MRC_CLUSTER_H
 #define MRC_CLUSTER_H
 
@@ -21,6 +25,7 @@ struct mrc_cluster {
     uint64_t ask_us;                   /* when a member may be asked about silent ones again */
     uint32_t turn;                     /* of the members, for that */
     bool is_expected;                  /* several servers were named */
+    bool was_met;                      /* there was a map */
     const struct mrc_node *loner;      /* one of them that is in no cluster */
     uint8_t owner[MR_PARTITION_COUNT]; /* index into mr_client.nodes */
 };

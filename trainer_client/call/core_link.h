@@ -57,10 +57,10 @@ struct mrc_link {
     uint64_t looked_up_in;  /* the start of the server that answered the last lookup of rows here; 0: none */
     uint64_t start_id;      /* of the server, as this link has seen it last */
     struct mrc_replay own;  /* its pushes */
-    /* the lanes of former maps, from the oldest map on, whose keys are this core's now */
+    bool regrouped; /* the core has got or lost partitions, and `own` and `former` are to be split anew */
+    /* closed lanes, from the oldest on, of whose pushes this core has some */
     struct mrc_replay **former;
     uint32_t former_count;
-    uint32_t former_cores;        /* of the map by which they were distributed */
     struct mr_link parts;         /* calls begun and not ended: struct mrc_part.in_flight */
     struct mr_link resends;       /* those that are in flight once more */
     uint64_t resend_us;           /* when there is something to be sent again */

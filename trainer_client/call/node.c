@@ -19,13 +19,11 @@ struct mrc_node *mrc_node_create(struct mr_client *client, const struct mr_addre
         return NULL;
     node->client = client;
     node->address = *address;
-    mrc_remap_init(node);
     return node;
 }
 
 void mrc_node_destroy(struct mrc_node *node)
 {
-    mrc_remap_fini(node);
     free(node);
 }
 
@@ -74,8 +72,7 @@ void mrc_node_leave(struct mrc_node *node)
 {
     node->core_count = 0;
     node->stale = node->refused = false;
-    for (uint32_t i = 0; i < node->link_count; i++)
-        mrc_link_close(node->links[i], mr_clock_us());
+    node->left = true;
 }
 
 void mrc_node_session_up(struct mrc_link *link, const struct mr_client_session_info *info)
@@ -216,24 +213,36 @@ static uint64_t ask_next_us(const struct mrc_node *node)
     return node->stale && !node->asking && node->links[0]->path_known ? node->ask_us : UINT64_MAX;
 }
 
-void mrc_node_look_after(struct mrc_node *node)
+static void close_links(struct mrc_node *node)
 {
-    if (ask_next_us(node) <= mr_clock_us())
-        ask(node);
-    if (node->core_count == 0)
-        return;
-    mrc_remap_begin(node);
-    match_links(node);
-    mrc_survey_look_after(node);
-    mrc_remap_go_on(node);
+    for (uint32_t i = 0; i < node->link_count; i++)
+        mrc_link_close(node->links[i], mr_clock_us());
+}
+
+void mrc_nodes_look_after(struct mr_client *client)
+{
+    for (uint32_t n = 0; n < client->node_count; n++)
+        if (ask_next_us(client->nodes[n]) <= mr_clock_us())
+            ask(client->nodes[n]);
+    mrc_remap_begin(client);
+    for (uint32_t n = 0; n < client->node_count; n++) {
+        struct mrc_node *node = client->nodes[n];
+        if (node->core_count > 0) {
+            match_links(node);
+            mrc_survey_look_after(node);
+        } else if (node->left) {
+            close_links(node);
+        }
+        node->left = false;
+    }
+    mrc_remap_go_on(client);
 }
 
 uint64_t mrc_node_next_us(const struct mrc_node *node)
 {
     if (node->asking)
         return UINT64_MAX;
-    uint64_t survey_us = mrc_survey_next_us(node),
-             next_us = node->stale ? ask_next_us(node) : mrc_remap_next_us(node);
+    uint64_t survey_us = mrc_survey_next_us(node), next_us = ask_next_us(node);
 
     return survey_us < next_us ? survey_us : next_us;
 }

@@ -12,7 +12,6 @@
 #include "trainer_client/call/cluster.h"
 #include "trainer_client/call/core_link.h"
 #include "trainer_client/replay/ancestry.h"
-#include "trainer_client/replay/remap.h"
 #include "trainer_client/replay/survey.h"
 
 struct mr_client;
@@ -41,8 +40,13 @@ struct mrc_node {
     uint16_t partition_core[MR_PARTITION_COUNT];
     struct mrc_survey survey;
     struct mrc_ancestry ancestry;
-    struct mrc_remap remap;
     uint64_t looked_up_in; /* the start that answered the last lookup of rows; 0: none */
+    bool has_pushed;       /* this client, in some lane */
+    /* it was restarted, and has not been asked what it holds of closed lanes (remap_gone.h) */
+    bool asks;
+    bool left;            /* its links are to be closed */
+    uint64_t member_in;   /* the start that told the cluster's map, as the client has it, or a later one */
+    uint64_t outsider_in; /* the start that told of no cluster, or an earlier map: perhaps of another one */
 };
 
 /* Makes a node without links. NULL: no memory. */
@@ -56,14 +60,15 @@ enum mr_status mrc_node_add_link(struct mrc_node *node, char *error, size_t erro
 bool mrc_node_is_up(const struct mrc_node *node);
 /* Its cores are found at another address from now on. */
 void mrc_node_move(struct mrc_node *node, const struct mr_address *address);
-/* Closes its links: no more calls go there. */
+/* No more calls go there. What is kept for it is taken, and then its links are closed. */
 void mrc_node_leave(struct mrc_node *node);
 
 /* Notes that a core has accepted the client, for the first time or again. */
 void mrc_node_session_up(struct mrc_link *link, const struct mr_client_session_info *info);
-/* Asks when that is due. By the driving thread (see progress.h), because the set of links may change. */
-void mrc_node_look_after(struct mrc_node *node);
-/* Returns when mrc_node_look_after() is due. */
+/* Asks the nodes what is due, matches links with their cores, and moves what is kept to its owners. By the driving
+ * thread (see progress.h), because the set of links may change. */
+void mrc_nodes_look_after(struct mr_client *client);
+/* Returns when mrc_nodes_look_after() is due for the node. */
 uint64_t mrc_node_next_us(const struct mrc_node *node);
 /* Waits until the nodes' cores are known and each of them has accepted the client. */
 enum mr_status mrc_nodes_connect(struct mr_client *client, uint64_t deadline_us, char *error,

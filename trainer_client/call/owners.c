@@ -21,10 +21,15 @@ void mrc_owners_release(struct mrc_owners *owners)
         free(owners);
 }
 
-/* Returns the node that owns a partition. */
+/* Returns the node that owns a partition; without a map the first that has told its cores. */
 static const struct mrc_node *node_of(const struct mr_client *client, uint32_t partition)
 {
-    return client->nodes[client->cluster.epoch != 0 ? client->cluster.owner[partition] : 0];
+    if (client->cluster.epoch != 0)
+        return client->nodes[client->cluster.owner[partition]];
+    for (uint32_t n = 0; n < client->node_count; n++)
+        if (client->nodes[n]->core_count > 0)
+            return client->nodes[n];
+    return client->nodes[0];
 }
 
 /* Lists the nodes that have partitions, in the order of the map. Returns how many they are. */
@@ -42,6 +47,26 @@ static uint32_t sort_nodes(const struct mr_client *client, struct mrc_node *sort
         count++;
     }
     return count;
+}
+
+static struct mrc_link *link_of(const struct mrc_owners *owners, uint32_t partition)
+{
+    const struct mrc_owner *o = &owners->owners[owners->of_partition[partition]];
+    return o->core < o->node->link_count ? o->node->links[o->core] : NULL;
+}
+
+/* What is kept for cores that have got or lost partitions belongs to others. */
+static void regroup(const struct mrc_owners *before, const struct mrc_owners *now)
+{
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        struct mrc_link *from = link_of(before, p), *to = link_of(now, p);
+        if (from == to)
+            continue;
+        if (from != NULL)
+            from->regrouped = true;
+        if (to != NULL)
+            to->regrouped = true;
+    }
 }
 
 bool mrc_owners_renew(struct mr_client *client)
@@ -67,6 +92,8 @@ bool mrc_owners_renew(struct mr_client *client)
         const struct mrc_node *node = node_of(client, p);
         owners->of_partition[p] = (uint16_t)(first[node->index] + node->partition_core[p]);
     }
+    if (client->owners != NULL)
+        regroup(client->owners, owners);
     mrc_owners_release(client->owners);
     client->owners = owners;
     return true;

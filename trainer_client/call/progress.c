@@ -81,7 +81,8 @@ void mrc_wake_driver(struct mr_client *client, const struct mrc_link *link)
 uint64_t mrc_progress_next_us(const struct mr_client *client)
 {
     uint64_t resend = mrc_resend_next_us(client), keys = mrc_keys_next_us(client);
-    uint64_t next = mrc_cluster_next_us(client);
+    uint64_t next = mrc_cluster_next_us(client), remap = mrc_remap_next_us(client);
+    next = remap < next ? remap : next;
     next = resend < next ? resend : next;
     next = keys < next ? keys : next;
 
@@ -192,8 +193,7 @@ static void process_links(struct mr_client *client)
     for (uint32_t i = 0; i < links; i++)
         mrc_link_process(client->links[i], now_us);
     mrc_cluster_look_after(client);
-    for (uint32_t n = 0; n < client->node_count; n++)
-        mrc_node_look_after(client->nodes[n]);
+    mrc_nodes_look_after(client);
     mrc_resend_look_after(client);
     mrc_keys_look_after(client);
     for (uint32_t i = 0; i < client->link_count; i++) {

@@ -165,26 +165,41 @@ static void fill_shares(struct mrc_shard *shard, uint32_t pooling, const struct 
             fill_bag_share(shard, core, pooling, &whole);
 }
 
-bool mrc_push_split(const struct mrc_push *push, const uint16_t partition_core[MR_PARTITION_COUNT],
-                    uint32_t core_count, const struct mr_feature *table, struct mrc_push *shares[])
+uint32_t mrc_push_only_owner(const struct mrc_push *push, const uint16_t owners[MR_PARTITION_COUNT],
+                             const struct mr_feature *table)
+{
+    const struct mr_tensor *t = &push->tensors[1];
+    const uint64_t *keys = t->data;
+    uint32_t only = UINT32_MAX;
+    for (uint32_t i = 0; i < t->dims[0]; i++) {
+        const uint32_t owner = owners[mr_partition_of(mr_key_hash(keys[i], table->seed))];
+        if (i > 0 && owner != only)
+            return UINT32_MAX;
+        only = owner;
+    }
+    return only;
+}
+
+bool mrc_push_split(const struct mrc_push *push, const uint16_t owners[MR_PARTITION_COUNT],
+                    uint32_t owner_count, const struct mr_feature *table, struct mrc_push *shares[])
 {
     const struct mr_tensor *t = push->tensors;
     struct mrc_shard shard;
     bool ok = true, bags = t[2].dims[0] > 0;
-    for (uint32_t core = 0; core < core_count; core++)
-        shares[core] = NULL;
-    if (!mrc_shard_keys(&shard, partition_core, core_count, table->seed, t[1].data, t[1].dims[0], bags))
+    for (uint32_t owner = 0; owner < owner_count; owner++)
+        shares[owner] = NULL;
+    if (!mrc_shard_keys(&shard, owners, owner_count, table->seed, t[1].data, t[1].dims[0], bags))
         return false;
     if (bags)
         mrc_shard_bags(&shard, t[2].data, t[2].dims[0] - 1);
-    for (uint32_t core = 0; core < core_count && ok; core++)
-        if (shard.shares[core].key_count > 0)
-            ok = (shares[core] = new_share(push, table, &shard, core)) != NULL;
+    for (uint32_t owner = 0; owner < owner_count && ok; owner++)
+        if (shard.shares[owner].key_count > 0)
+            ok = (shares[owner] = new_share(push, table, &shard, owner)) != NULL;
     if (ok)
         fill_shares(&shard, table->pooling, push, shares);
-    for (uint32_t core = 0; core < core_count && !ok; core++) {
-        mrc_push_free(shares[core]);
-        shares[core] = NULL;
+    for (uint32_t owner = 0; owner < owner_count && !ok; owner++) {
+        mrc_push_free(shares[owner]);
+        shares[owner] = NULL;
     }
     free(shard.memory);
     return ok;

@@ -1,5 +1,5 @@
-/* A copy of a push's request, as replay buffers keep it, and its splitting when the cores of the node have
- * changed. Pure. */
+/* A copy of a push's request, as replay buffers keep it, and its splitting when partitions have other owners.
+ * Pure. */
 #ifndef MRC_PUSH_H
 #define MRC_PUSH_H
 
@@ -16,6 +16,7 @@
 #define MRC_ROWS_TENSORS_MAX 7u
 
 #define MRC_PUSH_UNANSWERED UINT32_MAX
+#define MRC_PUSH_ELSEWHERE  (UINT32_MAX - 1) /* by a node whose restores have nothing to do with this one's */
 
 enum mrc_push_state {
     MRC_PUSH_NEW,   /* in no buffer */
@@ -40,6 +41,7 @@ struct mrc_push {
     uint64_t bytes;            /* all of it */
     /* the buffer's own */
     uint64_t number;
+    uint64_t first; /* of a mark: it is one for all numbers from this one on; 0: for its own */
     uint64_t after; /* what had been answered when this one was handed over has numbers up to this */
     enum mrc_push_state state;
     uint32_t tries;
@@ -57,10 +59,13 @@ uint32_t mrc_push_feature(const struct mrc_push *push);
 /* Of one that is in no buffer; NULL is fine. */
 void mrc_push_free(struct mrc_push *push);
 
-/* The shares of a push of rows for each core of a map, [core_count]; NULL for a core that owns none of its
- * keys. False when memory is short: there are none then. */
-bool mrc_push_split(const struct mrc_push *push, const uint16_t partition_core[MR_PARTITION_COUNT],
-                    uint32_t core_count, const struct mr_feature *table, struct mrc_push *shares[]);
+/* The owner of all keys of a push of rows; UINT32_MAX: there are several. */
+uint32_t mrc_push_only_owner(const struct mrc_push *push, const uint16_t owners[MR_PARTITION_COUNT],
+                             const struct mr_feature *table);
+/* The shares of a push of rows for each owner, [owner_count]; NULL for one that owns none of its keys. False when
+ * memory is short: there are none then. */
+bool mrc_push_split(const struct mrc_push *push, const uint16_t owners[MR_PARTITION_COUNT],
+                    uint32_t owner_count, const struct mr_feature *table, struct mrc_push *shares[]);
 /* One push of rows out of several of the same table. NULL when memory is short. */
 struct mrc_push *mrc_push_join(struct mrc_push *const pieces[], uint32_t count);
 

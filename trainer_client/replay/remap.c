@@ -13,7 +13,7 @@
 
 #define ASK_AGAIN_US 100000u
 
-/* ---- where lanes go on ---- */
+/* ---- lanes ---- */
 
 struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint32_t lane)
 {
@@ -23,35 +23,74 @@ struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint32_t lane)
     return NULL;
 }
 
-bool mrc_remap_start_lane(struct mrc_node *node, struct mrc_replay *own, uint32_t lane)
+static bool is_in_use(const struct mr_client *client, uint32_t lane)
 {
-    struct mrc_remap *remap = &node->remap;
-    struct mrc_lane_mark *mark = mrc_remap_mark(remap, lane);
-    if (mark == NULL) {
-        mark = realloc(remap->marks, (remap->mark_count + 1) * sizeof(*mark));
-        if (mark == NULL)
-            return false;
-        remap->marks = mark;
-        mark += remap->mark_count++;
-        *mark = (struct mrc_lane_mark){.lane = lane, .next = 1};
-        mrc_gone_init(&mark->gone);
+    for (uint32_t i = 0; i < client->remap.lane_count; i++)
+        if (client->remap.lanes[i]->lane == lane)
+            return true;
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        const struct mrc_link *link = client->links[i];
+        if (link->own.lane == lane)
+            return true;
+        for (uint32_t l = 0; l < link->former_count; l++)
+            if (link->former[l]->lane == lane)
+                return true;
     }
-    own->lane = lane;
-    own->next = mark->next;
-    mrc_gone_move(&own->gone, &mark->gone);
-    own->whole = node->survey.restores;
+    return false;
+}
+
+/* Forgets the oldest lane of which nothing is kept: what is gone of it was on disk long ago. */
+static void forget_one(struct mr_client *client)
+{
+    struct mrc_remap *remap = &client->remap;
+    for (uint32_t i = 0; i < remap->mark_count; i++) {
+        if (is_in_use(client, remap->marks[i].lane))
+            continue;
+        remap->mark_count--;
+        for (uint32_t m = i; m < remap->mark_count; m++)
+            remap->marks[m] = remap->marks[m + 1];
+        return;
+    }
+}
+
+static struct mrc_lane_mark *add_mark(struct mr_client *client)
+{
+    struct mrc_remap *remap = &client->remap;
+    if (remap->mark_count >= MRC_LANE_MARKS_MAX)
+        forget_one(client);
+    struct mrc_lane_mark *marks = realloc(remap->marks, (remap->mark_count + 1) * sizeof(*marks));
+    if (marks == NULL)
+        return NULL;
+    remap->marks = marks;
+    return &marks[remap->mark_count++];
+}
+
+bool mrc_remap_start_lane(struct mrc_link *link)
+{
+    struct mr_client *client = link->client;
+    const struct mrc_owners *owners = client->owners;
+    struct mrc_lane_mark *mark = add_mark(client);
+    if (mark == NULL)
+        return false;
+    *mark = (struct mrc_lane_mark){.lane = mr_push_lane_chosen(client->remap.next_lane++)};
+    mrc_gone_init(&mark->gone);
+    for (uint32_t p = 0; owners != NULL && p < MR_PARTITION_COUNT; p++)
+        if (mrc_owners_link(client, owners->of_partition[p]) == link)
+            mark->partitions[p / 64] |= UINT64_C(1) << (p % 64);
+    link->own.lane = mark->lane;
+    link->own.whole = link->node->survey.restores;
+    link->node->has_pushed = true;
     return true;
 }
 
-void mrc_remap_init(struct mrc_node *node)
+void mrc_remap_init(struct mrc_remap *remap)
 {
-    mr_list_init(&node->remap.movers);
-    node->remap.era = 1;
+    mr_list_init(&remap->movers);
+    remap->era = 1;
 }
 
-void mrc_remap_fini(struct mrc_node *node)
+void mrc_remap_fini(struct mrc_remap *remap)
 {
-    struct mrc_remap *remap = &node->remap;
     for (uint32_t i = 0; i < remap->lane_count; i++) {
         mrc_replay_fini(remap->lanes[i]);
         free(remap->lanes[i]);
@@ -62,17 +101,10 @@ void mrc_remap_fini(struct mrc_node *node)
 
 /* ---- taking it from the links ---- */
 
-static bool own_has_moved(const struct mrc_link *link)
-{
-    const struct mrc_replay *own = &link->own;
-    return own->lane != 0 && own->lane != mrc_resend_lane(link);
-}
-
-/* Returns whether what is kept at this link belongs to another map: its own pushes, or those of earlier
- * maps. */
+/* Returns whether what is kept at this link may belong to others. */
 static bool has_moved(const struct mrc_link *link)
 {
-    return own_has_moved(link) || (link->former_count > 0 && link->former_cores != link->node->core_count);
+    return link->regrouped && (link->own.lane != 0 || link->former_count > 0);
 }
 
 /* Callers wait for these pushes until they have settled elsewhere. The caller of a request that was not sent
@@ -98,9 +130,15 @@ static void end_asked(struct mrc_link *link)
     }
 }
 
-static bool take_lane(struct mrc_link *link)
+static void note_home(struct mrc_replay *lane, struct mrc_link *link)
 {
-    struct mrc_remap *remap = &link->node->remap;
+    lane->home = link;
+    lane->home_start = link->start_id;
+}
+
+static bool take_own(struct mrc_link *link)
+{
+    struct mrc_remap *remap = &link->client->remap;
     struct mrc_replay *lane = malloc(sizeof(*lane));
     if (lane == NULL || !mrc_lanes_append(&remap->lanes, &remap->lane_count, lane)) {
         free(lane);
@@ -108,75 +146,134 @@ static bool take_lane(struct mrc_link *link)
     }
     struct mrc_lane_mark *mark = mrc_remap_mark(remap, link->own.lane);
 
-    mark->next = link->own.next;
-    mrc_gone_move(&mark->gone, &link->own.gone);
+    if (mark != NULL)
+        mrc_gone_move(&mark->gone, &link->own.gone);
     mrc_replay_move(lane, &link->own);
+    note_home(lane, link);
     return true;
 }
 
-static void take_former(struct mrc_link *link)
+static bool take_former(struct mrc_link *link)
 {
-    struct mrc_remap *remap = &link->node->remap;
+    struct mrc_remap *remap = &link->client->remap;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < link->former_count; i++) {
-        mrc_remap_note_gone(link->node, link->former[i]);
+        mrc_remap_note_gone(link->client, link->former[i]);
+        note_home(link->former[i], link);
         if (!mrc_lanes_append(&remap->lanes, &remap->lane_count, link->former[i]))
             link->former[kept++] = link->former[i];
     }
     link->former_count = kept;
+    return kept == 0;
 }
 
-void mrc_remap_begin(struct mrc_node *node)
+/* Without memory it is repeated in the next round. */
+void mrc_remap_begin(struct mr_client *client)
 {
-    uint32_t links = node->link_count;
     bool moved = false;
-    for (uint32_t i = 0; i < links; i++) {
-        struct mrc_link *link = node->links[i];
-        if (!has_moved(link))
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        struct mrc_link *link = client->links[i];
+        if (!link->regrouped)
             continue;
-        moved = true;
-        mrc_resend_stop(link);
-        end_asked(link);
-        take_former(link);
+        if (has_moved(link)) {
+            moved = true;
+            mrc_resend_stop(link);
+            end_asked(link);
+        }
+        if (take_former(link) && (link->own.lane == 0 || take_own(link)))
+            link->regrouped = false;
     }
-    for (uint32_t i = 0; i < links; i++)
-        if (own_has_moved(node->links[i]))
-            (void)take_lane(node->links[i]); /* without memory: repeated in the next round */
-    node->remap.era += moved;
+    client->remap.era += moved;
+}
+
+void mrc_remap_replaced(struct mr_client *client)
+{
+    for (uint32_t i = 0; i < client->link_count; i++) {
+        struct mrc_link *link = client->links[i];
+        link->own.restarted = true;
+        for (uint32_t l = 0; l < link->former_count; l++)
+            link->former[l]->restarted = true;
+    }
+    for (uint32_t i = 0; i < client->remap.lane_count; i++)
+        client->remap.lanes[i]->restarted = true;
 }
 
 /* ---- giving it to the links ---- */
 
-void mrc_remap_go_on(struct mrc_node *node)
+static bool is_waited_for(const struct mrc_node *node)
 {
-    struct mrc_remap *remap = &node->remap;
-    if ((remap->lane_count == 0 && !remap->asks) || node->stale || node->asking || !mrc_survey_is_over(node))
-        return;
-    if (node->link_count < node->core_count) { /* without descriptors or memory */
-        remap->ask_us = mr_clock_us() + ASK_AGAIN_US;
-        return;
-    }
-    if (remap->lane_count > 0 && node->core_count > 1 && !node->client->features.complete) {
-        mrc_survey_want(node);
-        return;
-    }
-    mrc_remap_split(node);
-    remap->asks = !mrc_remap_ask(node);
-    if (remap->asks)
-        remap->ask_us = mr_clock_us() + ASK_AGAIN_US;
-    node->client->room_made++;
+    return (mrc_node_is_up(node) || node->client->node_count == 1) &&
+           (node->stale || node->asking || !mrc_survey_is_over(node));
 }
 
-uint64_t mrc_remap_next_us(const struct mrc_node *node)
+/* Whether the nodes that answer have said what they own, and what they took back. */
+static bool is_known(const struct mr_client *client)
 {
-    const struct mrc_remap *remap = &node->remap;
-    const bool waits = remap->lane_count > 0 || remap->asks;
-    return waits && mrc_survey_is_over(node) ? remap->ask_us : UINT64_MAX;
+    for (uint32_t n = 0; n < client->node_count; n++)
+        if (client->nodes[n]->core_count > 0 && is_waited_for(client->nodes[n]))
+            return false;
+    return client->owners != NULL;
+}
+
+static bool asks(const struct mr_client *client)
+{
+    bool any = false;
+    for (uint32_t n = 0; n < client->node_count; n++)
+        any |= client->nodes[n]->core_count > 0 && client->nodes[n]->asks;
+    return any;
+}
+
+static bool has_links(const struct mr_client *client)
+{
+    for (uint32_t o = 0; o < client->owners->count; o++)
+        if (mrc_owners_link(client, o) == NULL)
+            return false;
+    return true;
+}
+
+/* Of the nodes that were restarted. */
+static bool ask_all(struct mr_client *client)
+{
+    bool asked = true;
+    for (uint32_t n = 0; n < client->node_count; n++) {
+        struct mrc_node *node = client->nodes[n];
+        if (node->core_count == 0 || !node->asks || !mrc_survey_is_over(node))
+            continue;
+        node->asks = !mrc_remap_ask(node);
+        asked &= !node->asks;
+    }
+    return asked;
+}
+
+void mrc_remap_go_on(struct mr_client *client)
+{
+    struct mrc_remap *remap = &client->remap;
+    if ((remap->lane_count == 0 && !asks(client)) || !is_known(client))
+        return;
+    if (!has_links(client)) { /* without descriptors or memory */
+        remap->ask_us = mr_clock_us() + ASK_AGAIN_US;
+        return;
+    }
+    if (remap->lane_count > 0 && client->owners->count > 1 && !client->features.complete) {
+        const struct mrc_link *any = mrc_owners_control(client);
+        mrc_survey_want(any->node);
+        return;
+    }
+    mrc_remap_split(client);
+    if (!ask_all(client) || remap->lane_count > 0)
+        remap->ask_us = mr_clock_us() + ASK_AGAIN_US;
+    client->room_made++;
+}
+
+uint64_t mrc_remap_next_us(const struct mr_client *client)
+{
+    const bool waits = client->remap.lane_count > 0 || asks(client);
+    return waits && is_known(client) ? client->remap.ask_us : UINT64_MAX;
 }
 
 bool mrc_remap_is_over(const struct mrc_link *link)
 {
-    if (link->node->remap.lane_count > 0 || has_moved(link))
+    if (link->client->remap.lane_count > 0 || has_moved(link))
         return false;
     for (uint32_t i = 0; i < link->former_count; i++)
         if (!mrc_replay_caught_up(link->former[i]))
@@ -186,9 +283,9 @@ bool mrc_remap_is_over(const struct mrc_link *link)
 
 /* ---- callers that wait ---- */
 
-void mrc_remap_failed(struct mrc_node *node, uint64_t sequence, enum mr_status status)
+void mrc_remap_failed(struct mr_client *client, uint64_t sequence, enum mr_status status)
 {
-    struct mr_link *movers = &node->remap.movers;
+    struct mr_link *movers = &client->remap.movers;
     for (struct mr_link *l = movers->next; l != movers; l = l->next) {
         struct mrc_part *part = MR_CONTAINER(l, struct mrc_part, mover);
         if (part->moved == sequence)
@@ -206,11 +303,11 @@ void mrc_remap_leave(struct mrc_part *part)
 void mrc_remap_follow(struct mrc_part *part, uint64_t sequence)
 {
     part->moved = sequence;
-    mr_list_append(&part->link->node->remap.movers, &part->mover);
+    mr_list_append(&part->link->client->remap.movers, &part->mover);
 }
 
 struct settling {
-    const struct mrc_node *node;
+    const struct mr_client *client;
     uint64_t sequence;
 };
 
@@ -219,10 +316,10 @@ static bool has_settled(const void *arg)
     const struct settling *s = arg;
     uint32_t lane = mr_push_lane(s->sequence);
     uint64_t number = mr_push_number(s->sequence);
-    if (s->node->remap.lane_count > 0)
+    if (s->client->remap.lane_count > 0)
         return false;
-    for (uint32_t i = 0; i < s->node->link_count; i++) {
-        const struct mrc_link *link = s->node->links[i];
+    for (uint32_t i = 0; i < s->client->link_count; i++) {
+        const struct mrc_link *link = s->client->links[i];
         if (link->own.lane == lane && mrc_replay_has_open(&link->own, number))
             return false;
         for (uint32_t l = 0; l < link->former_count; l++)
@@ -240,7 +337,7 @@ bool mrc_remap_has_settled(const struct mr_future *f)
         struct settling settling = {.sequence = part->moved};
         if (part->moved == 0)
             continue;
-        settling.node = part->link->node;
+        settling.client = f->client;
         settled = has_settled(&settling);
     }
     return settled || mr_clock_us() >= f->options.deadline_us;
@@ -260,7 +357,7 @@ void mrc_remap_settle(struct mr_future *f)
         struct settling settling = {.sequence = part->moved};
         if (part->moved == 0)
             continue;
-        settling.node = part->link->node;
+        settling.client = f->client;
         pthread_mutex_lock(&f->client->lock);
         if (mrc_wait(f->client, has_settled, &settling, f->options.deadline_us)) {
             part->status = outcome_of(part);

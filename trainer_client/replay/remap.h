@@ -1,55 +1,64 @@
-/* Moves the kept pushes of a node that comes back with another number of cores to the new owners of their
- * keys.
+/* Moves kept pushes to the new owners of their keys: when a node comes back with another number of cores, when
+ * partitions have gone to another node, and when other nodes have taken the place of a cluster.
  *
- * A push keeps its lane and its number: the server knows the lanes of all maps. When a push is split again,
- * its parts share them. Pushes of batches are dropped, because the hub hands those batches out again.
- * Everything is per node, and under the client's lock, except mrc_remap_settle().
+ * A lane belongs to one owner, as long as its partitions stay the same. When they change, the lane is closed:
+ * what is kept of it is split, each part goes to its owner as a former lane, under its lane and number, and new
+ * pushes get a new lane. A part that stays where it is, and was answered there, is not sent again. What was recorded of
+ * a lane goes with its partitions, so an owner takes each push once (docs/protocol.md, section 9). Pushes of batches
+ * are dropped, because the hub hands those batches out again. Everything is under the client's lock, except
+ * mrc_remap_settle().
  */
 #ifndef MRC_REMAP_H
 #define MRC_REMAP_H
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "dataplane/wire/format/mr_feature.h"
 #include "trainer_client/replay/replay.h"
 
+struct mr_client;
 struct mrc_node;
 struct mr_future;
 struct mrc_link;
 struct mrc_part;
 
-/* A lane that this client has used, of the current map or a former one. */
+#define MRC_LANE_MARKS_MAX 1024u
+
+/* A lane that this client has used. */
 struct mrc_lane_mark {
     uint32_t lane;
-    uint64_t next; /* where its numbers continue when its map comes back */
+    uint64_t partitions[MR_PARTITION_COUNT / 64]; /* that its owner had */
     /* what is gone of it, from all links that are not asked for it (remap_gone.h) */
     struct mrc_gone gone;
 };
 
 struct mrc_remap {
-    struct mrc_replay **lanes; /* to be split, from the oldest map on */
+    struct mrc_replay **lanes; /* to be split, from the oldest on */
     uint32_t lane_count;
-    struct mrc_lane_mark *marks;
+    struct mrc_lane_mark *marks; /* the newest MRC_LANE_MARKS_MAX, from the oldest on */
     uint32_t mark_count;
-    /* the node was restarted, and has not been asked what it holds of lanes of former maps (remap_gone.h) */
-    bool asks;
-    uint64_t ask_us;
-    uint32_t era;          /* rises with each change of the map: maps come back, and their lanes with them */
+    uint32_t next_lane;
+    uint64_t ask_us;       /* when mrc_remap_go_on() may try again */
+    uint32_t era;          /* rises with each change of the owners */
     struct mr_link movers; /* struct mrc_part.mover: their callers wait until their pushes have settled */
 };
 
-/* If the map has changed, ends the calls in flight of the old map, and takes what is kept from the links. By
+/* Ends the calls in flight to owners whose partitions have changed, and takes what is kept from their links. By
  * the driving thread, before links are closed. */
-void mrc_remap_begin(struct mrc_node *node);
-/* Gives what was taken to the links of the new map, after the survey (survey.h). */
-void mrc_remap_go_on(struct mrc_node *node);
+void mrc_remap_begin(struct mr_client *client);
+/* Gives what was taken to the links of the new owners, after the surveys (survey.h). */
+void mrc_remap_go_on(struct mr_client *client);
 /* Returns when mrc_remap_go_on() is due. */
-uint64_t mrc_remap_next_us(const struct mrc_node *node);
+uint64_t mrc_remap_next_us(const struct mr_client *client);
 /* Returns whether this link has what was kept for others; nothing else may be sent to it before. */
 bool mrc_remap_is_over(const struct mrc_link *link);
-/* Returns what is remembered of a lane; NULL: this client has not used it. */
+/* Returns what is remembered of a lane; NULL: nothing. */
 struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint32_t lane);
-/* Finds the first number of a lane that this client begins to use. False: no memory to remember the lane. */
-bool mrc_remap_start_lane(struct mrc_node *node, struct mrc_replay *own, uint32_t lane);
+/* Begins a lane for the pushes to a link's core. False: no memory to remember the lane. */
+bool mrc_remap_start_lane(struct mrc_link *link);
+/* The nodes that the client knows are gone, and others have restored what was theirs: what these lack of all that
+ * is kept is not known. */
+void mrc_remap_replaced(struct mr_client *client);
 
 /* Notes that the part's caller waits until its push, which is kept and sent again, is answered. */
 void mrc_remap_follow(struct mrc_part *part, uint64_t sequence);
@@ -60,11 +69,11 @@ bool mrc_remap_has_settled(const struct mr_future *f);
 void mrc_remap_settle(struct mr_future *f);
 
 /* Notes that a piece of a push will not be applied: the call that waits for it ends with `status`. */
-void mrc_remap_failed(struct mrc_node *node, uint64_t sequence, enum mr_status status);
+void mrc_remap_failed(struct mr_client *client, uint64_t sequence, enum mr_status status);
 /* Notes that nobody waits for the part's push any more. */
 void mrc_remap_leave(struct mrc_part *part);
 
-void mrc_remap_init(struct mrc_node *node);
-void mrc_remap_fini(struct mrc_node *node);
+void mrc_remap_init(struct mrc_remap *remap);
+void mrc_remap_fini(struct mrc_remap *remap);
 
 #endif

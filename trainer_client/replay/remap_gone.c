@@ -6,39 +6,33 @@
 #include "trainer_client/replay/remap.h"
 #include "trainer_client/replay/remap_split.h"
 
-void mrc_remap_note_gone(struct mrc_node *node, struct mrc_replay *lane)
+void mrc_remap_note_gone(struct mr_client *client, struct mrc_replay *lane)
 {
-    struct mrc_lane_mark *mark = mrc_remap_mark(&node->remap, lane->lane);
+    struct mrc_lane_mark *mark = mrc_remap_mark(&client->remap, lane->lane);
     if (mark != NULL)
         mrc_gone_move(&mark->gone, &lane->gone);
 }
 
-void mrc_remap_restored(struct mrc_node *node, uint32_t whole)
+void mrc_remap_restored(struct mr_client *client, uint32_t whole)
 {
-    for (uint32_t i = 0; i < node->remap.mark_count; i++)
-        mrc_gone_restored(&node->remap.marks[i].gone, whole);
+    for (uint32_t i = 0; i < client->remap.mark_count; i++)
+        mrc_gone_restored(&client->remap.marks[i].gone, whole);
 }
 
-/* Returns where the lane's partitions begin. */
-static uint32_t first_partition(uint32_t lane, uint32_t core)
+static bool owns_keys_of(const struct mrc_link *link, const struct mrc_lane_mark *mark)
 {
-    const uint32_t cores = mr_push_lane_cores(lane);
-    return (core * MR_PARTITION_COUNT + cores - 1) / cores;
-}
-
-static bool owns_keys_of(const struct mrc_node *node, uint32_t core, uint32_t lane)
-{
-    const uint32_t old = mr_push_lane_core(lane), end = first_partition(lane, old + 1);
-    for (uint32_t p = first_partition(lane, old); p < end; p++)
-        if (node->partition_core[p] == core)
+    const struct mr_client *client = link->client;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        if ((mark->partitions[p / 64] >> (p % 64) & 1) != 0 &&
+            mrc_owners_link(client, client->owners->of_partition[p]) == link)
             return true;
     return false;
 }
 
-/* Of a lane of a former map. */
+/* Of a closed lane. */
 static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
 {
-    struct mrc_replay *to = mrc_remap_former_lane(link, mark->lane, link->node->survey.restores);
+    struct mrc_replay *to = mrc_remap_former_lane(link, mark->lane);
     struct mrc_gone gone = mark->gone;
     if (to == NULL)
         return false;
@@ -55,33 +49,38 @@ static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
     return true;
 }
 
-/* Returns the current core whose lane it is; NULL: it is a lane of a former map. */
-static struct mrc_link *link_of(const struct mrc_node *node, uint32_t lane)
+/* Returns the link whose lane it is; NULL: it is closed. */
+static struct mrc_link *link_of(const struct mr_client *client, uint32_t lane)
 {
-    for (uint32_t core = 0; core < node->core_count; core++)
-        if (node->links[core]->own.lane == lane)
-            return node->links[core];
+    for (uint32_t i = 0; i < client->link_count; i++)
+        if (client->links[i]->own.lane == lane)
+            return client->links[i];
     return NULL;
 }
 
+/* Returns whether a link of the node that has them now was asked. */
 static bool ask_owners(struct mrc_node *node, struct mrc_lane_mark *mark)
 {
-    bool asked = true;
-    for (uint32_t core = 0; core < node->core_count; core++)
-        if (owns_keys_of(node, core, mark->lane))
-            asked &= ask_link(node->links[core], mark);
-    if (asked)
+    bool asked = true, any = false;
+    for (uint32_t core = 0; core < node->core_count; core++) {
+        if (!owns_keys_of(node->links[core], mark))
+            continue;
+        any = true;
+        asked &= ask_link(node->links[core], mark);
+    }
+    if (asked && any)
         mrc_gone_init(&mark->gone); /* the links have it now */
     return asked;
 }
 
 bool mrc_remap_ask(struct mrc_node *node)
 {
+    struct mrc_remap *remap = &node->client->remap;
     const bool lacks = mrc_ancestry_lacks(&node->ancestry, node->start_id);
     bool asked = true;
-    for (uint32_t i = 0; i < node->remap.mark_count; i++) {
-        struct mrc_lane_mark *mark = &node->remap.marks[i];
-        struct mrc_link *own = link_of(node, mark->lane);
+    for (uint32_t i = 0; i < remap->mark_count; i++) {
+        struct mrc_lane_mark *mark = &remap->marks[i];
+        struct mrc_link *own = link_of(node->client, mark->lane);
         if (lacks)
             mrc_gone_suspect(&mark->gone);
         if (mark->gone.to == 0)

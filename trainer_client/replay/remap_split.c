@@ -17,69 +17,125 @@ bool mrc_lanes_append(struct mrc_replay ***lanes, uint32_t *count, struct mrc_re
     return true;
 }
 
-struct mrc_replay *mrc_remap_former_lane(struct mrc_link *link, uint32_t number, uint32_t whole)
+static struct mrc_replay *find_former(const struct mrc_link *link, uint32_t number)
 {
     for (uint32_t i = 0; i < link->former_count; i++)
         if (link->former[i]->lane == number)
             return link->former[i];
-    struct mrc_replay *lane = malloc(sizeof(*lane));
+    return NULL;
+}
 
+struct mrc_replay *mrc_remap_former_lane(struct mrc_link *link, uint32_t number)
+{
+    struct mrc_replay *lane = find_former(link, number);
+    if (lane != NULL)
+        return lane;
+    lane = malloc(sizeof(*lane));
     if (lane == NULL || !mrc_lanes_append(&link->former, &link->former_count, lane)) {
         free(lane);
         return NULL;
     }
     mrc_replay_init(lane, number, link->client->replay_bytes);
-    lane->whole = whole;
-    link->former_cores = link->node->core_count;
+    lane->whole = link->node->survey.restores;
+    lane->is_former = true;
     return lane;
 }
 
-static bool give(struct mrc_node *node, uint32_t core, const struct mrc_replay *from, struct mrc_push *push,
-                 uint64_t number, uint64_t after)
+/* ---- giving pushes to owners ---- */
+
+/* Where a push of a lane comes from, and what had become of it there. */
+struct origin {
+    const struct mrc_replay *lane;
+    uint64_t number, after;
+    bool is_done;
+};
+
+/* The server that answered the lane's pushes still has them. */
+static bool is_alive(const struct mrc_replay *lane)
 {
-    struct mrc_replay *to = mrc_remap_former_lane(node->links[core], from->lane, from->whole);
-    if (to == NULL || number < to->next) {
+    return !lane->restarted && lane->home->start_id == lane->home_start &&
+           lane->home->node->start_id == lane->home_start;
+}
+
+/* The new owner got what the other one had: it has seen the lookup, too, and its restores are counted by
+ * itself. */
+static void change_node(struct mrc_push *push, const struct origin *from, const struct mrc_link *to)
+{
+    const struct mrc_node *node = to->node;
+    const bool is_judged = node->survey.has_met && mrc_survey_is_over(node);
+    if (push->restores != MRC_PUSH_UNANSWERED)
+        push->restores = is_judged ? node->survey.restores : MRC_PUSH_ELSEWHERE;
+    if (push->looked_up_in != 0 && is_alive(from->lane) && push->looked_up_in == from->lane->home_start)
+        push->looked_up_in = node->start_id;
+}
+
+static bool give(struct mr_client *client, uint32_t owner, const struct origin *from, struct mrc_push *push)
+{
+    struct mrc_link *link = mrc_owners_link(client, owner);
+    struct mrc_replay *to = mrc_remap_former_lane(link, from->lane->lane);
+    if (to == NULL || from->number < to->next) {
         mrc_push_free(push);
         return false;
     }
-    mrc_replay_adopt(to, push, number, after);
+    if (link->node != from->lane->home->node)
+        change_node(push, from, link);
+    to->restarted |= !is_alive(from->lane);
+    link->node->has_pushed = true;
+    mrc_replay_adopt(to, push, from->number, from->after,
+                     from->is_done && link == from->lane->home && is_alive(from->lane));
     return true;
 }
 
-static bool split_rows(struct mrc_node *node, const struct mrc_replay *from, const struct mrc_push *push,
+static bool split_rows(struct mr_client *client, const struct origin *from, const struct mrc_push *push,
                        const struct mr_feature *table)
 {
-    struct mrc_push *shares[MR_CORE_MAX];
-    bool ok = mrc_push_split(push, node->partition_core, node->core_count, table, shares), given = true;
-    for (uint32_t core = 0; core < node->core_count && ok; core++)
-        if (shares[core] != NULL)
-            given &= give(node, core, from, shares[core], push->number, push->after);
+    const struct mrc_owners *owners = client->owners;
+    struct mrc_push **shares = malloc(owners->count * sizeof(struct mrc_push *));
+    bool ok = shares != NULL && mrc_push_split(push, owners->of_partition, owners->count, table, shares),
+         given = true;
+    for (uint32_t o = 0; o < owners->count && ok; o++)
+        if (shares[o] != NULL)
+            given &= give(client, o, from, shares[o]);
+    free(shares);
     return ok && given;
 }
 
 /* Removes a push that will not be applied, as a whole or in part; that is reported to its caller, or to that
  * of the next push. */
-static void lose(struct mrc_node *node, struct mrc_replay *from, struct mrc_push *push, enum mr_status why)
+static void lose(struct mr_client *client, struct mrc_replay *from, struct mrc_push *push, enum mr_status why)
 {
-    mrc_remap_failed(node, mrc_replay_sequence(from, push), why);
+    mrc_remap_failed(client, mrc_replay_sequence(from, push), why);
     mrc_replay_drop(from, push, why);
 }
 
 /* Moves the push itself: nothing has to be split. */
-static void hand_over(struct mrc_node *node, uint32_t core, struct mrc_replay *from, struct mrc_push *push)
+static void hand_over(struct mr_client *client, uint32_t owner, const struct origin *from,
+                      struct mrc_replay *lane, struct mrc_push *push)
 {
-    uint64_t number = push->number, step = push->step;
-    mrc_replay_withdraw(from, push);
-    if (give(node, core, from, push, number, push->after))
+    const uint64_t step = push->step;
+    mrc_replay_withdraw(lane, push);
+    if (give(client, owner, from, push))
         return;
-    mrc_replay_add_loss(from, 1, step, step, MR_NO_MEMORY);
-    from->dropped++;
-    mrc_remap_failed(node, mr_push_sequence(from->lane, number), MR_NO_MEMORY);
+    mrc_replay_add_loss(lane, 1, step, step, MR_NO_MEMORY);
+    lane->dropped++;
+    mrc_remap_failed(client, mr_push_sequence(lane->lane, from->number), MR_NO_MEMORY);
 }
 
-static void split_push(struct mrc_node *node, struct mrc_replay *from, struct mrc_push *push)
+/* The owner of all that the push is about; UINT32_MAX: there are several. */
+static uint32_t only_owner(const struct mr_client *client, const struct mrc_push *push,
+                           const struct mr_feature *feature)
 {
-    if (push->tensor_count == 0) { /* a mark: a new one is made below */
+    const struct mrc_owners *owners = client->owners;
+    return owners->count == 1                      ? 0
+           : push->tensor_count < MRC_ROWS_TENSORS ? mrc_variable_owner(feature, owners->of_partition)
+                                                   : mrc_push_only_owner(push, owners->of_partition, feature);
+}
+
+static void split_push(struct mr_client *client, struct mrc_replay *from, struct mrc_push *push)
+{
+    const struct origin origin = {
+        .lane = from, .number = push->number, .after = push->after, .is_done = push->state == MRC_PUSH_DONE};
+    if (push->tensor_count == 0) { /* a mark: new ones are made below */
         mrc_replay_withdraw(from, push);
         mrc_push_free(push);
         return;
@@ -89,22 +145,21 @@ static void split_push(struct mrc_node *node, struct mrc_replay *from, struct mr
         mrc_replay_drop(from, push, MR_OK);
         return;
     }
-    if (node->core_count == 1) {
-        hand_over(node, 0, from, push);
+    uint32_t id = push->op == MR_OP_VARIABLE_PUSH ? push->table : *(const uint32_t *)push->tensors[0].data;
+    const struct mr_feature *feature = mrc_features_get(&client->features, id);
+
+    if (feature == NULL && client->owners->count > 1) {
+        lose(client, from, push, MR_UNKNOWN_TABLE);
         return;
     }
-    uint32_t id = push->op == MR_OP_VARIABLE_PUSH ? push->table : *(const uint32_t *)push->tensors[0].data;
-    const struct mr_feature *feature = mrc_features_get(&node->client->features, id);
-
-    if (feature == NULL) {
-        lose(node, from, push, MR_UNKNOWN_TABLE);
-    } else if (push->tensor_count < MRC_ROWS_TENSORS) {
-        hand_over(node, mrc_variable_owner(feature, node->partition_core), from, push);
-    } else if (split_rows(node, from, push, feature)) {
+    const uint32_t owner = only_owner(client, push, feature);
+    if (owner != UINT32_MAX) {
+        hand_over(client, owner, &origin, from, push);
+    } else if (split_rows(client, &origin, push, feature)) {
         mrc_replay_withdraw(from, push); /* its shares remain */
         mrc_push_free(push);
     } else {
-        lose(node, from, push, MR_NO_MEMORY);
+        lose(client, from, push, MR_NO_MEMORY);
     }
 }
 
@@ -116,107 +171,125 @@ static struct mrc_push *oldest(const struct mrc_replay *lane)
     return mr_list_empty(&lane->kept) ? NULL : MR_CONTAINER(lane->kept.next, struct mrc_push, kept);
 }
 
+/* What the links had of one lane. */
+struct pieces {
+    uint32_t count, found;
+    struct mrc_replay **lanes; /* [count] */
+    uint32_t *at;              /* of those that keep the lowest number: [found] */
+    struct mrc_push **pushes;  /* [found] */
+};
+
 /* Finds the lowest number that these lanes keep, and where it is. */
-static uint32_t find_pieces(struct mrc_replay *const lanes[], uint32_t count, uint32_t at[])
+static bool find_pieces(struct pieces *p)
 {
     uint64_t number = UINT64_MAX;
-    uint32_t found = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (oldest(lanes[i]) != NULL && oldest(lanes[i])->number < number)
-            number = oldest(lanes[i])->number;
-    for (uint32_t i = 0; i < count; i++)
-        if (oldest(lanes[i]) != NULL && oldest(lanes[i])->number == number)
-            at[found++] = i;
-    return found;
+    p->found = 0;
+    for (uint32_t i = 0; i < p->count; i++)
+        if (oldest(p->lanes[i]) != NULL && oldest(p->lanes[i])->number < number)
+            number = oldest(p->lanes[i])->number;
+    for (uint32_t i = 0; i < p->count; i++)
+        if (oldest(p->lanes[i]) != NULL && oldest(p->lanes[i])->number == number)
+            p->at[p->found++] = i;
+    return p->found > 0;
 }
 
-/* Joins all pieces of a number into one push of one of the lanes, and returns that lane. */
-static uint32_t unite(struct mrc_node *node, struct mrc_replay *const lanes[], uint32_t at[], uint32_t count)
+/* Marks have nothing to add. */
+static void remove_marks(struct pieces *p)
 {
-    struct mrc_push *pieces[MR_CORE_MAX + 1], *whole;
-    for (uint32_t i = 0; i < count; i++)
-        pieces[i] = oldest(lanes[at[i]]);
-    for (uint32_t i = 0; i < count && count > 1;) { /* marks have nothing to add */
-        if (pieces[i]->tensor_count > 0) {
+    for (uint32_t i = 0; i < p->found && p->found > 1;) {
+        if (p->pushes[i]->tensor_count > 0) {
             i++;
             continue;
         }
-        mrc_replay_withdraw(lanes[at[i]], pieces[i]);
-        mrc_push_free(pieces[i]);
-        pieces[i] = pieces[--count];
-        at[i] = at[count];
+        mrc_replay_withdraw(p->lanes[p->at[i]], p->pushes[i]);
+        mrc_push_free(p->pushes[i]);
+        p->pushes[i] = p->pushes[--p->found];
+        p->at[i] = p->at[p->found];
     }
-    if (count == 1)
-        return at[0];
-    whole = mrc_push_join(pieces, count);
-    uint64_t number = pieces[0]->number, after = pieces[0]->after;
+}
+
+/* Joins all pieces of a number into one push of one of the lanes, and returns that lane. */
+static struct mrc_replay *unite(struct mr_client *client, struct pieces *p)
+{
+    for (uint32_t i = 0; i < p->found; i++)
+        p->pushes[i] = oldest(p->lanes[p->at[i]]);
+    remove_marks(p);
+    struct mrc_replay *to = p->lanes[p->at[0]];
+    if (p->found == 1)
+        return to;
+    struct mrc_push *whole = mrc_push_join(p->pushes, p->found);
+    uint64_t number = p->pushes[0]->number, after = p->pushes[0]->after;
 
     if (whole == NULL)
-        mrc_remap_failed(node, mrc_replay_sequence(lanes[at[0]], pieces[0]), MR_NO_MEMORY);
-    for (uint32_t i = 0; i < count; i++) {
-        mrc_replay_drop(lanes[at[i]], pieces[i], whole == NULL ? MR_NO_MEMORY : MR_OK);
-        lanes[at[i]]->dropped -= whole != NULL;
+        mrc_remap_failed(client, mrc_replay_sequence(to, p->pushes[0]), MR_NO_MEMORY);
+    for (uint32_t i = 0; i < p->found; i++) {
+        struct mrc_replay *lane = p->lanes[p->at[i]];
+        mrc_replay_drop(lane, p->pushes[i], whole == NULL ? MR_NO_MEMORY : MR_OK);
+        lane->dropped -= whole != NULL;
     }
     if (whole != NULL)
-        mrc_replay_put_back(lanes[at[0]], whole, number, after);
-    return at[0];
+        mrc_replay_put_back(to, whole, number, after);
+    return to;
 }
 
-/* Cores that got nothing of a number are also sent the number, so that their record of the lane has no
- * gaps. */
-static void mark_elsewhere(struct mrc_node *node, const struct mrc_replay *from, uint64_t number)
+/* Tells the owners which numbers they will not get, so that their record of the lane has no gaps. */
+static void mark_gaps(struct mr_client *client, uint32_t lane, uint64_t last)
 {
-    if (mr_push_lane_cores(from->lane) == node->core_count) /* the lane's own core has all of it */
+    for (uint32_t o = 0; o < client->owners->count; o++) {
+        struct mrc_link *link = mrc_owners_link(client, o);
+        struct mrc_replay *former = find_former(link, lane);
+        if (former == NULL)
+            continue;
+        mrc_replay_mark_gaps(former, last);
+        link->resend_us = 0;
+    }
+}
+
+static void split_lanes(struct mr_client *client, struct pieces *p)
+{
+    const uint32_t lane = p->lanes[0]->lane;
+    uint64_t last = 0;
+    for (uint32_t i = 0; i < p->count; i++)
+        last = p->lanes[i]->next - 1 > last ? p->lanes[i]->next - 1 : last;
+    while (find_pieces(p)) {
+        struct mrc_replay *from = unite(client, p);
+        struct mrc_push *push = oldest(from);
+        if (push != NULL) /* else no memory for it: reported as a loss */
+            split_push(client, from, push);
+    }
+    mark_gaps(client, lane, last);
+    for (uint32_t i = 0; i < p->count; i++) {
+        mrc_replay_retire(p->lanes[i], &mrc_owners_link(client, 0)->own);
+        free(p->lanes[i]);
+    }
+}
+
+/* Splits the lanes in the order in which they were begun. */
+void mrc_remap_split(struct mr_client *client)
+{
+    struct mrc_remap *remap = &client->remap;
+    const uint32_t room = remap->lane_count;
+    if (room == 0)
         return;
-    for (uint32_t core = 0; core < node->core_count; core++) {
-        const struct mrc_replay *to = mrc_remap_former_lane(node->links[core], from->lane, from->whole);
-        struct mrc_push *empty;
-        if (to == NULL || to->next > number)
-            continue;
-        empty = mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 0, NULL, 0);
-        if (empty != NULL)
-            (void)give(node, core, from, empty, number, 0);
-    }
-}
-
-/* Splits what the links had of one lane. */
-static void split_lanes(struct mrc_node *node, struct mrc_replay *lanes[], uint32_t count)
-{
-    uint32_t at[MR_CORE_MAX + 1], found;
-    while ((found = find_pieces(lanes, count, at)) > 0) {
-        if (found > 1)
-            at[0] = unite(node, lanes, at, found);
-        struct mrc_push *push = oldest(lanes[at[0]]);
-
-        if (push == NULL) /* no memory for it: reported as a loss */
-            continue;
-        uint64_t number = push->number;
-
-        split_push(node, lanes[at[0]], push);
-        mark_elsewhere(node, lanes[at[0]], number);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        mrc_replay_retire(lanes[i], &node->links[0]->own);
-        free(lanes[i]);
-    }
-}
-
-/* Splits the lanes in the order in which they were begun. A lane has been at most once on each link, and once
- * more as its own. */
-void mrc_remap_split(struct mrc_node *node)
-{
-    struct mrc_remap *remap = &node->remap;
-    struct mrc_replay *lanes[MR_CORE_MAX + 1];
-    for (uint32_t m = 0; m < remap->mark_count; m++) {
-        uint32_t count = 0;
+    struct pieces p = {.lanes = malloc(room * sizeof(struct mrc_replay *)),
+                       .at = malloc(room * sizeof(uint32_t)),
+                       .pushes = malloc(room * sizeof(struct mrc_push *))};
+    const bool ok = p.lanes != NULL && p.at != NULL && p.pushes != NULL;
+    for (uint32_t m = 0; m < remap->mark_count && ok; m++) {
+        p.count = 0;
         for (uint32_t i = 0; i < remap->lane_count; i++) {
             struct mrc_replay *lane = remap->lanes[i];
             if (lane == NULL || lane->lane != remap->marks[m].lane)
                 continue;
-            lanes[count++] = lane;
+            p.lanes[p.count++] = lane;
             remap->lanes[i] = NULL; /* freed after it is split */
         }
-        split_lanes(node, lanes, count);
+        if (p.count > 0)
+            split_lanes(client, &p);
     }
-    remap->lane_count = 0;
+    if (ok)
+        remap->lane_count = 0;
+    free(p.lanes);
+    free(p.at);
+    free(p.pushes);
 }

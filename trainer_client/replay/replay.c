@@ -156,9 +156,10 @@ static void leave_empty(struct mrc_replay *r, struct mrc_push *push)
     mrc_push_free(push);
 }
 
-static bool has_been_answered(const struct mrc_push *push)
+static bool is_on_disk(const struct mrc_replay *r, const struct mrc_push *push)
 {
-    return push->state == MRC_PUSH_DONE || push->state == MRC_PUSH_DUE || push->state == MRC_PUSH_LATER;
+    return push->state == MRC_PUSH_DONE || ((!r->is_former || push->tensor_count == 0) &&
+                                            (push->state == MRC_PUSH_DUE || push->state == MRC_PUSH_LATER));
 }
 
 static void set_floor(struct mrc_replay *r, uint64_t floor)
@@ -173,7 +174,7 @@ static void set_floor(struct mrc_replay *r, uint64_t floor)
         next = l->next;
         if (push->number > r->floor)
             break;
-        if (has_been_answered(push))
+        if (is_on_disk(r, push))
             let_go(r, push);
     }
 }
@@ -199,12 +200,13 @@ void mrc_replay_review(struct mrc_replay *r, enum mrc_verdict (*judge)(void *arg
     }
 }
 
-/* Inserts a mark before `at` in the list of what is kept, whose numbers are higher. */
-static void mark_before(struct mrc_replay *r, struct mr_link *at, uint64_t number)
+/* Inserts a mark for first..number before `at` in the list of what is kept, whose numbers are higher. */
+static void mark_before(struct mrc_replay *r, struct mr_link *at, uint64_t first, uint64_t number)
 {
     struct mrc_push *empty = mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 0, NULL, 0);
     if (empty == NULL)
         return; /* the floor is held back for longer */
+    empty->first = first;
     insert(r, empty, number, 0);
     mr_list_remove(&empty->kept);
     mr_list_append(at, &empty->kept);
@@ -220,7 +222,7 @@ static void mark_holes(struct mrc_replay *r)
         while (l != &r->kept && PUSH_OF(l, kept)->number < number)
             l = l->next;
         if (l == &r->kept || PUSH_OF(l, kept)->number > number)
-            mark_before(r, l, number);
+            mark_before(r, l, 0, number);
     }
 }
 
@@ -393,14 +395,28 @@ static void take_back_question(struct mrc_replay *r)
     }
 }
 
+/* Marks of several numbers say what would not come to a server that had the others. */
+static void take_back_ranges(struct mrc_replay *r)
+{
+    for (struct mr_link *l = r->kept.next, *next; l != &r->kept; l = next) {
+        struct mrc_push *push = PUSH_OF(l, kept);
+        next = l->next;
+        if (push->first == 0)
+            continue;
+        mrc_replay_withdraw(r, push);
+        mrc_push_free(push);
+    }
+}
+
 void mrc_replay_restart(struct mrc_replay *r)
 {
     assert(mr_list_empty(&r->again));
     take_back_question(r);
+    take_back_ranges(r);
     r->restarted = true;
     r->pause_until_us = 0;
     if (mr_list_empty(&r->kept) && r->gone.to > 0)
-        mark_before(r, &r->kept, r->gone.to); /* no other answer would show what the server has */
+        mark_before(r, &r->kept, 0, r->gone.to); /* no other answer would show what the server has */
     for (struct mr_link *l = r->kept.next; l != &r->kept; l = l->next) {
         struct mrc_push *push = PUSH_OF(l, kept);
         if (push->state != MRC_PUSH_ASKED) {
@@ -408,6 +424,8 @@ void mrc_replay_restart(struct mrc_replay *r)
             set_state(r, push, MRC_PUSH_DUE);
         }
     }
+    if (r->is_former)
+        mrc_replay_mark_gaps(r, r->next - 1);
 }
 
 static void wake_later(struct mrc_replay *r, uint64_t now_us)
@@ -472,13 +490,29 @@ struct mrc_loss mrc_replay_take_loss(struct mrc_replay *r)
 
 /* ---- pushes that move to another lane's buffer, when the node's cores have changed ---- */
 
-void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after)
+void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after,
+                      bool is_done)
 {
     assert(number >= r->next);
     insert(r, push, number, after);
     r->next = number + 1;
-    r->restarted = true;
-    set_state(r, push, MRC_PUSH_DUE);
+    set_state(r, push, is_done ? MRC_PUSH_DONE : MRC_PUSH_DUE);
+}
+
+void mrc_replay_mark_gaps(struct mrc_replay *r, uint64_t last)
+{
+    uint64_t next = 1; /* the first number that is neither marked nor due */
+    for (struct mr_link *l = r->kept.next; l != &r->kept; l = l->next) {
+        const struct mrc_push *push = PUSH_OF(l, kept);
+        if (push->state == MRC_PUSH_DONE)
+            continue;
+        if (push->number > next)
+            mark_before(r, l, next, push->number - 1);
+        next = push->number + 1;
+    }
+    if (last >= next)
+        mark_before(r, &r->kept, next, last);
+    r->next = last >= r->next ? last + 1 : r->next;
 }
 
 void mrc_replay_ask(struct mrc_replay *r)

@@ -1,7 +1,7 @@
 /* The replay buffer of one lane: the pushes that must be sent again to a server that lost its memory.
  *
- * A lane is the push stream of one client to one core of one partition map; its pushes are numbered 1, 2, 3,
- * ... (mr_preamble.sequence). The server applies each number once. Its replies say up to which number all
+ * A lane is the push stream of one client to one core, while its partitions stay the same; its pushes are numbered
+ * 1, 2, 3, ... (mr_preamble.sequence). The server applies each number once. Its replies say up to which number all
  * pushes are in a checkpoint on disk; until then they are kept here. After a restart every kept push is due
  * again, in an order that the caller cannot tell from the first one: a push follows all pushes that had been
  * answered when it was first added, and may overtake the others.
@@ -24,6 +24,8 @@
 #define MRC_FLOOR_UNKNOWN    UINT64_MAX
 #define MRC_REPLAY_TRIES_MAX 100u /* for a batch that is not fed again */
 
+struct mrc_link;
+
 struct mrc_replay {
     uint32_t lane;
     uint64_t next;        /* number of the next push */
@@ -36,6 +38,12 @@ struct mrc_replay {
     /* the floor of the lane of now, as of the last mrc_replay_ask(); the owner's business */
     uint64_t asked_at;
     uint32_t whole; /* of the last mrc_replay_restored() */
+    /* its pushes go to an owner that has only some of their keys, or had them from others: what the server says to
+     * be on disk says nothing of a push that it has not answered */
+    bool is_former;
+    /* of one that was taken from its link: that, and the server's start then; the owner's business */
+    struct mrc_link *home;
+    uint64_t home_start;
     bool restarted; /* the server was restarted, and the floor is not known yet */
     uint64_t pause_until_us;
     struct mrc_loss loss; /* not reported yet */
@@ -49,8 +57,12 @@ void mrc_replay_fini(struct mrc_replay *r);
 /* Adds a push and numbers it, giving up others to make room. Returns false when the caller has to wait until
  * a push is answered. An empty buffer takes any push. */
 bool mrc_replay_add(struct mrc_replay *r, struct mrc_push *push);
-/* Adds a push that already has a number of this lane, was answered, and is due now. In rising order. */
-void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after);
+/* Adds a push that already has a number of this lane, in rising order. `is_done`: this server has answered it;
+ * otherwise it is due now. */
+void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after,
+                      bool is_done);
+/* All numbers up to `last` that are not due here will not come: marks them. */
+void mrc_replay_mark_gaps(struct mrc_replay *r, uint64_t last);
 /* Adds a push under a number below all others; it is made of pushes that were here. */
 void mrc_replay_put_back(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after);
 /* Removes a push that was not sent, as if it had never been added; the caller owns it. If others were added

@@ -107,20 +107,14 @@ static void add_loss(struct mrc_loss *sum, struct mrc_replay *lane)
 static struct mrc_loss take_losses(struct mr_client *client)
 {
     struct mrc_loss sum = {.pushes = 0};
-    for (uint32_t n = 0; n < client->node_count; n++)
-        for (uint32_t i = 0; i < client->nodes[n]->remap.lane_count; i++)
-            add_loss(&sum, client->nodes[n]->remap.lanes[i]);
+    for (uint32_t i = 0; i < client->remap.lane_count; i++)
+        add_loss(&sum, client->remap.lanes[i]);
     for (uint32_t i = 0; i < client->link_count; i++) {
         add_loss(&sum, &client->links[i]->own);
         for (uint32_t l = 0; l < client->links[i]->former_count; l++)
             add_loss(&sum, client->links[i]->former[l]);
     }
     return sum;
-}
-
-uint32_t mrc_resend_lane(const struct mrc_link *link)
-{
-    return mr_push_lane_of(link->node->core_count, link->core);
 }
 
 enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, struct mrc_link *link)
@@ -131,10 +125,10 @@ enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, stru
 
     if (loss.pushes > 0)
         return tell_loss(link, &loss, f->options.step);
-    if (link->own.lane == 0 && !mrc_remap_start_lane(link->node, &link->own, mrc_resend_lane(link)))
+    if (link->own.lane == 0 && !mrc_remap_start_lane(link))
         return mrc_error(MR_NO_MEMORY, "%s: no memory to number pushes", link->name);
     part->push->asker = part;
-    part->push->era = link->node->remap.era;
+    part->push->era = f->client->remap.era;
     part->push->looked_up_in = link->looked_up_in != 0 ? link->looked_up_in : link->node->looked_up_in;
     if (!mrc_replay_add(&link->own, part->push))
         return MR_NO_MEMORY;
@@ -270,7 +264,7 @@ static void resend_ended(struct mr_future *f)
             resend->push->restores = part->restores;
         mrc_replay_answered(resend->lane, resend->push, part->status, take_floor(part), mr_clock_us());
         if (resend->lane->dropped != dropped)
-            mrc_remap_failed(part->link->node, f->options.sequence, part->status);
+            mrc_remap_failed(f->client, f->options.sequence, part->status);
     } else {
         mrc_replay_unanswered(resend->lane, resend->push);
     }
@@ -282,9 +276,12 @@ static bool send_again(struct mrc_link *link, struct mrc_replay *lane, struct mr
 {
     struct mr_options options = {.step = push->step, .priority = push->priority};
     struct mr_future *f;
-    if (mrc_future_new(link->client, &options, push->op, push->table, 1, push->tensor_count,
-                       sizeof(struct resend), &f) != MR_OK)
+    const uint32_t tensors = push->first != 0 ? 1 : push->tensor_count;
+    if (mrc_future_new(link->client, &options, push->op, push->table, 1, tensors, sizeof(struct resend),
+                       &f) != MR_OK)
         return false;
+    if (push->first != 0)
+        mrc_part_add(f, 0, mr_tensor_1d(MR_U64, 1, &push->first));
     for (uint32_t t = 0; t < push->tensor_count; t++)
         mrc_part_add(f, 0, push->tensors[t]);
     struct resend *resend = f->context;
@@ -327,8 +324,8 @@ static bool send_due(struct mrc_link *link, struct mrc_replay *lane, uint32_t er
 static bool map_is_known(const struct mrc_link *link)
 {
     const struct mrc_node *node = link->node;
-    return !node->stale && !node->asking && node->start_id == link->start_id && node->remap.lane_count == 0 &&
-           !node->remap.asks && mrc_survey_is_over(node);
+    return !node->stale && !node->asking && node->start_id == link->start_id &&
+           link->client->remap.lane_count == 0 && !node->asks && mrc_survey_is_over(node);
 }
 
 /* False: this lane has not caught up; nothing of a later era may be sent. */
@@ -368,7 +365,7 @@ static bool send_former(struct mrc_link *link, uint64_t now_us)
             link->former[left++] = lane;
             continue;
         }
-        mrc_remap_note_gone(link->node, lane);
+        mrc_remap_note_gone(link->client, lane);
         mrc_replay_retire(lane, &link->own);
         free(lane);
     }
@@ -380,7 +377,7 @@ static void look_after(struct mrc_link *link, uint64_t now_us)
 {
     struct mr_client_session_info info;
     link->resend_us = UINT64_MAX;
-    if (link->session == NULL)
+    if (link->session == NULL || link->regrouped)
         return;
     mr_client_session_info(link->session, &info);
     if (!info.up || ((link->held || link->node->refused) && !map_is_known(link)) ||
@@ -425,9 +422,8 @@ static void add_lane(struct mr_replay_info *info, const struct mrc_replay *lane)
 void mrc_resend_info(const struct mr_client *client, struct mr_replay_info *info)
 {
     info->on = client->replay;
-    for (uint32_t n = 0; n < client->node_count; n++)
-        for (uint32_t i = 0; i < client->nodes[n]->remap.lane_count; i++)
-            add_lane(info, client->nodes[n]->remap.lanes[i]);
+    for (uint32_t i = 0; i < client->remap.lane_count; i++)
+        add_lane(info, client->remap.lanes[i]);
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_link *link = client->links[i];
         info->replaying |= link->held;
@@ -488,7 +484,7 @@ void mrc_resend_session_up(struct mrc_link *link, const struct mr_client_session
         return;
     mrc_resend_stop(link);
     mark_asked(link);
-    link->node->remap.asks = true;
+    link->node->asks = true;
     restart_lane(link, &link->own);
     for (uint32_t i = 0; i < link->former_count; i++)
         restart_lane(link, link->former[i]);

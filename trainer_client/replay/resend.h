@@ -15,8 +15,6 @@
 #include "dataplane/wire/endpoint.h"
 #include "trainer_client/call/future.h"
 
-/* The lane of pushes to this core in its node's current map. */
-uint32_t mrc_resend_lane(const struct mrc_link *link);
 /* Whether calls of this op are numbered. */
 bool mrc_resend_numbers(const struct mr_client *client, uint32_t op);
 

@@ -13,12 +13,6 @@
 
 /* ---- when ---- */
 
-/* Each lane that was ever pushed to has a mark. */
-static bool has_pushed(const struct mrc_node *node)
-{
-    return node->remap.mark_count > 0;
-}
-
 void mrc_survey_want(struct mrc_node *node)
 {
     if (node->survey.due)
@@ -37,7 +31,7 @@ void mrc_survey_session_up(struct mrc_node *node, const struct mr_client_session
         s->restores = info->restores;
         mrc_ancestry_meet(&node->ancestry, info->start_id);
     }
-    if (started && (node->client->met.count > 0 || has_pushed(node)))
+    if (started && (node->client->met.count > 0 || node->has_pushed))
         mrc_survey_want(node);
     else if (started)
         mrc_ancestry_meet(&node->ancestry, info->start_id);
@@ -186,8 +180,10 @@ static void review_lane(struct mrc_replay *lane, struct review *r)
 
 static void review_kept(struct mrc_node *node, struct review *r)
 {
-    for (uint32_t i = 0; i < node->remap.lane_count; i++)
-        review_lane(node->remap.lanes[i], r);
+    const struct mrc_remap *remap = &node->client->remap;
+    for (uint32_t i = 0; i < remap->lane_count; i++)
+        if (remap->lanes[i]->home->node == node)
+            review_lane(remap->lanes[i], r);
     for (uint32_t i = 0; i < node->link_count; i++) {
         struct mrc_link *link = node->links[i];
         review_lane(&link->own, r);
@@ -196,7 +192,7 @@ static void review_kept(struct mrc_node *node, struct review *r)
         link->resend_us = 0;
     }
     if (r->same_lineage)
-        mrc_remap_restored(node, r->whole);
+        mrc_remap_restored(node->client, r->whole);
 }
 
 /* ---- asking ---- */

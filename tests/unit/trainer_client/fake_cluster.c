@@ -20,6 +20,8 @@ struct fake_cluster *fake_cluster_start(uint32_t count, const struct mr_feature 
     atomic_store(&c->lease_us, LEASE_US);
     for (uint32_t i = 0; i < count; i++)
         c->cores[i] = i % 2 + 1;
+    for (uint32_t i = 0; i < count; i++)
+        atomic_store(&c->owner_of[i], i);
     for (uint32_t i = 0; i < count; i++) {
         c->nodes[i] = fake_node_start_member(c, i, c->cores[i], table);
         atomic_store(&c->ports[i], c->nodes[i]->base_port);
@@ -50,6 +52,39 @@ void fake_cluster_grant_again(struct fake_cluster *c, uint32_t node)
     atomic_store(&c->nodes[node]->since, atomic_fetch_add(&c->epoch, 1) + 1);
 }
 
+static void take_lanes(struct fake_node *node, struct fake_lane *lanes[FAKE_CORES_MAX])
+{
+    for (uint32_t core = 0; core < FAKE_CORES_MAX; core++) {
+        lanes[core] = core < node->core_count ? node->cores[core].lanes : NULL;
+        node->cores[core].lanes = core < node->core_count ? calloc(FAKE_LANES_MAX, sizeof(struct fake_lane))
+                                                          : node->cores[core].lanes;
+    }
+}
+
+void fake_cluster_swap(struct fake_cluster *c, uint32_t a, uint32_t b)
+{
+    struct fake_node *x = c->nodes[a], *y = c->nodes[b];
+    struct fake_lane *of_x[FAKE_CORES_MAX], *of_y[FAKE_CORES_MAX];
+    fake_node_pause(x);
+    fake_node_pause(y);
+    struct fake_feature *features = x->features;
+    x->features = y->features;
+    y->features = features;
+    take_lanes(x, of_x);
+    take_lanes(y, of_y);
+    fake_record_hand_over(of_x, y);
+    fake_record_hand_over(of_y, x);
+    for (uint32_t i = 0; i < c->count; i++) {
+        const uint32_t owner = atomic_load(&c->owner_of[i]);
+        atomic_store(&c->owner_of[i], owner == a ? b : owner == b ? a : owner);
+    }
+    const uint64_t epoch = atomic_fetch_add(&c->epoch, 1) + 1;
+    atomic_store(&x->since, epoch);
+    atomic_store(&y->since, epoch);
+    fake_node_go_on(x);
+    fake_node_go_on(y);
+}
+
 void fake_cluster_restart_elsewhere(struct fake_cluster *c, uint32_t node)
 {
     fake_node_change_ports(c->nodes[node]);
@@ -60,7 +95,7 @@ void fake_cluster_restart_elsewhere(struct fake_cluster *c, uint32_t node)
 
 uint32_t fake_cluster_owner(const struct fake_cluster *c, uint32_t partition)
 {
-    return partition * 7 % (c->count == 0 ? 1 : c->count); /* scattered */
+    return atomic_load(&c->owner_of[partition * 7 % (c->count == 0 ? 1 : c->count)]); /* scattered */
 }
 
 void fake_cluster_tell(const struct fake_cluster *c, uint32_t self, struct fake_cluster_map *out)

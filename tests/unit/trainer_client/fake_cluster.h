@@ -14,6 +14,7 @@ struct fake_cluster {
     uint32_t count;
     atomic_ullong epoch;
     atomic_ullong lease_us;
+    atomic_uint owner_of[FAKE_MEMBERS_MAX]; /* who has what the i-th had at first */
     atomic_uint ports[FAKE_MEMBERS_MAX];
     uint32_t cores[FAKE_MEMBERS_MAX];
     struct fake_node *nodes[FAKE_MEMBERS_MAX];
@@ -33,6 +34,8 @@ void fake_cluster_destroy(struct fake_cluster *cluster);
 const char *fake_cluster_servers(const struct fake_cluster *cluster);
 /* The map goes on by one epoch, and calls by earlier ones are refused by this node. */
 void fake_cluster_grant_again(struct fake_cluster *cluster, uint32_t node);
+/* Two nodes change their partitions, with all that was pushed to them, while they serve. */
+void fake_cluster_swap(struct fake_cluster *cluster, uint32_t a, uint32_t b);
 /* After fake_node_kill(): starts it again on other ports. */
 void fake_cluster_restart_elsewhere(struct fake_cluster *cluster, uint32_t node);
 

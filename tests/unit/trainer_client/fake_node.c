@@ -106,6 +106,11 @@ static void *serve(void *arg)
             fake_node_take_back_now(node);
             atomic_store(&node->take_back_wanted, false);
         }
+        while (atomic_load(&node->pause_wanted)) {
+            atomic_store(&node->is_paused, true);
+            usleep(100);
+        }
+        atomic_store(&node->is_paused, false);
         fake_node_answer_kept(node);
         for (uint32_t i = 0; i < node->core_count; i++) {
             fake_core_end_late(&node->cores[i], mrc_socket_server_endpoint(node->cores[i].server));
@@ -113,6 +118,20 @@ static void *serve(void *arg)
         }
     }
     return NULL;
+}
+
+void fake_node_pause(struct fake_node *node)
+{
+    atomic_store(&node->pause_wanted, true);
+    while (node->thread != NULL && !atomic_load(&node->is_paused))
+        usleep(100);
+}
+
+void fake_node_go_on(struct fake_node *node)
+{
+    atomic_store(&node->pause_wanted, false);
+    while (node->thread != NULL && atomic_load(&node->is_paused))
+        usleep(100);
 }
 
 static void start_thread(struct fake_node *node)

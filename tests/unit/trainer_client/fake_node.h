@@ -19,7 +19,7 @@
 #define FAKE_BATCHES_MAX  8u
 #define FAKE_STREAM_WORDS 4u
 #define FAKE_STREAMS_MAX  64u
-#define FAKE_LANES_MAX    16u
+#define FAKE_LANES_MAX    64u
 #define FAKE_NUMBERS_MAX  4096u
 #define FAKE_STARTS_MAX   8u
 
@@ -60,6 +60,7 @@ struct fake_lane {
     uint32_t lane;
     bool has[FAKE_NUMBERS_MAX];
     uint64_t durable; /* all up to it are in the checkpoint */
+    bool is_saved;    /* of saved ones */
 };
 
 struct fake_core {
@@ -125,10 +126,11 @@ struct fake_node {
     uint32_t feature_count;
     struct fake_feature *features; /* [FAKE_FEATURES_MAX]; the number of the i-th is i + 1 */
     struct fake_core cores[FAKE_CORES_MAX];
-    const struct fake_cluster *cluster; /* NULL: it is in none; fake_cluster.h */
-    uint32_t place;                     /* in the cluster */
-    atomic_ullong since;                /* calls by maps of earlier epochs are refused ... */
-    atomic_ullong refused;              /* ... and so many have been */
+    const struct fake_cluster *cluster;  /* NULL: it is in none; fake_cluster.h */
+    uint32_t place;                      /* in the cluster */
+    atomic_ullong since;                 /* calls by maps of earlier epochs are refused ... */
+    atomic_ullong refused;               /* ... and so many have been */
+    atomic_bool pause_wanted, is_paused; /* its thread does nothing, and the test may change anything */
     struct fake_thread *thread;
 };
 
@@ -139,6 +141,11 @@ struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file
 /* The same as a member of a cluster, with a table of which a checkpoint is on disk. */
 struct fake_node *fake_node_start_member(const struct fake_cluster *cluster, uint32_t place,
                                          uint32_t core_count, const struct mr_feature *table);
+/* Its thread takes a pause, unless it was killed, and goes on. */
+void fake_node_pause(struct fake_node *node);
+void fake_node_go_on(struct fake_node *node);
+/* Has all cores of `to` know what those of `from` know of numbered pushes, and no more. Both are paused. */
+void fake_record_hand_over(struct fake_lane *from[FAKE_CORES_MAX], struct fake_node *to);
 /* Kill it: nothing is said to anybody. What it knows of features stays for the restart. */
 void fake_node_kill(struct fake_node *node);
 /* After a kill: again on the same ports, as the next incarnation. Batches are gone. */
@@ -164,6 +171,8 @@ float fake_initial(uint64_t key, uint32_t d);
  * none. */
 bool fake_record_has(struct fake_core *core, const struct mr_request *request);
 void fake_record_add(struct fake_core *core, const struct mr_request *request);
+/* Marks the numbers from `from` up to the request's. */
+void fake_record_skip(struct fake_core *core, const struct mr_request *request, uint64_t from);
 /* Tells in the answer what is durable. */
 void fake_record_tell(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *request);
 void fake_record_save(struct fake_node *node);

@@ -418,12 +418,14 @@ static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr
         mr_reply_status(ep, r->ref, MR_BUSY);
         return;
     }
-    if (fake_record_has(core, r)) {
+    if (r->message->preamble.tensor_count != 1 && fake_record_has(core, r)) {
         atomic_fetch_add(&core->node->known, 1);
         mr_reply_status(ep, r->ref, MR_OK);
         return;
     }
-    if (r->message->preamble.tensor_count == 0) { /* a mark */
+    if (r->message->preamble.tensor_count <= 1) { /* a mark */
+        if (r->message->preamble.tensor_count == 1)
+            fake_record_skip(core, r, *(const uint64_t *)r->message->tensors[0].data);
         fake_record_add(core, r);
         mr_reply_status(ep, r->ref, MR_OK);
         return;

@@ -1,6 +1,10 @@
 /* The fake node's memory of numbered pushes, and its checkpoints. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <cmocka.h>
 #include "dataplane/wire/format/push_number.h"
 #include "tests/unit/trainer_client/fake_node.h"
 
@@ -48,6 +52,13 @@ void fake_record_add(struct fake_core *core, const struct mr_request *request)
         lane_for(core, request)->has[number % FAKE_NUMBERS_MAX] = true;
 }
 
+void fake_record_skip(struct fake_core *core, const struct mr_request *request, uint64_t from)
+{
+    struct fake_lane *lane = lane_for(core, request);
+    for (uint64_t number = from; number <= number_of(request); number++)
+        lane->has[number % FAKE_NUMBERS_MAX] = true;
+}
+
 void fake_record_tell(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *request)
 {
     mr_endpoint_set_checkpoint(ep, core->node->origin.checkpoint);
@@ -62,6 +73,33 @@ static void note_durable(struct fake_lane *lane)
         lane->durable++;
 }
 
+/* The record does not know of which keys it speaks: what not all cores have that know the lane, nobody has. */
+static void save_lane(struct fake_node *node, const struct fake_lane *lane)
+{
+    struct fake_lane *saved = find(node->saved_lanes, lane->uuid, lane->lane);
+    const bool is_first = !saved->is_saved;
+    for (uint32_t n = 0; n < FAKE_NUMBERS_MAX; n++)
+        saved->has[n] = lane->has[n] && (is_first || saved->has[n]);
+    saved->durable = is_first || lane->durable < saved->durable ? lane->durable : saved->durable;
+    saved->is_saved = true;
+}
+
+void fake_record_hand_over(struct fake_lane *from[FAKE_CORES_MAX], struct fake_node *to)
+{
+    struct fake_node *all = calloc(1, sizeof(*all));
+    assert_non_null(all);
+    all->saved_lanes = calloc(FAKE_LANES_MAX, sizeof(*all->saved_lanes));
+    for (uint32_t c = 0; c < FAKE_CORES_MAX && from[c] != NULL; c++) {
+        for (uint32_t i = 0; i < FAKE_LANES_MAX && from[c][i].used; i++)
+            save_lane(all, &from[c][i]);
+        free(from[c]);
+    }
+    for (uint32_t c = 0; c < to->core_count; c++)
+        memcpy(to->cores[c].lanes, all->saved_lanes, FAKE_LANES_MAX * sizeof(*all->saved_lanes));
+    free(all->saved_lanes);
+    free(all);
+}
+
 void fake_record_save(struct fake_node *node)
 {
     memcpy(node->saved, node->features, FAKE_FEATURES_MAX * sizeof(*node->saved));
@@ -73,7 +111,7 @@ void fake_record_save(struct fake_node *node)
         for (uint32_t i = 0; i < FAKE_LANES_MAX && node->cores[c].lanes[i].used; i++) {
             struct fake_lane *lane = &node->cores[c].lanes[i];
             note_durable(lane);
-            *find(node->saved_lanes, lane->uuid, lane->lane) = *lane;
+            save_lane(node, lane);
         }
     }
 }

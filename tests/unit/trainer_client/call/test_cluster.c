@@ -228,6 +228,88 @@ static void test_refused_calls_are_made_again_with_replay(void **state)
     check_refused_calls(true);
 }
 
+static struct mr_replay_info replay_info(const struct fixture *x)
+{
+    struct mr_replay_info info;
+    mr_client_replay_info(x->client, &info);
+    return info;
+}
+
+static uint64_t known_to(const struct fixture *x, uint32_t node)
+{
+    return atomic_load(&x->cluster->nodes[node]->known);
+}
+
+/* What is kept for partitions goes with them to their new owner, which knows it already, and new pushes after it.
+ * Nodes whose partitions stay are sent nothing again. */
+static void test_partitions_move(void **state)
+{
+    struct fixture x;
+    (void)state;
+    start(&x, NULL, true);
+    for (uint64_t step = 1; step <= 20; step++)
+        push_all(&x, step);
+    fake_cluster_swap(x.cluster, 0, 1);
+    push_all(&x, 21);
+    check_rows(&x);
+    assert_true(known_to(&x, 0) > 0 && known_to(&x, 1) > 0);
+    assert_int_equal(known_to(&x, 2), 0);
+    assert_int_equal(replay_info(&x).dropped, 0);
+    fake_cluster_swap(x.cluster, 1, 2);
+    push_all(&x, 22);
+    fake_cluster_swap(x.cluster, 0, 1); /* what was the first one's is the last one's now */
+    push_all(&x, 23);
+    check_rows(&x);
+    stop(&x);
+}
+
+/* Pushes in flight when partitions move are applied once, by whichever owner. */
+static void test_partitions_move_under_pushes(void **state)
+{
+    enum { STEPS = 60 };
+    struct fixture x;
+    struct mr_future *futures[STEPS];
+    (void)state;
+    start(&x, NULL, true);
+    for (uint32_t i = 0; i < STEPS; i++) {
+        const struct mr_options options = {.step = i + 1, .future = &futures[i]};
+        assert_int_equal(push(&x, &options, 0, KEYS), MR_OK);
+        if (i % 7 == 3)
+            fake_cluster_swap(x.cluster, i % 3, (i + 1) % 3);
+    }
+    for (uint32_t i = 0; i < STEPS; i++) {
+        assert_int_equal(mr_future_wait(futures[i], NULL), MR_OK);
+        mr_future_destroy(futures[i]);
+    }
+    check_rows(&x);
+    assert_int_equal(replay_info(&x).dropped, 0);
+    stop(&x);
+}
+
+/* A node that got partitions, and then comes back as of an earlier checkpoint, gets what was pushed for them before
+ * they moved, too. */
+static void test_the_new_owner_dies(void **state)
+{
+    struct fixture x;
+    (void)state;
+    start(&x, NULL, true);
+    for (uint64_t step = 1; step <= 5; step++)
+        push_all(&x, step);
+    x.cluster->nodes[1]->forgetful = true;
+    fake_cluster_swap(x.cluster, 0, 1);
+    fake_node_save(x.cluster->nodes[1]);
+    for (uint64_t step = 6; step <= 10; step++)
+        push_all(&x, step);
+    fake_node_kill(x.cluster->nodes[1]);
+    fake_node_restart(x.cluster->nodes[1]);
+    push_all(&x, 11);
+    check_rows(&x);
+    fake_cluster_swap(x.cluster, 1, 2);
+    push_all(&x, 12);
+    check_rows(&x);
+    stop(&x);
+}
+
 static void test_batches(void **state)
 {
     struct fixture x;
@@ -427,6 +509,9 @@ int main(void)
         cmocka_unit_test(test_a_cluster_without_a_map_is_waited_for),
         cmocka_unit_test(test_refused_calls_are_made_again),
         cmocka_unit_test(test_refused_calls_are_made_again_with_replay),
+        cmocka_unit_test(test_partitions_move),
+        cmocka_unit_test(test_partitions_move_under_pushes),
+        cmocka_unit_test(test_the_new_owner_dies),
         cmocka_unit_test(test_batches),
         cmocka_unit_test(test_a_node_dies_and_comes_back),
         cmocka_unit_test(test_a_node_comes_back_elsewhere),

@@ -440,16 +440,16 @@ static void test_what_was_taken_back_is_not_lost(void **state)
 /* What is gone of a lane of a former map is noted for that lane, and for no other. */
 static void test_former_lanes_are_told_apart(void **state)
 {
-    static struct mrc_node node;
+    static struct mr_client client;
     struct mrc_lane_mark marks[3] = {{.lane = 0x0200}, {.lane = 0x0201}, {.lane = 0x0300}};
     struct mrc_replay lanes[2];
     (void)state;
-    node.remap.marks = marks;
-    node.remap.mark_count = 3;
+    client.remap.marks = marks;
+    client.remap.mark_count = 3;
     for (uint32_t i = 0; i < 2; i++) {
         mrc_replay_init(&lanes[i], marks[i].lane, 4096);
         mrc_gone_add(&lanes[i].gone, 5 + i, 50 + i, 0);
-        mrc_remap_note_gone(&node, &lanes[i]);
+        mrc_remap_note_gone(&client, &lanes[i]);
     }
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(marks[i].gone.to, 5 + i);

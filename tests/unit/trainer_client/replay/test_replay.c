@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/wire/format/op.h"
@@ -104,6 +105,73 @@ static void test_numbers_carry_the_lane(void **state)
     mrc_replay_init(&r, LANE, 1 << 20);
     assert_int_equal(mrc_replay_sequence(&r, add(&r, 5, 10)), mr_push_sequence(0x0201, 1));
     assert_int_equal(mrc_replay_sequence(&r, add(&r, 5, 10)), mr_push_sequence(0x0201, 2));
+    mrc_replay_fini(&r);
+}
+
+#define DUE_BYTES 200u
+
+/* Lists what is due, as "first-number" for marks of several and "number" for pushes. */
+static void due_of(struct mrc_replay *r, char text[DUE_BYTES])
+{
+    struct mrc_push *push;
+    size_t at = 0;
+    while ((push = mrc_replay_next(r, 0)) != NULL) {
+        const unsigned first = (unsigned)push->first, number = (unsigned)push->number;
+        at += (size_t)(first != 0 ? snprintf(text + at, DUE_BYTES - at, "%u-%u ", first, number)
+                                  : snprintf(text + at, DUE_BYTES - at, "%u ", number));
+        mrc_replay_answered(r, push, MR_OK, MRC_FLOOR_UNKNOWN, 0);
+    }
+    text[at] = '\0';
+}
+
+static struct mrc_push *some(uint64_t step)
+{
+    const float value = 1;
+    const uint32_t head[4] = {1};
+    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_F32, 1, &value)};
+    return mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, step, tensors, 2);
+}
+
+/* A closed lane at an owner: what it has answered is not sent again, and numbers that it will not get are marked.
+ * After a restart it gets all again, and marks for the rest. */
+static void test_a_closed_lane_marks_what_does_not_come(void **state)
+{
+    struct mrc_replay r;
+    char text[DUE_BYTES];
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    r.is_former = true;
+    mrc_replay_adopt(&r, some(1), 3, 0, true);
+    mrc_replay_adopt(&r, some(2), 5, 0, false);
+    mrc_replay_adopt(&r, some(3), 6, 0, false);
+    mrc_replay_adopt(&r, some(4), 8, 0, true);
+    mrc_replay_mark_gaps(&r, 9);
+    due_of(&r, text);
+    assert_string_equal(text, "1-4 5 6 7-9 ");
+    mrc_replay_restart(&r);
+    due_of(&r, text);
+    assert_string_equal(text, "1-2 3 4-4 5 6 7-7 8 9-9 ");
+    mrc_replay_fini(&r);
+}
+
+/* Of a closed lane the server may know some partitions only: what it has not answered stays, whatever it says to be
+ * on disk. */
+static void test_a_closed_lane_keeps_what_is_not_answered(void **state)
+{
+    struct mrc_replay r;
+    (void)state;
+    mrc_replay_init(&r, LANE, 1 << 20);
+    r.is_former = true;
+    mrc_replay_adopt(&r, some(1), 1, 0, false);
+    mrc_replay_adopt(&r, some(2), 2, 0, false);
+    struct mrc_push *first = mrc_replay_next(&r, 0), *second = mrc_replay_next(&r, 0);
+    assert_int_equal(second->number, 2);
+    mrc_replay_unanswered(&r, first);
+    mrc_replay_answered(&r, second, MR_OK, 2, 0);
+    assert_int_equal(r.count, 1);
+    assert_ptr_equal(mrc_replay_next(&r, 0), first);
+    mrc_replay_answered(&r, first, MR_OK, 2, 0);
+    assert_int_equal(r.count, 0);
     mrc_replay_fini(&r);
 }
 
@@ -708,6 +776,8 @@ int main(void)
         cmocka_unit_test(test_no_room_gives_nothing_up),
         cmocka_unit_test(test_push_is_a_copy),
         cmocka_unit_test(test_numbers_carry_the_lane),
+        cmocka_unit_test(test_a_closed_lane_marks_what_does_not_come),
+        cmocka_unit_test(test_a_closed_lane_keeps_what_is_not_answered),
         cmocka_unit_test(test_on_disk_is_let_go),
         cmocka_unit_test(test_floor_learnt_on_restart),
         cmocka_unit_test(test_order_of_answers_holds),
