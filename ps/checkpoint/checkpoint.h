@@ -278,8 +278,8 @@ enum mr_status ps_checkpoint_next_id(const struct ps_store *store /* NULL: local
  * removed, or is being read, stays until the next time. */
 void ps_checkpoint_retain(const struct ps_store *store /* NULL: local */, const char *directory,
                           uint32_t keep);
-/* The same for the folder of a cluster's node: of ids[count] are the checkpoints that stay, with their chains;
- * chains that go on after `newest` stay, too. */
+/* The same for the folder of a cluster's node: of ids[count] are the checkpoints that stay, with their
+ * chains; chains that go on after `newest` stay, too. */
 void ps_checkpoint_retain_parts(const struct ps_store *store, const char *directory, const uint64_t *ids,
                                 uint32_t count, uint64_t newest);
 

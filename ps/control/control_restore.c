@@ -107,9 +107,8 @@ static bool is_ended(const char *name)
 static const struct ps_manifest *own_manifest(const struct attempt *a, const struct ps_reader *reader)
 {
     const struct ps_chain *chain = ps_reader_chain(reader);
-    return a->share.own_part < chain->part_count
-               ? &ps_chain_part_last(chain, a->share.own_part)->manifest
-               : ps_chain_manifest(chain);
+    return a->share.own_part < chain->part_count ? &ps_chain_part_last(chain, a->share.own_part)->manifest
+                                                 : ps_chain_manifest(chain);
 }
 
 static bool means_parameter(const struct attempt *a, const struct ps_reader *reader,

@@ -302,9 +302,9 @@ static bool add_partial(struct import *m, uint64_t batch_id, const struct ps_par
     return true;
 }
 
-/* Joins what both have of a batch. *whole: it is applied to all that the core serves then. It becomes an entry
- * unless that is known from the streams. An entry of a batch that is whole then stays until the stream has it, so
- * that no failure loses it. */
+/* Joins what both have of a batch. *whole: it is applied to all that the core serves then. It becomes an
+ * entry unless that is known from the streams. An entry of a batch that is whole then stays until the stream
+ * has it, so that no failure loses it. */
 static enum mr_status join_batch(struct import *m, uint64_t batch_id, bool is_listed, bool *whole)
 {
     const uint64_t sequence = mr_batch_sequence(batch_id);

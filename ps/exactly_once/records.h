@@ -1,13 +1,13 @@
-/* A core's records of what was applied, as bytes: for a checkpoint, and for partitions that go to another core
- * or node while both serve.
+/* A core's records of what was applied, as bytes: for a checkpoint, and for partitions that go to another
+ * core or node while both serve.
  *
  * The bytes are records as in a checkpoint (docs/checkpoint-format.md): the header struct ps_record, its
  * content, zeros up to 8 bytes.
  *
- * How a set of partitions moves: its giver stops to apply anything to it, exports, and forgets it (or goes on,
- * if the move is cancelled); its taker imports the bytes before it serves the set. All of it happens on the
- * threads of the cores concerned, between two calls. A push to other partitions may be in slices meanwhile: it
- * counts as not applied in what is exported, as it has no keys there.
+ * How a set of partitions moves: its giver stops to apply anything to it, exports, and forgets it (or goes
+ * on, if the move is cancelled); its taker imports the bytes before it serves the set. All of it happens on
+ * the threads of the cores concerned, between two calls. A push to other partitions may be in slices
+ * meanwhile: it counts as not applied in what is exported, as it has no keys there.
  */
 #ifndef PS_RECORDS_H
 #define PS_RECORDS_H
@@ -59,9 +59,9 @@ size_t ps_records_export(const struct ps_records *r, const struct ps_partition_s
  * nothing has changed for the others, and the import may be repeated. */
 enum mr_status ps_records_import(struct ps_records *r, const struct ps_partition_set *set,
                                  const struct ps_partition_set *others, const uint8_t *bytes, size_t size);
-/* Forgets what is recorded for a set of partitions that the core serves no longer. Batches need nothing: nobody
- * pushes keys of these partitions here. MR_OUT_OF_MEMORY: not all of it; the set may come back by an import
- * nevertheless. */
+/* Forgets what is recorded for a set of partitions that the core serves no longer. Batches need nothing:
+ * nobody pushes keys of these partitions here. MR_OUT_OF_MEMORY: not all of it; the set may come back by an
+ * import nevertheless. */
 enum mr_status ps_records_forget(struct ps_records *r, const struct ps_partition_set *set);
 
 #endif

@@ -52,8 +52,8 @@ static struct ps_push_id id_of(const struct ps_op *op)
         .number = mr_push_number(sequence_of(op))};
 }
 
-/* A core's lane of this map is its core's alone; lanes of other maps are everybody's. Other nodes of a cluster
- * have cores of the same numbers, and partitions move between them. */
+/* A core's lane of this map is its core's alone; lanes of other maps are everybody's. Other nodes of a
+ * cluster have cores of the same numbers, and partitions move between them. */
 static bool check_number(const struct ps_op *op, const struct ps_push_id *id)
 {
     uint32_t cores = mr_push_lane_cores(id->lane), core = mr_push_lane_core(id->lane);

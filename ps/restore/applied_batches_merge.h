@@ -1,8 +1,8 @@
-/* Turns the records of applied batches of the cores that wrote a checkpoint, of one or many nodes, into those of
- * the cores that read it.
+/* Turns the records of applied batches of the cores that wrote a checkpoint, of one or many nodes, into those
+ * of the cores that read it.
  *
- * A node that has the partitions and cores of one that wrote it takes that one's records, core by core. Otherwise
- * a batch counts as applied when every
+ * A node that has the partitions and cores of one that wrote it takes that one's records, core by core.
+ * Otherwise a batch counts as applied when every
  * writing core had applied it. One that only some had applied, because the cut fell between its messages, is
  * partly applied: every core gets the bitmap of the partitions that hold it, and a push of that batch skips
  * those (ps/exactly_once/partial.h). So each key's gradient is applied exactly once, however often the number

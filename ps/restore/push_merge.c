@@ -204,8 +204,8 @@ static struct ps_partition_set slice_of(uint32_t lane)
                                ((core + 1) * MR_PARTITION_COUNT + cores - 1) / cores);
 }
 
-/* saved[0 .. count) are all records of a lane. Of a core's lane, a writer without a record has applied nothing;
- * of one that a client chose, it is not known whether it has anything to do with it. */
+/* saved[0 .. count) are all records of a lane. Of a core's lane, a writer without a record has applied
+ * nothing; of one that a client chose, it is not known whether it has anything to do with it. */
 static enum mr_status load_lane(const struct output *out, const struct saved *saved, uint32_t count)
 {
     static const struct ps_push_window nothing;

@@ -1,10 +1,11 @@
-/* Turns the records of numbered pushes of the cores that wrote a checkpoint, of one or many nodes, into those of
- * the cores that read it.
+/* Turns the records of numbered pushes of the cores that wrote a checkpoint, of one or many nodes, into those
+ * of the cores that read it.
  *
- * A node that has the partitions and cores of one that wrote it takes that one's records, core by core. Otherwise
- * every core takes of each lane what is recorded for its partitions, by whoever had them. If the checkpoint was
- * made while clients sent pushes of an old lane again, only some of the writing cores may have applied them: then
- * the lane is in pieces (ps/exactly_once/pushes.h), so that each key's gradient is applied once.
+ * A node that has the partitions and cores of one that wrote it takes that one's records, core by core.
+ * Otherwise every core takes of each lane what is recorded for its partitions, by whoever had them. If the
+ * checkpoint was made while clients sent pushes of an old lane again, only some of the writing cores may have
+ * applied them: then the lane is in pieces (ps/exactly_once/pushes.h), so that each key's gradient is applied
+ * once.
  */
 #ifndef PS_PUSH_MERGE_H
 #define PS_PUSH_MERGE_H
@@ -17,7 +18,8 @@
 
 struct ps_push_merge;
 
-/* `writers` stays the caller's, and must outlive it. owns: the partitions that the node is to have; NULL: all. */
+/* `writers` stays the caller's, and must outlive it. owns: the partitions that the node is to have; NULL:
+ * all. */
 struct ps_push_merge *ps_push_merge_create(const struct ps_saved_writers *writers, const bool *owns);
 void ps_push_merge_destroy(struct ps_push_merge *m); /* NULL is fine */
 /* Adds a PS_RECORD_PUSHES or PS_RECORD_LANE of a part of the checkpoint; it is copied. `text` here and below:

@@ -20,9 +20,10 @@
 /* What of a checkpoint is for this node. */
 struct ps_restore_share {
     const bool *owns; /* by partition: the keys that this node is to have; NULL: all */
-    /* Of a cluster's checkpoint: the part that had just these partitions and belongs to this node, which takes
-     * its parameters, and its cores, if they are as many, their records of batches, clients and pushes as they
-     * are; PS_SAVED_NO_PART: there is none, and records are merged. 0: the checkpoint is of one node. */
+    /* Of a cluster's checkpoint: the part that had just these partitions and belongs to this node, which
+     * takes its parameters, and its cores, if they are as many, their records of batches, clients and pushes
+     * as they are; PS_SAVED_NO_PART: there is none, and records are merged. 0: the checkpoint is of one
+     * node. */
     uint32_t own_part;
 };
 

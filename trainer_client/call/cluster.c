@@ -151,8 +151,8 @@ static bool take_map(struct mr_client *client, const struct told *told)
 
 /* ---- other nodes in the cluster's place ---- */
 
-/* Whether a node but this one still is a member of the cluster as the client knows it. One that may be silent is
- * asked. */
+/* Whether a node but this one still is a member of the cluster as the client knows it. One that may be silent
+ * is asked. */
 static bool has_members(struct mr_client *client, const struct mrc_node *but)
 {
     bool has = false;

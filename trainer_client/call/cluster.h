@@ -1,11 +1,11 @@
-/* A cluster as the client knows it: which node owns which partition, and where the nodes are. Any member tells
- * it, with the answer to NODE_INFO. Its map has an epoch that rises with each change; calls that were split by
- * an older one may be refused (MR_WRONG_OWNER), and the client then asks the member that refused. While a
- * member is silent, the others are asked where it is. 
+/* A cluster as the client knows it: which node owns which partition, and where the nodes are. Any member
+ * tells it, with the answer to NODE_INFO. Its map has an epoch that rises with each change; calls that were
+ * split by an older one may be refused (MR_WRONG_OWNER), and the client then asks the member that refused.
+ * While a member is silent, the others are asked where it is. 
  *
- * Other nodes may take a cluster's place, at the addresses of some of its nodes: a node by itself or another cluster,
- * which has restored what the first one had. The client goes over to them once no member of that one answers any
- * more. Everything is under the client's lock. */
+ * Other nodes may take a cluster's place, at the addresses of some of its nodes: a node by itself or another
+ * cluster, which has restored what the first one had. The client goes over to them once no member of that one
+ * answers any more. Everything is under the client's lock. */
 #ifndef MRC_CLUSTER_H
 #define MRC_CLUSTER_H
 
@@ -38,16 +38,16 @@ enum mrc_map_news {
     MRC_MAP_GARBLED,
 };
 
-/* Reads the cluster's part of a node's answer to NODE_INFO. Adds nodes and links to them: by the driving thread,
- * or while nobody drives. */
+/* Reads the cluster's part of a node's answer to NODE_INFO. Adds nodes and links to them: by the driving
+ * thread, or while nobody drives. */
 enum mrc_map_news mrc_cluster_read(struct mrc_node *node, const struct mr_future *f);
 /* Asks another member about a silent one when that is due. By the driving thread. */
 void mrc_cluster_look_after(struct mr_client *client);
 /* Returns when mrc_cluster_look_after() is due. */
 uint64_t mrc_cluster_next_us(const struct mr_client *client);
 
-/* Whether an answer that arrives now must not be believed, because the node may have lost its partitions since
- * it looked at its lease. */
+/* Whether an answer that arrives now must not be believed, because the node may have lost its partitions
+ * since it looked at its lease. */
 bool mrc_cluster_is_late(const struct mr_client *client, uint32_t op, uint64_t sent_us);
 /* The epoch that a request of this op carries. */
 uint16_t mrc_cluster_epoch_of(const struct mr_client *client, uint32_t op);

@@ -73,6 +73,8 @@ void mrc_node_leave(struct mrc_node *node)
     node->core_count = 0;
     node->stale = node->refused = false;
     node->left = true;
+    for (uint32_t i = 0; i < node->link_count; i++)
+        node->links[i]->regrouped = true;
 }
 
 void mrc_node_session_up(struct mrc_link *link, const struct mr_client_session_info *info)
@@ -136,8 +138,8 @@ static void list_owners(struct mrc_node *node)
         ask_later(node);
 }
 
-/* Reads what the node tells of its cluster. A map that has not changed although the node refused a call by it is
- * asked for again after a pause, by the next call that is refused. */
+/* Reads what the node tells of its cluster. A map that has not changed although the node refused a call by it
+ * is asked for again after a pause, by the next call that is refused. */
 static void read_map(struct mrc_node *node, const struct mr_future *f)
 {
     const enum mrc_map_news news = mrc_cluster_read(node, f);
@@ -206,8 +208,8 @@ static void match_links(struct mrc_node *node)
     }
 }
 
-/* Returns when the node is to be asked for its map. The answer is long: it would fill a path that is too narrow
- * for it, so it is known first what the path carries. */
+/* Returns when the node is to be asked for its map. The answer is long: it would fill a path that is too
+ * narrow for it, so it is known first what the path carries. */
 static uint64_t ask_next_us(const struct mrc_node *node)
 {
     return node->stale && !node->asking && node->links[0]->path_known ? node->ask_us : UINT64_MAX;

@@ -1,6 +1,6 @@
-/* A node as the client knows it: the links to its cores, which core owns which partition, and what must be sent
- * again to it after a restart. The client asks for the partitions after the first core accepts it, and again
- * after each restart of the node. Everything is under the client's lock. */
+/* A node as the client knows it: the links to its cores, which core owns which partition, and what must be
+ * sent again to it after a restart. The client asks for the partitions after the first core accepts it, and
+ * again after each restart of the node. Everything is under the client's lock. */
 #ifndef MRC_NODE_H
 #define MRC_NODE_H
 
@@ -65,8 +65,8 @@ void mrc_node_leave(struct mrc_node *node);
 
 /* Notes that a core has accepted the client, for the first time or again. */
 void mrc_node_session_up(struct mrc_link *link, const struct mr_client_session_info *info);
-/* Asks the nodes what is due, matches links with their cores, and moves what is kept to its owners. By the driving
- * thread (see progress.h), because the set of links may change. */
+/* Asks the nodes what is due, matches links with their cores, and moves what is kept to its owners. By the
+ * driving thread (see progress.h), because the set of links may change. */
 void mrc_nodes_look_after(struct mr_client *client);
 /* Returns when mrc_nodes_look_after() is due for the node. */
 uint64_t mrc_node_next_us(const struct mrc_node *node);

@@ -62,8 +62,8 @@ void mrc_push_free(struct mrc_push *push);
 /* The owner of all keys of a push of rows; UINT32_MAX: there are several. */
 uint32_t mrc_push_only_owner(const struct mrc_push *push, const uint16_t owners[MR_PARTITION_COUNT],
                              const struct mr_feature *table);
-/* The shares of a push of rows for each owner, [owner_count]; NULL for one that owns none of its keys. False when
- * memory is short: there are none then. */
+/* The shares of a push of rows for each owner, [owner_count]; NULL for one that owns none of its keys. False
+ * when memory is short: there are none then. */
 bool mrc_push_split(const struct mrc_push *push, const uint16_t owners[MR_PARTITION_COUNT],
                     uint32_t owner_count, const struct mr_feature *table, struct mrc_push *shares[]);
 /* One push of rows out of several of the same table. NULL when memory is short. */

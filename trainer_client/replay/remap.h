@@ -1,12 +1,12 @@
-/* Moves kept pushes to the new owners of their keys: when a node comes back with another number of cores, when
- * partitions have gone to another node, and when other nodes have taken the place of a cluster.
+/* Moves kept pushes to the new owners of their keys: when a node comes back with another number of cores,
+ * when partitions have gone to another node, and when other nodes have taken the place of a cluster.
  *
  * A lane belongs to one owner, as long as its partitions stay the same. When they change, the lane is closed:
- * what is kept of it is split, each part goes to its owner as a former lane, under its lane and number, and new
- * pushes get a new lane. A part that stays where it is, and was answered there, is not sent again. What was recorded of
- * a lane goes with its partitions, so an owner takes each push once (docs/protocol.md, section 9). Pushes of batches
- * are dropped, because the hub hands those batches out again. Everything is under the client's lock, except
- * mrc_remap_settle().
+ * what is kept of it is split, each part goes to its owner as a former lane, under its lane and number, and
+ * new pushes get a new lane. A part that stays where it is, and was answered there, is not sent again. What
+ * was recorded of a lane goes with its partitions, so an owner takes each push once (docs/protocol.md,
+ * section 9). Pushes of batches are dropped, because the hub hands those batches out again. Everything is
+ * under the client's lock, except mrc_remap_settle().
  */
 #ifndef MRC_REMAP_H
 #define MRC_REMAP_H
@@ -43,8 +43,8 @@ struct mrc_remap {
     struct mr_link movers; /* struct mrc_part.mover: their callers wait until their pushes have settled */
 };
 
-/* Ends the calls in flight to owners whose partitions have changed, and takes what is kept from their links. By
- * the driving thread, before links are closed. */
+/* Ends the calls in flight to owners whose partitions have changed, and takes what is kept from their links.
+ * By the driving thread, before links are closed. */
 void mrc_remap_begin(struct mr_client *client);
 /* Gives what was taken to the links of the new owners, after the surveys (survey.h). */
 void mrc_remap_go_on(struct mr_client *client);
@@ -56,8 +56,8 @@ bool mrc_remap_is_over(const struct mrc_link *link);
 struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint32_t lane);
 /* Begins a lane for the pushes to a link's core. False: no memory to remember the lane. */
 bool mrc_remap_start_lane(struct mrc_link *link);
-/* The nodes that the client knows are gone, and others have restored what was theirs: what these lack of all that
- * is kept is not known. */
+/* The nodes that the client knows are gone, and others have restored what was theirs: what these lack of all
+ * that is kept is not known. */
 void mrc_remap_replaced(struct mr_client *client);
 
 /* Notes that the part's caller waits until its push, which is kept and sent again, is answered. */

@@ -13,8 +13,8 @@ struct mrc_replay;
 bool mrc_lanes_append(struct mrc_replay ***lanes, uint32_t *count, struct mrc_replay *lane);
 /* Returns the closed lane `number` at the link to a core; makes it if needed. NULL: no memory. */
 struct mrc_replay *mrc_remap_former_lane(struct mrc_link *link, uint32_t number);
-/* Moves all lanes of client->remap to the links of the owners of their keys, as former lanes, and frees them. What
- * cannot be moved, for want of memory or of its table, is reported as a loss. */
+/* Moves all lanes of client->remap to the links of the owners of their keys, as former lanes, and frees them.
+ * What cannot be moved, for want of memory or of its table, is reported as a loss. */
 void mrc_remap_split(struct mr_client *client);
 
 #endif

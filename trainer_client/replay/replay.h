@@ -1,10 +1,10 @@
 /* The replay buffer of one lane: the pushes that must be sent again to a server that lost its memory.
  *
- * A lane is the push stream of one client to one core, while its partitions stay the same; its pushes are numbered
- * 1, 2, 3, ... (mr_preamble.sequence). The server applies each number once. Its replies say up to which number all
- * pushes are in a checkpoint on disk; until then they are kept here. After a restart every kept push is due
- * again, in an order that the caller cannot tell from the first one: a push follows all pushes that had been
- * answered when it was first added, and may overtake the others.
+ * A lane is the push stream of one client to one core, while its partitions stay the same; its pushes are
+ * numbered 1, 2, 3, ... (mr_preamble.sequence). The server applies each number once. Its replies say up to
+ * which number all pushes are in a checkpoint on disk; until then they are kept here. After a restart every
+ * kept push is due again, in an order that the caller cannot tell from the first one: a push follows all
+ * pushes that had been answered when it was first added, and may overtake the others.
  *
  * The buffer is bounded: when it is full, the oldest answered pushes are given up. If the server turns out to
  * need one of them, that is a loss, and it is reported once. A push that nobody answered is never given up.
@@ -38,8 +38,8 @@ struct mrc_replay {
     /* the floor of the lane of now, as of the last mrc_replay_ask(); the owner's business */
     uint64_t asked_at;
     uint32_t whole; /* of the last mrc_replay_restored() */
-    /* its pushes go to an owner that has only some of their keys, or had them from others: what the server says to
-     * be on disk says nothing of a push that it has not answered */
+    /* its pushes go to an owner that has only some of their keys, or had them from others: what the server
+     * says to be on disk says nothing of a push that it has not answered */
     bool is_former;
     /* of one that was taken from its link: that, and the server's start then; the owner's business */
     struct mrc_link *home;
@@ -57,8 +57,8 @@ void mrc_replay_fini(struct mrc_replay *r);
 /* Adds a push and numbers it, giving up others to make room. Returns false when the caller has to wait until
  * a push is answered. An empty buffer takes any push. */
 bool mrc_replay_add(struct mrc_replay *r, struct mrc_push *push);
-/* Adds a push that already has a number of this lane, in rising order. `is_done`: this server has answered it;
- * otherwise it is due now. */
+/* Adds a push that already has a number of this lane, in rising order. `is_done`: this server has answered
+ * it; otherwise it is due now. */
 void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after,
                       bool is_done);
 /* All numbers up to `last` that are not due here will not come: marks them. */

@@ -55,7 +55,8 @@ enum mr_role {
  * PUSH_GRAD          for each feature: struct mr_push_head, then of a table: u64[k] keys, u32[bags+1] offsets
  *                    (empty: one gradient for each key), rows [bags or k, dim], what the flags say; of a
  *                    variable: f32[dims] -> counts, if asked for (MR_PUSH_COUNTS): u32[MR_PUSHED_WORDS].
- *                    With a number also nothing: marks the number; or u64[1] first: marks all from there up to
+ *                    With a number also nothing: marks the number; or u64[1] first: marks all from there up
+ * to
  *                    the number
  * VARIABLE_PUSH      u64[1] first element, dtype[n] (table) -> nothing
  * VARIABLE_PULL      u64[2] first element, count (0: all) (table) -> dtype[count]

@@ -4,8 +4,8 @@
  * A client counts its pushes to a core, so that it can send any of them again and each is applied once. The
  * numbers of one client and one lane make one row. There are two kinds of lanes. One that the client chose
  * holds pushes to one core, which are sent to others under the same lane when partitions have moved. A core's
- * lane belongs to a core of a certain map of one node: what was numbered for a core keeps that core's lane when
- * the number of cores changes. Pure functions, any thread.
+ * lane belongs to a core of a certain map of one node: what was numbered for a core keeps that core's lane
+ * when the number of cores changes. Pure functions, any thread.
  *
  * The two kinds share 64 bits: 1 and 23 bits of a chosen lane and a number of 40 bits, or 0 and 15 bits of a
  * core's lane and a number of 48 bits.

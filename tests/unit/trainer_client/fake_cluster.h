@@ -1,5 +1,5 @@
-/* A cluster of fake nodes: they share a map that the test changes. There is no coordinator and no catalogue: all
- * have the same table from the start. */
+/* A cluster of fake nodes: they share a map that the test changes. There is no coordinator and no catalogue:
+ * all have the same table from the start. */
 #ifndef FAKE_CLUSTER_H
 #define FAKE_CLUSTER_H
 

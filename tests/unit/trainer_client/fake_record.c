@@ -73,7 +73,8 @@ static void note_durable(struct fake_lane *lane)
         lane->durable++;
 }
 
-/* The record does not know of which keys it speaks: what not all cores have that know the lane, nobody has. */
+/* The record does not know of which keys it speaks: what not all cores have that know the lane, nobody
+ * has. */
 static void save_lane(struct fake_node *node, const struct fake_lane *lane)
 {
     struct fake_lane *saved = find(node->saved_lanes, lane->uuid, lane->lane);

@@ -217,8 +217,8 @@ static void pieces_of_a_lane_are_told_apart(void **state)
     assert_int_equal(push(p, a, LANE, 11 + MR_PUSH_WINDOW), 2); /* 10 and 11 of the second piece */
 }
 
-/* Where nothing was recorded a push is new, and is recorded only for the partitions that it has keys of: numbers
- * without keys there are not waited for. */
+/* Where nothing was recorded a push is new, and is recorded only for the partitions that it has keys of:
+ * numbers without keys there are not waited for. */
 static void unknown_partitions_become_known_by_their_keys(void **state)
 {
     struct ps_pushes *p = *state;

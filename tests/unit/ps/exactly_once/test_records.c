@@ -1,5 +1,6 @@
-/* Records of what was applied, as bytes: a checkpoint's are all there, and what moves from one core to another
- * holds there for the partitions that move, and only for them; beside a plain model of random pushes. */
+/* Records of what was applied, as bytes: a checkpoint's are all there, and what moves from one core to
+ * another holds there for the partitions that move, and only for them; beside a plain model of random
+ * pushes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -379,8 +380,8 @@ static void move_some(struct model *m, struct side *sides)
     move(&sides[from], &sides[to], &set, &others);
 }
 
-/* Most pushes come once, to all owners; some come to one of them, and the rest later, after moves. A client keeps
- * within the window. */
+/* Most pushes come once, to all owners; some come to one of them, and the rest later, after moves. A client
+ * keeps within the window. */
 static void random_moves(uint64_t seed)
 {
     struct model *m = calloc(1, sizeof(*m));

@@ -1,5 +1,5 @@
-/* A checkpoint of a cluster, restored onto one node: of each node what was its own, rows and the record of what
- * was applied to them, however many cores there are. */
+/* A checkpoint of a cluster, restored onto one node: of each node what was its own, rows and the record of
+ * what was applied to them, however many cores there are. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,8 +60,8 @@ static uint32_t owner_of_key(uint64_t key)
     return mr_partition_of(mr_key_hash(key, 0)) % NODES;
 }
 
-/* Push 1 of a lane of the client's own, to all cores: a gradient of 1 for the keys of one of the cluster's nodes, or
- * of all (NODES). */
+/* Push 1 of a lane of the client's own, to all cores: a gradient of 1 for the keys of one of the cluster's
+ * nodes, or of all (NODES). */
 static void push_in_lane(struct node_fixture *n, uint32_t table, uint32_t node)
 {
     static float ones[KEYS * NODE_DIM];

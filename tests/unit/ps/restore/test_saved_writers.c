@@ -1,4 +1,5 @@
-/* Who wrote a checkpoint's records: cores of one node, or of the nodes of a cluster, whose partitions are scattered. */
+/* Who wrote a checkpoint's records: cores of one node, or of the nodes of a cluster, whose partitions are
+ * scattered. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -240,8 +240,8 @@ static uint64_t known_to(const struct fixture *x, uint32_t node)
     return atomic_load(&x->cluster->nodes[node]->known);
 }
 
-/* What is kept for partitions goes with them to their new owner, which knows it already, and new pushes after it.
- * Nodes whose partitions stay are sent nothing again. */
+/* What is kept for partitions goes with them to their new owner, which knows it already, and new pushes after
+ * it. Nodes whose partitions stay are sent nothing again. */
 static void test_partitions_move(void **state)
 {
     struct fixture x;
@@ -286,8 +286,8 @@ static void test_partitions_move_under_pushes(void **state)
     stop(&x);
 }
 
-/* A node that got partitions, and then comes back as of an earlier checkpoint, gets what was pushed for them before
- * they moved, too. */
+/* A node that got partitions, and then comes back as of an earlier checkpoint, gets what was pushed for them
+ * before they moved, too. */
 static void test_the_new_owner_dies(void **state)
 {
     struct fixture x;

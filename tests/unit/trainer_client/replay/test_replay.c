@@ -132,8 +132,8 @@ static struct mrc_push *some(uint64_t step)
     return mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, step, tensors, 2);
 }
 
-/* A closed lane at an owner: what it has answered is not sent again, and numbers that it will not get are marked.
- * After a restart it gets all again, and marks for the rest. */
+/* A closed lane at an owner: what it has answered is not sent again, and numbers that it will not get are
+ * marked. After a restart it gets all again, and marks for the rest. */
 static void test_a_closed_lane_marks_what_does_not_come(void **state)
 {
     struct mrc_replay r;
@@ -154,8 +154,8 @@ static void test_a_closed_lane_marks_what_does_not_come(void **state)
     mrc_replay_fini(&r);
 }
 
-/* Of a closed lane the server may know some partitions only: what it has not answered stays, whatever it says to be
- * on disk. */
+/* Of a closed lane the server may know some partitions only: what it has not answered stays, whatever it says
+ * to be on disk. */
 static void test_a_closed_lane_keeps_what_is_not_answered(void **state)
 {
     struct mrc_replay r;
