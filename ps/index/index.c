@@ -88,7 +88,9 @@ static void entry_move(struct ps_index *ix, uint32_t partition, struct ps_bucket
     uint64_t entry = in.buckets[from].entries[from_slot];
     in.buckets[to].entries[to_slot] = entry ^ ps_entry_limit(in.bucket_count);
     in.buckets[from].entries[from_slot] = 0;
-    if (partition == ix->watched_partition && ps_entry_is_pending(ix, entry))
+    const bool is_left =
+        ix->pending_codes != 0 ? ps_entry_is_pending(ix, entry) : ps_entry_state(entry) == ix->mark;
+    if (partition == ix->watched_partition && is_left)
         ix->watched_moves++;
 }
 

@@ -104,8 +104,8 @@ struct ps_index {
     bool is_unswept;          /* entries with codes of no meaning may be there, */
     uint32_t sweep_partition; /* from this one on */
     uint64_t marks;           /* keys with the mark */
-    /* Told to a cut's cursor, which sets the first: entries that the cut has still to have moved within this
-     * partition. */
+    /* Told to the cursor of a cut, or of a copy, which sets the first: entries that moved within this
+     * partition and that the cut has still to have, or that have the mark. */
     uint32_t watched_partition;
     uint32_t watched_moves;
     struct ps_partition partitions[MR_PARTITION_COUNT];

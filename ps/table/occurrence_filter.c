@@ -162,3 +162,9 @@ bool ps_occurrence_load(struct ps_occurrence_filter *s, const struct ps_occurren
            (size_t)piece->line_count * LINE);
     return true;
 }
+
+void ps_occurrence_drop(struct ps_occurrence_filter *s, uint32_t partition)
+{
+    if (s->counters != NULL && s->counters[partition] != NULL)
+        partition_free(s, partition);
+}

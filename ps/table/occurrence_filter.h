@@ -23,6 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/wire/format/mr_feature.h"
+#include "ps/base/partition_set.h"
 #include "ps/memory/arena.h"
 
 #define PS_OCCURRENCE_BYTES_DEFAULT ((uint64_t)16 << 20) /* of a node */
@@ -101,6 +102,14 @@ void ps_occurrence_cut_take(struct ps_occurrence_filter *s, const struct ps_occu
                             uint8_t *counters);
 /* Gives out nothing more. Fine when none is running. */
 void ps_occurrence_cut_end(struct ps_occurrence_filter *s);
+/* For copies (ps/table/table_copy.h), which use the marks for themselves. All pieces of a partition count as
+ * changed. */
+void ps_occurrence_mark_partition(struct ps_occurrence_filter *s, uint32_t partition);
+/* Takes the mark off a piece of these partitions, the first that has one; false: none has. */
+bool ps_occurrence_take_marked(struct ps_occurrence_filter *s, const struct ps_partition_set *partitions,
+                               struct ps_occurrence_part *out);
+/* Sets a partition's counters to zero, and frees them. No cut may be running. */
+void ps_occurrence_drop(struct ps_occurrence_filter *s, uint32_t partition);
 /* Before a line changes. False when there is no room to keep it aside: it must not change. */
 bool ps_occurrence_before_change(struct ps_occurrence_filter *s, uint32_t partition, uint32_t line);
 /* Puts counters back, of a filter of the same size and `wanted`, not as a change. The piece lies within it.

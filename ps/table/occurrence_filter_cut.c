@@ -86,6 +86,33 @@ void ps_occurrence_forget_marks(struct ps_occurrence_filter *s)
     s->changed = NULL;
 }
 
+void ps_occurrence_mark_partition(struct ps_occurrence_filter *s, uint32_t partition)
+{
+    const uint32_t per_partition = pieces_per_partition(s);
+    for (uint32_t i = 0; i < per_partition && s->counters[partition] != NULL; i++) {
+        const uint32_t number = partition * per_partition + i;
+        s->changed[number / WORD_BITS] |= (uint64_t)1 << number % WORD_BITS;
+    }
+}
+
+bool ps_occurrence_take_marked(struct ps_occurrence_filter *s, const struct ps_partition_set *partitions,
+                               struct ps_occurrence_part *out)
+{
+    const uint32_t per_partition = pieces_per_partition(s);
+    for (uint32_t number = 0; number < piece_count(s); number++) {
+        if (s->changed[number / WORD_BITS] == 0) {
+            number |= WORD_BITS - 1;
+            continue;
+        }
+        if (!bit_is_set(s->changed, number) || !ps_partitions_has(partitions, number / per_partition))
+            continue;
+        s->changed[number / WORD_BITS] &= ~((uint64_t)1 << number % WORD_BITS);
+        *out = piece_at(s, number);
+        return true;
+    }
+    return false;
+}
+
 /* ---- cuts ---- */
 
 void ps_occurrence_cut_end(struct ps_occurrence_filter *s)

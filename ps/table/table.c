@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include "ps/table/table_copy.h"
 #include "ps/table/table_internal.h"
 
 #define TABLE_ALIGN 64u
@@ -157,6 +158,7 @@ bool ps_table_destroy_some(struct ps_table *t)
 {
     struct ps_arena_slice slice = ps_arena_slice_begin(t->arena, PS_TABLE_SLICE_PIECES);
     t->cut_running = false;
+    ps_table_copy_end(t);
     return ps_index_clear_some(&t->index, &slice) || ps_slabs_clear_some(&t->slabs, &slice) ||
            ps_occurrence_clear_some(&t->filter, &slice) ||
            ps_tombstones_clear_some(&t->tombstones, PS_TABLE_SLICE_PIECES) ||
@@ -166,6 +168,7 @@ bool ps_table_destroy_some(struct ps_table *t)
 void ps_table_clear(struct ps_table *t)
 {
     assert(!t->cut_running);
+    ps_table_copy_end(t);
     ps_index_clear(&t->index);
     ps_slabs_clear(&t->slabs);
     ps_occurrence_clear(&t->filter);

@@ -76,6 +76,20 @@ void ps_table_filter_cut_take(struct ps_table *t, const struct ps_occurrence_par
     ps_occurrence_cut_take(&t->filter, piece, out + sizeof(stored));
 }
 
+bool ps_table_filter_take_marked(struct ps_table *t, const struct ps_partition_set *partitions, uint8_t *out,
+                                 struct ps_occurrence_part *piece, uint32_t *bytes)
+{
+    const struct stored_piece stored = {t->filter.line_count, t->filter.wanted};
+    const uint32_t line = PS_OCCURRENCE_LINE_BYTES;
+    if (!ps_occurrence_take_marked(&t->filter, partitions, piece))
+        return false;
+    memcpy(out, &stored, sizeof(stored));
+    memcpy(out + sizeof(stored), t->filter.counters[piece->partition] + (size_t)piece->first_line * line,
+           (size_t)piece->line_count * line);
+    *bytes = (uint32_t)sizeof(stored) + piece->line_count * line;
+    return true;
+}
+
 uint64_t ps_table_filter_cut_bytes(const struct ps_table *t)
 {
     return has_filter(t) ? ps_occurrence_cut_lines(&t->filter) * PS_OCCURRENCE_LINE_BYTES : 0;

@@ -9,6 +9,7 @@
 #include "ps/row/initializer.h"
 #include "dataplane/optimizer/kernels.h"
 #include "ps/base/key_hash.h"
+#include "ps/base/partition_set.h"
 #include "dataplane/optimizer/rule.h"
 #include "ps/row/row_layout.h"
 #include "ps/row/row_use.h"
@@ -31,7 +32,7 @@
 #define PS_EVICT_POOL_ROWS          16u
 #define PS_EVICT_PER_INSERT_MAX     3u /* rows that are evicted for a new one, at most */
 
-/* Where the row mover is. */
+/* Where the row mover is, or whoever drops a partition. */
 struct ps_upkeep {
     uint32_t partition, bucket;
     uint16_t version; /* of the partition when the cursor reached it */
@@ -92,7 +93,10 @@ struct ps_table {
     uint16_t cut_version;               /* of cut_partition when the cursor reached it */
     uint64_t cut_rows_left;             /* still to be emitted */
 
+    struct ps_table_copy *copy; /* that is being made (ps/table/table_copy.h); NULL: none */
+
     struct ps_upkeep upkeep;
+    struct ps_upkeep drop; /* where ps_table_drop_partition() is */
 
     struct ps_index index;
 };
@@ -104,6 +108,9 @@ void *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash);
  * none, and makes no rows where sightings are wanted. */
 bool ps_table_admits_lookup(struct ps_table *t, uint64_t hash);
 bool ps_table_admits_push(const struct ps_table *t, uint64_t hash);
+/* Takes a piece of the filter of these partitions that has a mark, as ps_table_filter_load() wants it. */
+bool ps_table_filter_take_marked(struct ps_table *t, const struct ps_partition_set *partitions, uint8_t *out,
+                                 struct ps_occurrence_part *piece, uint32_t *bytes);
 /* Returns what forbids one more row, for a key of this hash. The node's own limit shows only when memory is
  * asked for. */
 enum ps_limit ps_table_limit_met(const struct ps_table *t, uint64_t hash);
@@ -128,13 +135,21 @@ static inline void ps_table_note_made(struct ps_table *t, uint64_t key, uint64_t
     if (t->tombstones.count > 0)
         ps_tombstones_remove(&t->tombstones, key, hash);
 }
+/* The same in a table that is being copied. */
+void ps_table_copy_changed(struct ps_table *t, struct ps_place place, uint64_t hash);
+void ps_table_copy_note(struct ps_table *t, uint64_t hash);        /* a key's row is removed, or made */
+bool ps_table_copy_notes(const struct ps_table *t, uint64_t hash); /* whether it is: such rows are marked */
 /* A row has been, or is about to be, changed: the next cut of changes has it. Behind the former. */
-static inline void ps_table_mark(struct ps_table *t, struct ps_place place)
+static inline void ps_table_mark(struct ps_table *t, struct ps_place place, uint64_t hash)
 {
+    if (__builtin_expect(t->copy != NULL, 0))
+        ps_table_copy_changed(t, place, hash);
     if (t->keeps_marks)
         ps_index_mark(&t->index, place);
 }
 
+/* Whether the row's values are all finite. */
+bool ps_table_row_is_finite(struct ps_table *t, const void *row);
 /* A row's first values, in the table's type. */
 void ps_table_initial_values(struct ps_table *t, uint64_t key, void *row);
 /* The row's values as f32; of a 16-bit row, until the next one is asked for. */

@@ -55,9 +55,9 @@ static inline void group_seek(const struct ps_table *t, struct lookup *l, uint32
 }
 
 /* Takes note that a row that was there is used. */
-static inline void row_use(struct ps_table *t, struct ps_place place, void *row)
+static inline void row_use(struct ps_table *t, struct ps_place place, uint64_t hash, void *row)
 {
-    ps_table_mark(t, place);
+    ps_table_mark(t, place, hash);
     ps_row_used(&t->use, row);
 }
 
@@ -71,7 +71,7 @@ static inline void group_find(struct ps_table *t, struct lookup *l, uint32_t gro
     ps_row_use_advance(&t->use, count);
     for (uint32_t found = ps_group_found(g, count); found != 0; found &= found - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(found);
-        row_use(t, ps_group_place(g, i), g->rows[i]);
+        row_use(t, ps_group_place(g, i), g->hashes[i], g->rows[i]);
     }
 }
 
@@ -86,7 +86,7 @@ static inline void group_find_late(struct ps_table *t, struct lookup *l, uint32_
         } else {
             g->rows[i] = ps_table_row(t, place);
             if (l->stamps)
-                row_use(t, place, g->rows[i]);
+                row_use(t, place, g->hashes[i], g->rows[i]);
         }
         ps_row_prefetch(t, g->rows[i], t->layout.values_bytes);
     }
@@ -261,7 +261,7 @@ static void one_row(struct ps_table *t, struct ps_table_lookup *l, row_sink sink
     if (l->insert && ps_table_stamps(t)) {
         ps_row_use_advance(&t->use, 1);
         if (place.bucket != NULL) {
-            ps_table_mark(t, place);
+            ps_table_mark(t, place, hash);
             ps_row_used(&t->use, ps_table_row(t, place));
         }
     }

@@ -411,11 +411,11 @@ static inline void group_seek(const struct ps_table *t, struct apply *a, uint32_
 
 /* Takes note that row n of the group is going to change. */
 static inline void row_note(struct ps_table *t, struct ps_row_group *out, uint32_t n, struct ps_place place,
-                            void *row, bool is_new)
+                            uint64_t hash, void *row, bool is_new)
 {
     if (__builtin_expect(t->cut_running, 0))
         out->taken_by_cut |= (uint32_t)ps_table_cut_take(t, place) << n;
-    ps_table_mark(t, place);
+    ps_table_mark(t, place, hash);
     if (!is_new && ps_table_stamps(t)) /* a new row was stamped when it was made */
         ps_row_used(&t->use, row);
 }
@@ -433,7 +433,7 @@ static inline void row_take(struct ps_table *t, struct ps_row_group *out, struct
 {
     void *row = ps_table_row(t, place);
     ps_row_prefetch(t, row, t->layout.bytes);
-    row_note(t, out, out->count, place, row, is_new);
+    row_note(t, out, out->count, place, d->hash, row, is_new);
     row_put(out, out->count++, row, d);
 }
 
@@ -450,7 +450,7 @@ static inline void group_find(struct ps_table *t, struct apply *a, uint32_t grou
     uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(a->count, first), n = 0;
     struct ps_group *g = &a->groups[group % PS_GROUPS];
     struct ps_row_group *out = &a->rows[group % PS_GROUPS];
-    bool is_noted = t->cut_running || t->keeps_marks || ps_table_stamps(t);
+    bool is_noted = t->cut_running || t->keeps_marks || t->copy != NULL || ps_table_stamps(t);
     out->taken_by_cut = 0;
     if (ps_table_stamps(t))
         ps_row_use_advance(&t->use, count);
@@ -460,7 +460,7 @@ static inline void group_find(struct ps_table *t, struct apply *a, uint32_t grou
         uint32_t is_found = ~g->late >> i & 1;
         row_put(out, n, g->rows[i], &a->distinct[first + i]);
         if (is_noted && is_found)
-            row_note(t, out, n, ps_group_place(g, i), g->rows[i], false);
+            row_note(t, out, n, ps_group_place(g, i), g->hashes[i], g->rows[i], false);
         n += is_found;
     }
     out->count = n;
@@ -552,7 +552,7 @@ static inline void see(struct ps_table *t, uint64_t key, uint64_t hash)
         if (ps_table_admits_lookup(t, hash))
             (void)ps_table_row_create(t, key, hash);
     } else if (ps_table_stamps(t)) { /* or it might be evicted for one of the rows that are made */
-        ps_table_mark(t, place);
+        ps_table_mark(t, place, hash);
         ps_row_used(&t->use, (uint8_t *)ps_table_row(t, place));
     }
 }

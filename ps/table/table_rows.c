@@ -6,7 +6,8 @@
 static enum ps_limit row_place(struct ps_table *t, uint64_t hash, bool was_stored, uint32_t *row)
 {
     uint32_t group = ps_group_of(hash);
-    bool marked = t->keeps_marks && !was_stored;
+    bool is_copied = t->copy != NULL && ps_table_copy_notes(t, hash);
+    bool marked = is_copied || (t->keeps_marks && !was_stored);
     if (!ps_slabs_take(&t->slabs, group, row))
         return PS_LIMIT_NODE;
     if (t->memory_max != 0) {
@@ -37,6 +38,8 @@ static void *row_add(struct ps_table *t, uint64_t key, uint64_t hash, bool was_s
         }
     }
     ps_table_note_made(t, key, hash);
+    if (t->copy != NULL)
+        ps_table_copy_note(t, hash);
     t->counters.rows = t->index.rows;
     t->counters.rows_created++;
     return ps_slabs_row(&t->slabs, ps_group_of(hash), row);
@@ -54,7 +57,7 @@ __attribute__((cold, noinline)) void *ps_table_row_create(struct ps_table *t, ui
     return row;
 }
 
-static bool is_finite(struct ps_table *t, const void *row)
+bool ps_table_row_is_finite(struct ps_table *t, const void *row)
 {
     return t->kernels->all_finite(ps_table_row_values(t, row), t->dim);
 }
@@ -67,14 +70,14 @@ enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *st
     if (place.bucket != NULL) {
         ps_table_cut_before_change(t, place);
         row = ps_table_row(t, place);
-        t->counters.rows_not_finite -= !is_finite(t, row);
+        t->counters.rows_not_finite -= !ps_table_row_is_finite(t, row);
     } else {
         row = row_add(t, key, hash, true);
         if (row == NULL)
             return MR_OUT_OF_MEMORY;
     }
     memcpy(row, stored_row, t->layout.bytes);
-    t->counters.rows_not_finite += !is_finite(t, row);
+    t->counters.rows_not_finite += !ps_table_row_is_finite(t, row);
     ps_row_use_loaded(&t->use, row);
     return MR_OK;
 }
@@ -85,7 +88,7 @@ void ps_table_load_tombstone(struct ps_table *t, uint64_t key)
     struct ps_place place = ps_index_find(&t->index, hash);
     if (place.bucket == NULL)
         return;
-    t->counters.rows_not_finite -= !is_finite(t, ps_table_row(t, place));
+    t->counters.rows_not_finite -= !ps_table_row_is_finite(t, ps_table_row(t, place));
     ps_table_row_remove(t, place, hash);
     ps_tombstones_remove(&t->tombstones, key, hash);
 }
