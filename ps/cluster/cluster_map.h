@@ -43,6 +43,7 @@ struct ps_cluster_move {
     uint64_t id;
     uint16_t first, count;
     uint8_t from, to;
+    uint32_t mib_s; /* at most; 0: as the taker is configured */
 };
 
 struct ps_cluster_map {
@@ -55,11 +56,14 @@ struct ps_cluster_map {
     uint64_t grant[PS_CLUSTER_PARTITIONS_MAX]; /* by which the owner has it */
     uint32_t move_count;
     struct ps_cluster_move
-        moves[PS_CLUSTER_MOVES_MAX]; /* of disjoint partitions, and none while there is a cut */
-    uint64_t committed;              /* the newest checkpoint of the cluster; 0: none */
-    uint64_t committed_step;         /* the step that it was cut at */
-    uint64_t cut;                    /* the checkpoint that is being made; 0: none */
-    uint64_t cut_step;               /* at which every node cuts */
+        moves[PS_CLUSTER_MOVES_MAX];    /* of disjoint partitions, and none while there is a cut */
+    bool balances;                      /* the leader begins moves until the loads are as they should be */
+    bool drained[PS_CLUSTER_NODES_MAX]; /* a node that is to have none */
+    uint32_t balance_mib_s;             /* of these moves */
+    uint64_t committed;                 /* the newest checkpoint of the cluster; 0: none */
+    uint64_t committed_step;            /* the step that it was cut at */
+    uint64_t cut;                       /* the checkpoint that is being made; 0: none */
+    uint64_t cut_step;                  /* at which every node cuts */
 };
 
 /* Returns the slot of a partition, and likewise the partition of a slot, of MR_PARTITION_COUNT. */

@@ -1,5 +1,8 @@
 #include "ps/cluster/leader.h"
 
+/* Of a move that balances the nodes: so that progress is made in steps. */
+#define MOVE_PARTITIONS_MAX 256u
+
 static bool admit(const struct ps_leader_view *view, struct ps_cluster_map *next)
 {
     for (uint32_t i = 0; i < view->registered_count; i++)
@@ -35,7 +38,8 @@ static bool balance(const struct ps_leader_view *view, struct ps_cluster_map *ne
     uint32_t to;
     return view->wants_balance && ps_cluster_map_next_move(next, view->drained, &first, &count, &to) &&
            view->absent_us[to] == 0 && view->absent_us[next->owner[first]] == 0 &&
-           ps_cluster_map_begin_move(next, first, count, to);
+           ps_cluster_map_begin_move(next, first, count < MOVE_PARTITIONS_MAX ? count : MOVE_PARTITIONS_MAX,
+                                     to);
 }
 
 enum ps_leader_action ps_leader_next(const struct ps_leader_view *view, struct ps_cluster_map *next)

@@ -21,6 +21,8 @@ static json_t *nodes_json(const struct ps_cluster_map *map)
         json_t *node = process_json(&map->nodes[i]);
         (void)json_object_set_new(node, "name", json_string(map->nodes[i].name));
         (void)json_object_set_new(node, "session", ps_json_id_of(map->nodes[i].session));
+        if (map->drained[i])
+            (void)json_object_set_new(node, "drained", json_true());
         (void)json_array_append_new(nodes, node);
     }
     return nodes;
@@ -50,9 +52,10 @@ static json_t *moves_json(const struct ps_cluster_map *map)
     for (uint32_t i = 0; i < map->move_count; i++) {
         const struct ps_cluster_move *move = &map->moves[i];
         (void)json_array_append_new(
-            moves, json_pack("{s:I, s:I, s:I, s:s, s:s}", "id", (json_int_t)move->id, "first",
+            moves, json_pack("{s:I, s:I, s:I, s:s, s:s, s:I}", "id", (json_int_t)move->id, "first",
                              (json_int_t)move->first, "count", (json_int_t)move->count, "from",
-                             map->nodes[move->from].name, "to", map->nodes[move->to].name));
+                             map->nodes[move->from].name, "to", map->nodes[move->to].name, "mib_s",
+                             (json_int_t)move->mib_s));
     }
     return moves;
 }
@@ -64,12 +67,16 @@ static json_t *checkpoint_json(uint64_t id, uint64_t step)
 
 char *ps_cluster_map_json(const struct ps_cluster_map *map)
 {
-    return ps_json_print(
+    json_t *root =
         json_pack("{s:i, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "format", PS_CLUSTER_FORMAT, "epoch",
                   (json_int_t)map->epoch, "last_id", (json_int_t)map->last_id, "partitions",
                   (json_int_t)map->partition_count, "nodes", nodes_json(map), "owners", owners_json(map),
                   "moves", moves_json(map), "committed", checkpoint_json(map->committed, map->committed_step),
-                  "cut", checkpoint_json(map->cut, map->cut_step)));
+                  "cut", checkpoint_json(map->cut, map->cut_step));
+    if (map->balances)
+        (void)json_object_set_new(root, "balance",
+                                  json_pack("{s:I}", "mib_s", (json_int_t)map->balance_mib_s));
+    return ps_json_print(root);
 }
 
 static void put_report(json_t *root, const struct ps_cluster_report *report)
@@ -94,12 +101,23 @@ static void put_cut(json_t *root, const struct ps_cluster_cut_report *cut)
                                         json_sprintf("%016" PRIx64, cut->hash_low)));
 }
 
+static void put_move(json_t *root, const struct ps_cluster_move_report *move)
+{
+    if (move->id != 0)
+        (void)json_object_set_new(root, "move",
+                                  json_pack("{s:I, s:b, s:I, s:I, s:I, s:I}", "id", (json_int_t)move->id,
+                                            "ending", move->is_ending, "rows", (json_int_t)move->rows,
+                                            "bytes", (json_int_t)move->bytes, "left_bytes",
+                                            (json_int_t)move->left_bytes, "us", (json_int_t)move->us));
+}
+
 char *ps_cluster_node_json(const struct ps_cluster_node *node, const struct ps_cluster_report *report)
 {
     json_t *root = process_json(node);
     (void)json_object_set_new(root, "format", json_integer(PS_CLUSTER_FORMAT));
     put_report(root, report);
     put_cut(root, &report->cut);
+    put_move(root, &report->move);
     return ps_json_print(root);
 }
 
@@ -135,6 +153,7 @@ static void read_nodes(struct ps_json_reader *r, const json_t *root, struct ps_c
         node.session = ps_json_id(r, object, "session");
         if (ps_cluster_map_find(map, node.name) != PS_CLUSTER_NO_NODE)
             ps_json_fault(r, "is there twice", "name");
+        map->drained[map->node_count] = json_is_true(json_object_get(object, "drained"));
         map->nodes[map->node_count++] = node;
     }
 }
@@ -196,11 +215,13 @@ static void read_moves(struct ps_json_reader *r, const json_t *root, struct ps_c
         uint32_t first;
         uint32_t count;
         read_range(r, object, map, &first, &count);
-        const struct ps_cluster_move move = {.id = ps_json_number(r, object, "id", map->last_id),
-                                             .first = (uint16_t)first,
-                                             .count = (uint16_t)count,
-                                             .from = (uint8_t)node_named(r, map, object, "from"),
-                                             .to = (uint8_t)node_named(r, map, object, "to")};
+        struct ps_cluster_move move = {.id = ps_json_number(r, object, "id", map->last_id),
+                                       .first = (uint16_t)first,
+                                       .count = (uint16_t)count,
+                                       .from = (uint8_t)node_named(r, map, object, "from"),
+                                       .to = (uint8_t)node_named(r, map, object, "to")};
+        if (json_object_get(object, "mib_s") != NULL) /* an older version writes none */
+            move.mib_s = (uint32_t)ps_json_number(r, object, "mib_s", UINT32_MAX);
         if (r->is_good)
             check_move(r, map, &move);
         map->moves[map->move_count++] = move;
@@ -217,6 +238,10 @@ static void read_map(struct ps_json_reader *r, const json_t *root, struct ps_clu
         read_owners(r, root, map);
     if (r->is_good)
         read_moves(r, root, map);
+    const json_t *balance = json_object_get(root, "balance");
+    map->balances = balance != NULL;
+    if (map->balances)
+        map->balance_mib_s = (uint32_t)ps_json_number(r, balance, "mib_s", UINT32_MAX);
     const json_t *committed = json_object_get(root, "committed");
     map->committed = ps_json_number(r, committed, "id", map->last_id);
     map->committed_step = ps_json_number(r, committed, "step", INT64_MAX);
@@ -278,6 +303,20 @@ static void read_cut(struct ps_json_reader *r, const json_t *root, struct ps_clu
     cut->hash_low = read_u64(r, object, "hash_low", 16);
 }
 
+static void read_move_report(struct ps_json_reader *r, const json_t *root,
+                             struct ps_cluster_move_report *move)
+{
+    const json_t *object = json_object_get(root, "move");
+    if (object == NULL)
+        return;
+    move->id = ps_json_number(r, object, "id", INT64_MAX);
+    move->is_ending = json_is_true(json_object_get(object, "ending"));
+    move->rows = ps_json_number(r, object, "rows", INT64_MAX);
+    move->bytes = ps_json_number(r, object, "bytes", INT64_MAX);
+    move->left_bytes = ps_json_number(r, object, "left_bytes", INT64_MAX);
+    move->us = ps_json_number(r, object, "us", INT64_MAX);
+}
+
 bool ps_cluster_node_parse(const char *json, size_t bytes, struct ps_cluster_node *node,
                            struct ps_cluster_report *report, char text[PS_CLUSTER_TEXT_BYTES])
 {
@@ -291,6 +330,8 @@ bool ps_cluster_node_parse(const char *json, size_t bytes, struct ps_cluster_nod
         read_report(&r, root, report);
     if (r.is_good)
         read_cut(&r, root, &report->cut);
+    if (r.is_good)
+        read_move_report(&r, root, &report->move);
     json_decref(root);
     memcpy(text, r.text, sizeof(r.text));
     return r.is_good;

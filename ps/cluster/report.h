@@ -19,6 +19,13 @@ struct ps_cluster_cut_report {
     char text[PS_CLUSTER_FAILED_BYTES];
 };
 
+/* How far the move has come that the node takes, as of the last second or so. */
+struct ps_cluster_move_report {
+    uint64_t id; /* 0: it takes none */
+    bool is_ending;
+    uint64_t rows, bytes, left_bytes, us;
+};
+
 struct ps_cluster_report {
     /* It has brought its features to this version of the cluster's catalogue. Until it has any, it serves
      * nothing, and nobody waits for it. */
@@ -29,6 +36,7 @@ struct ps_cluster_report {
     uint64_t failed;
     char failed_text[PS_CLUSTER_FAILED_BYTES];
     struct ps_cluster_cut_report cut;
+    struct ps_cluster_move_report move;
 };
 
 #endif

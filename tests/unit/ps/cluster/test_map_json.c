@@ -50,6 +50,9 @@ static void expect_same(void)
     }
     assert_memory_equal(again.owner, map.owner, sizeof(map.owner));
     assert_memory_equal(again.grant, map.grant, sizeof(map.grant));
+    assert_memory_equal(again.drained, map.drained, sizeof(map.drained));
+    assert_int_equal(again.balances, map.balances);
+    assert_int_equal(again.balance_mib_s, map.balance_mib_s);
     assert_int_equal(again.move_count, map.move_count);
     for (uint32_t i = 0; i < map.move_count; i++) {
         assert_int_equal(again.moves[i].id, map.moves[i].id);
@@ -57,6 +60,7 @@ static void expect_same(void)
         assert_int_equal(again.moves[i].count, map.moves[i].count);
         assert_int_equal(again.moves[i].from, map.moves[i].from);
         assert_int_equal(again.moves[i].to, map.moves[i].to);
+        assert_int_equal(again.moves[i].mib_s, map.moves[i].mib_s);
     }
     assert_int_equal(again.committed, map.committed);
     assert_int_equal(again.committed_step, map.committed_step);
@@ -70,7 +74,12 @@ static void test_maps_are_read_as_they_were_written(void **state)
     expect_same();
     assert_true(ps_cluster_map_begin_move(&map, 7, 20, 2));
     assert_true(ps_cluster_map_begin_move(&map, PS_CLUSTER_PARTITIONS_MAX - 1, 1, 0));
+    map.moves[0].mib_s = 250;
+    map.balances = map.drained[1] = true;
+    map.balance_mib_s = 9;
     expect_same();
+    map.balances = map.drained[1] = false;
+    map.balance_mib_s = 0;
     assert_true(ps_cluster_map_finish_move(&map, map.moves[0].id));
     assert_true(ps_cluster_map_cancel_move(&map, map.moves[0].id));
     assert_true(ps_cluster_map_begin_cut(&map, 77));
@@ -121,6 +130,8 @@ static void test_nodes_are_read_as_they_were_written(void **state)
                                                 .hash_high = UINT64_MAX,
                                                 .hash_low = 1,
                                                 .text = "the disk is full"};
+    report.move = (struct ps_cluster_move_report){
+        .id = 13, .is_ending = true, .rows = 5, .bytes = UINT64_C(1) << 40, .left_bytes = 7, .us = 8};
     json = ps_cluster_node_json(&map.nodes[0], &report);
     assert_true(ps_cluster_node_parse(json, strlen(json), &node, &said, text));
     free(json);

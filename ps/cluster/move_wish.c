@@ -1,0 +1,215 @@
+#include "ps/cluster/move_wish.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+__attribute__((format(printf, 2, 3))) static enum ps_move_wish_state fail(char *text, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, PS_CLUSTER_TEXT_BYTES, format, arguments);
+    va_end(arguments);
+    return PS_MOVE_WISH_FAILED;
+}
+
+static bool is_moving(const struct ps_cluster_map *map, uint32_t slot)
+{
+    for (uint32_t i = 0; i < map->move_count; i++)
+        if (slot >= map->moves[i].first && slot < (uint32_t)map->moves[i].first + map->moves[i].count)
+            return true;
+    return false;
+}
+
+/* ---- partitions from a node to another ---- */
+
+static bool is_planned(const struct ps_move_wish *w, uint32_t slot)
+{
+    for (uint32_t i = 0; i < w->range_count; i++)
+        if (slot >= w->ranges[i].first && slot < (uint32_t)w->ranges[i].first + w->ranges[i].count)
+            return true;
+    return false;
+}
+
+/* The longest run that the node owns and that neither moves nor is planned. */
+static uint32_t longest_run(const struct ps_cluster_map *map, const struct ps_move_wish *w, uint32_t node,
+                            uint32_t count, uint32_t *first)
+{
+    uint32_t best = 0;
+    uint32_t run = 0;
+    for (uint32_t slot = 0; slot < map->partition_count && best < count; slot++) {
+        run = map->owner[slot] == node && !is_moving(map, slot) && !is_planned(w, slot) ? run + 1 : 0;
+        if (run > best) {
+            best = run;
+            *first = slot + 1 - run;
+        }
+    }
+    return best;
+}
+
+static void plan(const struct ps_cluster_map *map, struct ps_move_wish *w, uint32_t from)
+{
+    uint32_t left = w->count == 0 ? map->partition_count : w->count;
+    uint32_t first = 0;
+    while (left > 0 && map->move_count + w->range_count < PS_CLUSTER_MOVES_MAX) {
+        const uint32_t count = longest_run(map, w, from, left, &first);
+        if (count == 0)
+            return;
+        w->ranges[w->range_count++] = (struct ps_move_range){(uint16_t)first, (uint16_t)count};
+        left -= count;
+    }
+}
+
+static bool plan_named(const struct ps_cluster_map *map, struct ps_move_wish *w, uint32_t from, char *text)
+{
+    if (w->first >= map->partition_count || w->count == 0 || w->count > map->partition_count - w->first) {
+        (void)fail(text, "partitions %u to %u: the map has 0 to %u", w->first, w->first + w->count - 1,
+                   map->partition_count - 1);
+        return false;
+    }
+    for (uint32_t slot = w->first; slot < w->first + w->count; slot++) {
+        if (map->owner[slot] != from || is_moving(map, slot)) {
+            (void)fail(text,
+                       map->owner[slot] != from ? "partition %u is not node %s's"
+                                                : "partition %u of node %s moves already",
+                       slot, w->from);
+            return false;
+        }
+    }
+    w->ranges[w->range_count++] = (struct ps_move_range){(uint16_t)w->first, (uint16_t)w->count};
+    return true;
+}
+
+/* All that was planned moves there, or is there. */
+static bool is_made(const struct ps_cluster_map *map, const struct ps_move_wish *w, uint32_t to)
+{
+    for (uint32_t i = 0; i < w->range_count; i++) {
+        for (uint32_t slot = w->ranges[i].first; slot < (uint32_t)w->ranges[i].first + w->ranges[i].count;
+             slot++)
+            if (map->owner[slot] != to && !is_moving(map, slot))
+                return false;
+    }
+    return true;
+}
+
+static enum ps_move_wish_state move(const struct ps_cluster_map *map, struct ps_move_wish *w,
+                                    struct ps_cluster_map *next, char *text)
+{
+    const uint32_t from = ps_cluster_map_find(map, w->from);
+    const uint32_t to = ps_cluster_map_find(map, w->to);
+    if (from == PS_CLUSTER_NO_NODE || to == PS_CLUSTER_NO_NODE)
+        return fail(text, "no node of this cluster is called %s: millrace ctl nodes lists them",
+                    from == PS_CLUSTER_NO_NODE ? w->from : w->to);
+    if (from == to)
+        return fail(text, "the partitions of node %s are there already", w->to);
+    if (map->drained[to])
+        return fail(text, "node %s is drained: millrace ctl rebalance takes it in again", w->to);
+    if (w->range_count > 0 && is_made(map, w, to))
+        return PS_MOVE_WISH_MADE;
+    if (map->cut != 0 || map->move_count == PS_CLUSTER_MOVES_MAX)
+        return PS_MOVE_WISH_WAITS;
+    if (w->range_count == 0 && w->has_first && !plan_named(map, w, from, text))
+        return PS_MOVE_WISH_FAILED;
+    if (w->range_count == 0)
+        plan(map, w, from);
+    if (w->range_count == 0)
+        return fail(text, "node %s has no partitions that do not move already", w->from);
+    *next = *map;
+    for (uint32_t i = 0; i < w->range_count; i++) {
+        if (!ps_cluster_map_begin_move(next, w->ranges[i].first, w->ranges[i].count, to))
+            return fail(text, "the map has changed: ask again");
+        next->moves[next->move_count - 1].mib_s = w->mib_s;
+    }
+    next->epoch = map->epoch + 1; /* it is one change */
+    return PS_MOVE_WISH_WRITES;
+}
+
+/* ---- nodes ---- */
+
+static enum ps_move_wish_state drain(const struct ps_cluster_map *map, const struct ps_move_wish *w,
+                                     struct ps_cluster_map *next, char *text)
+{
+    const uint32_t node = ps_cluster_map_find(map, w->from);
+    uint32_t others = 0;
+    if (node == PS_CLUSTER_NO_NODE)
+        return fail(text, "no node of this cluster is called %s: millrace ctl nodes lists them", w->from);
+    for (uint32_t i = 0; i < map->node_count; i++)
+        others += i != node && !map->drained[i] && map->nodes[i].core_count > 0;
+    if (others == 0)
+        return fail(text, "node %s cannot be drained: no other node is left to take its partitions", w->from);
+    if (map->drained[node] && (map->balances || ps_cluster_map_load(map, node) == 0))
+        return PS_MOVE_WISH_MADE;
+    *next = *map;
+    next->drained[node] = next->balances = true;
+    next->balance_mib_s = w->mib_s;
+    next->epoch++;
+    return PS_MOVE_WISH_WRITES;
+}
+
+static enum ps_move_wish_state balance(const struct ps_cluster_map *map, const struct ps_move_wish *w,
+                                       struct ps_cluster_map *next)
+{
+    static const bool none[PS_CLUSTER_NODES_MAX];
+    uint32_t first;
+    uint32_t count;
+    uint32_t to;
+    const bool has_drained = memcmp(map->drained, none, sizeof(none)) != 0;
+    if (!has_drained && (map->balances || !ps_cluster_map_next_move(map, none, &first, &count, &to)))
+        return PS_MOVE_WISH_MADE;
+    *next = *map;
+    memset(next->drained, 0, sizeof(next->drained));
+    next->balances = true;
+    next->balance_mib_s = w->mib_s;
+    next->epoch++;
+    return PS_MOVE_WISH_WRITES;
+}
+
+static enum ps_move_wish_state cancel(const struct ps_cluster_map *map, const struct ps_move_wish *w,
+                                      struct ps_cluster_map *next)
+{
+    static const bool none[PS_CLUSTER_NODES_MAX];
+    *next = *map;
+    while (next->move_count > 0 && w->id == 0)
+        (void)ps_cluster_map_cancel_move(next, next->moves[0].id);
+    if (w->id != 0)
+        (void)ps_cluster_map_cancel_move(next, w->id);
+    if (next->move_count == map->move_count && !map->balances &&
+        memcmp(map->drained, none, sizeof(none)) == 0)
+        return PS_MOVE_WISH_MADE;
+    next->balances = false;
+    memset(next->drained, 0, sizeof(next->drained));
+    next->epoch = map->epoch + 1;
+    return PS_MOVE_WISH_WRITES;
+}
+
+enum ps_move_wish_state ps_move_wish(const struct ps_cluster_map *map, struct ps_move_wish *w,
+                                     struct ps_cluster_map *next, char text[PS_CLUSTER_TEXT_BYTES])
+{
+    text[0] = '\0';
+    switch (w->kind) {
+    case MR_MOVE_PARTITIONS:
+        return move(map, w, next, text);
+    case MR_MOVE_DRAIN:
+        return drain(map, w, next, text);
+    case MR_MOVE_BALANCE:
+        return balance(map, w, next);
+    case MR_MOVE_CANCEL:
+        return cancel(map, w, next);
+    default:
+        return fail(text, "kind %u is none", (unsigned)w->kind);
+    }
+}
+
+bool ps_move_balance_ends(const struct ps_cluster_map *map, struct ps_cluster_map *next)
+{
+    uint32_t first;
+    uint32_t count;
+    uint32_t to;
+    if (!map->balances || map->move_count > 0 ||
+        ps_cluster_map_next_move(map, map->drained, &first, &count, &to))
+        return false;
+    *next = *map;
+    next->balances = false;
+    next->epoch++;
+    return true;
+}

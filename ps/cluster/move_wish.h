@@ -1,0 +1,41 @@
+/* What operators ask for about moves of partitions, as changes of the cluster's map. Any node may propose them:
+ * each is a function of the map, so it does not matter who leads. Pure. Any thread. */
+#ifndef PS_CLUSTER_MOVE_WISH_H
+#define PS_CLUSTER_MOVE_WISH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/format/move.h"
+#include "ps/cluster/cluster_map.h"
+
+struct ps_move_wish {
+    enum mr_move_kind kind;
+    char from[PS_CLUSTER_NAME_BYTES], to[PS_CLUSTER_NAME_BYTES];
+    bool has_first;
+    uint32_t first, count; /* count 0: all */
+    uint32_t mib_s;
+    uint64_t id; /* to cancel; 0: all */
+    /* Found out from the first map that it is compared with: what is to move. */
+    uint32_t range_count;
+    struct ps_move_range {
+        uint16_t first, count;
+    } ranges[PS_CLUSTER_MOVES_MAX];
+};
+
+enum ps_move_wish_state {
+    PS_MOVE_WISH_FAILED, /* `text` says why */
+    PS_MOVE_WISH_WAITS,  /* for the end of a checkpoint, or of other moves */
+    PS_MOVE_WISH_WRITES, /* *next is to be written */
+    PS_MOVE_WISH_MADE    /* it is so in this map */
+};
+
+/* Compares a wish with the map. To be asked again with every map until it is made or has failed: what was
+ * perhaps written is recognised. */
+enum ps_move_wish_state ps_move_wish(const struct ps_cluster_map *map, struct ps_move_wish *wish,
+                                     struct ps_cluster_map *next, char text[PS_CLUSTER_TEXT_BYTES]);
+
+/* The leader's part: the loads are as they should be, so no more moves are begun. False: they are not, or
+ * moves are still in progress. */
+bool ps_move_balance_ends(const struct ps_cluster_map *map, struct ps_cluster_map *next);
+
+#endif

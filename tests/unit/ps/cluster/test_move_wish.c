@@ -1,0 +1,197 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "ps/cluster/move_wish.h"
+
+static struct ps_cluster_map map, next;
+static struct ps_move_wish wish;
+static char text[PS_CLUSTER_TEXT_BYTES];
+
+/* Three nodes with 4 partitions each: a has 0 to 3, b 4 to 7, c 8 to 11. */
+static int three_nodes(void **state)
+{
+    (void)state;
+    ps_cluster_map_init(&map, 12);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct ps_cluster_node n = {.core_count = 1, .start_id = i + 1, .session = i + 1};
+        n.name[0] = (char)('a' + (int)i);
+        assert_true(ps_cluster_map_join(&map, &n));
+    }
+    assert_true(ps_cluster_map_spread(&map));
+    wish = (struct ps_move_wish){.kind = MR_MOVE_PARTITIONS, .from = "a", .to = "b", .count = 2, .mib_s = 7};
+    return 0;
+}
+
+static enum ps_move_wish_state ask(void)
+{
+    const enum ps_move_wish_state state = ps_move_wish(&map, &wish, &next, text);
+    if (state == PS_MOVE_WISH_WRITES) {
+        assert_int_equal(next.epoch, map.epoch + 1); /* it is one change */
+        map = next;
+    }
+    return state;
+}
+
+static void finish_moves(void)
+{
+    while (map.move_count > 0)
+        assert_true(ps_cluster_map_finish_move(&map, map.moves[0].id));
+}
+
+static void test_partitions_begin_to_move_once(void **state)
+{
+    (void)state;
+    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_int_equal(map.move_count, 1);
+    assert_int_equal(map.moves[0].count, 2);
+    assert_int_equal(map.moves[0].mib_s, 7);
+    assert_int_equal(ask(), PS_MOVE_WISH_MADE); /* what was perhaps written is recognised */
+    finish_moves();
+    assert_int_equal(ask(), PS_MOVE_WISH_MADE); /* also when it has ended */
+    assert_int_equal(ps_cluster_map_load(&map, 0), 2);
+    assert_int_equal(ps_cluster_map_load(&map, 1), 6);
+}
+
+/* All of a node whose partitions are in several runs is one change. */
+static void test_several_runs_move_in_one_change(void **state)
+{
+    (void)state;
+    map.owner[1] = 2;
+    wish.count = 0;
+    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_int_equal(map.move_count, 2);
+    assert_int_equal(ps_cluster_map_load(&map, 0), 0);
+    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+}
+
+static void test_named_places_move_or_it_is_refused(void **state)
+{
+    (void)state;
+    wish.has_first = true;
+    wish.first = 1;
+    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_int_equal(map.moves[0].first, 1);
+    wish.range_count = 0;
+    wish.first = 2;
+    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_string_equal(text, "partition 2 of node a moves already");
+    wish.first = 3;
+    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_string_equal(text, "partition 4 is not node a's");
+    wish.first = 11;
+    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_string_equal(text, "partitions 11 to 12: the map has 0 to 11");
+}
+
+static void test_what_cannot_move_is_refused_in_words(void **state)
+{
+    (void)state;
+    (void)snprintf(wish.from, sizeof(wish.from), "d");
+    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_non_null(strstr(text, "called d"));
+    (void)snprintf(wish.from, sizeof(wish.from), "b");
+    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_non_null(strstr(text, "there already"));
+    (void)snprintf(wish.from, sizeof(wish.from), "a");
+    map.drained[1] = true;
+    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_non_null(strstr(text, "is drained"));
+    map.drained[1] = false;
+    memset(map.owner, 1, 4);
+    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_non_null(strstr(text, "has no partitions"));
+}
+
+static void test_moves_wait_for_a_checkpoint(void **state)
+{
+    (void)state;
+    assert_true(ps_cluster_map_begin_cut(&map, 1));
+    assert_int_equal(ask(), PS_MOVE_WISH_WAITS);
+    assert_true(ps_cluster_map_commit_cut(&map, map.cut));
+    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+}
+
+/* As the leader does it: move by move, until all is as it should be. */
+static void lead(void)
+{
+    uint32_t first;
+    uint32_t count;
+    uint32_t to;
+    while (!ps_move_balance_ends(&map, &next)) {
+        assert_true(map.balances);
+        assert_true(ps_cluster_map_next_move(&map, map.drained, &first, &count, &to));
+        assert_true(ps_cluster_map_begin_move(&map, first, count, to));
+        assert_false(ps_move_balance_ends(&map, &next)); /* while something moves */
+        finish_moves();
+    }
+    map = next;
+}
+
+static void test_a_drained_node_has_none_until_a_rebalance(void **state)
+{
+    (void)state;
+    wish = (struct ps_move_wish){.kind = MR_MOVE_DRAIN, .from = "c", .mib_s = 3};
+    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_true(map.balances && map.drained[2]);
+    assert_int_equal(map.balance_mib_s, 3);
+    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+    lead();
+    assert_int_equal(ps_cluster_map_load(&map, 2), 0);
+    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+    wish = (struct ps_move_wish){.kind = MR_MOVE_BALANCE};
+    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_false(map.drained[2]);
+    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+    lead();
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(ps_cluster_map_load(&map, i), 4);
+    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+}
+
+static void test_the_last_node_is_not_drained(void **state)
+{
+    (void)state;
+    map.drained[0] = map.drained[1] = true;
+    wish = (struct ps_move_wish){.kind = MR_MOVE_DRAIN, .from = "c"};
+    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_non_null(strstr(text, "no other node is left"));
+}
+
+static void test_cancelling_leaves_partitions_where_they_are(void **state)
+{
+    (void)state;
+    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_true(ps_cluster_map_begin_move(&map, 8, 1, 1));
+    const uint64_t id = map.moves[0].id;
+    map.balances = true;
+    wish = (struct ps_move_wish){.kind = MR_MOVE_CANCEL, .id = id};
+    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_int_equal(map.move_count, 1);
+    assert_null(ps_cluster_map_move(&map, id));
+    wish.id = 0;
+    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_int_equal(map.move_count, 0);
+    assert_false(map.balances);
+    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(ps_cluster_map_load(&map, i), 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_partitions_begin_to_move_once, three_nodes),
+        cmocka_unit_test_setup(test_several_runs_move_in_one_change, three_nodes),
+        cmocka_unit_test_setup(test_named_places_move_or_it_is_refused, three_nodes),
+        cmocka_unit_test_setup(test_what_cannot_move_is_refused_in_words, three_nodes),
+        cmocka_unit_test_setup(test_moves_wait_for_a_checkpoint, three_nodes),
+        cmocka_unit_test_setup(test_a_drained_node_has_none_until_a_rebalance, three_nodes),
+        cmocka_unit_test_setup(test_the_last_node_is_not_drained, three_nodes),
+        cmocka_unit_test_setup(test_cancelling_leaves_partitions_where_they_are, three_nodes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
