@@ -42,6 +42,7 @@ ORDERS = {
         "save",
         "core",
         "restore",
+        "move",
         "control",
         "ops",
         "server",

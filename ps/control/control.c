@@ -117,6 +117,12 @@ static bool execute(struct ps_control *c, struct ps_command *command)
         ps_command_fail(command, MR_SHUTTING_DOWN, "the node is stopping");
         return true;
     }
+    if (command->op == MR_OP_MOVE)
+        return ps_node_cluster_move(c->node->cluster, command);
+    if (command->op == MR_OP_MOVES) {
+        ps_node_cluster_show_moves(c->node->cluster, command);
+        return true;
+    }
     if (c->cluster != NULL && command->op != MR_OP_LIST && command->op != MR_OP_SAVE &&
         command->op != MR_OP_RESTORE)
         return ps_control_cluster_ask(c, command);
@@ -198,7 +204,8 @@ static uint64_t pause_us(const struct ps_control *c)
 {
     uint64_t now_us = dp_now_us(), next_us = ps_control_left_out_next_us(c);
     uint64_t us = next_us == UINT64_MAX ? UINT64_MAX : next_us > now_us ? next_us - now_us : 0;
-    const bool looks = ps_control_saves_pending(c) || ps_control_cluster_is_waiting(c);
+    const bool looks = ps_control_saves_pending(c) || ps_control_cluster_is_waiting(c) ||
+                       (c->node->cluster != NULL && ps_node_cluster_is_waiting(c->node->cluster));
     return looks && us > SAVE_LOOK_US ? SAVE_LOOK_US : us;
 }
 

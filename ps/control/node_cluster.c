@@ -14,13 +14,14 @@
 #include "ps/base/log.h"
 #include "ps/cluster/leader.h"
 #include "ps/config/config_rules.h"
+#include "ps/control/cluster_moves.h"
 #include "ps/control/cluster_save.h"
 #include "ps/control/control_internal.h"
 #include "ps/core/ownership.h"
 #include "ps/store/store_url.h"
 
 #define CREDENTIALS_BYTES 256u
-#define HOLD_US_MAX       1000000u
+#define HOLD_US_MAX       3000000u
 #define TAKE_OVER_US      0u /* a node that is away keeps its partitions */
 
 static_assert(PS_CLUSTER_NODES_MAX == MR_CLUSTER_NODES_MAX, "nodes");
@@ -43,9 +44,11 @@ struct ps_node_cluster {
     bool is_changed; /* the control thread has something to do */
     struct ps_cluster_report report;
     struct ps_cluster_save save;
+    struct ps_cluster_moves moves;
     /* the control thread's own */
     uint64_t
         served[MR_PARTITION_COUNT]; /* of slots: the grant by which the cores serve them; 0: they do not */
+    uint32_t since[MR_PARTITION_COUNT]; /* as in ps_owned, calls that wait left aside */
     struct ps_owned owned;
     struct ps_cluster_info *info; /* that the cores have */
     uint32_t said_served, said_nodes;
@@ -97,27 +100,26 @@ static void load(void *context, uint32_t slot, uint64_t checkpoint, uint64_t gra
     note_change(context);
 }
 
-/* The leader begins no moves, so none comes here. */
+/* The control thread finds in member.giving what is to be given, and how far that has come. */
 static void give(void *context, const struct ps_cluster_move *move)
 {
-    (void)context;
-    ps_log("the cluster's map moves %u partitions, which this version does not: run one version on all nodes",
-           move->count);
+    (void)move;
+    note_change(context);
 }
 
 static bool adopt(void *context, uint32_t slot, uint64_t move)
 {
-    (void)context;
+    const struct ps_node_cluster *c = context;
     (void)slot;
-    (void)move;
-    return false; /* no move has brought anything */
+    return ps_cluster_moves_adopt(&c->moves, move);
 }
 
-/* The cores stop to serve it once they have the map, or the lease has ended. */
+/* The cores stop to serve it once they have the map, or the lease has ended; then it is freed. */
 static void drop(void *context, uint32_t slot)
 {
-    (void)slot;
-    note_change(context);
+    struct ps_node_cluster *c = context;
+    ps_cluster_moves_drop(&c->moves, slot);
+    note_change(c);
 }
 
 static void cut(void *context, uint64_t id, uint64_t step)
@@ -214,7 +216,6 @@ static void see_who_is_there(struct ps_node_cluster *c, const struct ps_zookeepe
 /* What the leader does next, if this node leads. */
 static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
-    static const bool drained[PS_CLUSTER_NODES_MAX];
     const uint64_t now_us = mr_clock_boot_us();
     uint64_t absent_us[PS_CLUSTER_NODES_MAX] = {0};
     struct ps_cluster_map next;
@@ -228,14 +229,18 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
                                  .absent_us = absent_us,
                                  .nodes_wanted = (uint32_t)c->node->config->cluster_nodes,
                                  .take_over_us = TAKE_OVER_US,
-                                 .drained = drained};
+                                 .wants_balance = view->map->balances && view->map->move_count == 0,
+                                 .drained = view->map->drained};
     if (!ps_cluster_save_look(&c->save, view, now_us, &all))
         return;
     const enum ps_leader_action action = ps_leader_next(&all, &next);
     if (action == PS_LEADER_COMMITS_CUT)
         ps_cluster_save_commit(&c->save, view);
-    if (action != PS_LEADER_WRITES_MAP)
+    if (action != PS_LEADER_WRITES_MAP &&
+        (action != PS_LEADER_WAITS || !ps_move_balance_ends(view->map, &next)))
         return;
+    if (next.move_count > view->map->move_count)
+        next.moves[next.move_count - 1].mib_s = next.balance_mib_s;
     c->leads_change = true;
     ps_zookeeper_write_map(c->zookeeper, &next);
 }
@@ -246,6 +251,17 @@ static void propose_cut(struct ps_node_cluster *c, const struct ps_zookeeper_vie
     struct ps_cluster_map next;
     if (c->leads_change || c->member.writes || c->is_stopped ||
         !ps_cluster_save_propose(&c->save, view->map, &next))
+        return;
+    c->leads_change = true;
+    ps_zookeeper_write_map(c->zookeeper, &next);
+}
+
+/* The same of moves. */
+static void propose_moves(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    struct ps_cluster_map next;
+    if (c->leads_change || c->member.writes || c->is_stopped ||
+        !ps_cluster_moves_propose(&c->moves, view->map, &next))
         return;
     c->leads_change = true;
     ps_zookeeper_write_map(c->zookeeper, &next);
@@ -263,9 +279,11 @@ static void viewed(void *context, const struct ps_zookeeper_view *view)
     ps_control_cluster_viewed(c->node->control, &features);
     take_map(c, view->map);
     see_who_is_there(c, view);
+    ps_cluster_moves_see(&c->moves, view->map, view->registered, view->reports, view->registered_count);
     ps_member_tick(&c->member, mr_clock_boot_us());
     lead(c, view);
     propose_cut(c, view);
+    propose_moves(c, view);
     heard(c);
 }
 
@@ -315,9 +333,10 @@ static void report(void *context, const struct ps_cluster_report *report)
 {
     struct ps_node_cluster *c = context;
     pthread_mutex_lock(&c->lock);
-    const struct ps_cluster_cut_report cut = c->report.cut; /* is not the catalogue's */
+    const struct ps_cluster_report before = c->report;
     c->report = *report;
-    c->report.cut = cut;
+    c->report.cut = before.cut; /* these are not the catalogue's */
+    c->report.move = before.move;
     if (c->zookeeper != NULL)
         ps_zookeeper_report(c->zookeeper, &c->report);
     pthread_mutex_unlock(&c->lock);
@@ -456,7 +475,7 @@ static bool find_owned(struct ps_node_cluster *c)
     bool has_all = m->index != PS_CLUSTER_NO_NODE;
     c->owned.epoch = (uint32_t)m->map.epoch;
     for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++) {
-        uint32_t *since = &c->owned.since[ps_cluster_slot(slot)];
+        uint32_t *since = &c->since[ps_cluster_slot(slot)];
         const bool is_own = m->index != PS_CLUSTER_NO_NODE && m->map.owner[slot] == m->index;
         const uint64_t grant = is_own && m->have[slot] == m->map.grant[slot] ? m->have[slot] : 0;
         has_all &= m->map.owner[slot] != PS_CLUSTER_NO_NODE && (!is_own || grant != 0);
@@ -465,6 +484,7 @@ static bool find_owned(struct ps_node_cluster *c)
         else if (grant != c->served[slot])
             *since = c->owned.epoch;
         c->served[slot] = grant;
+        c->owned.since[ps_cluster_slot(slot)] = m->holds[slot] && *since != PS_NOT_OWNED ? PS_HELD : *since;
     }
     return has_all;
 }
@@ -552,7 +572,8 @@ static void poll_save(struct ps_node_cluster *c, struct ps_control *control)
                                  .map_cut = m->map.cut,
                                  .committed = m->map.committed,
                                  .asked = c->save.asked,
-                                 .may_begin = control->gate == PS_GATE_OPEN};
+                                 .may_begin =
+                                     control->gate == PS_GATE_OPEN && !ps_cluster_moves_is_busy(&c->moves)};
     pthread_mutex_unlock(&c->lock);
     const bool is_new = ps_cluster_save_poll(&c->save, control, &now);
     if (!is_new && !now.asked_ended)
@@ -602,12 +623,65 @@ enum mr_status ps_node_cluster_save(struct ps_node_cluster *c, struct ps_control
     return MR_OK;
 }
 
-void ps_node_cluster_poll(struct ps_node_cluster *c, struct ps_control *control)
+void ps_node_cluster_heard_taker(struct ps_node_cluster *c, uint64_t move, uint64_t flags)
 {
-    poll_save(c, control);
+    ps_cluster_moves_heard(&c->moves, move, flags);
+}
+
+bool ps_node_cluster_is_waiting(const struct ps_node_cluster *c)
+{
+    return ps_cluster_moves_is_waiting(&c->moves);
+}
+
+/* A take has ended, on its own thread. */
+static void move_changed(void *context)
+{
+    const struct ps_node_cluster *c = context;
+    ps_node_wake_control(c->node);
+}
+
+/* With the lock: the move that this node takes has come to its end here. */
+static void note_ended(struct ps_node_cluster *c, uint64_t move, bool failed)
+{
+    if (failed)
+        c->moves.failed = move;
+    else if (c->moves.arrived_count < PS_CLUSTER_MOVES_MAX)
+        c->moves.arrived[c->moves.arrived_count++] = move;
+    if (failed && c->zookeeper != NULL)
+        ps_zookeeper_wake(c->zookeeper);
+}
+
+/* Moves: what this node gives and takes. */
+static void poll_moves(struct ps_node_cluster *c)
+{
+    struct ps_cluster_moves_now now;
+    struct ps_cluster_move_report report;
+    bool failed = false;
+    pthread_mutex_lock(&c->lock);
+    ps_cluster_moves_look(&c->moves, &c->member, &now);
+    pthread_mutex_unlock(&c->lock);
+    const uint64_t ended = ps_cluster_moves_poll(&c->moves, &now, &failed);
+    const bool has_news = ps_cluster_moves_report(&c->moves, &report);
+    pthread_mutex_lock(&c->lock);
+    if (ended != 0)
+        note_ended(c, ended, failed);
+    if (has_news) {
+        c->report.move = report;
+        if (c->zookeeper != NULL)
+            ps_zookeeper_report(c->zookeeper, &c->report);
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (ended != 0 && !failed)
+        ps_cluster_moves_tell(&c->moves); /* from now on the map may say so */
+}
+
+/* Tells the cores what has changed, if anything has. */
+static void take_changes(struct ps_node_cluster *c, struct ps_control *control)
+{
     char text[PS_CORE_TEXT_BYTES] = "";
     pthread_mutex_lock(&c->lock);
-    const bool is_changed = c->is_changed;
+    const bool holds = ps_cluster_moves_advance(&c->moves, &c->member, mr_clock_boot_us());
+    const bool is_changed = c->is_changed || holds;
     c->is_changed = false;
     pthread_mutex_unlock(&c->lock);
     struct ps_cluster_info *info = is_changed ? malloc(sizeof(*info)) : NULL;
@@ -630,6 +704,35 @@ void ps_node_cluster_poll(struct ps_node_cluster *c, struct ps_control *control)
         ps_control_gate(control, PS_GATE_OPEN);
     }
     say_state(c, has_all);
+}
+
+void ps_node_cluster_poll(struct ps_node_cluster *c, struct ps_control *control)
+{
+    take_changes(c, control);
+    poll_moves(c);
+    poll_save(c, control); /* what the last move had of the rows' marks, it has given back */
+    ps_cluster_moves_answer(&c->moves, &c->lock, control);
+}
+
+bool ps_node_cluster_move(struct ps_node_cluster *c, struct ps_command *command)
+{
+    if (ps_cluster_moves_ask(&c->moves, &c->lock, command))
+        return true;
+    wake(c);
+    return false;
+}
+
+void ps_node_cluster_show_moves(struct ps_node_cluster *c, struct ps_command *command)
+{
+    pthread_mutex_lock(&c->lock);
+    ps_cluster_moves_show(&c->moves, &c->member.map, command);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void ps_node_cluster_end_moves(struct ps_node_cluster *c)
+{
+    if (c != NULL)
+        ps_cluster_moves_stop(&c->moves);
 }
 
 /* ---- life ---- */
@@ -733,6 +836,9 @@ struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error
     c->save.every_us = node->config->checkpoint_every_s * UINT64_C(1000000);
     c->said_served = c->said_nodes = UINT32_MAX;
     memset(c->owned.since, 0xff, sizeof(c->owned.since));
+    memset(c->since, 0xff, sizeof(c->since));
+    c->moves = (struct ps_cluster_moves){
+        .node = node, .changed = move_changed, .context = c, .mib_s = node->config->cluster_move_mib_s};
     c->options = (struct ps_zookeeper_options){.servers = node->config->cluster_zookeeper,
                                                .cluster = node->config->cluster_name,
                                                .credentials = c->credentials,

@@ -13,7 +13,7 @@ void ps_node_map_partitions(struct ps_node *node, uint32_t core_count)
 {
     node->core_count = core_count;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        node->partition_core[p] = (uint16_t)(p * core_count / MR_PARTITION_COUNT);
+        node->partition_core[p] = (uint16_t)ps_node_core_of(core_count, p);
 }
 
 void ps_node_wake_control(const struct ps_node *node)

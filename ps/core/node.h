@@ -64,7 +64,11 @@ struct ps_node {
 /* Has the control thread look after saves, and what cores report, soon. Any thread. */
 void ps_node_wake_control(const struct ps_node *node);
 
-/* Contiguous slices of the partitions, as even as possible. */
+/* The core that owns a partition, on a node of so many: contiguous slices, as even as possible. */
+static inline uint32_t ps_node_core_of(uint32_t core_count, uint32_t partition)
+{
+    return partition * core_count / MR_PARTITION_COUNT;
+}
 void ps_node_map_partitions(struct ps_node *node, uint32_t core_count);
 
 /* Work for every core's own thread, and how far it has come. */

@@ -16,11 +16,16 @@ enum mr_status ps_core_own(struct ps_core *core, const struct ps_owned *owned, c
     o->info = owned->info;
     o->epoch = owned->epoch;
     o->newest = 0;
+    bool changes = false;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        const uint32_t before = o->since[p];
         o->since[p] = core->node->partition_core[p] == core->index ? owned->since[p] : PS_NOT_OWNED;
+        changes |= (before == PS_NOT_OWNED) != (o->since[p] == PS_NOT_OWNED);
         if (o->since[p] != PS_NOT_OWNED && o->since[p] > o->newest)
             o->newest = o->since[p];
     }
+    if (changes) /* they were split by another map: what was fed lacks keys, or has too many */
+        ps_batch_cache_clear(core->batches);
     enum mr_status status = MR_OK;
     for (uint32_t id = 1; id <= core->feature_id_max && status == MR_OK; id++)
         if (core->features[id] != NULL)

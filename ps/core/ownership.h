@@ -12,6 +12,8 @@
 struct ps_core;
 
 #define PS_NOT_OWNED UINT32_MAX
+/* In place of an epoch: a move to another node is ending, so calls wait. It may still be cancelled. */
+#define PS_HELD (UINT32_MAX - 1)
 
 /* The cluster as a node's answer to NODE_INFO shows it. */
 struct ps_cluster_info {
@@ -25,7 +27,7 @@ struct ps_ownership {
     const struct ps_cluster_info *info; /* NULL: the node has no map yet */
     uint32_t epoch;                     /* of the newest map that it has taken in */
     uint32_t newest;                    /* the highest of `since` */
-    uint32_t since[MR_PARTITION_COUNT]; /* or PS_NOT_OWNED: by this core */
+    uint32_t since[MR_PARTITION_COUNT]; /* or PS_HELD, PS_NOT_OWNED: by this core */
 };
 
 /* What the core has when it starts: its slice of the partitions, or nothing yet, in a cluster. */
@@ -39,7 +41,8 @@ struct ps_owned {
 };
 /* Takes it in, between two calls, and makes the variables that the core owns now. MR_OUT_OF_MEMORY,
  * MR_UNSUPPORTED: one could not be made, and `text` (PS_CORE_TEXT_BYTES) says which. What the core owns no
- * more is refused, and not freed: nothing is taken from a process while it lives. */
+ * more is refused, and not freed (ps/move/drop.h). If it owns other partitions than before, all batches that
+ * were fed are dropped: clients feed them again, as after a restart. */
 enum mr_status ps_core_own(struct ps_core *core, const struct ps_owned *owned, char *text);
 
 /* Returns the epoch that a request carries in full. */

@@ -48,6 +48,9 @@ const dp_handler ps_dispatch[MR_OP_COUNT] = {
     [MR_OP_RPC_PART] = ps_op_rpc,
     [MR_OP_DROP] = ps_op_control,
     [MR_OP_ALTER] = ps_op_control,
+    [MR_OP_MOVE_READ] = ps_op_move_read,
+    [MR_OP_MOVE] = ps_op_control,
+    [MR_OP_MOVES] = ps_op_control,
 };
 
 /* ---- answers ---- */
@@ -105,6 +108,10 @@ __attribute__((cold)) static bool refuse_owner(const struct ps_op *op, uint32_t 
         return ps_refuse(op, MR_INVALID_ARGUMENT,
                          "%s belongs to core %u, not to core %u: read the map (node_info) again", what, owner,
                          core->index);
+    if (core->owns.since[partition] == PS_HELD) {
+        ps_hold_back(op, &op->core->counters.requests_held_back);
+        return false;
+    }
     op->core->counters.calls_of_others++;
     return ps_refuse(op, MR_WRONG_OWNER,
                      core->owns.since[partition] == PS_NOT_OWNED
@@ -418,6 +425,9 @@ struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id)
     } else if (batch == NULL) {
         ps_refuse(op, MR_UNKNOWN_BATCH, "batch %" PRIu64 " (number %" PRIu64 " of stream %u) is not here", id,
                   mr_batch_sequence(id), mr_batch_stream(id));
+    } else if (op->core->owns.newest == PS_HELD) {
+        ps_hold_back(op, &op->core->counters.requests_held_back);
+        return NULL;
     } else if (op->core->owns.newest > epoch_of(op)) { /* it may be about any of this core's partitions */
         op->core->counters.calls_of_others++;
         ps_refuse(op, MR_WRONG_OWNER,

@@ -48,6 +48,8 @@ void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr
 void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 /* Between workers; core 0. (ps/server/rpc_node.c) */
 void ps_op_rpc(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+/* A block of a move, for another node of the cluster. */
+void ps_op_move_read(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 
 /* Long slices copy less into an answer than they may, so that packets keep pace and it leaves from the

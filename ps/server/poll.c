@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "ps/move/drop.h"
+#include "ps/move/give.h"
 #include "ps/ops/ops.h"
 #include "ps/server/rpc_node.h"
 
@@ -67,6 +69,7 @@ void ps_core_destroy(struct ps_core *core)
     ps_shadow_end(core);
     ps_leaving_end(core);
     ps_drop_answers(core);
+    ps_give_end(core, 0);
     ps_coop_tasks_free(&core->coop_tasks);
     ps_partials_clear(&core->partials);
     ps_pushes_destroy(core->pushes);
@@ -186,6 +189,7 @@ bool ps_core_poll(void *self, uint64_t now_us)
     if (!more || ++core->upkeep_polls >= UPKEEP_POLLS_BETWEEN) {
         core->upkeep_polls = 0;
         more |= ps_leaving_step(core);
+        more |= ps_drop_step(core);
         more |= upkeep_step(core);
     }
     return more;

@@ -284,6 +284,7 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
     ps_node_cluster_stop(node->cluster);
     if (node->control != NULL)
         ps_control_stop(node->control, false);
+    ps_node_cluster_end_moves(node->cluster);
     if (server->started && node->rpc != NULL && !server->left_world)
         ps_rpc_close(node->rpc);
     if (server->started)

@@ -93,6 +93,9 @@ enum mr_role {
  * HUB_STATUS         nothing -> u64[12] {samples read, batches handed out, applied, handed out again,
  *                    expired, broken lines, trainers, fed, waiting, epoch, state, 0}
  * RPC_STATUS         nothing -> u64[24] words, u8[n, 128] members, u8[m] a line for each function. To core 0
+ * MOVE_READ          u64[3] -> u64[8], u8[n]: a block of a move. To each of the giver's cores (move.h)
+ * MOVE               u64[8], u8[2, 64] names -> nothing: what is to move. To core 0 (move.h)
+ * MOVES              nothing -> u64[8], u64[n, 16], u8[k, 64]: what moves. To core 0 (move.h)
  * RPC_JOIN to RPC_CANCEL and RPC_PART are between workers: see dataplane/rpc/ and docs/protocol.md.
  */
 #define MR_OP_LIST(X)                                                                                        \
@@ -133,7 +136,10 @@ enum mr_role {
     X(FORGET_STREAM, 35, "forget_stream", true, OPERATOR)                                                    \
     X(RPC_PART, 36, "rpc_part", true, TRAINER)                                                               \
     X(DROP, 37, "drop", false, OPERATOR)                                                                     \
-    X(ALTER, 38, "alter", true, OPERATOR)
+    X(ALTER, 38, "alter", true, OPERATOR)                                                                     \
+    X(MOVE_READ, 39, "move_read", true, OPERATOR)                                                             \
+    X(MOVE, 40, "move", true, OPERATOR)                                                                       \
+    X(MOVES, 41, "moves", true, READ_ONLY)
 
 enum mr_op {
 #define MR_OP_ENUM(name, value, text, repeatable, role) MR_OP_##name = (value),

@@ -1,0 +1,76 @@
+#include "ps/move/drop.h"
+
+#include <stdlib.h>
+#include "ps/core/core.h"
+#include "ps/table/table_copy.h"
+
+#define STEP_BYTES (16u << 10) /* of memory touched: some microseconds */
+
+void ps_drop_add(struct ps_core *core, const struct ps_partition_set *partitions)
+{
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        if (ps_partitions_has(partitions, p) && core->node->partition_core[p] == core->index &&
+            core->owns.since[p] == PS_NOT_OWNED)
+            ps_partitions_add(&core->dropping, p);
+    core->is_dropping = !ps_partitions_empty(&core->dropping);
+    struct ps_records records = ps_core_records(core);
+    (void)ps_records_forget(&records, &core->dropping); /* what is left is replaced if they come back */
+    ps_save_marks_lost(core);
+}
+
+/* Its memory is freed with the features that leave. */
+static void drop_variable(struct ps_core *core, struct ps_feature *f)
+{
+    struct ps_feature *gone = calloc(1, sizeof(*gone));
+    if (gone == NULL) {
+        ps_variable_destroy(f->variable);
+    } else {
+        gone->core = core;
+        gone->feature = f->feature;
+        gone->variable = f->variable;
+        ps_leaving_add(core, gone);
+    }
+    f->variable = NULL;
+    free(f->loading);
+    f->loading = NULL;
+    f->loaded_bytes = 0;
+}
+
+/* True when there is more of it. */
+static bool drop_some(struct ps_core *core, uint32_t partition, uint64_t *budget_bytes)
+{
+    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
+        struct ps_feature *f = core->features[id];
+        if (f == NULL)
+            continue;
+        if (f->table != NULL && ps_table_drop_partition(f->table, partition, budget_bytes))
+            return true;
+        if (f->variable != NULL && f->partition == partition)
+            drop_variable(core, f);
+    }
+    return false;
+}
+
+bool ps_drop_step(struct ps_core *core)
+{
+    uint64_t budget_bytes = STEP_BYTES;
+    if (!core->is_dropping || core->save.writer != NULL)
+        return false;
+    for (uint32_t word = 0; word < PS_PARTITION_WORDS; word++) {
+        uint64_t *bits = &core->dropping.words[word];
+        while (*bits != 0) {
+            if (budget_bytes == 0 ||
+                drop_some(core, word * 64 + (uint32_t)__builtin_ctzll(*bits), &budget_bytes))
+                return true;
+            *bits &= *bits - 1;
+        }
+    }
+    core->is_dropping = false;
+    return false;
+}
+
+bool ps_drop_has(const struct ps_core *core, const struct ps_partition_set *partitions)
+{
+    const struct ps_partition_set both = ps_partitions_and(&core->dropping, partitions);
+    return core->is_dropping && !ps_partitions_empty(&both);
+}

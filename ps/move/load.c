@@ -1,0 +1,277 @@
+#include "ps/move/load.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "dataplane/optimizer/kernels.h"
+#include "ps/core/core.h"
+#include "ps/move/move_records.h"
+
+/* That a core does before it looks after calls again: some hundred rows. */
+#define SLICE_BYTES (16u << 10)
+#define SLICES      2u /* that are given to the cores ahead */
+
+struct slice {
+    const struct loader *loader;
+    const uint8_t *bytes;
+    uint32_t byte_count;
+    struct ps_node_round round;
+    enum mr_status status[DP_CORES_MAX];
+    char texts[DP_CORES_MAX][PS_CORE_TEXT_BYTES];
+};
+
+struct loader {
+    struct ps_node *node;
+    const struct ps_partition_set *partitions;
+    const struct ps_move_block *block;
+};
+
+static uint32_t padded(uint64_t bytes)
+{
+    return (uint32_t)((bytes + 7) & ~UINT64_C(7));
+}
+
+/* The record at `at`; false: there is none that is whole. */
+static bool record_at(const uint8_t *bytes, uint32_t byte_count, uint32_t at, struct ps_record *out)
+{
+    if (byte_count - at < sizeof(*out))
+        return false;
+    memcpy(out, bytes + at, sizeof(*out));
+    return out->bytes <= byte_count && padded(out->bytes) <= byte_count - at - sizeof(*out);
+}
+
+/* ---- on a core ---- */
+
+static bool is_own(const struct ps_core *core, const struct loader *l, uint32_t partition)
+{
+    return partition < MR_PARTITION_COUNT && core->node->partition_core[partition] == core->index &&
+           ps_partitions_has(l->partitions, partition);
+}
+
+static bool is_own_key(const struct ps_core *core, const struct loader *l, const struct ps_feature *f,
+                       uint64_t key)
+{
+    return is_own(core, l, mr_partition_of(mr_key_hash(key, f->feature.seed)));
+}
+
+static enum mr_status no_memory(const struct ps_feature *f, enum mr_status status, char *text)
+{
+    if (status != MR_OK)
+        (void)snprintf(text, PS_CORE_TEXT_BYTES, "%s: %s: raise memory.limit_mib", f->feature.name,
+                       mr_status_text(status));
+    return status;
+}
+
+static enum mr_status load_rows(struct ps_core *core, const struct loader *l, struct ps_feature *f,
+                                const struct ps_record *record, const uint8_t *bytes, char *text)
+{
+    struct ps_stored_row rows[PS_CUT_EMIT_ROWS_MAX];
+    const uint32_t row_bytes = ps_table_stored_row_bytes(f->table);
+    const uint64_t *keys = (const uint64_t *)(const void *)bytes;
+    uint32_t count = 0;
+    if (record->row_bytes != row_bytes || record->count > PS_CUT_EMIT_ROWS_MAX ||
+        record->bytes != record->count * (sizeof(uint64_t) + (uint64_t)row_bytes)) {
+        (void)snprintf(text, PS_CORE_TEXT_BYTES, "table %s: rows of %u bytes, not %u", f->feature.name,
+                       record->row_bytes, row_bytes);
+        return MR_BAD_MESSAGE;
+    }
+    for (uint32_t i = 0; i < record->count; i++)
+        if (is_own_key(core, l, f, keys[i]))
+            rows[count++] = (struct ps_stored_row){keys[i], bytes + record->count * sizeof(uint64_t) +
+                                                                (size_t)i * row_bytes};
+    ps_table_load_from(f->table, l->block->clock_s, core->now_s);
+    return no_memory(f, ps_table_load_rows(f->table, rows, count, l->block->is_first), text);
+}
+
+static enum mr_status load_variable(struct ps_feature *f, const struct ps_record *record,
+                                    const uint8_t *bytes, char *text)
+{
+    enum mr_status status = ps_feature_make_variable(f, text);
+    if (status != MR_OK)
+        return status;
+    const uint64_t total = ps_variable_stored_bytes(f->variable);
+    if (record->offset == 0) { /* they come in order */
+        free(f->loading);
+        f->loading = calloc(1, total);
+        f->loaded_bytes = 0;
+    }
+    if (f->loading == NULL)
+        return no_memory(f, MR_OUT_OF_MEMORY, text);
+    if (record->offset != f->loaded_bytes || record->bytes > total - f->loaded_bytes) {
+        (void)snprintf(text, PS_CORE_TEXT_BYTES, "variable %s: a piece is missing", f->feature.name);
+        return MR_BAD_MESSAGE;
+    }
+    memcpy(f->loading + record->offset, bytes, record->bytes);
+    f->loaded_bytes += record->bytes;
+    if (f->loaded_bytes < total)
+        return MR_OK;
+    ps_variable_load(f->variable, f->loading);
+    f->is_not_finite =
+        !mr_kernels_best()->all_finite(ps_variable_values(f->variable), ps_variable_elements(f->variable));
+    free(f->loading);
+    f->loading = NULL;
+    f->loaded_bytes = 0;
+    return MR_OK;
+}
+
+static enum mr_status load_of_table(struct ps_core *core, const struct loader *l, struct ps_feature *f,
+                                    const struct ps_record *record, const uint8_t *bytes, char *text)
+{
+    const uint64_t *keys = (const uint64_t *)(const void *)bytes;
+    switch (record->kind) {
+    case PS_RECORD_ROWS:
+        return load_rows(core, l, f, record, bytes, text);
+    case PS_RECORD_GONE:
+        for (uint32_t i = 0; i < record->bytes / sizeof(*keys); i++)
+            if (is_own_key(core, l, f, keys[i]))
+                ps_table_load_tombstone(f->table, keys[i]);
+        return MR_OK;
+    default:
+        return !is_own(core, l, (uint32_t)record->offset)
+                   ? MR_OK
+                   : ps_table_filter_load(f->table, (uint32_t)record->offset, record->row_bytes, bytes,
+                                          record->bytes, text, PS_CORE_TEXT_BYTES);
+    }
+}
+
+static enum mr_status load_record(struct ps_core *core, const struct loader *l,
+                                  const struct ps_record *record, const uint8_t *bytes, char *text)
+{
+    if (record->kind == PS_MOVE_RECORD)
+        return MR_OK;
+    const bool is_of_table = record->kind == PS_RECORD_ROWS || record->kind == PS_RECORD_GONE ||
+                             record->kind == PS_RECORD_SIGHTINGS;
+    struct ps_feature *f =
+        record->feature <= MR_FEATURE_ID_MAX ? ps_core_feature(core, record->feature) : NULL;
+    if (f == NULL && record->feature <= core->feature_id_max)
+        return MR_OK; /* it was dropped */
+    if (f == NULL || is_of_table != (f->table != NULL) ||
+        (!is_of_table && record->kind != PS_RECORD_VARIABLE)) {
+        (void)snprintf(text, PS_CORE_TEXT_BYTES, "a record of feature %u, which this node does not have",
+                       record->feature);
+        return MR_BAD_MESSAGE;
+    }
+    if (is_of_table)
+        return load_of_table(core, l, f, record, bytes, text);
+    return is_own(core, l, f->partition) ? load_variable(f, record, bytes, text) : MR_OK;
+}
+
+static void load_slice(struct ps_core *core, void *arg)
+{
+    struct slice *s = arg;
+    struct ps_record record;
+    enum mr_status status = MR_OK;
+    for (uint32_t at = 0; status == MR_OK && record_at(s->bytes, s->byte_count, at, &record);
+         at += (uint32_t)sizeof(record) + padded(record.bytes))
+        status = load_record(core, s->loader, &record, s->bytes + at + sizeof(record), s->texts[core->index]);
+    s->status[core->index] = status;
+}
+
+/* ---- on the caller's thread ---- */
+
+/* The next records of the block, SLICE_BYTES of them or one. */
+static bool cut_slice(const struct ps_move_block *block, uint32_t *at, struct slice *out, uint64_t *rows)
+{
+    struct ps_record record;
+    out->bytes = block->bytes + *at;
+    out->byte_count = 0;
+    while (record_at(block->bytes, block->byte_count, *at, &record)) {
+        const uint32_t bytes = (uint32_t)sizeof(record) + padded(record.bytes);
+        if (out->byte_count > 0 && out->byte_count + bytes > SLICE_BYTES)
+            break;
+        out->byte_count += bytes;
+        *at += bytes;
+        *rows += record.kind == PS_RECORD_ROWS ? record.count : 0;
+    }
+    return out->byte_count > 0;
+}
+
+static enum mr_status end_slice(const struct ps_node *node, struct slice *s, char *text)
+{
+    ps_node_wait(&s->round);
+    for (uint32_t i = 0; i < node->core_count; i++) {
+        if (s->status[i] != MR_OK) {
+            (void)snprintf(text, PS_MOVE_TEXT_BYTES, "%s", s->texts[i]);
+            return s->status[i];
+        }
+    }
+    return MR_OK;
+}
+
+enum mr_status ps_move_load(struct ps_node *node, const struct ps_partition_set *partitions,
+                            const struct ps_move_block *block, uint64_t *rows, char *text)
+{
+    const struct loader loader = {.node = node, .partitions = partitions, .block = block};
+    struct slice *slices = calloc(SLICES, sizeof(*slices));
+    enum mr_status status = slices != NULL ? MR_OK : MR_NO_MEMORY;
+    uint32_t at = 0;
+    uint32_t begun = 0;
+    uint32_t ended = 0;
+    (void)snprintf(text, PS_MOVE_TEXT_BYTES, "no memory left");
+    while (status == MR_OK) {
+        struct slice *s = &slices[begun % SLICES];
+        if (begun - ended == SLICES)
+            status = end_slice(node, &slices[ended++ % SLICES], text);
+        if (status != MR_OK || !cut_slice(block, &at, s, rows))
+            break;
+        s->loader = &loader;
+        ps_node_begin(node, &s->round, load_slice, s);
+        begun++;
+    }
+    while (ended < begun) {
+        const enum mr_status of_slice = end_slice(node, &slices[ended++ % SLICES], text);
+        status = status == MR_OK ? of_slice : status;
+    }
+    free(slices);
+    if (status == MR_OK && at != block->byte_count) {
+        (void)snprintf(text, PS_MOVE_TEXT_BYTES, "a block that is damaged");
+        status = MR_BAD_MESSAGE;
+    }
+    return status;
+}
+
+bool ps_move_collect(const struct ps_move_block *block, struct ps_move_collected *out)
+{
+    struct ps_record record;
+    for (uint32_t at = 0; record_at(block->bytes, block->byte_count, at, &record);
+         at += (uint32_t)sizeof(record) + padded(record.bytes)) {
+        if (record.kind != PS_MOVE_RECORD)
+            continue;
+        uint8_t *bytes = realloc(out->bytes, out->byte_count + record.bytes + 1);
+        if (bytes == NULL || record.offset != out->byte_count)
+            return false;
+        memcpy(bytes + out->byte_count, block->bytes + at + sizeof(record), record.bytes);
+        out->bytes = bytes;
+        out->byte_count += record.bytes;
+    }
+    return true;
+}
+
+struct records {
+    const struct ps_partition_set *partitions, *before;
+    const struct ps_move_collected *collected;
+    enum mr_status status[DP_CORES_MAX];
+};
+
+static void take_records(struct ps_core *core, void *arg)
+{
+    struct records *r = arg;
+    r->status[core->index] =
+        ps_move_records_take(core, r->partitions, r->before, r->collected->bytes, r->collected->byte_count);
+}
+
+enum mr_status ps_move_load_records(struct ps_node *node, const struct ps_partition_set *partitions,
+                                    const struct ps_partition_set *before,
+                                    const struct ps_move_collected *records, char *text)
+{
+    struct records r = {.partitions = partitions, .before = before, .collected = records};
+    ps_node_each_core(node, take_records, &r);
+    for (uint32_t i = 0; i < node->core_count; i++) {
+        if (r.status[i] != MR_OK) {
+            (void)snprintf(text, PS_MOVE_TEXT_BYTES, "records of batches and pushes: %s",
+                           mr_status_text(r.status[i]));
+            return r.status[i];
+        }
+    }
+    return MR_OK;
+}

@@ -1,0 +1,472 @@
+#include "ps/move/take.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include "dataplane/udp/address.h"
+#include "dataplane/udp/udp_receive.h"
+#include "dataplane/udp/udp_send.h"
+#include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/format/move.h"
+#include "dataplane/wire/session/key_file.h"
+#include "ps/base/cpu_affinity.h"
+#include "ps/move/load.h"
+
+#define BLOCK_MEMORY  (512u << 10) /* of the endpoint: two blocks of each of the giver's cores, ... */
+#define MEMORY_MIN    (8u << 20)   /* ... and some more */
+#define CALL_US       2000000u     /* then it is asked once more */
+#define WAIT_US_MAX   20000u
+#define SEGMENTS      64u
+#define NOT_READY_US  5000u /* between two questions */
+#define EMPTY_US      1000u
+#define HELD_US       100u
+#define DONE_US       2000u
+#define HOLD_BYTES    (256u << 10) /* less is left: the partitions are to stop */
+#define HOLD_SHARE_US 4000u        /* or what takes as long as that */
+#define HOLD_LATER_US 20000000u    /* after so long the bound is doubled, again and again */
+
+/* One of the giver's cores. */
+struct source {
+    struct ps_take *take;
+    struct mr_client_session *session;
+    struct mr_call *asked;    /* NULL: nothing is */
+    struct mr_call *answered; /* its block is still to be loaded */
+    struct ps_move_block block;
+    uint64_t position; /* of the block that is asked for */
+    uint64_t next_us;  /* not before */
+    uint64_t left_bytes;
+    bool has_begun, is_first, is_through;
+    struct ps_move_collected records;
+};
+
+struct ps_take {
+    struct ps_take_options options;
+    struct mr_address address;
+    struct mr_udp_socket socket;
+    struct mr_udp_sender *sender;
+    struct mr_udp_receiver *receiver;
+    struct mr_endpoint *ep;
+    uint64_t next_us;   /* no block is asked for before: the rate's limit */
+    uint64_t copied_us; /* since when all rows have been copied once; 0: not yet */
+    bool holds;         /* the partitions were asked to stop */
+    struct source *sources;
+    _Atomic bool stop, tells;
+    bool has_thread;
+    pthread_t thread;
+    pthread_mutex_t lock; /* of what follows */
+    struct ps_take_progress progress;
+};
+
+static void set_state(struct ps_take *t, enum ps_take_state state, const char *text)
+{
+    pthread_mutex_lock(&t->lock);
+    const bool is_new = t->progress.state == PS_TAKE_RUNS;
+    if (is_new) {
+        t->progress.state = state;
+        (void)snprintf(t->progress.text, sizeof(t->progress.text), "%s", text);
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (is_new)
+        t->options.changed(t->options.context);
+}
+
+static enum ps_take_state state_of(struct ps_take *t)
+{
+    pthread_mutex_lock(&t->lock);
+    const enum ps_take_state state = t->progress.state;
+    pthread_mutex_unlock(&t->lock);
+    return state;
+}
+
+/* ---- answers ---- */
+
+/* How long so many bytes may take; 0: there is no limit. */
+static uint64_t cost_us(const struct ps_take *t, uint64_t bytes)
+{
+    const uint64_t most = t->options.bytes_per_s_max;
+    return most == 0 ? 0 : bytes * 1000000u / most;
+}
+
+static void take_answer(struct source *s, struct mr_call *call, const struct mr_message *reply)
+{
+    const struct mr_tensor *head = &reply->tensors[0];
+    const struct mr_tensor *block = &reply->tensors[1];
+    struct ps_take *t = s->take;
+    if (reply->preamble.tensor_count != 2 || head->dtype != MR_U64 ||
+        head->bytes != MR_MOVE_WORDS * sizeof(uint64_t) || block->dtype != MR_U8) {
+        set_state(t, PS_TAKE_FAILED, "the giver's answer is none: run one version on all nodes");
+        mr_call_free(t->ep, call);
+        return;
+    }
+    const uint64_t *words = head->data;
+    const uint64_t now_us = mr_clock_us();
+    if (words[MR_MOVE_STATE] == MR_MOVE_LOST)
+        set_state(
+            t, PS_TAKE_FAILED,
+            "the giver cannot complete it: rows change faster than they are copied, or it lacks memory; "
+            "move fewer partitions at a time");
+    if (words[MR_MOVE_STATE] == MR_MOVE_NOT_READY || words[MR_MOVE_STATE] == MR_MOVE_LOST) {
+        s->next_us = now_us + NOT_READY_US;
+        mr_call_free(t->ep, call);
+        return;
+    }
+    s->block = (struct ps_move_block){.bytes = block->data,
+                                      .byte_count = (uint32_t)block->bytes,
+                                      .is_first = words[MR_MOVE_IS_FIRST] != 0,
+                                      .clock_s = (uint32_t)words[MR_MOVE_CLOCK_S]};
+    s->left_bytes = words[MR_MOVE_LEFT_BYTES];
+    s->has_begun = true;
+    s->is_first = s->block.is_first;
+    s->is_through = words[MR_MOVE_STATE] == MR_MOVE_ALL;
+    s->next_us = block->bytes > 0 ? now_us : now_us + (t->holds ? HELD_US : EMPTY_US);
+    s->position++;
+    s->answered = call;
+    t->next_us = (t->next_us > now_us ? t->next_us : now_us) + cost_us(t, s->block.byte_count);
+}
+
+static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status status,
+                     const struct mr_message *reply)
+{
+    struct source *s = user;
+    struct ps_take *t = app;
+    char text[PS_TAKE_TEXT_BYTES];
+    if (s->asked != call) { /* one that says that all is here: the map shows what becomes of it */
+        mr_call_free(t->ep, call);
+        return;
+    }
+    s->asked = NULL;
+    if (reply != NULL && status == MR_OK) {
+        take_answer(s, call, reply);
+        return;
+    }
+    if (reply != NULL && status != MR_BUSY) {
+        const bool has_line = reply->preamble.tensor_count == 1 && reply->tensors[0].dtype == MR_U8;
+        (void)snprintf(text, sizeof(text), "the giver refuses it: %s: %.*s", mr_status_text(status),
+                       has_line ? (int)reply->tensors[0].bytes : 0,
+                       has_line ? (const char *)reply->tensors[0].data : "");
+        set_state(t, PS_TAKE_FAILED, text);
+    }
+    s->next_us = mr_clock_us() + NOT_READY_US; /* it does not answer: the map will show whether it is gone */
+    mr_call_free(t->ep, call);
+}
+
+/* ---- questions ---- */
+
+static struct mr_call *send_ask(struct ps_take *t, struct source *s, uint64_t position, uint64_t flags,
+                                uint64_t now_us)
+{
+    const uint64_t words[MR_MOVE_ASK_WORDS] = {
+        [MR_MOVE_ASK_ID] = t->options.move, [MR_MOVE_ASK_POSITION] = position, [MR_MOVE_ASK_FLAGS] = flags};
+    struct mr_tensor tensor = mr_tensor_1d(MR_U64, MR_MOVE_ASK_WORDS, words);
+    const struct mr_call_options options = {
+        .op = MR_OP_MOVE_READ, .deadline_us = now_us + CALL_US, .user = s};
+    struct mr_call *call;
+    if (mr_call_begin(t->ep, s->session, &options, &tensor, 1, &call) != MR_OK)
+        return NULL;
+    mr_call_send(t->ep, call, now_us);
+    return call;
+}
+
+/* Asks for the next block, unless the last one that came waits to be loaded. */
+static void ask(struct ps_take *t, struct source *s, uint64_t now_us)
+{
+    if (s->asked != NULL || s->is_through || now_us < s->next_us)
+        return;
+    if (now_us < t->next_us && !t->holds) {
+        s->next_us = t->next_us;
+        return;
+    }
+    s->asked = send_ask(t, s, s->position, t->holds ? MR_MOVE_HOLD : 0, now_us);
+    if (s->asked == NULL)
+        s->next_us = now_us + NOT_READY_US;
+}
+
+/* Little is left: the rest takes some milliseconds. */
+static void decide_hold(struct ps_take *t, uint64_t now_us)
+{
+    uint64_t left = 0;
+    bool is_copied = true;
+    for (uint32_t i = 0; i < t->options.core_count; i++) {
+        left += t->sources[i].left_bytes;
+        is_copied &= t->sources[i].has_begun && !t->sources[i].is_first;
+    }
+    pthread_mutex_lock(&t->lock);
+    t->progress.left_bytes = left;
+    const uint64_t bytes = t->progress.bytes;
+    const uint64_t took_us = now_us - t->progress.started_us + 1;
+    pthread_mutex_unlock(&t->lock);
+    if (t->holds || !is_copied)
+        return;
+    t->copied_us = t->copied_us == 0 ? now_us : t->copied_us;
+    const uint64_t by_rate = bytes * HOLD_SHARE_US / took_us;
+    const uint64_t doublings = (now_us - t->copied_us) / HOLD_LATER_US;
+    const uint64_t bound = (by_rate > HOLD_BYTES ? by_rate : HOLD_BYTES) << (doublings < 16 ? doublings : 16);
+    if (left > bound)
+        return;
+    t->holds = true;
+    pthread_mutex_lock(&t->lock);
+    t->progress.held_us = now_us;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* ---- blocks ---- */
+
+static void load_block(struct ps_take *t, struct source *s)
+{
+    char text[PS_TAKE_TEXT_BYTES];
+    uint64_t rows = 0;
+    if (!ps_move_collect(&s->block, &s->records))
+        set_state(t, PS_TAKE_FAILED, "records of batches and pushes: no memory, or they are damaged");
+    else if (ps_move_load(t->options.node, &t->options.partitions, &s->block, &rows, text) != MR_OK)
+        set_state(t, PS_TAKE_FAILED, text);
+    pthread_mutex_lock(&t->lock);
+    t->progress.rows += rows;
+    t->progress.bytes += s->block.byte_count;
+    pthread_mutex_unlock(&t->lock);
+    mr_call_free(t->ep, s->answered);
+    s->answered = NULL;
+}
+
+/* The partitions that one of the giver's cores has. */
+static struct ps_partition_set part_of(const struct ps_take *t, uint32_t core)
+{
+    struct ps_partition_set part = {{0}};
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        if (ps_partitions_has(&t->options.partitions, p) && ps_node_core_of(t->options.core_count, p) == core)
+            ps_partitions_add(&part, p);
+    return part;
+}
+
+/* Everything is here. */
+static void complete(struct ps_take *t)
+{
+    char text[PS_TAKE_TEXT_BYTES] = "";
+    for (uint32_t i = 0; i < t->options.core_count; i++) {
+        const struct source *s = &t->sources[i];
+        if (!s->is_through || s->answered != NULL)
+            return;
+    }
+    struct ps_partition_set before = {{0}};
+    for (uint32_t i = 0; i < t->options.core_count; i++) {
+        const struct ps_partition_set part = part_of(t, i);
+        if (ps_move_load_records(t->options.node, &part, &before, &t->sources[i].records, text) != MR_OK) {
+            set_state(t, PS_TAKE_FAILED, text);
+            return;
+        }
+        before = ps_partitions_or(&before, &part);
+    }
+    set_state(t, PS_TAKE_COMPLETE, "");
+    t->sources[0].next_us = 0;
+}
+
+/* ---- the thread ---- */
+
+static void receive(struct ps_take *t)
+{
+    struct mr_address from;
+    const uint8_t *datagram;
+    size_t bytes;
+    while (mr_udp_receive(t->receiver))
+        while (mr_udp_receive_next(t->receiver, &from, &datagram, &bytes))
+            mr_endpoint_receive(t->ep, mr_clock_us(), &from, datagram, bytes);
+}
+
+/* Sends what is to be sent; returns when there will be more. */
+static uint64_t settle(struct ps_take *t)
+{
+    uint64_t next_us;
+    uint64_t now_us;
+    do {
+        now_us = mr_clock_us();
+        next_us = mr_endpoint_poll(t->ep, now_us, SEGMENTS);
+    } while (mr_udp_send_flush(t->sender) && next_us <= now_us);
+    return next_us;
+}
+
+static void work(struct ps_take *t)
+{
+    const uint64_t now_us = mr_clock_us();
+    decide_hold(t, now_us);
+    for (uint32_t i = 0; i < t->options.core_count; i++)
+        ask(t, &t->sources[i], now_us);
+    (void)settle(t);
+    for (uint32_t i = 0; i < t->options.core_count && !atomic_load(&t->stop); i++)
+        if (t->sources[i].answered != NULL)
+            load_block(t, &t->sources[i]);
+    complete(t);
+}
+
+/* Tells the giver that everything is here, now and then: until the map says so. */
+static void tell(struct ps_take *t)
+{
+    struct source *s = &t->sources[0];
+    const uint64_t now_us = mr_clock_us();
+    if (now_us < s->next_us)
+        return;
+    s->next_us = now_us + HELD_US;
+    if (!atomic_load(&t->tells))
+        return;
+    (void)send_ask(t, s, 0, MR_MOVE_DONE, now_us);
+    s->next_us = now_us + DONE_US;
+}
+
+static uint64_t next_question_us(const struct ps_take *t)
+{
+    uint64_t next_us = UINT64_MAX;
+    for (uint32_t i = 0; i < t->options.core_count; i++) {
+        const struct source *s = &t->sources[i];
+        if (s->answered != NULL)
+            return 0;
+        if (s->asked == NULL && (!s->is_through || i == 0) && s->next_us < next_us)
+            next_us = s->next_us;
+    }
+    return next_us;
+}
+
+static void *run(void *arg)
+{
+    struct ps_take *t = arg;
+    while (!atomic_load(&t->stop)) {
+        const enum ps_take_state state = state_of(t);
+        receive(t);
+        if (state == PS_TAKE_RUNS)
+            work(t);
+        else if (state == PS_TAKE_COMPLETE)
+            tell(t);
+        uint64_t next_us = settle(t);
+        const uint64_t question_us = state == PS_TAKE_FAILED ? UINT64_MAX : next_question_us(t);
+        next_us = question_us < next_us ? question_us : next_us;
+        const uint64_t now_us = mr_clock_us();
+        struct pollfd fd = {.fd = t->socket.fd, .events = POLLIN};
+        const uint64_t wait_us = next_us <= now_us ? 0 : next_us - now_us;
+        const struct timespec wait = mr_span_us(wait_us < WAIT_US_MAX ? wait_us : WAIT_US_MAX);
+        (void)ppoll(&fd, 1, &wait, NULL);
+    }
+    return NULL;
+}
+
+/* ---- life ---- */
+
+static enum mr_status open_endpoint(struct ps_take *t, char *text)
+{
+    struct mr_endpoint_config config;
+    const char *key_file = t->options.node->config->node_key_file;
+    mr_endpoint_config_default(&config);
+    if (key_file[0] != '\0') {
+        if (mr_key_file_read(key_file, config.psk[0], text, PS_TAKE_TEXT_BYTES) != MR_OK)
+            return MR_INVALID_ARGUMENT;
+        config.psk_count = 1;
+    }
+    config.io = mr_udp_io(t->sender);
+    config.app = t;
+    config.on_reply = on_reply;
+    config.sessions_max = t->options.core_count + 1;
+    config.calls_max = 4 * t->options.core_count + 64;
+    config.udp_bytes_max = t->socket.udp_bytes_max;
+    config.receive_window_bytes = t->socket.receive_window_bytes;
+    config.memory_bytes = MEMORY_MIN + (size_t)t->options.core_count * BLOCK_MEMORY;
+    if (getrandom(config.client_uuid, sizeof(config.client_uuid), 0) != (ssize_t)sizeof(config.client_uuid))
+        return MR_NO_MEMORY;
+    const enum mr_status status = mr_endpoint_create(&config, &t->ep);
+    explicit_bzero(config.psk, sizeof(config.psk));
+    return status;
+}
+
+static enum mr_status open_sources(struct ps_take *t)
+{
+    t->sources = calloc(t->options.core_count, sizeof(*t->sources));
+    enum mr_status status = t->sources != NULL ? MR_OK : MR_NO_MEMORY;
+    for (uint32_t i = 0; i < t->options.core_count && status == MR_OK; i++) {
+        struct mr_address address = t->address;
+        address.port = (uint16_t)(address.port + i);
+        t->sources[i] = (struct source){.take = t, .position = 1};
+        status = mr_client_session_open(t->ep, &address, (uint16_t)i, &t->sources[i], &t->sources[i].session);
+    }
+    return status;
+}
+
+static enum mr_status open_all(struct ps_take *t, char *text)
+{
+    const struct mr_udp_options options = {0};
+    struct mr_address local = {0};
+    const uint8_t any[4] = {0};
+    enum mr_status status =
+        mr_address_resolve(t->options.address, false, &t->address, text, PS_TAKE_TEXT_BYTES);
+    if (status != MR_OK)
+        return status;
+    if (mr_address_is_ipv4(&t->address))
+        mr_address_from_ipv4(any, &local);
+    status = mr_udp_bind(&local, &options, &t->socket, text, PS_TAKE_TEXT_BYTES);
+    if (status != MR_OK)
+        return status;
+    t->sender = mr_udp_sender_create(&t->socket, false);
+    t->receiver = mr_udp_receiver_create(&t->socket);
+    status = t->sender == NULL || t->receiver == NULL ? MR_NO_MEMORY : open_endpoint(t, text);
+    return status == MR_OK ? open_sources(t) : status;
+}
+
+enum mr_status ps_take_start(const struct ps_take_options *options, struct ps_take **out, char *text)
+{
+    struct ps_take *t = calloc(1, sizeof(*t));
+    (void)snprintf(text, PS_TAKE_TEXT_BYTES, "no memory left");
+    if (t == NULL)
+        return MR_NO_MEMORY;
+    t->options = *options;
+    t->socket.fd = -1;
+    t->progress.started_us = mr_clock_us();
+    (void)pthread_mutex_init(&t->lock, NULL);
+    enum mr_status status = open_all(t, text);
+    if (status == MR_OK && pthread_create(&t->thread, NULL, run, t) != 0)
+        status = MR_NO_MEMORY;
+    t->has_thread = status == MR_OK;
+    if (status != MR_OK) {
+        ps_take_stop(t);
+        return status;
+    }
+    ps_cpu_affinity_avoid(t->thread, options->node->cpus, options->node->cpu_count);
+    *out = t;
+    return MR_OK;
+}
+
+void ps_take_tell(struct ps_take *t)
+{
+    atomic_store(&t->tells, true);
+}
+
+void ps_take_progress(struct ps_take *t, struct ps_take_progress *out)
+{
+    pthread_mutex_lock(&t->lock);
+    *out = t->progress;
+    pthread_mutex_unlock(&t->lock);
+}
+
+void ps_take_stop(struct ps_take *t)
+{
+    if (t == NULL)
+        return;
+    atomic_store(&t->stop, true);
+    if (t->has_thread)
+        (void)pthread_join(t->thread, NULL);
+    for (uint32_t i = 0; i < t->options.core_count && t->sources != NULL; i++) {
+        if (t->sources[i].session != NULL)
+            mr_client_session_close(t->ep, t->sources[i].session, mr_clock_us());
+        free(t->sources[i].records.bytes);
+    }
+    if (t->ep != NULL) {
+        mr_endpoint_flush(t->ep, mr_clock_us());
+        (void)mr_udp_send_flush(t->sender);
+    }
+    mr_endpoint_destroy(t->ep);
+    mr_udp_sender_destroy(t->sender);
+    mr_udp_receiver_destroy(t->receiver);
+    if (t->socket.fd >= 0)
+        mr_udp_close(&t->socket);
+    free(t->sources);
+    (void)pthread_mutex_destroy(&t->lock);
+    free(t);
+}

@@ -1,0 +1,54 @@
+/* Partitions on their way to another node: a block for it. */
+#include "dataplane/wire/format/move.h"
+#include "ps/control/node_cluster.h"
+#include "ps/move/give.h"
+#include "ps/ops/ops.h"
+
+struct read {
+    uint64_t move, position;
+};
+
+static void answer(const struct ps_op *op, const struct ps_give_block *block)
+{
+    const uint64_t words[MR_MOVE_WORDS] = {[MR_MOVE_STATE] = block->state,
+                                           [MR_MOVE_LEFT_BYTES] = block->left_bytes,
+                                           [MR_MOVE_IS_FIRST] = block->is_first,
+                                           [MR_MOVE_CLOCK_S] = op->core->now_s};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, MR_MOVE_WORDS, words),
+                                   mr_tensor_1d(MR_U8, block->byte_count, block->bytes)};
+    ps_reply(op->ep, op->request, tensors, 2);
+}
+
+static bool read_step(const struct ps_op *op, void *state, uint64_t budget_bytes)
+{
+    const struct read *read = state;
+    struct ps_give_block block;
+    if (!ps_give_step(op->core, read->move, read->position, budget_bytes, &block))
+        return false;
+    answer(op, &block);
+    return true;
+}
+
+void ps_op_move_read(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    static const struct ps_coop_task job = {.step = read_step, .state_bytes = sizeof(struct read)};
+    static const struct ps_give_block nothing = {.bytes = (const uint8_t *)"", .state = MR_MOVE_NOT_READY};
+    const struct ps_op op = ps_op_of(core_app, ep, request);
+    if (!ps_check_vector(&op, 0, MR_U64, MR_MOVE_ASK_WORDS, "move, position, flags"))
+        return;
+    if (!op.core->node->is_member) {
+        ps_refuse(&op, MR_INVALID_ARGUMENT, "this node is in no cluster");
+        return;
+    }
+    struct read read = {.move = ps_tensor_u64(&op.tensors[0], MR_MOVE_ASK_ID),
+                        .position = ps_tensor_u64(&op.tensors[0], MR_MOVE_ASK_POSITION)};
+    const uint64_t flags = ps_tensor_u64(&op.tensors[0], MR_MOVE_ASK_FLAGS);
+    if (flags != 0)
+        ps_node_cluster_heard_taker(op.core->node->cluster, read.move, flags);
+    if (read.position == 0) {
+        answer(&op, &nothing);
+        return;
+    }
+    if (!ps_defer(&op, MR_MOVE_BLOCK_BYTES))
+        ps_run(&op, &job, &read);
+}

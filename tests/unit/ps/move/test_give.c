@@ -1,0 +1,217 @@
+/* A core gives partitions block by block, while it serves them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "core_fixture.h"
+#include "dataplane/wire/format/move.h"
+#include "ps/core/core.h"
+#include "ps/move/drop.h"
+#include "ps/move/give.h"
+#include "ps/server/poll.h"
+#include "tests/unit/ps/table_calls.h"
+
+#define ROWS        6000u
+#define DIM         16u
+#define MOVE        7u
+#define BLOCKS_MAX  1000u
+#define SMALL_STEPS 4000u /* of budget: a block takes many of them */
+
+struct fixture {
+    struct core_fixture alone;
+    struct ps_core *core;
+    struct ps_table *table;
+    struct ps_partition_set set;
+    uint64_t position;
+    uint32_t seen[ROWS]; /* how often a key has been given */
+    uint64_t gone;
+};
+
+static int make(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    char text[PS_CORE_TEXT_BYTES];
+    assert_non_null(f);
+    core_fixture_init(&f->alone, 1, 256);
+    core_fixture_make(&f->alone, 0);
+    f->core = f->alone.core;
+    struct mr_feature feature = mr_feature_table("t", DIM);
+    feature.learning_rate = 1;
+    assert_int_equal(ps_core_add_feature(f->core, 1, &feature, text), MR_OK);
+    f->table = f->core->features[1]->table;
+    for (uint64_t key = 0; key < ROWS; key++) {
+        float row[DIM];
+        table_lookup(f->table, &key, 1, true, row);
+    }
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p += 2)
+        ps_partitions_add(&f->set, p);
+    *state = f;
+    return 0;
+}
+
+static int destroy(void **state)
+{
+    struct fixture *f = *state;
+    ps_core_destroy(f->core);
+    free(f);
+    return 0;
+}
+
+static bool is_given(uint64_t key)
+{
+    return mr_partition_of(mr_key_hash(key, 0)) % 2 == 0;
+}
+
+static void push(struct fixture *f, uint64_t key)
+{
+    const float gradient[DIM] = {1};
+    table_push(f->table, &key, 1, gradient);
+}
+
+static struct ps_give_block next(struct fixture *f, uint64_t budget_bytes)
+{
+    struct ps_give_block block;
+    f->position++;
+    while (!ps_give_step(f->core, MOVE, f->position, budget_bytes, &block)) {
+    }
+    return block;
+}
+
+/* Notes which keys a block has. */
+static void note(struct fixture *f, const struct ps_give_block *block)
+{
+    for (uint32_t at = 0; at < block->byte_count;) {
+        struct ps_record record;
+        memcpy(&record, block->bytes + at, sizeof(record));
+        const uint64_t *keys = (const uint64_t *)(const void *)(block->bytes + at + sizeof(record));
+        for (uint32_t i = 0; i < record.count && record.kind == PS_RECORD_ROWS; i++) {
+            assert_true(keys[i] < ROWS && is_given(keys[i]));
+            f->seen[keys[i]]++;
+        }
+        f->gone += record.kind == PS_RECORD_GONE ? record.count : 0;
+        at += (uint32_t)(sizeof(record) + ((record.bytes + 7) & ~UINT64_C(7)));
+    }
+}
+
+/* Takes blocks until one is empty, or the last. */
+static struct ps_give_block take_all(struct fixture *f, uint64_t budget_bytes)
+{
+    for (uint32_t i = 0; i < BLOCKS_MAX; i++) {
+        const struct ps_give_block block = next(f, budget_bytes);
+        assert_true(block.byte_count <= MR_MOVE_BLOCK_BYTES);
+        note(f, &block);
+        if (block.byte_count == 0 || block.state != MR_MOVE_MORE)
+            return block;
+    }
+    fail_msg("blocks without end");
+    return (struct ps_give_block){0};
+}
+
+static void test_rows_come_and_come_again_when_they_change(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(ps_give_begin(f->core, MOVE, &f->set), MR_OK);
+    struct ps_give_block block = take_all(f, SMALL_STEPS);
+    assert_int_equal(block.state, MR_MOVE_MORE);
+    assert_int_equal(block.left_bytes, 0);
+    for (uint64_t key = 0; key < ROWS; key++)
+        assert_int_equal(f->seen[key], is_given(key));
+    for (uint64_t key = 0; key < 100; key++)
+        push(f, key);
+    (void)take_all(f, UINT64_MAX);
+    for (uint64_t key = 0; key < ROWS; key++)
+        assert_int_equal(f->seen[key], is_given(key) ? 1 + (key < 100) : 0);
+    push(f, 1);
+    push(f, 2);
+    ps_give_hold(f->core, MOVE);
+    block = take_all(f, SMALL_STEPS);
+    assert_int_equal(block.state, MR_MOVE_ALL);
+    assert_int_equal(f->seen[1] + f->seen[2], (is_given(1) ? 3 : 0) + (is_given(2) ? 3 : 0));
+    ps_give_end(f->core, MOVE);
+    assert_null(f->core->give);
+    assert_false(ps_save_delta_possible(f->core));
+}
+
+static void test_a_block_that_is_asked_for_again_is_the_same(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(ps_give_begin(f->core, MOVE, &f->set), MR_OK);
+    const struct ps_give_block first = next(f, UINT64_MAX);
+    uint8_t *copy = malloc(first.byte_count);
+    assert_non_null(copy);
+    memcpy(copy, first.bytes, first.byte_count);
+    for (uint64_t key = 0; key < ROWS; key++)
+        push(f, key);
+    struct ps_give_block again;
+    assert_true(ps_give_step(f->core, MOVE, 1, UINT64_MAX, &again));
+    assert_int_equal(again.byte_count, first.byte_count);
+    assert_memory_equal(again.bytes, copy, first.byte_count);
+    free(copy);
+}
+
+/* Its session ends in the middle of a block; another one asks for the same block. */
+static void test_a_block_that_was_begun_is_completed(void **state)
+{
+    struct fixture *f = *state;
+    struct ps_give_block block;
+    assert_int_equal(ps_give_begin(f->core, MOVE, &f->set), MR_OK);
+    assert_false(ps_give_step(f->core, MOVE, 1, SMALL_STEPS, &block));
+    (void)take_all(f, UINT64_MAX); /* from position 1 on */
+    for (uint64_t key = 0; key < ROWS; key++)
+        assert_int_equal(f->seen[key], is_given(key));
+}
+
+static void test_what_is_not_given_is_not_ready(void **state)
+{
+    struct fixture *f = *state;
+    struct ps_give_block block;
+    assert_true(ps_give_step(f->core, MOVE, 1, UINT64_MAX, &block));
+    assert_int_equal(block.state, MR_MOVE_NOT_READY);
+    assert_int_equal(ps_give_begin(f->core, MOVE, &f->set), MR_OK);
+    assert_true(ps_give_step(f->core, MOVE + 1, 1, UINT64_MAX, &block));
+    assert_int_equal(block.state, MR_MOVE_NOT_READY);
+    ps_give_end(f->core, MOVE + 1); /* another one */
+    assert_true(ps_give_step(f->core, MOVE, 1, UINT64_MAX, &block));
+    assert_int_equal(block.state, MR_MOVE_MORE);
+    assert_true(
+        ps_give_step(f->core, MOVE, 3, UINT64_MAX, &block)); /* what was in block 2 would be missing */
+    assert_int_equal(block.state, MR_MOVE_LOST);
+}
+
+/* What the core serves stays; what it does not is freed, a little at a time. */
+static void test_only_what_is_not_served_is_dropped(void **state)
+{
+    struct fixture *f = *state;
+    const uint64_t before = ps_table_rows(f->table);
+    ps_drop_add(f->core, &f->set);
+    while (ps_drop_step(f->core)) {
+    }
+    assert_int_equal(ps_table_rows(f->table), before);
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p += 2)
+        f->core->owns.since[p] = PS_NOT_OWNED;
+    ps_drop_add(f->core, &f->set);
+    assert_true(ps_drop_has(f->core, &f->set));
+    uint32_t steps = 0;
+    while (ps_drop_step(f->core))
+        steps++;
+    assert_true(steps > 1);
+    assert_false(ps_drop_has(f->core, &f->set));
+    uint64_t left = 0;
+    for (uint64_t key = 0; key < ROWS; key++)
+        left += !is_given(key);
+    assert_int_equal(ps_table_rows(f->table), left);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_rows_come_and_come_again_when_they_change, make, destroy),
+        cmocka_unit_test_setup_teardown(test_a_block_that_is_asked_for_again_is_the_same, make, destroy),
+        cmocka_unit_test_setup_teardown(test_a_block_that_was_begun_is_completed, make, destroy),
+        cmocka_unit_test_setup_teardown(test_what_is_not_given_is_not_ready, make, destroy),
+        cmocka_unit_test_setup_teardown(test_only_what_is_not_served_is_dropped, make, destroy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
