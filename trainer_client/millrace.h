@@ -593,6 +593,48 @@ MR_API enum mr_status mr_cluster(struct mr_client *client, const struct mr_optio
                                  struct mr_cluster_state *state,
                                  void (*visit)(void *arg, const struct mr_cluster_member *node), void *arg);
 
+/* Changes which node of a cluster owns what, while training goes on. */
+enum mr_move_request_kind {
+    MR_REQUEST_MOVE = 1,    /* `count` partitions from one node to another */
+    MR_REQUEST_DRAIN,       /* all of `from` to the other nodes; it gets none before a rebalance */
+    MR_REQUEST_REBALANCE,   /* until each node has as many as its cores are, drained ones included */
+    MR_REQUEST_CANCEL_MOVES /* moves in progress, and what would follow from a drain or a rebalance */
+};
+struct mr_move_request {
+    enum mr_move_request_kind kind;
+    const char *from, *to; /* names of nodes; NULL where none is wanted */
+    bool has_first;        /* partitions `first` .. first + count - 1 of the map; else any */
+    uint32_t first, count; /* count 0: all */
+    uint32_t mib_s;        /* at most; 0: as the nodes are configured */
+    uint64_t id;           /* of the move to cancel; 0: all */
+};
+/* Returns once the cluster's map says so; the moves themselves go on. MR_INVALID_ARGUMENT: there is no such
+ * node, or it has nothing to move; mr_last_error() says which. To be repeated safely, but for moves of any
+ * partitions, of which it would begin more. */
+MR_API enum mr_status mr_move(struct mr_client *client, const struct mr_options *options,
+                              const struct mr_move_request *request);
+struct mr_moves_state {
+    uint64_t epoch;   /* of the cluster's map */
+    uint32_t count;   /* moves in progress */
+    uint32_t drained; /* nodes that are to have no partitions */
+    bool balances;    /* the leader begins more moves */
+};
+enum mr_moving_state { MR_MOVING_WAITS, MR_MOVING_COPIES, MR_MOVING_ENDS };
+struct mr_moving {
+    uint64_t id;
+    const char *from, *to; /* valid during the visit */
+    uint32_t first, count; /* places of the map, and partitions */
+    uint32_t mib_s;        /* at most; 0: as the taker is configured */
+    enum mr_moving_state state;
+    uint64_t rows, bytes; /* so far, as of a second ago; rows that changed meanwhile count again */
+    uint64_t left_bytes;  /* about */
+    uint64_t us;          /* since it began */
+};
+/* Reports the moves in progress. `visit` is called on this thread for each; NULL: not wanted. */
+MR_API enum mr_status mr_moves(struct mr_client *client, const struct mr_options *options,
+                               struct mr_moves_state *state,
+                               void (*visit)(void *arg, const struct mr_moving *move), void *arg);
+
 /* The world of workers that a node takes part in, as the node knows it (see millrace_rpc.h). */
 struct mr_world {
     bool is_worker;     /* the node is a worker itself, of this rank; else the others only meet there */

@@ -40,6 +40,10 @@ static const struct {
      "table's index, values, optimizer state, slack and filter take. The column \"over\" is\n"
      "what a table takes in addition to its values and state, in percent of these.\n\n"
      "  millrace ctl memory --core 0"},
+    {"moves", tool_ctl_moves, NULL,
+     "Shows the partitions that move between nodes of the cluster: how far each move has\n"
+     "come, its rate, and how long it will take.\n\n"
+     "  millrace ctl moves"},
     {"nodes", tool_ctl_nodes, NULL,
      "Shows the cluster as one of its nodes knows it: the epoch of the map, for how long\n"
      "that node may serve without another word from ZooKeeper, and the nodes: whether each\n"
@@ -98,7 +102,7 @@ static int query(int argc, char **argv)
     };
     (void)cli_parse(&usage, argc, argv, NULL);
     struct tool_query q = {.command = command, .json = c.json};
-    c.any_node = queries[i].run == tool_ctl_nodes;
+    c.any_node = queries[i].run == tool_ctl_nodes || queries[i].run == tool_ctl_moves;
     int exit_code = tool_connect(command, &c, &q.client);
     if (exit_code != 0)
         return exit_code;
@@ -140,6 +144,10 @@ static const struct tool_command list[] = {
     {"list", query, "list tables and variables"},
     {"memory", query, "show how each core's memory is used"},
     {"nodes", query, "show the nodes of the cluster, and what each of them owns"},
+    {"move", tool_ctl_move, "move partitions from one node of the cluster to another"},
+    {"drain", tool_ctl_drain, "move all partitions away from a node"},
+    {"rebalance", tool_ctl_rebalance, "move partitions until all nodes have their share"},
+    {"moves", query, "show the partitions that move"},
     {"rpc", query, "show the workers for remote calls, and the load of the node's functions"},
     {"stats", query, "show every counter of every core"},
     {"streams", query, "show the streams of batches that the server has a record of"},

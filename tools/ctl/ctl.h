@@ -12,6 +12,9 @@ int tool_ctl_freeze(int argc, char **argv);
 int tool_ctl_save(int argc, char **argv);
 int tool_ctl_restore(int argc, char **argv);
 int tool_ctl_forget_stream(int argc, char **argv);
+int tool_ctl_move(int argc, char **argv);
+int tool_ctl_drain(int argc, char **argv);
+int tool_ctl_rebalance(int argc, char **argv);
 
 /* Commands that take no words and only show something; their options are in ctl.c. They return the exit
  * code. */
@@ -26,6 +29,7 @@ int tool_ctl_checkpoints(const struct tool_query *q);
 int tool_ctl_heartbeat(const struct tool_query *q);
 int tool_ctl_list(const struct tool_query *q);
 int tool_ctl_memory(const struct tool_query *q);
+int tool_ctl_moves(const struct tool_query *q);
 int tool_ctl_nodes(const struct tool_query *q);
 int tool_ctl_rpc(const struct tool_query *q);
 int tool_ctl_stats(const struct tool_query *q);
