@@ -1,29 +1,41 @@
 #include "ps/move/load.h"
 
+#include <errno.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "dataplane/optimizer/kernels.h"
+#include "dataplane/wire/base/list.h"
 #include "ps/core/core.h"
 #include "ps/move/move_records.h"
 
-/* That a core does before it looks after calls again: some hundred rows. */
-#define SLICE_BYTES (16u << 10)
-#define SLICES      2u /* that are given to the cores ahead */
+/* That a core does before it looks after calls again: some hundred rows, if they are small. */
+#define SLICE_BYTES   (16u << 10)
+#define SLICES        4u /* that are given to the cores ahead */
+#define POST_RETRY_NS 100000
 
+/* Records, and the cores that load them. */
 struct slice {
     const struct loader *loader;
     const uint8_t *bytes;
     uint32_t byte_count;
-    struct ps_node_round round;
-    enum mr_status status[DP_CORES_MAX];
-    char texts[DP_CORES_MAX][PS_CORE_TEXT_BYTES];
+    uint32_t posted;
+    sem_t done;
+    struct slice_part {
+        struct dp_task task;
+        struct slice *slice;
+        enum mr_status status;
+        char text[PS_CORE_TEXT_BYTES];
+    } parts[DP_CORES_MAX];
 };
 
 struct loader {
     struct ps_node *node;
     const struct ps_partition_set *partitions;
     const struct ps_move_block *block;
+    bool is_concerned[DP_CORES_MAX]; /* the core has some of the partitions */
 };
 
 static uint32_t padded(uint64_t bytes)
@@ -156,15 +168,17 @@ static enum mr_status load_record(struct ps_core *core, const struct loader *l,
     return is_own(core, l, f->partition) ? load_variable(f, record, bytes, text) : MR_OK;
 }
 
-static void load_slice(struct ps_core *core, void *arg)
+/* Between two slices of a call, if one is in progress: it is about other partitions. */
+static void load_slice(struct dp_task *task, void *core_app, struct dp_core *dp_core)
 {
-    struct slice *s = arg;
+    struct slice_part *part = MR_CONTAINER(task, struct slice_part, task);
+    const struct slice *s = part->slice;
     struct ps_record record;
-    enum mr_status status = MR_OK;
-    for (uint32_t at = 0; status == MR_OK && record_at(s->bytes, s->byte_count, at, &record);
+    (void)dp_core;
+    for (uint32_t at = 0; part->status == MR_OK && record_at(s->bytes, s->byte_count, at, &record);
          at += (uint32_t)sizeof(record) + padded(record.bytes))
-        status = load_record(core, s->loader, &record, s->bytes + at + sizeof(record), s->texts[core->index]);
-    s->status[core->index] = status;
+        part->status = load_record(core_app, s->loader, &record, s->bytes + at + sizeof(record), part->text);
+    (void)sem_post(&part->slice->done);
 }
 
 /* ---- on the caller's thread ---- */
@@ -186,13 +200,35 @@ static bool cut_slice(const struct ps_move_block *block, uint32_t *at, struct sl
     return out->byte_count > 0;
 }
 
+static void begin_slice(struct slice *s, const struct loader *loader)
+{
+    const struct ps_node *node = loader->node;
+    s->loader = loader;
+    s->posted = 0;
+    (void)sem_init(&s->done, 0, 0);
+    for (uint32_t i = 0; i < node->core_count; i++) {
+        s->parts[i].task.run = load_slice;
+        s->parts[i].slice = s;
+        s->parts[i].status = MR_OK;
+        if (!loader->is_concerned[i])
+            continue;
+        while (!dp_post(node->dp, i, &s->parts[i].task))
+            (void)nanosleep(&(struct timespec){.tv_nsec = POST_RETRY_NS}, NULL);
+        s->posted++;
+    }
+}
+
 static enum mr_status end_slice(const struct ps_node *node, struct slice *s, char *text)
 {
-    ps_node_wait(&s->round);
+    for (uint32_t i = 0; i < s->posted; i++) {
+        while (sem_wait(&s->done) != 0 && errno == EINTR) {
+        }
+    }
+    (void)sem_destroy(&s->done);
     for (uint32_t i = 0; i < node->core_count; i++) {
-        if (s->status[i] != MR_OK) {
-            (void)snprintf(text, PS_MOVE_TEXT_BYTES, "%s", s->texts[i]);
-            return s->status[i];
+        if (s->parts[i].status != MR_OK) {
+            (void)snprintf(text, PS_MOVE_TEXT_BYTES, "%s", s->parts[i].text);
+            return s->parts[i].status;
         }
     }
     return MR_OK;
@@ -201,21 +237,23 @@ static enum mr_status end_slice(const struct ps_node *node, struct slice *s, cha
 enum mr_status ps_move_load(struct ps_node *node, const struct ps_partition_set *partitions,
                             const struct ps_move_block *block, uint64_t *rows, char *text)
 {
-    const struct loader loader = {.node = node, .partitions = partitions, .block = block};
+    struct loader loader = {.node = node, .partitions = partitions, .block = block};
     struct slice *slices = calloc(SLICES, sizeof(*slices));
     enum mr_status status = slices != NULL ? MR_OK : MR_NO_MEMORY;
     uint32_t at = 0;
     uint32_t begun = 0;
     uint32_t ended = 0;
     (void)snprintf(text, PS_MOVE_TEXT_BYTES, "no memory left");
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        if (ps_partitions_has(partitions, p))
+            loader.is_concerned[node->partition_core[p]] = true;
     while (status == MR_OK) {
         struct slice *s = &slices[begun % SLICES];
         if (begun - ended == SLICES)
             status = end_slice(node, &slices[ended++ % SLICES], text);
         if (status != MR_OK || !cut_slice(block, &at, s, rows))
             break;
-        s->loader = &loader;
-        ps_node_begin(node, &s->round, load_slice, s);
+        begin_slice(s, &loader);
         begun++;
     }
     while (ended < begun) {

@@ -18,7 +18,7 @@ struct ps_move_block {
     uint32_t clock_s; /* of the giver */
 };
 
-/* Loads a block: cores are busy for some ten microseconds at a time. *rows grows by the rows in it.
+/* Loads a block with records of these partitions: cores are busy for some ten microseconds at a time. *rows grows by the rows in it.
  * MR_OUT_OF_MEMORY, MR_BAD_MESSAGE; `text` (PS_MOVE_TEXT_BYTES) says what is wrong. */
 enum mr_status ps_move_load(struct ps_node *node, const struct ps_partition_set *partitions,
                             const struct ps_move_block *block, uint64_t *rows, char *text);

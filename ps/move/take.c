@@ -34,8 +34,9 @@
 struct source {
     struct ps_take *take;
     struct mr_client_session *session;
-    struct mr_call *asked;    /* NULL: nothing is */
-    struct mr_call *answered; /* its block is still to be loaded */
+    struct ps_partition_set partitions; /* of the move, that it has */
+    struct mr_call *asked;              /* NULL: nothing is */
+    struct mr_call *answered;           /* its block is still to be loaded */
     struct ps_move_block block;
     uint64_t position; /* of the block that is asked for */
     uint64_t next_us;  /* not before */
@@ -222,7 +223,7 @@ static void load_block(struct ps_take *t, struct source *s)
     uint64_t rows = 0;
     if (!ps_move_collect(&s->block, &s->records))
         set_state(t, PS_TAKE_FAILED, "records of batches and pushes: no memory, or they are damaged");
-    else if (ps_move_load(t->options.node, &t->options.partitions, &s->block, &rows, text) != MR_OK)
+    else if (ps_move_load(t->options.node, &s->partitions, &s->block, &rows, text) != MR_OK)
         set_state(t, PS_TAKE_FAILED, text);
     pthread_mutex_lock(&t->lock);
     t->progress.rows += rows;
@@ -230,16 +231,6 @@ static void load_block(struct ps_take *t, struct source *s)
     pthread_mutex_unlock(&t->lock);
     mr_call_free(t->ep, s->answered);
     s->answered = NULL;
-}
-
-/* The partitions that one of the giver's cores has. */
-static struct ps_partition_set part_of(const struct ps_take *t, uint32_t core)
-{
-    struct ps_partition_set part = {{0}};
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        if (ps_partitions_has(&t->options.partitions, p) && ps_node_core_of(t->options.core_count, p) == core)
-            ps_partitions_add(&part, p);
-    return part;
 }
 
 /* Everything is here. */
@@ -253,12 +244,12 @@ static void complete(struct ps_take *t)
     }
     struct ps_partition_set before = {{0}};
     for (uint32_t i = 0; i < t->options.core_count; i++) {
-        const struct ps_partition_set part = part_of(t, i);
-        if (ps_move_load_records(t->options.node, &part, &before, &t->sources[i].records, text) != MR_OK) {
+        const struct source *s = &t->sources[i];
+        if (ps_move_load_records(t->options.node, &s->partitions, &before, &s->records, text) != MR_OK) {
             set_state(t, PS_TAKE_FAILED, text);
             return;
         }
-        before = ps_partitions_or(&before, &part);
+        before = ps_partitions_or(&before, &s->partitions);
     }
     set_state(t, PS_TAKE_COMPLETE, "");
     t->sources[0].next_us = 0;
@@ -377,6 +368,16 @@ static enum mr_status open_endpoint(struct ps_take *t, char *text)
     return status;
 }
 
+/* The partitions that one of the giver's cores has. */
+static struct ps_partition_set part_of(const struct ps_take *t, uint32_t core)
+{
+    struct ps_partition_set part = {{0}};
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        if (ps_partitions_has(&t->options.partitions, p) && ps_node_core_of(t->options.core_count, p) == core)
+            ps_partitions_add(&part, p);
+    return part;
+}
+
 static enum mr_status open_sources(struct ps_take *t)
 {
     t->sources = calloc(t->options.core_count, sizeof(*t->sources));
@@ -384,7 +385,7 @@ static enum mr_status open_sources(struct ps_take *t)
     for (uint32_t i = 0; i < t->options.core_count && status == MR_OK; i++) {
         struct mr_address address = t->address;
         address.port = (uint16_t)(address.port + i);
-        t->sources[i] = (struct source){.take = t, .position = 1};
+        t->sources[i] = (struct source){.take = t, .position = 1, .partitions = part_of(t, i)};
         status = mr_client_session_open(t->ep, &address, (uint16_t)i, &t->sources[i], &t->sources[i].session);
     }
     return status;
