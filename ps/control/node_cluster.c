@@ -659,6 +659,8 @@ static void poll_moves(struct ps_node_cluster *c)
     bool failed = false;
     pthread_mutex_lock(&c->lock);
     ps_cluster_moves_look(&c->moves, &c->member, &now);
+    if (c->features_session == 0 && c->moves.takes.id == 0)
+        now.take.id = 0; /* it has not all tables yet that rows may be of */
     pthread_mutex_unlock(&c->lock);
     const uint64_t ended = ps_cluster_moves_poll(&c->moves, &now, &failed);
     const bool has_news = ps_cluster_moves_report(&c->moves, &report);

@@ -69,14 +69,13 @@ static void print_move(const json_t *m)
 
 static void print_moves(const struct mr_moves_state *s, const json_t *moves)
 {
-    size_t i;
-    json_t *m;
     if (s->count == 0)
         (void)printf("nothing moves%s\n", s->balances ? "; the leader begins more" : "");
     else
         (void)printf("%6s  %-16s  %-16s  %10s  %-6s  %12s  %9s  %7s  %s\n", "move", "from", "to",
                      "partitions", "state", "rows", "MiB", "MiB/s", "left");
-    json_array_foreach(moves, i, m) print_move(m);
+    for (size_t i = 0; i < json_array_size(moves); i++)
+        print_move(json_array_get(moves, i));
     if (s->drained > 0)
         (void)printf("%" PRIu32 " node%s drained: \"millrace ctl rebalance\" gives them partitions again\n",
                      s->drained, s->drained == 1 ? " is" : "s are");

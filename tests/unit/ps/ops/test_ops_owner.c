@@ -200,6 +200,61 @@ static void nothing_is_served_without_a_lease(void **state)
     node_call_end(&answer);
 }
 
+/* A move is ending: calls for its partitions wait, others go on, until it has ended or was cancelled. */
+static void calls_for_held_partitions_wait(void **state)
+{
+    struct node_fixture *n = *state;
+    const struct mr_feature f = node_table("t", 1);
+    const uint32_t table = node_create(n, &f);
+    static struct node_call answer;
+    const uint64_t key = key_of(0);
+    const struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &key);
+    const struct mr_call_options options = {
+        .op = MR_OP_LOOKUP, .table = (uint16_t)table, .epoch = EPOCH, .deadline_us = dp_now_us() + 60000000};
+    owned.since[0] = PS_HELD;
+    ps_node_each_core(node_of(), own, NULL);
+    node_post(n, 0, &answer, &options, &tensor, 1);
+    while (node_counter(n, 0, "ps.requests_held_back") < 3)
+        node_look(n);
+    assert_false(answer.is_answered);
+    node_check(look_up(n, table, 2, EPOCH), MR_OK, NULL);
+    owned.since[0] = OLD_EPOCH; /* cancelled */
+    ps_node_each_core(node_of(), own, NULL);
+    node_check(node_wait(n, &answer), MR_OK, NULL);
+    node_call_end(&answer);
+    owned.since[0] = PS_NOT_OWNED;
+    ps_node_each_core(node_of(), own, NULL);
+    node_check(look_up(n, table, 0, EPOCH), MR_WRONG_OWNER, "belongs to another node");
+}
+
+/* What was fed was split by another map. It stays while a move is only ending. */
+static void batches_go_when_partitions_do(void **state)
+{
+    struct node_fixture *n = *state;
+    const struct mr_feature f = node_table("t", 1);
+    const uint32_t table = node_create(n, &f);
+    const uint64_t id = 5;
+    const uint64_t key = key_of(2);
+    const uint32_t head[4] = {table, 1, 1, 0};
+    const uint32_t offsets[2] = {0, 1};
+    const struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 4, head),
+                                         mr_tensor_1d(MR_U64, 1, &key), mr_tensor_1d(MR_U32, 2, offsets)};
+    node_check(call(n, 0, MR_OP_FEED_SAMPLE, 0, EPOCH, tensors, 4), MR_OK, NULL);
+    owned.since[0] = PS_HELD;
+    ps_node_each_core(node_of(), own, NULL);
+    owned.since[0] = OLD_EPOCH;
+    ps_node_each_core(node_of(), own, NULL);
+    node_check(call(n, 0, MR_OP_LOOKUP_BATCH, (uint16_t)table, EPOCH, tensors, 1), MR_OK, NULL);
+    for (uint32_t i = 0; i < 2; i++) { /* one leaves, and then one comes */
+        node_check(call(n, 0, MR_OP_FEED_SAMPLE, 0, (uint16_t)(EPOCH + i), tensors, 4), MR_OK, NULL);
+        owned.epoch++;
+        owned.since[0] = i == 0 ? PS_NOT_OWNED : owned.epoch;
+        ps_node_each_core(node_of(), own, NULL);
+        node_check(call(n, 0, MR_OP_LOOKUP_BATCH, (uint16_t)table, (uint16_t)owned.epoch, tensors, 1),
+                   MR_UNKNOWN_BATCH, NULL);
+    }
+}
+
 static void a_member_shows_the_cluster(void **state)
 {
     struct node_fixture *n = *state;
@@ -233,6 +288,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(batches_go_by_the_newest_partition, become_member, node_teardown),
         cmocka_unit_test_setup_teardown(variables_of_others_take_no_memory, become_member, node_teardown),
         cmocka_unit_test_setup_teardown(nothing_is_served_without_a_lease, become_member, node_teardown),
+        cmocka_unit_test_setup_teardown(calls_for_held_partitions_wait, become_member, node_teardown),
+        cmocka_unit_test_setup_teardown(batches_go_when_partitions_do, become_member, node_teardown),
         cmocka_unit_test_setup_teardown(a_member_shows_the_cluster, become_member, node_teardown),
         cmocka_unit_test_setup_teardown(a_node_by_itself_shows_none, node_setup_3_cores, node_teardown),
     };
