@@ -1,5 +1,5 @@
-/* What operators ask for about moves of partitions, as changes of the cluster's map. Any node may propose them:
- * each is a function of the map, so it does not matter who leads. Pure. Any thread. */
+/* What operators ask for about moves of partitions, as changes of the cluster's map. Any node may propose
+ * them: each is a function of the map, so it does not matter who leads. Pure. Any thread. */
 #ifndef PS_CLUSTER_MOVE_WISH_H
 #define PS_CLUSTER_MOVE_WISH_H
 

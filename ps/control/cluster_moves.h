@@ -1,6 +1,6 @@
-/* A node's work for moves of partitions: what it gives and takes, and what operators ask for. Which moves there
- * are stands in the map (ps/cluster/cluster_map.h); a giver and a taker do theirs one after the other, in the
- * order of their numbers, which cannot end in a circle. */
+/* A node's work for moves of partitions: what it gives and takes, and what operators ask for. Which moves
+ * there are stands in the map (ps/cluster/cluster_map.h); a giver and a taker do theirs one after the
+ * other, in the order of their numbers, which cannot end in a circle. */
 #ifndef PS_CLUSTER_MOVES_H
 #define PS_CLUSTER_MOVES_H
 
@@ -62,8 +62,8 @@ void ps_cluster_moves_heard(struct ps_cluster_moves *m, uint64_t move, uint64_t 
 void ps_cluster_moves_see(struct ps_cluster_moves *m, const struct ps_cluster_map *map,
                           const struct ps_cluster_node *registered, const struct ps_cluster_report *reports,
                           uint32_t count);
-/* Proposes what a client asks for, or to cancel a move that cannot be completed; with the lock. False: there is
- * nothing to be proposed now. */
+/* Proposes what a client asks for, or to cancel a move that cannot be completed; with the lock. False:
+ * there is nothing to be proposed now. */
 bool ps_cluster_moves_propose(struct ps_cluster_moves *m, const struct ps_cluster_map *map,
                               struct ps_cluster_map *next);
 

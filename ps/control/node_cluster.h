@@ -1,9 +1,9 @@
-/* A node as a member of a cluster (ps/cluster/): joins the coordinator, the member's state machine, the leader's,
- * and this node's cores.
+/* A node as a member of a cluster (ps/cluster/): joins the coordinator, the member's state machine, the
+ * leader's, and this node's cores.
  *
- * The coordinator's thread hears what has changed, and looks after the lease, which calls are checked against
- * (ps_node.lease_end_us). What concerns the cores it hands to the control thread, which loads what the node
- * owns, tells the cores what they serve, and opens their gate.
+ * The coordinator's thread hears what has changed, and looks after the lease, which calls are checked
+ * against (ps_node.lease_end_us). What concerns the cores it hands to the control thread, which loads what
+ * the node owns, tells the cores what they serve, and opens their gate.
  *
  * A node that is away keeps its partitions. */
 #ifndef PS_NODE_CLUSTER_H
@@ -37,8 +37,8 @@ enum mr_status ps_node_cluster_save(struct ps_node_cluster *c, struct ps_control
 bool ps_node_cluster_move(struct ps_node_cluster *c, struct ps_command *command);
 /* Answers with the map's moves, and how far those have come that this node takes. Control thread. */
 void ps_node_cluster_show_moves(struct ps_node_cluster *c, struct ps_command *command);
-/* Changes a copy of the configuration to that of a member: its checkpoints lie in a folder of the node's name,
- * and the cluster says when they are made. False: the name is too long, and `error` says so. */
+/* Changes a copy of the configuration to that of a member: its checkpoints lie in a folder of the node's
+ * name, and the cluster says when they are made. False: the name is too long, and `error` says so. */
 bool ps_node_cluster_config(const struct ps_node_cluster *c, struct ps_config *config, char *error);
 
 /* The taker of a move that this node gives says so (enum mr_move_flag). Any thread. */

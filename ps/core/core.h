@@ -51,7 +51,7 @@
     X(batches_forgotten, "batches dropped because their hub said so")                                        \
     X(feeds_refused_full, "feeds refused because the batch cache was full")                                  \
     X(requests_refused, "requests answered with an error")                                                   \
-    X(requests_held_back, "requests refused for the moment during a restore, a stop or the end of a move")                      \
+    X(requests_held_back, "requests refused for the moment during a restore, a stop or the end of a move")   \
     X(calls_without_lease,                                                                                   \
       "calls refused for the moment because the node's lease had ended: the coordinator did not answer")     \
     X(calls_of_others, "calls refused because another node owns their keys")                                 \
@@ -146,9 +146,9 @@ struct ps_core {
     struct ps_shadow *shadow;   /* of the running restore; NULL: none */
     struct ps_feature *leaving; /* out of service, and not freed yet */
     struct ps_ownership owns;
-    struct ps_give *give;              /* a move to another node that is in progress; NULL: none */
-    struct ps_partition_set dropping;  /* that are no longer this core's: their rows are being freed */
-    bool is_dropping;                  /* there are some */
+    struct ps_give *give;             /* a move to another node that is in progress; NULL: none */
+    struct ps_partition_set dropping; /* that are no longer this core's: their rows are being freed */
+    bool is_dropping;                 /* there are some */
     struct ps_step_clock step_clock;
     struct ps_step_gate *step_gate; /* control's; NULL: no call waits for a cut at a step */
     _Atomic uint64_t step;          /* of the clock, for other threads */

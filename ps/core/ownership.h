@@ -1,6 +1,7 @@
-/* Which partitions a core serves, and since which epoch of the cluster's map: a call is served if the core has
- * served all partitions concerned without interruption since the epoch of the map that the caller split it by.
- * A node by itself has epoch 0, and serves everything since then. Belongs to the core's thread. */
+/* Which partitions a core serves, and since which epoch of the cluster's map: a call is served if the core
+ * has served all partitions concerned without interruption since the epoch of the map that the caller
+ * split it by. A node by itself has epoch 0, and serves everything since then. Belongs to the core's
+ * thread. */
 #ifndef PS_OWNERSHIP_H
 #define PS_OWNERSHIP_H
 

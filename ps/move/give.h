@@ -1,9 +1,9 @@
-/* What a core gives of its partitions to another node: blocks of records, while it serves them, until they are
- * held and nothing is left.
+/* What a core gives of its partitions to another node: blocks of records, while it serves them, until they
+ * are held and nothing is left.
  *
- * Rows are copied as ps/table/table_copy.h says. Variables come at the end, while their partitions are held,
- * and last the records of batches, clients and pushes, which belong to the state that was given before. One
- * move at a time. Belongs to the core's thread. */
+ * Rows are copied as ps/table/table_copy.h says. Variables come at the end, while their partitions are
+ * held, and last the records of batches, clients and pushes, which belong to the state that was given
+ * before. One move at a time. Belongs to the core's thread. */
 #ifndef PS_GIVE_H
 #define PS_GIVE_H
 

@@ -1,9 +1,9 @@
-/* Takes partitions over from another node: a thread of its own reads the move from each of the giver's cores
- * over UDP, as a client does, and has this node's cores load what it brings, a little at a time. The node does
- * not serve these partitions, and has no rows of them when it begins.
+/* Takes partitions over from another node: a thread of its own reads the move from each of the giver's
+ * cores over UDP, as a client does, and has this node's cores load what it brings, a little at a time. The
+ * node does not serve these partitions, and has no rows of them when it begins.
  *
- * The thread asks for the stop at the end once little is left. A move
- * that fails says why, once; the map then cancels it. */
+ * The thread asks for the stop at the end once little is left. A move that fails says why, once; the map
+ * then cancels it. */
 #ifndef PS_TAKE_H
 #define PS_TAKE_H
 
@@ -40,8 +40,8 @@ struct ps_take_progress {
 
 /* MR_NO_MEMORY, MR_INVALID_ARGUMENT; `text` (PS_TAKE_TEXT_BYTES) says what is wrong. */
 enum mr_status ps_take_start(const struct ps_take_options *options, struct ps_take **out, char *text);
-/* Of a complete one: tells the giver so, until it is stopped. Nobody else may serve these partitions before the
- * giver knows, so the caller must be ready for it. Any thread. */
+/* Of a complete one: tells the giver so, until it is stopped. Nobody else may serve these partitions
+ * before the giver knows, so the caller must be ready for it. Any thread. */
 void ps_take_tell(struct ps_take *t);
 /* Any thread. */
 void ps_take_progress(struct ps_take *t, struct ps_take_progress *out);

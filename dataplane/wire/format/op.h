@@ -136,9 +136,9 @@ enum mr_role {
     X(FORGET_STREAM, 35, "forget_stream", true, OPERATOR)                                                    \
     X(RPC_PART, 36, "rpc_part", true, TRAINER)                                                               \
     X(DROP, 37, "drop", false, OPERATOR)                                                                     \
-    X(ALTER, 38, "alter", true, OPERATOR)                                                                     \
-    X(MOVE_READ, 39, "move_read", true, OPERATOR)                                                             \
-    X(MOVE, 40, "move", true, OPERATOR)                                                                       \
+    X(ALTER, 38, "alter", true, OPERATOR)                                                                    \
+    X(MOVE_READ, 39, "move_read", true, OPERATOR)                                                            \
+    X(MOVE, 40, "move", true, OPERATOR)                                                                      \
     X(MOVES, 41, "moves", true, READ_ONLY)
 
 enum mr_op {

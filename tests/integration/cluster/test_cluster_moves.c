@@ -592,8 +592,8 @@ static void test_the_taker_is_killed(void **state)
     (void)end_hammers();
 }
 
-/* The giver dies in the middle: its partitions stay its own, and are served when it is back. What it held is lost,
- * as there is no checkpoint. */
+/* The giver dies in the middle: its partitions stay its own, and are served when it is back. What it held
+ * is lost, as there is no checkpoint. */
 static void test_the_giver_is_killed(void **state)
 {
     static struct cluster_shown shown;
