@@ -55,11 +55,12 @@ static void who_may_call_what(void **state)
         MR_OP_NODE_INFO, MR_OP_ECHO,          MR_OP_LIST,       MR_OP_LOOKUP,
         MR_OP_STATS,     MR_OP_VARIABLE_PULL, MR_OP_HEARTBEAT,  MR_OP_CHECKPOINT_STATUS,
         MR_OP_MEMORY,    MR_OP_BATCH_STATE,   MR_OP_HUB_STATUS, MR_OP_RPC_STATUS,
-        MR_OP_STREAMS};
+        MR_OP_STREAMS,   MR_OP_MOVES};
     for (uint32_t op = 1; op < MR_OP_COUNT; op++) {
         bool looks = memchr(look, (int)op, sizeof(look)) != NULL;
         bool operates = op == MR_OP_ALTER || op == MR_OP_RESTORE || op == MR_OP_FREEZE ||
-                        op == MR_OP_FORGET_STREAM || op == MR_OP_DROP;
+                        op == MR_OP_FORGET_STREAM || op == MR_OP_DROP || op == MR_OP_MOVE ||
+                        op == MR_OP_MOVE_READ;
         assert_int_equal(mr_op_role(op), looks      ? MR_ROLE_READ_ONLY
                                          : operates ? MR_ROLE_OPERATOR
                                                     : MR_ROLE_TRAINER);
