@@ -151,7 +151,7 @@ struct mr_replay_info {
 };
 MR_API void mr_client_replay_info(const struct mr_client *client, struct mr_replay_info *info);
 
-/* The result of a push. Each key and each variable counts once; if a key is repeated, each of its gradients
+/* The result of a push. Each key and each range of a variable counts once; if a key is repeated, each of its gradients
  * that holds NaN or Inf counts by itself. `sent` is the sum of the other four, and is the whole push if
  * is_known. */
 struct mr_pushed {
@@ -355,7 +355,9 @@ MR_API enum mr_status mr_streams(struct mr_client *client, const struct mr_optio
 MR_API enum mr_status mr_forget_streams(struct mr_client *client, const struct mr_options *options,
                                         const uint32_t *streams, uint32_t count);
 
-/* ---- variables ---- */
+/* ---- variables ----
+ * A large one is split into ranges, spread over cores and nodes (range_values in struct mr_feature). A call reaches
+ * all owners at once, and returns when all have answered. */
 
 /* Sets a variable, or a range of its elements in row-major order; count 0: all. */
 MR_API enum mr_status mr_variable_push(struct mr_client *client, const struct mr_options *options,
@@ -536,7 +538,7 @@ struct mr_core_state {
     uint64_t steps_ignored; /* calls whose step was too far from that of other calls to count */
 };
 /* Reports the state of each core. states: [mr_client_core_count()], or [MR_CLIENT_CORES_MAX] where nodes may join
- * meanwhile. */
+ * meanwhile. If cores do not answer, that is the outcome, and their `state` is 0; those of the others are set. */
 MR_API enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *options,
                                    struct mr_core_state *states);
 /* Calls `visit`, on this thread, with every counter of one core, in a fixed order. */

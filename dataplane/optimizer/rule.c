@@ -6,6 +6,7 @@
 #include <string.h>
 #include "dataplane/optimizer/kernels.h"
 #include "dataplane/optimizer/rounding.h"
+#include "dataplane/wire/format/ranges.h"
 
 static struct mr_powers powers_of(double x)
 {
@@ -113,6 +114,15 @@ size_t mr_rule_state_floats(const struct mr_rule *o, size_t count)
     default:
         return 0;
     }
+}
+
+uint64_t mr_rule_range_bytes(const struct mr_feature *variable)
+{
+    const uint64_t elements = mr_range_elements(variable);
+    const struct mr_rule rule = {
+        .kind = variable->optimizer,
+        .dampening = variable->optimizer == MR_OPT_MOMENTUM ? variable->optimizer_args[1] : 0};
+    return (elements + mr_rule_state_floats(&rule, elements)) * sizeof(float);
 }
 
 /* z of elements [first, end) such that the optimizer's own formula gives their values: weights follow from z

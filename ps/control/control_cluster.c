@@ -164,7 +164,7 @@ static void answer_made(struct ps_control *c, struct ps_command *command, const 
 {
     switch (wish->kind) {
     case PS_WISH_CREATE:
-        ps_command_answer(command, mr_tensor_1d(MR_U32, wish->feature_count, NULL), wish->ids);
+        ps_control_answer_created(c, command, wish->ids);
         break;
     case PS_WISH_DROP:
         if (wish->name_count < command->name_list_count)

@@ -117,6 +117,24 @@ static bool create_all(struct ps_control *c, struct ps_command *command, uint32_
     return true;
 }
 
+void ps_control_answer_created(const struct ps_control *c, struct ps_command *command, const uint32_t *ids)
+{
+    const uint32_t count = command->feature_count;
+    uint32_t *range_values = calloc(count + 1, sizeof(*range_values));
+    if (range_values == NULL) {
+        ps_command_fail(command, MR_OUT_OF_MEMORY, "no memory left");
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t at = ps_catalog_find(&c->catalog, command->features[i].name);
+        range_values[i] =
+            (at < c->catalog.count ? &c->catalog.features[at] : &command->features[i])->range_values;
+    }
+    ps_command_answer(command, mr_tensor_1d(MR_U32, count, NULL), ids);
+    ps_command_answer(command, mr_tensor_1d(MR_U32, count, NULL), range_values);
+    free(range_values);
+}
+
 void ps_control_create_features(struct ps_control *c, struct ps_command *command)
 {
     command->status = ps_control_check_whole(c, command->text);
@@ -132,7 +150,7 @@ void ps_control_create_features(struct ps_control *c, struct ps_command *command
     }
     uint32_t count_before = c->catalog.count;
     if (create_all(c, command, ids)) {
-        ps_command_answer(command, mr_tensor_1d(MR_U32, command->feature_count, NULL), ids);
+        ps_control_answer_created(c, command, ids);
         if (c->catalog.count > count_before) {
             uint32_t made = c->catalog.count - count_before;
             ps_log("created %u feature%s, first %s; there are %u", made, mr_plural(made),

@@ -95,8 +95,16 @@ uint64_t ps_control_left_out_next_us(const struct ps_control *c)
 
 struct not_finite {
     const struct ps_restore_plan *plan;
-    _Atomic uint64_t *counts; /* of rows, or variables, of each entry */
+    _Atomic uint64_t *counts; /* of rows, or ranges of variables, of each entry */
 };
+
+static uint64_t count_ranges(const struct ps_feature *f)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < f->range_count; i++)
+        count += f->ranges[i].is_not_finite;
+    return count;
+}
 
 static void count_not_finite(struct ps_core *core, void *arg)
 {
@@ -105,7 +113,7 @@ static void count_not_finite(struct ps_core *core, void *arg)
         const struct ps_feature *f = ps_core_feature(core, n->plan->entries[i].id);
         uint64_t count = f == NULL          ? 0
                          : f->table != NULL ? ps_table_counters(f->table)->rows_not_finite
-                                            : f->is_not_finite;
+                                            : count_ranges(f);
         atomic_fetch_add_explicit(&n->counts[i], count, memory_order_relaxed);
     }
 }
@@ -123,7 +131,7 @@ void ps_control_log_not_finite(struct ps_control *c, const struct ps_restore_pla
             ps_log("restore: %s %.63s has %llu %s with NaN or Inf in checkpoint %llu, which never learn "
                    "again: an older checkpoint may have what was there before",
                    f->kind == MR_TABLE ? "table" : "variable", f->name, (unsigned long long)count,
-                   f->kind != MR_TABLE ? "tensor"
+                   f->kind != MR_TABLE ? (count == 1 ? "range" : "ranges")
                    : count == 1        ? "row"
                                        : "rows",
                    (unsigned long long)id);

@@ -21,8 +21,8 @@ static void size_on_core(struct ps_core *core, void *arg)
             out[MR_LIST_REFUSED] = c->rows_refused;
             out[MR_LIST_WITHOUT_ROW] = c->gradients_without_row;
             out[MR_LIST_SKIPPED] = c->gradients_skipped;
-        } else if (f->variable != NULL) {
-            out[MR_LIST_BYTES] = ps_variable_stored_bytes(f->variable);
+        } else {
+            out[MR_LIST_BYTES] = ps_feature_variable_bytes(f);
             out[MR_LIST_SKIPPED] = f->gradients_skipped;
         }
     }

@@ -86,25 +86,33 @@ enum ps_gate {
     PS_GATE_BROKEN, /* a restore failed half way: data calls get gate_status and gate_text */
 };
 
+/* A range of a variable (dataplane/wire/format/ranges.h) as one core sees it. */
+struct ps_range {
+    struct ps_variable *variable; /* NULL where another core or node owns it */
+    uint32_t partition;
+    uint32_t owner_core; /* that holds it, if this node does */
+    bool is_not_finite;  /* it was loaded with NaN or Inf */
+    bool in_cut;         /* the running cut is not done with it */
+    uint64_t cut_bytes;  /* stored bytes that the cut has */
+    uint8_t *cut_copy;   /* the last cut_copy_bytes as they were at the cut; NULL: they still are */
+    uint64_t cut_copy_bytes;
+    uint8_t *loading; /* restore: its stored bytes, as far as they have come */
+    uint64_t loaded_bytes;
+};
+
 /* A feature as one core sees it. */
 struct ps_feature {
     struct ps_core *core;
     uint32_t id;
-    uint32_t owner_core; /* variables: the core that holds it, if this node does */
-    uint32_t partition;  /* variables */
+    uint32_t range_count; /* 0: a table */
     struct mr_feature feature;
-    struct ps_table *table;       /* this core's share; NULL for variables */
-    struct ps_variable *variable; /* NULL where another core or node owns it */
-    uint64_t gradients_skipped;   /* variables; a table counts its own */
-    bool is_not_finite;           /* a variable that was loaded with NaN or Inf */
-    bool in_cut;                  /* the running cut is not done with it */
-    struct ps_cut cut;            /* table: who takes the rows then */
-    uint64_t cut_bytes;           /* variable: stored bytes that the cut has */
-    uint8_t *cut_copy;            /* the last cut_copy_bytes as they were at the cut; NULL: they still are */
-    uint64_t cut_copy_bytes;
+    struct ps_table *table;          /* this core's share; NULL for variables */
+    uint64_t gradients_skipped;      /* variables; a table counts its own */
+    bool in_cut;                     /* table: the running cut is not done with it */
+    struct ps_cut cut;               /* table: who takes the rows then */
+    uint32_t cut_range;              /* variable: that the cut is at; those before it are done */
     struct ps_feature *leaving_next; /* in the core's list */
-    uint8_t *loading;                /* restore: a variable's stored bytes, as far as they have come */
-    uint64_t loaded_bytes;
+    struct ps_range ranges[];        /* [range_count] */
 };
 
 /* The push that is arriving, of which some is done early (ps/ops/early_push.c). */
@@ -204,10 +212,13 @@ enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct
                                  struct ps_feature **out, char *text);
 /* The options are `feature`'s from now on (ps/table/alter.h). */
 void ps_feature_alter(struct ps_feature *f, const struct mr_feature *feature);
-/* Makes the variable if the core owns its partition now and has none. MR_UNSUPPORTED, MR_OUT_OF_MEMORY. */
+/* Makes the ranges of a variable whose partitions the core owns now, if it does not have them. MR_UNSUPPORTED,
+ * MR_OUT_OF_MEMORY. */
 enum mr_status ps_feature_own(struct ps_feature *f, char *text);
-/* The same before the core owns it: a restore fills it first. */
-enum mr_status ps_feature_make_variable(struct ps_feature *f, char *text);
+/* Makes one, before the core owns it: a restore fills it first. Nothing if it is another core's. */
+enum mr_status ps_feature_make_range(struct ps_feature *f, uint32_t range, char *text);
+/* Stored bytes of the ranges that the core has. */
+uint64_t ps_feature_variable_bytes(const struct ps_feature *f);
 void ps_feature_destroy(struct ps_feature *f);
 /* Returns what was asked of it on this core, and not done. */
 struct ps_left_out ps_feature_left_out(const struct ps_feature *f);

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "dataplane/wire/format/ranges.h"
 #include "ps/core/core.h"
 
 static enum mr_status explain(const struct mr_feature *feature, enum mr_status status, const char *what,
@@ -15,24 +16,39 @@ static enum mr_status explain(const struct mr_feature *feature, enum mr_status s
 
 enum mr_status ps_feature_own(struct ps_feature *f, char *text)
 {
-    return f->core->owns.since[f->partition] == PS_NOT_OWNED ? MR_OK : ps_feature_make_variable(f, text);
+    enum mr_status status = MR_OK;
+    for (uint32_t i = 0; i < f->range_count && status == MR_OK; i++)
+        if (f->core->owns.since[f->ranges[i].partition] != PS_NOT_OWNED)
+            status = ps_feature_make_range(f, i, text);
+    return status;
 }
 
-enum mr_status ps_feature_make_variable(struct ps_feature *f, char *text)
+enum mr_status ps_feature_make_range(struct ps_feature *f, uint32_t range, char *text)
 {
     const char *what = "";
-    if (f->table != NULL || f->variable != NULL || f->owner_core != f->core->index)
+    struct ps_range *r = &f->ranges[range];
+    if (r->variable != NULL || r->owner_core != f->core->index)
         return MR_OK;
-    const enum mr_status status = ps_variable_create(&f->feature, f->core->arena, &f->variable, &what);
+    const enum mr_status status = ps_variable_create(&f->feature, range, f->core->arena, &r->variable, &what);
 
     return explain(&f->feature, status, what, text);
+}
+
+uint64_t ps_feature_variable_bytes(const struct ps_feature *f)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < f->range_count; i++)
+        if (f->ranges[i].variable != NULL)
+            bytes += ps_variable_stored_bytes(f->ranges[i].variable);
+    return bytes;
 }
 
 enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct mr_feature *feature,
                                  struct ps_feature **out, char *text)
 {
     const char *what = "";
-    struct ps_feature *f = calloc(1, sizeof(*f));
+    const uint32_t range_count = feature->kind == MR_VARIABLE ? mr_variable_ranges(feature) : 0;
+    struct ps_feature *f = calloc(1, sizeof(*f) + range_count * sizeof(f->ranges[0]));
     if (f == NULL) {
         snprintf(text, PS_CORE_TEXT_BYTES, "%s: no memory left", feature->name);
         return MR_OUT_OF_MEMORY;
@@ -50,13 +66,16 @@ enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct
         }
         if (status == MR_OK && core->tombstone_arena != NULL)
             ps_table_keep_marks(f->table, core->tombstone_arena);
-    } else {
-        f->partition = mr_variable_partition(feature->name);
-        f->owner_core = core->node->partition_core[f->partition];
-        status = ps_feature_own(f, text);
     }
+    f->range_count = range_count;
+    for (uint32_t i = 0; i < range_count; i++) {
+        f->ranges[i].partition = mr_range_partition(feature->name, i);
+        f->ranges[i].owner_core = core->node->partition_core[f->ranges[i].partition];
+    }
+    if (status == MR_OK)
+        status = ps_feature_own(f, text);
     if (status != MR_OK) {
-        free(f);
+        ps_feature_destroy(f);
         return status;
     }
     *out = f;
@@ -68,8 +87,9 @@ void ps_feature_alter(struct ps_feature *f, const struct mr_feature *feature)
     f->feature = *feature;
     if (f->table != NULL)
         ps_table_alter(f->table, feature, f->core->index, f->core->node->core_count);
-    if (f->variable != NULL)
-        ps_variable_alter(f->variable, feature);
+    for (uint32_t i = 0; i < f->range_count; i++)
+        if (f->ranges[i].variable != NULL)
+            ps_variable_alter(f->ranges[i].variable, feature);
 }
 
 void ps_feature_destroy(struct ps_feature *f)
@@ -77,9 +97,11 @@ void ps_feature_destroy(struct ps_feature *f)
     assert(!f->in_cut);
     if (f->table != NULL)
         ps_table_destroy(f->table);
-    if (f->variable != NULL)
-        ps_variable_destroy(f->variable);
-    free(f->loading);
+    for (uint32_t i = 0; i < f->range_count; i++) {
+        assert(!f->ranges[i].in_cut);
+        ps_variable_destroy(f->ranges[i].variable);
+        free(f->ranges[i].loading);
+    }
     free(f);
 }
 
@@ -156,15 +178,27 @@ static void end_first(struct ps_core *core)
     ps_feature_destroy(f);
 }
 
+/* Frees a huge page of a range, or the rest of one. True when there is more. */
+static bool destroy_some_range(struct ps_feature *f)
+{
+    while (f->range_count > 0 && f->ranges[f->range_count - 1].variable == NULL)
+        free(f->ranges[--f->range_count].loading);
+    if (f->range_count == 0)
+        return false;
+    struct ps_range *last = &f->ranges[f->range_count - 1];
+    if (!ps_variable_destroy_some(last->variable)) {
+        ps_variable_destroy(last->variable);
+        last->variable = NULL;
+    }
+    return true;
+}
+
 bool ps_leaving_step(struct ps_core *core)
 {
-    const struct ps_feature *f = core->leaving;
+    struct ps_feature *f = core->leaving;
     if (f == NULL)
         return false;
-    bool more = f->table != NULL      ? ps_table_destroy_some(f->table)
-                : f->variable != NULL ? ps_variable_destroy_some(f->variable)
-                                      : false;
-    if (!more)
+    if (!(f->table != NULL ? ps_table_destroy_some(f->table) : destroy_some_range(f)))
         end_first(core);
     return core->leaving != NULL;
 }

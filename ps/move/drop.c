@@ -19,21 +19,22 @@ void ps_drop_add(struct ps_core *core, const struct ps_partition_set *partitions
 }
 
 /* Its memory is freed with the features that leave. */
-static void drop_variable(struct ps_core *core, struct ps_feature *f)
+static void drop_range(struct ps_core *core, const struct ps_feature *f, struct ps_range *range)
 {
-    struct ps_feature *gone = calloc(1, sizeof(*gone));
+    struct ps_feature *gone = calloc(1, sizeof(*gone) + sizeof(gone->ranges[0]));
     if (gone == NULL) {
-        ps_variable_destroy(f->variable);
+        ps_variable_destroy(range->variable);
     } else {
         gone->core = core;
         gone->feature = f->feature;
-        gone->variable = f->variable;
+        gone->range_count = 1;
+        gone->ranges[0].variable = range->variable;
         ps_leaving_add(core, gone);
     }
-    f->variable = NULL;
-    free(f->loading);
-    f->loading = NULL;
-    f->loaded_bytes = 0;
+    range->variable = NULL;
+    free(range->loading);
+    range->loading = NULL;
+    range->loaded_bytes = 0;
 }
 
 /* True when there is more of it. */
@@ -45,8 +46,9 @@ static bool drop_some(struct ps_core *core, uint32_t partition, uint64_t *budget
             continue;
         if (f->table != NULL && ps_table_drop_partition(f->table, partition, budget_bytes))
             return true;
-        if (f->variable != NULL && f->partition == partition)
-            drop_variable(core, f);
+        for (uint32_t i = 0; i < f->range_count; i++)
+            if (f->ranges[i].variable != NULL && f->ranges[i].partition == partition)
+                drop_range(core, f, &f->ranges[i]);
     }
     return false;
 }

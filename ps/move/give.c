@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/optimizer/rule.h"
 #include "dataplane/wire/format/move.h"
 #include "ps/core/core.h"
 #include "ps/move/move_records.h"
@@ -20,8 +21,9 @@ struct ps_give {
     /* A pass goes once over all tables. If nothing was given in one that began after the hold, nothing is
      * left. */
     bool pass_is_held, pass_gave;
-    uint64_t variable_bytes; /* given of the next feature */
-    uint8_t *records;        /* of batches, clients and pushes, as they were when VARIABLES were through */
+    uint32_t next_range;  /* of the next feature, if it is a variable */
+    uint64_t range_bytes; /* given of that */
+    uint8_t *records;     /* of batches, clients and pushes, as they were when VARIABLES were through */
     size_t record_bytes, records_given;
     uint64_t position; /* of the block */
     bool is_making;    /* the block is not complete */
@@ -192,24 +194,38 @@ static bool give_tables(struct ps_core *core, struct ps_give *g, uint64_t *budge
 
 #define PIECE_BYTES (64u << 10)
 
-static bool give_variable(struct ps_give *g, const struct ps_feature *f, uint64_t *budget_bytes)
+static bool give_range(struct ps_give *g, const struct ps_feature *f, uint64_t *budget_bytes)
 {
-    const uint64_t total = ps_variable_stored_bytes(f->variable);
-    while (g->variable_bytes < total) {
-        const uint64_t left = total - g->variable_bytes;
+    const struct ps_variable *v = f->ranges[g->next_range].variable;
+    const uint64_t total = ps_variable_stored_bytes(v);
+    while (g->range_bytes < total) {
+        const uint64_t left = total - g->range_bytes;
         const struct ps_record record = {.kind = PS_RECORD_VARIABLE,
                                          .feature = f->id,
                                          .count = (uint32_t)(left < PIECE_BYTES ? left : PIECE_BYTES),
-                                         .offset = g->variable_bytes,
+                                         .offset = g->next_range * mr_rule_range_bytes(&f->feature) +
+                                                   g->range_bytes,
                                          .bytes = left < PIECE_BYTES ? left : PIECE_BYTES};
         uint8_t *to = *budget_bytes > 0 ? add(g, &record) : NULL;
         if (to == NULL)
             return false;
-        ps_variable_store(f->variable, g->variable_bytes, record.bytes, to);
-        g->variable_bytes += record.bytes;
+        ps_variable_store(v, g->range_bytes, record.bytes, to);
+        g->range_bytes += record.bytes;
         *budget_bytes -= record.bytes < *budget_bytes ? record.bytes : *budget_bytes;
     }
-    g->variable_bytes = 0;
+    g->range_bytes = 0;
+    return true;
+}
+
+static bool give_variable(struct ps_give *g, const struct ps_feature *f, uint64_t *budget_bytes)
+{
+    for (; g->next_range < f->range_count; g->next_range++) {
+        const struct ps_range *r = &f->ranges[g->next_range];
+        if (r->variable != NULL && ps_partitions_has(&g->partitions, r->partition) &&
+            !give_range(g, f, budget_bytes))
+            return false;
+    }
+    g->next_range = 0;
     return true;
 }
 
@@ -217,8 +233,7 @@ static bool give_variables(struct ps_core *core, struct ps_give *g, uint64_t *bu
 {
     for (; g->next_feature <= core->feature_id_max; g->next_feature++) {
         const struct ps_feature *f = core->features[g->next_feature];
-        if (f != NULL && f->variable != NULL && ps_partitions_has(&g->partitions, f->partition) &&
-            !give_variable(g, f, budget_bytes))
+        if (f != NULL && !give_variable(g, f, budget_bytes))
             return false;
     }
     g->next_feature = 1;

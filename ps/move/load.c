@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 #include "dataplane/optimizer/kernels.h"
+#include "dataplane/optimizer/rule.h"
 #include "dataplane/wire/base/list.h"
 #include "ps/core/core.h"
 #include "ps/move/move_records.h"
@@ -95,35 +96,49 @@ static enum mr_status load_rows(struct ps_core *core, const struct loader *l, st
     return no_memory(f, ps_table_load_rows(f->table, rows, count, l->block->is_first), text);
 }
 
-static enum mr_status load_variable(struct ps_feature *f, const struct ps_record *record,
-                                    const uint8_t *bytes, char *text)
+static enum mr_status load_range(struct ps_feature *f, uint32_t index, const struct ps_record *record,
+                                 uint64_t offset, const uint8_t *bytes, char *text)
 {
-    enum mr_status status = ps_feature_make_variable(f, text);
+    struct ps_range *r = &f->ranges[index];
+    enum mr_status status = ps_feature_make_range(f, index, text);
     if (status != MR_OK)
         return status;
-    const uint64_t total = ps_variable_stored_bytes(f->variable);
-    if (record->offset == 0) { /* they come in order */
-        free(f->loading);
-        f->loading = calloc(1, total);
-        f->loaded_bytes = 0;
+    const uint64_t total = ps_variable_stored_bytes(r->variable);
+    if (offset == 0) { /* they come in order */
+        free(r->loading);
+        r->loading = calloc(1, total);
+        r->loaded_bytes = 0;
     }
-    if (f->loading == NULL)
+    if (r->loading == NULL)
         return no_memory(f, MR_OUT_OF_MEMORY, text);
-    if (record->offset != f->loaded_bytes || record->bytes > total - f->loaded_bytes) {
+    if (offset != r->loaded_bytes || record->bytes > total - r->loaded_bytes) {
         (void)snprintf(text, PS_CORE_TEXT_BYTES, "variable %s: a piece is missing", f->feature.name);
         return MR_BAD_MESSAGE;
     }
-    memcpy(f->loading + record->offset, bytes, record->bytes);
-    f->loaded_bytes += record->bytes;
-    if (f->loaded_bytes < total)
+    memcpy(r->loading + offset, bytes, record->bytes);
+    r->loaded_bytes += record->bytes;
+    if (r->loaded_bytes < total)
         return MR_OK;
-    ps_variable_load(f->variable, f->loading);
-    f->is_not_finite =
-        !mr_kernels_best()->all_finite(ps_variable_values(f->variable), ps_variable_elements(f->variable));
-    free(f->loading);
-    f->loading = NULL;
-    f->loaded_bytes = 0;
+    ps_variable_load(r->variable, r->loading);
+    r->is_not_finite =
+        !mr_kernels_best()->all_finite(ps_variable_values(r->variable), ps_variable_elements(r->variable));
+    free(r->loading);
+    r->loading = NULL;
+    r->loaded_bytes = 0;
     return MR_OK;
+}
+
+static enum mr_status load_variable(const struct ps_core *core, const struct loader *l, struct ps_feature *f,
+                                    const struct ps_record *record, const uint8_t *bytes, char *text)
+{
+    const uint64_t each = mr_rule_range_bytes(&f->feature), i = record->offset / each;
+    if (i >= f->range_count) {
+        (void)snprintf(text, PS_CORE_TEXT_BYTES, "variable %s: a piece lies beyond its end", f->feature.name);
+        return MR_BAD_MESSAGE;
+    }
+    return is_own(core, l, f->ranges[i].partition)
+               ? load_range(f, (uint32_t)i, record, record->offset % each, bytes, text)
+               : MR_OK;
 }
 
 static enum mr_status load_of_table(struct ps_core *core, const struct loader *l, struct ps_feature *f,
@@ -165,7 +180,7 @@ static enum mr_status load_record(struct ps_core *core, const struct loader *l,
     }
     if (is_of_table)
         return load_of_table(core, l, f, record, bytes, text);
-    return is_own(core, l, f->partition) ? load_variable(f, record, bytes, text) : MR_OK;
+    return load_variable(core, l, f, record, bytes, text);
 }
 
 /* Between two slices of a call, if one is in progress: it is about other partitions. */

@@ -234,12 +234,6 @@ struct ps_feature *ps_check_variable(const struct ps_op *op, uint32_t id)
                   f == NULL ? "no variable has number %u" : "number %u is a table, not a variable", id);
         return NULL;
     }
-    if (f->variable == NULL || op->core->owns.since[f->partition] > epoch_of(op)) {
-        char what[MR_NAME_BYTES + 16];
-        snprintf(what, sizeof(what), "variable %s", f->feature.name);
-        refuse_owner(op, f->partition, what);
-        return NULL;
-    }
     return f;
 }
 
@@ -247,6 +241,97 @@ struct ps_feature *ps_check_feature(const struct ps_op *op, uint32_t id)
 {
     const struct ps_feature *f = ps_core_feature(op->core, id);
     return f != NULL && f->table == NULL ? ps_check_variable(op, id) : ps_check_table(op, id);
+}
+
+/* ---- pieces of variables ---- */
+
+static void piece_at(const struct ps_pieces *p, uint32_t i, uint64_t *first, uint64_t *count)
+{
+    *first = p->words == NULL ? p->first : p->words[MR_PIECE_WORDS * (size_t)i];
+    *count = p->words == NULL ? p->elements : p->words[MR_PIECE_WORDS * (size_t)i + 1];
+}
+
+bool ps_pieces_next(const struct ps_pieces *pieces, struct ps_piece_walk *walk, struct mr_run *run)
+{
+    uint64_t first, count;
+    for (; walk->piece < pieces->count; walk->piece++, walk->in_piece = 0) {
+        piece_at(pieces, walk->piece, &first, &count);
+        if (walk->in_piece == count)
+            continue;
+        *run = mr_run_of(&pieces->variable->feature, first + walk->in_piece, count - walk->in_piece);
+        walk->in_piece += run->count;
+        walk->before = walk->given;
+        walk->given += run->count;
+        return true;
+    }
+    return false;
+}
+
+static bool check_owned(const struct ps_op *op, const struct ps_pieces *pieces)
+{
+    const struct ps_feature *f = pieces->variable;
+    struct ps_piece_walk walk = {0};
+    struct mr_run run;
+    while (ps_pieces_next(pieces, &walk, &run)) {
+        const struct ps_range *r = &f->ranges[run.range];
+        if (r->variable != NULL && op->core->owns.since[r->partition] <= epoch_of(op))
+            continue;
+        char what[MR_NAME_BYTES + 48];
+        if (f->range_count == 1)
+            snprintf(what, sizeof(what), "variable %s", f->feature.name);
+        else
+            snprintf(what, sizeof(what), "range %u of variable %s", run.range, f->feature.name);
+        return refuse_owner(op, r->partition, what);
+    }
+    return true;
+}
+
+bool ps_check_pieces(const struct ps_op *op, struct ps_feature *variable, const uint64_t *words,
+                     uint32_t count, uint64_t first, uint64_t elements, struct ps_pieces *out)
+{
+    const uint64_t total = mr_variable_elements(&variable->feature);
+    const char *name = variable->feature.name;
+    uint64_t end = 0, sum = 0;
+    *out = (struct ps_pieces){variable, words, count, first, elements};
+    for (uint32_t i = 0; i < count; i++) {
+        piece_at(out, i, &first, &elements);
+        if (first > total || elements > total - first)
+            return ps_refuse(op, MR_WRONG_SHAPE,
+                             "variable %s has %" PRIu64 " element%s; %" PRIu64 " from %" PRIu64
+                             " on would go beyond its end",
+                             name, total, mr_plural(total), elements, first);
+        if (words != NULL && (elements == 0 || first < end))
+            return ps_refuse(op, MR_INVALID_ARGUMENT,
+                             "variable %s: piece %u, %" PRIu64 " from %" PRIu64
+                             " on, is empty, or begins before the end of the one before it",
+                             name, i, elements, first);
+        end = first + elements;
+        sum += elements;
+    }
+    out->elements = sum;
+    return check_owned(op, out);
+}
+
+bool ps_check_piece_tensor(const struct ps_op *op, uint32_t index, struct ps_feature *variable,
+                           struct ps_pieces *out)
+{
+    if (!ps_check_tensor(op, index, MR_U64, 1, "pieces"))
+        return false;
+    const struct mr_tensor *t = &op->tensors[index];
+    if (t->dims[0] == 0 || t->dims[0] % MR_PIECE_WORDS != 0)
+        return ps_refuse(op, MR_WRONG_SHAPE,
+                         "pieces are u64[%u]; expected a first element and a count for each", t->dims[0]);
+    return ps_check_pieces(op, variable, t->data, t->dims[0] / MR_PIECE_WORDS, 0, 0, out);
+}
+
+uint64_t ps_pieces_cost_bytes(const struct ps_pieces *pieces)
+{
+    uint64_t bytes = 0;
+    struct ps_piece_walk walk = {0};
+    struct mr_run run;
+    while (ps_pieces_next(pieces, &walk, &run))
+        bytes += ps_variable_stored_bytes(pieces->variable->ranges[run.range].variable);
+    return bytes;
 }
 
 /* ---- keys and their bags ---- */
@@ -448,12 +533,17 @@ bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes)
     return false;
 }
 
-bool ps_check_variable_ready(const struct ps_op *op, struct ps_feature *variable)
+bool ps_check_pieces_ready(const struct ps_op *op, const struct ps_pieces *pieces)
 {
-    if (ps_save_variable_ready(op->core, variable))
-        return true;
-    ps_hold_back(op, &op->core->counters.pushes_held_back);
-    return false;
+    struct ps_piece_walk walk = {0};
+    struct mr_run run;
+    while (ps_pieces_next(pieces, &walk, &run)) {
+        if (ps_save_range_ready(op->core, &pieces->variable->ranges[run.range]))
+            continue;
+        ps_hold_back(op, &op->core->counters.pushes_held_back);
+        return false;
+    }
+    return true;
 }
 
 bool ps_check_writable(const struct ps_op *op)

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "dataplane/wire/format/ranges.h"
 #include "ps/core/core.h"
 
 /* Indexed by enum mr_op; NULL where another kind of node serves it. */
@@ -105,10 +106,34 @@ bool ps_check_plan(const struct ps_op *op, const char *what, struct mr_plan *pla
 /* Claims the stream for this plan, unless it belongs to another one. */
 bool ps_claim_stream(const struct ps_op *op, uint32_t stream, const struct mr_plan *plan);
 struct ps_feature *ps_check_table(const struct ps_op *op, uint32_t id);
-/* Finds a variable that lives on this core. */
+/* Finds a variable, of which this core may have some ranges or none. */
 struct ps_feature *ps_check_variable(const struct ps_op *op, uint32_t id);
-/* Finds a table, or a variable of this core. */
+/* Finds a table or a variable. */
 struct ps_feature *ps_check_feature(const struct ps_op *op, uint32_t id);
+/* Pieces of a variable that a call is about (dataplane/wire/format/ranges.h). */
+struct ps_pieces {
+    struct ps_feature *variable;
+    const uint64_t *words; /* NULL: one piece, `elements` from `first` on */
+    uint32_t count;
+    uint64_t first, elements; /* of all pieces */
+};
+/* Checks that pieces are inside the variable, rise, and lie in ranges that this core owns. words NULL: one piece of
+ * `elements` from `first` on. */
+bool ps_check_pieces(const struct ps_op *op, struct ps_feature *variable, const uint64_t *words,
+                     uint32_t count, uint64_t first, uint64_t elements, struct ps_pieces *out);
+/* Takes the pieces, of at least one element each, from tensor `index`, u64[2n]. */
+bool ps_check_piece_tensor(const struct ps_op *op, uint32_t index, struct ps_feature *variable,
+                           struct ps_pieces *out);
+/* Goes through the runs of all pieces; starts as {0}. */
+struct ps_piece_walk {
+    uint32_t piece;
+    uint64_t in_piece; /* elements of it that were given */
+    uint64_t before;   /* the run that was given last: elements of the pieces before it */
+    uint64_t given;
+};
+bool ps_pieces_next(const struct ps_pieces *pieces, struct ps_piece_walk *walk, struct mr_run *run);
+/* Stored bytes of the ranges concerned. */
+uint64_t ps_pieces_cost_bytes(const struct ps_pieces *pieces);
 /* The keys of a table in a call, and how many of them have been checked. */
 struct ps_key_list {
     struct ps_feature *table;
@@ -150,8 +175,8 @@ bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes);
 /* Checks that no checkpoint waits for the client at a step before the call's. Shows the call's step to the
  * core's step clock. `changes`: it may change what a checkpoint holds; others do not wait. */
 bool ps_check_step(const struct ps_op *op, bool changes);
-/* Checks that the variable may change now: a checkpoint that is being written may still need it. */
-bool ps_check_variable_ready(const struct ps_op *op, struct ps_feature *variable);
+/* Checks that the ranges may change now: a checkpoint that is being written may still need them. */
+bool ps_check_pieces_ready(const struct ps_op *op, const struct ps_pieces *pieces);
 /* Checks that the node does not serve a checkpoint read only. */
 bool ps_check_writable(const struct ps_op *op);
 /* Returns the freeze level that holds for this call (enum mr_freeze). A push that is sent again after a
@@ -173,8 +198,8 @@ void ps_note_push(const struct ps_op *op);
  * changed since. Makes the room that the mark takes, and has the answer report what is durable. *partly: for
  * some partitions it was applied before. */
 bool ps_check_push(const struct ps_op *op, bool *partly);
-/* Notes that the push is about keys of a partition, before it begins. False: the call was answered. */
-bool ps_push_touch(const struct ps_op *op, uint32_t partition);
+/* Notes that the push is about the partitions of these pieces, before it begins. False: the call was answered. */
+bool ps_push_touch(const struct ps_op *op, const struct ps_pieces *pieces);
 /* Around the change, when nothing can refuse it any more: what comes in between finds the push in flight, and
  * no cut may come in between. The end marks it as applied. The op may be built again from the request that
  * mr_reply_later() keeps. */

@@ -141,8 +141,8 @@ static void core_words(const struct ps_core *core, uint64_t words[MR_MEMORY_CORE
     uint64_t variable_bytes = 0;
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
         const struct ps_feature *f = core->features[id];
-        if (f != NULL && f->variable != NULL)
-            variable_bytes += ps_variable_stored_bytes(f->variable);
+        if (f != NULL)
+            variable_bytes += ps_feature_variable_bytes(f);
     }
     const uint64_t all[MR_MEMORY_CORE_WORDS] = {
         ps_arena_limit_bytes(core->arena),

@@ -17,7 +17,10 @@ struct ps_push_part {
     struct ps_rows gradient;
     bool has_learning_rate; /* of this push alone */
     float learning_rate;
-    struct ps_key_list list; /* of tables */
+    union {
+        struct ps_key_list list; /* of tables */
+        struct ps_pieces pieces; /* of variables: whole ranges */
+    };
 };
 
 struct ps_push {
@@ -28,9 +31,10 @@ struct ps_push {
     bool in_part;        /* `rows` is about it */
     uint64_t room_bytes; /* of a checkpoint's buffers */
     struct ps_table_push rows;
-    struct ps_batch *batch; /* pinned; NULL: by keys */
-    bool leaves_out;        /* partitions that have it already */
-    uint32_t *reported;     /* enum mr_pushed_word, in the reply; NULL: nobody asks, or it cannot be known */
+    struct ps_piece_walk walk; /* of a variable's pieces */
+    struct ps_batch *batch;    /* pinned; NULL: by keys */
+    bool leaves_out;           /* partitions that have it already */
+    uint32_t *reported; /* enum mr_pushed_word, in the reply; NULL: nobody asks, or it cannot be known */
     struct ps_push_counts counts;                 /* of the parts before `at` */
     struct ps_push_part parts[PS_PUSH_PARTS_MAX]; /* only as many as there are are set */
     uint64_t left_out[MR_PARTITION_COUNT / 64];   /* set if leaves_out */
@@ -139,9 +143,18 @@ static bool cover(const struct ps_op *op, const struct ps_partition_set *touched
            ps_refuse(op, MR_OUT_OF_MEMORY, "no memory for the record of pushes: raise batches.memory_mib");
 }
 
-bool ps_push_touch(const struct ps_op *op, uint32_t partition)
+static void add_partitions(struct ps_partition_set *set, const struct ps_pieces *pieces)
 {
-    const struct ps_partition_set touched = ps_partitions_range(partition, partition + 1);
+    struct ps_piece_walk walk = {0};
+    struct mr_run run;
+    while (ps_pieces_next(pieces, &walk, &run))
+        ps_partitions_add(set, pieces->variable->ranges[run.range].partition);
+}
+
+bool ps_push_touch(const struct ps_op *op, const struct ps_pieces *pieces)
+{
+    struct ps_partition_set touched = {{0}};
+    add_partitions(&touched, pieces);
     return sequence_of(op) == 0 || cover(op, &touched);
 }
 
@@ -209,7 +222,8 @@ static bool check_head_words(const struct ps_op *op, const struct ps_feature *f,
                              const struct mr_push_head *head, uint32_t known_flags)
 {
     const char *name = f->feature.name;
-    uint32_t unknown = head->flags & ~(MR_PUSH_LEARNING_RATE | (f->table != NULL ? known_flags : 0));
+    uint32_t unknown =
+        head->flags & ~(MR_PUSH_LEARNING_RATE | (f->table != NULL ? known_flags : MR_PUSH_PIECES));
     if (unknown != 0 || head->zero != 0) {
         return ps_refuse(op, MR_INVALID_ARGUMENT,
                          "%s: flags 0x%x or last word 0x%x of the push's head have no meaning here", name,
@@ -227,8 +241,8 @@ static bool check_head_words(const struct ps_op *op, const struct ps_feature *f,
     return true;
 }
 
-/* Tensor *at is the head of a part: it names a feature of this core that is not in the push yet, and its
- * flags are among `known_flags` (of variables: none). Moves *at past it. */
+/* Tensor *at is the head of a part: it names a feature that is not in the push yet, and its
+ * flags are among `known_flags` (of variables: MR_PUSH_PIECES). Moves *at past it. */
 static bool check_head(const struct ps_op *op, const struct ps_push *push, uint32_t *at, uint32_t known_flags,
                        struct ps_push_part *out, uint32_t *flags)
 {
@@ -247,20 +261,54 @@ static bool check_head(const struct ps_op *op, const struct ps_push *push, uint3
     return true;
 }
 
-/* Tensor *at has the variable's shape. It is f32: variables are few. */
-static bool check_variable_gradient(const struct ps_op *op, struct ps_push_part *part, uint32_t *at)
+/* Tensor *at has the variable's shape. */
+static bool check_whole_gradient(const struct ps_op *op, struct ps_push_part *part, uint32_t at)
 {
     const struct mr_feature *f = &part->feature->feature;
-    if (!ps_check_tensor(op, *at, MR_F32, f->rank, f->name))
+    const struct mr_tensor *gradient = &op->tensors[at];
+    if (!ps_check_tensor(op, at, MR_F32, f->rank, f->name))
         return false;
-    const struct mr_tensor *gradient = &op->tensors[(*at)++];
     for (uint32_t i = 0; i < f->rank; i++) {
         if (gradient->dims[i] != f->dims[i]) {
             return ps_refuse(op, MR_WRONG_SHAPE, "variable %s: dimension %u of the gradient is %u, not %u",
                              f->name, i, gradient->dims[i], f->dims[i]);
         }
     }
-    part->gradient = (struct ps_rows){.dtype = MR_F32, .values = gradient->data};
+    return ps_check_pieces(op, part->feature, NULL, 1, 0, mr_variable_elements(f), &part->pieces);
+}
+
+/* Tensor *at has pieces, each of whole ranges, and the next one their gradient. */
+static bool check_gradient_of_pieces(const struct ps_op *op, struct ps_push_part *part, uint32_t at)
+{
+    const struct mr_feature *f = &part->feature->feature;
+    const uint64_t each = mr_range_elements(f), all = mr_variable_elements(f);
+    if (!ps_check_piece_tensor(op, at, part->feature, &part->pieces) ||
+        !ps_check_tensor(op, at + 1, MR_F32, 1, f->name))
+        return false;
+    for (uint32_t i = 0; i < part->pieces.count; i++) {
+        const uint64_t first = part->pieces.words[MR_PIECE_WORDS * i];
+        const uint64_t end = first + part->pieces.words[MR_PIECE_WORDS * i + 1];
+        if (first % each != 0 || (end % each != 0 && end != all))
+            return ps_refuse(op, MR_WRONG_SHAPE,
+                             "variable %s: a gradient is of whole ranges of %" PRIu64
+                             " elements, not of [%" PRIu64 ", %" PRIu64 ")",
+                             f->name, each, first, end);
+    }
+    const uint32_t count = op->tensors[at + 1].dims[0];
+    return count == part->pieces.elements ||
+           ps_refuse(op, MR_WRONG_SHAPE, "variable %s: %u gradients for pieces of %" PRIu64, f->name, count,
+                     part->pieces.elements);
+}
+
+/* What follows a variable's head, all of it f32: variables are few. */
+static bool check_variable_gradient(const struct ps_op *op, struct ps_push_part *part, uint32_t flags,
+                                    uint32_t *at)
+{
+    const bool has_pieces = (flags & MR_PUSH_PIECES) != 0;
+    if (has_pieces ? !check_gradient_of_pieces(op, part, *at) : !check_whole_gradient(op, part, *at))
+        return false;
+    *at += has_pieces;
+    part->gradient = (struct ps_rows){.dtype = MR_F32, .values = op->tensors[(*at)++].data};
     return true;
 }
 
@@ -273,7 +321,7 @@ static uint64_t push_cost_bytes(const struct ps_push *push)
         bytes += part->feature->table != NULL
                      ? ps_table_push_cost_bytes(part->feature->table, part->list.in.key_count) +
                            (uint64_t)part->list.in.bag_count * PS_OFFSET_COST_BYTES
-                     : ps_variable_stored_bytes(part->feature->variable);
+                     : ps_pieces_cost_bytes(&part->pieces);
     }
     return bytes;
 }
@@ -291,7 +339,7 @@ static bool check_room(const struct ps_op *op, struct ps_push *push)
         struct ps_feature *f = push->parts[i].feature;
         if (f->table != NULL)
             push->room_bytes += ps_save_need_bytes(op->core, f, push->parts[i].list.in.key_count);
-        else if (!ps_check_variable_ready(op, f))
+        else if (!ps_check_pieces_ready(op, &push->parts[i].pieces))
             return false;
     }
     return ps_check_save_room(op, push->room_bytes);
@@ -349,18 +397,44 @@ static const float *rate_of(const struct ps_push_part *part)
     return part->has_learning_rate ? &part->learning_rate : NULL;
 }
 
-/* A variable's gradient is applied at once: it is one row, and its norm may matter. */
-static void apply_variable(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
+static bool is_left_out(const struct ps_push *push, uint32_t partition)
+{
+    return push->leaves_out && (push->left_out[partition / 64] >> (partition % 64) & 1) != 0;
+}
+
+static void apply_range(const struct ps_op *op, struct ps_push *push, struct ps_range *range)
 {
     const struct ps_push_part *part = &push->parts[push->at];
-    uint64_t bytes = ps_variable_stored_bytes(part->feature->variable);
-    bool applied = ps_variable_push(part->feature->variable, op->request->message->preamble.step,
-                                    rate_of(part), part->gradient.values);
+    const float *gradient = (const float *)part->gradient.values + push->walk.before;
+    bool applied =
+        ps_variable_push(range->variable, op->request->message->preamble.step, rate_of(part), gradient);
     push->counts.applied += applied;
     push->counts.not_finite += !applied;
     part->feature->gradients_skipped += !applied;
     op->core->counters.variable_gradients_skipped += !applied;
-    *budget_bytes -= bytes < *budget_bytes ? bytes : *budget_bytes;
+}
+
+/* A range's gradient is applied at once: it is one row, and its norm may matter. True when all are applied. */
+static bool apply_variable(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
+{
+    const struct ps_push_part *part = &push->parts[push->at];
+    struct mr_run run;
+    if (!push->in_part)
+        push->walk = (struct ps_piece_walk){0};
+    push->in_part = true;
+    while (*budget_bytes > 0) {
+        if (!ps_pieces_next(&part->pieces, &push->walk, &run)) {
+            push->in_part = false;
+            return true;
+        }
+        struct ps_range *range = &part->feature->ranges[run.range];
+        if (is_left_out(push, range->partition))
+            continue;
+        apply_range(op, push, range);
+        uint64_t bytes = ps_variable_stored_bytes(range->variable);
+        *budget_bytes -= bytes < *budget_bytes ? bytes : *budget_bytes;
+    }
+    return false;
 }
 
 /* Of a numbered push by keys: rows that were looked up before a restart, and are in no checkpoint, are as
@@ -426,9 +500,7 @@ static bool push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *b
         const struct ps_push_part *part = &push->parts[push->at];
         if (*budget_bytes == 0)
             return false;
-        if (part->feature->variable != NULL)
-            apply_variable(op, push, budget_bytes);
-        else if (!apply_table(op, push, budget_bytes))
+        if (!(part->feature->table != NULL ? apply_table : apply_variable)(op, push, budget_bytes))
             return false;
     }
     if (is_in_slices(op))
@@ -439,17 +511,9 @@ static bool push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *b
     return true;
 }
 
-/* Leaves out variables that live in these partitions, and notes the partitions for the keys. */
+/* Leaves out what lives in these partitions. */
 static void leave_out(struct ps_push *push, const uint64_t partitions[MR_PARTITION_COUNT / 64])
 {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < push->part_count; i++) {
-        const struct ps_feature *f = push->parts[i].feature;
-        uint32_t partition = f->variable != NULL ? mr_variable_partition(f->feature.name) : 0;
-        if (f->variable == NULL || (partitions[partition / 64] >> (partition % 64) & 1) == 0)
-            push->parts[kept++] = push->parts[i];
-    }
-    push->part_count = kept;
     push->leaves_out = true;
     memcpy(push->left_out, partitions, sizeof(push->left_out));
 }
@@ -500,8 +564,8 @@ static bool check_push(const struct ps_op *op, struct ps_push *push)
         struct ps_push_part part;
         uint32_t flags;
         if (!check_head(op, push, &at, MR_BAG_WEIGHTS | MR_BAG_DIVISORS, &part, &flags) ||
-            !(part.feature->variable != NULL ? check_variable_gradient(op, &part, &at)
-                                             : check_table_gradient(op, &part, flags, &at)))
+            !(part.feature->table != NULL ? check_table_gradient : check_variable_gradient)(op, &part, flags,
+                                                                                            &at))
             return false;
         push->parts[push->part_count++] = part;
     }
@@ -515,7 +579,7 @@ static struct ps_partition_set partitions_of(const struct ps_push *push)
         const struct ps_push_part *part = &push->parts[i];
         const struct mr_feature *f = &part->feature->feature;
         if (part->feature->table == NULL)
-            ps_partitions_add(&touched, mr_variable_partition(f->name));
+            add_partitions(&touched, &part->pieces);
         for (uint32_t k = 0; part->feature->table != NULL && k < part->list.in.key_count; k++)
             ps_partitions_add(&touched, mr_partition_of(mr_key_hash(part->list.in.keys[k], f->seed)));
     }
@@ -599,8 +663,8 @@ static bool check_batch_heads(const struct ps_op *op, struct ps_push *push)
             return false;
         const struct mr_feature *f = &part.feature->feature;
         const struct mr_tensor *gradient = &op->tensors[at];
-        if (part.feature->variable != NULL ? !check_variable_gradient(op, &part, &at)
-                                           : !ps_check_rows(op, &at, 3, f->name, &part.gradient))
+        if (part.feature->table == NULL ? !check_variable_gradient(op, &part, flags, &at)
+                                        : !ps_check_rows(op, &at, 3, f->name, &part.gradient))
             return false;
         if (part.feature->table != NULL && gradient->dims[2] != f->dims[0]) {
             return ps_refuse(op, MR_WRONG_DIM, "table %s has dim %u; the gradient's rows have %u", f->name,

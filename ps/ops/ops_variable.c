@@ -1,96 +1,132 @@
 #include <inttypes.h>
 #include <math.h>
-#include "dataplane/wire/base/plural.h"
 #include "dataplane/optimizer/kernels.h"
 #include "ps/ops/ops.h"
 
 /* What is set stays: so no NaN and no Inf, which no gradient would take away again. */
-static bool check_finite(const struct ps_op *op, const struct ps_feature *f, uint64_t first,
-                         const float *values, uint32_t count)
+static bool check_finite(const struct ps_op *op, const struct ps_pieces *pieces, const float *values)
 {
-    if (mr_kernels_best()->all_finite(values, count))
+    const struct ps_feature *f = pieces->variable;
+    struct ps_piece_walk walk = {0};
+    struct mr_run run;
+    if (mr_kernels_best()->all_finite(values, pieces->elements))
         return true;
-    for (uint32_t i = 0; i < count; i++) {
-        if (!isfinite(values[i])) {
-            return ps_refuse(op, MR_INVALID_ARGUMENT, "variable %s: element %" PRIu64 " would be %g",
-                             f->feature.name, first + i, (double)values[i]);
+    while (ps_pieces_next(pieces, &walk, &run)) {
+        for (uint64_t i = 0; i < run.count; i++) {
+            if (!isfinite(values[walk.before + i]))
+                return ps_refuse(op, MR_INVALID_ARGUMENT, "variable %s: element %" PRIu64 " would be %g",
+                                 f->feature.name, run.range * mr_range_elements(&f->feature) + run.at + i,
+                                 (double)values[walk.before + i]);
         }
     }
     return true;
+}
+
+/* Tensor 0 says where, tensor 1 has the values. */
+static bool check_places(const struct ps_op *op, struct ps_feature *f, struct ps_pieces *pieces)
+{
+    if (!ps_check_tensor(op, 0, MR_U64, 1, "pieces") || !ps_check_tensor(op, 1, MR_F32, 1, "values"))
+        return false;
+    const uint32_t count = op->tensors[1].dims[0];
+    if (op->tensors[0].dims[0] == 1)
+        return ps_check_pieces(op, f, NULL, 1, ps_tensor_u64(&op->tensors[0], 0), count, pieces);
+    return ps_check_piece_tensor(op, 0, f, pieces) &&
+           (pieces->elements == count ||
+            ps_refuse(op, MR_WRONG_SHAPE, "variable %s: %u values for pieces of %" PRIu64, f->feature.name,
+                      count, pieces->elements));
+}
+
+static void set(const struct ps_op *op, const struct ps_pieces *pieces, bool partly)
+{
+    const float *values = op->tensors[1].data;
+    struct ps_piece_walk walk = {0};
+    struct mr_run run;
+    while (ps_pieces_next(pieces, &walk, &run)) {
+        const struct ps_range *r = &pieces->variable->ranges[run.range];
+        if (!partly || !ps_push_has(op, r->partition))
+            ps_variable_set(r->variable, run.at, values + walk.before, run.count);
+    }
 }
 
 void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct ps_feature *f;
+    struct ps_pieces pieces;
     bool partly;
     if (!ps_check_open(&op) || !ps_check_push(&op, &partly) || !ps_check_step(&op, true) ||
         !ps_check_not_frozen(&op) || (f = ps_check_variable(&op, request->message->preamble.table)) == NULL ||
-        !ps_check_vector(&op, 0, MR_U64, 1, "first element") || !ps_check_tensor(&op, 1, MR_F32, 1, "values"))
+        !check_places(&op, f, &pieces))
         return;
-    uint64_t first = ps_tensor_u64(&op.tensors[0], 0);
-    uint64_t total = ps_variable_elements(f->variable);
-    uint32_t count = op.tensors[1].dims[0];
-    if (first > total || count > total - first) {
-        ps_refuse(&op, MR_WRONG_SHAPE,
-                  "variable %s has %" PRIu64 " element%s; %u from %" PRIu64 " on would go beyond its end",
-                  f->feature.name, total, mr_plural(total), count, first);
-        return;
-    }
-    /* Of a large one also a small part waits its turn: a pull in slices is to see it whole or not at all. */
-    if (ps_defer(&op, ps_variable_stored_bytes(f->variable)) ||
-        !check_finite(&op, f, first, op.tensors[1].data, count) || !ps_check_variable_ready(&op, f) ||
-        !ps_push_touch(&op, mr_variable_partition(f->feature.name)) || !ps_reply_begin(ep, request, NULL, 0))
+    /* Of a large range also a small part waits its turn: a pull in slices is to see it whole or not at all. */
+    if (ps_defer(&op, ps_pieces_cost_bytes(&pieces)) || !check_finite(&op, &pieces, op.tensors[1].data) ||
+        !ps_check_pieces_ready(&op, &pieces) || !ps_push_touch(&op, &pieces) ||
+        !ps_reply_begin(ep, request, NULL, 0))
         return;
     ps_push_begin(&op);
-    if (!partly || !ps_push_has(&op, mr_variable_partition(f->feature.name)))
-        ps_variable_set(f->variable, first, op.tensors[1].data, count);
+    set(&op, &pieces, partly);
     ps_note_push(&op);
     ps_push_end(&op);
     mr_reply_end(ep, request->ref);
 }
 
+struct pull {
+    struct ps_pieces pieces;
+    struct ps_piece_walk walk;
+    struct ps_copy copy; /* of the run that was given last */
+};
+
 static bool step_pull(const struct ps_op *op, void *state, uint64_t budget_bytes)
 {
-    struct ps_copy *copy = state;
-    if (!ps_copy_step(copy, &budget_bytes)) {
-        ps_reply_advance(op, copy->to);
-        return false;
+    struct pull *pull = state;
+    struct mr_run run;
+    while (ps_copy_step(&pull->copy, &budget_bytes)) {
+        if (!ps_pieces_next(&pull->pieces, &pull->walk, &run)) {
+            mr_reply_end(op->ep, op->request->ref);
+            return true;
+        }
+        const struct ps_range *r = &pull->pieces.variable->ranges[run.range];
+        pull->copy.from = (const uint8_t *)(ps_variable_values(r->variable) + run.at);
+        pull->copy.bytes = run.count * sizeof(float);
     }
-    mr_reply_end(op->ep, op->request->ref);
-    return true;
+    ps_reply_advance(op, pull->copy.to);
+    return false;
 }
 
-static const struct ps_coop_task pull_job = {.step = step_pull, .state_bytes = sizeof(struct ps_copy)};
+static const struct ps_coop_task pull_job = {.step = step_pull, .state_bytes = sizeof(struct pull)};
+
+/* Of one piece, a count of 0 means all from its first element on. */
+static bool check_range(const struct ps_op *op, struct ps_feature *f, struct ps_pieces *pieces)
+{
+    if (!ps_check_tensor(op, 0, MR_U64, 1, "range"))
+        return false;
+    const struct mr_tensor *t = &op->tensors[0];
+    if (t->dims[0] != MR_PIECE_WORDS)
+        return ps_check_piece_tensor(op, 0, f, pieces);
+    const uint64_t first = ps_tensor_u64(t, 0), count = ps_tensor_u64(t, 1);
+    const uint64_t total = mr_variable_elements(&f->feature);
+    return ps_check_pieces(op, f, NULL, 1, first, count == 0 && first <= total ? total - first : count,
+                           pieces);
+}
 
 void ps_op_variable_pull(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct ps_feature *f;
+    struct pull pull = {0};
     if (!ps_check_open(&op) || !ps_check_step(&op, false) ||
         (f = ps_check_variable(&op, request->message->preamble.table)) == NULL ||
-        !ps_check_vector(&op, 0, MR_U64, 2, "range"))
+        !check_range(&op, f, &pull.pieces))
         return;
-    uint64_t first = ps_tensor_u64(&op.tensors[0], 0);
-    uint64_t count = ps_tensor_u64(&op.tensors[0], 1);
-    uint64_t total = ps_variable_elements(f->variable);
-    if (first > total || count > total - first) {
-        ps_refuse(&op, MR_WRONG_SHAPE,
-                  "variable %s has %" PRIu64 " element%s; %" PRIu64 " from %" PRIu64
-                  " on would go beyond its end",
-                  f->feature.name, total, mr_plural(total), count, first);
+    if (pull.pieces.elements > UINT32_MAX) {
+        ps_refuse(&op, MR_TOO_LARGE, "%" PRIu64 " elements are more than fit a message: pull ranges",
+                  pull.pieces.elements);
         return;
     }
-    count = count == 0 ? total - first : count;
-    if (count > UINT32_MAX) {
-        ps_refuse(&op, MR_TOO_LARGE, "%" PRIu64 " elements are more than fit a message: pull ranges", count);
-        return;
-    }
-    struct mr_tensor reply = mr_tensor_1d(MR_F32, (uint32_t)count, NULL);
+    struct mr_tensor reply = mr_tensor_1d(MR_F32, (uint32_t)pull.pieces.elements, NULL);
     if (!ps_check_reply_bytes(&op, &reply, 1) || ps_defer(&op, reply.bytes) ||
         !ps_reply_begin(ep, request, &reply, 1))
         return;
-    struct ps_copy copy = {(const uint8_t *)(ps_variable_values(f->variable) + first), reply.data,
-                           reply.bytes};
-    ps_run(&op, &pull_job, &copy);
+    pull.copy.to = reply.data;
+    ps_run(&op, &pull_job, &pull);
 }

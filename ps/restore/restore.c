@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/optimizer/kernels.h"
+#include "dataplane/optimizer/rule.h"
 #include "dataplane/wire/base/plural.h"
 #include "ps/base/log.h"
 #include "ps/checkpoint/block_stream.h"
@@ -146,37 +147,51 @@ static enum mr_status load_filter(const struct core_load *r, const struct ps_fea
     return status == MR_OUT_OF_MEMORY ? no_memory(f, status, text) : status;
 }
 
-/* The records of a variable come in any order; the last one completes it. */
-/* By its name in the checkpoint: a restore may give it another one. */
-static uint32_t variable_partition(const struct ps_chain *chain, uint32_t id)
+/* By the variable's name in the checkpoint: a restore may give it another one. */
+static uint32_t range_partition(const struct ps_chain *chain, uint32_t id, uint32_t range)
 {
     const struct mr_feature *saved = ps_manifest_feature(ps_chain_manifest(chain), id);
-    return saved != NULL ? mr_variable_partition(saved->name) : 0;
+    return saved != NULL ? mr_range_partition(saved->name, range) : 0;
 }
 
-static enum mr_status load_variable(struct ps_feature *f, const struct ps_record *record,
-                                    const uint8_t *bytes, char *text)
+/* The records of a range come in any order; the last one completes it. `offset`: in the range. */
+static enum mr_status load_range(const struct ps_feature *f, struct ps_range *range, uint64_t offset,
+                                 const uint8_t *bytes, uint64_t count, char *text)
 {
-    uint64_t total = ps_variable_stored_bytes(f->variable);
-    if (record->bytes > total - f->loaded_bytes || record->offset > total - record->bytes) {
+    uint64_t total = ps_variable_stored_bytes(range->variable);
+    if (count > total - range->loaded_bytes || offset > total - count) {
         snprintf(text, PS_RESTORE_TEXT_BYTES, "variable %s: a piece reaches beyond its end, or comes twice",
                  f->feature.name);
         return MR_CHECKPOINT_CORRUPT;
     }
-    if (f->loading == NULL && (f->loading = calloc(1, total)) == NULL) {
+    if (range->loading == NULL && (range->loading = calloc(1, total)) == NULL) {
         snprintf(text, PS_RESTORE_TEXT_BYTES, "variable %s: no memory left", f->feature.name);
         return MR_OUT_OF_MEMORY;
     }
-    memcpy(f->loading + record->offset, bytes, record->bytes);
-    f->loaded_bytes += record->bytes;
-    if (f->loaded_bytes == total) {
-        ps_variable_load(f->variable, f->loading);
-        f->is_not_finite = !mr_kernels_best()->all_finite(ps_variable_values(f->variable),
-                                                          ps_variable_elements(f->variable));
-        free(f->loading);
-        f->loading = NULL;
+    memcpy(range->loading + offset, bytes, count);
+    range->loaded_bytes += count;
+    if (range->loaded_bytes == total) {
+        ps_variable_load(range->variable, range->loading);
+        range->is_not_finite = !mr_kernels_best()->all_finite(ps_variable_values(range->variable),
+                                                              ps_variable_elements(range->variable));
+        free(range->loading);
+        range->loading = NULL;
     }
     return MR_OK;
+}
+
+static enum mr_status load_variable(const struct core_load *r, struct ps_feature *f,
+                                    const struct ps_record *record, const uint8_t *bytes)
+{
+    const uint64_t each = mr_rule_range_bytes(&f->feature), i = record->offset / each;
+    if (i >= f->range_count) {
+        snprintf(r->text, PS_RESTORE_TEXT_BYTES, "variable %s: a piece lies beyond its end", f->feature.name);
+        return MR_CHECKPOINT_CORRUPT;
+    }
+    struct ps_range *range = &f->ranges[i];
+    return range->variable != NULL && is_taken(r, range_partition(r->chain, record->feature, (uint32_t)i))
+               ? load_range(f, range, record->offset % each, bytes, record->bytes, r->text)
+               : MR_OK;
 }
 
 /* `bytes` must stay until the next flush. Records that the control thread loads are skipped. */
@@ -203,9 +218,7 @@ static enum mr_status take_record(struct core_load *r, const struct ps_record *r
     case PS_RECORD_SIGHTINGS:
         return load_filter(r, f, record, bytes, r->text);
     default:
-        return f->variable != NULL && is_taken(r, variable_partition(r->chain, record->feature))
-                   ? load_variable(f, record, bytes, r->text)
-                   : MR_OK;
+        return load_variable(r, f, record, bytes);
     }
 }
 
@@ -245,9 +258,15 @@ static void load_blocks(struct ps_core *core, void *arg)
     l->status[core->index] = r->status[core->index] = status;
 }
 
-static bool is_wanted(const struct loader *l, uint32_t variable)
+static bool is_whole(const struct loader *l, const struct ps_feature *f, uint32_t id)
 {
-    return l->share->owns == NULL || l->share->owns[variable_partition(l->chain, variable)];
+    for (uint32_t i = 0; i < f->range_count; i++) {
+        const struct ps_range *r = &f->ranges[i];
+        if (r->variable != NULL && r->loaded_bytes != ps_variable_stored_bytes(r->variable) &&
+            (l->share->owns == NULL || l->share->owns[range_partition(l->chain, id, i)]))
+            return false;
+    }
+    return true;
 }
 
 /* Checks that every variable is complete. */
@@ -256,8 +275,7 @@ static void check_whole(struct ps_core *core, void *arg)
     struct loader *l = arg;
     for (uint32_t id = 1; id <= ps_shadow_id_max(core); id++) {
         const struct ps_feature *f = ps_shadow_feature(core, id);
-        if (f != NULL && f->variable != NULL && f->loaded_bytes != ps_variable_stored_bytes(f->variable) &&
-            is_wanted(l, id)) {
+        if (f != NULL && !is_whole(l, f, id)) {
             snprintf(l->core_text[core->index], PS_RESTORE_TEXT_BYTES, "variable %s is not whole",
                      f->feature.name);
             l->status[core->index] = MR_CHECKPOINT_CORRUPT;
@@ -288,8 +306,9 @@ static void make_variables(struct ps_core *core, void *arg)
     struct loader *l = arg;
     for (uint32_t id = 1; id <= ps_shadow_id_max(core) && l->status[core->index] == MR_OK; id++) {
         struct ps_feature *f = ps_shadow_feature(core, id);
-        if (f != NULL && f->table == NULL && l->share->owns[f->partition])
-            l->status[core->index] = ps_feature_make_variable(f, l->core_text[core->index]);
+        for (uint32_t i = 0; f != NULL && i < f->range_count && l->status[core->index] == MR_OK; i++)
+            if (l->share->owns[f->ranges[i].partition])
+                l->status[core->index] = ps_feature_make_range(f, i, l->core_text[core->index]);
     }
 }
 

@@ -99,38 +99,45 @@ double ps_normal_quantile(double p)
     return q < 0 ? -z : z;
 }
 
-static void fill_uniform(const struct ps_initializer *init, uint64_t start, float *out, size_t count)
+static void fill_uniform(const struct ps_initializer *init, uint64_t start, size_t first, float *out,
+                         size_t count)
 {
     float low = init->a, width = init->b - init->a;
     for (size_t i = 0; i < count; i++) {
-        float u = (float)(random_bits(start, i) >> 8) * 0x1p-24f; /* [0, 1), every value exact */
+        float u = (float)(random_bits(start, first + i) >> 8) * 0x1p-24f; /* [0, 1), every value exact */
         out[i] = low + width * u;
     }
 }
 
 static void fill_normal(const struct ps_initializer *init, uint64_t start, double p_low, double p_width,
-                        float *out, size_t count)
+                        size_t first, float *out, size_t count)
 {
     double mean = (double)init->a, deviation = (double)init->b;
     for (size_t i = 0; i < count; i++) {
-        double u = ((double)random_bits(start, i) + 0.5) * 0x1p-32; /* (0, 1) */
+        double u = ((double)random_bits(start, first + i) + 0.5) * 0x1p-32; /* (0, 1) */
         out[i] = (float)(mean + deviation * ps_normal_quantile(p_low + p_width * u));
     }
 }
 
 void ps_initializer_fill(const struct ps_initializer *init, uint64_t key, float *out, size_t count)
 {
+    ps_initializer_fill_from(init, key, 0, out, count);
+}
+
+void ps_initializer_fill_from(const struct ps_initializer *init, uint64_t key, size_t first, float *out,
+                              size_t count)
+{
     /* Not the index's hash: a row's values must not follow from its place. */
     uint64_t start = ps_key_hash(key, ~init->seed);
     switch (init->kind) {
     case MR_INIT_UNIFORM:
-        fill_uniform(init, start, out, count);
+        fill_uniform(init, start, first, out, count);
         break;
     case MR_INIT_NORMAL:
-        fill_normal(init, start, 0, 1, out, count);
+        fill_normal(init, start, 0, 1, first, out, count);
         break;
     case MR_INIT_TRUNCATED_NORMAL:
-        fill_normal(init, start, NORMAL_CUT_P, 1 - 2 * NORMAL_CUT_P, out, count);
+        fill_normal(init, start, NORMAL_CUT_P, 1 - 2 * NORMAL_CUT_P, first, out, count);
         break;
     default:
         for (size_t i = 0; i < count; i++)

@@ -20,6 +20,9 @@ enum mr_status ps_initializer_init(const struct mr_feature *feature, struct ps_i
                                    const char **what);
 /* Elements [0, count) of the values for `key`. */
 void ps_initializer_fill(const struct ps_initializer *init, uint64_t key, float *out, size_t count);
+/* Elements [first, first + count). */
+void ps_initializer_fill_from(const struct ps_initializer *init, uint64_t key, size_t first, float *out,
+                              size_t count);
 /* Inverse of the standard normal distribution function, 0 < p < 1; relative error about 1e-15. */
 double ps_normal_quantile(double p);
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/optimizer/named_parameters.h"
+#include "dataplane/optimizer/rule.h"
 #include "ps/core/core.h"
 #include "ps/table/occurrence_filter.h"
 
@@ -97,33 +98,33 @@ static bool copy_begin(struct ps_core *core, struct ps_save *save)
 
 /* ---- variables: read where they are, or from a copy made before a change ---- */
 
-static uint64_t left_of(const struct ps_feature *f)
+static uint64_t left_of(const struct ps_range *r)
 {
-    return ps_variable_stored_bytes(f->variable) - f->cut_bytes;
+    return ps_variable_stored_bytes(r->variable) - r->cut_bytes;
 }
 
-void ps_save_variable_end(struct ps_core *core, struct ps_feature *f)
+void ps_save_range_end(struct ps_core *core, struct ps_range *r)
 {
-    if (f->cut_copy != NULL)
-        core->save.variable_copy_bytes -= f->cut_copy_bytes;
-    free(f->cut_copy);
-    f->cut_copy = NULL;
-    f->in_cut = false;
+    if (r->cut_copy != NULL)
+        core->save.variable_copy_bytes -= r->cut_copy_bytes;
+    free(r->cut_copy);
+    r->cut_copy = NULL;
+    r->in_cut = false;
 }
 
-bool ps_save_variable_ready(struct ps_core *core, struct ps_feature *f)
+bool ps_save_range_ready(struct ps_core *core, struct ps_range *r)
 {
     struct ps_save *save = &core->save;
-    if (!f->in_cut || f->cut_copy != NULL)
+    if (!r->in_cut || r->cut_copy != NULL)
         return true;
-    uint64_t bytes = left_of(f);
+    uint64_t bytes = left_of(r);
     if (save->variable_copy_bytes + bytes > PS_SAVE_VARIABLES_BYTES)
         return false;
-    f->cut_copy = malloc(bytes);
-    if (f->cut_copy == NULL)
+    r->cut_copy = malloc(bytes);
+    if (r->cut_copy == NULL)
         return false;
-    ps_variable_store(f->variable, f->cut_bytes, bytes, f->cut_copy);
-    f->cut_copy_bytes = bytes;
+    ps_variable_store(r->variable, r->cut_bytes, bytes, r->cut_copy);
+    r->cut_copy_bytes = bytes;
     save->variable_copy_bytes += bytes;
     return true;
 }
@@ -167,10 +168,14 @@ static bool filters_begin(struct ps_core *core, const struct chosen *chosen, enu
 /* Begins the cut of a feature, and returns about how many bytes it will write. */
 static uint64_t feature_begin(struct ps_feature *f, enum ps_save_kind kind)
 {
-    f->in_cut = f->table != NULL || f->variable != NULL;
-    f->cut_bytes = 0;
+    f->in_cut = f->table != NULL;
+    f->cut_range = 0;
+    for (uint32_t i = 0; i < f->range_count; i++) {
+        f->ranges[i].in_cut = f->ranges[i].variable != NULL;
+        f->ranges[i].cut_bytes = 0;
+    }
     if (f->table == NULL)
-        return f->variable != NULL ? ps_variable_stored_bytes(f->variable) : 0;
+        return ps_feature_variable_bytes(f);
     f->cut = (struct ps_cut){.self = f, .emit = emit, .has_room = has_room};
     uint64_t rows = ps_table_cut_begin(f->table, &f->cut, kind);
     return rows * (sizeof(uint64_t) + ps_table_stored_row_bytes(f->table)) +
@@ -239,20 +244,26 @@ void ps_save_parameters(struct ps_core *core, const struct mr_named_cut *paramet
     ps_writer_expect(core->save.writer, core->index, *bytes);
 }
 
+static void end_feature(struct ps_core *core, struct ps_feature *f)
+{
+    if (f->in_cut) {
+        core->marks_hold = false; /* not everything is written */
+        ps_table_cut_abort(f->table);
+        f->in_cut = false;
+    }
+    for (uint32_t i = f->cut_range; i < f->range_count; i++) {
+        if (!f->ranges[i].in_cut)
+            continue;
+        core->marks_hold = false;
+        ps_save_range_end(core, &f->ranges[i]);
+    }
+}
+
 void ps_save_end(struct ps_core *core)
 {
-    for (uint32_t id = 1; id <= core->feature_id_max; id++) {
-        struct ps_feature *f = core->features[id];
-        if (f == NULL || !f->in_cut)
-            continue;
-        core->marks_hold = false; /* not everything is written */
-        if (f->table != NULL) {
-            ps_table_cut_abort(f->table);
-            f->in_cut = false;
-        } else {
-            ps_save_variable_end(core, f);
-        }
-    }
+    for (uint32_t id = 1; id <= core->feature_id_max; id++)
+        if (core->features[id] != NULL)
+            end_feature(core, core->features[id]);
     free(core->save.copy);
     core->save = (struct ps_save){0};
 }
@@ -390,33 +401,37 @@ static enum went parameter_step(struct ps_core *core, uint64_t now_us)
     return WENT_ON;
 }
 
-static void piece_read(const struct ps_feature *f, uint64_t bytes, uint8_t *out)
+static void piece_read(const struct ps_range *r, uint64_t bytes, uint8_t *out)
 {
-    if (f->cut_copy != NULL) {
-        uint64_t begins_at = ps_variable_stored_bytes(f->variable) - f->cut_copy_bytes;
-        memcpy(out, f->cut_copy + (f->cut_bytes - begins_at), bytes);
+    if (r->cut_copy != NULL) {
+        uint64_t begins_at = ps_variable_stored_bytes(r->variable) - r->cut_copy_bytes;
+        memcpy(out, r->cut_copy + (r->cut_bytes - begins_at), bytes);
     } else {
-        ps_variable_store(f->variable, f->cut_bytes, bytes, out);
+        ps_variable_store(r->variable, r->cut_bytes, bytes, out);
     }
 }
 
 static enum went variable_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
 {
-    uint64_t bytes = left_of(f) < PIECE_BYTES ? left_of(f) : PIECE_BYTES;
+    while (f->cut_range < f->range_count && !f->ranges[f->cut_range].in_cut)
+        f->cut_range++;
+    if (f->cut_range == f->range_count)
+        return THROUGH;
+    struct ps_range *r = &f->ranges[f->cut_range];
+    uint64_t bytes = left_of(r) < PIECE_BYTES ? left_of(r) : PIECE_BYTES;
     struct ps_record record = {.kind = PS_RECORD_VARIABLE,
                                .feature = f->id,
                                .count = (uint32_t)bytes,
-                               .offset = f->cut_bytes,
+                               .offset = f->cut_range * mr_rule_range_bytes(&f->feature) + r->cut_bytes,
                                .bytes = bytes};
     uint8_t *to = append(core, &record, now_us);
     if (to == NULL)
         return NO_ROOM;
-    piece_read(f, bytes, to);
-    f->cut_bytes += bytes;
-    if (left_of(f) > 0)
-        return WENT_ON;
-    ps_save_variable_end(core, f);
-    return THROUGH;
+    piece_read(r, bytes, to);
+    r->cut_bytes += bytes;
+    if (left_of(r) == 0)
+        ps_save_range_end(core, r);
+    return WENT_ON;
 }
 
 static enum went tombstones_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
@@ -484,11 +499,11 @@ enum pass { PASS_VARIABLES, PASS_FILTERS, PASS_GONE, PASS_ROWS, PASS_COUNT };
 
 static enum went feature_step(struct ps_core *core, struct ps_feature *f, uint64_t now_us)
 {
-    if (f == NULL || !f->in_cut || (f->table == NULL) != (core->save.pass == PASS_VARIABLES))
+    if (f != NULL && core->save.pass == PASS_VARIABLES)
+        return variable_step(core, f, now_us);
+    if (f == NULL || !f->in_cut)
         return THROUGH;
     switch ((enum pass)core->save.pass) {
-    case PASS_VARIABLES:
-        return variable_step(core, f, now_us);
     case PASS_FILTERS:
         return filter_step(core, f, now_us);
     case PASS_GONE:

@@ -5,6 +5,7 @@
 #include "ps/row/initializer.h"
 #include "dataplane/optimizer/kernels.h"
 #include "dataplane/optimizer/rule.h"
+#include "dataplane/wire/format/ranges.h"
 
 #define VARIABLE_ALIGN 64u
 
@@ -18,14 +19,6 @@ struct ps_variable {
     float *values;       /* then the optimizer's state */
 };
 
-static uint64_t element_count(const struct mr_feature *f)
-{
-    uint64_t elements = 1;
-    for (uint32_t i = 0; i < f->rank; i++)
-        elements *= f->dims[i];
-    return elements;
-}
-
 /* A large one has huge pages of its own, so that it can be freed huge page by huge page. */
 static size_t bytes_taken(uint64_t stored_bytes)
 {
@@ -33,7 +26,7 @@ static size_t bytes_taken(uint64_t stored_bytes)
     return stored_bytes > huge_page ? (stored_bytes + huge_page - 1) / huge_page * huge_page : stored_bytes;
 }
 
-enum mr_status ps_variable_create(const struct mr_feature *feature, struct ps_arena *arena,
+enum mr_status ps_variable_create(const struct mr_feature *feature, uint32_t range, struct ps_arena *arena,
                                   struct ps_variable **out, const char **what)
 {
     if (feature->dtype != MR_F32) {
@@ -53,7 +46,8 @@ enum mr_status ps_variable_create(const struct mr_feature *feature, struct ps_ar
     v->feature = *feature;
     v->arena = arena;
     v->optimizer = optimizer;
-    v->elements = element_count(feature);
+    const uint64_t first = range * mr_range_elements(feature);
+    v->elements = mr_run_of(feature, first, mr_variable_elements(feature) - first).count;
     v->stored_bytes = (v->elements + mr_rule_state_floats(&optimizer, v->elements)) * (uint64_t)sizeof(float);
     v->values_bytes = bytes_taken(v->stored_bytes);
     v->values = ps_arena_alloc(arena, v->values_bytes, VARIABLE_ALIGN);
@@ -61,7 +55,7 @@ enum mr_status ps_variable_create(const struct mr_feature *feature, struct ps_ar
         ps_arena_free(arena, v, sizeof(*v), VARIABLE_ALIGN);
         return MR_OUT_OF_MEMORY;
     }
-    ps_initializer_fill(&initializer, 0, v->values, v->elements); /* a variable is the row of key 0 */
+    ps_initializer_fill_from(&initializer, 0, first, v->values, v->elements); /* it is the row of key 0 */
     mr_rule_state_init(&optimizer, v->values, v->values + v->elements, v->elements);
     *out = v;
     return MR_OK;

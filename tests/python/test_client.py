@@ -121,6 +121,26 @@ def test_variables(client):
         client.variable("nothing")
 
 
+def test_variables_in_ranges(client):
+    wanted = {"optimizer": optim.Adagrad(lr=0.5), "initializer": init.normal(0, 1, seed=3)}
+    spread = client.variable("in_ranges", (7, 9), range_values=8, **wanted)
+    whole = client.variable("in_one", (7, 9), range_values=millrace.WHOLE, **wanted)
+    for _ in range(3):
+        assert np.array_equal(spread.pull(), whole.pull())
+        assert np.array_equal(spread.pull(6, 30), whole.pull()[0:].reshape(-1)[6:36])
+        for variable in (spread, whole):
+            variable.push_gradient(np.arange(63).reshape(7, 9))
+            variable.push(np.arange(20), first=5)
+    assert client.variable("in_ranges").spec.range_values == 8
+    large = client.variable("large", (300, 400))
+    assert client.variable("large").spec.range_values == 65536
+    large.push(np.arange(120000).reshape(300, 400))
+    large.push_gradient(np.full((300, 400), 100.0))  # SGD, lr 0.01
+    assert np.array_equal(large.pull(), (np.arange(120000) - 1).reshape(300, 400))
+    with pytest.raises(millrace.InvalidArgument, match="range_values is 5.*need the whole variable"):
+        client.variable("clipped", (7, 9), range_values=5, clip_norm=1.0)
+
+
 def test_features_and_freeze(client):
     table = client.table("frozen", 2)
     table.lookup([1, 2, 3])

@@ -91,6 +91,9 @@ def test_a_variable_comes_back():
             spec = VariableSpec("v", shape, optimizer, init.normal(0, 0.1, seed=3), "bf16", None, *clips)
             assert spec_of(spec.to_feature()) == spec
     assert VariableSpec("v", 7).shape == (7,)
+    for range_values in (None, 3, millrace.WHOLE):
+        spec = VariableSpec("v", 7, range_values=range_values)
+        assert spec_of(spec.to_feature()).range_values == range_values
 
 
 def test_every_field_is_set_by_something():
@@ -118,7 +121,9 @@ def test_every_field_is_set_by_something():
         for evicted in EVICTIONS[1:2]
         for rate in SCHEDULES[3:4]
     ] + [TableSpec("t", 4, optim.Adam(weight_decay=0.5))]
-    features = [spec.to_feature() for spec in specs] + [VariableSpec("t", (2, 2)).to_feature()]
+    features = [spec.to_feature() for spec in specs] + [
+        VariableSpec("t", (2, 2), range_values=2).to_feature()
+    ]
     for name, _ in ffi.typeof("struct mr_feature").fields:
         if name in ("altered", "reserved"):  # not for callers to set
             continue

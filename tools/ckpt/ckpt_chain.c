@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/optimizer/rule.h"
 #include "ps/checkpoint/block_stream.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "tools/ckpt/ckpt_store.h"
@@ -110,7 +111,9 @@ bool ckpt_part_has(const struct ps_chain *files, uint32_t part, const struct ps_
     const struct mr_feature *f = record->kind == PS_RECORD_VARIABLE
                                      ? ps_manifest_feature(ps_chain_manifest(files), record->feature)
                                      : NULL;
-    return !f || ps_chain_part_owns(files, part, mr_variable_partition(f->name));
+    return !f ||
+           ps_chain_part_owns(
+               files, part, mr_range_partition(f->name, (uint32_t)(record->offset / mr_rule_range_bytes(f))));
 }
 
 static uint64_t payload_bytes(const uint8_t *block)

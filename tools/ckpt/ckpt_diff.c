@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/cli.h"
+#include "dataplane/optimizer/rule.h"
 #include "dataplane/wire/format/convert.h"
+#include "dataplane/wire/format/ranges.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "tools/ckpt/ckpt.h"
 #include "tools/ckpt/ckpt_parameters.h"
@@ -70,22 +72,15 @@ static uint32_t find(const struct ps_manifest *m, const struct mr_feature *f)
     return UINT32_MAX;
 }
 
-static uint64_t element_count(const struct mr_feature *f)
-{
-    uint64_t count = 1;
-    for (uint32_t i = 0; i < f->rank; i++)
-        count *= f->dims[i];
-    return count;
-}
-
 static void judge(const struct diff *d, struct pair *p)
 {
     const bool both = p->a && p->b;
     if (p->kind == MR_VARIABLE) {
-        p->a_count = p->a ? element_count(p->a) : 0;
-        p->b_count = p->b ? element_count(p->b) : 0;
+        p->a_count = p->a ? mr_variable_elements(p->a) : 0;
+        p->b_count = p->b ? mr_variable_elements(p->b) : 0;
         p->is_comparable = both && p->a_count == p->b_count;
         p->has_same_state = p->is_comparable && p->a->optimizer == p->b->optimizer &&
+                            mr_range_elements(p->a) == mr_range_elements(p->b) &&
                             (p->a->optimizer != MR_OPT_MOMENTUM ||
                              (p->a->optimizer_args[1] > 0) == (p->b->optimizer_args[1] > 0));
         return;
@@ -268,7 +263,8 @@ static enum mr_status diff_tables(struct diff *d, uint64_t memory_bytes, char *t
     return status;
 }
 
-/* ---- variables: their stored bytes, one variable after the other, through a window ---- */
+/* ---- variables, one after the other, through a window: the values of all of a variable's ranges, then their
+ * states ---- */
 
 struct window {
     struct diff *d;
@@ -276,32 +272,52 @@ struct window {
     uint8_t *bytes;          /* a's, [begin, end) */
     uint64_t begin, end;
     uint16_t *pairs; /* by feature id of the side that is read, the pair's number + 1 */
+    bool is_b;       /* that side */
 };
 
-/* What of the record lies in the window: its bytes from *from, *count of them, belong to offset *at. False:
+/* Room for the values and the largest state that there is; what a variable does not have stays equal. */
+#define STATE_FLOATS_MAX(elements) (2 * (elements) + 1)
+
+/* A part of a record: values or state of one range. */
+struct part {
+    uint64_t from, count; /* bytes of the record */
+    uint64_t at;          /* of the variable */
+};
+
+/* The part that begins `from` bytes into the record. False: there is no more, or it lies beyond the variable. */
+static bool part_of(const struct mr_feature *f, const struct ps_record *record, uint64_t from,
+                    struct part *out)
+{
+    const uint64_t each = mr_range_elements(f), bytes = mr_rule_range_bytes(f);
+    const uint64_t range = (record->offset + from) / bytes, in_range = (record->offset + from) % bytes;
+    if (from >= record->bytes || range >= mr_variable_ranges(f))
+        return false;
+    const uint64_t all = mr_variable_elements(f);
+    const uint64_t values = mr_run_of(f, range * each, all - range * each).count * sizeof(float);
+    const bool is_state = in_range >= values;
+    const uint64_t left = (is_state ? bytes : values) - in_range;
+    *out = (struct part){.from = from,
+                         .count = record->bytes - from < left ? record->bytes - from : left,
+                         .at = is_state ? (all + range * STATE_FLOATS_MAX(each)) * sizeof(float) + in_range -
+                                              values
+                                        : range * each * sizeof(float) + in_range};
+    return true;
+}
+
+/* What of the part lies in the window: its bytes from *from, *count of them, belong to offset *at. False:
  * nothing. */
-static bool clip(const struct window *w, uint32_t pair, const struct ps_record *record, uint64_t *from,
+static bool clip(const struct window *w, uint32_t pair, const struct part *part, uint64_t *from,
                  uint64_t *count, uint64_t *at)
 {
     const uint64_t size = w->offsets[pair + 1] - w->offsets[pair];
-    if (record->offset >= size || record->bytes > size - record->offset)
+    if (part->at >= size || part->count > size - part->at)
         return false;
-    const uint64_t first = w->offsets[pair] + record->offset, last = first + record->bytes;
+    const uint64_t first = w->offsets[pair] + part->at, last = first + part->count;
     *at = first > w->begin ? first : w->begin;
     const uint64_t stop = last < w->end ? last : w->end;
-    *from = *at - first;
+    *from = part->from + *at - first;
     *count = stop > *at ? stop - *at : 0;
     return *count > 0;
-}
-
-static enum mr_status hold_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
-{
-    const struct window *w = arg;
-    uint64_t from, count, at;
-    const uint32_t pair = record->kind == PS_RECORD_VARIABLE ? w->pairs[record->feature] : 0;
-    if (pair > 0 && clip(w, pair - 1, record, &from, &count, &at))
-        memcpy(w->bytes + (at - w->begin), bytes + from, count);
-    return MR_OK;
 }
 
 /* Values and state, element by element: all are 4 bytes. */
@@ -316,32 +332,48 @@ static void compare_element(struct pair *pair, uint64_t element, const uint8_t *
         pair->state_changed += mr_f32_bits(x) != mr_f32_bits(y);
 }
 
-static enum mr_status compare_record(void *arg, const struct ps_record *record, const uint8_t *bytes)
+/* Keeps a's bytes, or compares b's with them. */
+static enum mr_status visit_variable(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
     const struct window *w = arg;
-    uint64_t from, count, at;
-    const uint32_t pair = record->kind == PS_RECORD_VARIABLE ? w->pairs[record->feature] : 0;
-    if (pair == 0 || !clip(w, pair - 1, record, &from, &count, &at))
+    const uint32_t number = record->kind == PS_RECORD_VARIABLE ? w->pairs[record->feature] : 0;
+    if (number == 0)
         return MR_OK;
-    for (uint64_t i = 0; i + sizeof(float) <= count; i += sizeof(float))
-        compare_element(&w->d->pairs[pair - 1], (at + i - w->offsets[pair - 1]) / sizeof(float),
-                        w->bytes + (at + i - w->begin), bytes + from + i);
+    struct pair *pair = &w->d->pairs[number - 1];
+    const uint64_t start = w->offsets[number - 1];
+    uint64_t from, count, at;
+    for (struct part p = {0}; part_of(w->is_b ? pair->b : pair->a, record, p.from + p.count, &p);) {
+        if (!clip(w, number - 1, &p, &from, &count, &at))
+            continue;
+        if (!w->is_b)
+            memcpy(w->bytes + (at - w->begin), bytes + from, count);
+        for (uint64_t i = 0; w->is_b && i + sizeof(float) <= count; i += sizeof(float))
+            compare_element(pair, (at + i - start) / sizeof(float), w->bytes + (at + i - w->begin),
+                            bytes + from + i);
+    }
     return MR_OK;
 }
 
 static void name_pairs(struct window *w, bool b)
 {
+    w->is_b = b;
     memset(w->pairs, 0, (PS_FEATURE_ID_MAX + 1u) * sizeof(*w->pairs));
     for (uint32_t i = 0; i < w->d->pair_count; i++)
         if (w->offsets[i + 1] > w->offsets[i])
             w->pairs[b ? w->d->pairs[i].b_id : w->d->pairs[i].a_id] = (uint16_t)(i + 1);
 }
 
-/* Room for the values and the largest state that there is; what a variable does not have stays equal. */
 static uint64_t window_bytes(const struct pair *p)
 {
-    const struct mr_feature *f = p->a ? p->a : p->b;
-    return f->kind == MR_VARIABLE && p->is_comparable ? (3 * p->a_count + 1) * sizeof(float) : 0;
+    if (p->kind != MR_VARIABLE || !p->is_comparable)
+        return 0;
+    uint64_t floats = 0; /* of the state */
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct mr_feature *f = i == 0 ? p->a : p->b;
+        const uint64_t mine = mr_variable_ranges(f) * STATE_FLOATS_MAX(mr_range_elements(f));
+        floats = mine > floats ? mine : floats;
+    }
+    return (p->a_count + floats) * sizeof(float);
 }
 
 static enum mr_status run_windows(struct window *w, uint64_t step, uint64_t total, char *text)
@@ -351,10 +383,10 @@ static enum mr_status run_windows(struct window *w, uint64_t step, uint64_t tota
         w->end = total - w->begin < step ? total : w->begin + step;
         memset(w->bytes, 0, w->end - w->begin);
         name_pairs(w, false);
-        status = ckpt_last_each(w->d->a, hold_record, w, &w->d->progress, text);
+        status = ckpt_last_each(w->d->a, visit_variable, w, &w->d->progress, text);
         name_pairs(w, true);
         if (status == MR_OK)
-            status = ckpt_last_each(w->d->b, compare_record, w, &w->d->progress, text);
+            status = ckpt_last_each(w->d->b, visit_variable, w, &w->d->progress, text);
     }
     return status;
 }
@@ -449,7 +481,7 @@ static void print_note(const struct pair *p)
     if (descriptor)
         (void)printf("  %s differs", descriptor);
     if (p->a && p->b && !p->has_same_state)
-        (void)printf("  states of other optimizers are not compared");
+        (void)printf("  states of other optimizers or ranges are not compared");
     if (p->changed > 0 && p->is_comparable && p->kind == MR_TABLE)
         (void)printf("  largest at key %" PRIu64 ", column %" PRIu32, p->largest_at, p->largest_column);
     else if (p->changed > 0 && p->is_comparable)

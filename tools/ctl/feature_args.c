@@ -61,6 +61,10 @@ static void put_rows(struct tool_feature_args *args, struct cli_option rows[TOOL
          "below which a row is evicted"},
         {"capacity-rows", CLI_U64, &f->capacity_rows, "N",
          "largest number of rows on the node; 0 (default): only memory is limited"},
+        {"range-values", CLI_U32, &f->range_values, "N",
+         "variables: how many values make a range, which is spread over cores and nodes with the\n"
+         "others; default: 65536 in variables larger than that, if the optimizer and --clip-norm\n"
+         "do not need all values at once; 4294967295: the variable is one range"},
         {"memory-mib", CLI_U64, &args->memory_mib, "N",
          "tables: limit of memory on the node, in MiB; 0 (default): only the node's limit applies"},
     };
@@ -197,6 +201,8 @@ static const char *wanted(const char *field, uint32_t optimizer)
         {"capacity_rows", "--capacity-rows belongs to tables"},
         {"memory_bytes", "--memory-mib belongs to tables"},
         {"filter_bytes", "--filter-mib belongs to --admission sightings, and is at most 8192"},
+        {"range_values", "--range-values belongs to variables, makes at most 4096 ranges, and one range with "
+                         "--clip-norm and --optimizer rowwise_adagrad and group_ftrl"},
         {"init_b", "--init-b must not be below --init-a (uniform), or 0 and more (normal), and all values "
                    "must be finite"},
     };

@@ -15,7 +15,7 @@ struct tool_feature_args {
     const char *shape, *dtype, *optimizer, *optimizer_args, *schedule, *init, *pooling, *admission, *eviction;
 };
 
-#define TOOL_FEATURE_OPTION_COUNT 25u
+#define TOOL_FEATURE_OPTION_COUNT 26u
 
 /* Defaults, and the option table's rows for them. */
 void tool_feature_args_init(struct tool_feature_args *args,

@@ -118,6 +118,7 @@ void tool_feature_options(const struct mr_feature *f, char *out, size_t out_byte
     float_option(&t, "eviction-arg", f->eviction_arg, 0);
     number_option(&t, "capacity-rows", f->capacity_rows);
     mib_option(&t, "memory-mib", f->memory_bytes);
+    number_option(&t, "range-values", f->range_values);
 }
 
 void tool_feature_shape(const struct mr_feature *f, char *out, size_t out_bytes)
@@ -162,11 +163,11 @@ static json_t *training_json(const struct mr_feature *f)
 
 static json_t *limits_json(const struct mr_feature *f)
 {
-    return json_pack("{s:s, s:f, s:I, s:s, s:f, s:I, s:I}", "admission", mr_admission_name(f->admission),
+    return json_pack("{s:s, s:f, s:I, s:s, s:f, s:I, s:I, s:I}", "admission", mr_admission_name(f->admission),
                      "admission_arg", (double)f->admission_arg, "filter_bytes", (json_int_t)f->filter_bytes,
                      "eviction", mr_eviction_name(f->eviction), "eviction_arg", (double)f->eviction_arg,
                      "capacity_rows", (json_int_t)f->capacity_rows, "memory_bytes",
-                     (json_int_t)f->memory_bytes);
+                     (json_int_t)f->memory_bytes, "range_values", (json_int_t)f->range_values);
 }
 
 json_t *tool_feature_json(const struct mr_feature *f)

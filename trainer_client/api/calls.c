@@ -87,11 +87,6 @@ enum mr_status mrc_find_feature(struct mr_client *client, const struct mr_option
     return MR_OK;
 }
 
-uint16_t mrc_variable_owner(const struct mr_feature *variable, const uint16_t owners[MR_PARTITION_COUNT])
-{
-    return owners[mr_variable_partition(variable->name)];
-}
-
 enum mr_status mrc_check_offsets(const char *call, const uint32_t *offsets, uint64_t bag_count)
 {
     if (offsets == NULL)

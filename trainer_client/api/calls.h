@@ -33,9 +33,6 @@ struct mrc_attempt {
  * node refused the call by an old one. Takes the lock. */
 bool mrc_is_overtaken(struct mr_client *client, enum mr_op op, const struct mrc_attempt *attempt,
                       enum mr_status status);
-/* Returns the owner of a variable. `owners`: of each partition. */
-uint16_t mrc_variable_owner(const struct mr_feature *variable, const uint16_t owners[MR_PARTITION_COUNT]);
-
 /* Returns MR_INVALID_ARGUMENT unless offsets[0] is 0 and no offset is below the one before. */
 enum mr_status mrc_check_offsets(const char *call, const uint32_t *offsets, uint64_t bag_count);
 

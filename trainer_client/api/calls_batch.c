@@ -5,6 +5,7 @@
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/bag.h"
 #include "trainer_client/api/calls.h"
+#include "trainer_client/api/pieces.h"
 #include "trainer_client/api/rows_answer.h"
 #include "trainer_client/api/shard.h"
 
@@ -418,73 +419,141 @@ static enum mr_status check_push(const struct mr_client *client, const struct mr
     return MR_OK;
 }
 
-/* A variable's gradient is always f32. */
-static bool is_narrow(enum mr_dtype dtype, const struct mr_feature *feature)
+/* A gradient of a push that is being made. */
+struct push_gradient {
+    const struct mr_tensor *from;
+    bool everywhere;          /* a table's: all owners get it */
+    bool narrow;              /* a table's, converted to the type of the wire; a variable's is always f32 */
+    struct mrc_pieces pieces; /* a variable's, several owners; its memory is to be freed */
+};
+
+static bool is_split(const struct push_gradient *g)
 {
-    return dtype != MR_F32 && feature->kind == MR_TABLE;
+    return g->pieces.share_count > 1;
 }
 
-/* Converts gradients of tables into the requests. */
-static void fill_push(struct mr_future *f, const struct mr_batch_gradient *gradients, uint32_t count,
-                      const bool *narrow)
+/* Returns what an owner gets of a variable; NULL: nothing. */
+static struct mrc_piece_share *share_of(const struct push_gradient *g, uint32_t owner)
+{
+    for (uint32_t i = 0; i < g->pieces.share_count; i++)
+        if (g->pieces.shares[i].owner == owner)
+            return &g->pieces.shares[i];
+    return NULL;
+}
+
+/* Converts gradients of tables into the requests, and deals out those of variables. */
+static void fill_push(struct mr_future *f, struct push_gradient *gradients, uint32_t count)
 {
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mrc_part *part = &f->parts[i];
         for (uint32_t g = 0, t = 1; g < count; g++) {
-            const struct mr_tensor *from = &gradients[g].gradient;
+            const struct mr_tensor *from = gradients[g].from;
             if (t >= part->tensor_count || part->sources[t] != &((struct push_context *)f->context)->heads[g])
-                continue; /* another core's variable */
+                continue; /* other owners' variable */
             t++;
-            if (narrow[g]) {
+            if (gradients[g].narrow) {
                 const struct mrc_rows rows = mrc_rows_f32(from->data), to = mrc_rows_of(&part->tensors[t]);
                 mrc_rows_move(&to, 0, &rows, 0, mrc_row_count(from), mrc_row_dim(from));
                 t += to.dtype == MR_I8 ? 1 : 0;
             }
+            if (is_split(&gradients[g]))
+                share_of(&gradients[g], i)->values = part->tensors[++t].data;
             t++;
         }
     }
+    for (uint32_t g = 0; g < count; g++)
+        if (is_split(&gradients[g]))
+            mrc_pieces_deal(&gradients[g].pieces, gradients[g].from->data);
 }
 
-/* Assigns the gradients to cores: a table's goes to all, a variable's to its owner. */
+/* Finds the owners of a variable's ranges. */
+static enum mr_status split_variable(const struct mr_feature *variable, const struct mrc_owners *owners,
+                                     uint32_t at, struct push_gradient *g)
+{
+    const uint64_t words[MR_PIECE_WORDS] = {0, mr_variable_elements(variable)};
+    if (!mrc_pieces_split(&g->pieces, variable, owners->of_partition, owners->count, words, MR_PIECE_WORDS))
+        return mrc_error(MR_NO_MEMORY, "mr_push_gradients_batch: no memory left");
+    if (is_split(g) && g->from->bytes != g->pieces.elements * sizeof(float))
+        return mrc_error(MR_WRONG_SHAPE,
+                         "mr_push_gradients_batch: gradients[%u] has %llu elements, variable %s has %llu", at,
+                         (unsigned long long)(g->from->bytes / sizeof(float)), variable->name,
+                         (unsigned long long)g->pieces.elements);
+    return MR_OK;
+}
+
+/* Finds out which owners get the gradient, and in which form. */
+static enum mr_status place_gradient(const struct mr_future *f, const struct mr_options *options,
+                                     const struct mrc_owners *owners, uint32_t feature, uint32_t at,
+                                     struct push_gradient *g)
+{
+    const struct push_context *context = f->context;
+    struct mr_feature found;
+    g->everywhere = true;
+    if (f->part_count == 1 && context->dtype == MR_F32)
+        return MR_OK;
+    enum mr_status status = mrc_find_any_feature(f->client, options, MR_OP_PUSH_GRAD_BATCH, feature, &found);
+
+    if (status != MR_OK)
+        return status;
+    g->everywhere = found.kind == MR_TABLE || f->part_count == 1;
+    g->narrow = found.kind == MR_TABLE && context->dtype != MR_F32;
+    if (g->narrow && g->from->rank != 3)
+        return mrc_error(MR_WRONG_SHAPE, "mr_push_gradients_batch: gradients[%u] has %u dimensions, not 3",
+                         at, g->from->rank);
+    return g->everywhere ? MR_OK : split_variable(&found, owners, at, g);
+}
+
+/* Adds the gradient to the requests of those owners. */
+static void add_gradient(struct mr_future *f, const struct push_gradient *g, struct mr_push_head *head)
+{
+    const struct push_context *context = f->context;
+    struct mr_tensor rows[MR_ROWS_TENSORS_MAX] = {*g->from};
+    const uint32_t row_tensors = g->narrow ? mr_rows_tensors(*g->from, context->dtype, rows) : 1;
+    head->flags |= is_split(g) ? MR_PUSH_PIECES : 0;
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        const struct mrc_piece_share *share = g->everywhere ? NULL : share_of(g, i);
+        if (!g->everywhere && share == NULL)
+            continue;
+        mrc_part_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, head));
+        if (is_split(g)) {
+            mrc_part_add(f, i, mr_tensor_1d(MR_U64, share->word_count, share->words));
+            mrc_part_add(f, i, mr_tensor_1d(MR_F32, (uint32_t)share->elements, NULL));
+            continue;
+        }
+        for (uint32_t r = 0; r < row_tensors; r++)
+            mrc_part_add(f, i, rows[r]);
+    }
+}
+
+static enum mr_status check_tensors(const struct mr_future *f)
+{
+    for (uint32_t i = 0; i < f->part_count; i++)
+        if (f->parts[i].tensor_count > MR_TENSORS_MAX)
+            return mrc_error(
+                MR_INVALID_ARGUMENT,
+                "mr_push_gradients_batch: the gradients make %u tensors; a message has up to %u: "
+                "push fewer at once",
+                f->parts[i].tensor_count, MR_TENSORS_MAX);
+    return MR_OK;
+}
+
 static enum mr_status describe_push(struct mr_future *f, const struct mr_options *options,
                                     const struct mr_batch_gradient *gradients, uint32_t count,
-                                    const struct mrc_owners *owners, bool *narrow)
+                                    const struct mrc_owners *owners, struct push_gradient *out)
 {
     struct push_context *context = f->context;
-    uint16_t owner = 0;
     for (uint32_t i = 0; i < f->part_count; i++)
         mrc_part_add(f, i, mr_tensor_1d(MR_U64, 1, &context->batch_id));
     for (uint32_t g = 0; g < count; g++) {
-        struct mr_tensor rows[MR_ROWS_TENSORS_MAX] = {gradients[g].gradient};
-        uint32_t row_tensors = 1;
-        bool everywhere = true;
-        narrow[g] = false;
+        out[g].from = &gradients[g].gradient;
         context->heads[g] = mrc_push_head(gradients[g].feature, options);
-        if (f->part_count > 1 || context->dtype != MR_F32) {
-            struct mr_feature feature;
-            enum mr_status status = mrc_find_any_feature(f->client, options, MR_OP_PUSH_GRAD_BATCH,
-                                                         gradients[g].feature, &feature);
-            if (status != MR_OK)
-                return status;
-            everywhere = feature.kind == MR_TABLE;
-            owner = everywhere || f->part_count == 1 ? 0 : mrc_variable_owner(&feature, owners->of_partition);
-            narrow[g] = is_narrow(context->dtype, &feature);
-        }
-        if (narrow[g] && rows[0].rank != 3)
-            return mrc_error(MR_WRONG_SHAPE,
-                             "mr_push_gradients_batch: gradients[%u] has %u dimensions, not 3", g,
-                             rows[0].rank);
-        if (narrow[g])
-            row_tensors = mr_rows_tensors(gradients[g].gradient, context->dtype, rows);
-        for (uint32_t i = 0; i < f->part_count; i++) {
-            if (!everywhere && i != owner)
-                continue;
-            mrc_part_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &context->heads[g]));
-            for (uint32_t r = 0; r < row_tensors; r++)
-                mrc_part_add(f, i, rows[r]);
-        }
+        enum mr_status status = place_gradient(f, options, owners, gradients[g].feature, g, &out[g]);
+
+        if (status != MR_OK)
+            return status;
+        add_gradient(f, &out[g], &context->heads[g]);
     }
-    return MR_OK;
+    return check_tensors(f);
 }
 
 /* `owners` NULL: the call itself reports why. */
@@ -492,26 +561,32 @@ static enum mr_status push_batch(struct mr_client *client, const struct mr_optio
                                  const struct push_context *push, const struct mr_batch_gradient *gradients,
                                  uint32_t count, const struct mrc_owners *owners)
 {
-    bool narrow[BATCH_GRADIENTS_MAX];
+    struct push_gradient placed[BATCH_GRADIENTS_MAX];
     struct mr_future *f;
+    bool fills = push->dtype != MR_F32;
     enum mr_status status =
         mrc_future_new(client, options, MR_OP_PUSH_GRAD_BATCH, 0, owners == NULL ? 1 : owners->count,
                        1 + 3 * count, sizeof(*push), &f);
     if (status != MR_OK)
         return status;
+    memset(placed, 0, count * sizeof(*placed));
     *(struct push_context *)f->context = *push;
     f->map_changes = owners == NULL ? UINT32_MAX : owners->changes;
     f->finish = finish_push;
-    status = describe_push(f, options, gradients, count, owners, narrow);
-    if (status == MR_OK && push->dtype != MR_F32)
+    status = describe_push(f, options, gradients, count, owners, placed);
+    for (uint32_t g = 0; g < count; g++)
+        fills |= is_split(&placed[g]);
+    if (status == MR_OK && fills)
         status = mrc_future_begin(f);
-    if (status != MR_OK) {
+    if (status == MR_OK && fills)
+        fill_push(f, placed, count);
+    if (status == MR_OK)
+        status = mrc_future_run(f, options, NULL);
+    else
         mrc_future_free(f);
-        return status;
-    }
-    if (push->dtype != MR_F32)
-        fill_push(f, gradients, count, narrow);
-    return mrc_future_run(f, options, NULL);
+    for (uint32_t g = 0; g < count; g++)
+        free(placed[g].pieces.memory);
+    return status;
 }
 
 enum mr_status mr_push_gradients_batch(struct mr_client *client, const struct mr_options *options,

@@ -12,10 +12,15 @@ struct create_context {
 
 static enum mr_status finish_create(struct mr_future *f, struct mr_reply **reply)
 {
-    const struct create_context *context = f->context;
+    struct create_context *context = f->context;
     const struct mr_tensor *ids = mrc_part_tensor(f, 0, 0, MR_U32, 1);
-    if (ids == NULL || ids->dims[0] != context->count)
+    const struct mr_tensor *ranges = mrc_part_tensor(f, 0, 1, MR_U32, 1);
+    if (ids == NULL || ids->dims[0] != context->count ||
+        (ranges != NULL && ranges->dims[0] != context->count))
         return mrc_part_garbled(f, 0);
+    /* One that was there is split as it was made. Nodes of earlier versions split none, and say nothing. */
+    for (uint32_t i = 0; i < context->count && ranges != NULL; i++)
+        context->features[i].range_values = ((const uint32_t *)ranges->data)[i];
     enum mr_status status = mrc_reply_give(f, reply);
 
     if (status != MR_OK)
@@ -59,6 +64,8 @@ enum mr_status mr_create(struct mr_client *client, const struct mr_options *opti
     context->ids = ids;
     context->count = count;
     memcpy(context->features, features, count * sizeof(*features));
+    for (uint32_t i = 0; i < count; i++)
+        mr_feature_spread(&context->features[i]);
     mrc_part_add(f, 0, mr_tensor_2d(MR_U8, count, sizeof(*features), context->features));
     f->parts[0].is_control = true;
     f->finish = finish_create;

@@ -1,68 +1,74 @@
-/* Variables: whole or a range, and their gradients. A variable lives on one core. */
+/* Variables: whole or a piece, and their gradients. A call has a part for each owner of ranges that it is about
+ * (pieces.h); one with a single owner is sent and answered without a copy. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
 #include "trainer_client/api/calls.h"
+#include "trainer_client/api/pieces.h"
+#include "trainer_client/api/rows_answer.h"
 #include "dataplane/wire/base/clock.h"
 
 struct variable_context {
-    uint64_t range[2];
+    struct mrc_pieces pieces;
     struct mr_push_head head;
 };
 
-static uint64_t elements(const struct mr_feature *variable)
-{
-    uint64_t n = 1;
-    for (uint32_t d = 0; d < variable->rank; d++)
-        n *= variable->dims[d];
-    return n;
-}
-
-/* The owner of a variable, and the map that says so. */
+/* The owners of a piece of a variable, and the map that says so. */
 struct place {
-    struct mr_feature variable;
     struct mrc_attempt attempt;
-    uint16_t owner;
+    struct mrc_pieces pieces;
 };
 
-/* Finds the variable and its core, and checks the range; *count 0 becomes all from `first` on. */
+/* Finds the variable and the owners of a piece of it, and checks that; a count of 0 means all from `first` on. On
+ * success place->pieces.memory is to be freed. */
 static enum mr_status find_place(struct mr_client *client, const struct mr_options *options, enum mr_op op,
-                                 uint32_t id, uint64_t first, uint64_t *count, struct place *place)
+                                 uint32_t id, uint64_t first, uint64_t count, struct place *place)
 {
-    struct mr_feature *variable = &place->variable;
-    enum mr_status status = mrc_find_feature(client, options, op, id, MR_VARIABLE, variable);
+    struct mr_feature variable;
+    enum mr_status status = mrc_find_feature(client, options, op, id, MR_VARIABLE, &variable);
     if (status != MR_OK)
         return status;
-    uint64_t all = elements(variable);
+    uint64_t all = mr_variable_elements(&variable);
 
-    if (first >= all || *count > all - first)
+    if (first >= all || count > all - first)
         return mrc_error(MR_WRONG_SHAPE,
                          "%s: %s: \"%s\" has %" PRIu64 " element%s; [%" PRIu64 ", %" PRIu64 ") is not inside",
-                         client->server, mr_op_name(op), variable->name, all, mr_plural(all), first,
-                         (first + *count));
-    if (*count == 0)
-        *count = all - first;
+                         client->server, mr_op_name(op), variable.name, all, mr_plural(all), first,
+                         (first + count));
+    static const uint16_t nobody[MR_PARTITION_COUNT]; /* the call itself reports why */
+    const uint64_t words[MR_PIECE_WORDS] = {first, count == 0 ? all - first : count};
     struct mrc_owners *owners = mrc_owners_hold(client);
+    bool ok = mrc_pieces_split(&place->pieces, &variable, owners == NULL ? nobody : owners->of_partition,
+                               owners == NULL ? 1 : owners->count, words, MR_PIECE_WORDS);
 
-    if (owners != NULL) { /* otherwise the call itself reports that */
-        place->owner = mrc_variable_owner(variable, owners->of_partition);
+    if (owners != NULL)
         place->attempt.map_changes = owners->changes;
-    }
     mrc_owners_release(owners);
-    return MR_OK;
+    return ok ? MR_OK : mrc_error(MR_NO_MEMORY, "%s: no memory left", mr_op_name(op));
 }
 
+/* Takes over the pieces of the place. */
 static enum mr_status new_call(struct mr_client *client, const struct mr_options *options, enum mr_op op,
                                uint32_t feature, const struct place *place, struct mr_future **out)
 {
-    enum mr_status status =
-        mrc_future_new(client, options, op, feature, 1, 4, sizeof(struct variable_context), out);
-    if (status == MR_OK) {
-        (*out)->parts[0].owner = place->owner;
-        (*out)->map_changes = place->attempt.map_changes;
-        (*out)->options.deadline_us = place->attempt.deadline_us;
+    const struct mrc_pieces *pieces = &place->pieces;
+    enum mr_status status = mrc_future_new(client, options, op, feature, pieces->share_count, 3,
+                                           sizeof(struct variable_context), out);
+    if (status != MR_OK) {
+        free(pieces->memory);
+        return status;
     }
-    return status;
+    struct mr_future *f = *out;
+    struct variable_context *context = f->context;
+
+    context->pieces = *pieces;
+    f->memory = pieces->memory;
+    for (uint32_t i = 0; i < f->part_count; i++)
+        f->parts[i].owner = pieces->shares[i].owner;
+    f->map_changes = place->attempt.map_changes;
+    f->options.deadline_us = place->attempt.deadline_us;
+    return MR_OK;
 }
 
 static struct place begin(struct mr_client *client, const struct mr_options *options)
@@ -72,26 +78,58 @@ static struct place begin(struct mr_client *client, const struct mr_options *opt
     return place;
 }
 
-/* `values` are written; NULL: the values are read. */
-static enum mr_status move_once(struct mr_client *client, const struct mr_options *options, uint32_t variable,
-                                uint64_t first, uint64_t count, const float *values, struct place *place,
-                                struct mr_reply **reply)
+/* Adds each owner's pieces. */
+static void add_pieces(struct mr_future *f)
 {
-    enum mr_op op = values != NULL ? MR_OP_VARIABLE_PUSH : MR_OP_VARIABLE_PULL;
+    const struct variable_context *context = f->context;
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        const struct mrc_piece_share *share = &context->pieces.shares[i];
+        mrc_part_add(f, i, mr_tensor_1d(MR_U64, share->word_count, share->words));
+    }
+}
+
+/* Adds each owner's share of the values as the last tensor, and runs the call. `whole`: the values as a single owner
+ * gets them. */
+static enum mr_status run_with_values(struct mr_future *f, const struct mr_options *options,
+                                      struct mr_tensor whole)
+{
+    struct variable_context *context = f->context;
+    struct mrc_pieces *pieces = &context->pieces;
+    if (f->part_count == 1) {
+        mrc_part_add(f, 0, whole);
+        return mrc_future_run(f, options, NULL);
+    }
+    for (uint32_t i = 0; i < f->part_count; i++)
+        mrc_part_add(f, i, mr_tensor_1d(MR_F32, (uint32_t)pieces->shares[i].elements, NULL));
+    enum mr_status status = mrc_future_begin(f);
+
+    if (status != MR_OK) {
+        mrc_future_free(f);
+        return status;
+    }
+    for (uint32_t i = 0; i < f->part_count; i++)
+        pieces->shares[i].values = f->parts[i].tensors[f->parts[i].tensor_count - 1].data;
+    mrc_pieces_deal(pieces, whole.data);
+    return mrc_future_run(f, options, NULL);
+}
+
+static enum mr_status push_once(struct mr_client *client, const struct mr_options *options, uint32_t variable,
+                                uint64_t first, uint64_t count, const float *values, struct place *place)
+{
     struct mr_future *f;
-    enum mr_status status = find_place(client, options, op, variable, first, &count, place);
+    enum mr_status status = find_place(client, options, MR_OP_VARIABLE_PUSH, variable, first, count, place);
     if (status == MR_OK)
-        status = new_call(client, options, op, variable, place, &f);
+        status = new_call(client, options, MR_OP_VARIABLE_PUSH, variable, place, &f);
     if (status != MR_OK)
         return status;
-    struct variable_context *context = f->context;
+    const struct variable_context *context = f->context;
+    const struct mrc_pieces *pieces = &context->pieces;
 
-    context->range[0] = first;
-    context->range[1] = count;
-    mrc_part_add(f, 0, mr_tensor_1d(MR_U64, values != NULL ? 1 : 2, context->range));
-    if (values != NULL)
-        mrc_part_add(f, 0, mr_tensor_1d(MR_F32, (uint32_t)count, values));
-    return mrc_future_run(f, options, reply);
+    if (f->part_count == 1)
+        mrc_part_add(f, 0, mr_tensor_1d(MR_U64, 1, pieces->words));
+    else
+        add_pieces(f);
+    return run_with_values(f, options, mr_tensor_1d(MR_F32, (uint32_t)pieces->elements, values));
 }
 
 enum mr_status mr_variable_push(struct mr_client *client, const struct mr_options *options, uint32_t variable,
@@ -103,9 +141,55 @@ enum mr_status mr_variable_push(struct mr_client *client, const struct mr_option
     enum mr_status status;
 
     do {
-        status = move_once(client, options, variable, first, count, values, &place, NULL);
+        status = push_once(client, options, variable, first, count, values, &place);
     } while (mrc_is_overtaken(client, MR_OP_VARIABLE_PUSH, &place.attempt, status));
     return status;
+}
+
+static enum mr_status finish_pull(struct mr_future *f, struct mr_reply **reply)
+{
+    struct variable_context *context = f->context;
+    struct mrc_pieces *pieces = &context->pieces;
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        const struct mr_tensor *values = mrc_part_tensor(f, i, 0, MR_F32, 1);
+        if (values == NULL || values->dims[0] != pieces->shares[i].elements)
+            return mrc_part_garbled(f, i);
+        pieces->shares[i].values = values->data;
+    }
+    if (reply == NULL)
+        return MR_OK;
+    float *all = mrc_rows_allocate(pieces->elements, 1);
+
+    if (all == NULL)
+        return MR_NO_MEMORY;
+    mrc_pieces_collect(pieces, all);
+    struct mr_reply *own = mrc_reply_own(mr_tensor_1d(MR_F32, (uint32_t)pieces->elements, all), all);
+
+    if (own == NULL)
+        return MR_NO_MEMORY;
+    *reply = own;
+    return MR_OK;
+}
+
+static enum mr_status pull_once(struct mr_client *client, const struct mr_options *options, uint32_t variable,
+                                uint64_t first, uint64_t count, struct place *place, struct mr_reply **reply)
+{
+    struct mr_future *f;
+    enum mr_status status = find_place(client, options, MR_OP_VARIABLE_PULL, variable, first, count, place);
+    if (status == MR_OK && place->pieces.elements > UINT32_MAX) {
+        free(place->pieces.memory);
+        status =
+            mrc_error(MR_TOO_LARGE, "%s: %s: %" PRIu64 " elements are more than fit a reply: pull ranges",
+                      client->server, mr_op_name(MR_OP_VARIABLE_PULL), place->pieces.elements);
+    }
+    if (status == MR_OK)
+        status = new_call(client, options, MR_OP_VARIABLE_PULL, variable, place, &f);
+    if (status != MR_OK)
+        return status;
+    add_pieces(f);
+    if (f->part_count > 1)
+        f->finish = finish_pull;
+    return mrc_future_run(f, options, reply);
 }
 
 enum mr_status mr_variable_pull(struct mr_client *client, const struct mr_options *options, uint32_t variable,
@@ -117,7 +201,7 @@ enum mr_status mr_variable_pull(struct mr_client *client, const struct mr_option
     enum mr_status status;
 
     do {
-        status = move_once(client, options, variable, first, count, NULL, &place, reply);
+        status = pull_once(client, options, variable, first, count, &place, reply);
     } while (mrc_is_overtaken(client, MR_OP_VARIABLE_PULL, &place.attempt, status));
     return status;
 }
@@ -126,20 +210,21 @@ static enum mr_status push_gradient_once(struct mr_client *client, const struct 
                                          uint32_t variable, uint64_t count, const float *gradient,
                                          struct place *place)
 {
-    const struct mr_feature *feature = &place->variable;
     struct mr_future *f;
-    uint64_t all = 0;
-    enum mr_status status = find_place(client, options, MR_OP_PUSH_GRAD, variable, 0, &all, place);
-    if (status != MR_OK)
-        return status;
-    if (count != all)
-        return mrc_error(MR_WRONG_SHAPE,
-                         "%s: push_grad: \"%s\" has %" PRIu64 " element%s, the gradient has %" PRIu64 "",
-                         client->server, feature->name, all, mr_plural(all), count);
-    status = new_call(client, options, MR_OP_PUSH_GRAD, variable, place, &f);
+    enum mr_status status = find_place(client, options, MR_OP_PUSH_GRAD, variable, 0, 0, place);
+    if (status == MR_OK && count != place->pieces.elements) {
+        free(place->pieces.memory);
+        status = mrc_error(MR_WRONG_SHAPE,
+                           "%s: push_grad: \"%s\" has %" PRIu64 " element%s, the gradient has %" PRIu64 "",
+                           client->server, place->pieces.variable.name, place->pieces.elements,
+                           mr_plural(place->pieces.elements), count);
+    }
+    if (status == MR_OK)
+        status = new_call(client, options, MR_OP_PUSH_GRAD, variable, place, &f);
     if (status != MR_OK)
         return status;
     struct variable_context *context = f->context;
+    const struct mr_feature *feature = &context->pieces.variable;
     struct mr_tensor tensor = {.dtype = MR_F32,
                                .rank = feature->rank,
                                .bytes = count * sizeof(*gradient),
@@ -147,9 +232,12 @@ static enum mr_status push_gradient_once(struct mr_client *client, const struct 
 
     memcpy(tensor.dims, feature->dims, feature->rank * sizeof(tensor.dims[0]));
     context->head = mrc_push_head(variable, options);
-    mrc_part_add(f, 0, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &context->head));
-    mrc_part_add(f, 0, tensor);
-    return mrc_future_run(f, options, NULL);
+    context->head.flags |= f->part_count > 1 ? MR_PUSH_PIECES : 0;
+    for (uint32_t i = 0; i < f->part_count; i++)
+        mrc_part_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &context->head));
+    if (f->part_count > 1)
+        add_pieces(f);
+    return run_with_values(f, options, tensor);
 }
 
 enum mr_status mr_variable_push_gradient(struct mr_client *client, const struct mr_options *options,

@@ -11,7 +11,8 @@
 #include "dataplane/wire/format/packet.h"
 
 /* Tensors of a push of rows: head, keys, offsets (none for single keys), gradients, and what comes with these
- * and with the bags. A variable's has head and gradient. */
+ * and with the bags. A variable's has head and gradient, with MR_PUSH_PIECES pieces between them; values that are set
+ * come after their pieces alone. */
 #define MRC_ROWS_TENSORS     4u
 #define MRC_ROWS_TENSORS_MAX 7u
 
@@ -68,5 +69,13 @@ bool mrc_push_split(const struct mrc_push *push, const uint16_t owners[MR_PARTIT
                     uint32_t owner_count, const struct mr_feature *table, struct mrc_push *shares[]);
 /* One push of rows out of several of the same table. NULL when memory is short. */
 struct mrc_push *mrc_push_join(struct mrc_push *const pieces[], uint32_t count);
+
+/* The same of a push of a variable (variable_push.c): of its gradient, or of values that are set. */
+bool mrc_variable_push_split(const struct mrc_push *push, const uint16_t owners[MR_PARTITION_COUNT],
+                             uint32_t owner_count, const struct mr_feature *variable,
+                             struct mrc_push *shares[]);
+struct mrc_push *mrc_variable_push_join(struct mrc_push *const pieces[], uint32_t count);
+/* Whether it is one. */
+bool mrc_push_is_of_variable(const struct mrc_push *push);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 #include "dataplane/wire/format/push_number.h"
-#include "trainer_client/api/calls.h"
+#include "dataplane/wire/format/ranges.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/replay/remap.h"
 #include "trainer_client/replay/replay.h"
@@ -86,13 +86,15 @@ static bool give(struct mr_client *client, uint32_t owner, const struct origin *
     return true;
 }
 
-static bool split_rows(struct mr_client *client, const struct origin *from, const struct mrc_push *push,
-                       const struct mr_feature *table)
+static bool split_by_owner(struct mr_client *client, const struct origin *from, const struct mrc_push *push,
+                           const struct mr_feature *feature)
 {
     const struct mrc_owners *owners = client->owners;
     struct mrc_push **shares = malloc(owners->count * sizeof(struct mrc_push *));
-    bool ok = shares != NULL && mrc_push_split(push, owners->of_partition, owners->count, table, shares),
-         given = true;
+    bool ok = shares != NULL && (mrc_push_is_of_variable(push) ? mrc_variable_push_split : mrc_push_split)(
+                                    push, owners->of_partition, owners->count, feature, shares);
+    bool given = true;
+
     for (uint32_t o = 0; o < owners->count && ok; o++)
         if (shares[o] != NULL)
             given &= give(client, o, from, shares[o]);
@@ -126,9 +128,12 @@ static uint32_t only_owner(const struct mr_client *client, const struct mrc_push
                            const struct mr_feature *feature)
 {
     const struct mrc_owners *owners = client->owners;
-    return owners->count == 1                      ? 0
-           : push->tensor_count < MRC_ROWS_TENSORS ? mrc_variable_owner(feature, owners->of_partition)
-                                                   : mrc_push_only_owner(push, owners->of_partition, feature);
+    if (owners->count == 1)
+        return 0;
+    if (!mrc_push_is_of_variable(push))
+        return mrc_push_only_owner(push, owners->of_partition, feature);
+    return mr_variable_ranges(feature) == 1 ? owners->of_partition[mr_variable_partition(feature->name)]
+                                            : UINT32_MAX;
 }
 
 static void split_push(struct mr_client *client, struct mrc_replay *from, struct mrc_push *push)
@@ -155,7 +160,7 @@ static void split_push(struct mr_client *client, struct mrc_replay *from, struct
     const uint32_t owner = only_owner(client, push, feature);
     if (owner != UINT32_MAX) {
         hand_over(client, owner, &origin, from, push);
-    } else if (split_rows(client, &origin, push, feature)) {
+    } else if (split_by_owner(client, &origin, push, feature)) {
         mrc_replay_withdraw(from, push); /* its shares remain */
         mrc_push_free(push);
     } else {
@@ -217,7 +222,8 @@ static struct mrc_replay *unite(struct mr_client *client, struct pieces *p)
     struct mrc_replay *to = p->lanes[p->at[0]];
     if (p->found == 1)
         return to;
-    struct mrc_push *whole = mrc_push_join(p->pushes, p->found);
+    struct mrc_push *whole =
+        (mrc_push_is_of_variable(p->pushes[0]) ? mrc_variable_push_join : mrc_push_join)(p->pushes, p->found);
     uint64_t number = p->pushes[0]->number, after = p->pushes[0]->after;
 
     if (whole == NULL)

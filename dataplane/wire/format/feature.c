@@ -2,7 +2,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/ranges.h"
 
 #include <assert.h>
 #include <math.h>
@@ -39,7 +39,8 @@
     X(schedule_steps, 208, 4)                                                                                \
     X(learning_rate_end, 212, 4)                                                                             \
     X(altered, 216, 4)                                                                                       \
-    X(reserved, 220, 20)
+    X(range_values, 220, 4)                                                                                  \
+    X(reserved, 224, 16)
 
 /* X(field): those that can be altered, each with the next bit of `altered`; append only */
 #define ALTERABLE_LIST(X)                                                                                    \
@@ -176,6 +177,7 @@ const char *mr_feature_conflict(const struct mr_feature *mine, const struct mr_f
         if ((other->altered >> i & 1) != 0)
             copy_field(&like_mine, mine, &alterable[i]);
     like_mine.altered = mine->altered;
+    like_mine.range_values = mine->range_values; /* where it is stored is the node's business */
     return mr_feature_diff(mine, &like_mine);
 }
 
@@ -368,10 +370,34 @@ static const char *check_rows(const struct mr_feature *f)
     return NULL;
 }
 
+/* Whether an update of each element is a function of that element, its gradient and its state alone. */
+static bool is_elementwise(const struct mr_feature *f)
+{
+    return f->optimizer != MR_OPT_ROWWISE_ADAGRAD && f->optimizer != MR_OPT_GROUP_FTRL && f->clip_norm <= 0;
+}
+
+static const char *check_ranges(const struct mr_feature *f)
+{
+    const bool ok =
+        f->range_values == 0 || (f->kind == MR_VARIABLE && mr_variable_ranges(f) <= MR_RANGES_MAX &&
+                                 (is_elementwise(f) || mr_variable_ranges(f) == 1));
+    return ok ? NULL : "range_values";
+}
+
+void mr_feature_spread(struct mr_feature *f)
+{
+    if (f->kind != MR_VARIABLE || f->range_values != 0 || !is_elementwise(f) ||
+        mr_variable_elements(f) <= MR_RANGE_VALUES)
+        return;
+    f->range_values = MR_RANGE_VALUES;
+    while (mr_variable_ranges(f) > MR_RANGES_MAX)
+        f->range_values *= 2;
+}
+
 const char *mr_feature_check(const struct mr_feature *f)
 {
     static const char *(*const checks[])(const struct mr_feature *) = {
-        check_shape, check_initializer, check_optimizer, check_schedule, check_rows};
+        check_shape, check_initializer, check_optimizer, check_schedule, check_rows, check_ranges};
     if (!name_ok(f->name))
         return "name";
     if (f->kind != MR_TABLE && f->kind != MR_VARIABLE)
@@ -411,5 +437,10 @@ uint64_t mr_key_hash(uint64_t key, uint64_t seed)
 
 uint32_t mr_variable_partition(const char *name)
 {
-    return mr_partition_of(XXH3_64bits(name, strnlen(name, MR_NAME_BYTES)));
+    return mr_range_partition(name, 0);
+}
+
+uint32_t mr_range_partition(const char *name, uint32_t range)
+{
+    return mr_partition_of(XXH3_64bits_withSeed(name, strnlen(name, MR_NAME_BYTES), range));
 }

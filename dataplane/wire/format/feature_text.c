@@ -135,6 +135,7 @@ static const struct field {
     FIELD(rank, VALUE_U32),
     FIELD(schedule_warmup_steps, VALUE_U32),
     FIELD(schedule_steps, VALUE_U32),
+    FIELD(range_values, VALUE_U32),
     FIELD(seed, VALUE_U64),
     FIELD(capacity_rows, VALUE_U64),
     FIELD(memory_bytes, VALUE_U64),
@@ -209,7 +210,7 @@ static const char *args_allowed(uint32_t optimizer)
 
 static_assert(MR_DIM_MAX == 1024 && MR_RANK_MAX == 4 && MR_VARIABLE_ELEMENTS_MAX == 1073741824 &&
                   MR_SIGHTINGS_MAX == 255 && MR_MEMORY_BYTES_MIN == 1048576 &&
-                  MR_FILTER_BYTES_MAX == 8589934592,
+                  MR_FILTER_BYTES_MAX == 8589934592 && MR_RANGES_MAX == 4096,
               "the texts name these limits");
 
 static const char *allowed(const struct mr_feature *f, const char *field)
@@ -243,6 +244,9 @@ static const char *allowed(const struct mr_feature *f, const char *field)
         {"capacity_rows", "it is 0 for a variable"},
         {"memory_bytes", "it is 0 (no limit of its own) or at least 1 MiB, and 0 for a variable"},
         {"filter_bytes", "it is 0 without sightings, and at most 8 GiB"},
+        {"range_values",
+         "it is 0 for a table, and makes at most 4096 ranges; one range with rowwise_adagrad, "
+         "group_ftrl or clip_norm, which need the whole variable"},
     };
     bool sets = f->optimizer == MR_OPT_ASSIGN;
     if (sets && (strcmp(field, "weight_decay") == 0 || strncmp(field, "clip_", 5) == 0 ||
@@ -281,6 +285,7 @@ const char *mr_feature_why_fixed(const char *field)
         {"optimizer", "the state beside the values is that of the optimizer they were trained with"},
         {"pooling", "batches that were fed, and models, count on it"},
         {"filter_bytes", "the occurrences that are counted lie in a filter of that size"},
+        {"range_values", "it says on which cores the values are"},
     };
     for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
         if (strcmp(field, texts[i].field) == 0)

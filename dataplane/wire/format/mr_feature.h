@@ -21,7 +21,10 @@ extern "C" {
 #define MR_FEATURE_ID_MAX        65535 /* their numbers, which are never used again */
 #define MR_PARTITION_COUNT       4096  /* slices of the hashed key space */
 #define MR_VARIABLE_ELEMENTS_MAX (UINT64_C(1) << 30)
-#define MR_SIGHTINGS_MAX         255 /* lookups before a key is admitted, at most */
+#define MR_RANGES_MAX            4096       /* of a variable */
+#define MR_RANGE_VALUES          65536      /* mr_create() splits variables of more elements than that */
+#define MR_VARIABLE_WHOLE        UINT32_MAX /* range_values: it is one range, whatever its size */
+#define MR_SIGHTINGS_MAX         255        /* lookups before a key is admitted, at most */
 #define MR_FILTER_BYTES_MAX      (UINT64_C(8) << 30)
 #define MR_MEMORY_BYTES_MIN      (UINT64_C(1) << 20) /* of a table */
 
@@ -109,8 +112,12 @@ struct mr_feature {
     uint32_t schedule_warmup_steps;
     uint32_t schedule_steps;
     float learning_rate_end;
-    uint32_t altered;     /* which fields mr_alter() has set since the feature was made: a bit for each */
-    uint8_t reserved[20]; /* zero */
+    uint32_t altered; /* which fields mr_alter() has set since the feature was made: a bit for each */
+    /* Variables: this many values at a time make a range, which has an owner of its own and is updated by
+     * itself (mr_range_partition()). 0: the variable is one range; mr_create() chooses, see
+     * mr_feature_spread(). */
+    uint32_t range_values;
+    uint8_t reserved[16]; /* zero */
 };
 
 /* A table of f32 rows with the defaults: sum pooling, constant 0, SGD with learning rate 0.01; Adagrad's
@@ -139,6 +146,11 @@ const char *mr_feature_alter(struct mr_feature *f, const struct mr_feature *befo
 /* As mr_feature_diff(), apart from fields that were altered in `other`: NULL when `mine` describes the
  * feature as it was made, or as it is. */
 const char *mr_feature_conflict(const struct mr_feature *mine, const struct mr_feature *other);
+
+/* Sets range_values of a variable where it is 0: MR_RANGE_VALUES, or more so that there are at most
+ * MR_RANGES_MAX ranges. Leaves it for variables that are no larger than a range, and for those whose update
+ * needs all elements at once: with rowwise_adagrad, group_ftrl or clip_norm. */
+void mr_feature_spread(struct mr_feature *f);
 
 /* ---- in words ---- */
 
@@ -169,8 +181,10 @@ static inline uint32_t mr_partition_of(uint64_t hash)
 {
     return (uint32_t)(hash >> 52);
 }
-/* Partition of a variable: that of XXH3-64 over its name, seed 0. */
+/* Partition of a variable of one range: that of XXH3-64 over its name, seed 0. */
 uint32_t mr_variable_partition(const char *name);
+/* Partition of a range of a variable: that of XXH3-64 over its name, with the range's number as seed. */
+uint32_t mr_range_partition(const char *name, uint32_t range);
 
 #ifdef __cplusplus
 }

@@ -32,8 +32,8 @@ enum mr_role {
  *                    core of each partition; from a member of a cluster, also u64[8], u8[n, 160], u8[4096]
  *                    (cluster.h)
  * ECHO               any -> the same tensors
- * CREATE             u8[n, sizeof(mr_feature)] -> u32[n] feature ids. To core 0, which creates them on every
- *                    core
+ * CREATE             u8[n, sizeof(mr_feature)] -> u32[n] feature ids, u32[n] their range_values on the node.
+ *                    To core 0, which creates them on every core
  * FREEZE             u32[1] enum mr_freeze -> nothing. To core 0
  * DROP               u8[n, MR_NAME_BYTES] names -> u32[n] feature ids, which are never used again. To core 0
  * ALTER              u8[2, sizeof(mr_feature)] a feature as it was seen, and as it shall be ->
@@ -50,16 +50,16 @@ enum mr_role {
  *                    u64[k] keys, u32[bags+1] offsets, what the flags say (table) -> rows [bags, dim], pooled
  *                    as the table says
  * PUSH_GRAD_BATCH    u64[1] batch id, then for each feature: struct mr_push_head, rows [samples, slots, dim]
- *                    or f32[variable's dims] -> u32[1] 1 if applied, 0 if applied before (MR_ALREADY_LEARNT);
+ *                    or a variable's gradient as in PUSH_GRAD -> u32[1] 1 if applied, 0 if applied before (MR_ALREADY_LEARNT);
  *                    counts, if asked for
  * PUSH_GRAD          for each feature: struct mr_push_head, then of a table: u64[k] keys, u32[bags+1] offsets
  *                    (empty: one gradient for each key), rows [bags or k, dim], what the flags say; of a
- *                    variable: f32[dims] -> counts, if asked for (MR_PUSH_COUNTS): u32[MR_PUSHED_WORDS].
+ *                    variable: f32[dims], or with MR_PUSH_PIECES u64[2n] whole ranges, f32[k] -> counts, if
+ *                    asked for (MR_PUSH_COUNTS): u32[MR_PUSHED_WORDS].
  *                    With a number also nothing: marks the number; or u64[1] first: marks all from there up
- * to
- *                    the number
- * VARIABLE_PUSH      u64[1] first element, dtype[n] (table) -> nothing
- * VARIABLE_PULL      u64[2] first element, count (0: all) (table) -> dtype[count]
+ *                    to the number
+ * VARIABLE_PUSH      u64[1] first element, or u64[2n] pieces (ranges.h), f32[k] (table) -> nothing
+ * VARIABLE_PULL      u64[2n] pieces (of one, count 0: all) (table) -> f32[k]
  * SAVE               u8[n] directory ("" = the configured one), and possibly u64[4] {kind, step, trainers,
  *                    queue} -> u64[1] checkpoint id, u64[1] number. To core 0; returns when the cut has
  *                    begun, or, with id 0, when the save waits
@@ -165,6 +165,8 @@ enum mr_bag_flag {
 /* In the head of a push's part: the push has its own learning rate, which may be 0. Without this flag
  * learning_rate is 0, and the feature's schedule gives the rate. */
 #define MR_PUSH_LEARNING_RATE (1u << 3)
+/* There, too, of a variable: pieces come before the gradient, which is of these ranges only. */
+#define MR_PUSH_PIECES (1u << 4)
 
 /* In the preamble of PUSH_GRAD; the second one also in that of PUSH_GRAD_BATCH. */
 enum mr_push_flag {
@@ -181,7 +183,7 @@ enum mr_push_flag {
     MR_PUSH_AGAIN = 1u << 2,
 };
 #define MR_PUSH_RESTORES_SHIFT 8u /* in the same flags: 8 bits */
-/* The words count keys, each once, and variables. If a key occurs several times, each of its gradients that
+/* The words count keys, each once, and ranges of variables. If a key occurs several times, each of its gradients that
  * holds NaN or Inf counts by itself. SENT is the sum of the others. */
 enum mr_pushed_word {
     MR_PUSHED_SENT,

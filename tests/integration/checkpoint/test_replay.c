@@ -13,7 +13,7 @@
 #include <cmocka.h>
 #include "tests/integration/node_fixture.h"
 
-enum { DIM = 8, KEYS = 500, KEYS_PER_PUSH = 60, ELEMENTS = 32, KILLS = 4, THREADS = 3 };
+enum { DIM = 8, KEYS = 500, KEYS_PER_PUSH = 60, ELEMENTS = 32, RANGE_VALUES = 5, KILLS = 4, THREADS = 3 };
 
 #define CALL_DEADLINE_MS 60000
 
@@ -58,8 +58,10 @@ static void expect_ok(enum mr_status status)
         fail_msg("%s", mr_last_error());
 }
 
-/* Both features begin alike whatever they are called, and have a state beside the values. */
-static struct model create_model(struct mr_client *client, const char *table, const char *variable)
+/* Both features begin alike whatever they are called and however they are split, and have a state beside the
+ * values. */
+static struct model create_model(struct mr_client *client, const char *table, const char *variable,
+                                 uint32_t range_values)
 {
     uint32_t dims[1] = {ELEMENTS}, ids[2];
     struct mr_feature features[2] = {mr_feature_table(table, DIM), mr_feature_variable(variable, 1, dims)};
@@ -72,6 +74,7 @@ static struct model create_model(struct mr_client *client, const char *table, co
         features[i].optimizer_args[0] = 0.1f;
         features[i].optimizer_args[1] = 1e-8f;
     }
+    features[1].range_values = range_values;
     expect_ok(mr_create(client, NULL, features, 2, ids));
     return (struct model){.table = ids[0], .variable = ids[1]};
 }
@@ -81,8 +84,8 @@ static void start(struct fixture *x, uint32_t core_count, uint32_t replay_bytes)
     memset(x, 0, sizeof(*x));
     node_fixture_start(&x->node, core_count, NULL);
     x->client = connect_replaying(&x->node, replay_bytes);
-    x->disturbed = create_model(x->client, "disturbed", "disturbed.v");
-    x->calm = create_model(x->client, "calm", "calm.v");
+    x->disturbed = create_model(x->client, "disturbed", "disturbed.v", RANGE_VALUES);
+    x->calm = create_model(x->client, "calm", "calm.v", MR_VARIABLE_WHOLE);
     node_fixture_save(x->client);
 }
 

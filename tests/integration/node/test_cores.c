@@ -21,6 +21,7 @@ enum {
 };
 
 #define VARIABLE_ELEMENTS 10u
+#define RANGE_VALUES      3u
 
 struct values {
     float rows[KEYS * DIM], bags[BAGS * DIM], variable[VARIABLE_ELEMENTS];
@@ -57,6 +58,7 @@ static struct features create(struct mr_client *client)
     features[0].initializer = MR_INIT_NORMAL;
     features[0].init_b = 0.1f;
     features[0].seed = 21;
+    features[1].range_values = RANGE_VALUES;
     for (uint32_t i = 0; i < 2; i++) {
         features[i].optimizer = MR_OPT_ADAGRAD;
         features[i].learning_rate = 0.05f;

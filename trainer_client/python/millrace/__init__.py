@@ -9,7 +9,7 @@ from .checkpoint import CheckpointInfo, CheckpointStatus, Restored, SaveInfo
 from .client import Client
 from .errors import *  # noqa: F401,F403
 from .errors import __all__ as _errors
-from .feature import FeatureInfo, TableSpec, VariableSpec
+from .feature import WHOLE, FeatureInfo, TableSpec, VariableSpec
 from .future import Future
 from .hub import Batch, Hub, HubStatus, SampleInfo
 from .node import Cluster, ClusterNode, CoreMemory, CoreState, ReplayInfo, TableMemory, World, WorldMember
@@ -45,6 +45,7 @@ __all__ = [
     "TableSpec",
     "Variable",
     "VariableSpec",
+    "WHOLE",
     "World",
     "WorldMember",
     "admission",

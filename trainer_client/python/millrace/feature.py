@@ -1,6 +1,7 @@
 """Descriptions of tables and variables, and what becomes of them: struct mr_feature."""
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -21,6 +22,8 @@ POOLINGS = {
     "none": lib.MR_POOL_NONE,
 }
 _U32_MAX, _U64_MAX = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
+
+WHOLE = _U32_MAX  #: VariableSpec.range_values: the variable is one range, whatever its size
 
 _ALLOWED = {  # by the name that mr_feature_check() has for a field
     "name": "it has 1 to 63 characters of A-Z, a-z, 0-9 and _./:-",
@@ -43,6 +46,8 @@ _ALLOWED = {  # by the name that mr_feature_check() has for a field
     "eviction_arg": "it is above 0",
     "memory_bytes": f"it is 0 (no limit of its own), or at least {lib.MR_MEMORY_BYTES_MIN}",
     "filter_bytes": f"it is at most {lib.MR_FILTER_BYTES_MAX}",
+    "range_values": f"it makes at most {lib.MR_RANGES_MAX} ranges; optim.RowWiseAdagrad, optim.GroupFtrl "
+    "and clip_norm need the whole variable",
 }
 _IN_PYTHON = {  # what the fields are called here
     "schedule_warmup_steps": "schedule.warmup_steps",
@@ -191,6 +196,9 @@ class VariableSpec:
     schedule: _schedule.Schedule | None = None
     clip_value: float = 0.0
     clip_norm: float = 0.0  #: of the whole tensor's gradient
+    #: this many values make a range, which is spread over cores and nodes with the others; None: the library
+    #: chooses, for large variables; WHOLE: it is one range
+    range_values: int | None = dataclasses.field(default=None, compare=False)
 
     what = "variable"
 
@@ -208,6 +216,7 @@ class VariableSpec:
         )
         _put_optimizer(feature, self.optimizer, self.schedule)
         _put_values(feature, self)
+        feature.range_values = whole("range_values", self.range_values or 0, _U32_MAX)
         return _checked(self, feature)
 
 
@@ -247,7 +256,9 @@ def spec_of(feature: Any) -> Spec:
         "clip_norm": _single(feature.clip_norm),
     }
     if feature.kind == lib.MR_VARIABLE:
-        return VariableSpec(name, tuple(feature.dims[0 : feature.rank]), **common)
+        return VariableSpec(
+            name, tuple(feature.dims[0 : feature.rank]), range_values=feature.range_values or None, **common
+        )
     return TableSpec(
         name,
         feature.dims[0],

@@ -166,7 +166,7 @@ static void variables_of_others_take_no_memory(void **state)
                MR_WRONG_OWNER, "too old");
     node_check(call(n, other_core, MR_OP_VARIABLE_PULL, (uint16_t)ids[1], EPOCH, &tensor, 1), MR_WRONG_OWNER,
                "belongs to another node");
-    assert_null(ps_core_feature(fake_dp_app(other_core), ids[1])->variable);
+    assert_null(ps_core_feature(fake_dp_app(other_core), ids[1])->ranges[0].variable);
 
     /* it becomes this node's */
     owned.epoch = EPOCH + 1;

@@ -118,7 +118,7 @@ static void a_cut_has_it_as_it_was(void **state)
     struct ps_core *core = fake_dp_app(0);
     fake_dp_hold(0);
     fake_dp_wait_held(0);
-    struct ps_feature *w = core->features[variable];
+    struct ps_range *w = &core->features[variable]->ranges[0];
     w->in_cut = true; /* as ps_save_begin() would have it */
     fake_dp_release(0);
     node_check(push(n, variable, 2, 6), MR_OK, NULL);
@@ -128,7 +128,7 @@ static void a_cut_has_it_as_it_was(void **state)
     float copied[8] = {0};
     if (has_copy)
         memcpy(copied, w->cut_copy, sizeof(copied));
-    ps_save_variable_end(core, w);
+    ps_save_range_end(core, w);
     const uint64_t left_bytes = core->save.variable_copy_bytes;
     fake_dp_release(0);
     assert_true(has_copy);

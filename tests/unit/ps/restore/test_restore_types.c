@@ -121,8 +121,9 @@ static void what_is_not_finite_is_told(void **state)
     assert_int_equal(node_counter(n, 0, "table.rows_not_finite"), 3);
     fake_dp_hold(0);
     fake_dp_wait_held(0);
-    assert_int_equal(ps_variable_set(ps_core_feature(fake_dp_app(0), variable)->variable, 0, nans, NODE_DIM),
-                     MR_OK);
+    assert_int_equal(
+        ps_variable_set(ps_core_feature(fake_dp_app(0), variable)->ranges[0].variable, 0, nans, NODE_DIM),
+        MR_OK);
     fake_dp_release(0);
     node_save(n);
     int before = dup(STDERR_FILENO), log = memfd_create("log", 0);
@@ -136,7 +137,7 @@ static void what_is_not_finite_is_told(void **state)
     close(log);
     assert_non_null(strstr(text, "restore: table emb has 2 rows with NaN or Inf in checkpoint 1"));
     assert_non_null(strstr(text, "restore: table half has 1 row with NaN or Inf in checkpoint 1"));
-    assert_non_null(strstr(text, "restore: variable bias has 1 tensor with NaN or Inf in checkpoint 1"));
+    assert_non_null(strstr(text, "restore: variable bias has 1 range with NaN or Inf in checkpoint 1"));
     assert_int_equal(node_counter(n, 0, "table.rows_not_finite"), 3);
     assert_float_equal(node_value(n, table, 3), 1, 0);
 }

@@ -430,7 +430,7 @@ static void a_variable_that_changes_half_way_is_as_of_the_cut(void **state)
     struct mr_feature features[2] = {f->feature, mr_feature_variable("v", 1, dims)};
     features[1].optimizer = MR_OPT_SGD;
     assert_int_equal(ps_core_add_feature(f->core, 2, &features[1], text), MR_OK);
-    struct ps_feature *v = f->core->features[2];
+    struct ps_range *v = &f->core->features[2]->ranges[0];
     for (uint32_t i = 0; i < ELEMENTS; i++) {
         values[i] = (float)i;
         later[i] = -1;
@@ -446,7 +446,7 @@ static void a_variable_that_changes_half_way_is_as_of_the_cut(void **state)
     while (v->cut_bytes == 0)
         ps_save_step(f->core, dp_now_us(), 0);
     assert_in_range(v->cut_bytes, 1, ELEMENTS * sizeof(float) / 2);
-    assert_true(ps_save_variable_ready(f->core, v));
+    assert_true(ps_save_range_ready(f->core, v));
     assert_int_equal(ps_variable_set(v->variable, 0, later, ELEMENTS), MR_OK);
     assert_int_equal(finish(f).status, MR_OK);
     struct variable_seen seen = {.bytes = calloc(1, ps_variable_stored_bytes(v->variable))};

@@ -111,7 +111,7 @@ static void note_state(struct fixture *f)
         if (f->at_cut.there[key])
             table_lookup(f->table, &key, 1, false, f->at_cut.rows[key]);
     }
-    memcpy(f->at_cut.variable, ps_variable_values(f->core->features[VARIABLE]->variable),
+    memcpy(f->at_cut.variable, ps_variable_values(f->core->features[VARIABLE]->ranges[0].variable),
            sizeof(f->at_cut.variable));
 }
 
@@ -325,7 +325,7 @@ static void without_the_setting_there_are_no_deltas(void **state)
 static void a_variable_is_as_it_was_at_the_cut(void **state)
 {
     struct fixture *f = *state;
-    struct ps_feature *v = f->core->features[VARIABLE];
+    struct ps_range *v = &f->core->features[VARIABLE]->ranges[0];
     static float gradient[ELEMENTS];
     for (uint32_t i = 0; i < ELEMENTS; i++)
         gradient[i] = 1;
@@ -337,17 +337,17 @@ static void a_variable_is_as_it_was_at_the_cut(void **state)
                 ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US);
             }
         }
-        assert_true(ps_save_variable_ready(f->core, v));
+        assert_true(ps_save_range_ready(f->core, v));
         assert_int_equal(f->core->save.variable_copy_bytes,
                          v->in_cut ? ps_variable_stored_bytes(v->variable) - v->cut_bytes : 0);
-        assert_true(ps_save_variable_ready(f->core, v));
+        assert_true(ps_save_range_ready(f->core, v));
         assert_true(ps_variable_push(v->variable, 0, 0, gradient));
         finish(f);
         assert_int_equal(f->core->save.variable_copy_bytes, 0);
         check_chain(f, id, id);
     }
     begin(f, 4, 0);
-    assert_true(ps_save_variable_ready(f->core, v));
+    assert_true(ps_save_range_ready(f->core, v));
     ps_save_end(f->core);
     ps_writer_abort(f->writer);
     ps_writer_finish(f->writer);
@@ -362,15 +362,15 @@ static void a_large_variable_waits_for_the_cursor(void **state)
     ps_core_remove_feature(f->core, VARIABLE);
     f->features[1] = mr_feature_variable("dense", 1, &elements);
     assert_int_equal(ps_core_add_feature(f->core, VARIABLE, &f->features[1], text), MR_OK);
-    struct ps_feature *v = f->core->features[VARIABLE];
-    assert_true(ps_save_variable_ready(f->core, v)); /* no cut is on */
+    struct ps_range *v = &f->core->features[VARIABLE]->ranges[0];
+    assert_true(ps_save_range_ready(f->core, v)); /* no cut is on */
     begin(f, 1, 0);
-    assert_false(ps_save_variable_ready(f->core, v));
+    assert_false(ps_save_range_ready(f->core, v));
     while (ps_variable_stored_bytes(v->variable) - v->cut_bytes > PS_SAVE_VARIABLES_BYTES) {
-        assert_false(ps_save_variable_ready(f->core, v));
+        assert_false(ps_save_range_ready(f->core, v));
         ps_save_step(f->core, dp_now_us(), PS_SAVE_STEP_US);
     }
-    assert_true(ps_save_variable_ready(f->core, v));
+    assert_true(ps_save_range_ready(f->core, v));
     finish(f);
 }
 

@@ -33,7 +33,7 @@ static int set_up(void **state)
     f->arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
     assert_non_null(f->arena);
     assert_null(mr_feature_check(&descriptor));
-    assert_int_equal(ps_variable_create(&descriptor, f->arena, &f->v, &what), MR_OK);
+    assert_int_equal(ps_variable_create(&descriptor, 0, f->arena, &f->v, &what), MR_OK);
     *state = f;
     return 0;
 }
@@ -114,7 +114,7 @@ static void test_what_is_stored_goes_on_as_before(void **state)
     for (uint32_t i = 0; i < 15; i++)
         gradient[i] = 0.1f * (float)i;
     descriptor.seed = 99;
-    assert_int_equal(ps_variable_create(&descriptor, f->arena, &other, &what), MR_OK);
+    assert_int_equal(ps_variable_create(&descriptor, 0, f->arena, &other, &what), MR_OK);
     assert_true(ps_variable_push(f->v, 0, 0, gradient));
     ps_variable_store(f->v, 0, ps_variable_stored_bytes(f->v), (uint8_t *)stored);
     ps_variable_load(other, (const uint8_t *)stored);
@@ -133,7 +133,7 @@ static void test_a_scalar_has_one_element(void **state)
     const char *what = NULL;
     const float gradient[1] = {2};
     descriptor.learning_rate = 0.5f;
-    assert_int_equal(ps_variable_create(&descriptor, f->arena, &bias, &what), MR_OK);
+    assert_int_equal(ps_variable_create(&descriptor, 0, f->arena, &bias, &what), MR_OK);
     assert_int_equal(ps_variable_elements(bias), 1);
     assert_true(ps_variable_push(bias, 0, 0, gradient));
     assert_true(ps_variable_values(bias)[0] == -1);
@@ -154,7 +154,7 @@ static void test_values_that_are_set_are_a_start_for_every_optimizer(void **stat
         mr_feature_set_optimizer(&descriptor, (enum mr_optimizer)kind);
         if (kind == MR_OPT_GROUP_FTRL)
             descriptor.optimizer_args[4] = 0.1f;
-        assert_int_equal(ps_variable_create(&descriptor, f->arena, &v, &what), MR_OK);
+        assert_int_equal(ps_variable_create(&descriptor, 0, f->arena, &v, &what), MR_OK);
         assert_true(ps_variable_push(v, 0, 0, gradient) && ps_variable_push(v, 1, &(float){0.02f}, gradient));
         float before[6];
         memcpy(before, ps_variable_values(v), sizeof(before));
@@ -181,7 +181,7 @@ static void test_a_push_to_a_variable_that_is_set_is_its_value(void **state)
     struct ps_variable *v = NULL;
     const char *what = NULL;
     mr_feature_set_optimizer(&descriptor, MR_OPT_ASSIGN);
-    assert_int_equal(ps_variable_create(&descriptor, f->arena, &v, &what), MR_OK);
+    assert_int_equal(ps_variable_create(&descriptor, 0, f->arena, &v, &what), MR_OK);
     assert_int_equal(ps_variable_stored_bytes(v), sizeof(first));
     assert_true(ps_variable_push(v, 0, 0, first));
     assert_memory_equal(ps_variable_values(v), first, sizeof(first));
@@ -199,7 +199,7 @@ static void test_a_large_variable_that_nobody_uses_goes_back_unit_by_unit(void *
     const char *what = NULL;
     descriptor.dims[0] = (5u << 20) / descriptor.dims[1] / sizeof(float) + 1;
     size_t before = ps_arena_allocated_bytes(f->arena);
-    assert_int_equal(ps_variable_create(&descriptor, f->arena, &v, &what), MR_OK);
+    assert_int_equal(ps_variable_create(&descriptor, 0, f->arena, &v, &what), MR_OK);
     uint64_t units = ps_variable_stored_bytes(v) / PS_ARENA_HUGE_PAGE_BYTES, slices = 1;
     for (uint64_t given = ps_arena_huge_pages_given(f->arena); ps_variable_destroy_some(v); slices++)
         assert_int_equal(ps_arena_huge_pages_given(f->arena), ++given);
@@ -217,17 +217,17 @@ static void test_refusals(void **state)
     struct ps_variable *v = NULL;
     const char *what = NULL;
     descriptor.dtype = MR_F16;
-    assert_int_equal(ps_variable_create(&descriptor, f->arena, &v, &what), MR_UNSUPPORTED);
+    assert_int_equal(ps_variable_create(&descriptor, 0, f->arena, &v, &what), MR_UNSUPPORTED);
     assert_string_equal(what, "dtype other than f32");
     descriptor = feature();
     descriptor.optimizer = 77;
-    assert_int_equal(ps_variable_create(&descriptor, f->arena, &v, &what), MR_UNSUPPORTED);
+    assert_int_equal(ps_variable_create(&descriptor, 0, f->arena, &v, &what), MR_UNSUPPORTED);
     assert_string_equal(what, "optimizer of an unknown number");
     descriptor = feature();
     descriptor.dims[0] = 1u << 14;
     descriptor.dims[1] = 1u << 14;
     size_t allocated = ps_arena_allocated_bytes(f->arena);
-    assert_int_equal(ps_variable_create(&descriptor, f->arena, &v, &what), MR_OUT_OF_MEMORY);
+    assert_int_equal(ps_variable_create(&descriptor, 0, f->arena, &v, &what), MR_OUT_OF_MEMORY);
     assert_int_equal(ps_arena_allocated_bytes(f->arena), allocated);
     assert_null(v);
 }

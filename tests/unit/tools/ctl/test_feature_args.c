@@ -82,6 +82,12 @@ static void test_limits_are_refused_with_what_they_take(void **state)
     assert_non_null(strstr(error, "--memory-mib must be at most 17592186044415"));
     assert_false(MAKE("variable", "v", &f, "--shape", "3", "--memory-mib", "5"));
     assert_string_equal(error, "--memory-mib belongs to tables");
+    assert_false(MAKE("table", "t", &f, "--dim", "3", "--range-values", "5"));
+    assert_non_null(strstr(error, "--range-values belongs to variables"));
+    assert_true(MAKE("variable", "v", &f, "--shape", "30", "--range-values", "5"));
+    assert_int_equal(f.range_values, 5);
+    assert_false(MAKE("variable", "v", &f, "--shape", "30", "--range-values", "5", "--clip-norm", "1"));
+    assert_non_null(strstr(error, "one range with --clip-norm"));
     assert_true(MAKE("table", "t", &f, "--dim", "8", "--eviction", "steps", "--eviction-arg", "1000"));
     assert_int_equal(f.eviction, MR_EVICT_STEPS);
 }

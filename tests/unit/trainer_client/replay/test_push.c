@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 #include "dataplane/wire/format/op.h"
+#include "dataplane/wire/format/ranges.h"
 #include "trainer_client/replay/push.h"
 
 enum { KEYS = 100, BAGS = 10, DIM = 3, CORES = 3 };
@@ -155,12 +156,109 @@ static void test_weighted_bags_of_a_table_that_averages(void **state)
     }
 }
 
+/* ---- pushes of variables ---- */
+
+enum { ELEMENTS = 50, RANGE_VALUES = 4, RANGES = 13 };
+
+static struct mr_feature spread_variable(void)
+{
+    const uint32_t dims[2] = {10, ELEMENTS / 10};
+    struct mr_feature v = mr_feature_variable("wide", 2, dims);
+    v.range_values = RANGE_VALUES;
+    return v;
+}
+
+/* Each element's value in a share, or in a whole push, which names no pieces. */
+static void spread_out(const struct mrc_push *push, float values[ELEMENTS])
+{
+    const struct mr_tensor *t = &push->tensors[push->tensor_count - 2];
+    const float *from = push->tensors[push->tensor_count - 1].data;
+    const uint64_t *words = t->data;
+    for (uint32_t w = 0; w < t->dims[0]; w += MR_PIECE_WORDS)
+        for (uint64_t i = 0; i < words[w + 1]; i++)
+            values[words[w] + i] += *from++;
+}
+
+static void assert_lives_on(const struct mrc_push *share, uint32_t core)
+{
+    const struct mr_tensor *t = &share->tensors[share->tensor_count - 2];
+    for (uint32_t w = 0; w < t->dims[0]; w += MR_PIECE_WORDS) {
+        const uint64_t *piece = (const uint64_t *)t->data + w;
+        for (uint64_t i = piece[0]; i < piece[0] + piece[1]; i++)
+            assert_int_equal(map[mr_range_partition("wide", (uint32_t)(i / RANGE_VALUES))], core);
+    }
+}
+
+/* Splits it, splits the shares' union again, and compares with what it was: `first` to `end`. */
+static void check_variable_push(struct mrc_push *push, uint64_t first, uint64_t end)
+{
+    const struct mr_feature v = spread_variable();
+    struct mrc_push *shares[CORES], *again[CORES], *pieces[CORES], *whole;
+    float split[ELEMENTS] = {0}, joined[ELEMENTS] = {0}, twice[ELEMENTS] = {0};
+    uint32_t count = 0;
+    assert_true(mrc_variable_push_split(push, map, CORES, &v, shares));
+    for (uint32_t core = 0; core < CORES; core++) {
+        if (shares[core] == NULL)
+            continue;
+        assert_true(mrc_push_is_of_variable(shares[core]));
+        assert_int_equal(shares[core]->op, push->op);
+        assert_int_equal(shares[core]->step, push->step);
+        assert_lives_on(shares[core], core);
+        spread_out(shares[core], split);
+        pieces[count++] = shares[core];
+    }
+    assert_true(count > 1);
+    whole = mrc_variable_push_join(pieces, count);
+    assert_non_null(whole);
+    spread_out(whole, joined);
+    assert_true(mrc_variable_push_split(whole, map, CORES, &v, again));
+    for (uint32_t core = 0; core < CORES; core++)
+        if (again[core] != NULL)
+            spread_out(again[core], twice);
+    for (uint32_t i = 0; i < ELEMENTS; i++) {
+        const float expected = i >= first && i < end ? (float)(i - first + 1) : 0;
+        assert_true(split[i] == expected && joined[i] == expected && twice[i] == expected);
+    }
+    mrc_push_free(push);
+    mrc_push_free(whole);
+    for (uint32_t core = 0; core < CORES; core++) {
+        mrc_push_free(shares[core]);
+        mrc_push_free(again[core]);
+    }
+}
+
+static void test_a_variables_gradient(void **state)
+{
+    float gradient[ELEMENTS];
+    (void)state;
+    for (uint32_t i = 0; i < ELEMENTS; i++)
+        gradient[i] = (float)(i + 1);
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U32, 4, head),
+                                   mr_tensor_2d(MR_F32, 10, ELEMENTS / 10, gradient)};
+    struct mrc_push *push = mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 5, tensors, 2);
+    assert_true(mrc_push_is_of_variable(push));
+    check_variable_push(push, 0, ELEMENTS);
+}
+
+static void test_a_variables_values(void **state)
+{
+    float values[ELEMENTS];
+    const uint64_t first = 7;
+    (void)state;
+    for (uint32_t i = 0; i < ELEMENTS; i++)
+        values[i] = (float)(i + 1);
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 1, &first), mr_tensor_1d(MR_F32, 40, values)};
+    check_variable_push(mrc_push_new(MR_OP_VARIABLE_PUSH, 3, 0, 5, tensors, 2), first, first + 40);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_rows, set_up),
         cmocka_unit_test_setup(test_bags, set_up),
         cmocka_unit_test_setup(test_weighted_bags_of_a_table_that_averages, set_up),
+        cmocka_unit_test_setup(test_a_variables_gradient, set_up),
+        cmocka_unit_test_setup(test_a_variables_values, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/ranges.h"
 
 static struct mr_feature table(void)
 {
@@ -285,7 +285,7 @@ static void rows_options_are_checked(void **state)
     REFUSED(variable, (f.eviction = MR_EVICT_AGE, f.eviction_arg = 1.0f), "eviction");
     REFUSED(variable, f.capacity_rows = 1, "capacity_rows");
     REFUSED(table, f.reserved[0] = 1, "reserved");
-    REFUSED(table, f.reserved[19] = 1, "reserved");
+    REFUSED(table, f.reserved[15] = 1, "reserved");
     REFUSED(table, f.altered = 1u << 15, "altered");
 }
 
@@ -399,6 +399,80 @@ static void variables_live_by_their_name(void **state)
     assert_int_equal(mr_variable_partition(f.name), 2891);
 }
 
+static struct mr_feature wide(void)
+{
+    const uint32_t dims[2] = {1000, 1000};
+    return mr_feature_variable("wide", 2, dims);
+}
+
+static void ranges_are_checked(void **state)
+{
+    REFUSED(table, f.range_values = 1, "range_values");
+    REFUSED(wide, f.range_values = 244, "range_values"); /* 4099 ranges */
+    TAKEN(wide, f.range_values = 245);
+    TAKEN(wide, f.range_values = MR_VARIABLE_WHOLE);
+    REFUSED(wide, f.range_values = 65536; f.clip_norm = 1, "range_values");
+    REFUSED(wide, f.range_values = 65536; f.optimizer = MR_OPT_ROWWISE_ADAGRAD, "range_values");
+    REFUSED(wide, f.range_values = 65536; mr_feature_set_optimizer(&f, MR_OPT_GROUP_FTRL), "range_values");
+    TAKEN(wide, f.range_values = 1000000; f.clip_norm = 1);
+}
+
+static void large_variables_are_spread(void **state)
+{
+    struct mr_feature f = wide();
+    const uint32_t small[1] = {MR_RANGE_VALUES}, largest[1] = {1u << 30};
+    mr_feature_spread(&f);
+    assert_int_equal(f.range_values, MR_RANGE_VALUES);
+    assert_int_equal(mr_variable_ranges(&f), 16);
+    f = mr_feature_variable("f", 1, small);
+    mr_feature_spread(&f);
+    assert_int_equal(f.range_values, 0);
+    f = mr_feature_variable("f", 1, largest);
+    mr_feature_spread(&f);
+    assert_null(mr_feature_check(&f));
+    assert_int_equal(mr_variable_ranges(&f), MR_RANGES_MAX);
+    f = wide();
+    f.clip_norm = 1;
+    mr_feature_spread(&f);
+    assert_int_equal(f.range_values, 0);
+    f = wide();
+    f.range_values = MR_VARIABLE_WHOLE;
+    mr_feature_spread(&f);
+    assert_int_equal(f.range_values, MR_VARIABLE_WHOLE);
+}
+
+/* However a node has split a variable that is there, nobody has to know. */
+static void ranges_are_no_conflict(void **state)
+{
+    struct mr_feature mine = wide(), other = wide();
+    other.range_values = 65536;
+    assert_null(mr_feature_conflict(&mine, &other));
+    assert_string_equal(mr_feature_diff(&mine, &other), "range_values");
+}
+
+static void a_range_lives_by_its_number(void **state)
+{
+    assert_int_equal(mr_range_partition("bias", 0), mr_variable_partition("bias"));
+    assert_int_equal(mr_range_partition("bias", 1), 3411);
+    assert_int_equal(mr_range_partition("bias", 4095), 1519);
+}
+
+static void pieces_are_made_of_runs(void **state)
+{
+    struct mr_feature f = wide();
+    f.range_values = 300000;
+    assert_int_equal(mr_variable_ranges(&f), 4);
+    struct mr_run run = mr_run_of(&f, 299999, 500000);
+    assert_true(run.range == 0 && run.at == 299999 && run.count == 1);
+    run = mr_run_of(&f, 300000, 500000);
+    assert_true(run.range == 1 && run.at == 0 && run.count == 300000);
+    run = mr_run_of(&f, 999999, 1);
+    assert_true(run.range == 3 && run.at == 99999 && run.count == 1);
+    f.range_values = 0;
+    run = mr_run_of(&f, 299999, 500000);
+    assert_true(run.range == 0 && run.at == 299999 && run.count == 500000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -419,6 +493,11 @@ int main(void)
         cmocka_unit_test(key_hashes_are_xxh3),
         cmocka_unit_test(partitions_are_the_top_bits_and_evenly_filled),
         cmocka_unit_test(variables_live_by_their_name),
+        cmocka_unit_test(ranges_are_checked),
+        cmocka_unit_test(large_variables_are_spread),
+        cmocka_unit_test(ranges_are_no_conflict),
+        cmocka_unit_test(a_range_lives_by_its_number),
+        cmocka_unit_test(pieces_are_made_of_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

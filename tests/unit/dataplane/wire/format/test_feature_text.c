@@ -63,6 +63,7 @@ static void a_refusal_names_field_value_and_range(void **state)
     EXPLAINED(f.eviction = 9, "eviction", "eviction is 9: it is never");
     EXPLAINED(f.eviction = MR_EVICT_AGE, "eviction_arg",
               "eviction_arg is 0: it is at least 0, above 0 for age");
+    EXPLAINED(f.range_values = 9, "range_values", "range_values is 9: it is 0 for a table");
     EXPLAINED(f.memory_bytes = 4096, "memory_bytes", "memory_bytes is 4096: it is 0 (no limit of its own)");
     EXPLAINED(f.filter_bytes = 1, "filter_bytes", "filter_bytes is 1: it is 0 without sightings");
     EXPLAINED(f.reserved[3] = 1, "reserved", "reserved is set: it is zero");
