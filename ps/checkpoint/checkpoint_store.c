@@ -170,8 +170,20 @@ static int local_sync_directory(void *self, const char *path)
     return result;
 }
 
+/* link() refuses a name that is taken; where there are no links, a look before has to do. */
+static int name_new(const char *temporary, const char *path)
+{
+    if (link(temporary, path) == 0)
+        return unlink(temporary) == 0 ? 0 : -errno;
+    if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS)
+        return -errno;
+    if (access(path, F_OK) == 0)
+        return -EEXIST;
+    return rename(temporary, path) == 0 ? 0 : -errno;
+}
+
 /* Under another name first. */
-static int local_replace(void *self, const char *path, const void *data, size_t bytes)
+static int put(void *self, const char *path, const void *data, size_t bytes, bool is_new)
 {
     char temporary[PS_PATH_BYTES + 8], directory[PS_PATH_BYTES];
     const char *slash = strrchr(path, '/');
@@ -179,9 +191,23 @@ static int local_replace(void *self, const char *path, const void *data, size_t 
     (void)snprintf(directory, sizeof(directory), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
     (void)unlink(temporary);
     int error = ps_store_write_new(ps_store_local(), temporary, data, bytes);
-    if (error == 0 && rename(temporary, path) != 0)
+    if (error == 0 && is_new)
+        error = name_new(temporary, path);
+    else if (error == 0 && rename(temporary, path) != 0)
         error = -errno;
+    if (error != 0)
+        (void)unlink(temporary);
     return error != 0 ? error : local_sync_directory(self, directory[0] != '\0' ? directory : "/");
+}
+
+static int local_replace(void *self, const char *path, const void *data, size_t bytes)
+{
+    return put(self, path, data, bytes, false);
+}
+
+static int local_put_new(void *self, const char *path, const void *data, size_t bytes)
+{
+    return put(self, path, data, bytes, true);
 }
 
 static int local_list(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg)
@@ -260,6 +286,7 @@ const struct ps_store *ps_store_local(void)
         .drop_direct = local_drop_direct,
         .take_direct = local_take_direct,
         .replace = local_replace,
+        .put_new = local_put_new,
         .rename = local_rename,
         .sync_directory = local_sync_directory,
         .list = local_list,
@@ -333,6 +360,11 @@ int ps_store_read_all(const struct ps_store *store, struct ps_store_file *file, 
         bytes -= (size_t)n;
     }
     return 0;
+}
+
+int ps_store_put_new(const struct ps_store *store, const char *path, const void *data, size_t bytes)
+{
+    return (store->put_new ? store->put_new : store->replace)(store->self, path, data, bytes);
 }
 
 int ps_store_write_new(const struct ps_store *store, const char *path, const void *data, size_t bytes)

@@ -217,6 +217,29 @@ enum mr_status ps_cluster_manifest_read(const struct ps_store *store, const char
     return status;
 }
 
+/* The one that is there is this one, whoever has written it, at whatever time. */
+static enum mr_status compare(const struct ps_store *store, const char *directory,
+                              const struct ps_cluster_manifest *m, const char *path, char *text)
+{
+    struct ps_cluster_manifest *found = malloc(sizeof(*found));
+    if (!found)
+        return ps_checkpoint_fail(text, "read", path, -ENOMEM);
+    const enum mr_status status = ps_cluster_manifest_read(store, directory, m->id, found, text);
+    bool is_same = status == MR_OK && found->part_count == m->part_count && found->step == m->step &&
+                   found->is_at_step == m->is_at_step &&
+                   memcmp(found->owner, m->owner, sizeof(m->owner)) == 0;
+    for (uint32_t i = 0; i < m->part_count && is_same; i++)
+        is_same = strcmp(found->parts[i].name, m->parts[i].name) == 0 &&
+                  found->parts[i].core_count == m->parts[i].core_count &&
+                  ps_hash_equal(found->parts[i].manifest_hash, m->parts[i].manifest_hash);
+    free(found);
+    if (status != MR_OK || is_same)
+        return status;
+    ps_text_path(text, path,
+                 "another checkpoint of this number is there: give each cluster its own directory");
+    return MR_IO_ERROR;
+}
+
 enum mr_status ps_cluster_manifest_write(const struct ps_store *store, const char *directory,
                                          struct ps_cluster_manifest *m, char *text)
 {
@@ -226,11 +249,13 @@ enum mr_status ps_cluster_manifest_write(const struct ps_store *store, const cha
     if (!json)
         return ps_checkpoint_fail(text, "write", directory, -ENOMEM);
     const int error = ps_path_cluster(directory, m->id, path)
-                          ? store->replace(store->self, path, json, strlen(json))
+                          ? ps_store_put_new(store, path, json, strlen(json))
                           : -ENAMETOOLONG;
     free(json);
     if (error == 0)
         return MR_OK;
+    if (error == -EEXIST)
+        return compare(store, directory, m, path, text);
     ps_text_io(text, "write", path, -error);
     return MR_IO_ERROR;
 }

@@ -325,15 +325,18 @@ int ps_s3_condition(struct ps_remote *r, const char *path, enum ps_condition *co
     return error == -EEXIST || error == -EOPNOTSUPP ? 0 : error;
 }
 
-/* For servers that refuse conditions: they are asked first. */
-static int put_if_absent(struct ps_remote *r, const char *key, const struct held *held)
+/* Servers that refuse conditions are asked first. */
+static int put_if_absent(struct ps_remote *r, const char *key, const void *data, size_t bytes)
 {
-    uint64_t bytes;
+    uint64_t there_bytes;
     int64_t written_s;
-    const int error = ps_s3_head(r, key, &bytes, &written_s);
+    int error = ps_s3_put(r, key, data, bytes, "If-None-Match: *");
+    if (error != -EOPNOTSUPP)
+        return error;
+    error = ps_s3_head(r, key, &there_bytes, &written_s);
     if (error == 0)
         return -EEXIST;
-    return error == -ENOENT ? ps_s3_put(r, key, held->data, held->bytes, NULL) : error;
+    return error == -ENOENT ? ps_s3_put(r, key, data, bytes, NULL) : error;
 }
 
 static int publish(struct ps_remote *r, const char *key)
@@ -349,9 +352,7 @@ static int publish(struct ps_remote *r, const char *key)
     pthread_mutex_unlock(&s->lock);
     if (!held.data)
         return -ENOENT;
-    int error = ps_s3_put(r, key, held.data, held.bytes, "If-None-Match: *");
-    if (error == -EOPNOTSUPP)
-        error = put_if_absent(r, key, &held);
+    int error = put_if_absent(r, key, held.data, held.bytes);
     if (error == -EEXIST) /* also after a try whose answer was lost */
         error = compare(r, key, &held);
     free(held.data);
@@ -419,6 +420,12 @@ static int s3_replace(void *self, const char *path, const void *data, size_t byt
 {
     char key[PS_PATH_BYTES];
     return key_of(self, path, key) ? ps_s3_put(self, key, data, bytes, NULL) : -ENAMETOOLONG;
+}
+
+static int s3_put_new(void *self, const char *path, const void *data, size_t bytes)
+{
+    char key[PS_PATH_BYTES];
+    return key_of(self, path, key) ? put_if_absent(self, key, data, bytes) : -ENAMETOOLONG;
 }
 
 static int64_t s3_read(struct ps_store_file *f, void *data, size_t bytes, uint64_t offset)
@@ -605,6 +612,7 @@ enum mr_status ps_s3_open(struct ps_remote *remote, const struct ps_remote_optio
     store->is_marked = s3_is_marked;
     store->resume = s3_resume;
     store->replace = s3_replace;
+    store->put_new = s3_put_new;
     store->rename = s3_rename;
     store->list = s3_list;
     store->remove = s3_remove;

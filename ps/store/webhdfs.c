@@ -472,18 +472,35 @@ static int hdfs_close(struct ps_store_file *f)
     return 0;
 }
 
+/* Writes PATH.next, and sets `next` to its name. */
+static int write_next(struct ps_remote *r, const char *path, const void *data, size_t bytes,
+                      char next[PS_PATH_BYTES])
+{
+    if ((size_t)snprintf(next, PS_PATH_BYTES, "%s" PS_STORE_NEXT, path) >= PS_PATH_BYTES)
+        return -ENAMETOOLONG;
+    return ps_store_write_new(&r->store, next, data, bytes);
+}
+
 /* HttpFS knows no rename over a file that is there. */
 static int hdfs_replace(void *self, const char *path, const void *data, size_t bytes)
 {
-    struct ps_remote *r = self;
     char next[PS_PATH_BYTES];
-    if ((size_t)snprintf(next, sizeof(next), "%s" PS_STORE_NEXT, path) >= sizeof(next))
-        return -ENAMETOOLONG;
-    int error = ps_store_write_new(&r->store, next, data, bytes);
+    int error = write_next(self, path, data, bytes, next);
     if (error != 0)
         return error;
     error = hdfs_remove(self, path);
     return error == 0 || error == -ENOENT ? hdfs_rename(self, next, path) : error;
+}
+
+static int hdfs_put_new(void *self, const char *path, const void *data, size_t bytes)
+{
+    char next[PS_PATH_BYTES];
+    int error = write_next(self, path, data, bytes, next);
+    if (error == 0)
+        error = hdfs_rename(self, next, path);
+    if (error == -EEXIST)
+        (void)hdfs_remove(self, next);
+    return error;
 }
 
 /* ---- opening ---- */
@@ -518,6 +535,7 @@ enum mr_status ps_webhdfs_open(struct ps_remote *remote, const struct ps_remote_
     s->is_marked = hdfs_is_marked;
     s->resume = hdfs_resume;
     s->replace = hdfs_replace;
+    s->put_new = hdfs_put_new;
     s->rename = hdfs_rename;
     s->list = hdfs_list;
     s->remove = hdfs_remove;

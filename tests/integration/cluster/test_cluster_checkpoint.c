@@ -15,23 +15,28 @@
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/integration/wire_client.h"
+#include "tests/unit/ps/store/remote_fixture.h"
 #include "tests/unit/temporary_directory.h"
 
-#define NODES       3u
-#define SESSION_MS  1500u
-#define KEYS        300u
-#define DIM         4u
-#define LIMIT_S     60
-#define CALL_MS     60000u
-#define TRY_MS      300u /* long enough for a node that serves */
-#define STATE_WORD  1 /* of a save in the answer to CHECKPOINT_STATUS: its state, its checkpoint, its status */
-#define ID_WORD     2
-#define STATUS_WORD 9
+#define NODES        3u
+#define SESSION_MS   1500u
+#define KEYS         300u
+#define RANGE_VALUES 2u /* of "scale" */
+#define DIM          4u
+#define LIMIT_S      60
+#define CALL_MS      60000u
+#define TRY_MS       300u /* long enough for a node that serves */
+#define STATE_WORD   1 /* of a save in the answer to CHECKPOINT_STATUS: its state, its checkpoint, its status */
+#define ID_WORD      2
+#define STATUS_WORD  9
 
 static const char *millraced, *millrace;
 static struct zookeeper_server server;
 static struct cluster_node nodes[NODES], single;
-static char *directory;
+static char *local;           /* a directory of this machine */
+static const char *directory; /* of the checkpoints: that, or the URL of a store */
+static struct remote_fixture store;
+static bool is_remote;
 
 static bool all_is_owned(const struct cluster_shown *s)
 {
@@ -83,6 +88,7 @@ static void create_all(void)
     const uint32_t dims[1] = {5};
     features[1] = mr_feature_variable("bias", 1, dims);
     features[2] = mr_feature_variable("scale", 1, dims);
+    features[2].range_values = RANGE_VALUES;
     const struct mr_tensor tensor = mr_tensor_2d(MR_U8, 3, sizeof(features[0]), features);
     const struct wire_client_request request = {.op = MR_OP_CREATE, .tensors = &tensor, .tensor_count = 1};
     ask_node(&nodes[0], &request);
@@ -110,7 +116,13 @@ static void learn(float value)
         .op = MR_OP_VARIABLE_PUSH, .table = 2, .tensors = tensors, .tensor_count = 2};
     ask_owner(mr_variable_partition("bias"), &push);
     push.table = 3;
-    ask_owner(mr_variable_partition("scale"), &push);
+    for (uint32_t r = 0; r * RANGE_VALUES < 5; r++) {
+        const uint64_t at = r * RANGE_VALUES, count = 5 - at < RANGE_VALUES ? 5 - at : RANGE_VALUES;
+        const struct mr_tensor range[2] = {mr_tensor_1d(MR_U64, 1, &at),
+                                           mr_tensor_1d(MR_F32, (uint32_t)count, values + at)};
+        push.tensors = range;
+        ask_owner(mr_range_partition("scale", r), &push);
+    }
 }
 
 /* ---- saves ---- */
@@ -168,32 +180,54 @@ static uint64_t save(const struct cluster_node *n)
     return saved.id;
 }
 
+/* Writes where CLUSTER-<id> or ckpt-<id> is. */
+static void place(const char *name, uint64_t id, char out[400])
+{
+    const size_t bytes = strcspn(directory, "?");
+    (void)snprintf(out, 400, "'%.*s/%s-%llu%s'", (int)bytes, directory, name, (unsigned long long)id,
+                   directory + bytes);
+}
+
+static int run_ckpt(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int run_ckpt(const char *format, ...)
+{
+    char line[1300];
+    va_list arguments;
+    int n = snprintf(line, sizeof(line), "%s ckpt ", millrace);
+    va_start(arguments, format);
+    n += vsnprintf(line + n, sizeof(line) - (size_t)n, format, arguments);
+    va_end(arguments);
+    assert_in_range(n, 1, sizeof(line) - 6);
+    memcpy(line + n, " >&2", 5);
+    return WEXITSTATUS(system(line)); /* NOLINT(cert-env33-c): our own program */
+}
+
 static int ckpt(const char *command, uint64_t a, uint64_t b)
 {
-    char line[512];
-    const int n =
-        b != 0 ? snprintf(line, sizeof(line), "%s ckpt %s %s/CLUSTER-%llu %s/CLUSTER-%llu >&2", millrace,
-                          command, directory, (unsigned long long)a, directory, (unsigned long long)b)
-               : snprintf(line, sizeof(line), "%s ckpt %s %s/CLUSTER-%llu >&2", millrace, command, directory,
-                          (unsigned long long)a);
-    assert_in_range(n, 1, sizeof(line) - 1);
-    return WEXITSTATUS(system(line)); /* NOLINT(cert-env33-c): our own program */
+    char first[400], second[400] = "";
+    place("CLUSTER", a, first);
+    if (b != 0)
+        place("CLUSTER", b, second);
+    return run_ckpt("%s %s %s", command, first, second);
 }
 
 static int verify_all(void)
 {
-    char line[512];
-    (void)snprintf(line, sizeof(line), "%s ckpt verify %s >&2", millrace, directory);
-    return WEXITSTATUS(system(line)); /* NOLINT(cert-env33-c): our own program */
+    return run_ckpt("verify '%s'", directory);
 }
 
 /* ---- tests, in this order ---- */
 
 static int start_all(void **state)
 {
-    char settings[400];
+    char settings[700];
     (void)state;
-    directory = temporary_directory_make();
+    local = temporary_directory_make();
+    directory = local;
+    if (is_remote) {
+        remote_fixture_start(&store, store.kind, 3);
+        directory = store.url;
+    }
     zookeeper_server_create(&server);
     (void)snprintf(settings, sizeof(settings),
                    "zookeeper = 127.0.0.1:%u\nnodes = %u\nsession_ms = %u\n[checkpoint]\ndirectory = %s\n"
@@ -211,7 +245,9 @@ static int end_all(void **state)
         cluster_node_destroy(&nodes[i]);
     cluster_node_destroy(&single);
     zookeeper_server_destroy(&server);
-    return temporary_directory_remove(directory);
+    if (is_remote)
+        (void)remote_fixture_stop(&store);
+    return temporary_directory_remove(local);
 }
 
 static uint64_t first, second, last;
@@ -279,11 +315,28 @@ static void a_killed_node_leaves_all_or_nothing(void **state)
     assert_int_equal(verify_all(), 0);
 }
 
+/* The whole of it goes from a store to a disk and back, and is what it was. */
+static void all_parts_are_copied(void **state)
+{
+    char cluster[400];
+    (void)state;
+    if (!is_remote)
+        skip();
+    place("CLUSTER", last, cluster);
+    assert_int_equal(run_ckpt("list '%s' --verify", directory), 0);
+    assert_int_equal(run_ckpt("pull %s %s", cluster, local), 0);
+    assert_int_equal(run_ckpt("verify %s", local), 0);
+    assert_int_equal(run_ckpt("info %s/CLUSTER-%llu", local, (unsigned long long)last), 0);
+    assert_int_equal(run_ckpt("diff %s %s/CLUSTER-%llu", cluster, local, (unsigned long long)last), 0);
+    assert_int_equal(run_ckpt("push %s '%s'", local, directory), 0); /* which is there */
+    assert_int_equal(verify_all(), 0);
+}
+
 /* One node by itself holds what the three did. */
 static void a_single_node_takes_all(void **state)
 {
     single = (struct cluster_node){.port = 7800, .name = "single", .directory = "/tmp/millrace-test-XXXXXX"};
-    char path[96], line[512];
+    char path[96], cluster[400], alone[400];
     (void)state;
     for (uint32_t i = 0; i < NODES; i++)
         cluster_node_stop(&nodes[i]);
@@ -303,9 +356,9 @@ static void a_single_node_takes_all(void **state)
     cluster_node_wait_says(&single, "restored checkpoint");
     const uint64_t id = save(&single);
     assert_true(id > last);
-    (void)snprintf(line, sizeof(line), "%s ckpt diff %s/CLUSTER-%llu %s/ckpt-%llu >&2", millrace, directory,
-                   (unsigned long long)last, directory, (unsigned long long)id);
-    assert_int_equal(WEXITSTATUS(system(line)), 0); /* NOLINT(cert-env33-c): our own program */
+    place("CLUSTER", last, cluster);
+    place("ckpt", id, alone);
+    assert_int_equal(run_ckpt("diff %s %s", cluster, alone), 0);
     cluster_node_stop(&single);
 }
 
@@ -351,13 +404,16 @@ int main(int argc, char **argv)
         cmocka_unit_test(any_node_saves_all),
         cmocka_unit_test(all_go_on_from_it),
         cmocka_unit_test(a_killed_node_leaves_all_or_nothing),
+        cmocka_unit_test(all_parts_are_copied),
         cmocka_unit_test(a_single_node_takes_all),
         cmocka_unit_test(what_zookeeper_has_lost_is_not_replaced),
     };
-    if (argc != 3) {
-        (void)fprintf(stderr, "usage: %s MILLRACED MILLRACE\n", argv[0]);
+    if (argc != 4) {
+        (void)fprintf(stderr, "usage: %s MILLRACED MILLRACE disk|s3|hdfs\n", argv[0]);
         return 2;
     }
+    is_remote = strcmp(argv[3], "disk") != 0;
+    store.kind = strcmp(argv[3], "s3") == 0 ? PS_STORE_S3 : PS_STORE_HDFS;
     millraced = argv[1];
     millrace = argv[2];
     if (!zookeeper_server_is_installed()) {

@@ -110,6 +110,16 @@ static void lies_beside_the_nodes_folders(void **state)
     assert_true(ps_checkpoint_is_there(NULL, directory, 12));
     assert_int_equal(ps_checkpoint_list(NULL, directory, ids, 2), 1);
     assert_int_equal(ids[0], 12);
+    m.time_s++; /* another leader, later */
+    assert_int_equal(ps_cluster_manifest_write(store, directory, &m, text), MR_OK);
+    m.parts[2].manifest_hash.high ^= 1;
+    assert_int_equal(ps_cluster_manifest_write(store, directory, &m, text), MR_IO_ERROR);
+    assert_non_null(strstr(text, "give each cluster its own directory"));
+    assert_int_equal(ps_cluster_manifest_read(store, directory, 12, &back, text), MR_OK);
+    m = example();
+    m.version = back.version;
+    m.hash = back.hash;
+    assert_memory_equal(&back, &m, sizeof(m)); /* the first one stays */
     assert_true(ps_path_cluster(directory, 13, path));
     m.version = 9;
     char *json = ps_cluster_manifest_seal(&m);
@@ -173,8 +183,11 @@ static void parts_must_be_those_that_were_committed(void **state)
     assert_int_equal(open_chain(directory, 5, text), MR_OK);
     struct ps_cluster_manifest m = cluster_describe(directory, 5, nodes, 3);
     m.parts[1].manifest_hash.low ^= 1;
+    assert_true(ps_path_cluster(directory, 5, path));
+    assert_int_equal(remove(path), 0);
     assert_int_equal(ps_cluster_manifest_write(ps_store_local(), directory, &m, text), MR_OK);
     refuse_chain(directory, 5, "b/ckpt-5: it is not the part");
+    assert_int_equal(remove(path), 0);
     cluster_commit(directory, 5, nodes, 3);
     assert_true(ps_path_join(directory, "c", path));
     (void)snprintf(command, sizeof(command), "rm -r %s/ckpt-5", path);

@@ -7,7 +7,7 @@
 
 #define FAKE_HDFS_PAGE 2u /* names of a listing */
 
-enum { FAKE_HDFS_ENTRIES_MAX = 64 };
+enum { FAKE_HDFS_ENTRIES_MAX = 256 };
 
 struct fake_hdfs {
     struct {

@@ -11,7 +11,7 @@
 #define FAKE_S3_BUCKET     "models"
 #define FAKE_S3_PAGE       3u /* keys of a listing */
 
-enum { FAKE_S3_OBJECTS_MAX = 64, FAKE_S3_UPLOADS_MAX = 16, FAKE_S3_PARTS_MAX = 8 };
+enum { FAKE_S3_OBJECTS_MAX = 256, FAKE_S3_UPLOADS_MAX = 16, FAKE_S3_PARTS_MAX = 8 };
 
 struct fake_s3_bytes {
     uint8_t *data;

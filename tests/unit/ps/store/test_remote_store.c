@@ -126,6 +126,29 @@ static void a_published_one_is_not_removed_by_its_temporary_name(void **state)
     assert_string_equal(remote_fixture_names(s, path_of(x, "ckpt-4")), "MANIFEST core-000.mrc core-001.mrc ");
 }
 
+/* A file that must be new, as CLUSTER: the first writer's stays. */
+static void a_new_file_is_not_replaced(void **state)
+{
+    struct remote_fixture *x = *state;
+    char path[PS_PATH_BYTES], bytes[8] = "";
+    struct ps_store_file *file;
+    uint64_t file_bytes;
+    for (uint32_t knows_none = 0; knows_none < 2; knows_none++) {
+        const struct ps_store *s = &x->remote->store;
+        x->s3.knows_no_conditions = knows_none;
+        assert_int_equal(s->make_directory(s->self, x->remote->directory), 0);
+        assert_true(ps_path_join(x->remote->directory, knows_none ? "two" : "one", path));
+        assert_int_equal(ps_store_put_new(s, path, "first", 5), 0);
+        assert_int_equal(ps_store_put_new(s, path, "other", 5), -EEXIST);
+        assert_int_equal(s->open(s->self, path, &file, &file_bytes), 0);
+        assert_int_equal(file_bytes, 5);
+        assert_int_equal(ps_store_read_all(s, file, bytes, 5, 0), 0);
+        assert_string_equal(bytes, "first");
+        (void)s->close(file);
+    }
+    assert_string_equal(remote_fixture_names(&x->remote->store, x->remote->directory), "one two ");
+}
+
 static void a_published_one_is_not_replaced(void **state)
 {
     struct remote_fixture *x = *state;
@@ -248,6 +271,7 @@ int main(void)
         TEST_ON_BOTH(ranges_are_read),
         TEST_ON_BOTH(all_checkpoints_are_listed_and_removed),
         TEST_ON_BOTH(a_published_one_is_not_removed_by_its_temporary_name),
+        TEST_ON_BOTH(a_new_file_is_not_replaced),
         TEST_ON_BOTH(a_published_one_is_not_replaced),
         TEST_ON_BOTH(publishing_is_done_once),
         TEST_ON_BOTH(a_file_that_is_not_synced_is_not_there),
