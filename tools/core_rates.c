@@ -80,8 +80,8 @@ struct tool_core_rates tool_core_rates(const struct tool_core_sample *before,
 
 const char *tool_node_state_name(uint32_t state)
 {
-    static const char *const names[] = {"?", "serving", "saving", "restoring", "stopping", "read only"};
-    return names[state < sizeof(names) / sizeof(*names) ? state : 0];
+    static const char *const names[] = {"away", "serving", "saving", "restoring", "stopping", "read only"};
+    return state < sizeof(names) / sizeof(*names) ? names[state] : "?";
 }
 
 void tool_short_number(double value, char out[16])

@@ -2,6 +2,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,9 +13,11 @@
 #include "tools/core_rates.h"
 #include "dataplane/wire/base/cli.h"
 
-#define INTERVAL_S_MIN  0.05f
-#define CLEAR_SCREEN    "\033[H\033[J"
-#define AWAY_LINE_BYTES 256u
+#define INTERVAL_S_MIN 0.05f
+#define CLEAR_SCREEN   "\033[H\033[J"
+#define ANSWER_MS      1000u /* that a node of a cluster has to answer */
+#define NODE_WIDTH_MIN 4
+#define NODE_WIDTH_MAX 20
 
 static const char command[] = "millrace top";
 static volatile sig_atomic_t stop;
@@ -32,19 +36,38 @@ static void wait_until(uint64_t time_us)
     }
 }
 
-/* One sample of every core. A server that was started again may have another number of them. */
-static enum mr_status take_samples(struct mr_client *client, struct tool_core_sample *samples,
-                                   uint32_t *count)
+/* The samples of all cores at one time, and which of them have answered. */
+struct round {
+    struct tool_core_sample samples[MR_CLIENT_CORES_MAX];
+    uint32_t count, answered;
+};
+
+/* A server that was started again may have another number of cores. Of a cluster, nodes that are away leave the
+ * others' samples as they are; their own have the state 0. MR_OK: some core has answered. */
+static enum mr_status take_samples(struct mr_client *client, struct round *r)
 {
     static struct mr_core_state states[MR_CLIENT_CORES_MAX];
-    enum mr_status status = mr_heartbeat(client, NULL, states);
-    *count = mr_client_core_count(client);
-    for (uint32_t core = 0; core < *count && status == MR_OK; core++) {
-        samples[core] = (struct tool_core_sample){.state = states[core]};
-        status = mr_stats(client, NULL, core, tool_core_sample_counter, &samples[core]);
-        samples[core].time_us = mr_clock_us();
+    struct mr_core_place place;
+    const bool is_cluster = mr_client_core_place(client, 0, &place) && place.node[0] != '\0';
+    const struct mr_options options = {.deadline_ms = is_cluster ? ANSWER_MS : 0};
+    enum mr_status status = mr_heartbeat(client, &options, states);
+    r->count = mr_client_core_count(client);
+    r->answered = 0;
+    for (uint32_t core = 0; core < r->count; core++) {
+        struct tool_core_sample *sample = &r->samples[core];
+        *sample = (struct tool_core_sample){.state = states[core]};
+        if (status != MR_OK && (!is_cluster || states[core].state == 0))
+            continue;
+        const enum mr_status counted = mr_stats(client, &options, core, tool_core_sample_counter, sample);
+        if (counted != MR_OK) {
+            *sample = (struct tool_core_sample){.state.core = core};
+            status = counted;
+            continue;
+        }
+        sample->time_us = mr_clock_us();
+        r->answered++;
     }
-    return status;
+    return r->answered == r->count || (is_cluster && r->answered > 0) ? MR_OK : status;
 }
 
 /* The name of the node that a core is of; "" if it is in no cluster. */
@@ -53,49 +76,118 @@ static const char *node_of(const struct mr_client *client, uint32_t core, struct
     return mr_client_core_place(client, core, place) ? place->node : "";
 }
 
-static int print_block(const struct mr_client *client, bool json, bool terminal,
-                       const struct tool_core_sample *before, const struct tool_core_sample *now,
-                       uint32_t count)
+/* The width of the column with the nodes' names; 0: there is no cluster. */
+static int node_width(const struct mr_client *client, uint32_t count)
 {
     struct mr_core_place place;
-    json_t *list = json ? json_array() : NULL;
-    const bool is_cluster = node_of(client, 0, &place)[0] != '\0';
-    if (!json)
-        (void)printf("%s%s%s\n", terminal ? CLEAR_SCREEN : "", is_cluster ? "node         " : "",
-                     tool_core_heading);
+    int width = 0;
     for (uint32_t core = 0; core < count; core++) {
-        const struct tool_core_rates rates = tool_core_rates(&before[core], &now[core]);
-        char line[256];
-        tool_core_line(&now[core], &rates, line, sizeof(line));
-        if (json) {
-            json_t *object = tool_core_json(&now[core], &rates);
-            if (is_cluster)
-                (void)json_object_set_new(object, "node", json_string(node_of(client, core, &place)));
-            json_array_append_new(list, object);
-        } else if (is_cluster) {
-            (void)printf("%-12s %s\n", node_of(client, core, &place), line);
-        } else {
-            (void)printf("%s\n", line);
-        }
+        const int bytes = (int)strlen(node_of(client, core, &place));
+        width = bytes > width ? bytes : width;
     }
-    if (json && count > 0) {
-        json_object_set_new(json_array_get(list, 0), "checkpoint", tool_checkpoint_json(&before[0], &now[0]));
-        json_object_set_new(json_array_get(list, 0), "remote", tool_remote_json(&before[0], &now[0]));
-        json_object_set_new(json_array_get(list, 0), "scrub", tool_scrub_json(&now[0]));
-    }
-    if (json)
-        return tool_print_json(command, list);
+    return width > NODE_WIDTH_MAX                ? NODE_WIDTH_MAX
+           : width > 0 && width < NODE_WIDTH_MIN ? NODE_WIDTH_MIN
+                                                 : width;
+}
+
+/* What the node's core 0 knows of its checkpoints. */
+static void add_node_json(json_t *core, const struct tool_core_sample *before,
+                          const struct tool_core_sample *now)
+{
+    json_object_set_new(core, "checkpoint", tool_checkpoint_json(before, now));
+    json_object_set_new(core, "remote", tool_remote_json(before, now));
+    json_object_set_new(core, "scrub", tool_scrub_json(now));
+}
+
+static void print_node_lines(FILE *out, const char *node, const struct tool_core_sample *before,
+                             const struct tool_core_sample *now)
+{
+    const char *between = node[0] != '\0' ? ": " : "";
     char about[512];
-    if (count > 0 && tool_checkpoint_line(&before[0], &now[0], about, sizeof(about)))
-        (void)printf("%s\n", about);
-    if (count > 0 && tool_remote_line(&before[0], &now[0], about, sizeof(about)))
-        (void)printf("%s\n", about);
-    if (count > 0 && tool_scrub_line(&now[0], about, sizeof(about)))
-        (void)printf("%s\n", about);
-    if (tool_left_out_line(now, count, about, sizeof(about)))
-        (void)printf("%s\n", about);
-    if (!terminal)
+    if (tool_checkpoint_line(before, now, about, sizeof(about)))
+        (void)fprintf(out, "%s%s%s\n", node, between, about);
+    if (tool_remote_line(before, now, about, sizeof(about)))
+        (void)fprintf(out, "%s%s%s\n", node, between, about);
+    if (tool_scrub_line(now, about, sizeof(about)))
+        (void)fprintf(out, "%s%s%s\n", node, between, about);
+}
+
+/* Whether the core is core 0 of its node. */
+static bool is_first(const struct mr_client *client, uint32_t core)
+{
+    struct mr_core_place place;
+    return core == 0 || (mr_client_core_place(client, core, &place) && place.core == 0);
+}
+
+static int print_json(const struct mr_client *client, const struct round *before, const struct round *now)
+{
+    struct mr_core_place place;
+    json_t *list = json_array();
+    const bool is_cluster = node_width(client, now->count) > 0;
+    for (uint32_t core = 0; core < now->count; core++) {
+        const struct tool_core_sample *was = &before->samples[core], *is = &now->samples[core];
+        const struct tool_core_rates rates = tool_core_rates(was, is);
+        json_t *object = tool_core_json(is, &rates);
+        if (is_cluster)
+            (void)json_object_set_new(object, "node", json_string(node_of(client, core, &place)));
+        if (is_first(client, core))
+            add_node_json(object, was, is);
+        json_array_append_new(list, object);
+    }
+    return tool_print_json(command, list);
+}
+
+static void print_text(FILE *out, const struct mr_client *client, const struct round *before,
+                       const struct round *now)
+{
+    struct mr_core_place place;
+    const int width = node_width(client, now->count), gap = width > 0;
+    char about[512];
+    (void)fprintf(out, "%-*s%*s%s\n", width, width > 0 ? "node" : "", gap, "", tool_core_heading);
+    for (uint32_t core = 0; core < now->count; core++) {
+        const struct tool_core_rates rates = tool_core_rates(&before->samples[core], &now->samples[core]);
+        char line[256];
+        tool_core_line(&now->samples[core], &rates, line, sizeof(line));
+        (void)fprintf(out, "%-*.*s%*s%s\n", width, width, node_of(client, core, &place), gap, "", line);
+    }
+    for (uint32_t core = 0; core < now->count; core++)
+        if (is_first(client, core))
+            print_node_lines(out, node_of(client, core, &place), &before->samples[core], &now->samples[core]);
+    if (tool_left_out_line(now->samples, now->count, about, sizeof(about)))
+        (void)fprintf(out, "%s\n", about);
+}
+
+/* Each line as far as the terminal is wide, and no more of them than it has. */
+static void print_cut(const char *text)
+{
+    struct winsize size = {0};
+    const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 1;
+    uint32_t lines = 0;
+    (void)fputs(CLEAR_SCREEN, stdout);
+    for (const char *at = text, *end; (end = strchr(at, '\n')) != NULL; at = end + 1, lines++) {
+        const size_t bytes = (size_t)(end - at);
+        if (is_known && lines + 1 == size.ws_row)
+            return;
+        (void)printf("%.*s\n", (int)(is_known && bytes > size.ws_col ? size.ws_col : bytes), at);
+    }
+}
+
+static int print_block(const struct mr_client *client, bool json, bool terminal, const struct round *before,
+                       const struct round *now)
+{
+    char *text = NULL;
+    size_t bytes;
+    if (json)
+        return print_json(client, before, now);
+    FILE *out = terminal ? open_memstream(&text, &bytes) : stdout;
+    if (out == NULL)
+        return cli_fail(command, "no memory left");
+    print_text(out, client, before, now);
+    if (terminal && fclose(out) == 0)
+        print_cut(text);
+    else
         (void)putchar('\n');
+    free(text);
     return fflush(stdout) == 0 ? 0 : cli_fail(command, "the output could not be written");
 }
 
@@ -121,24 +213,24 @@ static void say_back(bool *is_away)
  * started again, is waited for. */
 static int show(struct mr_client *client, const struct tool_connection *c, float interval_s, uint32_t blocks)
 {
-    static struct tool_core_sample samples[2][MR_CLIENT_CORES_MAX];
+    static struct round rounds[2];
     const bool terminal = isatty(STDOUT_FILENO) == 1;
     const uint64_t interval_us = (uint64_t)((double)interval_s * 1e6);
     uint64_t next_us = mr_clock_us();
-    uint32_t which = 0, shown = 0, count_before = 0, count;
+    uint32_t which = 0, shown = 0, count_before = 0;
     bool is_away = false;
     int exit_code = 0;
     while (!stop && exit_code == 0 && (blocks == 0 || shown < blocks)) {
-        if (take_samples(client, samples[which], &count) != MR_OK) {
+        if (take_samples(client, &rounds[which]) != MR_OK) {
             say_away(terminal, &is_away);
             count_before = 0;
         } else {
             say_back(&is_away);
-            if (count == count_before) {
-                exit_code = print_block(client, c->json, terminal, samples[1 - which], samples[which], count);
+            if (rounds[which].count == count_before) {
+                exit_code = print_block(client, c->json, terminal, &rounds[1 - which], &rounds[which]);
                 shown++;
             }
-            count_before = count;
+            count_before = rounds[which].count;
             which = 1 - which;
         }
         next_us += interval_us;
@@ -177,12 +269,13 @@ int tool_top(int argc, char **argv)
             "busy, rows, memory, and cached batches. Below that it shows the checkpoint that is being\n"
             "written and the saves that are waiting, how far the copies in checkpoint.remote\n"
             "are, which checkpoints were found to be damaged when they were read again (in JSON, all\n"
-            "of these are with core 0), and what was left out since the server's\n"
+            "of these are with core 0 of each node), and what was left out since the server's\n"
             "start: rows that were refused at a limit, gradients for keys without a row or with NaN\n"
             "or Inf, and calls whose step was too far from that of other calls to count. \"millrace ctl "
             "list\" shows for each table what was left out.\n"
             "On a terminal the display is refreshed; in a pipe, one block is printed per interval.\n"
-            "If the server ends, top waits for it to return, also in a pipe.\n"
+            "If the server ends, top waits for it to return, also in a pipe. Of a cluster it shows the\n"
+            "cores of all nodes; a node that does not answer within a second is shown as away.\n"
             "\n"
             "  millrace top --interval 5 --server 10.0.0.1:7700",
         CLI_OPTIONS(options),
@@ -193,5 +286,6 @@ int tool_top(int argc, char **argv)
     const struct sigaction action = {.sa_handler = on_signal};
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
+    c.any_node = true;
     return run(&c, interval_s, count);
 }

@@ -40,10 +40,13 @@ static enum mr_status finish_heartbeat(struct mr_future *f, struct mr_reply **re
     struct mr_core_state *states = ((const struct heartbeat_context *)f->context)->states;
     for (uint32_t i = 0; i < f->part_count; i++) {
         const struct mr_tensor *words = mrc_part_tensor(f, i, 0, MR_U64, 1);
-        if (words == NULL || words->dims[0] < MR_HEARTBEAT_WORDS)
+        if (f->parts[i].status == MR_OK && (words == NULL || words->dims[0] < MR_HEARTBEAT_WORDS))
             return mrc_part_garbled(f, i);
     }
     for (uint32_t i = 0; i < f->part_count; i++) {
+        states[i] = (struct mr_core_state){.core = i};
+        if (f->parts[i].status != MR_OK)
+            continue;
         const uint64_t *w = f->parts[i].answers[0].data;
         states[i] = (struct mr_core_state){.core = i,
                                            .state = (uint32_t)w[MR_HEARTBEAT_STATE],
@@ -77,6 +80,9 @@ enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *o
         return status;
     ((struct heartbeat_context *)f->context)->states = states;
     f->finish = finish_heartbeat;
+    f->takes_some = true;
+    for (uint32_t i = 0; i < cores; i++) /* also if the call is not even made */
+        states[i] = (struct mr_core_state){.core = i};
     return run_by_map(f, map_changes, options, NULL);
 }
 

@@ -519,8 +519,11 @@ static enum mr_status conclude(struct mr_future *f, struct mr_reply **reply)
     mrc_remap_settle(f);
     enum mr_status status = mrc_outcome(f);
 
-    if (status != MR_OK)
+    if (status != MR_OK) {
+        if (f->takes_some)
+            (void)finish(f, reply);
         return status;
+    }
     return f->pushed != NULL ? finish_counted(f, reply) : finish(f, reply);
 }
 

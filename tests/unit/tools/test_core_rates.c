@@ -285,7 +285,7 @@ static void test_state_names(void **state)
     (void)state;
     assert_string_equal(tool_node_state_name(1), "serving");
     assert_string_equal(tool_node_state_name(4), "stopping");
-    assert_string_equal(tool_node_state_name(0), "?");
+    assert_string_equal(tool_node_state_name(0), "away");
     assert_string_equal(tool_node_state_name(99), "?");
 }
 
