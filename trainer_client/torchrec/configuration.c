@@ -194,9 +194,15 @@ bool tde_configuration_parse(const char *text, struct tde_configuration *out, ch
                            (size_t)(at - text));
             return false;
         }
-    if (bytes == 0 || bytes >= sizeof(c.server)) {
+    if (bytes == 0) {
         (void)snprintf(error, error_bytes,
                        "it must begin with the server, as 10.0.0.1:7700, not with \"%.100s\"", text);
+        return false;
+    }
+    if (bytes >= sizeof(c.server)) {
+        (void)snprintf(error, error_bytes,
+                       "the servers take %zu bytes, and up to %zu fit: some nodes of a cluster are enough",
+                       bytes, sizeof(c.server) - 1);
         return false;
     }
     memcpy(c.server, text, bytes);

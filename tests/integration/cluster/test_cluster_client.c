@@ -11,6 +11,7 @@
 
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
+#include "tests/integration/trainer/torchrec_fixture.h"
 #include "trainer_client/millrace.h"
 
 #define NODES 3u
@@ -23,7 +24,7 @@
 #define PAUSE_MS   10u    /* between two pairs */
 #define CALL_MS    180000 /* longer than ZooKeeper is ever away */
 
-static const char *millraced;
+static const char *millraced, *millrace, *torchrec_plugin, *python, *script;
 static struct zookeeper_server server;
 static struct cluster_node nodes[NODES];
 
@@ -45,15 +46,21 @@ static struct mr_client *connect_to(const char *servers)
     return client;
 }
 
+/* Two of the nodes, as a list of servers. */
+static const char *some_servers(void)
+{
+    static char servers[64];
+    (void)snprintf(servers, sizeof(servers), "127.0.0.1:%u,127.0.0.1:%u", nodes[0].port, nodes[2].port);
+    return servers;
+}
+
 static void begin(struct trainer *t, const char *name)
 {
-    char servers[64];
     struct mr_feature feature = mr_feature_table(name, DIM);
     feature.optimizer = MR_OPT_SGD;
     feature.learning_rate = 1;
     memset(t, 0, sizeof(*t));
-    (void)snprintf(servers, sizeof(servers), "127.0.0.1:%u,127.0.0.1:%u", nodes[0].port, nodes[2].port);
-    t->client = connect_to(servers);
+    t->client = connect_to(some_servers());
     for (uint32_t i = 0; i < KEYS; i++)
         t->keys[i] = i * UINT64_C(2654435761) + 1;
     if (mr_create(t->client, NULL, &feature, 1, &t->table) != MR_OK)
@@ -256,18 +263,203 @@ static void test_zookeeper_is_away_under_load(void **state)
     mr_client_destroy(t.client);
 }
 
+/* ---- a variable in ranges over all nodes ---- */
+
+#define ELEMENTS     500u
+#define RANGE_VALUES 7u
+
+static void gradient_of(uint32_t step, float out[ELEMENTS])
+{
+    for (uint32_t i = 0; i < ELEMENTS; i++)
+        out[i] = (float)((i * 31 + step * 17) % 97) / 13.0f - 3.0f;
+}
+
+static void compare_variables(struct mr_client *client, const uint32_t ids[2])
+{
+    struct mr_reply *a, *b;
+    assert_int_equal(mr_variable_pull(client, NULL, ids[0], 0, 0, &a), MR_OK);
+    assert_int_equal(mr_variable_pull(client, NULL, ids[1], 0, 0, &b), MR_OK);
+    assert_int_equal(mr_reply_tensor(a, 0)->dims[0], ELEMENTS);
+    assert_memory_equal(mr_reply_tensor(a, 0)->data, mr_reply_tensor(b, 0)->data, ELEMENTS * sizeof(float));
+    mr_reply_free(a);
+    mr_reply_free(b);
+    assert_int_equal(mr_variable_pull(client, NULL, ids[0], 5, 300, &a), MR_OK);
+    assert_int_equal(mr_variable_pull(client, NULL, ids[1], 5, 300, &b), MR_OK);
+    assert_memory_equal(mr_reply_tensor(a, 0)->data, mr_reply_tensor(b, 0)->data, 300 * sizeof(float));
+    mr_reply_free(a);
+    mr_reply_free(b);
+}
+
+/* Beside one that is whole: in ranges it is the same to the bit, by single pushes and by batches, and while a node is
+ * killed that has some of them. */
+static void test_a_variable_in_ranges_over_all_nodes(void **state)
+{
+    const uint32_t dims[1] = {ELEMENTS};
+    const uint64_t keys[3] = {1, 2, 3};
+    const uint32_t offsets[4] = {0, 1, 2, 3};
+    const float rows[3 * DIM] = {0};
+    struct mr_feature features[3] = {mr_feature_variable("in-ranges", 1, dims),
+                                     mr_feature_variable("in-one", 1, dims), mr_feature_table("fed", DIM)};
+    uint32_t ids[3], on_nodes[NODES] = {0};
+    struct mr_feature_info *infos;
+    uint32_t count;
+    (void)state;
+    struct mr_client *client = connect_to(some_servers());
+    for (uint32_t i = 0; i < 2; i++) {
+        mr_feature_set_optimizer(&features[i], MR_OPT_ADAM);
+        features[i].initializer = MR_INIT_UNIFORM;
+        features[i].init_b = 1;
+    }
+    features[0].range_values = RANGE_VALUES;
+    assert_int_equal(mr_create(client, NULL, features, 3, ids), MR_OK);
+    for (uint32_t step = 0; step < 12; step++) {
+        float gradient[ELEMENTS];
+        gradient_of(step, gradient);
+        const struct mr_options options = {.step = step + 1};
+        if (step == 4)
+            cluster_node_kill(&nodes[1]);
+        if (step == 4)
+            cluster_node_start(&nodes[1], millraced);
+        for (uint32_t v = 0; v < 2 && step % 3 != 0; v++)
+            if (mr_variable_push_gradient(client, &options, ids[v], ELEMENTS, gradient) != MR_OK)
+                fail_msg("%s", mr_last_error());
+        for (uint32_t v = 0; v < 2 && step == 9; v++)
+            assert_int_equal(mr_variable_push(client, &options, ids[v], 20, 400, gradient), MR_OK);
+        if (step % 3 == 0 && step > 6) { /* what is fed is lost with a node, and a hub feeds it again */
+            const struct mr_batch_keys fed = {
+                .table = ids[2], .samples = 3, .slots = 1, .keys = keys, .offsets = offsets};
+            const struct mr_batch_gradient gradients[3] = {
+                {ids[0], mr_tensor_1d(MR_F32, ELEMENTS, gradient)},
+                {ids[2], mr_tensor_3d(MR_F32, 3, 1, DIM, rows)},
+                {ids[1], mr_tensor_1d(MR_F32, ELEMENTS, gradient)}};
+            bool applied = false;
+            assert_int_equal(mr_feed_sample(client, NULL, step, &fed, 1, false), MR_OK);
+            if (mr_push_gradients_batch(client, NULL, step, gradients, 3, &applied) != MR_OK)
+                fail_msg("%s", mr_last_error());
+            assert_true(applied);
+        }
+        if (step < 4 || step > 6)
+            compare_variables(client, ids);
+    }
+    assert_int_equal(mr_list(client, NULL, &infos, &count), MR_OK);
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(infos[i].feature.name, "in-ranges") ==
+            0) /* values, both moments, and a count for each range */
+            assert_int_equal(infos[i].bytes, (3 * ELEMENTS + ELEMENTS / RANGE_VALUES + 1) * sizeof(float));
+    free(infos);
+    for (uint32_t r = 0; r * RANGE_VALUES < ELEMENTS; r++)
+        on_nodes[mr_range_partition("in-ranges", r) * NODES / MR_PARTITION_COUNT]++;
+    for (uint32_t n = 0; n < NODES; n++) /* by the first map, of nodes with as many cores */
+        assert_true(on_nodes[n] > 0);
+    mr_client_destroy(client);
+}
+
+/* ---- other places that take a list of servers ---- */
+
+static void test_torchrec_over_all_nodes(void **state)
+{
+    static int64_t ids[300];
+    char configuration[160];
+    struct mr_core_state states[NODES * CLUSTER_NODE_CORES], before[NODES * CLUSTER_NODE_CORES];
+    (void)state;
+    struct mr_client *client = connect_to(some_servers());
+    assert_int_equal(mr_heartbeat(client, NULL, before), MR_OK);
+    for (uint32_t i = 0; i < 300; i++)
+        ids[i] = (int64_t)i * 7 - 40;
+    (void)snprintf(configuration, sizeof(configuration), "%s/?connect_ms=60000&replay=off", some_servers());
+    plugin_load(&plugin, torchrec_plugin);
+    void *instance = plugin.initialize(configuration);
+    assert_non_null(instance);
+    const struct rows rows = {.table = "t", .id_count = 300, .states = 2, .floats = 4, .ids = ids};
+
+    expect_absent(&plugin, instance, &rows);
+    push_version(&plugin, instance, &rows, 1);
+    expect_version(&plugin, instance, &rows, 1);
+    push_version(&plugin, instance, &rows, 2);
+    expect_version(&plugin, instance, &rows, 2);
+    plugin.finalize(instance);
+    assert_int_equal(mr_heartbeat(client, NULL, states), MR_OK);
+    for (uint32_t i = 0; i < NODES * CLUSTER_NODE_CORES; i++)
+        assert_true(states[i].rows > before[i].rows);
+    mr_client_destroy(client);
+}
+
+static void test_python_over_all_nodes(void **state)
+{
+    char command[1024];
+    (void)state;
+    if (python[0] == '\0')
+        skip();
+    (void)snprintf(command, sizeof(command), "%s %s %s %u >&2", python, script, some_servers(), NODES);
+    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): a program of the test */
+}
+
+/* Returns what a command of millrace writes, in a static buffer; *exit_code as it ended. */
+static const char *run_tool(const char *arguments, int *exit_code)
+{
+    static char output[16384];
+    char command[512];
+    (void)snprintf(command, sizeof(command), "%s %s --server %s 2>&1", millrace, arguments, some_servers());
+    FILE *pipe = popen(command, "re"); /* NOLINT(cert-env33-c): our own program */
+    assert_non_null(pipe);
+    const size_t bytes = fread(output, 1, sizeof(output) - 1, pipe);
+    output[bytes] = '\0';
+    *exit_code = WEXITSTATUS(pclose(pipe));
+    return output;
+}
+
+static uint32_t count_of(const char *text, const char *word)
+{
+    uint32_t count = 0;
+    for (; (text = strstr(text, word)) != NULL; text += strlen(word))
+        count++;
+    return count;
+}
+
+/* A node that is away is shown so, and the others as they are. */
+static void test_top_shows_all_nodes(void **state)
+{
+    int exit_code;
+    (void)state;
+    const char *shown = run_tool("top --count 1 --interval 0.1", &exit_code);
+    assert_int_equal(exit_code, 0);
+    assert_non_null(strstr(shown, "node core state"));
+    for (uint32_t i = 0; i < NODES; i++)
+        assert_int_equal(count_of(shown, nodes[i].name), CLUSTER_NODE_CORES);
+    assert_int_equal(count_of(shown, "serving"), NODES * CLUSTER_NODE_CORES);
+    cluster_node_kill(&nodes[1]);
+    shown = run_tool("top --count 1 --interval 0.1", &exit_code);
+    if (exit_code != 0 || count_of(shown, "away") != CLUSTER_NODE_CORES)
+        fail_msg("%s", shown);
+    assert_int_equal(count_of(shown, "serving"), (NODES - 1) * CLUSTER_NODE_CORES);
+    assert_int_equal(count_of(shown, "away"), CLUSTER_NODE_CORES);
+    shown = run_tool("top --count 1 --interval 0.1 --json", &exit_code);
+    assert_int_equal(count_of(shown, "\"state\": \"away\"") + count_of(shown, "\"state\":\"away\""),
+                     CLUSTER_NODE_CORES);
+    assert_int_equal(count_of(shown, "\"scrub\""), NODES);
+    cluster_node_start(&nodes[1], millraced);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_table_over_all_nodes),
         cmocka_unit_test(test_a_node_is_killed_amid_pushes),
         cmocka_unit_test(test_zookeeper_is_away_under_load),
+        cmocka_unit_test(test_a_variable_in_ranges_over_all_nodes),
+        cmocka_unit_test(test_torchrec_over_all_nodes),
+        cmocka_unit_test(test_python_over_all_nodes),
+        cmocka_unit_test(test_top_shows_all_nodes),
     };
-    if (argc != 2) {
-        (void)fprintf(stderr, "usage: %s MILLRACED\n", argv[0]);
+    if (argc != 6) {
+        (void)fprintf(stderr, "usage: %s MILLRACED MILLRACE TORCHREC_PLUGIN PYTHON SCRIPT\n", argv[0]);
         return 2;
     }
     millraced = argv[1];
+    millrace = argv[2];
+    torchrec_plugin = argv[3];
+    python = argv[4];
+    script = argv[5];
     if (!zookeeper_server_is_installed()) {
         (void)printf("skipped: install Debian's package zookeeper\n");
         return 77;

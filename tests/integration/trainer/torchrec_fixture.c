@@ -41,9 +41,9 @@ static void *symbol(const struct plugin *p, const char *name)
     return found;
 }
 
-static void plugin_load(struct plugin *p)
+void plugin_load(struct plugin *p, const char *path)
 {
-    p->handle = dlopen(plugin_path, RTLD_LAZY | RTLD_LOCAL);
+    p->handle = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
     if (p->handle == NULL)
         fail_msg("%s", dlerror());
     p->type = *(const char **)symbol(p, "IO_type");
@@ -68,7 +68,7 @@ bool torchrec_arguments(int argc, char **argv)
 
 int torchrec_setup_with(const char *const *settings)
 {
-    plugin_load(&plugin);
+    plugin_load(&plugin, plugin_path);
     node_fixture_start(&node, cores, settings);
     return 0;
 }

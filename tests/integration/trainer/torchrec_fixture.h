@@ -24,6 +24,8 @@ extern uint32_t cores; /* of this run */
 
 /* Reads the command line: MILLRACED PLUGIN CORES. Returns false after a line on how to use the program. */
 bool torchrec_arguments(int argc, char **argv);
+/* Loads the plug-in, for tests that have nodes of their own. */
+void plugin_load(struct plugin *p, const char *path);
 /* cmocka's setup and teardown: the plug-in is loaded, and a node runs. */
 int torchrec_setup(void **state);
 int torchrec_setup_with(const char *const *settings);
