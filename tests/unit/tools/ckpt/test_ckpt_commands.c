@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "ps/checkpoint/checkpoint.h"
 #include "tests/unit/ps/checkpoint_fixture.h"
@@ -159,6 +160,67 @@ static void check_diff(const char *directory, uint32_t a, uint32_t b, uint32_t m
     assert_int_equal(ckpt_number(v, "changed"), 1);
     assert_true(json_number_value(json_object_get(v, "largest_difference")) == (double)b - (double)a);
     json_decref(diff);
+}
+
+/* ---- a variable that is whole in one checkpoint and in ranges in the other ---- */
+
+enum { SPREAD_ELEMENTS = 11, SPREAD_EACH = 4, SPREAD_RANGES = 3 };
+
+/* Adagrad keeps as much beside each value: for each range its values, then their state. `first`: of the values. */
+static void write_spread(const char *directory, uint64_t id, uint32_t range_values, float first)
+{
+    const uint32_t dims[1] = {SPREAD_ELEMENTS}, each = range_values == 0 ? SPREAD_ELEMENTS : range_values;
+    struct mr_feature f = mr_feature_variable("w", 1, dims);
+    struct ckpt_fixture_writer w;
+    uint64_t offset = 0;
+    mr_feature_set_optimizer(&f, MR_OPT_ADAGRAD);
+    f.range_values = range_values;
+    ckpt_fixture_start(&w, directory, id, 0, &f, 1, 2);
+    for (uint32_t at = 0; at < SPREAD_ELEMENTS; at += each) {
+        const uint32_t count = SPREAD_ELEMENTS - at < each ? SPREAD_ELEMENTS - at : each;
+        float stored[2 * SPREAD_ELEMENTS];
+        for (uint32_t i = 0; i < count; i++) {
+            stored[i] = (float)(at + i) + first;
+            stored[count + i] = 100;
+        }
+        const uint64_t bytes = 2 * count * sizeof(float);
+        for (uint64_t done = 0; done < bytes; done += 20) { /* pieces reach from the values into the state */
+            const uint64_t part = bytes - done < 20 ? bytes - done : 20;
+            const struct ps_record record = {.kind = PS_RECORD_VARIABLE,
+                                             .feature = 1,
+                                             .count = (uint32_t)part,
+                                             .offset = offset + done,
+                                             .bytes = part};
+            ckpt_fixture_record(&w, (uint32_t)(at / each) % 2, &record, (const uint8_t *)stored + done);
+        }
+        offset += bytes;
+    }
+    ckpt_fixture_publish(&w, 2);
+}
+
+static void test_diff_of_a_variable_in_ranges(void **state)
+{
+    char other[PS_PATH_BYTES];
+    const char *directory = *state;
+    (void)snprintf(other, sizeof(other), "%s/spread", directory);
+    assert_int_equal(mkdir(other, 0700), 0);
+    write_spread(other, 1, 0, 0);
+    write_spread(other, 2, SPREAD_EACH, 0);
+    write_spread(other, 3, SPREAD_EACH, 0.5f);
+    for (uint32_t a = 1; a <= 3; a++) {
+        for (uint32_t b = 1; b <= 3; b++) {
+            const bool moved = (a == 3) != (b == 3), split = (a == 1) != (b == 1);
+            assert_int_equal(ckpt_run("diff %s/ckpt-%u %s/ckpt-%u --json", other, a, other, b),
+                             moved || split ? 3 : 0);
+            json_t *diff = ckpt_json();
+            const json_t *w = ckpt_feature(json_object_get(diff, "features"), "w");
+
+            assert_int_equal(ckpt_number(w, "changed"), moved ? SPREAD_ELEMENTS : 0);
+            assert_int_equal(ckpt_number(w, "state_changed"), 0);
+            assert_true(json_number_value(json_object_get(w, "largest_difference")) == (moved ? 0.5 : 0));
+            json_decref(diff);
+        }
+    }
 }
 
 static void test_diff(void **state)
@@ -439,6 +501,7 @@ int main(int argc, char **argv)
         CKPT_TEST(test_every_command_says_what_is_damaged),
         CKPT_TEST(test_info),
         CKPT_TEST(test_diff),
+        CKPT_TEST(test_diff_of_a_variable_in_ranges),
         CKPT_TEST(test_compact),
         CKPT_TEST(test_what_was_dropped),
         CKPT_TEST(test_parameters_are_the_same_or_differ),
