@@ -263,6 +263,20 @@ static void test_zookeeper_is_away_under_load(void **state)
     mr_client_destroy(t.client);
 }
 
+/* Returns what a command of millrace writes, in a static buffer; *exit_code as it ended. */
+static const char *run_tool(const char *arguments, int *exit_code)
+{
+    static char output[16384];
+    char command[512];
+    (void)snprintf(command, sizeof(command), "%s %s --server %s 2>&1", millrace, arguments, some_servers());
+    FILE *pipe = popen(command, "re"); /* NOLINT(cert-env33-c): our own program */
+    assert_non_null(pipe);
+    const size_t bytes = fread(output, 1, sizeof(output) - 1, pipe);
+    output[bytes] = '\0';
+    *exit_code = WEXITSTATUS(pclose(pipe));
+    return output;
+}
+
 /* ---- a variable in ranges over all nodes ---- */
 
 #define ELEMENTS     500u
@@ -288,6 +302,27 @@ static void compare_variables(struct mr_client *client, const uint32_t ids[2])
     assert_memory_equal(mr_reply_tensor(a, 0)->data, mr_reply_tensor(b, 0)->data, 300 * sizeof(float));
     mr_reply_free(a);
     mr_reply_free(b);
+}
+
+/* All of one node's move to the others, and back, with pushes in between that Adam's state decides about. */
+static void move_ranges(struct mr_client *client, const uint32_t ids[2])
+{
+    static const char *const commands[] = {"ctl drain n1 --wait", "ctl rebalance --wait"};
+    for (uint32_t c = 0; c < 2; c++) {
+        int exit_code;
+        const char *said = run_tool(commands[c], &exit_code);
+        if (exit_code != 0)
+            fail_msg("%s: %s", commands[c], said);
+        for (uint32_t step = 0; step < 3; step++) {
+            float gradient[ELEMENTS];
+            const struct mr_options options = {.step = 20 + 3 * c + step};
+            gradient_of(20 + 3 * c + step, gradient);
+            for (uint32_t v = 0; v < 2; v++)
+                if (mr_variable_push_gradient(client, &options, ids[v], ELEMENTS, gradient) != MR_OK)
+                    fail_msg("%s", mr_last_error());
+            compare_variables(client, ids);
+        }
+    }
 }
 
 /* Beside one that is whole: in ranges it is the same to the bit, by single pushes and by batches, and while a node is
@@ -316,10 +351,10 @@ static void test_a_variable_in_ranges_over_all_nodes(void **state)
         float gradient[ELEMENTS];
         gradient_of(step, gradient);
         const struct mr_options options = {.step = step + 1};
-        if (step == 4)
+        if (step == 4) {
             cluster_node_kill(&nodes[1]);
-        if (step == 4)
             cluster_node_start(&nodes[1], millraced);
+        }
         for (uint32_t v = 0; v < 2 && step % 3 != 0; v++)
             if (mr_variable_push_gradient(client, &options, ids[v], ELEMENTS, gradient) != MR_OK)
                 fail_msg("%s", mr_last_error());
@@ -351,6 +386,7 @@ static void test_a_variable_in_ranges_over_all_nodes(void **state)
         on_nodes[mr_range_partition("in-ranges", r) * NODES / MR_PARTITION_COUNT]++;
     for (uint32_t n = 0; n < NODES; n++) /* by the first map, of nodes with as many cores */
         assert_true(on_nodes[n] > 0);
+    move_ranges(client, ids);
     mr_client_destroy(client);
 }
 
@@ -392,20 +428,6 @@ static void test_python_over_all_nodes(void **state)
         skip();
     (void)snprintf(command, sizeof(command), "%s %s %s %u >&2", python, script, some_servers(), NODES);
     assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): a program of the test */
-}
-
-/* Returns what a command of millrace writes, in a static buffer; *exit_code as it ended. */
-static const char *run_tool(const char *arguments, int *exit_code)
-{
-    static char output[16384];
-    char command[512];
-    (void)snprintf(command, sizeof(command), "%s %s --server %s 2>&1", millrace, arguments, some_servers());
-    FILE *pipe = popen(command, "re"); /* NOLINT(cert-env33-c): our own program */
-    assert_non_null(pipe);
-    const size_t bytes = fread(output, 1, sizeof(output) - 1, pipe);
-    output[bytes] = '\0';
-    *exit_code = WEXITSTATUS(pclose(pipe));
-    return output;
 }
 
 static uint32_t count_of(const char *text, const char *word)
