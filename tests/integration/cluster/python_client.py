@@ -1,5 +1,6 @@
 """The Python package over a cluster, by a list of some of its nodes: python_client.py SERVERS NODES."""
 import sys
+import time
 
 import numpy as np
 
@@ -59,6 +60,37 @@ def nodes(client: millrace.Client, node_count: int) -> None:
     client.freeze("off")
 
 
+def moves(client: millrace.Client) -> None:
+    """All of a node's partitions go, and come back; the rows stay what they are."""
+    table = client.table("python/moved", 2, optimizer=optim.SGD(lr=1.0))
+    keys = np.arange(500)
+    table.lookup(keys)
+    table.push_gradients(keys, np.ones((500, 2)))
+    names = [node.name for node in client.cluster().nodes]
+
+    def owned() -> list[int]:
+        return [node.partitions for node in client.cluster().nodes]
+
+    before = owned()
+    client.drain(names[2])
+    while owned()[2] > 0:
+        assert client.moves().drained == 1
+        time.sleep(0.05)
+    assert np.array_equal(table.lookup(keys), np.full((500, 2), -1.0))
+    client.rebalance(mib_s=100)
+    while owned() != before:
+        time.sleep(0.05)
+    while client.moves().moves or client.moves().balances:
+        time.sleep(0.05)
+    client.cancel_moves()
+    try:
+        client.move(names[0], "nobody", 1)
+    except millrace.InvalidArgument as refused:
+        assert "nobody" in str(refused)
+    else:
+        raise AssertionError("a move to nobody was taken")
+
+
 def main() -> None:
     servers, node_count = sys.argv[1], int(sys.argv[2])
     with millrace.Client(servers, deadline_s=60, connect_s=60) as client:
@@ -66,6 +98,7 @@ def main() -> None:
         variables(client)
         batches(client)
         nodes(client, node_count)
+        moves(client)
 
 
 main()

@@ -12,6 +12,7 @@ from .errors import __all__ as _errors
 from .feature import WHOLE, FeatureInfo, TableSpec, VariableSpec
 from .future import Future
 from .hub import Batch, Hub, HubStatus, SampleInfo
+from .moves import Moves, Moving
 from .node import Cluster, ClusterNode, CoreMemory, CoreState, ReplayInfo, TableMemory, World, WorldMember
 from .pushed import Pushed
 from .table import Table
@@ -34,6 +35,8 @@ __all__ = [
     "Future",
     "Hub",
     "HubStatus",
+    "Moves",
+    "Moving",
     "Pushed",
     "ReplayInfo",
     "Restored",

@@ -13,6 +13,7 @@ from .checkpoint import CheckpointCalls
 from .errors import UnknownTable, UnknownVariable
 from .feature import FeatureInfo, Spec, TableSpec, VariableSpec, spec_of
 from .future import Future
+from .moves import MoveCalls
 from .node import NodeCalls
 from .table import Table
 from .variable import Variable
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _FREEZE = {"off": 0, "admit": 1, "all": 2}
 
 
-class Client(BatchCalls, CheckpointCalls, NodeCalls):
+class Client(BatchCalls, CheckpointCalls, MoveCalls, NodeCalls):
     """A connection to one node, for any number of threads. A context manager: leaving it closes the client.
 
     server: "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out. Of a cluster, some or all of its

@@ -6,6 +6,8 @@ from typing import Any
 
 from .library import ffi
 
+_MOVING_NUMBERS = ("id", "first", "count", "mib_s", "state", "rows", "bytes", "left_bytes", "us")
+
 
 def _append(arg: Any, item: Any) -> None:
     ffi.from_handle(arg).append(item)
@@ -28,7 +30,7 @@ lines = ffi.callback(
 )
 tables = _collect("mr_table_memory")
 members = _collect("mr_world_member")
-# Its strings are gone after the visit.
+# Strings are gone after the visit.
 cluster_members = ffi.callback(
     "void(void *, const struct mr_cluster_member *)",
     lambda arg, node: _append(
@@ -40,6 +42,17 @@ cluster_members = ffi.callback(
             "partitions": node.partitions,
             "is_present": bool(node.is_present),
             "start_id": node.start_id,
+        },
+    ),
+)
+moves = ffi.callback(
+    "void(void *, const struct mr_moving *)",
+    lambda arg, move: _append(
+        arg,
+        {
+            "source": ffi.string(getattr(move, "from")).decode(),
+            "target": ffi.string(move.to).decode(),
+            **{name: getattr(move, name) for name in _MOVING_NUMBERS},
         },
     ),
 )
