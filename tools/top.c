@@ -42,8 +42,8 @@ struct round {
     uint32_t count, answered;
 };
 
-/* A server that was started again may have another number of cores. Of a cluster, nodes that are away leave the
- * others' samples as they are; their own have the state 0. MR_OK: some core has answered. */
+/* A server that was started again may have another number of cores. Of a cluster, nodes that are away
+ * leave the others' samples as they are; their own have the state 0. MR_OK: some core has answered. */
 static enum mr_status take_samples(struct mr_client *client, struct round *r)
 {
     static struct mr_core_state states[MR_CLIENT_CORES_MAX];

@@ -20,7 +20,7 @@
  *     a node refuses by a newer one (MR_WRONG_OWNER) are made again within their deadlines, but for pushes
  *     without replay of which a part was applied (MR_UNKNOWN_OUTCOME), and for feeds, calls of variables and
  *     pushes without replay that have a future. Answers that come later than a node's lease reaches are asked
- *     for again. Calls that concern the whole cluster, such as mr_create() and mr_save(), go to the first node
+ * for again. Calls that concern the whole cluster, such as mr_create() and mr_save(), go to the first node
  *     that answers.
  *   - Bags are CSR: keys[offsets[b] .. offsets[b+1]) is bag b, as torch.nn.EmbeddingBag takes them with
  *     include_last_offset=True. Tensors are dense and row-major. Floats are f32.
@@ -56,8 +56,8 @@ struct mr_reply;  /* tensors that came back */
 /* ---- clients ---- */
 
 struct mr_client_options {
-    /* "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out. Required. Of a cluster, some or
-     * all of its nodes, with commas in between: whichever answers first names the others */
+    /* "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out. Required. Of a cluster,
+     * some or all of its nodes, with commas in between: whichever answers first names the others */
     const char *server;
     /* file with the pre-shared key: 64 hex digits. NULL: $MILLRACE_KEY_FILE, else no key. It is read again
      * when it has changed and the server does not answer, so keys may be rotated under a running client */
@@ -96,11 +96,11 @@ struct mr_client_options {
     bool any_node;
 };
 
-/* Connects to every core of the node, and of all nodes that own a part of the tables if it is in a cluster.
- * MR_UNREACHABLE (also when the server has another key: it does not
- * answer a client that lacks its key, and the text says so), MR_VERSION_MISMATCH (a server of another
- * protocol version answers there), MR_INVALID_ARGUMENT (address, key file, several servers that are in no
- * cluster). On failure `error` (may be NULL) gets one line that says what failed, where, and how to fix it. */
+/* Connects to every core of the node, and of all nodes that own a part of the tables if it is in a
+ * cluster. MR_UNREACHABLE (also when the server has another key: it does not answer a client that lacks
+ * its key, and the text says so), MR_VERSION_MISMATCH (a server of another protocol version answers
+ * there), MR_INVALID_ARGUMENT (address, key file, several servers that are in no cluster). On failure
+ * `error` (may be NULL) gets one line that says what failed, where, and how to fix it. */
 MR_API enum mr_status mr_client_create(const struct mr_client_options *options, struct mr_client **client,
                                        char *error, size_t error_bytes);
 /* Ends the calls in flight with MR_CANCELLED and frees the client. Destroy its futures first; replies may
@@ -151,9 +151,9 @@ struct mr_replay_info {
 };
 MR_API void mr_client_replay_info(const struct mr_client *client, struct mr_replay_info *info);
 
-/* The result of a push. Each key and each range of a variable counts once; if a key is repeated, each of its gradients
- * that holds NaN or Inf counts by itself. `sent` is the sum of the other four, and is the whole push if
- * is_known. */
+/* The result of a push. Each key and each range of a variable counts once; if a key is repeated, each of
+ * its gradients that holds NaN or Inf counts by itself. `sent` is the sum of the other four, and is the
+ * whole push if is_known. */
 struct mr_pushed {
     /* false: a part was applied before this answer was made (the push was sent again after a restart, or its
      * batch had been applied already) and is missing from the numbers */
@@ -355,9 +355,8 @@ MR_API enum mr_status mr_streams(struct mr_client *client, const struct mr_optio
 MR_API enum mr_status mr_forget_streams(struct mr_client *client, const struct mr_options *options,
                                         const uint32_t *streams, uint32_t count);
 
-/* ---- variables ----
- * A large one is split into ranges, spread over cores and nodes (range_values in struct mr_feature). A call reaches
- * all owners at once, and returns when all have answered. */
+/* ---- variables ---- A large one is split into ranges, spread over cores and nodes (range_values in
+ * struct mr_feature). A call reaches all owners at once, and returns when all have answered. */
 
 /* Sets a variable, or a range of its elements in row-major order; count 0: all. */
 MR_API enum mr_status mr_variable_push(struct mr_client *client, const struct mr_options *options,
@@ -537,8 +536,9 @@ struct mr_core_state {
     uint64_t rows_refused, gradients_without_row, gradients_skipped;
     uint64_t steps_ignored; /* calls whose step was too far from that of other calls to count */
 };
-/* Reports the state of each core. states: [mr_client_core_count()], or [MR_CLIENT_CORES_MAX] where nodes may join
- * meanwhile. If cores do not answer, that is the outcome, and their `state` is 0; those of the others are set. */
+/* Reports the state of each core. states: [mr_client_core_count()], or [MR_CLIENT_CORES_MAX] where nodes
+ * may join meanwhile. If cores do not answer, that is the outcome, and their `state` is 0; those of the
+ * others are set. */
 MR_API enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *options,
                                    struct mr_core_state *states);
 /* Calls `visit`, on this thread, with every counter of one core, in a fixed order. */

@@ -87,8 +87,8 @@ static inline bool mr_rule_sets(const struct mr_rule *o)
 }
 /* Floats of state beside `count` values. */
 size_t mr_rule_state_floats(const struct mr_rule *o, size_t count);
-/* Bytes of a range of a variable (ranges.h) with its state, but for the last: a checkpoint has those of one range
- * after the other. */
+/* Bytes of a range of a variable (ranges.h) with its state, but for the last: a checkpoint has those of
+ * one range after the other. */
 uint64_t mr_rule_range_bytes(const struct mr_feature *variable);
 /* The state of a row (or variable) with its first values. */
 void mr_rule_state_init(const struct mr_rule *o, const float *values, float *state, size_t count);

@@ -20,7 +20,8 @@
 #define U64_FIELDS(X) X(seed) X(capacity_rows)
 /* Fields that were added later: they are written when they are not 0, so that manifests without them stay
  * readable. */
-#define LATER_U32_FIELDS(X)   X(schedule) X(schedule_warmup_steps) X(schedule_steps) X(altered) X(range_values)
+#define LATER_U32_FIELDS(X) X(schedule) X(schedule_warmup_steps) X(schedule_steps) X(altered) X(range_values)
+
 #define LATER_FLOAT_FIELDS(X) X(learning_rate_end)
 #define LATER_U64_FIELDS(X)   X(memory_bytes) X(filter_bytes)
 

@@ -59,8 +59,9 @@ struct ps_store {
      * or the other, also after a crash. A store that needs several steps for that writes PATH.next first, and
      * in between that alone is there, whole. */
     int (*replace)(void *self, const char *path, const void *data, size_t bytes);
-    /* The same, unless there is a file of that name: -EEXIST, also if a writer elsewhere was faster. Its own file,
-     * whose answer was lost, is such a file, too. NULL: not offered, and nothing keeps two writers apart. */
+    /* The same, unless there is a file of that name: -EEXIST, also if a writer elsewhere was faster. Its
+     * own file, whose answer was lost, is such a file, too. NULL: not offered, and nothing keeps two
+     * writers apart. */
     int (*put_new)(void *self, const char *path, const void *data, size_t bytes);
     /* For writers that go on after an interruption, even in another process. `mark` says how far a file is
      * that is being written; once it has said that some of it is there, close() leaves that there. After

@@ -1,13 +1,13 @@
-/* Which checkpoints of a cluster go, in an order that never leaves a file CLUSTER without its parts: first the
- * leader removes CLUSTER files, then each node what none of the others needs. */
+/* Which checkpoints of a cluster go, in an order that never leaves a file CLUSTER without its parts: first
+ * the leader removes CLUSTER files, then each node what none of the others needs. */
 #ifndef PS_CLUSTER_RETAIN_H
 #define PS_CLUSTER_RETAIN_H
 
 #include <stdint.h>
 #include "ps/checkpoint/checkpoint_store.h"
 
-/* Removes the files CLUSTER-<id> of checkpoints before `committed`, so that `keep` (at least 1) stay with that
- * one. */
+/* Removes the files CLUSTER-<id> of checkpoints before `committed`, so that `keep` (at least 1) stay with
+ * that one. */
 void ps_cluster_retain(const struct ps_store *store, const char *directory, uint64_t committed,
                        uint32_t keep);
 /* Removes the chains in a node's folder of which no link is a part of a CLUSTER file in `directory`, but not

@@ -1,6 +1,6 @@
-/* Commits checkpoints of the cluster, for its leader: checks that the nodes' parts are there and are those that
- * the nodes have reported, and writes the file CLUSTER. A thread of its own asks the store, so nobody waits for
- * it. Any thread, one at a time. */
+/* Commits checkpoints of the cluster, for its leader: checks that the nodes' parts are there and are those
+ * that the nodes have reported, and writes the file CLUSTER. A thread of its own asks the store, so nobody
+ * waits for it. Any thread, one at a time. */
 #ifndef PS_CLUSTER_COMMIT_H
 #define PS_CLUSTER_COMMIT_H
 
@@ -20,8 +20,8 @@ struct ps_cluster_commit_options {
     void *context;
 };
 
-/* Finds the newest checkpoint of a cluster in the directory; 0: there is none. Asks the store itself and waits
- * for it. Otherwise `text` (PS_TEXT_BYTES) says why it cannot be known. */
+/* Finds the newest checkpoint of a cluster in the directory; 0: there is none. Asks the store itself and
+ * waits for it. Otherwise `text` (PS_TEXT_BYTES) says why it cannot be known. */
 enum mr_status ps_cluster_commit_newest(const struct ps_cluster_commit_options *options, uint64_t *id,
                                         char *text);
 /* NULL: no memory, or no thread. What options points to must outlive it. */

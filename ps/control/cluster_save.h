@@ -1,6 +1,6 @@
-/* A node's work for the checkpoints of its cluster: its part, what its clients ask for, and, while it leads, the
- * commitment. A cut stands in the map (ps/cluster/cluster_map.h); each node writes its part under the cut's
- * number and reports it; the leader writes CLUSTER, and then has the map note it. */
+/* A node's work for the checkpoints of its cluster: its part, what its clients ask for, and, while it
+ * leads, the commitment. A cut stands in the map (ps/cluster/cluster_map.h); each node writes its part
+ * under the cut's number and reports it; the leader writes CLUSTER, and then has the map note it. */
 #ifndef PS_CLUSTER_SAVE_H
 #define PS_CLUSTER_SAVE_H
 

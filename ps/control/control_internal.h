@@ -180,7 +180,8 @@ void ps_control_alter(struct ps_control *c, struct ps_command *command);
 void ps_control_drop(struct ps_control *c, struct ps_command *command);
 /* What they do on the cores, and in the node's catalog; nothing is noted in the history. */
 /* Creates a feature with this number on every core, or on none. MR_UNSUPPORTED, MR_OUT_OF_MEMORY; `text`. */
-/* Answers a Create that succeeded: the features' numbers, and how the node has split those that are variables. */
+/* Answers a Create that succeeded: the features' numbers, and how the node has split those that are
+ * variables. */
 void ps_control_answer_created(const struct ps_control *c, struct ps_command *command, const uint32_t *ids);
 enum mr_status ps_control_create_everywhere(struct ps_control *c, const struct mr_feature *feature,
                                             uint32_t id, char *text);

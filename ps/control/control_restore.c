@@ -257,7 +257,8 @@ static bool fits_beside(const struct attempt *a, const struct ps_reader *reader)
     return true;
 }
 
-/* Loads while calls wait, but not for a store that sends nothing, as long as there is a state to go on with. */
+/* Loads while calls wait, but not for a store that sends nothing, as long as there is a state to go on
+ * with. */
 static enum mr_status load_beside(struct attempt *a, struct ps_reader *reader)
 {
     struct ps_control *c = a->c;

@@ -212,8 +212,8 @@ enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct
                                  struct ps_feature **out, char *text);
 /* The options are `feature`'s from now on (ps/table/alter.h). */
 void ps_feature_alter(struct ps_feature *f, const struct mr_feature *feature);
-/* Makes the ranges of a variable whose partitions the core owns now, if it does not have them. MR_UNSUPPORTED,
- * MR_OUT_OF_MEMORY. */
+/* Makes the ranges of a variable whose partitions the core owns now, if it does not have them.
+ * MR_UNSUPPORTED, MR_OUT_OF_MEMORY. */
 enum mr_status ps_feature_own(struct ps_feature *f, char *text);
 /* Makes one, before the core owns it: a restore fills it first. Nothing if it is another core's. */
 enum mr_status ps_feature_make_range(struct ps_feature *f, uint32_t range, char *text);

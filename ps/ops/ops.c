@@ -99,7 +99,8 @@ static uint32_t epoch_of(const struct ps_op *op)
     return ps_ownership_epoch(&op->core->owns, op->request->message->preamble.epoch);
 }
 
-/* Clients that know the map ask the right core: another core of this node has read the map of another start. */
+/* Clients that know the map ask the right core: another core of this node has read the map of another
+ * start. */
 __attribute__((cold)) static bool refuse_owner(const struct ps_op *op, uint32_t partition, const char *what)
 {
     const struct ps_core *core = op->core;

@@ -117,8 +117,8 @@ struct ps_pieces {
     uint32_t count;
     uint64_t first, elements; /* of all pieces */
 };
-/* Checks that pieces are inside the variable, rise, and lie in ranges that this core owns. words NULL: one piece of
- * `elements` from `first` on. */
+/* Checks that pieces are inside the variable, rise, and lie in ranges that this core owns. words NULL: one
+ * piece of `elements` from `first` on. */
 bool ps_check_pieces(const struct ps_op *op, struct ps_feature *variable, const uint64_t *words,
                      uint32_t count, uint64_t first, uint64_t elements, struct ps_pieces *out);
 /* Takes the pieces, of at least one element each, from tensor `index`, u64[2n]. */
@@ -198,7 +198,8 @@ void ps_note_push(const struct ps_op *op);
  * changed since. Makes the room that the mark takes, and has the answer report what is durable. *partly: for
  * some partitions it was applied before. */
 bool ps_check_push(const struct ps_op *op, bool *partly);
-/* Notes that the push is about the partitions of these pieces, before it begins. False: the call was answered. */
+/* Notes that the push is about the partitions of these pieces, before it begins. False: the call was
+ * answered. */
 bool ps_push_touch(const struct ps_op *op, const struct ps_pieces *pieces);
 /* Around the change, when nothing can refuse it any more: what comes in between finds the push in flight, and
  * no cut may come in between. The end marks it as applied. The op may be built again from the request that

@@ -414,7 +414,8 @@ static void apply_range(const struct ps_op *op, struct ps_push *push, struct ps_
     op->core->counters.variable_gradients_skipped += !applied;
 }
 
-/* A range's gradient is applied at once: it is one row, and its norm may matter. True when all are applied. */
+/* A range's gradient is applied at once: it is one row, and its norm may matter. True when all are
+ * applied. */
 static bool apply_variable(const struct ps_op *op, struct ps_push *push, uint64_t *budget_bytes)
 {
     const struct ps_push_part *part = &push->parts[push->at];

@@ -58,7 +58,8 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
         !ps_check_not_frozen(&op) || (f = ps_check_variable(&op, request->message->preamble.table)) == NULL ||
         !check_places(&op, f, &pieces))
         return;
-    /* Of a large range also a small part waits its turn: a pull in slices is to see it whole or not at all. */
+    /* Of a large range also a small part waits its turn: a pull in slices is to see it whole or not at
+     * all. */
     if (ps_defer(&op, ps_pieces_cost_bytes(&pieces)) || !check_finite(&op, &pieces, op.tensors[1].data) ||
         !ps_check_pieces_ready(&op, &pieces) || !ps_push_touch(&op, &pieces) ||
         !ps_reply_begin(ep, request, NULL, 0))

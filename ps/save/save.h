@@ -110,8 +110,8 @@ uint64_t ps_save_need_bytes(const struct ps_core *core, const struct ps_feature 
 /* Whether that many are free. If not, the cursor makes room; try again later. */
 bool ps_save_has_room(struct ps_core *core, uint64_t need_bytes, uint64_t now_us);
 
-/* Prepares a range of a variable for a change: false when a running cut still needs it, and there is no memory
- * for a copy; try again later. */
+/* Prepares a range of a variable for a change: false when a running cut still needs it, and there is no
+ * memory for a copy; try again later. */
 bool ps_save_range_ready(struct ps_core *core, struct ps_range *range);
 /* Ends the part of the cut that concerns this range. */
 void ps_save_range_end(struct ps_core *core, struct ps_range *range);

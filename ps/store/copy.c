@@ -20,7 +20,7 @@
 #define RANGE_ALIGN  4096u
 #define RANGE_BLOCKS (PS_COPY_BYTES / PS_BLOCK_BYTES)
 #define PASSED_MAX   64u /* ranges: more than those of the parts that a store sends at a time */
-#define SENT_BYTES   (PS_COPY_BYTES / 4) /* read and written at a time, towards a store with parts in memory */
+#define SENT_BYTES   (PS_COPY_BYTES / 4) /* read and written at a time, to a store with parts in memory */
 #define RECORD_BYTES (8u << 20) /* of a file between two writes of the record, if nothing else has changed */
 
 /* The copy of one checkpoint: its threads take one file after the other. */

@@ -1,6 +1,6 @@
-/* A file on its way to S3: in one request, or in parts that are sent side by side, and that another time can go
- * on with. Functions return 0 or a negative errno, and ps_store_explanation() says more. One thread at a time
- * works on an upload; it sends its parts on threads of its own. */
+/* A file on its way to S3: in one request, or in parts that are sent side by side, and that another time
+ * can go on with. Functions return 0 or a negative errno, and ps_store_explanation() says more. One thread
+ * at a time works on an upload; it sends its parts on threads of its own. */
 #ifndef PS_STORE_S3_UPLOAD_H
 #define PS_STORE_S3_UPLOAD_H
 
@@ -15,7 +15,7 @@
 #define PS_S3_PART_BYTES_MIN (8u << 20)  /* S3 wants 5 MiB */
 #define PS_S3_PART_BYTES_MAX (16u << 20) /* so that memory has a bound */
 #define PS_S3_PARTS_MAX      9000u       /* S3 allows 10000 */
-#define PS_S3_PART_MEMORY    (24u << 20) /* of all files together; each has one part, whatever that comes to */
+#define PS_S3_PART_MEMORY    (24u << 20) /* of all files together; each has one part at least */
 
 struct ps_s3_upload {
     const struct ps_remote *remote;

@@ -1,5 +1,6 @@
-/* A range of a named dense tensor (dataplane/wire/format/ranges.h) with its optimizer: the whole tensor, if it is
- * not split. Ranges are updated each by itself, with the same bits wherever they are. Belongs to one thread. */
+/* A range of a named dense tensor (dataplane/wire/format/ranges.h) with its optimizer: the whole tensor,
+ * if it is not split. Ranges are updated each by itself, with the same bits wherever they are. Belongs to
+ * one thread. */
 #ifndef PS_VARIABLE_H
 #define PS_VARIABLE_H
 

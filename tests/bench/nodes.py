@@ -2,9 +2,9 @@
 its client.
 
 The node of a cluster is its only one. A real ZooKeeper server (Debian's) serves in the node's namespace, on
-the client's CPU, of which it takes next to nothing. The two nodes take turns. What nodes cost a client is processor time
-of its process, with stand-ins for the nodes (wire/bench_nodes.c), so that nobody needs as many processors as
-there are nodes.
+the client's CPU, of which it takes next to nothing. The two nodes take turns. What nodes cost a client is
+processor time of its process, with stand-ins for the nodes (wire/bench_nodes.c), so that nobody needs as many
+processors as there are nodes.
 """
 import contextlib
 import os

@@ -577,7 +577,7 @@ class Bench:
 
 @contextlib.contextmanager
 def session_first():
-    """Where the kernel shares the CPUs among sessions first, all of this one's processes come before others'."""
+    """Where the kernel shares the CPUs among sessions first, all of this one's processes come first."""
     words = []  # /autogroup-7719 nice 0
     if FIRST and os.path.exists(AUTOGROUP):
         with open(AUTOGROUP, encoding="ascii") as group:

@@ -1,5 +1,5 @@
-/* Any bytes as the file CLUSTER, as they are and, if they are JSON, with the hash that they should have: what is
- * accepted names parts and owners that a restore can rely on, and is printed as it was read. */
+/* Any bytes as the file CLUSTER, as they are and, if they are JSON, with the hash that they should have:
+ * what is accepted names parts and owners that a restore can rely on, and is printed as it was read. */
 #include <jansson.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -284,7 +284,8 @@ struct part {
     uint64_t at;          /* of the variable */
 };
 
-/* The part that begins `from` bytes into the record. False: there is no more, or it lies beyond the variable. */
+/* The part that begins `from` bytes into the record. False: there is no more, or it lies beyond the
+ * variable. */
 static bool part_of(const struct mr_feature *f, const struct ps_record *record, uint64_t from,
                     struct part *out)
 {

@@ -29,8 +29,8 @@ struct mrc_attempt {
     uint64_t deadline_us;
     uint32_t map_changes; /* of the map by which it was split */
 };
-/* Returns whether the map has changed during the call, and there is time to make it again. Waits for the map if a
- * node refused the call by an old one. Takes the lock. */
+/* Returns whether the map has changed during the call, and there is time to make it again. Waits for the
+ * map if a node refused the call by an old one. Takes the lock. */
 bool mrc_is_overtaken(struct mr_client *client, enum mr_op op, const struct mrc_attempt *attempt,
                       enum mr_status status);
 /* Returns MR_INVALID_ARGUMENT unless offsets[0] is 0 and no offset is below the one before. */
@@ -65,8 +65,8 @@ static inline struct mr_push_head mrc_push_head(uint32_t feature, const struct m
                                  .learning_rate = has_rate ? options->learning_rate : 0};
 }
 
-/* Makes a call to core 0 of a node with these tensors, if any, and runs it. `finish` finds a copy of `context` in the
- * future. */
+/* Makes a call to core 0 of a node with these tensors, if any, and runs it. `finish` finds a copy of
+ * `context` in the future. */
 enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *options, enum mr_op op,
                              const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,
                              const void *context, size_t context_bytes);

@@ -1,5 +1,5 @@
-/* Variables: whole or a piece, and their gradients. A call has a part for each owner of ranges that it is about
- * (pieces.h); one with a single owner is sent and answered without a copy. */
+/* Variables: whole or a piece, and their gradients. A call has a part for each owner of ranges that it is
+ * about (pieces.h); one with a single owner is sent and answered without a copy. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +20,8 @@ struct place {
     struct mrc_pieces pieces;
 };
 
-/* Finds the variable and the owners of a piece of it, and checks that; a count of 0 means all from `first` on. On
- * success place->pieces.memory is to be freed. */
+/* Finds the variable and the owners of a piece of it, and checks that; a count of 0 means all from `first`
+ * on. On success place->pieces.memory is to be freed. */
 static enum mr_status find_place(struct mr_client *client, const struct mr_options *options, enum mr_op op,
                                  uint32_t id, uint64_t first, uint64_t count, struct place *place)
 {
@@ -88,8 +88,8 @@ static void add_pieces(struct mr_future *f)
     }
 }
 
-/* Adds each owner's share of the values as the last tensor, and runs the call. `whole`: the values as a single owner
- * gets them. */
+/* Adds each owner's share of the values as the last tensor, and runs the call. `whole`: the values as a
+ * single owner gets them. */
 static enum mr_status run_with_values(struct mr_future *f, const struct mr_options *options,
                                       struct mr_tensor whole)
 {

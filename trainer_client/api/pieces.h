@@ -1,5 +1,5 @@
-/* Splits pieces of a variable (dataplane/wire/format/ranges.h) by the owners of its ranges, and moves values between
- * the caller's order and the owners' shares. Pure: no client, no lock. Any thread. */
+/* Splits pieces of a variable (dataplane/wire/format/ranges.h) by the owners of its ranges, and moves
+ * values between the caller's order and the owners' shares. Pure: no client, no lock. Any thread. */
 #ifndef MRC_PIECES_H
 #define MRC_PIECES_H
 
@@ -28,8 +28,8 @@ struct mrc_pieces {
     void *memory;                   /* holds the arrays */
 };
 
-/* Splits pieces that rise, lie inside the variable and are not empty. Adjoining ranges of one owner become one piece.
- * False when memory is short. On success p->memory is to be freed by the caller with free(). */
+/* Splits pieces that rise, lie inside the variable and are not empty. Adjoining ranges of one owner become
+ * one piece. False when memory is short. On success p->memory is to be freed by the caller with free(). */
 bool mrc_pieces_split(struct mrc_pieces *p, const struct mr_feature *variable,
                       const uint16_t owners[MR_PARTITION_COUNT], uint32_t owner_count, const uint64_t *words,
                       uint32_t word_count);

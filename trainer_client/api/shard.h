@@ -1,5 +1,5 @@
-/* Splits keys and bags by the owners of their partitions, and joins the owners' answers in the caller's order.
- * Pure: no client, no lock. Any thread. */
+/* Splits keys and bags by the owners of their partitions, and joins the owners' answers in the caller's
+ * order. Pure: no client, no lock. Any thread. */
 #ifndef MRC_SHARD_H
 #define MRC_SHARD_H
 
@@ -32,8 +32,8 @@ struct mrc_shard {
     void *memory; /* holds the arrays */
 };
 
-/* Finds the owner of each key, below owner_count. `with_bags` reserves what the bag functions need. False when
- * memory is short. On success s->memory is to be freed by the caller with free(). */
+/* Finds the owner of each key, below owner_count. `with_bags` reserves what the bag functions need. False
+ * when memory is short. On success s->memory is to be freed by the caller with free(). */
 bool mrc_shard_keys(struct mrc_shard *s, const uint16_t owners[MR_PARTITION_COUNT], uint32_t owner_count,
                     uint64_t seed, const uint64_t *keys, uint32_t key_count, bool with_bags);
 /* Returns how many owners have keys; *last is the last of them. */

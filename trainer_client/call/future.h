@@ -79,8 +79,7 @@ struct mr_future {
     uint64_t sent_us;
     uint32_t map_changes; /* mrc_owners.changes of those by which the parts were split; UINT32_MAX = any */
     bool begun, sent, ended, abandoned, waited, more;
-    bool
-        takes_some; /* `finish` is called even if parts have failed, which it looks at; the outcome is that failure */
+    bool takes_some; /* `finish` is called even if parts have failed; the outcome is that failure */
     struct mrc_part parts[];
 };
 

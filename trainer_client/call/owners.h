@@ -1,9 +1,10 @@
 /* Who owns which partition, over all nodes: what calls are split by.
  *
- * An owner is a core of a node. Owners are numbered over all nodes, in the order of the cluster's map, a node's cores
- * one after the other: all clients of a cluster have the same order, in which shares of bags are added up. A list of
- * owners never changes once it is made, so calls that are split by it need no lock; when a node's map changes,
- * the client makes a new one, and calls that were split by the old one are made again. */
+ * An owner is a core of a node. Owners are numbered over all nodes, in the order of the cluster's map, a
+ * node's cores one after the other: all clients of a cluster have the same order, in which shares of bags
+ * are added up. A list of owners never changes once it is made, so calls that are split by it need no
+ * lock; when a node's map changes, the client makes a new one, and calls that were split by the old one
+ * are made again. */
 #ifndef MRC_OWNERS_H
 #define MRC_OWNERS_H
 
@@ -30,7 +31,8 @@ struct mrc_owners {
     struct mrc_owner owners[]; /* [count] */
 };
 
-/* Returns the client's owners, to be released; NULL: the client was made by another process. Takes the lock. */
+/* Returns the client's owners, to be released; NULL: the client was made by another process. Takes the
+ * lock. */
 struct mrc_owners *mrc_owners_hold(struct mr_client *client);
 /* With or without the lock; NULL is fine. */
 void mrc_owners_release(struct mrc_owners *owners);
@@ -39,8 +41,8 @@ void mrc_owners_release(struct mrc_owners *owners);
 bool mrc_owners_renew(struct mr_client *client);
 /* Returns the link to an owner of the client's list; NULL: there is none now. Under the lock. */
 struct mrc_link *mrc_owners_link(const struct mr_client *client, uint32_t owner);
-/* Returns the link to core 0 of the first node that answers, for calls that any node takes; of the first node if
- * none does. Under the lock. */
+/* Returns the link to core 0 of the first node that answers, for calls that any node takes; of the first
+ * node if none does. Under the lock. */
 struct mrc_link *mrc_owners_control(const struct mr_client *client);
 /* Returns what changes when any node of the list is restarted, and when there is another one: the sum of the
  * nodes' start ids. Under the lock. */

@@ -19,7 +19,7 @@
 #define NAP_US_MIN     200u  /* for less than this it is not worth going to sleep before an answer is due */
 #define SLEEP_MAX_US   1000000u
 #define EVENTS_MAX     64
-#define BLIND_LINKS    2u /* so many sockets are read without asking the kernel which of them have something */
+#define BLIND_LINKS    2u /* so many sockets are read without asking which of them have something */
 
 struct mrc_waiter {
     bool (*done)(const void *arg);

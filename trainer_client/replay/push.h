@@ -10,9 +10,9 @@
 #include "dataplane/wire/format/mr_tensor.h"
 #include "dataplane/wire/format/packet.h"
 
-/* Tensors of a push of rows: head, keys, offsets (none for single keys), gradients, and what comes with these
- * and with the bags. A variable's has head and gradient, with MR_PUSH_PIECES pieces between them; values that are set
- * come after their pieces alone. */
+/* Tensors of a push of rows: head, keys, offsets (none for single keys), gradients, and what comes with
+ * these and with the bags. A variable's has head and gradient, with MR_PUSH_PIECES pieces between them;
+ * values that are set come after their pieces alone. */
 #define MRC_ROWS_TENSORS     4u
 #define MRC_ROWS_TENSORS_MAX 7u
 

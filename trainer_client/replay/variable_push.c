@@ -1,5 +1,6 @@
-/* Pushes of variables: their splitting when the cores of the node have changed, and their joining. A share names its
- * pieces (dataplane/wire/format/ranges.h), whether the push that it comes from did or was of the whole variable. */
+/* Pushes of variables: their splitting when the cores of the node have changed, and their joining. A share
+ * names its pieces (dataplane/wire/format/ranges.h), whether the push that it comes from did or was of the
+ * whole variable. */
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/format/op.h"

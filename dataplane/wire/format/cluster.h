@@ -13,10 +13,11 @@
  * u8[MR_PARTITION_COUNT] index of the node that owns each partition, or MR_CLUSTER_NO_NODE. */
 #define MR_CLUSTER_TENSORS 3u
 enum mr_cluster_word {
-    MR_CLUSTER_EPOCH,    /* of the map that the other tensors show; 0: the node has none yet */
-    MR_CLUSTER_SELF,     /* index of the node that answers, or MR_CLUSTER_NO_NODE: the map lacks it */
-    MR_CLUSTER_NODES,    /* n */
-    MR_CLUSTER_LEASE_US, /* an answer to a lookup or push that comes later after its request is not believed */
+    MR_CLUSTER_EPOCH, /* of the map that the other tensors show; 0: the node has none yet */
+    MR_CLUSTER_SELF,  /* index of the node that answers, or MR_CLUSTER_NO_NODE: the map lacks it */
+    MR_CLUSTER_NODES, /* n */
+    /* an answer to a lookup or push that comes later after its request is not believed */
+    MR_CLUSTER_LEASE_US,
     MR_CLUSTER_LEASE_LEFT_US, /* of the node that answers, when it did; 0: it serves nothing now */
     MR_CLUSTER_WORDS = 8      /* the rest is 0 */
 };

@@ -97,11 +97,12 @@ static inline void mr_message_layout(uint8_t *buffer, const struct mr_preamble *
     mr_message_layout_tensors(buffer, tensors, tensor_count);
 }
 
-/* Checks and parses a message. `aligned` is 64-byte aligned and holds the same bytes: `message` itself, or a
- * copy of it; the tensors point there. A copy is not read: loads of what wide stores have just written are
- * slow. Returns false when the length, a descriptor or a reserved field is wrong; out->preamble is then valid
- * if the message is long enough to have one, and the rest is undefined. The tensors' contents are not
- * checked, because the packets' tags protect them, and neither is the epoch, which members of clusters take. */
+/* Checks and parses a message. `aligned` is 64-byte aligned and holds the same bytes: `message` itself, or
+ * a copy of it; the tensors point there. A copy is not read: loads of what wide stores have just written
+ * are slow. Returns false when the length, a descriptor or a reserved field is wrong; out->preamble is
+ * then valid if the message is long enough to have one, and the rest is undefined. The tensors' contents
+ * are not checked, because the packets' tags protect them, and neither is the epoch, which members of
+ * clusters take. */
 bool mr_message_parse(const uint8_t *message, uint32_t message_bytes, const uint8_t *aligned,
                       struct mr_message *out);
 

@@ -50,7 +50,8 @@ enum mr_role {
  *                    u64[k] keys, u32[bags+1] offsets, what the flags say (table) -> rows [bags, dim], pooled
  *                    as the table says
  * PUSH_GRAD_BATCH    u64[1] batch id, then for each feature: struct mr_push_head, rows [samples, slots, dim]
- *                    or a variable's gradient as in PUSH_GRAD -> u32[1] 1 if applied, 0 if applied before (MR_ALREADY_LEARNT);
+ *                    or a variable's gradient as in PUSH_GRAD -> u32[1] 1 if applied, 0 if applied before
+ *                    (MR_ALREADY_LEARNT);
  *                    counts, if asked for
  * PUSH_GRAD          for each feature: struct mr_push_head, then of a table: u64[k] keys, u32[bags+1] offsets
  *                    (empty: one gradient for each key), rows [bags or k, dim], what the flags say; of a
@@ -183,8 +184,8 @@ enum mr_push_flag {
     MR_PUSH_AGAIN = 1u << 2,
 };
 #define MR_PUSH_RESTORES_SHIFT 8u /* in the same flags: 8 bits */
-/* The words count keys, each once, and ranges of variables. If a key occurs several times, each of its gradients that
- * holds NaN or Inf counts by itself. SENT is the sum of the others. */
+/* The words count keys, each once, and ranges of variables. If a key occurs several times, each of its
+ * gradients that holds NaN or Inf counts by itself. SENT is the sum of the others. */
 enum mr_pushed_word {
     MR_PUSHED_SENT,
     MR_PUSHED_APPLIED,

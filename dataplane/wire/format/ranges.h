@@ -1,9 +1,9 @@
 /* Ranges of a variable, and pieces of it in calls.
  *
  * A variable is one range, or split into ranges of range_values elements each, of which the last may be
- * shorter. A range lives on the core that owns mr_range_partition(). A piece is {first element, count}; calls
- * name what they are about as a u64 tensor of pieces, one after the other, and the values of all pieces follow
- * in one tensor, in the same order. Pure. */
+ * shorter. A range lives on the core that owns mr_range_partition(). A piece is {first element, count};
+ * calls name what they are about as a u64 tensor of pieces, one after the other, and the values of all
+ * pieces follow in one tensor, in the same order. Pure. */
 #ifndef MR_RANGES_H
 #define MR_RANGES_H
 

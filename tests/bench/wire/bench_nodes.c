@@ -1,8 +1,9 @@
-/* Measures what a call costs its client when the keys are spread over several nodes: the processor time of the
- * client's process for a call of 13312 keys, one JSON object per line:
+/* Measures what a call costs its client when the keys are spread over several nodes: the processor time of
+ * the client's process for a call of 13312 keys, one JSON object per line:
  *   {"name": "nodes_pull_8x2", "value": 611.0, "unit": "us", "p99": 640.0, "runs": 300}
- * 8x2: eight nodes of two cores; 1x16 has as many owners on one node. The nodes are stand-ins in a process of their
- * own, which answer without a table. nodes_memory_8x2 is what the client's process has grown by meanwhile.
+ * 8x2: eight nodes of two cores; 1x16 has as many owners on one node. The nodes are stand-ins in a process of
+ * their own, which answer without a table. nodes_memory_8x2 is what the client's process has grown by
+ * meanwhile.
  */
 #include <inttypes.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* Nodes of one cluster, each a millraced on sockets of the loopback interface in a network of the test's own. For
- * cmocka tests. */
+/* Nodes of one cluster, each a millraced on sockets of the loopback interface in a network of the test's
+ * own. For cmocka tests. */
 #ifndef TESTS_CLUSTER_NODES_H
 #define TESTS_CLUSTER_NODES_H
 
@@ -32,8 +32,8 @@ struct cluster_shown {
  * test without root. */
 void cluster_nodes_isolate(void);
 
-/* Makes and starts node `number` (its name is n0, n1, ...); settings are lines of its configuration, "" for none,
- * after those that every node of the fixture has. */
+/* Makes and starts node `number` (its name is n0, n1, ...); settings are lines of its configuration, ""
+ * for none, after those that every node of the fixture has. */
 void cluster_node_create(struct cluster_node *n, const char *millraced, uint32_t number,
                          const char *settings);
 /* The same under another name. */

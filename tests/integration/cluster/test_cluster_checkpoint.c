@@ -26,7 +26,7 @@
 #define LIMIT_S      60
 #define CALL_MS      60000u
 #define TRY_MS       300u /* long enough for a node that serves */
-#define STATE_WORD   1 /* of a save in the answer to CHECKPOINT_STATUS: its state, its checkpoint, its status */
+#define STATE_WORD   1    /* of a save in the answer to CHECKPOINT_STATUS: state, checkpoint, status */
 #define ID_WORD      2
 #define STATUS_WORD  9
 
@@ -290,8 +290,8 @@ static void all_go_on_from_it(void **state)
     assert_int_equal(ckpt("verify", fourth, 0), 0);
 }
 
-/* Whatever a node is doing for a checkpoint when it is killed, the leader too: it is committed with all of its
- * parts, or it is no checkpoint, and the next one is. */
+/* Whatever a node is doing for a checkpoint when it is killed, the leader too: it is committed with all of
+ * its parts, or it is no checkpoint, and the next one is. */
 static void a_killed_node_leaves_all_or_nothing(void **state)
 {
     static struct cluster_shown s;

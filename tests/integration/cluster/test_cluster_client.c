@@ -67,8 +67,8 @@ static void begin(struct trainer *t, const char *name)
         fail_msg("%s", mr_last_error());
 }
 
-/* Each push has other gradients. Those of a push that is waited for are fractions, so that the order of pushes shows
- * in the bits; pushes that are in flight together may overtake each other. */
+/* Each push has other gradients. Those of a push that is waited for are fractions, so that the order of
+ * pushes shows in the bits; pushes that are in flight together may overtake each other. */
 static enum mr_status push(struct trainer *t, uint64_t step, struct mr_future **future)
 {
     static float gradients[KEYS][DIM];
@@ -264,7 +264,7 @@ static void test_zookeeper_is_away_under_load(void **state)
     for (uint32_t i = 0; i < NODES; i++) {
         cluster_node_wait(&nodes[i], &after, has_lease, "it has a lease");
         assert_memory_equal(after.owner, before[i].owner, sizeof(after.owner));
-        if (!any_session_ended()) /* a node that does not run for a session's length gets another one, which is noted */
+        if (!any_session_ended()) /* a node that does not run for so long gets another one, which is noted */
             assert_int_equal(after.words[MR_CLUSTER_EPOCH], before[i].words[MR_CLUSTER_EPOCH]);
     }
     check_rows(&t);
@@ -333,8 +333,8 @@ static void move_ranges(struct mr_client *client, const uint32_t ids[2])
     }
 }
 
-/* Beside one that is whole: in ranges it is the same to the bit, by single pushes and by batches, and while a node is
- * killed that has some of them. */
+/* Beside one that is whole: in ranges it is the same to the bit, by single pushes and by batches, and
+ * while a node is killed that has some of them. */
 static void test_a_variable_in_ranges_over_all_nodes(void **state)
 {
     const uint32_t dims[1] = {ELEMENTS};

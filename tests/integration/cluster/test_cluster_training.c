@@ -1,9 +1,9 @@
 /* Real data over one, two and three nodes of a cluster, with a real ZooKeeper server.
  *
  * A trainer that looks single keys up and adds bags up by itself ends with the same bits wherever the keys
- * live. Bags that nodes add up are equal to that only as far as f32 reaches (ADR 74), and those of one key are
- * equal. With a hub and two trainers batches are of other ages in each run, so it is the quality that must
- * agree; each batch is applied once, as all nodes have it on record. */
+ * live. Bags that nodes add up are equal to that only as far as f32 reaches (ADR 74), and those of one key
+ * are equal. With a hub and two trainers batches are of other ages in each run, so it is the quality that
+ * must agree; each batch is applied once, as all nodes have it on record. */
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* A coordinator in the test's process, in place of ZooKeeper (ps/cluster/zookeeper.h): the node under test leads,
- * and the test says when it goes round. One node at a time. */
+/* A coordinator in the test's process, in place of ZooKeeper (ps/cluster/zookeeper.h): the node under test
+ * leads, and the test says when it goes round. One node at a time. */
 #ifndef FAKE_COORDINATOR_H
 #define FAKE_COORDINATOR_H
 

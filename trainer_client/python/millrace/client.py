@@ -29,8 +29,8 @@ _FREEZE = {"off": 0, "admit": 1, "all": 2}
 class Client(BatchCalls, CheckpointCalls, MoveCalls, NodeCalls):
     """A connection to one node, for any number of threads. A context manager: leaving it closes the client.
 
-    server: "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out. Of a cluster, some or all of its
-        nodes with commas in between, "a:7700,b:7700": the first that answers names the others.
+    server: "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out. Of a cluster, some or all
+        of its nodes with commas in between, "a:7700,b:7700": the first that answers names the others.
     key_file: pre-shared key, 64 hex digits; None: $MILLRACE_KEY_FILE, else no key.
     client_id: 32 hex digits that name this client across restarts; None: random. One process at a time.
     deadline_s: default of every call.

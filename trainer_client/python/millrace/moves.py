@@ -1,5 +1,5 @@
-"""Which node of a cluster owns what, changed while training goes on: partitions move, nodes are drained, loads are
-balanced."""
+"""Which node of a cluster owns what, changed while training goes on: partitions move, nodes are drained,
+loads are balanced."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -49,8 +49,8 @@ class Moves:
 
 
 class MoveCalls(Connection):
-    """What a client asks a cluster about moves. Each call returns once the cluster's map says so; the moves themselves
-    go on, see moves(). InvalidArgument: there is no such node, or it has nothing to move."""
+    """What a client asks a cluster about moves. Each call returns once the cluster's map says so; the moves
+    themselves go on, see moves(). InvalidArgument: there is no such node, or it has nothing to move."""
 
     def _request(self, options: CallOptions, **fields: Any) -> None:
         names = [string(fields.pop(name, None)) for name in ("from", "to")]
@@ -68,8 +68,8 @@ class MoveCalls(Connection):
         mib_s: int = 0,
         **options: Unpack[CallOptions],
     ) -> None:
-        """Moves `count` partitions (0: all) of node `source` to node `target`, from place `first` of the map on, or any;
-        at most `mib_s` MiB per second (0: as configured). Without `first` a repetition moves more."""
+        """Moves `count` partitions (0: all) of node `source` to node `target`, from place `first` of the map on,
+        or any; at most `mib_s` MiB per second (0: as configured). Without `first` a repetition moves more."""
         places = {} if first is None else {"has_first": True, "first": whole("first", first, _U32_MAX)}
         fields = {"kind": _MOVE, "from": source, "to": target, "count": whole("count", count, _U32_MAX)}
         self._request(options, mib_s=mib_s, **fields, **places)

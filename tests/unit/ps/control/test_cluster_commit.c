@@ -1,5 +1,5 @@
-/* The thread that commits checkpoints of a cluster: CLUSTER is written only when every part is the one that its
- * node has reported. */
+/* The thread that commits checkpoints of a cluster: CLUSTER is written only when every part is the one
+ * that its node has reported. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

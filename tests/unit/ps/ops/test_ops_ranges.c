@@ -1,5 +1,5 @@
-/* Variables that are split: each range on the core that owns its partition, by pieces and whole, with every optimizer
- * the same bits as unsplit; in checkpoints, restored onto other cores. */
+/* Variables that are split: each range on the core that owns its partition, by pieces and whole, with
+ * every optimizer the same bits as unsplit; in checkpoints, restored onto other cores. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -166,7 +166,8 @@ static void check_diff(const char *directory, uint32_t a, uint32_t b, uint32_t m
 
 enum { SPREAD_ELEMENTS = 11, SPREAD_EACH = 4, SPREAD_RANGES = 3 };
 
-/* Adagrad keeps as much beside each value: for each range its values, then their state. `first`: of the values. */
+/* Adagrad keeps as much beside each value: for each range its values, then their state. `first`: of the
+ * values. */
 static void write_spread(const char *directory, uint64_t id, uint32_t range_values, float first)
 {
     const uint32_t dims[1] = {SPREAD_ELEMENTS}, each = range_values == 0 ? SPREAD_ELEMENTS : range_values;
