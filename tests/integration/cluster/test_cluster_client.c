@@ -1,5 +1,6 @@
 /* A client of three real nodes of one cluster: tables over all of them, a node that is killed and comes back,
- * and ZooKeeper away under load. MILLRACE_AWAY_S: for how long, two sessions unless set. */
+ * ZooKeeper away under load, and partitions that move under load. MILLRACE_AWAY_S: for how long, two
+ * sessions unless set. MILLRACE_MOVES: how often a node is drained, twice unless set. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -285,6 +286,114 @@ static const char *run_tool(const char *arguments, int *exit_code)
     return output;
 }
 
+/* ---- partitions that move under load ---- */
+
+/* A client that keeps no copies of its pushes makes one call at a time, of one key. */
+struct bare_client {
+    struct mr_client *client;
+    uint32_t table;
+    uint64_t pushes;
+};
+
+static void begin_bare(struct bare_client *b)
+{
+    const struct mr_client_options options = {
+        .server = some_servers(), .deadline_ms = CALL_MS, .connect_ms = 60000};
+    struct mr_feature feature = mr_feature_table("bare", DIM);
+    char error[512] = "";
+    feature.optimizer = MR_OPT_SGD;
+    feature.learning_rate = 1;
+    *b = (struct bare_client){.pushes = 0};
+    if (mr_client_create(&options, &b->client, error, sizeof(error)) != MR_OK)
+        fail_msg("%s", error);
+    assert_int_equal(mr_create(b->client, NULL, &feature, 1, &b->table), MR_OK);
+    for (uint64_t key = 0; key < KEYS; key++) /* makes its row */
+        assert_int_equal(mr_lookup(b->client, NULL, b->table, &key, 1, NULL), MR_OK);
+}
+
+static void call_bare(struct bare_client *b)
+{
+    const float gradient[DIM] = {-1, -1, -1, -1};
+    const uint64_t key = b->pushes % KEYS;
+    struct mr_reply *reply;
+    if (mr_push_gradients(b->client, NULL, b->table, &key, 1, DIM, gradient) != MR_OK)
+        fail_msg("push %u: %s", (unsigned)b->pushes, mr_last_error());
+    b->pushes++;
+    if (mr_lookup(b->client, NULL, b->table, &key, 1, &reply) != MR_OK)
+        fail_msg("lookup %u: %s", (unsigned)b->pushes, mr_last_error());
+    const float row = *(const float *)mr_reply_tensor(reply, 0)->data;
+
+    if (row != (float)(1 + (b->pushes - 1) / KEYS))
+        fail_msg("push %u: the row is %f", (unsigned)b->pushes, (double)row);
+    mr_reply_free(reply);
+}
+
+static void move_and_load(struct load *l, struct bare_client *b, struct mr_client *control,
+                          const struct mr_move_request *request)
+{
+    struct mr_moves_state moves = {.balances = true};
+    if (mr_move(control, NULL, request) != MR_OK)
+        fail_msg("%s", mr_last_error());
+    while (moves.balances || moves.count > 0) {
+        load_for(l, PAUSE_MS);
+        call_bare(b);
+        if (mr_moves(control, NULL, &moves, NULL, NULL) != MR_OK)
+            fail_msg("%s", mr_last_error());
+    }
+}
+
+static void note_second(void *arg, const struct mr_cluster_member *member)
+{
+    uint32_t *partitions = arg;
+    if (strcmp(member->name, nodes[1].name) == 0)
+        *partitions = member->partitions;
+}
+
+/* Returns how many partitions the node has that is drained. */
+static uint32_t owned_by_second(struct mr_client *control)
+{
+    uint32_t partitions = UINT32_MAX;
+    struct mr_cluster_state cluster;
+    assert_int_equal(mr_cluster(control, NULL, &cluster, note_second, &partitions), MR_OK);
+    assert_true(partitions != UINT32_MAX);
+    return partitions;
+}
+
+/* A node is drained and gets its share again, while a client that replays has calls in flight and one that
+ * does not makes one call after the other: each call ends well, and each push is applied once. */
+static void test_partitions_move_under_load(void **state)
+{
+    static struct trainer t;
+    struct load load = {.trainer = &t};
+    struct bare_client bare;
+    const char *wanted = getenv("MILLRACE_MOVES");
+    const uint32_t rounds = wanted == NULL ? 2 : (uint32_t)strtoul(wanted, NULL, 10);
+    (void)state;
+    begin(&t, "moved");
+    begin_bare(&bare);
+    struct mr_client *control = connect_to(some_servers());
+    for (uint32_t r = 0; r < rounds; r++) {
+        const struct mr_move_request drain = {.kind = MR_REQUEST_DRAIN, .from = nodes[1].name},
+                                     back = {.kind = MR_REQUEST_REBALANCE};
+        move_and_load(&load, &bare, control, &drain);
+        assert_int_equal(owned_by_second(control), 0);
+        move_and_load(&load, &bare, control, &back);
+        assert_true(owned_by_second(control) > 0);
+    }
+    while (load.ended < load.begun)
+        (void)end_pair(&load, CALL_MS);
+    (void)printf("%u pairs and %u calls one by one during %u drains and as many rebalances\n",
+                 (unsigned)load.ended, (unsigned)bare.pushes, rounds);
+    check_rows(&t);
+    struct mr_replay_info info;
+
+    mr_client_replay_info(t.client, &info);
+    assert_int_equal(info.dropped, 0);
+    mr_client_destroy(control);
+    mr_client_destroy(bare.client);
+    mr_client_destroy(t.client);
+}
+
 /* ---- a variable in ranges over all nodes ---- */
 
 #define ELEMENTS     500u
@@ -476,6 +585,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_table_over_all_nodes),
         cmocka_unit_test(test_a_node_is_killed_amid_pushes),
         cmocka_unit_test(test_zookeeper_is_away_under_load),
+        cmocka_unit_test(test_partitions_move_under_load),
         cmocka_unit_test(test_a_variable_in_ranges_over_all_nodes),
         cmocka_unit_test(test_torchrec_over_all_nodes),
         cmocka_unit_test(test_python_over_all_nodes),
