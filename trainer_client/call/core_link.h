@@ -57,7 +57,7 @@ struct mrc_link {
     uint64_t looked_up_in;  /* the start of the server that answered the last lookup of rows here; 0: none */
     uint64_t start_id;      /* of the server, as this link has seen it last */
     struct mrc_replay own;  /* its pushes */
-    bool regrouped; /* the core has got or lost partitions, and `own` and `former` are to be split anew */
+    bool regrouped; /* the core has got or lost partitions, and `own` and `former` are to be split again */
     /* closed lanes, from the oldest on, of whose pushes this core has some */
     struct mrc_replay **former;
     uint32_t former_count;
