@@ -81,7 +81,8 @@ double fm_backward(const struct fm_shape *shape, const struct fm_parameters *par
     float sums[FM_FACTORS_MAX];
     double loss = 0;
     gradients->bias = 0;
-    memset(gradients->dense_weights, 0, shape->dense * sizeof(float));
+    for (uint32_t i = 0; i < shape->dense; i++)
+        gradients->dense_weights[i] = 0;
     for (uint32_t s = 0; s < shape->samples; s++) {
         const float *x = pooled + s * sample_floats;
         const float *d = dense + (size_t)s * shape->dense;
