@@ -10,20 +10,37 @@ void ps_ownership_init(struct ps_core *core)
         core->owns.since[p] = !node->is_member && node->partition_core[p] == core->index ? 0 : PS_NOT_OWNED;
 }
 
+void ps_ownership_arrive(struct ps_ownership *o, const struct ps_partition_set *partitions)
+{
+    o->arriving = ps_partitions_or(&o->arriving, partitions);
+    o->has_arriving = !ps_partitions_empty(&o->arriving);
+}
+
+void ps_ownership_give_up(struct ps_ownership *o, const struct ps_partition_set *partitions)
+{
+    o->arriving = ps_partitions_without(&o->arriving, partitions);
+    o->has_arriving = !ps_partitions_empty(&o->arriving);
+}
+
 enum mr_status ps_core_own(struct ps_core *core, const struct ps_owned *owned, char *text)
 {
     struct ps_ownership *o = &core->owns;
     o->info = owned->info;
     o->epoch = owned->epoch;
     o->newest = 0;
+    struct ps_partition_set owned_now = {{0}};
     bool changes = false;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
         const uint32_t before = o->since[p];
         o->since[p] = core->node->partition_core[p] == core->index ? owned->since[p] : PS_NOT_OWNED;
         changes |= (before == PS_NOT_OWNED) != (o->since[p] == PS_NOT_OWNED);
-        if (o->since[p] != PS_NOT_OWNED && o->since[p] > o->newest)
+        if (o->since[p] == PS_NOT_OWNED)
+            continue;
+        ps_partitions_add(&owned_now, p);
+        if (o->since[p] > o->newest)
             o->newest = o->since[p];
     }
+    ps_ownership_give_up(o, &owned_now);
     if (changes) /* they were split by another map: what was fed lacks keys, or has too many */
         ps_batch_cache_clear(core->batches);
     enum mr_status status = MR_OK;

@@ -5,10 +5,12 @@
 #ifndef PS_OWNERSHIP_H
 #define PS_OWNERSHIP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/mr_status.h"
+#include "ps/base/partition_set.h"
 
 struct ps_core;
 
@@ -29,7 +31,15 @@ struct ps_ownership {
     uint32_t epoch;                     /* of the newest map that it has taken in */
     uint32_t newest;                    /* the highest of `since` */
     uint32_t since[MR_PARTITION_COUNT]; /* or PS_HELD, PS_NOT_OWNED: by this core */
+    /* A move has brought the records of these, and the map will say that they are this core's, or that they
+     * stay where they were. What is recorded meanwhile would hold for them, too. */
+    struct ps_partition_set arriving;
+    bool has_arriving;
 };
+
+/* The records of these partitions are here. And: they will not become this core's. */
+void ps_ownership_arrive(struct ps_ownership *o, const struct ps_partition_set *partitions);
+void ps_ownership_give_up(struct ps_ownership *o, const struct ps_partition_set *partitions);
 
 /* What the core has when it starts: its slice of the partitions, or nothing yet, in a cluster. */
 void ps_ownership_init(struct ps_core *core);

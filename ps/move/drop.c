@@ -13,6 +13,7 @@ void ps_drop_add(struct ps_core *core, const struct ps_partition_set *partitions
             core->owns.since[p] == PS_NOT_OWNED)
             ps_partitions_add(&core->dropping, p);
     core->is_dropping = !ps_partitions_empty(&core->dropping);
+    ps_ownership_give_up(&core->owns, &core->dropping);
     struct ps_records records = ps_core_records(core);
     (void)ps_records_forget(&records, &core->dropping); /* what is left is replaced if they come back */
     ps_save_marks_lost(core);

@@ -29,5 +29,8 @@ enum mr_status ps_move_records_take(struct ps_core *core, const struct ps_partit
         else if (core->owns.since[p] != PS_NOT_OWNED || ps_partitions_has(before, p))
             ps_partitions_add(&others, p);
     }
-    return ps_partitions_empty(&slice) ? MR_OK : ps_records_import(&own, &slice, &others, records, bytes);
+    if (ps_partitions_empty(&slice))
+        return MR_OK;
+    ps_ownership_arrive(&core->owns, &slice);
+    return ps_records_import(&own, &slice, &others, records, bytes);
 }

@@ -502,6 +502,22 @@ bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensor
 
 /* ---- what the node allows ---- */
 
+bool ps_check_all_partitions(const struct ps_op *op, const char *what, uint64_t number)
+{
+    if (op->core->owns.newest == PS_HELD || op->core->owns.has_arriving) {
+        ps_hold_back(op, &op->core->counters.requests_held_back);
+        return false;
+    }
+    if (op->core->owns.newest <= epoch_of(op))
+        return true;
+    op->core->counters.calls_of_others++;
+    return ps_refuse(op, MR_WRONG_OWNER,
+                     "%s %" PRIu64
+                     ": the call goes by a map of the cluster that is too old, and this node has "
+                     "epoch %u: read the map (node_info) again",
+                     what, number, op->core->owns.epoch);
+}
+
 struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id)
 {
     struct ps_batch *batch = ps_batch_find(op->core->batches, id);
@@ -511,16 +527,7 @@ struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id)
     } else if (batch == NULL) {
         ps_refuse(op, MR_UNKNOWN_BATCH, "batch %" PRIu64 " (number %" PRIu64 " of stream %u) is not here", id,
                   mr_batch_sequence(id), mr_batch_stream(id));
-    } else if (op->core->owns.newest == PS_HELD) {
-        ps_hold_back(op, &op->core->counters.requests_held_back);
-        return NULL;
-    } else if (op->core->owns.newest > epoch_of(op)) { /* it may be about any of this core's partitions */
-        op->core->counters.calls_of_others++;
-        ps_refuse(op, MR_WRONG_OWNER,
-                  "batch %" PRIu64
-                  ": the call goes by a map of the cluster that is too old, and this node has "
-                  "epoch %u: read the map (node_info) again",
-                  id, op->core->owns.epoch);
+    } else if (!ps_check_all_partitions(op, "batch", id)) { /* it may be about any of them */
         return NULL;
     }
     return batch;

@@ -85,7 +85,7 @@ static enum ps_push_state look_up(const struct ps_op *op)
 {
     struct ps_core *core = op->core;
     struct ps_push_id id = id_of(op);
-    if (!check_number(op, &id))
+    if (!check_number(op, &id) || !ps_check_all_partitions(op, "push", id.number))
         return PS_PUSH_WAITS;
     enum ps_push_state state = ps_pushes_look_up(core->pushes, &id);
     if (state == PS_PUSH_NO_MEMORY) {

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include "dataplane/wire/endpoint_internal.h"
 #include "dataplane/wire/format/cluster.h"
+#include "dataplane/wire/format/push_number.h"
 #include "fake_dp.h"
 #include "node_fixture.h"
 #include "ps/core/core.h"
@@ -137,6 +138,81 @@ static void batches_go_by_the_newest_partition(void **state)
     node_check(call(n, 1, MR_OP_LOOKUP_BATCH, (uint16_t)table, OLD_EPOCH, tensors, 1), MR_WRONG_OWNER,
                "batch 5: the call goes by a map of the cluster that is too old");
     node_check(call(n, 1, MR_OP_LOOKUP_BATCH, (uint16_t)table, EPOCH, tensors, 1), MR_OK, NULL);
+}
+
+/* A push of a key of each, by its own number: the core notes the number for all that it has. Were that so for a
+ * partition that came after the map by which the push was split, its keys would be missed out later. */
+static void numbered_pushes_go_by_the_newest_partition(void **state)
+{
+    struct node_fixture *n = *state;
+    const struct mr_feature f = node_table("t", 1);
+    const uint32_t table = node_create(n, &f);
+    const uint64_t old_key = key_of(2000), new_key = key_of(2048); /* both of core 1 */
+    const float gradient[NODE_DIM] = {1, 1, 1, 1};
+    const uint32_t head[4] = {table, 0};
+    struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, 1, &old_key),
+                                   mr_tensor_1d(MR_U32, 0, NULL),
+                                   mr_tensor_2d(MR_F32, 1, NODE_DIM, gradient)};
+    const uint64_t first = 1;
+    const struct mr_tensor gap = mr_tensor_1d(MR_U64, 1, &first);
+    for (uint32_t i = 0; i < 2; i++)
+        node_check(look_up(n, table, i == 0 ? 2000 : 2048, EPOCH), MR_OK, NULL);
+    node_check(call(n, 1, MR_OP_PUSH_GRAD, 0, OLD_EPOCH, tensors, 4), MR_OK, NULL); /* no number */
+    n->sequence = mr_push_sequence(mr_push_lane_chosen(0), 1);
+    node_check(call(n, 1, MR_OP_PUSH_GRAD, 0, OLD_EPOCH, tensors, 4), MR_WRONG_OWNER,
+               "push 1: the call goes by a map of the cluster that is too old");
+    node_check(call(n, 1, MR_OP_PUSH_GRAD, 0, OLD_EPOCH, &gap, 1), MR_WRONG_OWNER, "push 1");
+    tensors[1] = mr_tensor_1d(MR_U64, 1, &new_key);
+    node_check(call(n, 1, MR_OP_PUSH_GRAD, 0, EPOCH, tensors, 4), MR_OK, NULL);
+    n->sequence = 0;
+    const struct node_reply *reply = look_up(n, table, 2048, EPOCH);
+    assert_true(*(const float *)reply->tensors[0].data == 0.0f);
+    reply = look_up(n, table, 2000, EPOCH);
+    assert_true(*(const float *)reply->tensors[0].data == 0.0f);
+}
+
+/* The records of a partition, and what becomes of it. */
+static void arrive(struct ps_core *core, void *arg)
+{
+    struct ps_partition_set set = {{0}};
+    ps_partitions_add(&set, 1);
+    if (core->index == 0)
+        (*(const bool *)arg ? ps_ownership_arrive : ps_ownership_give_up)(&core->owns, &set);
+}
+
+/* A move's records are here, and the map does not say yet whose the partition is. */
+static void numbered_pushes_wait_for_partitions_that_arrive(void **state)
+{
+    struct node_fixture *n = *state;
+    const struct mr_feature f = node_table("t", 1);
+    const uint32_t table = node_create(n, &f);
+    static struct node_call answer;
+    const uint64_t key = key_of(0);
+    const float gradient[NODE_DIM] = {1, 1, 1, 1};
+    const uint32_t head[4] = {table, 0};
+    const struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, 1, &key),
+                                         mr_tensor_1d(MR_U32, 0, NULL),
+                                         mr_tensor_2d(MR_F32, 1, NODE_DIM, gradient)};
+    for (uint64_t number = 1; number <= 2; number++) { /* it stays where it was, and it comes */
+        bool arrives = true;
+        const uint64_t held = node_counter(n, 0, "ps.requests_held_back");
+        const struct mr_call_options options = {
+            .op = MR_OP_PUSH_GRAD, .epoch = EPOCH, .deadline_us = dp_now_us() + 60000000};
+        ps_node_each_core(node_of(), arrive, &arrives);
+        n->sequence = mr_push_sequence(mr_push_lane_chosen(0), number);
+        node_post(n, 0, &answer, &options, tensors, 4);
+        n->sequence = 0;
+        while (node_counter(n, 0, "ps.requests_held_back") < held + 3)
+            node_look(n);
+        assert_false(answer.is_answered);
+        node_check(look_up(n, table, 0, EPOCH), MR_OK, NULL);
+        arrives = false;
+        if (number == 2)
+            owned.since[1] = EPOCH;
+        ps_node_each_core(node_of(), number == 2 ? own : arrive, &arrives);
+        node_check(node_wait(n, &answer), MR_OK, NULL);
+        node_call_end(&answer);
+    }
 }
 
 /* A variable's name whose partition is even, or odd. */
@@ -286,6 +362,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(keys_are_served_since_their_epoch, become_member, node_teardown),
         cmocka_unit_test_setup_teardown(a_push_of_others_changes_nothing, become_member, node_teardown),
         cmocka_unit_test_setup_teardown(batches_go_by_the_newest_partition, become_member, node_teardown),
+        cmocka_unit_test_setup_teardown(numbered_pushes_go_by_the_newest_partition, become_member,
+                                        node_teardown),
+        cmocka_unit_test_setup_teardown(numbered_pushes_wait_for_partitions_that_arrive, become_member,
+                                        node_teardown),
         cmocka_unit_test_setup_teardown(variables_of_others_take_no_memory, become_member, node_teardown),
         cmocka_unit_test_setup_teardown(nothing_is_served_without_a_lease, become_member, node_teardown),
         cmocka_unit_test_setup_teardown(calls_for_held_partitions_wait, become_member, node_teardown),
