@@ -283,6 +283,8 @@ uint16_t mrc_cluster_epoch_of(const struct mr_client *client, uint32_t op)
 
 void mrc_cluster_refused(struct mrc_node *node)
 {
+    if (node->core_count == 0) /* by a map that the client has replaced: the node owns nothing any more */
+        return;
     node->refused = true;
     node->stale = true;
 }

@@ -51,7 +51,7 @@ uint64_t mrc_cluster_next_us(const struct mr_client *client);
 bool mrc_cluster_is_late(const struct mr_client *client, uint32_t op, uint64_t sent_us);
 /* The epoch that a request of this op carries. */
 uint16_t mrc_cluster_epoch_of(const struct mr_client *client, uint32_t op);
-/* Notes that the node refused a call with MR_WRONG_OWNER: it is asked for its map. */
+/* Notes that the node refused a call with MR_WRONG_OWNER: it is asked for its map, unless it owns nothing. */
 void mrc_cluster_refused(struct mrc_node *node);
 /* Waits until no node has refused a call and not been asked since, or until the deadline. Returns whether the
  * former. */

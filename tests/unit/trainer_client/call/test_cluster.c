@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include "dataplane/wire/base/clock.h"
 #include "tests/unit/trainer_client/fake_cluster.h"
+#include "trainer_client/call/client.h"
 #include "trainer_client/millrace.h"
 
 enum { DIM = 2, KEYS = 60, NODES = 3, CORES = 1 + 2 + 1 };
@@ -500,6 +501,24 @@ static void test_the_cluster_is_told_by_any_node(void **state)
     stop(&x);
 }
 
+/* Its answer was on the way when another node told the map by which it owns nothing: nobody will ask it, and
+ * callers must not wait until somebody has. */
+static void test_a_node_that_has_left_refuses_a_call(void **state)
+{
+    struct fixture x;
+    (void)state;
+    start(&x, NULL, false);
+    pthread_mutex_lock(&x.client->lock);
+    mrc_cluster_refused(x.client->nodes[1]);
+    assert_false(mrc_cluster_is_settled(x.client));
+    mrc_node_leave(x.client->nodes[1]);
+    assert_true(mrc_cluster_is_settled(x.client));
+    mrc_cluster_refused(x.client->nodes[1]);
+    assert_true(mrc_cluster_is_settled(x.client));
+    pthread_mutex_unlock(&x.client->lock);
+    stop(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -518,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_control_calls_go_to_a_node_that_answers),
         cmocka_unit_test(test_late_answers_are_not_believed),
         cmocka_unit_test(test_the_cluster_is_told_by_any_node),
+        cmocka_unit_test(test_a_node_that_has_left_refuses_a_call),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
