@@ -718,11 +718,6 @@ void ps_node_cluster_poll(struct ps_node_cluster *c, struct ps_control *control)
 
 bool ps_node_cluster_move(struct ps_node_cluster *c, struct ps_command *command)
 {
-    if (!c->node->config->cluster_moves) {
-        ps_command_fail(command, MR_UNSUPPORTED,
-                        "moves are experimental, and off: set cluster.moves = yes on all nodes to use them");
-        return true;
-    }
     if (ps_cluster_moves_ask(&c->moves, &c->lock, command))
         return true;
     wake(c);
