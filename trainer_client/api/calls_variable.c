@@ -192,6 +192,41 @@ static enum mr_status pull_once(struct mr_client *client, const struct mr_option
     return mrc_future_run(f, options, reply);
 }
 
+/* A call with a future, to be made again when the owners changed before all had answered. */
+struct kept_pull {
+    struct mrc_again again;
+    struct mr_client *client;
+    struct mr_options options;
+    uint32_t variable;
+    uint64_t first, count;
+};
+
+static enum mr_status pull_again(const struct mrc_again *again, uint32_t deadline_ms, struct mr_future **out)
+{
+    const struct kept_pull *kept = MR_CONTAINER(again, const struct kept_pull, again);
+    struct mr_options options = kept->options;
+    options.deadline_ms = deadline_ms;
+    options.future = out;
+    return mr_variable_pull(kept->client, &options, kept->variable, kept->first, kept->count, NULL);
+}
+
+/* Without memory the call will not be made again. */
+static void keep_pull(struct mr_client *client, const struct mr_options *options, uint32_t variable,
+                      uint64_t first, uint64_t count)
+{
+    struct kept_pull *kept = malloc(sizeof(*kept));
+    if (kept == NULL)
+        return;
+    *kept = (struct kept_pull){.again.make = pull_again,
+                               .client = client,
+                               .options = *options,
+                               .variable = variable,
+                               .first = first,
+                               .count = count};
+    kept->options.more = false;
+    (*options->future)->again = &kept->again;
+}
+
 enum mr_status mr_variable_pull(struct mr_client *client, const struct mr_options *options, uint32_t variable,
                                 uint64_t first, uint64_t count, struct mr_reply **reply)
 {
@@ -203,6 +238,8 @@ enum mr_status mr_variable_pull(struct mr_client *client, const struct mr_option
     do {
         status = pull_once(client, options, variable, first, count, &place, reply);
     } while (mrc_is_overtaken(client, MR_OP_VARIABLE_PULL, &place.attempt, status));
+    if (status == MR_OK && options != NULL && options->future != NULL)
+        keep_pull(client, options, variable, first, count);
     return status;
 }
 
