@@ -1,13 +1,16 @@
-/* Real data over one, two and three nodes of a cluster, with a real ZooKeeper server.
+/* Real data over one, two and three nodes of a cluster, with a real ZooKeeper server, and over three whose
+ * partitions move meanwhile.
  *
  * A trainer that looks single keys up and adds bags up by itself ends with the same bits wherever the keys
  * live. Bags that nodes add up are equal to that only as far as f32 reaches (ADR 74), and those of one key
  * are equal. With a hub and two trainers batches are of other ages in each run, so it is the quality that
  * must agree; each batch is applied once, as all nodes have it on record. */
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,10 +27,13 @@
 #include "trainer_client/millrace.h"
 
 #define NODES         3u
+#define MOVED         (NODES + 1) /* in place of a number of nodes: all of them, and partitions that move */
+#define RUNS          (NODES + 2)
 #define FACTORS       4u
 #define DIM           (1u + FACTORS)
 #define BATCHES       60u /* of the trainer that goes by single keys */
 #define CALL_MS       60000u
+#define MOVE_PAUSE_US 50000u
 #define HUB           "127.0.0.1:7800"
 #define AUC_TOLERANCE 0.002
 #define SUM_TOLERANCE 1e-5f
@@ -54,8 +60,8 @@ static struct {
     const char *name, *format, *packed; /* the file as it comes */
     const char *options;                /* of fm */
     uint32_t batch_samples;
-    struct model models[NODES + 1]; /* by the number of nodes */
-    double auc[NODES + 1];
+    struct model models[RUNS]; /* by the number of nodes */
+    double auc[RUNS];
 } sets[DATA_SETS] = {
     [FLIGHTS] = {.name = "flights", .format = "flights", .batch_samples = 512, .options = "--epochs 1"},
     [A9A] = {.name = "a9a",
@@ -95,9 +101,28 @@ static void start_cluster(uint32_t count)
     }
 }
 
+/* ---- a thread that drains a node and gives it its share again ---- */
+
+static struct {
+    pthread_t thread;
+    bool runs;
+    atomic_bool stop;
+    uint32_t rounds, rounds_max;
+    char error[512]; /* "": all went well */
+} mover;
+
+static void stop_mover(void)
+{
+    atomic_store(&mover.stop, true);
+    if (mover.runs)
+        (void)pthread_join(mover.thread, NULL);
+    mover.runs = false;
+}
+
 static int end_cluster(void **state)
 {
     (void)state;
+    stop_mover();
     for (uint32_t i = 0; i < NODES; i++)
         cluster_node_destroy(&nodes[i]);
     zookeeper_server_destroy(&server);
@@ -310,10 +335,10 @@ static void check_bags(struct trainer *t)
     mr_client_destroy(other);
 }
 
-static void train_by_single_keys(uint32_t set, uint32_t node_count)
+static void train_by_single_keys(uint32_t set, uint32_t run)
 {
     static struct trainer t;
-    struct model *model = &sets[set].models[node_count], *one = &sets[set].models[1];
+    struct model *model = &sets[set].models[run], *one = &sets[set].models[1];
     begin(&t, set);
     for (uint64_t n = 0; n < BATCHES; n++) {
         read_batch(&t, n);
@@ -381,7 +406,7 @@ static double field(const char *json, const char *name)
     return at == NULL ? 0 : strtod(at + strlen(quoted), NULL);
 }
 
-static void train_by_a_hub(uint32_t set, uint32_t node_count)
+static void train_by_a_hub(uint32_t set, uint32_t run)
 {
     char out[OUTPUT_BYTES];
     int status;
@@ -395,24 +420,76 @@ static void train_by_a_hub(uint32_t set, uint32_t node_count)
     assert_int_equal(field(out, "pushes_lost"), 0);
     assert_int_equal(field(out, "pushes_twice"), 0);
     end_fm(start_fm("evaluate", set), out);
-    sets[set].auc[node_count] = field(out, "auc");
-    (void)printf("%s: %u node%s: AUC %.4f\n", sets[set].name, node_count, node_count == 1 ? "" : "s",
-                 sets[set].auc[node_count]);
-    assert_true(fabs(sets[set].auc[node_count] - sets[set].auc[1]) <= AUC_TOLERANCE);
+    sets[set].auc[run] = field(out, "auc");
+    (void)printf("%s: %u node%s%s: AUC %.4f\n", sets[set].name, run == MOVED ? NODES : run,
+                 run == 1 ? "" : "s", run == MOVED ? ", partitions move" : "", sets[set].auc[run]);
+    assert_true(fabs(sets[set].auc[run] - sets[set].auc[1]) <= AUC_TOLERANCE);
     assert_int_equal(kill(hub, SIGTERM), 0);
     assert_int_equal(waitpid(hub, &status, 0), hub);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* ---- partitions that move ---- */
+
+static bool move(struct mr_client *client, const struct mr_move_request *request)
+{
+    struct mr_moves_state moves = {.balances = true};
+    bool ok = mr_move(client, NULL, request) == MR_OK;
+    while (ok && (moves.balances || moves.count > 0)) {
+        (void)usleep(MOVE_PAUSE_US);
+        ok = mr_moves(client, NULL, &moves, NULL, NULL) == MR_OK;
+    }
+    if (!ok)
+        (void)snprintf(mover.error, sizeof(mover.error), "%s", mr_last_error());
+    return ok;
+}
+
+static void *run_mover(void *arg)
+{
+    const struct mr_move_request drain = {.kind = MR_REQUEST_DRAIN, .from = nodes[1].name},
+                                 back = {.kind = MR_REQUEST_REBALANCE};
+    struct mr_client *client = arg;
+    while (mover.rounds < mover.rounds_max && !atomic_load(&mover.stop) && move(client, &drain) &&
+           move(client, &back))
+        mover.rounds++;
+    mr_client_destroy(client);
+    return NULL;
+}
+
+static void start_mover(uint32_t rounds_max)
+{
+    memset(&mover, 0, sizeof(mover));
+    mover.rounds_max = rounds_max;
+    assert_int_equal(pthread_create(&mover.thread, NULL, run_mover, connect_to(servers)), 0);
+    mover.runs = true;
+}
+
+static void end_mover(void)
+{
+    stop_mover();
+    assert_string_equal(mover.error, "");
+    assert_true(mover.rounds > 0);
+    (void)printf("a node was drained and got its share again %u times\n", mover.rounds);
+}
+
 /* ---- tests, in this order ---- */
 
-static void train_on(uint32_t node_count)
+static void train_on(uint32_t run)
 {
-    start_cluster(node_count);
+    start_cluster(run == MOVED ? NODES : run);
+    if (run == MOVED)
+        start_mover(UINT32_MAX);
     for (uint32_t set = 0; set < DATA_SETS; set++)
-        train_by_single_keys(set, node_count);
-    for (uint32_t set = 0; set < DATA_SETS && node_count != 2; set++)
-        train_by_a_hub(set, node_count);
+        train_by_single_keys(set, run);
+    if (run == MOVED)
+        end_mover();
+    for (uint32_t set = 0; set < DATA_SETS && run != 2; set++) {
+        if (run == MOVED) /* each time batches that were fed go, and come again later, in another order */
+            start_mover(1);
+        train_by_a_hub(set, run);
+        if (run == MOVED)
+            end_mover();
+    }
 }
 
 static void test_one_node(void **state)
@@ -433,6 +510,12 @@ static void test_three_nodes(void **state)
     train_on(3);
 }
 
+static void test_three_nodes_while_partitions_move(void **state)
+{
+    (void)state;
+    train_on(MOVED);
+}
+
 static int unpack(void **state)
 {
     (void)state;
@@ -450,7 +533,7 @@ static int clean_up(void **state)
 {
     (void)state;
     for (uint32_t set = 0; set < DATA_SETS; set++) {
-        for (uint32_t n = 1; n <= NODES; n++) {
+        for (uint32_t n = 1; n < RUNS; n++) {
             free(sets[set].models[n].keys);
             free(sets[set].models[n].rows);
         }
@@ -464,6 +547,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(test_one_node, end_cluster),
         cmocka_unit_test_teardown(test_two_nodes, end_cluster),
         cmocka_unit_test_teardown(test_three_nodes, end_cluster),
+        cmocka_unit_test_teardown(test_three_nodes_while_partitions_move, end_cluster),
     };
     if (argc != 6) {
         (void)fprintf(stderr, "usage: %s MILLRACED MILLRACE-HUB FM FLIGHTS.XZ A9A.XZ\n", argv[0]);
