@@ -168,9 +168,10 @@ enum ps_check { PS_CHECK_MORE, PS_CHECK_GOOD, PS_CHECK_REFUSED };
 enum ps_check ps_check_key_list(const struct ps_op *op, struct ps_key_list *list, uint64_t *budget_bytes);
 /* Checks that an answer of these tensors is not larger than a message may be. */
 bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensors, uint32_t tensor_count);
-/* Checks that the core has served all of its partitions since the map that the call goes by, and that none are
- * about to go or to come: for calls of which something is recorded for all of them. A partition that came later
- * may have keys of the same push, which are on their way by a newer map. False: the call was answered. */
+/* Checks that the core has served all of its partitions since the map that the call goes by, and that none
+ * are about to go or to come: for calls of which something is recorded for all of them. A partition that came
+ * later may have keys of the same push, which are on their way by a newer map. False: the call was
+ * answered. */
 bool ps_check_all_partitions(const struct ps_op *op, const char *what, uint64_t number);
 /* Finds a batch that was fed and is still kept. */
 struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id);

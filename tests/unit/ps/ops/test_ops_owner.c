@@ -140,8 +140,8 @@ static void batches_go_by_the_newest_partition(void **state)
     node_check(call(n, 1, MR_OP_LOOKUP_BATCH, (uint16_t)table, EPOCH, tensors, 1), MR_OK, NULL);
 }
 
-/* A push of a key of each, by its own number: the core notes the number for all that it has. Were that so for a
- * partition that came after the map by which the push was split, its keys would be missed out later. */
+/* A core notes a push's number for all partitions that it has. Were that so for one that came after the map
+ * by which the push was split, its keys would be missed out later. */
 static void numbered_pushes_go_by_the_newest_partition(void **state)
 {
     struct node_fixture *n = *state;
