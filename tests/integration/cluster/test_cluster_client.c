@@ -1,6 +1,8 @@
 /* A client of three real nodes of one cluster: tables over all of them, a node that is killed and comes back,
- * ZooKeeper away under load, and partitions that move under load. MILLRACE_AWAY_S: for how long, two
- * sessions unless set. MILLRACE_MOVES: how often a node is drained, twice unless set. */
+ * ZooKeeper away under load, partitions that move under load, and nodes that are killed meanwhile.
+ * MILLRACE_AWAY_S: for how long, two sessions unless set. MILLRACE_MOVES: how often a node is drained, twice
+ * unless set. MILLRACE_KILLS: how many moves at random, most with a kill, three unless set; MILLRACE_SEED:
+ * which. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -400,6 +402,93 @@ static void test_partitions_move_under_load(void **state)
     mr_client_destroy(t.client);
 }
 
+/* ---- moves at random, and nodes that are killed meanwhile ---- */
+
+static uint32_t drawn(uint64_t *seed, uint32_t below)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return (uint32_t)(*seed >> 33) % below;
+}
+
+static bool is_whole(const struct cluster_shown *s)
+{
+    bool whole = s->node_count == NODES && s->owner[0] != MR_CLUSTER_NO_NODE && has_lease(s);
+    for (uint32_t i = 0; i < s->node_count; i++)
+        whole &= (s->nodes[i].flags & MR_CLUSTER_NODE_PRESENT) != 0;
+    return whole;
+}
+
+/* What cannot be moved, for want of a node that has partitions, is not. */
+static void begin_moves(struct mr_client *control, uint64_t *seed, uint32_t *from)
+{
+    static const enum mr_move_request_kind kinds[] = {MR_REQUEST_MOVE, MR_REQUEST_MOVE, MR_REQUEST_DRAIN,
+                                                      MR_REQUEST_REBALANCE};
+    struct mr_move_request request = {.kind = kinds[drawn(seed, 4)]};
+    *from = drawn(seed, NODES);
+    const uint32_t to = (*from + 1 + drawn(seed, NODES - 1)) % NODES;
+    request.count = 1 + drawn(seed, 1500);
+    if (request.kind != MR_REQUEST_REBALANCE)
+        request.from = nodes[*from].name;
+    if (request.kind == MR_REQUEST_MOVE)
+        request.to = nodes[to].name;
+    else
+        request.count = 0;
+    const enum mr_status status = mr_move(control, NULL, &request);
+    if (status != MR_OK && status != MR_INVALID_ARGUMENT)
+        fail_msg("%s", mr_last_error());
+}
+
+static void wait_until_still(struct load *l, struct mr_client *control)
+{
+    struct mr_moves_state moves = {.balances = true};
+    while (moves.balances || moves.count > 0) {
+        load_for(l, PAUSE_MS);
+        if (mr_moves(control, NULL, &moves, NULL, NULL) != MR_OK)
+            fail_msg("%s", mr_last_error());
+    }
+}
+
+/* The node that gives, one that takes, or the leader, whichever it is, dies while partitions move, and comes
+ * back empty: what it had is pushed again. Each call ends well, and each push is applied once. */
+static void test_nodes_are_killed_while_partitions_move(void **state)
+{
+    static struct trainer t;
+    static struct cluster_shown shown;
+    struct load load = {.trainer = &t};
+    const char *wanted = getenv("MILLRACE_KILLS"), *chosen = getenv("MILLRACE_SEED");
+    const uint32_t rounds = wanted == NULL ? 3 : (uint32_t)strtoul(wanted, NULL, 10);
+    uint64_t seed = chosen == NULL ? 1 : strtoul(chosen, NULL, 10);
+    (void)state;
+    begin(&t, "killed-and-moved");
+    struct mr_client *control = connect_to(some_servers());
+    for (uint32_t r = 0; r < rounds; r++) {
+        uint32_t from;
+        for (uint32_t i = 0; i < NODES; i++)
+            cluster_node_wait(&nodes[i], &shown, is_whole, "all nodes are there");
+        begin_moves(control, &seed, &from);
+        load_for(&load, drawn(&seed, 150));
+        if (drawn(&seed, 3) > 0) {
+            struct cluster_node *victim = &nodes[drawn(&seed, 2) == 0 ? from : drawn(&seed, NODES)];
+            cluster_node_kill(victim);
+            load_for(&load, PAUSE_MS);
+            cluster_node_start(victim, millraced);
+        }
+        wait_until_still(&load, control);
+    }
+    while (load.ended < load.begun)
+        (void)end_pair(&load, CALL_MS);
+    struct mr_replay_info info;
+
+    mr_client_replay_info(t.client, &info);
+    (void)printf("%u pairs during %u rounds, %u pushes replayed\n", (unsigned)load.ended, rounds,
+                 (unsigned)info.replayed);
+    assert_int_equal(info.dropped, 0);
+    assert_int_equal(info.given_up, 0);
+    check_rows(&t);
+    mr_client_destroy(control);
+    mr_client_destroy(t.client);
+}
+
 /* ---- a variable in ranges over all nodes ---- */
 
 #define ELEMENTS     500u
@@ -592,6 +681,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_node_is_killed_amid_pushes),
         cmocka_unit_test(test_zookeeper_is_away_under_load),
         cmocka_unit_test(test_partitions_move_under_load),
+        cmocka_unit_test(test_nodes_are_killed_while_partitions_move),
         cmocka_unit_test(test_a_variable_in_ranges_over_all_nodes),
         cmocka_unit_test(test_torchrec_over_all_nodes),
         cmocka_unit_test(test_python_over_all_nodes),

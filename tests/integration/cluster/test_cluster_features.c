@@ -254,7 +254,8 @@ static void test_what_a_node_has_no_room_for(void **state)
     expect_same_lists(&l);
     assert_int_equal(l.count, 5);
     const struct mr_feature small = mr_feature_table("small", 4);
-    assert_int_equal(create(0, &small), last + 3);
+    const uint32_t taken = create(0, &small) - last - 1; /* two each time that it was tried */
+    assert_true(taken >= 2 && taken % 2 == 0);
 }
 
 /* The node that was asked is killed while another one has not answered yet: the others finish what it
