@@ -6,7 +6,6 @@
 #include "dataplane/optimizer/rule.h"
 #include "dataplane/wire/format/move.h"
 #include "ps/core/core.h"
-#include "ps/move/move_records.h"
 #include "ps/table/table_copy.h"
 
 /* What comes after what. */
@@ -229,6 +228,17 @@ static bool give_variable(struct ps_give *g, const struct ps_feature *f, uint64_
     return true;
 }
 
+/* Copies the records of what was applied to the partitions. */
+static bool copy_records(struct ps_core *core, struct ps_give *g)
+{
+    const struct ps_records records = ps_core_records(core);
+    g->record_bytes = ps_records_export(&records, &g->partitions, NULL);
+    g->records = malloc(g->record_bytes + 1);
+    if (g->records != NULL)
+        (void)ps_records_export(&records, &g->partitions, g->records);
+    return g->records != NULL;
+}
+
 static bool give_variables(struct ps_core *core, struct ps_give *g, uint64_t *budget_bytes)
 {
     for (; g->next_feature <= core->feature_id_max; g->next_feature++) {
@@ -238,7 +248,7 @@ static bool give_variables(struct ps_core *core, struct ps_give *g, uint64_t *bu
     }
     g->next_feature = 1;
     g->stage = RECORDS;
-    if (!ps_move_records_make(core, &g->partitions, &g->records, &g->record_bytes))
+    if (!copy_records(core, g))
         g->is_lost = true;
     return true;
 }

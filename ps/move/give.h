@@ -12,6 +12,10 @@
 #include "dataplane/wire/format/mr_status.h"
 #include "ps/base/partition_set.h"
 
+/* In the blocks of a move, beside the kinds of checkpoints: a piece of what was applied to the partitions
+ * (ps/exactly_once/records.h), `count` bytes from `offset` on. */
+#define PS_MOVE_RECORD 64u
+
 struct ps_core;
 struct ps_give;
 

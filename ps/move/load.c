@@ -10,7 +10,7 @@
 #include "dataplane/optimizer/rule.h"
 #include "dataplane/wire/base/list.h"
 #include "ps/core/core.h"
-#include "ps/move/move_records.h"
+#include "ps/move/give.h"
 
 /* That a core does before it looks after calls again: some hundred rows, if they are small. */
 #define SLICE_BYTES   (16u << 10)
@@ -306,11 +306,26 @@ struct records {
     enum mr_status status[DP_CORES_MAX];
 };
 
+/* Those of the partitions that are to be this core's. */
 static void take_records(struct ps_core *core, void *arg)
 {
     struct records *r = arg;
+    struct ps_records own = ps_core_records(core);
+    struct ps_partition_set slice = {{0}};
+    struct ps_partition_set others = {{0}};
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        if (core->node->partition_core[p] != core->index)
+            continue;
+        if (ps_partitions_has(r->partitions, p))
+            ps_partitions_add(&slice, p);
+        else if (core->owns.since[p] != PS_NOT_OWNED || ps_partitions_has(r->before, p))
+            ps_partitions_add(&others, p);
+    }
+    if (ps_partitions_empty(&slice))
+        return; /* the status is MR_OK */
+    ps_ownership_arrive(&core->owns, &slice);
     r->status[core->index] =
-        ps_move_records_take(core, r->partitions, r->before, r->collected->bytes, r->collected->byte_count);
+        ps_records_import(&own, &slice, &others, r->collected->bytes, r->collected->byte_count);
 }
 
 enum mr_status ps_move_load_records(struct ps_node *node, const struct ps_partition_set *partitions,

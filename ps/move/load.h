@@ -23,7 +23,7 @@ struct ps_move_block {
  * is wrong. */
 enum mr_status ps_move_load(struct ps_node *node, const struct ps_partition_set *partitions,
                             const struct ps_move_block *block, uint64_t *rows, char *text);
-/* Collects the pieces of records that are not of features (ps/move/move_records.h) in a block. False: no
+/* Collects the pieces of records that are not of features (PS_MOVE_RECORD) in a block. False: no
  * memory, or they are none. */
 struct ps_move_collected {
     uint8_t *bytes;
