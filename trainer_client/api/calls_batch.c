@@ -310,19 +310,14 @@ static enum mr_status lookup_batch(struct mr_client *client, const struct mr_opt
 struct kept_lookup {
     struct mrc_again again;
     struct mr_client *client;
-    struct mr_options options;
     uint64_t batch_id;
     uint32_t table;
 };
 
-static enum mr_status look_up_again(const struct mrc_again *again, uint32_t deadline_ms,
-                                    struct mr_future **out)
+static enum mr_status look_up_again(const struct mrc_again *again, const struct mr_options *options)
 {
     const struct kept_lookup *kept = MR_CONTAINER(again, const struct kept_lookup, again);
-    struct mr_options options = kept->options;
-    options.deadline_ms = deadline_ms;
-    options.future = out;
-    return mr_lookup_batch(kept->client, &options, kept->batch_id, kept->table, NULL);
+    return mr_lookup_batch(kept->client, options, kept->batch_id, kept->table, NULL);
 }
 
 /* Without memory the call will not be made again. */
@@ -332,13 +327,9 @@ static void keep_lookup(struct mr_client *client, const struct mr_options *optio
     struct kept_lookup *kept = malloc(sizeof(*kept));
     if (kept == NULL)
         return;
-    *kept = (struct kept_lookup){.again.make = look_up_again,
-                                 .client = client,
-                                 .options = *options,
-                                 .batch_id = batch_id,
-                                 .table = table};
-    kept->options.more = false;
-    (*options->future)->again = &kept->again;
+    *kept = (struct kept_lookup){
+        .again.make = look_up_again, .client = client, .batch_id = batch_id, .table = table};
+    mrc_again_keep(&kept->again, options);
 }
 
 enum mr_status mr_lookup_batch(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,

@@ -320,26 +320,21 @@ static enum mr_status run_once(struct rows_call *c, struct mr_reply **reply)
  * at once. */
 struct kept {
     struct mrc_again again;
-    struct mr_options options;
     struct rows_call call;
     uint64_t data[]; /* keys, then weights, then offsets */
 };
 
 static enum mr_status run_rows(struct rows_call *c, struct mr_reply **reply);
 
-static enum mr_status make(const struct mrc_again *again, uint32_t deadline_ms, struct mr_future **out)
+static enum mr_status make(const struct mrc_again *again, const struct mr_options *options)
 {
-    const struct kept *kept = MR_CONTAINER(again, const struct kept, again);
-    struct mr_options options = kept->options;
-    struct rows_call call = kept->call;
-    options.deadline_ms = deadline_ms;
-    options.future = out;
-    call.options = &options;
+    struct rows_call call = MR_CONTAINER(again, const struct kept, again)->call;
+    call.options = options;
     return run_rows(&call, NULL);
 }
 
 /* Keeps the arguments of a call that was sent with this future. Without memory it will not be made again. */
-static void keep_for_again(const struct rows_call *c, struct mr_future *f)
+static void keep_for_again(const struct rows_call *c)
 {
     size_t keys_bytes = c->key_count * sizeof(*c->keys);
     size_t weights_bytes = c->weights == NULL ? 0 : c->key_count * sizeof(*c->weights);
@@ -350,8 +345,6 @@ static void keep_for_again(const struct rows_call *c, struct mr_future *f)
     uint8_t *weights = (uint8_t *)kept->data + keys_bytes, *offsets = weights + weights_bytes;
 
     kept->again.make = make;
-    kept->options = *c->options;
-    kept->options.more = false;
     kept->call = (struct rows_call){.client = c->client,
                                     .op = c->op,
                                     .table = c->table,
@@ -368,7 +361,7 @@ static void keep_for_again(const struct rows_call *c, struct mr_future *f)
         memcpy(offsets, c->offsets, offsets_bytes);
         kept->call.offsets = (const uint32_t *)(const void *)offsets;
     }
-    f->again = &kept->again;
+    mrc_again_keep(&kept->again, c->options);
 }
 
 static enum mr_status run_rows(struct rows_call *c, struct mr_reply **reply)
@@ -381,7 +374,7 @@ static enum mr_status run_rows(struct rows_call *c, struct mr_reply **reply)
         status = run_once(c, reply);
     } while (mrc_is_overtaken(c->client, c->op, &c->attempt, status));
     if (status == MR_OK && c->options != NULL && c->options->future != NULL && mr_op_repeatable(c->op))
-        keep_for_again(c, *c->options->future);
+        keep_for_again(c);
     return status;
 }
 

@@ -196,18 +196,14 @@ static enum mr_status pull_once(struct mr_client *client, const struct mr_option
 struct kept_pull {
     struct mrc_again again;
     struct mr_client *client;
-    struct mr_options options;
     uint32_t variable;
     uint64_t first, count;
 };
 
-static enum mr_status pull_again(const struct mrc_again *again, uint32_t deadline_ms, struct mr_future **out)
+static enum mr_status pull_again(const struct mrc_again *again, const struct mr_options *options)
 {
     const struct kept_pull *kept = MR_CONTAINER(again, const struct kept_pull, again);
-    struct mr_options options = kept->options;
-    options.deadline_ms = deadline_ms;
-    options.future = out;
-    return mr_variable_pull(kept->client, &options, kept->variable, kept->first, kept->count, NULL);
+    return mr_variable_pull(kept->client, options, kept->variable, kept->first, kept->count, NULL);
 }
 
 /* Without memory the call will not be made again. */
@@ -217,14 +213,9 @@ static void keep_pull(struct mr_client *client, const struct mr_options *options
     struct kept_pull *kept = malloc(sizeof(*kept));
     if (kept == NULL)
         return;
-    *kept = (struct kept_pull){.again.make = pull_again,
-                               .client = client,
-                               .options = *options,
-                               .variable = variable,
-                               .first = first,
-                               .count = count};
-    kept->options.more = false;
-    (*options->future)->again = &kept->again;
+    *kept = (struct kept_pull){
+        .again.make = pull_again, .client = client, .variable = variable, .first = first, .count = count};
+    mrc_again_keep(&kept->again, options);
 }
 
 enum mr_status mr_variable_pull(struct mr_client *client, const struct mr_options *options, uint32_t variable,

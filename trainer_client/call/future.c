@@ -634,6 +634,13 @@ void mrc_future_free(struct mr_future *f)
 
 /* ---- the public side ---- */
 
+void mrc_again_keep(struct mrc_again *again, const struct mr_options *options)
+{
+    again->options = *options;
+    again->options.more = false;
+    (*options->future)->again = again;
+}
+
 /* Makes a call again that ended because the node's cores changed, and returns the new one; NULL if it ended
  * for another reason, or could not be made again. Not under the lock. */
 static struct mr_future *successor_of(struct mr_future *f)
@@ -644,8 +651,10 @@ static struct mr_future *successor_of(struct mr_future *f)
         return f->successor;
     uint64_t left_ms = (f->options.deadline_us - now_us + 999) / 1000;
 
-    if (f->again->make(f->again, left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX, &f->successor) !=
-        MR_OK)
+    struct mr_options options = f->again->options;
+    options.deadline_ms = left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
+    options.future = &f->successor;
+    if (f->again->make(f->again, &options) != MR_OK)
         f->successor = NULL;
     else
         mr_future_notify(f->successor, f->notify_fd);

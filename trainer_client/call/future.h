@@ -59,8 +59,10 @@ typedef enum mr_status (*mrc_finish)(struct mr_future *f, struct mr_reply **repl
 /* What a call with a future can be made again from. It is the first member of memory that is freed with the
  * future. */
 struct mrc_again {
-    /* Makes the call again, asynchronously, with this deadline. Not under the lock. */
-    enum mr_status (*make)(const struct mrc_again *again, uint32_t deadline_ms, struct mr_future **out);
+    /* Makes the call again with these options, which have the time that is left, and a future. Not under the
+     * lock. */
+    enum mr_status (*make)(const struct mrc_again *again, const struct mr_options *options);
+    struct mr_options options; /* the caller's; mrc_again_keep() sets them */
 };
 
 struct mr_future {
@@ -82,6 +84,9 @@ struct mr_future {
     bool takes_some; /* `finish` is called even if parts have failed; the outcome is that failure */
     struct mrc_part parts[];
 };
+
+/* Keeps what the call that was sent with options->future can be made again from. */
+void mrc_again_keep(struct mrc_again *again, const struct mr_options *options);
 
 /* Makes a call of `part_count` parts with at most `tensors_max` tensors each. Part i goes to owner i unless
  * changed. MR_INVALID_ARGUMENT (options), MR_NO_MEMORY, MR_UNKNOWN_TABLE (no feature has such a number),
