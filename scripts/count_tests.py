@@ -3,18 +3,23 @@
 
 usage: count_tests.py LOG [FAILURES]
 
-FAILURES, where given, gets each failed test's name with the last lines of what it printed appended.
+FAILURES, where given, gets each failed test's name with the first errors and the last lines of what it printed
+appended.
 """
 import json
+import re
 import sys
 
+FIRST_ERRORS = 10
 LAST_LINES = 30
+ERROR = re.compile(r"\[\s*(ERROR|LINE|FAILED)\s*\]|\berror:|^(FAIL|ERROR): |\bERROR: |Error: ")
 
 
-def last_lines(test):
-    """The end of what a test printed, each line indented."""
+def excerpt(test):
+    """What tells of the failure: the first errors (leaks of a failed test bury them) and the end, each line indented."""
     lines = (test.get("stdout") or "").splitlines() + (test.get("stderr") or "").splitlines()
-    return "".join(f"    {line}\n" for line in lines[-LAST_LINES:])
+    first = [line for line in lines[:-LAST_LINES] if ERROR.search(line)][:FIRST_ERRORS]
+    return "".join(f"    {line}\n" for line in first + lines[-LAST_LINES:])
 
 
 counts = {"passed": 0, "failed": 0, "skipped": 0}
@@ -29,7 +34,7 @@ with open(sys.argv[1], encoding="utf-8") as log:
             counts["skipped"] += 1
         else:
             counts["failed"] += 1
-            failures.append(f"failed: {test['name']} ({result})\n{last_lines(test)}")
+            failures.append(f"failed: {test['name']} ({result})\n{excerpt(test)}")
 print(counts["passed"], counts["failed"], counts["skipped"])
 if len(sys.argv) > 2:
     with open(sys.argv[2], "a", encoding="utf-8") as out:

@@ -76,6 +76,13 @@ static enum mr_status send(struct mr_rpc *rpc, const void *first, uint32_t bytes
     return send_op(rpc, MR_OP_RPC_BACKWARD, 1, first, bytes, more, more_count);
 }
 
+/* Sends a REACH that engages w1. It says NOT_READY, or OK if it is at rest again before it answers. */
+static void send_reach(struct mr_rpc *rpc, const void *first, uint32_t bytes)
+{
+    enum mr_status status = send(rpc, first, bytes, NULL, 0);
+    assert_true(status == MR_NOT_READY || status == MR_OK);
+}
+
 /* A head, and a byte for each of its values. */
 struct message {
     struct mr_backward_wire head;
@@ -134,7 +141,7 @@ static void ones_that_do_not_fit(void **state)
     assert_int_equal(send(rpc, &m, head + 1, &f32, 1), MR_INVALID_ARGUMENT);
     m.head.kind = MR_BACKWARD_REACH_RESULTS;
     m.head.pass = (UINT64_C(1) << MR_RPC_ID_SHIFT) | 5; /* in w1's name */
-    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_NOT_READY);
+    send_reach(rpc, &m, head);
     m.head.kind = MR_BACKWARD_RESULTS;
     m.head.pass--; /* one that was before */
     assert_int_equal(send(rpc, &m, head + 1, &f32, 1), MR_INVALID_ARGUMENT);
@@ -225,7 +232,7 @@ static void ones_out_of_order(void **state)
                         .present = {1}};
     struct mr_tensor f32 = mr_tensor_1d(MR_F32, ELEMENTS, xs);
     uint32_t head = sizeof(m.head), before = math_backwards();
-    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_NOT_READY);
+    send_reach(rpc, &m, head);
     m.head.kind = MR_BACKWARD_RESULTS;
     enum mr_status status = send(rpc, &m, head + 1, &f32, 1);
     assert_true(status == MR_NOT_READY || status == MR_OK);
