@@ -217,6 +217,20 @@ void ps_member_take_map(struct ps_member *m, const struct ps_cluster_map *map)
     match_cut(m);
 }
 
+void ps_member_glimpse_map(struct ps_member *m, const struct ps_cluster_map *map)
+{
+    bool has_ended = false;
+    if (m->writes || m->asks || m->index == PS_CLUSTER_NO_NODE || map->cut != 0)
+        return;
+    for (uint32_t i = 0; i < m->map.move_count; i++) {
+        const struct ps_cluster_move *move = &m->map.moves[i];
+        has_ended |=
+            (move->from == m->index || move->to == m->index) && ps_cluster_map_move(map, move->id) == NULL;
+    }
+    if (has_ended)
+        ps_member_take_map(m, map);
+}
+
 void ps_member_map_written(struct ps_member *m, const struct ps_cluster_map *next,
                            enum ps_member_written outcome)
 {

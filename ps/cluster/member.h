@@ -90,6 +90,10 @@ void ps_member_confirmed(struct ps_member *m, uint64_t session, uint64_t sent_us
 void ps_member_expired(struct ps_member *m);
 /* The coordinator's map, as it was read. An older one than is known changes nothing. */
 void ps_member_take_map(struct ps_member *m, const struct ps_cluster_map *map);
+/* The coordinator's map, as it was read before anything showed that the session is alive: it may be an old
+ * one, and says nothing of a change whose fate is not known. It is taken only if a move has ended by it that
+ * this node gives or takes, because calls wait for that. */
+void ps_member_glimpse_map(struct ps_member *m, const struct ps_cluster_map *map);
 enum ps_member_written { PS_WRITTEN, PS_NOT_WRITTEN, PS_PERHAPS_WRITTEN };
 /* What became of write_map(next). */
 void ps_member_map_written(struct ps_member *m, const struct ps_cluster_map *next,

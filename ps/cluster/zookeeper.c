@@ -396,6 +396,15 @@ static bool read_entry(struct ps_zookeeper *z, const char *name, struct ps_clust
     return true;
 }
 
+/* A change of the map waits, for which what is still to be read of this round is of no use. */
+static bool is_overtaken(struct ps_zookeeper *z)
+{
+    pthread_mutex_lock(&z->lock);
+    const bool writes = z->writes;
+    pthread_mutex_unlock(&z->lock);
+    return writes;
+}
+
 static bool read_nodes(struct ps_zookeeper *z, struct ps_cluster_node *nodes,
                        struct ps_cluster_report *reports, uint32_t *count)
 {
@@ -406,14 +415,14 @@ static bool read_nodes(struct ps_zookeeper *z, struct ps_cluster_node *nodes,
         return false;
     }
     *count = 0;
-    for (int32_t i = 0; i < names.count && *count < PS_CLUSTER_NODES_MAX; i++)
+    for (int32_t i = 0; i < names.count && *count < PS_CLUSTER_NODES_MAX && !is_overtaken(z); i++)
         *count += read_entry(z, names.data[i], &nodes[*count], &reports[*count]);
     if ((uint32_t)names.count > PS_CLUSTER_NODES_MAX)
         trouble(z, "cluster %s has more than %u nodes, which is all that this version can do",
                 z->options.cluster, PS_CLUSTER_NODES_MAX);
     (void)deallocate_String_vector(&names);
     /* An entry may have been there and could not be read for want of a connection: then nothing is known. */
-    return zoo_state(z->handle) == ZOO_CONNECTED_STATE;
+    return zoo_state(z->handle) == ZOO_CONNECTED_STATE && !is_overtaken(z);
 }
 
 static bool read_leader(struct ps_zookeeper *z, bool *leads)
@@ -441,6 +450,12 @@ static void go_round(struct ps_zookeeper *z)
     z->is_troubled = false;
     if (!is_connected(z))
         return;
+    if (z->is_registered) { /* calls wait for the end of a move: what has to do with that comes first */
+        write_next(z);
+        if (!read_map(z))
+            return;
+        o->events->glimpsed(o->context, &z->map);
+    }
     const uint64_t sent_us = mr_clock_boot_us();
     if (!announce(z))
         return;

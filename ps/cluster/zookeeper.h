@@ -17,6 +17,8 @@
  * - The map is read before who is there. So if a node has no entry, the session that this map names for
  *   it is dead; and if the node has come back since, the map has changed, and what is made of this one is
  *   not written.
+ * - A change of the map that is to be written is written first, and the map is also read before all that:
+ *   the end of a move, for which calls wait.
  * - The catalogue is read after the node's own entry is written, and before the others' entries are read. So
  *   of a change of the catalogue and a node that says which version it has, one sees the other.
  *
@@ -53,6 +55,8 @@ struct ps_zookeeper_events {
     void (*confirmed)(void *context, uint64_t session, uint64_t session_us, uint64_t sent_us);
     /* The session is dead. */
     void (*expired)(void *context);
+    /* The map as a round begins, which may be older than what was viewed, and shows nothing else. */
+    void (*glimpsed)(void *context, const struct ps_cluster_map *map);
     void (*viewed)(void *context, const struct ps_zookeeper_view *view);
     /* What became of ps_zookeeper_write_map(next); of what was perhaps written the next view tells. */
     void (*written)(void *context, const struct ps_cluster_map *next, enum ps_member_written outcome);

@@ -226,7 +226,7 @@ static void end_take(struct ps_cluster_moves *m, const struct ps_cluster_moves_n
     m->take = NULL;
     if (now->has_taken) {
         ps_log("move %" PRIu64 ": %u partition%s of node %s are here: %" PRIu64 " rows, %" PRIu64
-               " MiB in %.1f s; calls waited for %.1f ms",
+               " MiB in %.2f s; calls waited for %.1f ms",
                m->takes.id, m->takes.count, mr_plural(m->takes.count), m->from, p.rows, p.bytes / MIB,
                (double)(now_us - p.started_us) / 1e6, (double)(now_us - p.held_us) / 1e3);
     } else {

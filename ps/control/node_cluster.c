@@ -195,6 +195,16 @@ static void take_map(struct ps_node_cluster *c, const struct ps_cluster_map *map
                c->options.cluster, c->options.self.name);
 }
 
+static void glimpsed(void *context, const struct ps_cluster_map *map)
+{
+    struct ps_node_cluster *c = hear(context);
+    const uint64_t epoch = c->member.map.epoch;
+    ps_member_glimpse_map(&c->member, map);
+    if (c->member.map.epoch != epoch)
+        note_change(c);
+    heard(c);
+}
+
 static void see_who_is_there(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
     const uint64_t now_us = mr_clock_boot_us();
@@ -313,6 +323,7 @@ static void troubled(void *context, const char *text)
 
 const struct ps_zookeeper_events ps_node_cluster_events = {.confirmed = confirmed,
                                                            .expired = expired,
+                                                           .glimpsed = glimpsed,
                                                            .viewed = viewed,
                                                            .written = written,
                                                            .catalog_written = catalog_written,

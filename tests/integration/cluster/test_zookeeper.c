@@ -27,7 +27,7 @@ struct node {
     pthread_mutex_t lock;
     pthread_cond_t heard;
     struct ps_zookeeper *zookeeper;
-    uint64_t session, session_us, confirmed_count, confirmed_us;
+    uint64_t session, session_us, confirmed_count, confirmed_us, glimpsed_epoch;
     unsigned expired_count, view_count, written_count;
     enum ps_member_written outcome;
     struct ps_cluster_map map;
@@ -107,6 +107,13 @@ static void catalog_written(void *context, const struct ps_cluster_catalog *next
     heard(n);
 }
 
+static void glimpsed(void *context, const struct ps_cluster_map *map)
+{
+    struct node *n = hear(context);
+    n->glimpsed_epoch = map->epoch;
+    heard(n);
+}
+
 static void troubled(void *context, const char *text)
 {
     struct node *n = hear(context);
@@ -116,6 +123,7 @@ static void troubled(void *context, const char *text)
 
 static const struct ps_zookeeper_events events = {.confirmed = confirmed,
                                                   .expired = expired,
+                                                  .glimpsed = glimpsed,
                                                   .viewed = viewed,
                                                   .written = written,
                                                   .catalog_written = catalog_written,
@@ -270,6 +278,7 @@ static void test_two_nodes(void **state)
     /* of two changes of one map, one is made */
     propose(&a, 1);
     assert_int_equal(outcome_of(&a), PS_WRITTEN);
+    WAIT_FOR(&b, b.glimpsed_epoch == 1);
     WAIT_FOR(&b, b.map.epoch == 1);
     WAIT_FOR(&a, a.map.epoch == 1);
     struct ps_cluster_map old = a.map;

@@ -31,7 +31,7 @@ void coordinator_tick(struct world *w)
 
 static void answer(struct world *w, const struct message *m, struct message reply)
 {
-    reply.from = NODES_MAX + CLIENTS_MAX;
+    reply.from = COORDINATOR;
     reply.to = m->from;
     reply.sent_us = m->sent_us;
     reply.session = m->session;
@@ -47,6 +47,20 @@ static void answer(struct world *w, const struct message *m, struct message repl
     send_message(w, reply);
 }
 
+/* Who watches the map reads it, and learns nothing else. */
+static void show_watchers(struct world *w)
+{
+    for (uint32_t i = 0; i < w->node_count; i++) {
+        const struct message glimpse = {.kind = TELL_GLIMPSE,
+                                        .from = COORDINATOR,
+                                        .to = i,
+                                        .start_id = w->coordinator.sessions[i].start_id,
+                                        .epoch = w->coordinator.epoch};
+        if (w->coordinator.sessions[i].id != 0 && !is_cut_off(w, COORDINATOR, i))
+            post(w, glimpse, 100 + sim_below(&w->watch_rng, w->delay_us_max));
+    }
+}
+
 static void write_map(struct world *w, const struct message *m)
 {
     struct coordinator *c = &w->coordinator;
@@ -60,6 +74,7 @@ static void write_map(struct world *w, const struct message *m)
         w->maps[++c->epoch] = *next;
         check_map(w, next);
         outcome = PS_WRITTEN;
+        show_watchers(w);
     }
     answer(w, m,
            (struct message){.kind = TELL_WRITTEN, .proposal = m->proposal, .outcome = (uint8_t)outcome});

@@ -13,7 +13,6 @@
 #define CALLS           5u      /* of each client */
 #define NAMES           5u
 #define NAMES_KEPT      2u /* of these: never dropped */
-#define COORDINATOR     (NODES_MAX + CLIENTS_MAX)
 #define FAILS_PPM       60000u
 #define WAITS_PPM       100000u
 #define ANSWER_LOST_PPM 100000u

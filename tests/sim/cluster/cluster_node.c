@@ -7,7 +7,6 @@
 #define LATE_US      400000u /* a checkpoint that takes longer is given up */
 #define HOLD_US      100000u /* and a move that holds calls for longer */
 #define CLOSE_ENOUGH 3u      /* pushes that are left when a move holds calls */
-#define COORDINATOR  (NODES_MAX + CLIENTS_MAX)
 
 /* Who a callback of the member's belongs to. */
 static struct context {
@@ -493,6 +492,10 @@ void node_receive(struct world *w, const struct message *m)
         break;
     case TELL_WRITTEN:
         take_written(w, i, m);
+        break;
+    case TELL_GLIMPSE:
+        if (m->start_id == node->start_id)
+            ps_member_glimpse_map(&node->member, &w->maps[m->epoch]);
         break;
     case CALL_PUSH:
     case CALL_LOOKUP:

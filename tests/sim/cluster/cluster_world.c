@@ -174,6 +174,7 @@ static void draw(struct world *w, uint64_t seed)
 {
     struct sim_rng *rng = &w->rng;
     rng->state = seed * 0x9e3779b97f4a7c15ULL + 1;
+    w->watch_rng.state = ~rng->state;
     w->node_count = (uint32_t)sim_between(rng, 1, NODES_MAX);
     w->client_count = (uint32_t)sim_between(rng, 1, CLIENTS_MAX);
     w->partition_count = (uint32_t)sim_between(rng, 1, PARTITIONS_MAX);

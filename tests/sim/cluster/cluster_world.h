@@ -14,6 +14,7 @@
 
 #define NODES_MAX      5u
 #define CLIENTS_MAX    3u
+#define COORDINATOR    (NODES_MAX + CLIENTS_MAX) /* as a party that sends and gets messages */
 #define PARTITIONS_MAX PS_CLUSTER_PARTITIONS_MAX
 #define STEPS_MAX      32u
 #define LOG_MAX        160u /* pushes in a partition; one applied twice has room, too */
@@ -51,6 +52,7 @@ enum kind {
     ASK_WRITE,
     TELL_VIEW,
     TELL_WRITTEN,
+    TELL_GLIMPSE,
     /* clients and nodes */
     CALL_PUSH,
     CALL_LOOKUP,
@@ -197,7 +199,7 @@ struct client {
 };
 
 struct world {
-    struct sim_rng rng;
+    struct sim_rng rng, watch_rng;
     bool verbose;
     uint64_t now_us;
     uint64_t trace;

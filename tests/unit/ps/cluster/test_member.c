@@ -202,6 +202,39 @@ static void test_an_older_map_changes_nothing(void **state)
     assert_int_equal(m.map.epoch, map.epoch);
 }
 
+/* Nobody has to wait for the next round to serve what has come, or to refuse what has gone. */
+static void test_the_end_of_an_own_move_is_taken_at_a_glimpse(void **state)
+{
+    (void)state;
+    assert_true(ps_cluster_map_begin_move(&map, 2, 1, 0));
+    const uint64_t move = map.moves[0].id;
+    ps_member_glimpse_map(&m, &map);
+    assert_int_not_equal(m.map.epoch, map.epoch); /* nobody waits for a beginning */
+    take();
+    arrived = true;
+    assert_true(ps_cluster_map_finish_move(&map, move));
+    ps_member_glimpse_map(&m, &map);
+    assert_int_equal(serves(2, 0), PS_MEMBER_SERVES);
+}
+
+/* The map may be one of before it. */
+static void test_a_glimpse_does_not_tell_the_fate_of_a_change(void **state)
+{
+    (void)state;
+    assert_true(ps_cluster_map_begin_move(&map, 2, 1, 0));
+    const uint64_t move = map.moves[0].id;
+    take();
+    assert_true(ps_cluster_map_finish_move(&map, move));
+    const uint64_t epoch = m.map.epoch;
+    m.asks = true;
+    ps_member_glimpse_map(&m, &map);
+    assert_true(m.asks);
+    assert_int_equal(m.map.epoch, epoch);
+    m.asks = false;
+    ps_member_glimpse_map(&m, &map);
+    assert_int_equal(m.map.epoch, map.epoch);
+}
+
 /* Up to the change of the map that ends the move, which is then in `written`. */
 static uint64_t give(void)
 {
@@ -323,6 +356,8 @@ int main(void)
         cmocka_unit_test_setup(test_a_new_session_serves_once_the_map_has_it, set_up),
         cmocka_unit_test_setup(test_it_ends_when_another_process_has_its_name, set_up),
         cmocka_unit_test_setup(test_an_older_map_changes_nothing, set_up),
+        cmocka_unit_test_setup(test_the_end_of_an_own_move_is_taken_at_a_glimpse, set_up),
+        cmocka_unit_test_setup(test_a_glimpse_does_not_tell_the_fate_of_a_change, set_up),
         cmocka_unit_test_setup(test_what_it_gives_away_waits_until_the_map_has_changed, set_up),
         cmocka_unit_test_setup(test_a_change_of_unknown_fate_is_asked_for, set_up),
         cmocka_unit_test_setup(test_a_cancelled_move_lets_calls_through, set_up),
