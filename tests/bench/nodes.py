@@ -1,13 +1,14 @@
-"""What a cluster costs: a node of a cluster beside a node by itself, and what a call over several nodes costs
-its client.
+"""What a cluster costs: a node of a cluster beside a node by itself, what a call over several nodes costs
+its client, and what moves of partitions cost clients.
 
 The node of a cluster is its only one. A real ZooKeeper server (Debian's) serves in the node's namespace, on
 the client's CPU, of which it takes next to nothing. The two nodes take turns. What nodes cost a client is
 processor time of its process, with stand-ins for the nodes (wire/bench_nodes.c), so that nobody needs as many
-processors as there are nodes.
+processors as there are nodes. Partitions move between two real nodes of a core each, on both CPUs.
 """
 import contextlib
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -28,6 +29,10 @@ ROWS = {
         for what in ("pull", "push")
         for count in COUNTS
     },
+    "move_stop_ms": ("ms", "lower", 20.0, "value"),
+    "move_speed": ("MiB/s", "higher", 0.5, "ratio"),  # against a client that reads the same rows
+    "move_lookup_p99": ("us", "lower", 2.0, "ratio"),  # against the same while nothing moves
+    "map_change_ms": ("ms", "lower", 50.0, "value"),
 }
 
 
@@ -107,8 +112,60 @@ class Nodes:
             for count in COUNTS:
                 self.bench.add(f"nodes_{what}_{count}", lines[f"nodes_{what}_{count}x2"]["value"], limit)
 
+    def through_moves(self, arguments=()):
+        """What bench_moves has to say, and the nodes' logs."""
+        tools = self.tools
+        with contextlib.ExitStack() as stack:
+            cable = stack.enter_context(tools.Cable(self.bench.mtu, server_kernel=True))
+            server = stack.enter_context(zookeeper(tools, cable.server))
+            logs, addresses = [], []
+            for i, (name, cpu) in enumerate((("a", tools.CPU_SERVER), ("b", tools.CPU_CLIENT))):
+                directory = os.path.join(self.directory, f"moves-{name}")
+                os.makedirs(directory, exist_ok=True)
+                port = tools.PORT + 10 * i
+                settings = {
+                    "node.name": f"bench-{os.getpid()}-{name}",
+                    "port.udp_port": port,
+                    "cores.cpus": cpu,
+                    "cores.poll_mode": "adaptive",
+                    "memory.limit_mib": 2048,
+                    "cluster.name": "moves",
+                    "cluster.node": name,
+                    "cluster.nodes": 2,
+                    "cluster.zookeeper": server,
+                }
+                command = self.bench.node_arguments(directory, "socket", "server0", **settings)
+                logs.append(os.path.join(directory, "log"))
+                command = ["sh", "-c", 'log="$1"; shift; exec "$@" 2> "$log"', "sh", logs[-1], *command]
+                stack.enter_context(tools.serving(cable.server, command, "ready", cpus="0,1"))
+                addresses.append(f"{tools.SERVER_IP}:{port}")
+            program = self.bench.program("tests/bench/bench_moves")
+            command = [program, "--server", ",".join(addresses), "--from", "a", "--to", "b", *arguments]
+            lines = tools.client_lines(cable.client, command)
+            text = ""
+            for path in logs:
+                with open(path, encoding="utf-8") as log:
+                    text += log.read()
+        return lines, text
+
+    def moves(self):
+        lines, log = self.through_moves()
+        ends = re.findall(r"(\d+) MiB in ([\d.]+) s; calls waited for ([\d.]+) ms", log)
+        stop = statistics.median(float(wait) for _, _, wait in ends)
+        longest = lines["moves_wait"]["value"] / 1000
+        speed = statistics.median(int(size) / float(seconds) for size, seconds, _ in ends if int(size) > 0)
+        self.bench.add("move_stop_ms", stop, None)
+        self.bench.add("move_speed", speed, lines["moves_bulk_pull"]["value"])
+        self.bench.add(
+            "move_lookup_p99", lines["moves_lookup_moving"]["p99"], lines["moves_lookup_still"]["p99"]
+        )
+        # until a call that waits reaches the new owner, once that serves
+        self.bench.add("map_change_ms", max(longest - stop, 0), None)
+
     def round(self):
         if self.bench.wants("cluster_*"):
             self.beside_a_node_by_itself()
         if self.bench.wants("nodes_*"):
             self.over_several()
+        if self.bench.wants("move_*") or self.bench.wants("map_*"):
+            self.moves()
