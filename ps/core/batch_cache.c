@@ -230,6 +230,7 @@ enum mr_status ps_batch_prepare(struct ps_batch_cache *c, uint64_t id, bool read
     struct ps_batch *b = &c->entries[c->free_head];
     c->free_head = b->newer;
     b->id = id;
+    b->epoch = 0;
     b->read_only = read_only;
     b->is_listed = false;
     b->pins = 0;

@@ -32,6 +32,7 @@ struct ps_batch_part {
 
 struct ps_batch {
     uint64_t id;
+    uint32_t epoch; /* of the map by which it was split; the caller sets it before it publishes the batch */
     bool read_only; /* dropped after its lookup */
     uint32_t part_count;
     struct ps_batch_part *parts;

@@ -94,7 +94,7 @@ bool ps_check_open(const struct ps_op *op)
 
 /* ---- which node and core own what a call is about ---- */
 
-static uint32_t epoch_of(const struct ps_op *op)
+uint32_t ps_epoch_of(const struct ps_op *op)
 {
     return ps_ownership_epoch(&op->core->owns, op->request->message->preamble.epoch);
 }
@@ -275,7 +275,7 @@ static bool check_owned(const struct ps_op *op, const struct ps_pieces *pieces)
     struct mr_run run;
     while (ps_pieces_next(pieces, &walk, &run)) {
         const struct ps_range *r = &f->ranges[run.range];
-        if (r->variable != NULL && op->core->owns.since[r->partition] <= epoch_of(op))
+        if (r->variable != NULL && op->core->owns.since[r->partition] <= ps_epoch_of(op))
             continue;
         char what[MR_NAME_BYTES + 48];
         if (f->range_count == 1)
@@ -359,7 +359,7 @@ bool ps_check_key_tensors(const struct ps_op *op, uint32_t keys_at, uint32_t off
 static bool check_keys(const struct ps_op *op, const struct ps_key_list *list, uint32_t end)
 {
     const uint32_t *since = op->core->owns.since;
-    const uint32_t epoch = epoch_of(op);
+    const uint32_t epoch = ps_epoch_of(op);
     for (uint32_t i = list->keys_checked; i < end; i++) {
         uint32_t partition = mr_partition_of(mr_key_hash(list->in.keys[i], list->table->feature.seed));
         if (since[partition] > epoch) {
@@ -502,14 +502,8 @@ bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensor
 
 /* ---- what the node allows ---- */
 
-bool ps_check_all_partitions(const struct ps_op *op, const char *what, uint64_t number)
+static bool refuse_map(const struct ps_op *op, const char *what, uint64_t number)
 {
-    if (op->core->owns.newest == PS_HELD || op->core->owns.has_arriving) {
-        ps_hold_back(op, &op->core->counters.requests_held_back);
-        return false;
-    }
-    if (op->core->owns.newest <= epoch_of(op))
-        return true;
     op->core->counters.calls_of_others++;
     return ps_refuse(op, MR_WRONG_OWNER,
                      "%s %" PRIu64
@@ -518,15 +512,29 @@ bool ps_check_all_partitions(const struct ps_op *op, const char *what, uint64_t 
                      what, number, op->core->owns.epoch);
 }
 
+bool ps_check_all_partitions(const struct ps_op *op, const char *what, uint64_t number)
+{
+    if (op->core->owns.newest == PS_HELD || op->core->owns.has_arriving) {
+        ps_hold_back(op, &op->core->counters.requests_held_back);
+        return false;
+    }
+    return op->core->owns.newest <= ps_epoch_of(op) || refuse_map(op, what, number);
+}
+
 struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id)
 {
     struct ps_batch *batch = ps_batch_find(op->core->batches, id);
-    if (batch == NULL && ps_batch_expired(op->core->batches, id)) {
+    if (batch == NULL && ps_epoch_of(op) < op->core->owns.epoch) {
+        (void)refuse_map(op, "batch", id); /* it may have been fed to others by now */
+    } else if (batch == NULL && ps_batch_expired(op->core->batches, id)) {
         ps_refuse(op, MR_BATCH_EXPIRED, "batch %" PRIu64 " (number %" PRIu64 " of stream %u) expired", id,
                   mr_batch_sequence(id), mr_batch_stream(id));
     } else if (batch == NULL) {
         ps_refuse(op, MR_UNKNOWN_BATCH, "batch %" PRIu64 " (number %" PRIu64 " of stream %u) is not here", id,
                   mr_batch_sequence(id), mr_batch_stream(id));
+    } else if (batch->epoch > ps_epoch_of(op)) {
+        (void)refuse_map(op, "batch", id); /* the caller may not know all that have shares of it */
+        return NULL;
     } else if (!ps_check_all_partitions(op, "batch", id)) { /* it may be about any of them */
         return NULL;
     }

@@ -173,7 +173,10 @@ bool ps_check_reply_bytes(const struct ps_op *op, const struct mr_tensor *tensor
  * later may have keys of the same push, which are on their way by a newer map. False: the call was
  * answered. */
 bool ps_check_all_partitions(const struct ps_op *op, const char *what, uint64_t number);
-/* Finds a batch that was fed and is still kept. */
+/* The epoch of the map that the call goes by. */
+uint32_t ps_epoch_of(const struct ps_op *op);
+/* Finds a batch that was fed and is still kept. The caller must know the map by which it was fed, or a newer
+ * one: by an older one it would miss the shares of nodes that came to own something since. */
 struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id);
 /* Checks that a checkpoint that is being written has room for what this call makes it write. */
 bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes);

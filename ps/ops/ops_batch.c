@@ -178,6 +178,7 @@ static bool begin_batch(const struct ps_op *op, struct feed *feed)
         refuse_feed(op, feed->batch_id, status);
         return false;
     }
+    feed->batch->epoch = ps_epoch_of(op);
     feed->at = 0;
     begin_part(op, feed);
     return true;

@@ -1,6 +1,5 @@
 /* Real data over one, two and three nodes of a cluster, with a real ZooKeeper server, and over three whose
- * partitions move meanwhile: by hand, with MILLRACE_MOVES, as a hub and its trainers may go on slowly after
- * that where processors are overloaded.
+ * partitions move meanwhile.
  *
  * A trainer that looks single keys up and adds bags up by itself ends with the same bits wherever the keys
  * live. Bags that nodes add up are equal to that only as far as f32 reaches (ADR 74), and those of one key
@@ -514,8 +513,6 @@ static void test_three_nodes(void **state)
 static void test_three_nodes_while_partitions_move(void **state)
 {
     (void)state;
-    if (getenv("MILLRACE_MOVES") == NULL)
-        skip();
     train_on(MOVED);
 }
 

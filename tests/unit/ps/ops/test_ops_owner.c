@@ -140,6 +140,33 @@ static void batches_go_by_the_newest_partition(void **state)
     node_check(call(n, 1, MR_OP_LOOKUP_BATCH, (uint16_t)table, EPOCH, tensors, 1), MR_OK, NULL);
 }
 
+/* Who knows an older map than the one by which it was fed may not know all that have shares of it, although
+ * this core has what it had before. Where nothing is known of it, it may have been fed to others. */
+static void batches_go_by_the_map_of_their_feed(void **state)
+{
+    struct node_fixture *n = *state;
+    const struct mr_feature f = node_table("t", 1);
+    const uint32_t table = node_create(n, &f);
+    const uint64_t id = 5;
+    const uint64_t key = key_of(0);
+    const uint32_t head[4] = {table, 1, 1, 0};
+    const uint32_t offsets[2] = {0, 1};
+    const uint32_t push[4] = {table, 0};
+    const float gradient[NODE_DIM] = {1, 1, 1, 1};
+    const struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 4, head),
+                                         mr_tensor_1d(MR_U64, 1, &key), mr_tensor_1d(MR_U32, 2, offsets)};
+    const struct mr_tensor pushed[3] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 4, push),
+                                        mr_tensor_3d(MR_F32, 1, 1, NODE_DIM, gradient)};
+    node_check(call(n, 0, MR_OP_LOOKUP_BATCH, (uint16_t)table, EPOCH - 1, tensors, 1), MR_WRONG_OWNER, NULL);
+    node_check(call(n, 0, MR_OP_LOOKUP_BATCH, (uint16_t)table, EPOCH, tensors, 1), MR_UNKNOWN_BATCH, NULL);
+    node_check(call(n, 0, MR_OP_FEED_SAMPLE, 0, EPOCH, tensors, 4), MR_OK, NULL);
+    node_check(call(n, 0, MR_OP_LOOKUP_BATCH, (uint16_t)table, EPOCH - 1, tensors, 1), MR_WRONG_OWNER,
+               "batch 5: the call goes by a map of the cluster that is too old");
+    node_check(call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, EPOCH - 1, pushed, 3), MR_WRONG_OWNER, NULL);
+    node_check(call(n, 0, MR_OP_LOOKUP_BATCH, (uint16_t)table, EPOCH, tensors, 1), MR_OK, NULL);
+    node_check(call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, EPOCH + 1, pushed, 3), MR_OK, NULL);
+}
+
 /* A core notes a push's number for all partitions that it has. Were that so for one that came after the map
  * by which the push was split, its keys would be missed out later. */
 static void numbered_pushes_go_by_the_newest_partition(void **state)
@@ -362,6 +389,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(keys_are_served_since_their_epoch, become_member, node_teardown),
         cmocka_unit_test_setup_teardown(a_push_of_others_changes_nothing, become_member, node_teardown),
         cmocka_unit_test_setup_teardown(batches_go_by_the_newest_partition, become_member, node_teardown),
+        cmocka_unit_test_setup_teardown(batches_go_by_the_map_of_their_feed, become_member, node_teardown),
         cmocka_unit_test_setup_teardown(numbered_pushes_go_by_the_newest_partition, become_member,
                                         node_teardown),
         cmocka_unit_test_setup_teardown(numbered_pushes_wait_for_partitions_that_arrive, become_member,
