@@ -121,9 +121,9 @@ enum mr_status mrc_wire_dtype(const char *call, const struct mr_options *options
                      call, mr_dtype_name(dtype), (unsigned)dtype);
 }
 
-enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *options, enum mr_op op,
-                             const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,
-                             const void *context, size_t context_bytes)
+static enum mr_status run_core0_once(struct mr_client *client, const struct mr_options *options,
+                                     enum mr_op op, const struct mr_tensor *tensors, uint32_t tensor_count,
+                                     mrc_finish finish, const void *context, size_t context_bytes)
 {
     struct mr_future *f;
     enum mr_status status = mrc_future_new(client, options, op, 0, 1, tensor_count, context_bytes, &f);
@@ -136,4 +136,17 @@ enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *
     if (context_bytes > 0)
         memcpy(f->context, context, context_bytes);
     return mrc_future_run(f, options, NULL);
+}
+
+enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *options, enum mr_op op,
+                             const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,
+                             const void *context, size_t context_bytes)
+{
+    struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
+    enum mr_status status;
+    do {
+        (void)mrc_cores_of_map(client, &attempt.map_changes);
+        status = run_core0_once(client, options, op, tensors, tensor_count, finish, context, context_bytes);
+    } while (status == MR_CANCELLED && mrc_is_overtaken(client, op, &attempt, status));
+    return status;
 }

@@ -66,7 +66,7 @@ static inline struct mr_push_head mrc_push_head(uint32_t feature, const struct m
 }
 
 /* Makes a call to core 0 of a node with these tensors, if any, and runs it. `finish` finds a copy of
- * `context` in the future. */
+ * `context` in the future. If the node leaves the cluster meanwhile, a repeatable call goes to another. */
 enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *options, enum mr_op op,
                              const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,
                              const void *context, size_t context_bytes);

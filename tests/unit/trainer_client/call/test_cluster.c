@@ -417,6 +417,21 @@ static void test_control_calls_go_to_a_node_that_answers(void **state)
     stop(&x);
 }
 
+/* Not known to be dead yet when the call is sent to it, and the cluster does without it then. */
+static void test_a_control_call_goes_to_another_node(void **state)
+{
+    struct fixture x;
+    struct mr_checkpoint_status status;
+    (void)state;
+    start(&x, NULL, false);
+    fake_node_kill(x.cluster->nodes[0]);
+    atomic_store(&x.cluster->owner_of[0], 1);
+    atomic_fetch_add(&x.cluster->epoch, 1);
+    if (mr_checkpoint_status(x.client, NULL, &status) != MR_OK)
+        fail_msg("%s", mr_last_error());
+    stop(&x);
+}
+
 /* An answer that comes after the lease is not believed: the push is sent again, and found to be applied. */
 static void test_late_answers_are_not_believed(void **state)
 {
@@ -535,6 +550,7 @@ int main(void)
         cmocka_unit_test(test_a_node_dies_and_comes_back),
         cmocka_unit_test(test_a_node_comes_back_elsewhere),
         cmocka_unit_test(test_control_calls_go_to_a_node_that_answers),
+        cmocka_unit_test(test_a_control_call_goes_to_another_node),
         cmocka_unit_test(test_late_answers_are_not_believed),
         cmocka_unit_test(test_the_cluster_is_told_by_any_node),
         cmocka_unit_test(test_a_node_that_has_left_refuses_a_call),
