@@ -130,9 +130,22 @@ static void ask_later(struct mrc_node *node)
     node->ask_us = mr_clock_us() + (pause_us < ASK_PAUSE_MAX_US ? pause_us : ASK_PAUSE_MAX_US);
 }
 
-/* Shows what is known of the node's partitions to calls. */
+/* Opens links to all cores of a node. */
+static void open_links(struct mrc_node *node)
+{
+    char error[128];
+    while (node->link_count < node->core_count && mrc_node_add_link(node, error, sizeof(error)) == MR_OK) {
+    }
+    for (uint32_t i = 0; i < node->core_count && i < node->link_count; i++)
+        if (node->links[i]->session == NULL)
+            (void)mrc_link_reopen(node->links[i], mr_clock_us());
+}
+
+/* Shows what is known of the node's partitions to calls, which may come at once. */
 static void list_owners(struct mrc_node *node)
 {
+    for (uint32_t n = 0; n < node->client->node_count; n++)
+        open_links(node->client->nodes[n]);
     node->unlisted = !mrc_owners_renew(node->client);
     if (node->unlisted)
         ask_later(node);
@@ -192,20 +205,11 @@ static void ask(struct mrc_node *node)
     node->stale = false;
 }
 
-/* Opens links to new cores, and closes those to cores that the node no longer has. */
-static void match_links(struct mrc_node *node)
+/* Closes links to cores that the node no longer has. */
+static void close_surplus_links(struct mrc_node *node)
 {
-    uint64_t now_us = mr_clock_us();
-    char error[128];
-    while (node->link_count < node->core_count && mrc_node_add_link(node, error, sizeof(error)) == MR_OK) {
-    }
-    for (uint32_t i = 0; i < node->link_count; i++) {
-        struct mrc_link *link = node->links[i];
-        if (i >= node->core_count)
-            mrc_link_close(link, now_us);
-        else if (link->session == NULL)
-            (void)mrc_link_reopen(link, now_us);
-    }
+    for (uint32_t i = node->core_count; i < node->link_count; i++)
+        mrc_link_close(node->links[i], mr_clock_us());
 }
 
 /* Returns when the node is to be asked for its map. The answer is long: it would fill a path that is too
@@ -230,7 +234,8 @@ void mrc_nodes_look_after(struct mr_client *client)
     for (uint32_t n = 0; n < client->node_count; n++) {
         struct mrc_node *node = client->nodes[n];
         if (node->core_count > 0) {
-            match_links(node);
+            open_links(node);
+            close_surplus_links(node);
             mrc_survey_look_after(node);
         } else if (node->left) {
             close_links(node);

@@ -197,7 +197,8 @@ static void begin_pair(struct load *l)
     struct trainer *t = l->trainer;
     struct mr_future **pair = l->futures[l->begun++ % IN_FLIGHT];
     const struct mr_options options = {.future = &pair[1]};
-    assert_int_equal(push(t, l->begun % STEPS, &pair[0]), MR_OK);
+    if (push(t, l->begun % STEPS, &pair[0]) != MR_OK)
+        fail_msg("pair %u: %s", (unsigned)l->begun, mr_last_error());
     assert_int_equal(mr_lookup(t->client, &options, t->table, t->keys, KEYS, NULL), MR_OK);
 }
 

@@ -534,6 +534,54 @@ static void test_a_node_that_has_left_refuses_a_call(void **state)
     stop(&x);
 }
 
+static void give(struct fixture *x, uint32_t from, uint32_t to)
+{
+    atomic_store(&x->cluster->owner_of[from], to);
+    atomic_fetch_add(&x->cluster->epoch, 1);
+}
+
+/* Reads the map as a thread does that sends a call while nobody drives the client: it takes what has come,
+ * and does nothing else. */
+static void read_map_beside(struct fixture *x)
+{
+    struct mr_client *client = x->client;
+    pthread_mutex_lock(&client->lock);
+    const uint64_t epoch = client->cluster.epoch;
+    client->nodes[0]->stale = true;
+    mrc_nodes_look_after(client);
+    while (client->cluster.epoch == epoch) {
+        mrc_link_poll(client->nodes[0]->links[0], mr_clock_us());
+        (void)mrc_link_receive(client->nodes[0]->links[0]);
+        mrc_link_process(client->nodes[0]->links[0], mr_clock_us());
+    }
+    pthread_mutex_unlock(&client->lock);
+}
+
+/* Calls may be split by a new list of owners from the moment that it is there: each of them has a link. */
+static void test_owners_have_links_at_once(void **state)
+{
+    struct fixture x;
+    (void)state;
+    start(&x, NULL, true);
+    push_all(&x, 1);
+    give(&x, 1, 0);
+    read_map_beside(&x);
+    pthread_mutex_lock(&x.client->lock);
+    mrc_nodes_look_after(x.client); /* closes the links to the node that owns nothing */
+    assert_null(x.client->nodes[1]->links[0]->session);
+    pthread_mutex_unlock(&x.client->lock);
+    give(&x, 1, 1);
+    read_map_beside(&x);
+    pthread_mutex_lock(&x.client->lock);
+    for (uint32_t i = 0; i < x.client->owners->count; i++) {
+        const struct mrc_link *link = mrc_owners_link(x.client, i);
+        assert_non_null(link);
+        assert_non_null(link->session);
+    }
+    pthread_mutex_unlock(&x.client->lock);
+    stop(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -554,6 +602,7 @@ int main(void)
         cmocka_unit_test(test_late_answers_are_not_believed),
         cmocka_unit_test(test_the_cluster_is_told_by_any_node),
         cmocka_unit_test(test_a_node_that_has_left_refuses_a_call),
+        cmocka_unit_test(test_owners_have_links_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
