@@ -416,10 +416,7 @@ int main(int argc, char **argv)
     store.kind = strcmp(argv[3], "s3") == 0 ? PS_STORE_S3 : PS_STORE_HDFS;
     millraced = argv[1];
     millrace = argv[2];
-    if (!zookeeper_server_is_installed()) {
-        (void)printf("skipped: install Debian's package zookeeper\n");
-        return 77;
-    }
+    zookeeper_server_require();
     cluster_nodes_isolate();
     return cmocka_run_group_tests(tests, start_all, end_all);
 }

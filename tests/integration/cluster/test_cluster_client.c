@@ -699,10 +699,7 @@ int main(int argc, char **argv)
     torchrec_plugin = argv[3];
     python = argv[4];
     script = argv[5];
-    if (!zookeeper_server_is_installed()) {
-        (void)printf("skipped: install Debian's package zookeeper\n");
-        return 77;
-    }
+    zookeeper_server_require();
     cluster_nodes_isolate();
     return cmocka_run_group_tests(tests, start_all, end_all);
 }

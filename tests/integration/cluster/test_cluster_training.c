@@ -560,10 +560,7 @@ int main(int argc, char **argv)
     fm = argv[3];
     sets[FLIGHTS].packed = argv[4];
     sets[A9A].packed = argv[5];
-    if (!zookeeper_server_is_installed()) {
-        (void)printf("skipped: install Debian's package zookeeper\n");
-        return 77;
-    }
+    zookeeper_server_require();
     cluster_nodes_isolate();
     return cmocka_run_group_tests(tests, unpack, clean_up);
 }

@@ -565,9 +565,6 @@ int main(void)
         cmocka_unit_test(test_the_server_goes_and_comes),
     };
     zoo_set_debug_level(ZOO_LOG_LEVEL_ERROR);
-    if (!zookeeper_server_is_installed()) {
-        (void)fprintf(stderr, "skipped: no ZooKeeper here: apt-get install zookeeper\n");
-        return 77;
-    }
+    zookeeper_server_require();
     return cmocka_run_group_tests(tests, start_server, stop_server);
 }

@@ -2,7 +2,6 @@
 #ifndef TESTS_ZOOKEEPER_SERVER_H
 #define TESTS_ZOOKEEPER_SERVER_H
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -14,8 +13,8 @@ struct zookeeper_server {
     char directory[64]; /* its data, its configuration, and what it prints */
 };
 
-/* Is Debian's package zookeeper there? */
-bool zookeeper_server_is_installed(void);
+/* Skips the test without Debian's package zookeeper. */
+void zookeeper_server_require(void);
 /* Makes the directory and starts the server; fails the test if it does not come to answer. */
 void zookeeper_server_create(struct zookeeper_server *s);
 /* Starts it again, on the same port, with what it knew. */
