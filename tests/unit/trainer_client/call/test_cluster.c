@@ -352,6 +352,12 @@ static void test_batches(void **state)
     stop(&x);
 }
 
+static void give(struct fixture *x, uint32_t from, uint32_t to)
+{
+    atomic_store(&x->cluster->owner_of[from], to);
+    atomic_fetch_add(&x->cluster->epoch, 1);
+}
+
 /* Calls to the others go on while a node is away; what it lacks is sent again once it is back. */
 static void check_death(bool elsewhere)
 {
@@ -429,6 +435,31 @@ static void test_a_control_call_goes_to_another_node(void **state)
     atomic_fetch_add(&x.cluster->epoch, 1);
     if (mr_checkpoint_status(x.client, NULL, &status) != MR_OK)
         fail_msg("%s", mr_last_error());
+    stop(&x);
+}
+
+/* A call that is to be made again waits for the new owner, which is away, and so does whoever waits for the
+ * call, but not for longer than he wants. */
+static void test_a_wait_is_as_long_as_asked(void **state)
+{
+    struct fixture x;
+    struct mr_future *lookup = NULL;
+    (void)state;
+    start(&x, NULL, true);
+    push_all(&x, 1);
+    const struct mr_options asked = {.future = &lookup};
+    const uint32_t moved = key_of(&x, 2);
+
+    fake_node_kill(x.cluster->nodes[1]);
+    give(&x, 2, 1);
+    assert_int_equal(mr_lookup(x.client, &asked, x.table, x.keys + moved, 1, NULL), MR_OK);
+    const uint64_t before_us = mr_clock_us();
+    while (mr_clock_us() - before_us < 1000000)
+        assert_false(mr_future_wait_for(lookup, 20) || mr_future_done(lookup));
+    assert_true(mr_clock_us() - before_us < 10000000); /* the call's deadline is 20 s */
+    fake_node_restart(x.cluster->nodes[1]);
+    assert_int_equal(mr_future_wait(lookup, NULL), MR_OK);
+    mr_future_destroy(lookup);
     stop(&x);
 }
 
@@ -534,12 +565,6 @@ static void test_a_node_that_has_left_refuses_a_call(void **state)
     stop(&x);
 }
 
-static void give(struct fixture *x, uint32_t from, uint32_t to)
-{
-    atomic_store(&x->cluster->owner_of[from], to);
-    atomic_fetch_add(&x->cluster->epoch, 1);
-}
-
 /* Reads the map as a thread does that sends a call while nobody drives the client: it takes what has come,
  * and does nothing else. */
 static void read_map_beside(struct fixture *x)
@@ -599,6 +624,7 @@ int main(void)
         cmocka_unit_test(test_a_node_comes_back_elsewhere),
         cmocka_unit_test(test_control_calls_go_to_a_node_that_answers),
         cmocka_unit_test(test_a_control_call_goes_to_another_node),
+        cmocka_unit_test(test_a_wait_is_as_long_as_asked),
         cmocka_unit_test(test_late_answers_are_not_believed),
         cmocka_unit_test(test_the_cluster_is_told_by_any_node),
         cmocka_unit_test(test_a_node_that_has_left_refuses_a_call),
