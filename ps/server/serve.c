@@ -4,31 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 #include "ps/base/log.h"
-#include "ps/checkpoint/checkpoint_format.h"
 #include "ps/control/control.h"
 #include "ps/core/core.h"
 #include "ps/store/store_url.h"
-
-bool ps_serve_path_parse(const char *path, char *directory, size_t directory_bytes, uint64_t *id)
-{
-    const bool is_remote = ps_store_url_is_remote(path);
-    size_t bytes = is_remote ? strcspn(path, "?") : strlen(path);
-    const char *query = path + bytes, *root = is_remote ? strstr(path, "://") + 3 : path;
-    while (bytes > 1 && path[bytes - 1] == '/')
-        bytes--;
-    if (bytes == 0 || bytes + strlen(query) + 2 > directory_bytes)
-        return false;
-    memcpy(directory, path, bytes);
-    directory[bytes] = '\0';
-    char *slash = strrchr(directory + (root - path), '/');
-    *id = ps_name_published(slash != NULL ? slash + 1 : directory);
-    if (*id != 0 && slash == NULL)
-        memcpy(directory, ".", 2);
-    else if (*id != 0)
-        slash[slash == directory ? 1 : 0] = '\0';
-    memcpy(directory + strlen(directory), query, strlen(query) + 1);
-    return true;
-}
 
 void ps_serve_config(struct ps_config *config)
 {
@@ -55,7 +33,7 @@ enum mr_status ps_serve_start(struct ps_node *node, char *error)
     struct ps_restore_request request = {.directory = directory, .is_own = true};
     struct ps_restored restored = {0};
     enum mr_status status = MR_INVALID_ARGUMENT;
-    if (ps_serve_path_parse(path, directory, sizeof(directory), &request.id))
+    if (ps_store_url_split(path, directory, sizeof(directory), &request.id))
         status = ps_control_restore(node->control, &request, &restored, text);
     if (status != MR_OK) {
         snprintf(error, DP_ERROR_BYTES, "checkpoint.serve = %.120s: %s: %.300s", path, mr_status_text(status),

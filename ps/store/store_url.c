@@ -268,6 +268,30 @@ bool ps_store_url_join(const char *directory, const char *name, char *out, size_
     return (size_t)snprintf(out, out_bytes, "%.*s/%s%s", (int)bytes, directory, name, query) < out_bytes;
 }
 
+bool ps_store_url_split(const char *path, char *directory, size_t directory_bytes, uint64_t *id)
+{
+    const bool is_remote = ps_store_url_is_remote(path);
+    size_t bytes = is_remote ? strcspn(path, "?") : strlen(path);
+    const char *query = path + bytes, *root = is_remote ? strstr(path, "://") + 3 : path;
+    while (bytes > 1 && path[bytes - 1] == '/')
+        bytes--;
+    if (bytes == 0 || bytes + strlen(query) + 2 > directory_bytes)
+        return false;
+    memcpy(directory, path, bytes);
+    directory[bytes] = '\0';
+    char *slash = strrchr(directory + (root - path), '/');
+    const char *name = slash != NULL ? slash + 1 : directory;
+    *id = ps_name_published(name);
+    if (*id == 0)
+        *id = ps_name_cluster(name);
+    if (*id != 0 && slash == NULL)
+        memcpy(directory, ".", 2);
+    else if (*id != 0)
+        slash[slash == directory ? 1 : 0] = '\0';
+    memcpy(directory + strlen(directory), query, strlen(query) + 1);
+    return true;
+}
+
 static bool is_same_store(const struct ps_store_url *a, const struct ps_store_url *b)
 {
     return strcmp(a->region, b->region) == 0 && strcmp(a->endpoint, b->endpoint) == 0 &&

@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "ps/checkpoint/checkpoint_format.h"
 
 #define PS_STORE_URL_BYTES 512u
@@ -45,6 +46,10 @@ bool ps_store_url_parse(const char *url, struct ps_store_url *out, char *text);
 /* Writes the URL or path of what is directly in a directory to `out`: NAME goes before the query. False:
  * there is no room. */
 bool ps_store_url_join(const char *directory, const char *name, char *out, size_t out_bytes);
+/* "DIR/ckpt-7" is checkpoint 7 of DIR, and so is "DIR/CLUSTER-7", of a cluster; any other path is a directory
+ * of checkpoints (*id 0). Slashes at the end mean nothing. Of a URL, `directory` keeps the query. False:
+ * there is no room. */
+bool ps_store_url_split(const char *path, char *directory, size_t directory_bytes, uint64_t *id);
 /* Whether `url` is a directory that an operator's `allowed` URL covers: it, or one below it, in the same
  * store by the same user. `url` may leave the query out; `out` has it. */
 bool ps_store_url_allows(const char *allowed, const char *url, char *out, size_t out_bytes);

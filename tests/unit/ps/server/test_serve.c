@@ -10,41 +10,6 @@
 #include "ps/server/serve.h"
 #include "restore_fixture.h"
 
-static void check_path(const char *path, const char *directory, uint64_t id)
-{
-    char got[64];
-    uint64_t got_id = 99;
-    assert_true(ps_serve_path_parse(path, got, sizeof(got), &got_id));
-    assert_string_equal(got, directory);
-    assert_int_equal(got_id, id);
-}
-
-static void paths_name_a_checkpoint_or_a_directory(void **state)
-{
-    char got[8];
-    uint64_t id;
-    (void)state;
-    check_path("/data/ckpt-7", "/data", 7);
-    check_path("/data/ckpt-7//", "/data", 7);
-    check_path("/ckpt-12", "/", 12);
-    check_path("ckpt-3", ".", 3);
-    check_path("./ckpt-3", ".", 3);
-    check_path("/data", "/data", 0);
-    check_path("/data/", "/data", 0);
-    check_path("data/ckpt-07", "data/ckpt-07", 0);
-    check_path("data/ckpt-x", "data/ckpt-x", 0);
-    check_path("/", "/", 0);
-    check_path("s3://models/ads/ckpt-7?endpoint=http://h:1", "s3://models/ads?endpoint=http://h:1", 7);
-    check_path("s3://models/ckpt-7/", "s3://models", 7);
-    check_path("s3://ckpt-7?region=x/ckpt-8", "s3://ckpt-7?region=x/ckpt-8", 0);
-    check_path("hdfs://h:1/ads?user.name=me", "hdfs://h:1/ads?user.name=me", 0);
-    assert_false(ps_serve_path_parse("", got, sizeof(got), &id));
-    assert_false(ps_serve_path_parse("1234567", got, sizeof(got), &id));
-    assert_true(ps_serve_path_parse("123456", got, sizeof(got), &id));
-    assert_false(ps_serve_path_parse("s3://b?", got, sizeof(got), &id));
-    assert_true(ps_serve_path_parse("s3://b", got, sizeof(got), &id));
-}
-
 /* What is in the directory, in one number. */
 static uint32_t count_files(const char *path)
 {
@@ -178,7 +143,6 @@ int main(void)
 {
 #define ON_1_CORE(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(paths_name_a_checkpoint_or_a_directory),
         ON_1_CORE(answers_lookups_and_tells_what_it_is),
         ON_1_CORE(takes_the_newest_of_a_directory),
         ON_1_CORE(refuses_all_that_changes_it),

@@ -189,6 +189,43 @@ static void a_url_allows_itself_and_what_is_below(void **state)
     assert_false(ps_store_url_allows(allowed, "s3://models/ads", out, 20));
 }
 
+static void check_path(const char *path, const char *directory, uint64_t id)
+{
+    char got[64];
+    uint64_t got_id = 99;
+    assert_true(ps_store_url_split(path, got, sizeof(got), &got_id));
+    assert_string_equal(got, directory);
+    assert_int_equal(got_id, id);
+}
+
+static void paths_name_a_checkpoint_or_a_directory(void **state)
+{
+    char got[8];
+    uint64_t id;
+    (void)state;
+    check_path("/data/ckpt-7", "/data", 7);
+    check_path("/data/ckpt-7//", "/data", 7);
+    check_path("/ckpt-12", "/", 12);
+    check_path("/data/CLUSTER-7", "/data", 7);
+    check_path("s3://models/ads/CLUSTER-7?region=r", "s3://models/ads?region=r", 7);
+    check_path("ckpt-3", ".", 3);
+    check_path("./ckpt-3", ".", 3);
+    check_path("/data", "/data", 0);
+    check_path("/data/", "/data", 0);
+    check_path("data/ckpt-07", "data/ckpt-07", 0);
+    check_path("data/ckpt-x", "data/ckpt-x", 0);
+    check_path("/", "/", 0);
+    check_path("s3://models/ads/ckpt-7?endpoint=http://h:1", "s3://models/ads?endpoint=http://h:1", 7);
+    check_path("s3://models/ckpt-7/", "s3://models", 7);
+    check_path("s3://ckpt-7?region=x/ckpt-8", "s3://ckpt-7?region=x/ckpt-8", 0);
+    check_path("hdfs://h:1/ads?user.name=me", "hdfs://h:1/ads?user.name=me", 0);
+    assert_false(ps_store_url_split("", got, sizeof(got), &id));
+    assert_false(ps_store_url_split("1234567", got, sizeof(got), &id));
+    assert_true(ps_store_url_split("123456", got, sizeof(got), &id));
+    assert_false(ps_store_url_split("s3://b?", got, sizeof(got), &id));
+    assert_true(ps_store_url_split("s3://b", got, sizeof(got), &id));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +234,7 @@ int main(void)
         cmocka_unit_test(s3_names_bucket_and_prefix),
         cmocka_unit_test(wrong_ones_are_refused_with_a_reason),
         cmocka_unit_test(what_is_in_a_directory_comes_before_the_query),
+        cmocka_unit_test(paths_name_a_checkpoint_or_a_directory),
         cmocka_unit_test(a_url_allows_itself_and_what_is_below),
         cmocka_unit_test(what_is_too_long_is_refused),
         cmocka_unit_test(refusals_show_no_secret),
