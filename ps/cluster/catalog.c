@@ -127,12 +127,57 @@ static enum ps_wish_state create(const struct ps_cluster_catalog *c, struct ps_c
     if (c->last_feature + missing > MR_FEATURE_ID_MAX)
         return refuse(
             status, text, MR_INVALID_ARGUMENT,
-            "a cluster gives each number once, and of %u it has given %u: begin another cluster, and "
-            "restore by name into it what is to go on",
+            "a cluster gives each number once, and of %u it has given %u: restore by name into a node by "
+            "itself what is to go on, and let another cluster begin with its checkpoint (cluster.init_from)",
             MR_FEATURE_ID_MAX, c->last_feature);
     begin_next(c, next);
     add_missing(wish, next);
     wish->written_as = next->version;
+    return PS_WISH_WRITES;
+}
+
+/* ---- Begin ---- */
+
+/* What is there may have been altered, or dropped, since the cluster began with it. */
+static bool has_begun(const struct ps_cluster_catalog *c, const struct ps_cluster_wish *wish)
+{
+    for (uint32_t i = 0; i < wish->feature_count; i++) {
+        const uint32_t at = ps_cluster_catalog_find_id(c, wish->ids[i]);
+        if (wish->ids[i] > c->last_feature ||
+            (at < c->count &&
+             strncmp(c->features[at].feature.name, wish->features[i].name, MR_NAME_BYTES) != 0))
+            return false;
+    }
+    return true;
+}
+
+/* In the order of their numbers. Final from the beginning: a node that cannot have them serves nothing. */
+static void add_as_numbered(struct ps_cluster_catalog *next, uint32_t id, const struct mr_feature *feature)
+{
+    uint32_t at = next->count++;
+    for (; at > 0 && next->features[at - 1].id > id; at--)
+        next->features[at] = next->features[at - 1];
+    next->features[at] =
+        (struct ps_cluster_feature){.id = id, .is_final = true, .since = next->version, .feature = *feature};
+    if (id > next->last_feature)
+        next->last_feature = id;
+}
+
+static enum ps_wish_state begin(const struct ps_cluster_catalog *c, const struct ps_cluster_wish *wish,
+                                struct ps_cluster_catalog *next, enum mr_status *status, char *text)
+{
+    if (has_begun(c, wish))
+        return PS_WISH_MADE;
+    if (c->last_feature > 0)
+        return refuse(status, text, MR_FEATURE_MISMATCH,
+                      "the cluster has begun with other features: %u were created", c->last_feature);
+    if (wish->feature_count > PS_CLUSTER_FEATURES_MAX)
+        return refuse(status, text, MR_INVALID_ARGUMENT,
+                      "a cluster has at most %u features, and the checkpoint has %u", PS_CLUSTER_FEATURES_MAX,
+                      wish->feature_count);
+    begin_next(c, next);
+    for (uint32_t i = 0; i < wish->feature_count; i++)
+        add_as_numbered(next, wish->ids[i], &wish->features[i]);
     return PS_WISH_WRITES;
 }
 
@@ -237,6 +282,8 @@ enum ps_wish_state ps_cluster_catalog_wish(const struct ps_cluster_catalog *c, s
         return drop(c, wish, next, status, text);
     case PS_WISH_ALTER:
         return alter(c, wish, next, status, text);
+    case PS_WISH_BEGIN:
+        return begin(c, wish, next, status, text);
     case PS_WISH_FREEZE:
     default:
         return freeze(c, wish, next);

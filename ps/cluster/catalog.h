@@ -54,17 +54,18 @@ uint32_t ps_cluster_catalog_find_id(const struct ps_cluster_catalog *c, uint32_t
 
 /* ---- what somebody asks for ---- */
 
-enum ps_wish_kind { PS_WISH_CREATE, PS_WISH_DROP, PS_WISH_ALTER, PS_WISH_FREEZE };
+/* To begin is for a cluster that never had a feature: with those of a checkpoint, which keep their numbers. */
+enum ps_wish_kind { PS_WISH_CREATE, PS_WISH_DROP, PS_WISH_ALTER, PS_WISH_FREEZE, PS_WISH_BEGIN };
 
 struct ps_cluster_wish {
     enum ps_wish_kind kind;
-    uint32_t feature_count; /* to create; to alter: before and after */
+    uint32_t feature_count; /* to create, to begin with; to alter: before and after */
     const struct mr_feature *features;
     uint32_t name_count; /* to drop */
     const char *names;   /* [name_count][MR_NAME_BYTES] */
     uint32_t freeze;
     ps_rules_may_alter *may_alter;
-    /* Found out on the way. ids has room for all features, or names. */
+    /* Found out on the way, except for the numbers to begin with. ids has room for all features, or names. */
     uint32_t *ids;        /* of what was created, in the order of `features`; of what is dropped, ascending */
     uint32_t id_count;    /* drop: names that mean the same feature count once; 0: not found out yet */
     struct mr_feature is; /* what was altered, as it is since */

@@ -147,7 +147,7 @@ enum mr_status ps_config_set(struct ps_config *config, const char *assignment,
 struct rule {
     bool is_broken;
     const char *what;
-    uint32_t keys[4]; /* that it is about, as ABOUT() gives them; 0 ends them */
+    uint32_t keys[6]; /* that it is about, as ABOUT() gives them; 0 ends them */
 };
 
 #define ABOUT(name) (KEY(name) + 1) /* 0: no key */
@@ -267,14 +267,14 @@ enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_E
         {c->checkpoint_durable == PS_DURABLE_REMOTE && c->checkpoint_remote[0] == '\0',
          "checkpoint.durable = remote waits for copies in checkpoint.remote: set it",
          {ABOUT(checkpoint_durable), ABOUT(checkpoint_remote)}},
-        {c->cluster_name[0] == '\0' &&
-             (c->cluster_zookeeper[0] != '\0' || c->cluster_node[0] != '\0' ||
-              c->cluster_credentials_file[0] != '\0' || c->cluster_address[0] != '\0'),
+        {c->cluster_name[0] == '\0' && (c->cluster_zookeeper[0] != '\0' || c->cluster_node[0] != '\0' ||
+                                        c->cluster_credentials_file[0] != '\0' ||
+                                        c->cluster_address[0] != '\0' || c->cluster_init_from[0] != '\0'),
          "cluster.name is not set, so that the node is in no cluster: name the cluster, or leave out the "
          "rest "
          "of the section",
          {ABOUT(cluster_zookeeper), ABOUT(cluster_node), ABOUT(cluster_credentials_file),
-          ABOUT(cluster_address)}},
+          ABOUT(cluster_address), ABOUT(cluster_init_from)}},
         {c->cluster_name[0] != '\0' && c->cluster_zookeeper[0] == '\0',
          "cluster.name is set and cluster.zookeeper is not: name the servers there, as zk1:2181,zk2:2181",
          {ABOUT(cluster_name)}},

@@ -37,6 +37,29 @@ const char *ps_rule_place(const char *text)
     return "a directory of this machine, or a URL: hdfs://, webhdfs://, swebhdfs:// or s3://";
 }
 
+const char *ps_rule_checkpoint(const char *text)
+{
+    static const char *const prefixes[] = {"ckpt-", "CLUSTER-"};
+    const char *allowed = "empty, or one checkpoint of a directory or URL, as DIR/CLUSTER-7 or DIR/ckpt-7";
+    size_t bytes = strstr(text, "://") != NULL ? strcspn(text, "?") : strlen(text), digits = 0;
+    if (text[0] == '\0')
+        return NULL;
+    if (ps_rule_place(text) != NULL)
+        return ps_rule_place(text);
+    while (bytes > 0 && text[bytes - 1] == '/')
+        bytes--;
+    while (digits < bytes && isdigit((unsigned char)text[bytes - 1 - digits]))
+        digits++;
+    for (uint32_t i = 0; i < sizeof(prefixes) / sizeof(*prefixes); i++) {
+        const size_t prefix = strlen(prefixes[i]);
+        const size_t before = bytes >= digits + prefix ? bytes - digits - prefix : bytes;
+        if (digits > 0 && text[bytes - digits] != '0' && before < bytes &&
+            (before == 0 || text[before - 1] == '/') && strncmp(text + before, prefixes[i], prefix) == 0)
+            return NULL;
+    }
+    return allowed;
+}
+
 const char *ps_rule_name(const char *text)
 {
     for (const char *c = text; *c != '\0'; c++)

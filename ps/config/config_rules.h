@@ -18,6 +18,8 @@ const char *ps_rule_ipv6(const char *text);
 const char *ps_rule_ipv4_alone(const char *text);
 const char *ps_rule_ipv6_alone(const char *text);
 const char *ps_rule_cluster_name(const char *text);
+/* A place, and in it one checkpoint. */
+const char *ps_rule_checkpoint(const char *text);
 const char *ps_rule_host_port(const char *text);
 const char *ps_rule_host_ports(const char *text);
 const char *ps_rule_cpus(const char *text);

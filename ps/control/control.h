@@ -161,6 +161,10 @@ bool ps_control_goes_back(struct ps_control *c, struct ps_restore_request *reque
  * refuses data calls. Data calls must not be let in meanwhile, except in a restore of names. */
 enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_request *request,
                                   struct ps_restored *restored, char *text);
+/* Reads which features a checkpoint has, with their numbers; its blocks are not verified. Of a directory that
+ * the configuration names. */
+enum mr_status ps_control_read_features(struct ps_control *c, const char *directory, uint64_t id,
+                                        struct ps_catalog *features, char *text);
 /* Lets clients forget the pushes in the checkpoint that the node has just been restored from, because its
  * next start would load the same one; with checkpoint.durable = remote, once the store has it. */
 void ps_control_durable(struct ps_control *c);

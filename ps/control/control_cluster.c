@@ -36,12 +36,14 @@ struct ps_control_cluster {
     bool is_lost_logged;
     bool has_catalog; /* one has come */
     bool was_frozen;  /* the level of before this start is set */
+    bool is_begun;    /* a wish to begin with a checkpoint's features is on its way */
 };
 
-/* A command that waits for the cluster. */
+/* A command that waits for the cluster; or a wish of the node's own. */
 struct waiting {
     struct ps_catalog_wish wish;
-    struct ps_command *command;
+    struct ps_command *command;  /* NULL: the node's own */
+    struct ps_catalog *features; /* of it, to be freed */
 };
 
 /* ---- the node's features ---- */
@@ -176,19 +178,30 @@ static void answer_made(struct ps_control *c, struct ps_command *command, const 
         ps_command_answer(command, mr_tensor_1d(MR_U8, sizeof(wish->is), NULL), &wish->is);
         break;
     case PS_WISH_FREEZE:
+    case PS_WISH_BEGIN:
         break;
     }
 }
 
+/* The node looks at the catalogue again, which says whether it was made. */
+static void end_begin(struct ps_control_cluster *k, struct waiting *w)
+{
+    k->is_begun = false;
+    free(w->features);
+}
+
 static void answer(void *context, struct ps_catalog_wish *wish, enum mr_status status, const char *text)
 {
-    const struct ps_control_cluster *k = context;
+    struct ps_control_cluster *k = context;
     struct waiting *w = MR_CONTAINER(wish, struct waiting, wish);
-    if (status == MR_OK)
+    if (w->command == NULL)
+        end_begin(k, w);
+    else if (status == MR_OK)
         answer_made(k->control, w->command, &wish->wish);
     else
         ps_command_fail(w->command, status, "%s", text);
-    ps_command_send_back(k->control, w->command);
+    if (w->command != NULL)
+        ps_command_send_back(k->control, w->command);
     free(wish->wish.ids);
     free(w);
 }
@@ -233,6 +246,57 @@ bool ps_control_cluster_ask(struct ps_control *c, struct ps_command *command)
     w->wish.wish.ids = ids;
     ps_catalog_member_ask(&c->cluster->member, &w->wish, dp_now_us());
     return false;
+}
+
+static struct ps_cluster_wish begin_wish(struct ps_catalog *features)
+{
+    return (struct ps_cluster_wish){.kind = PS_WISH_BEGIN,
+                                    .features = features->features,
+                                    .feature_count = features->count,
+                                    .ids = features->ids};
+}
+
+static bool ask_to_begin(struct ps_control_cluster *k, const struct ps_catalog *features)
+{
+    struct waiting *w = calloc(1, sizeof(*w));
+    struct ps_catalog *copy = malloc(sizeof(*copy));
+    uint32_t *ids = calloc(features->count + 1, sizeof(*ids));
+    if (w == NULL || copy == NULL || ids == NULL) {
+        free(w);
+        free(copy);
+        free(ids);
+        return false;
+    }
+    *copy = *features;
+    memcpy(ids, features->ids, features->count * sizeof(*ids));
+    *w = (struct waiting){.features = copy,
+                          .wish = {.wish = begin_wish(copy), .deadline_us = dp_now_us() + ANSWER_US}};
+    w->wish.wish.ids = ids;
+    k->is_begun = true;
+    ps_catalog_member_ask(&k->member, &w->wish, dp_now_us());
+    return true;
+}
+
+enum ps_wish_state ps_control_cluster_begin(struct ps_control *c, const struct ps_catalog *features,
+                                            char *text)
+{
+    struct ps_control_cluster *k = c->cluster;
+    struct ps_catalog *copy = malloc(sizeof(*copy));
+    struct ps_cluster_catalog *next = malloc(sizeof(*next));
+    enum ps_wish_state state = PS_WISH_WAITS;
+    enum mr_status status;
+    if (k->has_catalog && copy != NULL && next != NULL) {
+        *copy = *features;
+        struct ps_cluster_wish wish = begin_wish(copy);
+        state = ps_cluster_catalog_wish(k->member.catalog, &wish, next, &status, text);
+    }
+    free(copy);
+    free(next);
+    if (state != PS_WISH_WRITES)
+        return state;
+    if (!k->is_begun)
+        (void)ask_to_begin(k, features); /* without memory it is asked for later */
+    return PS_WISH_WAITS;
 }
 
 /* ---- the coordinator's mail: any thread ---- */

@@ -584,13 +584,14 @@ static bool has_same_share(const struct ps_restore_request *request,
     return is_same;
 }
 
-/* A node by itself takes all of a cluster's checkpoint, a member takes what it owns: rows, and the records of
- * what was applied to them. Parameters are the node's own. */
+/* A node by itself takes all of a cluster's checkpoint, a member takes what it owns, of a single node's too:
+ * rows, and the records of what was applied to them. Parameters are the node's own. */
 static void choose_share(struct attempt *a, const struct ps_chain *chain)
 {
+    const bool is_shared = chain->cluster != NULL || a->request->owns != NULL;
     uint32_t parameters = 0;
-    a->share = (struct ps_restore_share){.owns = a->request->owns,
-                                         .own_part = chain->cluster != NULL ? PS_SAVED_NO_PART : 0};
+    a->share =
+        (struct ps_restore_share){.owns = a->request->owns, .own_part = is_shared ? PS_SAVED_NO_PART : 0};
     if (chain->cluster != NULL && has_same_share(a->request, chain->cluster))
         a->share.own_part = ps_cluster_manifest_find(chain->cluster, a->request->own_part);
     for (uint32_t i = 0; chain->cluster != NULL && i < chain->part_count && a->request->owns == NULL; i++)
@@ -629,6 +630,37 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
         restored_some(a->c);
     ps_reader_close(reader);
     return status;
+}
+
+enum mr_status ps_control_read_features(struct ps_control *c, const char *directory, uint64_t id,
+                                        struct ps_catalog *features, char *text)
+{
+    struct ps_checkpoint_view view = {.id = id};
+    const struct ps_restore_request request = {.directory = directory};
+    struct attempt *a = calloc(1, sizeof(*a));
+    if (a == NULL) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "no memory left");
+        return MR_NO_MEMORY;
+    }
+    a->c = c;
+    a->request = &request;
+    a->directory = directory;
+    a->view = &view;
+    a->text = text;
+    struct opening opening = {.attempt = a, .id = id};
+    opening.status = ps_stores_place(c->stores, directory, PS_PLACE_READ, &a->place, text);
+    if (opening.status == MR_OK)
+        ps_control_await(c, &a->place, open_unread, &opening);
+    if (opening.status == MR_OK)
+        opening.status = ps_restore_read_catalog(opening.reader, &a->held, text);
+    if (opening.status == MR_OK)
+        opening.status = check_partial(a, opening.reader);
+    if (opening.status == MR_OK)
+        *features = a->held;
+    if (opening.reader != NULL)
+        ps_reader_close(opening.reader);
+    free(a);
+    return opening.status;
 }
 
 static enum mr_status try_one(void *arg, uint64_t id, bool *is_damaged, char *text)

@@ -14,6 +14,7 @@
 #include "ps/base/log.h"
 #include "ps/cluster/leader.h"
 #include "ps/config/config_rules.h"
+#include "ps/control/cluster_init.h"
 #include "ps/control/cluster_moves.h"
 #include "ps/control/cluster_save.h"
 #include "ps/control/control_internal.h"
@@ -53,6 +54,8 @@ struct ps_node_cluster {
     struct ps_cluster_info *info; /* that the cores have */
     uint32_t said_served, said_nodes;
     bool has_part, cannot_load; /* a checkpoint of the cluster was loaded; or it cannot be */
+    struct ps_cluster_init init;
+    bool init_waits; /* for the catalogue */
 };
 
 /* ---- the lease ---- */
@@ -385,20 +388,22 @@ static struct ps_cluster_commit_options commit_options(struct ps_node_cluster *c
 
 /* ---- the control thread's part ---- */
 
-/* Loads this node's part of a checkpoint of the cluster; 0: there is none yet, and the node begins empty.
- * False: the node cannot serve, and the log says why. */
+/* Loads this node's part of a checkpoint of the cluster; 0: there is none yet, and the node begins with what
+ * the cluster does. False: the node cannot serve, and the log says why. */
 static bool load_part(struct ps_node_cluster *c, struct ps_control *control, uint64_t checkpoint,
                       const bool *owns)
 {
     char text[PS_CONTROL_TEXT_BYTES] = "";
     struct ps_restored restored;
-    const struct ps_restore_request request = {.directory = c->save.directory,
-                                               .is_own = true,
-                                               .goes_on = true,
-                                               .id = checkpoint,
-                                               .owns = owns,
-                                               .own_part = c->options.self.name};
-    if (checkpoint == 0)
+    const struct ps_restore_request request =
+        checkpoint == 0 ? ps_cluster_init_request(&c->init, owns)
+                        : (struct ps_restore_request){.directory = c->save.directory,
+                                                      .is_own = true,
+                                                      .goes_on = true,
+                                                      .id = checkpoint,
+                                                      .owns = owns,
+                                                      .own_part = c->options.self.name};
+    if (checkpoint == 0 && c->init.directory[0] == '\0')
         return true;
     if (c->has_part) {
         ps_log(
@@ -407,7 +412,7 @@ static bool load_part(struct ps_node_cluster *c, struct ps_control *control, uin
             c->options.cluster);
         return false;
     }
-    if (c->save.directory[0] == '\0') {
+    if (checkpoint != 0 && c->save.directory[0] == '\0') {
         ps_log("cluster %s: there is a checkpoint %" PRIu64
                " of the cluster, and this node has no checkpoint.directory: set it and start again",
                c->options.cluster, checkpoint);
@@ -415,7 +420,8 @@ static bool load_part(struct ps_node_cluster *c, struct ps_control *control, uin
     }
     if (ps_control_restore(control, &request, &restored, text) != MR_OK)
         return false; /* the log says why */
-    ps_control_durable(control);
+    if (checkpoint != 0)
+        ps_control_durable(control);
     c->has_part = true;
     return true;
 }
@@ -436,12 +442,39 @@ static bool has_own_directory(struct ps_node_cluster *c, uint64_t committed, uin
     }
     if (newest <= committed || newest == cut)
         return true;
-    ps_log("cluster %s: this node serves nothing: %s has CLUSTER-%" PRIu64
-           ", and ZooKeeper knows of no checkpoint after %" PRIu64
-           ": it has lost what it knew, or the checkpoints are of a former cluster. To begin a new one, set "
-           "checkpoint.directory to an empty directory; a node by itself restores what is there",
-           c->options.cluster, c->save.directory, newest, committed);
+    ps_log(
+        "cluster %s: this node serves nothing: %s has CLUSTER-%" PRIu64
+        ", and ZooKeeper knows of no checkpoint after %" PRIu64
+        ": it has lost what it knew, or the checkpoints are of a former cluster. To begin a new one, set "
+        "checkpoint.directory to an empty directory, and cluster.init_from to the checkpoint that it is to "
+        "begin with",
+        c->options.cluster, c->save.directory, newest, committed);
     return false;
+}
+
+/* Whether the node may load now what it owns: what the cluster begins with must be in the catalogue, or it
+ * would count as dropped. */
+static bool may_load(struct ps_node_cluster *c, struct ps_control *control, uint64_t committed)
+{
+    char text[PS_CONTROL_TEXT_BYTES] = "";
+    c->init_waits = false;
+    if (committed != 0 || c->init.directory[0] == '\0')
+        return true;
+    switch (ps_cluster_init_look(&c->init, control, text)) {
+    case PS_INIT_READY:
+        return true;
+    case PS_INIT_WAITS:
+        c->init_waits = true;
+        return false;
+    case PS_INIT_FAILED:
+    default:
+        ps_log(
+            "cluster %s: this node serves nothing: cluster.init_from = %s: %s; put that right and start it "
+            "again",
+            c->options.cluster, c->node->config->cluster_init_from, text);
+        c->cannot_load = true;
+        return false;
+    }
 }
 
 /* Loads the slots that the member has asked for. */
@@ -461,13 +494,16 @@ static void load_own(struct ps_node_cluster *c, struct ps_control *control)
         c->cannot_load = true;
         return;
     }
+    if (!may_load(c, control, checkpoint))
+        return;
     bool owns[MR_PARTITION_COUNT];
     for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
         owns[ps_cluster_slot(slot)] = grants[slot] != 0;
     if (!load_part(c, control, checkpoint, owns)) {
         ps_log("cluster %s: this node serves nothing: its part of checkpoint %" PRIu64
-               " of the cluster cannot be loaded; put that right and start it again",
-               c->options.cluster, checkpoint);
+               " of %s cannot be loaded; put that right and start it again",
+               c->options.cluster, checkpoint != 0 ? checkpoint : c->init.id,
+               checkpoint != 0 ? "the cluster" : c->init.directory);
         c->cannot_load = true;
         return;
     }
@@ -641,7 +677,7 @@ void ps_node_cluster_heard_taker(struct ps_node_cluster *c, uint64_t move, uint6
 
 bool ps_node_cluster_is_waiting(const struct ps_node_cluster *c)
 {
-    return ps_cluster_moves_is_waiting(&c->moves);
+    return c->init_waits || ps_cluster_moves_is_waiting(&c->moves);
 }
 
 /* A take has ended, on its own thread. */
@@ -694,7 +730,7 @@ static void take_changes(struct ps_node_cluster *c, struct ps_control *control)
     char text[PS_CORE_TEXT_BYTES] = "";
     pthread_mutex_lock(&c->lock);
     const bool holds = ps_cluster_moves_advance(&c->moves, &c->member, mr_clock_boot_us());
-    const bool is_changed = c->is_changed || holds;
+    const bool is_changed = c->is_changed || holds || c->init_waits;
     c->is_changed = false;
     pthread_mutex_unlock(&c->lock);
     struct ps_cluster_info *info = is_changed ? malloc(sizeof(*info)) : NULL;
@@ -797,6 +833,13 @@ static bool find_name(struct ps_node_cluster *c, char *error)
     return true;
 }
 
+static bool find_init(struct ps_node_cluster *c, char *error)
+{
+    const char *path = c->node->config->cluster_init_from;
+    return ps_cluster_init_create(&c->init, path) ||
+           fail(error, "cluster.init_from = %.200s: it is too long", path);
+}
+
 static void find_address(struct ps_node_cluster *c)
 {
     const struct ps_config *config = c->node->config;
@@ -860,7 +903,7 @@ struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error
                                                .partition_count = MR_PARTITION_COUNT,
                                                .events = &ps_node_cluster_events,
                                                .context = c};
-    if (!read_credentials(c, error) || !find_name(c, error)) {
+    if (!read_credentials(c, error) || !find_name(c, error) || !find_init(c, error)) {
         explicit_bzero(c->credentials, sizeof(c->credentials));
         free(c);
         return NULL;
@@ -886,6 +929,7 @@ void ps_node_cluster_destroy(struct ps_node_cluster *c)
 {
     if (c == NULL)
         return;
+    ps_cluster_init_destroy(&c->init);
     (void)pthread_mutex_destroy(&c->lock);
     explicit_bzero(c->credentials, sizeof(c->credentials));
     free(c->info);

@@ -47,13 +47,13 @@ struct ps_saved_writers *ps_saved_writers_of_chain(const struct ps_chain *chain,
     uint32_t cores[PS_CLUSTER_PARTS_MAX];
     for (uint32_t i = 0; i < chain->part_count; i++)
         cores[i] = ps_chain_part_last(chain, i)->manifest.file_count;
-    if (chain->cluster == NULL)
+    if (chain->cluster == NULL && owns == NULL)
         return ps_saved_writers_of_node(cores[0], cores_here);
     struct ps_saved_writers *w = make(chain->part_count, cores);
     if (w == NULL)
         return NULL;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        give(w, p, chain->cluster->owner[p], owns == NULL || owns[p]);
+        give(w, p, chain->cluster == NULL ? 0 : chain->cluster->owner[p], owns == NULL || owns[p]);
     const bool is_same = own_part < chain->part_count && cores[own_part] == cores_here;
     w->own_part = is_same ? own_part : PS_SAVED_NO_PART;
     return w;

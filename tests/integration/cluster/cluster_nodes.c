@@ -31,7 +31,7 @@ void cluster_nodes_isolate(void)
     }
 }
 
-static void write_configuration(const struct cluster_node *n, const char *settings)
+static void write_configuration(const struct cluster_node *n, const char *cluster, const char *settings)
 {
     char path[96];
     (void)snprintf(path, sizeof(path), "%s/conf", n->directory);
@@ -41,8 +41,8 @@ static void write_configuration(const struct cluster_node *n, const char *settin
                   "[node]\nname = test-%u\n[port]\ndriver = socket\nipv4 = 127.0.0.1/8\nudp_port = %u\n"
                   "[cores]\ncount = %u\npoll_mode = adaptive\n"
                   "[memory]\nlimit_mib = 256\npackets_mib = 64\nmessages_mib = 64\n"
-                  "[batches]\nmemory_mib = 16\n[cluster]\nname = ads\nnode = %s\n%s",
-                  n->port, n->port, CLUSTER_NODE_CORES, n->name, settings);
+                  "[batches]\nmemory_mib = 16\n[cluster]\nname = %s\nnode = %s\n%s",
+                  n->port, n->port, CLUSTER_NODE_CORES, cluster, n->name, settings);
     assert_int_equal(fclose(f), 0);
 }
 
@@ -66,14 +66,14 @@ void cluster_node_start(struct cluster_node *n, const char *millraced)
         run(n, millraced);
 }
 
-void cluster_node_create_as(struct cluster_node *n, const char *millraced, uint32_t number, const char *name,
-                            const char *settings)
+void cluster_node_create_as(struct cluster_node *n, const char *millraced, uint32_t number,
+                            const char *cluster, const char *name, const char *settings)
 {
     *n = (struct cluster_node){.port = (uint16_t)(PORT + 10u * number),
                                .directory = "/tmp/millrace-test-XXXXXX"};
     (void)snprintf(n->name, sizeof(n->name), "%s", name);
     assert_non_null(mkdtemp(n->directory));
-    write_configuration(n, settings);
+    write_configuration(n, cluster, settings);
     cluster_node_start(n, millraced);
 }
 
@@ -81,7 +81,7 @@ void cluster_node_create(struct cluster_node *n, const char *millraced, uint32_t
 {
     char name[16];
     (void)snprintf(name, sizeof(name), "n%u", number);
-    cluster_node_create_as(n, millraced, number, name, settings);
+    cluster_node_create_as(n, millraced, number, "ads", name, settings);
 }
 
 void cluster_node_kill(struct cluster_node *n)

@@ -36,9 +36,9 @@ void cluster_nodes_isolate(void);
  * for none, after those that every node of the fixture has. */
 void cluster_node_create(struct cluster_node *n, const char *millraced, uint32_t number,
                          const char *settings);
-/* The same under another name. */
-void cluster_node_create_as(struct cluster_node *n, const char *millraced, uint32_t number, const char *name,
-                            const char *settings);
+/* The same in a cluster other than "ads", or under another name. */
+void cluster_node_create_as(struct cluster_node *n, const char *millraced, uint32_t number,
+                            const char *cluster, const char *name, const char *settings);
 /* Starts it again after it has ended. */
 void cluster_node_start(struct cluster_node *n, const char *millraced);
 void cluster_node_kill(struct cluster_node *n);

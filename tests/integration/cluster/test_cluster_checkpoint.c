@@ -27,12 +27,13 @@
 #define CALL_MS      60000u
 #define TRY_MS       300u /* long enough for a node that serves */
 #define STATE_WORD   1    /* of a save in the answer to CHECKPOINT_STATUS: state, checkpoint, status */
+#define HEIRS        2u
 #define ID_WORD      2
 #define STATUS_WORD  9
 
 static const char *millraced, *millrace;
 static struct zookeeper_server server;
-static struct cluster_node nodes[NODES], single;
+static struct cluster_node nodes[NODES], single, heirs[HEIRS];
 static char *local;           /* a directory of this machine */
 static const char *directory; /* of the checkpoints: that, or the URL of a store */
 static struct remote_fixture store;
@@ -244,13 +245,15 @@ static int end_all(void **state)
     for (uint32_t i = 0; i < NODES; i++)
         cluster_node_destroy(&nodes[i]);
     cluster_node_destroy(&single);
+    for (uint32_t i = 0; i < HEIRS; i++)
+        cluster_node_destroy(&heirs[i]);
     zookeeper_server_destroy(&server);
     if (is_remote)
         (void)remote_fixture_stop(&store);
     return temporary_directory_remove(local);
 }
 
-static uint64_t first, second, last;
+static uint64_t first, second, last, of_single;
 
 static void any_node_saves_all(void **state)
 {
@@ -360,6 +363,73 @@ static void a_single_node_takes_all(void **state)
     place("ckpt", id, alone);
     assert_int_equal(run_ckpt("diff %s %s", cluster, alone), 0);
     cluster_node_stop(&single);
+    of_single = id;
+}
+
+static bool heirs_own_all(const struct cluster_shown *s)
+{
+    return s->node_count == HEIRS && s->owner[0] != MR_CLUSTER_NO_NODE &&
+           s->words[MR_CLUSTER_LEASE_LEFT_US] > 0;
+}
+
+static void start_heirs(const char *cluster, const char *from, const char *to)
+{
+    char settings[1000], name[16];
+    (void)snprintf(settings, sizeof(settings),
+                   "zookeeper = 127.0.0.1:%u\nnodes = %u\nsession_ms = %u\ninit_from = %.*s\n[checkpoint]\n"
+                   "directory = %s\n",
+                   server.port, HEIRS, SESSION_MS, (int)strlen(from) - 2, from + 1, to); /* without quotes */
+    for (uint32_t i = 0; i < HEIRS; i++) {
+        (void)snprintf(name, sizeof(name), "heir%u", i);
+        cluster_node_create_as(&heirs[i], millraced, NODES + i, cluster, name, settings);
+    }
+}
+
+/* Two nodes of a cluster of their own begin with the checkpoint `from`: they have what it has, bit by bit,
+ * also if one of them is killed before they have a checkpoint. */
+static void check_heirs(const char *cluster, const char *from)
+{
+    static struct cluster_shown s;
+    char *to = temporary_directory_make();
+    start_heirs(cluster, from, to);
+    for (uint32_t i = 0; i < HEIRS; i++)
+        cluster_node_wait(&heirs[i], &s, heirs_own_all, "all partitions are owned");
+    cluster_node_wait_says(&heirs[1], "restored checkpoint");
+    cluster_node_kill(&heirs[1]);
+    cluster_node_start(&heirs[1], millraced);
+    cluster_node_wait(&heirs[1], &s, heirs_own_all, "it is back");
+    const uint64_t id = save(&heirs[0]);
+    assert_int_equal(run_ckpt("diff %s %s/CLUSTER-%llu", from, to, (unsigned long long)id), 0);
+    cluster_node_stop(&heirs[1]); /* from now on its own checkpoint counts */
+    cluster_node_start(&heirs[1], millraced);
+    cluster_node_wait(&heirs[1], &s, heirs_own_all, "it is back");
+    const uint64_t again = save(&heirs[0]);
+    assert_int_equal(run_ckpt("diff %s %s/CLUSTER-%llu", from, to, (unsigned long long)again), 0);
+    for (uint32_t i = 0; i < HEIRS; i++) {
+        cluster_node_stop(&heirs[i]);
+        cluster_node_destroy(&heirs[i]);
+    }
+    (void)temporary_directory_remove(to);
+}
+
+static void another_cluster_begins_with_it(void **state)
+{
+    char from[400];
+    (void)state;
+    place("CLUSTER", last, from);
+    check_heirs("heirs", from);
+    if (is_remote)
+        return; /* the rest is the same */
+    place("ckpt", of_single, from);
+    check_heirs("heirs-of-one", from);
+    char *to = temporary_directory_make();
+    place("CLUSTER", last + 100, from);
+    start_heirs("heirs-of-none", from, to);
+    for (uint32_t i = 0; i < HEIRS; i++) {
+        cluster_node_wait_says(&heirs[i], "this node serves nothing: cluster.init_from = ");
+        cluster_node_destroy(&heirs[i]);
+    }
+    (void)temporary_directory_remove(to);
 }
 
 static bool is_given_out(const struct cluster_shown *s)
@@ -406,6 +476,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_killed_node_leaves_all_or_nothing),
         cmocka_unit_test(all_parts_are_copied),
         cmocka_unit_test(a_single_node_takes_all),
+        cmocka_unit_test(another_cluster_begins_with_it),
         cmocka_unit_test(what_zookeeper_has_lost_is_not_replaced),
     };
     if (argc != 4) {

@@ -265,7 +265,7 @@ static void test_a_name_is_one_process_s(void **state)
     (void)state;
     (void)snprintf(settings, sizeof(settings), "zookeeper = 127.0.0.1:%u\nsession_ms = %u\n", server.port,
                    SESSION_MS);
-    cluster_node_create_as(&other, millraced, NODES, nodes[0].name, settings);
+    cluster_node_create_as(&other, millraced, NODES, "ads", nodes[0].name, settings);
     cluster_node_wait_says(&other, "another process is node n0 of cluster ads, at 127.0.0.1:7700");
     assert_int_equal(cluster_node_show(&other, &s), MR_OK);
     assert_int_equal(s.words[MR_CLUSTER_LEASE_LEFT_US], 0);

@@ -262,6 +262,58 @@ static void test_alter(void **state)
     assert_int_equal(status, MR_UNKNOWN_TABLE);
 }
 
+/* A cluster begins with a checkpoint's features under their numbers, once, whoever asks. */
+static void test_begin(void **state)
+{
+    const struct mr_feature features[2] = {mr_feature_table("b", 4), mr_feature_table("a", 4)};
+    uint32_t numbers[2] = {9, 4};
+    struct ps_cluster_wish wish = {
+        .kind = PS_WISH_BEGIN, .features = features, .feature_count = 2, .ids = numbers};
+    (void)state;
+    catalog = (struct ps_cluster_catalog){.freeze = MR_FREEZE_ADMIT, .version = 3};
+    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    take();
+    assert_int_equal(ask(&wish), PS_WISH_MADE);
+    assert_int_equal(catalog.version, 4);
+    assert_int_equal(catalog.freeze, MR_FREEZE_ADMIT);
+    assert_int_equal(catalog.count, 2);
+    assert_int_equal(catalog.last_feature, 9);
+    assert_string_equal(catalog.features[0].feature.name, "a");
+    assert_int_equal(catalog.features[0].id, 4);
+    assert_int_equal(catalog.features[1].id, 9);
+    assert_true(catalog.features[0].is_final && catalog.features[1].is_final);
+    assert_false(ps_cluster_catalog_is_open(&catalog));
+
+    static const char dropped[][MR_NAME_BYTES] = {"a"};
+    struct ps_cluster_wish drop = drop_wish(dropped, 1);
+    assert_int_equal(ask(&drop), PS_WISH_WRITES);
+    take();
+    assert_int_equal(ask(&wish), PS_WISH_MADE); /* a node that starts later */
+    struct ps_cluster_wish create = create_wish(&features[1], 1);
+    assert_int_equal(ask(&create), PS_WISH_WRITES);
+    take();
+    assert_int_equal(catalog.last_feature, 10);
+}
+
+static void test_a_cluster_that_has_begun_otherwise(void **state)
+{
+    const struct mr_feature features[2] = {mr_feature_table("a", 4), mr_feature_table("b", 4)};
+    uint32_t numbers[2] = {1, 2};
+    struct ps_cluster_wish create = create_wish(&features[1], 1);
+    struct ps_cluster_wish wish = {
+        .kind = PS_WISH_BEGIN, .features = features, .feature_count = 2, .ids = numbers};
+    (void)state;
+    memset(&catalog, 0, sizeof(catalog));
+    assert_int_equal(ask(&create), PS_WISH_WRITES);
+    take();
+    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_non_null(strstr(text, "begun with other features: 1 were created"));
+    catalog.last_feature = 2; /* but number 1 is "b" */
+    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    wish.feature_count = 0; /* nothing to begin with */
+    assert_int_equal(ask(&wish), PS_WISH_MADE);
+}
+
 static void test_freeze(void **state)
 {
     struct ps_cluster_wish wish = {.kind = PS_WISH_FREEZE, .freeze = MR_FREEZE_ADMIT};
@@ -283,6 +335,8 @@ int main(void)
         cmocka_unit_test_setup(test_limits, begin),
         cmocka_unit_test_setup(test_drop, begin),
         cmocka_unit_test_setup(test_alter, begin),
+        cmocka_unit_test(test_begin),
+        cmocka_unit_test(test_a_cluster_that_has_begun_otherwise),
         cmocka_unit_test_setup(test_freeze, begin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

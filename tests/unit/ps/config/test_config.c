@@ -467,6 +467,7 @@ static void keys_of_clusters_are_checked_against_each_other(void **state)
     (void)state;
     refused_together("[cluster]\nzookeeper = zk1:2181\n", 2, "cluster.name is not set");
     refused_together("[cluster]\n\nnode = a\n", 3, "cluster.name is not set");
+    refused_together("[cluster]\ninit_from = /c/CLUSTER-1\n", 2, "cluster.name is not set");
     refused_together("[cluster]\nname = ads\n", 2, "name the servers there, as zk1:2181,zk2:2181");
     refused_together("[cluster]\nname = ads\nzookeeper = zk1:2181\n", 2, "set it, or port.ipv4");
     refused_together(
@@ -477,6 +478,18 @@ static void keys_of_clusters_are_checked_against_each_other(void **state)
     refused("[cluster]\nzookeeper = zk1\n", 2, "hosts with their ports, as zk1:2181,zk2:2181");
     refused("[cluster]\nzookeeper = zk1:2181,\n", 2, "hosts with their ports");
     refused("[cluster]\nzookeeper = zk1:2181, zk2:2181\n", 2, "hosts with their ports");
+    static const char *const no_checkpoints[] = {
+        "/c",         "/c/ckpt",       "/c/ckpt-", "/c/ckpt-07",
+        "/c/xckpt-7", "/c/CLUSTER-7x", "CLUSTER",  "s3://b/ads?x=/ckpt-7"};
+    for (size_t i = 0; i < sizeof(no_checkpoints) / sizeof(*no_checkpoints); i++) {
+        char line[80];
+        snprintf(line, sizeof(line), "[cluster]\ninit_from = %s\n", no_checkpoints[i]);
+        refused(line, 2, "one checkpoint of a directory or URL, as DIR/CLUSTER-7 or DIR/ckpt-7");
+    }
+    refused("[cluster]\ninit_from = ftp://h/ckpt-7\n", 2, "hdfs://, webhdfs://");
+    assert_null(ps_rule_checkpoint("/c/CLUSTER-7"));
+    assert_null(ps_rule_checkpoint("ckpt-12/"));
+    assert_null(ps_rule_checkpoint("s3://b/ads/CLUSTER-10?region=r"));
     refused("[cluster]\naddress = node1:0\n", 2, "a host with its port, as node1:7700");
     refused("[cluster]\naddress = :7700\n", 2, "a host with its port");
     refused("[cluster]\naddress = []:7700\n", 2, "a host with its port");
