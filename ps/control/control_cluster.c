@@ -37,6 +37,10 @@ struct ps_control_cluster {
     bool has_catalog; /* one has come */
     bool was_frozen;  /* the level of before this start is set */
     bool is_begun;    /* a wish to begin with a checkpoint's features is on its way */
+    bool is_held;     /* commands wait for it */
+    struct waiting *held, **held_end;
+    enum mr_status held_status; /* why no command is possible */
+    char held_text[PS_RULES_TEXT_BYTES];
 };
 
 /* A command that waits for the cluster; or a wish of the node's own. */
@@ -44,6 +48,7 @@ struct waiting {
     struct ps_catalog_wish wish;
     struct ps_command *command;  /* NULL: the node's own */
     struct ps_catalog *features; /* of it, to be freed */
+    struct waiting *next;        /* of those that are held */
 };
 
 /* ---- the node's features ---- */
@@ -228,11 +233,58 @@ static struct ps_cluster_wish wish_of(struct ps_control *c, struct ps_command *c
     return wish;
 }
 
+static void ask_or_hold(struct ps_control_cluster *k, struct waiting *w)
+{
+    if (!k->is_held) {
+        ps_catalog_member_ask(&k->member, &w->wish, dp_now_us());
+        return;
+    }
+    w->next = NULL;
+    *k->held_end = w;
+    k->held_end = &w->next;
+}
+
+/* Those that are late are told so; with all, all are answered. */
+static void refuse_held(struct ps_control_cluster *k, uint64_t now_us, bool all, enum mr_status status,
+                        const char *text)
+{
+    struct waiting *w = k->held;
+    k->held = NULL;
+    k->held_end = &k->held;
+    for (struct waiting *next; w != NULL; w = next) {
+        next = w->next;
+        if (all || w->wish.deadline_us <= now_us)
+            answer(k, &w->wish, status, text);
+        else
+            ask_or_hold(k, w);
+    }
+}
+
+void ps_control_cluster_hold(struct ps_control *c)
+{
+    c->cluster->is_held = true;
+}
+
+void ps_control_cluster_release(struct ps_control *c, enum mr_status status, const char *text)
+{
+    struct ps_control_cluster *k = c->cluster;
+    if (!k->is_held)
+        return;
+    k->is_held = false;
+    k->held_status = status;
+    (void)snprintf(k->held_text, sizeof(k->held_text), "%.*s", (int)sizeof(k->held_text) - 1, text);
+    refuse_held(k, dp_now_us(), status != MR_OK, status, k->held_text); /* else asks them */
+}
+
 bool ps_control_cluster_ask(struct ps_control *c, struct ps_command *command)
 {
     command->status = ps_control_check_whole(c, command->text);
     if (command->status != MR_OK)
         return true;
+    if (c->cluster->held_status != MR_OK) {
+        ps_command_fail(command, c->cluster->held_status, "%s", c->cluster->held_text);
+        return true;
+    }
     struct waiting *w = calloc(1, sizeof(*w));
     uint32_t *ids = calloc(command->feature_count + command->name_list_count + 1, sizeof(*ids));
     if (w == NULL || ids == NULL) {
@@ -244,7 +296,7 @@ bool ps_control_cluster_ask(struct ps_control *c, struct ps_command *command)
     *w = (struct waiting){.command = command,
                           .wish = {.wish = wish_of(c, command), .deadline_us = dp_now_us() + ANSWER_US}};
     w->wish.wish.ids = ids;
-    ps_catalog_member_ask(&c->cluster->member, &w->wish, dp_now_us());
+    ask_or_hold(c->cluster, w);
     return false;
 }
 
@@ -391,6 +443,9 @@ void ps_control_cluster_poll(struct ps_control *c)
     const uint64_t now_us = dp_now_us();
     look_at_mail(k, now_us);
     ps_catalog_member_tick(&k->member, now_us);
+    if (k->held != NULL)
+        refuse_held(k, now_us, false, MR_DEADLINE_EXCEEDED,
+                    "the cluster has not begun with its checkpoint yet (cluster.init_from)");
     if (ps_control_cluster_is_waiting(c) && now_us - k->woken_us >= LOOK_US) {
         k->woken_us = now_us;
         k->coordinator.wake(k->coordinator.context);
@@ -400,7 +455,7 @@ void ps_control_cluster_poll(struct ps_control *c)
 bool ps_control_cluster_is_waiting(const struct ps_control *c)
 {
     return c->cluster != NULL &&
-           (c->cluster->member.wishes != NULL ||
+           (c->cluster->member.wishes != NULL || c->cluster->held != NULL ||
             (c->cluster->member.has_view && ps_catalog_member_is_waiting(&c->cluster->member)));
 }
 
@@ -431,6 +486,7 @@ enum mr_status ps_control_join(struct ps_control *c, const struct ps_control_coo
         return MR_NO_MEMORY;
     k->control = c;
     k->coordinator = *coordinator;
+    k->held_end = &k->held;
     k->catalog = calloc(1, sizeof(*k->catalog));
     k->mail.catalog = calloc(1, sizeof(*k->catalog));
     if (k->catalog == NULL || k->mail.catalog == NULL || !ps_catalog_member_init(&k->member, &ops, k)) {
@@ -446,6 +502,8 @@ enum mr_status ps_control_join(struct ps_control *c, const struct ps_control_coo
 
 void ps_control_cluster_stop(struct ps_control *c)
 {
+    if (c->cluster != NULL)
+        refuse_held(c->cluster, 0, true, MR_SHUTTING_DOWN, "the node is stopping");
     while (c->cluster != NULL && c->cluster->member.wishes != NULL)
         ps_catalog_member_refuse(&c->cluster->member, MR_SHUTTING_DOWN, "the node is stopping");
 }

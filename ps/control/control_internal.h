@@ -203,6 +203,10 @@ enum mr_status ps_control_find_features(const struct ps_control *c, const char *
 enum ps_wish_state ps_control_cluster_begin(struct ps_control *c, const struct ps_catalog *features,
                                             char *text);
 
+/* Commands for all nodes wait, from before the thread runs until the cluster has begun. Then MR_OK: they are
+ * executed; otherwise they fail, and so do later ones. */
+void ps_control_cluster_hold(struct ps_control *c);
+void ps_control_cluster_release(struct ps_control *c, enum mr_status status, const char *text);
 /* Create, Drop, Alter or Freeze, for all nodes. False: it is answered later. */
 bool ps_control_cluster_ask(struct ps_control *c, struct ps_command *command);
 /* Looks at what the coordinator has said, and answers what is done. */

@@ -55,7 +55,7 @@ struct ps_node_cluster {
     uint32_t said_served, said_nodes;
     bool has_part, cannot_load; /* a checkpoint of the cluster was loaded; or it cannot be */
     struct ps_cluster_init init;
-    bool init_waits; /* for the catalogue */
+    bool init_waits, has_begun; /* for the catalogue; with it */
 };
 
 /* ---- the lease ---- */
@@ -452,22 +452,28 @@ static bool has_own_directory(struct ps_node_cluster *c, uint64_t committed, uin
     return false;
 }
 
-/* Whether the node may load now what it owns: what the cluster begins with must be in the catalogue, or it
- * would count as dropped. */
-static bool may_load(struct ps_node_cluster *c, struct ps_control *control, uint64_t committed)
+/* Lets a new cluster begin with the checkpoint that the configuration names. Returns whether the node may load
+ * now what it owns: those features must be in the catalogue, or they would count as dropped. */
+static bool begin_cluster(struct ps_node_cluster *c, struct ps_control *control)
 {
     char text[PS_CONTROL_TEXT_BYTES] = "";
+    pthread_mutex_lock(&c->lock);
+    const bool has_map = c->member.map.epoch != 0, is_new = c->member.map.committed == 0;
+    pthread_mutex_unlock(&c->lock);
     c->init_waits = false;
-    if (committed != 0 || c->init.directory[0] == '\0')
-        return true;
-    switch (ps_cluster_init_look(&c->init, control, text)) {
+    if (c->init.directory[0] == '\0' || !has_map || c->has_begun || c->cannot_load)
+        return !c->cannot_load;
+    switch (is_new ? ps_cluster_init_look(&c->init, control, text) : PS_INIT_READY) {
     case PS_INIT_READY:
+        c->has_begun = true;
+        ps_control_cluster_release(control, MR_OK, "");
         return true;
     case PS_INIT_WAITS:
         c->init_waits = true;
         return false;
     case PS_INIT_FAILED:
     default:
+        ps_control_cluster_release(control, MR_FEATURE_MISMATCH, text);
         ps_log(
             "cluster %s: this node serves nothing: cluster.init_from = %s: %s; put that right and start it "
             "again",
@@ -494,8 +500,6 @@ static void load_own(struct ps_node_cluster *c, struct ps_control *control)
         c->cannot_load = true;
         return;
     }
-    if (!may_load(c, control, checkpoint))
-        return;
     bool owns[MR_PARTITION_COUNT];
     for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
         owns[ps_cluster_slot(slot)] = grants[slot] != 0;
@@ -737,7 +741,8 @@ static void take_changes(struct ps_node_cluster *c, struct ps_control *control)
     if (info == NULL)
         return;
     ps_control_cluster_poll(control); /* what came with the map says which features are to be loaded */
-    load_own(c, control);
+    if (begin_cluster(c, control))
+        load_own(c, control);
     pthread_mutex_lock(&c->lock);
     const bool has_all = find_owned(c) && c->features_session != 0;
     describe(c, info);
@@ -921,6 +926,8 @@ struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error
         free(c);
         return NULL;
     }
+    if (c->init.directory[0] != '\0')
+        ps_control_cluster_hold(node->control);
     (void)pthread_mutex_init(&c->lock, NULL);
     return c;
 }

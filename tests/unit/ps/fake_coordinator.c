@@ -92,6 +92,13 @@ void fake_coordinator_set_other(const char *name)
     (void)snprintf(other.address, sizeof(other.address), "10.0.0.9:7700");
 }
 
+void fake_coordinator_create(const char *name)
+{
+    catalog = (struct ps_cluster_catalog){.version = 1, .last_feature = 1, .count = 1};
+    catalog.features[0] = (struct ps_cluster_feature){
+        .id = 1, .is_final = true, .since = 1, .feature = mr_feature_table(name, 4)};
+}
+
 static void write_next(void)
 {
     const bool fits = fake.next.epoch == map.epoch + 1;

@@ -16,11 +16,8 @@
 
 static uint64_t session;
 
-static int member_setup(void **state)
+static void become_member(struct node_fixture *n, const char *init_from)
 {
-    if (node_setup(state) != 0)
-        return -1;
-    struct node_fixture *n = *state;
     node_stop(n);
     fake_coordinator_reset();
     session = SESSION;
@@ -29,9 +26,17 @@ static int member_setup(void **state)
     (void)snprintf(c->cluster_node, sizeof(c->cluster_node), "a");
     (void)snprintf(c->cluster_zookeeper, sizeof(c->cluster_zookeeper), "nowhere:1");
     (void)snprintf(c->port_ipv4, sizeof(c->port_ipv4), "10.0.0.1/24");
+    (void)snprintf(c->cluster_init_from, sizeof(c->cluster_init_from), "%s", init_from);
     c->checkpoint_directory[0] = '\0';
     c->cluster_nodes = 2;
     node_start(n, 2);
+}
+
+static int member_setup(void **state)
+{
+    if (node_setup(state) != 0)
+        return -1;
+    become_member(*state, "");
     return 0;
 }
 
@@ -189,6 +194,72 @@ static void serves_its_own_since_it_has_them(void **state)
     assert_int_equal(look_up(n, key, epoch), MR_OK);
 }
 
+/* A node by itself has a table, and saves it; then it is the first of two nodes that begin with that. */
+static void begin_with_a_checkpoint(struct node_fixture *n)
+{
+    char from[sizeof(n->config.cluster_init_from)];
+    const struct mr_feature f = node_table("t", 1);
+    assert_int_equal(node_create(n, &f), 1);
+    for (uint64_t key = 0; key < 100; key++) {
+        const struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &key);
+        node_check(node_call(n, node_core_of_key(n, key, 0), MR_OP_LOOKUP, 1, &tensor, 1), MR_OK, NULL);
+    }
+    (void)snprintf(from, sizeof(from), "%.200s/ckpt-%u", n->config.checkpoint_directory,
+                   (unsigned)node_save(n));
+    become_member(n, from);
+    fake_coordinator_set_other("b");
+}
+
+static uint64_t rows_of(struct node_fixture *n)
+{
+    uint64_t rows = 0;
+    for (uint32_t core = 0; core < 2; core++) {
+        const struct node_reply *reply = node_call(n, core, MR_OP_HEARTBEAT, 0, NULL, 0);
+        node_check(reply, MR_OK, NULL);
+        rows += ((const uint64_t *)reply->tensors[0].data)[MR_HEARTBEAT_ROWS];
+    }
+    return rows;
+}
+
+/* A Create waits until the cluster has begun, or its feature would get the number of another one. */
+static void begins_with_a_checkpoint(void **state)
+{
+    static struct node_call call;
+    struct node_fixture *n = *state;
+    const uint8_t *owner;
+    const struct mr_feature f = node_table("u", 1);
+    const struct mr_tensor tensor = mr_tensor_2d(MR_U8, 1, sizeof(f), &f);
+    const struct mr_call_options options = {.op = MR_OP_CREATE, .deadline_us = dp_now_us() + CALL_US};
+    begin_with_a_checkpoint(n);
+    node_post(n, 0, &call, &options, &tensor, 1);
+    node_check(end_call(n, &call), MR_OK, NULL);
+    assert_int_equal(*(const uint32_t *)call.reply.tensors[0].data, 2);
+    node_call_end(&call);
+    while (show(n, &owner)[MR_CLUSTER_LEASE_LEFT_US] == 0)
+        go_on();
+    uint64_t key = 0;
+    while (owner[partition_of(key)] != 0)
+        key++;
+    assert_int_equal(look_up(n, key, fake_coordinator_map()->epoch), MR_OK);
+    assert_in_range(rows_of(n), 30, 70); /* its half of the 100 */
+}
+
+/* Somebody has created other features: what is in the checkpoint would be lost without a word. */
+static void does_not_begin_among_other_features(void **state)
+{
+    static struct node_call call;
+    struct node_fixture *n = *state;
+    const struct mr_call_options options = {.op = MR_OP_FREEZE, .deadline_us = dp_now_us() + CALL_US};
+    const uint32_t level = MR_FREEZE_OFF;
+    const struct mr_tensor tensor = mr_tensor_1d(MR_U32, 1, &level);
+    begin_with_a_checkpoint(n);
+    fake_coordinator_create("other");
+    node_post(n, 0, &call, &options, &tensor, 1);
+    node_check(end_call(n, &call), MR_FEATURE_MISMATCH, "the cluster has begun with other features");
+    node_call_end(&call);
+    assert_int_equal(rows_of(n), 0);
+}
+
 static void waits_while_its_lease_is_over(void **state)
 {
     struct node_fixture *n = *state;
@@ -298,6 +369,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(serves_once_all_are_there, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(serves_its_own_since_it_has_them, member_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(begins_with_a_checkpoint, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(does_not_begin_among_other_features, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(waits_while_its_lease_is_over, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_new_session_counts_once_the_map_has_it, member_setup,
                                         node_teardown),
