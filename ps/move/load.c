@@ -12,9 +12,9 @@
 #include "ps/core/core.h"
 #include "ps/move/give.h"
 
-/* That a core does before it looks after calls again: some hundred rows, if they are small. */
+/* One task of a core: some hundred rows, if they are small. */
 #define SLICE_BYTES   (16u << 10)
-#define SLICES        4u /* that are given to the cores ahead */
+#define SLICES        16u /* that are given to the cores ahead: all of a block, if its records are small */
 #define POST_RETRY_NS 100000
 
 /* Records, and the cores that load them. */
@@ -271,8 +271,8 @@ enum mr_status ps_move_load(struct ps_node *node, const struct ps_partition_set 
         begin_slice(s, &loader);
         begun++;
     }
-    while (ended < begun) {
-        const enum mr_status of_slice = end_slice(node, &slices[ended++ % SLICES], text);
+    while (ended < begun) { /* the last one first: once it has ended, all have, and this thread wakes once */
+        const enum mr_status of_slice = end_slice(node, &slices[--begun % SLICES], text);
         status = status == MR_OK ? of_slice : status;
     }
     free(slices);
