@@ -54,7 +54,8 @@ uint32_t ps_cluster_catalog_find_id(const struct ps_cluster_catalog *c, uint32_t
 
 /* ---- what somebody asks for ---- */
 
-/* To begin is for a cluster that never had a feature: with those of a checkpoint, which keep their numbers. */
+/* To begin is for a cluster that never had a feature: with those of a checkpoint, which keep their
+ * numbers. */
 enum ps_wish_kind { PS_WISH_CREATE, PS_WISH_DROP, PS_WISH_ALTER, PS_WISH_FREEZE, PS_WISH_BEGIN };
 
 struct ps_cluster_wish {

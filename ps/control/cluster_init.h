@@ -1,5 +1,5 @@
-/* What a new cluster begins with: a checkpoint of another one, or of a node by itself (cluster.init_from). Its
- * features, with their numbers, become the catalogue's; each node loads the rows and the records of the
+/* What a new cluster begins with: a checkpoint of another one, or of a node by itself (cluster.init_from).
+ * Its features, with their numbers, become the catalogue's; each node loads the rows and the records of the
  * partitions that it owns. Until the cluster has a checkpoint of its own, a node that starts again loads the
  * same once more. Control thread. */
 #ifndef PS_CLUSTER_INIT_H

@@ -452,8 +452,8 @@ static bool has_own_directory(struct ps_node_cluster *c, uint64_t committed, uin
     return false;
 }
 
-/* Lets a new cluster begin with the checkpoint that the configuration names. Returns whether the node may load
- * now what it owns: those features must be in the catalogue, or they would count as dropped. */
+/* Lets a new cluster begin with the checkpoint that the configuration names. Returns whether the node may
+ * load now what it owns: those features must be in the catalogue, or they would count as dropped. */
 static bool begin_cluster(struct ps_node_cluster *c, struct ps_control *control)
 {
     char text[PS_CONTROL_TEXT_BYTES] = "";
