@@ -197,15 +197,10 @@ static bool room_was_made(const void *arg)
     return w->client->room_made != w->room_made;
 }
 
-/* Until when this thread, which makes a call again, may wait for room. */
-static _Thread_local uint64_t patience_until_us = UINT64_MAX;
-
 /* The same, but waits for room while other calls are in flight, until the deadline; the lock is given up
  * meanwhile. */
 static enum mr_status begin_all_waiting(struct mr_future *f)
 {
-    const bool is_brief = patience_until_us < f->options.deadline_us;
-    const uint64_t until_us = is_brief ? patience_until_us : f->options.deadline_us;
     struct mr_client *client = f->client;
     const char *op = mr_op_name(f->options.op);
     for (;;) {
@@ -219,11 +214,9 @@ static enum mr_status begin_all_waiting(struct mr_future *f)
                 "%s: %s: the request does not fit into the memory for messages, memory_bytes = %u",
                 client->server, op, client->link_config.memory_bytes);
         client->room_waiters++;
-        bool made = mrc_wait(client, room_was_made, &wait, until_us);
+        bool made = mrc_wait(client, room_was_made, &wait, f->options.deadline_us);
 
         client->room_waiters--;
-        if (!made && is_brief)
-            return MRC_NO_ROOM_YET;
         if (!made)
             return mrc_error(MR_NO_MEMORY, "%s: %s: no room for the request became free before its deadline",
                              client->server, op);
@@ -648,49 +641,30 @@ void mrc_again_keep(struct mrc_again *again, const struct mr_options *options)
     (*options->future)->again = again;
 }
 
-/* Makes a call again that ended because the node's cores changed. Not under the lock. */
-static enum mr_status make_again(struct mr_future *f, uint64_t now_us, uint64_t until_us)
+/* Makes a call again that ended because the node's cores changed, and returns the new one; NULL if it ended
+ * for another reason, or could not be made again. Not under the lock. */
+static struct mr_future *successor_of(struct mr_future *f)
 {
-    const uint64_t left_ms = (f->options.deadline_us - now_us + 999) / 1000;
+    uint64_t now_us = mr_clock_us();
+    if (f->successor != NULL || f->again == NULL || now_us >= f->options.deadline_us ||
+        !mrc_outcome_is_overtaken(f) || !mrc_cluster_wait(f->client, f->options.deadline_us))
+        return f->successor;
+    uint64_t left_ms = (f->options.deadline_us - now_us + 999) / 1000;
+
     struct mr_options options = f->again->options;
     options.deadline_ms = left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
     options.future = &f->successor;
-    patience_until_us = until_us;
-    const enum mr_status status = f->again->make(f->again, &options);
-    patience_until_us = UINT64_MAX;
-    if (status != MR_OK)
+    if (f->again->make(f->again, &options) != MR_OK)
         f->successor = NULL;
-    return status;
-}
-
-/* Whether another call has taken the place of this one, or will: one that ended because the node's cores
- * changed is made again, which takes until `until_us` at most; *later: it was not possible so soon. Not under
- * the lock. */
-static bool has_successor(struct mr_future *f, uint64_t until_us, bool *later)
-{
-    uint64_t now_us = mr_clock_us();
-    *later = false;
-    if (f->successor != NULL || f->again == NULL || now_us >= f->options.deadline_us ||
-        !mrc_outcome_is_overtaken(f))
-        return f->successor != NULL;
-    if (!mrc_cluster_wait(f->client, until_us < f->options.deadline_us ? until_us : f->options.deadline_us)) {
-        *later = until_us < f->options.deadline_us;
-        return *later;
-    }
-    if (make_again(f, now_us, until_us) == MRC_NO_ROOM_YET) {
-        *later = true;
-        return true;
-    }
-    if (f->successor != NULL)
+    else
         mr_future_notify(f->successor, f->notify_fd);
     free(f->again); /* once */
     f->again = NULL;
-    return f->successor != NULL;
+    return f->successor;
 }
 
 enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
 {
-    bool later;
     if (future == NULL)
         return mrc_bad_argument("mr_future_wait", "future is NULL");
     if (future->waited)
@@ -701,7 +675,7 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
     (void)mrc_wait(future->client, has_ended, future, UINT64_MAX);
     pthread_mutex_unlock(&future->client->lock);
     future->waited = true;
-    if (has_successor(future, UINT64_MAX, &later))
+    if (successor_of(future) != NULL)
         return mr_future_wait(future->successor, reply);
 
     struct mr_reply *tensors = NULL; /* remains NULL when the whole answer goes into other outputs */
@@ -732,7 +706,6 @@ static bool is_over(const void *arg)
 /* In the child of a fork there is nothing to wait for; mr_future_wait() reports why. */
 bool mr_future_done(struct mr_future *future)
 {
-    bool later;
     if (future == NULL || mrc_is_inherited(future->client))
         return true;
     pthread_mutex_lock(&future->client->lock);
@@ -741,9 +714,7 @@ bool mr_future_done(struct mr_future *future)
     bool over = is_over(future);
 
     pthread_mutex_unlock(&future->client->lock);
-    if (!over || !has_successor(future, 0, &later))
-        return over;
-    return !later && mr_future_done(future->successor);
+    return over && successor_of(future) != NULL ? mr_future_done(future->successor) : over;
 }
 
 bool mr_future_wait_for(struct mr_future *future, uint32_t timeout_ms)
@@ -751,17 +722,14 @@ bool mr_future_wait_for(struct mr_future *future, uint32_t timeout_ms)
     if (future == NULL || mrc_is_inherited(future->client))
         return true;
     uint64_t until_us = mr_clock_us() + timeout_ms * UINT64_C(1000);
-    bool later;
 
     for (;;) {
         pthread_mutex_lock(&future->client->lock);
         bool over = mrc_wait(future->client, is_over, future, until_us);
 
         pthread_mutex_unlock(&future->client->lock);
-        if (!over || !has_successor(future, until_us, &later))
+        if (!over || successor_of(future) == NULL)
             return over;
-        if (later)
-            return false;
         future = future->successor;
     }
 }

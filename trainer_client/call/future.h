@@ -114,9 +114,6 @@ bool mrc_map_has_changed(const struct mr_future *f);
 /* Returned by mrc_future_begin() and mrc_future_run() in that case: nothing was sent, and the call must be
  * made again. */
 #define MRC_STALE_MAP ((enum mr_status)MR_STATUS_COUNT)
-/* Returned by them while a call is made again: whoever waits for it does not wait for longer than this takes,
- * and there was no room for the request meanwhile. */
-#define MRC_NO_ROOM_YET ((enum mr_status)(MR_STATUS_COUNT + 1))
 
 /* Handles the end of a part's call. Under the lock. */
 void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status status,
