@@ -325,14 +325,18 @@ static void call_bare(struct bare_client *b)
     const float gradient[DIM] = {-1, -1, -1, -1};
     const uint64_t key = b->pushes % KEYS;
     struct mr_reply *reply;
-    if (mr_push_gradients(b->client, NULL, b->table, &key, 1, DIM, gradient) != MR_OK)
+    const enum mr_status status = mr_push_gradients(b->client, NULL, b->table, &key, 1, DIM, gradient);
+    /* an answer that is later than the lease is not believed: the row shows what became of the push */
+    if (status != MR_OK && status != MR_UNKNOWN_OUTCOME)
         fail_msg("push %u: %s", (unsigned)b->pushes, mr_last_error());
     b->pushes++;
     if (mr_lookup(b->client, NULL, b->table, &key, 1, &reply) != MR_OK)
         fail_msg("lookup %u: %s", (unsigned)b->pushes, mr_last_error());
     const float row = *(const float *)mr_reply_tensor(reply, 0)->data;
 
-    if (row != (float)(1 + (b->pushes - 1) / KEYS))
+    if (status != MR_OK && row == (float)((b->pushes - 1) / KEYS))
+        b->pushes--;
+    else if (row != (float)(1 + (b->pushes - 1) / KEYS))
         fail_msg("push %u: the row is %f", (unsigned)b->pushes, (double)row);
     mr_reply_free(reply);
 }

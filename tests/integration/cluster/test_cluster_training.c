@@ -129,14 +129,26 @@ static int end_cluster(void **state)
     return 0;
 }
 
+static void show_logs(void)
+{
+    char command[COMMAND_BYTES];
+    for (uint32_t i = 0; i < NODES; i++) {
+        (void)snprintf(command, sizeof(command), "tail -n 20 %s/log >&2", nodes[i].directory);
+        if (nodes[i].pid != 0)
+            (void)!system(command); /* NOLINT(cert-env33-c): our own */
+    }
+}
+
 static struct mr_client *connect_to(const char *list)
 {
     const struct mr_client_options options = {
         .server = list, .deadline_ms = CALL_MS, .connect_ms = CALL_MS, .replay = true};
     struct mr_client *client = NULL;
     char error[512] = "";
-    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK) {
+        show_logs();
         fail_msg("%s", error);
+    }
     return client;
 }
 
