@@ -36,7 +36,7 @@ struct ps_control_cluster {
     bool is_lost_logged;
     bool has_catalog; /* one has come */
     bool was_frozen;  /* the level of before this start is set */
-    bool is_begun;    /* a wish to begin with a checkpoint's features is on its way */
+    bool asks_begin;  /* a wish to begin with a checkpoint's features is on its way */
     bool is_held;     /* commands wait for it */
     struct waiting *held, **held_end;
     enum mr_status held_status; /* why no command is possible */
@@ -46,9 +46,8 @@ struct ps_control_cluster {
 /* A command that waits for the cluster; or a wish of the node's own. */
 struct waiting {
     struct ps_catalog_wish wish;
-    struct ps_command *command;  /* NULL: the node's own */
-    struct ps_catalog *features; /* of it, to be freed */
-    struct waiting *next;        /* of those that are held */
+    struct ps_command *command; /* NULL: the node's own, to begin; it looks whether that was made */
+    struct waiting *next;       /* of those that are held */
 };
 
 /* ---- the node's features ---- */
@@ -188,19 +187,12 @@ static void answer_made(struct ps_control *c, struct ps_command *command, const 
     }
 }
 
-/* The node looks at the catalogue again, which says whether it was made. */
-static void end_begin(struct ps_control_cluster *k, struct waiting *w)
-{
-    k->is_begun = false;
-    free(w->features);
-}
-
 static void answer(void *context, struct ps_catalog_wish *wish, enum mr_status status, const char *text)
 {
     struct ps_control_cluster *k = context;
     struct waiting *w = MR_CONTAINER(wish, struct waiting, wish);
     if (w->command == NULL)
-        end_begin(k, w);
+        k->asks_begin = false;
     else if (status == MR_OK)
         answer_made(k->control, w->command, &wish->wish);
     else
@@ -244,7 +236,7 @@ static void ask_or_hold(struct ps_control_cluster *k, struct waiting *w)
     k->held_end = &w->next;
 }
 
-/* Those that are late are told so; with all, all are answered. */
+/* Answers those whose time is over, or all. */
 static void refuse_held(struct ps_control_cluster *k, uint64_t now_us, bool all, enum mr_status status,
                         const char *text)
 {
@@ -300,53 +292,43 @@ bool ps_control_cluster_ask(struct ps_control *c, struct ps_command *command)
     return false;
 }
 
-static struct ps_cluster_wish begin_wish(struct ps_catalog *features)
+static struct ps_cluster_wish begin_wish(const struct ps_catalog *features, uint32_t *ids)
 {
-    return (struct ps_cluster_wish){.kind = PS_WISH_BEGIN,
-                                    .features = features->features,
-                                    .feature_count = features->count,
-                                    .ids = features->ids};
+    return (struct ps_cluster_wish){
+        .kind = PS_WISH_BEGIN, .features = features->features, .feature_count = features->count, .ids = ids};
 }
 
 static bool ask_to_begin(struct ps_control_cluster *k, const struct ps_catalog *features)
 {
     struct waiting *w = calloc(1, sizeof(*w));
-    struct ps_catalog *copy = malloc(sizeof(*copy));
     uint32_t *ids = calloc(features->count + 1, sizeof(*ids));
-    if (w == NULL || copy == NULL || ids == NULL) {
+    if (w == NULL || ids == NULL) {
         free(w);
-        free(copy);
         free(ids);
         return false;
     }
-    *copy = *features;
     memcpy(ids, features->ids, features->count * sizeof(*ids));
-    *w = (struct waiting){.features = copy,
-                          .wish = {.wish = begin_wish(copy), .deadline_us = dp_now_us() + ANSWER_US}};
-    w->wish.wish.ids = ids;
-    k->is_begun = true;
+    w->wish.wish = begin_wish(features, ids);
+    w->wish.deadline_us = dp_now_us() + ANSWER_US;
+    k->asks_begin = true;
     ps_catalog_member_ask(&k->member, &w->wish, dp_now_us());
     return true;
 }
 
-enum ps_wish_state ps_control_cluster_begin(struct ps_control *c, const struct ps_catalog *features,
-                                            char *text)
+enum ps_wish_state ps_control_cluster_begin(struct ps_control *c, struct ps_catalog *features, char *text)
 {
     struct ps_control_cluster *k = c->cluster;
-    struct ps_catalog *copy = malloc(sizeof(*copy));
     struct ps_cluster_catalog *next = malloc(sizeof(*next));
     enum ps_wish_state state = PS_WISH_WAITS;
     enum mr_status status;
-    if (k->has_catalog && copy != NULL && next != NULL) {
-        *copy = *features;
-        struct ps_cluster_wish wish = begin_wish(copy);
+    if (k->has_catalog && next != NULL) {
+        struct ps_cluster_wish wish = begin_wish(features, features->ids);
         state = ps_cluster_catalog_wish(k->member.catalog, &wish, next, &status, text);
     }
-    free(copy);
     free(next);
     if (state != PS_WISH_WRITES)
         return state;
-    if (!k->is_begun)
+    if (!k->asks_begin)
         (void)ask_to_begin(k, features); /* without memory it is asked for later */
     return PS_WISH_WAITS;
 }

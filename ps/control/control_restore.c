@@ -557,6 +557,23 @@ static void note_restored(const struct attempt *a, const struct ps_reader *reade
     *a->restored = restored;
 }
 
+/* NULL: no memory, and `text` says so. To be freed. */
+static struct attempt *make_attempt(struct ps_control *c, const struct ps_restore_request *request,
+                                    const char *directory, struct ps_checkpoint_view *view, char *text)
+{
+    struct attempt *a = calloc(1, sizeof(*a));
+    if (a == NULL) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "no memory left");
+        return NULL;
+    }
+    a->c = c;
+    a->request = request;
+    a->directory = directory;
+    a->view = view;
+    a->text = text;
+    return a;
+}
+
 struct opening {
     struct attempt *attempt;
     uint64_t id;
@@ -637,16 +654,9 @@ enum mr_status ps_control_read_features(struct ps_control *c, const char *direct
 {
     struct ps_checkpoint_view view = {.id = id};
     const struct ps_restore_request request = {.directory = directory};
-    struct attempt *a = calloc(1, sizeof(*a));
-    if (a == NULL) {
-        snprintf(text, PS_CONTROL_TEXT_BYTES, "no memory left");
+    struct attempt *a = make_attempt(c, &request, directory, &view, text);
+    if (a == NULL)
         return MR_NO_MEMORY;
-    }
-    a->c = c;
-    a->request = &request;
-    a->directory = directory;
-    a->view = &view;
-    a->text = text;
     struct opening opening = {.attempt = a, .id = id};
     opening.status = ps_stores_place(c->stores, directory, PS_PLACE_READ, &a->place, text);
     if (opening.status == MR_OK)
@@ -708,17 +718,10 @@ static enum mr_status restore_to_view(struct ps_control *c, const struct ps_rest
                                       const char *directory, struct ps_checkpoint_view *view,
                                       struct ps_restored *restored, char *text)
 {
-    struct attempt *a = calloc(1, sizeof(*a));
-    if (a == NULL) {
-        snprintf(text, PS_CONTROL_TEXT_BYTES, "no memory left");
+    struct attempt *a = make_attempt(c, request, directory, view, text);
+    if (a == NULL)
         return MR_NO_MEMORY;
-    }
-    a->c = c;
-    a->request = request;
-    a->directory = directory;
-    a->view = view;
     a->restored = restored;
-    a->text = text;
     enum mr_status status = ps_stores_place(c->stores, directory, PS_PLACE_READ, &a->place, text);
     if (status == MR_OK)
         status = request->id == 0 ? restore_newest(a) : restore_one(a, request->id);
