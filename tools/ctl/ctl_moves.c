@@ -220,7 +220,7 @@ int tool_ctl_move(int argc, char **argv)
         .program = command,
         .synopsis = "--from NODE --to NODE [options] | --cancel [--id N]",
         .summary = "Moves partitions from one node of a cluster to another while both serve. Calls for them\n"
-                   "wait for some ten milliseconds at the end.\n\n"
+                   "wait for about ten milliseconds at the end.\n\n"
                    "  millrace ctl move --from ads-1 --to ads-2 --partitions 512 --wait",
         CLI_OPTIONS(options),
     };
