@@ -24,10 +24,10 @@
 #define RANGE_VALUES 2u /* of "scale" */
 #define DIM          4u
 #define LIMIT_S      60
+#define HEIRS        2u
 #define CALL_MS      60000u
 #define TRY_MS       300u /* long enough for a node that serves */
 #define STATE_WORD   1    /* of a save in the answer to CHECKPOINT_STATUS: state, checkpoint, status */
-#define HEIRS        2u
 #define ID_WORD      2
 #define STATUS_WORD  9
 
@@ -39,10 +39,15 @@ static const char *directory; /* of the checkpoints: that, or the URL of a store
 static struct remote_fixture store;
 static bool is_remote;
 
+static bool is_owned_by(const struct cluster_shown *s, uint32_t node_count)
+{
+    return s->node_count == node_count && s->owner[0] != MR_CLUSTER_NO_NODE &&
+           s->words[MR_CLUSTER_LEASE_LEFT_US] > 0;
+}
+
 static bool all_is_owned(const struct cluster_shown *s)
 {
-    return s->node_count == NODES && s->owner[0] != MR_CLUSTER_NO_NODE &&
-           s->words[MR_CLUSTER_LEASE_LEFT_US] > 0;
+    return is_owned_by(s, NODES);
 }
 
 /* Calls the owner of a partition; tries again while it is not ready, or has another map. */
@@ -368,8 +373,7 @@ static void a_single_node_takes_all(void **state)
 
 static bool heirs_own_all(const struct cluster_shown *s)
 {
-    return s->node_count == HEIRS && s->owner[0] != MR_CLUSTER_NO_NODE &&
-           s->words[MR_CLUSTER_LEASE_LEFT_US] > 0;
+    return is_owned_by(s, HEIRS);
 }
 
 static void start_heirs(const char *cluster, const char *from, const char *to)

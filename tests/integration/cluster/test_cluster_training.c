@@ -323,7 +323,7 @@ static bool is_close(const float *a, const float *b)
     return true;
 }
 
-/* What nodes add up against what the trainer adds up. All clients with one map are told the same bits. */
+/* Compares the sums of nodes with the trainer's own. Clients that have the same map get the same bits. */
 static void check_bags(struct trainer *t)
 {
     const struct hub_batch *b = &t->batch;
