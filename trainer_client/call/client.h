@@ -59,6 +59,7 @@ struct mr_client {
     uint32_t calls_held;       /* begun and not freed, including views that the caller holds */
     uint64_t room_made;        /* rises when a call ends or is freed */
     uint32_t room_waiters;     /* threads that wait for that */
+    struct mr_link untold;     /* futures, see mrc_futures_look_after() */
     bool stopping;             /* the progress thread must end */
     bool closed;               /* destroyed by its owner; the last reply to be freed frees it */
 };

@@ -58,6 +58,7 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
 
     f->client = client;
     f->notify_fd = -1;
+    mr_list_init(&f->untold);
     f->map_changes = UINT32_MAX;
     f->part_count = part_count;
     f->context = (uint8_t *)sources + sources_bytes;
@@ -197,10 +198,15 @@ static bool room_was_made(const void *arg)
     return w->client->room_made != w->room_made;
 }
 
+/* Until when this thread, which makes a call again, may wait for room. */
+static _Thread_local uint64_t patience_until_us = UINT64_MAX;
+
 /* The same, but waits for room while other calls are in flight, until the deadline; the lock is given up
  * meanwhile. */
 static enum mr_status begin_all_waiting(struct mr_future *f)
 {
+    const bool is_brief = patience_until_us < f->options.deadline_us;
+    const uint64_t until_us = is_brief ? patience_until_us : f->options.deadline_us;
     struct mr_client *client = f->client;
     const char *op = mr_op_name(f->options.op);
     for (;;) {
@@ -214,9 +220,11 @@ static enum mr_status begin_all_waiting(struct mr_future *f)
                 "%s: %s: the request does not fit into the memory for messages, memory_bytes = %u",
                 client->server, op, client->link_config.memory_bytes);
         client->room_waiters++;
-        bool made = mrc_wait(client, room_was_made, &wait, f->options.deadline_us);
+        bool made = mrc_wait(client, room_was_made, &wait, until_us);
 
         client->room_waiters--;
+        if (!made && is_brief)
+            return MRC_NO_ROOM_YET;
         if (!made)
             return mrc_error(MR_NO_MEMORY, "%s: %s: no room for the request became free before its deadline",
                              client->server, op);
@@ -641,30 +649,49 @@ void mrc_again_keep(struct mrc_again *again, const struct mr_options *options)
     (*options->future)->again = again;
 }
 
-/* Makes a call again that ended because the node's cores changed, and returns the new one; NULL if it ended
- * for another reason, or could not be made again. Not under the lock. */
-static struct mr_future *successor_of(struct mr_future *f)
+/* Makes a call again that ended because the node's cores changed. Not under the lock. */
+static enum mr_status make_again(struct mr_future *f, uint64_t now_us, uint64_t until_us)
 {
-    uint64_t now_us = mr_clock_us();
-    if (f->successor != NULL || f->again == NULL || now_us >= f->options.deadline_us ||
-        !mrc_outcome_is_overtaken(f) || !mrc_cluster_wait(f->client, f->options.deadline_us))
-        return f->successor;
-    uint64_t left_ms = (f->options.deadline_us - now_us + 999) / 1000;
-
+    const uint64_t left_ms = (f->options.deadline_us - now_us + 999) / 1000;
     struct mr_options options = f->again->options;
     options.deadline_ms = left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
     options.future = &f->successor;
-    if (f->again->make(f->again, &options) != MR_OK)
+    patience_until_us = until_us;
+    const enum mr_status status = f->again->make(f->again, &options);
+    patience_until_us = UINT64_MAX;
+    if (status != MR_OK)
         f->successor = NULL;
-    else
+    return status;
+}
+
+/* Whether another call has taken the place of this one, or will: one that ended because the node's cores
+ * changed is made again, which takes until `until_us` at most; *later: it was not possible so soon. Not under
+ * the lock. */
+static bool has_successor(struct mr_future *f, uint64_t until_us, bool *later)
+{
+    uint64_t now_us = mr_clock_us();
+    *later = false;
+    if (f->successor != NULL || f->again == NULL || now_us >= f->options.deadline_us ||
+        !mrc_outcome_is_overtaken(f))
+        return f->successor != NULL;
+    if (!mrc_cluster_wait(f->client, until_us < f->options.deadline_us ? until_us : f->options.deadline_us)) {
+        *later = until_us < f->options.deadline_us;
+        return *later;
+    }
+    if (make_again(f, now_us, until_us) == MRC_NO_ROOM_YET) {
+        *later = true;
+        return true;
+    }
+    if (f->successor != NULL)
         mr_future_notify(f->successor, f->notify_fd);
     free(f->again); /* once */
     f->again = NULL;
-    return f->successor;
+    return f->successor != NULL;
 }
 
 enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
 {
+    bool later;
     if (future == NULL)
         return mrc_bad_argument("mr_future_wait", "future is NULL");
     if (future->waited)
@@ -675,7 +702,7 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
     (void)mrc_wait(future->client, has_ended, future, UINT64_MAX);
     pthread_mutex_unlock(&future->client->lock);
     future->waited = true;
-    if (successor_of(future) != NULL)
+    if (has_successor(future, UINT64_MAX, &later))
         return mr_future_wait(future->successor, reply);
 
     struct mr_reply *tensors = NULL; /* remains NULL when the whole answer goes into other outputs */
@@ -703,35 +730,89 @@ static bool is_over(const void *arg)
             mr_clock_us() >= f->options.deadline_us || !was_refused(f));
 }
 
+/* Whoever goes by notices had one when the call ended, looked, and was told to look again later: he gets
+ * another one once it is over, and there is more room than there was. Under the lock. */
+static void tell_later(struct mr_future *f, uint64_t room_made)
+{
+    if (!f->ended || f->notify_fd < 0)
+        return;
+    mr_list_remove(&f->untold);
+    mr_list_append(&f->client->untold, &f->untold);
+    f->room_made = room_made;
+}
+
+void mrc_futures_look_after(struct mr_client *client)
+{
+    struct mr_link *next;
+    for (struct mr_link *at = client->untold.next; at != &client->untold; at = next) {
+        struct mr_future *f = MR_CONTAINER(at, struct mr_future, untold);
+        next = at->next;
+        if ((is_over(f) && f->room_made != client->room_made) || mr_clock_us() >= f->options.deadline_us) {
+            mr_list_remove(at);
+            notify(f);
+        }
+    }
+}
+
+uint64_t mrc_futures_next_us(const struct mr_client *client)
+{
+    uint64_t next_us = UINT64_MAX;
+    for (const struct mr_link *at = client->untold.next; at != &client->untold; at = at->next) {
+        const struct mr_future *f = MR_CONTAINER(at, struct mr_future, untold);
+        if (f->options.deadline_us < next_us)
+            next_us = f->options.deadline_us;
+    }
+    return next_us;
+}
+
+/* Whether a call is over, which `has_come` finds out; one that is to be made again is, which takes until then
+ * at most. */
+static bool look(struct mr_future *f, uint64_t until_us, bool (*has_come)(struct mr_future *, uint64_t))
+{
+    for (;;) {
+        bool later = false;
+        pthread_mutex_lock(&f->client->lock);
+        const bool over = has_come(f, until_us);
+        const uint64_t room_made = f->client->room_made;
+        if (!over)
+            tell_later(f, room_made - 1);
+        pthread_mutex_unlock(&f->client->lock);
+        if (!over || !has_successor(f, until_us, &later))
+            return over;
+        if (later) {
+            pthread_mutex_lock(&f->client->lock);
+            (void)mrc_progress_once(f->client); /* whoever asks again and again has it come at last */
+            tell_later(f, room_made);
+            pthread_mutex_unlock(&f->client->lock);
+            return false;
+        }
+        f = f->successor;
+    }
+}
+
+static bool is_over_now(struct mr_future *f, uint64_t until_us)
+{
+    (void)until_us;
+    if (!is_over(f))
+        (void)mrc_progress_once(f->client);
+    return is_over(f);
+}
+
+static bool is_over_by(struct mr_future *f, uint64_t until_us)
+{
+    return mrc_wait(f->client, is_over, f, until_us);
+}
+
 /* In the child of a fork there is nothing to wait for; mr_future_wait() reports why. */
 bool mr_future_done(struct mr_future *future)
 {
-    if (future == NULL || mrc_is_inherited(future->client))
-        return true;
-    pthread_mutex_lock(&future->client->lock);
-    if (!is_over(future))
-        (void)mrc_progress_once(future->client);
-    bool over = is_over(future);
-
-    pthread_mutex_unlock(&future->client->lock);
-    return over && successor_of(future) != NULL ? mr_future_done(future->successor) : over;
+    return future == NULL || mrc_is_inherited(future->client) || look(future, 0, is_over_now);
 }
 
 bool mr_future_wait_for(struct mr_future *future, uint32_t timeout_ms)
 {
-    if (future == NULL || mrc_is_inherited(future->client))
-        return true;
-    uint64_t until_us = mr_clock_us() + timeout_ms * UINT64_C(1000);
-
-    for (;;) {
-        pthread_mutex_lock(&future->client->lock);
-        bool over = mrc_wait(future->client, is_over, future, until_us);
-
-        pthread_mutex_unlock(&future->client->lock);
-        if (!over || successor_of(future) == NULL)
-            return over;
-        future = future->successor;
-    }
+    return future == NULL || mrc_is_inherited(future->client) ||
+           look(future, mr_clock_us() + timeout_ms * UINT64_C(1000), is_over_by);
 }
 
 void mr_future_notify(struct mr_future *future, int event_fd)
@@ -739,6 +820,8 @@ void mr_future_notify(struct mr_future *future, int event_fd)
     if (future == NULL || mrc_is_inherited(future->client))
         return;
     pthread_mutex_lock(&future->client->lock);
+    for (; future->successor != NULL; future = future->successor)
+        future->notify_fd = -1; /* its end has been seen */
     future->notify_fd = event_fd;
     if (future->ended)
         notify(future);
@@ -753,6 +836,7 @@ void mr_future_destroy(struct mr_future *future)
 
     mr_future_destroy(future->successor);
     pthread_mutex_lock(&client->lock);
+    mr_list_remove(&future->untold);
     if (future->ended)
         mrc_future_free_locked(future);
     else

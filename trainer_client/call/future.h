@@ -77,7 +77,9 @@ struct mr_future {
     struct mr_future *successor; /* the call was made again as this one, whose outcome counts */
     struct mr_pushed *pushed;    /* the caller's; NULL: the caller does not ask what became of the push */
     uint32_t part_count, parts_pending;
-    int notify_fd; /* eventfd of mr_future_notify(); -1 = none */
+    int notify_fd;         /* eventfd of mr_future_notify(); -1 = none */
+    struct mr_link untold; /* of mr_client.untold, while the caller waits for another notice */
+    uint64_t room_made;    /* mr_client.room_made when there was no room to make it again */
     uint64_t sent_us;
     uint32_t map_changes; /* mrc_owners.changes of those by which the parts were split; UINT32_MAX = any */
     bool begun, sent, ended, abandoned, waited, more;
@@ -104,6 +106,10 @@ enum mr_status mrc_future_begin(struct mr_future *f);
 enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *options, struct mr_reply **reply);
 /* Begins and sends a call of the library itself, under the lock and without waiting. */
 enum mr_status mrc_future_send_locked(struct mr_future *f);
+/* Tells those callers again who go by notices and looked too early, as a call had to be made again, and could
+ * not be; when that is to be done next at the latest. Under the lock. */
+void mrc_futures_look_after(struct mr_client *client);
+uint64_t mrc_futures_next_us(const struct mr_client *client);
 /* Frees a future; one that was sent must have ended. Not under the lock. */
 void mrc_future_free(struct mr_future *f);
 /* Does the same under the lock, for calls of the library itself. */
@@ -114,6 +120,9 @@ bool mrc_map_has_changed(const struct mr_future *f);
 /* Returned by mrc_future_begin() and mrc_future_run() in that case: nothing was sent, and the call must be
  * made again. */
 #define MRC_STALE_MAP ((enum mr_status)MR_STATUS_COUNT)
+/* Returned by them while a call is made again: whoever waits for it does not wait for longer than this takes,
+ * and there was no room for the request meanwhile. */
+#define MRC_NO_ROOM_YET ((enum mr_status)(MR_STATUS_COUNT + 1))
 
 /* Handles the end of a part's call. Under the lock. */
 void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status status,

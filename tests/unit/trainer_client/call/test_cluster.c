@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include "dataplane/wire/base/clock.h"
 #include "tests/unit/trainer_client/fake_cluster.h"
+#include "tests/unit/trainer_client/future_notice.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/millrace.h"
 
@@ -438,6 +439,32 @@ static void test_a_control_call_goes_to_another_node(void **state)
     stop(&x);
 }
 
+/* A call that is to be made again waits for the new owner, which is away, and so does whoever waits for the
+ * call, but not for longer than he wants. */
+static void test_a_wait_is_as_long_as_asked(void **state)
+{
+    struct fixture x;
+    struct mr_future *lookup = NULL;
+    (void)state;
+    start(&x, NULL, true);
+    push_all(&x, 1);
+    const struct mr_options asked = {.future = &lookup};
+    const uint32_t moved = key_of(&x, 2);
+
+    fake_node_kill(x.cluster->nodes[1]);
+    give(&x, 2, 1);
+    assert_int_equal(mr_lookup(x.client, &asked, x.table, x.keys + moved, 1, NULL), MR_OK);
+    const uint64_t before_us = mr_clock_us();
+    while (mr_clock_us() - before_us < 1000000)
+        assert_false(mr_future_wait_for(lookup, 20) || mr_future_done(lookup));
+    assert_true(mr_clock_us() - before_us < 10000000); /* the call's deadline is 20 s */
+    fake_node_restart(x.cluster->nodes[1]);
+    future_wait_by_notice(x.client, lookup);
+    assert_int_equal(mr_future_wait(lookup, NULL), MR_OK);
+    mr_future_destroy(lookup);
+    stop(&x);
+}
+
 /* An answer that comes after the lease is not believed: the push is sent again, and found to be applied. */
 static void test_late_answers_are_not_believed(void **state)
 {
@@ -599,6 +626,7 @@ int main(void)
         cmocka_unit_test(test_a_node_comes_back_elsewhere),
         cmocka_unit_test(test_control_calls_go_to_a_node_that_answers),
         cmocka_unit_test(test_a_control_call_goes_to_another_node),
+        cmocka_unit_test(test_a_wait_is_as_long_as_asked),
         cmocka_unit_test(test_late_answers_are_not_believed),
         cmocka_unit_test(test_the_cluster_is_told_by_any_node),
         cmocka_unit_test(test_a_node_that_has_left_refuses_a_call),

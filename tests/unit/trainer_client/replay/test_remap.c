@@ -1,13 +1,12 @@
 /* A node that comes back with another number of cores, and what was kept for it, or in flight, then. */
-#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "tests/unit/trainer_client/future_notice.h"
 #include "tests/unit/trainer_client/replay_fixture.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
@@ -169,24 +168,6 @@ static void check_lookups(struct replay_fixture *x, struct mr_future *futures[2]
     mr_future_destroy(futures[1]);
 }
 
-/* As a loop does it: it looks at the future when the descriptor says so. The first time the call is made
- * again, and that one tells, too. */
-static void wait_by_notice(struct mr_client *client, struct mr_future *future)
-{
-    struct pollfd fds[] = {{.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .events = POLLIN},
-                           {.fd = mr_client_fd(client), .events = POLLIN}};
-    uint64_t count;
-    mr_future_notify(future, fds[0].fd);
-    for (;;) {
-        assert_true(poll(fds, 2, mr_client_timeout_ms(client)) >= 0);
-        (void)mr_client_progress(client);
-        if (read(fds[0].fd, &count, sizeof(count)) == sizeof(count) && mr_future_wait_for(future, 0))
-            break;
-    }
-    mr_future_notify(future, -1);
-    close(fds[0].fd);
-}
-
 /* A lookup with a future that was split by the old map is made again by the new one. */
 static void test_cores_change_under_future_lookup(void **state)
 {
@@ -202,7 +183,7 @@ static void test_cores_change_under_future_lookup(void **state)
             while (!mr_future_done(futures[0])) {
             }
         } else {
-            wait_by_notice(x.client, futures[0]);
+            future_wait_by_notice(x.client, futures[0]);
         }
         check_lookups(&x, futures);
         replay_check_rows(&x);
