@@ -108,10 +108,13 @@ void ps_member_copied(struct ps_member *m, uint64_t id, uint64_t now_us)
     m->ops->send_rest(m->context, &give->move);
 }
 
-static void propose(struct ps_member *m, const struct ps_cluster_map *next)
+bool ps_member_propose(struct ps_member *m, const struct ps_cluster_map *next)
 {
+    if (m->writes || m->asks)
+        return false;
     m->writes = true;
     m->ops->write_map(m->context, next);
+    return true;
 }
 
 static void propose_end(struct ps_member *m, const struct ps_member_give *give)
@@ -120,7 +123,7 @@ static void propose_end(struct ps_member *m, const struct ps_member_give *give)
     const bool fits = give->state == PS_GIVING_HANDED_OVER ? ps_cluster_map_finish_move(&next, give->move.id)
                                                            : ps_cluster_map_cancel_move(&next, give->move.id);
     if (fits)
-        propose(m, &next);
+        (void)ps_member_propose(m, &next);
 }
 
 void ps_member_handed_over(struct ps_member *m, uint64_t id)
@@ -129,8 +132,7 @@ void ps_member_handed_over(struct ps_member *m, uint64_t id)
     if (give == NULL || give->state != PS_GIVING_HELD)
         return;
     give->state = PS_GIVING_HANDED_OVER;
-    if (!m->writes && !m->asks)
-        propose_end(m, give);
+    propose_end(m, give); /* or at a tick, once another change has ended */
 }
 
 void ps_member_tick(struct ps_member *m, uint64_t now_us)

@@ -94,6 +94,9 @@ void ps_member_take_map(struct ps_member *m, const struct ps_cluster_map *map);
  * one, and says nothing of a change whose fate is not known. It is taken only if a move has ended by it that
  * this node gives or takes, because calls wait for that. */
 void ps_member_glimpse_map(struct ps_member *m, const struct ps_cluster_map *map);
+/* A change of the map, its own or one that the process makes as leader: one at a time, as a second one would
+ * take its place before it is written. False: another one is on its way; propose anew at a later view. */
+bool ps_member_propose(struct ps_member *m, const struct ps_cluster_map *next);
 enum ps_member_written { PS_WRITTEN, PS_NOT_WRITTEN, PS_PERHAPS_WRITTEN };
 /* What became of write_map(next). */
 void ps_member_map_written(struct ps_member *m, const struct ps_cluster_map *next,

@@ -40,7 +40,6 @@ struct ps_node_cluster {
     uint64_t absent_since_us[PS_CLUSTER_NODES_MAX]; /* 0: it has one */
     uint64_t session;                               /* that was registered last */
     uint64_t features_session; /* under which the node has the catalogue's features; 0: it lacks some */
-    bool leads_change;         /* a change that this node proposed as leader is on its way */
     bool is_stopped;
     bool is_changed; /* the control thread has something to do */
     struct ps_cluster_report report;
@@ -232,7 +231,7 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
     const uint64_t now_us = mr_clock_boot_us();
     uint64_t absent_us[PS_CLUSTER_NODES_MAX] = {0};
     struct ps_cluster_map next;
-    if (!view->leads || c->leads_change || c->member.writes || c->is_stopped)
+    if (!view->leads || c->member.writes || c->is_stopped)
         return;
     for (uint32_t i = 0; i < view->map->node_count; i++)
         absent_us[i] = c->absent_since_us[i] == 0 ? 0 : now_us - c->absent_since_us[i] + 1;
@@ -254,30 +253,23 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
         return;
     if (next.move_count > view->map->move_count)
         next.moves[next.move_count - 1].mib_s = next.balance_mib_s;
-    c->leads_change = true;
-    ps_zookeeper_write_map(c->zookeeper, &next);
+    (void)ps_member_propose(&c->member, &next);
 }
 
 /* Anybody may begin a cut; the map decides. */
 static void propose_cut(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
     struct ps_cluster_map next;
-    if (c->leads_change || c->member.writes || c->is_stopped ||
-        !ps_cluster_save_propose(&c->save, view->map, &next))
-        return;
-    c->leads_change = true;
-    ps_zookeeper_write_map(c->zookeeper, &next);
+    if (!c->is_stopped && ps_cluster_save_propose(&c->save, view->map, &next))
+        (void)ps_member_propose(&c->member, &next);
 }
 
 /* The same of moves. */
 static void propose_moves(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
     struct ps_cluster_map next;
-    if (c->leads_change || c->member.writes || c->is_stopped ||
-        !ps_cluster_moves_propose(&c->moves, view->map, &next))
-        return;
-    c->leads_change = true;
-    ps_zookeeper_write_map(c->zookeeper, &next);
+    if (!c->is_stopped && ps_cluster_moves_propose(&c->moves, view->map, &next))
+        (void)ps_member_propose(&c->member, &next);
 }
 
 static void viewed(void *context, const struct ps_zookeeper_view *view)
@@ -303,11 +295,9 @@ static void viewed(void *context, const struct ps_zookeeper_view *view)
 static void written(void *context, const struct ps_cluster_map *next, enum ps_member_written outcome)
 {
     struct ps_node_cluster *c = hear(context);
-    if (!c->leads_change)
-        ps_member_map_written(&c->member, next, outcome);
-    else if (outcome == PS_WRITTEN)
+    if (outcome == PS_WRITTEN)
         take_map(c, next);
-    c->leads_change = false;
+    ps_member_map_written(&c->member, next, outcome);
     heard(c);
 }
 

@@ -253,7 +253,7 @@ static void lead(struct world *w, uint32_t i, const struct message *m)
     case PS_LEADER_WAITS:
         break;
     case PS_LEADER_WRITES_MAP:
-        write_map(&contexts[i], &next);
+        (void)ps_member_propose(&node->member, &next);
         break;
     case PS_LEADER_COMMITS_CUT:
         if (!node->cluster_is_being_written) {

@@ -270,6 +270,30 @@ static void test_what_it_gives_away_waits_until_the_map_has_changed(void **state
     assert_int_equal(asked.keeps, 1);
 }
 
+/* The second one would take the place of the first, whose end nobody would hear of. */
+static void test_changes_are_made_one_at_a_time(void **state)
+{
+    (void)state;
+    assert_true(ps_cluster_map_begin_move(&map, 0, 1, 1));
+    const uint64_t move = map.moves[0].id;
+    take();
+    ps_member_copied(&m, move, 0);
+    struct ps_cluster_map other = map;
+    assert_true(ps_cluster_map_begin_move(&other, 1, 1, 1));
+    assert_true(ps_member_propose(&m, &other));
+    ps_member_handed_over(&m, move);
+    assert_int_equal(asked.writes, 1);
+    assert_false(ps_member_propose(&m, &other));
+    ps_member_map_written(&m, &other, PS_NOT_WRITTEN);
+    ps_member_tick(&m, 0);
+    assert_int_equal(asked.writes, 1); /* there is another map first */
+    map = other;
+    take();
+    ps_member_tick(&m, 0);
+    assert_int_equal(asked.writes, 2);
+    assert_int_equal(written.owner[0], 1);
+}
+
 static void test_a_change_of_unknown_fate_is_asked_for(void **state)
 {
     (void)state;
@@ -359,6 +383,7 @@ int main(void)
         cmocka_unit_test_setup(test_the_end_of_an_own_move_is_taken_at_a_glimpse, set_up),
         cmocka_unit_test_setup(test_a_glimpse_does_not_tell_the_fate_of_a_change, set_up),
         cmocka_unit_test_setup(test_what_it_gives_away_waits_until_the_map_has_changed, set_up),
+        cmocka_unit_test_setup(test_changes_are_made_one_at_a_time, set_up),
         cmocka_unit_test_setup(test_a_change_of_unknown_fate_is_asked_for, set_up),
         cmocka_unit_test_setup(test_a_cancelled_move_lets_calls_through, set_up),
         cmocka_unit_test_setup(test_a_move_that_holds_calls_too_long_is_given_up, set_up),
