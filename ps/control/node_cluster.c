@@ -14,7 +14,7 @@
 #include "ps/base/log.h"
 #include "ps/cluster/leader.h"
 #include "ps/config/config_rules.h"
-#include "ps/control/cluster_init.h"
+#include "ps/control/cluster_load.h"
 #include "ps/control/cluster_moves.h"
 #include "ps/control/cluster_save.h"
 #include "ps/control/control_internal.h"
@@ -52,9 +52,7 @@ struct ps_node_cluster {
     struct ps_owned owned;
     struct ps_cluster_info *info; /* that the cores have */
     uint32_t said_served, said_nodes;
-    bool has_part, cannot_load; /* a checkpoint of the cluster was loaded; or it cannot be */
-    struct ps_cluster_init init;
-    bool init_waits, has_begun; /* for the catalogue; with it */
+    struct ps_cluster_load load;
 };
 
 /* ---- the lease ---- */
@@ -365,146 +363,25 @@ static void serve(void *context, uint64_t session)
     pthread_mutex_unlock(&c->lock);
 }
 
-static struct ps_cluster_commit_options commit_options(struct ps_node_cluster *c)
-{
-    const struct ps_config *config = c->node->config;
-    return (struct ps_cluster_commit_options){.directory = c->save.directory,
-                                              .credentials = config->checkpoint_remote_credentials,
-                                              .pause_ms_max = (uint32_t)config->checkpoint_store_pause_ms,
-                                              .keep = (uint32_t)config->checkpoint_keep,
-                                              .ended = wake,
-                                              .context = c};
-}
-
 /* ---- the control thread's part ---- */
 
-/* Loads this node's part of a checkpoint of the cluster; 0: there is none yet, and the node begins with what
- * the cluster does. False: the node cannot serve, and the log says why. */
-static bool load_part(struct ps_node_cluster *c, struct ps_control *control, uint64_t checkpoint,
-                      const bool *owns)
-{
-    char text[PS_CONTROL_TEXT_BYTES] = "";
-    struct ps_restored restored;
-    const struct ps_restore_request request =
-        checkpoint == 0 ? ps_cluster_init_request(&c->init, owns)
-                        : (struct ps_restore_request){.directory = c->save.directory,
-                                                      .is_own = true,
-                                                      .goes_on = true,
-                                                      .id = checkpoint,
-                                                      .owns = owns,
-                                                      .own_part = c->options.self.name};
-    if (checkpoint == 0 && c->init.directory[0] == '\0')
-        return true;
-    if (c->has_part) {
-        ps_log(
-            "cluster %s: the map gives this node more partitions, which this version does not load: run one "
-            "version on all nodes",
-            c->options.cluster);
-        return false;
-    }
-    if (checkpoint != 0 && c->save.directory[0] == '\0') {
-        ps_log("cluster %s: there is a checkpoint %" PRIu64
-               " of the cluster, and this node has no checkpoint.directory: set it and start again",
-               c->options.cluster, checkpoint);
-        return false;
-    }
-    if (ps_control_restore(control, &request, &restored, text) != MR_OK)
-        return false; /* the log says why */
-    if (checkpoint != 0)
-        ps_control_durable(control);
-    c->has_part = true;
-    return true;
-}
-
-/* Whether the checkpoints in the directory are those of this cluster: its next ones would replace others, and
- * be taken for them. No checkpoint can end before this node serves, so none is newer than the map says. */
-static bool has_own_directory(struct ps_node_cluster *c, uint64_t committed, uint64_t cut)
-{
-    char text[PS_TEXT_BYTES] = "";
-    uint64_t newest = 0;
-    const struct ps_cluster_commit_options options = commit_options(c);
-    if (c->save.directory[0] == '\0')
-        return true;
-    if (ps_cluster_commit_newest(&options, &newest, text) != MR_OK) {
-        ps_log("cluster %s: this node serves nothing: %s; put that right and start it again",
-               c->options.cluster, text);
-        return false;
-    }
-    if (newest <= committed || newest == cut)
-        return true;
-    ps_log(
-        "cluster %s: this node serves nothing: %s has CLUSTER-%" PRIu64
-        ", and ZooKeeper knows of no checkpoint after %" PRIu64
-        ": it has lost what it knew, or the checkpoints are of a former cluster. To begin a new one, set "
-        "checkpoint.directory to an empty directory, and cluster.init_from to the checkpoint that it is to "
-        "begin with",
-        c->options.cluster, c->save.directory, newest, committed);
-    return false;
-}
-
-/* Lets a new cluster begin with the checkpoint that the configuration names. Returns whether the node may
- * load now what it owns: those features must be in the catalogue, or they would count as dropped. */
-static bool begin_cluster(struct ps_node_cluster *c, struct ps_control *control)
-{
-    char text[PS_CONTROL_TEXT_BYTES] = "";
-    pthread_mutex_lock(&c->lock);
-    const bool has_map = c->member.map.epoch != 0, is_new = c->member.map.committed == 0;
-    pthread_mutex_unlock(&c->lock);
-    c->init_waits = false;
-    if (c->init.directory[0] == '\0' || !has_map || c->has_begun || c->cannot_load)
-        return !c->cannot_load;
-    switch (is_new ? ps_cluster_init_look(&c->init, control, text) : PS_INIT_READY) {
-    case PS_INIT_READY:
-        c->has_begun = true;
-        ps_control_cluster_release(control, MR_OK, "");
-        return true;
-    case PS_INIT_WAITS:
-        c->init_waits = true;
-        return false;
-    case PS_INIT_FAILED:
-    default:
-        ps_control_cluster_release(control, MR_FEATURE_MISMATCH, text);
-        ps_log(
-            "cluster %s: this node serves nothing: cluster.init_from = %s: %s; put that right and start it "
-            "again",
-            c->options.cluster, c->node->config->cluster_init_from, text);
-        c->cannot_load = true;
-        return false;
-    }
-}
-
-/* Loads the slots that the member has asked for. */
+/* Loads the slots that the member has asked for, as far as it can now. */
 static void load_own(struct ps_node_cluster *c, struct ps_control *control)
 {
-    uint64_t grants[MR_PARTITION_COUNT];
-    uint64_t all = 0;
+    struct ps_cluster_load_now now;
     pthread_mutex_lock(&c->lock);
-    memcpy(grants, c->member.loading, sizeof(grants));
-    const uint64_t checkpoint = c->member.map.committed, cut = c->member.map.cut;
+    const struct ps_cluster_map *map = &c->member.map;
+    now.epoch = map->epoch;
+    now.committed = map->committed;
+    now.cut = map->cut;
+    memcpy(now.grants, c->member.loading, sizeof(now.grants));
     pthread_mutex_unlock(&c->lock);
-    for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
-        all |= grants[slot];
-    if (all == 0 || c->cannot_load)
+    if (!ps_cluster_load_look(&c->load, control, &now))
         return;
-    if (control->gate == PS_GATE_BUSY && !has_own_directory(c, checkpoint, cut)) {
-        c->cannot_load = true;
-        return;
-    }
-    bool owns[MR_PARTITION_COUNT];
-    for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
-        owns[ps_cluster_slot(slot)] = grants[slot] != 0;
-    if (!load_part(c, control, checkpoint, owns)) {
-        ps_log("cluster %s: this node serves nothing: its part of checkpoint %" PRIu64
-               " of %s cannot be loaded; put that right and start it again",
-               c->options.cluster, checkpoint != 0 ? checkpoint : c->init.id,
-               checkpoint != 0 ? "the cluster" : c->init.directory);
-        c->cannot_load = true;
-        return;
-    }
     pthread_mutex_lock(&c->lock);
     for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
-        if (grants[slot] != 0)
-            ps_member_loaded(&c->member, slot, grants[slot]);
+        if (now.grants[slot] != 0)
+            ps_member_loaded(&c->member, slot, now.grants[slot]);
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -671,7 +548,7 @@ void ps_node_cluster_heard_taker(struct ps_node_cluster *c, uint64_t move, uint6
 
 bool ps_node_cluster_is_waiting(const struct ps_node_cluster *c)
 {
-    return c->init_waits || ps_cluster_moves_is_waiting(&c->moves);
+    return c->load.waits || ps_cluster_moves_is_waiting(&c->moves);
 }
 
 /* A take has ended, on its own thread. */
@@ -724,15 +601,14 @@ static void take_changes(struct ps_node_cluster *c, struct ps_control *control)
     char text[PS_CORE_TEXT_BYTES] = "";
     pthread_mutex_lock(&c->lock);
     const bool holds = ps_cluster_moves_advance(&c->moves, &c->member, mr_clock_boot_us());
-    const bool is_changed = c->is_changed || holds || c->init_waits;
+    const bool is_changed = c->is_changed || holds || c->load.waits;
     c->is_changed = false;
     pthread_mutex_unlock(&c->lock);
     struct ps_cluster_info *info = is_changed ? malloc(sizeof(*info)) : NULL;
     if (info == NULL)
         return;
     ps_control_cluster_poll(control); /* what came with the map says which features are to be loaded */
-    if (begin_cluster(c, control))
-        load_own(c, control);
+    load_own(c, control);
     pthread_mutex_lock(&c->lock);
     const bool has_all = find_owned(c) && c->features_session != 0;
     describe(c, info);
@@ -828,11 +704,20 @@ static bool find_name(struct ps_node_cluster *c, char *error)
     return true;
 }
 
-static bool find_init(struct ps_node_cluster *c, char *error)
+static bool prepare_load(struct ps_node_cluster *c, char *error)
 {
-    const char *path = c->node->config->cluster_init_from;
-    return ps_cluster_init_create(&c->init, path) ||
-           fail(error, "cluster.init_from = %.200s: it is too long", path);
+    const struct ps_config *config = c->node->config;
+    c->load = (struct ps_cluster_load){.cluster = c->options.cluster,
+                                       .node = c->options.self.name,
+                                       .init_from = config->cluster_init_from,
+                                       .commit = {.directory = c->save.directory,
+                                                  .credentials = config->checkpoint_remote_credentials,
+                                                  .pause_ms_max = (uint32_t)config->checkpoint_store_pause_ms,
+                                                  .keep = (uint32_t)config->checkpoint_keep,
+                                                  .ended = wake,
+                                                  .context = c}};
+    return ps_cluster_init_create(&c->load.init, config->cluster_init_from) ||
+           fail(error, "cluster.init_from = %.200s: it is too long", config->cluster_init_from);
 }
 
 static void find_address(struct ps_node_cluster *c)
@@ -868,10 +753,9 @@ bool ps_node_cluster_config(const struct ps_node_cluster *c, struct ps_config *c
 /* The leader commits checkpoints, so every node must be able to. */
 static bool start_commit(struct ps_node_cluster *c, char *error)
 {
-    const struct ps_cluster_commit_options options = commit_options(c);
     if (c->save.directory[0] == '\0')
         return true;
-    c->save.commit = ps_cluster_commit_start(&options);
+    c->save.commit = ps_cluster_commit_start(&c->load.commit);
     return c->save.commit != NULL || fail(error, "the thread that commits checkpoints cannot be started");
 }
 
@@ -898,7 +782,7 @@ struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error
                                                .partition_count = MR_PARTITION_COUNT,
                                                .events = &ps_node_cluster_events,
                                                .context = c};
-    if (!read_credentials(c, error) || !find_name(c, error) || !find_init(c, error)) {
+    if (!read_credentials(c, error) || !find_name(c, error) || !prepare_load(c, error)) {
         explicit_bzero(c->credentials, sizeof(c->credentials));
         free(c);
         return NULL;
@@ -916,7 +800,7 @@ struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error
         free(c);
         return NULL;
     }
-    if (c->init.directory[0] != '\0')
+    if (c->load.init.directory[0] != '\0')
         ps_control_cluster_hold(node->control);
     (void)pthread_mutex_init(&c->lock, NULL);
     return c;
@@ -926,7 +810,7 @@ void ps_node_cluster_destroy(struct ps_node_cluster *c)
 {
     if (c == NULL)
         return;
-    ps_cluster_init_destroy(&c->init);
+    ps_cluster_init_destroy(&c->load.init);
     (void)pthread_mutex_destroy(&c->lock);
     explicit_bzero(c->credentials, sizeof(c->credentials));
     free(c->info);
