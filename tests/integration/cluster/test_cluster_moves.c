@@ -29,6 +29,9 @@
 #define LARGE_DIM 64u
 #define LARGE     40000u /* rows, some 10 MiB */
 #define FILL_KEYS 2000u
+#define WIDE_DIM  1024u
+#define WIDE      72000u /* rows, some 300 MiB: more than two nodes have room for */
+#define WIDE_KEYS 200u
 
 static const char *millraced, *millrace;
 static char *directory;
@@ -263,15 +266,15 @@ static void leave(struct hammer *h)
     memset(h->clients, 0, sizeof(h->clients));
 }
 
-/* Looks up keys of the large table, which makes their rows. */
-static void fill_large(void)
+/* Looks up so many keys of a table, `step` of them at a time, which makes their rows. */
+static void fill(uint16_t table, uint32_t count, uint32_t step)
 {
     static uint64_t keys[NODES * CLUSTER_NODE_CORES][FILL_KEYS];
     visit();
-    for (uint64_t first = 0; first < LARGE; first += FILL_KEYS) {
+    for (uint64_t first = 0; first < count; first += step) {
         uint32_t counts[NODES * CLUSTER_NODE_CORES] = {0};
         uint32_t partition[NODES * CLUSTER_NODE_CORES];
-        for (uint64_t key = first; key < first + FILL_KEYS; key++) {
+        for (uint64_t key = first; key < first + step; key++) {
             const uint32_t p = mr_partition_of(mr_key_hash(key, 0));
             const uint32_t to =
                 visitor.map.owner[p] * CLUSTER_NODE_CORES + p * CLUSTER_NODE_CORES / MR_PARTITION_COUNT;
@@ -281,7 +284,7 @@ static void fill_large(void)
         for (uint32_t to = 0; to < NODES * CLUSTER_NODE_CORES; to++) {
             const struct mr_tensor tensor = mr_tensor_1d(MR_U64, counts[to], keys[to]);
             struct wire_client_request request = {
-                .op = MR_OP_LOOKUP, .table = 2, .tensors = &tensor, .tensor_count = 1};
+                .op = MR_OP_LOOKUP, .table = table, .tensors = &tensor, .tensor_count = 1};
             if (counts[to] > 0 && ask_owner(&visitor, partition[to], &request) != MR_OK)
                 fail_msg("%s", visitor.text);
         }
@@ -530,7 +533,7 @@ static void test_a_cancelled_move_leaves_all_where_it_was(void **state)
 {
     static struct cluster_shown before, after;
     (void)state;
-    fill_large();
+    fill(2, LARGE, FILL_KEYS);
     start_hammers();
     assert_int_equal(cluster_node_show(&nodes[0], &before), MR_OK);
     begin_slow_move(&nodes[0], &nodes[1]);
@@ -598,7 +601,7 @@ static void test_the_giver_is_killed(void **state)
 {
     static struct cluster_shown shown;
     (void)state;
-    fill_large();
+    fill(2, LARGE, FILL_KEYS);
     begin_slow_move(&nodes[1], &nodes[2]);
     cluster_node_kill(&nodes[1]);
     wait_still(&nodes[2]);
@@ -712,6 +715,41 @@ static void test_a_checkpoint_after_moves_holds_all(void **state)
     check_variables();
 }
 
+static void create_wide(void)
+{
+    char text[WIRE_CLIENT_TEXT_BYTES];
+    const struct mr_feature f = mr_feature_table("wide", WIDE_DIM);
+    const struct mr_tensor tensor = mr_tensor_2d(MR_U8, 1, sizeof(f), &f);
+    const struct wire_client_request request = {.op = MR_OP_CREATE, .tensors = &tensor, .tensor_count = 1};
+    struct wire_client *client = wire_client_create("127.0.0.1", nodes[0].port, 0);
+    if (wire_client_ask(client, &request, 60000, text) != MR_OK)
+        fail_msg("%s", text);
+    wire_client_destroy(client);
+}
+
+/* What the taker has loaded of the move goes again, and the giver keeps it. */
+static void test_a_taker_without_room_takes_nothing(void **state)
+{
+    static struct cluster_shown shown;
+    (void)state;
+    create_wide();
+    fill(2 + VARIABLES + 1, WIDE, WIDE_KEYS);
+    start_hammers();
+    ask_well(&nodes[2], MR_MOVE_PARTITIONS, nodes[1].name, nodes[0].name, 0, 0);
+    cluster_node_wait_says(&nodes[0], "cannot be taken: wide: the node's memory limit is reached: raise "
+                                      "memory.limit_mib");
+    wait_still(&nodes[1]);
+    assert_int_equal(cluster_node_show(&nodes[1], &shown), MR_OK);
+    const uint32_t kept = owned_by(&shown, index_of(&shown, nodes[1].name));
+    assert_true(kept > 200);
+    let_them(20);
+    ask_well(&nodes[0], MR_MOVE_PARTITIONS, nodes[1].name, nodes[2].name, 200, 0); /* which has room */
+    wait_owns(&nodes[1], kept - 200, kept - 200);
+    let_them(20);
+    (void)end_hammers();
+    check_variables();
+}
+
 static void test_the_tool_moves_and_shows(void **state)
 {
     (void)state;
@@ -753,6 +791,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_the_taker_is_killed),
         cmocka_unit_test(test_the_giver_is_killed),
         cmocka_unit_test(test_a_checkpoint_after_moves_holds_all),
+        cmocka_unit_test(test_a_taker_without_room_takes_nothing),
     };
     if (argc != 3) {
         (void)fprintf(stderr, "usage: %s MILLRACED MILLRACE\n", argv[0]);
