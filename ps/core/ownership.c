@@ -6,8 +6,12 @@
 void ps_ownership_init(struct ps_core *core)
 {
     const struct ps_node *node = core->node;
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        core->owns.since[p] = !node->is_member && node->partition_core[p] == core->index ? 0 : PS_NOT_OWNED;
+    core->owns.all_since = 0;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        const bool is_own = !node->is_member && node->partition_core[p] == core->index;
+        core->owns.since[p] = is_own ? 0 : PS_NOT_OWNED;
+        core->owns.all_since |= core->owns.since[p];
+    }
 }
 
 void ps_ownership_arrive(struct ps_ownership *o, const struct ps_partition_set *partitions)
@@ -27,12 +31,13 @@ enum mr_status ps_core_own(struct ps_core *core, const struct ps_owned *owned, c
     struct ps_ownership *o = &core->owns;
     o->info = owned->info;
     o->epoch = owned->epoch;
-    o->newest = 0;
+    o->newest = o->all_since = 0;
     struct ps_partition_set owned_now = {{0}};
     bool changes = false;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
         const uint32_t before = o->since[p];
         o->since[p] = core->node->partition_core[p] == core->index ? owned->since[p] : PS_NOT_OWNED;
+        o->all_since = o->since[p] > o->all_since ? o->since[p] : o->all_since;
         changes |= (before == PS_NOT_OWNED) != (o->since[p] == PS_NOT_OWNED);
         if (o->since[p] == PS_NOT_OWNED)
             continue;

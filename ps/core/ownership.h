@@ -29,7 +29,8 @@ struct ps_cluster_info {
 struct ps_ownership {
     const struct ps_cluster_info *info; /* NULL: the node has no map yet */
     uint32_t epoch;                     /* of the newest map that it has taken in */
-    uint32_t newest;                    /* the highest of `since` */
+    uint32_t newest;                    /* the highest of `since` that the core owns */
+    uint32_t all_since;                 /* the highest of all: what it is if the core owns everything */
     uint32_t since[MR_PARTITION_COUNT]; /* or PS_HELD, PS_NOT_OWNED: by this core */
     /* A move has brought the records of these, and the map will say that they are this core's, or that they
      * stay where they were. What is recorded meanwhile would hold for them, too. */

@@ -410,8 +410,7 @@ static uint32_t take_from(uint64_t *budget_bytes, uint64_t cost_bytes, uint32_t 
 enum ps_check ps_check_key_list(const struct ps_op *op, struct ps_key_list *list, uint64_t *budget_bytes)
 {
     uint32_t bags_left = list->in.offsets != NULL ? list->in.bag_count - list->bags_checked : 0;
-    const struct ps_node *node = op->core->node;
-    bool has_all = node->core_count == 1 && !node->is_member;
+    const bool has_all = op->core->owns.all_since <= ps_epoch_of(op); /* whatever the keys are */
     uint32_t keys_left = has_all ? 0 : list->in.key_count - list->keys_checked;
     uint32_t bags = take_from(budget_bytes, PS_OFFSET_COST_BYTES, bags_left);
     if (list->in.offsets != NULL && !check_offsets(op, list, list->bags_checked + bags))

@@ -16,7 +16,7 @@
 
 static uint64_t session;
 
-static void become_member(struct node_fixture *n, const char *init_from)
+static void become_member(struct node_fixture *n, const char *init_from, uint32_t nodes, uint32_t cores)
 {
     node_stop(n);
     fake_coordinator_reset();
@@ -28,15 +28,15 @@ static void become_member(struct node_fixture *n, const char *init_from)
     (void)snprintf(c->port_ipv4, sizeof(c->port_ipv4), "10.0.0.1/24");
     (void)snprintf(c->cluster_init_from, sizeof(c->cluster_init_from), "%s", init_from);
     c->checkpoint_directory[0] = '\0';
-    c->cluster_nodes = 2;
-    node_start(n, 2);
+    c->cluster_nodes = nodes;
+    node_start(n, cores);
 }
 
 static int member_setup(void **state)
 {
     if (node_setup(state) != 0)
         return -1;
-    become_member(*state, "");
+    become_member(*state, "", 2, 2);
     return 0;
 }
 
@@ -44,7 +44,7 @@ static int member_setup(void **state)
 
 static const uint64_t *show(struct node_fixture *n, const uint8_t **owner)
 {
-    const struct node_reply *reply = node_call(n, 1, MR_OP_NODE_INFO, 0, NULL, 0);
+    const struct node_reply *reply = node_call(n, n->core_count - 1, MR_OP_NODE_INFO, 0, NULL, 0);
     node_check(reply, MR_OK, NULL);
     assert_int_equal(reply->tensor_count, 2 + MR_CLUSTER_TENSORS);
     *owner = reply->tensors[4].data;
@@ -194,6 +194,32 @@ static void serves_its_own_since_it_has_them(void **state)
     assert_int_equal(look_up(n, key, epoch), MR_OK);
 }
 
+/* The keys of a call are not looked at then; they are once it has lost one. */
+static void one_core_may_own_everything(void **state)
+{
+    struct node_fixture *n = *state;
+    const uint8_t *owner;
+    become_member(n, "", 1, 1);
+    fake_coordinator_settle(SESSION);
+    create_table(n);
+    while (show(n, &owner)[MR_CLUSTER_LEASE_LEFT_US] == 0)
+        go_on();
+    struct ps_cluster_map *map = fake_coordinator_map();
+    const uint64_t epoch = map->epoch;
+    assert_int_equal(look_up(n, 1, epoch), MR_OK);
+    assert_int_equal(look_up(n, 1, epoch - 1), MR_WRONG_OWNER);
+
+    const uint32_t slot = ps_cluster_slot(partition_of(1));
+    map->nodes[map->node_count] = map->nodes[0];
+    (void)snprintf(map->nodes[map->node_count].name, sizeof(map->nodes[0].name), "b");
+    map->owner[slot] = (uint8_t)map->node_count++;
+    map->epoch++;
+    fake_coordinator_settle(SESSION);
+    (void)wait_epoch(n, epoch + 1);
+    assert_int_equal(look_up(n, 1, epoch + 1), MR_WRONG_OWNER);
+    assert_int_equal(look_up(n, 2, epoch + 1), MR_OK);
+}
+
 /* A node by itself has a table, and saves it; then it is the first of two nodes that begin with that. */
 static void begin_with_a_checkpoint(struct node_fixture *n)
 {
@@ -206,7 +232,7 @@ static void begin_with_a_checkpoint(struct node_fixture *n)
     }
     (void)snprintf(from, sizeof(from), "%.200s/ckpt-%u", n->config.checkpoint_directory,
                    (unsigned)node_save(n));
-    become_member(n, from);
+    become_member(n, from, 2, 2);
     fake_coordinator_set_other("b");
 }
 
@@ -369,6 +395,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(serves_once_all_are_there, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(serves_its_own_since_it_has_them, member_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(one_core_may_own_everything, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(begins_with_a_checkpoint, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(does_not_begin_among_other_features, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(waits_while_its_lease_is_over, member_setup, node_teardown),
