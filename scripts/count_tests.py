@@ -3,8 +3,8 @@
 
 usage: count_tests.py LOG [FAILURES]
 
-FAILURES, where given, gets each failed test's name with the first errors and the last lines of what it printed
-appended.
+FAILURES, where given, gets each failed test's name appended, with the first errors and the last lines of what
+it printed.
 """
 import json
 import re
@@ -16,7 +16,7 @@ ERROR = re.compile(r"\[\s*(ERROR|LINE|FAILED)\s*\]|\berror:|^(FAIL|ERROR): |\bER
 
 
 def excerpt(test):
-    """What tells of the failure: the first errors (leaks of a failed test bury them) and the end, each line indented."""
+    """What tells of the failure: the first errors, which leaks bury, and the end, each line indented."""
     lines = (test.get("stdout") or "").splitlines() + (test.get("stderr") or "").splitlines()
     first = [line for line in lines[:-LAST_LINES] if ERROR.search(line)][:FIRST_ERRORS]
     return "".join(f"    {line}\n" for line in first + lines[-LAST_LINES:])

@@ -59,5 +59,5 @@ void dp_route_explain(const struct dp_net *net, const struct mr_address *to, enu
     (void)inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? net->ipv4 : net->ipv6, own, sizeof(own));
     snprintf(why, DP_ERROR_BYTES,
              "it is not on the link of this node, %s/%u: set port.%s_gateway to the router there", own,
-             v4 ? net->ipv4_prefix : net->ipv6_prefix, key);
+             (unsigned)(v4 ? net->ipv4_prefix : net->ipv6_prefix), key);
 }

@@ -839,7 +839,7 @@ enum mr_status ps_copy_measure(const struct ps_copy *copy, uint64_t id, uint64_t
     if (status != MR_OK)
         return status;
     for (uint32_t i = 0; i < chain.count && status == MR_OK; i++) {
-        bool is_there;
+        bool is_there = true;
         struct part_copy p;
         status = place_part(copy, &chain, chain.links[i]->part, &p, text);
         if (status == MR_OK)

@@ -128,12 +128,12 @@ static void merge(struct mrc_push *to, const struct parts parts[], uint32_t at[]
     uint64_t *words = words_of(to);
     float *values = values_of(to);
     for (uint32_t i; (i = lowest(parts, at, count)) != UINT32_MAX; at[i] += MR_PIECE_WORDS) {
-        const uint64_t *piece = &parts[i].words[at[i]];
-        memcpy(words, piece, MR_PIECE_WORDS * sizeof(*words));
-        memcpy(values, (const float *)parts[i].values->data + done[i], piece[1] * sizeof(*values));
+        const uint64_t elements = parts[i].words[at[i] + 1];
+        memcpy(words, parts[i].words + at[i], MR_PIECE_WORDS * sizeof(*words));
+        memcpy(values, (const float *)parts[i].values->data + done[i], elements * sizeof(*values));
         words += MR_PIECE_WORDS;
-        values += piece[1];
-        done[i] += piece[1];
+        values += elements;
+        done[i] += elements;
     }
 }
 

@@ -68,8 +68,8 @@ class MoveCalls(Connection):
         mib_s: int = 0,
         **options: Unpack[CallOptions],
     ) -> None:
-        """Moves `count` partitions (0: all) of node `source` to node `target`: from place `first` of the map, or
-        any; at most `mib_s` MiB per second (0: as configured). Without `first` a repetition moves more."""
+        """Moves `count` partitions (0: all) of node `source` to node `target`, from place `first` of the map
+        or any; at most `mib_s` MiB per second (0: as configured). Without `first` a repetition moves more."""
         places = {} if first is None else {"has_first": True, "first": whole("first", first, _U32_MAX)}
         fields = {"kind": _MOVE, "from": source, "to": target, "count": whole("count", count, _U32_MAX)}
         self._request(options, mib_s=mib_s, **fields, **places)
