@@ -130,9 +130,10 @@ static bool is_of_format(struct ps_json_parse *p, const json_t *root)
 bool ps_cluster_manifest_parse(const char *json, size_t json_bytes, struct ps_cluster_manifest *out,
                                char *text)
 {
-    struct ps_json_parse p = {.text = text};
+    struct ps_json_parse p = {0};
     json_error_t error;
     json_t *root = json_loadb(json, json_bytes, JSON_REJECT_DUPLICATES, &error);
+    p.text = text;
     *out = (struct ps_cluster_manifest){0};
     if (!root) {
         ps_json_refuse(&p, "line %d: %s", error.line, error.text);
@@ -221,7 +222,7 @@ enum mr_status ps_cluster_manifest_read(const struct ps_store *store, const char
 static enum mr_status compare(const struct ps_store *store, const char *directory,
                               const struct ps_cluster_manifest *m, const char *path, char *text)
 {
-    struct ps_cluster_manifest *found = malloc(sizeof(*found));
+    struct ps_cluster_manifest *found = calloc(1, sizeof(*found));
     if (!found)
         return ps_checkpoint_fail(text, "read", path, -ENOMEM);
     const enum mr_status status = ps_cluster_manifest_read(store, directory, m->id, found, text);

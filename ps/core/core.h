@@ -144,10 +144,11 @@ struct ps_core {
     struct ps_clients *clients;
     struct ps_pushes *pushes; /* numbered ones */
     uint32_t freeze;          /* enum mr_freeze */
-    bool freeze_is_old;       /* it was set before this start: pushes that are sent again precede it */
     enum ps_gate gate;
     enum mr_status gate_status;
-    bool marks_hold; /* what changed since the last cut is known, as far as tables do not say otherwise */
+    bool freeze_is_old; /* it was set before this start: pushes that are sent again precede it */
+    bool marks_hold;    /* what changed since the last cut is known, as far as tables do not say otherwise */
+    bool is_dropping;   /* `dropping` has some */
     char gate_text[PS_CORE_TEXT_BYTES];
     struct ps_save save;
     struct ps_early_push early;
@@ -156,7 +157,6 @@ struct ps_core {
     struct ps_ownership owns;
     struct ps_give *give;             /* a move to another node that is in progress; NULL: none */
     struct ps_partition_set dropping; /* that are no longer this core's: their rows are being freed */
-    bool is_dropping;                 /* there are some */
     struct ps_step_clock step_clock;
     struct ps_step_gate *step_gate; /* control's; NULL: no call waits for a cut at a step */
     _Atomic uint64_t step;          /* of the clock, for other threads */

@@ -525,7 +525,8 @@ static bool import_lane(struct import *m, const struct ps_record *record, const 
     const struct ps_partition_set *partitions;
     if (record->kind != PS_RECORD_LANE)
         return true;
-    (void)ps_stored_lane_read(record, bytes, &lane, &partitions);
+    if (!ps_stored_lane_read(record, bytes, &lane, &partitions) || partitions == NULL)
+        return false; /* it was looked at before */
     const struct ps_partition_set taken = ps_partitions_and(partitions, m->set);
     return ps_partitions_empty(&taken) || ps_pushes_load(m->records->pushes, &lane, &taken) == MR_OK;
 }
@@ -535,7 +536,7 @@ enum mr_status ps_records_import(struct ps_records *r, const struct ps_partition
 {
     struct import m = {.records = r, .set = set, .others = others};
     m.streams = calloc(PS_STREAMS_MAX, sizeof(*m.streams));
-    m.partials = malloc(size / sizeof(struct ps_partial) * sizeof(*m.partials) + 1);
+    m.partials = calloc(size / sizeof(struct ps_partial) + 1, sizeof(void *));
     enum mr_status status = m.streams == NULL || m.partials == NULL      ? MR_NO_MEMORY
                             : !each_record(&m, bytes, size, read_record) ? MR_BAD_MESSAGE
                             : ps_pushes_forget(r->pushes, set) != MR_OK  ? MR_OUT_OF_MEMORY

@@ -290,8 +290,10 @@ bool ps_move_collect(const struct ps_move_block *block, struct ps_move_collected
          at += (uint32_t)sizeof(record) + padded(record.bytes)) {
         if (record.kind != PS_MOVE_RECORD)
             continue;
+        if (record.offset != out->byte_count)
+            return false;
         uint8_t *bytes = realloc(out->bytes, out->byte_count + record.bytes + 1);
-        if (bytes == NULL || record.offset != out->byte_count)
+        if (bytes == NULL)
             return false;
         memcpy(bytes + out->byte_count, block->bytes + at + sizeof(record), record.bytes);
         out->bytes = bytes;

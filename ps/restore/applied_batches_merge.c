@@ -218,13 +218,13 @@ static bool merge_stream(struct ps_applied_batches_merge *m, struct of_writers *
 
 static bool merge_streams(struct ps_applied_batches_merge *m)
 {
-    const struct saved **of = malloc((m->writers->count + 1) * sizeof(*of));
+    const struct saved **of = calloc(m->writers->count + 1, sizeof(void *));
     m->merged = calloc(m->saved_count + 1, sizeof(*m->merged));
     bool ok = of != NULL && m->merged != NULL;
     for (uint32_t i = 0; i < m->saved_count && ok; i++) {
         struct of_writers s = {.of = of};
         bool is_first = m->saved[i].kind == PS_STREAM_APPLIED;
-        memset(of, 0, m->writers->count * sizeof(*of));
+        memset((void *)of, 0, m->writers->count * sizeof(void *));
         for (uint32_t j = 0; j < m->saved_count && is_first; j++) {
             const struct saved *other = &m->saved[j];
             if (other->kind == PS_STREAM_APPLIED && other->words[0] == m->saved[i].words[0]) {

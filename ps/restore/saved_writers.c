@@ -44,7 +44,7 @@ struct ps_saved_writers *ps_saved_writers_of_node(uint32_t cores, uint32_t cores
 struct ps_saved_writers *ps_saved_writers_of_chain(const struct ps_chain *chain, const bool *owns,
                                                    uint32_t own_part, uint32_t cores_here)
 {
-    uint32_t cores[PS_CLUSTER_PARTS_MAX];
+    uint32_t cores[PS_CLUSTER_PARTS_MAX] = {0};
     for (uint32_t i = 0; i < chain->part_count; i++)
         cores[i] = ps_chain_part_last(chain, i)->manifest.file_count;
     if (chain->cluster == NULL && owns == NULL)

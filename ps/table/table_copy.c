@@ -160,19 +160,23 @@ static void partition_begin(struct ps_table *t, uint64_t *budget_bytes)
 static bool cursor_seek(struct ps_table *t, uint64_t *budget_bytes)
 {
     struct ps_table_copy *c = t->copy;
-    while (c->partition<MR_PARTITION_COUNT && * budget_bytes> 0)
-        if (!ps_partitions_has(&c->partitions, c->partition))
+    while (c->partition<MR_PARTITION_COUNT && * budget_bytes> 0) {
+        if (!ps_partitions_has(&c->partitions, c->partition)) {
             c->partition++;
-        else if (!ps_partitions_has(&c->begun, c->partition))
+            continue;
+        }
+        if (!ps_partitions_has(&c->begun, c->partition)) {
             partition_begin(t, budget_bytes);
-        else if (c->version != t->index.versions[c->partition])
-            cursor_enter(t); /* it has other buckets now */
-        else if (c->bucket < ps_index_bucket_count(&t->index, c->partition))
+            continue;
+        }
+        const bool is_same = c->version == t->index.versions[c->partition]; /* or it has other buckets now */
+        if (is_same && c->bucket < ps_index_bucket_count(&t->index, c->partition))
             return true;
-        else if (t->index.watched_moves > 0)
-            cursor_enter(t); /* a key may have gone past the cursor */
+        if (!is_same || t->index.watched_moves > 0) /* a key may have gone past the cursor */
+            cursor_enter(t);
         else
             c->partition++;
+    }
     return false;
 }
 

@@ -1,0 +1,49 @@
+/* What a taker makes of a giver's blocks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "ps/checkpoint/checkpoint.h"
+#include "ps/move/give.h"
+#include "ps/move/load.h"
+
+struct piece {
+    struct ps_record record;
+    uint8_t bytes[8];
+};
+
+static struct piece piece_at(uint64_t offset, const char *bytes)
+{
+    struct piece p = {.record = {.kind = PS_MOVE_RECORD, .offset = offset, .bytes = strlen(bytes)}};
+    memcpy(p.bytes, bytes, strlen(bytes));
+    return p;
+}
+
+/* Pieces come in order; what was collected before stays the caller's. */
+static void test_a_piece_out_of_order_is_refused(void **state)
+{
+    (void)state;
+    const struct piece pieces[] = {piece_at(0, "abc"), piece_at(3, "de"), piece_at(9, "f")};
+    const struct ps_move_block good = {.bytes = (const uint8_t *)pieces, .byte_count = 2 * sizeof(*pieces)};
+    const struct ps_move_block bad = {.bytes = (const uint8_t *)pieces, .byte_count = sizeof(pieces)};
+    struct ps_move_collected out = {NULL, 0};
+    assert_true(ps_move_collect(&good, &out));
+    assert_int_equal(out.byte_count, 5);
+    assert_memory_equal(out.bytes, "abcde", 5);
+    free(out.bytes);
+    out = (struct ps_move_collected){NULL, 0};
+    assert_false(ps_move_collect(&bad, &out));
+    assert_int_equal(out.byte_count, 5);
+    assert_memory_equal(out.bytes, "abcde", 5);
+    free(out.bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_piece_out_of_order_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
