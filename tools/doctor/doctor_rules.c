@@ -425,26 +425,26 @@ void doctor_judge_store(const struct doctor_store *s, struct doctor_findings *fi
 }
 
 /* A cluster goes on as long as more than half of the servers serve. */
-void doctor_judge_zookeeper(const struct doctor_zookeeper *z, struct doctor_findings *findings)
+void doctor_judge_zookeeper(const struct doctor_zookeeper *ensemble, struct doctor_findings *findings)
 {
     uint32_t serving = 0;
     const char *version = "";
-    for (uint32_t i = 0; i < z->count; i++) {
-        serving += z->servers[i].mode[0] != '\0';
-        version = z->servers[i].version[0] != '\0' ? z->servers[i].version : version;
+    for (uint32_t i = 0; i < ensemble->count; i++) {
+        serving += ensemble->servers[i].mode[0] != '\0';
+        version = ensemble->servers[i].version[0] != '\0' ? ensemble->servers[i].version : version;
     }
-    const bool has_quorum = 2 * serving > z->count;
+    const bool has_quorum = 2 * serving > ensemble->count;
     if (has_quorum)
-        found(findings, "zookeeper", DOCTOR_OK, "%u of %u server%s serve%s, version %s", serving, z->count,
-              mr_plural(z->count), serving == 1 ? "s" : "", version);
+        found(findings, "zookeeper", DOCTOR_OK, "%u of %u server%s serve%s, version %s", serving,
+              ensemble->count, mr_plural(ensemble->count), serving == 1 ? "s" : "", version);
     else
         found(findings, "zookeeper", DOCTOR_PROBLEM,
-              "%u of %u server%s serve%s: nodes stop to serve when their leases end", serving, z->count,
-              mr_plural(z->count), serving == 1 ? "s" : "");
-    if (z->count == 1 && has_quorum)
+              "%u of %u server%s serve%s: nodes stop to serve when their leases end", serving,
+              ensemble->count, mr_plural(ensemble->count), serving == 1 ? "s" : "");
+    if (ensemble->count == 1 && has_quorum)
         fix(findings, "with three servers, one may fail: name all of them in cluster.zookeeper");
-    for (uint32_t i = 0; i < z->count; i++) {
-        const struct doctor_zookeeper_server *s = &z->servers[i];
+    for (uint32_t i = 0; i < ensemble->count; i++) {
+        const struct doctor_zookeeper_server *s = &ensemble->servers[i];
         if (s->mode[0] != '\0')
             continue;
         found(findings, "zookeeper", has_quorum ? DOCTOR_ADVICE : DOCTOR_PROBLEM, "%s: %s", s->address,

@@ -486,7 +486,7 @@ static enum mr_status place_gradient(const struct mr_future *f, const struct mr_
 
     if (status != MR_OK)
         return status;
-    g->everywhere = found.kind == MR_TABLE || f->part_count == 1;
+    g->everywhere = found.kind == MR_TABLE || f->part_count == 1 || owners == NULL;
     g->narrow = found.kind == MR_TABLE && context->dtype != MR_F32;
     if (g->narrow && g->from->rank != 3)
         return mrc_error(MR_WRONG_SHAPE, "mr_push_gradients_batch: gradients[%u] has %u dimensions, not 3",
@@ -506,7 +506,7 @@ static void add_gradient(struct mr_future *f, const struct push_gradient *g, str
         if (!g->everywhere && share == NULL)
             continue;
         mrc_part_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, head));
-        if (is_split(g)) {
+        if (share != NULL && is_split(g)) {
             mrc_part_add(f, i, mr_tensor_1d(MR_U64, share->word_count, share->words));
             mrc_part_add(f, i, mr_tensor_1d(MR_F32, (uint32_t)share->elements, NULL));
             continue;

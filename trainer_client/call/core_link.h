@@ -57,16 +57,16 @@ struct mrc_link {
     uint64_t looked_up_in;  /* the start of the server that answered the last lookup of rows here; 0: none */
     uint64_t start_id;      /* of the server, as this link has seen it last */
     struct mrc_replay own;  /* its pushes */
-    bool regrouped; /* the core has got or lost partitions, and `own` and `former` are to be split again */
     /* closed lanes, from the oldest on, of whose pushes this core has some */
     struct mrc_replay **former;
     uint32_t former_count;
-    struct mr_link parts;         /* calls begun and not ended: struct mrc_part.in_flight */
-    struct mr_link resends;       /* those that are in flight once more */
-    uint64_t resend_us;           /* when there is something to be sent again */
+    bool regrouped; /* the core has got or lost partitions, and `own` and `former` are to be split again */
+    struct mr_link parts;   /* calls begun and not ended: struct mrc_part.in_flight */
+    struct mr_link resends; /* those that are in flight once more */
+    uint64_t resend_us;     /* when there is something to be sent again */
+    uint64_t forgotten_us;  /* the last time, see mrc_link_was_forgotten() */
+    uint32_t forgotten;
     bool held;                    /* the server was restarted: only calls marked `ahead` are sent */
-    uint32_t forgotten;           /* see mrc_link_was_forgotten() */
-    uint64_t forgotten_us;        /* the last time */
     bool up;                      /* has been accepted at least once */
     bool path_known, path_narrow; /* and segment_bytes: as in mr_client_session_info */
     uint32_t segment_bytes;

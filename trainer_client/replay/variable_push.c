@@ -31,17 +31,19 @@ static void find_parts(const struct mrc_push *push, struct parts *p)
 {
     const struct mr_tensor *t = push->tensors;
     const bool sets = push->op == MR_OP_VARIABLE_PUSH;
-    *p = (struct parts){.values = &t[push->tensor_count - 1]};
+    *p = (struct parts){.word_count = 0};
     if (!sets)
-        memcpy(&p->head, t[0].data, sizeof(p->head));
-    const struct mr_tensor *pieces = sets ? &t[0] : (p->head.flags & MR_PUSH_PIECES) != 0 ? &t[1] : NULL;
+        p->head = *(const struct mr_push_head *)t[0].data;
+    p->values = &t[push->tensor_count - 1];
+    const bool has_pieces = sets || (p->head.flags & MR_PUSH_PIECES) != 0;
+    const struct mr_tensor *pieces = &t[sets ? 0 : 1];
 
-    if (pieces != NULL && pieces->dims[0] >= MR_PIECE_WORDS) {
+    if (has_pieces && pieces->dims[0] >= MR_PIECE_WORDS) {
         p->words = pieces->data;
         p->word_count = pieces->dims[0];
         return;
     }
-    p->one[0] = pieces != NULL ? *(const uint64_t *)pieces->data : 0;
+    p->one[0] = has_pieces ? *(const uint64_t *)pieces->data : 0;
     p->one[1] = element_count(p->values);
     p->words = p->one;
     p->word_count = MR_PIECE_WORDS;
@@ -86,7 +88,7 @@ bool mrc_variable_push_split(const struct mrc_push *push, const uint16_t owners[
     struct parts parts;
     struct mrc_pieces pieces;
     bool ok = true;
-    memset(shares, 0, owner_count * sizeof(*shares));
+    memset((void *)shares, 0, owner_count * sizeof(void *));
     find_parts(push, &parts);
     if (!mrc_pieces_split(&pieces, variable, owners, owner_count, parts.words, parts.word_count))
         return false;

@@ -20,11 +20,13 @@ static inline uint64_t mr_variable_elements(const struct mr_feature *variable)
     return elements;
 }
 
-/* Elements of a range, but for the last. */
+/* Elements of a range, but for the last; at least one. */
 static inline uint64_t mr_range_elements(const struct mr_feature *variable)
 {
     const uint64_t all = mr_variable_elements(variable);
-    return variable->range_values == 0 || variable->range_values > all ? all : variable->range_values;
+    const uint64_t each =
+        variable->range_values == 0 || variable->range_values > all ? all : variable->range_values;
+    return each == 0 ? 1 : each;
 }
 
 static inline uint32_t mr_variable_ranges(const struct mr_feature *variable)

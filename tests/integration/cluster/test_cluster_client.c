@@ -333,10 +333,11 @@ static void call_bare(struct bare_client *b)
     if (mr_lookup(b->client, NULL, b->table, &key, 1, &reply) != MR_OK)
         fail_msg("lookup %u: %s", (unsigned)b->pushes, mr_last_error());
     const float row = *(const float *)mr_reply_tensor(reply, 0)->data;
+    const uint64_t before = (b->pushes - 1) / KEYS; /* to this key */
 
-    if (status != MR_OK && row == (float)((b->pushes - 1) / KEYS))
+    if (status != MR_OK && row == (float)before)
         b->pushes--;
-    else if (row != (float)(1 + (b->pushes - 1) / KEYS))
+    else if (row != (float)(before + 1))
         fail_msg("push %u: the row is %f", (unsigned)b->pushes, (double)row);
     mr_reply_free(reply);
 }

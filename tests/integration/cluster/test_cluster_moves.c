@@ -136,12 +136,9 @@ static enum mr_status look_up(struct hammer *h, uint32_t i, float row[DIM])
 {
     uint64_t key = key_of(i);
     const struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &key);
-    struct wire_client_request request = {.op = MR_OP_LOOKUP,
-                                          .table = 1,
-                                          .tensors = &tensor,
-                                          .tensor_count = 1,
-                                          .show = keep_row,
-                                          .context = row};
+    struct wire_client_request request = {
+        .op = MR_OP_LOOKUP, .table = 1, .tensors = &tensor, .tensor_count = 1, .show = keep_row};
+    request.context = row;
     return ask_until_owned(h, mr_partition_of(mr_key_hash(key, 0)), &request);
 }
 

@@ -409,20 +409,20 @@ static void wrong_places_are_lines(void **state)
 {
     static const struct {
         uint32_t rank;
-        const char *rendezvous, *listen;
         enum mr_status status;
+        const char *rendezvous, *listen;
         const char *says;
     } wrong[] = {
-        {0, "127.0.0.1:9,127.0.0.2:9", NULL, MR_INVALID_ARGUMENT,
+        {0, MR_INVALID_ARGUMENT, "127.0.0.1:9,127.0.0.2:9", NULL,
          "rank 0 listens there, so name one address"},
-        {1, "127.0.0.1:9,127.0.0.1:10", NULL, MR_UNREACHABLE,
+        {1, MR_UNREACHABLE, "127.0.0.1:9,127.0.0.1:10", NULL,
          "127.0.0.1:10: the host is there, and nothing listens"},
-        {1, "no-such-host.invalid:9,", NULL, MR_INVALID_ARGUMENT, "is no address"},
-        {1, "1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9", NULL, MR_INVALID_ARGUMENT,
+        {1, MR_INVALID_ARGUMENT, "no-such-host.invalid:9,", NULL, "is no address"},
+        {1, MR_INVALID_ARGUMENT, "1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9,1:9", NULL,
          "names more than 16 places"},
-        {1, "127.0.0.1:9", "127.0.0.1:0,127.0.0.2:0", MR_INVALID_ARGUMENT, "one of IPv4 and one of IPv6"},
-        {1, "127.0.0.1:9", "127.0.0.1:8,[::1]:9", MR_INVALID_ARGUMENT, "with the same port"},
-        {1, "127.0.0.1:9", "127.0.0.1:0,[::]:0", MR_INVALID_ARGUMENT, "which the others reach it at"},
+        {1, MR_INVALID_ARGUMENT, "127.0.0.1:9", "127.0.0.1:0,127.0.0.2:0", "one of IPv4 and one of IPv6"},
+        {1, MR_INVALID_ARGUMENT, "127.0.0.1:9", "127.0.0.1:8,[::1]:9", "with the same port"},
+        {1, MR_INVALID_ARGUMENT, "127.0.0.1:9", "127.0.0.1:0,[::]:0", "which the others reach it at"},
     };
     for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
         struct mr_rpc_options options = {

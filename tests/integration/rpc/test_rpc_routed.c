@@ -66,8 +66,8 @@ static void start(struct routed *x, const char *world_size, const char *rendezvo
                                  with_module,
                                  with_layers,
                                  DEAD_AFTER,
-                                 "port.ipv4_gateway=" NETNS_SERVER_GATEWAY4,
-                                 "port.ipv6_gateway=" NETNS_SERVER_GATEWAY6,
+                                 ("port.ipv4_gateway=" NETNS_SERVER_GATEWAY4),
+                                 ("port.ipv6_gateway=" NETNS_SERVER_GATEWAY6),
                                  NULL};
     const char *const second[] = {world_size,
                                   at,
@@ -76,7 +76,7 @@ static void start(struct routed *x, const char *world_size, const char *rendezvo
                                   with_module,
                                   with_layers,
                                   DEAD_AFTER,
-                                  "port.ipv4_gateway=" NETNS_SECOND_GATEWAY4,
+                                  ("port.ipv4_gateway=" NETNS_SECOND_GATEWAY4),
                                   second_has_ipv6 ? "port.ipv6_gateway=" NETNS_SECOND_GATEWAY6 : "port.ipv6=",
                                   NULL};
     snprintf(with_module, sizeof(with_module), "rpc.module=%s 2.5", module);

@@ -25,7 +25,7 @@ struct ps_cluster_manifest cluster_describe(const char *directory, uint64_t id, 
         cluster.is_at_step = m.is_at_step;
         ps_manifest_clear(&m);
     }
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT && count > 0; p++)
         cluster.owner[p] = (uint8_t)(p % count);
     return cluster;
 }

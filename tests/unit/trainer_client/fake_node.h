@@ -89,12 +89,12 @@ struct fake_origin {
 /* What the node's thread does not touch is set before it starts. */
 struct fake_node {
     uint32_t core_count;
-    uint16_t base_port;
     uint32_t incarnation;
     uint64_t start_id;          /* rises with each start */
     uint32_t lineage, restores; /* of its directory, and by call so far ... */
     uint32_t whole, replaced;   /* ... of which the last of everything, and of the first feature alone */
     const char *key_file;
+    uint16_t base_port;
     bool mute;           /* take ECHO and PUSH_GRAD and never answer them */
     atomic_bool spreads; /* datagrams from some source ports come in on another core */
     atomic_bool dumb;    /* apply PUSH_GRAD and never answer it */
@@ -107,27 +107,28 @@ struct fake_node {
     atomic_ullong known;       /* pushes that had been applied before */
     bool forgetful;            /* a restart goes back to the last fake_node_save() */
     atomic_bool save_wanted, take_back_wanted;
+    bool takes_back_under; /* see below */
     uint32_t take_back_at; /* a restore by call just before that many pushes have come again, once; 0: none */
-    /* the same under the first that comes again to core 1: it is answered long after that, */
-    bool takes_back_under;
-    struct fake_kept {          /* and after a LIST, if one comes */
+    /* takes_back_under: the same under the first that comes again to core 1: it is answered long after that,
+     * and after a LIST, if one comes */
+    struct fake_kept {
         struct mr_endpoint *ep; /* NULL: none is kept */
         struct mr_call_ref ref;
         uint64_t until_us;
     } kept;
     struct fake_feature *saved; /* [FAKE_FEATURES_MAX] */
     uint32_t saved_feature_count;
+    uint32_t freeze;                         /* as set by FREEZE */
     uint64_t saves;                          /* fake_node_save() so far */
     struct fake_origin origin, saved_origin; /* `origin` also says which checkpoint is on disk */
     struct fake_lane *saved_lanes;           /* [FAKE_LANES_MAX], of all cores */
-    uint32_t freeze;                         /* as set by FREEZE */
     uint64_t checkpoint_id;
     atomic_ullong applied_at_save; /* `applied` as of the last SAVE */
     uint32_t feature_count;
+    uint32_t place;                /* in the cluster */
     struct fake_feature *features; /* [FAKE_FEATURES_MAX]; the number of the i-th is i + 1 */
     struct fake_core cores[FAKE_CORES_MAX];
     const struct fake_cluster *cluster;  /* NULL: it is in none; fake_cluster.h */
-    uint32_t place;                      /* in the cluster */
     atomic_ullong since;                 /* calls by maps of earlier epochs are refused ... */
     atomic_ullong refused;               /* ... and so many have been */
     atomic_bool pause_wanted, is_paused; /* its thread does nothing, and the test may change anything */

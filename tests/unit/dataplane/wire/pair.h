@@ -37,15 +37,15 @@ typedef enum pair_verdict (*pair_filter)(struct pair *p, enum pair_side from, ui
 
 struct pair_call {
     uint64_t sequence; /* of the request; set before pair_call */
-    uint16_t epoch;    /* of the request; set before pair_call */
     uint64_t reply_sequence;
     struct mr_call *call;
     struct mr_tensor tensors[4];
     uint32_t tensor_count;
     uint32_t ended; /* times */
     enum mr_status status;
-    bool ahead; /* set before pair_call */
-    bool keep;  /* the test frees it */
+    uint16_t epoch; /* of the request; set before pair_call */
+    bool ahead;     /* set before pair_call */
+    bool keep;      /* the test frees it */
 };
 
 struct pair {

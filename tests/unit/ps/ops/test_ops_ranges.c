@@ -192,16 +192,16 @@ static void wrong_pieces_are_refused(void **state)
         uint64_t words[4];
         uint32_t count, values;
         enum mr_status status;
-        const char *text;
         bool pushes; /* a gradient */
+        const char *text;
     } wrong[] = {
-        {{4, 4, 0}, 3, 4, MR_WRONG_SHAPE, "pieces are u64[3]", false},
-        {{40, 2}, 2, 2, MR_WRONG_SHAPE, "41 elements; 2 from 40", false},
-        {{4, 4, 5, 1}, 4, 5, MR_INVALID_ARGUMENT, "piece 1, 1 from 5 on, is empty, or begins before", false},
-        {{4, 0}, 2, 0, MR_INVALID_ARGUMENT, "piece 0", false},
-        {{4, 4}, 2, 3, MR_WRONG_SHAPE, "3 values for pieces of 4", false},
-        {{5, 3}, 2, 3, MR_WRONG_SHAPE, "whole ranges of 4 elements, not of [5, 8)", true},
-        {{4, 4}, 2, 3, MR_WRONG_SHAPE, "3 gradients for pieces of 4", true},
+        {{4, 4, 0}, 3, 4, MR_WRONG_SHAPE, false, "pieces are u64[3]"},
+        {{40, 2}, 2, 2, MR_WRONG_SHAPE, false, "41 elements; 2 from 40"},
+        {{4, 4, 5, 1}, 4, 5, MR_INVALID_ARGUMENT, false, "piece 1, 1 from 5 on, is empty, or begins before"},
+        {{4, 0}, 2, 0, MR_INVALID_ARGUMENT, false, "piece 0"},
+        {{4, 4}, 2, 3, MR_WRONG_SHAPE, false, "3 values for pieces of 4"},
+        {{5, 3}, 2, 3, MR_WRONG_SHAPE, true, "whole ranges of 4 elements, not of [5, 8)"},
+        {{4, 4}, 2, 3, MR_WRONG_SHAPE, true, "3 gradients for pieces of 4"},
     };
     for (uint32_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
         const struct mr_push_head head = {.feature = id, .flags = MR_PUSH_PIECES};
@@ -241,8 +241,7 @@ static void a_range_is_left_out_by_itself(void **state)
     pull_ranges(n, "wide", id, after);
     for (uint32_t r = 0; r < RANGES; r++) {
         const bool changes = core_of_range(n, "wide", r) == core && r != 2;
-        assert_true((memcmp(&before[r * RANGE_VALUES], &after[r * RANGE_VALUES], sizeof(float)) != 0) ==
-                    changes);
+        assert_true((before[r * RANGE_VALUES] != after[r * RANGE_VALUES]) == changes);
     }
 }
 

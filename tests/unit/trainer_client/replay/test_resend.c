@@ -444,7 +444,7 @@ static void test_refused_when_sent_again(void **state)
 static void test_the_earliest_link_wakes_the_client(void **state)
 {
     static struct mrc_link links[3] = {{.resend_us = 7}, {.resend_us = 5}, {.resend_us = UINT64_MAX}};
-    struct mrc_link *all[3] = {&links[0], &links[1], &links[2]};
+    static struct mrc_link *all[3] = {&links[0], &links[1], &links[2]};
     static struct mr_client client;
     (void)state;
     assert_int_equal(mrc_resend_next_us(&client), UINT64_MAX);

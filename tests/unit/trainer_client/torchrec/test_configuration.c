@@ -53,7 +53,7 @@ static void test_nodes_of_a_cluster(void **state)
         (void)snprintf(text + strlen(text), sizeof(text) - strlen(text),
                        "%sparameter-server-%u.ads.example.com:7700", i == 0 ? "" : ",", i);
     memcpy(servers, text, sizeof(servers));
-    strcat(text, "/?replay=off");
+    (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), "/?replay=off");
     assert_string_equal(good(text).server, servers);
     assert_false(good(text).replay);
 }
