@@ -1,42 +1,37 @@
 #include "ps/move/load.h"
 
-#include <errno.h>
-#include <semaphore.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include "dataplane/optimizer/kernels.h"
 #include "dataplane/optimizer/rule.h"
 #include "dataplane/wire/base/list.h"
 #include "ps/core/core.h"
 #include "ps/move/give.h"
 
-/* One task of a core: some hundred rows, if they are small. */
+/* A core loads so much at a time, some hundred rows if they are small, and looks after its calls between. */
 #define SLICE_BYTES   (16u << 10)
-#define SLICES        16u /* that are given to the cores ahead: all of a block, if its records are small */
 #define POST_RETRY_NS 100000
 
-/* Records, and the cores that load them. */
-struct slice {
-    const struct loader *loader;
-    const uint8_t *bytes;
-    uint32_t byte_count;
-    uint32_t posted;
-    sem_t done;
-    struct slice_part {
-        struct dp_task task;
-        struct slice *slice;
-        enum mr_status status;
-        char text[PS_CORE_TEXT_BYTES];
-    } parts[DP_CORES_MAX];
-};
-
-struct loader {
+struct ps_move_load {
     struct ps_node *node;
     const struct ps_partition_set *partitions;
-    const struct ps_move_block *block;
-    bool is_concerned[DP_CORES_MAX]; /* the core has some of the partitions */
+    struct ps_move_block block;
+    uint64_t rows;
+    int wakes;
+    _Atomic uint32_t left; /* cores that have not ended */
+    atomic_bool has_told;  /* the last of them has, and added to `wakes` */
+    struct load_part {
+        struct dp_task task;
+        struct ps_move_load *load;
+        uint32_t at; /* of the block */
+        enum mr_status status;
+        char text[PS_CORE_TEXT_BYTES];
+    } parts[];
 };
 
 static uint32_t padded(uint64_t bytes)
@@ -55,13 +50,13 @@ static bool record_at(const uint8_t *bytes, uint32_t byte_count, uint32_t at, st
 
 /* ---- on a core ---- */
 
-static bool is_own(const struct ps_core *core, const struct loader *l, uint32_t partition)
+static bool is_own(const struct ps_core *core, const struct ps_move_load *l, uint32_t partition)
 {
     return partition < MR_PARTITION_COUNT && core->node->partition_core[partition] == core->index &&
            ps_partitions_has(l->partitions, partition);
 }
 
-static bool is_own_key(const struct ps_core *core, const struct loader *l, const struct ps_feature *f,
+static bool is_own_key(const struct ps_core *core, const struct ps_move_load *l, const struct ps_feature *f,
                        uint64_t key)
 {
     return is_own(core, l, mr_partition_of(mr_key_hash(key, f->feature.seed)));
@@ -75,7 +70,7 @@ static enum mr_status no_memory(const struct ps_feature *f, enum mr_status statu
     return status;
 }
 
-static enum mr_status load_rows(struct ps_core *core, const struct loader *l, struct ps_feature *f,
+static enum mr_status load_rows(struct ps_core *core, const struct ps_move_load *l, struct ps_feature *f,
                                 const struct ps_record *record, const uint8_t *bytes, char *text)
 {
     struct ps_stored_row rows[PS_CUT_EMIT_ROWS_MAX];
@@ -92,8 +87,8 @@ static enum mr_status load_rows(struct ps_core *core, const struct loader *l, st
         if (is_own_key(core, l, f, keys[i]))
             rows[count++] = (struct ps_stored_row){keys[i], bytes + record->count * sizeof(uint64_t) +
                                                                 (size_t)i * row_bytes};
-    ps_table_load_from(f->table, l->block->clock_s, core->now_s);
-    return no_memory(f, ps_table_load_rows(f->table, rows, count, l->block->is_first), text);
+    ps_table_load_from(f->table, l->block.clock_s, core->now_s);
+    return no_memory(f, ps_table_load_rows(f->table, rows, count, l->block.is_first), text);
 }
 
 static enum mr_status load_range(struct ps_feature *f, uint32_t index, const struct ps_record *record,
@@ -128,8 +123,9 @@ static enum mr_status load_range(struct ps_feature *f, uint32_t index, const str
     return MR_OK;
 }
 
-static enum mr_status load_variable(const struct ps_core *core, const struct loader *l, struct ps_feature *f,
-                                    const struct ps_record *record, const uint8_t *bytes, char *text)
+static enum mr_status load_variable(const struct ps_core *core, const struct ps_move_load *l,
+                                    struct ps_feature *f, const struct ps_record *record,
+                                    const uint8_t *bytes, char *text)
 {
     const uint64_t each = mr_rule_range_bytes(&f->feature), i = record->offset / each;
     if (i >= f->range_count) {
@@ -141,7 +137,7 @@ static enum mr_status load_variable(const struct ps_core *core, const struct loa
                : MR_OK;
 }
 
-static enum mr_status load_of_table(struct ps_core *core, const struct loader *l, struct ps_feature *f,
+static enum mr_status load_of_table(struct ps_core *core, const struct ps_move_load *l, struct ps_feature *f,
                                     const struct ps_record *record, const uint8_t *bytes, char *text)
 {
     const uint64_t *keys = (const uint64_t *)(const void *)bytes;
@@ -161,7 +157,7 @@ static enum mr_status load_of_table(struct ps_core *core, const struct loader *l
     }
 }
 
-static enum mr_status load_record(struct ps_core *core, const struct loader *l,
+static enum mr_status load_record(struct ps_core *core, const struct ps_move_load *l,
                                   const struct ps_record *record, const uint8_t *bytes, char *text)
 {
     if (record->kind == PS_MOVE_RECORD)
@@ -183,103 +179,119 @@ static enum mr_status load_record(struct ps_core *core, const struct loader *l,
     return load_variable(core, l, f, record, bytes, text);
 }
 
+/* The core has loaded the block, or cannot. Both the load and what it wakes may be gone afterwards. */
+static void end_part(struct ps_move_load *l)
+{
+    const uint64_t one = 1;
+    if (atomic_fetch_sub_explicit(&l->left, 1, memory_order_acq_rel) > 1)
+        return;
+    (void)!write(l->wakes, &one, sizeof(one));
+    atomic_store_explicit(&l->has_told, true, memory_order_release);
+}
+
 /* Between two slices of a call, if one is in progress: it is about other partitions. */
 static void load_slice(struct dp_task *task, void *core_app, struct dp_core *dp_core)
 {
-    struct slice_part *part = MR_CONTAINER(task, struct slice_part, task);
-    const struct slice *s = part->slice;
+    struct load_part *part = MR_CONTAINER(task, struct load_part, task);
+    const struct ps_move_block *block = &part->load->block;
+    struct ps_core *core = core_app;
     struct ps_record record;
+    uint32_t loaded = 0;
     (void)dp_core;
-    for (uint32_t at = 0; part->status == MR_OK && record_at(s->bytes, s->byte_count, at, &record);
-         at += (uint32_t)sizeof(record) + padded(record.bytes))
-        part->status = load_record(core_app, s->loader, &record, s->bytes + at + sizeof(record), part->text);
-    (void)sem_post(&part->slice->done);
+    while (part->status == MR_OK && record_at(block->bytes, block->byte_count, part->at, &record)) {
+        if (loaded >= SLICE_BYTES) {
+            if (dp_post(core->node->dp, core->index, task))
+                return;
+            loaded = 0; /* others have more to do than fits: it goes on at once */
+        }
+        part->status =
+            load_record(core, part->load, &record, block->bytes + part->at + sizeof(record), part->text);
+        part->at += (uint32_t)sizeof(record) + padded(record.bytes);
+        loaded += (uint32_t)sizeof(record) + padded(record.bytes);
+    }
+    end_part(part->load);
 }
 
 /* ---- on the caller's thread ---- */
 
-/* The next records of the block, SLICE_BYTES of them or one. */
-static bool cut_slice(const struct ps_move_block *block, uint32_t *at, struct slice *out, uint64_t *rows)
+/* Returns whether the block's records are whole, and counts rows. */
+static bool count_rows(const struct ps_move_block *block, uint64_t *rows)
 {
     struct ps_record record;
-    out->bytes = block->bytes + *at;
-    out->byte_count = 0;
-    while (record_at(block->bytes, block->byte_count, *at, &record)) {
-        const uint32_t bytes = (uint32_t)sizeof(record) + padded(record.bytes);
-        if (out->byte_count > 0 && out->byte_count + bytes > SLICE_BYTES)
-            break;
-        out->byte_count += bytes;
-        *at += bytes;
+    uint32_t at = 0;
+    *rows = 0;
+    for (; record_at(block->bytes, block->byte_count, at, &record);
+         at += (uint32_t)sizeof(record) + padded(record.bytes))
         *rows += record.kind == PS_RECORD_ROWS ? record.count : 0;
-    }
-    return out->byte_count > 0;
+    return at == block->byte_count;
 }
 
-static void begin_slice(struct slice *s, const struct loader *loader)
+static void begin_part(struct ps_move_load *l, uint32_t core)
 {
-    const struct ps_node *node = loader->node;
-    s->loader = loader;
-    s->posted = 0;
-    (void)sem_init(&s->done, 0, 0);
-    for (uint32_t i = 0; i < node->core_count; i++) {
-        s->parts[i].task.run = load_slice;
-        s->parts[i].slice = s;
-        s->parts[i].status = MR_OK;
-        if (!loader->is_concerned[i])
-            continue;
-        while (!dp_post(node->dp, i, &s->parts[i].task))
-            (void)nanosleep(&(struct timespec){.tv_nsec = POST_RETRY_NS}, NULL);
-        s->posted++;
-    }
+    struct load_part *part = &l->parts[core];
+    part->task.run = load_slice;
+    part->load = l;
+    while (!dp_post(l->node->dp, core, &part->task))
+        (void)nanosleep(&(struct timespec){.tv_nsec = POST_RETRY_NS}, NULL);
 }
 
-static enum mr_status end_slice(const struct ps_node *node, struct slice *s, char *text)
+enum mr_status ps_move_load_begin(struct ps_node *node, const struct ps_partition_set *partitions,
+                                  const struct ps_move_block *block, int wakes, struct ps_move_load **out,
+                                  char *text)
 {
-    for (uint32_t i = 0; i < s->posted; i++) {
-        while (sem_wait(&s->done) != 0 && errno == EINTR) {
-        }
+    bool is_concerned[DP_CORES_MAX] = {false}; /* the core has some of the partitions */
+    uint64_t rows;
+    *out = NULL;
+    if (!count_rows(block, &rows)) {
+        (void)snprintf(text, PS_MOVE_TEXT_BYTES, "a block that is damaged");
+        return MR_BAD_MESSAGE;
     }
-    (void)sem_destroy(&s->done);
-    for (uint32_t i = 0; i < node->core_count; i++) {
-        if (s->parts[i].status != MR_OK) {
-            (void)snprintf(text, PS_MOVE_TEXT_BYTES, "%s", s->parts[i].text);
-            return s->parts[i].status;
-        }
+    struct ps_move_load *l = calloc(1, sizeof(*l) + node->core_count * sizeof(l->parts[0]));
+    if (l == NULL) {
+        (void)snprintf(text, PS_MOVE_TEXT_BYTES, "no memory left");
+        return MR_NO_MEMORY;
     }
+    l->node = node;
+    l->partitions = partitions;
+    l->block = *block;
+    l->rows = rows;
+    l->wakes = wakes;
+    uint32_t concerned = 0;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        bool *is_one = &is_concerned[node->partition_core[p]];
+        concerned += ps_partitions_has(partitions, p) && !*is_one;
+        *is_one |= ps_partitions_has(partitions, p);
+    }
+    atomic_init(&l->left, concerned);
+    atomic_init(&l->has_told, concerned == 0);
+    for (uint32_t i = 0; i < node->core_count; i++)
+        if (is_concerned[i])
+            begin_part(l, i);
+    *out = l;
     return MR_OK;
 }
 
-enum mr_status ps_move_load(struct ps_node *node, const struct ps_partition_set *partitions,
-                            const struct ps_move_block *block, uint64_t *rows, char *text)
+bool ps_move_load_has_ended(const struct ps_move_load *l)
 {
-    struct loader loader = {.node = node, .partitions = partitions, .block = block};
-    struct slice *slices = calloc(SLICES, sizeof(*slices));
-    enum mr_status status = slices != NULL ? MR_OK : MR_NO_MEMORY;
-    uint32_t at = 0;
-    uint32_t begun = 0;
-    uint32_t ended = 0;
-    (void)snprintf(text, PS_MOVE_TEXT_BYTES, "no memory left");
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        if (ps_partitions_has(partitions, p))
-            loader.is_concerned[node->partition_core[p]] = true;
-    while (status == MR_OK) {
-        struct slice *s = &slices[begun % SLICES];
-        if (begun - ended == SLICES)
-            status = end_slice(node, &slices[ended++ % SLICES], text);
-        if (status != MR_OK || !cut_slice(block, &at, s, rows))
-            break;
-        begin_slice(s, &loader);
-        begun++;
+    if (atomic_load_explicit(&l->left, memory_order_acquire) > 0)
+        return false;
+    while (!atomic_load_explicit(&l->has_told, memory_order_acquire)) /* the last core is about to */
+        (void)sched_yield();
+    return true;
+}
+
+enum mr_status ps_move_load_end(struct ps_move_load *l, uint64_t *rows, char *text)
+{
+    enum mr_status status = MR_OK;
+    while (!ps_move_load_has_ended(l))
+        (void)nanosleep(&(struct timespec){.tv_nsec = POST_RETRY_NS}, NULL);
+    for (uint32_t i = 0; i < l->node->core_count && status == MR_OK; i++) {
+        status = l->parts[i].status;
+        if (status != MR_OK)
+            (void)snprintf(text, PS_MOVE_TEXT_BYTES, "%s", l->parts[i].text);
     }
-    while (ended < begun) { /* the last one first: once it has ended, all have, and this thread wakes once */
-        const enum mr_status of_slice = end_slice(node, &slices[--begun % SLICES], text);
-        status = status == MR_OK ? of_slice : status;
-    }
-    free(slices);
-    if (status == MR_OK && at != block->byte_count) {
-        (void)snprintf(text, PS_MOVE_TEXT_BYTES, "a block that is damaged");
-        status = MR_BAD_MESSAGE;
-    }
+    *rows = l->rows;
+    free(l);
     return status;
 }
 

@@ -18,11 +18,18 @@ struct ps_move_block {
     uint32_t clock_s; /* of the giver */
 };
 
-/* Loads a block with records of these partitions: cores are busy for some ten microseconds at a time.
- * *rows grows by the rows in it. MR_OUT_OF_MEMORY, MR_BAD_MESSAGE; `text` (PS_MOVE_TEXT_BYTES) says what
- * is wrong. */
-enum mr_status ps_move_load(struct ps_node *node, const struct ps_partition_set *partitions,
-                            const struct ps_move_block *block, uint64_t *rows, char *text);
+/* Has the cores load a block with records of these partitions, some ten microseconds at a time, and returns
+ * at once. Blocks and partitions stay until it has been ended. Once the last core has ended it adds to the
+ * eventfd `wakes`. MR_NO_MEMORY, MR_BAD_MESSAGE: it has not begun, and `text` (PS_MOVE_TEXT_BYTES) says
+ * why. */
+struct ps_move_load;
+enum mr_status ps_move_load_begin(struct ps_node *node, const struct ps_partition_set *partitions,
+                                  const struct ps_move_block *block, int wakes, struct ps_move_load **out,
+                                  char *text);
+bool ps_move_load_has_ended(const struct ps_move_load *load);
+/* Waits for its end, and frees it. *rows: in the block. MR_OUT_OF_MEMORY, MR_BAD_MESSAGE; `text`
+ * (PS_MOVE_TEXT_BYTES) says what is wrong. */
+enum mr_status ps_move_load_end(struct ps_move_load *load, uint64_t *rows, char *text);
 /* Collects the pieces of records that are not of features (PS_MOVE_RECORD) in a block. False: no
  * memory, or they are none. */
 struct ps_move_collected {

@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
+#include <unistd.h>
 #include "dataplane/udp/address.h"
 #include "dataplane/udp/udp_receive.h"
 #include "dataplane/udp/udp_send.h"
@@ -38,6 +40,9 @@ struct source {
     struct mr_call *asked;              /* NULL: nothing is */
     struct mr_call *answered;           /* its block is still to be loaded */
     struct ps_move_block block;
+    struct ps_move_load *load; /* of the block before, which is in the answer to `loaded`; NULL: none */
+    struct mr_call *loaded;
+    uint32_t load_bytes;
     uint64_t position; /* of the block that is asked for */
     uint64_t next_us;  /* not before */
     uint64_t left_bytes;
@@ -57,6 +62,7 @@ struct ps_take {
     bool holds;         /* the partitions were asked to stop */
     struct source *sources;
     _Atomic bool stop, tells;
+    int load_fd; /* eventfd: a load has ended */
     bool has_thread;
     pthread_t thread;
     pthread_mutex_t lock; /* of what follows */
@@ -173,10 +179,10 @@ static struct mr_call *send_ask(struct ps_take *t, struct source *s, uint64_t po
     return call;
 }
 
-/* Asks for the next block, unless the last one that came waits to be loaded. */
+/* Asks for the next block while one is loaded, unless one that came waits for that. */
 static void ask(struct ps_take *t, struct source *s, uint64_t now_us)
 {
-    if (s->asked != NULL || s->is_through || now_us < s->next_us)
+    if (s->asked != NULL || s->answered != NULL || s->is_through || now_us < s->next_us)
         return;
     if (now_us < t->next_us && !t->holds) {
         s->next_us = t->next_us;
@@ -217,20 +223,41 @@ static void decide_hold(struct ps_take *t, uint64_t now_us)
 
 /* ---- blocks ---- */
 
-static void load_block(struct ps_take *t, struct source *s)
+static void begin_load(struct ps_take *t, struct source *s)
+{
+    char text[PS_TAKE_TEXT_BYTES];
+    if (!ps_move_collect(&s->block, &s->records))
+        set_state(t, PS_TAKE_FAILED, "records of batches and pushes: no memory, or they are damaged");
+    else if (ps_move_load_begin(t->options.node, &s->partitions, &s->block, t->load_fd, &s->load, text) !=
+             MR_OK)
+        set_state(t, PS_TAKE_FAILED, text);
+    s->load_bytes = s->block.byte_count;
+    s->loaded = s->answered;
+    s->answered = NULL;
+}
+
+static void end_load(struct ps_take *t, struct source *s)
 {
     char text[PS_TAKE_TEXT_BYTES];
     uint64_t rows = 0;
-    if (!ps_move_collect(&s->block, &s->records))
-        set_state(t, PS_TAKE_FAILED, "records of batches and pushes: no memory, or they are damaged");
-    else if (ps_move_load(t->options.node, &s->partitions, &s->block, &rows, text) != MR_OK)
+    if (s->load != NULL && ps_move_load_end(s->load, &rows, text) != MR_OK)
         set_state(t, PS_TAKE_FAILED, text);
+    s->load = NULL;
+    mr_call_free(t->ep, s->loaded);
+    s->loaded = NULL;
     pthread_mutex_lock(&t->lock);
     t->progress.rows += rows;
-    t->progress.bytes += s->block.byte_count;
+    t->progress.bytes += s->load_bytes;
     pthread_mutex_unlock(&t->lock);
-    mr_call_free(t->ep, s->answered);
-    s->answered = NULL;
+}
+
+/* Blocks are loaded one after the other, in the order in which they were read. */
+static void load(struct ps_take *t, struct source *s)
+{
+    if (s->loaded != NULL && (s->load == NULL || ps_move_load_has_ended(s->load)))
+        end_load(t, s);
+    if (s->loaded == NULL && s->answered != NULL)
+        begin_load(t, s);
 }
 
 /* Everything is here. */
@@ -239,7 +266,7 @@ static void complete(struct ps_take *t)
     char text[PS_TAKE_TEXT_BYTES] = "";
     for (uint32_t i = 0; i < t->options.core_count; i++) {
         const struct source *s = &t->sources[i];
-        if (!s->is_through || s->answered != NULL)
+        if (!s->is_through || s->answered != NULL || s->loaded != NULL)
             return;
     }
     struct ps_partition_set before = {{0}};
@@ -283,12 +310,10 @@ static void work(struct ps_take *t)
 {
     const uint64_t now_us = mr_clock_us();
     decide_hold(t, now_us);
-    for (uint32_t i = 0; i < t->options.core_count; i++)
+    for (uint32_t i = 0; i < t->options.core_count; i++) {
+        load(t, &t->sources[i]);
         ask(t, &t->sources[i], now_us);
-    (void)settle(t);
-    for (uint32_t i = 0; i < t->options.core_count && !atomic_load(&t->stop); i++)
-        if (t->sources[i].answered != NULL)
-            load_block(t, &t->sources[i]);
+    }
     complete(t);
 }
 
@@ -311,9 +336,9 @@ static uint64_t next_question_us(const struct ps_take *t)
     uint64_t next_us = UINT64_MAX;
     for (uint32_t i = 0; i < t->options.core_count; i++) {
         const struct source *s = &t->sources[i];
-        if (s->answered != NULL)
+        if (s->loaded != NULL ? s->load == NULL || ps_move_load_has_ended(s->load) : s->answered != NULL)
             return 0;
-        if (s->asked == NULL && (!s->is_through || i == 0) && s->next_us < next_us)
+        if (s->asked == NULL && s->answered == NULL && (!s->is_through || i == 0) && s->next_us < next_us)
             next_us = s->next_us;
     }
     return next_us;
@@ -322,6 +347,7 @@ static uint64_t next_question_us(const struct ps_take *t)
 static void *run(void *arg)
 {
     struct ps_take *t = arg;
+    uint64_t count;
     while (!atomic_load(&t->stop)) {
         const enum ps_take_state state = state_of(t);
         receive(t);
@@ -333,10 +359,11 @@ static void *run(void *arg)
         const uint64_t question_us = state == PS_TAKE_FAILED ? UINT64_MAX : next_question_us(t);
         next_us = question_us < next_us ? question_us : next_us;
         const uint64_t now_us = mr_clock_us();
-        struct pollfd fd = {.fd = t->socket.fd, .events = POLLIN};
+        struct pollfd fds[] = {{.fd = t->socket.fd, .events = POLLIN}, {.fd = t->load_fd, .events = POLLIN}};
         const uint64_t wait_us = next_us <= now_us ? 0 : next_us - now_us;
         const struct timespec wait = mr_span_us(wait_us < WAIT_US_MAX ? wait_us : WAIT_US_MAX);
-        (void)ppoll(&fd, 1, &wait, NULL);
+        if (ppoll(fds, 2, &wait, NULL) > 0 && fds[1].revents != 0)
+            (void)!read(t->load_fd, &count, sizeof(count));
     }
     return NULL;
 }
@@ -419,9 +446,10 @@ enum mr_status ps_take_start(const struct ps_take_options *options, struct ps_ta
         return MR_NO_MEMORY;
     t->options = *options;
     t->socket.fd = -1;
+    t->load_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     t->progress.started_us = mr_clock_us();
     (void)pthread_mutex_init(&t->lock, NULL);
-    enum mr_status status = open_all(t, text);
+    enum mr_status status = t->load_fd < 0 ? MR_NO_MEMORY : open_all(t, text);
     if (status == MR_OK && pthread_create(&t->thread, NULL, run, t) != 0)
         status = MR_NO_MEMORY;
     t->has_thread = status == MR_OK;
@@ -454,6 +482,8 @@ void ps_take_stop(struct ps_take *t)
     if (t->has_thread)
         (void)pthread_join(t->thread, NULL);
     for (uint32_t i = 0; i < t->options.core_count && t->sources != NULL; i++) {
+        if (t->sources[i].loaded != NULL)
+            end_load(t, &t->sources[i]);
         if (t->sources[i].session != NULL)
             mr_client_session_close(t->ep, t->sources[i].session, mr_clock_us());
         free(t->sources[i].records.bytes);
@@ -467,6 +497,8 @@ void ps_take_stop(struct ps_take *t)
     mr_udp_receiver_destroy(t->receiver);
     if (t->socket.fd >= 0)
         mr_udp_close(&t->socket);
+    if (t->load_fd >= 0)
+        (void)close(t->load_fd);
     free(t->sources);
     (void)pthread_mutex_destroy(&t->lock);
     free(t);
