@@ -205,8 +205,9 @@ MR_API bool mr_future_done(struct mr_future *future);
  * that have something else to do, such as signals. */
 MR_API bool mr_future_wait_for(struct mr_future *future, uint32_t timeout_ms);
 /* Adds 1 to this eventfd when the call ends, or at once if it has ended: so an event loop notices calls that
- * other threads complete. mr_future_done() may still return false while pushes are sent again to a server
- * that came back with other cores: ask again then. Keep the descriptor open until the future is destroyed. */
+ * other threads complete. mr_future_done() may still return false when the call has to be made again, at a
+ * server that came back with other cores or at a new owner: then 1 is added again when to ask is of use. -1:
+ * none any more. Keep the descriptor open until then, or until the future is destroyed. */
 MR_API void mr_future_notify(struct mr_future *future, int event_fd);
 /* Frees the future; a call still in flight continues, and its outcome is dropped. */
 MR_API void mr_future_destroy(struct mr_future *future);
