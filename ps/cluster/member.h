@@ -95,7 +95,7 @@ void ps_member_take_map(struct ps_member *m, const struct ps_cluster_map *map);
  * this node gives or takes, because calls wait for that. */
 void ps_member_glimpse_map(struct ps_member *m, const struct ps_cluster_map *map);
 /* A change of the map, its own or one that the process makes as leader: one at a time, as a second one would
- * take its place before it is written. False: another one is on its way; propose anew at a later view. */
+ * take its place before it is written. False: another change is pending, and this one was not made. */
 bool ps_member_propose(struct ps_member *m, const struct ps_cluster_map *next);
 enum ps_member_written { PS_WRITTEN, PS_NOT_WRITTEN, PS_PERHAPS_WRITTEN };
 /* What became of write_map(next). */

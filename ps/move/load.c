@@ -39,6 +39,12 @@ static uint32_t padded(uint64_t bytes)
     return (uint32_t)((bytes + 7) & ~UINT64_C(7));
 }
 
+/* With what it is about. */
+static uint32_t whole_bytes(const struct ps_record *record)
+{
+    return (uint32_t)sizeof(*record) + padded(record->bytes);
+}
+
 /* The record at `at`; false: there is none that is whole. */
 static bool record_at(const uint8_t *bytes, uint32_t byte_count, uint32_t at, struct ps_record *out)
 {
@@ -206,8 +212,8 @@ static void load_slice(struct dp_task *task, void *core_app, struct dp_core *dp_
         }
         part->status =
             load_record(core, part->load, &record, block->bytes + part->at + sizeof(record), part->text);
-        part->at += (uint32_t)sizeof(record) + padded(record.bytes);
-        loaded += (uint32_t)sizeof(record) + padded(record.bytes);
+        part->at += whole_bytes(&record);
+        loaded += whole_bytes(&record);
     }
     end_part(part->load);
 }
@@ -220,8 +226,7 @@ static bool count_rows(const struct ps_move_block *block, uint64_t *rows)
     struct ps_record record;
     uint32_t at = 0;
     *rows = 0;
-    for (; record_at(block->bytes, block->byte_count, at, &record);
-         at += (uint32_t)sizeof(record) + padded(record.bytes))
+    for (; record_at(block->bytes, block->byte_count, at, &record); at += whole_bytes(&record))
         *rows += record.kind == PS_RECORD_ROWS ? record.count : 0;
     return at == block->byte_count;
 }
@@ -256,12 +261,12 @@ enum mr_status ps_move_load_begin(struct ps_node *node, const struct ps_partitio
     l->block = *block;
     l->rows = rows;
     l->wakes = wakes;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        if (ps_partitions_has(partitions, p))
+            is_concerned[node->partition_core[p]] = true;
     uint32_t concerned = 0;
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
-        bool *is_one = &is_concerned[node->partition_core[p]];
-        concerned += ps_partitions_has(partitions, p) && !*is_one;
-        *is_one |= ps_partitions_has(partitions, p);
-    }
+    for (uint32_t i = 0; i < node->core_count; i++)
+        concerned += is_concerned[i];
     atomic_init(&l->left, concerned);
     atomic_init(&l->has_told, concerned == 0);
     for (uint32_t i = 0; i < node->core_count; i++)
@@ -299,7 +304,7 @@ bool ps_move_collect(const struct ps_move_block *block, struct ps_move_collected
 {
     struct ps_record record;
     for (uint32_t at = 0; record_at(block->bytes, block->byte_count, at, &record);
-         at += (uint32_t)sizeof(record) + padded(record.bytes)) {
+         at += whole_bytes(&record)) {
         if (record.kind != PS_MOVE_RECORD)
             continue;
         if (record.offset != out->byte_count)

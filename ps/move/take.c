@@ -251,10 +251,16 @@ static void end_load(struct ps_take *t, struct source *s)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* The block that was being loaded, if there is one, is done with. */
+static bool has_loaded(const struct source *s)
+{
+    return s->loaded != NULL && (s->load == NULL || ps_move_load_has_ended(s->load));
+}
+
 /* Blocks are loaded one after the other, in the order in which they were read. */
 static void load(struct ps_take *t, struct source *s)
 {
-    if (s->loaded != NULL && (s->load == NULL || ps_move_load_has_ended(s->load)))
+    if (has_loaded(s))
         end_load(t, s);
     if (s->loaded == NULL && s->answered != NULL)
         begin_load(t, s);
@@ -336,7 +342,7 @@ static uint64_t next_question_us(const struct ps_take *t)
     uint64_t next_us = UINT64_MAX;
     for (uint32_t i = 0; i < t->options.core_count; i++) {
         const struct source *s = &t->sources[i];
-        if (s->loaded != NULL ? s->load == NULL || ps_move_load_has_ended(s->load) : s->answered != NULL)
+        if (has_loaded(s) || (s->loaded == NULL && s->answered != NULL))
             return 0;
         if (s->asked == NULL && s->answered == NULL && (!s->is_through || i == 0) && s->next_us < next_us)
             next_us = s->next_us;

@@ -160,7 +160,7 @@ static void partition_begin(struct ps_table *t, uint64_t *budget_bytes)
 static bool cursor_seek(struct ps_table *t, uint64_t *budget_bytes)
 {
     struct ps_table_copy *c = t->copy;
-    while (c->partition<MR_PARTITION_COUNT && * budget_bytes> 0) {
+    while (*budget_bytes > 0 && c->partition < MR_PARTITION_COUNT) {
         if (!ps_partitions_has(&c->partitions, c->partition)) {
             c->partition++;
             continue;

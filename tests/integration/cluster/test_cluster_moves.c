@@ -226,9 +226,19 @@ static void name_variable(uint32_t i, char name[8])
     (void)snprintf(name, 8, "v%u", i);
 }
 
-static void create_features(void)
+static void create(const struct mr_feature *f, uint32_t count)
 {
     char text[WIRE_CLIENT_TEXT_BYTES];
+    const struct mr_tensor tensor = mr_tensor_2d(MR_U8, count, sizeof(*f), f);
+    const struct wire_client_request request = {.op = MR_OP_CREATE, .tensors = &tensor, .tensor_count = 1};
+    struct wire_client *client = wire_client_create("127.0.0.1", nodes[0].port, 0);
+    if (wire_client_ask(client, &request, 60000, text) != MR_OK)
+        fail_msg("%s", text);
+    wire_client_destroy(client);
+}
+
+static void create_features(void)
+{
     char name[8];
     struct mr_feature f[2 + VARIABLES] = {mr_feature_table("t", DIM), mr_feature_table("large", LARGE_DIM)};
     const uint32_t elements = ELEMENTS;
@@ -238,12 +248,7 @@ static void create_features(void)
         name_variable(i, name);
         f[2 + i] = mr_feature_variable(name, 1, &elements);
     }
-    const struct mr_tensor tensor = mr_tensor_2d(MR_U8, 2 + VARIABLES, sizeof(*f), f);
-    const struct wire_client_request request = {.op = MR_OP_CREATE, .tensors = &tensor, .tensor_count = 1};
-    struct wire_client *client = wire_client_create("127.0.0.1", nodes[0].port, 0);
-    if (wire_client_ask(client, &request, 60000, text) != MR_OK)
-        fail_msg("%s", text);
-    wire_client_destroy(client);
+    create(f, 2 + VARIABLES);
 }
 
 static struct hammer visitor; /* of this thread */
@@ -712,24 +717,13 @@ static void test_a_checkpoint_after_moves_holds_all(void **state)
     check_variables();
 }
 
-static void create_wide(void)
-{
-    char text[WIRE_CLIENT_TEXT_BYTES];
-    const struct mr_feature f = mr_feature_table("wide", WIDE_DIM);
-    const struct mr_tensor tensor = mr_tensor_2d(MR_U8, 1, sizeof(f), &f);
-    const struct wire_client_request request = {.op = MR_OP_CREATE, .tensors = &tensor, .tensor_count = 1};
-    struct wire_client *client = wire_client_create("127.0.0.1", nodes[0].port, 0);
-    if (wire_client_ask(client, &request, 60000, text) != MR_OK)
-        fail_msg("%s", text);
-    wire_client_destroy(client);
-}
-
 /* What the taker has loaded of the move goes again, and the giver keeps it. */
 static void test_a_taker_without_room_takes_nothing(void **state)
 {
     static struct cluster_shown shown;
+    const struct mr_feature wide = mr_feature_table("wide", WIDE_DIM);
     (void)state;
-    create_wide();
+    create(&wide, 1);
     fill(2 + VARIABLES + 1, WIDE, WIDE_KEYS);
     start_hammers();
     ask_well(&nodes[2], MR_MOVE_PARTITIONS, nodes[1].name, nodes[0].name, 0, 0);

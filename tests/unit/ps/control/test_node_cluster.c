@@ -66,6 +66,13 @@ static const uint8_t *wait_epoch(struct node_fixture *n, uint64_t epoch)
     return owner;
 }
 
+static void wait_lease(struct node_fixture *n)
+{
+    const uint8_t *owner;
+    while (show(n, &owner)[MR_CLUSTER_LEASE_LEFT_US] == 0)
+        go_on();
+}
+
 static const struct node_reply *end_call(struct node_fixture *n, struct node_call *call)
 {
     while (!call->is_answered) {
@@ -125,7 +132,6 @@ static void check_waits(struct node_fixture *n, uint64_t key, uint64_t epoch, co
 static uint64_t join(struct node_fixture *n, uint64_t *other_key)
 {
     static uint8_t owner[MR_PARTITION_COUNT];
-    const uint8_t *shown;
     fake_coordinator_set_other("b");
     fake_coordinator_settle(SESSION);
     memcpy(owner, wait_epoch(n, fake_coordinator_map()->epoch), sizeof(owner));
@@ -135,8 +141,7 @@ static uint64_t join(struct node_fixture *n, uint64_t *other_key)
     while (owner[partition_of(key)] != 0)
         key++;
     create_table(n);
-    while (show(n, &shown)[MR_CLUSTER_LEASE_LEFT_US] == 0)
-        go_on();
+    wait_lease(n);
     return key;
 }
 
@@ -198,12 +203,10 @@ static void serves_its_own_since_it_has_them(void **state)
 static void one_core_may_own_everything(void **state)
 {
     struct node_fixture *n = *state;
-    const uint8_t *owner;
     become_member(n, "", 1, 1);
     fake_coordinator_settle(SESSION);
     create_table(n);
-    while (show(n, &owner)[MR_CLUSTER_LEASE_LEFT_US] == 0)
-        go_on();
+    wait_lease(n);
     struct ps_cluster_map *map = fake_coordinator_map();
     const uint64_t epoch = map->epoch;
     assert_int_equal(look_up(n, 1, epoch), MR_OK);
@@ -261,8 +264,8 @@ static void begins_with_a_checkpoint(void **state)
     node_check(end_call(n, &call), MR_OK, NULL);
     assert_int_equal(*(const uint32_t *)call.reply.tensors[0].data, 2);
     node_call_end(&call);
-    while (show(n, &owner)[MR_CLUSTER_LEASE_LEFT_US] == 0)
-        go_on();
+    wait_lease(n);
+    (void)show(n, &owner);
     uint64_t key = 0;
     while (owner[partition_of(key)] != 0)
         key++;
