@@ -747,7 +747,7 @@ void mrc_futures_look_after(struct mr_client *client)
     for (struct mr_link *at = client->untold.next; at != &client->untold; at = next) {
         struct mr_future *f = MR_CONTAINER(at, struct mr_future, untold);
         next = at->next;
-        if ((is_over(f) && f->room_made != client->room_made) || mr_clock_us() >= f->options.deadline_us) {
+        if ((f->room_made != client->room_made && is_over(f)) || mr_clock_us() >= f->options.deadline_us) {
             mr_list_remove(at);
             notify(f);
         }
@@ -765,14 +765,13 @@ uint64_t mrc_futures_next_us(const struct mr_client *client)
     return next_us;
 }
 
-/* Whether a call is over, which `has_come` finds out; one that is to be made again is, which takes until then
- * at most. */
-static bool look(struct mr_future *f, uint64_t until_us, bool (*has_come)(struct mr_future *, uint64_t))
+/* Whether a call is over, which is waited for until then at most; one that is to be made again is. */
+static bool look(struct mr_future *f, uint64_t until_us)
 {
     for (;;) {
         bool later = false;
         pthread_mutex_lock(&f->client->lock);
-        const bool over = has_come(f, until_us);
+        const bool over = mrc_wait(f->client, is_over, f, until_us);
         const uint64_t room_made = f->client->room_made;
         if (!over)
             tell_later(f, room_made - 1);
@@ -790,29 +789,21 @@ static bool look(struct mr_future *f, uint64_t until_us, bool (*has_come)(struct
     }
 }
 
-static bool is_over_now(struct mr_future *f, uint64_t until_us)
-{
-    (void)until_us;
-    if (!is_over(f))
-        (void)mrc_progress_once(f->client);
-    return is_over(f);
-}
-
-static bool is_over_by(struct mr_future *f, uint64_t until_us)
-{
-    return mrc_wait(f->client, is_over, f, until_us);
-}
-
 /* In the child of a fork there is nothing to wait for; mr_future_wait() reports why. */
 bool mr_future_done(struct mr_future *future)
 {
-    return future == NULL || mrc_is_inherited(future->client) || look(future, 0, is_over_now);
+    if (future == NULL || mrc_is_inherited(future->client) || look(future, 0))
+        return true;
+    pthread_mutex_lock(&future->client->lock);
+    (void)mrc_progress_once(future->client);
+    pthread_mutex_unlock(&future->client->lock);
+    return look(future, 0);
 }
 
 bool mr_future_wait_for(struct mr_future *future, uint32_t timeout_ms)
 {
     return future == NULL || mrc_is_inherited(future->client) ||
-           look(future, mr_clock_us() + timeout_ms * UINT64_C(1000), is_over_by);
+           look(future, mr_clock_us() + timeout_ms * UINT64_C(1000));
 }
 
 void mr_future_notify(struct mr_future *future, int event_fd)

@@ -107,10 +107,10 @@ struct fake_node {
     atomic_ullong known;       /* pushes that had been applied before */
     bool forgetful;            /* a restart goes back to the last fake_node_save() */
     atomic_bool save_wanted, take_back_wanted;
-    bool takes_back_under; /* see below */
-    uint32_t take_back_at; /* a restore by call just before that many pushes have come again, once; 0: none */
-    /* takes_back_under: the same under the first that comes again to core 1: it is answered long after that,
-     * and after a LIST, if one comes */
+    /* a restore by call under the first push that comes again to core 1: it is answered long after that, and
+     * after a LIST, if one comes */
+    bool takes_back_under;
+    uint32_t take_back_at; /* the same just before that many pushes have come again, once; 0: none */
     struct fake_kept {
         struct mr_endpoint *ep; /* NULL: none is kept */
         struct mr_call_ref ref;

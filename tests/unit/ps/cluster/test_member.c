@@ -270,14 +270,21 @@ static void test_what_it_gives_away_waits_until_the_map_has_changed(void **state
     assert_int_equal(asked.keeps, 1);
 }
 
+/* Up to the calls' waiting for the end of the move. */
+static uint64_t hold(uint64_t now_us)
+{
+    assert_true(ps_cluster_map_begin_move(&map, 0, 1, 1));
+    const uint64_t move = map.moves[0].id;
+    take();
+    ps_member_copied(&m, move, now_us);
+    return move;
+}
+
 /* The second one would take the place of the first, whose end nobody would hear of. */
 static void test_changes_are_made_one_at_a_time(void **state)
 {
     (void)state;
-    assert_true(ps_cluster_map_begin_move(&map, 0, 1, 1));
-    const uint64_t move = map.moves[0].id;
-    take();
-    ps_member_copied(&m, move, 0);
+    const uint64_t move = hold(0);
     struct ps_cluster_map other = map;
     assert_true(ps_cluster_map_begin_move(&other, 1, 1, 1));
     assert_true(ps_member_propose(&m, &other));
@@ -328,10 +335,7 @@ static void test_a_cancelled_move_lets_calls_through(void **state)
 static void test_a_move_that_holds_calls_too_long_is_given_up(void **state)
 {
     (void)state;
-    assert_true(ps_cluster_map_begin_move(&map, 0, 1, 1));
-    const uint64_t move = map.moves[0].id;
-    take();
-    ps_member_copied(&m, move, 100);
+    (void)hold(100);
     ps_member_tick(&m, 100 + HOLD_US);
     assert_int_equal(asked.writes, 0);
     ps_member_tick(&m, 101 + HOLD_US);
