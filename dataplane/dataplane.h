@@ -228,5 +228,9 @@ void dp_core_add_counters(struct dp_core *core, const char *set, const char *con
 void dp_core_each_counter(const struct dp_core *core,
                           void (*visit)(void *arg, const char *set, const char *name, uint64_t value),
                           void *arg);
+/* How long calls of an operation (enum mr_op) on a core have been in a phase; NULL: none was timed so far. Any
+ * thread, while the core runs; mr_histogram_read() copies it. */
+const struct mr_histogram *dp_core_latency(const struct dp_core *core, uint32_t op,
+                                           enum mr_latency_phase phase);
 
 #endif

@@ -40,6 +40,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "mr_feature.h"
+#include "mr_histogram.h"
 #include "mr_status.h"
 #include "mr_tensor.h"
 
@@ -545,6 +546,22 @@ MR_API enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_opt
 /* Calls `visit`, on this thread, with every counter of one core, in a fixed order. */
 MR_API enum mr_status mr_stats(struct mr_client *client, const struct mr_options *options, uint32_t core,
                                void (*visit)(void *arg, const char *name, uint64_t value), void *arg);
+/* Calls `visit`, on this thread, with every histogram of how long calls to one core have taken since its
+ * start: by operation ("lookup", "push_grad", ...; protocol.md lists them) and phase: "wait", from the arrival
+ * of the last of a request until its work begins; "work", until its answer is there; "send", until the last of
+ * that has gone to the port. In bursts one call in eight is timed, and counts for eight. The histogram of a
+ * window: mr_histogram_subtract() what was there before; of several cores: mr_histogram_merge(). A histogram
+ * is valid until `visit` returns. */
+MR_API enum mr_status mr_latencies(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                                   void (*visit)(void *arg, const char *op, const char *phase,
+                                                 const struct mr_histogram *histogram),
+                                   void *arg);
+/* Does the same with how long this client's own calls took, each from the call to its last answer, to all
+ * cores that it went to. Calls that got no answer are not in it. */
+MR_API enum mr_status mr_client_latencies(struct mr_client *client,
+                                          void (*visit)(void *arg, const char *op,
+                                                        const struct mr_histogram *histogram),
+                                          void *arg);
 /* How a core uses its memory. */
 struct mr_core_memory {
     uint64_t limit_bytes;     /* for tables and variables; never exceeded */

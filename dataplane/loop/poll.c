@@ -9,6 +9,7 @@
 #include <rte_lcore.h>
 #include "dataplane/loop/core.h"
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/tick_clock.h"
 
 /* Segments of large messages between two looks at what has come. While small calls keep coming, 6 to 8 us of
  * them, so that a poll, with a slice of a long call, takes no longer than a small call alone; else up to
@@ -172,6 +173,11 @@ static uint64_t last_push_step(void *arg, const uint8_t *client_uuid)
     return core->dp->app.last_push_step(core->app, client_uuid);
 }
 
+static uint64_t read_clock(void)
+{
+    return mr_tick_ns();
+}
+
 static void let_it_call(const struct dp *dp, struct mr_endpoint_config *config)
 {
     uint32_t sessions = config->sessions_max + dp->config.calling_sessions;
@@ -191,6 +197,8 @@ static bool make_endpoint(struct dp_core *core, char error[DP_ERROR_BYTES])
     config.on_request = dp_serve_request;
     config.on_prefetch = dp->app.prefetch != NULL ? dp_prefetch_requests : NULL;
     config.on_arriving = dp->app.arriving != NULL ? dp_request_arriving : NULL;
+    mr_tick_clock_init();
+    config.clock_ns = read_clock;
     config.core = (uint16_t)core->index;
     config.core_count = (uint16_t)dp->config.core_count;
     config.udp_bytes_max = dp_net_udp_bytes_max(&dp->net);

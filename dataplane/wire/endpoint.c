@@ -127,6 +127,7 @@ enum mr_status mr_endpoint_create(const struct mr_endpoint_config *config, struc
     ep->config = *config;
     ep->config.udp_bytes_max &= ~7u;
     ep->arrived_core = config->core;
+    ep->latencies.clock_ns = config->clock_ns;
     ep->bucket_mask = table_size(config->sessions_max) - 1;
     mr_list_init(&ep->dirty);
     for (uint32_t i = 0; i < MR_PRIORITIES; i++) {
@@ -162,6 +163,7 @@ void mr_endpoint_destroy(struct mr_endpoint *ep)
     free(ep->server_buckets);
     free(ep->server_sessions);
     free(ep->scratch);
+    mr_latencies_destroy(&ep->latencies);
     if (ep->own_memory != NULL)
         munmap(ep->own_memory, ep->own_memory_bytes);
     free(ep);
@@ -170,6 +172,12 @@ void mr_endpoint_destroy(struct mr_endpoint *ep)
 const struct mr_wire_counters *mr_endpoint_counters(const struct mr_endpoint *ep)
 {
     return &ep->counters;
+}
+
+const struct mr_histogram *mr_endpoint_latency(const struct mr_endpoint *ep, uint32_t op,
+                                               enum mr_latency_phase phase)
+{
+    return mr_latencies_of(&ep->latencies, op, phase);
 }
 
 size_t mr_endpoint_memory_used(const struct mr_endpoint *ep)
@@ -266,6 +274,7 @@ void mr_endpoint_receive(struct mr_endpoint *ep, uint64_t now_us, const struct m
 {
     struct mr_packet packet = {.datagram = datagram, .from = from};
     mr_endpoint_set_now(ep, now_us);
+    mr_latency_arrived(&ep->latencies, now_us);
     enum mr_drop why = mr_packet_parse(datagram, datagram_bytes, &packet.header, &packet.payload);
     if (why != MR_DROP_NONE)
         count_drop(ep, why);

@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/wire/format/message.h"
+#include "dataplane/wire/format/mr_histogram.h"
 #include "dataplane/wire/format/mr_status.h"
 #include "dataplane/wire/format/op.h"
 #include "dataplane/wire/format/packet.h"
@@ -124,6 +125,7 @@ struct mr_endpoint_config {
     mr_on_reply on_reply;       /* NULL: calls nothing */
     mr_on_prefetch on_prefetch; /* serving side; NULL: not announced */
     mr_on_arriving on_arriving; /* serving side; NULL: not reported */
+    uint64_t (*clock_ns)(void); /* serving side: times calls for mr_endpoint_latency(); NULL: it has none */
 
     uint8_t psk[MR_PSK_MAX][MR_PSK_BYTES]; /* [0] is used for new sessions of the calling side */
     uint8_t psk_roles[MR_PSK_MAX];         /* serving side: enum mr_role; 0: MR_ROLE_OPERATOR */
@@ -200,6 +202,15 @@ void mr_endpoint_flush(struct mr_endpoint *ep, uint64_t now_us);
 uint64_t mr_endpoint_poll(struct mr_endpoint *ep, uint64_t now_us, uint32_t segment_budget);
 
 const struct mr_wire_counters *mr_endpoint_counters(const struct mr_endpoint *ep);
+
+/* The phases of a call on the serving side: from the arrival of the last of its request until its handler
+ * begins; until its answer is given, with the turns of other calls of its core if it is worked on in slices;
+ * and until the last of the answer has gone to the port. */
+enum mr_latency_phase { MR_LATENCY_WAIT, MR_LATENCY_WORK, MR_LATENCY_SEND, MR_LATENCY_PHASES };
+/* Returns how long calls of an operation (enum mr_op) have been in a phase; NULL: none was timed so far. It
+ * lives as long as the endpoint. Any thread may call this and mr_histogram_read() the result. */
+const struct mr_histogram *mr_endpoint_latency(const struct mr_endpoint *ep, uint32_t op,
+                                               enum mr_latency_phase phase);
 /* Returns the bytes of message memory in use. */
 size_t mr_endpoint_memory_used(const struct mr_endpoint *ep);
 

@@ -19,6 +19,7 @@
 #include "dataplane/wire/base/buddy.h"
 #include "dataplane/wire/base/list.h"
 #include "dataplane/wire/base/timer_wheel.h"
+#include "dataplane/wire/call/latency.h"
 #include "dataplane/wire/call/numbers.h"
 #include "dataplane/wire/call/path.h"
 #include "dataplane/wire/call/rtt.h"
@@ -123,6 +124,7 @@ struct mr_slot {
     uint8_t *message; /* the reply; NULL: status only, or freed after its acknowledgement */
     void *transfer;   /* RECEIVING: struct mr_rx_message; reply of several segments: struct mr_tx_message */
     struct mr_deferred_request *deferred;
+    uint64_t stamp; /* when the running phase of a timed call began (latency.h); 0: it is not timed */
     union {
         uint64_t sequence;   /* of the reply; until `acked` */
         uint64_t refused_to; /* `acked`: newer ids up to this were answered with BUSY while it executed */
@@ -161,7 +163,7 @@ struct mr_server_session {
 };
 /* Includes the most that the tables of uuids and addresses take per session. */
 static_assert(sizeof(struct mr_server_session) + 2 * sizeof(uint32_t) + 4 * sizeof(struct mr_address_entry) <
-                  4096,
+                  4608,
               "an idle session stays small");
 
 /* ---- calling ---- */
@@ -261,6 +263,7 @@ struct mr_call {
 struct mr_endpoint {
     struct mr_endpoint_config config;
     struct mr_wire_counters counters;
+    struct mr_latencies latencies;
     struct mr_buddy *memory;
     void *own_memory; /* mapped, unless the caller gave it */
     size_t own_memory_bytes;

@@ -23,6 +23,14 @@ enum mr_status mrc_find_any_feature(struct mr_client *client, const struct mr_op
 bool mrc_learn_features(const struct mr_future *f);
 /* Does the same, and also returns the number of the map's changes so far. */
 uint32_t mrc_cores_of_map(struct mr_client *client, uint32_t *changes);
+/* For calls that name a core by its number: returns MR_INVALID_ARGUMENT unless there is such a core in the
+ * map whose number of changes it sets. */
+enum mr_status mrc_check_core(const char *call, struct mr_client *client, uint32_t core,
+                              uint32_t *map_changes);
+/* Runs a call by that map. MR_CANCELLED if the cores have changed since: the caller's numbers refer to the
+ * old ones. */
+enum mr_status mrc_run_by_map(struct mr_future *f, uint32_t map_changes, const struct mr_options *options,
+                              struct mr_reply **reply);
 /* A repeatable call that is split by the node's map is made again when the map changes under it, with the
  * same deadline. */
 struct mrc_attempt {

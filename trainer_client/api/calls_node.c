@@ -3,10 +3,8 @@
 #include "dataplane/wire/format/cluster.h"
 #include "trainer_client/api/calls.h"
 
-/* Reports that the node's cores changed during a call that names cores by number: the caller's arguments
- * refer to the old ones. */
-static enum mr_status run_by_map(struct mr_future *f, uint32_t map_changes, const struct mr_options *options,
-                                 struct mr_reply **reply)
+enum mr_status mrc_run_by_map(struct mr_future *f, uint32_t map_changes, const struct mr_options *options,
+                              struct mr_reply **reply)
 {
     const struct mr_client *client = f->client;
     uint8_t op = f->options.op;
@@ -83,7 +81,7 @@ enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *o
     f->takes_some = true;
     for (uint32_t i = 0; i < cores; i++) /* also if the call is not even made */
         states[i] = (struct mr_core_state){.core = i};
-    return run_by_map(f, map_changes, options, NULL);
+    return mrc_run_by_map(f, map_changes, options, NULL);
 }
 
 /* ---- counters ---- */
@@ -119,9 +117,8 @@ static enum mr_status finish_stats(struct mr_future *f, struct mr_reply **reply)
     return MR_OK;
 }
 
-/* `*map_changes` belongs to the map in which there is such a core. */
-static enum mr_status check_core(const char *call, struct mr_client *client, uint32_t core,
-                                 uint32_t *map_changes)
+enum mr_status mrc_check_core(const char *call, struct mr_client *client, uint32_t core,
+                              uint32_t *map_changes)
 {
     if (client == NULL)
         return mrc_bad_argument(call, "client is NULL");
@@ -139,7 +136,7 @@ enum mr_status mr_stats(struct mr_client *client, const struct mr_options *optio
 {
     struct mr_future *f;
     uint32_t map_changes = 0;
-    enum mr_status status = check_core("mr_stats", client, core, &map_changes);
+    enum mr_status status = mrc_check_core("mr_stats", client, core, &map_changes);
     if (status != MR_OK)
         return status;
     if (visit == NULL)
@@ -150,7 +147,7 @@ enum mr_status mr_stats(struct mr_client *client, const struct mr_options *optio
     *(struct stats_context *)f->context = (struct stats_context){.visit = visit, .arg = arg};
     f->parts[0].owner = (uint16_t)core;
     f->finish = finish_stats;
-    return run_by_map(f, map_changes, options, NULL);
+    return mrc_run_by_map(f, map_changes, options, NULL);
 }
 
 /* ---- memory ---- */
@@ -187,7 +184,7 @@ enum mr_status mr_memory(struct mr_client *client, const struct mr_options *opti
 {
     struct mr_future *f;
     uint32_t map_changes = 0;
-    enum mr_status status = check_core("mr_memory", client, core, &map_changes);
+    enum mr_status status = mrc_check_core("mr_memory", client, core, &map_changes);
     if (status != MR_OK)
         return status;
     if (memory == NULL)
@@ -198,7 +195,7 @@ enum mr_status mr_memory(struct mr_client *client, const struct mr_options *opti
     *(struct memory_context *)f->context = (struct memory_context){memory, visit, arg};
     f->parts[0].owner = (uint16_t)core;
     f->finish = finish_memory;
-    return run_by_map(f, map_changes, options, NULL);
+    return mrc_run_by_map(f, map_changes, options, NULL);
 }
 
 /* ---- cluster ---- */
@@ -315,7 +312,7 @@ enum mr_status mr_echo(struct mr_client *client, const struct mr_options *option
 {
     struct mr_future *f;
     uint32_t map_changes = 0;
-    enum mr_status status = check_core("mr_echo", client, core, &map_changes);
+    enum mr_status status = mrc_check_core("mr_echo", client, core, &map_changes);
     if (status != MR_OK)
         return status;
     if (count > MR_TENSORS_MAX)
@@ -333,5 +330,5 @@ enum mr_status mr_echo(struct mr_client *client, const struct mr_options *option
     f->parts[0].owner = (uint16_t)core;
     for (uint32_t t = 0; t < count; t++)
         mrc_part_add(f, 0, tensors[t]);
-    return run_by_map(f, map_changes, options, reply);
+    return mrc_run_by_map(f, map_changes, options, reply);
 }

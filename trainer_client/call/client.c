@@ -8,8 +8,10 @@
 #include <unistd.h>
 #include "trainer_client/call/forks.h"
 #include "trainer_client/call/last_error.h"
+#include "trainer_client/call/own_latency.h"
 #include "trainer_client/replay/resend.h"
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/tick_clock.h"
 #include "trainer_client/socket/environment.h"
 
 static uint32_t or_default(uint32_t value, uint32_t default_value)
@@ -211,6 +213,7 @@ static void free_client(struct mr_client *client)
     mrc_features_free(&client->features);
     mrc_features_free(&client->met);
     mrc_keys_close(&client->keys);
+    mrc_own_latency_destroy(client);
     pthread_mutex_destroy(&client->lock);
     free(client);
 }
@@ -228,6 +231,7 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
     c->progress.epoll_fd = -1;
     c->progress.wake_fd = -1;
     pthread_mutex_init(&c->lock, NULL);
+    mr_tick_clock_init();
     mrc_remap_init(&c->remap);
     mr_list_init(&c->untold);
     status = read_options(options, c, text, sizeof(text));

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include "dataplane/wire/format/op.h"
 #include "dataplane/wire/format/packet.h"
 #include "dataplane/udp/address.h"
 #include "trainer_client/call/keys.h"
@@ -59,9 +60,10 @@ struct mr_client {
     uint32_t calls_held;       /* begun and not freed, including views that the caller holds */
     uint64_t room_made;        /* rises when a call ends or is freed */
     uint32_t room_waiters;     /* threads that wait for that */
-    struct mr_link untold;     /* futures, see mrc_futures_look_after() */
-    bool stopping;             /* the progress thread must end */
-    bool closed;               /* destroyed by its owner; the last reply to be freed frees it */
+    struct mr_histogram *latencies[MR_OP_COUNT]; /* of its own calls; NULL: none so far */
+    struct mr_link untold;                       /* futures, see mrc_futures_look_after() */
+    bool stopping;                               /* the progress thread must end */
+    bool closed; /* destroyed by its owner; the last reply to be freed frees it */
 };
 
 /* Returns whether the client was made by a process that this one was forked from. Only what was set at

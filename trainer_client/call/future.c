@@ -8,8 +8,10 @@
 #include <unistd.h>
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/call/outcome.h"
+#include "trainer_client/call/own_latency.h"
 #include "trainer_client/replay/resend.h"
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/tick_clock.h"
 
 #define PRIORITY_MAX          7u
 #define COPY_LOCKED_BYTES_MAX 16384u /* larger requests are copied without the lock */
@@ -17,6 +19,9 @@
  * of datagrams at a time, which are still in the cache when they are sent. */
 #define COPY_SENT_BYTES_MIN  (256u << 10)
 #define COPY_SENT_STEP_BYTES (112u << 10)
+
+/* Of a call that this thread makes again: when its first try began; 0: it makes none again. */
+static _Thread_local uint64_t first_began_ns;
 
 uint64_t mrc_deadline_us(const struct mr_client *client, const struct mr_options *options, uint64_t now_us)
 {
@@ -57,6 +62,7 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
     const void **sources = (const void **)((uint8_t *)tensors + tensors_bytes);
 
     f->client = client;
+    f->began_ns = first_began_ns != 0 ? first_began_ns : mr_tick_ns();
     f->notify_fd = -1;
     mr_list_init(&f->untold);
     f->map_changes = UINT32_MAX;
@@ -489,6 +495,7 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
         return;
     mrc_resend_all_ended(f);
     client->progress.calls_ended++;
+    mrc_own_latency_ended(f);
     f->ended = true;
     if (f->on_end != NULL)
         f->on_end(f);
@@ -657,8 +664,10 @@ static enum mr_status make_again(struct mr_future *f, uint64_t now_us, uint64_t 
     options.deadline_ms = left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
     options.future = &f->successor;
     patience_until_us = until_us;
+    first_began_ns = f->began_ns;
     const enum mr_status status = f->again->make(f->again, &options);
     patience_until_us = UINT64_MAX;
+    first_began_ns = 0;
     if (status != MR_OK)
         f->successor = NULL;
     return status;

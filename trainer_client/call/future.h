@@ -80,6 +80,7 @@ struct mr_future {
     int notify_fd;         /* eventfd of mr_future_notify(); -1 = none */
     struct mr_link untold; /* of mr_client.untold, while the caller waits for another notice */
     uint64_t room_made;    /* mr_client.room_made when there was no room to make it again */
+    uint64_t began_ns;     /* by mr_tick_ns(); of a call that is made again, its first try's */
     uint64_t sent_us;
     uint32_t map_changes; /* mrc_owners.changes of those by which the parts were split; UINT32_MAX = any */
     bool begun, sent, ended, abandoned, waited, more;

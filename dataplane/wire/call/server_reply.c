@@ -86,6 +86,8 @@ static void set_acked(struct mr_endpoint *ep, struct mr_server_session *session,
 static void finish(struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_slot *slot)
 {
     request_free(ep, &ep->server_sessions[ref.session_index], slot);
+    if (slot->stamp != 0)
+        slot->stamp = mr_latency_ended(&ep->latencies, slot->op, MR_LATENCY_WORK, slot->stamp);
     slot->begun = false;
     slot->state = MR_SLOT_DONE;
     ep->counters.replies_short += slot->transfer == NULL;

@@ -108,6 +108,7 @@ static bool execute(struct mr_endpoint *ep, struct mr_server_session *session, s
     bool valid = mr_message_parse(received, message_bytes, message, &ep->message) &&
                  (preamble->epoch == 0 || ep->config.takes_epochs);
     slot->op = preamble->op;
+    slot->stamp = 0;
     slot->priority = preamble->priority < MR_PRIORITIES ? preamble->priority : 0;
     slot->sequence = 0;
     slot->request_bytes = message_bytes;
@@ -142,6 +143,7 @@ static bool execute(struct mr_endpoint *ep, struct mr_server_session *session, s
         return true;
     }
     ep->counters.calls_served++;
+    slot->stamp = mr_latency_began(&ep->latencies, slot->op);
     ep->executing = message;
     ep->executing_bytes = message_bytes;
     ep->config.on_request(ep->config.app, ep, &request);
@@ -197,6 +199,7 @@ static void refuse_request(struct mr_endpoint *ep, struct mr_server_session *ses
     struct mr_call_ref ref = {(uint32_t)(session - ep->server_sessions), (uint32_t)(slot - session->slots),
                               session->peer.session_id, slot->call_id};
     slot->op = 0;
+    slot->stamp = 0;
     slot->priority = 0;
     slot->sequence = 0;
     slot->request_bytes = message_bytes;

@@ -124,11 +124,21 @@ static struct small_message ready_message(const struct mr_endpoint *ep, struct m
     return (struct small_message){call->request, call->call_id, call->request_bytes, call->asks};
 }
 
+/* The last of a reply has gone to the port. */
+static void reply_sent(struct mr_endpoint *ep, struct mr_slot *slot)
+{
+    if (slot->stamp != 0)
+        (void)mr_latency_ended(&ep->latencies, slot->op, MR_LATENCY_SEND, slot->stamp);
+    slot->stamp = 0; /* it may be sent again */
+}
+
 static void small_sent(struct mr_endpoint *ep, struct mr_peer *peer, uint32_t slot_index)
 {
     peer->ready &= ~(UINT64_C(1) << slot_index);
-    if (peer->serving)
+    if (peer->serving) {
+        reply_sent(ep, &MR_CONTAINER(peer, struct mr_server_session, peer)->slots[slot_index]);
         return;
+    }
     struct mr_call *call = MR_CONTAINER(peer, struct mr_client_session, peer)->slots[slot_index];
     ep->counters.segments_resent += call->asks;
     call->asks = false;
@@ -386,9 +396,12 @@ static bool send_turn(struct mr_endpoint *ep, struct mr_tx_message *sending, boo
         ep->counters.segments_resent++;
     else
         peer->flight_bytes += segment.bytes;
+    const bool whole = out->sent_bytes == out->message_bytes;
     if (!peer->serving)
-        mr_call_sent(ep, MR_CONTAINER(sending, struct mr_call, sending),
-                     out->sent_bytes == out->message_bytes);
+        mr_call_sent(ep, MR_CONTAINER(sending, struct mr_call, sending), whole);
+    else if (whole)
+        reply_sent(
+            ep, &MR_CONTAINER(peer, struct mr_server_session, peer)->slots[sending->call_id % peer->window]);
     return true;
 }
 

@@ -55,7 +55,7 @@ static void who_may_call_what(void **state)
         MR_OP_NODE_INFO, MR_OP_ECHO,          MR_OP_LIST,       MR_OP_LOOKUP,
         MR_OP_STATS,     MR_OP_VARIABLE_PULL, MR_OP_HEARTBEAT,  MR_OP_CHECKPOINT_STATUS,
         MR_OP_MEMORY,    MR_OP_BATCH_STATE,   MR_OP_HUB_STATUS, MR_OP_RPC_STATUS,
-        MR_OP_STREAMS,   MR_OP_MOVES};
+        MR_OP_STREAMS,   MR_OP_MOVES, MR_OP_LATENCY};
     for (uint32_t op = 1; op < MR_OP_COUNT; op++) {
         bool looks = memchr(look, (int)op, sizeof(look)) != NULL;
         bool operates = op == MR_OP_ALTER || op == MR_OP_RESTORE || op == MR_OP_FREEZE ||

@@ -1,0 +1,150 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/wire/endpoint_internal.h"
+#include "pair_fixture.h"
+
+/* Each reading is a microsecond after the last one. */
+static uint64_t clock_now_ns;
+
+static uint64_t read_clock(void)
+{
+    clock_now_ns += 1000;
+    return clock_now_ns;
+}
+
+static int timed(void **state)
+{
+    (void)pair_configured(state);
+    p.config[PAIR_SERVER].clock_ns = read_clock;
+    pair_start(&p);
+    pair_open(&p);
+    return 0;
+}
+
+static struct mr_histogram copy(uint32_t op, enum mr_latency_phase phase)
+{
+    struct mr_histogram h = {0};
+    const struct mr_histogram *written = mr_endpoint_latency(server(), op, phase);
+    if (written != NULL)
+        mr_histogram_read(written, &h);
+    return h;
+}
+
+static void assert_counted(uint32_t op, uint64_t count, uint64_t wait_ns, uint64_t work_ns, uint64_t send_ns)
+{
+    const uint64_t sums[MR_LATENCY_PHASES] = {wait_ns, work_ns, send_ns};
+    for (uint32_t phase = 0; phase < MR_LATENCY_PHASES; phase++) {
+        const struct mr_histogram h = copy(op, (enum mr_latency_phase)phase);
+        assert_int_equal(h.count, count);
+        assert_int_equal(h.sum_ns, sums[phase]);
+    }
+}
+
+static void call_once(struct pair_call *call, uint8_t op)
+{
+    pair_call(&p, call, op, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    assert_int_equal(call->ended, 1);
+}
+
+static void a_call_has_three_phases(void **state)
+{
+    struct pair_call call = {0};
+    call_once(&call, MR_OP_ECHO);
+    assert_counted(MR_OP_ECHO, 1, 1000, 1000, 1000);
+    assert_null(mr_endpoint_latency(server(), MR_OP_LOOKUP, MR_LATENCY_WORK));
+}
+
+static void an_answer_given_later_is_work_until_then(void **state)
+{
+    struct pair_call call = {0};
+    pair_call(&p, &call, MR_OP_SAVE, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    assert_int_equal(p.later_count, 1);
+    assert_int_equal(copy(MR_OP_SAVE, MR_LATENCY_WAIT).count, 1);
+    assert_int_equal(copy(MR_OP_SAVE, MR_LATENCY_WORK).count, 0);
+    clock_now_ns += 500000;
+    mr_reply_status(server(), p.later[0], MR_OK);
+    pair_run(&p, 1000);
+    assert_int_equal(call.ended, 1);
+    assert_counted(MR_OP_SAVE, 1, 1000, 501000, 1000);
+}
+
+static void an_answer_of_many_segments_is_sent_when_its_last_one_is(void **state)
+{
+    struct pair_call call = {0};
+    p.reply_bytes = 300000;
+    pair_call(&p, &call, MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
+    pair_run(&p, 30); /* the first of it is on its way */
+    assert_int_equal(copy(MR_OP_LOOKUP, MR_LATENCY_WORK).count, 1);
+    assert_int_equal(copy(MR_OP_LOOKUP, MR_LATENCY_SEND).count, 0);
+    pair_run(&p, 100000);
+    assert_int_equal(call.ended, 1);
+    assert_int_equal(copy(MR_OP_LOOKUP, MR_LATENCY_SEND).count, 1);
+}
+
+/* The first reply is lost, and given again from what was kept. */
+static void a_repeated_answer_does_not_count_again(void **state)
+{
+    struct pair_call call = {0};
+    p.filter = drop_replies;
+    pair_call(&p, &call, MR_OP_ECHO, NULL, 0, UINT64_MAX);
+    pair_run(&p, 20000);
+    assert_int_equal(call.ended, 0);
+    p.filter = NULL;
+    pair_run(&p, 2000000);
+    assert_int_equal(call.ended, 1);
+    assert_true(served()->calls_replayed > 0);
+    assert_counted(MR_OP_ECHO, 1, 1000, 1000, 1000);
+}
+
+static void bursts_are_sampled_and_add_up(void **state)
+{
+    enum { CALLS = 32, ROUNDS = 100 };
+    static struct pair_call calls[CALLS];
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        memset(calls, 0, sizeof(calls));
+        for (uint32_t i = 0; i < CALLS; i++)
+            pair_call(&p, &calls[i], MR_OP_ECHO, NULL, 0, UINT64_MAX);
+        pair_run(&p, 1000);
+        for (uint32_t i = 0; i < CALLS; i++)
+            assert_int_equal(calls[i].ended, 1);
+    }
+    const struct mr_histogram h = copy(MR_OP_ECHO, MR_LATENCY_WORK);
+    assert_in_range(h.count, CALLS * ROUNDS - MR_LATENCY_STRIDE, CALLS * ROUNDS);
+    /* one reading for the arrival of each burst, and three for each call that was timed */
+    const uint64_t readings = clock_now_ns / 1000;
+    assert_true(readings < 1 + ROUNDS * (5 + 3 * (MR_LATENCY_FIRST + CALLS / MR_LATENCY_STRIDE)));
+}
+
+static void refused_and_malformed_calls_are_not_counted(void **state)
+{
+    struct pair_call busy = {0};
+    call_once(&busy, MR_OP_RESTORE); /* busy the first time */
+    assert_int_equal(copy(MR_OP_RESTORE, MR_LATENCY_WORK).count, 1);
+}
+
+static void without_a_clock_nothing_is_counted(void **state)
+{
+    struct pair_call call = {0};
+    call_once(&call, MR_OP_ECHO);
+    assert_null(mr_endpoint_latency(server(), MR_OP_ECHO, MR_LATENCY_WAIT));
+}
+
+int main(void)
+{
+#define TIMED(name) cmocka_unit_test_setup_teardown(name, timed, pair_ended)
+    const struct CMUnitTest tests[] = {
+        TIMED(bursts_are_sampled_and_add_up),
+        TIMED(a_call_has_three_phases),
+        TIMED(an_answer_given_later_is_work_until_then),
+        TIMED(an_answer_of_many_segments_is_sent_when_its_last_one_is),
+        TIMED(a_repeated_answer_does_not_count_again),
+        TIMED(refused_and_malformed_calls_are_not_counted),
+        cmocka_unit_test_setup_teardown(without_a_clock_nothing_is_counted, pair_opened, pair_ended),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
