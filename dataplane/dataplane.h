@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/loop/fault.h"
+#include "wire/base/counter_set.h"
 #include "wire/endpoint.h"
 
 #define DP_CORES_MAX   64
@@ -181,53 +182,55 @@ void dp_core_due(struct dp_core *core, uint64_t due_us);
 
 /* ---- counters ---- */
 
-/* Port and loop counters, declared once. X(name, help). Per core, written by its thread only. */
+/* Port and loop counters, declared once. X(name, kind, unit, help). Per core, written by its thread only. */
 #define DP_COUNTER_LIST(X)                                                                                   \
-    X(loops, "turns of the poll loop")                                                                       \
-    X(loops_busy, "turns that found work")                                                                   \
-    X(sleeps, "naps of the adaptive mode")                                                                   \
-    X(rx_frames, "Ethernet frames received; from a socket, datagrams")                                       \
-    X(tx_frames, "Ethernet frames sent; through a socket, datagrams")                                        \
-    X(tx_dropped, "frames dropped because the port's transmit ring stayed full")                             \
-    X(tx_no_way, "packets not sent because the host's MAC address was not known yet")                        \
-    X(rx_arp, "ARP requests answered")                                                                       \
-    X(rx_too_long, "reports by routers (ICMP) that a datagram of ours is too long for the next link")        \
-    X(rx_icmp, "ICMP and ICMPv6 echo requests answered")                                                     \
-    X(rx_nd, "neighbour solicitations answered")                                                             \
-    X(rx_other, "frames of protocols not served here")                                                       \
-    X(rx_malformed, "frames with a wrong length or header")                                                  \
-    X(rx_checksum, "frames with a wrong checksum")                                                           \
-    X(rx_not_mine, "frames for another address or UDP port")                                                 \
-    X(rx_fragment, "IP fragments, which are not put together")                                               \
-    X(steered_out, "packets handed on to another core")                                                      \
-    X(steered_in, "packets taken from another core")                                                         \
-    X(steer_full, "packets dropped because another core's ring was full")                                    \
-    X(no_buffer, "times no packet buffer was free")                                                          \
-    X(steering, "how packets find their core: 0 one core, 1 flow rules, 2 RSS, 3 rings, 4 sockets")          \
-    X(queues, "receive queues of the port")                                                                  \
-    X(carrier, "what carries the packets: 0 NIC, 1 shared memory, 2 and 3 AF_XDP without and with copies, "  \
-               "4 packet socket, 5 tap, 6 and 7 UDP sockets with and without super-packets")                 \
-    X(virtual_link, "1: no device is behind the port's interface, or it has none")                           \
-    X(fault_lost, "packets lost on purpose (section fault of the configuration)")                            \
-    X(fault_duplicated, "packets duplicated on purpose")                                                     \
-    X(fault_late, "packets held back on purpose")                                                            \
-    X(fault_corrupted, "packets damaged on purpose")
+    X(loops, COUNTER, NONE, "turns of the poll loop")                                                        \
+    X(loops_busy, COUNTER, NONE, "turns that found work")                                                    \
+    X(sleeps, COUNTER, NONE, "naps of the adaptive mode")                                                    \
+    X(rx_frames, COUNTER, NONE, "Ethernet frames received; from a socket, datagrams")                        \
+    X(tx_frames, COUNTER, NONE, "Ethernet frames sent; through a socket, datagrams")                         \
+    X(tx_dropped, COUNTER, NONE, "frames dropped because the port's transmit ring stayed full")              \
+    X(tx_no_way, COUNTER, NONE, "packets not sent because the host's MAC address was not known yet")         \
+    X(rx_arp, COUNTER, NONE, "ARP requests answered")                                                        \
+    X(rx_too_long, COUNTER, NONE,                                                                            \
+      "reports by routers (ICMP) that a datagram of ours is too long for the next link")                     \
+    X(rx_icmp, COUNTER, NONE, "ICMP and ICMPv6 echo requests answered")                                      \
+    X(rx_nd, COUNTER, NONE, "neighbour solicitations answered")                                              \
+    X(rx_other, COUNTER, NONE, "frames of protocols not served here")                                        \
+    X(rx_malformed, COUNTER, NONE, "frames with a wrong length or header")                                   \
+    X(rx_checksum, COUNTER, NONE, "frames with a wrong checksum")                                            \
+    X(rx_not_mine, COUNTER, NONE, "frames for another address or UDP port")                                  \
+    X(rx_fragment, COUNTER, NONE, "IP fragments, which are not put together")                                \
+    X(steered_out, COUNTER, NONE, "packets handed on to another core")                                       \
+    X(steered_in, COUNTER, NONE, "packets taken from another core")                                          \
+    X(steer_full, COUNTER, NONE, "packets dropped because another core's ring was full")                     \
+    X(no_buffer, COUNTER, NONE, "times no packet buffer was free")                                           \
+    X(steering, GAUGE, NONE,                                                                                 \
+      "how packets find their core: 0 one core, 1 flow rules, 2 RSS, 3 rings, 4 sockets")                    \
+    X(queues, GAUGE, NONE, "receive queues of the port")                                                     \
+    X(carrier, GAUGE, NONE,                                                                                  \
+      "what carries the packets: 0 NIC, 1 shared memory, 2 and 3 AF_XDP without and with copies, "           \
+      "4 packet socket, 5 tap, 6 and 7 UDP sockets with and without super-packets")                          \
+    X(virtual_link, GAUGE, NONE, "1: no device is behind the port's interface, or it has none")              \
+    X(fault_lost, COUNTER, NONE, "packets lost on purpose (section fault of the configuration)")             \
+    X(fault_duplicated, COUNTER, NONE, "packets duplicated on purpose")                                      \
+    X(fault_late, COUNTER, NONE, "packets held back on purpose")                                             \
+    X(fault_corrupted, COUNTER, NONE, "packets damaged on purpose")
 
 struct dp_counters {
-#define DP_COUNTER_FIELD(name, help) uint64_t name;
-    DP_COUNTER_LIST(DP_COUNTER_FIELD)
-#undef DP_COUNTER_FIELD
+    DP_COUNTER_LIST(MR_COUNTER_FIELD)
 };
 
-/* A set of named u64 counters for /millrace telemetry (dpdk-telemetry.py) and the STATS call. The transport's
- * and the data plane's own are there already; ps/ adds its sets in core_start. `names` and `values` must
- * outlive the core. */
-void dp_core_add_counters(struct dp_core *core, const char *set, const char *const *names,
-                          const uint64_t *values, uint32_t count);
+extern const struct mr_counter_set dp_port_counter_set;
+
+/* A set of u64 counters for /millrace telemetry (dpdk-telemetry.py), the STATS call and metrics. The
+ * transport's and the data plane's own are there already; ps/ adds its sets in core_start. `set` and `values`
+ * must outlive the core. */
+void dp_core_add_counters(struct dp_core *core, const struct mr_counter_set *set, const uint64_t *values);
+typedef void dp_visit_counter(void *arg, const struct mr_counter_set *set, const struct mr_counter *counter,
+                              uint64_t value);
 /* Visits every counter of a core: "wire.rx_packets", "port.rx_frames", "table.rows", ... Any thread. */
-void dp_core_each_counter(const struct dp_core *core,
-                          void (*visit)(void *arg, const char *set, const char *name, uint64_t value),
-                          void *arg);
+void dp_core_each_counter(const struct dp_core *core, dp_visit_counter *visit, void *arg);
 /* How long calls of an operation (enum mr_op) on a core have been in a phase; NULL: none was timed so far. Any
  * thread, while the core runs; mr_histogram_read() copies it. */
 const struct mr_histogram *dp_core_latency(const struct dp_core *core, uint32_t op,

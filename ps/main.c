@@ -9,6 +9,7 @@
 #include "ps/base/log.h"
 #include "ps/config/config.h"
 #include "ps/config/config_rules.h"
+#include "ps/server/counter_page.h"
 #include "ps/server/keys.h"
 #include "ps/server/node_store.h"
 #include "ps/server/server.h"
@@ -22,7 +23,7 @@ struct arguments {
     const char *config_path, *check_path, *restore, *serve;
     const char *set_items[SETS_MAX];
     struct cli_list sets;
-    bool print_config;
+    bool print_config, print_counters;
 };
 
 static void check_arguments(const struct arguments *a)
@@ -56,13 +57,16 @@ static void read_arguments(int argc, char **argv, struct arguments *a)
          "check a configuration and the key files that it names, and exit"},
         {"print-config", CLI_FLAG, &a->print_config, NULL,
          "print every key with its help and default, and exit; only port.device must then be set"},
+        {"print-counters", CLI_FLAG, &a->print_counters, NULL,
+         "print every counter with its kind, unit and meaning, as Markdown, and exit"},
     };
     const struct cli_usage usage = {
         .program = PROGRAM,
         .synopsis = "--config FILE [--set SECTION.KEY=VALUE]... [--restore latest|ID|none]\n"
                     "       millraced --config FILE [--set SECTION.KEY=VALUE]... --serve PATH\n"
                     "       millraced --check-config FILE [--set SECTION.KEY=VALUE]...\n"
-                    "       millraced --print-config",
+                    "       millraced --print-config\n"
+                    "       millraced --print-counters",
         .summary = "A node of the Millrace parameter server.\n\n"
                    "SIGTERM and SIGINT stop it; SIGHUP makes it read the key files again. When it is ready\n"
                    "to serve, it prints a line that begins with \"millraced: ready\".\n\n"
@@ -74,6 +78,10 @@ static void read_arguments(int argc, char **argv, struct arguments *a)
     (void)cli_parse(&usage, argc, argv, NULL);
     if (a->print_config) {
         ps_config_print(stdout);
+        exit(EXIT_SUCCESS);
+    }
+    if (a->print_counters) {
+        ps_counter_page_print(stdout);
         exit(EXIT_SUCCESS);
     }
     check_arguments(a);

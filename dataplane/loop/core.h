@@ -27,10 +27,8 @@
 #define DP_COUNTER_SETS_MAX 16u
 
 struct dp_counter_set {
-    const char *name;
-    const char *const *names;
+    const struct mr_counter_set *set;
     const uint64_t *values;
-    uint32_t count;
 };
 
 struct dp_core {

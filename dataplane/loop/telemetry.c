@@ -108,18 +108,19 @@ static void close_set(struct writer *writer)
     writer->set = NULL;
 }
 
-static void write_counter(void *arg, const char *set, const char *name, uint64_t value)
+static void write_counter(void *arg, const struct mr_counter_set *set, const struct mr_counter *counter,
+                          uint64_t value)
 {
     struct writer *writer = arg;
-    if (writer->set == NULL || strcmp(set, writer->set_name) != 0) {
+    if (writer->set == NULL || strcmp(set->name, writer->set_name) != 0) {
         close_set(writer);
         writer->set = rte_tel_data_alloc();
-        writer->set_name = set;
+        writer->set_name = set->name;
         if (writer->set == NULL)
             return;
         rte_tel_data_start_dict(writer->set);
     }
-    rte_tel_data_add_dict_u64(writer->set, name, value);
+    rte_tel_data_add_dict_u64(writer->set, counter->name, value);
 }
 
 static int handle_counters(const char *command, const char *parameters, struct rte_tel_data *data)

@@ -206,7 +206,7 @@ void mr_endpoint_set_last_step_hook(struct mr_endpoint *ep,
 static void count_drop(struct mr_endpoint *ep, enum mr_drop why)
 {
     switch (why) {
-#define COUNT_DROP(name, help)                                                                               \
+#define COUNT_DROP(name, kind, unit, help)                                                                   \
     case MR_##name:                                                                                          \
         ep->counters.name++;                                                                                 \
         break;

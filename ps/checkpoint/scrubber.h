@@ -8,24 +8,24 @@
 #include <semaphore.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "dataplane/wire/base/counter_set.h"
 #include "dataplane/wire/format/mr_status.h"
 
 struct ps_store; /* ps/checkpoint/checkpoint_store.h */
 
 #define PS_SCRUBBER_IDS_MAX 4096u /* checkpoints that are looked at: the newest */
 
-/* X(name, help): counters of the node, shown with those of core 0. Written by the scrubber's thread. */
+/* X(name, kind, unit, help): counters of the node, shown with those of core 0. Written by the scrubber's
+ * thread. */
 #define PS_SCRUBBER_COUNTER_LIST(X)                                                                          \
-    X(rounds, "times that all checkpoints on the disk were read again")                                      \
-    X(bytes, "bytes read for that")                                                                          \
-    X(last_s, "when the last round ended, in seconds since 1970; 0: none has")                               \
-    X(damaged, "checkpoints that the last round could not read; the log says which")                         \
-    X(damaged_id, "the newest checkpoint, if a round could not read it; 0: none was found so")
+    X(rounds, COUNTER, NONE, "times that all checkpoints on the disk were read again")                       \
+    X(bytes, COUNTER, BYTES, "bytes of checkpoints on the disk read again")                                  \
+    X(last_s, GAUGE, TIMESTAMP, "when the last round ended, in seconds since 1970; 0: none has")             \
+    X(damaged, GAUGE, NONE, "checkpoints that the last round could not read; the log says which")            \
+    X(damaged_id, GAUGE, NONE, "the newest checkpoint, if a round could not read it; 0: none was found so")
 
 struct ps_scrubber_counters {
-#define PS_SCRUBBER_COUNTER_FIELD(name, help) uint64_t name;
-    PS_SCRUBBER_COUNTER_LIST(PS_SCRUBBER_COUNTER_FIELD)
-#undef PS_SCRUBBER_COUNTER_FIELD
+    PS_SCRUBBER_COUNTER_LIST(MR_COUNTER_FIELD)
 };
 
 struct ps_scrubber_options {

@@ -38,7 +38,7 @@ void ps_core_refresh_gauges(struct ps_core *core)
         if (core->features[id] == NULL || core->features[id]->table == NULL)
             continue;
         const struct ps_table_counters *c = ps_table_counters(core->features[id]->table);
-#define ADD_TABLE_COUNTER(name, help) sum.name += c->name;
+#define ADD_TABLE_COUNTER(name, kind, unit, help) sum.name += c->name;
         PS_TABLE_COUNTER_LIST(ADD_TABLE_COUNTER)
 #undef ADD_TABLE_COUNTER
     }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/dataplane.h"
+#include "dataplane/wire/base/counter_set.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/op.h"
 #include "ps/base/partition_set.h"
@@ -33,51 +34,54 @@
 #define PS_RECORD_MIB                                                                                        \
     16 /* of memory.limit_mib per core: applied batches, clients and pushes, entries of the batch cache */
 
-/* X(name, help): a core's own record. */
+/* X(name, kind, unit, help): a core's own record. */
 #define PS_CORE_COUNTER_LIST(X)                                                                              \
-    X(pushes_applied, "pushes applied since the start: by batch, by key, and of variables")                  \
-    X(pushes_refused_learnt, "pushes of batches applied before, which changed nothing")                      \
-    X(pushes_held_back, "pushes refused for the moment because a checkpoint's buffers were full")            \
-    X(pushes_repeated, "numbered pushes applied before, which changed nothing")                              \
-    X(pushes_skipped, "numbered pushes given up because their client advanced too far without them")         \
-    X(push_lanes_forgotten,                                                                                  \
+    X(pushes_applied, COUNTER, NONE, "pushes applied since the start: by batch, by key, and of variables")   \
+    X(pushes_refused_learnt, COUNTER, NONE, "pushes of batches applied before, which changed nothing")       \
+    X(pushes_held_back, COUNTER, NONE,                                                                       \
+      "pushes refused for the moment because a checkpoint's buffers were full")                              \
+    X(pushes_repeated, COUNTER, NONE, "numbered pushes applied before, which changed nothing")               \
+    X(pushes_skipped, COUNTER, NONE,                                                                         \
+      "numbered pushes given up because their client advanced too far without them")                         \
+    X(push_lanes_forgotten, COUNTER, NONE,                                                                   \
       "records of clients' numbered pushes dropped for others: resent, those count as new")                  \
-    X(pushes_waiting, "numbered pushes refused for the moment because they were just being applied")         \
-    X(variable_gradients_skipped,                                                                            \
+    X(pushes_waiting, COUNTER, NONE,                                                                         \
+      "numbered pushes refused for the moment because they were just being applied")                         \
+    X(variable_gradients_skipped, COUNTER, NONE,                                                             \
       "variable gradients skipped: they held NaN or Inf, or would have led to it")                           \
-    X(batches_fed, "batches fed")                                                                            \
-    X(batches_looked_up, "lookups by batch")                                                                 \
-    X(batches_expired, "batches dropped because nobody asked for them in time")                              \
-    X(batches_forgotten, "batches dropped because their hub said so")                                        \
-    X(feeds_refused_full, "feeds refused because the batch cache was full")                                  \
-    X(requests_refused, "requests answered with an error")                                                   \
-    X(requests_held_back, "requests refused for the moment during a restore, a stop or the end of a move")   \
-    X(calls_without_lease,                                                                                   \
+    X(batches_fed, COUNTER, NONE, "batches fed")                                                             \
+    X(batches_looked_up, COUNTER, NONE, "lookups by batch")                                                  \
+    X(batches_expired, COUNTER, NONE, "batches dropped because nobody asked for them in time")               \
+    X(batches_forgotten, COUNTER, NONE, "batches dropped because their hub said so")                         \
+    X(feeds_refused_full, COUNTER, NONE, "feeds refused because the batch cache was full")                   \
+    X(requests_refused, COUNTER, NONE, "requests answered with an error")                                    \
+    X(requests_held_back, COUNTER, NONE,                                                                     \
+      "requests refused for the moment during a restore, a stop or the end of a move")                       \
+    X(calls_without_lease, COUNTER, NONE,                                                                    \
       "calls refused for the moment because the node's lease had ended: the coordinator did not answer")     \
-    X(calls_of_others, "calls refused because another node owns their keys")                                 \
-    X(calls_held_at_step,                                                                                    \
+    X(calls_of_others, COUNTER, NONE, "calls refused because another node owns their keys")                  \
+    X(calls_held_at_step, COUNTER, NONE,                                                                     \
       "calls refused for the moment because a checkpoint is cut at a step before theirs")                    \
-    X(calls_in_slices, "long calls whose turn came: done in slices")                                         \
-    X(slices, "slices done of them")                                                                         \
-    X(calls_between_slices, "small data calls done between two slices of a long one")                        \
-    X(batches_learnt, "batches applied to the state that this core holds, its checkpoint included")          \
-    X(streams, "streams of batches that this core has a record of")                                          \
-    X(streams_dropped,                                                                                       \
+    X(calls_in_slices, COUNTER, NONE, "long calls whose turn came: done in slices")                          \
+    X(slices, COUNTER, NONE, "slices done of long calls")                                                    \
+    X(calls_between_slices, COUNTER, NONE, "small data calls done between two slices of a long one")         \
+    X(batches_learnt, GAUGE, NONE,                                                                           \
+      "batches applied to the state that this core holds, its checkpoint included")                          \
+    X(streams, GAUGE, NONE, "streams of batches that this core has a record of")                             \
+    X(streams_dropped, COUNTER, NONE,                                                                        \
       "records of streams dropped to make room: their plans would be trained from the start")                \
-    X(batches_cached, "batches kept now")                                                                    \
-    X(batch_bytes, "bytes of them")                                                                          \
-    X(memory_bytes, "bytes of memory held for tables, variables and batches")                                \
-    X(features, "tables and variables on this core")                                                         \
-    X(read_only, "1 on a node that serves a checkpoint read only")                                           \
-    X(freeze, "what is frozen: 0 nothing, 1 no new rows, 2 no updates either")                               \
-    X(last_step, "highest training step pushed")                                                             \
-    X(step, "training step that calls have reached, outliers ignored")                                       \
-    X(steps_ignored, "calls whose step was too far from that of others to count")
+    X(batches_cached, GAUGE, NONE, "batches kept now")                                                       \
+    X(batch_bytes, GAUGE, BYTES, "bytes of the batches kept now")                                            \
+    X(memory_bytes, GAUGE, BYTES, "bytes of memory held for tables, variables and batches")                  \
+    X(features, GAUGE, NONE, "tables and variables on this core")                                            \
+    X(read_only, GAUGE, NONE, "1 on a node that serves a checkpoint read only")                              \
+    X(freeze, GAUGE, NONE, "what is frozen: 0 nothing, 1 no new rows, 2 no updates either")                  \
+    X(last_step, GAUGE, NONE, "highest training step pushed")                                                \
+    X(step, GAUGE, NONE, "training step that calls have reached, outliers ignored")                          \
+    X(steps_ignored, COUNTER, NONE, "calls whose step was too far from that of others to count")
 
 struct ps_core_counters {
-#define PS_CORE_COUNTER_FIELD(name, help) uint64_t name;
-    PS_CORE_COUNTER_LIST(PS_CORE_COUNTER_FIELD)
-#undef PS_CORE_COUNTER_FIELD
+    PS_CORE_COUNTER_LIST(MR_COUNTER_FIELD)
 };
 
 enum ps_gate {

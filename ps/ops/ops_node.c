@@ -105,17 +105,18 @@ struct stats_visit {
     uint64_t *values;
 };
 
-static void visit_counter(void *arg, const char *set, const char *name, uint64_t value)
+static void visit_counter(void *arg, const struct mr_counter_set *set, const struct mr_counter *counter,
+                          uint64_t value)
 {
     struct stats_visit *v = arg;
     if (v->names != NULL) {
-        char *at = stpcpy(v->names + v->name_bytes, set);
+        char *at = stpcpy(v->names + v->name_bytes, set->name);
         *at++ = '.';
-        at = stpcpy(at, name);
+        at = stpcpy(at, counter->name);
         *at = '\n';
         v->values[v->count] = value;
     }
-    v->name_bytes += (uint32_t)(strlen(set) + strlen(name)) + 2;
+    v->name_bytes += (uint32_t)(strlen(set->name) + strlen(counter->name)) + 2;
     v->count++;
 }
 

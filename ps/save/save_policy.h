@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "dataplane/wire/base/counter_set.h"
 #include "ps/checkpoint/checkpoint.h"
 
 #define PS_DIRECTORY_BYTES     256
@@ -114,35 +115,37 @@ bool ps_save_schedule_time_is_due(const struct ps_save_schedule *s, uint64_t now
 
 /* ---- counters of all saves ---- */
 
-/* X(name, help): counters of the node, shown with those of core 0. Written by the control thread. */
+/* X(name, kind, unit, help): counters of the node, shown with those of core 0. Written by the control
+ * thread. */
 #define PS_CHECKPOINT_COUNTER_LIST(X)                                                                        \
-    X(saves_good, "checkpoints published, deltas among them")                                                \
-    X(deltas_good, "deltas published")                                                                       \
-    X(saves_failed, "saves that failed, or were given up")                                                   \
-    X(saves_withdrawn, "saves that were cancelled by a call")                                                \
-    X(saves_automatic, "saves that began by themselves")                                                     \
-    X(saves_at_step, "checkpoints cut at a step, with all trainers held there")                              \
-    X(saves_late, "automatic saves at a step that were cut at once because trainers did not come")           \
-    X(saves_queued, "saves that wait for another one now")                                                   \
-    X(waiting_step, "the step that a save waits for now; 0: none")                                           \
-    X(trainers_held, "trainers that have come to it, and wait")                                              \
-    X(trainers_awaited, "trainers that it waits for in all")                                                 \
-    X(bytes_written, "bytes of all checkpoints published")                                                   \
-    X(write_us, "microseconds that these took")                                                              \
-    X(running_id, "the checkpoint being written now; 0: none")                                               \
-    X(running_bytes, "bytes of it written")                                                                  \
-    X(running_bytes_total, "bytes that it will have, about")                                                 \
-    X(last_good_id, "the last one published")                                                                \
-    X(last_good_step, "its step")                                                                            \
-    X(last_status, "how the last save ended: an mr_status, 0 is good")                                       \
-    X(restored_id, "the checkpoint that this node was restored from; 0: none")                               \
-    X(restored_step, "its step")                                                                             \
-    X(restored_at_step, "1: it holds all pushes up to that step and none after it")
+    X(saves_good, COUNTER, NONE, "checkpoints published, deltas among them")                                 \
+    X(deltas_good, COUNTER, NONE, "deltas published")                                                        \
+    X(saves_failed, COUNTER, NONE, "saves that failed, or were given up")                                    \
+    X(saves_withdrawn, COUNTER, NONE, "saves that were cancelled by a call")                                 \
+    X(saves_automatic, COUNTER, NONE, "saves that began by themselves")                                      \
+    X(saves_at_step, COUNTER, NONE, "checkpoints cut at a step, with all trainers held there")               \
+    X(saves_late, COUNTER, NONE,                                                                             \
+      "automatic saves at a step that were cut at once because trainers did not come")                       \
+    X(saves_queued, GAUGE, NONE, "saves that wait for another one now")                                      \
+    X(waiting_step, GAUGE, NONE, "the step that a save waits for now; 0: none")                              \
+    X(trainers_held, GAUGE, NONE, "trainers that have come to the step that a save waits for, and wait")     \
+    X(trainers_awaited, GAUGE, NONE, "trainers that a save at a step waits for in all")                      \
+    X(bytes_written, COUNTER, BYTES, "bytes of all checkpoints published")                                   \
+    X(write_us, COUNTER, MICROSECONDS, "time that writing the checkpoints published took")                   \
+    X(running_id, GAUGE, NONE, "the checkpoint being written now; 0: none")                                  \
+    X(running_bytes, GAUGE, BYTES, "bytes written of the checkpoint being written now")                      \
+    X(running_bytes_total, GAUGE, BYTES, "bytes that the checkpoint being written now will have, about")     \
+    X(last_good_id, GAUGE, NONE, "the last checkpoint published")                                            \
+    X(last_good_step, GAUGE, NONE, "the step of the last checkpoint published")                              \
+    X(last_status, GAUGE, NONE, "how the last save ended: an mr_status, 0 is good")                          \
+    X(restored_id, GAUGE, NONE, "the checkpoint that this node was restored from; 0: none")                  \
+    X(restored_step, GAUGE, NONE, "the step of the checkpoint that this node was restored from")             \
+    X(restored_at_step, GAUGE, NONE,                                                                         \
+      "1: the checkpoint that this node was restored from holds all pushes up to its step and none after "   \
+      "it")
 
 struct ps_checkpoint_counters {
-#define PS_CHECKPOINT_COUNTER_FIELD(name, help) uint64_t name;
-    PS_CHECKPOINT_COUNTER_LIST(PS_CHECKPOINT_COUNTER_FIELD)
-#undef PS_CHECKPOINT_COUNTER_FIELD
+    PS_CHECKPOINT_COUNTER_LIST(MR_COUNTER_FIELD)
 };
 
 #endif

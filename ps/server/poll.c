@@ -5,6 +5,7 @@
 #include "ps/move/drop.h"
 #include "ps/move/give.h"
 #include "ps/ops/ops.h"
+#include "ps/server/node_counters.h"
 #include "ps/server/rpc_node.h"
 
 #define MIB                  (UINT64_C(1) << 20)
@@ -84,13 +85,18 @@ void ps_core_destroy(struct ps_core *core)
     free(core);
 }
 
-#define COUNTER_NAME(name, help) #name,
-static const char *const core_counter_names[] = {PS_CORE_COUNTER_LIST(COUNTER_NAME)};
-static const char *const checkpoint_counter_names[] = {PS_CHECKPOINT_COUNTER_LIST(COUNTER_NAME)};
-static const char *const table_counter_names[] = {PS_TABLE_COUNTER_LIST(COUNTER_NAME)};
-static const char *const scrubber_counter_names[] = {PS_SCRUBBER_COUNTER_LIST(COUNTER_NAME)};
-static const char *const copier_counter_names[] = {PS_COPIER_COUNTER_LIST(COUNTER_NAME)};
-#undef COUNTER_NAME
+static void add_counters(struct ps_core *core)
+{
+    const struct ps_node *node = core->node;
+    dp_core_add_counters(core->dp_core, &ps_core_counter_set, (const uint64_t *)&core->counters);
+    dp_core_add_counters(core->dp_core, &ps_table_counter_set, (const uint64_t *)&core->table_counters);
+    if (core->index != 0)
+        return;
+    dp_core_add_counters(core->dp_core, &ps_checkpoint_counter_set,
+                         (const uint64_t *)&node->checkpoint_counters);
+    dp_core_add_counters(core->dp_core, &ps_scrubber_counter_set, (const uint64_t *)&node->scrubber_counters);
+    dp_core_add_counters(core->dp_core, &ps_copier_counter_set, (const uint64_t *)&node->copier_counters);
+}
 
 void *ps_core_start(void *self, struct dp_core *dp_core, char error[DP_ERROR_BYTES])
 {
@@ -114,21 +120,7 @@ void *ps_core_start(void *self, struct dp_core *dp_core, char error[DP_ERROR_BYT
         core->rpc = node->rpc;
     }
     core->gate = PS_GATE_BUSY; /* until main has restored what there is */
-    dp_core_add_counters(dp_core, "ps", core_counter_names, (const uint64_t *)&core->counters,
-                         sizeof(core->counters) / sizeof(uint64_t));
-    dp_core_add_counters(dp_core, "table", table_counter_names, (const uint64_t *)&core->table_counters,
-                         sizeof(core->table_counters) / sizeof(uint64_t));
-    if (core->index == 0) {
-        dp_core_add_counters(dp_core, "checkpoint", checkpoint_counter_names,
-                             (const uint64_t *)&node->checkpoint_counters,
-                             sizeof(node->checkpoint_counters) / sizeof(uint64_t));
-        dp_core_add_counters(dp_core, "scrub", scrubber_counter_names,
-                             (const uint64_t *)&node->scrubber_counters,
-                             sizeof(node->scrubber_counters) / sizeof(uint64_t));
-        dp_core_add_counters(dp_core, "remote", copier_counter_names,
-                             (const uint64_t *)&node->copier_counters,
-                             sizeof(node->copier_counters) / sizeof(uint64_t));
-    }
+    add_counters(core);
     node->cores[core->index] = core;
     return core;
 }

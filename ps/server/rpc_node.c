@@ -18,6 +18,7 @@
 #include "ps/config/config_rules.h"
 #include "ps/core/core.h"
 #include "ps/ops/ops.h"
+#include "ps/server/node_counters.h"
 #include "ps/server/rpc_modules.h"
 
 #define MIB               ((size_t)1 << 20)
@@ -214,10 +215,6 @@ static enum mr_status find_rendezvous(struct ps_rpc *rpc, char *error, size_t er
     return MR_OK;
 }
 
-#define COUNTER_NAME(name, help) #name,
-static const char *const counter_names[] = {MR_AGENT_COUNTER_LIST(COUNTER_NAME)};
-#undef COUNTER_NAME
-
 /* Makes a new agent, which is held; when that fails the old one stays. */
 static enum mr_status make_agent(struct ps_rpc *rpc, char *error, size_t error_bytes)
 {
@@ -269,10 +266,8 @@ enum mr_status ps_rpc_start(struct ps_rpc *rpc, struct dp *dp, struct dp_core *c
     enum mr_status status = find_rendezvous(rpc, error, DP_ERROR_BYTES);
     if (status == MR_OK)
         status = make_agent(rpc, error, DP_ERROR_BYTES);
-    if (status == MR_OK) {
-        dp_core_add_counters(core, "rpc", counter_names, (const uint64_t *)&rpc->counters,
-                             sizeof(counter_names) / sizeof(counter_names[0]));
-    }
+    if (status == MR_OK)
+        dp_core_add_counters(core, &ps_rpc_counter_set, (const uint64_t *)&rpc->counters);
     return status;
 }
 

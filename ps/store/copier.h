@@ -13,6 +13,7 @@
 #include <semaphore.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "dataplane/wire/base/counter_set.h"
 #include "ps/store/remote_store.h"
 
 #define PS_COPIER_PAUSE_S_MIN 1u /* after a failure; twice as long after each further one */
@@ -23,23 +24,26 @@
 
 enum ps_copier_state { PS_COPIER_OFF, PS_COPIER_IDLE, PS_COPIER_COPYING, PS_COPIER_FAILING };
 
-/* X(name, help): counters of the node, shown with those of core 0. Written by the copier's threads. */
+/* X(name, kind, unit, help): counters of the node, shown with those of core 0. Written by the copier's
+ * threads. */
 #define PS_COPIER_COUNTER_LIST(X)                                                                            \
-    X(state, "0: there is no checkpoint.remote, 1: all is copied, 2: copying, 3: the last try failed")       \
-    X(last_id, "the newest checkpoint that is in the store; 0: none is, or it is not known yet")             \
-    X(behind, "checkpoints on the disk that are not in the store yet")                                       \
-    X(behind_s, "seconds since the first of them was found to be missing there")                             \
-    X(copies_good, "checkpoints copied to the store")                                                        \
-    X(copies_failed, "tries that failed")                                                                    \
-    X(bytes, "bytes copied, those of failed tries among them")                                               \
-    X(bytes_kept, "bytes that a copy which was interrupted had left there, and that were not sent again")    \
-    X(bytes_again, "of the bytes copied, those sent again because a copy was interrupted")                   \
-    X(last_status, "how the last try ended: an mr_status, 0 is good; the log says more")
+    X(state, GAUGE, NONE,                                                                                    \
+      "0: there is no checkpoint.remote, 1: all is copied, 2: copying, 3: the last try failed")              \
+    X(last_id, GAUGE, NONE,                                                                                  \
+      "the newest checkpoint that is in the store; 0: none is, or it is not known yet")                      \
+    X(behind, GAUGE, NONE, "checkpoints on the disk that are not in the store yet")                          \
+    X(behind_s, GAUGE, SECONDS,                                                                              \
+      "time since the first checkpoint that is not in the store was found to be missing there")              \
+    X(copies_good, COUNTER, NONE, "checkpoints copied to the store")                                         \
+    X(copies_failed, COUNTER, NONE, "tries to copy a checkpoint that failed")                                \
+    X(bytes, COUNTER, BYTES, "bytes copied, those of failed tries among them")                               \
+    X(bytes_kept, COUNTER, BYTES,                                                                            \
+      "bytes that a copy which was interrupted had left there, and that were not sent again")                \
+    X(bytes_again, COUNTER, BYTES, "of the bytes copied, those sent again because a copy was interrupted")   \
+    X(last_status, GAUGE, NONE, "how the last try to copy ended: an mr_status, 0 is good; the log says more")
 
 struct ps_copier_counters {
-#define PS_COPIER_COUNTER_FIELD(name, help) uint64_t name;
-    PS_COPIER_COUNTER_LIST(PS_COPIER_COUNTER_FIELD)
-#undef PS_COPIER_COUNTER_FIELD
+    PS_COPIER_COUNTER_LIST(MR_COUNTER_FIELD)
 };
 
 struct ps_copier_options {

@@ -12,38 +12,42 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "dataplane/wire/base/counter_set.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/mr_status.h"
 #include "ps/memory/arena.h"
 
 struct ps_table;
 
-/* X(name, help): per table and core */
+/* X(name, kind, unit, help): per table and core */
 #define PS_TABLE_COUNTER_LIST(X)                                                                             \
-    X(rows, "rows held")                                                                                     \
-    X(rows_created, "rows created")                                                                          \
-    X(keys_looked_up, "keys looked up, repeats counted")                                                     \
-    X(keys_missing, "keys looked up that have no row and got the initial value")                             \
-    X(keys_pushed, "keys pushed, repeats counted")                                                           \
-    X(updates, "rows changed by the optimizer")                                                              \
-    X(gradients_skipped, "gradients skipped because they held NaN or Inf, or would have taken a row there")  \
-    X(rows_saturated, "rows of 16 bits set to values beyond their type's largest, which they became")        \
-    X(rows_not_finite, "rows of a checkpoint that hold NaN or Inf, as they were loaded")                     \
-    X(gradients_without_row, "keys of pushes left out because they have no row, repeats counted once")       \
-    X(rows_refused, "rows not created because memory or the capacity was used up")                           \
-    X(rows_evicted_age, "rows evicted: unseen for too many seconds")                                         \
-    X(rows_evicted_steps, "rows evicted: unseen for too many steps")                                         \
-    X(rows_evicted_norm, "rows evicted: small norm")                                                         \
-    X(rows_evicted_capacity, "rows evicted for others: capacity_rows was reached")                           \
-    X(rows_evicted_memory, "rows evicted for others: memory was used up")                                    \
-    X(keys_not_admitted_probability, "keys looked up that the admission's probability leaves out")           \
-    X(keys_not_admitted_sightings, "keys looked up that were not seen often enough yet")                     \
-    X(sightings_not_counted, "of those: not counted, because memory was used up")
+    X(rows, GAUGE, NONE, "rows held")                                                                        \
+    X(rows_created, COUNTER, NONE, "rows created")                                                           \
+    X(keys_looked_up, COUNTER, NONE, "keys looked up, repeats counted")                                      \
+    X(keys_missing, COUNTER, NONE, "keys looked up that have no row and got the initial value")              \
+    X(keys_pushed, COUNTER, NONE, "keys pushed, repeats counted")                                            \
+    X(updates, COUNTER, NONE, "rows changed by the optimizer")                                               \
+    X(gradients_skipped, COUNTER, NONE,                                                                      \
+      "gradients skipped because they held NaN or Inf, or would have led to it")                             \
+    X(rows_saturated, COUNTER, NONE,                                                                         \
+      "rows of 16 bits set to values beyond their type's largest, which they became")                        \
+    X(rows_not_finite, COUNTER, NONE, "rows of a checkpoint that hold NaN or Inf, as they were loaded")      \
+    X(gradients_without_row, COUNTER, NONE,                                                                  \
+      "keys of pushes left out because they have no row, repeats counted once")                              \
+    X(rows_refused, COUNTER, NONE, "rows not created because memory or the capacity was used up")            \
+    X(rows_evicted_age, COUNTER, NONE, "rows evicted: unseen for too many seconds")                          \
+    X(rows_evicted_steps, COUNTER, NONE, "rows evicted: unseen for too many steps")                          \
+    X(rows_evicted_norm, COUNTER, NONE, "rows evicted: small norm")                                          \
+    X(rows_evicted_capacity, COUNTER, NONE, "rows evicted for others: capacity_rows was reached")            \
+    X(rows_evicted_memory, COUNTER, NONE, "rows evicted for others: memory was used up")                     \
+    X(keys_not_admitted_probability, COUNTER, NONE,                                                          \
+      "keys looked up that the admission's probability leaves out")                                          \
+    X(keys_not_admitted_sightings, COUNTER, NONE, "keys looked up that were not seen often enough yet")      \
+    X(sightings_not_counted, COUNTER, NONE,                                                                  \
+      "keys looked up, not seen often enough yet, and not counted because memory was used up")
 
 struct ps_table_counters {
-#define PS_TABLE_COUNTER_FIELD(name, help) uint64_t name;
-    PS_TABLE_COUNTER_LIST(PS_TABLE_COUNTER_FIELD)
-#undef PS_TABLE_COUNTER_FIELD
+    PS_TABLE_COUNTER_LIST(MR_COUNTER_FIELD)
 };
 
 /* What forbids one more row. */

@@ -103,7 +103,7 @@ void world_check_call(struct world *w, struct subject *s)
     expected->gradients_skipped = skipped;
     expected->gradients_without_row = got->gradients_without_row;
     check_limits(w, s);
-#define CHECK_COUNTER(name, help)                                                                            \
+#define CHECK_COUNTER(name, kind, unit, help)                                                                \
     WORLD_CHECK(w, got->name == expected->name, #name " is %" PRIu64 ", expected %" PRIu64, got->name,       \
                 expected->name);
     PS_TABLE_COUNTER_LIST(CHECK_COUNTER)

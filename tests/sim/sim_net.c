@@ -299,7 +299,7 @@ static struct sim_packet *queue_take(struct sim_node *node)
 static void log_drops(struct sim_node *node, const struct mr_wire_counters *before)
 {
     const struct mr_wire_counters *now = mr_endpoint_counters(node->ep);
-#define LOG_DROP(name, help)                                                                                 \
+#define LOG_DROP(name, kind, unit, help)                                                                     \
     if (now->name != before->name)                                                                           \
         sim_log(node->sim, "  %s", #name);
     MR_DROP_LIST(LOG_DROP)

@@ -13,7 +13,7 @@
 static uint64_t drops(const struct mr_wire_counters *c)
 {
     uint64_t sum = 0;
-#define ADD_DROP(name, help) sum += c->name;
+#define ADD_DROP(name, kind, unit, help) sum += c->name;
     MR_DROP_LIST(ADD_DROP)
 #undef ADD_DROP
     return sum;
@@ -54,7 +54,7 @@ void sim_play(struct sim *sim)
  * has no session here any more may make one, which nobody can use, as long as its cookie lives. */
 static void forgive(struct mr_wire_counters *c, const struct mr_wire_counters *now)
 {
-#define FORGIVE(name, help) c->name = now->name;
+#define FORGIVE(name, kind, unit, help) c->name = now->name;
     MR_DROP_LIST(FORGIVE)
 #undef FORGIVE
     c->tx_packets = now->tx_packets;

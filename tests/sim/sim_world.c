@@ -321,7 +321,7 @@ static void print_counters(const struct sim *sim)
         const struct mr_wire_counters *c = mr_endpoint_counters(sim->nodes[i].ep);
         printf("%s %u: memory=%zu of %zu", sim_is_client(sim, i) ? "client" : "server", i,
                mr_endpoint_memory_used(sim->nodes[i].ep), sim->nodes[i].config.memory_bytes);
-#define PRINT_COUNTER(name, help)                                                                            \
+#define PRINT_COUNTER(name, kind, unit, help)                                                                \
     if (c->name != 0)                                                                                        \
         printf(" %s=%llu", #name, (unsigned long long)c->name);
         MR_WIRE_COUNTER_LIST(PRINT_COUNTER)

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "dataplane/wire/base/counter_set.h"
 #include "dataplane/wire/endpoint.h"
 
 #define MR_RPC_NO_RANK        UINT32_MAX
@@ -72,28 +73,31 @@ struct mr_agent_config {
 
 /* What an agent counts. Written inside; any thread may read. */
 #define MR_AGENT_COUNTER_LIST(X)                                                                             \
-    X(calls_served, "calls of this worker's functions that were answered, with a result or an error")        \
-    X(calls_failed, "of these, answered with an error")                                                      \
-    X(calls_refused, "of these, not run: no such function, or wrong arguments")                              \
-    X(calls_made, "calls that this worker made to others and that have ended")                               \
-    X(calls_made_failed, "of these, ended with an error")                                                    \
-    X(calls_under_way, "calls that this worker has made and that have not ended")                            \
-    X(functions_running, "functions that run or wait for a thread")                                          \
-    X(threads, "threads made so far that run functions")                                                     \
-    X(threads_waiting, "of these, in functions that wait for other workers")                                 \
-    X(values_owned, "values of this worker that somebody holds a reference to")                              \
-    X(values_held, "references that this worker holds to values of others")                                  \
-    X(contexts_begun, "autograd contexts that this worker has begun and not ended")                          \
-    X(contexts_known, "autograd contexts that this worker knows, begun by any worker and not ended")         \
-    X(long_bytes, "bytes of memory in use for messages in parts, and for results that came in parts")        \
-    X(long_messages, "messages in parts that were received completely")                                      \
-    X(members_joined, "workers that have joined, including this one")                                        \
-    X(members_dead, "of these, dead or gone")
+    X(calls_served, COUNTER, NONE,                                                                           \
+      "calls of this worker's functions that were answered, with a result or an error")                      \
+    X(calls_failed, COUNTER, NONE, "calls of this worker's functions that were answered with an error")      \
+    X(calls_refused, COUNTER, NONE,                                                                          \
+      "calls of these that were not run: no such function, or wrong arguments")                              \
+    X(calls_made, COUNTER, NONE, "calls that this worker made to others and that have ended")                \
+    X(calls_made_failed, COUNTER, NONE,                                                                      \
+      "calls that this worker made to others and that have ended with an error")                             \
+    X(calls_under_way, GAUGE, NONE, "calls that this worker has made and that have not ended")               \
+    X(functions_running, GAUGE, NONE, "functions that run or wait for a thread")                             \
+    X(threads, GAUGE, NONE, "threads made so far that run functions")                                        \
+    X(threads_waiting, GAUGE, NONE, "threads in functions that wait for other workers")                      \
+    X(values_owned, GAUGE, NONE, "values of this worker that somebody holds a reference to")                 \
+    X(values_held, GAUGE, NONE, "references that this worker holds to values of others")                     \
+    X(contexts_begun, GAUGE, NONE, "autograd contexts that this worker has begun and not ended")             \
+    X(contexts_known, GAUGE, NONE,                                                                           \
+      "autograd contexts that this worker knows, begun by any worker and not ended")                         \
+    X(long_bytes, GAUGE, BYTES,                                                                              \
+      "bytes of memory in use for messages in parts, and for results that came in parts")                    \
+    X(long_messages, COUNTER, NONE, "messages in parts that were received completely")                       \
+    X(members_joined, GAUGE, NONE, "workers that have joined, including this one")                           \
+    X(members_dead, GAUGE, NONE, "workers that have joined and are dead or gone")
 
 struct mr_agent_counters {
-#define MR_AGENT_COUNTER_FIELD(name, help) uint64_t name;
-    MR_AGENT_COUNTER_LIST(MR_AGENT_COUNTER_FIELD)
-#undef MR_AGENT_COUNTER_FIELD
+    MR_AGENT_COUNTER_LIST(MR_COUNTER_FIELD)
 };
 
 #endif

@@ -210,22 +210,22 @@ bool mr_version_answer_make(const uint8_t *datagram, size_t datagram_bytes, stru
 /* Parses such a datagram as an answer to a HELLO of this version. Returns false if it is none. */
 bool mr_version_answer_parse(const uint8_t *datagram, size_t datagram_bytes, struct mr_version_answer *out);
 
-/* Why a packet was dropped: X(name, help), in the order of the checks. Drops are counted for each reason, and
- * never answered. */
+/* Why a packet was dropped: X(name, kind, unit, help), in the order of the checks. Drops are counted for each
+ * reason, and never answered. */
 #define MR_DROP_LIST(X)                                                                                      \
-    X(drop_short, "datagrams shorter than a header or not as long as it says")                               \
-    X(drop_magic, "datagrams that are not Millrace packets")                                                 \
-    X(drop_version, "packets of another protocol version")                                                   \
-    X(drop_type, "packets of an unknown type or with flags that do not belong to it")                        \
-    X(drop_session, "packets for a session this core does not have")                                         \
-    X(drop_repeated, "packets of sessions that have come before, or are too old to know")                    \
-    X(drop_tag, "packets whose tag does not verify")                                                         \
-    X(drop_range, "packets with a length, offset or id out of range")                                        \
-    X(drop_cookie, "HELLOs with a wrong or stale cookie")                                                    \
-    X(drop_rate, "HELLOs beyond what their address may send")                                                \
-    X(drop_proof, "HELLOs or ACCEPTs without proof of the key")                                              \
-    X(drop_stale, "packets of calls or sessions that are over")                                              \
-    X(drop_message, "messages whose tensor list is malformed; answered with BAD_MESSAGE")
+    X(drop_short, COUNTER, NONE, "datagrams shorter than a header or not as long as it says")                \
+    X(drop_magic, COUNTER, NONE, "datagrams that are not Millrace packets")                                  \
+    X(drop_version, COUNTER, NONE, "packets of another protocol version")                                    \
+    X(drop_type, COUNTER, NONE, "packets of an unknown type or with flags that do not belong to it")         \
+    X(drop_session, COUNTER, NONE, "packets for a session this core does not have")                          \
+    X(drop_repeated, COUNTER, NONE, "packets of sessions that have come before, or are too old to know")     \
+    X(drop_tag, COUNTER, NONE, "packets whose tag does not verify")                                          \
+    X(drop_range, COUNTER, NONE, "packets with a length, offset or id out of range")                         \
+    X(drop_cookie, COUNTER, NONE, "HELLOs with a wrong or stale cookie")                                     \
+    X(drop_rate, COUNTER, NONE, "HELLOs beyond what their address may send")                                 \
+    X(drop_proof, COUNTER, NONE, "HELLOs or ACCEPTs without proof of the key")                               \
+    X(drop_stale, COUNTER, NONE, "packets of calls or sessions that are over")                               \
+    X(drop_message, COUNTER, NONE, "messages whose tensor list is malformed; answered with BAD_MESSAGE")
 
 /* mr_packet_parse() checks length, magic, version, type and flags; that the payload has a length that the
  * type may have (that of its struct, none, or 1..max of DATA); and that fields without a meaning are zero. On
@@ -233,7 +233,7 @@ bool mr_version_answer_parse(const uint8_t *datagram, size_t datagram_bytes, str
  * untouched, and the caller counts the reason returned. */
 enum mr_drop {
     MR_DROP_NONE = 0,
-#define MR_DROP_ENUM(name, help) MR_##name,
+#define MR_DROP_ENUM(name, kind, unit, help) MR_##name,
     MR_DROP_LIST(MR_DROP_ENUM)
 #undef MR_DROP_ENUM
         MR_DROP_COUNT

@@ -29,10 +29,11 @@ static void *core_start(void *self, struct dp_core *core, char error[DP_ERROR_BY
     return core;
 }
 
-static void print_counter(void *arg, const char *set, const char *name, uint64_t value)
+static void print_counter(void *arg, const struct mr_counter_set *set, const struct mr_counter *counter,
+                          uint64_t value)
 {
     if (value != 0)
-        printf(" %s.%s=%" PRIu64, set, name, value);
+        printf(" %s.%s=%" PRIu64, set->name, counter->name, value);
 }
 
 /* ---- tasks that are posted just before the stop ---- */

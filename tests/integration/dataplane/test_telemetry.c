@@ -48,10 +48,10 @@ static void check_counters(json_t *counters)
 {
     const json_t *port = json_object_get(counters, "port"), *wire = json_object_get(counters, "wire");
 
-#define CHECK(name, help) assert_true(json_is_integer(json_object_get(port, #name)));
+#define CHECK(name, kind, unit, help) assert_true(json_is_integer(json_object_get(port, #name)));
     DP_COUNTER_LIST(CHECK)
 #undef CHECK
-#define CHECK(name, help) assert_true(json_is_integer(json_object_get(wire, #name)));
+#define CHECK(name, kind, unit, help) assert_true(json_is_integer(json_object_get(wire, #name)));
     MR_WIRE_COUNTER_LIST(CHECK)
 #undef CHECK
     json_decref(counters);

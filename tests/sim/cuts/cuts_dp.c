@@ -31,10 +31,8 @@ struct dp_core {
     struct mr_address open_to;
     uint8_t open[NET_UDP_BYTES + 8];
     struct {
-        const char *set;
-        const char *const *names;
+        const struct mr_counter_set *set;
         const uint64_t *values;
-        uint32_t count;
     } sets[SETS_MAX];
     uint32_t set_count;
 };
@@ -290,21 +288,16 @@ void dp_core_due(struct dp_core *core, uint64_t due_us)
     (void)due_us;
 }
 
-void dp_core_add_counters(struct dp_core *core, const char *set, const char *const *names,
-                          const uint64_t *values, uint32_t count)
+void dp_core_add_counters(struct dp_core *core, const struct mr_counter_set *set, const uint64_t *values)
 {
     assert(core->set_count < SETS_MAX);
     core->sets[core->set_count].set = set;
-    core->sets[core->set_count].names = names;
-    core->sets[core->set_count].values = values;
-    core->sets[core->set_count++].count = count;
+    core->sets[core->set_count++].values = values;
 }
 
-void dp_core_each_counter(const struct dp_core *core,
-                          void (*visit)(void *arg, const char *set, const char *name, uint64_t value),
-                          void *arg)
+void dp_core_each_counter(const struct dp_core *core, dp_visit_counter *visit, void *arg)
 {
     for (uint32_t s = 0; s < core->set_count; s++)
-        for (uint32_t i = 0; i < core->sets[s].count; i++)
-            visit(arg, core->sets[s].set, core->sets[s].names[i], core->sets[s].values[i]);
+        for (uint32_t i = 0; i < core->sets[s].set->count; i++)
+            visit(arg, core->sets[s].set, &core->sets[s].set->counters[i], core->sets[s].values[i]);
 }

@@ -40,10 +40,8 @@ struct dp_core {
     bool stop, started;
     struct datagram *open;
     struct {
-        const char *set;
-        const char *const *names;
+        const struct mr_counter_set *set;
         const uint64_t *values;
-        uint32_t count;
     } sets[COUNTER_SETS];
     uint32_t set_count;
     char error[DP_ERROR_BYTES];
@@ -404,23 +402,18 @@ void dp_core_due(struct dp_core *core, uint64_t due_us)
     (void)due_us;
 }
 
-void dp_core_add_counters(struct dp_core *core, const char *set, const char *const *names,
-                          const uint64_t *values, uint32_t count)
+void dp_core_add_counters(struct dp_core *core, const struct mr_counter_set *set, const uint64_t *values)
 {
     assert(core->set_count < COUNTER_SETS);
     core->sets[core->set_count].set = set;
-    core->sets[core->set_count].names = names;
-    core->sets[core->set_count].values = values;
-    core->sets[core->set_count++].count = count;
+    core->sets[core->set_count++].values = values;
 }
 
-void dp_core_each_counter(const struct dp_core *core,
-                          void (*visit)(void *arg, const char *set, const char *name, uint64_t value),
-                          void *arg)
+void dp_core_each_counter(const struct dp_core *core, dp_visit_counter *visit, void *arg)
 {
     for (uint32_t s = 0; s < core->set_count; s++) {
-        for (uint32_t i = 0; i < core->sets[s].count; i++) {
-            visit(arg, core->sets[s].set, core->sets[s].names[i],
+        for (uint32_t i = 0; i < core->sets[s].set->count; i++) {
+            visit(arg, core->sets[s].set, &core->sets[s].set->counters[i],
                   __atomic_load_n(&core->sets[s].values[i],
                                   __ATOMIC_RELAXED)); /* the control thread writes some */
         }

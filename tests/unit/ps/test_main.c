@@ -41,6 +41,19 @@ static void says_what_it_is(void **state)
     check("--print-config", 0, "[checkpoint]\n");
 }
 
+static void the_page_of_counters_is_what_it_prints(void **state)
+{
+    static char page[sizeof(output)];
+    FILE *f = fopen(COUNTERS_MD, "r");
+    (void)state;
+    assert_non_null(f);
+    page[fread(page, 1, sizeof(page) - 1, f)] = '\0';
+    fclose(f);
+    assert_int_equal(run("--print-counters"), 0);
+    if (strcmp(page, output) != 0)
+        fail_msg("docs/counters.md is out of date: millraced --print-counters > docs/counters.md");
+}
+
 static void mistakes_are_one_line_and_exit_2(void **state)
 {
     const char *const mistakes[][2] = {
@@ -89,6 +102,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(says_what_it_is),
+        cmocka_unit_test(the_page_of_counters_is_what_it_prints),
         cmocka_unit_test(mistakes_are_one_line_and_exit_2),
         cmocka_unit_test(checks_a_file_without_serving),
         cmocka_unit_test(a_missing_key_file_ends_the_start),

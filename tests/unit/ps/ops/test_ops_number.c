@@ -365,11 +365,12 @@ struct search {
     uint64_t value;
 };
 
-static void compare(void *arg, const char *set, const char *name, uint64_t value)
+static void compare(void *arg, const struct mr_counter_set *set, const struct mr_counter *counter,
+                    uint64_t value)
 {
     struct search *search = arg;
     (void)set;
-    search->value = strcmp(name, search->name) == 0 ? value : search->value;
+    search->value = strcmp(counter->name, search->name) == 0 ? value : search->value;
 }
 
 /* Of core 0, which stands still. */
