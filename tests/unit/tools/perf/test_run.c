@@ -1,0 +1,206 @@
+/* A run's file, and what is made of it in memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/unit/temporary_directory.h"
+#include "tools/perf/run.h"
+#include "tools/perf/run_file.h"
+
+static char *directory;
+static char path[256];
+static char error[256];
+
+static int set_up(void **state)
+{
+    directory = temporary_directory_make();
+    snprintf(path, sizeof(path), "%s/run.mrp", directory);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    return temporary_directory_remove(directory);
+}
+
+static struct tool_run_writer *begin(uint32_t interval_ms)
+{
+    struct tool_run_writer *w = tool_run_create(path);
+    assert_non_null(w);
+    assert_true(
+        tool_run_write(w, json_pack("{s:s, s:i, s:i, s:s}", "format", TOOL_RUN_FORMAT, "version",
+                                    TOOL_RUN_VERSION, "interval_ms", (int)interval_ms, "server", "there")));
+    assert_true(tool_run_write(w, json_pack("{s:i, s:s}", "name", 0, "is", "wire.calls_served")));
+    assert_true(tool_run_write(w, json_pack("{s:i, s:s}", "name", 1, "is", "table.rows")));
+    return w;
+}
+
+static void sample(struct tool_run_writer *w, uint64_t time_ms, uint32_t core, int64_t calls, int64_t rows)
+{
+    assert_true(tool_run_write(w, json_pack("{s:I, s:i, s:[i, I, i, I]}", "t", (json_int_t)time_ms, "c",
+                                            (int)core, "v", 0, (json_int_t)calls, 1, (json_int_t)rows)));
+}
+
+static struct tool_run *load(void)
+{
+    struct tool_run *run = tool_run_load(path, error, sizeof(error));
+    if (run == NULL)
+        fail_msg("%s", error);
+    return run;
+}
+
+static void counters_become_rates_of_cores_and_of_all(void **state)
+{
+    struct tool_run_writer *w = begin(100);
+    for (uint32_t i = 0; i < 20; i++) {
+        sample(w, i * 100, 0, i == 0 ? 5000 : 10, i == 0 ? 7 : 0);
+        sample(w, i * 100, 1, i == 0 ? 9000 : 30, i == 0 ? 0 : 1);
+    }
+    assert_true(tool_run_close(w));
+    struct tool_run *run = load();
+    const int calls = tool_run_counter(run, "wire.calls_served"), rows = tool_run_counter(run, "table.rows");
+    assert_int_equal(run->bin_count, 20);
+    assert_int_equal(run->core_count, 2);
+    assert_string_equal(json_string_value(json_object_get(run->header, "server")), "there");
+    assert_true(tool_run_rate(run, calls, -1, 0) == 0);
+    assert_true(fabs(tool_run_rate(run, calls, -1, 5) - 400) < 1e-6);
+    assert_true(fabs(tool_run_rate(run, calls, 1, 5) - 300) < 1e-6);
+    assert_true(tool_run_rise(run, calls, -1) == 19 * 40);
+    assert_true(fabs(tool_run_seconds(run) - 1.9) < 1e-9);
+    assert_true(tool_run_value(run, rows, -1, 19) == 7 + 19);
+    assert_int_equal(tool_run_counter(run, "nothing"), -1);
+    assert_true(tool_run_value(run, -1, -1, 3) == 0);
+    tool_run_free(run);
+}
+
+/* Steps double until the run fits; nothing that was counted is lost. */
+static void long_runs_get_longer_steps(void **state)
+{
+    enum { SAMPLES = 5000 };
+    struct tool_run_writer *w = begin(10);
+    for (uint64_t i = 0; i < SAMPLES; i++) {
+        sample(w, i * 10, 0, 3, 0);
+        assert_true(tool_run_write(w, json_pack("{s:I, s:i, s:s, s:s, s:i, s:i, s:[i, i]}", "t",
+                                                (json_int_t)i * 10, "c", 0, "op", "lookup", "phase", "work",
+                                                "sum", 2000, "max", 1000, "b", 300, 2)));
+    }
+    assert_true(tool_run_close(w));
+    struct tool_run *run = load();
+    assert_int_equal(run->step_ms, 160);
+    assert_true(run->bin_count <= TOOL_RUN_BINS && run->bin_count > TOOL_RUN_BINS / 2);
+    const int calls = tool_run_counter(run, "wire.calls_served");
+    assert_true(tool_run_value(run, calls, -1, run->bin_count - 1) == 3 * SAMPLES);
+    for (uint32_t bin = 1; bin + 1 < run->bin_count; bin++)
+        assert_true(fabs(tool_run_rate(run, calls, -1, bin) - 300) < 1e-6);
+    assert_int_equal(run->latency_count, 1);
+    assert_int_equal(run->latencies[0]->whole.count, 2 * SAMPLES);
+    uint64_t in_bins = 0;
+    for (uint32_t bin = 0; bin < run->bin_count; bin++)
+        in_bins += run->latencies[0]->rows[bin][300 / TOOL_RUN_ROW_WIDTH];
+    assert_int_equal(in_bins, 2 * SAMPLES);
+    const double exact = (double)mr_histogram_low_ns(300);
+    assert_true(fabs(tool_run_percentile_ns(run->latencies[0], 100, 0.99) / exact - 1) < 0.12);
+    tool_run_free(run);
+}
+
+/* A server that was started again begins at 0; a core that came later has not risen before. */
+static void restarts_and_late_cores_are_no_peaks(void **state)
+{
+    struct tool_run_writer *w = begin(100);
+    for (uint32_t i = 0; i < 10; i++) {
+        sample(w, i * 100, 0, i == 0 ? 1000 : i == 5 ? -1040 : 10, 0);
+        if (i >= 3)
+            sample(w, i * 100, 1, i == 3 ? 800000 : 10, 0);
+    }
+    assert_true(tool_run_write(w, json_pack("{s:i, s:i, s:b}", "t", 1000, "c", 1, "away", 1)));
+    assert_true(tool_run_write(w, json_pack("{s:i, s:s}", "t", 1000, "mark", "epoch 2")));
+    assert_true(tool_run_close(w));
+    struct tool_run *run = load();
+    const int calls = tool_run_counter(run, "wire.calls_served");
+    for (uint32_t bin = 0; bin < run->bin_count; bin++) {
+        assert_true(tool_run_rate(run, calls, 0, bin) <= 100 + 1e-6);
+        assert_true(tool_run_rate(run, calls, 1, bin) <= 100 + 1e-6);
+    }
+    assert_true(run->cores[1]->away[10]);
+    assert_int_equal(run->mark_count, 1);
+    assert_string_equal(run->marks[0].text, "epoch 2");
+    tool_run_free(run);
+}
+
+static void what_is_damaged_or_unknown_does_no_harm(void **state)
+{
+    struct tool_run_writer *w = begin(100);
+    sample(w, 0, 0, 1, 1);
+    assert_true(tool_run_write(w, json_pack("{s:i, s:s}", "t", 50, "something", "new")));
+    assert_true(tool_run_write(w, json_pack("{s:i, s:i, s:[i, i, s]}", "t", 60, "c", 99999, "v", 0, 5, "x")));
+    assert_true(tool_run_write(
+        w, json_pack("{s:i, s:i, s:[i, i, i, i, i]}", "t", 70, "c", 0, "v", 5000, 5, -1, 5, 0)));
+    assert_true(tool_run_write(w, json_pack("{s:i, s:i, s:s, s:s, s:[i, i]}", "t", 80, "c", 0, "op", "lookup",
+                                            "phase", "work", "b", 4000, 1)));
+    sample(w, 100, 0, 1, 1);
+    assert_true(tool_run_close(w));
+    struct tool_run *run = load();
+    assert_true(tool_run_value(run, 0, -1, 1) == 2);
+    tool_run_free(run);
+}
+
+/* A recorder that was killed leaves what it had flushed. */
+static void a_file_without_its_end_is_read(void **state)
+{
+    struct tool_run_writer *w = begin(100);
+    for (uint32_t i = 0; i < 50; i++)
+        sample(w, i * 100, 0, 1, 0);
+    assert_true(tool_run_flush(w));
+    FILE *f = fopen(path, "re");
+    static char bytes[100000];
+    const size_t count = fread(bytes, 1, sizeof(bytes), f);
+    assert_int_equal(fclose(f), 0);
+    assert_true(tool_run_close(w));
+    f = fopen(path, "we");
+    assert_int_equal(fwrite(bytes, 1, count, f), count);
+    assert_int_equal(fclose(f), 0);
+    struct tool_run *run = load();
+    assert_int_equal(run->bin_count, 50);
+    tool_run_free(run);
+}
+
+static void refused(const char *contents, const char *says)
+{
+    FILE *f = fopen(path, "we");
+    assert_non_null(f);
+    assert_true(fputs(contents, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    assert_null(tool_run_load(path, error, sizeof(error)));
+    if (strstr(error, says) == NULL)
+        fail_msg("\"%s\" is not in \"%s\"", says, error);
+}
+
+static void what_is_no_run_is_refused(void **state)
+{
+    refused("", "is no run");
+    refused("hello\n", "is no run");
+    refused("{\"format\": \"millrace run\", \"version\": 9}\n", "version 9");
+    refused("{\"format\": \"millrace run\", \"version\": 1}\n", "0 samples");
+    assert_int_equal(unlink(path), 0);
+    assert_null(tool_run_load(path, error, sizeof(error)));
+    assert_non_null(strstr(error, "No such file"));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(counters_become_rates_of_cores_and_of_all),
+        TEST(long_runs_get_longer_steps),
+        TEST(restarts_and_late_cores_are_no_peaks),
+        TEST(what_is_damaged_or_unknown_does_no_harm),
+        TEST(a_file_without_its_end_is_read),
+        TEST(what_is_no_run_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
