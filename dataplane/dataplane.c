@@ -29,6 +29,8 @@ void dp_config_default(struct dp_config *config)
         .core_count = 1,
         .poll_mode = DP_POLL_BUSY,
         .adaptive_idle_us = 50,
+        .measured_turns = 64,
+        .cpu_events = true,
     };
     for (uint32_t i = 0; i < DP_CORES_MAX; i++)
         config->core_cpus[i] = -1;
@@ -92,6 +94,7 @@ static bool open_sockets(struct dp *dp, char error[DP_ERROR_BYTES])
 
 static void close_port(struct dp *dp)
 {
+    dp_port_xstats_close(&dp->port_xstats);
     for (uint32_t i = 0; i < dp->config.core_count; i++) {
         dp_socket_port_close(dp->cores[i].socket);
         dp->cores[i].socket = NULL;
@@ -222,6 +225,8 @@ enum mr_status dp_create(const struct dp_config *config, struct dp **out, char e
     if (!open_port(dp, error))
         goto no_port;
     settle_carrier(dp);
+    if (dp->port.driver != DP_DRIVER_SOCKET)
+        dp_port_xstats_open(&dp->port_xstats, dp->port.id);
     dp_port_watch_start(&dp->port_watch, &dp->port, dp->config.device);
     if (!dp_rings_create(dp, error) || !share_queues(dp, error))
         goto no_rings;
@@ -273,6 +278,7 @@ static void stop_threads(struct dp *dp)
             pthread_join(core->thread, NULL);
         core->thread_started = false;
     }
+    dp_cpus_close(dp);
 }
 
 enum mr_status dp_start(struct dp *dp, const struct dp_app *app, char error[DP_ERROR_BYTES])
@@ -296,6 +302,7 @@ enum mr_status dp_start(struct dp *dp, const struct dp_app *app, char error[DP_E
         stop_threads(dp);
         return MR_INTERNAL;
     }
+    dp_cpus_open(dp);
     return MR_OK;
 }
 

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/loop/fault.h"
+#include "dataplane/loop/phases.h"
 #include "wire/base/counter_set.h"
 #include "wire/endpoint.h"
 
@@ -76,6 +77,8 @@ struct dp_config {
     int core_cpus[DP_CORES_MAX]; /* -1 = not pinned */
     enum dp_poll_mode poll_mode;
     uint32_t adaptive_idle_us; /* adaptive: spin this long before the first sleep */
+    bool cpu_events;           /* counters of the processor, where it has any and the kernel allows it */
+    uint32_t measured_turns;   /* of the poll loop, one in so many is measured (loop/phases.h); 0: none */
     /* transport: app, io, incarnation-independent fields are filled in by the data plane */
     struct mr_endpoint_config endpoint;
     /* Of core 0's endpoint beside that, where the application calls (dp_app.on_reply). */
@@ -164,6 +167,8 @@ struct mr_endpoint *dp_core_endpoint(struct dp_core *core);
 uint64_t dp_now_us(void); /* monotonic; the clock of every deadline */
 /* Share of the last second that the core spent working, in parts per million. Any thread. */
 uint32_t dp_core_busy_ppm(const struct dp_core *core);
+/* For the core's thread, to say which phase its work belongs to. */
+struct dp_phases *dp_core_phases(struct dp_core *core);
 
 /* Runs `run` on core `index`'s thread in its next loop. Any thread; never blocks; false when the ring is full
  * (try again). The task's memory is the caller's and must live until run() has been called; run() may hand it
@@ -222,6 +227,13 @@ struct dp_counters {
 };
 
 extern const struct mr_counter_set dp_port_counter_set;
+
+/* Looks at what is not counted by the cores themselves: their threads, the CPUs, the NIC, the sockets. One
+ * thread, not a core's, should call it a few times a second. */
+void dp_refresh_counters(struct dp *dp);
+/* Whether counters of the processor are missing, or not whole; then one line that says why, and what to do,
+ * is in `why`. */
+bool dp_cpu_events_missing(const struct dp *dp, char why[DP_ERROR_BYTES]);
 
 /* A set of u64 counters for /millrace telemetry (dpdk-telemetry.py), the STATS call and metrics. The
  * transport's and the data plane's own are there already; ps/ adds its sets in core_start. `set` and `values`

@@ -13,7 +13,10 @@
 #include "dataplane/dpdk/port.h"
 #include "dataplane/dpdk/port_lock.h"
 #include "dataplane/dpdk/port_watch.h"
+#include "dataplane/dpdk/port_xstats.h"
+#include "dataplane/loop/cpu_counters.h"
 #include "dataplane/loop/fault.h"
+#include "dataplane/loop/phases.h"
 #include "dataplane/loop/socket_port.h"
 #include "dataplane/loop/waiter.h"
 #include "dataplane/net/frame.h"
@@ -24,7 +27,7 @@
 #define DP_FAULT_EXTRA      DP_BURST /* room for packets that the fault port had held back */
 #define DP_RING_PACKETS     2048u
 #define DP_RING_TASKS       1024u
-#define DP_COUNTER_SETS_MAX 16u
+#define DP_COUNTER_SETS_MAX 32u
 
 struct dp_counter_set {
     const struct mr_counter_set *set;
@@ -78,6 +81,9 @@ struct dp_core {
     _Atomic uint32_t set_count;
     struct dp_counter_set sets[DP_COUNTER_SETS_MAX];
     struct dp_counters counters;
+    struct dp_phases phases;
+    struct dp_cpu cpu; /* of the thread that refreshes, but for its counters */
+    int tid;           /* of the thread */
     pthread_t thread;
 };
 
@@ -88,6 +94,7 @@ struct dp {
     struct dp_port port;
     struct dp_port_lock port_lock;
     struct dp_port_watch port_watch;
+    struct dp_port_xstats port_xstats;
     const char *driver_why;
     const char *faster; /* than the port; NULL: nothing known */
     bool hugepages;
@@ -151,6 +158,10 @@ void dp_rings_destroy(struct dp *dp);
 
 /* counters.c */
 void dp_core_add_own_counters(struct dp_core *core);
+/* Once the threads run. */
+void dp_cpus_open(struct dp *dp);
+/* Once they have ended. */
+void dp_cpus_close(struct dp *dp);
 
 /* telemetry.c: serves the counters of `dp`; NULL to stop. */
 void dp_telemetry_serve(struct dp *dp);

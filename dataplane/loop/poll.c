@@ -5,7 +5,9 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <unistd.h>
 #include <rte_branch_prediction.h>
+#include <rte_cycles.h>
 #include <rte_lcore.h>
 #include "dataplane/loop/core.h"
 #include "dataplane/wire/base/clock.h"
@@ -30,10 +32,14 @@ static uint32_t run_tasks(struct dp_core *core)
 {
     void *tasks[TASKS_PER_POLL];
     uint32_t count = rte_ring_dequeue_burst(core->tasks, tasks, TASKS_PER_POLL, NULL);
+    if (count == 0)
+        return 0;
+    enum dp_phase before = dp_phase_enter(&core->phases, DP_PHASE_tasks);
     for (uint32_t i = 0; i < count; i++) {
         struct dp_task *task = tasks[i];
         task->run(task, core->app, core);
     }
+    dp_phase_leave(&core->phases, before);
     return count;
 }
 
@@ -55,6 +61,7 @@ static uint32_t segments_per_poll(struct dp_core *core, uint64_t now_us)
 static bool poll_once(struct dp_core *core, uint64_t now_us)
 {
     const struct dp_app *app = &core->dp->app;
+    struct dp_phases *phases = &core->phases;
     uint32_t work = dp_receive(core, now_us);
     work += run_tasks(core);
     if (work > 0)
@@ -62,8 +69,10 @@ static bool poll_once(struct dp_core *core, uint64_t now_us)
     /* Before core_poll looks: who wakes it later is found by the next poll, or by nothing_waits(). */
     if (atomic_load_explicit(&core->woken, memory_order_relaxed))
         (void)atomic_exchange(&core->woken, false);
+    enum dp_phase before = dp_phase_enter(phases, DP_PHASE_upkeep);
     if (app->core_poll != NULL && app->core_poll(core->app, now_us))
         work++;
+    (void)dp_phase_enter(phases, DP_PHASE_transmit);
     core->tx_refused = false;
     core->endpoint_due_us = mr_endpoint_poll(core->endpoint, now_us, segments_per_poll(core, now_us));
     if (core->app_due_us < core->endpoint_due_us)
@@ -74,6 +83,7 @@ static bool poll_once(struct dp_core *core, uint64_t now_us)
     }
     work += dp_transmit_handed(core);
     work += dp_transmit_flush(core);
+    dp_phase_leave(phases, before);
     return work > 0 || core->tx_refused || core->endpoint_due_us <= now_us;
 }
 
@@ -92,7 +102,9 @@ static void sleep_a_little(struct dp_core *core, uint64_t now_us)
         return;
     }
     core->counters.sleeps++;
+    dp_sleep_enter(&core->phases);
     dp_waiter_sleep(&core->waiter, core->endpoint_due_us > now_us ? core->endpoint_due_us - now_us : 0);
+    dp_sleep_leave(&core->phases);
 }
 
 static void account(struct dp_core *core, uint64_t now_us, bool busy)
@@ -119,12 +131,25 @@ static bool makes_way(const struct dp_core *core, uint64_t now_us)
            (core->socket == NULL || now_us - core->idle_since_us >= YIELD_AFTER_IDLE_US);
 }
 
+static uint64_t tsc(void)
+{
+    return rte_rdtsc();
+}
+
+static void start_phases(struct dp_core *core)
+{
+    dp_phases_init(&core->phases, tsc, rte_get_tsc_hz(), core->dp->config.measured_turns, core->index + 1);
+    dp_phases_read_events(&core->phases, dp_cpu_read_op_events, &core->cpu);
+}
+
 static void loop(struct dp_core *core)
 {
     const struct dp_config *config = &core->dp->config;
     uint64_t now_us = mr_clock_us();
     core->poll_us = core->window_start_us = now_us;
+    start_phases(core);
     while (!atomic_load_explicit(&core->dp->stop, memory_order_relaxed)) {
+        dp_turn_begin(&core->phases);
         bool busy = poll_once(core, now_us);
         if (busy)
             core->idle_since_us = 0;
@@ -137,6 +162,7 @@ static void loop(struct dp_core *core)
             (void)sched_yield();
         now_us = mr_clock_us();
         account(core, now_us, busy);
+        dp_turn_end(&core->phases, busy);
     }
 }
 
@@ -249,6 +275,7 @@ void *dp_core_run(void *arg)
     char error[DP_ERROR_BYTES] = "";
     char name[16];
     snprintf(name, sizeof(name), "data-core-%u", core->index);
+    core->tid = gettid();
     (void)prctl(PR_SET_NAME, name);
     (void)prctl(PR_SET_TIMERSLACK, 1000ul); /* naps of tens of microseconds mean what they say */
     /* An id of its own gives the thread a cache in each packet pool. */

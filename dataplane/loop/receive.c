@@ -159,15 +159,18 @@ static uint32_t receive_from_port(struct dp_core *core, uint64_t now_us)
     struct rte_mbuf *packets[DP_BURST + DP_FAULT_EXTRA];
     uint32_t total = 0;
     for (uint32_t queue = core->rx_queue_first; queue < port->queue_count; queue += core->rx_queue_step) {
+        enum dp_phase before = dp_phase_enter(&core->phases, DP_PHASE_receive);
         uint32_t count = rte_eth_rx_burst(port->id, (uint16_t)queue, packets, DP_BURST);
         core->counters.rx_frames += count;
         if (unlikely(core->rx_fault != NULL))
             count = dp_fault_port_receive(core, packets, count, now_us);
+        (void)dp_phase_enter(&core->phases, DP_PHASE_check);
         for (uint32_t i = 0; i < count; i++) {
             receive_packet(core, packets[i], false, now_us);
             if (i % PACKETS_PER_FLUSH == PACKETS_PER_FLUSH - 1 && i + 1 < count && !port->kernel_driven)
                 dp_transmit_answers(core, now_us);
         }
+        dp_phase_leave(&core->phases, before);
         total += count;
     }
     return total;
@@ -176,17 +179,20 @@ static uint32_t receive_from_port(struct dp_core *core, uint64_t now_us)
 static uint32_t receive_steered(struct dp_core *core, uint64_t now_us)
 {
     void *packets[DP_BURST];
+    enum dp_phase before = dp_phase_enter(&core->phases, DP_PHASE_receive);
     uint32_t count = rte_ring_dequeue_burst(core->steered, packets, DP_BURST, NULL);
+    (void)dp_phase_enter(&core->phases, DP_PHASE_check);
     for (uint32_t i = 0; i < count; i++)
         receive_packet(core, packets[i], true, now_us);
     core->counters.steered_in += count;
+    dp_phase_leave(&core->phases, before);
     return count;
 }
 
 uint32_t dp_receive(struct dp_core *core, uint64_t now_us)
 {
     if (core->socket != NULL) {
-        uint32_t datagrams = dp_socket_port_receive(core->socket, core->endpoint, now_us);
+        uint32_t datagrams = dp_socket_port_receive(core->socket, core->endpoint, &core->phases, now_us);
         core->counters.rx_frames += datagrams;
         return datagrams;
     }
@@ -197,18 +203,23 @@ uint32_t dp_receive(struct dp_core *core, uint64_t now_us)
 
 void dp_serve_request(void *arg, struct mr_endpoint *endpoint, const struct mr_request *request)
 {
-    const struct dp_core *core = arg;
+    struct dp_core *core = arg;
     uint8_t op = request->message->preamble.op;
+    enum dp_phase before = dp_op_enter(&core->phases);
+    core->phases.op_calls[dp_op_class(op)]++;
     if (op < MR_OP_COUNT && core->dp->app.dispatch[op] != NULL)
         core->dp->app.dispatch[op](core->app, endpoint, request);
     else
         mr_reply_status(endpoint, request->ref, MR_UNKNOWN_OP);
+    dp_op_leave(&core->phases, op, before);
 }
 
 void dp_prefetch_requests(void *arg, const struct mr_prefetch *requests, uint32_t count)
 {
-    const struct dp_core *core = arg;
+    struct dp_core *core = arg;
+    enum dp_phase before = dp_phase_enter(&core->phases, DP_PHASE_gather);
     core->dp->app.prefetch(core->app, requests, count);
+    dp_phase_leave(&core->phases, before);
 }
 
 void dp_request_arriving(void *arg, struct mr_call_ref ref, const uint8_t *message, uint32_t received_bytes,

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <ifaddrs.h>
+#include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +33,13 @@ struct dp_socket_port {
     uint32_t segment_bytes;    /* of the last one that did not end its message */
     bool message_ended;        /* by one of them */
     bool full;
+    uint32_t dropped; /* as the kernel counts: it wraps */
+    struct dp_socket_counters counters;
 };
+
+static const struct mr_counter counters[] = {DP_SOCKET_COUNTER_LIST(MR_COUNTER_DESCRIPTION)};
+const struct mr_counter_set dp_socket_counter_set = {
+    .name = "socket", .help = "a core's socket, with driver = socket", MR_COUNTERS(counters)};
 
 /* ---- open and close ---- */
 
@@ -209,6 +216,25 @@ bool dp_socket_port_can_reach(const struct dp_net *net, const struct mr_address 
     return false;
 }
 
+/* ---- counters ---- */
+
+const struct dp_socket_counters *dp_socket_port_counters(const struct dp_socket_port *port)
+{
+    return &port->counters;
+}
+
+void dp_socket_port_refresh(struct dp_socket_port *port)
+{
+    uint32_t memory[SK_MEMINFO_VARS] = {0};
+    socklen_t bytes = sizeof(memory);
+    if (getsockopt(port->socket.fd, SOL_SOCKET, SO_MEMINFO, memory, &bytes) != 0)
+        return;
+    const uint32_t dropped = memory[SK_MEMINFO_DROPS] - port->dropped;
+    port->dropped = memory[SK_MEMINFO_DROPS];
+    __atomic_store_n(&port->counters.rx_waiting_bytes, memory[SK_MEMINFO_RMEM_ALLOC], __ATOMIC_RELAXED);
+    __atomic_store_n(&port->counters.rx_dropped, port->counters.rx_dropped + dropped, __ATOMIC_RELAXED);
+}
+
 /* ---- the endpoint's side ---- */
 
 static uint8_t *begin(void *self, const struct mr_address *to, uint32_t bytes_max)
@@ -278,18 +304,21 @@ void dp_socket_port_configure(struct dp_socket_port *port, struct mr_endpoint_co
 
 /* ---- datagrams in and out ---- */
 
-uint32_t dp_socket_port_receive(struct dp_socket_port *port, struct mr_endpoint *endpoint, uint64_t now_us)
+uint32_t dp_socket_port_receive(struct dp_socket_port *port, struct mr_endpoint *endpoint,
+                                struct dp_phases *phases, uint64_t now_us)
 {
     struct mr_address from;
     const uint8_t *datagram;
     size_t bytes;
     uint32_t count = 0;
-    if (!mr_udp_receive(port->receiver))
-        return 0;
-    while (mr_udp_receive_next(port->receiver, &from, &datagram, &bytes)) {
+    enum dp_phase before = dp_phase_enter(phases, DP_PHASE_receive);
+    bool is_any = mr_udp_receive(port->receiver);
+    (void)dp_phase_enter(phases, DP_PHASE_check);
+    while (is_any && mr_udp_receive_next(port->receiver, &from, &datagram, &bytes)) {
         mr_endpoint_receive(endpoint, now_us, &from, datagram, bytes);
         count++;
     }
+    dp_phase_leave(phases, before);
     return count;
 }
 

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/dataplane.h"
+#include "dataplane/loop/phases.h"
 #include "dataplane/net/net.h"
 
 struct dp_socket_port;
@@ -41,8 +42,22 @@ int dp_socket_port_fd(const struct dp_socket_port *port);
 /* Sets what an endpoint must know of it: how to send, and how much the socket takes. */
 void dp_socket_port_configure(struct dp_socket_port *port, struct mr_endpoint_config *config);
 
-/* Hands a burst of datagrams to the endpoint. Returns how many. */
-uint32_t dp_socket_port_receive(struct dp_socket_port *port, struct mr_endpoint *endpoint, uint64_t now_us);
+/* What the kernel tells of a socket. X(name, kind, unit, help) */
+#define DP_SOCKET_COUNTER_LIST(X)                                                                            \
+    X(rx_waiting_bytes, GAUGE, BYTES, "bytes that the kernel holds for datagrams not yet received")          \
+    X(rx_dropped, COUNTER, NONE, "datagrams that the kernel dropped because the socket's buffer was full")
+
+struct dp_socket_counters {
+    DP_SOCKET_COUNTER_LIST(MR_COUNTER_FIELD)
+};
+extern const struct mr_counter_set dp_socket_counter_set;
+const struct dp_socket_counters *dp_socket_port_counters(const struct dp_socket_port *port);
+/* Asks the kernel again; one thread, which need not be the core's. */
+void dp_socket_port_refresh(struct dp_socket_port *port);
+
+/* Hands a burst of datagrams to the endpoint. Returns how many. `phases` may be NULL. */
+uint32_t dp_socket_port_receive(struct dp_socket_port *port, struct mr_endpoint *endpoint,
+                                struct dp_phases *phases, uint64_t now_us);
 /* Sends what the endpoint has written since the last call, and returns how many datagrams that was. Segments
  * of long answers that make less than half a run stay while each call finds more of them; what the socket's
  * buffer has no room for stays as well: see dp_socket_port_is_full(). */

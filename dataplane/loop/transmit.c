@@ -52,8 +52,10 @@ uint32_t dp_transmit_flush(struct dp_core *core)
 
 void dp_transmit_answers(struct dp_core *core, uint64_t now_us)
 {
+    enum dp_phase before = dp_phase_enter(&core->phases, DP_PHASE_transmit);
     mr_endpoint_flush(core->endpoint, now_us);
     (void)dp_transmit_flush(core);
+    dp_phase_leave(&core->phases, before);
 }
 
 static bool make_room(struct dp_core *core)

@@ -107,7 +107,10 @@ static void begin(struct ps_core *core, const struct mr_request *request)
     core->counters.calls_in_slices++;
     l->starting = request;
     uint64_t begin_ns = mr_trace_begin(core->node->trace);
-    core->node->dispatch[request->message->preamble.op](core, core->ep, request);
+    const uint32_t op = request->message->preamble.op; /* the request may end here */
+    const enum dp_phase before = dp_op_enter(core->phases);
+    core->node->dispatch[op](core, core->ep, request);
+    dp_op_leave(core->phases, op, before);
     l->starting = NULL;
     if (core->node->trace != NULL && l->running != NULL) {
         l->span.name = mr_op_name(request->message->preamble.op);
@@ -132,7 +135,11 @@ static bool is_through(struct ps_core *core, uint64_t budget_bytes)
 static void run(struct ps_core *core, uint64_t budget_bytes)
 {
     struct ps_coop_tasks *l = &core->coop_tasks;
-    if (!is_through(core, budget_bytes))
+    const uint32_t op = l->running->message->preamble.op;
+    const enum dp_phase before = dp_op_enter(core->phases);
+    const bool is_done = is_through(core, budget_bytes);
+    dp_op_leave(core->phases, op, before);
+    if (!is_done)
         return;
     l->running = NULL;
     mr_trace_span(core->node->trace, core->index, l->span.name, l->span.begin_ns, l->span.batch);

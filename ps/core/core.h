@@ -136,6 +136,7 @@ struct ps_core {
     struct ps_node *node;
     struct dp_core *dp_core;
     struct mr_endpoint *ep;
+    struct dp_phases *phases; /* of dp_core; NULL: none */
     uint32_t index;
     uint32_t feature_id_max;
     struct ps_arena *arena;           /* tables and variables */

@@ -98,7 +98,10 @@ bool ps_early_push_step(struct ps_core *core)
         return false;
     }
     uint32_t before = e->keys.numbered + e->keys.slots_cleared;
+    const enum dp_phase at = dp_op_enter(core->phases);
+    (void)dp_phase_enter(core->phases, DP_PHASE_optimizer);
     (void)ps_early_keys_step(&e->keys, f->table, keys_arrived(e), KEYS_PER_STEP);
+    dp_op_leave(core->phases, MR_OP_PUSH_GRAD, at);
     return e->keys.numbered + e->keys.slots_cleared != before;
 }
 

@@ -194,6 +194,15 @@ static enum ps_check check_feed_keys(const struct ps_op *op, struct feed *feed, 
     return begin_batch(op, feed) ? PS_CHECK_GOOD : PS_CHECK_REFUSED;
 }
 
+static bool gather(const struct ps_op *op, struct feed *feed, uint64_t *budget_bytes)
+{
+    const enum dp_phase before = dp_phase_enter(op->core->phases, DP_PHASE_gather);
+    struct ps_table *table = feed->tables[feed->at].list.table->table;
+    const bool is_done = ps_table_lookup_step(table, &feed->rows, budget_bytes);
+    dp_phase_leave(op->core->phases, before);
+    return is_done;
+}
+
 static bool feed_step(const struct ps_op *op, void *state, uint64_t budget_bytes)
 {
     struct feed *feed = state;
@@ -206,7 +215,7 @@ static bool feed_step(const struct ps_op *op, void *state, uint64_t budget_bytes
         for (uint32_t i = 0; i < COPIES; i++)
             if (!ps_copy_step(&feed->copies[i], &budget_bytes))
                 return false;
-        if (!ps_table_lookup_step(feed->tables[feed->at].list.table->table, &feed->rows, &budget_bytes))
+        if (!gather(op, feed, &budget_bytes))
             return false;
         if (++feed->at == feed->table_count) {
             ps_batch_publish(op->core->batches, feed->batch, op->now_us);

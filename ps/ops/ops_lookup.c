@@ -54,7 +54,10 @@ static bool step(const struct ps_op *op, void *state, uint64_t budget_bytes)
         if (check != PS_CHECK_GOOD)
             return check == PS_CHECK_REFUSED;
     }
-    if (!ps_table_lookup_step(table, &call->rows, &budget_bytes)) {
+    const enum dp_phase before = dp_phase_enter(op->core->phases, DP_PHASE_gather);
+    const bool is_done = ps_table_lookup_step(table, &call->rows, &budget_bytes);
+    dp_phase_leave(op->core->phases, before);
+    if (!is_done) {
         size_t row_bytes = (size_t)call->list.table->feature.dims[0] * mr_dtype_bytes(call->dtype);
         ps_reply_advance(op, (uint8_t *)call->rows.out + call->rows.rows_done * row_bytes);
         return false;

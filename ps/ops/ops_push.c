@@ -406,8 +406,10 @@ static void apply_range(const struct ps_op *op, struct ps_push *push, struct ps_
 {
     const struct ps_push_part *part = &push->parts[push->at];
     const float *gradient = (const float *)part->gradient.values + push->walk.before;
+    const enum dp_phase before = dp_phase_enter(op->core->phases, DP_PHASE_optimizer);
     bool applied =
         ps_variable_push(range->variable, op->request->message->preamble.step, rate_of(part), gradient);
+    dp_phase_leave(op->core->phases, before);
     push->counts.applied += applied;
     push->counts.not_finite += !applied;
     part->feature->gradients_skipped += !applied;
@@ -481,7 +483,9 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
                                             .learning_rate = rate_of(part),
                                             .early = early_of(op, push)};
     }
+    const enum dp_phase before = dp_phase_enter(op->core->phases, DP_PHASE_optimizer);
     push->in_part = !ps_table_push_step(part->feature->table, &push->rows, budget_bytes);
+    dp_phase_leave(op->core->phases, before);
     if (push->in_part)
         return false;
     if (push->rows.early != NULL)

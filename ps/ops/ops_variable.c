@@ -77,11 +77,19 @@ struct pull {
     struct ps_copy copy; /* of the run that was given last */
 };
 
+static bool copy_run(const struct ps_op *op, struct ps_copy *copy, uint64_t *budget_bytes)
+{
+    const enum dp_phase before = dp_phase_enter(op->core->phases, DP_PHASE_gather);
+    const bool is_done = ps_copy_step(copy, budget_bytes);
+    dp_phase_leave(op->core->phases, before);
+    return is_done;
+}
+
 static bool step_pull(const struct ps_op *op, void *state, uint64_t budget_bytes)
 {
     struct pull *pull = state;
     struct mr_run run;
-    while (ps_copy_step(&pull->copy, &budget_bytes)) {
+    while (copy_run(op, &pull->copy, &budget_bytes)) {
         if (!ps_pieces_next(&pull->pieces, &pull->walk, &run)) {
             mr_reply_end(op->ep, op->request->ref);
             return true;

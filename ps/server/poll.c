@@ -112,6 +112,7 @@ void *ps_core_start(void *self, struct dp_core *dp_core, char error[DP_ERROR_BYT
     }
     core->dp_core = dp_core;
     core->ep = dp_core_endpoint(dp_core);
+    core->phases = dp_core_phases(dp_core);
     if (core->index == 0 && node->rpc != NULL) {
         if (ps_rpc_start(node->rpc, node->dp, dp_core, node->incarnation, error) != MR_OK) {
             ps_core_destroy(core);
@@ -160,6 +161,21 @@ static bool upkeep_step(struct ps_core *core)
     return false;
 }
 
+static void poll_rpc(struct ps_core *core, uint64_t now_us)
+{
+    const enum dp_phase before = dp_phase_enter(core->phases, DP_PHASE_rpc);
+    ps_rpc_poll(core->rpc, now_us);
+    dp_phase_leave(core->phases, before);
+}
+
+static bool poll_save(struct ps_core *core, uint64_t now_us)
+{
+    const enum dp_phase before = dp_phase_enter(core->phases, DP_PHASE_save);
+    const bool more = ps_save_poll(core, now_us);
+    dp_phase_leave(core->phases, before);
+    return more;
+}
+
 bool ps_core_poll(void *self, uint64_t now_us)
 {
     struct ps_core *core = self;
@@ -174,10 +190,10 @@ bool ps_core_poll(void *self, uint64_t now_us)
     if (core->answers != NULL)
         ps_answer_commands(core);
     if (core->rpc != NULL)
-        ps_rpc_poll(core->rpc, now_us);
+        poll_rpc(core, now_us);
     more |= ps_coop_tasks_step(core, now_us) || ps_early_push_step(core);
     if (core->save.writer != NULL)
-        more |= ps_save_poll(core, now_us);
+        more |= poll_save(core, now_us);
     if (!more || ++core->upkeep_polls >= UPKEEP_POLLS_BETWEEN) {
         core->upkeep_polls = 0;
         more |= ps_leaving_step(core);

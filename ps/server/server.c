@@ -82,6 +82,8 @@ static void dp_config_of(const struct ps_node *node, struct dp_config *out)
         out->core_cpus[i] = i < node->cpu_count ? node->cpus[i] : -1;
     out->poll_mode = (enum dp_poll_mode)config->cores_poll_mode;
     out->adaptive_idle_us = (uint32_t)config->cores_adaptive_idle_us;
+    out->cpu_events = config->cores_cpu_events;
+    out->measured_turns = (uint32_t)config->cores_measured_turns;
     out->endpoint.sessions_max = (uint32_t)config->transport_sessions_max;
     out->endpoint.sessions_per_address = (uint32_t)config->transport_sessions_per_address;
     out->endpoint.hellos_per_address = (uint32_t)config->transport_hellos_per_address;
@@ -277,6 +279,13 @@ static void log_what_is_kept(const struct ps_config *config)
            by_steps, on_stop);
 }
 
+static void log_missing_counters(const struct dp *dp)
+{
+    char why[DP_ERROR_BYTES];
+    if (dp_cpu_events_missing(dp, why))
+        ps_log("hardware counters: %s", why);
+}
+
 static void take_apart(struct ps_server *server, uint32_t store_wait_s)
 {
     struct ps_node *node = &server->node;
@@ -395,6 +404,7 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     if (status != MR_OK)
         goto fail;
     log_what_is_kept(config);
+    log_missing_counters(node->dp);
     *out = server;
     return MR_OK;
 fail:
@@ -429,6 +439,7 @@ bool ps_server_watch_port(struct ps_server *server)
     char why[DP_ERROR_BYTES] = "";
     const char *device = server->node.config->port_device;
     enum dp_port_state state = dp_port_state(server->node.dp, why);
+    dp_refresh_counters(server->node.dp);
     if (state != server->port)
         ps_log(state == DP_PORT_UP ? "port %s: the link is up again%s" : "port %s: %s", device, why);
     server->port = state;

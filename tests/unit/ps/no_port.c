@@ -78,3 +78,21 @@ bool dp_is_own_address(const struct dp *dp, const struct mr_address *address)
     (void)address;
     return false;
 }
+
+void dp_refresh_counters(struct dp *dp)
+{
+    (void)dp;
+}
+
+bool dp_cpu_events_missing(const struct dp *dp, char why[DP_ERROR_BYTES])
+{
+    (void)dp;
+    (void)why;
+    return false;
+}
+
+struct dp_phases *dp_core_phases(struct dp_core *core)
+{
+    (void)core;
+    return NULL;
+}
