@@ -7,7 +7,7 @@
 static const struct tool_command list[] = {
     {"ctl", tool_ctl, "create tables and variables; save, restore, freeze and inspect one server"},
     {"top", tool_top, "show what each core does, live"},
-    {"perf", tool_perf, "record what a server counts, and show it: throughput, latency, losses"},
+    {"perf", tool_perf, "show where each core's time goes; record what a server counts, and show it"},
     {"ckpt", tool_ckpt, "list, verify, compare, dump, export, compact and import checkpoints on disk"},
     {"doctor", tool_doctor,
      "show what keeps the server from working well on this machine, and how to fix it"},

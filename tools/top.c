@@ -1,41 +1,21 @@
 /* millrace top: what each core does, now. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "dataplane/wire/base/clock.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/core_rates.h"
+#include "tools/live.h"
 #include "dataplane/wire/base/cli.h"
 
-#define INTERVAL_S_MIN 0.05f
-#define CLEAR_SCREEN   "\033[H\033[J"
 #define ANSWER_MS      1000u /* that a node of a cluster has to answer */
 #define NODE_WIDTH_MIN 4
 #define NODE_WIDTH_MAX 20
 
 static const char command[] = "millrace top";
-static volatile sig_atomic_t stop;
-
-static void on_signal(int number)
-{
-    stop = 1;
-}
-
-/* Returns early when a signal comes. */
-static void wait_until(uint64_t time_us)
-{
-    for (uint64_t now = mr_clock_us(); now < time_us && !stop; now = mr_clock_us()) {
-        const struct timespec pause = mr_span_us(time_us - now);
-        (void)nanosleep(&pause, NULL);
-    }
-}
-
 /* The samples of all cores at one time, and which of them have answered. */
 struct round {
     struct tool_core_sample samples[MR_CLIENT_CORES_MAX];
@@ -157,21 +137,6 @@ static void print_text(FILE *out, const struct mr_client *client, const struct r
         (void)fprintf(out, "%s\n", about);
 }
 
-/* Each line as far as the terminal is wide, and no more of them than it has. */
-static void print_cut(const char *text)
-{
-    struct winsize size = {0};
-    const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 1;
-    uint32_t lines = 0;
-    (void)fputs(CLEAR_SCREEN, stdout);
-    for (const char *at = text, *end; (end = strchr(at, '\n')) != NULL; at = end + 1, lines++) {
-        const size_t bytes = (size_t)(end - at);
-        if (is_known && lines + 1 == size.ws_row)
-            return;
-        (void)printf("%.*s\n", (int)(is_known && bytes > size.ws_col ? size.ws_col : bytes), at);
-    }
-}
-
 static int print_block(const struct mr_client *client, bool json, bool terminal, const struct round *before,
                        const struct round *now)
 {
@@ -184,29 +149,11 @@ static int print_block(const struct mr_client *client, bool json, bool terminal,
         return cli_fail(command, "no memory left");
     print_text(out, client, before, now);
     if (terminal && fclose(out) == 0)
-        print_cut(text);
+        tool_live_draw(text);
     else
         (void)putchar('\n');
     free(text);
     return fflush(stdout) == 0 ? 0 : cli_fail(command, "the output could not be written");
-}
-
-/* The server does not answer: says so once, on standard error, so that a pipe holds blocks alone. */
-static void say_away(bool terminal, bool *is_away)
-{
-    if (terminal)
-        (void)printf(CLEAR_SCREEN);
-    (void)fflush(stdout);
-    if (!*is_away)
-        (void)cli_fail(command, "%s; waiting for it to come back", mr_last_error());
-    *is_away = true;
-}
-
-static void say_back(bool *is_away)
-{
-    if (*is_away)
-        (void)cli_fail(command, "the server is back");
-    *is_away = false;
 }
 
 /* Blocks until a signal, or until there were as many as were asked for. A server that ends, and may be
@@ -220,12 +167,12 @@ static int show(struct mr_client *client, const struct tool_connection *c, float
     uint32_t which = 0, shown = 0, count_before = 0;
     bool is_away = false;
     int exit_code = 0;
-    while (!stop && exit_code == 0 && (blocks == 0 || shown < blocks)) {
+    while (!tool_live_ended() && exit_code == 0 && (blocks == 0 || shown < blocks)) {
         if (take_samples(client, &rounds[which]) != MR_OK) {
-            say_away(terminal, &is_away);
+            tool_live_away(command, terminal, &is_away);
             count_before = 0;
         } else {
-            say_back(&is_away);
+            tool_live_back(command, &is_away);
             if (rounds[which].count == count_before) {
                 exit_code = print_block(client, c->json, terminal, &rounds[1 - which], &rounds[which]);
                 shown++;
@@ -235,7 +182,7 @@ static int show(struct mr_client *client, const struct tool_connection *c, float
         }
         next_us += interval_us;
         if (exit_code == 0 && (blocks == 0 || shown < blocks))
-            wait_until(next_us);
+            tool_live_wait_until(next_us);
     }
     return exit_code;
 }
@@ -281,11 +228,9 @@ int tool_top(int argc, char **argv)
         CLI_OPTIONS(options),
     };
     (void)cli_parse(&usage, argc, argv, NULL);
-    if (interval_s < INTERVAL_S_MIN || interval_s > 86400.0f)
+    if (interval_s < TOOL_INTERVAL_S_MIN || interval_s > TOOL_INTERVAL_S_MAX)
         cli_refuse(command, "--interval must be 0.05 to 86400 seconds");
-    const struct sigaction action = {.sa_handler = on_signal};
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
+    tool_live_begin();
     c.any_node = true;
     return run(&c, interval_s, count);
 }

@@ -34,7 +34,7 @@ def commands(*program: str) -> list[str]:
     return re.findall(r"^  ([a-z][a-z-]*) {2,}\S", output("tools/millrace", *program, "--help"), re.M)
 
 
-SUBCOMMANDS = [(tool, command) for tool in ("ctl", "ckpt") for command in commands(tool)]
+SUBCOMMANDS = [(tool, command) for tool in ("ctl", "ckpt", "perf") for command in commands(tool)]
 
 
 def section_options(page: ManPage, title: str) -> dict[str, str]:
@@ -102,7 +102,7 @@ def test_commands():
     tools = commands()
     assert tools == re.findall(r"^\.It Cm (\w+)$", PAGES["millrace"].source, re.M)
     assert [f"millrace-{tool}" in PAGES for tool in tools] == [True] * len(tools)
-    for tool in ("ctl", "ckpt"):
+    for tool in ("ctl", "ckpt", "perf"):
         assert commands(tool) == PAGES[f"millrace-{tool}"].macros("Ss")
 
 

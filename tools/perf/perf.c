@@ -1,9 +1,10 @@
-/* millrace perf: where the time of a server's cores goes, recorded and shown. */
+/* millrace perf: where the time of a server's cores goes, live, recorded and shown. */
 #include "tools/perf/perf.h"
 
 #include "tools/commands.h"
 
 static const struct tool_command list[] = {
+    {"top", tool_perf_top, "show where each core's cycles go, live"},
     {"record", tool_perf_record, "record everything that a server counts, into a file"},
     {"report", tool_perf_report, "show a recorded run: figures, and plots in an HTML file"},
     {"--help", NULL, "print this text"},

@@ -3,6 +3,7 @@
 #ifndef TOOL_PERF_H
 #define TOOL_PERF_H
 
+int tool_perf_top(int argc, char **argv);
 int tool_perf_record(int argc, char **argv);
 int tool_perf_report(int argc, char **argv);
 
