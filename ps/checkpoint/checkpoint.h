@@ -110,6 +110,7 @@ struct ps_saved_parameter {
 /* ---- writing ---- */
 struct ps_writer; /* one checkpoint being written */
 struct ps_ancestry;
+struct ps_uring_counters;
 struct ps_store; /* where the files live, see ps/checkpoint/checkpoint_store.h */
 
 #define PS_WRITER_BUFFERS_MAX 64u /* per core */
@@ -144,6 +145,7 @@ struct ps_writer_options {
      * writer's threads open everything, and ps_writer_start() asks the store for nothing. */
     _Atomic bool *stop;
     uint64_t stall_us_max; /* see ps_writer_watch(); 0: no limit */
+    struct ps_uring_counters *counters; /* of writes to the disk; NULL: not counted */
     /* of the data cores: the thread avoids them as far as there are others */
     const int *avoid_cpus;
     uint32_t avoid_cpu_count;

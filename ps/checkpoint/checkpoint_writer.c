@@ -57,7 +57,8 @@ struct ps_writer {
     struct ps_attempt attempt;
     struct ps_chain parents; /* of a delta; open, so that retention leaves them alone */
     struct ps_uring_writer *disk;
-    struct ps_sender *sender; /* of a store on another machine, in place of `disk` */
+    struct ps_uring_counters *counters; /* of it; NULL: not counted */
+    struct ps_sender *sender;           /* of a store on another machine, in place of `disk` */
     uint8_t *buffers;
     size_t buffers_bytes;
     uint8_t *feature_kind; /* by feature id: enum mr_feature_kind, 0 = not saved */
@@ -513,6 +514,8 @@ static bool open_disk(struct ps_writer *w)
     if (ps_uring_writer_create(store, w->attempt.files, w->core_count, w->buffers,
                                w->core_count * w->buffers_per_core, PS_BLOCK_BYTES, &w->disk, &note) != 0)
         return false;
+    if (w->counters)
+        ps_uring_writer_count(w->disk, w->counters);
     bool direct = store->is_direct(w->attempt.files[0]);
     (void)snprintf(w->method, sizeof(w->method), "%s, %s", ps_uring_writer_name(w->disk),
                    direct ? "O_DIRECT" : "page cache");
@@ -583,6 +586,7 @@ enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_wri
             w->parent_hash = *options->parent_hash;
         w->stop = options->stop;
         w->stall_us_max = options->stall_us_max;
+        w->counters = options->counters;
         if (w->stop)
             atomic_store(w->stop, false);
         w->attempt.manifest.version = PS_FORMAT_VERSION;

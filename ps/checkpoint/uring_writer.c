@@ -5,6 +5,8 @@
 #include <liburing.h>
 #include <stdlib.h>
 #include <sys/uio.h>
+#include "dataplane/wire/base/clock.h"
+#include "ps/base/counter.h"
 
 #define RETRIES_MAX 1000u /* times that the kernel may answer "again" to one write */
 
@@ -12,6 +14,7 @@ struct pending_write {
     struct ps_write_done done; /* what reap returns */
     size_t written;            /* a short write continues from here */
     uint32_t retries;
+    uint64_t since_us;
     bool was_direct; /* when it was submitted: O_DIRECT may have been dropped since */
     bool busy;
 };
@@ -26,6 +29,7 @@ struct ps_uring_writer {
     uint32_t finished[PS_URING_DEPTH]; /* plain writes wait here for reap, first in first out */
     uint32_t finished_put, finished_take;
     struct pending_write writes[PS_URING_DEPTH];
+    struct ps_uring_counters *counters, uncounted; /* the first may be the second */
     struct io_uring ring;
 };
 
@@ -75,9 +79,15 @@ int ps_uring_writer_create(const struct ps_store *store, struct ps_store_file *c
     w->files = files;
     w->buffers = buffers;
     w->buffer_bytes = buffer_bytes;
+    w->counters = &w->uncounted;
     *note = ring_start(w, file_count, buffer_count);
     *out = w;
     return 0;
+}
+
+void ps_uring_writer_count(struct ps_uring_writer *w, struct ps_uring_counters *counters)
+{
+    w->counters = counters;
 }
 
 bool ps_uring_writer_ready(const struct ps_uring_writer *w)
@@ -128,15 +138,32 @@ static void write_now(struct ps_uring_writer *w, uint32_t slot)
     w->finished[w->finished_put++ % PS_URING_DEPTH] = slot;
 }
 
+static void count_pending(struct ps_uring_writer *w, uint32_t count)
+{
+    struct ps_uring_counters *c = w->counters;
+    w->pending_count = count;
+    ps_counter_set(&c->in_flight, w->kernel ? count : 0);
+    if (ps_counter_read(&c->in_flight_max) < ps_counter_read(&c->in_flight))
+        ps_counter_set(&c->in_flight_max, count);
+}
+
+static void count_done(const struct ps_uring_writer *w, const struct pending_write *p)
+{
+    struct ps_uring_counters *c = w->counters;
+    ps_counter_add(w->kernel ? &c->writes : &c->writes_plain, 1);
+    ps_counter_add(&c->writes_failed, p->done.error != 0);
+    ps_counter_add(&c->write_us, mr_clock_us() - p->since_us);
+}
+
 void ps_uring_writer_put(struct ps_uring_writer *w, uint32_t file, uint32_t buffer, uint64_t offset)
 {
     assert(ps_uring_writer_ready(w));
     uint32_t slot = 0;
     while (w->writes[slot].busy)
         slot++;
-    w->writes[slot] =
-        (struct pending_write){.done = {.buffer = buffer, .file = file, .offset = offset}, .busy = true};
-    w->pending_count++;
+    w->writes[slot] = (struct pending_write){
+        .done = {.buffer = buffer, .file = file, .offset = offset}, .since_us = mr_clock_us(), .busy = true};
+    count_pending(w, w->pending_count + 1);
     if (w->kernel)
         queue_rest(w, slot);
     else
@@ -160,6 +187,7 @@ static bool write_ended(struct ps_uring_writer *w, uint32_t slot, int result)
     }
     if (p->done.error != 0)
         return true;
+    ps_counter_add(&w->counters->writes_continued, 1);
     queue_rest(w, slot);
     return false;
 }
@@ -172,6 +200,7 @@ static uint32_t reap_kernel(struct ps_uring_writer *w, uint32_t wait_us)
         (void)io_uring_submit(&w->ring);
         struct io_uring_cqe *cqe = NULL;
         struct __kernel_timespec wait = {.tv_nsec = (long long)wait_us * 1000};
+        ps_counter_add(&w->counters->waits, wait_us > 0);
         int none = wait_us > 0 ? io_uring_wait_cqe_timeout(&w->ring, &cqe, &wait)
                                : io_uring_peek_cqe(&w->ring, &cqe);
         if (none != 0 || !cqe)
@@ -197,8 +226,9 @@ bool ps_uring_writer_reap(struct ps_uring_writer *w, uint32_t wait_us, struct ps
     if (slot == PS_URING_DEPTH)
         return false;
     *done = w->writes[slot].done;
+    count_done(w, &w->writes[slot]);
     w->writes[slot].busy = false;
-    w->pending_count--;
+    count_pending(w, w->pending_count - 1);
     return true;
 }
 

@@ -11,9 +11,26 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "dataplane/wire/base/counter_set.h"
 #include "ps/checkpoint/checkpoint_store.h"
 
 #define PS_URING_DEPTH 16u /* writes in flight */
+
+/* X(name, kind, unit, help) */
+#define PS_URING_COUNTER_LIST(X)                                                                             \
+    X(writes, COUNTER, NONE, "blocks of checkpoints written through io_uring")                               \
+    X(writes_plain, COUNTER, NONE, "blocks written without it, one after the other")                         \
+    X(writes_failed, COUNTER, NONE, "blocks that could not be written")                                      \
+    X(writes_continued, COUNTER, NONE,                                                                       \
+      "times that a write was short, or refused for the moment, and was continued")                          \
+    X(waits, COUNTER, NONE, "times that the writer waited for the kernel")                                   \
+    X(write_us, COUNTER, MICROSECONDS, "time that writes took, added up over those in flight together")      \
+    X(in_flight, GAUGE, NONE, "writes that are with the kernel")                                             \
+    X(in_flight_max, GAUGE, NONE, "the most of them so far")
+
+struct ps_uring_counters {
+    PS_URING_COUNTER_LIST(MR_COUNTER_FIELD)
+};
 
 struct ps_uring_writer;
 
@@ -33,6 +50,8 @@ int ps_uring_writer_create(const struct ps_store *store, struct ps_store_file *c
 /* Waits for the writes in flight, because the kernel reads the buffers until then, and frees the writer. NULL
  * is fine. */
 void ps_uring_writer_destroy(struct ps_uring_writer *w);
+/* Counts in `counters` from now on; one writer at a time. */
+void ps_uring_writer_count(struct ps_uring_writer *w, struct ps_uring_counters *counters);
 /* Whether there is room for another write. */
 bool ps_uring_writer_ready(const struct ps_uring_writer *w);
 /* Begins to write the whole of a buffer, which belongs to the kernel until reap returns it. Only after

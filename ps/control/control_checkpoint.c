@@ -276,6 +276,7 @@ static enum mr_status start_writer(struct ps_control *c, const struct ps_save_re
         .directory = place.path,
         .stop = place.stop,
         .stall_us_max = node->config->checkpoint_store_wait_ms * 1000,
+        .counters = &c->node->uring_counters,
         .avoid_cpus = node->cpus,
         .avoid_cpu_count = node->cpu_count,
         .features = catalog->features,

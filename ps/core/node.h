@@ -13,6 +13,7 @@
 #include "ps/config/config.h"
 #include "ps/save/save_policy.h"
 #include "ps/checkpoint/scrubber.h"
+#include "ps/checkpoint/uring_writer.h"
 #include "ps/store/copier.h"
 
 struct ps_core;
@@ -53,6 +54,7 @@ struct ps_node {
     char serves[PS_SERVES_BYTES];                      /* then: which */
     _Atomic uint32_t state;                            /* enum mr_node_state; written by the control thread */
     struct ps_checkpoint_counters checkpoint_counters; /* written by the control thread */
+    struct ps_uring_counters uring_counters;           /* written by the writer's thread */
     struct ps_scrubber_counters scrubber_counters;     /* written by the scrubber's thread */
     struct ps_copier *_Atomic copier;                  /* to checkpoint.remote; NULL: there is none */
     struct ps_copier_counters copier_counters;         /* written by its threads */

@@ -2,6 +2,7 @@
 
 #include "dataplane/rpc/base/driver.h"
 #include "ps/checkpoint/scrubber.h"
+#include "ps/checkpoint/uring_writer.h"
 #include "ps/core/core.h"
 #include "ps/save/save_policy.h"
 #include "ps/store/copier.h"
@@ -18,6 +19,12 @@ const struct mr_counter_set ps_table_counter_set = {
 static const struct mr_counter checkpoint_counters[] = {PS_CHECKPOINT_COUNTER_LIST(MR_COUNTER_DESCRIPTION)};
 const struct mr_counter_set ps_checkpoint_counter_set = {
     .name = "checkpoint", .help = "saves and restores", MR_COUNTERS(checkpoint_counters), .of_process = true};
+
+static const struct mr_counter uring_counters[] = {PS_URING_COUNTER_LIST(MR_COUNTER_DESCRIPTION)};
+const struct mr_counter_set ps_uring_counter_set = {.name = "uring",
+                                                    .help = "blocks of checkpoints on their way to the disk",
+                                                    MR_COUNTERS(uring_counters),
+                                                    .of_process = true};
 
 static const struct mr_counter scrubber_counters[] = {PS_SCRUBBER_COUNTER_LIST(MR_COUNTER_DESCRIPTION)};
 const struct mr_counter_set ps_scrubber_counter_set = {.name = "scrub",

@@ -24,7 +24,7 @@ void tool_cycles_visit(void *arg, const char *name, uint64_t value)
     if (!is_wanted || s->count == TOOL_CYCLES_COUNTERS_MAX || strlen(name) >= TOOL_CYCLES_NAME_BYTES)
         return;
     struct tool_cycles_counter *counter = &s->list[s->count++];
-    (void)strcpy(counter->name, name);
+    (void)snprintf(counter->name, sizeof(counter->name), "%s", name);
     counter->value = value;
 }
 

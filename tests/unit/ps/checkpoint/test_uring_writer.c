@@ -42,6 +42,9 @@ static void check_content(const char *path, uint32_t blocks)
     fclose(f);
 }
 
+/* Of the writer that a test used last. */
+static struct ps_uring_counters counted;
+
 /* Writes 3 * BUFFERS blocks, as many at once as the writer takes. */
 static void write_many(const struct ps_store *store, const char *directory, const char *name)
 {
@@ -56,6 +59,8 @@ static void write_many(const struct ps_store *store, const char *directory, cons
     assert_int_equal(ps_uring_writer_create(store, &file, 1, buffers, BUFFERS, BUFFER_BYTES, &w, &note), 0);
     assert_null(note);
     assert_string_equal(ps_uring_writer_name(w), name);
+    counted = (struct ps_uring_counters){0};
+    ps_uring_writer_count(w, &counted);
     assert_false(ps_uring_writer_reap(w, 1000, &done));
     bool busy[BUFFERS] = {false};
     for (uint32_t put = 0, reaped = 0; reaped < 3 * BUFFERS;) {
@@ -73,6 +78,14 @@ static void write_many(const struct ps_store *store, const char *directory, cons
         reaped++;
     }
     assert_int_equal(ps_uring_writer_pending(w), 0);
+    const bool is_plain = strcmp(name, "io_uring") != 0;
+    assert_int_equal(counted.writes, is_plain ? 0 : 3 * BUFFERS);
+    assert_int_equal(counted.writes_plain, is_plain ? 3 * BUFFERS : 0);
+    assert_int_equal(counted.in_flight_max, is_plain                   ? 0
+                                            : BUFFERS < PS_URING_DEPTH ? BUFFERS
+                                                                       : PS_URING_DEPTH);
+    assert_int_equal(counted.in_flight + counted.writes_failed, 0);
+    assert_true(counted.write_us > 0);
     ps_uring_writer_destroy(w);
     assert_int_equal(store->close(file), 0);
     check_content(path, 3 * BUFFERS);
@@ -99,6 +112,8 @@ static int write_one(const struct ps_store *store, struct ps_store_file *file, u
     const char *note;
     uint8_t *buffers = new_buffers();
     assert_int_equal(ps_uring_writer_create(store, &file, 1, buffers, BUFFERS, BUFFER_BYTES, &w, &note), 0);
+    counted = (struct ps_uring_counters){0};
+    ps_uring_writer_count(w, &counted);
     ps_uring_writer_put(w, 0, 2, offset);
     while (!ps_uring_writer_reap(w, 10000, &done))
         ;
@@ -153,6 +168,9 @@ static void test_a_short_write_is_continued_until_it_fails(void **state)
     int error = write_one(store, file, 0);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(error, -EFBIG);
+    assert_int_equal(counted.writes, 1);
+    assert_int_equal(counted.writes_failed, 1);
+    assert_int_equal(counted.writes_continued, 1);
     assert_int_equal(store->close(file), 0);
     assert_int_equal(truncate(path, BUFFER_BYTES / 2), 0); /* not shorter before */
     FILE *f = fopen(path, "r");
