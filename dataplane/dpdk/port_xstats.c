@@ -10,8 +10,7 @@ static bool allocate(struct dp_port_xstats *stats, uint32_t count)
     stats->read = calloc(count, sizeof(*stats->read));
     stats->counters = calloc(count, sizeof(*stats->counters));
     stats->values = calloc(count, sizeof(*stats->values));
-    return stats->texts != NULL && stats->read != NULL && stats->counters != NULL &&
-           stats->values != NULL;
+    return stats->texts != NULL && stats->read != NULL && stats->counters != NULL && stats->values != NULL;
 }
 
 void dp_port_xstats_open(struct dp_port_xstats *stats, uint16_t port)
@@ -27,7 +26,7 @@ void dp_port_xstats_open(struct dp_port_xstats *stats, uint16_t port)
     }
     for (int i = 0; i < count; i++)
         stats->counters[i] = (struct mr_counter){stats->texts[i].name, MR_COUNTER, MR_UNIT_NONE,
-                                                     "what the port's driver counts under this name"};
+                                                 "what the port's driver counts under this name"};
     stats->set = (struct mr_counter_set){.name = "nic",
                                          .help = "what the port's driver counts",
                                          .counters = stats->counters,

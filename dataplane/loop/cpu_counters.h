@@ -81,9 +81,11 @@ struct dp_cpu {
     struct dp_cpu_counters counters; /* the same, for everybody */
 };
 
-/* `cpu` is all zero. Begins to watch thread `tid` of this process; with `events` false, without the processor's. */
+/* `cpu` is all zero. Begins to watch thread `tid` of this process; with `events` false, without the
+ * processor's. */
 void dp_cpu_open(struct dp_cpu *cpu, const struct dp_perf_calls *calls, int tid, bool events);
-/* For dp_phases_read_events(): the thread reads what it has done so far by itself. `cpu` is a struct dp_cpu. */
+/* For dp_phases_read_events(): the thread reads what it has done so far by itself. `cpu` is a struct
+ * dp_cpu. */
 bool dp_cpu_read_op_events(void *cpu, struct dp_op_events *out);
 /* Looks again. */
 void dp_cpu_refresh(struct dp_cpu *cpu);

@@ -1,5 +1,5 @@
-/* A performance event that the watched thread itself reads, by an instruction and without a system call: where
- * processor and kernel allow it, for what is too short to ask the kernel. */
+/* A performance event that the watched thread itself reads, by an instruction and without a system call:
+ * where processor and kernel allow it, for what is too short to ask the kernel. */
 #ifndef DP_PERF_PAGE_H
 #define DP_PERF_PAGE_H
 

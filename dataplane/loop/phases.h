@@ -1,13 +1,14 @@
 /* Where a core's cycles go, by phase of its loop and by class of operation.
  *
- * Reading the clock at every edge of every packet would cost more than some of the phases. So only one turn of
- * the loop in so many is measured, from its first to its last edge, and what those turns were made of is taken
- * for all: every tenth of a second the cycles that have really passed are shared out in these proportions. The
- * phases of a core therefore add up to the time that it ran. Which turns are measured is drawn, as work that
- * comes in every n-th turn would be seen always or never. Sleeps are measured all: they are long, and few.
+ * Reading the clock at every edge of every packet would cost more than some of the phases. So only one turn
+ * of the loop in so many is measured, from its first to its last edge, and what those turns were made of is
+ * taken for all: every tenth of a second the cycles that have really passed are shared out in these
+ * proportions. The phases of a core therefore add up to the time that it ran. Which turns are measured is
+ * drawn, as work that comes in every n-th turn would be seen always or never. Sleeps are measured all: they
+ * are long, and few.
  *
- * A turn without work counts as `idle`, whatever it looked at. Pure: the owner gives the clock. Belongs to the
- * core's thread; others may read the counters.
+ * A turn without work counts as `idle`, whatever it looked at. Pure: the owner gives the clock. Belongs to
+ * the core's thread; others may read the counters.
  */
 #ifndef DP_PHASES_H
 #define DP_PHASES_H
@@ -130,32 +131,31 @@ static inline void dp_turn_end(struct dp_phases *phases, bool is_busy)
         dp_phases_end_turn(phases, is_busy);
 }
 
-static inline bool dp_phases_measures(const struct dp_phases *phases)
-{
-    return __builtin_expect(phases != NULL && phases->is_measured, 0);
-}
-
 /* From now on it is this phase. Returns the one before, for dp_phase_leave(). NULL: nothing is measured. */
 static inline enum dp_phase dp_phase_enter(struct dp_phases *phases, enum dp_phase to)
 {
-    return dp_phases_measures(phases) ? dp_phases_switch(phases, to) : to;
+    if (phases == NULL || __builtin_expect(!phases->is_measured, 1))
+        return to;
+    return dp_phases_switch(phases, to);
 }
 
 static inline void dp_phase_leave(struct dp_phases *phases, enum dp_phase before)
 {
-    if (dp_phases_measures(phases))
+    if (phases != NULL && __builtin_expect(phases->is_measured, 0))
         (void)dp_phases_switch(phases, before);
 }
 
-/* The same for the work of an operation, or a part of it; operations are not nested. */
+/* The same for the work of an operation (enum mr_op), or a part of it; operations are not nested. */
 static inline enum dp_phase dp_op_enter(struct dp_phases *phases)
 {
-    return dp_phases_measures(phases) ? dp_phases_begin_op(phases) : DP_PHASE_dispatch;
+    if (phases == NULL || __builtin_expect(!phases->is_measured, 1))
+        return DP_PHASE_dispatch;
+    return dp_phases_begin_op(phases);
 }
 
 static inline void dp_op_leave(struct dp_phases *phases, uint32_t op, enum dp_phase before)
 {
-    if (dp_phases_measures(phases))
+    if (phases != NULL && __builtin_expect(phases->is_measured, 0))
         dp_phases_end_op(phases, dp_op_class(op), before);
 }
 

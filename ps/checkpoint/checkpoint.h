@@ -144,7 +144,7 @@ struct ps_writer_options {
     /* Of a store on another machine, else NULL: its calls end with -ECANCELED once this is set. Then the
      * writer's threads open everything, and ps_writer_start() asks the store for nothing. */
     _Atomic bool *stop;
-    uint64_t stall_us_max; /* see ps_writer_watch(); 0: no limit */
+    uint64_t stall_us_max;              /* see ps_writer_watch(); 0: no limit */
     struct ps_uring_counters *counters; /* of writes to the disk; NULL: not counted */
     /* of the data cores: the thread avoids them as far as there are others */
     const int *avoid_cpus;

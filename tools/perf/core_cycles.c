@@ -228,9 +228,11 @@ static void print_events(const struct tool_cycles *c, uint32_t core, FILE *out)
     }
 }
 
-static double share(const struct tool_cycles *c, const char *name, double per_second)
+/* The server looks at these a few times a second, so the interval that they are of differs a little. */
+static double share(const struct tool_cycles *c, const char *name)
 {
-    return 100.0 * growth_of(c, name) / (c->seconds * per_second);
+    const double percent = 1e-4 * growth_of(c, name) / c->seconds;
+    return percent < 100.0 ? percent : 100.0;
 }
 
 void tool_cycles_cpu(const struct tool_cycles *c, uint32_t core, FILE *out)
@@ -244,8 +246,8 @@ void tool_cycles_cpu(const struct tool_cycles *c, uint32_t core, FILE *out)
         "core %" PRIu32 ": CPU %" PRIu64 ", NUMA node %" PRIu64
         ": ran %.1f%%, waited for the CPU %.1f%%, stolen %.1f%%, interrupts %.1f%%; a second: "
         "%.0f faults, %.0f switches\n",
-        core, value_of(c->now, "cpu.cpu"), value_of(c->now, "cpu.numa_node"), share(c, "cpu.run_us", 1e6),
-        share(c, "cpu.wait_us", 1e6), share(c, "cpu.steal_us", 1e6), share(c, "cpu.irq_us", 1e6),
+        core, value_of(c->now, "cpu.cpu"), value_of(c->now, "cpu.numa_node"), share(c, "cpu.run_us"),
+        share(c, "cpu.wait_us"), share(c, "cpu.steal_us"), share(c, "cpu.irq_us"),
         (growth_of(c, "cpu.faults_minor") + growth_of(c, "cpu.faults_major")) / c->seconds,
         (growth_of(c, "cpu.switches_voluntary") + growth_of(c, "cpu.switches_forced")) / c->seconds);
 }

@@ -1,4 +1,5 @@
-/* What `millrace perf top` shows: a core's counters at two times, and where its cycles went between them. Pure.
+/* What `millrace perf top` shows: a core's counters at two times, and where its cycles went between them.
+ * Pure.
  *
  * The server names the phases of its loop, the classes of operations, and what its processor counts; whatever
  * it names is shown.
@@ -42,8 +43,8 @@ bool tool_cycles_measured(const struct tool_cycles_sample *now);
 /* "core  poll idle ... cycles/packet cycles/key", and the lines under it. */
 void tool_cycles_heading(const struct tool_cycles_sample *sample, FILE *out);
 void tool_cycles_line(const struct tool_cycles *c, uint32_t core, FILE *out);
-/* What the classes of operations cost, one line each; nothing of those that were not called. Of few calls none
- * may have been measured: then the cost is not known. */
+/* What the classes of operations cost, one line each; nothing of those that were not called. Of few calls
+ * none may have been measured: then the cost is not known. */
 void tool_cycles_ops(const struct tool_cycles *c, uint32_t core, FILE *out);
 /* What the processor counted; and what the kernel did, with the reason if the processor has nothing. */
 void tool_cycles_cpu(const struct tool_cycles *c, uint32_t core, FILE *out);

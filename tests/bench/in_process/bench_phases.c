@@ -1,6 +1,6 @@
-/* What the measuring of phases costs a core's loop: turns of the loop with calls in them that do nothing else,
- * without any phases, with phases switched off, and on, in alternating rounds; the medians, one JSON object
- * per line. The cost of one call is that beyond the turn's own.
+/* What the measuring of phases costs a core's loop: turns of the loop with calls in them that do nothing
+ * else, without any phases, with phases switched off, and on, in alternating rounds; the medians, one JSON
+ * object per line. The cost of one call is that beyond the turn's own.
  *   {"name": "phases_per_call", "bare_ns": 0.4, "off_ns": 1.2, "on_ns": 1.9, "unit": "ns"}
  */
 #include <stdint.h>
