@@ -52,6 +52,12 @@ uint64_t tool_flight_behind_ns(const struct tool_flight *f, uint64_t now_ns)
     return due_ns < now_ns ? now_ns - due_ns : 0;
 }
 
+void tool_flight_pass(struct tool_flight *f, uint64_t from_ns)
+{
+    while (f->is_open && f->start_ns + tool_schedule_next_ns(&f->schedule) < from_ns)
+        tool_schedule_advance(&f->schedule);
+}
+
 bool tool_flight_skip(struct tool_flight *f, uint64_t *due_ns)
 {
     const uint64_t next_ns = f->is_open ? tool_flight_next_ns(f, 0) : UINT64_MAX;

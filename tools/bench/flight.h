@@ -44,6 +44,9 @@ struct tool_flight_call *tool_flight_begin(struct tool_flight *f, uint64_t now_n
 uint64_t tool_flight_end(struct tool_flight *f, struct tool_flight_call *call, uint64_t now_ns);
 /* How far sending is behind the schedule; 0 in a closed loop. */
 uint64_t tool_flight_behind_ns(const struct tool_flight *f, uint64_t now_ns);
+/* Passes over the calls that were due before `from_ns` and could not be sent: a measurement does not begin
+ * with the backlog of its warm-up. */
+void tool_flight_pass(struct tool_flight *f, uint64_t from_ns);
 /* At the end: passes over the next call that was due by then and never sent. False: there is none left. */
 bool tool_flight_skip(struct tool_flight *f, uint64_t *due_ns);
 

@@ -83,7 +83,7 @@ static bool take_hot(const char *share, const char *keys, struct tool_key_law *l
 bool tool_key_law_parse(const char *text, struct tool_key_law *law, char *error, size_t error_bytes)
 {
     char copy[TEXT_BYTES];
-    const char *words[WORDS_MAX] = {""};
+    const char *words[WORDS_MAX] = {"", "", "", ""};
     uint32_t kind = 0;
     (void)snprintf(copy, sizeof(copy), "%s", text);
     const uint32_t count = split(copy, words);

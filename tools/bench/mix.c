@@ -79,6 +79,14 @@ bool tool_mix_parse(const char *text, struct tool_mix *mix, char *error, size_t 
     return true;
 }
 
+bool tool_mix_has_keys(const struct tool_mix *mix)
+{
+    bool any = false;
+    for (uint32_t op = 0; op < TOOL_OPS; op++)
+        any |= mix->weights[op] > 0 && tool_op_has_keys((enum tool_op)op);
+    return any;
+}
+
 enum tool_op tool_mix_draw(const struct tool_mix *mix, uint64_t *random)
 {
     uint64_t left = tool_random_below(random, mix->total);

@@ -19,6 +19,12 @@ enum tool_op {
 /* "lookup", "variable-push", ... */
 const char *tool_op_name(enum tool_op op);
 
+/* Whether its calls name keys of the table. */
+static inline bool tool_op_has_keys(enum tool_op op)
+{
+    return op == TOOL_LOOKUP || op == TOOL_BAGS || op == TOOL_PUSH;
+}
+
 struct tool_mix {
     uint32_t weights[TOOL_OPS];
     uint32_t total; /* of them; > 0 */
@@ -27,6 +33,8 @@ struct tool_mix {
 /* "lookup=80,push=20": whole numbers, each op once; those that are not named are not made. False with one
  * line in `error`. */
 bool tool_mix_parse(const char *text, struct tool_mix *mix, char *error, size_t error_bytes);
+/* Whether some of its calls name keys. */
+bool tool_mix_has_keys(const struct tool_mix *mix);
 enum tool_op tool_mix_draw(const struct tool_mix *mix, uint64_t *random);
 
 /* "100", or "10..200": a number of keys that is drawn for each call. False with one line in `error`. */

@@ -20,7 +20,7 @@ void tool_schedule_init(struct tool_schedule *s, double rate, bool is_even, uint
 /* When the next call is due. */
 static inline uint64_t tool_schedule_next_ns(const struct tool_schedule *s)
 {
-    return (uint64_t)s->next_ns;
+    return (uint64_t)(s->next_ns + 0.5);
 }
 /* On to the call after it. */
 void tool_schedule_advance(struct tool_schedule *s);
