@@ -11,6 +11,7 @@ static const struct tool_command list[] = {
     {"ckpt", tool_ckpt, "list, verify, compare, dump, export, compact and import checkpoints on disk"},
     {"doctor", tool_doctor,
      "show what keeps the server from working well on this machine, and how to fix it"},
+    {"bench", tool_bench, "make calls as trainers would, and show how many there are and how long they take"},
     {"--version", NULL, "print the version"},
     {"--help", NULL, "print this text"},
 };
