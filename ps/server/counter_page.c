@@ -21,7 +21,8 @@ static const char *unit_text(enum mr_unit unit)
                                         [MR_UNIT_BYTES] = "bytes",
                                         [MR_UNIT_SECONDS] = "seconds",
                                         [MR_UNIT_MICROSECONDS] = "microseconds",
-                                        [MR_UNIT_TIMESTAMP] = "seconds since 1970"};
+                                        [MR_UNIT_TIMESTAMP] = "seconds since 1970",
+                                        [MR_UNIT_PPM] = "millionths"};
     return texts[unit];
 }
 
