@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/metrics/metrics_text_internal.h"
 
 #define CAPACITY_FIRST (16u << 10)
 #define MILLION        UINT64_C(1000000)
@@ -69,8 +70,7 @@ static bool make_room(struct mr_metrics_text *text, size_t bytes)
     return true;
 }
 
-static void add(struct mr_metrics_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct mr_metrics_text *text, const char *format, ...)
+void mr_metrics_add(struct mr_metrics_text *text, const char *format, ...)
 {
     va_list args, again;
     va_start(args, format);
@@ -97,9 +97,9 @@ static void add_help(struct mr_metrics_text *text, const char *help)
     for (; *help != '\0'; help++) {
         const char escaped = escape_of(*help, text->open_metrics);
         if (escaped != '\0')
-            add(text, "\\%c", escaped);
+            mr_metrics_add(text, "\\%c", escaped);
         else
-            add(text, "%c", *help);
+            mr_metrics_add(text, "%c", *help);
     }
 }
 
@@ -137,19 +137,26 @@ static const char *ending_of_samples(const struct mr_metrics_text *text)
     return text->kind == MR_COUNTER ? "_total" : "";
 }
 
+void mr_metrics_begin(struct mr_metrics_text *text, const char *name, const char *type, enum mr_unit unit,
+                      const char *help)
+{
+    mr_metrics_add(text, "# HELP %s ", name);
+    add_help(text, help);
+    mr_metrics_add(text, "\n# TYPE %s %s\n", name, type);
+    if (text->open_metrics && units[unit].base[0] != '\0')
+        mr_metrics_add(text, "# UNIT %s %s\n", name, units[unit].base);
+}
+
 void mr_metrics_family_named(struct mr_metrics_text *text, const char *name, enum mr_counter_kind kind,
                              enum mr_unit unit, const char *help)
 {
-    snprintf(text->family, sizeof(text->family), "%s", name);
+    char with_total[MR_METRIC_NAME_BYTES + sizeof("_total")];
     text->kind = kind;
     text->unit = unit;
     /* In the older form a family is called as its samples are. */
-    const char *ending = text->open_metrics ? "" : ending_of_samples(text);
-    add(text, "# HELP %s%s ", name, ending);
-    add_help(text, help);
-    add(text, "\n# TYPE %s%s %s\n", name, ending, kind == MR_COUNTER ? "counter" : "gauge");
-    if (text->open_metrics && units[unit].base[0] != '\0')
-        add(text, "# UNIT %s %s\n", name, units[unit].base);
+    snprintf(with_total, sizeof(with_total), "%s%s", name, text->open_metrics ? "" : ending_of_samples(text));
+    mr_metrics_begin(text, with_total, kind == MR_COUNTER ? "counter" : "gauge", unit, help);
+    snprintf(text->family, sizeof(text->family), "%s", name);
 }
 
 void mr_metrics_family(struct mr_metrics_text *text, const struct mr_counter_set *set,
@@ -163,17 +170,17 @@ void mr_metrics_family(struct mr_metrics_text *text, const struct mr_counter_set
 void mr_metrics_sample(struct mr_metrics_text *text, const struct mr_labels *labels, uint64_t value)
 {
     bool has_labels = labels != NULL && labels->bytes > 0;
-    add(text, "%s%s%s%s%s ", text->family, ending_of_samples(text), has_labels ? "{" : "",
-        has_labels ? labels->text : "", has_labels ? "}" : "");
+    mr_metrics_add(text, "%s%s%s%s%s ", text->family, ending_of_samples(text), has_labels ? "{" : "",
+                   has_labels ? labels->text : "", has_labels ? "}" : "");
     if (units[text->unit].in_millionths)
-        add(text, "%" PRIu64 ".%06" PRIu64 "\n", value / MILLION, value % MILLION);
+        mr_metrics_add(text, "%" PRIu64 ".%06" PRIu64 "\n", value / MILLION, value % MILLION);
     else
-        add(text, "%" PRIu64 "\n", value);
+        mr_metrics_add(text, "%" PRIu64 "\n", value);
 }
 
 bool mr_metrics_end(struct mr_metrics_text *text)
 {
     if (text->open_metrics)
-        add(text, "# EOF\n");
+        mr_metrics_add(text, "# EOF\n");
     return !text->no_memory && text->data != NULL;
 }

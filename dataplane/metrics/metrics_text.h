@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/wire/base/counter_set.h"
+#include "dataplane/wire/format/mr_histogram.h"
 
 #define MR_METRIC_NAME_BYTES 96u
 #define MR_LABELS_BYTES      512u
@@ -51,6 +52,14 @@ void mr_metrics_family_named(struct mr_metrics_text *text, const char *name, enu
                              enum mr_unit unit, const char *help);
 /* labels: NULL: none. */
 void mr_metrics_sample(struct mr_metrics_text *text, const struct mr_labels *labels, uint64_t value);
+
+/* Begins a family of histograms of spans of time; `name` ends with "_seconds". */
+void mr_metrics_histogram_family(struct mr_metrics_text *text, const char *name, const char *help);
+/* One of it, from a copy (mr_histogram_read()), in coarse buckets: each power of two from about a microsecond
+ * to some seconds. A span of exactly such a power is counted above it. */
+void mr_metrics_histogram(struct mr_metrics_text *text, const struct mr_labels *labels,
+                          const struct mr_histogram *histogram);
+
 /* The end of the text. False: there was no memory for it. */
 bool mr_metrics_end(struct mr_metrics_text *text);
 

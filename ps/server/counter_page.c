@@ -77,11 +77,14 @@ void ps_counter_page_print(FILE *out)
     for (uint32_t i = 0; i < sizeof(sets) / sizeof(sets[0]); i++)
         print_set(out, sets[i]);
     fputs("\n## Metrics beside the counters\n\n"
-          "Labels: `state` of `millrace_node_state`, `core`, `table`, `variable`. `millrace_cluster_` "
+          "Labels: `state` of `millrace_node_state`, `core`, `table`, `variable`, `op` and `phase` (wait, "
+          "work, send).\n"
+          " `millrace_cluster_` "
           "metrics are\n"
           "those of members of a cluster.\n\n"
           "| metric | kind | meaning |\n|---|---|---|\n",
           out);
     for (uint32_t i = 0; i < sizeof(metric_sets) / sizeof(metric_sets[0]); i++)
         print_metrics(out, metric_sets[i]);
+    fprintf(out, "| `%s` | histogram | %s |\n", PS_LATENCY_METRIC, PS_LATENCY_METRIC_HELP);
 }

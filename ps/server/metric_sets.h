@@ -47,6 +47,11 @@
     X(gradients_skipped, COUNTER, NONE,                                                                      \
       "gradients skipped because they held NaN or Inf, or would have led to it")
 
+/* A histogram for each operation and phase, of all cores. */
+#define PS_LATENCY_METRIC "millrace_call_phase_seconds"
+#define PS_LATENCY_METRIC_HELP                                                                               \
+    "time that calls wait for their turn, are worked on, and are sent until the last of the answer has gone"
+
 struct ps_core_memory {
     PS_CORE_MEMORY_LIST(MR_COUNTER_FIELD)
 };

@@ -182,6 +182,44 @@ static void write_counters(const struct ps_node_metrics *m, struct mr_metrics_te
         write_counter(m, text, i);
 }
 
+/* ---- how long calls take ---- */
+
+/* Of all cores; false: none has timed such a call. */
+static bool sum_latency(const struct ps_node *node, uint32_t op, enum mr_latency_phase phase,
+                        struct mr_histogram *sum)
+{
+    bool is_there = false;
+    *sum = (struct mr_histogram){.count = 0};
+    for (uint32_t core = 0; core < node->core_count; core++) {
+        const struct mr_histogram *written = mr_endpoint_latency(node->cores[core]->ep, op, phase);
+        struct mr_histogram copy;
+        if (written == NULL)
+            continue;
+        mr_histogram_read(written, &copy);
+        mr_histogram_merge(sum, &copy);
+        is_there = true;
+    }
+    return is_there;
+}
+
+static void write_latencies(const struct ps_node_metrics *m, struct mr_metrics_text *text)
+{
+    static const char *const phases[] = {
+        [MR_LATENCY_WAIT] = "wait", [MR_LATENCY_WORK] = "work", [MR_LATENCY_SEND] = "send"};
+    mr_metrics_histogram_family(text, PS_LATENCY_METRIC, PS_LATENCY_METRIC_HELP);
+    for (uint32_t op = 0; op < MR_OP_COUNT; op++) {
+        for (uint32_t phase = 0; phase < MR_LATENCY_PHASES; phase++) {
+            struct mr_labels labels = m->labels;
+            struct mr_histogram sum;
+            if (!sum_latency(m->node, op, (enum mr_latency_phase)phase, &sum))
+                continue;
+            mr_labels_add(&labels, "op", mr_op_name(op));
+            mr_labels_add(&labels, "phase", phases[phase]);
+            mr_metrics_histogram(text, &labels, &sum);
+        }
+    }
+}
+
 /* ---- all of it ---- */
 
 void ps_node_metrics_write(struct ps_node_metrics *m, struct mr_metrics_text *text)
@@ -193,6 +231,7 @@ void ps_node_metrics_write(struct ps_node_metrics *m, struct mr_metrics_text *te
     write_cores(m, text);
     write_core_memory(m, text);
     write_counters(m, text);
+    write_latencies(m, text);
     ps_metrics_tables(text, &m->labels, m->sights, m->node->core_count);
 }
 

@@ -135,6 +135,37 @@ static void labels_without_room_are_left_out(void **state)
     assert_string_equal(labels.text, "first=\"1\",last=\"2\"");
 }
 
+static void histograms_have_cumulative_buckets(void **state)
+{
+    struct mr_metrics_text text = {.open_metrics = true};
+    struct mr_labels labels = {.bytes = 0};
+    static struct mr_histogram written, copy;
+    (void)state;
+    mr_labels_add(&labels, "op", "lookup");
+    mr_histogram_add(&written, 1023, 1);
+    mr_histogram_add(&written, 1025, 2);
+    mr_histogram_add(&written, 3000000000, 1);
+    mr_histogram_add(&written, 60000000000, 1);
+    mr_histogram_read(&written, &copy);
+    mr_metrics_histogram_family(&text, "millrace_call_seconds", "how long");
+    mr_metrics_histogram(&text, &labels, &copy);
+    assert_true(mr_metrics_end(&text));
+    static const char *const lines[] = {
+        "# TYPE millrace_call_seconds histogram\n# UNIT millrace_call_seconds seconds\n",
+        "\nmillrace_call_seconds_bucket{op=\"lookup\",le=\"1.024e-06\"} 1\n",
+        "\nmillrace_call_seconds_bucket{op=\"lookup\",le=\"2.048e-06\"} 3\n",
+        "\nmillrace_call_seconds_bucket{op=\"lookup\",le=\"2.147483648\"} 3\n",
+        "\nmillrace_call_seconds_bucket{op=\"lookup\",le=\"4.294967296\"} 4\n",
+        "\nmillrace_call_seconds_bucket{op=\"lookup\",le=\"17.179869184\"} 4\n"
+        "millrace_call_seconds_bucket{op=\"lookup\",le=\"+Inf\"} 5\n"
+        "millrace_call_seconds_sum{op=\"lookup\"} 63.000003073\n"
+        "millrace_call_seconds_count{op=\"lookup\"} 5\n# EOF\n"};
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
+        if (strstr(text.data, lines[i]) == NULL)
+            fail_msg("there is no %s in\n%s", lines[i], text.data);
+    free(text.data);
+}
+
 static double value_of(const char *text, const char *name)
 {
     const char *at = strstr(text, name);
@@ -166,6 +197,7 @@ int main(void)
         cmocka_unit_test(the_older_form_names_a_counter_with_its_total),
         cmocka_unit_test(openmetrics_has_units_and_an_end),
         cmocka_unit_test(a_long_text_grows),
+        cmocka_unit_test(histograms_have_cumulative_buckets),
         cmocka_unit_test(labels_without_room_are_left_out),
         cmocka_unit_test(a_process_says_when_it_started_and_what_it_takes),
     };
