@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "dataplane/wire/base/plural.h"
+#include "trainer_client/hub/hub_metrics.h"
 #include "trainer_client/hub/service.h"
 #include "trainer_client/socket/socket_server.h"
 
@@ -56,6 +57,7 @@ enum mr_status hub_serve(struct hub *hub, char *error)
                                                       .on_request = hub_service_on_request,
                                                       .app = service};
     struct mrc_socket_server *server = NULL;
+    struct hub_metrics *metrics = NULL;
     pthread_t feeder;
     enum mr_status status = MR_NO_MEMORY;
     snprintf(error, HUB_ERROR_BYTES, "no memory");
@@ -64,6 +66,10 @@ enum mr_status hub_serve(struct hub *hub, char *error)
     status = mrc_socket_server_create(&options, &server, error, HUB_ERROR_BYTES);
     if (status != MR_OK)
         goto out;
+    status = hub_metrics_start(hub, mrc_socket_server_endpoint(server), &metrics, error);
+    if (status != MR_OK)
+        goto out;
+    atomic_store(&hub->metrics_port, hub_metrics_port(metrics));
     if (pthread_create(&feeder, NULL, hub_feeder_run, hub) != 0) {
         snprintf(error, HUB_ERROR_BYTES, "cannot start a thread");
         status = MR_INTERNAL;
@@ -82,6 +88,7 @@ enum mr_status hub_serve(struct hub *hub, char *error)
         memcpy(error, hub->error, HUB_ERROR_BYTES);
     hub_log("stopped");
 out:
+    hub_metrics_stop(metrics);
     mrc_socket_server_destroy(server);
     hub_service_destroy(service);
     return status;
