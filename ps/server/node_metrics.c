@@ -1,5 +1,6 @@
 #include "ps/server/node_metrics.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "dataplane/metrics/metrics_process.h"
@@ -63,18 +64,27 @@ static uint64_t checkpoint_every_s(const struct ps_node *node)
                : 0;
 }
 
+/* A value for each family of the set from `first` on. */
+static void write_values(struct mr_metrics_text *text, const struct mr_labels *labels,
+                         const struct mr_counter_set *set, uint32_t first, const uint64_t *values,
+                         size_t count)
+{
+    assert(first + count == set->count);
+    for (size_t i = 0; i < count; i++) {
+        mr_metrics_family(text, set, &set->counters[first + i]);
+        mr_metrics_sample(text, labels, values[i]);
+    }
+}
+
 static void write_node(const struct ps_node_metrics *m, struct mr_metrics_text *text)
 {
     const struct ps_node *node = m->node;
     const struct mr_counter_set *set = &ps_node_metric_set;
-    const uint64_t values[] = {0, node->incarnation, node->config->memory_limit_mib * MIB,
+    const uint64_t values[] = {node->incarnation, node->config->memory_limit_mib * MIB,
                                checkpoint_every_s(node)};
     mr_metrics_family(text, set, &set->counters[0]);
     write_state(m, text);
-    for (uint32_t i = 1; i < set->count; i++) {
-        mr_metrics_family(text, set, &set->counters[i]);
-        mr_metrics_sample(text, &m->labels, values[i]);
-    }
+    write_values(text, &m->labels, set, 1, values, sizeof(values) / sizeof(values[0]));
 }
 
 static uint64_t lease_left_us(const struct ps_node *node)
@@ -86,12 +96,9 @@ static uint64_t lease_left_us(const struct ps_node *node)
 
 static void write_cluster(const struct ps_node_metrics *m, struct mr_metrics_text *text)
 {
-    const struct mr_counter_set *set = &ps_cluster_metric_set;
     const uint64_t values[] = {lease_left_us(m->node), m->node->config->cluster_session_ms * 1000 / 2};
-    for (uint32_t i = 0; m->node->is_member && i < set->count; i++) {
-        mr_metrics_family(text, set, &set->counters[i]);
-        mr_metrics_sample(text, &m->labels, values[i]);
-    }
+    if (m->node->is_member)
+        write_values(text, &m->labels, &ps_cluster_metric_set, 0, values, sizeof(values) / sizeof(values[0]));
 }
 
 /* ---- cores ---- */

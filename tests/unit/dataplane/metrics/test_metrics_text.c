@@ -156,10 +156,10 @@ static void histograms_have_cumulative_buckets(void **state)
         "\nmillrace_call_seconds_bucket{op=\"lookup\",le=\"2.048e-06\"} 3\n",
         "\nmillrace_call_seconds_bucket{op=\"lookup\",le=\"2.147483648\"} 3\n",
         "\nmillrace_call_seconds_bucket{op=\"lookup\",le=\"4.294967296\"} 4\n",
-        "\nmillrace_call_seconds_bucket{op=\"lookup\",le=\"17.179869184\"} 4\n"
-        "millrace_call_seconds_bucket{op=\"lookup\",le=\"+Inf\"} 5\n"
-        "millrace_call_seconds_sum{op=\"lookup\"} 63.000003073\n"
-        "millrace_call_seconds_count{op=\"lookup\"} 5\n# EOF\n"};
+        "\nmillrace_call_seconds_bucket{op=\"lookup\",le=\"17.179869184\"} 4\n",
+        "\nmillrace_call_seconds_bucket{op=\"lookup\",le=\"+Inf\"} 5\n",
+        "\nmillrace_call_seconds_sum{op=\"lookup\"} 63.000003073\n",
+        "\nmillrace_call_seconds_count{op=\"lookup\"} 5\n# EOF\n"};
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
         if (strstr(text.data, lines[i]) == NULL)
             fail_msg("there is no %s in\n%s", lines[i], text.data);
