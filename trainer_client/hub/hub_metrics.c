@@ -6,6 +6,8 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/format/wire_counters.h"
 
+#define WIRE_COUNTERS (sizeof(struct mr_wire_counters) / sizeof(uint64_t))
+
 /* X(name, kind, unit, help), see dataplane/wire/base/counter_set.h. Counters begin again with each plan. */
 #define HUB_METRIC_LIST(X)                                                                                   \
     X(plan_batches, GAUGE, NONE, "batches of the plan")                                                      \
@@ -29,8 +31,8 @@ struct hub_values {
 
 struct hub_metrics {
     struct hub *hub;
-    struct mr_endpoint *ep;
     struct mr_metrics_server *server;
+    uint64_t wire[WIRE_COUNTERS]; /* of the endpoint that trainers call; its thread writes */
 };
 
 static struct hub_values values_of(struct hub *hub, enum hub_stage *stage)
@@ -85,7 +87,7 @@ static void write_metrics(void *app, struct mr_metrics_text *text)
     mr_metrics_process(text, &none);
     write_stage(text, stage);
     write_set(text, &hub_set, (const uint64_t *)&values);
-    write_set(text, &wire_set, (const uint64_t *)mr_endpoint_counters(m->ep));
+    write_set(text, &wire_set, m->wire);
 }
 
 static const char *ailment_of(void *app)
@@ -98,8 +100,16 @@ static const char *ailment_of(void *app)
     return values.server_away != 0 ? "waiting for the server" : NULL;
 }
 
-enum mr_status hub_metrics_start(struct hub *hub, struct mr_endpoint *ep, struct hub_metrics **out,
-                                 char *error)
+void hub_metrics_note(struct hub_metrics *m, const struct mr_endpoint *ep)
+{
+    if (m == NULL)
+        return;
+    const uint64_t *counters = (const uint64_t *)mr_endpoint_counters(ep);
+    for (size_t i = 0; i < WIRE_COUNTERS; i++)
+        __atomic_store_n(&m->wire[i], counters[i], __ATOMIC_RELAXED);
+}
+
+enum mr_status hub_metrics_start(struct hub *hub, struct hub_metrics **out, char *error)
 {
     *out = NULL;
     if (hub->config.metrics == NULL)
@@ -109,7 +119,7 @@ enum mr_status hub_metrics_start(struct hub *hub, struct mr_endpoint *ep, struct
         snprintf(error, HUB_ERROR_BYTES, "no memory");
         return MR_NO_MEMORY;
     }
-    *m = (struct hub_metrics){.hub = hub, .ep = ep};
+    m->hub = hub;
     const struct mr_metrics_server_options options = {
         .listen = hub->config.metrics, .app = m, .write = write_metrics, .ailment = ailment_of};
     char why[256];

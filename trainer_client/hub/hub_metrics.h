@@ -8,10 +8,11 @@
 
 struct hub_metrics;
 
-/* Serves them at hub->config.metrics; NULL there: nothing is made, and *out is NULL. The endpoint must
- * outlive them. On failure `error` (HUB_ERROR_BYTES) says why. */
-enum mr_status hub_metrics_start(struct hub *hub, struct mr_endpoint *ep, struct hub_metrics **out,
-                                 char *error);
+/* Serves them at hub->config.metrics; NULL there: nothing is made, and *out is NULL. On failure `error`
+ * (HUB_ERROR_BYTES) says why. */
+enum mr_status hub_metrics_start(struct hub *hub, struct hub_metrics **out, char *error);
+/* Takes in what the endpoint has counted: by its thread, after each poll. NULL is fine. */
+void hub_metrics_note(struct hub_metrics *metrics, const struct mr_endpoint *ep);
 uint16_t hub_metrics_port(const struct hub_metrics *metrics); /* NULL: 0 */
 void hub_metrics_stop(struct hub_metrics *metrics);           /* NULL is fine */
 

@@ -37,12 +37,14 @@ static void show_progress(struct hub *hub, struct progress *last, uint64_t now_u
     *last = (struct progress){now_us, samples};
 }
 
-static void answer(struct hub *hub, struct mrc_socket_server *server, struct hub_service *service)
+static void answer(struct hub *hub, struct mrc_socket_server *server, struct hub_service *service,
+                   struct hub_metrics *metrics)
 {
     struct progress progress = {0};
     while (!atomic_load(&hub->stop)) {
         mrc_socket_server_run(server, SERVE_WAIT_MS);
         hub_service_poll(service, mrc_socket_server_endpoint(server));
+        hub_metrics_note(metrics, mrc_socket_server_endpoint(server));
         show_progress(hub, &progress, mr_clock_us());
     }
 }
@@ -66,7 +68,7 @@ enum mr_status hub_serve(struct hub *hub, char *error)
     status = mrc_socket_server_create(&options, &server, error, HUB_ERROR_BYTES);
     if (status != MR_OK)
         goto out;
-    status = hub_metrics_start(hub, mrc_socket_server_endpoint(server), &metrics, error);
+    status = hub_metrics_start(hub, &metrics, error);
     if (status != MR_OK)
         goto out;
     atomic_store(&hub->metrics_port, hub_metrics_port(metrics));
@@ -78,7 +80,7 @@ enum mr_status hub_serve(struct hub *hub, char *error)
     atomic_store(&hub->port, mrc_socket_server_port(server));
     hub_log("listening on %s (UDP port %u), feeding %s", hub->config.listen, atomic_load(&hub->port),
             hub->config.server);
-    answer(hub, server, service);
+    answer(hub, server, service, metrics);
     pthread_mutex_lock(&hub->lock);
     hub_nudge(hub);
     pthread_mutex_unlock(&hub->lock);
