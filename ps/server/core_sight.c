@@ -21,7 +21,8 @@ struct request {
 };
 
 struct ps_core_sights {
-    struct ps_node *node;
+    struct ps_node *node; /* while its cores run */
+    uint32_t core_count;
     struct request requests[DP_CORES_MAX];
 };
 
@@ -79,6 +80,7 @@ struct ps_core_sights *ps_core_sights_create(struct ps_node *node)
     if (sights == NULL)
         return NULL;
     sights->node = node;
+    sights->core_count = node->core_count;
     for (uint32_t i = 0; i < node->core_count; i++) {
         sights->requests[i].task.run = look;
         sem_init(&sights->requests[i].done, 0, 0);
@@ -90,7 +92,7 @@ void ps_core_sights_destroy(struct ps_core_sights *sights)
 {
     if (sights == NULL)
         return;
-    for (uint32_t i = 0; i < sights->node->core_count; i++) {
+    for (uint32_t i = 0; i < sights->core_count; i++) {
         sem_destroy(&sights->requests[i].done);
         free(sights->requests[i].features);
     }
@@ -152,7 +154,7 @@ static struct timespec after_ms(uint32_t ms)
 void ps_core_sights_ask(struct ps_core_sights *sights, uint32_t wait_ms)
 {
     const struct timespec end = after_ms(wait_ms);
-    const uint32_t cores = sights->node->core_count;
+    const uint32_t cores = sights->core_count;
     for (uint32_t i = 0; i < cores; i++) /* what a core says now is also what it was late with */
         sights->requests[i].is_answered = false;
     for (uint32_t round = 0; round < ROUNDS; round++) {
