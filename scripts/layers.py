@@ -18,6 +18,7 @@ ORDERS = {
     "": (
         "dataplane/wire",
         "dataplane/udp",
+        "dataplane/metrics",
         "dataplane/optimizer",
         "dataplane/rpc",
         "dataplane",

@@ -5,11 +5,11 @@ set -euo pipefail
 
 build_packages=(gcc libc6-dev dpkg-dev meson ninja-build pkg-config
     dpdk libdpdk-dev dpdk-dev liburing-dev libjemalloc-dev libxxhash-dev libsodium-dev libjansson-dev libinih-dev
-    libcurl4-openssl-dev libexpat1-dev libssl-dev libzookeeper-mt-dev zlib1g-dev libdnnl-dev python3-cffi python3-numpy)
+    libcurl4-openssl-dev libexpat1-dev libmicrohttpd-dev libssl-dev libzookeeper-mt-dev zlib1g-dev libdnnl-dev python3-cffi python3-numpy)
 cluster_packages=(zookeeper openjdk-17-jre-headless)
 test_packages=(libcmocka-dev groff-base mandoc iproute2 iputils-ping ethtool patch procps python3 python3-xxhash xz-utils
     python3-pytest python3-torch libopenblas0-pthread python3-swift faketime maven openjdk-17-jdk-headless
-    nghttp2-proxy openssl "${cluster_packages[@]}")
+    nghttp2-proxy openssl prometheus "${cluster_packages[@]}")
 lint_packages=(black clang-format clang-tidy cppcheck libomp-dev shellcheck mypy pyflakes3)
 fuzz_packages=(clang libclang-rt-14-dev)
 bench_packages=(fio python3-torch python3-numpy libopenblas0-pthread)
@@ -72,4 +72,8 @@ if ! { "${sudo[@]}" apt-get update && install; } >"$log" 2>&1; then
     tail -n 20 "$log" >&2
     echo "setup: apt-get failed; the lines above say why" >&2
     exit 1
+fi
+# Tests start a Prometheus of their own; Debian's would begin to serve this machine.
+if [[ " ${missing[*]} " == *" prometheus "* && -d /run/systemd/system ]]; then
+    "${sudo[@]}" systemctl disable --quiet --now prometheus.service
 fi

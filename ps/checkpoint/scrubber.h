@@ -20,7 +20,7 @@ struct ps_store; /* ps/checkpoint/checkpoint_store.h */
 #define PS_SCRUBBER_COUNTER_LIST(X)                                                                          \
     X(rounds, COUNTER, NONE, "times that all checkpoints on the disk were read again")                       \
     X(bytes, COUNTER, BYTES, "bytes of checkpoints on the disk read again")                                  \
-    X(last_s, GAUGE, TIMESTAMP, "when the last round ended, in seconds since 1970; 0: none has")             \
+    X(last_s, GAUGE, TIMESTAMP, "when the last round ended; 0: none has")                                    \
     X(damaged, GAUGE, NONE, "checkpoints that the last round could not read; the log says which")            \
     X(damaged_id, GAUGE, NONE, "the newest checkpoint, if a round could not read it; 0: none was found so")
 

@@ -479,6 +479,7 @@ static void count_ended(struct ps_control *c, const struct ps_save_entry *entry)
         return;
     ps_counter_set(&counters->last_good_id, entry->id);
     ps_counter_set(&counters->last_good_step, entry->step);
+    ps_counter_set(&counters->last_good_s, (uint64_t)time(NULL));
 }
 
 static void log_ended(const struct ps_save_entry *entry)

@@ -20,6 +20,7 @@
 #include "ps/ops/ops.h"
 #include "ps/server/incarnation.h"
 #include "ps/server/keys.h"
+#include "ps/server/node_metrics.h"
 #include "ps/server/node_store.h"
 #include "ps/server/poll.h"
 #include "ps/server/rpc_node.h"
@@ -29,10 +30,11 @@
 
 struct ps_server {
     struct ps_node node;
-    struct ps_config serving; /* the configuration of a node that serves a checkpoint read only */
-    bool started;             /* dp_start succeeded */
-    bool left_world;          /* its worker has been closed */
-    enum dp_port_state port;  /* as ps_server_watch_port has seen it last */
+    struct ps_node_metrics *metrics; /* NULL: nobody may ask for them */
+    struct ps_config serving;        /* the configuration of a node that serves a checkpoint read only */
+    bool started;                    /* dp_start succeeded */
+    bool left_world;                 /* its worker has been closed */
+    enum dp_port_state port;         /* as ps_server_watch_port has seen it last */
 };
 
 /* ---- configuration ---- */
@@ -296,11 +298,13 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
     ps_node_cluster_end_moves(node->cluster);
     if (server->started && node->rpc != NULL && !server->left_world)
         ps_rpc_close(node->rpc);
+    ps_node_metrics_stop(server->metrics);
     if (server->started)
         dp_stop(node->dp);
     ps_node_store_stop(node, store_wait_s);
     if (node->dp != NULL)
         dp_destroy(node->dp);
+    ps_node_metrics_destroy(server->metrics);
     ps_control_destroy(node->control);
     ps_node_cluster_destroy(node->cluster);
     ps_prefault_destroy(node->prefault);
@@ -375,6 +379,8 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
             goto fail;
     }
     status = open_data_plane(server, error);
+    if (status == MR_OK)
+        status = ps_node_metrics_start(node, &server->metrics, error);
     if (status == MR_OK && node->rpc != NULL)
         status = ps_rpc_load(node->rpc, error, DP_ERROR_BYTES);
     if (status == MR_OK)

@@ -1,4 +1,6 @@
 """What a node says of itself, and echo."""
+import os
+
 import numpy as np
 import pytest
 
@@ -70,6 +72,21 @@ def test_stats_by_name_and_core(client, node):
         client.stats(node.cores)
     with pytest.raises(ValueError, match="core is -1"):
         client.stats(-1)
+
+
+def test_what_a_client_counts_in_a_file(client, node, tmp_path):
+    path = tmp_path / "trainer.prom"
+    client.echo([np.arange(3)])
+    client.write_metrics(path, name="trainer0")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert f'millrace_client_links{{client="trainer0"}} {node.cores}' in lines
+    assert any(
+        line.startswith('millrace_client_call_seconds_count{client="trainer0",op="echo"}') for line in lines
+    )
+    client.write_metrics(os.fspath(path))
+    assert "trainer0" not in path.read_text(encoding="utf-8")
+    with pytest.raises(millrace.Error, match="nowhere"):
+        client.write_metrics(tmp_path / "nowhere" / "trainer.prom")
 
 
 def test_memory_tells_where_the_bytes_are(client, node):

@@ -40,7 +40,8 @@ struct hub_feed {
 
 struct hub_config {
     const char *listen, *server, *key_file;
-    const char *trace; /* file for the timeline; NULL: none */
+    const char *trace;   /* file for the timeline; NULL: none */
+    const char *metrics; /* address for metrics over HTTP; NULL: none */
     uint32_t prefetch;
     size_t sample_memory_bytes; /* samples that stay in memory take at most this */
     uint64_t trainer_timeout_us;
@@ -53,7 +54,8 @@ struct hub {
     uint64_t start_id;      /* random */
     struct mr_trace *trace; /* NULL: none */
     atomic_bool stop;
-    atomic_uint port; /* UDP port that trainers reach it at; 0 = it does not listen yet */
+    atomic_uint port;         /* UDP port that trainers reach it at; 0 = it does not listen yet */
+    atomic_uint metrics_port; /* set before that; 0: there is none */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;

@@ -37,6 +37,8 @@ static struct hub_config parse_arguments(int argc, char **argv)
          "latency better, but the rows of a batch are that many batches old when it is trained on"},
         {"sample-memory", CLI_U32_IN(0, SAMPLE_MEMORY_MIB_MAX), &sample_memory_mib, "MIB",
          "for samples that stay in memory; others are read from the file in each epoch; default 256"},
+        {"metrics", CLI_STRING, &config.metrics, "ADDRESS:PORT",
+         "answer GET /metrics and GET /healthz at this TCP address, for Prometheus; default: nowhere"},
         {"trace", CLI_STRING, &config.trace, "FILE",
          "write a timeline of the hub's work when it stops: trace events in JSON"},
         {"trainer-timeout", CLI_U32_IN(1, TRAINER_TIMEOUT_S_MAX), &trainer_timeout_s, "S",

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "dataplane/wire/base/plural.h"
+#include "trainer_client/hub/hub_metrics.h"
 #include "trainer_client/hub/service.h"
 #include "trainer_client/socket/socket_server.h"
 
@@ -36,12 +37,14 @@ static void show_progress(struct hub *hub, struct progress *last, uint64_t now_u
     *last = (struct progress){now_us, samples};
 }
 
-static void answer(struct hub *hub, struct mrc_socket_server *server, struct hub_service *service)
+static void answer(struct hub *hub, struct mrc_socket_server *server, struct hub_service *service,
+                   struct hub_metrics *metrics)
 {
     struct progress progress = {0};
     while (!atomic_load(&hub->stop)) {
         mrc_socket_server_run(server, SERVE_WAIT_MS);
         hub_service_poll(service, mrc_socket_server_endpoint(server));
+        hub_metrics_note(metrics, mrc_socket_server_endpoint(server));
         show_progress(hub, &progress, mr_clock_us());
     }
 }
@@ -56,6 +59,7 @@ enum mr_status hub_serve(struct hub *hub, char *error)
                                                       .on_request = hub_service_on_request,
                                                       .app = service};
     struct mrc_socket_server *server = NULL;
+    struct hub_metrics *metrics = NULL;
     pthread_t feeder;
     enum mr_status status = MR_NO_MEMORY;
     snprintf(error, HUB_ERROR_BYTES, "no memory");
@@ -64,6 +68,10 @@ enum mr_status hub_serve(struct hub *hub, char *error)
     status = mrc_socket_server_create(&options, &server, error, HUB_ERROR_BYTES);
     if (status != MR_OK)
         goto out;
+    status = hub_metrics_start(hub, &metrics, error);
+    if (status != MR_OK)
+        goto out;
+    atomic_store(&hub->metrics_port, hub_metrics_port(metrics));
     if (pthread_create(&feeder, NULL, hub_feeder_run, hub) != 0) {
         snprintf(error, HUB_ERROR_BYTES, "cannot start a thread");
         status = MR_INTERNAL;
@@ -72,7 +80,7 @@ enum mr_status hub_serve(struct hub *hub, char *error)
     atomic_store(&hub->port, mrc_socket_server_port(server));
     hub_log("listening on %s (UDP port %u), feeding %s", hub->config.listen, atomic_load(&hub->port),
             hub->config.server);
-    answer(hub, server, service);
+    answer(hub, server, service, metrics);
     pthread_mutex_lock(&hub->lock);
     hub_nudge(hub);
     pthread_mutex_unlock(&hub->lock);
@@ -82,6 +90,7 @@ enum mr_status hub_serve(struct hub *hub, char *error)
         memcpy(error, hub->error, HUB_ERROR_BYTES);
     hub_log("stopped");
 out:
+    hub_metrics_stop(metrics);
     mrc_socket_server_destroy(server);
     hub_service_destroy(service);
     return status;

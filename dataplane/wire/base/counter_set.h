@@ -3,8 +3,8 @@
  *
  *   kind   COUNTER: only grows, and begins at 0 with its process. GAUGE: goes up and down, or stands for
  *          something, as `help` says
- *   unit   NONE, BYTES, SECONDS, MICROSECONDS; TIMESTAMP: seconds since 1970. A name ends with its unit, "_s"
- *          or "_us", or has "bytes" in it
+ *   unit   NONE, BYTES, SECONDS, MICROSECONDS; TIMESTAMP: seconds since 1970; PPM: millionths of a whole. A
+ *          name ends with its unit, "_s", "_us" or "_ppm", or has the word "bytes" in it
  *   help   its meaning, a phrase that begins in lower case
  *
  * Its fields are `LIST(MR_COUNTER_FIELD)` in a struct, and its descriptions `LIST(MR_COUNTER_DESCRIPTION)` in
@@ -16,7 +16,14 @@
 #include <stdint.h>
 
 enum mr_counter_kind { MR_COUNTER, MR_GAUGE };
-enum mr_unit { MR_UNIT_NONE, MR_UNIT_BYTES, MR_UNIT_SECONDS, MR_UNIT_MICROSECONDS, MR_UNIT_TIMESTAMP };
+enum mr_unit {
+    MR_UNIT_NONE,
+    MR_UNIT_BYTES,
+    MR_UNIT_SECONDS,
+    MR_UNIT_MICROSECONDS,
+    MR_UNIT_TIMESTAMP,
+    MR_UNIT_PPM
+};
 
 struct mr_counter {
     const char *name;

@@ -2,15 +2,17 @@
 echo."""
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Sequence
 
 from ._base import arrays, callbacks
 from ._base.arrays import Array, Like
 from ._base.connection import Call, Connection
-from ._base.library import ffi, lib
+from ._base.library import NULL, ffi, lib, text
 from ._base.options import whole
 from ._base.structs import name_of, of_struct
+from .errors import error_of
 from .future import Future
 
 if TYPE_CHECKING:
@@ -167,6 +169,14 @@ class NodeCalls(Connection):
         info = ffi.new("struct mr_replay_info *")
         self._ask(lib.mr_client_replay_info, info)
         return of_struct(ReplayInfo, info)
+
+    def write_metrics(self, path: str | os.PathLike[str], name: str | None = None) -> None:
+        """Writes what this client counts as a file for node_exporter's textfile collector; `name` tells
+        clients apart. Without it, the program and its process number do."""
+        names = [NULL if value is None else ffi.new("char[]", os.fsencode(value)) for value in (path, name)]
+        status = self._ask(lib.mr_client_write_metrics, *names)
+        if status:
+            raise error_of(status, text(lib.mr_last_error()))
 
     def _heartbeat(self) -> Call:
         states = ffi.new("struct mr_core_state[]", _CORES_MAX)

@@ -6,11 +6,14 @@
 #include <cmocka.h>
 #include "dataplane/loop/phases.h"
 #include "dataplane/wire/format/wire_counters.h"
+#include "ps/server/metric_sets.h"
 #include "ps/server/node_counters.h"
 
 static const struct mr_counter_set *const sets[] = {
-    &mr_wire_counter_set,  &ps_core_counter_set,     &ps_table_counter_set,  &ps_checkpoint_counter_set,
-    &ps_uring_counter_set, &ps_scrubber_counter_set, &ps_copier_counter_set, &ps_rpc_counter_set,
+    &mr_wire_counter_set,  &ps_core_counter_set,     &ps_table_counter_set,   &ps_checkpoint_counter_set,
+    &ps_uring_counter_set, &ps_scrubber_counter_set, &ps_node_metric_set,  &ps_cluster_metric_set,  &ps_core_metric_set,
+    &ps_core_memory_set,      &ps_table_memory_set, &ps_variable_metric_set, &ps_copier_counter_set,
+    &ps_rpc_counter_set,
     &dp_phase_counter_set, &dp_op_calls_counter_set,
 };
 
@@ -37,6 +40,8 @@ static enum mr_unit unit_of_name(const struct mr_counter *counter)
         return MR_UNIT_MICROSECONDS;
     if (ends_with(counter->name, "_s"))
         return counter->unit == MR_UNIT_TIMESTAMP ? MR_UNIT_TIMESTAMP : MR_UNIT_SECONDS;
+    if (ends_with(counter->name, "_ppm"))
+        return MR_UNIT_PPM;
     return strstr(counter->name, "bytes") != NULL ? MR_UNIT_BYTES : MR_UNIT_NONE;
 }
 

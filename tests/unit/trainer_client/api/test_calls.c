@@ -4,8 +4,10 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/call/client.h"
@@ -792,6 +794,40 @@ static void test_node(void **state)
     check_save_named(2);
 }
 
+static bool holds(const char *path, const char *line)
+{
+    static char text[65536];
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+    return strstr(text, line) != NULL;
+}
+
+static void test_metrics_in_a_file(void **state)
+{
+    struct fixture x;
+    char path[] = "/tmp/millrace-test-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    set_up(&x, 3);
+    assert_int_equal(mr_client_write_metrics(x.client, path, "trainer \"0\""), MR_OK);
+    assert_true(holds(path, "\nmillrace_client_links{client=\"trainer \\\"0\\\"\"} 3\n"));
+    assert_true(holds(path, "# TYPE millrace_client_wire_calls_made_total counter\n"));
+    assert_false(holds(path, "\nmillrace_client_wire_calls_made_total{client=\"trainer \\\"0\\\"\"} 0\n"));
+    assert_true(
+        holds(path, "\nmillrace_client_call_seconds_count{client=\"trainer \\\"0\\\"\",op=\"create\"} 1\n"));
+    assert_false(holds(path, "# EOF"));
+    assert_int_equal(mr_client_write_metrics(x.client, path, NULL), MR_OK);
+    assert_true(holds(path, "\nmillrace_client_replay_kept{client=\""));
+    assert_int_equal(mr_client_write_metrics(x.client, "/nowhere/a.prom", NULL), MR_IO_ERROR);
+    assert_non_null(strstr(mr_last_error(), "/nowhere/a.prom: No such file or directory"));
+    assert_int_equal(mr_client_write_metrics(x.client, NULL, NULL), MR_INVALID_ARGUMENT);
+    tear_down(&x);
+    assert_int_equal(unlink(path), 0);
+}
+
 /* Calls whose answer all goes into other outputs have no tensors to give, and say so. */
 static void test_async_without_tensors(void **state)
 {
@@ -837,6 +873,7 @@ int main(void)
         cmocka_unit_test(test_batches),
         cmocka_unit_test(test_features),
         cmocka_unit_test(test_node),
+        cmocka_unit_test(test_metrics_in_a_file),
         cmocka_unit_test(test_partly_applied),
         cmocka_unit_test(test_counts_of_pushes),
         cmocka_unit_test(test_pushes_with_a_learning_rate),

@@ -1,7 +1,9 @@
 /* A hub on loopback sockets between a node's stand-in and trainers that use the public header: plans from
  * their start to their end, with restarts of each side in between. Nothing here waits for a time to pass,
  * only for things to happen. */
+#include <arpa/inet.h>
 #include <assert.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/fake_node.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
@@ -98,6 +102,7 @@ static int set_up(void **state)
     snprintf(node_address, sizeof(node_address), "%s", fake_node_address(b->node));
     b->config = (struct hub_config){.listen = "127.0.0.1:0",
                                     .server = node_address,
+                                    .metrics = "127.0.0.1:0",
                                     .prefetch = 3,
                                     .trainer_timeout_us = 3600 * UINT64_C(1000000)};
     start_hub(b);
@@ -212,6 +217,51 @@ static void each_sample_is_applied_once(void **state)
     assert_int_equal(s.batches_handed_out, SAMPLES / BATCH_SAMPLES);
     assert_int_equal(s.batches_handed_again, 0);
     assert_int_equal(s.trainers, 1);
+    mr_client_destroy(trainer);
+}
+
+/* What the hub answers over HTTP, until it ends the connection. */
+static const char *ask_over_http(const struct bench *b, const char *path)
+{
+    static char answer[65536];
+    const struct sockaddr_in place = {.sin_family = AF_INET,
+                                      .sin_port = htons((uint16_t)atomic_load(&b->hub.metrics_port)),
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    size_t bytes = 0;
+    assert_int_equal(connect(fd, (const struct sockaddr *)&place, sizeof(place)), 0);
+    assert_true(dprintf(fd, "GET %s HTTP/1.1\r\nHost: hub\r\n\r\n", path) > 0);
+    for (ssize_t got = 1; got > 0; bytes += got > 0 ? (size_t)got : 0)
+        got = read(fd, answer + bytes, sizeof(answer) - 1 - bytes);
+    answer[bytes] = '\0';
+    close(fd);
+    return answer;
+}
+
+static void metrics_say_how_the_plan_goes_on(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address);
+    const struct mr_sample_plan plan = plan_of(b);
+    assert_non_null(strstr(ask_over_http(b, "/metrics"), "\nmillrace_hub_stage{stage=\"idle\"} 1\n"));
+    start_plan(trainer, &plan);
+    assert_int_equal(train(b, trainer, UINT32_MAX), SAMPLES / BATCH_SAMPLES);
+    const char *text;
+    do { /* what the endpoint counts is taken in after each of its polls */
+        text = ask_over_http(b, "/metrics");
+    } while (strstr(text, "\nmillrace_hub_wire_sessions_accepted_total 1\n") == NULL);
+    static const char *const lines[] = {"HTTP/1.1 200 OK\r\n",
+                                        "\nmillrace_hub_stage{stage=\"running\"} 1\n",
+                                        "\nmillrace_hub_plan_batches 40\n",
+                                        "\nmillrace_hub_plan_applied 40\n",
+                                        "\nmillrace_hub_batches_handed_out_total 40\n",
+                                        "\nmillrace_hub_trainers 1\n",
+                                        "\nmillrace_hub_wire_sessions_accepted_total 1\n",
+                                        "\nprocess_start_time_seconds "};
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
+        if (strstr(text, lines[i]) == NULL)
+            fail_msg("there is no %s in %s", lines[i], text);
+    assert_non_null(strstr(ask_over_http(b, "/healthz"), "\r\n\r\nok\n"));
     mr_client_destroy(trainer);
 }
 
@@ -649,6 +699,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(each_sample_is_applied_once, set_up, take_down),
+        cmocka_unit_test_setup_teardown(metrics_say_how_the_plan_goes_on, set_up, take_down),
         cmocka_unit_test_setup_teardown(trainers_share_the_batches, set_up, take_down),
         cmocka_unit_test_setup_teardown(another_plan_waits_for_the_end, set_up, take_down),
         cmocka_unit_test_setup_teardown(held_out_batches_end_by_the_trainers_word, set_up, take_down),

@@ -1,0 +1,191 @@
+#include "dataplane/metrics/metrics_server.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "dataplane/metrics/metrics_accept.h"
+#include "dataplane/udp/address.h"
+
+#define CONNECTIONS_MAX  16u
+#define PER_ADDRESS_MAX  8u
+#define SILENCE_S_MAX    5u          /* of a connection */
+#define CONNECTION_BYTES (32u << 10) /* of memory: a request's headers, mostly */
+#define BACKLOG          16
+#define HINT             "metrics are at /metrics, and whether all is well at /healthz\n"
+
+struct mr_metrics_server {
+    struct mr_metrics_server_options options;
+    struct MHD_Daemon *daemon;
+    uint16_t port;
+};
+
+/* ---- answers ---- */
+
+/* `data` is malloc()ed, and given away. */
+static enum MHD_Result send_text(struct MHD_Connection *connection, unsigned int code, const char *type,
+                                 char *data, size_t bytes)
+{
+    struct MHD_Response *response = MHD_create_response_from_buffer(bytes, data, MHD_RESPMEM_MUST_FREE);
+    if (response == NULL) {
+        free(data);
+        return MHD_NO;
+    }
+    (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    if (code == MHD_HTTP_METHOD_NOT_ALLOWED)
+        (void)MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, MHD_HTTP_METHOD_GET);
+    enum MHD_Result result = MHD_queue_response(connection, code, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+static enum MHD_Result send_line(struct MHD_Connection *connection, unsigned int code, const char *line)
+{
+    char *copy = strdup(line);
+    return copy == NULL ? MHD_NO
+                        : send_text(connection, code, "text/plain; charset=utf-8", copy, strlen(copy));
+}
+
+static enum MHD_Result send_metrics(const struct mr_metrics_server *server, struct MHD_Connection *connection)
+{
+    const char *accept = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
+    struct mr_metrics_text text = {.open_metrics = mr_metrics_wants_open(accept)};
+    server->options.write(server->options.app, &text);
+    if (!mr_metrics_end(&text)) {
+        free(text.data);
+        return send_line(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, "no memory\n");
+    }
+    return send_text(connection, MHD_HTTP_OK,
+                     text.open_metrics ? MR_METRICS_TYPE_OPEN : MR_METRICS_TYPE_PROMETHEUS, text.data,
+                     text.bytes);
+}
+
+static enum MHD_Result send_health(const struct mr_metrics_server *server, struct MHD_Connection *connection)
+{
+    const char *ailment = server->options.ailment(server->options.app);
+    char line[128];
+    snprintf(line, sizeof(line), "%s\n", ailment == NULL ? "ok" : ailment);
+    return send_line(connection, ailment == NULL ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, line);
+}
+
+/* What a request has for a body is not taken: the answer comes first, and the connection ends. */
+static enum MHD_Result answer(void *app, struct MHD_Connection *connection, const char *url,
+                              const char *method, const char *version, const char *body, size_t *body_bytes,
+                              void **state)
+{
+    static char is_known;
+    const struct mr_metrics_server *server = app;
+    if (strcmp(method, MHD_HTTP_METHOD_GET) != 0)
+        return send_line(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET\n");
+    if (*state == NULL) { /* the headers are there, and the end of the request is not yet */
+        *state = &is_known;
+        return MHD_YES;
+    }
+    if (strcmp(url, "/metrics") == 0)
+        return send_metrics(server, connection);
+    if (strcmp(url, "/healthz") == 0)
+        return send_health(server, connection);
+    return send_line(connection, MHD_HTTP_NOT_FOUND, HINT);
+}
+
+/* ---- the socket ---- */
+
+static bool has_port(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    bool is_ipv6_alone = colon != NULL && strchr(text, ':') != colon && colon[-1] != ']';
+    return colon != NULL && colon[1] != '\0' && !is_ipv6_alone;
+}
+
+static int open_socket(const struct mr_address *address, uint16_t *port)
+{
+    struct sockaddr_storage place;
+    int family = mr_address_is_ipv4(address) ? AF_INET : AF_INET6;
+    socklen_t length = mr_address_to_sockaddr(address, family, &place);
+    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int yes = 1;
+    if (fd < 0)
+        return -1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)); /* a restart finds its port again */
+    if (bind(fd, (struct sockaddr *)&place, length) != 0 || listen(fd, BACKLOG) != 0 ||
+        getsockname(fd, (struct sockaddr *)&place, &length) != 0) {
+        int error = errno;
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    struct mr_address own;
+    mr_address_from_sockaddr((struct sockaddr *)&place, &own);
+    *port = own.port;
+    return fd;
+}
+
+/* The daemon's thread takes none of the program's signals. */
+static struct MHD_Daemon *start_daemon(struct mr_metrics_server *server, int fd)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    struct MHD_Daemon *daemon = MHD_start_daemon(
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_USE_ITC, 0, NULL, NULL, answer, server,
+        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)fd, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, PER_ADDRESS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, SILENCE_S_MAX,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_END);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return daemon;
+}
+
+enum mr_status mr_metrics_server_start(const struct mr_metrics_server_options *options,
+                                       struct mr_metrics_server **out, char *error, size_t error_bytes)
+{
+    struct mr_address address;
+    char why[256];
+    if (!has_port(options->listen)) {
+        snprintf(error, error_bytes, "%s: expected an address with its port, as 127.0.0.1:7790",
+                 options->listen);
+        return MR_INVALID_ARGUMENT;
+    }
+    if (mr_address_resolve(options->listen, true, &address, why, sizeof(why)) != MR_OK) {
+        snprintf(error, error_bytes, "%s", why);
+        return MR_INVALID_ARGUMENT;
+    }
+    struct mr_metrics_server *server = calloc(1, sizeof(*server));
+    if (server == NULL) {
+        snprintf(error, error_bytes, "no memory");
+        return MR_NO_MEMORY;
+    }
+    server->options = *options;
+    int fd = open_socket(&address, &server->port);
+    if (fd < 0) {
+        snprintf(error, error_bytes, "%s: %s", options->listen, strerror(errno));
+        free(server);
+        return MR_IO_ERROR;
+    }
+    server->daemon = start_daemon(server, fd);
+    if (server->daemon == NULL) {
+        snprintf(error, error_bytes, "%s: the thread cannot be started: raise the limit of threads",
+                 options->listen);
+        close(fd);
+        free(server);
+        return MR_NO_MEMORY;
+    }
+    *out = server;
+    return MR_OK;
+}
+
+uint16_t mr_metrics_server_port(const struct mr_metrics_server *server)
+{
+    return server->port;
+}
+
+void mr_metrics_server_stop(struct mr_metrics_server *server)
+{
+    if (server == NULL)
+        return;
+    MHD_stop_daemon(server->daemon);
+    free(server);
+}

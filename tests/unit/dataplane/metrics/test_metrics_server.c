@@ -1,0 +1,186 @@
+/* The HTTP server on the loopback, asked by sockets. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "dataplane/metrics/metrics_server.h"
+
+#define CONNECTIONS_MAX 8u /* of one address */
+
+static const char *ailment; /* what the application says of itself */
+static const struct mr_counter counters[] = {{"calls", MR_COUNTER, MR_UNIT_NONE, "calls"}};
+static const struct mr_counter_set set = {.name = "test", MR_COUNTERS(counters)};
+
+static void write_metrics(void *app, struct mr_metrics_text *text)
+{
+    mr_metrics_family(text, &set, &counters[0]);
+    mr_metrics_sample(text, NULL, *(const uint64_t *)app);
+}
+
+static const char *ailment_of(void *app)
+{
+    return *(const uint64_t *)app != 0 ? ailment : "no calls yet";
+}
+
+static uint64_t calls;
+
+static struct mr_metrics_server *start(void)
+{
+    const struct mr_metrics_server_options options = {
+        .listen = "127.0.0.1:0", .app = &calls, .write = write_metrics, .ailment = ailment_of};
+    struct mr_metrics_server *server = NULL;
+    char error[256] = "";
+    if (mr_metrics_server_start(&options, &server, error, sizeof(error)) != MR_OK)
+        fail_msg("%s", error);
+    return server;
+}
+
+static int connect_to(const struct mr_metrics_server *server)
+{
+    const struct sockaddr_in place = {.sin_family = AF_INET,
+                                      .sin_port = htons(mr_metrics_server_port(server)),
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&place, sizeof(place)), 0);
+    return fd;
+}
+
+/* What comes until the server ends the connection. */
+static void read_answer(int fd, char *answer, size_t bytes)
+{
+    size_t length = 0;
+    for (ssize_t got = 1; got > 0 && length + 1 < bytes; length += got > 0 ? (size_t)got : 0)
+        got = read(fd, answer + length, bytes - 1 - length);
+    answer[length] = '\0';
+    close(fd);
+}
+
+static char answer[8192];
+
+static void ask(const struct mr_metrics_server *server, const char *request)
+{
+    int fd = connect_to(server);
+    assert_int_equal(write(fd, request, strlen(request)), strlen(request));
+    read_answer(fd, answer, sizeof(answer));
+}
+
+static void expect(const char *begins, const char *holds)
+{
+    if (strncmp(answer, begins, strlen(begins)) != 0 || strstr(answer, holds) == NULL)
+        fail_msg("expected %s ... %s, got:\n%s", begins, holds, answer);
+}
+
+static void metrics_come_in_both_forms(void **state)
+{
+    struct mr_metrics_server *server = start();
+    (void)state;
+    calls = 7;
+    ask(server, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+    expect("HTTP/1.1 200", "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n");
+    expect("HTTP/1.1 200", "\r\n\r\n# HELP millrace_test_calls_total calls\n");
+    assert_null(strstr(answer, "# EOF"));
+    ask(server, "GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: application/openmetrics-text\r\n\r\n");
+    expect("HTTP/1.1 200", "Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n");
+    expect("HTTP/1.1 200", "\nmillrace_test_calls_total 7\n# EOF\n");
+    mr_metrics_server_stop(server);
+}
+
+static void health_says_what_is_wrong(void **state)
+{
+    struct mr_metrics_server *server = start();
+    (void)state;
+    calls = 7;
+    ailment = "restoring";
+    ask(server, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+    expect("HTTP/1.1 503", "\r\n\r\nrestoring\n");
+    ailment = NULL;
+    ask(server, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+    expect("HTTP/1.1 200", "\r\n\r\nok\n");
+    mr_metrics_server_stop(server);
+}
+
+static void nothing_else_is_answered(void **state)
+{
+    struct mr_metrics_server *server = start();
+    (void)state;
+    ask(server, "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+    expect("HTTP/1.1 405", "Allow: GET\r\n");
+    ask(server, "DELETE /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+    expect("HTTP/1.1 405", "only GET");
+    ask(server, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    expect("HTTP/1.1 404", "/metrics");
+    ask(server, "GET /metrics/../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n");
+    expect("HTTP/1.1 404", "/metrics");
+    ask(server, "no request at all\r\n\r\n");
+    assert_null(strstr(answer, " 200 "));
+    mr_metrics_server_stop(server);
+}
+
+/* Who opens connections and says nothing keeps only as many as one address may have; the end does not wait
+ * for them. */
+static void connections_are_bounded(void **state)
+{
+    struct mr_metrics_server *server = start();
+    int silent[CONNECTIONS_MAX];
+    char byte;
+    (void)state;
+    for (uint32_t i = 0; i < CONNECTIONS_MAX; i++)
+        silent[i] = connect_to(server);
+    int one_more = connect_to(server);
+    assert_true(read(one_more, &byte, 1) <= 0); /* it is cut off */
+    close(one_more);
+    close(silent[0]);
+    do { /* when the server has seen that is not known */
+        ask(server, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+    } while (strncmp(answer, "HTTP/1.1", 8) != 0);
+    mr_metrics_server_stop(server);
+    for (uint32_t i = 1; i < CONNECTIONS_MAX; i++)
+        close(silent[i]);
+}
+
+static void what_cannot_be_listened_on_is_said(void **state)
+{
+    static const char *const cases[][2] = {
+        {"127.0.0.1", "127.0.0.1: expected an address with its port"},
+        {"fd00::1", "fd00::1: expected an address with its port"},
+        {"127.0.0.1:", "127.0.0.1:: expected an address with its port"},
+        {"127.0.0.1:no", "127.0.0.1:no"},
+        {"192.0.2.1:7790", "192.0.2.1:7790: Cannot assign requested address"},
+    };
+    char error[256], taken[32];
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct mr_metrics_server_options options = {
+            .listen = cases[i][0], .write = write_metrics, .ailment = ailment_of};
+        struct mr_metrics_server *server = NULL;
+        assert_int_not_equal(mr_metrics_server_start(&options, &server, error, sizeof(error)), MR_OK);
+        assert_null(server);
+        if (strstr(error, cases[i][1]) == NULL)
+            fail_msg("%s", error);
+    }
+    struct mr_metrics_server *server = start(), *second = NULL;
+    snprintf(taken, sizeof(taken), "127.0.0.1:%u", mr_metrics_server_port(server));
+    const struct mr_metrics_server_options options = {
+        .listen = taken, .write = write_metrics, .ailment = ailment_of};
+    assert_int_equal(mr_metrics_server_start(&options, &second, error, sizeof(error)), MR_IO_ERROR);
+    assert_non_null(strstr(error, "Address already in use"));
+    mr_metrics_server_stop(server);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(metrics_come_in_both_forms),         cmocka_unit_test(health_says_what_is_wrong),
+        cmocka_unit_test(nothing_else_is_answered),           cmocka_unit_test(connections_are_bounded),
+        cmocka_unit_test(what_cannot_be_listened_on_is_said),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
