@@ -11,6 +11,7 @@ int tool_top(int argc, char **argv);
 int tool_ckpt(int argc, char **argv);
 int tool_doctor(int argc, char **argv);
 int tool_perf(int argc, char **argv);
+int tool_capture(int argc, char **argv);
 
 struct tool_command {
     const char *name;

@@ -11,6 +11,7 @@ static const struct tool_command list[] = {
     {"ckpt", tool_ckpt, "list, verify, compare, dump, export, compact and import checkpoints on disk"},
     {"doctor", tool_doctor,
      "show what keeps the server from working well on this machine, and how to fix it"},
+    {"capture", tool_capture, "write the packets of a server's port to a file for Wireshark"},
     {"--version", NULL, "print the version"},
     {"--help", NULL, "print this text"},
 };

@@ -56,6 +56,7 @@ def section_options(page: ManPage, title: str) -> dict[str, str]:
         ("millrace", "tools/millrace", []),
         ("millrace-top", "tools/millrace", ["top"]),
         ("millrace-doctor", "tools/millrace", ["doctor"]),
+        ("millrace-capture", "tools/millrace", ["capture"]),
     ],
 )
 def test_options_of_a_program(name, program, arguments):
@@ -79,7 +80,7 @@ def test_options_of_a_subcommand(tool, command):
     [
         ("ps/millraced", []),
         ("trainer_client/hub/millrace-hub", []),
-        *(("tools/millrace", words) for words in (["top"], ["doctor"], *SUBCOMMANDS)),
+        *(("tools/millrace", words) for words in (["top"], ["doctor"], ["capture"], *SUBCOMMANDS)),
     ],
 )
 def test_help_shows_an_example(program, arguments):
@@ -108,7 +109,8 @@ def test_commands():
 
 def every_option():
     texts = [output("ps/millraced", "--help"), output("trainer_client/hub/millrace-hub", "--help")]
-    texts += [output("tools/millrace", *words, "--help") for words in ([], ["top"], ["doctor"], *SUBCOMMANDS)]
+    tools = ([], ["top"], ["doctor"], ["capture"], *SUBCOMMANDS)
+    texts += [output("tools/millrace", *words, "--help") for words in tools]
     return {name for text in texts for name in help_options(text)}
 
 
