@@ -19,6 +19,7 @@
 
 struct dp;
 struct dp_core;
+struct dp_capture;
 
 enum dp_poll_mode {
     DP_POLL_BUSY,     /* never sleeps: a dedicated core */
@@ -184,6 +185,12 @@ void dp_wake(struct dp *dp, uint32_t index);
 /* Has core_poll called at due_us at the latest; UINT64_MAX: in every poll only. The
  * core's thread. */
 void dp_core_due(struct dp_core *core, uint64_t due_us);
+
+/* Puts the packets that the core receives and sends into a capture (dataplane/capture/capture.h), which is
+ * the caller's and stays until it is taken away again: NULL. The core's thread. */
+void dp_core_set_capture(struct dp_core *core, struct dp_capture *capture);
+/* What its packets begin with: enum mr_capture_link. */
+uint32_t dp_link_type(const struct dp *dp);
 
 /* ---- counters ---- */
 

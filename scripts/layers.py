@@ -26,7 +26,7 @@ ORDERS = {
         "trainer_client",
         "tools",
     ),
-    "dataplane": ("net", "dpdk", "loop"),
+    "dataplane": ("net", "capture", "dpdk", "loop"),
     "dataplane/wire": ("base", "format", "session", "call"),
     "dataplane/rpc": ("base", "world", "rref", "call", "autograd", "dist_optimizer"),
     "ps": (

@@ -12,6 +12,7 @@ int tool_ckpt(int argc, char **argv);
 int tool_doctor(int argc, char **argv);
 int tool_perf(int argc, char **argv);
 int tool_bench(int argc, char **argv);
+int tool_capture(int argc, char **argv);
 
 struct tool_command {
     const char *name;

@@ -12,6 +12,7 @@ static const struct tool_command list[] = {
     {"doctor", tool_doctor,
      "show what keeps the server from working well on this machine, and how to fix it"},
     {"bench", tool_bench, "make calls as trainers would, and show how many there are and how long they take"},
+    {"capture", tool_capture, "write the packets of a server's port to a file for Wireshark"},
     {"--version", NULL, "print the version"},
     {"--help", NULL, "print this text"},
 };

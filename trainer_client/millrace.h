@@ -660,6 +660,51 @@ MR_API enum mr_status mr_moves(struct mr_client *client, const struct mr_options
                                struct mr_moves_state *state,
                                void (*visit)(void *arg, const struct mr_moving *move), void *arg);
 
+/* Packets that a core receives and sends, copied as they pass: `millrace capture`. */
+enum mr_capture_request_kind {
+    MR_REQUEST_CAPTURE_START = 1,
+    MR_REQUEST_CAPTURE_READ,
+    MR_REQUEST_CAPTURE_HALT, /* a read after which the core records no more; what it has is still to be read */
+    MR_REQUEST_CAPTURE_END
+};
+struct mr_capture_request {
+    enum mr_capture_request_kind kind;
+    uint64_t id;       /* random bits, not 0: the capture's */
+    uint64_t position; /* to read: 0 at first, then `next` of the answer before */
+    /* the rest to start: */
+    const char *who;        /* named to others who are refused meanwhile, below 96 bytes; NULL: nobody */
+    const char *peer;       /* only packets from and to "10.0.0.7" or "10.0.0.7:41000"; NULL: all */
+    const char *const *ops; /* [op_count] only packets of calls of these operations, "lookup", ... */
+    uint32_t op_count;      /* 0: all packets */
+    uint32_t snap_bytes;    /* recorded of each packet, 64..16384; 0: 512 */
+    uint32_t ring_kib;      /* of the core's memory for packets that have not been read; 0: 8192 */
+    uint32_t idle_ms;       /* the capture ends when nobody reads it for so long, up to 60000; 0: 10000 */
+};
+struct mr_captured {
+    uint64_t time_ns;     /* since 1970, by the server's clock */
+    const uint8_t *bytes; /* valid during the visit */
+    uint32_t captured_bytes, packet_bytes;
+    uint32_t lost; /* packets for which there was no room, between the one before and this one */
+    bool is_sent;  /* by the core; otherwise it was received */
+};
+struct mr_capture_state {
+    uint64_t next;         /* position of what follows */
+    uint64_t left_bytes;   /* recorded and not read; 0 after a halt: that was all */
+    uint64_t seen, wanted; /* packets that passed but for the caller's own, and that the filter let through */
+    uint64_t lost;         /* of `wanted`: for which there was no room */
+    uint32_t link_type;    /* as pcap numbers them: 1 Ethernet, 101 IP */
+    uint32_t snap_bytes;
+    /* of the server, to start only */
+    char machine[128], system[256], program[64], port[128];
+};
+/* Starts, reads or ends a capture on one core, which records for one caller at a time: MR_ALREADY_STARTED,
+ * and mr_last_error() says for whom. MR_INVALID_ARGUMENT: the core has no such capture (any more), or an
+ * option is wrong. The client's own packets to that core are left out. `state` may be NULL; `visit` is called
+ * on this thread for each packet that was read; NULL: not wanted. To be repeated safely. */
+MR_API enum mr_status mr_capture(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                                 const struct mr_capture_request *request, struct mr_capture_state *state,
+                                 void (*visit)(void *arg, const struct mr_captured *packet), void *arg);
+
 /* The world of workers that a node takes part in, as the node knows it (see millrace_rpc.h). */
 struct mr_world {
     bool is_worker;     /* the node is a worker itself, of this rank; else the others only meet there */

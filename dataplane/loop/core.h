@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <rte_ring.h>
+#include "dataplane/capture/capture.h"
 #include "dataplane/dataplane.h"
 #include "dataplane/dpdk/port.h"
 #include "dataplane/dpdk/port_lock.h"
@@ -38,6 +39,7 @@ struct dp_core {
     struct dp *dp;
     struct mr_endpoint *endpoint;
     void *app;
+    struct dp_capture *capture; /* the application's; NULL: nothing is captured */
     uint32_t index;
     struct dp_socket_port *socket; /* NULL: the core has queues of a DPDK port */
 
@@ -61,7 +63,8 @@ struct dp_core {
 
     /* NULL unless packets are to be lost, repeated, damaged ... on their way. */
     struct dp_fault *rx_fault, *tx_fault;
-    uint32_t tx_decided; /* of tx: they have been through tx_fault */
+    uint32_t tx_decided;  /* of tx: they have been through tx_fault */
+    uint32_t tx_captured; /* of tx: they have been captured, or need not be */
 
     struct rte_ring *tasks;
     struct dp_waiter waiter;
@@ -149,6 +152,12 @@ uint32_t dp_fault_port_receive(struct dp_core *core, struct rte_mbuf **packets, 
 void dp_fault_port_transmit(struct dp_core *core);
 /* When the next packet held back must be passed on; UINT64_MAX = none is. */
 uint64_t dp_fault_port_due_us(const struct dp_core *core);
+
+/* capture_port.c: with core->capture. */
+/* Records a burst that was just received, but for packets of other cores. */
+void dp_capture_received(struct dp_core *core, struct rte_mbuf *const *packets, uint32_t count);
+/* Records what waits in core->tx and has not been recorded. */
+void dp_capture_sending(struct dp_core *core);
 
 /* steer.c */
 /* Hands a checked packet on to core `index`; takes it over. */

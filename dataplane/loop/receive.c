@@ -162,6 +162,8 @@ static uint32_t receive_from_port(struct dp_core *core, uint64_t now_us)
         enum dp_phase before = dp_phase_enter(&core->phases, DP_PHASE_receive);
         uint32_t count = rte_eth_rx_burst(port->id, (uint16_t)queue, packets, DP_BURST);
         core->counters.rx_frames += count;
+        if (unlikely(core->capture != NULL))
+            dp_capture_received(core, packets, count);
         if (unlikely(core->rx_fault != NULL))
             count = dp_fault_port_receive(core, packets, count, now_us);
         (void)dp_phase_enter(&core->phases, DP_PHASE_check);
@@ -178,10 +180,12 @@ static uint32_t receive_from_port(struct dp_core *core, uint64_t now_us)
 
 static uint32_t receive_steered(struct dp_core *core, uint64_t now_us)
 {
-    void *packets[DP_BURST];
+    struct rte_mbuf *packets[DP_BURST];
     enum dp_phase before = dp_phase_enter(&core->phases, DP_PHASE_receive);
-    uint32_t count = rte_ring_dequeue_burst(core->steered, packets, DP_BURST, NULL);
+    uint32_t count = rte_ring_dequeue_burst(core->steered, (void **)packets, DP_BURST, NULL);
     (void)dp_phase_enter(&core->phases, DP_PHASE_check);
+    if (unlikely(core->capture != NULL))
+        dp_capture_received(core, packets, count);
     for (uint32_t i = 0; i < count; i++)
         receive_packet(core, packets[i], true, now_us);
     core->counters.steered_in += count;

@@ -35,6 +35,8 @@ struct dp_socket_port {
     bool full;
     uint32_t dropped; /* as the kernel counts: it wraps */
     struct dp_socket_counters counters;
+    struct dp_capture *capture;   /* NULL: nothing is captured */
+    struct mr_address ipv4, ipv6; /* local addresses in its records */
 };
 
 static const struct mr_counter counters[] = {DP_SOCKET_COUNTER_LIST(MR_COUNTER_DESCRIPTION)};
@@ -139,6 +141,8 @@ static bool open_socket(struct dp_socket_port *port, const struct dp_config *con
     char why[DP_ERROR_BYTES / 2];
     choose_address(net, &local);
     local.port = (uint16_t)(net->udp_port + index);
+    configured_addresses(net, &port->ipv4, &port->ipv6);
+    port->ipv4.port = port->ipv6.port = local.port;
     if (mr_udp_bind(&local, &options, &port->socket, why, sizeof(why)) != MR_OK) {
         port->socket.fd = -1;
         snprintf(error, DP_ERROR_BYTES, "port: %s; choose another port.udp_port, or end who has it", why);
@@ -235,6 +239,33 @@ void dp_socket_port_refresh(struct dp_socket_port *port)
     __atomic_store_n(&port->counters.rx_dropped, port->counters.rx_dropped + dropped, __ATOMIC_RELAXED);
 }
 
+/* ---- capture ---- */
+
+void dp_socket_port_set_capture(struct dp_socket_port *port, struct dp_capture *capture)
+{
+    port->capture = capture;
+}
+
+static bool is_loopback(const struct mr_address *address)
+{
+    return mr_address_is_ipv4(address) ? address->ip[12] == IN_LOOPBACKNET
+                                       : memcmp(address->ip, &in6addr_loopback, sizeof(address->ip)) == 0;
+}
+
+__attribute__((cold)) static void record(const struct dp_socket_port *port, bool is_sent,
+                                         const struct mr_address *peer, const uint8_t *datagram, size_t bytes)
+{
+    const bool is_ipv4 = mr_address_is_ipv4(peer);
+    struct mr_address local = is_ipv4 ? port->ipv4 : port->ipv6;
+    struct mr_address any = {.port = 0};
+    if (is_ipv4)
+        mr_address_from_ipv4((const uint8_t[4]){0}, &any);
+    if (memcmp(local.ip, any.ip, sizeof(any.ip)) == 0 && is_loopback(peer))
+        memcpy(local.ip, peer->ip, sizeof(local.ip));
+    dp_capture_datagram(port->capture, dp_capture_time_ns(), is_sent, &local, peer, datagram,
+                        (uint32_t)bytes);
+}
+
 /* ---- the endpoint's side ---- */
 
 static uint8_t *begin(void *self, const struct mr_address *to, uint32_t bytes_max)
@@ -280,6 +311,8 @@ static void end(void *self, uint32_t bytes)
     memcpy(&header, port->open_bytes, sizeof(header));
     struct mr_udp_sender *sender = is_segment(&header) ? port->segments : port->shorts;
 
+    if (__builtin_expect(port->capture != NULL, 0))
+        record(port, true, &port->open_to, port->open_bytes, bytes);
     if (sender != port->open)
         sender = move_to(port, sender, bytes);
     mr_udp_send_end(sender, bytes);
@@ -304,6 +337,23 @@ void dp_socket_port_configure(struct dp_socket_port *port, struct mr_endpoint_co
 
 /* ---- datagrams in and out ---- */
 
+/* A request among them may end the capture. */
+__attribute__((cold)) static uint32_t receive_captured(struct dp_socket_port *port,
+                                                       struct mr_endpoint *endpoint, uint64_t now_us)
+{
+    struct mr_address from;
+    const uint8_t *datagram;
+    size_t bytes;
+    uint32_t count = 0;
+    while (mr_udp_receive_next(port->receiver, &from, &datagram, &bytes)) {
+        if (port->capture != NULL)
+            record(port, false, &from, datagram, bytes);
+        mr_endpoint_receive(endpoint, now_us, &from, datagram, bytes);
+        count++;
+    }
+    return count;
+}
+
 uint32_t dp_socket_port_receive(struct dp_socket_port *port, struct mr_endpoint *endpoint,
                                 struct dp_phases *phases, uint64_t now_us)
 {
@@ -314,6 +364,10 @@ uint32_t dp_socket_port_receive(struct dp_socket_port *port, struct mr_endpoint 
     enum dp_phase before = dp_phase_enter(phases, DP_PHASE_receive);
     bool is_any = mr_udp_receive(port->receiver);
     (void)dp_phase_enter(phases, DP_PHASE_check);
+    if (is_any && __builtin_expect(port->capture != NULL, 0)) {
+        count = receive_captured(port, endpoint, now_us);
+        is_any = false;
+    }
     while (is_any && mr_udp_receive_next(port->receiver, &from, &datagram, &bytes)) {
         mr_endpoint_receive(endpoint, now_us, &from, datagram, bytes);
         count++;

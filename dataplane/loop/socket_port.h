@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "dataplane/capture/capture.h"
 #include "dataplane/dataplane.h"
 #include "dataplane/loop/phases.h"
 #include "dataplane/net/net.h"
@@ -65,5 +66,9 @@ uint32_t dp_socket_port_flush(struct dp_socket_port *port);
 /* Returns how many datagrams of a long answer make a full run. */
 uint32_t dp_socket_port_run_datagrams(const struct dp_socket_port *port);
 bool dp_socket_port_is_full(const struct dp_socket_port *port);
+
+/* Records the datagrams from now on; NULL: no more. Where the socket listens on all addresses of the machine
+ * and none is configured, the records' local address is 0, or that of a peer on the loopback. */
+void dp_socket_port_set_capture(struct dp_socket_port *port, struct dp_capture *capture);
 
 #endif

@@ -42,9 +42,11 @@ uint32_t dp_transmit_flush(struct dp_core *core)
         dp_fault_port_transmit(core);
     if (core->tx_count == 0)
         return 0;
+    if (unlikely(core->capture != NULL))
+        dp_capture_sending(core);
     uint32_t sent = send_burst(core);
     core->tx_count -= sent;
-    core->tx_decided = core->tx_count;
+    core->tx_decided = core->tx_captured = core->tx_count;
     if (core->tx_count > 0 && sent > 0)
         memmove((void *)core->tx, (void *)(core->tx + sent), core->tx_count * sizeof(void *));
     return sent;

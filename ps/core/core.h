@@ -167,6 +167,7 @@ struct ps_core {
     _Atomic uint64_t step;          /* of the clock, for other threads */
     struct ps_rpc *rpc;             /* core 0 of a node that takes part in remote calls; else NULL */
     struct ps_command *answers;     /* core 0: answers of the control thread that wait for memory */
+    struct dp_capture *capture;     /* of the core's packets; NULL: none */
     uint64_t next_gauge_us;
     uint64_t
         clock_offset_us;   /* from the monotonic clock to the node's: the time that its tables were served */

@@ -52,6 +52,7 @@ const dp_handler ps_dispatch[MR_OP_COUNT] = {
     [MR_OP_MOVE_READ] = ps_op_move_read,
     [MR_OP_MOVE] = ps_op_control,
     [MR_OP_MOVES] = ps_op_control,
+    [MR_OP_CAPTURE] = ps_op_capture,
 };
 
 /* ---- answers ---- */

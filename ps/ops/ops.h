@@ -52,6 +52,11 @@ void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_reque
 void ps_op_rpc(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 /* A block of a move, for another node of the cluster. */
 void ps_op_move_read(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+/* Packets that the core receives and sends. (ps/ops/ops_capture.c) */
+void ps_op_capture(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+/* Ends a capture that nobody reads any more; with core->capture. */
+void ps_capture_poll(struct ps_core *core, uint64_t now_us);
+void ps_capture_end(struct ps_core *core);
 void ps_op_checkpoint_status(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 
 /* Long slices copy less into an answer than they may, so that packets keep pace and it leaves from the

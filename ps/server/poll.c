@@ -131,6 +131,8 @@ void ps_core_stop(void *self)
 {
     struct ps_core *core = self;
     core->node->cores[core->index] = NULL;
+    if (core->capture != NULL)
+        ps_capture_end(core);
     if (core->rpc != NULL)
         ps_rpc_stop(core->rpc);
     ps_core_destroy(core);
@@ -195,6 +197,8 @@ bool ps_core_poll(void *self, uint64_t now_us)
     more |= ps_coop_tasks_step(core, now_us) || ps_early_push_step(core);
     if (core->save.writer != NULL)
         more |= poll_save(core, now_us);
+    if (core->capture != NULL)
+        ps_capture_poll(core, now_us);
     if (!more || ++core->upkeep_polls >= UPKEEP_POLLS_BETWEEN) {
         core->upkeep_polls = 0;
         more |= ps_leaving_step(core);

@@ -57,6 +57,7 @@ def section_options(page: ManPage, title: str) -> dict[str, str]:
         ("millrace-top", "tools/millrace", ["top"]),
         ("millrace-doctor", "tools/millrace", ["doctor"]),
         ("millrace-bench", "tools/millrace", ["bench"]),
+        ("millrace-capture", "tools/millrace", ["capture"]),
     ],
 )
 def test_options_of_a_program(name, program, arguments):
@@ -80,7 +81,7 @@ def test_options_of_a_subcommand(tool, command):
     [
         ("ps/millraced", []),
         ("trainer_client/hub/millrace-hub", []),
-        *(("tools/millrace", words) for words in (["top"], ["doctor"], ["bench"], *SUBCOMMANDS)),
+        *(("tools/millrace", words) for words in (["top"], ["doctor"], ["bench"], ["capture"], *SUBCOMMANDS)),
     ],
 )
 def test_help_shows_an_example(program, arguments):
@@ -109,10 +110,8 @@ def test_commands():
 
 def every_option():
     texts = [output("ps/millraced", "--help"), output("trainer_client/hub/millrace-hub", "--help")]
-    texts += [
-        output("tools/millrace", *words, "--help")
-        for words in ([], ["top"], ["doctor"], ["bench"], *SUBCOMMANDS)
-    ]
+    tools = ([], ["top"], ["doctor"], ["bench"], ["capture"], *SUBCOMMANDS)
+    texts += [output("tools/millrace", *words, "--help") for words in tools]
     return {name for text in texts for name in help_options(text)}
 
 

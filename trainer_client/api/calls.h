@@ -79,6 +79,14 @@ enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *
                              const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,
                              const void *context, size_t context_bytes);
 
+/* Checks that the client has such a core. `*map_changes` belongs to the map in which there is one. */
+enum mr_status mrc_check_core(const char *call, struct mr_client *client, uint32_t core,
+                              uint32_t *map_changes);
+/* Runs a call that names cores by number. If the node's cores have changed, the caller's arguments refer to
+ * the old ones: MR_CANCELLED. */
+enum mr_status mrc_run_by_map(struct mr_future *f, uint32_t map_changes, const struct mr_options *options,
+                              struct mr_reply **reply);
+
 /* Returns the names of features as a tensor's bytes, to be freed by the caller; NULL: *status says why
  * not. */
 char *mrc_copy_names(const char *call, const char *const *names, uint32_t count, enum mr_status *status);

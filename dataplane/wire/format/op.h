@@ -100,6 +100,8 @@ enum mr_role {
  * LATENCY            nothing -> u32[h, 2] {op, enum mr_latency_phase}, u64[h, 2] {sum, longest, in ns}, u32[h +
  *                    1] where the buckets of each begin, u16[b] buckets, u64[b] their counts (mr_histogram.h),
  *                    of this core
+ * CAPTURE            u64[16], to start also u8[n] who -> u64[8], u8[n]: packets that the core receives and
+ *                    sends (capture.h)
  * RPC_JOIN to RPC_CANCEL and RPC_PART are between workers: see dataplane/rpc/ and docs/protocol.md.
  */
 #define MR_OP_LIST(X)                                                                                        \
@@ -144,7 +146,8 @@ enum mr_role {
     X(MOVE_READ, 39, "move_read", true, OPERATOR)                                                            \
     X(MOVE, 40, "move", true, OPERATOR)                                                                      \
     X(MOVES, 41, "moves", true, READ_ONLY)                                                                   \
-    X(LATENCY, 42, "latency", true, READ_ONLY)
+    X(LATENCY, 42, "latency", true, READ_ONLY)                                                               \
+    X(CAPTURE, 43, "capture", true, OPERATOR)
 
 enum mr_op {
 #define MR_OP_ENUM(name, value, text, repeatable, role) MR_OP_##name = (value),

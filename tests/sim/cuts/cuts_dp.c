@@ -288,6 +288,13 @@ void dp_core_due(struct dp_core *core, uint64_t due_us)
     (void)due_us;
 }
 
+/* Nobody captures packets here. */
+void dp_core_set_capture(struct dp_core *core, struct dp_capture *capture)
+{
+    (void)core;
+    (void)capture;
+}
+
 void dp_core_add_counters(struct dp_core *core, const struct mr_counter_set *set, const uint64_t *values)
 {
     assert(core->set_count < SETS_MAX);

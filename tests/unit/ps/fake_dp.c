@@ -1,5 +1,7 @@
 #include "fake_dp.h"
 
+#include "dataplane/capture/capture.h"
+
 #include <assert.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -39,6 +41,8 @@ struct dp_core {
     _Atomic uint32_t posted_count; /* tasks, ever */
     bool stop, started;
     struct datagram *open;
+    struct mr_address open_to;
+    struct dp_capture *capture;
     struct {
         const struct mr_counter_set *set;
         const uint64_t *values;
@@ -96,12 +100,20 @@ static struct datagram *new_datagram(uint32_t core)
     return d;
 }
 
+static void capture(struct dp_core *core, bool is_sent, const struct mr_address *peer,
+                    const struct datagram *d)
+{
+    const struct mr_address local = fake_dp_address(core->index);
+    if (core->capture != NULL)
+        dp_capture_datagram(core->capture, dp_capture_time_ns(), is_sent, &local, peer, d->data, d->bytes);
+}
+
 static uint8_t *core_tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
 {
     struct dp_core *core = self;
-    (void)to;
     (void)bytes_max;
     core->open = new_datagram(core->index);
+    core->open_to = *to;
     return core->open->data;
 }
 
@@ -109,6 +121,8 @@ static void core_tx_end(void *self, uint32_t bytes)
 {
     struct dp_core *core = self;
     core->open->bytes = bytes;
+    if (bytes > 0)
+        capture(core, true, &core->open_to, core->open);
     if (bytes == 0)
         free(core->open);
     else
@@ -244,8 +258,10 @@ static void *run_core(void *arg)
             tasks[i]->run(tasks[i], core->app, core);
         struct mr_address from = {.port = 9};
         from.ip[15] = 2;
-        for (struct datagram *d = datagrams; d != NULL; d = d->next)
+        for (struct datagram *d = datagrams; d != NULL; d = d->next) {
+            capture(core, false, &from, d);
             mr_endpoint_receive(core->ep, dp_now_us(), &from, d->data, d->bytes);
+        }
         free_all(datagrams);
         mr_endpoint_flush(core->ep, dp_now_us());
         more = app->core_poll(core->app, dp_now_us());
@@ -400,6 +416,11 @@ void dp_core_due(struct dp_core *core, uint64_t due_us)
 {
     (void)core;
     (void)due_us;
+}
+
+void dp_core_set_capture(struct dp_core *core, struct dp_capture *capture_now)
+{
+    core->capture = capture_now;
 }
 
 void dp_core_add_counters(struct dp_core *core, const struct mr_counter_set *set, const uint64_t *values)

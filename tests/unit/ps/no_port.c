@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "dataplane/dataplane.h"
+#include "dataplane/wire/format/capture.h"
 
 void dp_link_local(const struct dp *dp, char text[DP_ADDRESS_BYTES])
 {
@@ -64,6 +65,12 @@ bool dp_can_reach(const struct dp *dp, const struct mr_address *to, char why[DP_
     (void)to;
     why[0] = '\0';
     return true;
+}
+
+uint32_t dp_link_type(const struct dp *dp)
+{
+    (void)dp;
+    return MR_CAPTURE_LINK_IP;
 }
 
 void dp_own_addresses(const struct dp *dp, struct mr_address own[2])

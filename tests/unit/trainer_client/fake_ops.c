@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/format/capture.h"
 #include "dataplane/wire/format/rows.h"
 #include "tests/unit/trainer_client/fake_cluster.h"
 #include "dataplane/wire/format/op.h"
@@ -739,6 +740,41 @@ static void memory(struct fake_core *core, struct mr_endpoint *ep, const struct 
     reply(ep, r, t, 2);
 }
 
+/* Four packets of 10 to 13 bytes, of which a read gets what fits into 100 bytes; to start, what was asked. */
+static void capture(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    static _Alignas(8) uint8_t stream[256];
+    const struct mr_tensor *t = r->message->tensors;
+    const uint64_t *ask = t[0].data;
+    uint64_t words[MR_CAPTURE_WORDS] = {MR_CAPTURE_LINK_IP, 0, 9, 7, 5, 512};
+    char text[256];
+    uint32_t bytes = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct mr_capture_record record = {100 + i, 1000, 10 + i, i, i & 1};
+        memcpy(stream + bytes, &record, sizeof(record));
+        memset(stream + bytes + sizeof(record), (int)i, record.captured_bytes);
+        bytes += mr_capture_record_bytes(record.captured_bytes);
+    }
+    if (ask[MR_CAPTURE_ASK_KIND] == MR_CAPTURE_END) {
+        mr_reply_status(ep, r->ref, MR_OK);
+        return;
+    }
+    const uint64_t from = ask[MR_CAPTURE_ASK_POSITION], left = bytes - from;
+    struct mr_tensor out[2] = {mr_tensor_1d(MR_U64, MR_CAPTURE_WORDS, words),
+                               mr_tensor_1d(MR_U8, (uint32_t)(left < 100 ? left : 100), stream + from)};
+    words[MR_CAPTURE_LEFT] = left - out[1].bytes;
+    if (ask[MR_CAPTURE_ASK_KIND] == MR_CAPTURE_START) {
+        const int n = snprintf(
+            text, sizeof(text), "machine %u\nsystem\n%.*s\n%llx %llx %llu %llu %llu %llu\n", core->index,
+            (int)t[1].dims[0], (const char *)t[1].data, (unsigned long long)ask[MR_CAPTURE_ASK_OPS],
+            (unsigned long long)ask[MR_CAPTURE_ASK_IP + 1], (unsigned long long)ask[MR_CAPTURE_ASK_PORT],
+            (unsigned long long)ask[MR_CAPTURE_ASK_SNAP_BYTES], (unsigned long long)ask[MR_CAPTURE_ASK_KIB],
+            (unsigned long long)ask[MR_CAPTURE_ASK_IDLE_MS]);
+        out[1] = mr_tensor_1d(MR_U8, (uint32_t)n, text);
+    }
+    reply(ep, r, out, 2);
+}
+
 static void checkpoint(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     static const char error[] = "disk full";
@@ -832,31 +868,19 @@ void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request
 {
     static void (*const ops[MR_OP_COUNT])(struct fake_core *, struct mr_endpoint *,
                                           const struct mr_request *) = {
-        [MR_OP_NODE_INFO] = node_info,
-        [MR_OP_ECHO] = echo,
-        [MR_OP_CREATE] = create,
-        [MR_OP_ALTER] = alter,
-        [MR_OP_FREEZE] = freeze,
-        [MR_OP_LIST] = list,
-        [MR_OP_FEED_SAMPLE] = feed,
-        [MR_OP_LOOKUP_BATCH] = lookup_batch,
-        [MR_OP_LOOKUP] = lookup,
-        [MR_OP_PUSH_GRAD_BATCH] = push_batch,
-        [MR_OP_PUSH_GRAD] = push,
-        [MR_OP_VARIABLE_PUSH] = variable,
-        [MR_OP_VARIABLE_PULL] = variable,
-        [MR_OP_SAVE] = checkpoint,
-        [MR_OP_RESTORE] = checkpoint,
-        [MR_OP_CHECKPOINT_STATUS] = checkpoint,
-        [MR_OP_HEARTBEAT] = heartbeat,
-        [MR_OP_STATS] = stats,
-        [MR_OP_MEMORY] = memory,
-        [MR_OP_BATCH_STATE] = batch_state,
-        [MR_OP_FORGET_BATCH] = forget,
-        [MR_OP_STREAMS] = streams,
-        [MR_OP_FORGET_STREAM] = forget_stream,
-        [MR_OP_START_SAMPLE] = sample,
-        [MR_OP_READ_SAMPLE] = sample,
+        [MR_OP_NODE_INFO] = node_info,    [MR_OP_ECHO] = echo,
+        [MR_OP_CREATE] = create,          [MR_OP_ALTER] = alter,
+        [MR_OP_FREEZE] = freeze,          [MR_OP_LIST] = list,
+        [MR_OP_FEED_SAMPLE] = feed,       [MR_OP_LOOKUP_BATCH] = lookup_batch,
+        [MR_OP_LOOKUP] = lookup,          [MR_OP_PUSH_GRAD_BATCH] = push_batch,
+        [MR_OP_PUSH_GRAD] = push,         [MR_OP_VARIABLE_PUSH] = variable,
+        [MR_OP_VARIABLE_PULL] = variable, [MR_OP_SAVE] = checkpoint,
+        [MR_OP_RESTORE] = checkpoint,     [MR_OP_CHECKPOINT_STATUS] = checkpoint,
+        [MR_OP_HEARTBEAT] = heartbeat,    [MR_OP_STATS] = stats,
+        [MR_OP_MEMORY] = memory,          [MR_OP_BATCH_STATE] = batch_state,
+        [MR_OP_CAPTURE] = capture,        [MR_OP_FORGET_BATCH] = forget,
+        [MR_OP_STREAMS] = streams,        [MR_OP_FORGET_STREAM] = forget_stream,
+        [MR_OP_START_SAMPLE] = sample,    [MR_OP_READ_SAMPLE] = sample,
         [MR_OP_HUB_STATUS] = hub_status,
     };
     struct fake_core *core = app;

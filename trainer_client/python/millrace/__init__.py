@@ -5,6 +5,7 @@ from . import admission, eviction, init, optim
 from ._base.options import CallOptions
 from ._version import __version__
 from .batch import BatchState, Stream
+from .capture import Capture, CaptureState, Packet
 from .checkpoint import CheckpointInfo, CheckpointStatus, Restored, SaveInfo
 from .client import Client
 from .errors import *  # noqa: F401,F403
@@ -24,6 +25,8 @@ __all__ = [
     "Batch",
     "BatchState",
     "CallOptions",
+    "Capture",
+    "CaptureState",
     "CheckpointInfo",
     "CheckpointStatus",
     "Client",
@@ -37,6 +40,7 @@ __all__ = [
     "HubStatus",
     "Moves",
     "Moving",
+    "Packet",
     "Pushed",
     "ReplayInfo",
     "Restored",

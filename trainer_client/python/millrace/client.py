@@ -9,6 +9,7 @@ from ._base.library import ffi, free, lib
 from ._base.options import choice
 from ._base.structs import string
 from .batch import BatchCalls
+from .capture import CaptureCalls
 from .checkpoint import CheckpointCalls
 from .errors import UnknownTable, UnknownVariable
 from .feature import FeatureInfo, Spec, TableSpec, VariableSpec, spec_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _FREEZE = {"off": 0, "admit": 1, "all": 2}
 
 
-class Client(BatchCalls, CheckpointCalls, MoveCalls, NodeCalls):
+class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls):
     """A connection to one node, for any number of threads. A context manager: leaving it closes the client.
 
     server: "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out. Of a cluster, some or all

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <cmocka.h>
 #include "dataplane/loop/socket_port.h"
 #include "dataplane/udp/address.h"
@@ -187,12 +188,79 @@ static void sockets_on_all_addresses_have_each_of_them(void **state)
     assert_false(dp_socket_port_has(&net, &elsewhere));
 }
 
+/* What is captured of a datagram: addresses and ports as seen from the port, which listens on 127.0.0.1. */
+static void expect_record(struct dp_capture *capture, const struct fixture *f, bool is_sent, uint32_t bytes)
+{
+    static _Alignas(8) uint8_t block[4096];
+    const struct mr_capture_record *record = (const void *)block;
+    const uint8_t *ip = (const uint8_t *)(record + 1), *peer = is_sent ? ip + 22 : ip + 20;
+    assert_true(dp_capture_unread(capture) <= sizeof(block));
+    dp_ring_peek(&capture->ring, block, (uint32_t)dp_capture_unread(capture));
+    assert_int_equal(record->flags, is_sent ? MR_CAPTURE_SENT : 0);
+    assert_int_equal(record->bytes, 28 + bytes);
+    assert_memory_equal(ip + 12, "\x7f\0\0\1\x7f\0\0\1", 8);
+    assert_int_equal(peer[0] << 8 | peer[1], f->to.port);
+    const uint64_t next = capture->ring.first + mr_capture_record_bytes(record->captured_bytes);
+    assert_true(dp_capture_was_read(capture, next, 0));
+}
+
+static void fill(void *self, void *out, size_t n)
+{
+    (void)self;
+    memset(out, 1, n);
+}
+
+static void serve(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    (void)app;
+    mr_reply_status(ep, request->ref, MR_OK);
+}
+
+static void receive_one(struct fixture *f)
+{
+    struct pollfd pollfd = {.fd = dp_socket_port_fd(f->port), .events = POLLIN};
+    struct mr_endpoint_config config;
+    struct mr_endpoint *endpoint;
+    mr_endpoint_config_default(&config);
+    config.io = f->io;
+    config.io.random = fill;
+    config.on_request = serve;
+    config.incarnation = 1;
+    config.core_count = 1;
+    assert_int_equal(mr_endpoint_create(&config, &endpoint), MR_OK);
+    assert_int_equal(poll(&pollfd, 1, 10000), 1);
+    assert_int_equal(dp_socket_port_receive(f->port, endpoint, 0), 1);
+    mr_endpoint_destroy(endpoint);
+}
+
+static void datagrams_of_both_ways_are_captured(void **state)
+{
+    struct fixture *f = *state;
+    const struct dp_capture_config config = {.snap_bytes = 128, .ring_bytes = 4096};
+    struct dp_capture *capture = dp_capture_create(&config, 0);
+    assert_non_null(capture);
+    write_short(f, 96, 96); /* before it begins */
+    dp_socket_port_set_capture(f->port, capture);
+    write_segment(f, 0);
+    assert_int_equal(dp_socket_port_flush(f->port), 2);
+    assert_int_equal(send(f->client.fd, "hello", 5, 0), 5);
+    receive_one(f);
+    dp_socket_port_set_capture(f->port, NULL);
+    write_short(f, 96, 96);
+    assert_int_equal(dp_socket_port_flush(f->port), 1);
+    expect_record(capture, f, true, DATAGRAM_BYTES);
+    expect_record(capture, f, false, 5);
+    assert_int_equal(dp_capture_unread(capture), 0);
+    dp_capture_destroy(capture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(short_ones_go_first_while_segments_wait_for_a_run, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_end_of_a_message_does_not_wait_and_stays_last, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bundles_go_first_too, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(datagrams_of_both_ways_are_captured, set_up, tear_down),
         cmocka_unit_test(sockets_of_one_family_reach_no_other),
         cmocka_unit_test(sockets_on_all_addresses_have_each_of_them),
     };

@@ -56,4 +56,17 @@ moves = ffi.callback(
         },
     ),
 )
+packets = ffi.callback(
+    "void(void *, const struct mr_captured *)",
+    lambda arg, packet: _append(
+        arg,
+        {
+            "time_ns": packet.time_ns,
+            "data": bytes(ffi.buffer(packet.bytes, packet.captured_bytes)),
+            "packet_bytes": packet.packet_bytes,
+            "lost": packet.lost,
+            "is_sent": bool(packet.is_sent),
+        },
+    ),
+)
 saves = _collect("mr_save_info")
