@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include "dataplane/wire/base/cli.h"
-#include "ps/base/log.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/config/config.h"
 #include "ps/config/config_rules.h"
 #include "ps/server/counter_page.h"
@@ -110,9 +110,9 @@ static void reload_keys(struct ps_server *server)
     char error[DP_ERROR_BYTES];
     uint32_t count;
     if (ps_server_reload_keys(server, &count, error) == MR_OK)
-        ps_log("keys read again: %u in use", count);
+        mr_log_info("keys_read", "keys read again: %u in use", count);
     else
-        ps_log("keys stay as they are: %s", error);
+        mr_log_warning("keys_refused", "keys stay as they are: %s", error);
 }
 
 /* The signal that says stop, or 0 when the port is lost. */
@@ -148,13 +148,13 @@ static int serve(const struct ps_config *config)
         return EXIT_FAILURE;
     }
     if (config->cluster_name[0] == '\0') /* a member says when it does */
-        ps_log("serving");
+        mr_log_info("serving", "serving");
     ps_server_print_ready(
         server, stdout); /* the last word of a start: who waits for it finds nothing more in the log */
     int number = wait_for_end(server, &signals);
-    ps_log("%s: stopping", number != 0 ? strsignal(number) : "the port is lost");
+    mr_log_info("stopping", "%s: stopping", number != 0 ? strsignal(number) : "the port is lost");
     enum mr_status status = ps_server_stop(server);
-    ps_log("stopped");
+    mr_log_info("stopped", "stopped");
     if (number == 0) {
         fprintf(stderr,
                 "millraced: the port %s is lost, see the log above; start the node again once it is there\n",

@@ -9,11 +9,11 @@
 #include <string.h>
 #include <time.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
 #include "ps/base/byte_rate.h"
 #include "ps/base/counter.h"
 #include "ps/base/cpu_affinity.h"
-#include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/checkpoint/checkpoint_chain.h"
@@ -102,8 +102,9 @@ static bool check(struct scan *scan, uint32_t i)
     /* Retention may have removed it meanwhile. */
     if ((status == MR_CHECKPOINT_CORRUPT || status == MR_IO_ERROR) &&
         ps_checkpoint_is_there(scan->scrubber->options.store, scan->directory, id)) {
-        ps_log("checkpoint %" PRIu64 " of %s cannot be restored, as reading it again has shown: %s", id,
-               scan->directory, text);
+        mr_log_with(MR_LOG_ERROR, MR_LOG_FIELDS({"checkpoint", .number = id}), "checkpoint_damaged",
+                    "checkpoint %" PRIu64 " of %s cannot be restored, as reading it again has shown: %s", id,
+                    scan->directory, text);
         scan->damaged++;
     }
     return true;
@@ -161,8 +162,11 @@ static bool read_all(struct ps_scrubber *s)
         return false;
     const uint32_t count = whole.count + partial.count, damaged = whole.damaged + partial.damaged;
     if (count > 0)
-        ps_log("read %" PRIu32 " checkpoint%s of %s again, %" PRIu64 " MiB: %" PRIu32 " damaged", count,
-               mr_plural(count), s->options.directory, (ps_counter_read(&n->bytes) - bytes) >> 20, damaged);
+        mr_log_with(
+            MR_LOG_INFO, MR_LOG_FIELDS({"checkpoints", .number = count}, {"damaged", .number = damaged}),
+            "scrubbed", "read %" PRIu32 " checkpoint%s of %s again, %" PRIu64 " MiB: %" PRIu32 " damaged",
+            count, mr_plural(count), s->options.directory, (ps_counter_read(&n->bytes) - bytes) >> 20,
+            damaged);
     ps_counter_set(&n->damaged, damaged);
     ps_counter_set(&n->last_s, (uint64_t)time(NULL));
     ps_counter_add(&n->rounds, 1);

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/base/counter.h"
-#include "ps/base/log.h"
 #include "ps/checkpoint/scrubber.h"
 #include "ps/config/config.h"
 #include "ps/control/control_internal.h"
@@ -193,8 +193,9 @@ static void look_at_damage(struct ps_control *c)
     c->saves.changes_saved = UINT64_MAX; /* no checkpoint that can be restored holds these */
     if (c->saves.schedule.every_us != 0)
         c->saves.schedule.next_us = dp_now_us();
-    ps_log("checkpoint %llu is damaged: the next one is a full one%s", (unsigned long long)id,
-           c->saves.schedule.every_us != 0 ? ", and begins now" : "");
+    mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"checkpoint", .number = id}), "checkpoint_damaged",
+                "checkpoint %llu is damaged: the next one is a full one%s", (unsigned long long)id,
+                c->saves.schedule.every_us != 0 ? ", and begins now" : "");
 }
 
 /* ---- the thread ---- */

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 #include "dataplane/optimizer/named_parameters.h"
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/base/trace.h"
 #include "ps/base/cpu_affinity.h"
-#include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/config/config_rules.h"
 #include "ps/control/control.h"
@@ -110,10 +110,11 @@ static enum mr_status configure_keys(const struct ps_config *config, struct mr_e
         endpoint->psk_count = keys.count;
     }
     if (status == MR_OK && keys.count == 0) {
-        ps_log("no key: everybody who can reach the port may do everything (set node.key_file)");
+        mr_log_warning("no_key",
+                       "no key: everybody who can reach the port may do everything (set node.key_file)");
     } else if (status == MR_OK) {
         ps_keys_describe(&keys, text, sizeof(text));
-        ps_log("%s", text);
+        mr_log_info("keys", "%s", text);
     }
     explicit_bzero(&keys, sizeof(keys));
     return status;
@@ -173,7 +174,8 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
     dp_config.endpoint.lineage = ps_control_lineage(node->control);
     dp_config.endpoint.restores = atomic_load(&node->restores);
     if (dp_config.fault.direction != DP_FAULT_OFF)
-        ps_log("fault.direction is on: packets are lost and damaged on purpose; this is for tests");
+        mr_log_warning("fault_injection",
+                       "fault.direction is on: packets are lost and damaged on purpose; this is for tests");
     node->message_bytes_max = dp_config.endpoint.message_bytes_max;
     if (node->rpc != NULL)
         ps_rpc_dp_config(node->rpc, &dp_config);
@@ -208,16 +210,17 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
     bool is_latest = strcmp(config->checkpoint_restore, "latest") == 0;
     if (strcmp(config->checkpoint_restore, "none") == 0 ||
         (is_latest && config->checkpoint_directory[0] == '\0')) {
-        ps_log("restore: none; starting empty");
+        mr_log_info("starts_empty", "restore: none; starting empty");
         return MR_OK;
     }
     enum mr_status status = is_latest ? ps_node_store_fetch(&server->node, 0, error) : MR_OK;
     if (status != MR_OK)
         return status;
     if (is_latest && ps_control_goes_back(server->node.control, &request)) {
-        ps_log("restore: going on from checkpoint %" PRIu64
-               " of %s, which was restored by call, and not from the newest one",
-               request.id, request.directory);
+        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"checkpoint", .number = request.id}), "restore_goes_back",
+                    "restore: going on from checkpoint %" PRIu64
+                    " of %s, which was restored by call, and not from the newest one",
+                    request.id, request.directory);
     }
     request.goes_on = is_latest;
     if (!is_latest)
@@ -232,7 +235,8 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
     bool is_read = ps_checkpoint_list_all(own->store, own->path, &id, 1, &count) == 0;
     if (is_latest && request.id == 0 && is_read &&
         count == 0) { /* of one that cannot be read the restore says why */
-        ps_log("restore: no checkpoint in %s; starting empty", config->checkpoint_directory);
+        mr_log_info("starts_empty", "restore: no checkpoint in %s; starting empty",
+                    config->checkpoint_directory);
         return MR_OK;
     }
     status = ps_control_restore(server->node.control, &request, &restored, text);
@@ -264,7 +268,8 @@ static void log_what_is_kept(const struct ps_config *config)
     if (config->checkpoint_serve[0] != '\0')
         return;
     if (config->checkpoint_directory[0] == '\0') {
-        ps_log("this node keeps nothing: what it learns ends with it (set checkpoint.directory)");
+        mr_log_warning("keeps_nothing",
+                       "this node keeps nothing: what it learns ends with it (set checkpoint.directory)");
         return;
     }
     if (config->checkpoint_every_s != 0)
@@ -273,8 +278,8 @@ static void log_what_is_kept(const struct ps_config *config)
         snprintf(by_steps, sizeof(by_steps), ", every %" PRIu64 " step%s", config->checkpoint_every_steps,
                  mr_plural(config->checkpoint_every_steps));
     }
-    ps_log("checkpoints are kept in %s: when asked for%s%s%s", config->checkpoint_directory, by_time,
-           by_steps, on_stop);
+    mr_log_info("keeps_checkpoints", "checkpoints are kept in %s: when asked for%s%s%s",
+                config->checkpoint_directory, by_time, by_steps, on_stop);
 }
 
 static void take_apart(struct ps_server *server, uint32_t store_wait_s)
@@ -298,7 +303,7 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
     ps_rpc_destroy(node->rpc);
     mr_named_destroy(node->parameters);
     if (!mr_trace_close(node->trace, error, sizeof(error)))
-        ps_log("%s", error);
+        mr_log_warning("trace_not_written", "%s", error);
     free(server);
 }
 
@@ -421,7 +426,7 @@ void ps_server_print_ready(const struct ps_server *server, FILE *out)
             dp_steering_why(node->dp), dp_carrier_name(node->dp), node->incarnation);
     fflush(out);
     if (dp_faster(node->dp) != NULL)
-        ps_log("port: %s", dp_faster(node->dp));
+        mr_log_info("port_could_be_faster", "port: %s", dp_faster(node->dp));
 }
 
 bool ps_server_watch_port(struct ps_server *server)
@@ -429,8 +434,12 @@ bool ps_server_watch_port(struct ps_server *server)
     char why[DP_ERROR_BYTES] = "";
     const char *device = server->node.config->port_device;
     enum dp_port_state state = dp_port_state(server->node.dp, why);
-    if (state != server->port)
-        ps_log(state == DP_PORT_UP ? "port %s: the link is up again%s" : "port %s: %s", device, why);
+    if (state != server->port && state == DP_PORT_UP)
+        mr_log_info("port_up", "port %s: the link is up again", device);
+    else if (state != server->port && state == DP_PORT_DOWN)
+        mr_log_warning("port_down", "port %s: %s", device, why);
+    else if (state != server->port)
+        mr_log_error("port_lost", "port %s: %s", device, why);
     server->port = state;
     return state != DP_PORT_LOST;
 }
@@ -453,7 +462,7 @@ enum mr_status ps_server_stop(struct ps_server *server)
     if (saves && node->config->checkpoint_directory[0] != '\0') {
         status = ps_control_save_last(node->control, text);
         if (status != MR_OK)
-            ps_log("the save on stop failed: %s", text);
+            mr_log_error("save_on_stop_failed", "the save on stop failed: %s", text);
     }
     take_apart(server, (uint32_t)node->config->checkpoint_remote_stop_s);
     return status;
