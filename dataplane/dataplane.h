@@ -164,6 +164,9 @@ struct mr_endpoint *dp_core_endpoint(struct dp_core *core);
 uint64_t dp_now_us(void); /* monotonic; the clock of every deadline */
 /* Share of the last second that the core spent working, in parts per million. Any thread. */
 uint32_t dp_core_busy_ppm(const struct dp_core *core);
+/* Turns of its poll loop. They do not stop, also when the core has nothing to do: if they do, it hangs. Any
+ * thread. */
+uint64_t dp_core_turns(const struct dp_core *core);
 
 /* Runs `run` on core `index`'s thread in its next loop. Any thread; never blocks; false when the ring is full
  * (try again). The task's memory is the caller's and must live until run() has been called; run() may hand it

@@ -25,7 +25,8 @@ struct ps_scrubber {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool is_ending; /* protected by the lock */
+    bool is_ending;                   /* protected by the lock */
+    _Atomic uint64_t bytes_per_s_max; /* that the rate is to have */
     struct ps_byte_rate rate;
 };
 
@@ -60,6 +61,7 @@ static enum mr_status visit(void *arg, uint32_t link, const uint8_t *const *bloc
     (void)link;
     (void)blocks;
     ps_counter_add(&s->options.counters->bytes, bytes);
+    s->rate.bytes_per_s_max = atomic_load_explicit(&s->bytes_per_s_max, memory_order_relaxed);
     while (!ps_byte_rate_take(&s->rate, bytes, mr_clock_us())) {
         const uint64_t now_us = mr_clock_us();
         if (!wait_us(s, s->rate.next_us > now_us ? s->rate.next_us - now_us : 0))
@@ -183,6 +185,12 @@ static void *run(void *arg)
 
 /* ---- start and end ---- */
 
+void ps_scrubber_set_rate(struct ps_scrubber *s, uint64_t bytes_per_s_max)
+{
+    if (s != NULL)
+        atomic_store_explicit(&s->bytes_per_s_max, bytes_per_s_max, memory_order_relaxed);
+}
+
 struct ps_scrubber *ps_scrubber_start(const struct ps_scrubber_options *options)
 {
     struct ps_scrubber *s = calloc(1, sizeof(*s));
@@ -191,7 +199,7 @@ struct ps_scrubber *ps_scrubber_start(const struct ps_scrubber_options *options)
     s->options = *options;
     if (options->stop != NULL)
         atomic_store(options->stop, false);
-    s->rate.bytes_per_s_max = options->bytes_per_s_max;
+    atomic_init(&s->bytes_per_s_max, options->bytes_per_s_max);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     if (pthread_create(&s->thread, NULL, run, s) != 0) {

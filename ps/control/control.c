@@ -227,9 +227,12 @@ static void *run(void *arg)
 {
     struct ps_control *c = arg;
     c->is_in_thread = true;
+    (void)pthread_setname_np(pthread_self(), "mr-control");
     for (;;) {
         if (c->deferred == NULL)
             wait_for_work(c);
+        ps_node_note_turn(c->node);
+        ps_control_reload_poll(c);
         look_at_damage(c);
         struct ps_command *command = ps_control_take(c);
         if (command != NULL) {
@@ -262,18 +265,24 @@ bool ps_control_start(struct ps_control *c)
     return c->running;
 }
 
+uint64_t ps_control_turns(const struct ps_control *c)
+{
+    return atomic_load_explicit(&c->node->control_turns, memory_order_relaxed) +
+           atomic_load_explicit(&c->load_progress, memory_order_relaxed);
+}
+
 void ps_control_stop(struct ps_control *c, bool finish_save)
 {
     char text[PS_CONTROL_TEXT_BYTES];
     c->stop_by_us = dp_now_us() + c->node->config->checkpoint_remote_stop_s * 1000000;
-    ps_scrubber_stop(c->scrubber);
-    c->scrubber = NULL;
     if (c->running) {
         atomic_store(&c->stop, true);
         sem_post(&c->wake);
         pthread_join(c->thread, NULL);
         c->running = false;
     }
+    ps_scrubber_stop(c->scrubber);
+    c->scrubber = NULL;
     ps_control_cluster_stop(c);
     ps_control_saves_drop(c, "the node was stopped");
     if (finish_save)
@@ -335,6 +344,7 @@ void ps_control_destroy(struct ps_control *c)
     ps_control_cluster_destroy(c);
     free(c->saves.cut.gates);
     free(c->left_out.logs);
+    free(atomic_load(&c->reload));
     ps_stores_destroy(c->stores);
     ps_checkpoint_unlock(c->directory_lock);
     pthread_mutex_destroy(&c->view_lock);

@@ -254,6 +254,7 @@ static bool automatic_next_step(struct ps_control *c, uint64_t *step)
             *step = present;
             return true;
         }
+        mr_log_debug("nothing_to_save", "no automatic save: nothing has changed since the last one");
         schedule->next_us = now_us + schedule->every_us; /* nothing has changed */
     }
     if (schedule->every_steps == 0)

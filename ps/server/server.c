@@ -22,17 +22,21 @@
 #include "ps/server/keys.h"
 #include "ps/server/node_store.h"
 #include "ps/server/poll.h"
+#include "ps/server/reload.h"
 #include "ps/server/rpc_node.h"
 #include "ps/server/serve.h"
+#include "ps/server/watch.h"
 
 #define MIB (UINT64_C(1) << 20)
 
 struct ps_server {
     struct ps_node node;
-    struct ps_config serving; /* the configuration of a node that serves a checkpoint read only */
-    bool started;             /* dp_start succeeded */
-    bool left_world;          /* its worker has been closed */
-    enum dp_port_state port;  /* as ps_server_watch_port has seen it last */
+    struct ps_config given;  /* the configuration as it was read, with what reloads have changed */
+    struct ps_config config; /* the one in use: cluster and checkpoint.serve decide some keys */
+    struct ps_watch *watch;  /* for systemd; NULL: nobody is told */
+    bool started;            /* dp_start succeeded */
+    bool left_world;         /* its worker has been closed */
+    enum dp_port_state port; /* as ps_server_watch_port has seen it last */
 };
 
 /* ---- configuration ---- */
@@ -127,19 +131,23 @@ static void set_core_keys(struct ps_core *core, void *arg)
                               dp_now_us());
 }
 
-enum mr_status ps_server_reload_keys(struct ps_server *server, uint32_t *count, char error[DP_ERROR_BYTES])
+/* True: there are key files. */
+static bool has_key_files(const struct ps_config *config)
 {
-    const struct ps_config *config = server->node.config;
-    struct ps_keys keys;
-    if (config->node_key_file[0] == '\0' && config->node_key.count == 0) {
-        snprintf(error, DP_ERROR_BYTES,
-                 "there is no key file to read: neither node.key_file nor node.key is set");
-        return MR_INVALID_ARGUMENT;
-    }
-    enum mr_status status = ps_keys_read(config, &keys, error);
-    if (status == MR_OK) {
+    return config->node_key_file[0] != '\0' || config->node_key.count > 0;
+}
+
+enum mr_status ps_server_reload(struct ps_server *server, const struct ps_config *config,
+                                char error[DP_ERROR_BYTES])
+{
+    struct ps_keys keys = {.count = 0};
+    enum mr_status status = ps_keys_read(&server->given, &keys, error);
+    if (status == MR_OK && !ps_reload(&server->node, &server->given, &server->config, config, error))
+        status = MR_INVALID_ARGUMENT;
+    if (status == MR_OK && has_key_files(&server->given)) {
         ps_node_each_core(&server->node, set_core_keys, &keys);
-        *count = keys.count;
+        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"keys", .number = keys.count}), "keys_read",
+                    "keys read again: %u in use", keys.count);
     }
     explicit_bzero(&keys, sizeof(keys));
     return status;
@@ -289,6 +297,7 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
     ps_node_cluster_stop(node->cluster);
     if (node->control != NULL)
         ps_control_stop(node->control, false);
+    ps_watch_stop(server->watch);
     ps_node_cluster_end_moves(node->cluster);
     if (server->started && node->rpc != NULL && !server->left_world)
         ps_rpc_close(node->rpc);
@@ -315,6 +324,14 @@ static void set_cpus(struct ps_node *node)
     node->cpu_count = named > 0 ? (uint32_t)(named < cores ? named : cores) : 0;
 }
 
+void ps_server_leave_cores(const struct ps_config *config)
+{
+    int cpus[DP_CORES_MAX];
+    const int named = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
+    if (named > 0)
+        ps_cpu_affinity_avoid(pthread_self(), cpus, (uint32_t)named);
+}
+
 enum mr_status ps_server_start(const struct ps_config *config, struct ps_server **out,
                                char error[DP_ERROR_BYTES])
 {
@@ -325,12 +342,10 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         return status;
     struct ps_node *node = &server->node;
     bool is_serving = config->checkpoint_serve[0] != '\0';
-    if (is_serving) {
-        server->serving = *config;
-        ps_serve_config(&server->serving);
-        config = &server->serving;
-    }
-    node->config = config;
+    server->given = server->config = *config;
+    config = node->config = &server->config;
+    if (is_serving)
+        ps_serve_config(&server->config);
     atomic_store(&node->state, MR_NODE_RESTORING);
     ps_node_map_partitions(node, (uint32_t)config->cores_count);
     set_cpus(node);
@@ -340,19 +355,15 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     node->is_member = config->cluster_name[0] != '\0';
     node->parameters = mr_named_create();
     node->control = ps_control_create(node);
-    if (node->parameters == NULL || node->control == NULL)
+    if (node->parameters == NULL || node->control == NULL || !ps_watch_start(node, &server->watch))
         goto fail;
     if (node->is_member) {
         node->cluster = ps_node_cluster_create(node, error);
         status = MR_INVALID_ARGUMENT;
         if (node->cluster == NULL)
             goto fail;
-        if (!is_serving) {
-            server->serving = *config;
-            if (!ps_node_cluster_config(node->cluster, &server->serving, error))
-                goto fail;
-            config = node->config = &server->serving;
-        }
+        if (!is_serving && !ps_node_cluster_config(node->cluster, &server->config, error))
+            goto fail;
     }
     status = MR_NO_MEMORY;
     /* Before the data plane, so that it does not inherit a data core's place. */
@@ -429,6 +440,11 @@ void ps_server_print_ready(const struct ps_server *server, FILE *out)
         mr_log_info("port_could_be_faster", "port: %s", dp_faster(node->dp));
 }
 
+void ps_server_tell_ready(struct ps_server *server)
+{
+    ps_watch_ready(server->watch);
+}
+
 bool ps_server_watch_port(struct ps_server *server)
 {
     char why[DP_ERROR_BYTES] = "";
@@ -452,6 +468,7 @@ enum mr_status ps_server_stop(struct ps_server *server)
     enum mr_status status = MR_OK;
     char text[PS_CONTROL_TEXT_BYTES] = "";
     bool saves = node->config->checkpoint_save_on_stop;
+    ps_watch_stopping(server->watch);
     ps_node_cluster_stop(node->cluster);
     ps_control_stop(node->control, saves);
     atomic_store(&node->state, MR_NODE_STOPPING);

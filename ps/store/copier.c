@@ -33,10 +33,12 @@ struct copied {
 struct ps_copier {
     struct ps_copier_options options;
     struct ps_remote *remote;
-    struct ps_copy copy; /* without directories */
+    struct ps_copy copy; /* without directories and rate */
     struct place places[PLACES];
     pthread_t thread;
     atomic_bool stop; /* what is going on ends at once */
+    _Atomic uint32_t keep;
+    _Atomic uint64_t bytes_per_s_max;
 
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
@@ -191,6 +193,7 @@ static struct ps_copy copy_between(const struct ps_copier *c, const struct place
     struct ps_copy copy = c->copy;
     copy.from_directory = p->here;
     copy.to_directory = p->there;
+    copy.bytes_per_s_max = atomic_load(&c->bytes_per_s_max);
     return copy;
 }
 
@@ -215,7 +218,7 @@ static enum mr_status copy_one(struct ps_copier *c, struct place *p, uint64_t id
         mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"checkpoint", .number = id}, {"to", .text = p->there}),
                     "copied", "copied checkpoint %" PRIu64 " to %s in %" PRIu64 " ms", id, p->there,
                     (mr_clock_us() - began_us) / 1000);
-        ps_checkpoint_retain(&c->remote->store, p->there, c->options.keep);
+        ps_checkpoint_retain(&c->remote->store, p->there, atomic_load(&c->keep));
         return MR_OK;
     }
     return ps_checkpoint_is_there(NULL, p->here, id) ? status : MR_OK;
@@ -396,6 +399,8 @@ enum mr_status ps_copier_start(const struct ps_copier_options *options, struct p
         return ps_checkpoint_fail(text, "copy", options->directory, -ENOMEM);
     c->options = *options;
     atomic_init(&c->stop, false);
+    atomic_init(&c->keep, options->keep);
+    atomic_init(&c->bytes_per_s_max, options->bytes_per_s_max);
     const enum mr_status status = open_remote(c, text);
     if (status != MR_OK) {
         free(c);
@@ -403,7 +408,6 @@ enum mr_status ps_copier_start(const struct ps_copier_options *options, struct p
     }
     c->copy = (struct ps_copy){.from = ps_store_local(),
                                .to = &c->remote->store,
-                               .bytes_per_s_max = options->bytes_per_s_max,
                                .stop = &c->stop,
                                .avoid_cpus = options->avoid_cpus,
                                .avoid_cpu_count = options->avoid_cpu_count,
@@ -448,6 +452,14 @@ void ps_copier_wake(struct ps_copier *c)
     c->is_idle = false;
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(&c->lock);
+}
+
+void ps_copier_set_limits(struct ps_copier *c, uint32_t keep, uint64_t bytes_per_s_max)
+{
+    if (c == NULL)
+        return;
+    atomic_store(&c->keep, keep);
+    atomic_store(&c->bytes_per_s_max, bytes_per_s_max);
 }
 
 void ps_copier_stop(struct ps_copier *c, uint32_t wait_s)

@@ -291,9 +291,10 @@ void mr_log_write(struct mr_log_site *site, const struct mr_log_field *fields, s
 
 /* ---- options ---- */
 
-bool mr_log_is_journal(void)
+bool mr_log_is_text(void)
 {
-    return read_target().to_journal;
+    const struct target to = read_target();
+    return !to.to_journal && to.format == MR_LOG_TEXT;
 }
 
 bool mr_log_configure(const struct mr_log_options *options, const char **why)

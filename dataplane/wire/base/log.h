@@ -24,9 +24,9 @@ enum mr_log_level { MR_LOG_ERROR, MR_LOG_WARNING, MR_LOG_INFO, MR_LOG_DEBUG };
 enum mr_log_format { MR_LOG_TEXT, MR_LOG_LOGFMT, MR_LOG_JSON };
 enum mr_log_journal { MR_LOG_JOURNAL_AUTO, MR_LOG_JOURNAL_NO, MR_LOG_JOURNAL_YES };
 
-/* For command lines and configurations, in the order of the enums. */
-#define MR_LOG_LEVELS  "error|warning|info|debug"
-#define MR_LOG_FORMATS "text|logfmt|json"
+/* False: there is no such level or format. */
+bool mr_log_level_parse(const char *name, enum mr_log_level *out);
+bool mr_log_format_parse(const char *name, enum mr_log_format *out);
 
 #define MR_LOG_FIELDS_MAX 8u
 
@@ -69,8 +69,8 @@ bool mr_log_start(void);
 void mr_log_stop(void);
 /* The calling thread does not wait for its lines from now on, whatever becomes of them. */
 void mr_log_never_wait(void);
-/* True if lines go to the journal. */
-bool mr_log_is_journal(void);
+/* True if lines go to standard error as text. */
+bool mr_log_is_text(void);
 
 /* mr_log_info("event", format, ...): one line. The event is a literal. */
 #define mr_log_error(...)   MR_LOG_AT(MR_LOG_ERROR, MR_LOG_NO_FIELDS, __VA_ARGS__)

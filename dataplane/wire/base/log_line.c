@@ -44,10 +44,40 @@ static void add_time(struct line *l, const struct timespec *time)
     add_bytes(l, text, at);
 }
 
+/* ---- names ---- */
+
+static const char *const levels[] = {"error", "warning", "info", "debug"};
+static const char *const formats[] = {"text", "logfmt", "json"};
+
+static bool find_name(const char *name, const char *const *names, int count, int *index)
+{
+    for (*index = 0; *index < count; (*index)++)
+        if (strcmp(name, names[*index]) == 0)
+            return true;
+    return false;
+}
+
 const char *mr_log_level_name(enum mr_log_level level)
 {
-    static const char *const names[] = {"error", "warning", "info", "debug"};
-    return names[level];
+    return levels[level];
+}
+
+bool mr_log_level_parse(const char *name, enum mr_log_level *out)
+{
+    int index;
+    const bool is_one = find_name(name, levels, sizeof(levels) / sizeof(*levels), &index);
+    if (is_one)
+        *out = (enum mr_log_level)index;
+    return is_one;
+}
+
+bool mr_log_format_parse(const char *name, enum mr_log_format *out)
+{
+    int index;
+    const bool is_one = find_name(name, formats, sizeof(formats) / sizeof(*formats), &index);
+    if (is_one)
+        *out = (enum mr_log_format)index;
+    return is_one;
 }
 
 size_t mr_log_component(const char *file, const char **start)

@@ -88,6 +88,22 @@ static void the_component_is_the_folder(void **state)
     }
 }
 
+static void names_are_parsed(void **state)
+{
+    enum mr_log_level level = MR_LOG_ERROR;
+    enum mr_log_format format = MR_LOG_TEXT;
+    for (int i = MR_LOG_ERROR; i <= MR_LOG_DEBUG; i++) {
+        assert_true(mr_log_level_parse(mr_log_level_name((enum mr_log_level)i), &level));
+        assert_int_equal(level, i);
+    }
+    assert_false(mr_log_level_parse("loud", &level));
+    assert_false(mr_log_level_parse("", &level));
+    assert_true(mr_log_format_parse("json", &format) && format == MR_LOG_JSON);
+    assert_true(mr_log_format_parse("logfmt", &format) && format == MR_LOG_LOGFMT);
+    assert_true(mr_log_format_parse("text", &format) && format == MR_LOG_TEXT);
+    assert_false(mr_log_format_parse("js", &format));
+}
+
 /* ---- JSON ---- */
 
 /* The value of a key of the line, which must be JSON; with what jansson makes of its text. */
@@ -195,6 +211,7 @@ int main(void)
         cmocka_unit_test(a_program_without_a_name_has_no_node),
         cmocka_unit_test(the_component_is_the_folder),
         cmocka_unit_test(json_has_every_part),
+        cmocka_unit_test(names_are_parsed),
         cmocka_unit_test(json_takes_any_bytes),
         cmocka_unit_test(random_bytes_are_json),
         cmocka_unit_test(every_line_fits),
