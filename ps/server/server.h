@@ -18,9 +18,9 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
 void ps_server_print_ready(const struct ps_server *server, FILE *out);
 /* Tells systemd, if it listens, that the node is up, and from now on that it is alive. */
 void ps_server_tell_ready(struct ps_server *server);
-/* Takes over what has changed in the configuration, and in the key files: the keys that may change while the node
- * serves; the log says which did, and which need a restart. On failure `error` says why, and nothing is
- * changed. */
+/* Takes over what has changed in the configuration, and in the key files: the keys that may change while
+ * the node serves; the log says which did, and which need a restart. On failure `error` says why, and
+ * nothing is changed. */
 enum mr_status ps_server_reload(struct ps_server *server, const struct ps_config *config,
                                 char error[DP_ERROR_BYTES]);
 /* How the port is; changes are logged. To be called a few times a second. False: the port is lost, and the

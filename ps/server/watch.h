@@ -10,8 +10,8 @@
 
 struct ps_watch;
 
-/* Starts the thread, unless nobody hears it: then *out is NULL, which the others take. The node needs its control
- * thread's state by now, and cores once ps_watch_ready() is called. False: there can be no thread. */
+/* Starts the thread, unless nobody hears it: then *out is NULL, which the others take. The node needs its
+ * control thread's state by now, and cores once ps_watch_ready() is called. False: there can be no thread. */
 bool ps_watch_start(struct ps_node *node, struct ps_watch **out);
 /* The node is up: READY=1, and from now on the watchdog. */
 void ps_watch_ready(struct ps_watch *w);

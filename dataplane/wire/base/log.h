@@ -1,15 +1,15 @@
-/* The log of a program: one line per event to standard error, or to systemd's journal. Each line has a level, the
- * name of its event, a sentence for people, and fields for programs.
+/* The log of a program: one line per event to standard error, or to systemd's journal. Each line has a
+ * level, the name of its event, a sentence for people, and fields for programs.
  *
- * Every place in the code that logs has a burst of its own (mr_log_burst.h): what is beyond it is counted, and one
- * line says how many there were when it is over. Lines of other places are not affected.
+ * Every place in the code that logs has a burst of its own (log_burst.h): what is beyond it is counted,
+ * and one line says how many there were when it is over. Lines of other places are not affected.
  *
- * A thread that logs waits until its line is written, but for a tenth of a second at most: then the line stays
- * queued, and nobody waits until the reader of the log takes lines again. When the queue is full, lines are lost,
- * and counted. Data cores never wait (mr_log_never_wait). Any thread may log.
+ * A thread that logs waits until its line is written, but for a tenth of a second at most: then the line
+ * stays queued, and nobody waits until the reader of the log takes lines again. When the queue is full,
+ * lines are lost, and counted. Data cores never wait (mr_log_never_wait). Any thread may log.
  *
- * Until mr_log_configure() is called, lines of level info go to standard error as text. Until mr_log_start(), and
- * after mr_log_stop(), the thread that logs writes its line itself.
+ * Until mr_log_configure() is called, lines of level info go to standard error as text. Until
+ * mr_log_start(), and after mr_log_stop(), the thread that logs writes its line itself.
  */
 #ifndef MR_LOG_H
 #define MR_LOG_H
@@ -59,11 +59,11 @@ struct mr_log_options {
     bool has_progress;   /* the program shows a line of progress on a terminal, which a line overwrites */
 };
 
-/* Sets the options, at any time; the bursts that have begun go on. False, and nothing is changed: the journal is
- * asked for, and `why` says why there is none. */
+/* Sets the options, at any time; the bursts that have begun go on. False, and nothing is changed: the
+ * journal is asked for, and `why` says why there is none. */
 bool mr_log_configure(const struct mr_log_options *options, const char **why);
-/* From now on a thread writes the lines; it has the caller's affinity. False: there can be no thread, and it stays
- * as it was. */
+/* From now on a thread writes the lines; it has the caller's affinity. False: there can be no thread, and
+ * it stays as it was. */
 bool mr_log_start(void);
 /* Writes what is queued, unless nobody takes it for a second, says what was left out, and ends the thread. */
 void mr_log_stop(void);
@@ -77,7 +77,8 @@ bool mr_log_is_text(void);
 #define mr_log_warning(...) MR_LOG_AT(MR_LOG_WARNING, MR_LOG_NO_FIELDS, __VA_ARGS__)
 #define mr_log_info(...)    MR_LOG_AT(MR_LOG_INFO, MR_LOG_NO_FIELDS, __VA_ARGS__)
 #define mr_log_debug(...)   MR_LOG_AT(MR_LOG_DEBUG, MR_LOG_NO_FIELDS, __VA_ARGS__)
-/* mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"ms", .number = ms}, {"directory", .text = path}), "event", format, ...) */
+/* mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"ms", .number = ms}, {"directory", .text = path}), "event",
+ * format, ...) */
 #define mr_log_with MR_LOG_AT
 
 #define MR_LOG_NO_FIELDS NULL, 0

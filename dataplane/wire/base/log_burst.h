@@ -43,9 +43,9 @@ static inline bool mr_log_burst_admits(struct mr_log_burst *b, uint64_t now_ms, 
     return true;
 }
 
-/* How many lines were left out, once a second has passed without one, or a minute since the first; they are
- * forgotten then. 0: none, or the burst goes on. *lasted_ms is the time from the first to the last. is_last: it
- * is over now. */
+/* How many lines were left out, once a second has passed without one, or a minute since the first; they
+ * are forgotten then. 0: none, or the burst goes on. *lasted_ms is the time from the first to the last.
+ * is_last: it is over now. */
 static inline uint32_t mr_log_burst_over(struct mr_log_burst *b, uint64_t now_ms, bool is_last,
                                          uint64_t *lasted_ms)
 {

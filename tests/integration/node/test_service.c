@@ -1,5 +1,5 @@
-/* A node as a service of systemd, whose sockets are the test's: what it tells, its watchdog while threads hang, its
- * lines in the journal; and its configuration, read again while it serves. */
+/* A node as a service of systemd, whose sockets are the test's: what it tells, its watchdog while threads
+ * hang, its lines in the journal; and its configuration, read again while it serves. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -246,8 +246,8 @@ static void nobody_watches(void **state)
 
 /* ---- the journal ---- */
 
-/* A field of the datagram, in the journal's own form: NAME=VALUE and a newline, or, for a value with newlines, NAME,
- * a newline, its length in eight bytes, and the value. */
+/* A field of the datagram, in the journal's own form: NAME=VALUE and a newline, or, for a value with
+ * newlines, NAME, a newline, its length in eight bytes, and the value. */
 static bool has_field(const struct fixture *x, const char *field)
 {
     const size_t length = strlen(field);

@@ -151,7 +151,8 @@ static void the_last_multiple_has_no_next(void **state)
     assert_false(ps_save_schedule_step_is_due(&s, UINT64_MAX - 1));
 }
 
-/* A reload of the configuration. The time counts from the last checkpoint on, whenever the interval changes. */
+/* A reload of the configuration. The time counts from the last checkpoint on, whenever the interval
+ * changes. */
 static void intervals_change_on_the_way(void **state)
 {
     struct ps_save_schedule s;

@@ -71,8 +71,8 @@ static void all_of_the_longest_fit(void **state)
     assert_int_equal(e.lengths[8], strlen("MILLRACE_A_NAME=") + MR_LOG_TEXTS_BYTES - 1);
 }
 
-/* systemd names the socket by its device and inode; a shell that started the program may have put a file in its
- * place. */
+/* systemd names the socket by its device and inode; a shell that started the program may have put a file
+ * in its place. */
 static void the_stream_is_compared(void **state)
 {
     int pair[2], other[2];

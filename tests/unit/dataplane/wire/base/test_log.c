@@ -1,5 +1,5 @@
-/* The log as a whole: levels, bursts of places, threads that wait for their lines and one that does not, and a
- * reader that takes none. Standard error is a pipe to the test. */
+/* The log as a whole: levels, bursts of places, threads that wait for their lines and one that does not,
+ * and a reader that takes none. Standard error is a pipe to the test. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
