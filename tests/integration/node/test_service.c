@@ -45,7 +45,7 @@ static int listen_at(const char *path)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0 && strlen(path) < sizeof(address.sun_path));
-    strcpy(address.sun_path, path);
+    snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
     assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
     return fd;
 }
@@ -77,7 +77,7 @@ static struct fixture *make(void)
     struct fixture *x = calloc(1, sizeof(*x));
     assert_non_null(x);
     x->socket = -1;
-    strcpy(x->directory, "/tmp/millrace-test-service-XXXXXX");
+    snprintf(x->directory, sizeof(x->directory), "/tmp/millrace-test-service-XXXXXX");
     assert_non_null(mkdtemp(x->directory));
     snprintf(x->log, sizeof(x->log), "%s/log", x->directory);
     return x;

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 #include "ps/server/watch.h"
 
@@ -43,7 +44,7 @@ static void a_node_says_what_it_does(void **state)
 static void nodes_that_do_not_train_say_so(void **state)
 {
     node.is_read_only = true;
-    strcpy(node.serves, "checkpoint 3 of /a");
+    snprintf(node.serves, sizeof(node.serves), "checkpoint 3 of /a");
     says(PS_WATCH_READY, "serving read only: checkpoint 3 of /a");
     node.is_read_only = false;
     atomic_store(&node.state, MR_NODE_RESTORING);
