@@ -170,6 +170,9 @@ uint64_t dp_now_us(void); /* monotonic; the clock of every deadline */
 uint32_t dp_core_busy_ppm(const struct dp_core *core);
 /* For the core's thread, to say which phase its work belongs to. */
 struct dp_phases *dp_core_phases(struct dp_core *core);
+/* Turns of its poll loop. They do not stop, also when the core has nothing to do: if they do, it hangs. Any
+ * thread. */
+uint64_t dp_core_turns(const struct dp_core *core);
 
 /* Runs `run` on core `index`'s thread in its next loop. Any thread; never blocks; false when the ring is full
  * (try again). The task's memory is the caller's and must live until run() has been called; run() may hand it

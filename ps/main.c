@@ -1,17 +1,21 @@
 /* millraced: a Millrace node. Reads the command line and the configuration, serves until it is asked to
  * stop. */
 #include <assert.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "dataplane/wire/base/cli.h"
-#include "ps/base/log.h"
+#include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/config/config.h"
 #include "ps/config/config_rules.h"
 #include "ps/server/counter_page.h"
 #include "ps/server/keys.h"
+#include "ps/server/node_log.h"
 #include "ps/server/node_store.h"
+#include "ps/server/notify.h"
 #include "ps/server/server.h"
 
 #define PROGRAM  "millraced"
@@ -67,11 +71,12 @@ static void read_arguments(int argc, char **argv, struct arguments *a)
                     "       millraced --check-config FILE [--set SECTION.KEY=VALUE]...\n"
                     "       millraced --print-config\n"
                     "       millraced --print-counters",
-        .summary = "A node of the Millrace parameter server.\n\n"
-                   "SIGTERM and SIGINT stop it; SIGHUP makes it read the key files again. When it is ready\n"
-                   "to serve, it prints a line that begins with \"millraced: ready\".\n\n"
-                   "  millraced --print-config > millraced.conf\n"
-                   "  millraced --config millraced.conf --set port.device=mr0",
+        .summary =
+            "A node of the Millrace parameter server.\n\n"
+            "SIGTERM and SIGINT stop it; SIGHUP makes it read its configuration and the key files again.\n"
+            "When it is ready to serve, it prints a line that begins with \"millraced: ready\".\n\n"
+            "  millraced --print-config > millraced.conf\n"
+            "  millraced --config millraced.conf --set port.device=mr0",
         CLI_OPTIONS(options),
         .has_version = true,
     };
@@ -105,24 +110,28 @@ static enum mr_status read_config(const struct arguments *arguments, struct ps_c
     return status;
 }
 
-static void reload_keys(struct ps_server *server)
+/* A configuration that cannot be followed changes nothing. */
+static void reload(const struct arguments *arguments, struct ps_server *server)
 {
+    static struct ps_config config;
     char error[DP_ERROR_BYTES];
-    uint32_t count;
-    if (ps_server_reload_keys(server, &count, error) == MR_OK)
-        ps_log("keys read again: %u in use", count);
-    else
-        ps_log("keys stay as they are: %s", error);
+    ps_notify("RELOADING=1\nMONOTONIC_USEC=%" PRIu64, mr_clock_us());
+    enum mr_status status = read_config(arguments, &config, error);
+    if (status == MR_OK)
+        status = ps_server_reload(server, &config, error);
+    if (status != MR_OK)
+        mr_log_error("config_refused", "configuration and keys stay as they are: %s", error);
+    ps_notify("READY=1");
 }
 
 /* The signal that says stop, or 0 when the port is lost. */
-static int wait_for_end(struct ps_server *server, const sigset_t *signals)
+static int wait_for_end(const struct arguments *arguments, struct ps_server *server, const sigset_t *signals)
 {
     const struct timespec interval = {.tv_nsec = PORT_LOOK_NS};
     for (;;) {
         int number = sigtimedwait(signals, NULL, &interval);
         if (number == SIGHUP)
-            reload_keys(server);
+            reload(arguments, server);
         else if (number > 0)
             return number;
         if (!ps_server_watch_port(server))
@@ -130,35 +139,54 @@ static int wait_for_end(struct ps_server *server, const sigset_t *signals)
     }
 }
 
-/* Serves until a signal says stop, or the port is lost. Signals are blocked before any thread is made, so
- * that only this one takes them. */
-static int serve(const struct ps_config *config)
+/* Why the program ends, as programs say it on a terminal, or as the log's last line. */
+static void say_why(const char *text)
+{
+    if (mr_log_is_text())
+        fprintf(stderr, "millraced: %s\n", text);
+    else
+        mr_log_error("ended", "%s", text);
+}
+
+/* Signals are blocked before any thread is made, so that only this one takes them. */
+static void block_signals(sigset_t *signals)
+{
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(signals);
+    sigaddset(signals, SIGTERM);
+    sigaddset(signals, SIGINT);
+    sigaddset(signals, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, signals, NULL);
+}
+
+/* Serves until a signal says stop, or the port is lost. */
+static int serve(const struct arguments *arguments, const struct ps_config *config)
 {
     char error[DP_ERROR_BYTES];
     struct ps_server *server;
     sigset_t signals;
-    signal(SIGPIPE, SIG_IGN);
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &signals, NULL);
-    if (ps_server_start(config, &server, error) != MR_OK) {
-        fprintf(stderr, "millraced: %s\n", error);
+    block_signals(&signals);
+    ps_server_leave_cores(config);
+    (void)mr_log_start(); /* without its thread those who log write their lines themselves */
+    if (!ps_node_log_configure(config, error, sizeof(error)) ||
+        ps_server_start(config, &server, error) != MR_OK) {
+        say_why(error);
         return EXIT_FAILURE;
     }
     if (config->cluster_name[0] == '\0') /* a member says when it does */
-        ps_log("serving");
+        mr_log_info("serving", "serving");
+    ps_server_tell_ready(server);
     ps_server_print_ready(
         server, stdout); /* the last word of a start: who waits for it finds nothing more in the log */
-    int number = wait_for_end(server, &signals);
-    ps_log("%s: stopping", number != 0 ? strsignal(number) : "the port is lost");
+    int number = wait_for_end(arguments, server, &signals);
+    mr_log_info("stopping", "%s: stopping", number != 0 ? strsignal(number) : "the port is lost");
     enum mr_status status = ps_server_stop(server);
-    ps_log("stopped");
+    mr_log_info("stopped", "stopped");
     if (number == 0) {
-        fprintf(stderr,
-                "millraced: the port %s is lost, see the log above; start the node again once it is there\n",
-                config->port_device);
+        snprintf(error, sizeof(error),
+                 "the port %s is lost, see the log above; start the node again once it is there",
+                 config->port_device);
+        say_why(error);
     }
     return status == MR_OK && number != 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
@@ -191,5 +219,7 @@ int main(int argc, char **argv)
         printf("%s: ok\n", arguments.check_path);
         return EXIT_SUCCESS;
     }
-    return serve(&config);
+    const int code = serve(&arguments, &config);
+    mr_log_stop();
+    return code;
 }

@@ -9,7 +9,7 @@ static void record(struct dp_core *core, uint64_t time_ns, bool is_sent, const s
                      packet->data_len, packet->pkt_len);
 }
 
-void dp_capture_received(struct dp_core *core, struct rte_mbuf *const *packets, uint32_t count)
+void dp_capture_received(struct dp_core *core, struct rte_mbuf **packets, uint32_t count)
 {
     if (count == 0)
         return;

@@ -155,7 +155,7 @@ uint64_t dp_fault_port_due_us(const struct dp_core *core);
 
 /* capture_port.c: with core->capture. */
 /* Records a burst that was just received, but for packets of other cores. */
-void dp_capture_received(struct dp_core *core, struct rte_mbuf *const *packets, uint32_t count);
+void dp_capture_received(struct dp_core *core, struct rte_mbuf **packets, uint32_t count);
 /* Records what waits in core->tx and has not been recorded. */
 void dp_capture_sending(struct dp_core *core);
 

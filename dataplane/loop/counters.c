@@ -76,6 +76,11 @@ void dp_core_each_counter(const struct dp_core *core, dp_visit_counter *visit, v
     }
 }
 
+uint64_t dp_core_turns(const struct dp_core *core)
+{
+    return __atomic_load_n(&core->counters.loops, __ATOMIC_RELAXED);
+}
+
 uint32_t dp_core_busy_ppm(const struct dp_core *core)
 {
     return atomic_load_explicit(&core->busy_ppm, memory_order_relaxed);

@@ -180,12 +180,12 @@ static uint32_t receive_from_port(struct dp_core *core, uint64_t now_us)
 
 static uint32_t receive_steered(struct dp_core *core, uint64_t now_us)
 {
-    struct rte_mbuf *packets[DP_BURST];
+    void *packets[DP_BURST];
     enum dp_phase before = dp_phase_enter(&core->phases, DP_PHASE_receive);
-    uint32_t count = rte_ring_dequeue_burst(core->steered, (void **)packets, DP_BURST, NULL);
+    uint32_t count = rte_ring_dequeue_burst(core->steered, packets, DP_BURST, NULL);
     (void)dp_phase_enter(&core->phases, DP_PHASE_check);
     if (unlikely(core->capture != NULL))
-        dp_capture_received(core, packets, count);
+        dp_capture_received(core, (struct rte_mbuf **)packets, count);
     for (uint32_t i = 0; i < count; i++)
         receive_packet(core, packets[i], true, now_us);
     core->counters.steered_in += count;

@@ -151,6 +151,12 @@ enum mr_status mr_endpoint_create(const struct mr_endpoint_config *config, struc
     return MR_OK;
 }
 
+void mr_endpoint_set_hellos(struct mr_endpoint *ep, uint32_t hellos_per_address)
+{
+    ep->config.hellos_per_address = hellos_per_address;
+    mr_address_limits_set_hellos(ep->limits, hellos_per_address);
+}
+
 void mr_endpoint_destroy(struct mr_endpoint *ep)
 {
     if (ep == NULL)

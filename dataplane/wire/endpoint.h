@@ -238,6 +238,9 @@ void mr_endpoint_set_keys(struct mr_endpoint *ep, const uint8_t psks[][MR_PSK_BY
 void mr_endpoint_set_role_keys(struct mr_endpoint *ep, const uint8_t psks[][MR_PSK_BYTES],
                                const uint8_t roles[], uint32_t count, uint64_t now_us);
 
+/* Serving side: how many times per second one address may ask for a session, from now on. */
+void mr_endpoint_set_hellos(struct mr_endpoint *ep, uint32_t hellos_per_address);
+
 /* ---- serving side: answers ---- */
 
 /* Makes room for a reply with these tensors. Tensors with data are copied in; for the others `data` is set to

@@ -13,9 +13,9 @@
 #include <xxhash.h>
 
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/base/byte_rate.h"
 #include "ps/base/cpu_affinity.h"
-#include "ps/base/log.h"
 #include "ps/base/ring.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_attempt.h"
@@ -520,9 +520,10 @@ static bool open_disk(struct ps_writer *w)
     (void)snprintf(w->method, sizeof(w->method), "%s, %s", ps_uring_writer_name(w->disk),
                    direct ? "O_DIRECT" : "page cache");
     if (note)
-        ps_log("checkpoint: writing without io_uring: %s", note);
+        mr_log_info("no_io_uring", "checkpoint: writing without io_uring: %s", note);
     if (!direct)
-        ps_log("checkpoint: %s does not take O_DIRECT; writing through the page cache", w->attempt.directory);
+        mr_log_info("no_direct_io", "checkpoint: %s does not take O_DIRECT; writing through the page cache",
+                    w->attempt.directory);
     return true;
 }
 

@@ -9,11 +9,11 @@
 #include <string.h>
 #include <time.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
 #include "ps/base/byte_rate.h"
 #include "ps/base/counter.h"
 #include "ps/base/cpu_affinity.h"
-#include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/checkpoint/checkpoint_chain.h"
@@ -25,7 +25,8 @@ struct ps_scrubber {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool is_ending; /* protected by the lock */
+    bool is_ending;                   /* protected by the lock */
+    _Atomic uint64_t bytes_per_s_max; /* that the rate is to have */
     struct ps_byte_rate rate;
 };
 
@@ -60,6 +61,7 @@ static enum mr_status visit(void *arg, uint32_t link, const uint8_t *const *bloc
     (void)link;
     (void)blocks;
     ps_counter_add(&s->options.counters->bytes, bytes);
+    s->rate.bytes_per_s_max = atomic_load_explicit(&s->bytes_per_s_max, memory_order_relaxed);
     while (!ps_byte_rate_take(&s->rate, bytes, mr_clock_us())) {
         const uint64_t now_us = mr_clock_us();
         if (!wait_us(s, s->rate.next_us > now_us ? s->rate.next_us - now_us : 0))
@@ -102,8 +104,9 @@ static bool check(struct scan *scan, uint32_t i)
     /* Retention may have removed it meanwhile. */
     if ((status == MR_CHECKPOINT_CORRUPT || status == MR_IO_ERROR) &&
         ps_checkpoint_is_there(scan->scrubber->options.store, scan->directory, id)) {
-        ps_log("checkpoint %" PRIu64 " of %s cannot be restored, as reading it again has shown: %s", id,
-               scan->directory, text);
+        mr_log_with(MR_LOG_ERROR, MR_LOG_FIELDS({"checkpoint", .number = id}), "checkpoint_damaged",
+                    "checkpoint %" PRIu64 " of %s cannot be restored, as reading it again has shown: %s", id,
+                    scan->directory, text);
         scan->damaged++;
     }
     return true;
@@ -161,8 +164,11 @@ static bool read_all(struct ps_scrubber *s)
         return false;
     const uint32_t count = whole.count + partial.count, damaged = whole.damaged + partial.damaged;
     if (count > 0)
-        ps_log("read %" PRIu32 " checkpoint%s of %s again, %" PRIu64 " MiB: %" PRIu32 " damaged", count,
-               mr_plural(count), s->options.directory, (ps_counter_read(&n->bytes) - bytes) >> 20, damaged);
+        mr_log_with(
+            MR_LOG_INFO, MR_LOG_FIELDS({"checkpoints", .number = count}, {"damaged", .number = damaged}),
+            "scrubbed", "read %" PRIu32 " checkpoint%s of %s again, %" PRIu64 " MiB: %" PRIu32 " damaged",
+            count, mr_plural(count), s->options.directory, (ps_counter_read(&n->bytes) - bytes) >> 20,
+            damaged);
     ps_counter_set(&n->damaged, damaged);
     ps_counter_set(&n->last_s, (uint64_t)time(NULL));
     ps_counter_add(&n->rounds, 1);
@@ -179,6 +185,12 @@ static void *run(void *arg)
 
 /* ---- start and end ---- */
 
+void ps_scrubber_set_rate(struct ps_scrubber *s, uint64_t bytes_per_s_max)
+{
+    if (s != NULL)
+        atomic_store_explicit(&s->bytes_per_s_max, bytes_per_s_max, memory_order_relaxed);
+}
+
 struct ps_scrubber *ps_scrubber_start(const struct ps_scrubber_options *options)
 {
     struct ps_scrubber *s = calloc(1, sizeof(*s));
@@ -187,7 +199,7 @@ struct ps_scrubber *ps_scrubber_start(const struct ps_scrubber_options *options)
     s->options = *options;
     if (options->stop != NULL)
         atomic_store(options->stop, false);
-    s->rate.bytes_per_s_max = options->bytes_per_s_max;
+    atomic_init(&s->bytes_per_s_max, options->bytes_per_s_max);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     if (pthread_create(&s->thread, NULL, run, s) != 0) {

@@ -45,6 +45,8 @@ struct ps_scrubber;
 
 /* Starts the thread; store, directory, stop, counters and `found` must outlive it. NULL: no memory. */
 struct ps_scrubber *ps_scrubber_start(const struct ps_scrubber_options *options);
+/* Changes the rate, at once. NULL is fine. Any thread. */
+void ps_scrubber_set_rate(struct ps_scrubber *s, uint64_t bytes_per_s_max);
 /* Ends it, in the middle of a round and of a request, too. NULL is fine. */
 void ps_scrubber_stop(struct ps_scrubber *s);
 

@@ -1,4 +1,5 @@
-/* The server's configuration: an INI file, read once at start. ps/config/config_keys.def declares the keys.
+/* The server's configuration: an INI file, read at start, and again at a reload (config_reload.h).
+ * ps/config/config_keys.def declares the keys.
  *
  * Any error is one line: file and line, the key, what is wrong and what is allowed.
  */

@@ -25,6 +25,11 @@ const struct ps_config_key ps_config_keys[PS_CONFIG_KEY_COUNT] = {
 #include "ps/config/config_keys.def"
 };
 
+static const bool reloads[PS_CONFIG_KEY_COUNT] = {
+#define PS_RELOADS(section, key) [PS_CONFIG_KEY_##section##_##key] = true,
+#include "ps/config/config_keys.def"
+};
+
 const struct ps_config_section ps_config_sections[PS_CONFIG_SECTION_COUNT] = {
 #define PS_SECTION(section, help) {#section, help},
 #include "ps/config/config_keys.def"
@@ -160,6 +165,11 @@ const struct ps_config_key *ps_config_find(const char *section, const char *name
     return NULL;
 }
 
+bool ps_config_reloads(const struct ps_config_key *key)
+{
+    return reloads[key - ps_config_keys];
+}
+
 static bool is_section(const char *name)
 {
     for (size_t i = 0; i < PS_CONFIG_SECTION_COUNT; i++)
@@ -269,15 +279,19 @@ static void print_key(FILE *out, const struct ps_config_key *key)
         describe_allowed(key, allowed, sizeof(allowed));
         fprintf(out, "# Allowed: %s.\n", allowed);
     }
+    if (ps_config_reloads(key))
+        fprintf(out, "# A reload changes it.\n");
     fprintf(out, "%s =%s%s\n\n", key->name, key->value[0] != '\0' ? " " : "", key->value);
 }
 
 void ps_config_print(FILE *out)
 {
     print_comment(
-        out, "millraced configuration: every key, with its default. A key that is left out has its default; "
-             "an unknown one is refused. millraced --check-config FILE checks a file, and --set "
-             "section.key=value on the command line overrides it.");
+        out,
+        "millraced configuration: every key, with its default. A key that is left out has its default; "
+        "an unknown one is refused. millraced --check-config FILE checks a file, and --set "
+        "section.key=value on the command line overrides it. On SIGHUP (systemctl reload) the server reads "
+        "its file again: some keys change then, as is noted there; the others need a restart.");
     for (size_t s = 0; s < PS_CONFIG_SECTION_COUNT; s++) {
         fputc('\n', out);
         print_comment(out, ps_config_sections[s].help);

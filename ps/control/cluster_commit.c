@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/base/log.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/checkpoint/cluster_retain.h"
@@ -121,7 +121,8 @@ static void *run(void *arg)
         pthread_mutex_unlock(&c->lock);
         const enum ps_commit_state state = do_it(c, work, id, text);
         if (state == PS_COMMIT_FAILED)
-            ps_log("checkpoint %" PRIu64 " of the cluster: %s", id, text);
+            mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"checkpoint", .number = id}), "cluster_commit_failed",
+                        "checkpoint %" PRIu64 " of the cluster: %s", id, text);
         pthread_mutex_lock(&c->lock);
         c->state = state;
         memcpy(c->text, text, sizeof(c->text));

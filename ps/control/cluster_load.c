@@ -1,7 +1,7 @@
 #include "ps/control/cluster_load.h"
 
 #include <inttypes.h>
-#include "ps/base/log.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/cluster/cluster_map.h"
 #include "ps/control/control_internal.h"
 
@@ -23,16 +23,18 @@ static bool load_part(struct ps_cluster_load *l, struct ps_control *control, uin
     if (checkpoint == 0 && l->init.directory[0] == '\0')
         return true;
     if (l->has_part) {
-        ps_log(
+        mr_log_error(
+            "cluster_version",
             "cluster %s: the map gives this node more partitions, which this version does not load: run one "
             "version on all nodes",
             l->cluster);
         return false;
     }
     if (checkpoint != 0 && l->commit.directory[0] == '\0') {
-        ps_log("cluster %s: there is a checkpoint %" PRIu64
-               " of the cluster, and this node has no checkpoint.directory: set it and start again",
-               l->cluster, checkpoint);
+        mr_log_with(MR_LOG_ERROR, MR_LOG_FIELDS({"checkpoint", .number = checkpoint}), "cluster_no_directory",
+                    "cluster %s: there is a checkpoint %" PRIu64
+                    " of the cluster, and this node has no checkpoint.directory: set it and start again",
+                    l->cluster, checkpoint);
         return false;
     }
     if (ps_control_restore(control, &request, &restored, text) != MR_OK)
@@ -52,13 +54,15 @@ static bool has_own_directory(const struct ps_cluster_load *l, const struct ps_c
     if (l->commit.directory[0] == '\0')
         return true;
     if (ps_cluster_commit_newest(&l->commit, &newest, text) != MR_OK) {
-        ps_log("cluster %s: this node serves nothing: %s; put that right and start it again", l->cluster,
-               text);
+        mr_log_error("cluster_not_loaded",
+                     "cluster %s: this node serves nothing: %s; put that right and start it again",
+                     l->cluster, text);
         return false;
     }
     if (newest <= now->committed || newest == now->cut)
         return true;
-    ps_log(
+    mr_log_error(
+        "cluster_lost_memory",
         "cluster %s: this node serves nothing: %s has CLUSTER-%" PRIu64
         ", and ZooKeeper knows of no checkpoint after %" PRIu64
         ": it has lost what it knew, or the checkpoints are of a former cluster. To begin a new one, set "
@@ -88,7 +92,8 @@ static bool begin_cluster(struct ps_cluster_load *l, struct ps_control *control,
     case PS_INIT_FAILED:
     default:
         ps_control_cluster_release(control, MR_FEATURE_MISMATCH, text);
-        ps_log(
+        mr_log_error(
+            "cluster_not_loaded",
             "cluster %s: this node serves nothing: cluster.init_from = %s: %s; put that right and start it "
             "again",
             l->cluster, l->init_from, text);
@@ -115,10 +120,11 @@ bool ps_cluster_load_look(struct ps_cluster_load *l, struct ps_control *control,
     }
     if (load_part(l, control, now->committed, owns))
         return true;
-    ps_log("cluster %s: this node serves nothing: its part of checkpoint %" PRIu64
-           " of %s cannot be loaded; put that right and start it again",
-           l->cluster, now->committed != 0 ? now->committed : l->init.id,
-           now->committed != 0 ? "the cluster" : l->init.directory);
+    mr_log_error("cluster_not_loaded",
+                 "cluster %s: this node serves nothing: its part of checkpoint %" PRIu64
+                 " of %s cannot be loaded; put that right and start it again",
+                 l->cluster, now->committed != 0 ? now->committed : l->init.id,
+                 now->committed != 0 ? "the cluster" : l->init.directory);
     l->has_failed = true;
     return false;
 }

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/move.h"
-#include "ps/base/log.h"
 #include "ps/control/control_internal.h"
 #include "ps/core/core.h"
 #include "ps/move/drop.h"
@@ -166,8 +166,9 @@ static bool poll_give(struct ps_cluster_moves *m, const struct ps_cluster_moves_
         if (atomic_load(&order.has_failed)) {
             ps_node_each_core(m->node, give_end, &order);
             m->cannot_give = order.move;
-            ps_log("move %" PRIu64 ": no memory to give %u partition%s: raise memory.limit_mib", order.move,
-                   now->give.count, mr_plural(now->give.count));
+            mr_log_with(MR_LOG_ERROR, MR_LOG_FIELDS({"move", .number = order.move}), "move_no_memory",
+                        "move %" PRIu64 ": no memory to give %u partition%s: raise memory.limit_mib",
+                        order.move, now->give.count, mr_plural(now->give.count));
             return false;
         }
         m->gives = now->give.id;
@@ -225,14 +226,21 @@ static void end_take(struct ps_cluster_moves *m, const struct ps_cluster_moves_n
     ps_take_stop(m->take);
     m->take = NULL;
     if (now->has_taken) {
-        ps_log("move %" PRIu64 ": %u partition%s of node %s are here: %" PRIu64 " rows, %" PRIu64
-               " MiB in %.2f s; calls waited for %.1f ms",
-               m->takes.id, m->takes.count, mr_plural(m->takes.count), m->from, p.rows, p.bytes / MIB,
-               (double)(now_us - p.started_us) / 1e6, (double)(now_us - p.held_us) / 1e3);
+        mr_log_with(MR_LOG_INFO,
+                    MR_LOG_FIELDS({"move", .number = m->takes.id}, {"from", .text = m->from},
+                                  {"partitions", .number = m->takes.count}, {"rows", .number = p.rows},
+                                  {"bytes", .number = p.bytes}),
+                    "move_taken",
+                    "move %" PRIu64 ": %u partition%s of node %s are here: %" PRIu64 " rows, %" PRIu64
+                    " MiB in %.2f s; calls waited for %.1f ms",
+                    m->takes.id, m->takes.count, mr_plural(m->takes.count), m->from, p.rows, p.bytes / MIB,
+                    (double)(now_us - p.started_us) / 1e6, (double)(now_us - p.held_us) / 1e3);
     } else {
         if (!m->has_reported)
-            ps_log("move %" PRIu64 ": cancelled: node %s keeps its %u partition%s", m->takes.id, m->from,
-                   m->takes.count, mr_plural(m->takes.count));
+            mr_log_with(MR_LOG_INFO,
+                        MR_LOG_FIELDS({"move", .number = m->takes.id}, {"from", .text = m->from}),
+                        "move_cancelled", "move %" PRIu64 ": cancelled: node %s keeps its %u partition%s",
+                        m->takes.id, m->from, m->takes.count, mr_plural(m->takes.count));
         drop(m, &partitions);
     }
     m->takes.id = 0;
@@ -244,8 +252,11 @@ static void begin_take(struct ps_cluster_moves *m, const struct ps_cluster_moves
     m->takes = now->take;
     m->has_reported = false;
     (void)snprintf(m->from, sizeof(m->from), "%s", now->giver.name);
-    ps_log("move %" PRIu64 ": this node takes %u partition%s from node %s", m->takes.id, m->takes.count,
-           mr_plural(m->takes.count), m->from);
+    mr_log_with(MR_LOG_INFO,
+                MR_LOG_FIELDS({"move", .number = m->takes.id}, {"from", .text = m->from},
+                              {"partitions", .number = m->takes.count}),
+                "move_begins", "move %" PRIu64 ": this node takes %u partition%s from node %s", m->takes.id,
+                m->takes.count, mr_plural(m->takes.count), m->from);
     drop(m, &partitions);
     m->cleans = true;
 }
@@ -264,7 +275,9 @@ static bool start_take(struct ps_cluster_moves *m, const struct ps_cluster_moves
                                             .context = m->context};
     if (ps_take_start(&options, &m->take, text) == MR_OK)
         return true;
-    ps_log("move %" PRIu64 ": cannot read from node %s: %s", m->takes.id, m->from, text);
+    mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"move", .number = m->takes.id}, {"from", .text = m->from}),
+                "move_unreadable", "move %" PRIu64 ": cannot read from node %s: %s", m->takes.id, m->from,
+                text);
     m->has_reported = true;
     return false;
 }
@@ -290,8 +303,9 @@ static uint64_t follow_take(struct ps_cluster_moves *m, const struct ps_cluster_
         return 0;
     *failed = p.state == PS_TAKE_FAILED;
     if (*failed)
-        ps_log("move %" PRIu64 ": %u partition%s of node %s cannot be taken: %s", m->takes.id, m->takes.count,
-               mr_plural(m->takes.count), m->from, p.text);
+        mr_log_with(MR_LOG_ERROR, MR_LOG_FIELDS({"move", .number = m->takes.id}, {"from", .text = m->from}),
+                    "move_failed", "move %" PRIu64 ": %u partition%s of node %s cannot be taken: %s",
+                    m->takes.id, m->takes.count, mr_plural(m->takes.count), m->from, p.text);
     m->has_reported = true;
     return m->takes.id;
 }

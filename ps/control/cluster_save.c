@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 #include "dataplane/wire/base/clock.h"
-#include "ps/base/log.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/checkpoint/cluster_retain.h"
 #include "ps/control/control_internal.h"
 
@@ -37,8 +37,10 @@ static void count_parts(const struct ps_zookeeper_view *view, struct ps_leader_v
         const struct ps_cluster_cut_report *part = report_of(view, i);
         out->parts_are_written &= part != NULL && part->status == MR_OK;
         if (part != NULL && part->status != MR_OK && !out->cut_is_late) {
-            ps_log("checkpoint %" PRIu64 " of the cluster is given up: node %.63s: %s", view->map->cut,
-                   view->map->nodes[i].name, part->text);
+            mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"checkpoint", .number = view->map->cut}),
+                        "cluster_save_given_up",
+                        "checkpoint %" PRIu64 " of the cluster is given up: node %.63s: %s", view->map->cut,
+                        view->map->nodes[i].name, part->text);
             out->cut_is_late = true;
         }
     }
@@ -203,14 +205,16 @@ static void end_part(struct ps_cluster_save *s, struct ps_control *control, uint
     struct ps_place place;
     const bool is_good = s->part.id == s->cut && s->part.status == MR_OK;
     if (committed == s->cut && is_good) {
-        ps_log("checkpoint %" PRIu64 " of the cluster is committed", s->cut);
+        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"checkpoint", .number = s->cut}), "cluster_saved",
+                    "checkpoint %" PRIu64 " of the cluster is committed", s->cut);
         ps_control_published(control, s->cut);
         if (ps_stores_place(control->stores, s->directory, PS_PLACE_READ, &place, text) == MR_OK) {
             struct retaining r = {&place, control->own.path, committed};
             ps_control_await(control, &place, retain, &r);
         }
     } else {
-        ps_log("checkpoint %" PRIu64 " of the cluster was given up", s->cut);
+        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"checkpoint", .number = s->cut}), "cluster_save_given_up",
+                    "checkpoint %" PRIu64 " of the cluster was given up", s->cut);
         if (!is_good && s->part_number != 0)
             (void)ps_control_save_cancel(control, s->part_number, text);
         ps_save_chain_break(&control->saves.chain,

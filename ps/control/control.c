@@ -7,8 +7,8 @@
 #include <string.h>
 #include <time.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/base/counter.h"
-#include "ps/base/log.h"
 #include "ps/checkpoint/scrubber.h"
 #include "ps/config/config.h"
 #include "ps/control/control_internal.h"
@@ -193,8 +193,9 @@ static void look_at_damage(struct ps_control *c)
     c->saves.changes_saved = UINT64_MAX; /* no checkpoint that can be restored holds these */
     if (c->saves.schedule.every_us != 0)
         c->saves.schedule.next_us = dp_now_us();
-    ps_log("checkpoint %llu is damaged: the next one is a full one%s", (unsigned long long)id,
-           c->saves.schedule.every_us != 0 ? ", and begins now" : "");
+    mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"checkpoint", .number = id}), "checkpoint_damaged",
+                "checkpoint %llu is damaged: the next one is a full one%s", (unsigned long long)id,
+                c->saves.schedule.every_us != 0 ? ", and begins now" : "");
 }
 
 /* ---- the thread ---- */
@@ -226,9 +227,12 @@ static void *run(void *arg)
 {
     struct ps_control *c = arg;
     c->is_in_thread = true;
+    (void)pthread_setname_np(pthread_self(), "mr-control");
     for (;;) {
         if (c->deferred == NULL)
             wait_for_work(c);
+        ps_node_note_turn(c->node);
+        ps_control_reload_poll(c);
         look_at_damage(c);
         struct ps_command *command = ps_control_take(c);
         if (command != NULL) {
@@ -261,18 +265,24 @@ bool ps_control_start(struct ps_control *c)
     return c->running;
 }
 
+uint64_t ps_control_turns(const struct ps_control *c)
+{
+    return atomic_load_explicit(&c->node->control_turns, memory_order_relaxed) +
+           atomic_load_explicit(&c->load_progress, memory_order_relaxed);
+}
+
 void ps_control_stop(struct ps_control *c, bool finish_save)
 {
     char text[PS_CONTROL_TEXT_BYTES];
     c->stop_by_us = dp_now_us() + c->node->config->checkpoint_remote_stop_s * 1000000;
-    ps_scrubber_stop(c->scrubber);
-    c->scrubber = NULL;
     if (c->running) {
         atomic_store(&c->stop, true);
         sem_post(&c->wake);
         pthread_join(c->thread, NULL);
         c->running = false;
     }
+    ps_scrubber_stop(c->scrubber);
+    c->scrubber = NULL;
     ps_control_cluster_stop(c);
     ps_control_saves_drop(c, "the node was stopped");
     if (finish_save)
@@ -334,6 +344,7 @@ void ps_control_destroy(struct ps_control *c)
     ps_control_cluster_destroy(c);
     free(c->saves.cut.gates);
     free(c->left_out.logs);
+    free(atomic_load(&c->reload));
     ps_stores_destroy(c->stores);
     ps_checkpoint_unlock(c->directory_lock);
     pthread_mutex_destroy(&c->view_lock);

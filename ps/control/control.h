@@ -63,6 +63,9 @@ struct ps_checkpoint_view {
     char text[256];
 };
 
+/* The view's `state`. */
+enum { PS_VIEW_IDLE = 0, PS_VIEW_SAVING = 1, PS_VIEW_LOADING = 2 };
+
 /* The whole answer to CHECKPOINT_STATUS. Its words are those of docs/protocol.md. */
 #define PS_STATUS_WORDS 8u
 #define PS_DETAIL_WORDS 10u
@@ -123,6 +126,15 @@ bool ps_control_submit(struct ps_control *c, struct ps_command *command);
 void ps_command_free(struct ps_command *command);
 /* Reports one save by its number, or all that are known (0). False: that number is not known. Any thread. */
 bool ps_control_report(struct ps_control *c, uint64_t number, struct ps_checkpoint_report *out);
+
+/* The save or restore that runs. Any thread. */
+void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out);
+/* A number that grows as long as the thread goes on, whatever it does, once it is woken. Any thread. */
+uint64_t ps_control_turns(const struct ps_control *c);
+/* Has the thread copy these keys of a configuration to the one in use, at its next turn; nobody else may read
+ * them there meanwhile. False: there is no memory. One thread at a time. */
+bool ps_control_reload(struct ps_control *c, struct ps_config *in_use, const struct ps_config *fresh,
+                       const bool takes[PS_CONFIG_KEY_COUNT]);
 
 /* The thread's work, also for main while the thread is not running. `text` has PS_CONTROL_TEXT_BYTES. */
 

@@ -1,7 +1,7 @@
 /* Alter: options of a table or variable change while it serves. */
 #include <stdio.h>
 #include <stdlib.h>
-#include "ps/base/log.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/cluster/feature_rules.h"
 #include "ps/control/control_internal.h"
 #include "ps/table/alter.h"
@@ -59,7 +59,8 @@ static void log_altered(const struct alteration *a, const char *field)
 {
     char text[MR_FEATURE_TEXT_BYTES];
     mr_feature_explain_diff(&a->is, &a->after, field, text, sizeof(text));
-    ps_log("altered %.63s: %s; millrace ctl list shows all options", a->is.name, text);
+    mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"feature", .text = a->is.name}), "feature_altered",
+                "altered %.63s: %s; millrace ctl list shows all options", a->is.name, text);
 }
 
 void ps_control_alter_to(struct ps_control *c, uint32_t at, const struct mr_feature *after)

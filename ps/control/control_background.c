@@ -85,6 +85,7 @@ void ps_control_await(struct ps_control *c, const struct ps_place *place, void (
     while (!atomic_load(&a.is_done)) {
         const struct timespec until = mr_clock_after_us(LOOK_US);
         (void)sem_clockwait(&c->wake, CLOCK_MONOTONIC, &until);
+        ps_node_note_turn(c->node);
         attend(c, place);
     }
     pthread_join(thread, NULL);
@@ -194,6 +195,7 @@ struct ps_job {
     char directory[PS_DIRECTORY_BYTES];
     struct ps_place place;
     struct ps_command *command; /* the save that waits for the answer; NULL: checkpoints are removed */
+    uint32_t keep;              /* then: so many full ones stay */
     bool is_wanted_again;       /* another save ended meanwhile */
     /* the answer */
     enum mr_status status;
@@ -208,8 +210,7 @@ static void *run_job(void *arg)
     if (j->command != NULL)
         j->status = ps_checkpoint_next_id(j->place.store, j->place.path, &j->next_id, j->text);
     else
-        ps_checkpoint_retain(j->place.store, j->place.path,
-                             (uint32_t)j->control->node->config->checkpoint_keep);
+        ps_checkpoint_retain(j->place.store, j->place.path, j->keep);
     atomic_store(&j->is_done, true);
     sem_post(wake);
     return NULL;
@@ -225,6 +226,7 @@ static enum mr_status begin_job(struct ps_control *c, const char *directory, str
         return status;
     j->control = c;
     j->command = command;
+    j->keep = (uint32_t)c->node->config->checkpoint_keep;
     snprintf(j->directory, sizeof(j->directory), "%s", directory);
     status = ps_stores_place(c->stores, directory, PS_PLACE_ASIDE, &j->place, text);
     if (status == MR_OK)

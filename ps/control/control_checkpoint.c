@@ -6,7 +6,7 @@
 #include <time.h>
 #include "dataplane/optimizer/named_parameters.h"
 #include "dataplane/wire/base/clock.h"
-#include "ps/base/log.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/control/control_internal.h"
 #include "ps/store/store_url.h"
@@ -136,7 +136,7 @@ static enum mr_status choose_kind(struct ps_control *c, const struct ps_save_req
     bool is_wished = request->wish == PS_WISH_DELTA ||
                      (request->wish == PS_WISH_CONFIGURED && !ps_save_chain_is_long(chain, &limits));
     if (may_be && is_wished && why_not != NULL && strcmp(chain->directory, request->directory) == 0)
-        ps_log("a full checkpoint, as no delta is possible now: %s", why_not);
+        mr_log_info("save_is_full", "a full checkpoint, as no delta is possible now: %s", why_not);
     entry->is_delta = why_not == NULL && is_wished;
     entry->parent_id = entry->is_delta ? chain->last_id : 0;
     return MR_OK;
@@ -308,8 +308,12 @@ static void log_begun(const struct ps_control *c, const struct ps_save_entry *en
     if (entry->is_partial)
         snprintf(kind, sizeof(kind), ", a partial one of %u,",
                  c->saves.running.feature_count + c->saves.running.parameter_count);
-    ps_log("saving checkpoint %llu%s%s to %s, about %llu MiB, by %s", (unsigned long long)entry->id, kind, at,
-           c->saves.running.directory, (unsigned long long)(bytes >> 20), ps_writer_method(c->writer));
+    mr_log_with(MR_LOG_INFO,
+                MR_LOG_FIELDS({"checkpoint", .number = entry->id},
+                              {"directory", .text = c->saves.running.directory}, {"bytes", .number = bytes}),
+                "save_begins", "saving checkpoint %llu%s%s to %s, about %llu MiB, by %s",
+                (unsigned long long)entry->id, kind, at, c->saves.running.directory,
+                (unsigned long long)(bytes >> 20), ps_writer_method(c->writer));
 }
 
 static void set_running(struct ps_control *c, const struct ps_save_request *request,
@@ -426,7 +430,7 @@ static enum mr_status cut(struct ps_control *c, const struct ps_save_request *re
         return status;
     status = try_cut(c, request, &entry, &bytes_total, &changes, text);
     if (entry.is_delta && request->wish != PS_WISH_DELTA && is_for_parent(status)) {
-        ps_log("a full checkpoint in place of a delta: %s", text);
+        mr_log_info("save_is_full", "a full checkpoint in place of a delta: %s", text);
         entry.is_delta = false;
         entry.parent_id = 0;
         status = try_cut(c, request, &entry, &bytes_total, &changes, text);
@@ -485,15 +489,20 @@ static void count_ended(struct ps_control *c, const struct ps_save_entry *entry)
 static void log_ended(const struct ps_save_entry *entry)
 {
     if (entry->status == MR_CANCELLED) {
-        ps_log("the save of checkpoint %llu was cancelled", (unsigned long long)entry->id);
+        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"checkpoint", .number = entry->id}), "save_cancelled",
+                    "the save of checkpoint %llu was cancelled", (unsigned long long)entry->id);
         return;
     }
     if (entry->status != MR_OK) {
-        ps_log("save of checkpoint %llu failed: %s", (unsigned long long)entry->id, entry->text);
+        mr_log_with(MR_LOG_ERROR, MR_LOG_FIELDS({"checkpoint", .number = entry->id}), "save_failed",
+                    "save of checkpoint %llu failed: %s", (unsigned long long)entry->id, entry->text);
         return;
     }
-    ps_log("saved checkpoint %llu: %llu MiB in %llu ms", (unsigned long long)entry->id,
-           (unsigned long long)(entry->bytes >> 20), (unsigned long long)(entry->duration_us / 1000));
+    mr_log_with(MR_LOG_INFO,
+                MR_LOG_FIELDS({"checkpoint", .number = entry->id}, {"bytes", .number = entry->bytes},
+                              {"ms", .number = entry->duration_us / 1000}),
+                "saved", "saved checkpoint %llu: %llu MiB in %llu ms", (unsigned long long)entry->id,
+                (unsigned long long)(entry->bytes >> 20), (unsigned long long)(entry->duration_us / 1000));
 }
 
 static void view_ended(struct ps_control *c, const struct ps_save_entry *entry)

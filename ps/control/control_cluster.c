@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/list.h"
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
-#include "ps/base/log.h"
 #include "ps/cluster/catalog_member.h"
 #include "ps/control/control_internal.h"
 #include "ps/table/alter.h"
@@ -71,7 +71,8 @@ static bool drop_missing(struct ps_control *c, const struct ps_cluster_catalog *
     if (ps_control_check_idle(c, ignored) != MR_OK)
         return false;
     ps_control_drop_ids(c, ids, count);
-    ps_log("cluster: dropped %u feature%s; there are %u", count, mr_plural(count), c->catalog.count);
+    mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"count", .number = count}), "features_dropped",
+                "cluster: dropped %u feature%s; there are %u", count, mr_plural(count), c->catalog.count);
     return true;
 }
 
@@ -89,9 +90,9 @@ static void log_failed(struct ps_control_cluster *k, const struct ps_cluster_fea
     if (k->failed_logged == f->since)
         return;
     k->failed_logged = f->since;
-    ps_log("cluster: %.200s%s", text,
-           f->is_final ? "; the others have it: this node serves nothing until it can create it, too"
-                       : "; the cluster takes it back");
+    mr_log_error("feature_not_created", "cluster: %.200s%s", text,
+                 f->is_final ? "; the others have it: this node serves nothing until it can create it, too"
+                             : "; the cluster takes it back");
 }
 
 /* In the order of their numbers, up to the first that fails: what came with it is not final, or nothing is
@@ -122,8 +123,10 @@ static void create_missing(struct ps_control_cluster *k, const struct ps_cluster
         break;
     }
     if (c->catalog.count > before)
-        ps_log("cluster: created %u feature%s, first %.63s; there are %u", c->catalog.count - before,
-               mr_plural(c->catalog.count - before), c->catalog.features[before].name, c->catalog.count);
+        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"count", .number = c->catalog.count - before}),
+                    "features_created", "cluster: created %u feature%s, first %.63s; there are %u",
+                    c->catalog.count - before, mr_plural(c->catalog.count - before),
+                    c->catalog.features[before].name, c->catalog.count);
 }
 
 static void set_freeze(struct ps_control_cluster *k, uint32_t level)
@@ -380,7 +383,8 @@ void ps_control_cluster_expired(struct ps_control *c)
 static void say_lost(struct ps_control_cluster *k, bool is_lost, uint64_t version)
 {
     if (is_lost && !k->is_lost_logged)
-        ps_log(
+        mr_log_error(
+            "cluster_lost_memory",
             "cluster: the coordinator has version %llu of the catalogue, and had %llu before: ZooKeeper has "
             "lost "
             "data; this node keeps its features, and no feature can be created until all nodes start again",

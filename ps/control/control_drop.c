@@ -1,8 +1,8 @@
 /* Drop: features go, with all that they have learnt, and stay away. So do parameters of remote calls. */
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
-#include "ps/base/log.h"
 #include "ps/control/control_internal.h"
 
 struct drop {
@@ -86,8 +86,9 @@ void ps_control_drop(struct ps_control *c, struct ps_command *command)
                                    command->name_list_count - features);
     if (features > 0) {
         ps_control_drop_ids(c, drop.ids, drop.count);
-        ps_log("dropped %u feature%s, first %.63s; there are %u", drop.count, mr_plural(drop.count),
-               command->name_list, c->catalog.count);
+        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"count", .number = drop.count}), "features_dropped",
+                    "dropped %u feature%s, first %.63s; there are %u", drop.count, mr_plural(drop.count),
+                    command->name_list, c->catalog.count);
     }
     answer(command, &drop);
     ps_leaving_wait(c->node); /* calls are served meanwhile, and the memory is free for the next command */

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
-#include "ps/base/log.h"
 #include "ps/cluster/feature_rules.h"
 #include "ps/control/control_internal.h"
 
@@ -153,8 +153,9 @@ void ps_control_create_features(struct ps_control *c, struct ps_command *command
         ps_control_answer_created(c, command, ids);
         if (c->catalog.count > count_before) {
             uint32_t made = c->catalog.count - count_before;
-            ps_log("created %u feature%s, first %s; there are %u", made, mr_plural(made),
-                   c->catalog.features[count_before].name, c->catalog.count);
+            mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"count", .number = made}), "features_created",
+                        "created %u feature%s, first %s; there are %u", made, mr_plural(made),
+                        c->catalog.features[count_before].name, c->catalog.count);
         }
     }
     free(ids);
@@ -183,9 +184,12 @@ void ps_control_freeze_to(struct ps_control *c, uint32_t level, bool is_old)
     c->history.freeze = level;
     ps_node_each_core(c->node, freeze_core, &order);
     if (!is_old)
-        ps_log("freeze: %s", freeze_levels[level]);
+        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"what", .text = freeze_levels[level]}), "frozen",
+                    "freeze: %s", freeze_levels[level]);
     else if (level != MR_FREEZE_OFF)
-        ps_log("freeze: %s, as before this start; millrace ctl freeze off lifts it", freeze_levels[level]);
+        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"what", .text = freeze_levels[level]}), "frozen",
+                    "freeze: %s, as before this start; millrace ctl freeze off lifts it",
+                    freeze_levels[level]);
 }
 
 /* The level is on disk before any call meets it. */

@@ -103,6 +103,7 @@ struct ps_control {
     uint64_t clock_offset_us; /* from the monotonic clock to the node's */
     enum ps_gate gate;        /* of every core */
     _Atomic uint64_t load_progress;
+    struct ps_control_reload *_Atomic reload; /* of the configuration, to be taken over; NULL: none */
     pthread_mutex_t view_lock;
     struct ps_checkpoint_view view;
 };
@@ -120,10 +121,7 @@ void ps_command_answer(struct ps_command *command, struct mr_tensor tensor, cons
 void ps_control_gate_broken(struct ps_control *c, enum mr_status status, const char *text);
 /* Sends the answer of a command that is done. */
 void ps_command_send_back(struct ps_control *c, struct ps_command *command);
-/* The view's `state`. */
-enum { PS_VIEW_IDLE = 0, PS_VIEW_SAVING = 1, PS_VIEW_LOADING = 2 };
-/* Reads and sets the view. Any thread; the control thread. */
-void ps_control_view(struct ps_control *c, struct ps_checkpoint_view *out);
+/* The control thread. */
 void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *view);
 
 /* ---- stores that may stall (control_background.c) ---- */
@@ -334,6 +332,11 @@ void ps_control_note_id(struct ps_control *c, const char *directory, uint64_t id
 enum mr_status ps_control_lock_directory(struct ps_control *c, const char *directory, char *text);
 /* Unlocks the directory of the save that has ended. */
 void ps_control_unlock(struct ps_control *c);
+
+/* ---- the configuration (control_reload.c) ---- */
+
+/* Takes over what ps_control_reload() was given. */
+void ps_control_reload_poll(struct ps_control *c);
 
 /* ---- log lines (control_left_out.c) ---- */
 

@@ -3,7 +3,7 @@
  * second. */
 #include <stdlib.h>
 #include <string.h>
-#include "ps/base/log.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/control/control_internal.h"
 
 #define LOOK_INTERVAL_US 1000000u
@@ -46,7 +46,8 @@ static void log_feature(struct ps_control *c, uint32_t i, const struct ps_left_o
     char line[PS_LEFT_OUT_LINE_BYTES_MAX];
     if (ps_left_out_due(log, now, now_us, &since)) {
         ps_left_out_line(&c->catalog.features[i], &since, c->node->config->memory_limit_mib, line);
-        ps_log("%s", line);
+        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"feature", .text = c->catalog.features[i].name}),
+                    "left_out", "%s", line);
     }
     if (ps_left_out_pends(log, now) && log->next_us < c->left_out.pending_us)
         c->left_out.pending_us = log->next_us;
@@ -128,13 +129,14 @@ void ps_control_log_not_finite(struct ps_control *c, const struct ps_restore_pla
         const struct mr_feature *f = &plan->entries[i].feature;
         uint64_t count = atomic_load_explicit(&n.counts[i], memory_order_relaxed);
         if (count > 0) {
-            ps_log("restore: %s %.63s has %llu %s with NaN or Inf in checkpoint %llu, which never learn "
-                   "again: an older checkpoint may have what was there before",
-                   f->kind == MR_TABLE ? "table" : "variable", f->name, (unsigned long long)count,
-                   f->kind != MR_TABLE ? (count == 1 ? "range" : "ranges")
-                   : count == 1        ? "row"
-                                       : "rows",
-                   (unsigned long long)id);
+            mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"feature", .text = f->name}), "not_finite",
+                        "restore: %s %.63s has %llu %s with NaN or Inf in checkpoint %llu, which never learn "
+                        "again: an older checkpoint may have what was there before",
+                        f->kind == MR_TABLE ? "table" : "variable", f->name, (unsigned long long)count,
+                        f->kind != MR_TABLE ? (count == 1 ? "range" : "ranges")
+                        : count == 1        ? "row"
+                                            : "rows",
+                        (unsigned long long)id);
         }
     }
     free(n.counts);

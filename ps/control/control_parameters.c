@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/optimizer/named_parameters.h"
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
-#include "ps/base/log.h"
 #include "ps/control/control_internal.h"
 
 uint32_t ps_control_sort_names(struct ps_control *c, char *names, uint32_t count)
@@ -103,5 +103,6 @@ void ps_control_drop_parameters(struct ps_control *c, const char *names, uint32_
     for (uint32_t i = 0; i < count; i++)
         (void)mr_named_drop(c->node->parameters, names + (size_t)i * MR_NAME_BYTES);
     pthread_mutex_unlock(mr_named_lock(c->node->parameters));
-    ps_log("dropped %u parameter%s, first %.63s", count, mr_plural(count), names);
+    mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"count", .number = count}), "parameters_dropped",
+                "dropped %u parameter%s, first %.63s", count, mr_plural(count), names);
 }

@@ -2,7 +2,7 @@
  * and the answer to CHECKPOINT_STATUS. */
 #include <stdio.h>
 #include <string.h>
-#include "ps/base/log.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/control/control_internal.h"
 
 /* ---- notes ---- */
@@ -69,7 +69,8 @@ void ps_control_save_failed(struct ps_control *c, uint64_t number, enum mr_statu
 {
     note_end(c, number, status, text);
     show_failure(c, status, text);
-    ps_log("save %llu failed: %s", (unsigned long long)number, text);
+    mr_log_with(MR_LOG_ERROR, MR_LOG_FIELDS({"save", .number = number}), "save_failed",
+                "save %llu failed: %s", (unsigned long long)number, text);
     ps_counter_add(&c->node->checkpoint_counters.saves_failed, 1);
     ps_counter_set(&c->node->checkpoint_counters.last_status, status);
 }
@@ -77,7 +78,8 @@ void ps_control_save_failed(struct ps_control *c, uint64_t number, enum mr_statu
 void ps_control_save_cancelled(struct ps_control *c, uint64_t number)
 {
     note_end(c, number, MR_CANCELLED, PS_SAVE_CANCELLED);
-    ps_log("save %llu was cancelled", (unsigned long long)number);
+    mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"save", .number = number}), "save_cancelled",
+                "save %llu was cancelled", (unsigned long long)number);
     ps_counter_add(&c->node->checkpoint_counters.saves_withdrawn, 1);
 }
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "ps/base/log.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/checkpoint/checkpoint_chain.h"
 #include "ps/control/control_internal.h"
 #include "ps/restore/restore.h"
@@ -191,9 +191,11 @@ static enum mr_status load_shadow(struct attempt *a, struct ps_reader *reader)
 {
     enum mr_status status = try_load_shadow(a, reader, true);
     if (status == MR_OUT_OF_MEMORY) {
-        ps_log("restore: memory is short (%.120s): once more, with tables as small as can be, which takes "
-               "longer",
-               a->text);
+        mr_log_warning(
+            "restore_in_little_memory",
+            "restore: memory is short (%.120s): once more, with tables as small as can be, which takes "
+            "longer",
+            a->text);
         status = try_load_shadow(a, reader, false);
     }
     return status;
@@ -214,9 +216,11 @@ static void break_node(struct attempt *a, enum mr_status status)
 static enum mr_status load_instead(struct attempt *a)
 {
     struct ps_reader *reader;
-    ps_log("restore: no memory for checkpoint %llu beside what is there: it is verified, and then takes its "
-           "place",
-           (unsigned long long)a->view->id);
+    mr_log_with(
+        MR_LOG_WARNING, MR_LOG_FIELDS({"checkpoint", .number = a->view->id}), "restore_in_place",
+        "restore: no memory for checkpoint %llu beside what is there: it is verified, and then takes its "
+        "place",
+        (unsigned long long)a->view->id);
     enum mr_status status = ps_reader_open(a->place.store, a->place.path, a->view->id, &reader, a->text);
     if (status != MR_OK) {
         a->is_damaged = status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND;
@@ -436,8 +440,9 @@ static void leave_out_dropped(struct attempt *a)
         }
     }
     if (a->left_out > 0)
-        ps_log("restore: %u of the checkpoint's features %s dropped since, and left out", a->left_out,
-               a->left_out == 1 ? "was" : "were");
+        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"count", .number = a->left_out}), "restore_without_dropped",
+                    "restore: %u of the checkpoint's features %s dropped since, and left out", a->left_out,
+                    a->left_out == 1 ? "was" : "were");
 }
 
 /* And with the options that features were given since. */
@@ -614,9 +619,11 @@ static void choose_share(struct attempt *a, const struct ps_chain *chain)
     for (uint32_t i = 0; chain->cluster != NULL && i < chain->part_count && a->request->owns == NULL; i++)
         parameters += ps_parameters_listed(&ps_chain_part_last(chain, i)->manifest);
     if (parameters > 0 && a->request->name_count == 0)
-        ps_log("restore: %u parameters of the cluster's nodes are left out: restore them by name from the "
-               "node's folder (ctl restore --directory DIR/NODE --table NAME)",
-               parameters);
+        mr_log_with(
+            MR_LOG_WARNING, MR_LOG_FIELDS({"count", .number = parameters}), "restore_without_parameters",
+            "restore: %u parameters of the cluster's nodes are left out: restore them by name from the "
+            "node's folder (ctl restore --directory DIR/NODE --table NAME)",
+            parameters);
 }
 
 /* Restores checkpoint `id`. Each block is read once, and verified as it is loaded. */
@@ -706,7 +713,7 @@ static enum mr_status restore_newest(struct attempt *a)
         f.status = ps_checkpoint_try(f.ids, f.count, try_one, a, f.text);
     free(f.ids);
     if (f.status == MR_OK && f.text[0] != '\0')
-        ps_log("restore: %s", f.text);
+        mr_log_warning("restore_of_an_older_one", "restore: %s", f.text);
     else if (f.status != MR_OK && a->is_damaged)
         snprintf(a->text, PS_CONTROL_TEXT_BYTES, "%s", f.text);
     return f.status;
@@ -739,9 +746,13 @@ static void log_restored(const struct ps_restore_request *request, const char *d
         snprintf(step, sizeof(step), " of step %llu%s", (unsigned long long)restored->step,
                  restored->is_at_step ? ", cut at that step," : "");
     }
-    ps_log("restored %scheckpoint %llu%s from %s: %llu MiB in %llu ms",
-           request->name_count > 0 ? "some of " : "", (unsigned long long)restored->id, step, directory,
-           (unsigned long long)(view->bytes_total >> 20), (unsigned long long)(view->duration_us / 1000));
+    mr_log_with(
+        MR_LOG_INFO,
+        MR_LOG_FIELDS({"checkpoint", .number = restored->id}, {"directory", .text = directory},
+                      {"bytes", .number = view->bytes_total}, {"ms", .number = view->duration_us / 1000}),
+        "restored", "restored %scheckpoint %llu%s from %s: %llu MiB in %llu ms",
+        request->name_count > 0 ? "some of " : "", (unsigned long long)restored->id, step, directory,
+        (unsigned long long)(view->bytes_total >> 20), (unsigned long long)(view->duration_us / 1000));
 }
 
 static enum mr_status check_possible(const struct ps_control *c, const struct ps_restore_request *request,
@@ -804,6 +815,6 @@ enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_
     if (status == MR_OK)
         log_restored(request, directory, &view, restored);
     else
-        ps_log("restore failed: %s", text);
+        mr_log_error("restore_failed", "restore failed: %s", text);
     return status;
 }

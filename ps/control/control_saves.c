@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include "ps/base/log.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/control/control_internal.h"
 
 #define ARM_TRIES 8u /* at steps that training is passing just now */
@@ -166,7 +166,7 @@ enum mr_status ps_control_save_last(struct ps_control *c, char *text)
     if (c->gate != PS_GATE_BROKEN) {
         ps_control_gate(c, PS_GATE_BUSY);
         if (ps_control_changes(c) == c->saves.changes_saved) {
-            ps_log("nothing was pushed since the last save: none more");
+            mr_log_info("nothing_to_save", "nothing was pushed since the last save: none more");
             return MR_OK;
         }
     }
@@ -254,6 +254,7 @@ static bool automatic_next_step(struct ps_control *c, uint64_t *step)
             *step = present;
             return true;
         }
+        mr_log_debug("nothing_to_save", "no automatic save: nothing has changed since the last one");
         schedule->next_us = now_us + schedule->every_us; /* nothing has changed */
     }
     if (schedule->every_steps == 0)
@@ -346,7 +347,7 @@ static void cut_late(struct ps_control *c)
     if (!s->cut.is_automatic) {
         give_up_waiting(c, text);
     } else {
-        ps_log("automatic save at once: %s", text);
+        mr_log_warning("save_at_once", "automatic save at once: %s", text);
         ps_counter_add(&c->node->checkpoint_counters.saves_late, 1);
         automatic_begin(c, ps_control_step(c), false);
     }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "dataplane/wire/base/log.h"
 #include "ps/control/control_internal.h"
 
 void ps_command_free(struct ps_command *command)
@@ -48,6 +49,8 @@ enum mr_status ps_control_check_whole(const struct ps_control *c, char *text)
 
 void ps_command_send_back(struct ps_control *c, struct ps_command *command)
 {
+    mr_log_debug("command", "%s: %s%s%s", mr_op_name(command->op), mr_status_text(command->status),
+                 command->status != MR_OK ? ": " : "", command->status != MR_OK ? command->text : "");
     while (!dp_post(c->node->dp, 0, &command->task))
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }

@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
-#include "ps/base/log.h"
 #include "ps/cluster/leader.h"
 #include "ps/config/config_rules.h"
 #include "ps/control/cluster_load.h"
@@ -70,9 +70,11 @@ static void renew_lease(struct ps_node_cluster *c)
     const uint64_t end_us = may_serve ? m->lease_end_us : 0;
     const uint64_t before_us = atomic_load_explicit(&c->node->lease_end_us, memory_order_relaxed);
     const uint64_t now_us = mr_clock_boot_us();
-    if (before_us != 0 && before_us <= now_us && end_us > now_us)
-        ps_log("cluster %s: the lease goes on; calls waited for %" PRIu64 " ms", c->options.cluster,
-               (now_us - before_us) / 1000);
+    if (before_us != 0 && before_us <= now_us && end_us > now_us) {
+        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"ms", .number = (now_us - before_us) / 1000}),
+                    "lease_goes_on", "cluster %s: the lease goes on; calls waited for %" PRIu64 " ms",
+                    c->options.cluster, (now_us - before_us) / 1000);
+    }
     atomic_store_explicit(&c->node->lease_end_us, end_us, memory_order_release);
 }
 
@@ -164,8 +166,11 @@ static void confirmed(void *context, uint64_t session, uint64_t session_us, uint
 {
     struct ps_node_cluster *c = hear(context);
     if (c->session != session)
-        ps_log("cluster %s: registered as node %s at %s, with a session of %" PRIu64 " ms",
-               c->options.cluster, c->options.self.name, c->options.self.address, session_us / 1000);
+        mr_log_with(MR_LOG_INFO,
+                    MR_LOG_FIELDS({"cluster", .text = c->options.cluster},
+                                  {"session_ms", .number = session_us / 1000}),
+                    "registered", "cluster %s: registered as node %s at %s, with a session of %" PRIu64 " ms",
+                    c->options.cluster, c->options.self.name, c->options.self.address, session_us / 1000);
     c->session = session;
     c->member.session_us = session_us;
     ps_member_confirmed(&c->member, session, sent_us);
@@ -177,8 +182,9 @@ static void expired(void *context)
     struct ps_node_cluster *c = hear(context);
     ps_control_cluster_expired(c->node->control);
     ps_member_expired(&c->member);
-    ps_log("cluster %s: ZooKeeper has ended this node's session: calls wait until it has another one",
-           c->options.cluster);
+    mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"cluster", .text = c->options.cluster}), "session_ended",
+                "cluster %s: ZooKeeper has ended this node's session: calls wait until it has another one",
+                c->options.cluster);
     heard(c);
 }
 
@@ -191,8 +197,9 @@ static void take_map(struct ps_node_cluster *c, const struct ps_cluster_map *map
     if (c->member.map.epoch != epoch)
         note_change(c);
     if (c->member.is_superseded && !was_superseded)
-        ps_log("cluster %s: another process is node %s now: this one serves nothing any more; stop it",
-               c->options.cluster, c->options.self.name);
+        mr_log_with(MR_LOG_ERROR, MR_LOG_FIELDS({"cluster", .text = c->options.cluster}), "node_name_taken",
+                    "cluster %s: another process is node %s now: this one serves nothing any more; stop it",
+                    c->options.cluster, c->options.self.name);
 }
 
 static void glimpsed(void *context, const struct ps_cluster_map *map)
@@ -309,7 +316,10 @@ static void catalog_written(void *context, const struct ps_cluster_catalog *next
 static void troubled(void *context, const char *text)
 {
     const struct ps_node_cluster *c = context;
-    ps_log("cluster %s: %s", c->options.cluster, text != NULL ? text : "ZooKeeper answers again");
+    if (text != NULL)
+        mr_log_warning("zookeeper_trouble", "cluster %s: %s", c->options.cluster, text);
+    else
+        mr_log_info("zookeeper_back", "cluster %s: ZooKeeper answers again", c->options.cluster);
 }
 
 const struct ps_zookeeper_events ps_node_cluster_events = {.confirmed = confirmed,
@@ -470,12 +480,18 @@ static void say_state(struct ps_node_cluster *c, bool has_all)
         served += c->owned.since[p] != PS_NOT_OWNED;
     if (info->owner[0] == MR_CLUSTER_NO_NODE && info->node_count < wanted) {
         if (c->said_nodes != info->node_count)
-            ps_log("cluster %s: %u of %" PRIu64 " nodes %s there (cluster.nodes): waiting for the others",
-                   c->options.cluster, info->node_count, wanted, info->node_count == 1 ? "is" : "are");
+            mr_log_with(MR_LOG_INFO,
+                        MR_LOG_FIELDS({"nodes", .number = info->node_count}, {"wanted", .number = wanted}),
+                        "waits_for_nodes",
+                        "cluster %s: %u of %" PRIu64
+                        " nodes %s there (cluster.nodes): waiting for the others",
+                        c->options.cluster, info->node_count, wanted, info->node_count == 1 ? "is" : "are");
         c->said_nodes = info->node_count;
     } else if (has_all && c->said_served != served) {
-        ps_log("cluster %s: map epoch %u: this node serves %u of %u partitions", c->options.cluster,
-               c->owned.epoch, served, MR_PARTITION_COUNT);
+        mr_log_with(MR_LOG_INFO,
+                    MR_LOG_FIELDS({"epoch", .number = c->owned.epoch}, {"partitions", .number = served}),
+                    "serves_partitions", "cluster %s: map epoch %u: this node serves %u of %u partitions",
+                    c->options.cluster, c->owned.epoch, served, MR_PARTITION_COUNT);
         c->said_served = served;
     }
 }
@@ -618,7 +634,8 @@ static void take_changes(struct ps_node_cluster *c, struct ps_control *control)
     free(c->info); /* no core has it any more */
     c->info = info;
     if (status != MR_OK) {
-        ps_log("cluster %s: this node cannot serve what it owns: %s", c->options.cluster, text);
+        mr_log_error("cannot_serve", "cluster %s: this node cannot serve what it owns: %s",
+                     c->options.cluster, text);
         ps_control_gate_broken(control, status, text);
     } else if (has_all && control->gate == PS_GATE_BUSY) {
         ps_control_gate(control, PS_GATE_OPEN);
@@ -823,8 +840,11 @@ enum mr_status ps_node_cluster_start(struct ps_node_cluster *c, char *error)
     c->options.self.start_id = c->node->start_id;
     ps_member_init(&c->member, &member_ops, c, &c->options.self, c->options.session_ms * UINT64_C(1000),
                    HOLD_US_MAX, MR_PARTITION_COUNT);
-    ps_log("cluster %s: this is node %s at %s; the coordinator is ZooKeeper at %s", c->options.cluster,
-           c->options.self.name, c->options.self.address, c->options.servers);
+    mr_log_with(
+        MR_LOG_INFO,
+        MR_LOG_FIELDS({"cluster", .text = c->options.cluster}, {"zookeeper", .text = c->options.servers}),
+        "cluster", "cluster %s: this is node %s at %s; the coordinator is ZooKeeper at %s",
+        c->options.cluster, c->options.self.name, c->options.self.address, c->options.servers);
     if (!start_commit(c, error))
         return MR_NO_MEMORY;
     pthread_mutex_lock(&c->lock); /* what it hears first may need `zookeeper` */

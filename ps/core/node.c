@@ -45,6 +45,7 @@ static void begin(struct ps_node *node, struct ps_node_round *round,
 {
     sem_init(&round->done, 0, 0);
     round->core_count = node->core_count;
+    ps_node_note_turn(node);
     for (uint32_t i = 0; i < node->core_count; i++) {
         round->tasks[i] = (struct ps_core_task){
             .task.run = run_core_task, .run = run, .arg = arg, .done = &round->done, .missing = missing};

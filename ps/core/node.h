@@ -58,6 +58,7 @@ struct ps_node {
     struct ps_scrubber_counters scrubber_counters;     /* written by the scrubber's thread */
     struct ps_copier *_Atomic copier;                  /* to checkpoint.remote; NULL: there is none */
     struct ps_copier_counters copier_counters;         /* written by its threads */
+    _Atomic uint64_t control_turns;                    /* of the control thread: it goes on */
     _Atomic uint32_t restores; /* as in struct ps_history; written by the control thread */
     /* each core's ps_left_out_sum() of all features; written by it */
     _Atomic uint64_t left_out[DP_CORES_MAX];
@@ -65,6 +66,12 @@ struct ps_node {
 
 /* Has the control thread look after saves, and what cores report, soon. Any thread. */
 void ps_node_wake_control(const struct ps_node *node);
+
+/* The control thread goes on. */
+static inline void ps_node_note_turn(struct ps_node *node)
+{
+    atomic_fetch_add_explicit(&node->control_turns, 1, memory_order_relaxed);
+}
 
 /* The core that owns a partition, on a node of so many: contiguous slices, as even as possible. */
 static inline uint32_t ps_node_core_of(uint32_t core_count, uint32_t partition)

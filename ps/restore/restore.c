@@ -5,8 +5,8 @@
 #include <string.h>
 #include "dataplane/optimizer/kernels.h"
 #include "dataplane/optimizer/rule.h"
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
-#include "ps/base/log.h"
 #include "ps/checkpoint/block_stream.h"
 #include "ps/checkpoint/checkpoint_chain.h"
 #include "ps/checkpoint/checkpoint_format.h"
@@ -339,9 +339,10 @@ static void log_forgotten(const struct loader *l)
     for (uint32_t i = 0; i < l->node->core_count; i++)
         forgotten += l->lanes_forgotten[i];
     if (forgotten > 0) {
-        ps_log("restore: no room for %llu record%s of numbered pushes, of clients that were silent for "
-               "longest: what one of these sends again may be applied twice; restore onto more cores",
-               (unsigned long long)forgotten, mr_plural(forgotten));
+        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"count", .number = forgotten}), "pushes_forgotten",
+                    "restore: no room for %llu record%s of numbered pushes, of clients that were silent for "
+                    "longest: what one of these sends again may be applied twice; restore onto more cores",
+                    (unsigned long long)forgotten, mr_plural(forgotten));
     }
 }
 

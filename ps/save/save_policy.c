@@ -86,6 +86,18 @@ void ps_save_schedule_began(struct ps_save_schedule *s, uint64_t step, uint64_t 
     s->next_us = now_us + s->every_us;
 }
 
+void ps_save_schedule_change(struct ps_save_schedule *s, uint64_t every_steps, uint64_t every_us,
+                             uint64_t step, uint64_t now_us)
+{
+    if (s->every_us != every_us)
+        s->next_us = (s->every_us != 0 ? s->next_us - s->every_us : now_us) + every_us;
+    s->every_us = every_us;
+    if (s->every_steps == every_steps)
+        return;
+    s->every_steps = every_steps;
+    s->next_step = multiple_above(s, step);
+}
+
 bool ps_save_schedule_step_is_due(struct ps_save_schedule *s, uint64_t step)
 {
     if (s->every_steps == 0)

@@ -107,6 +107,10 @@ static inline bool ps_save_schedule_is_on(const struct ps_save_schedule *s)
 {
     return s->every_steps != 0 || s->every_us != 0;
 }
+/* Changes the intervals of a schedule that has begun; the time counts from the last checkpoint on, or from
+ * now if no time was counted so far. */
+void ps_save_schedule_change(struct ps_save_schedule *s, uint64_t every_steps, uint64_t every_us,
+                             uint64_t step, uint64_t now_us);
 /* Notes that a checkpoint has begun at this step and time, or that the node holds another state. */
 void ps_save_schedule_began(struct ps_save_schedule *s, uint64_t step, uint64_t now_us);
 /* Whether a save by steps is due. Steps may fall, when training starts over. */

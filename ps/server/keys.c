@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/session/key_file.h"
-#include "ps/base/log.h"
 #include "ps/config/config_rules.h"
 
 struct reading {
@@ -26,7 +26,8 @@ static void warn_of_readers(const char *path)
 {
     struct stat st;
     if (stat(path, &st) == 0 && (st.st_mode & S_IROTH) != 0)
-        ps_log("key file %s can be read by every user of this machine: chmod o= %s", path, path);
+        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"path", .text = path}), "file_readable_by_all",
+                    "key file %s can be read by every user of this machine: chmod o= %s", path, path);
 }
 
 /* The same key twice is fine while one file takes the other's place; with two roles nobody could say which

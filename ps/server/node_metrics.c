@@ -6,7 +6,7 @@
 #include "dataplane/metrics/metrics_process.h"
 #include "dataplane/metrics/metrics_server.h"
 #include "dataplane/wire/base/clock.h"
-#include "ps/base/log.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/core/core.h"
 #include "ps/server/core_sight.h"
 #include "ps/server/metrics_tables.h"
@@ -293,7 +293,7 @@ enum mr_status ps_node_metrics_start(struct ps_node *node, struct ps_node_metric
     if (status != MR_OK)
         snprintf(error, DP_ERROR_BYTES, "metrics.listen = %s", why);
     else
-        ps_log("metrics at http://%s/metrics", options.listen);
+        mr_log_info("metrics", "metrics at http://%s/metrics", options.listen);
     return status;
 }
 

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include "ps/base/log.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/checkpoint/state_file.h"
@@ -91,7 +91,7 @@ enum mr_status ps_node_store_fetch_history(const struct ps_node *node, char *err
     if (status != MR_OK)
         return fail(status, "; --restore none starts empty", text, error);
     if (is_there)
-        ps_log("restore: took the history of this node from checkpoint.remote");
+        mr_log_info("history_fetched", "restore: took the history of this node from checkpoint.remote");
     return MR_OK;
 }
 
@@ -102,13 +102,14 @@ enum mr_status ps_node_store_fetch(const struct ps_node *node, uint64_t id, char
     if (!has_store(node->config) || is_here(directory, id))
         return MR_OK;
     const struct ps_copier_options options = options_of(node);
-    ps_log("restore: there is %s in %s; asking checkpoint.remote", id != 0 ? "no such checkpoint" : "none",
-           directory);
+    mr_log_info("fetching_checkpoint", "restore: there is %s in %s; asking checkpoint.remote",
+                id != 0 ? "no such checkpoint" : "none", directory);
     const enum mr_status status = ps_copier_fetch(&options, &id, text);
     if (status != MR_OK)
         return fail(status, "; --restore none starts empty", text, error);
     if (id != 0)
-        ps_log("restore: took checkpoint %" PRIu64 " from checkpoint.remote", id);
+        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"checkpoint", .number = id}), "checkpoint_fetched",
+                    "restore: took checkpoint %" PRIu64 " from checkpoint.remote", id);
     return MR_OK;
 }
 

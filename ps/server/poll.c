@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "dataplane/wire/base/log.h"
 #include "ps/move/drop.h"
 #include "ps/move/give.h"
 #include "ps/ops/ops.h"
@@ -103,6 +104,7 @@ void *ps_core_start(void *self, struct dp_core *dp_core, char error[DP_ERROR_BYT
 {
     struct ps_node *node = self;
     struct ps_core *core = ps_core_create(node, dp_core_index(dp_core));
+    mr_log_never_wait();
     if (core == NULL) {
         snprintf(error, DP_ERROR_BYTES,
                  "core %u: no memory for %llu MiB of tables and batches: lower memory.limit_mib or "

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include "ps/base/log.h"
+#include "dataplane/wire/base/log.h"
 
 #define PATH_BYTES 1024
 
@@ -112,7 +112,8 @@ enum mr_status ps_rpc_modules_start(const struct ps_rpc_modules *modules, struct
             exit_first(modules, i, rpc);
             return status;
         }
-        ps_log("module %s started", path);
+        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"module", .text = path}), "module_started",
+                    "module %s started", path);
     }
     return MR_OK;
 }

@@ -13,8 +13,8 @@
 #include <unistd.h>
 #include "dataplane/udp/address.h"
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
-#include "ps/base/log.h"
 #include "ps/config/config_rules.h"
 #include "ps/core/core.h"
 #include "ps/ops/ops.h"
@@ -392,7 +392,7 @@ static uint32_t replace(struct ps_rpc *rpc)
     char error[256];
     struct mr_rpc *old = rpc->agent;
     if (make_agent(rpc, error, sizeof(error)) != MR_OK) {
-        ps_log("remote calls end here: %s; restart the node", error);
+        mr_log_error("rpc_ended", "remote calls end here: %s; restart the node", error);
         return 0;
     }
     mr_agent_destroy(old, NULL);
@@ -422,8 +422,9 @@ static bool wait_for_functions(struct ps_rpc *rpc, bool stops)
         if (!stops && atomic_load(&rpc->stopping))
             return false;
         if (dp_now_us() >= log_us) {
-            ps_log("%s: waiting for %u function%s of modules to end",
-                   stops ? "stopping" : "the world is over", left, mr_plural(left));
+            mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"functions", .number = left}),
+                        "rpc_waits_for_functions", "%s: waiting for %u function%s of modules to end",
+                        stops ? "stopping" : "the world is over", left, mr_plural(left));
             log_us = UINT64_MAX;
         }
         sleep_us(LOOK_US);
@@ -462,8 +463,8 @@ static void log_end(struct ps_rpc *rpc)
     if (has_why && strcmp(rpc->logged, rpc->why) == 0)
         return; /* once, and not with each try */
     (void)snprintf(rpc->logged, sizeof(rpc->logged), "%s", has_why ? rpc->why : "");
-    ps_log("remote calls: %s%s%s; %s", what[rpc->end], has_why ? ": " : "", has_why ? rpc->why : "",
-           rpc->meets_here ? "the next may meet here" : "joining again");
+    mr_log_info("rpc_world_ended", "remote calls: %s%s%s; %s", what[rpc->end], has_why ? ": " : "",
+                has_why ? rpc->why : "", rpc->meets_here ? "the next may meet here" : "joining again");
 }
 
 /* Ends what is left of a world, and begins the next. */
@@ -481,12 +482,12 @@ static void renew(struct ps_rpc *rpc)
     (void)ask(rpc, close_agent);
     mr_agent_join(rpc->agent);
     if (find_rendezvous(rpc, error, sizeof(error)) != MR_OK)
-        ps_log("%s; joining where it was", error);
+        mr_log_warning("rpc_no_rendezvous", "%s; joining where it was", error);
     if (ask(rpc, replace) == 0)
         return;
     if (ps_rpc_modules_start(&rpc->modules, rpc->agent, error, sizeof(error)) != MR_OK) {
         rpc->modules.count = 0;
-        ps_log("nobody can join: %s; restart the node", error);
+        mr_log_error("rpc_no_modules", "nobody can join: %s; restart the node", error);
         return;
     }
     (void)ask(rpc, release);

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include "ps/base/log.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/control/control.h"
 #include "ps/core/core.h"
 #include "ps/store/store_url.h"
@@ -43,6 +43,6 @@ enum mr_status ps_serve_start(struct ps_node *node, char *error)
     node->is_read_only = true;
     snprintf(node->serves, sizeof(node->serves), "checkpoint %" PRIu64 " of %.200s", restored.id, directory);
     ps_node_each_core(node, freeze_core, NULL);
-    ps_log("serving %s, read only", node->serves);
+    mr_log_info("serves_checkpoint", "serving %s, read only", node->serves);
     return MR_OK;
 }

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 #include "dataplane/optimizer/named_parameters.h"
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/base/trace.h"
 #include "ps/base/cpu_affinity.h"
-#include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/config/config_rules.h"
 #include "ps/control/control.h"
@@ -23,15 +23,19 @@
 #include "ps/server/node_metrics.h"
 #include "ps/server/node_store.h"
 #include "ps/server/poll.h"
+#include "ps/server/reload.h"
 #include "ps/server/rpc_node.h"
 #include "ps/server/serve.h"
+#include "ps/server/watch.h"
 
 #define MIB (UINT64_C(1) << 20)
 
 struct ps_server {
     struct ps_node node;
     struct ps_node_metrics *metrics; /* NULL: nobody may ask for them */
-    struct ps_config serving;        /* the configuration of a node that serves a checkpoint read only */
+    struct ps_config given;          /* the configuration as it was read, with what reloads have changed */
+    struct ps_config config;         /* the one in use: cluster and checkpoint.serve decide some keys */
+    struct ps_watch *watch;          /* for systemd; NULL: nobody is told */
     bool started;                    /* dp_start succeeded */
     bool left_world;                 /* its worker has been closed */
     enum dp_port_state port;         /* as ps_server_watch_port has seen it last */
@@ -114,10 +118,11 @@ static enum mr_status configure_keys(const struct ps_config *config, struct mr_e
         endpoint->psk_count = keys.count;
     }
     if (status == MR_OK && keys.count == 0) {
-        ps_log("no key: everybody who can reach the port may do everything (set node.key_file)");
+        mr_log_warning("no_key",
+                       "no key: everybody who can reach the port may do everything (set node.key_file)");
     } else if (status == MR_OK) {
         ps_keys_describe(&keys, text, sizeof(text));
-        ps_log("%s", text);
+        mr_log_info("keys", "%s", text);
     }
     explicit_bzero(&keys, sizeof(keys));
     return status;
@@ -130,19 +135,23 @@ static void set_core_keys(struct ps_core *core, void *arg)
                               dp_now_us());
 }
 
-enum mr_status ps_server_reload_keys(struct ps_server *server, uint32_t *count, char error[DP_ERROR_BYTES])
+/* True: there are key files. */
+static bool has_key_files(const struct ps_config *config)
 {
-    const struct ps_config *config = server->node.config;
-    struct ps_keys keys;
-    if (config->node_key_file[0] == '\0' && config->node_key.count == 0) {
-        snprintf(error, DP_ERROR_BYTES,
-                 "there is no key file to read: neither node.key_file nor node.key is set");
-        return MR_INVALID_ARGUMENT;
-    }
-    enum mr_status status = ps_keys_read(config, &keys, error);
-    if (status == MR_OK) {
+    return config->node_key_file[0] != '\0' || config->node_key.count > 0;
+}
+
+enum mr_status ps_server_reload(struct ps_server *server, const struct ps_config *config,
+                                char error[DP_ERROR_BYTES])
+{
+    struct ps_keys keys = {.count = 0};
+    enum mr_status status = ps_keys_read(&server->given, &keys, error);
+    if (status == MR_OK && !ps_reload(&server->node, &server->given, &server->config, config, error))
+        status = MR_INVALID_ARGUMENT;
+    if (status == MR_OK && has_key_files(&server->given)) {
         ps_node_each_core(&server->node, set_core_keys, &keys);
-        *count = keys.count;
+        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"keys", .number = keys.count}), "keys_read",
+                    "keys read again: %u in use", keys.count);
     }
     explicit_bzero(&keys, sizeof(keys));
     return status;
@@ -177,7 +186,8 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
     dp_config.endpoint.lineage = ps_control_lineage(node->control);
     dp_config.endpoint.restores = atomic_load(&node->restores);
     if (dp_config.fault.direction != DP_FAULT_OFF)
-        ps_log("fault.direction is on: packets are lost and damaged on purpose; this is for tests");
+        mr_log_warning("fault_injection",
+                       "fault.direction is on: packets are lost and damaged on purpose; this is for tests");
     node->message_bytes_max = dp_config.endpoint.message_bytes_max;
     if (node->rpc != NULL)
         ps_rpc_dp_config(node->rpc, &dp_config);
@@ -212,16 +222,17 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
     bool is_latest = strcmp(config->checkpoint_restore, "latest") == 0;
     if (strcmp(config->checkpoint_restore, "none") == 0 ||
         (is_latest && config->checkpoint_directory[0] == '\0')) {
-        ps_log("restore: none; starting empty");
+        mr_log_info("starts_empty", "restore: none; starting empty");
         return MR_OK;
     }
     enum mr_status status = is_latest ? ps_node_store_fetch(&server->node, 0, error) : MR_OK;
     if (status != MR_OK)
         return status;
     if (is_latest && ps_control_goes_back(server->node.control, &request)) {
-        ps_log("restore: going on from checkpoint %" PRIu64
-               " of %s, which was restored by call, and not from the newest one",
-               request.id, request.directory);
+        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"checkpoint", .number = request.id}), "restore_goes_back",
+                    "restore: going on from checkpoint %" PRIu64
+                    " of %s, which was restored by call, and not from the newest one",
+                    request.id, request.directory);
     }
     request.goes_on = is_latest;
     if (!is_latest)
@@ -236,7 +247,8 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
     bool is_read = ps_checkpoint_list_all(own->store, own->path, &id, 1, &count) == 0;
     if (is_latest && request.id == 0 && is_read &&
         count == 0) { /* of one that cannot be read the restore says why */
-        ps_log("restore: no checkpoint in %s; starting empty", config->checkpoint_directory);
+        mr_log_info("starts_empty", "restore: no checkpoint in %s; starting empty",
+                    config->checkpoint_directory);
         return MR_OK;
     }
     status = ps_control_restore(server->node.control, &request, &restored, text);
@@ -268,7 +280,8 @@ static void log_what_is_kept(const struct ps_config *config)
     if (config->checkpoint_serve[0] != '\0')
         return;
     if (config->checkpoint_directory[0] == '\0') {
-        ps_log("this node keeps nothing: what it learns ends with it (set checkpoint.directory)");
+        mr_log_warning("keeps_nothing",
+                       "this node keeps nothing: what it learns ends with it (set checkpoint.directory)");
         return;
     }
     if (config->checkpoint_every_s != 0)
@@ -277,15 +290,15 @@ static void log_what_is_kept(const struct ps_config *config)
         snprintf(by_steps, sizeof(by_steps), ", every %" PRIu64 " step%s", config->checkpoint_every_steps,
                  mr_plural(config->checkpoint_every_steps));
     }
-    ps_log("checkpoints are kept in %s: when asked for%s%s%s", config->checkpoint_directory, by_time,
-           by_steps, on_stop);
+    mr_log_info("keeps_checkpoints", "checkpoints are kept in %s: when asked for%s%s%s",
+                config->checkpoint_directory, by_time, by_steps, on_stop);
 }
 
 static void log_missing_counters(const struct dp *dp)
 {
     char why[DP_ERROR_BYTES];
     if (dp_cpu_events_missing(dp, why))
-        ps_log("hardware counters: %s", why);
+        mr_log_warning("no_hardware_counters", "hardware counters: %s", why);
 }
 
 static void take_apart(struct ps_server *server, uint32_t store_wait_s)
@@ -295,6 +308,7 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
     ps_node_cluster_stop(node->cluster);
     if (node->control != NULL)
         ps_control_stop(node->control, false);
+    ps_watch_stop(server->watch);
     ps_node_cluster_end_moves(node->cluster);
     if (server->started && node->rpc != NULL && !server->left_world)
         ps_rpc_close(node->rpc);
@@ -311,7 +325,7 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
     ps_rpc_destroy(node->rpc);
     mr_named_destroy(node->parameters);
     if (!mr_trace_close(node->trace, error, sizeof(error)))
-        ps_log("%s", error);
+        mr_log_warning("trace_not_written", "%s", error);
     free(server);
 }
 
@@ -321,6 +335,14 @@ static void set_cpus(struct ps_node *node)
     const int named = ps_cpus_parse(node->config->cores_cpus, node->cpus, DP_CORES_MAX);
     const int cores = (int)node->config->cores_count;
     node->cpu_count = named > 0 ? (uint32_t)(named < cores ? named : cores) : 0;
+}
+
+void ps_server_leave_cores(const struct ps_config *config)
+{
+    int cpus[DP_CORES_MAX];
+    const int named = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
+    if (named > 0)
+        ps_cpu_affinity_avoid(pthread_self(), cpus, (uint32_t)named);
 }
 
 enum mr_status ps_server_start(const struct ps_config *config, struct ps_server **out,
@@ -333,12 +355,10 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         return status;
     struct ps_node *node = &server->node;
     bool is_serving = config->checkpoint_serve[0] != '\0';
-    if (is_serving) {
-        server->serving = *config;
-        ps_serve_config(&server->serving);
-        config = &server->serving;
-    }
-    node->config = config;
+    server->given = server->config = *config;
+    config = node->config = &server->config;
+    if (is_serving)
+        ps_serve_config(&server->config);
     atomic_store(&node->state, MR_NODE_RESTORING);
     ps_node_map_partitions(node, (uint32_t)config->cores_count);
     set_cpus(node);
@@ -348,19 +368,15 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     node->is_member = config->cluster_name[0] != '\0';
     node->parameters = mr_named_create();
     node->control = ps_control_create(node);
-    if (node->parameters == NULL || node->control == NULL)
+    if (node->parameters == NULL || node->control == NULL || !ps_watch_start(node, &server->watch))
         goto fail;
     if (node->is_member) {
         node->cluster = ps_node_cluster_create(node, error);
         status = MR_INVALID_ARGUMENT;
         if (node->cluster == NULL)
             goto fail;
-        if (!is_serving) {
-            server->serving = *config;
-            if (!ps_node_cluster_config(node->cluster, &server->serving, error))
-                goto fail;
-            config = node->config = &server->serving;
-        }
+        if (!is_serving && !ps_node_cluster_config(node->cluster, &server->config, error))
+            goto fail;
     }
     status = MR_NO_MEMORY;
     /* Before the data plane, so that it does not inherit a data core's place. */
@@ -437,7 +453,12 @@ void ps_server_print_ready(const struct ps_server *server, FILE *out)
             dp_steering_why(node->dp), dp_carrier_name(node->dp), node->incarnation);
     fflush(out);
     if (dp_faster(node->dp) != NULL)
-        ps_log("port: %s", dp_faster(node->dp));
+        mr_log_info("port_could_be_faster", "port: %s", dp_faster(node->dp));
+}
+
+void ps_server_tell_ready(struct ps_server *server)
+{
+    ps_watch_ready(server->watch);
 }
 
 bool ps_server_watch_port(struct ps_server *server)
@@ -446,8 +467,12 @@ bool ps_server_watch_port(struct ps_server *server)
     const char *device = server->node.config->port_device;
     enum dp_port_state state = dp_port_state(server->node.dp, why);
     dp_refresh_counters(server->node.dp);
-    if (state != server->port)
-        ps_log(state == DP_PORT_UP ? "port %s: the link is up again%s" : "port %s: %s", device, why);
+    if (state != server->port && state == DP_PORT_UP)
+        mr_log_info("port_up", "port %s: the link is up again", device);
+    else if (state != server->port && state == DP_PORT_DOWN)
+        mr_log_warning("port_down", "port %s: %s", device, why);
+    else if (state != server->port)
+        mr_log_error("port_lost", "port %s: %s", device, why);
     server->port = state;
     return state != DP_PORT_LOST;
 }
@@ -460,6 +485,7 @@ enum mr_status ps_server_stop(struct ps_server *server)
     enum mr_status status = MR_OK;
     char text[PS_CONTROL_TEXT_BYTES] = "";
     bool saves = node->config->checkpoint_save_on_stop;
+    ps_watch_stopping(server->watch);
     ps_node_cluster_stop(node->cluster);
     ps_control_stop(node->control, saves);
     atomic_store(&node->state, MR_NODE_STOPPING);
@@ -470,7 +496,7 @@ enum mr_status ps_server_stop(struct ps_server *server)
     if (saves && node->config->checkpoint_directory[0] != '\0') {
         status = ps_control_save_last(node->control, text);
         if (status != MR_OK)
-            ps_log("the save on stop failed: %s", text);
+            mr_log_error("save_on_stop_failed", "the save on stop failed: %s", text);
     }
     take_apart(server, (uint32_t)node->config->checkpoint_remote_stop_s);
     return status;

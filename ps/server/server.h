@@ -8,15 +8,21 @@
 
 struct ps_server;
 
+/* Keeps the calling thread, and those that it makes, off the processors of the data cores. */
+void ps_server_leave_cores(const struct ps_config *config);
 /* Opens the port, starts the cores, restores what the configuration says, and serves. On failure `error` gets
- * one line and everything is taken back. `config` must outlive the server. */
+ * one line and everything is taken back. `config` is copied, but for its path. */
 enum mr_status ps_server_start(const struct ps_config *config, struct ps_server **out,
                                char error[DP_ERROR_BYTES]);
 /* One line that says what was chosen, for scripts that wait for it. */
 void ps_server_print_ready(const struct ps_server *server, FILE *out);
-/* Reads the key files again and has all cores use what they hold: *count keys. On failure `error` says why,
- * and the keys stay as they were. */
-enum mr_status ps_server_reload_keys(struct ps_server *server, uint32_t *count, char error[DP_ERROR_BYTES]);
+/* Tells systemd, if it listens, that the node is up, and from now on that it is alive. */
+void ps_server_tell_ready(struct ps_server *server);
+/* Takes over what has changed in the configuration, and in the key files: the keys that may change while
+ * the node serves; the log says which did, and which need a restart. On failure `error` says why, and
+ * nothing is changed. */
+enum mr_status ps_server_reload(struct ps_server *server, const struct ps_config *config,
+                                char error[DP_ERROR_BYTES]);
 /* How the port is; changes are logged. To be called a few times a second. False: the port is lost, and the
  * server is to be stopped. */
 bool ps_server_watch_port(struct ps_server *server);

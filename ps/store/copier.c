@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/plural.h"
 #include "ps/base/counter.h"
 #include "ps/base/cpu_affinity.h"
-#include "ps/base/log.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/state_file.h"
 #include "ps/store/copy.h"
@@ -33,10 +33,12 @@ struct copied {
 struct ps_copier {
     struct ps_copier_options options;
     struct ps_remote *remote;
-    struct ps_copy copy; /* without directories */
+    struct ps_copy copy; /* without directories and rate */
     struct place places[PLACES];
     pthread_t thread;
     atomic_bool stop; /* what is going on ends at once */
+    _Atomic uint32_t keep;
+    _Atomic uint64_t bytes_per_s_max;
 
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
@@ -191,6 +193,7 @@ static struct ps_copy copy_between(const struct ps_copier *c, const struct place
     struct ps_copy copy = c->copy;
     copy.from_directory = p->here;
     copy.to_directory = p->there;
+    copy.bytes_per_s_max = atomic_load(&c->bytes_per_s_max);
     return copy;
 }
 
@@ -212,9 +215,10 @@ static enum mr_status copy_one(struct ps_copier *c, struct place *p, uint64_t id
     if (status == MR_OK) {
         ps_counter_add(&c->options.counters->copies_good, 1);
         note_copied(c, p, id);
-        ps_log("copied checkpoint %" PRIu64 " to %s in %" PRIu64 " ms", id, p->there,
-               (mr_clock_us() - began_us) / 1000);
-        ps_checkpoint_retain(&c->remote->store, p->there, c->options.keep);
+        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"checkpoint", .number = id}, {"to", .text = p->there}),
+                    "copied", "copied checkpoint %" PRIu64 " to %s in %" PRIu64 " ms", id, p->there,
+                    (mr_clock_us() - began_us) / 1000);
+        ps_checkpoint_retain(&c->remote->store, p->there, atomic_load(&c->keep));
         return MR_OK;
     }
     return ps_checkpoint_is_there(NULL, p->here, id) ? status : MR_OK;
@@ -306,8 +310,8 @@ static void report(struct ps_copier *c, enum mr_status status, const char *text)
     ps_counter_set(&n->last_status, status);
     if (status == MR_OK) {
         if (c->failures > 0)
-            ps_log("copies to %s succeed again, after %u failed tr%s", c->remote->directory, c->failures,
-                   c->failures == 1 ? "y" : "ies");
+            mr_log_info("copies_again", "copies to %s succeed again, after %u failed tr%s",
+                        c->remote->directory, c->failures, c->failures == 1 ? "y" : "ies");
         c->failures = 0;
         c->last_text[0] = '\0';
         ps_counter_set(&n->state, PS_COPIER_IDLE);
@@ -317,7 +321,7 @@ static void report(struct ps_copier *c, enum mr_status status, const char *text)
     ps_counter_add(&n->copies_failed, 1);
     ps_counter_set(&n->state, PS_COPIER_FAILING);
     if (strcmp(c->last_text, text) != 0)
-        ps_log("checkpoints are not copied, which is tried again: %s", text);
+        mr_log_warning("copy_failed", "checkpoints are not copied, which is tried again: %s", text);
     (void)snprintf(c->last_text, sizeof(c->last_text), "%s", text);
 }
 
@@ -395,6 +399,8 @@ enum mr_status ps_copier_start(const struct ps_copier_options *options, struct p
         return ps_checkpoint_fail(text, "copy", options->directory, -ENOMEM);
     c->options = *options;
     atomic_init(&c->stop, false);
+    atomic_init(&c->keep, options->keep);
+    atomic_init(&c->bytes_per_s_max, options->bytes_per_s_max);
     const enum mr_status status = open_remote(c, text);
     if (status != MR_OK) {
         free(c);
@@ -402,7 +408,6 @@ enum mr_status ps_copier_start(const struct ps_copier_options *options, struct p
     }
     c->copy = (struct ps_copy){.from = ps_store_local(),
                                .to = &c->remote->store,
-                               .bytes_per_s_max = options->bytes_per_s_max,
                                .stop = &c->stop,
                                .avoid_cpus = options->avoid_cpus,
                                .avoid_cpu_count = options->avoid_cpu_count,
@@ -449,6 +454,14 @@ void ps_copier_wake(struct ps_copier *c)
     pthread_mutex_unlock(&c->lock);
 }
 
+void ps_copier_set_limits(struct ps_copier *c, uint32_t keep, uint64_t bytes_per_s_max)
+{
+    if (c == NULL)
+        return;
+    atomic_store(&c->keep, keep);
+    atomic_store(&c->bytes_per_s_max, bytes_per_s_max);
+}
+
 void ps_copier_stop(struct ps_copier *c, uint32_t wait_s)
 {
     if (!c)
@@ -465,8 +478,9 @@ void ps_copier_stop(struct ps_copier *c, uint32_t wait_s)
     atomic_store(&c->stop, true);
     (void)pthread_join(c->thread, NULL);
     if (is_left)
-        ps_log("some checkpoints of %s are not in %s yet; the next start copies them", c->options.directory,
-               c->remote->directory);
+        mr_log_warning("copies_missing",
+                       "some checkpoints of %s are not in %s yet; the next start copies them",
+                       c->options.directory, c->remote->directory);
     ps_remote_close(c->remote);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
@@ -498,7 +512,8 @@ enum mr_status ps_copier_fetch(const struct ps_copier_options *options, uint64_t
     uint64_t partial_id = 0;
     char why[PS_TEXT_BYTES];
     if (status == MR_OK && *id != 0 && fetch_from(&c, &c.places[PARTIAL], &partial_id, why) != MR_OK)
-        ps_log("restore: the newest partial checkpoint of the store was not copied: %s", why);
+        mr_log_warning("partial_not_copied",
+                       "restore: the newest partial checkpoint of the store was not copied: %s", why);
     ps_remote_close(c.remote);
     return status;
 }

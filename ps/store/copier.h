@@ -77,6 +77,9 @@ enum ps_copied {
 enum ps_copied ps_copier_look(struct ps_copier *c, bool is_partial, uint64_t id, uint64_t *at_ms);
 /* A checkpoint has been published, or the history was written. Any thread. */
 void ps_copier_wake(struct ps_copier *c);
+/* Changes how many full checkpoints are kept there, and the rate, from the next checkpoint on. NULL is
+ * fine. Any thread. */
+void ps_copier_set_limits(struct ps_copier *c, uint32_t keep, uint64_t bytes_per_s_max);
 /* Waits until all is copied, but no longer than that, and not for a store that fails; then ends the
  * thread. NULL is fine. */
 void ps_copier_stop(struct ps_copier *c, uint32_t wait_s);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "ps/base/log.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/checkpoint/checkpoint_format.h"
 
 struct reading {
@@ -85,7 +85,8 @@ static void warn_of_readers(FILE *file, const char *path)
 {
     struct stat st;
     if (fstat(fileno(file), &st) == 0 && (st.st_mode & S_IROTH) != 0)
-        ps_log("credentials %s can be read by every user of this machine: chmod o= %s", path, path);
+        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"path", .text = path}), "file_readable_by_all",
+                    "credentials %s can be read by every user of this machine: chmod o= %s", path, path);
 }
 
 static bool read_file(const char *path, struct ps_credentials *out, char *text)

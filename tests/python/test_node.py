@@ -60,6 +60,21 @@ def test_pushes_tell_what_became_of_them(client, node):
     assert sum(state.gradients_skipped for state in states) >= 2 and states[0].steps_ignored >= 0
 
 
+def test_latencies_of_cores_and_of_the_client(client, node):
+    calls = 20
+    for _ in range(calls):
+        client.echo([np.zeros(3, np.float32)], core=0)
+    cores = [client.latencies(core) for core in range(node.cores)]
+    own = client.own_latencies()
+    assert own["echo"].count >= calls
+    assert 0 < own["echo"].p50_s <= own["echo"].p99_s <= own["echo"].max_s < 60
+    for phase in ("wait", "work", "send"):
+        assert cores[0]["echo", phase].count >= calls
+    assert client.latencies_async(0).result()["latency", "work"].count >= 1
+    with pytest.raises(ValueError, match="core"):
+        client.latencies(-1)
+
+
 def test_stats_by_name_and_core(client, node):
     table = client.table("counted", 4)
     before = [client.stats(core) for core in range(node.cores)]

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/op.h"
 #include "trainer_client/hub/stream.h"
@@ -64,7 +65,7 @@ static void wait_for(struct feeder *f, const char *format, ...)
 /* The plan cannot continue: trainers get this error. */
 static void fail_plan(struct feeder *f, enum mr_status status, const char *error)
 {
-    hub_log("%s", error);
+    mr_log_error("plan_failed", "%s", error);
     pthread_mutex_lock(&f->hub->lock);
     if (f->hub->plan_number == f->plan_number) {
         f->hub->stage = HUB_FAILED;
@@ -103,7 +104,7 @@ static bool connect_server(struct feeder *f)
             return false;
         }
         if (!f->said_away)
-            hub_log("waiting for the parameter server: %s", error);
+            mr_log_warning("server_away", "waiting for the parameter server: %s", error);
         wait_for(f, "the hub waits for its parameter server: %s", error);
         f->said_away = true;
         f->retry_us = mr_clock_us() + SERVER_RETRY_US;
@@ -122,7 +123,8 @@ static void notice_restart(struct feeder *f)
     uint64_t start = mr_client_start_id(f->client);
     if (start == f->server_start)
         return;
-    hub_log("the parameter server restarted: feeding again what it has not applied");
+    mr_log_warning("server_restarted",
+                   "the parameter server restarted: feeding again what it has not applied");
     f->server_start = start;
     f->table = 0;
     f->next_record_us = 0;
@@ -137,10 +139,10 @@ static void server_answered(struct feeder *f, enum mr_status status)
 {
     bool away = status == MR_UNREACHABLE || status == MR_DEADLINE_EXCEEDED || status == MR_BUSY;
     if (away && !f->said_away) {
-        hub_log("waiting for the parameter server: %s", mr_last_error());
+        mr_log_warning("server_away", "waiting for the parameter server: %s", mr_last_error());
         wait_for(f, "the hub waits for its parameter server: %s", mr_last_error());
     } else if (!away && f->said_away) {
-        hub_log("the parameter server is back");
+        mr_log_info("server_back", "the parameter server is back");
         wait_for(f, "%s", "");
     }
     f->said_away = away;
@@ -198,7 +200,9 @@ static bool choose(struct feeder *f, uint32_t preferred, uint32_t *number)
     if (found == HUB_STREAM_CHANGED)
         refuse_changed(f, streams, count, *number);
     else if (found == HUB_STREAM_ADOPTED)
-        hub_log("stream %u is from a checkpoint that does not name its plan: taken for this one's", *number);
+        mr_log_warning("stream_without_plan",
+                       "stream %u is from a checkpoint that does not name its plan: taken for this one's",
+                       *number);
     free(streams);
     return found != HUB_STREAM_CHANGED;
 }
@@ -250,7 +254,8 @@ static void leave_stream(struct feeder *f)
 
 static void report_broken_line(void *arg, const char *path, uint64_t line_number, const char *reason)
 {
-    hub_log("%s:%" PRIu64 ": broken line: %s", path, line_number, reason);
+    mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"path", .text = path}, {"line", .number = line_number}),
+                "broken_line", "%s:%" PRIu64 ": broken line: %s", path, line_number, reason);
 }
 
 static void drop_feeds(struct feeder *f)
@@ -283,11 +288,12 @@ static void start_plan(struct feeder *f)
 static void log_plan(const struct feeder *f)
 {
     const struct hub_sample_file_info info = *hub_batch_source_info(f->source);
-    hub_log("%s: %" PRIu64 " sample%s to %s, %u slot%s, %s%" PRIu64 " key%s, %" PRIu64 " broken line%s",
-            f->request.path, info.samples, mr_plural(info.samples),
-            f->request.held_out ? "evaluate" : "train on", info.format->slots, mr_plural(info.format->slots),
-            info.keys_exact ? "" : "about ", info.keys, mr_plural(info.keys), info.broken_lines,
-            mr_plural(info.broken_lines));
+    mr_log_with(
+        MR_LOG_INFO, MR_LOG_FIELDS({"path", .text = f->request.path}, {"samples", .number = info.samples}),
+        "plan", "%s: %" PRIu64 " sample%s to %s, %u slot%s, %s%" PRIu64 " key%s, %" PRIu64 " broken line%s",
+        f->request.path, info.samples, mr_plural(info.samples), f->request.held_out ? "evaluate" : "train on",
+        info.format->slots, mr_plural(info.format->slots), info.keys_exact ? "" : "about ", info.keys,
+        mr_plural(info.keys), info.broken_lines, mr_plural(info.broken_lines));
 }
 
 /* The open samples are the plan's as well: it was taken up again, and they have not changed. */
@@ -375,7 +381,8 @@ static bool find_table(struct feeder *f)
         wait_for(f, "%s", "");
     }
     if (status == MR_OK && f->table == 0 && !f->said_no_table)
-        hub_log("waiting for table '%s' to be created on the parameter server", f->request.table);
+        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"table", .text = f->request.table}), "waits_for_table",
+                    "waiting for table '%s' to be created on the parameter server", f->request.table);
     f->said_no_table = status == MR_OK ? f->table == 0 : f->said_no_table;
     return f->table != 0;
 }
@@ -415,7 +422,8 @@ static void ask_record(struct feeder *f)
     free(bitmap);
     if (behind) {
         f->table = 0;
-        hub_log("the parameter server holds an earlier state: continuing after it");
+        mr_log_warning("server_went_back",
+                       "the parameter server holds an earlier state: continuing after it");
     }
 }
 

@@ -43,21 +43,3 @@ void hub_drop_void_feeds(struct hub *hub)
             feed->used = feed->ready = false;
     }
 }
-
-void hub_log(const char *format, ...)
-{
-    char line[1024], time_text[sizeof "2000-01-01T00:00:00"];
-    struct timespec now;
-    struct tm utc;
-    va_list args;
-    va_start(args, format);
-    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is two lines above */
-    vsnprintf(line, sizeof(line), format, args);
-    va_end(args);
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
-    strftime(time_text, sizeof(time_text), "%Y-%m-%dT%H:%M:%S", &utc);
-    /* One write: lines of the two threads do not mix, and a progress line is overwritten. */
-    dprintf(STDERR_FILENO, "%s%s.%03ldZ millrace-hub: %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "",
-            time_text, now.tv_nsec / 1000000, line);
-}

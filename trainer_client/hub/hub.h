@@ -94,7 +94,4 @@ enum mr_status hub_serve(struct hub *hub, char *error);
  * Runs until hub->stop; `arg` is a struct hub *. For pthread_create(). */
 void *hub_feeder_run(void *arg);
 
-/* One line on standard error, above a progress line if there is one. Any thread. */
-void hub_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
 #endif

@@ -3,7 +3,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include "dataplane/wire/base/cli.h"
+#include "dataplane/wire/base/log.h"
 #include "trainer_client/hub/hub.h"
 
 #define PROGRAM               "millrace-hub"
@@ -13,6 +15,7 @@
 #define SAMPLE_MEMORY_MIB_MAX (1u << 20)
 #define TRAINER_TIMEOUT_S     15u
 #define TRAINER_TIMEOUT_S_MAX 86400u
+#define LOG_RATE_PER_S        50u
 
 static atomic_bool *stop_flag; /* for the signal handler */
 
@@ -21,8 +24,38 @@ static void on_signal(int signal_number)
     atomic_store(stop_flag, true);
 }
 
+struct log_arguments {
+    const char *level, *format;
+};
+
+static void configure_log(const struct log_arguments *arguments)
+{
+    char node[256] = "";
+    (void)gethostname(node, sizeof(node) - 1);
+    struct mr_log_options options = {.program = PROGRAM,
+                                     .node = node,
+                                     .level = MR_LOG_INFO,
+                                     .rate_per_s = LOG_RATE_PER_S,
+                                     .has_progress = true};
+    if (!mr_log_level_parse(arguments->level, &options.level))
+        cli_refuse(PROGRAM, "--log-level: error, warning, info or debug");
+    if (!mr_log_format_parse(arguments->format, &options.format))
+        cli_refuse(PROGRAM, "--log-format: text, logfmt or json");
+    (void)mr_log_configure(&options, NULL); /* it asks for nothing that may be missing */
+}
+
+/* As programs say it on a terminal, or as a line of the log. Returns the exit code. */
+static int fail(const char *why)
+{
+    if (mr_log_is_text())
+        return cli_fail(PROGRAM, "%s", why);
+    mr_log_error("ended", "%s", why);
+    return CLI_EXIT_FAILED;
+}
+
 static struct hub_config parse_arguments(int argc, char **argv)
 {
+    struct log_arguments log = {.level = "info", .format = "text"};
     struct hub_config config = {.listen = "0.0.0.0:" PORT_DEFAULT, .prefetch = PREFETCH_DEFAULT};
     uint32_t trainer_timeout_s = TRAINER_TIMEOUT_S, sample_memory_mib = SAMPLE_MEMORY_MIB;
     const struct cli_option options[] = {
@@ -41,6 +74,11 @@ static struct hub_config parse_arguments(int argc, char **argv)
          "answer GET /metrics and GET /healthz at this TCP address, for Prometheus; default: nowhere"},
         {"trace", CLI_STRING, &config.trace, "FILE",
          "write a timeline of the hub's work when it stops: trace events in JSON"},
+        {"log-level", CLI_STRING, &log.level, "LEVEL",
+         "log events of this level and of the more important ones: error, warning, info or debug;\ndefault "
+         "info"},
+        {"log-format", CLI_STRING, &log.format, "FORMAT",
+         "text, logfmt or json: a sentence, key=value, or an object on each line; default text"},
         {"trainer-timeout", CLI_U32_IN(1, TRAINER_TIMEOUT_S_MAX), &trainer_timeout_s, "S",
          "seconds after which another trainer gets a batch that its trainer did not finish; default 15"},
     };
@@ -54,6 +92,7 @@ static struct hub_config parse_arguments(int argc, char **argv)
         .has_version = true,
     };
     (void)cli_parse(&usage, argc, argv, NULL);
+    configure_log(&log);
     if (config.server == NULL)
         cli_refuse(PROGRAM, "--server is missing");
     if (config.key_file == NULL)
@@ -71,24 +110,32 @@ static void install_signals(struct hub *hub)
     sigaction(SIGTERM, &action, NULL);
 }
 
+static int run(struct hub *hub, const struct hub_config *config)
+{
+    char error[HUB_ERROR_BYTES];
+    if (!hub_init(hub, config))
+        return fail("no memory");
+    if (!mr_trace_open(config->trace, PROGRAM, &hub->trace, error, sizeof(error)))
+        return fail(error);
+    mr_trace_name(hub->trace, HUB_TRACK_SERVING, "serving");
+    mr_trace_name(hub->trace, HUB_TRACK_FEEDING, "feeding");
+    install_signals(hub);
+    enum mr_status status = hub_serve(hub, error);
+    if (status != MR_OK)
+        (void)fail(error);
+    bool written = mr_trace_close(hub->trace, error, sizeof(error));
+    if (!written)
+        (void)fail(error);
+    hub_free(hub);
+    return status == MR_OK && written ? 0 : CLI_EXIT_FAILED;
+}
+
 int main(int argc, char **argv)
 {
     static struct hub hub;
-    char error[HUB_ERROR_BYTES];
     struct hub_config config = parse_arguments(argc, argv);
-    if (!hub_init(&hub, &config))
-        return cli_fail(PROGRAM, "no memory");
-    if (!mr_trace_open(config.trace, PROGRAM, &hub.trace, error, sizeof(error)))
-        return cli_fail(PROGRAM, "%s", error);
-    mr_trace_name(hub.trace, HUB_TRACK_SERVING, "serving");
-    mr_trace_name(hub.trace, HUB_TRACK_FEEDING, "feeding");
-    install_signals(&hub);
-    enum mr_status status = hub_serve(&hub, error);
-    if (status != MR_OK)
-        (void)cli_fail(PROGRAM, "%s", error);
-    bool written = mr_trace_close(hub.trace, error, sizeof(error));
-    if (!written)
-        (void)cli_fail(PROGRAM, "%s", error);
-    hub_free(&hub);
-    return status == MR_OK && written ? 0 : CLI_EXIT_FAILED;
+    (void)mr_log_start(); /* without its thread those who log write their lines themselves */
+    const int code = run(&hub, &config);
+    mr_log_stop();
+    return code;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
 #include "trainer_client/hub/hub_metrics.h"
 #include "trainer_client/hub/service.h"
@@ -78,8 +79,9 @@ enum mr_status hub_serve(struct hub *hub, char *error)
         goto out;
     }
     atomic_store(&hub->port, mrc_socket_server_port(server));
-    hub_log("listening on %s (UDP port %u), feeding %s", hub->config.listen, atomic_load(&hub->port),
-            hub->config.server);
+    mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"port", .number = atomic_load(&hub->port)}), "listening",
+                "listening on %s (UDP port %u), feeding %s", hub->config.listen, atomic_load(&hub->port),
+                hub->config.server);
     answer(hub, server, service, metrics);
     pthread_mutex_lock(&hub->lock);
     hub_nudge(hub);
@@ -88,7 +90,7 @@ enum mr_status hub_serve(struct hub *hub, char *error)
     status = hub->fatal;
     if (status != MR_OK)
         memcpy(error, hub->error, HUB_ERROR_BYTES);
-    hub_log("stopped");
+    mr_log_info("stopped", "stopped");
 out:
     hub_metrics_stop(metrics);
     mrc_socket_server_destroy(server);

@@ -38,6 +38,11 @@ struct mr_address_limits *mr_address_limits_create(uint32_t sessions_max, uint32
     return limits;
 }
 
+void mr_address_limits_set_hellos(struct mr_address_limits *limits, uint32_t hellos_per_address)
+{
+    limits->hello_cost_us = SECOND_US / hellos_per_address;
+}
+
 void mr_address_limits_destroy(struct mr_address_limits *limits)
 {
     free(limits);

@@ -27,6 +27,8 @@ static_assert(sizeof(struct mr_address_entry) == 20, "part of what an idle sessi
  * that collide. NULL: no memory. */
 struct mr_address_limits *mr_address_limits_create(uint32_t sessions_max, uint32_t sessions_per_address,
                                                    uint32_t hellos_per_address, uint64_t seed);
+/* Changes how many HELLOs per second one address may send. */
+void mr_address_limits_set_hellos(struct mr_address_limits *limits, uint32_t hellos_per_address);
 void mr_address_limits_destroy(struct mr_address_limits *limits);
 
 /* Counts one more session for this address, if it may have one. Each is ended once. At most sessions_max at a

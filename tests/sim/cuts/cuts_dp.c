@@ -259,6 +259,12 @@ uint64_t dp_now_us(void)
     return fiber_look_us();
 }
 
+uint64_t dp_core_turns(const struct dp_core *core)
+{
+    (void)core;
+    return 0;
+}
+
 uint32_t dp_core_busy_ppm(const struct dp_core *core)
 {
     (void)core;

@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include "cuts.h"
 #include "cuts_net.h"
-#include "ps/base/log.h"
+#include "dataplane/wire/base/log.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_chain.h"
 #include "ps/checkpoint/checkpoint_store.h"
@@ -98,13 +98,15 @@ static void tell(const char *format, ...)
 }
 
 /* What the node logs, and its disk. */
-void __wrap_ps_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void __wrap_mr_log_write(struct mr_log_site *site, const struct mr_log_field *fields, size_t field_count,
+                         const char *format, ...) __attribute__((format(printf, 4, 5)));
 int __real_ps_store_write_all(const struct ps_store *store, struct ps_store_file *file, const void *data,
                               size_t bytes, uint64_t offset);
 int __wrap_ps_store_write_all(const struct ps_store *store, struct ps_store_file *file, const void *data,
                               size_t bytes, uint64_t offset);
 
-void __wrap_ps_log(const char *format, ...)
+void __wrap_mr_log_write(struct mr_log_site *site, const struct mr_log_field *fields, size_t field_count,
+                         const char *format, ...)
 {
     va_list arguments;
     char line[512];

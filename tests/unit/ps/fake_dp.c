@@ -384,6 +384,12 @@ uint64_t dp_now_us(void)
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
+uint64_t dp_core_turns(const struct dp_core *core)
+{
+    (void)core;
+    return 0;
+}
+
 uint32_t dp_core_busy_ppm(const struct dp_core *core)
 {
     (void)core;

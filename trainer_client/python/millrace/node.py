@@ -61,6 +61,25 @@ class TableMemory:
 
 
 @dataclass(frozen=True)
+class Latency:
+    """How long calls took, in seconds; percentiles are at most 2 % off."""
+
+    count: int
+    mean_s: float
+    p50_s: float
+    p99_s: float
+    p999_s: float
+    max_s: float
+
+
+def _latency(histogram: Any) -> Latency:
+    shares = (0.5, 0.99, 0.999)
+    percentiles = (lib.mr_histogram_percentile_ns(histogram, share) / 1e9 for share in shares)
+    mean_s = lib.mr_histogram_mean_ns(histogram) / 1e9
+    return Latency(histogram.count, mean_s, *percentiles, max_s=histogram.max_ns / 1e9)
+
+
+@dataclass(frozen=True)
 class CoreMemory:
     """Where every byte of a core is."""
 
@@ -219,6 +238,33 @@ class NodeCalls(Connection):
     def stats_async(self, core: int = 0, **options: Unpack[CallOptions]) -> Future:
         """stats() as a Future."""
         return self._start(self._stats(core), options)
+
+    def _latencies(self, core: int) -> Call:
+        histograms: list[tuple[tuple[str, str], Any]] = []
+        handle = ffi.new_handle(histograms)
+        return Call(
+            lib.mr_latencies,
+            (whole("core", core, _U32_MAX), callbacks.phase_latencies, handle),
+            lambda _: {key: _latency(histogram) for key, histogram in histograms},
+        )
+
+    def latencies(self, core: int = 0, **options: Unpack[CallOptions]) -> dict[tuple[str, str], Latency]:
+        """How long calls to a core have taken since its start, by operation ("lookup", ...) and phase: "wait",
+        "work", "send"."""
+        return self._run(self._latencies(core), options)
+
+    def latencies_async(self, core: int = 0, **options: Unpack[CallOptions]) -> Future:
+        """latencies() as a Future."""
+        return self._start(self._latencies(core), options)
+
+    def own_latencies(self) -> dict[str, Latency]:
+        """How long this client's own calls have taken, by operation, each from the call to its last answer."""
+        histograms: list[tuple[str, Any]] = []
+        handle = ffi.new_handle(histograms)
+        status = self._ask(lib.mr_client_latencies, callbacks.latencies, handle)
+        if status:
+            raise error_of(status, text(lib.mr_last_error()))
+        return {op: _latency(histogram) for op, histogram in histograms}
 
     def _memory(self, core: int) -> Call:
         memory, tables = ffi.new("struct mr_core_memory *"), []  # type: ignore[var-annotated]

@@ -229,7 +229,7 @@ static void receive_one(struct fixture *f)
     config.core_count = 1;
     assert_int_equal(mr_endpoint_create(&config, &endpoint), MR_OK);
     assert_int_equal(poll(&pollfd, 1, 10000), 1);
-    assert_int_equal(dp_socket_port_receive(f->port, endpoint, 0), 1);
+    assert_int_equal(dp_socket_port_receive(f->port, endpoint, NULL, 0), 1);
     mr_endpoint_destroy(endpoint);
 }
 

@@ -140,7 +140,7 @@ static void tells_the_place_of_a_mistake(void **state)
     refused("[port]\n\ndevcie = mr0\n", 3, "did you mean device in [port]");
     refused("[cores]\ndevice = mr0\n", 2, "did you mean device in [port]");
     refused("[cores]\nqwertyuiop = 1\n", 2, "there are count, cpus, poll_mode, adaptive_idle_us");
-    refused("[prot]\ndevice = mr0\n", 2, "unknown section [prot]; there are [node], [port]");
+    refused("[prot]\ndevice = mr0\n", 2, "unknown section [prot]; there are [node], [log]");
     refused("count = 1\n", 1, "unknown section []");
     refused("[checkpoint]\ndirectory = s4://bucket/ads\n", 2, "or a URL: hdfs://");
     refused("[checkpoint]\nallow = http://namenode:9870/\n", 2, "or a URL: hdfs://");

@@ -151,6 +151,29 @@ static void the_last_multiple_has_no_next(void **state)
     assert_false(ps_save_schedule_step_is_due(&s, UINT64_MAX - 1));
 }
 
+/* A reload of the configuration. The time counts from the last checkpoint on, whenever the interval
+ * changes. */
+static void intervals_change_on_the_way(void **state)
+{
+    struct ps_save_schedule s;
+    (void)state;
+    ps_save_schedule_start(&s, 100, 1000, 0, 5000);
+    ps_save_schedule_change(&s, 100, 1000, 250, 5900); /* nothing changes */
+    assert_int_equal(s.next_us, 6000);
+    assert_int_equal(s.next_step, 100);
+    ps_save_schedule_change(&s, 100, 400, 90, 5300);
+    assert_false(ps_save_schedule_time_is_due(&s, 5399));
+    assert_true(ps_save_schedule_time_is_due(&s, 5400));
+    assert_int_equal(s.next_step, 100);
+    ps_save_schedule_change(&s, 30, 400, 95, 5300);
+    assert_int_equal(s.next_step, 120);
+    ps_save_schedule_change(&s, 0, 0, 95, 5500);
+    assert_false(ps_save_schedule_is_on(&s));
+    ps_save_schedule_change(&s, 0, 700, 95, 9000); /* it was off: from now on */
+    assert_false(ps_save_schedule_time_is_due(&s, 9699));
+    assert_true(ps_save_schedule_time_is_due(&s, 9700));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,6 +187,7 @@ int main(void)
         cmocka_unit_test(what_was_missed_is_one),
         cmocka_unit_test(steps_may_fall),
         cmocka_unit_test(the_last_multiple_has_no_next),
+        cmocka_unit_test(intervals_change_on_the_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

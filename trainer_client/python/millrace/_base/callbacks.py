@@ -25,6 +25,23 @@ counters = ffi.callback(
     "void(void *, const char *, uint64_t)",
     lambda arg, name, value: _append(arg, (ffi.string(name).decode(), value)),
 )
+# Histograms are gone after the visit, too: copies are kept.
+phase_latencies = ffi.callback(
+    "void(void *, const char *, const char *, const struct mr_histogram *)",
+    lambda arg, op, phase, histogram: _append(
+        arg,
+        (
+            (ffi.string(op).decode(), ffi.string(phase).decode()),
+            ffi.new("struct mr_histogram *", histogram[0]),
+        ),
+    ),
+)
+latencies = ffi.callback(
+    "void(void *, const char *, const struct mr_histogram *)",
+    lambda arg, op, histogram: _append(
+        arg, (ffi.string(op).decode(), ffi.new("struct mr_histogram *", histogram[0]))
+    ),
+)
 lines = ffi.callback(
     "void(void *, const char *)", lambda arg, line: _append(arg, ffi.string(line).decode("utf-8", "replace"))
 )

@@ -107,6 +107,17 @@ static void hellos_are_limited_by_rate(void **state)
     assert_false(mr_address_hello(limits, ip(1), now_us));
 }
 
+static void the_rate_of_hellos_can_change(void **state)
+{
+    create(1, 1, 10);
+    const uint64_t now_us = 5 * SECOND_US;
+    uint32_t let_in = 0;
+    mr_address_limits_set_hellos(limits, 1000);
+    for (int i = 0; i < 2000; i++)
+        let_in += mr_address_hello(limits, ip(1), now_us);
+    assert_int_equal(let_in, 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -114,6 +125,7 @@ int main(void)
         cmocka_unit_test_teardown(by_itself_the_limit_is_a_quarter_and_not_too_few, teardown),
         cmocka_unit_test_teardown(counts_stay_right_as_addresses_come_and_go, teardown),
         cmocka_unit_test_teardown(hellos_are_limited_by_rate, teardown),
+        cmocka_unit_test_teardown(the_rate_of_hellos_can_change, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

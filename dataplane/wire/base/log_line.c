@@ -1,0 +1,258 @@
+#include "dataplane/wire/base/log_line.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A byte takes six of JSON at most; names, punctuation and numbers have the rest. */
+static_assert(6 * (MR_LOG_MESSAGE_BYTES + MR_LOG_TEXTS_BYTES + MR_LOG_NODE_BYTES) + 2048 <= MR_LOG_LINE_BYTES,
+              "every line fits");
+
+struct line {
+    char *out;
+    size_t at;
+};
+
+static void add_bytes(struct line *l, const char *bytes, size_t count)
+{
+    const size_t room = MR_LOG_LINE_BYTES - 1 - l->at;
+    count = count < room ? count : room;
+    memcpy(l->out + l->at, bytes, count);
+    l->at += count;
+}
+
+static void add(struct line *l, const char *text)
+{
+    add_bytes(l, text, strlen(text));
+}
+
+static void add_number(struct line *l, uint64_t number)
+{
+    char text[24];
+    add_bytes(l, text, (size_t)snprintf(text, sizeof(text), "%" PRIu64, number));
+}
+
+static void add_time(struct line *l, const struct timespec *time)
+{
+    char text[40];
+    struct tm utc;
+    gmtime_r(&time->tv_sec, &utc);
+    size_t at = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &utc);
+    at += (size_t)snprintf(text + at, sizeof(text) - at, ".%03ldZ", time->tv_nsec / 1000000);
+    add_bytes(l, text, at);
+}
+
+/* ---- names ---- */
+
+static const char *const levels[] = {"error", "warning", "info", "debug"};
+static const char *const formats[] = {"text", "logfmt", "json"};
+
+static bool find_name(const char *name, const char *const *names, int count, int *index)
+{
+    for (*index = 0; *index < count; (*index)++)
+        if (strcmp(name, names[*index]) == 0)
+            return true;
+    return false;
+}
+
+const char *mr_log_level_name(enum mr_log_level level)
+{
+    return levels[level];
+}
+
+bool mr_log_level_parse(const char *name, enum mr_log_level *out)
+{
+    int index;
+    const bool is_one = find_name(name, levels, sizeof(levels) / sizeof(*levels), &index);
+    if (is_one)
+        *out = (enum mr_log_level)index;
+    return is_one;
+}
+
+bool mr_log_format_parse(const char *name, enum mr_log_format *out)
+{
+    int index;
+    const bool is_one = find_name(name, formats, sizeof(formats) / sizeof(*formats), &index);
+    if (is_one)
+        *out = (enum mr_log_format)index;
+    return is_one;
+}
+
+size_t mr_log_component(const char *file, const char **start)
+{
+    const char *name = strrchr(file, '/');
+    const char *end = name != NULL ? name : file;
+    for (*start = end; *start > file && (*start)[-1] != '/';)
+        (*start)--;
+    return (size_t)(end - *start);
+}
+
+void mr_log_record_fields(struct mr_log_record *record, const struct mr_log_field *fields, size_t count)
+{
+    size_t used = 0;
+    record->field_count = count < MR_LOG_FIELDS_MAX ? count : MR_LOG_FIELDS_MAX;
+    for (size_t i = 0; i < record->field_count; i++) {
+        record->fields[i] = fields[i];
+        if (fields[i].text == NULL)
+            continue;
+        const size_t room = sizeof(record->texts) - used;
+        const size_t length = strnlen(fields[i].text, room - 1);
+        memcpy(record->texts + used, fields[i].text, length);
+        record->texts[used + length] = '\0';
+        record->fields[i].text = record->texts + used;
+        used += length + (room > length + 1 ? 1 : 0);
+    }
+}
+
+/* ---- quoting ---- */
+
+/* The length of the UTF-8 character that begins there; 0: none does. */
+static size_t character_bytes(const unsigned char *s)
+{
+    static const struct {
+        unsigned char mask, is, second_min, second_max;
+        size_t bytes;
+    } kinds[] = {{0x80, 0x00, 0, 0xff, 1},    {0xe0, 0xc0, 0x80, 0xbf, 2}, {0xff, 0xe0, 0xa0, 0xbf, 3},
+                 {0xff, 0xed, 0x80, 0x9f, 3}, {0xf0, 0xe0, 0x80, 0xbf, 3}, {0xff, 0xf0, 0x90, 0xbf, 4},
+                 {0xff, 0xf4, 0x80, 0x8f, 4}, {0xfc, 0xf0, 0x80, 0xbf, 4}};
+    if (s[0] == 0xc0 || s[0] == 0xc1)
+        return 0;
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
+        if ((s[0] & kinds[k].mask) != kinds[k].is)
+            continue;
+        if (kinds[k].bytes > 1 && (s[1] < kinds[k].second_min || s[1] > kinds[k].second_max))
+            return 0;
+        for (size_t i = 2; i < kinds[k].bytes; i++)
+            if ((s[i] & 0xc0) != 0x80)
+                return 0;
+        return kinds[k].bytes;
+    }
+    return 0;
+}
+
+static void add_escaped(struct line *l, unsigned char c)
+{
+    char text[8];
+    if (c == '"' || c == '\\')
+        snprintf(text, sizeof(text), "\\%c", c);
+    else if (c == '\n' || c == '\r' || c == '\t')
+        snprintf(text, sizeof(text), "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
+    else
+        snprintf(text, sizeof(text), "\\u%04x", c);
+    add(l, text);
+}
+
+/* A string of JSON. */
+static void add_quoted(struct line *l, const char *text)
+{
+    add(l, "\"");
+    for (const unsigned char *s = (const unsigned char *)text; *s != '\0';) {
+        const size_t bytes = character_bytes(s);
+        if (bytes == 0)
+            add(l, "\\ufffd");
+        else if (*s < ' ' || *s == '"' || *s == '\\' || *s == 0x7f)
+            add_escaped(l, *s);
+        else
+            add_bytes(l, (const char *)s, bytes);
+        s += bytes != 0 ? bytes : 1;
+    }
+    add(l, "\"");
+}
+
+/* Whether logfmt takes it as it is. */
+static bool is_bare(const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    while (*s > ' ' && *s < 0x7f && *s != '"' && *s != '=' && *s != '\\')
+        s++;
+    return *s == '\0' && text[0] != '\0';
+}
+
+/* ---- formats ---- */
+
+static void add_text_line(struct line *l, const struct mr_log_record *r, const struct mr_log_identity *who)
+{
+    add_time(l, &r->time);
+    add(l, " ");
+    add(l, who->program);
+    add(l, ": ");
+    if (r->site->level != MR_LOG_INFO) {
+        add(l, mr_log_level_name(r->site->level));
+        add(l, ": ");
+    }
+    const size_t begin = l->at;
+    add(l, r->message);
+    for (size_t i = begin; i < l->at; i++)
+        if ((unsigned char)l->out[i] < ' ' || l->out[i] == 0x7f)
+            l->out[i] = ' ';
+}
+
+struct pairs {
+    struct line *line;
+    bool is_json;
+    size_t count;
+};
+
+static void add_name(struct pairs *p, const char *name)
+{
+    if (p->count++ > 0)
+        add(p->line, p->is_json ? "," : " ");
+    add(p->line, p->is_json ? "\"" : "");
+    add(p->line, name);
+    add(p->line, p->is_json ? "\":" : "=");
+}
+
+static void add_pair(struct pairs *p, const char *name, const char *value)
+{
+    add_name(p, name);
+    if (!p->is_json && is_bare(value))
+        add(p->line, value);
+    else
+        add_quoted(p->line, value);
+}
+
+static void add_pairs(struct line *l, const struct mr_log_record *r, const struct mr_log_identity *who,
+                      bool is_json)
+{
+    struct pairs p = {.line = l, .is_json = is_json};
+    const char *folder;
+    char component[64];
+    const size_t length = mr_log_component(r->site->file, &folder);
+    snprintf(component, sizeof(component), "%.*s", (int)length, folder);
+    add_name(&p, "ts");
+    add(l, is_json ? "\"" : "");
+    add_time(l, &r->time);
+    add(l, is_json ? "\"" : "");
+    add_pair(&p, "level", mr_log_level_name(r->site->level));
+    if (who->node[0] != '\0')
+        add_pair(&p, "node", who->node);
+    add_pair(&p, "component", component);
+    add_pair(&p, "event", r->site->event);
+    add_name(&p, "msg");
+    add_quoted(l, r->message);
+    for (size_t i = 0; i < r->field_count; i++) {
+        if (r->fields[i].text != NULL) {
+            add_pair(&p, r->fields[i].name, r->fields[i].text);
+            continue;
+        }
+        add_name(&p, r->fields[i].name);
+        add_number(l, r->fields[i].number);
+    }
+}
+
+size_t mr_log_line(const struct mr_log_record *record, enum mr_log_format format,
+                   const struct mr_log_identity *who, char out[MR_LOG_LINE_BYTES])
+{
+    struct line l = {.out = out};
+    if (format == MR_LOG_TEXT) {
+        add_text_line(&l, record, who);
+    } else {
+        add(&l, format == MR_LOG_JSON ? "{" : "");
+        add_pairs(&l, record, who, format == MR_LOG_JSON);
+        add(&l, format == MR_LOG_JSON ? "}" : "");
+    }
+    out[l.at++] = '\n';
+    return l.at;
+}
