@@ -547,11 +547,11 @@ MR_API enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_opt
 MR_API enum mr_status mr_stats(struct mr_client *client, const struct mr_options *options, uint32_t core,
                                void (*visit)(void *arg, const char *name, uint64_t value), void *arg);
 /* Calls `visit`, on this thread, with every histogram of how long calls to one core have taken since its
- * start: by operation ("lookup", "push_grad", ...; protocol.md lists them) and phase: "wait", from the arrival
- * of the last of a request until its work begins; "work", until its answer is there; "send", until the last of
- * that has gone to the port. In bursts one call in eight is timed, and counts for eight. The histogram of a
- * window: mr_histogram_subtract() what was there before; of several cores: mr_histogram_merge(). A histogram
- * is valid until `visit` returns. */
+ * start: by operation ("lookup", "push_grad", ...; protocol.md lists them) and phase: "wait", from the
+ * arrival of the last of a request until its work begins; "work", until its answer is there; "send", until
+ * the last of that has gone to the port. In bursts one call in eight is timed, and counts for eight. The
+ * histogram of a window: mr_histogram_subtract() what was there before; of several cores:
+ * mr_histogram_merge(). A histogram is valid until `visit` returns. */
 MR_API enum mr_status mr_latencies(struct mr_client *client, const struct mr_options *options, uint32_t core,
                                    void (*visit)(void *arg, const char *op, const char *phase,
                                                  const struct mr_histogram *histogram),
@@ -562,9 +562,9 @@ MR_API enum mr_status mr_client_latencies(struct mr_client *client,
                                           void (*visit)(void *arg, const char *op,
                                                         const struct mr_histogram *histogram),
                                           void *arg);
-/* Writes what this client counts as a file of Prometheus's text format, for node_exporter's textfile collector
- * (its directory, a name that ends with ".prom"): counters of its links, replay, and how long its calls took.
- * Whoever reads the file sees this text or the one before. `name` tells clients apart, by the label `client`;
+/* Writes what this client counts as a file of Prometheus's text format, for node_exporter's textfile
+ * collector (its directory, a name that ends with ".prom"): counters of its links, replay, and how long its
+ * calls took. Whoever reads the file sees this text or the one before. `name` tells clients apart, by the label `client`;
  * NULL: the program and its process number. MR_IO_ERROR. */
 MR_API enum mr_status mr_client_write_metrics(struct mr_client *client, const char *path, const char *name);
 /* How a core uses its memory. */
@@ -664,7 +664,7 @@ MR_API enum mr_status mr_moves(struct mr_client *client, const struct mr_options
 enum mr_capture_request_kind {
     MR_REQUEST_CAPTURE_START = 1,
     MR_REQUEST_CAPTURE_READ,
-    MR_REQUEST_CAPTURE_HALT, /* a read after which the core records no more; what it has is still to be read */
+    MR_REQUEST_CAPTURE_HALT, /* a read after which the core records no more; what it has can be read */
     MR_REQUEST_CAPTURE_END
 };
 struct mr_capture_request {

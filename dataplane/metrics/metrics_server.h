@@ -20,8 +20,8 @@ struct mr_metrics_server_options {
     const char *(*ailment)(void *app);
 };
 
-/* Listens, and starts the thread, which has the caller's processors and takes no signals. MR_INVALID_ARGUMENT,
- * MR_IO_ERROR, MR_NO_MEMORY: `error` has a line that names the address. */
+/* Listens, and starts the thread, which has the caller's processors and takes no signals.
+ * MR_INVALID_ARGUMENT, MR_IO_ERROR, MR_NO_MEMORY: `error` has a line that names the address. */
 enum mr_status mr_metrics_server_start(const struct mr_metrics_server_options *options,
                                        struct mr_metrics_server **out, char *error, size_t error_bytes);
 uint16_t mr_metrics_server_port(const struct mr_metrics_server *server);

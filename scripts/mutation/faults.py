@@ -41,7 +41,8 @@ KEYWORDS = {
 }
 # Calls that change nothing a test could see.
 SILENT = re.compile(
-    r"(.*_)?(log|log_(error|warning|info|debug|with)|logf|prefetch\w*)$|assert\w*$|__builtin_(prefetch|assume\w*|unreachable|ia32_pause)$|"
+    r"(.*_)?(log|log_(error|warning|info|debug|with)|logf|prefetch\w*)$|assert\w*$|"
+    r"__builtin_(prefetch|assume\w*|unreachable|ia32_pause)$|"
     r"rte_(pause|prefetch\d?|panic)$|(mr_)?(asan|tsan)_\w*|(f|s|sn)?printf$|perror$|memset_explicit$|"
     r"sodium_memzero$|madvise$|"
     r"pthread_setname_np$|pthread_(mutex|cond)_destroy$|PS_SCRUB\w*$"

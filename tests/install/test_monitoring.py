@@ -1,4 +1,4 @@
-"""The rules for Prometheus and the dashboard for Grafana name only metrics that a node has, and are tested."""
+"""The rules for Prometheus and the dashboard for Grafana name only metrics that a node has, and work."""
 import json
 import os
 import re

@@ -29,8 +29,8 @@ struct capture_cores {
     bool (*is_stopped)(void); /* whether the user wants an end */
 };
 
-/* Starts it on core `only` of the client, or with UINT32_MAX on all. `request` has what to capture. On failure
- * mr_last_error() says why, and nothing is captured. */
+/* Starts it on core `only` of the client, or with UINT32_MAX on all. `request` has what to capture. On
+ * failure mr_last_error() says why, and nothing is captured. */
 enum mr_status capture_cores_start(struct capture_cores *cores, struct mr_client *client, uint32_t only,
                                    const struct mr_capture_request *request);
 /* Reads from all of them once. `*left_bytes`: the most that any of them still has. MR_CANCELLED: the server

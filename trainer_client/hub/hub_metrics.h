@@ -1,4 +1,4 @@
-/* The hub's metrics over HTTP: its plan, its trainers, and the counters of the endpoint that trainers call. */
+/* The hub's metrics over HTTP: its plan, its trainers, and the counters of the trainers' endpoint. */
 #ifndef HUB_METRICS_H
 #define HUB_METRICS_H
 

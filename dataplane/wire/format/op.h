@@ -97,9 +97,9 @@ enum mr_role {
  * MOVE_READ          u64[3] -> u64[8], u8[n]: a block of a move. To each of the giver's cores (move.h)
  * MOVE               u64[8], u8[2, 64] names -> nothing: what is to move. To core 0 (move.h)
  * MOVES              nothing -> u64[8], u64[n, 16], u8[k, 64]: what moves. To core 0 (move.h)
- * LATENCY            nothing -> u32[h, 2] {op, enum mr_latency_phase}, u64[h, 2] {sum, longest, in ns}, u32[h +
- *                    1] where the buckets of each begin, u16[b] buckets, u64[b] their counts (mr_histogram.h),
- *                    of this core
+ * LATENCY            nothing -> u32[h, 2] {op, enum mr_latency_phase}, u64[h, 2] {sum, longest, in ns}, u32
+ *                    [h + 1] where the buckets of each begin, u16[b] buckets, u64[b] their counts
+ *                    (mr_histogram.h), of this core
  * CAPTURE            u64[16], to start also u8[n] who -> u64[8], u8[n]: packets that the core receives and
  *                    sends (capture.h)
  * RPC_JOIN to RPC_CANCEL and RPC_PART are between workers: see dataplane/rpc/ and docs/protocol.md.

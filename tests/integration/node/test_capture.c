@@ -1,5 +1,5 @@
-/* `millrace capture` of a real node, over af_packet and over sockets, as tshark with the dissector decodes its
- * files. */
+/* `millrace capture` of a real node, over af_packet and over sockets, as tshark with the dissector decodes
+ * its * files. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 """A Prometheus scrapes a node, and says so when the node is gone.
 
-usage: test_metrics.py MILLRACED MILLRACE SOURCE      in a network namespace of its own: needs root, prometheus, promtool
+usage: test_metrics.py MILLRACED MILLRACE SOURCE
+in a network namespace of its own: needs root, prometheus, promtool
 """
 import ctypes
 import json

@@ -12,6 +12,8 @@
 #include <cmocka.h>
 #include "dataplane/wire/format/push_number.h"
 #include "fake_dp.h"
+#include "ps/core/core.h"
+#include "ps/core/node.h"
 #include "tests/unit/temporary_directory.h"
 
 #define CALL_LIMIT_US                                                                                        \
@@ -85,11 +87,25 @@ void node_start(struct node_fixture *n, uint32_t core_count)
     enum mr_status status = ps_server_start(&n->config, &n->server, error);
     if (status != MR_OK)
         fail_msg("the node does not start: %s", error);
+    n->passed_on = n->config;
     connect_client(n);
+}
+
+void node_pass_config_on(struct node_fixture *n)
+{
+    const struct ps_core *core = fake_dp_app(0);
+    const uint8_t *now = (const uint8_t *)&n->config;
+    uint8_t *before = (uint8_t *)&n->passed_on;
+    if (memcmp(now, before, sizeof(n->config)) == 0)
+        return;
+    for (size_t i = 0; i < sizeof(n->config); i++) /* the node's threads read the rest meanwhile */
+        if (now[i] != before[i])
+            ((uint8_t *)core->node->config)[i] = before[i] = now[i];
 }
 
 void node_stop(struct node_fixture *n)
 {
+    node_pass_config_on(n);
     mr_endpoint_destroy(n->client);
     n->client = NULL;
     assert_int_equal(ps_server_stop(n->server), MR_OK);
@@ -149,6 +165,7 @@ int node_teardown(void **state)
 void node_post(struct node_fixture *n, uint32_t core, struct node_call *call,
                const struct mr_call_options *options, const struct mr_tensor *tensors, uint32_t tensor_count)
 {
+    node_pass_config_on(n);
     struct mr_tensor copies[MR_TENSORS_MAX];
     struct mr_call_options mine = *options;
     struct mr_call *handle;

@@ -17,6 +17,7 @@
 struct node_fixture {
     struct ps_config config;
     struct ps_server *server;
+    struct ps_config passed_on; /* config, as the running node has it */
     char *directory;
     struct mr_endpoint *client;
     uint32_t core_count;
@@ -42,6 +43,9 @@ int node_teardown(void **state);
 void node_restart(struct node_fixture *n, uint32_t core_count);
 void node_stop(struct node_fixture *n);
 void node_start(struct node_fixture *n, uint32_t core_count);
+/* What the test has changed in n->config since the start holds for the running node, too. Calls and the stop
+ * do that by themselves. */
+void node_pass_config_on(struct node_fixture *n);
 
 /* One call, to its end. */
 const struct node_reply *node_call(struct node_fixture *n, uint32_t core, uint8_t op, uint16_t table,

@@ -14,7 +14,17 @@ from .feature import WHOLE, FeatureInfo, TableSpec, VariableSpec
 from .future import Future
 from .hub import Batch, Hub, HubStatus, SampleInfo
 from .moves import Moves, Moving
-from .node import Cluster, ClusterNode, CoreMemory, CoreState, Latency, ReplayInfo, TableMemory, World, WorldMember
+from .node import (
+    Cluster,
+    ClusterNode,
+    CoreMemory,
+    CoreState,
+    Latency,
+    ReplayInfo,
+    TableMemory,
+    World,
+    WorldMember,
+)
 from .pushed import Pushed
 from .table import Table
 from .variable import Variable

@@ -106,8 +106,8 @@ class CaptureCalls(Connection):
         idle_s: float = 10.0,
         **options: Unpack[CallOptions],
     ) -> Capture:
-        """Begins to record the packets of one core; needs a key of the role operator. AlreadyStarted: the core
-        records for somebody else, whom the error names.
+        """Begins to record the packets of one core; needs a key of the role operator. AlreadyStarted: the
+        core records for somebody else, whom the error names.
 
         peer: only packets from and to "10.0.0.7" or "10.0.0.7:41000".
         ops: only packets of calls of these operations, "lookup", "push_grad", ...

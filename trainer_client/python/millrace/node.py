@@ -249,8 +249,8 @@ class NodeCalls(Connection):
         )
 
     def latencies(self, core: int = 0, **options: Unpack[CallOptions]) -> dict[tuple[str, str], Latency]:
-        """How long calls to a core have taken since its start, by operation ("lookup", ...) and phase: "wait",
-        "work", "send"."""
+        """How long calls to a core have taken since its start, by operation ("lookup", ...) and phase:
+        "wait", "work", "send"."""
         return self._run(self._latencies(core), options)
 
     def latencies_async(self, core: int = 0, **options: Unpack[CallOptions]) -> Future:

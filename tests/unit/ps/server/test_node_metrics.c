@@ -30,6 +30,7 @@ static int set_up(void **state)
     node_setup_3_cores(state);
     struct node_fixture *n = *state;
     snprintf(n->config.metrics_listen, sizeof(n->config.metrics_listen), "127.0.0.1:0");
+    node_pass_config_on(n);
     if (ps_node_metrics_start(node_of(), &metrics, error) != MR_OK)
         fail_msg("%s", error);
     return 0;

@@ -72,7 +72,10 @@ class Faults(unittest.TestCase):
 
     def test_what_nobody_could_see_is_left_alone(self):
         self.assertEqual(
-            found('assert(a > 0 && p); mr_log_info("a", "%d", a); __builtin_prefetch(p, 0); // a = 1;\n/* g(a); */'), {}
+            found(
+                'assert(a > 0 && p); mr_log_info("a", "%d", a); __builtin_prefetch(p, 0); // a = 1;\n/* g(a); */'
+            ),
+            {},
         )
 
     def test_outside_functions_nothing(self):
