@@ -563,9 +563,9 @@ MR_API enum mr_status mr_client_latencies(struct mr_client *client,
                                                         const struct mr_histogram *histogram),
                                           void *arg);
 /* Writes what this client counts as a file of Prometheus's text format, for node_exporter's textfile
- * collector (its directory, a name that ends with ".prom"): counters of its links, replay, and how long its
- * calls took. Whoever reads the file sees this text or the one before. `name` tells clients apart, by the label `client`;
- * NULL: the program and its process number. MR_IO_ERROR. */
+ * collector (its directory, a name that ends with ".prom"): counters of its links, replay, and how long
+ * its calls took. Whoever reads the file sees this text or the one before. `name` tells clients apart, by the
+ * label `client`; NULL: the program and its process number. MR_IO_ERROR. */
 MR_API enum mr_status mr_client_write_metrics(struct mr_client *client, const char *path, const char *name);
 /* How a core uses its memory. */
 struct mr_core_memory {
