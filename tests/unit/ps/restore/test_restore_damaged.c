@@ -279,6 +279,7 @@ static void half_a_checkpoint_is_not_saved_on_stop(void **state)
     node_check(load_half(n), MR_OUT_OF_MEMORY, "half way");
     assert_int_equal(ps_checkpoint_list(NULL, n->config.checkpoint_directory, &newest, 1), 1);
     n->config.checkpoint_save_on_stop = true;
+    node_pass_config_on(n);
     mr_endpoint_destroy(n->client);
     n->client = NULL;
     assert_int_equal(ps_server_stop(n->server), MR_CHECKPOINT_CORRUPT);
