@@ -4,7 +4,8 @@
 
 /* Whole packets pass through here on their way out, so the loop is compiled for wide vectors as well.
  * Instrumented builds leave that out: the resolver would run before the sanitizer's runtime is up. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&     \
+    !defined(__SANITIZE_THREAD__)
 #define DP_WIDE __attribute__((target_clones("avx2", "default"), optimize("O3")))
 #else
 #define DP_WIDE
