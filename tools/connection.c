@@ -2,11 +2,16 @@
 
 #include <stdlib.h>
 
+const char *tool_server_name(const struct tool_connection *c)
+{
+    const char *server = c->server != NULL ? c->server : getenv("MILLRACE_SERVER");
+    return server != NULL && server[0] != '\0' ? server : TOOL_SERVER_DEFAULT;
+}
+
 int tool_connect(const char *command, const struct tool_connection *c, struct mr_client **client)
 {
-    const char *server = c->server ? c->server : getenv("MILLRACE_SERVER");
     struct mr_client_options options = {
-        .server = server && server[0] ? server : TOOL_SERVER_DEFAULT,
+        .server = tool_server_name(c),
         .key_file = c->key_file,
         .deadline_ms = c->deadline_ms,
         .connect_ms = c->deadline_ms,

@@ -30,6 +30,8 @@ struct tool_connection {
         "json", CLI_FLAG, &(c)->json, NULL, "print one JSON value instead of text"                           \
     }
 
+/* Returns the server that a command talks to: as named, by the environment, or TOOL_SERVER_DEFAULT. */
+const char *tool_server_name(const struct tool_connection *c);
 /* 0, or the exit code after one line about what is wrong. */
 int tool_connect(const char *command, const struct tool_connection *c, struct mr_client **client);
 /* Prints one line about a failed call and returns the exit code. */

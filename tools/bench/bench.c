@@ -47,14 +47,6 @@ struct bench {
     bool is_live; /* blocks are shown while it runs */
 };
 
-static const char *server_name(const struct bench *b)
-{
-    const char *server = b->options.connection.server;
-    if (server == NULL)
-        server = getenv("MILLRACE_SERVER");
-    return server != NULL && server[0] != '\0' ? server : TOOL_SERVER_DEFAULT;
-}
-
 /* ---- what the server counts ---- */
 
 static void read_server(const struct bench *b, struct tool_load_server *out)
@@ -95,8 +87,9 @@ static void write_start(const struct bench *b)
 {
     const struct tool_bench_plan *plan = &b->options.plan;
     write_line(b, "start",
-               json_pack("{s:s, s:s, s:I, s:I, s:o}", "millrace", MR_VERSION, "server", server_name(b),
-                         "cores", (json_int_t)mr_client_core_count(b->client), "time_ms",
+               json_pack("{s:s, s:s, s:I, s:I, s:o}", "millrace", MR_VERSION, "server",
+                         tool_server_name(&b->options.connection), "cores",
+                         (json_int_t)mr_client_core_count(b->client), "time_ms",
                          (json_int_t)mr_clock_unix_ms(), "options", tool_load_plan_json(plan)));
 }
 
@@ -129,8 +122,8 @@ static void show_start(const struct bench *b)
         return;
     (void)printf("%s, %" PRIu32 " core%s; %" PRIu32 " client%s with up to %" PRIu32
                  " call%s in flight each; ",
-                 server_name(b), cores, mr_plural(cores), p->clients, mr_plural(p->clients), p->in_flight,
-                 mr_plural(p->in_flight));
+                 tool_server_name(&b->options.connection), cores, mr_plural(cores), p->clients,
+                 mr_plural(p->clients), p->in_flight, mr_plural(p->in_flight));
     if (p->rate > 0)
         (void)printf("%g calls/s are due\n", p->rate);
     else
@@ -211,12 +204,13 @@ static json_t *end_json(const struct bench *b, const struct tool_left_out *left)
 {
     const struct tool_bench_plan *plan = &b->options.plan;
     json_t *out = tool_load_block_json(plan, &b->run.total, false);
-    json_t *more = json_pack(
-        "{s:s, s:s, s:I, s:s, s:b, s:o, s:s, s:o, s:o, s:o}", "millrace", MR_VERSION, "server",
-        server_name(b), "cores", (json_int_t)mr_client_core_count(b->client), "table", b->table.name,
-        "stopped", (int)atomic_load(&stop), "failures", tool_load_failures_json(&b->run.total.stats),
-        "first_failure", tool_load_run_first_error(&b->run), "left_out", left_out_json(left),
-        "server_counters", tool_load_server_json(&b->server), "options", tool_load_plan_json(plan));
+    json_t *more =
+        json_pack("{s:s, s:s, s:I, s:s, s:b, s:o, s:s, s:o, s:o, s:o}", "millrace", MR_VERSION, "server",
+                  tool_server_name(&b->options.connection), "cores",
+                  (json_int_t)mr_client_core_count(b->client), "table", b->table.name, "stopped",
+                  (int)atomic_load(&stop), "failures", tool_load_failures_json(&b->run.total.stats),
+                  "first_failure", tool_load_run_first_error(&b->run), "left_out", left_out_json(left),
+                  "server_counters", tool_load_server_json(&b->server), "options", tool_load_plan_json(plan));
     (void)json_object_update(out, more);
     json_decref(more);
     return out;

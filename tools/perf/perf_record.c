@@ -1,7 +1,6 @@
 /* millrace perf record: everything that a server counts, over time, in a file. */
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 
 #include "dataplane/wire/base/clock.h"
 #include "tools/connection.h"
+#include "tools/live.h"
 #include "tools/perf/perf.h"
 #include "tools/perf/run.h"
 #include "tools/perf/run_file.h"
@@ -20,13 +20,6 @@
 #define FILE_DEFAULT     "run.mrp"
 
 static const char command[] = "millrace perf record";
-static volatile sig_atomic_t stop;
-
-static void on_signal(int number)
-{
-    stop = 1;
-}
-
 /* The histograms of a core as they were last written. */
 struct known_latency {
     char op[32], phase[16];
@@ -234,14 +227,6 @@ static json_t *make_header(struct recorder *r, const char *server, uint32_t inte
 
 /* ---- the run ---- */
 
-static void wait_until(uint64_t time_us)
-{
-    for (uint64_t now = mr_clock_us(); now < time_us && !stop; now = mr_clock_us()) {
-        const struct timespec pause = mr_span_us(time_us - now);
-        (void)nanosleep(&pause, NULL);
-    }
-}
-
 static void show_progress(const struct recorder *r, uint32_t seconds)
 {
     if (!isatty(STDERR_FILENO))
@@ -258,7 +243,7 @@ static void record_all(struct recorder *r, uint32_t interval_ms, uint32_t second
     uint64_t due_us = r->started_us, latency_ms = 0;
     const uint64_t end_us = seconds > 0 ? r->started_us + seconds * UINT64_C(1000000) : UINT64_MAX;
     while (!r->failed) {
-        const bool is_last = stop || due_us >= end_us;
+        const bool is_last = tool_live_ended() || due_us >= end_us;
         const uint64_t now_ms = (mr_clock_us() - r->started_us) / 1000;
         const bool with_latency = r->samples == 0 || is_last || now_ms >= latency_ms + LATENCY_EVERY_MS;
         (void)sample_all(r, with_latency);
@@ -272,7 +257,7 @@ static void record_all(struct recorder *r, uint32_t interval_ms, uint32_t second
             return;
         const uint64_t now_us = mr_clock_us(), interval_us = interval_ms * UINT64_C(1000);
         due_us += interval_us * (1 + (now_us > due_us + interval_us ? (now_us - due_us) / interval_us : 0));
-        wait_until(due_us < end_us ? due_us : end_us);
+        tool_live_wait_until(due_us < end_us ? due_us : end_us);
     }
 }
 
@@ -293,7 +278,6 @@ static void free_recorder(struct recorder *r)
 static int run(const struct tool_connection *c, const char *path, uint32_t interval_ms, uint32_t seconds)
 {
     struct recorder *r = calloc(1, sizeof(*r));
-    const char *server = c->server != NULL ? c->server : getenv("MILLRACE_SERVER");
     if (r == NULL)
         return cli_fail(command, "no memory");
     int exit_code = tool_connect(command, c, &r->client);
@@ -306,8 +290,7 @@ static int run(const struct tool_connection *c, const char *path, uint32_t inter
         exit_code = cli_fail(command, "cannot write %s: %s", path, strerror(errno));
     } else {
         r->started_us = mr_clock_us();
-        write_line(r, make_header(r, server != NULL && server[0] != '\0' ? server : TOOL_SERVER_DEFAULT,
-                                  interval_ms));
+        write_line(r, make_header(r, tool_server_name(c), interval_ms));
         record_all(r, interval_ms, seconds);
         if (!tool_run_close(r->file) || r->failed)
             exit_code = cli_fail(command, "%s is not whole: the disk has no room, or memory was short", path);
@@ -344,9 +327,7 @@ int tool_perf_record(int argc, char **argv)
         CLI_OPTIONS(options),
     };
     (void)cli_parse(&usage, argc, argv, NULL);
-    const struct sigaction action = {.sa_handler = on_signal};
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
+    tool_live_begin();
     c.any_node = true;
     return run(&c, path, 1000 / hz, seconds);
 }
