@@ -25,19 +25,16 @@ struct report {
 
 static void print_changes(const struct tool_run *before, const struct tool_run *after)
 {
-    static struct tool_figures x, y;
-    static struct tool_change changes[TOOL_FIGURES_MAX];
+    static struct tool_run_changes changes;
     char old[24], now[24];
-    tool_run_figures(before, &x);
-    tool_run_figures(after, &y);
-    const uint32_t count = tool_run_compare(&x, &y, changes);
+    tool_run_changes(before, after, &changes);
     printf("\nwhat changed most:\n%-40s %12s %12s %8s\n", "", "before", "after", "ratio");
-    for (uint32_t i = 0; i < count && i < CHANGES_SHOWN; i++) {
-        tool_quantity(changes[i].before->value, changes[i].before->unit, old);
-        tool_quantity(changes[i].after->value, changes[i].after->unit, now);
-        printf("%-40s %12s %12s", changes[i].before->name, old, now);
-        if (isfinite(changes[i].ratio))
-            printf(" %8.3g\n", changes[i].ratio);
+    for (uint32_t i = 0; i < changes.count && i < CHANGES_SHOWN; i++) {
+        tool_quantity(changes.list[i].before->value, changes.list[i].before->unit, old);
+        tool_quantity(changes.list[i].after->value, changes.list[i].after->unit, now);
+        printf("%-40s %12s %12s", changes.list[i].before->name, old, now);
+        if (isfinite(changes.list[i].ratio))
+            printf(" %8.3g\n", changes.list[i].ratio);
         else
             printf(" %8s\n", "new");
     }
@@ -45,16 +42,13 @@ static void print_changes(const struct tool_run *before, const struct tool_run *
 
 static json_t *changes_json(const struct tool_run *before, const struct tool_run *after)
 {
-    static struct tool_figures x, y;
-    static struct tool_change changes[TOOL_FIGURES_MAX];
+    static struct tool_run_changes changes;
     json_t *list = json_array();
-    tool_run_figures(before, &x);
-    tool_run_figures(after, &y);
-    const uint32_t count = tool_run_compare(&x, &y, changes);
-    for (uint32_t i = 0; i < count; i++)
-        (void)json_array_append_new(list,
-                                    json_pack("{s:s, s:f, s:f}", "name", changes[i].before->name, "before",
-                                              changes[i].before->value, "after", changes[i].after->value));
+    tool_run_changes(before, after, &changes);
+    for (uint32_t i = 0; i < changes.count; i++)
+        (void)json_array_append_new(list, json_pack("{s:s, s:f, s:f}", "name", changes.list[i].before->name,
+                                                    "before", changes.list[i].before->value, "after",
+                                                    changes.list[i].after->value));
     return json_pack("{s:o, s:o, s:o}", "before", tool_run_json(before), "after", tool_run_json(after),
                      "changes", list);
 }

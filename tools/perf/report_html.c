@@ -309,21 +309,18 @@ static void latency_table(const struct tool_run *run, FILE *out)
 
 static void change_table(const struct tool_run *before, const struct tool_run *after, FILE *out)
 {
-    static struct tool_figures x, y;
-    static struct tool_change changes[TOOL_FIGURES_MAX];
-    tool_run_figures(before, &x);
-    tool_run_figures(after, &y);
-    const uint32_t count = tool_run_compare(&x, &y, changes);
+    static struct tool_run_changes changes;
+    tool_run_changes(before, after, &changes);
     (void)fprintf(out, "<h2>What changed most</h2><div class=\"wide\"><table><tr><th>figure</th>"
                        "<th>before</th><th>after</th><th>ratio</th></tr>\n");
-    for (uint32_t i = 0; i < count && i < CHANGES_MAX; i++) {
+    for (uint32_t i = 0; i < changes.count && i < CHANGES_MAX; i++) {
         (void)fprintf(out, "<tr><td>");
-        tool_html_text(changes[i].before->name, out);
+        tool_html_text(changes.list[i].before->name, out);
         (void)fprintf(out, "</td>");
-        cell(changes[i].before->value, changes[i].before->unit, out);
-        cell(changes[i].after->value, changes[i].after->unit, out);
-        if (isfinite(changes[i].ratio))
-            (void)fprintf(out, "<td>%.3g</td></tr>\n", changes[i].ratio);
+        cell(changes.list[i].before->value, changes.list[i].before->unit, out);
+        cell(changes.list[i].after->value, changes.list[i].after->unit, out);
+        if (isfinite(changes.list[i].ratio))
+            (void)fprintf(out, "<td>%.3g</td></tr>\n", changes.list[i].ratio);
         else
             (void)fprintf(out, "<td>new</td></tr>\n");
     }

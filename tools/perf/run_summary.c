@@ -189,3 +189,11 @@ uint32_t tool_run_compare(const struct tool_figures *before, const struct tool_f
     qsort(out, count, sizeof(*out), by_distance);
     return count;
 }
+
+void tool_run_changes(const struct tool_run *before, const struct tool_run *after,
+                      struct tool_run_changes *out)
+{
+    tool_run_figures(before, &out->before);
+    tool_run_figures(after, &out->after);
+    out->count = tool_run_compare(&out->before, &out->after, out->list);
+}

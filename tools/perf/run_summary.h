@@ -34,4 +34,13 @@ struct tool_change {
 uint32_t tool_run_compare(const struct tool_figures *before, const struct tool_figures *after,
                           struct tool_change out[TOOL_FIGURES_MAX]);
 
+/* The figures of two runs, and what has changed between them, as tool_run_compare() has it. */
+struct tool_run_changes {
+    struct tool_figures before, after;
+    uint32_t count;
+    struct tool_change list[TOOL_FIGURES_MAX];
+};
+void tool_run_changes(const struct tool_run *before, const struct tool_run *after,
+                      struct tool_run_changes *out);
+
 #endif
