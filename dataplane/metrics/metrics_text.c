@@ -178,6 +178,15 @@ void mr_metrics_sample(struct mr_metrics_text *text, const struct mr_labels *lab
         mr_metrics_add(text, "%" PRIu64 "\n", value);
 }
 
+void mr_metrics_set(struct mr_metrics_text *text, const struct mr_labels *labels,
+                    const struct mr_counter_set *set, uint32_t first, const uint64_t *values)
+{
+    for (uint32_t i = first; i < set->count; i++) {
+        mr_metrics_family(text, set, &set->counters[i]);
+        mr_metrics_sample(text, labels, __atomic_load_n(&values[i - first], __ATOMIC_RELAXED));
+    }
+}
+
 bool mr_metrics_end(struct mr_metrics_text *text)
 {
     if (text->open_metrics)

@@ -52,6 +52,10 @@ void mr_metrics_family_named(struct mr_metrics_text *text, const char *name, enu
                              enum mr_unit unit, const char *help);
 /* labels: NULL: none. */
 void mr_metrics_sample(struct mr_metrics_text *text, const struct mr_labels *labels, uint64_t value);
+/* The counters of a set from number `first` on, each as a family of one sample. values: [set->count - first];
+ * another thread may write them meanwhile. */
+void mr_metrics_set(struct mr_metrics_text *text, const struct mr_labels *labels,
+                    const struct mr_counter_set *set, uint32_t first, const uint64_t *values);
 
 /* Begins a family of histograms of spans of time; `name` ends with "_seconds". */
 void mr_metrics_histogram_family(struct mr_metrics_text *text, const char *name, const char *help);

@@ -70,10 +70,7 @@ static void write_values(struct mr_metrics_text *text, const struct mr_labels *l
                          size_t count)
 {
     assert(first + count == set->count);
-    for (size_t i = 0; i < count; i++) {
-        mr_metrics_family(text, set, &set->counters[first + i]);
-        mr_metrics_sample(text, labels, values[i]);
-    }
+    mr_metrics_set(text, labels, set, first, values);
 }
 
 static void write_node(const struct ps_node_metrics *m, struct mr_metrics_text *text)

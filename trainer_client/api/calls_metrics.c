@@ -30,15 +30,6 @@ struct client_values {
     CLIENT_METRIC_LIST(MR_COUNTER_FIELD)
 };
 
-static void write_set(struct mr_metrics_text *text, const struct mr_labels *labels,
-                      const struct mr_counter_set *set, const uint64_t *values)
-{
-    for (uint32_t i = 0; i < set->count; i++) {
-        mr_metrics_family(text, set, &set->counters[i]);
-        mr_metrics_sample(text, labels, values[i]);
-    }
-}
-
 /* What all links have counted. */
 static void sum_links(struct mr_client *client, uint64_t sums[WIRE_COUNTERS], struct client_values *values)
 {
@@ -81,8 +72,8 @@ static enum mr_status write_text(struct mr_client *client, const struct mr_label
     values.replayed = replay.replayed;
     values.replay_given_up = replay.given_up;
     values.replay_dropped = replay.dropped;
-    write_set(text, labels, &client_set, (const uint64_t *)&values);
-    write_set(text, labels, &wire_set, sums);
+    mr_metrics_set(text, labels, &client_set, 0, (const uint64_t *)&values);
+    mr_metrics_set(text, labels, &wire_set, 0, sums);
     mr_metrics_histogram_family(text, LATENCY_METRIC, "time from a call to the last answer to it");
     enum mr_status status =
         mr_client_latencies(client, write_latency, &(struct latency_writer){text, labels});

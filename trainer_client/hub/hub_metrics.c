@@ -55,14 +55,6 @@ static struct hub_values values_of(struct hub *hub, enum hub_stage *stage)
     return values;
 }
 
-static void write_set(struct mr_metrics_text *text, const struct mr_counter_set *set, const uint64_t *values)
-{
-    for (uint32_t i = 0; i < set->count; i++) {
-        mr_metrics_family(text, set, &set->counters[i]);
-        mr_metrics_sample(text, NULL, __atomic_load_n(&values[i], __ATOMIC_RELAXED));
-    }
-}
-
 static void write_stage(struct mr_metrics_text *text, enum hub_stage now)
 {
     static const char *const names[] = {
@@ -86,8 +78,8 @@ static void write_metrics(void *app, struct mr_metrics_text *text)
     wire_set.name = "hub_wire"; /* sums over nodes must not have the hub in them */
     mr_metrics_process(text, &none);
     write_stage(text, stage);
-    write_set(text, &hub_set, (const uint64_t *)&values);
-    write_set(text, &wire_set, m->wire);
+    mr_metrics_set(text, NULL, &hub_set, 0, (const uint64_t *)&values);
+    mr_metrics_set(text, NULL, &wire_set, 0, m->wire);
 }
 
 static const char *ailment_of(void *app)
