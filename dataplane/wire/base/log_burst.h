@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 #define MR_LOG_BURST_MS   1000u  /* a second of lines */
-#define MR_LOG_BURST_LONG 60000u /* a burst that goes on is told after so many milliseconds */
+#define MR_LOG_BURST_LONG 60000u /* a burst that goes on is reported after so many milliseconds */
 
 struct mr_log_burst {
     _Atomic uint64_t second; /* when it began, and how many lines it has: MR_LOG_BURST_COUNT_BITS of them */

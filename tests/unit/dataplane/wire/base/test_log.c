@@ -214,7 +214,7 @@ static void *never_wait(void *arg)
     return NULL;
 }
 
-/* A thread waits a tenth of a second once, and not again while nothing is taken; what is lost is told. */
+/* A thread waits a tenth of a second once, and not again while nothing is taken; what is lost is reported. */
 static void nobody_reads(void **state)
 {
     pthread_t core;
