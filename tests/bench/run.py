@@ -21,6 +21,7 @@ import time
 import checkpoint
 import mtu
 import nodes
+import observe
 import remote
 import stores
 import table
@@ -83,6 +84,7 @@ ROWS = {
     "checkpoint": checkpoint.ROWS,
     "stores": stores.ROWS,
     "nodes": nodes.ROWS,
+    "observe": observe.ROWS,
     "mtu": mtu.ROWS,
     "demo": {"demo_samples": ("samples/s", "higher", 5 * 134e3, "value")},
 }
@@ -103,6 +105,7 @@ PARTS = {
     "checkpoint": 150,
     "stores": 130,
     "nodes": 120,
+    "observe": 110,
     "mtu": 140,
     "table_large": 150,
     "demo": 60,
@@ -496,6 +499,9 @@ class Bench:
             print(f"bench: nodes left out: {reason}", file=sys.stderr)
             return
         nodes.Nodes(self, sys.modules[__name__], directory).round()
+
+    def observe_round(self, directory):
+        observe.Observe(self, sys.modules[__name__], directory).round()
 
     def demo_round(self, _directory):
         done = subprocess.run(
