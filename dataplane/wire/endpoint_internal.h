@@ -39,8 +39,10 @@
 /* between pings until the server has answered under the session's key */
 #define MR_CONFIRM_US 50000u
 /* calls that are over are acknowledged together, this long after the first */
-#define MR_SLOTS_ACK_US          20000u
-#define MR_SLOTS_ACK_AGAIN_US    200000u
+#define MR_SLOTS_ACK_US       20000u
+#define MR_SLOTS_ACK_AGAIN_US 200000u
+/* Of the window of replies: what the client may have received without a word to the server */
+#define MR_UNACKED_WINDOW_SHARE  8u
 #define MR_HELLO_RETRY_US        10000u /* first; doubles up to MR_PTO_MAX_US */
 #define MR_HELLO_COOKIE_TRIES    3u     /* then the cookie may be stale: start again without one */
 #define MR_TURNS_PER_BULK        8u     /* one turn in so many goes to the lowest priority that waits */
@@ -190,6 +192,7 @@ struct mr_client_session {
     uint64_t busy_slots;
     uint64_t unacked_slots; /* their calls were over since the last acknowledgement of slots */
     uint64_t unacked_at_us; /* when that is due; 0 = nothing to acknowledge */
+    uint32_t unacked_bytes; /* of replies of several segments in them, at most */
     uint64_t keepalive_at_us;
     uint64_t next_call_id;
     uint64_t client_nonce; /* of the handshake */

@@ -90,9 +90,26 @@ static void send_report(struct mr_endpoint *ep, struct mr_call *call, enum mr_pa
                               sizeof(ack));
 }
 
+/* Lets the server free the replies' memory: a long one's at once, because it counts as in flight until then. A
+ * packet for each short one would cost its user more than the reply: its slot's acknowledgement, or the next
+ * call in the slot, does for it, and until then such replies take at most a share of the window. */
+static void acknowledge_reply(struct mr_endpoint *ep, struct mr_call *call)
+{
+    struct mr_client_session *s = call->session;
+    const uint32_t share_bytes = s->replies.bytes / MR_UNACKED_WINDOW_SHARE;
+    const uint32_t bytes = call->incoming.message_bytes;
+    if (bytes > share_bytes) {
+        send_report(ep, call, MR_PACKET_ACK);
+        return;
+    }
+    if (s->unacked_bytes + bytes > share_bytes)
+        mr_client_session_ack_slots(ep, s, s->unacked_slots);
+    s->unacked_bytes += bytes;
+}
+
 static void receiving_complete(struct mr_endpoint *ep, struct mr_call *call)
 {
-    send_report(ep, call, MR_PACKET_ACK); /* lets the server free the reply's memory */
+    acknowledge_reply(ep, call);
     call->session->receiving--;
     call->incoming.bytes = NULL;
     finish(ep, call, call->reply, call->reply, call->incoming.message_bytes);

@@ -85,6 +85,8 @@ void mr_client_session_ack_slots(struct mr_endpoint *ep, struct mr_client_sessio
         .sack = {slots & ~s->busy_slots, s->replies.bytes},
     };
     s->told_window_bytes = s->replies.bytes;
+    if ((s->unacked_slots & ~slots) == 0)
+        s->unacked_bytes = 0;
     (void)mr_transmit_control(ep, &s->peer, MR_PACKET_ACK, MR_FLAG_REPLY, 0, &ack, sizeof(ack));
 }
 
@@ -243,6 +245,7 @@ static void adopt(struct mr_endpoint *ep, struct mr_client_session *s, const str
     s->map_version = accept->map_version;
     s->next_call_id = 1;
     s->unacked_slots = 0;
+    s->unacked_bytes = 0;
     s->unacked_at_us = 0;
     s->confirmed = false;
     s->has_previous_key = false;

@@ -95,6 +95,41 @@ static enum pair_verdict shuffle(struct pair *pair, enum pair_side from, uint32_
     return PAIR_LATE;
 }
 
+static uint32_t client_acks;
+
+static enum pair_verdict count_acks(struct pair *pair, enum pair_side from, uint32_t n,
+                                    struct pair_packet *packet)
+{
+    client_acks += from == PAIR_CLIENT && packet->data[3] == MR_PACKET_ACK;
+    return PAIR_PASS;
+}
+
+/* More than an eighth of the window of 16000 bytes: until then it counts as in flight. */
+static void a_long_reply_is_acknowledged_at_once(void **state)
+{
+    p.filter = count_acks;
+    client_acks = 0;
+    echo(2100, 500);
+    assert_int_equal(client_acks, 1);
+    assert_int_equal(mr_endpoint_memory_used(server()), 0);
+    nothing_left();
+}
+
+static void short_replies_are_acknowledged_together(void **state)
+{
+    p.filter = count_acks;
+    client_acks = 0;
+    echo(1500, 500);
+    assert_int_equal(client_acks, 0);
+    assert_int_not_equal(mr_endpoint_memory_used(server()), 0);
+    echo(1500, 500); /* the two are more than an eighth: the first is acknowledged */
+    assert_int_equal(client_acks, 1);
+    pair_run(&p, MR_SLOTS_ACK_US + 5000);
+    assert_int_equal(client_acks, 2);
+    assert_int_equal(mr_endpoint_memory_used(server()), 0);
+    nothing_left();
+}
+
 static uint32_t packets_of(uint32_t bytes)
 {
     start();
@@ -549,6 +584,8 @@ static void nothing_comes_of_a_refused_id(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_long_reply_is_acknowledged_at_once, setup, pair_ended),
+        cmocka_unit_test_setup_teardown(short_replies_are_acknowledged_together, setup, pair_ended),
         cmocka_unit_test_setup_teardown(any_one_packet_may_be_lost, no_setup, pair_ended),
         cmocka_unit_test_setup_teardown(any_one_packet_may_be_late, no_setup, pair_ended),
         cmocka_unit_test_setup_teardown(any_one_packet_may_be_damaged, no_setup, pair_ended),
