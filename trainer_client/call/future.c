@@ -495,7 +495,8 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
         return;
     mrc_resend_all_ended(f);
     client->progress.calls_ended++;
-    mrc_own_latency_ended(f);
+    if (!f->awaited)
+        mrc_own_latency_ended(f);
     f->ended = true;
     if (f->on_end != NULL)
         f->on_end(f);
@@ -509,6 +510,16 @@ static bool has_ended(const void *arg)
 {
     const struct mr_future *f = arg;
     return f->ended;
+}
+
+/* Waits, under the lock. How long a call takes counts until its caller goes on: what the thread that received
+ * the answer has to send before that is a part of it. */
+static void wait_for_end(struct mr_future *f)
+{
+    f->awaited = !f->ended;
+    (void)mrc_wait(f->client, has_ended, f, UINT64_MAX);
+    if (f->awaited)
+        mrc_own_latency_ended(f);
 }
 
 static enum mr_status finish(struct mr_future *f, struct mr_reply **reply)
@@ -551,7 +562,7 @@ static enum mr_status wait_or_hand_out(struct mr_future *f, const struct mr_opti
         *options->future = f;
         return MR_OK;
     }
-    (void)mrc_wait(f->client, has_ended, f, UINT64_MAX);
+    wait_for_end(f);
     pthread_mutex_unlock(&f->client->lock);
     enum mr_status status = conclude(f, reply);
     mrc_future_free(f);
@@ -708,7 +719,7 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
     if (mrc_is_inherited(future->client))
         return mrc_check_process(future->client, mr_op_name(future->options.op));
     pthread_mutex_lock(&future->client->lock);
-    (void)mrc_wait(future->client, has_ended, future, UINT64_MAX);
+    wait_for_end(future);
     pthread_mutex_unlock(&future->client->lock);
     future->waited = true;
     if (has_successor(future, UINT64_MAX, &later))
