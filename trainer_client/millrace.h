@@ -557,8 +557,8 @@ MR_API enum mr_status mr_latencies(struct mr_client *client, const struct mr_opt
                                                  const struct mr_histogram *histogram),
                                    void *arg);
 /* Does the same with how long this client's own calls took, each from the call to its last answer, to all
- * cores that it went to, and for a thread that waits for that until it goes on. Calls that got no answer are not
- * in it. */
+ * cores that it went to, and for a thread that waits for that until it goes on. Calls that got no answer are
+ * not in it. */
 MR_API enum mr_status mr_client_latencies(struct mr_client *client,
                                           void (*visit)(void *arg, const char *op,
                                                         const struct mr_histogram *histogram),

@@ -90,9 +90,9 @@ static void send_report(struct mr_endpoint *ep, struct mr_call *call, enum mr_pa
                               sizeof(ack));
 }
 
-/* Lets the server free the replies' memory: a long one's at once, because it counts as in flight until then. A
- * packet for each short one would cost its user more than the reply: its slot's acknowledgement, or the next
- * call in the slot, does for it, and until then such replies take at most a share of the window. */
+/* Lets the server free the reply's memory: a long one's at once, because it counts as in flight until then. A
+ * packet for each short one would cost more than the reply: the acknowledgement of its slot, or the next
+ * call there, does for it, and until then such replies take at most a share of the window. */
 static void acknowledge_reply(struct mr_endpoint *ep, struct mr_call *call)
 {
     struct mr_client_session *s = call->session;
