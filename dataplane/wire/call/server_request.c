@@ -192,10 +192,11 @@ static void receive_whole(struct mr_endpoint *ep, struct mr_server_session *sess
     (void)execute(ep, session, slot, ep->scratch, fragment->payload, fragment->bytes, ep->now_us);
 }
 
-/* Answers a request that can never be received with an error. */
+/* Answers a request that can never be received with an error: it is too large, or memory is too small. */
 static void refuse_request(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
                            uint32_t message_bytes)
 {
+    const bool too_large = message_bytes > ep->config.message_bytes_max;
     struct mr_call_ref ref = {(uint32_t)(session - ep->server_sessions), (uint32_t)(slot - session->slots),
                               session->peer.session_id, slot->call_id};
     slot->op = 0;
@@ -205,16 +206,21 @@ static void refuse_request(struct mr_endpoint *ep, struct mr_server_session *ses
     slot->request_bytes = message_bytes;
     slot->state = MR_SLOT_EXECUTING;
     mr_reply_error(
-        ep, ref, MR_NO_MEMORY,
-        "the request of %u bytes does not fit into the server's memory for messages, %zu KiB: raise "
-        "memory.messages_mib there, or ask for less at once",
-        message_bytes, mr_buddy_capacity_bytes(ep->memory) >> 10);
+        ep, ref, too_large ? MR_TOO_LARGE : MR_NO_MEMORY,
+        "the request of %u bytes does not fit into %s, %zu KiB: raise %s there, or ask for less at once",
+        message_bytes, too_large ? "the server's largest message" : "the server's memory for messages",
+        (too_large ? ep->config.message_bytes_max : mr_buddy_capacity_bytes(ep->memory)) >> 10,
+        too_large ? "transport.message_mib_max" : "memory.messages_mib");
 }
 
 static bool receiving_begin(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
                             const struct mr_fragment *fragment)
 {
     uint32_t message_bytes = fragment->message_bytes;
+    if (message_bytes > ep->config.message_bytes_max) {
+        refuse_request(ep, session, slot, message_bytes);
+        return false;
+    }
     struct mr_rx_message *receiving = mr_slot_alloc(ep, session, slot, sizeof(*receiving));
     uint8_t *bytes = receiving != NULL ? mr_slot_alloc(ep, session, slot, message_bytes) : NULL;
     if (bytes == NULL) {
@@ -313,7 +319,7 @@ static void on_fragment(struct mr_endpoint *ep, struct mr_server_session *sessio
         ep->counters.drop_stale++;
         return;
     }
-    if (!mr_fragment_fits(fragment, ep->config.message_bytes_max)) {
+    if (!mr_fragment_fits(fragment, MR_MESSAGE_BYTES_MAX)) {
         ep->counters.drop_range++;
         return;
     }

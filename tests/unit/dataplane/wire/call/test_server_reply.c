@@ -303,6 +303,28 @@ static void too_large_a_reply_is_said_so(void **state)
     assert_int_equal(c.status, MR_TOO_LARGE);
 }
 
+/* Not received, and not left to wait until its deadline: the client hears of it from its first segment. */
+static void too_large_a_request_is_said_so(void **state)
+{
+    static uint8_t data[50000];
+    struct pair_call c = {.keep = true};
+    struct mr_tensor tensor = mr_tensor_1d(MR_U8, sizeof(data), data);
+    char text[ERROR_TEXT_BYTES] = "";
+    p.config[PAIR_SERVER].message_bytes_max = 40960;
+    pair_restart_server(&p);
+    pair_run(&p, 11000000);
+    const uint32_t executed = p.executed;
+    pair_call(&p, &c, MR_OP_LOOKUP, &tensor, 1, UINT64_MAX);
+    pair_run(&p, 1000);
+    assert_int_equal(c.ended, 1);
+    assert_int_equal(c.status, MR_TOO_LARGE);
+    assert_int_equal(p.executed, executed);
+    assert_int_equal(c.tensor_count, 1);
+    memcpy(text, c.tensors[0].data, c.tensors[0].bytes);
+    assert_non_null(strstr(text, "largest message, 40 KiB: raise transport.message_mib_max"));
+    mr_call_free(client(), c.call);
+}
+
 /* Memory for one of two answers at a time: both get through. */
 static void no_memory_for_the_reply_is_busy(void **state)
 {
@@ -381,6 +403,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(kept_replies_survive_lost_acks_until_the_next, pair_opened,
                                         pair_ended),
         cmocka_unit_test_setup_teardown(an_old_slots_ack_leaves_newer_calls_alone, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(too_large_a_request_is_said_so, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(too_large_a_reply_is_said_so, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(no_memory_for_the_reply_is_busy, pair_opened, pair_ended),
     };
