@@ -15,10 +15,10 @@ esac
 
 stages=$((quick ? 1 : 3))
 if [ "$quick" -eq 1 ]; then
-    echo "test: installs what is missing, builds for release and runs every test; some 9 minutes on 2 cores"
+    echo "test: installs what is missing, builds for release and runs every test; some 12 minutes on 2 cores"
 else
     echo "test: installs what is missing, then builds and runs every test for release, again under ASan and UBSan, and the" \
-        "threaded ones under TSan; some 20 minutes on 2 cores"
+        "threaded ones under TSan; some 40 minutes on 2 cores"
 fi
 scripts/setup.sh test
 
