@@ -143,6 +143,15 @@ MR_API enum mr_status mr_rpc_return_tensor(struct mr_rpc_call *call, enum mr_dty
  * reference to it is released. Only functions that were called by mr_remote() may return an object; others
  * fail, and the object is destroyed. */
 MR_API enum mr_status mr_rpc_return_object(struct mr_rpc_call *call, void *object, void (*destroy)(void *));
+/* Has the call answered later: the function returns MR_OK, with no results or only some, and no thread waits.
+ * Whoever has what it waits for adds results with mr_rpc_return*(), or an error with mr_rpc_fail(), and ends
+ * it with mr_rpc_finish(). Until then its arguments stay valid, and the worker's memory is held, also after
+ * mr_rpc_destroy(). MR_INVALID_ARGUMENT: the function runs inline or in mr_autograd_apply(), or has done this
+ * before. */
+MR_API enum mr_status mr_rpc_postpone(struct mr_rpc_call *call);
+/* Any thread, once: ends a postponed call as if its function returned `status` now; it may not have returned
+ * yet. The call must not be used after this. */
+MR_API void mr_rpc_finish(struct mr_rpc_call *call, enum mr_status status);
 /* Sets the error text of the call (as printf does; at most 400 bytes). Returns MR_FUNCTION_FAILED, so that a
  * function can end with `return mr_rpc_fail(...)`. */
 MR_API enum mr_status mr_rpc_fail(struct mr_rpc_call *call, const char *format, ...)

@@ -279,12 +279,15 @@ static void end_inline(struct mr_rpc_call *call)
     mr_agent_submit(call->agent, &call->work);
 }
 
-static void run_local(struct mr_job *job)
+static void submit_end(struct mr_rpc_call *call)
 {
-    struct mr_rpc_call *call = MR_CONTAINER(job, struct mr_rpc_call, job);
-    mr_serving_run(call);
     call->work.run = end_local;
     mr_agent_submit_quietly(call->agent, &call->work);
+}
+
+static void run_local(struct mr_job *job)
+{
+    mr_serving_run(MR_CONTAINER(job, struct mr_rpc_call, job), submit_end);
 }
 
 /* Runs before the call can end, because its end is work that is submitted later. */

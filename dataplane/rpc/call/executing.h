@@ -47,6 +47,12 @@ struct mr_rpc_call {
     struct mr_autograd *context; /* both are autograd's */
     void *autograd;
 
+    /* When the function has ended: at once, or by mr_rpc_finish(). */
+    void (*end)(struct mr_rpc_call *call); /* NULL: it cannot be postponed */
+    bool postponed;
+    enum mr_status finish_status;
+    _Atomic uint32_t halves; /* of a postponed call that are over: the run, and what it waited for */
+
     struct mr_executing_block *blocks;
     uint32_t bytes_used; /* of bytes_inline */
     struct mr_value arguments_inline[MR_EXECUTING_VALUES_INLINE];

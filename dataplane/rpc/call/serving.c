@@ -228,6 +228,10 @@ void mr_serving_retry(struct mr_rpc *agent)
 static void executed(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_rpc_call *call = MR_CONTAINER(work, struct mr_rpc_call, work);
+    if (call->postponed && atomic_load(&agent->over)) { /* there is nothing left to answer with */
+        mr_executing_free(call);
+        return;
+    }
     if (answer(call))
         return;
     call->next = agent->unanswered;
@@ -266,27 +270,36 @@ static void check_results(struct mr_rpc_call *call)
     call->status = MR_WRONG_SIGNATURE;
 }
 
-void mr_function_run(struct mr_rpc_call *call)
+static void function_begin(struct mr_rpc_call *call)
 {
-    bool in_context = call->head.context != 0;
     uint64_t start_ns = mr_clock_ns();
     atomic_fetch_add_explicit(&call->agent->activity, 1, memory_order_relaxed);
-    if (in_context)
+    if (call->head.context != 0)
         call->status = mr_autograd_run_begins(call);
     if (call->status == MR_OK)
         call->status = call->function->run(call, call->arguments, call->argument_count);
+    note_time(call->function, mr_clock_ns() - start_ns);
+}
+
+static void function_end(struct mr_rpc_call *call)
+{
     if (call->status == MR_OK)
         check_results(call);
-    if (in_context)
+    if (call->head.context != 0)
         call->status = mr_autograd_run_ended(call, call->status);
     if (call->saved != NULL && call->context == NULL && call->saved_destroy != NULL)
         call->saved_destroy(call->saved);
     if (call->status != MR_OK && call->error[0] == 0)
         snprintf(call->error, sizeof(call->error), "%s", mr_status_text(call->status));
-    note_time(call->function, mr_clock_ns() - start_ns);
     /* Now, because destroying an object may block, and the thread inside must not. */
     if (call->status != MR_OK)
         mr_executing_drop_results(call);
+}
+
+void mr_function_run(struct mr_rpc_call *call)
+{
+    function_begin(call);
+    function_end(call);
 }
 
 static bool is_too_late(struct mr_rpc_call *call)
@@ -326,18 +339,66 @@ struct mr_job mr_serving_job(struct mr_rpc_call *call, void (*run)(struct mr_job
                            .depth = depth < MR_EXECUTOR_DEPTHS ? (uint8_t)depth : MR_EXECUTOR_DEPTHS - 1};
 }
 
-void mr_serving_run(struct mr_rpc_call *call)
+/* Returns whether both halves of a postponed call are over: whoever ends the second one ends the call. */
+static bool is_second_half(struct mr_rpc_call *call)
 {
-    if (!is_refused(call) && !is_too_late(call))
-        mr_function_run(call);
+    return atomic_fetch_add(&call->halves, 1) == 1;
+}
+
+static void end_postponed(struct mr_rpc_call *call)
+{
+    struct mr_rpc *agent = call->agent;
+    call->status = call->finish_status;
+    function_end(call);
+    call->end(call);
+    mr_agent_wake(agent);
+    mr_agent_put(agent);
+}
+
+void mr_serving_run(struct mr_rpc_call *call, void (*end)(struct mr_rpc_call *call))
+{
+    call->end = end;
+    if (!is_refused(call) && !is_too_late(call)) {
+        function_begin(call);
+        if (call->postponed) {
+            if (is_second_half(call))
+                end_postponed(call);
+            return;
+        }
+        function_end(call);
+    }
+    end(call);
+}
+
+enum mr_status mr_rpc_postpone(struct mr_rpc_call *call)
+{
+    if (call->end == NULL)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_rpc_postpone: %s runs inline, and must end at once",
+                            call->function->name);
+    if (call->postponed)
+        return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_rpc_postpone: %s has postponed this call before",
+                            call->function->name);
+    call->postponed = true;
+    mr_agent_hold(call->agent);
+    return MR_OK;
+}
+
+void mr_rpc_finish(struct mr_rpc_call *call, enum mr_status status)
+{
+    call->finish_status = status;
+    if (is_second_half(call))
+        end_postponed(call);
+}
+
+static void end_remote(struct mr_rpc_call *call)
+{
+    call->work.run = executed;
+    mr_agent_submit_quietly(call->agent, &call->work);
 }
 
 static void run_remote(struct mr_job *job)
 {
-    struct mr_rpc_call *call = of_job(job);
-    mr_serving_run(call);
-    call->work.run = executed;
-    mr_agent_submit_quietly(call->agent, &call->work);
+    mr_serving_run(of_job(job), end_remote);
 }
 
 /* ---- requests ---- */

@@ -33,14 +33,15 @@ enum mr_answered mr_serving_reply(struct mr_rpc *agent, struct mr_call_ref ref, 
 /* ---- shared with calls of a worker's own functions ---- */
 
 /* Any thread: runs the function of a call on this thread, in its context, and checks the results against the
- * signature. call->status and call->error have the outcome. */
+ * signature. call->status and call->error have the outcome. The function cannot postpone the call. */
 void mr_function_run(struct mr_rpc_call *call);
 
 /* Any thread: returns the job for the executor. */
 struct mr_job mr_serving_job(struct mr_rpc_call *call, void (*run)(struct mr_job *job));
 /* On the executor's thread: runs the function, unless there is no thread for it or the caller's time is up,
- * as call->status then says. */
-void mr_serving_run(struct mr_rpc_call *call);
+ * as call->status then says. Then calls `end`, which submits the call's end quietly: on this thread, or, if the
+ * function postponed the call, on the one that finishes it. */
+void mr_serving_run(struct mr_rpc_call *call, void (*end)(struct mr_rpc_call *call));
 /* Keeps the result of a call by mr_remote() on this worker; it belongs to the references from now on. */
 void mr_serving_keep(struct mr_rpc_call *call);
 

@@ -1,4 +1,5 @@
 /* Calls between workers: values, errors, futures. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -475,6 +476,128 @@ static void a_call_whose_time_is_up_does_not_begin(void **state)
     }
 }
 
+/* ---- answered later ---- */
+
+/* Calls whose functions have returned, or not, and that wait for the test to finish them. */
+struct postponed {
+    _Atomic uint32_t count;
+    struct mr_rpc_call *calls[40];
+};
+
+static enum mr_status postpones(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
+{
+    struct postponed *p = mr_rpc_user(call);
+    assert(mr_rpc_postpone(call) == MR_OK && mr_rpc_postpone(call) == MR_INVALID_ARGUMENT);
+    p->calls[arguments[0].i64] = call;
+    p->count++;
+    return MR_OK;
+}
+
+static enum mr_status finishes_at_once(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                       uint32_t count)
+{
+    enum mr_status status = mr_rpc_postpone(call);
+    if (status == MR_OK)
+        mr_rpc_finish(call, mr_rpc_return(call, arguments[0]));
+    return status;
+}
+
+static void wait_postponed(struct postponed *p, uint32_t count)
+{
+    while (p->count < count)
+        sched_yield();
+}
+
+/* There is one executor thread. */
+static void postponed_calls_hold_no_thread(void **state)
+{
+    for (uint32_t to = 0; to < 2; to++) {
+        struct postponed p = {0};
+        struct mr_rpc_future *futures[40];
+        struct mr_rpc_result *result;
+        net_function(worker(state, to), "later", "i64", "i64", postpones, &p, 0);
+        net_function(worker(state, to), "nothing", "", "", net_nothing, NULL, 0);
+        for (uint32_t i = 0; i < 40; i++) {
+            struct mr_value number = mr_value_i64(i);
+            assert_int_equal(mr_rpc_async(worker(state, 0), to, "later", &number, 1, NULL, &futures[i]),
+                             MR_OK);
+        }
+        wait_postponed(&p, 40);
+        assert_int_equal(mr_rpc_sync(worker(state, 0), to, "nothing", NULL, 0, NULL, NULL), MR_OK);
+        for (uint32_t i = 0; i < 40; i++) {
+            assert_false(mr_rpc_done(futures[39 - i]));
+            enum mr_status status = i % 2 == 0 ? mr_rpc_return(p.calls[39 - i], mr_value_i64(39 - i))
+                                               : mr_rpc_fail(p.calls[39 - i], "number %u is odd", i);
+            mr_rpc_finish(p.calls[39 - i], status);
+            assert_int_equal(mr_rpc_wait(futures[39 - i], &result), i % 2 == 0 ? MR_OK : MR_FUNCTION_FAILED);
+            if (i % 2 == 0) {
+                assert_int_equal(mr_rpc_result_value(result, 0)->i64, 39 - i);
+                mr_rpc_result_free(result);
+            } else {
+                assert_non_null(strstr(mr_rpc_last_error(), "is odd"));
+            }
+            mr_rpc_future_destroy(futures[39 - i]);
+        }
+    }
+}
+
+static void a_postponed_call_may_be_finished_before_its_function_returns(void **state)
+{
+    struct mr_value number = mr_value_i64(17);
+    for (uint32_t to = 0; to < 2; to++) {
+        struct mr_rpc_result *result;
+        net_function(worker(state, to), "at_once", "i64", "i64", finishes_at_once, NULL, 0);
+        assert_int_equal(mr_rpc_sync(worker(state, 0), to, "at_once", &number, 1, NULL, &result), MR_OK);
+        assert_int_equal(mr_rpc_result_value(result, 0)->i64, 17);
+        mr_rpc_result_free(result);
+    }
+}
+
+static void what_is_finished_is_checked_against_the_signature(void **state)
+{
+    struct postponed p = {0};
+    struct mr_value number = mr_value_i64(0);
+    struct mr_rpc_future *future;
+    net_function(worker(state, 1), "later", "i64", "f64", postpones, &p, 0);
+    assert_int_equal(mr_rpc_async(worker(state, 0), 1, "later", &number, 1, NULL, &future), MR_OK);
+    wait_postponed(&p, 1);
+    mr_rpc_finish(p.calls[0], mr_rpc_return(p.calls[0], number));
+    assert_int_equal(mr_rpc_wait(future, NULL), MR_WRONG_SIGNATURE);
+    mr_rpc_future_destroy(future);
+}
+
+static void an_inline_function_cannot_postpone(void **state)
+{
+    struct mr_value number = mr_value_i64(1);
+    for (uint32_t to = 0; to < 2; to++) {
+        net_function(worker(state, to), "inline", "i64", "i64", finishes_at_once, NULL, MR_RPC_INLINE);
+        assert_int_equal(mr_rpc_sync(worker(state, 0), to, "inline", &number, 1, NULL, NULL),
+                         MR_INVALID_ARGUMENT);
+    }
+}
+
+/* Its worker is destroyed meanwhile; the teardown checks that nothing is left. */
+static void a_postponed_call_may_outlive_its_worker(void **state)
+{
+    struct postponed p = {0};
+    struct mr_rpc_future *futures[2];
+    for (uint32_t from = 0; from < 2; from++) {
+        struct mr_value number = mr_value_i64(from);
+        if (from == 0)
+            net_function(worker(state, 1), "later", "i64", "i64", postpones, &p, 0);
+        assert_int_equal(mr_rpc_async(worker(state, from), 1, "later", &number, 1, NULL, &futures[from]),
+                         MR_OK);
+    }
+    wait_postponed(&p, 2);
+    net_end(*state, 1);
+    assert_false(net_is_gone(*state, 1));
+    assert_int_not_equal(mr_rpc_wait(futures[0], NULL), MR_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        mr_rpc_finish(p.calls[i], mr_rpc_return(p.calls[i], mr_value_i64(i)));
+        mr_rpc_future_destroy(futures[i]);
+    }
+}
+
 #define test(name) cmocka_unit_test_setup_teardown(name, setup, net_teardown)
 
 int main(void)
@@ -497,6 +620,11 @@ int main(void)
         test(a_running_call_may_be_cancelled),
         test(calls_end_at_their_time_out),
         test(a_call_whose_time_is_up_does_not_begin),
+        test(postponed_calls_hold_no_thread),
+        test(a_postponed_call_may_be_finished_before_its_function_returns),
+        test(what_is_finished_is_checked_against_the_signature),
+        test(an_inline_function_cannot_postpone),
+        test(a_postponed_call_may_outlive_its_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
