@@ -74,9 +74,9 @@ class Latency:
 
 def _latency(histogram: Any) -> Latency:
     shares = (0.5, 0.99, 0.999)
-    percentiles = (lib.mr_histogram_percentile_ns(histogram, share) / 1e9 for share in shares)
+    p50_s, p99_s, p999_s = (lib.mr_histogram_percentile_ns(histogram, share) / 1e9 for share in shares)
     mean_s = lib.mr_histogram_mean_ns(histogram) / 1e9
-    return Latency(histogram.count, mean_s, *percentiles, max_s=histogram.max_ns / 1e9)
+    return Latency(histogram.count, mean_s, p50_s, p99_s, p999_s, histogram.max_ns / 1e9)
 
 
 @dataclass(frozen=True)
