@@ -13,6 +13,20 @@ from . import _handles
 from ._gate import gate
 
 
+class _Arrived(torch.autograd.Function):
+    """Stands between a leaf that came and the program, so that operations in place are none on a leaf."""
+
+    @staticmethod
+    def forward(ctx, leaf: torch.Tensor) -> torch.Tensor:
+        """Another tensor over the leaf's memory, which torch does not take for a view of it."""
+        return torch.empty(0, dtype=leaf.dtype).set_(leaf.detach())
+
+    @staticmethod
+    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
+        """The same."""
+        return gradient
+
+
 class Context:
     """One context on one worker. `pointer` is the library's, where this worker began it."""
 
@@ -22,21 +36,35 @@ class Context:
         self.pointer = pointer
         self.lock = threading.Lock()
         self.leaves: dict[int, tuple[torch.Tensor, int]] = {}  # by id() of the tensor
+        self.arrived: dict[
+            int, tuple[torch.Tensor, int, int]
+        ] = {}  # what the program has of them; its version
         self.gradients: dict[torch.Tensor, torch.Tensor] = {}
 
     def leaf(self, tensor: torch.Tensor, number: int) -> torch.Tensor:
-        """A tensor that came: gradients for it go to `number` on the tape."""
+        """A tensor that came: gradients for it go to `number` on the tape. What is returned may be changed in
+        place, unless it is a parameter."""
         leaf = tensor.detach() if not isinstance(tensor, torch.nn.Parameter) else tensor
         leaf.requires_grad_(True)
         leaf.came_in = self.id
         with self.lock:
             self.leaves[id(leaf)] = (leaf, number)
-        return leaf
+        if leaf is tensor:
+            return leaf
+        with torch.enable_grad():
+            arrived = _Arrived.apply(leaf)
+        with self.lock:
+            self.arrived[id(arrived)] = (arrived, number, arrived._version)
+        return arrived
 
     def number_of(self, tensor: torch.Tensor) -> int:
-        """Of a leaf that came; 0: it is none."""
+        """Of one that came, and is as it came; 0: it is none."""
         found = self.leaves.get(id(tensor))
-        return found[1] if found is not None and found[0] is tensor else 0
+        if found is not None and found[0] is tensor:
+            return found[1]
+        arrived = self.arrived.get(id(tensor))
+        is_same = arrived is not None and arrived[0] is tensor and arrived[2] == tensor._version
+        return arrived[1] if is_same else 0
 
     def refuse_strange(self, leaf: torch.Tensor) -> None:
         """What came in another context leads to no worker in this one: its gradient would be lost."""
