@@ -263,7 +263,8 @@ MR_API bool mr_rpc_done(struct mr_rpc_future *future);
 typedef void (*mr_rpc_then_run)(void *user, enum mr_status status, const char *error,
                                 struct mr_rpc_result *result);
 /* Has `then` run once when the call ends, or now if it has ended: on an executor thread of this worker, even
- * when running functions occupy all of them. The future must not be used after this. */
+ * when running functions occupy all of them. Until that runs mr_rpc_cancel() may follow; the future must not
+ * be used otherwise. */
 MR_API enum mr_status mr_rpc_then(struct mr_rpc_future *future, mr_rpc_then_run then, void *user);
 /* Ends the call with MR_CANCELLED, unless it has ended. If the function has not begun, it does not run. */
 MR_API void mr_rpc_cancel(struct mr_rpc_future *future);

@@ -314,3 +314,112 @@ def forever():
     """Computes, and never ends."""
     while True:
         sum(range(1000))
+
+
+# ---- functions that answer later ----
+
+_waiting: dict = {}
+_waiting_lock = threading.Lock()
+
+
+@rpc.functions.async_execution
+def wait_for_all(name, count, number):
+    """(number, how many there were), once so many have called."""
+    with _waiting_lock:
+        futures = _waiting.setdefault(name, [])
+        futures.append(rpc.Future())
+        mine, is_last = futures[-1].then(lambda done: (number, done.wait())), len(futures) == count
+    if is_last:
+        for future in _waiting.pop(name):
+            future.set_result(count)
+    return mine
+
+
+@rpc.functions.async_execution
+def later_by_torch(tensor):
+    """tensor + 1, by a future of torch."""
+    future: torch.futures.Future = torch.futures.Future()
+    threading.Timer(0.02, lambda: future.set_result(tensor + 1)).start()
+    return future
+
+
+@rpc.functions.async_execution
+def later_by_a_call(to, number):
+    """number + 1, by another worker."""
+    return rpc.rpc_async(to, add, (number, 1))
+
+
+@rpc.functions.async_execution
+def later_square(tensor):
+    """tensor * tensor, recorded when it is there."""
+    future = rpc.Future()
+    future.set_result(tensor)
+    return future.then(lambda done: done.wait() * done.wait())
+
+
+@rpc.functions.async_execution
+def later_fails():
+    """Raises, later."""
+    future = rpc.Future()
+    threading.Timer(0.02, future.set_exception, (Own("too late"),)).start()
+    return future
+
+
+@rpc.functions.async_execution
+def later_unpicklable():
+    """What cannot travel."""
+    future = rpc.Future()
+    future.set_result(threading.Lock())
+    return future
+
+
+@rpc.functions.async_execution
+def not_later():
+    """No future."""
+    return 5
+
+
+@rpc.functions.async_execution
+def never():
+    """A future that nobody ends."""
+    return kept.setdefault("never", rpc.Future())
+
+
+class Batcher:
+    """Methods that answer later."""
+
+    @staticmethod
+    @rpc.functions.async_execution
+    def static_later(number):
+        """2 number"""
+        return rpc.rpc_async(rpc.get_worker_info(), add, (number, number))
+
+    @classmethod
+    @rpc.functions.async_execution
+    def class_later(cls, number):
+        """3 number"""
+        return rpc.rpc_async(rpc.get_worker_info(), add, (number, 2 * number))
+
+    @rpc.functions.async_execution
+    def own_later(self, number):
+        """4 number"""
+        return rpc.rpc_async(rpc.get_worker_info(), add, (number, 3 * number))
+
+
+# ---- modules ----
+
+
+def linear(inputs, outputs, seed=0):
+    """A layer of known weights."""
+    torch.manual_seed(seed)
+    return torch.nn.Linear(inputs, outputs)
+
+
+def relu_in_place(tensor):
+    """It changes what came."""
+    return torch.nn.functional.relu_(tensor)
+
+
+def call_module(module, x):
+    """A RemoteModule that was passed on."""
+    return module(x)

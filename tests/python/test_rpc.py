@@ -489,6 +489,6 @@ def test_where_workers_meet(monkeypatch):
         1,
         2,
     )
-    for wrong in ("file:///x", "tcp://a", "tcp://a:1,b", "tcp://a:1,b:x", "tcp://a:1,,b:2"):
+    for wrong in ("file://x", "tcp://a", "tcp://a:1,b", "tcp://a:1,b:x", "tcp://a:1,,b:2"):
         with pytest.raises(ValueError, match="init_method"):
             place(options(init_method=wrong), 0, 1)

@@ -10,10 +10,12 @@ try:
 except ImportError as _error:
     raise ImportError(f"millrace.rpc needs torch ({_error}): apt-get install python3-torch") from None
 
+from . import functions
 from ._calls import remote, rpc_async, rpc_sync
 from ._errors import RemoteError
 from ._future import Future, wait_all
 from ._options import BackendType, RpcBackendOptions, TensorPipeRpcBackendOptions
+from ._remote_module import RemoteModule
 from ._rref import RRef
 from ._world import WorkerInfo, get_worker_info, init_rpc, shutdown
 
@@ -22,9 +24,11 @@ __all__ = [
     "Future",
     "RRef",
     "RemoteError",
+    "RemoteModule",
     "RpcBackendOptions",
     "TensorPipeRpcBackendOptions",
     "WorkerInfo",
+    "functions",
     "get_worker_info",
     "init_rpc",
     "remote",

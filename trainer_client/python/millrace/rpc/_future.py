@@ -14,16 +14,25 @@ from ._contexts import waiting
 
 
 class Future:
-    """The outcome of rpc_async(). Dropping it drops the outcome; the call continues."""
+    """The outcome of rpc_async(), or one that set_result() or set_exception() ends. Dropping it drops the
+    outcome; the call continues."""
 
-    def __init__(self, world=None, native=None, read: Callable[[Any], Any] | None = None) -> None:
+    def __init__(
+        self, world=None, native=None, read: Callable[[Any], Any] | None = None, *, devices: Any = None
+    ) -> None:
         self._world, self._native, self._read = world, native, read
+        if devices:
+            raise ValueError(
+                f"devices={devices}: values travel between main memories; use .cpu() before, .to(device) after"
+            )
+        self._told: Any = None  # the call, from then() on until it ends
         self._lock = threading.Lock()
         self._changed = threading.Condition()
         self._is_done = False
         self._value: Any = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[], None]] | None = None  # a list: the library tells us when it ends
+        self._is_a_calls = native is not None
         if world is not None:
             world.held.add(self)
 
@@ -72,6 +81,7 @@ class Future:
         """Returns a future of callback(self), which runs on a thread of the worker once this future is
         done."""
         after = Future()
+        after._is_a_calls = True
 
         def run() -> None:
             try:
@@ -86,11 +96,28 @@ class Future:
         """Runs callback(self) once this future is done; prints what it raises."""
         self.then(callback)._when_failed(callback)
 
+    def set_result(self, result: Any) -> None:
+        """Ends a future of one's own with a value."""
+        self._set(result, None)
+
+    def set_exception(self, result: BaseException) -> None:
+        """Ends a future of one's own with an error, which wait() raises."""
+        if not isinstance(result, BaseException):
+            raise TypeError(f"set_exception({result!r}): an exception")
+        self._set(None, result)
+
+    def _set(self, value: Any, error: BaseException | None) -> None:
+        with self._changed:
+            if self._is_done or self._is_a_calls:
+                raise RuntimeError("the future is done already, or a call's, which ends it")
+        self._finish(value, error)
+
     def cancel(self) -> None:
         """Ends the call with Cancelled, unless it has ended. A function that has not begun is not run."""
         with self._changed:
-            if self._native is not None:
-                lib.mr_rpc_cancel(self._native)
+            native = self._native if self._native is not None else self._told
+            if native is not None:
+                lib.mr_rpc_cancel(native)
 
     def __await__(self) -> Generator[Any, None, Any]:
         loop = asyncio.get_running_loop()
@@ -126,6 +153,7 @@ class Future:
                     callback = None
             native, self._native = (self._native, None) if callback is None else (None, self._native)
             if native is not None:
+                self._told = native
                 check_rpc(lib.mr_rpc_then(native, _ended, _handles.keep(self)))
         if callback is not None:
             callback()
@@ -152,17 +180,40 @@ class Future:
             self._lock.release()
 
     def _abandon(self) -> None:
-        self._native = None
+        self._native = self._told = None
 
     def __del__(self, destroy: Callable = lib.mr_rpc_future_destroy) -> None:
         if self._native is not None:
             destroy(self._native)
 
 
+def collected(futures: list[Future]) -> Future:
+    """A future of the list of these, once all are done."""
+    after = Future()
+    after._is_a_calls = True
+    left, lock = len(futures), threading.Lock()
+
+    def one_is_done() -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            is_last = left == 0
+        if is_last:
+            after._finish(futures, None)
+
+    if not futures:
+        after._finish(futures, None)
+    for future in futures:
+        future._when_done(one_is_done)
+    return after
+
+
 @ffi.callback("mr_rpc_then_run")
 def _ended(user, status, error, result) -> None:
     future = _handles.get(user)
     _handles.drop(user)
+    with future._changed:  # the library frees the call after this
+        future._told = None
     future._end(status, text(error) if status else "", result)
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
+from . import _file_rendezvous
+
 DEFAULT_TIMEOUT_S = 60.0
 NO_TIMEOUT_MS = 0xFFFFFFFF
 
@@ -24,7 +26,9 @@ class RpcBackendOptions:
 
     rpc_timeout: default time-out of calls in seconds; 0: none.
     init_method: "env://" ($MASTER_ADDR, $MASTER_PORT) or "tcp://host:port": where rank 0 listens, or a node
-    (rendezvous_is_node). Of a cluster, any of its nodes: "tcp://a:7700,b:7700".
+    (rendezvous_is_node). Of a cluster, any of its nodes: "tcp://a:7700,b:7700". "file:///path": rank 0 writes
+    there where it listens, at the host of `listen` or else on loopback; the file of a world that did not end
+    by shutdown() has to be removed first.
     num_worker_threads: threads for functions that others call here.
     key_file: as in Client; also $MILLRACE_KEY_FILE.
     allow_python_functions: workers that have the key may run Python here, and send pickles; also
@@ -106,6 +110,19 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _by_file(options: RpcBackendOptions, path: str, rank: int) -> str:
+    if rank != 0:
+        return _file_rendezvous.read(path, options.init_timeout_s)
+    listen = urlparse("udp://" + (options.listen or "127.0.0.1:0").split(",")[0])
+    return _file_rendezvous.write(path, listen.hostname or "127.0.0.1")
+
+
+def file_of(options: RpcBackendOptions) -> str | None:
+    """Returns the path of init_method="file:///path"; None: it is another."""
+    scheme, _, rest = options.init_method.partition("://")
+    return rest.partition("?")[0] if scheme == "file" else None
+
+
 def place(options: RpcBackendOptions, rank: int, world_size: int | None) -> tuple[str, int, int]:
     """Returns the rendezvous ("host:port", or several, separated by commas), this worker's rank, and the
     number of workers."""
@@ -113,16 +130,18 @@ def place(options: RpcBackendOptions, rank: int, world_size: int | None) -> tupl
     hosts, _, further = rest.partition("?")
     query = {name: values[-1] for name, values in parse_qs(further).items()}
     rendezvous = _places(hosts.rstrip("/")) if scheme == "tcp" else None
+    if rank < 0:
+        rank = int(query["rank"] if "rank" in query else _environment("RANK", "rank"))
+    if scheme == "file" and hosts.startswith("/"):
+        rendezvous = _places(_by_file(options, hosts, rank))
     if scheme == "env":
         host = _environment("MASTER_ADDR", "the master's address")
         rendezvous = _address(host, int(_environment("MASTER_PORT", "the master's port")))
     if rendezvous is None:
         raise ValueError(
-            f'init_method="{options.init_method}": use "tcp://host:port", or "env://" with $MASTER_ADDR and '
-            f"$MASTER_PORT"
+            f'init_method="{options.init_method}": use "tcp://host:port", "file:///path", or "env://" with '
+            "$MASTER_ADDR and $MASTER_PORT"
         )
-    if rank < 0:
-        rank = int(query["rank"] if "rank" in query else _environment("RANK", "rank"))
     if world_size is None or world_size < 0:
         world_size = int(
             query["world_size"] if "world_size" in query else _environment("WORLD_SIZE", "world_size")

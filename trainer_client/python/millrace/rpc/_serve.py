@@ -10,6 +10,7 @@ from .._base.library import NULL, ffi, lib, text
 from . import _contexts, _handles, _pickles
 from ._contexts import here
 from ._values import fill_bytes, fill_i64, fill_string, read_bytes, read_string
+from .functions import is_async
 
 _PARTS_MAX = 1024  # kept for callers that went away
 
@@ -19,6 +20,20 @@ class Failed:
 
     def __init__(self, raised: tuple[str, str, str]) -> None:
         self.raised = raised
+
+
+class Later:
+    """What an async_execution function returned: a future whose value is the answer."""
+
+    def __init__(self, future: Any) -> None:
+        if not callable(getattr(future, "add_done_callback", None)) or not callable(
+            getattr(future, "wait", None)
+        ):
+            raise TypeError(
+                f"functions decorated with @rpc.functions.async_execution must return a Future, and this one "
+                f"returned {type(future).__name__}"
+            )
+        self.future = future
 
 
 class Ungated:
@@ -115,12 +130,38 @@ def _execute(call, arguments, count: int, answer: Callable[[Any, Any], int]) -> 
                     if isinstance(function, Ungated)
                     else function(*args, **kwargs)
                 )
+                if is_async(function):
+                    result = Later(result)
                 del args, kwargs
+                if isinstance(result, Later):
+                    return _answer_later(call, world, context, pointer, result.future, answer)
                 return answer(world, result)
             except BaseException as error:  # noqa: BLE001: it is the caller's
                 return answer(world, Failed(describe(error, world)))
     except Exception as error:  # noqa: BLE001: that could not be answered either
         return _fail(call, lib.MR_FUNCTION_FAILED, f"{type(error).__name__}: {error}")
+
+
+def _answer_later(call, world, context, pointer, future: Any, answer: Callable[[Any, Any], int]) -> int:
+    """Answers with the future's value once that is there, in the call's context. The library holds the call
+    until then."""
+    status = lib.mr_rpc_postpone(call)
+    if status:
+        return _fail(call, status, text(lib.mr_rpc_last_error()))
+
+    def finish(done: Any) -> None:
+        try:
+            with _contexts.inside(context, pointer):
+                try:
+                    status = answer(world, done.wait())
+                except BaseException as error:  # noqa: BLE001: it is the caller's
+                    status = answer(world, Failed(describe(error, world)))
+        except Exception as error:  # noqa: BLE001: that could not be answered either
+            status = _fail(call, lib.MR_FUNCTION_FAILED, f"{type(error).__name__}: {error}")
+        lib.mr_rpc_finish(call, status)
+
+    future.add_done_callback(finish)
+    return lib.MR_OK
 
 
 def _ungated(function: Any, args: tuple, kwargs: dict) -> Any:
@@ -222,7 +263,9 @@ def rest(call, arguments, _count) -> int:
 
 def invoke(reference: Any, name: str, args: tuple, kwargs: dict) -> Any:
     """What rref.rpc_sync().name(...) runs at the owner."""
-    return getattr(reference.local_value(), name)(*args, **kwargs)
+    method = getattr(reference.local_value(), name)
+    result = method(*args, **kwargs)
+    return Later(result) if is_async(method) else result
 
 
 def backward_at_owner(reference: Any, context_id: int, retain_graph: bool) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 from .._base.library import NULL, counted, ffi, lib, text
 from ..errors import Error, InvalidArgument, UnknownWorker, check_rpc, error_of
-from . import _handles
-from ._options import BackendType, RpcBackendOptions, milliseconds, place
+from . import _file_rendezvous, _handles
+from ._options import BackendType, RpcBackendOptions, file_of, milliseconds, place
 
 _ERROR_BYTES = 1200
 _SHUTDOWN_STEP_MS = 200
@@ -36,6 +36,7 @@ class World:
     def __init__(self, name: str, rank: int, world_size: int, options: RpcBackendOptions) -> None:
         self.name, self.rank, self.world_size = name, rank, world_size
         self.python_functions = options.python_functions
+        self.meeting_file = file_of(options) if rank == 0 else None
         self.lock = threading.Lock()
         self.ready = threading.Event()
         self.is_closed = False
@@ -111,6 +112,8 @@ class World:
     def close(self) -> None:
         """Ends the worker's threads."""
         self.is_closed = True
+        if self.meeting_file is not None:
+            _file_rendezvous.remove(self.meeting_file)
         self.release_all()
         for context in list(self.contexts.values()):
             if context.pointer is not None:
