@@ -42,14 +42,14 @@ struct mr_rpc_call {
     uint32_t result_count;
     void (*destroy)(void *object); /* for a result that is an object */
     bool is_backward;              /* runs the function's backward */
-    void *saved;                   /* mr_rpc_save() */
+    bool postponed;
+    void *saved; /* mr_rpc_save() */
     void (*saved_destroy)(void *saved);
     struct mr_autograd *context; /* both are autograd's */
     void *autograd;
 
     /* When the function has ended: at once, or by mr_rpc_finish(). */
     void (*end)(struct mr_rpc_call *call); /* NULL: it cannot be postponed */
-    bool postponed;
     enum mr_status finish_status;
     _Atomic uint32_t halves; /* of a postponed call that are over: the run, and what it waited for */
 

@@ -487,7 +487,8 @@ struct postponed {
 static enum mr_status postpones(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t count)
 {
     struct postponed *p = mr_rpc_user(call);
-    assert(mr_rpc_postpone(call) == MR_OK && mr_rpc_postpone(call) == MR_INVALID_ARGUMENT);
+    enum mr_status once = mr_rpc_postpone(call), twice = mr_rpc_postpone(call);
+    assert(once == MR_OK && twice == MR_INVALID_ARGUMENT);
     p->calls[arguments[0].i64] = call;
     p->count++;
     return MR_OK;
