@@ -41,6 +41,7 @@
 #include <stdint.h>
 #include "mr_feature.h"
 #include "mr_histogram.h"
+#include "mr_mark.h"
 #include "mr_status.h"
 #include "mr_tensor.h"
 
@@ -563,6 +564,16 @@ MR_API enum mr_status mr_client_latencies(struct mr_client *client,
                                           void (*visit)(void *arg, const char *op,
                                                         const struct mr_histogram *histogram),
                                           void *arg);
+/* Marks this time for recordings (millrace perf record): a line of UTF-8, at most 207 bytes, such as "epoch 3".
+ * The node keeps its last 256 marks. Core 0. MR_INVALID_ARGUMENT. */
+MR_API enum mr_status mr_mark(struct mr_client *client, const struct mr_options *options, const char *text);
+/* Calls `visit`, on this thread, with the marks after number `since` of the node that has the core, the oldest
+ * first: those that clients set, and what the node's log says at level info and above (mr_mark.h). A mark is
+ * valid until `visit` returns. Writes the number of the newest, and how many after `since` were forgotten
+ * before they were read. `visit`, `last` and `missed` may be NULL. */
+MR_API enum mr_status mr_marks(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                               uint64_t since, uint64_t *last, uint64_t *missed,
+                               void (*visit)(void *arg, const struct mr_mark *mark), void *arg);
 /* Writes what this client counts as a file of Prometheus's text format, for node_exporter's textfile
  * collector (its directory, a name that ends with ".prom"): counters of its links, replay, and how long
  * its calls took. Whoever reads the file sees this text or the one before. `name` tells clients apart, by the

@@ -53,6 +53,7 @@ const dp_handler ps_dispatch[MR_OP_COUNT] = {
     [MR_OP_MOVE] = ps_op_control,
     [MR_OP_MOVES] = ps_op_control,
     [MR_OP_CAPTURE] = ps_op_capture,
+    [MR_OP_MARK] = ps_op_mark,
 };
 
 /* ---- answers ---- */

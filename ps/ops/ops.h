@@ -54,6 +54,8 @@ void ps_op_rpc(void *core_app, struct mr_endpoint *ep, const struct mr_request *
 void ps_op_move_read(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 /* Packets that the core receives and sends. (ps/ops/ops_capture.c) */
 void ps_op_capture(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+/* Marks of clients and of the node. (ps/ops/ops_mark.c) */
+void ps_op_mark(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 /* Ends a capture that nobody reads any more; with core->capture. */
 void ps_capture_poll(struct ps_core *core, uint64_t now_us);
 void ps_capture_end(struct ps_core *core);

@@ -15,6 +15,7 @@
 #include "ps/config/config_rules.h"
 #include "ps/control/control.h"
 #include "ps/control/node_cluster.h"
+#include "ps/core/marks.h"
 #include "ps/core/core.h"
 #include "ps/memory/prefault.h"
 #include "ps/ops/ops.h"
@@ -326,6 +327,8 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
     mr_named_destroy(node->parameters);
     if (!mr_trace_close(node->trace, error, sizeof(error)))
         mr_log_warning("trace_not_written", "%s", error);
+    mr_log_listen(NULL, NULL);
+    ps_marks_destroy(node->marks);
     free(server);
 }
 
@@ -343,6 +346,12 @@ void ps_server_leave_cores(const struct ps_config *config)
     const int named = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
     if (named > 0)
         ps_cpu_affinity_avoid(pthread_self(), cpus, (uint32_t)named);
+}
+
+/* What the log says is a mark, too. */
+static void hear_log(void *marks, const char *event, const char *message)
+{
+    ps_marks_add(marks, event, message);
 }
 
 enum mr_status ps_server_start(const struct ps_config *config, struct ps_server **out,
@@ -366,9 +375,12 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
      * it. */
     ps_cpu_affinity_avoid(pthread_self(), node->cpus, node->cpu_count);
     node->is_member = config->cluster_name[0] != '\0';
+    node->marks = ps_marks_create();
+    mr_log_listen(hear_log, node->marks);
     node->parameters = mr_named_create();
     node->control = ps_control_create(node);
-    if (node->parameters == NULL || node->control == NULL || !ps_watch_start(node, &server->watch))
+    if (node->marks == NULL || node->parameters == NULL || node->control == NULL ||
+        !ps_watch_start(node, &server->watch))
         goto fail;
     if (node->is_member) {
         node->cluster = ps_node_cluster_create(node, error);

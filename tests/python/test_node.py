@@ -171,3 +171,19 @@ def test_echo_of_many_and_of_none(client, node):
     for refused in (lambda: client.echo([], core=node.cores), lambda: client.echo([np.zeros((1,) * 5)])):
         with pytest.raises(ValueError):
             refused()
+
+
+def test_marks(client):
+    """For recordings; the node's own log is among them."""
+    before = client.marks()[-1].sequence
+    client.mark("epoch 3")
+    client.mark_async("epoch 4 \u00e4").wait()
+    marks = client.marks(since=before)
+    assert [(mark.event, mark.text) for mark in marks] == [("mark", "epoch 3"), ("mark", "epoch 4 \u00e4")]
+    assert [mark.sequence for mark in marks] == [before + 1, before + 2]
+    assert 0 <= marks[1].age_s <= marks[0].age_s < 60
+    assert client.marks_async(since=before + 2).wait() == []
+    with pytest.raises(ValueError, match="207"):
+        client.mark("x" * 300)
+    with pytest.raises(ValueError, match="one line"):
+        client.mark("two\nlines")

@@ -31,6 +31,10 @@ static struct {
     _Atomic uint32_t rate_per_s;
     pthread_mutex_t lock; /* of the target */
     struct target target;
+    _Atomic bool is_heard;
+    pthread_mutex_t hear_lock; /* of the listener */
+    void (*hear)(void *arg, const char *event, const char *message);
+    void *hear_arg;
     pthread_mutex_t write_lock;   /* of the line, and of standard error */
     char line[MR_LOG_LINE_BYTES]; /* being written */
     /* The thread, and what it is given. */
@@ -48,6 +52,7 @@ static struct {
             .rate_per_s = RATE_DEFAULT,
             .lock = PTHREAD_MUTEX_INITIALIZER,
             .target = {.who = {.program = "millraced"}},
+            .hear_lock = PTHREAD_MUTEX_INITIALIZER,
             .write_lock = PTHREAD_MUTEX_INITIALIZER,
             .written_lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -265,18 +270,48 @@ __attribute__((format(printf, 4, 0))) static void queue_line(const struct mr_log
         atomic_store(&logger.is_stuck, true);
 }
 
+void mr_log_listen(void (*hear)(void *arg, const char *event, const char *message), void *arg)
+{
+    pthread_mutex_lock(&logger.hear_lock);
+    logger.hear = hear;
+    logger.hear_arg = arg;
+    atomic_store(&logger.is_heard, hear != NULL);
+    pthread_mutex_unlock(&logger.hear_lock);
+}
+
+__attribute__((format(printf, 2, 0))) static void tell_listener(const struct mr_log_site *site,
+                                                                const char *format, va_list arguments)
+{
+    char message[MR_LOG_MESSAGE_BYTES];
+    vsnprintf(message, sizeof(message), format, arguments);
+    pthread_mutex_lock(&logger.hear_lock);
+    if (logger.hear != NULL)
+        logger.hear(logger.hear_arg, site->event, message);
+    pthread_mutex_unlock(&logger.hear_lock);
+}
+
 void mr_log_write(struct mr_log_site *site, const struct mr_log_field *fields, size_t field_count,
                   const char *format, ...)
 {
     const uint64_t now_ms = mr_clock_us() / 1000;
     va_list arguments;
-    if ((int)site->level > atomic_load_explicit(&logger.level, memory_order_relaxed))
+    const bool is_heard =
+        site->level <= MR_LOG_INFO && atomic_load_explicit(&logger.is_heard, memory_order_relaxed);
+    const bool is_written = (int)site->level <= atomic_load_explicit(&logger.level, memory_order_relaxed);
+    if (!is_written && !is_heard)
         return;
     if (!mr_log_burst_admits(&site->burst, now_ms,
                              atomic_load_explicit(&logger.rate_per_s, memory_order_relaxed))) {
         list_site(site);
         return;
     }
+    if (is_heard) {
+        va_start(arguments, format);
+        tell_listener(site, format, arguments);
+        va_end(arguments);
+    }
+    if (!is_written)
+        return;
     va_start(arguments, format);
     if (atomic_load(&logger.runs)) {
         queue_line(site, fields, field_count, format, arguments);

@@ -102,6 +102,9 @@ enum mr_role {
  *                    (mr_histogram.h), of this core
  * CAPTURE            u64[16], to start also u8[n] who -> u64[8], u8[n]: packets that the core receives and
  *                    sends (capture.h)
+ * MARK               u64[1] number of a mark, u8[n] text of a new one or nothing -> u64[2] {number of the
+ *                    newest, how many after that are forgotten}, u8[k, 256] the node's marks after that
+ *                    number, without the new one (mr_mark.h). To any core
  * RPC_JOIN to RPC_CANCEL and RPC_PART are between workers: see dataplane/rpc/ and docs/protocol.md.
  */
 #define MR_OP_LIST(X)                                                                                        \
@@ -147,7 +150,8 @@ enum mr_role {
     X(MOVE, 40, "move", true, OPERATOR)                                                                      \
     X(MOVES, 41, "moves", true, READ_ONLY)                                                                   \
     X(LATENCY, 42, "latency", true, READ_ONLY)                                                               \
-    X(CAPTURE, 43, "capture", true, OPERATOR)
+    X(CAPTURE, 43, "capture", true, OPERATOR)                                                                \
+    X(MARK, 44, "mark", true, TRAINER)
 
 enum mr_op {
 #define MR_OP_ENUM(name, value, text, repeatable, role) MR_OP_##name = (value),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ._base.options import CallOptions
 
 _U32_MAX = 0xFFFFFFFF
+_U64_MAX = (1 << 64) - 1
 _CORES_MAX = 2048  # MR_CLIENT_CORES_MAX: nodes may join a cluster during the call
 _CORE_STATES = {"serving": 1, "saving": 2, "restoring": 3, "stopping": 4, "serving_read_only": 5}
 
@@ -70,6 +71,20 @@ class Latency:
     p99_s: float
     p999_s: float
     max_s: float
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What happened on a node, and when."""
+
+    sequence: int  #: counts from 1 since the node's start
+    age_s: float  #: when the node answered
+    event: str  #: "mark": a client set it; otherwise an event of the node's log
+    text: str
+
+
+def _mark(mark: Any) -> Mark:
+    return Mark(mark.sequence, mark.age_ns / 1e9, text(mark.event), text(mark.text))
 
 
 def _latency(histogram: Any) -> Latency:
@@ -256,6 +271,39 @@ class NodeCalls(Connection):
     def latencies_async(self, core: int = 0, **options: Unpack[CallOptions]) -> Future:
         """latencies() as a Future."""
         return self._start(self._latencies(core), options)
+
+    def mark(self, what: str, **options: Unpack[CallOptions]) -> None:
+        """Marks this time for recordings (millrace perf record): a line such as "epoch 3", at most 207 bytes."""
+        self._run(Call(lib.mr_mark, (what.encode(),)), options)
+
+    def mark_async(self, what: str, **options: Unpack[CallOptions]) -> Future:
+        """mark() as a Future."""
+        return self._start(Call(lib.mr_mark, (what.encode(),)), options)
+
+    def _marks(self, since: int, core: int) -> Call:
+        found: list[Any] = []
+        handle = ffi.new_handle(found)
+        return Call(
+            lib.mr_marks,
+            (
+                whole("core", core, _U32_MAX),
+                whole("since", since, _U64_MAX),
+                NULL,
+                NULL,
+                callbacks.marks,
+                handle,
+            ),
+            lambda _: [_mark(mark) for mark in found],
+        )
+
+    def marks(self, since: int = 0, core: int = 0, **options: Unpack[CallOptions]) -> list[Mark]:
+        """The marks after number `since` of the node that has the core, the oldest first: what clients set with
+        mark(), and what the node's log says at level info and above. It keeps the last 256."""
+        return self._run(self._marks(since, core), options)
+
+    def marks_async(self, since: int = 0, core: int = 0, **options: Unpack[CallOptions]) -> Future:
+        """marks() as a Future."""
+        return self._start(self._marks(since, core), options)
 
     def own_latencies(self) -> dict[str, Latency]:
         """How long this client's own calls have taken, by operation, each from the call to its last answer."""

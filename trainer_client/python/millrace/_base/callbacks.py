@@ -42,6 +42,7 @@ latencies = ffi.callback(
         arg, (ffi.string(op).decode(), ffi.new("struct mr_histogram *", histogram[0]))
     ),
 )
+marks = _collect("mr_mark")
 lines = ffi.callback(
     "void(void *, const char *)", lambda arg, line: _append(arg, ffi.string(line).decode("utf-8", "replace"))
 )

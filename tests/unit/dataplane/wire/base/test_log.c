@@ -124,6 +124,40 @@ static void *log_lines(void *arg)
     return NULL;
 }
 
+struct heard {
+    uint32_t count;
+    char event[64], message[64];
+};
+
+static void hear(void *arg, const char *event, const char *message)
+{
+    struct heard *heard = arg;
+    heard->count++;
+    snprintf(heard->event, sizeof(heard->event), "%s", event);
+    snprintf(heard->message, sizeof(heard->message), "%s", message);
+}
+
+/* Also to lines that are not written; debug is for people who debug. */
+static void a_listener_is_told_of_lines_from_info_on(void **state)
+{
+    struct heard heard = {0};
+    configure(MR_LOG_ERROR, 0);
+    mr_log_listen(hear, &heard);
+    mr_log_info("saved", "checkpoint %u", 7);
+    assert_int_equal(heard.count, 1);
+    assert_string_equal(heard.event, "saved");
+    assert_string_equal(heard.message, "checkpoint 7");
+    mr_log_debug("detail", "nobody is told");
+    mr_log_error("failed", "this is written, too");
+    assert_int_equal(heard.count, 2);
+    mr_log_listen(NULL, NULL);
+    mr_log_error("failed", "nobody listens");
+    assert_int_equal(heard.count, 2);
+    take(0);
+    assert_null(strstr(captured.text, "checkpoint 7"));
+    assert_non_null(strstr(captured.text, "this is written, too"));
+}
+
 static void lines_of_threads_do_not_mix(void **state)
 {
     pthread_t threads[THREADS];
@@ -259,6 +293,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(levels_are_thresholds, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_line_is_written_when_the_call_returns, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_listener_is_told_of_lines_from_info_on, set_up, tear_down),
         cmocka_unit_test_setup_teardown(lines_of_threads_do_not_mix, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bursts_are_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_end_tells_what_was_left_out, set_up, tear_down),

@@ -1,0 +1,75 @@
+/* Marks that clients set, and read. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "dataplane/wire/base/log.h"
+#include "node_fixture.h"
+#include "ps/core/marks.h"
+
+static const struct node_reply *mark(struct node_fixture *n, uint32_t core, uint64_t since, const char *text)
+{
+    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 1, &since),
+                                         mr_tensor_1d(MR_U8, (uint32_t)strlen(text), text)};
+    return node_call(n, core, MR_OP_MARK, 0, tensors, 2);
+}
+
+/* The number of the newest: the node has said something by itself when it started. */
+static uint64_t newest(struct node_fixture *n)
+{
+    const struct node_reply *reply = mark(n, 0, UINT64_MAX, "");
+    node_check(reply, MR_OK, NULL);
+    return ((const uint64_t *)reply->tensors[0].data)[0];
+}
+
+static void a_mark_is_read_on_any_core(void **state)
+{
+    const uint64_t before = newest(*state);
+    node_check(mark(*state, 0, UINT64_MAX, "epoch 3"), MR_OK, NULL);
+    const struct node_reply *reply = mark(*state, 1, before, "");
+    node_check(reply, MR_OK, NULL);
+    const uint64_t *words = reply->tensors[0].data;
+    const struct mr_mark *marks = reply->tensors[1].data;
+    assert_int_equal(words[0], before + 1);
+    assert_int_equal(words[1], 0);
+    assert_int_equal(reply->tensors[1].dims[0], 1);
+    assert_string_equal(marks[0].event, MR_MARK_CLIENT);
+    assert_string_equal(marks[0].text, "epoch 3");
+    reply = mark(*state, 1, before + 1, "");
+    assert_int_equal(reply->tensors[1].dims[0], 0);
+}
+
+static void what_the_log_says_is_a_mark(void **state)
+{
+    const uint64_t before = newest(*state);
+    mr_log_info("tested", "something happened");
+    const struct node_reply *reply = mark(*state, 2, before, "");
+    const struct mr_mark *marks = reply->tensors[1].data;
+    assert_int_equal(reply->tensors[1].dims[0], 1);
+    assert_string_equal(marks[0].event, "tested");
+    assert_string_equal(marks[0].text, "something happened");
+}
+
+static void what_is_no_line_is_refused(void **state)
+{
+    char text[MR_MARK_TEXT_BYTES + 1] = "";
+    memset(text, 'x', MR_MARK_TEXT_BYTES);
+    node_check(mark(*state, 0, 0, text), MR_INVALID_ARGUMENT, "one line of at most 207 bytes");
+    node_check(mark(*state, 0, 0, "a\nb"), MR_INVALID_ARGUMENT, "one line");
+    text[MR_MARK_TEXT_BYTES - 1] = '\0';
+    node_check(mark(*state, 0, 0, text), MR_OK, NULL);
+    const struct mr_tensor wrong = mr_tensor_1d(MR_U8, 1, "x");
+    node_check(node_call(*state, 0, MR_OP_MARK, 0, &wrong, 1), MR_WRONG_DTYPE, "number");
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(a_mark_is_read_on_any_core),
+        TEST(what_the_log_says_is_a_mark),
+        TEST(what_is_no_line_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
