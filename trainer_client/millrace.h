@@ -562,8 +562,10 @@ MR_API enum mr_status mr_client_latencies(struct mr_client *client,
                                           void (*visit)(void *arg, const char *op,
                                                         const struct mr_histogram *histogram),
                                           void *arg);
-/* A call that a core has served. Its time goes from the arrival of the last of its request until the last of its
- * answer has gone to the port, or until the client wants it no more; the phases are those of mr_latencies(). */
+/* A call that a core has served. Its time goes from the arrival of the last of its request until the last of
+ * its answer has gone to the port, or until the client wants it no more. The phases are those of
+ * mr_latencies(), but for a long call that waits for its turn behind others: that is wait here, and work
+ * there. */
 struct mr_recent_call {
     uint64_t number;     /* from 1, in the order in which the core's calls were over */
     uint64_t arrived_ns; /* by the core's clock: mr_recent_calls_state.now_ns */
@@ -586,11 +588,11 @@ struct mr_recent_calls_state {
     uint64_t slow;   /* of these: that were slow when they were over */
 };
 #define MR_RECENT_CALLS_FROM_NOW UINT64_MAX
-/* Calls `visit`, on this thread, with the last calls of a core, the oldest first: up to 256 from `position` on,
- * of the last 512. slow_ns > 0: instead with those that took so long or longer, with up to 8 calls before and 4
- * after each. The core selects them, and keeps the last 512, from the first such question on until none has
- * come for 10 s; of several readers the smallest span counts. position: 0, or MR_RECENT_CALLS_FROM_NOW to see
- * only what comes, then `next` of the answer before. `state` may be NULL. Needs the role operator. */
+/* Calls `visit`, on this thread, with the last calls of a core, the oldest first: up to 256 from `position`
+ * on, of the last 512. slow_ns > 0: instead with those that took so long or longer, with up to 8 calls before
+ * and 4 after each. The core selects them, and keeps the last 512, from the first such question on until none
+ * has come for 10 s; of several readers the smallest span counts. position: 0, or MR_RECENT_CALLS_FROM_NOW to
+ * see only what comes, then `next` of the answer before. `state` may be NULL. Needs the role operator. */
 MR_API enum mr_status mr_recent_calls(struct mr_client *client, const struct mr_options *options,
                                       uint32_t core, uint64_t slow_ns, uint64_t position,
                                       struct mr_recent_calls_state *state,

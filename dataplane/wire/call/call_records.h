@@ -1,7 +1,7 @@
-/* What a core's last calls were: operation, size, client, and where their time went (docs/adr/0096). Two rings:
- * the last calls, and a selection that lasts longer, of slow calls with those before and after each. A call is
- * recorded when the last of its answer has gone to the port, or when its client has given it up before that.
- * Calls that were answered with BUSY, or refused before any work, are not recorded.
+/* What a core's last calls were: operation, size, client, and where their time went (docs/adr/0096). Two
+ * rings: the last calls, and a selection that lasts longer, of slow calls with those before and after each. A
+ * call is recorded when the last of its answer has gone to the port, or when its client has given it up
+ * before that. Calls that were answered with BUSY, or refused before any work, are not recorded.
  *
  * Of calls that latency.h does not time, in bursts, the whole time is known, and the phases are not.
  *
@@ -20,7 +20,7 @@
 struct mr_call_record {
     uint64_t number;                  /* from 1, in the order in which calls were over */
     uint64_t arrived_ns;              /* the last of its request, by the endpoint's clock */
-    float total_ns, wait_ns, work_ns; /* wait_ns < 0: its phases are not known */
+    float total_ns, wait_ns, work_ns; /* wait_ns < 0: not known; until its turn, also of a long call */
     uint32_t table, keys;             /* 0: none, or not known */
     uint32_t request_bytes, reply_bytes;
     uint8_t ip[16];
@@ -63,8 +63,8 @@ static inline void mr_call_record_add(struct mr_call_records *r)
         mr_call_record_select(r);
 }
 
-/* Selects slow calls for a reader, who asks again before MR_RECORD_WATCH_US have passed. Of several readers the
- * one with the smallest span decides. */
+/* Selects slow calls for a reader, who asks again before MR_RECORD_WATCH_US have passed. Of several readers
+ * the one with the smallest span decides. */
 #define MR_RECORD_WATCH_US UINT64_C(10000000)
 void mr_call_records_watch(struct mr_call_records *r, uint64_t slow_ns, uint64_t now_us);
 

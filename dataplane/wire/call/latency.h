@@ -18,8 +18,8 @@
 #define MR_LATENCY_FIRST  4u
 #define MR_LATENCY_STRIDE 8u
 
-/* A slot's time stamp: nanoseconds, and in its highest byte how many calls this one counts for. That is 0 of a
- * call that is not timed, and whose stamp stays that of its arrival. A stamp of 0: there is no clock. */
+/* A slot's time stamp: nanoseconds, and in its highest byte how many calls this one counts for. That is 0 of
+ * a call that is not timed, and whose stamp stays that of its arrival. A stamp of 0: there is no clock. */
 #define MR_LATENCY_STAMP_BITS 56
 #define MR_LATENCY_STAMP_MASK ((UINT64_C(1) << MR_LATENCY_STAMP_BITS) - 1)
 

@@ -33,6 +33,16 @@ bool mr_call_ref_address(const struct mr_endpoint *ep, struct mr_call_ref ref, s
     return true;
 }
 
+void mr_call_turn(struct mr_endpoint *ep, struct mr_call_ref ref)
+{
+    struct mr_slot *slot = slot_find(ep, ref);
+    if (slot == NULL || !mr_latency_is_timed(slot->stamp))
+        return;
+    const float ns = (float)mr_latency_span_ns(slot->stamp, ep->latencies.clock_ns());
+    slot->wait_ns += ns;
+    slot->work_ns -= ns; /* until the work's end adds all of it */
+}
+
 void mr_call_add_keys(struct mr_endpoint *ep, struct mr_call_ref ref, uint32_t keys)
 {
     struct mr_slot *slot = slot_find(ep, ref);
@@ -131,7 +141,7 @@ static void finish(struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_slo
     if (mr_latency_is_timed(slot->stamp)) {
         const uint64_t began = slot->stamp;
         slot->stamp = mr_latency_ended(&ep->latencies, slot->op, MR_LATENCY_WORK, began);
-        slot->work_ns = (float)mr_latency_span_ns(began, slot->stamp);
+        slot->work_ns += (float)mr_latency_span_ns(began, slot->stamp);
     }
     slot->begun = false;
     slot->state = MR_SLOT_DONE;

@@ -147,6 +147,7 @@ static bool execute(struct mr_endpoint *ep, struct mr_server_session *session, s
     slot->wait_ns = mr_latency_is_timed(slot->stamp)
                         ? (float)mr_latency_span_ns(ep->latencies.burst_ns, slot->stamp)
                         : -1;
+    slot->work_ns = 0;
     slot->table = preamble->table;
     slot->keys = 0;
     ep->executing = message;

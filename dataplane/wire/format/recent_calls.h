@@ -1,6 +1,6 @@
 /* The call RECENT_CALLS: what a core's last calls were, or, of all calls, the slow ones with some before and
- * after each. A core keeps a limited number of both, the newest; a reader goes on where it has stopped, and is
- * told how many were gone by then. */
+ * after each. A core keeps a limited number of both, the newest; a reader goes on where it has stopped, and
+ * is told how many were gone by then. */
 #ifndef MR_RECENT_CALLS_H
 #define MR_RECENT_CALLS_H
 
@@ -14,7 +14,8 @@
 enum mr_recent_ask_word {
     MR_RECENT_ASK_POSITION, /* the last answer's MR_RECENT_NEXT; 0 at first */
     /* 0: the last calls. Otherwise the calls around those that took so many ns or more; the core selects them
-     * from the first such question on, until none has come for 10 s. Of several readers the smallest counts */
+     * from the first such question on, until none has come for 10 s. Of several readers the smallest
+     * counts */
     MR_RECENT_ASK_SLOW_NS,
     MR_RECENT_ASK_WORDS = 4 /* the rest is 0 */
 };
@@ -35,7 +36,7 @@ enum mr_recent_call_word {
     MR_RECENT_CALL_ARRIVED_NS, /* the last of the request, by the core's clock */
     MR_RECENT_CALL_TOTAL_NS,   /* from then until the last of the answer had gone to the port */
     MR_RECENT_CALL_IS_TIMED,   /* 0: the next two are not known */
-    MR_RECENT_CALL_WAIT_NS,    /* until its work began */
+    MR_RECENT_CALL_WAIT_NS,    /* until its work began; of a long call, until its turn */
     MR_RECENT_CALL_WORK_NS,    /* until its answer was there */
     MR_RECENT_CALL_OP,
     MR_RECENT_CALL_STATUS,

@@ -1,9 +1,9 @@
-/* What measuring costs a core's loop. Phases: turns of the loop with calls in them that do nothing
- * else, without any phases, with phases switched off, and on, in alternating rounds; the medians, one JSON
- * object per line. The cost of one call is that beyond the turn's own.
+/* What measuring costs a core's loop. Phases: turns of the loop with calls in them that do nothing else,
+ * without any phases, with phases switched off, and on, in alternating rounds; the medians, one JSON object
+ * per line. The cost of one call is that beyond the turn's own.
  *   {"name": "phases_per_call", "bare_ns": 0.4, "off_ns": 1.2, "on_ns": 1.9, "unit": "ns"}
- * Records of calls: a record written for each call that is not timed, with nobody who asks for slow calls, and
- * with every call slow ("on"); "bare" is a call that is only counted.
+ * Records of calls: a record written for each call that is not timed, with nobody who asks for slow calls,
+ * and with every call slow ("on"); "bare" is a call that is only counted.
  *   {"name": "record_per_call", "bare_ns": 0.3, "off_ns": 3.1, "on_ns": 5.9, "unit": "ns"}
  */
 #include <stdint.h>

@@ -331,9 +331,9 @@ class NodeCalls(Connection):
     def recent_calls(
         self, core: int = 0, slow_s: float = 0.0, position: int = 0, **options: Unpack[CallOptions]
     ) -> RecentCalls:
-        """The last calls of a core: up to 256 from `position` on (0, then `next` of the answer before), of the
-        last 512. With slow_s only those that took so long or longer, with some before and after each; the core
-        selects them from the first such question on until none has come for 10 s. For operators."""
+        """The last calls of a core: up to 256 from `position` on (0, then `next` of the answer before), of
+        the last 512. With slow_s only those that took so long or longer, with some before and after each;
+        the core selects them from the first such question on until none has come for 10 s. For operators."""
         return self._run(self._recent_calls(core, slow_s, position), options)
 
     def recent_calls_async(

@@ -185,6 +185,24 @@ static void a_call_whose_answer_comes_later_is_recorded_then(void **state)
     assert_int_equal(record(1)->keys, 7);
 }
 
+/* In its record it has waited for its turn; the histogram's phases stay as they are. */
+static void a_call_that_has_had_its_turn_late_has_waited(void **state)
+{
+    struct pair_call call = {0};
+    pair_call(&p, &call, MR_OP_SAVE, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    clock_now_ns += 500000;
+    mr_call_turn(server(), p.later[0]);
+    clock_now_ns += 20000;
+    mr_reply_status(server(), p.later[0], MR_OK);
+    mr_call_turn(server(), p.later[0]); /* too late */
+    pair_run(&p, 1000);
+    assert_true(record(1)->wait_ns == 502000 && record(1)->work_ns == 21000 && record(1)->total_ns == 524000);
+    struct mr_histogram work;
+    mr_histogram_read(mr_endpoint_latency(server(), MR_OP_SAVE, MR_LATENCY_WORK), &work);
+    assert_int_equal(work.sum_ns, 522000);
+}
+
 /* Of every call of a burst the whole time is known, also of those that are not timed by phase. */
 static void no_call_of_a_burst_is_missed(void **state)
 {
@@ -265,6 +283,7 @@ int main(void)
         RINGS(the_smallest_span_that_is_asked_for_counts),
         TIMED(a_call_is_recorded_with_all_that_is_known),
         TIMED(a_call_whose_answer_comes_later_is_recorded_then),
+        TIMED(a_call_that_has_had_its_turn_late_has_waited),
         TIMED(no_call_of_a_burst_is_missed),
         TIMED(a_repeated_answer_is_no_other_call),
         TIMED(a_call_refused_for_now_is_recorded_once),
