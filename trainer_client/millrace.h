@@ -574,6 +574,41 @@ MR_API enum mr_status mr_mark(struct mr_client *client, const struct mr_options 
 MR_API enum mr_status mr_marks(struct mr_client *client, const struct mr_options *options, uint32_t core,
                                uint64_t since, uint64_t *last, uint64_t *missed,
                                void (*visit)(void *arg, const struct mr_mark *mark), void *arg);
+/* A call that a core has served. Its time goes from the arrival of the last of its request until the last of
+ * its answer has gone to the port, or until the client wants it no more. The phases are those of
+ * mr_latencies(), but for a long call that waits for its turn behind others: that is wait here, and work
+ * there. */
+struct mr_recent_call {
+    uint64_t number;     /* from 1, in the order in which the core's calls were over */
+    uint64_t arrived_ns; /* by the core's clock: mr_recent_calls_state.now_ns */
+    uint64_t total_ns;
+    bool is_timed; /* phases are known; in bursts they are of one call in eight */
+    uint64_t wait_ns, work_ns, send_ns;
+    const char *op;  /* "lookup", ... */
+    uint32_t status; /* enum mr_status of the answer */
+    uint32_t table;  /* id; 0: none, or several */
+    uint32_t keys;   /* of lookups and pushes by key, and of feeds; else 0 */
+    uint32_t request_bytes, reply_bytes;
+    char client[64]; /* its address, "10.0.0.7:41000" */
+};
+struct mr_recent_calls_state {
+    uint64_t next;   /* position of what follows */
+    uint64_t lost;   /* calls before those visited that the core no longer had */
+    uint64_t left;   /* calls that follow those visited, and can be read */
+    uint64_t now_ns; /* the core's clock */
+    uint64_t calls;  /* of this core, since its start */
+    uint64_t slow;   /* of these: that were slow when they were over */
+};
+#define MR_RECENT_CALLS_FROM_NOW UINT64_MAX
+/* Calls `visit`, on this thread, with the last calls of a core, the oldest first: up to 256 from `position`
+ * on, of the last 512. slow_ns > 0: instead with those that took so long or longer, with up to 8 calls before
+ * and 4 after each. The core selects them, and keeps the last 512, from the first such question on until none
+ * has come for 10 s; of several readers the smallest span counts. position: 0, or MR_RECENT_CALLS_FROM_NOW to
+ * see only what comes, then `next` of the answer before. `state` may be NULL. Needs the role operator. */
+MR_API enum mr_status mr_recent_calls(struct mr_client *client, const struct mr_options *options,
+                                      uint32_t core, uint64_t slow_ns, uint64_t position,
+                                      struct mr_recent_calls_state *state,
+                                      void (*visit)(void *arg, const struct mr_recent_call *call), void *arg);
 /* Writes what this client counts as a file of Prometheus's text format, for node_exporter's textfile
  * collector (its directory, a name that ends with ".prom"): counters of its links, replay, and how long
  * its calls took. Whoever reads the file sees this text or the one before. `name` tells clients apart, by the

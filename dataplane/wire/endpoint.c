@@ -137,7 +137,8 @@ enum mr_status mr_endpoint_create(const struct mr_endpoint_config *config, struc
     mr_list_init(&ep->orphans);
     mr_list_init(&ep->calls_free);
     mr_timer_wheel_init(&ep->wheel);
-    if (!create_memory(ep) || (config->on_request != NULL && !create_serving(ep)) ||
+    if (!create_memory(ep) || (config->clock_ns != NULL && !mr_call_records_init(&ep->records)) ||
+        (config->on_request != NULL && !create_serving(ep)) ||
         (config->on_reply != NULL && !create_calling(ep))) {
         mr_endpoint_destroy(ep);
         return MR_NO_MEMORY;
@@ -170,6 +171,7 @@ void mr_endpoint_destroy(struct mr_endpoint *ep)
     free(ep->server_sessions);
     free(ep->scratch);
     mr_latencies_destroy(&ep->latencies);
+    mr_call_records_destroy(&ep->records);
     if (ep->own_memory != NULL)
         munmap(ep->own_memory, ep->own_memory_bytes);
     free(ep);
@@ -184,6 +186,11 @@ const struct mr_histogram *mr_endpoint_latency(const struct mr_endpoint *ep, uin
                                                enum mr_latency_phase phase)
 {
     return mr_latencies_of(&ep->latencies, op, phase);
+}
+
+struct mr_call_records *mr_endpoint_call_records(struct mr_endpoint *ep)
+{
+    return &ep->records;
 }
 
 size_t mr_endpoint_memory_used(const struct mr_endpoint *ep)

@@ -125,7 +125,9 @@ struct mr_endpoint_config {
     mr_on_reply on_reply;       /* NULL: calls nothing */
     mr_on_prefetch on_prefetch; /* serving side; NULL: not announced */
     mr_on_arriving on_arriving; /* serving side; NULL: not reported */
-    uint64_t (*clock_ns)(void); /* serving side: times calls for mr_endpoint_latency(); NULL: it has none */
+    /* serving side: times calls for mr_endpoint_latency() and mr_endpoint_call_records(); NULL: it has
+     * none */
+    uint64_t (*clock_ns)(void);
 
     uint8_t psk[MR_PSK_MAX][MR_PSK_BYTES]; /* [0] is used for new sessions of the calling side */
     uint8_t psk_roles[MR_PSK_MAX];         /* serving side: enum mr_role; 0: MR_ROLE_OPERATOR */
@@ -211,6 +213,17 @@ enum mr_latency_phase { MR_LATENCY_WAIT, MR_LATENCY_WORK, MR_LATENCY_SEND, MR_LA
  * lives as long as the endpoint. Any thread may call this and mr_histogram_read() the result. */
 const struct mr_histogram *mr_endpoint_latency(const struct mr_endpoint *ep, uint32_t op,
                                                enum mr_latency_phase phase);
+/* The last calls, and those around slow ones (call_records.h). Empty without a clock. The endpoint's
+ * thread. */
+struct mr_call_records;
+struct mr_call_records *mr_endpoint_call_records(struct mr_endpoint *ep);
+/* Notes that a call whose answer comes later has had its turn only now: in its record it has waited until
+ * then, while the histogram counts that as work. To be called once at most. With a stale ref this does
+ * nothing. */
+void mr_call_turn(struct mr_endpoint *ep, struct mr_call_ref ref);
+/* Notes that a call, which is not answered yet, is about so many keys more. With a stale ref this does
+ * nothing. */
+void mr_call_add_keys(struct mr_endpoint *ep, struct mr_call_ref ref, uint32_t keys);
 /* Returns the bytes of message memory in use. */
 size_t mr_endpoint_memory_used(const struct mr_endpoint *ep);
 

@@ -19,6 +19,7 @@
 #include "dataplane/wire/base/buddy.h"
 #include "dataplane/wire/base/list.h"
 #include "dataplane/wire/base/timer_wheel.h"
+#include "dataplane/wire/call/call_records.h"
 #include "dataplane/wire/call/latency.h"
 #include "dataplane/wire/call/numbers.h"
 #include "dataplane/wire/call/path.h"
@@ -126,11 +127,13 @@ struct mr_slot {
     uint8_t *message; /* the reply; NULL: status only, or freed after its acknowledgement */
     void *transfer;   /* RECEIVING: struct mr_rx_message; reply of several segments: struct mr_tx_message */
     struct mr_deferred_request *deferred;
-    uint64_t stamp; /* when the running phase of a timed call began (latency.h); 0: it is not timed */
+    uint64_t stamp; /* when the running phase began (latency.h); 0: the call is over, or there is no clock */
     union {
         uint64_t sequence;   /* of the reply; until `acked` */
         uint64_t refused_to; /* `acked`: newer ids up to this were answered with BUSY while it executed */
     };
+    float wait_ns, work_ns; /* while there is a stamp; wait_ns < 0: its phases are not timed */
+    uint32_t table, keys;   /* likewise */
     uint32_t message_bytes; /* of the reply */
     uint32_t request_bytes;
     uint16_t status;
@@ -165,7 +168,7 @@ struct mr_server_session {
 };
 /* Includes the most that the tables of uuids and addresses take per session. */
 static_assert(sizeof(struct mr_server_session) + 2 * sizeof(uint32_t) + 4 * sizeof(struct mr_address_entry) <
-                  4608,
+                  5632,
               "an idle session stays small");
 
 /* ---- calling ---- */
@@ -267,6 +270,7 @@ struct mr_endpoint {
     struct mr_endpoint_config config;
     struct mr_wire_counters counters;
     struct mr_latencies latencies;
+    struct mr_call_records records; /* only with a clock */
     struct mr_buddy *memory;
     void *own_memory; /* mapped, unless the caller gave it */
     size_t own_memory_bytes;
@@ -435,6 +439,8 @@ const uint8_t *mr_slot_message(const struct mr_endpoint *ep, const struct mr_slo
  * has waited in vain. */
 void mr_reply_repeat(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot,
                      bool probe);
+/* Notes that the last of the slot's reply has gone to the port. */
+void mr_reply_sent(struct mr_endpoint *ep, struct mr_server_session *session, uint32_t slot_index);
 /* Sets the length of replies' segments from now on, also of replies in flight with longer ones. */
 void mr_server_session_set_segments(struct mr_endpoint *ep, struct mr_server_session *session,
                                     uint32_t segment_bytes);

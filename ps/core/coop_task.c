@@ -106,6 +106,7 @@ static void begin(struct ps_core *core, const struct mr_request *request)
     struct ps_coop_tasks *l = &core->coop_tasks;
     core->counters.calls_in_slices++;
     l->starting = request;
+    mr_call_turn(core->ep, request->ref);
     uint64_t begin_ns = mr_trace_begin(core->node->trace);
     const uint32_t op = request->message->preamble.op; /* the request may end here */
     const enum dp_phase before = dp_op_enter(core->phases);

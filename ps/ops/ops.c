@@ -54,6 +54,7 @@ const dp_handler ps_dispatch[MR_OP_COUNT] = {
     [MR_OP_MOVES] = ps_op_control,
     [MR_OP_CAPTURE] = ps_op_capture,
     [MR_OP_MARK] = ps_op_mark,
+    [MR_OP_RECENT_CALLS] = ps_op_recent_calls,
 };
 
 /* ---- answers ---- */
@@ -347,6 +348,8 @@ bool ps_check_key_tensors(const struct ps_op *op, uint32_t keys_at, uint32_t off
         return false;
     out->in.keys = op->tensors[keys_at].data;
     out->in.key_count = op->tensors[keys_at].dims[0];
+    if (op->core->coop_tasks.starting != op->request) /* otherwise it was noted when the call came */
+        mr_call_add_keys(op->ep, op->request->ref, out->in.key_count);
     if (offsets_at == 0)
         return true;
     if (!ps_check_tensor(op, offsets_at, MR_U32, 1, "offsets"))

@@ -52,6 +52,8 @@ void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_reque
 void ps_op_rpc(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 /* A block of a move, for another node of the cluster. */
 void ps_op_move_read(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+/* The core's last calls, and those around slow ones. (ps/ops/ops_recent_calls.c) */
+void ps_op_recent_calls(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 /* Packets that the core receives and sends. (ps/ops/ops_capture.c) */
 void ps_op_capture(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 /* Marks of clients and of the node. (ps/ops/ops_mark.c) */

@@ -75,6 +75,31 @@ def test_latencies_of_cores_and_of_the_client(client, node):
         client.latencies(-1)
 
 
+def test_recent_calls_of_a_core(client, node):
+    values = [np.zeros(3, np.float32)]
+    client.echo(values, core=0)
+    recent = client.recent_calls(core=0, position=max(0, client.recent_calls(core=0).next - 8))
+    echo = [call for call in recent.calls if call.op == "echo"][-1]
+    assert echo.table == echo.keys == echo.status == 0 and echo.request_bytes == echo.reply_bytes > 12
+    assert echo.wait_s is not None and echo.wait_s + echo.work_s <= echo.total_s < echo.age_s < 60
+    assert ":" in echo.client and [call.number for call in recent.calls] == sorted(
+        call.number for call in recent.calls
+    )
+    table = client.table("recent", 4)
+    table.lookup(np.arange(100, dtype=np.uint64))
+    cores = [client.recent_calls_async(core).result() for core in range(node.cores)]
+    lookups = [call for core in cores for call in core.calls if call.op == "lookup"]
+    assert sum(call.keys for call in lookups if call.table == table.id) == 100
+    slow = client.recent_calls(core=0, slow_s=1e-9)
+    client.echo(values, core=0)
+    after = client.recent_calls(core=0, slow_s=1e-9, position=slow.next)
+    assert "echo" in [call.op for call in after.calls] and after.lost == 0
+    with pytest.raises(ValueError, match="slow_s"):
+        client.recent_calls(slow_s=-1)
+    with pytest.raises(millrace.InvalidArgument, match="too many"):
+        client.recent_calls(slow_s=1e5)
+
+
 def test_stats_by_name_and_core(client, node):
     table = client.table("counted", 4)
     before = [client.stats(core) for core in range(node.cores)]

@@ -14,6 +14,7 @@
 #include "tools/perf/perf.h"
 #include "tools/perf/run.h"
 #include "tools/perf/run_file.h"
+#include "tools/perf/slow_poll.h"
 
 #define ANSWER_MS        1000u /* that a core has to answer */
 #define LATENCY_EVERY_MS 1000u
@@ -45,6 +46,7 @@ struct recorder {
     uint32_t core;
     json_t *changes;
     uint64_t samples;
+    struct tool_slow_poll *slow; /* NULL: slow calls are not wanted */
 };
 
 static void write_line(struct recorder *r, json_t *line)
@@ -154,6 +156,8 @@ static bool sample_core(struct recorder *r, const struct mr_core_state *state, b
                             r->changes));
     if (with_latency)
         (void)mr_latencies(r->client, &options, r->core, take_latency, r);
+    if (r->slow != NULL)
+        tool_slow_poll(r->slow, r->core);
     return true;
 }
 
@@ -242,7 +246,7 @@ static void record_all(struct recorder *r, uint32_t interval_ms, uint32_t second
 {
     uint64_t due_us = r->started_us, latency_ms = 0;
     const uint64_t end_us = seconds > 0 ? r->started_us + seconds * UINT64_C(1000000) : UINT64_MAX;
-    while (!r->failed) {
+    while (!r->failed && (r->slow == NULL || !r->slow->lines.failed)) {
         const bool is_last = tool_live_ended() || due_us >= end_us;
         const uint64_t now_ms = (mr_clock_us() - r->started_us) / 1000;
         const bool with_latency = r->samples == 0 || is_last || now_ms >= latency_ms + LATENCY_EVERY_MS;
@@ -261,8 +265,38 @@ static void record_all(struct recorder *r, uint32_t interval_ms, uint32_t second
     }
 }
 
+/* 0, or the exit code. */
+static int begin_slow(struct recorder *r, uint64_t slow_ns)
+{
+    const enum mr_status status = tool_slow_poll_try(r->client, slow_ns);
+    if (status == MR_UNAUTHORIZED || status == MR_UNKNOWN_OP)
+        return cli_fail(command, "--on-slow: %s",
+                        status == MR_UNKNOWN_OP ? "the server's version keeps no slow calls"
+                                                : mr_last_error());
+    r->slow = calloc(1, sizeof(*r->slow));
+    if (r->slow == NULL)
+        return cli_fail(command, "no memory");
+    r->slow->client = r->client;
+    r->slow->lines.slow_ns = slow_ns;
+    return 0;
+}
+
+static void tell_slow(const struct tool_slow_lines *l)
+{
+    (void)fprintf(stderr, "%" PRIu64 " slow calls", l->slow + l->slow_left_out);
+    if (l->slow_left_out > 0)
+        (void)fprintf(stderr, ", %" PRIu64 " of which the file has no room for", l->slow_left_out);
+    if (l->lost > 0)
+        (void)fprintf(stderr,
+                      "; %" PRIu64 " more calls, slow ones or their neighbours, were gone before they "
+                      "could be read: a larger --hz, or a longer span, loses fewer",
+                      l->lost);
+    (void)fputc('\n', stderr);
+}
+
 static void free_recorder(struct recorder *r)
 {
+    free(r->slow);
     for (uint32_t n = 0; n < r->name_count; n++)
         free(r->names[n]);
     for (uint32_t c = 0; c < TOOL_RUN_CORES_MAX; c++) {
@@ -275,12 +309,15 @@ static void free_recorder(struct recorder *r)
     free(r);
 }
 
-static int run(const struct tool_connection *c, const char *path, uint32_t interval_ms, uint32_t seconds)
+static int run(const struct tool_connection *c, const char *path, uint32_t interval_ms, uint32_t seconds,
+               uint64_t slow_ns)
 {
     struct recorder *r = calloc(1, sizeof(*r));
     if (r == NULL)
         return cli_fail(command, "no memory");
     int exit_code = tool_connect(command, c, &r->client);
+    if (exit_code == 0 && slow_ns > 0 && (exit_code = begin_slow(r, slow_ns)) != 0)
+        mr_client_destroy(r->client);
     if (exit_code != 0) {
         free_recorder(r);
         return exit_code;
@@ -290,15 +327,23 @@ static int run(const struct tool_connection *c, const char *path, uint32_t inter
         exit_code = cli_fail(command, "cannot write %s: %s", path, strerror(errno));
     } else {
         r->started_us = mr_clock_us();
-        write_line(r, make_header(r, tool_server_name(c), interval_ms));
+        json_t *header = make_header(r, tool_server_name(c), interval_ms);
+        if (r->slow != NULL) {
+            r->slow->started_us = r->started_us;
+            r->slow->lines.file = r->file;
+            (void)json_object_set_new(header, "on_slow_ns", json_integer((json_int_t)slow_ns));
+        }
+        write_line(r, header);
         record_all(r, interval_ms, seconds);
-        if (!tool_run_close(r->file) || r->failed)
+        if (!tool_run_close(r->file) || r->failed || (r->slow != NULL && r->slow->lines.failed))
             exit_code = cli_fail(command, "%s is not whole: the disk has no room, or memory was short", path);
     }
     if (exit_code == 0)
         (void)fprintf(stderr, "%s%s: %" PRIu64 " samples in %.1f s; see millrace perf report %s\n",
                       isatty(STDERR_FILENO) ? "\r\033[K" : "", path, r->samples, (double)r->time_ms / 1e3,
                       path);
+    if (exit_code == 0 && r->slow != NULL)
+        tell_slow(&r->slow->lines);
     mr_client_destroy(r->client);
     free_recorder(r);
     return exit_code;
@@ -308,11 +353,16 @@ int tool_perf_record(int argc, char **argv)
 {
     struct tool_connection c = {0};
     const char *path = FILE_DEFAULT;
+    const char *on_slow = NULL;
     uint32_t seconds = 0, hz = 10;
+    uint64_t slow_ns = 0;
     const struct cli_option options[] = {
         {"output", CLI_STRING, &path, "FILE", "where to write; default " FILE_DEFAULT},
         {"seconds", CLI_U32_IN(0, 604800), &seconds, "N", "how long; default 0: until Ctrl-C"},
         {"hz", CLI_U32_IN(1, 100), &hz, "N", "samples a second, 1 to 100; default 10"},
+        {"on-slow", CLI_STRING, &on_slow, "SPAN",
+         "also record calls that took so long, as 5ms, 500us or 1s, and those before and after them; needs "
+         "the role operator"},
         TOOL_CONNECTION_OPTIONS(&c),
     };
     const struct cli_usage usage = {
@@ -327,7 +377,11 @@ int tool_perf_record(int argc, char **argv)
         CLI_OPTIONS(options),
     };
     (void)cli_parse(&usage, argc, argv, NULL);
+    if (on_slow != NULL && !tool_span_ns(on_slow, &slow_ns))
+        cli_refuse(command,
+                   "--on-slow is \"%s\"; it is a number with a unit, us, ms or s, from 1us to 1000s, as 5ms",
+                   on_slow);
     tool_live_begin();
     c.any_node = true;
-    return run(&c, path, 1000 / hz, seconds);
+    return run(&c, path, 1000 / hz, seconds, slow_ns);
 }

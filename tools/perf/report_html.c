@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tools/perf/run_summary.h"
+#include "tools/perf/slow_report.h"
 #include "tools/perf/svg.h"
 
 #define MAP_COLUMNS  200u
@@ -85,7 +86,7 @@ static const struct wanted_plot wanted_plots[] = {
 
 struct buffers {
     double values[TOOL_LINES_MAX][TOOL_RUN_BINS];
-    struct tool_plot_mark marks[TOOL_RUN_MARKS_MAX];
+    struct tool_plot_mark marks[TOOL_RUN_MARKS_MAX + TOOL_SLOW_BURSTS_MAX];
 };
 
 static struct tool_plot plot_of(const struct tool_run *run, struct buffers *b, const char *title,
@@ -93,11 +94,14 @@ static struct tool_plot plot_of(const struct tool_run *run, struct buffers *b, c
 {
     for (uint32_t i = 0; i < run->mark_count; i++)
         b->marks[i] = (struct tool_plot_mark){(double)run->marks[i].time_ms / 1e3, run->marks[i].text};
+    for (uint32_t i = 0; i < run->calls.burst_count; i++)
+        b->marks[run->mark_count + i] =
+            (struct tool_plot_mark){(double)run->calls.bursts[i].time_ms / 1e3, run->calls.bursts[i].text};
     return (struct tool_plot){.title = title,
                               .unit = unit,
                               .seconds = (double)(run->bin_count * run->step_ms) / 1e3,
                               .points = run->bin_count,
-                              .mark_count = run->mark_count,
+                              .mark_count = run->mark_count + run->calls.burst_count,
                               .marks = b->marks};
 }
 
@@ -201,7 +205,8 @@ static void plot_per_key(const struct tool_run *run, struct buffers *b, FILE *ou
 /* Calls of whoever watches, this program among them. */
 static bool is_watching(const char *op)
 {
-    static const char *const ops[] = {"stats", "latency", "heartbeat", "node_info", "memory", "list"};
+    static const char *const ops[] = {"stats",     "latency", "recent_calls", "heartbeat",
+                                      "node_info", "memory",  "list"};
     for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++)
         if (strcmp(op, ops[i]) == 0)
             return true;
@@ -375,6 +380,7 @@ static void one_run(const struct tool_run *run, const char *path, struct buffers
     }
     (void)fprintf(out, "</div>\n<h2>Latency on the server</h2>\n");
     latency_table(run, out);
+    tool_slow_html(run, out);
     mark_list(run, out);
     (void)fprintf(out, "</section>\n");
 }

@@ -168,6 +168,8 @@ static bool take_line(void *arg, const json_t *line)
         run->header = json_deep_copy(line);
         run->interval_ms = interval_ms > 0 && interval_ms <= 3600000 ? (uint64_t)interval_ms : 100;
         run->step_ms = run->interval_ms;
+        const json_int_t slow_ns = json_integer_value(json_object_get(line, "on_slow_ns"));
+        run->calls.slow_ns = slow_ns > 0 ? (uint64_t)slow_ns : 0;
         return run->header != NULL;
     }
     if (json_object_get(line, "name") != NULL) {
@@ -183,6 +185,10 @@ static bool take_line(void *arg, const json_t *line)
     const uint32_t bin = bin_at(run, time_ms);
     if (mark != NULL)
         take_mark(run, mark, time_ms);
+    else if (core != NULL &&
+             tool_run_calls_take(&run->calls, (uint32_t)json_integer_value(json_object_get(line, "c")),
+                                 time_ms, line))
+        return true;
     else if (core != NULL && json_object_get(line, "op") != NULL)
         take_latency(run, line, bin);
     else if (core != NULL && json_is_true(json_object_get(line, "away")))
@@ -208,6 +214,7 @@ struct tool_run *tool_run_load(const char *path, char *error, size_t error_bytes
         tool_run_free(run);
         return NULL;
     }
+    tool_run_calls_end(&run->calls, run->end_ms);
     return run;
 }
 
@@ -229,6 +236,7 @@ void tool_run_free(struct tool_run *run)
     }
     for (uint32_t i = 0; i < run->mark_count; i++)
         free(run->marks[i].text);
+    tool_run_calls_free(&run->calls);
     json_decref(run->header);
     free(run);
 }

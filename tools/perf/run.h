@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <jansson.h>
 #include "mr_histogram.h"
+#include "tools/perf/run_calls.h"
 
 #define TOOL_RUN_BINS      600u
 #define TOOL_RUN_CORES_MAX 256u
@@ -52,6 +53,7 @@ struct tool_run {
     struct tool_run_latency *latencies[TOOL_RUN_LATENCIES_MAX];
     uint32_t mark_count;
     struct tool_run_mark marks[TOOL_RUN_MARKS_MAX];
+    struct tool_run_calls calls;
 };
 
 /* NULL: `error` says what is wrong. */

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tools/perf/slow_report.h"
 
 static void add(struct tool_figures *out, double value, enum tool_unit unit, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -128,6 +129,7 @@ void tool_run_print(const struct tool_run *run, const char *path, FILE *out)
     }
     (void)fputc('\n', out);
     print_latencies(run, out);
+    tool_slow_print(run, out);
 }
 
 json_t *tool_run_json(const struct tool_run *run)
@@ -144,8 +146,9 @@ json_t *tool_run_json(const struct tool_run *run)
     for (uint32_t i = 0; i < run->mark_count; i++)
         (void)json_array_append_new(marks, json_pack("{s:f, s:s}", "s", (double)run->marks[i].time_ms / 1e3,
                                                      "text", run->marks[i].text));
-    return json_pack("{s:O, s:f, s:I, s:o, s:o}", "header", run->header, "seconds", (double)run->end_ms / 1e3,
-                     "cores", (json_int_t)run->core_count, "figures", list, "marks", marks);
+    return json_pack("{s:O, s:f, s:I, s:o, s:o, s:o*}", "header", run->header, "seconds",
+                     (double)run->end_ms / 1e3, "cores", (json_int_t)run->core_count, "figures", list,
+                     "marks", marks, "slow_calls", tool_slow_json(run));
 }
 
 void tool_run_csv(const struct tool_run *run, FILE *out)

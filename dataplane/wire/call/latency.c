@@ -38,9 +38,11 @@ static uint64_t stamp_of(uint64_t ns, uint32_t times)
 
 uint64_t mr_latency_began(struct mr_latencies *l, uint32_t op)
 {
-    const uint32_t times = l->clock_ns != NULL ? weight(l) : 0;
-    if (times == 0 || op >= MR_OP_COUNT || (l->ops[op] == NULL && make(l, op) == NULL))
+    if (l->clock_ns == NULL)
         return 0;
+    const uint32_t times = weight(l);
+    if (times == 0 || op >= MR_OP_COUNT || (l->ops[op] == NULL && make(l, op) == NULL))
+        return stamp_of(l->burst_ns, 0);
     return mr_latency_ended(l, op, MR_LATENCY_WAIT, stamp_of(l->burst_ns, times));
 }
 

@@ -33,6 +33,23 @@ bool mr_call_ref_address(const struct mr_endpoint *ep, struct mr_call_ref ref, s
     return true;
 }
 
+void mr_call_turn(struct mr_endpoint *ep, struct mr_call_ref ref)
+{
+    struct mr_slot *slot = slot_find(ep, ref);
+    if (slot == NULL || !mr_latency_is_timed(slot->stamp))
+        return;
+    const float ns = (float)mr_latency_span_ns(slot->stamp, ep->latencies.clock_ns());
+    slot->wait_ns += ns;
+    slot->work_ns -= ns; /* until the work's end adds all of it */
+}
+
+void mr_call_add_keys(struct mr_endpoint *ep, struct mr_call_ref ref, uint32_t keys)
+{
+    struct mr_slot *slot = slot_find(ep, ref);
+    if (slot != NULL)
+        slot->keys += keys;
+}
+
 /* Frees the request of a call whose session is gone: nothing else is left of the call. */
 static void orphan_free(struct mr_endpoint *ep, struct mr_call_ref ref)
 {
@@ -74,9 +91,44 @@ static void mark_acked(struct mr_slot *slot)
     slot->refused_to = slot->call_id;
 }
 
+/* The call is over at `now`, a stamp. */
+static void record_call(struct mr_endpoint *ep, const struct mr_server_session *session, struct mr_slot *slot,
+                        uint64_t now)
+{
+    struct mr_call_record *record = mr_call_record_next(&ep->records);
+    const float before_ns = slot->wait_ns >= 0 ? slot->wait_ns + slot->work_ns : 0; /* the stamp */
+    record->arrived_ns = (slot->stamp & MR_LATENCY_STAMP_MASK) - (uint64_t)before_ns;
+    record->total_ns = (float)mr_latency_span_ns(slot->stamp, now) + before_ns;
+    record->wait_ns = slot->wait_ns;
+    record->work_ns = slot->work_ns;
+    record->table = slot->table;
+    record->keys = slot->keys;
+    record->request_bytes = slot->request_bytes;
+    record->reply_bytes = slot->message_bytes;
+    memcpy(record->ip, session->peer.address.ip, sizeof(record->ip));
+    record->port = session->peer.address.port;
+    record->op = slot->op;
+    record->status = (uint8_t)slot->status;
+    mr_call_record_add(&ep->records);
+    slot->stamp = 0;
+}
+
+void mr_reply_sent(struct mr_endpoint *ep, struct mr_server_session *session, uint32_t slot_index)
+{
+    struct mr_slot *slot = &session->slots[slot_index];
+    if (slot->stamp == 0)
+        return; /* it was sent before */
+    record_call(ep, session, slot,
+                mr_latency_is_timed(slot->stamp)
+                    ? mr_latency_ended(&ep->latencies, slot->op, MR_LATENCY_SEND, slot->stamp)
+                    : mr_latency_flush_ns(&ep->latencies));
+}
+
 /* Frees the reply: the client has it, or wants none. */
 static void set_acked(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot)
 {
+    if (slot->stamp != 0)
+        record_call(ep, session, slot, ep->latencies.clock_ns());
     mr_slot_clear(ep, session, slot);
     slot->state = MR_SLOT_DONE;
     mark_acked(slot);
@@ -86,8 +138,11 @@ static void set_acked(struct mr_endpoint *ep, struct mr_server_session *session,
 static void finish(struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_slot *slot)
 {
     request_free(ep, &ep->server_sessions[ref.session_index], slot);
-    if (slot->stamp != 0)
-        slot->stamp = mr_latency_ended(&ep->latencies, slot->op, MR_LATENCY_WORK, slot->stamp);
+    if (mr_latency_is_timed(slot->stamp)) {
+        const uint64_t began = slot->stamp;
+        slot->stamp = mr_latency_ended(&ep->latencies, slot->op, MR_LATENCY_WORK, began);
+        slot->work_ns += (float)mr_latency_span_ns(began, slot->stamp);
+    }
     slot->begun = false;
     slot->state = MR_SLOT_DONE;
     ep->counters.replies_short += slot->transfer == NULL;

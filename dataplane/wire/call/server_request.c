@@ -144,6 +144,12 @@ static bool execute(struct mr_endpoint *ep, struct mr_server_session *session, s
     }
     ep->counters.calls_served++;
     slot->stamp = mr_latency_began(&ep->latencies, slot->op);
+    slot->wait_ns = mr_latency_is_timed(slot->stamp)
+                        ? (float)mr_latency_span_ns(ep->latencies.burst_ns, slot->stamp)
+                        : -1;
+    slot->work_ns = 0;
+    slot->table = preamble->table;
+    slot->keys = 0;
     ep->executing = message;
     ep->executing_bytes = message_bytes;
     ep->config.on_request(ep->config.app, ep, &request);

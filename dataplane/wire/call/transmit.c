@@ -124,19 +124,11 @@ static struct small_message ready_message(const struct mr_endpoint *ep, struct m
     return (struct small_message){call->request, call->call_id, call->request_bytes, call->asks};
 }
 
-/* The last of a reply has gone to the port. */
-static void reply_sent(struct mr_endpoint *ep, struct mr_slot *slot)
-{
-    if (slot->stamp != 0)
-        (void)mr_latency_ended(&ep->latencies, slot->op, MR_LATENCY_SEND, slot->stamp);
-    slot->stamp = 0; /* it may be sent again */
-}
-
 static void small_sent(struct mr_endpoint *ep, struct mr_peer *peer, uint32_t slot_index)
 {
     peer->ready &= ~(UINT64_C(1) << slot_index);
     if (peer->serving) {
-        reply_sent(ep, &MR_CONTAINER(peer, struct mr_server_session, peer)->slots[slot_index]);
+        mr_reply_sent(ep, MR_CONTAINER(peer, struct mr_server_session, peer), slot_index);
         return;
     }
     struct mr_call *call = MR_CONTAINER(peer, struct mr_client_session, peer)->slots[slot_index];
@@ -221,6 +213,7 @@ static bool send_bundle(struct mr_endpoint *ep, struct mr_peer *peer)
 
 bool mr_transmit_flush(struct mr_endpoint *ep)
 {
+    mr_latency_flush(&ep->latencies);
     while (!mr_list_empty(&ep->dirty)) {
         struct mr_peer *peer = MR_CONTAINER(ep->dirty.next, struct mr_peer, dirty);
         if (!peer->serving)
@@ -400,8 +393,8 @@ static bool send_turn(struct mr_endpoint *ep, struct mr_tx_message *sending, boo
     if (!peer->serving)
         mr_call_sent(ep, MR_CONTAINER(sending, struct mr_call, sending), whole);
     else if (whole)
-        reply_sent(
-            ep, &MR_CONTAINER(peer, struct mr_server_session, peer)->slots[sending->call_id % peer->window]);
+        mr_reply_sent(ep, MR_CONTAINER(peer, struct mr_server_session, peer),
+                      (uint32_t)(sending->call_id % peer->window));
     return true;
 }
 
@@ -433,6 +426,7 @@ static struct mr_tx_message *lowest(struct mr_endpoint *ep)
  * priority can starve another, in whatever session. */
 void mr_transmit_senders(struct mr_endpoint *ep, uint32_t segment_budget)
 {
+    mr_latency_flush(&ep->latencies);
     while (segment_budget > 0) {
         bool low = ep->turn % MR_TURNS_PER_BULK == 0, sent;
         struct mr_tx_message *sending = low ? lowest(ep) : highest(ep);

@@ -105,6 +105,8 @@ enum mr_role {
  * MARK               u64[1] number of a mark, u8[n] text of a new one or nothing -> u64[2] {number of the
  *                    newest, how many after that are forgotten}, u8[k, 256] the node's marks after that
  *                    number, without the new one (mr_mark.h). To any core
+ * RECENT_CALLS       u64[4] enum mr_recent_ask_word -> u64[8] enum mr_recent_word, u64[n, 16] calls: the last
+ *                    of this core, or those around slow ones (recent_calls.h)
  * RPC_JOIN to RPC_CANCEL and RPC_PART are between workers: see dataplane/rpc/ and docs/protocol.md.
  */
 #define MR_OP_LIST(X)                                                                                        \
@@ -151,7 +153,8 @@ enum mr_role {
     X(MOVES, 41, "moves", true, READ_ONLY)                                                                   \
     X(LATENCY, 42, "latency", true, READ_ONLY)                                                               \
     X(CAPTURE, 43, "capture", true, OPERATOR)                                                                \
-    X(MARK, 44, "mark", true, TRAINER)
+    X(MARK, 44, "mark", true, TRAINER)                                                                       \
+    X(RECENT_CALLS, 45, "recent_calls", true, OPERATOR)
 
 enum mr_op {
 #define MR_OP_ENUM(name, value, text, repeatable, role) MR_OP_##name = (value),

@@ -211,6 +211,10 @@ static int tear_down_roles(void **state)
     return system(command);
 }
 
+static void skip_call(void *arg, const struct mr_recent_call *call)
+{
+}
+
 /* The last line that a call left says which operation, which role, and what it needs. */
 static void not_allowed(enum mr_status status, const char *op, const char *needs, const char *has)
 {
@@ -248,6 +252,8 @@ static void test_roles(void **state)
     assert_int_equal(mr_save(trainer, NULL, NULL, NULL), MR_OK);
     not_allowed(mr_restore(trainer, NULL, NULL, 0, NULL), "restore", "operator", "trainer");
     not_allowed(mr_freeze(trainer, NULL, MR_FREEZE_ALL), "freeze", "operator", "trainer");
+    not_allowed(mr_recent_calls(trainer, NULL, 0, 0, 0, NULL, skip_call, NULL), "recent_calls", "operator",
+                "trainer");
 
     assert_int_equal(mr_lookup(reader, NULL, table, &key, 1, &reply), MR_OK);
     mr_reply_free(reply);

@@ -161,14 +161,14 @@ static void *make_load(void *arg)
     return NULL;
 }
 
-static void record(struct fixture *x, const char *name)
+static void record(struct fixture *x, const char *name, const char *options)
 {
     struct load load = {.x = x};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, make_load, &load), 0);
     program_run(&x->node.net, NETNS_CLIENT, &x->result,
-                "%s perf record --hz 20 --seconds 2 --output %s/%s.mrp --server %s", millrace, x->directory,
-                name, x->node.address);
+                "%s perf record --hz 20 --seconds 2 --output %s/%s.mrp --server %s %s", millrace,
+                x->directory, name, x->node.address, options);
     atomic_store(&load.stop, true);
     pthread_join(thread, NULL);
     program_expect(&x->result, 0, "samples in");
@@ -226,7 +226,7 @@ static uint32_t occurrences(const char *text, const char *of)
 static void a_run_is_recorded_and_shown(void **state)
 {
     struct fixture *x = *state;
-    record(x, "a");
+    record(x, "a", "");
     json_t *report = report_json(x, "a");
     const double keys = figure(report, "keys looked up per second"),
                  calls = figure(report, "calls per second");
@@ -258,13 +258,82 @@ static void a_run_is_recorded_and_shown(void **state)
 static void two_runs_are_compared(void **state)
 {
     struct fixture *x = *state;
-    record(x, "a");
-    record(x, "b");
+    record(x, "a", "");
+    record(x, "b", "");
     program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s perf report --compare %s/a.mrp %s/b.mrp",
                 millrace, x->directory, x->directory);
     program_expect(&x->result, 0, "");
     assert_non_null(strstr(x->result.out, "what changed most"));
     assert_non_null(strstr(x->result.out, "ratio"));
+}
+
+/* Every call takes longer than a microsecond: the file has as many as there is room for, and tells the
+ * rest. */
+static void slow_calls_are_recorded_and_explained(void **state)
+{
+    struct fixture *x = *state;
+    record(x, "s", "--on-slow 1us");
+    assert_non_null(strstr(x->result.err, " slow calls"));
+    json_t *report = report_json(x, "s");
+    const json_t *slow = json_object_get(report, "slow_calls");
+    const json_t *list = json_object_get(slow, "slowest");
+    json_int_t last_ns = INT64_MAX;
+    uint32_t lookups = 0;
+    size_t i;
+    json_t *call;
+    assert_int_equal(json_integer_value(json_object_get(slow, "slow_ns")), 1000);
+    assert_true(json_integer_value(json_object_get(slow, "count")) >= (json_int_t)json_array_size(list));
+    assert_true(json_array_size(list) > 0);
+    json_array_foreach(list, i, call)
+    {
+        const json_int_t total_ns = json_integer_value(json_object_get(call, "total_ns"));
+        assert_true(total_ns >= 1000 && total_ns <= last_ns);
+        last_ns = total_ns;
+        if (strcmp(json_string_value(json_object_get(call, "op")), "lookup") != 0)
+            continue;
+        lookups++;
+        assert_in_range(json_integer_value(json_object_get(call, "keys")), 1, KEYS);
+        assert_int_equal(json_integer_value(json_object_get(call, "table")), x->table);
+        assert_true(json_integer_value(json_object_get(call, "request_bytes")) > 8);
+        assert_non_null(strstr(json_string_value(json_object_get(call, "client")), NETNS_CLIENT_IPV4 ":"));
+    }
+    assert_true(lookups > 0);
+    json_decref(report);
+
+    program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s perf report %s/s.mrp", millrace, x->directory);
+    program_expect(&x->result, 0, "");
+    assert_non_null(strstr(x->result.out, "slow calls, of 1 us or longer"));
+    assert_non_null(strstr(x->result.out, "meanwhile: "));
+    char *page = read_page(x, "s");
+    assert_non_null(strstr(page, "<h2>Slow calls</h2>"));
+    assert_non_null(strstr(page, "slow calls, up to")); /* a mark in the plots */
+    free(page);
+}
+
+static void see_call(void *arg, const struct mr_recent_call *call)
+{
+    uint64_t *lookups = arg;
+    *lookups += strcmp(call->op, "lookup") == 0;
+}
+
+/* Of a core that serves more calls than it keeps, none that was slow is missed in silence. */
+static void calls_that_are_gone_are_counted(void **state)
+{
+    enum { MANY = 700, KEPT = 512 };
+    struct fixture *x = *state;
+    struct mr_recent_calls_state s;
+    uint64_t seen = 0, lost = 0, position;
+    assert_int_equal(mr_recent_calls(x->client, NULL, 0, 1, MR_RECENT_CALLS_FROM_NOW, &s, see_call, &seen),
+                     MR_OK);
+    position = s.next;
+    for (uint64_t i = 0; i < MANY; i++)
+        look_up(x, i);
+    do {
+        assert_int_equal(mr_recent_calls(x->client, NULL, 0, 1, position, &s, see_call, &seen), MR_OK);
+        position = s.next;
+        lost += s.lost;
+    } while (s.left > 0);
+    assert_true(seen >= KEPT - 8 && lost > 0 && seen + lost >= MANY);
 }
 
 /* Ctrl-C ends a recording well, also while the server is away. */
@@ -285,8 +354,11 @@ static void an_interrupted_recording_is_whole(void **state)
         (void)nanosleep(&pause, NULL);
         (void)stat(path, &file);
     }
-    for (uint64_t i = 0; i < 500; i++)
+    const off_t first_bytes = file.st_size;
+    for (uint64_t i = 0; file.st_size == first_bytes; i++) { /* until the next one: there are more samples */
         look_up(x, i);
+        (void)stat(path, &file);
+    }
     assert_int_equal(netns_end(&recorder, SIGINT), 0);
     json_t *report = report_json(x, "c");
     assert_true(figure(report, "keys looked up per second") > 0);
@@ -302,6 +374,7 @@ static void mistakes_are_told(void **state)
     } mistakes[] = {
         {"record --output /nowhere/run.mrp --seconds 1", "cannot write /nowhere/run.mrp", 1},
         {"record --hz 1000", "--hz", 2},
+        {"record --on-slow 5", "--on-slow is \"5\"; it is a number with a unit", 2},
         {"report /nowhere/run.mrp", "/nowhere/run.mrp: No such file", 1},
         {"report /etc/passwd", "is no run", 1},
         {"report a b", "two runs need --compare", 2},
@@ -321,9 +394,14 @@ int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(the_client_tells_the_truth),        TEST(the_server_counts_each_call_once_in_each_phase),
-        TEST(a_run_is_recorded_and_shown),       TEST(two_runs_are_compared),
-        TEST(an_interrupted_recording_is_whole), TEST(mistakes_are_told),
+        TEST(the_client_tells_the_truth),
+        TEST(the_server_counts_each_call_once_in_each_phase),
+        TEST(a_run_is_recorded_and_shown),
+        TEST(two_runs_are_compared),
+        TEST(an_interrupted_recording_is_whole),
+        TEST(mistakes_are_told),
+        TEST(slow_calls_are_recorded_and_explained),
+        TEST(calls_that_are_gone_are_counted),
     };
     netns_require_root();
     if (argc != 3) {

@@ -1,6 +1,7 @@
 #include "fake_dp.h"
 
 #include "dataplane/capture/capture.h"
+#include "dataplane/wire/base/tick_clock.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -292,6 +293,11 @@ enum mr_status dp_create(const struct dp_config *config, struct dp **out, char e
     return MR_OK;
 }
 
+static uint64_t read_clock(void)
+{
+    return mr_tick_ns();
+}
+
 static enum mr_status start_core(struct dp *dp, uint32_t index, char *error)
 {
     struct dp_core *core = &dp->cores[index];
@@ -304,6 +310,7 @@ static enum mr_status start_core(struct dp *dp, uint32_t index, char *error)
     config.io = (struct mr_endpoint_io){core, core_tx_begin, core_tx_end, fill_random};
     config.app = core;
     config.on_request = on_request;
+    config.clock_ns = read_clock;
     config.on_arriving = dp->app.arriving != NULL ? on_arriving : NULL;
     config.core = (uint16_t)index;
     config.core_count = (uint16_t)dp->config.core_count;

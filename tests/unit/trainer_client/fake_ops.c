@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/format/capture.h"
+#include "dataplane/wire/format/recent_calls.h"
 #include "dataplane/wire/format/rows.h"
 #include "tests/unit/trainer_client/fake_cluster.h"
 #include "dataplane/wire/format/op.h"
@@ -775,6 +776,22 @@ static void capture(struct fake_core *core, struct mr_endpoint *ep, const struct
     reply(ep, r, out, 2);
 }
 
+/* Two calls, the second of which is not timed; what was asked comes back in the first one's times. */
+static void recent_calls(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    const uint64_t *ask = r->message->tensors[0].data;
+    uint64_t words[MR_RECENT_WORDS] = {12, 7, 3, 5000000, 900, 2};
+    uint64_t calls[2][MR_RECENT_CALL_WORDS] = {
+        {41, ask[MR_RECENT_ASK_POSITION], ask[MR_RECENT_ASK_SLOW_NS], 1, 100, 20, MR_OP_LOOKUP, MR_NO_MEMORY,
+         6, 4000, 32100, 64, 0, 0, 41000},
+        {42, 4000000, 900000, 0, 0, 0, MR_OP_COUNT, MR_OK, 0, 0, 64, 80, 0, 0, 41000}};
+    const uint8_t ipv4[16] = {[10] = 0xff, [11] = 0xff, [12] = 10, [15] = (uint8_t)core->index};
+    memcpy(&calls[0][MR_RECENT_CALL_IP], ipv4, sizeof(ipv4));
+    struct mr_tensor t[2] = {mr_tensor_1d(MR_U64, MR_RECENT_WORDS, words),
+                             mr_tensor_2d(MR_U64, 2, MR_RECENT_CALL_WORDS, calls)};
+    reply(ep, r, t, 2);
+}
+
 static void checkpoint(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     static const char error[] = "disk full";
@@ -881,7 +898,7 @@ void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request
         [MR_OP_CAPTURE] = capture,        [MR_OP_FORGET_BATCH] = forget,
         [MR_OP_STREAMS] = streams,        [MR_OP_FORGET_STREAM] = forget_stream,
         [MR_OP_START_SAMPLE] = sample,    [MR_OP_READ_SAMPLE] = sample,
-        [MR_OP_HUB_STATUS] = hub_status,
+        [MR_OP_HUB_STATUS] = hub_status,  [MR_OP_RECENT_CALLS] = recent_calls,
     };
     struct fake_core *core = app;
     uint8_t op = request->message->preamble.op;

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ._base.options import CallOptions
 
 _U32_MAX = 0xFFFFFFFF
-_U64_MAX = (1 << 64) - 1
+_U64_MAX = 0xFFFFFFFFFFFFFFFF
 _CORES_MAX = 2048  # MR_CLIENT_CORES_MAX: nodes may join a cluster during the call
 _CORE_STATES = {"serving": 1, "saving": 2, "restoring": 3, "stopping": 4, "serving_read_only": 5}
 
@@ -92,6 +92,59 @@ def _latency(histogram: Any) -> Latency:
     p50_s, p99_s, p999_s = (lib.mr_histogram_percentile_ns(histogram, share) / 1e9 for share in shares)
     mean_s = lib.mr_histogram_mean_ns(histogram) / 1e9
     return Latency(histogram.count, mean_s, p50_s, p99_s, p999_s, histogram.max_ns / 1e9)
+
+
+@dataclass(frozen=True)
+class RecentCall:
+    """A call that a core has served."""
+
+    number: int  #: from 1, in the order in which the core's calls were over
+    age_s: float  #: how long before the answer to this question its request had arrived
+    total_s: float  #: from then until the last of its answer had gone to the port
+    wait_s: float | None  #: until its work began; None: this call's phases were not timed, as in bursts
+    work_s: float | None  #: until its answer was there
+    send_s: float | None
+    op: str  #: "lookup", ...
+    status: int  #: of the answer; 0: it is good
+    table: int  #: id; 0: none, or several
+    keys: int  #: of lookups and pushes by key, and of feeds
+    request_bytes: int
+    reply_bytes: int
+    client: str  #: address and port
+
+
+@dataclass(frozen=True)
+class RecentCalls:
+    """Some of a core's last calls."""
+
+    calls: list[RecentCall]  #: the oldest first
+    next: int  #: position of what follows
+    lost: int  #: calls before these that the core no longer had
+    left: int  #: calls that follow these
+
+
+def _recent_calls(calls: list[tuple[Any, str]], state: Any) -> RecentCalls:
+    def seconds(call: Any, ns: int) -> float | None:
+        return ns / 1e9 if call.is_timed else None
+
+    return RecentCalls(
+        calls=[
+            of_struct(
+                RecentCall,
+                call,
+                age_s=(state.now_ns - call.arrived_ns) / 1e9,
+                total_s=call.total_ns / 1e9,
+                wait_s=seconds(call, call.wait_ns),
+                work_s=seconds(call, call.work_ns),
+                send_s=seconds(call, call.send_ns),
+                op=op,
+            )
+            for call, op in calls
+        ],
+        next=state.next,
+        lost=state.lost,
+        left=state.left,
+    )
 
 
 @dataclass(frozen=True)
@@ -304,6 +357,36 @@ class NodeCalls(Connection):
     def marks_async(self, since: int = 0, core: int = 0, **options: Unpack[CallOptions]) -> Future:
         """marks() as a Future."""
         return self._start(self._marks(since, core), options)
+    def _recent_calls(self, core: int, slow_s: float, position: int) -> Call:
+        calls: list[tuple[Any, str]] = []
+        handle, state = ffi.new_handle(calls), ffi.new("struct mr_recent_calls_state *")
+        slow_ns = whole("slow_s in ns", round(slow_s * 1e9), _U64_MAX)
+        return Call(
+            lib.mr_recent_calls,
+            (
+                whole("core", core, _U32_MAX),
+                slow_ns,
+                whole("position", position, _U64_MAX),
+                state,
+                callbacks.recent_calls,
+                handle,
+            ),
+            lambda _: _recent_calls(calls, state),
+        )
+
+    def recent_calls(
+        self, core: int = 0, slow_s: float = 0.0, position: int = 0, **options: Unpack[CallOptions]
+    ) -> RecentCalls:
+        """The last calls of a core: up to 256 from `position` on (0, then `next` of the answer before), of
+        the last 512. With slow_s only those that took so long or longer, with some before and after each;
+        the core selects them from the first such question on until none has come for 10 s. For operators."""
+        return self._run(self._recent_calls(core, slow_s, position), options)
+
+    def recent_calls_async(
+        self, core: int = 0, slow_s: float = 0.0, position: int = 0, **options: Unpack[CallOptions]
+    ) -> Future:
+        """recent_calls() as a Future."""
+        return self._start(self._recent_calls(core, slow_s, position), options)
 
     def own_latencies(self) -> dict[str, Latency]:
         """How long this client's own calls have taken, by operation, each from the call to its last answer."""

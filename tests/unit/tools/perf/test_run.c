@@ -132,6 +132,34 @@ static void restarts_and_late_cores_are_no_peaks(void **state)
     tool_run_free(run);
 }
 
+/* Lines about calls are no counters and no latencies. */
+static void slow_calls_come_with_the_run(void **state)
+{
+    struct tool_run_writer *w = tool_run_create(path);
+    assert_true(tool_run_write(w, json_pack("{s:s, s:i, s:i, s:i}", "format", TOOL_RUN_FORMAT, "version",
+                                            TOOL_RUN_VERSION, "interval_ms", 100, "on_slow_ns", 5000)));
+    assert_true(tool_run_write(w, json_pack("{s:i, s:s}", "name", 0, "is", "wire.calls_served")));
+    for (uint32_t i = 0; i < 20; i++)
+        sample(w, i * 100, 0, 10, 0);
+    assert_true(
+        tool_run_write(w, json_pack("{s:i, s:i, s:{s:i, s:i, s:s, s:i, s:s}}", "t", 700, "c", 0, "call", "n",
+                                    1, "at", 7, "op", "lookup", "total", 5000, "from", "there")));
+    assert_true(tool_run_write(
+        w, json_pack("{s:i, s:i, s:{s:i, s:s}}", "t", 800, "c", 0, "call", "total", 4999, "op", "echo")));
+    assert_true(tool_run_write(w, json_pack("{s:i, s:i, s:i}", "t", 900, "c", 0, "calls_lost", 3)));
+    assert_true(tool_run_close(w));
+    struct tool_run *run = load();
+    assert_int_equal(run->calls.slow_ns, 5000);
+    assert_int_equal(run->calls.count, 2);
+    assert_int_equal(run->calls.slow, 1);
+    assert_int_equal(run->calls.lost, 3);
+    assert_int_equal(run->calls.burst_count, 1);
+    assert_int_equal(run->calls.bursts[0].time_ms, 700);
+    assert_int_equal(run->latency_count, 0);
+    assert_true(tool_run_rise(run, 0, -1) == 19 * 10);
+    tool_run_free(run);
+}
+
 static void what_is_damaged_or_unknown_does_no_harm(void **state)
 {
     struct tool_run_writer *w = begin(100);
@@ -198,6 +226,7 @@ int main(void)
         TEST(counters_become_rates_of_cores_and_of_all),
         TEST(long_runs_get_longer_steps),
         TEST(restarts_and_late_cores_are_no_peaks),
+        TEST(slow_calls_come_with_the_run),
         TEST(what_is_damaged_or_unknown_does_no_harm),
         TEST(a_file_without_its_end_is_read),
         TEST(what_is_no_run_is_refused),

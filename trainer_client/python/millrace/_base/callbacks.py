@@ -47,6 +47,12 @@ lines = ffi.callback(
     "void(void *, const char *)", lambda arg, line: _append(arg, ffi.string(line).decode("utf-8", "replace"))
 )
 tables = _collect("mr_table_memory")
+recent_calls = ffi.callback(
+    "void(void *, const struct mr_recent_call *)",
+    lambda arg, call: _append(
+        arg, (ffi.new("struct mr_recent_call *", call[0]), ffi.string(call.op).decode())
+    ),
+)
 members = _collect("mr_world_member")
 # Strings are gone after the visit.
 cluster_members = ffi.callback(

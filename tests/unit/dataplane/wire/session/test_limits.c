@@ -206,7 +206,7 @@ static size_t endpoint_bytes(uint32_t sessions_max)
     return bytes;
 }
 
-static void an_idle_session_costs_less_than_4_5_kib(void **state)
+static void an_idle_session_costs_less_than_5_5_kib(void **state)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     skip(); /* a sanitizer's allocator does not tell mallinfo2() */
@@ -215,7 +215,7 @@ static void an_idle_session_costs_less_than_4_5_kib(void **state)
     for (uint32_t sessions = 1024; sessions <= 16384; sessions *= 2) {
         size_t one = endpoint_bytes(sessions), two = endpoint_bytes(2 * sessions);
         assert_true(two > one);
-        assert_true((two - one) / sessions < 4608);
+        assert_true((two - one) / sessions < 5632);
     }
     /* And nothing of the memory for messages. */
     p.session = NULL;
@@ -233,7 +233,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(hellos_of_one_address_are_limited, pair_configured, pair_ended),
         cmocka_unit_test_setup_teardown(an_unproven_address_gets_no_more_than_it_sent, pair_configured,
                                         pair_ended),
-        cmocka_unit_test_setup_teardown(an_idle_session_costs_less_than_4_5_kib, pair_configured, pair_ended),
+        cmocka_unit_test_setup_teardown(an_idle_session_costs_less_than_5_5_kib, pair_configured, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,107 @@
+/* What is asked about a core's last calls, and what is made of the answer. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/unit/trainer_client/fake_node.h"
+#include "trainer_client/millrace.h"
+
+struct fixture {
+    struct fake_node *node;
+    struct mr_client *client;
+};
+
+static int set_up(void **state)
+{
+    static struct fixture x;
+    x.node = fake_node_start(2);
+    const struct mr_client_options options = {.server = fake_node_address(x.node)};
+    char error[512] = "";
+    if (mr_client_create(&options, &x.client, error, sizeof(error)) != MR_OK)
+        fail_msg("%s", error);
+    *state = &x;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *x = *state;
+    mr_client_destroy(x->client);
+    fake_node_destroy(x->node);
+    return 0;
+}
+
+struct seen {
+    uint32_t count;
+    struct mr_recent_call calls[4];
+};
+
+static void see(void *arg, const struct mr_recent_call *call)
+{
+    struct seen *seen = arg;
+    assert_true(seen->count < 4);
+    seen->calls[seen->count++] = *call;
+}
+
+static void calls_come_with_all_that_is_known(void **state)
+{
+    struct fixture *x = *state;
+    struct seen seen = {0};
+    struct mr_recent_calls_state s;
+    assert_int_equal(mr_recent_calls(x->client, NULL, 1, 5000, 77, &s, see, &seen), MR_OK);
+    assert_int_equal(s.next, 12);
+    assert_int_equal(s.lost, 7);
+    assert_int_equal(s.left, 3);
+    assert_int_equal(s.now_ns, 5000000);
+    assert_int_equal(s.calls, 900);
+    assert_int_equal(s.slow, 2);
+    assert_int_equal(seen.count, 2);
+    const struct mr_recent_call *c = &seen.calls[0];
+    assert_int_equal(c->number, 41);
+    assert_int_equal(c->arrived_ns, 77);
+    assert_int_equal(c->total_ns, 5000);
+    assert_true(c->is_timed);
+    assert_int_equal(c->wait_ns, 100);
+    assert_int_equal(c->work_ns, 20);
+    assert_int_equal(c->send_ns, 4880);
+    assert_string_equal(c->op, "lookup");
+    assert_int_equal(c->status, MR_NO_MEMORY);
+    assert_int_equal(c->table, 6);
+    assert_int_equal(c->keys, 4000);
+    assert_int_equal(c->request_bytes, 32100);
+    assert_int_equal(c->reply_bytes, 64);
+    assert_string_equal(c->client, "10.0.0.1:41000");
+}
+
+static void a_call_that_is_not_timed_has_no_phases(void **state)
+{
+    struct fixture *x = *state;
+    struct seen seen = {0};
+    assert_int_equal(mr_recent_calls(x->client, NULL, 0, 0, 0, NULL, see, &seen), MR_OK);
+    const struct mr_recent_call *c = &seen.calls[1];
+    assert_false(c->is_timed);
+    assert_int_equal(c->total_ns, 900000);
+    assert_int_equal(c->wait_ns + c->work_ns + c->send_ns, 0);
+    assert_string_equal(c->op, "?"); /* of a later version */
+}
+
+static void mistakes_are_named(void **state)
+{
+    struct fixture *x = *state;
+    assert_int_equal(mr_recent_calls(x->client, NULL, 2, 0, 0, NULL, see, NULL), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(mr_last_error(), "core is 2; the node has 2"));
+    assert_int_equal(mr_recent_calls(x->client, NULL, 0, 0, 0, NULL, NULL, NULL), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(mr_last_error(), "visit is NULL"));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(calls_come_with_all_that_is_known),
+        TEST(a_call_that_is_not_timed_has_no_phases),
+        TEST(mistakes_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
