@@ -11,6 +11,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "tools/connection.h"
 #include "tools/live.h"
+#include "tools/perf/mark_poll.h"
 #include "tools/perf/perf.h"
 #include "tools/perf/run.h"
 #include "tools/perf/run_file.h"
@@ -47,6 +48,7 @@ struct recorder {
     json_t *changes;
     uint64_t samples;
     struct tool_slow_poll *slow; /* NULL: slow calls are not wanted */
+    struct tool_mark_poll marks;
 };
 
 static void write_line(struct recorder *r, json_t *line)
@@ -89,6 +91,8 @@ static void take_counter(void *arg, const char *name, uint64_t value)
         return;
     (void)json_array_append_new(r->changes, json_integer(n));
     (void)json_array_append_new(r->changes, json_integer((json_int_t)(value - *known)));
+    if (r->samples > 0 && value > *known && strstr(name, "rows_evicted") != NULL)
+        tool_mark_evicted(&r->marks, value - *known);
     *known = value;
 }
 
@@ -154,8 +158,10 @@ static bool sample_core(struct recorder *r, const struct mr_core_state *state, b
     }
     write_line(r, json_pack("{s:I, s:I, s:o}", "t", (json_int_t)r->time_ms, "c", (json_int_t)r->core, "v",
                             r->changes));
-    if (with_latency)
+    if (with_latency) {
         (void)mr_latencies(r->client, &options, r->core, take_latency, r);
+        tool_mark_poll(&r->marks, r->core, (uint32_t)r->samples);
+    }
     if (r->slow != NULL)
         tool_slow_poll(r->slow, r->core);
     return true;
@@ -246,11 +252,12 @@ static void record_all(struct recorder *r, uint32_t interval_ms, uint32_t second
 {
     uint64_t due_us = r->started_us, latency_ms = 0;
     const uint64_t end_us = seconds > 0 ? r->started_us + seconds * UINT64_C(1000000) : UINT64_MAX;
-    while (!r->failed && (r->slow == NULL || !r->slow->lines.failed)) {
+    while (!r->failed && !r->marks.failed && (r->slow == NULL || !r->slow->lines.failed)) {
         const bool is_last = tool_live_ended() || due_us >= end_us;
         const uint64_t now_ms = (mr_clock_us() - r->started_us) / 1000;
         const bool with_latency = r->samples == 0 || is_last || now_ms >= latency_ms + LATENCY_EVERY_MS;
         (void)sample_all(r, with_latency);
+        tool_mark_evictions(&r->marks);
         if (with_latency) {
             latency_ms = now_ms;
             r->failed |= !tool_run_flush(r->file);
@@ -327,6 +334,9 @@ static int run(const struct tool_connection *c, const char *path, uint32_t inter
         exit_code = cli_fail(command, "cannot write %s: %s", path, strerror(errno));
     } else {
         r->started_us = mr_clock_us();
+        r->marks.client = r->client;
+        r->marks.file = r->file;
+        r->marks.started_us = r->started_us;
         json_t *header = make_header(r, tool_server_name(c), interval_ms);
         if (r->slow != NULL) {
             r->slow->started_us = r->started_us;
@@ -335,7 +345,8 @@ static int run(const struct tool_connection *c, const char *path, uint32_t inter
         }
         write_line(r, header);
         record_all(r, interval_ms, seconds);
-        if (!tool_run_close(r->file) || r->failed || (r->slow != NULL && r->slow->lines.failed))
+        if (!tool_run_close(r->file) || r->failed || r->marks.failed ||
+            (r->slow != NULL && r->slow->lines.failed))
             exit_code = cli_fail(command, "%s is not whole: the disk has no room, or memory was short", path);
     }
     if (exit_code == 0)

@@ -91,7 +91,7 @@ static void assert_near(double told, double truth)
         fail_msg("%g is told, and %g is true", told, truth);
 }
 
-/* What the caller measures around a call contains what the client counts, and little else. */
+/* What the caller measures around a call contains what the client counts. */
 static void the_client_tells_the_truth(void **state)
 {
     struct fixture *x = *state;
@@ -156,8 +156,11 @@ struct load {
 static void *make_load(void *arg)
 {
     struct load *l = arg;
-    while (!atomic_load(&l->stop))
+    while (!atomic_load(&l->stop)) {
         look_up(l->x, l->calls++);
+        if (l->calls % 50 == 0)
+            assert_int_equal(mr_mark(l->x->client, NULL, "another 50"), MR_OK);
+    }
     return NULL;
 }
 
@@ -228,6 +231,8 @@ static void a_run_is_recorded_and_shown(void **state)
     struct fixture *x = *state;
     record(x, "a", "");
     json_t *report = report_json(x, "a");
+    const json_t *mark = json_array_get(json_object_get(report, "marks"), 0);
+    assert_string_equal(json_string_value(json_object_get(mark, "text")), "another 50");
     const double keys = figure(report, "keys looked up per second"),
                  calls = figure(report, "calls per second");
     assert_true(keys > 0 && calls > 2 * keys / KEYS * 0.9);
