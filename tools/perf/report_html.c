@@ -29,7 +29,7 @@ static const char head[] =
     ".keys span::before{content:\"\";display:inline-block;width:14px;height:3px;margin-right:5px;"
     "vertical-align:middle;background:currentColor}\n"
     ".grid{stroke:var(--grid);fill:none}.mark{stroke:#c026d3;stroke-dasharray:3 3;fill:none}\n"
-    ".line{fill:none;stroke-width:1.6;stroke-linejoin:round}\n"
+    ".line{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}\n"
     ".c0{stroke:#1764ab}.k0{color:#1764ab}.c1{stroke:#d9480f}.k1{color:#d9480f}\n"
     ".c2{stroke:#2b8a3e}.k2{color:#2b8a3e}.c3{stroke:#7b2cbf}.k3{color:#7b2cbf}\n"
     ".c4{stroke:#b08900}.k4{color:#b08900}.c5{stroke:#0b7285}.k5{color:#0b7285}\n"
@@ -47,6 +47,8 @@ static const char head[] =
     "</style></head><body>\n";
 
 /* ---- plots of counters ---- */
+
+#define PHASES_EVERY_MS 250u /* cores count their phases less often than they may be asked */
 
 /* A line of a plot, as a report names it: counters that rise become rates. */
 struct wanted_line {
@@ -167,9 +169,16 @@ static void plot_phases(const struct tool_run *run, struct buffers *b, FILE *out
         }
         add_line(&plot, b, run->names[n] + 6);
     }
-    for (uint32_t l = 0; l < plot.line_count; l++)
-        for (uint32_t bin = 0; bin < run->bin_count; bin++)
-            b->values[l][bin] = sum[bin] > 0 ? b->values[l][bin] / sum[bin] : NAN;
+    for (uint32_t l = 0; l < plot.line_count; l++) {
+        double share = NAN; /* stays for as long as a core may take to count again */
+        uint64_t age_ms = 0;
+        for (uint32_t bin = 0; bin < run->bin_count; bin++) {
+            age_ms = sum[bin] > 0 ? 0 : age_ms + run->step_ms;
+            if (sum[bin] > 0)
+                share = b->values[l][bin] / sum[bin];
+            b->values[l][bin] = age_ms <= PHASES_EVERY_MS ? share : NAN;
+        }
+    }
     if (plot.line_count > 0)
         tool_plot_lines(&plot, out);
 }
@@ -184,7 +193,10 @@ static void plot_per_key(const struct tool_run *run, struct buffers *b, FILE *ou
     const int pushed = tool_run_counter(run, "table.keys_pushed");
     for (uint32_t i = 0; i < sizeof(counters) / sizeof(*counters); i++) {
         const int counter = tool_run_counter(run, counters[i]);
-        if (counter < 0)
+        bool counts = false;
+        for (uint32_t bin = 0; counter >= 0 && bin < run->bin_count; bin++)
+            counts |= tool_run_rate(run, counter, -1, bin) > 0;
+        if (!counts)
             continue;
         for (uint32_t bin = 0; bin < run->bin_count; bin++) {
             const double keys = tool_run_rate(run, looked_up, -1, bin) + tool_run_rate(run, pushed, -1, bin);
@@ -206,7 +218,7 @@ static void plot_per_key(const struct tool_run *run, struct buffers *b, FILE *ou
 static bool is_watching(const char *op)
 {
     static const char *const ops[] = {"stats",     "latency", "recent_calls", "heartbeat",
-                                      "node_info", "memory",  "list"};
+                                      "node_info", "memory",  "list",         "mark"};
     for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++)
         if (strcmp(op, ops[i]) == 0)
             return true;

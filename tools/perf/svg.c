@@ -154,7 +154,9 @@ static void draw_line(const struct tool_plot *plot, uint32_t number, double top,
             continue;
         }
         const double x = LEFT + INNER_W * (plot->points > 1 ? i / (double)(plot->points - 1) : 0);
-        (void)fprintf(out, "%c%.1f %.1f", is_open ? 'L' : 'M', x, TOP + INNER_H * (1 - values[i] / top));
+        const bool is_alone = !is_open && (i + 1 == plot->points || !isfinite(values[i + 1]));
+        (void)fprintf(out, "%c%.1f %.1f%s", is_open ? 'L' : 'M', x, TOP + INNER_H * (1 - values[i] / top),
+                      is_alone ? "h.1" : ""); /* a dot */
         is_open = true;
     }
     (void)fprintf(out, "\"/>");
