@@ -9,7 +9,7 @@ build_packages=(gcc libc6-dev dpkg-dev meson ninja-build pkg-config
 cluster_packages=(zookeeper openjdk-17-jre-headless)
 test_packages=(libcmocka-dev groff-base mandoc iproute2 iputils-ping ethtool patch procps python3 python3-xxhash xz-utils
     python3-pytest python3-torch libopenblas0-pthread python3-swift faketime maven openjdk-17-jdk-headless
-    nghttp2-proxy openssl prometheus tshark "${cluster_packages[@]}")
+    nghttp2-proxy openssl prometheus tshark chromium-headless-shell python3-pil "${cluster_packages[@]}")
 lint_packages=(black clang-format clang-tidy cppcheck libomp-dev shellcheck mypy pyflakes3)
 fuzz_packages=(clang libclang-rt-14-dev)
 bench_packages=(fio python3-torch python3-numpy libopenblas0-pthread)

@@ -3,40 +3,21 @@
 usage: test_metrics.py MILLRACED MILLRACE SOURCE
 in a network namespace of its own: needs root, prometheus, promtool
 """
-import ctypes
 import json
-import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
-SKIP = 77
-CLONE_NEWNET = 0x40000000
-PATIENCE_S = 120  # of a machine that has something else to do
-NODE, METRICS, PROMETHEUS = "127.0.0.1:7700", "127.0.0.1:7790", "127.0.0.1:9090"
+from own_node import NODE, own_network, skip, start_node, wait_for
+
+METRICS, PROMETHEUS = "127.0.0.1:7790", "127.0.0.1:9090"
 OPEN = "application/openmetrics-text; version=1.0.0"
-
-
-def skip(why: str) -> None:
-    print(f"metrics: skipped: {why}")
-    sys.exit(SKIP)
-
-
-def own_network() -> None:
-    """This process, and those that it starts, have a loopback of their own."""
-    if os.geteuid() != 0:
-        skip("needs root, for a network namespace")
-    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) != 0:
-        skip("the kernel makes no network namespace")
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 
 
 def get(url: str, accept: str = "*/*") -> tuple[int, str, str]:
@@ -48,46 +29,11 @@ def get(url: str, accept: str = "*/*") -> tuple[int, str, str]:
         return error.code, "", error.read().decode()
 
 
-def wait_for(what: str, look: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while time.monotonic() < end:
-        try:
-            if look():
-                return
-        except OSError:
-            pass  # it does not listen yet
-        time.sleep(0.1)
-    raise AssertionError(f"waited in vain: {what}")
-
-
 def promtool(*arguments: str | Path, text: str | None = None) -> None:
     """It must find nothing, not even to remark."""
     result = subprocess.run(["promtool", *arguments], input=text, capture_output=True, text=True, check=False)
     assert result.returncode == 0, f"promtool {arguments}: {result.stdout}{result.stderr}"
     assert result.stderr == "", result.stderr
-
-
-def start_node(millraced: str, directory: Path) -> subprocess.Popen:
-    settings = {
-        "node.name": f"metrics{os.getpid()}",
-        "port.driver": "socket",
-        "port.ipv4": "127.0.0.1/8",
-        "cores.count": "2",
-        "cores.poll_mode": "adaptive",
-        "memory.limit_mib": "256",
-        "memory.packets_mib": "64",
-        "memory.messages_mib": "64",
-        "checkpoint.directory": str(directory / "checkpoints"),
-        "metrics.listen": METRICS,
-    }
-    arguments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    with open(directory / "node.log", "w", encoding="utf-8") as log:
-        return subprocess.Popen(
-            [millraced, "--config", "/dev/null", *arguments],
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "XDG_RUNTIME_DIR": str(directory)},
-        )
 
 
 def start_prometheus(source: Path, directory: Path) -> subprocess.Popen:
@@ -173,7 +119,7 @@ def main() -> None:
             for rules in ("recording.yml", "alerts.yml"):
                 promtool("check", "rules", source / "configs/prometheus" / rules)
             promtool("test", "rules", source / "configs/prometheus/alerts_test.yml")
-            started.append(start_node(millraced, directory))
+            started.append(start_node(millraced, directory, metrics__listen=METRICS))
             wait_for("the node", lambda: get(f"{METRICS}/healthz")[0] == 200)
             subprocess.run(
                 [millrace, "ctl", "create", "--server", NODE, "table", "emb", "--dim", "8"],
