@@ -102,6 +102,8 @@ enum mr_role {
  *                    (mr_histogram.h), of this core
  * CAPTURE            u64[16], to start also u8[n] who -> u64[8], u8[n]: packets that the core receives and
  *                    sends (capture.h)
+ * CLOCK              nothing -> u64[2] {name of the clock (clock_name.h), ns that it shows}, of this core or the
+ *                    hub: mr_clock_offset() places it within the time of the exchange
  * RPC_JOIN to RPC_CANCEL and RPC_PART are between workers: see dataplane/rpc/ and docs/protocol.md.
  */
 #define MR_OP_LIST(X)                                                                                        \
@@ -147,7 +149,8 @@ enum mr_role {
     X(MOVE, 40, "move", true, OPERATOR)                                                                      \
     X(MOVES, 41, "moves", true, READ_ONLY)                                                                   \
     X(LATENCY, 42, "latency", true, READ_ONLY)                                                               \
-    X(CAPTURE, 43, "capture", true, OPERATOR)
+    X(CAPTURE, 43, "capture", true, OPERATOR)                                                                \
+    X(CLOCK, 46, "clock", true, READ_ONLY)
 
 enum mr_op {
 #define MR_OP_ENUM(name, value, text, repeatable, role) MR_OP_##name = (value),

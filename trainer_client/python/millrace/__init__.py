@@ -15,6 +15,7 @@ from .future import Future
 from .hub import Batch, Hub, HubStatus, SampleInfo
 from .moves import Moves, Moving
 from .node import (
+    ClockOffset,
     Cluster,
     ClusterNode,
     CoreMemory,
@@ -40,6 +41,7 @@ __all__ = [
     "CheckpointInfo",
     "CheckpointStatus",
     "Client",
+    "ClockOffset",
     "Cluster",
     "ClusterNode",
     "CoreMemory",
