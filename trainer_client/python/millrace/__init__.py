@@ -28,6 +28,7 @@ from .node import (
 )
 from .pushed import Pushed
 from .table import Table
+from .trace import Trace
 from .variable import Variable
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "Table",
     "TableMemory",
     "TableSpec",
+    "Trace",
     "Variable",
     "VariableSpec",
     "WHOLE",
