@@ -39,49 +39,34 @@ bool tool_is_trainer(const struct tool_process *p)
     return strcmp(p->name, "millraced") != 0 && strcmp(p->name, "millrace-hub") != 0;
 }
 
-static int by_batch(const void *left, const void *right)
+static bool is_server(const struct tool_process *p)
 {
-    const struct tool_span *a = *(const struct tool_span *const *)left,
-                           *b = *(const struct tool_span *const *)right;
-    const int order = strcmp(a->batch, b->batch);
-    return order != 0 ? order : (a->begin_ns > b->begin_ns) - (a->begin_ns < b->begin_ns);
+    return strcmp(p->name, "millraced") == 0;
 }
 
-/* Spans with a batch of one kind of process, by batch and time. */
+/* Of all processes, by batch and time. */
 struct batch_spans {
-    const struct tool_span **list;
+    struct tool_span *list;
     size_t count;
 };
 
-static bool of_servers(const struct tool_traces *t, struct batch_spans *out)
-{
-    out->count = 0;
-    out->list = calloc(t->span_count + 1, sizeof(*out->list));
-    if (out->list == NULL)
-        return false;
-    for (size_t i = 0; i < t->span_count; i++)
-        if (t->spans[i].batch != NULL && strcmp(t->processes[t->spans[i].process].name, "millraced") == 0)
-            out->list[out->count++] = &t->spans[i];
-    if (out->count > 0)
-        qsort(out->list, out->count, sizeof(*out->list), by_batch);
-    return true;
-}
-
 /* How long servers work on the batch between these times, on any core. */
-static int64_t server_work_ns(const struct batch_spans *servers, const char *batch, int64_t begin_ns,
-                              int64_t end_ns)
+static int64_t server_work_ns(const struct tool_traces *t, const struct batch_spans *all, const char *batch,
+                              int64_t begin_ns, int64_t end_ns)
 {
-    size_t low = 0, high = servers->count;
+    size_t low = 0, high = all->count;
     int64_t work_ns = 0, seen_ns = begin_ns;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        if (strcmp(servers->list[middle]->batch, batch) < 0)
+        if (strcmp(all->list[middle].batch, batch) < 0)
             low = middle + 1;
         else
             high = middle;
     }
-    for (; low < servers->count && strcmp(servers->list[low]->batch, batch) == 0; low++) {
-        const struct tool_span *s = servers->list[low];
+    for (; low < all->count && strcmp(all->list[low].batch, batch) == 0; low++) {
+        const struct tool_span *s = &all->list[low];
+        if (!is_server(&t->processes[s->process]))
+            continue;
         const int64_t from_ns = s->begin_ns > seen_ns ? s->begin_ns : seen_ns;
         const int64_t to_ns = s->end_ns < end_ns ? s->end_ns : end_ns;
         if (to_ns > from_ns) {
@@ -107,7 +92,7 @@ static int64_t own_ns(const struct tool_traces *t, size_t index)
     return own;
 }
 
-static void count_span(const struct tool_traces *t, size_t index, const struct batch_spans *servers,
+static void count_span(const struct tool_traces *t, size_t index, const struct batch_spans *all,
                        struct tool_division *d)
 {
     const struct tool_span *s = &t->spans[index];
@@ -117,7 +102,7 @@ static void count_span(const struct tool_traces *t, size_t index, const struct b
             continue;
         int64_t work = 0;
         if (kinds[i].work != kinds[i].rest && s->batch != NULL)
-            work = server_work_ns(servers, s->batch, s->begin_ns, s->end_ns);
+            work = server_work_ns(t, all, s->batch, s->begin_ns, s->end_ns);
         work = work < own ? work : own;
         d->parts_ns[kinds[i].work] += work;
         d->parts_ns[kinds[i].rest] += own - work;
@@ -126,26 +111,26 @@ static void count_span(const struct tool_traces *t, size_t index, const struct b
     d->parts_ns[TOOL_PART_COMPUTE] += own;
 }
 
-static uint64_t count_batches(const struct tool_traces *t, uint32_t process, const struct tool_span **list)
+static uint64_t count_batches(const struct batch_spans *all, uint32_t process)
 {
-    size_t count = 0;
+    const char *last = "";
     uint64_t batches = 0;
-    for (size_t i = 0; i < t->span_count; i++)
-        if (t->spans[i].process == process && t->spans[i].batch != NULL)
-            list[count++] = &t->spans[i];
-    if (count > 0)
-        qsort(list, count, sizeof(*list), by_batch);
-    for (size_t i = 0; i < count; i++)
-        batches += i == 0 || strcmp(list[i]->batch, list[i - 1]->batch) != 0;
+    for (size_t i = 0; i < all->count; i++) {
+        if (all->list[i].process != process || strcmp(all->list[i].batch, last) == 0)
+            continue;
+        last = all->list[i].batch;
+        batches++;
+    }
     return batches;
 }
 
 bool tool_divide(const struct tool_traces *t, uint32_t process, struct tool_division *out)
 {
-    struct batch_spans servers;
+    struct batch_spans all;
     int64_t begin_ns = INT64_MAX, end_ns = INT64_MIN, known_ns = 0;
     *out = (struct tool_division){.process = process};
-    if (!of_servers(t, &servers))
+    all.list = tool_traces_by_batch(t, &all.count);
+    if (all.list == NULL)
         return false;
     for (size_t i = 0; i < t->span_count; i++) {
         const struct tool_span *s = &t->spans[i];
@@ -153,10 +138,10 @@ bool tool_divide(const struct tool_traces *t, uint32_t process, struct tool_divi
             continue;
         begin_ns = s->begin_ns < begin_ns ? s->begin_ns : begin_ns;
         end_ns = s->end_ns > end_ns ? s->end_ns : end_ns;
-        count_span(t, i, &servers, out);
+        count_span(t, i, &all, out);
     }
-    out->batches = count_batches(t, process, servers.list);
-    free(servers.list);
+    out->batches = count_batches(&all, process);
+    free(all.list);
     out->total_ns = end_ns > begin_ns ? end_ns - begin_ns : 0;
     for (int i = 0; i < TOOL_PART_COUNT; i++)
         known_ns += out->parts_ns[i];

@@ -46,13 +46,19 @@ static bool read_offsets(struct tool_clocks *clocks, uint64_t own, const json_t 
     return true;
 }
 
+static void copy_text(char *to, size_t bytes, const json_t *args, const char *key)
+{
+    const char *text = text_of(args, key);
+    if (text != NULL)
+        snprintf(to, bytes, "%s", text);
+}
+
 /* What the file says of its process; counts its spans. */
 static bool read_process(struct tool_process *p, struct tool_clocks *clocks, size_t *span_count)
 {
     size_t i;
     const json_t *event;
-    p->name = "?";
-    p->host = "";
+    snprintf(p->name, sizeof(p->name), "?");
     json_array_foreach(p->events, i, event)
     {
         const char *kind = text_of(event, "ph"), *name = text_of(event, "name");
@@ -61,10 +67,10 @@ static bool read_process(struct tool_process *p, struct tool_clocks *clocks, siz
             continue;
         *span_count += strcmp(kind, "X") == 0;
         if (strcmp(kind, "M") == 0 && strcmp(name, "process_name") == 0) {
-            p->name = text_of(args, "name") != NULL ? text_of(args, "name") : "?";
+            copy_text(p->name, sizeof(p->name), args, "name");
             p->spans_left_out = (uint64_t)json_integer_value(json_object_get(args, "spans_left_out"));
         } else if (strcmp(kind, "M") == 0 && strcmp(name, "process_clock") == 0) {
-            p->host = text_of(args, "host") != NULL ? text_of(args, "host") : "";
+            copy_text(p->host, sizeof(p->host), args, "host");
             p->clock = number_of_text(text_of(args, "clock"));
             if (!read_offsets(clocks, p->clock, json_object_get(args, "offsets")))
                 return false;
@@ -101,8 +107,8 @@ static void title_all(struct tool_traces *t)
         char suffix[16] = "";
         if (alike > 1)
             snprintf(suffix, sizeof(suffix), " %u", number);
-        snprintf(p->title, sizeof(p->title), "%.60s%s%s%.60s", p->name, suffix,
-                 p->host[0] != '\0' ? " on " : "", p->host);
+        snprintf(p->title, sizeof(p->title), "%s%s%s%s", p->name, suffix, p->host[0] != '\0' ? " on " : "",
+                 p->host);
     }
 }
 
@@ -162,7 +168,7 @@ static bool load(const char *const *paths, uint32_t count, struct tool_traces *t
     t->spans = calloc(spans + 1, sizeof(*t->spans));
     if (t->spans == NULL || !tool_clocks_join(clocks, t->processes[0].clock))
         return refuse(error, error_bytes, paths[0], "no memory");
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < t->process_count; i++)
         if (!take_spans(t, i, clocks))
             return refuse(
                 error, error_bytes, paths[i],
@@ -199,6 +205,25 @@ void tool_traces_free(struct tool_traces *t)
     free(t->processes);
     free(t->spans);
     *t = (struct tool_traces){0};
+}
+
+static int by_batch(const void *left, const void *right)
+{
+    const struct tool_span *a = left, *b = right;
+    const int order = strcmp(a->batch, b->batch);
+    return order != 0 ? order : by_begin(left, right);
+}
+
+struct tool_span *tool_traces_by_batch(const struct tool_traces *t, size_t *count)
+{
+    struct tool_span *spans = calloc(t->span_count + 1, sizeof(*spans));
+    *count = 0;
+    for (size_t i = 0; spans != NULL && i < t->span_count; i++)
+        if (t->spans[i].batch != NULL)
+            spans[(*count)++] = t->spans[i];
+    if (*count > 0)
+        qsort(spans, *count, sizeof(*spans), by_batch);
+    return spans;
 }
 
 /* ---- writing ---- */
@@ -263,32 +288,18 @@ static bool put_flow(const struct tool_span *s, const char *kind, FILE *file, bo
                is_first);
 }
 
-static int by_batch(const void *left, const void *right)
-{
-    const struct tool_span *a = *(const struct tool_span *const *)left,
-                           *b = *(const struct tool_span *const *)right;
-    const int order = strcmp(a->batch, b->batch);
-    return order != 0 ? order : (a->begin_ns > b->begin_ns) - (a->begin_ns < b->begin_ns);
-}
-
 static bool put_flows(const struct tool_traces *t, FILE *file, bool *is_first)
 {
-    const struct tool_span **of_batches = calloc(t->span_count + 1, sizeof(*of_batches));
-    size_t count = 0;
-    bool good = of_batches != NULL;
-    for (size_t i = 0; good && i < t->span_count; i++)
-        if (t->spans[i].batch != NULL)
-            of_batches[count++] = &t->spans[i];
-    if (count > 0)
-        qsort(of_batches, count, sizeof(*of_batches), by_batch);
+    size_t count;
+    struct tool_span *spans = tool_traces_by_batch(t, &count);
+    bool good = spans != NULL;
     for (size_t i = 0; good && i < count; i++) {
-        const bool begins = i == 0 || strcmp(of_batches[i]->batch, of_batches[i - 1]->batch) != 0;
-        const bool ends = i + 1 == count || strcmp(of_batches[i]->batch, of_batches[i + 1]->batch) != 0;
-        if (begins && ends)
-            continue;
-        good = put_flow(of_batches[i], begins ? "s" : ends ? "f" : "t", file, is_first);
+        const bool begins = i == 0 || strcmp(spans[i].batch, spans[i - 1].batch) != 0;
+        const bool ends = i + 1 == count || strcmp(spans[i].batch, spans[i + 1].batch) != 0;
+        if (!begins || !ends)
+            good = put_flow(&spans[i], begins ? "s" : ends ? "f" : "t", file, is_first);
     }
-    free(of_batches);
+    free(spans);
     return good;
 }
 

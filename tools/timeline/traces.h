@@ -19,7 +19,7 @@ struct tool_span {
 
 struct tool_process {
     json_t *events;
-    const char *name, *host;
+    char name[64], host[64];
     char title[160];   /* "fm train 2 on HOST": tells it apart */
     uint64_t clock;    /* 0: the file does not say; taken for the first file's */
     uint64_t error_ns; /* its times are wrong by at most that against the first file's */
@@ -37,6 +37,9 @@ struct tool_traces {
 bool tool_traces_load(const char *const *paths, uint32_t count, struct tool_traces *out, char *error,
                       size_t error_bytes);
 void tool_traces_free(struct tool_traces *t);
+/* Returns copies of the spans that work on a batch, by batch and then by time; the caller frees them. NULL: no
+ * memory. */
+struct tool_span *tool_traces_by_batch(const struct tool_traces *t, size_t *count);
 /* Writes Chrome's trace events, with flows from span to span of each batch. False: it could not. */
 bool tool_traces_write(const struct tool_traces *t, FILE *file);
 

@@ -52,7 +52,7 @@ enum mr_status mr_clock_offset(struct mr_client *client, const struct mr_options
     if (options != NULL && options->future != NULL)
         return status;
     for (int i = 1; i < MR_CLOCK_EXCHANGES && status == MR_OK && out->error_ns > 0; i++) {
-        struct mr_clock_offset other;
+        struct mr_clock_offset other = *out;
         status = exchange(client, options, core, map_changes, &other);
         if (status == MR_OK && (other.peer_clock != out->peer_clock || other.error_ns < out->error_ns))
             *out = other;
