@@ -13,6 +13,9 @@
 # NODES=3 trains over a cluster of three nodes with a real ZooKeeper server, each in a namespace of its own on one bridge.
 # One of the nodes is killed, and goes on from the cluster's checkpoint.
 #
+# TIMELINE=FILE writes a timeline of the training, which https://ui.perfetto.dev opens, and says what trainers wait for.
+# What a server did before it was killed is not in it.
+#
 # MILLRACE_BUILD names a build directory to take the programs from, instead of building into build/. MILLRACE_DRIVER
 # names the port's driver: af_xdp, af_packet or tap (with NODES socket), instead of the first of them that opens.
 set -euo pipefail
@@ -21,6 +24,9 @@ case "${1:-}" in
 "" | -*) ;;
 *) data_argument=$(realpath -m -- "$1") ;;
 esac
+timeline=
+[ -z "${TIMELINE:-}" ] || timeline=$(realpath -m -- "$TIMELINE")
+readonly timeline
 cd "$(dirname "$0")/.."
 
 readonly client_address=10.77.0.2
@@ -46,7 +52,7 @@ fail() {
 
 case "${1:-}" in
 -h | --help)
-    sed -n '2,18s/^# \{0,1\}//p' scripts/demo.sh
+    sed -n '2,21s/^# \{0,1\}//p' scripts/demo.sh
     exit 0
     ;;
 -*) fail "unknown option '$1'; see --help" ;;
@@ -85,12 +91,12 @@ if [ -z "${MILLRACE_BUILD:-}" ]; then
     rm -f "$log"
 fi
 readonly millraced=$build/ps/millraced hub=$build/trainer_client/hub/millrace-hub fm=$build/trainer_client/examples/fm millrace=$build/tools/millrace
-for program in "$millraced" "$hub" "$fm" ${store_kind:+"$millrace"}; do
+for program in "$millraced" "$hub" "$fm" ${store_kind:+"$millrace"} ${timeline:+"$millrace"}; do
     [ -x "$program" ] || fail "$program is not there: build first, or unset MILLRACE_BUILD"
 done
 if [ "$(id -u)" -ne 0 ]; then
     say "needs root for namespaces and the network port: asking through sudo"
-    exec sudo env STORE="$store_kind" NODES="$node_count" MILLRACE_BUILD="$build" MILLRACE_DRIVER="$driver" scripts/demo.sh ${data_argument:+"$data_argument"}
+    exec sudo env STORE="$store_kind" TIMELINE="$timeline" NODES="$node_count" MILLRACE_BUILD="$build" MILLRACE_DRIVER="$driver" scripts/demo.sh ${data_argument:+"$data_argument"}
 fi
 
 # ---- everything made below is taken down here ----
@@ -246,7 +252,7 @@ launch_node() {
     # DPDK's run-time files go into the demo's own folder: a killed server does not remove them.
     RUNTIME_DIRECTORY=$work ip netns exec "$(node_ns "$number")" "$millraced" --config configs/demo.conf \
         --set port.driver="$driver" --set port.device="$device" --set port.ipv4="$(node_address "$number")/24" --set node.key_file="$work/key" \
-        --set node.name="demo-$$-$number" --set checkpoint.directory="$work/checkpoints" "${store_options[@]}" "$@" \
+        --set node.name="demo-$$-$number" --set checkpoint.directory="$work/checkpoints" "${store_options[@]}" ${timeline:+--set node.trace="$work/trace-$log.json"} "$@" \
         >"$work/$log.out" 2>>"$work/$log.log" &
     node_pids[number]=$!
     while ! grep -q '^millraced: ready' "$work/$log.out"; do
@@ -343,7 +349,7 @@ wait_for_store() {
 plan=()
 start_hub() {
     ip netns exec "$client_ns" "$hub" --listen "$hub_address" --server "$servers" --key-file "$work/key" \
-        2>"$work/hub.log" &
+        ${timeline:+--trace "$work/trace-hub.json"} 2>"$work/hub.log" &
     hub_pid=$!
     pids+=("$hub_pid")
 }
@@ -358,7 +364,7 @@ start_trainer() {
         exec 3>"$work/trainer$number.log"
         set -- --quiet "$@"
     fi
-    ip netns exec "$client_ns" "$fm" train "${plan[@]}" --replay on --ledger "$@" >"$work/trainer$number.json" 2>&3 3>&- &
+    ip netns exec "$client_ns" "$fm" train "${plan[@]}" --replay on --ledger ${timeline:+--trace "$work/trace-trainer$number.json"} "$@" >"$work/trainer$number.json" 2>&3 3>&- &
     exec 3>&-
     trainer_pids+=($!)
     pids+=($!)
@@ -446,6 +452,20 @@ train_through_a_crash() {
     done
 }
 
+# stop PID...: SIGTERM, on which programs write their traces.
+stop() {
+    local pid
+    kill -TERM "$@"
+    for pid in "$@"; do wait "$pid" || fail "a program ended with an error"; done
+}
+
+write_timeline() {
+    stop "$hub_pid"
+    stop "${node_pids[@]}"
+    "$millrace" timeline --output "$timeline" "$work"/trace-*.json >&2
+    say "the timeline is in $timeline"
+}
+
 check_and_report() {
     local auc logloss lost twice rate base replayed
     run_fm wait wait
@@ -495,3 +515,4 @@ plan=(--hub "$hub_address" --server "$servers" --key-file "$work/key" --data "$d
 trainer_pids=()
 train_through_a_crash
 check_and_report
+[ -z "$timeline" ] || write_timeline

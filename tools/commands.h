@@ -13,6 +13,7 @@ int tool_doctor(int argc, char **argv);
 int tool_perf(int argc, char **argv);
 int tool_bench(int argc, char **argv);
 int tool_capture(int argc, char **argv);
+int tool_timeline(int argc, char **argv);
 
 struct tool_command {
     const char *name;

@@ -13,6 +13,7 @@ static const struct tool_command list[] = {
      "show what keeps the server from working well on this machine, and how to fix it"},
     {"bench", tool_bench, "make calls as trainers would, and show how many there are and how long they take"},
     {"capture", tool_capture, "write the packets of a server's port to a file for Wireshark"},
+    {"timeline", tool_timeline, "join the traces of a training, and show what its trainers wait for"},
     {"--version", NULL, "print the version"},
     {"--help", NULL, "print this text"},
 };

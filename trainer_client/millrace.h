@@ -609,6 +609,22 @@ MR_API enum mr_status mr_recent_calls(struct mr_client *client, const struct mr_
                                       uint32_t core, uint64_t slow_ns, uint64_t position,
                                       struct mr_recent_calls_state *state,
                                       void (*visit)(void *arg, const struct mr_recent_call *call), void *arg);
+/* How far a server's or hub's clock (CLOCK_MONOTONIC of its machine) is ahead of this process's. */
+struct mr_clock_offset {
+    /* names of the two clocks: equal exactly when they are one, as within one machine; then offset_ns and
+     * error_ns are 0 */
+    uint64_t own_clock, peer_clock;
+    uint64_t at_ns;    /* own time of the exchange */
+    int64_t offset_ns; /* the peer's clock minus the own one */
+    uint64_t error_ns; /* offset_ns is wrong by at most that: half the round trip */
+};
+#define MR_CLOCK_EXCHANGES 8
+/* Measures that for a core's node, as NTP does (RFC 5905, section 8): of MR_CLOCK_EXCHANGES requests the one with
+ * the shortest round trip counts. With options->future it is one request, and the round trip ends when the future
+ * is waited for. Clocks drift: a program that runs for long asks now and then. MR_UNKNOWN_OP of a server or hub
+ * that is too old. */
+MR_API enum mr_status mr_clock_offset(struct mr_client *client, const struct mr_options *options,
+                                      uint32_t core, struct mr_clock_offset *out);
 /* Writes what this client counts as a file of Prometheus's text format, for node_exporter's textfile
  * collector (its directory, a name that ends with ".prom"): counters of its links, replay, and how long
  * its calls took. Whoever reads the file sees this text or the one before. `name` tells clients apart, by the

@@ -31,6 +31,7 @@ const dp_handler ps_dispatch[MR_OP_COUNT] = {
     [MR_OP_HEARTBEAT] = ps_op_heartbeat,
     [MR_OP_STATS] = ps_op_stats,
     [MR_OP_LATENCY] = ps_op_latency,
+    [MR_OP_CLOCK] = ps_op_clock,
     [MR_OP_MEMORY] = ps_op_memory,
     [MR_OP_BATCH_STATE] = ps_op_batch_state,
     [MR_OP_FORGET_BATCH] = ps_op_forget_batch,

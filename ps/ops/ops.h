@@ -32,6 +32,7 @@ void ps_early_push_end(struct ps_core *core);
 void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_echo(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_clock(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_latency(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_stats(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_memory(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);

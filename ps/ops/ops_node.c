@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/clock_name.h"
 #include "ps/ops/ops.h"
 
 /* Of a member that has no map yet. */
@@ -31,6 +32,14 @@ void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_req
         mr_tensor_2d(MR_U8, cluster->node_count, sizeof(struct mr_cluster_node), cluster->nodes),
         mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, cluster->owner)};
     ps_reply(ep, request, tensors, node->is_member ? 2 + MR_CLUSTER_TENSORS : 2);
+}
+
+void ps_op_clock(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    (void)core_app;
+    const uint64_t words[2] = {mr_clock_name(), mr_clock_ns()};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 2, words);
+    ps_reply(ep, request, &t, 1);
 }
 
 struct echo {

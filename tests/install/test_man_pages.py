@@ -58,6 +58,7 @@ def section_options(page: ManPage, title: str) -> dict[str, str]:
         ("millrace-doctor", "tools/millrace", ["doctor"]),
         ("millrace-bench", "tools/millrace", ["bench"]),
         ("millrace-capture", "tools/millrace", ["capture"]),
+        ("millrace-timeline", "tools/millrace", ["timeline"]),
     ],
 )
 def test_options_of_a_program(name, program, arguments):
@@ -81,7 +82,10 @@ def test_options_of_a_subcommand(tool, command):
     [
         ("ps/millraced", []),
         ("trainer_client/hub/millrace-hub", []),
-        *(("tools/millrace", words) for words in (["top"], ["doctor"], ["bench"], ["capture"], *SUBCOMMANDS)),
+        *(
+            ("tools/millrace", words)
+            for words in (["top"], ["doctor"], ["bench"], ["capture"], ["timeline"], *SUBCOMMANDS)
+        ),
     ],
 )
 def test_help_shows_an_example(program, arguments):
@@ -110,7 +114,7 @@ def test_commands():
 
 def every_option():
     texts = [output("ps/millraced", "--help"), output("trainer_client/hub/millrace-hub", "--help")]
-    tools = ([], ["top"], ["doctor"], ["bench"], ["capture"], *SUBCOMMANDS)
+    tools = ([], ["top"], ["doctor"], ["bench"], ["capture"], ["timeline"], *SUBCOMMANDS)
     texts += [output("tools/millrace", *words, "--help") for words in tools]
     return {name for text in texts for name in help_options(text)}
 

@@ -100,6 +100,14 @@ def test_recent_calls_of_a_core(client, node):
         client.recent_calls(slow_s=1e5)
 
 
+def test_the_clock_of_a_node_on_this_machine_is_the_own_one(client):
+    offset = client.clock_offset()
+    assert offset.own_clock == offset.peer_clock != 0
+    assert (offset.offset_ns, offset.error_ns) == (0, 0)
+    with pytest.raises(ValueError, match="core"):
+        client.clock_offset(-1)
+
+
 def test_stats_by_name_and_core(client, node):
     table = client.table("counted", 4)
     before = [client.stats(core) for core in range(node.cores)]

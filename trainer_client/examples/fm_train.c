@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "trainer_client/trace_clocks.h"
 #include "trainer_client/examples/fm.h"
 
 #define PIPELINE_MAX 16u
@@ -232,7 +233,9 @@ static bool take_answer(struct trainer *t, enum mr_status status, const struct m
 static bool run(struct trainer *t)
 {
     bool failed = false, more = true;
+    uint64_t clocks_ns = 0;
     while (more) {
+        mrc_trace_clocks_now_and_then(t->client.trace, t->client.server, &clocks_ns);
         struct mr_batch batch;
         uint64_t begin_ns = mr_trace_begin(t->client.trace);
         enum mr_status status = mr_read_sample(t->client.hub, NULL, t->done, t->done_count, &batch);
@@ -289,6 +292,12 @@ static bool close_trace(struct mr_trace *trace)
     return false;
 }
 
+static void trace_clocks(struct fm_client *c)
+{
+    mrc_trace_clocks(c->trace, c->hub);
+    mrc_trace_clocks(c->trace, c->server);
+}
+
 int fm_train(const struct fm_options *options)
 {
     struct trainer *t = calloc(1, sizeof(*t));
@@ -302,12 +311,14 @@ int fm_train(const struct fm_options *options)
     /* One place more than batches that wait for their parameters: for the one whose push is in flight. */
     t->depth = options->pipeline + 1 < PIPELINE_MAX ? options->pipeline + 1 : PIPELINE_MAX;
     bool ok = fm_start(&t->client, MR_PART_TRAIN) && fm_create(&t->client);
+    trace_clocks(&t->client);
     t->begun_us = t->client.progress_us = fm_now_us();
     t->client.away_us = 0;
     ok = ok && run(t);
     progress_end(&t->progress);
     if (ok)
         print_result(t);
+    trace_clocks(&t->client);
     for (uint32_t i = 0; i < PIPELINE_MAX; i++)
         fm_step_free(&t->steps[i]);
     fm_disconnect(&t->client);

@@ -1,5 +1,6 @@
 /* The feeding thread: file, batches, server. It connects to the server and notices its restarts, finds the
  * stream of a plan, feeds batches, and asks which of them were applied. */
+#include "trainer_client/trace_clocks.h"
 #include "trainer_client/hub/hub.h"
 
 #include <errno.h>
@@ -38,6 +39,7 @@ struct feeder {
     uint64_t server_start;    /* start id of the server, as last seen */
     uint32_t table;           /* feature id; 0 = not known */
     uint64_t next_record_us, retry_us;
+    uint64_t clocks_ns; /* when the server is asked for its clock next */
     bool said_away, said_no_table;
 };
 
@@ -549,6 +551,7 @@ static bool run_plan(struct feeder *f)
     hub_plan_expire(&hub->plan, now_us);
     bool record_due = is_record_due(f, now_us);
     pthread_mutex_unlock(&hub->lock);
+    mrc_trace_clocks_now_and_then(hub->trace, f->client, &f->clocks_ns);
     if (f->hub->batches == 0)
         return false; /* at its end from the start */
     if (!find_table(f)) {
@@ -591,6 +594,8 @@ void *hub_feeder_run(void *arg)
     }
     drop_feeds(&f);
     leave_stream(&f);
+    if (f.client != NULL)
+        mrc_trace_clocks(hub->trace, f.client);
     hub_batch_source_close(f.source);
     mr_client_destroy(f.client);
     return NULL;

@@ -1,3 +1,4 @@
+#include "dataplane/wire/base/clock_name.h"
 #include "trainer_client/hub/service.h"
 
 #include <assert.h>
@@ -297,6 +298,13 @@ static void echo(struct hub_service *service, struct mr_endpoint *ep, const stru
     reply_tensors(ep, request->ref, t, count);
 }
 
+static void tell_clock(struct hub_service *service, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    (void)service;
+    const uint64_t words[2] = {mr_clock_name(), mr_clock_ns()};
+    reply_numbers(ep, request->ref, words, 2);
+}
+
 /* ---- dispatch ---- */
 
 void hub_service_on_request(void *app, struct mr_endpoint *ep, const struct mr_request *request)
@@ -306,6 +314,7 @@ void hub_service_on_request(void *app, struct mr_endpoint *ep, const struct mr_r
         [MR_OP_NODE_INFO] = node_info,     [MR_OP_ECHO] = echo,
         [MR_OP_HEARTBEAT] = heartbeat,     [MR_OP_START_SAMPLE] = start_sample,
         [MR_OP_READ_SAMPLE] = read_sample, [MR_OP_HUB_STATUS] = hub_status,
+        [MR_OP_CLOCK] = tell_clock,
     };
     struct hub_service *service = app;
     uint32_t op = request->message->preamble.op;

@@ -3,11 +3,13 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "dataplane/wire/base/clock_name.h"
 
 struct span {
     const char *name;
@@ -15,10 +17,17 @@ struct span {
     uint32_t track;
 };
 
+struct clock_sample {
+    uint64_t peer, at_ns, error_ns;
+    int64_t offset_ns;
+};
+
 struct mr_trace {
     FILE *file;
     const char *process;
     const char *tracks[MR_TRACE_TRACKS_MAX];
+    uint32_t clock_count;
+    struct clock_sample clocks[MR_TRACE_CLOCKS_MAX];
     atomic_uint_fast64_t added;            /* spans, those that found no room among them */
     struct span spans[MR_TRACE_SPANS_MAX]; /* the kernel gives pages when they are first written to */
 };
@@ -60,6 +69,12 @@ void mr_trace_add(struct mr_trace *t, uint32_t track, const char *name, uint64_t
         t->spans[place] = (struct span){name, begin_ns, end_ns, batch, track};
 }
 
+void mr_trace_clock(struct mr_trace *t, uint64_t peer, uint64_t at_ns, int64_t offset_ns, uint64_t error_ns)
+{
+    if (t != NULL && peer != mr_clock_name() && t->clock_count < MR_TRACE_CLOCKS_MAX)
+        t->clocks[t->clock_count++] = (struct clock_sample){peer, at_ns, error_ns, offset_ns};
+}
+
 /* Microseconds with three decimals, as the format wants them. */
 static void write_time(FILE *file, const char *key, uint64_t ns)
 {
@@ -85,6 +100,21 @@ static void write_span(FILE *file, const struct span *span)
     fputs("},\n", file);
 }
 
+/* Each offset is [clock, own time, how far it is ahead, by how much that may be wrong], in ns. */
+static void write_clock(const struct mr_trace *t)
+{
+    char host[HOST_NAME_MAX + 1] = "";
+    (void)gethostname(host, sizeof(host) - 1);
+    fprintf(t->file,
+            "{\"ph\": \"M\", \"name\": \"process_clock\", \"pid\": %d, \"args\": {\"host\": \"%s\", "
+            "\"clock\": \"%#" PRIx64 "\", \"offsets\": [",
+            (int)getpid(), host, mr_clock_name());
+    for (uint32_t i = 0; i < t->clock_count; i++)
+        fprintf(t->file, "%s[\"%#" PRIx64 "\", %" PRIu64 ", %" PRId64 ", %" PRIu64 "]", i > 0 ? ", " : "",
+                t->clocks[i].peer, t->clocks[i].at_ns, t->clocks[i].offset_ns, t->clocks[i].error_ns);
+    fputs("]}},\n", t->file);
+}
+
 static void write_all(const struct mr_trace *t, uint64_t added)
 {
     uint64_t kept = added < MR_TRACE_SPANS_MAX ? added : MR_TRACE_SPANS_MAX;
@@ -94,6 +124,7 @@ static void write_all(const struct mr_trace *t, uint64_t added)
             write_name(t->file, "thread_name", i, t->tracks[i]);
     for (uint64_t i = 0; i < kept; i++)
         write_span(t->file, &t->spans[i]);
+    write_clock(t);
     /* The last one has no comma after it. */
     fprintf(t->file,
             "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": %d, \"args\": {\"name\": \"%s\", "

@@ -1,6 +1,6 @@
 /* A timeline of what a process does: spans of time, kept in memory and written at the end as trace events in
- * JSON, which chrome://tracing, Perfetto and tests/bench/timeline.py read. Files of several processes of one
- * machine fit together, as they share its clock.
+ * JSON, which chrome://tracing and Perfetto read. The file says which clock its times are of, and how far those of its
+ * peers were ahead, so that `millrace timeline` can join files of several machines.
  *
  * NULL stands for a trace that was not asked for: every function takes it, and does nothing then. Spans may
  * be added by any thread; the other functions are called while no thread adds any.
@@ -15,6 +15,7 @@
 
 #define MR_TRACE_SPANS_MAX  (1u << 18) /* those beyond are counted and left out */
 #define MR_TRACE_TRACKS_MAX 64u
+#define MR_TRACE_CLOCKS_MAX 4096u /* likewise */
 #define MR_TRACE_NO_BATCH   UINT64_MAX
 
 struct mr_trace;
@@ -30,6 +31,10 @@ void mr_trace_name(struct mr_trace *t, uint32_t track, const char *name);
 /* Adds a span; use mr_trace_span(). */
 void mr_trace_add(struct mr_trace *t, uint32_t track, const char *name, uint64_t begin_ns, uint64_t end_ns,
                   uint64_t batch);
+
+/* Notes that at the own time at_ns the clock with the name `peer` was offset_ns ahead, give or take error_ns
+ * (mr_clock_offset()). By one thread at a time. */
+void mr_trace_clock(struct mr_trace *t, uint64_t peer, uint64_t at_ns, int64_t offset_ns, uint64_t error_ns);
 
 /* Returns the time at which a span begins. */
 static inline uint64_t mr_trace_begin(const struct mr_trace *t)

@@ -107,6 +107,8 @@ enum mr_role {
  *                    number, without the new one (mr_mark.h). To any core
  * RECENT_CALLS       u64[4] enum mr_recent_ask_word -> u64[8] enum mr_recent_word, u64[n, 16] calls: the last
  *                    of this core, or those around slow ones (recent_calls.h)
+ * CLOCK              nothing -> u64[2] {name of the clock (clock_name.h), ns that it shows}, of this core or the
+ *                    hub: mr_clock_offset() places it within the time of the exchange
  * RPC_JOIN to RPC_CANCEL and RPC_PART are between workers: see dataplane/rpc/ and docs/protocol.md.
  */
 #define MR_OP_LIST(X)                                                                                        \
@@ -154,7 +156,8 @@ enum mr_role {
     X(LATENCY, 42, "latency", true, READ_ONLY)                                                               \
     X(CAPTURE, 43, "capture", true, OPERATOR)                                                                \
     X(MARK, 44, "mark", true, TRAINER)                                                                       \
-    X(RECENT_CALLS, 45, "recent_calls", true, OPERATOR)
+    X(RECENT_CALLS, 45, "recent_calls", true, OPERATOR)                                                      \
+    X(CLOCK, 46, "clock", true, READ_ONLY)
 
 enum mr_op {
 #define MR_OP_ENUM(name, value, text, repeatable, role) MR_OP_##name = (value),

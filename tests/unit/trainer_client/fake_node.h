@@ -11,17 +11,19 @@
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/op.h"
 
-#define FAKE_CORES_MAX    4u
-#define FAKE_FEATURES_MAX 8u
-#define FAKE_ROWS_MAX     4096u
-#define FAKE_DIM_MAX      8u
-#define FAKE_ELEMENTS_MAX 16u
-#define FAKE_BATCHES_MAX  8u
-#define FAKE_STREAM_WORDS 4u
-#define FAKE_STREAMS_MAX  64u
-#define FAKE_LANES_MAX    64u
-#define FAKE_NUMBERS_MAX  4096u
-#define FAKE_STARTS_MAX   8u
+#define FAKE_CORES_MAX      4u
+#define FAKE_FEATURES_MAX   8u
+#define FAKE_ROWS_MAX       4096u
+#define FAKE_DIM_MAX        8u
+#define FAKE_ELEMENTS_MAX   16u
+#define FAKE_BATCHES_MAX    8u
+#define FAKE_STREAM_WORDS   4u
+#define FAKE_STREAMS_MAX    64u
+#define FAKE_LANES_MAX      64u
+#define FAKE_NUMBERS_MAX    4096u
+#define FAKE_STARTS_MAX     8u
+#define FAKE_CLOCK_NAME     UINT64_C(77)
+#define FAKE_CLOCK_AHEAD_NS UINT64_C(5000000000)
 
 struct fake_cluster;
 

@@ -724,6 +724,14 @@ static void heartbeat(struct fake_core *core, struct mr_endpoint *ep, const stru
     reply(ep, r, &t, 1);
 }
 
+/* A clock that is ahead of the client's by FAKE_CLOCK_AHEAD_NS. */
+static void tell_clock(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    const uint64_t words[2] = {FAKE_CLOCK_NAME, mr_clock_ns() + FAKE_CLOCK_AHEAD_NS};
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 2, words);
+    reply(ep, r, &t, 1);
+}
+
 static void stats(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     static const char names[] = "wire.requests\ncore.index";
@@ -899,6 +907,7 @@ void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request
         [MR_OP_STREAMS] = streams,        [MR_OP_FORGET_STREAM] = forget_stream,
         [MR_OP_START_SAMPLE] = sample,    [MR_OP_READ_SAMPLE] = sample,
         [MR_OP_HUB_STATUS] = hub_status,  [MR_OP_RECENT_CALLS] = recent_calls,
+        [MR_OP_CLOCK] = tell_clock,
     };
     struct fake_core *core = app;
     uint8_t op = request->message->preamble.op;

@@ -15,6 +15,7 @@ from .future import Future
 from .hub import Batch, Hub, HubStatus, SampleInfo
 from .moves import Moves, Moving
 from .node import (
+    ClockOffset,
     Cluster,
     ClusterNode,
     CoreMemory,
@@ -30,6 +31,7 @@ from .node import (
 )
 from .pushed import Pushed
 from .table import Table
+from .trace import Trace
 from .variable import Variable
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "CheckpointInfo",
     "CheckpointStatus",
     "Client",
+    "ClockOffset",
     "Cluster",
     "ClusterNode",
     "CoreMemory",
@@ -67,6 +70,7 @@ __all__ = [
     "Table",
     "TableMemory",
     "TableSpec",
+    "Trace",
     "Variable",
     "VariableSpec",
     "WHOLE",

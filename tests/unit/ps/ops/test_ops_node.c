@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
+#include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/clock_name.h"
 #include "node_fixture.h"
 
 static void tells_the_map(void **state)
@@ -68,6 +70,20 @@ static void heartbeat_and_stats_agree(void **state)
     assert_int_equal(rows, 6);
 }
 
+static void the_clock_is_told_between_request_and_answer(void **state)
+{
+    struct node_fixture *n = *state;
+    for (uint32_t core = 0; core < 3; core++) {
+        const uint64_t begin_ns = mr_clock_ns();
+        const struct node_reply *reply = node_call(n, core, MR_OP_CLOCK, 0, NULL, 0);
+        node_check(reply, MR_OK, NULL);
+        assert_int_equal(reply->tensors[0].dims[0], 2);
+        const uint64_t *words = reply->tensors[0].data;
+        assert_int_equal(words[0], mr_clock_name());
+        assert_in_range(words[1], begin_ns, mr_clock_ns());
+    }
+}
+
 static void memory_is_told_to_the_byte(void **state)
 {
     struct node_fixture *n = *state;
@@ -109,6 +125,7 @@ int main(void)
         TEST(tells_the_map),
         TEST(echoes_tensors),
         TEST(heartbeat_and_stats_agree),
+        TEST(the_clock_is_told_between_request_and_answer),
         TEST(memory_is_told_to_the_byte),
         TEST(other_nodes_calls_are_unknown),
     };

@@ -845,6 +845,24 @@ static void test_async_without_tensors(void **state)
     tear_down(&x);
 }
 
+/* The other clock is FAKE_CLOCK_AHEAD_NS ahead; how long the ways take is unknown, and within the error. */
+static void test_clock_offset(void **state)
+{
+    struct fixture x;
+    struct mr_clock_offset offset;
+    set_up(&x, 2);
+
+    assert_int_equal(mr_clock_offset(x.client, NULL, 1, &offset), MR_OK);
+    assert_int_equal(offset.peer_clock, FAKE_CLOCK_NAME);
+    assert_int_not_equal(offset.own_clock, FAKE_CLOCK_NAME);
+    assert_true(offset.error_ns > 0);
+    assert_in_range((uint64_t)offset.offset_ns, FAKE_CLOCK_AHEAD_NS - offset.error_ns,
+                    FAKE_CLOCK_AHEAD_NS + offset.error_ns);
+    assert_refused(mr_clock_offset(x.client, NULL, 0, NULL), "out is NULL");
+    assert_refused(mr_clock_offset(x.client, NULL, 2, &offset), "core is 2; the node has 2");
+    tear_down(&x);
+}
+
 /* What the restored node has under a number may be something else. */
 static void test_features_are_asked_again_after_a_restore(void **state)
 {
@@ -881,6 +899,7 @@ int main(void)
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_async),
         cmocka_unit_test(test_async_without_tensors),
+        cmocka_unit_test(test_clock_offset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

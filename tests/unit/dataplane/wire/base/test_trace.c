@@ -3,10 +3,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "dataplane/wire/base/clock_name.h"
 #include "dataplane/wire/base/trace.h"
 
 static char path[] = "/tmp/test_trace.XXXXXX";
@@ -55,7 +57,26 @@ static void spans_are_written_as_events(void **state)
         "]\n",
         pid, pid, pid, pid);
     char *text = close_trace(t);
+    char *clock = strstr(text, "{\"ph\": \"M\", \"name\": \"process_clock\""),
+         *after = strchr(clock, '\n') + 1;
+    memmove(clock, after, strlen(after) + 1);
     assert_string_equal(text, expected);
+    free(text);
+}
+
+static void clocks_of_peers_are_written(void **state)
+{
+    struct mr_trace *t = open_trace();
+    char expected[200];
+    mr_trace_clock(t, 0x11, 1000, -50, 7);
+    mr_trace_clock(t, mr_clock_name(), 1500, 0, 0); /* the own one needs no offset */
+    mr_trace_clock(t, 0x11, 2000, -51, 6);
+    char *text = close_trace(t);
+    snprintf(expected, sizeof(expected),
+             "\"clock\": \"%#" PRIx64
+             "\", \"offsets\": [[\"0x11\", 1000, -50, 7], [\"0x11\", 2000, -51, 6]]}}",
+             mr_clock_name());
+    assert_non_null(strstr(text, expected));
     free(text);
 }
 
@@ -110,6 +131,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(spans_are_written_as_events),
+        cmocka_unit_test(clocks_of_peers_are_written),
         cmocka_unit_test(a_span_ends_now),
         cmocka_unit_test(spans_beyond_the_bound_are_counted),
         cmocka_unit_test(no_trace_does_nothing),
