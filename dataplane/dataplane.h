@@ -147,6 +147,7 @@ const char *dp_carrier_name(const struct dp *dp);
 /* A line that says what would be faster on this link, and how to get it; NULL: nothing that is known. */
 const char *dp_faster(const struct dp *dp);
 const char *dp_memory_name(const struct dp *dp);
+const char *dp_dpdk_version(void);
 const char *dp_steering_name(const struct dp *dp);
 const char *dp_steering_why(const struct dp *dp);
 /* Whether core 0 can call a host: a packet came from there, or its family, the port's link and its gateways

@@ -564,6 +564,11 @@ MR_API enum mr_status mr_client_latencies(struct mr_client *client,
                                           void (*visit)(void *arg, const char *op,
                                                         const struct mr_histogram *histogram),
                                           void *arg);
+/* Calls `visit`, on this thread, with what the node of this core is: its configuration ("config.port.mtu") and
+ * what it runs on ("machine.kernel", "dpdk"). The strings are valid until `visit` returns. Needs the role
+ * operator. */
+MR_API enum mr_status mr_facts(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                               void (*visit)(void *arg, const char *name, const char *value), void *arg);
 /* Marks this time for recordings (millrace perf record): a line of UTF-8, at most 207 bytes, such as "epoch 3".
  * The node keeps its last 256 marks. Core 0. MR_INVALID_ARGUMENT. */
 MR_API enum mr_status mr_mark(struct mr_client *client, const struct mr_options *options, const char *text);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <rte_telemetry.h>
+#include <rte_version.h>
 #include "dataplane/loop/core.h"
 
 const char *dp_driver_name(const struct dp *dp)
@@ -30,6 +31,11 @@ const char *dp_carrier_name(const struct dp *dp)
 const char *dp_faster(const struct dp *dp)
 {
     return dp->faster;
+}
+
+const char *dp_dpdk_version(void)
+{
+    return rte_version();
 }
 
 const char *dp_memory_name(const struct dp *dp)

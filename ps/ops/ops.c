@@ -55,6 +55,7 @@ const dp_handler ps_dispatch[MR_OP_COUNT] = {
     [MR_OP_MOVES] = ps_op_control,
     [MR_OP_CAPTURE] = ps_op_capture,
     [MR_OP_MARK] = ps_op_mark,
+    [MR_OP_FACTS] = ps_op_facts,
     [MR_OP_RECENT_CALLS] = ps_op_recent_calls,
 };
 

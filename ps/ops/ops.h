@@ -57,6 +57,8 @@ void ps_op_move_read(void *core_app, struct mr_endpoint *ep, const struct mr_req
 void ps_op_recent_calls(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 /* Packets that the core receives and sends. (ps/ops/ops_capture.c) */
 void ps_op_capture(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+/* The node's configuration, and what it runs on. (ps/ops/ops_facts.c) */
+void ps_op_facts(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 /* Marks of clients and of the node. (ps/ops/ops_mark.c) */
 void ps_op_mark(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 /* Ends a capture that nobody reads any more; with core->capture. */

@@ -1,3 +1,4 @@
+#include "ps/server/facts.h"
 #include "ps/server/server.h"
 
 #include <assert.h>
@@ -329,6 +330,7 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
         mr_log_warning("trace_not_written", "%s", error);
     mr_log_listen(NULL, NULL);
     ps_marks_destroy(node->marks);
+    free(node->facts);
     free(server);
 }
 
@@ -407,6 +409,8 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
             goto fail;
     }
     status = open_data_plane(server, error);
+    if (status == MR_OK)
+        node->facts = ps_facts_gather(node);
     if (status == MR_OK)
         status = ps_node_metrics_start(node, &server->metrics, error);
     if (status == MR_OK && node->rpc != NULL)

@@ -206,6 +206,14 @@ def test_echo_of_many_and_of_none(client, node):
             refused()
 
 
+def test_facts(client, node):
+    facts = client.facts()
+    assert facts["config.port.udp_port"] == node.address.rpartition(":")[2]
+    assert facts["config.cores.count"] == str(node.cores) and "(empty)" in facts.values()
+    assert facts["machine.kernel"].startswith("Linux ") and facts["dpdk"].startswith("DPDK")
+    assert facts["port.driver"] and client.facts_async().wait() == facts
+
+
 def test_marks(client):
     """For recordings; the node's own log is among them."""
     before = client.marks()[-1].sequence

@@ -14,6 +14,7 @@
 #include "tools/perf/mark_poll.h"
 #include "tools/perf/perf.h"
 #include "tools/perf/run.h"
+#include "tools/perf/run_facts.h"
 #include "tools/perf/run_file.h"
 #include "tools/perf/slow_poll.h"
 
@@ -343,6 +344,7 @@ static int run(const struct tool_connection *c, const char *path, uint32_t inter
             r->slow->lines.file = r->file;
             (void)json_object_set_new(header, "on_slow_ns", json_integer((json_int_t)slow_ns));
         }
+        (void)json_object_set_new(header, "facts", tool_run_facts_ask(r->client));
         write_line(r, header);
         record_all(r, interval_ms, seconds);
         if (!tool_run_close(r->file) || r->failed || r->marks.failed ||

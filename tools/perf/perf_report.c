@@ -10,6 +10,7 @@
 #include "tools/perf/perf.h"
 #include "tools/perf/report_html.h"
 #include "tools/perf/run.h"
+#include "tools/perf/run_facts.h"
 #include "tools/perf/run_summary.h"
 
 #define CHANGES_SHOWN 20u
@@ -22,6 +23,13 @@ struct report {
     const char *paths[2];
     struct tool_run *runs[2];
 };
+
+static void print_fact(void *arg, const char *node, const char *name, const char *before, const char *after)
+{
+    (void)arg;
+    printf("%s%s%s: %s -> %s\n", node, node[0] != '\0' ? " " : "", name,
+           before[0] != '\0' ? before : "(none)", after[0] != '\0' ? after : "(none)");
+}
 
 static void print_changes(const struct tool_run *before, const struct tool_run *after)
 {
@@ -38,6 +46,15 @@ static void print_changes(const struct tool_run *before, const struct tool_run *
         else
             printf(" %8s\n", "new");
     }
+    printf("\nwhat else differs, of configuration and machine:\n");
+    if (tool_run_facts_differ(before, after, print_fact, NULL) == 0)
+        printf("nothing\n");
+}
+
+static void add_fact(void *arg, const char *node, const char *name, const char *before, const char *after)
+{
+    (void)json_array_append_new(
+        arg, json_pack("{s:s, s:s, s:s, s:s}", "node", node, "name", name, "before", before, "after", after));
 }
 
 static json_t *changes_json(const struct tool_run *before, const struct tool_run *after)
@@ -49,8 +66,10 @@ static json_t *changes_json(const struct tool_run *before, const struct tool_run
         (void)json_array_append_new(list, json_pack("{s:s, s:f, s:f}", "name", changes.list[i].before->name,
                                                     "before", changes.list[i].before->value, "after",
                                                     changes.list[i].after->value));
-    return json_pack("{s:o, s:o, s:o}", "before", tool_run_json(before), "after", tool_run_json(after),
-                     "changes", list);
+    json_t *facts = json_array();
+    (void)tool_run_facts_differ(before, after, add_fact, facts);
+    return json_pack("{s:o, s:o, s:o, s:o}", "before", tool_run_json(before), "after", tool_run_json(after),
+                     "changes", list, "facts", facts);
 }
 
 static int write_html(const struct report *r)

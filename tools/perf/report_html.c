@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tools/perf/run_facts.h"
 #include "tools/perf/run_summary.h"
 #include "tools/perf/slow_report.h"
 #include "tools/perf/svg.h"
@@ -344,6 +345,29 @@ static void change_table(const struct tool_run *before, const struct tool_run *a
     (void)fprintf(out, "</table></div>\n");
 }
 
+static void fact_row(void *arg, const char *node, const char *name, const char *before, const char *after)
+{
+    const char *const cells[] = {node, name, before, after};
+    FILE *out = arg;
+    (void)fprintf(out, "<tr>");
+    for (size_t i = 0; i < sizeof(cells) / sizeof(*cells); i++) {
+        (void)fprintf(out, "<td>");
+        tool_html_text(cells[i], out);
+        (void)fprintf(out, "</td>");
+    }
+    (void)fprintf(out, "</tr>\n");
+}
+
+static void fact_table(const struct tool_run *before, const struct tool_run *after, FILE *out)
+{
+    (void)fprintf(
+        out, "<h2>What else differs</h2><div class=\"wide\"><table><tr><th>node</th><th>of its configuration "
+             "or machine</th><th>before</th><th>after</th></tr>\n");
+    if (tool_run_facts_differ(before, after, fact_row, out) == 0)
+        (void)fprintf(out, "<tr><td>nothing</td></tr>\n");
+    (void)fprintf(out, "</table></div>\n");
+}
+
 static void header_line(const struct tool_run *run, FILE *out)
 {
     static const char *const members[] = {"server", "started", "millrace", "host", "kernel", "processor"};
@@ -394,6 +418,7 @@ static void one_run(const struct tool_run *run, const char *path, struct buffers
     latency_table(run, out);
     tool_slow_html(run, out);
     mark_list(run, out);
+    tool_run_facts_html(run, out);
     (void)fprintf(out, "</section>\n");
 }
 
@@ -406,6 +431,7 @@ void tool_report_html(const struct tool_run *run, const char *path, const struct
     (void)fputs(head, out);
     if (other != NULL) {
         change_table(run, other, out);
+        fact_table(run, other, out);
         (void)fprintf(out, "<div class=\"two\">\n");
     }
     one_run(run, path, b, out);

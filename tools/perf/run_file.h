@@ -1,6 +1,7 @@
 /* A recorded run, *.mrp: JSON lines, compressed with gzip, so that `zcat run.mrp | jq` reads it, too.
  *
- * The first line is the header: {"format": "millrace run", "version": 1, ...}. Then, each with "t", the
+ * The first line is the header: {"format": "millrace run", "version": 1, ...}, with the configuration and the
+ * machine of each node in "facts". Then, each with "t", the
  * milliseconds since the start:
  *   {"name": 7, "is": "wire.rx_packets"}         what counter 7 is, before it is first used
  *   {"t": 100, "c": 0, "v": [7, 1200, 9, -3]}    core 0: counter 7 rose by 1200, counter 9 fell by 3; those

@@ -109,6 +109,7 @@ enum mr_role {
  *                    of this core, or those around slow ones (recent_calls.h)
  * CLOCK              nothing -> u64[2] {name of the clock (clock_name.h), ns that it shows}, of this core or the
  *                    hub: mr_clock_offset() places it within the time of the exchange
+ * FACTS              nothing -> u8[n] lines "name = value": what the node runs on, and its configuration
  * RPC_JOIN to RPC_CANCEL and RPC_PART are between workers: see dataplane/rpc/ and docs/protocol.md.
  */
 #define MR_OP_LIST(X)                                                                                        \
@@ -157,7 +158,8 @@ enum mr_role {
     X(CAPTURE, 43, "capture", true, OPERATOR)                                                                \
     X(MARK, 44, "mark", true, TRAINER)                                                                       \
     X(RECENT_CALLS, 45, "recent_calls", true, OPERATOR)                                                      \
-    X(CLOCK, 46, "clock", true, READ_ONLY)
+    X(CLOCK, 46, "clock", true, READ_ONLY)                                                                   \
+    X(FACTS, 47, "facts", true, OPERATOR)
 
 enum mr_op {
 #define MR_OP_ENUM(name, value, text, repeatable, role) MR_OP_##name = (value),

@@ -231,6 +231,9 @@ static void a_run_is_recorded_and_shown(void **state)
     struct fixture *x = *state;
     record(x, "a", "");
     json_t *report = report_json(x, "a");
+    const json_t *facts = json_object_get(json_object_get(json_object_get(report, "header"), "facts"), "");
+    assert_string_equal(json_string_value(json_object_get(facts, "config.cores.count")), "2");
+    assert_non_null(json_object_get(facts, "machine.kernel"));
     const json_t *mark = json_array_get(json_object_get(report, "marks"), 0);
     assert_string_equal(json_string_value(json_object_get(mark, "text")), "another 50");
     const double keys = figure(report, "keys looked up per second"),
@@ -270,6 +273,7 @@ static void two_runs_are_compared(void **state)
     program_expect(&x->result, 0, "");
     assert_non_null(strstr(x->result.out, "what changed most"));
     assert_non_null(strstr(x->result.out, "ratio"));
+    assert_non_null(strstr(x->result.out, "what else differs, of configuration and machine:\nnothing\n"));
 }
 
 /* Every call takes longer than a microsecond: the file has as many as there is room for, and tells the

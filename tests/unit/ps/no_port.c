@@ -41,6 +41,11 @@ const char *dp_faster(const struct dp *dp)
     return NULL;
 }
 
+const char *dp_dpdk_version(void)
+{
+    return "none";
+}
+
 const char *dp_memory_name(const struct dp *dp)
 {
     (void)dp;

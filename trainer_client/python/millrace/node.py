@@ -349,6 +349,22 @@ class NodeCalls(Connection):
         """latencies() as a Future."""
         return self._start(self._latencies(core), options)
 
+    def _facts(self, core: int) -> Call:
+        found: list[tuple[str, str]] = []
+        handle = ffi.new_handle(found)
+        return Call(
+            lib.mr_facts, (whole("core", core, _U32_MAX), callbacks.facts, handle), lambda _: dict(found)
+        )
+
+    def facts(self, core: int = 0, **options: Unpack[CallOptions]) -> dict[str, str]:
+        """What the node of a core is: its configuration ("config.port.mtu"), and what it runs on
+        ("machine.kernel", "dpdk"). Needs the role operator."""
+        return self._run(self._facts(core), options)
+
+    def facts_async(self, core: int = 0, **options: Unpack[CallOptions]) -> Future:
+        """facts() as a Future."""
+        return self._start(self._facts(core), options)
+
     def mark(self, what: str, **options: Unpack[CallOptions]) -> None:
         """Marks this time for recordings (millrace perf record): a line such as "epoch 3", at most 207 bytes."""
         self._run(Call(lib.mr_mark, (what.encode(),)), options)

@@ -42,6 +42,12 @@ latencies = ffi.callback(
         arg, (ffi.string(op).decode(), ffi.new("struct mr_histogram *", histogram[0]))
     ),
 )
+facts = ffi.callback(
+    "void(void *, const char *, const char *)",
+    lambda arg, name, value: _append(
+        arg, (ffi.string(name).decode("utf-8", "replace"), ffi.string(value).decode("utf-8", "replace"))
+    ),
+)
 marks = _collect("mr_mark")
 lines = ffi.callback(
     "void(void *, const char *)", lambda arg, line: _append(arg, ffi.string(line).decode("utf-8", "replace"))

@@ -68,7 +68,8 @@ static void who_may_call_what(void **state)
         bool looks = memchr(look, (int)op, sizeof(look)) != NULL;
         bool operates = op == MR_OP_ALTER || op == MR_OP_RESTORE || op == MR_OP_FREEZE ||
                         op == MR_OP_FORGET_STREAM || op == MR_OP_DROP || op == MR_OP_MOVE ||
-                        op == MR_OP_MOVE_READ || op == MR_OP_CAPTURE || op == MR_OP_RECENT_CALLS;
+                        op == MR_OP_MOVE_READ || op == MR_OP_CAPTURE || op == MR_OP_RECENT_CALLS ||
+                        op == MR_OP_FACTS;
         assert_int_equal(mr_op_role(op), looks      ? MR_ROLE_READ_ONLY
                                          : operates ? MR_ROLE_OPERATOR
                                                     : MR_ROLE_TRAINER);
