@@ -55,6 +55,7 @@ def section_options(page: ManPage, title: str) -> dict[str, str]:
         ("millrace-hub", "trainer_client/hub/millrace-hub", []),
         ("millrace", "tools/millrace", []),
         ("millrace-top", "tools/millrace", ["top"]),
+        ("millrace-dev", "tools/millrace", ["dev"]),
         ("millrace-doctor", "tools/millrace", ["doctor"]),
         ("millrace-bench", "tools/millrace", ["bench"]),
         ("millrace-capture", "tools/millrace", ["capture"]),
@@ -81,7 +82,7 @@ def test_options_of_a_subcommand(tool, command):
     [
         ("ps/millraced", []),
         ("trainer_client/hub/millrace-hub", []),
-        *(("tools/millrace", words) for words in (["top"], ["doctor"], ["bench"], ["capture"], *SUBCOMMANDS)),
+        *(("tools/millrace", words) for words in (["top"], ["dev"], ["doctor"], ["bench"], ["capture"], *SUBCOMMANDS)),
     ],
 )
 def test_help_shows_an_example(program, arguments):
@@ -110,7 +111,7 @@ def test_commands():
 
 def every_option():
     texts = [output("ps/millraced", "--help"), output("trainer_client/hub/millrace-hub", "--help")]
-    tools = ([], ["top"], ["doctor"], ["bench"], ["capture"], *SUBCOMMANDS)
+    tools = ([], ["top"], ["dev"], ["doctor"], ["bench"], ["capture"], *SUBCOMMANDS)
     texts += [output("tools/millrace", *words, "--help") for words in tools]
     return {name for text in texts for name in help_options(text)}
 
