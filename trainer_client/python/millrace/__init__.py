@@ -8,6 +8,7 @@ from .batch import BatchState, Stream
 from .capture import Capture, CaptureState, Packet
 from .checkpoint import CheckpointInfo, CheckpointStatus, Restored, SaveInfo
 from .client import Client
+from .dev_server import DevServer, DevServerError, dev
 from .errors import *  # noqa: F401,F403
 from .errors import __all__ as _errors
 from .feature import WHOLE, FeatureInfo, TableSpec, VariableSpec
@@ -27,6 +28,7 @@ from .node import (
 )
 from .pushed import Pushed
 from .table import Table
+from .top import Top
 from .variable import Variable
 
 __all__ = [
@@ -44,6 +46,8 @@ __all__ = [
     "ClusterNode",
     "CoreMemory",
     "CoreState",
+    "DevServer",
+    "DevServerError",
     "FeatureInfo",
     "Future",
     "Hub",
@@ -61,12 +65,14 @@ __all__ = [
     "Table",
     "TableMemory",
     "TableSpec",
+    "Top",
     "Variable",
     "VariableSpec",
     "WHOLE",
     "World",
     "WorldMember",
     "admission",
+    "dev",
     "eviction",
     "init",
     "optim",

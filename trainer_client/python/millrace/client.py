@@ -17,6 +17,7 @@ from .future import Future
 from .moves import MoveCalls
 from .node import NodeCalls
 from .table import Table
+from .top import Top, TopSample, sample_rates, take_sample
 from .variable import Variable
 
 if TYPE_CHECKING:
@@ -51,6 +52,17 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls):
 
     Raises Unreachable (also for a wrong key: a server does not answer whoever lacks it), InvalidArgument.
     """
+
+    _top_before: TopSample | None = None
+
+    def top(self, **options: Unpack[CallOptions]) -> Top:
+        """What each core and table does, as a table; rates are over the time since the last call of this
+        client's top()."""
+        cores = self.heartbeat(**options)
+        now = take_sample(self.start_id, [self.stats(state.core, **options) for state in cores])
+        before, self._top_before = self._top_before, now
+        interval_s, rates = sample_rates(before, now)
+        return Top(self.server, interval_s, cores, rates, self.features(**options))
 
     # ---- features ----
 

@@ -77,6 +77,7 @@ class Connection:
         self._owned: list[Any] = []  # the library's client until somebody takes it to destroy it
         self._futures: dict[int, Any] = {}  # struct mr_future * by the id() of their Future
         self._slots: list[Slot] = []
+        self._held: list[Any] = []  # what lives as long as the client
         self._drivers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # of event loops
         self._has_progress_thread = progress_thread
         self.server = server
