@@ -117,11 +117,11 @@ static void find_program(char path[PATH_MAX])
     const ssize_t bytes = readlink("/proc/self/exe", path, PATH_MAX - sizeof("millraced"));
     char *slash = bytes > 0 ? memrchr(path, '/', (size_t)bytes) : NULL;
     if (slash != NULL) {
-        (void)strcpy(slash + 1, "millraced");
+        (void)memcpy(slash + 1, "millraced", sizeof("millraced"));
         if (access(path, X_OK) == 0)
             return;
     }
-    (void)strcpy(path, "millraced");
+    (void)memcpy(path, "millraced", sizeof("millraced"));
 }
 
 struct settings {
@@ -135,6 +135,7 @@ __attribute__((format(printf, 2, 3))) static void add_setting(struct settings *s
     if (s->count == SETTINGS_MAX)
         abort();
     va_start(list, format);
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start() is one line above */
     (void)vsnprintf(s->text[s->count++], sizeof(s->text[0]), format, list);
     va_end(list);
 }
