@@ -247,3 +247,34 @@ def test_progress_of_a_save_and_a_restore(capsys, monkeypatch, tmp_path):
         assert client.restore(progress=True).tables == 1
         client.wait_for_save(client.save())
         capsys.readouterr()
+
+
+# ---- reprs and errors ----
+
+
+def test_reprs():
+    spec = millrace.TableSpec("t", 4, initializer=millrace.init.normal(0, 0.01, seed=1))
+    assert "dim=4" in repr(spec) and "initializer=init.normal(0, 0.01, seed=1)" in repr(spec)
+    assert "clip_norm" not in repr(spec)
+    made = [millrace.init.constant(0.5), millrace.init.uniform(-1, 1), millrace.init.truncated_normal()]
+    made += [millrace.admission.sightings(3), millrace.admission.always(), millrace.eviction.age(60)]
+    assert [eval(repr(value), vars(millrace)) for value in made] == made
+    assert repr(millrace.eviction.lru()) == "eviction.lru()"
+
+
+def test_errors_say_how_to_go_on(server):
+    with server.client() as client:
+        table = client.table("items", 4)
+        assert "SGD" in repr(client.table("sgd", 4, optimizer=millrace.optim.SGD(lr=1.0))) and table.dim == 4
+        with pytest.raises(millrace.UnknownTable, match="no table 'itms'; did you mean 'items'"):
+            client.table("itms")
+        with pytest.raises(millrace.UnknownVariable, match=r"variable\('qqqq', shape\) makes it"):
+            client.variable("qqqq")
+        with pytest.raises(millrace.FeatureMismatch, match=r"not 8.*table\('items'\) takes it as it is"):
+            client.table("items", 8)
+        with pytest.raises(TypeError, match="no option 'optimiser'; did you mean 'optimizer'"):
+            client.table("items", 4, optimiser=None)
+        with pytest.raises(TypeError, match="it has optimizer"):
+            client.variable("v", 4, qqqq=None)
+    with pytest.raises(millrace.Unreachable, match=r"millrace.dev\(\) starts one"):
+        millrace.Client("127.0.0.1:9", connect_s=0.1)

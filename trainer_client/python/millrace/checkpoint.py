@@ -190,11 +190,7 @@ class CheckpointCalls(Connection):
         return self._start(self._save(directory, kind, at_step, trainers, queue, names), options)
 
     def wait_for_save(
-        self,
-        number: int,
-        timeout_s: float | None = None,
-        remote: bool = False,
-        progress: bool | None = None,
+        self, number: int, timeout_s: float | None = None, remote: bool = False, progress: bool | None = None
     ) -> SaveInfo:
         """Waits until a save has ended, and raises what it ended with unless that was well. TimeoutError
         after `timeout_s`.

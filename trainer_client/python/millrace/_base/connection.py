@@ -300,7 +300,10 @@ _exiting = False
 def _create(options: Any) -> Any:
     client, error = ffi.new("struct mr_client **"), ffi.new("char[768]")
     status = lib.mr_client_create(options, client, error, 768)
-    return error_of(status, text(error)) if status else client[0]
+    line = text(error)
+    if status == lib.MR_UNREACHABLE and "nothing listens" in line:
+        line += "; for development, millrace.dev() starts one on this machine"
+    return error_of(status, line) if status else client[0]
 
 
 def _connect(options: Any, names: list[Any]) -> Any:
