@@ -188,8 +188,8 @@ def test_without_root(tmp_path):
         place.chmod(0o777)
         script = (
             "mount -t tmpfs -o ro none /run && mount -t tmpfs -o ro none /dev/shm && ip link set lo up && "
-            f"exec setpriv --reuid=65534 --regid=65534 --clear-groups env -i PATH=/usr/bin:/bin TMPDIR={place} "
-            f"LD_LIBRARY_PATH={place} {place}/millrace dev -- sh -c '{place}/millrace ctl heartbeat; id -u'"
+            f"exec setpriv --reuid=65534 --regid=65534 --clear-groups env -i "
+            f"PATH=/usr/bin:/bin TMPDIR={place} LD_LIBRARY_PATH={place} {place}/millrace dev -- sh -c '{place}/millrace ctl heartbeat; id -u'"
         )
         done = subprocess.run(
             ["unshare", "--mount", "--net", "sh", "-c", script], capture_output=True, text=True, check=False

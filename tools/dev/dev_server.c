@@ -181,7 +181,7 @@ static _Noreturn void exec_server(const struct dev_options *options, const struc
     (void)execvp(program, (char *const *)argv);
     (void)dprintf(
         terminal,
-        "millrace dev: %s cannot be started: %s; install the package millraced, or name the program "
+        "millrace dev: %s cannot be started: %s; install the package millrace-server, or name the program "
         "with the variable MILLRACED\n",
         program, strerror(errno));
     _exit(EXIT_NO_PROGRAM);

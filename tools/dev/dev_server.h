@@ -1,6 +1,6 @@
-/* A server for development: millraced as a child process on loopback, over the kernel's sockets. It needs neither
- * root, nor hugepages, nor a network interface, and ends with this process. Functions return 0, or the exit code
- * after one line on standard error. One thread. */
+/* A server for development: millraced as a child process on loopback, over the kernel's sockets. It needs
+ * neither root, hugepages nor a network interface, and ends with this process. Functions return 0, or the
+ * exit code after one line on standard error. One thread. */
 #ifndef TOOL_DEV_SERVER_H
 #define TOOL_DEV_SERVER_H
 
@@ -26,7 +26,7 @@ struct dev_server {
     char address[32]; /* "127.0.0.1:7700" */
 };
 
-/* Starts millraced and waits until it serves, or has failed: then the last lines of its log are printed as well.
+/* Starts millraced and waits until it serves, or has failed: then the last lines of its log are printed, too.
  * Signals that the caller has blocked are unblocked in the child; SIGINT and SIGTERM end the wait. */
 int dev_server_start(const char *command, const struct dev_options *options, struct dev_server *server);
 

@@ -10,7 +10,7 @@ from ._base.connection import Call, Connection
 from ._base.library import NULL, ffi, lib, text
 from ._base.options import choice, whole
 from ._base.structs import name_of, of_struct, string
-from .errors import error_of
+from .errors import Error, error_of
 from .future import Future
 from .progress import Bar
 
@@ -328,8 +328,11 @@ class CheckpointCalls(Connection):
                 return self._run(call, options)
             future = self._start(call, options)
             while not future.done():
-                status = self.checkpoint_status()
-                bar.show(status.bytes_done, status.bytes_total if status.state == "loading" else 0)
+                try:
+                    status = self.checkpoint_status()
+                    bar.show(status.bytes_done, status.bytes_total if status.state == "loading" else 0)
+                except Error:
+                    pass  # the restore itself says what is wrong
                 time.sleep(_POLL_S)
             return future.result()
 

@@ -28,15 +28,16 @@ def _tool() -> str:
     found = named or (packaged if os.access(packaged, os.X_OK) else shutil.which("millrace"))
     if found is None:
         raise DevServerError(
-            "the program `millrace` is not in $PATH: install the package millrace-tools, run `make install`, "
+            "the program `millrace` is not in $PATH: install millrace-tools and millrace-server, run "
+            "`make install`, "
             "or name the program in $MILLRACE_TOOL (and millraced in $MILLRACED)"
         )
     return found
 
 
 class DevServer:
-    """A server on this machine's loopback, over the kernel's UDP sockets, that ends with this process. Made by
-    millrace.dev(). A context manager: leaving it stops the server.
+    """A server on this machine's loopback, over the kernel's UDP sockets, that ends with this process. Made
+    by millrace.dev(). A context manager: leaving it stops the server.
 
     address: for millrace.Client. directory: with its checkpoints. log: the file with what it says. For any
     thread; in a process that was forked from this one it is stopped, and the parent's goes on.

@@ -81,7 +81,7 @@ class Top:
 
 
 def sample_rates(before: TopSample | None, now: TopSample) -> tuple[float, list[dict[str, float]]]:
-    """The seconds between two samples, and the rates of each core; 0 and none if there is no sample before, or
+    """The seconds between two samples, and the rates of each core; 0 and none if there is none before, or
     the server was started again or has another number of cores since."""
     if (
         before is None
