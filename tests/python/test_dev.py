@@ -2,10 +2,12 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -159,6 +161,7 @@ def test_the_server_ends_with_a_tool_that_is_killed():
         said = json.loads(tool.stdout.readline())
         tool.kill()
     assert ends(said["pid"])
+    shutil.rmtree(said["directory"])  # which only the tool removes
 
 
 def test_a_command_has_the_server_and_gives_its_exit_code():
@@ -177,9 +180,6 @@ def test_without_root(tmp_path):
     """As nobody, without hugepages or HOME, with /run and /dev/shm read only."""
     if os.geteuid() != 0:
         pytest.skip("this is an ordinary user already")
-    import shutil
-    import tempfile
-
     place = pathlib.Path(tempfile.mkdtemp(prefix="millrace-test-"))
     try:
         for program in (TOOL, os.environ["MILLRACED"]):
@@ -189,7 +189,8 @@ def test_without_root(tmp_path):
         script = (
             "mount -t tmpfs -o ro none /run && mount -t tmpfs -o ro none /dev/shm && ip link set lo up && "
             f"exec setpriv --reuid=65534 --regid=65534 --clear-groups env -i "
-            f"PATH=/usr/bin:/bin TMPDIR={place} LD_LIBRARY_PATH={place} {place}/millrace dev -- sh -c '{place}/millrace ctl heartbeat; id -u'"
+            f"PATH=/usr/bin:/bin TMPDIR={place} LD_LIBRARY_PATH={place} "
+            f"{place}/millrace dev -- sh -c '{place}/millrace ctl heartbeat; id -u'"
         )
         done = subprocess.run(
             ["unshare", "--mount", "--net", "sh", "-c", script], capture_output=True, text=True, check=False
