@@ -9,6 +9,7 @@
 int tool_ctl(int argc, char **argv);
 int tool_top(int argc, char **argv);
 int tool_ckpt(int argc, char **argv);
+int tool_dev(int argc, char **argv);
 int tool_doctor(int argc, char **argv);
 int tool_perf(int argc, char **argv);
 int tool_bench(int argc, char **argv);

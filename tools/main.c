@@ -9,6 +9,7 @@ static const struct tool_command list[] = {
     {"top", tool_top, "show what each core does, live"},
     {"perf", tool_perf, "show where each core's time goes; record what a server counts, and show it"},
     {"ckpt", tool_ckpt, "list, verify, compare, dump, export, compact and import checkpoints on disk"},
+    {"dev", tool_dev, "start a server for development here, for a notebook, a test or one command"},
     {"doctor", tool_doctor,
      "show what keeps the server from working well on this machine, and how to fix it"},
     {"bench", tool_bench, "make calls as trainers would, and show how many there are and how long they take"},

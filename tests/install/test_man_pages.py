@@ -55,6 +55,7 @@ def section_options(page: ManPage, title: str) -> dict[str, str]:
         ("millrace-hub", "trainer_client/hub/millrace-hub", []),
         ("millrace", "tools/millrace", []),
         ("millrace-top", "tools/millrace", ["top"]),
+        ("millrace-dev", "tools/millrace", ["dev"]),
         ("millrace-doctor", "tools/millrace", ["doctor"]),
         ("millrace-bench", "tools/millrace", ["bench"]),
         ("millrace-capture", "tools/millrace", ["capture"]),
@@ -84,7 +85,7 @@ def test_options_of_a_subcommand(tool, command):
         ("trainer_client/hub/millrace-hub", []),
         *(
             ("tools/millrace", words)
-            for words in (["top"], ["doctor"], ["bench"], ["capture"], ["timeline"], *SUBCOMMANDS)
+            for words in (["top"], ["dev"], ["doctor"], ["bench"], ["capture"], ["timeline"], *SUBCOMMANDS)
         ),
     ],
 )
@@ -114,7 +115,7 @@ def test_commands():
 
 def every_option():
     texts = [output("ps/millraced", "--help"), output("trainer_client/hub/millrace-hub", "--help")]
-    tools = ([], ["top"], ["doctor"], ["bench"], ["capture"], ["timeline"], *SUBCOMMANDS)
+    tools = ([], ["top"], ["dev"], ["doctor"], ["bench"], ["capture"], ["timeline"], *SUBCOMMANDS)
     texts += [output("tools/millrace", *words, "--help") for words in tools]
     return {name for text in texts for name in help_options(text)}
 

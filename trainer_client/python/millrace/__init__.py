@@ -8,6 +8,7 @@ from .batch import BatchState, Stream
 from .capture import Capture, CaptureState, Packet
 from .checkpoint import CheckpointInfo, CheckpointStatus, Restored, SaveInfo
 from .client import Client
+from .dev_server import DevServer, DevServerError, dev
 from .errors import *  # noqa: F401,F403
 from .errors import __all__ as _errors
 from .feature import WHOLE, FeatureInfo, TableSpec, VariableSpec
@@ -31,6 +32,7 @@ from .node import (
 )
 from .pushed import Pushed
 from .table import Table
+from .top import Top
 from .trace import Trace
 from .variable import Variable
 
@@ -50,6 +52,8 @@ __all__ = [
     "ClusterNode",
     "CoreMemory",
     "CoreState",
+    "DevServer",
+    "DevServerError",
     "FeatureInfo",
     "Future",
     "Hub",
@@ -70,6 +74,7 @@ __all__ = [
     "Table",
     "TableMemory",
     "TableSpec",
+    "Top",
     "Trace",
     "Variable",
     "VariableSpec",
@@ -77,6 +82,7 @@ __all__ = [
     "World",
     "WorldMember",
     "admission",
+    "dev",
     "eviction",
     "init",
     "optim",

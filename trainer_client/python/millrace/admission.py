@@ -14,6 +14,13 @@ class Admission:
     argument: float = 0.0
     filter_bytes: int = 0
 
+    def __repr__(self) -> str:
+        if self.kind == lib.MR_ADMIT_ALWAYS:
+            return "admission.always()"
+        name = "probability" if self.kind == lib.MR_ADMIT_PROBABILITY else "sightings"
+        filter_bytes = f", filter_bytes={self.filter_bytes}" if self.filter_bytes else ""
+        return f"admission.{name}({self.argument:g}{filter_bytes})"
+
 
 def always() -> Admission:
     """Every key."""

@@ -10,8 +10,9 @@ from ._base.connection import Call, Connection
 from ._base.library import NULL, ffi, lib, text
 from ._base.options import choice, whole
 from ._base.structs import name_of, of_struct, string
-from .errors import error_of
+from .errors import Error, error_of
 from .future import Future
+from .progress import Bar
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -188,21 +189,29 @@ class CheckpointCalls(Connection):
         """save() as a Future."""
         return self._start(self._save(directory, kind, at_step, trainers, queue, names), options)
 
-    def wait_for_save(self, number: int, timeout_s: float | None = None, remote: bool = False) -> SaveInfo:
+    def wait_for_save(
+        self, number: int, timeout_s: float | None = None, remote: bool = False, progress: bool | None = None
+    ) -> SaveInfo:
         """Waits until a save has ended, and raises what it ended with unless that was well. TimeoutError
         after `timeout_s`.
 
         remote: waits for the copy in checkpoint.remote, too; InvalidArgument if none will be made.
+        progress: show a bar on standard error; None: on a terminal and in a notebook.
         """
         until = None if timeout_s is None else time.monotonic() + timeout_s
-        while True:
-            info = self.checkpoint_info(number).saves[0]
-            if info.state == "ended" and not (remote and info.remote == "pending"):
-                break
-            if until is not None and time.monotonic() >= until:
-                what = "is not copied yet" if info.state == "ended" else f"is still running: {info.state}"
-                raise TimeoutError(f"{self.server}: save {number} {what}")
-            time.sleep(_POLL_S)
+        with Bar(f"save {number}", progress) as bar:
+            while True:
+                info = self.checkpoint_info(number).saves[0]
+                if info.state == "ended" and not (remote and info.remote == "pending"):
+                    bar.show(info.bytes, info.bytes)
+                    break
+                if bar.is_shown and info.state == "writing":
+                    status = self.checkpoint_status()
+                    bar.show(status.bytes_done, status.bytes_total)
+                if until is not None and time.monotonic() >= until:
+                    what = "is not copied yet" if info.state == "ended" else f"is still running: {info.state}"
+                    raise TimeoutError(f"{self.server}: save {number} {what}")
+                time.sleep(_POLL_S)
         if info.status != "OK":
             raise error_of(
                 getattr(lib, "MR_" + info.status, lib.MR_INTERNAL),
@@ -302,6 +311,7 @@ class CheckpointCalls(Connection):
         id: int = 0,
         names: Optional[Names] = None,
         replace: bool = False,
+        progress: bool | None = None,
         **options: Unpack[CallOptions],
     ) -> Restored:
         """Puts a checkpoint in place of all that the node holds; id 0: the newest that verifies. On failure
@@ -310,8 +320,21 @@ class CheckpointCalls(Connection):
         names: take only these tables, variables and parameters of remote calls out of it, beside what the
         node holds; a dict gives them new names. With `replace` in the place of those that have such names
         already. Tables and variables have numbers of their own: look them up by name again.
+        progress: show a bar on standard error; None: on a terminal and in a notebook.
         """
-        return self._run(self._restore(directory, id, names, replace), options)
+        call = self._restore(directory, id, names, replace)
+        with Bar("restore", progress) as bar:
+            if not bar.is_shown:
+                return self._run(call, options)
+            future = self._start(call, options)
+            while not future.done():
+                try:
+                    status = self.checkpoint_status()
+                    bar.show(status.bytes_done, status.bytes_total if status.state == "loading" else 0)
+                except Error:
+                    pass  # the restore itself says what is wrong
+                time.sleep(_POLL_S)
+            return future.result()
 
     def restore_async(
         self,

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Sequence, Union
 
 from ._base.connection import Call
@@ -11,12 +12,13 @@ from ._base.structs import string
 from .batch import BatchCalls
 from .capture import CaptureCalls
 from .checkpoint import CheckpointCalls
-from .errors import UnknownTable, UnknownVariable
-from .feature import FeatureInfo, Spec, TableSpec, VariableSpec, spec_of
+from .errors import FeatureMismatch, UnknownTable, UnknownVariable
+from .feature import FeatureInfo, Spec, TableSpec, VariableSpec, check_options, spec_of
 from .future import Future
 from .moves import MoveCalls
 from .node import NodeCalls
 from .table import Table
+from .top import Top, TopSample, sample_rates, take_sample
 from .variable import Variable
 
 if TYPE_CHECKING:
@@ -52,6 +54,17 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls):
     Raises Unreachable (also for a wrong key: a server does not answer whoever lacks it), InvalidArgument.
     """
 
+    _top_before: TopSample | None = None
+
+    def top(self, **options: Unpack[CallOptions]) -> Top:
+        """What each core and table does, as a table; rates are over the time since the last call of this
+        client's top()."""
+        cores = self.heartbeat(**options)
+        now = take_sample(self.start_id, [self.stats(state.core, **options) for state in cores])
+        before, self._top_before = self._top_before, now
+        interval_s, rates = sample_rates(before, now)
+        return Top(self.server, interval_s, cores, rates, self.features(**options))
+
     # ---- features ----
 
     def _create(self, specs: Sequence[Spec]) -> Call:
@@ -81,8 +94,8 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls):
         """A table. With `dim` it is made unless it is there; `description`: the other fields of TableSpec. By
         name alone it is looked up; UnknownTable (a LookupError) when there is none."""
         if dim is not None:
-            spec = TableSpec(name, dim, **description)  # type: ignore
-            return self.create([spec], deadline_s=deadline_s)[0]  # type: ignore
+            check_options("table", TableSpec, description)
+            return self._made("table", TableSpec(name, dim, **description), deadline_s)  # type: ignore
         if description:
             raise TypeError(
                 f"a table is made with its dim: table({name!r}, dim, {', '.join(description)}=...)"
@@ -90,7 +103,7 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls):
         found = self._find(name, deadline_s)
         if found is None or not isinstance(found.spec, TableSpec):
             raise UnknownTable(
-                f"{self.server}: there is no table {name!r}"
+                f"{self.server}: there is no table {name!r}{self._instead('table', name, 'dim', deadline_s)}"
                 if found is None
                 else f"{self.server}: {name!r} is a variable, no table"
             )
@@ -109,8 +122,8 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls):
         there is none.
         """
         if shape is not None:
-            spec = VariableSpec(name, shape, **description)  # type: ignore
-            return self.create([spec], deadline_s=deadline_s)[0]  # type: ignore
+            check_options("variable", VariableSpec, description)
+            return self._made("variable", VariableSpec(name, shape, **description), deadline_s)  # type: ignore
         if description:
             raise TypeError(
                 f"a variable is made with its shape: variable({name!r}, shape, {', '.join(description)}=...)"
@@ -119,10 +132,23 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls):
         if found is None or not isinstance(found.spec, VariableSpec):
             raise UnknownVariable(
                 f"{self.server}: there is no variable {name!r}"
+                f"{self._instead('variable', name, 'shape', deadline_s)}"
                 if found is None
                 else f"{self.server}: {name!r} is a table, no variable"
             )
         return Variable(self, found.id, found.spec)
+
+    def _made(self, what: str, spec: Spec, deadline_s: float | None) -> Union[Table, Variable]:
+        try:
+            return self.create([spec], deadline_s=deadline_s)[0]
+        except FeatureMismatch as error:
+            mend = f"{what}({spec.name!r}) takes it as it is, drop({spec.name!r}) removes it for good"
+            raise FeatureMismatch(f"{error}; {mend}") from None
+
+    def _instead(self, what: str, name: str, size: str, deadline_s: float | None) -> str:
+        near = get_close_matches(name, [info.name for info in self.features(deadline_s=deadline_s)], 1)
+        made = f"{what}({name!r}, {size}) makes it"
+        return f"; did you mean {near[0]!r}? {made}" if near else f"; {made}"
 
     def _find(self, name: str, deadline_s: float | None) -> FeatureInfo | None:
         return next((info for info in self.features(deadline_s=deadline_s) if info.name == name), None)

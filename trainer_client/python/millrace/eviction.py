@@ -7,12 +7,20 @@ from dataclasses import dataclass
 from ._base.library import lib
 
 
+_WITH_ARGUMENT = {lib.MR_EVICT_AGE: "age", lib.MR_EVICT_STEPS: "steps", lib.MR_EVICT_NORM: "norm"}
+_NAMES = {**_WITH_ARGUMENT, lib.MR_EVICT_NEVER: "never", lib.MR_EVICT_LRU: "lru", lib.MR_EVICT_LFU: "lfu"}
+
+
 @dataclass(frozen=True)
 class Eviction:
     """Made by never(), age(), steps(), norm(), lru() and lfu()."""
 
     kind: int
     argument: float = 0.0
+
+    def __repr__(self) -> str:
+        argument = f"{self.argument:g}" if self.kind in _WITH_ARGUMENT else ""
+        return f"eviction.{_NAMES.get(self.kind, self.kind)}({argument})"
 
 
 def never() -> Eviction:

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Union
+from difflib import get_close_matches
+from typing import Any, Mapping, Union
 
 from . import admission as _admission
 from . import eviction as _eviction
@@ -12,6 +13,7 @@ from . import optim as _optim
 from . import schedule as _schedule
 from ._base.library import ffi, lib, text
 from ._base.options import choice, whole
+from ._base.structs import brief
 from .errors import InvalidArgument
 
 DTYPES = {"f32": lib.MR_F32, "f16": lib.MR_F16, "bf16": lib.MR_BF16}
@@ -155,6 +157,8 @@ def _name(name: Any) -> bytes:
 class TableSpec:
     """A table to be made: what Client.table() takes."""
 
+    __repr__ = brief
+
     name: str
     dim: int  #: floats in a row, 1 to 1024
     optimizer: _optim.Optimizer = _optim.SGD(lr=0.01)
@@ -187,6 +191,8 @@ class TableSpec:
 @dataclass(frozen=True)
 class VariableSpec:
     """A variable to be made: what Client.variable() takes."""
+
+    __repr__ = brief
 
     name: str
     shape: tuple[int, ...]  #: up to 4 dimensions; () is one number
@@ -277,6 +283,8 @@ def spec_of(feature: Any) -> Spec:
 class FeatureInfo:
     """A table or variable that the node holds."""
 
+    __repr__ = brief
+
     id: int
     spec: Spec
     rows: int  #: tables
@@ -294,3 +302,13 @@ class FeatureInfo:
     def is_table(self) -> bool:
         """Otherwise it is a variable."""
         return isinstance(self.spec, TableSpec)
+
+
+def check_options(what: str, kind: type, options: Mapping[str, object]) -> None:
+    """TypeError over a name that a description does not have, with the one that was meant."""
+    known = [field.name for field in dataclasses.fields(kind) if field.name not in ("name", "dim", "shape")]
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            meant = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known)}"
+            raise TypeError(f"{what}() has no option {name!r}; {meant}")

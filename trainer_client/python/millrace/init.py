@@ -19,6 +19,13 @@ class Initializer:
     b: float
     seed: int = 0
 
+    def __repr__(self) -> str:
+        seed = f", seed={self.seed}" if self.seed else ""
+        if self.kind == lib.MR_INIT_CONSTANT:
+            return f"init.constant({self.a:g}{seed})"
+        names = {lib.MR_INIT_UNIFORM: "uniform", lib.MR_INIT_NORMAL: "normal"}
+        return f"init.{names.get(self.kind, 'truncated_normal')}({self.a:g}, {self.b:g}{seed})"
+
 
 def constant(value: float = 0.0, seed: int = 0) -> Initializer:
     """All are `value`."""

@@ -44,7 +44,7 @@ class Table:
         return self.spec.pooling
 
     def __repr__(self) -> str:
-        return f"<millrace.Table {self.name!r} of {self.client.server}: {self.id}, dim {self.dim}>"
+        return f"<millrace.Table {self.name!r} of {self.client.server}: {self.id}, dim {self.dim}, {self.spec.optimizer}>"
 
     # ---- rows by key ----
 

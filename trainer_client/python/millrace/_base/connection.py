@@ -77,6 +77,7 @@ class Connection:
         self._owned: list[Any] = []  # the library's client until somebody takes it to destroy it
         self._futures: dict[int, Any] = {}  # struct mr_future * by the id() of their Future
         self._slots: list[Slot] = []
+        self._held: list[Any] = []  # what lives as long as the client
         self._drivers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # of event loops
         self._has_progress_thread = progress_thread
         self.server = server
@@ -299,7 +300,10 @@ _exiting = False
 def _create(options: Any) -> Any:
     client, error = ffi.new("struct mr_client **"), ffi.new("char[768]")
     status = lib.mr_client_create(options, client, error, 768)
-    return error_of(status, text(error)) if status else client[0]
+    line = text(error)
+    if status == lib.MR_UNREACHABLE and "nothing listens" in line:
+        line += "; for development, millrace.dev() starts one on this machine"
+    return error_of(status, line) if status else client[0]
 
 
 def _connect(options: Any, names: list[Any]) -> Any:

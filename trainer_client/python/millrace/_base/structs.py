@@ -28,3 +28,15 @@ def string(value: Any) -> Any:
 def name_of(known: dict[str, int], number: int) -> str:
     """Of an enum's value; the number where a later version has more."""
     return next((name for name, value in known.items() if value == number), str(number))
+
+
+def brief(self: Any) -> str:
+    """A __repr__ of dataclasses: the fields that differ from their defaults."""
+    shown = []
+    for field in dataclasses.fields(self):
+        value = getattr(self, field.name)
+        made = field.default_factory
+        default = field.default if made is dataclasses.MISSING else made()
+        if value != default:
+            shown.append(f"{field.name}={value!r}")
+    return f"{type(self).__name__}({', '.join(shown)})"

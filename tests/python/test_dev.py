@@ -1,0 +1,281 @@
+"""millrace.dev(): a server in one call, what it leaves behind, and what it says when it cannot start."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import pytest
+
+import millrace
+from millrace.progress import Bar
+from millrace.top import TopSample, sample_rates, short
+
+TOOL = os.environ["MILLRACE_TOOL"]
+LIMIT_S = 60
+
+
+def ends(pid):
+    """Waits for the end of a process that is not this one's child, or is and is reaped by its parent."""
+    until = time.monotonic() + LIMIT_S
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+            if stat.read().rsplit(")", 1)[1].split()[0] == "Z":
+                return True
+        time.sleep(0.02)
+    return not os.path.exists(f"/proc/{pid}")
+
+
+@pytest.fixture(scope="module")
+def server():
+    with millrace.dev() as server:
+        yield server
+
+
+def test_three_lines(server):
+    with server.client() as client:
+        table = client.table("three", dim=4, optimizer=millrace.optim.SGD(lr=1.0))
+        before = table.lookup([1, 2])
+        table.push_gradients([1, 2], np.ones((2, 4), np.float32))
+        assert np.allclose(table.lookup([1, 2]), before - 1)
+
+
+def test_two_at_a_time(server):
+    with millrace.dev(cores=2) as other:
+        assert other.address != server.address
+        with other.client() as client:
+            assert client.core_count == 2
+
+
+def test_it_says_what_it_is(server):
+    assert server.address in repr(server) and "running" in repr(server)
+    assert server.log in server._repr_html_() and pathlib.Path(server.log).read_text(encoding="utf-8")
+
+
+def test_stop_leaves_nothing(tmp_path):
+    server = millrace.dev()
+    client = server.client()
+    server.stop()
+    server.stop()
+    assert client.closed and not os.path.exists(server.directory) and ends(server.pid)
+    assert "stopped" in repr(server) and not server.is_running
+    with pytest.raises(millrace.DevServerError, match="is stopped"):
+        server.client()
+
+
+def test_a_client_holds_its_server():
+    client = millrace.dev().client()
+    assert len(client.heartbeat()) == 1
+    (server,) = client._held
+    server.stop()
+
+
+def test_a_directory_is_kept_and_restored(tmp_path):
+    with millrace.dev(tmp_path / "model") as server:
+        table = server.client().table("kept", dim=2)
+        table.push_gradients([7], np.ones((1, 2), np.float32))
+        row = table.lookup([7])
+    with millrace.dev(tmp_path / "model") as server:
+        assert np.array_equal(server.client().table("kept").lookup([7]), row)
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [({"settings": ["port.nope=1"]}, "has no key"), ({"cores": 65}, "--cores"), ({"port": 0}, "--port")],
+)
+def test_a_start_that_fails_says_why(arguments, says):
+    with pytest.raises(millrace.DevServerError, match=says):
+        millrace.dev(**arguments)
+
+
+def test_ports_that_are_taken():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(millrace.DevServerError, match="free"):
+            millrace.dev(port=port)
+
+
+def test_programs_that_are_not_there(monkeypatch):
+    monkeypatch.setenv("MILLRACED", "/nowhere/millraced")
+    with pytest.raises(millrace.DevServerError, match="/nowhere/millraced.*MILLRACED"):
+        millrace.dev()
+    monkeypatch.setenv("MILLRACE_TOOL", "/nowhere/millrace")
+    with pytest.raises(millrace.DevServerError, match="MILLRACE_TOOL"):
+        millrace.dev()
+    monkeypatch.delenv("MILLRACE_TOOL")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(millrace.DevServerError, match="not in .PATH"):
+        millrace.dev()
+
+
+SCRIPT = """
+import os, signal, sys, millrace
+server = millrace.dev()
+print(server.pid, server.directory, flush=True)
+if sys.argv[1] == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[1] == "interrupt":
+    try:
+        os.killpg(os.getpgid(0), signal.SIGINT)
+        signal.pause()
+    except KeyboardInterrupt:
+        print(len(server.client().heartbeat()))
+if sys.argv[1] == "fork":
+    if os.fork() == 0:
+        assert not server.is_running
+        os._exit(0)
+    os.wait()
+    print(len(server.client().heartbeat()))
+"""
+
+
+@pytest.mark.parametrize("how, code", [("exit", 0), ("kill", -signal.SIGKILL), ("interrupt", 0), ("fork", 0)])
+def test_it_ends_with_its_process(how, code):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, how],
+        capture_output=True,
+        text=True,
+        check=False,
+        start_new_session=True,
+        timeout=LIMIT_S,
+    )
+    assert (done.returncode, done.stderr) == (code, "")
+    pid, directory, *more = done.stdout.split()
+    assert more == (["1"] if how in ("interrupt", "fork") else [])
+    assert ends(pid)
+    until = time.monotonic() + LIMIT_S
+    while os.path.exists(directory) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not os.path.exists(directory)
+
+
+def test_the_server_ends_with_a_tool_that_is_killed():
+    with subprocess.Popen([TOOL, "dev", "--json"], stdout=subprocess.PIPE, text=True) as tool:
+        said = json.loads(tool.stdout.readline())
+        tool.kill()
+    assert ends(said["pid"])
+    shutil.rmtree(said["directory"])  # which only the tool removes
+
+
+def test_a_command_has_the_server_and_gives_its_exit_code():
+    script = (
+        "import os, millrace; print(len(millrace.Client(os.environ['MILLRACE_SERVER']).heartbeat())); exit(7)"
+    )
+    words = [TOOL, "dev", "--cores", "2", "--", sys.executable, "-c", script]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "2\n", "")
+    assert subprocess.run([TOOL, "dev", "--", "sh", "-c", "kill -9 $$"], check=False).returncode == 128 + 9
+    done = subprocess.run([TOOL, "dev", "--", "/nowhere"], capture_output=True, text=True, check=False)
+    assert done.returncode == 127 and "/nowhere" in done.stderr
+
+
+def test_without_root(tmp_path):
+    """As nobody, without hugepages or HOME, with /run and /dev/shm read only."""
+    if os.geteuid() != 0:
+        pytest.skip("this is an ordinary user already")
+    place = pathlib.Path(tempfile.mkdtemp(prefix="millrace-test-"))
+    try:
+        for program in (TOOL, os.environ["MILLRACED"]):
+            shutil.copy(program, place)
+        shutil.copy(os.environ["MILLRACE_LIBRARY"], place / "libmillrace.so.0")
+        place.chmod(0o777)
+        script = (
+            "mount -t tmpfs -o ro none /run && mount -t tmpfs -o ro none /dev/shm && ip link set lo up && "
+            f"exec setpriv --reuid=65534 --regid=65534 --clear-groups env -i "
+            f"PATH=/usr/bin:/bin TMPDIR={place} LD_LIBRARY_PATH={place} "
+            f"{place}/millrace dev -- sh -c '{place}/millrace ctl heartbeat; id -u'"
+        )
+        done = subprocess.run(
+            ["unshare", "--mount", "--net", "sh", "-c", script], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0 and "serving" in done.stdout, done.stderr
+        assert done.stdout.split()[-1] == "65534"
+    finally:
+        shutil.rmtree(place)
+
+
+# ---- top and progress ----
+
+
+def test_top(server):
+    with server.client() as client:
+        table = client.table("topped", dim=4)
+        first = client.top()
+        table.lookup([1, 2, 3])
+        second = client.top()
+    assert first.interval_s == 0 and "next call has rates" in repr(first)
+    assert second.rates[0]["calls/s"] > 0 and second.rates[0]["keys/s"] > 0
+    for shown in (repr(second), second._repr_html_()):
+        assert "topped" in shown and "serving" in shown and "keys/s" in shown
+
+
+def test_rates():
+    before = TopSample(1.0, 5, [{"wire.calls_served": 10, "table.keys_pushed": 4}])
+    now = TopSample(3.0, 5, [{"wire.calls_served": 30, "table.keys_pushed": 5, "table.keys_looked_up": 1}])
+    interval_s, rates = sample_rates(before, now)
+    assert interval_s == 2 and (rates[0]["calls/s"], rates[0]["keys/s"]) == (10, 1)
+    assert sample_rates(None, now) == (0, [{}])
+    assert sample_rates(TopSample(1.0, 6, before.counters), now) == (0, [{}])
+    assert sample_rates(TopSample(1.0, 5, []), now) == (0, [{}])
+    assert [short(n) for n in (0, 999, 1234567, 99e9)] == ["0", "999", "1.23M", "99.0G"]
+
+
+def test_progress(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)  # not installed
+    with Bar("save 1") as bar:  # not a terminal
+        bar.show(1, 2)
+    assert capsys.readouterr().err == ""
+    with Bar("save 1", True) as bar:
+        bar.show(1, 0)
+        bar.show(1 << 20, 2 << 20)
+    assert capsys.readouterr().err == f"\rsave 1:  50% [{'#' * 12}{'.' * 12}] 1.0 of 2.0 MiB\n"
+
+
+def test_progress_of_a_save_and_a_restore(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    with millrace.dev(tmp_path / "saved") as server:
+        client = server.client()
+        client.table("saved", dim=4).push_gradients(range(1000), np.ones((1000, 4), np.float32))
+        info = client.wait_for_save(client.save(), progress=True)
+        assert info.status == "OK" and "100%" in capsys.readouterr().err
+        assert client.restore(progress=True).tables == 1
+        client.wait_for_save(client.save())
+        capsys.readouterr()
+
+
+# ---- reprs and errors ----
+
+
+def test_reprs():
+    spec = millrace.TableSpec("t", 4, initializer=millrace.init.normal(0, 0.01, seed=1))
+    assert "dim=4" in repr(spec) and "initializer=init.normal(0, 0.01, seed=1)" in repr(spec)
+    assert "clip_norm" not in repr(spec)
+    made = [millrace.init.constant(0.5), millrace.init.uniform(-1, 1), millrace.init.truncated_normal()]
+    made += [millrace.admission.sightings(3), millrace.admission.always(), millrace.eviction.age(60)]
+    assert [eval(repr(value), vars(millrace)) for value in made] == made
+    assert repr(millrace.eviction.lru()) == "eviction.lru()"
+
+
+def test_errors_say_how_to_go_on(server):
+    with server.client() as client:
+        table = client.table("items", 4)
+        assert "SGD" in repr(client.table("sgd", 4, optimizer=millrace.optim.SGD(lr=1.0))) and table.dim == 4
+        with pytest.raises(millrace.UnknownTable, match="no table 'itms'; did you mean 'items'"):
+            client.table("itms")
+        with pytest.raises(millrace.UnknownVariable, match=r"variable\('qqqq', shape\) makes it"):
+            client.variable("qqqq")
+        with pytest.raises(millrace.FeatureMismatch, match=r"not 8.*table\('items'\) takes it as it is"):
+            client.table("items", 8)
+        with pytest.raises(TypeError, match="no option 'optimiser'; did you mean 'optimizer'"):
+            client.table("items", 4, optimiser=None)
+        with pytest.raises(TypeError, match="it has optimizer"):
+            client.variable("v", 4, qqqq=None)
+    with pytest.raises(millrace.Unreachable, match=r"millrace.dev\(\) starts one"):
+        millrace.Client("127.0.0.1:9", connect_s=0.1)
