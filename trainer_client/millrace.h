@@ -564,18 +564,18 @@ MR_API enum mr_status mr_client_latencies(struct mr_client *client,
                                           void (*visit)(void *arg, const char *op,
                                                         const struct mr_histogram *histogram),
                                           void *arg);
-/* Calls `visit`, on this thread, with what the node of this core is: its configuration ("config.port.mtu") and
- * what it runs on ("machine.kernel", "dpdk"). The strings are valid until `visit` returns. Needs the role
+/* Calls `visit`, on this thread, with what the node of this core is: its configuration ("config.port.mtu")
+ * and what it runs on ("machine.kernel", "dpdk"). The strings are valid until `visit` returns. Needs the role
  * operator. */
 MR_API enum mr_status mr_facts(struct mr_client *client, const struct mr_options *options, uint32_t core,
                                void (*visit)(void *arg, const char *name, const char *value), void *arg);
-/* Marks this time for recordings (millrace perf record): a line of UTF-8, at most 207 bytes, such as "epoch 3".
- * The node keeps its last 256 marks. Core 0. MR_INVALID_ARGUMENT. */
+/* Marks this time for recordings (millrace perf record): a line of UTF-8, at most 207 bytes, such as
+ * "epoch 3". The node keeps its last 256 marks. Core 0. MR_INVALID_ARGUMENT. */
 MR_API enum mr_status mr_mark(struct mr_client *client, const struct mr_options *options, const char *text);
-/* Calls `visit`, on this thread, with the marks after number `since` of the node that has the core, the oldest
- * first: those that clients set, and what the node's log says at level info and above (mr_mark.h). A mark is
- * valid until `visit` returns. Writes the number of the newest, and how many after `since` were forgotten
- * before they were read. `visit`, `last` and `missed` may be NULL. */
+/* Calls `visit`, on this thread, with the marks after number `since` of the node that has the core, the
+ * oldest first: those that clients set, and what the node's log says at level info and above (mr_mark.h). A
+ * mark is valid until `visit` returns. Writes the number of the newest, and how many after `since` were
+ * forgotten before they were read. `visit`, `last` and `missed` may be NULL. */
 MR_API enum mr_status mr_marks(struct mr_client *client, const struct mr_options *options, uint32_t core,
                                uint64_t since, uint64_t *last, uint64_t *missed,
                                void (*visit)(void *arg, const struct mr_mark *mark), void *arg);
@@ -624,10 +624,10 @@ struct mr_clock_offset {
     uint64_t error_ns; /* offset_ns is wrong by at most that: half the round trip */
 };
 #define MR_CLOCK_EXCHANGES 8
-/* Measures that for a core's node, as NTP does (RFC 5905, section 8): of MR_CLOCK_EXCHANGES requests the one with
- * the shortest round trip counts. With options->future it is one request, and the round trip ends when the future
- * is waited for. Clocks drift: a program that runs for long asks now and then. MR_UNKNOWN_OP of a server or hub
- * that is too old. */
+/* Measures that for a core's node, as NTP does (RFC 5905, section 8): of MR_CLOCK_EXCHANGES requests the one
+ * with the shortest round trip counts. With options->future it is one request, and the round trip ends when
+ * the future is waited for. Clocks drift: a program that runs for long asks now and then. MR_UNKNOWN_OP of a
+ * server or hub that is too old. */
 MR_API enum mr_status mr_clock_offset(struct mr_client *client, const struct mr_options *options,
                                       uint32_t core, struct mr_clock_offset *out);
 /* Writes what this client counts as a file of Prometheus's text format, for node_exporter's textfile

@@ -1,5 +1,6 @@
-/* Notes in a timeline how far the servers' clocks are ahead, so that `millrace timeline` can put the files of several
- * machines on one clock. For programs of this project; the trace and the client belong to the caller. */
+/* Notes in a timeline how far the servers' clocks are ahead, so that `millrace timeline` can put the files of
+ * several machines on one clock. For programs of this project; the trace and the client belong to the caller.
+ */
 #ifndef MRC_TRACE_CLOCKS_H
 #define MRC_TRACE_CLOCKS_H
 

@@ -1,4 +1,5 @@
-/* What a node runs on: its machine, libraries and port, as lines "name = value". Gathered once, when it starts. */
+/* What a node runs on: its machine, libraries and port, as lines "name = value". Gathered once, when it
+ * starts. */
 #ifndef PS_FACTS_H
 #define PS_FACTS_H
 

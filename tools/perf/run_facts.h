@@ -1,4 +1,5 @@
-/* What the nodes of a run are: their configuration, and what they run on; and what differs between two runs. */
+/* What the nodes of a run are: their configuration, and what they run on; and what differs between two runs.
+ */
 #ifndef TOOL_RUN_FACTS_H
 #define TOOL_RUN_FACTS_H
 

@@ -10,11 +10,10 @@
  *   {"t": 100, "c": 0, "op": "lookup", "phase": "work", "sum": 9000, "max": 700, "b": [300, 2]}
  *                                                calls counted since the line before: bucket 300 has 2 more
  *                                                (mr_histogram.h); "max" is the longest so far
- *   {"t": 100, "c": 0, "call": {"n": 7, "at": 12, "op": "lookup", "total": 9000, "in": 9, "out": 80, "from": "."}}
- *                                                core 0: a call that arrived then, and was slow (the header's
- *                                                "on_slow_ns") or not far from one that was; "n" is its number,
- *                                                "at" its arrival by the core's clock; with "wait" and "work"
- *                                                where they are known; "table", "keys", "status" if any
+ *   {"t": 100, "c": 0, "call": {"n": 7, "at": 12, "op": "lookup", "total": 9000, "in": 9, "out": 80, "from":
+ * "."}} core 0: a call that arrived then, and was slow (the header's "on_slow_ns") or not far from one that
+ * was; "n" is its number, "at" its arrival by the core's clock; with "wait" and "work" where they are known;
+ * "table", "keys", "status" if any
  *   {"t": 100, "c": 0, "calls_lost": 3, "calls_left_out": 0}
  *                                                that many more the core no longer had, and the file has no
  *                                                room for
@@ -47,9 +46,9 @@ bool tool_run_close(struct tool_run_writer *w);
 
 /* ---- reading ---- */
 
-/* Calls `visit` with every line, the header first, until it returns false. False: there is no such file, or it
- * is no run; `error` says what is wrong. A file that ends in the middle of a line, as after a crash, is read
- * up to there. */
+/* Calls `visit` with every line, the header first, until it returns false. False: there is no such file, or
+ * it is no run; `error` says what is wrong. A file that ends in the middle of a line, as after a crash, is
+ * read up to there. */
 bool tool_run_read(const char *path, bool (*visit)(void *arg, const json_t *line), void *arg, char *error,
                    size_t error_bytes);
 

@@ -73,8 +73,8 @@ void tool_quantity(double value, enum tool_unit unit, char out[24])
     }
 }
 
-/* At least the value, and easy to read as the top of an axis: 1, 2 or 5 times a power of ten; of bytes, a power
- * of two. */
+/* At least the value, and easy to read as the top of an axis: 1, 2 or 5 times a power of ten; of bytes, a
+ * power of two. */
 static double round_up(double value, enum tool_unit unit)
 {
     if (!(value > 0))

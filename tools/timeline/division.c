@@ -77,7 +77,8 @@ static int64_t server_work_ns(const struct tool_traces *t, const struct batch_sp
     return work_ns;
 }
 
-/* A span's own time: without the spans that lie in it on its track, which come next in the order of begins. */
+/* A span's own time: without the spans that lie in it on its track, which come next in the order of begins.
+ */
 static int64_t own_ns(const struct tool_traces *t, size_t index)
 {
     const struct tool_span *s = &t->spans[index];

@@ -7,8 +7,8 @@
 #include <jansson.h>
 #include "tools/timeline/traces.h"
 
-/* X(name, key, text). Spans with the names of waits are counted there, all others as compute; of a wait for a lookup
- * or push, the part in which a server works on that batch is the server's work. */
+/* X(name, key, text). Spans with the names of waits are counted there, all others as compute; of a wait for a
+ * lookup or push, the part in which a server works on that batch is the server's work. */
 #define TOOL_PARTS(X)                                                                                        \
     X(HUB, "hub", "waiting for the hub")                                                                     \
     X(LOOKUP_WORK, "lookup_server_work", "lookup: server works")                                             \

@@ -237,7 +237,8 @@ static bool put(FILE *file, json_t *event, bool *is_first)
     return good;
 }
 
-/* The names of a process and of its tracks. Process i has the pid i + 1: those of several machines may repeat. */
+/* The names of a process and of its tracks. Process i has the pid i + 1: those of several machines may
+ * repeat. */
 static bool put_names(const struct tool_process *p, int pid, FILE *file, bool *is_first)
 {
     size_t i;
@@ -278,7 +279,7 @@ static bool put_span(const struct tool_span *s, FILE *file, bool *is_first)
     return put(file, event, is_first);
 }
 
-/* A flow begins ("s") at a batch's first span, passes ("t") through the others, and ends ("f") at the last. */
+/* A flow begins ("s") at a batch's first span, passes ("t") through others, and ends ("f") at the last. */
 static bool put_flow(const struct tool_span *s, const char *kind, FILE *file, bool *is_first)
 {
     return put(file,

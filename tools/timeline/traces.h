@@ -1,5 +1,5 @@
-/* The traces of a run (dataplane/wire/base/trace.h) of hub, trainers and servers, read and put on one clock, that of
- * the first file. One thread. */
+/* The traces of a run (dataplane/wire/base/trace.h) of hub, trainers and servers, read and put on one clock,
+ * that of the first file. One thread. */
 #ifndef TOOL_TIMELINE_TRACES_H
 #define TOOL_TIMELINE_TRACES_H
 
@@ -37,8 +37,8 @@ struct tool_traces {
 bool tool_traces_load(const char *const *paths, uint32_t count, struct tool_traces *out, char *error,
                       size_t error_bytes);
 void tool_traces_free(struct tool_traces *t);
-/* Returns copies of the spans that work on a batch, by batch and then by time; the caller frees them. NULL: no
- * memory. */
+/* Returns copies of the spans that work on a batch, by batch and then by time; the caller frees them. NULL:
+ * no memory. */
 struct tool_span *tool_traces_by_batch(const struct tool_traces *t, size_t *count);
 /* Writes Chrome's trace events, with flows from span to span of each batch. False: it could not. */
 bool tool_traces_write(const struct tool_traces *t, FILE *file);

@@ -1,6 +1,6 @@
 /* How long a client's own calls take, from the call to its last answer, and for a thread that waits for that
- * until it goes on, as histograms by operation. Calls without an answer are not counted; those that were made again, for a change of owners, count from their
- * first try. Everything is under the client's lock. */
+ * until it goes on, as histograms by operation. Calls without an answer are not counted; those that were made
+ * again, for a change of owners, count from their first try. Everything is under the client's lock. */
 #ifndef MRC_OWN_LATENCY_H
 #define MRC_OWN_LATENCY_H
 

@@ -39,8 +39,8 @@ void mr_function_run(struct mr_rpc_call *call);
 /* Any thread: returns the job for the executor. */
 struct mr_job mr_serving_job(struct mr_rpc_call *call, void (*run)(struct mr_job *job));
 /* On the executor's thread: runs the function, unless there is no thread for it or the caller's time is up,
- * as call->status then says. Then calls `end`, which submits the call's end quietly: on this thread, or, if the
- * function postponed the call, on the one that finishes it. */
+ * as call->status then says. Then calls `end`, which submits the call's end quietly: on this thread, or, if
+ * the function postponed the call, on the one that finishes it. */
 void mr_serving_run(struct mr_rpc_call *call, void (*end)(struct mr_rpc_call *call));
 /* Keeps the result of a call by mr_remote() on this worker; it belongs to the references from now on. */
 void mr_serving_keep(struct mr_rpc_call *call);

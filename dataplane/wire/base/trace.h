@@ -1,6 +1,6 @@
 /* A timeline of what a process does: spans of time, kept in memory and written at the end as trace events in
- * JSON, which chrome://tracing and Perfetto read. The file says which clock its times are of, and how far those of its
- * peers were ahead, so that `millrace timeline` can join files of several machines.
+ * JSON, which chrome://tracing and Perfetto read. The file says which clock its times are of, and how far
+ * those of its peers were ahead, so that `millrace timeline` can join files of several machines.
  *
  * NULL stands for a trace that was not asked for: every function takes it, and does nothing then. Spans may
  * be added by any thread; the other functions are called while no thread adds any.

@@ -1,5 +1,5 @@
-/* How long calls take on the serving side, by operation and phase, as histograms (docs/adr/0090). With no clock
- * in the endpoint's configuration nothing is counted.
+/* How long calls take on the serving side, by operation and phase, as histograms (docs/adr/0090). With no
+ * clock in the endpoint's configuration nothing is counted.
  *
  * The first calls of each burst are timed. Of more than those in one burst, where reading a clock would be a
  * part of what is measured, one in MR_LATENCY_STRIDE is, and counts for as many. Of the others only the whole

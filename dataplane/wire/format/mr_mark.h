@@ -1,5 +1,5 @@
-/* Marks: what happened on a node, and when, in words. Clients set them (MARK, mr_mark()), and so does the node
- * itself for what its log says at level info and above: checkpoints, restores, moves, its configuration.
+/* Marks: what happened on a node, and when, in words. Clients set them (MARK, mr_mark()), and so does the
+ * node itself for what its log says at level info and above: checkpoints, restores, moves, its configuration.
  */
 #ifndef MR_MARK_H
 #define MR_MARK_H

@@ -107,8 +107,8 @@ enum mr_role {
  *                    number, without the new one (mr_mark.h). To any core
  * RECENT_CALLS       u64[4] enum mr_recent_ask_word -> u64[8] enum mr_recent_word, u64[n, 16] calls: the last
  *                    of this core, or those around slow ones (recent_calls.h)
- * CLOCK              nothing -> u64[2] {name of the clock (clock_name.h), ns that it shows}, of this core or the
- *                    hub: mr_clock_offset() places it within the time of the exchange
+ * CLOCK              nothing -> u64[2] {name of the clock (clock_name.h), ns that it shows}, of this core or
+ *                    the hub: mr_clock_offset() places it within the time of the exchange
  * FACTS              nothing -> u8[n] lines "name = value": what the node runs on, and its configuration
  * RPC_JOIN to RPC_CANCEL and RPC_PART are between workers: see dataplane/rpc/ and docs/protocol.md.
  */

@@ -1,5 +1,5 @@
-/* A training whose trainer reads another clock than hub and server: joined, the server's work on each push lies
- * within the trainer's, give or take what `millrace timeline` says that clocks may differ. */
+/* A training whose trainer reads another clock than hub and server: joined, the server's work on each push
+ * lies within the trainer's, give or take what `millrace timeline` says that clocks may differ. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* Clocks that are shifted, drift and are measured with unequal delays: what is moved is right within the error. */
+/* Clocks that are shifted, drift and are measured with unequal delays: what is moved is right within the
+ * error. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -38,8 +38,8 @@ static void write_text(const char *path, const char *text)
     assert_int_equal(fclose(file), 0);
 }
 
-/* Both processes have the pid 7. The server's clock shows 1000 ms more; the trainer's wait is from 10 to 20 ms of its
- * own clock, the server's work from 12 to 18 ms of it. */
+/* Both processes have the pid 7. The server's clock shows 1000 ms more; the trainer's wait is from 10 to 20
+ * ms of its own clock, the server's work from 12 to 18 ms of it. */
 static const char trainer[] =
     "[{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": 7, \"tid\": 0, \"args\": {\"name\": \"main\"}},"
     "{\"ph\": \"X\", \"name\": \"ask for a batch\", \"pid\": 7, \"tid\": 0, \"ts\": 6000, \"dur\": 4000,"
