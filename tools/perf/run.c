@@ -61,9 +61,8 @@ static uint32_t bin_at(struct tool_run *run, uint64_t time_ms)
 
 /* ---- lines ---- */
 
-static struct tool_run_core *core_of(struct tool_run *run, const json_t *line)
+static struct tool_run_core *core_of(struct tool_run *run, json_int_t c)
 {
-    const json_int_t c = json_integer_value(json_object_get(line, "c"));
     if (c < 0 || c >= (json_int_t)TOOL_RUN_CORES_MAX)
         return NULL;
     if (run->cores[c] == NULL) {
@@ -93,22 +92,46 @@ static void take_name(struct tool_run *run, const json_t *line)
         run->name_count = (uint32_t)n + 1;
 }
 
-static void take_counters(struct tool_run *run, struct tool_run_core *core, const json_t *pairs, uint32_t bin)
+/* `values`: pairs of a counter and by how much it rose. */
+static void take_values(struct tool_run *run, struct tool_run_core *core, const int64_t *values,
+                        uint32_t count, uint32_t bin)
 {
-    for (size_t i = 0; i + 1 < json_array_size(pairs); i += 2) {
-        const json_int_t n = json_integer_value(json_array_get(pairs, i));
-        if (n < 0 || n >= (json_int_t)run->name_count)
+    for (uint32_t i = 0; i + 1 < count; i += 2) {
+        const int64_t n = values[i];
+        if (n < 0 || n >= (int64_t)run->name_count)
             continue;
         if (core->values[n] == NULL)
             core->values[n] = calloc(TOOL_RUN_BINS, sizeof(*core->values[n]));
         if (core->values[n] == NULL)
             continue;
-        core->now[n] += json_integer_value(json_array_get(pairs, i + 1));
+        core->now[n] += values[i + 1];
         core->values[n][bin] = core->now[n];
         for (uint32_t before = 0; !core->seen && before < bin; before++)
             core->values[n][before] = core->now[n]; /* it has not risen in the run */
     }
     core->seen = true;
+}
+
+static void take_counters(struct tool_run *run, struct tool_run_core *core, const json_t *pairs, uint32_t bin)
+{
+    int64_t values[2 * TOOL_RUN_NAMES_MAX];
+    uint32_t count = 0;
+    while (count < json_array_size(pairs) && count < 2 * TOOL_RUN_NAMES_MAX) {
+        values[count] = json_integer_value(json_array_get(pairs, count));
+        count++;
+    }
+    take_values(run, core, values, count, bin);
+}
+
+static bool take_counter_line(void *arg, uint64_t time_ms, uint32_t core, const int64_t *values,
+                              uint32_t count)
+{
+    struct tool_run *run = arg;
+    struct tool_run_core *c = core_of(run, core);
+    const uint32_t bin = bin_at(run, time_ms);
+    if (c != NULL)
+        take_values(run, c, values, count, bin);
+    return true;
 }
 
 static struct tool_run_latency *latency_of(struct tool_run *run, const char *op, const char *phase)
@@ -181,7 +204,9 @@ static bool take_line(void *arg, const json_t *line)
         return true;
     const uint64_t time_ms = (uint64_t)json_integer_value(t);
     const char *mark = json_string_value(json_object_get(line, "mark"));
-    struct tool_run_core *core = json_object_get(line, "c") != NULL ? core_of(run, line) : NULL;
+    struct tool_run_core *core = json_object_get(line, "c") != NULL
+                                     ? core_of(run, json_integer_value(json_object_get(line, "c")))
+                                     : NULL;
     const uint32_t bin = bin_at(run, time_ms);
     if (mark != NULL)
         take_mark(run, mark, time_ms);
@@ -205,7 +230,8 @@ struct tool_run *tool_run_load(const char *path, char *error, size_t error_bytes
         (void)snprintf(error, error_bytes, "no memory for a run");
         return NULL;
     }
-    if (!tool_run_read(path, take_line, run, error, error_bytes)) {
+    static const struct tool_run_visitor visitor = {.line = take_line, .counters = take_counter_line};
+    if (!tool_run_read(path, &visitor, run, error, error_bytes)) {
         tool_run_free(run);
         return NULL;
     }

@@ -6,8 +6,9 @@
 #include <string.h>
 #include <zlib.h>
 
-#define LINE_BYTES_FIRST (64u << 10)
-#define LINE_BYTES_MAX   (64u << 20)
+#define LINE_BYTES_FIRST  (64u << 10)
+#define LINE_BYTES_MAX    (64u << 20)
+#define NUMBER_DIGITS_MAX 18
 
 struct tool_run_writer {
     gzFile file;
@@ -64,6 +65,8 @@ struct reader {
     gzFile file;
     char *line;
     size_t room;
+    int64_t *values; /* of a line of counters */
+    uint32_t value_room;
 };
 
 /* Returns the length of the next whole line; 0: there is none. */
@@ -86,6 +89,70 @@ static size_t read_line(struct reader *r)
     }
 }
 
+/* ---- lines of counters ---- */
+
+/* They are most of a run, and a parser for any JSON spends most of a report's time on them. These functions
+ * know them as this program writes them; what is written otherwise is left to that parser. */
+
+static bool skip(const char **at, const char *text)
+{
+    const size_t bytes = strlen(text);
+    if (strncmp(*at, text, bytes) != 0)
+        return false;
+    *at += bytes;
+    return true;
+}
+
+static bool read_number(const char **at, int64_t *out)
+{
+    const bool is_negative = skip(at, "-");
+    const char *begin = *at;
+    int64_t value = 0;
+    while (**at >= '0' && **at <= '9' && *at - begin < NUMBER_DIGITS_MAX)
+        value = 10 * value + (*(*at)++ - '0');
+    *out = is_negative ? -value : value;
+    return *at > begin && !(**at >= '0' && **at <= '9');
+}
+
+static bool keep_value(struct reader *r, uint32_t count, int64_t value)
+{
+    if (count == r->value_room) {
+        const uint32_t room = r->value_room == 0 ? 256 : 2 * r->value_room;
+        int64_t *more = realloc(r->values, room * sizeof(*more));
+        if (more == NULL)
+            return false;
+        r->values = more;
+        r->value_room = room;
+    }
+    r->values[count] = value;
+    return true;
+}
+
+static bool read_values(struct reader *r, const char **at, uint32_t *count)
+{
+    int64_t value;
+    *count = 0;
+    if (skip(at, "]"))
+        return true;
+    do {
+        if (!read_number(at, &value) || !keep_value(r, *count, value))
+            return false;
+        ++*count;
+    } while (skip(at, ","));
+    return skip(at, "]");
+}
+
+/* {"t":100,"c":0,"v":[7,1200]}; false: it is not of this form. */
+static bool read_counters(struct reader *r, int64_t *time_ms, int64_t *core, uint32_t *count)
+{
+    const char *at = r->line;
+    return skip(&at, "{\"t\":") && read_number(&at, time_ms) && *time_ms >= 0 && skip(&at, ",\"c\":") &&
+           read_number(&at, core) && *core >= 0 && *core <= INT32_MAX && skip(&at, ",\"v\":[") &&
+           read_values(r, &at, count) && strcmp(at, "}\n") == 0;
+}
+
+/* ---- all lines ---- */
+
 static bool is_header(const json_t *line, const char *path, char *error, size_t error_bytes)
 {
     const char *format = json_string_value(json_object_get(line, "format"));
@@ -103,25 +170,31 @@ static bool is_header(const json_t *line, const char *path, char *error, size_t 
     return true;
 }
 
-static bool read_lines(struct reader *r, const char *path, bool (*visit)(void *arg, const json_t *line),
-                       void *arg, char *error, size_t error_bytes)
+static bool read_lines(struct reader *r, const char *path, const struct tool_run_visitor *visitor, void *arg,
+                       char *error, size_t error_bytes)
 {
     bool goes_on = true, is_first = true;
     size_t bytes;
     while (goes_on && (bytes = read_line(r)) > 0) {
+        int64_t time_ms, core;
+        uint32_t count;
+        if (!is_first && visitor->counters != NULL && read_counters(r, &time_ms, &core, &count)) {
+            goes_on = visitor->counters(arg, (uint64_t)time_ms, (uint32_t)core, r->values, count);
+            continue;
+        }
         json_t *line = json_loadb(r->line, bytes, 0, NULL);
         if (is_first && !is_header(line, path, error, error_bytes)) {
             json_decref(line);
             return false;
         }
         is_first = false;
-        goes_on = line != NULL && visit(arg, line); /* what is damaged ends the run */
+        goes_on = line != NULL && visitor->line(arg, line); /* what is damaged ends the run */
         json_decref(line);
     }
     return is_first ? is_header(NULL, path, error, error_bytes) : true;
 }
 
-bool tool_run_read(const char *path, bool (*visit)(void *arg, const json_t *line), void *arg, char *error,
+bool tool_run_read(const char *path, const struct tool_run_visitor *visitor, void *arg, char *error,
                    size_t error_bytes)
 {
     struct reader r = {
@@ -130,9 +203,10 @@ bool tool_run_read(const char *path, bool (*visit)(void *arg, const json_t *line
     if (r.file == NULL || r.line == NULL)
         (void)snprintf(error, error_bytes, "%s: %s", path, strerror(errno));
     else
-        good = read_lines(&r, path, visit, arg, error, error_bytes);
+        good = read_lines(&r, path, visitor, arg, error, error_bytes);
     if (r.file != NULL)
         (void)gzclose(r.file);
     free(r.line);
+    free(r.values);
     return good;
 }

@@ -46,10 +46,18 @@ bool tool_run_close(struct tool_run_writer *w);
 
 /* ---- reading ---- */
 
-/* Calls `visit` with every line, the header first, until it returns false. False: there is no such file, or
- * it is no run; `error` says what is wrong. A file that ends in the middle of a line, as after a crash, is
+/* What reads a run. Each function returns whether it goes on. */
+struct tool_run_visitor {
+    bool (*line)(void *arg, const json_t *line);
+    /* A line of counters, which most are: `values` are pairs of a counter and by how much it rose. NULL: such
+     * lines are given to `line`, too. */
+    bool (*counters)(void *arg, uint64_t time_ms, uint32_t core, const int64_t *values, uint32_t count);
+};
+
+/* Calls the visitor with every line, the header first, until it returns false. False: there is no such file,
+ * or it is no run; `error` says what is wrong. A file that ends in the middle of a line, as after a crash, is
  * read up to there. */
-bool tool_run_read(const char *path, bool (*visit)(void *arg, const json_t *line), void *arg, char *error,
+bool tool_run_read(const char *path, const struct tool_run_visitor *visitor, void *arg, char *error,
                    size_t error_bytes);
 
 #endif

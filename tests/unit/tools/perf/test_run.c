@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <zlib.h>
 #include <cmocka.h>
 #include "tests/unit/temporary_directory.h"
 #include "tools/perf/run.h"
@@ -75,6 +76,32 @@ static void counters_become_rates_of_cores_and_of_all(void **state)
     assert_true(tool_run_value(run, rows, -1, 19) == 7 + 19);
     assert_int_equal(tool_run_counter(run, "nothing"), -1);
     assert_true(tool_run_value(run, -1, -1, 3) == 0);
+    tool_run_free(run);
+}
+
+/* Lines of counters are read by a parser of their own if they look as the program writes them, and otherwise as
+ * any JSON: the same comes of both, and of both in turn. */
+static void counters_may_be_written_in_any_way(void **state)
+{
+    static const char *const ways[] = {
+        "{\"t\":%d,\"c\":0,\"v\":[0,10,1,-2]}\n", "{\"t\": %d, \"c\": 0, \"v\": [0, 10, 1, -2]}\n",
+        "{\"c\":0,\"v\":[0,10,1,-2],\"t\":%d}\n", "{\"t\":%d,\"c\":0,\"v\":[0,10,1,-2],\"x\":[]}\n",
+        "{\"t\":%d,\"c\":0,\"v\":[0,1e1,1,-2]}\n"}; /* no whole number: it is none */
+    gzFile file = gzopen(path, "wb");
+    gzprintf(file, "{\"format\":\"%s\",\"version\":%d,\"interval_ms\":100}\n", TOOL_RUN_FORMAT,
+             TOOL_RUN_VERSION);
+    gzprintf(file, "{\"name\":0,\"is\":\"a\"}\n{\"name\":1,\"is\":\"b\"}\n");
+    for (int i = 0; i < 5; i++)
+        gzprintf(file, ways[i], 100 * i);
+    gzprintf(file, "{\"t\":500,\"c\":0,\"v\":[]}\n{\"t\":600,\"c\":0,\"v\":[0,1234567890123456789,1,-2]}\n");
+    gzclose(file);
+    struct tool_run *run = load();
+    assert_true(tool_run_value(run, 0, 0, 3) == 40);
+    assert_true(tool_run_value(run, 1, 0, 3) == -8);
+    assert_true(tool_run_value(run, 0, 0, 4) == 40);
+    assert_true(tool_run_value(run, 1, 0, 4) == -10);
+    assert_true(tool_run_value(run, 0, 0, 6) == 40 + 1234567890123456789.0);
+    assert_true(tool_run_value(run, 1, 0, 6) == -12);
     tool_run_free(run);
 }
 
@@ -224,6 +251,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(counters_become_rates_of_cores_and_of_all),
+        TEST(counters_may_be_written_in_any_way),
         TEST(long_runs_get_longer_steps),
         TEST(restarts_and_late_cores_are_no_peaks),
         TEST(slow_calls_come_with_the_run),

@@ -57,7 +57,8 @@ static struct read read_back(void)
     char error[256];
     assert_false(lines.failed);
     assert_true(tool_run_close(lines.file));
-    assert_true(tool_run_read(path, take_line, &r, error, sizeof(error)));
+    const struct tool_run_visitor visitor = {.line = take_line};
+    assert_true(tool_run_read(path, &visitor, &r, error, sizeof(error)));
     return r;
 }
 
