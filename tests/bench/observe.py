@@ -2,10 +2,14 @@
 beside the same calls without one; and whether what the client says of its calls is true.
 """
 import contextlib
+import gzip
+import itertools
+import json
 import os
 import statistics
 import subprocess
 import threading
+import time
 import urllib.request
 
 TURNS = ("off", "on", "on", "off")  # a machine that grows slower or faster meanwhile decides nothing
@@ -21,6 +25,8 @@ ROWS = {
     "observe_recorded_calls": ("calls/s", "higher", 0.99, "ratio"),  # recorded at 10 Hz against not, sockets
     "observe_recorded_keys": ("keys/s", "higher", 0.99, "ratio"),
     "observe_p99_error": ("of it", "lower", 0.02, "value"),  # the client's own p99 against its calls timed
+    "observe_report_s": ("s", "lower", 3.0, "value"),  # the report of an hour of four cores at 10 Hz
+    "observe_report_mb": ("MB", "lower", 5.0, "value"),
 }
 
 
@@ -45,6 +51,24 @@ def scraped():
         thread.join()
     if errors:
         raise errors[-1]
+
+
+def stretch(path, to, cores=4, samples=36000):
+    """Writes a run of an hour: the lines of a short one again and again, for each core."""
+    with gzip.open(path, "rt") as file:
+        lines = [json.loads(line) for line in file]
+    head = [line for line in lines if "t" not in line]
+    counters = itertools.cycle([line for line in lines if "v" in line][1:])
+    latencies = itertools.cycle([line for line in lines if "op" in line])
+    per_core = len({(line["op"], line["phase"]) for line in lines if "op" in line})
+    head[0]["nodes"] = [""] * cores
+    with gzip.open(to, "wt", compresslevel=1) as file:
+        for line in head:
+            file.write(json.dumps(line) + "\n")
+        for sample, core in itertools.product(range(samples), range(cores)):
+            file.write(json.dumps({**next(counters), "t": sample * 100, "c": core}) + "\n")
+            for line in itertools.islice(latencies, per_core if sample % 10 == 0 else 0):
+                file.write(json.dumps({**line, "t": sample * 100, "c": core}) + "\n")
 
 
 class Observe:
@@ -99,6 +123,18 @@ class Observe:
     def round(self):
         self.cost_of_counting()
         self.cost_of_a_recording()
+        self.cost_of_a_report()
+
+    def cost_of_a_report(self):
+        path = os.path.join(self.directory, "hour.mrp")
+        stretch(os.path.join(self.directory, "observe.mrp"), path)
+        began = time.monotonic()
+        self.tools.run(
+            self.bench.program("tools/millrace"), "perf", "report", path, stdout=subprocess.DEVNULL
+        )
+        self.bench.add("observe_report_s", time.monotonic() - began, None)
+        page_bytes = os.path.getsize(os.path.join(self.directory, "hour.html"))
+        self.bench.add("observe_report_mb", page_bytes / 1e6, None)
 
     def cost_of_counting(self):
         values = {"off": [], "on": []}

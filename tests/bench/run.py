@@ -105,7 +105,7 @@ PARTS = {
     "checkpoint": 150,
     "stores": 130,
     "nodes": 120,
-    "observe": 110,
+    "observe": 75,
     "mtu": 140,
     "table_large": 150,
     "demo": 60,
