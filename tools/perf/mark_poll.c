@@ -61,7 +61,7 @@ void tool_mark_poll(struct tool_mark_poll *p, uint32_t core, uint32_t round)
     uint64_t last;
     if (!mr_client_core_place(p->client, core, &place))
         return;
-    struct tool_mark_node *node = node_of(p, place.node);
+    struct tool_mark_node *node = node_of(p, place.node[0] != '\0' ? place.node : p->name);
     if (node == NULL || (node->is_known && node->round == round))
         return;
     if (!read_from(p, node, core, node->is_known ? node->last : UINT64_MAX, &last))

@@ -10,6 +10,7 @@
 
 struct tool_mark_poll {
     struct mr_client *client;
+    const char *name; /* of its node, where that is in no cluster; "": none */
     struct tool_run_writer *file;
     uint64_t started_us; /* of the run */
     bool failed;         /* to write */

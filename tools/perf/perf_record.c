@@ -21,6 +21,8 @@
 #define ANSWER_MS        1000u /* that a core has to answer */
 #define LATENCY_EVERY_MS 1000u
 #define FILE_DEFAULT     "run.mrp"
+#define SOURCES_MAX      16u
+#define SERVER_BYTES     256u
 
 static const char command[] = "millrace perf record";
 /* The histograms of a core as they were last written. */
@@ -35,8 +37,18 @@ struct known_core {
     uint32_t latency_count;
 };
 
-struct recorder {
+/* A server, or a cluster. */
+struct source {
     struct mr_client *client;
+    char name[SERVER_BYTES];     /* one of several servers; "": there is no other */
+    uint32_t first;              /* number of its core 0 in the run */
+    struct tool_slow_poll *slow; /* NULL: slow calls are not wanted */
+    struct tool_mark_poll marks;
+};
+
+struct recorder {
+    struct source sources[SOURCES_MAX];
+    uint32_t source_count;
     struct tool_run_writer *file;
     uint64_t started_us;
     bool failed; /* to write */
@@ -45,11 +57,10 @@ struct recorder {
     struct known_core *cores[TOOL_RUN_CORES_MAX];
     /* of the sample being taken */
     uint64_t time_ms;
+    struct source *source;
     uint32_t core;
     json_t *changes;
     uint64_t samples;
-    struct tool_slow_poll *slow; /* NULL: slow calls are not wanted */
-    struct tool_mark_poll marks;
 };
 
 static void write_line(struct recorder *r, json_t *line)
@@ -93,7 +104,7 @@ static void take_counter(void *arg, const char *name, uint64_t value)
     (void)json_array_append_new(r->changes, json_integer(n));
     (void)json_array_append_new(r->changes, json_integer((json_int_t)(value - *known)));
     if (r->samples > 0 && value > *known && strstr(name, "rows_evicted") != NULL)
-        tool_mark_evicted(&r->marks, value - *known);
+        tool_mark_evicted(&r->source->marks, value - *known);
     *known = value;
 }
 
@@ -147,10 +158,12 @@ static bool sample_core(struct recorder *r, const struct mr_core_state *state, b
 {
     const struct mr_options options = {.deadline_ms = ANSWER_MS};
     struct counter_visit visit = {.recorder = r};
+    struct source *source = r->source;
+    const uint32_t core = r->core - source->first;
     r->changes = json_array();
     take_counter(&visit, "core.busy_ppm", (uint64_t)(state->busy_share * 1e6 + 0.5));
     take_counter(&visit, "core.state", state->state);
-    const enum mr_status status = mr_stats(r->client, &options, r->core, take_counter, &visit);
+    const enum mr_status status = mr_stats(source->client, &options, core, take_counter, &visit);
     if (status != MR_OK) {
         json_decref(r->changes);
         write_line(r, json_pack("{s:I, s:I, s:b}", "t", (json_int_t)r->time_ms, "c", (json_int_t)r->core,
@@ -160,30 +173,38 @@ static bool sample_core(struct recorder *r, const struct mr_core_state *state, b
     write_line(r, json_pack("{s:I, s:I, s:o}", "t", (json_int_t)r->time_ms, "c", (json_int_t)r->core, "v",
                             r->changes));
     if (with_latency) {
-        (void)mr_latencies(r->client, &options, r->core, take_latency, r);
-        tool_mark_poll(&r->marks, r->core, (uint32_t)r->samples);
+        (void)mr_latencies(source->client, &options, core, take_latency, r);
+        tool_mark_poll(&source->marks, core, (uint32_t)r->samples);
     }
-    if (r->slow != NULL)
-        tool_slow_poll(r->slow, r->core);
+    if (source->slow != NULL)
+        tool_slow_poll(source->slow, core);
     return true;
 }
 
-static uint32_t sample_all(struct recorder *r, bool with_latency)
+static void sample_source(struct recorder *r, struct source *source, bool with_latency)
 {
     static struct mr_core_state states[MR_CLIENT_CORES_MAX];
     const struct mr_options options = {.deadline_ms = ANSWER_MS};
-    uint32_t answered = 0;
     memset(states, 0, sizeof(states));
-    (void)mr_heartbeat(r->client, &options, states); /* cores that do not answer are away below */
-    const uint32_t cores = mr_client_core_count(r->client);
+    (void)mr_heartbeat(source->client, &options, states); /* cores that do not answer are away below */
+    const uint32_t cores = mr_client_core_count(source->client);
     r->time_ms = (mr_clock_us() - r->started_us) / 1000;
-    for (r->core = 0; r->core < cores && r->core < TOOL_RUN_CORES_MAX; r->core++) {
+    r->source = source;
+    for (uint32_t core = 0; core < cores && source->first + core < TOOL_RUN_CORES_MAX; core++) {
+        r->core = source->first + core;
         if (r->cores[r->core] == NULL)
             r->cores[r->core] = calloc(1, sizeof(*r->cores[r->core]));
         if (r->cores[r->core] != NULL)
-            answered += sample_core(r, &states[r->core], with_latency);
+            (void)sample_core(r, &states[core], with_latency);
     }
-    return answered;
+    tool_mark_evictions(&source->marks);
+    r->failed |= source->marks.failed || (source->slow != NULL && source->slow->lines.failed);
+}
+
+static void sample_all(struct recorder *r, bool with_latency)
+{
+    for (uint32_t i = 0; i < r->source_count; i++)
+        sample_source(r, &r->sources[i], with_latency);
 }
 
 /* ---- the header ---- */
@@ -204,16 +225,27 @@ static void add_processor(json_t *header)
         (void)fclose(f);
 }
 
-static json_t *places(struct mr_client *client)
+/* The node of each core. */
+static json_t *places(const struct recorder *r)
 {
     json_t *list = json_array();
-    const uint32_t cores = mr_client_core_count(client);
-    for (uint32_t core = 0; core < cores; core++) {
-        struct mr_core_place place;
-        const bool known = mr_client_core_place(client, core, &place);
-        (void)json_array_append_new(list, json_string(known ? place.node : ""));
+    for (const struct source *s = r->sources; s < r->sources + r->source_count; s++) {
+        const uint32_t cores = mr_client_core_count(s->client);
+        for (uint32_t core = 0; core < cores; core++) {
+            struct mr_core_place place;
+            const bool has_name = mr_client_core_place(s->client, core, &place) && place.node[0] != '\0';
+            (void)json_array_append_new(list, json_string(has_name ? place.node : s->name));
+        }
     }
     return list;
+}
+
+static json_t *facts(const struct recorder *r)
+{
+    json_t *nodes = json_object();
+    for (uint32_t i = 0; nodes != NULL && i < r->source_count; i++)
+        tool_run_facts_ask(r->sources[i].client, r->sources[i].name, nodes);
+    return nodes;
 }
 
 static json_t *make_header(struct recorder *r, const char *server, uint32_t interval_ms)
@@ -226,7 +258,7 @@ static json_t *make_header(struct recorder *r, const char *server, uint32_t inte
         (void)strftime(started, sizeof(started), "%Y-%m-%dT%H:%M:%SZ", &utc);
     json_t *header = json_pack("{s:s, s:i, s:s, s:s, s:s, s:i, s:o}", "format", TOOL_RUN_FORMAT, "version",
                                TOOL_RUN_VERSION, "millrace", MR_VERSION, "server", server, "started", started,
-                               "interval_ms", (int)interval_ms, "nodes", places(r->client));
+                               "interval_ms", (int)interval_ms, "nodes", places(r));
     if (header == NULL || uname(&system) != 0)
         return header;
     (void)snprintf(kernel, sizeof(kernel), "%s %s", system.sysname, system.release);
@@ -253,12 +285,11 @@ static void record_all(struct recorder *r, uint32_t interval_ms, uint32_t second
 {
     uint64_t due_us = r->started_us, latency_ms = 0;
     const uint64_t end_us = seconds > 0 ? r->started_us + seconds * UINT64_C(1000000) : UINT64_MAX;
-    while (!r->failed && !r->marks.failed && (r->slow == NULL || !r->slow->lines.failed)) {
+    while (!r->failed) {
         const bool is_last = tool_live_ended() || due_us >= end_us;
         const uint64_t now_ms = (mr_clock_us() - r->started_us) / 1000;
         const bool with_latency = r->samples == 0 || is_last || now_ms >= latency_ms + LATENCY_EVERY_MS;
-        (void)sample_all(r, with_latency);
-        tool_mark_evictions(&r->marks);
+        sample_all(r, with_latency);
         if (with_latency) {
             latency_ms = now_ms;
             r->failed |= !tool_run_flush(r->file);
@@ -274,24 +305,27 @@ static void record_all(struct recorder *r, uint32_t interval_ms, uint32_t second
 }
 
 /* 0, or the exit code. */
-static int begin_slow(struct recorder *r, uint64_t slow_ns)
+static int begin_slow(struct source *source, uint64_t slow_ns)
 {
-    const enum mr_status status = tool_slow_poll_try(r->client, slow_ns);
+    const enum mr_status status = tool_slow_poll_try(source->client, slow_ns);
     if (status == MR_UNAUTHORIZED || status == MR_UNKNOWN_OP)
         return cli_fail(command, "--on-slow: %s",
                         status == MR_UNKNOWN_OP ? "the server's version keeps no slow calls"
                                                 : mr_last_error());
-    r->slow = calloc(1, sizeof(*r->slow));
-    if (r->slow == NULL)
+    source->slow = calloc(1, sizeof(*source->slow));
+    if (source->slow == NULL)
         return cli_fail(command, "no memory");
-    r->slow->client = r->client;
-    r->slow->lines.slow_ns = slow_ns;
+    source->slow->client = source->client;
+    source->slow->first = source->first;
+    source->slow->lines.slow_ns = slow_ns;
     return 0;
 }
 
-static void tell_slow(const struct tool_slow_lines *l)
+static void tell_slow(const struct source *source)
 {
-    (void)fprintf(stderr, "%" PRIu64 " slow calls", l->slow + l->slow_left_out);
+    const struct tool_slow_lines *l = &source->slow->lines;
+    (void)fprintf(stderr, "%s%s%" PRIu64 " slow calls", source->name, source->name[0] != '\0' ? ": " : "",
+                  l->slow + l->slow_left_out);
     if (l->slow_left_out > 0)
         (void)fprintf(stderr, ", %" PRIu64 " of which the file has no room for", l->slow_left_out);
     if (l->lost > 0)
@@ -304,7 +338,10 @@ static void tell_slow(const struct tool_slow_lines *l)
 
 static void free_recorder(struct recorder *r)
 {
-    free(r->slow);
+    for (uint32_t i = 0; i < r->source_count; i++) {
+        mr_client_destroy(r->sources[i].client);
+        free(r->sources[i].slow);
+    }
     for (uint32_t n = 0; n < r->name_count; n++)
         free(r->names[n]);
     for (uint32_t c = 0; c < TOOL_RUN_CORES_MAX; c++) {
@@ -317,66 +354,113 @@ static void free_recorder(struct recorder *r)
     free(r);
 }
 
-static int run(const struct tool_connection *c, const char *path, uint32_t interval_ms, uint32_t seconds,
-               uint64_t slow_ns)
+/* 0, or the exit code. `name`: "" where there is one source. */
+static int add_source(struct recorder *r, const struct tool_connection *c, const char *name, uint64_t slow_ns)
+{
+    if (r->source_count == SOURCES_MAX)
+        cli_refuse(command, "--each: there may be %u servers", SOURCES_MAX);
+    const struct source *before = r->source_count > 0 ? &r->sources[r->source_count - 1] : NULL;
+    struct source *source = &r->sources[r->source_count];
+    (void)snprintf(source->name, sizeof(source->name), "%s", name);
+    source->first = before != NULL ? before->first + mr_client_core_count(before->client) : 0;
+    const int exit_code = tool_connect(command, c, &source->client);
+    if (exit_code != 0)
+        return exit_code;
+    r->source_count++;
+    return slow_ns > 0 ? begin_slow(source, slow_ns) : 0;
+}
+
+/* Each server of the list by itself. */
+static int add_each(struct recorder *r, const struct tool_connection *c, uint64_t slow_ns)
+{
+    struct tool_connection one = *c;
+    const char *at = tool_server_name(c);
+    int exit_code = 0;
+    while (exit_code == 0 && *at != '\0') {
+        char name[SERVER_BYTES];
+        const size_t bytes = strcspn(at, ",");
+        (void)snprintf(name, sizeof(name), "%.*s", (int)bytes, at);
+        one.server = name;
+        exit_code = add_source(r, &one, name, slow_ns);
+        at += bytes + (at[bytes] == ',');
+    }
+    return exit_code;
+}
+
+static void begin(struct recorder *r, const char *server, uint32_t interval_ms, uint64_t slow_ns)
+{
+    r->started_us = mr_clock_us();
+    for (struct source *s = r->sources; s < r->sources + r->source_count; s++) {
+        s->marks.client = s->client;
+        s->marks.name = s->name;
+        s->marks.file = r->file;
+        s->marks.started_us = r->started_us;
+        if (s->slow != NULL) {
+            s->slow->started_us = r->started_us;
+            s->slow->lines.file = r->file;
+        }
+    }
+    json_t *header = make_header(r, server, interval_ms);
+    if (slow_ns > 0)
+        (void)json_object_set_new(header, "on_slow_ns", json_integer((json_int_t)slow_ns));
+    (void)json_object_set_new(header, "facts", facts(r));
+    write_line(r, header);
+}
+
+static void tell(const struct recorder *r, const char *path)
+{
+    (void)fprintf(stderr, "%s%s: %" PRIu64 " samples in %.1f s; see millrace perf report %s\n",
+                  isatty(STDERR_FILENO) ? "\r\033[K" : "", path, r->samples, (double)r->time_ms / 1e3, path);
+    for (uint32_t i = 0; i < r->source_count; i++)
+        if (r->sources[i].slow != NULL)
+            tell_slow(&r->sources[i]);
+}
+
+struct wanted {
+    struct tool_connection connection;
+    bool each;
+    const char *path;
+    uint32_t interval_ms, seconds;
+    uint64_t slow_ns;
+};
+
+static int run(const struct wanted *w)
 {
     struct recorder *r = calloc(1, sizeof(*r));
     if (r == NULL)
         return cli_fail(command, "no memory");
-    int exit_code = tool_connect(command, c, &r->client);
-    if (exit_code == 0 && slow_ns > 0 && (exit_code = begin_slow(r, slow_ns)) != 0)
-        mr_client_destroy(r->client);
-    if (exit_code != 0) {
-        free_recorder(r);
-        return exit_code;
+    int exit_code =
+        w->each ? add_each(r, &w->connection, w->slow_ns) : add_source(r, &w->connection, "", w->slow_ns);
+    if (exit_code == 0 && (r->file = tool_run_create(w->path)) == NULL)
+        exit_code = cli_fail(command, "cannot write %s: %s", w->path, strerror(errno));
+    if (exit_code == 0) {
+        begin(r, tool_server_name(&w->connection), w->interval_ms, w->slow_ns);
+        record_all(r, w->interval_ms, w->seconds);
+        if (!tool_run_close(r->file) || r->failed)
+            exit_code =
+                cli_fail(command, "%s is not whole: the disk has no room, or memory was short", w->path);
+        else
+            tell(r, w->path);
     }
-    r->file = tool_run_create(path);
-    if (r->file == NULL) {
-        exit_code = cli_fail(command, "cannot write %s: %s", path, strerror(errno));
-    } else {
-        r->started_us = mr_clock_us();
-        r->marks.client = r->client;
-        r->marks.file = r->file;
-        r->marks.started_us = r->started_us;
-        json_t *header = make_header(r, tool_server_name(c), interval_ms);
-        if (r->slow != NULL) {
-            r->slow->started_us = r->started_us;
-            r->slow->lines.file = r->file;
-            (void)json_object_set_new(header, "on_slow_ns", json_integer((json_int_t)slow_ns));
-        }
-        (void)json_object_set_new(header, "facts", tool_run_facts_ask(r->client));
-        write_line(r, header);
-        record_all(r, interval_ms, seconds);
-        if (!tool_run_close(r->file) || r->failed || r->marks.failed ||
-            (r->slow != NULL && r->slow->lines.failed))
-            exit_code = cli_fail(command, "%s is not whole: the disk has no room, or memory was short", path);
-    }
-    if (exit_code == 0)
-        (void)fprintf(stderr, "%s%s: %" PRIu64 " samples in %.1f s; see millrace perf report %s\n",
-                      isatty(STDERR_FILENO) ? "\r\033[K" : "", path, r->samples, (double)r->time_ms / 1e3,
-                      path);
-    if (exit_code == 0 && r->slow != NULL)
-        tell_slow(&r->slow->lines);
-    mr_client_destroy(r->client);
     free_recorder(r);
     return exit_code;
 }
 
 int tool_perf_record(int argc, char **argv)
 {
-    struct tool_connection c = {0};
-    const char *path = FILE_DEFAULT;
+    struct wanted w = {.path = FILE_DEFAULT};
     const char *on_slow = NULL;
-    uint32_t seconds = 0, hz = 10;
-    uint64_t slow_ns = 0;
+    uint32_t hz = 10;
     const struct cli_option options[] = {
-        {"output", CLI_STRING, &path, "FILE", "where to write; default " FILE_DEFAULT},
-        {"seconds", CLI_U32_IN(0, 604800), &seconds, "N", "how long; default 0: until Ctrl-C"},
+        {"output", CLI_STRING, &w.path, "FILE", "where to write; default " FILE_DEFAULT},
+        {"seconds", CLI_U32_IN(0, 604800), &w.seconds, "N", "how long; default 0: until Ctrl-C"},
         {"hz", CLI_U32_IN(1, 100), &hz, "N", "samples a second, 1 to 100; default 10"},
         {"on-slow", CLI_STRING, &on_slow, "SPAN",
          "also record calls that took so long, as 5ms, 500us or 1s, and those before and after them; needs "
          "the role operator"},
-        TOOL_CONNECTION_OPTIONS(&c),
+        {"each", CLI_FLAG, &w.each, NULL,
+         "the servers of --server are no cluster: record each of them, at the same time"},
+        TOOL_CONNECTION_OPTIONS(&w.connection),
     };
     const struct cli_usage usage = {
         .program = command,
@@ -390,11 +474,12 @@ int tool_perf_record(int argc, char **argv)
         CLI_OPTIONS(options),
     };
     (void)cli_parse(&usage, argc, argv, NULL);
-    if (on_slow != NULL && !tool_span_ns(on_slow, &slow_ns))
+    if (on_slow != NULL && !tool_span_ns(on_slow, &w.slow_ns))
         cli_refuse(command,
                    "--on-slow is \"%s\"; it is a number with a unit, us, ms or s, from 1us to 1000s, as 5ms",
                    on_slow);
     tool_live_begin();
-    c.any_node = true;
-    return run(&c, path, 1000 / hz, seconds, slow_ns);
+    w.connection.any_node = true;
+    w.interval_ms = 1000 / hz;
+    return run(&w);
 }

@@ -142,12 +142,14 @@ static void plot_busy(const struct tool_run *run, struct buffers *b, FILE *out)
     struct tool_plot plot = plot_of(run, b, "Busy share of each core", TOOL_UNIT_SHARE);
     const int busy = tool_run_counter(run, "core.busy_ppm");
     for (uint32_t core = 0; core < run->core_count && plot.line_count < TOOL_LINES_MAX && busy >= 0; core++) {
-        char name[32];
+        char name[128];
+        const char *node = json_string_value(json_array_get(json_object_get(run->header, "nodes"), core));
         for (uint32_t bin = 0; bin < run->bin_count; bin++)
             b->values[plot.line_count][bin] = run->cores[core] == NULL || run->cores[core]->away[bin]
                                                   ? NAN
                                                   : tool_run_value(run, busy, (int)core, bin) / 1e6;
-        (void)snprintf(name, sizeof(name), "core %u", core);
+        (void)snprintf(name, sizeof(name), "%s%score %u", node != NULL ? node : "",
+                       node != NULL && node[0] != '\0' ? ": " : "", core);
         add_line(&plot, b, name);
     }
     if (plot.line_count > 0)

@@ -10,21 +10,21 @@ static void take_fact(void *arg, const char *name, const char *value)
     (void)json_object_set_new(arg, name, json_string(value)); /* no UTF-8: it is left out */
 }
 
-json_t *tool_run_facts_ask(struct mr_client *client)
+void tool_run_facts_ask(struct mr_client *client, const char *name, json_t *nodes)
 {
     const struct mr_options options = {.deadline_ms = ANSWER_MS};
-    json_t *nodes = json_object();
     const uint32_t cores = mr_client_core_count(client);
     for (uint32_t core = 0; nodes != NULL && core < cores; core++) {
         struct mr_core_place place;
-        if (!mr_client_core_place(client, core, &place) || json_object_get(nodes, place.node) != NULL)
+        const char *node =
+            mr_client_core_place(client, core, &place) && place.node[0] != '\0' ? place.node : name;
+        if (json_object_get(nodes, node) != NULL)
             continue;
         json_t *facts = json_object();
         if (facts != NULL && mr_facts(client, &options, core, take_fact, facts) == MR_OK)
-            (void)json_object_set(nodes, place.node, facts);
+            (void)json_object_set(nodes, node, facts);
         json_decref(facts);
     }
-    return nodes;
 }
 
 void tool_run_facts_html(const struct tool_run *run, FILE *out)

@@ -8,9 +8,9 @@
 #include "millrace.h"
 #include "tools/perf/run.h"
 
-/* Asks one core of each node; nodes that do not answer, or do not tell this client, have none. Returns
- * {node: {name: value}}, or NULL without memory. */
-json_t *tool_run_facts_ask(struct mr_client *client);
+/* Asks one core of each node, and adds {node: {name: value}}; nodes that do not answer, or do not tell this
+ * client, have none. `name` is that of a node in no cluster. */
+void tool_run_facts_ask(struct mr_client *client, const char *name, json_t *nodes);
 /* A table of each node, closed until somebody opens it. */
 void tool_run_facts_html(const struct tool_run *run, FILE *out);
 /* Calls `visit` for each fact that differs, also where one run has none (""). Returns how many. */

@@ -36,7 +36,7 @@ enum mr_status tool_slow_poll_try(struct mr_client *client, uint64_t slow_ns)
 void tool_slow_poll(struct tool_slow_poll *p, uint32_t core)
 {
     const struct mr_options options = {.deadline_ms = ANSWER_MS};
-    struct visit v = {.poll = p, .core = core, .state = {.left = 1}};
+    struct visit v = {.poll = p, .core = p->first + core, .state = {.left = 1}};
     uint64_t lost = 0;
     for (uint32_t i = 0; i < ANSWERS_MAX && v.state.left > 0; i++) {
         const uint64_t position = p->next[core] > 0 ? p->next[core] - 1 : MR_RECENT_CALLS_FROM_NOW;
@@ -47,5 +47,5 @@ void tool_slow_poll(struct tool_slow_poll *p, uint32_t core)
         p->next[core] = v.state.next + 1;
         lost += v.state.lost;
     }
-    tool_slow_lines_end(&p->lines, core, v.now_us / 1000, lost);
+    tool_slow_lines_end(&p->lines, v.core, v.now_us / 1000, lost);
 }

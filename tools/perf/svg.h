@@ -17,7 +17,7 @@ struct tool_plot {
     uint32_t points;
     uint32_t line_count;
     struct tool_line {
-        char name[64];
+        char name[160];
         const double *values; /* [points]; NAN: nothing there */
     } lines[TOOL_LINES_MAX];
     uint32_t mark_count;

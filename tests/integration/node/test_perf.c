@@ -164,18 +164,23 @@ static void *make_load(void *arg)
     return NULL;
 }
 
-static void record(struct fixture *x, const char *name, const char *options)
+static void record_of(struct fixture *x, const char *name, const char *server, const char *options)
 {
     struct load load = {.x = x};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, make_load, &load), 0);
     program_run(&x->node.net, NETNS_CLIENT, &x->result,
                 "%s perf record --hz 20 --seconds 2 --output %s/%s.mrp --server %s %s", millrace,
-                x->directory, name, x->node.address, options);
+                x->directory, name, server, options);
     atomic_store(&load.stop, true);
     pthread_join(thread, NULL);
     program_expect(&x->result, 0, "samples in");
     assert_true(load.calls > 0);
+}
+
+static void record(struct fixture *x, const char *name, const char *options)
+{
+    record_of(x, name, x->node.address, options);
 }
 
 static double figure(const json_t *report, const char *name)
@@ -274,6 +279,29 @@ static void two_runs_are_compared(void **state)
     assert_non_null(strstr(x->result.out, "what changed most"));
     assert_non_null(strstr(x->result.out, "ratio"));
     assert_non_null(strstr(x->result.out, "what else differs, of configuration and machine:\nnothing\n"));
+}
+
+/* The same one twice, as if there were two. */
+static void servers_in_no_cluster_are_recorded_together(void **state)
+{
+    struct fixture *x = *state;
+    char servers[256];
+    (void)snprintf(servers, sizeof(servers), "%s,%s", x->node.address, x->node.address);
+    record_of(x, "e", servers, "--each --on-slow 1us");
+    json_t *report = report_json(x, "e");
+    const json_t *header = json_object_get(report, "header"), *nodes = json_object_get(header, "nodes");
+    assert_int_equal(json_integer_value(json_object_get(report, "cores")), 2 * CORES);
+    assert_int_equal(json_array_size(nodes), 2 * CORES);
+    assert_string_equal(json_string_value(json_array_get(nodes, 2 * CORES - 1)), x->node.address);
+    assert_int_equal(json_object_size(json_object_get(header, "facts")), 1);
+    json_decref(report);
+    program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s perf report %s/e.mrp", millrace, x->directory);
+    program_expect(&x->result, 0, "");
+    char *page = read_page(x, "e");
+    char name[128];
+    (void)snprintf(name, sizeof(name), "%s: core %u<", x->node.address, 2 * CORES - 1);
+    assert_non_null(strstr(page, name));
+    free(page);
 }
 
 /* Every call takes longer than a microsecond: the file has as many as there is room for, and tells the
@@ -409,6 +437,7 @@ int main(int argc, char **argv)
         TEST(two_runs_are_compared),
         TEST(an_interrupted_recording_is_whole),
         TEST(mistakes_are_told),
+        TEST(servers_in_no_cluster_are_recorded_together),
         TEST(slow_calls_are_recorded_and_explained),
         TEST(calls_that_are_gone_are_counted),
     };
