@@ -1,5 +1,6 @@
-#include "ps/server/facts.h"
+#include "ps/core/facts.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +8,16 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 #include "dataplane/dataplane.h"
+#include "ps/config/config_reload.h"
 #include "ps/core/node.h"
 
-#define FACTS_BYTES 8192u
-#define LINE_BYTES  512u
+#define LINE_BYTES 512u
+
+struct ps_facts {
+    pthread_mutex_t lock; /* of the configuration */
+    struct ps_config config;
+    char *machine;
+};
 
 /* The first line of a file; "": there is none. */
 static void read_line(const char *path, char line[LINE_BYTES])
@@ -85,20 +92,74 @@ static void add_port(const struct dp *dp, FILE *out)
     add(out, "port.steering", dp_steering_name(dp));
 }
 
-char *ps_facts_gather(const struct ps_node *node)
+static char *gather(const struct ps_node *node)
 {
-    char *text = malloc(FACTS_BYTES);
-    FILE *out = text == NULL ? NULL : fmemopen(text, FACTS_BYTES, "w");
-    if (out == NULL) {
-        free(text);
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    if (out == NULL)
         return NULL;
-    }
     (void)fprintf(out, "millraced = %s\ndpdk = %s\n", MR_VERSION, dp_dpdk_version());
     add_machine(out);
     add_port(node->dp, out);
     for (uint32_t i = 0; i < node->cpu_count; i++)
         (void)fprintf(out, "core.%u.cpu = %d\n", i, node->cpus[i]);
     (void)fclose(out);
-    text[FACTS_BYTES - 1] = '\0';
+    return text;
+}
+
+struct ps_facts *ps_facts_create(const struct ps_node *node)
+{
+    struct ps_facts *f = calloc(1, sizeof(*f));
+    if (f == NULL)
+        return NULL;
+    (void)pthread_mutex_init(&f->lock, NULL);
+    f->config = *node->config;
+    f->machine = gather(node);
+    return f;
+}
+
+void ps_facts_destroy(struct ps_facts *f)
+{
+    if (f == NULL)
+        return;
+    (void)pthread_mutex_destroy(&f->lock);
+    free(f->machine);
+    free(f);
+}
+
+void ps_facts_take(struct ps_facts *f, const struct ps_config *fresh, uint32_t key)
+{
+    if (f == NULL)
+        return;
+    pthread_mutex_lock(&f->lock);
+    ps_config_take(&f->config, fresh, key);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void print_config(const struct ps_config *config, FILE *out)
+{
+    char name[PS_CONFIG_SHOWN_BYTES], value[PS_CONFIG_SHOWN_BYTES];
+    for (uint32_t key = 0; key < PS_CONFIG_KEY_COUNT; key++) {
+        ps_config_key_name(key, name);
+        ps_config_show(config, key, value);
+        (void)fprintf(out, "config.%s = %s\n", name, value);
+    }
+}
+
+char *ps_facts_text(struct ps_facts *f)
+{
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    if (out == NULL)
+        return NULL;
+    if (f != NULL) {
+        (void)fputs(f->machine != NULL ? f->machine : "", out);
+        pthread_mutex_lock(&f->lock);
+        print_config(&f->config, out);
+        pthread_mutex_unlock(&f->lock);
+    }
+    (void)fclose(out);
     return text;
 }

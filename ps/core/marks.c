@@ -43,7 +43,7 @@ static void copy_text(char *to, size_t room, const char *text)
     memcpy(to, text, bytes);
 }
 
-void ps_marks_add(struct ps_marks *m, const char *event, const char *text)
+void ps_marks_add(struct ps_marks *m, const char *event, const char *client, const char *text)
 {
     if (m == NULL)
         return;
@@ -52,6 +52,7 @@ void ps_marks_add(struct ps_marks *m, const char *event, const char *text)
     kept->at_ns = mr_clock_ns();
     kept->mark.sequence = m->last;
     copy_text(kept->mark.event, sizeof(kept->mark.event), event);
+    copy_text(kept->mark.client, sizeof(kept->mark.client), client);
     copy_text(kept->mark.text, sizeof(kept->mark.text), text);
     pthread_mutex_unlock(&m->lock);
 }

@@ -8,26 +8,57 @@
 
 static_assert(sizeof(struct mr_mark) == 256, "as on the wire");
 
-/* One line, for others to read. False: it is too long, or has characters that are none. */
+/* Bytes of the character of UTF-8 at `at`; 0: it is none. */
+static uint32_t character_bytes(const uint8_t *at, uint64_t left)
+{
+    uint32_t bytes = 0;
+    if (at[0] < 0x80)
+        bytes = 1;
+    else if (at[0] >= 0xc2 && at[0] < 0xf5)
+        bytes = at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
+    if (bytes > left)
+        return 0;
+    for (uint32_t i = 1; i < bytes; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    return bytes;
+}
+
+/* One line, for others to read. False: it is too long, or has what is no character. */
 static bool read_text(const struct mr_tensor *tensor, char text[MR_MARK_TEXT_BYTES])
 {
+    const uint8_t *bytes = tensor->data;
     if (tensor->bytes >= MR_MARK_TEXT_BYTES)
         return false;
-    memcpy(text, tensor->data, tensor->bytes);
-    text[tensor->bytes] = '\0';
-    for (uint64_t i = 0; i < tensor->bytes; i++)
-        if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+    for (uint64_t i = 0; i < tensor->bytes;) {
+        const uint32_t count = character_bytes(bytes + i, tensor->bytes - i);
+        if (count == 0 || bytes[i] < ' ' || bytes[i] == 0x7f)
             return false;
+        i += count;
+    }
+    memcpy(text, bytes, tensor->bytes);
+    text[tensor->bytes] = '\0';
     return true;
 }
 
-static void log_mark(const struct ps_op *op, const char *text)
+static void add_mark(const struct ps_op *op, const char *text)
 {
     struct mr_address from;
     char who[MR_ADDRESS_TEXT_BYTES] = "?";
     if (mr_call_ref_address(op->ep, op->request->ref, &from))
         mr_address_text(&from, who);
+    ps_marks_add(op->core->node->marks, MR_MARK_CLIENT, who, text);
     mr_log_with(MR_LOG_DEBUG, MR_LOG_FIELDS({"client", .text = who}), "mark", "%s: mark: %s", who, text);
+}
+
+/* What the log says is for operators: it names clients, folders and values. Returns how many are left. */
+static uint32_t leave_out_log(struct mr_mark *marks, uint32_t count)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(marks[i].event, MR_MARK_CLIENT) == 0)
+            marks[left++] = marks[i];
+    return left;
 }
 
 void ps_op_mark(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
@@ -36,23 +67,24 @@ void ps_op_mark(void *core_app, struct mr_endpoint *ep, const struct mr_request 
     struct mr_mark marks[PS_MARKS_KEPT];
     char text[MR_MARK_TEXT_BYTES];
     uint64_t last, missed;
-    struct ps_marks *kept = op.core->node->marks;
     if (!ps_check_vector(&op, 0, MR_U64, 1, "number") || !ps_check_tensor(&op, 1, MR_U8, 1, "text"))
         return;
     if (!read_text(&op.tensors[1], text)) {
-        ps_refuse(&op, MR_INVALID_ARGUMENT, "a mark is one line of at most %u bytes", MR_MARK_TEXT_BYTES - 1);
+        ps_refuse(&op, MR_INVALID_ARGUMENT, "a mark is one line of UTF-8, at most %u bytes",
+                  MR_MARK_TEXT_BYTES - 1);
         return;
     }
-    const uint32_t count = ps_marks_read(kept, ps_tensor_u64(&op.tensors[0], 0), marks, &last, &missed);
+    uint32_t count =
+        ps_marks_read(op.core->node->marks, ps_tensor_u64(&op.tensors[0], 0), marks, &last, &missed);
+    if (request->role != MR_ROLE_OPERATOR)
+        count = leave_out_log(marks, count);
     struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, 2, NULL),
                                    mr_tensor_2d(MR_U8, count, sizeof(struct mr_mark), NULL)};
     if (!ps_reply_begin(ep, request, tensors, 2))
         return;
     memcpy(tensors[0].data, ((const uint64_t[2]){last, missed}), 2 * sizeof(uint64_t));
     memcpy(tensors[1].data, marks, count * sizeof(*marks));
-    if (text[0] != '\0') {
-        ps_marks_add(kept, MR_MARK_CLIENT, text);
-        log_mark(&op, text);
-    }
+    if (text[0] != '\0')
+        add_mark(&op, text);
     mr_reply_end(ep, request->ref);
 }

@@ -5,6 +5,7 @@
 #include "dataplane/wire/base/plural.h"
 #include "ps/config/config_reload.h"
 #include "ps/control/control.h"
+#include "ps/core/facts.h"
 #include "ps/server/node_log.h"
 
 /* Cluster and checkpoint.serve decide these, whatever the configuration says. */
@@ -98,6 +99,7 @@ bool ps_reload(struct ps_node *node, struct ps_config *given, struct ps_config *
         log_change(given, fresh, now.keys[i]);
         for_control[now.keys[i]] = !take_here(node, in_use, fresh, now.keys[i]);
         ps_config_take(given, fresh, now.keys[i]);
+        ps_facts_take(node->facts, fresh, now.keys[i]);
     }
     if (!ps_control_reload(node->control, in_use, fresh, for_control))
         mr_log_error("config_not_taken", "no memory to tell the control thread of the changes: reload again");

@@ -1,4 +1,3 @@
-#include "ps/server/facts.h"
 #include "ps/server/server.h"
 
 #include <assert.h>
@@ -16,6 +15,7 @@
 #include "ps/config/config_rules.h"
 #include "ps/control/control.h"
 #include "ps/control/node_cluster.h"
+#include "ps/core/facts.h"
 #include "ps/core/marks.h"
 #include "ps/core/core.h"
 #include "ps/memory/prefault.h"
@@ -330,7 +330,7 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
         mr_log_warning("trace_not_written", "%s", error);
     mr_log_listen(NULL, NULL);
     ps_marks_destroy(node->marks);
-    free(node->facts);
+    ps_facts_destroy(node->facts);
     free(server);
 }
 
@@ -353,7 +353,7 @@ void ps_server_leave_cores(const struct ps_config *config)
 /* What the log says is a mark, too. */
 static void hear_log(void *marks, const char *event, const char *message)
 {
-    ps_marks_add(marks, event, message);
+    ps_marks_add(marks, event, "", message);
 }
 
 enum mr_status ps_server_start(const struct ps_config *config, struct ps_server **out,
@@ -410,7 +410,7 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     }
     status = open_data_plane(server, error);
     if (status == MR_OK)
-        node->facts = ps_facts_gather(node);
+        node->facts = ps_facts_create(node);
     if (status == MR_OK)
         status = ps_node_metrics_start(node, &server->metrics, error);
     if (status == MR_OK && node->rpc != NULL)

@@ -221,10 +221,10 @@ def test_marks(client):
     client.mark_async("epoch 4 \u00e4").wait()
     marks = client.marks(since=before)
     assert [(mark.event, mark.text) for mark in marks] == [("mark", "epoch 3"), ("mark", "epoch 4 \u00e4")]
-    assert [mark.sequence for mark in marks] == [before + 1, before + 2]
+    assert [mark.sequence for mark in marks] == [before + 1, before + 2] and ":" in marks[0].client
     assert 0 <= marks[1].age_s <= marks[0].age_s < 60
     assert client.marks_async(since=before + 2).wait() == []
-    with pytest.raises(ValueError, match="207"):
+    with pytest.raises(ValueError, match="143"):
         client.mark("x" * 300)
     with pytest.raises(ValueError, match="one line"):
         client.mark("two\nlines")

@@ -27,7 +27,8 @@ static enum mr_status finish(struct mr_future *f, struct mr_reply **reply)
         return mrc_part_garbled(f, 0);
     const struct mr_mark *list = marks->data;
     for (uint32_t i = 0; i < marks->dims[0]; i++) {
-        if (!ends(list[i].event, sizeof(list[i].event)) || !ends(list[i].text, sizeof(list[i].text)))
+        if (!ends(list[i].event, sizeof(list[i].event)) || !ends(list[i].client, sizeof(list[i].client)) ||
+            !ends(list[i].text, sizeof(list[i].text)))
             return mrc_part_garbled(f, 0);
         if (context->visit != NULL)
             context->visit(context->arg, &list[i]);

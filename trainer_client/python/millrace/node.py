@@ -80,11 +80,12 @@ class Mark:
     sequence: int  #: counts from 1 since the node's start
     age_s: float  #: when the node answered
     event: str  #: "mark": a client set it; otherwise an event of the node's log
+    client: str  #: its address; "": the node itself
     text: str
 
 
 def _mark(mark: Any) -> Mark:
-    return Mark(mark.sequence, mark.age_ns / 1e9, text(mark.event), text(mark.text))
+    return Mark(mark.sequence, mark.age_ns / 1e9, text(mark.event), text(mark.client), text(mark.text))
 
 
 @dataclass(frozen=True)
@@ -366,7 +367,7 @@ class NodeCalls(Connection):
         return self._start(self._facts(core), options)
 
     def mark(self, what: str, **options: Unpack[CallOptions]) -> None:
-        """Marks this time for recordings (millrace perf record): a line such as "epoch 3", at most 207 bytes."""
+        """Marks this time for recordings (millrace perf record): a line such as "epoch 3", at most 143 bytes."""
         self._run(Call(lib.mr_mark, (what.encode(),)), options)
 
     def mark_async(self, what: str, **options: Unpack[CallOptions]) -> Future:
@@ -391,7 +392,7 @@ class NodeCalls(Connection):
 
     def marks(self, since: int = 0, core: int = 0, **options: Unpack[CallOptions]) -> list[Mark]:
         """The marks after number `since` of the node that has the core, the oldest first: what clients set with
-        mark(), and what the node's log says at level info and above. It keeps the last 256."""
+        mark(), and, for operators, what the node's log says at level info and above. It keeps the last 256."""
         return self._run(self._marks(since, core), options)
 
     def marks_async(self, since: int = 0, core: int = 0, **options: Unpack[CallOptions]) -> Future:

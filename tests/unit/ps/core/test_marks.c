@@ -32,12 +32,14 @@ static void read_count(struct ps_marks *m, uint64_t since, uint32_t count, uint6
 static void marks_are_read_from_a_number_on(void **state)
 {
     read_count(*state, 0, 0, 0, 0);
-    ps_marks_add(*state, "mark", "one");
-    ps_marks_add(*state, "saved", "two");
+    ps_marks_add(*state, "mark", "10.0.0.7:9", "one");
+    ps_marks_add(*state, "saved", "", "two");
     read_count(*state, 0, 2, 2, 0);
     assert_int_equal(marks[0].sequence, 1);
     assert_string_equal(marks[0].event, "mark");
     assert_string_equal(marks[0].text, "one");
+    assert_string_equal(marks[0].client, "10.0.0.7:9");
+    assert_string_equal(marks[1].client, "");
     assert_string_equal(marks[1].event, "saved");
     assert_true(marks[0].age_ns >= marks[1].age_ns);
     read_count(*state, 1, 1, 2, 0);
@@ -51,7 +53,7 @@ static void what_is_forgotten_is_counted(void **state)
     char text[32];
     for (uint32_t i = 1; i <= PS_MARKS_KEPT + 10; i++) {
         snprintf(text, sizeof(text), "number %u", i);
-        ps_marks_add(*state, "mark", text);
+        ps_marks_add(*state, "mark", "", text);
     }
     read_count(*state, 0, PS_MARKS_KEPT, PS_MARKS_KEPT + 10, 10);
     assert_string_equal(marks[0].text, "number 11");
@@ -67,7 +69,7 @@ static void long_texts_are_cut_between_characters(void **state)
     memset(text, 'a', sizeof(text));
     text[sizeof(text) - 1] = '\0';
     memcpy(text + MR_MARK_TEXT_BYTES - 2, "\xc3\xa4", 2); /* would be cut in two */
-    ps_marks_add(*state, event, text);
+    ps_marks_add(*state, event, "", text);
     read_count(*state, 0, 1, 1, 0);
     assert_int_equal(strlen(marks[0].text), MR_MARK_TEXT_BYTES - 2);
     assert_int_equal(strlen(marks[0].event), MR_MARK_EVENT_BYTES - 1);
@@ -75,7 +77,7 @@ static void long_texts_are_cut_between_characters(void **state)
 
 static void nothing_is_kept_without_a_place(void **state)
 {
-    ps_marks_add(NULL, "mark", "one");
+    ps_marks_add(NULL, "mark", "", "one");
     read_count(NULL, 0, 0, 0, 0);
 }
 

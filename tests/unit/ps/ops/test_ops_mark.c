@@ -36,6 +36,7 @@ static void a_mark_is_read_on_any_core(void **state)
     assert_int_equal(reply->tensors[1].dims[0], 1);
     assert_string_equal(marks[0].event, MR_MARK_CLIENT);
     assert_string_equal(marks[0].text, "epoch 3");
+    assert_non_null(strchr(marks[0].client, ':'));
     reply = mark(*state, 1, before + 1, "");
     assert_int_equal(reply->tensors[1].dims[0], 0);
 }
@@ -55,8 +56,12 @@ static void what_is_no_line_is_refused(void **state)
 {
     char text[MR_MARK_TEXT_BYTES + 1] = "";
     memset(text, 'x', MR_MARK_TEXT_BYTES);
-    node_check(mark(*state, 0, 0, text), MR_INVALID_ARGUMENT, "one line of at most 207 bytes");
-    node_check(mark(*state, 0, 0, "a\nb"), MR_INVALID_ARGUMENT, "one line");
+    node_check(mark(*state, 0, 0, text), MR_INVALID_ARGUMENT, "one line of UTF-8, at most 143 bytes");
+    static const char *const wrong_texts[] = {"a\nb",     "\x7f", "\xc3",     "\xc3z",
+                                              "\xc0\xaf", "\xff", "x\xe2\x82"};
+    for (size_t i = 0; i < sizeof(wrong_texts) / sizeof(*wrong_texts); i++)
+        node_check(mark(*state, 0, 0, wrong_texts[i]), MR_INVALID_ARGUMENT, "one line");
+    node_check(mark(*state, 0, 0, "\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"), MR_OK, NULL);
     text[MR_MARK_TEXT_BYTES - 1] = '\0';
     node_check(mark(*state, 0, 0, text), MR_OK, NULL);
     const struct mr_tensor wrong = mr_tensor_1d(MR_U8, 1, "x");

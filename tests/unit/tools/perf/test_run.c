@@ -79,8 +79,8 @@ static void counters_become_rates_of_cores_and_of_all(void **state)
     tool_run_free(run);
 }
 
-/* Lines of counters are read by a parser of their own if they look as the program writes them, and otherwise as
- * any JSON: the same comes of both, and of both in turn. */
+/* Lines of counters are read by a parser of their own if they look as the program writes them, and otherwise
+ * as any JSON: the same comes of both, and of both in turn. */
 static void counters_may_be_written_in_any_way(void **state)
 {
     static const char *const ways[] = {
