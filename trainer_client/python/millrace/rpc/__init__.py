@@ -17,7 +17,7 @@ from ._future import Future, wait_all
 from ._options import BackendType, RpcBackendOptions, TensorPipeRpcBackendOptions
 from ._remote_module import RemoteModule
 from ._rref import RRef
-from ._world import WorkerInfo, get_worker_info, init_rpc, shutdown
+from ._world import WorkerInfo, get_rpc_timeout, get_worker_info, init_rpc, is_available, shutdown
 
 __all__ = [
     "BackendType",
@@ -29,8 +29,10 @@ __all__ = [
     "TensorPipeRpcBackendOptions",
     "WorkerInfo",
     "functions",
+    "get_rpc_timeout",
     "get_worker_info",
     "init_rpc",
+    "is_available",
     "remote",
     "rpc_async",
     "rpc_sync",

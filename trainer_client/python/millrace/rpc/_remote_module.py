@@ -11,10 +11,10 @@ from ._rref import RRef
 
 # Of torch.nn.Module, what would need the module itself here. Callers of forward() get none of it.
 _NOT_REMOTE = (
-    "add_module apply buffers children cpu cuda double eval extra_repr float get_buffer get_parameter "
-    "get_submodule half load_state_dict modules named_buffers named_children named_modules named_parameters "
-    "parameters register_backward_hook register_buffer register_forward_hook register_forward_pre_hook "
-    "register_module register_parameter requires_grad_ share_memory state_dict to train type zero_grad"
+    "add_module apply bfloat16 buffers children cpu cuda double eval extra_repr float half ipu load_state_dict "
+    "modules named_buffers named_children named_modules named_parameters parameters register_backward_hook "
+    "register_buffer register_forward_hook register_forward_pre_hook register_parameter requires_grad_ "
+    "share_memory state_dict to train type xpu zero_grad"
 ).split()
 
 

@@ -35,6 +35,7 @@ class World:
 
     def __init__(self, name: str, rank: int, world_size: int, options: RpcBackendOptions) -> None:
         self.name, self.rank, self.world_size = name, rank, world_size
+        self.timeout_s = options.rpc_timeout
         self.python_functions = options.python_functions
         self.meeting_file = file_of(options) if rank == 0 else None
         self.lock = threading.Lock()
@@ -249,6 +250,16 @@ def get_worker_info(worker_name: str | None = None) -> WorkerInfo:
     """Returns the WorkerInfo of that worker; of this one if none is named."""
     world = current()
     return world.workers[world.rank if worker_name is None else world.rank_of(worker_name)]
+
+
+def get_rpc_timeout() -> float:
+    """Returns the default time-out of calls, in seconds; 0: none."""
+    return current().timeout_s
+
+
+def is_available() -> bool:
+    """Whether remote calls can be made: they can, where this module can be imported."""
+    return True
 
 
 def _leave(world: World, timeout: float) -> None:
