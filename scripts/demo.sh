@@ -16,6 +16,8 @@
 # TIMELINE=FILE writes a timeline of the training, which https://ui.perfetto.dev opens, and says what trainers wait for.
 # What a server did before it was killed is not in it.
 #
+# RECORD=FILE.mrp records what the servers count all the while, and makes the report FILE.html of it (millrace perf).
+#
 # MILLRACE_BUILD names a build directory to take the programs from, instead of building into build/. MILLRACE_DRIVER
 # names the port's driver: af_xdp, af_packet or tap (with NODES socket), instead of the first of them that opens.
 set -euo pipefail
@@ -26,7 +28,9 @@ case "${1:-}" in
 esac
 timeline=
 [ -z "${TIMELINE:-}" ] || timeline=$(realpath -m -- "$TIMELINE")
-readonly timeline
+recording=
+[ -z "${RECORD:-}" ] || recording=$(realpath -m -- "$RECORD")
+readonly timeline recording
 cd "$(dirname "$0")/.."
 
 readonly client_address=10.77.0.2
@@ -91,12 +95,12 @@ if [ -z "${MILLRACE_BUILD:-}" ]; then
     rm -f "$log"
 fi
 readonly millraced=$build/ps/millraced hub=$build/trainer_client/hub/millrace-hub fm=$build/trainer_client/examples/fm millrace=$build/tools/millrace
-for program in "$millraced" "$hub" "$fm" ${store_kind:+"$millrace"} ${timeline:+"$millrace"}; do
+for program in "$millraced" "$hub" "$fm" ${store_kind:+"$millrace"} ${timeline:+"$millrace"} ${recording:+"$millrace"}; do
     [ -x "$program" ] || fail "$program is not there: build first, or unset MILLRACE_BUILD"
 done
 if [ "$(id -u)" -ne 0 ]; then
     say "needs root for namespaces and the network port: asking through sudo"
-    exec sudo env STORE="$store_kind" TIMELINE="$timeline" NODES="$node_count" MILLRACE_BUILD="$build" MILLRACE_DRIVER="$driver" scripts/demo.sh ${data_argument:+"$data_argument"}
+    exec sudo env STORE="$store_kind" TIMELINE="$timeline" RECORD="$recording" NODES="$node_count" MILLRACE_BUILD="$build" MILLRACE_DRIVER="$driver" scripts/demo.sh ${data_argument:+"$data_argument"}
 fi
 
 # ---- everything made below is taken down here ----
@@ -112,7 +116,7 @@ clean_up() {
     trap - EXIT INT TERM
     set +e
     if [ $code -ne 0 ]; then
-        for log in server server2 server3 zookeeper store hub trainer2 evaluate record; do
+        for log in server server2 server3 zookeeper store hub trainer2 evaluate record recorder; do
             [ -s "$work/$log.log" ] && sed "s/^/demo: $log: /" "$work/$log.log" | tail -n 12 >&2
         done
     fi
@@ -354,6 +358,13 @@ start_hub() {
     pids+=("$hub_pid")
 }
 
+start_recording() {
+    ip netns exec "$client_ns" "$millrace" perf record --server "$servers" --key-file "$work/key" --on-slow 5ms \
+        --output "$recording" 2>"$work/recorder.log" &
+    recorder_pid=$!
+    pids+=("$recorder_pid")
+}
+
 # start_trainer NUMBER [options]: the first one shows its progress here.
 start_trainer() {
     local number=$1
@@ -466,6 +477,12 @@ write_timeline() {
     say "the timeline is in $timeline"
 }
 
+write_report() {
+    stop "$recorder_pid"
+    "$millrace" perf report "$recording" >&2
+    say "the recording is $recording, its report ${recording%.mrp}.html"
+}
+
 check_and_report() {
     local auc logloss lost twice rate base replayed
     run_fm wait wait
@@ -510,9 +527,11 @@ for ((number = 1; number <= node_count; number++)); do
 done
 say "server up: port $port, memory: $memory$suffix"
 start_hub
+[ -z "$recording" ] || start_recording
 plan=(--hub "$hub_address" --server "$servers" --key-file "$work/key" --data "$data" --format "$format"
     --batch "$batch_samples" --epochs "$epochs" --learning-rate "$learning_rate")
 trainer_pids=()
 train_through_a_crash
 check_and_report
+[ -z "$recording" ] || write_report
 [ -z "$timeline" ] || write_timeline
