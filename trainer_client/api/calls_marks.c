@@ -76,7 +76,8 @@ enum mr_status mr_marks(struct mr_client *client, const struct mr_options *optio
                         uint64_t since, uint64_t *last, uint64_t *missed,
                         void (*visit)(void *arg, const struct mr_mark *mark), void *arg)
 {
-    const struct context wanted = {
-        .since = since, .last = last, .missed = missed, .visit = visit, .arg = arg};
+    struct context wanted = {.since = since, .visit = visit, .arg = arg};
+    wanted.last = last;
+    wanted.missed = missed;
     return run("mr_marks", client, options, core, "", &wanted);
 }

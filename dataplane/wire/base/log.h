@@ -92,7 +92,7 @@ bool mr_log_is_text(void);
 #define MR_LOG_AT(level_, fields_, event_, ...)                                                              \
     do {                                                                                                     \
         static struct mr_log_site mr_log_site_ = {                                                           \
-            .level = (level_), .event = "" event_, .file = __FILE__, .line = __LINE__};                      \
+            .level = (level_), .event = (event_), .file = __FILE__, .line = __LINE__};                       \
         mr_log_write(&mr_log_site_, fields_, __VA_ARGS__);                                                   \
     } while (0)
 

@@ -31,7 +31,8 @@ static void add(struct line *l, const char *text)
 static void add_number(struct line *l, uint64_t number)
 {
     char text[24];
-    add_bytes(l, text, (size_t)snprintf(text, sizeof(text), "%" PRIu64, number));
+    const int bytes = snprintf(text, sizeof(text), "%" PRIu64, number);
+    add_bytes(l, text, (size_t)bytes);
 }
 
 static void add_time(struct line *l, const struct timespec *time)

@@ -23,12 +23,12 @@ static uint32_t weight(struct mr_latencies *l)
     return ++l->turn % MR_LATENCY_STRIDE == 0 ? MR_LATENCY_STRIDE : 0;
 }
 
-/* Without memory for its histograms an operation is not counted. */
-static struct mr_op_latency *make(struct mr_latencies *l, uint32_t op)
+/* False: there is no memory for its histograms, and the operation is not counted. */
+static bool make(struct mr_latencies *l, uint32_t op)
 {
     struct mr_op_latency *made = calloc(1, sizeof(*made));
     __atomic_store_n(&l->ops[op], made, __ATOMIC_RELEASE);
-    return made;
+    return made != NULL;
 }
 
 static uint64_t stamp_of(uint64_t ns, uint32_t times)
@@ -41,7 +41,7 @@ uint64_t mr_latency_began(struct mr_latencies *l, uint32_t op)
     if (l->clock_ns == NULL)
         return 0;
     const uint32_t times = weight(l);
-    if (times == 0 || op >= MR_OP_COUNT || (l->ops[op] == NULL && make(l, op) == NULL))
+    if (times == 0 || op >= MR_OP_COUNT || (l->ops[op] == NULL && !make(l, op)))
         return stamp_of(l->burst_ns, 0);
     return mr_latency_ended(l, op, MR_LATENCY_WAIT, stamp_of(l->burst_ns, times));
 }

@@ -287,7 +287,7 @@ static void servers_in_no_cluster_are_recorded_together(void **state)
     struct fixture *x = *state;
     char servers[256];
     (void)snprintf(servers, sizeof(servers), "%s,%s", x->node.address, x->node.address);
-    record_of(x, "e", servers, "--each --on-slow 1us");
+    record_of(x, "e", servers, "--each --on-slow 10s");
     json_t *report = report_json(x, "e");
     const json_t *header = json_object_get(report, "header"), *nodes = json_object_get(header, "nodes");
     assert_int_equal(json_integer_value(json_object_get(report, "cores")), 2 * CORES);
@@ -299,7 +299,7 @@ static void servers_in_no_cluster_are_recorded_together(void **state)
     program_expect(&x->result, 0, "");
     char *page = read_page(x, "e");
     char name[128];
-    (void)snprintf(name, sizeof(name), "%s: core %u<", x->node.address, 2 * CORES - 1);
+    (void)snprintf(name, sizeof(name), "%s: core %d<", x->node.address, 2 * CORES - 1);
     assert_non_null(strstr(page, name));
     free(page);
 }

@@ -392,7 +392,8 @@ class NodeCalls(Connection):
 
     def marks(self, since: int = 0, core: int = 0, **options: Unpack[CallOptions]) -> list[Mark]:
         """The marks after number `since` of the node that has the core, the oldest first: what clients set with
-        mark(), and, for operators, what the node's log says at level info and above. It keeps the last 256."""
+        mark(), and, for operators, what the node's log says at level info and above. It keeps the last 256.
+        """
         return self._run(self._marks(since, core), options)
 
     def marks_async(self, since: int = 0, core: int = 0, **options: Unpack[CallOptions]) -> Future:
