@@ -14,7 +14,7 @@ RECORD=$work/demo.mrp scripts/demo.sh
 picture() {
     chromium-headless-shell --no-sandbox --disable-gpu --hide-scrollbars --window-size="$2,$3" \
         --screenshot="$work/$1.png" "file://$work/demo.html" 2>/dev/null
-    python3 -c 'import sys; from PIL import Image; Image.open(sys.argv[1]).convert("RGB").quantize(64).save(sys.argv[2], optimize=True)' \
+    /usr/bin/python3 -c 'import sys; from PIL import Image; Image.open(sys.argv[1]).convert("RGB").quantize(64).save(sys.argv[2], optimize=True)' \
         "$work/$1.png" "docs/$1.png"
 }
 picture report 1280 1420
