@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -55,10 +56,27 @@ static void add(FILE *out, const char *name, const char *value)
         (void)fprintf(out, "%s = %s\n", name, value);
 }
 
+/* What millrace doctor looks at, too. */
+static const struct {
+    const char *name, *path;
+} files[] = {
+    {"machine.clock_source", "/sys/devices/system/clocksource/clocksource0/current_clocksource"},
+    {"machine.governor", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"},
+    {"machine.isolated_cpus", "/sys/devices/system/cpu/isolated"},
+    {"machine.smt", "/sys/devices/system/cpu/smt/control"},
+    {"machine.numa_nodes", "/sys/devices/system/node/online"},
+    {"machine.vendor", "/sys/class/dmi/id/sys_vendor"},
+    {"machine.transparent_huge_pages", "/sys/kernel/mm/transparent_hugepage/enabled"},
+    {"machine.receive_buffer_max", "/proc/sys/net/core/rmem_max"},
+    {"machine.send_buffer_max", "/proc/sys/net/core/wmem_max"},
+    {"machine.io_uring_disabled", "/proc/sys/kernel/io_uring_disabled"},
+};
+
 static void add_machine(FILE *out)
 {
     struct utsname system;
     struct sysinfo memory;
+    struct rlimit locked;
     char text[LINE_BYTES];
     if (uname(&system) == 0)
         (void)fprintf(out, "machine.host = %s\nmachine.kernel = %s %s\n", system.nodename, system.sysname,
@@ -73,14 +91,12 @@ static void add_machine(FILE *out)
     add(out, "machine.huge_pages", text);
     read_value("/proc/meminfo", "Hugepagesize", text);
     add(out, "machine.huge_page_size", text);
-    read_line("/sys/devices/system/clocksource/clocksource0/current_clocksource", text);
-    add(out, "machine.clock_source", text);
-    read_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", text);
-    add(out, "machine.governor", text);
-    read_line("/sys/class/dmi/id/sys_vendor", text);
-    add(out, "machine.vendor", text);
-    read_line("/sys/kernel/mm/transparent_hugepage/enabled", text);
-    add(out, "machine.transparent_huge_pages", text);
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
+        read_line(files[i].path, text);
+        add(out, files[i].name, text);
+    }
+    if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
+        (void)fprintf(out, "machine.memory_lock_bytes = %llu\n", (unsigned long long)locked.rlim_cur);
 }
 
 static void add_port(const struct dp *dp, FILE *out)
