@@ -149,6 +149,7 @@ static const struct tool_command list[] = {
     {"rebalance", tool_ctl_rebalance, "move partitions until all nodes have their share"},
     {"moves", query, "show the partitions that move"},
     {"rpc", query, "show the workers for remote calls, and the load of the node's functions"},
+    {"mark", tool_ctl_mark, "mark this time in recordings of the server"},
     {"stats", query, "show every counter of every core"},
     {"streams", query, "show the streams of batches that the server has a record of"},
     {"forget-stream", tool_ctl_forget_stream, "drop the record of streams that must not continue"},
