@@ -64,11 +64,13 @@ def stretch(path, to, cores=4, samples=36000):
     head[0]["nodes"] = [""] * cores
     with gzip.open(to, "wt", compresslevel=1) as file:
         for line in head:
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps(line, separators=(",", ":")) + "\n")
         for sample, core in itertools.product(range(samples), range(cores)):
-            file.write(json.dumps({**next(counters), "t": sample * 100, "c": core}) + "\n")
+            file.write(
+                json.dumps({**next(counters), "t": sample * 100, "c": core}, separators=(",", ":")) + "\n"
+            )
             for line in itertools.islice(latencies, per_core if sample % 10 == 0 else 0):
-                file.write(json.dumps({**line, "t": sample * 100, "c": core}) + "\n")
+                file.write(json.dumps({**line, "t": sample * 100, "c": core}, separators=(",", ":")) + "\n")
 
 
 class Observe:
@@ -77,11 +79,14 @@ class Observe:
     def __init__(self, bench, tools, directory):
         self.bench, self.tools, self.directory = bench, tools, directory
         self.target = f"{tools.SERVER_IP}:{tools.PORT}"
+        self.nodes = 0
 
     def over_memif(self, settings):
         """Empty calls and keys a second of a node with these settings."""
-        socket = os.path.join(self.directory, "memif.sock")
-        node = self.bench.node_arguments(self.directory, "memif", socket, **settings)
+        self.nodes += 1  # each has names of its own: the one before may not be gone from DPDK's folders
+        socket = os.path.join(self.directory, f"memif{self.nodes}.sock")
+        name = {"node.name": f"observe-{os.getpid()}-{self.nodes}"}
+        node = self.bench.node_arguments(self.directory, "memif", socket, **name, **settings)
         load = [self.bench.program("tests/bench/memif_load"), "--socket", socket, "--server", self.target]
         scraper = scraped() if "metrics.listen" in settings else contextlib.nullcontext()
         with self.tools.serving(None, node, "ready"), scraper:

@@ -9,6 +9,7 @@
 #define LINE_BYTES_FIRST  (64u << 10)
 #define LINE_BYTES_MAX    (64u << 20)
 #define NUMBER_DIGITS_MAX 18
+#define BUFFER_BYTES      (1u << 18)
 
 struct tool_run_writer {
     gzFile file;
@@ -200,6 +201,8 @@ bool tool_run_read(const char *path, const struct tool_run_visitor *visitor, voi
     struct reader r = {
         .file = gzopen(path, "rbe"), .line = malloc(LINE_BYTES_FIRST), .room = LINE_BYTES_FIRST};
     bool good = false;
+    if (r.file != NULL)
+        (void)gzbuffer(r.file, BUFFER_BYTES);
     if (r.file == NULL || r.line == NULL)
         (void)snprintf(error, error_bytes, "%s: %s", path, strerror(errno));
     else
