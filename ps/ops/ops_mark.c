@@ -3,41 +3,25 @@
 #include <string.h>
 #include "dataplane/udp/address.h"
 #include "dataplane/wire/base/log.h"
+#include "dataplane/wire/base/utf8.h"
 #include "ps/core/marks.h"
 #include "ps/ops/ops.h"
 
 static_assert(sizeof(struct mr_mark) == 256, "as on the wire");
 
-/* Bytes of the character of UTF-8 at `at`; 0: it is none. */
-static uint32_t character_bytes(const uint8_t *at, uint64_t left)
-{
-    uint32_t bytes = 0;
-    if (at[0] < 0x80)
-        bytes = 1;
-    else if (at[0] >= 0xc2 && at[0] < 0xf5)
-        bytes = at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
-    if (bytes > left)
-        return 0;
-    for (uint32_t i = 1; i < bytes; i++)
-        if ((at[i] & 0xc0) != 0x80)
-            return 0;
-    return bytes;
-}
-
 /* One line, for others to read. False: it is too long, or has what is no character. */
 static bool read_text(const struct mr_tensor *tensor, char text[MR_MARK_TEXT_BYTES])
 {
-    const uint8_t *bytes = tensor->data;
     if (tensor->bytes >= MR_MARK_TEXT_BYTES)
         return false;
-    for (uint64_t i = 0; i < tensor->bytes;) {
-        const uint32_t count = character_bytes(bytes + i, tensor->bytes - i);
-        if (count == 0 || bytes[i] < ' ' || bytes[i] == 0x7f)
-            return false;
-        i += count;
-    }
-    memcpy(text, bytes, tensor->bytes);
+    memcpy(text, tensor->data, tensor->bytes);
     text[tensor->bytes] = '\0';
+    for (const char *s = text; s < text + tensor->bytes;) {
+        const size_t bytes = mr_utf8_bytes(s);
+        if (bytes == 0 || (unsigned char)*s < ' ' || *s == 0x7f)
+            return false;
+        s += bytes;
+    }
     return true;
 }
 

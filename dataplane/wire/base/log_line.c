@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/base/utf8.h"
 
 /* A byte takes six of JSON at most; names, punctuation and numbers have the rest. */
 static_assert(6 * (MR_LOG_MESSAGE_BYTES + MR_LOG_TEXTS_BYTES + MR_LOG_NODE_BYTES) + 2048 <= MR_LOG_LINE_BYTES,
@@ -109,30 +110,6 @@ void mr_log_record_fields(struct mr_log_record *record, const struct mr_log_fiel
 
 /* ---- quoting ---- */
 
-/* The length of the UTF-8 character that begins there; 0: none does. */
-static size_t character_bytes(const unsigned char *s)
-{
-    static const struct {
-        unsigned char mask, is, second_min, second_max;
-        size_t bytes;
-    } kinds[] = {{0x80, 0x00, 0, 0xff, 1},    {0xe0, 0xc0, 0x80, 0xbf, 2}, {0xff, 0xe0, 0xa0, 0xbf, 3},
-                 {0xff, 0xed, 0x80, 0x9f, 3}, {0xf0, 0xe0, 0x80, 0xbf, 3}, {0xff, 0xf0, 0x90, 0xbf, 4},
-                 {0xff, 0xf4, 0x80, 0x8f, 4}, {0xfc, 0xf0, 0x80, 0xbf, 4}};
-    if (s[0] == 0xc0 || s[0] == 0xc1)
-        return 0;
-    for (size_t k = 0; k < sizeof(kinds) / sizeof(*kinds); k++) {
-        if ((s[0] & kinds[k].mask) != kinds[k].is)
-            continue;
-        if (kinds[k].bytes > 1 && (s[1] < kinds[k].second_min || s[1] > kinds[k].second_max))
-            return 0;
-        for (size_t i = 2; i < kinds[k].bytes; i++)
-            if ((s[i] & 0xc0) != 0x80)
-                return 0;
-        return kinds[k].bytes;
-    }
-    return 0;
-}
-
 static void add_escaped(struct line *l, unsigned char c)
 {
     char text[8];
@@ -149,14 +126,15 @@ static void add_escaped(struct line *l, unsigned char c)
 static void add_quoted(struct line *l, const char *text)
 {
     add(l, "\"");
-    for (const unsigned char *s = (const unsigned char *)text; *s != '\0';) {
-        const size_t bytes = character_bytes(s);
+    for (const char *s = text; *s != '\0';) {
+        const size_t bytes = mr_utf8_bytes(s);
+        const unsigned char first = (unsigned char)*s;
         if (bytes == 0)
             add(l, "\\ufffd");
-        else if (*s < ' ' || *s == '"' || *s == '\\' || *s == 0x7f)
-            add_escaped(l, *s);
+        else if (first < ' ' || first == '"' || first == '\\' || first == 0x7f)
+            add_escaped(l, first);
         else
-            add_bytes(l, (const char *)s, bytes);
+            add_bytes(l, s, bytes);
         s += bytes != 0 ? bytes : 1;
     }
     add(l, "\"");

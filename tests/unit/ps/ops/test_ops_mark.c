@@ -57,8 +57,9 @@ static void what_is_no_line_is_refused(void **state)
     char text[MR_MARK_TEXT_BYTES + 1] = "";
     memset(text, 'x', MR_MARK_TEXT_BYTES);
     node_check(mark(*state, 0, 0, text), MR_INVALID_ARGUMENT, "one line of UTF-8, at most 143 bytes");
-    static const char *const wrong_texts[] = {"a\nb",     "\x7f", "\xc3",     "\xc3z",
-                                              "\xc0\xaf", "\xff", "x\xe2\x82"};
+    static const char *const wrong_texts[] = {
+        "a\nb", "\x7f",      "\xc3",         "\xc3z",        "\xc0\xaf",
+        "\xff", "x\xe2\x82", "\xed\xa0\x80", "\xe0\x9f\xbf", "\xf4\x90\x80\x80"};
     for (size_t i = 0; i < sizeof(wrong_texts) / sizeof(*wrong_texts); i++)
         node_check(mark(*state, 0, 0, wrong_texts[i]), MR_INVALID_ARGUMENT, "one line");
     node_check(mark(*state, 0, 0, "\xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"), MR_OK, NULL);
