@@ -1,29 +1,36 @@
 #include "dataplane/wire/base/clock_name.h"
 
+#define XXH_INLINE_ALL
 #include <fcntl.h>
-#include <stddef.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
-static uint64_t fnv1a(uint64_t hash, const void *data, size_t bytes)
+static uint64_t own_name;
+
+static void find_name(void)
 {
-    const uint8_t *at = data;
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ at[i]) * UINT64_C(0x100000001b3);
-    return hash;
+    struct {
+        char boot_id[40];
+        uint64_t namespace;
+    } clock = {0};
+    struct stat namespace = {0};
+    const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        if (read(file, clock.boot_id, sizeof(clock.boot_id)) < 0)
+            clock.boot_id[0] = '\0';
+        (void)close(file);
+    }
+    (void)stat("/proc/self/ns/time", &namespace); /* a kernel without time namespaces: 0 */
+    clock.namespace = namespace.st_ino;
+    own_name = XXH3_64bits(&clock, sizeof(clock));
+    own_name += own_name == 0;
 }
 
 uint64_t mr_clock_name(void)
 {
-    char boot[40];
-    struct stat space = {0};
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    const ssize_t bytes = file < 0 ? 0 : read(file, boot, sizeof(boot));
-    if (file >= 0)
-        (void)close(file);
-    (void)stat("/proc/self/ns/time", &space); /* a kernel without time namespaces: 0 */
-    hash = fnv1a(hash, boot, bytes > 0 ? (size_t)bytes : 0);
-    hash = fnv1a(hash, &space.st_ino, sizeof(space.st_ino));
-    return hash == 0 ? 1 : hash;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, find_name);
+    return own_name;
 }
