@@ -47,7 +47,7 @@ struct ps_node {
     struct ps_control *control;
     sem_t *control_wake; /* posted when the control thread has something to look at; NULL: there is none */
     struct ps_prefault *prefault;           /* prefaults the arenas' memory; NULL: nothing is prefaulted */
-    struct ps_facts *facts;                 /* NULL: nothing is known */
+    struct ps_facts *_Atomic facts;         /* NULL: nothing is known yet */
     struct ps_marks *marks;                 /* NULL: none are kept */
     struct mr_trace *trace;                 /* of long calls; NULL: none */
     struct ps_rpc *rpc;                     /* core 0's; NULL: the node takes no part in remote calls */
