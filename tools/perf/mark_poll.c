@@ -65,8 +65,9 @@ void tool_mark_poll(struct tool_mark_poll *p, uint32_t core, uint32_t round)
     if (node == NULL || (node->is_known && node->round == round))
         return;
     if (!read_from(p, node, core, node->is_known ? node->last : UINT64_MAX, &last))
-        return;                              /* it is away, or has none: next time */
-    if (node->is_known && last < node->last) /* it was started again, and all of its marks are new */
+        return; /* it is away, or has none: next time */
+    const bool started_again = node->is_known && last < node->last;
+    if (started_again) /* all of its marks are new */
         (void)read_from(p, node, core, 0, &last);
     node->last = last;
     node->is_known = true;

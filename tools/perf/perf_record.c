@@ -153,8 +153,7 @@ static void take_latency(void *arg, const char *op, const char *phase, const str
                             (json_int_t)window.max_ns, "b", buckets));
 }
 
-/* Returns whether the core answered. */
-static bool sample_core(struct recorder *r, const struct mr_core_state *state, bool with_latency)
+static void sample_core(struct recorder *r, const struct mr_core_state *state, bool with_latency)
 {
     const struct mr_options options = {.deadline_ms = ANSWER_MS};
     struct counter_visit visit = {.recorder = r};
@@ -168,7 +167,7 @@ static bool sample_core(struct recorder *r, const struct mr_core_state *state, b
         json_decref(r->changes);
         write_line(r, json_pack("{s:I, s:I, s:b}", "t", (json_int_t)r->time_ms, "c", (json_int_t)r->core,
                                 "away", 1));
-        return false;
+        return;
     }
     write_line(r, json_pack("{s:I, s:I, s:o}", "t", (json_int_t)r->time_ms, "c", (json_int_t)r->core, "v",
                             r->changes));
@@ -178,7 +177,6 @@ static bool sample_core(struct recorder *r, const struct mr_core_state *state, b
     }
     if (source->slow != NULL)
         tool_slow_poll(source->slow, core);
-    return true;
 }
 
 static void sample_source(struct recorder *r, struct source *source, bool with_latency)
@@ -195,7 +193,7 @@ static void sample_source(struct recorder *r, struct source *source, bool with_l
         if (r->cores[r->core] == NULL)
             r->cores[r->core] = calloc(1, sizeof(*r->cores[r->core]));
         if (r->cores[r->core] != NULL)
-            (void)sample_core(r, &states[core], with_latency);
+            sample_core(r, &states[core], with_latency);
     }
     tool_mark_evictions(&source->marks);
     r->failed |= source->marks.failed || (source->slow != NULL && source->slow->lines.failed);

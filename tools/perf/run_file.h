@@ -1,8 +1,7 @@
 /* A recorded run, *.mrp: JSON lines, compressed with gzip, so that `zcat run.mrp | jq` reads it, too.
  *
  * The first line is the header: {"format": "millrace run", "version": 1, ...}, with the configuration and the
- * machine of each node in "facts". Then, each with "t", the
- * milliseconds since the start:
+ * machine of each node in "facts". Then, each with "t", the milliseconds since the start:
  *   {"name": 7, "is": "wire.rx_packets"}         what counter 7 is, before it is first used
  *   {"t": 100, "c": 0, "v": [7, 1200, 9, -3]}    core 0: counter 7 rose by 1200, counter 9 fell by 3; those
  *                                                that did not change are left out
@@ -10,10 +9,11 @@
  *   {"t": 100, "c": 0, "op": "lookup", "phase": "work", "sum": 9000, "max": 700, "b": [300, 2]}
  *                                                calls counted since the line before: bucket 300 has 2 more
  *                                                (mr_histogram.h); "max" is the longest so far
- *   {"t": 100, "c": 0, "call": {"n": 7, "at": 12, "op": "lookup", "total": 9000, "in": 9, "out": 80, "from":
- * "."}} core 0: a call that arrived then, and was slow (the header's "on_slow_ns") or not far from one that
- * was; "n" is its number, "at" its arrival by the core's clock; with "wait" and "work" where they are known;
- * "table", "keys", "status" if any
+ *   {"t": 100, "c": 0, "call": {"n": 7, "at": 12, "op": "lookup", "total": 9000, "in": 9, "out": 80,
+ *    "from": "."}}                             core 0: a call that arrived then, and was slow (the header's
+ *                                                "on_slow_ns") or not far from one that was; "n" is its
+ *                                                number, "at" its arrival by the core's clock; with "wait" and
+ *                                                "work" where they are known; "table", "keys", "status" if any
  *   {"t": 100, "c": 0, "calls_lost": 3, "calls_left_out": 0}
  *                                                that many more the core no longer had, and the file has no
  *                                                room for

@@ -1,6 +1,6 @@
 /* The call RECENT_CALLS: what a core's last calls were, or, of all calls, the slow ones with some before and
  * after each. A core keeps a limited number of both, the newest; a reader goes on where it has stopped, and
- * is told how many were gone by then. */
+ * learns how many it has missed. */
 #ifndef MR_RECENT_CALLS_H
 #define MR_RECENT_CALLS_H
 

@@ -147,7 +147,7 @@ static void a_listener_is_told_of_lines_from_info_on(void **state)
     assert_int_equal(heard.count, 1);
     assert_string_equal(heard.event, "saved");
     assert_string_equal(heard.message, "checkpoint 7");
-    mr_log_debug("detail", "nobody is told");
+    mr_log_debug("detail", "below info");
     mr_log_error("failed", "this is written, too");
     assert_int_equal(heard.count, 2);
     mr_log_listen(NULL, NULL);
