@@ -1,5 +1,10 @@
 #include "pair_fixture.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
 #include "dataplane/wire/endpoint_internal.h"
 
 struct pair p;
@@ -53,6 +58,30 @@ int pair_opened(void **state)
     pair_start(&p);
     pair_open(&p);
     return 0;
+}
+
+uint64_t pair_clock_ns;
+
+static uint64_t read_clock(void)
+{
+    pair_clock_ns += 1000;
+    return pair_clock_ns;
+}
+
+int pair_timed(void **state)
+{
+    pair_init(&p);
+    p.config[PAIR_SERVER].clock_ns = read_clock;
+    pair_start(&p);
+    pair_open(&p);
+    return 0;
+}
+
+void pair_call_once(struct pair_call *call, uint8_t op)
+{
+    pair_call(&p, call, op, NULL, 0, UINT64_MAX);
+    pair_run(&p, 1000);
+    assert_int_equal(call->ended, 1);
 }
 
 int pair_ended(void **state)

@@ -21,6 +21,12 @@ int pair_started(void **state);
 int pair_opened(void **state);
 int pair_ended(void **state);
 
+/* A server that times its calls, opened: each reading of its clock is a microsecond after the last one. */
+extern uint64_t pair_clock_ns;
+int pair_timed(void **state);
+/* A call without a body, until it has ended. */
+void pair_call_once(struct pair_call *call, uint8_t op);
+
 /* Filters. */
 enum pair_verdict drop_all(struct pair *pair, enum pair_side from, uint32_t n, struct pair_packet *packet);
 enum pair_verdict drop_replies(struct pair *pair, enum pair_side from, uint32_t n,

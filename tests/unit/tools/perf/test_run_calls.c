@@ -4,9 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
-#include "tools/perf/run_calls.h"
-
-enum { MS = 1000000, SLOW_NS = 5 * MS };
+#include "tests/unit/tools/perf/slow_calls.h"
 
 static struct tool_run_calls calls;
 
@@ -23,24 +21,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Times in ms; wait < 0: not timed. */
-static void add(uint32_t core, uint64_t time, const char *op, int total, int wait, int work)
-{
-    json_t *line = json_pack("{s:{s:I, s:I, s:s, s:I, s:i, s:i, s:s}}", "call", "n",
-                             (json_int_t)calls.count + 1, "at", (json_int_t)time * MS, "op", op, "total",
-                             (json_int_t)total * MS, "in", 10, "out", 20, "from", "10.0.0.<7>:1");
-    assert_non_null(line);
-    json_t *call = json_object_get(line, "call");
-    if (wait >= 0) {
-        (void)json_object_set_new(call, "wait", json_integer((json_int_t)wait * MS));
-        (void)json_object_set_new(call, "work", json_integer((json_int_t)work * MS));
-        (void)json_object_set_new(call, "table", json_integer(3));
-        (void)json_object_set_new(call, "keys", json_integer(4000));
-    }
-    assert_true(tool_run_calls_take(&calls, core, time, line));
-    json_decref(line);
-}
-
 static void other_lines_are_not_about_calls(void **state)
 {
     json_t *line = json_pack("{s:[i, i]}", "v", 1, 2);
@@ -51,10 +31,10 @@ static void other_lines_are_not_about_calls(void **state)
 static void the_slowest_come_first(void **state)
 {
     const struct tool_run_call *slowest[3];
-    add(0, 0, "a", 6, 0, 6);
-    add(0, 10, "b", 4, 0, 4); /* not slow */
-    add(0, 20, "c", 9, 0, 9);
-    add(1, 30, "d", 5, 0, 5);
+    slow_calls_add(&calls, 0, 0, "a", 6, 0, 6);
+    slow_calls_add(&calls, 0, 10, "b", 4, 0, 4); /* not slow */
+    slow_calls_add(&calls, 0, 20, "c", 9, 0, 9);
+    slow_calls_add(&calls, 1, 30, "d", 5, 0, 5);
     assert_int_equal(calls.slow, 3);
     assert_int_equal(tool_run_slowest(&calls, slowest, 2), 2);
     assert_string_equal(slowest[0]->op, "c");
@@ -68,15 +48,15 @@ static void the_slowest_come_first(void **state)
 static void what_the_core_did_meanwhile_explains_a_wait(void **state)
 {
     struct tool_beside beside[TOOL_SLOW_BESIDE_MAX];
-    add(0, 90, "before", 10, 0, 10);
-    add(0, 95, "into", 12, 0, 7);        /* 2 ms within */
-    add(0, 96, "waits", 15, 6, 8);       /* 102 to 110: 8 ms */
-    add(1, 100, "elsewhere", 12, 0, 12); /* another core */
-    add(0, 100, "unknown", 12, -1, 0);
-    add(0, 100, "slow", 12, 11, 1);
-    add(0, 104, "past", 20, 7, 10); /* from 111: 1 ms */
-    add(0, 111, "also", 3, 0, 3);   /* 1 ms */
-    add(0, 112, "after", 3, 0, 3);
+    slow_calls_add(&calls, 0, 90, "before", 10, 0, 10);
+    slow_calls_add(&calls, 0, 95, "into", 12, 0, 7);        /* 2 ms within */
+    slow_calls_add(&calls, 0, 96, "waits", 15, 6, 8);       /* 102 to 110: 8 ms */
+    slow_calls_add(&calls, 1, 100, "elsewhere", 12, 0, 12); /* another core */
+    slow_calls_add(&calls, 0, 100, "unknown", 12, -1, 0);
+    slow_calls_add(&calls, 0, 100, "slow", 12, 11, 1);
+    slow_calls_add(&calls, 0, 104, "past", 20, 7, 10); /* from 111: 1 ms */
+    slow_calls_add(&calls, 0, 111, "also", 3, 0, 3);   /* 1 ms */
+    slow_calls_add(&calls, 0, 112, "after", 3, 0, 3);
     const struct tool_run_call *slow = &calls.list[5];
     assert_string_equal(slow->op, "slow");
     assert_int_equal(tool_run_beside(&calls, slow, beside), 3);
@@ -89,11 +69,12 @@ static void what_the_core_did_meanwhile_explains_a_wait(void **state)
 
 static void slow_calls_that_are_close_are_one_burst(void **state)
 {
-    add(0, 5000, "b", 7, 0, 7); /* cores come one after the other: not in the order of time */
-    add(0, 100, "a", 6, 0, 6);
-    add(0, 900, "a", 14, 0, 14);
-    add(0, 950, "fast", 1, 0, 1);
-    add(0, 1800, "a", 6, 0, 6);
+    slow_calls_add(&calls, 0, 5000, "b", 7, 0,
+                   7); /* cores come one after the other: not in the order of time */
+    slow_calls_add(&calls, 0, 100, "a", 6, 0, 6);
+    slow_calls_add(&calls, 0, 900, "a", 14, 0, 14);
+    slow_calls_add(&calls, 0, 950, "fast", 1, 0, 1);
+    slow_calls_add(&calls, 0, 1800, "a", 6, 0, 6);
     tool_run_calls_end(&calls, 10000);
     assert_int_equal(calls.burst_count, 2);
     assert_int_equal(calls.bursts[0].time_ms, 100);
@@ -106,7 +87,7 @@ static void there_is_room_for_the_bursts_of_a_long_run(void **state)
 {
     uint32_t counted = 0;
     for (uint64_t time = 0; time < 3600000; time += 2000)
-        add(0, time, "a", 6, 0, 6);
+        slow_calls_add(&calls, 0, time, "a", 6, 0, 6);
     tool_run_calls_end(&calls, 3600000);
     assert_in_range(calls.burst_count, 1, TOOL_SLOW_BURSTS_MAX);
     for (uint32_t i = 0; i < calls.burst_count; i++)

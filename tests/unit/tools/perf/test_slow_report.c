@@ -6,9 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "tests/unit/tools/perf/slow_calls.h"
 #include "tools/perf/slow_report.h"
-
-enum { MS = 1000000, SLOW_NS = 5 * MS };
 
 static struct tool_run run;
 
@@ -23,24 +22,6 @@ static int tear_down(void **state)
 {
     tool_run_calls_free(&run.calls);
     return 0;
-}
-
-/* Times in ms; wait < 0: not timed. */
-static void add(uint32_t core, uint64_t time, const char *op, int total, int wait, int work)
-{
-    json_t *line = json_pack("{s:{s:I, s:I, s:s, s:I, s:i, s:i, s:s}}", "call", "n",
-                             (json_int_t)run.calls.count + 1, "at", (json_int_t)time * MS, "op", op, "total",
-                             (json_int_t)total * MS, "in", 10, "out", 20, "from", "10.0.0.<7>:1");
-    assert_non_null(line);
-    json_t *call = json_object_get(line, "call");
-    if (wait >= 0) {
-        (void)json_object_set_new(call, "wait", json_integer((json_int_t)wait * MS));
-        (void)json_object_set_new(call, "work", json_integer((json_int_t)work * MS));
-        (void)json_object_set_new(call, "table", json_integer(3));
-        (void)json_object_set_new(call, "keys", json_integer(4000));
-    }
-    assert_true(tool_run_calls_take(&run.calls, core, time, line));
-    json_decref(line);
 }
 
 static void miss(int lost, int left_out)
@@ -70,9 +51,9 @@ static void has(const char *text, const char *part)
 
 static void all_of_it_is_shown(void **state)
 {
-    add(0, 96, "save", 15, 6, 8);
-    add(0, 100, "lookup", 12, 11, 1);
-    add(0, 100, "push_grad", 13, -1, 0);
+    slow_calls_add(&run.calls, 0, 96, "save", 15, 6, 8);
+    slow_calls_add(&run.calls, 0, 100, "lookup", 12, 11, 1);
+    slow_calls_add(&run.calls, 0, 100, "push_grad", 13, -1, 0);
     miss(7, 8);
     tool_run_calls_end(&run.calls, 1000);
     char *text = text_of(tool_slow_print);
@@ -103,7 +84,7 @@ static void all_of_it_is_shown(void **state)
 
 static void a_call_alone_is_explained_by_no_other(void **state)
 {
-    add(0, 100, "lookup", 12, 11, 1);
+    slow_calls_add(&run.calls, 0, 100, "lookup", 12, 11, 1);
     tool_run_calls_end(&run.calls, 1000);
     char *text = text_of(tool_slow_print);
     has(text, "meanwhile: no other call");

@@ -5,47 +5,22 @@
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/wire/format/op.h"
-#include "tests/unit/trainer_client/fake_node.h"
-#include "trainer_client/millrace.h"
-
-struct fixture {
-    struct fake_node *node;
-    struct mr_client *client;
-};
-
-static int set_up(void **state)
-{
-    static struct fixture x;
-    x.node = fake_node_start(2);
-    const struct mr_client_options options = {.server = fake_node_address(x.node)};
-    char error[512] = "";
-    if (mr_client_create(&options, &x.client, error, sizeof(error)) != MR_OK)
-        fail_msg("%s", error);
-    *state = &x;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *x = *state;
-    mr_client_destroy(x->client);
-    fake_node_destroy(x->node);
-    return 0;
-}
+#include "tests/unit/trainer_client/client_fixture.h"
 
 static struct mr_capture_request ask(enum mr_capture_request_kind kind)
 {
     return (struct mr_capture_request){.kind = kind, .id = 9};
 }
 
-static void start(struct fixture *x, const struct mr_capture_request *request, struct mr_capture_state *s)
+static void start(struct client_fixture *x, const struct mr_capture_request *request,
+                  struct mr_capture_state *s)
 {
     assert_int_equal(mr_capture(x->client, NULL, 1, request, s, NULL, NULL), MR_OK);
 }
 
 static void to_start_all_of_it_is_sent(void **state)
 {
-    struct fixture *x = *state;
+    struct client_fixture *x = *state;
     struct mr_capture_request request = ask(MR_REQUEST_CAPTURE_START);
     struct mr_capture_state s;
     start(x, &request, &s);
@@ -71,7 +46,7 @@ static void to_start_all_of_it_is_sent(void **state)
 
 static void a_peer_without_a_port_means_all_its_ports(void **state)
 {
-    struct fixture *x = *state;
+    struct client_fixture *x = *state;
     static const struct {
         const char *peer, *says;
     } peers[] = {{"10.0.0.7", "0 700000affff0000 0 "},
@@ -108,7 +83,7 @@ static void see(void *arg, const struct mr_captured *packet)
 /* Answers end within records, and the next one begins with that record. */
 static void records_come_out_whole_and_once(void **state)
 {
-    struct fixture *x = *state;
+    struct client_fixture *x = *state;
     struct mr_capture_request request = ask(MR_REQUEST_CAPTURE_READ);
     struct mr_capture_state s;
     struct seen seen = {0};
@@ -133,7 +108,7 @@ static void records_come_out_whole_and_once(void **state)
     assert_int_equal(mr_capture(x->client, NULL, 0, &request, NULL, NULL, NULL), MR_OK);
 }
 
-static void refused(struct fixture *x, uint32_t core, const struct mr_capture_request *request,
+static void refused(struct client_fixture *x, uint32_t core, const struct mr_capture_request *request,
                     const char *says)
 {
     assert_int_equal(mr_capture(x->client, NULL, core, request, NULL, NULL, NULL), MR_INVALID_ARGUMENT);
@@ -143,7 +118,7 @@ static void refused(struct fixture *x, uint32_t core, const struct mr_capture_re
 
 static void mistakes_are_named(void **state)
 {
-    struct fixture *x = *state;
+    struct client_fixture *x = *state;
     static const char *const ops[] = {"looup"};
     struct mr_capture_request request = ask(MR_REQUEST_CAPTURE_START);
     refused(x, 2, &request, "core is 2; the node has 2");
@@ -171,7 +146,7 @@ static void mistakes_are_named(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, client_set_up, client_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(to_start_all_of_it_is_sent),
         TEST(a_peer_without_a_port_means_all_its_ports),

@@ -4,33 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
-#include "tests/unit/trainer_client/fake_node.h"
-#include "trainer_client/millrace.h"
-
-struct fixture {
-    struct fake_node *node;
-    struct mr_client *client;
-};
-
-static int set_up(void **state)
-{
-    static struct fixture x;
-    x.node = fake_node_start(2);
-    const struct mr_client_options options = {.server = fake_node_address(x.node)};
-    char error[512] = "";
-    if (mr_client_create(&options, &x.client, error, sizeof(error)) != MR_OK)
-        fail_msg("%s", error);
-    *state = &x;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    struct fixture *x = *state;
-    mr_client_destroy(x->client);
-    fake_node_destroy(x->node);
-    return 0;
-}
+#include "tests/unit/trainer_client/client_fixture.h"
 
 struct seen {
     uint32_t count;
@@ -46,7 +20,7 @@ static void see(void *arg, const struct mr_recent_call *call)
 
 static void calls_come_with_all_that_is_known(void **state)
 {
-    struct fixture *x = *state;
+    struct client_fixture *x = *state;
     struct seen seen = {0};
     struct mr_recent_calls_state s;
     assert_int_equal(mr_recent_calls(x->client, NULL, 1, 5000, 77, &s, see, &seen), MR_OK);
@@ -76,7 +50,7 @@ static void calls_come_with_all_that_is_known(void **state)
 
 static void a_call_that_is_not_timed_has_no_phases(void **state)
 {
-    struct fixture *x = *state;
+    struct client_fixture *x = *state;
     struct seen seen = {0};
     assert_int_equal(mr_recent_calls(x->client, NULL, 0, 0, 0, NULL, see, &seen), MR_OK);
     const struct mr_recent_call *c = &seen.calls[1];
@@ -88,7 +62,7 @@ static void a_call_that_is_not_timed_has_no_phases(void **state)
 
 static void mistakes_are_named(void **state)
 {
-    struct fixture *x = *state;
+    struct client_fixture *x = *state;
     assert_int_equal(mr_recent_calls(x->client, NULL, 2, 0, 0, NULL, see, NULL), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(mr_last_error(), "core is 2; the node has 2"));
     assert_int_equal(mr_recent_calls(x->client, NULL, 0, 0, 0, NULL, NULL, NULL), MR_INVALID_ARGUMENT);
@@ -97,7 +71,7 @@ static void mistakes_are_named(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, client_set_up, client_tear_down)
     const struct CMUnitTest tests[] = {
         TEST(calls_come_with_all_that_is_known),
         TEST(a_call_that_is_not_timed_has_no_phases),

@@ -113,24 +113,6 @@ static void the_smallest_span_that_is_asked_for_counts(void **state)
 
 /* ---- calls of an endpoint ---- */
 
-/* Each reading is a microsecond after the last one. */
-static uint64_t clock_now_ns;
-
-static uint64_t read_clock(void)
-{
-    clock_now_ns += 1000;
-    return clock_now_ns;
-}
-
-static int timed(void **state)
-{
-    (void)pair_configured(state);
-    p.config[PAIR_SERVER].clock_ns = read_clock;
-    pair_start(&p);
-    pair_open(&p);
-    return 0;
-}
-
 static const struct mr_call_record *record(uint64_t number)
 {
     const struct mr_call_ring *ring = &mr_endpoint_call_records(server())->last;
@@ -143,18 +125,11 @@ static uint64_t recorded(void)
     return mr_endpoint_call_records(server())->last.count;
 }
 
-static void call_once(struct pair_call *call, uint8_t op)
-{
-    pair_call(&p, call, op, NULL, 0, UINT64_MAX);
-    pair_run(&p, 1000);
-    assert_int_equal(call->ended, 1);
-}
-
 static void a_call_is_recorded_with_all_that_is_known(void **state)
 {
     struct pair_call call = {0};
     p.reply_bytes = 100;
-    call_once(&call, MR_OP_LOOKUP);
+    pair_call_once(&call, MR_OP_LOOKUP);
     assert_int_equal(recorded(), 1);
     const struct mr_call_record *c = record(1);
     assert_int_equal(c->number, 1);
@@ -165,7 +140,7 @@ static void a_call_is_recorded_with_all_that_is_known(void **state)
     assert_memory_equal(c->ip, p.ends[PAIR_CLIENT].address.ip, sizeof(c->ip));
     assert_int_equal(c->port, p.ends[PAIR_CLIENT].address.port);
     assert_true(c->wait_ns == 1000 && c->work_ns == 1000 && c->total_ns == 3000);
-    assert_int_equal(c->arrived_ns, clock_now_ns - 3000);
+    assert_int_equal(c->arrived_ns, pair_clock_ns - 3000);
 }
 
 static void a_call_whose_answer_comes_later_is_recorded_then(void **state)
@@ -176,7 +151,7 @@ static void a_call_whose_answer_comes_later_is_recorded_then(void **state)
     assert_int_equal(recorded(), 0);
     mr_call_add_keys(server(), p.later[0], 3);
     mr_call_add_keys(server(), p.later[0], 4);
-    clock_now_ns += 500000;
+    pair_clock_ns += 500000;
     mr_reply_status(server(), p.later[0], MR_OK);
     mr_call_add_keys(server(), p.later[0], 5); /* too late */
     pair_run(&p, 1000);
@@ -191,9 +166,9 @@ static void a_call_that_has_had_its_turn_late_has_waited(void **state)
     struct pair_call call = {0};
     pair_call(&p, &call, MR_OP_SAVE, NULL, 0, UINT64_MAX);
     pair_run(&p, 1000);
-    clock_now_ns += 500000;
+    pair_clock_ns += 500000;
     mr_call_turn(server(), p.later[0]);
-    clock_now_ns += 20000;
+    pair_clock_ns += 20000;
     mr_reply_status(server(), p.later[0], MR_OK);
     mr_call_turn(server(), p.later[0]); /* too late */
     pair_run(&p, 1000);
@@ -212,14 +187,14 @@ static void no_call_of_a_burst_is_missed(void **state)
     memset(calls, 0, sizeof(calls));
     for (uint32_t i = 0; i < CALLS; i++)
         pair_call(&p, &calls[i], MR_OP_ECHO, NULL, 0, UINT64_MAX);
-    const uint64_t before_ns = clock_now_ns;
+    const uint64_t before_ns = pair_clock_ns;
     pair_run(&p, 1000);
     assert_int_equal(recorded(), CALLS);
     for (uint32_t i = 1; i <= CALLS; i++) {
         const struct mr_call_record *c = record(i);
         timed_calls += c->wait_ns >= 0;
         assert_true(c->arrived_ns > before_ns);
-        assert_true(c->total_ns > 0 && (uint64_t)c->total_ns <= clock_now_ns - before_ns);
+        assert_true(c->total_ns > 0 && (uint64_t)c->total_ns <= pair_clock_ns - before_ns);
     }
     assert_int_equal(timed_calls, MR_LATENCY_FIRST + (CALLS - MR_LATENCY_FIRST) / MR_LATENCY_STRIDE);
 }
@@ -241,7 +216,7 @@ static void a_repeated_answer_is_no_other_call(void **state)
 static void a_call_refused_for_now_is_recorded_once(void **state)
 {
     struct pair_call busy = {0};
-    call_once(&busy, MR_OP_RESTORE);
+    pair_call_once(&busy, MR_OP_RESTORE);
     assert_int_equal(recorded(), 1);
 }
 
@@ -266,14 +241,14 @@ static void a_call_that_its_client_gave_up_is_recorded(void **state)
 static void without_a_clock_nothing_is_recorded(void **state)
 {
     struct pair_call call = {0};
-    call_once(&call, MR_OP_ECHO);
+    pair_call_once(&call, MR_OP_ECHO);
     assert_int_equal(recorded(), 0);
 }
 
 int main(void)
 {
 #define RINGS(name) cmocka_unit_test_setup_teardown(name, made, unmade)
-#define TIMED(name) cmocka_unit_test_setup_teardown(name, timed, pair_ended)
+#define TIMED(name) cmocka_unit_test_setup_teardown(name, pair_timed, pair_ended)
     const struct CMUnitTest tests[] = {
         RINGS(the_last_calls_stay),
         RINGS(a_slow_call_is_selected_with_its_neighbours),

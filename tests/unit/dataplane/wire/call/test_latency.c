@@ -6,24 +6,6 @@
 #include "dataplane/wire/endpoint_internal.h"
 #include "pair_fixture.h"
 
-/* Each reading is a microsecond after the last one. */
-static uint64_t clock_now_ns;
-
-static uint64_t read_clock(void)
-{
-    clock_now_ns += 1000;
-    return clock_now_ns;
-}
-
-static int timed(void **state)
-{
-    (void)pair_configured(state);
-    p.config[PAIR_SERVER].clock_ns = read_clock;
-    pair_start(&p);
-    pair_open(&p);
-    return 0;
-}
-
 static struct mr_histogram copy(uint32_t op, enum mr_latency_phase phase)
 {
     struct mr_histogram h = {0};
@@ -43,17 +25,10 @@ static void assert_counted(uint32_t op, uint64_t count, uint64_t wait_ns, uint64
     }
 }
 
-static void call_once(struct pair_call *call, uint8_t op)
-{
-    pair_call(&p, call, op, NULL, 0, UINT64_MAX);
-    pair_run(&p, 1000);
-    assert_int_equal(call->ended, 1);
-}
-
 static void a_call_has_three_phases(void **state)
 {
     struct pair_call call = {0};
-    call_once(&call, MR_OP_ECHO);
+    pair_call_once(&call, MR_OP_ECHO);
     assert_counted(MR_OP_ECHO, 1, 1000, 1000, 1000);
     assert_null(mr_endpoint_latency(server(), MR_OP_LOOKUP, MR_LATENCY_WORK));
 }
@@ -66,7 +41,7 @@ static void an_answer_given_later_is_work_until_then(void **state)
     assert_int_equal(p.later_count, 1);
     assert_int_equal(copy(MR_OP_SAVE, MR_LATENCY_WAIT).count, 1);
     assert_int_equal(copy(MR_OP_SAVE, MR_LATENCY_WORK).count, 0);
-    clock_now_ns += 500000;
+    pair_clock_ns += 500000;
     mr_reply_status(server(), p.later[0], MR_OK);
     pair_run(&p, 1000);
     assert_int_equal(call.ended, 1);
@@ -116,27 +91,27 @@ static void bursts_are_sampled_and_add_up(void **state)
     const struct mr_histogram h = copy(MR_OP_ECHO, MR_LATENCY_WORK);
     assert_in_range(h.count, CALLS * ROUNDS - MR_LATENCY_STRIDE, CALLS * ROUNDS);
     /* one reading for the arrival of each burst, and three for each call that was timed */
-    const uint64_t readings = clock_now_ns / 1000;
+    const uint64_t readings = pair_clock_ns / 1000;
     assert_true(readings < 1 + ROUNDS * (5 + 3 * (MR_LATENCY_FIRST + CALLS / MR_LATENCY_STRIDE)));
 }
 
 static void a_call_refused_for_now_is_worked_on_once(void **state)
 {
     struct pair_call busy = {0};
-    call_once(&busy, MR_OP_RESTORE); /* busy the first time */
+    pair_call_once(&busy, MR_OP_RESTORE); /* busy the first time */
     assert_int_equal(copy(MR_OP_RESTORE, MR_LATENCY_WORK).count, 1);
 }
 
 static void without_a_clock_nothing_is_counted(void **state)
 {
     struct pair_call call = {0};
-    call_once(&call, MR_OP_ECHO);
+    pair_call_once(&call, MR_OP_ECHO);
     assert_null(mr_endpoint_latency(server(), MR_OP_ECHO, MR_LATENCY_WAIT));
 }
 
 int main(void)
 {
-#define TIMED(name) cmocka_unit_test_setup_teardown(name, timed, pair_ended)
+#define TIMED(name) cmocka_unit_test_setup_teardown(name, pair_timed, pair_ended)
     const struct CMUnitTest tests[] = {
         TIMED(bursts_are_sampled_and_add_up),
         TIMED(a_call_has_three_phases),

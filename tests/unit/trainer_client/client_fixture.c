@@ -1,0 +1,26 @@
+#include "tests/unit/trainer_client/client_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+int client_set_up(void **state)
+{
+    static struct client_fixture x;
+    x.node = fake_node_start(2);
+    const struct mr_client_options options = {.server = fake_node_address(x.node)};
+    char error[512] = "";
+    if (mr_client_create(&options, &x.client, error, sizeof(error)) != MR_OK)
+        fail_msg("%s", error);
+    *state = &x;
+    return 0;
+}
+
+int client_tear_down(void **state)
+{
+    struct client_fixture *x = *state;
+    mr_client_destroy(x->client);
+    fake_node_destroy(x->node);
+    return 0;
+}
