@@ -1,83 +1,35 @@
 #include "ps/config/config.h"
 
 #include <errno.h>
-#include <ini.h>
 #include <inttypes.h>
 #include <net/if.h>
-#include <stdarg.h>
 #include <string.h>
 #include <unistd.h>
+#include "dataplane/wire/base/ini.h"
 #include "ps/config/config_table.h"
 
 #define PS_CORE_MEMORY_MIB_MIN 64u
 
-struct reading {
-    FILE *file;
-    const char *path;
-    struct ps_config *config;
-    uint32_t line;
-    uint32_t error_line; /* 0 = none yet */
-    char *error;
-};
-
-__attribute__((format(printf, 2, 3))) static void record_error(struct reading *r, const char *format, ...)
+static bool on_value(void *arg, uint32_t line, const char *section, const char *name, const char *value,
+                     char *why)
 {
-    if (r->error_line != 0)
-        return;
-    r->error_line = r->line;
-    int at = snprintf(r->error, PS_CONFIG_ERROR_BYTES, "%.160s:%u: ", r->path, r->line);
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(r->error + at, PS_CONFIG_ERROR_BYTES - (size_t)at, format, arguments);
-    va_end(arguments);
-}
-
-/* inih's line source: counts lines, and drops indentation, which inih would take for a continued value. */
-static char *read_line(char *out, int out_bytes, void *user)
-{
-    struct reading *r = user;
-    char line[PS_CONFIG_LINE_MAX];
-    if (fgets(line, sizeof(line), r->file) == NULL)
-        return NULL;
-    r->line++;
-    size_t length = strcspn(line, "\n");
-    const char *start = line + strspn(line, " \t");
-    bool is_comment = *start == '#' || *start == ';';
-    if (line[length] != '\n' && !feof(r->file)) {
-        if (!is_comment)
-            record_error(r, "the line is longer than %d bytes", PS_CONFIG_LINE_MAX - 2);
-        for (int c = fgetc(r->file); c != EOF && c != '\n';)
-            c = fgetc(r->file);
-    }
-    if (strlen(start) >= (size_t)out_bytes) {
-        if (!is_comment)
-            record_error(r, "the line is longer than %d bytes", out_bytes - 2);
-        start = "#\n";
-    }
-    memcpy(out, start, strlen(start) + 1);
-    return out;
-}
-
-static int on_value(void *user, const char *section, const char *name, const char *value)
-{
-    struct reading *r = user;
+    struct ps_config *config = arg;
     char text[400];
     const struct ps_config_key *key = ps_config_find(section, name);
     if (key == NULL) {
-        ps_config_explain_unknown(section, name, text, sizeof(text));
-        record_error(r, "%s", text);
-        return 0;
+        ps_config_explain_unknown(section, name, why, MR_INI_WHY_MAX);
+        return false;
     }
-    if (r->config->lines[key - ps_config_keys] != 0 && key->type != PS_CONFIG_TYPE_LIST) {
-        record_error(r, "%s.%s is given twice", section, name);
-        return 0;
+    if (config->lines[key - ps_config_keys] != 0 && key->type != PS_CONFIG_TYPE_LIST) {
+        snprintf(why, MR_INI_WHY_MAX, "%s.%s is given twice", section, name);
+        return false;
     }
-    if (!ps_config_set_value(r->config, key, value, text, sizeof(text))) {
-        record_error(r, "%s.%s = \"%.64s\": allowed: %s", section, name, value, text);
-        return 0;
+    if (!ps_config_set_value(config, key, value, text, sizeof(text))) {
+        snprintf(why, MR_INI_WHY_MAX, "%s.%s = \"%.64s\": allowed: %.380s", section, name, value, text);
+        return false;
     }
-    ps_config_note_line(r->config, key, r->line);
-    return 1;
+    ps_config_note_line(config, key, line);
+    return true;
 }
 
 enum mr_status ps_config_load(const char *path, struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES])
@@ -85,30 +37,17 @@ enum mr_status ps_config_load(const char *path, struct ps_config *config, char e
     struct ps_config parsed = *config;
     parsed.path = path;
     memset(parsed.lines, 0, sizeof(parsed.lines));
-    struct reading r = {.path = path, .config = &parsed, .error = error};
-    r.file = fopen(path, "re");
-    if (r.file == NULL) {
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
         snprintf(error, PS_CONFIG_ERROR_BYTES,
                  "%.300s: %s; millraced --print-config writes a file to start from", path, strerror(errno));
         return MR_IO_ERROR;
     }
-    int bad_line = ini_parse_stream(read_line, &r, on_value, &r);
-    bool unreadable = ferror(r.file) != 0;
-    fclose(r.file);
-    if (unreadable) {
-        snprintf(error, PS_CONFIG_ERROR_BYTES, "%.300s: cannot be read: is it a file?", path);
-        return MR_IO_ERROR;
-    }
-    /* inih finds lines that are neither section nor key, without calling the handler. */
-    if (bad_line > 0 && (r.error_line == 0 || (uint32_t)bad_line < r.error_line)) {
-        r.error_line = 0;
-        r.line = (uint32_t)bad_line;
-        record_error(&r, "expected [section], key = value, or a comment that starts with #");
-    }
-    if (r.error_line != 0)
-        return MR_INVALID_ARGUMENT;
-    *config = parsed;
-    return MR_OK;
+    enum mr_status status = mr_ini_read(file, path, on_value, &parsed, error, PS_CONFIG_ERROR_BYTES);
+    fclose(file);
+    if (status == MR_OK)
+        *config = parsed;
+    return status;
 }
 
 enum mr_status ps_config_set(struct ps_config *config, const char *assignment,

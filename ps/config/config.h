@@ -13,7 +13,6 @@
 
 #define PS_CONFIG_ERROR_BYTES 512
 #define PS_CONFIG_PLACE_BYTES 192 /* of FILE:LINE */
-#define PS_CONFIG_LINE_MAX    512 /* bytes of one line of the file */
 
 /* One per key. */
 enum {
