@@ -500,3 +500,63 @@ def test_linear_is_torch_s(client, name):
         millrace.nn.Linear(client, name[-50:], 5, 3, bias=False, optimizer=millrace.optim.SGD(lr=LR)).bias
         is None
     )
+
+
+# ---- several modules at once ----
+
+
+def test_forward_all_is_each_module_s_forward(client, name):
+    bags, _ = bag_and_weights(client, name + ".b", "mean", padding_idx=PADDING)
+    rows = millrace.Embedding(client, name + ".r", dim=3, optimizer=millrace.optim.SGD(lr=LR))
+    keys, offsets = csr(random_bags(random.Random(name), 5), torch.int64)
+    weights = torch.rand(len(keys))
+    inputs = [
+        (keys, offsets[:-1], weights),
+        torch.tensor([[3, 3], [7, 8]]),
+        (torch.empty(0, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)),
+        torch.tensor([[1, 2, PADDING]]),
+    ]
+    modules = [bags, rows, bags, bags]
+    together = millrace.nn.forward_all(modules, inputs)
+    assert len(together) == len(modules)
+    for module, one, result in zip(modules, inputs, together):
+        alone = module(*one) if isinstance(one, tuple) else module(one)
+        assert result.shape == alone.shape
+        close(result, alone)
+
+
+@pytest.mark.parametrize("trainable", [True, False], ids=["all", "one_frozen"])
+def test_forward_all_learns_as_torch_does(client, name, trainable):
+    bag, bag_rows = bag_and_weights(client, name + ".a", "sum")
+    row, row_rows = bag_and_weights(client, name + ".b", "mean")
+    row.requires_grad_(trainable)
+    optimizer = torch.optim.SGD([bag_rows, row_rows] if trainable else [bag_rows], lr=LR)
+    rng = random.Random(name)
+    for _ in range(STEPS):
+        bags = [random_bags(rng, 4) for _ in range(3)]
+        inputs = [csr(one, torch.int64) for one in bags]
+        keys = [(k, offsets[:-1]) for k, offsets in inputs]
+        ours = millrace.nn.forward_all([bag, row, bag], keys)
+        theirs = [
+            reference(bag_rows, bags[0], "sum"),
+            reference(row_rows, bags[1], "mean"),
+            reference(bag_rows, bags[2], "sum"),
+        ]
+        for results in (ours, theirs):
+            sum((one - 0.5).square().sum() for one in results).backward()
+        for one, other in zip(ours, theirs):
+            close(one, other)
+        optimizer.step()
+        optimizer.zero_grad()
+    close(rows_of(bag), bag_rows.data)
+    close(rows_of(row), row_rows.data)
+
+
+def test_forward_all_refuses(client, name):
+    bag, _ = bag_and_weights(client, name, "sum")
+    keys = torch.tensor([[1]])
+    with pytest.raises(ValueError, match="1 modules and 2 inputs"):
+        millrace.nn.forward_all([bag], [keys, keys])
+    with pytest.raises(TypeError, match=r"modules\[1\] is a Linear"):
+        millrace.nn.forward_all([bag, torch.nn.Linear(1, 1)], [keys, keys])
+    assert millrace.nn.forward_all([], []) == []

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import math
 import zlib
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Sequence, Union
 
 import numpy as np
 import torch
@@ -24,13 +24,14 @@ import torch
 from . import init
 from ._nn import bags as _bags
 from ._nn.anchor import Anchor
-from ._nn.backward import Rows, pushes_of, running, tensor
+from ._nn.backward import pushes_of, running, tensor
+from ._nn.tables import Needs, look_up
 from .client import Client
 from .table import Table
 from .variable import Variable as ServerVariable
 from .data import is_batch, values_of
 
-__all__ = ["EmbeddingBag", "Embedding", "Variable", "Linear", "set_call_options", "flush"]
+__all__ = ["EmbeddingBag", "Embedding", "Variable", "Linear", "forward_all", "set_call_options", "flush"]
 
 
 class AtServer(torch.nn.Module):
@@ -247,13 +248,25 @@ class EmbeddingBag(AtServer):
             if offsets is not None or per_sample_weights is not None:
                 raise ValueError("a batch has its keys, offsets and weights at the server")
             return self._of_batch(input)
+        return look_up([self._needs(input, offsets, per_sample_weights)])[0]
+
+    def _needs(
+        self,
+        input: torch.Tensor,
+        offsets: Optional[torch.Tensor] = None,
+        per_sample_weights: Optional[torch.Tensor] = None,
+    ) -> Needs:
         bags = _bags.make(
             "EmbeddingBag", input, offsets, per_sample_weights, self.include_last_offset, self.padding_idx
         )
-        self._catch_up()
-        if bags.weights is not None and bags.weights.requires_grad and torch.is_grad_enabled():
-            return self._by_slot(_bags.pool(self._rows(bags.keys), bags, self.mode))
-        return self._by_slot(self._pooled(bags))
+        if bags.weights is None:
+            return Needs(self, bags.keys, bags.offsets, None, self._by_slot)
+        if bags.weights.requires_grad and torch.is_grad_enabled():
+            return Needs(
+                self, bags.keys, None, None, lambda rows: self._by_slot(_bags.pool(rows, bags, self.mode))
+            )
+        weights = np.array(bags.weights.detach().to("cpu", torch.float32).numpy())
+        return Needs(self, bags.keys, bags.offsets, weights, self._by_slot)
 
     def _by_slot(self, pooled: torch.Tensor) -> torch.Tensor:
         if self.num_slots is None:
@@ -263,26 +276,6 @@ class EmbeddingBag(AtServer):
                 f"EmbeddingBag: {pooled.shape[0]} bags are no multiple of num_slots, {self.num_slots}"
             )
         return pooled.view(-1, self.num_slots, self.embedding_dim)
-
-    def _pooled(self, bags: _bags.Bags) -> torch.Tensor:
-        table, options = self.feature, dict(self.options)
-        if len(bags.keys) == 0:
-            return _zeros(self, bags.count)
-        weights = None
-        if bags.weights is not None:
-            weights = np.array(bags.weights.detach().to("cpu", torch.float32).numpy())
-        values = table.lookup_bags(
-            bags.keys, bags.offsets, weights=weights, read_only=not self.learns, **options
-        )
-        return self._tensor(
-            values,
-            lambda gradient: running().add_rows(
-                table, Rows(bags.keys, bags.offsets, weights, gradient), options, self.anchor
-            ),
-        )
-
-    def _rows(self, keys: np.ndarray) -> torch.Tensor:
-        return _rows(self, keys)
 
     def _of_batch(self, batch: Any) -> torch.Tensor:
         values = values_of(batch, self.feature, self.options)
@@ -295,22 +288,6 @@ class EmbeddingBag(AtServer):
     def extra_repr(self) -> str:
         """What repr() says inside the brackets."""
         return f"{super().extra_repr()}, dim={self.embedding_dim}, mode={self.mode!r}"
-
-
-def _zeros(module: AtServer, count: int) -> torch.Tensor:
-    """What no keys come to: nothing to look up or learn, and as others the end of a backward."""
-    return module._tensor(np.zeros((count, module.feature.dim), np.float32), lambda gradient: None)
-
-
-def _rows(module: AtServer, keys: np.ndarray) -> torch.Tensor:
-    table, options = module.feature, dict(module.options)
-    if len(keys) == 0:
-        return _zeros(module, 0)
-    values = table.lookup(keys, read_only=not module.learns, **options)
-    return module._tensor(
-        values,
-        lambda gradient: running().add_rows(table, Rows(keys, None, None, gradient), options, module.anchor),
-    )
 
 
 class Embedding(AtServer):
@@ -349,18 +326,59 @@ class Embedding(AtServer):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Keys of any shape: [*input, dim]."""
+        return look_up([self._needs(input)])[0]
+
+    def _needs(self, input: torch.Tensor) -> Needs:
         keys = _bags.keys_of("Embedding", input)
-        self._catch_up()
+        shape = (*input.shape, self.embedding_dim)
         if self.padding_idx is None or not (keys == self.padding_idx).any():
-            return _rows(self, keys.view(np.uint64)).view(*input.shape, self.embedding_dim)
+            return Needs(self, keys.view(np.uint64), None, None, lambda rows: rows.view(shape))
         stays = np.flatnonzero(keys != self.padding_idx)
-        rows = _rows(self, keys[stays].view(np.uint64))
-        places = torch.from_numpy(stays).to(rows.device)
-        return (
-            rows.new_zeros(len(keys), self.embedding_dim)
-            .index_copy(0, places, rows)
-            .view(*input.shape, self.embedding_dim)
-        )
+
+        def spread(rows: torch.Tensor) -> torch.Tensor:
+            places = torch.from_numpy(stays).to(rows.device)
+            return rows.new_zeros(len(keys), self.embedding_dim).index_copy(0, places, rows).view(shape)
+
+        return Needs(self, keys[stays].view(np.uint64), None, None, spread)
+
+
+def forward_all(
+    modules: Sequence[Union[EmbeddingBag, Embedding]], inputs: Sequence[Any]
+) -> list[torch.Tensor]:
+    """What each module's forward returns for its input, with one lookup for all of them: [module(input), ...].
+
+        user, item = millrace.nn.forward_all([users, items], [(keys, offsets), item_keys])
+
+    modules: EmbeddingBag and Embedding of one client; one may be there several times.
+    inputs: for each module a tuple of its forward's arguments, or the first of them alone.
+
+    The results are those of the modules' own forwards, and so are the gradients, which one push takes to all
+    tables. Batches of a DataLoader have been looked up by their hub; they are given to their modules. Hooks of
+    the modules do not run, as those of torch.nn.Module.forward() do not.
+    """
+    modules, inputs = list(modules), list(inputs)
+    if len(modules) != len(inputs):
+        raise ValueError(f"forward_all: {len(modules)} modules and {len(inputs)} inputs; each has one")
+    results: list[Any] = [None] * len(modules)
+    needs: dict[int, Needs] = {}
+    for i, (module, input) in enumerate(zip(modules, inputs)):
+        if not isinstance(module, (EmbeddingBag, Embedding)):
+            raise TypeError(
+                f"forward_all: modules[{i}] is a {type(module).__name__}; it looks up for "
+                "millrace.nn.EmbeddingBag and Embedding"
+            )
+        if module.feature.client is not modules[0].feature.client:
+            raise ValueError(
+                f"forward_all: modules[{i}] is of another client than modules[0]: make a call for each client"
+            )
+        arguments = input if isinstance(input, tuple) else (input,)
+        if arguments and is_batch(arguments[0]):
+            results[i] = module.forward(*arguments)
+        else:
+            needs[i] = module._needs(*arguments)
+    for i, result in zip(needs, look_up(list(needs.values()))):
+        results[i] = result
+    return results
 
 
 class Variable(AtServer):
