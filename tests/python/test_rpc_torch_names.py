@@ -99,6 +99,18 @@ def test_futures_are_collected():
     assert [type(call.exception()) for call in futures.collect_all(some).wait()] == [ValueError, type(None)]
 
 
+def test_torch_s_functions_take_our_futures():
+    of_torch: torch.futures.Future = torch.futures.Future()
+    both = [rpc.rpc_async(1, there.add, (1, 2)), of_torch]
+    collected = torch.futures.collect_all(both)
+    assert not collected.done()
+    of_torch.set_result(4)
+    assert collected.wait() == both and torch.futures.wait_all(both) == [3, 4]
+    assert torch.futures.wait_all([of_torch]) == [4] and torch.futures.wait_all([]) == []
+    with pytest.raises(ValueError, match="no"):
+        torch.futures.wait_all([rpc.rpc_async(1, there.fail, (ValueError, "no")), of_torch])
+
+
 def test_a_call_is_cancelled_although_somebody_waits_for_its_end():
     call = rpc.rpc_async(1, there.never)
     after = call.then(lambda done: type(done.exception()))

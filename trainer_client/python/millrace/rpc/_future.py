@@ -2,10 +2,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import sys
 import threading
 import traceback
 from typing import Any, Callable, Generator, Iterable
+
+import torch
+import torch.futures
 
 from .._base.library import ffi, lib, text
 from ..errors import check_rpc, error_of
@@ -187,8 +191,32 @@ class Future:
             destroy(self._native)
 
 
-def collected(futures: list[Future]) -> Future:
-    """A future of the list of these, once all are done."""
+@ffi.callback("mr_rpc_then_run")
+def _ended(user, status, error, result) -> None:
+    future = _handles.get(user)
+    _handles.drop(user)
+    with future._changed:  # the library frees the call after this
+        future._told = None
+    future._end(status, text(error) if status else "", result)
+
+
+def wait_all(futures: Iterable[Future]) -> list[Any]:
+    """Waits for all futures. Returns their values, or raises the first error once all have ended."""
+    values, errors = [], []
+    for future in futures:
+        try:
+            values.append(future.wait())
+        except BaseException as error:  # noqa: BLE001: raised below
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return values
+
+
+def collect_all(futures: Iterable[Future]) -> Future:
+    """Returns a future whose value is the list of the futures, once all of them are done, also if some have
+    failed."""
+    futures = list(futures)
     after = Future()
     after._is_a_calls = True
     left, lock = len(futures), threading.Lock()
@@ -204,23 +232,22 @@ def collected(futures: list[Future]) -> Future:
     if not futures:
         after._finish(futures, None)
     for future in futures:
-        future._when_done(one_is_done)
+        if isinstance(future, Future):
+            future._when_done(one_is_done)
+        else:  # torch's
+            future.add_done_callback(lambda _: one_is_done())
     return after
 
 
-@ffi.callback("mr_rpc_then_run")
-def _ended(user, status, error, result) -> None:
-    future = _handles.get(user)
-    _handles.drop(user)
-    with future._changed:  # the library frees the call after this
-        future._told = None
-    future._end(status, text(error) if status else "", result)
+def _taking_ours(of_torch: Callable, ours: Callable) -> Callable:
+    @functools.wraps(of_torch)
+    def either(futures):
+        futures = list(futures)
+        return (ours if any(isinstance(future, Future) for future in futures) else of_torch)(futures)
+
+    return either
 
 
-def wait_all(futures: Iterable[Future]) -> list[Any]:
-    """Waits for all futures. Returns their values, or raises the first error once all have ended."""
-    futures = list(futures)
-    errors = [error for error in (future.exception() for future in futures) if error is not None]
-    if errors:
-        raise errors[0]
-    return [future.wait() for future in futures]
+# What torch.futures does with futures takes its own only, and programs hand it what rpc_async() returned.
+torch.futures.wait_all = _taking_ours(torch.futures.wait_all, wait_all)
+torch.futures.collect_all = _taking_ours(torch.futures.collect_all, collect_all)

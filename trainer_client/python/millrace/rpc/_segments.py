@@ -49,6 +49,30 @@ class _End(torch.autograd.Function):
         )
 
 
+_accumulating = threading.Lock()
+
+
+def _gradients(end: torch.Tensor, inputs: list[torch.Tensor]) -> Sequence[torch.Tensor | None]:
+    """Of each input; `.grad` is as before.
+
+    DistributedDataParallel adds up gradients over its processes as torch writes them to `.grad`, and not
+    otherwise. So that is where they go, one segment at a time, in a process that has a process group.
+    """
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return torch.autograd.grad([end], inputs, retain_graph=True, allow_unused=True)
+    with _accumulating:
+        before = [leaf.grad for leaf in inputs]
+        try:
+            for leaf in inputs:
+                leaf.grad = None
+            torch.autograd.backward([end], retain_graph=True, inputs=inputs)
+            # Copies: DistributedDataParallel writes to its own again.
+            return [None if leaf.grad is None else leaf.grad.clone() for leaf in inputs]
+        finally:
+            for leaf, gradient in zip(inputs, before):
+                leaf.grad = gradient
+
+
 class _Segment:
     """An end, the leaves that came which it depends on, and the parameters."""
 
@@ -69,7 +93,7 @@ class _Segment:
             return [None] * len(self.leaves)
         before, _came.gradients = _came.gradients, gradients
         try:  # segments share parts of the graph: it goes with the last of them
-            found = torch.autograd.grad([self.end], inputs, retain_graph=True, allow_unused=True)
+            found = _gradients(self.end, inputs)
         finally:
             _came.gradients = before
         seen: set[int] = set()
