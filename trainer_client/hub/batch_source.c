@@ -6,11 +6,14 @@
 #include <string.h>
 #include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/plural.h"
+#include "trainer_client/hub/input.h"
+#include "trainer_client/hub/live_source.h"
 #include "trainer_client/hub/permutation.h"
 
 #define PREFETCH 8u /* samples ahead of the one that is read */
 
 struct hub_batch_source {
+    struct hub_live_source *live; /* NULL: a file that was read through */
     struct hub_sample_file *file;
     struct hub_sample *sample;
     uint64_t *order; /* [batch_samples]: the samples of a batch that is built */
@@ -25,12 +28,14 @@ void hub_batch_free(struct hub_batch *b)
     free(b->labels);
     free(b->keys);
     free(b->offsets);
+    free(b->weights);
     *b = (struct hub_batch){0};
 }
 
 void hub_batch_source_close(struct hub_batch_source *s)
 {
     if (s != NULL) {
+        hub_live_source_close(s->live);
         hub_sample_file_close(s->file);
         free(s->sample);
         free(s->order);
@@ -53,19 +58,43 @@ static enum mr_status check_batch_bytes(const struct hub_request *request,
     return MR_INVALID_ARGUMENT;
 }
 
-enum mr_status hub_batch_source_open(const struct hub_request *request, size_t memory_bytes,
-                                     const atomic_bool *stop,
-                                     void (*on_broken_line)(void *arg, const char *path, uint64_t line_number,
-                                                            const char *reason),
-                                     void *arg, struct hub_batch_source **out, char *error)
+/* What is read once has one order, and no second part. */
+static enum mr_status check_live(const struct hub_request *request, char *error)
 {
-    struct hub_batch_source *s = calloc(1, sizeof(*s));
-    if (s == NULL || (s->sample = malloc(sizeof(*s->sample))) == NULL ||
-        (s->order = malloc(request->batch_samples * sizeof(*s->order))) == NULL) {
-        hub_batch_source_close(s);
-        snprintf(error, HUB_ERROR_BYTES, "no memory");
-        return MR_NO_MEMORY;
-    }
+    if (request->epochs == 1 && request->shuffle_seed == 0 && request->held_out_ppm == 0 &&
+        !request->held_out)
+        return MR_OK;
+    snprintf(
+        error, HUB_ERROR_BYTES,
+        "%.200s is read once, in its order: its plan has epochs = 1, shuffle_seed = 0, held_out_share = 0 "
+        "and the part for training",
+        request->path);
+    return MR_INVALID_ARGUMENT;
+}
+
+static enum mr_status open_live(struct hub_batch_source *s, const struct hub_batch_source_options *o,
+                                char *error)
+{
+    const struct hub_live_options options = {
+        .path = o->request->path,
+        .format = o->request->format,
+        .batch_samples = o->request->batch_samples,
+        .strict = o->request->strict,
+        .follow = o->follow,
+        .is_repeated = o->is_repeated,
+        .memory_bytes = o->memory_bytes,
+        .on_broken_line = o->on_broken_line,
+        .on_batch = o->on_batch,
+        .arg = o->arg,
+    };
+    enum mr_status status = check_live(o->request, error);
+    return status == MR_OK ? hub_live_source_open(&options, &s->live, error) : status;
+}
+
+static enum mr_status open_file(struct hub_batch_source *s, const struct hub_batch_source_options *o,
+                                char *error)
+{
+    const struct hub_request *request = o->request;
     const struct hub_sample_file_options options = {
         .path = request->path,
         .format = request->format,
@@ -73,40 +102,85 @@ enum mr_status hub_batch_source_open(const struct hub_request *request, size_t m
         .held_out_share = request->held_out_ppm / 1e6,
         .held_out = request->held_out,
         .strict = request->strict,
-        .memory_bytes = memory_bytes,
-        .stop = stop,
-        .on_broken_line = on_broken_line,
-        .arg = arg,
+        .memory_bytes = o->memory_bytes,
+        .stop = o->stop,
+        .on_broken_line = o->on_broken_line,
+        .arg = o->arg,
     };
     enum mr_status status = hub_sample_file_open(&options, &s->file, error);
     if (status == MR_OK)
         status = check_batch_bytes(request, hub_sample_file_info(s->file), error);
-    if (status != MR_OK) {
-        hub_batch_source_close(s);
+    if (status != MR_OK)
         return status;
-    }
     s->samples = hub_sample_file_info(s->file)->samples;
     s->batch_samples = request->batch_samples;
     s->shuffle_seed = request->shuffle_seed;
     s->batches_per_epoch = (s->samples + s->batch_samples - 1) / s->batch_samples;
     s->batches = s->batches_per_epoch * request->epochs;
+    return MR_OK;
+}
+
+enum mr_status hub_batch_source_open(const struct hub_batch_source_options *options,
+                                     struct hub_batch_source **out, char *error)
+{
+    const struct hub_request *request = options->request;
+    struct hub_batch_source *s = calloc(1, sizeof(*s));
+    if (s == NULL || (s->sample = malloc(sizeof(*s->sample))) == NULL ||
+        (s->order = malloc(request->batch_samples * sizeof(*s->order))) == NULL) {
+        hub_batch_source_close(s);
+        snprintf(error, HUB_ERROR_BYTES, "no memory");
+        return MR_NO_MEMORY;
+    }
+    bool is_live = options->follow || strcmp(request->path, HUB_STANDARD_INPUT) == 0;
+    enum mr_status status = is_live ? open_live(s, options, error) : open_file(s, options, error);
+    if (status != MR_OK) {
+        hub_batch_source_close(s);
+        return status;
+    }
     *out = s;
     return MR_OK;
 }
 
 const struct hub_sample_file_info *hub_batch_source_info(const struct hub_batch_source *s)
 {
-    return hub_sample_file_info(s->file);
+    return s->live != NULL ? hub_live_source_info(s->live) : hub_sample_file_info(s->file);
 }
 
 enum mr_status hub_batch_source_check(const struct hub_batch_source *s, char *error)
 {
-    return hub_sample_file_check(s->file, error);
+    return s->live != NULL ? MR_OK : hub_sample_file_check(s->file, error);
+}
+
+enum mr_status hub_batch_source_ready(struct hub_batch_source *s, char *error)
+{
+    return s->live != NULL ? hub_live_source_ready(s->live, error) : MR_OK;
+}
+
+bool hub_batch_source_is_live(const struct hub_batch_source *s)
+{
+    return s->live != NULL;
+}
+
+bool hub_batch_source_can_repeat(const struct hub_batch_source *s)
+{
+    return s->live == NULL || hub_live_source_can_repeat(s->live);
 }
 
 uint64_t hub_batch_source_batches(const struct hub_batch_source *s)
 {
-    return s->batches;
+    return s->live != NULL ? hub_live_source_batches(s->live) : s->batches;
+}
+
+void hub_batch_source_release(struct hub_batch_source *s, uint64_t oldest)
+{
+    if (s->live != NULL)
+        hub_live_source_release(s->live, oldest);
+}
+
+void hub_batch_source_finish(struct hub_batch_source *s)
+{
+    if (s->live != NULL)
+        hub_live_source_finish(s->live);
 }
 
 static bool grow(void **array, size_t count, size_t element_bytes)
@@ -117,7 +191,7 @@ static bool grow(void **array, size_t count, size_t element_bytes)
     return grown != NULL;
 }
 
-static bool make_room(struct hub_batch *b, uint32_t keys_more)
+bool hub_batch_make_room(struct hub_batch *b, uint32_t keys_more)
 {
     if (b->samples_size < b->samples) {
         if (!grow((void **)&b->dense, (size_t)b->samples * b->dense_count, sizeof(*b->dense)) ||
@@ -128,15 +202,20 @@ static bool make_room(struct hub_batch *b, uint32_t keys_more)
     }
     if (b->keys_size - b->key_count < keys_more) {
         uint32_t size = (b->key_count + keys_more) * 2;
-        if (!grow((void **)&b->keys, size, sizeof(*b->keys)))
+        if (!grow((void **)&b->keys, size, sizeof(*b->keys)) ||
+            (b->has_weights && !grow((void **)&b->weights, size, sizeof(*b->weights))))
             return false;
         b->keys_size = size;
     }
     return true;
 }
 
-static void append(struct hub_batch *b, uint32_t place, const struct hub_sample *sample)
+bool hub_batch_append(struct hub_batch *b, uint32_t place, const struct hub_sample *sample)
 {
+    if (!hub_batch_make_room(b, sample->key_count))
+        return false;
+    if (place == 0)
+        b->offsets[0] = 0;
     uint32_t *bag_end = b->offsets + (size_t)place * b->slots + 1;
     for (uint32_t slot = 0; slot < b->slots; slot++)
         bag_end[slot] = b->key_count + sample->bag_end[slot];
@@ -144,6 +223,7 @@ static void append(struct hub_batch *b, uint32_t place, const struct hub_sample 
     memcpy(b->dense + (size_t)place * b->dense_count, sample->dense, b->dense_count * sizeof(*b->dense));
     b->labels[place] = sample->label;
     b->key_count += sample->key_count;
+    return true;
 }
 
 static void begin_batch(const struct hub_batch_source *s, uint64_t sequence, struct hub_batch *b)
@@ -159,11 +239,14 @@ static void begin_batch(const struct hub_batch_source *s, uint64_t sequence, str
     b->slots = format->slots;
     b->dense_count = format->dense;
     b->key_count = 0;
+    b->has_weights = false;
 }
 
 enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint64_t sequence, struct hub_batch *b,
                                       char *error)
 {
+    if (s->live != NULL)
+        return hub_live_source_build(s->live, sequence, b, error);
     assert(sequence < s->batches);
     begin_batch(s, sequence, b);
     struct hub_permutation order = hub_permutation_make(s->samples, s->shuffle_seed, b->epoch);
@@ -175,14 +258,11 @@ enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint64_t seque
         enum mr_status status = hub_sample_file_read(s->file, s->order[i], s->sample, error);
         if (status != MR_OK)
             return status;
-        if (!make_room(b, s->sample->key_count)) {
+        if (!hub_batch_append(b, i, s->sample)) {
             snprintf(error, HUB_ERROR_BYTES, "no memory for a batch of %u sample%s", b->samples,
                      mr_plural(b->samples));
             return MR_NO_MEMORY;
         }
-        if (i == 0)
-            b->offsets[0] = 0;
-        append(b, i, s->sample);
     }
     return hub_sample_file_check(s->file, error); /* what was read is of the file that was opened */
 }

@@ -1,5 +1,6 @@
-/* The batches of a plan, by number: which samples are in batch n of which epoch, put together on demand. Any
- * batch can be built at any time and comes out the same. One thread at a time.
+/* The batches of a plan, by number: which samples are in batch n of which epoch, put together on demand. Of a
+ * file that was read through, any batch can be built at any time and comes out the same; of an input that is
+ * read once (live_source.h), those that have come. One thread at a time.
  */
 #ifndef HUB_BATCH_SOURCE_H
 #define HUB_BATCH_SOURCE_H
@@ -20,25 +21,53 @@ struct hub_batch {
     float *labels; /* [samples] */
     uint64_t *keys;
     uint32_t *offsets; /* [samples * slots + 1] */
+    bool has_weights;
+    float *weights; /* of the keys, if it has any */
     uint32_t samples_size, keys_size;
 };
 void hub_batch_free(struct hub_batch *b);
+/* Makes room in the arrays for the batch's `samples`, and for more keys. False: no memory. */
+bool hub_batch_make_room(struct hub_batch *b, uint32_t keys_more);
+/* Sample `place` < samples, after the one before it. False: no memory. */
+bool hub_batch_append(struct hub_batch *b, uint32_t place, const struct hub_sample *sample);
 
 struct hub_batch_source;
 
-/* Errors as of hub_sample_file_open(); memory_bytes, for samples, as there. on_broken_line may be NULL. */
-enum mr_status hub_batch_source_open(const struct hub_request *request, size_t memory_bytes,
-                                     const atomic_bool *stop,
-                                     void (*on_broken_line)(void *arg, const char *path, uint64_t line_number,
-                                                            const char *reason),
-                                     void *arg, struct hub_batch_source **out, char *error);
+struct hub_batch_source_options {
+    const struct hub_request *request;
+    size_t memory_bytes; /* for samples that stay in memory */
+    const atomic_bool *stop;
+    bool follow;      /* files are read once, and followed as they grow */
+    bool is_repeated; /* standard input is the same at each start */
+    void (*on_broken_line)(void *arg, const char *path, uint64_t line_number,
+                           const char *reason); /* or NULL */
+    void (*on_batch)(void *arg); /* a batch has come that could not be built before; any thread; or NULL */
+    void *arg;
+};
+
+/* Errors as of hub_sample_file_open() or hub_live_source_open(); MR_INVALID_ARGUMENT also for a plan that an
+ * input that is read once cannot have. */
+enum mr_status hub_batch_source_open(const struct hub_batch_source_options *options,
+                                     struct hub_batch_source **out, char *error);
 void hub_batch_source_close(struct hub_batch_source *s); /* NULL is fine */
 const struct hub_sample_file_info *hub_batch_source_info(const struct hub_batch_source *s);
 /* As hub_sample_file_check(). */
 enum mr_status hub_batch_source_check(const struct hub_batch_source *s, char *error);
-/* Of all epochs. An epoch's last batch may be smaller than the others. */
+/* MR_OK: hub_batch_source_info() has the slots. MR_NOT_READY: not yet. Else the input has failed, and `error`
+ * says why. */
+enum mr_status hub_batch_source_ready(struct hub_batch_source *s, char *error);
+/* Whether it is read once, and whether a later start gets the same batches again. */
+bool hub_batch_source_is_live(const struct hub_batch_source *s);
+bool hub_batch_source_can_repeat(const struct hub_batch_source *s);
+/* Of all epochs. An epoch's last batch may be smaller than the others. HUB_BATCHES_UNKNOWN: its end has not
+ * come yet. */
 uint64_t hub_batch_source_batches(const struct hub_batch_source *s);
-/* sequence < batches. MR_NO_MEMORY, MR_IO_ERROR (the file has changed). */
+/* Batches below `oldest` are applied, and may leave the memory. */
+void hub_batch_source_release(struct hub_batch_source *s, uint64_t oldest);
+/* What has come is all that there is, for an input that is read once. */
+void hub_batch_source_finish(struct hub_batch_source *s);
+/* sequence < batches. MR_NOT_READY: it has not come yet; `on_batch` is called when it has. MR_NO_MEMORY,
+ * MR_IO_ERROR (the file has changed, or batches are gone), MR_BAD_MESSAGE. */
 enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint64_t sequence, struct hub_batch *batch,
                                       char *error);
 

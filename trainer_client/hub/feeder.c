@@ -14,6 +14,7 @@
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/op.h"
+#include "trainer_client/hub/input.h"
 #include "trainer_client/hub/stream.h"
 #include "trainer_client/millrace.h"
 
@@ -40,7 +41,8 @@ struct feeder {
     uint32_t table;           /* feature id; 0 = not known */
     uint64_t next_record_us, retry_us;
     uint64_t clocks_ns; /* when the server is asked for its clock next */
-    bool said_away, said_no_table;
+    uint64_t salt;      /* of the plan of `source` */
+    bool said_away, said_no_table, said_no_samples;
 };
 
 static void wait_for_change(struct feeder *f, uint64_t us)
@@ -224,7 +226,7 @@ static enum mr_status claim(struct feeder *f, uint32_t number)
 /* Finds the stream of f->plan, and claims it on each core. False: not now, or the plan failed. */
 static bool claim_stream(struct feeder *f)
 {
-    uint32_t preferred = hub_request_stream(&f->request, f->request.held_out ? f->plan.request[0] : 0);
+    uint32_t preferred = hub_request_stream(&f->request, f->salt != 0 ? f->plan.request[0] : 0);
     for (uint32_t tries = 0; tries < CLAIMS_MAX; tries++) {
         uint32_t number;
         if (!choose(f, preferred, &number))
@@ -279,12 +281,27 @@ static void start_plan(struct feeder *f)
     if (f->is_again && hub->stream == f->stream)
         return; /* with its counters */
     hub->stream = f->stream;
+    const uint64_t batches = hub_batch_source_batches(f->source);
     hub->info = *hub_batch_source_info(f->source);
-    hub->batches = hub_batch_source_batches(f->source);
-    hub_plan_init(&hub->plan, hub->batches, hub->config.prefetch, hub->config.trainer_timeout_us,
+    hub->is_live = hub_batch_source_is_live(f->source);
+    hub->batches = batches == HUB_BATCHES_UNKNOWN ? 0 : batches;
+    hub_plan_init(&hub->plan, batches, hub->config.prefetch, hub->config.trainer_timeout_us,
                   f->request.held_out);
     f->table = 0;
-    f->said_no_table = false;
+    f->said_no_table = f->said_no_samples = false;
+}
+
+static void log_live_plan(const struct feeder *f)
+{
+    const struct hub_format *format = hub_batch_source_info(f->source)->format;
+    mr_log_with(
+        MR_LOG_INFO, MR_LOG_FIELDS({"path", .text = f->request.path}), "plan",
+        "%s: train on samples as they come, %u slot%s%s", f->request.path, format->slots,
+        mr_plural(format->slots),
+        hub_batch_source_can_repeat(f->source)
+            ? ""
+            : "; it cannot be read again, so that all of it counts as new, and what is in flight when "
+              "the hub ends is lost");
 }
 
 static void log_plan(const struct feeder *f)
@@ -306,15 +323,38 @@ static bool has_samples(const struct feeder *f, const struct hub_request *reques
            hub_batch_source_check(f->source, ignored) == MR_OK;
 }
 
+static void nudge(void *arg)
+{
+    struct hub *hub = arg;
+    pthread_mutex_lock(&hub->lock);
+    hub_nudge(hub);
+    pthread_mutex_unlock(&hub->lock);
+}
+
 static enum mr_status open_source(struct feeder *f, char *error)
 {
     hub_batch_source_close(f->source);
     f->source = NULL;
-    enum mr_status status = hub_batch_source_open(&f->request, f->hub->config.sample_memory_bytes,
-                                                  &f->hub->stop, report_broken_line, NULL, &f->source, error);
-    if (status == MR_OK)
+    const struct hub_batch_source_options options = {
+        .request = &f->request,
+        .memory_bytes = f->hub->config.sample_memory_bytes,
+        .stop = &f->hub->stop,
+        .follow = f->hub->config.follow && !f->request.held_out,
+        .is_repeated = f->hub->config.is_repeated,
+        .on_broken_line = report_broken_line,
+        .on_batch = nudge,
+        .arg = f->hub,
+    };
+    enum mr_status status = hub_batch_source_open(&options, &f->source, error);
+    if (status != MR_OK)
+        return status;
+    if (!hub_batch_source_is_live(f->source))
         log_plan(f);
-    return status;
+    /* A plan that is not to be known again gets a number of its own: held-out batches are read from the start
+     * each time, and the server may still keep some of an earlier reading; and what comes on a pipe is new. */
+    bool is_new = f->request.held_out || !hub_batch_source_can_repeat(f->source);
+    f->salt = is_new ? f->hub->start_id + f->plan_number : 0;
+    return MR_OK;
 }
 
 /* A plan that was just taken up: its samples are opened, and it has an identity. */
@@ -338,18 +378,21 @@ static void open_plan(struct feeder *f)
         fail_plan(f, status, error);
         return;
     }
-    /* Held-out batches are read from the start each time, and the server may still keep some of an earlier
-     * reading. */
-    uint64_t salt = request.held_out ? hub->started_us + f->plan_number : 0;
-    f->plan = hub_request_plan(&request, hub_batch_source_info(f->source)->digest, salt);
+    f->plan = hub_request_plan(&request, hub_batch_source_info(f->source)->digest, f->salt);
     f->retry_us = 0;
 }
 
-/* The plan's samples are open: it can start once it has its stream. */
+/* The plan's samples are open: it can start once their slots are known and it has its stream. */
 static void find_stream(struct feeder *f)
 {
-    if (mr_clock_us() < f->retry_us || !connect_server(f) || !claim_stream(f))
+    char error[HUB_ERROR_BYTES];
+    enum mr_status status = hub_batch_source_ready(f->source, error);
+    if (status != MR_OK && status != MR_NOT_READY)
+        fail_plan(f, status, error);
+    if (status != MR_OK || mr_clock_us() < f->retry_us || !connect_server(f) || !claim_stream(f))
         return;
+    if (hub_batch_source_is_live(f->source) && !f->is_again)
+        log_live_plan(f);
     pthread_mutex_lock(&f->hub->lock);
     if (f->hub->plan_number == f->plan_number)
         start_plan(f);
@@ -447,13 +490,52 @@ static uint64_t batch_id(const struct feeder *f, uint64_t sequence)
 static bool feed_one(struct feeder *f, struct hub_feed *feed)
 {
     const struct hub_batch *b = &feed->batch;
-    const struct mr_batch_keys keys = {
-        .table = f->table, .samples = b->samples, .slots = b->slots, .keys = b->keys, .offsets = b->offsets};
+    const struct mr_batch_keys keys = {.table = f->table,
+                                       .samples = b->samples,
+                                       .slots = b->slots,
+                                       .keys = b->keys,
+                                       .offsets = b->offsets,
+                                       .weights = b->has_weights ? b->weights : NULL};
     uint64_t words[MR_PLAN_WORDS];
     struct mr_options options = plan_options(f, words);
     options.future = &feed->future;
     return mr_feed_sample(f->client, &options, batch_id(f, b->sequence), &keys, 1, f->request.held_out) ==
            MR_OK;
+}
+
+/* Of an input that is read once: what is applied may leave the memory, and its end may have come. */
+static void follow_source(struct feeder *f)
+{
+    struct hub *hub = f->hub;
+    if (!hub->is_live)
+        return;
+    if (atomic_load(&hub->ending))
+        hub_batch_source_finish(f->source);
+    const uint64_t batches = hub_batch_source_batches(f->source);
+    const uint64_t broken_lines = hub_batch_source_info(f->source)->broken_lines;
+    pthread_mutex_lock(&hub->lock);
+    uint64_t oldest = hub->plan.oldest;
+    hub->info.broken_lines = broken_lines;
+    if (batches != HUB_BATCHES_UNKNOWN && hub->plan.batches == HUB_BATCHES_UNKNOWN) {
+        hub_plan_end(&hub->plan, batches);
+        hub->batches = hub->plan.batches;
+    }
+    pthread_mutex_unlock(&hub->lock);
+    if (hub->plan.record_known)
+        hub_batch_source_release(f->source, oldest);
+}
+
+/* The next batch has not come yet: it is not fed after all. */
+static void wait_for_samples(struct feeder *f, struct hub_feed *feed, uint64_t sequence)
+{
+    pthread_mutex_lock(&f->hub->lock);
+    hub_plan_fed(&f->hub->plan, sequence, feed->generation, false);
+    feed->used = false;
+    pthread_mutex_unlock(&f->hub->lock);
+    if (!f->said_no_samples)
+        wait_for(f, "the hub waits for more samples from %.200s",
+                 strcmp(f->request.path, HUB_STANDARD_INPUT) == 0 ? "its standard input" : f->request.path);
+    f->said_no_samples = true;
 }
 
 static struct hub_feed *free_feed(struct hub *hub)
@@ -482,6 +564,13 @@ static bool feed_next(struct feeder *f)
     char error[HUB_ERROR_BYTES];
     uint64_t id = batch_id(f, sequence), begin_ns = mr_trace_begin(hub->trace);
     enum mr_status status = hub_batch_source_build(f->source, sequence, &feed->batch, error);
+    if (status == MR_NOT_READY) {
+        wait_for_samples(f, feed, sequence);
+        return false;
+    }
+    if (f->said_no_samples)
+        wait_for(f, "%s", "");
+    f->said_no_samples = false;
     if (status != MR_OK) {
         fail_plan(f, status, error);
         return false;
@@ -552,7 +641,8 @@ static bool run_plan(struct feeder *f)
     bool record_due = is_record_due(f, now_us);
     pthread_mutex_unlock(&hub->lock);
     mrc_trace_clocks_now_and_then(hub->trace, f->client, &f->clocks_ns);
-    if (f->hub->batches == 0)
+    follow_source(f);
+    if (f->hub->plan.batches == 0)
         return false; /* at its end from the start */
     if (!find_table(f)) {
         f->retry_us = now_us + SERVER_RETRY_US;

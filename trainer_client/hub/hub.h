@@ -44,16 +44,20 @@ struct hub_config {
     const char *metrics; /* address for metrics over HTTP; NULL: none */
     uint32_t prefetch;
     size_t sample_memory_bytes; /* samples that stay in memory take at most this */
+    bool follow;                /* sample files are followed as they grow */
+    bool is_repeated;           /* standard input is the same at each start */
+    bool ends_with_input;       /* ends, as by `ending`, once whoever writes standard input closes it */
     uint64_t trainer_timeout_us;
 };
 
 struct hub {
     struct hub_config config;
     uint64_t started_us;
-    uint32_t incarnation;   /* rises from start to start, unless two fall into one second */
-    uint64_t start_id;      /* random */
-    struct mr_trace *trace; /* NULL: none */
-    atomic_bool stop;
+    uint32_t incarnation;     /* rises from start to start, unless two fall into one second */
+    uint64_t start_id;        /* random */
+    struct mr_trace *trace;   /* NULL: none */
+    atomic_bool ending;       /* stop once what has come on an input that is read once is applied */
+    atomic_bool stop;         /* at once */
     atomic_uint port;         /* UDP port that trainers reach it at; 0 = it does not listen yet */
     atomic_uint metrics_port; /* set before that; 0: there is none */
 
@@ -68,7 +72,8 @@ struct hub {
     char error[HUB_ERROR_BYTES];
     enum mr_status fatal; /* not MR_OK: the hub ends with it, and `error` says why */
     struct hub_sample_file_info info;
-    uint64_t batches;
+    uint64_t batches; /* 0 as well while their number is not known */
+    bool is_live;     /* the plan's input is read once */
     uint32_t stream;
     struct hub_plan plan;
     struct hub_feed feeds[HUB_PREFETCH_MAX];
@@ -86,7 +91,7 @@ void hub_nudge(struct hub *hub);
  * lock. */
 void hub_drop_void_feeds(struct hub *hub);
 
-/* Serves until hub->stop: the socket, the feeding thread, and the loop that answers trainers. MR_OK, or why
+/* Serves until hub->stop, or the end of hub->ending: the socket, the feeding thread, and the loop that answers trainers. MR_OK, or why
  * it could not begin or continue: `error` (HUB_ERROR_BYTES) has what, where and how to fix it. hub->port is
  * set once it listens. */
 enum mr_status hub_serve(struct hub *hub, char *error);

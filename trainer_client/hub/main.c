@@ -17,11 +17,13 @@
 #define TRAINER_TIMEOUT_S_MAX 86400u
 #define LOG_RATE_PER_S        50u
 
-static atomic_bool *stop_flag; /* for the signal handler */
+static struct hub *signalled; /* for the signal handler */
 
+/* The second one does not wait for what is in flight. */
 static void on_signal(int signal_number)
 {
-    atomic_store(stop_flag, true);
+    if (atomic_exchange(&signalled->ending, true))
+        atomic_store(&signalled->stop, true);
 }
 
 struct log_arguments {
@@ -70,6 +72,14 @@ static struct hub_config parse_arguments(int argc, char **argv)
          "latency better, but the rows of a batch are that many batches old when it is trained on"},
         {"sample-memory", CLI_U32_IN(0, SAMPLE_MEMORY_MIB_MAX), &sample_memory_mib, "MIB",
          "for samples that stay in memory; others are read from the file in each epoch; default 256"},
+        {"follow", CLI_FLAG, &config.follow, NULL,
+         "read sample files once, in their order, and go on as they grow, until they are renamed "
+         "or\nremoved"},
+        {"repeatable", CLI_FLAG, &config.is_repeated, NULL,
+         "standard input (a plan's path is -) is the same at each start: its plan continues after what\n"
+         "was applied, instead of counting all as new"},
+        {"with-stdin", CLI_FLAG, &config.ends_with_input, NULL,
+         "stop once whoever writes standard input has closed it, as by SIGTERM"},
         {"metrics", CLI_STRING, &config.metrics, "ADDRESS:PORT",
          "answer GET /metrics and GET /healthz at this TCP address, for Prometheus; default: nowhere"},
         {"trace", CLI_STRING, &config.trace, "FILE",
@@ -104,7 +114,7 @@ static struct hub_config parse_arguments(int argc, char **argv)
 
 static void install_signals(struct hub *hub)
 {
-    stop_flag = &hub->stop;
+    signalled = hub;
     struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);

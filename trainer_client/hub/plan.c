@@ -54,6 +54,12 @@ static void advance(struct hub_plan *p)
     }
 }
 
+void hub_plan_end(struct hub_plan *p, uint64_t batches)
+{
+    assert(p->batches == HUB_BATCHES_UNKNOWN);
+    p->batches = batches > p->oldest ? batches : p->oldest;
+}
+
 bool hub_plan_next_feed(struct hub_plan *p, uint64_t *sequence)
 {
     if (!p->record_known || p->ahead >= p->prefetch)

@@ -19,6 +19,9 @@
 
 #define HUB_WINDOW 1024u /* batches from the oldest one not applied; the server's record reaches further */
 
+/* Of a plan whose end is not known yet; more than a stream can have. */
+#define HUB_BATCHES_UNKNOWN (UINT64_C(1) << 48)
+
 enum hub_batch_state {
     HUB_BATCH_EMPTY = 0,
     HUB_BATCH_FEEDING,
@@ -57,6 +60,9 @@ struct hub_plan {
 /* prefetch 1..HUB_WINDOW; batches may be 0. */
 void hub_plan_init(struct hub_plan *p, uint64_t batches, uint32_t prefetch, uint64_t lease_us,
                    bool read_only);
+
+/* A plan of HUB_BATCHES_UNKNOWN has come to its end: it has so many. */
+void hub_plan_end(struct hub_plan *p, uint64_t batches);
 
 /* ---- towards the server ---- */
 

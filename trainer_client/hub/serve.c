@@ -1,6 +1,7 @@
 #include "trainer_client/hub/hub.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,6 +18,12 @@ struct progress {
     uint64_t shown_us, samples;
 };
 
+/* How an input that is read once comes to its end. */
+struct ending {
+    uint64_t applied, trainers; /* as last seen */
+    uint64_t since_us;          /* when they changed last; 0: it has not begun */
+};
+
 static void show_progress(struct hub *hub, struct progress *last, uint64_t now_us)
 {
     if (now_us - last->shown_us < PROGRESS_INTERVAL_US || !isatty(STDERR_FILENO))
@@ -28,25 +35,63 @@ static void show_progress(struct hub *hub, struct progress *last, uint64_t now_u
     bool running = hub->stage == HUB_RUNNING, away = hub->server_away;
     pthread_mutex_unlock(&hub->lock);
     double rate = (double)(samples - last->samples) * 1e6 / (double)(now_us - last->shown_us);
+    char of[32] = "";
+    if (batches > 0)
+        snprintf(of, sizeof(of), "of %" PRIu64 " ", batches);
     if (running && last->shown_us != 0) {
         dprintf(STDERR_FILENO,
-                "\r\033[Kmillrace-hub: %" PRIu64 " of %" PRIu64
-                " batches applied, %.0f samples/s, %u trainer%s%s",
-                applied, batches, rate, trainers, mr_plural(trainers),
-                away ? ", waiting for the server" : "");
+                "\r\033[Kmillrace-hub: %" PRIu64 " %sbatches applied, %.0f samples/s, %u trainer%s%s",
+                applied, of, rate, trainers, mr_plural(trainers), away ? ", waiting for the server" : "");
     }
     *last = (struct progress){now_us, samples};
+}
+
+/* Whether the writer of standard input has closed it. */
+static bool input_closed(void)
+{
+    struct pollfd input = {.fd = STDIN_FILENO};
+    return poll(&input, 1, 0) > 0 && (input.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
+}
+
+/* Whether the hub may stop: what has come is applied and every trainer knows the end, or nothing has moved for
+ * as long as a trainer may take. A plan over a file continues at the next start, and is not waited for. */
+static bool has_ended(struct hub *hub, struct ending *e, uint64_t now_us)
+{
+    pthread_mutex_lock(&hub->lock);
+    const uint64_t applied = hub->plan.applied;
+    const uint64_t trainers =
+        hub_trainers_in_plan(&hub->trainers, hub->plan_number, now_us, hub->config.trainer_timeout_us);
+    const bool is_live = hub->is_live && hub->stage == HUB_RUNNING, at_end = hub_plan_at_end(&hub->plan);
+    pthread_mutex_unlock(&hub->lock);
+    if (e->since_us == 0 || e->applied != applied || e->trainers != trainers)
+        *e = (struct ending){applied, trainers, now_us};
+    if (!is_live || (trainers == 0 && at_end))
+        return true;
+    if (trainers > 0 && now_us - e->since_us < hub->config.trainer_timeout_us)
+        return false;
+    mr_log_warning("ended_early", "stopping with batches that are not applied: no trainer finishes them");
+    return true;
+}
+
+static void stop_at_end(struct hub *hub, struct ending *e)
+{
+    if (hub->config.ends_with_input && !atomic_load(&hub->ending) && input_closed())
+        atomic_store(&hub->ending, true);
+    if (atomic_load(&hub->ending) && has_ended(hub, e, mr_clock_us()))
+        atomic_store(&hub->stop, true);
 }
 
 static void answer(struct hub *hub, struct mrc_socket_server *server, struct hub_service *service,
                    struct hub_metrics *metrics)
 {
     struct progress progress = {0};
+    struct ending ending = {0};
     while (!atomic_load(&hub->stop)) {
         mrc_socket_server_run(server, SERVE_WAIT_MS);
         hub_service_poll(service, mrc_socket_server_endpoint(server));
         hub_metrics_note(metrics, mrc_socket_server_endpoint(server));
         show_progress(hub, &progress, mr_clock_us());
+        stop_at_end(hub, &ending);
     }
 }
 

@@ -231,10 +231,12 @@ static void read_sample(struct hub_service *service, struct mr_endpoint *ep, con
         reply_not_ready(hub, ep, request->ref);
     } else {
         note_done(hub, &m->tensors[0]);
-        if (hub_plan_at_end(&hub->plan))
+        if (hub_plan_at_end(&hub->plan)) {
             mr_reply_status(ep, request->ref, MR_END_OF_DATA);
-        else
+            hub_trainers_told_end(&hub->trainers, request->client_uuid);
+        } else {
             hand_out(hub, ep, request);
+        }
     }
 }
 

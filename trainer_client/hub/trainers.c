@@ -29,6 +29,7 @@ void hub_trainers_join(struct hub_trainers *t, const uint8_t *uuid, uint64_t pla
     }
     trainer->plan_number = plan_number;
     trainer->seen_us = now_us;
+    trainer->told_end = false;
 }
 
 uint64_t hub_trainers_seen(struct hub_trainers *t, const uint8_t *uuid, uint64_t now_us)
@@ -40,11 +41,32 @@ uint64_t hub_trainers_seen(struct hub_trainers *t, const uint8_t *uuid, uint64_t
     return trainer->plan_number;
 }
 
+void hub_trainers_told_end(struct hub_trainers *t, const uint8_t *uuid)
+{
+    struct hub_trainer *trainer = find(t, uuid);
+    if (trainer != NULL)
+        trainer->told_end = true;
+}
+
+static bool is_alive(const struct hub_trainer *t, uint64_t plan_number, uint64_t now_us, uint64_t timeout_us)
+{
+    return t->plan_number == plan_number && now_us - t->seen_us < timeout_us;
+}
+
 uint32_t hub_trainers_alive(const struct hub_trainers *t, uint64_t plan_number, uint64_t now_us,
                             uint64_t timeout_us)
 {
     uint32_t alive = 0;
     for (uint32_t i = 0; i < t->count; i++)
-        alive += t->entries[i].plan_number == plan_number && now_us - t->entries[i].seen_us < timeout_us;
+        alive += is_alive(&t->entries[i], plan_number, now_us, timeout_us);
+    return alive;
+}
+
+uint32_t hub_trainers_in_plan(const struct hub_trainers *t, uint64_t plan_number, uint64_t now_us,
+                              uint64_t timeout_us)
+{
+    uint32_t alive = 0;
+    for (uint32_t i = 0; i < t->count; i++)
+        alive += !t->entries[i].told_end && is_alive(&t->entries[i], plan_number, now_us, timeout_us);
     return alive;
 }

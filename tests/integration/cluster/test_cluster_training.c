@@ -282,7 +282,8 @@ static void begin(struct trainer *t, uint32_t set)
     (void)snprintf(request.format, sizeof(request.format), "%s", sets[set].format);
     (void)snprintf(name, sizeof(name), "single.%s", sets[set].name);
     *t = (struct trainer){.client = connect_to(servers)};
-    if (hub_batch_source_open(&request, 0, NULL, NULL, NULL, &t->source, error) != MR_OK)
+    if (hub_batch_source_open(&(struct hub_batch_source_options){.request = &request}, &t->source, error) !=
+        MR_OK)
         fail_msg("%s", error);
     create_model(t, name);
 }

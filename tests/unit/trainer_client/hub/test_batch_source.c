@@ -40,7 +40,8 @@ static struct hub_request request_of(const struct temp_file *file, uint32_t batc
 static struct hub_batch_source *open_in_memory(struct hub_request request, size_t memory_bytes)
 {
     struct hub_batch_source *s = NULL;
-    assert_int_equal(hub_batch_source_open(&request, memory_bytes, NULL, NULL, NULL, &s, error), MR_OK);
+    const struct hub_batch_source_options options = {.request = &request, .memory_bytes = memory_bytes};
+    assert_int_equal(hub_batch_source_open(&options, &s, error), MR_OK);
     return s;
 }
 
@@ -172,9 +173,26 @@ static void a_batch_that_no_message_holds_is_refused(void **state)
     struct hub_request r = {.format = "libsvm", .table = "t", .batch_samples = 2000, .epochs = 1};
     struct hub_batch_source *s = NULL;
     snprintf(r.path, sizeof(r.path), "%s", file.path);
-    assert_int_equal(hub_batch_source_open(&r, 0, NULL, NULL, NULL, &s, error), MR_INVALID_ARGUMENT);
+    const struct hub_batch_source_options options = {.request = &r};
+    assert_int_equal(hub_batch_source_open(&options, &s, error), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error, "take at most 524"));
     free(text);
+    close(file.fd);
+}
+
+static void what_is_read_once_has_one_order(void **state)
+{
+    struct temp_file file = make_file();
+    for (int what = 0; what < 4; what++) {
+        struct hub_request r = request_of(&file, 10, what == 0 ? 7 : 0);
+        struct hub_batch_source *s = NULL;
+        const struct hub_batch_source_options options = {.request = &r, .follow = true};
+        r.epochs = what == 1 ? 2 : 1;
+        r.held_out_ppm = what == 2 ? 1000 : 0;
+        r.held_out = what == 3;
+        assert_int_equal(hub_batch_source_open(&options, &s, error), MR_INVALID_ARGUMENT);
+        assert_non_null(strstr(error, "epochs = 1, shuffle_seed = 0"));
+    }
     close(file.fd);
 }
 
@@ -209,6 +227,7 @@ int main(void)
         cmocka_unit_test(file_order_with_seed_zero),
         cmocka_unit_test(a_buffer_serves_sources_of_other_shapes),
         cmocka_unit_test(a_batch_that_no_message_holds_is_refused),
+        cmocka_unit_test(what_is_read_once_has_one_order),
         cmocka_unit_test(no_samples_no_batches),
         cmocka_unit_test(a_file_cut_short_is_an_error),
     };

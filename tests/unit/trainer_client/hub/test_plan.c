@@ -323,6 +323,26 @@ static void an_empty_plan_is_at_its_end(void **state)
 /* A server that learns, forgets on restarts from a checkpoint, and trainers that push, drop or fall silent,
  * all by a seed. Whatever happens, the plan ends with every batch applied, and never counts more than it
  * may. */
+static void a_plan_may_learn_its_end_late(void **state)
+{
+    struct hub_plan *p = make(HUB_BATCHES_UNKNOWN, 4, false);
+    record(p, 7, 0);
+    for (uint64_t n = 7; n < 10; n++)
+        assert_int_equal(feed(p), n);
+    record(p, 10, 0);
+    assert_int_equal(p->applied, 10);
+    assert_false(hub_plan_at_end(p));
+    hub_plan_end(p, 11);
+    assert_false(hub_plan_at_end(p));
+    record(p, 11, 0);
+    assert_true(hub_plan_at_end(p));
+    hub_plan_init(p, HUB_BATCHES_UNKNOWN, 4, LEASE_US, false);
+    record(p, 7, 0);
+    hub_plan_end(p, 5); /* fewer than were applied at an earlier start */
+    assert_true(hub_plan_at_end(p));
+    free(p);
+}
+
 static void every_batch_is_applied_whatever_happens(void **state)
 {
     enum { BATCHES = 300, PREFETCH = 4, ROUNDS_MAX = 100000 };
@@ -384,6 +404,7 @@ int main(void)
         cmocka_unit_test(read_only_batches_survive_a_restart),
         cmocka_unit_test(a_late_word_about_a_batch_taken_back_does_no_harm),
         cmocka_unit_test(an_empty_plan_is_at_its_end),
+        cmocka_unit_test(a_plan_may_learn_its_end_late),
         cmocka_unit_test(every_batch_is_applied_whatever_happens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

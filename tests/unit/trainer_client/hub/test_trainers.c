@@ -27,7 +27,12 @@ static void joining_and_being_heard(void **state)
     assert_int_equal(hub_trainers_alive(&trainers, 7, 105, 50), 1);
     assert_int_equal(hub_trainers_alive(&trainers, 7, 105, 96), 2);
     assert_int_equal(hub_trainers_alive(&trainers, 8, 105, 96), 0);
+    hub_trainers_told_end(&trainers, uuid_of(1));
+    hub_trainers_told_end(&trainers, uuid_of(3)); /* unknown */
+    assert_int_equal(hub_trainers_alive(&trainers, 7, 105, 96), 2);
+    assert_int_equal(hub_trainers_in_plan(&trainers, 7, 105, 96), 1);
     hub_trainers_join(&trainers, uuid_of(1), 8, 110);
+    assert_int_equal(hub_trainers_in_plan(&trainers, 8, 111, 96), 1);
     assert_int_equal(trainers.count, 2);
     assert_int_equal(hub_trainers_seen(&trainers, uuid_of(1), 111), 8);
 }

@@ -1,0 +1,82 @@
+/* Blocks of samples in binary: what they hold, and what is refused. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "tests/unit/trainer_client/hub/block_bytes.h"
+
+static void a_block_has_its_arrays(void **state)
+{
+    struct block_bytes bytes = {.used = 0};
+    struct hub_block block;
+    block_put_samples(&bytes, 5, 3, true);
+    const struct hub_block_head *head = (const void *)bytes.bytes;
+    assert_null(hub_block_check_head(head));
+    assert_int_equal(hub_block_body_bytes(head), bytes.used - sizeof(*head));
+    assert_null(hub_block_open(head, head + 1, &block));
+    uint64_t key;
+    memcpy(&key, block.keys + 4 * sizeof(key), sizeof(key));
+    assert_int_equal(key, 1006);
+    assert_true(block.labels[0] == 1 && block.labels[1] == 0);
+    assert_true(block.dense[4] == 7 && block.dense[5] == -7);
+    assert_int_equal(block.offsets[3], 4);
+    assert_true(block.weights[8] == 2007 / 2.0f);
+    block_put_end(&bytes);
+    const struct hub_block_head *end = (const void *)(bytes.bytes + bytes.used - sizeof(*end));
+    assert_null(hub_block_check_head(end));
+    assert_int_equal(hub_block_body_bytes(end), 0);
+}
+
+static void heads_that_are_wrong_are_refused(void **state)
+{
+    const struct hub_block_head good = {
+        .magic = HUB_BLOCK_MAGIC, .samples = 1, .slots = 1, .dense = 0, .keys = 0};
+    struct hub_block_head bad[] = {good, good, good, good, good, good, good, good};
+    bad[0].magic++;
+    bad[1].flags = 4;
+    bad[2].reserved = 1;
+    bad[3].samples = HUB_BLOCK_SAMPLES_MAX + 1;
+    bad[4].slots = 0;
+    bad[5].dense = HUB_BLOCK_DENSE_MAX + 1;
+    bad[6].keys = HUB_BLOCK_KEYS_MAX + 1;
+    bad[7].flags = HUB_BLOCK_END;
+    assert_null(hub_block_check_head(&good));
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_non_null(hub_block_check_head(&bad[i]));
+}
+
+static void bodies_that_are_wrong_are_refused(void **state)
+{
+    struct block_bytes bytes;
+    struct hub_block block;
+    for (int what = 0; what < 4; what++) {
+        bytes.used = 0;
+        block_put_samples(&bytes, 0, 2, false);
+        const struct hub_block_head *head = (const void *)bytes.bytes;
+        assert_null(hub_block_open(head, head + 1, &block));
+        uint32_t *offsets =
+            (uint32_t *)(void *)(bytes.bytes + ((const uint8_t *)block.offsets - bytes.bytes));
+        float *labels = (float *)(void *)(bytes.bytes + ((const uint8_t *)block.labels - bytes.bytes));
+        if (what == 0)
+            offsets[0] = 1;
+        else if (what == 1)
+            offsets[4] = 5;
+        else if (what == 2)
+            offsets[2] = 7;
+        else
+            labels[1] = NAN;
+        assert_non_null(hub_block_open(head, head + 1, &block));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_block_has_its_arrays),
+        cmocka_unit_test(heads_that_are_wrong_are_refused),
+        cmocka_unit_test(bodies_that_are_wrong_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
