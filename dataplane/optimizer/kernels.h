@@ -13,13 +13,14 @@
 #include "dataplane/wire/base/vector.h"
 
 struct mr_rule;
+struct mr_rule_push;
 
 #define MR_OPTIMIZER_KINDS 10u /* enum mr_optimizer, from 1 on */
 
 /* As mr_rule_apply(). */
-typedef uint32_t mr_rule_kernel(const struct mr_rule *o, float learning_rate, float *const *values,
-                                float *const *states, const float *const *gradients, uint32_t row_count,
-                                size_t count);
+typedef uint32_t mr_rule_kernel(const struct mr_rule *o, const struct mr_rule_push *push,
+                                float *const *values, float *const *states, const float *const *gradients,
+                                uint32_t row_count, size_t count);
 
 /* rows[r]: `dim` values of the type that the kernel is for. Copying: out[r] = rows[r], out is [row_count,
  * dim]. Adding: out += rows[0], then rows[1], ... */

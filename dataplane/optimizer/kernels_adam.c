@@ -1,5 +1,6 @@
 /* Adam and AdamW. A row's state: first moments [dim], second moments [dim], and the number of its updates as
- * the bits of a u32, so that the bias correction of a row goes by what the row has seen. */
+ * the bits of a u32, so that the bias correction of a row goes by what the row has seen; or it goes by the
+ * push's step, which is the same for all rows, and then corrects epsilon, too. */
 #include <assert.h>
 #include "dataplane/optimizer/kernels_optimizer.h"
 
@@ -15,15 +16,24 @@ INLINE uint32_t count_update(float *place)
     return count;
 }
 
-INLINE void adam_row(const struct mr_rule *o, float lr, float *restrict w, float *restrict state,
-                     const float *restrict gradient, size_t dim, bool transforms)
+/* As the count, it stops at its end. */
+INLINE uint32_t at_most_u32(uint64_t step)
 {
+    return step < UINT32_MAX ? (uint32_t)step : UINT32_MAX;
+}
+
+INLINE void adam_row(const struct mr_rule *o, const struct mr_rule_push *push, float *restrict w,
+                     float *restrict state, const float *restrict gradient, size_t dim, bool transforms)
+{
+    const float lr = push->learning_rate;
     const struct transform t = transform_of(o, gradient, dim, transforms);
-    const uint32_t count = count_update(state + 2 * dim);
-    const float beta1 = o->beta1, beta2 = o->beta2, epsilon = o->epsilon;
+    const uint32_t updates = count_update(state + 2 * dim);
+    const uint32_t count = o->counts_steps && push->step > 0 ? at_most_u32(push->step) : updates;
+    const float beta1 = o->beta1, beta2 = o->beta2;
     const float take1 = (float)(1.0 - (double)beta1), take2 = (float)(1.0 - (double)beta2);
     const float rate = (float)((double)lr / (1.0 - mr_powers_at(&o->beta1_powers, count)));
     const float correction = (float)(1.0 / sqrt(1.0 - mr_powers_at(&o->beta2_powers, count)));
+    const float epsilon = o->counts_steps ? o->epsilon * correction : o->epsilon;
     const float decay = lr * o->decoupled_decay;
     float *restrict first = state, *restrict second = state + dim;
     for (size_t i = 0; i < dim; i++) {

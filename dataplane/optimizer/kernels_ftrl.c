@@ -66,9 +66,10 @@ INLINE void weigh(const struct mr_rule *o, float new_inverse, float *restrict w,
     }
 }
 
-INLINE void ftrl_row(const struct mr_rule *o, float lr, float *restrict w, float *restrict state,
-                     const float *restrict gradient, size_t dim, bool transforms)
+INLINE void ftrl_row(const struct mr_rule *o, const struct mr_rule_push *push, float *restrict w,
+                     float *restrict state, const float *restrict gradient, size_t dim, bool transforms)
 {
+    const float lr = push->learning_rate;
     const struct transform t = transform_of(o, gradient, dim, transforms);
     if (lr == 0) {
         accumulate_squares(o, w, state, gradient, t, dim);
@@ -80,9 +81,10 @@ INLINE void ftrl_row(const struct mr_rule *o, float lr, float *restrict w, float
     state[2 * dim] = lr;
 }
 
-INLINE void group_ftrl_row(const struct mr_rule *o, float lr, float *restrict w, float *restrict state,
-                           const float *restrict gradient, size_t dim, bool transforms)
+INLINE void group_ftrl_row(const struct mr_rule *o, const struct mr_rule_push *push, float *restrict w,
+                           float *restrict state, const float *restrict gradient, size_t dim, bool transforms)
 {
+    const float lr = push->learning_rate;
     const struct transform t = transform_of(o, gradient, dim, transforms);
     if (lr == 0) {
         accumulate_squares(o, w, state, gradient, t, dim);

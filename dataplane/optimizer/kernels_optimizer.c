@@ -3,9 +3,10 @@
  * rule.h. */
 #include "dataplane/optimizer/kernels_optimizer.h"
 
-INLINE void sgd_row(const struct mr_rule *o, float lr, float *restrict w, const float *restrict state,
-                    const float *restrict gradient, size_t dim, bool transforms)
+INLINE void sgd_row(const struct mr_rule *o, const struct mr_rule_push *push, float *restrict w,
+                    const float *restrict state, const float *restrict gradient, size_t dim, bool transforms)
 {
+    const float lr = push->learning_rate;
     const struct transform t = transform_of(o, gradient, dim, transforms);
     for (size_t i = 0; i < dim; i++)
         w[i] -= lr * transformed(t, gradient[i], w[i]);
@@ -13,9 +14,11 @@ INLINE void sgd_row(const struct mr_rule *o, float lr, float *restrict w, const 
 
 /* The state: velocity [dim], and with dampening 1 for a row that has been changed, as its first gradient is
  * taken whole. */
-INLINE void momentum_row(const struct mr_rule *o, float lr, float *restrict w, float *restrict velocity,
-                         const float *restrict gradient, size_t dim, bool transforms)
+INLINE void momentum_row(const struct mr_rule *o, const struct mr_rule_push *push, float *restrict w,
+                         float *restrict velocity, const float *restrict gradient, size_t dim,
+                         bool transforms)
 {
+    const float lr = push->learning_rate;
     const struct transform t = transform_of(o, gradient, dim, transforms);
     const float momentum = o->momentum;
     float take = 1.0f - o->dampening;
@@ -41,9 +44,10 @@ INLINE void momentum_row(const struct mr_rule *o, float lr, float *restrict w, f
     }
 }
 
-INLINE void adagrad_row(const struct mr_rule *o, float lr, float *restrict w, float *restrict state,
-                        const float *restrict gradient, size_t dim, bool transforms)
+INLINE void adagrad_row(const struct mr_rule *o, const struct mr_rule_push *push, float *restrict w,
+                        float *restrict state, const float *restrict gradient, size_t dim, bool transforms)
 {
+    const float lr = push->learning_rate;
     const struct transform t = transform_of(o, gradient, dim, transforms);
     const float epsilon = o->epsilon;
     for (size_t i = 0; i < dim; i++) {
@@ -70,9 +74,11 @@ INLINE double mean_square(struct transform t, const float *restrict gradient, co
 }
 
 /* One float of state. */
-INLINE void rowwise_adagrad_row(const struct mr_rule *o, float lr, float *restrict w, float *restrict state,
-                                const float *restrict gradient, size_t dim, bool transforms)
+INLINE void rowwise_adagrad_row(const struct mr_rule *o, const struct mr_rule_push *push, float *restrict w,
+                                float *restrict state, const float *restrict gradient, size_t dim,
+                                bool transforms)
 {
+    const float lr = push->learning_rate;
     const struct transform t = transform_of(o, gradient, dim, transforms);
     double s = (double)*state + mean_square(t, gradient, w, dim);
     *state = s < (double)FLT_MAX ? (float)s : FLT_MAX;
@@ -82,8 +88,9 @@ INLINE void rowwise_adagrad_row(const struct mr_rule *o, float lr, float *restri
 }
 
 /* What is pushed is the row: feature.c takes no transform with it. */
-INLINE void assign_row(const struct mr_rule *o, float lr, float *restrict w, const float *restrict state,
-                       const float *restrict gradient, size_t dim, bool transforms)
+INLINE void assign_row(const struct mr_rule *o, const struct mr_rule_push *push, float *restrict w,
+                       const float *restrict state, const float *restrict gradient, size_t dim,
+                       bool transforms)
 {
     memcpy(w, gradient, dim * sizeof(*w));
 }
@@ -136,14 +143,14 @@ MR_TARGET_AVX512 static uint32_t adagrad_narrow(const struct mr_rule *o, float l
     return changed;
 }
 
-MR_TARGET_AVX512 static uint32_t adagrad_masked_avx512(const struct mr_rule *o, float lr,
-                                                       float *const *values, float *const *states,
-                                                       const float *const *gradients, uint32_t row_count,
-                                                       size_t dim)
+MR_TARGET_AVX512 static uint32_t adagrad_masked_avx512(const struct mr_rule *o,
+                                                       const struct mr_rule_push *push, float *const *values,
+                                                       float *const *states, const float *const *gradients,
+                                                       uint32_t row_count, size_t dim)
 {
     if (dim <= 16 && o->clip_norm <= 0)
-        return adagrad_narrow(o, lr, values, states, gradients, row_count, dim);
-    return mr_adagrad_avx512(o, lr, values, states, gradients, row_count, dim);
+        return adagrad_narrow(o, push->learning_rate, values, states, gradients, row_count, dim);
+    return mr_adagrad_avx512(o, push, values, states, gradients, row_count, dim);
 }
 
 /* Eight values of a row, and their state, after a step. */
@@ -190,13 +197,14 @@ MR_TARGET_AVX2 static uint32_t adagrad_16_avx2(const struct mr_rule *o, float lr
     return changed;
 }
 
-MR_TARGET_AVX2 static uint32_t adagrad_best_avx2(const struct mr_rule *o, float lr, float *const *values,
-                                                 float *const *states, const float *const *gradients,
-                                                 uint32_t row_count, size_t dim)
+MR_TARGET_AVX2 static uint32_t adagrad_best_avx2(const struct mr_rule *o, const struct mr_rule_push *push,
+                                                 float *const *values, float *const *states,
+                                                 const float *const *gradients, uint32_t row_count,
+                                                 size_t dim)
 {
     if (dim == 16 && !o->transforms)
-        return adagrad_16_avx2(o, lr, values, states, gradients, row_count);
-    return mr_adagrad_avx2(o, lr, values, states, gradients, row_count, dim);
+        return adagrad_16_avx2(o, push->learning_rate, values, states, gradients, row_count);
+    return mr_adagrad_avx2(o, push, values, states, gradients, row_count, dim);
 }
 #endif
 

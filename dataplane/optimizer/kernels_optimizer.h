@@ -114,15 +114,15 @@ INLINE uint32_t bits_of(uint32_t row_count)
  * have straight code; state16: floats of their state, known to the compiler, so that keeping them is a few
  * registers' work. */
 #define MR_RULE_KERNEL(set, name, state16, ...)                                                              \
-    __VA_ARGS__ static uint32_t name##_short_rows_##set(const struct mr_rule *o, float lr,                   \
-                                                        float *const *values, float *const *states,          \
-                                                        const float *const *gradients, uint32_t row_count)   \
+    __VA_ARGS__ static uint32_t name##_short_rows_##set(                                                     \
+        const struct mr_rule *o, const struct mr_rule_push *push, float *const *values,                      \
+        float *const *states, const float *const *gradients, uint32_t row_count)                             \
     {                                                                                                        \
         float kept[MR_KEPT_ROWS][16 + (state16)];                                                            \
         uint32_t changed = bits_of(row_count);                                                               \
         for (uint32_t r = 0; r < row_count; r++) {                                                           \
             keep(kept[r], values[r], states[r], 16, state16);                                                \
-            name##_row(o, lr, values[r], states[r], gradients[r], 16, false);                                \
+            name##_row(o, push, values[r], states[r], gradients[r], 16, false);                              \
         }                                                                                                    \
         if (all_rows_fit(values, row_count, 16, o->largest))                                                 \
             return changed;                                                                                  \
@@ -130,9 +130,9 @@ INLINE uint32_t bits_of(uint32_t row_count)
             changed ^= (uint32_t)!settle(kept[r], values[r], states[r], 16, state16, o->largest) << r;       \
         return changed;                                                                                      \
     }                                                                                                        \
-    __VA_ARGS__ uint32_t mr_##name##_##set(const struct mr_rule *o, float lr, float *const *values,          \
-                                           float *const *states, const float *const *gradients,              \
-                                           uint32_t row_count, size_t dim)                                   \
+    __VA_ARGS__ uint32_t mr_##name##_##set(const struct mr_rule *o, const struct mr_rule_push *push,         \
+                                           float *const *values, float *const *states,                       \
+                                           const float *const *gradients, uint32_t row_count, size_t dim)    \
     {                                                                                                        \
         uint32_t changed = 0;                                                                                \
         assert(row_count <= MR_RULE_ROWS_MAX);                                                               \
@@ -141,7 +141,7 @@ INLINE uint32_t bits_of(uint32_t row_count)
         if (all_finite && dim == 16 && !o->transforms && state_floats == (state16)) {                        \
             for (uint32_t r = 0; r < row_count; r += MR_KEPT_ROWS)                                           \
                 changed |=                                                                                   \
-                    name##_short_rows_##set(o, lr, values + r, states + r, gradients + r,                    \
+                    name##_short_rows_##set(o, push, values + r, states + r, gradients + r,                  \
                                             row_count - r < MR_KEPT_ROWS ? row_count - r : MR_KEPT_ROWS)     \
                     << r;                                                                                    \
             return changed;                                                                                  \
@@ -155,9 +155,9 @@ INLINE uint32_t bits_of(uint32_t row_count)
                 continue;                                                                                    \
             keep(kept, values[r], states[r], dim, state_floats);                                             \
             if (o->transforms)                                                                               \
-                name##_row(o, lr, values[r], states[r], gradients[r], dim, true);                            \
+                name##_row(o, push, values[r], states[r], gradients[r], dim, true);                          \
             else                                                                                             \
-                name##_row(o, lr, values[r], states[r], gradients[r], dim, false);                           \
+                name##_row(o, push, values[r], states[r], gradients[r], dim, false);                         \
             changed |= (uint32_t)settle(kept, values[r], states[r], dim, state_floats, o->largest) << r;     \
         }                                                                                                    \
         if (kept != near)                                                                                    \

@@ -25,6 +25,7 @@ static void take_adam_args(const struct mr_feature *feature, struct mr_rule *o)
     o->beta1 = feature->optimizer_args[0];
     o->beta2 = feature->optimizer_args[1];
     o->epsilon = feature->optimizer_args[2];
+    o->counts_steps = feature->optimizer_args[3] > 0;
     o->beta1_powers = powers_of((double)o->beta1);
     o->beta2_powers = powers_of((double)o->beta2);
     if (o->kind == MR_OPT_ADAMW) {
@@ -192,8 +193,8 @@ float mr_rule_learning_rate(const struct mr_rule *o, uint64_t step, const float 
     return pushed != NULL ? *pushed : mr_rates_at(&o->schedule, step);
 }
 
-uint32_t mr_rule_apply(const struct mr_rule *o, float learning_rate, float *const *values,
+uint32_t mr_rule_apply(const struct mr_rule *o, const struct mr_rule_push *push, float *const *values,
                        float *const *states, const float *const *gradients, uint32_t row_count, size_t count)
 {
-    return o->kernels->optimize[o->kind](o, learning_rate, values, states, gradients, row_count, count);
+    return o->kernels->optimize[o->kind](o, push, values, states, gradients, row_count, count);
 }

@@ -14,7 +14,9 @@
  *                    (FBGEMM, TorchRec)
  *   adam             m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g * g;
  *                    value -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + epsilon),
- *                    where t counts the updates of this row
+ *                    where t counts the updates of this row; or, if the table asks for it, t is the step
+ *                    that the push names, and epsilon is added to sqrt(v) before it is corrected
+ *                    (torch.optim.SparseAdam)
  *                    (Kingma and Ba, ICLR 2015)
  *   adamw            value *= 1 - lr * weight_decay, then adam
  *                    (Loshchilov and Hutter, ICLR 2019)
@@ -67,6 +69,7 @@ struct mr_rule {
     float momentum, dampening;
     bool nesterov;
     float beta1, beta2;
+    bool counts_steps;                         /* both Adams: as SparseAdam, by the steps of pushes */
     float beta, l1, l2, l21;                   /* both FTRLs */
     float weight_decay, clip_value, clip_norm; /* weight_decay: the one that is added to gradients */
     bool transforms;                           /* any of the three above is on */
@@ -100,12 +103,17 @@ void mr_rule_values_set(const struct mr_rule *o, const float *values, float *sta
  * for: 0 is one, too. */
 float mr_rule_learning_rate(const struct mr_rule *o, uint64_t step, const float *pushed);
 #define MR_RULE_ROWS_MAX 32u
+/* What a push says beside its gradients. */
+struct mr_rule_push {
+    float learning_rate;
+    uint64_t step; /* of training, from 1 on; 0: it names none */
+};
 /* values[i]: `count` floats, states[i]: their mr_rule_state_floats() (not read if there are none),
  * gradients[i]: `count` floats. Rows are distinct, and MR_RULE_ROWS_MAX at most. Returns a bit for each row
  * that was changed; the others' gradients held NaN or Inf, or would have made such values, or, unless they
  * are set, values beyond the largest that the feature's type holds: these rows and their state are as they
  * were. */
-uint32_t mr_rule_apply(const struct mr_rule *o, float learning_rate, float *const *values,
+uint32_t mr_rule_apply(const struct mr_rule *o, const struct mr_rule_push *push, float *const *values,
                        float *const *states, const float *const *gradients, uint32_t row_count, size_t count);
 
 #endif

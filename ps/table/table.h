@@ -231,7 +231,7 @@ struct ps_table_push {
     /* with `insert`: the lookup of these keys was lost; where admission wants sightings, each counts as one
      * now */
     bool sees;
-    uint64_t step;              /* training step, for the table's schedule */
+    uint64_t step;              /* training step, for the table's schedule, and for Adam's if it asks */
     const float *learning_rate; /* of this push alone; NULL: as the table's schedule has it */
     /* of the same keys and gradients, or it is not used; its memory stays until the push is complete. NULL:
      * none */

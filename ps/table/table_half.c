@@ -75,7 +75,8 @@ static void finish(struct ps_table *t, void *const *rows, const uint64_t *seeds,
 
 /* Rows whose gradient holds NaN or Inf are left out here already: they are not changed, and not counted as
  * such. */
-uint32_t ps_table_half_apply(struct ps_table *t, float learning_rate, const struct ps_row_group *g)
+uint32_t ps_table_half_apply(struct ps_table *t, const struct mr_rule_push *push,
+                             const struct ps_row_group *g)
 {
     void *rows[PS_GROUP_KEYS];
     float *values[PS_GROUP_KEYS], *states[PS_GROUP_KEYS];
@@ -94,7 +95,7 @@ uint32_t ps_table_half_apply(struct ps_table *t, float learning_rate, const stru
     if (count == 0)
         return 0;
     t->half->copy_rows(t->expanded, (const void *const *)rows, count, t->dim);
-    uint32_t changed = mr_rule_apply(&t->optimizer, learning_rate, values, states, gradients, count, t->dim);
+    uint32_t changed = mr_rule_apply(&t->optimizer, push, values, states, gradients, count, t->dim);
     finish(t, rows, seeds, count, changed);
     return (uint32_t)__builtin_popcount(changed);
 }

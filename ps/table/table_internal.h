@@ -188,7 +188,8 @@ struct ps_row_group {
     uint64_t hashes[PS_GROUP_KEYS];
 };
 /* mr_rule_apply() for 16-bit rows: how many were changed. */
-uint32_t ps_table_half_apply(struct ps_table *t, float learning_rate, const struct ps_row_group *g);
+uint32_t ps_table_half_apply(struct ps_table *t, const struct mr_rule_push *push,
+                             const struct ps_row_group *g);
 
 static inline void *ps_table_row(const struct ps_table *t, struct ps_place place)
 {

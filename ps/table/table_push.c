@@ -482,20 +482,21 @@ static inline void group_find_late(const struct ps_table_push *p, struct ps_tabl
     }
 }
 
-static inline uint32_t rows_apply(struct ps_table *t, float learning_rate, struct ps_row_group *g)
+static inline uint32_t rows_apply(struct ps_table *t, const struct mr_rule_push *push, struct ps_row_group *g)
 {
     for (uint32_t i = 0; i < g->count; i++)
         g->states[i] = ps_table_row_state(t, g->values[i]);
     if (t->half != NULL)
-        return ps_table_half_apply(t, learning_rate, g);
+        return ps_table_half_apply(t, push, g);
     return (uint32_t)__builtin_popcount(
-        mr_rule_apply(&t->optimizer, learning_rate, g->values, g->states, g->gradients, g->count, t->dim));
+        mr_rule_apply(&t->optimizer, push, g->values, g->states, g->gradients, g->count, t->dim));
 }
 
 /* Distinct keys [first, first + count). */
 static void keys_apply(struct ps_table_push *p, struct ps_table *t, uint32_t first, uint32_t count)
 {
     struct apply a = {.distinct = p->scratch.distinct + first, .count = count};
+    const struct mr_rule_push push = {.learning_rate = p->cursor.learning_rate, .step = p->step};
     uint32_t found = 0, changed = 0, group_count = ps_group_count(count);
     for (uint32_t step = 0; step < group_count + 3; step++) {
         if (step < group_count)
@@ -509,7 +510,7 @@ static void keys_apply(struct ps_table_push *p, struct ps_table *t, uint32_t fir
             if (__builtin_expect(g->taken_by_cut != 0, 0))
                 ps_table_cut_group_before_change(t, g);
             found += g->count;
-            changed += rows_apply(t, p->cursor.learning_rate, g);
+            changed += rows_apply(t, &push, g);
         }
     }
     p->counts.applied += changed;

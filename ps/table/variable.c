@@ -111,8 +111,9 @@ enum mr_status ps_variable_set(struct ps_variable *v, uint64_t first, const floa
 bool ps_variable_push(struct ps_variable *v, uint64_t step, const float *learning_rate, const float *gradient)
 {
     float *state = v->values + v->elements;
-    float rate = mr_rule_learning_rate(&v->optimizer, step, learning_rate);
-    return mr_rule_apply(&v->optimizer, rate, &v->values, &state, &gradient, 1, v->elements) == 1;
+    const struct mr_rule_push push = {
+        .learning_rate = mr_rule_learning_rate(&v->optimizer, step, learning_rate), .step = step};
+    return mr_rule_apply(&v->optimizer, &push, &v->values, &state, &gradient, 1, v->elements) == 1;
 }
 
 uint64_t ps_variable_stored_bytes(const struct ps_variable *v)

@@ -184,9 +184,10 @@ static void push(struct worker *w, struct table *t, struct mr_future **future)
         mr_push_gradients(w->client, &options, t->id, keys[which], count, t->model.dim, gradients[which]),
         "push");
     uint32_t distinct = model_gather(&t->model, &k, gradients[which], gathered, sums);
-    float rate = mr_rule_learning_rate(&t->model.optimizer, w->step, 0);
+    const struct mr_rule_push by_hand = {
+        .learning_rate = mr_rule_learning_rate(&t->model.optimizer, w->step, 0), .step = w->step};
     for (uint32_t i = 0; i < distinct; i++)
-        (void)model_step(&t->model, model_find(&t->model, gathered[i].key), gathered[i].sum, rate);
+        (void)model_step(&t->model, model_find(&t->model, gathered[i].key), gathered[i].sum, &by_hand);
     w->pushes++;
 }
 

@@ -82,7 +82,8 @@ uint32_t model_gather(const struct model *m, const struct model_keys *k, const f
 bool model_all_finite(const float *x, uint32_t count);
 /* One step of the optimizer; false when the gradient holds NaN or Inf, or the row would, or a number beyond
  * its type's: values and state stay then. */
-bool model_step(const struct model *m, struct model_row *row, const float *gradient, float learning_rate);
+bool model_step(const struct model *m, struct model_row *row, const float *gradient,
+                const struct mr_rule_push *push);
 
 /* model_optimizer.c */
 void model_optimizer_init(struct model *m); /* m->feature is set */

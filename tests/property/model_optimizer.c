@@ -86,16 +86,17 @@ static void plain_step(const struct model *m, struct model_row *row, const float
 }
 
 /* False when the row would come to hold NaN or Inf, or more than its type does: it is as it was then. */
-static bool step(const struct model *m, struct model_row *row, const float *gradient, float learning_rate)
+static bool step(const struct model *m, struct model_row *row, const float *gradient,
+                 const struct mr_rule_push *push)
 {
     float *values = row->floats, *state = values + m->dim;
     uint32_t optimizer = m->feature.optimizer;
     if (optimizer != MR_OPT_ASSIGN && optimizer != MR_OPT_SGD && optimizer != MR_OPT_ADAGRAD)
-        return mr_rule_apply(&m->optimizer, learning_rate, &values, &state, &gradient, 1, m->dim) == 1;
+        return mr_rule_apply(&m->optimizer, push, &values, &state, &gradient, 1, m->dim) == 1;
     size_t bytes = (m->dim + m->state_floats) * sizeof(float);
     float *before = malloc(bytes);
     memcpy(before, values, bytes);
-    plain_step(m, row, gradient, learning_rate);
+    plain_step(m, row, gradient, push->learning_rate);
     bool stays = model_all_finite(values, m->dim) &&
                  (!model_is_half(m) || optimizer == MR_OPT_ASSIGN || model_holds(m, values));
     if (!stays)
@@ -104,11 +105,12 @@ static bool step(const struct model *m, struct model_row *row, const float *grad
     return stays;
 }
 
-bool model_step(const struct model *m, struct model_row *row, const float *gradient, float learning_rate)
+bool model_step(const struct model *m, struct model_row *row, const float *gradient,
+                const struct mr_rule_push *push)
 {
     if (!model_all_finite(gradient, m->dim))
         return false;
-    if (!step(m, row, gradient, learning_rate))
+    if (!step(m, row, gradient, push))
         return false;
     if (model_is_half(m) && m->feature.optimizer == MR_OPT_ASSIGN)
         model_set(m, row);

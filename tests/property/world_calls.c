@@ -168,8 +168,10 @@ static void world_seen_follow(const struct subject *s, struct model_row *row)
 void model_apply(struct subject *s, const struct model_gradient *g, const struct call *c)
 {
     bool insert = c->insert && s->model.feature.admission != MR_ADMIT_SIGHTINGS;
-    float learning_rate =
-        mr_rule_learning_rate(&s->model.optimizer, c->step, c->learning_rate >= 0 ? &c->learning_rate : NULL);
+    const struct mr_rule_push push = {
+        .learning_rate = mr_rule_learning_rate(&s->model.optimizer, c->step,
+                                               c->learning_rate >= 0 ? &c->learning_rate : NULL),
+        .step = c->step};
     struct model_row *row = model_find(&s->model, g->key);
     if (row == NULL && insert && g->bad > 0 && !g->any && !world_has_row(s, g->key)) {
         s->expected.gradients_skipped += g->bad; /* nothing to make a row for */
@@ -194,7 +196,7 @@ void model_apply(struct subject *s, const struct model_gradient *g, const struct
         world_seen_follow(s, row);
     if (!g->any)
         return;
-    if (!model_step(&s->model, row, g->sum, learning_rate)) {
+    if (!model_step(&s->model, row, g->sum, &push)) {
         s->expected.gradients_skipped++;
         return;
     }

@@ -40,6 +40,10 @@ static void draw_optimizer_args(struct world *w, struct mr_feature *f)
         args[1] = random_one_in(&w->rng, 3) ? 0.5f : 0.0f;
         args[2] = args[1] > 0 ? 0.0f : (float)random_below(&w->rng, 2);
         break;
+    case MR_OPT_ADAM:
+    case MR_OPT_ADAMW:
+        args[3] = (float)random_below(&w->rng, 2);
+        break;
     case MR_OPT_ADAGRAD:
     case MR_OPT_ROWWISE_ADAGRAD:
         args[0] = random_one_in(&w->rng, 4) ? 0.0f : fabsf(random_float(&w->rng));

@@ -158,8 +158,9 @@ static const char *wanted_args(uint32_t optimizer)
         return "--optimizer-args of adagrad must be 0 or more, and not both 0";
     case MR_OPT_ADAM:
     case MR_OPT_ADAMW:
-        return "--optimizer-args of adam must be beta1 and beta2, both from 0 to below 1, and epsilon above "
-               "0";
+        return "--optimizer-args of adam must be beta1 and beta2, both from 0 to below 1, epsilon above 0, "
+               "and "
+               "1 for a bias correction by the step of pushes";
     case MR_OPT_FTRL:
         return "--optimizer-args of ftrl must be initial accumulator and beta, not both 0, l1 and l2, none "
                "below 0";

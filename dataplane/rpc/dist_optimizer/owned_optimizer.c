@@ -270,8 +270,8 @@ struct change {
 static void apply(void *context, float *state)
 {
     struct change *c = context;
-    c->is_changed = mr_rule_apply(c->rule, mr_rule_learning_rate(c->rule, 0, 0), &c->values, &state,
-                                  &c->gradient, 1, c->owned->floats) == 1;
+    const struct mr_rule_push push = {.learning_rate = mr_rule_learning_rate(c->rule, 0, 0)};
+    c->is_changed = mr_rule_apply(c->rule, &push, &c->values, &state, &c->gradient, 1, c->owned->floats) == 1;
 }
 
 static void apply_to_values(void *context, float *values)

@@ -265,8 +265,8 @@ static uint32_t arg_count(uint32_t optimizer)
         [MR_OPT_MOMENTUM] = 3,
         [MR_OPT_ADAGRAD] = 2,
         [MR_OPT_ROWWISE_ADAGRAD] = 2,
-        [MR_OPT_ADAM] = 3,
-        [MR_OPT_ADAMW] = 3,
+        [MR_OPT_ADAM] = 4,
+        [MR_OPT_ADAMW] = 4,
         [MR_OPT_FTRL] = 4,
         [MR_OPT_GROUP_FTRL] = 5,
         [MR_OPT_ASSIGN] = 0,
@@ -288,7 +288,8 @@ static bool args_ok(uint32_t optimizer, const float *args)
         return is_share(args[0]) && is_share(args[1]);
     case MR_OPT_ADAM:
     case MR_OPT_ADAMW:
-        return is_share(args[0]) && is_share(args[1]) && args[2] > 0.0f;
+        return is_share(args[0]) && is_share(args[1]) && args[2] > 0.0f &&
+               (args[3] == 0.0f || args[3] == 1.0f);
     default: /* both Adagrads, both FTRLs */
         for (uint32_t i = 0; i < arg_count(optimizer); i++)
             if (args[i] < 0.0f)

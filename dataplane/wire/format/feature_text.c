@@ -198,7 +198,8 @@ static const char *args_allowed(uint32_t optimizer)
         return "initial accumulator and epsilon are at least 0, and not both 0";
     case MR_OPT_ADAM:
     case MR_OPT_ADAMW:
-        return "beta1 and beta2 go from 0 to below 1, epsilon is above 0";
+        return "beta1 and beta2 go from 0 to below 1, epsilon is above 0, and the last is 0, or 1 for a bias "
+               "correction by the step of pushes";
     case MR_OPT_FTRL:
     case MR_OPT_GROUP_FTRL:
         return "initial accumulator, beta, l1, l2 (and l21 of group_ftrl) are at least 0, the first two not "

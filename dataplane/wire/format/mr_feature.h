@@ -45,7 +45,7 @@ enum mr_optimizer {
     MR_OPT_MOMENTUM = 2,        /* momentum [0, 1), dampening [0, 1), Nesterov (0, or 1 without dampening) */
     MR_OPT_ADAGRAD = 3,         /* initial accumulator, epsilon; not both 0 */
     MR_OPT_ROWWISE_ADAGRAD = 4, /* the same */
-    MR_OPT_ADAM = 5,            /* beta1 [0, 1), beta2 [0, 1), epsilon > 0 */
+    MR_OPT_ADAM = 5,            /* beta1 [0, 1), beta2 [0, 1), epsilon > 0, 1: t is the step of pushes */
     MR_OPT_ADAMW = 6,           /* the same */
     MR_OPT_FTRL = 7,            /* initial accumulator, beta (not both 0), l1, l2 */
     MR_OPT_GROUP_FTRL = 8,      /* the same, then l21 */

@@ -23,6 +23,8 @@ static struct mr_rule optimizer(uint32_t kind, uint32_t options)
     f.clip_norm = options & 4 ? 0.7f : 0;
     if (kind == MR_OPT_MOMENTUM)
         f.optimizer_args[options & 1 ? 1 : 2] = options & 1 ? 0.25f : 1.0f;
+    if (kind == MR_OPT_ADAM || kind == MR_OPT_ADAMW)
+        f.optimizer_args[3] = (float)(options & 1);
     if (kind == MR_OPT_FTRL || kind == MR_OPT_GROUP_FTRL) {
         f.optimizer_args[2] = 0.05f;
         f.optimizer_args[3] = 0.5f;
@@ -56,8 +58,8 @@ static size_t run(const struct mr_kernels *k, const struct mr_rule *o, size_t di
         for (uint32_t r = 0; r < ROWS; r++)
             for (size_t i = 0; i < dim; i++)
                 states[r][state_floats + i] = random_float(&seed) * (i % 7 == 0 ? 1e-3f : 3.0f);
-        float rate = 0.1f / (float)(step + 1);
-        assert_int_equal(k->optimize[o->kind](o, rate, values, states, gradients, ROWS, dim),
+        const struct mr_rule_push push = {.learning_rate = 0.1f / (float)(step + 1), .step = step};
+        assert_int_equal(k->optimize[o->kind](o, &push, values, states, gradients, ROWS, dim),
                          (1u << ROWS) - 1);
     }
     return floats;
@@ -107,7 +109,8 @@ static void test_all_widths_agree_at_the_ends(void **state)
                 const float *g = gradient;
                 if (step == 0)
                     mr_rule_state_init(&o, values, s, 7);
-                mr_kernels_at(sets)->optimize[kind](&o, 1e-3f, &values, &s, &g, 1, 7);
+                const struct mr_rule_push push = {.learning_rate = 1e-3f, .step = step};
+                mr_kernels_at(sets)->optimize[kind](&o, &push, &values, &s, &g, 1, 7);
             }
             for (size_t i = 0; i < mr_rule_state_floats(&o, 7); i++)
                 assert_true(isfinite(row[sets][7 + i]));
@@ -133,7 +136,8 @@ static void push_bad_row(const struct mr_kernels *k, uint32_t i, float bad, floa
     gradients[0][i] = bad;
     rows[0][i] = value;
     memcpy(before, rows[0], sizeof(before));
-    assert_int_equal(k->optimize[MR_OPT_ADAGRAD](&o, rate, values, states, in, 2, 16), 1u << 1);
+    const struct mr_rule_push push = {.learning_rate = rate};
+    assert_int_equal(k->optimize[MR_OPT_ADAGRAD](&o, &push, values, states, in, 2, 16), 1u << 1);
     assert_memory_equal(rows[0], before, sizeof(before));
     assert_true(rows[1][i] < 0.25f);
 }

@@ -6,6 +6,13 @@
 #include "dataplane/optimizer/rule.h"
 #include "random_fixture.h"
 
+static uint32_t apply_at(const struct mr_rule *o, float learning_rate, float *const *values,
+                         float *const *states, const float *const *gradients, uint32_t row_count, size_t dim)
+{
+    const struct mr_rule_push push = {.learning_rate = learning_rate};
+    return mr_rule_apply(o, &push, values, states, gradients, row_count, dim);
+}
+
 /* Rows of values with their state behind them. */
 static uint32_t apply(const struct mr_rule *o, float *const *rows, const float *const *gradients,
                       uint32_t row_count, size_t dim)
@@ -14,7 +21,7 @@ static uint32_t apply(const struct mr_rule *o, float *const *rows, const float *
     assert_true(row_count <= 2);
     for (uint32_t r = 0; r < row_count; r++)
         states[r] = rows[r] + dim;
-    return mr_rule_apply(o, mr_rule_learning_rate(o, 0, 0), rows, states, gradients, row_count, dim);
+    return apply_at(o, mr_rule_learning_rate(o, 0, 0), rows, states, gradients, row_count, dim);
 }
 
 static struct mr_rule make(const struct mr_feature *f)
@@ -166,6 +173,32 @@ static void test_adam_after_very_many_updates(void **state)
     assert_true(fabsf(row[0] - (0.5f - f.learning_rate)) < 1e-6f);
 }
 
+/* As torch.optim.SparseAdam: a row that comes late is corrected by the training's steps, not by its own. */
+static void test_adam_by_the_steps_of_pushes(void **state)
+{
+    for (uint32_t kind = MR_OPT_ADAM; kind <= MR_OPT_ADAMW; kind++) {
+        struct mr_feature f = of_kind(kind, 1);
+        f.optimizer_args[3] = 1;
+        struct mr_rule o = make(&f);
+        const float gradient[1] = {0.25f}, *gradients[] = {gradient};
+        const uint64_t steps[] = {1, 2, 1000, UINT32_MAX, UINT64_MAX};
+        for (size_t i = 0; i < sizeof(steps) / sizeof(*steps); i++) {
+            float row[4] = {0.5f}, own[4] = {0.5f}, *values[] = {row}, *states[] = {row + 1};
+            const struct mr_rule_push push = {.learning_rate = 0.1f, .step = steps[i]};
+            assert_int_equal(mr_rule_apply(&o, &push, values, states, gradients, 1, 1), 1);
+            uint32_t count = steps[i] < UINT32_MAX ? (uint32_t)steps[i] - 1 : UINT32_MAX;
+            memcpy(&own[3], &count,
+                   sizeof(count)); /* a row that has had all the steps, with gradients of 0 */
+            values[0] = own;
+            states[0] = own + 1;
+            assert_int_equal(apply_at(&o, 0.1f, values, states, gradients, 1, 1), 1);
+            assert_memory_equal(row, own, 3 * sizeof(*row));
+            memcpy(&count, &row[3], sizeof(count));
+            assert_int_equal(count, 1);
+        }
+    }
+}
+
 static void test_powers(void **state)
 {
     struct mr_feature f = of_kind(MR_OPT_ADAM, 1);
@@ -192,7 +225,7 @@ static void test_ftrl_keeps_first_values(void **state)
         const float *gradients = gradient;
         memcpy(row, first, sizeof(first));
         mr_rule_state_init(&o, row, row + 4, 4);
-        assert_int_equal(mr_rule_apply(&o, f.learning_rate, &values, &s, &gradients, 1, 4), 1);
+        assert_int_equal(apply_at(&o, f.learning_rate, &values, &s, &gradients, 1, 4), 1);
         for (uint32_t i = 0; i < 4; i++)
             assert_true(fabsf(row[i] - first[i]) <= 4e-7f * fabsf(first[i]) + 1e-8f); /* a last place of z */
         assert_true(row[2] == 0);
@@ -209,14 +242,14 @@ static void test_ftrl_weights_stay_when_rates_change(void **state)
     const float gradient[2] = {1, -2}, none[2] = {0, 0};
     const float *gradients = gradient;
     mr_rule_state_init(&o, row, row + 2, 2);
-    assert_int_equal(mr_rule_apply(&o, 0.1f, &values, &s, &gradients, 1, 2), 1);
+    assert_int_equal(apply_at(&o, 0.1f, &values, &s, &gradients, 1, 2), 1);
     const float before[2] = {row[0], row[1]};
     assert_true(before[0] < 0.3f && before[1] > -0.7f);
     gradients = none;
     float rate = 0.1f;
     for (uint32_t i = 0; i < 10; i++) {
         rate /= 2;
-        assert_int_equal(mr_rule_apply(&o, rate, &values, &s, &gradients, 1, 2), 1);
+        assert_int_equal(apply_at(&o, rate, &values, &s, &gradients, 1, 2), 1);
     }
     assert_true(fabsf(row[0] - before[0]) < 1e-5f && fabsf(row[1] - before[1]) < 1e-5f);
 }
@@ -233,7 +266,7 @@ static void test_groups_vanish_as_a_whole(void **state)
     const float *gradients[] = {little, much};
     for (uint32_t r = 0; r < 2; r++)
         mr_rule_state_init(&o, rows[r], states[r], 4);
-    assert_int_equal(mr_rule_apply(&o, 0.1f, rows, states, gradients, 2, 4), 3);
+    assert_int_equal(apply_at(&o, 0.1f, rows, states, gradients, 2, 4), 3);
     for (uint32_t i = 0; i < 4; i++)
         assert_true(weak[i] == 0 && strong[i] < 0);
     assert_true(weak[4] == 1 && weak[8] == 1);
@@ -274,8 +307,7 @@ static void check_overflow(uint32_t kind, uint32_t dim)
         mr_rule_state_init(&o, rows[r], states[r], dim);
         memcpy(befores[r], rows[r], floats * sizeof(**rows));
     }
-    assert_int_equal(mr_rule_apply(&o, 1e37f, rows, states, gradients, 3, dim),
-                     5); /* the first and the last */
+    assert_int_equal(apply_at(&o, 1e37f, rows, states, gradients, 3, dim), 5); /* the first and the last */
     assert_memory_equal(rows[1], befores[1], floats * sizeof(**rows));
     for (uint32_t r = 0; r < 3; r++) {
         for (uint32_t i = 0; i < dim; i++)
@@ -314,13 +346,13 @@ static void test_ftrl_at_no_rate_keeps_its_weights(void **state)
         memcpy(before, row, sizeof(row));
         mr_rule_state_init(&o, row, stored, 4);
         memcpy(first, stored, sizeof(stored));
-        assert_int_equal(mr_rule_apply(&o, 0, rows, states, gradients, 1, 4), 1);
+        assert_int_equal(apply_at(&o, 0, rows, states, gradients, 1, 4), 1);
         assert_memory_equal(row, before, sizeof(row));
         for (uint32_t i = 0; i < 4; i++)
             assert_true(stored[4 + i] == first[4 + i] + gradient[i] * gradient[i]);
         assert_true(stored[8] == first[8]);
         memcpy(plain, row, sizeof(row));
-        assert_int_equal(mr_rule_apply(&o, 0.1f, rows, states, gradients, 1, 4), 1);
+        assert_int_equal(apply_at(&o, 0.1f, rows, states, gradients, 1, 4), 1);
         for (uint32_t i = 0; i < 4; i++)
             assert_true(row[i] != plain[i] && fabsf(row[i] - plain[i]) < 0.2f);
     }
@@ -341,9 +373,9 @@ static void test_a_feature_at_no_rate_keeps_its_values(void **state)
         mr_rule_state_init(&o, row, stored, 4);
         for (uint32_t step = 0; step < 3; step++)
             assert_int_equal(
-                mr_rule_apply(&o, mr_rule_learning_rate(&o, step, NULL), rows, states, gradients, 1, 4), 1);
+                apply_at(&o, mr_rule_learning_rate(&o, step, NULL), rows, states, gradients, 1, 4), 1);
         assert_memory_equal(row, before, sizeof(row));
-        assert_int_equal(mr_rule_apply(&o, 0.1f, rows, states, gradients, 1, 4), 1);
+        assert_int_equal(apply_at(&o, 0.1f, rows, states, gradients, 1, 4), 1);
         for (uint32_t i = 0; i < 4; i++)
             assert_true(row[i] != before[i] && fabsf(row[i] - before[i]) < 1);
     }
@@ -377,13 +409,13 @@ static void test_what_is_set_is_the_row(void **state)
     float row[6] = {9, 9, 9, 9, 9, 9}, *values = row, *s = row + 5;
     const float *pushed = first;
     assert_true(mr_rule_sets(&o));
-    assert_int_equal(mr_rule_apply(&o, 0.01f, &values, &s, &pushed, 1, 5), 1);
+    assert_int_equal(apply_at(&o, 0.01f, &values, &s, &pushed, 1, 5), 1);
     assert_memory_equal(row, first, sizeof(first));
     pushed = bad;
-    assert_int_equal(mr_rule_apply(&o, 1.0f, &values, &s, &pushed, 1, 5), 0);
+    assert_int_equal(apply_at(&o, 1.0f, &values, &s, &pushed, 1, 5), 0);
     assert_memory_equal(row, first, sizeof(first));
     pushed = next;
-    assert_int_equal(mr_rule_apply(&o, 1e30f, &values, &s, &pushed, 1, 5), 1);
+    assert_int_equal(apply_at(&o, 1e30f, &values, &s, &pushed, 1, 5), 1);
     assert_memory_equal(row, next, sizeof(next));
     assert_true(row[5] == 9);
 }
@@ -398,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_a_zero_gradient_and_the_least_epsilon),
         cmocka_unit_test(test_adam_counts_per_row),
         cmocka_unit_test(test_adam_after_very_many_updates),
+        cmocka_unit_test(test_adam_by_the_steps_of_pushes),
         cmocka_unit_test(test_powers),
         cmocka_unit_test(test_ftrl_keeps_first_values),
         cmocka_unit_test(test_ftrl_weights_stay_when_rates_change),

@@ -23,7 +23,7 @@ static struct mr_rule make(const struct mr_feature *f)
 struct reference {
     double w[DIM], first[DIM], second[DIM];
     double sum, rate; /* row-wise Adagrad: n; FTRL: the last learning rate */
-    uint32_t count;
+    uint64_t count;
 };
 
 static void reference_begin(struct reference *r, const struct mr_feature *f, const float *values)
@@ -56,17 +56,22 @@ static void reference_transform(const struct mr_feature *f, const struct referen
     }
 }
 
-static void reference_adam(const struct mr_feature *f, struct reference *r, double rate, const double *g)
+static void reference_adam(const struct mr_feature *f, struct reference *r, double rate, const double *g,
+                           uint64_t step)
 {
     double beta1 = (double)f->optimizer_args[0], beta2 = (double)f->optimizer_args[1];
-    r->count++;
+    double epsilon = (double)f->optimizer_args[2];
+    r->count = f->optimizer_args[3] > 0 ? step : r->count + 1;
+    if (f->optimizer_args[3] > 0)
+        epsilon /= sqrt(1 - pow(beta2, (double)r->count));
     for (uint32_t i = 0; i < DIM; i++) {
         if (f->optimizer == MR_OPT_ADAMW)
             r->w[i] *= 1 - rate * (double)f->weight_decay;
         r->first[i] = beta1 * r->first[i] + (1 - beta1) * g[i];
         r->second[i] = beta2 * r->second[i] + (1 - beta2) * g[i] * g[i];
-        double m = r->first[i] / (1 - pow(beta1, r->count)), v = r->second[i] / (1 - pow(beta2, r->count));
-        r->w[i] -= rate * m / (sqrt(v) + (double)f->optimizer_args[2]);
+        double m = r->first[i] / (1 - pow(beta1, (double)r->count)),
+               v = r->second[i] / (1 - pow(beta2, (double)r->count));
+        r->w[i] -= rate * m / (sqrt(v) + epsilon);
     }
 }
 
@@ -113,7 +118,7 @@ static void reference_adagrad(const struct mr_feature *f, struct reference *r, d
 
 /* The same step in double precision, straight from the definition in the header. */
 static void reference_step(const struct mr_feature *f, struct reference *r, double rate,
-                           const float *gradient)
+                           const float *gradient, uint64_t step)
 {
     double g[DIM];
     reference_transform(f, r, gradient, g);
@@ -127,7 +132,7 @@ static void reference_step(const struct mr_feature *f, struct reference *r, doub
         break;
     case MR_OPT_ADAM:
     case MR_OPT_ADAMW:
-        reference_adam(f, r, rate, g);
+        reference_adam(f, r, rate, g, step);
         break;
     case MR_OPT_FTRL:
     case MR_OPT_GROUP_FTRL:
@@ -171,8 +176,9 @@ static double compare_with_reference(const struct mr_feature *f, bool rates, uin
         float *values = row, *state = row + DIM;
         const float *gradients = gradient;
         float rate = f->learning_rate * (rates ? 1.0f + 0.5f * random_float(&rng) : 1.0f);
-        assert_int_equal(mr_rule_apply(&o, rate, &values, &state, &gradients, 1, DIM), 1);
-        reference_step(f, &reference, (double)rate, gradient);
+        const struct mr_rule_push push = {.learning_rate = rate, .step = 1 + 3 * step / 2};
+        assert_int_equal(mr_rule_apply(&o, &push, &values, &state, &gradients, 1, DIM), 1);
+        reference_step(f, &reference, (double)rate, gradient, push.step);
         for (uint32_t i = 0; i < DIM; i++) {
             size[i] = fmax(size[i], fabs(reference.w[i]));
             worst = fmax(worst, error_ulp(row[i], reference.w[i], size[i]));
@@ -187,7 +193,7 @@ static void test_against_double_precision(void **state)
     static const double allowed[][2] = {
         [MR_OPT_SGD] = {18, 17},     [MR_OPT_MOMENTUM] = {14, 12},
         [MR_OPT_ADAGRAD] = {20, 19}, [MR_OPT_ROWWISE_ADAGRAD] = {22, 18.5},
-        [MR_OPT_ADAM] = {19, 23},    [MR_OPT_ADAMW] = {22, 21},
+        [MR_OPT_ADAM] = {20, 23},    [MR_OPT_ADAMW] = {22, 22},
         [MR_OPT_FTRL] = {27, 53},    [MR_OPT_GROUP_FTRL] = {31, 76},
         [MR_OPT_ASSIGN] = {0, 0},
     };
@@ -203,6 +209,8 @@ static void test_against_double_precision(void **state)
             f.clip_norm = transforms && i & 4 ? 1.5f : 0;
             if (kind == MR_OPT_MOMENTUM)
                 f.optimizer_args[i & 8 ? 1 : 2] = i & 8 ? 0.3f : 1.0f;
+            if (kind == MR_OPT_ADAM || kind == MR_OPT_ADAMW)
+                f.optimizer_args[3] = i & 8 ? 1.0f : 0.0f;
             if (kind == MR_OPT_FTRL || kind == MR_OPT_GROUP_FTRL) {
                 f.optimizer_args[2] = i & 8 ? 0.5f : 0;
                 f.optimizer_args[3] = 0.1f;

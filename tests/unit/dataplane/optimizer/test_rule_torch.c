@@ -93,12 +93,12 @@ static void run_to(struct run *r, uint64_t step)
 {
     float gradient[ELEMENTS], *values = r->values, *state = r->state;
     const float *gradients = gradient;
-    float rate = mr_rule_learning_rate(&r->optimizer, 0, 0);
+    const struct mr_rule_push push = {.learning_rate = mr_rule_learning_rate(&r->optimizer, 0, 0)};
     while (r->steps < step) {
         r->steps++;
         for (uint32_t i = 0; i < ELEMENTS; i++)
             gradient[i] = drawn(r->steps, i);
-        assert_int_equal(mr_rule_apply(&r->optimizer, rate, &values, &state, &gradients, 1, ELEMENTS), 1);
+        assert_int_equal(mr_rule_apply(&r->optimizer, &push, &values, &state, &gradients, 1, ELEMENTS), 1);
     }
 }
 

@@ -35,6 +35,8 @@ static void world_begin(struct world *w, uint32_t kind)
     mr_feature_set_optimizer(&f, (enum mr_optimizer)kind);
     if (kind == MR_OPT_MOMENTUM)
         f.optimizer_args[1] = 0.25f; /* dampening, which needs to know first updates */
+    if (kind == MR_OPT_ADAM || kind == MR_OPT_ADAMW)
+        f.optimizer_args[3] = (float)(kind == MR_OPT_ADAM); /* its t is the push's step */
     if (kind == MR_OPT_GROUP_FTRL)
         f.optimizer_args[4] = 0.05f;
     if (kind != MR_OPT_ASSIGN) {
@@ -66,7 +68,8 @@ static void world_end(struct world *w)
 }
 
 /* Repeated keys are summed, but where rows are set: there the last one counts. */
-static void push_by_hand(struct world *w, const uint32_t *which, const float *gradients, float rate)
+static void push_by_hand(struct world *w, const uint32_t *which, const float *gradients,
+                         const struct mr_rule_push *push)
 {
     for (uint32_t key = 0; key < KEYS; key++) {
         float sum[DIM], *values = w->rows[key], *state = w->rows[key] + DIM;
@@ -78,7 +81,7 @@ static void push_by_hand(struct world *w, const uint32_t *which, const float *gr
             any |= which[i] == key;
         }
         if (any)
-            assert_int_equal(mr_rule_apply(&w->optimizer, rate, &values, &state, &gradient, 1, DIM), 1);
+            assert_int_equal(mr_rule_apply(&w->optimizer, push, &values, &state, &gradient, 1, DIM), 1);
     }
 }
 
@@ -95,7 +98,9 @@ static void push(struct world *w, struct ps_table *other, uint64_t step)
         gradients[i] = random_float(&w->rng);
     bool pushes = step % 4 == 0;
     float pushed = step % 8 == 0 ? 0 : 0.03f;
-    push_by_hand(w, which, gradients, pushes ? pushed : mr_rates_at(&w->optimizer.schedule, step));
+    const struct mr_rule_push by_hand = {
+        .learning_rate = pushes ? pushed : mr_rates_at(&w->optimizer.schedule, step), .step = step};
+    push_by_hand(w, which, gradients, &by_hand);
     for (uint32_t t = 0; t < 2; t++) {
         struct ps_table *table = t == 0 ? w->table : other;
         struct ps_table_push p = {.in.keys = keys,

@@ -204,7 +204,7 @@ static void arguments_are_checked(void **state)
         {MR_OPT_MOMENTUM, 1, 0.5f, 1.0f},   {MR_OPT_MOMENTUM, 2, 1.0f, 0.5f},
         {MR_OPT_MOMENTUM, 3, 0.0f, 0.1f},   {MR_OPT_ROWWISE_ADAGRAD, 2, 0.0f, 1.0f},
         {MR_OPT_ADAM, 0, 0.0f, 1.0f},       {MR_OPT_ADAM, 1, 0.0f, -0.5f},
-        {MR_OPT_ADAM, 2, 1.0f, 0.0f},       {MR_OPT_ADAM, 3, 0.0f, 1.0f},
+        {MR_OPT_ADAM, 2, 1.0f, 0.0f},       {MR_OPT_ADAM, 3, 1.0f, 0.5f},
         {MR_OPT_ADAMW, 1, 0.5f, 1.0f},      {MR_OPT_ADAMW, 2, 1e-6f, -1.0f},
         {MR_OPT_FTRL, 0, 0.1f, -0.1f},      {MR_OPT_FTRL, 1, 2.0f, 0.0f},
         {MR_OPT_FTRL, 2, 3.0f, -1.0f},      {MR_OPT_FTRL, 3, 3.0f, -1.0f},

@@ -177,7 +177,8 @@ static void test_optimizers_as_rows(void **state)
         for (uint64_t step = 1; step <= 3; step++) {
             float rate = step == 3 ? 0.01f : 0.05f;
             assert_int_equal(parameters_step(o, m.gradients, step, step == 3 ? &rate : NULL, NULL), MR_OK);
-            assert_int_equal(mr_rule_apply(&rule, rate, &row, &kept, &gradient, 1, info->shape.count), 1);
+            const struct mr_rule_push push = {.learning_rate = rate};
+            assert_int_equal(mr_rule_apply(&rule, &push, &row, &kept, &gradient, 1, info->shape.count), 1);
         }
         v = parameters_hold(m.parameters);
         assert_memory_equal(mr_version_values(v) + info->first, row, info->shape.count * sizeof(float));

@@ -162,8 +162,8 @@ static void apply(void *context, float *values)
         const struct ps_parameter_info *info = ps_network_parameter(network, i);
         float *row = values + info->first;
         const float *gradient = s->gradients + info->first;
-        if (mr_rule_apply(&o->rule, s->learning_rate, &row, &o->states[i], &gradient, 1, info->shape.count) ==
-            0)
+        const struct mr_rule_push push = {.learning_rate = s->learning_rate};
+        if (mr_rule_apply(&o->rule, &push, &row, &o->states[i], &gradient, 1, info->shape.count) == 0)
             s->skipped++;
     }
 }
