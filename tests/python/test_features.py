@@ -20,6 +20,8 @@ OPTIMIZERS = [
     optim.Adam(),
     optim.Adam(lr=0.01, betas=(0.8, 0.99), eps=1e-7),
     optim.AdamW(),
+    optim.AdamW(bias_correction="step"),
+    optim.SparseAdam(lr=0.01, betas=(0.8, 0.99), eps=1e-7),
     optim.Ftrl(lr=0.1, initial_accumulator_value=0.1, beta=0.5, l1=0.01, l2=0.02),
     optim.GroupFtrl(lr=0.1, l1=0.01, l2=0.02, l21=0.03),
     optim.Assign(),
@@ -157,8 +159,11 @@ def test_optimizers_have_torch_s_names_and_defaults():
         (optim.Adagrad(), torch.optim.Adagrad([weight])),
         (optim.Adam(), torch.optim.Adam([weight])),
         (optim.AdamW(), torch.optim.AdamW([weight])),
+        (optim.SparseAdam(), torch.optim.SparseAdam([weight])),
     ):
-        named = {name for name in vars(ours)}
+        named = set(vars(ours)) - {"bias_correction"}
+        if isinstance(theirs, torch.optim.SparseAdam):
+            named -= {"weight_decay", "amsgrad"}
         assert named <= set(theirs.defaults) | {"initial_accumulator_value"}
         for name in named:
             assert getattr(ours, name) == theirs.defaults.get(name, 0), (ours, name)
@@ -254,4 +259,6 @@ def test_what_torch_has_and_the_server_does_not_is_refused():
     ):
         with pytest.raises(ValueError, match="has only"):
             refused()
+    with pytest.raises(ValueError, match="bias_correction is 'table'; it is 'row' or 'step'"):
+        optim.Adam(bias_correction="table")
     assert issubclass(millrace.InvalidArgument, ValueError)

@@ -123,6 +123,149 @@ def test_several_backwards_are_one_step(models, mode):
     both(models, train, mode=mode)
 
 
+# ---- a hundred steps ----
+
+STEPS = 100
+
+
+def some(generator):
+    """Keys of a step, some of them repeated; most rows have no gradient."""
+    return torch.randint(KEYS, (4, 3), generator=generator)
+
+
+def every(generator):
+    """The same with a gradient for each row."""
+    keys = torch.cat(
+        [torch.randperm(KEYS, generator=generator), torch.randint(KEYS, (18,), generator=generator)]
+    )
+    return keys.view(-1, 3)
+
+
+class RowByRow(torch.nn.Module):
+    """An EmbeddingBag with a parameter for each row: torch's optimizers pass over those without a gradient."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.rows = torch.nn.ParameterList([torch.nn.Parameter(row.clone()) for row in weight])
+
+    @property
+    def weight(self):
+        return torch.stack(list(self.rows))
+
+    def forward(self, keys):
+        used, places = keys.unique(return_inverse=True)
+        weight = torch.stack([self.rows[key] for key in used])
+        return torch.nn.functional.embedding_bag(places.view(keys.shape), weight, mode="sum")
+
+
+def train_rows(model, optimizers, keys_of):
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(STEPS):
+        keys = keys_of(generator)
+        wanted = torch.randn(len(keys), 1, generator=generator)
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        ((model(keys) - wanted) ** 2).mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+def check_a_hundred_steps(client, name, ours, make_theirs, their_optimizer, keys_of):
+    torch.manual_seed(1)
+    bag = millrace.EmbeddingBag(client, name, dim=DIM, mode="sum", optimizer=ours)
+    mine = Model(bag)
+    theirs = Model(make_theirs(torch.from_numpy(bag.table.lookup(np.arange(KEYS)))))
+    theirs.dense.load_state_dict(mine.dense.state_dict())
+    before = theirs.bag.weight.detach().clone()
+    train_rows(mine, [torch.optim.SGD(mine.parameters(), lr=0.05)], keys_of)
+    train_rows(
+        theirs,
+        [their_optimizer(theirs.bag.parameters()), torch.optim.SGD(theirs.dense.parameters(), lr=0.05)],
+        keys_of,
+    )
+    rows = torch.from_numpy(rows_of(mine))
+    torch.testing.assert_close(rows, theirs.bag.weight.detach(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(mine.dense.weight.data, theirs.dense.weight.data, rtol=0, atol=1e-5)
+    assert ((rows - before).abs().amax(1) > 0.01).all()
+
+
+DECAY = {"weight_decay": 0.02}
+MOMENTUM = {"momentum": 0.9}
+TABLES = {
+    "sgd": (some, "SGD", {}, False),
+    "sgd_decay": (every, "SGD", DECAY, False),
+    "momentum": (every, "SGD", MOMENTUM, False),
+    "nesterov_decay": (every, "SGD", {**MOMENTUM, "nesterov": True, **DECAY}, False),
+    "adagrad": (some, "Adagrad", {}, False),
+    "adagrad_decay": (every, "Adagrad", DECAY, False),
+    "sparse_adam": (some, "SparseAdam", {}, True),
+    "adam_decay": (every, "Adam", DECAY, False),
+    "adamw": (every, "AdamW", {"weight_decay": 0.1}, False),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_a_hundred_steps_of_a_table_are_torch_s(client, name, case):
+    """Of torch's own module, with all rows in a parameter."""
+    keys_of, kind, arguments, sparse = TABLES[case]
+
+    def table(weight):
+        return torch.nn.EmbeddingBag(KEYS, DIM, mode="sum", sparse=sparse, _weight=weight)
+
+    check_a_hundred_steps(
+        client,
+        name,
+        getattr(millrace.optim, kind)(lr=0.05, **arguments),
+        table,
+        lambda parameters: getattr(torch.optim, kind)(list(parameters), lr=0.05, **arguments),
+        keys_of,
+    )
+
+
+ROWS = {
+    "sgd_decay": ("SGD", DECAY),
+    "momentum_dampening": ("SGD", {**MOMENTUM, "dampening": 0.4, **DECAY}),
+    "nesterov": ("SGD", {**MOMENTUM, "nesterov": True, **DECAY}),
+    "adam_decay": ("Adam", DECAY),
+    "adamw": ("AdamW", {"weight_decay": 0.1}),
+}
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_a_row_without_a_gradient_is_a_parameter_without_one(client, name, case):
+    """Where torch would move such rows of a table, too: by momentum, decay or old moments."""
+    kind, arguments = ROWS[case]
+    check_a_hundred_steps(
+        client,
+        name,
+        getattr(millrace.optim, kind)(lr=0.05, **arguments),
+        RowByRow,
+        lambda parameters: getattr(torch.optim, kind)(parameters, lr=0.05, **arguments),
+        some,
+    )
+
+
+def test_steps_go_on_where_the_server_is(node, client, name):
+    """Of a table that has rows already: after a restart of the trainer, or of both."""
+    optimizer = millrace.optim.SparseAdam(lr=0.05)
+    bag = millrace.EmbeddingBag(client, name, dim=DIM, mode="sum", optimizer=optimizer)
+    bag.options["step"] = client.checkpoint_info().step + 5  # one that the program names
+    bag(torch.tensor([[1, 2]])).sum().backward()
+    bag.flush()
+    with millrace.Client(node.address, deadline_s=60) as other:
+        reached = other.checkpoint_info().step
+        assert reached == bag.options["step"]
+        again = millrace.EmbeddingBag(other.table(name))
+        assert again.table.spec.optimizer == optimizer
+        for _ in range(3):
+            again(torch.tensor([[1, 3]])).sum().backward()
+        again.flush()
+        assert client.checkpoint_info().step == reached + 3
+
+
+# ---- when gradients are pushed ----
+
+
 def test_nothing_is_pushed_before_the_step(models):
     ours, _ = models()
     optimizer = adagrad(ours)

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from . import init
-from ._nn import bags as _bags
+from ._nn import bags as _bags, steps as _steps
 from ._nn.anchor import Anchor
 from ._nn.backward import pushes_of, running, tensor
 from ._nn.tables import Needs, look_up
@@ -63,6 +63,8 @@ class AtServer(torch.nn.Module):
 
     def _catch_up(self) -> None:
         pushes_of(self.feature.client).wait(self.feature.id, self.staleness)
+        if self.learns:
+            _steps.begin(self.feature)
 
     def _tensor(self, values: np.ndarray, take: Callable[[np.ndarray], None]) -> torch.Tensor:
         return tensor(values, self._place, take if self.learns else None, self.anchor)

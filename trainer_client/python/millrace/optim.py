@@ -18,6 +18,7 @@ __all__ = [
     "Adagrad",
     "RowWiseAdagrad",
     "Adam",
+    "SparseAdam",
     "AdamW",
     "Ftrl",
     "GroupFtrl",
@@ -117,19 +118,27 @@ class RowWiseAdagrad(Adagrad):
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """As torch.optim.Adam, with the bias correction of each row by its own updates. betas: from 0 to below 1;
-    eps: above 0."""
+    """As torch.optim.Adam, of the rows that a push touches. betas: from 0 to below 1; eps: above 0.
+
+    bias_correction: "row" counts the updates of each row, so that the first steps of one that comes late are
+    corrected like those of any other; "step" goes by the step that a push names, and corrects eps as well, as
+    torch.optim.SparseAdam does. The modules of millrace.nn name it by themselves; a push without a step is
+    corrected by the updates of each row.
+    """
 
     lr: float = 0.001
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
     amsgrad: bool = False
+    bias_correction: str = "row"
     allowed: ClassVar[str] = "betas go from 0 to below 1, eps is above 0"
     _number: ClassVar[int] = lib.MR_OPT_ADAM
 
     def __post_init__(self) -> None:
         _only("amsgrad", self.amsgrad, False)
+        if self.bias_correction not in ("row", "step"):
+            raise ValueError(f"bias_correction is {self.bias_correction!r}; it is 'row' or 'step'")
 
     @property
     def number(self) -> int:
@@ -137,11 +146,19 @@ class Adam(Optimizer):
 
     def arguments(self) -> tuple[float, ...]:
         beta1, beta2 = self.betas
-        return beta1, beta2, self.eps
+        return beta1, beta2, self.eps, float(self.bias_correction == "step")
 
     @classmethod
     def of(cls, lr: float, weight_decay: float, arguments: list[float]) -> Optimizer:
-        return cls(lr, (arguments[0], arguments[1]), arguments[2], weight_decay)
+        bias_correction = "step" if arguments[3] else "row"
+        return cls(
+            lr, (arguments[0], arguments[1]), arguments[2], weight_decay, bias_correction=bias_correction
+        )
+
+
+def SparseAdam(lr: float = 0.001, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> Adam:
+    """As torch.optim.SparseAdam: Adam with bias_correction="step"."""
+    return Adam(lr, betas, eps, bias_correction="step")
 
 
 @dataclass(frozen=True)

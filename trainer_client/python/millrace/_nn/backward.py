@@ -17,6 +17,7 @@ from typing import Any, Callable, NamedTuple, Optional
 import numpy as np
 import torch
 
+from . import steps
 from .anchor import Anchor, ddp_share
 from .._base.library import lib
 from ..errors import ClientClosed, Error
@@ -222,7 +223,7 @@ def _in_flight(feature: Any, future: Any) -> None:
 
 
 def _push_rows(table: Any, rows: Rows, options: dict, more: bool) -> None:
-    options = {**options, "more": more}
+    options = {**steps.named(table.client, [table], options), "more": more}
     if rows.offsets is None:
         _in_flight(table, table.push_gradients_async(rows.keys, rows.gradients, **options))
     else:
@@ -239,7 +240,7 @@ def _push_variable(variable: Any, gradient: np.ndarray, options: dict, more: boo
 
 
 def _push_batch(client: Any, batch: Any, gradients: list, options: dict, more: bool) -> None:
-    options = {**options, "more": more}
+    options = {**steps.named(client, [feature for feature, _ in gradients], options), "more": more}
     push = getattr(batch, "push_async", None)
     if push is not None:  # one that counts what becomes of it
         wait, is_taken = push(client, gradients, **options)
