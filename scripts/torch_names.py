@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Prints docs/torch-names.md: every public name of torch's modules that Millrace stands in for, and what became of it.
 
-usage: torch_names.py [--check PAGE]      --check: the page has each row for the torch that is installed
+usage: torch_names.py [--check | --merge PAGE]
+  --check: the page has each row for the torch that is installed
+  --merge: rows of the page stay whose names only other versions of torch have
 
 The names come from the installed torch, and whether Millrace has them from the installed package; what it does not have
 needs a reason here.
@@ -27,14 +29,19 @@ MODULES = (
 REASONS = {
     "torch.distributed.rpc": {
         "AllGatherStates": INTERNAL,
+        "BackendValue": INTERNAL,
         "PyRRef": INTERNAL,
         "RemoteProfilerManager": NO_PROFILER,
         "RpcAgent": INTERNAL,
         "Store": INTERNAL,
+        "backend_registered": INTERNAL,
+        "construct_rpc_backend_options": INTERNAL,
         "TensorPipeAgent": INTERNAL,
         "enable_gil_profiling": NO_PROFILER,
+        "init_backend": INTERNAL,
         "method_factory": INTERNAL,
         "new_method": INTERNAL,
+        "register_backend": INTERNAL,
         "server_process_global_profiler": NO_PROFILER,
     },
     "torch.distributed.autograd": {"DistAutogradContext": INTERNAL},
@@ -45,17 +52,16 @@ REASONS = {
         "DistributedRpcRRefOptimizer": INTERNAL,
     },
 }
-# Arguments of the two modules' constructors that ours take otherwise.
+# Arguments of the two modules' constructors that ours take otherwise, or among `**features`.
 ARGUMENTS = {
-    "num_embeddings": "rows are made as their keys come; `capacity_rows` of the table limits them",
-    "embedding_dim": "the table's `dim`",
-    "max_norm": "no: rows are not rescaled by a lookup",
-    "norm_type": "no, as `max_norm`",
-    "scale_grad_by_freq": "no",
-    "sparse": "always: only rows of a batch get gradients",
-    "_weight": "no: rows begin as the table's `init` says; pushes to a table with `optim.Assign()` set them",
-    "device": "no: rows live at the server; outputs are on the CPU",
-    "dtype": "the table's `dtype`",
+    "embedding_dim": "as in torch: the `dim` of a new table",
+    "norm_type": "as in torch: it means nothing without `max_norm`",
+    "scale_grad_by_freq": "as in torch; refused for batches of a loader",
+    "mode": "as in torch, and `sqrtn`; batches of a loader have no `max`",
+    "sparse": "either: gradients are always of the rows of a batch",
+    "device": "where results go: rows live at the server",
+    "dtype": "of results, and of a new table's rows (`f32` for float64)",
+    "_freeze": "as in torch",
 }
 
 
@@ -72,7 +78,7 @@ def is_of_torch(value) -> bool:
 def names_of(name: str) -> list[str]:
     module = importlib.import_module(name)
     if hasattr(module, "__all__"):
-        return sorted(module.__all__)
+        return sorted(set(module.__all__))
     typing_names = set(dir(typing))
     return sorted(
         key
@@ -98,10 +104,13 @@ def rows_of(theirs: str, ours: str) -> list[tuple[str, str]]:
 def argument_rows(name: str) -> list[tuple[str, str]]:
     theirs = getattr(importlib.import_module("torch.nn"), name)
     ours = inspect.signature(getattr(importlib.import_module("millrace.nn"), name).__init__).parameters
+    refused = importlib.import_module("millrace._nn.arguments").REFUSED
     rows = []
     for argument in list(inspect.signature(theirs.__init__).parameters)[1:]:
         if argument in ARGUMENTS:
             state = ARGUMENTS[argument]
+        elif argument in refused:
+            state = f"refused: {refused[argument]}"
         elif argument in ours:
             state = "as in torch"
         else:
@@ -135,15 +144,31 @@ def sections() -> list[tuple[str, list[tuple[str, str]]]]:
     ]
 
 
-def page() -> str:
+def rows_in(text: str) -> dict[str, list[tuple[str, str]]]:
+    """The rows of a page by section."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for line in text.splitlines():
+        if line.startswith("## "):
+            rows = found[line[3:]] = []
+        elif line.startswith("| `"):
+            rows.append(tuple(line.strip("| ").split(" | ", 1)))
+    return found
+
+
+def page(before: str = "") -> str:
+    """before: a page whose rows stay that this torch has no names for."""
     lines = [
         "# Names of torch",
         "",
         "What became of each name in Millrace, and of the arguments of `nn.Embedding` and `nn.EmbeddingBag`. Made by",
         "`scripts/torch_names.py` from the installed packages. [python-rpc.md](python-rpc.md) says what differs in meaning.",
     ]
+    kept = rows_in(before)
     for title, rows in sections():
         lines += ["", f"## {title}", "", "| name | here |", "|---|---|"]
+        names = {name for name, _ in rows}
+        others = [row for row in kept.get(title, []) if row[0] not in names]
+        rows = rows + others if title.startswith("torch.nn.") else sorted(rows + others)
         lines += [f"| {name} | {state} |" for name, state in rows]
     return "\n".join(lines) + "\n"
 
@@ -154,11 +179,15 @@ def missing_lines(text: str) -> list[str]:
 
 
 def main() -> None:
-    if sys.argv[1:2] != ["--check"]:
+    if sys.argv[1:2] not in (["--check"], ["--merge"]):
         print(page(), end="")
         return
     with open(sys.argv[2], encoding="utf-8") as file:
-        missing = missing_lines(file.read())
+        text = file.read()
+    if sys.argv[1] == "--merge":
+        print(page(text), end="")
+        return
+    missing = missing_lines(text)
     if missing:
         raise SystemExit(f"torch_names: {sys.argv[2]} lacks, among {len(missing)} lines: {missing[0]}")
 

@@ -178,6 +178,120 @@ def test_embedding_is_torch_s(client, name):
     assert torch.equal(emb(torch.full((2, 2), PADDING)), torch.zeros(2, 2, DIM))
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_gradients_over_frequencies(client, name, mode):
+    """scale_grad_by_freq: over how often a key is in the whole input. The bags are made from the rows of
+    torch's Embedding, as its EmbeddingBag of 1.13 counts other keys."""
+    bag, weight = bag_and_weights(client, name, mode, scale_grad_by_freq=True, padding_idx=PADDING)
+    rows = millrace.Embedding(bag.table, scale_grad_by_freq=True, padding_idx=PADDING)
+    weight.data[PADDING] = 0
+    theirs = torch.nn.Embedding(KEYS, DIM, scale_grad_by_freq=True, padding_idx=PADDING, _weight=weight.data)
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=LR)
+    rng = random.Random(name)
+    for step in range(STEPS):
+        bags = [[key for key in some if key != PADDING] for some in random_bags(rng, 9)]
+        keys, offsets = csr(bags, torch.int64)
+        factors = torch.rand(len(keys)) + 0.5 if step > 1 else torch.ones(len(keys))
+        if step == 0:
+            ours, other = rows(keys), theirs(keys)
+        else:
+            places = [list(range(begin, end)) for begin, end in zip(offsets, offsets[1:])]
+            weights = None if step == 1 else factors.requires_grad_(step == 3)
+            ours = bag(keys, offsets[:-1], weights)
+            other = reference(theirs(keys), places, mode, factors.detach())
+        optimizer.zero_grad()
+        (ours**2).sum().backward()
+        (other**2).sum().backward()
+        optimizer.step()
+    mine = rows_of(bag)
+    mine[PADDING] = 0
+    close(mine, theirs.weight.data)
+    with pytest.raises(ValueError, match="scale_grad_by_freq cannot be had for a loader's batch"):
+        bag(millrace.data.Batch(1, 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_largest_of_a_bag(client, name, dtype):
+    bag = millrace.EmbeddingBag(
+        client, name, embedding_dim=DIM, mode="max", padding_idx=PADDING, optimizer=millrace.optim.SGD(lr=LR)
+    ).to(dtype)
+    assert (bag.mode, bag.table.pooling) == ("max", "none")
+    weight = torch.from_numpy(bag.table.lookup(np.arange(KEYS)))
+    theirs = torch.nn.EmbeddingBag(KEYS, DIM, mode="max", padding_idx=PADDING, _weight=weight)
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=LR)
+    rng = random.Random(name)
+    for step in range(STEPS):
+        keys, offsets = csr(random_bags(rng, 9), torch.int32)
+        arguments = (keys, offsets[:-1]) if step < 2 else (torch.randint(KEYS - 1, (5, 4)),)
+        ours, other = bag(*arguments), theirs(*arguments)
+        assert ours.dtype == dtype
+        optimizer.zero_grad()
+        if dtype == torch.float32:
+            close(ours, other)
+            (ours**2).sum().backward()
+            (other**2).sum().backward()
+            optimizer.step()
+        else:
+            torch.testing.assert_close(ours.float(), other, rtol=1e-2, atol=1e-2)
+            ours.sum().backward()
+            bag.flush()
+            theirs.weight.data[:] = torch.from_numpy(bag.table.lookup(np.arange(KEYS)))
+    close(rows_of(bag), theirs.weight.data)
+    empty = bag(torch.tensor([], dtype=torch.int64), torch.tensor([0, 0]))
+    assert torch.equal(empty, torch.zeros(2, DIM, dtype=dtype))
+    empty.sum().backward()
+    other_pooling = millrace.EmbeddingBag(client, name + "s", dim=DIM, mode="sum")
+    assert millrace.EmbeddingBag(other_pooling.table, mode="max").mode == "max"
+    for says, call in (
+        (
+            "per_sample_weights go with sum",
+            lambda: bag(keys[None], per_sample_weights=torch.ones(1, len(keys))),
+        ),
+        ("mode 'max' cannot be had for a loader's batch", lambda: bag(millrace.data.Batch(1, 1))),
+    ):
+        with pytest.raises(ValueError, match=says):
+            call()
+
+
+def test_torch_s_other_arguments(client, name):
+    make = {millrace.EmbeddingBag: name + "b", millrace.Embedding: name + "e"}
+    for kind, table in make.items():
+        module = kind(
+            client,
+            table,
+            embedding_dim=DIM,
+            dtype=torch.float16,
+            device="cpu",
+            sparse=True,
+            max_norm=None,
+            norm_type=1.0,
+            _freeze=True,
+        )
+        assert (module.embedding_dim, module.table.spec.dtype, module.sparse) == (DIM, "f16", True)
+        assert not module.learns and module(torch.tensor([[1]])).dtype == torch.float16
+        again = kind(client.table(table), dtype=torch.float64)
+        assert again.learns and again(torch.tensor([[1]])).dtype == torch.float64
+        assert kind(client, table + "2", dim=DIM, dtype=torch.float64).table.spec.dtype == "f32"
+        for error, says, more in (
+            (
+                ValueError,
+                "num_embeddings cannot be had: rows are made as.*capacity_rows",
+                {"num_embeddings": 9},
+            ),
+            (ValueError, "max_norm cannot be had: .*clip_norm", {"max_norm": 1.0}),
+            (ValueError, "_weight cannot be had: .*from_pretrained", {"_weight": torch.zeros(2, DIM)}),
+            (ValueError, "dtype torch.int64 cannot be had", {"dtype": torch.int64}),
+            (TypeError, "dim and embedding_dim are the same", {"dim": DIM}),
+        ):
+            with pytest.raises(error, match=f"{kind.__name__}: {says}"):
+                kind(client, table, **{"embedding_dim": DIM, **more})
+        with pytest.raises(AttributeError, match="has no weight: rows live at the server"):
+            module.weight
+        assert not hasattr(module, "num_embeddings")
+        with pytest.raises(AttributeError, match="no attribute 'wieght'"):
+            module.wieght
+
+
 def test_empty_inputs(client, name):
     bag, _ = bag_and_weights(client, name, "mean")
     none = torch.tensor([], dtype=torch.int64)
@@ -408,7 +522,7 @@ def test_refusals_when_made(client, name):
     table = client.table(name, DIM, pooling="mean")
     none = client.table(name[-55:] + ".none", DIM, pooling="none")
     for error, says, arguments, more in (
-        (ValueError, "mode 'max' cannot be had", (table,), {"mode": "max"}),
+        (ValueError, "mode 'median' cannot be had", (table,), {"mode": "median"}),
         (ValueError, "pools by mean, not sum", (table,), {"mode": "sum"}),
         (ValueError, "pools by none", (none,), {}),
         (TypeError, "is there already: dim", (table,), {"dim": 3}),

@@ -23,7 +23,12 @@ def test_a_page_that_lacks_names_is_told():
     assert missing == ["| `rpc_sync` | `millrace.rpc.rpc_sync` |"]
 
 
+def test_names_of_other_versions_stay():
+    other = PAGE.replace("| `rpc_sync` |", "| `rpc_shed` | as in torch |\n| `rpc_sync` |", 1)
+    assert sorted(torch_names.page(other).splitlines()) == sorted(other.splitlines())
+
+
 def test_a_name_without_a_reason_is_told(monkeypatch):
-    monkeypatch.delitem(torch_names.REASONS["torch.distributed.rpc"], "PyRRef")
-    with pytest.raises(SystemExit, match="PyRRef is neither in millrace.rpc nor explained"):
+    monkeypatch.delitem(torch_names.REASONS["torch.distributed.rpc"], "AllGatherStates")
+    with pytest.raises(SystemExit, match="AllGatherStates is neither in millrace.rpc nor explained"):
         torch_names.page()

@@ -24,6 +24,7 @@ import torch
 from . import init
 from ._nn import bags as _bags, steps as _steps
 from ._nn.anchor import Anchor
+from ._nn.arguments import TorchArguments
 from ._nn.backward import pushes_of, running, tensor
 from ._nn.tables import Needs, look_up
 from .client import Client
@@ -169,7 +170,7 @@ def _table(client: Any, table: Any, features: dict[str, Any]) -> Table:
     return client.table(table, **features)
 
 
-class EmbeddingBag(AtServer):
+class EmbeddingBag(TorchArguments, AtServer):
     """torch.nn.EmbeddingBag over a table at a server: the same arguments and results, for any int32 or int64
     keys.
 
@@ -182,11 +183,13 @@ class EmbeddingBag(AtServer):
     num_slots: results have the shape [bags / num_slots, num_slots, dim]. Of batches: how many slots they must
     have.
     mode: "sum", "mean" or "sqrtn" (a sum over the root of the number of keys); "mean" for a new table, as in
-        torch. Tables pool at the server, so it must be the table's own.
+        torch. Tables pool at the server, so it must be the table's own. With "max" the rows travel, and any
+        table will do; a new one pools by "none".
     padding_idx: a key that is in no bag, wherever it stands. No row counts from the end here: a negative
     number is a key, too.
     staleness: how many pushes to the table a forward leaves in flight. 0: it returns rows that include all
     earlier pushes.
+    Other arguments of torch's: as TorchArguments says.
     """
 
     def __init__(
@@ -204,14 +207,14 @@ class EmbeddingBag(AtServer):
         wire_dtype: Optional[str] = None,
         **features: Any,
     ) -> None:
-        if mode not in (None, "sum", "mean", "sqrtn"):
-            raise ValueError(
-                f"mode {mode!r} cannot be had: bags are pooled at the server, by sum, mean or sqrtn"
-            )
+        if mode not in (None, "sum", "mean", "sqrtn", "max"):
+            raise ValueError(f"mode {mode!r} cannot be had: it is sum, mean, sqrtn or max")
+        arguments = self._take(features)
         if "dim" in features:
-            features["pooling"] = mode or "mean"
+            features["pooling"] = "none" if mode == "max" else mode or "mean"
         made = _table(client, table, features)
-        if made.pooling not in ("sum", "mean", "sqrtn") or mode not in (None, made.pooling):
+        pooled = "max" if mode == "max" else made.pooling
+        if pooled == "none" or mode not in (None, pooled):
             raise ValueError(
                 f"table {made.name!r} pools by {made.pooling}{'' if mode is None else ', not ' + mode}: make "
                 "the "
@@ -220,8 +223,9 @@ class EmbeddingBag(AtServer):
         super().__init__(
             made, staleness, {"deadline_s": deadline_s, "priority": priority, "wire_dtype": wire_dtype}
         )
-        self.mode, self.num_slots = made.pooling, num_slots
+        self.mode, self.num_slots = pooled, num_slots
         self.include_last_offset, self.padding_idx = include_last_offset, padding_idx
+        self._apply_arguments(arguments)
 
     @property
     def table(self) -> Table:
@@ -261,6 +265,10 @@ class EmbeddingBag(AtServer):
         bags = _bags.make(
             "EmbeddingBag", input, offsets, per_sample_weights, self.include_last_offset, self.padding_idx
         )
+        if self.mode == "max":
+            if bags.weights is not None:
+                raise ValueError("EmbeddingBag: per_sample_weights go with sum, mean and sqrtn, not with max")
+            return Needs(self, bags.keys, None, None, lambda rows: self._by_slot(_bags.pool_max(rows, bags)))
         if bags.weights is None:
             return Needs(self, bags.keys, bags.offsets, None, self._by_slot)
         if bags.weights.requires_grad and torch.is_grad_enabled():
@@ -279,7 +287,16 @@ class EmbeddingBag(AtServer):
             )
         return pooled.view(-1, self.num_slots, self.embedding_dim)
 
+    def _check_batch(self) -> None:
+        super()._check_batch()
+        if self.mode == "max":
+            raise ValueError(
+                "EmbeddingBag: mode 'max' cannot be had for a loader's batch: its bags are pooled at the server, "
+                "by sum, mean or sqrtn"
+            )
+
     def _of_batch(self, batch: Any) -> torch.Tensor:
+        self._check_batch()
         values = values_of(batch, self.feature, self.options)
         if self.num_slots not in (None, values.shape[1]):
             raise ValueError(
@@ -292,7 +309,7 @@ class EmbeddingBag(AtServer):
         return f"{super().extra_repr()}, dim={self.embedding_dim}, mode={self.mode!r}"
 
 
-class Embedding(AtServer):
+class Embedding(TorchArguments, AtServer):
     """torch.nn.Embedding over a table at a server: a row for each key. Arguments as of EmbeddingBag.
 
     padding_idx: a key whose row is zeros and learns nothing.
@@ -310,11 +327,13 @@ class Embedding(AtServer):
         wire_dtype: Optional[str] = None,
         **features: Any,
     ) -> None:
+        arguments = self._take(features)
         made = _table(client, table, features)
         super().__init__(
             made, staleness, {"deadline_s": deadline_s, "priority": priority, "wire_dtype": wire_dtype}
         )
         self.padding_idx = padding_idx
+        self._apply_arguments(arguments)
 
     @property
     def table(self) -> Table:

@@ -296,6 +296,12 @@ def _spread(table: Any, rows: Rows) -> np.ndarray:
     return gradients * weights[:, None]
 
 
+def by_frequency(table: Any, rows: Rows) -> Rows:
+    """Each key's gradient over how often the key is there (scale_grad_by_freq of torch's modules)."""
+    _, place, counts = np.unique(rows.keys, return_inverse=True, return_counts=True)
+    return Rows(rows.keys, None, None, _spread(table, rows) / counts[place].astype(np.float32)[:, None])
+
+
 def by_key(table: Any, parts: list[Rows]) -> tuple[np.ndarray, np.ndarray]:
     """Keys, sorted and each once, and the sums of their gradients."""
     keys, place = np.unique(np.concatenate([part.keys for part in parts]), return_inverse=True)

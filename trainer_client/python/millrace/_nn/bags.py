@@ -117,3 +117,13 @@ def pool(rows: torch.Tensor, bags: Bags, mode: str) -> torch.Tensor:
     is_there = over != 0
     over = torch.where(is_there, over, torch.ones_like(over))
     return sums / (over if mode == "mean" else over.sqrt())[:, None] * is_there[:, None]
+
+
+def pool_max(rows: torch.Tensor, bags: Bags) -> torch.Tensor:
+    """The largest of each column of a bag's rows [n, dim], zeros for an empty bag, as torch has them."""
+    if len(rows) == 0:
+        return rows.new_zeros(bags.count, rows.shape[1]).index_add(0, rows.new_empty(0).long(), rows)
+    begins = torch.from_numpy(bags.offsets[:-1].astype(np.int64)).to(rows.device)
+    places = torch.arange(len(rows), device=rows.device)
+    wide = rows.float() if rows.dtype in (torch.float16, torch.bfloat16) else rows
+    return torch.nn.functional.embedding_bag(places, wide, begins, mode="max").to(rows.dtype)

@@ -10,7 +10,7 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence
 import numpy as np
 import torch
 
-from .backward import Rows, running
+from .backward import Rows, by_frequency, running
 
 
 class Needs(NamedTuple):
@@ -44,12 +44,14 @@ def _tensor(needs: Needs, values: np.ndarray) -> torch.Tensor:
     module, options = needs.module, dict(needs.module.options)
     if len(needs.keys) == 0:
         return module._tensor(values, _nothing)
-    return module._tensor(
-        values,
-        lambda gradient: running().add_rows(
-            module.feature, Rows(needs.keys, needs.offsets, needs.weights, gradient), options, module.anchor
-        ),
-    )
+
+    def take(gradient: np.ndarray) -> None:
+        rows = Rows(needs.keys, needs.offsets, needs.weights, gradient)
+        if module.scale_grad_by_freq:
+            rows = by_frequency(module.feature, rows)
+        running().add_rows(module.feature, rows, options, module.anchor)
+
+    return module._tensor(values, take)
 
 
 def look_up(needs: Sequence[Needs]) -> list[torch.Tensor]:
