@@ -296,6 +296,35 @@ MR_API enum mr_status mr_push_gradients_weighted_bags(struct mr_client *client,
                                                       const uint32_t *offsets, uint32_t bag_count,
                                                       uint32_t dim, const float *gradients);
 
+/* What a call is about in one of its tables: keys, or bags of keys. */
+struct mr_table_keys {
+    uint32_t table;
+    uint32_t key_count; /* without offsets; with them there are offsets[bag_count] keys */
+    const uint64_t *keys;
+    const uint32_t *offsets; /* [bag_count + 1]; NULL: no bags, a row for each key */
+    const float *weights;    /* of keys in bags, as in mr_lookup_weighted_bags(); NULL: all are 1 */
+    uint32_t bag_count;
+};
+/* Looks up rows and bags of several tables with one call, so that a step waits once. Reply: for each table, in
+ * this order, f32 [key_count or bag_count, dim], as the calls for one table have it. Each core gets one
+ * message with what it owns of all tables, or more when one would have more than 32 tables or be longer than
+ * some MB. A table may be there several times. When it fails for one table it fails for all. */
+MR_API enum mr_status mr_lookup_tables(struct mr_client *client, const struct mr_options *options,
+                                       const struct mr_table_keys *tables, uint32_t table_count,
+                                       struct mr_reply **reply);
+
+/* The gradients of one table in a push: [key_count, dim], or of bags' reduced values [bag_count, dim]. */
+struct mr_table_gradients {
+    struct mr_table_keys of;
+    uint32_t dim;
+    const float *gradients;
+};
+/* Pushes gradients of several tables with one call; each table is there once. Each core applies what a message
+ * has for it, or nothing; messages are as in mr_lookup_tables(), but a client with `replay` sends one for each
+ * table. For the rest it is as mr_push_gradients() for each table, at most once and all. */
+MR_API enum mr_status mr_push_gradients_tables(struct mr_client *client, const struct mr_options *options,
+                                               const struct mr_table_gradients *tables, uint32_t table_count);
+
 /* ---- batches ---- */
 
 /* One table's keys of a batch: bag (sample s, slot j) is keys[offsets[s * slots + j] .. offsets[s * slots + j

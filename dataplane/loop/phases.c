@@ -35,6 +35,7 @@ enum dp_op_class dp_op_class(uint32_t op)
         [MR_OP_FEED_SAMPLE] = DP_OP_CLASS_feed,       [MR_OP_VARIABLE_PULL] = DP_OP_CLASS_variable,
         [MR_OP_VARIABLE_PUSH] = DP_OP_CLASS_variable, [MR_OP_RPC_JOIN... MR_OP_RPC_CANCEL] = DP_OP_CLASS_rpc,
         [MR_OP_RPC_PART] = DP_OP_CLASS_rpc,           [MR_OP_ECHO] = DP_OP_CLASS_echo,
+        [MR_OP_LOOKUP_TABLES] = DP_OP_CLASS_lookup,
     };
     return op < MR_OP_COUNT ? (enum dp_op_class)classes[op] : DP_OP_CLASS_other;
 }

@@ -57,6 +57,7 @@ const dp_handler ps_dispatch[MR_OP_COUNT] = {
     [MR_OP_MARK] = ps_op_mark,
     [MR_OP_FACTS] = ps_op_facts,
     [MR_OP_RECENT_CALLS] = ps_op_recent_calls,
+    [MR_OP_LOOKUP_TABLES] = ps_op_lookup_tables,
 };
 
 /* ---- answers ---- */

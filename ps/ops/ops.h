@@ -43,6 +43,7 @@ void ps_op_forget_batch(void *core_app, struct mr_endpoint *ep, const struct mr_
 void ps_op_streams(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_forget_stream(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_lookup(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_lookup_tables(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_push_grad(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);

@@ -259,11 +259,11 @@ static enum mr_status finish_lookup_batch(struct mr_future *f, struct mr_reply *
 {
     struct lookup_context *context = f->context;
     struct mrc_rows *shares = context->shares;
-    const struct mr_tensor *first = mrc_part_rows(f, 0, context->dtype, 3, &shares[0]);
+    const struct mr_tensor *first = mrc_part_rows(f, 0, 0, context->dtype, 3, &shares[0]);
     if (first == NULL)
         return mrc_part_garbled(f, 0);
     for (uint32_t i = 1; i < f->part_count; i++) {
-        const struct mr_tensor *share = mrc_part_rows(f, i, context->dtype, 3, &shares[i]);
+        const struct mr_tensor *share = mrc_part_rows(f, i, 0, context->dtype, 3, &shares[i]);
         if (share == NULL || memcmp(share->dims, first->dims, sizeof(share->dims)) != 0)
             return mrc_part_garbled(f, i);
     }

@@ -17,16 +17,16 @@ uint32_t mrc_row_count(const struct mr_tensor *rows)
     return count;
 }
 
-const struct mr_tensor *mrc_part_rows(const struct mr_future *f, uint32_t i, enum mr_dtype dtype,
+const struct mr_tensor *mrc_part_rows(const struct mr_future *f, uint32_t i, uint32_t t, enum mr_dtype dtype,
                                       uint32_t rank, struct mrc_rows *out)
 {
-    const struct mr_tensor *values = mrc_part_tensor(f, i, 0, dtype, rank);
+    const struct mr_tensor *values = mrc_part_tensor(f, i, t, dtype, rank);
     if (values == NULL)
         return NULL;
     *out = (struct mrc_rows){.dtype = dtype, .values = values->data};
     if (dtype != MR_I8)
         return values;
-    const struct mr_tensor *scales = mrc_part_tensor(f, i, 1, MR_F32, 1);
+    const struct mr_tensor *scales = mrc_part_tensor(f, i, t + 1, MR_F32, 1);
 
     if (scales == NULL || scales->dims[0] != mrc_row_count(values))
         return NULL;

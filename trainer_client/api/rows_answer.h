@@ -5,9 +5,9 @@
 #include "trainer_client/api/calls.h"
 #include "trainer_client/api/rows.h"
 
-/* Reads part i's answer as rows of that type. Returns the tensor that describes them, the part's first, which
+/* Reads rows of that type in part i's answer, from its tensor t on. Returns that one, which describes them and
  * has that rank; NULL when the answer is malformed. */
-const struct mr_tensor *mrc_part_rows(const struct mr_future *f, uint32_t i, enum mr_dtype dtype,
+const struct mr_tensor *mrc_part_rows(const struct mr_future *f, uint32_t i, uint32_t t, enum mr_dtype dtype,
                                       uint32_t rank, struct mrc_rows *out);
 /* Return how many rows such a tensor has, and their length. */
 uint32_t mrc_row_count(const struct mr_tensor *rows);

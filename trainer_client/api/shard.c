@@ -4,28 +4,38 @@
 #include <string.h>
 #include "dataplane/wire/format/bag.h"
 
-bool mrc_shard_keys(struct mrc_shard *s, const uint16_t owners[MR_PARTITION_COUNT], uint32_t owner_count,
-                    uint64_t seed, const uint64_t *keys, uint32_t key_count, bool with_bags)
+size_t mrc_shard_bytes(uint32_t owner_count, uint32_t key_count, bool with_bags)
 {
-    const size_t shares_bytes = owner_count * sizeof(*s->shares);
-    const size_t bag_bytes = with_bags ? sizeof(*s->bag_of) : 0;
-    uint8_t *memory = malloc(shares_bytes + key_count * (bag_bytes + sizeof(*s->owner_of)));
-    if (memory == NULL)
-        return false;
-    *s = (struct mrc_shard){.key_count = key_count,
-                            .owner_count = owner_count,
-                            .shares = (struct mrc_share *)(void *)memory,
-                            .memory = memory};
-    memset(s->shares, 0, shares_bytes);
-    memory += shares_bytes;
+    const struct mrc_shard *s = NULL;
+    const size_t key_bytes = (with_bags ? sizeof(*s->bag_of) : 0) + sizeof(*s->owner_of);
+    return (owner_count * sizeof(*s->shares) + key_count * key_bytes + 7) / 8 * 8;
+}
+
+void mrc_shard_keys_in(void *memory, struct mrc_shard *s, const uint16_t owners[MR_PARTITION_COUNT],
+                       uint32_t owner_count, uint64_t seed, const uint64_t *keys, uint32_t key_count,
+                       bool with_bags)
+{
+    uint8_t *of_keys = (uint8_t *)memory + owner_count * sizeof(*s->shares);
+    *s = (struct mrc_shard){
+        .key_count = key_count, .owner_count = owner_count, .shares = memory, .memory = memory};
+    memset(s->shares, 0, owner_count * sizeof(*s->shares));
     if (with_bags)
-        s->bag_of = (uint32_t *)(void *)memory;
-    s->owner_of = (uint16_t *)(void *)(memory + key_count * bag_bytes);
+        s->bag_of = (uint32_t *)(void *)of_keys;
+    s->owner_of = (uint16_t *)(void *)(of_keys + (with_bags ? key_count * sizeof(*s->bag_of) : 0));
     for (uint32_t i = 0; i < key_count; i++) {
         const uint16_t owner = owners[mr_partition_of(mr_key_hash(keys[i], seed))];
         s->owner_of[i] = owner;
         s->shares[owner].key_count++;
     }
+}
+
+bool mrc_shard_keys(struct mrc_shard *s, const uint16_t owners[MR_PARTITION_COUNT], uint32_t owner_count,
+                    uint64_t seed, const uint64_t *keys, uint32_t key_count, bool with_bags)
+{
+    void *memory = malloc(mrc_shard_bytes(owner_count, key_count, with_bags));
+    if (memory == NULL)
+        return false;
+    mrc_shard_keys_in(memory, s, owners, owner_count, seed, keys, key_count, with_bags);
     return true;
 }
 

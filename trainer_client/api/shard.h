@@ -36,6 +36,12 @@ struct mrc_shard {
  * when memory is short. On success s->memory is to be freed by the caller with free(). */
 bool mrc_shard_keys(struct mrc_shard *s, const uint16_t owners[MR_PARTITION_COUNT], uint32_t owner_count,
                     uint64_t seed, const uint64_t *keys, uint32_t key_count, bool with_bags);
+/* Does the same in memory of the caller's, of mrc_shard_bytes(), aligned to 8. */
+void mrc_shard_keys_in(void *memory, struct mrc_shard *s, const uint16_t owners[MR_PARTITION_COUNT],
+                       uint32_t owner_count, uint64_t seed, const uint64_t *keys, uint32_t key_count,
+                       bool with_bags);
+/* Returns how much that is, a multiple of 8. */
+size_t mrc_shard_bytes(uint32_t owner_count, uint32_t key_count, bool with_bags);
 /* Returns how many owners have keys; *last is the last of them. */
 uint32_t mrc_shard_owners(const struct mrc_shard *s, uint32_t *last);
 

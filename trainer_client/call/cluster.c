@@ -258,6 +258,7 @@ static bool is_for_owners(uint32_t op)
 {
     switch (op) {
     case MR_OP_LOOKUP:
+    case MR_OP_LOOKUP_TABLES:
     case MR_OP_PUSH_GRAD:
     case MR_OP_VARIABLE_PULL:
     case MR_OP_VARIABLE_PUSH:

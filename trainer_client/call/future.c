@@ -115,6 +115,10 @@ static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
         return mrc_error(MR_UNREACHABLE, "%s: %s: the node has no core %u any more", client->server,
                          mr_op_name(f->options.op), part->owner);
     f->options.user = part;
+    if (part->table != 0) {
+        f->options.table = part->table;
+        f->options.flags = part->flags;
+    }
     f->options.epoch = mrc_cluster_epoch_of(client, f->options.op);
     for (uint32_t t = 0; t < part->tensor_count; t++)
         part->tensors[t].data = NULL;
@@ -466,6 +470,8 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
         part->status = may_be_repeated(part) ? MR_WRONG_OWNER : MR_UNKNOWN_OUTCOME;
     } else if (part->status == MR_WRONG_OWNER) {
         mrc_cluster_refused(part->link->node);
+    } else if (part->status == MR_UNKNOWN_OP && f->options.op == MR_OP_LOOKUP_TABLES) {
+        part->link->node->lacks_lookup_tables_in = part->link->start_id;
     }
     part->replied = reply != NULL;
     part->start_id = reply != NULL ? part->link->start_id : 0;

@@ -22,6 +22,8 @@ struct mrc_part {
     struct mrc_link *link; /* NULL until begun */
     struct mrc_link *to;   /* where it goes whatever the owners are; NULL: to this owner (owners.h) */
     uint16_t owner;
+    uint16_t table; /* in the preamble, with these flags, in place of the future's; 0: the future's */
+    uint16_t flags;
     bool is_control; /* goes to the first node that answers (mrc_owners_control()) */
     uint16_t tensor_count;
     struct mr_tensor *tensors; /* of the request: `data` is copied; NULL = room to be filled in */

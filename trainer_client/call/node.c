@@ -395,3 +395,13 @@ enum mr_status mrc_nodes_connect(struct mr_client *client, uint64_t deadline_us,
         return MR_INVALID_ARGUMENT;
     return find_garbled(client, error, error_bytes) ? MR_BAD_MESSAGE : MR_OK;
 }
+
+bool mrc_nodes_lookup_tables(const struct mr_client *client)
+{
+    for (uint32_t i = 0; i < client->node_count; i++) {
+        const struct mrc_node *node = client->nodes[i];
+        if (node->lacks_lookup_tables_in != 0 && node->lacks_lookup_tables_in == node->start_id)
+            return false;
+    }
+    return true;
+}

@@ -42,6 +42,8 @@ struct mrc_node {
     struct mrc_ancestry ancestry;
     uint64_t looked_up_in; /* the start that answered the last lookup of rows; 0: none */
     bool has_pushed;       /* this client, in some lane */
+    /* the start that was found not to know LOOKUP_TABLES, as older versions do not; 0: none */
+    uint64_t lacks_lookup_tables_in;
     /* it was restarted, and has not been asked what it holds of closed lanes (remap_gone.h) */
     bool asks;
     bool left;            /* its links are to be closed */
@@ -70,6 +72,8 @@ void mrc_node_session_up(struct mrc_link *link, const struct mr_client_session_i
 void mrc_nodes_look_after(struct mr_client *client);
 /* Returns when mrc_nodes_look_after() is due for the node. */
 uint64_t mrc_node_next_us(const struct mrc_node *node);
+/* Returns whether all nodes may know LOOKUP_TABLES. */
+bool mrc_nodes_lookup_tables(const struct mr_client *client);
 /* Waits until the nodes' cores are known and each of them has accepted the client. */
 enum mr_status mrc_nodes_connect(struct mr_client *client, uint64_t deadline_us, char *error,
                                  size_t error_bytes);

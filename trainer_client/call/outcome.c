@@ -146,11 +146,17 @@ static const struct mrc_part *find_failed(const struct mr_future *f, uint32_t *g
     return failed;
 }
 
+/* Returns whether the server's version lacks the operation, and there is another way. */
+static bool is_unknown(const struct mr_future *f, const struct mrc_part *failed)
+{
+    return f->options.op == MR_OP_LOOKUP_TABLES && failed->status == MR_UNKNOWN_OP;
+}
+
 bool mrc_outcome_is_overtaken(const struct mr_future *f)
 {
     uint32_t good;
     const struct mrc_part *failed = find_failed(f, &good);
-    return failed != NULL && is_overtaken(f, failed);
+    return failed != NULL && (is_overtaken(f, failed) || is_unknown(f, failed));
 }
 
 enum mr_status mrc_outcome(struct mr_future *f)
@@ -273,16 +279,24 @@ enum mr_status mrc_reply_give(struct mr_future *f, struct mr_reply **reply)
 
 struct mr_reply *mrc_reply_own(struct mr_tensor tensor, void *memory)
 {
+    tensor.data = memory;
+    return mrc_reply_own_all(&tensor, 1, memory);
+}
+
+struct mr_reply *mrc_reply_own_all(const struct mr_tensor *tensors, uint32_t count, void *memory)
+{
+    const size_t bytes = count * sizeof(*tensors);
     struct mr_reply *r = calloc(1, sizeof(*r));
-    if (r == NULL) {
+    struct mr_tensor *all = r == NULL || count <= MRC_FEW_ANSWERS ? NULL : malloc(bytes);
+    if (r == NULL || (all == NULL && count > MRC_FEW_ANSWERS)) {
+        free(r);
         free(memory);
         mrc_error_line("no memory for a reply");
         return NULL;
     }
-    r->few[0] = tensor;
-    r->few[0].data = memory;
-    r->tensors = r->few;
-    r->tensor_count = 1;
+    r->descriptors = all;
+    r->tensors = memcpy(all == NULL ? r->few : all, tensors, bytes);
+    r->tensor_count = count;
     r->memory = memory;
     return r;
 }

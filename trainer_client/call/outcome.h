@@ -10,7 +10,8 @@
  * that says something else, and mrc_error() reports it. MR_UNKNOWN_OUTCOME takes precedence; it is also the
  * outcome of a call that must not be repeated and that only some cores applied. */
 enum mr_status mrc_outcome(struct mr_future *f);
-/* The node's cores changed during the call, and it may be made again: mrc_outcome() would be MR_CANCELLED. */
+/* The call may be made again: the node's cores changed during the call, for which mrc_outcome() would be
+ * MR_CANCELLED, or the server's version lacks the operation, and the call can do without. */
 bool mrc_outcome_is_overtaken(const struct mr_future *f);
 /* Sums over the cores what became of a push that succeeded and asked for it. MR_BAD_MESSAGE, reported by
  * mrc_error(). */
@@ -24,5 +25,7 @@ enum mr_status mrc_reply_give(struct mr_future *f, struct mr_reply **reply);
 /* Returns a reply with one tensor over `memory`, which comes from malloc or aligned_alloc and is taken over;
  * on failure it is freed. For answers of several cores that were joined. */
 struct mr_reply *mrc_reply_own(struct mr_tensor tensor, void *memory);
+/* The same with several tensors, whose data lies in `memory`. */
+struct mr_reply *mrc_reply_own_all(const struct mr_tensor *tensors, uint32_t count, void *memory);
 
 #endif

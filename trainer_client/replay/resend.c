@@ -210,8 +210,9 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
 {
     struct mrc_replay *lane = &part->link->own;
     struct mrc_push *push = part->push;
-    if (part->future->options.op == MR_OP_LOOKUP && (part->future->options.flags & MR_FEED_READ_ONLY) == 0 &&
-        part->replied && part->status == MR_OK)
+    const uint32_t op = part->future->options.op;
+    if ((op == MR_OP_LOOKUP || op == MR_OP_LOOKUP_TABLES) &&
+        (part->future->options.flags & MR_FEED_READ_ONLY) == 0 && part->replied && part->status == MR_OK)
         part->link->looked_up_in = part->link->node->looked_up_in = part->link->start_id;
     if (push == NULL || push->state == MRC_PUSH_NEW) /* not numbered, or no longer */
         return;

@@ -84,8 +84,9 @@ static void check_met(struct mr_client *client)
 static uint32_t head_of(uint32_t op, const struct mr_tensor *t, const void *data)
 {
     uint32_t id = 0;
-    if ((op == MR_OP_PUSH_GRAD || op == MR_OP_PUSH_GRAD_BATCH || op == MR_OP_FEED_SAMPLE) && data != NULL &&
-        t->dtype == MR_U32 && t->rank == 1 && t->dims[0] == MR_PUSH_HEAD_WORDS)
+    const bool has_heads = op == MR_OP_PUSH_GRAD || op == MR_OP_PUSH_GRAD_BATCH || op == MR_OP_FEED_SAMPLE ||
+                           op == MR_OP_LOOKUP_TABLES;
+    if (has_heads && data != NULL && t->dtype == MR_U32 && t->rank == 1 && t->dims[0] == MR_PUSH_HEAD_WORDS)
         memcpy(&id, data, sizeof(id));
     return id;
 }
@@ -95,8 +96,9 @@ static uint32_t void_number(const struct mrc_part *part)
 {
     const struct mr_future *f = part->future;
     const struct mrc_features *met = &f->client->met;
-    if (mrc_features_is_void(met, f->options.table))
-        return f->options.table;
+    const uint32_t table = part->table != 0 ? part->table : f->options.table;
+    if (mrc_features_is_void(met, table))
+        return table;
     for (uint32_t t = 0; t < part->tensor_count; t++) {
         const void *data = part->call != NULL ? part->tensors[t].data : part->sources[t];
         uint32_t id = head_of(f->options.op, &part->tensors[t], data);

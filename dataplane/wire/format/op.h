@@ -49,6 +49,9 @@ enum mr_role {
  * LOOKUP             u64[k] keys (table) -> rows [k, dim]
  *                    u64[k] keys, u32[bags+1] offsets, what the flags say (table) -> rows [bags, dim], pooled
  *                    as the table says
+ * LOOKUP_TABLES      for each table, MR_LOOKUP_TABLES_MAX at most: struct mr_table_head, u64[k] keys, u32[bags+1]
+ *                    offsets (empty: a row for each key), what the flags say -> for each table: rows [bags or
+ *                    k, dim]. One table may be there several times
  * PUSH_GRAD_BATCH    u64[1] batch id, then for each feature: struct mr_push_head, rows [samples, slots, dim]
  *                    or a variable's gradient as in PUSH_GRAD -> u32[1] 1 if applied, 0 if applied before
  *                    (MR_ALREADY_LEARNT);
@@ -159,7 +162,8 @@ enum mr_role {
     X(MARK, 44, "mark", true, TRAINER)                                                                       \
     X(RECENT_CALLS, 45, "recent_calls", true, OPERATOR)                                                      \
     X(CLOCK, 46, "clock", true, READ_ONLY)                                                                   \
-    X(FACTS, 47, "facts", true, OPERATOR)
+    X(FACTS, 47, "facts", true, OPERATOR)                                                                    \
+    X(LOOKUP_TABLES, 48, "lookup_tables", true, READ_ONLY)
 
 enum mr_op {
 #define MR_OP_ENUM(name, value, text, repeatable, role) MR_OP_##name = (value),
@@ -176,7 +180,7 @@ enum mr_op {
 enum mr_freeze { MR_FREEZE_OFF = 0, MR_FREEZE_ADMIT = 1, MR_FREEZE_ALL = 2 };
 enum mr_feed_flag { MR_FEED_READ_ONLY = 1u << 0 /* no new rows; dropped after its lookup (evaluation) */ };
 /* What else is sent with bags (see bag.h), in this order. The flags are in the preamble of LOOKUP, in the
- * head of a push's part, and in a table's head in FEED_SAMPLE. */
+ * head of a push's part, and in a table's head in LOOKUP_TABLES and FEED_SAMPLE. */
 enum mr_bag_flag {
     MR_BAG_WEIGHTS = 1u << 1, /* f32[k], of the keys */
     MR_BAG_DIVISORS =
@@ -213,8 +217,8 @@ enum mr_pushed_word {
     MR_PUSHED_NOT_FINITE, /* NaN or Inf, in the gradient or in the updated row */
     MR_PUSHED_WORDS
 };
-/* The upper half of the flags in the preamble of LOOKUP and LOOKUP_BATCH: enum mr_dtype of the rows in the
- * answer; 0 = f32. */
+/* The upper half of the flags in the preamble of LOOKUP, LOOKUP_TABLES and LOOKUP_BATCH: enum mr_dtype of the
+ * rows in the answer; 0 = f32. */
 #define MR_LOOKUP_DTYPE_SHIFT 8
 
 /* A feature that RESTORE is to take: its name in the checkpoint and the one it gets on the node,
@@ -234,6 +238,15 @@ struct mr_push_head {
     uint32_t zero;
 };
 #define MR_PUSH_HEAD_WORDS 4u /* of u32 */
+
+/* u32[4] before each table's keys in LOOKUP_TABLES. */
+struct mr_table_head {
+    uint32_t table;
+    uint32_t flags; /* enum mr_bag_flag */
+    uint32_t zero[2];
+};
+#define MR_TABLE_HEAD_WORDS  4u /* of u32 */
+#define MR_LOOKUP_TABLES_MAX 32u
 
 enum mr_node_state {
     MR_NODE_SERVING = 1,

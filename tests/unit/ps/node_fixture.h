@@ -11,7 +11,7 @@
 #include "ps/config/config.h"
 #include "ps/server/server.h"
 
-#define NODE_REPLY_TENSORS_MAX 5
+#define NODE_REPLY_TENSORS_MAX 9
 #define NODE_DIM               4u
 
 struct node_fixture {

@@ -97,10 +97,11 @@ struct fake_node {
     uint32_t whole, replaced;   /* ... of which the last of everything, and of the first feature alone */
     const char *key_file;
     uint16_t base_port;
-    bool mute;           /* take ECHO and PUSH_GRAD and never answer them */
-    atomic_bool spreads; /* datagrams from some source ports come in on another core */
-    atomic_bool dumb;    /* apply PUSH_GRAD and never answer it */
-    atomic_uint busy;    /* bit i: core i answers PUSH_GRAD with BUSY */
+    bool mute;                       /* take ECHO and PUSH_GRAD and never answer them */
+    atomic_bool spreads;             /* datagrams from some source ports come in on another core */
+    atomic_bool dumb;                /* apply PUSH_GRAD and never answer it */
+    atomic_bool lacks_lookup_tables; /* as servers of older versions do */
+    atomic_uint busy;                /* bit i: core i answers PUSH_GRAD with BUSY */
     /* bit i: core i begins its next answer to a PUSH_GRAD, and ends it once the bit is gone */
     atomic_uint late;
     atomic_uint saves_ignored; /* so many SAVEs are taken and never answered */

@@ -295,6 +295,65 @@ static void lookup(struct fake_core *core, struct mr_endpoint *ep, const struct 
     reply_rows(ep, r, shape, rows);
 }
 
+/* The keys of a part that begins with a head at t; *count: how many tensors it has without gradients. */
+static struct bags bags_at(const struct mr_tensor *t, uint32_t flags, uint32_t *count)
+{
+    struct bags bags = {.keys = t[1].data, .key_count = t[1].dims[0]};
+    *count = 3u + ((flags & MR_BAG_WEIGHTS) != 0) + ((flags & MR_BAG_DIVISORS) != 0);
+    if (t[2].dims[0] > 0) {
+        bags.offsets = t[2].data;
+        bags.bag_count = t[2].dims[0] - 1;
+    }
+    return bags;
+}
+
+static void lookup_tables(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    const uint32_t wanted = r->message->preamble.flags >> MR_LOOKUP_DTYPE_SHIFT;
+    const enum mr_dtype dtype = wanted == 0 ? MR_F32 : (enum mr_dtype)wanted;
+    struct mr_tensor out[2 * MR_LOOKUP_TABLES_MAX];
+    float *rows[MR_LOOKUP_TABLES_MAX];
+    uint32_t tables = 0, tensors = 0, taken;
+    if (atomic_load(&core->node->lacks_lookup_tables)) {
+        mr_reply_status(ep, r->ref, MR_UNKNOWN_OP);
+        return;
+    }
+    for (uint32_t at = 0; at < r->message->preamble.tensor_count; at += taken, tables++) {
+        const struct mr_tensor *t = &r->message->tensors[at];
+        struct mr_table_head head;
+        memcpy(&head, t->data, sizeof(head));
+        struct fake_feature *f = find(core->node, head.table, MR_TABLE);
+        struct bags bags = bags_at(t, head.flags, &taken);
+        if (tables == MR_LOOKUP_TABLES_MAX || f == NULL) {
+            mr_reply_error(ep, r->ref, MR_UNKNOWN_TABLE, "no table %u, or too many", head.table);
+            return;
+        }
+        if (!own_all(ep, r, core, f, bags.keys, bags.key_count))
+            return;
+        take_bag_tensors(&bags, head.flags, t + 3);
+        const uint32_t dim = f->feature.dims[0],
+                       count = bags.offsets != NULL ? bags.bag_count : bags.key_count;
+        const struct mr_tensor shape = mr_tensor_2d(MR_F32, count, dim, NULL);
+        rows[tables] = new_rows(shape);
+        tensors += mr_rows_tensors(shape, dtype, &out[tensors]);
+        if (bags.offsets != NULL)
+            reduce(f, &bags, rows[tables]);
+        for (uint32_t i = 0; i < count && bags.offsets == NULL; i++)
+            memcpy(rows[tables] + (size_t)i * dim, row_of(f, bags.keys[i]), dim * sizeof(**rows));
+    }
+    const bool begun = mr_reply_begin(ep, r->ref, MR_OK, out, tensors);
+    for (uint32_t i = 0, t = 0; i < tables; i++, t += dtype == MR_I8 ? 2 : 1) {
+        if (begun)
+            mr_convert_from_f32(dtype, out[t].data, dtype == MR_I8 ? out[t + 1].data : NULL, rows[i],
+                                out[t].dims[0], out[t].dims[1]);
+        free(rows[i]);
+    }
+    if (begun)
+        mr_reply_end(ep, r->ref);
+    else
+        mr_reply_busy(ep, r->ref);
+}
+
 static struct mr_push_head head_in(const struct mr_tensor *t)
 {
     struct mr_push_head head;
@@ -405,14 +464,48 @@ void fake_node_answer_kept(struct fake_node *node)
     mr_reply_status(ep, node->kept.ref, MR_BUSY);
 }
 
+/* Applies all tables' gradients, or none; false: the call was answered. */
+static bool push_tables(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r,
+                        uint32_t *sent)
+{
+    const struct mr_tensor *tensors = r->message->tensors;
+    *sent = 0;
+    for (uint32_t applies = 0; applies < 2; applies++) {
+        for (uint32_t at = 0, taken; at < r->message->preamble.tensor_count; at += taken) {
+            const struct mr_tensor *t = &tensors[at];
+            const struct mr_push_head head = head_in(t);
+            struct fake_feature *table = find(core->node, head.feature, MR_TABLE);
+            struct bags bags = bags_at(t, head.flags, &taken);
+            const uint32_t gradients = t[3].dtype == MR_I8 ? 2 : 1;
+            taken += gradients;
+            if (applies > 0) {
+                take_bag_tensors(&bags, head.flags, t + 3 + gradients);
+                apply(table, &bags, &head, &t[3]);
+                *sent += bags.key_count;
+                continue;
+            }
+            if (table == NULL || t[3].dims[1] != table->feature.dims[0]) {
+                if (table == NULL)
+                    mr_reply_error(ep, r->ref, MR_UNKNOWN_TABLE, "no feature %u", head.feature);
+                else
+                    mr_reply_error(ep, r->ref, MR_WRONG_DIM, "\"%s\" has rows of %u, not %u",
+                                   table->feature.name, table->feature.dims[0], t[3].dims[1]);
+                return false;
+            }
+            if (!own_all(ep, r, core, table, bags.keys, bags.key_count))
+                return false;
+        }
+    }
+    return true;
+}
+
 static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     uint32_t words[MR_PUSHED_WORDS], sent = 1;
     struct mr_tensor counts;
     const struct mr_tensor *t = r->message->tensors;
     uint32_t id = r->message->preamble.tensor_count == 0 ? 0 : *(const uint32_t *)t[0].data;
-    struct fake_feature *table = find(core->node, id, MR_TABLE),
-                        *variable = find(core->node, id, MR_VARIABLE);
+    struct fake_feature *variable = find(core->node, id, MR_VARIABLE);
     fake_record_tell(core, ep, r);
     if (keep_back(core, ep, r))
         return;
@@ -443,25 +536,8 @@ static void push(struct fake_core *core, struct mr_endpoint *ep, const struct mr
 
         for (uint32_t i = 0; i < t[1].bytes / sizeof(float); i++)
             variable->values[i] -= rate_of(&head) * ((const float *)t[1].data)[i];
-    } else if (table == NULL) {
-        mr_reply_error(ep, r->ref, MR_UNKNOWN_TABLE, "no feature %u", id);
+    } else if (!push_tables(core, ep, r, &sent)) {
         return;
-    } else if (t[3].dims[1] != table->feature.dims[0]) {
-        mr_reply_error(ep, r->ref, MR_WRONG_DIM, "\"%s\" has rows of %u, not %u", table->feature.name,
-                       table->feature.dims[0], t[3].dims[1]);
-        return;
-    } else {
-        if (!own_all(ep, r, core, table, t[1].data, t[1].dims[0]))
-            return;
-        struct mr_push_head head = head_in(&t[0]);
-        struct bags bags = {.keys = t[1].data,
-                            .key_count = t[1].dims[0],
-                            .offsets = t[2].dims[0] == 0 ? NULL : t[2].data,
-                            .bag_count = t[3].dims[0]};
-
-        take_bag_tensors(&bags, head.flags, &t[t[3].dtype == MR_I8 ? 5 : 4]);
-        apply(table, &bags, &head, &t[3]);
-        sent = bags.key_count;
     }
     atomic_fetch_add(&core->node->applied, 1);
     fake_record_add(core, r);
@@ -907,7 +983,7 @@ void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request
         [MR_OP_STREAMS] = streams,        [MR_OP_FORGET_STREAM] = forget_stream,
         [MR_OP_START_SAMPLE] = sample,    [MR_OP_READ_SAMPLE] = sample,
         [MR_OP_HUB_STATUS] = hub_status,  [MR_OP_RECENT_CALLS] = recent_calls,
-        [MR_OP_CLOCK] = tell_clock,
+        [MR_OP_CLOCK] = tell_clock,       [MR_OP_LOOKUP_TABLES] = lookup_tables,
     };
     struct fake_core *core = app;
     uint8_t op = request->message->preamble.op;

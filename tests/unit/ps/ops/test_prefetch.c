@@ -82,6 +82,19 @@ static struct bytes push(uint32_t table, const uint64_t *keys, uint32_t key_coun
     return request(MR_OP_PUSH_GRAD, 0, t, 4);
 }
 
+/* The keys are looked up twice: in this table and, as bags, in another one. */
+static struct bytes lookup_tables(uint32_t table, uint32_t other, const uint64_t *keys, uint32_t key_count)
+{
+    uint32_t offsets[2] = {0, key_count};
+    struct mr_tensor t[6] = {mr_tensor_1d(MR_U32, 4, (uint32_t[]){table, 0, 0, 0}),
+                             mr_tensor_1d(MR_U64, key_count, keys),
+                             mr_tensor_1d(MR_U32, 0, NULL),
+                             mr_tensor_1d(MR_U32, 4, (uint32_t[]){other, 0, 0, 0}),
+                             mr_tensor_1d(MR_U64, key_count, keys),
+                             mr_tensor_1d(MR_U32, 2, offsets)};
+    return request(MR_OP_LOOKUP_TABLES, 0, t, 6);
+}
+
 struct numbers {
     struct ps_core_counters core;
     struct ps_table_counters table;
@@ -114,14 +127,17 @@ static void changes_nothing(void **state)
     struct bytes all[MR_PREFETCH_MAX];
     for (uint32_t i = 0; i < MR_PREFETCH_MAX; i++) {
         uint32_t key_count = i % 9;
-        all[i] = i % 2 == 0 ? lookup(1, keys, key_count) : push(1, keys, key_count);
+        all[i] = i % 3 == 0   ? lookup(1, keys, key_count)
+                 : i % 3 == 1 ? push(1, keys, key_count)
+                              : lookup_tables(1, 1, keys, key_count);
     }
     announce(all, MR_PREFETCH_MAX);                  /* more keys than fit */
     const uint16_t tables[] = {0, 2, 3, UINT16_MAX}; /* none of them is a table */
     for (uint32_t i = 0; i < 4; i++) {
         all[0] = lookup(tables[i], keys, 1);
         all[1] = push(tables[i], keys, 1);
-        announce(all, 2);
+        all[2] = lookup_tables(tables[i], 1, keys, 1);
+        announce(all, 3);
     }
     core->gate = PS_GATE_BUSY;
     all[0] = lookup(1, keys, 1);
@@ -136,7 +152,9 @@ static void any_bytes_do_no_harm(void **state)
     for (uint32_t round = 0; round < 4000; round++) {
         struct bytes all[4];
         for (uint32_t i = 0; i < 4; i++) {
-            all[i] = i < 2 ? lookup(1, keys, 1 + i) : push(1, keys, i);
+            all[i] = i < 2    ? lookup(1, keys, 1 + i)
+                     : i == 2 ? push(1, keys, i)
+                              : lookup_tables(1, 1, keys, i);
             uint32_t bytes = all[i].request.message_bytes;
             for (uint32_t damage = random_below(&random, 4); damage > 0; damage--) {
                 all[i].memory[1 + random_below(&random, bytes < 192 ? bytes : 192)] =

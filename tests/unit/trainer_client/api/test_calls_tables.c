@@ -1,0 +1,282 @@
+/* Calls for several tables, beside the calls for each of them: what comes out is the same, whatever the
+ * number of cores, the types on the wire and the server's version. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/unit/trainer_client/fake_node.h"
+#include "trainer_client/millrace.h"
+
+enum { TABLES = 3, KEYS = 60, BAGS = 25, DIM = 3 };
+
+struct fixture {
+    struct fake_node *node;
+    struct mr_client *client;
+    uint32_t tables[TABLES]; /* pooled by sum, mean, sqrtn */
+    uint64_t keys[KEYS];
+    uint32_t offsets[BAGS + 1], one_bag[2];
+    float weights[KEYS];
+};
+
+static void set_up(struct fixture *x, uint32_t core_count, bool replay)
+{
+    static const char *const names[TABLES] = {"sum", "mean", "sqrtn"};
+    struct mr_feature features[TABLES];
+    char error[512] = "";
+    memset(x, 0, sizeof(*x));
+    x->node = fake_node_start(core_count);
+    struct mr_client_options options = {.server = fake_node_address(x->node), .replay = replay};
+    if (mr_client_create(&options, &x->client, error, sizeof(error)) != MR_OK)
+        fail_msg("%s", error);
+    for (uint32_t i = 0; i < TABLES; i++) {
+        features[i] = mr_feature_table(names[i], DIM + i);
+        features[i].pooling = i;
+        features[i].seed = 1000 + i;
+    }
+    assert_int_equal(mr_create(x->client, NULL, features, TABLES, x->tables), MR_OK);
+    for (uint32_t i = 0; i < KEYS; i++) {
+        x->keys[i] = (i * 37u) % 41u; /* repeats */
+        x->weights[i] = (float)(i % 4) - 0.5f;
+    }
+    for (uint32_t b = 0; b < BAGS; b++)
+        x->offsets[b + 1] = b % 5 == 0 ? x->offsets[b] : x->offsets[b] + 1 + b % 4;
+    x->one_bag[1] = 1;
+}
+
+static void tear_down(struct fixture *x)
+{
+    mr_client_destroy(x->client);
+    fake_node_destroy(x->node);
+}
+
+/* Rows, bags, weighted bags, nothing, a single key: for call i. */
+static struct mr_table_keys keys_of(const struct fixture *x, uint32_t i)
+{
+    struct mr_table_keys k = {.table = x->tables[i % TABLES], .keys = x->keys};
+    switch (i % 5) {
+    case 0:
+        k.key_count = KEYS;
+        break;
+    case 1:
+    case 2:
+        k.offsets = x->offsets;
+        k.bag_count = BAGS;
+        k.weights = i % 5 == 2 ? x->weights : NULL;
+        break;
+    case 3:
+        k.keys = NULL;
+        break;
+    default:
+        k.offsets = x->one_bag;
+        k.bag_count = 1;
+    }
+    return k;
+}
+
+static struct mr_reply *look_up_one(const struct fixture *x, const struct mr_options *options,
+                                    const struct mr_table_keys *k)
+{
+    struct mr_reply *reply = NULL;
+    if (k->offsets == NULL)
+        assert_int_equal(mr_lookup(x->client, options, k->table, k->keys, k->key_count, &reply), MR_OK);
+    else
+        assert_int_equal(mr_lookup_weighted_bags(x->client, options, k->table, k->keys, k->weights,
+                                                 k->offsets, k->bag_count, &reply),
+                         MR_OK);
+    return reply;
+}
+
+static void assert_same(const struct mr_tensor *got, const struct mr_tensor *expected)
+{
+    assert_non_null(got);
+    assert_int_equal(got->dtype, MR_F32);
+    assert_int_equal(got->rank, 2);
+    assert_memory_equal(got->dims, expected->dims, sizeof(got->dims));
+    assert_memory_equal(got->data, expected->data, expected->bytes);
+}
+
+/* Looks up `count` tables at once, and each by itself. */
+static void check_lookup(struct fixture *x, uint32_t count, enum mr_dtype dtype, bool with_future)
+{
+    struct mr_table_keys keys[100];
+    struct mr_future *future = NULL;
+    struct mr_options one = {.wire_dtype = dtype}, all = {.wire_dtype = dtype};
+    struct mr_reply *reply = NULL;
+    for (uint32_t i = 0; i < count; i++)
+        keys[i] = keys_of(x, i);
+    all.future = with_future ? &future : NULL;
+    assert_int_equal(mr_lookup_tables(x->client, &all, keys, count, &reply), MR_OK);
+    memset(keys, 0, with_future ? sizeof(keys) : 0); /* the caller's again */
+    if (with_future)
+        assert_int_equal(mr_future_wait(future, &reply), MR_OK);
+    mr_future_destroy(future);
+    assert_int_equal(mr_reply_tensor_count(reply), count);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct mr_table_keys k = keys_of(x, i);
+        struct mr_reply *alone = look_up_one(x, &one, &k);
+        assert_same(mr_reply_tensor(reply, i), mr_reply_tensor(alone, 0));
+        mr_reply_free(alone);
+    }
+    mr_reply_free(reply);
+}
+
+static void test_lookups(void **state)
+{
+    static const enum mr_dtype dtypes[] = {MR_DTYPE_NONE, MR_F32, MR_F16, MR_I8};
+    struct fixture x;
+    for (uint32_t cores = 1; cores <= 3; cores += 2) {
+        set_up(&x, cores, false);
+        for (uint32_t i = 0; i < 4; i++) {
+            check_lookup(&x, 5, dtypes[i], i % 2 == 0);
+            check_lookup(&x, 100, dtypes[i], i % 2 == 1); /* more than one message has */
+            check_lookup(&x, 1, dtypes[i], false);
+        }
+        tear_down(&x);
+    }
+}
+
+static uint64_t requests_to(const struct fake_node *node)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < node->core_count; i++)
+        sum += atomic_load(&node->cores[i].requests);
+    return sum;
+}
+
+static void test_a_call_is_a_message_to_each_core(void **state)
+{
+    struct fixture x;
+    struct mr_table_keys keys[30];
+    set_up(&x, 3, false);
+    for (uint32_t i = 0; i < 30; i++)
+        keys[i] = keys_of(&x, 0);
+    const uint64_t before = requests_to(x.node);
+    assert_int_equal(mr_lookup_tables(x.client, NULL, keys, 30, NULL), MR_OK);
+    assert_int_equal(requests_to(x.node) - before, 3);
+    tear_down(&x);
+}
+
+/* An older server does not know the operation: it gets the calls that it knows. Another start of it may be
+ * newer. */
+static void test_a_server_without_it(void **state)
+{
+    struct fixture x;
+    for (uint32_t cores = 1; cores <= 3; cores += 2) {
+        for (uint32_t with_future = 0; with_future < 2; with_future++) {
+            set_up(&x, cores, false);
+            atomic_store(&x.node->lacks_lookup_tables, true);
+            check_lookup(&x, 7, MR_F32, with_future != 0);
+            check_lookup(&x, 7, MR_F16, with_future != 0);
+            check_lookup(&x, 40, MR_I8, with_future != 0);
+            tear_down(&x);
+        }
+    }
+}
+
+/* Pushes to the tables at once, and on another node to each by itself. */
+static void check_push(uint32_t cores, bool replay, enum mr_dtype dtype)
+{
+    static const uint32_t kinds[TABLES] = {0, 1, 2}; /* rows, bags, weighted bags */
+    float gradients[KEYS * (DIM + TABLES)];
+    struct mr_table_gradients pushed[TABLES];
+    struct mr_pushed counts;
+    struct mr_options all = {
+        .wire_dtype = dtype, .pushed = &counts, .learning_rate = 0.5f, .has_learning_rate = true};
+    struct mr_options one = all;
+    struct fixture x, y;
+    set_up(&x, cores, replay);
+    set_up(&y, cores, false);
+    one.pushed = NULL;
+    for (uint32_t i = 0; i < sizeof(gradients) / sizeof(*gradients); i++)
+        gradients[i] = (float)(i % 7) - 3;
+    for (uint32_t i = 0; i < TABLES; i++) {
+        pushed[i] = (struct mr_table_gradients){keys_of(&x, kinds[i]), DIM + i, gradients};
+        pushed[i].of.table = x.tables[i];
+    }
+    assert_int_equal(mr_push_gradients_tables(x.client, &all, pushed, TABLES), MR_OK);
+    assert_true(counts.is_known);
+    assert_int_equal(counts.sent, KEYS + 2 * x.offsets[BAGS]); /* as the fake counts */
+    for (uint32_t i = 0; i < TABLES; i++) {
+        const struct mr_table_keys *k = &pushed[i].of;
+        enum mr_status status =
+            k->offsets == NULL
+                ? mr_push_gradients(y.client, &one, y.tables[i], k->keys, k->key_count, DIM + i, gradients)
+                : mr_push_gradients_weighted_bags(y.client, &one, y.tables[i], k->keys, k->weights,
+                                                  k->offsets, k->bag_count, DIM + i, gradients);
+        assert_int_equal(status, MR_OK);
+        const struct mr_table_keys rows = {.table = x.tables[i], .keys = x.keys, .key_count = KEYS};
+        struct mr_reply *ours = look_up_one(&x, NULL, &rows), *theirs = look_up_one(&y, NULL, &rows);
+        assert_same(mr_reply_tensor(ours, 0), mr_reply_tensor(theirs, 0));
+        mr_reply_free(ours);
+        mr_reply_free(theirs);
+    }
+    tear_down(&x);
+    tear_down(&y);
+}
+
+static void test_pushes(void **state)
+{
+    for (uint32_t cores = 1; cores <= 3; cores += 2) {
+        for (uint32_t replay = 0; replay < 2; replay++) {
+            check_push(cores, replay != 0, MR_F32);
+            check_push(cores, replay != 0, MR_F16);
+            check_push(cores, replay != 0, MR_I8);
+        }
+    }
+}
+
+static void refused(enum mr_status status, enum mr_status expected, const char *part)
+{
+    assert_int_equal(status, expected);
+    if (strstr(mr_last_error(), part) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", mr_last_error(), part);
+}
+
+static void test_arguments(void **state)
+{
+    struct fixture x;
+    float gradients[KEYS * DIM] = {0};
+    uint32_t falling[3] = {0, 2, 1};
+    set_up(&x, 1, false);
+    struct mr_table_keys keys[2] = {keys_of(&x, 0), keys_of(&x, 1)};
+    struct mr_table_gradients pushed[2] = {{keys[0], DIM, gradients}, {keys[0], DIM, gradients}};
+    refused(mr_lookup_tables(NULL, NULL, keys, 2, NULL), MR_INVALID_ARGUMENT, "client is NULL");
+    refused(mr_lookup_tables(x.client, NULL, NULL, 2, NULL), MR_INVALID_ARGUMENT, "tables is NULL");
+    refused(mr_lookup_tables(x.client, NULL, keys, 0, NULL), MR_INVALID_ARGUMENT, "from 1 to 65535");
+    keys[1].keys = NULL;
+    refused(mr_lookup_tables(x.client, NULL, keys, 2, NULL), MR_INVALID_ARGUMENT, "tables[1].keys is NULL");
+    keys[1] =
+        (struct mr_table_keys){.table = x.tables[0], .keys = x.keys, .offsets = falling, .bag_count = 2};
+    refused(mr_lookup_tables(x.client, NULL, keys, 2, NULL), MR_INVALID_ARGUMENT, "is below offsets[1]");
+    keys[1] =
+        (struct mr_table_keys){.table = x.tables[0], .keys = x.keys, .key_count = 2, .weights = x.weights};
+    refused(mr_lookup_tables(x.client, NULL, keys, 2, NULL), MR_INVALID_ARGUMENT, "weights without offsets");
+    keys[1] = (struct mr_table_keys){.table = 77, .keys = x.keys, .key_count = 2};
+    refused(mr_lookup_tables(x.client, NULL, keys, 2, NULL), MR_UNKNOWN_TABLE, "77");
+    refused(mr_push_gradients_tables(x.client, NULL, pushed, 2), MR_INVALID_ARGUMENT, "a push has each once");
+    pushed[1].of.table = x.tables[1];
+    pushed[1].gradients = NULL;
+    refused(mr_push_gradients_tables(x.client, NULL, pushed, 2), MR_INVALID_ARGUMENT,
+            "tables[1].gradients is NULL");
+    pushed[1] = (struct mr_table_gradients){pushed[1].of, 0, gradients};
+    refused(mr_push_gradients_tables(x.client, NULL, pushed, 2), MR_INVALID_ARGUMENT, "tables[1].dim is 0");
+    pushed[1].dim = DIM; /* the table's is another: neither is pushed */
+    refused(mr_push_gradients_tables(x.client, NULL, pushed, 2), MR_WRONG_DIM, "not 3");
+    assert_int_equal(atomic_load(&x.node->applied), 0);
+    tear_down(&x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lookups),
+        cmocka_unit_test(test_a_call_is_a_message_to_each_core),
+        cmocka_unit_test(test_a_server_without_it),
+        cmocka_unit_test(test_pushes),
+        cmocka_unit_test(test_arguments),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
