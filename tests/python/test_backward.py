@@ -84,20 +84,20 @@ def test_pushes_to_several_servers_leave_with_the_backward(node, client, name):
     """Each client's last one is not held back for a packet that another client's calls would share."""
     sent = []
     with millrace.Client(node.address) as first, millrace.Client(node.address) as second:
-        bags = [bag_of(c, f"{name[-50:]}.{c is first}.{i}") for c in (first, second) for i in range(2)]
-        for bag in bags:
-            push, table = bag.table.push_gradients_bags_async, bag.table
-            bag.table.push_gradients_bags_async = lambda *a, push=push, table=table, **o: (
-                sent.append((table.client, o["more"])),
-                push(*a, **o),
+        bags = [bag_of(c, f"{name[-50:]}.{c is first}.{i}") for c in (first, second) for i in range(3)]
+        for i, bag in enumerate(bags):
+            bag.options["priority"] = i % 3 // 2  # the third has a call of its own
+        for c in (first, second):
+            c.push_gradients_tables_async = lambda tables, c=c, push=c.push_gradients_tables_async, **o: (
+                sent.append((c, [table.name[-1] for table, *_ in tables], o["more"])),
+                push(tables, **o),
             )[1]
         sum(bag(ONE).sum() for bag in bags).backward()
-        assert (
-            [more for c, more in sent if c is first]
-            == [more for c, more in sent if c is second]
-            == [True, False]
-        )
-        assert [learnt(bag) for bag in bags] == [-1] * 4
+        for c in (first, second):
+            its = [(sorted(names), more) for of, names, more in sent if of is c]
+            assert sorted(names for names, _ in its) == [["0", "1"], ["2"]]
+            assert [more for _, more in its] == [True, False]
+        assert [learnt(bag) for bag in bags] == [-1] * 6
 
 
 def test_a_push_is_waited_for_by_all_threads_that_want_it(client, name):

@@ -136,7 +136,8 @@ class BatchCalls(Connection):
             held.append(arrays.describe(struct.gradient, array, lib.MR_F32))
         applied = ffi.new("bool *")
         arguments = (whole("batch_id", batch_id, _U64_MAX), structs, len(gradients), applied)
-        return Call(lib.mr_push_gradients_batch, arguments, lambda _: applied[0], held=held)
+        changes = tuple((feature.id, None) for feature, _ in gradients)
+        return Call(lib.mr_push_gradients_batch, arguments, lambda _: applied[0], held=held, changes=changes)
 
     def push_gradients_batch(
         self,

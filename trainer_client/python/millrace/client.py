@@ -18,6 +18,7 @@ from .future import Future
 from .moves import MoveCalls
 from .node import NodeCalls
 from .table import Table
+from .tables import TableCalls
 from .top import Top, TopSample, sample_rates, take_sample
 from .variable import Variable
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 _FREEZE = {"off": 0, "admit": 1, "all": 2}
 
 
-class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls):
+class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls, TableCalls):
     """A connection to one node, for any number of threads. A context manager: leaving it closes the client.
 
     server: "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out. Of a cluster, some or all

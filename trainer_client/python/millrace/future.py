@@ -3,12 +3,13 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Generator
+from typing import TYPE_CHECKING, Any, Callable, Generator, Sequence
 
 from ._base.library import NULL, ffi, lib, text
 from .errors import ClientClosed, error_of
 
 if TYPE_CHECKING:
+    from ._base.changes import Change
     from ._base.connection import Call, Connection
 
 _SLICE_MS = 50  # after which signals are looked after
@@ -22,12 +23,15 @@ class Future:
     that is dropped lets its call continue; nobody learns of its outcome.
     """
 
-    def __init__(self, connection: Connection, native: Any, call: Call) -> None:
+    def __init__(
+        self, connection: Connection, native: Any, call: Call, changes: Sequence[Change] = ()
+    ) -> None:
         self._connection = connection
         self._call: Call | None = call  # holds what the call writes to
         self._lock = threading.Lock()
         self._value: Any = _PENDING
         self._error: BaseException | None = None
+        self._changes = changes  # end with the outcome
         self._watchers: list[Callable[[], None]] = []  # called when the outcome is taken
         connection._futures[id(self)] = native
 
@@ -140,6 +144,8 @@ class Future:
         self._error = error
         self._value = value
         self._call = None
+        for change in self._changes:
+            change.end()
         for watcher in list(self._watchers):
             watcher()
 
@@ -147,6 +153,8 @@ class Future:
         connection = getattr(self, "_connection", None)
         if connection is None or id(self) not in connection._futures:
             return
+        for change in self._changes:
+            change.end()
         token = object()
         try:
             connection._enter(token)

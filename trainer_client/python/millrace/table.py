@@ -76,7 +76,9 @@ class Table:
                 f"they are [{array.size}, {dim}]"
             )
         return Call(
-            lib.mr_push_gradients, (self.id, u64_pointer(array), array.size, dim, f32_pointer(values))
+            lib.mr_push_gradients,
+            (self.id, u64_pointer(array), array.size, dim, f32_pointer(values)),
+            changes=((self.id, array),),
         )
 
     def push_gradients(self, keys: Like, gradients: Like, **options: Unpack[CallOptions]) -> None:
@@ -92,14 +94,14 @@ class Table:
     # ---- bags ----
 
     def _bags(self, keys: Like, offsets: Like, weights: Like | None, include_last: bool) -> tuple:
-        """keys, weights, offsets as pointers, and how many bags there are."""
+        """keys; keys, weights, offsets as pointers, and how many bags there are."""
         array = arrays.keys(keys)
         starts = arrays.offsets(offsets, array.size, include_last)
         factors = arrays.weights(weights, array.size)
-        return u64_pointer(array), f32_pointer(factors), u32_pointer(starts), starts.size - 1
+        return array, u64_pointer(array), f32_pointer(factors), u32_pointer(starts), starts.size - 1
 
     def _lookup_bags(self, keys: Like, offsets: Like, weights: Like | None, include_last: bool) -> Call:
-        key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
+        _, key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
         torch = torch_of(keys)
         return Call(
             lib.mr_lookup_weighted_bags,
@@ -139,7 +141,7 @@ class Table:
     def _push_bags(
         self, keys: Like, offsets: Like, gradients: Like, weights: Like | None, include_last: bool
     ) -> Call:
-        key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
+        array, key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
         values, dim = arrays.floats(gradients), self.spec.dim
         if values.size != bags * dim or values.ndim == 0 or (values.size and values.shape[-1] != dim):
             raise ValueError(
@@ -149,6 +151,7 @@ class Table:
         return Call(
             lib.mr_push_gradients_weighted_bags,
             (self.id, key, weight, offset, bags, dim, f32_pointer(values)),
+            changes=((self.id, array),),
         )
 
     def push_gradients_bags(

@@ -16,6 +16,7 @@ import weakref
 from threading import get_ident
 from typing import Any, Callable, Mapping, NamedTuple, Optional, TypeVar
 
+from .changes import Changes, Watch
 from .library import NULL, ffi, lib, text
 from .options import Slot, milliseconds, whole
 from ..errors import ClientClosed, error_of
@@ -38,6 +39,7 @@ class Call(NamedTuple):
     has_reply: bool = False  #: it answers with tensors, and finish() gets, and owns, the struct mr_reply
     none_status: int = 0  #: a status that is no error: None is returned
     held: Any = None  #: what the arguments point to
+    changes: tuple = ()  #: of tables: (number, keys that it changes; None: it may be any)
 
 
 def _spin_us(seconds: float | None) -> int:
@@ -77,6 +79,7 @@ class Connection:
         self._owned: list[Any] = []  # the library's client until somebody takes it to destroy it
         self._futures: dict[int, Any] = {}  # struct mr_future * by the id() of their Future
         self._slots: list[Slot] = []
+        self._changes: Optional[Changes] = None  # what it changes, once somebody watches that
         self._held: list[Any] = []  # what lives as long as the client
         self._drivers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # of event loops
         self._has_progress_thread = progress_thread
@@ -204,7 +207,9 @@ class Connection:
 
     def _run(self, call: Call, options: Mapping[str, object]) -> Any:
         """Makes a call and waits for its end."""
-        function, arguments, finish, has_reply, none_status, _ = call
+        function, arguments, finish, has_reply, none_status, _, changes = call
+        if changes and self._changes is not None:
+            return self._start(call, options).result()
         try:
             slot = self._slots.pop()
         except IndexError:
@@ -243,6 +248,9 @@ class Connection:
     def _start(self, call: Call, options: Mapping[str, object]) -> Future:
         """Makes a call and returns at once."""
         slot = Slot()
+        changes = []
+        if call.changes and self._changes is not None:
+            changes = [self._changes.begin(table, keys) for table, keys in call.changes]
         try:
             handle = self._enter(slot)
             slot.set(options)
@@ -250,9 +258,20 @@ class Connection:
             status = call.function(handle, slot.options, *arguments)
             if status:
                 raise error_of(status, text(lib.mr_last_error()))
-            return Future(self, slot.future[0], call._replace(held=(call.held, options.get("pushed"))))
+            call = call._replace(held=(call.held, options.get("pushed")))
+            return Future(self, slot.future[0], call, changes)
+        except BaseException:
+            for change in changes:
+                change.end()
+            raise
         finally:
             self._leave(slot)
+
+    def _watch(self, table: int) -> Watch:
+        """Watches what this client changes in a table from now on, and what it has in flight."""
+        if self._changes is None:
+            self._changes = Changes(self)
+        return self._changes.watch(table)
 
     def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """A function that only looks: function(client, *arguments)."""

@@ -68,14 +68,20 @@ class Pushes:
             queue.popleft()
             return True
 
+    def _tell(self, error: Any) -> bool:
+        """Whether nobody has been told of this error: a push may be of several features."""
+        with self._lock:
+            told, error._is_told = getattr(error, "_is_told", False), True
+        return not told
+
     def wait(self, feature: int, leave: int = 0) -> None:
         """Waits until at most `leave` pushes of the feature are in flight. Raises the error of one that
         failed, once."""
         while (push := self._oldest(feature, leave)) is not None:
             try:
                 push[0]()
-            except Error:
-                if self._remove(feature, push):
+            except Error as error:
+                if self._remove(feature, push) and self._tell(error):
                     raise
             else:
                 self._remove(feature, push)
@@ -195,8 +201,12 @@ class Backward:
         for anchor, is_batch in self._left.values():
             anchor.note_pushed(is_batch)
         calls = collections.defaultdict(list)
+        tables = collections.defaultdict(list)
         for table, parts, options in self._rows.values():
-            calls[table.client].append(functools.partial(_push_rows, table, together(parts), options))
+            options = steps.named(table.client, [table], options)
+            tables[(table.client, *sorted(options.items()))].append((table, together(parts), options))
+        for (client, *_), its_tables in tables.items():
+            calls[client].append(functools.partial(_push_tables, client, its_tables))
         for variable, gradient, options in self._variables.values():
             calls[variable.client].append(functools.partial(_push_variable, variable, gradient, options))
         for (client, _), (batch, gradients, options) in self._batches.items():
@@ -222,17 +232,14 @@ def _in_flight(feature: Any, future: Any) -> None:
     pushes_of(feature.client).add(feature.id, future.result, future._is_taken)
 
 
-def _push_rows(table: Any, rows: Rows, options: dict, more: bool) -> None:
-    options = {**steps.named(table.client, [table], options), "more": more}
-    if rows.offsets is None:
-        _in_flight(table, table.push_gradients_async(rows.keys, rows.gradients, **options))
-    else:
-        _in_flight(
-            table,
-            table.push_gradients_bags_async(
-                rows.keys, rows.offsets, rows.gradients, weights=rows.weights, **options
-            ),
-        )
+def _push_tables(client: Any, tables: list[tuple[Any, Rows, dict]], more: bool) -> None:
+    """Of tables with the same options."""
+    future = client.push_gradients_tables_async(
+        [(table, rows.keys, rows.offsets, rows.gradients, rows.weights) for table, rows, _ in tables],
+        **{**tables[0][2], "more": more},
+    )
+    for table, _, _ in tables:
+        _in_flight(table, future)
 
 
 def _push_variable(variable: Any, gradient: np.ndarray, options: dict, more: bool) -> None:

@@ -1,0 +1,125 @@
+"""Rows of several tables with one call."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List, Sequence, Tuple, Union
+
+from ._base import arrays
+from ._base.arrays import Array, Like, f32_pointer, tensors_of, torch_of, u32_pointer, u64_pointer
+from ._base.connection import Call, Connection
+from ._base.library import counted, ffi, lib
+from .future import Future
+from .table import Table
+
+if TYPE_CHECKING:
+    from typing import Optional, Unpack
+
+    from ._base.options import CallOptions
+
+#: table, keys [n], offsets [bags + 1] or None (no bags), weights [n] or None; the last two may be left out
+TableKeys = Union[
+    Tuple[Table, Like],
+    Tuple[Table, Like, "Optional[Like]"],
+    Tuple[Table, Like, "Optional[Like]", "Optional[Like]"],
+]
+#: table, keys, gradients; or table, keys, offsets or None, gradients, and perhaps weights
+TableGradients = Union[
+    Tuple[Table, Like, Like],
+    Tuple[Table, Like, "Optional[Like]", Like],
+    Tuple[Table, Like, "Optional[Like]", Like, "Optional[Like]"],
+]
+
+
+def _fill(
+    struct: Any, table: Table, keys: Like, offsets: Like | None, weights: Like | None
+) -> tuple[Any, tuple[int, ...]]:
+    """Fills in a struct mr_table_keys. What must live as long as that is used, and the shape of its rows."""
+    array = arrays.keys(keys)
+    struct.table, struct.keys, struct.key_count = table.id, u64_pointer(array), array.size
+    if offsets is None:
+        if weights is not None:
+            raise ValueError(f"table {table.name!r}: weights without offsets; they are of bags")
+        return array, (*array.shape, table.dim)
+    starts, factors = arrays.offsets(offsets, array.size, True), arrays.weights(weights, array.size)
+    struct.offsets, struct.weights, struct.bag_count = (
+        u32_pointer(starts),
+        f32_pointer(factors),
+        starts.size - 1,
+    )
+    return (array, starts, factors), (starts.size - 1, table.dim)
+
+
+class TableCalls(Connection):
+    """The part of millrace.Client that is about several tables at once."""
+
+    def _lookup_tables(self, tables: Sequence[TableKeys]) -> Call:
+        structs = ffi.new("struct mr_table_keys[]", len(tables))
+        held: list[Any] = []
+        shapes, kinds = [], []
+        for struct, (table, keys, *rest) in zip(structs, tables):
+            offsets, weights = (*rest, None, None)[:2]
+            memory, shape = _fill(struct, table, keys, offsets, weights)
+            held.append(memory)
+            shapes.append(shape)
+            kinds.append(torch_of(keys))
+
+        def rows(reply: Any) -> list[Array]:
+            found = [array.reshape(shape) for (array, _), shape in zip(tensors_of(reply), shapes)]
+            return [array if torch is None else torch.from_numpy(array) for array, torch in zip(found, kinds)]
+
+        return Call(lib.mr_lookup_tables, (structs, len(tables)), rows, True, held=held)
+
+    def lookup_tables(  # type: ignore[misc]
+        self, tables: Sequence[TableKeys], **options: Unpack[CallOptions]
+    ) -> List[Array]:
+        """Rows and bags of several tables, in one call and one message to each core.
+
+        tables: [(table, keys), (table, keys, offsets), (table, keys, offsets, weights), ...], as of
+            Table.lookup() and Table.lookup_bags(). A table may be there several times.
+
+        What those return, in this order. If it fails for one of them, it fails for all.
+        """
+        return self._run(self._lookup_tables(tables), options)
+
+    def lookup_tables_async(  # type: ignore[misc]
+        self, tables: Sequence[TableKeys], **options: Unpack[CallOptions]
+    ) -> Future:
+        """lookup_tables() as a Future."""
+        return self._start(self._lookup_tables(tables), options)
+
+    def _push_tables(self, tables: Sequence[TableGradients]) -> Call:
+        structs = ffi.new("struct mr_table_gradients[]", len(tables))
+        held: list[Any] = []
+        changes = []
+        for struct, (table, keys, *rest) in zip(structs, tables):
+            offsets, gradients, weights = (None, *rest, None) if len(rest) == 1 else (*rest, None)[:3]
+            memory, shape = _fill(struct.of, table, keys, offsets, weights)
+            values = arrays.floats(gradients)
+            count = struct.of.key_count if offsets is None else struct.of.bag_count
+            if values.size != count * table.dim or (values.size and values.shape[-1] != table.dim):
+                raise ValueError(
+                    f"gradients have the shape {values.shape}; for {counted(count, 'key' if offsets is None else 'bag')} "
+                    f"of {table.name!r} they are [{count}, {table.dim}]"
+                )
+            struct.dim, struct.gradients = table.dim, f32_pointer(values)
+            held.append((memory, values))
+            changes.append((table.id, memory if offsets is None else memory[0]))
+        return Call(lib.mr_push_gradients_tables, (structs, len(tables)), held=held, changes=tuple(changes))
+
+    def push_gradients_tables(  # type: ignore[misc]
+        self, tables: Sequence[TableGradients], **options: Unpack[CallOptions]
+    ) -> None:
+        """Runs the optimizers of several tables, in one call and one message to each core.
+
+        tables: [(table, keys, gradients), (table, keys, offsets, gradients),
+            (table, keys, offsets, gradients, weights), ...], as of Table.push_gradients() and
+            Table.push_gradients_bags(). Each table is there once.
+
+        Applied at most once; each core applies what a message has for it, or nothing of it.
+        """
+        self._run(self._push_tables(tables), options)
+
+    def push_gradients_tables_async(  # type: ignore[misc]
+        self, tables: Sequence[TableGradients], **options: Unpack[CallOptions]
+    ) -> Future:
+        """push_gradients_tables() as a Future."""
+        return self._start(self._push_tables(tables), options)
