@@ -93,7 +93,7 @@ _LAZY = {"EmbeddingBag": "nn", "Embedding": "nn", "DataLoader": "data"}
 
 def __getattr__(name: str) -> object:
     """What needs torch is imported when it is first used."""
-    if name in ("nn", "data"):
+    if name in ("nn", "data", "torchrec"):
         return _importlib.import_module(f".{name}", __name__)
     if name in _LAZY:
         return getattr(_importlib.import_module(f".{_LAZY[name]}", __name__), name)

@@ -99,8 +99,11 @@ class Anchor(torch.nn.Parameter):
 
     @property
     def optimizer(self) -> Any:
-        """Of torch's, which it was given to last; None: of none that is still there."""
-        return None if self._optimizer is None else self._optimizer()
+        """Of torch's, which it was given to last; None: of none that is still there, or of one that steps in
+        backward(), where the gradients leave by themselves."""
+        if self._optimizer is None or hasattr(self, "_in_backward_optimizers"):
+            return None
+        return self._optimizer()
 
     # ---- gradients that wait for step() ----
 
