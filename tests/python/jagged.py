@@ -1,4 +1,4 @@
-"""A small TorchRec: as much of its interface as millrace.torchrec uses, over torch.nn. For tests where it is not
+"""A small TorchRec: what millrace.torchrec uses of its interface, over torch.nn. For tests where it is not
 installed."""
 from __future__ import annotations
 

@@ -369,6 +369,22 @@ def test_a_model_s_collections_are_replaced(client, prefix):
     assert client.table(prefix + "goods").spec.optimizer == millrace.optim.SGD(lr=1)
 
 
+def test_a_replaced_model_in_ddp(client, prefix, tmp_path):
+    """The rows go to the server as ever; its parameters are none of DistributedDataParallel's."""
+    model = Model(rec.EmbeddingBagCollection(tables=configs(), device=torch.device("cpu")))
+    apply_in_backward(torch.optim.SGD, model.layers[1].parameters(), {"lr": LR})
+    ours = millrace.torchrec.replace(model, client, prefix=prefix).layers[1]
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/ddp", rank=0, world_size=1)
+    try:
+        parallel = torch.nn.parallel.DistributedDataParallel(model)
+        before = ours(batch(1)).values()
+        parallel(batch(1)).sum().backward()
+        millrace.nn.flush(model)
+        assert not torch.equal(ours(batch(1)).values(), before) and model.layers[0].weight.grad is not None
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_a_collection_alone_is_replaced(client, prefix):
     theirs = rec.EmbeddingCollection(tables=configs(rec.EmbeddingConfig), need_indices=True)
     ours = millrace.torchrec.replace(theirs, client, prefix=prefix, optimizer=millrace.optim.SGD(lr=1))
@@ -421,6 +437,7 @@ def test_refusals(bags, client, prefix):
             "'seen' is not among the input's keys: user, item",
             lambda: bags()(batch(1, keys=FEATURES[:2])),
         ),
+        (TypeError, "the input is a KeyedJaggedTensor, not Tensor", lambda: bags()(torch.zeros(3))),
         (ValueError, "its input has no weights", lambda: bags(is_weighted=True)(batch(1))),
         (
             LookupError,

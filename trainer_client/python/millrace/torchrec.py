@@ -23,6 +23,7 @@ from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 import numpy as np
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from . import optim
 from ._nn import torchrec_config
@@ -122,15 +123,14 @@ class _Jagged:
     """A KeyedJaggedTensor: values [n], and offsets of the bags of all features, one after the other."""
 
     def __init__(self, features: Any) -> None:
-        if not hasattr(features, "offsets"):  # a TensorDict
+        if type(features).__name__ == "TensorDict":
             from torchrec.sparse.tensor_dict import maybe_td_to_kjt
 
             features = maybe_td_to_kjt(features, None)
-        self.types = next(
-            sys.modules[kind.__module__]
-            for kind in type(features).__mro__
-            if hasattr(sys.modules[kind.__module__], "KeyedTensor")
-        )
+        modules = [sys.modules[kind.__module__] for kind in type(features).__mro__]
+        self.types: Any = next((module for module in modules if hasattr(module, "KeyedTensor")), None)
+        if self.types is None:
+            raise TypeError(f"the input is a KeyedJaggedTensor, not {type(features).__name__}")
         self.features, self.values = features, features.values()
         per_key = getattr(features, "stride_per_key", None)
         keys = features.keys()
@@ -417,7 +417,8 @@ def replace(
     the configs say: values that the model has are not carried over. Tables whose weights have an optimizer by
     apply_optimizer_in_backward() have that one at the server, push their gradients at the end of each
     backward(), and are passed over by in_backward_optimizer_filter(), as TorchRec's sharded ones. optimizer:
-    of the others. prefix, options: as of EmbeddingBagCollection.
+    of the others. prefix, options: as of EmbeddingBagCollection. Several trainers: DistributedDataParallel of
+    what is returned averages the gradients of what stays with them.
 
     ValueError: two collections have a table of the same name, or something cannot be had at a server.
     """
@@ -440,7 +441,11 @@ def replace(
         for name, child in parent._modules.items():
             if id(child) in made:
                 parent._modules[name] = made[id(child)]
-    return made.get(id(model), model)
+    model = made.get(id(model), model)
+    ignored = [name for name, its in model.named_parameters() if hasattr(its, "_in_backward_optimizers")]
+    ignored += getattr(model, "_ddp_params_and_buffers_to_ignore", [])
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ignored)
+    return model
 
 
 def _replaced(
