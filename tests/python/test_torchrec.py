@@ -5,8 +5,12 @@ there as well.
 """
 import copy
 import functools
+import json
 import os
+import re
+import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -484,6 +488,46 @@ def test_a_tensor_dict(bags):
     keys = list(as_dict.keys())
     assert sorted(keys) == sorted(FEATURES)
     close(ours(as_dict).values(), ours(features).values())
+
+
+def losses_of(script, *arguments):
+    environment = {
+        **os.environ,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+    }
+    run = subprocess.run(
+        [sys.executable, script, "--steps=31", "--batch=64", "--keys=500", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert run.returncode == 0, run.stderr
+    return [float(loss) for loss in re.findall(r"loss ([0-9.]+)", run.stdout)], json.loads(
+        run.stdout.splitlines()[-1]
+    )
+
+
+@with_torchrec
+def test_dlrm_without_the_lines_that_change_is_torchrec_s(new_node, tmp_path):
+    """docs/torchrec.md has those lines."""
+    with open(os.environ["MILLRACE_DOCS"] + "/torchrec.md", encoding="utf-8") as page:
+        change = re.search(r"^```diff\n(.*?)^```$", page.read(), re.M | re.S)[1]
+    example, script = os.environ["MILLRACE_EXAMPLES"] + "/dlrm.py", tmp_path / "dlrm.py"
+    shutil.copy(example, script)
+    subprocess.run(
+        ["patch", "--silent", "--fuzz=0", "--reverse", script], input=change, text=True, check=True
+    )
+    assert "millrace." not in script.read_text().split("import argparse")[1]
+    ours, end = losses_of(example, "--server", new_node().address)
+    theirs, their_end = losses_of(script)
+    assert len(ours) == 4 and ours[-1] < ours[0] and end["samples"] == their_end["samples"]
+    assert (
+        max(abs(a - b) for a, b in zip(ours, theirs)) <= 1e-4 and abs(end["auc"] - their_end["auc"]) <= 1e-3
+    )
 
 
 def test_all_of_it_with_torchrec():

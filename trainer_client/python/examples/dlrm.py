@@ -3,8 +3,8 @@
 
     dlrm.py --server 10.77.0.1
 
-Needs torch 2 and torchrec. All that is of Millrace are the lines that name it; docs/torchrec.md shows them beside
-those of TorchRec's that they replace.
+Needs torch 2 and torchrec. Only the lines that name millrace or the server are not TorchRec's; docs/torchrec.md
+shows them beside those that they replace.
 """
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def area_under_curve(scores: torch.Tensor, labels: torch.Tensor) -> float:
     ranks = torch.empty(len(scores), dtype=torch.float64)
     ranks[scores.argsort()] = torch.arange(1, len(scores) + 1, dtype=torch.float64)
     clicked = int(labels.sum())
-    return float((ranks[labels == 1].sum() - clicked * (clicked + 1) / 2) / (clicked * (len(labels) - clicked)))
+    return float(
+        (ranks[labels == 1].sum() - clicked * (clicked + 1) / 2) / (clicked * (len(labels) - clicked))
+    )
 
 
 def main() -> None:
