@@ -461,7 +461,34 @@ def test_refusals(bags, client, prefix):
         millrace.torchrec.EmbeddingCollection(tables, client=client)
 
 
+# ---- the page of names ----
+
+
+def test_what_the_page_says_is_there_is_there():
+    with open(os.environ["MILLRACE_DOCS"] + "/torchrec-names.md", encoding="utf-8") as page:
+        sections = re.findall(r"^## torchrec\.(\w+Collection)$(.*?)(?=^## )", page.read(), re.M | re.S)
+    assert len(sections) == 2
+    for name, rows in sections:
+        there = re.findall(r"^\| `(\w+)` \| as in TorchRec \|$", rows, re.M)
+        assert len(there) >= 4 and all(hasattr(getattr(millrace.torchrec, name), its) for its in there)
+
+
 # ---- with TorchRec itself ----
+
+
+@with_torchrec
+def test_the_page_has_every_name(monkeypatch):
+    monkeypatch.syspath_prepend(os.path.join(os.environ["MILLRACE_DOCS"], "../scripts"))
+    import torchrec_names
+
+    with open(os.environ["MILLRACE_DOCS"] + "/torchrec-names.md", encoding="utf-8") as page:
+        text = page.read()
+    assert torchrec_names.missing_lines(text) == []
+    missing = torchrec_names.missing_lines(text.replace("| `need_indices` |", "| `needs` |"))
+    assert missing == ["| `need_indices` | as in TorchRec |"]
+    monkeypatch.delitem(torchrec_names.REASONS, "reset_parameters")
+    with pytest.raises(SystemExit, match="reset_parameters is neither there nor explained"):
+        torchrec_names.page()
 
 
 @with_torchrec

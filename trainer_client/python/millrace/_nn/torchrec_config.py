@@ -18,7 +18,7 @@ from .. import init, optim
 from ..feature import TableSpec
 
 _DTYPES = {"FP32": "f32", "FP16": "f16", "BF16": "bf16"}
-_KINDS: dict[str, type[optim.Optimizer]] = {  # by the names of classes, and by the values of EmbOptimType
+OPTIMIZERS: dict[str, type[optim.Optimizer]] = {  # by the names of classes, and by the values of EmbOptimType
     "SGD": optim.SGD,
     "Adagrad": optim.Adagrad,
     "RowWiseAdagrad": optim.RowWiseAdagrad,
@@ -145,11 +145,11 @@ def _made(what: str, kind: type[optim.Optimizer], arguments: Mapping[str, Any]) 
 
 
 def _kind(what: str, name: str) -> type[optim.Optimizer]:
-    if name not in _KINDS:
+    if name not in OPTIMIZERS:
         raise ValueError(
             f"{what}: the server has no {name}; it has SGD, Adagrad, RowWiseAdagrad, Adam and AdamW"
         )
-    return _KINDS[name]
+    return OPTIMIZERS[name]
 
 
 def _of_fbgemm(what: str, name: str, arguments: Mapping[str, Any]) -> optim.Optimizer:
