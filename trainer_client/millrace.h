@@ -296,6 +296,28 @@ MR_API enum mr_status mr_push_gradients_weighted_bags(struct mr_client *client,
                                                       const uint32_t *offsets, uint32_t bag_count,
                                                       uint32_t dim, const float *gradients);
 
+/* Sets rows, whatever the table's optimizer. rows: [key_count, row_floats]; a row has the table's dim values,
+ * and with has_state behind them the optimizer's state, as mr_get_rows() gives it: docs/optimizers.md lists
+ * the floats of each optimizer. Without has_state the state becomes that of a new row. Keys without a row get
+ * one, also where the table's admission would not, but not on a frozen node or beyond the table's limits. Of
+ * a repeated key the last row counts; a row that holds NaN or Inf is left out. Rows of f16 and bf16 are
+ * rounded to nearest, and clamped to the type's largest number. The call is a push: it is applied in the
+ * order of this client's pushes, at most once, and with `replay` once; options->pushed has what became of it.
+ * wire_dtype and learning_rate are refused. A call holds as many rows as a message (64 MiB for each core).
+ * MR_WRONG_DIM: row_floats does not fit the table. */
+#define MR_STORED_ROW_FLOATS_MAX (3 * MR_DIM_MAX + 1)
+MR_API enum mr_status mr_set_rows(struct mr_client *client, const struct mr_options *options, uint32_t table,
+                                  const uint64_t *keys, uint32_t key_count, uint32_t row_floats,
+                                  bool has_state, const float *rows);
+/* Reads rows as they are stored: makes none and leaves no trace, also on a frozen node. Reply: f32
+ * [key_count, n], of each key the dim values, with with_state the optimizer's state, and at last 1, or 0 if
+ * the key has no row; then the rest is what a new row would have. A float of the state may hold the bits of
+ * a u32 (the number of updates of adam and adamw). A row and its state are of the same moment. wire_dtype is
+ * refused. */
+MR_API enum mr_status mr_get_rows(struct mr_client *client, const struct mr_options *options, uint32_t table,
+                                  const uint64_t *keys, uint32_t key_count, bool with_state,
+                                  struct mr_reply **reply);
+
 /* What a call is about in one of its tables: keys, or bags of keys. */
 struct mr_table_keys {
     uint32_t table;

@@ -44,6 +44,8 @@ void ps_op_streams(void *core_app, struct mr_endpoint *ep, const struct mr_reque
 void ps_op_forget_stream(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_lookup(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_lookup_tables(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+/* A lookup of rows as they are stored, whose first checks have passed. (ps/ops/ops_stored_rows.c) */
+void ps_op_lookup_stored(const struct ps_op *op);
 void ps_op_push_grad_batch(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_push_grad(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);

@@ -169,8 +169,13 @@ void ps_op_lookup(void *core_app, struct mr_endpoint *ep, const struct mr_reques
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct lookup call;
+    const bool is_stored = (request->message->preamble.flags & MR_LOOKUP_STORED) != 0;
+    if (!ps_check_open(&op) || !ps_check_step(&op, !is_stored && !is_read_only(request)))
+        return;
     init(&call);
-    if (ps_check_open(&op) && ps_check_step(&op, !is_read_only(request)) && check_lookup(&op, &call))
+    if (is_stored)
+        ps_op_lookup_stored(&op);
+    else if (check_lookup(&op, &call))
         run(&op, &call, call.parts[0].list.in.offsets != NULL && call.dtype != MR_F32 ? &job : &one_job);
 }
 

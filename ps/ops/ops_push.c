@@ -15,6 +15,7 @@
 struct ps_push_part {
     struct ps_feature *feature;
     struct ps_rows gradient;
+    bool sets, has_state;   /* rows, with their state: see MR_PUSH_SET */
     bool has_learning_rate; /* of this push alone */
     float learning_rate;
     union {
@@ -449,9 +450,10 @@ static bool is_numbered(const struct ps_op *op)
 }
 
 /* And of any push of rows that are set: nobody has to look them up first. */
-static bool makes_rows(const struct ps_op *op, const struct ps_feature *f)
+static bool makes_rows(const struct ps_op *op, const struct ps_push_part *part)
 {
-    return (is_numbered(op) || f->feature.optimizer == MR_OPT_ASSIGN) && ps_freeze_of(op) == MR_FREEZE_OFF;
+    return (is_numbered(op) || part->sets || part->feature->feature.optimizer == MR_OPT_ASSIGN) &&
+           ps_freeze_of(op) == MR_FREEZE_OFF;
 }
 
 /* The lookup that came before such a push was answered by another start of the server. */
@@ -477,7 +479,9 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
                                             .gradient_scales = part->gradient.scales,
                                             .left_out = push->leaves_out ? push->left_out : NULL,
                                             .at_once = !is_in_slices(op),
-                                            .insert = makes_rows(op, part->feature),
+                                            .sets = part->sets,
+                                            .has_state = part->has_state,
+                                            .insert = makes_rows(op, part),
                                             .sees = is_unseen(op),
                                             .step = op->request->message->preamble.step,
                                             .learning_rate = rate_of(part),
@@ -533,6 +537,22 @@ static bool push_drop(const struct ps_op *op, void *state)
 
 /* ---- by keys ---- */
 
+/* Rows to be set come as they are stored: no bags, no other type, no step of an optimizer. */
+static bool check_set(const struct ps_op *op, struct ps_push_part *part, uint32_t flags, bool has_bags)
+{
+    const struct mr_feature *table = &part->feature->feature;
+    part->sets = (flags & MR_PUSH_SET) != 0;
+    part->has_state = (flags & MR_PUSH_STATE) != 0;
+    const bool is_plain = (flags & (MR_BAG_WEIGHTS | MR_BAG_DIVISORS)) == 0 && !has_bags &&
+                          !part->has_learning_rate && part->gradient.dtype == MR_F32;
+    if (!part->sets ? part->has_state : !is_plain)
+        return ps_refuse(
+            op, MR_INVALID_ARGUMENT,
+            "table %s: rows are set by f32 rows, one for each key, without bags or a learning rate",
+            table->name);
+    return true;
+}
+
 /* Keys, offsets, gradient and what else there is, from tensor *at on. */
 static bool check_table_gradient(const struct ps_op *op, struct ps_push_part *part, uint32_t flags,
                                  uint32_t *at)
@@ -548,12 +568,18 @@ static bool check_table_gradient(const struct ps_op *op, struct ps_push_part *pa
     bool has_bags = op->tensors[keys_at + 1].dims[0] > 0;
     part->list.table = part->feature;
     if (!ps_check_key_tensors(op, keys_at, has_bags ? keys_at + 1 : 0, &part->list) ||
-        !ps_check_bag_tensors(op, flags, at, &part->list))
+        !check_set(op, part, flags, has_bags) ||
+        !ps_check_bag_tensors(op, flags & ~(MR_PUSH_SET | MR_PUSH_STATE), at, &part->list))
         return false;
     uint32_t rows = has_bags ? part->list.in.bag_count : part->list.in.key_count;
-    if (gradient->dims[1] != table->dims[0]) {
-        return ps_refuse(op, MR_WRONG_DIM, "table %s has dim %u; the gradient's rows have %u", table->name,
-                         table->dims[0], gradient->dims[1]);
+    uint32_t state_floats = part->has_state ? ps_table_state_floats(part->feature->table) : 0;
+    if (gradient->dims[1] != table->dims[0] + state_floats) {
+        const char *pushed = part->sets ? "pushed" : "gradient's";
+        return part->has_state
+                   ? ps_refuse(op, MR_WRONG_DIM, "table %s has dim %u and %u of state; the %s rows have %u",
+                               table->name, table->dims[0], state_floats, pushed, gradient->dims[1])
+                   : ps_refuse(op, MR_WRONG_DIM, "table %s has dim %u; the %s rows have %u", table->name,
+                               table->dims[0], pushed, gradient->dims[1]);
     }
     if (gradient->dims[0] != rows) {
         return ps_refuse(op, MR_WRONG_SHAPE, "table %s: %u gradient%s for %u %s%s", table->name,
@@ -568,7 +594,8 @@ static bool check_push(const struct ps_op *op, struct ps_push *push)
     for (uint32_t at = 0; at < op->tensor_count;) {
         struct ps_push_part part;
         uint32_t flags;
-        if (!check_head(op, push, &at, MR_BAG_WEIGHTS | MR_BAG_DIVISORS, &part, &flags) ||
+        if (!check_head(op, push, &at, MR_BAG_WEIGHTS | MR_BAG_DIVISORS | MR_PUSH_SET | MR_PUSH_STATE, &part,
+                        &flags) ||
             !(part.feature->table != NULL ? check_table_gradient : check_variable_gradient)(op, &part, flags,
                                                                                             &at))
             return false;

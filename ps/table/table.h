@@ -158,6 +158,25 @@ uint64_t ps_table_lookup_cost_bytes(const struct ps_table *t, uint32_t key_count
 /* True when it is complete. */
 bool ps_table_lookup_step(struct ps_table *t, struct ps_table_lookup *l, uint64_t *budget_bytes);
 
+/* Floats of optimizer state that a row has. */
+uint32_t ps_table_state_floats(const struct ps_table *t);
+
+/* Rows as they are stored: nothing is made, and nothing counts as used. */
+struct ps_table_read {
+    const uint64_t *keys;
+    uint32_t key_count;
+    bool has_state;
+    /* [key_count, dim + state + 1]: the values, with has_state the optimizer's state, and 1, or 0 for a key
+     * without a row: then the rest is what a new row would have. Of a number of updates, a u32, the float has
+     * the bits. */
+    float *out;
+    uint32_t keys_done; /* so far; zero to begin with */
+};
+/* What the whole costs of a budget. */
+uint64_t ps_table_read_cost_bytes(const struct ps_table *t, uint32_t key_count);
+/* True when it is complete. Each row and its state are of the same moment. */
+bool ps_table_read_step(struct ps_table *t, struct ps_table_read *r, uint64_t *budget_bytes);
+
 /* What became of a push: as enum mr_pushed_word (dataplane/wire/format/op.h). */
 struct ps_push_counts {
     uint32_t applied, refused, without_row, not_finite;
@@ -175,8 +194,9 @@ struct ps_push_cursor {
     uint32_t position, bag, bag_end; /* within the stage */
     float divisor;                   /* of that bag */
     float learning_rate;
-    bool in_bags; /* a gradient is of a bag, whose keys have to be found */
-    bool derives; /* each gradient has to be made from what was pushed: expanded, divided, weighted */
+    uint32_t row_floats; /* of each gradient, or row to be set */
+    bool in_bags;        /* a gradient is of a bag, whose keys have to be found */
+    bool derives;        /* each gradient has to be made from what was pushed: expanded, divided, weighted */
     uint32_t skipped;
 };
 
@@ -227,7 +247,11 @@ struct ps_table_push {
     /* a bit per partition, set where keys are as if the push had none of them; NULL: none */
     const uint64_t *left_out;
     bool at_once; /* it is done in one step with UINT64_MAX: nothing comes in between */
-    bool insert;  /* keys without a row get one first, unless admission wants sightings */
+    /* The gradients, of f32 and without bags, are rows to be set, of whatever optimizer: of a repeated key the
+     * last one that is finite. Their state becomes that of a new row, unless has_state: then each row is
+     * followed by its own, ps_table_state_floats(). With `insert` admission is not asked. */
+    bool sets, has_state;
+    bool insert; /* keys without a row get one first, unless admission wants sightings */
     /* with `insert`: the lookup of these keys was lost; where admission wants sightings, each counts as one
      * now */
     bool sees;

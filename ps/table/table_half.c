@@ -7,6 +7,7 @@
  * values: there are no small steps to add up, and the same row is the same bits.
  */
 #include <math.h>
+#include <string.h>
 #include "dataplane/optimizer/rounding.h"
 #include "ps/table/table_internal.h"
 
@@ -71,6 +72,13 @@ static void finish(struct ps_table *t, void *const *rows, const uint64_t *seeds,
             round_back(t, rows + i, t->expanded + (size_t)i * t->dim, seeds + i, 1);
         ++*updates_of(t, rows[i]);
     }
+}
+
+void ps_table_half_set(struct ps_table *t, void *row, const float *values)
+{
+    memcpy(t->expanded, values, t->dim * sizeof(*values));
+    t->counters.rows_saturated += round_to_nearest(t, row, t->expanded);
+    ++*updates_of(t, row);
 }
 
 /* Rows whose gradient holds NaN or Inf are left out here already: they are not changed, and not counted as

@@ -94,16 +94,16 @@ static void expand_group(const struct ps_table_push *p, const struct ps_table *t
                       p->gradient_scales == NULL ? NULL : p->gradient_scales + first, count, t->dim);
 }
 
-static inline const float *gradient_at(const struct ps_table_push *p, const struct ps_table *t, size_t row)
+static inline const float *gradient_at(const struct ps_table_push *p, size_t row)
 {
-    return (const float *)p->gradients + row * t->dim;
+    return (const float *)p->gradients + row * p->cursor.row_floats;
 }
 
 /* As the key's row gets it. */
 static __attribute__((noinline)) void derive(const struct ps_table_push *p, const struct ps_table *t,
                                              struct pushed from, float *out)
 {
-    const float *in = from.values != NULL ? from.values : gradient_at(p, t, from.row);
+    const float *in = from.values != NULL ? from.values : gradient_at(p, from.row);
     if (is_narrow(p) && from.values == NULL) {
         size_t row_bytes = t->dim * mr_dtype_bytes(p->gradients_dtype);
         mr_convert_to_f32(p->gradients_dtype, out, (const uint8_t *)p->gradients + from.row * row_bytes,
@@ -120,14 +120,20 @@ static __attribute__((noinline)) void derive(const struct ps_table_push *p, cons
         memcpy(out, in, t->dim * sizeof(*out));
 }
 
+static inline bool sets_rows(const struct ps_table_push *p, const struct ps_table *t)
+{
+    return p->sets || mr_rule_sets(&t->optimizer);
+}
+
 /* As add_repeated(), of rows that are set: the last one that is finite counts. */
 static bool set_repeated(struct ps_table_push *p, const struct ps_table *t, struct ps_distinct *d,
                          struct pushed from)
 {
     const struct mr_kernels *k = t->kernels;
     if (!p->cursor.derives) {
-        const float *row = gradient_at(p, t, from.row);
-        bool is_finite = k->all_finite(row, t->dim), was_finite = k->all_finite(d->gradient, t->dim);
+        const float *row = gradient_at(p, from.row);
+        const uint32_t floats = p->cursor.row_floats;
+        bool is_finite = k->all_finite(row, floats), was_finite = k->all_finite(d->gradient, floats);
         p->cursor.skipped += !(is_finite && was_finite); /* of two bad ones, one */
         if (is_finite || !was_finite)
             d->gradient = row;
@@ -150,8 +156,8 @@ static __attribute__((noinline)) bool add_repeated(struct ps_table_push *p, cons
                                                    struct ps_distinct *d, struct pushed from)
 {
     const struct mr_kernels *k = t->kernels;
-    const float *gradient = p->cursor.derives ? NULL : gradient_at(p, t, from.row);
-    if (mr_rule_sets(&t->optimizer))
+    const float *gradient = p->cursor.derives ? NULL : gradient_at(p, from.row);
+    if (sets_rows(p, t))
         return set_repeated(p, t, d, from);
     if (!is_sum(p, t, d->gradient)) {
         if (!k->all_finite(d->gradient, t->dim)) {
@@ -197,7 +203,7 @@ static inline bool add_first(struct ps_table_push *p, const struct ps_table *t, 
         }
         gradient = derived;
     } else {
-        gradient = gradient_at(p, t, from.row);
+        gradient = gradient_at(p, from.row);
     }
     if (p->scratch.distinct_count == p->scratch.distinct_max)
         return false;
@@ -249,7 +255,7 @@ static __attribute__((cold, noinline)) void
 repeats_add_slowly(struct ps_table_push *p, const struct ps_table *t, const struct repeats *r, uint32_t first)
 {
     for (uint32_t i = first; i < r->count; i++) {
-        size_t row = (size_t)(r->added[i] - (const float *)p->gradients) / t->dim;
+        size_t row = (size_t)(r->added[i] - (const float *)p->gradients) / p->cursor.row_floats;
         bool has_room = add_repeated(p, t, r->distinct[i], (struct pushed){.row = row, .weight = 1.0f});
         assert(has_room);
         (void)has_room;
@@ -264,7 +270,7 @@ static inline void repeats_add(struct ps_table_push *p, const struct ps_table *t
     const size_t sums_bytes = (size_t)p->scratch.sum_max * t->dim * sizeof(float);
     if (r->count == 0)
         return;
-    if (mr_rule_sets(&t->optimizer)) {
+    if (sets_rows(p, t)) {
         repeats_add_slowly(p, t, r, 0);
         return;
     }
@@ -292,9 +298,9 @@ static inline void repeats_add(struct ps_table_push *p, const struct ps_table *t
 static inline void group_collect_plain(struct ps_table_push *p, const struct ps_table *t, uint32_t first,
                                        uint32_t count)
 {
-    const float *gradient = gradient_at(p, t, first);
+    const float *gradient = gradient_at(p, first);
     uint32_t *slots = p->scratch.slots, mask = p->scratch.slot_mask,
-             distinct_count = p->scratch.distinct_count, dim = t->dim;
+             distinct_count = p->scratch.distinct_count, row_floats = p->cursor.row_floats;
     struct ps_distinct *distinct = p->scratch.distinct;
     struct repeats r;
     uint32_t repeated = 0;
@@ -302,7 +308,7 @@ static inline void group_collect_plain(struct ps_table_push *p, const struct ps_
     ps_group_hash(t, hashes, p->in.keys + first, count);
     for (uint32_t i = 0; i < count; i++)
         __builtin_prefetch(&slots[ps_push_slot(hashes[i], mask)], 1, 3);
-    for (uint32_t i = 0; i < count; i++, gradient += dim) {
+    for (uint32_t i = 0; i < count; i++, gradient += row_floats) {
         uint32_t at = ps_push_slot(hashes[i], mask), number, is_new;
         /* If it is new, this is its place, and it is compared with itself. */
         distinct[distinct_count] = (struct ps_distinct){hashes[i], gradient};
@@ -385,11 +391,12 @@ struct apply {
     uint32_t refused; /* rows, at a limit */
 };
 
-static __attribute__((cold, noinline)) struct ps_place place_of_new_row(struct ps_table *t, struct apply *a,
+static __attribute__((cold, noinline)) struct ps_place place_of_new_row(const struct ps_table_push *p,
+                                                                        struct ps_table *t, struct apply *a,
                                                                         const struct ps_distinct *d)
 {
     uint64_t rewrites = t->index.rewrites;
-    if (!ps_table_admits_push(t, d->hash))
+    if (!p->sets && !ps_table_admits_push(t, d->hash))
         return (struct ps_place){.bucket = NULL};
     if (ps_table_row_create(t, ps_key_of_hash(d->hash, t->index.seed), d->hash) == NULL) {
         a->refused++;
@@ -437,10 +444,10 @@ static inline void row_take(struct ps_table *t, struct ps_row_group *out, struct
     row_put(out, out->count++, row, d);
 }
 
-static inline void row_take_new(struct ps_table *t, struct apply *a, struct ps_row_group *out,
-                                const struct ps_distinct *d)
+static inline void row_take_new(const struct ps_table_push *p, struct ps_table *t, struct apply *a,
+                                struct ps_row_group *out, const struct ps_distinct *d)
 {
-    struct ps_place place = place_of_new_row(t, a, d);
+    struct ps_place place = place_of_new_row(p, t, a, d);
     if (place.bucket != NULL)
         row_take(t, out, place, d, true);
 }
@@ -478,14 +485,17 @@ static inline void group_find_late(const struct ps_table_push *p, struct ps_tabl
         if (place.bucket != NULL)
             row_take(t, out, place, d, false);
         else if (p->insert)
-            row_take_new(t, a, out, d);
+            row_take_new(p, t, a, out, d);
     }
 }
 
-static inline uint32_t rows_apply(struct ps_table *t, const struct mr_rule_push *push, struct ps_row_group *g)
+static inline uint32_t rows_apply(const struct ps_table_push *p, struct ps_table *t,
+                                  const struct mr_rule_push *push, struct ps_row_group *g)
 {
     for (uint32_t i = 0; i < g->count; i++)
         g->states[i] = ps_table_row_state(t, g->values[i]);
+    if (__builtin_expect(p->sets, 0))
+        return ps_table_set_group(t, g, p->has_state);
     if (t->half != NULL)
         return ps_table_half_apply(t, push, g);
     return (uint32_t)__builtin_popcount(
@@ -510,7 +520,7 @@ static void keys_apply(struct ps_table_push *p, struct ps_table *t, uint32_t fir
             if (__builtin_expect(g->taken_by_cut != 0, 0))
                 ps_table_cut_group_before_change(t, g);
             found += g->count;
-            changed += rows_apply(t, &push, g);
+            changed += rows_apply(p, t, &push, g);
         }
     }
     p->counts.applied += changed;
@@ -654,7 +664,7 @@ static void sum_step(struct ps_table_push *p, const struct ps_table *t, uint64_t
         struct repeats r = {.count = ps_group_size(end, p->cursor.position)};
         for (uint32_t i = 0; i < r.count; i++) {
             r.distinct[i] = &p->scratch.distinct[from[i].distinct];
-            r.added[i] = gradient_at(p, t, from[i].row);
+            r.added[i] = gradient_at(p, from[i].row);
             if (p->cursor.position + i + REPEATS_AHEAD < e->repeat_count)
                 __builtin_prefetch(p->scratch.distinct[from[i + REPEATS_AHEAD].distinct].gradient, 0, 3);
         }
@@ -700,9 +710,11 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
             return true;
         p->cursor.learning_rate = mr_rule_learning_rate(&t->optimizer, p->step, p->learning_rate);
         bool averages = p->in.offsets != NULL && mr_pooling_averages(t->feature.pooling);
+        p->cursor.row_floats = t->dim + (p->has_state ? ps_table_state_floats(t) : 0);
         p->cursor.derives = is_narrow(p) || p->in.weights != NULL || averages;
         p->cursor.in_bags = p->in.offsets != NULL && (!p->in.is_single || averages);
-        bool sees = p->insert && p->sees && t->feature.admission == MR_ADMIT_SIGHTINGS;
+        assert(!p->sets || (!p->cursor.derives && !p->cursor.in_bags));
+        bool sees = p->insert && p->sees && !p->sets && t->feature.admission == MR_ADMIT_SIGHTINGS;
         if (!sees && early_take(p, t)) {
             stage_begin(p, PUSH_NUMBER);
         } else {

@@ -1,5 +1,6 @@
 /* Rows by key: lookups and gradient pushes, of single keys and of bags. Gradients and rows travel in the
- * options' wire_dtype; callers see f32.
+ * options' wire_dtype; callers see f32. Rows that are set or read as they are stored are a push and a lookup,
+ * too, of f32.
  *
  * With one owner (owners.h) a request is what the caller gave and the reply is a view, unless rows travel in
  * another type. With several, each one that owns one of the keys gets its share, and the waiting thread joins
@@ -19,6 +20,8 @@ struct rows_call {
     const struct mr_options *options;
     enum mr_op op;
     struct mrc_rows_request of;
+    uint32_t set_flags;    /* pushes: MR_PUSH_SET and what follows it, or 0 */
+    uint32_t lookup_flags; /* lookups: enum mr_lookup_flag */
     /* set by run_rows(); zero to begin with */
     struct mrc_attempt attempt;
 };
@@ -124,8 +127,9 @@ static enum mr_status new_future(const struct rows_call *c, uint32_t part_count,
     context->has_bags = c->of.offsets != NULL;
     if (is_push(c)) {
         context->head = mrc_push_head(c->of.table, c->options);
-        context->head.flags |= flags;
+        context->head.flags |= flags | c->set_flags;
     } else {
+        flags |= c->lookup_flags;
         flags |= c->options != NULL && c->options->read_only ? MR_FEED_READ_ONLY : 0;
         f->options.flags = (uint16_t)(flags | mrc_reply_dtype_flags(c->of.dtype));
     }
@@ -263,7 +267,8 @@ static void keep_for_again(const struct rows_call *c)
     if (kept == NULL)
         return;
     kept->again.make = make;
-    kept->call = (struct rows_call){.client = c->client, .op = c->op, .of = c->of};
+    kept->call =
+        (struct rows_call){.client = c->client, .op = c->op, .of = c->of, .lookup_flags = c->lookup_flags};
     mrc_request_copy(&kept->call.of, kept->data);
     mrc_again_keep(&kept->again, c->options);
 }
@@ -404,6 +409,66 @@ enum mr_status mr_push_gradients(struct mr_client *client, const struct mr_optio
                           .of.gradients = gradients};
 
     return status != MR_OK ? status : run_rows(&c, NULL);
+}
+
+/* Rows as they are stored are f32, and an optimizer makes no step. */
+static enum mr_status check_plain(const char *call, const struct mr_options *options)
+{
+    if (options == NULL)
+        return MR_OK;
+    if (options->wire_dtype != MR_DTYPE_NONE && options->wire_dtype != MR_F32)
+        return mrc_bad_argument(call, "wire_dtype is set; these rows are always f32");
+    if (options->has_learning_rate || options->learning_rate != 0)
+        return mrc_bad_argument(call, "learning_rate is set; rows that are set have none");
+    return MR_OK;
+}
+
+enum mr_status mr_set_rows(struct mr_client *client, const struct mr_options *options, uint32_t table,
+                           const uint64_t *keys, uint32_t key_count, uint32_t row_floats, bool has_state,
+                           const float *rows)
+{
+    const char *call = "mr_set_rows";
+    enum mr_status status = check_keys(call, client, keys, key_count);
+    if (status == MR_OK)
+        status = check_plain(call, options);
+    if (status == MR_OK && rows == NULL)
+        status = mrc_bad_argument(call, "rows is NULL");
+    if (status == MR_OK && (row_floats == 0 || row_floats > MR_STORED_ROW_FLOATS_MAX))
+        status = mrc_error(MR_INVALID_ARGUMENT, "%s: row_floats is %u; it goes from 1 to %u", call,
+                           row_floats, MR_STORED_ROW_FLOATS_MAX);
+    if (status != MR_OK)
+        return status;
+    struct rows_call c = {.client = client,
+                          .options = options,
+                          .op = MR_OP_PUSH_GRAD,
+                          .of.table = table,
+                          .of.keys = keys,
+                          .of.key_count = key_count,
+                          .of.dim = row_floats,
+                          .of.gradients = rows,
+                          .set_flags = MR_PUSH_SET | (has_state ? MR_PUSH_STATE : 0)};
+
+    return run_rows(&c, NULL);
+}
+
+enum mr_status mr_get_rows(struct mr_client *client, const struct mr_options *options, uint32_t table,
+                           const uint64_t *keys, uint32_t key_count, bool with_state, struct mr_reply **reply)
+{
+    const char *call = "mr_get_rows";
+    enum mr_status status = check_keys(call, client, keys, key_count);
+    if (status == MR_OK)
+        status = check_plain(call, options);
+    if (status != MR_OK)
+        return status;
+    struct rows_call c = {.client = client,
+                          .options = options,
+                          .op = MR_OP_LOOKUP,
+                          .of.table = table,
+                          .of.keys = keys,
+                          .of.key_count = key_count,
+                          .lookup_flags = MR_LOOKUP_STORED | (with_state ? MR_LOOKUP_STATE : 0)};
+
+    return run_rows(&c, reply);
 }
 
 enum mr_status mr_push_gradients_bags(struct mr_client *client, const struct mr_options *options,

@@ -49,6 +49,8 @@ enum mr_role {
  * LOOKUP             u64[k] keys (table) -> rows [k, dim]
  *                    u64[k] keys, u32[bags+1] offsets, what the flags say (table) -> rows [bags, dim], pooled
  *                    as the table says
+ *                    u64[k] keys, with MR_LOOKUP_STORED (table) -> f32[k, dim + state + 1] rows as they are
+ *                    stored
  * LOOKUP_TABLES      for each table, MR_LOOKUP_TABLES_MAX at most: struct mr_table_head, u64[k] keys, u32[bags+1]
  *                    offsets (empty: a row for each key), what the flags say -> for each table: rows [bags or
  *                    k, dim]. One table may be there several times
@@ -57,7 +59,8 @@ enum mr_role {
  *                    (MR_ALREADY_LEARNT);
  *                    counts, if asked for
  * PUSH_GRAD          for each feature: struct mr_push_head, then of a table: u64[k] keys, u32[bags+1] offsets
- *                    (empty: one gradient for each key), rows [bags or k, dim], what the flags say; of a
+ *                    (empty: one gradient for each key), rows [bags or k, dim], what the flags say; or with
+ *                    MR_PUSH_SET u64[k] keys, u32[0], f32[k, dim or dim + state] rows to be set; of a
  *                    variable: f32[dims], or with MR_PUSH_PIECES u64[2n] whole ranges, f32[k] -> counts, if
  *                    asked for (MR_PUSH_COUNTS): u32[MR_PUSHED_WORDS].
  *                    With a number also nothing: marks the number; or u64[1] first: marks all from there up
@@ -191,6 +194,11 @@ enum mr_bag_flag {
 #define MR_PUSH_LEARNING_RATE (1u << 3)
 /* There, too, of a variable: pieces come before the gradient, which is of these ranges only. */
 #define MR_PUSH_PIECES (1u << 4)
+/* There, too, of a table: rows are set, whatever its optimizer is. f32 rows take the gradients' place, one
+ * for each key, and missing rows are made. The optimizer's state becomes that of a new row, or, with
+ * MR_PUSH_STATE, follows the values of each row: as many floats as the optimizer keeps. */
+#define MR_PUSH_SET   (1u << 5)
+#define MR_PUSH_STATE (1u << 6)
 
 /* In the preamble of PUSH_GRAD; the second one also in that of PUSH_GRAD_BATCH. */
 enum mr_push_flag {
@@ -217,6 +225,10 @@ enum mr_pushed_word {
     MR_PUSHED_NOT_FINITE, /* NaN or Inf, in the gradient or in the updated row */
     MR_PUSHED_WORDS
 };
+/* In the preamble of LOOKUP: rows as they are stored, without bags. It makes no rows and leaves no trace. The
+ * answer is f32, of each key: the row's values, with MR_LOOKUP_STATE the optimizer's state, and 1, or 0 if the
+ * key has no row: then the rest is what a new row would have. */
+enum mr_lookup_flag { MR_LOOKUP_STORED = 1u << 3, MR_LOOKUP_STATE = 1u << 4 };
 /* The upper half of the flags in the preamble of LOOKUP, LOOKUP_TABLES and LOOKUP_BATCH: enum mr_dtype of the
  * rows in the answer; 0 = f32. */
 #define MR_LOOKUP_DTYPE_SHIFT 8
@@ -233,7 +245,7 @@ struct mr_restore_pair {
 /* u32[4] before each feature's gradient in a push. Bits without a meaning are zero. */
 struct mr_push_head {
     uint32_t feature;
-    uint32_t flags;      /* enum mr_bag_flag, MR_PUSH_LEARNING_RATE */
+    uint32_t flags;      /* enum mr_bag_flag, MR_PUSH_LEARNING_RATE, MR_PUSH_SET and what follows it */
     float learning_rate; /* of this push, with that flag */
     uint32_t zero;
 };

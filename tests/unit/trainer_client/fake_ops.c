@@ -50,6 +50,14 @@ static float *row_of(struct fake_feature *f, uint64_t key)
     return f->rows[at].values;
 }
 
+static bool has_row(const struct fake_feature *f, uint64_t key)
+{
+    uint32_t at = (uint32_t)(key % FAKE_ROWS_MAX);
+    while (f->rows[at].used && f->rows[at].key != key)
+        at = (at + 1) % FAKE_ROWS_MAX;
+    return f->rows[at].used;
+}
+
 /* A call's bags, with what comes with them. */
 struct bags {
     const uint64_t *keys;
@@ -272,6 +280,7 @@ static void lookup(struct fake_core *core, struct mr_endpoint *ep, const struct 
     struct fake_feature *f = find(core->node, r->message->preamble.table, MR_TABLE);
     const struct mr_tensor *t = r->message->tensors;
     bool has_bags = r->message->preamble.tensor_count >= 2;
+    const bool is_stored = (r->message->preamble.flags & MR_LOOKUP_STORED) != 0;
     struct bags bags = {.keys = t[0].data, .key_count = t[0].dims[0]};
     if (f == NULL) {
         mr_reply_error(ep, r->ref, MR_UNKNOWN_TABLE, "no table %u", r->message->preamble.table);
@@ -285,13 +294,16 @@ static void lookup(struct fake_core *core, struct mr_endpoint *ep, const struct 
         take_bag_tensors(&bags, r->message->preamble.flags, t + 2);
     }
     uint32_t dim = f->feature.dims[0], count = has_bags ? bags.bag_count : bags.key_count;
-    struct mr_tensor shape = mr_tensor_2d(MR_F32, count, dim, NULL);
+    const uint32_t floats = dim + is_stored;
+    struct mr_tensor shape = mr_tensor_2d(MR_F32, count, floats, NULL);
     float *rows = new_rows(shape);
 
     if (has_bags)
         reduce(f, &bags, rows);
-    for (uint32_t i = 0; i < count && !has_bags; i++)
-        memcpy(rows + (size_t)i * dim, row_of(f, bags.keys[i]), dim * sizeof(*rows));
+    for (uint32_t i = 0; i < count && !has_bags; i++) {
+        rows[(size_t)(i + 1) * floats - 1] = has_row(f, bags.keys[i]);
+        memcpy(rows + (size_t)i * floats, row_of(f, bags.keys[i]), dim * sizeof(*rows));
+    }
     reply_rows(ep, r, shape, rows);
 }
 
@@ -374,7 +386,10 @@ static void apply(struct fake_feature *f, const struct bags *bags, const struct 
     float *gradients = rows_in(gradient), rate = rate_of(head);
     for (uint32_t i = 0; bags->offsets == NULL && i < bags->key_count; i++)
         for (uint32_t d = 0; d < dim; d++)
-            row_of(f, bags->keys[i])[d] -= rate * gradients[(size_t)i * dim + d];
+            row_of(f, bags->keys[i])[d] =
+                (head->flags & MR_PUSH_SET) != 0
+                    ? gradients[(size_t)i * dim + d]
+                    : row_of(f, bags->keys[i])[d] - rate * gradients[(size_t)i * dim + d];
     for (uint32_t b = 0; bags->offsets != NULL && b < bags->bag_count; b++) {
         for (uint32_t i = bags->offsets[b]; i < bags->offsets[b + 1]; i++) {
             for (uint32_t d = 0; d < dim; d++)

@@ -94,7 +94,7 @@ static void refuses_lookups_that_do_not_hold_what_they_tell(void **state)
         {mean, MR_BAG_WEIGHTS | MR_BAG_DIVISORS, MR_WRONG_SHAPE, "weights has 2", {4, {k, o, d, w}}},
         {sum, MR_BAG_DIVISORS, MR_INVALID_ARGUMENT, "sum pools by sum", {3, {k, o, d}}},
         {none, 0, MR_INVALID_ARGUMENT, "none has no pooling", {2, {k, o}}},
-        {sum, 1u << 3, MR_INVALID_ARGUMENT, "does not know 0x8", {1, {k}}},
+        {sum, 1u << 5, MR_INVALID_ARGUMENT, "does not know 0x20", {1, {k}}},
         {sum, MR_U64 << MR_LOOKUP_DTYPE_SHIFT, MR_WRONG_DTYPE, "rows as u64", {1, {k}}},
         {sum, 200u << MR_LOOKUP_DTYPE_SHIFT, MR_WRONG_DTYPE, "(200)", {1, {k}}},
         /* what no flag tells of */

@@ -167,6 +167,39 @@ static void check_rows(uint32_t core_count)
     tear_down(&x);
 }
 
+/* Of keys of all cores, each of which has to get its own rows. */
+static void check_stored_rows(uint32_t core_count)
+{
+    enum { COUNT = 30 };
+    struct fixture x;
+    struct mr_reply *reply = NULL;
+    struct mr_future *future;
+    struct mr_options async = {.future = &future};
+    uint64_t keys[COUNT];
+    float rows[COUNT * DIM];
+    set_up(&x, core_count);
+    for (uint32_t i = 0; i < COUNT; i++)
+        keys[i] = 1000 + 7 * i;
+    for (uint32_t i = 0; i < COUNT * DIM; i++)
+        rows[i] = (float)i;
+    assert_int_equal(mr_get_rows(x.client, NULL, x.tables[0], keys, COUNT, false, &reply), MR_OK);
+    assert_int_equal(mr_reply_tensor(reply, 0)->dims[1], DIM + 1);
+    for (uint32_t i = 0; i < COUNT; i++)
+        assert_true(floats(reply)[i * (DIM + 1)] == fake_initial(keys[i], 0) &&
+                    floats(reply)[i * (DIM + 1) + DIM] == 0);
+    mr_reply_free(reply);
+    assert_int_equal(mr_set_rows(x.client, NULL, x.tables[0], keys, COUNT, DIM, false, rows), MR_OK);
+    assert_int_equal(mr_get_rows(x.client, &async, x.tables[0], keys, COUNT, false, NULL), MR_OK);
+    assert_int_equal(mr_future_wait(future, &reply), MR_OK);
+    mr_future_destroy(future);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        assert_memory_equal(&floats(reply)[i * (DIM + 1)], &rows[i * DIM], DIM * sizeof(float));
+        assert_true(floats(reply)[i * (DIM + 1) + DIM] == 1);
+    }
+    mr_reply_free(reply);
+    tear_down(&x);
+}
+
 static void check_learning_rates(uint32_t core_count)
 {
     struct fixture x;
@@ -683,7 +716,9 @@ static void test_arguments(void **state)
     uint32_t falling[3] = {0, 2, 1}, shifted[2] = {1, 2}, id;
     struct mr_feature nameless = mr_feature_table("", 4), wide = mr_feature_table("x", MR_DIM_MAX + 1);
     struct mr_options urgent = {.priority = 8}, downhill = {.learning_rate = -1},
-                      nowhere = {.learning_rate = NAN}, unsaid = {.learning_rate = 0.5f};
+                      nowhere = {.learning_rate = NAN}, unsaid = {.learning_rate = 0.5f},
+                      rated = {.learning_rate = 0.5f, .has_learning_rate = true},
+                      narrow = {.wire_dtype = MR_F16};
     struct mr_batch_keys none = {1, 0, 3, NULL, shifted, NULL};
     float g[4] = {0};
     struct mr_batch_gradient gradient = {1, mr_tensor_1d(MR_F64, 1, g)};
@@ -702,6 +737,10 @@ static void test_arguments(void **state)
     assert_refused(mr_lookup_bags(c, NULL, 1, x.keys, shifted, 1, &reply), "offsets[0] is 1");
     assert_refused(mr_push_gradients(c, NULL, 1, x.keys, 1, 0, g), "dim is 0");
     assert_refused(mr_push_gradients(c, NULL, 1, x.keys, 1, 4, NULL), "gradients is NULL");
+    assert_refused(mr_set_rows(c, NULL, 1, x.keys, 1, 4, false, NULL), "rows is NULL");
+    assert_refused(mr_set_rows(c, NULL, 1, x.keys, 1, 0, false, g), "row_floats is 0");
+    assert_refused(mr_set_rows(c, &rated, 1, x.keys, 1, 4, false, g), "learning_rate is set");
+    assert_refused(mr_get_rows(c, &narrow, 1, x.keys, 1, false, &reply), "wire_dtype is set");
     assert_refused(mr_create(c, NULL, &nameless, 1, &id), "name");
     assert_refused(mr_create(c, NULL, &wide, 1, &id), "\"x\"");
     assert_refused(mr_create(c, NULL, &wide, 0, &id), "count is 0");
@@ -764,6 +803,8 @@ static void test_rows(void **state)
 {
     check_rows(1);
     check_rows(3);
+    check_stored_rows(1);
+    check_stored_rows(3);
 }
 
 static void test_pooling(void **state)
