@@ -31,6 +31,7 @@ from .node import (
     WorldMember,
 )
 from .pushed import Pushed
+from .stored import Rows, RowsNotSet
 from .table import Table
 from .top import Top
 from .trace import Trace
@@ -68,6 +69,8 @@ __all__ = [
     "RecentCalls",
     "ReplayInfo",
     "Restored",
+    "Rows",
+    "RowsNotSet",
     "SampleInfo",
     "SaveInfo",
     "Stream",

@@ -1,6 +1,7 @@
 """Modules for torch whose parameters live at a Millrace server.
 
-They have no entry in state_dict(), for the server's checkpoints keep them, and in parameters() one without
+They have no entry in state_dict(), for the server's checkpoints keep them (load_state_dict() of one of
+torch's with their weight sets the rows), and in parameters() one without
 elements: to freeze them (requires_grad_(False)), and to tell an optimizer of torch's of them. The server runs
 their own optimizer. Where one of torch's has the model's parameters, gradients are accumulated until its
 step(), which pushes them; zero_grad(), clip_grad_norm_() and GradScaler see them as .grad. Else they leave at
@@ -27,6 +28,7 @@ from ._nn.anchor import Anchor
 from ._nn.arguments import TorchArguments
 from ._nn.backward import pushes_of, running, tensor
 from ._nn.tables import Needs, look_up
+from ._nn.weights import Weights
 from .client import Client
 from .table import Table
 from .variable import Variable as ServerVariable
@@ -170,7 +172,7 @@ def _table(client: Any, table: Any, features: dict[str, Any]) -> Table:
     return client.table(table, **features)
 
 
-class EmbeddingBag(TorchArguments, AtServer):
+class EmbeddingBag(Weights, TorchArguments, AtServer):
     """torch.nn.EmbeddingBag over a table at a server: the same arguments and results, for any int32 or int64
     keys.
 
@@ -309,7 +311,7 @@ class EmbeddingBag(TorchArguments, AtServer):
         return f"{super().extra_repr()}, dim={self.embedding_dim}, mode={self.mode!r}"
 
 
-class Embedding(TorchArguments, AtServer):
+class Embedding(Weights, TorchArguments, AtServer):
     """torch.nn.Embedding over a table at a server: a row for each key. Arguments as of EmbeddingBag.
 
     padding_idx: a key whose row is zeros and learns nothing.

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from ._base.library import ffi
 
+_COUNTS = ("sent", "applied", "refused", "without_row", "not_finite")
+
 
 class Pushed:
     """What became of a push, for whoever asks: table.push_gradients(keys, gradients, pushed=pushed).
@@ -50,6 +52,17 @@ class Pushed:
         """Gradients that hold NaN or Inf, and rows that would have come to hold them: they are as they
         were."""
         return self._struct.not_finite
+
+    def _clear(self) -> None:
+        """To what _add() adds to: a push of nothing."""
+        self._struct.is_known = True
+        for name in _COUNTS:
+            setattr(self._struct, name, 0)
+
+    def _add(self, other: Pushed) -> None:
+        self._struct.is_known = self.is_known and other.is_known
+        for name in _COUNTS:
+            setattr(self._struct, name, getattr(self, name) + getattr(other, name))
 
     def __repr__(self) -> str:
         if not self.is_known:

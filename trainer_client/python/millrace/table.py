@@ -1,14 +1,19 @@
 """Tables: rows by key."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Mapping
 
+import numpy as np
+
+from . import stored
 from ._base import arrays
 from ._base.arrays import Array, Like, f32_pointer, rows_of, torch_of, u32_pointer, u64_pointer
 from ._base.connection import Call
 from ._base.library import counted, lib
 from .feature import TableSpec
 from .future import Future
+from .pushed import Pushed
+from .stored import Rows
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -90,6 +95,104 @@ class Table:
     def push_gradients_async(self, keys: Like, gradients: Like, **options: Unpack[CallOptions]) -> Future:
         """push_gradients() as a Future."""
         return self.client._start(self._push_gradients(keys, gradients), options)
+
+    # ---- rows as they are stored ----
+
+    def _set_rows(self, keys: np.ndarray, records: np.ndarray, has_state: bool) -> Call:
+        return Call(
+            lib.mr_set_rows,
+            (self.id, u64_pointer(keys), keys.size, records.shape[1], has_state, f32_pointer(records)),
+        )
+
+    def set_rows(
+        self,
+        keys: Like,
+        rows: Like,
+        state: Mapping[str, Like] | None = None,
+        *,
+        progress: bool | None = None,
+        **options: Unpack[CallOptions],
+    ) -> Pushed:
+        """Sets rows, whatever the table's optimizer. rows: [*keys.shape, dim], of any float type.
+
+        state: the optimizer's, by name, as rows() returns it; a part that is one number for each row may be
+            one number for all. None: that of new rows.
+        progress: show a bar on standard error, if there is more than one call to make; None: on a terminal
+            and in a notebook.
+
+        Keys without a row get one, unless the table is full or the node frozen. Of a key that comes several
+        times the last row counts. Rows that hold NaN or Inf are left out. Goes in pieces of some MiB, with
+        little memory: `rows` may be a mapped file. Each piece is a push: applied in the order of pushes that
+        were waited for, and at most once. Returns what became of the rows: `applied` is as large as `sent` if
+        all are set. ValueError: shapes, or names in `state`.
+        """
+        total, call = options.pop("pushed", None) or Pushed(), options
+        array = arrays.keys(keys)
+        source, flat = stored.Source(self.spec, array.shape, rows, state), array.reshape(-1)
+        results: dict[int, Pushed] = {}
+
+        def start(first: int, end: int) -> Future:
+            results[first] = Pushed()
+            made = self._set_rows(flat[first:end], source.records(first, end), state is not None)
+            return self.client._start(made, {**call, "pushed": results[first]})
+
+        def take(first: int, end: int, _: None) -> None:
+            total._add(results.pop(first))
+
+        total._clear()
+        pieces = stored.Pieces(flat.size, source.floats)
+        # Calls in flight may be served in any order.
+        pieces.run(
+            f"set {self.name}",
+            start,
+            take,
+            progress,
+            1 if pieces.count > 1 and stored.repeats(flat) else None,
+        )
+        return total
+
+    def set_rows_async(
+        self, keys: Like, rows: Like, state: Mapping[str, Like] | None = None, **options: Unpack[CallOptions]
+    ) -> Future:
+        """set_rows() as a Future, in one call: of as many rows as a message holds, 64 MiB for each core."""
+        array = arrays.keys(keys)
+        records = stored.Source(self.spec, array.shape, rows, state).records(0, array.size)
+        return self.client._start(self._set_rows(array, records, state is not None), options)
+
+    def _rows(self, keys: np.ndarray, state: bool) -> Call:
+        return Call(
+            lib.mr_get_rows, (self.id, u64_pointer(keys), keys.size, state), lambda r: rows_of(r, None), True
+        )
+
+    def rows(
+        self, keys: Like, state: bool = False, *, progress: bool | None = None, **options: Unpack[CallOptions]
+    ) -> Rows:
+        """The rows of `keys` as they are stored, with state=True also the optimizer's state. Makes no rows
+        and leaves no trace. A row and its state are of the same moment. Goes in pieces, as set_rows()."""
+        array, torch = arrays.keys(keys), torch_of(keys)
+        floats, flat = stored.record_floats(self.spec, state) + 1, array.reshape(-1)
+        records = np.empty((flat.size, floats), np.float32)
+
+        def start(first: int, end: int) -> Future:
+            return self.client._start(self._rows(flat[first:end], state), options)
+
+        def take(first: int, end: int, piece: np.ndarray) -> None:
+            stored.check_width(piece, self.spec, floats)
+            records[first:end] = piece
+
+        stored.Pieces(flat.size, floats).run(f"read {self.name}", start, take, progress)
+        return stored.rows_in(records, self.spec, state, array.shape, torch)
+
+    def rows_async(self, keys: Like, state: bool = False, **options: Unpack[CallOptions]) -> Future:
+        """rows() as a Future, in one call."""
+        array, torch = arrays.keys(keys), torch_of(keys)
+        call = self._rows(array, state)
+        return self.client._start(
+            call._replace(
+                finish=lambda r: stored.rows_in(rows_of(r, None), self.spec, state, array.shape, torch)
+            ),
+            options,
+        )
 
     # ---- bags ----
 
