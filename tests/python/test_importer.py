@@ -1,0 +1,211 @@
+"""Rows from files of tensors: what is read, what goes where, and what is refused."""
+import json
+import pathlib
+import zipfile
+
+import numpy as np
+import pytest
+
+import millrace
+from millrace import importer, optim
+
+FOUR_TENSORS = pathlib.Path(__file__).parent / "data/four_tensors.safetensors"  # by the package safetensors
+DIM = 4
+
+
+def numbers(*shape):
+    return np.random.default_rng(3).normal(size=shape).astype(np.float32)
+
+
+def save_safetensors(path, arrays):
+    header, data = {}, b""
+    for name, array in arrays.items():
+        begin, data = len(data), data + array.tobytes()
+        kind = {"float32": "F32", "float64": "F64", "int64": "I64"}[array.dtype.name]
+        header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [begin, len(data)]}
+    head = json.dumps(header).encode()
+    path.write_bytes(len(head).to_bytes(8, "little") + head + data)
+    return path
+
+
+def values(entries, rows=2):
+    return {
+        name: np.concatenate(list(entry.pieces(rows))) if entry.shape else entry.all()
+        for name, entry in entries.items()
+    }
+
+
+def only_state(optimizer):
+    """Without param_groups, whose floats torch 1's weights_only does not read."""
+    return {"state": optimizer.state_dict()["state"]}
+
+
+# ---- files ----
+
+
+def test_safetensors_as_the_package_writes_them():
+    tensors = values(importer.read(FOUR_TENSORS))
+    assert np.array_equal(tensors["embedding_bags.t1.weight"], np.arange(12).reshape(3, 4))
+    assert np.array_equal(tensors["embedding_bags.t2.weight"], np.arange(8).reshape(2, 4) / 4)
+    assert (tensors["half"] == 0.5).all() and tensors["keys"].tolist() == [7, -1, 9]
+
+
+def test_npz_and_npy(tmp_path):
+    arrays = {"rows": numbers(7, DIM), "one": np.float64(3)}
+    np.savez(tmp_path / "a.npz", **arrays)
+    np.savez_compressed(tmp_path / "b.npz", **arrays)
+    np.save(tmp_path / "rows.npy", arrays["rows"])
+    for name in ("a.npz", "b.npz"):
+        read = values(importer.read(tmp_path / name))
+        assert np.array_equal(read["rows"], arrays["rows"]) and read["one"] == 3
+    assert np.array_equal(values(importer.read(tmp_path / "rows.npy"))["rows"], arrays["rows"])
+    np.savez(tmp_path / "c.npz", rows=np.asfortranarray(arrays["rows"]))
+    with pytest.raises(importer.FileError, match="column by column"):
+        values(importer.read(tmp_path / "c.npz"))
+
+
+def test_torch_files(tmp_path):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.ModuleDict({"item": torch.nn.Embedding(5, DIM), "out": torch.nn.Linear(DIM, 1)})
+    optimizer = torch.optim.Adagrad(model.parameters())
+    model["out"](model["item"](torch.arange(5))).sum().backward()
+    optimizer.step()
+    state = {"model": model.bfloat16().state_dict(), "optimizer": only_state(optimizer), "epoch": 3}
+    for new in (True, False):
+        torch.save(state, tmp_path / "model.pt", _use_new_zipfile_serialization=new)
+        read = values(importer.read(tmp_path / "model.pt"))
+        weight = model["item"].weight.detach().float().numpy()
+        assert np.array_equal(read["model.item.weight"], weight) and read["epoch"] == 3
+        assert read["optimizer.state.0.sum"].shape == (5, DIM) and read["optimizer.state.0.step"] == 1
+    torch.save(model, tmp_path / "whole.pt")
+    with pytest.raises(importer.FileError, match="weights_only.*save a state_dict alone"):
+        importer.read(tmp_path / "whole.pt")
+
+
+def test_damaged_files_are_refused(tmp_path):
+    whole = FOUR_TENSORS.read_bytes()
+    path = tmp_path / "damaged"
+    for content, says in (
+        (whole[:-5], "cut off"),
+        (whole[:100], "cut off"),
+        (whole.replace(b'"F32"', b'"F99"'), "has the type F99"),
+        (whole.replace(b"[24,72]", b"[24,73]"), "damaged"),
+        (whole.replace(b"[3,4]", b"[3,x]"), "no JSON"),
+        (whole.replace(b"[3,4]", b"null "), "shape"),
+        (b"nothing of this kind", "is no file of tensors"),
+        (b"", "is no file of tensors"),
+        (b"\x93NUMPY\x01", "damaged"),
+        (b"PK\x03\x04 no zip file", "damaged"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(importer.FileError, match=says):
+            values(importer.read(path))
+    with zipfile.ZipFile(tmp_path / "cut.npz", "w") as archive:
+        np.save(tmp_path / "rows.npy", numbers(9, DIM))
+        archive.writestr("rows.npy", (tmp_path / "rows.npy").read_bytes()[:-8])
+    with pytest.raises(importer.FileError, match="rows is cut off"):
+        values(importer.read(tmp_path / "cut.npz"))
+
+
+# ---- into tables ----
+
+
+def run(capsys, *words):
+    code = importer.main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_command_makes_tables_and_sets_their_rows(client, name, capsys, tmp_path):
+    command = [FOUR_TENSORS, "--server", client.server, "--map", f"embedding_bags.*.weight={name[-50:]}.*"]
+    code, out, err = run(capsys, *command)
+    assert code == 1 and out == "" and "there is no table" in err and "--create" in err
+    code, out, _ = run(capsys, *command, "--create", "--optimizer", "adagrad(lr=0.5)", "--dry-run")
+    assert code == 0 and f"t1.weight f32 [3, 4] -> {name[-50:]}.t1 (new)" in out and "keys i64 [3]\n" in out
+    assert "would import 5 rows (0.0 MiB) into 2 tables" in out
+    with pytest.raises(LookupError):
+        client.table(f"{name[-50:]}.t1")
+    code, out, err = run(capsys, *command, "--create", "--optimizer", "adagrad(lr=0.5)", "--dtype", "bf16")
+    assert (code, out, err) == (0, "imported 5 rows (0.0 MiB) into 2 tables\n", "")
+    table = client.table(f"{name[-50:]}.t1")
+    assert table.spec.optimizer == optim.Adagrad(lr=0.5) and table.spec.dtype == "bf16"
+    rows = table.rows([0, 1, 2, 3])
+    assert np.array_equal(rows.values[:3], np.arange(12).reshape(3, 4)) and not rows.is_stored[3]
+
+
+def test_keys_of_a_file(client, name):
+    done = importer.import_rows(
+        client, FOUR_TENSORS, {"embedding_bags.t1.weight": name}, keys="keys", create={}
+    )
+    assert [(what.table, what.rows, what.dim, what.is_new) for what in done] == [(name, 3, 4, True)]
+    rows = client.table(name).rows(np.array([-1, 9, 0]))
+    assert rows.values[:2].tolist() == [[4, 5, 6, 7], [8, 9, 10, 11]]
+    assert rows.is_stored.tolist() == [True, True, False]
+
+
+def test_large_files_go_in_pieces(client, name, tmp_path, monkeypatch):
+    monkeypatch.setattr(importer, "_PIECE_BYTES", 100 * 12 * DIM)
+    array = numbers(1000, DIM)
+    state = {"o.exp_avg": array / 2, "o.exp_avg_sq": array**2, "o.step": np.arange(1000)}
+    path = save_safetensors(tmp_path / "adam", {"w": array.astype(np.float64), **state})
+    done = importer.import_rows(
+        client, path, {"w": name}, state={"o": name}, first_key=10, create={"optimizer": optim.Adam()}
+    )
+    assert done[0].state == ("m", "v", "step")
+    rows = client.table(name).rows(np.arange(10, 1010), state=True)
+    assert np.array_equal(rows.values, array) and np.array_equal(rows.state["m"], array / 2)
+    assert np.array_equal(rows.state["v"], array**2) and np.array_equal(rows.state["step"], np.arange(1000))
+
+
+def test_training_goes_on_where_torch_s_was(client, name, tmp_path):
+    """Weights and Adagrad's sums, from torch's own files: the next step is the same."""
+    torch = pytest.importorskip("torch")
+    theirs = torch.nn.Embedding(6, DIM)
+    optimizer = torch.optim.Adagrad(theirs.parameters(), lr=0.1)
+    keys, factors = torch.arange(6), torch.randn(6, DIM)
+
+    def step():
+        optimizer.zero_grad()
+        (theirs(keys) * factors).sum().backward()
+        optimizer.step()
+
+    step()
+    torch.save({"model": theirs.state_dict(), "optimizer": only_state(optimizer)}, tmp_path / "model.pt")
+    importer.import_rows(
+        client,
+        tmp_path / "model.pt",
+        {"model.weight": name},
+        state={"optimizer.state.0": name},
+        create={"optimizer": optim.Adagrad(lr=0.1)},
+    )
+    client.table(name).push_gradients(keys, factors)
+    step()
+    torch.testing.assert_close(
+        torch.from_numpy(client.table(name).rows(keys.numpy()).values), theirs.weight.data
+    )
+
+
+def test_mistakes_are_told_before_anything_is_set(client, name, capsys, tmp_path):
+    client.table(name, DIM)
+    wrong = save_safetensors(
+        tmp_path / "wrong", {"v": numbers(3, DIM), "w": numbers(3, 5), "s": numbers(3), "s.sum": numbers(3)}
+    )
+
+    def refused(says, *words):
+        code, out, err = run(capsys, wrong, "--server", client.server, *words)
+        assert (code, out) == (1, "") and says in err and err.startswith("python3 -m millrace.importer: ")
+
+    refused(f"w has rows of 5; those of table '{name}' have 4", "--map", f"w={name}")
+    refused("the file has no tensor of that name; it has v, w, s", "--map", f"x={name}")
+    refused("s has the shape [3]; rows of a table are [n, dim]", "--map", f"s={name}")
+    refused(f"v and w both go to table '{name}'", "--map", f"w={name}", "--map", f"v={name}")
+    refused("which keeps no state", "--map", f"v={name}", "--state", f"s={name}")
+    refused("no tensor goes to table 'other'", "--map", f"v={name}", "--state", "s=other")
+    refused("keys w have the shape [3, 5]; v has 3 rows", "--map", f"v={name}", "--keys", "w")
+    for words in (["--map", "x"], ["--map", "v=t", "--dtype", "f16"], []):
+        with pytest.raises(SystemExit, match="2"):
+            run(capsys, wrong, *words)
+    assert not client.table(name).rows([0, 1, 2]).is_stored.any()
+    nan = save_safetensors(tmp_path / "nan", {"v": np.full((3, DIM), np.nan, np.float32)})
+    with pytest.raises(millrace.RowsNotSet, match="of 3 rows 3 hold NaN"):
+        importer.import_rows(client, nan, {"v": name})
