@@ -21,7 +21,7 @@ struct rows_call {
     enum mr_op op;
     struct mrc_rows_request of;
     uint32_t set_flags;    /* pushes: MR_PUSH_SET and what follows it, or 0 */
-    uint32_t lookup_flags; /* lookups: enum mr_lookup_flag */
+    uint32_t lookup_flags; /* lookups: enum mr_lookup_flag, and MR_FEED_READ_ONLY with it */
     /* set by run_rows(); zero to begin with */
     struct mrc_attempt attempt;
 };
@@ -466,7 +466,8 @@ enum mr_status mr_get_rows(struct mr_client *client, const struct mr_options *op
                           .of.table = table,
                           .of.keys = keys,
                           .of.key_count = key_count,
-                          .lookup_flags = MR_LOOKUP_STORED | (with_state ? MR_LOOKUP_STATE : 0)};
+                          .lookup_flags =
+                              MR_FEED_READ_ONLY | MR_LOOKUP_STORED | (with_state ? MR_LOOKUP_STATE : 0)};
 
     return run_rows(&c, reply);
 }

@@ -361,6 +361,7 @@ void mrc_remap_settle(struct mr_future *f)
         pthread_mutex_lock(&f->client->lock);
         if (mrc_wait(f->client, has_settled, &settling, f->options.deadline_us)) {
             part->status = outcome_of(part);
+            part->answer_count = 0;
             part->kept = false;
         }
         mrc_remap_leave(part);

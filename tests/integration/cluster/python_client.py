@@ -23,6 +23,19 @@ def tables(client: millrace.Client, cores: int) -> None:
     assert next(info for info in client.features() if info.name == "python").rows == 1000
 
 
+def stored_rows(client: millrace.Client) -> None:
+    """Set and read with their state, each on the node that owns it; some while all of a node's partitions go."""
+    table = client.table("python/set", 4, optimizer=optim.Adam())
+    keys = np.arange(1000)
+    values = np.arange(4000, dtype=np.float32).reshape(1000, 4)
+    pushed = table.set_rows(keys, values, {"m": -values, "v": values, "step": 3})
+    assert pushed.applied == pushed.sent == 1000
+    rows = table.rows(np.arange(1100), state=True)
+    assert rows.state is not None and rows.is_stored.tolist() == [True] * 1000 + [False] * 100
+    assert np.array_equal(rows.values[:1000], values) and np.array_equal(rows.state["m"][:1000], -values)
+    assert (rows.state["step"] == np.where(rows.is_stored, 3, 0)).all()
+
+
 def variables(client: millrace.Client) -> None:
     """In ranges and whole, the same."""
     wanted = {"optimizer": optim.Adagrad(lr=0.5), "initializer": init.normal(0, 1, seed=3)}
@@ -71,12 +84,18 @@ def moves(client: millrace.Client) -> None:
     def owned() -> list[int]:
         return [node.partitions for node in client.cluster().nodes]
 
-    before = owned()
+    before, turn = owned(), 0
     client.drain(names[2])
-    while owned()[2] > 0:
-        assert client.moves().drained == 1
-        time.sleep(0.05)
+    with millrace.Client(sys.argv[1], deadline_s=60, connect_s=60, replay=True) as setter:
+        placed = setter.table("python/set")
+        while owned()[2] > 0:
+            assert client.moves().drained == 1
+            turn += 1
+            placed.set_rows(np.arange(1000), np.full((1000, 4), turn))
+            time.sleep(0.05)
     assert np.array_equal(table.lookup(keys), np.full((500, 2), -1.0))
+    rows = client.table("python/set").rows(np.arange(1000), state=True)
+    assert rows.state is not None and (rows.values == turn).all() and not rows.state["step"].any()
     client.rebalance(mib_s=100)
     while owned() != before:
         time.sleep(0.05)
@@ -95,6 +114,7 @@ def main() -> None:
     servers, node_count = sys.argv[1], int(sys.argv[2])
     with millrace.Client(servers, deadline_s=60, connect_s=60) as client:
         tables(client, client.core_count)
+        stored_rows(client)
         variables(client)
         batches(client)
         nodes(client, node_count)

@@ -91,6 +91,33 @@ static void test_rows(void **state)
     check_split_and_join(0, MR_POOL_MEAN);
 }
 
+/* The floats behind a row's values are its optimizer's state, and stay with it. */
+static void test_rows_that_are_set(void **state)
+{
+    const struct mr_feature table = mr_feature_table("t", 1);
+    struct mrc_push *shares[CORES], *whole;
+    (void)state;
+    head[1] = MR_PUSH_SET | MR_PUSH_STATE;
+    struct mrc_push *push = new_push(0);
+    head[1] = 0;
+    assert_true(mrc_push_split(push, map, CORES, &table, shares));
+    whole = mrc_push_join(shares, CORES);
+    assert_non_null(whole);
+    assert_int_equal(((const uint32_t *)whole->tensors[0].data)[1], MR_PUSH_SET | MR_PUSH_STATE);
+    assert_int_equal(whole->tensors[3].dims[1], DIM);
+    for (uint32_t i = 0; i < KEYS; i++) {
+        const uint64_t key = ((const uint64_t *)whole->tensors[1].data)[i] / 7919u;
+        assert_memory_equal((const float *)whole->tensors[3].data + (size_t)i * DIM, rows + key * DIM,
+                            DIM * sizeof(float));
+    }
+    for (uint32_t core = 0; core < CORES; core++) {
+        assert_int_equal(((const uint32_t *)shares[core]->tensors[0].data)[1], MR_PUSH_SET | MR_PUSH_STATE);
+        mrc_push_free(shares[core]);
+    }
+    mrc_push_free(push);
+    mrc_push_free(whole);
+}
+
 static void test_bags(void **state)
 {
     (void)state;
@@ -255,6 +282,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_rows, set_up),
+        cmocka_unit_test_setup(test_rows_that_are_set, set_up),
         cmocka_unit_test_setup(test_bags, set_up),
         cmocka_unit_test_setup(test_weighted_bags_of_a_table_that_averages, set_up),
         cmocka_unit_test_setup(test_a_variables_gradient, set_up),
