@@ -160,3 +160,13 @@ def test_a_state_dict_of_torch_s_sets_the_rows(client, name):
     assert torch.equal(ours.items(torch.arange(9)), theirs.items.weight)
     with pytest.raises(RuntimeError, match="size mismatch for items.weight"):
         ours.load_state_dict(Model(torch.nn.Embedding(9, DIM + 1)).state_dict())
+
+
+def test_a_state_dict_of_torch_s_sets_a_linear(client, name):
+    torch = pytest.importorskip("torch")
+    theirs, ours = torch.nn.Linear(3, 2), millrace.nn.Linear(client, name, 3, 2)
+    ours.load_state_dict(theirs.state_dict())
+    inputs = torch.randn(4, 3)
+    torch.testing.assert_close(ours(inputs), theirs(inputs))
+    with pytest.raises(RuntimeError, match="size mismatch for weight"):
+        ours.load_state_dict(torch.nn.Linear(4, 2).state_dict())

@@ -20,15 +20,17 @@ from . import init, optim
 from ._base.library import counted
 from ._base.tensor_files import Entry, FileError, read
 from .client import Client
-from .errors import Error, UnknownTable
+from .errors import Error, UnknownOutcome, UnknownTable
 from .feature import TableSpec
 from .progress import Bar
+from .pushed import Pushed
 from .stored import Part, check_set, parts_of, record_floats
 from .table import Table
 
 __all__ = ["Imported", "FileError", "import_rows", "read"]
 
 _PIECE_BYTES = 32 << 20  # of records read from the file at a time
+_TRIES = 5  # of a piece whose outcome is not known
 
 # What others call the parts of an optimizer's state: torch, FBGEMM and TorchRec.
 _NAMES = {
@@ -220,6 +222,17 @@ def _parts(job: _Job, rows: int) -> Iterator[dict[str, Any]]:
         yield {**same, **{name: p if name in wide else p.reshape(-1) for name, p in pieces.items()}}
 
 
+def _set(table: Table, keys: Any, rows: np.ndarray, state: Mapping[str, Any] | None) -> Pushed:
+    """Once more where it is not known what became of it, as when partitions move to another node: a set that
+    comes twice does no harm."""
+    for _ in range(_TRIES - 1):
+        try:
+            return table.set_rows(keys, rows, state, progress=False)
+        except UnknownOutcome:
+            pass
+    return table.set_rows(keys, rows, state, progress=False)
+
+
 def _run(job: _Job, table: Table, first_key: int, shown: Any) -> None:
     rows = max(1, _PIECE_BYTES // job.record_bytes)
     keys = None if job.keys is None else job.keys.pieces(rows)
@@ -229,8 +242,7 @@ def _run(job: _Job, table: Table, first_key: int, shown: Any) -> None:
         numbers: Any = np.arange(first_key + at, first_key + at + len(piece), dtype=np.uint64)
         if keys is not None:
             numbers = next(keys)
-        pushed = table.set_rows(numbers, piece, next(states) if job.state else None, progress=False)
-        check_set(table.name, pushed)
+        check_set(table.name, _set(table, numbers, piece, next(states) if job.state else None))
         at += len(piece)
         shown(len(piece) * job.record_bytes)
 

@@ -479,6 +479,22 @@ class Linear(torch.nn.Module):
         self.weight = make("weight", out_features, in_features)
         self.bias = make("bias", out_features) if bias else None
 
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        """torch's weight and bias in the state_dict set the variables; without them they stay."""
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        for part, variable in (("weight", self.weight), ("bias", self.bias)):
+            values = state_dict.get(prefix + part)
+            if values is None or variable is None:
+                continue
+            if tuple(values.shape) != variable.variable.shape:
+                rest[-1].append(
+                    f"size mismatch for {prefix}{part}: {list(values.shape)} does not fit variable "
+                    f"{variable.variable.name!r}, which is {list(variable.variable.shape)}"
+                )
+                continue
+            variable.flush()
+            variable.variable.push(values)
+
     def forward(self, input: torch.Tensor, batch: Any = None) -> torch.Tensor:
         """input [..., in_features] -> [..., out_features]. batch: as of Variable."""
         bias = None if self.bias is None else self.bias(batch)
