@@ -247,8 +247,8 @@ struct ps_table_push {
     /* a bit per partition, set where keys are as if the push had none of them; NULL: none */
     const uint64_t *left_out;
     bool at_once; /* it is done in one step with UINT64_MAX: nothing comes in between */
-    /* The gradients, of f32 and without bags, are rows to be set, of whatever optimizer: of a repeated key the
-     * last one that is finite. Their state becomes that of a new row, unless has_state: then each row is
+    /* The gradients, of f32 and without bags, are rows to be set, of whatever optimizer: of a repeated key
+     * the last one that is finite. Their state becomes that of a new row, unless has_state: then each row is
      * followed by its own, ps_table_state_floats(). With `insert` admission is not asked. */
     bool sets, has_state;
     bool insert; /* keys without a row get one first, unless admission wants sightings */

@@ -192,8 +192,8 @@ uint32_t ps_table_half_apply(struct ps_table *t, const struct mr_rule_push *push
                              const struct ps_row_group *g);
 /* Sets a 16-bit row to these values, as a table of set rows does. */
 void ps_table_half_set(struct ps_table *t, void *row, const float *values);
-/* The gradients are rows to be set, with has_state with their state: how many were set. Those that hold NaN or
- * Inf are as they were. */
+/* The gradients are rows to be set, with has_state with their state: how many were set. Those that hold NaN
+ * or Inf are as they were. */
 uint32_t ps_table_set_group(struct ps_table *t, const struct ps_row_group *g, bool has_state);
 
 static inline void *ps_table_row(const struct ps_table *t, struct ps_place place)

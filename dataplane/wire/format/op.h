@@ -226,8 +226,8 @@ enum mr_pushed_word {
     MR_PUSHED_WORDS
 };
 /* In the preamble of LOOKUP: rows as they are stored, without bags. It makes no rows and leaves no trace. The
- * answer is f32, of each key: the row's values, with MR_LOOKUP_STATE the optimizer's state, and 1, or 0 if the
- * key has no row: then the rest is what a new row would have. */
+ * answer is f32, of each key: the row's values, with MR_LOOKUP_STATE the optimizer's state, and 1, or 0 if
+ * the key has no row: then the rest is what a new row would have. */
 enum mr_lookup_flag { MR_LOOKUP_STORED = 1u << 3, MR_LOOKUP_STATE = 1u << 4 };
 /* The upper half of the flags in the preamble of LOOKUP, LOOKUP_TABLES and LOOKUP_BATCH: enum mr_dtype of the
  * rows in the answer; 0 = f32. */

@@ -108,20 +108,20 @@ static void refuses_what_does_not_fit(void **state)
                            f16 = mr_tensor_2d(MR_F16, KEYS, NODE_DIM, narrow);
     const struct {
         enum mr_status status;
-        const char *text;
         uint32_t count;
+        const char *text;
         struct mr_tensor tensors[5];
     } bad[] = {
-        {MR_WRONG_DIM, "the pushed rows have 13", 4, {head_of(&set), k, none, whole}},
+        {MR_WRONG_DIM, 4, "the pushed rows have 13", {head_of(&set), k, none, whole}},
         {MR_WRONG_DIM,
-         "dim 4 and 9 of state; the pushed rows have 4",
          4,
+         "dim 4 and 9 of state; the pushed rows have 4",
          {head_of(&with_state), k, none, plain}},
-        {MR_INVALID_ARGUMENT, "without bags", 4, {head_of(&state_alone), k, none, whole}},
-        {MR_INVALID_ARGUMENT, "without bags", 4, {head_of(&set), k, bags, plain}},
-        {MR_INVALID_ARGUMENT, "without bags", 5, {head_of(&weighted), k, bags, plain, w}},
-        {MR_INVALID_ARGUMENT, "f32 rows", 4, {head_of(&set), k, none, f16}},
-        {MR_INVALID_ARGUMENT, "learning rate", 4, {head_of(&rated), k, none, plain}},
+        {MR_INVALID_ARGUMENT, 4, "without bags", {head_of(&state_alone), k, none, whole}},
+        {MR_INVALID_ARGUMENT, 4, "without bags", {head_of(&set), k, bags, plain}},
+        {MR_INVALID_ARGUMENT, 5, "without bags", {head_of(&weighted), k, bags, plain, w}},
+        {MR_INVALID_ARGUMENT, 4, "f32 rows", {head_of(&set), k, none, f16}},
+        {MR_INVALID_ARGUMENT, 4, "learning rate", {head_of(&rated), k, none, plain}},
     };
     for (uint32_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
         node_check(node_call(n, 0, MR_OP_PUSH_GRAD, 0, bad[i].tensors, bad[i].count), bad[i].status,

@@ -60,7 +60,8 @@ static struct ps_push_counts set_rows(struct ps_table *t, const uint64_t *of, ui
 static void read_rows(struct ps_table *t, const uint64_t *of, uint32_t count, bool has_state, float *out,
                       uint64_t budget_bytes)
 {
-    struct ps_table_read r = {.keys = of, .key_count = count, .has_state = has_state, .out = out};
+    struct ps_table_read r = {.keys = of, .key_count = count, .has_state = has_state};
+    r.out = out;
     for (uint64_t budget = budget_bytes; !ps_table_read_step(t, &r, &budget); budget = budget_bytes) {
     }
 }
