@@ -173,6 +173,22 @@ static const char *settle_driver(struct dp_config *config, const struct dp_net *
     return "the kernel has the address";
 }
 
+/* A wheel has none of DPDK's drivers (meson_options.txt). */
+static bool check_driver(const struct dp_config *config, char error[DP_ERROR_BYTES])
+{
+#ifdef DP_NO_DRIVERS
+    if (config->driver != DP_DRIVER_SOCKET) {
+        snprintf(
+            error, DP_ERROR_BYTES,
+            "port: this server came with pip and has the kernel's sockets only: set driver = socket and give "
+            "the address to the interface (ip address add), or install the Debian package or the source "
+            "tree");
+        return false;
+    }
+#endif
+    return true;
+}
+
 static struct dp *allocate(const struct dp_config *config, const struct dp_net *net)
 {
     struct dp *dp = calloc(1, sizeof(*dp));
@@ -218,7 +234,7 @@ enum mr_status dp_create(const struct dp_config *config, struct dp **out, char e
         snprintf(error, DP_ERROR_BYTES, "memory: none left for the data plane");
         return MR_NO_MEMORY;
     }
-    if (!dp_port_lock(&dp->port_lock, config, error))
+    if (!check_driver(&dp->config, error) || !dp_port_lock(&dp->port_lock, config, error))
         goto no_lock;
     if (!dp_eal_start(&dp->config, &dp->hugepages, error))
         goto no_eal;

