@@ -91,7 +91,7 @@ __all__ = [
     "optim",
 ]
 
-_LAZY = {"EmbeddingBag": "nn", "Embedding": "nn", "DataLoader": "data"}
+_LAZY = {"EmbeddingBag": "nn", "Embedding": "nn", "DataLoader": "data", "prefetch": "_nn.prefetch"}
 
 
 def __getattr__(name: str) -> object:

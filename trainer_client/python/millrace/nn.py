@@ -27,7 +27,8 @@ from ._nn import bags as _bags, steps as _steps
 from ._nn.anchor import Anchor
 from ._nn.arguments import TorchArguments
 from ._nn.backward import pushes_of, running, tensor
-from ._nn.tables import Needs, look_up
+from ._nn.forwards import look_up
+from ._nn.tables import Needs
 from ._nn.weights import Weights
 from .client import Client
 from .table import Table

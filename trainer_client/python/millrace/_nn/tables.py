@@ -1,8 +1,4 @@
-"""What forwards need of their tables, looked up together.
-
-A forward says what it needs as a Needs; look_up() gets it for all forwards of a step, and has their gradients
-go to the backward pass.
-"""
+"""What forwards need of their tables, and lookups of it: one call for all of a client."""
 from __future__ import annotations
 
 import collections
@@ -11,7 +7,6 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence
 import numpy as np
 import torch
 
-from .backward import Rows, by_frequency, running
 from ..future import Future
 
 
@@ -57,40 +52,3 @@ class Lookups:
                 self._values[i] = values
         self._calls = []
         return self._values
-
-
-def values_of(needs: Sequence[Needs]) -> list[np.ndarray]:
-    """Looks them up now, after their tables' earlier pushes but for `staleness`."""
-    for one in needs:
-        one.module._catch_up()
-    if len(needs) != 1 or len(needs[0].keys) == 0:
-        return Lookups(needs).values()
-    one = needs[0]
-    table, options = one.module.feature, one.options()
-    if one.offsets is None:
-        return [table.lookup(one.keys, **options)]
-    return [table.lookup_bags(one.keys, one.offsets, weights=one.weights, **options)]
-
-
-def _nothing(gradient: np.ndarray) -> None:
-    """Takes the gradient of no keys; a backward pass has an end there all the same."""
-
-
-def tensor_of(needs: Needs, values: np.ndarray) -> torch.Tensor:
-    """The forward's result; its gradient goes to the backward pass."""
-    module, options = needs.module, dict(needs.module.options)
-    if len(needs.keys) == 0:
-        return needs.finish(module._tensor(values, _nothing))
-
-    def take(gradient: np.ndarray) -> None:
-        rows = Rows(needs.keys, needs.offsets, needs.weights, gradient)
-        if module.scale_grad_by_freq:
-            rows = by_frequency(module.feature, rows)
-        running().add_rows(module.feature, rows, options, module.anchor)
-
-    return needs.finish(module._tensor(values, take))
-
-
-def look_up(needs: Sequence[Needs]) -> list[torch.Tensor]:
-    """The results of the forwards that need this."""
-    return [tensor_of(one, values) for one, values in zip(needs, values_of(needs))]

@@ -1,0 +1,260 @@
+"""Lookups that are made ahead: the same training as without them, to the bit, and what becomes of errors."""
+import gc
+
+import numpy as np
+import pytest
+
+import millrace
+
+torch = pytest.importorskip("torch")
+from millrace._nn import ahead  # noqa: E402
+from millrace.nn import forward_all  # noqa: E402
+
+DIM, KEYS, STEPS = 4, 30, 12
+
+
+@pytest.fixture
+def modules(client, name):
+    """An EmbeddingBag and an Embedding, and others over tables of the same start."""
+    made = []
+    for part in "ab":
+        tables = [
+            client.table(
+                f"{name[-40:]}.{part}.{pooling}",
+                DIM,
+                pooling=pooling,
+                optimizer=millrace.optim.Adagrad(lr=0.3),
+                initializer=millrace.init.uniform(-1, 1, seed=5),
+            )
+            for pooling in ("mean", "none")
+        ]
+        made.append([millrace.EmbeddingBag(tables[0]), millrace.Embedding(tables[1])])
+    return made
+
+
+def batches(seed=1, steps=STEPS):
+    """Bags with weights, empty ones too, and keys: few keys, so that batches share most of them."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(steps):
+        sizes = rng.integers(0, 4, 6)
+        made.append(
+            {
+                "keys": torch.from_numpy(rng.integers(0, KEYS, sizes.sum())),
+                "offsets": torch.from_numpy(np.cumsum([0, *sizes[:-1]])),
+                "weights": torch.from_numpy(rng.random(sizes.sum(), np.float32) + 0.1),
+                "items": torch.from_numpy(rng.integers(0, KEYS, (3, 2))),
+            }
+        )
+    return made
+
+
+def bag_of(batch):
+    return batch["keys"], batch["offsets"], batch["weights"]
+
+
+def train(loader, bag, row, together=False):
+    results = []
+    for batch in loader:
+        if together:
+            a, b = forward_all([bag, row], [bag_of(batch), batch["items"]])
+        else:
+            a, b = bag(*bag_of(batch)), row(batch["items"])
+        results += [a.detach().numpy().copy(), b.detach().numpy().copy()]
+        ((a - 0.5).square().sum() + b.square().sum()).backward()
+    bag.flush(), row.flush()
+    return results
+
+
+def rows_of(module):
+    return module.table.lookup(np.arange(KEYS), read_only=True)
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("depth", [1, 3, 50])
+def test_it_trains_as_without(modules, depth, together):
+    plain, (bag, row) = modules
+    expected = train(batches(), *plain)
+    loader = millrace.prefetch(batches(), {bag: bag_of, row: "items"}, depth=depth)
+    assert len(loader) == STEPS
+    for got, one in zip(train(loader, bag, row, together), expected):
+        assert np.array_equal(got, one)
+    for mine, theirs in zip((bag, row), plain):
+        assert np.array_equal(rows_of(mine), rows_of(theirs))
+    counts = loader.counts
+    assert counts.batches == STEPS and counts.missed == 0 and counts.stale == 0
+    assert counts.rows == STEPS * (6 + 6) and 0 < counts.again < counts.rows
+    assert not ahead._current
+
+
+def test_only_what_has_changed_is_looked_up_again(client, modules):
+    bag, row = modules[0]
+    loader = millrace.prefetch(batches(steps=1), {bag: bag_of, row: "items"})
+    for batch in loader:
+        key = int(batch["items"][0, 0])
+        row.table.push_gradients([key], np.ones((1, DIM)))
+        changed = int((batch["items"] == key).sum())
+        asked = []
+        look_up, client.lookup_tables_async = (
+            client.lookup_tables_async,
+            lambda tables, **o: (asked.extend(keys.tolist() for _, keys, *_ in tables), look_up(tables, **o))[
+                1
+            ],
+        )
+        try:
+            found = row(batch["items"]).detach().numpy()
+        finally:
+            del client.lookup_tables_async
+        assert asked == [[key] * changed]
+        assert np.array_equal(found, row.table.lookup(batch["items"].numpy()))
+        assert loader.counts.again == changed
+
+
+@pytest.mark.parametrize("how", ["bags", "tables", "async", "batch", "before"])
+def test_whatever_this_client_pushes_is_seen(client, modules, how):
+    bag, row = modules[0]
+    table, one = row.table, np.ones((1, DIM), np.float32)
+    if how == "before":  # in flight when the first lookup is made
+        client._changes = None
+        pushed = [table.push_gradients_async([3], one)]
+    loader = millrace.prefetch(
+        [torch.tensor([3, 4])] * 3, {row: lambda keys: keys, bag: lambda keys: keys[:, None]}, depth=2
+    )
+    for number, keys in enumerate(loader):
+        if how == "bags":
+            bag.table.push_gradients_bags([3], [0, 1], one)
+            table.push_gradients([3], one)
+        elif how == "tables":
+            client.push_gradients_tables([(bag.table, [3], one), (table, [4], one)])
+        elif how == "async":
+            table.push_gradients_async([4], one).result()
+        elif how == "batch":
+            id = (bag.table.id << 48) + number
+            client.feed(id, [(bag.table, [3], [0, 1])], 1)
+            client.push_gradients_batch(id, [(bag.table, one.reshape(1, 1, DIM))])
+        else:
+            while pushed:
+                pushed.pop().result()
+        assert np.array_equal(row(keys).detach().numpy(), table.lookup([3, 4]))
+        assert np.array_equal(bag(keys[:, None]).detach().numpy(), bag.table.lookup([3, 4]))
+    assert loader.counts.missed == 0 and loader.counts.again >= 3 - (how == "before")
+
+
+def test_stale_rows_stay_and_are_counted(modules):
+    plain, (bag, row) = modules
+    loader = millrace.prefetch(batches(), {bag: bag_of, row: "items"}, depth=2, stale=True)
+    results = train(loader, bag, row)
+    counts = loader.counts
+    assert counts.again == 0 and 0 < counts.stale <= counts.rows and 1 <= counts.stale_pushes <= 5
+    # two after its lookup, and the three that may have been in flight then
+    first = train(batches(steps=1), *plain)
+    assert np.array_equal(results[0], first[0])  # nothing had been pushed
+
+
+def test_keys_that_were_not_looked_up_are(modules):
+    bag, row = modules[0]
+    loader = millrace.prefetch([torch.tensor([1, 2])], {row: lambda keys: keys})
+    for keys in loader:
+        assert np.array_equal(row(keys + 1).detach().numpy(), row.table.lookup([2, 3]))
+        assert loader.counts.missed == 1
+        ours = row(keys)
+        assert np.array_equal(ours.detach().numpy(), row.table.lookup([1, 2]))
+        assert (loader.counts.missed, loader.counts.rows) == (1, 2)
+        again = row(keys)  # once
+        ours.data.zero_()
+        assert loader.counts.missed == 2 and not np.array_equal(again.detach().numpy(), ours.detach().numpy())
+        row.eval()  # another kind of lookup
+        assert row(keys).shape == (2, DIM)
+        row.train()
+
+
+def test_it_makes_no_rows_in_evaluation(modules):
+    bag, row = modules[0]
+    row.eval()
+    keys = torch.tensor([1000, 1001])
+    for batch in millrace.prefetch([keys], {row: lambda keys: keys}):
+        row(batch)
+    info = next(i for i in row.table.client.features() if i.id == row.table.id)
+    assert info.rows == 0
+
+
+def test_errors_are_their_batches(modules):
+    bag, row = modules[0]
+
+    def keys_of(batch):
+        if batch == 2:
+            raise KeyError("no keys")
+        return torch.tensor([batch])
+
+    seen = []
+    with pytest.raises(KeyError, match="no keys"):
+        for batch in millrace.prefetch(range(5), {row: keys_of}, depth=3):
+            seen.append(batch)
+    assert seen == [0, 1]
+
+    def loader():
+        yield torch.tensor([1])
+        raise OSError("disk")
+
+    seen = []
+    with pytest.raises(OSError, match="disk"):
+        for batch in millrace.prefetch(loader(), {row: lambda keys: keys}, depth=5):
+            seen.append(row(batch))
+    assert len(seen) == 1
+    with pytest.raises(TypeError, match="int32 or int64, not torch.float32"):
+        list(millrace.prefetch([torch.tensor([1.5])], {row: lambda keys: keys}))
+
+
+def test_an_error_of_a_lookup_is_its_batch_s(client, modules, name):
+    bag, row = modules[0]
+    gone = millrace.Embedding(client, name[-50:] + ".gone", dim=DIM)
+    loader = millrace.prefetch([torch.tensor([n]) for n in range(3)], {gone: lambda keys: keys})
+    steps = iter(loader)
+    assert next(steps)[0] == 0 and next(steps)[0] == 1
+    client.drop(gone.table.name)
+    with pytest.raises(millrace.UnknownTable):
+        gone(torch.tensor([5]))
+    steps.close()
+    with pytest.raises(millrace.UnknownTable):
+        list(loader)
+
+
+def test_a_loop_that_is_left_leaves_nothing(client, modules):
+    bag, row = modules[0]
+    loader = millrace.prefetch(batches(), {bag: bag_of, row: "items"}, depth=4)
+    for batch in loader:
+        break
+    gc.collect()
+    assert not client._futures and not ahead._current
+    with pytest.raises(ZeroDivisionError):
+        for batch in loader:
+            row(batch["items"])
+            raise ZeroDivisionError
+    gc.collect()
+    assert not client._futures and not ahead._current
+    assert len(list(loader)) == STEPS  # from the start
+
+
+def test_validation_inside_of_training(modules):
+    bag, row = modules[0]
+    train_loader = millrace.prefetch([torch.tensor([n]) for n in range(3)], {row: lambda keys: keys})
+    test_loader = millrace.prefetch([torch.tensor([7])] * 2, {row: lambda keys: keys})
+    for keys in train_loader:
+        row.eval()
+        for others in test_loader:
+            row(others)
+        row.train()
+        row(keys).sum().backward()
+    assert train_loader.counts.missed == test_loader.counts.missed == 0
+
+
+def test_refusals(modules):
+    bag, row = modules[0]
+    for depth in (0, True, 1.5):
+        with pytest.raises(ValueError, match="1 or more"):
+            millrace.prefetch([], {row: "items"}, depth=depth)
+    with pytest.raises(TypeError, match="bags say for each module"):
+        millrace.prefetch([], [row])
+    with pytest.raises(TypeError, match="Linear is no millrace.nn.EmbeddingBag"):
+        millrace.prefetch([], {torch.nn.Linear(1, 1): "items"})
+    assert "depth=1" in repr(millrace.prefetch([], {row: "items"}))

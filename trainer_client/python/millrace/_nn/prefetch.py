@@ -1,0 +1,134 @@
+"""Batches of a loader, with the lookups of the next ones made while this one trains."""
+from __future__ import annotations
+
+import collections
+from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Union
+
+from . import ahead
+from .ahead import Ahead, PrefetchCounts
+from ..errors import Error
+from ..nn import Embedding, EmbeddingBag
+
+Module = Union[Embedding, EmbeddingBag]
+
+
+class _Batch(NamedTuple):
+    value: Any
+    ahead: Optional[Ahead]  #: None: the lookups could not be made
+    error: Optional[Exception]  #: why
+
+
+class Prefetch:
+    """What prefetch() returns: iterating over it begins the loader anew."""
+
+    def __init__(
+        self, loader: Iterable[Any], bags: Mapping[Module, Any], depth: int = 1, stale: bool = False
+    ) -> None:
+        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+            raise ValueError(f"depth is {depth!r}; it is how many batches are looked up ahead, 1 or more")
+        if not isinstance(bags, Mapping) or not bags:
+            raise TypeError(
+                "bags say for each module what it is given of a batch: {module: function of the batch, or key}"
+            )
+        for module in bags:
+            if not isinstance(module, (Embedding, EmbeddingBag)):
+                raise TypeError(
+                    f"bags: {type(module).__name__} is no millrace.nn.EmbeddingBag or Embedding; others have "
+                    "nothing to look up ahead"
+                )
+        self.loader, self.bags, self.depth, self.stale = loader, dict(bags), depth, bool(stale)
+        self.counts = PrefetchCounts()  #: of all passes so far
+
+    def __len__(self) -> int:
+        return len(self.loader)  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        return f"<millrace.prefetch of {self.loader!r}, depth={self.depth}: {self.counts}>"
+
+    def _ask(self, value: Any) -> _Batch:
+        """Starts the lookups of a batch."""
+        try:
+            needs = []
+            for module, given in self.bags.items():
+                arguments = given(value) if callable(given) else value[given]
+                needs.append(module._needs(*(arguments if isinstance(arguments, tuple) else (arguments,))))
+            return _Batch(value, Ahead(needs, self.counts, self.depth if self.stale else None), None)
+        except Exception as error:  # it is the batch's, whose turn is later
+            return _Batch(value, None, error)
+
+    def _read(self, loader: Iterator[Any]) -> Optional[_Batch]:
+        """None: there are no more."""
+        try:
+            value = next(loader)
+        except StopIteration:
+            return None
+        except Exception as error:
+            return _Batch(None, None, error)
+        return self._ask(value)
+
+    def __iter__(self) -> Iterator[Any]:
+        loader = iter(self.loader)
+        waiting: collections.deque[_Batch] = collections.deque()
+        is_over = False
+        try:
+            while True:
+                while not is_over and len(waiting) <= self.depth:
+                    batch = self._read(loader)
+                    is_over = batch is None or batch.error is not None
+                    if batch is not None:
+                        waiting.append(batch)
+                if not waiting:
+                    return
+                yield from self._hand_out(waiting.popleft())
+        finally:
+            for batch in waiting:
+                _drop(batch)
+
+    def _hand_out(self, batch: _Batch) -> Iterator[Any]:
+        if batch.ahead is None:
+            assert batch.error is not None
+            raise batch.error
+        batch.ahead.arrive()
+        self.counts.batches += 1
+        ahead.enter(batch.ahead)
+        try:
+            yield batch.value
+        finally:
+            ahead.leave(batch.ahead)
+
+
+def _drop(batch: _Batch) -> None:
+    """Nobody wants it: its lookups end, so that none is in flight."""
+    try:
+        if batch.ahead is not None:
+            batch.ahead.arrive()
+    except Error:
+        pass
+
+
+def prefetch(
+    loader: Iterable[Any],
+    bags: Mapping[Module, Union[Callable[[Any], Any], Any]],
+    depth: int = 1,
+    stale: bool = False,
+) -> Prefetch:
+    """The loader's batches, whose lookups have been made: those of the next ones are while this one trains.
+
+        for batch in millrace.prefetch(loader, {users: "user", items: lambda batch: (batch.keys, batch.offsets)}):
+            loss = model(batch)  # users(batch["user"]) finds its rows here
+            loss.backward()
+
+    loader: any iterable of batches, as a DataLoader of torch's or a list.
+    bags: for each EmbeddingBag and Embedding what it will be given of a batch: a function of the batch, or what
+        the batch is indexed with. That is a tuple of the forward's arguments, or the first of them alone.
+    depth: how many batches are looked up ahead of the one that trains.
+    stale: rows stay as they were when they were looked up. Else those that this client has changed since are
+        looked up again before a forward takes them, and results are those without prefetching. What other
+        clients change shows with the next lookup, as in any asynchronous training.
+
+    A forward with the keys that were looked up takes their rows, once; with other keys it makes a lookup of its
+    own. The result's `counts` say how often either happened, and how stale rows were. An error of the loader, of
+    `bags` or of a lookup is raised when it is its batch's turn. A loop that is left early waits for what is in
+    flight.
+    """
+    return Prefetch(loader, bags, depth, stale)
