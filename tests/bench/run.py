@@ -74,6 +74,10 @@ ROWS = {
         "python_pull_share_torch": ("of C's", "higher", 0.9, "value"),
         "python_push_share_numpy": ("of C's", "higher", 0.9, "value"),
         "python_push_share_torch": ("of C's", "higher", 0.9, "value"),
+        "python_tables_lookup": ("of 26 calls", "lower", 0.6, "value"),
+        "python_tables_push": ("of 26 calls", "lower", 0.8, "value"),
+        "python_step_one_call": ("of a step with 26 calls", "lower", 0.8, "value"),
+        "python_step_prefetch": ("of a step without", "lower", 0.9, "value"),
     },
     "rpc": remote.ROWS,
     "memif": {
@@ -321,12 +325,17 @@ class Bench:
             "PYTHONDONTWRITEBYTECODE": "1",
             "MILLRACE_LIBRARY": self.program("trainer_client/libmillrace.so.0"),
         }
-        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "python_calls.py")
+        scripts = os.path.dirname(os.path.abspath(__file__))
         target = ["--server", f"{SERVER_IP}:{PORT}", "--runs", str(self.runs)]
         with Cable(self.mtu) as cable, serving(
             cable.server, self.node_arguments(directory, self.driver, "server0"), "ready"
         ):
-            calls = client_lines(cable.client, ["/usr/bin/python3", script, *target], environment)
+            calls, tables = (
+                client_lines(
+                    cable.client, ["/usr/bin/python3", os.path.join(scripts, script), *target], environment
+                )
+                for script in ("python_calls.py", "python_tables.py")
+            )
             c = client_lines(cable.client, [self.program("tests/bench/bench_calls"), *target])
         for count in (1, 64):
             limit = c[f"lookup_{count}"]["value"]
@@ -338,6 +347,15 @@ class Bench:
                     self.add(
                         f"python_{what}_share_{kind}", limit / calls[f"{kind}_{what}_13312x16"]["value"], 1.0
                     )
+
+        for row, one, other in (
+            ("tables_lookup", "tables_lookup_one_call", "tables_lookup_each"),
+            ("tables_push", "tables_push_one_call", "tables_push_each"),
+            ("step_one_call", "step_one_call", "step_each"),
+            ("step_prefetch", "step_prefetch", "step_one_call"),
+        ):
+            if one in tables:
+                self.add(f"python_{row}", tables[one]["value"] / tables[other]["value"], 1.0)
 
     def veth_round(self, directory):
         transport = ("bench_transport", "--seconds", str(TRANSPORT_SECONDS))

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Generator
 
 from ._base.library import NULL, ffi, lib, text
 from .errors import ClientClosed, error_of
@@ -23,15 +23,13 @@ class Future:
     that is dropped lets its call continue; nobody learns of its outcome.
     """
 
-    def __init__(
-        self, connection: Connection, native: Any, call: Call, changes: Sequence[Change] = ()
-    ) -> None:
+    def __init__(self, connection: Connection, native: Any, call: Call, change: Change | None = None) -> None:
         self._connection = connection
         self._call: Call | None = call  # holds what the call writes to
         self._lock = threading.Lock()
         self._value: Any = _PENDING
         self._error: BaseException | None = None
-        self._changes = changes  # end with the outcome
+        self._change = change  # ends with the outcome
         self._watchers: list[Callable[[], None]] = []  # called when the outcome is taken
         connection._futures[id(self)] = native
 
@@ -144,8 +142,8 @@ class Future:
         self._error = error
         self._value = value
         self._call = None
-        for change in self._changes:
-            change.end()
+        if self._change is not None:
+            self._change.end()
         for watcher in list(self._watchers):
             watcher()
 
@@ -153,8 +151,8 @@ class Future:
         connection = getattr(self, "_connection", None)
         if connection is None or id(self) not in connection._futures:
             return
-        for change in self._changes:
-            change.end()
+        if self._change is not None:
+            self._change.end()
         token = object()
         try:
             connection._enter(token)

@@ -4,20 +4,37 @@ Nothing is noted until the first of them watches. What was in flight then may ch
 """
 from __future__ import annotations
 
-import collections
 import threading
-import weakref
-from typing import Any, Iterable, Optional
+from typing import Any, Iterable, Optional, Sequence, Tuple
 
 import numpy as np
 
+_PLACES_OF_A_KEY = 64  # of a filter: one key in so many is taken for another
+_FACTOR, _SALT, _U64 = np.uint64(0xD6E8FEB86659FD93), 0x9E3779B97F4A7C15, 0xFFFFFFFFFFFFFFFF
+
+Keys = Tuple[int, Optional[np.ndarray]]  #: a table's number, and keys of its; None: any
+
+
+def hashes_of(tables: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:
+    """Of all keys of these tables, one after the other, as Change.of() wants them."""
+    if not tables:
+        return np.zeros(0, np.uint64)
+    keys = np.concatenate([keys.reshape(-1) for _, keys in tables])
+    salts = np.array([number * _SALT & _U64 for number, _ in tables], np.uint64)
+    return (keys + np.repeat(salts, [keys.size for _, keys in tables])) * _FACTOR
+
 
 class Change:
-    """What a call in flight, or one that has ended, changes in a table."""
+    """What a call changes that is in flight, or has ended: a filter, which takes a few others for its keys."""
 
-    def __init__(self, keys: Optional[np.ndarray]) -> None:
-        self._keys = keys
-        self._sorted: Optional[np.ndarray] = None
+    def __init__(self, tables: Sequence[Keys]) -> None:
+        self._wholly = {number for number, keys in tables if keys is None}
+        self.tables = {number for number, _ in tables}
+        hashes = hashes_of([(number, keys) for number, keys in tables if keys is not None])
+        bits = max(10, min(26, (len(hashes) * _PLACES_OF_A_KEY).bit_length()))
+        self._shift = np.uint64(64 - bits)
+        self._filter = np.zeros(1 << bits, bool)
+        self._filter[hashes >> self._shift] = True
         self._is_over = False
 
     @property
@@ -29,23 +46,20 @@ class Change:
         """Its outcome is known, or nobody will ask for it."""
         self._is_over = True
 
-    def of(self, keys: np.ndarray) -> np.ndarray:
-        """Which of these keys it changes, as booleans."""
-        if self._keys is None:
-            return np.ones(len(keys), bool)
-        if self._sorted is None:
-            self._sorted = np.sort(self._keys, axis=None)
-        known = self._sorted
-        if len(known) == 0:
-            return np.zeros(len(keys), bool)
-        return known[np.minimum(np.searchsorted(known, keys), len(known) - 1)] == keys
+    def of(self, hashes: np.ndarray) -> np.ndarray:
+        """Which of these keys it may change, as booleans."""
+        return self._filter[hashes >> self._shift]
+
+    def is_all_of(self, table: int) -> bool:
+        """Whether it may change any row of that table."""
+        return table in self._wholly
 
 
 class _Earlier(Change):
     """Calls that were in flight before anybody watched."""
 
     def __init__(self, connection: Any) -> None:
-        super().__init__(None)
+        super().__init__([])
         self._connection = connection
         self._futures, self._inside = list(connection._futures.values()), list(connection._inside)
 
@@ -60,18 +74,27 @@ class _Earlier(Change):
             )
         return self._is_over
 
+    def is_all_of(self, table: int) -> bool:
+        """Of each."""
+        return True
+
 
 class Watch:
-    """The changes of a table since a lookup of its rows, which is made after this."""
+    """The changes of a client since lookups that are made after this. Close it when they are used."""
 
-    def __init__(self, changes: Iterable[Change], lock: Any) -> None:
-        self._lock, self._new = lock, list(changes)
+    def __init__(self, changes: "Changes", before: Iterable[Change]) -> None:
+        self._changes = changes
+        self._new = list(before)
         self._pending: list[Change] = []  # were taken, and in flight then
+
+    def has_some(self) -> bool:
+        """Whether take() has something to return."""
+        return len(self._new) > 0 or any(change.is_over for change in self._pending)
 
     def take(self) -> list[Change]:
         """Those which a lookup may have missed that was made after the last take(): new ones, and others that
         have ended since."""
-        with self._lock:
+        with self._changes._lock:
             new, self._new = self._new, []
         taken: list[Change] = list(new)
         pending: list[Change] = []
@@ -80,34 +103,33 @@ class Watch:
         self._pending = pending + [change for change in new if not change.is_over]
         return taken
 
+    def close(self) -> None:
+        """Nothing more is noted for it."""
+        with self._changes._lock:
+            self._changes._watches.remove(self)
+
 
 class Changes:
-    """Of one client's tables. Any thread."""
+    """Of one client. Any thread."""
 
     def __init__(self, connection: Any) -> None:
         self._lock = threading.Lock()
-        self._in_flight: dict[int, collections.deque[Change]] = collections.defaultdict(collections.deque)
-        self._watches: dict[int, weakref.WeakSet[Watch]] = collections.defaultdict(weakref.WeakSet)
-        self._earlier: Optional[Change] = _Earlier(connection)
+        self._in_flight: list[Change] = [_Earlier(connection)]
+        self._watches: list[Watch] = []
 
-    def begin(self, table: int, keys: Optional[np.ndarray]) -> Change:
-        """A call is about to change these rows; None: any. Its change ends with its outcome."""
-        change = Change(None if keys is None else keys.copy())  # the caller's array may be used again
+    def begin(self, tables: Sequence[Keys]) -> Change:
+        """A call is about to change these rows. Its change ends with its outcome."""
+        change = Change(tables)
         with self._lock:
-            queue = self._in_flight[table]
-            while queue and queue[0].is_over:
-                queue.popleft()
-            queue.append(change)
-            for watch in self._watches[table]:
+            self._in_flight = [before for before in self._in_flight if not before.is_over]
+            self._in_flight.append(change)
+            for watch in self._watches:
                 watch._new.append(change)
         return change
 
-    def watch(self, table: int) -> Watch:
-        """Watches a table whose rows are looked up next."""
+    def watch(self) -> Watch:
+        """Watches rows that are looked up next."""
         with self._lock:
-            if self._earlier is not None and self._earlier.is_over:
-                self._earlier = None
-            before = [change for change in self._in_flight[table] if not change.is_over]
-            watch = Watch(before if self._earlier is None else [self._earlier, *before], self._lock)
-            self._watches[table].add(watch)
-            return watch
+            watch = Watch(self, [change for change in self._in_flight if not change.is_over])
+            self._watches.append(watch)
+        return watch

@@ -248,9 +248,9 @@ class Connection:
     def _start(self, call: Call, options: Mapping[str, object]) -> Future:
         """Makes a call and returns at once."""
         slot = Slot()
-        changes = []
+        change = None
         if call.changes and self._changes is not None:
-            changes = [self._changes.begin(table, keys) for table, keys in call.changes]
+            change = self._changes.begin(call.changes)
         try:
             handle = self._enter(slot)
             slot.set(options)
@@ -259,19 +259,19 @@ class Connection:
             if status:
                 raise error_of(status, text(lib.mr_last_error()))
             call = call._replace(held=(call.held, options.get("pushed")))
-            return Future(self, slot.future[0], call, changes)
+            return Future(self, slot.future[0], call, change)
         except BaseException:
-            for change in changes:
+            if change is not None:
                 change.end()
             raise
         finally:
             self._leave(slot)
 
-    def _watch(self, table: int) -> Watch:
-        """Watches what this client changes in a table from now on, and what it has in flight."""
+    def _watch(self) -> Watch:
+        """Watches what this client changes in tables from now on, and what it has in flight."""
         if self._changes is None:
             self._changes = Changes(self)
-        return self._changes.watch(table)
+        return self._changes.watch()
 
     def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """A function that only looks: function(client, *arguments)."""

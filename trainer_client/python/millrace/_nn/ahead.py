@@ -11,6 +11,7 @@ from typing import Any, Optional, Sequence
 
 import numpy as np
 
+from .._base.changes import Change, hashes_of
 from .backward import pushes_of
 from .tables import Lookups, Needs
 
@@ -34,36 +35,26 @@ def _same(a: Optional[np.ndarray], b: Optional[np.ndarray]) -> bool:
 class Answer:
     """What one forward will need, on its way or there."""
 
-    def __init__(self, needs: Needs) -> None:
+    def __init__(self, needs: Needs, begin: int) -> None:
         self.needs, self.options = needs, needs.options()
-        self.watch = needs.module.feature.client._watch(needs.module.feature.id)
+        self.begin = begin  #: of its keys among those of the batch
         self.values: Any = None  #: f32 [rows or bags, dim], once it is there
-        self.pushes = 0  #: that it may lack
 
     def fits(self, needs: Needs) -> bool:
-        """Whether it is what that forward needs now."""
+        """Whether it is what that forward of its module needs now."""
         mine = self.needs
         return (
-            mine.module is needs.module
-            and self.options == needs.options()
+            self.options == needs.options()
             and _same(mine.keys, needs.keys)
             and _same(mine.offsets, needs.offsets)
             and _same(mine.weights, needs.weights)
         )
 
-    def outdated(self) -> np.ndarray:
-        """Which rows or bags have changed since, by number; from now on, since now."""
-        changes = self.watch.take()
-        if not changes or len(self.needs.keys) == 0:
-            return np.zeros(0, np.int64)
-        self.pushes += len(changes)
-        changed = np.zeros(len(self.needs.keys), bool)
-        for change in changes:
-            changed |= change.of(self.needs.keys)
-        if self.needs.offsets is None or not changed.any():
-            return np.flatnonzero(changed)
-        before = np.concatenate([[0], np.cumsum(changed)])[self.needs.offsets.astype(np.int64)]
-        return np.flatnonzero(np.diff(before))
+    def rows_of(self, keys: np.ndarray) -> np.ndarray:
+        """The rows or bags that these keys are in, by their places, which rise."""
+        if self.needs.offsets is None:
+            return keys
+        return np.unique(np.searchsorted(self.needs.offsets, keys, side="right") - 1)
 
     def part(self, which: np.ndarray) -> Needs:
         """The needs of these rows or bags alone."""
@@ -73,7 +64,7 @@ class Answer:
         begins = mine.offsets.astype(np.int64)
         sizes = np.diff(begins)[which]
         ends = np.cumsum(sizes)
-        keys = np.repeat(begins[which] - (ends - sizes), sizes) + np.arange(sizes.sum())
+        keys = np.repeat(begins[which] - (ends - sizes), sizes) + np.arange(ends[-1])
         return mine._replace(
             keys=mine.keys[keys],
             offsets=np.concatenate([[0], ends]).astype(np.uint32),
@@ -88,47 +79,90 @@ class Ahead:
         """Starts the lookups. leave: None: rows are brought up to date; else they stay as they were, and so
         many pushes to a table may be in flight."""
         self.counts, self.leave = counts, leave
-        self.answers = [Answer(one) for one in needs]
-        self.modules = {one.module for one in needs}
-        self._lookups = Lookups(needs)
-        self._is_fresh = False  # its answers were brought up to date together
+        self.answers: dict[Any, list[Answer]] = {}  #: by module
+        begins = np.cumsum([0] + [len(one.keys) for one in needs]).tolist()
+        all_of_it = [Answer(one, begin) for one, begin in zip(needs, begins)]
+        for answer in all_of_it:
+            self.answers.setdefault(answer.needs.module, []).append(answer)
+        self.modules = list(self.answers)
+        self._hashes = hashes_of([(one.module.feature.id, one.keys) for one in needs])
+        self._changes: list[Change] = []  #: that rows which stay as they were may lack
+        clients = {one.module.feature.client for one in needs}
+        self._watches = {client: client._watch() for client in clients}
+        try:
+            self._arriving, self._lookups = all_of_it, Lookups(needs)
+        except BaseException:
+            self.close()
+            raise
 
     def arrive(self) -> None:
         """Waits for the answers; raises the error of a lookup."""
-        for answer, values in zip(self.answers, self._lookups.values()):
+        for answer, values in zip(self._arriving, self._lookups.values()):
             answer.values = values
+
+    def close(self) -> None:
+        """Nobody takes anything any more."""
+        for watch in self._watches.values():
+            watch.close()
 
     def take(self, needs: Needs) -> Optional[np.ndarray]:
         """What that forward needs, up to date; None: it is not here, or was taken before."""
-        found = next((answer for answer in self.answers if answer.fits(needs)), None)
+        its = self.answers[needs.module]
+        found = next((answer for answer in its if answer.fits(needs)), None)
         if found is None:
             return None
-        if self.leave is not None:
-            self._note_stale(found, self.leave)
+        if self.leave is None:
+            self._refresh(needs.module)
         else:
-            self._refresh([found] if self._is_fresh else self.answers)
-            self._is_fresh = True
-        self.answers.remove(found)
+            self._note_stale(found, self.leave)
+        its.remove(found)
         self.counts.rows += needs.size
         return found.values
+
+    def _outdated(self, changes: Sequence[tuple[Any, Change]]) -> list[tuple[Answer, np.ndarray]]:
+        """Which rows or bags these may have changed, by number, of each answer that has some."""
+        hashes, changed = self._hashes, np.zeros(len(self._hashes), bool)
+        for _, change in changes:
+            changed |= change.of(hashes)
+        places = np.flatnonzero(changed)
+        found = []
+        for answer in (answer for its in self.answers.values() for answer in its):
+            begin, end = answer.begin, answer.begin + len(answer.needs.keys)
+            table = answer.needs.module.feature
+            if any(client is table.client and change.is_all_of(table.id) for client, change in changes):
+                keys = np.arange(end - begin)
+            else:
+                keys = places[slice(*np.searchsorted(places, (begin, end)))] - begin
+            if len(keys) > 0:
+                found.append((answer, answer.rows_of(keys)))
+        return found
+
+    def _take_changes(self) -> list[tuple[Any, Change]]:
+        return [(client, change) for client, watch in self._watches.items() for change in watch.take()]
+
+    def _refresh(self, module: Any) -> None:
+        """Brings all answers up to date together, before this module's are used."""
+        module._catch_up()
+        if not any(watch.has_some() for watch in self._watches.values()):
+            return
+        for other, its in self.answers.items():
+            if its:
+                other._catch_up()
+        outdated = self._outdated(self._take_changes())
+        lookups = Lookups([answer.part(which) for answer, which in outdated])
+        for (answer, which), values in zip(outdated, lookups.values()):
+            answer.values[which] = values
+            self.counts.again += len(which)
 
     def _note_stale(self, answer: Answer, leave: int) -> None:
         module = answer.needs.module
         pushes_of(module.feature.client).wait(module.feature.id, max(leave, module.staleness))
-        rows = len(answer.outdated())
-        self.counts.stale += rows
-        if rows > 0:
-            self.counts.stale_pushes = max(self.counts.stale_pushes, answer.pushes)
-
-    def _refresh(self, answers: Sequence[Answer]) -> None:
-        for answer in answers:
-            answer.needs.module._catch_up()
-        found = [(answer, answer.outdated()) for answer in answers]
-        changed = [(answer, which) for answer, which in found if len(which) > 0]
-        lookups = Lookups([answer.part(which) for answer, which in changed])
-        for (answer, which), values in zip(changed, lookups.values()):
-            answer.values[which] = values
-            self.counts.again += len(which)
+        self._changes += self._take_changes()
+        for other, which in self._outdated(self._changes):
+            if other is answer:
+                pushes = sum(module.feature.id in change.tables for _, change in self._changes)
+                self.counts.stale += len(which)
+                self.counts.stale_pushes = max(self.counts.stale_pushes, pushes)
 
 
 _current: "weakref.WeakKeyDictionary[Any, list[Ahead]]" = weakref.WeakKeyDictionary()

@@ -88,22 +88,30 @@ class Prefetch:
         if batch.ahead is None:
             assert batch.error is not None
             raise batch.error
-        batch.ahead.arrive()
+        try:
+            batch.ahead.arrive()
+        except BaseException:
+            batch.ahead.close()
+            raise
         self.counts.batches += 1
         ahead.enter(batch.ahead)
         try:
             yield batch.value
         finally:
             ahead.leave(batch.ahead)
+            batch.ahead.close()
 
 
 def _drop(batch: _Batch) -> None:
     """Nobody wants it: its lookups end, so that none is in flight."""
+    if batch.ahead is None:
+        return
     try:
-        if batch.ahead is not None:
-            batch.ahead.arrive()
+        batch.ahead.arrive()
     except Error:
         pass
+    finally:
+        batch.ahead.close()
 
 
 def prefetch(
