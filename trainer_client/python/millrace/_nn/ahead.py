@@ -86,7 +86,7 @@ class Ahead:
             self.answers.setdefault(answer.needs.module, []).append(answer)
         self.modules = list(self.answers)
         self._hashes = hashes_of([(one.module.feature.id, one.keys) for one in needs])
-        self._changes: list[Change] = []  #: that rows which stay as they were may lack
+        self._changes: list[tuple[Any, Change]] = []  #: that rows which stay as they were may lack
         clients = {one.module.feature.client for one in needs}
         self._watches = {client: client._watch() for client in clients}
         try:
