@@ -391,6 +391,35 @@ def test_a_copy_is_frozen_for_itself(models):
     optimizer.load_state_dict(adagrad(ours).state_dict())
 
 
+@pytest.mark.skipif(not hasattr(torch, "compiler"), reason="torch.compile() needs torch 2")
+@pytest.mark.parametrize("kind", ["EmbeddingBag", "Embedding"])
+def test_compiled_models_break_once(client, name, kind):
+    """Before the lookup and after it there is a graph each."""
+    bag = getattr(millrace, kind)(client, name, dim=DIM, optimizer=millrace.optim.Adagrad(lr=LR))
+    weight = torch.from_numpy(bag.table.lookup(np.arange(KEYS)))
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    class Shifted(Model):
+        def forward(self, keys):
+            return self.dense(torch.relu(self.bag(keys + 1).view(-1, DIM)))
+
+    ours, theirs = Shifted(bag), Shifted(getattr(torch.nn, kind)(KEYS, DIM, _weight=weight))
+    theirs.dense.load_state_dict(ours.dense.state_dict())
+    torch.compiler.reset()
+    for model, run in ((ours, torch.compile(ours, backend=backend)), (theirs, theirs)):
+        optimizer = adagrad(model)
+        for step in range(3):
+            optimizer.zero_grad()
+            (run(batch(step)[0] % (KEYS - 1)) ** 2).sum().backward()
+            optimizer.step()
+    check_same(ours, theirs)
+    assert len(graphs) == 2
+
+
 # ---- what it does not ----
 
 

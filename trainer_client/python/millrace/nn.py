@@ -29,6 +29,7 @@ from ._nn.arguments import TorchArguments
 from ._nn.backward import pushes_of, running, tensor
 from ._nn.forwards import look_up
 from ._nn.tables import Needs
+from ._nn.uncompiled import uncompiled
 from ._nn.weights import Weights
 from .client import Client
 from .table import Table
@@ -240,6 +241,7 @@ class EmbeddingBag(Weights, TorchArguments, AtServer):
         """The length of a row."""
         return self.feature.dim
 
+    @uncompiled
     def forward(
         self,
         input: Any,
@@ -348,6 +350,7 @@ class Embedding(Weights, TorchArguments, AtServer):
         """The length of a row."""
         return self.feature.dim
 
+    @uncompiled
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Keys of any shape: [*input, dim]."""
         return look_up([self._needs(input)])[0]
@@ -366,6 +369,7 @@ class Embedding(Weights, TorchArguments, AtServer):
         return Needs(self, keys[stays].view(np.uint64), None, None, spread)
 
 
+@uncompiled
 def forward_all(
     modules: Sequence[Union[EmbeddingBag, Embedding]], inputs: Sequence[Any]
 ) -> list[torch.Tensor]:
@@ -439,6 +443,7 @@ class Variable(AtServer):
         """The variable at the server."""
         return self.feature
 
+    @uncompiled
     def forward(self, batch: Any = None) -> torch.Tensor:
         """Its value now. With a batch its gradient goes in the batch's push: applied if, and only if, that
         one is."""
