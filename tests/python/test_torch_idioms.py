@@ -349,6 +349,39 @@ def test_closures_schedulers_and_retained_graphs(models):
     both(models, train, optimizer=millrace.optim.SGD(lr=LR))
 
 
+def test_schedulers_change_the_rows_rate_as_well(models):
+    def train(model):
+        optimizer = adagrad(model)
+        schedulers = [
+            torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1, step / 3)),  # from 0 on
+            torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8),
+        ]
+        for step in range(8):
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            optimizer.step()
+            schedulers[step >= 3].step()
+
+    both(models, train)
+
+
+def test_a_rate_that_is_named_goes_before_a_scheduler_s(models, client, name):
+    ours, _ = models(mode="sum", optimizer=millrace.optim.SGD(lr=LR))
+    schedule = millrace.optim.schedule.Linear(steps=10, end=0.5)
+    its_own = millrace.EmbeddingBag(
+        client, name + "s", dim=DIM, mode="sum", optimizer=millrace.optim.SGD(lr=1.0), schedule=schedule
+    )
+    ours.bag.options["learning_rate"] = 0.5
+    optimizer = torch.optim.SGD([*ours.bag.parameters(), *its_own.parameters()], lr=LR)
+    torch.optim.lr_scheduler.ConstantLR(optimizer, factor=0.1)
+    for bag, rate in ((ours.bag, 0.5), (its_own, 1.0)):
+        before = bag.table.lookup([1])
+        bag(torch.tensor([[1]])).sum().backward()
+        optimizer.step()
+        bag.flush()
+        assert np.allclose(bag.table.lookup([1]), before - rate)
+
+
 def test_two_modules_of_one_table_are_one_step(client, name):
     first = millrace.EmbeddingBag(client, name, dim=DIM, mode="sum", optimizer=millrace.optim.Adagrad(lr=LR))
     second = millrace.Embedding(first.table)

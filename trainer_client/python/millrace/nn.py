@@ -90,8 +90,7 @@ class AtServer(torch.nn.Module):
             self._parameters["anchor"] = anchor
         self._place = fn(self._place)
         if anchor.device != self._place.device:
-            anchor.drop()
-            anchor.data = anchor.data.to(self._place.device)
+            self._parameters["anchor"] = anchor.moved(self._place.device)
         return self
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Any:

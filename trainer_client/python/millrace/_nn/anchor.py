@@ -80,8 +80,8 @@ class Anchor(torch.nn.Parameter):
     options: dict
     _optimizer: Any
 
-    def __new__(cls, feature: Any) -> "Anchor":
-        made: Any = _as(cls, torch.empty(0), True)
+    def __new__(cls, feature: Any, device: Any = "cpu") -> "Anchor":
+        made: Any = _as(cls, torch.empty(0, device=device), True)
         made.feature, made.keys, made.options, made._optimizer = feature, None, {}, None
         return made
 
@@ -104,6 +104,17 @@ class Anchor(torch.nn.Parameter):
         if self._optimizer is None or hasattr(self, "_in_backward_optimizers"):
             return None
         return self._optimizer()
+
+    def moved(self, device: torch.device) -> "Anchor":
+        """Itself there, without a gradient; another one where torch moves no parameter in its place."""
+        self.drop()
+        there = self.data.to(device)
+        if torch._has_compatible_shallow_copy_type(self.data, there):  # as torch.nn.Module asks
+            self.data = there
+            return self
+        twin = Anchor(self.feature, device)
+        twin.requires_grad_(self.requires_grad)
+        return twin
 
     # ---- gradients that wait for step() ----
 
@@ -178,21 +189,31 @@ class Anchor(torch.nn.Parameter):
 # ---- optimizers of torch's ----
 
 
-def _anchors(optimizer: torch.optim.Optimizer) -> list[Anchor]:
-    return [
-        param for group in optimizer.param_groups for param in group["params"] if isinstance(param, Anchor)
-    ]
+def _anchors_of(group: dict) -> list[Anchor]:
+    return [param for param in group["params"] if isinstance(param, Anchor)]
+
+
+def _scheduled(anchor: Anchor, group: dict) -> dict:
+    """The options of a push with the rows' learning rate, where a scheduler of torch's has changed that of
+    their group: it changes by the same factor, unless the program or the table's schedule names one."""
+    first, options = group.get("initial_lr"), anchor.options
+    spec = anchor.feature.spec
+    if not first or group["lr"] == first or "learning_rate" in options or spec.schedule is not None:
+        return options
+    return {**options, "learning_rate": spec.optimizer.lr * float(group["lr"] / first)}
 
 
 def _take(optimizer: torch.optim.Optimizer, taken: list) -> None:
     """Out of the optimizer's sight, which would change the anchors."""
     with _lock:
-        for anchor in _anchors(optimizer):
-            held = anchor._held()
-            if held is not None and anchor.optimizer is optimizer:
-                taken.append((anchor, anchor.keys, held.detach().to("cpu", torch.float32).numpy()))
-            if anchor.optimizer is optimizer or held is None:
-                anchor.drop()
+        for group in optimizer.param_groups:
+            for anchor in _anchors_of(group):
+                held = anchor._held()
+                if held is not None and anchor.optimizer is optimizer:
+                    gradients = held.detach().to("cpu", torch.float32).numpy()
+                    taken.append((anchor, anchor.keys, gradients, _scheduled(anchor, group)))
+                if anchor.optimizer is optimizer or held is None:
+                    anchor.drop()
 
 
 def _step(optimizer: torch.optim.Optimizer, closure: Optional[Callable] = None, **kwargs: Any) -> Any:
@@ -227,7 +248,7 @@ _add_param_group = torch.optim.Optimizer.add_param_group
 
 def _add_and_adopt(self: torch.optim.Optimizer, param_group: dict) -> None:
     _add_param_group(self, param_group)
-    anchors = _anchors(self)
+    anchors = [anchor for group in self.param_groups for anchor in _anchors_of(group)]
     for anchor in anchors:
         anchor._optimizer = weakref.ref(self)
     if anchors and not isinstance(vars(self).get("step"), types.MethodType):

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import atexit
 import collections
+import contextlib
 import functools
 import sys
 import threading
 import weakref
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 import numpy as np
 import torch
 
 from . import steps
 from .anchor import Anchor, ddp_share
+from .staging import Staged, placed
 from .._base.library import lib
 from ..errors import ClientClosed, Error
 
@@ -132,6 +134,7 @@ class Backward:
 
     def __init__(self) -> None:
         self.is_over = False
+        self._staged: list[tuple[Staged, Callable[[np.ndarray], None]]] = []
         self._rows: dict[tuple, tuple[Any, list[Rows], dict]] = {}
         self._variables: dict[tuple, tuple[Any, np.ndarray, dict]] = {}
         self._held: dict[
@@ -190,8 +193,14 @@ class Backward:
         before = gradients.get(feature.id)
         gradients[feature.id] = feature, gradient if before is None else before[1] + gradient
 
+    def stage(self, gradient: torch.Tensor, take: Callable[[np.ndarray], None]) -> None:
+        """A gradient in a device's memory, which `take` gets at the end of the pass."""
+        self._staged.append((Staged(gradient), take))
+
     def push(self) -> None:
         """Sends it all, but for what waits for an optimizer's step()."""
+        for staged, take in self._staged:
+            take(staged.arrived())
         self.is_over = True
         for anchor, parts, options in self._held.values():
             if isinstance(parts[0], Rows):
@@ -225,7 +234,8 @@ class End:
         self.backward = backward
 
     def __call__(self) -> None:
-        self.backward.push()
+        with _runs(self):  # also where another thread of the engine's has collected
+            self.backward.push()
 
 
 def _in_flight(feature: Any, future: Any) -> None:
@@ -322,17 +332,27 @@ def by_key(table: Any, parts: list[Rows]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def push_taken(taken: list) -> None:
-    """What an optimizer's step() has for anchors: (anchor, keys or None, gradients)."""
+    """What an optimizer's step() has for anchors: (anchor, keys or None, gradients, options)."""
     backward = Backward()
-    for anchor, keys, gradients in taken:
+    for anchor, keys, gradients, options in taken:
         if keys is None:
-            backward.add_variable(anchor.feature, gradients, anchor.options)
+            backward.add_variable(anchor.feature, gradients, options)
         else:
-            backward.add_rows(anchor.feature, Rows(keys, None, None, gradients), anchor.options)
+            backward.add_rows(anchor.feature, Rows(keys, None, None, gradients), options)
     backward.push()
 
 
 _running = threading.local()  # .end: weak, so that a pass that failed takes what it collected along
+
+
+@contextlib.contextmanager
+def _runs(end: End) -> Iterator[None]:
+    before = getattr(_running, "end", None)
+    _running.end = weakref.ref(end)
+    try:
+        yield
+    finally:
+        _running.end = before
 
 
 def running() -> Backward:
@@ -357,12 +377,9 @@ class FromServer(torch.autograd.Function):
     def forward(
         ctx, anchor: torch.Tensor, values: torch.Tensor, place: torch.Tensor, take, share: float
     ) -> torch.Tensor:
-        ctx.take, ctx.share = take, share
-        return (
-            values.to(place.device, place.dtype)
-            if values.dtype != place.dtype or values.device != place.device
-            else values.detach()
-        )
+        ctx.take = take if share == 1 else lambda gradient: take(gradient * np.float32(share))
+        there = placed(values, place)
+        return values.detach() if there is values else there
 
     @staticmethod
     def backward(ctx, gradient: torch.Tensor):
@@ -374,8 +391,10 @@ class FromServer(torch.autograd.Function):
             )
         # A copy: until the end of the pass others may change the gradient, as by a hook of a parameter whose
         # .grad it has become.
-        copy = np.array(gradient.detach().to("cpu", torch.float32).numpy(), order="C")
-        ctx.take(copy if ctx.share == 1 else copy * np.float32(ctx.share))
+        if gradient.device.type != "cpu":
+            running().stage(gradient, ctx.take)
+        else:
+            ctx.take(np.array(gradient.detach().to(torch.float32).numpy(), order="C"))
         return None, None, None, None, None
 
 
@@ -388,5 +407,5 @@ def tensor(
     """The values as a tensor of place's device and type. take: None if there is nothing to learn."""
     made = torch.from_numpy(values)
     if take is None:
-        return made.to(place.device, place.dtype)
+        return placed(made, place)
     return FromServer.apply(anchor, made, place, take, ddp_share())
