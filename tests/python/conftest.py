@@ -39,10 +39,14 @@ MESON_SKIPPED = 77
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """A run without one of the real stores counts as skipped: nobody is to take it for a whole one."""
+    """A run of no test, or without one of the real stores, counts as skipped: nobody is to take it for a
+    whole one."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     skipped = reporter.stats.get("skipped", [])
-    if exitstatus == pytest.ExitCode.OK and any(NO_STORE in str(report.longrepr) for report in skipped):
+    lacks_store = any(NO_STORE in str(report.longrepr) for report in skipped)
+    if (exitstatus == pytest.ExitCode.OK and lacks_store) or (
+        exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and skipped
+    ):
         session.exitstatus = MESON_SKIPPED
 
 
