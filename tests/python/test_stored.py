@@ -170,3 +170,14 @@ def test_a_state_dict_of_torch_s_sets_a_linear(client, name):
     torch.testing.assert_close(ours(inputs), theirs(inputs))
     with pytest.raises(RuntimeError, match="size mismatch for weight"):
         ours.load_state_dict(torch.nn.Linear(4, 2).state_dict())
+
+
+def test_rows_that_are_set_are_changes(client, name):
+    """For those that keep rows which they looked up before."""
+    table = client.table(name, DIM)
+    client.features()  # nothing is in flight
+    watch = client._watch(table.id)
+    table.set_rows([7, 8], numbers(2, DIM))
+    table.set_rows_async([9], numbers(1, DIM)).result()
+    changed = [change.of(np.array([7, 8, 9, 10], np.uint64)).tolist() for change in watch.take()[-2:]]
+    assert changed == [[True, True, False, False], [False, False, True, False]]

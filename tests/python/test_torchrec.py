@@ -116,6 +116,12 @@ def bags(client, prefix):
 # ---- what TorchRec's modules do ----
 
 
+def test_a_state_dict_of_torchrec_s_sets_the_rows(bags):
+    ours, theirs = bags(), rec.EmbeddingBagCollection(tables=configs())
+    ours.load_state_dict(theirs.state_dict())
+    check_same_rows(ours, theirs)
+
+
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize(
     "ours_of, theirs_of",

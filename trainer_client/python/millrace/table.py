@@ -102,6 +102,7 @@ class Table:
         return Call(
             lib.mr_set_rows,
             (self.id, u64_pointer(keys), keys.size, records.shape[1], has_state, f32_pointer(records)),
+            changes=((self.id, keys),),
         )
 
     def set_rows(
