@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Mapping
 import numpy as np
 
 from . import stored
-from ._base import arrays
+from ._base import arrays, large
 from ._base.arrays import Array, Like, f32_pointer, rows_of, torch_of, u32_pointer, u64_pointer
 from ._base.connection import Call
+from ._base.large import Calls
 from ._base.library import counted, lib
 from .feature import TableSpec
 from .future import Future
@@ -22,10 +23,16 @@ if TYPE_CHECKING:
     from .client import Client
 
 
+def _nothing(_: list[None]) -> None:
+    """The result of a push in parts."""
+
+
 class Table:
     """A table on a node: rows of `dim` floats by 64-bit keys. Made by Client.table().
 
     Keys are whole numbers; negative ones count as the 64 bits that they are. Gradients and rows are float32.
+    A call about more than 8 MiB of them for each core is made in parts: then an `_async` one returns when all
+    but the last parts have ended, and when one fails others may have been applied.
     What lookups return is over the library's own memory, numpy's or torch's as the keys were. Each method has
     a twin that ends in `_async` and returns a Future. All take the keyword arguments of CallOptions.
     """
@@ -51,11 +58,30 @@ class Table:
     def __repr__(self) -> str:
         return f"<millrace.Table {self.name!r} of {self.client.server}: {self.id}, dim {self.dim}, {self.spec.optimizer}>"
 
+    def _parts(self, rows: large.TableRows) -> list[large.TableRows]:
+        """What a call is divided into; none: it is not."""
+        size = rows.nbytes(self.dim)
+        if size <= large.PIECE_BYTES or size <= (limit := large.limit_bytes(self.client)):
+            return []
+        if not rows.is_well_formed:  # which the call itself refuses
+            return []
+        if rows.gradients is None:
+            parts = large.of_lookup(rows, self.dim, limit)
+        else:
+            parts = large.of_push(rows, self.dim, limit, self.pooling)
+        return parts if len(parts) > 1 else []
+
     # ---- rows by key ----
 
-    def _lookup(self, keys: Like) -> Call:
+    def _lookup(self, keys: Like) -> Call | Calls:
         array, torch = arrays.keys(keys), torch_of(keys)
         shape = (*array.shape, self.spec.dim)
+        parts = self._parts(large.TableRows(array.reshape(-1)))
+        if parts:
+            return Calls(
+                [self._lookup(part.keys) for part in parts],
+                lambda answers: arrays.like(large.together(answers, shape), keys),
+            )
         return Call(
             lib.mr_lookup,
             (self.id, u64_pointer(array), array.size),
@@ -72,7 +98,7 @@ class Table:
         """lookup() as a Future."""
         return self.client._start(self._lookup(keys), options)
 
-    def _push_gradients(self, keys: Like, gradients: Like) -> Call:
+    def _push_gradients(self, keys: Like, gradients: Like) -> Call | Calls:
         array, values = arrays.keys(keys), arrays.floats(gradients)
         dim = self.spec.dim
         if values.size != array.size * dim or values.ndim == 0 or (values.size and values.shape[-1] != dim):
@@ -80,6 +106,9 @@ class Table:
                 f"gradients have the shape {values.shape}; for {counted(array.size, 'key')} of {self.name!r} "
                 f"they are [{array.size}, {dim}]"
             )
+        parts = self._parts(large.TableRows(array.reshape(-1), None, None, values.reshape(-1, dim)))
+        if parts:
+            return Calls([self._push_gradients(part.keys, part.gradients) for part in parts], _nothing)
         return Call(
             lib.mr_push_gradients,
             (self.id, u64_pointer(array), array.size, dim, f32_pointer(values)),
@@ -198,15 +227,24 @@ class Table:
     # ---- bags ----
 
     def _bags(self, keys: Like, offsets: Like, weights: Like | None, include_last: bool) -> tuple:
-        """keys; keys, weights, offsets as pointers, and how many bags there are."""
+        """Rows; and their keys, weights, offsets as pointers, and how many bags there are."""
         array = arrays.keys(keys)
         starts = arrays.offsets(offsets, array.size, include_last)
         factors = arrays.weights(weights, array.size)
-        return array, u64_pointer(array), f32_pointer(factors), u32_pointer(starts), starts.size - 1
+        rows = large.TableRows(array, starts, factors)
+        return rows, u64_pointer(array), f32_pointer(factors), u32_pointer(starts), starts.size - 1
 
-    def _lookup_bags(self, keys: Like, offsets: Like, weights: Like | None, include_last: bool) -> Call:
-        _, key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
+    def _lookup_bags(
+        self, keys: Like, offsets: Like, weights: Like | None, include_last: bool
+    ) -> Call | Calls:
+        rows, key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
         torch = torch_of(keys)
+        parts = self._parts(rows)
+        if parts:
+            return Calls(
+                [self._lookup_bags(part.keys, part.offsets, part.weights, True) for part in parts],
+                lambda answers: arrays.like(large.together(answers, (bags, self.dim)), keys),
+            )
         return Call(
             lib.mr_lookup_weighted_bags,
             (self.id, key, weight, offset, bags),
@@ -244,19 +282,28 @@ class Table:
 
     def _push_bags(
         self, keys: Like, offsets: Like, gradients: Like, weights: Like | None, include_last: bool
-    ) -> Call:
-        array, key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
+    ) -> Call | Calls:
+        rows, key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
         values, dim = arrays.floats(gradients), self.spec.dim
         if values.size != bags * dim or values.ndim == 0 or (values.size and values.shape[-1] != dim):
             raise ValueError(
                 f"gradients have the shape {values.shape}; for {counted(bags, 'bag')} of {self.name!r} "
                 f"they are [{bags}, {dim}]"
             )
+        parts = self._parts(rows._replace(gradients=values.reshape(bags, dim)))
+        if parts:
+            return Calls([self._push_rows(part) for part in parts], _nothing)
         return Call(
             lib.mr_push_gradients_weighted_bags,
             (self.id, key, weight, offset, bags, dim, f32_pointer(values)),
-            changes=((self.id, array),),
+            changes=((self.id, rows.keys),),
         )
+
+    def _push_rows(self, rows: large.TableRows) -> Call | Calls:
+        assert rows.gradients is not None
+        if rows.offsets is None:
+            return self._push_gradients(rows.keys, rows.gradients)
+        return self._push_bags(rows.keys, rows.offsets, rows.gradients, rows.weights, True)
 
     def push_gradients_bags(
         self,

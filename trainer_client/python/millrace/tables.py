@@ -3,9 +3,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, List, Sequence, Tuple, Union
 
-from ._base import arrays
+import numpy as np
+
+from ._base import arrays, large
 from ._base.arrays import Array, Like, f32_pointer, tensors_of, torch_of, u32_pointer, u64_pointer
 from ._base.connection import Call, Connection
+from ._base.large import Calls, TableRows
 from ._base.library import counted, ffi, lib
 from .future import Future
 from .table import Table
@@ -31,29 +34,46 @@ TableGradients = Union[
 
 def _fill(
     struct: Any, table: Table, keys: Like, offsets: Like | None, weights: Like | None
-) -> tuple[Any, tuple[int, ...]]:
+) -> tuple[TableRows, tuple[int, ...]]:
     """Fills in a struct mr_table_keys. What must live as long as that is used, and the shape of its rows."""
     array = arrays.keys(keys)
+    rows = TableRows(array.reshape(-1))
     struct.table, struct.keys, struct.key_count = table.id, u64_pointer(array), array.size
     if offsets is None:
         if weights is not None:
             raise ValueError(f"table {table.name!r}: weights without offsets; they are of bags")
-        return array, (*array.shape, table.dim)
+        return rows, (*array.shape, table.dim)
     starts, factors = arrays.offsets(offsets, array.size, True), arrays.weights(weights, array.size)
     struct.offsets, struct.weights, struct.bag_count = (
         u32_pointer(starts),
         f32_pointer(factors),
         starts.size - 1,
     )
-    return (array, starts, factors), (starts.size - 1, table.dim)
+    return TableRows(array, starts, factors), (starts.size - 1, table.dim)
 
 
 class TableCalls(Connection):
     """The part of millrace.Client that is about several tables at once."""
 
-    def _lookup_tables(self, tables: Sequence[TableKeys]) -> Call:
+    def _groups(self, tables: Sequence[Table], rows: list[TableRows]) -> list[list[tuple[int, TableRows]]]:
+        """What a call about these tables is divided into, each table's place with some of its rows; none: it
+        is not."""
+        size = sum(its.nbytes(table.dim) for table, its in zip(tables, rows))
+        if size <= large.PIECE_BYTES or size <= (limit := large.limit_bytes(self)):
+            return []
+        if not all(its.is_well_formed for its in rows):  # which the call itself refuses
+            return []
+        parts = [
+            (place, part, table.dim)
+            for place, (table, its) in enumerate(zip(tables, rows))
+            for part in table._parts(its) or [its]
+        ]
+        groups = large.groups(parts, limit)
+        return groups if len(groups) > 1 else []
+
+    def _lookup_tables(self, tables: Sequence[TableKeys]) -> Call | Calls:
         structs = ffi.new("struct mr_table_keys[]", len(tables))
-        held: list[Any] = []
+        held: list[TableRows] = []
         shapes, kinds = [], []
         for struct, (table, keys, *rest) in zip(structs, tables):
             offsets, weights = (*rest, None, None)[:2]
@@ -66,7 +86,25 @@ class TableCalls(Connection):
             found = [array.reshape(shape) for (array, _), shape in zip(tensors_of(reply), shapes)]
             return [array if torch is None else torch.from_numpy(array) for array, torch in zip(found, kinds)]
 
-        return Call(lib.mr_lookup_tables, (structs, len(tables)), rows, True, held=held)
+        groups = self._groups([one[0] for one in tables], held)
+        if not groups:
+            return Call(lib.mr_lookup_tables, (structs, len(tables)), rows, True, held=held)
+
+        def joined(answers: list[list[np.ndarray]]) -> list[Array]:
+            its: list[list[np.ndarray]] = [[] for _ in tables]
+            for group, answer in zip(groups, answers):
+                for (place, _), array in zip(group, answer):
+                    its[place].append(array.reshape(-1, tables[place][0].dim))
+            whole = [large.together(parts, shape) for parts, shape in zip(its, shapes)]
+            return [array if torch is None else torch.from_numpy(array) for array, torch in zip(whole, kinds)]
+
+        return Calls(
+            [
+                self._lookup_tables([(tables[place][0], *part[:3]) for place, part in group])
+                for group in groups
+            ],
+            joined,
+        )
 
     def lookup_tables(  # type: ignore[misc]
         self, tables: Sequence[TableKeys], **options: Unpack[CallOptions]
@@ -86,9 +124,9 @@ class TableCalls(Connection):
         """lookup_tables() as a Future."""
         return self._start(self._lookup_tables(tables), options)
 
-    def _push_tables(self, tables: Sequence[TableGradients]) -> Call:
+    def _push_tables(self, tables: Sequence[TableGradients]) -> Call | Calls:
         structs = ffi.new("struct mr_table_gradients[]", len(tables))
-        held: list[Any] = []
+        held: list[TableRows] = []
         changes = []
         for struct, (table, keys, *rest) in zip(structs, tables):
             offsets, gradients, weights = (None, *rest, None) if len(rest) == 1 else (*rest, None)[:3]
@@ -101,8 +139,22 @@ class TableCalls(Connection):
                     f"of {table.name!r} they are [{count}, {table.dim}]"
                 )
             struct.dim, struct.gradients = table.dim, f32_pointer(values)
-            held.append((memory, values))
-            changes.append((table.id, memory if offsets is None else memory[0]))
+            held.append(memory._replace(gradients=values.reshape(count, table.dim)))
+            changes.append((table.id, memory.keys))
+        groups = self._groups([one[0] for one in tables], held)
+        if groups:
+            return Calls(
+                [
+                    self._push_tables(
+                        [
+                            (tables[place][0], part.keys, part.offsets, part.gradients, part.weights)
+                            for place, part in group
+                        ]
+                    )
+                    for group in groups
+                ],
+                lambda _: None,
+            )
         return Call(lib.mr_push_gradients_tables, (structs, len(tables)), held=held, changes=tuple(changes))
 
     def push_gradients_tables(  # type: ignore[misc]

@@ -8,19 +8,22 @@ for Ctrl-C: Python runs signal handlers only between calls.
 from __future__ import annotations
 
 import atexit
+import functools
 import math
 import os
 import threading
 import time
 import weakref
 from threading import get_ident
-from typing import Any, Callable, Mapping, NamedTuple, Optional, TypeVar
+from typing import Any, Callable, Mapping, NamedTuple, Optional, TypeVar, Union
 
 from .changes import Changes, Watch
+from .large import Calls
 from .library import NULL, ffi, lib, text
 from .options import Slot, milliseconds, whole
 from ..errors import ClientClosed, error_of
-from ..future import Future
+from ..future import Future, Joined
+from ..pushed import Pushed
 
 _SLICE_MS = 50
 _U32_MAX = 0xFFFFFFFF
@@ -205,8 +208,10 @@ class Connection:
 
     # ---- calls ----
 
-    def _run(self, call: Call, options: Mapping[str, object]) -> Any:
+    def _run(self, call: Union[Call, Calls], options: Mapping[str, object]) -> Any:
         """Makes a call and waits for its end."""
+        if isinstance(call, Calls):
+            return self._start(call, options).result()
         function, arguments, finish, has_reply, none_status, _, changes = call
         if changes and self._changes is not None:
             return self._start(call, options).result()
@@ -245,8 +250,21 @@ class Connection:
             return None
         return finish(reply) if has_reply else finish(None)
 
-    def _start(self, call: Call, options: Mapping[str, object]) -> Future:
+    def _start_all(self, calls: Calls, options: Mapping[str, Any]) -> Future:
+        """Returns when all but the last few have ended."""
+        pushed = options.get("pushed")
+        joined = Joined(self, calls.join, pushed)
+        for call in calls.calls:
+            own = Pushed() if isinstance(pushed, Pushed) else pushed
+            start = functools.partial(self._start, call, {**options, "pushed": own})
+            if not joined._add(start, own):
+                break
+        return joined
+
+    def _start(self, call: Union[Call, Calls], options: Mapping[str, object]) -> Future:
         """Makes a call and returns at once."""
+        if isinstance(call, Calls):
+            return self._start_all(call, options)
         slot = Slot()
         change = None
         if call.changes and self._changes is not None:
