@@ -40,6 +40,7 @@ struct mrc_push {
     uint32_t tensor_count;
     struct mr_tensor *tensors; /* `data` is inside this push's memory */
     uint64_t bytes;            /* all of it */
+    uint64_t call_bytes;       /* of the pushes of the same call that were added before it */
     /* the buffer's own */
     uint64_t number;
     uint64_t first; /* of a mark: it is one for all numbers from this one on; 0: for its own */

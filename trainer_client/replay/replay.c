@@ -257,17 +257,18 @@ static void give_up(struct mrc_replay *r, struct mrc_push *push)
     let_go(r, push);
 }
 
-/* Makes room; gives nothing up if that would not be enough. */
-static bool make_room(struct mrc_replay *r, uint64_t bytes)
+/* Makes room; gives nothing up if that would not be enough. Those of one call are added as one push would
+ * be. */
+static bool make_room(struct mrc_replay *r, uint64_t bytes, uint64_t call_bytes)
 {
     struct mr_link *l = r->kept.next;
     if (r->bytes + bytes <= r->bytes_max || r->count == 0)
         return true;
     uint64_t stays = bytes_not_answered(r);
 
-    if (stays > 0 && stays + bytes > r->bytes_max)
+    if (stays > call_bytes && stays + bytes > r->bytes_max)
         return false;
-    while (r->count > 0 && r->bytes + bytes > r->bytes_max) {
+    while (l != &r->kept && r->bytes + bytes > r->bytes_max) {
         struct mrc_push *oldest = PUSH_OF(l, kept);
         l = l->next;
         if (oldest->state == MRC_PUSH_DONE)
@@ -281,7 +282,7 @@ bool mrc_replay_add(struct mrc_replay *r, struct mrc_push *push)
     uint64_t oldest = oldest_open(r);
     if (oldest != UINT64_MAX && r->next - oldest >= MR_PUSH_WINDOW)
         return false;
-    if (!make_room(r, push->bytes))
+    if (!make_room(r, push->bytes, push->call_bytes))
         return false;
     uint64_t all_answered_to = mr_min_u64(first_number(&r->asked), r->next) - 1;
 

@@ -55,7 +55,7 @@ void mrc_replay_init(struct mrc_replay *r, uint32_t lane, uint64_t bytes_max);
 void mrc_replay_fini(struct mrc_replay *r);
 
 /* Adds a push and numbers it, giving up others to make room. Returns false when the caller has to wait until
- * a push is answered. An empty buffer takes any push. */
+ * a push is answered. A buffer that is empty, but for pushes of the same call, takes any push. */
 bool mrc_replay_add(struct mrc_replay *r, struct mrc_push *push);
 /* Adds a push that already has a number of this lane, in rising order. `is_done`: this server has answered
  * it; otherwise it is due now. */

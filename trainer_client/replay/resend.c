@@ -117,6 +117,16 @@ static struct mrc_loss take_losses(struct mr_client *client)
     return sum;
 }
 
+/* Of the parts before this one that go to the same core. */
+static uint64_t bytes_before(const struct mr_future *f, const struct mrc_part *part,
+                             const struct mrc_link *link)
+{
+    uint64_t bytes = 0;
+    for (const struct mrc_part *before = f->parts; before != part; before++)
+        bytes += before->link == link ? before->push->bytes : 0;
+    return bytes;
+}
+
 enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, struct mrc_link *link)
 {
     if (part->push == NULL)
@@ -129,6 +139,7 @@ enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, stru
         return mrc_error(MR_NO_MEMORY, "%s: no memory to number pushes", link->name);
     part->push->asker = part;
     part->push->era = f->client->remap.era;
+    part->push->call_bytes = bytes_before(f, part, link);
     part->push->looked_up_in = link->looked_up_in != 0 ? link->looked_up_in : link->node->looked_up_in;
     if (!mrc_replay_add(&link->own, part->push))
         return MR_NO_MEMORY;

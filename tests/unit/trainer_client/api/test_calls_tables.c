@@ -228,6 +228,61 @@ static void test_pushes(void **state)
     }
 }
 
+/* ---- memory that runs out: on this thread, once, after so many allocations ---- */
+
+static _Thread_local int allocations_left = -1;
+
+static bool runs_out(void)
+{
+    return allocations_left >= 0 && allocations_left-- == 0;
+}
+
+void *__real_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_malloc(size_t bytes)
+{
+    return runs_out() ? NULL : __real_malloc(bytes);
+}
+
+void *__real_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    return runs_out() ? NULL : __real_calloc(count, bytes);
+}
+
+/* Wherever it is in a call, the call says so, and the next one is as ever. */
+static void test_without_memory(void **state)
+{
+    struct fixture x;
+    float gradients[KEYS * (DIM + TABLES)] = {0};
+    struct mr_table_gradients pushed[TABLES];
+    struct mr_table_keys keys[TABLES];
+    struct mr_reply *reply = NULL;
+    set_up(&x, 3, false);
+    for (uint32_t i = 0; i < TABLES; i++) {
+        keys[i] = keys_of(&x, i);
+        pushed[i] = (struct mr_table_gradients){keys[i], DIM + i, gradients};
+    }
+    for (uint32_t push = 0; push < 2; push++) {
+        enum mr_status status = MR_NO_MEMORY;
+        int failures = -1;
+        for (; status != MR_OK; failures++) {
+            assert_true(failures < 40);
+            allocations_left = failures + 1;
+            status = push != 0 ? mr_push_gradients_tables(x.client, NULL, pushed, TABLES)
+                               : mr_lookup_tables(x.client, NULL, keys, TABLES, &reply);
+            allocations_left = -1;
+            if (status != MR_OK)
+                assert_int_equal(status, MR_NO_MEMORY);
+        }
+        assert_true(failures >= 2);
+    }
+    mr_reply_free(reply);
+    check_lookup(&x, 5, MR_F32, false);
+    tear_down(&x);
+}
+
 static void refused(enum mr_status status, enum mr_status expected, const char *part)
 {
     assert_int_equal(status, expected);
@@ -277,6 +332,7 @@ int main(void)
         cmocka_unit_test(test_a_server_without_it),
         cmocka_unit_test(test_pushes),
         cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -453,6 +453,29 @@ static void test_full_gives_up_the_oldest(void **state)
     mrc_replay_fini(&r);
 }
 
+static void test_pushes_of_a_call_are_added_as_one(void **state)
+{
+    struct mrc_replay r;
+    struct model m = {.applied = 0};
+    struct mrc_push *open[3];
+    (void)state;
+    mrc_replay_init(&r, LANE, 4096);
+    answer(&r, &m, add(&r, 1, 500));
+    for (uint64_t i = 0; i < 3; i++) {
+        open[i] = new_push(2, 1400);
+        assert_true(3 * open[i]->bytes > 4096);
+        open[i]->call_bytes = i * open[i]->bytes;
+        assert_true(mrc_replay_add(&r, open[i]));
+    }
+    struct mrc_push *next = new_push(3, 500);
+    assert_false(mrc_replay_add(&r, next)); /* of another call: it waits for them */
+    for (uint64_t i = 0; i < 3; i++)
+        answer(&r, &m, open[i]);
+    assert_true(mrc_replay_add(&r, next));
+    assert_int_equal(mrc_replay_take_loss(&r).pushes, 0);
+    mrc_replay_fini(&r);
+}
+
 static void test_given_up_but_on_disk_is_no_loss(void **state)
 {
     struct mrc_replay r;
@@ -790,6 +813,7 @@ int main(void)
         cmocka_unit_test(test_a_question_does_not_pass_its_push),
         cmocka_unit_test(test_undo_leaves_a_mark_before_others),
         cmocka_unit_test(test_full_gives_up_the_oldest),
+        cmocka_unit_test(test_pushes_of_a_call_are_added_as_one),
         cmocka_unit_test(test_given_up_but_on_disk_is_no_loss),
         cmocka_unit_test(test_unanswered_is_never_given_up),
         cmocka_unit_test(test_alone_it_fits),
