@@ -409,6 +409,19 @@ def test_a_push_that_failed_is_told_at_the_next_use_and_once(client, name):
     assert torch.equal(rows_of(bag), weight.data)
 
 
+def test_a_push_to_several_tables_that_failed_is_told_once(client, name):
+    a, b = (bag_and_weights(client, f"{name[:50]}.{i}", "sum")[0] for i in range(2))
+    keys = torch.tensor([[1]])
+    out = a(keys) + b(keys)
+    client.freeze("all")
+    out.sum().backward()
+    client.freeze("off")
+    with pytest.raises(millrace.Frozen):
+        b(keys)
+    a(keys)
+    a.flush(), b.flush()
+
+
 def test_closing_the_client_waits_for_pushes(node, client, name):
     bag, weight = bag_and_weights(client, name, "sum")
     with millrace.Client(node.address) as other:

@@ -23,10 +23,10 @@ def modules(client, name):
                 f"{name[-40:]}.{part}.{pooling}",
                 DIM,
                 pooling=pooling,
-                optimizer=millrace.optim.Adagrad(lr=0.3),
+                optimizer=optimizer(lr=0.3),
                 initializer=millrace.init.uniform(-1, 1, seed=5),
             )
-            for pooling in ("mean", "none")
+            for pooling, optimizer in (("mean", millrace.optim.Adagrad), ("none", millrace.optim.SparseAdam))
         ]
         made.append([millrace.EmbeddingBag(tables[0]), millrace.Embedding(tables[1])])
     return made

@@ -68,6 +68,9 @@ class AtServer(torch.nn.Module):
 
     def _catch_up(self) -> None:
         pushes_of(self.feature.client).wait(self.feature.id, self.staleness)
+        self._before_lookup()
+
+    def _before_lookup(self) -> None:
         if self.learns:
             _steps.begin(self.feature)
 

@@ -5,6 +5,7 @@ lookup are looked up again first, those of a batch's modules together.
 """
 from __future__ import annotations
 
+import threading
 import weakref
 from dataclasses import dataclass
 from typing import Any, Optional, Sequence
@@ -79,6 +80,7 @@ class Ahead:
         """Starts the lookups. leave: None: rows are brought up to date; else they stay as they were, and so
         many pushes to a table may be in flight."""
         self.counts, self.leave = counts, leave
+        self._lock = threading.Lock()  # of forwards on several threads
         self.answers: dict[Any, list[Answer]] = {}  #: by module
         begins = np.cumsum([0] + [len(one.keys) for one in needs]).tolist()
         all_of_it = [Answer(one, begin) for one, begin in zip(needs, begins)]
@@ -87,6 +89,8 @@ class Ahead:
         self.modules = list(self.answers)
         self._hashes = hashes_of([(one.module.feature.id, one.keys) for one in needs])
         self._changes: list[tuple[Any, Change]] = []  #: that rows which stay as they were may lack
+        for module in self.modules:
+            module._before_lookup()
         clients = {one.module.feature.client for one in needs}
         self._watches = {client: client._watch() for client in clients}
         try:
@@ -108,16 +112,17 @@ class Ahead:
     def take(self, needs: Needs) -> Optional[np.ndarray]:
         """What that forward needs, up to date; None: it is not here, or was taken before."""
         its = self.answers[needs.module]
-        found = next((answer for answer in its if answer.fits(needs)), None)
-        if found is None:
-            return None
-        if self.leave is None:
-            self._refresh(needs.module)
-        else:
-            self._note_stale(found, self.leave)
-        its.remove(found)
-        self.counts.rows += needs.size
-        return found.values
+        with self._lock:
+            found = next((answer for answer in its if answer.fits(needs)), None)
+            if found is None:
+                return None
+            if self.leave is None:
+                self._refresh(needs.module)
+            else:
+                self._note_stale(found, self.leave)
+            its.remove(found)
+            self.counts.rows += needs.size
+            return found.values
 
     def _outdated(self, changes: Sequence[tuple[Any, Change]]) -> list[tuple[Answer, np.ndarray]]:
         """Which rows or bags these may have changed, by number, of each answer that has some."""
@@ -157,7 +162,7 @@ class Ahead:
     def _note_stale(self, answer: Answer, leave: int) -> None:
         module = answer.needs.module
         pushes_of(module.feature.client).wait(module.feature.id, max(leave, module.staleness))
-        self._changes += self._take_changes()
+        self._changes += [change for change in self._take_changes() if change not in self._changes]
         for other, which in self._outdated(self._changes):
             if other is answer:
                 pushes = sum(module.feature.id in change.tables for _, change in self._changes)

@@ -213,7 +213,10 @@ class Backward:
         tables = collections.defaultdict(list)
         for table, parts, options in self._rows.values():
             options = steps.named(table.client, [table], options)
-            tables[(table.client, *sorted(options.items()))].append((table, together(parts), options))
+            push = tables[(table.client, *sorted(options.items()))]
+            if any(other.id == table.id for other, *_ in push):  # by a step that a module named itself
+                push = tables[(table.client, table.id, *sorted(options.items()))]
+            push.append((table, together(parts), options))
         for (client, *_), its_tables in tables.items():
             calls[client].append(functools.partial(_push_tables, client, its_tables))
         for variable, gradient, options in self._variables.values():
