@@ -327,8 +327,8 @@ struct mr_table_keys {
     const float *weights;    /* of keys in bags, as in mr_lookup_weighted_bags(); NULL: all are 1 */
     uint32_t bag_count;
 };
-/* Looks up rows and bags of several tables with one call, so that a step waits once. Reply: for each table, in
- * this order, f32 [key_count or bag_count, dim], as the calls for one table have it. Each core gets one
+/* Looks up rows and bags of several tables with one call, so that a step waits once. Reply: for each table,
+ * in this order, f32 [key_count or bag_count, dim], as the calls for one table have it. Each core gets one
  * message with what it owns of all tables, or more when one would have more than 32 tables or be longer than
  * some MB. A table may be there several times. When it fails for one table it fails for all. */
 MR_API enum mr_status mr_lookup_tables(struct mr_client *client, const struct mr_options *options,
@@ -341,9 +341,9 @@ struct mr_table_gradients {
     uint32_t dim;
     const float *gradients;
 };
-/* Pushes gradients of several tables with one call; each table is there once. Each core applies what a message
- * has for it, or nothing; messages are as in mr_lookup_tables(), but a client with `replay` sends one for each
- * table. For the rest it is as mr_push_gradients() for each table, at most once and all. */
+/* Pushes gradients of several tables with one call; each table is there once. Each core applies what a
+ * message has for it, or nothing; messages are as in mr_lookup_tables(), but a client with `replay` sends one
+ * for each table. Each table's gradients are applied at most once, as by mr_push_gradients(). */
 MR_API enum mr_status mr_push_gradients_tables(struct mr_client *client, const struct mr_options *options,
                                                const struct mr_table_gradients *tables, uint32_t table_count);
 

@@ -5,8 +5,8 @@
 #include "trainer_client/api/calls.h"
 #include "trainer_client/api/rows.h"
 
-/* Reads rows of that type in part i's answer, from its tensor t on. Returns that one, which describes them and
- * has that rank; NULL when the answer is malformed. */
+/* Reads rows of that type in part i's answer, from its tensor t on. Returns that one, which describes them
+ * and has that rank; NULL when the answer is malformed. */
 const struct mr_tensor *mrc_part_rows(const struct mr_future *f, uint32_t i, uint32_t t, enum mr_dtype dtype,
                                       uint32_t rank, struct mrc_rows *out);
 /* Return how many rows such a tensor has, and their length. */

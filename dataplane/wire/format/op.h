@@ -51,9 +51,9 @@ enum mr_role {
  *                    as the table says
  *                    u64[k] keys, with MR_LOOKUP_STORED (table) -> f32[k, dim + state + 1] rows as they are
  *                    stored
- * LOOKUP_TABLES      for each table, MR_LOOKUP_TABLES_MAX at most: struct mr_table_head, u64[k] keys, u32[bags+1]
- *                    offsets (empty: a row for each key), what the flags say -> for each table: rows [bags or
- *                    k, dim]. One table may be there several times
+ * LOOKUP_TABLES      for each table, MR_LOOKUP_TABLES_MAX at most: struct mr_table_head, u64[k] keys,
+ *                    u32[bags+1] offsets (empty: a row for each key), what the flags say -> for each table:
+ *                    rows [bags or k, dim]. One table may be there several times
  * PUSH_GRAD_BATCH    u64[1] batch id, then for each feature: struct mr_push_head, rows [samples, slots, dim]
  *                    or a variable's gradient as in PUSH_GRAD -> u32[1] 1 if applied, 0 if applied before
  *                    (MR_ALREADY_LEARNT);

@@ -59,10 +59,10 @@ static void values_are_part_of_the_protocol(void **state)
 static void who_may_call_what(void **state)
 {
     static const uint8_t look[] = {
-        MR_OP_NODE_INFO, MR_OP_ECHO,          MR_OP_LIST,       MR_OP_LOOKUP,
-        MR_OP_STATS,     MR_OP_VARIABLE_PULL, MR_OP_HEARTBEAT,  MR_OP_CHECKPOINT_STATUS,
-        MR_OP_MEMORY,    MR_OP_BATCH_STATE,   MR_OP_HUB_STATUS, MR_OP_RPC_STATUS,
-        MR_OP_STREAMS,   MR_OP_MOVES,         MR_OP_LATENCY,    MR_OP_CLOCK,
+        MR_OP_NODE_INFO,    MR_OP_ECHO,          MR_OP_LIST,       MR_OP_LOOKUP,
+        MR_OP_STATS,        MR_OP_VARIABLE_PULL, MR_OP_HEARTBEAT,  MR_OP_CHECKPOINT_STATUS,
+        MR_OP_MEMORY,       MR_OP_BATCH_STATE,   MR_OP_HUB_STATUS, MR_OP_RPC_STATUS,
+        MR_OP_STREAMS,      MR_OP_MOVES,         MR_OP_LATENCY,    MR_OP_CLOCK,
         MR_OP_LOOKUP_TABLES};
     for (size_t i = 0; i < sizeof(all); i++) {
         const uint32_t op = all[i];
