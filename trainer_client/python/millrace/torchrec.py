@@ -23,14 +23,13 @@ from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 import numpy as np
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from . import optim
 from ._nn import torchrec_config
 from .client import Client
 from .errors import UnknownTable
 from .feature import TableSpec, check_options
-from .nn import AtServer, Embedding, EmbeddingBag
+from .nn import AtServer, Embedding, EmbeddingBag, forward_all
 from .table import Table
 
 __all__ = ["EmbeddingBagCollection", "EmbeddingCollection", "replace"]
@@ -189,10 +188,12 @@ class _Jagged:
         )
 
 
-def _lookups(modules: Iterable[AtServer], inputs: Iterable[tuple]) -> list[torch.Tensor]:
+def _lookups(modules: Iterable[Any], inputs: Iterable[tuple]) -> list[torch.Tensor]:
+    """The modules' results, looked up together."""
+    modules = list(modules)
     for module in modules:
         module.feature.check()
-    return [module(*its) for module, its in zip(modules, inputs)]
+    return forward_all(modules, list(inputs))
 
 
 # ---- collections ----
@@ -444,7 +445,8 @@ def replace(
     model = made.get(id(model), model)
     ignored = [name for name, its in model.named_parameters() if hasattr(its, "_in_backward_optimizers")]
     ignored += getattr(model, "_ddp_params_and_buffers_to_ignore", [])
-    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ignored)
+    ddp: Any = torch.nn.parallel.DistributedDataParallel
+    ddp._set_params_and_buffers_to_ignore_for_model(model, ignored)
     return model
 
 
