@@ -20,7 +20,7 @@ test: ## Every test, also under the sanitizers
 bench: ## Benchmarks as ratios against raw limits: ONLY="parts or rows" ROUNDS=n NOISE=1; writes build/bench/results.json and .md
 	@scripts/bench.sh $(patsubst %,--only '%',$(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(NOISE),--noise)
 
-bench-peers: ## Beside PyTorch RPC, gRPC and Redis; writes build/bench/peers.json, .md and .svg; TORCH2=1: PyTorch 2 from PyPI, too (3 GB)
+bench-peers: ## Beside PyTorch RPC, gRPC and Redis; writes build/bench/peers.json, .md and .svg; TORCH2=1: PyTorch 2 and TorchRec, too (3 GB)
 	@scripts/bench-peers.sh $(if $(TORCH2),--torch2)
 
 lint: ## clang-format, shellcheck, duplicate names, cppcheck, clang-tidy

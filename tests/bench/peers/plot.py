@@ -8,7 +8,14 @@ import report
 
 WIDTH, LEFT, RIGHT, TOP, ROW_HEIGHT, PEER_HEIGHT, BOTTOM = 860, 250, 130, 92, 14, 19, 52
 ROW_HEIGHT_MIN = 46  # of two lines of text
-COLORS = {"python": "#4b8b3b", "torch": "#d1495b", "torch2": "#8f2d56", "grpc": "#2a6f97", "redis": "#b7791f"}
+COLORS = {
+    "python": "#4b8b3b",
+    "torch": "#d1495b",
+    "torch2": "#8f2d56",
+    "torchrec": "#6d597a",
+    "grpc": "#2a6f97",
+    "redis": "#b7791f",
+}
 INK, FAINT, GRID = "#1f2933", "#66727f", "#e3e7eb"
 FONT = "font-family='DejaVu Sans, Verdana, Helvetica, Arial, sans-serif'"
 
@@ -87,7 +94,7 @@ def grid(drawing, low, high, bottom):
 
 
 def legend(drawing, peers):
-    x = LEFT
+    x = 22
     for peer in peers:
         drawing.dot(x, 62, COLORS[peer])
         drawing.text(x + 11, 66, report.PEERS[peer], 12)

@@ -8,6 +8,7 @@ PEERS = {
     "python": "Millrace from Python",
     "torch": "PyTorch RPC",
     "torch2": "PyTorch 2 RPC",
+    "torchrec": "TorchRec",
     "grpc": "gRPC C++",
     "redis": "Redis",
 }
@@ -35,7 +36,9 @@ INSTEAD = {
     ("redis", "lookup_fed"): "lookup",
 }
 NOTES = {
-    "push": "Millrace and gRPC run Adagrad, PyTorch runs SGD. Redis cannot apply gradients; its figure (*) "
+    "pull": "TorchRec has the table in the trainer's own memory, and one key in each bag; nothing leaves the "
+    "process.",
+    "push": "Millrace and gRPC run Adagrad, PyTorch and TorchRec run SGD. Redis cannot apply gradients; its figure (*) "
     "is an MSET of new rows.",
     "lookup": "The server sums the rows; Redis cannot, so its client pulls and sums them.",
     "lookup_fed": "Millrace's hub sends a batch's keys before its trainer asks for the sums; the peers' "

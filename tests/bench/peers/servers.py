@@ -360,6 +360,47 @@ class Torch2(Torch):
         return None if self.remote.torch else "no PyTorch 2 (scripts/bench-peers.sh --torch2: 3 GB from PyPI)"
 
 
+class TorchRec(Torch2):
+    """In the trainer's process: FBGEMM's tables there are no server's."""
+
+    name, title = "torchrec", "TorchRec"
+    fm = mnist = None
+
+    def rows(self):
+        return ("pull", "lookup", "push")
+
+    def why_not(self):
+        found = (
+            [self.torch_python, "-c", "import torchrec"] if os.path.exists(self.torch_python) else ["false"]
+        )
+        if subprocess.run(found, capture_output=True, check=False).returncode == 0:
+            return None
+        return (
+            "no TorchRec in build/bench/torch2 (remove that, then scripts/bench-peers.sh --torch2: from PyPI)"
+        )
+
+    def calls(self, rows, seconds):
+        chosen = [row for row in rows if row in self.rows()]
+        if not chosen:
+            return {"checks": {}}
+        command = [
+            self.torch_python,
+            str(HERE / "torchrec_calls.py"),
+            "--rows",
+            ",".join(chosen),
+            "--seconds",
+            str(seconds),
+        ]
+        with self.kernel_cable() as cable:
+            lines = run.client_lines(cable.client, command, {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+        settings = lines["torchrec_settings"]
+        self.settings = (
+            f"torchrec {settings['torchrec']} with FBGEMM, torch {settings['torch']}, {settings['threads']} "
+            "thread; the table is in the trainer's memory, with no server and no cable; SGD"
+        )
+        return figures(lines)
+
+
 class Grpc(Peer):
     name, title = "grpc", "gRPC C++"
 
@@ -463,4 +504,4 @@ def hiredis_version():
     return done.stdout.strip() or "of unknown version"
 
 
-ALL = (Millrace, Python, Torch, Torch2, Grpc, Redis)
+ALL = (Millrace, Python, Torch, Torch2, TorchRec, Grpc, Redis)
