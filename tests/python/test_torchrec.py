@@ -270,9 +270,12 @@ def made_with(client, prefix):
         ),
         (
             {"optimizer": "adam", "beta1": 0.5, "cache_load_factor": 0.1},
-            millrace.optim.Adam(0.01, (0.5, 0.999)),
+            millrace.optim.SparseAdam(0.01, (0.5, 0.999)),
         ),
-        ({"optimizer": "adam", "weight_decay": 0.1}, millrace.optim.AdamW(0.01, weight_decay=0.1)),
+        (
+            {"optimizer": "adam", "weight_decay": 0.1},
+            millrace.optim.AdamW(0.01, weight_decay=0.1, bias_correction="step"),
+        ),
     ],
 )
 def test_fused_params(bags, client, prefix, fused_params, expected):
@@ -286,7 +289,7 @@ def test_fused_params(bags, client, prefix, fused_params, expected):
         (torch.optim.SGD, {"lr": 0.5, "momentum": 0.5}, millrace.optim.SGD(lr=0.5, momentum=0.5)),
         (torch.optim.Adagrad, {"lr": 0.5, "foreach": False}, millrace.optim.Adagrad(lr=0.5)),
         (RowWiseAdagrad, {"lr": 0.5}, millrace.optim.RowWiseAdagrad(lr=0.5)),
-        (torch.optim.Adam, {"betas": (0.5, 0.75)}, millrace.optim.Adam(betas=(0.5, 0.75))),
+        (torch.optim.Adam, {"betas": (0.5, 0.75)}, millrace.optim.SparseAdam(betas=(0.5, 0.75))),
     ],
 )
 def test_optimizers_in_backward(bags, client, prefix, kind, arguments, expected):
@@ -495,6 +498,67 @@ def test_the_page_has_every_name(monkeypatch):
     monkeypatch.delitem(torchrec_names.REASONS, "reset_parameters")
     with pytest.raises(SystemExit, match="reset_parameters is neither there nor explained"):
         torchrec_names.page()
+
+
+@pytest.fixture
+def one_rank(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/ranks", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@with_torchrec
+@pytest.mark.parametrize(
+    "fused_params",
+    [
+        {"optimizer": "EXACT_SGD", "learning_rate": LR},
+        {"optimizer": "EXACT_ADAGRAD", "learning_rate": LR},
+        {
+            "optimizer": "EXACT_ROWWISE_ADAGRAD",
+            "learning_rate": LR,
+            "weight_decay": 0.1,
+            "weight_decay_mode": "L2",
+        },
+        {"optimizer": "EXACT_ROWWISE_ADAGRAD", "learning_rate": LR},
+    ],
+    ids=lambda fused_params: "-".join([fused_params["optimizer"].lower(), *list(fused_params)[2:3]]),
+)
+def test_fused_params_train_as_fbgemm_does(bags, one_rank, fused_params):
+    """Beside the sharded module, whose tables are FBGEMM's. With two features: for a table that has one, its CPU
+    kernel leaves the weight decay out."""
+    from fbgemm_gpu.split_embedding_configs import EmbOptimType
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import WeightDecayMode
+    from torchrec.distributed import DistributedModelParallel
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.sharding_plan import construct_module_sharding_plan, table_wise
+    from torchrec.distributed.types import ShardingPlan
+
+    fused_params = {**fused_params, "optimizer": EmbOptimType[fused_params["optimizer"]]}
+    if "weight_decay_mode" in fused_params:
+        fused_params["weight_decay_mode"] = WeightDecayMode[fused_params["weight_decay_mode"]]
+    tables = configs()[1:]
+    ours = bags(tables, optimizer=None, fused_params=fused_params)
+    theirs = rec.EmbeddingBagCollection(tables=tables, device=torch.device("meta"))
+    plan = {config.name: table_wise(rank=0, compute_kernel="fused") for config in tables}
+    plan = construct_module_sharding_plan(theirs, plan, local_size=1, world_size=1, device_type="cpu")
+    theirs = DistributedModelParallel(
+        theirs,
+        device=torch.device("cpu"),
+        plan=ShardingPlan({"": plan}),
+        sharders=[EmbeddingBagCollectionSharder(fused_params=dict(fused_params))],
+    )
+    weight = theirs.state_dict()["embedding_bags.goods.weight"].local_shards()[0].tensor
+    table = ours.embedding_bags["goods"].table
+    weight.copy_(torch.from_numpy(np.array(table.lookup(np.arange(KEYS)))))
+    for step in range(STEPS):
+        features = batch(step)
+        a, b = ours(features).values(), theirs(features).values()
+        close(a, b)
+        factors = torch.randn(b.shape, generator=torch.Generator().manual_seed(step))
+        for result in (a, b):
+            (result * factors).sum().backward()
+    millrace.nn.flush(ours)
+    close(torch.from_numpy(table.lookup(np.arange(KEYS))), weight)
 
 
 @with_torchrec

@@ -24,6 +24,7 @@ OPTIMIZERS: dict[str, type[optim.Optimizer]] = {  # by the names of classes, and
     "RowWiseAdagrad": optim.RowWiseAdagrad,
     "Adam": optim.Adam,
     "AdamW": optim.AdamW,
+    "SparseAdam": optim.Adam,
     "sgd": optim.SGD,
     "exact_sgd": optim.SGD,
     "exact_adagrad": optim.Adagrad,
@@ -132,15 +133,15 @@ def _made(what: str, kind: type[optim.Optimizer], arguments: Mapping[str, Any]) 
         given["lr"] = given.pop("learning_rate")
     if "beta1" in given or "beta2" in given:
         given["betas"] = given.pop("beta1", 0.9), given.pop("beta2", 0.999)
+    if issubclass(kind, optim.Adam):
+        given["bias_correction"] = "step"  # as torch's and FBGEMM's
     known = {field.name for field in dataclasses.fields(kind)}
     for name in [name for name in given if name not in known]:
         value = given.pop(name)
         if name not in _OFF or value != _OFF[name]:
             _refuse(what, name, value, f"{kind.__name__} has {', '.join(sorted(known))}")
-    given = {
-        name: float(v) if isinstance(v, (int, torch.Tensor)) and name == "lr" else v
-        for name, v in given.items()
-    }
+    if "lr" in given:
+        given["lr"] = float(given["lr"])  # a number or, in torch 2, a tensor
     return kind(**given)
 
 
