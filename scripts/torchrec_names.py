@@ -41,7 +41,7 @@ REASONS = {
     "sharded_parameter_names": NO_SHARDS,
     "shardings": NO_SHARDS,
     "unsharded_module_type": NO_SHARDS,
-    "update": "no: rows are set by pushes to a table with `optim.Assign()`",
+    "update": "no: `set_rows()` of a table sets rows",
     "update_shards": NO_SHARDS,
     "use_gather_select": GATHER,
     "use_gather_select_per_sharding": GATHER,

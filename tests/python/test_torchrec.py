@@ -382,6 +382,20 @@ def test_a_model_s_collections_are_replaced(client, prefix):
     assert client.table(prefix + "goods").spec.optimizer == millrace.optim.SGD(lr=1)
 
 
+def test_rows_of_a_model_are_loaded(client, prefix):
+    """From its state_dict, as DistributedModelParallel loads one."""
+    model = Model(rec.EmbeddingBagCollection(tables=configs(), device=torch.device("cpu")))
+    state = {name: values.clone() for name, values in model.state_dict().items()}
+    expected = model(batch(1)).detach()
+    ours = millrace.torchrec.replace(model, client, prefix=prefix, optimizer=millrace.optim.SGD(lr=LR))
+    assert not torch.equal(ours(batch(1)), expected)
+    ours.load_state_dict(state)
+    close(ours(batch(1)), expected)
+    state["layers.1.embedding_bags.users.weight"] = torch.zeros(3, 5)
+    with pytest.raises(RuntimeError, match="users.weight: .3, 5. does not fit table"):
+        ours.load_state_dict(state)
+
+
 def test_a_replaced_model_in_ddp(client, prefix, tmp_path):
     """The rows go to the server as ever; its parameters are none of DistributedDataParallel's."""
     model = Model(rec.EmbeddingBagCollection(tables=configs(), device=torch.device("cpu")))
@@ -524,8 +538,8 @@ def one_rank(tmp_path):
     ids=lambda fused_params: "-".join([fused_params["optimizer"].lower(), *list(fused_params)[2:3]]),
 )
 def test_fused_params_train_as_fbgemm_does(bags, one_rank, fused_params):
-    """Beside the sharded module, whose tables are FBGEMM's. With two features: for a table that has one, its CPU
-    kernel leaves the weight decay out."""
+    """Beside the sharded module, whose tables are FBGEMM's. With two features: for a table that has one, its
+    CPU kernel leaves the weight decay out."""
     from fbgemm_gpu.split_embedding_configs import EmbOptimType
     from fbgemm_gpu.split_table_batched_embeddings_ops_training import WeightDecayMode
     from torchrec.distributed import DistributedModelParallel

@@ -415,7 +415,7 @@ def replace(
     where DistributedModelParallel(model) does, after apply_optimizer_in_backward().
 
     Returns the model, which is changed; or the new collection, if the model is one. Rows are made anew, as
-    the configs say: values that the model has are not carried over. Tables whose weights have an optimizer by
+    the configs say: load_state_dict() of the model's earlier state_dict() sets them. Tables whose weights have an optimizer by
     apply_optimizer_in_backward() have that one at the server, push their gradients at the end of each
     backward(), and are passed over by in_backward_optimizer_filter(), as TorchRec's sharded ones. optimizer:
     of the others. prefix, options: as of EmbeddingBagCollection. Several trainers: DistributedDataParallel of
