@@ -31,7 +31,7 @@ REASONS = {
     "init_data_parallel": NO_SHARDS,
     "input_dist": NO_RANKS,
     "output_dist": NO_RANKS,
-    "prefetch": "no: there is no cache to fill",
+    "prefetch": "no: `millrace.prefetch()` looks up the next batches of a loader",
     "preprocess_input": NO_RANKS,
     "qcomm_codecs_registry": "no: `wire_dtype` says how rows and gradients travel",
     "register_post_lookup_tracker_fn": "no: the server's delta checkpoints have the rows that changed",

@@ -215,6 +215,25 @@ def test_it_is_a_module_as_torchrec_s(bags):
     assert bags(configs(), device="meta").device.type == "meta"
 
 
+def test_batches_are_looked_up_ahead(bags):
+    tables = configs()
+    ours, theirs = bags(tables), rec.EmbeddingBagCollection(tables=tables)
+    copy_rows(ours, theirs)
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=LR)
+    loader = millrace.prefetch(
+        [batch(step) for step in range(STEPS)], {ours: lambda features: features}, depth=2
+    )
+    for features in loader:
+        a, b = ours(features).values(), theirs(features).values()
+        close(a, b)
+        optimizer.zero_grad()
+        for result in (a, b):
+            result.pow(2).sum().backward()
+        optimizer.step()
+    check_same_rows(ours, theirs)
+    assert (loader.counts.batches, loader.counts.missed) == (STEPS, 0) and loader.counts.rows > 0
+
+
 # ---- tables from configs ----
 
 

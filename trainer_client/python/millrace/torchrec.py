@@ -19,7 +19,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import sys
-from typing import Any, Iterable, Mapping, Optional, Sequence, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 import numpy as np
 import torch
@@ -188,14 +188,6 @@ class _Jagged:
         )
 
 
-def _lookups(modules: Iterable[Any], inputs: Iterable[tuple]) -> list[torch.Tensor]:
-    """The modules' results, looked up together."""
-    modules = list(modules)
-    for module in modules:
-        module.feature.check()
-    return forward_all(modules, list(inputs))
-
-
 # ---- collections ----
 
 
@@ -203,6 +195,7 @@ class _Collection(torch.nn.Module):
     """What both have in common."""
 
     _module: type[AtServer]
+    _holder: str  # of the modules, by the names of their configs
     _arguments: dict[str, Any] = {}
 
     def _make(
@@ -252,6 +245,22 @@ class _Collection(torch.nn.Module):
             for config, names in zip(self._configs, self._feature_names)
         ]
 
+    def _inputs(self, jagged: _Jagged) -> list[tuple]:
+        """Arguments of each module's forward."""
+        raise NotImplementedError
+
+    def _look_up(self, jagged: _Jagged) -> list[torch.Tensor]:
+        """Results of the modules, looked up together."""
+        modules = list(getattr(self, self._holder).values())
+        for module in modules:
+            module.feature.check()
+        return forward_all(modules, self._inputs(jagged))
+
+    def _needs(self, features: Any) -> list[Any]:
+        """What forward() will look up, for prefetch()."""
+        modules = getattr(self, self._holder).values()
+        return [module._needs(*its) for module, its in zip(modules, self._inputs(_Jagged(features)))]
+
     @property
     def device(self) -> torch.device:
         """That of the constructor. Rows are at the server, and results of a collection for "meta" on the
@@ -276,6 +285,7 @@ class EmbeddingBagCollection(_Collection):
     """
 
     _module = EmbeddingBag
+    _holder = "embedding_bags"
     _arguments = {"include_last_offset": True}
 
     def __init__(
@@ -302,13 +312,8 @@ class EmbeddingBagCollection(_Collection):
     def forward(self, features: Any) -> Any:
         """KeyedJaggedTensor -> KeyedTensor [samples, sum of the dims], float32: a key for each feature of
         each table, in their order. KeyError: the input lacks a feature."""
-        jagged, modules = _Jagged(features), self.embedding_bags.values()
-        inputs = [
-            jagged.bags(names, self._is_weighted, is_mean)
-            for names, is_mean in zip(self._feature_names, self._is_mean)
-        ]
-        parts = []
-        for names, pooled in zip(self._feature_names, _lookups(modules, inputs)):
+        jagged, parts = _Jagged(features), []
+        for names, pooled in zip(self._feature_names, self._look_up(jagged)):
             parts += pooled.float().split([jagged.samples(name) for name in names])
         flat = [name for names in self._feature_names for name in names]
         return jagged.types.KeyedTensor(
@@ -316,6 +321,12 @@ class EmbeddingBagCollection(_Collection):
             length_per_key=[part.shape[1] for part in parts],
             values=torch.cat([jagged.expanded(part, name) for part, name in zip(parts, flat)], dim=1),
         )
+
+    def _inputs(self, jagged: _Jagged) -> list[tuple]:
+        return [
+            jagged.bags(names, self._is_weighted, is_mean)
+            for names, is_mean in zip(self._feature_names, self._is_mean)
+        ]
 
     def is_weighted(self) -> bool:
         """Whether the input's weights count."""
@@ -334,6 +345,7 @@ class EmbeddingCollection(_Collection):
     """
 
     _module = Embedding
+    _holder = "embeddings"
 
     def __init__(
         self,
@@ -365,12 +377,8 @@ class EmbeddingCollection(_Collection):
     def forward(self, features: Any) -> dict[str, Any]:
         """KeyedJaggedTensor -> a JaggedTensor of rows [values, dim], float32, for each feature of each table.
         KeyError: the input lacks a feature."""
-        jagged = _Jagged(features)
-        inputs = [(jagged.of(jagged.values, names),) for names in self._feature_names]
-        results = {}
-        for names, keys, rows in zip(
-            self._feature_names, self._names(), _lookups(self.embeddings.values(), inputs)
-        ):
+        jagged, results = _Jagged(features), {}
+        for names, keys, rows in zip(self._feature_names, self._names(), self._look_up(jagged)):
             for name, key, its in zip(names, keys, rows.float().split(jagged.counts(names))):
                 results[key] = jagged.types.JaggedTensor(
                     values=its,
@@ -378,6 +386,9 @@ class EmbeddingCollection(_Collection):
                     weights=jagged.of(jagged.values, [name]) if self._need_indices else None,
                 )
         return results
+
+    def _inputs(self, jagged: _Jagged) -> list[tuple]:
+        return [(jagged.of(jagged.values, names),) for names in self._feature_names]
 
     def need_indices(self) -> bool:
         """Whether results have the keys of their rows."""

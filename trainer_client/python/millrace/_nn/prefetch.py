@@ -6,10 +6,10 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optio
 
 from . import ahead
 from .ahead import Ahead, PrefetchCounts
+from .tables import Needs
 from ..errors import Error
-from ..nn import Embedding, EmbeddingBag
 
-Module = Union[Embedding, EmbeddingBag]
+Module = Any  #: Embedding, EmbeddingBag, or a collection of them, in millrace.torchrec
 
 
 class _Batch(NamedTuple):
@@ -31,10 +31,10 @@ class Prefetch:
                 "bags say for each module what it is given of a batch: {module: function of the batch, or key}"
             )
         for module in bags:
-            if not isinstance(module, (Embedding, EmbeddingBag)):
+            if not hasattr(module, "_needs"):
                 raise TypeError(
-                    f"bags: {type(module).__name__} is no millrace.nn.EmbeddingBag or Embedding; others have "
-                    "nothing to look up ahead"
+                    f"bags: {type(module).__name__} is no millrace.nn.EmbeddingBag or Embedding, nor a "
+                    "collection of millrace.torchrec; others have nothing to look up ahead"
                 )
         self.loader, self.bags, self.depth, self.stale = loader, dict(bags), depth, bool(stale)
         self.counts = PrefetchCounts()  #: of all passes so far
@@ -48,10 +48,11 @@ class Prefetch:
     def _ask(self, value: Any) -> _Batch:
         """Starts the lookups of a batch."""
         try:
-            needs = []
+            needs: list[Needs] = []
             for module, given in self.bags.items():
                 arguments = given(value) if callable(given) else value[given]
-                needs.append(module._needs(*(arguments if isinstance(arguments, tuple) else (arguments,))))
+                its = module._needs(*(arguments if isinstance(arguments, tuple) else (arguments,)))
+                needs += its if isinstance(its, list) else [its]  # of a collection, or of one module
             return _Batch(value, Ahead(needs, self.counts, self.depth if self.stale else None), None)
         except Exception as error:  # it is the batch's, whose turn is later
             return _Batch(value, None, error)
@@ -128,7 +129,8 @@ def prefetch(
 
     loader: any iterable of batches, as a DataLoader of torch's or a list.
     bags: for each EmbeddingBag and Embedding what it will be given of a batch: a function of the batch, or what
-        the batch is indexed with. That is a tuple of the forward's arguments, or the first of them alone.
+        the batch is indexed with. That is a tuple of the forward's arguments, or the first of them alone. The
+        same for a collection of millrace.torchrec.
     depth: how many batches are looked up ahead of the one that trains.
     stale: rows stay as they were when they were looked up. Else those that this client has changed since are
         looked up again before a forward takes them, and results are those without prefetching. What other
