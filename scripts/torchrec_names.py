@@ -151,8 +151,8 @@ def page() -> str:
         "# Names of TorchRec",
         "",
         "What became in [millrace.torchrec](torchrec.md) of each name of TorchRec's collections, unsharded",
-        "and sharded, and of their configs, optimizers and input. Made by `scripts/torchrec_names.py` from the",
-        "installed packages.",
+        "and sharded, and of their configs, optimizers and input. Made by `scripts/torchrec_names.py` from",
+        "the installed packages.",
     ]
     collections = ("EmbeddingBagCollection", "EmbeddingCollection")
     for title, rows in (

@@ -426,11 +426,11 @@ def replace(
     where DistributedModelParallel(model) does, after apply_optimizer_in_backward().
 
     Returns the model, which is changed; or the new collection, if the model is one. Rows are made anew, as
-    the configs say: load_state_dict() of the model's earlier state_dict() sets them. Tables whose weights have an optimizer by
-    apply_optimizer_in_backward() have that one at the server, push their gradients at the end of each
-    backward(), and are passed over by in_backward_optimizer_filter(), as TorchRec's sharded ones. optimizer:
-    of the others. prefix, options: as of EmbeddingBagCollection. Several trainers: DistributedDataParallel of
-    what is returned averages the gradients of what stays with them.
+    the configs say; load_state_dict() of the state_dict() that the model had before sets them. Tables whose
+    weights have an optimizer by apply_optimizer_in_backward() have that one at the server, push their
+    gradients at the end of each backward(), and are passed over by in_backward_optimizer_filter(), as
+    TorchRec's sharded ones. optimizer: of the others. prefix, options: as of EmbeddingBagCollection. Several
+    trainers: DistributedDataParallel of what is returned averages the gradients of what stays with them.
 
     ValueError: two collections have a table of the same name, or something cannot be had at a server.
     """
