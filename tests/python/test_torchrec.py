@@ -431,6 +431,18 @@ def test_a_replaced_model_in_ddp(client, prefix, tmp_path):
         torch.distributed.destroy_process_group()
 
 
+@with_torchrec
+def test_a_compiled_model(client, prefix):
+    model = Model(rec.EmbeddingBagCollection(tables=configs(), device=torch.device("cpu")))
+    millrace.torchrec.replace(model, client, prefix=prefix, optimizer=millrace.optim.SGD(lr=LR))
+    expected = model(batch(1)).detach()
+    compiled = torch.compile(model, backend="eager")
+    out = compiled(batch(1))
+    close(out, expected)
+    out.sum().backward()
+    assert not torch.equal(compiled(batch(1)), expected)
+
+
 def test_a_collection_alone_is_replaced(client, prefix):
     theirs = rec.EmbeddingCollection(tables=configs(rec.EmbeddingConfig), need_indices=True)
     ours = millrace.torchrec.replace(theirs, client, prefix=prefix, optimizer=millrace.optim.SGD(lr=1))
@@ -454,6 +466,8 @@ def test_models_that_cannot_be_replaced(client, prefix):
 
 
 def test_refusals(bags, client, prefix):
+    theirs = rec.EmbeddingBagCollection(tables=configs())
+
     def one(**config):
         return [rec.EmbeddingBagConfig(num_embeddings=KEYS, embedding_dim=4, name="t", **config)]
 
@@ -477,6 +491,7 @@ def test_refusals(bags, client, prefix):
         ),
         (TypeError, "dtype: a table has that of its config", lambda: bags(dtype="f16")),
         (TypeError, "no option 'evict'; did you mean 'eviction'", lambda: bags(evict=1)),
+        (TypeError, "'here:1'; it is a millrace.Client", lambda: millrace.torchrec.replace(theirs, "here:1")),
         (ValueError, "dim 'users?'|dim is 4096", lambda: bags([rec.EmbeddingBagConfig(KEYS, 4096, "users")])),
         (
             KeyError,

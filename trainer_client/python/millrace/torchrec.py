@@ -26,6 +26,7 @@ import torch
 
 from . import optim
 from ._nn import torchrec_config
+from ._nn.uncompiled import uncompiled
 from .client import Client
 from .errors import UnknownTable
 from .feature import TableSpec, check_options
@@ -210,6 +211,8 @@ class _Collection(torch.nn.Module):
         options: dict[str, Any],
     ) -> torch.nn.ModuleDict:
         """A module for each config, by its name."""
+        if not isinstance(client, Client):
+            raise TypeError(f"client is {client!r}; it is a millrace.Client")
         features = {name: value for name, value in options.items() if name not in _OF_CALLS}
         calls = {name: value for name, value in options.items() if name in _OF_CALLS}
         for name in {"dtype", "pooling"} & set(features):
@@ -309,6 +312,7 @@ class EmbeddingBagCollection(_Collection):
             tables, poolings, device, client, optimizer, fused_params, prefix, options
         )
 
+    @uncompiled
     def forward(self, features: Any) -> Any:
         """KeyedJaggedTensor -> KeyedTensor [samples, sum of the dims], float32: a key for each feature of
         each table, in their order. KeyError: the input lacks a feature."""
@@ -374,6 +378,7 @@ class EmbeddingCollection(_Collection):
             tables, ["sum"] * len(tables), device, client, optimizer, fused_params, prefix, options
         )
 
+    @uncompiled
     def forward(self, features: Any) -> dict[str, Any]:
         """KeyedJaggedTensor -> a JaggedTensor of rows [values, dim], float32, for each feature of each table.
         KeyError: the input lacks a feature."""
