@@ -93,6 +93,22 @@ def test_exit_with(node, what):
     assert run(textwrap.dedent(EXITS[what]) + "print('end')\n", node.address) == "end\n"
 
 
+def test_the_library_stays_when_it_is_closed():
+    """As Python closes it at its end, when a client's thread may still be in it."""
+    program = """
+        import _ctypes
+        handle = _ctypes.dlopen(sys.argv[1], 2)
+        _ctypes.dlclose(handle)
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            print(sys.argv[1] in maps.read())
+        """
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        path = next(line.split()[-1] for line in maps if "libmillrace.so" in line)
+    source = "import sys\n" + textwrap.dedent(program)
+    done = subprocess.run([sys.executable, "-c", source, path], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
 @pytest.mark.forks
 def test_fork(node):
     """The child's client says what is wrong; what it has of the parent stays readable; a client of its own
