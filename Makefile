@@ -1,5 +1,5 @@
 # Short names for what the project does. Each target installs what it needs.
-.PHONY: all build demo demo-mnist test bench bench-peers lint fuzz property sim differential kills mutants docs install uninstall deb deb-test clean help
+.PHONY: all build demo demo-mnist test bench bench-peers lint fuzz property sim differential kills mutants docs install uninstall deb deb-test wheel test-pip clean help
 
 all: build
 
@@ -20,7 +20,7 @@ test: ## Every test, also under the sanitizers
 bench: ## Benchmarks as ratios against raw limits: ONLY="parts or rows" ROUNDS=n NOISE=1; writes build/bench/results.json and .md
 	@scripts/bench.sh $(patsubst %,--only '%',$(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(NOISE),--noise)
 
-bench-peers: ## Beside PyTorch RPC, gRPC and Redis; writes build/bench/peers.json, .md and .svg; TORCH2=1: PyTorch 2 and TorchRec, too (3 GB)
+bench-peers: ## Beside PyTorch RPC, gRPC and Redis; writes build/bench/peers.json, .md and .svg; TORCH2=1: PyTorch 2 from PyPI, too (3 GB)
 	@scripts/bench-peers.sh $(if $(TORCH2),--torch2)
 
 lint: ## clang-format, shellcheck, duplicate names, cppcheck, clang-tidy
@@ -62,6 +62,12 @@ deb: ## Build Debian packages of server, tools, library, Python package and docu
 
 deb-test: deb ## Install the packages in a fresh Debian root, use them there, and remove them without a trace; needs root and the network
 	@scripts/deb-test.sh
+
+wheel: ## Build the Python package for pip into build/wheel: source distribution, and a manylinux wheel that carries library, server and tools
+	@scripts/wheel.sh
+
+test-pip: wheel ## Install the wheel as pip's users do, with numpy only and with torch 2 and TorchRec (3 GB), in each Python from 3.9 on that is installed; TORCH=venv TORCHREC=venv: with those in there
+	@scripts/test-pip.sh $(if $(TORCH),--torch "$(TORCH)") $(if $(TORCHREC),--torchrec "$(TORCHREC)")
 
 clean: ## Remove what was built
 	@rm -rf build

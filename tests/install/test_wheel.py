@@ -1,9 +1,10 @@
 """The wheel that scripts/wheel.sh builds, as pip's users have it: in an environment of its own, in an empty
 folder, with nothing else of the system than its C library.
 
-$MILLRACE_WHEEL: one that is built already; else one is built here, quickly. $MILLRACE_WHEEL_FULL=1: also in every
-Python of VERSIONS that is in $PATH, with torch and TorchRec, and with the tests of tests/python.
-$MILLRACE_WHEEL_TORCH: a virtual environment whose torch and TorchRec are taken, instead of PyPI's newest.
+$MILLRACE_WHEEL: one that is built already; else one is built here, quickly.
+$MILLRACE_WHEEL_FULL: also in every Python of VERSIONS that is in $PATH, with torch and TorchRec, and with the
+tests of tests/python. $MILLRACE_WHEEL_TORCH and $MILLRACE_WHEEL_TORCHREC name virtual environments whose
+packages are taken, instead of PyPI's.
 """
 import os
 import re
@@ -19,15 +20,30 @@ import pytest
 SOURCE = Path(os.environ["MILLRACE_SOURCE"])
 PROGRAMS = ["millrace", "millraced", "millrace-hub"]
 VERSIONS = ["3.9", "3.10", "3.11", "3.12", "3.13"]
-TORCH = ["torch", "torchrec", "fbgemm-gpu-cpu", "pytest"]
+# The newest torch; and the one that the newest FBGEMM is made for. By itself torchrec depends on FBGEMM for GPUs,
+# which would be in the same place.
+TORCH = [["torch", "pytest"]]
+TORCHREC = [
+    [
+        "torch==2.14.1",
+        "fbgemm-gpu-cpu==1.9.0",
+        "torchmetrics==1.0.3",
+        "tensordict",
+        "pyre-extensions",
+        "tqdm",
+        "pytest",
+    ],
+    ["--no-deps", "torchrec==1.9.2"],
+]
 full = pytest.mark.skipif("MILLRACE_WHEEL_FULL" not in os.environ, reason="make test-pip runs it")
 MESON_SKIPPED = 77
 
 # Of tests/python: what needs no frames of a port, and finds the programs where a system or a build has them.
-OWN_TESTS = [
-    "asyncio batches checkpoints client dev errors futures hub reference trace".split(),
-    "arrays backward data features life nn node rpc rpc_autograd rpc_optimizer threads torch_idioms".split(),
-]
+OWN_TESTS = {
+    "with_pytest": "asyncio batches checkpoints client dev errors futures hub reference trace".split(),
+    "with_torch": "arrays backward data features life nn node rpc rpc_autograd rpc_optimizer threads".split(),
+    "with_torchrec": ["torchrec"],
+}
 DESELECTED = ["test_dev.py::test_programs_that_are_not_there", "test_dev.py::test_without_root"]
 
 # What manylinux takes for granted, as far as a small container has it.
@@ -40,7 +56,8 @@ client = server.client()
 """
 TRAIN = """
 import numpy as np
-table = client.table("items", dim=4, optimizer=millrace.optim.SGD(lr=0.5), initializer=millrace.init.constant(0))
+sgd, zeros = millrace.optim.SGD(lr=0.5), millrace.init.constant(0)
+table = client.table("items", dim=4, optimizer=sgd, initializer=zeros)
 keys, target = np.arange(64), np.float32(3)
 for step in range(30):
     table.push_gradients(keys, table.lookup(keys) - target)
@@ -111,7 +128,12 @@ class Environment:
         self.where = where
         run(python, "-m", "venv", where)
         self.python = where / "bin/python"
-        self.variables = {"PATH": str(where / "bin"), "HOME": str(where), "OMP_NUM_THREADS": "1"}
+        self.variables = {
+            "PATH": str(where / "bin"),
+            "HOME": str(where),
+            "OMP_NUM_THREADS": "1",
+            "PIP_NO_CACHE_DIR": "1",
+        }
 
     def run(self, *command, **settings) -> str:
         return run(*command, **{"cwd": "/", "env": self.variables, **settings})
@@ -138,15 +160,33 @@ def numpy_only(wheel, place) -> Environment:
 
 
 @pytest.fixture(scope="session")
-def with_torch(wheel, place) -> Environment:
-    made = Environment(place / "torch", sys.executable)
-    if "MILLRACE_WHEEL_TORCH" in os.environ:
-        (site,) = Path(os.environ["MILLRACE_WHEEL_TORCH"]).glob("lib/python3*/site-packages")
-        (made.site / "torch.pth").write_text(f"{site}\n", encoding="utf-8")
-        made.install(wheel)
-    else:
-        made.install(wheel, *TORCH)
+def with_pytest(wheel, place) -> Environment:
+    made = Environment(place / "pytest", sys.executable)
+    made.install(wheel, "pytest")
     return made
+
+
+def beside(wheel, where, packages, other) -> Environment:
+    """The wheel beside packages, or beside those of the environment that the variable `other` names."""
+    made = Environment(where, sys.executable)
+    made.install(wheel)
+    if other in os.environ:
+        (site,) = Path(os.environ[other]).glob("lib/python3*/site-packages")
+        (made.site / "other.pth").write_text(f"{site}\n", encoding="utf-8")
+    else:
+        for some in packages:
+            made.install(*some)
+    return made
+
+
+@pytest.fixture(scope="session")
+def with_torch(wheel, place) -> Environment:
+    return beside(wheel, place / "torch", TORCH, "MILLRACE_WHEEL_TORCH")
+
+
+@pytest.fixture(scope="session")
+def with_torchrec(wheel, place) -> Environment:
+    return beside(wheel, place / "torchrec", TORCHREC, "MILLRACE_WHEEL_TORCHREC")
 
 
 def assert_trains(environment, cwd, *prefix, script=TRAIN) -> None:
@@ -258,36 +298,28 @@ def test_three_lines_in_each_python(wheel, place, tmp_path, number):
 
 
 @full
-def test_torch_and_torchrec(with_torch, tmp_path):
-    assert_trains(with_torch, tmp_path, script="import torch, torchrec\n" + TRAIN_TORCH)
+def test_three_lines_beside_torch(with_torch, tmp_path):
+    assert_trains(with_torch, tmp_path, script=TRAIN_TORCH)
 
 
 @full
-@pytest.mark.parametrize("names", OWN_TESTS, ids=["numpy", "torch"])
-def test_the_packages_own_tests(wheel, place, tmp_path, request, names):
-    if "torch" in request.node.name:
-        environment = request.getfixturevalue("with_torch")
-    else:
-        environment = Environment(place / "tested", sys.executable)
-        environment.install(wheel, "pytest")
+@pytest.mark.parametrize("environment", OWN_TESTS)
+def test_the_packages_own_tests(request, tmp_path, environment):
+    files = [SOURCE / f"tests/python/test_{name}.py" for name in OWN_TESTS[environment]]
+    made = request.getfixturevalue(environment)
     variables = {
-        **environment.variables,
-        "PATH": f"{environment.where}/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        **made.variables,
+        "PATH": f"{made.where}/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "PYTHONDONTWRITEBYTECODE": "1",
         "MILLRACE_ON_SOCKETS": "1",
-        "MILLRACED": str(environment.package / "_bin/millraced"),
-        "MILLRACE_HUB": str(environment.package / "_bin/millrace-hub"),
-        "MILLRACE_TOOL": str(environment.package / "_bin/millrace"),
+        "MILLRACE_TORCHREC": "1" if environment == "with_torchrec" else "0",
+        "MILLRACED": str(made.package / "_bin/millraced"),
+        "MILLRACE_HUB": str(made.package / "_bin/millrace-hub"),
+        "MILLRACE_TOOL": str(made.package / "_bin/millrace"),
         "MILLRACE_DOCS": str(SOURCE / "docs"),
+        "MILLRACE_EXAMPLES": str(SOURCE / "trainer_client/python/examples"),
     }
-    files = [SOURCE / f"tests/python/test_{name}.py" for name in names]
     deselected = [f"--deselect={SOURCE}/tests/python/{name}" for name in DESELECTED]
-    says = environment.run(
-        environment.python,
-        *"-m pytest -q -p no:cacheprovider".split(),
-        *deselected,
-        *files,
-        env=variables,
-        cwd=tmp_path,
-    )
+    command = [made.python, *"-m pytest -q -p no:cacheprovider".split(), *deselected, *files]
+    says = made.run(*command, env=variables, cwd=tmp_path)
     assert " passed" in says.splitlines()[-1], says
