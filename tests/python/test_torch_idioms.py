@@ -314,6 +314,27 @@ def test_a_scaled_loss_is_unscaled_before_the_step(models):
     both(models, train)
 
 
+@pytest.mark.skipif(
+    not hasattr(torch, "amp") or not hasattr(torch.amp, "GradScaler"), reason="needs torch 2.3"
+)
+def test_grad_scaler(models):
+    def train(model):
+        optimizer, scaler = adagrad(model), torch.amp.GradScaler("cpu", init_scale=SCALE, growth_interval=2)
+        for step in range(6):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=step == 5):
+                loss = loss_of(model, step).float() * (float("inf") if step == 3 else 1.0)
+            scaler.scale(loss).backward()
+            if step == 4:
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            scaler.step(optimizer)
+            scaler.update()
+        assert scaler.get_scale() == SCALE * 2  # twice as much, half, and twice again
+
+    both(models, train)
+
+
 def test_a_step_left_out_learns_nothing(models):
     """As GradScaler leaves one out that has Inf."""
 
