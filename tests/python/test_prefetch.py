@@ -131,7 +131,7 @@ def test_only_what_has_changed_is_looked_up_again(client, modules):
         assert loader.counts.again == changed
 
 
-@pytest.mark.parametrize("how", ["bags", "tables", "async", "batch", "before"])
+@pytest.mark.parametrize("how", ["bags", "tables", "async", "batch", "set", "before"])
 def test_whatever_this_client_pushes_is_seen(client, modules, how):
     bag, row = modules[0]
     table, one = row.table, np.ones((1, DIM), np.float32)
@@ -153,6 +153,9 @@ def test_whatever_this_client_pushes_is_seen(client, modules, how):
             id = (bag.table.id << 48) + number
             client.feed(id, [(bag.table, [3], [0, 1])], 1)
             client.push_gradients_batch(id, [(bag.table, one.reshape(1, 1, DIM))])
+        elif how == "set":
+            bag.table.set_rows([4], one + number)
+            table.set_rows_async([3, 4], np.full((2, DIM), number, np.float32)).result()
         else:
             while pushed:
                 pushed.pop().result()
