@@ -183,6 +183,33 @@ static void test_a_cluster_without_a_map_is_waited_for(void **state)
     stop(&x);
 }
 
+/* The same keys, and some of them once more, as calls for several tables have them. */
+static void check_calls_for_tables(struct fixture *x)
+{
+    const struct mr_table_keys tables[2] = {{.table = x->table, .keys = x->keys, .key_count = KEYS},
+                                            {.table = x->table, .keys = x->keys, .key_count = KEYS / 2}};
+    float gradients[KEYS * DIM];
+    struct mr_table_gradients pushed = {tables[0], DIM, gradients};
+    struct mr_reply *reply;
+    for (uint32_t i = 0; i < KEYS * DIM; i++)
+        gradients[i] = 1;
+    for (uint32_t n = 0; n < NODES; n++)
+        fake_cluster_grant_again(x->cluster, n);
+    if (mr_lookup_tables(x->client, NULL, tables, 2, &reply) != MR_OK)
+        fail_msg("%s", mr_last_error());
+    check_reply(x, reply);
+    assert_memory_equal(mr_reply_tensor(reply, 1)->data, mr_reply_tensor(reply, 0)->data,
+                        KEYS / 2 * DIM * sizeof(float));
+    mr_reply_free(reply);
+    for (uint32_t n = 0; n < NODES; n++)
+        fake_cluster_grant_again(x->cluster, n);
+    for (uint32_t i = 0; i < KEYS; i++)
+        x->expected[i] += 1;
+    if (mr_push_gradients_tables(x->client, NULL, &pushed, 1) != MR_OK)
+        fail_msg("%s", mr_last_error());
+    check_rows(x);
+}
+
 /* Lookups, pushes with and without numbers, and batches are made again by the newer map, and applied once. */
 static void check_refused_calls(bool replay)
 {
@@ -215,6 +242,7 @@ static void check_refused_calls(bool replay)
         push_all(&x, 3);
         check_rows(&x);
     }
+    check_calls_for_tables(&x);
     stop(&x);
 }
 

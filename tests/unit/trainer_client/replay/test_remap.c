@@ -12,6 +12,8 @@
 #include "trainer_client/call/future.h"
 #include "trainer_client/replay/remap_gone.h"
 
+enum { LOOKUPS = 3 };
+
 static void crash_onto(struct replay_fixture *x, uint32_t cores)
 {
     fake_node_kill(x->node);
@@ -124,9 +126,10 @@ static void test_done_means_settled(void **state)
     replay_stop(&x);
 }
 
-/* Two lookups with futures on their way when the node comes back with another number of cores; the second in
- * bags of two. */
-static void lookups_while_cores_change(struct replay_fixture *x, uint32_t cores, struct mr_future *futures[2])
+/* Lookups with futures on their way when the node comes back with another number of cores; the second in bags
+ * of two, the third of both. */
+static void lookups_while_cores_change(struct replay_fixture *x, uint32_t cores,
+                                       struct mr_future *futures[LOOKUPS])
 {
     struct mr_options options = {.future = &futures[0]};
     uint32_t offsets[REPLAY_KEYS / 2 + 1];
@@ -139,15 +142,23 @@ static void lookups_while_cores_change(struct replay_fixture *x, uint32_t cores,
     options.future = &futures[1];
     assert_int_equal(mr_lookup_bags(x->client, &options, x->table, keys, offsets, REPLAY_KEYS / 2, NULL),
                      MR_OK);
+    struct mr_table_keys both[2] = {
+        {.table = x->table, .keys = keys, .key_count = REPLAY_KEYS},
+        {.table = x->table, .keys = keys, .offsets = offsets, .bag_count = REPLAY_KEYS / 2}};
+
+    options.future = &futures[2];
+    assert_int_equal(mr_lookup_tables(x->client, &options, both, 2, NULL), MR_OK);
     memset(keys, 0xff, sizeof(keys)); /* the caller's again */
     memset(offsets, 0xff, sizeof(offsets));
+    memset(both, 0xff, sizeof(both));
     fake_node_restart_with(x->node, cores);
 }
 
-static void check_lookups(struct replay_fixture *x, struct mr_future *futures[2])
+static void check_lookups(struct replay_fixture *x, struct mr_future *futures[LOOKUPS])
 {
-    struct mr_reply *expected = NULL, *rows = NULL, *sums = NULL;
-    if (mr_future_wait(futures[0], &rows) != MR_OK || mr_future_wait(futures[1], &sums) != MR_OK)
+    struct mr_reply *expected = NULL, *rows = NULL, *sums = NULL, *both = NULL;
+    if (mr_future_wait(futures[0], &rows) != MR_OK || mr_future_wait(futures[1], &sums) != MR_OK ||
+        mr_future_wait(futures[2], &both) != MR_OK)
         fail_msg("%s", mr_last_error());
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, REPLAY_KEYS, &expected), MR_OK);
     const float *all = mr_reply_tensor(expected, 0)->data, *in_pairs = mr_reply_tensor(sums, 0)->data;
@@ -160,12 +171,20 @@ static void check_lookups(struct replay_fixture *x, struct mr_future *futures[2]
             assert_true(in_pairs[b * REPLAY_DIM + i] ==
                         all[2 * b * REPLAY_DIM + i] + all[(2 * b + 1) * REPLAY_DIM + i]);
     }
+    const struct mr_tensor *separate[2] = {mr_reply_tensor(rows, 0), mr_reply_tensor(sums, 0)};
+
+    assert_int_equal(mr_reply_tensor_count(both), 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(mr_reply_tensor(both, i)->bytes, separate[i]->bytes);
+        assert_memory_equal(mr_reply_tensor(both, i)->data, separate[i]->data, separate[i]->bytes);
+    }
     mr_reply_free(expected);
     mr_reply_free(rows);
     mr_reply_free(sums);
+    mr_reply_free(both);
     assert_int_equal(mr_future_wait(futures[0], NULL), MR_INVALID_ARGUMENT); /* once is enough */
-    mr_future_destroy(futures[0]);
-    mr_future_destroy(futures[1]);
+    for (uint32_t i = 0; i < LOOKUPS; i++)
+        mr_future_destroy(futures[i]);
 }
 
 /* A lookup with a future that was split by the old map is made again by the new one. */
@@ -175,7 +194,7 @@ static void test_cores_change_under_future_lookup(void **state)
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct replay_fixture x;
-        struct mr_future *futures[2];
+        struct mr_future *futures[LOOKUPS];
         replay_start(&x, maps[i][0], 0);
         replay_push_steps(&x, 1, 5);
         lookups_while_cores_change(&x, maps[i][1], futures);
@@ -195,15 +214,17 @@ static void test_cores_change_under_future_lookup(void **state)
 static void test_cores_change_under_abandoned_lookup(void **state)
 {
     struct replay_fixture x;
-    struct mr_future *futures[2];
+    struct mr_future *futures[LOOKUPS];
     (void)state;
     replay_start(&x, 2, 0);
     lookups_while_cores_change(&x, 3, futures);
     (void)mr_future_done(futures[0]);
     mr_future_destroy(futures[0]);
-    while (!mr_future_done(futures[1])) {
+    for (uint32_t i = 1; i < LOOKUPS; i++) {
+        while (!mr_future_done(futures[i])) {
+        }
+        mr_future_destroy(futures[i]);
     }
-    mr_future_destroy(futures[1]);
     replay_check_rows(&x);
     replay_stop(&x);
 }
