@@ -195,8 +195,16 @@ bool model_all_finite(const float *x, uint32_t count)
     return true;
 }
 
+void model_set_row(const struct model *m, struct model_row *row, const float *values)
+{
+    memcpy(row->floats, values, m->dim * sizeof(float));
+    if (model_is_half(m))
+        model_set(m, row);
+    model_state_init(m, row);
+}
+
 static void gather_one(const struct model *m, struct model_gradient *g, const float *gradient, float divisor,
-                       float weight)
+                       float weight, bool sets)
 {
     float share[MR_DIM_MAX];
     for (uint32_t i = 0; i < m->dim; i++)
@@ -205,7 +213,7 @@ static void gather_one(const struct model *m, struct model_gradient *g, const fl
         g->bad++;
         return;
     }
-    bool adds = g->any && m->feature.optimizer != MR_OPT_ASSIGN;
+    bool adds = g->any && !sets && m->feature.optimizer != MR_OPT_ASSIGN;
     for (uint32_t i = 0; i < m->dim; i++)
         g->sum[i] = adds ? g->sum[i] + share[i] : share[i];
     g->any = true;
@@ -238,7 +246,7 @@ uint32_t model_gather(const struct model *m, const struct model_keys *k, const f
             at++;
         if (at == count)
             out[count++] = (struct model_gradient){.key = k->keys[i], .sum = sums + (size_t)at * m->dim};
-        gather_one(m, &out[at], gradient, divisor, k->weights != NULL ? k->weights[i] : 1.0f);
+        gather_one(m, &out[at], gradient, divisor, k->weights != NULL ? k->weights[i] : 1.0f, k->sets);
     }
     return count;
 }

@@ -63,6 +63,7 @@ struct model_keys {
     const float *weights;     /* NULL: 1 */
     const float *divisors;    /* of bags; NULL: as their keys and weights make them */
     const uint64_t *left_out; /* partitions whose keys a push does not have, a bit each; NULL: none */
+    bool sets;                /* gradients are rows to be set */
 };
 bool model_is_left_out(const struct model *m, const struct model_keys *k, uint64_t key);
 /* By what a bag is divided; 0: it is all zeros. */
@@ -84,6 +85,9 @@ bool model_all_finite(const float *x, uint32_t count);
  * its type's: values and state stay then. */
 bool model_step(const struct model *m, struct model_row *row, const float *gradient,
                 const struct mr_rule_push *push);
+
+/* The row is set to these values, and starts anew. */
+void model_set_row(const struct model *m, struct model_row *row, const float *values);
 
 /* model_optimizer.c */
 void model_optimizer_init(struct model *m); /* m->feature is set */

@@ -25,6 +25,7 @@ struct call {
     uint32_t key_count, bag_count;
     bool bags, insert;
     bool sees;                          /* a push whose lookup was lost */
+    bool sets;                          /* a push of rows to be set */
     bool weighted, divided, leaves_out; /* it has such */
     enum mr_dtype dtype;                /* of the answer or the gradients, as they travel */
     float learning_rate;                /* below 0: the table's, at: */
@@ -67,6 +68,7 @@ struct subject {
     uint64_t not_made;            /* keys that were not admitted, or refused a row */
     uint64_t not_admitted_pushed; /* of these at most, by pushes of the call: not counted */
     bool loading;
+    bool setting;  /* rows are set, whatever the admission says */
     bool loaded;   /* rows were, whatever the limits say */
     bool removing; /* the test takes a row out */
     /* the running cut */
@@ -124,6 +126,8 @@ void draw_call(struct world *w, const struct subject *s, struct call *c);
 bool draw_has_repeated(const struct call *c);
 /* Gradients of the call; broken: now and then NaN, Inf, or large enough for a sum to overflow. */
 void draw_gradients(struct world *w, const struct subject *s, struct call *c, bool broken);
+/* Whether they are rows to be set. Drawn beside the other draws, so that these stay as they are. */
+void draw_sets(const struct world *w, struct call *c);
 uint64_t draw_budget(struct world *w);
 
 /* ---- world_check.c ---- */

@@ -17,7 +17,7 @@ static struct model_row *row_of(struct subject *s, uint64_t key, bool insert)
         return NULL;
     }
     WORLD_CHECK(s->world,
-                s->model.feature.admission != MR_ADMIT_PROBABILITY || s->loading ||
+                s->model.feature.admission != MR_ADMIT_PROBABILITY || s->loading || s->setting ||
                     ps_table_admits_push(s->table, ps_key_hash(key, s->table->index.seed)),
                 "key %#llx got a row, and is not admitted", (unsigned long long)key);
     s->expected.rows_created++;
@@ -47,7 +47,8 @@ struct model_keys keys_of(const struct call *c)
                                .offsets = c->bags ? c->offsets : NULL,
                                .weights = c->weighted ? c->weights : NULL,
                                .divisors = c->divided ? c->divisors : NULL,
-                               .left_out = c->leaves_out ? c->left_out : NULL};
+                               .left_out = c->leaves_out ? c->left_out : NULL,
+                               .sets = c->sets};
 }
 
 struct ps_table_lookup lookup_of(struct call *c)
@@ -79,6 +80,7 @@ struct ps_table_push push_of(const struct call *c)
                                   .left_out = c->leaves_out ? c->left_out : NULL,
                                   .insert = c->insert,
                                   .sees = c->sees,
+                                  .sets = c->sets,
                                   .step = c->step,
                                   .learning_rate = c->learning_rate >= 0 ? &c->learning_rate : NULL};
 }
@@ -167,7 +169,7 @@ static void world_seen_follow(const struct subject *s, struct model_row *row)
 
 void model_apply(struct subject *s, const struct model_gradient *g, const struct call *c)
 {
-    bool insert = c->insert && s->model.feature.admission != MR_ADMIT_SIGHTINGS;
+    bool insert = c->insert && (c->sets || s->model.feature.admission != MR_ADMIT_SIGHTINGS);
     const struct mr_rule_push push = {
         .learning_rate = mr_rule_learning_rate(&s->model.optimizer, c->step,
                                                c->learning_rate >= 0 ? &c->learning_rate : NULL),
@@ -179,8 +181,11 @@ void model_apply(struct subject *s, const struct model_gradient *g, const struct
         return;
     }
     if (row == NULL) {
+        s->setting = c->sets;
         row = row_of(s, g->key, insert);
-        s->not_admitted_pushed += row == NULL && insert && s->model.feature.admission == MR_ADMIT_PROBABILITY;
+        s->setting = false;
+        s->not_admitted_pushed +=
+            row == NULL && insert && !c->sets && s->model.feature.admission == MR_ADMIT_PROBABILITY;
     }
     s->expected.gradients_skipped += g->bad;
     if (row == NULL) {
@@ -196,12 +201,15 @@ void model_apply(struct subject *s, const struct model_gradient *g, const struct
         world_seen_follow(s, row);
     if (!g->any)
         return;
-    if (!model_step(&s->model, row, g->sum, &push)) {
+    if (c->sets) {
+        model_set_row(&s->model, row, g->sum);
+    } else if (!model_step(&s->model, row, g->sum, &push)) {
         s->expected.gradients_skipped++;
         return;
     }
     s->expected.updates++;
-    s->expected.rows_saturated += model_is_half(&s->model) && s->model.feature.optimizer == MR_OPT_ASSIGN &&
+    s->expected.rows_saturated += model_is_half(&s->model) &&
+                                  (c->sets || s->model.feature.optimizer == MR_OPT_ASSIGN) &&
                                   !model_holds(&s->model, g->sum);
 }
 
@@ -225,12 +233,13 @@ void world_push(struct world *w, struct subject *s)
     w->doing = "push";
     draw_call(w, s, c);
     draw_gradients(w, s, c, true);
+    draw_sets(w, c);
     struct model_keys k = keys_of(c);
     c->gradient_count = model_gather(&s->model, &k, c->in, c->gradients, c->sums);
     uint64_t bound = world_cut_bound(s, c->key_count);
     c->insert = random_one_in(&w->rng, 4);
     c->sees = c->insert && !draw_has_repeated(c);
-    if (c->insert || c->weighted || c->divided || c->leaves_out || c->dtype != MR_F32 ||
+    if (c->sets || c->insert || c->weighted || c->divided || c->leaves_out || c->dtype != MR_F32 ||
         c->learning_rate >= 0 || c->step > 0) {
         struct ps_table_push p = push_of(c);
         uint64_t budget_bytes = UINT64_MAX;
@@ -241,7 +250,7 @@ void world_push(struct world *w, struct subject *s)
     else
         table_push(s->table, c->keys, c->key_count, c->in);
     WORLD_CHECK(w, s->emitted <= bound, "it emitted more rows than it may");
-    if (c->sees && s->model.feature.admission == MR_ADMIT_SIGHTINGS)
+    if (c->sees && !c->sets && s->model.feature.admission == MR_ADMIT_SIGHTINGS)
         see(s, &k);
     for (uint32_t i = 0; i < c->gradient_count; i++)
         model_apply(s, &c->gradients[i], c);

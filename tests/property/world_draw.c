@@ -252,6 +252,13 @@ void draw_gradients(struct world *w, const struct subject *s, struct call *c, bo
     mr_convert_to_f32(c->dtype, c->in, c->travels, c->scales, rows, s->model.dim);
 }
 
+void draw_sets(const struct world *w, struct call *c)
+{
+    uint64_t rng = w->seed * 0xD1B54A32D192ED03u + w->operation;
+    c->sets =
+        !c->bags && !c->weighted && c->dtype == MR_F32 && c->learning_rate < 0 && random_one_in(&rng, 4);
+}
+
 uint64_t draw_budget(struct world *w)
 {
     return random_one_in(&w->rng, 8) ? UINT64_MAX : 1 + random_below(&w->rng, 20000);

@@ -56,6 +56,7 @@ static void push_begin(struct world *w, struct subject *s)
     draw_call(w, s, c);
     c->sees = false;
     draw_gradients(w, s, c, false);
+    draw_sets(w, c);
     struct model_keys k = keys_of(c);
     c->gradient_count = model_gather(&s->model, &k, c->in, c->gradients, c->sums);
     w->push = push_of(c);
