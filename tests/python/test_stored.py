@@ -172,12 +172,12 @@ def test_a_state_dict_of_torch_s_sets_a_linear(client, name):
         ours.load_state_dict(torch.nn.Linear(4, 2).state_dict())
 
 
-def test_rows_that_are_set_are_changes(client, name):
-    """For those that keep rows which they looked up before."""
-    table = client.table(name, DIM)
-    client.features()  # nothing is in flight
-    watch = client._watch(table.id)
-    table.set_rows([7, 8], numbers(2, DIM))
-    table.set_rows_async([9], numbers(1, DIM)).result()
-    changed = [change.of(np.array([7, 8, 9, 10], np.uint64)).tolist() for change in watch.take()[-2:]]
-    assert changed == [[True, True, False, False], [False, False, True, False]]
+def test_rows_that_are_set_are_new_to_a_prefetch(client, name):
+    torch = pytest.importorskip("torch")
+    row = millrace.Embedding(client, name, dim=DIM)
+    loader = millrace.prefetch([torch.tensor([1]), torch.tensor([7, 8])], {row: lambda keys: keys}, depth=2)
+    for step, keys in enumerate(loader):
+        rows = row(keys)
+        if step == 0:
+            row.table.set_rows([7], np.full((1, DIM), 2.0))
+    assert (rows[0] == 2).all() and not (rows[1] == 2).any()
