@@ -157,6 +157,11 @@ static void server_answered(struct feeder *f, enum mr_status status)
 
 /* ---- the stream of the plan, among those that the server knows ---- */
 
+static uint64_t batch_id(const struct feeder *f, uint64_t sequence)
+{
+    return (uint64_t)f->stream << MR_BATCH_SEQUENCE_BITS | sequence;
+}
+
 /* The options of calls that name the stream, with its plan's words in `words`. */
 static struct mr_options plan_options(const struct feeder *f, uint64_t words[MR_PLAN_WORDS])
 {
@@ -244,9 +249,26 @@ static bool claim_stream(struct feeder *f)
     return false;
 }
 
+/* Batches that no trainer has got leave the server if nobody will feed them again under their ids. */
+static void forget_feeds(struct feeder *f)
+{
+    uint64_t ids[HUB_PREFETCH_MAX];
+    uint32_t count = 0;
+    if (!f->has_stream || f->salt == 0 || f->client == NULL)
+        return;
+    pthread_mutex_lock(&f->hub->lock);
+    for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++)
+        if (f->hub->feeds[i].ready)
+            ids[count++] = batch_id(f, f->hub->feeds[i].batch.sequence);
+    pthread_mutex_unlock(&f->hub->lock);
+    if (count > 0) /* where it does not work out, the server drops them as too old */
+        (void)mr_forget_batches(f->client, NULL, ids, count);
+}
+
 /* Gives the stream of held-out samples back: nobody reads them again under its number. */
 static void leave_stream(struct feeder *f)
 {
+    forget_feeds(f);
     if (f->has_stream && f->request.held_out && f->client != NULL) {
         /* Where it does not work out, the cores drop it as the one not used for longest, at some time. */
         (void)mr_forget_streams(f->client, NULL, &f->stream, 1);
@@ -482,11 +504,6 @@ static bool is_record_due(const struct feeder *f, uint64_t now_us)
 
 /* ---- feeding ---- */
 
-static uint64_t batch_id(const struct feeder *f, uint64_t sequence)
-{
-    return (uint64_t)f->stream << MR_BATCH_SEQUENCE_BITS | sequence;
-}
-
 static bool feed_one(struct feeder *f, struct hub_feed *feed)
 {
     const struct hub_batch *b = &feed->batch;
@@ -682,8 +699,8 @@ void *hub_feeder_run(void *arg)
             busy = run_plan(&f);
         }
     }
-    drop_feeds(&f);
     leave_stream(&f);
+    drop_feeds(&f);
     if (f.client != NULL)
         mrc_trace_clocks(hub->trace, f.client);
     hub_batch_source_close(f.source);

@@ -280,6 +280,14 @@ static enum mr_status fail_block(struct hub_live_source *s, const char *why)
     return fail(s, MR_BAD_MESSAGE, error);
 }
 
+static enum mr_status fail_as_told(struct hub_live_source *s, const char *reason, uint32_t bytes)
+{
+    char error[HUB_ERROR_BYTES];
+    snprintf(error, sizeof(error), "the program that writes %.40s has failed: %.*s", s->path, (int)bytes,
+             reason);
+    return fail(s, MR_IO_ERROR, error);
+}
+
 /* The first block says what all are like. */
 static const char *check_shape(struct hub_live_source *s, const struct hub_block_head *head)
 {
@@ -374,6 +382,8 @@ static enum mr_status read_blocks(struct hub_live_source *s, enum hub_input_stat
             return MR_OK;
         const void *body = in->buffer + in->begin + sizeof(head);
         in->begin += sizeof(head) + bytes;
+        if ((head.flags & HUB_BLOCK_FAILED) != 0)
+            return fail_as_told(s, body, head.keys);
         if ((head.flags & HUB_BLOCK_END) != 0) {
             *state = HUB_INPUT_END;
             return MR_OK;

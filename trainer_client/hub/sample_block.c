@@ -2,13 +2,18 @@
 
 #include <math.h>
 
+#define LAST (HUB_BLOCK_END | HUB_BLOCK_FAILED)
+
 const char *hub_block_check_head(const struct hub_block_head *head)
 {
     if (head->magic != HUB_BLOCK_MAGIC || head->reserved != 0 ||
-        (head->flags & ~(uint32_t)(HUB_BLOCK_WEIGHTS | HUB_BLOCK_END)) != 0)
+        (head->flags & ~(uint32_t)(HUB_BLOCK_WEIGHTS | LAST)) != 0)
         return "it does not begin as a block of samples does";
-    if ((head->flags & HUB_BLOCK_END) != 0)
-        return head->samples == 0 && head->keys == 0 ? NULL : "the last block has samples";
+    if ((head->flags & LAST) != 0)
+        return head->samples == 0 &&
+                       head->keys <= ((head->flags & HUB_BLOCK_FAILED) != 0 ? HUB_BLOCK_REASON_MAX : 0)
+                   ? NULL
+                   : "the last block has samples";
     if (head->samples < 1 || head->samples > HUB_BLOCK_SAMPLES_MAX)
         return "the number of its samples is not in 1..65536";
     if (head->slots < 1 || head->slots > HUB_BLOCK_SLOTS_MAX)
@@ -22,8 +27,8 @@ const char *hub_block_check_head(const struct hub_block_head *head)
 
 size_t hub_block_body_bytes(const struct hub_block_head *head)
 {
-    if ((head->flags & HUB_BLOCK_END) != 0)
-        return 0;
+    if ((head->flags & LAST) != 0)
+        return head->keys;
     size_t keys = head->keys, samples = head->samples;
     size_t words = samples * (1 + head->dense) + samples * head->slots + 1 +
                    ((head->flags & HUB_BLOCK_WEIGHTS) != 0 ? keys : 0);

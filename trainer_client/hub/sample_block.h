@@ -6,7 +6,8 @@
  *   f32 weights[keys] if it has weights
  *
  * Bag (sample s, slot j) is keys[offsets[s * slots + j] .. offsets[s * slots + j + 1]). Blocks of one input
- * have the same slots, dense and weights. The last one is a head alone, with HUB_BLOCK_END. Pure, any thread.
+ * have the same slots, dense and weights. The last one is a head alone, with HUB_BLOCK_END; or, if the program
+ * has failed, one with HUB_BLOCK_FAILED, and behind it the reason, of `keys` bytes. Pure, any thread.
  */
 #ifndef HUB_SAMPLE_BLOCK_H
 #define HUB_SAMPLE_BLOCK_H
@@ -21,8 +22,9 @@
 #define HUB_BLOCK_SLOTS_MAX   1024u
 #define HUB_BLOCK_DENSE_MAX   4096u
 #define HUB_BLOCK_KEYS_MAX    (1u << 23)
+#define HUB_BLOCK_REASON_MAX  300u
 
-enum hub_block_flags { HUB_BLOCK_WEIGHTS = 1, HUB_BLOCK_END = 2 };
+enum hub_block_flags { HUB_BLOCK_WEIGHTS = 1, HUB_BLOCK_END = 2, HUB_BLOCK_FAILED = 4 };
 
 struct hub_block_head {
     uint32_t magic, flags, samples, slots, dense, keys;

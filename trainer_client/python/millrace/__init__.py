@@ -12,6 +12,7 @@ from .dev_server import DevServer, DevServerError, dev
 from .errors import *  # noqa: F401,F403
 from .errors import __all__ as _errors
 from .feature import WHOLE, FeatureInfo, TableSpec, VariableSpec
+from .feeder import Feed, FeedError, feed
 from .future import Future
 from .hub import Batch, Hub, HubStatus, SampleInfo
 from .moves import Moves, Moving
@@ -56,6 +57,8 @@ __all__ = [
     "DevServer",
     "DevServerError",
     "FeatureInfo",
+    "Feed",
+    "FeedError",
     "Future",
     "Hub",
     "HubStatus",
@@ -87,6 +90,7 @@ __all__ = [
     "admission",
     "dev",
     "eviction",
+    "feed",
     "init",
     "optim",
 ]

@@ -183,7 +183,8 @@ class DataLoader:
     staleness: how many batches may be on their way through the trainer besides the one that it gets now: up
         to so many have gradients that no server has confirmed, and staleness + 1 are read and looked up
         ahead. The hub's --prefetch adds to it.
-    give_up_s: how long server and hub may be away before their error is raised.
+    give_up_s: how long server and hub may be away before their error is raised. Of standard input and files
+        that are followed it waits for more samples as long as the hub is there.
 
     The loop ends when all batches are applied. Each one that it gets out of here must be pushed, as
     backward() does, or given back (batch.give_back()); those of a plan's held-out part take no gradients. A
@@ -364,7 +365,8 @@ class DataLoader:
         if self._handed and self._handed[0].pushed:
             self._settle(len(self._handed) - 1)
         else:
-            if time.monotonic() - self._progress_s > self.give_up_s:
+            # An input that is read once has no end yet: there is none to wait for.
+            if self.info.batches > 0 and time.monotonic() - self._progress_s > self.give_up_s:
                 raise errors.NotReady(
                     f"{self.hub.server} has had no batch for {self.give_up_s:g} s: the server that it feeds "
                     "may be away, or another trainer does not end its batches"

@@ -5,12 +5,12 @@ import atexit
 import html
 import json
 import os
-import shutil
 import signal
 import subprocess
 import weakref
 from typing import Any, Sequence
 
+from ._base.programs import find_program
 from .client import Client
 from .errors import Error
 
@@ -22,10 +22,7 @@ class DevServerError(Error):
 
 
 def _tool() -> str:
-    """The program `millrace`: $MILLRACE_TOOL, the one in the package, or the one in $PATH."""
-    named = os.environ.get("MILLRACE_TOOL")
-    packaged = os.path.join(os.path.dirname(__file__), "_bin", "millrace")
-    found = named or (packaged if os.access(packaged, os.X_OK) else shutil.which("millrace"))
+    found = find_program("millrace", "MILLRACE_TOOL")
     if found is None:
         raise DevServerError(
             "the program `millrace` is not in $PATH: install millrace with pip, or the packages millrace-tools "

@@ -28,12 +28,12 @@ _PARTS = {"train": lib.MR_PART_TRAIN, "held_out": lib.MR_PART_HELD_OUT}
 class SampleInfo:
     """What a pass over samples is of."""
 
-    samples: int  #: of this part
+    samples: int  #: of this part; 0 for standard input and files that are followed
     slots: int
     dense: int
     stream: int
-    batches: int  #: all epochs
-    keys: int  #: distinct
+    batches: int  #: all epochs; 0 as well while the end of the input has not come
+    keys: int  #: distinct; 0 for standard input and files that are followed
     broken_lines: int
 
 
@@ -118,7 +118,8 @@ class Hub(Connection):
         """Starts reading. The first trainer's plan counts; the same again joins it; another is AlreadyStarted
         while the first is not at its end.
 
-        path: on the hub's machine. format: "libsvm", "criteo", "flights". table: that the keys belong to, on
+        path: on the hub's machine; "-": its standard input. format: "libsvm", "criteo", "flights"; "batches" of
+        standard input. table: that the keys belong to, on
         the node
         that the hub feeds. shuffle_seed: 0: in file order. held_out_share: 0 to 0.9, chosen at random by
         sample; part: "train" or "held_out". strict: stop at the first broken line, with BadMessage. run:

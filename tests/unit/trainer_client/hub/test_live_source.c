@@ -140,6 +140,26 @@ static void a_writer_that_breaks_off_is_no_end(void **state)
     hub_live_source_close(s);
 }
 
+static void a_writer_that_fails_says_why(void **state)
+{
+    struct hub_batch b = {0};
+    struct block_bytes bytes = {.used = 0};
+    const struct hub_block_head failed = {.magic = HUB_BLOCK_MAGIC, .flags = HUB_BLOCK_FAILED, .keys = 8};
+    int to = standard_pipe();
+    struct hub_live_source *s = open_source(
+        (struct hub_live_options){.path = "-", .format = HUB_BLOCK_FORMAT, .memory_bytes = MEMORY});
+    block_put_samples(&bytes, 0, 6, false);
+    block_put(&bytes, &failed, sizeof(failed));
+    block_put(&bytes, "no space and what follows", 25);
+    put(to, &bytes);
+    assert_int_equal(build(s, 0, &b), MR_OK);
+    assert_int_equal(build(s, 1, &b), MR_IO_ERROR);
+    assert_string_equal(error, "the program that writes - has failed: no space");
+    hub_batch_free(&b);
+    hub_live_source_close(s);
+    close(to);
+}
+
 static void blocks_that_do_not_match_are_refused(void **state)
 {
     struct hub_batch b = {0};
@@ -387,6 +407,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_cut_into_batches),
         cmocka_unit_test(a_writer_that_breaks_off_is_no_end),
+        cmocka_unit_test(a_writer_that_fails_says_why),
         cmocka_unit_test(blocks_that_do_not_match_are_refused),
         cmocka_unit_test(lines_of_standard_input),
         cmocka_unit_test(lines_of_another_format_are_refused),

@@ -33,15 +33,18 @@ static void heads_that_are_wrong_are_refused(void **state)
 {
     const struct hub_block_head good = {
         .magic = HUB_BLOCK_MAGIC, .samples = 1, .slots = 1, .dense = 0, .keys = 0};
-    struct hub_block_head bad[] = {good, good, good, good, good, good, good, good};
+    struct hub_block_head bad[] = {good, good, good, good, good, good, good, good, good};
     bad[0].magic++;
-    bad[1].flags = 4;
+    bad[1].flags = 8;
     bad[2].reserved = 1;
     bad[3].samples = HUB_BLOCK_SAMPLES_MAX + 1;
     bad[4].slots = 0;
     bad[5].dense = HUB_BLOCK_DENSE_MAX + 1;
     bad[6].keys = HUB_BLOCK_KEYS_MAX + 1;
     bad[7].flags = HUB_BLOCK_END;
+    bad[8].flags = HUB_BLOCK_FAILED;
+    bad[8].samples = 0;
+    bad[8].keys = HUB_BLOCK_REASON_MAX + 1;
     assert_null(hub_block_check_head(&good));
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_non_null(hub_block_check_head(&bad[i]));
