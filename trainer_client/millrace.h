@@ -871,8 +871,8 @@ MR_API enum mr_status mr_echo(struct mr_client *client, const struct mr_options 
 
 enum mr_sample_part { MR_PART_TRAIN = 0, MR_PART_HELD_OUT = 1 };
 struct mr_sample_plan {
-    const char *path;       /* on the hub's machine */
-    const char *format;     /* "libsvm", "criteo", "flights" */
+    const char *path;       /* on the hub's machine; "-": its standard input */
+    const char *format;     /* "libsvm", "criteo", "flights"; "batches" of standard input */
     uint32_t batch_samples; /* samples per batch */
     uint32_t epochs;
     uint64_t shuffle_seed; /* 0 = in file order */
@@ -885,11 +885,11 @@ struct mr_sample_plan {
     const char *table; /* table (by name) that the keys belong to, on the server the hub feeds */
 };
 struct mr_sample_info {
-    uint64_t samples; /* of this part */
+    uint64_t samples; /* of this part; 0 for standard input and files that are followed */
     uint32_t slots, dense;
     uint32_t stream;
-    uint64_t batches; /* all epochs */
-    uint64_t keys;    /* distinct */
+    uint64_t batches; /* all epochs; 0 as well while the end of the input has not come */
+    uint64_t keys;    /* distinct; 0 for standard input and files that are followed */
     uint64_t broken_lines;
 };
 /* Starts or joins a plan: the first trainer's plan is read, trainers with the same plan join it, and another
@@ -908,7 +908,8 @@ struct mr_batch {
 };
 /* Reads the next batch, for this trainer alone. `done` (may be NULL) names batches that this trainer has
  * pushed, or will not push (read-only ones). MR_END_OF_DATA: all batches are handed out and applied.
- * MR_NOT_READY: there may be more later (other trainers' batches are not applied yet, or the server is away).
+ * MR_NOT_READY: there may be more later (other trainers' batches are not applied yet, the server is away, or
+ * the hub waits for samples).
  * The batches of a trainer that falls silent are handed to others. */
 MR_API enum mr_status mr_read_sample(struct mr_client *hub, const struct mr_options *options,
                                      const uint64_t *done, uint32_t done_count, struct mr_batch *batch);
@@ -921,6 +922,12 @@ struct mr_hub_status {
 };
 MR_API enum mr_status mr_hub_status(struct mr_client *hub, const struct mr_options *options,
                                     struct mr_hub_status *status);
+
+/* Keys of a slot's values, as hubs make them of the fields of a line: value i is the bytes text[offsets[i]] up
+ * to, but not including, text[offsets[i + 1]], for i < count. Writes keys[count]. A key is XXH3-64 with the slot
+ * as its seed, so that equal values of two slots have two keys. Any thread. */
+MR_API void mr_slot_keys(uint32_t slot, const void *text, const uint32_t *offsets, uint32_t count,
+                          uint64_t *keys);
 
 #ifdef __cplusplus
 }

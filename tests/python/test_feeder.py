@@ -108,6 +108,23 @@ def test_what_is_no_batch_is_refused(batch, says):
         samples_of(batch)
 
 
+def test_slot_keys_in_every_form():
+    words = ["", "a", "ß", "68fd1e64"]
+    keys = millrace.slot_keys(words, 3)
+    assert keys.dtype == np.uint64 and len(set(keys)) == 4
+    for same in (np.array(words), np.array(words, object), [word.encode() for word in words]):
+        assert np.array_equal(millrace.slot_keys(same, 3), keys)
+    assert not set(keys) & set(millrace.slot_keys(words, 4))
+    numbers = np.array([[0, -7], [1 << 62, 12]])
+    assert np.array_equal(millrace.slot_keys(numbers), millrace.slot_keys(numbers.astype(str)))
+    assert np.array_equal(millrace.slot_keys([True, False]), millrace.slot_keys(["1", "0"]))
+    assert millrace.slot_keys(np.empty((0, 2), int)).shape == (0, 2)
+    with pytest.raises(TypeError, match="strings, bytes or whole numbers, not float64"):
+        millrace.slot_keys([1.5])
+    with pytest.raises(ValueError, match="slot is -1"):
+        millrace.slot_keys(["a"], -1)
+
+
 # ---- feeds ----
 
 
@@ -376,6 +393,10 @@ def test_a_compressed_file_through_standard_input(client, node, name, tmp_path, 
             push(batch, table)
         assert hub.status().at_end
     assert seen == list(range(300)) and unpack.wait() == 0
+    for slot in (0, 25):  # keys are those that a program makes of the fields
+        values = [f"{i * (slot + 1) % (7 + slot * slot):08x}" for i in range(300)]
+        rows = table.lookup(millrace.slot_keys(np.unique(values), slot), read_only=True)
+        assert np.array_equal(rows[:, 0], np.unique(values, return_counts=True)[1])
     process.send_signal(signal.SIGTERM)
     assert "stopped" in process.communicate()[1] and process.returncode == 0
 

@@ -1,5 +1,6 @@
-/* The calls to the hub: StartSample, ReadSample and its state. */
+/* The calls to the hub: StartSample, ReadSample and its state; and the keys that it makes. */
 #include <string.h>
+#include <xxhash.h>
 #include "trainer_client/api/calls.h"
 
 #define INFO_WORDS  8u /* samples, slots, dense, stream, batches, keys, broken lines, 0 */
@@ -142,4 +143,12 @@ enum mr_status mr_hub_status(struct mr_client *hub, const struct mr_options *opt
     if (hub == NULL || status == NULL)
         return mrc_bad_argument("mr_hub_status", hub == NULL ? "hub is NULL" : "status is NULL");
     return mrc_run_core0(hub, options, MR_OP_HUB_STATUS, NULL, 0, finish_status, &status, sizeof(void *));
+}
+
+/* ---- keys ---- */
+
+void mr_slot_keys(uint32_t slot, const void *text, const uint32_t *offsets, uint32_t count, uint64_t *keys)
+{
+    for (uint32_t i = 0; i < count; i++)
+        keys[i] = XXH3_64bits_withSeed((const char *)text + offsets[i], offsets[i + 1] - offsets[i], slot);
 }

@@ -31,7 +31,9 @@ from .node import (
     World,
     WorldMember,
 )
+from .parquet import read_parquet
 from .pushed import Pushed
+from .slot_keys import slot_keys
 from .stored import Rows, RowsNotSet
 from .table import Table
 from .top import Top
@@ -93,6 +95,8 @@ __all__ = [
     "feed",
     "init",
     "optim",
+    "read_parquet",
+    "slot_keys",
 ]
 
 _LAZY = {"EmbeddingBag": "nn", "Embedding": "nn", "DataLoader": "data", "prefetch": "_nn.prefetch"}
