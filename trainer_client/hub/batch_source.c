@@ -6,7 +6,7 @@
 #include <string.h>
 #include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/plural.h"
-#include "trainer_client/hub/input.h"
+#include "trainer_client/hub/live_input.h"
 #include "trainer_client/hub/live_source.h"
 #include "trainer_client/hub/permutation.h"
 

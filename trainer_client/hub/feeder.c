@@ -14,7 +14,7 @@
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/op.h"
-#include "trainer_client/hub/input.h"
+#include "trainer_client/hub/live_input.h"
 #include "trainer_client/hub/stream.h"
 #include "trainer_client/millrace.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
-#include "trainer_client/hub/input.h"
+#include "trainer_client/hub/live_input.h"
 #include "trainer_client/hub/plan.h"
 #include "trainer_client/hub/sample_block.h"
 
@@ -24,7 +24,7 @@ struct growing {
 struct hub_live_source {
     struct hub_live_options options;
     char *path;
-    struct hub_input input;
+    struct hub_live_input input;
     pthread_t thread;
     bool has_thread;
 
@@ -233,7 +233,7 @@ static enum mr_status take_line(struct hub_live_source *s, const char *text, siz
 
 /* The bytes of the line at the input's begin without its end, or, of one that is not whole and longer than any
  * may be, of what is there. False: more have to come. */
-static bool find_line(const struct hub_input *in, size_t looked, size_t *bytes, bool *is_whole)
+static bool find_line(const struct hub_live_input *in, size_t looked, size_t *bytes, bool *is_whole)
 {
     const char *line_end = memchr(in->buffer + in->begin + looked, '\n', in->end - in->begin - looked);
     *is_whole = line_end != NULL;
@@ -242,9 +242,9 @@ static bool find_line(const struct hub_input *in, size_t looked, size_t *bytes, 
 }
 
 /* Lines until the input ends. MR_OK: it did, or was stopped (`state`). */
-static enum mr_status read_lines(struct hub_live_source *s, enum hub_input_state *state)
+static enum mr_status read_lines(struct hub_live_source *s, enum hub_live_input_state *state)
 {
-    struct hub_input *in = &s->input;
+    struct hub_live_input *in = &s->input;
     char error[HUB_ERROR_BYTES];
     bool is_rest = false; /* of a line that was too long */
     size_t looked = 0;
@@ -254,13 +254,13 @@ static enum mr_status read_lines(struct hub_live_source *s, enum hub_input_state
         bool is_whole;
         if (!find_line(in, looked, &bytes, &is_whole)) {
             looked = in->end - in->begin;
-            *state = hub_input_wait(in, looked + 1, error);
-            if (*state == HUB_INPUT_FAILED)
+            *state = hub_live_input_wait(in, looked + 1, error);
+            if (*state == HUB_LIVE_INPUT_FAILED)
                 return fail(s, MR_IO_ERROR, error);
-            if (*state == HUB_INPUT_BYTES)
+            if (*state == HUB_LIVE_INPUT_BYTES)
                 continue;
             /* A line without an end is one at the end of a file, but none where the input was only stopped. */
-            return *state == HUB_INPUT_END && looked > 0 && !is_rest
+            return *state == HUB_LIVE_INPUT_END && looked > 0 && !is_rest
                        ? take_line(s, in->buffer + in->begin, looked)
                        : MR_OK;
         }
@@ -355,37 +355,37 @@ static enum mr_status take_block(struct hub_live_source *s, const struct hub_blo
 }
 
 /* Blocks until the last one. As read_lines(). */
-static enum mr_status read_blocks(struct hub_live_source *s, enum hub_input_state *state)
+static enum mr_status read_blocks(struct hub_live_source *s, enum hub_live_input_state *state)
 {
-    struct hub_input *in = &s->input;
+    struct hub_live_input *in = &s->input;
     char error[HUB_ERROR_BYTES];
     for (;;) {
         struct hub_block_head head = {0};
         size_t bytes = 0;
         s->parts++;
-        *state = hub_input_wait(in, sizeof(head), error);
-        if (*state == HUB_INPUT_BYTES) {
+        *state = hub_live_input_wait(in, sizeof(head), error);
+        if (*state == HUB_LIVE_INPUT_BYTES) {
             memcpy(&head, in->buffer + in->begin, sizeof(head));
             const char *wrong = hub_block_check_head(&head);
             if (wrong != NULL)
                 return fail_block(s, wrong);
             bytes = hub_block_body_bytes(&head);
-            *state = hub_input_wait(in, sizeof(head) + bytes, error);
+            *state = hub_live_input_wait(in, sizeof(head) + bytes, error);
         }
-        if (*state == HUB_INPUT_FAILED)
+        if (*state == HUB_LIVE_INPUT_FAILED)
             return fail(s, MR_IO_ERROR, error);
-        if (*state == HUB_INPUT_END)
+        if (*state == HUB_LIVE_INPUT_END)
             return fail_block(s,
                               "the input ends without the block that ends it; whoever writes it has broken "
                               "off");
-        if (*state == HUB_INPUT_STOPPED)
+        if (*state == HUB_LIVE_INPUT_STOPPED)
             return MR_OK;
         const void *body = in->buffer + in->begin + sizeof(head);
         in->begin += sizeof(head) + bytes;
         if ((head.flags & HUB_BLOCK_FAILED) != 0)
             return fail_as_told(s, body, head.keys);
         if ((head.flags & HUB_BLOCK_END) != 0) {
-            *state = HUB_INPUT_END;
+            *state = HUB_LIVE_INPUT_END;
             return MR_OK;
         }
         enum mr_status status = take_block(s, &head, body);
@@ -406,10 +406,10 @@ static enum mr_status keep_rest(struct hub_live_source *s)
 static void *read_input(void *arg)
 {
     struct hub_live_source *s = arg;
-    enum hub_input_state state = HUB_INPUT_BYTES;
+    enum hub_live_input_state state = HUB_LIVE_INPUT_BYTES;
     enum mr_status status = s->format != NULL ? read_lines(s, &state) : read_blocks(s, &state);
     /* Samples that nobody can read a second time are all there are. */
-    if (status == MR_OK && (state == HUB_INPUT_END || !hub_live_source_can_repeat(s)))
+    if (status == MR_OK && (state == HUB_LIVE_INPUT_END || !hub_live_source_can_repeat(s)))
         status = keep_rest(s);
     pthread_mutex_lock(&s->lock);
     s->has_ended = status == MR_OK;
@@ -439,7 +439,7 @@ static void end_thread(struct hub_live_source *s)
     s->is_closing = true;
     pthread_cond_signal(&s->room);
     pthread_mutex_unlock(&s->lock);
-    hub_input_stop(&s->input);
+    hub_live_input_stop(&s->input);
     pthread_join(s->thread, NULL);
     s->has_thread = false;
 }
@@ -479,7 +479,7 @@ enum mr_status hub_live_source_open(const struct hub_live_options *options, stru
     enum mr_status status = MR_NO_MEMORY;
     snprintf(error, HUB_ERROR_BYTES, "no memory");
     if (s->path != NULL && s->sample != NULL && s->kept != NULL)
-        status = hub_input_open(&s->input, s->path, options->follow, error);
+        status = hub_live_input_open(&s->input, s->path, options->follow, error);
     if (status == MR_OK)
         status = start_thread(s, error);
     if (status != MR_OK) {
@@ -496,7 +496,7 @@ void hub_live_source_close(struct hub_live_source *s)
         return;
     end_thread(s);
     drop_all(s);
-    hub_input_close(&s->input);
+    hub_live_input_close(&s->input);
     pthread_cond_destroy(&s->room);
     pthread_mutex_destroy(&s->lock);
     free(s->kept);
@@ -534,7 +534,7 @@ enum mr_status hub_live_source_ready(struct hub_live_source *s, char *error)
 
 const struct hub_sample_file_info *hub_live_source_info(struct hub_live_source *s)
 {
-    uint64_t identity = hub_input_identity(&s->input);
+    uint64_t identity = hub_live_input_identity(&s->input);
     pthread_mutex_lock(&s->lock);
     s->info = (struct hub_sample_file_info){
         .format = &s->shape,
@@ -568,7 +568,7 @@ static enum mr_status read_again(struct hub_live_source *s, uint64_t sequence, c
     }
     end_thread(s);
     drop_all(s);
-    hub_input_rewind(&s->input);
+    hub_live_input_rewind(&s->input);
     s->first = s->end = s->kept_bytes = 0;
     s->parts = s->good_lines = s->broken_lines = 0;
     s->released = sequence;
@@ -639,5 +639,5 @@ void hub_live_source_finish(struct hub_live_source *s)
     pthread_mutex_lock(&s->lock);
     s->is_finishing = true;
     pthread_mutex_unlock(&s->lock);
-    hub_input_stop(&s->input);
+    hub_live_input_stop(&s->input);
 }
