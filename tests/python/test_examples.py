@@ -121,6 +121,23 @@ def test_deepfm_says_what_is_wrong(new_node, new_hub, flights):
     )
 
 
+def test_own_data(new_node, flights):
+    node = new_node()
+    result = run_as_users_do("own_data", "--server", node.address, "--data", flights)
+    assert (result["samples"], result["batches_applied"]) == (FLIGHTS, -(-FLIGHTS // 256))
+    assert 0.2 < result["logloss_at_end"] < 0.55  # 0.69 untrained
+    with open(flights, encoding="ascii") as data:
+        done = subprocess.run(
+            [sys.executable, *command("own_data", "--server", node.address, "--data", "-")],
+            stdin=data,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert json.loads(done.stdout)["samples"] == FLIGHTS
+    assert "/nowhere.csv" in refused("own_data", "--server", node.address, "--data", "/nowhere.csv")
+
+
 def wait_for_step(process, step):
     """Reads what it says until it has passed this step."""
     until = time.monotonic() + LIMIT_S

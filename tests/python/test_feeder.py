@@ -1,5 +1,5 @@
-"""Feeds: what a program's iterable brings is applied once, as a file's samples are; and the inputs of a hub that
-are read once."""
+"""Feeds: what a program's iterable brings is applied once, as a file's samples are; and the inputs of a hub
+that are read once."""
 import gzip
 import itertools
 import json

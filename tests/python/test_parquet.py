@@ -93,10 +93,7 @@ def test_keys_as_they_are(files):
         ({"label": "age"}, "part-0.parquet: column 'age' has 40 missing labels"),
         ({"label": "site"}, "part-0.parquet: column 'site' is string; labels and dense values are numbers"),
         ({"slots": ["age"]}, "column 'age' is double; slots are strings"),
-        (
-            {"slots": ["site"], "raw_keys": True},
-            "column 'site' is string; keys as they are are whole numbers",
-        ),
+        ({"slots": ["site"], "raw_keys": True}, "column 'site' is string; raw keys are whole numbers"),
         ({"slots": ["site", "site"]}, "slots names 'site' twice"),
     ],
 )

@@ -372,8 +372,9 @@ static enum mr_status open_source(struct feeder *f, char *error)
         return status;
     if (!hub_batch_source_is_live(f->source))
         log_plan(f);
-    /* A plan that is not to be known again gets a number of its own: held-out batches are read from the start
-     * each time, and the server may still keep some of an earlier reading; and what comes on a pipe is new. */
+    /* A plan that is not to be known again gets a number of its own: held-out batches are read from the
+     * start each time, and the server may still keep some of an earlier reading; what comes on a pipe is
+     * new. */
     bool is_new = f->request.held_out || !hub_batch_source_can_repeat(f->source);
     f->salt = is_new ? f->hub->start_id + f->plan_number : 0;
     return MR_OK;

@@ -91,9 +91,9 @@ void hub_nudge(struct hub *hub);
  * lock. */
 void hub_drop_void_feeds(struct hub *hub);
 
-/* Serves until hub->stop, or the end of hub->ending: the socket, the feeding thread, and the loop that answers trainers. MR_OK, or why
- * it could not begin or continue: `error` (HUB_ERROR_BYTES) has what, where and how to fix it. hub->port is
- * set once it listens. */
+/* Serves until hub->stop, or the end of hub->ending: the socket, the feeding thread, and the loop that
+ * answers trainers. MR_OK, or why it could not begin or continue: `error` (HUB_ERROR_BYTES) has what, where
+ * and how to fix it. hub->port is set once it listens. */
 enum mr_status hub_serve(struct hub *hub, char *error);
 /* The feeding thread: file -> batches -> parameter server, and the server's record of what it has applied.
  * Runs until hub->stop; `arg` is a struct hub *. For pthread_create(). */

@@ -37,7 +37,8 @@ void hub_live_input_close(struct hub_live_input *in);
 void hub_live_input_rewind(struct hub_live_input *in);
 /* Waits until `bytes` are in the buffer from `begin` on. `error` is set if it fails. */
 enum hub_live_input_state hub_live_input_wait(struct hub_live_input *in, size_t bytes, char *error);
-/* Ends a hub_live_input_wait() that waits, and all later ones once the bytes there do not suffice. Any thread. */
+/* Ends a hub_live_input_wait() that waits, and all later ones once the bytes there do not suffice. Any
+ * thread. */
 void hub_live_input_stop(struct hub_live_input *in);
 /* Tells the file and its start apart from others on this machine: its inode and time of birth; 0: it is no
  * regular file. A file that grows keeps it, another one under its name has another. */

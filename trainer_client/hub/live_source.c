@@ -91,8 +91,8 @@ static bool grow_kept(struct hub_live_source *s)
     return true;
 }
 
-/* Whether the reading thread may add a batch now: not too far ahead, and within the memory unless nothing else
- * is left to be applied. */
+/* Whether the reading thread may add a batch now: not too far ahead, and within the memory unless nothing
+ * else is left to be applied. */
 static bool has_room(const struct hub_live_source *s)
 {
     return s->end < s->wanted + AHEAD_BATCHES &&
@@ -231,8 +231,8 @@ static enum mr_status take_line(struct hub_live_source *s, const char *text, siz
     return parsed == HUB_PARSED ? take_sample(s) : MR_OK;
 }
 
-/* The bytes of the line at the input's begin without its end, or, of one that is not whole and longer than any
- * may be, of what is there. False: more have to come. */
+/* The bytes of the line at the input's begin without its end, or, of one that is not whole and longer than
+ * any may be, of what is there. False: more have to come. */
 static bool find_line(const struct hub_live_input *in, size_t looked, size_t *bytes, bool *is_whole)
 {
     const char *line_end = memchr(in->buffer + in->begin + looked, '\n', in->end - in->begin - looked);
@@ -259,7 +259,7 @@ static enum mr_status read_lines(struct hub_live_source *s, enum hub_live_input_
                 return fail(s, MR_IO_ERROR, error);
             if (*state == HUB_LIVE_INPUT_BYTES)
                 continue;
-            /* A line without an end is one at the end of a file, but none where the input was only stopped. */
+            /* A line without an end is one at the input's end, but none where that was only stopped. */
             return *state == HUB_LIVE_INPUT_END && looked > 0 && !is_rest
                        ? take_line(s, in->buffer + in->begin, looked)
                        : MR_OK;

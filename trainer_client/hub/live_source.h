@@ -1,11 +1,11 @@
 /* The batches of an input that is read once: standard input, or a file that grows. A thread of its own reads
  * ahead and cuts the samples into batches in the order of their coming.
  *
- * Batches that are not released stay in memory, and so do released ones as far as memory_bytes reach: a server
- * that was restored to an earlier state needs them again. An input that can be repeated (a file; standard
- * input that the user says is the same at each start) begins at its first sample, so that batch n is always
- * the same; a file is read again from there if a batch is wanted that is no longer in memory. One thread at a
- * time calls these functions.
+ * Batches that are not released stay in memory, and so do released ones as far as memory_bytes reach: a
+ * server that was restored to an earlier state needs them again. An input that can be repeated (a file;
+ * standard input that the user says is the same at each start) begins at its first sample, so that batch n is
+ * always the same; a file is read again from there if a batch is wanted that is no longer in memory. One
+ * thread at a time calls these functions.
  */
 #ifndef HUB_LIVE_SOURCE_H
 #define HUB_LIVE_SOURCE_H
@@ -33,8 +33,8 @@ struct hub_live_options {
 enum mr_status hub_live_source_open(const struct hub_live_options *options, struct hub_live_source **out,
                                     char *error);
 void hub_live_source_close(struct hub_live_source *s); /* NULL is fine */
-/* MR_OK: the slots and dense values of its samples are known. MR_NOT_READY: the first block has not come. Else
- * why none comes. */
+/* MR_OK: the slots and dense values of its samples are known. MR_NOT_READY: the first block has not come.
+ * Else why none comes. */
 enum mr_status hub_live_source_ready(struct hub_live_source *s, char *error);
 /* Its samples and keys are not counted beforehand, and 0. The digest is of the input's identity. */
 const struct hub_sample_file_info *hub_live_source_info(struct hub_live_source *s);

@@ -6,8 +6,9 @@
  *   f32 weights[keys] if it has weights
  *
  * Bag (sample s, slot j) is keys[offsets[s * slots + j] .. offsets[s * slots + j + 1]). Blocks of one input
- * have the same slots, dense and weights. The last one is a head alone, with HUB_BLOCK_END; or, if the program
- * has failed, one with HUB_BLOCK_FAILED, and behind it the reason, of `keys` bytes. Pure, any thread.
+ * have the same slots, dense and weights. The last one is a head alone, with HUB_BLOCK_END; or, if the
+ * program has failed, one with HUB_BLOCK_FAILED, and behind it the reason, of `keys` bytes. Pure, any
+ * thread.
  */
 #ifndef HUB_SAMPLE_BLOCK_H
 #define HUB_SAMPLE_BLOCK_H

@@ -53,8 +53,9 @@ static bool input_closed(void)
     return poll(&input, 1, 0) > 0 && (input.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
 }
 
-/* Whether the hub may stop: what has come is applied and every trainer knows the end, or nothing has moved for
- * as long as a trainer may take. A plan over a file continues at the next start, and is not waited for. */
+/* Whether the hub may stop: what has come is applied and every trainer knows the end, or nothing has moved
+ * for as long as a trainer may take. A plan over a file continues at the next start, and is not waited
+ * for. */
 static bool has_ended(struct hub *hub, struct ending *e, uint64_t now_us)
 {
     pthread_mutex_lock(&hub->lock);

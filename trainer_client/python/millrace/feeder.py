@@ -41,8 +41,8 @@ class Feed:
     """A hub on this machine that is fed with batches of this process. Made by millrace.feed(). A context
     manager: leaving it stops the feed.
 
-    address: of the hub, for millrace.Hub and for trainers in other processes, which start a plan with the path
-        Feed.PATH and the format Feed.FORMAT.
+    address: of the hub, for millrace.Hub and for trainers in other processes, which start a plan with the
+        path Feed.PATH and the format Feed.FORMAT.
 
     For any thread. In a process that was forked from this one it is stopped, and the parent's goes on. What
     the hub has to say goes to the logger "millrace.feed".
@@ -76,7 +76,8 @@ class Feed:
             )
         except OSError as error:
             raise FeedError(
-                f"{words[0]} cannot be run: {error.strerror}; name the program `millrace-hub` in $MILLRACE_HUB"
+                f"{words[0]} cannot be run: {error.strerror}; name the program `millrace-hub` in "
+                "$MILLRACE_HUB"
             ) from None
         self._listener = threading.Thread(target=self._listen, name="millrace.feed log", daemon=True)
         self._listener.start()
@@ -102,6 +103,8 @@ class Feed:
                 said, text, level, event = {}, line.rstrip(), logging.ERROR, ""
             if level >= logging.WARNING:
                 self._said.append(text)
+            if self._error is not None:
+                level = logging.INFO  # what follows from it, and will be raised
             _log.log(level, "%s", text)
             if event == "listening":
                 self._port = said["port"]
@@ -282,12 +285,12 @@ def feed(
     """Starts a hub that feeds batches of this program to a server, and returns it. A thread of this process
     iterates over them, ahead of the trainers by what the hub keeps.
 
-    batches: an iterable of (labels, slots), (labels, dense, slots) or a dict of these, of numpy arrays or torch
-        tensors. labels: [n] numbers. dense: [n, dense] or [n] numbers. slots: an array [n, slots], a key in
-        each; or a list or dict of slots, each [n] or [n, k] keys, (keys, offsets) as torch's EmbeddingBag
-        takes them, or (keys, offsets, weights). All batches have the same slots and dense values; their sizes
-        may differ, as the hub cuts its own. Keys are 64-bit integers, of one table: hash_keys() makes keys of
-        values that differ from slot to slot.
+    batches: an iterable of (labels, slots), (labels, dense, slots) or a dict of these, of numpy arrays or
+        torch tensors. labels: [n] numbers. dense: [n, dense] or [n] numbers. slots: an array [n, slots], a
+        key in each; or a list or dict of slots, each [n] or [n, k] keys, (keys, offsets) as torch's
+        EmbeddingBag takes them, or (keys, offsets, weights). All batches have the same slots and dense
+        values; their sizes may differ, as the hub cuts its own. Keys are 64-bit integers, of one table:
+        slot_keys() makes keys of values that differ from slot to slot.
     server: address of the parameter server, or a client of it.
     listen: address of the hub; port 0: any. Trainers of other machines need one that they reach.
     key_file: as of Client, for the server and the trainers.

@@ -92,9 +92,7 @@ class _Slot:
         is_valid = values.is_valid().to_numpy(zero_copy_only=False)
         if self.raw:
             if not pa.types.is_integer(kind):
-                raise ValueError(
-                    f"{path}: column {self.name!r} is {kind}; keys as they are are whole numbers"
-                )
+                raise ValueError(f"{path}: column {self.name!r} is {kind}; raw keys are whole numbers")
             array = values.fill_null(0).to_numpy(zero_copy_only=False)
             return array.astype(np.int64 if array.dtype.kind == "i" else np.uint64).view(np.uint64), is_valid
         if pa.types.is_boolean(kind):
@@ -105,8 +103,8 @@ class _Slot:
             values = values.cast(pa.binary())
         elif not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
             raise ValueError(
-                f"{path}: column {self.name!r} is {kind}; slots are strings, whole numbers, booleans or lists "
-                "of these"
+                f"{path}: column {self.name!r} is {kind}; slots are strings, whole numbers, booleans or "
+                "lists of these"
             )
         _, offsets, text = values.buffers()
         if len(values) == 0 or text is None:
@@ -129,9 +127,9 @@ def read_parquet(
 
     paths: a file, a pattern ("clicks/day=*/*.parquet"), whose files are taken by name, or a list of them.
     label, dense: columns of numbers or booleans; a missing dense value is 0.
-    slots: a column for each slot, of strings, whole numbers, booleans or lists of these; what is missing or ""
-        has no key. A key is made of the value's text and the slot's number, as by slot_keys(): the same as the
-        hub's for a text file with these fields. A boolean's text is 1 or 0.
+    slots: a column for each slot, of strings, whole numbers, booleans or lists of these; what is missing or
+        "" has no key. A key is made of the value's text and the slot's number, as by slot_keys(): the same as
+        the hub's for a text file with these fields. A boolean's text is 1 or 0.
     batch_size: rows of a batch at most; the hub cuts batches of its own.
     raw_keys: whole numbers are keys as they are; equal values of two slots share a row then.
 

@@ -138,8 +138,8 @@ def samples_of(batch: Any) -> Samples:
     keys = arrays.keys(slots)
     if keys.ndim != 2 or len(keys) != count or not 1 <= keys.shape[1] <= _SLOTS_MAX:
         raise ValueError(
-            f"slots have the shape {keys.shape} for {counted(count, 'label')}; it is [samples, slots], with 1 "
-            f"to {_SLOTS_MAX} slots, or give a list of slots"
+            f"slots have the shape {keys.shape} for {counted(count, 'label')}; it is [samples, slots], with "
+            f"1 to {_SLOTS_MAX} slots, or give a list of slots"
         )
     return Samples(
         labels, dense, keys.shape[1], keys.reshape(-1), np.arange(keys.size + 1, dtype=np.uint32), None
