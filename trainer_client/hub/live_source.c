@@ -235,7 +235,8 @@ static enum mr_status take_line(struct hub_live_source *s, const char *text, siz
  * any may be, of what is there. False: more have to come. */
 static bool find_line(const struct hub_live_input *in, size_t looked, size_t *bytes, bool *is_whole)
 {
-    const char *line_end = memchr(in->buffer + in->begin + looked, '\n', in->end - in->begin - looked);
+    const size_t more = in->end - in->begin - looked;
+    const char *line_end = more > 0 ? memchr(in->buffer + in->begin + looked, '\n', more) : NULL;
     *is_whole = line_end != NULL;
     *bytes = line_end != NULL ? (size_t)(line_end - (in->buffer + in->begin)) : in->end - in->begin;
     return *is_whole || *bytes > HUB_LINE_BYTES_MAX + 1;

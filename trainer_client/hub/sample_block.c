@@ -6,7 +6,7 @@
 
 const char *hub_block_check_head(const struct hub_block_head *head)
 {
-    if (head->magic != HUB_BLOCK_MAGIC || head->reserved != 0 ||
+    if (head->magic != HUB_BLOCK_MAGIC || head->reserved[0] != 0 || head->reserved[1] != 0 ||
         (head->flags & ~(uint32_t)(HUB_BLOCK_WEIGHTS | LAST)) != 0)
         return "it does not begin as a block of samples does";
     if ((head->flags & LAST) != 0)

@@ -29,7 +29,7 @@ enum hub_block_flags { HUB_BLOCK_WEIGHTS = 1, HUB_BLOCK_END = 2, HUB_BLOCK_FAILE
 
 struct hub_block_head {
     uint32_t magic, flags, samples, slots, dense, keys;
-    uint64_t reserved; /* 0 */
+    uint32_t reserved[2]; /* 0 */
 };
 
 /* Points into the block's bytes, which are aligned to 4 bytes at least. */

@@ -36,7 +36,7 @@ static void heads_that_are_wrong_are_refused(void **state)
     struct hub_block_head bad[] = {good, good, good, good, good, good, good, good, good};
     bad[0].magic++;
     bad[1].flags = 8;
-    bad[2].reserved = 1;
+    bad[2].reserved[1] = 1;
     bad[3].samples = HUB_BLOCK_SAMPLES_MAX + 1;
     bad[4].slots = 0;
     bad[5].dense = HUB_BLOCK_DENSE_MAX + 1;
