@@ -74,6 +74,16 @@ def test_batches_in_every_form():
     assert len(END) == 32 and list(blocks(samples_of(([], np.empty((0, 3), int))))) == []
 
 
+def test_tensors_are_batches():
+    torch = pytest.importorskip("torch")
+    batch = (
+        torch.tensor([0.0, 1.0]),
+        torch.ones(2, 1),
+        [torch.tensor([5, -1]), (torch.arange(3), torch.tensor([0, 1]))],
+    )
+    assert unpacked(batch) == ([0, 1], [[1], [1]], [[5], [0], [2**64 - 1], [1, 2]], None)
+
+
 def test_large_batches_are_cut():
     count = 150000
     batch = samples_of(

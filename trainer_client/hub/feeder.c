@@ -345,6 +345,15 @@ static bool has_samples(const struct feeder *f, const struct hub_request *reques
            hub_batch_source_check(f->source, ignored) == MR_OK;
 }
 
+/* is_at_end: all that came is applied. */
+static void close_source(struct feeder *f, bool is_at_end)
+{
+    if (f->source != NULL && !is_at_end && !hub_batch_source_can_repeat(f->source))
+        mr_log_warning("samples_lost", "what was read of standard input and is not applied is lost");
+    hub_batch_source_close(f->source);
+    f->source = NULL;
+}
+
 static void nudge(void *arg)
 {
     struct hub *hub = arg;
@@ -355,8 +364,6 @@ static void nudge(void *arg)
 
 static enum mr_status open_source(struct feeder *f, char *error)
 {
-    hub_batch_source_close(f->source);
-    f->source = NULL;
     const struct hub_batch_source_options options = {
         .request = &f->request,
         .memory_bytes = f->hub->config.sample_memory_bytes,
@@ -396,6 +403,8 @@ static void open_plan(struct feeder *f)
     bool is_open = has_samples(f, &request);
     f->is_again = is_open && at_end && !request.held_out;
     f->request = request;
+    if (!is_open)
+        close_source(f, at_end);
     enum mr_status status = is_open ? MR_OK : open_source(f, error);
     if (status != MR_OK) {
         fail_plan(f, status, error);
@@ -704,7 +713,7 @@ void *hub_feeder_run(void *arg)
     drop_feeds(&f);
     if (f.client != NULL)
         mrc_trace_clocks(hub->trace, f.client);
-    hub_batch_source_close(f.source);
+    close_source(&f, hub_plan_at_end(&hub->plan));
     mr_client_destroy(f.client);
     return NULL;
 }

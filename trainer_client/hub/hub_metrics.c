@@ -10,7 +10,7 @@
 
 /* X(name, kind, unit, help), see dataplane/wire/base/counter_set.h. Counters begin again with each plan. */
 #define HUB_METRIC_LIST(X)                                                                                   \
-    X(plan_batches, GAUGE, NONE, "batches of the plan")                                                      \
+    X(plan_batches, GAUGE, NONE, "batches of the plan; 0 while their number is not known")                   \
     X(plan_applied, GAUGE, NONE, "batches of the plan that the server has applied")                          \
     X(batches_ahead, GAUGE, NONE, "batches fed, or being fed, that no trainer has yet")                      \
     X(batches_fed, COUNTER, NONE, "batches of the plan fed to the server")                                   \

@@ -103,8 +103,8 @@ class Feed:
                 said, text, level, event = {}, line.rstrip(), logging.ERROR, ""
             if level >= logging.WARNING:
                 self._said.append(text)
-            if self._error is not None:
-                level = logging.INFO  # what follows from it, and will be raised
+            if self._error is not None or self._is_stopping:
+                level = logging.INFO  # what follows from it: the error will be raised
             _log.log(level, "%s", text)
             if event == "listening":
                 self._port = said["port"]
