@@ -184,6 +184,9 @@ struct mr_rpc_options {
     size_t long_memory_bytes;
     const struct mr_rpc_function *functions; /* registered before anybody can call them */
     uint32_t function_count;
+    /* An open world: workers join and leave one by one. All of its workers say so. world_size is how many may
+     * ever join, as ranks are not used again; the worker of rank 0 is the rendezvous, and comes first. */
+    bool is_open;
 };
 
 struct mr_rpc_worker {
@@ -192,20 +195,22 @@ struct mr_rpc_worker {
     bool is_node, is_dead;
 };
 
-/* Joins the world, and returns once all world_size workers have joined. From then on every worker can be
+/* Joins the world, and returns once all world_size workers have joined; in an open world, once all of its
+ * workers know this one. From then on every worker can be
  * called by name and rank. `error` gets one line. MR_DEADLINE_EXCEEDED: the line says how many workers are
  * missing, and their ranks. MR_UNKNOWN_OP: the workers meet elsewhere; the line says where. MR_UNREACHABLE:
  * nobody answers at the rendezvous; the line says whether nothing listens there or the keys probably differ,
  * or names both when that cannot be decided. MR_VERSION_MISMATCH: the rendezvous speaks another version of
  * the protocol; the line has both versions. MR_INVALID_ARGUMENT: the name or rank is taken, or other workers
- * have another world_size. */
+ * have another world_size or none. */
 MR_API enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
                                   const struct mr_rpc_options *options, struct mr_rpc **rpc, char *error,
                                   size_t error_bytes);
 /* Registers one more function. MR_INVALID_ARGUMENT: the name is taken, or a signature cannot be read. */
 MR_API enum mr_status mr_rpc_register(struct mr_rpc *rpc, const struct mr_rpc_function *function);
 /* Leaves the world gracefully: waits until every living worker has called this, no call is in flight, and no
- * worker holds a reference to a value of another. MR_DEADLINE_EXCEEDED: the last error names who is missing
+ * worker holds a reference to a value of another; in an open world until this worker's own calls and functions
+ * have ended. MR_DEADLINE_EXCEEDED: the last error names who is missing
  * or what is still held. The worker stays a member then until all may leave, which can happen before this is
  * called again; that call returns the outcome at once. A call after that fails with MR_INVALID_ARGUMENT.
  * timeout_ms 0: the default of calls. */
@@ -230,7 +235,8 @@ MR_API const char *mr_rpc_last_error(void);
 
 MR_API uint32_t mr_rpc_rank(const struct mr_rpc *rpc);
 MR_API uint32_t mr_rpc_world_size(const struct mr_rpc *rpc);
-/* Describes a worker, by rank or by name. MR_UNKNOWN_WORKER, MR_NOT_READY (not all have joined). */
+/* Describes a worker, by rank or by name. MR_UNKNOWN_WORKER (in an open world, also a rank that nobody has
+ * taken yet), MR_NOT_READY (not all have joined). */
 MR_API enum mr_status mr_worker_info(struct mr_rpc *rpc, uint32_t rank, struct mr_rpc_worker *info);
 MR_API enum mr_status mr_worker_by_name(struct mr_rpc *rpc, const char *name, struct mr_rpc_worker *info);
 

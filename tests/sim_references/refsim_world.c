@@ -217,7 +217,7 @@ static void begin(struct refsim *sim)
     for (uint32_t rank = 0; rank < sim->workers; rank++) {
         struct refsim_worker *worker = &sim->worker[rank];
         *worker = (struct refsim_worker){.sim = sim, .rank = rank};
-        struct mr_references_config config = {rank, sim->workers, worker, on_send, refsim_on_free};
+        struct mr_references_config config = {rank, sim->workers, false, worker, on_send, refsim_on_free};
         if (mr_references_create(&config, &worker->refs) != MR_OK)
             abort();
     }

@@ -132,6 +132,9 @@ static enum mr_status check(const char *name, uint32_t rank, uint32_t world_size
         wrong = "the rank must be 0 to world_size - 1";
     else if (options == NULL || options->rendezvous == NULL)
         wrong = "options.rendezvous says where the workers meet, as in \"10.0.0.1:7700\"";
+    else if (options->is_open && options->rendezvous_is_node)
+        wrong =
+            "a world whose workers meet at a node has a fixed world_size: options.is_open is for programs";
     else if (options->functions == NULL && options->function_count != 0)
         wrong = "options.functions is NULL";
     else if (options->executor_threads > EXECUTOR_THREADS_MAX)
@@ -298,6 +301,7 @@ enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
         mr_clock_us() + (uint64_t)or_default(options->init_timeout_ms, INIT_TIMEOUT_MS) * 1000u;
 
     config.is_rendezvous = rank == 0 && !options->rendezvous_is_node;
+    config.is_open = options->is_open;
     config.timeout_ms = or_default(options->timeout_ms, TIMEOUT_MS);
     config.dead_after_ms = or_default(options->dead_after_ms, DEAD_AFTER_MS);
     config.long_bytes_max = options->message_bytes;

@@ -50,6 +50,8 @@ struct mr_agent_config {
     struct mr_endpoint *endpoint; /* its handlers call mr_agent_on_*() */
     const char *name; /* "": no member, only the rendezvous of others; then rank is MR_RPC_NO_RANK */
     uint32_t rank, world_size;
+    /* Workers join and leave one by one, and world_size is how many may ever join. */
+    bool is_open;
     uint8_t uuid[MR_UUID_BYTES]; /* the endpoint's client_uuid */
     uint32_t incarnation;        /* the endpoint's, different at each start */
     bool is_node;

@@ -75,6 +75,7 @@ struct mr_rpc {
     uint32_t join_at;        /* of config.rendezvous: where `rendezvous` is looked for now */
     uint32_t join_elsewhere; /* so many in a row have answered that it is not there */
     uint8_t *joined_ranks;   /* [world_size] as last reported */
+    uint32_t arriving;       /* at the rendezvous of an open world: who is being announced; or NO_RANK */
     struct mr_leaving leaving;
     struct mr_timer_wheel deadlines; /* of calls */
     uint64_t deadlines_next_us;      /* no call ends before; perhaps none does then */

@@ -226,7 +226,7 @@ static void ask_about(struct mr_references *refs, uint32_t rank)
     peer->settle = MR_SETTLE_RUNNING;
     refs->settling++;
     for (uint32_t other = 0; other < refs->config.world_size; other++) {
-        bool ask = other != refs->config.rank && !refs->peers[other].dead;
+        bool ask = other != refs->config.rank && !refs->peers[other].dead && !refs->peers[other].absent;
         set_bit(refs, refs->answered, rank, other, !ask);
         peer->settle_missing += ask;
         if (ask)
@@ -694,6 +694,25 @@ static void creator_died(struct mr_references *refs, uint32_t rank)
     }
 }
 
+void mr_references_joined(struct mr_references *refs, uint32_t joining)
+{
+    assert(joining < refs->config.world_size);
+    if (!refs->peers[joining].absent)
+        return;
+    refs->peers[joining].absent = false;
+    /* It may still take from the dead what they pass to it: it is asked about them, too. */
+    for (uint32_t rank = 0; rank < refs->config.world_size; rank++) {
+        struct mr_peer *peer = &refs->peers[rank];
+        if (!peer->dead)
+            continue;
+        if (peer->settle == MR_SETTLE_RUNNING) {
+            set_bit(refs, refs->answered, rank, joining, false);
+            peer->settle_missing++;
+        }
+        send_message(refs, joining, MR_REFERENCE_SETTLE, rank, 0, 0);
+    }
+}
+
 void mr_references_died(struct mr_references *refs, uint32_t rank)
 {
     uint32_t world_size = refs->config.world_size;
@@ -737,9 +756,9 @@ static bool is_sane(const struct mr_references *refs, uint32_t from,
     if (message->kind == 0 || message->kind >= MR_REFERENCE_KIND_COUNT || from == refs->config.rank)
         return false;
     if (message->kind == MR_REFERENCE_SETTLE || message->kind == MR_REFERENCE_SETTLED)
-        return rank < world_size && rank != refs->config.rank && rank != from;
+        return rank < world_size && !refs->peers[rank].absent && rank != refs->config.rank && rank != from;
     uint32_t made_by = maker_of(message->reference);
-    return rank < world_size && made_by < world_size && message->fork != 0 &&
+    return rank < world_size && !refs->peers[rank].absent && made_by < world_size && message->fork != 0 &&
            (message->kind != MR_REFERENCE_FORK || rank != refs->config.rank);
 }
 
@@ -801,6 +820,8 @@ enum mr_status mr_references_create(const struct mr_references_config *config, s
     }
     refs->config = *config;
     refs->peers = peers;
+    for (uint32_t i = 0; i < world_size; i++)
+        peers[i].absent = config->is_open && i != config->rank;
     refs->answered = bits;
     refs->asked = bits + bit_bytes;
     mr_id_map_init(&refs->owned);

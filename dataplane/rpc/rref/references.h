@@ -99,6 +99,7 @@ struct mr_reference {
 
 struct mr_references_config {
     uint32_t rank, world_size;
+    bool is_open; /* the others are absent until mr_references_joined() */
     void *self;
     void (*send)(void *self, uint32_t rank, const struct mr_reference_message *message);
     void (*free_value)(void *self, void *value);
@@ -179,6 +180,9 @@ bool mr_references_unwait(struct mr_reference_waiter *waiter);
  * Messages of the dead are dropped with MR_OK. */
 enum mr_status mr_references_receive(struct mr_references *refs, uint32_t from,
                                      const struct mr_reference_message *message);
+/* In an open world: the worker takes part from now on. Nobody has passed anything to or from it before. Does
+ * nothing if it is not absent. */
+void mr_references_joined(struct mr_references *refs, uint32_t joining);
 /* The worker is dead; or it left, and then it held nothing and all that it had passed on is accepted. Does
  * nothing the second time. */
 void mr_references_died(struct mr_references *refs, uint32_t rank);

@@ -48,6 +48,7 @@ enum mr_settle_state {
 
 struct mr_peer {
     bool dead;
+    bool absent; /* it has not joined yet */
     enum mr_settle_state settle;
     uint32_t settle_missing; /* answers that have not come */
 };

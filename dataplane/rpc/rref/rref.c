@@ -330,6 +330,12 @@ bool mr_rrefs_held(const struct mr_rrefs *all, char *what, size_t bytes) // NOLI
     return true;
 }
 
+void mr_rrefs_joined(struct mr_rrefs *all, uint32_t rank)
+{
+    if (all != NULL)
+        mr_references_joined(all->refs, rank);
+}
+
 void mr_rrefs_count(const struct mr_rrefs *all, uint64_t *owned, uint64_t *holds)
 {
     struct mr_references_counts counts = {.values = 0};
@@ -376,6 +382,7 @@ enum mr_status mr_rrefs_create(struct mr_rpc *agent, struct mr_rrefs **out)
 
     struct mr_references_config config = {.rank = agent->config.rank,
                                           .world_size = world_size,
+                                          .is_open = agent->config.is_open,
                                           .self = all,
                                           .send = mr_outbox_send,
                                           .free_value = free_value};

@@ -63,6 +63,9 @@ void mr_rrefs_end(struct mr_rrefs *all);
 /* Frees the rest, once all handles have been released. `all` may be NULL. */
 void mr_rrefs_free(struct mr_rrefs *all);
 
+/* Inside, in an open world: the worker has joined. `all` may be NULL. */
+void mr_rrefs_joined(struct mr_rrefs *all, uint32_t rank);
+
 /* ---- for calls ---- */
 
 /* Any thread: returns why the reference cannot be passed; NULL: it can. */

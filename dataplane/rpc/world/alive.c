@@ -130,7 +130,7 @@ uint64_t mr_alive_tick(struct mr_rpc *agent, uint64_t now_us)
             mr_world_rendezvous_lost(agent, now_us);
     }
     MR_MEMBER_EACH(m, agent) {
-        if (m->rank == agent->config.rank || atomic_load(&m->dead))
+        if (m->rank == agent->config.rank || !m->present || atomic_load(&m->dead))
             continue;
         if (alone)
             ask_alive(agent, m, now_us);

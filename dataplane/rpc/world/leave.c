@@ -17,12 +17,15 @@ static void over(struct mr_rpc *agent, enum mr_status status)
     (void)mr_agent_done(&agent->left_world);
 }
 
+static bool is_busy(struct mr_rpc *agent)
+{
+    return atomic_load(&agent->in_flight) != 0 || mr_executor_load(agent->executor) != 0 ||
+           agent->unanswered != NULL;
+}
+
 static bool is_quiet(struct mr_rpc *agent)
 {
-    if (atomic_load(&agent->in_flight) != 0 || mr_executor_load(agent->executor) != 0 ||
-        agent->unanswered != NULL)
-        return false;
-    return !mr_rrefs_held(agent->rrefs, NULL, 0);
+    return !is_busy(agent) && !mr_rrefs_held(agent->rrefs, NULL, 0);
 }
 
 /* ---- at the rendezvous ---- */
@@ -61,7 +64,7 @@ static void note(struct mr_rpc *agent, struct mr_member *m, const struct mr_leav
 static void count_leaving(struct mr_rpc *agent)
 {
     bool still = true;
-    if (!atomic_load(&agent->complete) || agent->leaving.all_may_go)
+    if (!atomic_load(&agent->complete) || agent->leaving.all_may_go || agent->config.is_open)
         return;
     MR_MEMBER_EACH(m, agent) {
         if (!takes_part(m))
@@ -82,17 +85,19 @@ void mr_leave_died(struct mr_rpc *agent, uint32_t rank)
         count_leaving(agent);
 }
 
-/* Serves a node's goodbye. Returns whether this was one. */
+/* Serves the goodbye of a node, or in an open world. Returns whether this was one. */
 static bool serve_goodbye(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
 {
     const struct mr_message *message = request->message;
     struct mr_leave_wire said;
-    if (!from->is_node || message->preamble.tensor_count != 1 || message->tensors[0].bytes != sizeof(said))
+    if ((!from->is_node && !agent->config.is_open) || message->preamble.tensor_count != 1 ||
+        message->tensors[0].bytes != sizeof(said))
         return false;
     memcpy(&said, message->tensors[0].data, sizeof(said));
     if (said.phase != MR_LEAVE_GONE)
         return false;
     mr_reply_status(agent->config.endpoint, request->ref, MR_OK);
+    atomic_store(&from->left, agent->config.is_open);
     if (from->is_rendezvous)
         mr_world_rendezvous_lost(agent, mr_agent_now(agent));
     else
@@ -206,11 +211,32 @@ static void send_leave(struct mr_rpc *agent, uint64_t now_us)
     mr_agent_send(agent, &leaving->call);
 }
 
+/* In an open world nobody waits for the others: once its own calls have ended, the worker says goodbye. */
+static uint64_t open_tick(struct mr_rpc *agent, uint64_t now_us)
+{
+    struct mr_leaving *leaving = &agent->leaving;
+    if (atomic_load(&agent->fenced)) {
+        atomic_store(&agent->left, true);
+        over(agent, MR_WORKER_DIED);
+        return UINT64_MAX;
+    }
+    if (leaving->step == MR_LEAVING_WAITS && !is_busy(agent)) {
+        atomic_store(&agent->left, true);
+        leaving->step = MR_LEAVING_BYE;
+        leaving->bye_until_us = now_us + BYE_US;
+    }
+    if (leaving->step == MR_LEAVING_BYE && (!mr_agent_say_goodbye(agent) || now_us >= leaving->bye_until_us))
+        over(agent, MR_OK);
+    return leaving->step == MR_LEAVING_DONE ? UINT64_MAX : now_us + LEAVE_WAIT_US;
+}
+
 uint64_t mr_leave_tick(struct mr_rpc *agent, uint64_t now_us)
 {
     struct mr_leaving *leaving = &agent->leaving;
     if (leaving->step == MR_LEAVING_NOT || leaving->step == MR_LEAVING_DONE)
         return UINT64_MAX;
+    if (agent->config.is_open)
+        return open_tick(agent, now_us);
     if (agent->config.is_rendezvous)
         return rendezvous_tick(agent, now_us);
     if (atomic_load(&agent->rendezvous.dead) || atomic_load(&agent->fenced)) {
@@ -238,6 +264,8 @@ void mr_leave_begin(struct mr_rpc *agent)
 uint32_t mr_leave_staying(const struct mr_rpc *agent)
 {
     uint32_t staying = agent->leaving.step == MR_LEAVING_NOT;
+    if (agent->config.is_open)
+        return staying;
     for (uint32_t i = 0; i < agent->config.world_size; i++) {
         uint8_t state = agent->config.is_rendezvous ? state_of(&agent->members[i]) : agent->leaving.states[i];
         staying += i != agent->config.rank && state == MR_LEAVE_MISSING;
@@ -266,6 +294,10 @@ void mr_leave_missing(struct mr_rpc *agent, char *out, size_t bytes)
     size_t used = 0;
     if (bytes > 0)
         out[0] = 0;
+    if (agent->config.is_open) {
+        snprintf(out, bytes, "this worker %s", own_reason(agent, held, sizeof(held)));
+        return;
+    }
     for (uint32_t i = 0; i < agent->config.world_size && used + 1 < bytes; i++) {
         uint8_t state = agent->config.is_rendezvous ? state_of(&agent->members[i]) : agent->leaving.states[i];
         char text[MR_MEMBER_TEXT_BYTES];
@@ -281,7 +313,8 @@ void mr_leave_missing(struct mr_rpc *agent, char *out, size_t bytes)
     }
 }
 
-/* ---- a node that is stopped: its goodbye, so that nobody waits until its silence counts as death ---- */
+/* ---- the goodbye of a node that is stopped or a worker that leaves an open world: so that nobody waits
+ * until its silence counts as death ---- */
 
 void mr_agent_retire(struct mr_rpc *agent)
 {
@@ -322,7 +355,7 @@ bool mr_agent_say_goodbye(struct mr_rpc *agent)
     if (!atomic_load(&agent->complete) || agent->config.rank == MR_RPC_NO_RANK)
         return false;
     MR_MEMBER_EACH(m, agent) {
-        if (m->rank == agent->config.rank || atomic_load(&m->dead) || m->goodbye_heard ||
+        if (m->rank == agent->config.rank || !m->present || atomic_load(&m->dead) || m->goodbye_heard ||
             m->leave_phase == MR_LEAVE_GONE)
             continue;
         waits = true;

@@ -8,7 +8,8 @@
 
 void mr_member_text(struct mr_rpc *agent, uint32_t rank, char text[MR_MEMBER_TEXT_BYTES])
 {
-    if (rank < agent->config.world_size && atomic_load(&agent->complete))
+    if (rank < agent->config.world_size && atomic_load(&agent->complete) &&
+        atomic_load(&agent->members[rank].present))
         snprintf(text, MR_MEMBER_TEXT_BYTES, "worker \"%s\" (rank %u)", agent->members[rank].name, rank);
     else
         snprintf(text, MR_MEMBER_TEXT_BYTES, "rank %u", rank);
@@ -30,9 +31,13 @@ enum mr_status mr_member_check(struct mr_rpc *agent, uint32_t rank)
             "this worker itself, \"%s\" (rank %u), was taken for dead by the others: nothing was "
             "heard of it for %u ms",
             agent->name, agent->config.rank, agent->config.dead_after_ms);
+    if (!atomic_load(&agent->members[rank].present))
+        return mr_rpc_error(MR_UNKNOWN_WORKER, "no worker has joined this world as rank %u", rank);
     if (!atomic_load(&agent->members[rank].dead))
         return MR_OK;
     mr_member_text(agent, rank, text);
+    if (atomic_load(&agent->members[rank].left))
+        return mr_rpc_error(MR_WORKER_DIED, "%s has left the world", text);
     return mr_rpc_error(MR_WORKER_DIED, "%s died: nothing was heard of it for %u ms, or it was restarted",
                         text, agent->config.dead_after_ms);
 }

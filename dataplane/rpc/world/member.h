@@ -81,10 +81,10 @@ enum mr_member_session {
 };
 
 struct mr_member {
-    /* Never changed once the world is complete; then any thread may read it. */
+    /* Never changed once `present`; then any thread may read it. */
     char name[MR_RPC_NAME_BYTES];
-    uint32_t rank; /* MR_RPC_NO_RANK: the rendezvous as such, in mr_rpc.rendezvous */
-    bool present;
+    uint32_t rank;        /* MR_RPC_NO_RANK: the rendezvous as such, in mr_rpc.rendezvous */
+    _Atomic bool present; /* any thread */
     bool is_node, is_rendezvous;
     uint8_t uuid[MR_UUID_BYTES];
     uint32_t incarnation;
@@ -92,15 +92,18 @@ struct mr_member {
     struct mr_address address;
     struct mr_address other_address; /* of the other family; port 0: none is known */
 
-    _Atomic bool dead; /* any thread; once set it stays */
     struct mr_client_session *sessions[MR_MEMBER_SESSIONS];
-    uint32_t calls_pending;
     uint64_t pending_since_us; /* while calls_pending > 0 */
     uint64_t heard_us;         /* when the last ALIVE or answer came from it */
-    struct mr_agent_call alive;
+    uint32_t calls_pending;
+    _Atomic bool dead; /* any thread; once set it stays */
+    _Atomic bool left; /* any thread; why it is dead: it has left an open world */
     bool alive_in_flight;
-    struct mr_agent_call goodbye; /* of a node that is stopped */
+    struct mr_agent_call alive;
+    struct mr_agent_call goodbye;      /* of a node that is stopped, or a worker that leaves an open world */
+    struct mr_agent_call announcement; /* at the rendezvous of an open world: of who is arriving */
     bool goodbye_in_flight, goodbye_heard;
+    bool announcement_in_flight, announcement_heard;
 
     /* At the rendezvous: what its last LEAVE said, see world.h. */
     uint32_t leave_phase, leave_epoch;

@@ -24,6 +24,9 @@ enum mr_status mr_worker_info(struct mr_rpc *agent, uint32_t rank, struct mr_rpc
         return mr_rpc_error(MR_NOT_READY, "mr_worker_info: not all workers have joined yet");
     const struct mr_member *m = &agent->members[rank];
 
+    if (!atomic_load(&m->present))
+        return mr_rpc_error(MR_UNKNOWN_WORKER, "mr_worker_info: no worker has joined this world as rank %u",
+                            rank);
     memcpy(info->name, m->name, sizeof(info->name));
     info->rank = rank;
     info->is_node = m->is_node;
@@ -37,9 +40,13 @@ enum mr_status mr_worker_by_name(struct mr_rpc *agent, const char *name, struct 
         return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_worker_by_name: name is NULL");
     if (!atomic_load(&agent->complete))
         return mr_rpc_error(MR_NOT_READY, "mr_worker_by_name: not all workers have joined yet");
-    MR_MEMBER_EACH(m, agent)
-        if (strcmp(m->name, name) == 0)
-            return mr_worker_info(agent, m->rank, info);
+    const struct mr_member *found = NULL;
+    MR_MEMBER_EACH(m, agent) /* in an open world one that has left may have had the name before */
+        if (atomic_load(&m->present) && strcmp(m->name, name) == 0 &&
+            (found == NULL || atomic_load(&found->dead)))
+            found = m;
+    if (found != NULL)
+        return mr_worker_info(agent, found->rank, info);
     return mr_rpc_error(MR_UNKNOWN_WORKER, "mr_worker_by_name: no worker of this world is called \"%s\"",
                         name);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/base/rpc.h"
+#include "dataplane/rpc/rref/rref.h"
 
 #define JOIN_WAIT_US     2000u /* between two JOINs, doubling up to */
 #define JOIN_WAIT_MAX_US 100000u
@@ -33,6 +34,8 @@ static void joined(struct mr_rpc *agent, enum mr_status status)
     if (status == MR_OK) {
         MR_MEMBER_EACH(m, agent) {
             m->heard_us = now_us;
+            if (!m->present)
+                continue;
             agent->has_programs |= m->rank != agent->config.rank && !m->is_node;
         }
         agent->rendezvous.heard_us = now_us;
@@ -56,7 +59,7 @@ enum mr_status mr_world_init(struct mr_rpc *agent)
         return MR_NO_MEMORY;
     for (uint32_t i = 0; i < config->world_size; i++)
         agent->members[i].rank = i;
-    agent->rendezvous.rank = MR_RPC_NO_RANK;
+    agent->rendezvous.rank = agent->arriving = MR_RPC_NO_RANK;
     agent->rendezvous.address = config->rendezvous[0];
     agent->join_wait_us = JOIN_WAIT_US;
     agent->leaving.world_epoch = 1;
@@ -71,7 +74,7 @@ enum mr_status mr_world_init(struct mr_rpc *agent)
     own->present = true;
     own->is_node = config->is_node;
     own->is_rendezvous = config->is_rendezvous;
-    if (config->is_rendezvous && all_present(agent))
+    if (config->is_rendezvous && (config->is_open || all_present(agent)))
         joined(agent, MR_OK);
     return MR_OK;
 }
@@ -103,6 +106,14 @@ static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire
         snprintf(why, bytes, "the name or the rank is not one");
         return MR_INVALID_ARGUMENT;
     }
+    if (((join->flags & MR_JOIN_OPEN) != 0) != agent->config.is_open) {
+        snprintf(
+            why, bytes,
+            "worker \"%s\" (rank %u) gives %s world_size, and the rendezvous %s: all give the same, or none",
+            join->name, join->rank, agent->config.is_open ? "a" : "no",
+            agent->config.is_open ? "none" : "one");
+        return MR_INVALID_ARGUMENT;
+    }
     if (join->world_size != agent->config.world_size) {
         snprintf(why, bytes,
                  "worker \"%s\" (rank %u) says that world_size is %u, and the rendezvous expects %u",
@@ -115,10 +126,12 @@ static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire
             continue;
         if (m->rank == join->rank || same) {
             snprintf(why, bytes, "rank %u is taken by worker \"%s\"%s", m->rank, m->name,
-                     atomic_load(&m->dead) ? ", which died: it is free when this world is over" : "");
+                     !atomic_load(&m->dead)  ? ""
+                     : agent->config.is_open ? ", which is gone: take a rank that nobody has had"
+                                             : ", which died: it is free when this world is over");
             return MR_INVALID_ARGUMENT;
         }
-        if (strcmp(m->name, join->name) == 0) {
+        if (strcmp(m->name, join->name) == 0 && !(agent->config.is_open && atomic_load(&m->dead))) {
             snprintf(why, bytes, "the name \"%s\" is taken by rank %u", m->name, m->rank);
             return MR_INVALID_ARGUMENT;
         }
@@ -130,23 +143,34 @@ static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire
     return MR_OK;
 }
 
-static void note_join(struct mr_rpc *agent, const struct mr_join_wire *join, const struct mr_request *request)
+static void read_join(struct mr_rpc *agent, const struct mr_join_wire *join, const struct mr_request *request)
 {
     struct mr_member *joining = &agent->members[join->rank];
-    joining->heard_us = request->now_us;
-    if (atomic_load(&agent->complete))
-        return;
     memcpy(joining->name, join->name, sizeof(joining->name));
     memcpy(joining->uuid, request->client_uuid, MR_UUID_BYTES);
     joining->incarnation = join->incarnation;
     joining->is_node = (join->flags & MR_JOIN_NODE) != 0;
+    (void)mr_call_ref_address(agent->config.endpoint, request->ref, &joining->address);
+    joining->other_address = (struct mr_address){.port = join->other_port};
+    memcpy(joining->other_address.ip, join->other_ip, sizeof(join->other_ip));
+}
+
+static void note_join(struct mr_rpc *agent, const struct mr_join_wire *join, const struct mr_request *request)
+{
+    struct mr_member *joining = &agent->members[join->rank];
+    joining->heard_us = request->now_us;
+    if (agent->config.is_open && !joining->present && agent->arriving == MR_RPC_NO_RANK) {
+        read_join(agent, join, request);
+        agent->arriving = join->rank;
+        mr_arrival_tick(agent);
+    }
+    if (atomic_load(&agent->complete))
+        return;
+    read_join(agent, join, request);
     joining->present = true;
     MR_MEMBER_EACH(m, agent)
         if (is_stale(agent, m, request->now_us))
             m->present = false;
-    (void)mr_call_ref_address(agent->config.endpoint, request->ref, &joining->address);
-    joining->other_address = (struct mr_address){.port = join->other_port};
-    memcpy(joining->other_address.ip, join->other_ip, sizeof(join->other_ip));
     if (all_present(agent))
         joined(agent, MR_OK);
 }
@@ -165,13 +189,22 @@ void mr_world_write_member(const struct mr_member *m, struct mr_member_wire *out
     memcpy(out->other_ip, m->other_address.ip, sizeof(out->other_ip));
 }
 
-static void answer_join(struct mr_rpc *agent, const struct mr_request *request)
+/* How many lines the list has for a worker; 0: it has to ask again. */
+static uint32_t lines_for(struct mr_rpc *agent, uint32_t rank)
 {
-    uint32_t size = agent->config.world_size;
-    bool complete = atomic_load(&agent->complete);
-    struct mr_tensor tensors[2] = {
-        mr_tensor_1d(MR_U8, size, NULL),
-        mr_tensor_2d(MR_U8, complete ? size : 0, sizeof(struct mr_member_wire), NULL)};
+    uint32_t present = 0;
+    if (!atomic_load(&agent->complete) || !agent->members[rank].present)
+        return 0;
+    MR_MEMBER_EACH(m, agent)
+        present += m->present;
+    return present;
+}
+
+static void answer_join(struct mr_rpc *agent, const struct mr_request *request, uint32_t rank)
+{
+    uint32_t size = agent->config.world_size, line_count = lines_for(agent, rank), line = 0;
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, size, NULL),
+                                   mr_tensor_2d(MR_U8, line_count, sizeof(struct mr_member_wire), NULL)};
     if (!mr_reply_begin(agent->config.endpoint, request->ref, MR_OK, tensors, 2)) {
         mr_reply_busy(agent->config.endpoint, request->ref);
         return;
@@ -180,9 +213,14 @@ static void answer_join(struct mr_rpc *agent, const struct mr_request *request)
     struct mr_member_wire *lines = tensors[1].data;
 
     for (uint32_t i = 0; i < size; i++) {
-        present[i] = agent->members[i].present;
-        if (complete)
-            mr_world_write_member(&agent->members[i], &lines[i]);
+        const struct mr_member *m = &agent->members[i];
+        present[i] = m->present;
+        if (!m->present || line == line_count)
+            continue;
+        mr_world_write_member(m, &lines[line]);
+        if (agent->config.is_open && atomic_load(&m->dead))
+            lines[line].flags |= MR_MEMBER_DEAD;
+        line++;
     }
     mr_reply_end(agent->config.endpoint, request->ref);
 }
@@ -233,6 +271,8 @@ void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request)
     const struct mr_message *message = request->message;
     struct mr_join_wire join;
     char why[256];
+    if (mr_arrival_serve(agent, request))
+        return;
     if (!agent->config.is_rendezvous) {
         mr_reply_error(ep, request->ref, MR_UNKNOWN_OP,
                        "worker \"%s\" (rank %u) is not where the workers meet: that is %s", agent->name,
@@ -256,12 +296,12 @@ void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request)
         return;
     }
     note_join(agent, &join, request);
-    answer_join(agent, request);
+    answer_join(agent, request, join.rank);
 }
 
 /* ---- joining, as a worker ---- */
 
-static bool read_member(struct mr_rpc *agent, const struct mr_member_wire *line)
+bool mr_world_read_member(struct mr_rpc *agent, const struct mr_member_wire *line)
 {
     if (line->rank >= agent->config.world_size || memchr(line->name, 0, sizeof(line->name)) == NULL)
         return false;
@@ -282,7 +322,11 @@ static bool read_member(struct mr_rpc *agent, const struct mr_member_wire *line)
         m->other_address = (struct mr_address){.port = line->other_port};
         memcpy(m->other_address.ip, line->other_ip, sizeof(line->other_ip));
     }
-    m->present = true;
+    atomic_store(&m->present, true);
+    if (agent->config.is_open)
+        mr_rrefs_joined(agent->rrefs, m->rank);
+    if ((line->flags & MR_MEMBER_DEAD) != 0)
+        mr_member_died(agent, m);
     return true;
 }
 
@@ -290,20 +334,22 @@ static bool read_join_answer(struct mr_rpc *agent, const struct mr_message *repl
 {
     const struct mr_tensor *present = &reply->tensors[0], *lines = &reply->tensors[1];
     uint32_t size = agent->config.world_size;
+    uint64_t line_count = lines->bytes / sizeof(struct mr_member_wire);
     if (reply->preamble.tensor_count != 2 || present->bytes != size)
         return false;
     memcpy(agent->joined_ranks, present->data, size);
     if (lines->bytes == 0)
         return true;
-    if (lines->bytes != size * sizeof(struct mr_member_wire))
+    if (lines->bytes != line_count * sizeof(struct mr_member_wire) ||
+        (!agent->config.is_open && line_count != size))
         return false;
-    for (uint32_t i = 0; i < size; i++) {
+    for (uint64_t i = 0; i < line_count; i++) {
         struct mr_member_wire line;
         memcpy(&line, (const uint8_t *)lines->data + i * sizeof(line), sizeof(line));
-        if (!read_member(agent, &line))
+        if (!mr_world_read_member(agent, &line))
             return false;
     }
-    if (!all_present(agent))
+    if (!agent->config.is_open && !all_present(agent))
         return false;
     joined(agent, MR_OK);
     return true;
@@ -354,7 +400,8 @@ static void write_join(const struct mr_rpc *agent, struct mr_join_wire *join)
     *join = (struct mr_join_wire){.rank = agent->config.rank,
                                   .world_size = agent->config.world_size,
                                   .incarnation = agent->config.incarnation,
-                                  .flags = agent->config.is_node ? MR_JOIN_NODE : 0};
+                                  .flags = (agent->config.is_node ? MR_JOIN_NODE : 0u) |
+                                           (agent->config.is_open ? MR_JOIN_OPEN : 0u)};
     memcpy(join->name, agent->name, sizeof(join->name));
     for (uint32_t i = 0; i < 2; i++) {
         const struct mr_address *own = &agent->config.own[i];
@@ -420,6 +467,11 @@ bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes)
             agent->joined_ranks[m->rank] = m->present;
         there += agent->joined_ranks[m->rank] != 0;
     }
+    if (agent->config.is_open) {
+        snprintf(out, bytes, "the rendezvous has not taken it in: not all of %u members have answered there",
+                 there);
+        return there != 0;
+    }
     used = (uint32_t)snprintf(out, bytes, "%u of %u workers have joined; missing: rank", there,
                               agent->config.world_size);
     for (uint32_t i = 0; i < agent->config.world_size && used + 16 < bytes; i++)
@@ -432,6 +484,7 @@ bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes)
 
 uint64_t mr_world_tick(struct mr_rpc *agent, uint64_t now_us)
 {
+    mr_arrival_tick(agent);
     uint64_t join_us = join_tick(agent, now_us), alive_us = mr_alive_tick(agent, now_us);
     uint64_t leave_us = mr_leave_tick(agent, now_us);
     uint64_t next_us = join_us < alive_us ? join_us : alive_us;

@@ -13,6 +13,11 @@
  * may leave (the double counting of Mattern, "Algorithms for distributed termination detection", 1987). Nodes
  * do not shut down: they count as quiet. A node's world is over when all programs have left or died; where
  * there are none, when all other nodes have.
+ *
+ * An open world is complete at once, with the rendezvous alone. It takes in one worker at a time: announces
+ * it to all members, and gives it the list when all of them have answered. So whoever has joined is known to
+ * everybody who can hear of it by a call or a reference. A worker leaves by itself, with a goodbye, and is
+ * dead from then on; its rank is not used again, as references say by rank who holds them.
  */
 #ifndef MR_RPC_WORLD_H
 #define MR_RPC_WORLD_H
@@ -36,11 +41,14 @@ enum mr_join_flag {
     MR_JOIN_RENDEZVOUS = 1u << 1,
     /* Only in RPC_STATUS: */
     MR_MEMBER_JOINED = 1u << 2,
-    MR_MEMBER_DEAD = 1u << 3,
+    MR_MEMBER_DEAD = 1u << 3, /* and in the JOIN of an open world */
     MR_MEMBER_LEFT = 1u << 4,
+    /* The worker expects an open world. */
+    MR_JOIN_OPEN = 1u << 5,
 };
 /* JOIN, answer: u8[world_size], 1 for each rank that has joined; and, once all have, u8[n, sizeof] with a
- * line for each. */
+ * line for each. In an open world the lines come once all members know the worker, one for each that has
+ * ever joined. The rendezvous tells the members of a worker by a JOIN of its own, u8[sizeof] with its line. */
 struct mr_member_wire {
     char name[MR_RPC_NAME_BYTES];
     uint8_t uuid[MR_UUID_BYTES];
@@ -87,8 +95,8 @@ enum mr_leave_phase { MR_LEAVE_NOT = 0, MR_LEAVE_CALLED = 1, MR_LEAVE_GONE = 2 }
 enum mr_leave_state { MR_LEAVE_MISSING = 0, MR_LEAVE_BUSY = 1, MR_LEAVE_QUIET = 2, MR_LEAVE_OVER = 3 };
 /* ALIVE, answer (of the rendezvous): u8[world_size] 1 for each rank that is dead. */
 
-/* A node that is stopped sends LEAVE with MR_LEAVE_GONE to everybody, and is dead from then on. The answer is
- * empty. */
+/* A node that is stopped, and a worker that leaves an open world, sends LEAVE with MR_LEAVE_GONE to everybody,
+ * and is dead from then on. The answer is empty. */
 
 enum mr_leaving_step { MR_LEAVING_NOT, MR_LEAVING_WAITS, MR_LEAVING_BYE, MR_LEAVING_DONE };
 
@@ -119,6 +127,13 @@ void mr_world_rendezvous_lost(struct mr_rpc *agent, uint64_t now_us);
 bool mr_world_is_kept_by(const struct mr_rpc *agent, const struct mr_member *member);
 /* Writes a member as it is in the list of members. */
 void mr_world_write_member(const struct mr_member *member, struct mr_member_wire *out);
+/* Reads a line of the list of members, and notes the member as one. False: it is not sane. */
+bool mr_world_read_member(struct mr_rpc *agent, const struct mr_member_wire *line);
+/* Of an open world, at the rendezvous: announces members[agent->arriving] to those who have not answered yet.
+ * Once all have, it is a member. */
+void mr_arrival_tick(struct mr_rpc *agent);
+/* Of an open world, at a member: serves the announcement. False: the request is none. */
+bool mr_arrival_serve(struct mr_rpc *agent, const struct mr_request *request);
 /* Serve the ops JOIN, LEAVE and ALIVE. */
 void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request);
 void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request);

@@ -270,6 +270,7 @@ static void create_agent(struct net *net, struct net_worker *w, const char *name
                                      .world_size = world_size,
                                      .incarnation = w->incarnation,
                                      .is_node = net->are_nodes,
+                                     .is_open = net->is_open,
                                      .is_rendezvous = is_rendezvous,
                                      .held = net->are_held,
                                      .rendezvous_count =

@@ -39,7 +39,7 @@ int world_setup(void **state)
     struct world *w = calloc(1, sizeof(*w));
     for (uint32_t rank = 0; rank < WORKERS; rank++) {
         ports[rank] = (struct port){w, rank};
-        struct mr_references_config config = {rank, WORKERS, &ports[rank], on_send, on_free};
+        struct mr_references_config config = {rank, WORKERS, false, &ports[rank], on_send, on_free};
         assert_int_equal(mr_references_create(&config, &w->refs[rank]), MR_OK);
     }
     *state = w;

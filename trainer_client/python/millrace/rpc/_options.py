@@ -37,6 +37,7 @@ class RpcBackendOptions:
     long_memory_bytes: memory for messages of more than 7 MiB, which are sent in parts, while they arrive and
     their functions run; 0: twice message_bytes.
     listen: the worker's own address ("10.0.0.3:0"), or one of each family ("10.0.0.3:0,[fd00::3]:0").
+    world_size_max: of a world without a world_size, how many workers may ever join; the same for all.
     init_timeout_s: time for all to join. dead_after_s: a worker that is silent for this long is dead.
     """
 
@@ -49,6 +50,7 @@ class RpcBackendOptions:
     allow_python_functions: bool | None = None
     listen: str | None = None
     rendezvous_is_node: bool = False
+    world_size_max: int = 128
     init_timeout_s: float = 60.0
     dead_after_s: float = 10.0
     busy_poll_s: float | None = None
@@ -123,9 +125,9 @@ def file_of(options: RpcBackendOptions) -> str | None:
     return rest.partition("?")[0] if scheme == "file" else None
 
 
-def place(options: RpcBackendOptions, rank: int, world_size: int | None) -> tuple[str, int, int]:
+def place(options: RpcBackendOptions, rank: int, world_size: int | None) -> tuple[str, int, int | None]:
     """Returns the rendezvous ("host:port", or several, separated by commas), this worker's rank, and the
-    number of workers."""
+    number of workers; None: they join and leave one by one."""
     scheme, _, rest = options.init_method.partition("://")
     hosts, _, further = rest.partition("?")
     query = {name: values[-1] for name, values in parse_qs(further).items()}
@@ -143,7 +145,6 @@ def place(options: RpcBackendOptions, rank: int, world_size: int | None) -> tupl
             "$MASTER_ADDR and $MASTER_PORT"
         )
     if world_size is None or world_size < 0:
-        world_size = int(
-            query["world_size"] if "world_size" in query else _environment("WORLD_SIZE", "world_size")
-        )
+        told = query.get("world_size", os.environ.get("WORLD_SIZE"))
+        world_size = None if told is None else int(told)
     return rendezvous, rank, world_size

@@ -59,7 +59,7 @@ class RRef(Generic[T]):
 
     def owner(self) -> WorkerInfo:
         """Returns the worker that owns the value."""
-        return self._world.workers[self._rank]
+        return self._world.worker(self._rank)
 
     def owner_name(self) -> str:
         """Returns the owner's name."""

@@ -33,8 +33,10 @@ class WorkerInfo:
 class World:
     """This process as a worker. The library frees it once nothing uses its memory any more."""
 
-    def __init__(self, name: str, rank: int, world_size: int, options: RpcBackendOptions) -> None:
-        self.name, self.rank, self.world_size = name, rank, world_size
+    def __init__(self, name: str, rank: int, world_size: int | None, options: RpcBackendOptions) -> None:
+        self.name, self.rank = name, rank
+        self.is_open = world_size is None  # workers join and leave one by one
+        self.world_size = options.world_size_max if world_size is None else world_size
         self.timeout_s = options.rpc_timeout
         self.python_functions = options.python_functions
         self.meeting_file = file_of(options) if rank == 0 else None
@@ -43,8 +45,8 @@ class World:
         self.is_closed = False
         self.is_abandoned = False
         self.rpc = NULL
-        self.workers: list[WorkerInfo] = []
-        self.by_name: dict[str, int] = {}
+        self.workers: dict[int, WorkerInfo] = {}
+        self.by_name: dict[str, int] = {}  # not in an open world, where a name may pass to another
         self.contexts: dict[int, Any] = {}
         self.held: weakref.WeakSet = weakref.WeakSet()  # references and futures
         self.parts: dict[str, list] = {}
@@ -55,7 +57,7 @@ class World:
     def rank_of(self, to: Any) -> int:
         """Returns the rank for a name, a rank, or a WorkerInfo."""
         if isinstance(to, str):
-            rank = self.by_name.get(to)
+            rank = self._look_up(to) if self.is_open else self.by_name.get(to)
             if rank is None:
                 raise UnknownWorker(
                     f"no worker of this world is called \"{to}\"; there are {', '.join(sorted(self.by_name))}"
@@ -69,6 +71,20 @@ class World:
                 f"there is no rank {rank} in this world of {counted(self.world_size, 'worker')}"
             )
         return rank
+
+    def _look_up(self, name: str) -> int:
+        info = ffi.new("struct mr_rpc_worker *")
+        check_rpc(lib.mr_worker_by_name(self.rpc, name.encode(), info))
+        return info.rank
+
+    def worker(self, rank: int) -> WorkerInfo:
+        """Name and rank of a worker that has joined."""
+        worker = self.workers.get(rank)
+        if worker is None:
+            info = ffi.new("struct mr_rpc_worker *")
+            check_rpc(lib.mr_worker_info(self.rpc, rank, info))
+            worker = self.workers[rank] = WorkerInfo(text(info.name), rank)
+        return worker
 
     def need_python(self, what: str) -> None:
         """Python functions are on here, too: what comes back is a pickle."""
@@ -88,11 +104,7 @@ class World:
 
     def learn_workers(self) -> None:
         """Names and ranks, once all have joined."""
-        info = ffi.new("struct mr_rpc_worker *")
-        for rank in range(self.world_size):
-            check_rpc(lib.mr_worker_info(self.rpc, rank, info))
-            self.workers.append(WorkerInfo(text(info.name), rank))
-            self.by_name[self.workers[-1].name] = rank
+        self.by_name = {self.worker(rank).name: rank for rank in range(self.world_size)}
 
     def release_all(self) -> None:
         """Releases the program's references and futures, which cannot be used any more."""
@@ -178,6 +190,7 @@ def _native_options(world: World, options: RpcBackendOptions, rendezvous: str, a
     native.message_bytes = options.message_bytes
     native.long_memory_bytes = options.long_memory_bytes
     native.functions, native.function_count = array, len(functions)
+    native.is_open = world.is_open
     return native
 
 
@@ -197,7 +210,8 @@ def _join(world: World, options: RpcBackendOptions, rendezvous: str) -> None:
         raise error_of(status, text(error))
     world.rpc = ffi.gc(out[0], lib.mr_rpc_destroy)
     _worlds.add(world)
-    world.learn_workers()
+    if not world.is_open:
+        world.learn_workers()
 
 
 def init_rpc(
@@ -210,7 +224,8 @@ def init_rpc(
     """Joins the world, and returns once all workers have.
 
     $RANK and $WORLD_SIZE stand for a rank or world_size that is not given. Rank 0 listens at $MASTER_ADDR and
-    $MASTER_PORT, or as init_method of the options says.
+    $MASTER_PORT, or as init_method of the options says. Without a world_size workers join and leave one by
+    one, each with a rank that none has had before; this returns once those who are there know this one.
     """
     global _current
     if backend not in (None, "millrace") and not isinstance(backend, BackendType):
@@ -249,7 +264,7 @@ def init_rpc(
 def get_worker_info(worker_name: str | None = None) -> WorkerInfo:
     """Returns the WorkerInfo of that worker; of this one if none is named."""
     world = current()
-    return world.workers[world.rank if worker_name is None else world.rank_of(worker_name)]
+    return world.worker(world.rank if worker_name is None else world.rank_of(worker_name))
 
 
 def get_rpc_timeout() -> float:
@@ -283,7 +298,8 @@ def _leave(world: World, timeout: float) -> None:
 
 def shutdown(graceful: bool = True, timeout: float = 0) -> None:
     """Leaves the world. graceful: waits until all workers have called this and nothing is in flight, and
-    serves this worker's functions until then.
+    serves this worker's functions until then. In a world without a world_size it waits for its own calls and
+    functions only.
 
     timeout: in seconds; 0: none. After DeadlineExceeded, whose text says who is missing, the worker is still
     a member. References cannot be used afterwards; received tensors stay valid.
