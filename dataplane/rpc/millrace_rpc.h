@@ -16,7 +16,7 @@
  *   - The child of a fork() is not a worker. There, calls, waits, reads of references and backward passes
  *     fail at once with MR_FORKED, futures count as done, and closing, destroying or releasing what the
  *     parent created does nothing. Nothing else of the parent's worker may be used in the child.
- *   - Gradients are f32.
+ *   - Gradients are f32, and of f64 tensors f64.
  */
 #ifndef MILLRACE_RPC_H
 #define MILLRACE_RPC_H
@@ -353,7 +353,7 @@ MR_API enum mr_status mr_autograd_apply(struct mr_autograd *context, const char 
                                         struct mr_rpc_result **result);
 /* Records a run of a differentiable function of this worker that the program has done by itself: `outputs`
  * were computed from `inputs`, which are recognised by their `gradient`. Only the shapes of outputs are
- * looked at, and those that are f32 tensors get their number here. The function's backward gets `saved`,
+ * looked at, and those that are f32 or f64 tensors get their number here. The function's backward gets `saved`,
  * which is destroyed as in mr_rpc_save(), also when this fails. MR_UNKNOWN_FUNCTION, MR_INVALID_ARGUMENT (the
  * function has no backward, there are too many values, the context has ended), MR_NO_MEMORY. */
 MR_API enum mr_status mr_autograd_record(struct mr_autograd *context, const char *function,
@@ -361,11 +361,11 @@ MR_API enum mr_status mr_autograd_record(struct mr_autograd *context, const char
                                          struct mr_value *outputs, uint32_t output_count, void *saved,
                                          void (*destroy)(void *));
 /* In a backward, or in any call in a context: adds to the gradient of a parameter of this worker, in the
- * call's context. MR_INVALID_ARGUMENT (no context, a parameter of another worker, not f32), MR_WRONG_SHAPE,
+ * call's context. MR_INVALID_ARGUMENT (no context, a parameter of another worker, not f32 or f64), MR_WRONG_SHAPE,
  * MR_NO_MEMORY. */
 MR_API enum mr_status mr_autograd_add_gradient(struct mr_rpc_call *call, struct mr_rref *parameter,
                                                const struct mr_tensor *gradient);
-/* Runs a backward pass from scalar losses (f32, one element) through all workers, and adds the gradients up
+/* Runs a backward pass from scalar losses (f32 or f64, one element) through all workers, and adds the gradients up
  * in the context. Only one pass at a time may run in a context, and it has the worker's time-out
  * (MR_DEADLINE_EXCEEDED). A recorded run takes part in one pass: a second pass over it fails with
  * MR_INVALID_ARGUMENT unless the first had `retain` set. MR_WORKER_DIED, MR_WRONG_SHAPE (a function's

@@ -184,6 +184,28 @@ def test_several_roots():
         assert close(dist_autograd.get_gradients(context_id)[x], 2 + 8 * x.detach())
 
 
+def test_gradients_in_double_precision():
+    """As by torch alone, to the last bits, also where gradients of several calls add up."""
+    torch.manual_seed(3)
+    a = torch.rand(4, dtype=torch.float64, requires_grad=True)
+    rpc.rpc_sync(1, there.make_scale, ("double", torch.rand(4, dtype=torch.float64)))
+    with dist_autograd.context() as context_id:
+        x = rpc.rpc_sync(1, there.scaled, ("double", a))
+        mixed = rpc.rpc_sync(2, torch.mul, (x.float(), 3.0)).double()
+        z = rpc.rpc_sync(2, torch.mul, (x, x)) + rpc.rpc_sync(2, torch.add, (x, a)) + mixed
+        dist_autograd.backward(context_id, [z.sum()])
+        found = dist_autograd.get_gradients(context_id)[a]
+        scale = rpc.rpc_sync(1, there.kept_value, ("double",)).detach()
+        of_scale = rpc.rpc_sync(1, there.gradient_of, ("double", context_id))
+    assert found.dtype == of_scale.dtype == torch.float64
+    local = a.detach().clone().requires_grad_()
+    local_scale = scale.clone().requires_grad_()
+    x = local * local_scale
+    (x * x + x + local + (x.float() * 3.0).double()).sum().backward()
+    assert torch.allclose(found, local.grad, rtol=1e-15, atol=0)
+    assert torch.allclose(of_scale, local_scale.grad, rtol=1e-15, atol=0)
+
+
 def test_what_is_refused():
     x = torch.rand(3, requires_grad=True)
     with dist_autograd.context() as context_id:
@@ -193,8 +215,8 @@ def test_what_is_refused():
             dist_autograd.backward(context_id, [])
         with pytest.raises(ValueError, match="require grad"):
             dist_autograd.backward(context_id, [torch.ones(())])
-        with pytest.raises(TypeError, match="float32"):
-            rpc.rpc_sync(1, there.same, (torch.ones(2, dtype=torch.float64, requires_grad=True),))
+        with pytest.raises(TypeError, match="float32 or float64"):
+            rpc.rpc_sync(1, there.same, (torch.ones(2, dtype=torch.float16, requires_grad=True),))
         with pytest.raises(RuntimeError, match="already"):
             with dist_autograd.context():
                 pass

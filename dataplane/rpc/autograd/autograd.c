@@ -273,9 +273,9 @@ enum mr_status mr_autograd_leaf(struct mr_autograd *c, struct mr_tensor tensor, 
     uint32_t node;
     if (c == NULL)
         return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_autograd_leaf: " MR_CONTEXT_IS_NULL);
-    if (tensor.dtype != MR_F32)
+    if (!mr_gradient_is_of(tensor.dtype))
         return mr_rpc_error(MR_INVALID_ARGUMENT,
-                            "mr_autograd_leaf: gradients are of f32 tensors, and this one is %s",
+                            "mr_autograd_leaf: gradients are of f32 and f64 tensors, and this one is %s",
                             mr_dtype_name(tensor.dtype));
     pthread_mutex_lock(&c->lock);
     enum mr_status status = mr_tape_add(&c->tape, &entry, &node);

@@ -55,7 +55,7 @@ static struct mr_parameter_gradient *entry_of(struct mr_autograd *c, struct mr_r
 }
 
 /* Under the lock: keeps a sum until the context's end. False: no memory. */
-static bool keep(struct mr_autograd *c, float *sum)
+static bool keep(struct mr_autograd *c, void *sum)
 {
     struct mr_lent_sum *lent = malloc(sizeof(*lent));
     if (lent == NULL)
@@ -67,12 +67,11 @@ static bool keep(struct mr_autograd *c, float *sum)
 }
 
 /* Adds and takes the sum. False: no memory, it was not added. */
-static bool add_to(struct mr_autograd *c, struct mr_parameter_gradient *entry, float *sum)
+static bool add_to(struct mr_autograd *c, struct mr_parameter_gradient *entry, void *sum)
 {
-    uint64_t count = entry->shape.bytes / sizeof(*sum);
     for (;;) {
         pthread_mutex_lock(&c->lock);
-        float *other = entry->sum;
+        void *other = entry->sum;
         bool is_lent = other != NULL && entry->is_lent, is_kept = !is_lent || keep(c, other);
 
         if (is_kept) {
@@ -84,8 +83,7 @@ static bool add_to(struct mr_autograd *c, struct mr_parameter_gradient *entry, f
             free(sum);
         if (!is_kept || other == NULL)
             return is_kept;
-        for (uint64_t i = 0; i < count; i++)
-            sum[i] += other[i];
+        mr_gradient_add(&entry->shape, sum, other);
         if (!is_lent)
             free(other);
     }
@@ -118,8 +116,8 @@ static enum mr_status check(const struct mr_rpc_call *call, struct mr_rref *para
         return mr_rpc_error(MR_INVALID_ARGUMENT,
                             ADD ": %s: the parameter lives on rank %u, and its gradients add up there", name,
                             mr_rref_owner(parameter));
-    if (gradient->dtype != MR_F32 || (gradient->data == NULL && gradient->bytes != 0))
-        return mr_rpc_error(MR_INVALID_ARGUMENT, ADD ": %s: the gradient is no f32 tensor", name);
+    if (!mr_gradient_is_of(gradient->dtype) || (gradient->data == NULL && gradient->bytes != 0))
+        return mr_rpc_error(MR_INVALID_ARGUMENT, ADD ": %s: the gradient is no tensor of f32 or f64", name);
     const struct mr_value given = mr_value_tensor(*gradient);
     struct mr_value value;
 
@@ -144,7 +142,7 @@ static enum mr_status add_gradient(struct mr_rpc_call *call, struct mr_rref *par
     enum mr_status status = check(call, parameter, gradient);
     if (status != MR_OK)
         return status;
-    float *sum = mr_gradient_copy(gradient);
+    void *sum = mr_gradient_copy(gradient);
 
     pthread_mutex_lock(&c->lock);
     struct mr_parameter_gradient *entry = sum == NULL ? NULL : entry_of(c, parameter, gradient);

@@ -156,19 +156,18 @@ enum mr_status mr_pass_reach(struct mr_autograd *c, uint32_t node, struct mr_pas
 
 /* ---- gradients through this worker's tape; not under the lock ---- */
 
-void mr_backward_give(struct mr_autograd *c, uint64_t pass, uint32_t value, float *sum)
+void mr_backward_give(struct mr_autograd *c, uint64_t pass, uint32_t value, void *sum)
 {
     pthread_mutex_lock(&c->lock);
     while (sum != NULL && c->pass.id == pass) {
-        uint64_t count = c->tape.values[value].shape.bytes / sizeof(*sum);
-        float *other = mr_tape_put(&c->tape, value, sum);
+        const struct mr_tensor shape = c->tape.values[value].shape;
+        void *other = mr_tape_put(&c->tape, value, sum);
         if (other == NULL) {
             sum = NULL;
             break;
         }
         pthread_mutex_unlock(&c->lock);
-        for (uint64_t i = 0; i < count; i++)
-            sum[i] += other[i];
+        mr_gradient_add(&shape, sum, other);
         free(other);
         pthread_mutex_lock(&c->lock);
     }
@@ -262,7 +261,7 @@ static enum mr_status give_inputs(struct mr_autograd *c, uint64_t pass, const st
                                   const struct mr_rpc_call *call)
 {
     for (uint32_t i = 0; i < step->input_count; i++) {
-        float *sum = NULL;
+        void *sum = NULL;
         if (step->inputs[i] == MR_TAPE_NONE)
             continue;
         if (call != NULL && call->results[i].kind == MR_VALUE_TENSOR) {
@@ -377,11 +376,11 @@ static enum mr_status check_losses(struct mr_autograd *c, const struct mr_value 
     if (count == 0 || losses == NULL)
         return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": there is no loss");
     for (uint32_t i = 0; i < count; i++) {
-        if (losses[i].kind != MR_VALUE_TENSOR || losses[i].tensor.dtype != MR_F32 ||
-            losses[i].tensor.bytes != sizeof(float)) {
+        if (losses[i].kind != MR_VALUE_TENSOR || !mr_gradient_is_of(losses[i].tensor.dtype) ||
+            losses[i].tensor.bytes != mr_dtype_bytes(losses[i].tensor.dtype)) {
             mr_signature_describe(&losses[i], 1, text, sizeof(text));
-            return mr_rpc_error(MR_INVALID_ARGUMENT, CALLER ": loss %u is %s, and must be f32 of one element",
-                                i, text);
+            return mr_rpc_error(MR_INVALID_ARGUMENT,
+                                CALLER ": loss %u is %s, and must be f32 or f64 of one element", i, text);
         }
         if (mr_tape_find(&c->tape, losses[i].gradient) == MR_TAPE_NONE)
             return mr_rpc_error(MR_INVALID_ARGUMENT,
@@ -448,8 +447,10 @@ static enum mr_status flow(struct mr_autograd *c, uint64_t id, const struct mr_v
     pthread_mutex_unlock(&c->lock);
     for (uint32_t i = 0; i < count; i++) {
         static const float one = 1;
-        struct mr_tensor seed = mr_tensor_0d(MR_F32, &one);
-        float *sum = mr_gradient_copy(&seed);
+        static const double one_f64 = 1;
+        struct mr_tensor seed =
+            losses[i].tensor.dtype == MR_F64 ? mr_tensor_0d(MR_F64, &one_f64) : mr_tensor_0d(MR_F32, &one);
+        void *sum = mr_gradient_copy(&seed);
         pthread_mutex_lock(&c->lock);
         if (sum == NULL)
             mr_pass_fail(&c->pass, MR_NO_MEMORY, "no memory");

@@ -103,7 +103,7 @@ enum mr_status mr_pass_reach(struct mr_autograd *context, uint32_t node, struct 
 /* ---- gradients (backward.c); not under the lock ---- */
 
 /* Adds one contribution to a value, and takes `sum`; NULL: it is none. */
-void mr_backward_give(struct mr_autograd *context, uint64_t pass, uint32_t value, float *sum);
+void mr_backward_give(struct mr_autograd *context, uint64_t pass, uint32_t value, void *sum);
 /* Runs nodes as long as any are ready. */
 void mr_backward_drain(struct mr_autograd *context, uint64_t pass);
 

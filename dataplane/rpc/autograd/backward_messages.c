@@ -148,7 +148,7 @@ static bool read_gradients(const struct mr_message *message, struct mr_backward_
         in->gradients[i] = (struct mr_tensor){.data = NULL};
         if (present[i] == 0)
             continue;
-        if (tensor == message->preamble.tensor_count || message->tensors[tensor].dtype != MR_F32)
+        if (tensor == message->preamble.tensor_count || !mr_gradient_is_of(message->tensors[tensor].dtype))
             return false;
         in->gradients[i] = message->tensors[tensor++];
     }
@@ -277,7 +277,7 @@ static bool enter(struct mr_autograd *c, uint32_t node, const struct served *s, 
 static void give(struct mr_autograd *c, const struct served *s, const uint32_t *inputs)
 {
     for (uint32_t i = 0; i < s->in.count; i++) {
-        float *sum = NULL;
+        void *sum = NULL;
         if (inputs[i] == MR_TAPE_NONE)
             continue;
         if (s->in.gradients[i].data != NULL) {

@@ -71,7 +71,7 @@ struct mr_context_end; /* context.c: notifies one worker */
  * stays until the context's end. */
 struct mr_lent_sum {
     struct mr_lent_sum *next;
-    float *sum;
+    void *sum;
 };
 
 /* The state of a context's pass on this worker. Under the context's lock. */
@@ -96,7 +96,7 @@ struct mr_parameter_gradient {
     struct mr_id_node id;      /* its reference's */
     struct mr_rref *parameter; /* held */
     struct mr_tensor shape;
-    float *sum;                         /* NULL while it is being added to */
+    void *sum;                          /* NULL while it is being added to */
     bool is_lent;                       /* somebody may read the sum: see struct mr_lent_sum */
     struct mr_parameter_gradient *next; /* in the order of their first gradients */
 };

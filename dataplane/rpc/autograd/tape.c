@@ -60,7 +60,7 @@ static uint32_t take_numbers(struct mr_tape *tape, uint32_t count)
 
 static bool is_differentiable(const struct mr_value *value, const struct mr_tape_entry *entry)
 {
-    return value->kind == MR_VALUE_TENSOR && value->tensor.dtype == MR_F32 &&
+    return value->kind == MR_VALUE_TENSOR && mr_gradient_is_of(value->tensor.dtype) &&
            (!entry->only_numbered || value->gradient != 0);
 }
 
@@ -203,10 +203,10 @@ bool mr_tape_enter(struct mr_tape *tape, uint32_t node)
     return true;
 }
 
-float *mr_tape_put(struct mr_tape *tape, uint32_t value, float *sum)
+void *mr_tape_put(struct mr_tape *tape, uint32_t value, void *sum)
 {
     struct mr_tape_value *v = &tape->values[value];
-    float *there = v->gradient;
+    void *there = v->gradient;
     v->gradient = there == NULL ? sum : NULL;
     return there;
 }
@@ -253,21 +253,41 @@ uint32_t mr_tape_next(struct mr_tape *tape)
     return node;
 }
 
-float *mr_tape_take(struct mr_tape *tape, uint32_t value)
+void *mr_tape_take(struct mr_tape *tape, uint32_t value)
 {
-    float *sum = tape->values[value].gradient;
+    void *sum = tape->values[value].gradient;
     tape->values[value].gradient = NULL;
     return sum;
 }
 
 /* ---- gradients ---- */
 
-float *mr_gradient_copy(const struct mr_tensor *gradient)
+void *mr_gradient_copy(const struct mr_tensor *gradient)
 {
-    float *copy = malloc(gradient->bytes == 0 ? 1 : gradient->bytes);
+    void *copy = malloc(gradient->bytes == 0 ? 1 : gradient->bytes);
     if (copy != NULL && gradient->bytes != 0)
         memcpy(copy, gradient->data, gradient->bytes);
     return copy;
+}
+
+static void add_f32(float *restrict sum, const float *restrict other, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        sum[i] += other[i];
+}
+
+static void add_f64(double *restrict sum, const double *restrict other, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        sum[i] += other[i];
+}
+
+void mr_gradient_add(const struct mr_tensor *shape, void *sum, const void *other)
+{
+    if (shape->dtype == MR_F64)
+        add_f64(sum, other, shape->bytes / sizeof(double));
+    else
+        add_f32(sum, other, shape->bytes / sizeof(float));
 }
 
 bool mr_gradient_same_shape(const struct mr_tensor *a, const struct mr_tensor *b)

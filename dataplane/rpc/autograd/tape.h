@@ -13,7 +13,7 @@
  * tape's owner.
  *
  * Pure: no locks, no network. Whoever holds the owner's lock may use the tape; sums of large gradients, which
- * take time, are computed outside of the lock. Gradients are f32, and malloc()ed.
+ * take time, are computed outside of the lock. Gradients are f32 or f64, as the values are, and malloc()ed.
  */
 #ifndef MR_RPC_TAPE_H
 #define MR_RPC_TAPE_H
@@ -28,8 +28,8 @@
 struct mr_tape_value {
     uint32_t number;
     uint32_t node;          /* which gave it */
-    struct mr_tensor shape; /* f32; its data is NULL */
-    float *gradient;        /* the sum so far; NULL: none */
+    struct mr_tensor shape; /* f32 or f64; its data is NULL */
+    void *gradient;         /* the sum so far; NULL: none */
 };
 
 struct mr_tape_node {
@@ -59,7 +59,7 @@ struct mr_tape_entry {
     void *of;
     const struct mr_value *inputs; /* found by their `gradient`; constants if this tape does not know them */
     uint32_t input_count;
-    struct mr_value *outputs; /* f32 tensors get their numbers here, all others 0 */
+    struct mr_value *outputs; /* f32 and f64 tensors get their numbers here, all others 0 */
     uint32_t output_count;
     bool only_numbered; /* only outputs that came with another worker's number get one */
     bool is_leaf;
@@ -92,19 +92,26 @@ enum mr_status mr_tape_reach(struct mr_tape *tape, uint32_t node, void (*reached
 bool mr_tape_enter(struct mr_tape *tape, uint32_t node);
 /* Stores a sum, which becomes the tape's, and returns NULL. If the value has a sum already, takes it out and
  * returns it instead: add it to yours, free it, and put again. */
-float *mr_tape_put(struct mr_tape *tape, uint32_t value, float *sum);
+void *mr_tape_put(struct mr_tape *tape, uint32_t value, void *sum);
 /* Notes that one contribution is in the value's sum, or that it turned out to be none. */
 void mr_tape_arrived(struct mr_tape *tape, uint32_t value);
 /* Returns the latest node that has all its contributions, once; never a leaf. MR_TAPE_NONE: there is none
  * now. */
 uint32_t mr_tape_next(struct mr_tape *tape);
 /* Takes out the sum of a value, which becomes the caller's. NULL: there is none. */
-float *mr_tape_take(struct mr_tape *tape, uint32_t value);
+void *mr_tape_take(struct mr_tape *tape, uint32_t value);
 
 /* ---- gradients ---- */
 
+/* Returns whether tensors of that type have gradients. */
+static inline bool mr_gradient_is_of(uint8_t dtype)
+{
+    return dtype == MR_F32 || dtype == MR_F64;
+}
 /* Returns a copy of a gradient, malloc()ed. NULL: no memory. */
-float *mr_gradient_copy(const struct mr_tensor *gradient);
+void *mr_gradient_copy(const struct mr_tensor *gradient);
+/* Adds another sum of that type and shape to `sum`. */
+void mr_gradient_add(const struct mr_tensor *shape, void *sum, const void *other);
 bool mr_gradient_same_shape(const struct mr_tensor *a, const struct mr_tensor *b);
 
 #endif

@@ -192,7 +192,7 @@ def no_gradient(tensor: torch.Tensor) -> TypeError:
     return TypeError(
         f"a tensor of {tensor.dtype}{layout} that requires grad cannot leave within an autograd context: "
         "gradients travel as dense "
-        "float32; use .float(), .to_dense(), or .detach() if none is wanted"
+        "float32 or float64; use .float(), .to_dense(), or .detach() if none is wanted"
     )
 
 
@@ -201,7 +201,7 @@ def numbers(context: Context, pointer, tensors: Sequence[torch.Tensor]) -> list[
     found = [context.number_of(tensor) if tensor.requires_grad else 0 for tensor in tensors]
     open_ends = [i for i, tensor in enumerate(tensors) if tensor.requires_grad and not found[i]]
     for tensor in (tensors[i] for i in open_ends):
-        if tensor.dtype is not torch.float32:
+        if tensor.dtype not in (torch.float32, torch.float64):
             raise no_gradient(tensor)
     for first in range(0, len(open_ends), _WIDTH // 2):
         some = open_ends[first : first + _WIDTH // 2]

@@ -148,12 +148,12 @@ static void losses_that_are_none(void **state)
 static void gradients_of_no_leaf(void **state)
 {
     struct graph *g = graph_new(worker(state, 0));
-    struct mr_value x = graph_leaf(g, xs, ELEMENTS), y = graph_call1(g, 1, "square", x), none = x, f64;
+    struct mr_value x = graph_leaf(g, xs, ELEMENTS), y = graph_call1(g, 1, "square", x), none = x, f16;
     struct mr_tensor t;
     none.gradient = 0;
     expect_error(MR_INVALID_ARGUMENT, mr_autograd_gradient(g->context, &y, &t), "no leaf");
     expect_error(MR_INVALID_ARGUMENT, mr_autograd_gradient(g->context, &none, &t), "no leaf");
-    expect_error(MR_INVALID_ARGUMENT, mr_autograd_leaf(g->context, mr_tensor_1d(MR_F64, 4, xs), &f64), "f64");
+    expect_error(MR_INVALID_ARGUMENT, mr_autograd_leaf(g->context, mr_tensor_1d(MR_F16, 4, xs), &f16), "f16");
     graph_end(g);
 }
 

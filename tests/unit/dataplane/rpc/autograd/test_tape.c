@@ -246,11 +246,11 @@ static void numbers_pass_zero(void **state)
     assert_true(many[0].gradient != 0 && many[1].gradient != 0 && many[2].gradient != 0);
 }
 
-static void only_f32_tensors_have_gradients(void **state)
+static void only_f32_and_f64_tensors_have_gradients(void **state)
 {
     struct fixture *f = *state;
-    struct mr_value v[4] = {mr_value_i64(1), value_of(2), mr_value_tensor(mr_tensor_1d(MR_F64, 2, NULL)),
-                            value_of(3)};
+    struct mr_value v[4] = {mr_value_i64(1), value_of(2), mr_value_tensor(mr_tensor_1d(MR_F16, 2, NULL)),
+                            mr_value_tensor(mr_tensor_1d(MR_F64, 2, NULL))};
     struct mr_tape_entry entry = {.outputs = v, .output_count = 4};
     uint32_t node;
     for (uint32_t i = 0; i < 3; i++)
@@ -263,6 +263,23 @@ static void only_f32_tensors_have_gradients(void **state)
     entry.only_numbered = true;
     assert_int_equal(mr_tape_add(&f->tape, &entry, &node), MR_OK);
     assert_true(v[1].gradient != 0 && v[1].gradient != 77 && v[3].gradient == 0);
+}
+
+static void sums_are_of_their_type(void **state)
+{
+    const double tiny = 1e-12, large[2] = {1, 2};
+    struct mr_tensor f64 = mr_tensor_1d(MR_F64, 2, large),
+                     f32 = mr_tensor_1d(MR_F32, 4, (float[4]){1, 2, 3, 4});
+    double *sum = mr_gradient_copy(&f64);
+    float *other = mr_gradient_copy(&f32);
+    assert_true(sum != NULL && other != NULL);
+    mr_gradient_add(&f64, sum, (double[2]){tiny, -tiny});
+    assert_true(sum[0] == 1 + tiny && sum[1] == 2 - tiny);
+    mr_gradient_add(&f32, other, f32.data);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_true(other[i] == 2.0f * ((const float *)f32.data)[i]);
+    free(sum);
+    free(other);
 }
 
 static void nodes_that_are_entered(void **state)
@@ -318,7 +335,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_was_left_midway_is_dropped, setup, teardown),
         cmocka_unit_test_setup_teardown(other_numbers_are_constants, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_pass_zero, setup, teardown),
-        cmocka_unit_test_setup_teardown(only_f32_tensors_have_gradients, setup, teardown),
+        cmocka_unit_test_setup_teardown(only_f32_and_f64_tensors_have_gradients, setup, teardown),
+        cmocka_unit_test_setup_teardown(sums_are_of_their_type, setup, teardown),
         cmocka_unit_test_setup_teardown(nodes_that_are_entered, setup, teardown),
         cmocka_unit_test_setup_teardown(the_latest_first, setup, teardown),
     };
