@@ -138,6 +138,15 @@ def many_references(n):
     return [rpc.RRef(i) for i in range(n)]
 
 
+def limit_parts(bytes_max):
+    """Of what is kept of calls with many tensors. -> the limit before, how many were refused, how many wait"""
+    from millrace.rpc._world import current
+
+    parts = current().parts
+    before, parts.bytes_max = parts.bytes_max, bytes_max
+    return before, parts.refused, len(parts)
+
+
 def total(values):
     """Of tensors or references."""
     return sum(float((v.to_here() if isinstance(v, rpc.RRef) else v.sum())) for v in values)

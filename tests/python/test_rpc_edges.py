@@ -143,3 +143,31 @@ def test_leaving_while_a_thread_waits(tmp_path):
         assert "ShuttingDown" in said or "Cancelled" in said
     finally:
         servers.kill()
+
+
+def test_what_is_kept_of_a_call_with_many_tensors_is_bounded():
+    tensors = [torch.ones(1000) for _ in range(200)]
+    before, refused, _ = rpc.rpc_sync(1, there.limit_parts, (500_000,))
+    try:
+        with pytest.raises(MemoryError, match="long_memory_bytes"):
+            rpc.rpc_sync(1, there.total, (tensors,))
+        assert rpc.rpc_sync(1, there.total, (tensors[:100],)) == 100_000
+    finally:
+        _, now, left = rpc.rpc_sync(1, there.limit_parts, (before,))
+    assert now == refused + 1 and left == 0
+    assert rpc.rpc_sync(1, there.total, (tensors,)) == 200_000
+
+
+def test_parts_that_nobody_has_asked_for_give_way():
+    from millrace.rpc._parts import Parts
+
+    parts = Parts(0, 1 << 20, 0)
+    parts.add("0.1", [(torch.zeros(1 << 17), 0)])
+    with pytest.raises(MemoryError):
+        parts.add("0.2", [(torch.zeros(1 << 18), 0)])
+    parts.timeout_s = 1e-9
+    parts.add("0.2", [(torch.zeros(1 << 18), 0)])
+    assert parts.bytes == 1 << 20 and parts.refused == 1
+    with pytest.raises(KeyError):
+        parts.take("0.1")
+    assert len(parts.some("0.2", 0, 1)) == 1 and len(parts) == 0 and parts.bytes == 0

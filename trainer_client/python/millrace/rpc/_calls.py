@@ -146,9 +146,7 @@ def _python_arguments(
             _pickles.fill(values[1 + i], thing, number, alive)
         fill_bytes(values[0], content, alive)
         return values, 1 + len(parts)
-    with world.lock:
-        world.part_count += 1
-        token = f"{world.rank}.{world.part_count}"
+    token = world.parts.new_name()
     for first in range(0, len(parts), _pickles.CHUNK):
         some = parts[first : first + _pickles.CHUNK]
         values, held = _pickles.new_values(1 + len(some)), []

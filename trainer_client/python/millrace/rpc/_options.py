@@ -11,6 +11,7 @@ from . import _file_rendezvous
 
 DEFAULT_TIMEOUT_S = 60.0
 NO_TIMEOUT_MS = 0xFFFFFFFF
+_MESSAGE_BYTES = 1 << 30  # the library's default
 
 
 class BackendType(enum.Enum):
@@ -35,7 +36,7 @@ class RpcBackendOptions:
     $MILLRACE_PYTHON_FUNCTIONS=on.
     message_bytes: limit of the arguments or results of a call; 0: 1 GiB.
     long_memory_bytes: memory for messages of more than 7 MiB, which are sent in parts, while they arrive and
-    their functions run; 0: twice message_bytes.
+    their functions run, and as much again for tensors of calls with more than 90; 0: twice message_bytes.
     listen: the worker's own address ("10.0.0.3:0"), or one of each family ("10.0.0.3:0,[fd00::3]:0").
     world_size_max: of a world without a world_size, how many workers may ever join; the same for all.
     init_timeout_s: time for all to join. dead_after_s: a worker that is silent for this long is dead.
@@ -71,6 +72,11 @@ class RpcBackendOptions:
         if self.allow_python_functions is not None:
             return self.allow_python_functions
         return os.environ.get("MILLRACE_PYTHON_FUNCTIONS", "").lower() in ("on", "1", "true", "yes")
+
+    @property
+    def parts_bytes_max(self) -> int:
+        """How much may be kept of calls of more than 90 tensors until it is asked for, in bytes."""
+        return self.long_memory_bytes or 2 * (self.message_bytes or _MESSAGE_BYTES)
 
     @property
     def key(self) -> str | None:

@@ -12,8 +12,6 @@ from ._contexts import here
 from ._values import fill_bytes, fill_i64, fill_string, read_bytes, read_string
 from .functions import is_async
 
-_PARTS_MAX = 1024  # kept for callers that went away
-
 
 class Failed:
     """What a function raised whose result was to stay here: (module, name, text)."""
@@ -75,17 +73,6 @@ def _return_values(call, values, count: int) -> int:
     return _fail(call, status, text(lib.mr_rpc_last_error())) if status else lib.MR_OK
 
 
-def stash(world, rest: list) -> str:
-    """Keeps what is fetched later; its name."""
-    with world.lock:
-        world.part_count += 1
-        token = f"{world.rank}.{world.part_count}"
-        world.parts[token] = rest
-        while len(world.parts) > _PARTS_MAX:
-            del world.parts[next(iter(world.parts))]
-    return token
-
-
 def _return_thing(call, world, thing: Any) -> int:
     content, things = _pickles.dump(thing, here.context)
     numbers = _pickles.tape_numbers(things, here.context, here.pointer)
@@ -94,7 +81,9 @@ def _return_thing(call, world, thing: Any) -> int:
     fill_bytes(values[0], content, alive)
     first = 1
     if len(parts) > _pickles.CHUNK:
-        fill_string(values[1], stash(world, parts), alive)
+        name = world.parts.new_name()
+        world.parts.add(name, parts)
+        fill_string(values[1], name, alive)
         fill_i64(values[2], len(parts))
         first = 3
     some = parts[: _pickles.CHUNK]
@@ -105,8 +94,7 @@ def _return_thing(call, world, thing: Any) -> int:
 
 def _arguments(world, arguments, count: int) -> tuple[Callable, tuple, dict]:
     if count > 1 and arguments[1].kind == lib.MR_VALUE_STRING:
-        with world.lock:
-            things = world.parts.pop(read_string(arguments[1]))
+        things = world.parts.take(read_string(arguments[1]))
     else:
         things = _pickles.take(world, [arguments[i] for i in range(1, count)])
     return _pickles.load(read_bytes(arguments[0]), things, here.context)
@@ -233,11 +221,10 @@ def part(call, arguments, count) -> int:
         if pointer != NULL:
             _contexts.of_call(world, pointer)
         things = _pickles.take(world, [arguments[i] for i in range(1, count)])
-        with world.lock:
-            world.parts.setdefault(read_string(arguments[0]), []).extend(things)
-            while len(world.parts) > _PARTS_MAX:
-                del world.parts[next(iter(world.parts))]
+        world.parts.add(read_string(arguments[0]), things)
         return lib.MR_OK
+    except MemoryError as error:
+        return _fail(call, lib.MR_NO_MEMORY, str(error))
     except Exception as error:  # noqa: BLE001: it is the caller's
         return _fail(call, lib.MR_FUNCTION_FAILED, f"{type(error).__name__}: {error}")
 
@@ -247,12 +234,7 @@ def rest(call, arguments, _count) -> int:
     """python.rest(name, from) -> things...: of a result that did not fit."""
     world = _world(call)
     try:
-        token, first = read_string(arguments[0]), arguments[1].i64
-        with world.lock:
-            parts = world.parts[token]
-            if first + _pickles.CHUNK >= len(parts):
-                del world.parts[token]
-        some = parts[first : first + _pickles.CHUNK]
+        some = world.parts.some(read_string(arguments[0]), arguments[1].i64, _pickles.CHUNK)
         values, alive = _pickles.new_values(len(some)), []
         for i, (thing, number) in enumerate(some):
             _pickles.fill(values[i], thing, number, alive)

@@ -14,6 +14,7 @@ from typing import Any
 from .._base.library import NULL, counted, ffi, lib, text
 from ..errors import Error, InvalidArgument, UnknownWorker, check_rpc, error_of
 from . import _file_rendezvous, _handles
+from ._parts import Parts
 from ._options import BackendType, RpcBackendOptions, file_of, milliseconds, place
 
 _ERROR_BYTES = 1200
@@ -49,8 +50,7 @@ class World:
         self.by_name: dict[str, int] = {}  # not in an open world, where a name may pass to another
         self.contexts: dict[int, Any] = {}
         self.held: weakref.WeakSet = weakref.WeakSet()  # references and futures
-        self.parts: dict[str, list] = {}
-        self.part_count = 0
+        self.parts = Parts(rank, options.parts_bytes_max, options.rpc_timeout)
         self.viewed_bytes = 0
         self.view_bytes_max = (options.memory_bytes or _MEMORY_BYTES) // 4
 
