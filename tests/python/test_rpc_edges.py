@@ -123,7 +123,7 @@ call = rpc.rpc_async(1, there.wait_until_kept, ("never",), timeout=0)
 said = []
 waiter = threading.Thread(target=lambda: said.append(call.exception()))
 waiter.start()
-while not call._lock.locked():
+while not call._is_waiting:
     pass
 rpc.shutdown(graceful=False)
 waiter.join()

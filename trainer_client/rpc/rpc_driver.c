@@ -26,8 +26,9 @@
 #define SEGMENT_BUDGET    128u
 #define SEND_RETRY_US     1000u /* when the socket's buffer was full */
 #define SLEEP_MAX_US      1000000u
-#define FLUSH_US          20u /* calls that follow each other faster are sent together */
-#define FLUSH_CALLS       32u /* but no more than these */
+#define FLUSH_US          20u  /* calls that follow each other faster are sent together */
+#define FLUSH_MAX_US      200u /* but none is held for longer */
+#define FLUSH_CALLS       32u  /* and no more than these */
 #define BURSTS_MAX        4u
 #define SETTLE_ROUNDS_MAX 64u
 #define SESSIONS_PER_PEER 24u
@@ -56,8 +57,8 @@ struct mrc_rpc_driver {
     int own_fd;            /* wakes the worker's own thread when it keeps out of the way */
 
     pthread_mutex_t inside;
-    uint64_t flushed_us; /* inside */
-    uint32_t unsent;     /* calls since then */
+    uint64_t flushed_us, called_us; /* inside */
+    uint32_t unsent;                /* calls since the flush */
 
     _Atomic uint64_t next_us;        /* when the agent or the endpoint wants to be called; written inside */
     pthread_mutex_t role;            /* to receive */
@@ -179,11 +180,20 @@ static bool enter(void *self)
     return pthread_mutex_trylock(&d->inside) == 0;
 }
 
+/* One call after a pause is sent at once. */
+static bool is_to_flush(struct mrc_rpc_driver *d)
+{
+    uint64_t now_us = mr_clock_us(), before_us = d->called_us > d->flushed_us ? d->called_us : d->flushed_us;
+    d->called_us = now_us;
+    return d->unsent >= FLUSH_CALLS || now_us - before_us >= FLUSH_US ||
+           now_us - d->flushed_us >= FLUSH_MAX_US;
+}
+
 static void leave_with_call(void *self, bool more)
 {
     struct mrc_rpc_driver *d = self;
     d->unsent++;
-    if (!more && (d->unsent >= FLUSH_CALLS || mr_clock_us() - d->flushed_us >= FLUSH_US)) {
+    if (!more && is_to_flush(d)) {
         settle_and_leave(d);
         return;
     }

@@ -30,11 +30,12 @@ from ._values import (
 )
 from ._world import World, current
 
+_NONE = (NULL, 0)  # no arguments
 _encode_name = lru_cache(maxsize=1024)(str.encode)
 
 
 def _call_options(timeout: float, pointer):
-    if timeout == -1.0 and pointer == NULL:
+    if timeout == -1.0 and (pointer is NULL or pointer == NULL):
         return NULL
     options = ffi.new("struct mr_rpc_call_options *")
     options.timeout_ms = milliseconds(timeout)
@@ -88,8 +89,7 @@ def _native_arguments(
         raise TypeError(
             f"{name}: a function registered by name takes no keyword arguments ({', '.join(kwargs)})"
         )
-    if not args:
-        return NULL, 0
+    args = args or ()
     if len(args) > VALUES_MAX:
         raise ValueError(f"{name}: {len(args)} arguments; there may be {VALUES_MAX}")
     values = ffi.new("struct mr_value[]", len(args))
@@ -112,7 +112,7 @@ def read_value(world: World, value, owner: Result, context: Context | None) -> A
     return adopt(world, value.rref) if kind == lib.MR_VALUE_RREF else None
 
 
-def read_native(world: World, context: Context | None, pointer) -> Any:
+def read_native(world: World, pointer, context: Context | None = None) -> Any:
     """Returns a registered function's results: None, the only one, or a tuple. Takes the result."""
     count = lib.mr_rpc_result_count(pointer)
     if count == 0:
@@ -137,7 +137,7 @@ def _python_arguments(
     alive: list,
 ):
     world.need_python(getattr(function, "__qualname__", repr(function)))
-    content, things = _pickles.dump((function, tuple(args or ()), dict(kwargs or {})), context)
+    content, things = _pickles.dump_call(function, tuple(args or ()), dict(kwargs or {}), context)
     numbers = _pickles.tape_numbers(things, context, pointer)
     parts = list(zip(things, numbers))
     if len(parts) <= _pickles.CHUNK:
@@ -179,7 +179,7 @@ def _fetch_rest(world: World, rank: int, token: str, count: int, things: list, p
         things += _pickles.take(world, result.values(), result)
 
 
-def read_python(world: World, rank: int, context: Context | None, context_pointer, pointer) -> Any:
+def read_python(rank: int, context: Context | None, context_pointer, world: World, pointer) -> Any:
     """Returns a Python function's result, or raises what it raised. Takes the result."""
     result = Result(world, pointer)
     values = result.values()
@@ -213,17 +213,20 @@ def _prepare(
 ):
     world = current()
     rank = world.rank_of(to)
-    context = _recorded(context)
+    if context is not None:
+        context = _recorded(context)
     if isinstance(func, str):
         name = _encode_name(func)
-        values, count = _native_arguments(world, func, args, kwargs, context, pointer, alive)
-        read = partial(read_native, world, context)
+        values, count = (
+            _native_arguments(world, func, args, kwargs, context, pointer, alive) if args or kwargs else _NONE
+        )
+        read = read_native if context is None else partial(read_native, context=context)
     else:
         if not callable(func):
             raise TypeError(f"func={func!r}: the name of a registered function, or a callable")
         name = python_name
         values, count = _python_arguments(world, rank, func, args, kwargs, context, pointer, alive)
-        read = partial(read_python, world, rank, context, pointer)
+        read = partial(read_python, rank, context, pointer)
     return world, rank, name, values, count, read
 
 
@@ -258,7 +261,7 @@ def call(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, context: Co
         with waiting():
             status = lib.mr_rpc_sync(world.rpc, rank, name, values, count, options, out)
     check_rpc(status)
-    return read(out[0])
+    return read(world, out[0])
 
 
 def rpc_async(
@@ -281,8 +284,10 @@ def begin(
         to, func, args, kwargs, alive, b"python.call", context, pointer
     )
     out = ffi.new("struct mr_rpc_future **")
-    check_rpc(lib.mr_rpc_async(world.rpc, rank, name, values, count, _call_options(timeout, pointer), out))
-    return Future(world, out[0], read)
+    status = lib.mr_rpc_async(world.rpc, rank, name, values, count, _call_options(timeout, pointer), out)
+    if status:
+        check_rpc(status)
+    return Future._of(world, out[0], read)
 
 
 def remote(
@@ -316,4 +321,4 @@ def fetch(reference: RRef, timeout: float) -> Any:
             world.rpc, reference._rank, b"python.fetch", values, 1, _call_options(timeout, here.pointer), out
         )
     check_rpc(status)
-    return read_python(world, reference._rank, _recorded(here.context), here.pointer, out[0])
+    return read_python(reference._rank, _recorded(here.context), here.pointer, world, out[0])

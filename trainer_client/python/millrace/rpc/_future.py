@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import sys
 import threading
 import traceback
@@ -14,57 +15,87 @@ import torch.futures
 from .._base.library import ffi, lib, text
 from ..errors import check_rpc, error_of
 from . import _handles
-from ._contexts import waiting
+from ._contexts import here, waiting
+
+
+# Held for a moment while what any future has changes. One lock for all: they are many, and short-lived.
+_state = threading.RLock()
+
+
+def _new_state() -> None:
+    global _state
+    _state = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_new_state)
 
 
 class Future:
     """The outcome of rpc_async(), or one that set_result() or set_exception() ends. Dropping it drops the
     outcome; the call continues."""
 
-    def __init__(
-        self, world=None, native=None, read: Callable[[Any], Any] | None = None, *, devices: Any = None
-    ) -> None:
-        self._world, self._native, self._read = world, native, read
+    # Of most futures all else is so: made in numbers, they set what they need.
+    _native: Any = None  # the call, until somebody has its outcome
+    _told: Any = None  # the same, from then() on until it ends
+    _is_waiting = False  # a thread waits for the library
+    _is_done = False
+    _is_a_calls = False
+    _value: Any = None
+    _error: BaseException | None = None
+    _callbacks: list[Callable[[], None]] | None = None
+    _changed: threading.Condition | None = None  # threads wait for another one that waits for the library
+    _world: Any = None
+    _read: Callable[[Any, Any], Any] | None = None
+
+    def __init__(self, *, devices: Any = None) -> None:
         if devices:
             raise ValueError(
                 f"devices={devices}: values travel between main memories; use .cpu() before, .to(device) after"
             )
-        self._told: Any = None  # the call, from then() on until it ends
-        self._lock = threading.Lock()
-        self._changed = threading.Condition()
-        self._is_done = False
-        self._value: Any = None
-        self._error: BaseException | None = None
-        self._callbacks: list[Callable[[], None]] | None = None  # a list: the library tells us when it ends
-        self._is_a_calls = native is not None
-        if world is not None:
-            world.held.add(self)
+
+    @classmethod
+    def _of(cls, world: Any, native: Any, read: Callable[[Any, Any], Any]) -> "Future":
+        """Of a call. read(world, result): its value."""
+        future = cls.__new__(cls)
+        future._world, future._native, future._read = world, native, read
+        future._is_a_calls = True
+        world.held.add(future)
+        return future
 
     def wait(self) -> Any:
         """Returns the function's value, or raises its error. Waits no longer than the call's time-out."""
-        with self._lock:  # one thread waits for the library, the others for it
-            native = self._native
-            if not self._is_done and native is not None:
-                result = ffi.new("struct mr_rpc_result **")
-                with waiting():
-                    status = lib.mr_rpc_wait(native, result)
-                    line = text(lib.mr_rpc_last_error()) if status else ""
-                with self._changed:
-                    self._native = None
-                    lib.mr_rpc_future_destroy(native)
-                self._end(status, line, result[0])
         if not self._is_done:
-            with waiting(), self._changed:
-                self._changed.wait_for(lambda: self._is_done)
+            self._reach_end()
         if self._error is not None:
             raise self._error
         return self._value
+
+    def _reach_end(self) -> None:
+        with _state:
+            native = None if self._is_waiting else self._native
+            if native is not None:
+                self._is_waiting = True
+            elif self._is_done:
+                return
+            elif self._changed is None:
+                self._changed = threading.Condition()
+        if native is None:
+            with waiting(), self._changed:
+                self._changed.wait_for(lambda: self._is_done)
+            return
+        result = ffi.new("struct mr_rpc_result **")
+        if here.ticket is None:
+            status = lib.mr_rpc_wait(native, result)
+        else:
+            with waiting():
+                status = lib.mr_rpc_wait(native, result)
+        self._end(status, text(lib.mr_rpc_last_error()) if status else "", result[0], native)
 
     result = wait
 
     def done(self) -> bool:
         """Whether wait() returns at once."""
-        with self._changed:
+        with _state:
             return self._is_done or (self._native is not None and bool(lib.mr_rpc_done(self._native)))
 
     def value(self) -> Any:
@@ -111,14 +142,14 @@ class Future:
         self._set(None, result)
 
     def _set(self, value: Any, error: BaseException | None) -> None:
-        with self._changed:
+        with _state:
             if self._is_done or self._is_a_calls:
                 raise RuntimeError("the future is done already, or a call's, which ends it")
         self._finish(value, error)
 
     def cancel(self) -> None:
         """Ends the call with Cancelled, unless it has ended. A function that has not begun is not run."""
-        with self._changed:
+        with _state:
             native = self._native if self._native is not None else self._told
             if native is not None:
                 lib.mr_rpc_cancel(native)
@@ -132,34 +163,44 @@ class Future:
 
     # ---- how it ends ----
 
-    def _end(self, status: int, line: str, result) -> None:
+    def _end(self, status: int, line: str, result, native=None) -> None:
+        """native: it is destroyed, once nobody can cancel it any more."""
+        value = error = None
         try:
             if status:
                 raise error_of(status, line)
-            self._finish(self._read(result), None)
-        except BaseException as error:  # noqa: BLE001: wait() raises it
-            self._finish(None, error)
+            value = self._read(self._world, result)
+        except BaseException as raised:  # noqa: BLE001: wait() raises it
+            error = raised
+        self._finish(value, error, native)
 
-    def _finish(self, value: Any, error: BaseException | None) -> None:
-        with self._changed:
+    def _finish(self, value: Any, error: BaseException | None, native=None) -> None:
+        with _state:
+            self._native = self._read = self._world = None
             self._value, self._error, self._is_done = value, error, True
-            self._read = self._world = None
-            callbacks, self._callbacks = self._callbacks or [], None
-            self._changed.notify_all()
-        for callback in callbacks:
-            callback()
+            callbacks, self._callbacks, changed = self._callbacks, None, self._changed
+        if native is not None:
+            lib.mr_rpc_future_destroy(native)
+        if changed is not None:
+            with changed:
+                changed.notify_all()
+        if callbacks is not None:
+            for callback in callbacks:
+                callback()
 
     def _when_done(self, callback: Callable[[], None]) -> None:
-        with self._lock:
-            with self._changed:
-                if not self._is_done:
-                    self._callbacks = [*(self._callbacks or []), callback]
-                    callback = None
-            native, self._native = (self._native, None) if callback is None else (None, self._native)
+        native = None
+        with _state:
+            is_done = self._is_done
+            if not is_done:
+                self._callbacks = [*(self._callbacks or []), callback]
+                if not self._is_waiting:  # who waits ends it
+                    native, self._native = self._native, None
             if native is not None:
                 self._told = native
-                check_rpc(lib.mr_rpc_then(native, _ended, _handles.keep(self)))
-        if callback is not None:
+        if native is not None:
+            check_rpc(lib.mr_rpc_then(native, _ended, _handles.keep(self)))
+        if is_done:
             callback()
 
     def _when_failed(self, callback: Callable) -> None:
@@ -172,16 +213,15 @@ class Future:
 
     def _release(self) -> None:
         """The world is over."""
-        if not self._lock.acquire(blocking=False):
-            self.cancel()  # somebody waits, and destroys it then
-            return
-        try:
-            native, self._native = self._native, None
-            if native is not None:
-                lib.mr_rpc_future_destroy(native)
-                self._finish(None, error_of(lib.MR_SHUTTING_DOWN, "the worker has left its world"))
-        finally:
-            self._lock.release()
+        with _state:
+            native = self._native
+            if self._is_waiting and native is not None:
+                lib.mr_rpc_cancel(native)  # somebody waits, and destroys it then
+                return
+            self._native = None
+        if native is not None:
+            lib.mr_rpc_future_destroy(native)
+            self._finish(None, error_of(lib.MR_SHUTTING_DOWN, "the worker has left its world"))
 
     def _abandon(self) -> None:
         self._native = self._told = None
@@ -195,7 +235,7 @@ class Future:
 def _ended(user, status, error, result) -> None:
     future = _handles.get(user)
     _handles.drop(user)
-    with future._changed:  # the library frees the call after this
+    with _state:  # the library frees the call after this
         future._told = None
     future._end(status, text(error) if status else "", result)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Sequence
 
 import torch
@@ -17,6 +18,12 @@ from ._values import fill_tensor, read_tensor, travels
 CHUNK = 90  # values that go with a call; more go before or after it
 
 
+# Nothing in them goes beside the pickle, and each is made by pickle's own C code.
+_PLAIN = frozenset((int, float, str, bytes, bool, type(None)))
+# Neither tensors nor references.
+_COMMON = _PLAIN | {tuple, list, dict, set, type, FunctionType, BuiltinFunctionType}
+
+
 class _Pickler(pickle.Pickler):
     def __init__(self, file: io.BytesIO, in_context: bool) -> None:
         super().__init__(file, protocol=5)
@@ -25,6 +32,8 @@ class _Pickler(pickle.Pickler):
         self.things: list[Any] = []
 
     def persistent_id(self, obj: Any) -> tuple | None:
+        if type(obj) in _COMMON:  # pickle asks for each part of each
+            return None
         is_tensor = isinstance(obj, torch.Tensor)
         if is_tensor and not travels(obj):  # part of the pickle
             if self.in_context and obj.requires_grad:
@@ -75,8 +84,21 @@ class _Unpickler(pickle.Unpickler):
         return self.context.leaf(tensor, number) if number and self.context is not None else tensor
 
 
+def _is_plain(thing: Any) -> bool:
+    return type(thing) in _PLAIN or (type(thing) is tuple and all(type(part) in _PLAIN for part in thing))
+
+
+def dump_call(function: Any, args: tuple, kwargs: dict, context: Context | None) -> tuple[bytes, list[Any]]:
+    """As dump() of the three."""
+    if not kwargs and type(function) is FunctionType and _is_plain(args):
+        return pickle.dumps((function, args, kwargs), protocol=5), []
+    return dump((function, args, kwargs), context)
+
+
 def dump(thing: Any, context: Context | None) -> tuple[bytes, list[Any]]:
     """The pickle, and what goes beside it. context: where gradients are wanted."""
+    if _is_plain(thing):
+        return pickle.dumps(thing, protocol=5), []
     file = io.BytesIO()
     pickler = _Pickler(file, context is not None)
     pickler.dump(thing)
@@ -85,6 +107,8 @@ def dump(thing: Any, context: Context | None) -> tuple[bytes, list[Any]]:
 
 def load(content: bytes, things: Sequence[Any], context: Context | None) -> Any:
     """`things` as take() gave them."""
+    if not things:
+        return pickle.loads(content)
     return _Unpickler(content, things, context).load()
 
 

@@ -92,7 +92,7 @@ class RRef(Generic[T]):
         if value[0].kind != lib.MR_VALUE_OBJECT:
             out = ffi.new("struct mr_rpc_result **")
             check_rpc(lib.mr_rref_to_here(self._pointer(), milliseconds(timeout), out))
-            return read_native(self._world, None, out[0])
+            return read_native(self._world, out[0])
         try:
             thing = _handles.get(value[0].object)
         except KeyError:
@@ -123,7 +123,7 @@ class RRef(Generic[T]):
         if status == lib.MR_INVALID_ARGUMENT and self._is_python is None and not self.is_owner():
             return fetch(self, timeout)  # an object: Python's, if its owner has that
         check_rpc(status)
-        return read_native(self._world, None, out[0])
+        return read_native(self._world, out[0])
 
     def rpc_sync(self, timeout: float = -1.0) -> "_Methods":
         """rref.rpc_sync().name(...) calls a method of the value on its owner."""
