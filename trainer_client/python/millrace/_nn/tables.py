@@ -7,7 +7,6 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence
 import numpy as np
 import torch
 
-from . import steps
 from ..future import Future
 
 
@@ -39,8 +38,6 @@ class Lookups:
         self._calls: list[tuple[list[int], Future]] = []
         together: dict[tuple, list[int]] = collections.defaultdict(list)
         for i, one in enumerate(needs):
-            if one.module.learns:
-                steps.begin(one.module.feature)
             if len(one.keys) > 0:
                 together[(one.module.feature.client, *sorted(one.options().items()))].append(i)
         for (client, *_), places in together.items():
