@@ -131,6 +131,23 @@ def test_only_what_has_changed_is_looked_up_again(client, modules):
         assert loader.counts.again == changed
 
 
+def test_rows_that_could_not_be_brought_up_to_date_are_not_used(client, modules):
+    bag, row = modules[0]
+    for keys in millrace.prefetch([torch.tensor([3, 4])], {row: lambda keys: keys}):
+        row.table.push_gradients([3], np.ones((1, DIM)))
+
+        def fails(tables, **options):
+            raise millrace.DeadlineExceeded("late")
+
+        client.lookup_tables_async = fails
+        try:
+            with pytest.raises(millrace.DeadlineExceeded):
+                row(keys)
+        finally:
+            del client.lookup_tables_async
+        assert np.array_equal(row(keys).detach().numpy(), row.table.lookup([3, 4]))
+
+
 @pytest.mark.parametrize("how", ["bags", "tables", "async", "batch", "set", "before"])
 def test_whatever_this_client_pushes_is_seen(client, modules, how):
     bag, row = modules[0]

@@ -154,10 +154,15 @@ class Ahead:
             if its:
                 other._catch_up()
         outdated = self._outdated(self._take_changes())
-        lookups = Lookups([answer.part(which) for answer, which in outdated])
-        for (answer, which), values in zip(outdated, lookups.values()):
-            answer.values[which] = values
-            self.counts.again += len(which)
+        try:
+            lookups = Lookups([answer.part(which) for answer, which in outdated])
+            for (answer, which), values in zip(outdated, lookups.values()):
+                answer.values[which] = values
+                self.counts.again += len(which)
+        except BaseException:  # the changes were taken: forwards make their own lookups from now on
+            for its in self.answers.values():
+                its.clear()
+            raise
 
     def _note_stale(self, answer: Answer, leave: int) -> None:
         module = answer.needs.module
