@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "tests/unit/trainer_client/api/short_memory.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/millrace.h"
@@ -82,28 +83,7 @@ static void assert_close(float got, float expected)
         fail_msg("%f is not %f", (double)got, (double)expected);
 }
 
-/* ---- memory that runs out: on this thread, once, after so many allocations ---- */
-
-static _Thread_local int allocations_left = -1;
-
-static bool runs_out(void)
-{
-    return allocations_left >= 0 && allocations_left-- == 0;
-}
-
-void *__real_malloc(size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_malloc(size_t bytes)
-{
-    return runs_out() ? NULL : __real_malloc(bytes);
-}
-
-void *__real_calloc(size_t count, size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return runs_out() ? NULL : __real_calloc(count, bytes);
-}
+/* ---- memory that runs out ---- */
 
 /* Wherever it is in a lookup, the call says so, and the next one is as ever. */
 static void test_a_lookup_without_memory(void **state)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "tests/unit/trainer_client/api/short_memory.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/millrace.h"
 
@@ -228,28 +229,7 @@ static void test_pushes(void **state)
     }
 }
 
-/* ---- memory that runs out: on this thread, once, after so many allocations ---- */
-
-static _Thread_local int allocations_left = -1;
-
-static bool runs_out(void)
-{
-    return allocations_left >= 0 && allocations_left-- == 0;
-}
-
-void *__real_malloc(size_t bytes);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_malloc(size_t bytes)
-{
-    return runs_out() ? NULL : __real_malloc(bytes);
-}
-
-void *__real_calloc(size_t count, size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes)
-{
-    return runs_out() ? NULL : __real_calloc(count, bytes);
-}
+/* ---- memory that runs out ---- */
 
 /* Wherever it is in a call, the call says so, and the next one is as ever. */
 static void test_without_memory(void **state)
