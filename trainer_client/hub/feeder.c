@@ -368,7 +368,7 @@ static enum mr_status open_source(struct feeder *f, char *error)
         .request = &f->request,
         .memory_bytes = f->hub->config.sample_memory_bytes,
         .stop = &f->hub->stop,
-        .follow = f->hub->config.follow && !f->request.held_out,
+        .follow = f->hub->config.follow,
         .is_repeated = f->hub->config.is_repeated,
         .on_broken_line = report_broken_line,
         .on_batch = nudge,

@@ -619,6 +619,15 @@ static void a_followed_file_goes_on_where_it_was(void **state)
     struct mr_batch batch;
     assert_int_equal(mr_read_sample(trainer, NULL, NULL, 0, &batch), MR_NOT_READY);
     mr_client_destroy(trainer);
+    stop_hub(b);
+    start_hub(b);
+    trainer = connect_to(hub_address);
+    struct mr_sample_plan held_out = plan;
+    struct mr_sample_info info;
+    held_out.part = MR_PART_HELD_OUT;
+    held_out.held_out_share = 0.5;
+    assert_int_equal(mr_start_sample(trainer, NULL, &held_out, &info), MR_INVALID_ARGUMENT);
+    mr_client_destroy(trainer);
 }
 
 static void what_cannot_be_read_once_is_refused(void **state)
