@@ -871,8 +871,9 @@ MR_API enum mr_status mr_echo(struct mr_client *client, const struct mr_options 
 
 enum mr_sample_part { MR_PART_TRAIN = 0, MR_PART_HELD_OUT = 1 };
 struct mr_sample_plan {
-    const char *path;       /* on the hub's machine; "-": its standard input */
-    const char *format;     /* "libsvm", "criteo", "flights"; "batches" of standard input */
+    const char *path; /* on the hub's machine; "-": its standard input */
+    /* "libsvm", "criteo", "flights", or another that the hub was given; "batches" of standard input */
+    const char *format;
     uint32_t batch_samples; /* samples per batch */
     uint32_t epochs;
     uint64_t shuffle_seed; /* 0 = in file order */

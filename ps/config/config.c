@@ -43,11 +43,12 @@ enum mr_status ps_config_load(const char *path, struct ps_config *config, char e
                  "%.300s: %s; millraced --print-config writes a file to start from", path, strerror(errno));
         return MR_IO_ERROR;
     }
-    enum mr_status status = mr_ini_read(file, path, on_value, &parsed, error, PS_CONFIG_ERROR_BYTES);
+    enum mr_ini outcome = mr_ini_read(file, path, on_value, &parsed, error, PS_CONFIG_ERROR_BYTES);
     fclose(file);
-    if (status == MR_OK)
-        *config = parsed;
-    return status;
+    if (outcome != MR_INI_OK)
+        return outcome == MR_INI_WRONG ? MR_INVALID_ARGUMENT : MR_IO_ERROR;
+    *config = parsed;
+    return MR_OK;
 }
 
 enum mr_status ps_config_set(struct ps_config *config, const char *assignment,

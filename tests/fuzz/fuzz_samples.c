@@ -30,17 +30,21 @@ static void count_broken(void *arg, const char *path, uint64_t line_number, cons
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static const char *const formats[] = {"libsvm", "criteo", "flights"};
+    static struct hub_formats *formats;
     struct hub_sample_file *f = NULL;
     char path[64], error[HUB_ERROR_BYTES];
     uint32_t broken = 0;
     if (bytes == 0)
         return 0;
+    if (formats == NULL)
+        formats = hub_formats_create();
+    FUZZ_ASSERT(formats != NULL && formats->count == 3);
     int fd = memfd_create("samples", MFD_CLOEXEC);
     FUZZ_ASSERT(fd >= 0 && write(fd, data + 1, bytes - 1) == (ssize_t)(bytes - 1));
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     const struct hub_sample_file_options options = {.path = path,
-                                                    .format = formats[data[0] % 3],
+                                                    .formats = formats,
+                                                    .format = formats->all[data[0] % 3]->name,
                                                     .seed = 1,
                                                     .held_out_share = 0.25,
                                                     .held_out = (data[0] & 4) != 0,

@@ -77,6 +77,7 @@ static enum mr_status open_live(struct hub_batch_source *s, const struct hub_bat
 {
     const struct hub_live_options options = {
         .path = o->request->path,
+        .formats = o->formats,
         .format = o->request->format,
         .batch_samples = o->request->batch_samples,
         .strict = o->request->strict,
@@ -97,6 +98,7 @@ static enum mr_status open_file(struct hub_batch_source *s, const struct hub_bat
     const struct hub_request *request = o->request;
     const struct hub_sample_file_options options = {
         .path = request->path,
+        .formats = o->formats,
         .format = request->format,
         .seed = request->shuffle_seed,
         .held_out_share = request->held_out_ppm / 1e6,
@@ -221,6 +223,8 @@ bool hub_batch_append(struct hub_batch *b, uint32_t place, const struct hub_samp
         bag_end[slot] = b->key_count + sample->bag_end[slot];
     memcpy(b->keys + b->key_count, sample->keys, sample->key_count * sizeof(*b->keys));
     memcpy(b->dense + (size_t)place * b->dense_count, sample->dense, b->dense_count * sizeof(*b->dense));
+    if (b->has_weights)
+        memcpy(b->weights + b->key_count, sample->weights, sample->key_count * sizeof(*b->weights));
     b->labels[place] = sample->label;
     b->key_count += sample->key_count;
     return true;
@@ -239,7 +243,9 @@ static void begin_batch(const struct hub_batch_source *s, uint64_t sequence, str
     b->slots = format->slots;
     b->dense_count = format->dense;
     b->key_count = 0;
-    b->has_weights = false;
+    if (format->has_weights && !b->has_weights)
+        b->keys_size = 0; /* there may be no room for weights */
+    b->has_weights = format->has_weights;
 }
 
 enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint64_t sequence, struct hub_batch *b,

@@ -35,7 +35,8 @@ struct hub_batch_source;
 
 struct hub_batch_source_options {
     const struct hub_request *request;
-    size_t memory_bytes; /* for samples that stay in memory */
+    const struct hub_formats *formats; /* outlive the source */
+    size_t memory_bytes;               /* for samples that stay in memory */
     const atomic_bool *stop;
     bool follow;      /* files are read once, and followed as they grow */
     bool is_repeated; /* standard input is the same at each start */

@@ -42,6 +42,7 @@ struct hub_config {
     const char *listen, *server, *key_file;
     const char *trace;   /* file for the timeline; NULL: none */
     const char *metrics; /* address for metrics over HTTP; NULL: none */
+    const struct hub_formats *formats;
     uint32_t prefetch;
     size_t sample_memory_bytes; /* samples that stay in memory take at most this */
     bool follow;                /* sample files are followed as they grow */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
 #include "trainer_client/hub/live_input.h"
+#include "trainer_client/hub/permutation.h"
 #include "trainer_client/hub/plan.h"
 #include "trainer_client/hub/sample_block.h"
 
@@ -30,6 +31,7 @@ struct hub_live_source {
 
     /* of the reading thread */
     const struct hub_format *format; /* NULL: blocks */
+    struct hub_format *bound;        /* `format` with the input's columns, if its first line names them */
     struct growing growing;
     struct hub_sample *sample;
     uint64_t parts; /* lines or blocks */
@@ -215,16 +217,33 @@ static enum mr_status take_broken(struct hub_live_source *s, const char *reason)
     return MR_OK;
 }
 
+/* The first line says where the columns are. */
+static enum mr_status bind_format(struct hub_live_source *s, const char *text, size_t bytes)
+{
+    char reason[HUB_REASON_BYTES] = "its first line is too long", error[HUB_ERROR_BYTES];
+    hub_format_free(s->bound); /* of a reading before this one */
+    s->bound = NULL;
+    if (bytes <= HUB_LINE_BYTES_MAX)
+        s->bound = hub_format_bind(s->format, text, bytes, reason);
+    if (s->bound != NULL)
+        return MR_OK;
+    snprintf(error, sizeof(error), "%.200s is no %s: %s", s->path, s->format->name, reason);
+    return fail(s, MR_BAD_MESSAGE, error);
+}
+
 static enum mr_status take_line(struct hub_live_source *s, const char *text, size_t bytes)
 {
     char reason[HUB_REASON_BYTES];
     enum hub_parse parsed = HUB_BROKEN;
     s->parts++;
     bytes -= bytes > 0 && text[bytes - 1] == '\r';
+    if (s->parts == 1 && hub_format_has_names(s->format))
+        return bind_format(s, text, bytes);
     if (bytes > HUB_LINE_BYTES_MAX)
         snprintf(reason, sizeof(reason), "longer than %u bytes", HUB_LINE_BYTES_MAX);
     else
-        parsed = s->format->parse(text, bytes, s->parts, s->sample, reason);
+        parsed = hub_format_parse(s->bound != NULL ? s->bound : s->format, text, bytes, s->parts, s->sample,
+                                  reason);
     if (parsed == HUB_BROKEN)
         return take_broken(s, reason);
     s->good_lines += parsed == HUB_PARSED;
@@ -455,10 +474,13 @@ static void drop_all(struct hub_live_source *s)
 enum mr_status hub_live_source_open(const struct hub_live_options *options, struct hub_live_source **out,
                                     char *error)
 {
-    const struct hub_format *format = hub_format_find(options->format);
+    const struct hub_format *format = hub_formats_find(options->formats, options->format);
     if (format == NULL && strcmp(options->format, HUB_BLOCK_FORMAT) != 0) {
-        snprintf(error, HUB_ERROR_BYTES, "unknown format '%.40s'; there are %s, " HUB_BLOCK_FORMAT,
-                 options->format, hub_format_names());
+        char names[HUB_FORMAT_NAMES_BYTES];
+        snprintf(error, HUB_ERROR_BYTES,
+                 "unknown format '%.40s'; there are %s, " HUB_BLOCK_FORMAT
+                 "; the hub's --format FILE adds one",
+                 options->format, hub_formats_names(options->formats, names));
         return MR_INVALID_ARGUMENT;
     }
     struct hub_live_source *s = calloc(1, sizeof(*s));
@@ -473,6 +495,7 @@ enum mr_status hub_live_source_open(const struct hub_live_options *options, stru
     s->format = format;
     s->shape = format != NULL ? *format : (struct hub_format){.name = HUB_BLOCK_FORMAT};
     s->has_shape = format != NULL;
+    s->has_weights = format != NULL && format->has_weights;
     s->path = strdup(options->path);
     s->sample = malloc(sizeof(*s->sample));
     s->kept_size = KEPT_FIRST;
@@ -498,6 +521,7 @@ void hub_live_source_close(struct hub_live_source *s)
     end_thread(s);
     drop_all(s);
     hub_live_input_close(&s->input);
+    hub_format_free(s->bound);
     pthread_cond_destroy(&s->room);
     pthread_mutex_destroy(&s->lock);
     free(s->kept);
@@ -536,11 +560,15 @@ enum mr_status hub_live_source_ready(struct hub_live_source *s, char *error)
 const struct hub_sample_file_info *hub_live_source_info(struct hub_live_source *s)
 {
     uint64_t identity = hub_live_input_identity(&s->input);
+    if (identity == 0 && s->options.is_repeated)
+        identity = IDENTITY_REPEATED;
+    if (s->format != NULL && !s->format->is_built_in) /* another description makes other samples of it */
+        identity = hub_mix(identity, s->format->digest);
     pthread_mutex_lock(&s->lock);
     s->info = (struct hub_sample_file_info){
         .format = &s->shape,
         .broken_lines = s->broken_lines,
-        .digest = identity == 0 && s->options.is_repeated ? IDENTITY_REPEATED : identity,
+        .digest = identity,
     };
     pthread_mutex_unlock(&s->lock);
     return &s->info;

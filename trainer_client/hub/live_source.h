@@ -15,8 +15,9 @@
 struct hub_live_source;
 
 struct hub_live_options {
-    const char *path;   /* HUB_STANDARD_INPUT or a file's */
-    const char *format; /* a reader's, or HUB_BLOCK_FORMAT */
+    const char *path;                  /* HUB_STANDARD_INPUT or a file's */
+    const struct hub_formats *formats; /* outlive the source */
+    const char *format;                /* name of one of them, or HUB_BLOCK_FORMAT */
     uint32_t batch_samples;
     bool strict;
     bool follow;      /* a file's end is no end until it is renamed or removed */

@@ -16,6 +16,7 @@
 #define TRAINER_TIMEOUT_S     15u
 #define TRAINER_TIMEOUT_S_MAX 86400u
 #define LOG_RATE_PER_S        50u
+#define OWN_FORMATS_MAX       32u
 
 static struct hub *signalled; /* for the signal handler */
 
@@ -55,10 +56,28 @@ static int fail(const char *why)
     return CLI_EXIT_FAILED;
 }
 
+/* Ends the program where one cannot be read. */
+static const struct hub_formats *read_formats(const struct cli_list *files)
+{
+    char error[HUB_FORMAT_ERROR_BYTES] = "no memory";
+    struct hub_formats *formats = hub_formats_create();
+    for (uint32_t i = 0; formats != NULL && i < files->count; i++) {
+        if (hub_formats_add(formats, files->items[i], error) != MR_OK) {
+            hub_formats_destroy(formats);
+            formats = NULL;
+        }
+    }
+    if (formats == NULL)
+        exit(fail(error));
+    return formats;
+}
+
 static struct hub_config parse_arguments(int argc, char **argv)
 {
     struct log_arguments log = {.level = "info", .format = "text"};
     struct hub_config config = {.listen = "0.0.0.0:" PORT_DEFAULT, .prefetch = PREFETCH_DEFAULT};
+    const char *format_files[OWN_FORMATS_MAX];
+    struct cli_list own_formats = {.items = format_files, .items_max = OWN_FORMATS_MAX};
     uint32_t trainer_timeout_s = TRAINER_TIMEOUT_S, sample_memory_mib = SAMPLE_MEMORY_MIB;
     const struct cli_option options[] = {
         {"server", CLI_STRING, &config.server, "HOST[:PORT],...",
@@ -67,6 +86,9 @@ static struct hub_config parse_arguments(int argc, char **argv)
          "address at which trainers reach this hub; default 0.0.0.0:" PORT_DEFAULT},
         {"key-file", CLI_STRING, &config.key_file, "FILE",
          "file with the pre-shared key, 64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},
+        {"format", CLI_LIST, &own_formats, "FILE",
+         "describes a format of samples (docs/data-formats.md), beside libsvm, criteo and flights, which\n"
+         "are built in; trainers ask for it by the name that it has there. May be given several times"},
         {"prefetch", CLI_U32_IN(1, HUB_PREFETCH_MAX), &config.prefetch, "N",
          "batches that are fed ahead of the trainers, 1 to 64; default 4. More hide the server's\n"
          "latency better, but the rows of a batch are that many batches old when it is trained on"},
@@ -103,6 +125,7 @@ static struct hub_config parse_arguments(int argc, char **argv)
     };
     (void)cli_parse(&usage, argc, argv, NULL);
     configure_log(&log);
+    config.formats = read_formats(&own_formats);
     if (config.server == NULL)
         cli_refuse(PROGRAM, "--server is missing");
     if (config.key_file == NULL)

@@ -10,10 +10,10 @@
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/mr_status.h"
 #include "dataplane/wire/format/op.h"
+#include "trainer_client/hub/format.h"
 
 #define HUB_PATH_BYTES        1024u
 #define HUB_DIFFERENCE_BYTES  320u /* room for what sets two apart */
-#define HUB_FORMAT_BYTES      16u
 #define HUB_BATCH_SAMPLES_MAX 65536u
 #define HUB_EPOCHS_MAX        1000000u
 #define HUB_HELD_OUT_PPM_MAX  900000u

@@ -26,6 +26,8 @@ struct place {
 
 struct hub_sample_file {
     struct hub_sample_file_info info;
+    const struct hub_formats *formats;
+    struct hub_format *bound; /* info.format with this file's columns, if its first line names them */
     char *path;
     int fd;
     struct stat opened;    /* the file as it was then */
@@ -56,7 +58,7 @@ static enum hub_parse parse_line(const struct hub_format *format, const struct h
         snprintf(reason, HUB_REASON_BYTES, "longer than %u bytes", HUB_LINE_BYTES_MAX);
         return HUB_BROKEN;
     }
-    return format->parse(line->text, line->bytes, line->number, sample, reason);
+    return hub_format_parse(format, line->text, line->bytes, line->number, sample, reason);
 }
 
 static void thin_index(struct hub_sample_file *f)
@@ -89,12 +91,18 @@ static bool add_to_index(struct hub_sample_file *f, const struct hub_line *line)
     return true;
 }
 
+/* What the file's lines are parsed with. */
+static const struct hub_format *format_of(const struct hub_sample_file *f)
+{
+    return f->bound != NULL ? f->bound : f->info.format;
+}
+
 /* Which other format the line is of. */
 static void name_format(struct hub_sample_file *f, const struct hub_line *line, struct hub_sample *sample)
 {
-    const struct hub_format *format;
     char ignored[HUB_REASON_BYTES];
-    for (uint32_t i = 0; !line->too_long && (format = hub_format_at(i)) != NULL; i++) {
+    for (uint32_t i = 0; !line->too_long && i < f->formats->count; i++) {
+        const struct hub_format *format = f->formats->all[i];
         if (format != f->info.format && parse_line(format, line, sample, ignored) == HUB_PARSED) {
             snprintf(f->first_format, sizeof(f->first_format), "; it is a line of %s", format->name);
             return;
@@ -119,11 +127,25 @@ static enum mr_status broken(struct hub_sample_file *f, const struct hub_sample_
     return MR_BAD_MESSAGE;
 }
 
+/* The first line says where the columns are. */
+static enum mr_status bind_format(struct hub_sample_file *f, const struct hub_line *line, char *error)
+{
+    char reason[HUB_REASON_BYTES] = "it is too long";
+    if (!line->too_long)
+        f->bound = hub_format_bind(f->info.format, line->text, line->bytes, reason);
+    if (f->bound != NULL)
+        return MR_OK;
+    snprintf(error, HUB_ERROR_BYTES, "%.200s is no %s: %s", f->path, f->info.format->name, reason);
+    return MR_BAD_MESSAGE;
+}
+
 static enum mr_status scan_line(struct hub_sample_file *f, const struct hub_sample_file_options *options,
                                 const struct hub_line *line, struct hub_sample *sample, char *error)
 {
     char reason[HUB_REASON_BYTES];
-    switch (parse_line(f->info.format, line, sample, reason)) {
+    if (line->number == 1 && hub_format_has_names(f->info.format))
+        return bind_format(f, line, error);
+    switch (parse_line(format_of(f), line, sample, reason)) {
     case HUB_NO_SAMPLE:
         return MR_OK;
     case HUB_BROKEN:
@@ -172,6 +194,8 @@ static enum mr_status scan(struct hub_sample_file *f, const struct hub_sample_fi
         status = MR_IO_ERROR;
     }
     f->info.digest = XXH3_64bits_digest(digest);
+    if (!f->info.format->is_built_in) /* another description makes other samples of the same file */
+        f->info.digest = hub_mix(f->info.digest, f->info.format->digest);
     XXH3_freeState(digest);
     hub_lines_free(&lines);
     return status;
@@ -212,6 +236,7 @@ static struct hub_sample_file *allocate(const struct hub_sample_file_options *op
     if (f == NULL)
         return NULL;
     f->fd = -1;
+    f->formats = options->formats;
     f->seed = options->seed;
     f->held_out_share = options->held_out_share;
     f->held_out = options->held_out;
@@ -230,10 +255,12 @@ static struct hub_sample_file *allocate(const struct hub_sample_file_options *op
 enum mr_status hub_sample_file_open(const struct hub_sample_file_options *options,
                                     struct hub_sample_file **out, char *error)
 {
-    const struct hub_format *format = hub_format_find(options->format);
+    const struct hub_format *format = hub_formats_find(options->formats, options->format);
     if (format == NULL) {
-        snprintf(error, HUB_ERROR_BYTES, "unknown format '%.40s'; there are %s", options->format,
-                 hub_format_names());
+        char names[HUB_FORMAT_NAMES_BYTES];
+        snprintf(error, HUB_ERROR_BYTES,
+                 "unknown format '%.40s'; there are %s; the hub's --format FILE adds one", options->format,
+                 hub_formats_names(options->formats, names));
         return MR_INVALID_ARGUMENT;
     }
     struct hub_sample_file *f = allocate(options);
@@ -278,6 +305,7 @@ void hub_sample_file_close(struct hub_sample_file *f)
     hub_lines_free(&f->lines);
     hub_distinct_destroy(f->distinct);
     hub_sample_store_destroy(f->store);
+    hub_format_free(f->bound);
     if (f->fd >= 0)
         close(f->fd);
     free(f->index);
@@ -337,7 +365,7 @@ enum mr_status hub_sample_file_read(struct hub_sample_file *f, uint64_t index, s
     while (hub_lines_next(&f->lines, &line)) {
         /* With a stride of one the index names the very line, so a fault there is a change of the file. */
         enum hub_parse parsed =
-            in_part(f, line.number) ? parse_line(f->info.format, &line, sample, reason) : HUB_NO_SAMPLE;
+            in_part(f, line.number) ? parse_line(format_of(f), &line, sample, reason) : HUB_NO_SAMPLE;
         if (parsed == HUB_PARSED && to_skip-- == 0)
             return MR_OK;
         if (f->stride == 1)

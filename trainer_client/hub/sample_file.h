@@ -13,17 +13,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
+#include "trainer_client/hub/format.h"
 #include "trainer_client/hub/sample.h"
 
 #define HUB_INDEX_ENTRIES_MAX (1u << 23) /* 128 MiB */
 #define HUB_BROKEN_SHOWN_MAX  10u        /* broken lines that are reported one by one */
-#define HUB_ERROR_BYTES       400u
+#define HUB_ERROR_BYTES       640u
 
 struct hub_sample_file;
 
 struct hub_sample_file_options {
     const char *path;
-    const char *format;
+    const struct hub_formats *formats; /* outlive the file */
+    const char *format;                /* name of one of them */
     uint64_t seed;
     double held_out_share;                        /* 0..0.9 */
     bool held_out;                                /* which part */
@@ -43,7 +45,7 @@ struct hub_sample_file_info {
     bool keys_exact;
     uint64_t broken_lines;    /* in all parts */
     uint32_t sample_keys_max; /* most keys in one sample */
-    uint64_t digest;          /* of the whole file */
+    uint64_t digest;          /* of the whole file, and of a format that is not built in */
 };
 
 /* MR_INVALID_ARGUMENT (path, format), MR_BAD_MESSAGE (a broken line in strict mode, or more broken lines than

@@ -8,14 +8,15 @@
 #define HUGE_BYTES     ((size_t)2 << 20)
 #define PREFETCH_LINES 4u /* the processor fetches those that follow by itself */
 
-/* A sample in `bytes`: this, its dense values, its bag_end, and its keys from the next multiple of 8 on. */
+/* A sample in `bytes`: this, its dense values, its bag_end, its keys from the next multiple of 8 on, and their
+ * weights if the format has any, up to a multiple of 8. */
 struct head {
     float label;
     uint32_t key_count;
 };
 
 struct hub_sample_store {
-    size_t dense_bytes, slots_bytes, keys_at;
+    size_t dense_bytes, slots_bytes, keys_at, weight_bytes; /* weight_bytes: of a key; 0: there are none */
     /* Samples from the beginning, where each begins from the end: places_end[-1 - i]. The kernel gives pages
      * when they are first written to, so that a bound larger than the samples costs nothing. */
     uint8_t *bytes;
@@ -32,6 +33,7 @@ struct hub_sample_store *hub_sample_store_create(const struct hub_format *format
         return NULL;
     s->dense_bytes = format->dense * sizeof(float);
     s->slots_bytes = format->slots * sizeof(uint32_t);
+    s->weight_bytes = format->has_weights ? sizeof(float) : 0;
     s->keys_at = (sizeof(struct head) + s->dense_bytes + s->slots_bytes + 7) & ~(size_t)7;
     s->size = (bytes_max / HUGE_BYTES + 1) * HUGE_BYTES;
     s->bytes = aligned_alloc(HUGE_BYTES, s->size);
@@ -57,7 +59,9 @@ void hub_sample_store_destroy(struct hub_sample_store *s)
 void hub_sample_store_add(struct hub_sample_store *s, const struct hub_sample *sample)
 {
     const struct head head = {sample->label, sample->key_count};
-    size_t keys_bytes = sample->key_count * sizeof(*sample->keys), bytes = s->keys_at + keys_bytes;
+    size_t keys_bytes = sample->key_count * sizeof(*sample->keys),
+           weights_bytes = sample->key_count * s->weight_bytes,
+           bytes = s->keys_at + keys_bytes + ((weights_bytes + 7) & ~(size_t)7);
     s->full = s->full || s->used + bytes + (s->samples + 1) * sizeof(*s->places_end) > s->size;
     if (s->full)
         return;
@@ -66,6 +70,7 @@ void hub_sample_store_add(struct hub_sample_store *s, const struct hub_sample *s
     memcpy(at + sizeof(head), sample->dense, s->dense_bytes);
     memcpy(at + sizeof(head) + s->dense_bytes, sample->bag_end, s->slots_bytes);
     memcpy(at + s->keys_at, sample->keys, keys_bytes);
+    memcpy(at + s->keys_at + keys_bytes, sample->weights, weights_bytes);
     s->samples++;
     s->places_end[-(int64_t)s->samples] = s->used;
     s->used += bytes;
@@ -93,6 +98,8 @@ bool hub_sample_store_get(const struct hub_sample_store *s, uint64_t index, stru
     sample->key_count = head.key_count;
     memcpy(sample->dense, at + sizeof(head), s->dense_bytes);
     memcpy(sample->bag_end, at + sizeof(head) + s->dense_bytes, s->slots_bytes);
-    memcpy(sample->keys, at + s->keys_at, head.key_count * sizeof(*sample->keys));
+    size_t keys_bytes = head.key_count * sizeof(*sample->keys);
+    memcpy(sample->keys, at + s->keys_at, keys_bytes);
+    memcpy(sample->weights, at + s->keys_at + keys_bytes, head.key_count * s->weight_bytes);
     return true;
 }

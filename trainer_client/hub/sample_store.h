@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "trainer_client/hub/format.h"
 #include "trainer_client/hub/sample.h"
 
 struct hub_sample_store;

@@ -65,8 +65,8 @@ static int on_value(void *user, const char *section, const char *name, const cha
     return 0;
 }
 
-enum mr_status mr_ini_read(FILE *file, const char *path, mr_ini_handler handler, void *arg, char *error,
-                           size_t error_bytes)
+enum mr_ini mr_ini_read(FILE *file, const char *path, mr_ini_handler handler, void *arg, char *error,
+                        size_t error_bytes)
 {
     struct reading r = {.file = file,
                         .path = path,
@@ -77,7 +77,7 @@ enum mr_status mr_ini_read(FILE *file, const char *path, mr_ini_handler handler,
     int bad_line = ini_parse_stream(read_line, &r, on_value, &r);
     if (ferror(file) != 0) {
         snprintf(error, error_bytes, "%.300s: cannot be read: is it a file?", path);
-        return MR_IO_ERROR;
+        return MR_INI_UNREADABLE;
     }
     /* inih finds lines that are neither section nor key, without calling the handler. */
     if (bad_line > 0 && (r.error_line == 0 || (uint32_t)bad_line < r.error_line)) {
@@ -85,5 +85,5 @@ enum mr_status mr_ini_read(FILE *file, const char *path, mr_ini_handler handler,
         r.line = (uint32_t)bad_line;
         record_error(&r, "expected [section], key = value, or a comment that starts with #");
     }
-    return r.error_line != 0 ? MR_INVALID_ARGUMENT : MR_OK;
+    return r.error_line != 0 ? MR_INI_WRONG : MR_INI_OK;
 }

@@ -42,6 +42,7 @@
 
 static const char *millraced, *millrace_hub, *fm;
 static char *directory;
+static struct hub_formats *formats;
 static struct zookeeper_server server;
 static struct cluster_node nodes[NODES];
 static char servers[64], servers_backwards[64];
@@ -282,8 +283,8 @@ static void begin(struct trainer *t, uint32_t set)
     (void)snprintf(request.format, sizeof(request.format), "%s", sets[set].format);
     (void)snprintf(name, sizeof(name), "single.%s", sets[set].name);
     *t = (struct trainer){.client = connect_to(servers)};
-    if (hub_batch_source_open(&(struct hub_batch_source_options){.request = &request}, &t->source, error) !=
-        MR_OK)
+    if (hub_batch_source_open(&(struct hub_batch_source_options){.request = &request, .formats = formats},
+                              &t->source, error) != MR_OK)
         fail_msg("%s", error);
     create_model(t, name);
 }
@@ -535,6 +536,8 @@ static int unpack(void **state)
 {
     (void)state;
     directory = temporary_directory_make();
+    formats = hub_formats_create();
+    assert_non_null(formats);
     for (uint32_t set = 0; set < DATA_SETS; set++) {
         char command[2 * COMMAND_BYTES], path[COMMAND_BYTES];
         path_of(set, path);
@@ -547,6 +550,7 @@ static int unpack(void **state)
 static int clean_up(void **state)
 {
     (void)state;
+    hub_formats_destroy(formats);
     for (uint32_t set = 0; set < DATA_SETS; set++) {
         for (uint32_t n = 1; n < RUNS; n++) {
             free(sets[set].models[n].keys);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "tests/unit/trainer_client/hub/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
 #include "trainer_client/hub/batch_source.h"
 
@@ -40,7 +41,8 @@ static struct hub_request request_of(const struct temp_file *file, uint32_t batc
 static struct hub_batch_source *open_in_memory(struct hub_request request, size_t memory_bytes)
 {
     struct hub_batch_source *s = NULL;
-    const struct hub_batch_source_options options = {.request = &request, .memory_bytes = memory_bytes};
+    const struct hub_batch_source_options options = {
+        .request = &request, .formats = formats, .memory_bytes = memory_bytes};
     assert_int_equal(hub_batch_source_open(&options, &s, error), MR_OK);
     return s;
 }
@@ -173,7 +175,7 @@ static void a_batch_that_no_message_holds_is_refused(void **state)
     struct hub_request r = {.format = "libsvm", .table = "t", .batch_samples = 2000, .epochs = 1};
     struct hub_batch_source *s = NULL;
     snprintf(r.path, sizeof(r.path), "%s", file.path);
-    const struct hub_batch_source_options options = {.request = &r};
+    const struct hub_batch_source_options options = {.request = &r, .formats = formats};
     assert_int_equal(hub_batch_source_open(&options, &s, error), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error, "take at most 524"));
     free(text);
@@ -231,5 +233,5 @@ int main(void)
         cmocka_unit_test(no_samples_no_batches),
         cmocka_unit_test(a_file_cut_short_is_an_error),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_formats, free_formats);
 }

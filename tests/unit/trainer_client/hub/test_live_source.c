@@ -8,6 +8,7 @@
 #include <time.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/hub/block_bytes.h"
+#include "tests/unit/trainer_client/hub/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/named_file.h"
 #include "trainer_client/hub/live_source.h"
 #include "trainer_client/hub/plan.h"
@@ -36,6 +37,7 @@ static struct hub_live_source *open_source(struct hub_live_options options)
 {
     struct hub_live_source *s = NULL;
     options.on_batch = on_batch;
+    options.formats = formats;
     options.batch_samples = options.batch_samples != 0 ? options.batch_samples : 4;
     assert_int_equal(hub_live_source_open(&options, &s, error), MR_OK);
     return s;
@@ -237,7 +239,8 @@ static void lines_of_another_format_are_refused(void **state)
     assert_int_equal(build(s, 0, &b), MR_BAD_MESSAGE);
     assert_non_null(strstr(error, "- is no criteo: 16 of 16 lines are broken"));
     hub_live_source_close(s);
-    struct hub_live_options options = {.path = "-", .format = "parquet", .batch_samples = 1};
+    struct hub_live_options options = {
+        .path = "-", .formats = formats, .format = "parquet", .batch_samples = 1};
     assert_int_equal(hub_live_source_open(&options, &s, error), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error, "flights, batches"));
     close(to);
@@ -399,6 +402,8 @@ static void a_batch_that_no_message_holds_is_refused(void **state)
 
 static int begin(void **state)
 {
+    if (make_formats(state) != 0)
+        return -1;
     return sem_init(&come, 0, 0);
 }
 
@@ -418,5 +423,5 @@ int main(void)
         cmocka_unit_test(a_file_is_known_again_and_a_pipe_is_not),
         cmocka_unit_test(a_batch_that_no_message_holds_is_refused),
     };
-    return cmocka_run_group_tests(tests, begin, NULL);
+    return cmocka_run_group_tests(tests, begin, free_formats);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include <inttypes.h>
+#include "tests/unit/trainer_client/hub/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
 #include "trainer_client/hub/permutation.h"
 #include "trainer_client/hub/sample_file.h"
@@ -42,6 +43,7 @@ static bool is_sample(uint64_t line_number)
 static struct hub_sample_file *open_file(struct hub_sample_file_options options)
 {
     struct hub_sample_file *f = NULL;
+    options.formats = formats;
     options.format = "libsvm";
     assert_int_equal(hub_sample_file_open(&options, &f, error), MR_OK);
     return f;
@@ -53,7 +55,8 @@ static uint64_t key_of_line(uint64_t line_number)
     struct hub_sample *s = malloc(sizeof(*s));
     assert_non_null(s);
     int bytes = snprintf(line, sizeof(line), "-1 %" PRIu64 ":1", line_number);
-    assert_int_equal(hub_format_libsvm.parse(line, (size_t)bytes, line_number, s, reason), HUB_PARSED);
+    assert_int_equal(hub_format_parse(formats->all[0], line, (size_t)bytes, line_number, s, reason),
+                     HUB_PARSED);
     uint64_t key = s->keys[0];
     free(s);
     return key;
@@ -138,7 +141,8 @@ static void strict_stops_and_says_where(void **state)
 {
     struct temp_file file = many_lines();
     struct hub_sample_file *f = NULL;
-    const struct hub_sample_file_options options = {.path = file.path, .format = "libsvm", .strict = true};
+    const struct hub_sample_file_options options = {
+        .path = file.path, .formats = formats, .format = "libsvm", .strict = true};
     assert_int_equal(hub_sample_file_open(&options, &f, error), MR_BAD_MESSAGE);
     assert_null(f);
     assert_non_null(strstr(error, ":100: broken line: "));
@@ -182,7 +186,8 @@ static void a_file_that_changes_is_an_error(void **state)
 static void what_cannot_be_opened(void **state)
 {
     struct hub_sample_file *f = NULL;
-    struct hub_sample_file_options options = {.path = "/proc/self/no such file", .format = "libsvm"};
+    struct hub_sample_file_options options = {
+        .path = "/proc/self/no such file", .formats = formats, .format = "libsvm"};
     assert_int_equal(hub_sample_file_open(&options, &f, error), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error, "/proc/self/no such file"));
     options.path = "/proc";
@@ -204,7 +209,8 @@ static void opening_can_be_stopped(void **state)
     struct temp_file file = temp_file_make(text, 5000 * 6);
     struct hub_sample_file *f = NULL;
     atomic_bool stop = true;
-    const struct hub_sample_file_options options = {.path = file.path, .format = "libsvm", .stop = &stop};
+    const struct hub_sample_file_options options = {
+        .path = file.path, .formats = formats, .format = "libsvm", .stop = &stop};
     assert_int_equal(hub_sample_file_open(&options, &f, error), MR_CANCELLED);
     free(text);
     close(file.fd);
@@ -236,5 +242,5 @@ int main(void)
         cmocka_unit_test(what_cannot_be_opened),
         cmocka_unit_test(opening_can_be_stopped),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_formats, free_formats);
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "tests/unit/trainer_client/hub/formats_fixture.h"
 #include "trainer_client/hub/sample_store.h"
 
 #define SAMPLES 500u
@@ -22,6 +23,8 @@ static void make(const struct hub_format *format, uint32_t number, struct hub_sa
         sample->bag_end[i] = i + 1 < format->slots ? number % (sample->key_count + 1) : sample->key_count;
     for (uint32_t i = 0; i < sample->key_count; i++)
         sample->keys[i] = UINT64_C(0x100000000) * number + i;
+    for (uint32_t i = 0; format->has_weights && i < sample->key_count; i++)
+        sample->weights[i] = (float)(number + i);
 }
 
 /* Adds SAMPLES and returns how many are there; the first ones, with what they had. */
@@ -41,6 +44,8 @@ static uint64_t fill(const struct hub_format *format, size_t bytes_max)
     while (hub_sample_store_get(s, held, got)) {
         make(format, (uint32_t)held, added);
         memset(got->keys + got->key_count, 0, (HUB_SAMPLE_KEYS_MAX - got->key_count) * sizeof(*got->keys));
+        memset(got->weights + got->key_count, 0,
+               (HUB_SAMPLE_KEYS_MAX - got->key_count) * sizeof(*got->weights));
         assert_memory_equal(got, added, sizeof(*got));
         held++;
     }
@@ -54,18 +59,26 @@ static uint64_t fill(const struct hub_format *format, size_t bytes_max)
 
 static void samples_come_back_as_they_were(void **state)
 {
-    const struct hub_format *format;
-    for (uint32_t i = 0; (format = hub_format_at(i)) != NULL; i++)
-        assert_int_equal(fill(format, 1u << 20), SAMPLES);
+    for (uint32_t i = 0; i < formats->count; i++)
+        assert_int_equal(fill(formats->all[i], 1u << 20), SAMPLES);
+}
+
+static void weights_come_back(void **state)
+{
+    char why[HUB_FORMAT_ERROR_BYTES];
+    struct hub_format *format = read_format("[format]\nname = w\nlayout = libsvm\nvalues = weights\n", why);
+    assert_non_null(format);
+    assert_true(format->has_weights);
+    assert_int_equal(fill(format, 1u << 20), SAMPLES);
+    hub_format_free(format);
 }
 
 static void the_bound_leaves_out_the_last(void **state)
 {
-    const struct hub_format *format;
-    for (uint32_t i = 0; (format = hub_format_at(i)) != NULL; i++) {
+    for (uint32_t i = 0; i < formats->count; i++) {
         uint64_t before = 0;
         for (size_t bytes_max = 1; bytes_max <= 1u << 16; bytes_max = bytes_max * 3 + 1) {
-            uint64_t held = fill(format, bytes_max);
+            uint64_t held = fill(formats->all[i], bytes_max);
             assert_true(held >= before && held < SAMPLES && held * 16 <= bytes_max);
             before = held;
         }
@@ -78,7 +91,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_come_back_as_they_were),
+        cmocka_unit_test(weights_come_back),
         cmocka_unit_test(the_bound_leaves_out_the_last),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_formats, free_formats);
 }

@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/fake_node.h"
+#include "tests/unit/trainer_client/hub/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
 #include "trainer_client/hub/hub.h"
 #include "trainer_client/millrace.h"
@@ -103,6 +104,7 @@ static int set_up(void **state)
     b->config = (struct hub_config){.listen = "127.0.0.1:0",
                                     .server = node_address,
                                     .metrics = "127.0.0.1:0",
+                                    .formats = formats,
                                     .prefetch = 3,
                                     .trainer_timeout_us = 3600 * UINT64_C(1000000)};
     start_hub(b);
@@ -915,5 +917,5 @@ int main(void)
         cmocka_unit_test_setup_teardown(it_is_a_node_of_one_core, set_up, take_down),
         cmocka_unit_test(a_wrong_address_ends_it),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_formats, free_formats);
 }

@@ -1,16 +1,10 @@
-/* libsvm: "label index:value index:value ... # comment". */
+/* Lines of layout libsvm: "label index:value index:value ... # comment". */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "trainer_client/hub/field.h"
-#include "trainer_client/hub/sample.h"
+#include "trainer_client/hub/description.h"
 
-#define LIBSVM_SLOTS 16u
-
-/* A value becomes one of a few ranges, narrow near zero and wider further out, each with a key of its own:
- * one key for binary features, some tens for numbers. 8 ranges from 0 to 1, 8 more for each doubling of 1 +
- * |value|. */
-static int32_t range_of(double value)
+int32_t hub_range_of(double value)
 {
     double range = round(8.0 * log2(1.0 + fabs(value)));
     return (int32_t)copysign(range, value);
@@ -18,10 +12,20 @@ static int32_t range_of(double value)
 
 struct entry {
     uint32_t slot;
+    float weight;
     uint64_t key;
 };
 
-static const char *parse_feature(struct hub_field word, struct entry *entry, bool *zero)
+static uint64_t key_of(const struct hub_description *d, uint32_t slot, int64_t index, double value)
+{
+    int64_t id[2] = {index, 0};
+    if (d->values == HUB_VALUES_RANGES)
+        id[1] = hub_range_of(value);
+    return hub_key(slot, id, sizeof(id));
+}
+
+static const char *parse_feature(const struct hub_description *d, struct hub_field word, struct entry *entry,
+                                 bool *zero)
 {
     struct hub_field index_text, rest = word;
     int64_t index;
@@ -34,12 +38,13 @@ static const char *parse_feature(struct hub_field word, struct entry *entry, boo
     if (!hub_field_number(rest, &value))
         return "a feature's value is not a finite number";
     *zero = fpclassify(value) == FP_ZERO;
-    int64_t id[2] = {index, range_of(value)};
     /* All ranges of one index share a slot: they exclude each other, so nothing is lost where a model only
      * lets different slots interact. */
-    entry->slot = (uint32_t)(hub_key(0, &index, sizeof(index)) % LIBSVM_SLOTS);
-    entry->key = hub_key(entry->slot, id, sizeof(id));
-    return NULL;
+    entry->slot = (uint32_t)(hub_key(0, &index, sizeof(index)) % d->slot_count);
+    entry->key = key_of(d, entry->slot, index, value);
+    entry->weight = (float)value;
+    return d->values != HUB_VALUES_WEIGHTS || isfinite(entry->weight) ? NULL
+                                                                      : "a feature's value is too large";
 }
 
 static const char *parse_label(struct hub_field *rest, float *label)
@@ -54,25 +59,30 @@ static const char *parse_label(struct hub_field *rest, float *label)
     return NULL;
 }
 
-static void sort_by_slot(const struct entry *entries, uint32_t count, struct hub_sample *sample)
+static void sort_by_slot(const struct hub_description *d, const struct entry *entries, uint32_t count,
+                         struct hub_sample *sample)
 {
-    uint32_t place[LIBSVM_SLOTS] = {0};
+    uint32_t place[HUB_SLOTS_MAX];
+    memset(place, 0, d->slot_count * sizeof(*place));
     for (uint32_t i = 0; i < count; i++)
         place[entries[i].slot]++;
     uint32_t begin = 0;
-    for (uint32_t slot = 0; slot < LIBSVM_SLOTS; slot++) {
+    for (uint32_t slot = 0; slot < d->slot_count; slot++) {
         uint32_t slot_keys = place[slot];
         place[slot] = begin;
         begin += slot_keys;
         sample->bag_end[slot] = begin;
     }
-    for (uint32_t i = 0; i < count; i++)
-        sample->keys[place[entries[i].slot]++] = entries[i].key;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t to = place[entries[i].slot]++;
+        sample->keys[to] = entries[i].key;
+        sample->weights[to] = entries[i].weight;
+    }
     sample->key_count = count;
 }
 
-static enum hub_parse parse(const char *line, size_t bytes, uint64_t line_number, struct hub_sample *sample,
-                            char *reason)
+enum hub_parse hub_libsvm_parse(const struct hub_description *d, const char *line, size_t bytes,
+                                uint64_t line_number, struct hub_sample *sample, char *reason)
 {
     struct entry entries[HUB_SAMPLE_KEYS_MAX];
     uint32_t count = 0;
@@ -87,16 +97,13 @@ static enum hub_parse parse(const char *line, size_t bytes, uint64_t line_number
             snprintf(reason, HUB_REASON_BYTES, "more than %u features", HUB_SAMPLE_KEYS_MAX);
             return HUB_BROKEN;
         }
-        why = parse_feature(word, &entries[count], &zero);
+        why = parse_feature(d, word, &entries[count], &zero);
         count += why == NULL && !zero; /* a zero is the same as a feature left out */
     }
     if (why != NULL) {
         snprintf(reason, HUB_REASON_BYTES, "%s", why);
         return HUB_BROKEN;
     }
-    sort_by_slot(entries, count, sample);
+    sort_by_slot(d, entries, count, sample);
     return HUB_PARSED;
 }
-
-const struct hub_format hub_format_libsvm = {
-    .name = "libsvm", .slots = LIBSVM_SLOTS, .dense = 0, .parse = parse};

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <xxhash.h>
 #include <math.h>
-#include "tests/unit/trainer_client/hub/reader_check.h"
-
-static const struct hub_format *const format = &hub_format_criteo;
+#define FORMAT "criteo"
+#include "tests/unit/trainer_client/hub/format_check.h"
 
 #define INTEGERS "1\t\t-3\t0\t5\t6\t7\t8\t9\t10\t11\t12\t1300"
 #define CATEGORIES                                                                                           \
@@ -16,7 +16,7 @@ static const struct hub_format *const format = &hub_format_criteo;
 
 static void a_line(void **state)
 {
-    assert_int_equal(parse_line(format, "1\t" INTEGERS "\t" CATEGORIES), HUB_PARSED);
+    assert_int_equal(parse_line("1\t" INTEGERS "\t" CATEGORIES), HUB_PARSED);
     assert_int_equal((int)sample.label, 1);
     assert_true(fabsf(sample.dense[0] - logf(2)) < 1e-6f);
     assert_true(fabsf(sample.dense[1]) < 1e-6f);           /* missing */
@@ -33,13 +33,13 @@ static void all_but_the_label_may_be_missing(void **state)
 {
     char line[80] = "0";
     memset(line + 1, '\t', 39);
-    assert_int_equal(parse_line(format, line), HUB_PARSED);
+    assert_int_equal(parse_line(line), HUB_PARSED);
     assert_int_equal((int)sample.label, 0);
     assert_int_equal(sample.key_count, 0);
     line[0] = '\t';
     line[39] = '\0';
-    assert_int_equal(parse_line(format, line), HUB_BROKEN);
-    assert_int_equal(parse_line(format, ""), HUB_NO_SAMPLE);
+    assert_int_equal(parse_line(line), HUB_BROKEN);
+    assert_int_equal(parse_line(""), HUB_NO_SAMPLE);
 }
 
 static void broken_lines(void **state)
@@ -52,13 +52,21 @@ static void broken_lines(void **state)
         ("-1\t" INTEGERS "\t" CATEGORIES),      ("1\t1.5\t\t\t\t\t\t\t\t\t\t\t\t\t" CATEGORIES),
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        assert_int_equal(parse_line(format, bad[i]), HUB_BROKEN);
+        assert_int_equal(parse_line(bad[i]), HUB_BROKEN);
+}
+
+/* Rows of trained tables are found by them. */
+static void keys_are_those_of_earlier_versions(void **state)
+{
+    assert_int_equal(parse_line("1\t" INTEGERS "\t" CATEGORIES), HUB_PARSED);
+    assert_int_equal(XXH3_64bits(sample.keys, sample.key_count * sizeof(*sample.keys)),
+                     UINT64_C(0x2507119e0b6796bb));
 }
 
 static void garbage_does_no_harm(void **state)
 {
     static const char *const pieces[] = {"1", "0", "\t", "\t", "\t\t\t\t\t", "68fd1e64", "-5", " "};
-    parse_garbage(format, pieces, sizeof(pieces) / sizeof(pieces[0]));
+    parse_garbage(pieces, sizeof(pieces) / sizeof(pieces[0]));
 }
 
 int main(void)
@@ -67,7 +75,8 @@ int main(void)
         cmocka_unit_test(a_line),
         cmocka_unit_test(all_but_the_label_may_be_missing),
         cmocka_unit_test(broken_lines),
+        cmocka_unit_test(keys_are_those_of_earlier_versions),
         cmocka_unit_test(garbage_does_no_harm),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_formats_and_find, free_formats);
 }

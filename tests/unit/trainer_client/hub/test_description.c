@@ -1,0 +1,324 @@
+/* Descriptions of one's own: what they make of lines, and what is refused, with its place and what is
+ * allowed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <math.h>
+#include "tests/unit/trainer_client/hub/formats_fixture.h"
+#include "trainer_client/hub/field.h"
+
+static struct hub_sample sample;
+static char why[HUB_FORMAT_ERROR_BYTES], reason[HUB_REASON_BYTES];
+
+static struct hub_format *made(const char *text)
+{
+    struct hub_format *format = read_format(text, why);
+    if (format == NULL)
+        fail_msg("%s", why);
+    return format;
+}
+
+static enum hub_parse parse(const struct hub_format *format, const char *line)
+{
+    return hub_format_parse(format, line, strlen(line), 2, &sample, reason);
+}
+
+static void expect_key(uint32_t i, uint32_t slot, const char *text)
+{
+    assert_int_equal(sample.keys[i], hub_key(slot, text, strlen(text)));
+}
+
+#define HEAD "[format]\nname = own\nheader = none\nlabel = y\n[columns]\ny = flag\n"
+
+static void columns_are_found_by_their_names(void **state)
+{
+    struct hub_format *format = made("[format]\nname = own\nlabel = clicked\n"
+                                     "[columns]\nclicked = flag\nuser id = text\nprice = number or empty\n"
+                                     "[dense]\nprice = price\n[slots]\nuser = user id\n");
+    static const char header[] = "date,user id,\"price\",clicked,rest";
+    assert_true(hub_format_has_names(format));
+    struct hub_format *bound = hub_format_bind(format, header, strlen(header), reason);
+    assert_non_null(bound);
+    assert_int_equal(hub_format_parse(bound, header, strlen(header), 1, &sample, reason), HUB_NO_SAMPLE);
+    assert_int_equal(parse(bound, "x,anna,2.5,1,"), HUB_PARSED);
+    assert_int_equal((int)sample.label, 1);
+    assert_true(fabsf(sample.dense[0] - 2.5f) < 1e-6f);
+    expect_key(0, 0, "anna");
+    assert_int_equal(parse(bound, "x,anna,,0,"), HUB_PARSED);
+    assert_true(fabsf(sample.dense[0]) < 1e-6f);
+    assert_int_equal(parse(bound, "x,anna,2.5,1"), HUB_BROKEN);
+    assert_string_equal(reason, "4 fields, not 5");
+    assert_int_equal(parse(bound, "x,,2.5,1,"), HUB_BROKEN);
+    assert_string_equal(reason, "field 2 (user id) is empty");
+    assert_string_equal(hub_format_slot_name(bound, 0), "user");
+    assert_string_equal(hub_format_dense_name(bound, 0), "price");
+    hub_format_free(bound);
+    assert_null(hub_format_bind(format, "a,b", 3, reason));
+    assert_non_null(strstr(reason, "no column \"clicked\""));
+    assert_null(hub_format_bind(format, "clicked,price,user id,price", 27, reason));
+    assert_non_null(strstr(reason, "more than one column \"price\""));
+    hub_format_free(format);
+}
+
+static void fields_in_quotes(void **state)
+{
+    struct hub_format *format = made(HEAD "a = text or empty\nb = text or empty\n[slots]\na = a\nb = b\n");
+    assert_int_equal(parse(format, "1,\"x, \"\"y\"\"\",\"\""), HUB_PARSED);
+    assert_int_equal(sample.key_count, 1);
+    expect_key(0, 0, "x, \"y\"");
+    assert_int_equal(parse(format, "\"0\",a\"b,\"c\""), HUB_PARSED);
+    expect_key(0, 0, "a\"b"); /* only where the field begins */
+    expect_key(1, 1, "c");
+    static const char *const bad[] = {"1,a,\"", "1,a,\"b", "1,\"a\"x,b", "1,\"a,b", "1,a,\"b\"\"", "\"1"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(parse(format, bad[i]), HUB_BROKEN);
+    hub_format_free(format);
+}
+
+static void expect_label(const char *label, const char *line, float value)
+{
+    char text[300];
+    snprintf(text, sizeof(text),
+             "[format]\nname = own\nheader = none\nlabel = %s\n[columns]\ny = number\nt = text or empty\n"
+             "[slots]\nt = t\n",
+             label);
+    struct hub_format *format = made(text);
+    assert_int_equal(parse(format, line), HUB_PARSED);
+    assert_true(fabsf(sample.label - value) < 1e-6f);
+    hub_format_free(format);
+}
+
+static void labels(void **state)
+{
+    expect_label("y", "2.5,a", 2.5f);
+    expect_label("y > 2.5", "2.5,a", 0);
+    expect_label("y >= 2.5", "2.5,a", 1);
+    expect_label("y < 2.5", "2.5,a", 0);
+    expect_label("y <= 2.5", "2.5,a", 1);
+    expect_label("y == 2.5", "2.5,a", 1);
+    expect_label("y != 2.5", "2.5,a", 0);
+    expect_label("y>-1", "-0.5,a", 1);
+    expect_label("t is a, b", "2.5,b", 1);
+    expect_label("t is >50K", "2.5,>50K", 1);
+    expect_label("t is a, b", "2.5,ab", 0);
+    expect_label("t is a, b", "2.5,", 0);
+}
+
+static void dense_values(void **state)
+{
+    struct hub_format *format =
+        made(HEAD "x = number or empty\nn = integer(-9..9)\n[dense]\nplain = x\nlog = log(n)\n"
+                  "scaled = scale(x, 10, 4)\nclipped = clip(x, -1, 1)\n[slots]\nn = n\n");
+    assert_int_equal(parse(format, "1,4.5,-3"), HUB_PARSED);
+    assert_int_equal(format->dense, 4);
+    assert_true(fabsf(sample.dense[0] - 4.5f) < 1e-6f);
+    assert_true(fabsf(sample.dense[1] + logf(4)) < 1e-6f);
+    assert_true(fabsf(sample.dense[2] + 1.375f) < 1e-6f);
+    assert_true(fabsf(sample.dense[3] - 1) < 1e-6f);
+    assert_int_equal(parse(format, "1,,0"), HUB_PARSED);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_true(fabsf(sample.dense[i]) < 1e-6f); /* missing: 0, not scaled */
+    static const char *const bad[] = {"1,x,0",   "1,1,10",    "1,1,-10", "1,1,",
+                                      "1,1,0.5", "1,1e300,0", "1,nan,0"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(parse(format, bad[i]), HUB_BROKEN);
+    hub_format_free(format);
+}
+
+static void slots(void **state)
+{
+    struct hub_format *format =
+        made(HEAD "a = text or empty\nb = text or empty\nx = number or empty\n[slots]\n"
+                  "a = a\nab = cross(a, b)\ntags = split(b, pipe)\nx = range(x)\nax = cross(a, range(x))\n");
+    assert_int_equal(parse(format, "1,u,p||q,-1"), HUB_PARSED);
+    assert_int_equal(format->slots, 5);
+    assert_int_equal(sample.key_count, 6);
+    expect_key(0, 0, "u");
+    expect_key(1, 1, "u|p||q|");
+    expect_key(2, 2, "p");
+    expect_key(3, 2, "q");
+    expect_key(4, 3, "-8");
+    expect_key(5, 4, "u|-8|");
+    assert_int_equal(sample.bag_end[1], 2);
+    assert_int_equal(sample.bag_end[2], 4);
+    assert_int_equal(parse(format, "1,u,,"), HUB_PARSED);
+    assert_int_equal(sample.key_count, 1); /* a cross with a missing part has no key */
+    assert_int_equal(parse(format, "1,seventeen letters,and many more bytes than that,1"), HUB_PARSED);
+    expect_key(1, 1, "seventeen letters|and many more bytes than that|");
+    hub_format_free(format);
+}
+
+static void expect_time(const char *pattern, const char *text, const char *keys[4])
+{
+    char description[400], line[80];
+    snprintf(description, sizeof(description),
+             HEAD "t = time(%s)\n[slots]\nhour = hour(t)\nweekday = weekday(t)\nday = day(t)\n"
+                  "month = month(t)\n",
+             pattern);
+    struct hub_format *format = made(description);
+    snprintf(line, sizeof(line), "1,%s", text);
+    assert_int_equal(parse(format, line), HUB_PARSED);
+    for (uint32_t slot = 0; slot < 4; slot++)
+        expect_key(slot, slot, keys[slot]);
+    hub_format_free(format);
+}
+
+static void times(void **state)
+{
+    expect_time("%Y-%m-%d %H:%M:%S", "2026-11-28 04:05:06", (const char *[]){"04", "6", "1128", "11"});
+    expect_time("%Y-%m-%dT%H:%M:%S.%fZ", "2000-02-29T23:59:60.123Z",
+                (const char *[]){"23", "2", "0229", "02"});
+    expect_time("%s", "0", (const char *[]){"00", "4", "0101", "01"});
+    expect_time("%s", "-1", (const char *[]){"23", "3", "1231", "12"});
+    expect_time("%Q", "951868799999", (const char *[]){"23", "2", "0229", "02"});
+    expect_time("%s", "4102444800", (const char *[]){"00", "5", "0101", "01"});
+    struct hub_format *format = made(HEAD "t = time(%H:%M)\n[slots]\nhour = hour(t)\n");
+    static const char *const bad[] = {"1,", "1,1:00", "1,01:60", "1,25:00", "1,01:00x", "1,01", "1,-1:00"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(parse(format, bad[i]), HUB_BROKEN);
+    assert_string_equal(reason, "field 2 (t) is not a time of its pattern");
+    hub_format_free(format);
+}
+
+static void weights_of_libsvm(void **state)
+{
+    struct hub_format *format = made("[format]\nname = own\nlayout = libsvm\nslots = 1\nvalues = weights\n");
+    assert_int_equal(parse(format, "1 7:0.5 8:2 9:0"), HUB_PARSED);
+    assert_int_equal(sample.key_count, 2);
+    assert_true(fabsf(sample.weights[0] - 0.5f) < 1e-6f && fabsf(sample.weights[1] - 2) < 1e-6f);
+    uint64_t key = sample.keys[0];
+    assert_int_equal(parse(format, "1 7:3"), HUB_PARSED);
+    assert_int_equal(sample.keys[0], key); /* whatever the value */
+    assert_int_equal(parse(format, "1 7:1e300"), HUB_BROKEN);
+    hub_format_free(format);
+    format = made("[format]\nname = own\nlayout = libsvm\nslots = 1\nvalues = presence\n");
+    assert_int_equal(parse(format, "1 7:1e300"), HUB_PARSED);
+    assert_int_equal(sample.keys[0], key);
+    assert_false(format->has_weights);
+    hub_format_free(format);
+}
+
+static void the_digest_is_of_what_it_says(void **state)
+{
+    struct hub_format *a = made(HEAD "u = text\n[slots]\nu = u\n"),
+                      *b = made("# Ours\n" HEAD "\n  u  =  text\n[slots]\n# The user\nu = u\n"),
+                      *c = made(HEAD "u = text\n[slots]\nu = cross(u)\n");
+    assert_int_equal(a->digest, b->digest);
+    assert_int_not_equal(a->digest, c->digest);
+    hub_format_free(a);
+    hub_format_free(b);
+    hub_format_free(c);
+}
+
+/* `text` is refused in line `line`, or for all of it with 0, and the error has `what` in it. */
+static void refused(const char *text, uint32_t line, const char *what)
+{
+    char place[32];
+    struct hub_format *format = read_format(text, why);
+    assert_null(format);
+    snprintf(place, sizeof(place), line > 0 ? "own.ini:%u: " : "own.ini: ", line);
+    if (strncmp(why, place, strlen(place)) != 0 || strstr(why, what) == NULL)
+        fail_msg("\"%s\" does not start with \"%s\" or does not contain \"%s\"", why, place, what);
+}
+
+static void what_is_wrong_is_said(void **state)
+{
+    refused("", 0, "format.name is missing");
+    refused("[format]\nname = a b\n", 2, "format.name = \"a b\": allowed: 1 to 31 letters");
+    refused("[format]\nname = a\nnames = b\n", 3, "there is no such key; there are name, layout");
+    refused("[frmat]\nname = a\n", 2, "there is no section [frmat]; there are [format]");
+    refused("[format]\nname\n", 2, "expected [section], key = value");
+    refused("[format]\nname = a\nname = b\n", 3, "format.name is given twice: see line 2");
+    refused("[format]\nname = a\nseparator = ;\n", 3, "allowed: tab, comma, semicolon");
+    refused("[format]\nname = a\nquote = yes\n", 3, "allowed: none, double, single");
+    refused("[format]\nname = a\nheader = yes\n", 3, "allowed: names, none, optional");
+    refused("[format]\nname = a\nlayout = csv\n", 3, "allowed: delimited, libsvm");
+    refused("[format]\nname = a\nslots = 3\n", 3, "layout delimited has no such key");
+    refused("[format]\nname = a\nlayout = libsvm\nlabel = y\n", 4, "layout libsvm has no such key");
+    refused("[format]\nname = a\nlayout = libsvm\nslots = 1.5\n", 4, "allowed: 1 to 256");
+    refused("[format]\nname = a\nlayout = libsvm\n[slots]\nu = u\n", 5, "has no section [slots]");
+    refused("[format]\nname = a\n[columns]\ny = flag\n", 0, "format.label is missing: allowed: COLUMN");
+    refused(HEAD "u = text\n", 0, "section [slots] is missing");
+}
+
+static void wrong_columns_and_labels_are_said(void **state)
+{
+    refused(HEAD "u = string\n", 7, "columns.u = \"string\": allowed: flag, integer");
+    refused(HEAD "u = integer(9..1)\n", 7, "\"9..1\" are no bounds");
+    refused(HEAD "u = flag(0..1)\n", 7, "allowed: flag");
+    refused(HEAD "u = text(9-0)\n", 7, "\"9-0\" are no bytes");
+    refused(HEAD "u = time(%Y-%j)\n", 7, "\"%j\" is no part of a time; allowed: %Y");
+    refused(HEAD "u = time(noon)\n", 7, "needs one of %Y");
+    refused(HEAD "u1..u3 = text\nu2 = text\n", 8, "columns.u2 is given twice: see line 7");
+    refused(HEAD "u3..u1 = text\n", 7, "a range of names goes up");
+    refused(HEAD "u(v) = text\n", 7, "no comma and no brackets");
+    refused("[format]\nname = a\nlabel = z > 1\n[columns]\ny = flag\nu = text\n", 3,
+            "there is no column \"z\" in [columns]; there are y, u");
+    refused("[format]\nname = a\nlabel = u > 1\n[columns]\nu = text\n", 3, "has no numbers: make it flag");
+    refused("[format]\nname = a\nlabel = y > one\n[columns]\ny = integer\n", 3, "allowed: COLUMN, COLUMN >");
+    refused("[format]\nname = a\nlabel = y\n[columns]\ny = flag or empty\n", 3, "remove \"or empty\"");
+}
+
+static void wrong_values_are_said(void **state)
+{
+    refused(HEAD "u = text\n[dense]\nd = exp(y)\n[slots]\nu = u\n", 9, "allowed: COLUMN, log(COLUMN)");
+    refused(HEAD "u = text\n[dense]\nd = log(u)\n[slots]\nu = u\n", 9, "has no numbers");
+    refused(HEAD "u = text\n[dense]\nd = scale(y, 1, 0)\n[slots]\nu = u\n", 9, "the deviation is 0");
+    refused(HEAD "u = text\n[dense]\nd = clip(y, 2, 1)\n[slots]\nu = u\n", 9, "above the highest");
+    refused(HEAD "u = text\n[slots]\nv = v\n", 9, "there is no column \"v\" in [columns]; there are y, u");
+    refused(HEAD "u = text\n[slots]\nv = hour(u)\n", 9, "has no times: make it time(PATTERN)");
+    refused(HEAD "u = time(%H:%M)\n[slots]\nv = weekday(u)\n", 9, "weekday of \"u\" needs %Y, %m and %d");
+    refused(HEAD "u = text\n[slots]\nv = cross(u, u)\n", 9, "a part is there twice");
+    refused(HEAD "u = text\n[slots]\nv = cross(u\n", 9, "allowed: COLUMN, hour(TIME)");
+    refused(HEAD "u = text\n[slots]\nv = split(u, tabs)\n", 9, "allowed: split(COLUMN, SEPARATOR)");
+    refused(HEAD "c1..c3 = text\n[slots]\ns1..s2 = c1..c3\n", 9, "has as many names as the key's: 2");
+    refused(HEAD "u = text\n[slots]\ns1..s300 = u\n", 9, "there are more than 256 slots");
+}
+
+static void formats_have_names(void **state)
+{
+    char names[HUB_FORMAT_NAMES_BYTES], path[] = "/tmp/millrace-format-XXXXXX";
+    struct hub_formats *all = hub_formats_create();
+    int fd = mkstemp(path);
+    assert_non_null(all);
+    assert_true(fd >= 0);
+    assert_string_equal(hub_formats_names(all, names), "libsvm, criteo, flights");
+    static const char own[] = HEAD "u = text\n[slots]\nu = u\n";
+    assert_int_equal(write(fd, own, sizeof(own) - 1), sizeof(own) - 1);
+    assert_int_equal(hub_formats_add(all, path, why), MR_OK);
+    assert_string_equal(hub_formats_names(all, names), "libsvm, criteo, flights, own");
+    assert_false(hub_formats_find(all, "own")->is_built_in);
+    assert_true(hub_formats_find(all, "criteo")->is_built_in);
+    assert_null(hub_formats_find(all, "parquet"));
+    assert_int_equal(hub_formats_add(all, path, why), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(why, "format.name = \"own\": there is such a format already"));
+    close(fd);
+    unlink(path);
+    assert_int_equal(hub_formats_add(all, path, why), MR_IO_ERROR);
+    assert_non_null(strstr(why, path));
+    hub_formats_destroy(all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(columns_are_found_by_their_names),
+        cmocka_unit_test(fields_in_quotes),
+        cmocka_unit_test(labels),
+        cmocka_unit_test(dense_values),
+        cmocka_unit_test(slots),
+        cmocka_unit_test(times),
+        cmocka_unit_test(weights_of_libsvm),
+        cmocka_unit_test(the_digest_is_of_what_it_says),
+        cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(wrong_columns_and_labels_are_said),
+        cmocka_unit_test(wrong_values_are_said),
+        cmocka_unit_test(formats_have_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
