@@ -18,10 +18,9 @@ static void read_lines(const struct hub_format *format, const char *text, size_t
         FUZZ_ASSERT(line != NULL);
         memcpy(line, text, line_bytes);
         reason[0] = '\0';
-        enum hub_parse parsed =
-            line_bytes <= HUB_LINE_BYTES_MAX
-                ? hub_format_parse(format, line, line_bytes, number, &sample, reason)
-                : HUB_NO_SAMPLE;
+        enum hub_parse parsed = line_bytes <= HUB_LINE_BYTES_MAX
+                                    ? hub_format_parse(format, line, line_bytes, number, &sample, reason)
+                                    : HUB_NO_SAMPLE;
         free(line);
         FUZZ_ASSERT((parsed == HUB_BROKEN) == (reason[0] != '\0'));
         FUZZ_ASSERT(parsed != HUB_PARSED || sample.bag_end[format->slots - 1] == sample.key_count);

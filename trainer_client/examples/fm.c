@@ -91,7 +91,8 @@ static const char *parse(int argc, char **argv, struct fm_options *o, struct tex
 
         {"The plan, which all programs that work on it must name alike", CLI_HEADING, NULL, NULL, NULL},
         {"data", CLI_STRING, &o->plan.path, "FILE", "samples, on the hub's machine"},
-        {"format", CLI_STRING, &o->plan.format, "NAME", "libsvm, criteo, flights, or another that the hub knows"},
+        {"format", CLI_STRING, &o->plan.format, "NAME",
+         "libsvm, criteo, flights, or another that the hub knows"},
         {"batch", CLI_U32_IN(1, 65536), &o->plan.batch_samples, "N", "samples per batch; default 512"},
         {"epochs", CLI_U32_IN(1, 1000000), &o->plan.epochs, "N", "passes over the training part; default 2"},
         {"seed", CLI_U64, &o->plan.shuffle_seed, "N",

@@ -19,7 +19,7 @@ struct hub_batch_source {
     uint64_t *order; /* [batch_samples]: the samples of a batch that is built */
     uint32_t batch_samples;
     uint64_t samples, batches_per_epoch, batches;
-    uint64_t shuffle_seed;
+    uint64_t shuffle_seed, window_samples;
 };
 
 void hub_batch_free(struct hub_batch *b)
@@ -115,6 +115,8 @@ static enum mr_status open_file(struct hub_batch_source *s, const struct hub_bat
     if (status != MR_OK)
         return status;
     s->samples = hub_sample_file_info(s->file)->samples;
+    const uint64_t window_samples = hub_sample_file_info(s->file)->window_samples;
+    s->window_samples = window_samples != 0 ? window_samples : s->samples + 1;
     s->batch_samples = request->batch_samples;
     s->shuffle_seed = request->shuffle_seed;
     s->batches_per_epoch = (s->samples + s->batch_samples - 1) / s->batch_samples;
@@ -248,6 +250,29 @@ static void begin_batch(const struct hub_batch_source *s, uint64_t sequence, str
     b->has_weights = format->has_weights;
 }
 
+/* Each window has an order of its own, and with seed 0 that of the file. */
+static uint64_t seed_of(const struct hub_batch_source *s, uint64_t begin)
+{
+    return begin == 0 || s->shuffle_seed == 0 ? s->shuffle_seed : hub_mix(s->shuffle_seed, begin) | 1;
+}
+
+/* Writes which samples are in the batch: those of a window are shuffled among themselves, and windows follow
+ * each other in file order. */
+static void order_batch(struct hub_batch_source *s, const struct hub_batch *b)
+{
+    const uint64_t size = s->window_samples;
+    struct hub_permutation order = {0};
+    uint64_t begin = 0;
+    for (uint32_t i = 0; i < b->samples; i++) {
+        uint64_t place = b->first_sample + i;
+        if (order.count == 0 || place >= begin + order.count) {
+            begin = place / size * size;
+            order = hub_permutation_make(mr_min_u64(size, s->samples - begin), seed_of(s, begin), b->epoch);
+        }
+        s->order[i] = begin + hub_permutation_at(&order, place - begin);
+    }
+}
+
 enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint64_t sequence, struct hub_batch *b,
                                       char *error)
 {
@@ -255,9 +280,7 @@ enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint64_t seque
         return hub_live_source_build(s->live, sequence, b, error);
     assert(sequence < s->batches);
     begin_batch(s, sequence, b);
-    struct hub_permutation order = hub_permutation_make(s->samples, s->shuffle_seed, b->epoch);
-    for (uint32_t i = 0; i < b->samples; i++)
-        s->order[i] = hub_permutation_at(&order, b->first_sample + i);
+    order_batch(s, b);
     for (uint32_t i = 0; i < b->samples; i++) {
         hub_sample_file_prefetch(s->file, s->order[mr_min_u32(i + PREFETCH, b->samples - 1)],
                                  s->order[mr_min_u32(i + 2 * PREFETCH, b->samples - 1)]);
@@ -270,5 +293,5 @@ enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint64_t seque
             return MR_NO_MEMORY;
         }
     }
-    return hub_sample_file_check(s->file, error); /* what was read is of the file that was opened */
+    return hub_sample_file_check_some(s->file, error); /* what was read is of the files that were opened */
 }

@@ -1,15 +1,13 @@
 #include "trainer_client/hub/lines.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 #include "trainer_client/hub/sample.h"
 
-bool hub_lines_init(struct hub_lines *l, int fd, size_t read_bytes)
+bool hub_lines_init(struct hub_lines *l, struct hub_file_bytes *bytes, size_t read_bytes)
 {
-    *l = (struct hub_lines){.fd = fd, .read_bytes = read_bytes, .line_number = 1};
+    *l = (struct hub_lines){.bytes = bytes, .read_bytes = read_bytes, .line_number = 1};
     l->capacity = HUB_LINE_BYTES_MAX + 2 + read_bytes; /* the longest line with "\r\n", and one more read */
     l->buffer = malloc(l->capacity);
     return l->buffer != NULL;
@@ -19,6 +17,15 @@ void hub_lines_free(struct hub_lines *l)
 {
     free(l->buffer);
     l->buffer = NULL;
+}
+
+void hub_lines_change(struct hub_lines *l, struct hub_file_bytes *bytes)
+{
+    l->bytes = bytes;
+    l->begin = l->end = 0;
+    l->offset = 0;
+    l->line_number = 1;
+    l->at_end = l->has_failed = false;
 }
 
 void hub_lines_seek(struct hub_lines *l, uint64_t offset, uint64_t line_number)
@@ -37,7 +44,7 @@ void hub_lines_seek(struct hub_lines *l, uint64_t offset, uint64_t line_number)
 /* Reads more bytes after those in the buffer. False: there are none, or no room for them. */
 static bool fill(struct hub_lines *l)
 {
-    if (l->at_end || l->error_number != 0)
+    if (l->at_end || l->has_failed)
         return false;
     if (l->capacity - l->end < l->read_bytes) {
         memmove(l->buffer, l->buffer + l->begin, l->end - l->begin);
@@ -46,12 +53,10 @@ static bool fill(struct hub_lines *l)
     }
     if (l->capacity - l->end < l->read_bytes)
         return false;
-    ssize_t n;
-    do {
-        n = pread(l->fd, l->buffer + l->end, l->read_bytes, (off_t)(l->offset + (l->end - l->begin)));
-    } while (n < 0 && errno == EINTR);
+    ssize_t n =
+        hub_file_bytes_read(l->bytes, l->buffer + l->end, l->read_bytes, l->offset + (l->end - l->begin));
     if (n <= 0) {
-        l->error_number = n < 0 ? errno : 0;
+        l->has_failed = n < 0;
         l->at_end = true;
         return false;
     }
@@ -93,7 +98,7 @@ bool hub_lines_next(struct hub_lines *l, struct hub_line *line)
         if (line_end != NULL || looked > HUB_LINE_BYTES_MAX + 1 || !fill(l))
             break;
     }
-    if ((line_end == NULL && looked == 0) || l->error_number != 0)
+    if ((line_end == NULL && looked == 0) || l->has_failed)
         return false;
     size_t bytes = line_end != NULL ? (size_t)(line_end - (l->buffer + l->begin)) : looked;
     line->text = l->buffer + l->begin;

@@ -10,7 +10,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 #include "trainer_client/hub/distinct.h"
+#include "trainer_client/hub/file_bytes.h"
 #include "trainer_client/hub/lines.h"
+#include "trainer_client/hub/paths.h"
 #include "trainer_client/hub/permutation.h"
 #include "trainer_client/hub/sample_store.h"
 
@@ -19,20 +21,34 @@
 #define DISTINCT_ENTRIES    (1u << 23) /* exact up to 4 Mi keys */
 #define STOP_CHECK_LINES    4096u
 #define INDEX_ENTRIES_FIRST 4096u
+#define CHECKED_FILES       16u /* by hub_sample_file_check_some() */
 
+/* Offsets and line numbers count through all files, as if they were one. */
 struct place {
     uint64_t offset, line_number;
+};
+
+struct file {
+    const char *path;
+    int fd;
+    struct stat opened; /* the file as it was then */
+    struct hub_file_bytes *bytes;
+    struct hub_format *bound; /* the format with this file's columns, if its first line names them */
+    uint64_t begin,
+        lines_before; /* of the files before this one: their bytes as they are unpacked, and lines */
 };
 
 struct hub_sample_file {
     struct hub_sample_file_info info;
     const struct hub_formats *formats;
-    struct hub_format *bound; /* info.format with this file's columns, if its first line names them */
-    char *path;
-    int fd;
-    struct stat opened;    /* the file as it was then */
-    uint64_t good_lines;   /* of all parts */
-    uint64_t first_broken; /* line */
+    char *path; /* of the plan */
+    struct hub_paths paths;
+    struct file *files;  /* [paths.count] */
+    uint32_t current;    /* file that `lines` reads */
+    uint32_t checked;    /* file that is checked next */
+    uint64_t good_lines; /* of all parts */
+    const char *first_broken_path;
+    uint64_t first_broken; /* line of that file */
     char first_reason[HUB_REASON_BYTES],
         first_format[HUB_REASON_BYTES]; /* and the format that it is of, if any */
     uint64_t seed;
@@ -41,8 +57,10 @@ struct hub_sample_file {
     struct place *index; /* of every `stride`-th sample of the part */
     uint32_t index_used, index_size, index_max;
     uint64_t stride;
-    struct hub_lines lines;         /* for hub_sample_file_read() */
-    struct hub_sample_store *store; /* NULL: no samples stay in memory */
+    struct hub_lines lines;          /* for hub_sample_file_read() */
+    struct hub_sample_store *store;  /* NULL: no samples stay in memory */
+    struct hub_sample_store *window; /* samples from window_begin on, of packed files; NULL: none yet */
+    uint64_t window_begin;
     struct hub_distinct *distinct;
 };
 
@@ -69,7 +87,7 @@ static void thin_index(struct hub_sample_file *f)
     f->stride *= 2;
 }
 
-static bool add_to_index(struct hub_sample_file *f, const struct hub_line *line)
+static bool add_to_index(struct hub_sample_file *f, struct place place)
 {
     if (f->info.samples++ % f->stride != 0)
         return true;
@@ -87,14 +105,14 @@ static bool add_to_index(struct hub_sample_file *f, const struct hub_line *line)
         f->index = grown;
         f->index_size = size;
     }
-    f->index[f->index_used++] = (struct place){line->offset, line->number};
+    f->index[f->index_used++] = place;
     return true;
 }
 
-/* What the file's lines are parsed with. */
-static const struct hub_format *format_of(const struct hub_sample_file *f)
+/* What the lines of a file are parsed with. */
+static const struct hub_format *format_of(const struct hub_sample_file *f, const struct file *file)
 {
-    return f->bound != NULL ? f->bound : f->info.format;
+    return file->bound != NULL ? file->bound : f->info.format;
 }
 
 /* Which other format the line is of. */
@@ -111,45 +129,49 @@ static void name_format(struct hub_sample_file *f, const struct hub_line *line, 
 }
 
 static enum mr_status broken(struct hub_sample_file *f, const struct hub_sample_file_options *options,
-                             const struct hub_line *line, struct hub_sample *sample, const char *reason,
-                             char *error)
+                             const struct file *file, const struct hub_line *line, struct hub_sample *sample,
+                             const char *reason, char *error)
 {
     if (f->info.broken_lines++ == 0) {
+        f->first_broken_path = file->path;
         f->first_broken = line->number;
         snprintf(f->first_reason, sizeof(f->first_reason), "%s", reason);
         name_format(f, line, sample);
     }
     if (options->on_broken_line != NULL && f->info.broken_lines <= HUB_BROKEN_SHOWN_MAX)
-        options->on_broken_line(options->arg, f->path, line->number, reason);
+        options->on_broken_line(options->arg, file->path, line->number, reason);
     if (!options->strict)
         return MR_OK;
-    snprintf(error, HUB_ERROR_BYTES, "%s:%" PRIu64 ": broken line: %s", f->path, line->number, reason);
+    snprintf(error, HUB_ERROR_BYTES, "%.300s:%" PRIu64 ": broken line: %s", file->path, line->number, reason);
     return MR_BAD_MESSAGE;
 }
 
 /* The first line says where the columns are. */
-static enum mr_status bind_format(struct hub_sample_file *f, const struct hub_line *line, char *error)
+static enum mr_status bind_format(const struct hub_sample_file *f, struct file *file,
+                                  const struct hub_line *line, char *error)
 {
-    char reason[HUB_REASON_BYTES] = "it is too long";
+    char reason[HUB_REASON_BYTES] = "its first line is too long";
     if (!line->too_long)
-        f->bound = hub_format_bind(f->info.format, line->text, line->bytes, reason);
-    if (f->bound != NULL)
+        file->bound = hub_format_bind(f->info.format, line->text, line->bytes, reason);
+    if (file->bound != NULL)
         return MR_OK;
-    snprintf(error, HUB_ERROR_BYTES, "%.200s is no %s: %s", f->path, f->info.format->name, reason);
+    snprintf(error, HUB_ERROR_BYTES, "%.200s is no %s: %s", file->path, f->info.format->name, reason);
     return MR_BAD_MESSAGE;
 }
 
 static enum mr_status scan_line(struct hub_sample_file *f, const struct hub_sample_file_options *options,
-                                const struct hub_line *line, struct hub_sample *sample, char *error)
+                                struct file *file, const struct hub_line *line, struct hub_sample *sample,
+                                char *error)
 {
+    const struct place place = {file->begin + line->offset, file->lines_before + line->number};
     char reason[HUB_REASON_BYTES];
     if (line->number == 1 && hub_format_has_names(f->info.format))
-        return bind_format(f, line, error);
-    switch (parse_line(format_of(f), line, sample, reason)) {
+        return bind_format(f, file, line, error);
+    switch (parse_line(format_of(f, file), line, sample, reason)) {
     case HUB_NO_SAMPLE:
         return MR_OK;
     case HUB_BROKEN:
-        return broken(f, options, line, sample, reason, error);
+        return broken(f, options, file, line, sample, reason, error);
     case HUB_PARSED:
         break;
     }
@@ -158,44 +180,65 @@ static enum mr_status scan_line(struct hub_sample_file *f, const struct hub_samp
     f->good_lines++;
     if (sample->key_count > f->info.sample_keys_max)
         f->info.sample_keys_max = sample->key_count;
-    if (!in_part(f, line->number))
+    if (!in_part(f, place.line_number))
         return MR_OK;
     if (f->store != NULL)
         hub_sample_store_add(f->store, sample);
-    if (add_to_index(f, line))
+    if (add_to_index(f, place))
         return MR_OK;
-    snprintf(error, HUB_ERROR_BYTES, "%s: no memory for the index of its lines", f->path);
+    snprintf(error, HUB_ERROR_BYTES, "%.300s: no memory for the index of its lines", f->path);
     return MR_NO_MEMORY;
+}
+
+static enum mr_status scan_file(struct hub_sample_file *f, const struct hub_sample_file_options *options,
+                                struct file *file, struct hub_lines *lines, struct hub_sample *sample,
+                                char *error)
+{
+    struct hub_line line;
+    enum mr_status status = MR_OK;
+    hub_lines_change(lines, file->bytes);
+    while (status == MR_OK && hub_lines_next(lines, &line)) {
+        status = scan_line(f, options, file, &line, sample, error);
+        if (options->stop != NULL && line.number % STOP_CHECK_LINES == 0 && atomic_load(options->stop)) {
+            status = MR_CANCELLED;
+            snprintf(error, HUB_ERROR_BYTES, "stopped while reading %.300s", file->path);
+        }
+    }
+    if (status == MR_OK && lines->has_failed) {
+        snprintf(error, HUB_ERROR_BYTES, "cannot read %.300s: %s", file->path,
+                 hub_file_bytes_error(file->bytes));
+        status = MR_IO_ERROR;
+    }
+    hub_file_bytes_rest(file->bytes);
+    return status;
 }
 
 static enum mr_status scan(struct hub_sample_file *f, const struct hub_sample_file_options *options,
                            struct hub_sample *sample, char *error)
 {
     struct hub_lines lines;
-    struct hub_line line;
     enum mr_status status = MR_OK;
     XXH3_state_t *digest = XXH3_createState();
-    if (digest == NULL || !hub_lines_init(&lines, f->fd, SCAN_READ_BYTES)) {
+    if (digest == NULL || !hub_lines_init(&lines, f->files[0].bytes, SCAN_READ_BYTES)) {
         XXH3_freeState(digest);
-        snprintf(error, HUB_ERROR_BYTES, "no memory to read %s", f->path);
+        snprintf(error, HUB_ERROR_BYTES, "no memory to read %.300s", f->path);
         return MR_NO_MEMORY;
     }
     XXH3_64bits_reset(digest);
     lines.digest = digest;
-    while (status == MR_OK && hub_lines_next(&lines, &line)) {
-        status = scan_line(f, options, &line, sample, error);
-        if (options->stop != NULL && line.number % STOP_CHECK_LINES == 0 && atomic_load(options->stop)) {
-            status = MR_CANCELLED;
-            snprintf(error, HUB_ERROR_BYTES, "stopped while reading %s", f->path);
+    for (uint32_t i = 0; status == MR_OK && i < f->paths.count; i++) {
+        struct file *file = &f->files[i];
+        status = scan_file(f, options, file, &lines, sample, error);
+        if (i + 1 < f->paths.count) {
+            file[1].begin = file->begin + lines.offset;
+            file[1].lines_before = file->lines_before + lines.line_number - 1;
         }
     }
-    if (status == MR_OK && lines.error_number != 0) {
-        snprintf(error, HUB_ERROR_BYTES, "cannot read %s: %s", f->path, strerror(lines.error_number));
-        status = MR_IO_ERROR;
-    }
     f->info.digest = XXH3_64bits_digest(digest);
-    if (!f->info.format->is_built_in) /* another description makes other samples of the same file */
+    if (!f->info.format->is_built_in) /* another description makes other samples of the same files */
         f->info.digest = hub_mix(f->info.digest, f->info.format->digest);
+    for (uint32_t i = 1; i < f->paths.count; i++) /* the line at a file's end counts as its own */
+        f->info.digest = hub_mix(f->info.digest, f->files[i].begin);
     XXH3_freeState(digest);
     hub_lines_free(&lines);
     return status;
@@ -208,26 +251,51 @@ static enum mr_status check_format(const struct hub_sample_file *f, char *error)
         return MR_OK;
     snprintf(error, HUB_ERROR_BYTES,
              "%.200s is no %s: %" PRIu64 " of %" PRIu64 " lines are broken, line %" PRIu64
-             " for one: %.60s%.40s",
-             f->path, f->info.format->name, f->info.broken_lines, f->info.broken_lines + f->good_lines,
-             f->first_broken, f->first_reason, f->first_format);
+             " for one: %.100s%.40s",
+             f->first_broken_path, f->info.format->name, f->info.broken_lines,
+             f->info.broken_lines + f->good_lines, f->first_broken, f->first_reason, f->first_format);
     return MR_BAD_MESSAGE;
 }
 
-static enum mr_status open_file(struct hub_sample_file *f, char *error)
+static enum mr_status open_file(struct hub_sample_file *f, struct file *file, char *error)
 {
-    f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (f->fd < 0 || fstat(f->fd, &f->opened) != 0) {
-        snprintf(error, HUB_ERROR_BYTES, "cannot open %s: %s; the path is one on the hub's machine", f->path,
-                 strerror(errno));
+    file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file->fd < 0 || fstat(file->fd, &file->opened) != 0) {
+        snprintf(error, HUB_ERROR_BYTES, "cannot open %.300s: %s; the path is one on the hub's machine",
+                 file->path, strerror(errno));
         return MR_INVALID_ARGUMENT;
     }
-    if (!S_ISREG(f->opened.st_mode)) {
-        snprintf(error, HUB_ERROR_BYTES, "%s is not a regular file; unpack or copy the samples into one",
-                 f->path);
+    if (!S_ISREG(file->opened.st_mode)) {
+        snprintf(error, HUB_ERROR_BYTES, "%.300s is not a regular file; copy the samples into one",
+                 file->path);
         return MR_INVALID_ARGUMENT;
     }
+    file->bytes = hub_file_bytes_create(file->fd);
+    if (file->bytes == NULL) {
+        snprintf(error, HUB_ERROR_BYTES, "no memory to read %.300s", file->path);
+        return MR_NO_MEMORY;
+    }
+    if (hub_file_bytes_is_packed(file->bytes) && f->info.window_samples == 0)
+        f->info.window_samples = HUB_WINDOW_SAMPLES;
     return MR_OK;
+}
+
+static enum mr_status open_files(struct hub_sample_file *f, char *error)
+{
+    enum mr_status status = hub_paths_expand(f->path, &f->paths, error);
+    if (status != MR_OK)
+        return status;
+    f->files = calloc(f->paths.count, sizeof(*f->files));
+    if (f->files == NULL) {
+        snprintf(error, HUB_ERROR_BYTES, "no memory to open %.300s", f->path);
+        return MR_NO_MEMORY;
+    }
+    f->info.files = f->paths.count;
+    for (uint32_t i = 0; i < f->paths.count; i++)
+        f->files[i] = (struct file){.path = f->paths.all[i], .fd = -1};
+    for (uint32_t i = 0; status == MR_OK && i < f->paths.count; i++)
+        status = open_file(f, &f->files[i], error);
+    return status;
 }
 
 static struct hub_sample_file *allocate(const struct hub_sample_file_options *options)
@@ -235,13 +303,13 @@ static struct hub_sample_file *allocate(const struct hub_sample_file_options *op
     struct hub_sample_file *f = calloc(1, sizeof(*f));
     if (f == NULL)
         return NULL;
-    f->fd = -1;
     f->formats = options->formats;
     f->seed = options->seed;
     f->held_out_share = options->held_out_share;
     f->held_out = options->held_out;
     f->stride = 1;
     f->index_max = options->index_entries_max != 0 ? options->index_entries_max : HUB_INDEX_ENTRIES_MAX;
+    f->info.window_samples = options->window_samples;
     f->path = strdup(options->path);
     f->distinct =
         hub_distinct_create(options->distinct_entries != 0 ? options->distinct_entries : DISTINCT_ENTRIES);
@@ -267,21 +335,21 @@ enum mr_status hub_sample_file_open(const struct hub_sample_file_options *option
     struct hub_sample *sample = malloc(sizeof(*sample));
     enum mr_status status = MR_NO_MEMORY;
     if (f == NULL || sample == NULL) {
-        snprintf(error, HUB_ERROR_BYTES, "no memory to open %s", options->path);
+        snprintf(error, HUB_ERROR_BYTES, "no memory to open %.300s", options->path);
         goto out;
     }
     f->info.format = format;
     if (options->memory_bytes > 0)
         f->store = hub_sample_store_create(format, options->memory_bytes);
-    status = open_file(f, error);
+    status = open_files(f, error);
     if (status == MR_OK)
         status = scan(f, options, sample, error);
     if (status == MR_OK)
         status = check_format(f, error);
     if (status == MR_OK)
         status = hub_sample_file_check(f, error);
-    if (status == MR_OK && !hub_lines_init(&f->lines, f->fd, RANDOM_READ_BYTES)) {
-        snprintf(error, HUB_ERROR_BYTES, "no memory to read %s", f->path);
+    if (status == MR_OK && !hub_lines_init(&f->lines, f->files[0].bytes, RANDOM_READ_BYTES)) {
+        snprintf(error, HUB_ERROR_BYTES, "no memory to read %.300s", f->path);
         status = MR_NO_MEMORY;
     }
     if (status == MR_OK) {
@@ -305,9 +373,15 @@ void hub_sample_file_close(struct hub_sample_file *f)
     hub_lines_free(&f->lines);
     hub_distinct_destroy(f->distinct);
     hub_sample_store_destroy(f->store);
-    hub_format_free(f->bound);
-    if (f->fd >= 0)
-        close(f->fd);
+    hub_sample_store_destroy(f->window);
+    for (uint32_t i = 0; f->files != NULL && i < f->paths.count; i++) {
+        hub_format_free(f->files[i].bound);
+        hub_file_bytes_destroy(f->files[i].bytes);
+        if (f->files[i].fd >= 0)
+            close(f->files[i].fd);
+    }
+    free(f->files);
+    hub_paths_free(&f->paths);
     free(f->index);
     free(f->path);
     free(f);
@@ -329,21 +403,63 @@ static const char *what_changed(const struct stat *before, const struct stat *no
     return NULL;
 }
 
-enum mr_status hub_sample_file_check(const struct hub_sample_file *f, char *error)
+static enum mr_status refuse_changed(const char *path, const char *what, char *error)
+{
+    snprintf(error, HUB_ERROR_BYTES,
+             "%.300s has changed since its plan began: %.240s; bring the samples back, or start a plan with "
+             "another `run`",
+             path, what);
+    return MR_IO_ERROR;
+}
+
+static enum mr_status check_file(const struct file *file, char *error)
 {
     struct stat now;
     const char *what = NULL;
-    if (fstat(f->fd, &now) == 0)
-        what = what_changed(&f->opened, &now);
-    if (what == NULL && stat(f->path, &now) == 0) /* one that was deleted can be read all the same */
-        what = what_changed(&f->opened, &now);
-    if (what == NULL)
-        return MR_OK;
-    snprintf(error, HUB_ERROR_BYTES,
-             "%.200s has changed since its plan began: %s; bring the samples back, or start a plan with "
-             "another `run`",
-             f->path, what);
-    return MR_IO_ERROR;
+    if (fstat(file->fd, &now) == 0)
+        what = what_changed(&file->opened, &now);
+    if (what == NULL && stat(file->path, &now) == 0) /* one that was deleted can be read all the same */
+        what = what_changed(&file->opened, &now);
+    return what == NULL ? MR_OK : refuse_changed(file->path, what, error);
+}
+
+/* Files that match the plan's path since it was opened. */
+static enum mr_status check_paths(const struct hub_sample_file *f, char *error)
+{
+    struct hub_paths now = {0};
+    enum mr_status status = MR_OK;
+    char what[HUB_ERROR_BYTES];
+    if (hub_paths_expand(f->path, &now, what) != MR_OK)
+        return MR_OK; /* none matches any more: they were deleted */
+    for (uint32_t i = 0, known = 0; status == MR_OK && i < now.count; i++) {
+        while (known < f->paths.count && strcmp(f->paths.all[known], now.all[i]) != 0)
+            known++;
+        if (known == f->paths.count) {
+            snprintf(what, sizeof(what), "%.200s has come in", now.all[i]);
+            status = refuse_changed(f->path, what, error);
+        }
+    }
+    hub_paths_free(&now);
+    return status;
+}
+
+enum mr_status hub_sample_file_check(const struct hub_sample_file *f, char *error)
+{
+    enum mr_status status = MR_OK;
+    for (uint32_t i = 0; status == MR_OK && i < f->paths.count; i++)
+        status = check_file(&f->files[i], error);
+    return status == MR_OK ? check_paths(f, error) : status;
+}
+
+enum mr_status hub_sample_file_check_some(struct hub_sample_file *f, char *error)
+{
+    uint32_t count = f->paths.count < CHECKED_FILES ? f->paths.count : CHECKED_FILES;
+    enum mr_status status = MR_OK;
+    for (uint32_t i = 0; status == MR_OK && i < count; i++) {
+        status = check_file(&f->files[f->checked], error);
+        f->checked = (f->checked + 1) % f->paths.count;
+    }
+    return status;
 }
 
 void hub_sample_file_prefetch(const struct hub_sample_file *f, uint64_t next, uint64_t later)
@@ -352,30 +468,131 @@ void hub_sample_file_prefetch(const struct hub_sample_file *f, uint64_t next, ui
         hub_sample_store_prefetch(f->store, next, later);
 }
 
+/* ---- samples that are read again ---- */
+
+/* The file that holds a place. */
+static uint32_t file_at(const struct hub_sample_file *f, uint64_t offset)
+{
+    uint32_t low = 0, high = f->paths.count; /* it is in [low, high) */
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (f->files[middle].begin <= offset)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void change_file(struct hub_sample_file *f, uint32_t file)
+{
+    if (file == f->current)
+        return;
+    hub_file_bytes_rest(f->files[f->current].bytes);
+    hub_lines_change(&f->lines, f->files[file].bytes);
+    f->current = file;
+}
+
+static void seek_place(struct hub_sample_file *f, const struct place *place)
+{
+    uint32_t i = file_at(f, place->offset);
+    change_file(f, i);
+    f->lines.has_failed = false;
+    hub_lines_seek(&f->lines, place->offset - f->files[i].begin,
+                   place->line_number - f->files[i].lines_before);
+}
+
+/* The next line, of whatever file. */
+static bool next_line(struct hub_sample_file *f, struct hub_line *line)
+{
+    while (!hub_lines_next(&f->lines, line)) {
+        if (f->lines.has_failed || f->current + 1 == f->paths.count)
+            return false;
+        change_file(f, f->current + 1);
+    }
+    return true;
+}
+
+/* Reads on to the sample of the part after `skip` of them. `may_skip_lines`: there may be lines in between
+ * that are no samples of the part; otherwise such a line is a change of the file. */
+static enum mr_status read_on(struct hub_sample_file *f, uint64_t skip, bool may_skip_lines,
+                              struct hub_sample *sample, char *error)
+{
+    char reason[HUB_REASON_BYTES] = "it ends early";
+    uint64_t line_number = f->lines.line_number;
+    uint32_t file = f->current;
+    struct hub_line line;
+    while (next_line(f, &line)) {
+        const struct file *of = &f->files[f->current];
+        enum hub_parse parsed = HUB_NO_SAMPLE;
+        line_number = line.number;
+        file = f->current;
+        if (in_part(f, of->lines_before + line.number))
+            parsed = parse_line(format_of(f, of), &line, sample, reason);
+        if (parsed == HUB_PARSED && skip-- == 0)
+            return MR_OK;
+        if (!may_skip_lines)
+            break;
+    }
+    if (f->lines.has_failed)
+        snprintf(reason, sizeof(reason), "%s", hub_file_bytes_error(f->lines.bytes));
+    snprintf(error, HUB_ERROR_BYTES, "%.300s has changed while it was read: line %" PRIu64 ": %s",
+             f->files[file].path, line_number, reason);
+    return MR_IO_ERROR;
+}
+
+static enum mr_status read_at(struct hub_sample_file *f, uint64_t index, struct hub_sample *sample,
+                              char *error)
+{
+    seek_place(f, &f->index[index / f->stride]);
+    /* With a stride of one the index names the very line. */
+    return read_on(f, index % f->stride, f->stride > 1, sample, error);
+}
+
+/* Unpacks the window that a sample is in. */
+static enum mr_status fill_window(struct hub_sample_file *f, uint64_t index, char *error)
+{
+    const uint64_t size = f->info.window_samples, begin = index / size * size,
+                   end = begin + size < f->info.samples ? begin + size : f->info.samples;
+    struct hub_sample *sample = malloc(sizeof(*sample));
+    if (f->window == NULL)
+        f->window = hub_sample_store_create(
+            f->info.format, size * hub_sample_store_sample_bytes(f->info.format, f->info.sample_keys_max));
+    if (f->window == NULL || sample == NULL) {
+        free(sample);
+        snprintf(error, HUB_ERROR_BYTES, "no memory for %" PRIu64 " samples of %.300s", size, f->path);
+        return MR_NO_MEMORY;
+    }
+    hub_sample_store_clear(f->window);
+    f->window_begin = begin;
+    enum mr_status status = MR_OK;
+    for (uint64_t i = begin; status == MR_OK && i < end; i++) {
+        status = i == begin ? read_at(f, i, sample, error) : read_on(f, 0, true, sample, error);
+        if (status == MR_OK)
+            hub_sample_store_add(f->window, sample);
+    }
+    if (status != MR_OK)
+        hub_sample_store_clear(f->window);
+    free(sample);
+    return status;
+}
+
 enum mr_status hub_sample_file_read(struct hub_sample_file *f, uint64_t index, struct hub_sample *sample,
                                     char *error)
 {
-    const struct place *place = &f->index[index / f->stride];
-    uint64_t to_skip = index % f->stride;
-    char reason[HUB_REASON_BYTES] = "it ends early";
-    struct hub_line line;
     if (f->store != NULL && hub_sample_store_get(f->store, index, sample))
         return MR_OK;
-    hub_lines_seek(&f->lines, place->offset, place->line_number);
-    while (hub_lines_next(&f->lines, &line)) {
-        /* With a stride of one the index names the very line, so a fault there is a change of the file. */
-        enum hub_parse parsed =
-            in_part(f, line.number) ? parse_line(format_of(f), &line, sample, reason) : HUB_NO_SAMPLE;
-        if (parsed == HUB_PARSED && to_skip-- == 0)
-            return MR_OK;
-        if (f->stride == 1)
-            break;
+    if (f->info.window_samples == 0)
+        return read_at(f, index, sample, error);
+    if (f->window == NULL || index < f->window_begin ||
+        !hub_sample_store_get(f->window, index - f->window_begin, sample)) {
+        enum mr_status status = fill_window(f, index, error);
+        if (status != MR_OK)
+            return status;
+        if (!hub_sample_store_get(f->window, index - f->window_begin, sample)) {
+            snprintf(error, HUB_ERROR_BYTES, "%.300s has changed while it was read", f->path);
+            return MR_IO_ERROR;
+        }
     }
-    if (f->lines.error_number != 0) {
-        snprintf(reason, sizeof(reason), "%s", strerror(f->lines.error_number));
-        f->lines.error_number = 0;
-    }
-    snprintf(error, HUB_ERROR_BYTES, "%s has changed while it was read: line %" PRIu64 ": %s", f->path,
-             place->line_number, reason);
-    return MR_IO_ERROR;
+    return MR_OK;
 }

@@ -56,6 +56,18 @@ void hub_sample_store_destroy(struct hub_sample_store *s)
     free(s);
 }
 
+size_t hub_sample_store_sample_bytes(const struct hub_format *format, uint32_t keys)
+{
+    size_t values = format->dense * sizeof(float) + format->slots * sizeof(uint32_t);
+    return sizeof(struct head) + values + keys * (sizeof(uint64_t) + sizeof(float)) + 3 * sizeof(uint64_t);
+}
+
+void hub_sample_store_clear(struct hub_sample_store *s)
+{
+    s->used = s->samples = 0;
+    s->full = false;
+}
+
 void hub_sample_store_add(struct hub_sample_store *s, const struct hub_sample *sample)
 {
     const struct head head = {sample->label, sample->key_count};

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/hub/formats_fixture.h"
+#include "tests/unit/trainer_client/hub/packed.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
 #include "trainer_client/hub/batch_source.h"
 
@@ -220,6 +221,54 @@ static void a_file_cut_short_is_an_error(void **state)
     close(file.fd);
 }
 
+/* Of a packed file the samples of a window come before those of the next; each once, in an order of its own
+ * in each epoch. */
+static void packed_samples_are_shuffled_in_windows(void **state)
+{
+    enum { SAMPLES = 2 * HUB_WINDOW_SAMPLES + 5000, BATCH = 50000 };
+    char *text = malloc((size_t)SAMPLES * 12);
+    bool *met = malloc(2 * SAMPLES);
+    size_t bytes = 0;
+    assert_non_null(text);
+    assert_non_null(met);
+    memset(met, 0, 2 * SAMPLES);
+    for (uint32_t i = 0; i < SAMPLES; i++)
+        bytes += (size_t)sprintf(text + bytes, "%u 1:%u\n", i % 2, i + 1);
+    struct packed packed = packed_zstd(text, bytes);
+    struct temp_file file = temp_file_make(packed.data, packed.bytes);
+    struct hub_format *format =
+        read_format("[format]\nname = own\nlayout = libsvm\nslots = 1\nvalues = weights\n", error);
+    struct hub_formats all = {.all = {format}, .count = 1};
+    struct hub_request r = {
+        .format = "own", .table = "t", .batch_samples = BATCH, .epochs = 2, .shuffle_seed = 7};
+    struct hub_batch_source *s = NULL;
+    struct hub_batch b = {0};
+    snprintf(r.path, sizeof(r.path), "%s", file.path);
+    const struct hub_batch_source_options options = {.request = &r, .formats = &all};
+    assert_int_equal(hub_batch_source_open(&options, &s, error), MR_OK);
+    const uint64_t batches = hub_batch_source_batches(s) / 2;
+    uint32_t in_order = 0, same = 0;
+    for (uint64_t n = 0; n < 2 * batches; n++) {
+        assert_int_equal(hub_batch_source_build(s, n, &b, error), MR_OK);
+        for (uint32_t i = 0; i < b.samples; i++) {
+            uint64_t place = b.first_sample + i, sample = (uint64_t)lroundf(b.weights[i]) - 1;
+            assert_int_equal(place / HUB_WINDOW_SAMPLES, sample / HUB_WINDOW_SAMPLES);
+            assert_false(met[b.epoch * SAMPLES + sample]);
+            met[b.epoch * SAMPLES + sample] = true;
+            in_order += place == sample;
+            same += place % HUB_WINDOW_SAMPLES == 0 && place == sample;
+        }
+    }
+    assert_true(in_order < 100 && same < 4);
+    hub_batch_free(&b);
+    hub_batch_source_close(s);
+    hub_format_free(format);
+    close(file.fd);
+    free(packed.data);
+    free(text);
+    free(met);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +280,7 @@ int main(void)
         cmocka_unit_test(a_batch_that_no_message_holds_is_refused),
         cmocka_unit_test(what_is_read_once_has_one_order),
         cmocka_unit_test(no_samples_no_batches),
+        cmocka_unit_test(packed_samples_are_shuffled_in_windows),
         cmocka_unit_test(a_file_cut_short_is_an_error),
     };
     return cmocka_run_group_tests(tests, make_formats, free_formats);

@@ -7,7 +7,9 @@
 #include <string.h>
 #include <cmocka.h>
 #include <inttypes.h>
+#include "tests/unit/temporary_directory.h"
 #include "tests/unit/trainer_client/hub/formats_fixture.h"
+#include "tests/unit/trainer_client/hub/packed.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
 #include "trainer_client/hub/permutation.h"
 #include "trainer_client/hub/sample_file.h"
@@ -45,6 +47,7 @@ static struct hub_sample_file *open_file(struct hub_sample_file_options options)
     struct hub_sample_file *f = NULL;
     options.formats = formats;
     options.format = "libsvm";
+    options.distinct_entries = 8192; /* less memory to clear than by default */
     assert_int_equal(hub_sample_file_open(&options, &f, error), MR_OK);
     return f;
 }
@@ -230,6 +233,176 @@ static void samples_in_memory_are_not_read_again(void **state)
     close(file.fd);
 }
 
+/* Writes a file of `directory`. */
+static void write_file(const char *directory, const char *name, const char *data, size_t bytes)
+{
+    char path[200];
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void write_packed(const char *directory, const char *name, struct packed packed)
+{
+    write_file(directory, name, packed.data, packed.bytes);
+    free(packed.data);
+}
+
+/* many_lines() as a few files; packed: all but the first. No file ends in a line end. */
+static void write_parts(const char *directory, bool is_packed)
+{
+    static const uint32_t ends[] = {3, 400, 401, LINES};
+    struct temp_file file = many_lines();
+    static char text[LINES * 20];
+    ssize_t bytes = pread(file.fd, text, sizeof(text) - 1, 0);
+    assert_true(bytes > 0);
+    text[bytes] = '\0';
+    char *begin = text, name[20];
+    for (uint32_t i = 0, line = 0; i < 4; i++) {
+        char *end = begin;
+        for (; line < ends[i]; line++)
+            end = strchr(end, '\n') + 1;
+        size_t part_bytes = (size_t)(end - begin) - 1;
+        snprintf(name, sizeof(name), "part%u", i);
+        if (!is_packed || i == 0)
+            write_file(directory, name, begin, part_bytes);
+        else
+            write_packed(directory, name,
+                         i % 2 == 0 ? packed_gzip(begin, part_bytes) : packed_zstd(begin, part_bytes));
+        begin = end;
+    }
+    close(file.fd);
+}
+
+/* Every sample of both parts, in order and then in any order. */
+static void check_files(const char *directory, uint32_t index_entries_max, size_t memory_bytes,
+                        uint32_t window_samples)
+{
+    char path[200];
+    snprintf(path, sizeof(path), "%s/part*", directory);
+    for (int held_out = 0; held_out < 2; held_out++) {
+        struct hub_sample_file *f =
+            open_file((struct hub_sample_file_options){.path = path,
+                                                       .seed = 5,
+                                                       .held_out_share = 0.3,
+                                                       .held_out = held_out != 0,
+                                                       .index_entries_max = index_entries_max,
+                                                       .memory_bytes = memory_bytes,
+                                                       .window_samples = window_samples});
+        uint64_t lines[LINES], count = 0;
+        for (uint64_t line = 1; line <= LINES; line++)
+            if (is_sample(line) && hub_is_held_out(line, 5, 0.3) == (held_out != 0))
+                lines[count++] = line;
+        assert_int_equal(hub_sample_file_info(f)->samples, count);
+        assert_int_equal(hub_sample_file_info(f)->files, 4);
+        assert_int_equal(hub_sample_file_info(f)->broken_lines, LINES / 100);
+        unsigned int random = 1;
+        for (uint64_t i = 0; i < count + 100; i++) {
+            uint64_t index = i < count ? i : (uint64_t)rand_r(&random) % count;
+            assert_int_equal(hub_sample_file_read(f, index, &sample, error), MR_OK);
+            assert_int_equal(sample.keys[0], key_of_line(lines[index]));
+        }
+        hub_sample_file_close(f);
+    }
+}
+
+static void several_files_are_read_as_one(void **state)
+{
+    write_parts(*state, false);
+    check_files(*state, 0, 0, 0);
+    check_files(*state, 3, 12000, 0);
+    check_files(*state, 64, 0, 100);
+}
+
+static void packed_files_are_read_in_windows(void **state)
+{
+    write_parts(*state, true);
+    check_files(*state, 0, 0, 0);
+    check_files(*state, 64, 12000, 100);
+    check_files(*state, 2, 0, 7);
+}
+
+static void expect_changed(struct hub_sample_file *f, const char *what)
+{
+    assert_int_equal(hub_sample_file_check(f, error), MR_IO_ERROR);
+    if (strstr(error, what) == NULL)
+        fail_msg("\"%s\" does not contain \"%s\"", error, what);
+    hub_sample_file_close(f);
+}
+
+static void files_that_come_or_change_are_noticed(void **state)
+{
+    char path[200], name[200];
+    write_parts(*state, false);
+    snprintf(path, sizeof(path), "%s/part*", (const char *)*state);
+    struct hub_sample_file *f = open_file((struct hub_sample_file_options){.path = path});
+    uint64_t digest = hub_sample_file_info(f)->digest;
+    assert_int_equal(hub_sample_file_check(f, error), MR_OK);
+    snprintf(name, sizeof(name), "%s/part1", (const char *)*state);
+    assert_int_equal(unlink(name), 0); /* it can be read all the same */
+    assert_int_equal(hub_sample_file_check(f, error), MR_OK);
+    write_file(*state, "part1", "1 1:1\n", 6);
+    assert_int_equal(hub_sample_file_check_some(f, error), MR_IO_ERROR);
+    expect_changed(f, "part1 has changed since its plan began: another file has its name");
+    f = open_file((struct hub_sample_file_options){.path = path});
+    assert_int_not_equal(hub_sample_file_info(f)->digest, digest);
+    write_file(*state, "part15", "1 1:1\n", 6);
+    assert_int_equal(hub_sample_file_check_some(f, error), MR_OK);
+    expect_changed(f, "part15 has come in");
+}
+
+static void a_damaged_file_is_an_error(void **state)
+{
+    struct packed p = packed_gzip("1 1:1\n-1 2:1\n", 13);
+    struct temp_file file = temp_file_make(p.data, p.bytes - 4);
+    struct hub_sample_file *f = NULL;
+    const struct hub_sample_file_options options = {
+        .path = file.path, .formats = formats, .format = "libsvm"};
+    assert_int_equal(hub_sample_file_open(&options, &f, error), MR_IO_ERROR);
+    assert_non_null(strstr(error, "its packed data end too early"));
+    free(p.data);
+    close(file.fd);
+}
+
+/* Each file has its columns where its own first line says. */
+static void columns_are_those_of_each_file(void **state)
+{
+    static const char description[] = "[format]\nname = own\nlabel = y\n[columns]\ny = flag\nu = text\n"
+                                      "[slots]\nu = u\n";
+    char path[200];
+    write_file(*state, "own.ini", description, sizeof(description) - 1);
+    write_file(*state, "a.csv", "u,y\nanna,1\nbert,0\n", 18);
+    write_file(*state, "b.csv", "x,y,u\n7,1,anna\n", 16);
+    snprintf(path, sizeof(path), "%s/own.ini", (const char *)*state);
+    char why[HUB_FORMAT_ERROR_BYTES];
+    struct hub_formats *all = hub_formats_create();
+    assert_int_equal(hub_formats_add(all, path, why), MR_OK);
+    snprintf(path, sizeof(path), "%s/*.csv", (const char *)*state);
+    const struct hub_sample_file_options options = {.path = path, .formats = all, .format = "own"};
+    struct hub_sample_file *f = NULL;
+    assert_int_equal(hub_sample_file_open(&options, &f, error), MR_OK);
+    assert_int_equal(hub_sample_file_info(f)->samples, 3);
+    assert_int_equal(hub_sample_file_info(f)->keys, 2);
+    assert_int_equal(hub_sample_file_read(f, 0, &sample, error), MR_OK);
+    uint64_t anna = sample.keys[0], digest = hub_sample_file_info(f)->digest;
+    assert_int_equal(hub_sample_file_read(f, 2, &sample, error), MR_OK);
+    assert_int_equal(sample.keys[0], anna);
+    hub_sample_file_close(f);
+    all->all[3]->digest++; /* as of another description */
+    assert_int_equal(hub_sample_file_open(&options, &f, error), MR_OK);
+    assert_int_not_equal(hub_sample_file_info(f)->digest, digest);
+    hub_sample_file_close(f);
+    write_file(*state, "c.csv", "u,label\nanna,1\n", 15);
+    assert_int_equal(hub_sample_file_open(&options, &f, error), MR_BAD_MESSAGE);
+    assert_non_null(strstr(error, "c.csv is no own: the first line has no column \"y\""));
+    hub_formats_destroy(all);
+}
+
+#define IN_DIRECTORY(test)                                                                                   \
+    cmocka_unit_test_setup_teardown(test, temporary_directory_setup, temporary_directory_teardown)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +414,11 @@ int main(void)
         cmocka_unit_test(a_file_that_changes_is_an_error),
         cmocka_unit_test(what_cannot_be_opened),
         cmocka_unit_test(opening_can_be_stopped),
+        IN_DIRECTORY(several_files_are_read_as_one),
+        IN_DIRECTORY(packed_files_are_read_in_windows),
+        IN_DIRECTORY(files_that_come_or_change_are_noticed),
+        cmocka_unit_test(a_damaged_file_is_an_error),
+        IN_DIRECTORY(columns_are_those_of_each_file),
     };
     return cmocka_run_group_tests(tests, make_formats, free_formats);
 }
