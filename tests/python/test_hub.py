@@ -1,4 +1,7 @@
 """Batches from a hub, applied on the node that it feeds."""
+import os
+import subprocess
+
 import numpy as np
 import pytest
 
@@ -108,3 +111,69 @@ def test_what_cannot_be_read_is_said(parts, tmp_path):
             hub.start(str(tmp_path / "samples.tsv"), "criteo", 64, table, **refused)
     with pytest.raises(ValueError, match="format|parquet"):
         hub.start(str(tmp_path / "samples.tsv"), "parquet", 64, table)
+
+
+DATA = os.path.dirname(os.environ["MILLRACE_FLIGHTS"])
+
+
+def test_formats_of_ones_own(new_node, new_hub, tmp_path):
+    """A description of a real file, packed; several files of another, with weights."""
+    (tmp_path / "weighted.ini").write_text(
+        "[format]\nname = weighted\nlayout = libsvm\nslots = 1\nvalues = weights\n"
+    )
+    for part in (1, 2):
+        lines = [f"{part - 1} {i}:{i} 5000:0.5\n" for i in range(1, 101)]
+        (tmp_path / f"part{part}.libsvm").write_text("".join(lines))
+    node = new_node(cores=2)
+    process = new_hub(
+        node, "--format", os.path.join(DATA, "weather.ini"), "--format", str(tmp_path / "weighted.ini")
+    )
+    with millrace.Client(node.address, deadline_s=60.0) as client, millrace.Hub(
+        process.address, deadline_s=60.0
+    ) as hub:
+        client.table("sun", 4)
+        loader = millrace.DataLoader(
+            hub, os.path.join(DATA, "seattle-weather.csv.gz"), "weather", 500, table="sun", shuffle_seed=3
+        )
+        assert (loader.info.samples, loader.info.slots, loader.info.dense) == (1461, 4, 2)
+        suns = 0.0
+        for batch in loader:
+            assert batch.dense.shape == (batch.samples, 2) and np.isfinite(np.asarray(batch.dense)).all()
+            suns += float(batch.labels.sum())
+            batch.give_back()
+            break
+        assert 150 < suns < 350  # 714 of 1461 days
+
+        table = client.table("weighted", 2, initializer=millrace.init.constant(1.0))
+        other = new_hub(node, "--format", str(tmp_path / "weighted.ini"))
+        with millrace.Hub(other.address, deadline_s=60.0) as hub2:
+            loader = millrace.DataLoader(
+                hub2, str(tmp_path / "part*.libsvm"), "weighted", 64, table="weighted", tables=[table]
+            )
+            assert loader.info.samples == 200
+            sums = []
+            for batch in loader:
+                bags = np.asarray(batch.values(table))
+                sums += bags[:, 0, 0].tolist()
+                batch.push([(table, np.zeros_like(bags))])
+            assert sums == [i + 0.5 for i in range(1, 101)] * 2
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        subprocess.run(
+            [os.environ["MILLRACE_HUB"], "--check-format", "criteo", os.path.join(DATA, "weather.ini")],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    assert "weather.ini is no criteo" in refused.value.stderr
+    shown = subprocess.run(
+        [
+            os.environ["MILLRACE_HUB"],
+            "--check-format",
+            os.path.join(DATA, "weather.ini"),
+            os.path.join(DATA, "seattle-weather.csv.gz"),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert "1 file, 1461 samples, 0 broken lines" in shown and "month_temperature" in shown

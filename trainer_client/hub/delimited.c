@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/base/plural.h"
 #include "trainer_client/hub/description.h"
 
 #define FIELDS_MAX     4096u
@@ -547,8 +548,8 @@ enum hub_parse hub_delimited_parse(const struct hub_description *d, const char *
     if (!split_line(d, text, bytes, &line, reason))
         return HUB_BROKEN;
     if (line.field_count != d->field_count) {
-        snprintf(reason, HUB_REASON_BYTES, "%" PRIu32 " fields, not %" PRIu32, line.field_count,
-                 d->field_count);
+        snprintf(reason, HUB_REASON_BYTES, "%" PRIu32 " field%s, not %" PRIu32, line.field_count,
+                 mr_plural(line.field_count), d->field_count);
         return HUB_BROKEN;
     }
     if (line_number == 1 && d->header == HUB_HEADER_OPTIONAL && is_header(d, &line))

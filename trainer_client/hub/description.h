@@ -120,7 +120,8 @@ enum hub_parse hub_delimited_parse(const struct hub_description *d, const char *
                                    uint64_t line_number, struct hub_sample *sample, char *reason);
 enum hub_parse hub_libsvm_parse(const struct hub_description *d, const char *line, size_t bytes,
                                 uint64_t line_number, struct hub_sample *sample, char *reason);
-/* Finds the columns in a file's first line, and sets their positions. False: `reason` says what is missing. */
+/* Finds the columns in a file's first line, and sets their positions. False: `reason` says what is
+ * missing. */
 bool hub_delimited_bind(struct hub_description *d, const char *text, size_t bytes, char *reason);
 
 /* Range of a value: narrow near zero and wider further out, 8 from 0 to 1, 8 more for each doubling of 1 +

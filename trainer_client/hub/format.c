@@ -5,6 +5,7 @@
 #include <string.h>
 #include "trainer_client/hub/built_in_formats.h"
 #include "trainer_client/hub/description.h"
+#include "trainer_client/hub/sample_block.h"
 
 void hub_format_free(struct hub_format *f)
 {
@@ -96,7 +97,7 @@ static enum mr_status add(struct hub_formats *formats, struct hub_format *format
                           char *error)
 {
     char names[HUB_FORMAT_NAMES_BYTES];
-    if (hub_formats_find(formats, format->name) != NULL) {
+    if (hub_formats_find(formats, format->name) != NULL || strcmp(format->name, HUB_BLOCK_FORMAT) == 0) {
         snprintf(error, HUB_FORMAT_ERROR_BYTES,
                  "%.160s: format.name = \"%s\": there is such a format already; there are %s", path,
                  format->name, hub_formats_names(formats, names));

@@ -6,7 +6,9 @@
 #include <unistd.h>
 #include "dataplane/wire/base/cli.h"
 #include "dataplane/wire/base/log.h"
+#include "trainer_client/hub/check_format.h"
 #include "trainer_client/hub/hub.h"
+#include "trainer_client/hub/sample_file.h"
 
 #define PROGRAM               "millrace-hub"
 #define PORT_DEFAULT          "7800"
@@ -56,20 +58,32 @@ static int fail(const char *why)
     return CLI_EXIT_FAILED;
 }
 
-/* Ends the program where one cannot be read. */
-static const struct hub_formats *read_formats(const struct cli_list *files)
+/* Those that are built in, and those of files. Ends the program where one cannot be read. */
+static struct hub_formats *read_formats(const struct cli_list *files)
 {
-    char error[HUB_FORMAT_ERROR_BYTES] = "no memory";
+    char error[HUB_FORMAT_ERROR_BYTES];
     struct hub_formats *formats = hub_formats_create();
-    for (uint32_t i = 0; formats != NULL && i < files->count; i++) {
-        if (hub_formats_add(formats, files->items[i], error) != MR_OK) {
-            hub_formats_destroy(formats);
-            formats = NULL;
-        }
-    }
     if (formats == NULL)
-        exit(fail(error));
+        exit(fail("no memory"));
+    for (uint32_t i = 0; i < files->count; i++)
+        if (hub_formats_add(formats, files->items[i], error) != MR_OK)
+            exit(fail(error));
     return formats;
+}
+
+/* --check-format: `wanted` is the name of a format or a file. Ends the program. */
+static _Noreturn void check_format(struct hub_formats *formats, const char *wanted, const char *data)
+{
+    char error[HUB_ERROR_BYTES];
+    const struct hub_format *format = hub_formats_find(formats, wanted);
+    if (format == NULL) {
+        if (hub_formats_add(formats, wanted, error) != MR_OK)
+            exit(fail(error));
+        format = formats->all[formats->count - 1];
+    }
+    if (hub_check_format(formats, format, data, stdout, error) != MR_OK)
+        exit(fail(error));
+    exit(fflush(stdout) == 0 ? 0 : fail("cannot write to standard output"));
 }
 
 static struct hub_config parse_arguments(int argc, char **argv)
@@ -78,6 +92,7 @@ static struct hub_config parse_arguments(int argc, char **argv)
     struct hub_config config = {.listen = "0.0.0.0:" PORT_DEFAULT, .prefetch = PREFETCH_DEFAULT};
     const char *format_files[OWN_FORMATS_MAX];
     struct cli_list own_formats = {.items = format_files, .items_max = OWN_FORMATS_MAX};
+    const char *checked_format = NULL, *data = NULL;
     uint32_t trainer_timeout_s = TRAINER_TIMEOUT_S, sample_memory_mib = SAMPLE_MEMORY_MIB;
     const struct cli_option options[] = {
         {"server", CLI_STRING, &config.server, "HOST[:PORT],...",
@@ -89,6 +104,8 @@ static struct hub_config parse_arguments(int argc, char **argv)
         {"format", CLI_LIST, &own_formats, "FILE",
          "describes a format of samples (docs/data-formats.md), beside libsvm, criteo and flights, which\n"
          "are built in; trainers ask for it by the name that it has there. May be given several times"},
+        {"check-format", CLI_STRING, &checked_format, "NAME|FILE",
+         "check a format, show what it makes of DATA, and exit; DATA is a path as in trainers' plans"},
         {"prefetch", CLI_U32_IN(1, HUB_PREFETCH_MAX), &config.prefetch, "N",
          "batches that are fed ahead of the trainers, 1 to 64; default 4. More hide the server's\n"
          "latency better, but the rows of a batch are that many batches old when it is trained on"},
@@ -116,16 +133,23 @@ static struct hub_config parse_arguments(int argc, char **argv)
     };
     const struct cli_usage usage = {
         .program = PROGRAM,
-        .synopsis = "--server HOST[:PORT],... [options]",
+        .synopsis = "--server HOST[:PORT],... [options] | --check-format NAME|FILE [DATA]",
+        .words_max = 1,
         .summary =
             "Reads samples, feeds their keys to the parameter server, and hands batches to trainers.\n\n"
-            "  millrace-hub --server 10.0.0.1 --listen 10.0.0.2:7800",
+            "  millrace-hub --server 10.0.0.1 --listen 10.0.0.2:7800\n"
+            "  millrace-hub --check-format clicks.ini clicks.csv",
         CLI_OPTIONS(options),
         .has_version = true,
     };
-    (void)cli_parse(&usage, argc, argv, NULL);
+    (void)cli_parse(&usage, argc, argv, &data);
     configure_log(&log);
-    config.formats = read_formats(&own_formats);
+    struct hub_formats *formats = read_formats(&own_formats);
+    if (checked_format != NULL)
+        check_format(formats, checked_format, data);
+    if (data != NULL)
+        cli_refuse(PROGRAM, "%s: data are named by trainers, or after --check-format", data);
+    config.formats = formats;
     if (config.server == NULL)
         cli_refuse(PROGRAM, "--server is missing");
     if (config.key_file == NULL)

@@ -8,8 +8,8 @@
 #define HUGE_BYTES     ((size_t)2 << 20)
 #define PREFETCH_LINES 4u /* the processor fetches those that follow by itself */
 
-/* A sample in `bytes`: this, its dense values, its bag_end, its keys from the next multiple of 8 on, and their
- * weights if the format has any, up to a multiple of 8. */
+/* A sample in `bytes`: this, its dense values, its bag_end, its keys from the next multiple of 8 on, and
+ * their weights if the format has any, up to a multiple of 8. */
 struct head {
     float label;
     uint32_t key_count;

@@ -228,6 +228,43 @@ static void lines_of_standard_input(void **state)
     hub_live_source_close(s);
 }
 
+/* The columns are where the first line says; weights go along. */
+static void formats_of_ones_own(void **state)
+{
+    static const char header_format[] = "[format]\nname = named\nlabel = y\n[columns]\ny = flag\nn = number\n"
+                                        "[dense]\nn = n\n[slots]\nn = n\n",
+                      weights_format[] = "[format]\nname = weights\nlayout = libsvm\nvalues = weights\n";
+    struct hub_format *named = read_format(header_format, error),
+                      *weights = read_format(weights_format, error);
+    struct hub_formats own = {.all = {named, weights}, .count = 2};
+    struct hub_batch b = {0};
+    for (uint32_t i = 0; i < 3; i++) { /* with a header, without the right one, and with weights */
+        static const char *const texts[] = {"n,x,y\n7,,1\n8,,0\n", "n,x\n7,\n", "1 3:0.5\n0 3:2\n"};
+        int to = standard_pipe();
+        const struct hub_live_options options = {.path = "-",
+                                                 .formats = &own,
+                                                 .format = own.all[i / 2]->name,
+                                                 .batch_samples = 2,
+                                                 .on_batch = on_batch,
+                                                 .memory_bytes = MEMORY};
+        struct hub_live_source *s = NULL;
+        assert_int_equal(write(to, texts[i], strlen(texts[i])), strlen(texts[i]));
+        close(to);
+        assert_int_equal(hub_live_source_open(&options, &s, error), MR_OK);
+        assert_int_equal(build(s, 0, &b), i == 1 ? MR_BAD_MESSAGE : MR_OK);
+        if (i == 0)
+            assert_true(lrintf(b.dense[0]) == 7 && lrintf(b.dense[1]) == 8);
+        else if (i == 1)
+            assert_non_null(strstr(error, "- is no named: the first line has no column \"y\""));
+        else
+            assert_true(b.has_weights && lrintf(2 * b.weights[0]) == 1 && lrintf(b.weights[1]) == 2);
+        hub_live_source_close(s);
+    }
+    hub_batch_free(&b);
+    hub_format_free(named);
+    hub_format_free(weights);
+}
+
 static void lines_of_another_format_are_refused(void **state)
 {
     struct hub_batch b = {0};
@@ -415,6 +452,7 @@ int main(void)
         cmocka_unit_test(a_writer_that_fails_says_why),
         cmocka_unit_test(blocks_that_do_not_match_are_refused),
         cmocka_unit_test(lines_of_standard_input),
+        cmocka_unit_test(formats_of_ones_own),
         cmocka_unit_test(lines_of_another_format_are_refused),
         cmocka_unit_test(a_line_that_is_too_long_is_skipped),
         cmocka_unit_test(finishing_takes_the_rest_of_a_pipe_but_not_of_a_file),
