@@ -331,10 +331,11 @@ static void log_plan(const struct feeder *f)
     const struct hub_sample_file_info info = *hub_batch_source_info(f->source);
     mr_log_with(
         MR_LOG_INFO, MR_LOG_FIELDS({"path", .text = f->request.path}, {"samples", .number = info.samples}),
-        "plan", "%s: %" PRIu64 " sample%s to %s, %u slot%s, %s%" PRIu64 " key%s, %" PRIu64 " broken line%s",
+        "plan", "%s: %" PRIu64 " sample%s to %s, %u slot%s, %s%" PRIu64 " key%s, %" PRIu64 " broken line%s%s",
         f->request.path, info.samples, mr_plural(info.samples), f->request.held_out ? "evaluate" : "train on",
         info.format->slots, mr_plural(info.format->slots), info.keys_exact ? "" : "about ", info.keys,
-        mr_plural(info.keys), info.broken_lines, mr_plural(info.broken_lines));
+        mr_plural(info.keys), info.broken_lines, mr_plural(info.broken_lines),
+        info.window_samples != 0 && f->request.shuffle_seed != 0 ? "; packed: shuffled in windows" : "");
 }
 
 /* The open samples are the plan's as well: it was taken up again, and they have not changed. */
