@@ -3,11 +3,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/plural.h"
 #include "trainer_client/hub/description.h"
 
 #define FIELDS_MAX     4096u
 #define PART_SHORT_MAX 15u /* bytes of a part that is copied at once, with the '|' after it */
+#define SPLIT_KEYS_MAX (HUB_SAMPLE_KEYS_MAX - HUB_SLOTS_MAX) /* other slots have one key at most */
 #define CROSS_SLACK    (HUB_CROSS_PARTS_MAX * (PART_SHORT_MAX + 1) + PART_SHORT_MAX + 1)
 
 struct hour_of_day {
@@ -480,62 +482,58 @@ static size_t put_cross(const struct hub_slot *slot, const struct piece *pieces,
     return (size_t)(at - out);
 }
 
-/* A key for each piece between separators; empty ones have none. False: there are too many. */
-static bool add_split(uint32_t slot, char separator, struct hub_field rest, struct hub_sample *sample)
+/* Writes a key for each piece between separators; empty ones have none. Returns how many; more than `room`:
+ * there are too many. */
+static uint32_t put_split(uint32_t slot, char separator, struct hub_field rest, uint64_t *keys, uint32_t room)
 {
     struct hub_field piece;
+    uint32_t count = 0;
     while (hub_field_next(&rest, separator, &piece)) {
         if (piece.bytes == 0)
             continue;
-        if (sample->key_count == HUB_SAMPLE_KEYS_MAX)
-            return false;
-        sample->keys[sample->key_count++] = hub_key(slot, piece.text, piece.bytes);
+        if (count == room)
+            return room + 1;
+        keys[count++] = hub_key(slot, piece.text, piece.bytes);
     }
-    return true;
-}
-
-static void add_key(uint32_t slot, const char *text, size_t bytes, struct hub_sample *sample)
-{
-    if (bytes > 0)
-        sample->keys[sample->key_count++] = hub_key(slot, text, bytes);
+    return count;
 }
 
 static bool set_slots(const struct hub_description *d, struct line *line, struct hub_sample *sample,
                       char *reason)
 {
     char cross[HUB_LINE_BYTES_MAX + CROSS_SLACK];
-    sample->key_count = 0;
+    uint32_t count = 0, room;
     for (uint32_t i = 0; i < d->part_count; i++)
         set_piece(&d->parts[i], field_of(d, line, d->parts[i].column), &line->values[d->parts[i].column],
                   &line->pieces[i]);
     for (uint32_t i = 0; i < d->slot_count; i++) {
         const struct hub_slot *slot = &d->slots[i];
-        struct hub_field field;
-        bool fits = sample->key_count < HUB_SAMPLE_KEYS_MAX;
+        struct hub_field value = {NULL, 0};
         switch (slot->kind) {
+        case HUB_SLOT_CROSS:
+            value = (struct hub_field){cross, put_cross(slot, line->pieces, cross)};
+            break;
         case HUB_SLOT_TEXT:
-            field = field_of(d, line, slot->column);
-            if (fits)
-                add_key(i, field.text, field.bytes, sample);
+            value = field_of(d, line, slot->column);
             break;
         case HUB_SLOT_PART:
-            if (fits)
-                add_key(i, line->pieces[slot->parts[0]].text, line->pieces[slot->parts[0]].bytes, sample);
-            break;
-        case HUB_SLOT_CROSS:
-            if (fits)
-                add_key(i, cross, put_cross(slot, line->pieces, cross), sample);
+            value = (struct hub_field){line->pieces[slot->parts[0]].text, line->pieces[slot->parts[0]].bytes};
             break;
         case HUB_SLOT_SPLIT:
-            fits = add_split(i, slot->separator, field_of(d, line, slot->column), sample);
+            room = SPLIT_KEYS_MAX - mr_min_u32(count, SPLIT_KEYS_MAX);
+            count +=
+                put_split(i, slot->separator, field_of(d, line, slot->column), sample->keys + count, room);
+            if (count > SPLIT_KEYS_MAX) {
+                snprintf(reason, HUB_REASON_BYTES, "more than %u keys", SPLIT_KEYS_MAX);
+                return false;
+            }
             break;
         }
-        if (!fits) {
-            snprintf(reason, HUB_REASON_BYTES, "more than %u keys", HUB_SAMPLE_KEYS_MAX);
-            return false;
-        }
-        sample->bag_end[i] = sample->key_count;
+        if (value.bytes > 0)
+            sample->keys[count++] = hub_key(i, value.text, value.bytes);
+        sample->bag_end[i] = count;
     }
+    sample->key_count = count;
     return true;
 }
 

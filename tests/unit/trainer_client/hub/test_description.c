@@ -153,6 +153,24 @@ static void slots(void **state)
     hub_format_free(format);
 }
 
+/* A sample's keys are bounded: splits leave room for the other slots. */
+static void pieces_are_bounded(void **state)
+{
+    const uint32_t most = HUB_SAMPLE_KEYS_MAX - HUB_SLOTS_MAX;
+    static char line[2 * HUB_SAMPLE_KEYS_MAX + 10];
+    struct hub_format *format = made(HEAD "a = text\n[slots]\nfirst = y\na = split(a, pipe)\nlast = y\n");
+    memcpy(line, "1,", 2);
+    for (uint32_t i = 0; i < most - 1; i++)
+        memcpy(line + 2 + 2 * i, "p|", 3);
+    assert_int_equal(parse(format, line), HUB_PARSED);
+    assert_int_equal(sample.key_count, most + 1);
+    assert_int_equal(sample.bag_end[1], most);
+    memcpy(line + strlen(line), "q", 2);
+    assert_int_equal(parse(format, line), HUB_BROKEN);
+    assert_string_equal(reason, "more than 3840 keys");
+    hub_format_free(format);
+}
+
 static void expect_time(const char *pattern, const char *text, const char *keys[4])
 {
     char description[400], line[80];
@@ -312,6 +330,7 @@ int main(void)
         cmocka_unit_test(labels),
         cmocka_unit_test(dense_values),
         cmocka_unit_test(slots),
+        cmocka_unit_test(pieces_are_bounded),
         cmocka_unit_test(times),
         cmocka_unit_test(weights_of_libsvm),
         cmocka_unit_test(the_digest_is_of_what_it_says),
