@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Prints docs/torch-names.md: every public name of torch's modules that Millrace stands in for, and what became of it.
+"""Prints docs/torch-names.md: every public name of torch's modules that Millrace stands in for, and what
+became of it.
 
 usage: torch_names.py [--check | --merge PAGE]
   --check: the page has each row for the torch that is installed
   --merge: rows of the page stay whose names only other versions of torch have
 
-The names come from the installed torch, and whether Millrace has them from the installed package; what it does not have
-needs a reason here.
+The names come from the installed torch, and whether Millrace has them from the installed package; what it
+does not have needs a reason here.
 """
 import importlib
 import inspect
@@ -160,8 +161,10 @@ def page(before: str = "") -> str:
     lines = [
         "# Names of torch",
         "",
-        "What became of each name in Millrace, and of the arguments of `nn.Embedding` and `nn.EmbeddingBag`. Made by",
-        "`scripts/torch_names.py` from the installed packages. [python-rpc.md](python-rpc.md) says what differs in meaning.",
+        "What became of each name in Millrace, and of the arguments of `nn.Embedding` and "
+        "`nn.EmbeddingBag`. Made by",
+        "`scripts/torch_names.py` from the installed packages. [python-rpc.md](python-rpc.md) says what "
+        "differs in meaning.",
     ]
     kept = rows_in(before)
     for title, rows in sections():

@@ -924,9 +924,9 @@ struct mr_hub_status {
 MR_API enum mr_status mr_hub_status(struct mr_client *hub, const struct mr_options *options,
                                     struct mr_hub_status *status);
 
-/* Keys of a slot's values, as hubs make them of the fields of a line: value i is the bytes text[offsets[i]] up
- * to, but not including, text[offsets[i + 1]], for i < count. Writes keys[count]. A key is XXH3-64 with the slot
- * as its seed, so that equal values of two slots have two keys. Any thread. */
+/* Keys of a slot's values, as hubs make them of the fields of a line: value i is the bytes text[offsets[i]]
+ * up to, but not including, text[offsets[i + 1]], for i < count. Writes keys[count]. A key is XXH3-64 with
+ * the slot as its seed, so that equal values of two slots have two keys. Any thread. */
 MR_API void mr_slot_keys(uint32_t slot, const void *text, const uint32_t *offsets, uint32_t count,
                          uint64_t *keys);
 

@@ -209,8 +209,8 @@ MR_API enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t worl
 /* Registers one more function. MR_INVALID_ARGUMENT: the name is taken, or a signature cannot be read. */
 MR_API enum mr_status mr_rpc_register(struct mr_rpc *rpc, const struct mr_rpc_function *function);
 /* Leaves the world gracefully: waits until every living worker has called this, no call is in flight, and no
- * worker holds a reference to a value of another; in an open world until this worker's own calls and functions
- * have ended. MR_DEADLINE_EXCEEDED: the last error names who is missing
+ * worker holds a reference to a value of another; in an open world until this worker's own calls and
+ * functions have ended. MR_DEADLINE_EXCEEDED: the last error names who is missing
  * or what is still held. The worker stays a member then until all may leave, which can happen before this is
  * called again; that call returns the outcome at once. A call after that fails with MR_INVALID_ARGUMENT.
  * timeout_ms 0: the default of calls. */
@@ -353,20 +353,21 @@ MR_API enum mr_status mr_autograd_apply(struct mr_autograd *context, const char 
                                         struct mr_rpc_result **result);
 /* Records a run of a differentiable function of this worker that the program has done by itself: `outputs`
  * were computed from `inputs`, which are recognised by their `gradient`. Only the shapes of outputs are
- * looked at, and those that are f32 or f64 tensors get their number here. The function's backward gets `saved`,
- * which is destroyed as in mr_rpc_save(), also when this fails. MR_UNKNOWN_FUNCTION, MR_INVALID_ARGUMENT (the
- * function has no backward, there are too many values, the context has ended), MR_NO_MEMORY. */
+ * looked at, and those that are f32 or f64 tensors get their number here. The function's backward gets
+ * `saved`, which is destroyed as in mr_rpc_save(), also when this fails. MR_UNKNOWN_FUNCTION,
+ * MR_INVALID_ARGUMENT (the function has no backward, there are too many values, the context has ended),
+ * MR_NO_MEMORY. */
 MR_API enum mr_status mr_autograd_record(struct mr_autograd *context, const char *function,
                                          const struct mr_value *inputs, uint32_t input_count,
                                          struct mr_value *outputs, uint32_t output_count, void *saved,
                                          void (*destroy)(void *));
 /* In a backward, or in any call in a context: adds to the gradient of a parameter of this worker, in the
- * call's context. MR_INVALID_ARGUMENT (no context, a parameter of another worker, not f32 or f64), MR_WRONG_SHAPE,
- * MR_NO_MEMORY. */
+ * call's context. MR_INVALID_ARGUMENT (no context, a parameter of another worker, not f32 or f64),
+ * MR_WRONG_SHAPE, MR_NO_MEMORY. */
 MR_API enum mr_status mr_autograd_add_gradient(struct mr_rpc_call *call, struct mr_rref *parameter,
                                                const struct mr_tensor *gradient);
-/* Runs a backward pass from scalar losses (f32 or f64, one element) through all workers, and adds the gradients up
- * in the context. Only one pass at a time may run in a context, and it has the worker's time-out
+/* Runs a backward pass from scalar losses (f32 or f64, one element) through all workers, and adds the
+ * gradients up in the context. Only one pass at a time may run in a context, and it has the worker's time-out
  * (MR_DEADLINE_EXCEEDED). A recorded run takes part in one pass: a second pass over it fails with
  * MR_INVALID_ARGUMENT unless the first had `retain` set. MR_WORKER_DIED, MR_WRONG_SHAPE (a function's
  * backward gave a gradient of another shape than the argument's), or the status of a function's backward,

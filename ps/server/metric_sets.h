@@ -1,4 +1,4 @@
-/* What a node's metrics have beside its counters, declared as they are (dataplane/wire/base/counter_set.h). */
+/* What a node's metrics have beside its counters, declared alike (dataplane/wire/base/counter_set.h). */
 #ifndef PS_METRIC_SETS_H
 #define PS_METRIC_SETS_H
 

@@ -1,5 +1,5 @@
-"""What it costs a node to be observed: everything that counts and times against nothing of it, and a recording
-beside the same calls without one; and whether what the client says of its calls is true.
+"""What it costs a node to be observed: everything that counts and times against nothing of it, and a
+recording beside the same calls without one; and whether what the client says of its calls is true.
 """
 import contextlib
 import gzip

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """The tables of a step from Python, against a running node: one call for 26 tables of 512 keys beside a call
-for each, and steps of a model of as many EmbeddingBags with and without prefetching. One JSON object per line.
+for each, and steps of a model of as many EmbeddingBags with and without prefetching. One JSON object per
+line.
 
-usage: python_tables.py --server ADDRESS:PORT [--runs N] [--rows N]    with PYTHONPATH and MILLRACE_LIBRARY set
+usage: python_tables.py --server ADDRESS:PORT [--runs N] [--rows N]    with PYTHONPATH and MILLRACE_LIBRARY
+set
 """
 import argparse
 

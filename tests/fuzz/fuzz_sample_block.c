@@ -1,4 +1,4 @@
-/* A block of binary samples, as a program writes it to a hub: what is taken for one can be read to its end. */
+/* A block of binary samples, as programs write them: what is taken for one can be read to its end. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>

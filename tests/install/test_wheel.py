@@ -20,8 +20,8 @@ import pytest
 SOURCE = Path(os.environ["MILLRACE_SOURCE"])
 PROGRAMS = ["millrace", "millraced", "millrace-hub"]
 VERSIONS = ["3.9", "3.10", "3.11", "3.12", "3.13"]
-# The newest torch; and the one that the newest FBGEMM is made for. By itself torchrec depends on FBGEMM for GPUs,
-# which would be in the same place.
+# The newest torch; and the one that the newest FBGEMM is made for. By itself torchrec depends on FBGEMM for
+# GPUs, which would be in the same place.
 TORCH = [["torch", "pytest"]]
 TORCHREC = [
     [

@@ -111,7 +111,8 @@ class Node:
         self._space = cable.client if near else Namespace()
         self._is_near = near
         self._n = 0 if near else cable.lay(self._space)
-        if "MILLRACE_ON_SOCKETS" in os.environ and not near:  # where the kernel has the address, so they are chosen
+        # where the kernel has the address, so they are chosen
+        if "MILLRACE_ON_SOCKETS" in os.environ and not near:
             self._space.run("ip", "addr", "add", f"10.99.{self._n}.1/24", "dev", "server0")
         if near:
             self.settings += ("port.driver=socket", "port.device=", "port.ipv4=127.0.0.1/8")

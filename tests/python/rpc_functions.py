@@ -139,7 +139,8 @@ def many_references(n):
 
 
 def limit_parts(bytes_max):
-    """Of what is kept of calls with many tensors. -> the limit before, how many were refused, how many wait"""
+    """Of what is kept of calls with many tensors. -> the limit before, how many were refused, how many
+    wait"""
     from millrace.rpc._world import current
 
     parts = current().parts

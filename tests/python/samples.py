@@ -5,8 +5,8 @@ SLOTS, DENSE = 26, 13
 
 
 def write(path: str, count: int, first: int = 0) -> None:
-    """Samples [first, first + count), behind those that are there if it is not the first. The first dense value
-    is log(1 + the sample's number); every third label is 1."""
+    """Samples [first, first + count), behind those that are there if it is not the first. The first dense
+    value is log(1 + the sample's number); every third label is 1."""
     with open(path, "a" if first else "w", encoding="ascii") as out:
         for i in range(first, first + count):
             dense = (str(i + d) for d in range(DENSE))

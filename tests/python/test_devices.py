@@ -1,4 +1,5 @@
-"""Modules whose results and gradients are in a device's memory: a fake one, as machines that test have none."""
+"""Modules whose results and gradients are in a device's memory: a fake one, as machines that test have
+none."""
 import numpy as np
 import pytest
 

@@ -142,7 +142,8 @@ def every(generator):
 
 
 class RowByRow(torch.nn.Module):
-    """An EmbeddingBag with a parameter for each row: torch's optimizers pass over those without a gradient."""
+    """An EmbeddingBag with a parameter for each row: torch's optimizers pass over those without a
+    gradient."""
 
     def __init__(self, weight):
         super().__init__()

@@ -12,8 +12,9 @@
  *   {"t": 100, "c": 0, "call": {"n": 7, "at": 12, "op": "lookup", "total": 9000, "in": 9, "out": 80,
  *    "from": "."}}                             core 0: a call that arrived then, and was slow (the header's
  *                                                "on_slow_ns") or not far from one that was; "n" is its
- *                                                number, "at" its arrival by the core's clock; with "wait" and
- *                                                "work" where they are known; "table", "keys", "status" if any
+ *                                                number, "at" its arrival by the core's clock; with
+ *                                                "wait" and "work" where they are known; "table", "keys",
+ *                                                "status" if any
  *   {"t": 100, "c": 0, "calls_lost": 3, "calls_left_out": 0}
  *                                                that many more the core no longer had, and the file has no
  *                                                room for

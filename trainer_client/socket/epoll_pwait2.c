@@ -1,5 +1,5 @@
-/* epoll_pwait2() for wheels, which also run with C libraries older than the one that they are built with: glibc
- * has it from 2.35. */
+/* epoll_pwait2() for wheels, which also run with C libraries older than the one that they are built with:
+ * glibc has it from 2.35. */
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>

@@ -48,7 +48,7 @@ enum mr_join_flag {
 };
 /* JOIN, answer: u8[world_size], 1 for each rank that has joined; and, once all have, u8[n, sizeof] with a
  * line for each. In an open world the lines come once all members know the worker, one for each that has
- * ever joined. The rendezvous tells the members of a worker by a JOIN of its own, u8[sizeof] with its line. */
+ * ever joined. The rendezvous tells members of a worker by a JOIN of its own, u8[sizeof] with its line. */
 struct mr_member_wire {
     char name[MR_RPC_NAME_BYTES];
     uint8_t uuid[MR_UUID_BYTES];
@@ -95,8 +95,8 @@ enum mr_leave_phase { MR_LEAVE_NOT = 0, MR_LEAVE_CALLED = 1, MR_LEAVE_GONE = 2 }
 enum mr_leave_state { MR_LEAVE_MISSING = 0, MR_LEAVE_BUSY = 1, MR_LEAVE_QUIET = 2, MR_LEAVE_OVER = 3 };
 /* ALIVE, answer (of the rendezvous): u8[world_size] 1 for each rank that is dead. */
 
-/* A node that is stopped, and a worker that leaves an open world, sends LEAVE with MR_LEAVE_GONE to everybody,
- * and is dead from then on. The answer is empty. */
+/* A node that is stopped, and a worker that leaves an open world, sends LEAVE with MR_LEAVE_GONE to
+ * everybody, and is dead from then on. The answer is empty. */
 
 enum mr_leaving_step { MR_LEAVING_NOT, MR_LEAVING_WAITS, MR_LEAVING_BYE, MR_LEAVING_DONE };
 

@@ -1,6 +1,6 @@
 /* Histograms of spans of time, log-linear: 32 buckets for each power of two, so that a bucket is at most 1/32
- * of its values wide and its middle at most 1.6 % away from any of them. From 0 ns to 68 s; longer spans count
- * in the last bucket, and in max_ns.
+ * of its values wide and its middle at most 1.6 % away from any of them. From 0 ns to 68 s; longer spans
+ * count in the last bucket, and in max_ns.
  *
  * One thread writes, others read a copy at any time (mr_histogram_read) without a lock. Counts never go back,
  * so the histogram of a window is what its end has more than its beginning (mr_histogram_subtract), and that

@@ -38,7 +38,8 @@ INSTEAD = {
 NOTES = {
     "pull": "TorchRec has the table in the trainer's own memory, and one key in each bag; nothing leaves the "
     "process.",
-    "push": "Millrace and gRPC run Adagrad, PyTorch and TorchRec run SGD. Redis cannot apply gradients; its figure (*) "
+    "push": "Millrace and gRPC run Adagrad, PyTorch and TorchRec run SGD. "
+    "Redis cannot apply gradients; its figure (*) "
     "is an MSET of new rows.",
     "lookup": "The server sums the rows; Redis cannot, so its client pulls and sums them.",
     "lookup_fed": "Millrace's hub sends a batch's keys before its trainer asks for the sums; the peers' "

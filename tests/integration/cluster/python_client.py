@@ -24,7 +24,8 @@ def tables(client: millrace.Client, cores: int) -> None:
 
 
 def stored_rows(client: millrace.Client) -> None:
-    """Set and read with their state, each on the node that owns it; some while all of a node's partitions go."""
+    """Set and read with their state, each on the node that owns it; some while all of a node's partitions
+    go."""
     table = client.table("python/set", 4, optimizer=optim.Adam())
     keys = np.arange(1000)
     values = np.arange(4000, dtype=np.float32).reshape(1000, 4)

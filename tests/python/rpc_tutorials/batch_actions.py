@@ -1,5 +1,6 @@
-"""An agent that chooses the actions of all observers in one forward pass, as in torch's tutorial "Implementing
-Batch RPC Processing Using Asynchronous Executions": each call returns a future of its own action."""
+"""An agent that chooses the actions of all observers in one forward pass, as in torch's tutorial
+"Implementing Batch RPC Processing Using Asynchronous Executions": each call returns a future of its own
+action."""
 import threading
 
 import torch

@@ -1,5 +1,6 @@
-"""A recurrent net whose embedding and decoder are on a parameter server, as in torch's tutorial "Getting Started
-with Distributed RPC Framework": the trainer passes its input and its LSTM's output to them by their RRefs."""
+"""A recurrent net whose embedding and decoder are on a parameter server, as in torch's tutorial "Getting
+Started with Distributed RPC Framework": the trainer passes its input and its LSTM's output to them by their
+RRefs."""
 import torch
 import torch.distributed.autograd as dist_autograd
 import torch.distributed.rpc as rpc

@@ -3,8 +3,8 @@
 
     dlrm.py --server 10.77.0.1
 
-Needs torch 2 and torchrec. Only the lines that name millrace or the server are not TorchRec's; docs/torchrec.md
-shows them beside those that they replace.
+Needs torch 2 and torchrec. Only the lines that name millrace or the server are not TorchRec's;
+docs/torchrec.md shows them beside those that they replace.
 """
 from __future__ import annotations
 

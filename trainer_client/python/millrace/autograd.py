@@ -38,8 +38,8 @@ class context:
 
 
 def backward(context_id: int, roots: Sequence[torch.Tensor], retain_graph: bool = False) -> None:
-    """Runs backward from scalar losses (float32 or float64, one element) through all workers. Gradients add up in the
-    context, on the owner of each parameter; `.grad` does not change."""
+    """Runs backward from scalar losses (float32 or float64, one element) through all workers. Gradients add
+    up in the context, on the owner of each parameter; `.grad` does not change."""
     found = find(current(), context_id)
     pointer = pointer_of(found)
     if not roots:

@@ -124,7 +124,8 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls, Ta
         """
         if shape is not None:
             check_options("variable", VariableSpec, description)
-            return self._made("variable", VariableSpec(name, shape, **description), deadline_s)  # type: ignore
+            spec = VariableSpec(name, shape, **description)  # type: ignore
+            return self._made("variable", spec, deadline_s)  # type: ignore
         if description:
             raise TypeError(
                 f"a variable is made with its shape: variable({name!r}, shape, {', '.join(description)}=...)"

@@ -25,8 +25,9 @@ def _tool() -> str:
     found = find_program("millrace", "MILLRACE_TOOL")
     if found is None:
         raise DevServerError(
-            "the program `millrace` is not in $PATH: install millrace with pip, or the packages millrace-tools "
-            "and millrace-server, or run `make install`, or name the program in $MILLRACE_TOOL (and millraced in $MILLRACED)"
+            "the program `millrace` is not in $PATH: install millrace with pip, or the packages "
+            "millrace-tools and millrace-server, or run `make install`, or name the program in "
+            "$MILLRACE_TOOL (and millraced in $MILLRACED)"
         )
     return found
 

@@ -298,7 +298,8 @@ class EmbeddingBag(Weights, TorchArguments, AtServer):
         super()._check_batch()
         if self.mode == "max":
             raise ValueError(
-                "EmbeddingBag: mode 'max' cannot be had for a loader's batch: its bags are pooled at the server, "
+                "EmbeddingBag: mode 'max' cannot be had for a loader's batch: its bags are pooled at "
+                "the server, "
                 "by sum, mean or sqrtn"
             )
 
@@ -375,7 +376,8 @@ class Embedding(Weights, TorchArguments, AtServer):
 def forward_all(
     modules: Sequence[Union[EmbeddingBag, Embedding]], inputs: Sequence[Any]
 ) -> list[torch.Tensor]:
-    """What each module's forward returns for its input, with one lookup for all of them: [module(input), ...].
+    """What each module's forward returns for its input, with one lookup for all:
+    [module(input), ...].
 
         user, item = millrace.nn.forward_all([users, items], [(keys, offsets), item_keys])
 
@@ -383,8 +385,8 @@ def forward_all(
     inputs: for each module a tuple of its forward's arguments, or the first of them alone.
 
     The results are those of the modules' own forwards, and so are the gradients, which one push takes to all
-    tables. Batches of a DataLoader have been looked up by their hub; they are given to their modules. Hooks of
-    the modules do not run, as those of torch.nn.Module.forward() do not.
+    tables. Batches of a DataLoader have been looked up by their hub; they are given to their modules. Hooks
+    of the modules do not run, as those of torch.nn.Module.forward() do not.
     """
     modules, inputs = list(modules), list(inputs)
     if len(modules) != len(inputs):

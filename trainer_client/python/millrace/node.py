@@ -321,8 +321,8 @@ class NodeCalls(Connection):
         return self._start(self._stats(core), options)
 
     def clock_offset(self, core: int = 0, **options: Unpack[CallOptions]) -> ClockOffset:
-        """How far the clock of a core's node is ahead: of eight exchanges the one with the shortest round trip, as
-        NTP does it."""
+        """How far the clock of a core's node is ahead: of eight exchanges the one with the shortest round
+        trip, as NTP does it."""
         offsets = (self._run(self._clock_offset(core), options) for _ in range(lib.MR_CLOCK_EXCHANGES))
         return min(offsets, key=lambda offset: offset.error_ns)
 
@@ -367,7 +367,8 @@ class NodeCalls(Connection):
         return self._start(self._facts(core), options)
 
     def mark(self, what: str, **options: Unpack[CallOptions]) -> None:
-        """Marks this time for recordings (millrace perf record): a line such as "epoch 3", at most 143 bytes."""
+        """Marks this time for recordings (millrace perf record): a line such as "epoch 3", at most 143
+        bytes."""
         self._run(Call(lib.mr_mark, (what.encode(),)), options)
 
     def mark_async(self, what: str, **options: Unpack[CallOptions]) -> Future:
@@ -391,8 +392,9 @@ class NodeCalls(Connection):
         )
 
     def marks(self, since: int = 0, core: int = 0, **options: Unpack[CallOptions]) -> list[Mark]:
-        """The marks after number `since` of the node that has the core, the oldest first: what clients set with
-        mark(), and, for operators, what the node's log says at level info and above. It keeps the last 256.
+        """The marks after number `since` of the node that has the core, the oldest first: what clients set
+        with mark(), and, for operators, what the node's log says at level info and above. It keeps the last
+        256.
         """
         return self._run(self._marks(since, core), options)
 
@@ -432,7 +434,8 @@ class NodeCalls(Connection):
         return self._start(self._recent_calls(core, slow_s, position), options)
 
     def own_latencies(self) -> dict[str, Latency]:
-        """How long this client's own calls have taken, by operation, each from the call to its last answer."""
+        """How long this client's own calls have taken, by operation, each from the call to its last
+        answer."""
         histograms: list[tuple[str, Any]] = []
         handle = ffi.new_handle(histograms)
         status = self._ask(lib.mr_client_latencies, callbacks.latencies, handle)

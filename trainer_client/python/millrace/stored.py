@@ -1,8 +1,8 @@
 """Rows as they are stored: what Table.rows() returns, and how rows and states become what the library takes.
 
-A stored row is one record of float32: the values, then the parts of the optimizer's state (docs/optimizers.md,
-"Rows that are set"). A part is as wide as the row, or a single number; numbers of updates are uint32, whose
-bits stand in the place of a float.
+A stored row is one record of float32: the values, then the parts of the optimizer's state
+(docs/optimizers.md, "Rows that are set"). A part is as wide as the row, or a single number; numbers of
+updates are uint32, whose bits stand in the place of a float.
 """
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class Rows:
 
     def __repr__(self) -> str:
         stored, of = int(self.is_stored.sum()), tuple(self.values.shape)
-        return f"<millrace.Rows {of}, {stored} stored{'' if self.state is None else ', ' + ', '.join(self.state)}>"
+        state = "" if self.state is None else ", " + ", ".join(self.state)
+        return f"<millrace.Rows {of}, {stored} stored{state}>"
 
 
 class RowsNotSet(Error):

@@ -56,7 +56,8 @@ class Table:
         return self.spec.pooling
 
     def __repr__(self) -> str:
-        return f"<millrace.Table {self.name!r} of {self.client.server}: {self.id}, dim {self.dim}, {self.spec.optimizer}>"
+        of = f"{self.client.server}: {self.id}, dim {self.dim}, {self.spec.optimizer}"
+        return f"<millrace.Table {self.name!r} of {of}>"
 
     def _parts(self, rows: large.TableRows) -> list[large.TableRows]:
         """What a call is divided into; none: it is not."""

@@ -135,7 +135,8 @@ class TableCalls(Connection):
             count = struct.of.key_count if offsets is None else struct.of.bag_count
             if values.size != count * table.dim or (values.size and values.shape[-1] != table.dim):
                 raise ValueError(
-                    f"gradients have the shape {values.shape}; for {counted(count, 'key' if offsets is None else 'bag')} "
+                    f"gradients have the shape {values.shape}; for "
+                    f"{counted(count, 'key' if offsets is None else 'bag')} "
                     f"of {table.name!r} they are [{count}, {table.dim}]"
                 )
             struct.dim, struct.gradients = table.dim, f32_pointer(values)

@@ -19,9 +19,9 @@ _DEADLINE_S = 0.2
 class Trace:
     """A timeline of this process, written to `path` at close(); a context manager. `process` names it.
 
-    `clients` are asked now and then how far their server's clock is ahead, so that the files of several machines fit
-    together. Spans may be begun in any thread; each thread is a track. After max_spans of them the others are counted
-    and left out.
+    `clients` are asked now and then how far their server's clock is ahead, so that the files of several
+    machines fit together. Spans may be begun in any thread; each thread is a track. After max_spans of them
+    the others are counted and left out.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class Trace:
 
     @contextmanager
     def span(self, name: str, batch: Optional[int] = None) -> Iterator[None]:
-        """The time that the block takes, on the batch with this id. "wait for a batch", "lookup" and "push" are
-        what `millrace timeline` counts as waits; every other name is computing."""
+        """The time that the block takes, on the batch with this id. "wait for a batch", "lookup" and "push"
+        are what `millrace timeline` counts as waits; every other name is computing."""
         begin_ns = time.monotonic_ns()
         try:
             yield

@@ -73,7 +73,8 @@ class Faults(unittest.TestCase):
     def test_what_nobody_could_see_is_left_alone(self):
         self.assertEqual(
             found(
-                'assert(a > 0 && p); mr_log_info("a", "%d", a); __builtin_prefetch(p, 0); // a = 1;\n/* g(a); */'
+                'assert(a > 0 && p); mr_log_info("a", "%d", a); __builtin_prefetch(p, 0); // a = 1;\n'
+                "/* g(a); */"
             ),
             {},
         )

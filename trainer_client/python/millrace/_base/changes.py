@@ -25,7 +25,8 @@ def hashes_of(tables: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:
 
 
 class Change:
-    """What a call changes that is in flight, or has ended: a filter, which takes a few others for its keys."""
+    """What a call changes that is in flight, or has ended: a filter, which takes a few others for its
+    keys."""
 
     def __init__(self, tables: Sequence[Keys]) -> None:
         self._wholly = {number for number, keys in tables if keys is None}

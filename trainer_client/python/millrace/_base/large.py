@@ -1,7 +1,7 @@
 """Calls about more rows than one message carries, divided into several.
 
-A lookup is divided in its own order. A push is divided by key, so that the optimizer runs once for each key as
-it would in one call; gradients of bags that share keys become those of their keys first.
+A lookup is divided in its own order. A push is divided by key, so that the optimizer runs once for each key
+as it would in one call; gradients of bags that share keys become those of their keys first.
 """
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 import numpy as np
 
-#: for each core: a server takes messages of transport.message_mib_max, 16 MiB unless it is configured otherwise
+#: for each core: a server takes messages of transport.message_mib_max, 16 MiB unless it is configured
+#: otherwise
 PIECE_BYTES = 8 << 20
 
 
 class TableRows(NamedTuple):
-    """What one table has in a call: keys u64 [n], offsets u32 [bags + 1] from 0 to n, weights f32 [n], and of a
-    push the gradients f32 [n or bags, dim]."""
+    """What one table has in a call: keys u64 [n], offsets u32 [bags + 1] from 0 to n, weights f32 [n], and of
+    a push the gradients f32 [n or bags, dim]."""
 
     keys: np.ndarray
     offsets: Optional[np.ndarray] = None
@@ -56,7 +57,8 @@ def _part(rows: TableRows, first: int, end: int) -> TableRows:
 
 
 def _cut(rows: TableRows, places: np.ndarray, dim: int, limit: int) -> Iterator[TableRows]:
-    """Parts of at most `limit` bytes each, which begin at some of the places, from 0 to the number of rows."""
+    """Parts of at most `limit` bytes each, which begin at some of the places, from 0 to the number of
+    rows."""
     begins = np.arange(rows.row_count + 1) if rows.offsets is None else rows.offsets.astype(np.int64)
     ends = 8 * begins[places] + 4 * dim * places  # the bytes before each place
     at = 0
@@ -105,8 +107,8 @@ def of_push(rows: TableRows, dim: int, limit: int, pooling: str) -> list[TableRo
 
 
 def groups(parts: list[tuple[int, TableRows, int]], limit: int) -> list[list[tuple[int, TableRows]]]:
-    """Parts of several tables, each with its table's place and dim, as calls of at most `limit` bytes; a table
-    is in a call once."""
+    """Parts of several tables, each with its table's place and dim, as calls of at most `limit` bytes; a
+    table is in a call once."""
     made: list[list[tuple[int, TableRows]]] = []
     size = limit + 1
     for place, rows, dim in parts:

@@ -17,7 +17,8 @@ def _open():
         return ffi.dlopen(path)
     except OSError as error:
         raise ImportError(
-            f"{path} cannot be loaded: {error}: install millrace with pip, or the package libmillrace0, or run "
+            f"{path} cannot be loaded: {error}: install millrace with pip, or the package "
+            "libmillrace0, or run "
             "`make install`, or name the library in $MILLRACE_LIBRARY"
         ) from None
 

@@ -1,9 +1,9 @@
 """Files of named tensors, read piece by piece: safetensors, what torch.save() writes, npz and npy.
 
 safetensors (https://github.com/huggingface/safetensors#format): a u64 with the length of the header; the
-header, a JSON object {name: {"dtype", "shape", "data_offsets": [begin, end]}}; then the tensors' bytes, little
-endian and row-major. It and npy are mapped, as torch's files are from torch 2.1 on; members of an npz are
-streams. So a file may be larger than the memory.
+header, a JSON object {name: {"dtype", "shape", "data_offsets": [begin, end]}}; then the tensors' bytes,
+little endian and row-major. It and npy are mapped, as torch's files are from torch 2.1 on; members of an npz
+are streams. So a file may be larger than the memory.
 """
 from __future__ import annotations
 

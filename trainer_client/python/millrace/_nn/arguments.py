@@ -1,5 +1,5 @@
-"""What Embedding and EmbeddingBag have of torch's arguments and attributes beside their own: taken, or refused
-with the reason and what to write instead."""
+"""What Embedding and EmbeddingBag have of torch's arguments and attributes beside their own: taken, or
+refused with the reason and what to write instead."""
 from __future__ import annotations
 
 from typing import Any
@@ -74,7 +74,8 @@ class TorchArguments:
         """Raises where a loader's batch, whose keys are at the server, cannot have what was asked for."""
         if self.scale_grad_by_freq:
             raise ValueError(
-                f"{type(self).__name__}: scale_grad_by_freq cannot be had for a loader's batch: its keys are at "
+                f"{type(self).__name__}: scale_grad_by_freq cannot be had for a loader's batch: "
+                "its keys are at "
                 "the server, and their gradients are summed there"
             )
 

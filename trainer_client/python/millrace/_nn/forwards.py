@@ -1,5 +1,6 @@
-"""The results of forwards: a forward says what it needs as a Needs, and look_up() has it from a lookup that was
-made ahead, or looks it up for all forwards of a step; and it has their gradients go to the backward pass."""
+"""The results of forwards: a forward says what it needs as a Needs, and look_up() has it from a lookup that
+was made ahead, or looks it up for all forwards of a step; and it has their gradients go to the backward
+pass."""
 from __future__ import annotations
 
 from typing import Sequence

@@ -28,7 +28,8 @@ class Prefetch:
             raise ValueError(f"depth is {depth!r}; it is how many batches are looked up ahead, 1 or more")
         if not isinstance(bags, Mapping) or not bags:
             raise TypeError(
-                "bags say for each module what it is given of a batch: {module: function of the batch, or key}"
+                "bags say for each module what it is given of a batch: "
+                "{module: function of the batch, or key}"
             )
         for module in bags:
             if not hasattr(module, "_needs"):
@@ -123,22 +124,23 @@ def prefetch(
 ) -> Prefetch:
     """The loader's batches, whose lookups have been made: those of the next ones are while this one trains.
 
-        for batch in millrace.prefetch(loader, {users: "user", items: lambda batch: (batch.keys, batch.offsets)}):
+        keys = {users: "user", items: lambda batch: (batch.keys, batch.offsets)}
+        for batch in millrace.prefetch(loader, keys):
             loss = model(batch)  # users(batch["user"]) finds its rows here
             loss.backward()
 
     loader: any iterable of batches, as a DataLoader of torch's or a list.
-    bags: for each EmbeddingBag and Embedding what it will be given of a batch: a function of the batch, or what
-        the batch is indexed with. That is a tuple of the forward's arguments, or the first of them alone. The
-        same for a collection of millrace.torchrec.
+    bags: for each EmbeddingBag and Embedding what it will be given of a batch: a function of the batch, or
+        what the batch is indexed with. That is a tuple of the forward's arguments, or the first of them
+        alone. The same for a collection of millrace.torchrec.
     depth: how many batches are looked up ahead of the one that trains.
     stale: rows stay as they were when they were looked up. Else those that this client has changed since are
         looked up again before a forward takes them, and results are those without prefetching. What other
         clients change shows with the next lookup, as in any asynchronous training.
 
-    A forward with the keys that were looked up takes their rows, once; with other keys it makes a lookup of its
-    own. The result's `counts` say how often either happened, and how stale rows were. An error of the loader, of
-    `bags` or of a lookup is raised when it is its batch's turn. A loop that is left early waits for what is in
-    flight.
+    A forward with the keys that were looked up takes their rows, once; with other keys it makes a lookup of
+    its own. The result's `counts` say how often either happened, and how stale rows were. An error of the
+    loader, of `bags` or of a lookup is raised when it is its batch's turn. A loop that is left early waits
+    for what is in flight.
     """
     return Prefetch(loader, bags, depth, stale)

@@ -50,7 +50,8 @@ class Future:
     def __init__(self, *, devices: Any = None) -> None:
         if devices:
             raise ValueError(
-                f"devices={devices}: values travel between main memories; use .cpu() before, .to(device) after"
+                f"devices={devices}: values travel between main memories; "
+                "use .cpu() before, .to(device) after"
             )
 
     @classmethod

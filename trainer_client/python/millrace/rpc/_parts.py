@@ -1,5 +1,5 @@
-"""What did not fit into one message: arguments of calls that follow, and results that callers fetch. Bounded, so
-that no worker can have another hold more than that."""
+"""What did not fit into one message: arguments of calls that follow, and results that callers fetch. Bounded,
+so that no worker can have another hold more than that."""
 from __future__ import annotations
 
 import itertools
@@ -55,8 +55,9 @@ class Parts:
                 self.refused += 1
                 self._drop(name)
                 raise MemoryError(
-                    f"{more >> 20} MiB more of arguments or results in parts: {self.bytes >> 20} MiB are kept in "
-                    f"{len(self._kept)} lists, and at most {self.bytes_max >> 20} MiB in {_KEPT_MAX} lists: make "
+                    f"{more >> 20} MiB more of arguments or results in parts: {self.bytes >> 20} MiB "
+                    f"are kept in {len(self._kept)} lists, and at most {self.bytes_max >> 20} MiB in "
+                    f"{_KEPT_MAX} lists: make "
                     "fewer such calls at a time, or raise long_memory_bytes of RpcBackendOptions there"
                 )
             kept = self._kept.setdefault(name, _Kept())

@@ -11,7 +11,8 @@ from ._rref import RRef
 
 # Of torch.nn.Module, what would need the module itself here. Callers of forward() get none of it.
 _NOT_REMOTE = (
-    "add_module apply bfloat16 buffers children cpu cuda double eval extra_repr float half ipu load_state_dict "
+    "add_module apply bfloat16 buffers children cpu cuda double eval extra_repr float half "
+    "ipu load_state_dict "
     "modules named_buffers named_children named_modules named_parameters parameters register_backward_hook "
     "register_buffer register_forward_hook register_forward_pre_hook register_parameter requires_grad_ "
     "share_memory state_dict to train type xpu zero_grad"
@@ -105,7 +106,8 @@ class RemoteModule(torch.nn.Module):
 def _not_remote(name: str) -> Callable[..., NoReturn]:
     def method(self: RemoteModule, *_args: Any, **_kwargs: Any) -> NoReturn:
         raise ValueError(
-            f"Method ``{name}`` not supported for RemoteModule: the module is on {self.on!r}; call a function "
+            f"Method ``{name}`` not supported for RemoteModule: the module is on {self.on!r}; "
+            "call a function "
             "there, with get_module_rref() as its argument"
         )
 
