@@ -1,5 +1,6 @@
 """Millrace: a parameter server for training models with large embedding tables."""
 import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import admission, eviction, init, optim
 from ._base.options import CallOptions
@@ -98,6 +99,14 @@ __all__ = [
     "read_parquet",
     "slot_keys",
 ]
+
+if _TYPE_CHECKING:  # what __getattr__() imports
+    from . import data, nn, torchrec
+    from ._nn.prefetch import prefetch
+    from .data import DataLoader
+    from .nn import Embedding, EmbeddingBag
+
+    __all__ += ["DataLoader", "Embedding", "EmbeddingBag", "data", "nn", "prefetch", "torchrec"]
 
 _LAZY = {"EmbeddingBag": "nn", "Embedding": "nn", "DataLoader": "data", "prefetch": "_nn.prefetch"}
 

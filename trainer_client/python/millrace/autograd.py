@@ -29,7 +29,7 @@ class context:
         self.inside.__enter__()
         return self.context.id
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: object) -> None:
         self.inside.__exit__(*error)
         self.context.world.contexts.pop(self.context.id, None)
         pointer, self.context.pointer = self.context.pointer, None

@@ -17,7 +17,7 @@ from .table import Table
 from .variable import Variable
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing_extensions import Unpack
 
     from ._base.options import CallOptions
 

@@ -12,7 +12,7 @@ from ._base.options import milliseconds, whole
 from ._base.structs import of_struct, string
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing_extensions import Unpack
 
     from ._base.options import CallOptions
 

@@ -15,7 +15,7 @@ from .future import Future
 from .progress import Bar
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing_extensions import Unpack
 
     from ._base.options import CallOptions
 

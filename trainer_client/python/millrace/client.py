@@ -23,7 +23,7 @@ from .top import Top, TopSample, sample_rates, take_sample
 from .variable import Variable
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing_extensions import Unpack
 
     from ._base.options import CallOptions
 

@@ -16,7 +16,7 @@ from .future import Future
 from .table import Table
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing_extensions import Unpack
 
     from ._base.options import CallOptions
 

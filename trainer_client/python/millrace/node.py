@@ -16,7 +16,7 @@ from .errors import error_of
 from .future import Future
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing_extensions import Unpack
 
     from ._base.options import CallOptions
 

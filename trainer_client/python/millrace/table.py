@@ -17,7 +17,7 @@ from .pushed import Pushed
 from .stored import Rows
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing_extensions import Unpack
 
     from ._base.options import CallOptions
     from .client import Client

@@ -14,7 +14,9 @@ from .future import Future
 from .table import Table
 
 if TYPE_CHECKING:
-    from typing import Optional, Unpack
+    from typing import Optional
+
+    from typing_extensions import Unpack
 
     from ._base.options import CallOptions
 

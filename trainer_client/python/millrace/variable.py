@@ -15,7 +15,7 @@ from .feature import VariableSpec
 from .future import Future
 
 if TYPE_CHECKING:
-    from typing import Unpack
+    from typing_extensions import Unpack
 
     from ._base.options import CallOptions
     from .client import Client

@@ -4,13 +4,14 @@ Calls release the interpreter's lock. The library is the one that $MILLRACE_LIBR
 package, as pip installs it, else the system's.
 """
 import os
+from typing import Any
 
-from .._abi import ffi
+from .._abi import ffi as ffi
 
 _NAME = "libmillrace.so.0"
 
 
-def _open():
+def _open() -> Any:
     packaged = os.path.join(os.path.dirname(os.path.dirname(__file__)), "_lib", _NAME)
     path = os.environ.get("MILLRACE_LIBRARY") or (packaged if os.path.exists(packaged) else _NAME)
     try:
@@ -28,7 +29,7 @@ _libc = ffi.dlopen(None)
 NULL = ffi.NULL
 
 
-def text(pointer) -> str:
+def text(pointer: Any) -> str:
     """A C string, "" for NULL."""
     return "" if pointer == NULL else ffi.string(pointer).decode("utf-8", "replace")
 
@@ -38,6 +39,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def free(pointer) -> None:
+def free(pointer: Any) -> None:
     """free() for what the library hands out to be freed so."""
     _libc.free(pointer)
