@@ -171,7 +171,7 @@ def beside(wheel, where, packages, other) -> Environment:
     made.install(wheel, "pytest")
     if other in os.environ:
         (site,) = Path(os.environ[other]).glob("lib/python3*/site-packages")
-        (made.site / "other.pth").write_text(f"{site}\n", encoding="utf-8")
+        (made.site / "other.pth").write_text(f"import site; site.addsitedir('{site}')\n", encoding="utf-8")
     else:
         for some in packages:
             made.install(*some)
