@@ -209,7 +209,7 @@ class DataLoader:
             raise ValueError(f"staleness is {staleness}; it is a number of batches, 0 or more")
         self.hub, self.staleness, self.give_up_s = hub, staleness, give_up_s
         self.counts = LoaderCounts()
-        self._plan = {
+        self._plan: dict[str, Any] = {
             "path": path,
             "format": format,
             "batch_samples": batch_samples,

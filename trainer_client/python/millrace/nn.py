@@ -86,7 +86,8 @@ class AtServer(torch.nn.Module):
         )
 
     def _apply(self, fn: Callable, *args: Any, **kwargs: Any) -> "AtServer":
-        anchor = self._parameters.pop("anchor")  # whose type is its gradients', f32
+        anchor = self.anchor  # whose type is its gradients', f32
+        del self._parameters["anchor"]
         try:
             super()._apply(fn, *args, **kwargs)
         finally:
@@ -479,12 +480,8 @@ class Linear(torch.nn.Module):
 
         def make(part: str, *shape: int) -> Variable:
             seed = zlib.crc32(f"{name}.{part}".encode())
-            return Variable(
-                client,
-                f"{name}.{part}",
-                shape,
-                **{"initializer": init.uniform(-bound, bound, seed=seed), **features},
-            )
+            first: dict[str, Any] = {"initializer": init.uniform(-bound, bound, seed=seed), **features}
+            return Variable(client, f"{name}.{part}", shape, **first)
 
         self.weight = make("weight", out_features, in_features)
         self.bias = make("bias", out_features) if bias else None

@@ -209,8 +209,8 @@ class Backward:
                 anchor.add_variable(sum(parts[1:], parts[0]), options)
         for anchor, is_batch in self._left.values():
             anchor.note_pushed(is_batch)
-        calls = collections.defaultdict(list)
-        tables = collections.defaultdict(list)
+        calls: dict[Any, list[Callable[..., None]]] = collections.defaultdict(list)  # by client
+        tables: dict[tuple, list[tuple[Any, Rows, dict]]] = collections.defaultdict(list)
         for table, parts, options in self._rows.values():
             options = steps.named(table.client, [table], options)
             push = tables[(table.client, *sorted(options.items()))]
@@ -226,8 +226,8 @@ class Backward:
                 functools.partial(_push_batch, client, batch, list(gradients.values()), options)
             )
         for its in calls.values():
-            for push in its:
-                push(more=push is not its[-1])
+            for call in its:
+                call(more=call is not its[-1])
 
 
 class End:
@@ -377,15 +377,20 @@ class FromServer(torch.autograd.Function):
     """Values from a server as a tensor; `take` gets their gradient, f32 in the CPU's memory."""
 
     @staticmethod
-    def forward(
-        ctx, anchor: torch.Tensor, values: torch.Tensor, place: torch.Tensor, take, share: float
+    def forward(  # type: ignore[override]  # torch: any
+        ctx: Any,
+        anchor: Optional[Anchor],
+        values: torch.Tensor,
+        place: torch.Tensor,
+        take: Callable[[np.ndarray], None],
+        share: float,
     ) -> torch.Tensor:
         ctx.take = take if share == 1 else lambda gradient: take(gradient * np.float32(share))
         there = placed(values, place)
         return values.detach() if there is values else there
 
     @staticmethod
-    def backward(ctx, gradient: torch.Tensor):
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, ...]:  # type: ignore[override]  # as above
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "gradients of gradients (create_graph=True) do not go through what lives at a Millrace "

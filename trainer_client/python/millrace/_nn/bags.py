@@ -19,7 +19,7 @@ class Bags(NamedTuple):
     weights: Optional[torch.Tensor]
 
     @property
-    def count(self) -> int:
+    def bag_count(self) -> int:
         """How many."""
         return len(self.offsets) - 1
 
@@ -105,15 +105,18 @@ def make(
 
 
 def pool(rows: torch.Tensor, bags: Bags, mode: str) -> torch.Tensor:
-    """What the server makes of bags [bags, dim], made here from their rows [n, dim]: so the weights have a
-    gradient."""
+    """What the server makes of bags [bags, dim], made here from their rows [n, dim]: so the weights, which
+    the bags have, get a gradient. mode: "sum", "mean" or "sqrtn"."""
     sizes = np.diff(bags.offsets.astype(np.int64))
-    bag = torch.from_numpy(np.repeat(np.arange(bags.count), sizes)).to(rows.device)
+    bag = torch.from_numpy(np.repeat(np.arange(bags.bag_count), sizes)).to(rows.device)
+    assert bags.weights is not None
     weights = bags.weights.to(rows.device, rows.dtype)
-    sums = rows.new_zeros(bags.count, rows.shape[1]).index_add(0, bag, rows * weights[:, None])
+    sums = rows.new_zeros(bags.bag_count, rows.shape[1]).index_add(0, bag, rows * weights[:, None])
     if mode == "sum":
         return sums
-    over = weights.new_zeros(bags.count).index_add(0, bag, weights if mode == "mean" else weights * weights)
+    over = weights.new_zeros(bags.bag_count).index_add(
+        0, bag, weights if mode == "mean" else weights * weights
+    )
     is_there = over != 0
     over = torch.where(is_there, over, torch.ones_like(over))
     return sums / (over if mode == "mean" else over.sqrt())[:, None] * is_there[:, None]
@@ -122,7 +125,7 @@ def pool(rows: torch.Tensor, bags: Bags, mode: str) -> torch.Tensor:
 def pool_max(rows: torch.Tensor, bags: Bags) -> torch.Tensor:
     """The largest of each column of a bag's rows [n, dim], zeros for an empty bag, as torch has them."""
     if len(rows) == 0:
-        return rows.new_zeros(bags.count, rows.shape[1]).index_add(0, rows.new_empty(0).long(), rows)
+        return rows.new_zeros(bags.bag_count, rows.shape[1]).index_add(0, rows.new_empty(0).long(), rows)
     begins = torch.from_numpy(bags.offsets[:-1].astype(np.int64)).to(rows.device)
     places = torch.arange(len(rows), device=rows.device)
     wide = rows.float() if rows.dtype in (torch.float16, torch.bfloat16) else rows
