@@ -206,9 +206,10 @@ class Future:
 
     def _when_failed(self, callback: Callable) -> None:
         def report() -> None:
-            if self._error is not None:
+            error = self._error
+            if error is not None:
                 print(f"millrace.rpc: the callback {callback!r} of a future failed:", file=sys.stderr)
-                traceback.print_exception(self._error)
+                traceback.print_exception(type(error), error, error.__traceback__)
 
         self._when_done(report)
 

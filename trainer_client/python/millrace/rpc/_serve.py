@@ -41,7 +41,7 @@ class Ungated:
 def describe(error: BaseException, world) -> tuple[str, str, str]:
     """An exception as callers see it."""
     kind = type(error)
-    lines = "".join(traceback.format_exception(error)).rstrip()
+    lines = "".join(traceback.format_exception(kind, error, error.__traceback__)).rstrip()
     return (
         kind.__module__,
         kind.__qualname__,
