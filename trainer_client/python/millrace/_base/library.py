@@ -4,7 +4,7 @@ Calls release the interpreter's lock. The library is the one that $MILLRACE_LIBR
 package, as pip installs it, else the system's.
 """
 import os
-from typing import Any
+from typing import Any, Callable, Optional
 
 from .._abi import ffi as ffi
 
@@ -27,6 +27,12 @@ def _open() -> Any:
 lib = _open()
 _libc = ffi.dlopen(None)
 NULL = ffi.NULL
+
+
+def callback(signature: str, error: Optional[int] = None) -> Callable[[Callable[..., Any]], Any]:
+    """Decorator: makes a function one of C's, of this type or typedef. error: what C gets when it raises;
+    None: 0."""
+    return ffi.callback(signature, error=error)
 
 
 def text(pointer: Any) -> str:

@@ -34,7 +34,7 @@ _NONE = (NULL, 0)  # no arguments
 _encode_name = lru_cache(maxsize=1024)(str.encode)
 
 
-def _call_options(timeout: float, pointer):
+def _call_options(timeout: float, pointer: Any) -> Any:
     if timeout == -1.0 and (pointer is NULL or pointer == NULL):
         return NULL
     options = ffi.new("struct mr_rpc_call_options *")
@@ -47,7 +47,7 @@ def _call_options(timeout: float, pointer):
 
 
 def _fill_native(
-    world: World, values, args: Sequence[Any], context: Context | None, pointer, alive: list
+    world: World, values: Any, args: Sequence[Any], context: Context | None, pointer: Any, alive: list
 ) -> None:
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     numbers = iter(_pickles.tape_numbers(tensors, context, pointer))
@@ -82,9 +82,9 @@ def _native_arguments(
     args: Sequence[Any] | None,
     kwargs: dict | None,
     context: Context | None,
-    pointer,
+    pointer: Any,
     alive: list,
-):
+) -> tuple[Any, int]:
     if kwargs:
         raise TypeError(
             f"{name}: a function registered by name takes no keyword arguments ({', '.join(kwargs)})"
@@ -97,7 +97,7 @@ def _native_arguments(
     return values, len(args)
 
 
-def read_value(world: World, value, owner: Result, context: Context | None) -> Any:
+def read_value(world: World, value: Any, owner: Result, context: Context | None) -> Any:
     """Reads one value that a registered function returned."""
     kind = value.kind
     if kind == lib.MR_VALUE_TENSOR:
@@ -112,7 +112,7 @@ def read_value(world: World, value, owner: Result, context: Context | None) -> A
     return adopt(world, value.rref) if kind == lib.MR_VALUE_RREF else None
 
 
-def read_native(world: World, pointer, context: Context | None = None) -> Any:
+def read_native(world: World, pointer: Any, context: Context | None = None) -> Any:
     """Returns a registered function's results: None, the only one, or a tuple. Takes the result."""
     count = lib.mr_rpc_result_count(pointer)
     if count == 0:
@@ -133,9 +133,9 @@ def _python_arguments(
     args: Sequence[Any] | None,
     kwargs: dict | None,
     context: Context | None,
-    pointer,
+    pointer: Any,
     alive: list,
-):
+) -> tuple[Any, int]:
     world.need_python(getattr(function, "__qualname__", repr(function)))
     content, things = _pickles.dump_call(function, tuple(args or ()), dict(kwargs or {}), context)
     numbers = _pickles.tape_numbers(things, context, pointer)
@@ -149,7 +149,8 @@ def _python_arguments(
     token = world.parts.new_name()
     for first in range(0, len(parts), _pickles.CHUNK):
         some = parts[first : first + _pickles.CHUNK]
-        values, held = _pickles.new_values(1 + len(some)), []
+        values = _pickles.new_values(1 + len(some))
+        held: list[Any] = []
         fill_string(values[0], token, held)
         for i, (thing, number) in enumerate(some):
             _pickles.fill(values[1 + i], thing, number, held)
@@ -164,9 +165,10 @@ def _python_arguments(
     return values, 2
 
 
-def _fetch_rest(world: World, rank: int, token: str, count: int, things: list, pointer) -> None:
+def _fetch_rest(world: World, rank: int, token: str, count: int, things: list, pointer: Any) -> None:
     while len(things) < count:
-        values, alive = _pickles.new_values(2), []
+        values = _pickles.new_values(2)
+        alive: list[Any] = []
         fill_string(values[0], token, alive)
         fill_i64(values[1], len(things))
         out = ffi.new("struct mr_rpc_result **")
@@ -179,12 +181,13 @@ def _fetch_rest(world: World, rank: int, token: str, count: int, things: list, p
         things += _pickles.take(world, result.values(), result)
 
 
-def read_python(rank: int, context: Context | None, context_pointer, world: World, pointer) -> Any:
+def read_python(rank: int, context: Context | None, context_pointer: Any, world: World, pointer: Any) -> Any:
     """Returns a Python function's result, or raises what it raised. Takes the result."""
     result = Result(world, pointer)
     values = result.values()
     if values[0].kind == lib.MR_VALUE_STRING:
-        raise_remote(tuple(read_string(value) for value in values[:3]))
+        module, name, line = map(read_string, values[:3])
+        raise_remote((module, name, line))
     if len(values) > 1 and values[1].kind == lib.MR_VALUE_STRING:
         things = _pickles.take(world, values[3:], result)
         _fetch_rest(world, rank, read_string(values[1]), values[2].i64, things, context_pointer)
@@ -209,8 +212,10 @@ def _prepare(
     alive: list,
     python_name: bytes,
     context: Context | None,
-    pointer,
-):
+    pointer: Any,
+) -> tuple[World, int, bytes, Any, int, Callable[[World, Any], Any]]:
+    """The world, `to`'s rank there, the function's name, its arguments, how many, and what reads the result.
+    alive: holds what the arguments point to."""
     world = current()
     rank = world.rank_of(to)
     if context is not None:
@@ -220,7 +225,9 @@ def _prepare(
         values, count = (
             _native_arguments(world, func, args, kwargs, context, pointer, alive) if args or kwargs else _NONE
         )
-        read = read_native if context is None else partial(read_native, context=context)
+        read: Callable[[World, Any], Any] = read_native
+        if context is not None:
+            read = partial(read_native, context=context)
     else:
         if not callable(func):
             raise TypeError(f"func={func!r}: the name of a registered function, or a callable")
@@ -247,7 +254,9 @@ def rpc_sync(
     return call(to, func, args, kwargs, timeout, here.context, here.pointer)
 
 
-def call(to: Any, func: Any, args: Any, kwargs: Any, timeout: float, context: Context | None, pointer) -> Any:
+def call(
+    to: Any, func: Any, args: Any, kwargs: Any, timeout: float, context: Context | None, pointer: Any
+) -> Any:
     """Does what rpc_sync does, in a given context."""
     alive: list = []
     world, rank, name, values, count, read = _prepare(
@@ -276,7 +285,7 @@ def rpc_async(
 
 
 def begin(
-    to: Any, func: Any, args: Any, kwargs: Any, timeout: float, context: Context | None, pointer
+    to: Any, func: Any, args: Any, kwargs: Any, timeout: float, context: Context | None, pointer: Any
 ) -> Future:
     """Does what rpc_async does, in a given context."""
     alive: list = []

@@ -3,7 +3,7 @@ here."""
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,17 +12,21 @@ from ..errors import check_rpc
 from . import _handles
 from ._gate import gate
 
+if TYPE_CHECKING:
+    from ._world import World
+
 
 class _Arrived(torch.autograd.Function):
     """Stands between a leaf that came and the program, so that operations in place are none on a leaf."""
 
     @staticmethod
-    def forward(ctx, leaf: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:  # type: ignore[override]  # torch: any
         """Another tensor over the leaf's memory, which torch does not take for a view of it."""
-        return torch.empty(0, dtype=leaf.dtype).set_(leaf.detach())
+        empty = torch.empty(0, dtype=leaf.dtype)
+        return empty.set_(leaf.detach())  # type: ignore[call-overload]  # torch: storages only
 
     @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]  # as above
         """The same."""
         return gradient
 
@@ -30,7 +34,7 @@ class _Arrived(torch.autograd.Function):
 class Context:
     """One context on one worker. `pointer` is the library's, where this worker began it."""
 
-    def __init__(self, world, number: int, pointer=None) -> None:
+    def __init__(self, world: World, number: int, pointer: Any = None) -> None:
         self.world = world
         self.id = number
         self.pointer = pointer
@@ -46,7 +50,7 @@ class Context:
         place, unless it is a parameter."""
         leaf = tensor.detach() if not isinstance(tensor, torch.nn.Parameter) else tensor
         leaf.requires_grad_(True)
-        leaf.came_in = self.id
+        setattr(leaf, "came_in", self.id)
         with self.lock:
             self.leaves[id(leaf)] = (leaf, number)
         if leaf is tensor:
@@ -63,8 +67,9 @@ class Context:
         if found is not None and found[0] is tensor:
             return found[1]
         arrived = self.arrived.get(id(tensor))
-        is_same = arrived is not None and arrived[0] is tensor and arrived[2] == tensor._version
-        return arrived[1] if is_same else 0
+        if arrived is not None and arrived[0] is tensor and arrived[2] == tensor._version:
+            return arrived[1]
+        return 0
 
     def refuse_strange(self, leaf: torch.Tensor) -> None:
         """What came in another context leads to no worker in this one: its gradient would be lost."""
@@ -103,14 +108,14 @@ class _Here(threading.local):
 here = _Here()
 
 
-def _pack(tensor: torch.Tensor):
+def _pack(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
     # Another tensor over the same memory: an optimizer's step gives the parameter other memory, and this
     # keeps the old values.
     alias = tensor.detach()
     return alias, alias._version
 
 
-def _unpack(packed):
+def _unpack(packed: tuple[torch.Tensor, int]) -> torch.Tensor:
     tensor, version = packed
     if tensor._version != version:
         raise RuntimeError(
@@ -125,7 +130,7 @@ def _unpack(packed):
 class inside:
     """The thread computes in a context, or (None) in none."""
 
-    def __init__(self, context: Context | None, pointer=NULL) -> None:
+    def __init__(self, context: Context | None, pointer: Any = NULL) -> None:
         self.context, self.pointer = context, pointer
         self.hooks = torch.autograd.graph.saved_tensors_hooks(_pack, _unpack) if context is not None else None
 
@@ -137,7 +142,7 @@ class inside:
         if self.hooks is not None:
             self.hooks.__enter__()
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.hooks is not None:
             self.hooks.__exit__(*error)
         if self.before[2] is None:
@@ -154,12 +159,12 @@ class waiting:
             gate.leave(here.ticket)
             here.ticket = None
 
-    def __exit__(self, *_error) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self.was_computing:
             here.ticket = gate.enter()
 
 
-def of_call(world, pointer) -> Context:
+def of_call(world: World, pointer: Any) -> Context:
     """The context of a call that came; new here, it is kept until the library drops it."""
     number = lib.mr_autograd_id(pointer)
     context = world.contexts.get(number)
@@ -178,7 +183,7 @@ def of_call(world, pointer) -> Context:
     return context
 
 
-def find(world, number: int) -> Context:
+def find(world: World, number: int) -> Context:
     """By the id that the context manager gave."""
     context = world.contexts.get(number)
     if context is None:
@@ -190,7 +195,7 @@ def find(world, number: int) -> Context:
     return context
 
 
-def pointer_of(context: Context):
+def pointer_of(context: Context) -> Any:
     """The library's pointer, which a worker has that began the context, or executes a call in it."""
     if context.pointer is not None:
         return context.pointer

@@ -34,7 +34,7 @@ _FIELDS = {
 _HARMLESS = ("foreach", "maximize", "differentiable", "capturable", "fused")  # torch's, when off
 
 
-def _torch_class(optimizer_class: type) -> type:
+def _torch_class(optimizer_class: Callable) -> Callable:
     """millrace.optim's SGD and others stand for torch's of that name."""
     if optimizer_class.__module__.split(".")[0] == "millrace":
         return getattr(torch.optim, optimizer_class.__name__, optimizer_class)
@@ -55,7 +55,7 @@ def _bind(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, A
     return {**known, **{argument: value for argument, value in bound.items() if argument in known}}
 
 
-def native_options(optimizer_class: type, args: Sequence[Any], kwargs: dict[str, Any]):
+def native_options(optimizer_class: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """struct mr_dist_optimizer_options of a torch optimizer's arguments; ValueError names what C owners do
     not have."""
     name = optimizer_class.__name__
@@ -96,7 +96,7 @@ class _Native:
     """Over parameters that C workers own."""
 
     def __init__(
-        self, optimizer_class: type, parameters: list[RRef], args: Sequence[Any], kwargs: dict[str, Any]
+        self, optimizer_class: Callable, parameters: list[RRef], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
         kwargs = dict(kwargs)
         name = kwargs.pop("name", None)
@@ -156,7 +156,7 @@ class _Owned:
     """
 
     def __init__(
-        self, optimizer_class: type, parameters: list[RRef], args: tuple, kwargs: dict[str, Any]
+        self, optimizer_class: Callable, parameters: list[RRef], args: tuple, kwargs: dict[str, Any]
     ) -> None:
         self.parameters = [rref.local_value() for rref in parameters]
         for parameter in self.parameters:
@@ -246,5 +246,5 @@ class DistributedOptimizer:
             wait_all(futures)
 
 
-def _make(optimizer_class: type, parameters: list[RRef], args: tuple, kwargs: dict[str, Any]) -> RRef:
+def _make(optimizer_class: Callable, parameters: list[RRef], args: tuple, kwargs: dict[str, Any]) -> RRef:
     return RRef(_Owned(optimizer_class, parameters, args, kwargs))

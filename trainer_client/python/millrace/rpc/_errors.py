@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any, NoReturn
 
 from ..errors import FunctionFailed
 
@@ -11,11 +12,11 @@ class RemoteError(FunctionFailed, RuntimeError):
     text, with the remote traceback."""
 
 
-def raise_remote(raised: tuple[str, str, str]) -> None:
+def raise_remote(raised: tuple[str, str, str]) -> NoReturn:
     """Raises what a function on another worker raised, with the same type if this process knows it and it can
     be made from a text."""
     module, name, line = raised
-    kind = sys.modules.get(module)
+    kind: Any = sys.modules.get(module)
     for part in name.split("."):
         kind = getattr(kind, part, None)
     if isinstance(kind, type) and issubclass(kind, Exception):

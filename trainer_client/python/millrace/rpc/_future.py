@@ -12,7 +12,7 @@ from typing import Any, Callable, Generator, Iterable
 import torch
 import torch.futures
 
-from .._base.library import ffi, lib, text
+from .._base.library import callback as c_callback, ffi, lib, text
 from ..errors import check_rpc, error_of
 from . import _handles
 from ._contexts import here, waiting
@@ -42,7 +42,7 @@ class Future:
     _is_a_calls = False
     _value: Any = None
     _error: BaseException | None = None
-    _callbacks: list[Callable[[], None]] | None = None
+    _callbacks: list[Callable[[], object]] | None = None
     _changed: threading.Condition | None = None  # threads wait for another one that waits for the library
     _world: Any = None
     _read: Callable[[Any, Any], Any] | None = None
@@ -81,8 +81,10 @@ class Future:
             elif self._changed is None:
                 self._changed = threading.Condition()
         if native is None:
-            with waiting(), self._changed:
-                self._changed.wait_for(lambda: self._is_done)
+            changed = self._changed
+            assert changed is not None
+            with waiting(), changed:
+                changed.wait_for(lambda: self._is_done)
             return
         result = ffi.new("struct mr_rpc_result **")
         if here.ticket is None:
@@ -158,24 +160,31 @@ class Future:
     def __await__(self) -> Generator[Any, None, Any]:
         loop = asyncio.get_running_loop()
         reached = loop.create_future()
-        self._when_done(lambda: loop.call_soon_threadsafe(lambda: reached.done() or reached.set_result(None)))
+
+        def reach() -> None:
+            if not reached.done():
+                reached.set_result(None)
+
+        self._when_done(lambda: loop.call_soon_threadsafe(reach))
         yield from reached
         return self.wait()
 
     # ---- how it ends ----
 
-    def _end(self, status: int, line: str, result, native=None) -> None:
+    def _end(self, status: int, line: str, result: Any, native: Any = None) -> None:
         """native: it is destroyed, once nobody can cancel it any more."""
         value = error = None
         try:
             if status:
                 raise error_of(status, line)
-            value = self._read(self._world, result)
+            read = self._read
+            assert read is not None
+            value = read(self._world, result)
         except BaseException as raised:  # noqa: BLE001: wait() raises it
             error = raised
         self._finish(value, error, native)
 
-    def _finish(self, value: Any, error: BaseException | None, native=None) -> None:
+    def _finish(self, value: Any, error: BaseException | None, native: Any = None) -> None:
         with _state:
             self._native = self._read = self._world = None
             self._value, self._error, self._is_done = value, error, True
@@ -189,7 +198,7 @@ class Future:
             for callback in callbacks:
                 callback()
 
-    def _when_done(self, callback: Callable[[], None]) -> None:
+    def _when_done(self, callback: Callable[[], object]) -> None:
         native = None
         with _state:
             is_done = self._is_done
@@ -233,8 +242,8 @@ class Future:
             destroy(self._native)
 
 
-@ffi.callback("mr_rpc_then_run")
-def _ended(user, status, error, result) -> None:
+@c_callback("mr_rpc_then_run")
+def _ended(user: Any, status: int, error: Any, result: Any) -> None:
     future = _handles.get(user)
     _handles.drop(user)
     with _state:  # the library frees the call after this
@@ -283,7 +292,7 @@ def collect_all(futures: Iterable[Future]) -> Future:
 
 def _taking_ours(of_torch: Callable, ours: Callable) -> Callable:
     @functools.wraps(of_torch)
-    def either(futures):
+    def either(futures: Iterable[Any]) -> Any:
         futures = list(futures)
         return (ours if any(isinstance(future, Future) for future in futures) else of_torch)(futures)
 

@@ -5,26 +5,26 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from .._base.library import ffi
+from .._base.library import callback, ffi
 
 _objects: dict[int, Any] = {}
 _numbers = itertools.count(1)
 
 
-def keep(thing: Any):
+def keep(thing: Any) -> Any:
     """A pointer that stands for it until `drop` is called with that."""
     number = next(_numbers)
     _objects[number] = thing
     return ffi.cast("void *", number)
 
 
-def get(pointer) -> Any:
+def get(pointer: Any) -> Any:
     """KeyError: it is not one of ours."""
     return _objects[int(ffi.cast("uintptr_t", pointer))]
 
 
-@ffi.callback("void(void *)")
-def drop(pointer) -> None:
+@callback("void(void *)")
+def drop(pointer: Any) -> None:
     """Called by the library when nobody needs the object any more; calls its `dropped`, if it has one."""
     thing = _objects.pop(int(ffi.cast("uintptr_t", pointer)), None)
     dropped = getattr(thing, "dropped", None)

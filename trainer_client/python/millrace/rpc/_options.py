@@ -107,11 +107,10 @@ def _places(hosts: str) -> str | None:
     """Returns "host:port,..." as the library takes it; None: it is not such a list."""
     try:
         urls = [urlparse(f"tcp://{host}") for host in hosts.split(",")]
-        if not all(url.hostname and url.port for url in urls):
-            return None
+        places = [_address(url.hostname, url.port) for url in urls if url.hostname and url.port]
     except ValueError:  # a port, or a bracket
         return None
-    return ",".join(_address(url.hostname, url.port) for url in urls)
+    return ",".join(places) if len(places) == len(urls) else None
 
 
 def _address(host: str, port: int) -> str:

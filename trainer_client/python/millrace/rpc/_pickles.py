@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 from types import BuiltinFunctionType, FunctionType
-from typing import Any, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
 import torch
 
@@ -13,7 +13,10 @@ from .._base.library import ffi, lib
 from . import _segments
 from ._contexts import Context
 from ._rref import RRef, adopt
-from ._values import fill_tensor, read_tensor, travels
+from ._values import Result, fill_tensor, read_tensor, travels
+
+if TYPE_CHECKING:
+    from ._world import World
 
 CHUNK = 90  # values that go with a call; more go before or after it
 
@@ -112,7 +115,7 @@ def load(content: bytes, things: Sequence[Any], context: Context | None) -> Any:
     return _Unpickler(content, things, context).load()
 
 
-def tape_numbers(things: Sequence[Any], context: Context | None, pointer) -> list[int]:
+def tape_numbers(things: Sequence[Any], context: Context | None, pointer: Any) -> list[int]:
     """Of each thing, on the context's tape; references have none."""
     if context is None:
         return [0] * len(things)
@@ -123,7 +126,7 @@ def tape_numbers(things: Sequence[Any], context: Context | None, pointer) -> lis
     return found
 
 
-def fill(value, thing: Any, number: int, alive: list) -> None:
+def fill(value: Any, thing: Any, number: int, alive: list) -> None:
     """A tensor or a reference."""
     if isinstance(thing, torch.Tensor):
         fill_tensor(value, thing, number, alive)
@@ -133,7 +136,7 @@ def fill(value, thing: Any, number: int, alive: list) -> None:
     alive.append(thing)
 
 
-def take(world, values: Sequence[Any], owner=None) -> list[Any]:
+def take(world: World, values: Sequence[Any], owner: Result | None = None) -> list[Any]:
     """Values that came: (tensor, number) or a reference each. Without an owner all are copied."""
     return [
         adopt(world, value.rref)
@@ -143,6 +146,6 @@ def take(world, values: Sequence[Any], owner=None) -> list[Any]:
     ]
 
 
-def new_values(count: int):
+def new_values(count: int) -> Any:
     """struct mr_value[count], all zero."""
     return ffi.new("struct mr_value[]", max(count, 1))

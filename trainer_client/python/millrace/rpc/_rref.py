@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Callable, Generic, TypeVar
+from typing import Any, Callable, Generic, NoReturn, TypeVar
 
 from .._base.library import ffi, lib
 from ..errors import InvalidArgument, check_rpc
@@ -29,20 +29,20 @@ class RRef(Generic[T]):
         self._set(world, out[0], True)
 
     @classmethod
-    def _of(cls, world: World, pointer, is_python: bool | None) -> "RRef":
+    def _of(cls, world: World, pointer: Any, is_python: bool | None) -> "RRef":
         """Takes the holder. is_python: None: nobody said so."""
         rref = cls.__new__(cls)
         rref._set(world, pointer, is_python)
         return rref
 
-    def _set(self, world: World, pointer, is_python: bool | None) -> None:
+    def _set(self, world: World, pointer: Any, is_python: bool | None) -> None:
         self._world = world
         self._rank = lib.mr_rref_owner(pointer)
         self._is_python = is_python
         self._native = ffi.gc(pointer, lib.mr_rref_release)
         world.held.add(self)
 
-    def _pointer(self):
+    def _pointer(self) -> Any:
         if self._native is None:
             raise InvalidArgument("this RRef is of a world that the worker has left")
         return self._native
@@ -150,11 +150,12 @@ class RRef(Generic[T]):
         from ._serve import backward_at_owner
 
         if dist_autograd_ctx_id < 0:
-            self.local_value().backward(retain_graph=retain_graph)
+            loss: Any = self.local_value()
+            loss.backward(retain_graph=retain_graph)
         else:
             rpc_sync(self._rank, backward_at_owner, (self, dist_autograd_ctx_id, retain_graph))
 
-    def __reduce__(self):
+    def __reduce__(self) -> NoReturn:
         raise TypeError("an RRef is pickled only as an argument or a result of a remote call")
 
     def __repr__(self) -> str:
@@ -177,7 +178,7 @@ class _Methods:
         return self._how(self._rref._rank, invoke, (self._rref, name, args, kwargs), timeout=self._timeout)
 
 
-def adopt(world: World, pointer) -> RRef:
+def adopt(world: World, pointer: Any) -> RRef:
     """Makes an RRef of a reference among values that are valid for a while, with a hold of its own."""
     lib.mr_rref_retain(pointer)
     return RRef._of(world, pointer, None)

@@ -7,11 +7,11 @@ run of a function, whose backward is torch's.
 from __future__ import annotations
 
 import threading
-from typing import Sequence
+from typing import Any, Sequence
 
 import torch
 
-from .._base.library import NULL, ffi, lib
+from .._base.library import NULL, callback, ffi, lib
 from ..errors import check_rpc
 from . import _handles
 from ._contexts import Context, inside
@@ -35,13 +35,15 @@ class _End(torch.autograd.Function):
     history."""
 
     @staticmethod
-    def forward(ctx, *tensors: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, *tensors: torch.Tensor) -> torch.Tensor:  # type: ignore[override]  # torch: any
         """A scalar that stands for all."""
         ctx.shapes = [tensor.shape for tensor in tensors]
         return torch.zeros(())
 
     @staticmethod
-    def backward(ctx, _gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(  # type: ignore[override]  # as above
+        ctx: Any, _gradient: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
         """The gradients that came."""
         return tuple(
             None if gradient is None else gradient.reshape(shape)
@@ -137,7 +139,9 @@ def _reach(context: Context, end: torch.Tensor) -> tuple[list[torch.Tensor], lis
     return list(came.values()), list(others.values())
 
 
-def _record(pointer, inputs: Sequence[int], outputs: Sequence[torch.Tensor], saved) -> list[int]:
+def _record(
+    pointer: Any, inputs: Sequence[int], outputs: Sequence[torch.Tensor], saved: _Segment | _Fan
+) -> list[int]:
     values_in = ffi.new("struct mr_value[]", max(len(inputs), 1))
     values_out = ffi.new("struct mr_value[]", max(len(outputs), 1))
     for i, number in enumerate(inputs):
@@ -159,7 +163,7 @@ def _record(pointer, inputs: Sequence[int], outputs: Sequence[torch.Tensor], sav
     return [values_out[i].gradient for i in range(len(outputs))]
 
 
-def _split(context: Context, pointer, outputs: list[torch.Tensor]) -> list[int]:
+def _split(context: Context, pointer: Any, outputs: list[torch.Tensor]) -> list[int]:
     with torch.enable_grad():
         end = _End.apply(*outputs)
     leaves, parameters = _reach(context, end)
@@ -196,7 +200,7 @@ def no_gradient(tensor: torch.Tensor) -> TypeError:
     )
 
 
-def numbers(context: Context, pointer, tensors: Sequence[torch.Tensor]) -> list[int]:
+def numbers(context: Context, pointer: Any, tensors: Sequence[torch.Tensor]) -> list[int]:
     """The tensors' numbers on the tape, of those that leave together; 0 for constants."""
     found = [context.number_of(tensor) if tensor.requires_grad else 0 for tensor in tensors]
     open_ends = [i for i, tensor in enumerate(tensors) if tensor.requires_grad and not found[i]]
@@ -210,21 +214,22 @@ def numbers(context: Context, pointer, tensors: Sequence[torch.Tensor]) -> list[
     return found
 
 
-@ffi.callback("mr_rpc_run", error=lib.MR_INTERNAL)
-def run(call, _arguments, _count) -> int:
+@callback("mr_rpc_run", error=lib.MR_INTERNAL)
+def run(call: Any, _arguments: Any, _count: int) -> int:
     """Segments are recorded, not called."""
     return lib.mr_rpc_fail(call, b"it is called by no one")
 
 
-@ffi.callback("mr_rpc_backward", error=lib.MR_INTERNAL)
-def backward(call, saved, gradients, count) -> int:
+@callback("mr_rpc_backward", error=lib.MR_INTERNAL)
+def backward(call: Any, saved: Any, gradients: Any, count: int) -> int:
     """For the library, in its backward."""
     segment = _handles.get(saved)
     try:
         came = [read_tensor(gradients[i]) if gradients[i].data != NULL else None for i in range(count)]
         with inside(None), torch.enable_grad():
             found = segment.backward(came)
-        values, alive = ffi.new("struct mr_value[]", max(len(found), 1)), []
+        values = ffi.new("struct mr_value[]", max(len(found), 1))
+        alive: list[Any] = []
         for value, gradient in zip(values, found):  # without one it stays none
             if gradient is not None:
                 fill_tensor(value, gradient.to_dense() if gradient.is_sparse else gradient, 0, alive)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 import traceback
-from typing import Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
-from .._base.library import NULL, ffi, lib, text
+from .._base.library import NULL, callback, ffi, lib, text
 from . import _contexts, _handles, _pickles
-from ._contexts import here
+from ._contexts import Context, here
 from ._values import fill_bytes, fill_i64, fill_string, read_bytes, read_string
 from .functions import is_async
+
+if TYPE_CHECKING:
+    from ._world import World
 
 
 class Failed:
@@ -38,7 +41,7 @@ class Ungated:
     """Base of functions of this package that run beside all computing: a callable whose class says so."""
 
 
-def describe(error: BaseException, world) -> tuple[str, str, str]:
+def describe(error: BaseException, world: World) -> tuple[str, str, str]:
     """An exception as callers see it."""
     kind = type(error)
     lines = "".join(traceback.format_exception(kind, error, error.__traceback__)).rstrip()
@@ -49,35 +52,37 @@ def describe(error: BaseException, world) -> tuple[str, str, str]:
     )
 
 
-def _world(call) -> Any:
+def _world(call: Any) -> World | None:
     world = _handles.get(lib.mr_rpc_user(call))()
     if world is not None:
         world.ready.wait()
     return world
 
 
-def _fail(call, status: int, line: str) -> int:
+def _fail(call: Any, status: int, line: str) -> int:
     lib.mr_rpc_fail(call, b"%s", ffi.new("char[]", line.encode()))
     return status
 
 
-def _return_strings(call, strings: Sequence[str]) -> int:
-    values, alive = _pickles.new_values(len(strings)), []
+def _return_strings(call: Any, strings: Sequence[str]) -> int:
+    values = _pickles.new_values(len(strings))
+    alive: list[Any] = []
     for value, string in zip(values, strings):
         fill_string(value, string, alive)
     return lib.mr_rpc_return_values(call, values, len(strings))
 
 
-def _return_values(call, values, count: int) -> int:
+def _return_values(call: Any, values: Any, count: int) -> int:
     status = lib.mr_rpc_return_values(call, values, count)
     return _fail(call, status, text(lib.mr_rpc_last_error())) if status else lib.MR_OK
 
 
-def _return_thing(call, world, thing: Any) -> int:
+def _return_thing(call: Any, world: World, thing: Any) -> int:
     content, things = _pickles.dump(thing, here.context)
     numbers = _pickles.tape_numbers(things, here.context, here.pointer)
     parts = list(zip(things, numbers))
-    values, alive = _pickles.new_values(3 + min(len(parts), _pickles.CHUNK)), []
+    values = _pickles.new_values(3 + min(len(parts), _pickles.CHUNK))
+    alive: list[Any] = []
     fill_bytes(values[0], content, alive)
     first = 1
     if len(parts) > _pickles.CHUNK:
@@ -92,7 +97,7 @@ def _return_thing(call, world, thing: Any) -> int:
     return _return_values(call, values, first + len(some))
 
 
-def _arguments(world, arguments, count: int) -> tuple[Callable, tuple, dict]:
+def _arguments(world: World, arguments: Any, count: int) -> tuple[Callable, tuple, dict]:
     if count > 1 and arguments[1].kind == lib.MR_VALUE_STRING:
         things = world.parts.take(read_string(arguments[1]))
     else:
@@ -100,7 +105,7 @@ def _arguments(world, arguments, count: int) -> tuple[Callable, tuple, dict]:
     return _pickles.load(read_bytes(arguments[0]), things, here.context)
 
 
-def _execute(call, arguments, count: int, answer: Callable[[Any, Any], int]) -> int:
+def _execute(call: Any, arguments: Any, count: int, answer: Callable[[World, Any], int]) -> int:
     """Runs the function in the call's context; `answer(world, result or Failed)`."""
     world = _world(call)
     if world is None or world.is_closed or world.rpc == NULL or sys.is_finalizing():
@@ -130,7 +135,14 @@ def _execute(call, arguments, count: int, answer: Callable[[Any, Any], int]) -> 
         return _fail(call, lib.MR_FUNCTION_FAILED, f"{type(error).__name__}: {error}")
 
 
-def _answer_later(call, world, context, pointer, future: Any, answer: Callable[[Any, Any], int]) -> int:
+def _answer_later(
+    call: Any,
+    world: World,
+    context: Context | None,
+    pointer: Any,
+    future: Any,
+    answer: Callable[[World, Any], int],
+) -> int:
     """Answers with the future's value once that is there, in the call's context. The library holds the call
     until then."""
     status = lib.mr_rpc_postpone(call)
@@ -157,12 +169,12 @@ def _ungated(function: Any, args: tuple, kwargs: dict) -> Any:
         return function(*args, **kwargs)
 
 
-@ffi.callback("mr_rpc_run", error=lib.MR_INTERNAL)
-def call(call, arguments, count) -> int:
+@callback("mr_rpc_run", error=lib.MR_INTERNAL)
+def call(call: Any, arguments: Any, count: int) -> int:
     """python.call(pickle of (function, args, kwargs), things...) -> pickle, things... or what it raised, as
     three strings."""
 
-    def answer(world, result: Any) -> int:
+    def answer(world: World, result: Any) -> int:
         return (
             _return_strings(call, result.raised)
             if isinstance(result, Failed)
@@ -172,18 +184,18 @@ def call(call, arguments, count) -> int:
     return _execute(call, arguments, count, answer)
 
 
-@ffi.callback("mr_rpc_run", error=lib.MR_INTERNAL)
-def remote(call, arguments, count) -> int:
+@callback("mr_rpc_run", error=lib.MR_INTERNAL)
+def remote(call: Any, arguments: Any, count: int) -> int:
     """The same; the result stays, also when it is an exception."""
 
-    def answer(_world, result: Any) -> int:
+    def answer(_world: World, result: Any) -> int:
         return lib.mr_rpc_return_object(call, _handles.keep(result), _handles.drop)
 
     return _execute(call, arguments, count, answer)
 
 
-@ffi.callback("mr_rpc_run", error=lib.MR_INTERNAL)
-def fetch(call, arguments, _count) -> int:
+@callback("mr_rpc_run", error=lib.MR_INTERNAL)
+def fetch(call: Any, arguments: Any, _count: int) -> int:
     """python.fetch(reference) -> as python.call: the value of a reference of this worker's."""
     world = _world(call)
     if world is None or world.is_closed:
@@ -208,8 +220,8 @@ def fetch(call, arguments, _count) -> int:
         return _return_strings(call, describe(error, world))
 
 
-@ffi.callback("mr_rpc_run", error=lib.MR_INTERNAL)
-def part(call, arguments, count) -> int:
+@callback("mr_rpc_run", error=lib.MR_INTERNAL)
+def part(call: Any, arguments: Any, count: int) -> int:
     """python.part(name, things...): of the arguments of a call that follows."""
     world = _world(call)
     if world is None or not world.python_functions:
@@ -229,13 +241,16 @@ def part(call, arguments, count) -> int:
         return _fail(call, lib.MR_FUNCTION_FAILED, f"{type(error).__name__}: {error}")
 
 
-@ffi.callback("mr_rpc_run", error=lib.MR_INTERNAL)
-def rest(call, arguments, _count) -> int:
+@callback("mr_rpc_run", error=lib.MR_INTERNAL)
+def rest(call: Any, arguments: Any, _count: int) -> int:
     """python.rest(name, from) -> things...: of a result that did not fit."""
     world = _world(call)
+    if world is None:
+        return _fail(call, lib.MR_SHUTTING_DOWN, "the worker is leaving")
     try:
         some = world.parts.some(read_string(arguments[0]), arguments[1].i64, _pickles.CHUNK)
-        values, alive = _pickles.new_values(len(some)), []
+        values = _pickles.new_values(len(some))
+        alive: list[Any] = []
         for i, (thing, number) in enumerate(some):
             _pickles.fill(values[i], thing, number, alive)
         return _return_values(call, values, len(some))

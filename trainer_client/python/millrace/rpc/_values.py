@@ -1,13 +1,16 @@
 """Values of calls: tensors, numbers, strings and references, to the library and back."""
 from __future__ import annotations
 
-from typing import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import numpy as np
 import torch
 
 from .._base.arrays import DTYPE_OF_NUMPY
 from .._base.library import NULL, ffi, lib
+
+if TYPE_CHECKING:
+    from ._world import World
 
 _OF_TORCH = {
     torch.float32: lib.MR_F32,
@@ -49,7 +52,7 @@ def wire_shape(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(tensor.shape) if tensor.dim() <= lib.MR_RANK_MAX else (tensor.numel(),)
 
 
-def _fill(value, dtype: int, shape: Sequence[int], byte_count: int, data) -> None:
+def _fill(value: Any, dtype: int, shape: Sequence[int], byte_count: int, data: Any) -> None:
     value.kind = lib.MR_VALUE_TENSOR
     tensor = value.tensor
     tensor.dtype = dtype
@@ -60,12 +63,12 @@ def _fill(value, dtype: int, shape: Sequence[int], byte_count: int, data) -> Non
     tensor.data = data
 
 
-def fill_shape(value, tensor: torch.Tensor) -> None:
+def fill_shape(value: Any, tensor: torch.Tensor) -> None:
     """The tensor's shape without its data, for the tape."""
     _fill(value, _OF_TORCH[tensor.dtype], wire_shape(tensor), tensor.numel() * tensor.element_size(), NULL)
 
 
-def fill_tensor(value, tensor: torch.Tensor, number: int, alive: list) -> None:
+def fill_tensor(value: Any, tensor: torch.Tensor, number: int, alive: list) -> None:
     """A view of the tensor's memory, which `alive` keeps; `number`: its place on the context's tape, 0:
     none."""
     if tensor.device.type != "cpu":
@@ -84,14 +87,14 @@ def fill_tensor(value, tensor: torch.Tensor, number: int, alive: list) -> None:
     value.gradient = number
 
 
-def fill_bytes(value, content: bytes, alive: list) -> None:
+def fill_bytes(value: Any, content: bytes, alive: list) -> None:
     """u8 [len(content)]."""
     data = ffi.from_buffer(content)
     alive.append(data)
     _fill(value, lib.MR_U8, (len(content),), len(content), ffi.cast("void *", data))
 
 
-def fill_string(value, content: str, alive: list) -> None:
+def fill_string(value: Any, content: str, alive: list) -> None:
     """UTF-8."""
     encoded = content.encode()
     data = ffi.new("char[]", encoded)
@@ -101,13 +104,13 @@ def fill_string(value, content: str, alive: list) -> None:
     value.string.bytes = len(encoded)
 
 
-def fill_i64(value, number: int) -> None:
+def fill_i64(value: Any, number: int) -> None:
     """A whole number."""
     value.kind = lib.MR_VALUE_I64
     value.i64 = number
 
 
-def fill_array(value, array: np.ndarray, alive: list) -> None:
+def fill_array(value: Any, array: np.ndarray, alive: list) -> None:
     """An array of numpy."""
     if array.dtype not in DTYPE_OF_NUMPY or array.ndim > lib.MR_RANK_MAX:
         raise TypeError(
@@ -127,7 +130,7 @@ class Result:
 
     __slots__ = ("world", "pointer", "viewed_bytes")
 
-    def __init__(self, world, pointer) -> None:
+    def __init__(self, world: World, pointer: Any) -> None:
         self.world = world
         self.pointer = pointer
         self.viewed_bytes = 0
@@ -154,7 +157,7 @@ class Result:
         self.world.viewed_bytes -= self.viewed_bytes
 
 
-def read_tensor(tensor, owner: Result | None = None) -> torch.Tensor:
+def read_tensor(tensor: Any, owner: Result | None = None) -> torch.Tensor:
     """A copy, or a view that keeps `owner`."""
     dtype = _TO_TORCH[tensor.dtype]
     shape = [tensor.dims[i] for i in range(tensor.rank)]
@@ -168,11 +171,11 @@ def read_tensor(tensor, owner: Result | None = None) -> torch.Tensor:
     return copy
 
 
-def read_string(value) -> str:
+def read_string(value: Any) -> str:
     """A string value."""
     return ffi.buffer(value.string.text, value.string.bytes)[:].decode("utf-8", "replace")
 
 
-def read_bytes(value) -> bytes:
+def read_bytes(value: Any) -> bytes:
     """A u8 tensor."""
     return ffi.buffer(value.tensor.data, value.tensor.bytes)[:] if value.tensor.bytes else b""

@@ -9,13 +9,16 @@ import time
 import warnings
 import weakref
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._base.library import NULL, counted, ffi, lib, text
 from ..errors import Error, InvalidArgument, UnknownWorker, check_rpc, error_of
 from . import _file_rendezvous, _handles
 from ._parts import Parts
 from ._options import BackendType, RpcBackendOptions, file_of, milliseconds, place
+
+if TYPE_CHECKING:
+    from ._contexts import Context
 
 _ERROR_BYTES = 1200
 _SHUTDOWN_STEP_MS = 200
@@ -48,7 +51,7 @@ class World:
         self.rpc = NULL
         self.workers: dict[int, WorkerInfo] = {}
         self.by_name: dict[str, int] = {}  # not in an open world, where a name may pass to another
-        self.contexts: dict[int, Any] = {}
+        self.contexts: dict[int, Context] = {}
         self.held: weakref.WeakSet = weakref.WeakSet()  # references and futures
         self.parts = Parts(rank, options.parts_bytes_max, options.rpc_timeout)
         self.viewed_bytes = 0
@@ -150,7 +153,7 @@ def current() -> World:
     return world
 
 
-def _native_options(world: World, options: RpcBackendOptions, rendezvous: str, alive: list):
+def _native_options(world: World, options: RpcBackendOptions, rendezvous: str, alive: list) -> Any:
     from . import _segments, _serve
 
     functions = [
@@ -165,7 +168,7 @@ def _native_options(world: World, options: RpcBackendOptions, rendezvous: str, a
     array = ffi.new("struct mr_rpc_function[]", len(functions))
     alive += [array, native]
 
-    def string(value: str | None):
+    def string(value: str | None) -> Any:
         if value is None:
             return NULL
         alive.append(ffi.new("char[]", value.encode()))
