@@ -39,7 +39,8 @@ class context:
 
 def backward(context_id: int, roots: Sequence[torch.Tensor], retain_graph: bool = False) -> None:
     """Runs backward from scalar losses (float32 or float64, one element) through all workers. Gradients add
-    up in the context, on the owner of each parameter; `.grad` does not change."""
+    up in the context, on the owner of each parameter; `.grad` does not change. ValueError: no roots, one that
+    is no scalar or requires no grad, or no such context here."""
     found = find(current(), context_id)
     pointer = pointer_of(found)
     if not roots:
@@ -61,7 +62,7 @@ def backward(context_id: int, roots: Sequence[torch.Tensor], retain_graph: bool 
 
 def get_gradients(context_id: int) -> dict[torch.Tensor, torch.Tensor]:
     """Returns {tensor: gradient} for this worker's tensors that require grad, with the sums of that
-    context."""
+    context. ValueError: there is no such context here."""
     found = find(current(), context_id)
     with found.lock:
         return dict(found.gradients)

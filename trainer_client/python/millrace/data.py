@@ -98,7 +98,8 @@ class Batch:
 
     def push(self, gradients: Sequence[tuple[Any, Any]], **options: Any) -> None:
         """Begins to push [(table or variable, gradient of what values() gave), ...], once: for a loop without
-        torch's backward, which does it by itself."""
+        torch's backward, which does it by itself. Gradients have the shapes of the values. RuntimeError: it
+        has been pushed."""
         by_client: dict[Client, list] = {}
         for feature, gradient in gradients:
             by_client.setdefault(feature.client, []).append((feature, gradient))
@@ -166,14 +167,15 @@ class LoaderCounts:
     applied: int = 0  #: applied
     known: int = 0  #: that a server had applied before: left out
     dropped: int = 0  #: lost with a server, or too late; they come again
-    given_back: int = 0
+    given_back: int = 0  #: by the program, without gradients; they come again
 
 
 class DataLoader:
     """Batches of a plan, as an iterator; several trainers with the same plan share its batches.
 
         loader = millrace.DataLoader(hub, "/data/clicks.tsv", "criteo", 512, table="clicks", tables=[bag],
-        staleness=2) for batch in loader:
+                                     staleness=2)
+        for batch in loader:
             loss = criterion(model(batch), batch.labels)
             loss.backward()
 
@@ -190,6 +192,9 @@ class DataLoader:
     backward() does, or given back (batch.give_back()); those of a plan's held-out part take no gradients. A
     batch that comes to nothing because a server restarted is counted (counts.dropped), and comes again: it is
     applied once. Use it in one thread.
+
+    ValueError: a negative staleness. The iterator raises RuntimeError for a batch that was neither pushed nor
+    given back, and at once those errors of server and hub that do not pass by themselves.
     """
 
     def __init__(

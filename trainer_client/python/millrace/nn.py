@@ -182,7 +182,8 @@ class EmbeddingBag(Weights, TorchArguments, AtServer):
     keys.
 
         bag = millrace.EmbeddingBag(client, "user", dim=16, mode="sum",
-        optimizer=millrace.optim.Adagrad(lr=0.05)) bag = millrace.EmbeddingBag(client.table("user"))
+                                    optimizer=millrace.optim.Adagrad(lr=0.05))
+        bag = millrace.EmbeddingBag(client.table("user"))
 
     table: a Table, or the name of one: of one that is there, or with `dim` and what else client.table() takes
         of one that is made if it is not. A new one has torch's first values, N(0, 1), unless there is an
@@ -196,7 +197,11 @@ class EmbeddingBag(Weights, TorchArguments, AtServer):
     number is a key, too.
     staleness: how many pushes to the table a forward leaves in flight. 0: it returns rows that include all
     earlier pushes.
+    deadline_s, priority, wire_dtype: of its calls, as of millrace.CallOptions.
     Other arguments of torch's: as TorchArguments says.
+
+    ValueError: a mode that the table does not pool by, or a negative staleness. TypeError: no client or
+    table, or arguments that make no table.
     """
 
     def __init__(
@@ -257,6 +262,8 @@ class EmbeddingBag(Weights, TorchArguments, AtServer):
             slots, dim], whose gradients go by the batch's id, once.
         per_sample_weights: as input, floats. In torch with "sum" only; the mean is over their sum, sqrtn over
             the root of the sum of their squares. Where they need a gradient, rows travel instead of sums.
+
+        TypeError: keys are not int32 or int64. ValueError: shapes, or offsets that do not fit the keys.
         """
         if is_batch(input):
             if offsets is not None or per_sample_weights is not None:
@@ -356,7 +363,7 @@ class Embedding(Weights, TorchArguments, AtServer):
 
     @uncompiled
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Keys of any shape: [*input, dim]."""
+        """Keys of any shape, int32 or int64: [*input, dim]. TypeError: they are of another type."""
         return look_up([self._needs(input)])[0]
 
     def _needs(self, input: torch.Tensor) -> Needs:
@@ -388,6 +395,8 @@ def forward_all(
     The results are those of the modules' own forwards, and so are the gradients, which one push takes to all
     tables. Batches of a DataLoader have been looked up by their hub; they are given to their modules. Hooks
     of the modules do not run, as those of torch.nn.Module.forward() do not.
+
+    ValueError: not as many inputs as modules, or modules of several clients. TypeError: another module.
     """
     modules, inputs = list(modules), list(inputs)
     if len(modules) != len(inputs):
@@ -418,10 +427,12 @@ class Variable(AtServer):
     """A dense parameter at the server, as a tensor.
 
         weight = millrace.nn.Variable(client, "mlp.0.weight", (64, 117),
-        optimizer=millrace.optim.Adam(lr=0.001)) y = x @ weight(batch).T
+                                      optimizer=millrace.optim.Adam(lr=0.001))
+        y = x @ weight(batch).T
 
-    client, name: as of EmbeddingBag, with a `shape` for one that is made if it is not there; or a variable
-    alone.
+    client, name: as of EmbeddingBag, with a `shape` for one that is made if it is not there, and what else
+        client.variable() takes; or a variable alone.
+    staleness, deadline_s, priority: as of EmbeddingBag.
     """
 
     def __init__(
@@ -450,8 +461,8 @@ class Variable(AtServer):
 
     @uncompiled
     def forward(self, batch: Any = None) -> torch.Tensor:
-        """Its value now. With a batch its gradient goes in the batch's push: applied if, and only if, that
-        one is."""
+        """Its value now, in its shape. With a batch its gradient goes in the batch's push: applied if, and
+        only if, that one is; and a DataLoader's batch has the value from when it was first asked for."""
         if batch is not None:
             return self._tensor_of_batch(batch, values_of(batch, self.feature, self.options))
         variable, options = self.feature, dict(self.options)
@@ -463,8 +474,9 @@ class Variable(AtServer):
 
 
 class Linear(torch.nn.Module):
-    """torch.nn.Linear with weight and bias at the server, as variables NAME.weight and NAME.bias, with
-    torch's first values."""
+    """torch.nn.Linear with weight [out_features, in_features] and bias [out_features] at the server, as
+    variables NAME.weight and NAME.bias, with torch's first values. features: further arguments of both, as of
+    Variable."""
 
     def __init__(
         self,
@@ -520,7 +532,7 @@ def set_call_options(model: torch.nn.Module, **options: Any) -> None:
 
 def flush(model: torch.nn.Module) -> None:
     """Waits until all pushes of the model's modules at servers are applied; before a checkpoint that is to
-    hold them."""
+    hold them. Raises the error of one that failed, once."""
     for module in model.modules():
         if isinstance(module, AtServer):
             module.flush()

@@ -119,7 +119,7 @@ class Table:
     def push_gradients(self, keys: Like, gradients: Like, **options: Unpack[CallOptions]) -> None:
         """Runs the optimizer on these rows. gradients: [n, dim] for n keys. Gradients of a key that is there
         several times are summed first. Applied at most once; UnknownOutcome when the server was lost before
-        it answered, unless the client has `replay`."""
+        it answered, unless the client has `replay`. ValueError: the gradients' shape."""
         self.client._run(self._push_gradients(keys, gradients), options)
 
     def push_gradients_async(self, keys: Like, gradients: Like, **options: Unpack[CallOptions]) -> Future:
@@ -263,10 +263,10 @@ class Table:
     ) -> Array:
         """Bags of rows, reduced on the server as the table's pooling says, as float32 [bags, dim].
 
-        offsets: [bags + 1]; bag b is keys[offsets[b]:offsets[b + 1]]. With include_last_offset=False, torch's
-        default,
-        the last one is left out. weights: of each key, finite: sum(w * x) over 1 (sum), sum(w) (mean) or
-        sqrt(sum(w**2)) (sqrtn).
+        keys: [n]. offsets: [bags + 1]; bag b is keys[offsets[b]:offsets[b + 1]]. With
+        include_last_offset=False, torch's default, the last one is left out. weights: [n], of each key,
+        finite: sum(w * x) over 1 (sum), sum(w) (mean) or sqrt(sum(w**2)) (sqrtn). ValueError: shapes, or
+        offsets that do not fit the keys.
         """
         return self.client._run(self._lookup_bags(keys, offsets, weights, include_last_offset), options)
 
@@ -316,7 +316,7 @@ class Table:
         **options: Unpack[CallOptions],
     ) -> None:
         """push_gradients() for bags: gradients [bags, dim] are those of the reduced values, keys, offsets and
-        weights those of the lookup."""
+        weights those of the lookup. ValueError: shapes, or offsets that do not fit the keys."""
         self.client._run(self._push_bags(keys, offsets, gradients, weights, include_last_offset), options)
 
     def push_gradients_bags_async(

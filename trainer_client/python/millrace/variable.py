@@ -59,7 +59,8 @@ class Variable:
         return Call(lib.mr_variable_pull, (self.id, first, count), lambda reply: rows_of(reply, None), True)
 
     def pull(self, first: int = 0, count: int | None = None, **options: Unpack[CallOptions]) -> np.ndarray:
-        """Its values in its shape; or `count` elements from element `first` on, row by row, as [count]."""
+        """Its values in its shape, float32; or `count` elements from element `first` on, row by row, as
+        [count]. ValueError: `count` is 0."""
         return self.client._run(self._pull(first, count), options)
 
     def pull_async(self, first: int = 0, count: int | None = None, **options: Unpack[CallOptions]) -> Future:
@@ -81,7 +82,8 @@ class Variable:
         )
 
     def push(self, values: Like, first: int | None = None, **options: Unpack[CallOptions]) -> None:
-        """Sets its values; with `first` only as many as given, from that element on, row by row."""
+        """Sets all of its values; with `first` only as many as given, from that element on, row by row.
+        ValueError: another number of values, or none."""
         self.client._run(self._push(values, first), options)
 
     def push_async(self, values: Like, first: int | None = None, **options: Unpack[CallOptions]) -> Future:
@@ -95,7 +97,8 @@ class Variable:
         return Call(lib.mr_variable_push_gradient, (self.id, array.size, f32_pointer(array)))
 
     def push_gradient(self, gradient: Like, **options: Unpack[CallOptions]) -> None:
-        """Runs the optimizer with this gradient, of the variable's shape."""
+        """Runs the optimizer with this gradient, of as many elements as the variable has. Applied at most
+        once, as Table.push_gradients(). ValueError: another number of elements."""
         self.client._run(self._push_gradient(gradient), options)
 
     def push_gradient_async(self, gradient: Like, **options: Unpack[CallOptions]) -> Future:

@@ -250,6 +250,11 @@ def rpc_sync(
     float, str and RRef (several results are returned as a tuple); or a callable, which is pickled and called
     there if Python functions are on at both workers. timeout: in seconds; 0: none; -1: the worker's default.
     Within an autograd context the call is recorded in it.
+
+    Raises what the function raised, as RemoteError where its type is not known here or cannot be made from a
+    text; of a function in C, the exception of its status, as FunctionFailed. UnknownWorker, UnknownFunction,
+    WrongSignature, DeadlineExceeded, WorkerDied; Unauthorized: Python functions are off at one of the two.
+    TypeError: an argument cannot travel.
     """
     return call(to, func, args, kwargs, timeout, here.context, here.pointer)
 
@@ -280,7 +285,8 @@ def rpc_async(
     kwargs: dict | None = None,
     timeout: float = -1.0,
 ) -> Future:
-    """Calls a function without waiting, and returns a Future. Arguments may be changed once this returns."""
+    """Calls a function as rpc_sync() does, without waiting, and returns a Future, whose wait() raises what
+    became of the call. Arguments may be changed once this returns."""
     return begin(to, func, args, kwargs, timeout, here.context, here.pointer)
 
 

@@ -202,7 +202,8 @@ class DistributedOptimizer:
     lr=0.1).
 
     Owners in Python run `optimizer_class` of torch, or one like those; owners in C have SGD, Adagrad and
-    Adam. With `name`, nodes keep the state beside parameters that have names, and save it.
+    Adam. With `name`, nodes keep the state beside parameters that have names, and save it. Further arguments
+    are the optimizer's. ValueError: no parameter, or what owners in C do not have.
     """
 
     def __init__(
@@ -234,7 +235,8 @@ class DistributedOptimizer:
         return self._native.steps()
 
     def step(self, context_id: int) -> None:
-        """Each owner applies the gradients of that context to its parameters; returns when all have."""
+        """Each owner applies the gradients of that context to its parameters; returns when all have.
+        ValueError: there is no such context here, or, with owners in C, it is another worker's."""
         find(current(), context_id)
         futures = [
             begin(owned._rank, _Step(), (owned, context_id), None, -1.0, None, NULL) for owned in self._owned

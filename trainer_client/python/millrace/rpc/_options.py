@@ -39,7 +39,12 @@ class RpcBackendOptions:
     their functions run, and as much again for tensors of calls with more than 90; 0: twice message_bytes.
     listen: the worker's own address ("10.0.0.3:0"), or one of each family ("10.0.0.3:0,[fd00::3]:0").
     world_size_max: of a world without a world_size, how many workers may ever join; the same for all.
-    init_timeout_s: time for all to join. dead_after_s: a worker that is silent for this long is dead.
+    init_timeout_s: time for all to join, in seconds. dead_after_s: a worker that is silent for this long is
+    dead.
+    busy_poll_s: a waiting thread spins so long before it sleeps, in seconds; None: 50 us.
+    memory_bytes: for messages; 0: 256 MiB.
+
+    ValueError: device_maps or devices, for tensors travel between main memories.
     """
 
     num_worker_threads: int = 16

@@ -77,7 +77,8 @@ class RRef(Generic[T]):
         return status == lib.MR_OK
 
     def local_value(self) -> T:
-        """On the owner: waits until the value exists, and returns it."""
+        """On the owner: waits until the value exists, no longer than the worker's time-out, and returns it.
+        Raises what the function raised that was to make it. InvalidArgument: this worker is not the owner."""
         return self._local_value(-1.0)
 
     def _local_value(self, timeout: float) -> T:
@@ -106,7 +107,7 @@ class RRef(Generic[T]):
 
     def to_here(self, timeout: float = -1.0) -> T:
         """Returns a copy of the value, or on the owner the value itself. Raises what the function raised that
-        was to make it."""
+        was to make it. timeout: in seconds; 0: none; -1: the worker's default."""
         from ._calls import fetch, read_native
 
         if self._is_python is not False and self.is_owner():
