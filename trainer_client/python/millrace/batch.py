@@ -95,7 +95,7 @@ class BatchCalls(Connection):
         tables: [(table, keys, offsets), ...] or (table, keys, offsets, weights). Bag (sample s, slot j) is
         keys[offsets[s * slots + j]:offsets[s * slots + j + 1]]; offsets: [samples * slots + 1]. read_only:
         makes no rows, and the batch is freed with its lookup. BatchCacheFull: feed again later. The same id
-        again is fine.
+        again is fine. ValueError: shapes, or bags that are not as many for each sample.
         """
         self._run(self._feed(batch_id, tables, samples, read_only), options)
 
@@ -146,8 +146,8 @@ class BatchCalls(Connection):
         **options: Unpack[CallOptions],
     ) -> bool:
         """Runs the optimizers with the gradients of a batch, exactly once, whoever pushes it and however
-        often. False:
-        it was applied before. gradients: [(table, [samples, slots, dim]), (variable, its shape), ...]."""
+        often. False: it was applied before. gradients: [(table, [samples, slots, dim]), (variable, its
+        shape), ...]."""
         return self._run(self._push_batch(batch_id, gradients), options)
 
     def push_gradients_batch_async(

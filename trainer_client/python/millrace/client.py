@@ -37,18 +37,17 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls, Ta
         of its nodes with commas in between, "a:7700,b:7700": the first that answers names the others.
     key_file: pre-shared key, 64 hex digits; None: $MILLRACE_KEY_FILE, else no key.
     client_id: 32 hex digits that name this client across restarts; None: random. One process at a time.
-    deadline_s: default of every call.
-    connect_s: how long to wait for the server now.
+    deadline_s: default of every call, in seconds.
+    connect_s: how long to wait for the server now, in seconds.
     replay: keep a copy of each push until it is in a checkpoint on disk, and give a server that was restarted
-    what it
-        lacks: each is applied once (docs/replay.md). Also $MILLRACE_REPLAY.
+        what it lacks: each is applied once (docs/replay.md). Also $MILLRACE_REPLAY.
     replay_bytes: for those copies, per core; 0: 64 MiB.
     progress_thread: a thread of the library's own keeps calls going while Python computes.
     memory_bytes: for requests and replies, per core; 0: 256 MiB, of which only what is used takes memory.
     receive_buffer_bytes: of a socket; 0: 4 MiB.
     udp_bytes_max: largest UDP payload; 0: from the route's MTU.
-    busy_poll_s: a waiting call spins so long before it sleeps; None: 50 us, and once more about when a long
-        answer is due; math.inf: always.
+    busy_poll_s: a waiting call spins so long before it sleeps, in seconds; None: 50 us, and once more about
+        when a long answer is due; math.inf: always.
     offload, bundle: False: no UDP_SEGMENT; each small call in a packet of its own.
     any_node: of a cluster: connected as soon as one of its nodes answers, for cluster().
 
@@ -81,8 +80,8 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls, Ta
         return Call(lib.mr_create, (features, len(specs), ids), made)
 
     def create(self, specs: Sequence[Spec], **options: Unpack[CallOptions]) -> list[Union[Table, Variable]]:
-        """Makes tables and variables. The same again is fine; another description under a known name is
-        FeatureMismatch."""
+        """Makes tables and variables, and returns them in this order. The same again is fine; another
+        description under a known name is FeatureMismatch, a field out of its range InvalidArgument."""
         return self._run(self._create(list(specs)), options)
 
     def create_async(self, specs: Sequence[Spec], **options: Unpack[CallOptions]) -> Future:
@@ -93,7 +92,9 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls, Ta
         self, name: str, dim: int | None = None, *, deadline_s: float | None = None, **description: Any
     ) -> Table:
         """A table. With `dim` it is made unless it is there; `description`: the other fields of TableSpec. By
-        name alone it is looked up; UnknownTable (a LookupError) when there is none."""
+        name alone it is looked up; UnknownTable (a LookupError) when there is none. FeatureMismatch: it is
+        there with another description; InvalidArgument (a ValueError): a field is out of its range;
+        TypeError: TableSpec has no such field."""
         if dim is not None:
             check_options("table", TableSpec, description)
             return self._made("table", TableSpec(name, dim, **description), deadline_s)  # type: ignore
@@ -120,7 +121,7 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls, Ta
     ) -> Variable:
         """A variable. With `shape` (() for a single number) it is made unless it is there; `description`: the
         other fields of VariableSpec. By name alone it is looked up; UnknownVariable (a LookupError) when
-        there is none.
+        there is none. Other errors as of table().
         """
         if shape is not None:
             check_options("variable", VariableSpec, description)
@@ -204,6 +205,7 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls, Ta
     def alter(self, name: str, *, deadline_s: float | None = None, **changes: Any) -> None:
         """Alters a table or variable while it serves. `changes`: fields of TableSpec or VariableSpec; those
         not named stay. Unsupported: the options of a field that cannot be altered differ; the error says why.
+        UnknownTable: the node has nothing of this name.
         """
         found = self._find(name, deadline_s)
         if found is None:

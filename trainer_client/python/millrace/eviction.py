@@ -29,17 +29,17 @@ def never() -> Eviction:
 
 
 def age(seconds: float) -> Eviction:
-    """Not looked up or pushed for so many seconds."""
+    """Not looked up or pushed for so many seconds, above 0."""
     return Eviction(lib.MR_EVICT_AGE, seconds)
 
 
 def steps(count: int) -> Eviction:
-    """Not looked up or pushed for so many steps, by the steps that calls carry."""
+    """Not looked up or pushed for so many steps, above 0, by the steps that calls carry."""
     return Eviction(lib.MR_EVICT_STEPS, count)
 
 
 def norm(least: float) -> Eviction:
-    """L2 norm of the values below `least`, and unused for a minute."""
+    """L2 norm of the values below `least`, above 0, and unused for a minute."""
     return Eviction(lib.MR_EVICT_NORM, least)
 
 

@@ -33,12 +33,12 @@ def constant(value: float = 0.0, seed: int = 0) -> Initializer:
 
 
 def uniform(low: float, high: float, seed: int = 0) -> Initializer:
-    """Evenly from `low` to `high`."""
+    """Evenly from `low` to `high`, which is at least that."""
     return Initializer(lib.MR_INIT_UNIFORM, low, high, seed)
 
 
 def normal(mean: float = 0.0, std: float = 1.0, seed: int = 0) -> Initializer:
-    """By a normal distribution."""
+    """By a normal distribution. std: at least 0."""
     return Initializer(lib.MR_INIT_NORMAL, mean, std, seed)
 
 

@@ -22,8 +22,7 @@ class Pushed:
     @property
     def is_known(self) -> bool:
         """False before a push has ended, and when some of it was applied earlier than the answer was made, as
-        when it
-        was sent again after a restart, or its batch had been applied: that is not in the numbers."""
+        when it was sent again after a restart, or its batch had been applied: that is not in the numbers."""
         return self._struct.is_known
 
     @property

@@ -14,7 +14,8 @@ from ._base.library import lib
 
 @dataclass(frozen=True)
 class Schedule:
-    """What the schedules have in common."""
+    """What the schedules have in common. steps: above 0; end: a learning rate, and warmup_steps: at least
+    0."""
 
     kind: ClassVar[int]
     steps: int = 0

@@ -116,7 +116,8 @@ class TableCalls(Connection):
         tables: [(table, keys), (table, keys, offsets), (table, keys, offsets, weights), ...], as of
             Table.lookup() and Table.lookup_bags(). A table may be there several times.
 
-        What those return, in this order. If it fails for one of them, it fails for all.
+        What those return, in this order. If it fails for one of them, it fails for all. ValueError: offsets
+        or weights that do not fit the keys, or weights without offsets.
         """
         return self._run(self._lookup_tables(tables), options)
 
@@ -169,7 +170,8 @@ class TableCalls(Connection):
             (table, keys, offsets, gradients, weights), ...], as of Table.push_gradients() and
             Table.push_gradients_bags(). Each table is there once.
 
-        Applied at most once; each core applies what a message has for it, or nothing of it.
+        Applied at most once; each core applies what a message has for it, or nothing of it. ValueError: as of
+        lookup_tables(), or the shape of gradients.
         """
         self._run(self._push_tables(tables), options)
 
