@@ -1,6 +1,7 @@
 /* What the fake node answers about tables, variables and batches. */
 #include "tests/unit/trainer_client/fake_node.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -309,51 +310,73 @@ static struct bags bags_at(const struct mr_tensor *t, uint32_t flags, uint32_t *
     return bags;
 }
 
-static void lookup_tables(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+/* Rows that are looked up in one table. */
+struct looked_up {
+    struct mr_tensor shape;
+    float *rows;
+};
+
+/* False: it has been refused. */
+static bool look_up(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r,
+                    const struct mr_tensor *t, uint32_t *taken, struct looked_up *out)
+{
+    struct mr_table_head head;
+    memcpy(&head, t->data, sizeof(head));
+    struct fake_feature *f = find(core->node, head.table, MR_TABLE);
+    struct bags bags = bags_at(t, head.flags, taken);
+    if (f == NULL) {
+        mr_reply_error(ep, r->ref, MR_UNKNOWN_TABLE, "no table %u", head.table);
+        return false;
+    }
+    if (!own_all(ep, r, core, f, bags.keys, bags.key_count))
+        return false;
+    take_bag_tensors(&bags, head.flags, t + 3);
+    const uint32_t dim = f->feature.dims[0], count = bags.offsets != NULL ? bags.bag_count : bags.key_count;
+    out->shape = mr_tensor_2d(MR_F32, count, dim, NULL);
+    out->rows = new_rows(out->shape);
+    if (bags.offsets != NULL)
+        reduce(f, &bags, out->rows);
+    for (uint32_t i = 0; i < count && bags.offsets == NULL; i++)
+        memcpy(out->rows + (size_t)i * dim, row_of(f, bags.keys[i]), dim * sizeof(*out->rows));
+    return true;
+}
+
+static void reply_tables(struct mr_endpoint *ep, const struct mr_request *r, const struct looked_up *tables,
+                         uint32_t count)
 {
     const uint32_t wanted = r->message->preamble.flags >> MR_LOOKUP_DTYPE_SHIFT;
     const enum mr_dtype dtype = wanted == 0 ? MR_F32 : (enum mr_dtype)wanted;
     struct mr_tensor out[2 * MR_LOOKUP_TABLES_MAX];
-    float *rows[MR_LOOKUP_TABLES_MAX];
-    uint32_t tables = 0, tensors = 0, taken;
+    uint32_t tensors = 0;
+    for (uint32_t i = 0; i < count; i++)
+        tensors += mr_rows_tensors(tables[i].shape, dtype, &out[tensors]);
+    if (!mr_reply_begin(ep, r->ref, MR_OK, out, tensors)) {
+        mr_reply_busy(ep, r->ref);
+        return;
+    }
+    for (uint32_t i = 0, t = 0; i < count; i++, t += dtype == MR_I8 ? 2 : 1)
+        mr_convert_from_f32(dtype, out[t].data, dtype == MR_I8 ? out[t + 1].data : NULL, tables[i].rows,
+                            out[t].dims[0], out[t].dims[1]);
+    mr_reply_end(ep, r->ref);
+}
+
+static void lookup_tables(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    struct looked_up tables[MR_LOOKUP_TABLES_MAX] = {0};
+    uint32_t count = 0, taken;
+    bool good = true;
     if (atomic_load(&core->node->lacks_lookup_tables)) {
         mr_reply_status(ep, r->ref, MR_UNKNOWN_OP);
         return;
     }
-    for (uint32_t at = 0; at < r->message->preamble.tensor_count; at += taken, tables++) {
-        const struct mr_tensor *t = &r->message->tensors[at];
-        struct mr_table_head head;
-        memcpy(&head, t->data, sizeof(head));
-        struct fake_feature *f = find(core->node, head.table, MR_TABLE);
-        struct bags bags = bags_at(t, head.flags, &taken);
-        if (tables == MR_LOOKUP_TABLES_MAX || f == NULL) {
-            mr_reply_error(ep, r->ref, MR_UNKNOWN_TABLE, "no table %u, or too many", head.table);
-            return;
-        }
-        if (!own_all(ep, r, core, f, bags.keys, bags.key_count))
-            return;
-        take_bag_tensors(&bags, head.flags, t + 3);
-        const uint32_t dim = f->feature.dims[0],
-                       count = bags.offsets != NULL ? bags.bag_count : bags.key_count;
-        const struct mr_tensor shape = mr_tensor_2d(MR_F32, count, dim, NULL);
-        rows[tables] = new_rows(shape);
-        tensors += mr_rows_tensors(shape, dtype, &out[tensors]);
-        if (bags.offsets != NULL)
-            reduce(f, &bags, rows[tables]);
-        for (uint32_t i = 0; i < count && bags.offsets == NULL; i++)
-            memcpy(rows[tables] + (size_t)i * dim, row_of(f, bags.keys[i]), dim * sizeof(**rows));
+    for (uint32_t at = 0; good && at < r->message->preamble.tensor_count; at += taken, count++) {
+        assert(count < MR_LOOKUP_TABLES_MAX);
+        good = look_up(core, ep, r, &r->message->tensors[at], &taken, &tables[count]);
     }
-    const bool begun = mr_reply_begin(ep, r->ref, MR_OK, out, tensors);
-    for (uint32_t i = 0, t = 0; i < tables; i++, t += dtype == MR_I8 ? 2 : 1) {
-        if (begun)
-            mr_convert_from_f32(dtype, out[t].data, dtype == MR_I8 ? out[t + 1].data : NULL, rows[i],
-                                out[t].dims[0], out[t].dims[1]);
-        free(rows[i]);
-    }
-    if (begun)
-        mr_reply_end(ep, r->ref);
-    else
-        mr_reply_busy(ep, r->ref);
+    if (good)
+        reply_tables(ep, r, tables, count);
+    for (uint32_t i = 0; i < count; i++)
+        free(tables[i].rows);
 }
 
 static struct mr_push_head head_in(const struct mr_tensor *t)

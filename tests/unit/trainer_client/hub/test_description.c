@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -159,7 +160,7 @@ static void pieces_are_bounded(void **state)
     const uint32_t most = HUB_SAMPLE_KEYS_MAX - HUB_SLOTS_MAX;
     static char line[2 * HUB_SAMPLE_KEYS_MAX + 10];
     struct hub_format *format = made(HEAD "a = text\n[slots]\nfirst = y\na = split(a, pipe)\nlast = y\n");
-    memcpy(line, "1,", 2);
+    (void)snprintf(line, sizeof(line), "1,");
     for (uint32_t i = 0; i < most - 1; i++)
         memcpy(line + 2 + 2 * i, "p|", 3);
     assert_int_equal(parse(format, line), HUB_PARSED);

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 #include <math.h>
@@ -35,12 +36,12 @@ static void terms_are_bounded(void **state)
     assert_false(hub_term_parse(text, &term));
     text[HUB_TERM_BYTES - 1] = '\0';
     assert_true(hub_term_parse(text, &term));
+    size_t at = strlen(many);
     for (uint32_t i = 1; i < HUB_TERM_ARGUMENTS; i++)
-        strcat(many, ",a");
-    strcat(many, ")");
+        at += (size_t)snprintf(many + at, sizeof(many) - at, ",a");
+    (void)snprintf(many + at, sizeof(many) - at, ")");
     assert_true(hub_term_parse(many, &term));
-    many[strlen(many) - 1] = '\0';
-    strcat(many, ",a)");
+    (void)snprintf(many + at, sizeof(many) - at, ",a)");
     assert_false(hub_term_parse(many, &term));
 }
 

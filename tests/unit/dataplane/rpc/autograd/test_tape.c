@@ -1,4 +1,5 @@
 /* The tape alone. */
+#include <assert.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -272,7 +273,7 @@ static void sums_are_of_their_type(void **state)
                      f32 = mr_tensor_1d(MR_F32, 4, (float[4]){1, 2, 3, 4});
     double *sum = mr_gradient_copy(&f64);
     float *other = mr_gradient_copy(&f32);
-    assert_true(sum != NULL && other != NULL);
+    assert(sum != NULL && other != NULL);
     mr_gradient_add(&f64, sum, (double[2]){tiny, -tiny});
     assert_true(sum[0] == 1 + tiny && sum[1] == 2 - tiny);
     mr_gradient_add(&f32, other, f32.data);
