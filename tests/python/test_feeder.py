@@ -428,4 +428,5 @@ def test_a_file_is_followed_through_a_restart(client, node, name, tmp_path, star
                 if len(seen) == stop_at:  # and the hub is told to stop, with what is in flight
                     process.send_signal(signal.SIGTERM)
         assert "stopped" in process.communicate()[1] and process.returncode == 0
-    assert len(seen) in range(336, 416, 16) and seen == list(range(len(seen)))
+    # each once; one that was fed again when the hub went on may come after its next
+    assert len(seen) in range(336, 416, 16) and sorted(seen) == list(range(len(seen)))

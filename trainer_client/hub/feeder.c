@@ -712,7 +712,10 @@ void *hub_feeder_run(void *arg)
         }
     }
     leave_stream(&f);
+    pthread_mutex_lock(&hub->lock);
+    hub->stage = HUB_OPENING; /* whoever still asks gets none of the batches that go now */
     drop_feeds(&f);
+    pthread_mutex_unlock(&hub->lock);
     if (f.client != NULL)
         mrc_trace_clocks(hub->trace, f.client);
     close_source(&f, hub_plan_at_end(&hub->plan));

@@ -148,7 +148,8 @@ class Feed:
     # ---- for trainers ----
 
     def hub(self, **options: Any) -> Hub:
-        """A millrace.Hub of it, with its keyword arguments. stop() closes it."""
+        """A millrace.Hub of it, with its keyword arguments. stop() closes it; after finish() it has the
+        answers that the hub gave before its end."""
         hub = Hub(self.address, key_file=options.pop("key_file", self._key_file), **options)
         self._hubs.add(hub)
         hub._held.append(self)
@@ -197,7 +198,11 @@ class Feed:
     def stop(self) -> None:
         """Stops the feed at once, with its clients; batches in flight are lost. Again is fine. Raises as
         wait(), if the feed failed before."""
-        self._end(signal.SIGTERM, signal.SIGINT)
+        try:
+            self._end(signal.SIGTERM, signal.SIGINT)
+        finally:
+            for hub in list(self._hubs):
+                hub.close()
 
     def _end(self, *signals: signal.Signals) -> None:
         process, self._is_stopping = self._process, True
@@ -210,8 +215,8 @@ class Feed:
         process.wait()
         self._process = None
         _running.discard(self)
-        for hub in list(self._hubs):
-            hub.close()
+        if self._asking is not None:
+            self._asking.close()
         self._listener.join()
         self._writer.join(_POLL_S)  # one that is still in the iterable ends with its next batch
         self._close(process.stdin)
