@@ -63,8 +63,8 @@ def cable() -> Iterator[Cable]:
 @pytest.fixture(scope="module", params=[1, 2], ids=["1_core", "2_cores"])
 def node(cable: Cable, request: pytest.FixtureRequest) -> Iterator[Node]:
     """A node that a file's tests share, with one core and then with two. Its tables are the tests' to name
-    apart."""
-    node = Node(cable, request.param).start()
+    apart. What the file has as NODE_SETTINGS are further settings."""
+    node = Node(cable, request.param, getattr(request.module, "NODE_SETTINGS", ())).start()
     yield node
     node.stop()
 

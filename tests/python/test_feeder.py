@@ -19,6 +19,8 @@ from millrace.samples import END, blocks, samples_of
 
 DIM = 2
 LIMIT_S = 60.0
+# Feeds that end early leave batches at the node. One that it had no room for comes after its next.
+NODE_SETTINGS = ("batches.count_max=64",)
 
 
 # ---- batches as arrays ----
@@ -428,5 +430,4 @@ def test_a_file_is_followed_through_a_restart(client, node, name, tmp_path, star
                 if len(seen) == stop_at:  # and the hub is told to stop, with what is in flight
                     process.send_signal(signal.SIGTERM)
         assert "stopped" in process.communicate()[1] and process.returncode == 0
-    # each once; one that was fed again when the hub went on may come after its next
-    assert len(seen) in range(336, 416, 16) and sorted(seen) == list(range(len(seen)))
+    assert len(seen) in range(336, 416, 16) and seen == list(range(len(seen)))
