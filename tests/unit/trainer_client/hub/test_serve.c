@@ -403,18 +403,24 @@ static void a_dropped_batch_comes_again(void **state)
     mr_client_destroy(trainer);
 }
 
+/* All batches, though the server comes back without anything applied in between. */
+static void train_although_the_server_forgets(struct bench *b, struct mr_client *trainer)
+{
+    train(b, trainer, 20);
+    fake_node_kill(b->node);
+    memset(b->applied, 0, sizeof(b->applied));
+    fake_node_restart(b->node);
+    train(b, trainer, UINT32_MAX);
+    assert_applied(b, 1);
+}
+
 static void a_server_that_forgot_is_taught_again(void **state)
 {
     struct bench *b = *state;
     struct mr_client *trainer = connect_to(hub_address);
     const struct mr_sample_plan plan = plan_of(b);
     start_plan(trainer, &plan);
-    train(b, trainer, 20);
-    fake_node_kill(b->node); /* it comes back without anything applied */
-    memset(b->applied, 0, sizeof(b->applied));
-    fake_node_restart(b->node);
-    train(b, trainer, UINT32_MAX);
-    assert_applied(b, 1);
+    train_although_the_server_forgets(b, trainer);
     mr_client_destroy(trainer);
 }
 
@@ -569,12 +575,7 @@ static void batches_of_a_pipe_come_again_to_a_server_that_forgot(void **state)
     const struct mr_sample_plan plan = live_plan("-");
     close(pipe_samples(b, 0, SAMPLES));
     start_plan(trainer, &plan);
-    train(b, trainer, 20);
-    fake_node_kill(b->node);
-    memset(b->applied, 0, sizeof(b->applied));
-    fake_node_restart(b->node);
-    train(b, trainer, UINT32_MAX);
-    assert_applied(b, 1);
+    train_although_the_server_forgets(b, trainer);
     mr_client_destroy(trainer);
 }
 
