@@ -77,6 +77,9 @@ def test_refusals(client, tables):
         client.lookup_tables([(a, KEYS, [0, 3])])
     with pytest.raises(ValueError, match=r"\(2, 4\); for 9 keys of .* they are \[9, 4\]"):
         client.push_gradients_tables([(a, KEYS, np.ones((2, 4)))])
+    with pytest.raises(ValueError, match=r"\(\); for 1 key of .* they are \[1, 1\]"):
+        narrow = client.table(a.name + ".narrow", dim=1)
+        client.push_gradients_tables([(narrow, [1], np.float32(1))])
     with pytest.raises(millrace.InvalidArgument, match="a push has each once"):
         client.push_gradients_tables([(a, [1], np.ones((1, 4))), (a, [2], np.ones((1, 4)))])
     with pytest.raises(millrace.InvalidArgument, match="table_count is 0"):

@@ -10,7 +10,7 @@ from ._base import arrays, large
 from ._base.arrays import Array, Like, f32_pointer, rows_of, torch_of, u32_pointer, u64_pointer
 from ._base.connection import Call
 from ._base.large import Calls
-from ._base.library import counted, lib
+from ._base.library import lib
 from .feature import TableSpec
 from .future import Future
 from .pushed import Pushed
@@ -100,13 +100,8 @@ class Table:
         return self.client._start(self._lookup(keys), options)
 
     def _push_gradients(self, keys: Like, gradients: Like) -> Call | Calls:
-        array, values = arrays.keys(keys), arrays.floats(gradients)
-        dim = self.spec.dim
-        if values.size != array.size * dim or values.ndim == 0 or (values.size and values.shape[-1] != dim):
-            raise ValueError(
-                f"gradients have the shape {values.shape}; for {counted(array.size, 'key')} of {self.name!r} "
-                f"they are [{array.size}, {dim}]"
-            )
+        array, dim = arrays.keys(keys), self.spec.dim
+        values = arrays.gradients(gradients, array.size, "key", self.name, dim)
         parts = self._parts(large.TableRows(array.reshape(-1), None, None, values.reshape(-1, dim)))
         if parts:
             return Calls([self._push_gradients(part.keys, part.gradients) for part in parts], _nothing)
@@ -285,12 +280,8 @@ class Table:
         self, keys: Like, offsets: Like, gradients: Like, weights: Like | None, include_last: bool
     ) -> Call | Calls:
         rows, key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
-        values, dim = arrays.floats(gradients), self.spec.dim
-        if values.size != bags * dim or values.ndim == 0 or (values.size and values.shape[-1] != dim):
-            raise ValueError(
-                f"gradients have the shape {values.shape}; for {counted(bags, 'bag')} of {self.name!r} "
-                f"they are [{bags}, {dim}]"
-            )
+        dim = self.spec.dim
+        values = arrays.gradients(gradients, bags, "bag", self.name, dim)
         parts = self._parts(rows._replace(gradients=values.reshape(bags, dim)))
         if parts:
             return Calls([self._push_rows(part) for part in parts], _nothing)

@@ -9,7 +9,7 @@ from ._base import arrays, large
 from ._base.arrays import Array, Like, f32_pointer, tensors_of, torch_of, u32_pointer, u64_pointer
 from ._base.connection import Call, Connection
 from ._base.large import Calls, TableRows
-from ._base.library import counted, ffi, lib
+from ._base.library import ffi, lib
 from .future import Future
 from .table import Table
 
@@ -134,14 +134,8 @@ class TableCalls(Connection):
         for struct, (table, keys, *rest) in zip(structs, tables):
             offsets, gradients, weights = (None, *rest, None) if len(rest) == 1 else (*rest, None)[:3]
             memory, shape = _fill(struct.of, table, keys, offsets, weights)
-            values = arrays.floats(gradients)
-            count = struct.of.key_count if offsets is None else struct.of.bag_count
-            if values.size != count * table.dim or (values.size and values.shape[-1] != table.dim):
-                raise ValueError(
-                    f"gradients have the shape {values.shape}; for "
-                    f"{counted(count, 'key' if offsets is None else 'bag')} "
-                    f"of {table.name!r} they are [{count}, {table.dim}]"
-                )
+            count, what = (struct.of.key_count, "key") if offsets is None else (struct.of.bag_count, "bag")
+            values = arrays.gradients(gradients, count, what, table.name, table.dim)
             struct.dim, struct.gradients = table.dim, f32_pointer(values)
             held.append(memory._replace(gradients=values.reshape(count, table.dim)))
             changes.append((table.id, memory.keys))

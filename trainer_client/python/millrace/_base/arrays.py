@@ -110,6 +110,33 @@ def floats(value: Like) -> np.ndarray:
     return _contiguous(array, _F32)
 
 
+def gradients(value: Like, count: int, what: str, table: str, dim: int) -> np.ndarray:
+    """f32, of any shape, for `count` keys or bags (`what`) of a table. ValueError: it is not [count, dim]."""
+    array = floats(value)
+    if array.size != count * dim or array.ndim == 0 or (array.size and array.shape[-1] != dim):
+        raise ValueError(
+            f"gradients have the shape {array.shape}; for {counted(count, what)} of {table!r} "
+            f"they are [{count}, {dim}]"
+        )
+    return array
+
+
+def gradients_of_keys(
+    gradients: np.ndarray, offsets: np.ndarray, weights: np.ndarray | None, pooling: str
+) -> np.ndarray:
+    """Of bags [bags, dim], those of their keys [n, dim]: over the bag's divisor, times the key's weight."""
+    sizes = np.diff(offsets.astype(np.int64))
+    of_bag = np.repeat(np.arange(len(sizes)), sizes)
+    each = gradients[of_bag]
+    if pooling in ("mean", "sqrtn"):
+        parts = np.ones(len(of_bag), np.float32) if weights is None else weights
+        over = np.bincount(of_bag, parts if pooling == "mean" else parts * parts, len(sizes))
+        over = (over if pooling == "mean" else np.sqrt(over)).astype(np.float32)
+        factors = np.where(over != 0, 1 / np.where(over != 0, over, 1), 0).astype(np.float32)
+        each = factors[of_bag, None] * each
+    return each if weights is None else each * weights[:, None]
+
+
 def weights(value: Like | None, key_count: int) -> np.ndarray | None:
     """f32, one for each key, or None."""
     if value is None:

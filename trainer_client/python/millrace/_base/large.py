@@ -9,6 +9,8 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional
 
 import numpy as np
 
+from . import arrays
+
 #: for each core: a server takes messages of transport.message_mib_max, 16 MiB unless it is configured
 #: otherwise
 PIECE_BYTES = 8 << 20
@@ -78,17 +80,7 @@ def _by_key(rows: TableRows, pooling: str) -> TableRows:
     if rows.offsets is None:
         return rows
     assert rows.gradients is not None
-    begins = rows.offsets.astype(np.int64)
-    of_bag = np.repeat(np.arange(rows.row_count), np.diff(begins))
-    gradients = rows.gradients[of_bag]
-    weights = rows.weights
-    if pooling in ("mean", "sqrtn"):
-        each = np.ones(rows.keys.size, np.float32) if weights is None else weights
-        over = np.bincount(of_bag, each if pooling == "mean" else each * each, rows.row_count)
-        divisors = (over if pooling == "mean" else np.sqrt(over)).astype(np.float32)[of_bag, None]
-        gradients = np.divide(gradients, divisors, out=np.zeros_like(gradients), where=divisors != 0)
-    if weights is not None:
-        gradients *= weights[:, None]
+    gradients = arrays.gradients_of_keys(rows.gradients, rows.offsets, rows.weights, pooling)
     return TableRows(rows.keys, None, None, gradients)
 
 

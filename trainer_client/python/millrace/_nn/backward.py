@@ -21,6 +21,7 @@ import torch
 from . import steps
 from .anchor import Anchor, ddp_share
 from .staging import Staged, placed
+from .._base import arrays
 from .._base.library import lib
 from ..errors import ClientClosed, Error
 
@@ -283,9 +284,8 @@ def together(parts: list[Rows]) -> Rows:
     """Several sets of bags as one: so the optimizer runs once for a key, as torch's would."""
     if len(parts) == 1:
         return parts[0]
-    keys, gradients = (
-        np.concatenate(arrays) for arrays in zip(*((part.keys, part.gradients) for part in parts))
-    )
+    keys = np.concatenate([part.keys for part in parts])
+    gradients = np.concatenate([part.gradients for part in parts])
     if all(part.offsets is None for part in parts):
         return Rows(keys, None, None, gradients)
     begins = np.cumsum([0] + [len(part.keys) for part in parts])
@@ -302,18 +302,7 @@ def _spread(table: Any, rows: Rows) -> np.ndarray:
     """Each key's gradient: its bag's, over the bag's divisor, times its weight."""
     if rows.offsets is None:
         return rows.gradients
-    begins = rows.offsets.astype(np.int64)
-    sizes, weights = np.diff(begins), _weights(rows)
-    of_bag = np.repeat(np.arange(len(sizes)), sizes)
-    gradients = rows.gradients[of_bag]
-    if table.pooling in ("mean", "sqrtn"):
-        over = np.bincount(of_bag, weights if table.pooling == "mean" else weights * weights, len(sizes))
-        over = (over if table.pooling == "mean" else np.sqrt(over)).astype(np.float32)
-        gradients = (
-            np.where(over != 0, 1 / np.where(over != 0, over, 1), 0).astype(np.float32)[of_bag, None]
-            * gradients
-        )
-    return gradients * weights[:, None]
+    return arrays.gradients_of_keys(rows.gradients, rows.offsets, rows.weights, table.pooling)
 
 
 def by_frequency(table: Any, rows: Rows) -> Rows:
