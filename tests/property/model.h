@@ -86,7 +86,7 @@ bool model_all_finite(const float *x, uint32_t count);
 bool model_step(const struct model *m, struct model_row *row, const float *gradient,
                 const struct mr_rule_push *push);
 
-/* The row is set to these values, and starts anew. */
+/* Sets the row to these values, and its state to that of a new row. */
 void model_set_row(const struct model *m, struct model_row *row, const float *values);
 
 /* model_optimizer.c */

@@ -448,9 +448,8 @@ static bool set_column(struct builder *b, const struct entry *e)
 /* ---- format.label ---- */
 
 #define LABEL_ALLOWED                                                                                        \
-    "allowed: COLUMN, COLUMN > NUMBER (also >=, <, <=, ==, !=), or COLUMN is TEXT, TEXT, ... (1 for these, " \
-    "0 "                                                                                                     \
-    "for others)"
+    "allowed: COLUMN, COLUMN > NUMBER (also >=, <, <=, ==, !=), or COLUMN is TEXT, TEXT, ... "               \
+    "(1 for these, 0 for others)"
 
 static bool set_label_texts(struct builder *b, const struct entry *e, const char *texts)
 {
@@ -564,9 +563,8 @@ static bool set_dense(struct builder *b, const struct entry *e)
 /* ---- [slots] ---- */
 
 #define SLOTS_ALLOWED                                                                                        \
-    "allowed: COLUMN, hour(TIME), weekday(TIME), day(TIME), month(TIME), range(NUMBER), cross(...) of up "   \
-    "to "                                                                                                    \
-    "8 of these, or split(COLUMN, SEPARATOR)"
+    "allowed: COLUMN, hour(TIME), weekday(TIME), day(TIME), month(TIME), range(NUMBER), "                    \
+    "cross(...) of up to 8 of these, or split(COLUMN, SEPARATOR)"
 
 static bool find_part(const struct builder *b, const struct entry *e, const struct hub_term *term,
                       struct hub_part *part)

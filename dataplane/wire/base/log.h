@@ -70,7 +70,7 @@ void mr_log_stop(void);
 /* The calling thread does not wait for its lines from now on, whatever becomes of them. */
 void mr_log_never_wait(void);
 /* Calls `hear` for each line of level info and above, on the thread that logs, whatever the options' level
- * is. It must not log. NULL: ends that; no call of it is under way when this returns. */
+ * is. It must not log. NULL: no more calls; those that have begun have ended when this returns. */
 void mr_log_listen(void (*hear)(void *arg, const char *event, const char *message), void *arg);
 /* True if lines go to standard error as text. */
 bool mr_log_is_text(void);

@@ -338,8 +338,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python3 -m millrace.importer",
         description="Sets rows of a Millrace server's tables from tensors [n, dim] in files: "
-        "safetensors, torch.save(), "
-        "TorchRec's state, npz, npy.",
+        "safetensors, torch.save(), TorchRec's state, npz, npy.",
         epilog="A * in a name is any text, which replaces a * of the table: "
         "--map 'embedding_bags.*.weight=*'.",
     )

@@ -430,7 +430,7 @@ def replace(
     """Puts the model's EmbeddingBagCollections and EmbeddingCollections of TorchRec at the server. It stands
     where DistributedModelParallel(model) does, after apply_optimizer_in_backward().
 
-    Returns the model, which is changed; or the new collection, if the model is one. Rows are made anew, as
+    Returns the model, which is changed; or the new collection, if the model is one. Rows are new, as
     the configs say; load_state_dict() of the state_dict() that the model had before sets them. Tables whose
     weights have an optimizer by apply_optimizer_in_backward() have that one at the server, push their
     gradients at the end of each backward(), and are passed over by in_backward_optimizer_filter(), as

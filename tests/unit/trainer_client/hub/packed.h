@@ -40,7 +40,7 @@ static inline struct packed packed_zstd(const char *text, size_t bytes)
     return p;
 }
 
-/* Both, one behind the other; frees them. */
+/* The first followed by the second; frees both. */
 static inline struct packed packed_join(struct packed a, struct packed b)
 {
     struct packed p = {malloc(a.bytes + b.bytes), a.bytes + b.bytes};

@@ -57,8 +57,8 @@ class Parts:
                 raise MemoryError(
                     f"{more >> 20} MiB more of arguments or results in parts: {self.bytes >> 20} MiB "
                     f"are kept in {len(self._kept)} lists, and at most {self.bytes_max >> 20} MiB in "
-                    f"{_KEPT_MAX} lists: make "
-                    "fewer such calls at a time, or raise long_memory_bytes of RpcBackendOptions there"
+                    f"{_KEPT_MAX} lists: make fewer such calls at a time, or raise long_memory_bytes of "
+                    "RpcBackendOptions there"
                 )
             kept = self._kept.setdefault(name, _Kept())
             kept.things += things
