@@ -247,12 +247,12 @@ struct mr_rpc_call_options {
     struct mr_autograd *context; /* the call is recorded there; NULL: it is not */
 };
 
-/* Calls a function of worker `to`, which may be this one, and waits. Free *result; `result` may be NULL.
- * options NULL: the defaults. A function runs at most once; one whose caller gave up after it had begun runs
- * to its end. MR_UNKNOWN_WORKER, MR_UNKNOWN_FUNCTION, MR_WRONG_SIGNATURE, MR_FUNCTION_FAILED (the last error
- * has the function's text), MR_DEADLINE_EXCEEDED, MR_WORKER_DIED, MR_TOO_LARGE, MR_NO_MEMORY,
- * MR_SHUTTING_DOWN, MR_BUSY (all threads wait, and the call comes from a function that was called from a
- * function, seven levels deep). */
+/* Calls a function of worker `to`, which may be this one, and waits. Free *result, which is NULL if the
+ * function returns nothing; `result` may be NULL. options NULL: the defaults. A function runs at most once; one
+ * whose caller gave up after it had begun runs to its end. MR_UNKNOWN_WORKER, MR_UNKNOWN_FUNCTION,
+ * MR_WRONG_SIGNATURE, MR_FUNCTION_FAILED (the last error has the function's text), MR_DEADLINE_EXCEEDED,
+ * MR_WORKER_DIED, MR_TOO_LARGE, MR_NO_MEMORY, MR_SHUTTING_DOWN, MR_BUSY (all threads wait, and the call comes
+ * from a function that was called from a function, seven levels deep). */
 MR_API enum mr_status mr_rpc_sync(struct mr_rpc *rpc, uint32_t to, const char *function,
                                   const struct mr_value *arguments, uint32_t argument_count,
                                   const struct mr_rpc_call_options *options, struct mr_rpc_result **result);
@@ -276,7 +276,10 @@ MR_API enum mr_status mr_rpc_then(struct mr_rpc_future *future, mr_rpc_then_run 
 MR_API void mr_rpc_cancel(struct mr_rpc_future *future);
 /* Destroys the future, and drops its outcome. NULL is allowed. */
 MR_API void mr_rpc_future_destroy(struct mr_rpc_future *future);
+/* The same of many, for programs to which each call of a function is dear. */
+MR_API void mr_rpc_futures_destroy(struct mr_rpc_future *const *futures, uint32_t count);
 
+/* Returns the number of values; 0 for NULL. */
 MR_API uint32_t mr_rpc_result_count(const struct mr_rpc_result *result);
 /* Returns value `i`, valid until the result is freed. NULL: there are fewer. */
 MR_API const struct mr_value *mr_rpc_result_value(const struct mr_rpc_result *result, uint32_t i);

@@ -164,6 +164,12 @@ void mr_rpc_future_destroy(struct mr_rpc_future *f)
         mr_rpc_future_put(f);
 }
 
+void mr_rpc_futures_destroy(struct mr_rpc_future *const *futures, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        mr_rpc_future_destroy(futures[i]);
+}
+
 /* ---- what is wrong at once ---- */
 
 static enum mr_status check_references(struct mr_rpc *agent, const struct mr_rpc_order *order)
@@ -222,7 +228,7 @@ static enum mr_status check(struct mr_rpc *agent, const struct mr_rpc_order *ord
 
 /* ---- to a function of this worker: no message, the executor runs it ---- */
 
-/* Makes the result of a local call. */
+/* Makes the result of a local call, if it has values. */
 static struct mr_rpc_result *local_result(struct mr_rpc_call *call)
 {
     struct mr_rpc_result *result;
@@ -233,6 +239,8 @@ static struct mr_rpc_result *local_result(struct mr_rpc_call *call)
             return NULL;
         }
     }
+    if (call->result_count == 0)
+        return NULL;
     result = mr_result_copy(call->agent, call->results, call->result_count);
     if (result == NULL) {
         (void)mr_rpc_fail(call, "no memory for the result");

@@ -80,11 +80,13 @@ struct mr_rpc_result *mr_result_of_reply(struct mr_rpc *agent, const struct mr_a
         mr_rrefs_release(values, count);
         return NULL;
     }
+    *status = MR_OK;
+    if (count == 0)
+        return NULL;
     *keep = mr_values_copy_bytes(values, count) > MR_RESULT_BYTES_COPIED;
     struct mr_rpc_result *r =
         *keep ? result_view(agent, call, values, count) : mr_result_copy(agent, values, count);
 
-    *status = MR_OK;
     if (r == NULL) {
         mr_rrefs_release(values, count);
         *status = MR_NO_MEMORY;
@@ -95,12 +97,12 @@ struct mr_rpc_result *mr_result_of_reply(struct mr_rpc *agent, const struct mr_a
 
 uint32_t mr_rpc_result_count(const struct mr_rpc_result *r)
 {
-    return r->count;
+    return r == NULL ? 0 : r->count;
 }
 
 const struct mr_value *mr_rpc_result_value(const struct mr_rpc_result *r, uint32_t i)
 {
-    return i < r->count ? &r->values[i] : NULL;
+    return i < mr_rpc_result_count(r) ? &r->values[i] : NULL;
 }
 
 static void result_free(struct mr_rpc *agent, struct mr_work *work)

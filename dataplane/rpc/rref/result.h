@@ -27,8 +27,8 @@ struct mr_rpc_result {
  * memory; nothing was taken over. */
 struct mr_rpc_result *mr_result_copy(struct mr_rpc *agent, const struct mr_value *values, uint32_t count);
 /* Inside: makes a result from a reply. *keep says whether the memory of the reply (call->wire, call->in)
- * belongs to the result now. NULL: no memory, or a malformed reply, as *status says; then no reference is
- * left. */
+ * belongs to the result now. NULL: no values, no memory, or a malformed reply, as *status says; then no
+ * reference is left. */
 struct mr_rpc_result *mr_result_of_reply(struct mr_rpc *agent, const struct mr_agent_call *call,
                                          const struct mr_message *reply, bool *keep, enum mr_status *status);
 

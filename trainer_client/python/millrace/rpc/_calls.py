@@ -12,7 +12,7 @@ from ..errors import check_rpc
 from . import _pickles
 from ._contexts import Context, here, waiting
 from ._errors import raise_remote
-from ._future import Future
+from ._future import CallFuture, Future
 from ._options import milliseconds
 from ._rref import RRef, adopt
 from ._values import (
@@ -30,6 +30,7 @@ from ._values import (
 )
 from ._world import World, current
 
+_FUTURE = ffi.typeof("struct mr_rpc_future **")  # by a text it takes as long again
 _NONE = (NULL, 0)  # no arguments
 _encode_name = lru_cache(maxsize=1024)(str.encode)
 
@@ -114,13 +115,11 @@ def read_value(world: World, value: Any, owner: Result, context: Context | None)
 
 def read_native(world: World, pointer: Any, context: Context | None = None) -> Any:
     """Returns a registered function's results: None, the only one, or a tuple. Takes the result."""
-    count = lib.mr_rpc_result_count(pointer)
-    if count == 0:
-        lib.mr_rpc_result_free(pointer)
+    if pointer == NULL:
         return None
     result = Result(world, pointer)
     values = [read_value(world, value, result, context) for value in result.values()]
-    return values[0] if count == 1 else tuple(values)
+    return values[0] if len(values) == 1 else tuple(values)
 
 
 # ---- Python functions ----
@@ -298,11 +297,11 @@ def begin(
     world, rank, name, values, count, read = _prepare(
         to, func, args, kwargs, alive, b"python.call", context, pointer
     )
-    out = ffi.new("struct mr_rpc_future **")
+    out = ffi.new(_FUTURE)
     status = lib.mr_rpc_async(world.rpc, rank, name, values, count, _call_options(timeout, pointer), out)
     if status:
         check_rpc(status)
-    return Future._of(world, out[0], read)
+    return CallFuture(world, out[0], read)
 
 
 def remote(

@@ -3,11 +3,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import os
 import sys
 import threading
 import traceback
-from typing import Any, Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any, Callable, Generator, Iterable
 
 import torch
 import torch.futures
@@ -17,17 +18,39 @@ from ..errors import check_rpc, error_of
 from . import _handles
 from ._contexts import here, waiting
 
+if TYPE_CHECKING:
+    from ._world import World
 
-# Held for a moment while what any future has changes. One lock for all: they are many, and short-lived.
-_state = threading.RLock()
+# Held by whoever looks at the library's future of a call without seeing to its end, and while those of ended
+# calls are destroyed, many at a time.
+_looking = threading.RLock()
+_ended: list[Any] = []
+_ENDED_MAX = 64
+
+_RESULT = ffi.typeof("struct mr_rpc_result **")
 
 
-def _new_state() -> None:
-    global _state
-    _state = threading.RLock()
+def _after_fork() -> None:
+    global _looking
+    _looking = threading.RLock()
+    _ended.clear()
 
 
-os.register_at_fork(after_in_child=_new_state)
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def destroy_ended() -> None:
+    """Destroys the library's futures of calls that have ended."""
+    with _looking:
+        calls = _ended[:]
+        del _ended[: len(calls)]
+        lib.mr_rpc_futures_destroy(calls, len(calls))
+
+
+def _destroy_later(world: World, call: Any) -> None:
+    _ended.append(call)
+    if len(_ended) >= _ENDED_MAX or world.is_closed:
+        destroy_ended()
 
 
 class Future:
@@ -35,9 +58,8 @@ class Future:
     outcome; the call continues."""
 
     # Of most futures all else is so: made in numbers, they set what they need.
-    _native: Any = None  # the call, until somebody has its outcome
-    _told: Any = None  # the same, from then() on until it ends
-    _is_waiting = False  # a thread waits for the library
+    _call: Any = None  # the library's future, until the end
+    _open: list = []  # the same, until a thread takes it, which sees to the end
     _is_done = False
     _is_a_calls = False
     _value: Any = None
@@ -45,7 +67,7 @@ class Future:
     _callbacks: list[Callable[[], object]] | None = None
     _changed: threading.Condition | None = None  # threads wait for another one that waits for the library
     _world: Any = None
-    _read: Callable[[Any, Any], Any] | None = None
+    _read: Any = None  # read(world, result): the value
 
     def __init__(self, *, devices: Any = None) -> None:
         if devices:
@@ -53,15 +75,6 @@ class Future:
                 f"devices={devices}: values travel between main memories; "
                 "use .cpu() before, .to(device) after"
             )
-
-    @classmethod
-    def _of(cls, world: Any, native: Any, read: Callable[[Any, Any], Any]) -> "Future":
-        """Of a call. read(world, result): its value."""
-        future = cls.__new__(cls)
-        future._world, future._native, future._read = world, native, read
-        future._is_a_calls = True
-        world.held.add(future)
-        return future
 
     def wait(self) -> Any:
         """Returns the function's value, or raises its error. Waits no longer than the call's time-out."""
@@ -72,34 +85,43 @@ class Future:
         return self._value
 
     def _reach_end(self) -> None:
-        with _state:
-            native = None if self._is_waiting else self._native
-            if native is not None:
-                self._is_waiting = True
-            elif self._is_done:
-                return
-            elif self._changed is None:
-                self._changed = threading.Condition()
-        if native is None:
-            changed = self._changed
-            assert changed is not None
-            with waiting(), changed:
-                changed.wait_for(lambda: self._is_done)
+        try:
+            call = self._open.pop()
+        except IndexError:
+            self._wait_for_another()
             return
-        result = ffi.new("struct mr_rpc_result **")
-        if here.ticket is None:
-            status = lib.mr_rpc_wait(native, result)
-        else:
-            with waiting():
-                status = lib.mr_rpc_wait(native, result)
-        self._end(status, text(lib.mr_rpc_last_error()) if status else "", result[0], native)
+        world, read = self._world, self._read
+        result = ffi.new(_RESULT)
+        value = error = None
+        try:
+            if here.ticket is None:
+                status = lib.mr_rpc_wait(call, result)
+            else:
+                with waiting():
+                    status = lib.mr_rpc_wait(call, result)
+            if status:
+                raise error_of(status, text(lib.mr_rpc_last_error()))
+            value = read(world, result[0])
+        except BaseException as raised:  # noqa: BLE001: wait() raises it
+            error = raised
+        self._finish(value, error)
+        _destroy_later(world, call)
+
+    def _wait_for_another(self) -> None:
+        """Whoever took the call, or a future of the program's own, ends this."""
+        changed = self.__dict__.setdefault("_changed", threading.Condition())
+        with waiting(), changed:
+            changed.wait_for(lambda: self._is_done)
 
     result = wait
 
     def done(self) -> bool:
         """Whether wait() returns at once."""
-        with _state:
-            return self._is_done or (self._native is not None and bool(lib.mr_rpc_done(self._native)))
+        if self._is_done:
+            return True
+        with _looking:
+            call = self._call
+            return self._is_done or (call is not None and bool(lib.mr_rpc_done(call)))
 
     def value(self) -> Any:
         """Returns what wait() returns, or raises what it raises; the future must be done."""
@@ -145,17 +167,16 @@ class Future:
         self._set(None, result)
 
     def _set(self, value: Any, error: BaseException | None) -> None:
-        with _state:
-            if self._is_done or self._is_a_calls:
-                raise RuntimeError("the future is done already, or a call's, which ends it")
+        if self._is_a_calls or self.__dict__.setdefault("_setter", by := object()) is not by:
+            raise RuntimeError("the future is done already, or a call's, which ends it")
         self._finish(value, error)
 
     def cancel(self) -> None:
         """Ends the call with Cancelled, unless it has ended. A function that has not begun is not run."""
-        with _state:
-            native = self._native if self._native is not None else self._told
-            if native is not None:
-                lib.mr_rpc_cancel(native)
+        with _looking:
+            call = self._call
+            if call is not None:
+                lib.mr_rpc_cancel(call)
 
     def __await__(self) -> Generator[Any, None, Any]:
         loop = asyncio.get_running_loop()
@@ -171,47 +192,38 @@ class Future:
 
     # ---- how it ends ----
 
-    def _end(self, status: int, line: str, result: Any, native: Any = None) -> None:
-        """native: it is destroyed, once nobody can cancel it any more."""
-        value = error = None
-        try:
-            if status:
-                raise error_of(status, line)
-            read = self._read
-            assert read is not None
-            value = read(self._world, result)
-        except BaseException as raised:  # noqa: BLE001: wait() raises it
-            error = raised
-        self._finish(value, error, native)
-
-    def _finish(self, value: Any, error: BaseException | None, native: Any = None) -> None:
-        with _state:
-            self._native = self._read = self._world = None
-            self._value, self._error, self._is_done = value, error, True
-            callbacks, self._callbacks, changed = self._callbacks, None, self._changed
-        if native is not None:
-            lib.mr_rpc_future_destroy(native)
+    def _finish(self, value: Any, error: BaseException | None) -> None:
+        """Whoever waits or adds a callback does so before it looks at _is_done, which is written before this
+        looks for them: nobody is missed, without a lock."""
+        self._value, self._error, self._is_done = value, error, True
+        self._call = self._read = self._world = None
+        changed = self._changed
         if changed is not None:
             with changed:
                 changed.notify_all()
-        if callbacks is not None:
-            for callback in callbacks:
-                callback()
+        if self._callbacks is not None:
+            self._run_callbacks()
+
+    def _run_callbacks(self) -> None:
+        """Of two threads that are here, one runs each."""
+        callbacks = self._callbacks
+        while callbacks:
+            try:
+                callback = callbacks.pop(0)
+            except IndexError:
+                return
+            callback()
 
     def _when_done(self, callback: Callable[[], object]) -> None:
-        native = None
-        with _state:
-            is_done = self._is_done
-            if not is_done:
-                self._callbacks = [*(self._callbacks or []), callback]
-                if not self._is_waiting:  # who waits ends it
-                    native, self._native = self._native, None
-            if native is not None:
-                self._told = native
-        if native is not None:
-            check_rpc(lib.mr_rpc_then(native, _ended, _handles.keep(self)))
-        if is_done:
-            callback()
+        self.__dict__.setdefault("_callbacks", []).append(callback)
+        if self._is_done:
+            self._run_callbacks()
+            return
+        try:
+            call = self._open.pop()
+        except IndexError:
+            return  # whoever has it ends this
+        check_rpc(lib.mr_rpc_then(call, _run, _handles.keep(self)))
 
     def _when_failed(self, callback: Callable) -> None:
         def report() -> None:
@@ -224,31 +236,50 @@ class Future:
 
     def _release(self) -> None:
         """The world is over."""
-        with _state:
-            native = self._native
-            if self._is_waiting and native is not None:
-                lib.mr_rpc_cancel(native)  # somebody waits, and destroys it then
-                return
-            self._native = None
-        if native is not None:
-            lib.mr_rpc_future_destroy(native)
-            self._finish(None, error_of(lib.MR_SHUTTING_DOWN, "the worker has left its world"))
-
-    def _abandon(self) -> None:
-        self._native = self._told = None
+        world = self._world
+        try:
+            call = self._open.pop()
+        except IndexError:
+            self.cancel()  # somebody sees to its end
+            return
+        self._finish(None, error_of(lib.MR_SHUTTING_DOWN, "the worker has left its world"))
+        _destroy_later(world, call)
 
     def __del__(self, destroy: Callable = lib.mr_rpc_future_destroy) -> None:
-        if self._native is not None:
-            destroy(self._native)
+        if self._open:
+            destroy(self._open[0])
+
+
+class CallFuture(Future):
+    """The future of a call."""
+
+    _is_a_calls = True
+
+    def __init__(self, world: World, call: Any, read: Callable[[Any, Any], Any]) -> None:
+        """read(world, result): its value."""
+        self._world, self._call, self._open, self._read = world, call, [call], read
+
+
+def of_world(world: Any) -> list[CallFuture]:
+    """The futures of calls in a world, none of which has ended. Noting each when it is made would take as long
+    as half of a call."""
+    return [thing for thing in gc.get_objects() if type(thing) is CallFuture and thing._world is world]
 
 
 @c_callback("mr_rpc_then_run")
-def _ended(user: Any, status: int, error: Any, result: Any) -> None:
+def _run(user: Any, status: int, error: Any, result: Any) -> None:
     future = _handles.get(user)
     _handles.drop(user)
-    with _state:  # the library frees the call after this
-        future._told = None
-    future._end(status, text(error) if status else "", result)
+    with _looking:  # the library frees the call after this
+        future._call = None
+    value = raised = None
+    try:
+        if status:
+            raise error_of(status, text(error))
+        value = future._read(future._world, result)
+    except BaseException as caught:  # noqa: BLE001: wait() raises it
+        raised = caught
+    future._finish(value, raised)
 
 
 def wait_all(futures: Iterable[Future]) -> list[Any]:

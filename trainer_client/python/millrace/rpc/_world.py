@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._base.library import NULL, counted, ffi, lib, text
 from ..errors import Error, InvalidArgument, UnknownWorker, check_rpc, error_of
-from . import _file_rendezvous, _handles
+from . import _file_rendezvous, _future, _handles
 from ._parts import Parts
 from ._options import BackendType, RpcBackendOptions, file_of, milliseconds, place
 
@@ -52,7 +52,7 @@ class World:
         self.workers: dict[int, WorkerInfo] = {}
         self.by_name: dict[str, int] = {}  # not in an open world, where a name may pass to another
         self.contexts: dict[int, Context] = {}
-        self.held: weakref.WeakSet = weakref.WeakSet()  # references and futures
+        self.held: weakref.WeakSet = weakref.WeakSet()  # references
         self.parts = Parts(rank, options.parts_bytes_max, options.rpc_timeout)
         self.viewed_bytes = 0
         self.view_bytes_max = (options.memory_bytes or _MEMORY_BYTES) // 4
@@ -66,7 +66,7 @@ class World:
                     f"no worker of this world is called \"{to}\"; there are {', '.join(sorted(self.by_name))}"
                 )
             return rank
-        rank = to.id if hasattr(to, "id") else to
+        rank = to if isinstance(to, int) else getattr(to, "id", None)
         if not isinstance(rank, int):
             raise TypeError(f"to={to!r}: a worker's name, its rank, or its WorkerInfo")
         if not 0 <= rank < self.world_size:
@@ -111,8 +111,9 @@ class World:
 
     def release_all(self) -> None:
         """Releases the program's references and futures, which cannot be used any more."""
-        for thing in list(self.held):
+        for thing in [*self.held, *_future.of_world(self)]:
             thing._release()
+        _future.destroy_ended()
         gc.collect()
 
     def abandon(self) -> None:
