@@ -2,6 +2,8 @@
 moment."""
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,6 +13,7 @@ from rpc_world import Servers, finish, joined, key_file, start  # noqa: E402
 
 import millrace.autograd as dist_autograd  # noqa: E402
 import millrace.rpc as rpc  # noqa: E402
+from millrace.errors import Cancelled  # noqa: E402
 
 WORLD_SIZE = 2
 
@@ -112,6 +115,24 @@ def test_callbacks_run_while_all_threads_wait_for_them():
     assert rpc.wait_all(calls) == [7] * 6
 
 
+def test_calls_are_cancelled_while_other_threads_end_them():
+    """Each ends once, as its value or as cancelled, for everybody the same."""
+    for _ in range(40):
+        calls = [rpc.rpc_async(1, there.add, (i, 1)) for i in range(64)]
+        told: list[object] = []
+        heard = [call.then(lambda ended: told.append(ended.exception())) for call in calls[::4]]
+        with ThreadPoolExecutor(3) as pool:
+            cancelling = pool.submit(lambda: [call.cancel() for call in reversed(calls)])
+            waiting = [pool.submit(lambda: [call.exception() for call in calls]) for _ in range(2)]
+            cancelling.result()
+            first, second = (waiter.result() for waiter in waiting)
+        rpc.wait_all(heard)
+        assert all(one is other for one, other in zip(first, second))
+        for i, (call, error) in enumerate(zip(calls, first)):
+            assert call.done() and (isinstance(error, Cancelled) if error else call.wait() == i + 1)
+        assert sorted(map(id, told)) == sorted(map(id, first[::4]))
+
+
 _LEAVES = """
 import sys, threading, time
 sys.path.insert(0, {here!r})
@@ -123,7 +144,7 @@ call = rpc.rpc_async(1, there.wait_until_kept, ("never",), timeout=0)
 said = []
 waiter = threading.Thread(target=lambda: said.append(call.exception()))
 waiter.start()
-while not call._is_waiting:
+while call._open:  # until the thread has it
     pass
 rpc.shutdown(graceful=False)
 waiter.join()

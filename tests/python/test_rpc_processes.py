@@ -406,19 +406,21 @@ def test_the_child_of_a_fork_is_no_worker(run):
 join(0)
 mine, theirs = rpc.RRef(1), rpc.remote(1, there.add, (1, 2))
 big = rpc.rpc_sync(1, there.same, (torch.arange(100000.0),))[0]
-assert theirs.to_here() == 3
+begun, ended = (rpc.rpc_async(1, there.add, (i, 2)) for i in (3, 4))
+assert theirs.to_here() == 3 and ended.wait() == 6
 for _ in range(3):
     child = os.fork()
     if child == 0:
         try:
             expect(millrace.InvalidArgument, "init_rpc", rpc.rpc_sync, 1, there.nothing)
-            assert big[7] == 7
-            del big, mine
+            expect(millrace.Forked, "a child is no worker", begun.wait)
+            assert big[7] == 7 and ended.wait() == 6
+            del big, mine, begun
         except BaseException:
             os._exit(1)
         sys.exit(0)
     assert os.waitpid(child, 0)[1] == 0
-assert theirs.to_here() == 3 and rpc.rpc_sync(1, there.value_of, (mine,)) == 1
+assert theirs.to_here() == 3 and rpc.rpc_sync(1, there.value_of, (mine,)) == 1 and begun.wait() == 5
 rpc.shutdown()
 """,
         SERVE.format(rank=1),

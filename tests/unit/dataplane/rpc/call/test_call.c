@@ -91,6 +91,32 @@ static void values_come_back_from_anywhere(void **state)
             check_mirror(worker(state, from), to);
 }
 
+static enum mr_status return_nothing(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                     uint32_t count)
+{
+    return MR_OK;
+}
+
+/* Nor is there a result, from here or there. */
+static void functions_may_return_nothing(void **state)
+{
+    for (uint32_t to = 0; to < 2; to++) {
+        struct mr_rpc_result *result = (struct mr_rpc_result *)state;
+        struct mr_rpc_future *futures[8];
+        net_function(worker(state, to), "nothing", "", "", return_nothing, NULL, 0);
+        assert_int_equal(mr_rpc_sync(worker(state, 0), to, "nothing", NULL, 0, NULL, &result), MR_OK);
+        assert_null(result);
+        assert_int_equal(mr_rpc_result_count(result), 0);
+        assert_null(mr_rpc_result_value(result, 0));
+        for (uint32_t i = 0; i < 8; i++)
+            assert_int_equal(mr_rpc_async(worker(state, 0), to, "nothing", NULL, 0, NULL, &futures[i]),
+                             MR_OK);
+        for (uint32_t i = 0; i < 4; i++)
+            assert_int_equal(mr_rpc_wait(futures[i], &result), MR_OK);
+        mr_rpc_futures_destroy(futures, 8); /* of the others the outcomes, too */
+    }
+}
+
 static void many_and_large_values(void **state)
 {
     net_function(worker(state, 1), "mirror", "...", "...", net_mirror, NULL, 0);
@@ -605,6 +631,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(values_come_back_from_anywhere),
+        test(functions_may_return_nothing),
         test(many_and_large_values),
         test(a_function_knows_its_caller),
         test(calls_back_and_forth_use_up_no_threads),
