@@ -105,6 +105,9 @@ enum mr_rpc_function_flag {
     /* The function runs on the thread that received the call. It must return within microseconds and must not
      * block. */
     MR_RPC_INLINE = 1u << 0,
+    /* Its runs exclude each other while they compute, as those of functions in Python do: a call waits for
+     * the one before rather than get a thread of its own, unless that takes long. */
+    MR_RPC_SERIAL = 1u << 1,
 };
 
 /* A function to register. A signature is a list of: f32[32,?] (a dtype and dimensions; ? stands for any),

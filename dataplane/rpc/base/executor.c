@@ -13,13 +13,14 @@ struct mr_executor {
     pthread_mutex_t lock;
     pthread_cond_t given;
     struct mr_job *first, *last;
-    uint32_t waiting; /* jobs in the list, */
-    uint32_t urgent;  /* and those of them that functions that run may wait for */
-    uint32_t running; /* jobs */
-    uint32_t idle;    /* threads asleep, */
-    uint32_t waking;  /* and those of them that were woken */
-    uint32_t blocked; /* threads that wait for other workers */
-    uint32_t count;   /* threads alive */
+    uint32_t waiting;       /* jobs in the list, */
+    uint32_t urgent;        /* and those of them that functions that run may wait for */
+    uint32_t running;       /* jobs, */
+    uint32_t running_short; /* and those of them that are short */
+    uint32_t idle;          /* threads asleep, */
+    uint32_t waking;        /* and those of them that were woken */
+    uint32_t blocked;       /* threads that wait for other workers */
+    uint32_t count;         /* threads alive */
     uint32_t made;
     uint32_t joined; /* of these; who stops it */
     bool stopping;
@@ -27,7 +28,9 @@ struct mr_executor {
 };
 
 static _Thread_local struct mr_executor *own;
-static _Thread_local uint8_t own_depth; /* of the job that this thread runs */
+/* Of the job that this thread runs. */
+static _Thread_local uint8_t own_depth;
+static _Thread_local bool own_is_short; /* and has not waited */
 
 static void *thread_run(void *arg);
 
@@ -161,7 +164,9 @@ static void run_first(struct mr_executor *e, struct unreported *unreported)
     struct mr_job *job = unlink_job(e, at);
 
     e->running++;
-    if (!job->is_short)
+    own_is_short = job->is_short;
+    e->running_short += own_is_short;
+    if (!own_is_short)
         (void)bring_another(e); /* nobody is stuck: this thread runs */
     pthread_mutex_unlock(&e->lock);
     own_depth = job->depth;
@@ -170,6 +175,7 @@ static void run_first(struct mr_executor *e, struct unreported *unreported)
     job->run(job);
     pthread_mutex_lock(&e->lock);
     e->running--;
+    e->running_short -= own_is_short;
     unreported->jobs++;
 }
 
@@ -311,7 +317,8 @@ void mr_executor_give(struct mr_executor *e, struct mr_job *first, struct mr_job
 
     if (!over) {
         append(e, first, last, count);
-        wake_one(e);
+        if (!first->is_short || (e->running_short == 0 && e->waking == 0))
+            wake_one(e);
     }
     pthread_mutex_unlock(&e->lock);
     if (over)
@@ -395,6 +402,8 @@ void mr_executor_blocks(void)
         return;
     pthread_mutex_lock(&own->lock);
     own->blocked++;
+    own->running_short -= own_is_short;
+    own_is_short = false;
     struct mr_job *stuck = bring_another(own);
 
     pthread_mutex_unlock(&own->lock);

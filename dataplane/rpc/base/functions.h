@@ -61,7 +61,7 @@ struct mr_function {
     mr_rpc_backward backward;
     void *user;
     uint32_t flags;
-    _Atomic uint32_t run_ns; /* how long it took lately; the executor's */
+    _Atomic uint32_t run_ns; /* how long it took lately; see serving.c */
 };
 
 #define MR_FUNCTION_SLOTS (2u * MR_FUNCTIONS_MAX)

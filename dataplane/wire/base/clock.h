@@ -26,6 +26,14 @@ static inline uint64_t mr_clock_boot_us(void)
     return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
 }
 
+/* Returns the CPU time of the calling thread. Takes a system call. */
+static inline uint64_t mr_clock_thread_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 /* Returns the time of day in milliseconds since 1970, which people may set. */
 static inline uint64_t mr_clock_unix_ms(void)
 {

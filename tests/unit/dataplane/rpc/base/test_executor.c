@@ -341,6 +341,40 @@ static void short_ones_that_are_not_are_nudged(void **state)
     mr_executor_destroy(e);
 }
 
+/* With two threads asleep, a short one runs, and as one is for long, it holds up those that come after it until
+ * somebody looks; not once it waits for others. */
+static void short_ones_wait_for_one_that_runs(void **state)
+{
+    struct bench b;
+    struct mr_executor *e = start(&b, 2);
+    struct task both[2] = {{.bench = &b, .waits = true}, {.bench = &b, .waits = true}}, more[3];
+    struct mr_executor_use use;
+    give(e, both, 2, false);
+    wait_until(&b, &b.running, 2);
+    open_gate(&b);
+    wait_until(&b, &b.ended, 2);
+    for (uint32_t aside = 0; aside < 2; aside++) {
+        struct task one = {.bench = &b, .waits = true, .stands_aside = aside != 0};
+        uint32_t ended = b.ended;
+        b.open = false;
+        give(e, &one, 1, true);
+        wait_until(&b, &b.running, 1);
+        for (uint32_t i = 0; i < 3; i++)
+            more[i] = (struct task){.bench = &b};
+        give(e, more, 3, true);
+        if (aside == 0) {
+            usleep(20000); /* for a thread that should not come */
+            mr_executor_use(e, &use);
+            assert_int_equal(use.waiting, 3);
+            assert_true(mr_executor_nudge(e));
+        }
+        wait_until(&b, &b.ended, ended + 3);
+        open_gate(&b);
+        wait_until(&b, &b.ended, ended + 4);
+    }
+    mr_executor_destroy(e);
+}
+
 static void those_that_wait_for_others_are_stood_in_for(void **state)
 {
     struct bench b;
@@ -540,6 +574,7 @@ int main(void)
         cmocka_unit_test(what_waits_is_refused_when_the_last_thread_waits),
         cmocka_unit_test(long_jobs_run_beside_each_other),
         cmocka_unit_test(short_ones_that_are_not_are_nudged),
+        cmocka_unit_test(short_ones_wait_for_one_that_runs),
         cmocka_unit_test(those_that_wait_for_others_are_stood_in_for),
         cmocka_unit_test(a_job_that_waits_can_be_taken_back),
         cmocka_unit_test(an_urgent_one_has_a_thread_made_for_it),
