@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -313,6 +314,7 @@ static void run_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t
         now_us = mr_clock_us();
         if (something_to_do(d, now_us) || now_us >= deadline_us)
             return;
+        sched_yield();
         if (now_us >= spin_until_us) {
             sleep_until(d, done, deadline_us);
             got = mr_udp_receive(d->receiver);
