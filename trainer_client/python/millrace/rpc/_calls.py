@@ -30,7 +30,8 @@ from ._values import (
 )
 from ._world import World, current
 
-_FUTURE = ffi.typeof("struct mr_rpc_future **")  # by a text it takes as long again
+# By a text ffi.new() takes as long again.
+_FUTURE, _RESULT = ffi.typeof("struct mr_rpc_future **"), ffi.typeof("struct mr_rpc_result **")
 _NONE = (NULL, 0)  # no arguments
 _encode_name = lru_cache(maxsize=1024)(str.encode)
 
@@ -93,7 +94,7 @@ def _native_arguments(
     args = args or ()
     if len(args) > VALUES_MAX:
         raise ValueError(f"{name}: {len(args)} arguments; there may be {VALUES_MAX}")
-    values = ffi.new("struct mr_value[]", len(args))
+    values = _pickles.new_values(len(args))
     _fill_native(world, values, args, context, pointer, alive)
     return values, len(args)
 
@@ -135,8 +136,13 @@ def _python_arguments(
     pointer: Any,
     alive: list,
 ) -> tuple[Any, int]:
-    world.need_python(getattr(function, "__qualname__", repr(function)))
+    if not world.python_functions:
+        world.need_python(getattr(function, "__qualname__", repr(function)))
     content, things = _pickles.dump_call(function, tuple(args or ()), dict(kwargs or {}), context)
+    if not things:
+        values = _pickles.new_values(1)
+        fill_bytes(values[0], content, alive)
+        return values, 1
     numbers = _pickles.tape_numbers(things, context, pointer)
     parts = list(zip(things, numbers))
     if len(parts) <= _pickles.CHUNK:
@@ -187,10 +193,11 @@ def read_python(rank: int, context: Context | None, context_pointer: Any, world:
     if values[0].kind == lib.MR_VALUE_STRING:
         module, name, line = map(read_string, values[:3])
         raise_remote((module, name, line))
+    things: list[Any] = []
     if len(values) > 1 and values[1].kind == lib.MR_VALUE_STRING:
         things = _pickles.take(world, values[3:], result)
         _fetch_rest(world, rank, read_string(values[1]), values[2].i64, things, context_pointer)
-    else:
+    elif len(values) > 1:
         things = _pickles.take(world, values[1:], result)
     return _pickles.load(read_bytes(values[0]), things, context)
 
@@ -266,7 +273,7 @@ def call(
     world, rank, name, values, count, read = _prepare(
         to, func, args, kwargs, alive, b"python.call", context, pointer
     )
-    out = ffi.new("struct mr_rpc_result **")
+    out = ffi.new(_RESULT)
     options = _call_options(timeout, pointer)
     if here.ticket is None:
         status = lib.mr_rpc_sync(world.rpc, rank, name, values, count, options, out)

@@ -31,22 +31,31 @@ class Gate:
         self.is_closed = False
         self.replaced: list[Any] = []
 
+    # Each call enters and leaves, so without a lock: who enters adds its ticket before it looks whether the
+    # gate is closed, and who closes it looks for tickets after that.
+
     def enter(self) -> _Ticket:
         """Waits while parameters change."""
         ticket = _Ticket()
-        with self.changed:
-            self.changed.wait_for(lambda: not self.is_closed)
+        self.tickets.add(ticket)
+        while self.is_closed:
+            self.leave(ticket)
+            with self.changed:
+                self.changed.wait_for(lambda: not self.is_closed)
             self.tickets.add(ticket)
         return ticket
 
     def leave(self, ticket: _Ticket) -> None:
         """The thread computes no more."""
-        with self.changed:
-            self.tickets.discard(ticket)
-            if not self.tickets:
-                self.replaced.clear()
-            if self.is_closed:
+        self.tickets.discard(ticket)
+        if self.is_closed or self.replaced:
+            with self.changed:
+                self._drop_replaced()
                 self.changed.notify_all()
+
+    def _drop_replaced(self) -> None:
+        if not self.tickets:
+            self.replaced.clear()
 
     @contextmanager
     def change(self, replaced: list[Any]) -> Iterator[None]:
@@ -55,12 +64,12 @@ class Gate:
             self.changed.wait_for(lambda: not self.is_closed)
             self.is_closed = True
             until = time.monotonic() + PATIENCE_S
-            while any(not ticket.is_slow for ticket in self.tickets) and time.monotonic() < until:
+            while any(not ticket.is_slow for ticket in list(self.tickets)) and time.monotonic() < until:
                 self.changed.wait(until - time.monotonic())
-            for ticket in self.tickets:
+            for ticket in list(self.tickets):
                 ticket.is_slow = True
-            if self.tickets:
-                self.replaced.append(replaced)
+            self.replaced.append(replaced)
+            self._drop_replaced()
         try:
             yield
         finally:

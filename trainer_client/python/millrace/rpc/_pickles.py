@@ -18,6 +18,7 @@ from ._values import Result, fill_tensor, read_tensor, travels
 if TYPE_CHECKING:
     from ._world import World
 
+_VALUES = ffi.typeof("struct mr_value[]")
 CHUNK = 90  # values that go with a call; more go before or after it
 
 
@@ -148,4 +149,4 @@ def take(world: World, values: Sequence[Any], owner: Result | None = None) -> li
 
 def new_values(count: int) -> Any:
     """struct mr_value[count], all zero."""
-    return ffi.new("struct mr_value[]", max(count, 1))
+    return ffi.new(_VALUES, count or 1)

@@ -54,7 +54,7 @@ def describe(error: BaseException, world: World) -> tuple[str, str, str]:
 
 def _world(call: Any) -> World | None:
     world = _handles.get(lib.mr_rpc_user(call))()
-    if world is not None:
+    if world is not None and not world.ready.is_set():
         world.ready.wait()
     return world
 
@@ -79,10 +79,14 @@ def _return_values(call: Any, values: Any, count: int) -> int:
 
 def _return_thing(call: Any, world: World, thing: Any) -> int:
     content, things = _pickles.dump(thing, here.context)
+    alive: list[Any] = []
+    if not things:
+        values = _pickles.new_values(1)
+        fill_bytes(values[0], content, alive)
+        return _return_values(call, values, 1)
     numbers = _pickles.tape_numbers(things, here.context, here.pointer)
     parts = list(zip(things, numbers))
     values = _pickles.new_values(3 + min(len(parts), _pickles.CHUNK))
-    alive: list[Any] = []
     fill_bytes(values[0], content, alive)
     first = 1
     if len(parts) > _pickles.CHUNK:
@@ -101,7 +105,7 @@ def _arguments(world: World, arguments: Any, count: int) -> tuple[Callable, tupl
     if count > 1 and arguments[1].kind == lib.MR_VALUE_STRING:
         things = world.parts.take(read_string(arguments[1]))
     else:
-        things = _pickles.take(world, [arguments[i] for i in range(1, count)])
+        things = _pickles.take(world, [arguments[i] for i in range(1, count)]) if count > 1 else []
     return _pickles.load(read_bytes(arguments[0]), things, here.context)
 
 

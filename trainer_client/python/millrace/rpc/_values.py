@@ -38,6 +38,7 @@ _TO_TORCH = {
     lib.MR_I8: torch.int8,
     lib.MR_U8: torch.uint8,
 }
+_TENSOR, _U8 = lib.MR_VALUE_TENSOR, lib.MR_U8
 _VIEW_BYTES = 4096  # smaller tensors are copied, so that they hold no message
 VALUES_MAX = lib.MR_RPC_ARGUMENTS_MAX
 
@@ -53,7 +54,7 @@ def wire_shape(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def _fill(value: Any, dtype: int, shape: Sequence[int], byte_count: int, data: Any) -> None:
-    value.kind = lib.MR_VALUE_TENSOR
+    value.kind = _TENSOR
     tensor = value.tensor
     tensor.dtype = dtype
     tensor.rank = len(shape)
@@ -91,7 +92,7 @@ def fill_bytes(value: Any, content: bytes, alive: list) -> None:
     """u8 [len(content)]."""
     data = ffi.from_buffer(content)
     alive.append(data)
-    _fill(value, lib.MR_U8, (len(content),), len(content), ffi.cast("void *", data))
+    _fill(value, _U8, (len(content),), len(content), data)
 
 
 def fill_string(value: Any, content: str, alive: list) -> None:
