@@ -7,6 +7,7 @@ import pytest
 import millrace
 
 torch = pytest.importorskip("torch")
+from millrace._base import changes  # noqa: E402
 from millrace._nn import ahead  # noqa: E402
 from millrace.nn import forward_all  # noqa: E402
 
@@ -85,6 +86,37 @@ def test_it_trains_as_without(modules, depth, together):
     assert counts.batches == STEPS and counts.missed == 0 and counts.stale == 0
     assert counts.rows == STEPS * (6 + 6) and 0 < counts.again < counts.rows
     assert not ahead._current
+
+
+def test_its_filter_grows_and_numbers_begin_anew(client, modules, monkeypatch):
+    monkeypatch.setattr(changes, "_BITS_MIN", 2)
+    monkeypatch.setattr(changes, "_NUMBERS", 4)
+    monkeypatch.setattr(client, "_changes", None)
+    plain, (bag, row) = modules
+    expected = train(batches(), *plain)
+    loader = millrace.prefetch(batches(), {bag: bag_of, row: "items"}, depth=2)
+    for got, one in zip(train(loader, bag, row), expected):
+        assert np.array_equal(got, one)
+    noted = client._changes
+    assert noted._base > 0 and noted._number > 4 >= noted._last.max() and noted._bits > 8
+    assert loader.counts.missed == 0 and 0 < loader.counts.again < loader.counts.rows
+
+
+def test_the_next_lookups_begin_when_a_batch_has_its_rows(client, modules):
+    """A server would do them first; and what is pushed until then they need not be looked up again for."""
+    bag, row = modules[0]
+    loader = millrace.prefetch([torch.tensor([3, 4])] * 4, {row: lambda keys: keys}, depth=2)
+    steps = iter(loader)
+    next(steps)
+    assert not client._futures
+    row.table.push_gradients([3], np.ones((1, DIM)))
+    row(torch.tensor([3, 4]))
+    assert len(client._futures) == 2 and loader.counts.again == 1
+    next(steps), next(steps)  # without a forward
+    assert np.array_equal(row(torch.tensor([3, 4])).detach().numpy(), row.table.lookup([3, 4]))
+    assert loader.counts.again == 1 and loader.counts.missed == 0
+    steps.close()
+    assert not client._futures
 
 
 def test_steps_of_a_new_table_begin_with_1(client, name):

@@ -1,41 +1,43 @@
 """Which rows a client changes, for those that keep rows which it looked up before.
 
-Nothing is noted until the first of them watches. What was in flight then may change any row.
+Changes are numbered as they begin. A filter, one for all of a client's changes, says by a key's hash which
+was the last one that may have changed the key's row; it takes a few keys for others. Nothing is noted until
+the first lookup is watched. What was in flight then may change any row.
 """
 from __future__ import annotations
 
+import collections
 import threading
-from typing import Any, Iterable, Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import numpy as np
 
-_PLACES_OF_A_KEY = 64  # of a filter: one key in so many is taken for another
+_PLACES_OF_A_KEY = 64  # of the filter: of a change, one key in so many is taken for another
+_BITS_MIN, _BITS_MAX = 16, 25  # of places
+_NUMBERS = 0xFFFF  # that a place can have
 _FACTOR, _SALT, _U64 = np.uint64(0xD6E8FEB86659FD93), 0x9E3779B97F4A7C15, 0xFFFFFFFFFFFFFFFF
 
 Keys = Tuple[int, Optional[np.ndarray]]  #: a table's number, and keys of its; None: any
 
 
 def hashes_of(tables: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:
-    """Of all keys of these tables, one after the other, as Change.of() wants them."""
+    """Of all keys of these tables, one after the other, as Changes.since() wants them."""
     if not tables:
         return np.zeros(0, np.uint64)
-    keys = np.concatenate([keys.reshape(-1) for _, keys in tables])
-    salts = np.array([number * _SALT & _U64 for number, _ in tables], np.uint64)
-    return (keys + np.repeat(salts, [keys.size for _, keys in tables])) * _FACTOR
+    hashes = np.concatenate([keys.reshape(-1) for _, keys in tables])  # a copy
+    begin = 0
+    for number, keys in tables:
+        hashes[begin : begin + keys.size] += np.uint64(number * _SALT & _U64)
+        begin += keys.size
+    hashes *= _FACTOR
+    return hashes
 
 
 class Change:
-    """What a call changes that is in flight, or has ended: a filter, which takes a few others for its
-    keys."""
+    """What a call changes that is in flight, or has ended."""
 
-    def __init__(self, tables: Sequence[Keys]) -> None:
-        self._wholly = {number for number, keys in tables if keys is None}
-        self.tables = {number for number, _ in tables}
-        hashes = hashes_of([(number, keys) for number, keys in tables if keys is not None])
-        bits = max(10, min(26, (len(hashes) * _PLACES_OF_A_KEY).bit_length()))
-        self._shift = np.uint64(64 - bits)
-        self._filter = np.zeros(1 << bits, bool)
-        self._filter[hashes >> self._shift] = True
+    def __init__(self, number: int, tables: set[int]) -> None:
+        self.number, self.tables = number, tables
         self._is_over = False
 
     @property
@@ -47,20 +49,12 @@ class Change:
         """Its outcome is known, or nobody will ask for it."""
         self._is_over = True
 
-    def of(self, hashes: np.ndarray) -> np.ndarray:
-        """Which of these keys it may change, as booleans."""
-        return self._filter[hashes >> self._shift]
-
-    def is_all_of(self, table: int) -> bool:
-        """Whether it may change any row of that table."""
-        return table in self._wholly
-
 
 class _Earlier(Change):
-    """Calls that were in flight before anybody watched."""
+    """Calls that were in flight before anybody watched: number 0, which every row was changed by."""
 
     def __init__(self, connection: Any) -> None:
-        super().__init__([])
+        super().__init__(0, set())
         self._connection = connection
         self._futures, self._inside = list(connection._futures.values()), list(connection._inside)
 
@@ -75,39 +69,39 @@ class _Earlier(Change):
             )
         return self._is_over
 
-    def is_all_of(self, table: int) -> bool:
-        """Of each."""
-        return True
-
 
 class Watch:
-    """The changes of a client since lookups that are made after this. Close it when they are used."""
+    """What lookups that are made after this may lack of a client's changes."""
 
-    def __init__(self, changes: "Changes", before: Iterable[Change]) -> None:
-        self._changes = changes
-        self._new = list(before)
-        self._pending: list[Change] = []  # were taken, and in flight then
+    def __init__(self, changes: "Changes") -> None:
+        self.changes = changes
+        self._begin()
+        self._pushes = {
+            table: count - sum(table in change.tables for change in self._pending)
+            for table, count in changes._counts.items()
+        }
+
+    def _begin(self) -> None:
+        changes = self.changes
+        self._pending = changes._in_flight = [change for change in changes._in_flight if not change.is_over]
+        self._seen = changes._number
+        #: the number of the oldest change that may be lacking
+        self.since = min((change.number for change in self._pending), default=self._seen + 1)
 
     def has_some(self) -> bool:
-        """Whether take() has something to return."""
-        return len(self._new) > 0 or any(change.is_over for change in self._pending)
+        """Whether take() would find changes: new ones, or others that were in flight and have ended since."""
+        return self.changes._number != self._seen or any(change.is_over for change in self._pending)
 
-    def take(self) -> list[Change]:
-        """Those which a lookup may have missed that was made after the last take(): new ones, and others that
-        have ended since."""
-        with self._changes._lock:
-            new, self._new = self._new, []
-        taken: list[Change] = list(new)
-        pending: list[Change] = []
-        for change in self._pending:
-            (taken if change.is_over else pending).append(change)
-        self._pending = pending + [change for change in new if not change.is_over]
-        return taken
+    def take(self) -> int:
+        """The lookups that may lack something are made anew after this. Returns `since` as it was."""
+        with self.changes._lock:
+            since = self.since
+            self._begin()
+        return since
 
-    def close(self) -> None:
-        """Nothing more is noted for it."""
-        with self._changes._lock:
-            self._changes._watches.remove(self)
+    def pushes_to(self, table: int) -> int:
+        """How many changes of this table the lookups may lack that the watch began with."""
+        return self.changes._counts[table] - self._pushes.get(table, 0)
 
 
 class Changes:
@@ -116,21 +110,49 @@ class Changes:
     def __init__(self, connection: Any) -> None:
         self._lock = threading.Lock()
         self._in_flight: list[Change] = [_Earlier(connection)]
-        self._watches: list[Watch] = []
+        self._number = 0  # of the last change
+        self._counts: dict[int, int] = collections.defaultdict(int)  # of changes, by table
+        self._wholly: dict[int, int] = {}  # the last change of any of a table's rows
+        self._bits = _BITS_MIN
+        self._last = np.zeros(1 << self._bits, np.uint16)  # changes, by their numbers from _base on
+        self._base = 0
+
+    def _grow(self, key_count: int) -> None:
+        bits = min(_BITS_MAX, (key_count * _PLACES_OF_A_KEY).bit_length())
+        if bits > self._bits:
+            self._last = np.repeat(self._last, 1 << (bits - self._bits))
+            self._bits = bits
 
     def begin(self, tables: Sequence[Keys]) -> Change:
         """A call is about to change these rows. Its change ends with its outcome."""
-        change = Change(tables)
+        hashes = hashes_of([(number, keys) for number, keys in tables if keys is not None])
         with self._lock:
+            self._number += 1
+            if self._number - self._base > _NUMBERS:  # what was watched before counts as changed
+                self._last[:], self._base = 0, self._number - 1
+            change = Change(self._number, {number for number, _ in tables})
+            for table in change.tables:
+                self._counts[table] += 1
+            self._wholly.update({table: self._number for table, keys in tables if keys is None})
+            self._grow(len(hashes))
+            self._last[self._places(hashes)] = self._number - self._base
             self._in_flight = [before for before in self._in_flight if not before.is_over]
             self._in_flight.append(change)
-            for watch in self._watches:
-                watch._new.append(change)
         return change
+
+    def _places(self, hashes: np.ndarray) -> np.ndarray:
+        return (hashes >> np.uint64(64 - self._bits)).view(np.int64)
 
     def watch(self) -> Watch:
         """Watches rows that are looked up next."""
         with self._lock:
-            watch = Watch(self, [change for change in self._in_flight if not change.is_over])
-            self._watches.append(watch)
-        return watch
+            return Watch(self)
+
+    def since(self, number: int, hashes: np.ndarray) -> np.ndarray:
+        """Which of these keys may have been changed by that change or a later one, as booleans."""
+        with self._lock:
+            return self._last[self._places(hashes)] >= max(0, number - self._base)
+
+    def is_all_since(self, number: int, table: int) -> bool:
+        """Whether such a change may be of any row of that table."""
+        return self._wholly.get(table, -1) >= number

@@ -8,11 +8,11 @@ from __future__ import annotations
 import threading
 import weakref
 from dataclasses import dataclass
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 
-from .._base.changes import Change, hashes_of
+from .._base.changes import hashes_of
 from .backward import pushes_of
 from .tables import Lookups, Needs
 
@@ -30,22 +30,23 @@ class PrefetchCounts:
 
 
 def _same(a: Optional[np.ndarray], b: Optional[np.ndarray]) -> bool:
-    return a is b or (a is not None and b is not None and np.array_equal(a, b))
+    return a is b or (a is not None and b is not None and len(a) == len(b) and bool((a == b).all()))
 
 
 class Answer:
     """What one forward will need, on its way or there."""
 
-    def __init__(self, needs: Needs, begin: int) -> None:
-        self.needs, self.options = needs, needs.options()
-        self.begin = begin  #: of its keys among those of the batch
+    def __init__(self, needs: Needs, options: dict) -> None:
+        self.needs, self.options = needs, options
         self.values: Any = None  #: f32 [rows or bags, dim], once it is there
+        self.is_taken = False
 
-    def fits(self, needs: Needs) -> bool:
+    def fits(self, needs: Needs, options: dict) -> bool:
         """Whether it is what that forward of its module needs now."""
         mine = self.needs
         return (
-            self.options == needs.options()
+            not self.is_taken
+            and self.options == options
             and _same(mine.keys, needs.keys)
             and _same(mine.offsets, needs.offsets)
             and _same(mine.weights, needs.weights)
@@ -80,80 +81,93 @@ class Ahead:
         """Starts the lookups. leave: None: rows are brought up to date; else they stay as they were, and so
         many pushes to a table may be in flight."""
         self.counts, self.leave = counts, leave
+        self.afterwards: Optional[Callable[[], None]] = None  #: called once when answers are up to date
         self._lock = threading.Lock()  # of forwards on several threads
-        self.answers: dict[Any, list[Answer]] = {}  #: by module
-        begins = np.cumsum([0] + [len(one.keys) for one in needs]).tolist()
-        all_of_it = [Answer(one, begin) for one, begin in zip(needs, begins)]
-        for answer in all_of_it:
-            self.answers.setdefault(answer.needs.module, []).append(answer)
-        self.modules = list(self.answers)
+        self._ends = np.cumsum([len(one.keys) for one in needs])  #: of answers' keys among all
         self._hashes = hashes_of([(one.module.feature.id, one.keys) for one in needs])
-        self._changes: list[tuple[Any, Change]] = []  #: that rows which stay as they were may lack
+        self.modules = list(dict.fromkeys(one.module for one in needs))
         for module in self.modules:
             module._before_lookup()
-        clients = {one.module.feature.client for one in needs}
-        self._watches = {client: client._watch() for client in clients}
-        try:
-            self._arriving, self._lookups = all_of_it, Lookups(needs)
-        except BaseException:
-            self.close()
-            raise
+        self._watches = {client: client._watch() for client in {one.module.feature.client for one in needs}}
+        self._lookups = Lookups(needs)
+        self._all = [Answer(one, options) for one, options in zip(needs, self._lookups.options)]
+        self.answers: dict[Any, list[Answer]] = {module: [] for module in self.modules}  #: that are not taken
+        for answer in self._all:
+            self.answers[answer.needs.module].append(answer)
 
     def arrive(self) -> None:
         """Waits for the answers; raises the error of a lookup."""
-        for answer, values in zip(self._arriving, self._lookups.values()):
+        for answer, values in zip(self._all, self._lookups.values()):
             answer.values = values
 
-    def close(self) -> None:
-        """Nobody takes anything any more."""
-        for watch in self._watches.values():
-            watch.close()
+    def finish(self) -> None:
+        """Has what is to be done afterwards done, unless it has been."""
+        afterwards, self.afterwards = self.afterwards, None
+        if afterwards is not None:
+            afterwards()
 
-    def take(self, needs: Needs) -> Optional[np.ndarray]:
-        """What that forward needs, up to date; None: it is not here, or was taken before."""
-        its = self.answers[needs.module]
+    def take(self, needs: Sequence[Needs]) -> list[Optional[np.ndarray]]:
+        """What these forwards need, up to date; None: it is not here, or was taken before."""
         with self._lock:
-            found = next((answer for answer in its if answer.fits(needs)), None)
-            if found is None:
-                return None
-            if self.leave is None:
-                self._refresh(needs.module)
-            else:
-                self._note_stale(found, self.leave)
-            its.remove(found)
-            self.counts.rows += needs.size
-            return found.values
+            found: list[Optional[Answer]] = []
+            for one in needs:
+                options = one.options()
+                its = self.answers[one.module]
+                answer = next((answer for answer in its if answer.fits(one, options)), None)
+                found.append(answer)
+                if answer is not None:
+                    answer.is_taken = True  # by one of these
+            taken = [answer for answer in found if answer is not None]
+            if not taken:
+                return [None] * len(needs)
+            try:
+                if self.leave is None:
+                    self._refresh(taken)
+                else:
+                    self._note_stale(taken, self.leave)
+            except BaseException:
+                for answer in taken:
+                    answer.is_taken = False
+                raise
+            for answer in taken:
+                self.answers[answer.needs.module].remove(answer)
+                self.counts.rows += answer.needs.size
+            self.finish()
+            return [None if answer is None else answer.values for answer in found]
 
-    def _outdated(self, changes: Sequence[tuple[Any, Change]]) -> list[tuple[Answer, np.ndarray]]:
-        """Which rows or bags these may have changed, by number, of each answer that has some."""
-        hashes, changed = self._hashes, np.zeros(len(self._hashes), bool)
-        for _, change in changes:
-            changed |= change.of(hashes)
+    def _outdated(self, since: dict[Any, int]) -> list[tuple[Answer, np.ndarray]]:
+        """Which rows or bags each client's changes from `since` on may have changed, by number, of each
+        answer that has some and is not taken."""
+        changed = np.zeros(len(self._hashes), bool)
+        for client, number in since.items():
+            changed |= self._watches[client].changes.since(number, self._hashes)
         places = np.flatnonzero(changed)
+        cuts = np.searchsorted(places, self._ends).tolist()
+        left = {id(answer) for its in self.answers.values() for answer in its}
         found = []
-        for answer in (answer for its in self.answers.values() for answer in its):
-            begin, end = answer.begin, answer.begin + len(answer.needs.keys)
-            table = answer.needs.module.feature
-            if any(client is table.client and change.is_all_of(table.id) for client, change in changes):
+        for answer, first, cut, end in zip(self._all, [0, *cuts], cuts, self._ends.tolist()):
+            if id(answer) not in left:
+                continue
+            table, begin = answer.needs.module.feature, end - len(answer.needs.keys)
+            oldest = since.get(table.client)
+            if oldest is not None and self._watches[table.client].changes.is_all_since(oldest, table.id):
                 keys = np.arange(end - begin)
             else:
-                keys = places[slice(*np.searchsorted(places, (begin, end)))] - begin
+                keys = places[first:cut] - begin
             if len(keys) > 0:
                 found.append((answer, answer.rows_of(keys)))
         return found
 
-    def _take_changes(self) -> list[tuple[Any, Change]]:
-        return [(client, change) for client, watch in self._watches.items() for change in watch.take()]
-
-    def _refresh(self, module: Any) -> None:
-        """Brings all answers up to date together, before this module's are used."""
-        module._catch_up()
+    def _refresh(self, taken: Sequence[Answer]) -> None:
+        """Brings all answers up to date together, before these are used."""
+        for answer in taken:
+            answer.needs.module._catch_up()
         if not any(watch.has_some() for watch in self._watches.values()):
             return
-        for other, its in self.answers.items():
+        for module, its in self.answers.items():
             if its:
-                other._catch_up()
-        outdated = self._outdated(self._take_changes())
+                module._catch_up()
+        outdated = self._outdated({client: watch.take() for client, watch in self._watches.items()})
         try:
             lookups = Lookups([answer.part(which) for answer, which in outdated])
             for (answer, which), values in zip(outdated, lookups.values()):
@@ -164,13 +178,15 @@ class Ahead:
                 its.clear()
             raise
 
-    def _note_stale(self, answer: Answer, leave: int) -> None:
-        module = answer.needs.module
-        pushes_of(module.feature.client).wait(module.feature.id, max(leave, module.staleness))
-        self._changes += [change for change in self._take_changes() if change not in self._changes]
-        for other, which in self._outdated(self._changes):
-            if other is answer:
-                pushes = sum(module.feature.id in change.tables for _, change in self._changes)
+    def _note_stale(self, taken: Sequence[Answer], leave: int) -> None:
+        for answer in taken:
+            module = answer.needs.module
+            pushes_of(module.feature.client).wait(module.feature.id, max(leave, module.staleness))
+        its = {id(answer) for answer in taken}
+        for answer, which in self._outdated({client: watch.since for client, watch in self._watches.items()}):
+            if id(answer) in its:
+                table = answer.needs.module.feature
+                pushes = self._watches[table.client].pushes_to(table.id)
                 self.counts.stale += len(which)
                 self.counts.stale_pushes = max(self.counts.stale_pushes, pushes)
 
@@ -193,14 +209,18 @@ def leave(ahead: Ahead) -> None:
             del _current[module]
 
 
-def take(needs: Needs) -> Optional[np.ndarray]:
-    """What a forward needs, if it was looked up ahead."""
-    its = _current.get(needs.module)
-    if its is None:
-        return None
-    for ahead in reversed(its):
-        values = ahead.take(needs)
-        if values is not None:
-            return values
-    its[-1].counts.missed += 1
-    return None
+def take(needs: Sequence[Needs]) -> list[Optional[np.ndarray]]:
+    """What each of these forwards needs, if it was looked up ahead."""
+    found: list[Optional[np.ndarray]] = [None] * len(needs)
+    its = {i: _current[one.module][::-1] for i, one in enumerate(needs) if one.module in _current}
+    for depth in range(max(map(len, its.values()), default=0)):
+        left: dict[Ahead, list[int]] = {}
+        for i, aheads in its.items():
+            if found[i] is None and depth < len(aheads):
+                left.setdefault(aheads[depth], []).append(i)
+        for ahead, places in left.items():
+            for i, values in zip(places, ahead.take([needs[i] for i in places])):
+                found[i] = values
+    for i, aheads in its.items():
+        aheads[0].counts.missed += found[i] is None
+    return found

@@ -27,7 +27,7 @@ def _look_up_now(needs: Sequence[Needs]) -> list[np.ndarray]:
 
 
 def _values_of(needs: Sequence[Needs]) -> list[np.ndarray]:
-    found = [ahead.take(one) for one in needs]
+    found = ahead.take(needs)
     rest = iter(_look_up_now([one for one, values in zip(needs, found) if values is None]))
     return [next(rest) if values is None else values for values in found]
 

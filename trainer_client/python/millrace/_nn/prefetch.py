@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import collections
-from typing import Any, Callable, Iterable, Iterator, Mapping, NamedTuple, Optional, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Union
 
 from . import ahead
 from .ahead import Ahead, PrefetchCounts
@@ -12,10 +12,14 @@ from ..errors import Error
 Module = Any  #: Embedding, EmbeddingBag, or a collection of them, in millrace.torchrec
 
 
-class _Batch(NamedTuple):
-    value: Any
-    ahead: Optional[Ahead]  #: None: the lookups could not be made
-    error: Optional[Exception]  #: why
+class _Batch:
+    """A batch that was read; its lookups are made later."""
+
+    def __init__(self, value: Any, error: Optional[Exception] = None) -> None:
+        self.value = value
+        self.needs: list[Needs] = []
+        self.ahead: Optional[Ahead] = None  #: the lookups, once they are on their way
+        self.error = error  #: why there are no lookups
 
 
 class Prefetch:
@@ -46,27 +50,35 @@ class Prefetch:
     def __repr__(self) -> str:
         return f"<millrace.prefetch of {self.loader!r}, depth={self.depth}: {self.counts}>"
 
-    def _ask(self, value: Any) -> _Batch:
-        """Starts the lookups of a batch."""
+    def _ask(self, batch: _Batch) -> None:
+        """Says what the batch needs. An error is the batch's, whose turn is later."""
         try:
-            needs: list[Needs] = []
             for module, given in self.bags.items():
-                arguments = given(value) if callable(given) else value[given]
+                arguments = given(batch.value) if callable(given) else batch.value[given]
                 its = module._needs(*(arguments if isinstance(arguments, tuple) else (arguments,)))
-                needs += its if isinstance(its, list) else [its]  # of a collection, or of one module
-            return _Batch(value, Ahead(needs, self.counts, self.depth if self.stale else None), None)
-        except Exception as error:  # it is the batch's, whose turn is later
-            return _Batch(value, None, error)
+                batch.needs += its if isinstance(its, list) else [its]  # of a collection, or of one module
+        except Exception as error:
+            batch.error = error
+
+    def _look_up(self, batch: _Batch) -> None:
+        """Starts its lookups."""
+        if batch.ahead is not None or batch.error is not None:
+            return
+        try:
+            batch.ahead = Ahead(batch.needs, self.counts, self.depth if self.stale else None)
+        except Exception as error:
+            batch.error = error
 
     def _read(self, loader: Iterator[Any]) -> Optional[_Batch]:
         """None: there are no more."""
         try:
-            value = next(loader)
+            batch = _Batch(next(loader))
         except StopIteration:
             return None
         except Exception as error:
-            return _Batch(None, None, error)
-        return self._ask(value)
+            return _Batch(None, error)
+        self._ask(batch)
+        return batch
 
     def __iter__(self) -> Iterator[Any]:
         loader = iter(self.loader)
@@ -81,27 +93,34 @@ class Prefetch:
                         waiting.append(batch)
                 if not waiting:
                     return
-                yield from self._hand_out(waiting.popleft())
+                yield from self._hand_out(waiting.popleft(), waiting)
         finally:
             for batch in waiting:
                 _drop(batch)
 
-    def _hand_out(self, batch: _Batch) -> Iterator[Any]:
+    def _hand_out(self, batch: _Batch, following: Iterable[_Batch]) -> Iterator[Any]:
+        """The lookups of those that follow begin when this batch's rows are up to date: before, servers would
+        do them first, and what changes until then would have to be looked up once more."""
+        self._look_up(batch)
         if batch.ahead is None:
             assert batch.error is not None
             raise batch.error
-        try:
-            batch.ahead.arrive()
-        except BaseException:
-            batch.ahead.close()
-            raise
+
+        def look_up_following() -> None:
+            for later in following:
+                self._look_up(later)
+                if later.error is not None:  # which ends the loop
+                    return
+
+        batch.ahead.arrive()
         self.counts.batches += 1
+        batch.ahead.afterwards = look_up_following
         ahead.enter(batch.ahead)
         try:
             yield batch.value
+            batch.ahead.finish()
         finally:
             ahead.leave(batch.ahead)
-            batch.ahead.close()
 
 
 def _drop(batch: _Batch) -> None:
@@ -112,8 +131,6 @@ def _drop(batch: _Batch) -> None:
         batch.ahead.arrive()
     except Error:
         pass
-    finally:
-        batch.ahead.close()
 
 
 def prefetch(

@@ -34,16 +34,20 @@ class Lookups:
 
     def __init__(self, needs: Sequence[Needs]) -> None:
         """Starts them. A forward without keys needs none."""
-        self._values = [np.zeros((one.size, one.module.embedding_dim), np.float32) for one in needs]
+        self.options = [one.options() for one in needs]  #: of each
+        self._values: list[Any] = [None] * len(needs)
         self._calls: list[tuple[list[int], Future]] = []
         together: dict[tuple, list[int]] = collections.defaultdict(list)
-        for i, one in enumerate(needs):
+        for i, (one, options) in enumerate(zip(needs, self.options)):
             if len(one.keys) > 0:
-                together[(one.module.feature.client, *sorted(one.options().items()))].append(i)
+                together[(one.module.feature.client, *sorted(options.items()))].append(i)
+            else:
+                self._values[i] = np.zeros((one.size, one.module.embedding_dim), np.float32)
         for (client, *_), places in together.items():
             tables = [(needs[i].module.feature, *needs[i][1:4]) for i in places]
-            options = {**needs[places[0]].options(), "more": len(self._calls) + 1 < len(together)}
-            self._calls.append((places, client.lookup_tables_async(tables, **options)))
+            more = len(self._calls) + 1 < len(together)
+            future = client.lookup_tables_async(tables, **self.options[places[0]], more=more)
+            self._calls.append((places, future))
 
     def values(self) -> list[np.ndarray]:
         """Waits: f32 [rows or bags, dim] of each. Raises the first error of a lookup."""
