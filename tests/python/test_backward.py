@@ -170,6 +170,20 @@ def test_each_backward_counts_and_hooks_change_what_is_pushed(client, name):
     assert learnt(bag) == -1
 
 
+def test_each_result_of_one_call_learns_by_itself(client, name):
+    bags = [bag_of(client, f"{name}.{part}") for part in "abc"]
+    a, b, c = millrace.nn.forward_all(bags, [ONE] * 3)
+    a.add_(1)  # in its place
+    a.sum().backward()
+    assert [learnt(bag) for bag in bags] == [-1, 0, 0]
+    ((a * 2).sum() + c.sum()).backward()
+    assert [learnt(bag) for bag in bags] == [-3, 0, -1]
+    seen = []
+    b.register_hook(lambda gradient: seen.append(gradient) or gradient * 5)
+    b.sum().backward()
+    assert [learnt(bag) for bag in bags] == [-3, -5, -1] and len(seen) == 1
+
+
 def test_gradients_for_others_alone_push_nothing(client, name):
     bag = bag_of(client, name)
     w = torch.ones(DIM, requires_grad=True)

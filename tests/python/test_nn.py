@@ -91,6 +91,28 @@ def test_it_is_torch_s_embedding_bag(client, name, mode, last, dtype):
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "sqrtn"])
+def test_bags_of_one_key_each_go_as_rows(client, name, mode):
+    bag, weight = bag_and_weights(client, name, mode, padding_idx=PADDING)
+    optimizer = torch.optim.SGD([weight], lr=LR)
+    keys = torch.tensor([3, 1, 3, 2])
+    for arguments, are_single in (
+        ((keys[:, None],), True),
+        ((keys, torch.arange(4)), True),
+        ((keys, torch.tensor([0, 0, 2, 3])), False),
+        ((torch.tensor([[3], [PADDING], [1]]),), False),
+        ((keys.view(2, 2),), False),
+    ):
+        assert (bag._needs(*arguments).offsets is None) == are_single
+    for arguments in ((keys[:, None],), (keys, torch.arange(4))):
+        ours, theirs = bag(*arguments), reference(weight, [[key] for key in keys.tolist()], mode)
+        close(ours, theirs)
+        for one in (ours, theirs):
+            (one - 0.5).square().sum().backward()
+        optimizer.step(), optimizer.zero_grad()
+    close(rows_of(bag), weight.data)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "sqrtn"])
 @pytest.mark.parametrize("needs", [False, True])
 def test_weights_and_their_gradients(client, name, mode, needs):
     bag, weight = bag_and_weights(client, name, mode, include_last_offset=True)

@@ -42,6 +42,18 @@ def test_a_lookup_of_tables_is_that_of_each(client, tables):
             assert mine.shape == theirs.shape and mine.dtype == np.float32
             assert np.array_equal(mine, theirs)
     assert client.lookup_tables([(a, KEYS)], wire_dtype="bf16")[0].shape == (9, DIMS[0])
+    assert [one.shape for one in client.lookup_tables([(a, []), (b, [], [0, 0])])] == [(0, 4), (1, 6)]
+    assert client.lookup_tables([(a, [])])[0].shape == (0, 4)
+
+
+def test_an_answer_s_memory_lives_as_long_as_any_of_it(client, tables):
+    a, b = tables
+    kept = client.lookup_tables([(a, KEYS), (b, KEYS)])[1]
+    expected = b.lookup(KEYS)
+    others = [client.lookup_tables([(a, KEYS), (b, KEYS)]) for _ in range(20)]
+    for one in others:
+        one[0][:] = one[1][:] = 7
+    assert np.array_equal(kept, expected)
 
 
 def test_a_push_to_tables_is_that_to_each(client, tables):

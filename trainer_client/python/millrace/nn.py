@@ -26,7 +26,7 @@ from . import init
 from ._nn import bags as _bags, steps as _steps
 from ._nn.anchor import Anchor
 from ._nn.arguments import TorchArguments
-from ._nn.backward import pushes_of, running, tensor
+from ._nn.backward import pushes_of, running, tensors
 from ._nn.forwards import look_up
 from ._nn.tables import Needs
 from ._nn.uncompiled import uncompiled
@@ -60,7 +60,8 @@ class AtServer(torch.nn.Module):
     @property
     def learns(self) -> bool:
         """Whether a forward now would be followed by gradients."""
-        return self.training and torch.is_grad_enabled() and self.anchor.requires_grad
+        anchor: Any = self._parameters["anchor"]  # as self.anchor, and at once
+        return self.training and torch.is_grad_enabled() and anchor.requires_grad
 
     def flush(self) -> None:
         """Waits until all earlier pushes of gradients to this table or variable are applied."""
@@ -75,12 +76,12 @@ class AtServer(torch.nn.Module):
             _steps.begin(self.feature)
 
     def _tensor(self, values: np.ndarray, take: Callable[[np.ndarray], None]) -> torch.Tensor:
-        return tensor(values, self._place, take if self.learns else None, self.anchor)
+        return tensors([values], [self._place], [take if self.learns else None], [self.anchor])[0]
 
     def _tensor_of_batch(self, batch: Any, values: np.ndarray) -> torch.Tensor:
         feature, options = self.feature, dict(self.options)
         if getattr(batch, "read_only", False):
-            return tensor(values, self._place, None)
+            return tensors([values], [self._place], [None], [None])[0]
         return self._tensor(
             values, lambda gradient: running().add_batch(batch, feature, gradient, options, self.anchor)
         )
@@ -284,8 +285,8 @@ class EmbeddingBag(Weights, TorchArguments, AtServer):
             if bags.weights is not None:
                 raise ValueError("EmbeddingBag: per_sample_weights go with sum, mean and sqrtn, not with max")
             return Needs(self, bags.keys, None, None, lambda rows: self._by_slot(_bags.pool_max(rows, bags)))
-        if bags.weights is None:
-            return Needs(self, bags.keys, bags.offsets, None, self._by_slot)
+        if bags.weights is None:  # bags of one key each are their keys' rows, whatever the pooling
+            return Needs(self, bags.keys, None if bags.is_single else bags.offsets, None, self._by_slot)
         if bags.weights.requires_grad and torch.is_grad_enabled():
             return Needs(
                 self, bags.keys, None, None, lambda rows: self._by_slot(_bags.pool(rows, bags, self.mode))

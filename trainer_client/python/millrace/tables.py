@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, List, Sequence, Tuple, Union
 import numpy as np
 
 from ._base import arrays, large
-from ._base.arrays import Array, Like, f32_pointer, tensors_of, torch_of, u32_pointer, u64_pointer
+from ._base.arrays import Array, Like, f32_pointer, torch_of, u32_pointer, u64_pointer
 from ._base.connection import Call, Connection
 from ._base.large import Calls, TableRows
-from ._base.library import ffi, lib
+from ._base.library import NULL, ffi, lib
 from .future import Future
 from .table import Table
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ._base.options import CallOptions
+
+_KEYS, _GRADIENTS = (ffi.typeof(name) for name in ("struct mr_table_keys[]", "struct mr_table_gradients[]"))
 
 #: table, keys [n], offsets [bags + 1] or None (no bags), weights [n] or None; the last two may be left out
 TableKeys = Union[
@@ -34,24 +36,21 @@ TableGradients = Union[
 ]
 
 
-def _fill(
-    struct: Any, table: Table, keys: Like, offsets: Like | None, weights: Like | None
-) -> tuple[TableRows, tuple[int, ...]]:
-    """Fills in a struct mr_table_keys. What must live as long as that is used, and the shape of its rows."""
+def _keys_of(
+    table: Table, keys: Like, offsets: Like | None, weights: Like | None
+) -> tuple[tuple, TableRows, tuple[int, ...]]:
+    """A struct mr_table_keys as a tuple, what must live as long as that is used, and the shape of its
+    rows."""
     array = arrays.keys(keys)
-    rows = TableRows(array.reshape(-1))
-    struct.table, struct.keys, struct.key_count = table.id, u64_pointer(array), array.size
     if offsets is None:
         if weights is not None:
             raise ValueError(f"table {table.name!r}: weights without offsets; they are of bags")
-        return rows, (*array.shape, table.dim)
+        struct = table.id, array.size, u64_pointer(array), NULL, NULL, 0
+        return struct, TableRows(array.reshape(-1)), (*array.shape, table.spec.dim)
     starts, factors = arrays.offsets(offsets, array.size, True), arrays.weights(weights, array.size)
-    struct.offsets, struct.weights, struct.bag_count = (
-        u32_pointer(starts),
-        f32_pointer(factors),
-        starts.size - 1,
-    )
-    return TableRows(array, starts, factors), (starts.size - 1, table.dim)
+    bags = starts.size - 1
+    struct = table.id, array.size, u64_pointer(array), u32_pointer(starts), f32_pointer(factors), bags
+    return struct, TableRows(array.reshape(-1), starts, factors), (bags, table.spec.dim)
 
 
 class TableCalls(Connection):
@@ -60,7 +59,7 @@ class TableCalls(Connection):
     def _groups(self, tables: Sequence[Table], rows: list[TableRows]) -> list[list[tuple[int, TableRows]]]:
         """What a call about these tables is divided into, each table's place with some of its rows; none: it
         is not."""
-        size = sum(its.nbytes(table.dim) for table, its in zip(tables, rows))
+        size = sum(its.nbytes(table.spec.dim) for table, its in zip(tables, rows))
         if size <= large.PIECE_BYTES or size <= (limit := large.limit_bytes(self)):
             return []
         if not all(its.is_well_formed for its in rows):  # which the call itself refuses
@@ -74,18 +73,18 @@ class TableCalls(Connection):
         return groups if len(groups) > 1 else []
 
     def _lookup_tables(self, tables: Sequence[TableKeys]) -> Call | Calls:
-        structs = ffi.new("struct mr_table_keys[]", len(tables))
-        held: list[TableRows] = []
-        shapes, kinds = [], []
-        for struct, (table, keys, *rest) in zip(structs, tables):
+        made, held, shapes, kinds = [], [], [], []
+        for table, keys, *rest in tables:
             offsets, weights = (*rest, None, None)[:2]
-            memory, shape = _fill(struct, table, keys, offsets, weights)
+            struct, memory, shape = _keys_of(table, keys, offsets, weights)
+            made.append(struct)
             held.append(memory)
             shapes.append(shape)
             kinds.append(torch_of(keys))
+        structs = ffi.new(_KEYS, made)
 
         def rows(reply: Any) -> list[Array]:
-            found = [array.reshape(shape) for (array, _), shape in zip(tensors_of(reply), shapes)]
+            found = arrays.all_rows_of(reply, shapes)
             return [array if torch is None else torch.from_numpy(array) for array, torch in zip(found, kinds)]
 
         groups = self._groups([one[0] for one in tables], held)
@@ -128,17 +127,17 @@ class TableCalls(Connection):
         return self._start(self._lookup_tables(tables), options)
 
     def _push_tables(self, tables: Sequence[TableGradients]) -> Call | Calls:
-        structs = ffi.new("struct mr_table_gradients[]", len(tables))
-        held: list[TableRows] = []
-        changes = []
-        for struct, (table, keys, *rest) in zip(structs, tables):
+        made, held, changes = [], [], []
+        for table, keys, *rest in tables:
             offsets, gradients, weights = (None, *rest, None) if len(rest) == 1 else (*rest, None)[:3]
-            memory, shape = _fill(struct.of, table, keys, offsets, weights)
-            count, what = (struct.of.key_count, "key") if offsets is None else (struct.of.bag_count, "bag")
-            values = arrays.gradients(gradients, count, what, table.name, table.dim)
-            struct.dim, struct.gradients = table.dim, f32_pointer(values)
-            held.append(memory._replace(gradients=values.reshape(count, table.dim)))
+            struct, memory, _ = _keys_of(table, keys, offsets, weights)
+            count, what = (memory.keys.size, "key") if offsets is None else (memory.row_count, "bag")
+            dim = table.spec.dim
+            values = arrays.gradients(gradients, count, what, table.name, dim)
+            made.append((struct, dim, f32_pointer(values)))
+            held.append(TableRows(*memory[:3], values.reshape(count, dim)))
             changes.append((table.id, memory.keys))
+        structs = ffi.new(_GRADIENTS, made)
         groups = self._groups([one[0] for one in tables], held)
         if groups:
             return Calls(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Callable, Union
+from typing import Any, Callable, Sequence, Union
 
 import numpy as np
 
@@ -33,6 +33,7 @@ _U64, _U32, _F32 = np.dtype(np.uint64), np.dtype(np.uint32), np.dtype(np.float32
 _U64_ARRAY, _U32_ARRAY, _F32_ARRAY, _CHARS = (
     ffi.typeof(name) for name in ("uint64_t[]", "uint32_t[]", "float[]", "char *")
 )
+_ADDRESS = ffi.typeof("uintptr_t")
 _U32_MAX = 0xFFFFFFFF
 
 
@@ -241,6 +242,23 @@ def rows_of(reply: Any, torch: Any, shape: tuple[int, ...] | None = None) -> Arr
             shape, _F32, ffi.buffer(ffi.gc(ffi.cast(_CHARS, tensor.data), _freer(reply)), nbytes)
         )
     return array if torch is None else torch.from_numpy(array)
+
+
+def all_rows_of(reply: Any, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    """All tensors of a struct mr_reply, f32 and of these shapes, over its memory, which is freed with the
+    last of them."""
+    tensors = [lib.mr_reply_tensor(reply, i) for i in range(len(shapes))]
+    places = [(int(ffi.cast(_ADDRESS, tensor.data)), tensor.bytes) for tensor in tensors]
+    begin = min((at for at, nbytes in places if nbytes > 0), default=0)
+    end = max((at + nbytes for at, nbytes in places if nbytes > 0), default=0)
+    if begin == end:
+        lib.mr_reply_free(reply)
+        return [np.empty(shape, _F32) for shape in shapes]
+    memory = ffi.buffer(ffi.gc(ffi.cast(_CHARS, begin), _freer(reply)), end - begin)
+    return [
+        np.ndarray(shape, _F32, memory, at - begin) if nbytes > 0 else np.empty(shape, _F32)
+        for shape, (at, nbytes) in zip(shapes, places)
+    ]
 
 
 def tensors_of(reply: Any) -> list[tuple[np.ndarray, int]]:

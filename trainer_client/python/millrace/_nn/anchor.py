@@ -29,12 +29,13 @@ class Pushed(torch.Tensor):
         "torch.optim.SGD(model.parameters(), lr), wait for its step()"
     )
     _is_zeroed = False
+    _is_batch = False
 
     @staticmethod
-    def of(why: str, device: torch.device) -> "Pushed":
-        """why: what to write instead."""
+    def of(why: str, is_batch: bool, device: torch.device) -> "Pushed":
+        """why: what to write instead. is_batch: they were of a loader's batch."""
         made: Any = _as(Pushed, torch.empty(0, device=device))
-        made._why = why
+        made._why, made._is_batch = why, is_batch
         return made
 
     @classmethod
@@ -161,6 +162,9 @@ class Anchor(torch.nn.Parameter):
 
     def note_pushed(self, is_batch: bool) -> None:
         """They left with the backward."""
+        grad = self.grad
+        if type(grad) is Pushed and not grad._is_zeroed and grad._is_batch == is_batch:
+            return  # as it was
         if is_batch:
             why = (
                 f"the gradients of a loader's batch for {self.feature.name!r} are pushed by backward(), each "
@@ -175,7 +179,7 @@ class Anchor(torch.nn.Parameter):
                 "its step()"
             )
         self.drop()
-        self.grad = Pushed.of(why, self.device)
+        self.grad = Pushed.of(why, is_batch, self.device)
 
     def check_step(self) -> None:
         """Each batch is a step: raises when another one comes without zero_grad() or step() since."""

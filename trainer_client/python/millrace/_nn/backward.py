@@ -13,7 +13,7 @@ import functools
 import sys
 import threading
 import weakref
-from typing import Any, Callable, Iterator, NamedTuple, Optional
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 
 import numpy as np
 import torch
@@ -58,6 +58,8 @@ class Pushes:
             queue.append((wait, is_taken))
 
     def _oldest(self, feature: int, leave: int) -> Optional[tuple]:
+        if len(self._of.get(feature, ())) <= leave:  # as nearly always
+            return None
         with self._lock:
             queue = self._of[feature]
             return queue[0] if len(queue) > leave else None
@@ -108,6 +110,9 @@ _pushes_lock = threading.Lock()
 
 def pushes_of(client: Any) -> Pushes:
     """The pushes of this client, which waits for them before it closes."""
+    known = _pushes.get(client)
+    if known is not None:
+        return known
     with _pushes_lock:
         known = _pushes.get(client)
         if known is None:
@@ -362,47 +367,58 @@ def running() -> Backward:
     return end.backward
 
 
-class FromServer(torch.autograd.Function):
-    """Values from a server as a tensor; `take` gets their gradient, f32 in the CPU's memory."""
+class FromServers(torch.autograd.Function):
+    """Tensors from servers as what has a gradient; takes[i] gets that of the i-th, f32 in the CPU's memory.
+    One node of the graph for all of a step: each costs its time."""
 
     @staticmethod
     def forward(  # type: ignore[override]  # torch: any
         ctx: Any,
-        anchor: Optional[Anchor],
-        values: torch.Tensor,
-        place: torch.Tensor,
-        take: Callable[[np.ndarray], None],
-        share: float,
-    ) -> torch.Tensor:
-        ctx.take = take if share == 1 else lambda gradient: take(gradient * np.float32(share))
-        there = placed(values, place)
-        return values.detach() if there is values else there
+        made: list[torch.Tensor],
+        takes: list[Callable[[np.ndarray], None]],
+        *anchors: Optional[Anchor],
+    ) -> tuple[torch.Tensor, ...]:
+        ctx.takes = takes
+        ctx.set_materialize_grads(False)
+        return tuple(made)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, ...]:  # type: ignore[override]  # as above
+    def backward(ctx: Any, *gradients: Optional[torch.Tensor]) -> tuple[None, ...]:  # type: ignore[override]
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "gradients of gradients (create_graph=True) do not go through what lives at a Millrace "
                 "server: "
                 "take them with respect to the tensors that came from there, by torch.autograd.grad()"
             )
-        # A copy: until the end of the pass others may change the gradient, as by a hook of a parameter whose
+        # Copies: until the end of the pass others may change a gradient, as by a hook of a parameter whose
         # .grad it has become.
-        if gradient.device.type != "cpu":
-            running().stage(gradient, ctx.take)
-        else:
-            ctx.take(np.array(gradient.detach().to(torch.float32).numpy(), order="C"))
-        return None, None, None, None, None
+        for gradient, take in zip(gradients, ctx.takes):
+            if gradient is None:
+                continue
+            if gradient.device.type != "cpu":
+                running().stage(gradient, take)
+            else:
+                take(np.array(gradient.detach().to(torch.float32).numpy(), order="C"))
+        return (None, None) + (None,) * len(gradients)
 
 
-def tensor(
-    values: np.ndarray,
-    place: torch.Tensor,
-    take: Optional[Callable[[np.ndarray], None]],
-    anchor: Optional[Anchor] = None,
-) -> torch.Tensor:
-    """The values as a tensor of place's device and type. take: None if there is nothing to learn."""
-    made = torch.from_numpy(values)
-    if take is None:
-        return placed(made, place)
-    return FromServer.apply(anchor, made, place, take, ddp_share())
+def _shared(take: Callable[[np.ndarray], None], share: float) -> Callable[[np.ndarray], None]:
+    return take if share == 1 else lambda gradient: take(gradient * np.float32(share))
+
+
+def tensors(
+    values: Sequence[np.ndarray],
+    places: Sequence[torch.Tensor],
+    takes: Sequence[Optional[Callable[[np.ndarray], None]]],
+    anchors: Sequence[Optional[Anchor]],
+) -> list[torch.Tensor]:
+    """The values as tensors of their places' devices and types. takes: what gets their gradients; None where
+    there is nothing to learn."""
+    made = [placed(torch.from_numpy(one), place) for one, place in zip(values, places)]
+    share = ddp_share()
+    learning = {i: _shared(take, share) for i, take in enumerate(takes) if take is not None}
+    if learning:
+        its = [made[i] for i in learning], list(learning.values()), *(anchors[i] for i in learning)
+        for i, tensor in zip(learning, FromServers.apply(*its)):
+            made[i] = tensor
+    return made

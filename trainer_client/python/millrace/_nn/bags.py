@@ -17,6 +17,7 @@ class Bags(NamedTuple):
     keys: np.ndarray
     offsets: np.ndarray
     weights: Optional[torch.Tensor]
+    is_single: bool  #: a key in each bag
 
     @property
     def bag_count(self) -> int:
@@ -29,7 +30,8 @@ def keys_of(name: str, input: torch.Tensor) -> np.ndarray:
     if not isinstance(input, torch.Tensor) or input.dtype not in _KEYS:
         what = input.dtype if isinstance(input, torch.Tensor) else type(input).__name__
         raise TypeError(f"{name}: keys are a tensor of int32 or int64, not {what}")
-    return np.array(input.detach().cpu().reshape(-1).numpy(), np.int64)
+    there = input if input.device.type == "cpu" else input.cpu()
+    return np.array(there.numpy(), np.int64, order="C").reshape(-1)
 
 
 def _begins(
@@ -101,7 +103,8 @@ def make(
             begins = np.concatenate(([0], np.cumsum(stays)))[begins.astype(np.int64)]
             keys = keys[stays]
             weights = None if weights is None else weights[torch.from_numpy(stays).to(weights.device)]
-    return Bags(np.ascontiguousarray(keys).view(np.uint64), begins.astype(np.uint32), weights)
+    is_single = len(keys) == len(begins) - 1 and bool((begins[1:] - begins[:-1] == 1).all())
+    return Bags(np.ascontiguousarray(keys).view(np.uint64), begins.astype(np.uint32), weights, is_single)
 
 
 def pool(rows: torch.Tensor, bags: Bags, mode: str) -> torch.Tensor:

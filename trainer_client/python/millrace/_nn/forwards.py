@@ -3,13 +3,13 @@ was made ahead, or looks it up for all forwards of a step; and it has their grad
 pass."""
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Callable, Optional, Sequence
 
 import numpy as np
 import torch
 
 from . import ahead
-from .backward import Rows, by_frequency, running
+from .backward import Rows, by_frequency, running, tensors
 from .tables import Lookups, Needs
 
 
@@ -36,21 +36,32 @@ def _nothing(gradient: np.ndarray) -> None:
     """Takes the gradient of no keys; a backward pass has an end there all the same."""
 
 
-def _tensor_of(needs: Needs, values: np.ndarray) -> torch.Tensor:
-    """The forward's result; its gradient goes to the backward pass."""
-    module, options = needs.module, dict(needs.module.options)
+def _taker_of(needs: Needs) -> Optional[Callable[[np.ndarray], None]]:
+    """What gives the gradient of a forward's values to the backward pass; None: the forward learns
+    nothing."""
+    module = needs.module
+    if not module.learns:
+        return None
     if len(needs.keys) == 0:
-        return needs.finish(module._tensor(values, _nothing))
+        return _nothing
+    options, anchor = dict(module.options), module.anchor
 
     def take(gradient: np.ndarray) -> None:
         rows = Rows(needs.keys, needs.offsets, needs.weights, gradient)
         if module.scale_grad_by_freq:
             rows = by_frequency(module.feature, rows)
-        running().add_rows(module.feature, rows, options, module.anchor)
+        running().add_rows(module.feature, rows, options, anchor)
 
-    return needs.finish(module._tensor(values, take))
+    return take
 
 
 def look_up(needs: Sequence[Needs]) -> list[torch.Tensor]:
     """The results of the forwards that need this."""
-    return [_tensor_of(one, values) for one, values in zip(needs, _values_of(needs))]
+    modules = [one.module for one in needs]
+    made = tensors(
+        _values_of(needs),
+        [module._place for module in modules],
+        [_taker_of(one) for one in needs],
+        [module.anchor for module in modules],
+    )
+    return [one.finish(tensor) for one, tensor in zip(needs, made)]
