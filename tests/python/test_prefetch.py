@@ -148,16 +148,17 @@ def test_only_what_has_changed_is_looked_up_again(client, modules):
         row.table.push_gradients([key], np.ones((1, DIM)))
         changed = int((batch["items"] == key).sum())
         asked = []
-        look_up, client.lookup_tables_async = (
-            client.lookup_tables_async,
-            lambda tables, **o: (asked.extend(keys.tolist() for _, keys, *_ in tables), look_up(tables, **o))[
-                1
-            ],
-        )
+        look_up = client._lookup_tables
+
+        def asks(tables):
+            asked.extend(keys.tolist() for _, keys, *_ in tables)
+            return look_up(tables)
+
+        client._lookup_tables = asks
         try:
             found = row(batch["items"]).detach().numpy()
         finally:
-            del client.lookup_tables_async
+            del client._lookup_tables
         assert asked == [[key] * changed]
         assert np.array_equal(found, row.table.lookup(batch["items"].numpy()))
         assert loader.counts.again == changed
@@ -168,15 +169,15 @@ def test_rows_that_could_not_be_brought_up_to_date_are_not_used(client, modules)
     for keys in millrace.prefetch([torch.tensor([3, 4])], {row: lambda keys: keys}):
         row.table.push_gradients([3], np.ones((1, DIM)))
 
-        def fails(tables, **options):
+        def fails(call, options):
             raise millrace.DeadlineExceeded("late")
 
-        client.lookup_tables_async = fails
+        client._start = fails
         try:
             with pytest.raises(millrace.DeadlineExceeded):
                 row(keys)
         finally:
-            del client.lookup_tables_async
+            del client._start
         assert np.array_equal(row(keys).detach().numpy(), row.table.lookup([3, 4]))
 
 

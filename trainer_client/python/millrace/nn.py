@@ -286,13 +286,13 @@ class EmbeddingBag(Weights, TorchArguments, AtServer):
                 raise ValueError("EmbeddingBag: per_sample_weights go with sum, mean and sqrtn, not with max")
             return Needs(self, bags.keys, None, None, lambda rows: self._by_slot(_bags.pool_max(rows, bags)))
         if bags.weights is None:  # bags of one key each are their keys' rows, whatever the pooling
-            return Needs(self, bags.keys, None if bags.is_single else bags.offsets, None, self._by_slot)
+            return Needs(self, bags.keys, bags.offsets, None, self._by_slot)
         if bags.weights.requires_grad and torch.is_grad_enabled():
             return Needs(
                 self, bags.keys, None, None, lambda rows: self._by_slot(_bags.pool(rows, bags, self.mode))
             )
         weights = np.array(bags.weights.detach().to("cpu", torch.float32).numpy())
-        return Needs(self, bags.keys, bags.offsets, weights, self._by_slot)
+        return Needs(self, bags.keys, bags.begins.astype(np.uint32), weights, self._by_slot)
 
     def _by_slot(self, pooled: torch.Tensor) -> torch.Tensor:
         if self.num_slots is None:

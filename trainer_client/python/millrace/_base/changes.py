@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import threading
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -25,10 +25,8 @@ def hashes_of(tables: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:
     if not tables:
         return np.zeros(0, np.uint64)
     hashes = np.concatenate([keys.reshape(-1) for _, keys in tables])  # a copy
-    begin = 0
-    for number, keys in tables:
-        hashes[begin : begin + keys.size] += np.uint64(number * _SALT & _U64)
-        begin += keys.size
+    salts = np.array([number * _SALT & _U64 for number, _ in tables], np.uint64)
+    hashes += salts.repeat([keys.size for _, keys in tables])
     hashes *= _FACTOR
     return hashes
 
@@ -70,6 +68,13 @@ class _Earlier(Change):
         return self._is_over
 
 
+class State(NamedTuple):
+    """Of a watch, and of what it watches."""
+
+    since: int  #: the number of the oldest change that lookups may lack
+    number: int  #: of the last change
+
+
 class Watch:
     """What lookups that are made after this may lack of a client's changes."""
 
@@ -85,19 +90,27 @@ class Watch:
         changes = self.changes
         self._pending = changes._in_flight = [change for change in changes._in_flight if not change.is_over]
         self._seen = changes._number
-        #: the number of the oldest change that may be lacking
-        self.since = min((change.number for change in self._pending), default=self._seen + 1)
+        self._since = min((change.number for change in self._pending), default=self._seen + 1)
+
+    def state(self) -> State:
+        """As it is now."""
+        return State(self._since, self.changes._number)
+
+    def has_new(self) -> bool:
+        """Whether changes have begun since the last take(). They may be in flight."""
+        return self.changes._number != self._seen
 
     def has_some(self) -> bool:
-        """Whether take() would find changes: new ones, or others that were in flight and have ended since."""
-        return self.changes._number != self._seen or any(change.is_over for change in self._pending)
+        """Whether there are changes for take(): new ones, or others that were in flight and have ended
+        since."""
+        return self.has_new() or any(change.is_over for change in self._pending)
 
-    def take(self) -> int:
-        """The lookups that may lack something are made anew after this. Returns `since` as it was."""
+    def take(self) -> State:
+        """The lookups that may lack something are made anew after this. Returns the state before."""
         with self.changes._lock:
-            since = self.since
+            state = self.state()
             self._begin()
-        return since
+        return state
 
     def pushes_to(self, table: int) -> int:
         """How many changes of this table the lookups may lack that the watch began with."""

@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 
-from .._base.changes import hashes_of
+from .._base.changes import State, Watch, hashes_of
 from .backward import pushes_of
 from .tables import Lookups, Needs
 
@@ -78,22 +78,30 @@ class Ahead:
     """The answers for one batch."""
 
     def __init__(self, needs: Sequence[Needs], counts: PrefetchCounts, leave: Optional[int] = None) -> None:
-        """Starts the lookups. leave: None: rows are brought up to date; else they stay as they were, and so
-        many pushes to a table may be in flight."""
+        """Makes the lookups ready. leave: None: rows are brought up to date; else they stay as they were, and
+        so many pushes to a table may be in flight."""
         self.counts, self.leave = counts, leave
         self.afterwards: Optional[Callable[[], None]] = None  #: called once when answers are up to date
+        self.is_started = False
         self._lock = threading.Lock()  # of forwards on several threads
         self._ends = np.cumsum([len(one.keys) for one in needs])  #: of answers' keys among all
         self._hashes = hashes_of([(one.module.feature.id, one.keys) for one in needs])
-        self.modules = list(dict.fromkeys(one.module for one in needs))
-        for module in self.modules:
-            module._before_lookup()
-        self._watches = {client: client._watch() for client in {one.module.feature.client for one in needs}}
+        self._watches: dict[Any, Watch] = {}  #: by client
         self._lookups = Lookups(needs)
         self._all = [Answer(one, options) for one, options in zip(needs, self._lookups.options)]
+        self.modules = list(dict.fromkeys(one.module for one in needs))
         self.answers: dict[Any, list[Answer]] = {module: [] for module in self.modules}  #: that are not taken
         for answer in self._all:
             self.answers[answer.needs.module].append(answer)
+
+    def start(self) -> None:
+        """Sends the lookups."""
+        self.is_started = True
+        for module in self.modules:
+            module._before_lookup()
+        for client in {module.feature.client for module in self.modules}:
+            self._watches[client] = client._watch()
+        self._lookups.start()
 
     def arrive(self) -> None:
         """Waits for the answers; raises the error of a lookup."""
@@ -158,18 +166,29 @@ class Ahead:
                 found.append((answer, answer.rows_of(keys)))
         return found
 
+    def _repairs(self, since: dict[Any, State]) -> tuple[list[tuple[Answer, np.ndarray]], Lookups]:
+        """What is outdated, and lookups of it, ready to be sent."""
+        outdated = self._outdated({client: state.since for client, state in since.items()})
+        return outdated, Lookups([answer.part(which) for answer, which in outdated])
+
     def _refresh(self, taken: Sequence[Answer]) -> None:
         """Brings all answers up to date together, before these are used."""
+        watches = self._watches
+        seen, repairs = None, None
+        if any(watch.has_new() for watch in watches.values()):  # while the changes are being applied
+            seen = {client: watch.state() for client, watch in watches.items()}
+            repairs = self._repairs(seen)
         for answer in taken:
             answer.needs.module._catch_up()
-        if not any(watch.has_some() for watch in self._watches.values()):
+        if not any(watch.has_some() for watch in watches.values()):
             return
         for module, its in self.answers.items():
             if its:
                 module._catch_up()
-        outdated = self._outdated({client: watch.take() for client, watch in self._watches.items()})
         try:
-            lookups = Lookups([answer.part(which) for answer, which in outdated])
+            since = {client: watch.take() for client, watch in watches.items()}
+            outdated, lookups = repairs if repairs is not None and since == seen else self._repairs(since)
+            lookups.start()
             for (answer, which), values in zip(outdated, lookups.values()):
                 answer.values[which] = values
                 self.counts.again += len(which)
@@ -183,7 +202,9 @@ class Ahead:
             module = answer.needs.module
             pushes_of(module.feature.client).wait(module.feature.id, max(leave, module.staleness))
         its = {id(answer) for answer in taken}
-        for answer, which in self._outdated({client: watch.since for client, watch in self._watches.items()}):
+        for answer, which in self._outdated(
+            {client: watch.state().since for client, watch in self._watches.items()}
+        ):
             if id(answer) in its:
                 table = answer.needs.module.feature
                 pushes = self._watches[table.client].pushes_to(table.id)

@@ -216,15 +216,15 @@ class Backward:
         for anchor, is_batch in self._left.values():
             anchor.note_pushed(is_batch)
         calls: dict[Any, list[Callable[..., None]]] = collections.defaultdict(list)  # by client
-        tables: dict[tuple, list[tuple[Any, Rows, dict]]] = collections.defaultdict(list)
+        tables: dict[tuple, dict[int, tuple[Any, Rows, dict]]] = collections.defaultdict(dict)
         for table, parts, options in self._rows.values():
             options = steps.named(table.client, [table], options)
             push = tables[(table.client, *sorted(options.items()))]
-            if any(other.id == table.id for other, *_ in push):  # by a step that a module named itself
+            if table.id in push:  # by a step that a module named itself
                 push = tables[(table.client, table.id, *sorted(options.items()))]
-            push.append((table, together(parts), options))
+            push[table.id] = table, together(parts), options
         for (client, *_), its_tables in tables.items():
-            calls[client].append(functools.partial(_push_tables, client, its_tables))
+            calls[client].append(functools.partial(_push_tables, client, list(its_tables.values())))
         for variable, gradient, options in self._variables.values():
             calls[variable.client].append(functools.partial(_push_variable, variable, gradient, options))
         for (client, _), (batch, gradients, options) in self._batches.items():

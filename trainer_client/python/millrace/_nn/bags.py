@@ -12,17 +12,22 @@ _KEYS = (torch.int32, torch.int64)
 
 
 class Bags(NamedTuple):
-    """keys u64 [n], offsets u32 [bags + 1] from 0 to n, weights a tensor [n] or None."""
+    """keys u64 [n], offsets u32 [bags + 1] from 0 to n or None (a key in each bag), weights a tensor [n] or
+    None."""
 
     keys: np.ndarray
-    offsets: np.ndarray
+    offsets: Optional[np.ndarray]
     weights: Optional[torch.Tensor]
-    is_single: bool  #: a key in each bag
 
     @property
     def bag_count(self) -> int:
         """How many."""
-        return len(self.offsets) - 1
+        return len(self.keys) if self.offsets is None else len(self.offsets) - 1
+
+    @property
+    def begins(self) -> np.ndarray:
+        """i64 [bags + 1]: offsets, also where there is a key in each bag."""
+        return np.arange(len(self.keys) + 1) if self.offsets is None else self.offsets.astype(np.int64)
 
 
 def keys_of(name: str, input: torch.Tensor) -> np.ndarray:
@@ -87,7 +92,8 @@ def make(
 ) -> Bags:
     """From what forward() got. Padding is in no bag: it neither adds nor counts."""
     keys = keys_of(name, input)
-    begins = _begins(name, input, offsets, include_last_offset)
+    is_single = offsets is None and input.dim() == 2 and input.shape[1] == 1
+    begins = None if is_single else _begins(name, input, offsets, include_last_offset)
     if weights is not None:
         if weights.shape != input.shape:
             raise ValueError(
@@ -95,22 +101,24 @@ def make(
                 f"{tuple(input.shape)}"
             )
         weights = weights.reshape(-1)
-    if len(begins) == 1:  # no bags: what is there is in none
+    if begins is not None and len(begins) == 1:  # no bags: what is there is in none
         begins, keys, weights = np.zeros(1), keys[:0], None if weights is None else weights[:0]
     if padding_idx is not None:
         stays = keys != padding_idx
         if not stays.all():
-            begins = np.concatenate(([0], np.cumsum(stays)))[begins.astype(np.int64)]
+            begins = np.arange(len(keys) + 1) if begins is None else begins.astype(np.int64)
+            begins = np.concatenate(([0], np.cumsum(stays)))[begins]
             keys = keys[stays]
             weights = None if weights is None else weights[torch.from_numpy(stays).to(weights.device)]
-    is_single = len(keys) == len(begins) - 1 and bool((begins[1:] - begins[:-1] == 1).all())
-    return Bags(np.ascontiguousarray(keys).view(np.uint64), begins.astype(np.uint32), weights, is_single)
+    if begins is not None and len(begins) - 1 == len(keys) and (begins[1:] - begins[:-1] == 1).all():
+        begins = None
+    return Bags(keys.view(np.uint64), None if begins is None else begins.astype(np.uint32), weights)
 
 
 def pool(rows: torch.Tensor, bags: Bags, mode: str) -> torch.Tensor:
     """What the server makes of bags [bags, dim], made here from their rows [n, dim]: so the weights, which
     the bags have, get a gradient. mode: "sum", "mean" or "sqrtn"."""
-    sizes = np.diff(bags.offsets.astype(np.int64))
+    sizes = np.diff(bags.begins)
     bag = torch.from_numpy(np.repeat(np.arange(bags.bag_count), sizes)).to(rows.device)
     assert bags.weights is not None
     weights = bags.weights.to(rows.device, rows.dtype)
@@ -129,7 +137,7 @@ def pool_max(rows: torch.Tensor, bags: Bags) -> torch.Tensor:
     """The largest of each column of a bag's rows [n, dim], zeros for an empty bag, as torch has them."""
     if len(rows) == 0:
         return rows.new_zeros(bags.bag_count, rows.shape[1]).index_add(0, rows.new_empty(0).long(), rows)
-    begins = torch.from_numpy(bags.offsets[:-1].astype(np.int64)).to(rows.device)
+    begins = torch.from_numpy(bags.begins[:-1]).to(rows.device)
     places = torch.arange(len(rows), device=rows.device)
     wide = rows.float() if rows.dtype in (torch.float16, torch.bfloat16) else rows
     return torch.nn.functional.embedding_bag(places, wide, begins, mode="max").to(rows.dtype)

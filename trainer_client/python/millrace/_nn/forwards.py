@@ -15,11 +15,14 @@ from .tables import Lookups, Needs
 
 def _look_up_now(needs: Sequence[Needs]) -> list[np.ndarray]:
     """After their tables' earlier pushes but for `staleness`."""
-    for one in needs:
-        one.module._catch_up()
     if len(needs) != 1 or len(needs[0].keys) == 0:
-        return Lookups(needs).values()
+        lookups = Lookups(needs)
+        for one in needs:
+            one.module._catch_up()
+        lookups.start()
+        return lookups.values()
     one = needs[0]
+    one.module._catch_up()
     table, options = one.module.feature, one.options()
     if one.offsets is None:
         return [table.lookup(one.keys, **options)]

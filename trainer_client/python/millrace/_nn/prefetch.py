@@ -13,13 +13,12 @@ Module = Any  #: Embedding, EmbeddingBag, or a collection of them, in millrace.t
 
 
 class _Batch:
-    """A batch that was read; its lookups are made later."""
+    """A batch that was read."""
 
     def __init__(self, value: Any, error: Optional[Exception] = None) -> None:
         self.value = value
-        self.needs: list[Needs] = []
-        self.ahead: Optional[Ahead] = None  #: the lookups, once they are on their way
-        self.error = error  #: why there are no lookups
+        self.ahead: Optional[Ahead] = None  #: its lookups, which begin later
+        self.error = error  #: why there are none
 
 
 class Prefetch:
@@ -51,21 +50,23 @@ class Prefetch:
         return f"<millrace.prefetch of {self.loader!r}, depth={self.depth}: {self.counts}>"
 
     def _ask(self, batch: _Batch) -> None:
-        """Says what the batch needs. An error is the batch's, whose turn is later."""
+        """Makes its lookups ready. An error is the batch's, whose turn is later."""
         try:
+            needs: list[Needs] = []
             for module, given in self.bags.items():
                 arguments = given(batch.value) if callable(given) else batch.value[given]
                 its = module._needs(*(arguments if isinstance(arguments, tuple) else (arguments,)))
-                batch.needs += its if isinstance(its, list) else [its]  # of a collection, or of one module
+                needs += its if isinstance(its, list) else [its]  # of a collection, or of one module
+            batch.ahead = Ahead(needs, self.counts, self.depth if self.stale else None)
         except Exception as error:
             batch.error = error
 
     def _look_up(self, batch: _Batch) -> None:
-        """Starts its lookups."""
-        if batch.ahead is not None or batch.error is not None:
+        """Sends its lookups."""
+        if batch.ahead is None or batch.ahead.is_started:
             return
         try:
-            batch.ahead = Ahead(batch.needs, self.counts, self.depth if self.stale else None)
+            batch.ahead.start()
         except Exception as error:
             batch.error = error
 
@@ -102,9 +103,9 @@ class Prefetch:
         """The lookups of those that follow begin when this batch's rows are up to date: before, servers would
         do them first, and what changes until then would have to be looked up once more."""
         self._look_up(batch)
-        if batch.ahead is None:
-            assert batch.error is not None
+        if batch.error is not None:
             raise batch.error
+        assert batch.ahead is not None
 
         def look_up_following() -> None:
             for later in following:
@@ -125,7 +126,7 @@ class Prefetch:
 
 def _drop(batch: _Batch) -> None:
     """Nobody wants it: its lookups end, so that none is in flight."""
-    if batch.ahead is None:
+    if batch.ahead is None or not batch.ahead.is_started:
         return
     try:
         batch.ahead.arrive()

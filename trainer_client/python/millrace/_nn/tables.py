@@ -30,13 +30,14 @@ class Needs(NamedTuple):
 
 
 class Lookups:
-    """Lookups on their way: one call for those of a client that have the same options."""
+    """Lookups, one call for those of a client that have the same options: made ready first, then sent."""
 
     def __init__(self, needs: Sequence[Needs]) -> None:
-        """Starts them. A forward without keys needs none."""
+        """Makes them ready. A forward without keys needs none."""
         self.options = [one.options() for one in needs]  #: of each
         self._values: list[Any] = [None] * len(needs)
-        self._calls: list[tuple[list[int], Future]] = []
+        self._ready: list[tuple[Any, list[int], Any]] = []  # clients, places and calls
+        self._sent: list[tuple[list[int], Future]] = []
         together: dict[tuple, list[int]] = collections.defaultdict(list)
         for i, (one, options) in enumerate(zip(needs, self.options)):
             if len(one.keys) > 0:
@@ -45,14 +46,19 @@ class Lookups:
                 self._values[i] = np.zeros((one.size, one.module.embedding_dim), np.float32)
         for (client, *_), places in together.items():
             tables = [(needs[i].module.feature, *needs[i][1:4]) for i in places]
-            more = len(self._calls) + 1 < len(together)
-            future = client.lookup_tables_async(tables, **self.options[places[0]], more=more)
-            self._calls.append((places, future))
+            self._ready.append((client, places, client._lookup_tables(tables)))
+
+    def start(self) -> None:
+        """Sends them."""
+        while self._ready:
+            client, places, call = self._ready.pop(0)
+            options = {**self.options[places[0]], "more": bool(self._ready)}
+            self._sent.append((places, client._start(call, options)))
 
     def values(self) -> list[np.ndarray]:
         """Waits: f32 [rows or bags, dim] of each. Raises the first error of a lookup."""
-        for places, future in self._calls:
+        for places, future in self._sent:
             for i, values in zip(places, future.result()):
                 self._values[i] = values
-        self._calls = []
+        self._sent = []
         return self._values
