@@ -179,12 +179,13 @@ class Ahead:
         if any(watch.has_new() for watch in watches.values()):  # while the changes are being applied
             seen = {client: watch.state() for client, watch in watches.items()}
             repairs = self._repairs(seen)
-        for answer in taken:
-            answer.needs.module._catch_up()
+        modules = {answer.needs.module for answer in taken}
+        for module in modules:
+            module._catch_up()
         if not any(watch.has_some() for watch in watches.values()):
             return
         for module, its in self.answers.items():
-            if its:
+            if its and module not in modules:
                 module._catch_up()
         try:
             since = {client: watch.take() for client, watch in watches.items()}
