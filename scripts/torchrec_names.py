@@ -12,42 +12,36 @@ import importlib
 import inspect
 import sys
 
-NO_RANKS = "no: nothing goes between ranks, and `forward()` does it all"
 NO_SHARDS = "no: there are no shards"
 GATHER = "no: how TorchRec gathers rows"
 THEIRS = "as in TorchRec"
-# Of collections, unsharded and sharded.
+# Of collections, unsharded and sharded: what they have not, and why.
 REASONS = {
-    "compute": NO_RANKS,
-    "compute_and_output_dist": NO_RANKS,
-    "copy": NO_SHARDS,
-    "create_context": NO_RANKS,
+    "copy": "no: `copy.deepcopy()` gives one over the same rows",
     "create_embedding_bag_sharding": NO_SHARDS,
     "create_embedding_sharding": NO_SHARDS,
     "create_grouped_sharding_infos": NO_SHARDS,
     "create_rocksdb_hard_link_snapshot": "no: `client.save()` saves all tables",
     "extend_shard_name": NO_SHARDS,
-    "fused_optimizer": "no: the optimizer is at the server, and a `CombinedOptimizer` needs no part for it",
-    "init_data_parallel": NO_SHARDS,
-    "input_dist": NO_RANKS,
-    "output_dist": NO_RANKS,
-    "prefetch": "no: `millrace.prefetch()` looks up the next batches of a loader",
-    "preprocess_input": NO_RANKS,
-    "qcomm_codecs_registry": "no: `wire_dtype` says how rows and gradients travel",
+    "init_data_parallel": "no: no trainer has a copy of a table",
     "register_post_lookup_tracker_fn": "no: the server's delta checkpoints have the rows that changed",
     "register_post_odist_tracker_fn": "no: as `register_post_lookup_tracker_fn`",
-    "reset_parameters": "no: `client.drop()` drops a table, and the next use of a new collection makes it",
     "set_use_sorted_select": GATHER,
-    "sharded_parameter_names": NO_SHARDS,
     "shardings": NO_SHARDS,
-    "unsharded_module_type": NO_SHARDS,
-    "update": "no: `set_rows()` of a table sets rows",
     "update_shards": NO_SHARDS,
     "use_gather_select": GATHER,
     "use_gather_select_per_sharding": GATHER,
     "use_sorted_select": GATHER,
-    "write": "no: as `update`",
-    "write_dist": NO_RANKS,
+}
+# What they have, where more is to be said.
+NOTES = {
+    "fused_optimizer": "the tables' learning rates, a group for each; their state is at the server",
+    "prefetch": "there, and does nothing: rows are on their way since `input_dist`",
+    "qcomm_codecs_registry": "empty: `wire_dtype` says how rows and gradients travel",
+    "reset_parameters": "makes the tables anew, for all trainers",
+    "sharded_parameter_names": "of the parameters that stand for the tables",
+    "update": "sets rows of any table; no `enable_embedding_update` is needed",
+    "write": "as `update`",
 }
 ARGUMENTS = {
     "use_gather_select": "taken, and means nothing: how TorchRec gathers rows",
@@ -70,7 +64,7 @@ FIELDS = {
     "total_num_buckets": SHARDING,
     "use_virtual_table": "not read: each table is one",
     "virtual_table_eviction_policy": "refused: the argument `eviction` has the server's",
-    "enable_embedding_update": "not read: see `update`",
+    "enable_embedding_update": "not read: `write()` sets rows of any table",
     "stash_weights": "not read: trainers hold no rows",
     "pooling": "SUM, MEAN: the table's `pooling`",
 }
@@ -107,7 +101,7 @@ def collection_rows(name: str) -> list[tuple[str, str]]:
         title = f"`{method}`" + ("" if hasattr(theirs, method) else ", of the sharded one")
         if not hasattr(mine, method) and method not in REASONS:
             raise SystemExit(f"torchrec_names: {name}.{method} is neither there nor explained: see REASONS")
-        rows.append((title, THEIRS if hasattr(mine, method) else REASONS[method]))
+        rows.append((title, NOTES.get(method, THEIRS) if hasattr(mine, method) else REASONS[method]))
     return rows
 
 

@@ -41,7 +41,7 @@ MESON_SKIPPED = 77
 OWN_TESTS = {
     "with_pytest": "asyncio batches checkpoints client dev errors futures hub reference trace".split(),
     "with_torch": "arrays backward data features life nn node rpc rpc_autograd rpc_optimizer threads".split(),
-    "with_torchrec": ["torchrec"],
+    "with_torchrec": ["torchrec", "torchrec_pipelines"],
 }
 ELSEWHERE = "not test_programs_that_are_not_there and not test_without_root"
 

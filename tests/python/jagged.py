@@ -2,9 +2,11 @@
 installed."""
 from __future__ import annotations
 
+import abc
 import enum
 import functools
 import math
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
 
@@ -186,3 +188,54 @@ class RowWiseAdagrad(torch.optim.Optimizer):
                 state = self.state[param]
                 sums = state["sum"] = state.get("sum", 0) + param.grad.pow(2).mean(1, keepdim=True)
                 param.addcdiv_(param.grad, sums.sqrt() + group["eps"], value=-group["lr"])
+
+
+# ---- of torchrec.distributed and torchrec.optim ----
+
+
+class NoWait:
+    def __init__(self, value: Any) -> None:
+        self._value, self.callbacks = value, []
+
+    def wait(self) -> Any:
+        value = self._value
+        for callback in self.callbacks:
+            value = callback(value)
+        return value
+
+
+LazyNoWait = NoWait
+
+
+class KJTListSplitsAwaitable:
+    def __init__(self, awaitables: list, ctx: Any) -> None:
+        self.awaitables, self.ctx = awaitables, ctx
+
+    def wait(self) -> NoWait:
+        return NoWait([awaitable.wait().wait() for awaitable in self.awaitables])
+
+
+class ShardedModule(abc.ABC):
+    pass
+
+
+class FusedOptimizerModule(abc.ABC):
+    pass
+
+
+class KeyedOptimizerWrapper:
+    def __init__(self, params: dict, factory: Callable) -> None:
+        self.params, self._optimizer = params, factory(list(params.values()))
+        self.param_groups, self.step = self._optimizer.param_groups, self._optimizer.step
+
+
+def install(monkeypatch: Any) -> None:
+    """Stands for the modules that have these, in a program that has imported TorchRec."""
+    for name in (
+        "distributed.types",
+        "distributed.embedding_sharding",
+        "modules.embedding_modules",
+        "optim.fused",
+        "optim.keyed",
+    ):
+        monkeypatch.setitem(sys.modules, "torchrec." + name, sys.modules[__name__])

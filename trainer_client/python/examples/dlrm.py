@@ -17,6 +17,7 @@ from torch.distributed.optim import _apply_optimizer_in_backward as apply_optimi
 from torchrec import EmbeddingBagCollection, EmbeddingBagConfig, KeyedJaggedTensor
 from torchrec.datasets.criteo import DEFAULT_CAT_NAMES, DEFAULT_INT_NAMES
 from torchrec.datasets.utils import Batch
+from torchrec.distributed.train_pipeline import TrainPipelineSparseDist
 from torchrec.models.dlrm import DLRM, DLRMTrain
 from torchrec.optim import KeyedOptimizerWrapper, RowWiseAdagrad
 from torchrec.optim.optimizers import in_backward_optimizer_filter
@@ -57,6 +58,38 @@ def area_under_curve(scores: torch.Tensor, labels: torch.Tensor) -> float:
     )
 
 
+def model_of(keys: int, dim: int, lr: float) -> torch.nn.Module:
+    """DLRM with tables of `keys` rows, whose optimizer runs in backward()."""
+    tables = [
+        EmbeddingBagConfig(
+            name=f"t_{name}",
+            embedding_dim=dim,
+            num_embeddings=keys,
+            feature_names=[name],
+            init_fn=torch.nn.init.zeros_,  # so that runs can be compared
+        )
+        for name in DEFAULT_CAT_NAMES
+    ]
+    model = DLRMTrain(
+        DLRM(
+            embedding_bag_collection=EmbeddingBagCollection(tables=tables, device=torch.device("meta")),
+            dense_in_features=len(DEFAULT_INT_NAMES),
+            dense_arch_layer_sizes=[64, dim],
+            over_arch_layer_sizes=[64, 1],
+        )
+    )
+    apply_optimizer_in_backward(RowWiseAdagrad, model.model.sparse_arch.parameters(), {"lr": lr, "eps": 1e-8})
+    return model
+
+
+def optimizer_of(model: torch.nn.Module, lr: float) -> KeyedOptimizerWrapper:
+    """Of the parameters that have none in backward()."""
+    return KeyedOptimizerWrapper(
+        dict(in_backward_optimizer_filter(model.named_parameters())),
+        lambda parameters: torch.optim.Adagrad(parameters, lr=lr),
+    )
+
+
 def main() -> None:
     """Trains, prints the loss every ten steps, and in the end the area under the curve of other samples."""
     parser = argparse.ArgumentParser(
@@ -71,43 +104,18 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.manual_seed(1)
 
-    tables = [
-        EmbeddingBagConfig(
-            name=f"t_{name}",
-            embedding_dim=arguments.dim,
-            num_embeddings=arguments.keys,
-            feature_names=[name],
-            init_fn=torch.nn.init.zeros_,  # so that runs can be compared
-        )
-        for name in DEFAULT_CAT_NAMES
-    ]
-    model: torch.nn.Module = DLRMTrain(
-        DLRM(
-            embedding_bag_collection=EmbeddingBagCollection(tables=tables, device=torch.device("meta")),
-            dense_in_features=len(DEFAULT_INT_NAMES),
-            dense_arch_layer_sizes=[64, arguments.dim],
-            over_arch_layer_sizes=[64, 1],
-        )
-    )
-    apply_optimizer_in_backward(
-        RowWiseAdagrad, model.model.sparse_arch.parameters(), {"lr": arguments.lr, "eps": 1e-8}
-    )
+    model = model_of(arguments.keys, arguments.dim, arguments.lr)
     client = millrace.Client(arguments.server)
     model = millrace.torchrec.replace(model, client)
-    optimizer = KeyedOptimizerWrapper(
-        dict(in_backward_optimizer_filter(model.named_parameters())),
-        lambda parameters: torch.optim.Adagrad(parameters, lr=arguments.lr),
-    )
+    pipeline = TrainPipelineSparseDist(model, optimizer_of(model, arguments.lr), torch.device("cpu"))
 
-    for step, batch in enumerate(clicks(arguments.steps, arguments.batch, arguments.keys, seed=1)):
-        optimizer.zero_grad()
-        loss, _ = model(batch)
-        loss.backward()
-        optimizer.step()
+    batches = clicks(arguments.steps, arguments.batch, arguments.keys, seed=1)
+    for step in range(arguments.steps):
+        loss, _, _ = pipeline.progress(batches)  # while the next batch's rows are on their way
         if step % 10 == 0:
             print(f"step {step}: loss {loss.item():.6f}", flush=True)
 
-    model.eval()
+    model = pipeline.detach().eval()
     with torch.no_grad():
         results = [model(batch)[1] for batch in clicks(HELD_OUT, arguments.batch, arguments.keys, seed=2)]
     scores, labels = (torch.cat([result[i] for result in results]) for i in (1, 2))

@@ -19,18 +19,21 @@ from __future__ import annotations
 import collections
 import dataclasses
 import sys
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 import torch
 
 from . import optim
 from ._nn import torchrec_config
+from ._nn.forwards import look_up
+from ._nn.sharded import Sharded
+from ._nn.tables import Needs
 from ._nn.uncompiled import uncompiled
 from .client import Client
 from .errors import UnknownTable
 from .feature import TableSpec, check_options
-from .nn import AtServer, Embedding, EmbeddingBag, forward_all
+from .nn import AtServer, Embedding, EmbeddingBag, flush
 from .table import Table
 
 __all__ = ["EmbeddingBagCollection", "EmbeddingCollection", "replace"]
@@ -192,7 +195,7 @@ class _Jagged:
 # ---- collections ----
 
 
-class _Collection(torch.nn.Module):
+class _Collection(Sharded):
     """What both have in common."""
 
     _module: type[AtServer]
@@ -252,17 +255,42 @@ class _Collection(torch.nn.Module):
         """Arguments of each module's forward."""
         raise NotImplementedError
 
-    def _look_up(self, jagged: _Jagged) -> list[torch.Tensor]:
-        """Results of the modules, looked up together."""
+    def _read(self, features: Any) -> _Jagged:
+        return _Jagged(features)
+
+    def _needs_of(self, input: _Jagged) -> list[Needs]:
         modules = list(getattr(self, self._holder).values())
         for module in modules:
             module.feature.check()
-        return forward_all(modules, self._inputs(jagged))
+        return [module._needs(*its) for module, its in zip(modules, self._inputs(input))]
 
-    def _needs(self, features: Any) -> list[Any]:
+    def _needs(self, features: Any) -> list[Needs]:
         """What forward() will look up, for prefetch()."""
+        return self._needs_of(self._read(features))
+
+    def _modules_by_result(self) -> Iterator[tuple[str, AtServer]]:
         modules = getattr(self, self._holder).values()
-        return [module._needs(*its) for module, its in zip(modules, self._inputs(_Jagged(features)))]
+        return ((name, module) for module, names in zip(modules, self._names()) for name in names)
+
+    @uncompiled
+    def forward(self, features: Any) -> Any:
+        """What TorchRec's collection returns for a KeyedJaggedTensor, of float32. KeyError: the input lacks a
+        feature."""
+        jagged = self._read(features)
+        return self._packed(jagged, look_up(self._needs_of(jagged)))
+
+    def reset_parameters(self) -> None:
+        """Gives the tables their first values: drops them with what they have learnt, for good, and makes
+        them again. For a run's beginning, in one trainer: whoever has used the tables before, other trainers
+        and other collections, finds them gone."""
+        tables = [module.feature for module in getattr(self, self._holder).values()]
+        for table in tables:
+            table.id  # noqa: B018  # made or found
+        flush(self)
+        client = tables[0].client
+        client.drop(*(table.name for table in tables))
+        for table, made in zip(tables, client.create([table.spec for table in tables])):
+            table.id = made.id
 
     @property
     def device(self) -> torch.device:
@@ -289,6 +317,7 @@ class EmbeddingBagCollection(_Collection):
 
     _module = EmbeddingBag
     _holder = "embedding_bags"
+    _type = "EmbeddingBagCollection"
     _arguments = {"include_last_offset": True}
 
     def __init__(
@@ -312,18 +341,16 @@ class EmbeddingBagCollection(_Collection):
             tables, poolings, device, client, optimizer, fused_params, prefix, options
         )
 
-    @uncompiled
-    def forward(self, features: Any) -> Any:
-        """KeyedJaggedTensor -> KeyedTensor [samples, sum of the dims], float32: a key for each feature of
-        each table, in their order. KeyError: the input lacks a feature."""
-        jagged, parts = _Jagged(features), []
-        for names, pooled in zip(self._feature_names, self._look_up(jagged)):
-            parts += pooled.float().split([jagged.samples(name) for name in names])
+    def _packed(self, input: _Jagged, results: Sequence[torch.Tensor]) -> Any:
+        """A KeyedTensor [samples, sum of the dims]: a key for each feature of each table, in their order."""
+        parts: list[torch.Tensor] = []
+        for names, pooled in zip(self._feature_names, results):
+            parts += pooled.float().split([input.samples(name) for name in names])
         flat = [name for names in self._feature_names for name in names]
-        return jagged.types.KeyedTensor(
+        return input.types.KeyedTensor(
             keys=[name for names in self._names() for name in names],
             length_per_key=[part.shape[1] for part in parts],
-            values=torch.cat([jagged.expanded(part, name) for part, name in zip(parts, flat)], dim=1),
+            values=torch.cat([input.expanded(part, name) for part, name in zip(parts, flat)], dim=1),
         )
 
     def _inputs(self, jagged: _Jagged) -> list[tuple]:
@@ -350,6 +377,7 @@ class EmbeddingCollection(_Collection):
 
     _module = Embedding
     _holder = "embeddings"
+    _type = "EmbeddingCollection"
 
     def __init__(
         self,
@@ -378,19 +406,17 @@ class EmbeddingCollection(_Collection):
             tables, ["sum"] * len(tables), device, client, optimizer, fused_params, prefix, options
         )
 
-    @uncompiled
-    def forward(self, features: Any) -> dict[str, Any]:
-        """KeyedJaggedTensor -> a JaggedTensor of rows [values, dim], float32, for each feature of each table.
-        KeyError: the input lacks a feature."""
-        jagged, results = _Jagged(features), {}
-        for names, keys, rows in zip(self._feature_names, self._names(), self._look_up(jagged)):
-            for name, key, its in zip(names, keys, rows.float().split(jagged.counts(names))):
-                results[key] = jagged.types.JaggedTensor(
+    def _packed(self, input: _Jagged, results: Sequence[torch.Tensor]) -> dict[str, Any]:
+        """A JaggedTensor of rows [values, dim] for each feature of each table."""
+        packed = {}
+        for names, keys, rows in zip(self._feature_names, self._names(), results):
+            for name, key, its in zip(names, keys, rows.float().split(input.counts(names))):
+                packed[key] = input.types.JaggedTensor(
                     values=its,
-                    lengths=jagged.lengths(name),
-                    weights=jagged.of(jagged.values, [name]) if self._need_indices else None,
+                    lengths=input.lengths(name),
+                    weights=input.of(input.values, [name]) if self._need_indices else None,
                 )
-        return results
+        return packed
 
     def _inputs(self, jagged: _Jagged) -> list[tuple]:
         return [(jagged.of(jagged.values, names),) for names in self._feature_names]

@@ -247,11 +247,11 @@ def _step(optimizer: torch.optim.Optimizer, closure: Optional[Callable] = None, 
     return result
 
 
-_add_param_group = torch.optim.Optimizer.add_param_group
+add_param_group = torch.optim.Optimizer.add_param_group  #: torch's own
 
 
 def _add_and_adopt(self: torch.optim.Optimizer, param_group: dict) -> None:
-    _add_param_group(self, param_group)
+    add_param_group(self, param_group)
     anchors = [anchor for group in self.param_groups for anchor in _anchors_of(group)]
     for anchor in anchors:
         anchor._optimizer = weakref.ref(self)
@@ -259,7 +259,7 @@ def _add_and_adopt(self: torch.optim.Optimizer, param_group: dict) -> None:
         vars(self)["step"] = types.MethodType(_step, self)  # a method: schedulers wrap it again
 
 
-_add_and_adopt.__doc__ = _add_param_group.__doc__
+_add_and_adopt.__doc__ = add_param_group.__doc__
 setattr(torch.optim.Optimizer, "add_param_group", _add_and_adopt)
 
 

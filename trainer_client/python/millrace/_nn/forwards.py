@@ -1,5 +1,5 @@
-"""The results of forwards: a forward says what it needs as a Needs, and look_up() has it from a lookup that
-was made ahead, or looks it up for all forwards of a step; and it has their gradients go to the backward
+"""The results of forwards: a forward says what it needs as a Needs. values_of() has it from a lookup that was
+made ahead, or looks it up for all forwards of a step; tensors_of() has their gradients go to the backward
 pass."""
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def _look_up_now(needs: Sequence[Needs]) -> list[np.ndarray]:
     return [table.lookup_bags(one.keys, one.offsets, weights=one.weights, **options)]
 
 
-def _values_of(needs: Sequence[Needs]) -> list[np.ndarray]:
+def values_of(needs: Sequence[Needs]) -> list[np.ndarray]:
+    """What the servers have for each: f32 [its size, dim]."""
     found = ahead.take(needs)
     rest = iter(_look_up_now([one for one, values in zip(needs, found) if values is None]))
     return [next(rest) if values is None else values for values in found]
@@ -58,13 +59,18 @@ def _taker_of(needs: Needs) -> Optional[Callable[[np.ndarray], None]]:
     return take
 
 
-def look_up(needs: Sequence[Needs]) -> list[torch.Tensor]:
-    """The results of the forwards that need this."""
+def tensors_of(needs: Sequence[Needs], values: Sequence[np.ndarray]) -> list[torch.Tensor]:
+    """The results of the forwards that need these values."""
     modules = [one.module for one in needs]
     made = tensors(
-        _values_of(needs),
+        values,
         [module._place for module in modules],
         [_taker_of(one) for one in needs],
         [module.anchor for module in modules],
     )
     return [one.finish(tensor) for one, tensor in zip(needs, made)]
+
+
+def look_up(needs: Sequence[Needs]) -> list[torch.Tensor]:
+    """The results of the forwards that need this."""
+    return tensors_of(needs, values_of(needs))

@@ -25,8 +25,10 @@ class Needs(NamedTuple):
         return len(self.keys) if self.offsets is None else len(self.offsets) - 1
 
     def options(self) -> dict:
-        """Of the lookup, as the module is now."""
-        return {**self.module.options, "read_only": not self.module.learns}
+        """Of the lookup, as the module is now. A learning rate is for pushes."""
+        options = {**self.module.options, "read_only": not self.module.learns}
+        options.pop("learning_rate", None)
+        return options
 
 
 class Lookups:
