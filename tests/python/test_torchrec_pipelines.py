@@ -1,5 +1,5 @@
-"""What millrace.torchrec's collections have of TorchRec's sharded modules, and TorchRec's train pipelines over
-them: the weights of a plain loop, and those of TorchRec's own sharded modules.
+"""What millrace.torchrec's collections have of TorchRec's sharded modules, and TorchRec's train pipelines
+over them: the weights of a plain loop, and those of TorchRec's own sharded modules.
 
 With a stand-in for TorchRec, or with itself: see test_torchrec.py.
 """
@@ -93,6 +93,18 @@ def test_the_next_batch_is_looked_up_while_this_one_trains(bags, rows, kind):
     check_same_rows(ours, theirs)
     counts = ours.prefetch_counts
     assert counts.batches == STEPS and counts.missed == 0 and 0 < counts.again < counts.rows
+
+
+def test_rows_may_stay_as_they_were(bags):
+    ours = bags(prefetch_stale=True)
+    expected = ours(batch(1)).values().detach()
+    this = start(ours, batch(1))
+    ours(batch(1)).values().sum().backward()
+    assert torch.equal(end(ours, *this).values(), expected)
+    counts = ours.prefetch_counts
+    assert counts.again == counts.missed == 0 and 0 < counts.stale <= counts.rows == 18
+    assert counts.stale_pushes == 1
+    assert not torch.equal(ours(batch(1)).values(), expected)
 
 
 def test_a_batch_that_nobody_computes_leaves_nothing(client, bags):

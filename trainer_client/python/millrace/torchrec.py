@@ -216,6 +216,7 @@ class _Collection(Sharded):
         """A module for each config, by its name."""
         if not isinstance(client, Client):
             raise TypeError(f"client is {client!r}; it is a millrace.Client")
+        self.prefetch_stale = bool(options.pop("prefetch_stale", False))
         features = {name: value for name, value in options.items() if name not in _OF_CALLS}
         calls = {name: value for name, value in options.items() if name in _OF_CALLS}
         for name in {"dtype", "pooling"} & set(features):
@@ -311,6 +312,8 @@ class EmbeddingBagCollection(_Collection):
     optimizer: one of millrace.optim, or a mapping of tables' names to them.
     fused_params: instead, TorchRec's: {"optimizer": EmbOptimType.EXACT_SGD, "learning_rate": 0.01, ...}.
     prefix: of the tables' names at the server.
+    prefetch_stale: under TorchRec's pipelines rows stay as they were when they were looked up, while the
+        batch before trained; else those that this client has pushed to since are looked up again.
     options: staleness, deadline_s, priority, wire_dtype, as of millrace.nn.EmbeddingBag, and fields of
         TableSpec that all tables get: initializer (before init_fn), admission, eviction, capacity_rows, ...
     """

@@ -4,9 +4,10 @@
     keys = collection.input_dist(context, features).wait().wait()     # the lookups are in flight
     result = collection.compute_and_output_dist(context, keys)        # takes their answers; a LazyAwaitable
 
-A pipeline calls input_dist() for the next batch while this one trains. Where a sharded module's input travels
-to other ranks meanwhile, the keys travel to the servers here, and the rows back. Rows that this client changes
-until compute() are brought up to date, so results are those of forward().
+A pipeline calls input_dist() for the next batch while this one trains. Where a sharded module's input
+travels to other ranks meanwhile, the keys travel to the servers here, and the rows back. Rows that this
+client changes until compute() are brought up to date, so results are those of forward(); or, with
+prefetch_stale, they stay.
 
 The awaitables are TorchRec's own. It is imported when they are made, by programs that have it.
 """
@@ -27,6 +28,7 @@ from .fused_optimizer import FusedOptimizer
 from .tables import Needs
 from .uncompiled import uncompiled
 
+_DEPTH = 1  #: batches that a pipeline looks up ahead of the one that trains
 _fused: "weakref.WeakKeyDictionary[Any, Any]" = weakref.WeakKeyDictionary()  #: optimizers of collections
 
 
@@ -48,6 +50,7 @@ class Sharded(torch.nn.Module):
     _FORCE_STATE_DICT_LOAD = True  # DistributedModelParallel loads it as a whole
     _type: str  # TorchRec's collection
     is_pipelined = False  #: set by TorchRec's pipelines
+    prefetch_stale = False  #: whether rows stay as they were when input_dist() looked them up
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +95,7 @@ class Sharded(torch.nn.Module):
         sharding = importlib.import_module("torchrec.distributed.embedding_sharding")
         ctx.input = self._read(features)
         ctx.needs = self._needs_of(ctx.input)
-        ctx.ahead = Ahead(ctx.needs, self.prefetch_counts)
+        ctx.ahead = Ahead(ctx.needs, self.prefetch_counts, _DEPTH if self.prefetch_stale else None)
         ctx.ahead.start()
         return sharding.KJTListSplitsAwaitable([types.NoWait(types.NoWait(ctx.input.features))], ctx)
 
