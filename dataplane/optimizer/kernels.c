@@ -3,65 +3,69 @@
 #include <float.h>
 #include "dataplane/optimizer/kernels_internal.h"
 
-INLINE void copy_rows_body(float *out, const void *const *rows, uint32_t row_count, size_t dim)
-{
-    if (dim == 16) { /* without loops */
-        for (uint32_t r = 0; r < row_count; r++)
-            ((floats16 *)out)[r] = *(const floats16 *)rows[r];
-        return;
+/* Rows copied, added up, and added up with weights: `lanes` values at a time, then four, then one. */
+#define ROWS(set, lanes, ...)                                                                                \
+    __VA_ARGS__ static void copy_rows_##set(float *out, const void *const *rows, uint32_t row_count,         \
+                                            size_t dim)                                                      \
+    {                                                                                                        \
+        if (dim == 16) { /* without loops */                                                                 \
+            for (uint32_t r = 0; r < row_count; r++)                                                         \
+                for (uint32_t i = 0; i < 16; i += (lanes))                                                   \
+                    *(floats##lanes *)(out + r * 16 + i) =                                                   \
+                        *(const floats##lanes *)((const float *)rows[r] + i);                                \
+            return;                                                                                          \
+        }                                                                                                    \
+        for (uint32_t r = 0; r < row_count; r++, out += dim) {                                               \
+            const float *row = rows[r];                                                                      \
+            size_t i = 0;                                                                                    \
+            for (; i + (lanes) <= dim; i += (lanes))                                                         \
+                *(floats##lanes *)(out + i) = *(const floats##lanes *)(row + i);                             \
+            for (; i + 4 <= dim; i += 4)                                                                     \
+                *(floats4 *)(out + i) = *(const floats4 *)(row + i);                                         \
+            for (; i < dim; i++)                                                                             \
+                out[i] = row[i];                                                                             \
+        }                                                                                                    \
+    }                                                                                                        \
+    __VA_ARGS__ static void add_rows_##set(float *out, const void *const *rows, uint32_t row_count,          \
+                                           size_t dim)                                                       \
+    {                                                                                                        \
+        size_t i = 0;                                                                                        \
+        for (; i + (lanes) <= dim; i += (lanes)) {                                                           \
+            floats##lanes sum = *(const floats##lanes *)(out + i);                                           \
+            for (uint32_t r = 0; r < row_count; r++)                                                         \
+                sum += *(const floats##lanes *)((const float *)rows[r] + i);                                 \
+            *(floats##lanes *)(out + i) = sum;                                                               \
+        }                                                                                                    \
+        for (; i + 4 <= dim; i += 4) {                                                                       \
+            floats4 sum = *(const floats4 *)(out + i);                                                       \
+            for (uint32_t r = 0; r < row_count; r++)                                                         \
+                sum += *(const floats4 *)((const float *)rows[r] + i);                                       \
+            *(floats4 *)(out + i) = sum;                                                                     \
+        }                                                                                                    \
+        for (; i < dim; i++) {                                                                               \
+            float sum = out[i];                                                                              \
+            for (uint32_t r = 0; r < row_count; r++)                                                         \
+                sum += ((const float *)rows[r])[i];                                                          \
+            out[i] = sum;                                                                                    \
+        }                                                                                                    \
+    }                                                                                                        \
+    __VA_ARGS__ static void add_weighted_rows_##set(float *out, const void *const *rows,                     \
+                                                    const float *weights, uint32_t row_count, size_t dim)    \
+    {                                                                                                        \
+        size_t i = 0;                                                                                        \
+        for (; i + (lanes) <= dim; i += (lanes)) {                                                           \
+            floats##lanes sum = *(const floats##lanes *)(out + i);                                           \
+            for (uint32_t r = 0; r < row_count; r++)                                                         \
+                sum += *(const floats##lanes *)((const float *)rows[r] + i) * weights[r];                    \
+            *(floats##lanes *)(out + i) = sum;                                                               \
+        }                                                                                                    \
+        for (; i < dim; i++) {                                                                               \
+            float sum = out[i];                                                                              \
+            for (uint32_t r = 0; r < row_count; r++)                                                         \
+                sum += ((const float *)rows[r])[i] * weights[r];                                             \
+            out[i] = sum;                                                                                    \
+        }                                                                                                    \
     }
-    for (uint32_t r = 0; r < row_count; r++, out += dim) {
-        const float *row = rows[r];
-        size_t i = 0;
-        for (; i + 16 <= dim; i += 16)
-            *(floats16 *)(out + i) = *(const floats16 *)(row + i);
-        for (; i + 4 <= dim; i += 4)
-            *(floats4 *)(out + i) = *(const floats4 *)(row + i);
-        for (; i < dim; i++)
-            out[i] = row[i];
-    }
-}
-
-INLINE void add_rows_body(float *out, const void *const *rows, uint32_t row_count, size_t dim)
-{
-    size_t i = 0;
-    for (; i + 16 <= dim; i += 16) {
-        floats16 sum = *(const floats16 *)(out + i);
-        for (uint32_t r = 0; r < row_count; r++)
-            sum += *(const floats16 *)((const float *)rows[r] + i);
-        *(floats16 *)(out + i) = sum;
-    }
-    for (; i + 4 <= dim; i += 4) {
-        floats4 sum = *(const floats4 *)(out + i);
-        for (uint32_t r = 0; r < row_count; r++)
-            sum += *(const floats4 *)((const float *)rows[r] + i);
-        *(floats4 *)(out + i) = sum;
-    }
-    for (; i < dim; i++) {
-        float sum = out[i];
-        for (uint32_t r = 0; r < row_count; r++)
-            sum += ((const float *)rows[r])[i];
-        out[i] = sum;
-    }
-}
-
-INLINE void add_weighted_rows_body(float *out, const void *const *rows, const float *weights,
-                                   uint32_t row_count, size_t dim)
-{
-    size_t i = 0;
-    for (; i + 16 <= dim; i += 16) {
-        floats16 sum = *(const floats16 *)(out + i);
-        for (uint32_t r = 0; r < row_count; r++)
-            sum += *(const floats16 *)((const float *)rows[r] + i) * weights[r];
-        *(floats16 *)(out + i) = sum;
-    }
-    for (; i < dim; i++) {
-        float sum = out[i];
-        for (uint32_t r = 0; r < row_count; r++)
-            sum += ((const float *)rows[r])[i] * weights[r];
-        out[i] = sum;
-    }
-}
 
 INLINE void scale_body(float *out, const float *in, float factor, size_t count)
 {
@@ -79,9 +83,9 @@ INLINE void divide_body(float *out, const float *in, float divisor, size_t count
         out[i] = in[i] / divisor;
 }
 
-INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_t count)
+INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_t count, uint32_t lanes)
 {
-    if (!all_finite_body(in, count))
+    if (!all_finite_body(in, count, lanes))
         return false;
     for (size_t i = 0; i < count; i++)
         out[i] += in[i];
@@ -89,68 +93,54 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
 }
 
 /* Looks at the whole sum before any of it is stored. */
-INLINE bool add_pair(float *out, const float *a, const float *b, size_t dim)
-{
-    ints16 infinite = {0};
-    uint32_t rest = 0;
-    size_t i = 0;
-    for (; i + 16 <= dim; i += 16)
-        infinite |= ((ints16)(*(const floats16 *)(a + i) + *(const floats16 *)(b + i)) & MR_F32_EXPONENT) ==
-                    MR_F32_EXPONENT;
-    for (; i < dim; i++) {
-        float sum = a[i] + b[i];
-        uint32_t bits;
-        memcpy(&bits, &sum, sizeof(bits));
-        rest |= (bits & MR_F32_EXPONENT) == MR_F32_EXPONENT;
+#define ADD_PAIRS(set, lanes, name, ...)                                                                     \
+    __VA_ARGS__ static inline bool add_pair_##set(float *out, const float *a, const float *b, size_t dim)    \
+    {                                                                                                        \
+        ints##lanes infinite = {0};                                                                          \
+        uint32_t rest = 0;                                                                                   \
+        size_t i = 0;                                                                                        \
+        for (; i + (lanes) <= dim; i += (lanes))                                                             \
+            infinite |= ((ints##lanes)(*(const floats##lanes *)(a + i) + *(const floats##lanes *)(b + i)) &  \
+                         MR_F32_EXPONENT) == MR_F32_EXPONENT;                                                \
+        for (; i < dim; i++) {                                                                               \
+            float sum = a[i] + b[i];                                                                         \
+            uint32_t bits;                                                                                   \
+            memcpy(&bits, &sum, sizeof(bits));                                                               \
+            rest |= (bits & MR_F32_EXPONENT) == MR_F32_EXPONENT;                                             \
+        }                                                                                                    \
+        for (uint32_t lane = 0; lane < (lanes); lane++)                                                      \
+            rest |= infinite[lane] != 0;                                                                     \
+        if (rest != 0)                                                                                       \
+            return false;                                                                                    \
+        for (i = 0; i + (lanes) <= dim; i += (lanes))                                                        \
+            *(floats##lanes *)(out + i) = *(const floats##lanes *)(a + i) + *(const floats##lanes *)(b + i); \
+        for (; i < dim; i++)                                                                                 \
+            out[i] = a[i] + b[i];                                                                            \
+        return true;                                                                                         \
+    }                                                                                                        \
+    __VA_ARGS__ static uint32_t name(float *const *out, const float *const *a, const float *const *b,        \
+                                     uint32_t count, size_t dim)                                             \
+    {                                                                                                        \
+        uint32_t done = 0;                                                                                   \
+        while (done < count && add_pair_##set(out[done], a[done], b[done], dim))                             \
+            done++;                                                                                          \
+        return done;                                                                                         \
     }
-    for (uint32_t lane = 0; lane < 16; lane++)
-        rest |= infinite[lane] != 0;
-    if (rest != 0)
-        return false;
-    for (i = 0; i + 16 <= dim; i += 16)
-        *(floats16 *)(out + i) = *(const floats16 *)(a + i) + *(const floats16 *)(b + i);
-    for (; i < dim; i++)
-        out[i] = a[i] + b[i];
-    return true;
-}
-
-INLINE uint32_t add_pairs_body(float *const *out, const float *const *a, const float *const *b,
-                               uint32_t count, size_t dim)
-{
-    uint32_t done = 0;
-    while (done < count && add_pair(out[done], a[done], b[done], dim))
-        done++;
-    return done;
-}
 
 /* One set of kernels: the bodies above, inlined into functions with the attributes that follow. CHECKS are
  * those that a set may have of its own. */
 #define CHECKS(set, ...)                                                                                     \
     __VA_ARGS__ static bool all_finite_##set(const float *in, size_t count)                                  \
     {                                                                                                        \
-        return all_finite_body(in, count);                                                                   \
+        return all_finite_body(in, count, MR_LANES_##set);                                                   \
     }                                                                                                        \
     __VA_ARGS__ static bool add_finite_##set(float *out, const float *in, size_t count)                      \
     {                                                                                                        \
-        return add_finite_body(out, in, count);                                                              \
+        return add_finite_body(out, in, count, MR_LANES_##set);                                              \
     }
 
-#define KERNELS(set, vector_set, ...)                                                                        \
-    __VA_ARGS__ static void copy_rows_##set(float *out, const void *const *rows, uint32_t row_count,         \
-                                            size_t dim)                                                      \
-    {                                                                                                        \
-        copy_rows_body(out, rows, row_count, dim);                                                           \
-    }                                                                                                        \
-    __VA_ARGS__ static void add_rows_##set(float *out, const void *const *rows, uint32_t row_count,          \
-                                           size_t dim)                                                       \
-    {                                                                                                        \
-        add_rows_body(out, rows, row_count, dim);                                                            \
-    }                                                                                                        \
-    __VA_ARGS__ static void add_weighted_rows_##set(float *out, const void *const *rows,                     \
-                                                    const float *weights, uint32_t row_count, size_t dim)    \
-    {                                                                                                        \
-        add_weighted_rows_body(out, rows, weights, row_count, dim);                                          \
-    }                                                                                                        \
+#define KERNELS(set, lanes, vector_set, ...)                                                                 \
+    ROWS(set, lanes, __VA_ARGS__)                                                                            \
     __VA_ARGS__ static void scale_##set(float *out, const float *in, float factor, size_t count)             \
     {                                                                                                        \
         scale_body(out, in, factor, count);                                                                  \
@@ -175,15 +165,12 @@ INLINE uint32_t add_pairs_body(float *const *out, const float *const *a, const f
 
 CHECKS(baseline)
 
-static uint32_t add_pairs_baseline(float *const *out, const float *const *a, const float *const *b,
-                                   uint32_t count, size_t dim)
-{
-    return add_pairs_body(out, a, b, count, dim);
-}
+ADD_PAIRS(baseline, 4, add_pairs_baseline)
 
-KERNELS(baseline, MR_VECTOR_BASELINE)
+KERNELS(baseline, 4, MR_VECTOR_BASELINE)
 #ifdef __x86_64__
 CHECKS(avx2, MR_TARGET_AVX2)
+ADD_PAIRS(avx2, 8, add_pairs_of_any_dim_avx2, MR_TARGET_AVX2)
 
 /* NaN or Inf in any of eight lanes. */
 MR_TARGET_AVX2 static inline bool has_not_finite(__m256 a, __m256 b)
@@ -200,7 +187,7 @@ MR_TARGET_AVX2 static uint32_t add_pairs_avx2(float *const *out, const float *co
 {
     uint32_t done = 0;
     if (dim != 16)
-        return add_pairs_body(out, a, b, count, dim);
+        return add_pairs_of_any_dim_avx2(out, a, b, count, dim);
     for (; done < count; done++) {
         __m256 low = _mm256_add_ps(_mm256_loadu_ps(a[done]), _mm256_loadu_ps(b[done]));
         __m256 high = _mm256_add_ps(_mm256_loadu_ps(a[done] + 8), _mm256_loadu_ps(b[done] + 8));
@@ -212,7 +199,7 @@ MR_TARGET_AVX2 static uint32_t add_pairs_avx2(float *const *out, const float *co
     return done;
 }
 
-KERNELS(avx2, MR_VECTOR_AVX2, MR_TARGET_AVX2)
+KERNELS(avx2, 8, MR_VECTOR_AVX2, MR_TARGET_AVX2)
 
 /* With masks, values that fill no whole vector cost no loop: rows of fewer than 16 values have no others. */
 MR_TARGET_AVX512 static bool all_finite_avx512(const float *in, size_t count)
@@ -274,7 +261,7 @@ MR_TARGET_AVX512 static uint32_t add_pairs_avx512(float *const *out, const float
     return done;
 }
 
-KERNELS(avx512, MR_VECTOR_AVX512, MR_TARGET_AVX512)
+KERNELS(avx512, 16, MR_VECTOR_AVX512, MR_TARGET_AVX512)
 #endif
 
 const struct mr_kernels *mr_kernels_at(uint32_t index)

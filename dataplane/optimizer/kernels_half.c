@@ -3,11 +3,19 @@
 #include "dataplane/optimizer/kernels_internal.h"
 #include "dataplane/optimizer/rounding.h"
 
-typedef uint32_t words16 __attribute__((vector_size(64)));
-typedef uint16_t halves16 __attribute__((vector_size(32), aligned(2), may_alias));
+#define BF16_VECTORS(lanes)                                                                                  \
+    typedef uint32_t words##lanes __attribute__((vector_size(4 * (lanes))));                                 \
+    typedef uint16_t halves##lanes __attribute__((vector_size(2 * (lanes)), aligned(2), may_alias));
+BF16_VECTORS(4)
+BF16_VECTORS(8)
+BF16_VECTORS(16)
 
 #define LOAD1_F16(p) mr_f32_from_f16(*(p))
-#define LOAD_BF16(p) ((floats16)(__builtin_convertvector(*(const halves16 *)(p), words16) << 16))
+#define LOAD_BF16(lanes, p)                                                                                  \
+    ((floats##lanes)(__builtin_convertvector(*(const halves##lanes *)(p), words##lanes) << 16))
+#define LOAD4_BF16(p)  LOAD_BF16(4, p)
+#define LOAD8_BF16(p)  LOAD_BF16(8, p)
+#define LOAD16_BF16(p) LOAD_BF16(16, p)
 
 #define NO_WEIGHTS
 #define TIMES_ONE
@@ -73,7 +81,7 @@ typedef uint16_t halves16 __attribute__((vector_size(32), aligned(2), may_alias)
                                                               .round_rows = round_rows_##type##_##set};
 
 READ_ROWS(f16, baseline, float, 1, LOAD1_F16, mr_f32_from_f16)
-READ_ROWS(bf16, baseline, floats16, 16, LOAD_BF16, mr_f32_from_bf16)
+READ_ROWS(bf16, baseline, floats4, 4, LOAD4_BF16, mr_f32_from_bf16)
 ROUND_ROWS(f16, baseline)
 ROUND_ROWS(bf16, baseline)
 HALF_KERNELS(f16, baseline)
@@ -82,18 +90,16 @@ HALF_KERNELS(bf16, baseline)
 #ifdef __x86_64__
 #define LOAD8_F16(p)  _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #define LOAD16_F16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
-/* aligned like a float only */
-typedef float floats8 __attribute__((vector_size(32), aligned(4), may_alias));
 
 READ_ROWS(f16, avx2, floats8, 8, LOAD8_F16, _cvtsh_ss, MR_TARGET_AVX2)
-READ_ROWS(bf16, avx2, floats16, 16, LOAD_BF16, mr_f32_from_bf16, MR_TARGET_AVX2)
+READ_ROWS(bf16, avx2, floats8, 8, LOAD8_BF16, mr_f32_from_bf16, MR_TARGET_AVX2)
 ROUND_ROWS(f16, avx2, MR_TARGET_AVX2)
 ROUND_ROWS(bf16, avx2, MR_TARGET_AVX2)
 HALF_KERNELS(f16, avx2)
 HALF_KERNELS(bf16, avx2)
 
 READ_ROWS(f16, avx512, floats16, 16, LOAD16_F16, _cvtsh_ss, MR_TARGET_AVX512)
-READ_ROWS(bf16, avx512, floats16, 16, LOAD_BF16, mr_f32_from_bf16, MR_TARGET_AVX512)
+READ_ROWS(bf16, avx512, floats16, 16, LOAD16_BF16, mr_f32_from_bf16, MR_TARGET_AVX512)
 ROUND_ROWS(f16, avx512, MR_TARGET_AVX512)
 ROUND_ROWS(bf16, avx512, MR_TARGET_AVX512)
 HALF_KERNELS(f16, avx512)

@@ -14,9 +14,17 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Registers of any width; the compiler splits them where the processor has narrower ones. */
-typedef float floats16 __attribute__((vector_size(64), aligned(4), may_alias));
-typedef float floats4 __attribute__((vector_size(16), aligned(4), may_alias));
+/* Vectors of so many values. A set uses those of its own width: wider ones the compiler takes apart, through the
+ * stack. */
+#define MR_LANES_baseline 4
+#define MR_LANES_avx2     8
+#define MR_LANES_avx512   16
+#define MR_VECTORS(lanes)                                                                                    \
+    typedef float floats##lanes __attribute__((vector_size(4 * (lanes)), aligned(4), may_alias));            \
+    typedef int32_t ints##lanes __attribute__((vector_size(4 * (lanes)), aligned(4), may_alias));
+MR_VECTORS(4)
+MR_VECTORS(8)
+MR_VECTORS(16)
 
 /* The optimizers' kernels by enum mr_optimizer, a table for each set; NULL where there is none. */
 extern mr_rule_kernel *const mr_rule_kernels_baseline[MR_OPTIMIZER_KINDS];
@@ -28,33 +36,44 @@ extern const struct mr_half_kernels mr_f16_kernels_avx2, mr_bf16_kernels_avx2;
 extern const struct mr_half_kernels mr_f16_kernels_avx512, mr_bf16_kernels_avx512;
 #endif
 
-typedef int32_t ints16 __attribute__((vector_size(64), aligned(4), may_alias));
-
 #define MR_F32_EXPONENT 0x7f800000 /* all of its bits are set in NaN and Inf */
 
 /* Whether all rows are finite: lanes are brought together once for all of them. */
-INLINE bool all_rows_finite_body(const float *const *rows, uint32_t row_count, size_t dim)
-{
-    ints16 infinite = {0};
-    uint32_t rest = 0;
-    for (uint32_t r = 0; r < row_count; r++) {
-        size_t i = 0;
-        for (; i + 16 <= dim; i += 16)
-            infinite |= (*(const ints16 *)(const void *)(rows[r] + i) & MR_F32_EXPONENT) == MR_F32_EXPONENT;
-        for (; i < dim; i++) {
-            uint32_t bits;
-            memcpy(&bits, &rows[r][i], sizeof(bits));
-            rest |= (bits & MR_F32_EXPONENT) == MR_F32_EXPONENT;
-        }
+#define MR_ALL_ROWS_FINITE(lanes)                                                                            \
+    INLINE bool all_rows_finite_##lanes(const float *const *rows, uint32_t row_count, size_t dim)            \
+    {                                                                                                        \
+        ints##lanes infinite = {0};                                                                          \
+        uint32_t rest = 0;                                                                                   \
+        for (uint32_t r = 0; r < row_count; r++) {                                                           \
+            size_t i = 0;                                                                                    \
+            for (; i + (lanes) <= dim; i += (lanes))                                                         \
+                infinite |= (*(const ints##lanes *)(const void *)(rows[r] + i) & MR_F32_EXPONENT) ==         \
+                            MR_F32_EXPONENT;                                                                 \
+            for (; i < dim; i++) {                                                                           \
+                uint32_t bits;                                                                               \
+                memcpy(&bits, &rows[r][i], sizeof(bits));                                                    \
+                rest |= (bits & MR_F32_EXPONENT) == MR_F32_EXPONENT;                                         \
+            }                                                                                                \
+        }                                                                                                    \
+        for (uint32_t lane = 0; lane < (lanes); lane++)                                                      \
+            rest |= infinite[lane] != 0;                                                                     \
+        return rest == 0;                                                                                    \
     }
-    for (uint32_t lane = 0; lane < 16; lane++)
-        rest |= infinite[lane] != 0;
-    return rest == 0;
+MR_ALL_ROWS_FINITE(4)
+MR_ALL_ROWS_FINITE(8)
+MR_ALL_ROWS_FINITE(16)
+
+/* lanes: a constant. */
+INLINE bool all_rows_finite_body(const float *const *rows, uint32_t row_count, size_t dim, uint32_t lanes)
+{
+    return lanes == 16  ? all_rows_finite_16(rows, row_count, dim)
+           : lanes == 8 ? all_rows_finite_8(rows, row_count, dim)
+                        : all_rows_finite_4(rows, row_count, dim);
 }
 
-INLINE bool all_finite_body(const float *in, size_t count)
+INLINE bool all_finite_body(const float *in, size_t count, uint32_t lanes)
 {
-    return all_rows_finite_body(&in, 1, count);
+    return all_rows_finite_body(&in, 1, count, lanes);
 }
 
 #ifdef __x86_64__

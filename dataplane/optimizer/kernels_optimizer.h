@@ -81,10 +81,10 @@ INLINE void keep(float *restrict kept, const float *restrict w, const float *res
 }
 
 /* Every value of the rows is one that their type holds. What f32 holds is found out faster. */
-INLINE bool all_rows_fit(float *const *rows, uint32_t row_count, size_t dim, float largest)
+INLINE bool all_rows_fit(float *const *rows, uint32_t row_count, size_t dim, float largest, uint32_t lanes)
 {
     if (largest == FLT_MAX)
-        return all_rows_finite_body((const float *const *)rows, row_count, dim);
+        return all_rows_finite_body((const float *const *)rows, row_count, dim, lanes);
     int beyond = 0;
     for (uint32_t r = 0; r < row_count; r++)
         for (size_t i = 0; i < dim; i++)
@@ -94,9 +94,9 @@ INLINE bool all_rows_fit(float *const *rows, uint32_t row_count, size_t dim, flo
 
 /* True when the row may stay as it is. */
 INLINE bool settle(const float *restrict kept, float *w, float *restrict state, size_t dim,
-                   size_t state_floats, float largest)
+                   size_t state_floats, float largest, uint32_t lanes)
 {
-    if (all_rows_fit(&w, 1, dim, largest))
+    if (all_rows_fit(&w, 1, dim, largest, lanes))
         return true;
     keep(w, kept, NULL, dim, 0);
     if (state_floats > 0)
@@ -124,10 +124,12 @@ INLINE uint32_t bits_of(uint32_t row_count)
             keep(kept[r], values[r], states[r], 16, state16);                                                \
             name##_row(o, push, values[r], states[r], gradients[r], 16, false);                              \
         }                                                                                                    \
-        if (all_rows_fit(values, row_count, 16, o->largest))                                                 \
+        if (all_rows_fit(values, row_count, 16, o->largest, MR_LANES_##set))                                 \
             return changed;                                                                                  \
         for (uint32_t r = 0; r < row_count; r++)                                                             \
-            changed ^= (uint32_t)!settle(kept[r], values[r], states[r], 16, state16, o->largest) << r;       \
+            changed ^=                                                                                       \
+                (uint32_t)!settle(kept[r], values[r], states[r], 16, state16, o->largest, MR_LANES_##set)    \
+                << r;                                                                                        \
         return changed;                                                                                      \
     }                                                                                                        \
     __VA_ARGS__ uint32_t mr_##name##_##set(const struct mr_rule *o, const struct mr_rule_push *push,         \
@@ -137,7 +139,7 @@ INLINE uint32_t bits_of(uint32_t row_count)
         uint32_t changed = 0;                                                                                \
         assert(row_count <= MR_RULE_ROWS_MAX);                                                               \
         const size_t state_floats = mr_rule_state_floats(o, dim), floats = dim + state_floats;               \
-        const bool all_finite = all_rows_finite_body(gradients, row_count, dim);                             \
+        const bool all_finite = all_rows_finite_body(gradients, row_count, dim, MR_LANES_##set);             \
         if (all_finite && dim == 16 && !o->transforms && state_floats == (state16)) {                        \
             for (uint32_t r = 0; r < row_count; r += MR_KEPT_ROWS)                                           \
                 changed |=                                                                                   \
@@ -151,14 +153,16 @@ INLINE uint32_t bits_of(uint32_t row_count)
         if (kept == NULL) /* what cannot be put back is not tried */                                         \
             return 0;                                                                                        \
         for (uint32_t r = 0; r < row_count; r++) {                                                           \
-            if (!all_finite && !all_finite_body(gradients[r], dim))                                          \
+            if (!all_finite && !all_finite_body(gradients[r], dim, MR_LANES_##set))                          \
                 continue;                                                                                    \
             keep(kept, values[r], states[r], dim, state_floats);                                             \
             if (o->transforms)                                                                               \
                 name##_row(o, push, values[r], states[r], gradients[r], dim, true);                          \
             else                                                                                             \
                 name##_row(o, push, values[r], states[r], gradients[r], dim, false);                         \
-            changed |= (uint32_t)settle(kept, values[r], states[r], dim, state_floats, o->largest) << r;     \
+            changed |=                                                                                       \
+                (uint32_t)settle(kept, values[r], states[r], dim, state_floats, o->largest, MR_LANES_##set)  \
+                << r;                                                                                        \
         }                                                                                                    \
         if (kept != near)                                                                                    \
             free(kept);                                                                                      \

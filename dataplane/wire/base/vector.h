@@ -6,7 +6,8 @@
 /* A processor that runs one of these sets also runs those before it. */
 enum mr_vector_set {
     MR_VECTOR_BASELINE,
-    /* and f16c, which all processors with avx2 have, though not every compiler can ask for it */
+    /* and bmi2; and f16c, bmi and lzcnt, which all processors with these have, though not every compiler can
+     * ask for them */
     MR_VECTOR_AVX2,
     MR_VECTOR_AVX512, /* f, bw, dq and vl */
     MR_VECTOR_SETS
@@ -18,7 +19,7 @@ static inline enum mr_vector_set mr_vector_widest(void)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         return MR_VECTOR_AVX512;
-    if (__builtin_cpu_supports("avx2"))
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"))
         return MR_VECTOR_AVX2;
 #endif
     return MR_VECTOR_BASELINE;
