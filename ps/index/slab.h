@@ -105,16 +105,21 @@ static inline bool ps_slabs_is_leaving(const struct ps_slabs *s, uint32_t row)
     return row >= s->compaction.end;
 }
 
-/* Of a group that has it. */
-static inline uint8_t *ps_slabs_row(const struct ps_slabs *s, uint32_t group, uint32_t row)
+/* By the directory of a group that has it. */
+static inline uint8_t *ps_slabs_row_in(const struct ps_slabs *s, const uint32_t *directory, uint32_t row)
 {
     /* Numbered as if there were slabs of smaller sizes before, of 64 places for each of the first size: then
      * the highest bit tells the size. */
     uint32_t biased = row + s->row_bias;
     const struct ps_slab_size *size = &s->sizes[31 - (uint32_t)__builtin_clz(biased)];
     uint32_t slab = (biased >> size->shift) + size->slab_offset, place = biased & size->place_mask;
-    return s->base + (size_t)s->directories[group][slab] * PS_SLAB_LINE_BYTES +
-           (size_t)place * s->stride_bytes;
+    return s->base + (size_t)directory[slab] * PS_SLAB_LINE_BYTES + (size_t)place * s->stride_bytes;
+}
+
+/* Of a group that has it. */
+static inline uint8_t *ps_slabs_row(const struct ps_slabs *s, uint32_t group, uint32_t row)
+{
+    return ps_slabs_row_in(s, s->directories[group], row);
 }
 
 #endif

@@ -1,5 +1,6 @@
-/* Hashes groups of keys, and looks for them in their home buckets: key by key, or, where the processor has
- * AVX-512, eight at a time, which takes a third of the instructions and no branch that depends on a key. */
+/* Hashes groups of keys, and looks for them in their home buckets: key by key, with AVX2 without a branch that
+ * depends on a key, or, where the processor has AVX-512, eight at a time, which takes a third of the
+ * instructions. */
 #include "ps/table/table_internal.h"
 
 #ifdef __x86_64__
@@ -30,9 +31,57 @@ static inline void find_at_home(const struct ps_table *t, struct ps_group *g, ui
     ps_row_prefetch(t, g->rows[i], row_bytes);
 }
 
-/* ---- eight keys at a time ---- */
-
 #ifdef __x86_64__
+
+/* ---- a bucket's entries four at a time ---- */
+
+/* lzcnt: what bsr yields depends on its target's value before, and so each key on the one before. */
+#define VECTOR_AVX2 __attribute__((target("avx2,bmi,bmi2,lzcnt")))
+
+/* Where a key that was not found would find its slab, which is none. */
+static const uint32_t nowhere[1];
+
+/* A bit per entry that is the key's: entry and `wanted` differ by row number and state only. */
+VECTOR_AVX2 static inline uint32_t match_entries(const struct ps_bucket *b, uint64_t wanted, uint32_t limit)
+{
+    /* below - states < limit - states, of unsigned numbers, by a comparison of signed ones. */
+    const uint64_t sign = UINT64_C(1) << 63;
+    const __m256i lowest = _mm256_set1_epi64x((long long)(sign - PS_ENTRY_STATES));
+    const __m256i end = _mm256_set1_epi64x((long long)(sign + limit - PS_ENTRY_STATES));
+    const __m256i key = _mm256_set1_epi64x((long long)wanted);
+    const __m256i *in = (const __m256i *)(const void *)b->entries;
+    __m256i low = _mm256_cmpgt_epi64(end, (_mm256_load_si256(in) ^ key) + lowest);
+    __m256i high = _mm256_cmpgt_epi64(end, (_mm256_load_si256(in + 1) ^ key) + lowest);
+    return (uint32_t)_mm256_movemask_pd(_mm256_castsi256_pd(low)) |
+           (uint32_t)_mm256_movemask_pd(_mm256_castsi256_pd(high)) << 4;
+}
+
+/* find_at_home() of each key. */
+VECTOR_AVX2 static void find_group_avx2(const struct ps_table *t, struct ps_group *g, uint32_t count,
+                                        uint32_t row_bytes)
+{
+    const struct ps_slabs *s = &t->slabs;
+    const uint32_t lines = ps_row_prefetch_lines(t, row_bytes);
+    uint32_t late = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct ps_bucket *b = g->buckets[i];
+        uint32_t limit = g->limits[i];
+        uint64_t wanted = ps_entry_of_hash(g->hashes[i], limit);
+        uint32_t match = match_entries(b, wanted, limit);
+        uint64_t found = -(uint64_t)(match != 0); /* all bits, or none */
+        uint32_t below = (uint32_t)(b->entries[__builtin_ctz(match | 0x80)] ^ wanted);
+        const uint32_t *directories[2] = {nowhere, s->directories[ps_group_of(g->hashes[i])]};
+        below = ((below ^ PS_ENTRY_STATES) & (uint32_t)found) ^ PS_ENTRY_STATES; /* the first row's */
+        g->matches[i] = (uint8_t)match;
+        late |= (uint32_t)(match == 0) << i;
+        g->rows[i] = ps_slabs_row_in(s, directories[found & 1], below / PS_ENTRY_STATES - 1);
+        for (uint32_t line = 0; line < lines; line++)
+            __builtin_prefetch((const char *)g->rows[i] + line * 64, 0, 3);
+    }
+    g->late = late;
+}
+
+/* ---- eight keys at a time ---- */
 
 #define LANES  8u
 #define VECTOR __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
@@ -103,7 +152,6 @@ VECTOR static inline __m512i below_of(struct ps_group *g, uint32_t i, __m512i wa
 VECTOR static inline void rows_of(const struct ps_slabs *s, struct ps_group *g, uint32_t first_key,
                                   __mmask8 found, __m512i numbers)
 {
-    static const uint32_t nowhere[1];
     uint64_t slabs[LANES] __attribute__((aligned(64))), offsets[LANES] __attribute__((aligned(64)));
     __m512i biased = numbers + _mm512_set1_epi64(s->row_bias);
     /* Its highest bit: a double's exponent. */
@@ -171,6 +219,9 @@ static void home_group(const struct ps_table *t, struct ps_group *g)
 static void find_group(const struct ps_table *t, struct ps_group *g)
 {
 }
+static void find_group_avx2(const struct ps_table *t, struct ps_group *g, uint32_t count, uint32_t row_bytes)
+{
+}
 
 #endif
 
@@ -227,6 +278,11 @@ void ps_group_find(const struct ps_table *t, struct ps_group *g, uint32_t count,
     for (uint32_t i = 0; i < count; i++)
         check_bucket(t, g, i);
     g->late = 0;
+    if (t->kernels->vectors == MR_VECTOR_AVX2) {
+        find_group_avx2(t, g, count, row_bytes);
+        seek_late(t, g);
+        return;
+    }
     if (!takes_eight(t, count)) {
         for (uint32_t i = 0; i < count; i++)
             find_at_home(t, g, i, row_bytes);

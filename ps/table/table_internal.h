@@ -301,10 +301,15 @@ static inline uint32_t ps_budget_take(uint64_t *budget_bytes, uint64_t cost_byte
     return taken;
 }
 
-static inline void ps_row_prefetch(const struct ps_table *t, const void *row, uint32_t bytes)
+static inline uint32_t ps_row_prefetch_lines(const struct ps_table *t, uint32_t bytes)
 {
     uint32_t lines = (bytes + t->straddle_bytes + 63) / 64;
-    lines = lines < PS_GROUP_LINES_MAX ? lines : PS_GROUP_LINES_MAX;
+    return lines < PS_GROUP_LINES_MAX ? lines : PS_GROUP_LINES_MAX;
+}
+
+static inline void ps_row_prefetch(const struct ps_table *t, const void *row, uint32_t bytes)
+{
+    const uint32_t lines = ps_row_prefetch_lines(t, bytes);
     for (uint32_t line = 0; line < lines; line++)
         __builtin_prefetch((const char *)row + line * 64, 0, 3);
 }
