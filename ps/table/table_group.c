@@ -31,6 +31,18 @@ static inline void find_at_home(const struct ps_table *t, struct ps_group *g, ui
     ps_row_prefetch(t, g->rows[i], row_bytes);
 }
 
+/* Finds the other buckets of keys that are not at home, and asks for them. */
+static inline __attribute__((always_inline)) void seek_late(const struct ps_table *t, struct ps_group *g)
+{
+    for (uint32_t late = g->late; late != 0; late &= late - 1) {
+        uint32_t i = (uint32_t)__builtin_ctz(late);
+        const struct ps_partition *p = &t->index.partitions[mr_partition_of(g->hashes[i])];
+        uint32_t home = ps_home_number(g->hashes[i], p->bucket_count);
+        g->buckets[i] = p->buckets + ps_other_number(g->hashes[i], home, p->bucket_count);
+        __builtin_prefetch(g->buckets[i], 0, 3);
+    }
+}
+
 #ifdef __x86_64__
 
 /* ---- a bucket's entries four at a time ---- */
@@ -56,7 +68,7 @@ VECTOR_AVX2 static inline uint32_t match_entries(const struct ps_bucket *b, uint
            (uint32_t)_mm256_movemask_pd(_mm256_castsi256_pd(high)) << 4;
 }
 
-/* find_at_home() of each key. */
+/* find_at_home() of each key, and seek_late(). */
 VECTOR_AVX2 static void find_group_avx2(const struct ps_table *t, struct ps_group *g, uint32_t count,
                                         uint32_t row_bytes)
 {
@@ -79,6 +91,7 @@ VECTOR_AVX2 static void find_group_avx2(const struct ps_table *t, struct ps_grou
             __builtin_prefetch((const char *)g->rows[i] + line * 64, 0, 3);
     }
     g->late = late;
+    seek_late(t, g);
 }
 
 /* ---- eight keys at a time ---- */
@@ -261,18 +274,6 @@ void ps_group_seek(const struct ps_table *t, struct ps_group *g, uint32_t count)
         __builtin_prefetch(g->buckets[i], 0, 3);
 }
 
-/* Finds the other buckets of keys that are not at home, and asks for them. */
-static inline void seek_late(const struct ps_table *t, struct ps_group *g)
-{
-    for (uint32_t late = g->late; late != 0; late &= late - 1) {
-        uint32_t i = (uint32_t)__builtin_ctz(late);
-        const struct ps_partition *p = &t->index.partitions[mr_partition_of(g->hashes[i])];
-        uint32_t home = ps_home_number(g->hashes[i], p->bucket_count);
-        g->buckets[i] = p->buckets + ps_other_number(g->hashes[i], home, p->bucket_count);
-        __builtin_prefetch(g->buckets[i], 0, 3);
-    }
-}
-
 void ps_group_find(const struct ps_table *t, struct ps_group *g, uint32_t count, uint32_t row_bytes)
 {
     for (uint32_t i = 0; i < count; i++)
@@ -280,7 +281,6 @@ void ps_group_find(const struct ps_table *t, struct ps_group *g, uint32_t count,
     g->late = 0;
     if (t->kernels->vectors == MR_VECTOR_AVX2) {
         find_group_avx2(t, g, count, row_bytes);
-        seek_late(t, g);
         return;
     }
     if (!takes_eight(t, count)) {
