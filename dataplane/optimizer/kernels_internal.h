@@ -14,8 +14,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Vectors of so many values. A set uses those of its own width: wider ones the compiler takes apart, through the
- * stack. */
+/* Vectors of so many values. A set uses those of its own width: the compiler takes wider ones apart, through
+ * the stack. */
 #define MR_LANES_baseline 4
 #define MR_LANES_avx2     8
 #define MR_LANES_avx512   16

@@ -251,11 +251,11 @@ struct mr_rpc_call_options {
 };
 
 /* Calls a function of worker `to`, which may be this one, and waits. Free *result, which is NULL if the
- * function returns nothing; `result` may be NULL. options NULL: the defaults. A function runs at most once; one
- * whose caller gave up after it had begun runs to its end. MR_UNKNOWN_WORKER, MR_UNKNOWN_FUNCTION,
- * MR_WRONG_SIGNATURE, MR_FUNCTION_FAILED (the last error has the function's text), MR_DEADLINE_EXCEEDED,
- * MR_WORKER_DIED, MR_TOO_LARGE, MR_NO_MEMORY, MR_SHUTTING_DOWN, MR_BUSY (all threads wait, and the call comes
- * from a function that was called from a function, seven levels deep). */
+ * function returns nothing; `result` may be NULL. options NULL: the defaults. A function runs at most
+ * once; one whose caller gave up after it had begun runs to its end. MR_UNKNOWN_WORKER,
+ * MR_UNKNOWN_FUNCTION, MR_WRONG_SIGNATURE, MR_FUNCTION_FAILED (the last error has the function's text),
+ * MR_DEADLINE_EXCEEDED, MR_WORKER_DIED, MR_TOO_LARGE, MR_NO_MEMORY, MR_SHUTTING_DOWN, MR_BUSY (all threads
+ * wait, and the call comes from a function that was called from a function, seven levels deep). */
 MR_API enum mr_status mr_rpc_sync(struct mr_rpc *rpc, uint32_t to, const char *function,
                                   const struct mr_value *arguments, uint32_t argument_count,
                                   const struct mr_rpc_call_options *options, struct mr_rpc_result **result);

@@ -1,5 +1,5 @@
-/* Hashes groups of keys, and looks for them in their home buckets: key by key, with AVX2 without a branch that
- * depends on a key, or, where the processor has AVX-512, eight at a time, which takes a third of the
+/* Hashes groups of keys, and looks for them in their home buckets: key by key, with AVX2 without a branch
+ * that depends on a key, or, where the processor has AVX-512, eight at a time, which takes a third of the
  * instructions. */
 #include "ps/table/table_internal.h"
 

@@ -7,9 +7,9 @@
  * needed, by the executor's own threads; by the one that gives jobs only in mr_executor_give_one() and
  * mr_executor_nudge().
  *
- * A burst of short jobs wakes one thread, or none if one runs or is about to run such jobs, which gets to them;
- * their end is reported once (`done`). A job that is not short never waits for another one: before it begins, a further thread is woken for the rest of the queue, and the
- * end of earlier jobs is reported.
+ * A burst of short jobs wakes one thread, or none if one runs or is about to run such jobs, which gets to
+ * them; their end is reported once (`done`). A job that is not short never waits for another one: before it
+ * begins, a further thread is woken for the rest of the queue, and the end of earlier jobs is reported.
  *
  * The number of replacement threads is limited, so they are reserved for jobs that others wait for. A job's
  * depth says how many nested functions wait for it. While half of all threads wait for other workers, no job

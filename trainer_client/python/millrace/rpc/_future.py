@@ -261,8 +261,8 @@ class CallFuture(Future):
 
 
 def of_world(world: Any) -> list[CallFuture]:
-    """The futures of calls in a world, none of which has ended. Noting each when it is made would take as long
-    as half of a call."""
+    """The futures of calls in a world, none of which has ended. Noting each when it is made would take half
+    as long as a call."""
     return [thing for thing in gc.get_objects() if type(thing) is CallFuture and thing._world is world]
 
 

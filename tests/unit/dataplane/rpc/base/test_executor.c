@@ -341,8 +341,8 @@ static void short_ones_that_are_not_are_nudged(void **state)
     mr_executor_destroy(e);
 }
 
-/* With two threads asleep, a short one runs, and as one is for long, it holds up those that come after it until
- * somebody looks; not once it waits for others. */
+/* Of two threads one runs a short job, which is not as short as it seems: those that come after it wait until
+ * somebody looks, but not if it waits for others. */
 static void short_ones_wait_for_one_that_runs(void **state)
 {
     struct bench b;
