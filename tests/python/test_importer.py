@@ -1,15 +1,23 @@
 """Rows from files of tensors: what is read, what goes where, and what is refused."""
 import json
+import os
 import pathlib
+import pickle
+import shutil
+import sys
+import types
 import zipfile
 
 import numpy as np
 import pytest
+import write_distributed
 
 import millrace
 from millrace import importer, optim
+from millrace._base import distributed_checkpoint
 
 FOUR_TENSORS = pathlib.Path(__file__).parent / "data/four_tensors.safetensors"  # by the package safetensors
+DISTRIBUTED = pathlib.Path(__file__).parent / "data/distributed"  # by write_distributed.py, with torch 2.14
 DIM = 4
 
 
@@ -105,6 +113,189 @@ def test_damaged_files_are_refused(tmp_path):
         archive.writestr("rows.npy", (tmp_path / "rows.npy").read_bytes()[:-8])
     with pytest.raises(importer.FileError, match="rows is cut off"):
         values(importer.read(tmp_path / "cut.npz"))
+
+
+# ---- directories of torch.distributed.checkpoint ----
+
+
+def check_distributed(directory):
+    entries = importer.read(directory)
+    for name, whole in write_distributed.tensors().items():
+        assert entries[name].shape == (whole.shape or (1,))
+        for rows in (1, 3, 100):
+            pieces = list(entries[name].pieces(rows))
+            assert all(len(piece) == min(rows, entries[name].shape[0]) for piece in pieces[:-1])
+            assert np.array_equal(np.concatenate(pieces), whole.reshape(entries[name].shape)), (name, rows)
+    assert entries["model.columns.weight"].dtype == "bfloat16"
+    assert entries["epoch"].all() == 3 and entries["optimizer.param_groups.0.lr"].all() == 0.5
+    assert "optimizer.param_groups.0.name" not in entries  # a text
+
+
+def test_a_sharded_checkpoint_of_every_sharding():
+    """Needs no torch."""
+    check_distributed(DISTRIBUTED)
+
+
+def test_a_sharded_checkpoint_that_this_torch_writes(tmp_path):
+    torch = pytest.importorskip("torch")
+    if int(torch.__version__.split(".")[0]) < 2:
+        pytest.skip("torch 1 has no DTensor")
+    write_distributed.write(tmp_path / "made")
+    check_distributed(tmp_path / "made")
+
+
+def test_a_sharded_checkpoint_is_mapped():
+    """Pieces of one chunk are the file's own bytes."""
+    (piece,) = importer.read(DISTRIBUTED)["model.table.weight"].pieces(100)
+    while piece.base is not None and not isinstance(piece, np.memmap):
+        piece = piece.base
+    assert isinstance(piece, np.memmap) and piece.filename.endswith(".distcp")
+
+
+def refuse(directory, says):
+    with pytest.raises(importer.FileError, match=says) as caught:
+        importer.read(directory)
+    assert str(directory) in str(caught.value) and "\n" not in str(caught.value)
+
+
+class Spoiler:
+    def __reduce__(self):
+        return os.mkdir, (os.path.join(os.getcwd(), "spoiled"),)
+
+
+def test_damaged_sharded_checkpoints_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = tmp_path / "made"
+
+    def change(file, change):
+        shutil.rmtree(made, ignore_errors=True)
+        shutil.copytree(DISTRIBUTED, made)
+        content = change((made / file).read_bytes())
+        if content is None:
+            (made / file).unlink()
+        else:
+            (made / file).write_bytes(content)
+
+    for file, how, says in (
+        (".metadata", lambda _: None, "has no .metadata: it is no complete checkpoint"),
+        (".metadata", lambda whole: whole[:1000], "damaged"),
+        (".metadata", lambda _: b"", "damaged"),
+        (".metadata", lambda _: pickle.dumps({"state_dict": 1}), "another form"),
+        (".metadata", lambda _: pickle.dumps(Spoiler()), "it names posix.mkdir, which does not belong there"),
+        (".metadata", lambda whole: whole.replace(b"1.0.0", b"2.0.0"), "has the version 2.0.0"),
+        (".metadata", lambda whole: whole.replace(b"__1_0.d", b"../_0.d"), "outside of the directory"),
+        (".metadata", lambda whole: whole.replace(b"bfloat16", b"bfloat17"), "it names torch.bfloat17"),
+        ("__1_0.distcp", lambda _: None, "__1_0.distcp is missing: model.* is in it"),
+        ("__1_0.distcp", lambda _: b"", "has 0 bytes and is cut off"),
+        ("__1_0.distcp", lambda whole: whole[:-1], "is cut off"),
+        ("__1_0.distcp", lambda whole: whole.replace(b"PK", b"KP"), "model.*not a zip file"),
+        ("__1_0.distcp", lambda whole: whole.replace(b"FloatStorage", b"DoublStorage"), "Bad CRC-32"),
+        ("__1_0.distcp", lambda whole: whole.replace(b"data/0", b"data/9"), "data/0"),
+    ):
+        change(file, how)
+        refuse(made, says)
+    assert not (tmp_path / "spoiled").exists()
+
+
+class Fields:
+    def __init__(self, **fields):
+        self.__dict__.update(fields)
+
+
+@pytest.fixture
+def torch_classes(monkeypatch):
+    """Classes under the names that pickle has from torch, which need no torch and take any fields."""
+    made = {"TensorProperties": type("TensorProperties", (Fields,), {"__getstate__": lambda own: own.state})}
+    for last, names in {
+        "metadata": "Metadata TensorStorageMetadata ChunkStorageMetadata MetadataIndex TensorProperties",
+        "filesystem": "_StorageInfo",
+    }.items():
+        module = types.ModuleType(f"torch.distributed.checkpoint.{last}")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        for name in names.split():
+            kind = made.setdefault(name, type(name, (Fields,), {}))
+            kind.__module__ = module.__name__
+            setattr(module, name, kind)
+    return types.SimpleNamespace(**made)
+
+
+def test_what_the_metadata_of_a_sharded_checkpoint_says(torch_classes, tmp_path):
+    """A tensor of chunks [5, DIM] that are all in one place, and others that do not fit."""
+    directory, c = tmp_path / "made", torch_classes
+    shutil.copytree(DISTRIBUTED, directory)
+    known = distributed_checkpoint._Directory(str(DISTRIBUTED))._places["model.table.weight", (0, 0)]
+    place = {"relative_path": known.file, "offset": known.offset, "length": known.length}
+
+    def write(shape, *begins, size=(5, DIM), dtype="float32", **other):
+        chunks = [c.ChunkStorageMetadata(offsets=at, sizes=size) for at in begins]
+        what = c.TensorStorageMetadata(
+            properties=c.TensorProperties(state=(dtype, "strided", False, 0, False)),
+            size=shape,
+            chunks=chunks,
+        )
+        where = {
+            c.MetadataIndex(fqn="w", offset=at, index=0): c._StorageInfo(**{**place, **other})
+            for at in begins
+        }
+        content = c.Metadata(state_dict_metadata={"w": what}, storage_data=where, planner_data=None)
+        (directory / ".metadata").write_bytes(pickle.dumps(content))
+
+    write((10, DIM), (5, 0), (0, 0))
+    once = write_distributed.tensors()["model.table.weight"]
+    assert np.array_equal(importer.read(directory)["w"].all(), np.concatenate([once, once]))
+    write((3, DIM), dtype="complex64")
+    assert importer.read(directory)["w"].shape == (3, DIM)
+    with pytest.raises(importer.FileError, match="w has the type complex64; known are"):
+        importer.read(directory)["w"].all()
+    for says, shape, begins, other in (
+        ("the chunks of w are not its .7, 4., each part once", (7, DIM), [(0, 0)], {}),
+        ("each part once", (10, DIM), [(0, 0), (4, 0)], {}),
+        ("each part once", (5, DIM), [(1, 0)], {}),
+        ("each part once", (5, DIM), [], {}),
+        ("another form", (5, DIM), [(0,)], {}),
+        ("another form", (-5, DIM), [(0, 0)], {}),
+        ("another form", (5, DIM), [(0, 0)], {"offset": "0"}),
+        ("is not the float32 .4, 4.", (4, DIM), [(0, 0)], {"size": (4, DIM)}),
+        ("is not the float64", (5, DIM), [(0, 0)], {"dtype": "float64"}),
+        ("is cut off: w is at", (5, DIM), [(0, 0)], {"length": 10**9}),
+        ("w: .*zip file", (5, DIM), [(0, 0)], {"length": known.length - 30}),
+        (
+            "written through stream.zstd: save it without",
+            (5, DIM),
+            [(0, 0)],
+            {"transform_descriptors": ["stream.zstd"]},
+        ),
+    ):
+        write(shape, *begins, **other)
+        refuse(directory, says)
+    for says, members in (
+        ("it names posix.mkdir, which does not belong there", {"a/data.pkl": pickle.dumps(Spoiler())}),
+        ("its numbers are big-endian", {"a/data.pkl": b"", "a/byteorder": b"big"}),
+        ("no archive of torch.save", {"data": b""}),
+        ("is not the float32", {"a/data.pkl": pickle.dumps(3)}),
+    ):
+        with zipfile.ZipFile(directory / "other", "w") as archive:
+            for member, content in members.items():
+                archive.writestr(member, content)
+        write((5, DIM), (0, 0), relative_path="other", offset=0, length=os.path.getsize(directory / "other"))
+        refuse(directory, says)
+
+
+def test_optimizer_state_of_a_sharded_checkpoint(client, name):
+    importer.import_rows(
+        client,
+        DISTRIBUTED,
+        {"model.rows.weight": name},
+        state={"optimizer.state.rows": name},
+        create={"optimizer": optim.Adam()},
+    )
+    rows, whole = (
+        client.table(name).rows(np.arange(write_distributed.ROWS), state=True),
+        write_distributed.tensors(),
+    )
+    assert np.array_equal(rows.values, whole["model.rows.weight"]) and (rows.state["step"] == 3).all()
+    assert np.array_equal(rows.state["m"], whole["optimizer.state.rows.exp_avg"])
+    assert np.array_equal(rows.state["v"], whole["optimizer.state.rows.exp_avg_sq"])
 
 
 # ---- into tables ----

@@ -1,4 +1,4 @@
-"""Rows of tables from files of tensors: safetensors, torch.save(), TorchRec's state, npz, npy.
+"""Rows of tables from files of tensors: safetensors, torch.save(), torch.distributed.checkpoint, npz, npy.
 
     python3 -m millrace.importer model.safetensors --map 'embedding_bags.*.weight=*' --create
 
@@ -17,8 +17,9 @@ from typing import Any, Iterator, Mapping, Sequence
 import numpy as np
 
 from . import init, optim
+from ._base.entry import Entry, FileError
 from ._base.library import counted
-from ._base.tensor_files import Entry, FileError, read
+from ._base.tensor_files import read
 from .client import Client
 from .errors import Error, UnknownOutcome, UnknownTable
 from .feature import TableSpec
@@ -261,8 +262,8 @@ def import_rows(
 ) -> list[Imported]:
     """Sets rows of tables from tensors [n, dim] in files, with as little memory as a mapped file takes.
 
-    files: safetensors, what torch.save() wrote (torch.load(weights_only=True) reads it), npz or npy; of
-        several, each tensor is in one.
+    files: safetensors, what torch.save() wrote (torch.load(weights_only=True) reads it), a directory of
+        torch.distributed.checkpoint, npz or npy; of several, each tensor is in one.
     map: {name of a tensor: name of a table}. A `*` in a name is any text, which replaces a `*` of the table:
         {"embedding_bags.*.weight": "*"}. The first that matches counts; tensors that none matches stay out.
     state: {prefix: table}: the optimizer's state of these rows is in the tensors PREFIX.NAME, as torch and
@@ -338,12 +339,12 @@ def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python3 -m millrace.importer",
         description="Sets rows of a Millrace server's tables from tensors [n, dim] in files: "
-        "safetensors, torch.save(), TorchRec's state, npz, npy.",
+        "safetensors, torch.save(), a directory of torch.distributed.checkpoint, npz, npy.",
         epilog="A * in a name is any text, which replaces a * of the table: "
         "--map 'embedding_bags.*.weight=*'.",
     )
     add = parser.add_argument
-    add("files", nargs="+", metavar="FILE")
+    add("files", nargs="+", metavar="FILE", help="or a directory of torch.distributed.checkpoint")
     add(
         "--map",
         action="append",

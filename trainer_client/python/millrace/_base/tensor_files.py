@@ -1,4 +1,5 @@
-"""Files of named tensors, read piece by piece: safetensors, what torch.save() writes, npz and npy.
+"""Files of named tensors, read piece by piece: safetensors, what torch.save() writes, directories of
+torch.distributed.checkpoint (distributed_checkpoint.py), npz and npy.
 
 safetensors (https://github.com/huggingface/safetensors#format): a u64 with the length of the header; the
 header, a JSON object {name: {"dtype", "shape", "data_offsets": [begin, end]}}; then the tensors' bytes,
@@ -14,7 +15,8 @@ from typing import Any, BinaryIO, Callable, Iterator, Mapping
 
 import numpy as np
 
-from . import arrays
+from . import arrays, distributed_checkpoint
+from .entry import Entry, FileError, as_it_is, of_bf16, slices
 
 _HEADER_BYTES_MAX = 100 << 20  # of safetensors' own reader
 _DTYPES: dict[str, np.dtype] = {
@@ -34,32 +36,13 @@ _DTYPES: dict[str, np.dtype] = {
 }
 
 
-class FileError(ValueError):
-    """A file is none of these, or is damaged. The text names it."""
-
-
-class Entry:
-    """A tensor of a file. `shape`; `dtype`: as the file has it; pieces(rows): arrays of so many rows each, in
-    order (one array of a scalar); raises FileError."""
-
-    def __init__(
-        self, name: str, shape: tuple[int, ...], dtype: str, pieces: Callable[[int], Iterator[np.ndarray]]
-    ) -> None:
-        self.name, self.shape, self.dtype, self.pieces = name, shape, dtype, pieces
-
-    def __repr__(self) -> str:
-        return f"<{self.name} {self.dtype} {list(self.shape)}>"
-
-    def all(self) -> np.ndarray:
-        """As one array."""
-        pieces = list(self.pieces(max(1, self.shape[0] if self.shape else 1)))
-        return pieces[0] if pieces else np.zeros(self.shape)
-
-
 def read(path: str | os.PathLike[str]) -> dict[str, Entry]:
-    """The tensors in a file, by name. Nested mappings of a torch file have names joined by dots, and so have
-    lists, by place; numbers are scalars. FileError, OSError."""
+    """The tensors in a file, or in a directory of torch.distributed.checkpoint, by name. Nested mappings of a
+    torch file have names joined by dots, and so have lists, by place; numbers are scalars. FileError,
+    OSError."""
     path = os.fspath(path)
+    if os.path.isdir(path):
+        return distributed_checkpoint.read(path)
     with open(path, "rb") as file:
         head = file.read(16)
     if head.startswith(b"\x93NUMPY"):
@@ -76,35 +59,16 @@ def read(path: str | os.PathLike[str]) -> dict[str, Entry]:
 # ---- arrays that are there, or mapped ----
 
 
-def _slices(array: Any, convert: Callable[[Any], np.ndarray]) -> Callable[[int], Iterator[np.ndarray]]:
-    def pieces(rows: int) -> Iterator[np.ndarray]:
-        if len(array.shape) == 0:
-            yield convert(array)
-            return
-        for first in range(0, array.shape[0], rows):
-            yield convert(array[first : first + rows])
-
-    return pieces
-
-
-def _as_it_is(array: np.ndarray) -> np.ndarray:
-    return np.asarray(array)
-
-
 def _read_npy(path: str) -> dict[str, Entry]:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
         raise FileError(f"{path}: {error}") from None
     name = os.path.splitext(os.path.basename(path))[0]
-    return {name: Entry(name, array.shape, array.dtype.name, _slices(array, _as_it_is))}
+    return {name: Entry(name, array.shape, array.dtype.name, slices(array, as_it_is))}
 
 
 # ---- safetensors ----
-
-
-def _of_bf16(array: np.ndarray) -> np.ndarray:
-    return (array.astype(np.uint32) << 16).view(np.float32)
 
 
 def _read_safetensors(path: str) -> dict[str, Entry]:
@@ -154,7 +118,7 @@ def _safetensor(path: str, name: str, what: Any, start: int, size: int) -> Entry
     array: np.ndarray = (
         np.memmap(path, dtype, "r", start + begin, shape) if count > 0 else np.zeros(shape, dtype)
     )
-    return Entry(name, shape, kind.lower(), _slices(array, _of_bf16 if kind == "BF16" else _as_it_is))
+    return Entry(name, shape, kind.lower(), slices(array, of_bf16 if kind == "BF16" else as_it_is))
 
 
 # ---- npz: a zip file of npy files ----
@@ -259,4 +223,4 @@ def _flatten(value: Any, name: str, entries: dict[str, Entry]) -> None:
         array = value if arrays.is_torch(value) else np.asarray(value)
         name = name or "tensor"
         kind = str(array.dtype).replace("torch.", "")
-        entries[name] = Entry(name, tuple(array.shape), kind, _slices(array, arrays.to_numpy))
+        entries[name] = Entry(name, tuple(array.shape), kind, slices(array, arrays.to_numpy))

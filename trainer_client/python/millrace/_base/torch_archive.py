@@ -1,0 +1,219 @@
+"""Values that torch.save() wrote, read without torch, without running code of theirs, and mapped.
+
+An archive is a zip file, here a part of a larger file: NAME/data.pkl is a pickle of the value, in which
+torch._utils._rebuild_tensor_v2(storage, offset, size, stride, ...) stands for a tensor and a persistent id
+("storage", torch.FloatStorage, KEY, "cpu", count) for its storage, whose bytes are in NAME/data/KEY. torch
+compresses none of them, so they are mapped. A pickle names functions to call: those that it may name are
+here, and none of them is torch's.
+"""
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import zipfile
+import zlib
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Callable, Mapping
+
+import numpy as np
+
+from .entry import as_it_is, of_bf16
+
+_PICKLE_BYTES_MAX = 1 << 20  # of an archive's; a tensor's has some hundred
+_LOCAL_HEADER_BYTES = 30  # of a zip file's member, before its name
+
+# By torch's name of the type: as numpy has it, and of the storages that have this type.
+DTYPES: dict[str, tuple[np.dtype, str]] = {
+    "float64": (np.dtype("<f8"), "DoubleStorage"),
+    "float32": (np.dtype("<f4"), "FloatStorage"),
+    "float16": (np.dtype("<f2"), "HalfStorage"),
+    "bfloat16": (np.dtype("<u2"), "BFloat16Storage"),
+    "int64": (np.dtype("<i8"), "LongStorage"),
+    "int32": (np.dtype("<i4"), "IntStorage"),
+    "int16": (np.dtype("<i2"), "ShortStorage"),
+    "int8": (np.dtype("i1"), "CharStorage"),
+    "uint8": (np.dtype("u1"), "ByteStorage"),
+    "bool": (np.dtype("?"), "BoolStorage"),
+    "uint64": (np.dtype("<u8"), ""),
+    "uint32": (np.dtype("<u4"), ""),
+    "uint16": (np.dtype("<u2"), ""),
+}
+
+
+_OF_ZIPFILE = (KeyError, EOFError, NotImplementedError, RuntimeError, OverflowError, struct.error, zlib.error)
+
+
+class NoValue(ValueError):
+    """These bytes are no archive, or a damaged one, or one of a value that is not known here."""
+
+
+class Record:
+    """Any object of a pickle. `fields`: its attributes by name, or what its class made of them; unchecked."""
+
+    fields: Any = None
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        self.fields = state
+
+
+def record(name: str) -> type:
+    """A class of its own for each pickle, which may spoil it."""
+    return type(name, (Record,), {})
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(
+        self, file: BinaryIO, known: Mapping[str, Any], storage: Callable[[Any], Any] | None
+    ) -> None:
+        super().__init__(file)
+        self._known, self._storage = known, storage
+
+    def find_class(self, module: str, name: str) -> Any:
+        if f"{module}.{name}" not in self._known:
+            raise pickle.UnpicklingError(f"it names {module}.{name}, which does not belong there")
+        return self._known[f"{module}.{name}"]
+
+    def persistent_load(self, pid: Any) -> Any:
+        if self._storage is None:
+            raise pickle.UnpicklingError("it has a persistent id, which does not belong there")
+        return self._storage(pid)
+
+
+def unpickle(file: BinaryIO, known: Mapping[str, Any], storage: Callable[[Any], Any] | None = None) -> Any:
+    """The value of a pickle, in which only the names of `known` ("module.name") occur; each stands for what
+    `known` has. `storage` makes what a persistent id stands for. pickle.UnpicklingError: it is damaged, or
+    names others."""
+    try:
+        return _Unpickler(file, known, storage).load()
+    except (pickle.UnpicklingError, NoValue):
+        raise
+    except Exception as error:  # of many kinds, by what is wrong with it
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise pickle.UnpicklingError(f"it is damaged ({text})") from None
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of an archive. `array`: mapped, as the file has it; to_numpy makes numbers of a part of it."""
+
+    dtype: str
+    array: np.ndarray
+
+    @property
+    def to_numpy(self) -> Callable[[np.ndarray], np.ndarray]:
+        return of_bf16 if self.dtype == "bfloat16" else as_it_is
+
+
+class _Part(io.RawIOBase):
+    """Some bytes of a file as a file."""
+
+    def __init__(self, data: np.ndarray) -> None:
+        self._data, self._at = data, 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._data)}[whence]
+        self._at = max(0, start + offset)
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        some = self._data[self._at : self._at + len(buffer)]
+        buffer[: len(some)] = some.tobytes()
+        self._at += len(some)
+        return len(some)
+
+
+def _tensor(dtype: str, data: np.ndarray, offset: int, size: Any, stride: Any) -> Tensor:
+    """Numbers of a storage's bytes: element (i, j, ...) is at offset + i * stride[0] + j * stride[1] + ..."""
+    shape, steps = tuple(map(int, size)), tuple(map(int, stride))
+    kind = DTYPES[dtype][0]
+    count = len(data) // kind.itemsize
+    last = offset + sum((n - 1) * step for n, step in zip(shape, steps))
+    is_empty = 0 in shape
+    if len(shape) != len(steps) or min((offset, *shape, *steps)) < 0 or (last >= count and not is_empty):
+        raise NoValue(f"a tensor has the shape {list(shape)} in a storage of {count}")
+    if is_empty:
+        return Tensor(dtype, np.zeros(shape, kind))
+    flat = data[offset * kind.itemsize : (last + 1) * kind.itemsize].view(kind)
+    strides = [step * kind.itemsize for step in steps]
+    return Tensor(dtype, np.lib.stride_tricks.as_strided(flat, shape, strides, writeable=False))
+
+
+def _known() -> dict[str, Any]:
+    """What the pickle of an archive may name."""
+
+    def of_storage(storage: tuple[str, np.ndarray], offset: int, size: Any, stride: Any, *_: Any) -> Tensor:
+        return _tensor(storage[0], storage[1], offset, size, stride)
+
+    def of_bytes(
+        storage: Any, offset: int, size: Any, stride: Any, grad: Any, hooks: Any, dtype: str, *_: Any
+    ) -> Tensor:
+        return _tensor(dtype, storage[1], offset, size, stride)
+
+    known: dict[str, Any] = {
+        "torch._utils._rebuild_tensor_v2": of_storage,
+        "torch._utils._rebuild_tensor_v3": of_bytes,
+        "torch._utils._rebuild_parameter": lambda tensor, *_: tensor,
+        "torch.storage.UntypedStorage": "uint8",
+        "collections.OrderedDict": dict,
+    }
+    for dtype, (_, storage) in DTYPES.items():
+        known[f"torch.{dtype}"] = dtype
+        if storage:
+            known[f"torch.{storage}"] = dtype
+    return known
+
+
+def value(data: np.ndarray) -> Any:
+    """The value of an archive, `data` [bytes] u8, which its tensors (Tensor) refer to. NoValue: it is none,
+    is damaged, or has what _known() does not."""
+    try:
+        with zipfile.ZipFile(io.BufferedReader(_Part(data))) as archive:
+            return _value(data, archive)
+    except (zipfile.BadZipFile, pickle.UnpicklingError, ValueError, *_OF_ZIPFILE) as error:
+        raise NoValue(str(error)) from None
+
+
+def _value(data: np.ndarray, archive: zipfile.ZipFile) -> Any:
+    pickled = next((name for name in archive.namelist() if name.endswith("/data.pkl")), "")
+    if not pickled:
+        raise NoValue("it is no archive of torch.save()")
+    folder = pickled[: -len("data.pkl")]
+    if f"{folder}byteorder" in archive.namelist() and archive.read(f"{folder}byteorder") != b"little":
+        raise NoValue("its numbers are big-endian")
+    if archive.getinfo(pickled).file_size > _PICKLE_BYTES_MAX:
+        raise NoValue(f"{pickled} has more than {_PICKLE_BYTES_MAX} bytes")
+
+    def storage(pid: Any) -> tuple[str, np.ndarray]:
+        _, dtype, key, _, count = pid
+        wanted = int(count) * DTYPES[dtype][0].itemsize
+        some = _member(data, archive.getinfo(f"{folder}data/{key}"))
+        if not 0 <= wanted <= len(some):
+            raise NoValue(f"the storage {key} has {len(some)} bytes, not {wanted}")
+        return dtype, some[:wanted]
+
+    return unpickle(io.BytesIO(archive.read(pickled)), _known(), storage)
+
+
+def _member(data: np.ndarray, info: zipfile.ZipInfo) -> np.ndarray:
+    """The bytes of an archive's member, where they are. zipfile would copy them."""
+    if info.compress_type != zipfile.ZIP_STORED or info.header_offset < 0:
+        raise NoValue(f"{info.filename} is compressed or damaged")
+    head = data[info.header_offset : info.header_offset + _LOCAL_HEADER_BYTES].tobytes()
+    name, extra = (int.from_bytes(head[at : at + 2], "little") for at in (26, 28))
+    begin = info.header_offset + _LOCAL_HEADER_BYTES + name + extra
+    if head[:4] != b"PK\x03\x04" or begin + info.file_size > len(data):
+        raise NoValue(f"{info.filename} is cut off or damaged")
+    return data[begin : begin + info.file_size]
