@@ -12,9 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DATAGRAM_BYTES  9000
-#define SEGMENT_BUDGET  64
-#define ASK_TENSORS_MAX 16
+#define DATAGRAM_BYTES 9000
+#define SEGMENT_BUDGET 64
 
 struct wire_client {
     int fd;
@@ -233,9 +232,9 @@ enum mr_status wire_client_ask(struct wire_client *client, const struct wire_cli
                                       .epoch = request->epoch,
                                       .sequence = request->sequence,
                                       .deadline_us = now + timeout_ms * UINT64_C(1000)};
-    struct mr_tensor tensors[ASK_TENSORS_MAX];
+    struct mr_tensor tensors[MR_TENSORS_MAX];
     struct mr_call *call;
-    assert(request->tensor_count <= ASK_TENSORS_MAX);
+    assert(request->tensor_count <= MR_TENSORS_MAX);
     for (uint32_t i = 0; i < request->tensor_count; i++)
         tensors[i] = request->tensors[i];
     client->status =

@@ -216,6 +216,51 @@ static void test_lookup(void **state)
     CHECK(x, mistakes);
 }
 
+/* The second table of a call is wrong, or what is between the tables. */
+static void test_lookup_tables(void **state)
+{
+    struct fixture *x = *state;
+    uint32_t head[4] = {x->table, 0}, unknown[4] = {UNKNOWN, 0}, dense[4] = {x->variable, 0};
+    uint32_t flagged[4] = {x->other, 1u << 9}, weighted[4] = {x->other, MR_BAG_WEIGHTS},
+             last[4] = {x->other, 0, 0, 7};
+    uint32_t falling[4] = {0, 2, 1, 3};
+    uint64_t two[2] = {x->mine[0], x->theirs};
+    struct mr_tensor keys = mr_tensor_1d(MR_U64, 3, x->mine), flat = mr_tensor_1d(MR_U32, 0, falling);
+    struct mr_tensor h = mr_tensor_1d(MR_U32, 4, head), hu = mr_tensor_1d(MR_U32, 4, unknown);
+    struct mr_tensor hv = mr_tensor_1d(MR_U32, 4, dense), hf = mr_tensor_1d(MR_U32, 4, flagged);
+    struct mr_tensor hw = mr_tensor_1d(MR_U32, 4, weighted), hl = mr_tensor_1d(MR_U32, 4, last);
+    struct mr_tensor bags = mr_tensor_1d(MR_U32, 4, falling), theirs = mr_tensor_1d(MR_U64, 2, two);
+    struct mr_tensor many[(MR_LOOKUP_TABLES_MAX + 1) * 3];
+    const struct mistake mistakes[] = {
+        {MR_OP_LOOKUP_TABLES, 0, MR_WRONG_SHAPE, 0, "no tables", {{0}}},
+        {MR_OP_LOOKUP_TABLES, 0, MR_UNKNOWN_TABLE, 6, "77", {h, keys, flat, hu, keys, flat}},
+        {MR_OP_LOOKUP_TABLES, 0, MR_UNKNOWN_TABLE, 6, "is a variable", {h, keys, flat, hv, keys, flat}},
+        {MR_OP_LOOKUP_TABLES, 0, MR_WRONG_SHAPE, 4, "offsets is missing", {h, keys, flat, h}},
+        {MR_OP_LOOKUP_TABLES, 0, MR_WRONG_SHAPE, 5, "offsets is missing", {h, keys, flat, h, keys}},
+        {MR_OP_LOOKUP_TABLES, 0, MR_WRONG_DTYPE, 6, "u32", {h, keys, flat, keys, keys, flat}},
+        {MR_OP_LOOKUP_TABLES, 0, MR_WRONG_DTYPE, 6, "u64", {h, keys, flat, h, flat, flat}},
+        {MR_OP_LOOKUP_TABLES, 0, MR_INVALID_ARGUMENT, 6, "flags", {h, keys, flat, hf, keys, flat}},
+        {MR_OP_LOOKUP_TABLES,
+         0,
+         MR_INVALID_ARGUMENT,
+         6,
+         "its head are not 0",
+         {h, keys, flat, hl, keys, flat}},
+        {MR_OP_LOOKUP_TABLES, 0, MR_INVALID_ARGUMENT, 6, "are of bags", {h, keys, flat, hw, keys, flat}},
+        {MR_OP_LOOKUP_TABLES, 0, MR_INVALID_ARGUMENT, 6, "offsets fall", {h, keys, flat, h, keys, bags}},
+        {MR_OP_LOOKUP_TABLES, 0, MR_INVALID_ARGUMENT, 6, "belongs to core", {h, keys, flat, h, theirs, flat}},
+    };
+    char text[WIRE_CLIENT_TEXT_BYTES];
+    CHECK(x, mistakes);
+    for (uint32_t i = 0; i <= MR_LOOKUP_TABLES_MAX; i++)
+        memcpy(&many[i * 3], (struct mr_tensor[]){h, keys, flat}, 3 * sizeof(many[0]));
+    assert_int_equal(ask(x->wire, MR_OP_LOOKUP_TABLES, 0, many, MR_LOOKUP_TABLES_MAX * 3, text), MR_OK);
+    assert_int_equal(ask(x->wire, MR_OP_LOOKUP_TABLES, 0, many, (MR_LOOKUP_TABLES_MAX + 1) * 3, text),
+                     MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(text, "more than 32 tables"));
+    check_unchanged(x);
+}
+
 static void test_push(void **state)
 {
     struct fixture *x = *state;
@@ -610,9 +655,9 @@ static void test_stopped(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        BAD_TEST(test_lookup),     BAD_TEST(test_push),   BAD_TEST(test_feed),    BAD_TEST(test_batch),
-        BAD_TEST(test_variable),   BAD_TEST(test_node),   BAD_TEST(test_create),  BAD_TEST(test_frozen),
-        EXPIRE_TEST(test_expired), BAD_TEST(test_killed), BAD_TEST(test_stopped),
+        BAD_TEST(test_lookup), BAD_TEST(test_lookup_tables), BAD_TEST(test_push),   BAD_TEST(test_feed),
+        BAD_TEST(test_batch),  BAD_TEST(test_variable),      BAD_TEST(test_node),   BAD_TEST(test_create),
+        BAD_TEST(test_frozen), EXPIRE_TEST(test_expired),    BAD_TEST(test_killed), BAD_TEST(test_stopped),
     };
     if (argc != 2) {
         fprintf(stderr, "usage: test_calls_bad MILLRACED\n");
