@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tests/fuzz/fuzz_assert.h"
-#include "trainer_client/hub/format.h"
+#include "trainer_client/hub/format/format.h"
 
 static void read_lines(const struct hub_format *format, const char *text, size_t bytes)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "tests/fuzz/fuzz_assert.h"
-#include "trainer_client/hub/sample_block.h"
+#include "trainer_client/hub/format/sample_block.h"
 
 static void read_all(const struct hub_block *block)
 {

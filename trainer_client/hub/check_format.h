@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 #include "dataplane/wire/format/mr_status.h"
-#include "trainer_client/hub/format.h"
+#include "trainer_client/hub/format/format.h"
 
 /* Reads the files that `path` stands for (as in a plan; NULL: none), and writes how many samples they have,
  * the first broken lines, the first samples, and what the label, dense values and slots of the first 100,000

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
-#include "trainer_client/hub/sample.h"
+#include "trainer_client/hub/format/sample.h"
 
 bool hub_lines_init(struct hub_lines *l, struct hub_file_bytes *bytes, size_t read_bytes)
 {

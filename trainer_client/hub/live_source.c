@@ -9,7 +9,7 @@
 #include "trainer_client/hub/live_input.h"
 #include "trainer_client/hub/permutation.h"
 #include "trainer_client/hub/plan.h"
-#include "trainer_client/hub/sample_block.h"
+#include "trainer_client/hub/format/sample_block.h"
 
 #define AHEAD_BATCHES     64u /* that are read before they are asked for */
 #define KEPT_FIRST        64u

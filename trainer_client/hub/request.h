@@ -10,7 +10,7 @@
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/mr_status.h"
 #include "dataplane/wire/format/op.h"
-#include "trainer_client/hub/format.h"
+#include "trainer_client/hub/format/format.h"
 
 #define HUB_PATH_BYTES        1024u
 #define HUB_DIFFERENCE_BYTES  320u /* room for what sets two apart */

@@ -13,8 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
-#include "trainer_client/hub/format.h"
-#include "trainer_client/hub/sample.h"
+#include "trainer_client/hub/format/format.h"
+#include "trainer_client/hub/format/sample.h"
 
 #define HUB_INDEX_ENTRIES_MAX (1u << 23) /* 128 MiB */
 #define HUB_WINDOW_SAMPLES    65536u

@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "trainer_client/hub/format.h"
-#include "trainer_client/hub/sample.h"
+#include "trainer_client/hub/format/format.h"
+#include "trainer_client/hub/format/sample.h"
 
 struct hub_sample_store;
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "tests/unit/trainer_client/hub/formats_fixture.h"
+#include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
 #include "trainer_client/hub/check_format.h"
 #include "trainer_client/hub/sample_file.h"

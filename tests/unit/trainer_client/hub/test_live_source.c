@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <time.h>
 #include <cmocka.h>
-#include "tests/unit/trainer_client/hub/block_bytes.h"
-#include "tests/unit/trainer_client/hub/formats_fixture.h"
+#include "tests/unit/trainer_client/hub/format/block_bytes.h"
+#include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/named_file.h"
 #include "trainer_client/hub/live_source.h"
 #include "trainer_client/hub/plan.h"

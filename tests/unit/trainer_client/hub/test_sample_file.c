@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <inttypes.h>
 #include "tests/unit/temporary_directory.h"
-#include "tests/unit/trainer_client/hub/formats_fixture.h"
+#include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/packed.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
 #include "trainer_client/hub/permutation.h"

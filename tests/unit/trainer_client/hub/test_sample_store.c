@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "tests/unit/trainer_client/hub/formats_fixture.h"
+#include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "trainer_client/hub/sample_store.h"
 
 #define SAMPLES 500u

@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/fake_node.h"
-#include "tests/unit/trainer_client/hub/formats_fixture.h"
+#include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
 #include "trainer_client/hub/hub.h"
 #include "trainer_client/millrace.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/plural.h"
-#include "trainer_client/hub/description.h"
+#include "trainer_client/hub/format/description.h"
 
 #define FIELDS_MAX     4096u
 #define PART_SHORT_MAX 15u /* bytes of a part that is copied at once, with the '|' after it */

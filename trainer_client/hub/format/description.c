@@ -1,6 +1,6 @@
 /* Reads descriptions of formats: their keys are collected first, so that they may stand in any order, and
  * then resolved section by section. */
-#include "trainer_client/hub/description.h"
+#include "trainer_client/hub/format/description.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <xxhash.h>
 #include "dataplane/wire/base/ini.h"
-#include "trainer_client/hub/description_terms.h"
+#include "trainer_client/hub/format/description_terms.h"
 
 #define VALUE_BYTES      HUB_TERM_BYTES
 #define ENTRIES_MAX      4096u

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include "trainer_client/hub/sample_block.h"
+#include "trainer_client/hub/format/sample_block.h"
 
 #define BLOCK_BYTES_MAX 65536u
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "trainer_client/hub/field.h"
+#include "trainer_client/hub/format/field.h"
 
 static struct hub_field of(const char *text)
 {

@@ -10,8 +10,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include <math.h>
-#include "tests/unit/trainer_client/hub/formats_fixture.h"
-#include "trainer_client/hub/field.h"
+#include "tests/unit/trainer_client/hub/format/formats_fixture.h"
+#include "trainer_client/hub/format/field.h"
 
 static struct hub_sample sample;
 static char why[HUB_FORMAT_ERROR_BYTES], reason[HUB_REASON_BYTES];

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include "tests/unit/trainer_client/hub/formats_fixture.h"
+#include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 
 static const struct hub_format *format; /* the one that is tested */
 static struct hub_sample sample;

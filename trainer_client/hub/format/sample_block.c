@@ -1,4 +1,4 @@
-#include "trainer_client/hub/sample_block.h"
+#include "trainer_client/hub/format/sample_block.h"
 
 #include <math.h>
 

@@ -1,11 +1,11 @@
-#include "trainer_client/hub/format.h"
+#include "trainer_client/hub/format/format.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "trainer_client/hub/built_in_formats.h"
-#include "trainer_client/hub/description.h"
-#include "trainer_client/hub/sample_block.h"
+#include "trainer_client/hub/format/built_in_formats.h"
+#include "trainer_client/hub/format/description.h"
+#include "trainer_client/hub/format/sample_block.h"
 
 void hub_format_free(struct hub_format *f)
 {

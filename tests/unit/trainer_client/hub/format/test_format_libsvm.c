@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <xxhash.h>
 #define FORMAT "libsvm"
-#include "tests/unit/trainer_client/hub/format_check.h"
+#include "tests/unit/trainer_client/hub/format/format_check.h"
 
 static uint32_t slots_used(void)
 {

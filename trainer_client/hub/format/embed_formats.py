@@ -10,7 +10,7 @@ from pathlib import Path
 
 def main() -> None:
     output, *files = sys.argv[1:]
-    lines = ['#include "trainer_client/hub/built_in_formats.h"', ""]
+    lines = ['#include "trainer_client/hub/format/built_in_formats.h"', ""]
     lines += ["const struct hub_built_in_format hub_built_in_formats[] = {"]
     for file in files:
         text = Path(file).read_text(encoding="ascii")

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "tests/unit/trainer_client/hub/block_bytes.h"
+#include "tests/unit/trainer_client/hub/format/block_bytes.h"
 
 static void a_block_has_its_arrays(void **state)
 {

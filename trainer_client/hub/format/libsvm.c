@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include "trainer_client/hub/description.h"
+#include "trainer_client/hub/format/description.h"
 
 int32_t hub_range_of(double value)
 {

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include "dataplane/wire/format/mr_status.h"
-#include "trainer_client/hub/sample.h"
+#include "trainer_client/hub/format/sample.h"
 
 #define HUB_FORMAT_BYTES       32u /* of a name, with its NUL */
 #define HUB_FORMATS_MAX        64u

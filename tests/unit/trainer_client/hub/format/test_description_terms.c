@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include <math.h>
-#include "trainer_client/hub/description_terms.h"
+#include "trainer_client/hub/format/description_terms.h"
 
 static void calls(void **state)
 {

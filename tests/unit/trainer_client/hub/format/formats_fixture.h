@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
-#include "trainer_client/hub/format.h"
+#include "trainer_client/hub/format/format.h"
 
 static struct hub_formats *formats;
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <xxhash.h>
 #define FORMAT "flights"
-#include "tests/unit/trainer_client/hub/format_check.h"
+#include "tests/unit/trainer_client/hub/format/format_check.h"
 
 /* Slots, in the order of docs/data-formats.md. */
 enum {

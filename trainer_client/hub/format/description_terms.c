@@ -1,4 +1,4 @@
-#include "trainer_client/hub/description_terms.h"
+#include "trainer_client/hub/format/description_terms.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "trainer_client/hub/field.h"
-#include "trainer_client/hub/format.h"
+#include "trainer_client/hub/format/field.h"
+#include "trainer_client/hub/format/format.h"
 
 #define HUB_COLUMNS_MAX        512u
 #define HUB_COLUMN_NAME_BYTES  64u

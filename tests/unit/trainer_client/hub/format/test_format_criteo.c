@@ -8,7 +8,7 @@
 #include <xxhash.h>
 #include <math.h>
 #define FORMAT "criteo"
-#include "tests/unit/trainer_client/hub/format_check.h"
+#include "tests/unit/trainer_client/hub/format/format_check.h"
 
 #define INTEGERS "1\t\t-3\t0\t5\t6\t7\t8\t9\t10\t11\t12\t1300"
 #define CATEGORIES                                                                                           \

@@ -1,4 +1,4 @@
-#include "trainer_client/hub/field.h"
+#include "trainer_client/hub/format/field.h"
 
 #include <math.h>
 #include <stdlib.h>
