@@ -88,33 +88,40 @@ static void skip_line(struct hub_lines *l)
     }
 }
 
+bool hub_line_find(const char *text, size_t bytes, size_t looked, size_t *line_bytes, bool *is_whole)
+{
+    const char *line_end = bytes > looked ? memchr(text + looked, '\n', bytes - looked) : NULL;
+    *is_whole = line_end != NULL;
+    *line_bytes = line_end != NULL ? (size_t)(line_end - text) : bytes;
+    return *is_whole || bytes > HUB_LINE_BYTES_MAX + 1;
+}
+
+size_t hub_line_trim(const char *text, size_t bytes)
+{
+    return bytes - (bytes > 0 && text[bytes - 1] == '\r');
+}
+
 bool hub_lines_next(struct hub_lines *l, struct hub_line *line)
 {
-    char *line_end = NULL;
-    size_t looked = 0;
-    for (;;) {
-        line_end = memchr(l->buffer + l->begin + looked, '\n', l->end - l->begin - looked);
+    size_t bytes, looked = 0;
+    bool is_whole;
+    while (!hub_line_find(l->buffer + l->begin, l->end - l->begin, looked, &bytes, &is_whole)) {
         looked = l->end - l->begin;
-        if (line_end != NULL || looked > HUB_LINE_BYTES_MAX + 1 || !fill(l))
+        if (!fill(l))
             break;
     }
-    if ((line_end == NULL && looked == 0) || l->has_failed)
+    if ((!is_whole && bytes == 0) || l->has_failed)
         return false;
-    size_t bytes = line_end != NULL ? (size_t)(line_end - (l->buffer + l->begin)) : looked;
     line->text = l->buffer + l->begin;
     line->number = l->line_number++;
     line->offset = l->offset;
-    if (line_end != NULL) {
+    line->bytes = hub_line_trim(line->text, bytes);
+    line->too_long = line->bytes > HUB_LINE_BYTES_MAX;
+    if (is_whole)
         take(l, bytes + 1);
-    } else if (looked > HUB_LINE_BYTES_MAX + 1) {
-        /* Skipping overwrites the text, of which nothing is needed any more. */
-        skip_line(l);
-    } else {
+    else if (bytes > HUB_LINE_BYTES_MAX + 1)
+        skip_line(l); /* overwrites the text, of which nothing is needed any more */
+    else
         take(l, bytes);
-    }
-    if (bytes > 0 && line->text[bytes - 1] == '\r')
-        bytes--;
-    line->bytes = bytes;
-    line->too_long = bytes > HUB_LINE_BYTES_MAX;
     return true;
 }

@@ -38,4 +38,11 @@ void hub_lines_seek(struct hub_lines *l, uint64_t offset, uint64_t line_number);
 /* False at the end of the file and on a read error (l->has_failed). */
 bool hub_lines_next(struct hub_lines *l, struct hub_line *line);
 
+/* Finds the end of the line that begins at `text`, of which [bytes] are there and the first `looked` have no
+ * line end. True: *line_bytes are the line's, without "\n" (*is_whole), or all that are there of one that is
+ * longer than any may be. False: more have to come; *line_bytes are all that are there. */
+bool hub_line_find(const char *text, size_t bytes, size_t looked, size_t *line_bytes, bool *is_whole);
+/* The bytes of a line without the "\r" of its end. */
+size_t hub_line_trim(const char *text, size_t bytes);
+
 #endif

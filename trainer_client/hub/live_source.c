@@ -6,10 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
+#include "trainer_client/hub/format/sample_block.h"
+#include "trainer_client/hub/lines.h"
 #include "trainer_client/hub/live_input.h"
 #include "trainer_client/hub/permutation.h"
 #include "trainer_client/hub/plan.h"
-#include "trainer_client/hub/format/sample_block.h"
 
 #define AHEAD_BATCHES     64u /* that are read before they are asked for */
 #define KEPT_FIRST        64u
@@ -236,7 +237,7 @@ static enum mr_status take_line(struct hub_live_source *s, const char *text, siz
     char reason[HUB_REASON_BYTES];
     enum hub_parse parsed = HUB_BROKEN;
     s->parts++;
-    bytes -= bytes > 0 && text[bytes - 1] == '\r';
+    bytes = hub_line_trim(text, bytes);
     if (s->parts == 1 && hub_format_has_names(s->format))
         return bind_format(s, text, bytes);
     if (bytes > HUB_LINE_BYTES_MAX)
@@ -250,17 +251,6 @@ static enum mr_status take_line(struct hub_live_source *s, const char *text, siz
     return parsed == HUB_PARSED ? take_sample(s) : MR_OK;
 }
 
-/* The bytes of the line at the input's begin without its end, or, of one that is not whole and longer than
- * any may be, of what is there. False: more have to come. */
-static bool find_line(const struct hub_live_input *in, size_t looked, size_t *bytes, bool *is_whole)
-{
-    const size_t more = in->end - in->begin - looked;
-    const char *line_end = more > 0 ? memchr(in->buffer + in->begin + looked, '\n', more) : NULL;
-    *is_whole = line_end != NULL;
-    *bytes = line_end != NULL ? (size_t)(line_end - (in->buffer + in->begin)) : in->end - in->begin;
-    return *is_whole || *bytes > HUB_LINE_BYTES_MAX + 1;
-}
-
 /* Lines until the input ends. MR_OK: it did, or was stopped (`state`). */
 static enum mr_status read_lines(struct hub_live_source *s, enum hub_live_input_state *state)
 {
@@ -272,7 +262,7 @@ static enum mr_status read_lines(struct hub_live_source *s, enum hub_live_input_
     while (status == MR_OK) {
         size_t bytes;
         bool is_whole;
-        if (!find_line(in, looked, &bytes, &is_whole)) {
+        if (!hub_line_find(in->buffer + in->begin, in->end - in->begin, looked, &bytes, &is_whole)) {
             looked = in->end - in->begin;
             *state = hub_live_input_wait(in, looked + 1, error);
             if (*state == HUB_LIVE_INPUT_FAILED)

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/hub/temp_file.h"
-#include "trainer_client/hub/lines.h"
 #include "trainer_client/hub/format/sample.h"
+#include "trainer_client/hub/lines.h"
 
 static struct hub_file_bytes *input_of(int fd)
 {
