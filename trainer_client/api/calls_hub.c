@@ -1,7 +1,7 @@
 /* The calls to the hub: StartSample, ReadSample and its state; and the keys that it makes. */
 #include <string.h>
-#include <xxhash.h>
 #include "trainer_client/api/calls.h"
+#include "trainer_client/api/slot_key.h"
 
 #define INFO_WORDS  8u /* samples, slots, dense, stream, batches, keys, broken lines, 0 */
 #define BATCH_WORDS 4u /* batch id, samples, epoch, first sample */
@@ -150,5 +150,5 @@ enum mr_status mr_hub_status(struct mr_client *hub, const struct mr_options *opt
 void mr_slot_keys(uint32_t slot, const void *text, const uint32_t *offsets, uint32_t count, uint64_t *keys)
 {
     for (uint32_t i = 0; i < count; i++)
-        keys[i] = XXH3_64bits_withSeed((const char *)text + offsets[i], offsets[i + 1] - offsets[i], slot);
+        keys[i] = mrc_slot_key(slot, (const char *)text + offsets[i], offsets[i + 1] - offsets[i]);
 }

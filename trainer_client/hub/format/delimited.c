@@ -5,6 +5,7 @@
 #include <string.h>
 #include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/plural.h"
+#include "trainer_client/api/slot_key.h"
 #include "trainer_client/hub/format/description.h"
 
 #define FIELDS_MAX     4096u
@@ -493,7 +494,7 @@ static uint32_t put_split(uint32_t slot, char separator, struct hub_field rest, 
             continue;
         if (count == room)
             return room + 1;
-        keys[count++] = hub_key(slot, piece.text, piece.bytes);
+        keys[count++] = mrc_slot_key(slot, piece.text, piece.bytes);
     }
     return count;
 }
@@ -530,7 +531,7 @@ static bool set_slots(const struct hub_description *d, struct line *line, struct
             break;
         }
         if (value.bytes > 0)
-            sample->keys[count++] = hub_key(i, value.text, value.bytes);
+            sample->keys[count++] = mrc_slot_key(i, value.text, value.bytes);
         sample->bag_end[i] = count;
     }
     sample->key_count = count;

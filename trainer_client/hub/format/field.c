@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #define NUMBER_BYTES_MAX 63u
 
@@ -85,9 +84,4 @@ bool hub_field_number(struct hub_field field, double *value)
         return false;
     *value = number;
     return true;
-}
-
-uint64_t hub_key(uint32_t slot, const void *value, size_t bytes)
-{
-    return XXH3_64bits_withSeed(value, bytes, slot);
 }

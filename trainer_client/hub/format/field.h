@@ -24,7 +24,4 @@ bool hub_field_next_word(struct hub_field *rest, struct hub_field *field);
 bool hub_field_integer(struct hub_field field, int64_t *value);
 bool hub_field_number(struct hub_field field, double *value);
 
-/* Key of a value in a slot. */
-uint64_t hub_key(uint32_t slot, const void *value, size_t bytes);
-
 #endif

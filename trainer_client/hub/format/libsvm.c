@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include "trainer_client/api/slot_key.h"
 #include "trainer_client/hub/format/description.h"
 
 int32_t hub_range_of(double value)
@@ -21,7 +22,7 @@ static uint64_t key_of(const struct hub_description *d, uint32_t slot, int64_t i
     int64_t id[2] = {index, 0};
     if (d->values == HUB_VALUES_RANGES)
         id[1] = hub_range_of(value);
-    return hub_key(slot, id, sizeof(id));
+    return mrc_slot_key(slot, id, sizeof(id));
 }
 
 static const char *parse_feature(const struct hub_description *d, struct hub_field word, struct entry *entry,
@@ -40,7 +41,7 @@ static const char *parse_feature(const struct hub_description *d, struct hub_fie
     *zero = fpclassify(value) == FP_ZERO;
     /* All ranges of one index share a slot: they exclude each other, so nothing is lost where a model only
      * lets different slots interact. */
-    entry->slot = (uint32_t)(hub_key(0, &index, sizeof(index)) % d->slot_count);
+    entry->slot = (uint32_t)(mrc_slot_key(0, &index, sizeof(index)) % d->slot_count);
     entry->key = key_of(d, entry->slot, index, value);
     entry->weight = (float)value;
     return d->values != HUB_VALUES_WEIGHTS || isfinite(entry->weight) ? NULL

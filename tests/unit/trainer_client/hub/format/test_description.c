@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include <math.h>
 #include "tests/unit/trainer_client/hub/format/formats_fixture.h"
-#include "trainer_client/hub/format/field.h"
+#include "trainer_client/api/slot_key.h"
 
 static struct hub_sample sample;
 static char why[HUB_FORMAT_ERROR_BYTES], reason[HUB_REASON_BYTES];
@@ -31,7 +31,7 @@ static enum hub_parse parse(const struct hub_format *format, const char *line)
 
 static void expect_key(uint32_t i, uint32_t slot, const char *text)
 {
-    assert_int_equal(sample.keys[i], hub_key(slot, text, strlen(text)));
+    assert_int_equal(sample.keys[i], mrc_slot_key(slot, text, strlen(text)));
 }
 
 #define HEAD "[format]\nname = own\nheader = none\nlabel = y\n[columns]\ny = flag\n"
