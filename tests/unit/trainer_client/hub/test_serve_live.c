@@ -1,0 +1,204 @@
+/* Plans of a hub whose input is read once: standard input, and files that grow. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/unit/trainer_client/hub/serve_fixture.h"
+
+/* Standard input is a pipe with the samples [first, first + count) of the file. Returns its writing end. */
+static int pipe_samples(const struct bench *b, uint32_t first, uint32_t count)
+{
+    static char text[SAMPLES * 100];
+    ssize_t bytes = pread(b->file.fd, text, sizeof(text), 0);
+    const char *begin = text, *end;
+    int ends[2];
+    assert_true(bytes > 0 && bytes < (ssize_t)sizeof(text));
+    text[bytes] = '\0';
+    for (; first > 0; first--)
+        begin = strchr(begin, '\n') + 1;
+    for (end = begin; count > 0; count--)
+        end = strchr(end, '\n') + 1;
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(dup2(ends[0], STDIN_FILENO), STDIN_FILENO);
+    close(ends[0]);
+    assert_int_equal(write(ends[1], begin, (size_t)(end - begin)), end - begin);
+    return ends[1];
+}
+
+static struct mr_sample_plan live_plan(const char *path)
+{
+    return (struct mr_sample_plan){
+        .path = path, .format = "criteo", .batch_samples = BATCH_SAMPLES, .epochs = 1, .table = TABLE};
+}
+
+/* The hub ends by itself, as after SIGTERM; another one is started. */
+static void wait_for_end(struct bench *b)
+{
+    pthread_join(b->thread, NULL);
+    hub_free(&b->hub);
+    start_hub(b);
+}
+
+static void standard_input_ends_with_what_has_come(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address);
+    const struct mr_sample_plan plan = live_plan("-");
+    int to = pipe_samples(b, 0, SAMPLES - 3);
+    struct mr_sample_info info;
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_OK);
+    assert_int_equal(info.batches, 0); /* not known */
+    assert_int_equal(train(b, trainer, SAMPLES / BATCH_SAMPLES - 1), SAMPLES / BATCH_SAMPLES - 1);
+    struct mr_batch batch;
+    assert_int_equal(mr_read_sample(trainer, NULL, NULL, 0, &batch), MR_NOT_READY); /* and no end */
+    atomic_store(&b->hub.ending, true);
+    assert_int_equal(train(b, trainer, UINT32_MAX), 1);
+    wait_for_end(b);
+    for (uint32_t n = 0; n < SAMPLES; n++)
+        assert_int_equal(b->applied[n], n < SAMPLES - 3);
+    mr_client_destroy(trainer);
+    close(to);
+}
+
+static void what_comes_on_a_pipe_is_new(void **state)
+{
+    struct bench *b = *state;
+    const struct mr_sample_plan plan = live_plan("-");
+    for (uint32_t part = 0; part < 2; part++) { /* the same plan, with what another writer has */
+        int to = pipe_samples(b, part * SAMPLES / 2, SAMPLES / 2);
+        close(to);
+        struct mr_client *trainer = connect_to(hub_address);
+        start_plan(trainer, &plan);
+        assert_int_equal(train(b, trainer, UINT32_MAX), SAMPLES / 2 / BATCH_SAMPLES);
+        mr_client_destroy(trainer);
+        stop_hub(b);
+        start_hub(b);
+    }
+    assert_applied(b, 1);
+}
+
+static void repeatable_input_goes_on_after_what_is_applied(void **state)
+{
+    struct bench *b = *state;
+    const struct mr_sample_plan plan = live_plan("-");
+    uint32_t batches = 0;
+    stop_hub(b);
+    b->config.is_repeated = true;
+    start_hub(b);
+    for (int start = 0; start < 2; start++) {
+        int to = pipe_samples(b, 0, SAMPLES);
+        close(to);
+        struct mr_client *trainer = connect_to(hub_address);
+        start_plan(trainer, &plan);
+        batches += train(b, trainer, start == 0 ? 17 : UINT32_MAX);
+        mr_client_destroy(trainer);
+        stop_hub(b);
+        start_hub(b);
+    }
+    assert_int_equal(batches, SAMPLES / BATCH_SAMPLES);
+    assert_applied(b, 1);
+}
+
+static void batches_of_a_pipe_come_again_to_a_server_that_forgot(void **state)
+{
+    struct bench *b = *state;
+    stop_hub(b);
+    b->config.sample_memory_bytes = 1u << 20;
+    start_hub(b);
+    struct mr_client *trainer = connect_to(hub_address);
+    const struct mr_sample_plan plan = live_plan("-");
+    close(pipe_samples(b, 0, SAMPLES));
+    start_plan(trainer, &plan);
+    train_although_the_server_forgets(b, trainer);
+    mr_client_destroy(trainer);
+}
+
+static void batches_that_are_gone_fail_the_plan(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address);
+    struct mr_sample_plan plan = live_plan("-");
+    struct mr_batch batch;
+    close(pipe_samples(b, 0, SAMPLES));
+    start_plan(trainer, &plan);
+    train(b, trainer, 20);
+    fake_node_kill(b->node);
+    fake_node_restart(b->node);
+    enum mr_status status;
+    while ((status = read_batch(trainer, NULL, 0, &batch)) == MR_OK)
+        mr_reply_free(batch.reply); /* handed out before */
+    assert_int_equal(status, MR_IO_ERROR);
+    assert_non_null(strstr(mr_last_error(), "another `run`"));
+    plan.run = 1;
+    start_plan(trainer, &plan);
+    assert_int_equal(read_batch(trainer, NULL, 0, &batch), MR_END_OF_DATA); /* the rest went with the plan */
+    mr_client_destroy(trainer);
+}
+
+static void a_followed_file_goes_on_where_it_was(void **state)
+{
+    struct bench *b = *state;
+    const struct mr_sample_plan plan = live_plan(b->file.path);
+    stop_hub(b);
+    b->config.follow = true;
+    start_hub(b);
+    struct mr_client *trainer = connect_to(hub_address);
+    start_plan(trainer, &plan);
+    uint32_t batches = train(b, trainer, 17);
+    mr_client_destroy(trainer);
+    stop_hub(b);
+    start_hub(b);
+    trainer = connect_to(hub_address);
+    start_plan(trainer, &plan);
+    batches += train(b, trainer, SAMPLES / BATCH_SAMPLES - batches);
+    assert_int_equal(batches, SAMPLES / BATCH_SAMPLES);
+    assert_applied(b, 1);
+    struct mr_batch batch;
+    assert_int_equal(mr_read_sample(trainer, NULL, NULL, 0, &batch), MR_NOT_READY);
+    mr_client_destroy(trainer);
+    stop_hub(b);
+    start_hub(b);
+    trainer = connect_to(hub_address);
+    struct mr_sample_plan held_out = plan;
+    struct mr_sample_info info;
+    held_out.part = MR_PART_HELD_OUT;
+    held_out.held_out_share = 0.5;
+    assert_int_equal(mr_start_sample(trainer, NULL, &held_out, &info), MR_INVALID_ARGUMENT);
+    mr_client_destroy(trainer);
+}
+
+static void what_cannot_be_read_once_is_refused(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address);
+    struct mr_sample_plan plan = live_plan("-");
+    struct mr_sample_info info;
+    int to = pipe_samples(b, 0, 1);
+    plan.epochs = 2;
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(mr_last_error(), "- is read once, in its order"));
+    plan = live_plan("-");
+    plan.format = "batches";
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_BAD_MESSAGE);
+    assert_non_null(strstr(mr_last_error(), "block 1 of - cannot be used"));
+    mr_client_destroy(trainer);
+    close(to);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(standard_input_ends_with_what_has_come, set_up, take_down),
+        cmocka_unit_test_setup_teardown(what_comes_on_a_pipe_is_new, set_up, take_down),
+        cmocka_unit_test_setup_teardown(repeatable_input_goes_on_after_what_is_applied, set_up, take_down),
+        cmocka_unit_test_setup_teardown(batches_of_a_pipe_come_again_to_a_server_that_forgot, set_up,
+                                        take_down),
+        cmocka_unit_test_setup_teardown(batches_that_are_gone_fail_the_plan, set_up, take_down),
+        cmocka_unit_test_setup_teardown(a_followed_file_goes_on_where_it_was, set_up, take_down),
+        cmocka_unit_test_setup_teardown(what_cannot_be_read_once_is_refused, set_up, take_down),
+    };
+    return cmocka_run_group_tests(tests, make_formats, free_formats);
+}
