@@ -33,8 +33,9 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/mutants" "$work/results"
-read -ra flags <<<"-std=gnu17 -O1 -ffp-contract=off -D_GNU_SOURCE -DPS_SCRUB -DMR_MODULE_DIR=\"modules\" -DMR_VERSION=\"mutant\" $(pkg-config --cflags libsodium libxxhash jemalloc liburing jansson)"
-read -ra libs <<<"$(pkg-config --libs libsodium libxxhash jemalloc liburing jansson) -linih -lcmocka -lm -pthread"
+packages=(libsodium libxxhash jemalloc liburing jansson libcurl expat libcrypto libmicrohttpd)
+read -ra flags <<<"-std=gnu17 -O1 -ffp-contract=off -D_GNU_SOURCE -DTHREADED -DPS_SCRUB -DMR_MODULE_DIR=\"modules\" -DMR_VERSION=\"mutant\" $(pkg-config --cflags "${packages[@]}")"
+read -ra libs <<<"$(pkg-config --libs "${packages[@]}") -lzookeeper_mt -linih -lcmocka -lm -pthread"
 
 # compile DIRECTORY OBJECT...: makes objects in DIRECTORY (below $work), from its own sources where it has them, else from the tree's.
 # shellcheck disable=SC2016 # the inner shell expands it
@@ -69,7 +70,8 @@ objects_of() {
         ;;
     power) listed checkpoint_sources ;;
     cuts)
-        (cd "$work" && find ps trainer_client dataplane/{optimizer,rpc,udp} -name '*.c' ! -path ps/main.c ! -name socket_server.c)
+        (cd "$work" && find ps trainer_client dataplane/{capture,metrics,net,optimizer,rpc,udp} dataplane/loop/{fault,phases}.c \
+            -name '*.c' ! -path ps/main.c ! -name socket_server.c)
         echo tests/unit/ps/no_port.c
         printf 'tests/sim/%s.c\n' seeds sim_random
         ;;
@@ -85,19 +87,21 @@ objects_of() {
     (cd "$work" && find dataplane/wire -name '*.c' ! -name cli.c) | sed 's/\.c$/.o/'
 }
 
-# link SUITE DIRECTORY: makes the suite's program in DIRECTORY, from its own objects where it has them, else from the tree's.
+# link SUITE DIRECTORY: makes the suite's program in DIRECTORY, from its own objects where it has them, else from the tree's. Those of
+# tests are all in it, and of the others what these need.
 link() {
-    local directory=$2 object objects=() wraps=()
+    local directory=$2 object tests=() others=() wraps=()
     while read -r object; do
         [ ! -f "$work/$directory/$object" ] || object=$directory/$object
-        objects+=("$object")
+        case ${object#"$directory"/} in tests/*) tests+=("$object") ;; *) others+=("$object") ;; esac
     done < <(objects_of "$1")
     case $1 in
     property) wraps=('-Wl,--wrap=ps_table_row_remove') ;;
     cuts) mapfile -t wraps < <(sed -n "/^foreach name/,/\]/p" tests/sim/cuts/meson.build | grep -o "'[a-z0-9_]*'" |
         sed "s/'//g; s/^/-Wl,--wrap=/") ;;
     esac
-    (cd "$work" && "${CC:-cc}" -o "$directory/$1" "${objects[@]}" "${libs[@]}" "${wraps[@]}")
+    (cd "$work" && rm -f "$directory/$1.a" && ar rcsT "$directory/$1.a" "${others[@]}" &&
+        "${CC:-cc}" -o "$directory/$1" "${tests[@]}" "$directory/$1.a" "${libs[@]}" "${wraps[@]}")
 }
 
 # run SUITE DIRECTORY [SEED]: runs all seeds until one fails, or only SEED; false when one failed. Its output is in DIRECTORY/out.
