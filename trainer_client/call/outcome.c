@@ -85,9 +85,10 @@ static enum mr_status partly_applied(const struct mr_future *f, const struct mrc
                                      const char *text, uint32_t good)
 {
     char step[MRC_STEPS_BYTES];
-    return mrc_error(MR_UNKNOWN_OUTCOME, "%s: %s: %s: %s; %u of %u cores have applied the call%s",
-                     failed->link->name, mr_op_name(f->options.op), mr_status_name(failed->status), text,
-                     good, f->part_count, mrc_of_steps(f->options.step, f->options.step, step));
+    return mrc_error(
+        MR_UNKNOWN_OUTCOME, "%s: %s: %s: %s; %u of the call's %u messages to cores %s been applied%s",
+        failed->link->name, mr_op_name(f->options.op), mr_status_name(failed->status), text, good,
+        f->part_count, good == 1 ? "has" : "have", mrc_of_steps(f->options.step, f->options.step, step));
 }
 
 /* Reports a failed call. A push that may have been applied is named by its step. */

@@ -545,7 +545,7 @@ static void test_partly_applied(void **state)
     assert_int_equal(mr_push_gradients(x.client, NULL, x.tables[0], x.keys, KEYS, DIM, gradients),
                      MR_UNKNOWN_OUTCOME);
     assert_non_null(strstr(mr_last_error(), "FROZEN"));
-    assert_non_null(strstr(mr_last_error(), "1 of 3 cores have applied the call"));
+    assert_non_null(strstr(mr_last_error(), "1 of the call's 3 messages to cores has been applied"));
     tear_down(&x);
 }
 

@@ -270,6 +270,26 @@ static void refused(enum mr_status status, enum mr_status expected, const char *
         fail_msg("\"%s\" does not say \"%s\"", mr_last_error(), part);
 }
 
+/* With replay each table has a message of its own to each core, and these are what is counted. */
+static void test_partly_applied(void **state)
+{
+    struct fixture x;
+    float gradients[KEYS * (DIM + TABLES)] = {0};
+    struct mr_table_gradients pushed[TABLES];
+    for (uint32_t replay = 0; replay < 2; replay++) {
+        set_up(&x, 3, replay != 0);
+        for (uint32_t i = 0; i < TABLES; i++) {
+            const struct mr_table_keys keys = {.table = x.tables[i], .keys = x.keys, .key_count = KEYS};
+            pushed[i] = (struct mr_table_gradients){keys, DIM + i, gradients};
+        }
+        assert_int_equal(mr_freeze(x.client, NULL, 2), MR_OK); /* of the stand-in, all cores but 0 */
+        refused(mr_push_gradients_tables(x.client, NULL, pushed, TABLES), MR_UNKNOWN_OUTCOME,
+                replay != 0 ? "; 3 of the call's 9 messages to cores have been applied"
+                            : "; 1 of the call's 3 messages to cores has been applied");
+        tear_down(&x);
+    }
+}
+
 static void test_arguments(void **state)
 {
     struct fixture x;
@@ -311,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_a_call_is_a_message_to_each_core),
         cmocka_unit_test(test_a_server_without_it),
         cmocka_unit_test(test_pushes),
+        cmocka_unit_test(test_partly_applied),
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_without_memory),
     };
