@@ -9,10 +9,11 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 #include "dataplane/dataplane.h"
+#include "dataplane/wire/base/system_file.h"
 #include "ps/config/config_reload.h"
 #include "ps/core/node.h"
 
-#define LINE_BYTES 512u
+#define TEXT_BYTES 8192u /* of one file; the first CPU in cpuinfo is enough */
 
 struct ps_facts {
     pthread_mutex_t lock; /* of the configuration */
@@ -20,81 +21,60 @@ struct ps_facts {
     char *machine;
 };
 
-/* The first line of a file; "": there is none. */
-static void read_line(const char *path, char line[LINE_BYTES])
-{
-    FILE *f = fopen(path, "re");
-    line[0] = '\0';
-    if (f == NULL)
-        return;
-    if (fgets(line, LINE_BYTES, f) == NULL)
-        line[0] = '\0';
-    (void)fclose(f);
-    line[strcspn(line, "\n")] = '\0';
-}
-
-/* The value of "name : value" in a file of /proc; "": it is not there. */
-static void read_value(const char *path, const char *name, char value[LINE_BYTES])
-{
-    char line[LINE_BYTES];
-    FILE *f = fopen(path, "re");
-    value[0] = '\0';
-    while (f != NULL && value[0] == '\0' && fgets(line, sizeof(line), f) != NULL) {
-        const char *colon = strchr(line, ':');
-        if (colon == NULL || strncmp(line, name, strlen(name)) != 0)
-            continue;
-        (void)snprintf(value, LINE_BYTES, "%s", colon + 1 + strspn(colon + 1, " \t"));
-        value[strcspn(value, "\n")] = '\0';
-    }
-    if (f != NULL)
-        (void)fclose(f);
-}
-
 static void add(FILE *out, const char *name, const char *value)
 {
     if (value[0] != '\0')
         (void)fprintf(out, "%s = %s\n", name, value);
 }
 
-/* What millrace doctor looks at, too. */
+/* Files of one line. */
 static const struct {
     const char *name, *path;
 } files[] = {
     {"machine.clock_source", "/sys/devices/system/clocksource/clocksource0/current_clocksource"},
-    {"machine.governor", "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"},
-    {"machine.isolated_cpus", "/sys/devices/system/cpu/isolated"},
-    {"machine.smt", "/sys/devices/system/cpu/smt/control"},
-    {"machine.numa_nodes", "/sys/devices/system/node/online"},
+    {"machine.governor", MR_SYSTEM_CPUS "/cpu0/" MR_SYSTEM_GOVERNOR},
+    {"machine.isolated_cpus", MR_SYSTEM_ISOLATED_CPUS},
+    {"machine.smt", MR_SYSTEM_CPUS "/smt/control"},
+    {"machine.numa_nodes", MR_SYSTEM_NUMA_NODES},
     {"machine.vendor", "/sys/class/dmi/id/sys_vendor"},
-    {"machine.transparent_huge_pages", "/sys/kernel/mm/transparent_hugepage/enabled"},
-    {"machine.receive_buffer_max", "/proc/sys/net/core/rmem_max"},
-    {"machine.send_buffer_max", "/proc/sys/net/core/wmem_max"},
-    {"machine.io_uring_disabled", "/proc/sys/kernel/io_uring_disabled"},
+    {"machine.transparent_huge_pages", MR_SYSTEM_TRANSPARENT},
+    {"machine.receive_buffer_max", MR_SYSTEM_RECEIVE_BYTES_MAX},
+    {"machine.send_buffer_max", MR_SYSTEM_SEND_BYTES_MAX},
+    {"machine.io_uring_disabled", MR_SYSTEM_IO_URING_DISABLED},
 };
+
+/* What follows a field of a file, as far as it is there. */
+static void add_field(FILE *out, const char *name, const char *file, const char *field)
+{
+    const char *value = mr_system_field(file, field);
+    if (value == NULL)
+        return;
+    value += strspn(value, " \t:");
+    const int bytes = (int)strcspn(value, "\n");
+    if (bytes > 0)
+        (void)fprintf(out, "%s = %.*s\n", name, bytes, value);
+}
 
 static void add_machine(FILE *out)
 {
     struct utsname system;
     struct sysinfo memory;
     struct rlimit locked;
-    char text[LINE_BYTES];
+    char text[TEXT_BYTES];
     if (uname(&system) == 0)
         (void)fprintf(out, "machine.host = %s\nmachine.kernel = %s %s\n", system.nodename, system.sysname,
                       system.release);
-    read_value("/proc/cpuinfo", "model name", text);
-    add(out, "machine.processor", text);
+    add_field(out, "machine.processor", mr_system_read("", MR_SYSTEM_CPUINFO, text, sizeof(text)),
+              "model name");
     (void)fprintf(out, "machine.cpus = %ld\n", sysconf(_SC_NPROCESSORS_ONLN));
     if (sysinfo(&memory) == 0)
         (void)fprintf(out, "machine.memory_mib = %llu\n",
                       (unsigned long long)memory.totalram * memory.mem_unit >> 20);
-    read_value("/proc/meminfo", "HugePages_Total", text);
-    add(out, "machine.huge_pages", text);
-    read_value("/proc/meminfo", "Hugepagesize", text);
-    add(out, "machine.huge_page_size", text);
-    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++) {
-        read_line(files[i].path, text);
-        add(out, files[i].name, text);
-    }
+    (void)mr_system_read("", MR_SYSTEM_MEMINFO, text, sizeof(text));
+    add_field(out, "machine.huge_pages", text, MR_SYSTEM_HUGE_PAGES);
+    add_field(out, "machine.huge_page_size", text, MR_SYSTEM_HUGE_PAGE_SIZE);
+    for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
+        add(out, files[i].name, mr_system_read_line("", files[i].path, text, sizeof(text)));
     if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
         (void)fprintf(out, "machine.memory_lock_bytes = %llu\n", (unsigned long long)locked.rlim_cur);
 }

@@ -2,13 +2,12 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
+#include "dataplane/wire/base/system_file.h"
 #include "tools/doctor/doctor_parse.h"
 
 #define TEXT_BYTES 65536u /* of one file; the first cpu in /proc/cpuinfo is enough */
@@ -22,25 +21,7 @@ struct reader {
 /* The file's beginning in r->text, "" when it cannot be read. */
 static const char *read_file(struct reader *r, const char *path)
 {
-    char full[PATH_BYTES];
-    r->text[0] = '\0';
-    int n = snprintf(full, sizeof(full), "%s%s", r->root, path);
-    int fd = n < (int)sizeof(full) ? open(full, O_RDONLY | O_CLOEXEC) : -1;
-    if (fd < 0)
-        return r->text;
-    size_t got = 0;
-    ssize_t part;
-    while (got < sizeof(r->text) - 1 && (part = read(fd, r->text + got, sizeof(r->text) - 1 - got)) > 0)
-        got += (size_t)part;
-    r->text[got] = '\0';
-    close(fd);
-    return r->text;
-}
-
-static void read_line(struct reader *r, const char *path, char *out, size_t out_bytes)
-{
-    const char *text = read_file(r, path);
-    (void)snprintf(out, out_bytes, "%.*s", (int)strcspn(text, "\n"), text);
+    return mr_system_read(r->root, path, r->text, sizeof(r->text));
 }
 
 /* Calls visit for each name in a directory, at most 4096. */
@@ -61,12 +42,12 @@ static void each_name(struct reader *r, const char *path, struct doctor_facts *f
 
 static void read_memory(struct reader *r, struct doctor_facts *f)
 {
-    const char *meminfo = read_file(r, "/proc/meminfo");
+    const char *meminfo = read_file(r, MR_SYSTEM_MEMINFO);
     f->has_proc = meminfo[0] != '\0';
-    (void)tool_field_u64(meminfo, "HugePages_Total:", &f->hugepages_total);
+    (void)tool_field_u64(meminfo, MR_SYSTEM_HUGE_PAGES, &f->hugepages_total);
     (void)tool_field_u64(meminfo, "HugePages_Free:", &f->hugepages_free);
-    (void)tool_field_u64(meminfo, "Hugepagesize:", &f->hugepage_kib);
-    (void)tool_list_count(read_file(r, "/sys/devices/system/node/online"), &f->node_count);
+    (void)tool_field_u64(meminfo, MR_SYSTEM_HUGE_PAGE_SIZE, &f->hugepage_kib);
+    (void)tool_list_count(read_file(r, MR_SYSTEM_NUMA_NODES), &f->node_count);
     for (uint32_t node = 0; node < f->node_count && node < DOCTOR_NODES_MAX; node++) {
         char path[128];
         (void)snprintf(path, sizeof(path),
@@ -74,7 +55,7 @@ static void read_memory(struct reader *r, struct doctor_facts *f)
                        (unsigned long long)f->hugepage_kib);
         (void)tool_field_u64(read_file(r, path), "", &f->node_hugepages[node]);
     }
-    (void)tool_selected(read_file(r, "/sys/kernel/mm/transparent_hugepage/enabled"), f->huge_transparent,
+    (void)tool_selected(read_file(r, MR_SYSTEM_TRANSPARENT), f->huge_transparent,
                         sizeof(f->huge_transparent));
     (void)tool_limit(read_file(r, "/proc/self/limits"), "Max locked memory", &f->memory_lock_bytes);
 }
@@ -84,8 +65,8 @@ static void read_governor(struct reader *r, struct doctor_facts *f, const char *
     char path[PATH_BYTES], governor[32];
     if (strncmp(name, "cpu", 3) != 0 || name[3] < '0' || name[3] > '9')
         return;
-    (void)snprintf(path, sizeof(path), "/sys/devices/system/cpu/%.64s/cpufreq/scaling_governor", name);
-    read_line(r, path, governor, sizeof(governor));
+    (void)snprintf(path, sizeof(path), MR_SYSTEM_CPUS "/%.64s/" MR_SYSTEM_GOVERNOR, name);
+    (void)mr_system_read_line(r->root, path, governor, sizeof(governor));
     if (governor[0] == '\0')
         return;
     f->governed_count++;
@@ -97,11 +78,11 @@ static void read_governor(struct reader *r, struct doctor_facts *f, const char *
 
 static void read_cpus(struct reader *r, struct doctor_facts *f)
 {
-    (void)tool_list_count(read_file(r, "/sys/devices/system/cpu/online"), &f->cpu_count);
-    read_line(r, "/sys/devices/system/cpu/isolated", f->isolated, sizeof(f->isolated));
+    (void)tool_list_count(read_file(r, MR_SYSTEM_CPUS "/online"), &f->cpu_count);
+    (void)mr_system_read_line(r->root, MR_SYSTEM_ISOLATED_CPUS, f->isolated, sizeof(f->isolated));
     (void)tool_list_count(f->isolated, &f->isolated_count);
-    each_name(r, "/sys/devices/system/cpu", f, read_governor);
-    const char *cpuinfo = read_file(r, "/proc/cpuinfo");
+    each_name(r, MR_SYSTEM_CPUS, f, read_governor);
+    const char *cpuinfo = read_file(r, MR_SYSTEM_CPUINFO);
     f->has_sse42 = tool_line_has_word(cpuinfo, "flags", "sse4_2");
     f->has_avx2 = tool_line_has_word(cpuinfo, "flags", "avx2");
     f->has_avx512 = tool_line_has_word(cpuinfo, "flags", "avx512f");
@@ -147,13 +128,13 @@ static void read_nic(struct reader *r, struct doctor_facts *f, const char *name)
     (void)snprintf(path, sizeof(path), "/sys/class/net/%.64s/device/driver", name);
     link_name(r, path, nic->driver, sizeof(nic->driver));
     (void)snprintf(path, sizeof(path), "/sys/class/net/%.64s/operstate", name);
-    read_line(r, path, nic->state, sizeof(nic->state));
+    (void)mr_system_read_line(r->root, path, nic->state, sizeof(nic->state));
     (void)snprintf(path, sizeof(path), "/sys/class/net/%.64s/mtu", name);
-    read_line(r, path, number, sizeof(number));
+    (void)mr_system_read_line(r->root, path, number, sizeof(number));
     nic->mtu = (uint32_t)strtoul(number, NULL, 10);
     nic->queue_count = count_queues(r, name);
     (void)snprintf(path, sizeof(path), "/sys/class/net/%.64s/device/numa_node", name);
-    read_line(r, path, number, sizeof(number));
+    (void)mr_system_read_line(r->root, path, number, sizeof(number));
     if (number[0] != '\0')
         nic->numa_node = (int32_t)strtol(number, NULL, 10);
 }
@@ -180,8 +161,8 @@ static void read_network(struct reader *r, struct doctor_facts *f)
         (void)snprintf(path, sizeof(path), "/sys/bus/pci/drivers/%s", drivers[i]);
         each_name(r, path, f, count_device);
     }
-    (void)tool_field_u64(read_file(r, "/proc/sys/net/core/rmem_max"), "", &f->rmem_max);
-    (void)tool_field_u64(read_file(r, "/proc/sys/net/core/wmem_max"), "", &f->wmem_max);
+    (void)tool_field_u64(read_file(r, MR_SYSTEM_RECEIVE_BYTES_MAX), "", &f->rmem_max);
+    (void)tool_field_u64(read_file(r, MR_SYSTEM_SEND_BYTES_MAX), "", &f->wmem_max);
     const char *protocols = read_file(r, "/proc/net/protocols");
     f->has_af_xdp = tool_has_protocol(protocols, "XDP");
     f->has_af_packet = tool_has_protocol(protocols, "PACKET");
@@ -192,10 +173,10 @@ static void read_network(struct reader *r, struct doctor_facts *f)
 
 static void read_kernel(struct reader *r, struct doctor_facts *f)
 {
-    read_line(r, "/proc/sys/kernel/osrelease", f->release, sizeof(f->release));
+    (void)mr_system_read_line(r->root, "/proc/sys/kernel/osrelease", f->release, sizeof(f->release));
     (void)tool_release(f->release, &f->kernel_major, &f->kernel_minor);
     f->has_io_uring_switch =
-        tool_field_u64(read_file(r, "/proc/sys/kernel/io_uring_disabled"), "", &f->io_uring_disabled);
+        tool_field_u64(read_file(r, MR_SYSTEM_IO_URING_DISABLED), "", &f->io_uring_disabled);
     (void)tool_field_hex(read_file(r, "/proc/self/status"), "CapEff:", &f->capabilities);
     /* Without parameters the call fails in any case, but in another way where it is forbidden. */
     if (r->root[0] == '\0' && syscall(SYS_io_uring_setup, 1, NULL) < 0 && (errno == ENOSYS || errno == EPERM))

@@ -4,19 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* What follows `field` on the line that begins with it, or NULL. */
-static const char *line_after(const char *text, const char *field)
-{
-    const size_t n = strlen(field);
-    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
-        while (*line == '\n')
-            line++;
-        if (strncmp(line, field, n) == 0)
-            return line + n;
-    }
-    return NULL;
-}
+#include "dataplane/wire/base/system_file.h"
 
 static bool number(const char *text, int base, uint64_t *out)
 {
@@ -34,17 +22,17 @@ static bool number(const char *text, int base, uint64_t *out)
 
 bool tool_field_u64(const char *text, const char *field, uint64_t *out)
 {
-    return number(line_after(text, field), 10, out);
+    return number(mr_system_field(text, field), 10, out);
 }
 
 bool tool_field_hex(const char *text, const char *field, uint64_t *out)
 {
-    return number(line_after(text, field), 16, out);
+    return number(mr_system_field(text, field), 16, out);
 }
 
 bool tool_limit(const char *limits, const char *name, uint64_t *out)
 {
-    const char *rest = line_after(limits, name);
+    const char *rest = mr_system_field(limits, name);
     while (rest && *rest == ' ')
         rest++;
     if (rest && strncmp(rest, "unlimited", 9) == 0) {
@@ -93,7 +81,7 @@ bool tool_selected(const char *text, char *out, size_t out_bytes)
 
 bool tool_line_has_word(const char *text, const char *field, const char *word)
 {
-    const char *at = line_after(text, field);
+    const char *at = mr_system_field(text, field);
     if (!at)
         return false;
     const size_t line_bytes = strcspn(at, "\n"), word_bytes = strlen(word);
@@ -126,6 +114,6 @@ bool tool_release(const char *text, uint32_t *major, uint32_t *minor)
 
 bool tool_has_protocol(const char *protocols, const char *name)
 {
-    const char *rest = line_after(protocols, name);
+    const char *rest = mr_system_field(protocols, name);
     return rest && (*rest == ' ' || *rest == '\t');
 }
