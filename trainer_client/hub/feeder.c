@@ -30,20 +30,28 @@ struct feeder {
     struct hub *hub;
     uint64_t plan_number; /* of the plan that `source` belongs to */
     struct hub_request request;
-    struct mr_plan plan;
-    uint32_t stream;
-    bool has_stream;
+    bool was_started; /* a part had its stream */
     /* the plan that has come to its end is taken up again, and nothing has changed: it continues as it is */
     bool is_again;
     struct hub_batch_source *source;
     struct mr_client *client; /* NULL: the server was never reached */
     uint64_t server_start;    /* start id of the server, as last seen */
     uint32_t table;           /* feature id; 0 = not known */
-    uint64_t next_record_us, retry_us;
+    uint32_t table_dim;
+    uint32_t turn; /* the part that was fed last */
+    uint64_t feeds;
+    uint64_t retry_us;
     uint64_t clocks_ns; /* when the server is asked for its clock next */
     uint64_t salt;      /* of the plan of `source` */
     bool said_away, said_no_table, said_no_samples;
 };
+
+/* The parts belong to the plan of `source`; they change under the lock, by this thread, but for their plans'
+ * books. */
+static struct hub_part *part_at(const struct feeder *f, uint32_t index)
+{
+    return &f->hub->parts.all[index];
+}
 
 static void wait_for_change(struct feeder *f, uint64_t us)
 {
@@ -131,9 +139,10 @@ static void notice_restart(struct feeder *f)
                    "the parameter server restarted: feeding again what it has not applied");
     f->server_start = start;
     f->table = 0;
-    f->next_record_us = 0;
     pthread_mutex_lock(&hub->lock);
-    hub_plan_server_restarted(&hub->plan);
+    hub_parts_server_restarted(&hub->parts);
+    for (uint32_t i = 0; i < hub->parts.count; i++)
+        part_at(f, i)->next_record_us = 0;
     hub_drop_void_feeds(hub);
     pthread_mutex_unlock(&hub->lock);
 }
@@ -157,28 +166,28 @@ static void server_answered(struct feeder *f, enum mr_status status)
 
 /* ---- the stream of the plan, among those that the server knows ---- */
 
-static uint64_t batch_id(const struct feeder *f, uint64_t sequence)
+static uint64_t batch_id(const struct hub_part *part, uint64_t sequence)
 {
-    return (uint64_t)f->stream << MR_BATCH_SEQUENCE_BITS | sequence;
+    return (uint64_t)part->stream << MR_BATCH_SEQUENCE_BITS | sequence;
 }
 
 /* The options of calls that name the stream, with its plan's words in `words`. */
-static struct mr_options plan_options(const struct feeder *f, uint64_t words[MR_PLAN_WORDS])
+static struct mr_options plan_options(const struct mr_plan *plan, uint64_t words[MR_PLAN_WORDS])
 {
-    words[0] = f->plan.request[0];
-    words[1] = f->plan.request[1];
-    words[2] = f->plan.data;
+    words[0] = plan->request[0];
+    words[1] = plan->request[1];
+    words[2] = plan->data;
     return (struct mr_options){.plan = words};
 }
 
 /* After a call that named the stream: it may belong to another plan by now. */
-static void check_stream(struct feeder *f, enum mr_status status)
+static void check_stream(struct feeder *f, const struct hub_part *part, enum mr_status status)
 {
     char error[HUB_ERROR_BYTES];
     if (status == MR_ALREADY_STARTED) {
         snprintf(error, sizeof(error),
                  "the parameter server has given stream %u to another plan since: start this one again",
-                 f->stream);
+                 part->stream);
         fail_plan(f, MR_NOT_STARTED, error);
     }
 }
@@ -196,8 +205,8 @@ static void refuse_changed(struct feeder *f, const struct mr_stream *streams, ui
     fail_plan(f, MR_ALREADY_STARTED, error);
 }
 
-/* Picks a number; false: the server is away, or the plan failed. */
-static bool choose(struct feeder *f, uint32_t preferred, uint32_t *number)
+/* Picks a number for the part with this identity; false: the server is away, or the plan failed. */
+static bool choose(struct feeder *f, const struct mr_plan *identity, uint32_t *number)
 {
     struct mr_stream *streams;
     uint32_t count;
@@ -205,7 +214,8 @@ static bool choose(struct feeder *f, uint32_t preferred, uint32_t *number)
     server_answered(f, status);
     if (status != MR_OK)
         return false;
-    enum hub_stream_found found = hub_stream_choose(streams, count, &f->plan, preferred, number);
+    uint32_t preferred = hub_request_stream(&f->request, f->salt != 0 ? identity->request[0] : 0);
+    enum hub_stream_found found = hub_stream_choose(streams, count, identity, preferred, number);
     if (found == HUB_STREAM_CHANGED)
         refuse_changed(f, streams, count, *number);
     else if (found == HUB_STREAM_ADOPTED)
@@ -216,11 +226,11 @@ static bool choose(struct feeder *f, uint32_t preferred, uint32_t *number)
     return found != HUB_STREAM_CHANGED;
 }
 
-static enum mr_status claim(struct feeder *f, uint32_t number)
+static enum mr_status claim(struct feeder *f, const struct mr_plan *identity, uint32_t number)
 {
     uint64_t watermark, *bitmap, words[MR_PLAN_WORDS];
     uint32_t bitmap_words;
-    const struct mr_options options = plan_options(f, words);
+    const struct mr_options options = plan_options(identity, words);
     enum mr_status status = mr_batch_state(f->client, &options, number, &watermark, &bitmap, &bitmap_words);
     server_answered(f, status);
     if (status == MR_OK)
@@ -228,18 +238,35 @@ static enum mr_status claim(struct feeder *f, uint32_t number)
     return status;
 }
 
-/* Finds the stream of f->plan, and claims it on each core. False: not now, or the plan failed. */
-static bool claim_stream(struct feeder *f)
+/* The part has its stream, and begins; its counters stay if it is the one it had. */
+static void begin_part(struct feeder *f, struct hub_part *part, const struct mr_plan *identity,
+                       uint32_t number)
 {
-    uint32_t preferred = hub_request_stream(&f->request, f->salt != 0 ? f->plan.request[0] : 0);
+    const struct hub_config *config = &f->hub->config;
+    pthread_mutex_lock(&f->hub->lock);
+    if (!f->is_again || part->stream != number)
+        hub_plan_init(&part->plan, hub_batch_source_batches(f->source), config->prefetch,
+                      config->trainer_timeout_us, f->request.held_out);
+    part->identity = *identity;
+    part->stream = number;
+    part->has_stream = true;
+    part->next_record_us = 0;
+    pthread_mutex_unlock(&f->hub->lock);
+    f->was_started = true;
+}
+
+/* Finds the stream of a part, and claims it on each core. False: not now, or the plan failed. */
+static bool claim_stream(struct feeder *f, uint32_t index)
+{
     for (uint32_t tries = 0; tries < CLAIMS_MAX; tries++) {
+        const struct mr_plan identity =
+            hub_request_plan(&f->request, hub_batch_source_info(f->source)->digest, f->salt);
         uint32_t number;
-        if (!choose(f, preferred, &number))
+        if (!choose(f, &identity, &number))
             break;
-        enum mr_status status = claim(f, number);
+        enum mr_status status = claim(f, &identity, number);
         if (status == MR_OK) {
-            f->stream = number;
-            f->has_stream = true;
+            begin_part(f, part_at(f, index), &identity, number);
             return true;
         }
         if (status != MR_ALREADY_STARTED)
@@ -254,26 +281,31 @@ static void forget_feeds(struct feeder *f)
 {
     uint64_t ids[HUB_PREFETCH_MAX];
     uint32_t count = 0;
-    if (!f->has_stream || f->salt == 0 || f->client == NULL)
+    if (!part_at(f, 0)->has_stream || f->salt == 0 || f->client == NULL)
         return;
     pthread_mutex_lock(&f->hub->lock);
     for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++)
         if (f->hub->feeds[i].ready)
-            ids[count++] = batch_id(f, f->hub->feeds[i].batch.sequence);
+            ids[count++] = batch_id(part_at(f, f->hub->feeds[i].part), f->hub->feeds[i].batch.sequence);
     pthread_mutex_unlock(&f->hub->lock);
     if (count > 0) /* where it does not work out, the server drops them as too old */
         (void)mr_forget_batches(f->client, NULL, ids, count);
 }
 
 /* Gives the stream of held-out samples back: nobody reads them again under its number. */
-static void leave_stream(struct feeder *f)
+static void leave_streams(struct feeder *f)
 {
+    const struct hub_part *first = part_at(f, 0);
     forget_feeds(f);
-    if (f->has_stream && f->request.held_out && f->client != NULL) {
+    if (first->has_stream && f->request.held_out && f->client != NULL) {
         /* Where it does not work out, the cores drop it as the one not used for longest, at some time. */
-        (void)mr_forget_streams(f->client, NULL, &f->stream, 1);
+        (void)mr_forget_streams(f->client, NULL, &first->stream, 1);
     }
-    f->has_stream = false;
+    pthread_mutex_lock(&f->hub->lock);
+    for (uint32_t i = 0; i < f->hub->parts.count; i++)
+        part_at(f, i)->has_stream = false;
+    pthread_mutex_unlock(&f->hub->lock);
+    f->was_started = false;
 }
 
 /* ---- plans ---- */
@@ -294,21 +326,14 @@ static void drop_feeds(struct feeder *f)
     }
 }
 
-/* The plan has its stream. Under the lock. */
+/* The plan has its streams. Under the lock. */
 static void start_plan(struct feeder *f)
 {
     struct hub *hub = f->hub;
-    f->next_record_us = 0;
     hub->stage = HUB_RUNNING;
-    if (f->is_again && hub->stream == f->stream)
-        return; /* with its counters */
-    hub->stream = f->stream;
-    const uint64_t batches = hub_batch_source_batches(f->source);
     hub->info = *hub_batch_source_info(f->source);
     hub->is_live = hub_batch_source_is_live(f->source);
-    hub->batches = batches == HUB_BATCHES_UNKNOWN ? 0 : batches;
-    hub_plan_init(&hub->plan, batches, hub->config.prefetch, hub->config.trainer_timeout_us,
-                  f->request.held_out);
+    hub->batches = hub_parts_batches(&hub->parts);
     f->table = 0;
     f->said_no_table = f->said_no_samples = false;
 }
@@ -389,18 +414,26 @@ static enum mr_status open_source(struct feeder *f, char *error)
     return MR_OK;
 }
 
+static bool make_parts(struct feeder *f)
+{
+    pthread_mutex_lock(&f->hub->lock);
+    const bool is_made = hub_parts_make(&f->hub->parts, 1);
+    pthread_mutex_unlock(&f->hub->lock);
+    return is_made;
+}
+
 /* A plan that was just taken up: its samples are opened, and it has an identity. */
 static void open_plan(struct feeder *f)
 {
     struct hub *hub = f->hub;
     char error[HUB_ERROR_BYTES] = "";
-    bool was_started = f->has_stream;
-    leave_stream(f);
+    bool was_started = f->was_started;
+    leave_streams(f);
     pthread_mutex_lock(&hub->lock);
     const struct hub_request request = hub->request;
     f->plan_number = hub->plan_number;
     drop_feeds(f);
-    bool at_end = was_started && hub_plan_at_end(&hub->plan);
+    bool at_end = was_started && hub_parts_at_end(&hub->parts);
     pthread_mutex_unlock(&hub->lock);
     bool is_open = has_samples(f, &request);
     f->is_again = is_open && at_end && !request.held_out;
@@ -412,7 +445,10 @@ static void open_plan(struct feeder *f)
         fail_plan(f, status, error);
         return;
     }
-    f->plan = hub_request_plan(&request, hub_batch_source_info(f->source)->digest, f->salt);
+    if (!f->is_again && !make_parts(f)) {
+        fail_plan(f, MR_NO_MEMORY, "no memory for the parts of the plan");
+        return;
+    }
     f->retry_us = 0;
 }
 
@@ -423,7 +459,7 @@ static void find_stream(struct feeder *f)
     enum mr_status status = hub_batch_source_ready(f->source, error);
     if (status != MR_OK && status != MR_NOT_READY)
         fail_plan(f, status, error);
-    if (status != MR_OK || mr_clock_us() < f->retry_us || !connect_server(f) || !claim_stream(f))
+    if (status != MR_OK || mr_clock_us() < f->retry_us || !connect_server(f) || !claim_stream(f, 0))
         return;
     if (hub_batch_source_is_live(f->source) && !f->is_again)
         log_live_plan(f);
@@ -447,8 +483,10 @@ static bool find_table(struct feeder *f)
     if (status == MR_OK) {
         for (uint32_t i = 0; i < count; i++)
             if (infos[i].feature.kind == MR_TABLE &&
-                strncmp(infos[i].feature.name, f->request.table, MR_NAME_BYTES) == 0)
+                strncmp(infos[i].feature.name, f->request.table, MR_NAME_BYTES) == 0) {
                 f->table = infos[i].id;
+                f->table_dim = infos[i].feature.dims[0];
+            }
         free(infos);
     }
     if (status == MR_OK && f->table == 0) {
@@ -466,21 +504,21 @@ static bool find_table(struct feeder *f)
     return f->table != 0;
 }
 
-/* Asks the server which batches it has applied, and updates the plan. */
-static void ask_record(struct feeder *f)
+/* Asks the server which batches of the part it has applied, and updates the plan. */
+static void ask_record(struct feeder *f, struct hub_part *part)
 {
     struct hub *hub = f->hub;
     uint64_t watermark = 0, *bitmap = NULL;
     uint32_t words = 0;
     pthread_mutex_lock(&hub->lock);
-    hub_plan_record_asked(&hub->plan);
-    uint32_t generation = hub->plan.generation;
+    hub_plan_record_asked(&part->plan);
+    uint32_t generation = part->plan.generation;
     pthread_mutex_unlock(&hub->lock);
     uint64_t plan[MR_PLAN_WORDS];
-    const struct mr_options options = plan_options(f, plan);
-    enum mr_status status = mr_batch_state(f->client, &options, f->stream, &watermark, &bitmap, &words);
+    const struct mr_options options = plan_options(&part->identity, plan);
+    enum mr_status status = mr_batch_state(f->client, &options, part->stream, &watermark, &bitmap, &words);
     server_answered(f, status);
-    check_stream(f, status);
+    check_stream(f, part, status);
     uint64_t now_us = mr_clock_us();
     if (status != MR_OK) {
         f->retry_us = now_us + SERVER_RETRY_US;
@@ -490,11 +528,11 @@ static void ask_record(struct feeder *f)
     bool behind = false;
     pthread_mutex_lock(&hub->lock);
     /* An answer from before a restart says nothing about the restarted server. */
-    if (generation == hub->plan.generation) {
-        behind = hub_plan_record(&hub->plan, watermark, bitmap, words);
+    if (generation == part->plan.generation) {
+        behind = hub_plan_record(&part->plan, watermark, bitmap, words);
         hub_drop_void_feeds(hub);
-        f->next_record_us = now_us + RECORD_INTERVAL_US;
-        if (hub_plan_at_end(&hub->plan))
+        part->next_record_us = now_us + RECORD_INTERVAL_US;
+        if (hub_parts_at_end(&hub->parts))
             hub->ended_plan = f->plan_number;
     }
     pthread_mutex_unlock(&hub->lock);
@@ -506,12 +544,27 @@ static void ask_record(struct feeder *f)
     }
 }
 
-/* Whether it is time to ask for the record. Under the lock. */
-static bool is_record_due(const struct feeder *f, uint64_t now_us)
+/* Whether it is time to ask for the part's record. */
+static bool is_record_due(struct feeder *f, const struct hub_part *part, uint64_t now_us)
 {
-    const struct hub_plan *plan = &f->hub->plan;
+    pthread_mutex_lock(&f->hub->lock);
+    const struct hub_plan *plan = &part->plan;
     uint64_t early_us = plan->claimed > 0 ? RECORD_INTERVAL_US - RECORD_CLAIMED_US : 0;
-    return !plan->read_only && now_us + early_us >= f->next_record_us;
+    bool is_due = part->has_stream && !plan->read_only && now_us + early_us >= part->next_record_us;
+    pthread_mutex_unlock(&f->hub->lock);
+    return is_due;
+}
+
+/* Asks for the records that are due, as long as the server answers. */
+static void ask_records(struct feeder *f, uint64_t now_us)
+{
+    for (uint32_t i = 0; i < f->hub->parts.count && now_us >= f->retry_us; i++) {
+        if (!is_record_due(f, part_at(f, i), now_us))
+            continue;
+        uint64_t begin_ns = mr_trace_begin(f->hub->trace);
+        ask_record(f, part_at(f, i));
+        mr_trace_span(f->hub->trace, HUB_TRACK_FEEDING, "ask record", begin_ns, MR_TRACE_NO_BATCH);
+    }
 }
 
 /* ---- feeding ---- */
@@ -519,6 +572,7 @@ static bool is_record_due(const struct feeder *f, uint64_t now_us)
 static bool feed_one(struct feeder *f, struct hub_feed *feed)
 {
     const struct hub_batch *b = &feed->batch;
+    const struct hub_part *part = part_at(f, feed->part);
     const struct mr_batch_keys keys = {.table = f->table,
                                        .samples = b->samples,
                                        .slots = b->slots,
@@ -526,9 +580,9 @@ static bool feed_one(struct feeder *f, struct hub_feed *feed)
                                        .offsets = b->offsets,
                                        .weights = b->has_weights ? b->weights : NULL};
     uint64_t words[MR_PLAN_WORDS];
-    struct mr_options options = plan_options(f, words);
+    struct mr_options options = plan_options(&part->identity, words);
     options.future = &feed->future;
-    return mr_feed_sample(f->client, &options, batch_id(f, b->sequence), &keys, 1, f->request.held_out) ==
+    return mr_feed_sample(f->client, &options, batch_id(part, b->sequence), &keys, 1, f->request.held_out) ==
            MR_OK;
 }
 
@@ -542,15 +596,16 @@ static void follow_source(struct feeder *f)
         hub_batch_source_finish(f->source);
     const uint64_t batches = hub_batch_source_batches(f->source);
     const uint64_t broken_lines = hub_batch_source_info(f->source)->broken_lines;
+    struct hub_plan *plan = &part_at(f, 0)->plan;
     pthread_mutex_lock(&hub->lock);
-    uint64_t oldest = hub->plan.oldest;
+    uint64_t oldest = plan->oldest;
     hub->info.broken_lines = broken_lines;
-    if (batches != HUB_BATCHES_UNKNOWN && hub->plan.batches == HUB_BATCHES_UNKNOWN) {
-        hub_plan_end(&hub->plan, batches);
-        hub->batches = hub->plan.batches;
+    if (batches != HUB_BATCHES_UNKNOWN && plan->batches == HUB_BATCHES_UNKNOWN) {
+        hub_plan_end(plan, batches);
+        hub->batches = hub_parts_batches(&hub->parts);
     }
     pthread_mutex_unlock(&hub->lock);
-    if (hub->plan.record_known)
+    if (plan->record_known)
         hub_batch_source_release(f->source, oldest);
 }
 
@@ -558,7 +613,7 @@ static void follow_source(struct feeder *f)
 static void wait_for_samples(struct feeder *f, struct hub_feed *feed, uint64_t sequence)
 {
     pthread_mutex_lock(&f->hub->lock);
-    hub_plan_fed(&f->hub->plan, sequence, feed->generation, false);
+    hub_plan_fed(&part_at(f, feed->part)->plan, sequence, feed->generation, false);
     feed->used = false;
     pthread_mutex_unlock(&f->hub->lock);
     if (!f->said_no_samples)
@@ -575,23 +630,26 @@ static struct hub_feed *free_feed(struct hub *hub)
     return NULL;
 }
 
-/* True when a feed was begun. */
-static bool feed_next(struct feeder *f)
+/* True when a feed of the part was begun. */
+static bool feed_part(struct feeder *f, uint32_t index)
 {
     struct hub *hub = f->hub;
+    struct hub_plan *plan = &part_at(f, index)->plan;
     uint64_t sequence;
     pthread_mutex_lock(&hub->lock);
     struct hub_feed *feed = free_feed(hub);
-    bool more = feed != NULL && hub_plan_next_feed(&hub->plan, &sequence);
+    bool more = feed != NULL && hub_plan_next_feed(plan, &sequence);
     if (more) {
         feed->used = true;
-        feed->generation = hub->plan.generation;
+        feed->part = index;
+        feed->number = f->feeds++;
+        feed->generation = plan->generation;
     }
     pthread_mutex_unlock(&hub->lock);
     if (!more)
         return false;
     char error[HUB_ERROR_BYTES];
-    uint64_t id = batch_id(f, sequence), begin_ns = mr_trace_begin(hub->trace);
+    uint64_t id = batch_id(part_at(f, index), sequence), begin_ns = mr_trace_begin(hub->trace);
     enum mr_status status = hub_batch_source_build(f->source, sequence, &feed->batch, error);
     if (status == MR_NOT_READY) {
         wait_for_samples(f, feed, sequence);
@@ -611,7 +669,7 @@ static bool feed_next(struct feeder *f)
     pthread_mutex_lock(&hub->lock);
     hub->samples_read += feed->batch.samples;
     if (!begun) {
-        hub_plan_fed(&hub->plan, sequence, feed->generation, false);
+        hub_plan_fed(plan, sequence, feed->generation, false);
         feed->used = false;
         f->retry_us = mr_clock_us() + SERVER_RETRY_US;
     }
@@ -619,18 +677,30 @@ static bool feed_next(struct feeder *f)
     return begun;
 }
 
+/* True when a feed was begun: of the parts in turn. */
+static bool feed_next(struct feeder *f)
+{
+    for (uint32_t tries = 0; tries < f->hub->parts.count; tries++) {
+        f->turn = (f->turn + 1) % f->hub->parts.count;
+        if (feed_part(f, f->turn))
+            return true;
+    }
+    return false;
+}
+
 static void end_feed(struct feeder *f, struct hub_feed *feed)
 {
     struct hub *hub = f->hub;
+    struct hub_part *part = part_at(f, feed->part);
     uint64_t begin_ns = mr_trace_begin(hub->trace);
     enum mr_status status = mr_future_wait(feed->future, NULL);
     mr_trace_span(hub->trace, HUB_TRACK_FEEDING, "wait for feed", begin_ns,
-                  batch_id(f, feed->batch.sequence));
+                  batch_id(part, feed->batch.sequence));
     mr_future_destroy(feed->future);
     feed->future = NULL;
     server_answered(f, status);
     notice_restart(f);
-    check_stream(f, status);
+    check_stream(f, part, status);
     /* Applied by some cores before: what those answer to its push changes nothing, the others need it. */
     bool ok = status == MR_OK || status == MR_ALREADY_LEARNT;
     if (!ok) {
@@ -638,7 +708,7 @@ static void end_feed(struct feeder *f, struct hub_feed *feed)
         f->table = status == MR_BATCH_CACHE_FULL ? f->table : 0;
     }
     pthread_mutex_lock(&hub->lock);
-    hub_plan_fed(&hub->plan, feed->batch.sequence, feed->generation, ok);
+    hub_plan_fed(&part->plan, feed->batch.sequence, feed->generation, ok);
     feed->ready = true;
     hub_drop_void_feeds(hub);
     pthread_mutex_unlock(&hub->lock);
@@ -650,12 +720,20 @@ static bool end_oldest_feed(struct feeder *f)
     struct hub_feed *oldest = NULL;
     for (uint32_t i = 0; i < f->hub->config.prefetch; i++) {
         struct hub_feed *feed = &f->hub->feeds[i];
-        if (feed->future != NULL && (oldest == NULL || feed->batch.sequence < oldest->batch.sequence))
+        if (feed->future != NULL && (oldest == NULL || feed->number < oldest->number))
             oldest = feed;
     }
     if (oldest != NULL)
         end_feed(f, oldest);
     return oldest != NULL;
+}
+
+static bool is_empty(struct hub *hub)
+{
+    pthread_mutex_lock(&hub->lock);
+    bool is_empty = hub->batches == 0 && hub_parts_at_end(&hub->parts);
+    pthread_mutex_unlock(&hub->lock);
+    return is_empty;
 }
 
 /* One round with a running plan. True when there may be more to do at once. */
@@ -666,22 +744,17 @@ static bool run_plan(struct feeder *f)
     if (now_us < f->retry_us || !connect_server(f))
         return end_oldest_feed(f);
     pthread_mutex_lock(&hub->lock);
-    hub_plan_expire(&hub->plan, now_us);
-    bool record_due = is_record_due(f, now_us);
+    hub_parts_expire(&hub->parts, now_us);
     pthread_mutex_unlock(&hub->lock);
     mrc_trace_clocks_now_and_then(hub->trace, f->client, &f->clocks_ns);
     follow_source(f);
-    if (f->hub->plan.batches == 0)
+    if (is_empty(hub))
         return false; /* at its end from the start */
     if (!find_table(f)) {
         f->retry_us = now_us + SERVER_RETRY_US;
         return false;
     }
-    if (record_due) {
-        uint64_t begin_ns = mr_trace_begin(hub->trace);
-        ask_record(f);
-        mr_trace_span(hub->trace, HUB_TRACK_FEEDING, "ask record", begin_ns, MR_TRACE_NO_BATCH);
-    }
+    ask_records(f, now_us);
     while (f->table != 0 && now_us >= f->retry_us && feed_next(f)) {
     }
     return end_oldest_feed(f);
@@ -711,14 +784,14 @@ void *hub_feeder_run(void *arg)
             busy = run_plan(&f);
         }
     }
-    leave_stream(&f);
+    leave_streams(&f);
     pthread_mutex_lock(&hub->lock);
     hub->stage = HUB_OPENING; /* whoever still asks gets none of the batches that go now */
     drop_feeds(&f);
     pthread_mutex_unlock(&hub->lock);
     if (f.client != NULL)
         mrc_trace_clocks(hub->trace, f.client);
-    close_source(&f, hub_plan_at_end(&hub->plan));
+    close_source(&f, hub_parts_at_end(&hub->parts));
     mr_client_destroy(f.client);
     return NULL;
 }

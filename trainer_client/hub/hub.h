@@ -15,7 +15,7 @@
 #include "dataplane/wire/base/trace.h"
 #include "dataplane/wire/format/mr_status.h"
 #include "trainer_client/hub/batch_source.h"
-#include "trainer_client/hub/plan.h"
+#include "trainer_client/hub/parts.h"
 #include "trainer_client/hub/request.h"
 #include "trainer_client/hub/trainers.h"
 
@@ -34,6 +34,8 @@ enum hub_stage {
 struct hub_feed {
     bool used, ready;
     uint32_t generation; /* of the plan when it was fed */
+    uint32_t part;
+    uint64_t number; /* rises with each feed */
     struct mr_future *future;
     struct hub_batch batch;
 };
@@ -73,10 +75,9 @@ struct hub {
     char error[HUB_ERROR_BYTES];
     enum mr_status fatal; /* not MR_OK: the hub ends with it, and `error` says why */
     struct hub_sample_file_info info;
-    uint64_t batches; /* 0 as well while their number is not known */
-    bool is_live;     /* the plan's input is read once */
-    uint32_t stream;
-    struct hub_plan plan;
+    uint64_t batches;       /* 0 as well while their number is not known */
+    bool is_live;           /* the plan's input is read once */
+    struct hub_parts parts; /* at least one */
     struct hub_feed feeds[HUB_PREFETCH_MAX];
     uint64_t samples_read;
     bool server_away;

@@ -39,13 +39,14 @@ static struct hub_values values_of(struct hub *hub, enum hub_stage *stage)
 {
     const uint64_t now_us = mr_clock_us();
     pthread_mutex_lock(&hub->lock);
+    const struct hub_parts_counts counts = hub_parts_count(&hub->parts);
     const struct hub_values values = {.plan_batches = hub->batches,
-                                      .plan_applied = hub->plan.applied,
-                                      .batches_ahead = hub->plan.ahead,
-                                      .batches_fed = hub->plan.fed,
-                                      .batches_handed_out = hub->plan.handed_out,
-                                      .batches_handed_again = hub->plan.handed_again,
-                                      .batches_expired = hub->plan.expired,
+                                      .plan_applied = counts.applied,
+                                      .batches_ahead = counts.ahead,
+                                      .batches_fed = counts.fed,
+                                      .batches_handed_out = counts.handed_out,
+                                      .batches_handed_again = counts.handed_again,
+                                      .batches_expired = counts.expired,
                                       .samples_read = hub->samples_read,
                                       .trainers = hub_trainers_alive(&hub->trainers, hub->plan_number, now_us,
                                                                      hub->config.trainer_timeout_us),

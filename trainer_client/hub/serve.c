@@ -29,7 +29,8 @@ static void show_progress(struct hub *hub, struct progress *last, uint64_t now_u
     if (now_us - last->shown_us < PROGRESS_INTERVAL_US || !isatty(STDERR_FILENO))
         return;
     pthread_mutex_lock(&hub->lock);
-    uint64_t applied = hub->plan.applied, batches = hub->batches, samples = hub->samples_read;
+    uint64_t applied = hub_parts_count(&hub->parts).applied, batches = hub->batches,
+             samples = hub->samples_read;
     uint32_t trainers =
         hub_trainers_alive(&hub->trainers, hub->plan_number, now_us, hub->config.trainer_timeout_us);
     bool running = hub->stage == HUB_RUNNING, away = hub->server_away;
@@ -59,10 +60,10 @@ static bool input_closed(void)
 static bool has_ended(struct hub *hub, struct ending *e, uint64_t now_us)
 {
     pthread_mutex_lock(&hub->lock);
-    const uint64_t applied = hub->plan.applied;
+    const uint64_t applied = hub_parts_count(&hub->parts).applied;
     const uint64_t trainers =
         hub_trainers_in_plan(&hub->trainers, hub->plan_number, now_us, hub->config.trainer_timeout_us);
-    const bool is_live = hub->is_live && hub->stage == HUB_RUNNING, at_end = hub_plan_at_end(&hub->plan);
+    const bool is_live = hub->is_live && hub->stage == HUB_RUNNING, at_end = hub_parts_at_end(&hub->parts);
     pthread_mutex_unlock(&hub->lock);
     if (e->since_us == 0 || e->applied != applied || e->trainers != trainers)
         *e = (struct ending){applied, trainers, now_us};

@@ -55,7 +55,7 @@ static void reply_numbers(struct mr_endpoint *ep, struct mr_call_ref ref, const 
 static void reply_started(struct hub *hub, struct mr_endpoint *ep, struct mr_call_ref ref)
 {
     const uint64_t fields[START_FIELDS] = {
-        hub->info.samples, hub->info.format->slots, hub->info.format->dense, hub->stream,
+        hub->info.samples, hub->info.format->slots, hub->info.format->dense, hub->parts.all[0].stream,
         hub->batches,      hub->info.keys,          hub->info.broken_lines};
     reply_numbers(ep, ref, fields, START_FIELDS);
 }
@@ -72,7 +72,7 @@ static bool is_over(const struct hub *hub, uint64_t now_us)
         break;
     }
     /* Nobody trains on it any more: a plan given up must not keep others out for ever. */
-    return hub_plan_at_end(&hub->plan) ||
+    return hub_parts_at_end(&hub->parts) ||
            hub_trainers_alive(&hub->trainers, hub->plan_number, now_us, hub->config.trainer_timeout_us) == 0;
 }
 
@@ -81,7 +81,7 @@ static bool can_join(const struct hub *hub, const struct hub_request *request, c
 {
     bool taken_up = hub->stage == HUB_OPENING || hub->stage == HUB_RUNNING;
     /* At its end it is taken up again: held-out samples are read again, and others may have changed since. */
-    bool read_through = hub->stage == HUB_RUNNING && hub_plan_at_end(&hub->plan);
+    bool read_through = hub->stage == HUB_RUNNING && hub_parts_at_end(&hub->parts);
     return !hub_request_differs(&hub->request, request, why_not, HUB_DIFFERENCE_BYTES) && taken_up &&
            !read_through;
 }
@@ -115,10 +115,10 @@ static void start_sample(struct hub_service *service, struct mr_endpoint *ep,
             mr_reply_error(ep, request->ref, MR_ALREADY_STARTED,
                            "this hub has a plan with %s; %" PRIu64 " of %" PRIu64
                            " batches of %.200s are done",
-                           why_not, hub->plan.applied, hub->batches, hub->request.path);
+                           why_not, hub_parts_count(&hub->parts).applied, hub->batches, hub->request.path);
             return;
         }
-        if (hub->stage == HUB_RUNNING && hub_plan_at_end(&hub->plan))
+        if (hub->stage == HUB_RUNNING && hub_parts_at_end(&hub->parts))
             hub->ended_plan = hub->plan_number;
         hub->request = wanted;
         hub->stage = HUB_OPENING;
@@ -157,10 +157,12 @@ void hub_service_poll(struct hub_service *service, struct mr_endpoint *ep)
 static void note_done(struct hub *hub, const struct mr_tensor *ids)
 {
     const uint64_t *id = ids->data;
-    for (uint32_t i = 0; i < ids->dims[0]; i++)
-        if (mr_batch_stream(id[i]) == hub->stream)
-            hub_plan_done(&hub->plan, mr_batch_sequence(id[i]));
-    if (hub->request.held_out && hub_plan_at_end(&hub->plan))
+    for (uint32_t i = 0; i < ids->dims[0]; i++) {
+        struct hub_part *part = hub_parts_find(&hub->parts, mr_batch_stream(id[i]));
+        if (part != NULL)
+            hub_plan_done(&part->plan, mr_batch_sequence(id[i]));
+    }
+    if (hub->request.held_out && hub_parts_at_end(&hub->parts))
         hub->ended_plan = hub->plan_number;
     if (ids->dims[0] > 0) {
         hub_drop_void_feeds(hub); /* one taken back and fed again may have been among them */
@@ -168,10 +170,11 @@ static void note_done(struct hub *hub, const struct mr_tensor *ids)
     }
 }
 
-static struct hub_feed *feed_of(struct hub *hub, uint64_t sequence)
+static struct hub_feed *feed_of(struct hub *hub, const struct hub_part *part, uint64_t sequence)
 {
     for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++)
-        if (hub->feeds[i].ready && hub->feeds[i].batch.sequence == sequence)
+        if (hub->feeds[i].ready && &hub->parts.all[hub->feeds[i].part] == part &&
+            hub->feeds[i].batch.sequence == sequence)
             return &hub->feeds[i];
     return NULL;
 }
@@ -187,14 +190,15 @@ static void reply_not_ready(const struct hub *hub, struct mr_endpoint *ep, struc
 static void hand_out(struct hub *hub, struct mr_endpoint *ep, const struct mr_request *request)
 {
     uint64_t sequence, begin_ns = mr_trace_begin(hub->trace);
-    if (!hub_plan_hand_out(&hub->plan, request->now_us, &sequence)) {
+    struct hub_part *part = hub_parts_hand_out(&hub->parts, request->now_us, &sequence);
+    if (part == NULL) {
         reply_not_ready(hub, ep, request->ref);
         return;
     }
-    struct hub_feed *feed = feed_of(hub, sequence);
+    struct hub_feed *feed = feed_of(hub, part, sequence);
     assert(feed != NULL);
     const struct hub_batch *b = &feed->batch;
-    const uint64_t head[4] = {(uint64_t)hub->stream << MR_BATCH_SEQUENCE_BITS | sequence, b->samples,
+    const uint64_t head[4] = {(uint64_t)part->stream << MR_BATCH_SEQUENCE_BITS | sequence, b->samples,
                               b->epoch, b->first_sample};
     struct mr_tensor tensors[3] = {
         mr_tensor_1d(MR_U64, 4, head),
@@ -202,7 +206,7 @@ static void hand_out(struct hub *hub, struct mr_endpoint *ep, const struct mr_re
         mr_tensor_1d(MR_F32, b->samples, b->labels),
     };
     if (!mr_reply_begin(ep, request->ref, MR_OK, tensors, 3)) {
-        hub_plan_give_back(&hub->plan, sequence);
+        hub_plan_give_back(&part->plan, sequence);
         mr_reply_busy(ep, request->ref);
         return;
     }
@@ -231,7 +235,7 @@ static void read_sample(struct hub_service *service, struct mr_endpoint *ep, con
         reply_not_ready(hub, ep, request->ref);
     } else {
         note_done(hub, &m->tensors[0]);
-        if (hub_plan_at_end(&hub->plan)) {
+        if (hub_parts_at_end(&hub->parts)) {
             mr_reply_status(ep, request->ref, MR_END_OF_DATA);
             hub_trainers_told_end(&hub->trainers, request->client_uuid);
         } else {
@@ -253,21 +257,21 @@ static uint32_t waiting_batches(const struct hub *hub)
 static void hub_status(struct hub_service *service, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct hub *hub = service->hub;
-    const struct hub_plan *p = &hub->plan;
+    const struct hub_parts_counts p = hub_parts_count(&hub->parts);
     bool running = hub->stage == HUB_RUNNING;
     uint64_t per_epoch = running ? hub->batches / hub->request.epochs : 0;
     const uint64_t fields[STATUS_FIELDS] = {
         hub->samples_read,
-        p->handed_out,
-        p->applied,
-        p->handed_again,
-        p->expired,
+        p.handed_out,
+        p.applied,
+        p.handed_again,
+        p.expired,
         hub->info.broken_lines,
         hub_trainers_alive(&hub->trainers, hub->plan_number, request->now_us, hub->config.trainer_timeout_us),
-        p->fed,
+        p.fed,
         waiting_batches(hub),
-        per_epoch > 0 ? p->oldest / per_epoch : 0,
-        running && hub_plan_at_end(p),
+        per_epoch > 0 ? hub->parts.all[0].plan.oldest / per_epoch : 0,
+        running && hub_parts_at_end(&hub->parts),
     };
     reply_numbers(ep, request->ref, fields, STATUS_FIELDS);
 }

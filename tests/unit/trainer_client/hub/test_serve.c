@@ -144,7 +144,7 @@ static void wait_until_ready(struct bench *b, uint64_t sequence)
     bool is_ready = false;
     for (uint32_t tries = 0; tries < TRIES_MAX && !is_ready; tries++) {
         pthread_mutex_lock(&b->hub.lock);
-        is_ready = hub_plan_state(&b->hub.plan, sequence) == HUB_BATCH_READY;
+        is_ready = hub_plan_state(&b->hub.parts.all[0].plan, sequence) == HUB_BATCH_READY;
         pthread_mutex_unlock(&b->hub.lock);
         pause_briefly();
     }
@@ -169,7 +169,7 @@ static void a_late_word_about_a_batch_fed_again_makes_room(void **state)
     mr_reply_free(batch.reply);
     wait_until_ready(b, 1);
     pthread_mutex_lock(&b->hub.lock);
-    hub_plan_expire(&b->hub.plan, UINT64_MAX);
+    hub_plan_expire(&b->hub.parts.all[0].plan, UINT64_MAX);
     pthread_mutex_unlock(&b->hub.lock);
     assert_int_equal(read_batch(trainer, NULL, 0, &batch), MR_OK);
     uint64_t done = batch.id;
