@@ -6,6 +6,8 @@
 #include <string.h>
 #include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/plural.h"
+#include "trainer_client/hub/kafka_path.h"
+#include "trainer_client/hub/kafka_source.h"
 #include "trainer_client/hub/live_input.h"
 #include "trainer_client/hub/live_source.h"
 #include "trainer_client/hub/permutation.h"
@@ -13,8 +15,10 @@
 #define PREFETCH 8u /* samples ahead of the one that is read */
 
 struct hub_batch_source {
-    struct hub_live_source *live; /* NULL: a file that was read through */
-    struct hub_sample_file *file;
+    /* one of these */
+    struct hub_live_source *live;
+    struct hub_kafka_source *kafka;
+    struct hub_sample_file *file; /* that was read through */
     struct hub_sample *sample;
     uint64_t *order; /* [batch_samples]: the samples of a batch that is built */
     uint32_t batch_samples;
@@ -36,6 +40,7 @@ void hub_batch_source_close(struct hub_batch_source *s)
 {
     if (s != NULL) {
         hub_live_source_close(s->live);
+        hub_kafka_source_close(s->kafka);
         hub_sample_file_close(s->file);
         free(s->sample);
         free(s->order);
@@ -92,6 +97,13 @@ static enum mr_status open_live(struct hub_batch_source *s, const struct hub_bat
     return status == MR_OK ? hub_live_source_open(&options, &s->live, error) : status;
 }
 
+static enum mr_status open_kafka(struct hub_batch_source *s, const struct hub_batch_source_options *o,
+                                 char *error)
+{
+    enum mr_status status = check_live(o->request, error);
+    return status == MR_OK ? hub_kafka_source_open(o, &s->kafka, error) : status;
+}
+
 static enum mr_status open_file(struct hub_batch_source *s, const struct hub_batch_source_options *o,
                                 char *error)
 {
@@ -135,8 +147,13 @@ enum mr_status hub_batch_source_open(const struct hub_batch_source_options *opti
         snprintf(error, HUB_ERROR_BYTES, "no memory");
         return MR_NO_MEMORY;
     }
-    bool is_live = options->follow || strcmp(request->path, HUB_STANDARD_INPUT) == 0;
-    enum mr_status status = is_live ? open_live(s, options, error) : open_file(s, options, error);
+    enum mr_status status;
+    if (hub_kafka_path_is(request->path))
+        status = open_kafka(s, options, error);
+    else if (options->follow || strcmp(request->path, HUB_STANDARD_INPUT) == 0)
+        status = open_live(s, options, error);
+    else
+        status = open_file(s, options, error);
     if (status != MR_OK) {
         hub_batch_source_close(s);
         return status;
@@ -147,22 +164,26 @@ enum mr_status hub_batch_source_open(const struct hub_batch_source_options *opti
 
 const struct hub_sample_file_info *hub_batch_source_info(const struct hub_batch_source *s)
 {
+    if (s->kafka != NULL)
+        return hub_kafka_source_info(s->kafka);
     return s->live != NULL ? hub_live_source_info(s->live) : hub_sample_file_info(s->file);
 }
 
 enum mr_status hub_batch_source_check(const struct hub_batch_source *s, char *error)
 {
-    return s->live != NULL ? MR_OK : hub_sample_file_check(s->file, error);
+    return s->file != NULL ? hub_sample_file_check(s->file, error) : MR_OK;
 }
 
 enum mr_status hub_batch_source_ready(struct hub_batch_source *s, char *error)
 {
+    if (s->kafka != NULL)
+        return hub_kafka_source_ready(s->kafka, error);
     return s->live != NULL ? hub_live_source_ready(s->live, error) : MR_OK;
 }
 
 bool hub_batch_source_is_live(const struct hub_batch_source *s)
 {
-    return s->live != NULL;
+    return s->file == NULL;
 }
 
 bool hub_batch_source_can_repeat(const struct hub_batch_source *s)
@@ -170,21 +191,60 @@ bool hub_batch_source_can_repeat(const struct hub_batch_source *s)
     return s->live == NULL || hub_live_source_can_repeat(s->live);
 }
 
-uint64_t hub_batch_source_batches(const struct hub_batch_source *s)
+uint32_t hub_batch_source_parts(const struct hub_batch_source *s)
 {
+    return s->kafka != NULL ? hub_kafka_source_partitions(s->kafka) : 1;
+}
+
+uint64_t hub_batch_source_salt(const struct hub_batch_source *s, uint32_t part)
+{
+    return s->kafka != NULL ? hub_kafka_source_salt(s->kafka, part) : 0;
+}
+
+enum mr_status hub_batch_source_begin(struct hub_batch_source *s, uint32_t part, const uint64_t *known,
+                                      uint64_t *data, char *error)
+{
+    if (s->kafka != NULL)
+        return hub_kafka_source_begin(s->kafka, part, known, data, error);
+    *data = hub_batch_source_info(s)->digest;
+    return MR_OK;
+}
+
+bool hub_batch_source_has_begun(struct hub_batch_source *s, uint32_t part)
+{
+    return s->kafka == NULL || hub_kafka_source_has_begun(s->kafka, part);
+}
+
+uint64_t hub_batch_source_batches(const struct hub_batch_source *s, uint32_t part)
+{
+    if (s->kafka != NULL)
+        return hub_kafka_source_batches(s->kafka, part);
     return s->live != NULL ? hub_live_source_batches(s->live) : s->batches;
 }
 
-void hub_batch_source_release(struct hub_batch_source *s, uint64_t oldest)
+void hub_batch_source_release(struct hub_batch_source *s, uint32_t part, uint64_t oldest)
 {
+    assert(part < hub_batch_source_parts(s));
     if (s->live != NULL)
         hub_live_source_release(s->live, oldest);
+}
+
+uint64_t hub_batch_source_lag(const struct hub_batch_source *s, uint32_t part, uint64_t oldest)
+{
+    return s->kafka != NULL ? hub_kafka_source_lag(s->kafka, part, oldest) : 0;
+}
+
+const char *hub_batch_source_trouble(const struct hub_batch_source *s)
+{
+    return s->kafka != NULL ? hub_kafka_source_trouble(s->kafka) : "";
 }
 
 void hub_batch_source_finish(struct hub_batch_source *s)
 {
     if (s->live != NULL)
         hub_live_source_finish(s->live);
+    else if (s->kafka != NULL)
+        hub_kafka_source_finish(s->kafka);
 }
 
 static bool grow(void **array, size_t count, size_t element_bytes)
@@ -232,6 +292,43 @@ bool hub_batch_append(struct hub_batch *b, uint32_t place, const struct hub_samp
     return true;
 }
 
+void hub_batch_place_block(struct hub_batch *b, uint32_t place, const struct hub_block *block, uint32_t from,
+                           uint32_t count)
+{
+    const uint32_t *offsets = block->offsets + (size_t)from * b->slots;
+    const size_t bags = (size_t)count * b->slots;
+    const uint32_t first = offsets[0], keys = offsets[bags] - first;
+    uint32_t *bag_end = b->offsets + (size_t)place * b->slots + 1;
+    b->offsets[0] = 0;
+    for (size_t i = 0; i < bags; i++)
+        bag_end[i] = b->key_count + (offsets[i + 1] - first);
+    memcpy(b->keys + b->key_count, block->keys + (size_t)first * sizeof(uint64_t), keys * sizeof(uint64_t));
+    if (b->has_weights)
+        memcpy(b->weights + b->key_count, block->weights + first, keys * sizeof(float));
+    memcpy(b->labels + place, block->labels + from, count * sizeof(float));
+    memcpy(b->dense + (size_t)place * b->dense_count, block->dense + (size_t)from * b->dense_count,
+           (size_t)count * b->dense_count * sizeof(float));
+    b->key_count += keys;
+}
+
+enum mr_status hub_find_format(const struct hub_formats *formats, const char *name,
+                               const struct hub_format **out, char *error)
+{
+    char names[HUB_FORMAT_NAMES_BYTES];
+    *out = hub_formats_find(formats, name);
+    if (*out != NULL || strcmp(name, HUB_BLOCK_FORMAT) == 0)
+        return MR_OK;
+    snprintf(error, HUB_ERROR_BYTES,
+             "unknown format '%.40s'; there are %s, " HUB_BLOCK_FORMAT "; the hub's --format FILE adds one",
+             name, hub_formats_names(formats, names));
+    return MR_INVALID_ARGUMENT;
+}
+
+bool hub_is_other_format(uint64_t broken, uint64_t good)
+{
+    return broken >= HUB_BROKEN_LINES_OF && broken > good;
+}
+
 static void begin_batch(const struct hub_batch_source *s, uint64_t sequence, struct hub_batch *b)
 {
     const struct hub_format *format = hub_sample_file_info(s->file)->format;
@@ -273,9 +370,11 @@ static void order_batch(struct hub_batch_source *s, const struct hub_batch *b)
     }
 }
 
-enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint64_t sequence, struct hub_batch *b,
-                                      char *error)
+enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint32_t part, uint64_t sequence,
+                                      struct hub_batch *b, char *error)
 {
+    if (s->kafka != NULL)
+        return hub_kafka_source_build(s->kafka, part, sequence, b, error);
     if (s->live != NULL)
         return hub_live_source_build(s->live, sequence, b, error);
     assert(sequence < s->batches);

@@ -6,6 +6,7 @@
 #define HUB_BATCH_SOURCE_H
 
 #include "trainer_client/hub/request.h"
+#include "trainer_client/hub/sample_block.h"
 #include "trainer_client/hub/sample_file.h"
 
 #define HUB_BATCH_KEY_BYTES_MAX                                                                              \
@@ -31,6 +32,16 @@ bool hub_batch_make_room(struct hub_batch *b, uint32_t keys_more);
 /* Sample `place` < samples, after the one before it. False: no memory. */
 bool hub_batch_append(struct hub_batch *b, uint32_t place, const struct hub_sample *sample);
 
+/* Samples [from, from + count) of a block of the batch's shape, after `place` that are there. There is room. */
+void hub_batch_place_block(struct hub_batch *b, uint32_t place, const struct hub_block *block, uint32_t from,
+                           uint32_t count);
+/* The format of an input that may also bring blocks (`*out` NULL). MR_INVALID_ARGUMENT: there is none of that
+ * name; `error` (HUB_ERROR_BYTES) has those there are. */
+enum mr_status hub_find_format(const struct hub_formats *formats, const char *name,
+                               const struct hub_format **out, char *error);
+/* Whether so many broken lines of an input without an end, beside the good ones, mean another format. */
+bool hub_is_other_format(uint64_t broken, uint64_t good);
+
 struct hub_batch_source;
 
 struct hub_batch_source_options {
@@ -38,15 +49,16 @@ struct hub_batch_source_options {
     const struct hub_formats *formats; /* outlive the source */
     size_t memory_bytes;               /* for samples that stay in memory */
     const atomic_bool *stop;
-    bool follow;      /* files are read once, and followed as they grow */
-    bool is_repeated; /* standard input is the same at each start */
+    bool follow;                              /* files are read once, and followed as they grow */
+    bool is_repeated;                         /* standard input is the same at each start */
+    const char *kafka_brokers, *kafka_config; /* as of hub_kafka_open() */
     void (*on_broken_line)(void *arg, const char *path, uint64_t line_number,
                            const char *reason); /* or NULL */
     void (*on_batch)(void *arg); /* a batch has come that could not be built before; any thread; or NULL */
     void *arg;
 };
 
-/* Errors as of hub_sample_file_open() or hub_live_source_open(); MR_INVALID_ARGUMENT also for a plan that an
+/* Errors as of hub_sample_file_open(), hub_live_source_open() or hub_kafka_source_open(); MR_INVALID_ARGUMENT also for a plan that an
  * input that is read once cannot have. */
 enum mr_status hub_batch_source_open(const struct hub_batch_source_options *options,
                                      struct hub_batch_source **out, char *error);
@@ -60,16 +72,31 @@ enum mr_status hub_batch_source_ready(struct hub_batch_source *s, char *error);
 /* Whether it is read once, and whether a later start gets the same batches again. */
 bool hub_batch_source_is_live(const struct hub_batch_source *s);
 bool hub_batch_source_can_repeat(const struct hub_batch_source *s);
+/* A topic has a part for each of its partitions, any other input is one part. Each has batches of its own. */
+uint32_t hub_batch_source_parts(const struct hub_batch_source *s);
+/* Tells a part apart from other parts and other inputs of the same path; 0: nothing has to. */
+uint64_t hub_batch_source_salt(const struct hub_batch_source *s, uint32_t part);
+/* Before anything else of a part: `*data` becomes the data word of its plan, where `known` (or NULL) is the
+ * one that the server's record has. MR_NOT_READY: the part has nothing yet. Else as hub_kafka_source_begin().
+ */
+enum mr_status hub_batch_source_begin(struct hub_batch_source *s, uint32_t part, const uint64_t *known,
+                                      uint64_t *data, char *error);
+/* Whether the part has anything, or an error, so that it can begin. */
+bool hub_batch_source_has_begun(struct hub_batch_source *s, uint32_t part);
 /* Of all epochs. An epoch's last batch may be smaller than the others. HUB_BATCHES_UNKNOWN: its end has not
  * come yet. */
-uint64_t hub_batch_source_batches(const struct hub_batch_source *s);
+uint64_t hub_batch_source_batches(const struct hub_batch_source *s, uint32_t part);
 /* Batches below `oldest` are applied, and may leave the memory. */
-void hub_batch_source_release(struct hub_batch_source *s, uint64_t oldest);
+void hub_batch_source_release(struct hub_batch_source *s, uint32_t part, uint64_t oldest);
+/* Messages of a partition from batch `oldest` on; 0 for other inputs. */
+uint64_t hub_batch_source_lag(const struct hub_batch_source *s, uint32_t part, uint64_t oldest);
+/* Why nothing comes, one line; "": nothing is known to be wrong. */
+const char *hub_batch_source_trouble(const struct hub_batch_source *s);
 /* What has come is all that there is, for an input that is read once. */
 void hub_batch_source_finish(struct hub_batch_source *s);
-/* sequence < batches. MR_NOT_READY: it has not come yet; `on_batch` is called when it has. MR_NO_MEMORY,
+/* sequence < batches; the batch of a partition may have no samples. MR_NOT_READY: it has not come yet; `on_batch` is called when it has. MR_NO_MEMORY,
  * MR_IO_ERROR (the file has changed, or batches are gone), MR_BAD_MESSAGE. */
-enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint64_t sequence, struct hub_batch *batch,
-                                      char *error);
+enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint32_t part, uint64_t sequence,
+                                      struct hub_batch *batch, char *error);
 
 #endif

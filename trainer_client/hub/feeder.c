@@ -43,7 +43,7 @@ struct feeder {
     uint64_t retry_us;
     uint64_t clocks_ns; /* when the server is asked for its clock next */
     uint64_t salt;      /* of the plan of `source` */
-    bool said_away, said_no_table, said_no_samples;
+    bool said_away, said_no_table, said_no_samples, said_trouble;
 };
 
 /* The parts belong to the plan of `source`; they change under the lock, by this thread, but for their plans'
@@ -205,8 +205,23 @@ static void refuse_changed(struct feeder *f, const struct mr_stream *streams, ui
     fail_plan(f, MR_ALREADY_STARTED, error);
 }
 
-/* Picks a number for the part with this identity; false: the server is away, or the plan failed. */
-static bool choose(struct feeder *f, const struct mr_plan *identity, uint32_t *number)
+/* Makes the identity of a part whose samples begin here, or where the server's record says that they did.
+ * False: it has none yet, or the plan failed. */
+static bool identify(struct feeder *f, uint32_t index, uint64_t salt, const struct mr_stream *streams,
+                     uint32_t count, struct mr_plan *identity)
+{
+    char error[HUB_ERROR_BYTES];
+    *identity = hub_request_plan(&f->request, 0, salt);
+    const struct mr_stream *of_server = hub_stream_of_request(streams, count, identity);
+    enum mr_status status = hub_batch_source_begin(
+        f->source, index, of_server != NULL ? &of_server->plan[2] : NULL, &identity->data, error);
+    if (status != MR_OK && status != MR_NOT_READY)
+        fail_plan(f, status, error);
+    return status == MR_OK;
+}
+
+/* Picks a number for the part; false: the server is away, the part has nothing yet, or the plan failed. */
+static bool choose(struct feeder *f, uint32_t index, struct mr_plan *identity, uint32_t *number)
 {
     struct mr_stream *streams;
     uint32_t count;
@@ -214,7 +229,12 @@ static bool choose(struct feeder *f, const struct mr_plan *identity, uint32_t *n
     server_answered(f, status);
     if (status != MR_OK)
         return false;
-    uint32_t preferred = hub_request_stream(&f->request, f->salt != 0 ? identity->request[0] : 0);
+    const uint64_t salt = f->salt != 0 ? f->salt : hub_batch_source_salt(f->source, index);
+    if (!identify(f, index, salt, streams, count, identity)) {
+        free(streams);
+        return false;
+    }
+    uint32_t preferred = hub_request_stream(&f->request, salt != 0 ? identity->request[0] : 0);
     enum hub_stream_found found = hub_stream_choose(streams, count, identity, preferred, number);
     if (found == HUB_STREAM_CHANGED)
         refuse_changed(f, streams, count, *number);
@@ -238,15 +258,20 @@ static enum mr_status claim(struct feeder *f, const struct mr_plan *identity, ui
     return status;
 }
 
-/* The part has its stream, and begins; its counters stay if it is the one it had. */
-static void begin_part(struct feeder *f, struct hub_part *part, const struct mr_plan *identity,
-                       uint32_t number)
+static void init_part_plan(struct feeder *f, uint32_t index)
 {
     const struct hub_config *config = &f->hub->config;
+    hub_plan_init(&part_at(f, index)->plan, hub_batch_source_batches(f->source, index), config->prefetch,
+                  config->trainer_timeout_us, f->request.held_out);
+}
+
+/* The part has its stream, and begins; its counters stay if it is the one it had. */
+static void begin_part(struct feeder *f, uint32_t index, const struct mr_plan *identity, uint32_t number)
+{
+    struct hub_part *part = part_at(f, index);
     pthread_mutex_lock(&f->hub->lock);
     if (!f->is_again || part->stream != number)
-        hub_plan_init(&part->plan, hub_batch_source_batches(f->source), config->prefetch,
-                      config->trainer_timeout_us, f->request.held_out);
+        init_part_plan(f, index);
     part->identity = *identity;
     part->stream = number;
     part->has_stream = true;
@@ -259,14 +284,13 @@ static void begin_part(struct feeder *f, struct hub_part *part, const struct mr_
 static bool claim_stream(struct feeder *f, uint32_t index)
 {
     for (uint32_t tries = 0; tries < CLAIMS_MAX; tries++) {
-        const struct mr_plan identity =
-            hub_request_plan(&f->request, hub_batch_source_info(f->source)->digest, f->salt);
+        struct mr_plan identity;
         uint32_t number;
-        if (!choose(f, &identity, &number))
+        if (!choose(f, index, &identity, &number))
             break;
         enum mr_status status = claim(f, &identity, number);
         if (status == MR_OK) {
-            begin_part(f, part_at(f, index), &identity, number);
+            begin_part(f, index, &identity, number);
             return true;
         }
         if (status != MR_ALREADY_STARTED)
@@ -274,6 +298,16 @@ static bool claim_stream(struct feeder *f, uint32_t index)
     }
     f->retry_us = mr_clock_us() + SERVER_RETRY_US;
     return false;
+}
+
+/* Claims the streams of the parts that have samples and no stream. False: not all of them now, or the plan
+ * failed. */
+static bool claim_streams(struct feeder *f)
+{
+    for (uint32_t i = 0; i < f->hub->parts.count; i++)
+        if (!part_at(f, i)->has_stream && hub_batch_source_has_begun(f->source, i) && !claim_stream(f, i))
+            return false;
+    return true;
 }
 
 /* Batches that no trainer has got leave the server if nobody will feed them again under their ids. */
@@ -335,7 +369,7 @@ static void start_plan(struct feeder *f)
     hub->is_live = hub_batch_source_is_live(f->source);
     hub->batches = hub_parts_batches(&hub->parts);
     f->table = 0;
-    f->said_no_table = f->said_no_samples = false;
+    f->said_no_table = f->said_no_samples = f->said_trouble = false;
 }
 
 static void log_live_plan(const struct feeder *f)
@@ -397,6 +431,8 @@ static enum mr_status open_source(struct feeder *f, char *error)
         .stop = &f->hub->stop,
         .follow = f->hub->config.follow,
         .is_repeated = f->hub->config.is_repeated,
+        .kafka_brokers = f->hub->config.kafka_brokers,
+        .kafka_config = f->hub->config.kafka_config,
         .on_broken_line = report_broken_line,
         .on_batch = nudge,
         .arg = f->hub,
@@ -417,7 +453,9 @@ static enum mr_status open_source(struct feeder *f, char *error)
 static bool make_parts(struct feeder *f)
 {
     pthread_mutex_lock(&f->hub->lock);
-    const bool is_made = hub_parts_make(&f->hub->parts, 1);
+    const bool is_made = hub_parts_make(&f->hub->parts, hub_batch_source_parts(f->source));
+    for (uint32_t i = 0; is_made && i < f->hub->parts.count; i++)
+        init_part_plan(f, i);
     pthread_mutex_unlock(&f->hub->lock);
     return is_made;
 }
@@ -459,7 +497,7 @@ static void find_stream(struct feeder *f)
     enum mr_status status = hub_batch_source_ready(f->source, error);
     if (status != MR_OK && status != MR_NOT_READY)
         fail_plan(f, status, error);
-    if (status != MR_OK || mr_clock_us() < f->retry_us || !connect_server(f) || !claim_stream(f, 0))
+    if (status != MR_OK || mr_clock_us() < f->retry_us || !connect_server(f) || !claim_streams(f))
         return;
     if (hub_batch_source_is_live(f->source) && !f->is_again)
         log_live_plan(f);
@@ -586,6 +624,25 @@ static bool feed_one(struct feeder *f, struct hub_feed *feed)
            MR_OK;
 }
 
+static void follow_part(struct feeder *f, uint32_t index)
+{
+    struct hub_part *part = part_at(f, index);
+    struct hub_plan *plan = &part->plan;
+    const uint64_t batches = hub_batch_source_batches(f->source, index);
+    pthread_mutex_lock(&f->hub->lock);
+    if (batches != HUB_BATCHES_UNKNOWN && plan->batches == HUB_BATCHES_UNKNOWN)
+        hub_plan_end(plan, batches);
+    const uint64_t oldest = plan->oldest;
+    const bool is_known = plan->record_known;
+    pthread_mutex_unlock(&f->hub->lock);
+    const uint64_t lag = hub_batch_source_lag(f->source, index, oldest);
+    pthread_mutex_lock(&f->hub->lock);
+    part->lag = lag;
+    pthread_mutex_unlock(&f->hub->lock);
+    if (is_known)
+        hub_batch_source_release(f->source, index, oldest);
+}
+
 /* Of an input that is read once: what is applied may leave the memory, and its end may have come. */
 static void follow_source(struct feeder *f)
 {
@@ -594,32 +651,87 @@ static void follow_source(struct feeder *f)
         return;
     if (atomic_load(&hub->ending))
         hub_batch_source_finish(f->source);
-    const uint64_t batches = hub_batch_source_batches(f->source);
+    for (uint32_t i = 0; i < hub->parts.count; i++)
+        follow_part(f, i);
     const uint64_t broken_lines = hub_batch_source_info(f->source)->broken_lines;
-    struct hub_plan *plan = &part_at(f, 0)->plan;
     pthread_mutex_lock(&hub->lock);
-    uint64_t oldest = plan->oldest;
     hub->info.broken_lines = broken_lines;
-    if (batches != HUB_BATCHES_UNKNOWN && plan->batches == HUB_BATCHES_UNKNOWN) {
-        hub_plan_end(plan, batches);
-        hub->batches = hub_parts_batches(&hub->parts);
-    }
+    hub->batches = hub_parts_batches(&hub->parts);
     pthread_mutex_unlock(&hub->lock);
-    if (plan->record_known)
-        hub_batch_source_release(f->source, oldest);
 }
 
-/* The next batch has not come yet: it is not fed after all. */
-static void wait_for_samples(struct feeder *f, struct hub_feed *feed, uint64_t sequence)
+/* The batch is not fed after all: it has not come yet, or need not go to a trainer. */
+static void give_up_feed(struct feeder *f, struct hub_feed *feed, uint64_t sequence)
 {
     pthread_mutex_lock(&f->hub->lock);
     hub_plan_fed(&part_at(f, feed->part)->plan, sequence, feed->generation, false);
     feed->used = false;
     pthread_mutex_unlock(&f->hub->lock);
-    if (!f->said_no_samples)
+}
+
+/* No part has a batch now. */
+static void wait_for_samples(struct feeder *f)
+{
+    const char *trouble = hub_batch_source_trouble(f->source);
+    const bool is_trouble = trouble[0] != '\0';
+    if (f->said_no_samples && f->said_trouble == is_trouble)
+        return;
+    if (is_trouble) {
+        mr_log_warning("input_away", "%s: waiting for the brokers: %s", f->request.path, trouble);
+        wait_for(f, "the hub waits for the brokers of %.200s: %s", f->request.path, trouble);
+    } else {
         wait_for(f, "the hub waits for more samples from %.200s",
                  strcmp(f->request.path, HUB_STANDARD_INPUT) == 0 ? "its standard input" : f->request.path);
+    }
     f->said_no_samples = true;
+    f->said_trouble = is_trouble;
+}
+
+static void samples_have_come(struct feeder *f)
+{
+    if (f->said_trouble)
+        mr_log_info("input_back", "%s: the brokers are back", f->request.path);
+    if (f->said_no_samples)
+        wait_for(f, "%s", "");
+    f->said_no_samples = f->said_trouble = false;
+}
+
+/* Has the server record a batch without samples as applied, as no trainer can: as one sample without keys. */
+static enum mr_status push_empty(struct feeder *f, const struct hub_part *part, uint64_t id, uint32_t slots)
+{
+    uint32_t *offsets = calloc(slots + 1, sizeof(*offsets));
+    float *zeros = calloc((size_t)slots * f->table_dim, sizeof(*zeros));
+    enum mr_status status = MR_NO_MEMORY;
+    if (offsets != NULL && zeros != NULL) {
+        const struct mr_batch_keys keys = {
+            .table = f->table, .samples = 1, .slots = slots, .offsets = offsets};
+        const struct mr_batch_gradient gradient = {f->table,
+                                                   mr_tensor_3d(MR_F32, 1, slots, f->table_dim, zeros)};
+        uint64_t words[MR_PLAN_WORDS];
+        const struct mr_options options = plan_options(&part->identity, words);
+        status = mr_feed_sample(f->client, &options, id, &keys, 1, false);
+        if (status == MR_OK)
+            status = mr_push_gradients_batch(f->client, NULL, id, &gradient, 1, NULL);
+        (void)mr_forget_batches(f->client, NULL, &id, 1);
+    }
+    free(offsets);
+    free(zeros);
+    return status;
+}
+
+static void apply_empty(struct feeder *f, struct hub_feed *feed, uint64_t sequence)
+{
+    struct hub_part *part = part_at(f, feed->part);
+    enum mr_status status = push_empty(f, part, batch_id(part, sequence), feed->batch.slots);
+    give_up_feed(f, feed, sequence);
+    server_answered(f, status);
+    notice_restart(f);
+    check_stream(f, part, status);
+    part->next_record_us = 0; /* which has it now */
+    if (status != MR_OK && status != MR_ALREADY_LEARNT) {
+        f->retry_us = mr_clock_us() + SERVER_RETRY_US;
+        f->table = status == MR_BATCH_CACHE_FULL ? f->table : 0;
+    }
 }
 
 static struct hub_feed *free_feed(struct hub *hub)
@@ -630,8 +742,10 @@ static struct hub_feed *free_feed(struct hub *hub)
     return NULL;
 }
 
-/* True when a feed of the part was begun. */
-static bool feed_part(struct feeder *f, uint32_t index)
+enum fed { FED_NONE, FED_WAITS, FED_BEGUN };
+
+/* FED_WAITS: it has room for a batch, and none has come. */
+static enum fed feed_part(struct feeder *f, uint32_t index)
 {
     struct hub *hub = f->hub;
     struct hub_plan *plan = &part_at(f, index)->plan;
@@ -647,20 +761,22 @@ static bool feed_part(struct feeder *f, uint32_t index)
     }
     pthread_mutex_unlock(&hub->lock);
     if (!more)
-        return false;
+        return FED_NONE;
     char error[HUB_ERROR_BYTES];
     uint64_t id = batch_id(part_at(f, index), sequence), begin_ns = mr_trace_begin(hub->trace);
-    enum mr_status status = hub_batch_source_build(f->source, sequence, &feed->batch, error);
+    enum mr_status status = hub_batch_source_build(f->source, index, sequence, &feed->batch, error);
     if (status == MR_NOT_READY) {
-        wait_for_samples(f, feed, sequence);
-        return false;
+        give_up_feed(f, feed, sequence);
+        return FED_WAITS;
     }
-    if (f->said_no_samples)
-        wait_for(f, "%s", "");
-    f->said_no_samples = false;
+    samples_have_come(f);
     if (status != MR_OK) {
         fail_plan(f, status, error);
-        return false;
+        return FED_NONE;
+    }
+    if (feed->batch.samples == 0) {
+        apply_empty(f, feed, sequence);
+        return FED_NONE;
     }
     mr_trace_span(hub->trace, HUB_TRACK_FEEDING, "build", begin_ns, id);
     begin_ns = mr_trace_begin(hub->trace);
@@ -674,17 +790,22 @@ static bool feed_part(struct feeder *f, uint32_t index)
         f->retry_us = mr_clock_us() + SERVER_RETRY_US;
     }
     pthread_mutex_unlock(&hub->lock);
-    return begun;
+    return begun ? FED_BEGUN : FED_NONE;
 }
 
 /* True when a feed was begun: of the parts in turn. */
 static bool feed_next(struct feeder *f)
 {
-    for (uint32_t tries = 0; tries < f->hub->parts.count; tries++) {
+    bool waits = false;
+    for (uint32_t tries = 0; tries < f->hub->parts.count && f->table != 0; tries++) {
         f->turn = (f->turn + 1) % f->hub->parts.count;
-        if (feed_part(f, f->turn))
+        enum fed fed = feed_part(f, f->turn);
+        if (fed == FED_BEGUN)
             return true;
+        waits |= fed == FED_WAITS;
     }
+    if (waits)
+        wait_for_samples(f);
     return false;
 }
 
@@ -754,6 +875,8 @@ static bool run_plan(struct feeder *f)
         f->retry_us = now_us + SERVER_RETRY_US;
         return false;
     }
+    if (!claim_streams(f))
+        return end_oldest_feed(f);
     ask_records(f, now_us);
     while (f->table != 0 && now_us >= f->retry_us && feed_next(f)) {
     }

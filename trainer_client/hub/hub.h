@@ -46,10 +46,11 @@ struct hub_config {
     const char *metrics; /* address for metrics over HTTP; NULL: none */
     const struct hub_formats *formats;
     uint32_t prefetch;
-    size_t sample_memory_bytes; /* samples that stay in memory take at most this */
-    bool follow;                /* sample files are followed as they grow */
-    bool is_repeated;           /* standard input is the same at each start */
-    bool ends_with_input;       /* ends, as by `ending`, once whoever writes standard input closes it */
+    size_t sample_memory_bytes;               /* samples that stay in memory take at most this */
+    bool follow;                              /* sample files are followed as they grow */
+    bool is_repeated;                         /* standard input is the same at each start */
+    const char *kafka_brokers, *kafka_config; /* NULL: none given */
+    bool ends_with_input; /* ends, as by `ending`, once whoever writes standard input closes it */
     uint64_t trainer_timeout_us;
 };
 

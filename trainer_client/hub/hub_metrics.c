@@ -5,6 +5,7 @@
 #include "dataplane/metrics/metrics_process.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/format/wire_counters.h"
+#include "trainer_client/hub/kafka_path.h"
 
 #define WIRE_COUNTERS (sizeof(struct mr_wire_counters) / sizeof(uint64_t))
 
@@ -69,6 +70,22 @@ static void write_stage(struct mr_metrics_text *text, enum hub_stage now)
     }
 }
 
+/* Of a plan over a topic. */
+static void write_lag(struct mr_metrics_text *text, struct hub *hub)
+{
+    pthread_mutex_lock(&hub->lock);
+    const bool is_topic = hub->stage == HUB_RUNNING && hub_kafka_path_is(hub->request.path);
+    if (is_topic)
+        mr_metrics_family_named(text, "millrace_hub_kafka_lag", MR_GAUGE, MR_UNIT_NONE,
+                                "messages of the partition that the server has not applied yet");
+    for (uint32_t i = 0; is_topic && i < hub->parts.count; i++) {
+        struct mr_labels labels = {.bytes = 0};
+        mr_labels_add_number(&labels, "partition", i);
+        mr_metrics_sample(text, &labels, hub->parts.all[i].lag);
+    }
+    pthread_mutex_unlock(&hub->lock);
+}
+
 static void write_metrics(void *app, struct mr_metrics_text *text)
 {
     const struct hub_metrics *m = app;
@@ -79,6 +96,7 @@ static void write_metrics(void *app, struct mr_metrics_text *text)
     wire_set.name = "hub_wire"; /* sums over nodes must not have the hub in them */
     mr_metrics_process(text, &none);
     write_stage(text, stage);
+    write_lag(text, m->hub);
     mr_metrics_set(text, NULL, &hub_set, 0, (const uint64_t *)&values);
     mr_metrics_set(text, NULL, &wire_set, 0, m->wire);
 }

@@ -14,7 +14,6 @@
 
 #define AHEAD_BATCHES     64u /* that are read before they are asked for */
 #define KEPT_FIRST        64u
-#define BROKEN_LINES_OF   16u /* from so many on, more broken lines than good ones mean another format */
 #define IDENTITY_REPEATED UINT64_C(0x726570656174) /* of standard input that is the same at each start */
 
 /* A batch that is put together: the first `placed` of its batch_samples samples are there. */
@@ -208,7 +207,7 @@ static enum mr_status take_broken(struct hub_live_source *s, const char *reason)
         snprintf(error, sizeof(error), "%.200s:%" PRIu64 ": broken line: %s", s->path, s->parts, reason);
         return fail(s, MR_BAD_MESSAGE, error);
     }
-    if (broken >= BROKEN_LINES_OF && broken > s->good_lines) {
+    if (hub_is_other_format(broken, s->good_lines)) {
         snprintf(error, sizeof(error),
                  "%.200s is no %s: %" PRIu64 " of %" PRIu64 " lines are broken, line %" PRIu64
                  " for one: %.60s",
@@ -324,25 +323,14 @@ static enum mr_status place_samples(struct hub_live_source *s, const struct hub_
                                     uint32_t count)
 {
     struct hub_batch *b = &s->growing.batch;
-    const uint32_t *offsets = block->offsets + (size_t)from * b->slots;
-    const size_t bags = (size_t)count * b->slots;
-    const uint32_t first = offsets[0], keys = offsets[bags] - first, placed_before = s->growing.placed;
+    const size_t begin = (size_t)from * b->slots, end = (size_t)(from + count) * b->slots;
+    const uint32_t keys = block->offsets[end] - block->offsets[begin];
     enum mr_status status = check_keys(s, keys);
     if (status != MR_OK)
         return status;
     if (!hub_batch_make_room(b, keys))
         return fail_for_memory(s);
-    b->offsets[0] = 0;
-    uint32_t *bag_end = b->offsets + (size_t)placed_before * b->slots + 1;
-    for (size_t i = 0; i < bags; i++)
-        bag_end[i] = b->key_count + (offsets[i + 1] - first);
-    memcpy(b->keys + b->key_count, block->keys + (size_t)first * sizeof(uint64_t), keys * sizeof(uint64_t));
-    if (b->has_weights)
-        memcpy(b->weights + b->key_count, block->weights + first, keys * sizeof(float));
-    memcpy(b->labels + placed_before, block->labels + from, count * sizeof(float));
-    memcpy(b->dense + (size_t)placed_before * b->dense_count, block->dense + (size_t)from * b->dense_count,
-           (size_t)count * b->dense_count * sizeof(float));
-    b->key_count += keys;
+    hub_batch_place_block(b, s->growing.placed, block, from, count);
     return placed(s, count);
 }
 
@@ -464,15 +452,10 @@ static void drop_all(struct hub_live_source *s)
 enum mr_status hub_live_source_open(const struct hub_live_options *options, struct hub_live_source **out,
                                     char *error)
 {
-    const struct hub_format *format = hub_formats_find(options->formats, options->format);
-    if (format == NULL && strcmp(options->format, HUB_BLOCK_FORMAT) != 0) {
-        char names[HUB_FORMAT_NAMES_BYTES];
-        snprintf(error, HUB_ERROR_BYTES,
-                 "unknown format '%.40s'; there are %s, " HUB_BLOCK_FORMAT
-                 "; the hub's --format FILE adds one",
-                 options->format, hub_formats_names(options->formats, names));
-        return MR_INVALID_ARGUMENT;
-    }
+    const struct hub_format *format;
+    enum mr_status status = hub_find_format(options->formats, options->format, &format, error);
+    if (status != MR_OK)
+        return status;
     struct hub_live_source *s = calloc(1, sizeof(*s));
     if (s == NULL) {
         snprintf(error, HUB_ERROR_BYTES, "no memory");
@@ -490,7 +473,7 @@ enum mr_status hub_live_source_open(const struct hub_live_options *options, stru
     s->sample = malloc(sizeof(*s->sample));
     s->kept_size = KEPT_FIRST;
     s->kept = calloc(s->kept_size, sizeof(*s->kept));
-    enum mr_status status = MR_NO_MEMORY;
+    status = MR_NO_MEMORY;
     snprintf(error, HUB_ERROR_BYTES, "no memory");
     if (s->path != NULL && s->sample != NULL && s->kept != NULL)
         status = hub_live_input_open(&s->input, s->path, options->follow, error);

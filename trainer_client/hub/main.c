@@ -117,6 +117,10 @@ static struct hub_config parse_arguments(int argc, char **argv)
         {"repeatable", CLI_FLAG, &config.is_repeated, NULL,
          "standard input (a plan's path is -) is the same at each start: its plan continues after what\n"
          "was applied, instead of counting all as new"},
+        {"kafka", CLI_STRING, &config.kafka_brokers, "HOST:PORT,...",
+         "brokers of the Kafka cluster that plans with a path kafka:TOPIC read; some of them suffice"},
+        {"kafka-config", CLI_STRING, &config.kafka_config, "FILE",
+         "properties of librdkafka, key=value in each line: TLS, SASL and others"},
         {"with-stdin", CLI_FLAG, &config.ends_with_input, NULL,
          "stop once whoever writes standard input has closed it, as by SIGTERM"},
         {"metrics", CLI_STRING, &config.metrics, "ADDRESS:PORT",

@@ -19,7 +19,10 @@
 #define HUB_INDEX_ENTRIES_MAX (1u << 23) /* 128 MiB */
 #define HUB_WINDOW_SAMPLES    65536u
 #define HUB_BROKEN_SHOWN_MAX  10u /* broken lines that are reported one by one */
-#define HUB_ERROR_BYTES       640u
+#define HUB_BROKEN_LINES_OF                                                                                  \
+    16u /* of an input without an end: from so many on, more broken lines than good
+                                     ones mean another format */
+#define HUB_ERROR_BYTES 640u
 
 struct hub_sample_file;
 

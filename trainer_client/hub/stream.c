@@ -1,5 +1,6 @@
 #include "trainer_client/hub/stream.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 static struct mr_plan plan_of(const struct mr_stream *s)
@@ -15,13 +16,27 @@ static const struct mr_stream *find(const struct mr_stream *streams, uint32_t co
     return NULL;
 }
 
+static bool is_of_request(const struct mr_stream *s, const struct mr_plan *plan)
+{
+    return !s->differs && memcmp(s->plan, plan->request, sizeof(plan->request)) == 0;
+}
+
+const struct mr_stream *hub_stream_of_request(const struct mr_stream *streams, uint32_t count,
+                                              const struct mr_plan *plan)
+{
+    const struct mr_stream *best = NULL;
+    for (uint32_t i = 0; i < count; i++)
+        if (is_of_request(&streams[i], plan) && (best == NULL || streams[i].learnt > best->learnt))
+            best = &streams[i];
+    return best;
+}
+
 enum hub_stream_found hub_stream_choose(const struct mr_stream *streams, uint32_t count,
                                         const struct mr_plan *plan, uint32_t preferred, uint32_t *number)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct mr_plan other = plan_of(&streams[i]);
-        bool same_request = memcmp(other.request, plan->request, sizeof(other.request)) == 0;
-        if (same_request && !streams[i].differs && (other.data == plan->data || streams[i].learnt > 0)) {
+        if (is_of_request(&streams[i], plan) && (other.data == plan->data || streams[i].learnt > 0)) {
             *number = streams[i].stream;
             return other.data == plan->data ? HUB_STREAM_OWN : HUB_STREAM_CHANGED;
         }

@@ -23,4 +23,9 @@ enum hub_stream_found {
 enum hub_stream_found hub_stream_choose(const struct mr_stream *streams, uint32_t count,
                                         const struct mr_plan *plan, uint32_t preferred, uint32_t *number);
 
+/* The stream of the same request, whatever its samples were; of several the one with the most batches
+ * applied. NULL: there is none. */
+const struct mr_stream *hub_stream_of_request(const struct mr_stream *streams, uint32_t count,
+                                              const struct mr_plan *plan);
+
 #endif

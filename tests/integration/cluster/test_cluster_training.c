@@ -199,7 +199,7 @@ static void read_batch(struct trainer *t, uint64_t number)
 {
     char error[HUB_ERROR_BYTES] = "";
     struct hub_batch *b = &t->batch;
-    if (hub_batch_source_build(t->source, number, b, error) != MR_OK)
+    if (hub_batch_source_build(t->source, 0, number, b, error) != MR_OK)
         fail_msg("%s", error);
     const size_t bags = (size_t)b->samples * b->slots;
     t->keys = grow(t->keys, b->key_count * sizeof(*t->keys));

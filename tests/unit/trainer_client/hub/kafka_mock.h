@@ -1,0 +1,27 @@
+/* A Kafka cluster on loopback for tests: librdkafka's mock of one. */
+#ifndef TESTS_KAFKA_MOCK_H
+#define TESTS_KAFKA_MOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <librdkafka/rdkafka.h>
+#include <librdkafka/rdkafka_mock.h>
+
+#define KAFKA_FETCH 1 /* numbers of requests, for rd_kafka_mock_push_request_errors() */
+
+struct kafka_mock {
+    rd_kafka_t *owner, *producer;
+    rd_kafka_mock_cluster_t *cluster;
+    const char *brokers;
+    char config[64]; /* file with properties by which nothing waits for long */
+};
+
+void kafka_mock_start(struct kafka_mock *k, int broker_count);
+void kafka_mock_stop(struct kafka_mock *k);
+void kafka_mock_topic(struct kafka_mock *k, const char *topic, int partitions);
+/* Appends a message; it is there once kafka_mock_flush() returns. bytes NULL: it has no value. */
+void kafka_mock_put(struct kafka_mock *k, const char *topic, int32_t partition, const void *bytes,
+                    size_t size);
+void kafka_mock_flush(struct kafka_mock *k);
+
+#endif

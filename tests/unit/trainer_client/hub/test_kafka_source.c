@@ -1,0 +1,459 @@
+/* Batches of a topic's partitions, from a mock of a Kafka cluster: cut at offsets, the same at each start. */
+#include <math.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/unit/trainer_client/hub/block_bytes.h"
+#include "tests/unit/trainer_client/hub/formats_fixture.h"
+#include "tests/unit/trainer_client/hub/kafka_mock.h"
+#include "trainer_client/hub/kafka_source.h"
+#include "trainer_client/hub/plan.h"
+
+#define LIMIT_S 60
+
+static char error[HUB_ERROR_BYTES];
+static struct kafka_mock kafka;
+static sem_t come; /* posted when something may have come */
+static uint32_t broken_shown;
+
+static void on_batch(void *arg)
+{
+    sem_post(&come);
+}
+
+static void on_broken_line(void *arg, const char *path, uint64_t offset, const char *reason)
+{
+    assert_non_null(strstr(path, "kafka:"));
+    broken_shown++;
+}
+
+/* Between two looks at what has come; errors of a broker come without a message. */
+static void wait_a_little(void)
+{
+    struct timespec until;
+    assert_int_equal(clock_gettime(CLOCK_REALTIME, &until), 0);
+    until.tv_nsec += 5000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)sem_timedwait(&come, &until);
+}
+
+static struct hub_request request_of(const char *path)
+{
+    struct hub_request r = {.format = "criteo", .batch_samples = 4, .epochs = 1};
+    strcpy(r.path, path);
+    return r;
+}
+
+static enum mr_status open_request(const struct hub_request *request, struct hub_kafka_source **s)
+{
+    const struct hub_batch_source_options options = {.request = request,
+                                                     .formats = formats,
+                                                     .kafka_brokers = kafka.brokers,
+                                                     .kafka_config = kafka.config,
+                                                     .on_broken_line = on_broken_line,
+                                                     .on_batch = on_batch};
+    return hub_kafka_source_open(&options, s, error);
+}
+
+static struct hub_kafka_source *open_source(const char *path)
+{
+    struct hub_kafka_source *s = NULL;
+    const struct hub_request request = request_of(path);
+    if (open_request(&request, &s) != MR_OK)
+        fail_msg("%s", error);
+    return s;
+}
+
+static time_t limit(void)
+{
+    return time(NULL) + LIMIT_S;
+}
+
+static enum mr_status begin(struct hub_kafka_source *s, uint32_t partition, const uint64_t *known,
+                            uint64_t *data)
+{
+    enum mr_status status = MR_NOT_READY;
+    for (time_t until = limit(); status == MR_NOT_READY && time(NULL) < until;) {
+        status = hub_kafka_source_begin(s, partition, known, data, error);
+        if (status == MR_NOT_READY)
+            wait_a_little();
+    }
+    return status;
+}
+
+static enum mr_status build(struct hub_kafka_source *s, uint32_t partition, uint64_t sequence,
+                            struct hub_batch *b)
+{
+    enum mr_status status = MR_NOT_READY;
+    for (time_t until = limit(); status == MR_NOT_READY && time(NULL) < until;) {
+        status = hub_kafka_source_build(s, partition, sequence, b, error);
+        if (status == MR_NOT_READY)
+            wait_a_little();
+    }
+    return status;
+}
+
+static const char *criteo_line(uint32_t n)
+{
+    static char line[128];
+    size_t bytes = (size_t)sprintf(line, "%u\t%u", n % 2, n);
+    memset(line + bytes, '\t', 38);
+    (void)sprintf(line + bytes + 38, "%x", n);
+    return line;
+}
+
+static void put_text(const char *topic, int32_t partition, const char *text)
+{
+    kafka_mock_put(&kafka, topic, partition, text, strlen(text));
+}
+
+/* One sample in each message. */
+static void put_lines(const char *topic, int32_t partition, uint32_t first, uint32_t count)
+{
+    for (uint32_t n = first; n < first + count; n++)
+        put_text(topic, partition, criteo_line(n));
+    kafka_mock_flush(&kafka);
+}
+
+/* The batch's samples are first, first + 1, ... */
+static void check_lines(const struct hub_batch *b, uint32_t first, uint32_t samples)
+{
+    assert_int_equal(b->samples, samples);
+    assert_int_equal(b->key_count, samples);
+    for (uint32_t i = 0; i < samples; i++) {
+        assert_int_equal((uint32_t)lrint(expm1((double)b->dense[i * b->dense_count])), first + i);
+        assert_int_equal((uint32_t)lrintf(b->labels[i]), (first + i) % 2);
+    }
+}
+
+static void each_partition_has_batches_of_its_own(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data[3];
+    kafka_mock_topic(&kafka, "parts", 3);
+    put_lines("parts", 0, 0, 10);
+    put_lines("parts", 2, 1000, 8);
+    struct hub_kafka_source *s = open_source("kafka:parts");
+    assert_int_equal(hub_kafka_source_partitions(s), 3);
+    assert_int_equal(hub_kafka_source_ready(s, error), MR_OK);
+    assert_int_not_equal(hub_kafka_source_salt(s, 0), hub_kafka_source_salt(s, 2));
+    assert_int_equal(begin(s, 0, NULL, &data[0]), MR_OK);
+    assert_int_equal(begin(s, 2, NULL, &data[2]), MR_OK);
+    assert_int_equal(build(s, 2, 0, &b), MR_OK);
+    check_lines(&b, 1000, 4);
+    assert_int_equal(build(s, 0, 0, &b), MR_OK);
+    check_lines(&b, 0, 4);
+    assert_int_equal(build(s, 2, 1, &b), MR_OK);
+    check_lines(&b, 1004, 4);
+    assert_int_equal(b.sequence, 1);
+    assert_int_equal(build(s, 0, 1, &b), MR_OK);
+    check_lines(&b, 4, 4);
+    assert_int_equal(hub_kafka_source_build(s, 0, 2, &b, error), MR_NOT_READY); /* two of four */
+    assert_int_equal(hub_kafka_source_lag(s, 0, 1), 6);
+    put_lines("parts", 0, 10, 2);
+    assert_int_equal(build(s, 0, 2, &b), MR_OK);
+    check_lines(&b, 8, 4);
+    assert_int_equal(hub_kafka_source_begin(s, 1, NULL, &data[1], error), MR_NOT_READY);
+    assert_false(hub_kafka_source_has_begun(s, 1));
+    put_lines("parts", 1, 7, 4); /* it joins in with its first message */
+    assert_int_equal(begin(s, 1, NULL, &data[1]), MR_OK);
+    assert_int_equal(build(s, 1, 0, &b), MR_OK);
+    check_lines(&b, 7, 4);
+    assert_int_equal(hub_kafka_source_batches(s, 1), HUB_BATCHES_UNKNOWN);
+    hub_kafka_source_finish(s);
+    assert_int_equal(hub_kafka_source_batches(s, 0), 3);
+    assert_int_equal(hub_kafka_source_batches(s, 1), 1);
+    assert_int_equal(hub_kafka_source_build(s, 0, 3, &b, error), MR_NOT_READY);
+    hub_batch_free(&b);
+    hub_kafka_source_close(s);
+}
+
+static void batches_are_the_same_again(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data, again;
+    kafka_mock_topic(&kafka, "again", 1);
+    put_lines("again", 0, 0, 40);
+    struct hub_kafka_source *s = open_source("kafka:again");
+    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    for (uint32_t n = 0; n < 10; n++) {
+        assert_int_equal(build(s, 0, n, &b), MR_OK);
+        check_lines(&b, 4 * n, 4);
+    }
+    for (uint32_t n = 3; n < 10; n += 3) { /* a server that went back */
+        assert_int_equal(build(s, 0, n, &b), MR_OK);
+        check_lines(&b, 4 * n, 4);
+    }
+    hub_kafka_source_close(s);
+    s = open_source("kafka:again"); /* a start that goes on at batch 7 */
+    assert_int_equal(begin(s, 0, &data, &again), MR_OK);
+    assert_int_equal(again, data);
+    assert_int_equal(build(s, 0, 7, &b), MR_OK);
+    check_lines(&b, 28, 4);
+    assert_int_equal(build(s, 0, 8, &b), MR_OK);
+    check_lines(&b, 32, 4);
+    hub_batch_free(&b);
+    hub_kafka_source_close(s);
+}
+
+static void messages_of_all_sorts_are_counted_by_offset(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data;
+    char two[256];
+    kafka_mock_topic(&kafka, "sorts", 1);
+    snprintf(two, sizeof(two), "%s\r\n", criteo_line(1));
+    strcat(two, criteo_line(2));
+    put_text("sorts", 0, criteo_line(0));
+    put_text("sorts", 0, two);
+    kafka_mock_put(&kafka, "sorts", 0, NULL, 0);
+    put_text("sorts", 0, "no sample\n");
+    for (int i = 0; i < 4; i++)
+        put_text("sorts", 0, i % 2 == 0 ? "" : "neither");
+    put_lines("sorts", 0, 3, 4);
+    broken_shown = 0;
+    struct hub_kafka_source *s = open_source("kafka:sorts");
+    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    for (int turn = 0; turn < 2; turn++) { /* counted once, however often they are read */
+        assert_int_equal(build(s, 0, 0, &b), MR_OK);
+        check_lines(&b, 0, 3);
+        assert_int_equal(build(s, 0, 1, &b), MR_OK);
+        assert_int_equal(b.samples, 0);
+        assert_int_equal(b.slots, 26);
+        assert_int_equal(build(s, 0, 2, &b), MR_OK);
+        check_lines(&b, 3, 4);
+        assert_int_equal(hub_kafka_source_info(s)->broken_lines, 3);
+        assert_int_equal(broken_shown, 3);
+    }
+    hub_kafka_source_close(s);
+    struct hub_request strict = request_of("kafka:sorts?messages=2");
+    strict.strict = true;
+    assert_int_equal(open_request(&strict, &s), MR_OK);
+    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(build(s, 0, 0, &b), MR_OK);
+    check_lines(&b, 0, 3);
+    assert_int_equal(build(s, 0, 1, &b), MR_BAD_MESSAGE);
+    assert_non_null(strstr(error, "kafka:sorts[0]: offset 3: broken line:"));
+    hub_batch_free(&b);
+    hub_kafka_source_close(s);
+}
+
+static void messages_of_another_format_are_refused(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data;
+    kafka_mock_topic(&kafka, "other", 1);
+    for (int i = 0; i < 40; i++)
+        put_text("other", 0, "1 2:3");
+    kafka_mock_flush(&kafka);
+    struct hub_request request = request_of("kafka:other?messages=20");
+    struct hub_kafka_source *s = open_source(request.path);
+    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(build(s, 0, 0, &b), MR_BAD_MESSAGE);
+    assert_non_null(strstr(error, "is no criteo: 16 of 16 lines are broken, at offset 15"));
+    hub_kafka_source_close(s);
+    strcpy(request.format, HUB_BLOCK_FORMAT);
+    assert_int_equal(open_request(&request, &s), MR_OK);
+    enum mr_status status;
+    while ((status = hub_kafka_source_ready(s, error)) == MR_NOT_READY)
+        wait_a_little();
+    assert_int_equal(status, MR_BAD_MESSAGE);
+    assert_non_null(strstr(error, "kafka:other[0]: the message at offset 0"));
+    hub_kafka_source_close(s);
+    strcpy(request.format, "parquet");
+    assert_int_equal(open_request(&request, &s), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error, "unknown format 'parquet'"));
+    struct hub_format *named =
+        read_format("[format]\nname = named\nlabel = y\n[columns]\ny = flag\n[slots]\ny = y\n", error);
+    struct hub_formats own = {.all = {named}, .count = 1}, *const built_in = formats;
+    strcpy(request.format, "named");
+    formats = &own;
+    assert_int_equal(open_request(&request, &s), MR_INVALID_ARGUMENT);
+    formats = built_in;
+    assert_non_null(strstr(error, "header = none"));
+    hub_format_free(named);
+    hub_batch_free(&b);
+}
+
+static void blocks_of_a_message_go_into_one_batch(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data;
+    static struct block_bytes bytes;
+    struct hub_kafka_source *s;
+    kafka_mock_topic(&kafka, "blocks", 2);
+    struct hub_request request = request_of("kafka:blocks?messages=2");
+    strcpy(request.format, HUB_BLOCK_FORMAT);
+    assert_int_equal(open_request(&request, &s), MR_OK);
+    assert_int_equal(hub_kafka_source_ready(s, error), MR_NOT_READY);
+    block_put_samples(&bytes, 0, 3, true);
+    block_put_samples(&bytes, 3, 1, true);
+    kafka_mock_put(&kafka, "blocks", 1, bytes.bytes, bytes.used);
+    kafka_mock_put(&kafka, "blocks", 1, bytes.bytes, bytes.used - 1); /* the second one is cut off */
+    kafka_mock_flush(&kafka);
+    while (hub_kafka_source_ready(s, error) == MR_NOT_READY)
+        wait_a_little();
+    assert_int_equal(hub_kafka_source_info(s)->format->slots, 2);
+    assert_int_equal(begin(s, 1, NULL, &data), MR_OK);
+    assert_int_equal(build(s, 1, 0, &b), MR_OK);
+    assert_true(b.samples == 7 && b.slots == 2 && b.dense_count == 2 && b.has_weights);
+    for (uint32_t i = 0; i < 7; i++) {
+        const uint32_t n = i % 4;
+        assert_true(b.labels[i] == (float)(n % 2) && b.dense[2 * i] == (float)n);
+        assert_true(b.keys[3 * i] == n && b.keys[3 * i + 2] == n + 2000);
+        assert_true(b.offsets[2 * i + 1] == 3 * i + 1 && b.weights[3 * i] == (float)n / 2);
+    }
+    assert_int_equal(hub_kafka_source_info(s)->broken_lines, 1);
+    hub_batch_free(&b);
+    hub_kafka_source_close(s);
+}
+
+/* The mock keeps 5 MiB of a partition. */
+static void put_until_the_first_are_deleted(const char *topic)
+{
+    static char large[900000];
+    memset(large, 'x', sizeof(large));
+    for (int i = 0; i < 9; i++)
+        kafka_mock_put(&kafka, topic, 0, large, sizeof(large));
+    kafka_mock_flush(&kafka);
+}
+
+static void what_retention_deleted_is_an_error(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data, again;
+    kafka_mock_topic(&kafka, "gone", 1);
+    put_lines("gone", 0, 0, 12);
+    struct hub_kafka_source *s = open_source("kafka:gone");
+    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(build(s, 0, 0, &b), MR_OK);
+    put_until_the_first_are_deleted("gone");
+    hub_kafka_source_close(s);
+    s = open_source("kafka:gone");
+    assert_int_equal(begin(s, 0, &data, &again), MR_OK); /* the first message is not there to compare */
+    assert_int_equal(again, data);
+    assert_int_equal(build(s, 0, 1, &b), MR_IO_ERROR);
+    assert_non_null(strstr(error, "kafka:gone[0] no longer has offset 4"));
+    assert_non_null(strstr(error, "another `run`"));
+    hub_kafka_source_close(s);
+    s = open_source("kafka:gone"); /* a plan that begins here begins after them */
+    assert_int_equal(begin(s, 0, NULL, &again), MR_OK);
+    assert_true(again >> 20 >= 12);
+    hub_batch_free(&b);
+    hub_kafka_source_close(s);
+}
+
+static void a_topic_that_was_made_anew_is_noticed(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data[2], again;
+    kafka_mock_topic(&kafka, "one", 1);
+    kafka_mock_topic(&kafka, "two", 1);
+    put_lines("one", 0, 0, 8);
+    put_lines("two", 0, 100, 8);
+    for (int i = 0; i < 2; i++) {
+        struct hub_kafka_source *s = open_source(i == 0 ? "kafka:one" : "kafka:two");
+        assert_int_equal(begin(s, 0, NULL, &data[i]), MR_OK);
+        hub_kafka_source_close(s);
+    }
+    assert_int_not_equal(data[0], data[1]); /* though both begin at offset 0 */
+    struct hub_kafka_source *s = open_source("kafka:two");
+    assert_int_equal(begin(s, 0, &data[0], &again), MR_OK);
+    assert_int_equal(again, data[1]); /* the record is not this topic's */
+    const uint64_t later = data[1] + (UINT64_C(5) << 20);
+    assert_int_equal(hub_kafka_source_begin(s, 0, &later, &again, error), MR_OK);
+    assert_int_equal(again, data[1]); /* no message is from before the first one */
+    assert_int_equal(hub_kafka_source_begin(s, 0, &data[1], &again, error), MR_OK);
+    assert_int_equal(build(s, 0, 9, &b), MR_IO_ERROR);
+    assert_non_null(strstr(error, "kafka:two[0] ends at offset 8, before offset 36"));
+    hub_batch_free(&b);
+    hub_kafka_source_close(s);
+}
+
+static void a_broker_goes_and_comes(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data;
+    kafka_mock_topic(&kafka, "away", 1);
+    put_lines("away", 0, 0, 6);
+    struct hub_kafka_source *s = open_source("kafka:away");
+    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(build(s, 0, 0, &b), MR_OK);
+    assert_int_equal(rd_kafka_mock_broker_set_down(kafka.cluster, -1), RD_KAFKA_RESP_ERR_NO_ERROR);
+    while (hub_kafka_source_trouble(s)[0] == '\0') {
+        assert_int_equal(hub_kafka_source_build(s, 0, 1, &b, error), MR_NOT_READY);
+        wait_a_little();
+    }
+    assert_int_equal(rd_kafka_mock_broker_set_up(kafka.cluster, -1), RD_KAFKA_RESP_ERR_NO_ERROR);
+    put_lines("away", 0, 6, 2);
+    assert_int_equal(build(s, 0, 1, &b), MR_OK);
+    check_lines(&b, 4, 4);
+    assert_string_equal(hub_kafka_source_trouble(s), "");
+    hub_batch_free(&b);
+    hub_kafka_source_close(s);
+}
+
+static void what_the_brokers_refuse_is_an_error(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data;
+    struct hub_kafka_source *s = NULL;
+    struct hub_request request = request_of("kafka:missing");
+    rd_kafka_mock_topic_set_error(kafka.cluster, "missing", RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+    assert_int_equal(open_request(&request, &s), MR_INVALID_ARGUMENT);
+    assert_string_equal(error, "kafka:missing: the brokers have no such topic");
+    kafka_mock_topic(&kafka, "secret", 1);
+    put_lines("secret", 0, 0, 2);
+    s = open_source("kafka:secret");
+    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(hub_kafka_source_build(s, 0, 0, &b, error), MR_NOT_READY);
+    rd_kafka_resp_err_t refused[20]; /* as long as nobody changes the topic's rights */
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
+        refused[i] = RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+    rd_kafka_mock_push_request_errors_array(kafka.cluster, KAFKA_FETCH, sizeof(refused) / sizeof(refused[0]),
+                                            refused);
+    assert_int_equal(build(s, 0, 0, &b), MR_IO_ERROR);
+    assert_non_null(strstr(error, "kafka:secret[0] cannot be read from offset "));
+    hub_kafka_source_close(s);
+    rd_kafka_mock_topic_set_error(kafka.cluster, "secret", RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED);
+    strcpy(request.path, "kafka:secret");
+    assert_int_equal(open_request(&request, &s), MR_UNAUTHORIZED);
+    assert_string_equal(error, "kafka:secret: Broker: Topic authorization failed");
+    hub_batch_free(&b);
+}
+
+static int start(void **state)
+{
+    if (make_formats(state) != 0 || sem_init(&come, 0, 0) != 0)
+        return -1;
+    kafka_mock_start(&kafka, 2);
+    return 0;
+}
+
+static int end(void **state)
+{
+    kafka_mock_stop(&kafka);
+    return free_formats(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_partition_has_batches_of_its_own),
+        cmocka_unit_test(batches_are_the_same_again),
+        cmocka_unit_test(messages_of_all_sorts_are_counted_by_offset),
+        cmocka_unit_test(messages_of_another_format_are_refused),
+        cmocka_unit_test(blocks_of_a_message_go_into_one_batch),
+        cmocka_unit_test(what_retention_deleted_is_an_error),
+        cmocka_unit_test(a_topic_that_was_made_anew_is_noticed),
+        cmocka_unit_test(a_broker_goes_and_comes),
+        cmocka_unit_test(what_the_brokers_refuse_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, start, end);
+}

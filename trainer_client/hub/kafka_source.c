@@ -1,0 +1,350 @@
+#include "trainer_client/hub/kafka_source.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+#include "trainer_client/hub/kafka_path.h"
+#include "trainer_client/hub/kafka_topic.h"
+#include "trainer_client/hub/message_samples.h"
+#include "trainer_client/hub/permutation.h"
+#include "trainer_client/hub/plan.h"
+
+/* A data word: the offset where a partition starts, and digests of the message there and of the format. */
+#define START_BITS   44
+#define MESSAGE_BITS 10
+#define FORMAT_BITS  10
+
+#define PLACE_BYTES (HUB_KAFKA_TOPIC_BYTES + 24) /* "kafka:TOPIC[1023]" */
+
+struct partition {
+    bool is_reading;
+    uint64_t reached;                 /* all messages below it have been taken, or looked at */
+    struct hub_kafka_message pending; /* the next one, looked at; no owner: none */
+    bool has_first;
+    uint64_t first; /* offset of the first message that there is */
+    uint32_t first_digest;
+    uint64_t start;          /* of its batch 0 */
+    bool is_growing;         /* `growing` has some of batch `sequence` */
+    uint64_t sequence, next; /* ... and the offset at which the one after the last begun batch begins */
+    struct hub_batch growing;
+    uint32_t placed;
+    uint64_t built;   /* one past the highest batch built */
+    uint64_t counted; /* lines of messages below it are counted */
+};
+
+struct hub_kafka_source {
+    struct hub_kafka_path path;
+    struct hub_kafka_topic *topic;
+    struct hub_message_samples samples;
+    struct hub_sample_file_info info;
+    struct partition *partitions;
+    uint32_t messages; /* of a batch */
+    uint64_t format_digest;
+    bool is_finishing;
+    char text[HUB_PATH_BYTES]; /* the path, for messages */
+};
+
+static void place_of(const struct hub_kafka_source *s, uint32_t partition, char place[PLACE_BYTES])
+{
+    snprintf(place, PLACE_BYTES, "kafka:%s[%u]", s->path.topic, partition);
+}
+
+/* ---- opening ---- */
+
+static enum mr_status fill(struct hub_kafka_source *s, const struct hub_batch_source_options *o, char *error)
+{
+    snprintf(s->text, sizeof(s->text), "%s", o->request->path);
+    s->samples = (struct hub_message_samples){
+        .path = s->text, .strict = o->request->strict, .on_broken_line = o->on_broken_line, .arg = o->arg};
+    enum mr_status status = hub_kafka_path_parse(o->request->path, &s->path, error);
+    if (status != MR_OK)
+        return status;
+    s->messages = s->path.messages != 0 ? s->path.messages : o->request->batch_samples;
+    status = hub_message_samples_init(&s->samples, o->formats, o->request->format, error);
+    if (status == MR_OK && s->samples.format != NULL && !s->samples.format->is_built_in)
+        s->format_digest = s->samples.format->digest; /* another description makes other samples */
+    return status;
+}
+
+enum mr_status hub_kafka_source_open(const struct hub_batch_source_options *o, struct hub_kafka_source **out,
+                                     char *error)
+{
+    struct hub_kafka_source *s = calloc(1, sizeof(*s));
+    if (s == NULL) {
+        snprintf(error, HUB_ERROR_BYTES, "no memory");
+        return MR_NO_MEMORY;
+    }
+    enum mr_status status = fill(s, o, error);
+    if (status == MR_OK) {
+        const struct hub_kafka_options options = {.brokers = o->kafka_brokers,
+                                                  .config_path = o->kafka_config,
+                                                  .topic = s->path.topic,
+                                                  .stop = o->stop,
+                                                  .on_messages = o->on_batch,
+                                                  .arg = o->arg};
+        status = hub_kafka_open(&options, &s->topic, error);
+    }
+    if (status == MR_OK &&
+        (s->partitions = calloc(hub_kafka_partitions(s->topic), sizeof(*s->partitions))) == NULL) {
+        snprintf(error, HUB_ERROR_BYTES, "no memory for the partitions of %.200s", s->text);
+        status = MR_NO_MEMORY;
+    }
+    if (status != MR_OK) {
+        hub_kafka_source_close(s);
+        return status;
+    }
+    *out = s;
+    return MR_OK;
+}
+
+void hub_kafka_source_close(struct hub_kafka_source *s)
+{
+    if (s == NULL)
+        return;
+    for (uint32_t i = 0; s->partitions != NULL && i < hub_kafka_partitions(s->topic); i++) {
+        hub_kafka_message_free(&s->partitions[i].pending);
+        hub_batch_free(&s->partitions[i].growing);
+    }
+    hub_kafka_close(s->topic);
+    hub_message_samples_free(&s->samples);
+    free(s->partitions);
+    free(s);
+}
+
+const struct hub_sample_file_info *hub_kafka_source_info(struct hub_kafka_source *s)
+{
+    s->info = (struct hub_sample_file_info){.format = &s->samples.shape, .broken_lines = s->samples.broken};
+    return &s->info;
+}
+
+uint32_t hub_kafka_source_partitions(const struct hub_kafka_source *s)
+{
+    return hub_kafka_partitions(s->topic);
+}
+
+uint64_t hub_kafka_source_salt(const struct hub_kafka_source *s, uint32_t partition)
+{
+    return hub_mix(hub_kafka_cluster(s->topic), partition) | 1;
+}
+
+const char *hub_kafka_source_trouble(const struct hub_kafka_source *s)
+{
+    return hub_kafka_trouble(s->topic);
+}
+
+/* ---- where a partition begins ---- */
+
+static enum mr_status start_reading(struct hub_kafka_source *s, uint32_t partition, uint64_t offset,
+                                    char *error)
+{
+    struct partition *p = &s->partitions[partition];
+    hub_kafka_message_free(&p->pending);
+    enum mr_status status = hub_kafka_start(s->topic, partition, offset, error);
+    p->is_reading = status == MR_OK;
+    p->reached = offset == HUB_KAFKA_OLDEST ? 0 : offset;
+    return status;
+}
+
+/* Has the next message pending, or `reached` at the end. MR_NOT_READY: neither now. */
+static enum mr_status look_ahead(struct hub_kafka_source *s, uint32_t partition, char *error)
+{
+    struct partition *p = &s->partitions[partition];
+    if (p->pending.owner != NULL)
+        return MR_OK;
+    struct hub_kafka_message m;
+    switch (hub_kafka_next(s->topic, partition, &m, error)) {
+    case HUB_KAFKA_MESSAGE:
+        p->pending = m;
+        p->reached = m.offset;
+        return MR_OK;
+    case HUB_KAFKA_END:
+        p->reached = m.offset > p->reached ? m.offset : p->reached;
+        return MR_OK;
+    case HUB_KAFKA_NONE:
+        return MR_NOT_READY;
+    case HUB_KAFKA_FAILED:
+        p->is_reading = false;
+        return MR_IO_ERROR;
+    }
+    return MR_INTERNAL;
+}
+
+static uint32_t digest_of(const struct hub_kafka_message *m)
+{
+    const uint64_t hash = XXH3_64bits_withSeed(m->bytes, m->size, (uint64_t)m->timestamp_ms);
+    return (uint32_t)(hash & ((1u << MESSAGE_BITS) - 1));
+}
+
+/* Finds the first message of the partition. MR_NOT_READY: there is none yet. */
+static enum mr_status find_first(struct hub_kafka_source *s, uint32_t partition, char *error)
+{
+    struct partition *p = &s->partitions[partition];
+    if (p->has_first)
+        return MR_OK;
+    enum mr_status status = p->is_reading ? MR_OK : start_reading(s, partition, HUB_KAFKA_OLDEST, error);
+    while (status == MR_OK && p->pending.owner == NULL)
+        status = look_ahead(s, partition, error);
+    if (status != MR_OK)
+        return status;
+    p->first = p->next = p->pending.offset;
+    p->first_digest = digest_of(&p->pending);
+    const char *wrong = hub_message_samples_look(&s->samples, p->pending.bytes, p->pending.size);
+    p->has_first = wrong == NULL;
+    if (p->has_first)
+        return MR_OK;
+    snprintf(error, HUB_ERROR_BYTES,
+             "kafka:%s[%u]: the message at offset %" PRIu64
+             ", from which the shape of samples is taken, is no "
+             "block: %s",
+             s->path.topic, partition, p->first, wrong);
+    return MR_BAD_MESSAGE;
+}
+
+enum mr_status hub_kafka_source_ready(struct hub_kafka_source *s, char *error)
+{
+    for (uint32_t i = 0; i < hub_kafka_partitions(s->topic); i++) {
+        enum mr_status status = find_first(s, i, error);
+        if (status != MR_OK && status != MR_NOT_READY)
+            return status;
+    }
+    return s->samples.has_shape ? MR_OK : MR_NOT_READY;
+}
+
+static uint64_t word_of(const struct hub_kafka_source *s, const struct partition *p)
+{
+    const uint64_t format = s->format_digest & ((1u << FORMAT_BITS) - 1);
+    return p->first << (MESSAGE_BITS + FORMAT_BITS) | (uint64_t)p->first_digest << FORMAT_BITS | format;
+}
+
+static uint64_t start_of(uint64_t word)
+{
+    return word >> (MESSAGE_BITS + FORMAT_BITS);
+}
+
+/* Whether a partition with this word may be the one that is read: offsets only rise, and the first message,
+ * unless it was deleted since, is still the same. */
+static bool is_same(const struct hub_kafka_source *s, const struct partition *p, uint64_t word)
+{
+    const uint64_t formats = (UINT64_C(1) << FORMAT_BITS) - 1, now = word_of(s, p);
+    return p->first == start_of(word) ? word == now
+                                      : p->first > start_of(word) && (word & formats) == (now & formats);
+}
+
+enum mr_status hub_kafka_source_begin(struct hub_kafka_source *s, uint32_t partition, const uint64_t *known,
+                                      uint64_t *data, char *error)
+{
+    struct partition *p = &s->partitions[partition];
+    enum mr_status status = find_first(s, partition, error);
+    if (status != MR_OK)
+        return status;
+    if (p->first >> START_BITS != 0) {
+        snprintf(error, HUB_ERROR_BYTES, "kafka:%s[%u] begins at offset %" PRIu64 "; a plan's is below 2^%d",
+                 s->path.topic, partition, p->first, START_BITS);
+        return MR_INVALID_ARGUMENT;
+    }
+    *data = known != NULL && is_same(s, p, *known) ? *known : word_of(s, p);
+    p->start = start_of(*data);
+    return MR_OK;
+}
+
+bool hub_kafka_source_has_begun(struct hub_kafka_source *s, uint32_t partition)
+{
+    char ignored[HUB_ERROR_BYTES];
+    return find_first(s, partition, ignored) != MR_NOT_READY;
+}
+
+/* ---- batches ---- */
+
+uint64_t hub_kafka_source_batches(const struct hub_kafka_source *s, uint32_t partition)
+{
+    return s->is_finishing ? s->partitions[partition].built : HUB_BATCHES_UNKNOWN;
+}
+
+void hub_kafka_source_finish(struct hub_kafka_source *s)
+{
+    s->is_finishing = true;
+}
+
+/* The partition is read from the batch's first offset on. */
+static enum mr_status begin_batch(struct hub_kafka_source *s, uint32_t partition, uint64_t sequence,
+                                  char *error)
+{
+    struct partition *p = &s->partitions[partition];
+    const uint64_t from = p->start + sequence * s->messages;
+    enum mr_status status = MR_OK;
+    if (!p->is_reading || p->next != from || p->is_growing)
+        status = start_reading(s, partition, from, error);
+    if (status != MR_OK)
+        return status;
+    hub_message_samples_begin(&s->samples, &p->growing);
+    p->placed = 0;
+    p->sequence = sequence;
+    p->is_growing = true;
+    p->next = from + s->messages;
+    return MR_OK;
+}
+
+static enum mr_status take_pending(struct hub_kafka_source *s, uint32_t partition, char *error)
+{
+    struct partition *p = &s->partitions[partition];
+    char place[PLACE_BYTES];
+    place_of(s, partition, place);
+    const struct hub_message message = {.place = place,
+                                        .offset = p->pending.offset,
+                                        .bytes = p->pending.bytes,
+                                        .size = p->pending.size,
+                                        .is_again = p->pending.offset < p->counted};
+    enum mr_status status = hub_message_samples_take(&s->samples, &message, &p->growing, &p->placed, error);
+    p->reached = message.offset + 1;
+    p->counted = p->reached > p->counted ? p->reached : p->counted;
+    hub_kafka_message_free(&p->pending);
+    return status;
+}
+
+/* Takes messages until all of the batch have come. */
+static enum mr_status grow_batch(struct hub_kafka_source *s, uint32_t partition, char *error)
+{
+    struct partition *p = &s->partitions[partition];
+    enum mr_status status = MR_OK;
+    while (status == MR_OK && p->reached < p->next)
+        if (p->pending.owner == NULL)
+            status = look_ahead(s, partition, error);
+        else
+            status = take_pending(s, partition, error);
+    return status;
+}
+
+enum mr_status hub_kafka_source_build(struct hub_kafka_source *s, uint32_t partition, uint64_t sequence,
+                                      struct hub_batch *batch, char *error)
+{
+    struct partition *p = &s->partitions[partition];
+    enum mr_status status = MR_OK;
+    if (s->is_finishing && sequence >= p->built)
+        return MR_NOT_READY;
+    if (!p->is_growing || p->sequence != sequence)
+        status = begin_batch(s, partition, sequence, error);
+    if (status == MR_OK)
+        status = grow_batch(s, partition, error);
+    if (status != MR_OK)
+        return status;
+    const struct hub_batch used = *batch;
+    *batch = p->growing;
+    p->growing = used;
+    p->is_growing = false;
+    batch->samples = p->placed;
+    batch->sequence = sequence;
+    batch->epoch = 0;
+    batch->first_sample = sequence * s->messages;
+    p->built = p->built > sequence ? p->built : sequence + 1;
+    return MR_OK;
+}
+
+uint64_t hub_kafka_source_lag(const struct hub_kafka_source *s, uint32_t partition, uint64_t oldest)
+{
+    const struct partition *p = &s->partitions[partition];
+    const uint64_t high = hub_kafka_high(s->topic, partition);
+    const uint64_t applied = p->start + oldest * s->messages;
+    return p->has_first && high > applied ? high - applied : 0;
+}
