@@ -3,12 +3,15 @@
 #ifndef TESTS_SERVE_FIXTURE_H
 #define TESTS_SERVE_FIXTURE_H
 
+#include <arpa/inet.h>
 #include <assert.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 #include "tests/unit/trainer_client/fake_node.h"
@@ -208,6 +211,38 @@ static inline void train_although_the_server_forgets(struct bench *b, struct mr_
     fake_node_restart(b->node);
     train(b, trainer, UINT32_MAX);
     assert_applied(b, 1);
+}
+
+/* What the hub answers over HTTP, until it ends the connection. */
+static inline const char *ask_over_http(const struct bench *b, const char *path)
+{
+    static char answer[65536];
+    const struct sockaddr_in place = {.sin_family = AF_INET,
+                                      .sin_port = htons((uint16_t)atomic_load(&b->hub.metrics_port)),
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    size_t bytes = 0;
+    assert_int_equal(connect(fd, (const struct sockaddr *)&place, sizeof(place)), 0);
+    assert_true(dprintf(fd, "GET %s HTTP/1.1\r\nHost: hub\r\n\r\n", path) > 0);
+    for (ssize_t got = 1; got > 0; bytes += got > 0 ? (size_t)got : 0)
+        got = read(fd, answer + bytes, sizeof(answer) - 1 - bytes);
+    answer[bytes] = '\0';
+    close(fd);
+    return answer;
+}
+
+static inline struct mr_sample_plan live_plan(const char *path)
+{
+    return (struct mr_sample_plan){
+        .path = path, .format = "criteo", .batch_samples = BATCH_SAMPLES, .epochs = 1, .table = TABLE};
+}
+
+/* The hub ends by itself, as after SIGTERM; another one is started. */
+static inline void wait_for_end(struct bench *b)
+{
+    pthread_join(b->thread, NULL);
+    hub_free(&b->hub);
+    start_hub(b);
 }
 
 #endif

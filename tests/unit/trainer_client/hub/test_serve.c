@@ -1,6 +1,4 @@
 /* Plans of a hub from their start to their end, with restarts of each side in between. */
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/hub/serve_fixture.h"
@@ -29,24 +26,6 @@ static void each_sample_is_applied_once(void **state)
     assert_int_equal(s.batches_handed_again, 0);
     assert_int_equal(s.trainers, 1);
     mr_client_destroy(trainer);
-}
-
-/* What the hub answers over HTTP, until it ends the connection. */
-static const char *ask_over_http(const struct bench *b, const char *path)
-{
-    static char answer[65536];
-    const struct sockaddr_in place = {.sin_family = AF_INET,
-                                      .sin_port = htons((uint16_t)atomic_load(&b->hub.metrics_port)),
-                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    size_t bytes = 0;
-    assert_int_equal(connect(fd, (const struct sockaddr *)&place, sizeof(place)), 0);
-    assert_true(dprintf(fd, "GET %s HTTP/1.1\r\nHost: hub\r\n\r\n", path) > 0);
-    for (ssize_t got = 1; got > 0; bytes += got > 0 ? (size_t)got : 0)
-        got = read(fd, answer + bytes, sizeof(answer) - 1 - bytes);
-    answer[bytes] = '\0';
-    close(fd);
-    return answer;
 }
 
 static void metrics_say_how_the_plan_goes_on(void **state)

@@ -28,20 +28,6 @@ static int pipe_samples(const struct bench *b, uint32_t first, uint32_t count)
     return ends[1];
 }
 
-static struct mr_sample_plan live_plan(const char *path)
-{
-    return (struct mr_sample_plan){
-        .path = path, .format = "criteo", .batch_samples = BATCH_SAMPLES, .epochs = 1, .table = TABLE};
-}
-
-/* The hub ends by itself, as after SIGTERM; another one is started. */
-static void wait_for_end(struct bench *b)
-{
-    pthread_join(b->thread, NULL);
-    hub_free(&b->hub);
-    start_hub(b);
-}
-
 static void standard_input_ends_with_what_has_come(void **state)
 {
     struct bench *b = *state;

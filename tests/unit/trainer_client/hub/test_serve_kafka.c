@@ -1,0 +1,266 @@
+/* A hub that reads a topic, between a mock of a Kafka cluster, a node's stand-in and a trainer: each message
+ * is applied once, whichever of them is lost in between. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "tests/unit/trainer_client/hub/kafka_mock.h"
+#include "tests/unit/trainer_client/hub/serve_fixture.h"
+
+static struct kafka_mock kafka;
+
+static int set_up_kafka(void **state)
+{
+    if (set_up(state) != 0)
+        return -1;
+    struct bench *b = *state;
+    stop_hub(b);
+    b->config.kafka_brokers = kafka.brokers;
+    b->config.kafka_config = kafka.config;
+    start_hub(b);
+    return 0;
+}
+
+static void put_samples(const char *topic, int32_t partition, uint32_t first, uint32_t count)
+{
+    for (uint32_t n = first; n < first + count; n++) {
+        char line[100];
+        size_t bytes = (size_t)sprintf(line, "%u\t%u", n % 2, n);
+        memset(line + bytes, '\t', 38);
+        bytes += 38;
+        bytes += (size_t)sprintf(line + bytes, "%x", n % 7);
+        kafka_mock_put(&kafka, topic, partition, line, bytes);
+    }
+    kafka_mock_flush(&kafka);
+}
+
+static void restart_hub(struct bench *b)
+{
+    stop_hub(b);
+    start_hub(b);
+}
+
+static uint32_t applied_samples(const struct bench *b)
+{
+    uint32_t samples = 0;
+    for (uint32_t n = 0; n < SAMPLES; n++)
+        samples += b->applied[n];
+    return samples;
+}
+
+/* Of three partitions, of which one joins in later. */
+static void a_topic_goes_on_where_it_was(void **state)
+{
+    struct bench *b = *state;
+    const struct mr_sample_plan plan = live_plan("kafka:clicks");
+    uint32_t batches = 0;
+    kafka_mock_topic(&kafka, "clicks", 3);
+    put_samples("clicks", 0, 0, 200);
+    put_samples("clicks", 1, 200, 100);
+    for (int start = 0; start < 3; start++) {
+        struct mr_client *trainer = connect_to(hub_address);
+        start_plan(trainer, &plan);
+        if (start == 1)
+            put_samples("clicks", 2, 300, 100);
+        static const uint32_t batches_of[] = {13, 10, 17};
+        batches += train(b, trainer, batches_of[start]);
+        if (start == 2) {
+            assert_int_equal(batches, SAMPLES / BATCH_SAMPLES);
+            atomic_store(&b->hub.ending, true);
+            assert_int_equal(train(b, trainer, UINT32_MAX), 0);
+            wait_for_end(b);
+        } else {
+            restart_hub(b);
+        }
+        mr_client_destroy(trainer);
+    }
+    assert_applied(b, 1);
+}
+
+static void metrics_say_how_far_the_partitions_are(void **state)
+{
+    struct bench *b = *state;
+    const struct mr_sample_plan plan = live_plan("kafka:lags");
+    kafka_mock_topic(&kafka, "lags", 2);
+    put_samples("lags", 0, 0, 24);
+    put_samples("lags", 1, 100, 10);
+    struct mr_client *trainer = connect_to(hub_address);
+    start_plan(trainer, &plan);
+    assert_int_equal(train(b, trainer, 3), 3);
+    const char *text;
+    do { /* what is applied is asked for now and then */
+        text = ask_over_http(b, "/metrics");
+    } while (strstr(text, "\nmillrace_hub_kafka_lag{partition=\"0\"} 4\n") == NULL ||
+             strstr(text, "\nmillrace_hub_kafka_lag{partition=\"1\"} 0\n") == NULL);
+    assert_non_null(strstr(text, "\nmillrace_hub_plan_applied 3\n"));
+    mr_client_destroy(trainer);
+}
+
+static void batches_come_again_to_a_server_that_forgot(void **state)
+{
+    struct bench *b = *state;
+    const struct mr_sample_plan plan = live_plan("kafka:forgotten");
+    kafka_mock_topic(&kafka, "forgotten", 2);
+    put_samples("forgotten", 0, 0, SAMPLES / 2);
+    put_samples("forgotten", 1, SAMPLES / 2, SAMPLES / 2);
+    struct mr_client *trainer = connect_to(hub_address);
+    start_plan(trainer, &plan);
+    train(b, trainer, 20);
+    fake_node_kill(b->node);
+    memset(b->applied, 0, sizeof(b->applied));
+    fake_node_restart(b->node);
+    while (applied_samples(b) < SAMPLES)
+        train(b, trainer, 1);
+    assert_applied(b, 1);
+    mr_client_destroy(trainer);
+}
+
+/* Trainers do not get them, and they hold nobody up. */
+static void batches_without_samples_are_applied_by_the_hub(void **state)
+{
+    struct bench *b = *state;
+    const struct mr_sample_plan plan = live_plan("kafka:tombstones");
+    kafka_mock_topic(&kafka, "tombstones", 1);
+    put_samples("tombstones", 0, 0, 15);
+    for (uint32_t n = 0; n < 45; n++)
+        kafka_mock_put(&kafka, "tombstones", 0, NULL, 0);
+    put_samples("tombstones", 0, 15, 10);
+    struct mr_client *trainer = connect_to(hub_address);
+    start_plan(trainer, &plan);
+    assert_int_equal(train(b, trainer, 3), 3);
+    for (uint32_t n = 0; n < SAMPLES; n++)
+        assert_int_equal(b->applied[n], n < 25);
+    struct mr_hub_status s;
+    do {
+        assert_int_equal(mr_hub_status(trainer, NULL, &s), MR_OK);
+    } while (s.batches_learnt < 7);
+    assert_int_equal(s.batches_handed_out, 3);
+    mr_client_destroy(trainer);
+}
+
+static void what_retention_deleted_ends_the_plan(void **state)
+{
+    struct bench *b = *state;
+    static char large[900000];
+    struct mr_sample_plan plan = live_plan("kafka:retention");
+    struct mr_batch batch;
+    kafka_mock_topic(&kafka, "retention", 1);
+    put_samples("retention", 0, 0, 30);
+    struct mr_client *trainer = connect_to(hub_address);
+    start_plan(trainer, &plan);
+    train(b, trainer, 1);
+    mr_client_destroy(trainer);
+    stop_hub(b);
+    for (int i = 0; i < 9; i++) /* the mock keeps 5 MiB */
+        kafka_mock_put(&kafka, "retention", 0, large, sizeof(large));
+    put_samples("retention", 0, 100, 25);
+    start_hub(b);
+    trainer = connect_to(hub_address);
+    start_plan(trainer, &plan);
+    assert_int_equal(read_batch(trainer, NULL, 0, &batch), MR_IO_ERROR);
+    assert_non_null(strstr(mr_last_error(), "kafka:retention[0] no longer has offset 10 "));
+    assert_non_null(strstr(ask_over_http(b, "/healthz"), "the plan has failed"));
+    plan.run = 1;
+    start_plan(trainer, &plan); /* what is there: some of the large ones, and samples */
+    for (uint32_t n = 100; n < 110; n++)
+        while (b->applied[n] == 0)
+            train(b, trainer, 1);
+    mr_client_destroy(trainer);
+}
+
+static const char first_description[] =
+    "[format]\nname = own\nlabel = y\nheader = none\n[columns]\ny = flag\n"
+    "n = text\n[slots]\nn = n\n",
+                  second_description[] =
+                      "[format]\nname = own\nlabel = y\nheader = none\n[columns]\ny = flag\n"
+                      "n = number\n[slots]\nn = range(n)\n";
+
+static void another_description_is_another_plan(void **state)
+{
+    struct bench *b = *state;
+    char why[HUB_FORMAT_ERROR_BYTES];
+    struct mr_sample_plan plan = live_plan("kafka:own?messages=2");
+    struct mr_sample_info info;
+    struct mr_batch batch;
+    plan.format = "own";
+    kafka_mock_topic(&kafka, "own", 1);
+    for (int i = 0; i < 4; i++)
+        kafka_mock_put(&kafka, "own", 0, "1,7", 3);
+    kafka_mock_flush(&kafka);
+    for (int start = 0; start < 2; start++) {
+        struct hub_format *format = read_format(start == 0 ? first_description : second_description, why);
+        struct hub_formats own = {.all = {format}, .count = 1};
+        stop_hub(b);
+        b->config.formats = &own;
+        start_hub(b);
+        struct mr_client *trainer = connect_to(hub_address);
+        assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info),
+                         start == 0 ? MR_OK : MR_ALREADY_STARTED);
+        if (start == 0) {
+            assert_int_equal(read_batch(trainer, NULL, 0, &batch), MR_OK);
+            assert_int_equal(batch.samples, 2);
+            const float zeros[8] = {0};
+            const struct mr_batch_gradient gradient = {b->table, mr_tensor_3d(MR_F32, 2, 1, 4, zeros)};
+            assert_int_equal(mr_push_gradients_batch(b->server, NULL, batch.id, &gradient, 1, NULL), MR_OK);
+            mr_reply_free(batch.reply);
+        } else {
+            assert_non_null(strstr(mr_last_error(), "holds other samples than when this plan began"));
+        }
+        mr_client_destroy(trainer);
+        stop_hub(b);
+        b->config.formats = formats;
+        start_hub(b);
+        hub_format_free(format);
+    }
+}
+
+static void mistakes_are_told(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address);
+    struct mr_sample_plan plan = live_plan("kafka://broker/topic");
+    struct mr_sample_info info;
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(mr_last_error(), "a path is kafka:TOPIC or kafka:TOPIC?messages=N"));
+    plan.path = "kafka:clicks";
+    plan.epochs = 2;
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(mr_last_error(), "is read once, in its order"));
+    mr_client_destroy(trainer);
+    stop_hub(b);
+    b->config.kafka_brokers = b->config.kafka_config = NULL;
+    start_hub(b);
+    trainer = connect_to(hub_address);
+    plan.epochs = 1;
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(mr_last_error(), "--kafka HOST:PORT,..."));
+    mr_client_destroy(trainer);
+}
+
+static int start(void **state)
+{
+    kafka_mock_start(&kafka, 1);
+    return make_formats(state);
+}
+
+static int end(void **state)
+{
+    kafka_mock_stop(&kafka);
+    return free_formats(state);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_topic_goes_on_where_it_was, set_up_kafka, take_down),
+        cmocka_unit_test_setup_teardown(metrics_say_how_far_the_partitions_are, set_up_kafka, take_down),
+        cmocka_unit_test_setup_teardown(batches_come_again_to_a_server_that_forgot, set_up_kafka, take_down),
+        cmocka_unit_test_setup_teardown(batches_without_samples_are_applied_by_the_hub, set_up_kafka,
+                                        take_down),
+        cmocka_unit_test_setup_teardown(what_retention_deleted_ends_the_plan, set_up_kafka, take_down),
+        cmocka_unit_test_setup_teardown(another_description_is_another_plan, set_up_kafka, take_down),
+        cmocka_unit_test_setup_teardown(mistakes_are_told, set_up_kafka, take_down),
+    };
+    return cmocka_run_group_tests(tests, start, end);
+}
