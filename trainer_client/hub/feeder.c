@@ -1,7 +1,7 @@
 /* The feeding thread: file, batches, server. It connects to the server and notices its restarts, finds the
  * stream of a plan, feeds batches, and asks which of them were applied. */
 #include "trainer_client/trace_clocks.h"
-#include "trainer_client/hub/hub.h"
+#include "trainer_client/hub/feeder.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,45 +15,14 @@
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/op.h"
 #include "trainer_client/hub/live_input.h"
-#include "trainer_client/hub/stream.h"
-#include "trainer_client/millrace.h"
 
 #define IDLE_WAIT_US       20000u
 #define CALL_DEADLINE_MS   1000u
 #define CONNECT_MS         1000u
-#define SERVER_RETRY_US    50000u  /* after the server refused, did not answer, or did not know the table */
 #define RECORD_INTERVAL_US 200000u /* when nothing waits for it */
 #define RECORD_CLAIMED_US  5000u   /* when claims wait for it */
-#define CLAIMS_MAX         8u      /* one after the other: each time another hub was faster */
 
-struct feeder {
-    struct hub *hub;
-    uint64_t plan_number; /* of the plan that `source` belongs to */
-    struct hub_request request;
-    bool was_started; /* a part had its stream */
-    /* the plan that has come to its end is taken up again, and nothing has changed: it continues as it is */
-    bool is_again;
-    struct hub_batch_source *source;
-    struct mr_client *client; /* NULL: the server was never reached */
-    uint64_t server_start;    /* start id of the server, as last seen */
-    uint32_t table;           /* feature id; 0 = not known */
-    uint32_t table_dim;
-    uint32_t turn; /* the part that was fed last */
-    uint64_t feeds;
-    uint64_t retry_us;
-    uint64_t clocks_ns; /* when the server is asked for its clock next */
-    uint64_t salt;      /* of the plan of `source` */
-    bool said_away, said_no_table, said_no_samples, said_trouble;
-};
-
-/* The parts belong to the plan of `source`; they change under the lock, by this thread, but for their plans'
- * books. */
-static struct hub_part *part_at(const struct feeder *f, uint32_t index)
-{
-    return &f->hub->parts.all[index];
-}
-
-static void wait_for_change(struct feeder *f, uint64_t us)
+static void wait_for_change(struct hub_feeder *f, uint64_t us)
 {
     const struct timespec until = mr_clock_after_us(us);
     while (!f->hub->nudged && pthread_cond_timedwait(&f->hub->changed, &f->hub->lock, &until) == 0) {
@@ -62,8 +31,8 @@ static void wait_for_change(struct feeder *f, uint64_t us)
 }
 
 /* What trainers get as the reason as long as there is nothing to hand out; "" for nothing in particular. */
-static void wait_for(struct feeder *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void wait_for(struct feeder *f, const char *format, ...)
+static void wait_for(struct hub_feeder *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void wait_for(struct hub_feeder *f, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -74,8 +43,7 @@ static void wait_for(struct feeder *f, const char *format, ...)
     va_end(args);
 }
 
-/* The plan cannot continue: trainers get this error. */
-static void fail_plan(struct feeder *f, enum mr_status status, const char *error)
+void hub_fail_plan(struct hub_feeder *f, enum mr_status status, const char *error)
 {
     mr_log_error("plan_failed", "%s", error);
     pthread_mutex_lock(&f->hub->lock);
@@ -89,7 +57,7 @@ static void fail_plan(struct feeder *f, enum mr_status status, const char *error
 
 /* ---- the server ---- */
 
-static void end_hub(struct feeder *f, enum mr_status status, const char *error)
+static void end_hub(struct hub_feeder *f, enum mr_status status, const char *error)
 {
     pthread_mutex_lock(&f->hub->lock);
     f->hub->fatal = status;
@@ -99,7 +67,7 @@ static void end_hub(struct feeder *f, enum mr_status status, const char *error)
 }
 
 /* False: the server is away; tried again at f->retry_us at the earliest. */
-static bool connect_server(struct feeder *f)
+static bool connect_server(struct hub_feeder *f)
 {
     char error[HUB_ERROR_BYTES];
     if (f->client != NULL)
@@ -119,7 +87,7 @@ static bool connect_server(struct feeder *f)
             mr_log_warning("server_away", "waiting for the parameter server: %s", error);
         wait_for(f, "the hub waits for its parameter server: %s", error);
         f->said_away = true;
-        f->retry_us = mr_clock_us() + SERVER_RETRY_US;
+        f->retry_us = mr_clock_us() + HUB_SERVER_RETRY_US;
         return false;
     }
     wait_for(f, "%s", "");
@@ -129,7 +97,7 @@ static bool connect_server(struct feeder *f)
 }
 
 /* After a call: when the server turns out to have restarted, what was fed to it is void. */
-static void notice_restart(struct feeder *f)
+static void notice_restart(struct hub_feeder *f)
 {
     struct hub *hub = f->hub;
     uint64_t start = mr_client_start_id(f->client);
@@ -142,13 +110,12 @@ static void notice_restart(struct feeder *f)
     pthread_mutex_lock(&hub->lock);
     hub_parts_server_restarted(&hub->parts);
     for (uint32_t i = 0; i < hub->parts.count; i++)
-        part_at(f, i)->next_record_us = 0;
+        hub_part_at(f, i)->next_record_us = 0;
     hub_drop_void_feeds(hub);
     pthread_mutex_unlock(&hub->lock);
 }
 
-/* After a call with this outcome: logs when the server is away, or back. */
-static void server_answered(struct feeder *f, enum mr_status status)
+void hub_server_answered(struct hub_feeder *f, enum mr_status status)
 {
     bool away = status == MR_UNREACHABLE || status == MR_DEADLINE_EXCEEDED || status == MR_BUSY;
     if (away && !f->said_away) {
@@ -164,184 +131,6 @@ static void server_answered(struct feeder *f, enum mr_status status)
     pthread_mutex_unlock(&f->hub->lock);
 }
 
-/* ---- the stream of the plan, among those that the server knows ---- */
-
-static uint64_t batch_id(const struct hub_part *part, uint64_t sequence)
-{
-    return (uint64_t)part->stream << MR_BATCH_SEQUENCE_BITS | sequence;
-}
-
-/* The options of calls that name the stream, with its plan's words in `words`. */
-static struct mr_options plan_options(const struct mr_plan *plan, uint64_t words[MR_PLAN_WORDS])
-{
-    words[0] = plan->request[0];
-    words[1] = plan->request[1];
-    words[2] = plan->data;
-    return (struct mr_options){.plan = words};
-}
-
-/* After a call that named the stream: it may belong to another plan by now. */
-static void check_stream(struct feeder *f, const struct hub_part *part, enum mr_status status)
-{
-    char error[HUB_ERROR_BYTES];
-    if (status == MR_ALREADY_STARTED) {
-        snprintf(error, sizeof(error),
-                 "the parameter server has given stream %u to another plan since: start this one again",
-                 part->stream);
-        fail_plan(f, MR_NOT_STARTED, error);
-    }
-}
-
-static void refuse_changed(struct feeder *f, const struct mr_stream *streams, uint32_t count, uint32_t stream)
-{
-    char error[HUB_ERROR_BYTES];
-    uint64_t applied = 0;
-    for (uint32_t i = 0; i < count; i++)
-        applied = streams[i].stream == stream ? streams[i].learnt : applied;
-    snprintf(error, sizeof(error),
-             "%.200s holds other samples than when this plan began (batches applied of these: %" PRIu64
-             ", stream %u): give the plan another `run` to train on these",
-             f->request.path, applied, stream);
-    fail_plan(f, MR_ALREADY_STARTED, error);
-}
-
-/* Makes the identity of a part whose samples begin here, or where the server's record says that they did.
- * False: it has none yet, or the plan failed. */
-static bool identify(struct feeder *f, uint32_t index, uint64_t salt, const struct mr_stream *streams,
-                     uint32_t count, struct mr_plan *identity)
-{
-    char error[HUB_ERROR_BYTES];
-    *identity = hub_request_plan(&f->request, 0, salt);
-    const struct mr_stream *of_server = hub_stream_of_request(streams, count, identity);
-    enum mr_status status = hub_batch_source_begin(
-        f->source, index, of_server != NULL ? &of_server->plan[2] : NULL, &identity->data, error);
-    if (status != MR_OK && status != MR_NOT_READY)
-        fail_plan(f, status, error);
-    return status == MR_OK;
-}
-
-/* Picks a number for the part; false: the server is away, the part has nothing yet, or the plan failed. */
-static bool choose(struct feeder *f, uint32_t index, struct mr_plan *identity, uint32_t *number)
-{
-    struct mr_stream *streams;
-    uint32_t count;
-    enum mr_status status = mr_streams(f->client, NULL, &streams, &count);
-    server_answered(f, status);
-    if (status != MR_OK)
-        return false;
-    const uint64_t salt = f->salt != 0 ? f->salt : hub_batch_source_salt(f->source, index);
-    if (!identify(f, index, salt, streams, count, identity)) {
-        free(streams);
-        return false;
-    }
-    uint32_t preferred = hub_request_stream(&f->request, salt != 0 ? identity->request[0] : 0);
-    enum hub_stream_found found = hub_stream_choose(streams, count, identity, preferred, number);
-    if (found == HUB_STREAM_CHANGED)
-        refuse_changed(f, streams, count, *number);
-    else if (found == HUB_STREAM_ADOPTED)
-        mr_log_warning("stream_without_plan",
-                       "stream %u is from a checkpoint that does not name its plan: taken for this one's",
-                       *number);
-    free(streams);
-    return found != HUB_STREAM_CHANGED;
-}
-
-static enum mr_status claim(struct feeder *f, const struct mr_plan *identity, uint32_t number)
-{
-    uint64_t watermark, *bitmap, words[MR_PLAN_WORDS];
-    uint32_t bitmap_words;
-    const struct mr_options options = plan_options(identity, words);
-    enum mr_status status = mr_batch_state(f->client, &options, number, &watermark, &bitmap, &bitmap_words);
-    server_answered(f, status);
-    if (status == MR_OK)
-        free(bitmap);
-    return status;
-}
-
-static void init_part_plan(struct feeder *f, uint32_t index)
-{
-    const struct hub_config *config = &f->hub->config;
-    hub_plan_init(&part_at(f, index)->plan, hub_batch_source_batches(f->source, index), config->prefetch,
-                  config->trainer_timeout_us, f->request.held_out);
-}
-
-/* The part has its stream, and begins; its counters stay if it is the one it had. */
-static void begin_part(struct feeder *f, uint32_t index, const struct mr_plan *identity, uint32_t number)
-{
-    struct hub_part *part = part_at(f, index);
-    pthread_mutex_lock(&f->hub->lock);
-    if (!f->is_again || part->stream != number)
-        init_part_plan(f, index);
-    part->identity = *identity;
-    part->stream = number;
-    part->has_stream = true;
-    part->next_record_us = 0;
-    pthread_mutex_unlock(&f->hub->lock);
-    f->was_started = true;
-}
-
-/* Finds the stream of a part, and claims it on each core. False: not now, or the plan failed. */
-static bool claim_stream(struct feeder *f, uint32_t index)
-{
-    for (uint32_t tries = 0; tries < CLAIMS_MAX; tries++) {
-        struct mr_plan identity;
-        uint32_t number;
-        if (!choose(f, index, &identity, &number))
-            break;
-        enum mr_status status = claim(f, &identity, number);
-        if (status == MR_OK) {
-            begin_part(f, index, &identity, number);
-            return true;
-        }
-        if (status != MR_ALREADY_STARTED)
-            break;
-    }
-    f->retry_us = mr_clock_us() + SERVER_RETRY_US;
-    return false;
-}
-
-/* Claims the streams of the parts that have samples and no stream. False: not all of them now, or the plan
- * failed. */
-static bool claim_streams(struct feeder *f)
-{
-    for (uint32_t i = 0; i < f->hub->parts.count; i++)
-        if (!part_at(f, i)->has_stream && hub_batch_source_has_begun(f->source, i) && !claim_stream(f, i))
-            return false;
-    return true;
-}
-
-/* Batches that no trainer has got leave the server if nobody will feed them again under their ids. */
-static void forget_feeds(struct feeder *f)
-{
-    uint64_t ids[HUB_PREFETCH_MAX];
-    uint32_t count = 0;
-    if (!part_at(f, 0)->has_stream || f->salt == 0 || f->client == NULL)
-        return;
-    pthread_mutex_lock(&f->hub->lock);
-    for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++)
-        if (f->hub->feeds[i].ready)
-            ids[count++] = batch_id(part_at(f, f->hub->feeds[i].part), f->hub->feeds[i].batch.sequence);
-    pthread_mutex_unlock(&f->hub->lock);
-    if (count > 0) /* where it does not work out, the server drops them as too old */
-        (void)mr_forget_batches(f->client, NULL, ids, count);
-}
-
-/* Gives the stream of held-out samples back: nobody reads them again under its number. */
-static void leave_streams(struct feeder *f)
-{
-    const struct hub_part *first = part_at(f, 0);
-    forget_feeds(f);
-    if (first->has_stream && f->request.held_out && f->client != NULL) {
-        /* Where it does not work out, the cores drop it as the one not used for longest, at some time. */
-        (void)mr_forget_streams(f->client, NULL, &first->stream, 1);
-    }
-    pthread_mutex_lock(&f->hub->lock);
-    for (uint32_t i = 0; i < f->hub->parts.count; i++)
-        part_at(f, i)->has_stream = false;
-    pthread_mutex_unlock(&f->hub->lock);
-    f->was_started = false;
-}
-
 /* ---- plans ---- */
 
 static void report_broken_line(void *arg, const char *path, uint64_t line_number, const char *reason)
@@ -350,7 +139,7 @@ static void report_broken_line(void *arg, const char *path, uint64_t line_number
                 "broken_line", "%s:%" PRIu64 ": broken line: %s", path, line_number, reason);
 }
 
-static void drop_feeds(struct feeder *f)
+static void drop_feeds(struct hub_feeder *f)
 {
     for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++) {
         struct hub_feed *feed = &f->hub->feeds[i];
@@ -361,7 +150,7 @@ static void drop_feeds(struct feeder *f)
 }
 
 /* The plan has its streams. Under the lock. */
-static void start_plan(struct feeder *f)
+static void start_plan(struct hub_feeder *f)
 {
     struct hub *hub = f->hub;
     hub->stage = HUB_RUNNING;
@@ -372,7 +161,7 @@ static void start_plan(struct feeder *f)
     f->said_no_table = f->said_no_samples = f->said_trouble = false;
 }
 
-static void log_live_plan(const struct feeder *f)
+static void log_live_plan(const struct hub_feeder *f)
 {
     const struct hub_format *format = hub_batch_source_info(f->source)->format;
     mr_log_with(
@@ -385,7 +174,7 @@ static void log_live_plan(const struct feeder *f)
               "the hub ends is lost");
 }
 
-static void log_plan(const struct feeder *f)
+static void log_plan(const struct hub_feeder *f)
 {
     const struct hub_sample_file_info info = *hub_batch_source_info(f->source);
     mr_log_with(
@@ -398,7 +187,7 @@ static void log_plan(const struct feeder *f)
 }
 
 /* The open samples are the plan's as well: it was taken up again, and they have not changed. */
-static bool has_samples(const struct feeder *f, const struct hub_request *request)
+static bool has_samples(const struct hub_feeder *f, const struct hub_request *request)
 {
     char ignored[HUB_ERROR_BYTES];
     return f->source != NULL && !hub_request_differs(&f->request, request, NULL, 0) &&
@@ -406,7 +195,7 @@ static bool has_samples(const struct feeder *f, const struct hub_request *reques
 }
 
 /* is_at_end: all that came is applied. */
-static void close_source(struct feeder *f, bool is_at_end)
+static void close_source(struct hub_feeder *f, bool is_at_end)
 {
     if (f->source != NULL && !is_at_end && !hub_batch_source_can_repeat(f->source))
         mr_log_warning("samples_lost", "what was read of standard input and is not applied is lost");
@@ -422,7 +211,7 @@ static void nudge(void *arg)
     pthread_mutex_unlock(&hub->lock);
 }
 
-static enum mr_status open_source(struct feeder *f, char *error)
+static enum mr_status open_source(struct hub_feeder *f, char *error)
 {
     const struct hub_batch_source_options options = {
         .request = &f->request,
@@ -450,23 +239,23 @@ static enum mr_status open_source(struct feeder *f, char *error)
     return MR_OK;
 }
 
-static bool make_parts(struct feeder *f)
+static bool make_parts(struct hub_feeder *f)
 {
     pthread_mutex_lock(&f->hub->lock);
     const bool is_made = hub_parts_make(&f->hub->parts, hub_batch_source_parts(f->source));
     for (uint32_t i = 0; is_made && i < f->hub->parts.count; i++)
-        init_part_plan(f, i);
+        hub_init_part(f, i);
     pthread_mutex_unlock(&f->hub->lock);
     return is_made;
 }
 
 /* A plan that was just taken up: its samples are opened, and it has an identity. */
-static void open_plan(struct feeder *f)
+static void open_plan(struct hub_feeder *f)
 {
     struct hub *hub = f->hub;
     char error[HUB_ERROR_BYTES] = "";
     bool was_started = f->was_started;
-    leave_streams(f);
+    hub_leave_streams(f);
     pthread_mutex_lock(&hub->lock);
     const struct hub_request request = hub->request;
     f->plan_number = hub->plan_number;
@@ -480,24 +269,24 @@ static void open_plan(struct feeder *f)
         close_source(f, at_end);
     enum mr_status status = is_open ? MR_OK : open_source(f, error);
     if (status != MR_OK) {
-        fail_plan(f, status, error);
+        hub_fail_plan(f, status, error);
         return;
     }
     if (!f->is_again && !make_parts(f)) {
-        fail_plan(f, MR_NO_MEMORY, "no memory for the parts of the plan");
+        hub_fail_plan(f, MR_NO_MEMORY, "no memory for the parts of the plan");
         return;
     }
     f->retry_us = 0;
 }
 
 /* The plan's samples are open: it can start once their slots are known and it has its stream. */
-static void find_stream(struct feeder *f)
+static void find_stream(struct hub_feeder *f)
 {
     char error[HUB_ERROR_BYTES];
     enum mr_status status = hub_batch_source_ready(f->source, error);
     if (status != MR_OK && status != MR_NOT_READY)
-        fail_plan(f, status, error);
-    if (status != MR_OK || mr_clock_us() < f->retry_us || !connect_server(f) || !claim_streams(f))
+        hub_fail_plan(f, status, error);
+    if (status != MR_OK || mr_clock_us() < f->retry_us || !connect_server(f) || !hub_claim_streams(f))
         return;
     if (hub_batch_source_is_live(f->source) && !f->is_again)
         log_live_plan(f);
@@ -510,14 +299,14 @@ static void find_stream(struct feeder *f)
 /* ---- the table, and the record of applied batches ---- */
 
 /* Makes sure of f->table. False: the server has no such table yet, or is away. */
-static bool find_table(struct feeder *f)
+static bool find_table(struct hub_feeder *f)
 {
     struct mr_feature_info *infos;
     uint32_t count;
     if (f->table != 0)
         return true;
     enum mr_status status = mr_list(f->client, NULL, &infos, &count);
-    server_answered(f, status);
+    hub_server_answered(f, status);
     if (status == MR_OK) {
         for (uint32_t i = 0; i < count; i++)
             if (infos[i].feature.kind == MR_TABLE &&
@@ -543,7 +332,7 @@ static bool find_table(struct feeder *f)
 }
 
 /* Asks the server which batches of the part it has applied, and updates the plan. */
-static void ask_record(struct feeder *f, struct hub_part *part)
+static void ask_record(struct hub_feeder *f, struct hub_part *part)
 {
     struct hub *hub = f->hub;
     uint64_t watermark = 0, *bitmap = NULL;
@@ -553,13 +342,13 @@ static void ask_record(struct feeder *f, struct hub_part *part)
     uint32_t generation = part->plan.generation;
     pthread_mutex_unlock(&hub->lock);
     uint64_t plan[MR_PLAN_WORDS];
-    const struct mr_options options = plan_options(&part->identity, plan);
+    const struct mr_options options = hub_plan_options(&part->identity, plan);
     enum mr_status status = mr_batch_state(f->client, &options, part->stream, &watermark, &bitmap, &words);
-    server_answered(f, status);
-    check_stream(f, part, status);
+    hub_server_answered(f, status);
+    hub_check_stream(f, part, status);
     uint64_t now_us = mr_clock_us();
     if (status != MR_OK) {
-        f->retry_us = now_us + SERVER_RETRY_US;
+        f->retry_us = now_us + HUB_SERVER_RETRY_US;
         return;
     }
     notice_restart(f);
@@ -583,7 +372,7 @@ static void ask_record(struct feeder *f, struct hub_part *part)
 }
 
 /* Whether it is time to ask for the part's record. */
-static bool is_record_due(struct feeder *f, const struct hub_part *part, uint64_t now_us)
+static bool is_record_due(struct hub_feeder *f, const struct hub_part *part, uint64_t now_us)
 {
     pthread_mutex_lock(&f->hub->lock);
     const struct hub_plan *plan = &part->plan;
@@ -594,23 +383,23 @@ static bool is_record_due(struct feeder *f, const struct hub_part *part, uint64_
 }
 
 /* Asks for the records that are due, as long as the server answers. */
-static void ask_records(struct feeder *f, uint64_t now_us)
+static void ask_records(struct hub_feeder *f, uint64_t now_us)
 {
     for (uint32_t i = 0; i < f->hub->parts.count && now_us >= f->retry_us; i++) {
-        if (!is_record_due(f, part_at(f, i), now_us))
+        if (!is_record_due(f, hub_part_at(f, i), now_us))
             continue;
         uint64_t begin_ns = mr_trace_begin(f->hub->trace);
-        ask_record(f, part_at(f, i));
+        ask_record(f, hub_part_at(f, i));
         mr_trace_span(f->hub->trace, HUB_TRACK_FEEDING, "ask record", begin_ns, MR_TRACE_NO_BATCH);
     }
 }
 
 /* ---- feeding ---- */
 
-static bool feed_one(struct feeder *f, struct hub_feed *feed)
+static bool feed_one(struct hub_feeder *f, struct hub_feed *feed)
 {
     const struct hub_batch *b = &feed->batch;
-    const struct hub_part *part = part_at(f, feed->part);
+    const struct hub_part *part = hub_part_at(f, feed->part);
     const struct mr_batch_keys keys = {.table = f->table,
                                        .samples = b->samples,
                                        .slots = b->slots,
@@ -618,15 +407,15 @@ static bool feed_one(struct feeder *f, struct hub_feed *feed)
                                        .offsets = b->offsets,
                                        .weights = b->has_weights ? b->weights : NULL};
     uint64_t words[MR_PLAN_WORDS];
-    struct mr_options options = plan_options(&part->identity, words);
+    struct mr_options options = hub_plan_options(&part->identity, words);
     options.future = &feed->future;
-    return mr_feed_sample(f->client, &options, batch_id(part, b->sequence), &keys, 1, f->request.held_out) ==
-           MR_OK;
+    return mr_feed_sample(f->client, &options, hub_batch_id(part, b->sequence), &keys, 1,
+                          f->request.held_out) == MR_OK;
 }
 
-static void follow_part(struct feeder *f, uint32_t index)
+static void follow_part(struct hub_feeder *f, uint32_t index)
 {
-    struct hub_part *part = part_at(f, index);
+    struct hub_part *part = hub_part_at(f, index);
     struct hub_plan *plan = &part->plan;
     const uint64_t batches = hub_batch_source_batches(f->source, index);
     pthread_mutex_lock(&f->hub->lock);
@@ -644,7 +433,7 @@ static void follow_part(struct feeder *f, uint32_t index)
 }
 
 /* Of an input that is read once: what is applied may leave the memory, and its end may have come. */
-static void follow_source(struct feeder *f)
+static void follow_source(struct hub_feeder *f)
 {
     struct hub *hub = f->hub;
     if (!hub->is_live)
@@ -661,16 +450,16 @@ static void follow_source(struct feeder *f)
 }
 
 /* The batch is not fed after all: it has not come yet, or need not go to a trainer. */
-static void give_up_feed(struct feeder *f, struct hub_feed *feed, uint64_t sequence)
+static void give_up_feed(struct hub_feeder *f, struct hub_feed *feed, uint64_t sequence)
 {
     pthread_mutex_lock(&f->hub->lock);
-    hub_plan_fed(&part_at(f, feed->part)->plan, sequence, feed->generation, false);
+    hub_plan_fed(&hub_part_at(f, feed->part)->plan, sequence, feed->generation, false);
     feed->used = false;
     pthread_mutex_unlock(&f->hub->lock);
 }
 
 /* No part has a batch now. */
-static void wait_for_samples(struct feeder *f)
+static void wait_for_samples(struct hub_feeder *f)
 {
     const char *trouble = hub_batch_source_trouble(f->source);
     const bool is_trouble = trouble[0] != '\0';
@@ -687,7 +476,7 @@ static void wait_for_samples(struct feeder *f)
     f->said_trouble = is_trouble;
 }
 
-static void samples_have_come(struct feeder *f)
+static void samples_have_come(struct hub_feeder *f)
 {
     if (f->said_trouble)
         mr_log_info("input_back", "%s: the brokers are back", f->request.path);
@@ -697,7 +486,8 @@ static void samples_have_come(struct feeder *f)
 }
 
 /* Has the server record a batch without samples as applied, as no trainer can: as one sample without keys. */
-static enum mr_status push_empty(struct feeder *f, const struct hub_part *part, uint64_t id, uint32_t slots)
+static enum mr_status push_empty(struct hub_feeder *f, const struct hub_part *part, uint64_t id,
+                                 uint32_t slots)
 {
     uint32_t *offsets = calloc(slots + 1, sizeof(*offsets));
     float *zeros = calloc((size_t)slots * f->table_dim, sizeof(*zeros));
@@ -708,7 +498,7 @@ static enum mr_status push_empty(struct feeder *f, const struct hub_part *part, 
         const struct mr_batch_gradient gradient = {f->table,
                                                    mr_tensor_3d(MR_F32, 1, slots, f->table_dim, zeros)};
         uint64_t words[MR_PLAN_WORDS];
-        const struct mr_options options = plan_options(&part->identity, words);
+        const struct mr_options options = hub_plan_options(&part->identity, words);
         status = mr_feed_sample(f->client, &options, id, &keys, 1, false);
         if (status == MR_OK)
             status = mr_push_gradients_batch(f->client, NULL, id, &gradient, 1, NULL);
@@ -719,17 +509,17 @@ static enum mr_status push_empty(struct feeder *f, const struct hub_part *part, 
     return status;
 }
 
-static void apply_empty(struct feeder *f, struct hub_feed *feed, uint64_t sequence)
+static void apply_empty(struct hub_feeder *f, struct hub_feed *feed, uint64_t sequence)
 {
-    struct hub_part *part = part_at(f, feed->part);
-    enum mr_status status = push_empty(f, part, batch_id(part, sequence), feed->batch.slots);
+    struct hub_part *part = hub_part_at(f, feed->part);
+    enum mr_status status = push_empty(f, part, hub_batch_id(part, sequence), feed->batch.slots);
     give_up_feed(f, feed, sequence);
-    server_answered(f, status);
+    hub_server_answered(f, status);
     notice_restart(f);
-    check_stream(f, part, status);
+    hub_check_stream(f, part, status);
     part->next_record_us = 0; /* which has it now */
     if (status != MR_OK && status != MR_ALREADY_LEARNT) {
-        f->retry_us = mr_clock_us() + SERVER_RETRY_US;
+        f->retry_us = mr_clock_us() + HUB_SERVER_RETRY_US;
         f->table = status == MR_BATCH_CACHE_FULL ? f->table : 0;
     }
 }
@@ -745,10 +535,10 @@ static struct hub_feed *free_feed(struct hub *hub)
 enum fed { FED_NONE, FED_WAITS, FED_BEGUN };
 
 /* FED_WAITS: it has room for a batch, and none has come. */
-static enum fed feed_part(struct feeder *f, uint32_t index)
+static enum fed feed_part(struct hub_feeder *f, uint32_t index)
 {
     struct hub *hub = f->hub;
-    struct hub_plan *plan = &part_at(f, index)->plan;
+    struct hub_plan *plan = &hub_part_at(f, index)->plan;
     uint64_t sequence;
     pthread_mutex_lock(&hub->lock);
     struct hub_feed *feed = free_feed(hub);
@@ -763,7 +553,7 @@ static enum fed feed_part(struct feeder *f, uint32_t index)
     if (!more)
         return FED_NONE;
     char error[HUB_ERROR_BYTES];
-    uint64_t id = batch_id(part_at(f, index), sequence), begin_ns = mr_trace_begin(hub->trace);
+    uint64_t id = hub_batch_id(hub_part_at(f, index), sequence), begin_ns = mr_trace_begin(hub->trace);
     enum mr_status status = hub_batch_source_build(f->source, index, sequence, &feed->batch, error);
     if (status == MR_NOT_READY) {
         give_up_feed(f, feed, sequence);
@@ -771,7 +561,7 @@ static enum fed feed_part(struct feeder *f, uint32_t index)
     }
     samples_have_come(f);
     if (status != MR_OK) {
-        fail_plan(f, status, error);
+        hub_fail_plan(f, status, error);
         return FED_NONE;
     }
     if (feed->batch.samples == 0) {
@@ -787,14 +577,14 @@ static enum fed feed_part(struct feeder *f, uint32_t index)
     if (!begun) {
         hub_plan_fed(plan, sequence, feed->generation, false);
         feed->used = false;
-        f->retry_us = mr_clock_us() + SERVER_RETRY_US;
+        f->retry_us = mr_clock_us() + HUB_SERVER_RETRY_US;
     }
     pthread_mutex_unlock(&hub->lock);
     return begun ? FED_BEGUN : FED_NONE;
 }
 
 /* True when a feed was begun: of the parts in turn. */
-static bool feed_next(struct feeder *f)
+static bool feed_next(struct hub_feeder *f)
 {
     bool waits = false;
     for (uint32_t tries = 0; tries < f->hub->parts.count && f->table != 0; tries++) {
@@ -809,23 +599,23 @@ static bool feed_next(struct feeder *f)
     return false;
 }
 
-static void end_feed(struct feeder *f, struct hub_feed *feed)
+static void end_feed(struct hub_feeder *f, struct hub_feed *feed)
 {
     struct hub *hub = f->hub;
-    struct hub_part *part = part_at(f, feed->part);
+    struct hub_part *part = hub_part_at(f, feed->part);
     uint64_t begin_ns = mr_trace_begin(hub->trace);
     enum mr_status status = mr_future_wait(feed->future, NULL);
     mr_trace_span(hub->trace, HUB_TRACK_FEEDING, "wait for feed", begin_ns,
-                  batch_id(part, feed->batch.sequence));
+                  hub_batch_id(part, feed->batch.sequence));
     mr_future_destroy(feed->future);
     feed->future = NULL;
-    server_answered(f, status);
+    hub_server_answered(f, status);
     notice_restart(f);
-    check_stream(f, part, status);
+    hub_check_stream(f, part, status);
     /* Applied by some cores before: what those answer to its push changes nothing, the others need it. */
     bool ok = status == MR_OK || status == MR_ALREADY_LEARNT;
     if (!ok) {
-        f->retry_us = mr_clock_us() + SERVER_RETRY_US;
+        f->retry_us = mr_clock_us() + HUB_SERVER_RETRY_US;
         f->table = status == MR_BATCH_CACHE_FULL ? f->table : 0;
     }
     pthread_mutex_lock(&hub->lock);
@@ -836,7 +626,7 @@ static void end_feed(struct feeder *f, struct hub_feed *feed)
 }
 
 /* Ends the feed that was begun first; it waits for the server. False: none is in flight. */
-static bool end_oldest_feed(struct feeder *f)
+static bool end_oldest_feed(struct hub_feeder *f)
 {
     struct hub_feed *oldest = NULL;
     for (uint32_t i = 0; i < f->hub->config.prefetch; i++) {
@@ -858,7 +648,7 @@ static bool is_empty(struct hub *hub)
 }
 
 /* One round with a running plan. True when there may be more to do at once. */
-static bool run_plan(struct feeder *f)
+static bool run_plan(struct hub_feeder *f)
 {
     struct hub *hub = f->hub;
     uint64_t now_us = mr_clock_us();
@@ -872,10 +662,10 @@ static bool run_plan(struct feeder *f)
     if (is_empty(hub))
         return false; /* at its end from the start */
     if (!find_table(f)) {
-        f->retry_us = now_us + SERVER_RETRY_US;
+        f->retry_us = now_us + HUB_SERVER_RETRY_US;
         return false;
     }
-    if (!claim_streams(f))
+    if (!hub_claim_streams(f))
         return end_oldest_feed(f);
     ask_records(f, now_us);
     while (f->table != 0 && now_us >= f->retry_us && feed_next(f)) {
@@ -886,7 +676,7 @@ static bool run_plan(struct feeder *f)
 void *hub_feeder_run(void *arg)
 {
     struct hub *hub = arg;
-    struct feeder f = {.hub = hub};
+    struct hub_feeder f = {.hub = hub};
     bool busy = false;
     connect_server(&f); /* a wrong address is best found at the start */
     while (!atomic_load(&hub->stop)) {
@@ -907,7 +697,7 @@ void *hub_feeder_run(void *arg)
             busy = run_plan(&f);
         }
     }
-    leave_streams(&f);
+    hub_leave_streams(&f);
     pthread_mutex_lock(&hub->lock);
     hub->stage = HUB_OPENING; /* whoever still asks gets none of the batches that go now */
     drop_feeds(&f);
