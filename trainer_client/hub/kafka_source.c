@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
+#include "dataplane/wire/base/clock.h"
 #include "trainer_client/hub/kafka_path.h"
 #include "trainer_client/hub/kafka_topic.h"
 #include "trainer_client/hub/message_samples.h"
@@ -16,12 +17,14 @@
 #define MESSAGE_BITS 10
 #define FORMAT_BITS  10
 
-#define PLACE_BYTES (HUB_KAFKA_TOPIC_BYTES + 24) /* "kafka:TOPIC[1023]" */
+#define ANSWERS_LIMIT_US UINT64_C(10000000)
+#define PLACE_BYTES      (HUB_KAFKA_TOPIC_BYTES + 24) /* "kafka:TOPIC[1023]" */
 
 struct partition {
     bool is_reading;
     uint64_t reached;                 /* all messages below it have been taken, or looked at */
     struct hub_kafka_message pending; /* the next one, looked at; no owner: none */
+    bool has_answered;                /* whether there is a first message is known */
     bool has_first;
     uint64_t first; /* offset of the first message that there is */
     uint32_t first_digest;
@@ -42,6 +45,7 @@ struct hub_kafka_source {
     struct partition *partitions;
     uint32_t messages; /* of a batch */
     uint64_t format_digest;
+    uint64_t opened_us;
     bool is_finishing;
     char text[HUB_PATH_BYTES]; /* the path, for messages */
 };
@@ -95,6 +99,7 @@ enum mr_status hub_kafka_source_open(const struct hub_batch_source_options *o, s
         hub_kafka_source_close(s);
         return status;
     }
+    s->opened_us = mr_clock_us();
     *out = s;
     return MR_OK;
 }
@@ -157,9 +162,11 @@ static enum mr_status look_ahead(struct hub_kafka_source *s, uint32_t partition,
     switch (hub_kafka_next(s->topic, partition, &m, error)) {
     case HUB_KAFKA_MESSAGE:
         p->pending = m;
+        p->has_answered = true;
         p->reached = m.offset;
         return MR_OK;
     case HUB_KAFKA_END:
+        p->has_answered = true;
         p->reached = m.offset > p->reached ? m.offset : p->reached;
         return MR_OK;
     case HUB_KAFKA_NONE:
@@ -204,12 +211,17 @@ static enum mr_status find_first(struct hub_kafka_source *s, uint32_t partition,
 
 enum mr_status hub_kafka_source_ready(struct hub_kafka_source *s, char *error)
 {
+    bool have_answered = true;
     for (uint32_t i = 0; i < hub_kafka_partitions(s->topic); i++) {
         enum mr_status status = find_first(s, i, error);
         if (status != MR_OK && status != MR_NOT_READY)
             return status;
+        have_answered &= s->partitions[i].has_answered;
     }
-    return s->samples.has_shape ? MR_OK : MR_NOT_READY;
+    /* What is wrong with a partition is best found before the plan begins; one without a leader may come
+     * later. */
+    have_answered |= mr_clock_us() - s->opened_us >= ANSWERS_LIMIT_US;
+    return s->samples.has_shape && have_answered ? MR_OK : MR_NOT_READY;
 }
 
 static uint64_t word_of(const struct hub_kafka_source *s, const struct partition *p)

@@ -13,7 +13,8 @@
 #include "trainer_client/hub/sample_file.h"
 
 #define OPEN_LIMIT_US UINT64_C(10000000)
-#define ASK_MS        200 /* of one question at the start, after which `stop` is looked at */
+#define DOWN_LIMIT_US UINT64_C(1000000) /* the same, where every broker refuses */
+#define ASK_MS        200               /* of one question at the start, after which `stop` is looked at */
 #define ANSWER_MS     5000
 #define TROUBLE_BYTES 256u
 #define REASON_BYTES  256u
@@ -32,6 +33,7 @@ struct hub_kafka_topic {
     uint32_t partition_count;
     uint64_t cluster;
     rd_kafka_resp_err_t trouble_code;
+    bool are_all_down; /* no broker could be connected to */
     char trouble[TROUBLE_BYTES];
 };
 
@@ -40,6 +42,9 @@ struct hub_kafka_topic {
 static void on_error(rd_kafka_t *client, int code, const char *reason, void *arg)
 {
     struct hub_kafka_topic *k = arg;
+    k->are_all_down |= code == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN;
+    if (code == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN && k->trouble[0] != '\0')
+        return; /* what went wrong with one of them says more */
     k->trouble_code = (rd_kafka_resp_err_t)code;
     snprintf(k->trouble, sizeof(k->trouble), "%s", reason);
 }
@@ -60,6 +65,7 @@ static void on_event(rd_kafka_t *client, void *arg)
 static void clear_trouble(struct hub_kafka_topic *k)
 {
     k->trouble_code = RD_KAFKA_RESP_ERR_NO_ERROR;
+    k->are_all_down = false;
     k->trouble[0] = '\0';
 }
 
@@ -129,14 +135,14 @@ static enum mr_status ask_for_metadata(struct hub_kafka_topic *k, char *error)
 /* Waits for the brokers to answer. */
 static enum mr_status find_topic(struct hub_kafka_topic *k, char *error)
 {
-    const uint64_t until_us = mr_clock_us() + OPEN_LIMIT_US;
+    const uint64_t begin_us = mr_clock_us();
     enum mr_status status;
     while ((status = ask_for_metadata(k, error)) == MR_NOT_READY) {
         if (k->options.stop != NULL && atomic_load(k->options.stop))
             return fail_open(k, MR_CANCELLED, "the hub stops", error);
-        if (mr_clock_us() >= until_us)
-            return fail_open(k, MR_UNREACHABLE,
-                             k->trouble[0] != '\0' ? k->trouble : "the brokers do not answer", error);
+        if (mr_clock_us() - begin_us >= (k->are_all_down ? DOWN_LIMIT_US : OPEN_LIMIT_US))
+            return fail_open(k, MR_IO_ERROR, k->trouble[0] != '\0' ? k->trouble : "the brokers do not answer",
+                             error);
         rd_kafka_poll(k->client, ASK_MS); /* where a question has failed at once */
     }
     return status;

@@ -5,13 +5,16 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/hub/block_bytes.h"
 #include "tests/unit/trainer_client/hub/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/kafka_mock.h"
+#include "trainer_client/hub/kafka_config.h"
 #include "trainer_client/hub/kafka_source.h"
+#include "trainer_client/hub/kafka_topic.h"
 #include "trainer_client/hub/plan.h"
 
 #define LIMIT_S 60
@@ -141,7 +144,10 @@ static void each_partition_has_batches_of_its_own(void **state)
     put_lines("parts", 2, 1000, 8);
     struct hub_kafka_source *s = open_source("kafka:parts");
     assert_int_equal(hub_kafka_source_partitions(s), 3);
+    while (hub_kafka_source_ready(s, error) == MR_NOT_READY) /* until each has told whether it has messages */
+        wait_a_little();
     assert_int_equal(hub_kafka_source_ready(s, error), MR_OK);
+    assert_true(hub_kafka_source_has_begun(s, 0) && hub_kafka_source_has_begun(s, 2));
     assert_int_not_equal(hub_kafka_source_salt(s, 0), hub_kafka_source_salt(s, 2));
     assert_int_equal(begin(s, 0, NULL, &data[0]), MR_OK);
     assert_int_equal(begin(s, 2, NULL, &data[2]), MR_OK);
@@ -428,6 +434,53 @@ static void what_the_brokers_refuse_is_an_error(void **state)
     hub_batch_free(&b);
 }
 
+/* A file of properties with this text is refused so. */
+static void check_config(const char *text, enum mr_status wanted, const char *says)
+{
+    char path[] = "/tmp/kafka_config.XXXXXX";
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+    assert_int_equal(hub_kafka_configure(conf, NULL, path, error), wanted);
+    if (wanted != MR_OK && (strncmp(error, path, strlen(path)) != 0 || strstr(error, says) == NULL))
+        fail_msg("%s", error);
+    char value[64];
+    size_t bytes = sizeof(value);
+    if (wanted == MR_OK) {
+        assert_int_equal(rd_kafka_conf_get(conf, "bootstrap.servers", value, &bytes), RD_KAFKA_CONF_OK);
+        assert_string_equal(value, says);
+    }
+    rd_kafka_conf_destroy(conf);
+    unlink(path);
+}
+
+static void properties_are_checked(void **state)
+{
+    check_config("# brokers\n\n  bootstrap.servers = a:1,b:2 \nclient.id=x=y", MR_OK, "a:1,b:2");
+    check_config("\nfetch.mx=1\n", MR_INVALID_ARGUMENT, ":2: No such configuration property: \"fetch.mx\"");
+    check_config("queued.max.messages.kbytes=0\n", MR_INVALID_ARGUMENT, ":1: ");
+    check_config("a line\n", MR_INVALID_ARGUMENT, ":1: a line is key=value");
+    check_config("#\nauto.offset.reset=latest\n", MR_INVALID_ARGUMENT,
+                 ":2: auto.offset.reset is the hub's own");
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    assert_int_equal(hub_kafka_configure(conf, NULL, NULL, error), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error, "--kafka HOST:PORT,..."));
+    assert_int_equal(hub_kafka_configure(conf, "a:1", "/nowhere/file", error), MR_IO_ERROR);
+    assert_string_equal(error, "--kafka-config /nowhere/file: No such file or directory");
+    rd_kafka_conf_destroy(conf);
+}
+
+static void brokers_that_are_not_there_are_an_error(void **state)
+{
+    const struct hub_kafka_options options = {.brokers = "127.0.0.1:1", .topic = "away"};
+    struct hub_kafka_topic *topic = NULL;
+    assert_int_equal(hub_kafka_open(&options, &topic, error), MR_IO_ERROR);
+    if (strncmp(error, "kafka:away: 127.0.0.1:1/bootstrap: Connect to", 45) != 0)
+        fail_msg("%s", error);
+}
+
 static int start(void **state)
 {
     if (make_formats(state) != 0 || sem_init(&come, 0, 0) != 0)
@@ -454,6 +507,8 @@ int main(void)
         cmocka_unit_test(a_topic_that_was_made_anew_is_noticed),
         cmocka_unit_test(a_broker_goes_and_comes),
         cmocka_unit_test(what_the_brokers_refuse_is_an_error),
+        cmocka_unit_test(properties_are_checked),
+        cmocka_unit_test(brokers_that_are_not_there_are_an_error),
     };
     return cmocka_run_group_tests(tests, start, end);
 }
