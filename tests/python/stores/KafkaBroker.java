@@ -56,7 +56,7 @@ public final class KafkaBroker {
                 "advertised.listeners=OPEN://127.0.0.1:" + open + ",SECURE://127.0.0.1:" + secure,
                 "listener.security.protocol.map=CONTROLLER:PLAINTEXT,OPEN:PLAINTEXT,SECURE:SASL_PLAINTEXT",
                 "inter.broker.listener.name=OPEN", "sasl.enabled.mechanisms=PLAIN",
-                "listener.name.secure.plain.sasl.jaas.config=" + plain, "log.dirs=" + directory + "/log",
+                "listener.name.secure.plain.sasl.jaas.config=" + plain, "log.dirs=" + directory + "/data",
                 "offsets.topic.replication.factor=1", "transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1",
                 "transaction.state.log.num.partitions=1", "auto.create.topics.enable=false", "file.delete.delay.ms=0", ""));
         StorageTool.execute(new String[] {"format", "-t", "bWlsbHJhY2UtdGVzdHMtMQ", "-c", path}, new PrintStream(PrintStream.nullOutputStream()));

@@ -34,7 +34,7 @@ _SSL_SERVER = """<configuration>
 
 
 class Store:
-    """What both have in common. tell(): see Program."""
+    """What all have in common. tell(): see Program."""
 
     def __init__(self, directory: str, command: list[str], **more: str) -> None:
         command = ["setpriv", "--pdeathsig", "KILL", *command]
@@ -179,6 +179,16 @@ class SecureHdfs(Store):
         """Of a directory."""
         assert port is None
         return f"{self._place}/ads/{name}?auth=negotiate&ca={self._ca}"
+
+
+class Kafka(Store):
+    """A broker. KafkaBroker.java says what tell() can ask for. address: of its open port; secure: of the one
+    that asks for a password."""
+
+    def __init__(self, directory: str, classes: str) -> None:
+        server = os.path.join(HERE, "KafkaBroker.java")
+        super().__init__(directory, [*JAVA.split(), "-cp", classes, server, directory])
+        self.address, self.secure = (f"127.0.0.1:{port}" for port in self.ready.split()[1:])
 
 
 def why_no_swift(directory: str) -> str:

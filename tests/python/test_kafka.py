@@ -1,0 +1,221 @@
+"""A hub that reads a topic of a real Kafka broker. Skipped where that cannot be had."""
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from typing import Iterator
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "stores"))
+
+from conftest import NO_STORE  # noqa: E402
+from stores import Kafka, find_classes  # noqa: E402
+
+import millrace  # noqa: E402
+from millrace import init, optim  # noqa: E402
+
+BATCH = 8
+FORMAT = """[format]
+name = numbers
+label = y
+header = none
+[columns]
+y = flag
+n = integer
+[dense]
+n = n
+[slots]
+n = range(n)
+text = n
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def classes() -> tuple[str, str]:
+    """Before all others: in the test's namespace there is no Maven Central."""
+    return find_classes("kafka")
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="millrace-test-", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def broker(cable, classes, folder) -> Iterator[Kafka]:
+    found, why = classes
+    if why:
+        pytest.skip(f"{NO_STORE}kafka: {why}")
+    broker = Kafka(folder, found)
+    yield broker
+    broker.close()
+
+
+class Training:
+    """A table that counts how often each number of a topic was applied, and a hub that reads the topic."""
+
+    def __init__(self, new_node, new_hub, broker: Kafka, folder: str, topic: str, *options: str) -> None:
+        self.broker, self.topic, self.folder = broker, topic, folder
+        description = self.write("numbers.ini", FORMAT)
+        self.node = new_node(cores=2)
+        self.client = millrace.Client(self.node.address, deadline_s=60, connect_s=60)
+        self.table = self.client.table("t", 2, optimizer=optim.SGD(lr=1), initializer=init.constant(0))
+        # A trainer that stops reading leaves batches behind: they come again soon.
+        self.hub = new_hub(
+            self.node,
+            *("--trainer-timeout", "1", "--format", description),
+            *(options or ("--kafka", broker.address)),
+        )
+        self.seen: list[int] = []
+
+    def write(self, name: str, text: str) -> str:
+        path = os.path.join(self.folder, f"{self.topic}-{name}")
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(text)
+        return path
+
+    def put(self, partition: int, numbers: range, how: str = "put") -> None:
+        lines = "".join(f"{n % 2},{n}\n" for n in numbers)
+        path = self.write("lines", lines)
+        self.broker.tell(f"{how} {self.topic} {partition} {path}", f"done {how}")
+
+    def loader(self, hub: millrace.Hub, run: int = 0) -> millrace.DataLoader:
+        path = f"kafka:{self.topic}"
+        return millrace.DataLoader(
+            hub, path, "numbers", BATCH, table=self.table, tables=[self.table], run=run
+        )
+
+    def train(self, batches: int, run: int = 0) -> None:
+        """On that many batches that have samples."""
+        with millrace.Hub(self.hub.address, deadline_s=60, connect_s=60) as hub:
+            loader = self.loader(hub, run)
+            for left, batch in zip(range(batches - 1, -1, -1), loader):
+                self.seen += np.asarray(batch.dense)[:, 0].astype(int).tolist()
+                values = batch.values(self.table)
+                batch.push([(self.table, np.full_like(values, -1))])
+                if left == 0:
+                    break
+            loader.flush()
+
+    def check_applied(self, numbers: list[int], others: range) -> None:
+        """Each of the numbers once, none of the others."""
+        for wanted, count in ((numbers, 1), (others, 0)):
+            keys = millrace.slot_keys([str(n) for n in wanted], 1)
+            assert (self.table.lookup(keys, read_only=True)[:, 0] == count).all()
+
+
+@pytest.fixture
+def train(new_node, new_hub, broker, folder) -> Iterator[type]:
+    made = []
+
+    def make(topic: str, *options: str) -> Training:
+        made.append(Training(new_node, new_hub, broker, folder, topic, *options))
+        return made[-1]
+
+    yield make
+    for training in made:
+        training.hub.kill()  # its trainers did not wait for an end
+        training.client.close()
+
+
+def test_each_message_is_applied_once(broker, train):
+    """Through kills of the hub and of the server, with messages that were taken back."""
+    broker.tell("topic clicks 3", "done topic")
+    training = train("clicks")
+    training.put(0, range(300))
+    training.put(0, range(1000, 1050), "put-aborted")
+    training.put(0, range(300, 340), "put-committed")  # 392 offsets, of which 390 are messages
+    training.put(1, range(340, 444))
+    training.train(12)
+    training.client.wait_for_save(training.client.save())
+    training.train(5)
+    training.node.kill()
+    training.node.restart()
+    training.train(9)
+    training.hub.kill()
+    training.hub.restart()
+    while set(training.seen) != set(range(444)):
+        training.train(1)
+    training.check_applied(list(range(444)), range(1000, 1050))
+
+
+def test_what_was_deleted_is_an_error(broker, train):
+    broker.tell("topic short 1", "done topic")
+    training = train("short")
+    training.put(0, range(60))
+    training.train(2)
+    training.hub.kill()
+    broker.tell("delete short 0 40", "done delete")
+    training.hub.restart()
+    with pytest.raises(
+        millrace.IoError, match=r"short\[0\] no longer has offset 16 .* begins at 40: retention"
+    ):
+        training.train(1)
+    training.train(2, run=1)
+    assert training.seen == [*range(16), *range(40, 56)]
+
+
+def test_a_topic_made_anew_is_another(broker, train):
+    broker.tell("topic anew 1", "done topic")
+    training = train("anew")
+    training.put(0, range(16))
+    training.train(2)
+    training.hub.kill()
+    broker.tell("anew anew", "done anew")
+    training.put(0, range(100, 132))
+    training.hub.restart()
+    with millrace.Hub(training.hub.address, deadline_s=60, connect_s=60) as hub:
+        with pytest.raises(millrace.AlreadyStarted, match="holds other samples than when this plan began"):
+            hub.start("kafka:anew", "numbers", BATCH, table="t")
+    training.train(4, run=1)
+    training.check_applied([*range(16), *range(100, 132)], range(0))
+
+
+def test_a_password_is_asked_for(broker, train, folder):
+    broker.tell("topic secret 1", "done topic")
+    config = os.path.join(folder, "kafka.properties")
+
+    def write(password: str, more: str = "") -> None:
+        with open(config, "w", encoding="utf-8") as out:
+            out.write(
+                f"# SASL\nbootstrap.servers={broker.secure}\nsecurity.protocol=SASL_PLAINTEXT\n"
+                f"sasl.mechanism=PLAIN\nsasl.username=hub\nsasl.password={password}\n{more}"
+            )
+
+    write("secret")
+    training = train("secret", "--kafka-config", config)
+    training.put(0, range(8))
+    training.train(1)
+    for password, more, error, says in (
+        ("wrong", "", millrace.Unauthorized, "kafka:secret: .*[Aa]uthentication fail"),
+        ("secret", "fetch.mx=1\n", millrace.InvalidArgument, r"properties:7: No such configuration property"),
+        (
+            "secret",
+            "auto.offset.reset=latest\n",
+            millrace.InvalidArgument,
+            ":7: auto.offset.reset is the hub's",
+        ),
+    ):
+        write(password, more)
+        training.hub.kill()
+        training.hub.restart()
+        with pytest.raises(error, match=says):
+            training.train(1)
+
+
+def test_a_topic_or_a_broker_that_is_not_there(broker, train):
+    for topic, brokers, error, says in (
+        (
+            "missing",
+            broker.address,
+            millrace.InvalidArgument,
+            "kafka:missing: the brokers have no such topic",
+        ),
+        ("away", "127.0.0.1:1", millrace.IoError, "kafka:away: 127.0.0.1:1/bootstrap: Connect to"),
+    ):
+        with pytest.raises(error, match=says):
+            train(topic, "--kafka", brokers).train(1)
