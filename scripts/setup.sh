@@ -5,7 +5,7 @@ set -euo pipefail
 
 build_packages=(gcc libc6-dev dpkg-dev meson ninja-build pkg-config
     dpdk libdpdk-dev dpdk-dev liburing-dev libjemalloc-dev libxxhash-dev libsodium-dev libjansson-dev libinih-dev
-    libcurl4-openssl-dev libexpat1-dev libmicrohttpd-dev libssl-dev libsystemd-dev libzookeeper-mt-dev zlib1g-dev libzstd-dev libdnnl-dev python3-cffi python3-numpy)
+    libcurl4-openssl-dev libexpat1-dev libmicrohttpd-dev librdkafka-dev libssl-dev libsystemd-dev libzookeeper-mt-dev zlib1g-dev libzstd-dev libdnnl-dev python3-cffi python3-numpy)
 cluster_packages=(zookeeper openjdk-17-jre-headless)
 test_packages=(libcmocka-dev groff-base mandoc iproute2 iputils-ping ethtool patch procps python3 python3-xxhash xz-utils
     python3-pytest python3-torch python3-venv libopenblas0-pthread python3-swift faketime maven openjdk-17-jdk-headless
