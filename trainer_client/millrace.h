@@ -871,10 +871,10 @@ MR_API enum mr_status mr_echo(struct mr_client *client, const struct mr_options 
 
 enum mr_sample_part { MR_PART_TRAIN = 0, MR_PART_HELD_OUT = 1 };
 struct mr_sample_plan {
-    const char *path; /* on the hub's machine; "-": its standard input */
+    const char *path; /* on the hub's machine; "-": its standard input; "kafka:TOPIC": of its brokers */
     /* "libsvm", "criteo", "flights", or another that the hub was given; "batches" of standard input */
     const char *format;
-    uint32_t batch_samples; /* samples per batch */
+    uint32_t batch_samples; /* samples per batch; of a topic, messages */
     uint32_t epochs;
     uint64_t shuffle_seed; /* 0 = in file order */
     double held_out_share; /* 0..0.9; chosen at random by sample, by the seed */
@@ -886,11 +886,11 @@ struct mr_sample_plan {
     const char *table; /* table (by name) that the keys belong to, on the server the hub feeds */
 };
 struct mr_sample_info {
-    uint64_t samples; /* of this part; 0 for standard input and files that are followed */
+    uint64_t samples; /* of this part; 0 for standard input, topics, and files that are followed */
     uint32_t slots, dense;
     uint32_t stream;
     uint64_t batches; /* all epochs; 0 as well while the end of the input has not come */
-    uint64_t keys;    /* distinct; 0 for standard input and files that are followed */
+    uint64_t keys;    /* distinct; 0 for standard input, topics, and files that are followed */
     uint64_t broken_lines;
 };
 /* Starts or joins a plan: the first trainer's plan is read, trainers with the same plan join it, and another

@@ -119,9 +119,10 @@ class Hub(Connection):
         while the first is not at its end.
 
         path: on the hub's machine: a file, or several and patterns with commas between them; "-": its
-        standard input. format: "libsvm", "criteo", "flights", or the name of another that the hub was given
-        (millrace-hub --format); "batches" of standard input. table: that the keys belong to, on the node that
-        the hub feeds. shuffle_seed: 0: in file order. held_out_share: 0 to 0.9, chosen at random by
+        standard input; "kafka:TOPIC": a topic of its brokers. format: "libsvm", "criteo", "flights", or the
+        name of another that the hub was given (millrace-hub --format); "batches" of standard input and
+        topics. batch_samples: of a topic, messages of a batch. table: that the keys belong to, on the node
+        that the hub feeds. shuffle_seed: 0: in file order. held_out_share: 0 to 0.9, chosen at random by
         sample; part: "train" or "held_out". strict: stop at the first broken line, with BadMessage. run:
         another number starts afresh; the same plan and run continues after what was applied.
         """
