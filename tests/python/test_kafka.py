@@ -89,15 +89,15 @@ class Training:
             hub, path, "numbers", BATCH, table=self.table, tables=[self.table], run=run
         )
 
-    def train(self, batches: int, run: int = 0) -> None:
-        """On that many batches that have samples."""
+    def train(self, batches: int = 1 << 30, run: int = 0, until: range = range(1 << 30)) -> None:
+        """On that many batches that have samples, or until these numbers have come."""
         with millrace.Hub(self.hub.address, deadline_s=60, connect_s=60) as hub:
             loader = self.loader(hub, run)
             for left, batch in zip(range(batches - 1, -1, -1), loader):
                 self.seen += np.asarray(batch.dense)[:, 0].astype(int).tolist()
                 values = batch.values(self.table)
                 batch.push([(self.table, np.full_like(values, -1))])
-                if left == 0:
+                if left == 0 or (len(self.seen) >= len(until) and set(self.seen) >= set(until)):
                     break
             loader.flush()
 
@@ -138,8 +138,8 @@ def test_each_message_is_applied_once(broker, train):
     training.train(9)
     training.hub.kill()
     training.hub.restart()
-    while set(training.seen) != set(range(444)):
-        training.train(1)
+    training.train(until=range(444))
+    assert set(training.seen) == set(range(444))
     training.check_applied(list(range(444)), range(1000, 1050))
 
 
