@@ -32,7 +32,8 @@ bool hub_batch_make_room(struct hub_batch *b, uint32_t keys_more);
 /* Sample `place` < samples, after the one before it. False: no memory. */
 bool hub_batch_append(struct hub_batch *b, uint32_t place, const struct hub_sample *sample);
 
-/* Samples [from, from + count) of a block of the batch's shape, after `place` that are there. There is room. */
+/* Samples [from, from + count) of a block of the batch's shape, after `place` that are there. There is room.
+ */
 void hub_batch_place_block(struct hub_batch *b, uint32_t place, const struct hub_block *block, uint32_t from,
                            uint32_t count);
 /* The format of an input that may also bring blocks (`*out` NULL). MR_INVALID_ARGUMENT: there is none of that
@@ -58,8 +59,8 @@ struct hub_batch_source_options {
     void *arg;
 };
 
-/* Errors as of hub_sample_file_open(), hub_live_source_open() or hub_kafka_source_open(); MR_INVALID_ARGUMENT also for a plan that an
- * input that is read once cannot have. */
+/* Errors as of hub_sample_file_open(), hub_live_source_open() or hub_kafka_source_open(); MR_INVALID_ARGUMENT
+ * also for a plan that an input that is read once cannot have. */
 enum mr_status hub_batch_source_open(const struct hub_batch_source_options *options,
                                      struct hub_batch_source **out, char *error);
 void hub_batch_source_close(struct hub_batch_source *s); /* NULL is fine */
@@ -94,8 +95,9 @@ uint64_t hub_batch_source_lag(const struct hub_batch_source *s, uint32_t part, u
 const char *hub_batch_source_trouble(const struct hub_batch_source *s);
 /* What has come is all that there is, for an input that is read once. */
 void hub_batch_source_finish(struct hub_batch_source *s);
-/* sequence < batches; the batch of a partition may have no samples. MR_NOT_READY: it has not come yet; `on_batch` is called when it has. MR_NO_MEMORY,
- * MR_IO_ERROR (the file has changed, or batches are gone), MR_BAD_MESSAGE. */
+/* sequence < batches; the batch of a partition may have no samples. MR_NOT_READY: it has not come yet;
+ * `on_batch` is called when it has. MR_NO_MEMORY, MR_IO_ERROR (the file has changed, or batches are gone),
+ * MR_BAD_MESSAGE. */
 enum mr_status hub_batch_source_build(struct hub_batch_source *s, uint32_t part, uint64_t sequence,
                                       struct hub_batch *batch, char *error);
 

@@ -1,5 +1,5 @@
-/* The streams of a plan's parts, among those that the server knows: each is found by its plan, or a free one is
- * taken, and claimed on each core. */
+/* The streams of a plan's parts, among those that the server knows: each is found by its plan, or a free one
+ * is taken, and claimed on each core. */
 #include "trainer_client/hub/feeder.h"
 
 #include <inttypes.h>

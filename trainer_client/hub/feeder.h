@@ -1,5 +1,5 @@
-/* The feeding thread's own state, and what its files share: feeder.c, and claim.c, which finds the streams of a
- * plan's parts. Only this thread calls these functions. */
+/* The feeding thread's own state, and what its files share: feeder.c, and claim.c, which finds the streams of
+ * a plan's parts. Only this thread calls these functions. */
 #ifndef HUB_FEEDER_H
 #define HUB_FEEDER_H
 

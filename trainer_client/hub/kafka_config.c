@@ -61,7 +61,8 @@ static char *trim(char *text)
     return text;
 }
 
-/* NULL, or what is wrong with the line, in `reason` or constant. A value may be a secret, and is not shown. */
+/* NULL, or what is wrong with the line, in `reason` or constant. A value may be a secret, and is not shown.
+ */
 static const char *take_line(rd_kafka_conf_t *conf, char *line, char reason[REASON_BYTES])
 {
     char *key = trim(line), *equals = strchr(key, '=');

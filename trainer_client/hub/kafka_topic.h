@@ -41,9 +41,9 @@ enum hub_kafka_next {
     HUB_KAFKA_FAILED,
 };
 
-/* Waits some seconds for the brokers. MR_INVALID_ARGUMENT (properties, no such topic), MR_UNAUTHORIZED (they do
- * not let it in), MR_IO_ERROR (no broker answers), MR_NO_MEMORY, MR_CANCELLED; `error` (HUB_ERROR_BYTES) says
- * why. */
+/* Waits some seconds for the brokers. MR_INVALID_ARGUMENT (properties, no such topic), MR_UNAUTHORIZED (they
+ * do not let it in), MR_IO_ERROR (no broker answers), MR_NO_MEMORY, MR_CANCELLED; `error` (HUB_ERROR_BYTES)
+ * says why. */
 enum mr_status hub_kafka_open(const struct hub_kafka_options *options, struct hub_kafka_topic **out,
                               char *error);
 void hub_kafka_close(struct hub_kafka_topic *k); /* NULL is fine */
