@@ -6,7 +6,7 @@
 #define HUB_BATCH_SOURCE_H
 
 #include "trainer_client/hub/request.h"
-#include "trainer_client/hub/sample_block.h"
+#include "trainer_client/hub/format/sample_block.h"
 #include "trainer_client/hub/sample_file.h"
 
 #define HUB_BATCH_KEY_BYTES_MAX                                                                              \

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "trainer_client/hub/request.h"
-#include "trainer_client/hub/sample_block.h"
+#include "trainer_client/hub/format/sample_block.h"
 
 enum mr_status hub_message_samples_init(struct hub_message_samples *s, const struct hub_formats *formats,
                                         const char *format, char *error)

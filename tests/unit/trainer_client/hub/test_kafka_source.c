@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "tests/unit/trainer_client/hub/block_bytes.h"
-#include "tests/unit/trainer_client/hub/formats_fixture.h"
+#include "tests/unit/trainer_client/hub/format/block_bytes.h"
+#include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/kafka_mock.h"
 #include "trainer_client/hub/kafka_config.h"
 #include "trainer_client/hub/kafka_source.h"
