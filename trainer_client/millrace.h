@@ -208,8 +208,9 @@ MR_API bool mr_future_done(struct mr_future *future);
 MR_API bool mr_future_wait_for(struct mr_future *future, uint32_t timeout_ms);
 /* Adds 1 to this eventfd when the call ends, or at once if it has ended: so an event loop notices calls that
  * other threads complete. mr_future_done() may still return false when the call has to be made again, at a
- * server that came back with other cores or at a new owner: then 1 is added again when to ask is of use. -1:
- * none any more. Keep the descriptor open until then, or until the future is destroyed. */
+ * server that came back with other cores or at a new owner: then 1 is added again when to ask is of use. Of a
+ * call that is larger than a message, 1 is added for each part in flight. -1: none any more. Keep the
+ * descriptor open until then, or until the future is destroyed. */
 MR_API void mr_future_notify(struct mr_future *future, int event_fd);
 /* Frees the future; a call still in flight continues, and its outcome is dropped. */
 MR_API void mr_future_destroy(struct mr_future *future);
@@ -258,7 +259,20 @@ struct mr_feature_info {
 MR_API enum mr_status mr_list(struct mr_client *client, const struct mr_options *options,
                               struct mr_feature_info **infos, uint32_t *count);
 
-/* ---- rows by key ---- */
+/* ---- rows by key ----
+ *
+ * A call for more rows than a message holds (transport.message_mib_max of the server, or a quarter of the
+ * client's memory_bytes if that is less) is made as several calls, of which a few are in flight at a time. It
+ * is one call to its caller: one deadline, one outcome, one reply, one future, which is handed out once all
+ * parts have been sent but the last few. A lookup is divided in its order, bags stay whole. A push is divided
+ * by key, so the optimizer runs once for each, with the same bits as in one message. When a part of a push
+ * fails no more are sent, and if others were applied, or may have been, the outcome is MR_UNKNOWN_OUTCOME;
+ * mr_last_error() says how many were. With `replay`, parts that nobody answers are kept, and so are those
+ * after them, so that the push is applied as a whole; what replay_bytes has no room for is not sent, and the
+ * error says so. MR_TOO_LARGE, before anything is sent: a bag of a lookup, or what is pushed to a few keys,
+ * is longer than a message. With a table that this client did not create, such a call asks the node for its
+ * description first. A cluster's map that changes under it has it made again, or not, like calls that have a
+ * future. */
 
 /* Looks up rows by key. Reply: f32 [key_count, dim]. */
 MR_API enum mr_status mr_lookup(struct mr_client *client, const struct mr_options *options, uint32_t table,
@@ -303,8 +317,7 @@ MR_API enum mr_status mr_push_gradients_weighted_bags(struct mr_client *client,
  * a repeated key the last row counts; a row that holds NaN or Inf is left out. Rows of f16 and bf16 are
  * rounded to nearest, and clamped to the type's largest number. The call is a push: it is applied in the
  * order of this client's pushes, at most once, and with `replay` once; options->pushed has what became of it.
- * wire_dtype and learning_rate are refused. A call holds as many rows as a message (64 MiB for each core).
- * MR_WRONG_DIM: row_floats does not fit the table. */
+ * wire_dtype and learning_rate are refused. MR_WRONG_DIM: row_floats does not fit the table. */
 #define MR_STORED_ROW_FLOATS_MAX (3 * MR_DIM_MAX + 1)
 MR_API enum mr_status mr_set_rows(struct mr_client *client, const struct mr_options *options, uint32_t table,
                                   const uint64_t *keys, uint32_t key_count, uint32_t row_floats,

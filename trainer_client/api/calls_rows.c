@@ -9,6 +9,7 @@
 #include <string.h>
 #include "dataplane/wire/format/bag.h"
 #include "trainer_client/api/calls.h"
+#include "trainer_client/api/large_call.h"
 #include "trainer_client/api/rows_answer.h"
 #include "trainer_client/api/rows_request.h"
 #include "trainer_client/api/shard.h"
@@ -147,7 +148,7 @@ static const struct mr_push_head *head_of(const struct rows_call *c, const struc
 static enum mr_status run_whole(struct rows_call *c, uint32_t owner, struct mr_reply **reply)
 {
     struct mr_future *f;
-    c->of.averages = false;
+    c->of.averages = c->of.divisors != NULL;
     enum mr_status status = new_future(c, 1, &f);
 
     if (status != MR_OK)
@@ -251,13 +252,13 @@ struct kept {
     uint64_t data[];
 };
 
-static enum mr_status run_rows(struct rows_call *c, struct mr_reply **reply);
+static enum mr_status run_one(struct rows_call *c, struct mr_reply **reply);
 
 static enum mr_status make(const struct mrc_again *again, const struct mr_options *options)
 {
     struct rows_call call = MR_CONTAINER(again, const struct kept, again)->call;
     call.options = options;
-    return run_rows(&call, NULL);
+    return run_one(&call, NULL);
 }
 
 /* Keeps the arguments of a call that was sent with this future. Without memory it will not be made again. */
@@ -273,11 +274,10 @@ static void keep_for_again(const struct rows_call *c)
     mrc_again_keep(&kept->again, c->options);
 }
 
-static enum mr_status run_rows(struct rows_call *c, struct mr_reply **reply)
+/* Runs a call that a message holds. */
+static inline enum mr_status run_one(struct rows_call *c, struct mr_reply **reply)
 {
-    enum mr_status status = mrc_wire_dtype(mr_op_name(c->op), c->options, &c->of.dtype);
-    if (status != MR_OK)
-        return status;
+    enum mr_status status;
     c->attempt.deadline_us = mrc_deadline_us(c->client, c->options, mr_clock_us());
     do {
         status = run_once(c, reply);
@@ -285,6 +285,48 @@ static enum mr_status run_rows(struct rows_call *c, struct mr_reply **reply)
     if (status == MR_OK && c->options != NULL && c->options->future != NULL && mr_op_repeatable(c->op))
         keep_for_again(c);
     return status;
+}
+
+/* ---- calls that are larger than a message ---- */
+
+static enum mr_status run_part(const struct mrc_large_call *large, const struct mr_options *options,
+                               const struct mrc_rows_request *requests, uint32_t count)
+{
+    struct rows_call part = *(const struct rows_call *)large->context;
+    (void)count; /* 1 */
+    part.options = options;
+    part.of = requests[0];
+    return run_one(&part, NULL);
+}
+
+/* Runs a call that may be larger than a message. */
+__attribute__((noinline)) static enum mr_status run_large(struct rows_call *c, struct mr_reply **reply)
+{
+    bool is_large;
+    const struct mrc_large_call large = {.client = c->client,
+                                         .options = c->options,
+                                         .op = c->op,
+                                         .requests = &c->of,
+                                         .request_count = 1,
+                                         .is_stored = (c->lookup_flags & MR_LOOKUP_STORED) != 0,
+                                         .has_reply = !is_push(c),
+                                         .make = run_part,
+                                         .context = c};
+    enum mr_status status = mrc_large_check(&large, &is_large);
+    if (status != MR_OK)
+        return status;
+    return is_large ? mrc_large_run(&large, reply) : run_one(c, reply);
+}
+
+static enum mr_status run_rows(struct rows_call *c, struct mr_reply **reply)
+{
+    enum mr_status status = mrc_wire_dtype(mr_op_name(c->op), c->options, &c->of.dtype);
+    const uint32_t floats_max = is_push(c) ? c->of.dim : MRC_LARGE_LOOKUP_FLOATS_MAX;
+    if (status != MR_OK)
+        return status;
+    if (mrc_large_may_be(c->client, mrc_large_bytes_at_most(&c->of, floats_max)))
+        return run_large(c, reply);
+    return run_one(c, reply);
 }
 
 /* ---- the public functions ---- */

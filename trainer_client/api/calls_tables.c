@@ -11,6 +11,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/format/bag.h"
 #include "trainer_client/api/calls.h"
+#include "trainer_client/api/large_call.h"
 #include "trainer_client/api/rows_answer.h"
 #include "trainer_client/api/rows_request.h"
 #include "trainer_client/api/shard.h"
@@ -210,7 +211,7 @@ static enum mr_status split_table(const struct tables_call *c, const struct mrc_
     enum mr_status status = mrc_find_feature(c->client, c->options, c->op, r->table, MR_TABLE, &feature);
     if (status != MR_OK)
         return status;
-    r->dtype = d->dtype;
+    r->averages = r->divisors != NULL;
     if (c->op == MR_OP_LOOKUP_TABLES)
         r->dim = feature.dims[0];
     if (shard->memory != NULL && owners != NULL) {
@@ -426,13 +427,13 @@ struct kept {
     struct mrc_rows_request requests[]; /* and what they refer to */
 };
 
-static enum mr_status run_tables(struct tables_call *c, struct mr_reply **reply);
+static enum mr_status run_one(struct tables_call *c, struct mr_reply **reply);
 
 static enum mr_status make(const struct mrc_again *again, const struct mr_options *options)
 {
     struct tables_call call = MR_CONTAINER(again, const struct kept, again)->call;
     call.options = options;
-    return run_tables(&call, NULL);
+    return run_one(&call, NULL);
 }
 
 /* Without memory the call will not be made again. */
@@ -447,8 +448,11 @@ static void keep_for_again(const struct tables_call *c)
     uint8_t *at = (uint8_t *)&kept->requests[c->table_count];
 
     kept->again.make = make;
-    kept->call = (struct tables_call){
-        .client = c->client, .op = c->op, .requests = kept->requests, .table_count = c->table_count};
+    kept->call = (struct tables_call){.client = c->client,
+                                      .op = c->op,
+                                      .requests = kept->requests,
+                                      .table_count = c->table_count,
+                                      .dtype = c->dtype};
     for (uint32_t t = 0; t < c->table_count; t++) {
         kept->requests[t] = c->requests[t];
         mrc_request_copy(&kept->requests[t], at);
@@ -463,11 +467,10 @@ static bool is_unknown(const struct tables_call *c, enum mr_status status)
     return status == MR_UNKNOWN_OP && c->op == MR_OP_LOOKUP_TABLES && needs_one_each(c);
 }
 
-static enum mr_status run_tables(struct tables_call *c, struct mr_reply **reply)
+/* Runs a call whose messages hold what each of them has of a table. */
+static enum mr_status run_one(struct tables_call *c, struct mr_reply **reply)
 {
-    enum mr_status status = mrc_wire_dtype(mr_op_name(c->op), c->options, &c->dtype);
-    if (status != MR_OK)
-        return status;
+    enum mr_status status;
     c->attempt.deadline_us = mrc_deadline_us(c->client, c->options, mr_clock_us());
     do {
         status = run_once(c, reply);
@@ -475,6 +478,49 @@ static enum mr_status run_tables(struct tables_call *c, struct mr_reply **reply)
     if (status == MR_OK && c->options != NULL && c->options->future != NULL && mr_op_repeatable(c->op))
         keep_for_again(c);
     return status;
+}
+
+/* ---- calls that are larger than a message ---- */
+
+static enum mr_status run_part(const struct mrc_large_call *large, const struct mr_options *options,
+                               const struct mrc_rows_request *requests, uint32_t count)
+{
+    struct tables_call part = *(const struct tables_call *)large->context;
+    part.options = options;
+    part.requests = requests;
+    part.table_count = count;
+    return run_one(&part, NULL);
+}
+
+static enum mr_status run_tables(struct tables_call *c, struct mrc_rows_request *requests,
+                                 struct mr_reply **reply)
+{
+    bool is_large = false;
+    uint64_t bytes_at_most = 0;
+    enum mr_status status = mrc_wire_dtype(mr_op_name(c->op), c->options, &c->dtype);
+    if (status != MR_OK)
+        return status;
+    for (uint32_t i = 0; i < c->table_count; i++) {
+        struct mrc_rows_request *r = &requests[i];
+        r->dtype = c->dtype;
+        bytes_at_most +=
+            mrc_large_bytes_at_most(r, c->op == MR_OP_PUSH_GRAD ? r->dim : MRC_LARGE_LOOKUP_FLOATS_MAX);
+    }
+    const struct mrc_large_call large = {.client = c->client,
+                                         .options = c->options,
+                                         .op = c->op,
+                                         .requests = requests,
+                                         .request_count = c->table_count,
+                                         .has_reply = c->op == MR_OP_LOOKUP_TABLES,
+                                         .make = run_part,
+                                         .context = c};
+
+    c->requests = requests;
+    if (mrc_large_may_be(c->client, bytes_at_most))
+        status = mrc_large_check(&large, &is_large);
+    if (status != MR_OK)
+        return status;
+    return is_large ? mrc_large_run(&large, reply) : run_one(c, reply);
 }
 
 /* ---- the public functions ---- */
@@ -518,8 +564,7 @@ static struct mrc_rows_request request_of(const struct mr_table_keys *k)
 static enum mr_status run_requests(struct tables_call *c, struct mrc_rows_request *requests,
                                    struct mr_reply **reply)
 {
-    c->requests = requests;
-    enum mr_status status = run_tables(c, reply);
+    enum mr_status status = run_tables(c, requests, reply);
     free(requests);
     return status;
 }

@@ -44,7 +44,7 @@ void mrc_request_add(const struct mrc_rows_request *r, struct mr_future *f, uint
     if (r->weights != NULL)
         mrc_part_add(f, i, mr_tensor_1d(MR_F32, keys, whole ? r->weights : NULL));
     if (r->averages)
-        mrc_part_add(f, i, mr_tensor_1d(MR_F32, bags, NULL));
+        mrc_part_add(f, i, mr_tensor_1d(MR_F32, bags, whole ? r->divisors : NULL));
 }
 
 void mrc_request_find(const struct mrc_rows_request *r, const struct mr_tensor *t, bool has_head,
@@ -74,7 +74,9 @@ static void fill_bags(const struct mrc_rows_request *r, struct mrc_shard *shard)
             continue;
         if (r->gradients != NULL)
             mrc_shard_split_bag_rows(shard, owner, &gradients, r->dim);
-        if (r->averages)
+        if (r->divisors != NULL)
+            mrc_shard_split_bag_floats(shard, owner, r->divisors, shard->shares[owner].divisors);
+        else if (r->averages)
             mrc_shard_divisors(shard, owner, r->pooling, r->weights, r->offsets,
                                shard->shares[owner].divisors);
     }

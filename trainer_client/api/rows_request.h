@@ -18,8 +18,9 @@ struct mrc_rows_request {
     uint32_t dim;           /* pushes */
     const float *gradients; /* pushes; NULL: lookup */
     enum mr_dtype dtype;    /* of gradients in messages */
-    bool averages;          /* several owners, and bags are divided by something */
+    bool averages;          /* bags are divided by something, and the divisors are sent */
     uint32_t pooling;       /* enum mr_pooling; several owners */
+    const float *divisors;  /* of bags that are parts of larger ones; NULL: of these bags */
 };
 
 /* Returns how many rows are looked up or learn: one for each key, or for each bag. */

@@ -228,6 +228,7 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
         goto failed;
     c->forks = mrc_forks();
     c->process = getpid();
+    atomic_init(&c->message_bytes_max, MRC_MESSAGE_BYTES_LEAST);
     c->progress.epoll_fd = -1;
     c->progress.wake_fd = -1;
     pthread_mutex_init(&c->lock, NULL);

@@ -20,6 +20,7 @@
 #include "trainer_client/replay/remap.h"
 
 #define MRC_SERVER_BYTES        128u
+#define MRC_MESSAGE_BYTES_LEAST (1u << 20) /* no node can be configured to take only shorter ones */
 #define MRC_DEADLINE_MS_DEFAULT 10000u
 #define MRC_CONNECT_MS_DEFAULT  10000u
 #define MRC_MEMORY_BYTES_DEFAULT                                                                             \
@@ -43,6 +44,8 @@ struct mr_client {
     bool replay; /* keep pushes for a server that restarts */
     uint64_t replay_bytes;
     pthread_t progress_thread;
+    /* the longest message that all nodes take, as far as is known. Set under the lock */
+    _Atomic uint32_t message_bytes_max;
 
     pthread_mutex_t lock; /* of everything below, and of all futures and calls */
     struct mrc_progress progress;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "trainer_client/call/joined.h"
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/call/outcome.h"
 #include "trainer_client/call/own_latency.h"
@@ -715,6 +716,16 @@ static bool has_successor(struct mr_future *f, uint64_t until_us, bool *later)
     return f->successor != NULL;
 }
 
+static enum mr_status wait_for_joined(struct mr_future *f, struct mr_reply **reply)
+{
+    struct mr_reply *tensors = NULL;
+    f->waited = true;
+    enum mr_status status = mrc_joined_wait(f->joined, reply == NULL ? NULL : &tensors);
+    if (status == MR_OK && reply != NULL)
+        *reply = tensors;
+    return status;
+}
+
 enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
 {
     bool later;
@@ -724,6 +735,8 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
         return mrc_bad_argument("mr_future_wait", "this future has been waited for before");
     if (mrc_is_inherited(future->client))
         return mrc_check_process(future->client, mr_op_name(future->options.op));
+    if (future->joined != NULL)
+        return wait_for_joined(future, reply);
     pthread_mutex_lock(&future->client->lock);
     wait_for_end(future);
     pthread_mutex_unlock(&future->client->lock);
@@ -795,6 +808,8 @@ uint64_t mrc_futures_next_us(const struct mr_client *client)
 static bool look(struct mr_future *f, uint64_t until_us)
 {
     for (;;) {
+        if (f->joined != NULL)
+            return mrc_joined_look(f->joined, until_us);
         bool later = false;
         pthread_mutex_lock(&f->client->lock);
         const bool over = mrc_wait(f->client, is_over, f, until_us);
@@ -836,6 +851,10 @@ void mr_future_notify(struct mr_future *future, int event_fd)
 {
     if (future == NULL || mrc_is_inherited(future->client))
         return;
+    if (future->joined != NULL) {
+        mrc_joined_notify(future->joined, event_fd);
+        return;
+    }
     pthread_mutex_lock(&future->client->lock);
     for (; future->successor != NULL; future = future->successor)
         future->notify_fd = -1; /* its end has been seen */
@@ -852,6 +871,11 @@ void mr_future_destroy(struct mr_future *future)
     struct mr_client *client = future->client;
 
     mr_future_destroy(future->successor);
+    if (future->joined != NULL) {
+        mrc_joined_free(future->joined);
+        mrc_future_free(future);
+        return;
+    }
     pthread_mutex_lock(&client->lock);
     mr_list_remove(&future->untold);
     if (future->ended)

@@ -67,6 +67,8 @@ struct mrc_again {
     struct mr_options options; /* the caller's; mrc_again_keep() sets them */
 };
 
+struct mrc_joined;
+
 struct mr_future {
     struct mr_client *client;
     struct mr_call_options options;
@@ -77,6 +79,7 @@ struct mr_future {
     void *memory;             /* freed with the future; for the code that made it */
     struct mrc_again *again; /* used when the node's cores change during the call; NULL: the call then ends */
     struct mr_future *successor; /* the call was made again as this one, whose outcome counts */
+    struct mrc_joined *joined;   /* the calls in place of this one, which has no parts; NULL: it is a call */
     struct mr_pushed *pushed;    /* the caller's; NULL: the caller does not ask what became of the push */
     uint32_t part_count, parts_pending;
     int notify_fd;         /* eventfd of mr_future_notify(); -1 = none */

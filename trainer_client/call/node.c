@@ -93,10 +93,22 @@ void mrc_node_session_up(struct mrc_link *link, const struct mr_client_session_i
     mrc_survey_session_up(node, info, started && !first);
     if (link->core != 0)
         return;
-    if (info->core_count == 1 && node->core_count == 1 && !node->is_member)
-        node->stale = false; /* one core owns everything, so there is nothing to ask */
-    else if (first || node->is_member || info->map_version != node->map_version)
+    if (first || node->is_member || info->map_version != node->map_version)
         node->stale = true;
+}
+
+/* Finds the longest message that all nodes take which have told it. */
+static void note_message_bytes(struct mr_client *client)
+{
+    uint32_t least = UINT32_MAX;
+    for (uint32_t n = 0; n < client->node_count; n++) {
+        const uint32_t told = client->nodes[n]->message_bytes_max;
+        if (client->nodes[n]->core_count > 0 && told > 0 && told < least)
+            least = told;
+    }
+    atomic_store_explicit(&client->message_bytes_max,
+                          least < MRC_MESSAGE_BYTES_LEAST ? MRC_MESSAGE_BYTES_LEAST : least,
+                          memory_order_relaxed);
 }
 
 /* Reads the reply into the node; false when it is malformed. */
@@ -118,6 +130,8 @@ static bool read_info(struct mrc_node *node, const struct mr_future *f)
         node->core_count != info[0] || memcmp(owner, node->partition_core, sizeof(node->partition_core)) != 0;
     node->core_count = info[0];
     node->map_version = info[1];
+    node->message_bytes_max = info[3];
+    note_message_bytes(node->client);
     memcpy(node->partition_core, owner, sizeof(node->partition_core));
     return true;
 }

@@ -38,6 +38,7 @@ struct mrc_node {
     bool garbled;  /* the node's answer was no partition map */
     bool unlisted; /* the client's owners do not show its partitions yet (owners.h) */
     uint16_t partition_core[MR_PARTITION_COUNT];
+    uint32_t message_bytes_max; /* it takes no longer ones; 0: not known yet */
     struct mrc_survey survey;
     struct mrc_ancestry ancestry;
     uint64_t looked_up_in; /* the start that answered the last lookup of rows; 0: none */

@@ -160,6 +160,14 @@ bool mrc_outcome_is_overtaken(const struct mr_future *f)
     return failed != NULL && (is_overtaken(f, failed) || is_unknown(f, failed));
 }
 
+bool mrc_outcome_is_kept(const struct mr_future *f)
+{
+    bool kept = f->part_count > 0;
+    for (uint32_t i = 0; i < f->part_count; i++)
+        kept &= succeeded(f, &f->parts[i]) || f->parts[i].kept;
+    return kept;
+}
+
 enum mr_status mrc_outcome(struct mr_future *f)
 {
     char text[TEXT_BYTES];

@@ -13,6 +13,9 @@ enum mr_status mrc_outcome(struct mr_future *f);
 /* The call may be made again: the node's cores changed during the call, for which mrc_outcome() would be
  * MR_CANCELLED, or the server's version lacks the operation, and the call can do without. */
 bool mrc_outcome_is_overtaken(const struct mr_future *f);
+/* Returns whether all of a push that failed was applied or will be, as what nobody answered is kept to be
+ * sent again. */
+bool mrc_outcome_is_kept(const struct mr_future *f);
 /* Sums over the cores what became of a push that succeeded and asked for it. MR_BAD_MESSAGE, reported by
  * mrc_error(). */
 enum mr_status mrc_pushed(const struct mr_future *f, struct mr_pushed *out);

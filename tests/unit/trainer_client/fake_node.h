@@ -97,6 +97,7 @@ struct fake_node {
     uint32_t whole, replaced;   /* ... of which the last of everything, and of the first feature alone */
     const char *key_file;
     uint16_t base_port;
+    uint32_t message_bytes_max;      /* as it tells; 0: the largest */
     bool mute;                       /* take ECHO and PUSH_GRAD and never answer them */
     atomic_bool spreads;             /* datagrams from some source ports come in on another core */
     atomic_bool dumb;                /* apply PUSH_GRAD and never answer it */

@@ -170,7 +170,9 @@ static float *rows_in(const struct mr_tensor *t)
 
 static void node_info(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
-    uint32_t words[4] = {core->node->core_count, 1, core->node->base_port, MR_MESSAGE_BYTES_MAX};
+    const uint32_t told = core->node->message_bytes_max;
+    uint32_t words[4] = {core->node->core_count, 1, core->node->base_port,
+                         told == 0 ? MR_MESSAGE_BYTES_MAX : told};
     uint16_t owners[MR_PARTITION_COUNT] = {0};
     struct mr_tensor t[2] = {mr_tensor_1d(MR_U32, 4, words),
                              mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, owners)};
