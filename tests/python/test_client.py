@@ -1,13 +1,10 @@
 """Tables and variables on a real node, by synchronous calls."""
-import asyncio
 
 import numpy as np
 import pytest
 
 import millrace
 from millrace import init, optim
-from millrace._base import large
-from millrace._base.large import Calls
 
 try:
     import torch
@@ -240,120 +237,3 @@ def test_rows_outlive_the_client(node):
         rows = client.table("outlives", 64, initializer=init.constant(3.0)).lookup(np.arange(5000))
     assert client.closed and rows.flags.writeable
     assert np.array_equal(rows, np.full((5000, 64), 3.0))
-
-
-# ---- calls that one message does not carry ----
-
-
-@pytest.fixture
-def small_calls(monkeypatch):
-    monkeypatch.setattr(large, "PIECE_BYTES", 600)
-
-
-def drawn(rng, dim):
-    """Keys that come several times, in bags some of which are empty, with weights and gradients."""
-    keys = rng.integers(0, 90, 400)
-    offsets = np.concatenate([[0], np.sort(rng.integers(0, 401, 50)), [400]])
-    weights = rng.random(400, np.float32) + 0.5
-    return keys, offsets, weights, rng.standard_normal((400, dim), np.float32)
-
-
-@pytest.mark.parametrize("pooling", ["sum", "mean", "sqrtn"])
-def test_calls_in_parts_do_what_one_does(client, monkeypatch, pooling):
-    dim, rng = 5, np.random.default_rng(7)
-    whole, parts = (
-        client.table(f"{pooling}_{name}", dim, optimizer=optim.Adagrad(lr=0.5), pooling=pooling)
-        for name in ("whole", "parts")
-    )
-    results = {}
-    for table in (whole, parts):
-        if table is parts:
-            monkeypatch.setattr(large, "PIECE_BYTES", 600)
-        rng, pushed, found = np.random.default_rng(7), millrace.Pushed(), []
-        keys, offsets, weights, gradients = drawn(rng, dim)
-        assert isinstance(table._lookup(keys), Calls) == (table is parts)
-        found.append(table.lookup(keys.reshape(20, 20)))
-        gradients[keys == 3][1:] = np.nan
-        table.push_gradients(keys, gradients, pushed=pushed)
-        found.append([pushed.sent, pushed.applied, pushed.not_finite, pushed.is_known])
-        found.append(table.lookup_bags(keys, offsets, weights))
-        bags = gradients[: len(offsets) - 1]
-        table.push_gradients_bags(keys, offsets, bags, weights)
-        table.push_gradients_bags(np.arange(400), offsets, bags)  # each key once
-        found.append(table.lookup_async(torch.from_numpy(keys)).result() if torch else table.lookup(keys))
-        found.append(table.lookup(np.arange(400), read_only=True))
-        results[table.name] = found
-    for one, other in zip(*results.values()):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    assert np.array_equal(results[whole.name][2], results[parts.name][2])
-
-
-def test_the_last_row_counts_in_parts(client, small_calls):
-    table = client.table("set_in_parts", 5, optimizer=optim.Assign())
-    keys, _, _, rows = drawn(np.random.default_rng(1), 5)
-    table.push_gradients(keys, rows)
-    last = {key: row for key, row in zip(keys, rows)}
-    for key, row in last.items():
-        assert np.array_equal(table.lookup([key])[0], row)
-
-
-def test_tables_in_parts(client, small_calls):
-    tables = [client.table(f"of_parts_{i}", 3 + i, optimizer=optim.SGD(lr=1.0)) for i in range(3)]
-    asked, pushes, alone = [], [], []
-    for i, table in enumerate(tables):
-        keys, offsets, weights, gradients = drawn(np.random.default_rng(i), table.dim)
-        if i == 1:
-            asked.append((table, keys[:20].reshape(4, 5)))
-            pushes.append((table, keys[:20], gradients[:20]))
-            alone.append(lambda t=table, k=keys: t.lookup(k[:20].reshape(4, 5)))
-        else:
-            asked.append((table, keys, offsets, weights))
-            pushes.append((table, keys, offsets, gradients[: len(offsets) - 1], weights))
-            alone.append(lambda t=table, k=keys, o=offsets, w=weights: t.lookup_bags(k, o, w))
-    client.lookup_tables(asked)
-    assert isinstance(client._push_tables(pushes), Calls)
-    client.push_gradients_tables(pushes)
-    for answer, one in zip(client.lookup_tables(asked), alone):
-        assert answer.any() and np.array_equal(answer, one())
-
-
-def test_futures_of_calls_in_parts(client, small_calls):
-    table = client.table("futures_of_parts", 4, initializer=init.uniform(-1, 1), optimizer=optim.SGD(lr=1.0))
-    keys = np.arange(300)
-    rows = table.lookup(keys)
-
-    async def two():
-        future = table.lookup_async(keys)
-        return await asyncio.gather(future_of(future), future_of(future), future_of(table.lookup_async(keys)))
-
-    async def future_of(future):
-        return await future
-
-    for found in asyncio.run(two()):
-        assert np.array_equal(found, rows)
-    future = table.lookup_async(keys)
-    assert np.array_equal(future.result(30), rows) and future.done() and np.array_equal(future.wait(), rows)
-    client.freeze("all")
-    try:
-        with pytest.raises(millrace.Frozen):
-            table.push_gradients(keys, np.ones((300, 4)))
-        pushed = table.push_gradients_async(keys, np.ones((300, 4)))
-        for _ in range(2):
-            with pytest.raises(millrace.Frozen):
-                pushed.result()
-        with pytest.raises(millrace.Frozen):
-            asyncio.run(future_of(table.push_gradients_async(keys, np.ones((300, 4)))))
-    finally:
-        client.freeze("off")
-    with pytest.raises(millrace.InvalidArgument, match="offsets"):
-        table.lookup_bags(keys, [0, 200, 100, 300])
-    assert np.array_equal(table.lookup(keys), rows)
-
-
-def test_more_than_a_message_carries(client):
-    """24 MiB, of which a node's cores take 16 MiB each at once."""
-    table = client.table("large_rows", 1024, initializer=init.constant(0.5), optimizer=optim.SGD(lr=1.0))
-    keys = np.arange(6000) * 7
-    assert (table.lookup(keys) == 0.5).all()
-    client.push_gradients_tables([(table, keys, np.full((6000, 1024), 0.25, np.float32))])
-    assert (table.lookup_bags(keys, np.arange(6001)) == 0.25).all()

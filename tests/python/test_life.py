@@ -215,15 +215,17 @@ def interrupted(call):
 
 
 def test_ctrl_c_in_a_long_call(new_node):
-    node = new_node()
+    node = new_node(settings=("transport.message_mib_max=1",))
     with millrace.Client(node.address, deadline_s=600.0) as client:
         table = client.table("t", 4)
         client.wait_for_save(client.save())
         node.kill()
         future = table.lookup_async([1])
+        large = np.zeros(1 << 18, int)  # in several messages, of which a few are in flight
         for call in (
             lambda: table.lookup([1]),
             lambda: table.push_gradients([1], np.ones((1, 4))),
+            lambda: table.lookup(large),
             future.result,
             client.features,
         ):

@@ -11,7 +11,6 @@ from .errors import ClientClosed, error_of
 if TYPE_CHECKING:
     from ._base.changes import Change
     from ._base.connection import Call, Connection
-    from .pushed import Pushed
 
 _SLICE_MS = 50  # after which signals are looked after
 _PENDING = object()
@@ -173,92 +172,3 @@ class Future:
     def __repr__(self) -> str:
         state = "in flight" if self._value is _PENDING else "failed" if self._error is not None else "done"
         return f"<millrace.Future of {self._connection.server}: {state}>"
-
-
-_PARTS_IN_FLIGHT = 4
-
-
-class Joined(Future):
-    """The outcome of several calls in place of one: of all of them, or the first error. Then others may have
-    been applied."""
-
-    def __init__(
-        self, connection: Connection, join: Callable[[list[Any]], Any], pushed: Pushed | None
-    ) -> None:
-        self._connection = connection
-        self._join, self._pushed = join, pushed
-        self._parts: list[tuple[Future, Pushed | None]] = []  # in flight
-        self._results: list[Any] = []  # of those before
-        self._lock = threading.Lock()
-        self._value: Any = _PENDING
-        self._error: BaseException | None = None
-        if pushed is not None:
-            pushed._clear()
-
-    def _add(self, start: Callable[[], Future], pushed: Pushed | None) -> bool:
-        """Starts one more, when few are in flight. False: there has been an error, and no more is to come."""
-        try:
-            while len(self._parts) >= _PARTS_IN_FLIGHT:
-                self._take_first(None)
-            self._parts.append((start(), pushed))
-        except Exception as error:
-            self._error = error
-        return self._error is None
-
-    def _take_first(self, timeout_s: float | None) -> None:
-        future, pushed = self._parts[0]
-        result = future.result(timeout_s)
-        self._take_part(result, pushed)
-
-    def _take_part(self, result: Any, pushed: Pushed | None) -> None:
-        del self._parts[0]
-        self._results.append(result)
-        if self._pushed is not None and pushed is not None:
-            self._pushed._add(pushed)
-
-    def done(self) -> bool:
-        """Whether result() would return at once. Makes progress itself."""
-        return all([future.done() for future, _ in self._parts])
-
-    def _is_over(self) -> bool:
-        return all([future._is_over() for future, _ in self._parts])
-
-    def result(self, timeout_s: float | None = None) -> Any:
-        """As of one call."""
-        until = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._lock:
-            while self._value is _PENDING and self._error is None and self._parts:
-                left_s = None if until is None else max(0.0, until - time.monotonic())
-                try:
-                    self._take_first(left_s)
-                except TimeoutError:
-                    if not self._parts[0][0]._is_taken():
-                        raise
-                    self._error = self._parts[0][0]._error
-                except Exception as error:
-                    self._error = error
-            return self._end()
-
-    wait = result
-
-    def _end(self) -> Any:
-        if self._value is _PENDING:
-            self._value = None if self._error is not None else self._join(self._results)
-            self._parts, self._results = [], []
-        if self._error is not None:
-            raise self._error
-        return self._value
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return self._outcome().__await__()
-
-    async def _outcome(self) -> Any:
-        try:
-            while self._value is _PENDING and self._error is None and self._parts:
-                future, pushed = self._parts[0]
-                result = await future
-                if self._parts and self._parts[0][0] is future:  # or another coroutine has taken it
-                    self._take_part(result, pushed)
-        except Exception as error:
-            self._error = error
-        return self._end()

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Mapping
 import numpy as np
 
 from . import stored
-from ._base import arrays, large
+from ._base import arrays
 from ._base.arrays import Array, Like, f32_pointer, rows_of, torch_of, u32_pointer, u64_pointer
 from ._base.connection import Call
-from ._base.large import Calls
 from ._base.library import lib
 from .feature import TableSpec
 from .future import Future
@@ -23,16 +22,13 @@ if TYPE_CHECKING:
     from .client import Client
 
 
-def _nothing(_: list[None]) -> None:
-    """The result of a push in parts."""
-
-
 class Table:
     """A table on a node: rows of `dim` floats by 64-bit keys. Made by Client.table().
 
     Keys are whole numbers; negative ones count as the 64 bits that they are. Gradients and rows are float32.
-    A call about more than 8 MiB of them for each core is made in parts: then an `_async` one returns when all
-    but the last parts have ended, and when one fails others may have been applied.
+    A call may be larger than a message: the library divides it then, and an `_async` one returns when all but
+    its last parts have been sent. It has one deadline and one outcome; UnknownOutcome when a part of a push
+    failed and others were applied.
     What lookups return is over the library's own memory, numpy's or torch's as the keys were. Each method has
     a twin that ends in `_async` and returns a Future. All take the keyword arguments of CallOptions.
     """
@@ -59,35 +55,17 @@ class Table:
         of = f"{self.client.server}: {self.id}, dim {self.dim}, {self.spec.optimizer}"
         return f"<millrace.Table {self.name!r} of {of}>"
 
-    def _parts(self, rows: large.TableRows) -> list[large.TableRows]:
-        """What a call is divided into; none: it is not."""
-        size = rows.nbytes(self.dim)
-        if size <= large.PIECE_BYTES or size <= (limit := large.limit_bytes(self.client)):
-            return []
-        if not rows.is_well_formed:  # which the call itself refuses
-            return []
-        if rows.gradients is None:
-            parts = large.of_lookup(rows, self.dim, limit)
-        else:
-            parts = large.of_push(rows, self.dim, limit, self.pooling)
-        return parts if len(parts) > 1 else []
-
     # ---- rows by key ----
 
-    def _lookup(self, keys: Like) -> Call | Calls:
+    def _lookup(self, keys: Like) -> Call:
         array, torch = arrays.keys(keys), torch_of(keys)
-        shape = (*array.shape, self.spec.dim)
-        parts = self._parts(large.TableRows(array.reshape(-1)))
-        if parts:
-            return Calls(
-                [self._lookup(part.keys) for part in parts],
-                lambda answers: arrays.like(large.together(answers, shape), keys),
-            )
+        count, shape = array.size, (*array.shape, self.spec.dim)
         return Call(
             lib.mr_lookup,
-            (self.id, u64_pointer(array), array.size),
+            (self.id, u64_pointer(array), count),
             lambda reply: rows_of(reply, torch, shape),
             True,
+            nbytes=count * (8 + 4 * shape[-1]),
         )
 
     def lookup(self, keys: Like, **options: Unpack[CallOptions]) -> Array:
@@ -99,16 +77,15 @@ class Table:
         """lookup() as a Future."""
         return self.client._start(self._lookup(keys), options)
 
-    def _push_gradients(self, keys: Like, gradients: Like) -> Call | Calls:
+    def _push_gradients(self, keys: Like, gradients: Like) -> Call:
         array, dim = arrays.keys(keys), self.spec.dim
-        values = arrays.gradients(gradients, array.size, "key", self.name, dim)
-        parts = self._parts(large.TableRows(array.reshape(-1), None, None, values.reshape(-1, dim)))
-        if parts:
-            return Calls([self._push_gradients(part.keys, part.gradients) for part in parts], _nothing)
+        count = array.size
+        values = arrays.gradients(gradients, count, "key", self.name, dim)
         return Call(
             lib.mr_push_gradients,
-            (self.id, u64_pointer(array), array.size, dim, f32_pointer(values)),
+            (self.id, u64_pointer(array), count, dim, f32_pointer(values)),
             changes=((self.id, array),),
+            nbytes=count * (8 + 4 * dim),
         )
 
     def push_gradients(self, keys: Like, gradients: Like, **options: Unpack[CallOptions]) -> None:
@@ -128,6 +105,7 @@ class Table:
             lib.mr_set_rows,
             (self.id, u64_pointer(keys), keys.size, records.shape[1], has_state, f32_pointer(records)),
             changes=((self.id, keys),),
+            nbytes=keys.nbytes + records.nbytes,
         )
 
     def set_rows(
@@ -180,14 +158,18 @@ class Table:
     def set_rows_async(
         self, keys: Like, rows: Like, state: Mapping[str, Like] | None = None, **options: Unpack[CallOptions]
     ) -> Future:
-        """set_rows() as a Future, in one call: of as many rows as a message holds, 64 MiB for each core."""
+        """set_rows() as a Future, in one call."""
         array = arrays.keys(keys)
         records = stored.Source(self.spec, array.shape, rows, state).records(0, array.size)
         return self.client._start(self._set_rows(array, records, state is not None), options)
 
     def _rows(self, keys: np.ndarray, state: bool) -> Call:
         return Call(
-            lib.mr_get_rows, (self.id, u64_pointer(keys), keys.size, state), lambda r: rows_of(r, None), True
+            lib.mr_get_rows,
+            (self.id, u64_pointer(keys), keys.size, state),
+            lambda r: rows_of(r, None),
+            True,
+            nbytes=keys.size * (8 + 4 * stored.record_floats(self.spec, state)),
         )
 
     def rows(
@@ -223,29 +205,21 @@ class Table:
     # ---- bags ----
 
     def _bags(self, keys: Like, offsets: Like, weights: Like | None, include_last: bool) -> tuple:
-        """Rows; and their keys, weights, offsets as pointers, and how many bags there are."""
+        """The keys; they, weights and offsets as pointers, and how many bags there are."""
         array = arrays.keys(keys)
         starts = arrays.offsets(offsets, array.size, include_last)
         factors = arrays.weights(weights, array.size)
-        rows = large.TableRows(array, starts, factors)
-        return rows, u64_pointer(array), f32_pointer(factors), u32_pointer(starts), starts.size - 1
+        return array, u64_pointer(array), f32_pointer(factors), u32_pointer(starts), starts.size - 1
 
-    def _lookup_bags(
-        self, keys: Like, offsets: Like, weights: Like | None, include_last: bool
-    ) -> Call | Calls:
-        rows, key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
+    def _lookup_bags(self, keys: Like, offsets: Like, weights: Like | None, include_last: bool) -> Call:
+        array, key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
         torch = torch_of(keys)
-        parts = self._parts(rows)
-        if parts:
-            return Calls(
-                [self._lookup_bags(part.keys, part.offsets, part.weights, True) for part in parts],
-                lambda answers: arrays.like(large.together(answers, (bags, self.dim)), keys),
-            )
         return Call(
             lib.mr_lookup_weighted_bags,
             (self.id, key, weight, offset, bags),
             lambda reply: rows_of(reply, torch),
             True,
+            nbytes=8 * array.size + 4 * self.spec.dim * bags,
         )
 
     def lookup_bags(
@@ -278,24 +252,16 @@ class Table:
 
     def _push_bags(
         self, keys: Like, offsets: Like, gradients: Like, weights: Like | None, include_last: bool
-    ) -> Call | Calls:
-        rows, key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
+    ) -> Call:
+        array, key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
         dim = self.spec.dim
         values = arrays.gradients(gradients, bags, "bag", self.name, dim)
-        parts = self._parts(rows._replace(gradients=values.reshape(bags, dim)))
-        if parts:
-            return Calls([self._push_rows(part) for part in parts], _nothing)
         return Call(
             lib.mr_push_gradients_weighted_bags,
             (self.id, key, weight, offset, bags, dim, f32_pointer(values)),
-            changes=((self.id, rows.keys),),
+            changes=((self.id, array),),
+            nbytes=8 * array.size + 4 * dim * bags,
         )
-
-    def _push_rows(self, rows: large.TableRows) -> Call | Calls:
-        assert rows.gradients is not None
-        if rows.offsets is None:
-            return self._push_gradients(rows.keys, rows.gradients)
-        return self._push_bags(rows.keys, rows.offsets, rows.gradients, rows.weights, True)
 
     def push_gradients_bags(
         self,

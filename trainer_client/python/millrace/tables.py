@@ -3,12 +3,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, List, Sequence, Tuple, Union
 
-import numpy as np
-
-from ._base import arrays, large
+from ._base import arrays
 from ._base.arrays import Array, Like, f32_pointer, torch_of, u32_pointer, u64_pointer
 from ._base.connection import Call, Connection
-from ._base.large import Calls, TableRows
 from ._base.library import NULL, ffi, lib
 from .future import Future
 from .table import Table
@@ -38,74 +35,42 @@ TableGradients = Union[
 
 def _keys_of(
     table: Table, keys: Like, offsets: Like | None, weights: Like | None
-) -> tuple[tuple, TableRows, tuple[int, ...]]:
-    """A struct mr_table_keys as a tuple, what must live as long as that is used, and the shape of its
-    rows."""
-    array = arrays.keys(keys)
+) -> tuple[tuple, tuple, tuple[int, ...], int]:
+    """A struct mr_table_keys as a tuple, the keys and whatever else must live as long as that is used, the
+    shape of its rows, and about how many bytes all of it takes in messages."""
+    array, dim = arrays.keys(keys), table.spec.dim
+    count = array.size
     if offsets is None:
         if weights is not None:
             raise ValueError(f"table {table.name!r}: weights without offsets; they are of bags")
-        struct = table.id, array.size, u64_pointer(array), NULL, NULL, 0
-        return struct, TableRows(array.reshape(-1)), (*array.shape, table.spec.dim)
-    starts, factors = arrays.offsets(offsets, array.size, True), arrays.weights(weights, array.size)
+        struct = table.id, count, u64_pointer(array), NULL, NULL, 0
+        return struct, (array,), (*array.shape, dim), count * (8 + 4 * dim)
+    starts, factors = arrays.offsets(offsets, count, True), arrays.weights(weights, count)
     bags = starts.size - 1
-    struct = table.id, array.size, u64_pointer(array), u32_pointer(starts), f32_pointer(factors), bags
-    return struct, TableRows(array.reshape(-1), starts, factors), (bags, table.spec.dim)
+    struct = table.id, count, u64_pointer(array), u32_pointer(starts), f32_pointer(factors), bags
+    return struct, (array, starts, factors), (bags, dim), 8 * count + 4 * dim * bags
 
 
 class TableCalls(Connection):
     """The part of millrace.Client that is about several tables at once."""
 
-    def _groups(self, tables: Sequence[Table], rows: list[TableRows]) -> list[list[tuple[int, TableRows]]]:
-        """What a call about these tables is divided into, each table's place with some of its rows; none: it
-        is not."""
-        size = sum(its.nbytes(table.spec.dim) for table, its in zip(tables, rows))
-        if size <= large.PIECE_BYTES or size <= (limit := large.limit_bytes(self)):
-            return []
-        if not all(its.is_well_formed for its in rows):  # which the call itself refuses
-            return []
-        parts = [
-            (place, part, table.dim)
-            for place, (table, its) in enumerate(zip(tables, rows))
-            for part in table._parts(its) or [its]
-        ]
-        groups = large.groups(parts, limit)
-        return groups if len(groups) > 1 else []
-
-    def _lookup_tables(self, tables: Sequence[TableKeys]) -> Call | Calls:
-        made, held, shapes, kinds = [], [], [], []
+    def _lookup_tables(self, tables: Sequence[TableKeys]) -> Call:
+        made, held, shapes, kinds, nbytes = [], [], [], [], 0
         for table, keys, *rest in tables:
             offsets, weights = (*rest, None, None)[:2]
-            struct, memory, shape = _keys_of(table, keys, offsets, weights)
+            struct, memory, shape, more = _keys_of(table, keys, offsets, weights)
             made.append(struct)
             held.append(memory)
             shapes.append(shape)
             kinds.append(torch_of(keys))
+            nbytes += more
         structs = ffi.new(_KEYS, made)
 
         def rows(reply: Any) -> list[Array]:
             found = arrays.all_rows_of(reply, shapes)
             return [array if torch is None else torch.from_numpy(array) for array, torch in zip(found, kinds)]
 
-        groups = self._groups([one[0] for one in tables], held)
-        if not groups:
-            return Call(lib.mr_lookup_tables, (structs, len(tables)), rows, True, held=held)
-
-        def joined(answers: list[list[np.ndarray]]) -> list[Array]:
-            its: list[list[np.ndarray]] = [[] for _ in tables]
-            for group, answer in zip(groups, answers):
-                for (place, _), array in zip(group, answer):
-                    its[place].append(array.reshape(-1, tables[place][0].dim))
-            whole = [large.together(parts, shape) for parts, shape in zip(its, shapes)]
-            return [array if torch is None else torch.from_numpy(array) for array, torch in zip(whole, kinds)]
-
-        return Calls(
-            [
-                self._lookup_tables([(tables[place][0], *part[:3]) for place, part in group])
-                for group in groups
-            ],
-            joined,
-        )
+        return Call(lib.mr_lookup_tables, (structs, len(tables)), rows, True, held=held, nbytes=nbytes)
 
     def lookup_tables(  # type: ignore[misc]
         self, tables: Sequence[TableKeys], **options: Unpack[CallOptions]
@@ -126,33 +91,26 @@ class TableCalls(Connection):
         """lookup_tables() as a Future."""
         return self._start(self._lookup_tables(tables), options)
 
-    def _push_tables(self, tables: Sequence[TableGradients]) -> Call | Calls:
-        made, held, changes = [], [], []
+    def _push_tables(self, tables: Sequence[TableGradients]) -> Call:
+        made, held, changes, nbytes = [], [], [], 0
         for table, keys, *rest in tables:
             offsets, gradients, weights = (None, *rest, None) if len(rest) == 1 else (*rest, None)[:3]
-            struct, memory, _ = _keys_of(table, keys, offsets, weights)
-            count, what = (memory.keys.size, "key") if offsets is None else (memory.row_count, "bag")
+            struct, memory, _, more = _keys_of(table, keys, offsets, weights)
+            count, what = (struct[1], "key") if offsets is None else (struct[5], "bag")
             dim = table.spec.dim
             values = arrays.gradients(gradients, count, what, table.name, dim)
             made.append((struct, dim, f32_pointer(values)))
-            held.append(TableRows(*memory[:3], values.reshape(count, dim)))
-            changes.append((table.id, memory.keys))
+            held.append((memory, values))
+            changes.append((table.id, memory[0]))
+            nbytes += more
         structs = ffi.new(_GRADIENTS, made)
-        groups = self._groups([one[0] for one in tables], held)
-        if groups:
-            return Calls(
-                [
-                    self._push_tables(
-                        [
-                            (tables[place][0], part.keys, part.offsets, part.gradients, part.weights)
-                            for place, part in group
-                        ]
-                    )
-                    for group in groups
-                ],
-                lambda _: None,
-            )
-        return Call(lib.mr_push_gradients_tables, (structs, len(tables)), held=held, changes=tuple(changes))
+        return Call(
+            lib.mr_push_gradients_tables,
+            (structs, len(tables)),
+            held=held,
+            changes=tuple(changes),
+            nbytes=nbytes,
+        )
 
     def push_gradients_tables(  # type: ignore[misc]
         self, tables: Sequence[TableGradients], **options: Unpack[CallOptions]

@@ -194,11 +194,6 @@ def view(tensor: Any, owner: Any) -> np.ndarray:
     return over(tensor.data, tensor.bytes, shape, dtype, _keeper(owner))
 
 
-def like(array: np.ndarray, model: Any) -> Array:
-    """The array as what `model` is: a torch tensor over the same memory, or itself."""
-    return sys.modules["torch"].from_numpy(array) if is_torch(model) else array
-
-
 def pointer(ctype: str, array: np.ndarray) -> Any:
     """`ctype` ("float *") to the array's memory, which it keeps."""
     return ffi.from_buffer(ctype[:-1].strip() + "[]", array)

@@ -8,25 +8,25 @@ for Ctrl-C: Python runs signal handlers only between calls.
 from __future__ import annotations
 
 import atexit
-import functools
 import math
 import os
 import threading
 import time
 import weakref
 from threading import get_ident
-from typing import Any, Callable, Mapping, NamedTuple, Optional, TypeVar, Union
+from typing import Any, Callable, Mapping, NamedTuple, Optional, TypeVar
 
 from .changes import Changes, Watch
-from .large import Calls
 from .library import NULL, ffi, lib, text
 from .options import Slot, milliseconds, whole
 from ..errors import ClientClosed, error_of
-from ..future import Future, Joined
-from ..pushed import Pushed
+from ..future import Future
 
 _SLICE_MS = 50
 _U32_MAX = 0xFFFFFFFF
+#: A call of more may be larger than a message. It is then made in parts, and waits for the first before it is
+#: in flight.
+_LONG_BYTES = 4 << 20
 _T = TypeVar("_T")
 
 
@@ -43,6 +43,7 @@ class Call(NamedTuple):
     none_status: int = 0  #: a status that is no error: None is returned
     held: Any = None  #: what the arguments point to
     changes: tuple = ()  #: of tables: (number, keys that it changes; None: it may be any)
+    nbytes: int = 0  #: about, of the keys and rows that it is about
 
 
 def _spin_us(seconds: float | None) -> int:
@@ -208,12 +209,10 @@ class Connection:
 
     # ---- calls ----
 
-    def _run(self, call: Union[Call, Calls], options: Mapping[str, object]) -> Any:
+    def _run(self, call: Call, options: Mapping[str, object]) -> Any:
         """Makes a call and waits for its end."""
-        if isinstance(call, Calls):
-            return self._start(call, options).result()
-        function, arguments, finish, has_reply, none_status, _, changes = call
-        if changes and self._changes is not None:
+        function, arguments, finish, has_reply, none_status, _, changes, nbytes = call
+        if nbytes > _LONG_BYTES or (changes and self._changes is not None):
             return self._start(call, options).result()
         try:
             slot = self._slots.pop()
@@ -250,21 +249,8 @@ class Connection:
             return None
         return finish(reply) if has_reply else finish(None)
 
-    def _start_all(self, calls: Calls, options: Mapping[str, Any]) -> Future:
-        """Returns when all but the last few have ended."""
-        pushed = options.get("pushed")
-        joined = Joined(self, calls.join, pushed)
-        for call in calls.calls:
-            own = Pushed() if isinstance(pushed, Pushed) else pushed
-            start = functools.partial(self._start, call, {**options, "pushed": own})
-            if not joined._add(start, own):
-                break
-        return joined
-
-    def _start(self, call: Union[Call, Calls], options: Mapping[str, object]) -> Future:
-        """Makes a call and returns at once."""
-        if isinstance(call, Calls):
-            return self._start_all(call, options)
+    def _start(self, call: Call, options: Mapping[str, object]) -> Future:
+        """Makes a call and returns at once; of a long one, when it is in flight."""
         slot = Slot()
         change = None
         if call.changes and self._changes is not None:
@@ -273,10 +259,14 @@ class Connection:
             handle = self._enter(slot)
             slot.set(options)
             arguments = call.arguments + (NULL,) if call.has_reply else call.arguments
-            status = call.function(handle, slot.options, *arguments)
-            if status:
-                raise error_of(status, text(lib.mr_last_error()))
             call = call._replace(held=(call.held, options.get("pushed")))
+            if call.nbytes > _LONG_BYTES and threading.current_thread() is threading.main_thread():
+                status, line = self._make_apart(call, slot, arguments)
+            else:
+                status = call.function(handle, slot.options, *arguments)
+                line = text(lib.mr_last_error()) if status else ""
+            if status:
+                raise error_of(status, line)
             return Future(self, slot.future[0], call, change)
         except BaseException:
             if change is not None:
@@ -284,6 +274,44 @@ class Connection:
             raise
         finally:
             self._leave(slot)
+
+    def _make_apart(self, call: Call, slot: Slot, arguments: tuple) -> tuple[int, str]:
+        """Has the library make a call with a future, on a thread of its own: it may take long, and Ctrl-C
+        must come through. The call goes on then, as one does whose future is dropped. Its status, and the
+        line that goes with that."""
+        result: list[tuple[int, str]] = []
+        taken = threading.Lock()  # by this thread as it wants the result no more, or by the other before that
+        me = get_ident()
+
+        def drop() -> None:
+            if result[0][0] == 0:
+                lib.mr_future_destroy(slot.future[0])
+
+        def make() -> None:
+            token = object()
+            try:
+                handle = self._enter(token)
+                self._inside[token] = me  # which does not wait for it when it closes the client
+                status = call.function(handle, slot.options, *arguments)
+                result.append((status, text(lib.mr_last_error()) if status else ""))
+                if not taken.acquire(blocking=False):
+                    drop()
+            except ClientClosed:
+                pass
+            finally:
+                self._leave(token)
+
+        thread = threading.Thread(target=make, daemon=True, name="millrace-call")
+        try:
+            thread.start()
+            thread.join()
+        except BaseException:
+            if not taken.acquire(blocking=False):
+                drop()
+            raise
+        if not result:
+            raise self._closed_error()
+        return result[0]
 
     def _watch(self) -> Watch:
         """Watches what this client changes in tables from now on, and what it has in flight."""
