@@ -185,16 +185,17 @@ MR_TARGET_AVX2 static inline bool has_not_finite(__m256 a, __m256 b)
 MR_TARGET_AVX2 static uint32_t add_pairs_avx2(float *const *out, const float *const *a, const float *const *b,
                                               uint32_t count, size_t dim)
 {
+    const size_t last = dim - 8; /* the last eight values; some may be of the first eight, too */
     uint32_t done = 0;
-    if (dim != 16)
+    if (dim < 8 || dim > 16)
         return add_pairs_of_any_dim_avx2(out, a, b, count, dim);
     for (; done < count; done++) {
         __m256 low = _mm256_add_ps(_mm256_loadu_ps(a[done]), _mm256_loadu_ps(b[done]));
-        __m256 high = _mm256_add_ps(_mm256_loadu_ps(a[done] + 8), _mm256_loadu_ps(b[done] + 8));
+        __m256 high = _mm256_add_ps(_mm256_loadu_ps(a[done] + last), _mm256_loadu_ps(b[done] + last));
         if (__builtin_expect(has_not_finite(low, high), 0))
             break;
         _mm256_storeu_ps(out[done], low);
-        _mm256_storeu_ps(out[done] + 8, high);
+        _mm256_storeu_ps(out[done] + last, high);
     }
     return done;
 }

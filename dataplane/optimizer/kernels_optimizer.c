@@ -177,21 +177,24 @@ MR_TARGET_AVX2 INLINE struct adagrad_lanes adagrad_lanes_avx2(const struct mr_ru
     return out;
 }
 
-/* adagrad_narrow() of 16 values that are not transformed. */
-MR_TARGET_AVX2 static uint32_t adagrad_16_avx2(const struct mr_rule *o, float lr, float *const *values,
-                                               float *const *states, const float *const *gradients,
-                                               uint32_t row_count)
+/* adagrad_narrow() of 8 to 16 values that are not transformed: the first eight and the last eight, of which
+ * some may be the same. */
+MR_TARGET_AVX2 static uint32_t adagrad_8_to_16_avx2(const struct mr_rule *o, float lr, float *const *values,
+                                                    float *const *states, const float *const *gradients,
+                                                    uint32_t row_count, size_t dim)
 {
+    const size_t last = dim - 8;
     uint32_t changed = 0;
     for (uint32_t r = 0; r < row_count; r++) {
         struct adagrad_lanes low = adagrad_lanes_avx2(o, lr, values[r], states[r], gradients[r]);
-        struct adagrad_lanes high = adagrad_lanes_avx2(o, lr, values[r] + 8, states[r] + 8, gradients[r] + 8);
+        struct adagrad_lanes high =
+            adagrad_lanes_avx2(o, lr, values[r] + last, states[r] + last, gradients[r] + last);
         if (_mm256_movemask_ps(_mm256_or_ps(low.misfits, high.misfits)) != 0)
             continue;
         _mm256_storeu_ps(values[r], low.w);
-        _mm256_storeu_ps(values[r] + 8, high.w);
+        _mm256_storeu_ps(values[r] + last, high.w);
         _mm256_storeu_ps(states[r], low.s);
-        _mm256_storeu_ps(states[r] + 8, high.s);
+        _mm256_storeu_ps(states[r] + last, high.s);
         changed |= (uint32_t)1 << r;
     }
     return changed;
@@ -202,8 +205,8 @@ MR_TARGET_AVX2 static uint32_t adagrad_best_avx2(const struct mr_rule *o, const 
                                                  const float *const *gradients, uint32_t row_count,
                                                  size_t dim)
 {
-    if (dim == 16 && !o->transforms)
-        return adagrad_16_avx2(o, push->learning_rate, values, states, gradients, row_count);
+    if (dim >= 8 && dim <= 16 && !o->transforms)
+        return adagrad_8_to_16_avx2(o, push->learning_rate, values, states, gradients, row_count, dim);
     return mr_adagrad_avx2(o, push, values, states, gradients, row_count, dim);
 }
 #endif
