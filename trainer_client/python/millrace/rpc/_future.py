@@ -60,6 +60,7 @@ class Future:
     # Of most futures all else is so: made in numbers, they set what they need.
     _call: Any = None  # the library's future, until the end
     _open: list = []  # the same, until a thread takes it, which sees to the end
+    _is_told = False  # the library runs a callback at the end
     _is_done = False
     _is_a_calls = False
     _value: Any = None
@@ -223,6 +224,7 @@ class Future:
             call = self._open.pop()
         except IndexError:
             return  # whoever has it ends this
+        self._is_told = True
         check_rpc(lib.mr_rpc_then(call, _run, _handles.keep(self)))
 
     def _when_failed(self, callback: Callable) -> None:
@@ -240,7 +242,8 @@ class Future:
         try:
             call = self._open.pop()
         except IndexError:
-            self.cancel()  # somebody sees to its end
+            if not self._is_told:
+                self.cancel()  # so that the thread that waits does not wait for long
             return
         self._finish(None, error_of(lib.MR_SHUTTING_DOWN, "the worker has left its world"))
         _destroy_later(world, call)
