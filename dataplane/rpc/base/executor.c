@@ -176,6 +176,7 @@ static void run_first(struct mr_executor *e, struct unreported *unreported)
     pthread_mutex_lock(&e->lock);
     e->running--;
     e->running_short -= own_is_short;
+    own_is_short = false;
     unreported->jobs++;
 }
 
