@@ -2,6 +2,7 @@
 moment."""
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,6 +15,7 @@ from rpc_world import Servers, finish, joined, key_file, start  # noqa: E402
 import millrace.autograd as dist_autograd  # noqa: E402
 import millrace.rpc as rpc  # noqa: E402
 from millrace.errors import Cancelled  # noqa: E402
+from millrace.rpc._gate import Gate  # noqa: E402
 
 WORLD_SIZE = 2
 
@@ -131,6 +133,35 @@ def test_calls_are_cancelled_while_other_threads_end_them():
         for i, (call, error) in enumerate(zip(calls, first)):
             assert call.done() and (isinstance(error, Cancelled) if error else call.wait() == i + 1)
         assert sorted(map(id, told)) == sorted(map(id, first[::4]))
+
+
+def test_an_event_loop_that_is_closed_keeps_nobody_waiting():
+    call = rpc.rpc_async(1, there.sleep, (0.3,))
+
+    async def give_up():
+        await asyncio.wait_for(call, 0.01)
+
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(give_up())
+    assert call.then(lambda ended: ended.done()).wait()
+
+
+def test_who_comes_to_a_closed_gate_is_not_taken_for_slow():
+    """Though it was seen inside for a moment, as the gate closed."""
+
+    class Tickets(set):
+        def add(self, ticket):
+            super().add(ticket)
+            ticket.is_slow = gate.is_closed
+
+        def discard(self, ticket):
+            super().discard(ticket)
+            gate.is_closed = False
+
+    gate = Gate()
+    gate.tickets, gate.is_closed = Tickets(), True
+    ticket = gate.enter()
+    assert ticket in gate.tickets and not ticket.is_slow
 
 
 _LEAVES = """

@@ -275,13 +275,18 @@ def call(
     )
     out = ffi.new(_RESULT)
     options = _call_options(timeout, pointer)
-    if here.ticket is None:
-        status = lib.mr_rpc_sync(world.rpc, rank, name, values, count, options, out)
-    else:
-        with waiting():
+    try:
+        if here.ticket is None:
             status = lib.mr_rpc_sync(world.rpc, rank, name, values, count, options, out)
-    check_rpc(status)
-    return read(world, out[0])
+        else:
+            with waiting():
+                status = lib.mr_rpc_sync(world.rpc, rank, name, values, count, options, out)
+        check_rpc(status)
+        answer, out[0] = out[0], NULL
+        return read(world, answer)
+    except BaseException:
+        lib.mr_rpc_result_free(out[0])  # Ctrl-C came before it was read
+        raise
 
 
 def rpc_async(

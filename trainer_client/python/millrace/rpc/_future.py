@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import gc
 import os
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Generator, Iterable
 import torch
 import torch.futures
 
-from .._base.library import callback as c_callback, ffi, lib, text
+from .._base.library import NULL, callback as c_callback, ffi, lib, text
 from ..errors import check_rpc, error_of
 from . import _handles
 from ._contexts import here, waiting
@@ -42,8 +43,9 @@ os.register_at_fork(after_in_child=_after_fork)
 def destroy_ended() -> None:
     """Destroys the library's futures of calls that have ended."""
     with _looking:
-        calls = _ended[:]
-        del _ended[: len(calls)]
+        calls = []
+        while _ended:  # one by one: a signal's handler may come here, too
+            calls.append(_ended.pop())
         lib.mr_rpc_futures_destroy(calls, len(calls))
 
 
@@ -102,11 +104,15 @@ class Future:
                     status = lib.mr_rpc_wait(call, result)
             if status:
                 raise error_of(status, text(lib.mr_rpc_last_error()))
-            value = read(world, result[0])
+            answer, result[0] = result[0], NULL
+            value = read(world, answer)
         except BaseException as raised:  # noqa: BLE001: wait() raises it
+            lib.mr_rpc_result_free(result[0])  # Ctrl-C came before it was read
             error = raised
-        self._finish(value, error)
-        _destroy_later(world, call)
+        try:
+            self._finish(value, error)
+        finally:
+            _destroy_later(world, call)
 
     def _wait_for_another(self) -> None:
         """Whoever took the call, or a future of the program's own, ends this."""
@@ -118,11 +124,12 @@ class Future:
 
     def done(self) -> bool:
         """Whether wait() returns at once."""
-        if self._is_done:
-            return True
         with _looking:
-            call = self._call
-            return self._is_done or (call is not None and bool(lib.mr_rpc_done(call)))
+            try:
+                call = self._open[0]
+            except IndexError:  # a thread, or the library, sees to its end
+                return self._is_done
+            return bool(lib.mr_rpc_done(call))
 
     def value(self) -> Any:
         """Returns what wait() returns, or raises what it raises; the future must be done."""
@@ -187,7 +194,11 @@ class Future:
             if not reached.done():
                 reached.set_result(None)
 
-        self._when_done(lambda: loop.call_soon_threadsafe(reach))
+        def tell() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+                loop.call_soon_threadsafe(reach)
+
+        self._when_done(tell)
         yield from reached
         return self.wait()
 

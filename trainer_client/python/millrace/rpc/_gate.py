@@ -42,6 +42,7 @@ class Gate:
             self.leave(ticket)
             with self.changed:
                 self.changed.wait_for(lambda: not self.is_closed)
+            ticket = _Ticket()  # the one before may have been taken for slow meanwhile
             self.tickets.add(ticket)
         return ticket
 
