@@ -71,6 +71,16 @@ def rows_of(module):
     return module.table.lookup(np.arange(KEYS), read_only=True)
 
 
+def test_a_step_that_is_named_changes_no_answer(modules):
+    _, (bag, row) = modules
+    loader = millrace.prefetch(batches(), {bag: bag_of, row: "items"}, depth=2)
+    for step, batch in enumerate(loader, 1):
+        millrace.nn.set_call_options(bag, step=step)
+        millrace.nn.set_call_options(row, step=step + 1)
+        train([batch], bag, row)
+    assert loader.counts.missed == 0 and loader.counts.batches == STEPS
+
+
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("depth", [1, 3, 50])
 def test_it_trains_as_without(modules, depth, together):

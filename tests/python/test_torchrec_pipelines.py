@@ -180,7 +180,7 @@ def test_rows_are_written(bags, rows):
         rows.write(batch(1, weights=True, keys=["price"]))
 
 
-def test_rows_begin_anew(client, prefix):
+def test_rows_begin_anew(client, prefix, monkeypatch):
     tables = configs()
     optimizer = millrace.optim.SparseAdam(lr=LR)
     ours = millrace.torchrec.EmbeddingBagCollection(tables, client=client, prefix=prefix, optimizer=optimizer)
@@ -197,6 +197,16 @@ def test_rows_begin_anew(client, prefix):
     assert not torch.equal(train(), first)
     ours.reset_parameters()
     assert client.table(prefix + "users").spec == spec
+    assert torch.equal(train(), first)
+
+    def fail(specs):
+        raise millrace.DeadlineExceeded("late")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(client, "create", fail)
+        with pytest.raises(millrace.DeadlineExceeded):
+            ours.reset_parameters()
+    ours.reset_parameters()  # which finds no tables now
     assert torch.equal(train(), first)
 
 

@@ -285,11 +285,16 @@ class _Collection(Sharded):
         them again. For a run's beginning, in one trainer: whoever has used the tables before, other trainers
         and other collections, finds them gone."""
         tables = [module.feature for module in getattr(self, self._holder).values()]
+        if not tables:
+            return
         for table in tables:
             table.id  # noqa: B018  # made or found
         flush(self)
         client = tables[0].client
-        client.drop(*(table.name for table in tables))
+        # Those are gone already which could not be made when this was tried before.
+        there = [table.name for table in tables if client._find(table.name, None) is not None]
+        if there:
+            client.drop(*there)
         for table, made in zip(tables, client.create([table.spec for table in tables])):
             table.id = made.id
 

@@ -24,8 +24,8 @@ from ..future import Future
 
 _SLICE_MS = 50
 _U32_MAX = 0xFFFFFFFF
-#: A call of more may be larger than a message. It is then made in parts, and waits for the first before it is
-#: in flight.
+#: A call of more may be larger than a message. It is then made in parts, and is in flight when all but the
+#: last few have been sent.
 _LONG_BYTES = 4 << 20
 _T = TypeVar("_T")
 
@@ -280,6 +280,7 @@ class Connection:
         must come through. The call goes on then, as one does whose future is dropped. Its status, and the
         line that goes with that."""
         result: list[tuple[int, str]] = []
+        failed: list[BaseException] = []
         taken = threading.Lock()  # by this thread as it wants the result no more, or by the other before that
         me = get_ident()
 
@@ -296,8 +297,8 @@ class Connection:
                 result.append((status, text(lib.mr_last_error()) if status else ""))
                 if not taken.acquire(blocking=False):
                     drop()
-            except ClientClosed:
-                pass
+            except BaseException as error:  # noqa: BLE001: raised below
+                failed.append(error)
             finally:
                 self._leave(token)
 
@@ -309,8 +310,8 @@ class Connection:
             if not taken.acquire(blocking=False):
                 drop()
             raise
-        if not result:
-            raise self._closed_error()
+        if failed:
+            raise failed[0]
         return result[0]
 
     def _watch(self) -> Watch:

@@ -34,6 +34,9 @@ def _same(a: Optional[np.ndarray], b: Optional[np.ndarray]) -> bool:
     return a is b or (a is not None and b is not None and len(a) == len(b) and a.tobytes() == b.tobytes())
 
 
+_OF_ANSWERS = ("wire_dtype", "read_only")  # options that an answer depends on
+
+
 class Answer:
     """What one forward will need, on its way or there."""
 
@@ -47,7 +50,7 @@ class Answer:
         mine = self.needs
         return (
             not self.is_taken
-            and self.options == options
+            and all(self.options.get(name) == options.get(name) for name in _OF_ANSWERS)
             and _same(mine.keys, needs.keys)
             and _same(mine.offsets, needs.offsets)
             and _same(mine.weights, needs.weights)

@@ -41,7 +41,7 @@ class Context:
         self.ahead: Optional[Ahead] = None  #: lookups whose answers nobody has taken
 
     def record_stream(self, stream: Any) -> None:
-        """Nothing of it is in a device's memory."""
+        """Its features are the batch's, which the pipeline records."""
 
 
 class Sharded(torch.nn.Module):

@@ -54,7 +54,8 @@ class Lookups:
         """Sends them."""
         while self._ready:
             client, places, call = self._ready.pop(0)
-            options = {**self.options[places[0]], "more": bool(self._ready)}
+            more = any(other is client for other, *_ in self._ready)
+            options = {**self.options[places[0]], "more": more}
             self._sent.append((places, client._start(call, options)))
 
     def values(self) -> list[np.ndarray]:
