@@ -369,8 +369,11 @@ uint32_t mr_executor_load(struct mr_executor *e)
 void mr_executor_use(struct mr_executor *e, struct mr_executor_use *out)
 {
     pthread_mutex_lock(&e->lock);
-    *out = (struct mr_executor_use){
-        .threads = e->count, .running = e->running, .waiting = e->waiting, .blocked = e->blocked};
+    *out = (struct mr_executor_use){.threads = e->count,
+                                    .asleep = e->idle - e->waking,
+                                    .running = e->running,
+                                    .waiting = e->waiting,
+                                    .blocked = e->blocked};
     pthread_mutex_unlock(&e->lock);
 }
 

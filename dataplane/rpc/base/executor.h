@@ -67,7 +67,8 @@ bool mr_executor_nudge(struct mr_executor *executor);
 /* Any thread: returns how many jobs wait or run. */
 uint32_t mr_executor_load(struct mr_executor *executor);
 struct mr_executor_use {
-    uint32_t threads;          /* made so far */
+    uint32_t threads;          /* made so far, */
+    uint32_t asleep;           /* of which so many wait for jobs */
     uint32_t running, waiting; /* jobs */
     uint32_t blocked;          /* running jobs that wait for other workers */
 };

@@ -341,6 +341,13 @@ static void short_ones_that_are_not_are_nudged(void **state)
     mr_executor_destroy(e);
 }
 
+static void wait_until_asleep(struct mr_executor *e, uint32_t threads)
+{
+    struct mr_executor_use use;
+    for (mr_executor_use(e, &use); use.asleep < threads; mr_executor_use(e, &use))
+        usleep(100);
+}
+
 /* Of two threads one runs a short job, which is not as short as it seems: those that come after it wait until
  * somebody looks, but not if it waits for others. */
 static void short_ones_wait_for_one_that_runs(void **state)
@@ -354,6 +361,7 @@ static void short_ones_wait_for_one_that_runs(void **state)
     open_gate(&b);
     wait_until(&b, &b.ended, 2);
     for (uint32_t aside = 0; aside < 2; aside++) {
+        wait_until_asleep(e, 2);
         struct task one = {.bench = &b, .waits = true, .stands_aside = aside != 0};
         uint32_t ended = b.ended;
         b.open = false;
@@ -363,8 +371,8 @@ static void short_ones_wait_for_one_that_runs(void **state)
             more[i] = (struct task){.bench = &b};
         give(e, more, 3, true);
         if (aside == 0) {
-            usleep(20000); /* for a thread that should not come */
             mr_executor_use(e, &use);
+            assert_int_equal(use.asleep, 1);
             assert_int_equal(use.waiting, 3);
             assert_true(mr_executor_nudge(e));
         }
