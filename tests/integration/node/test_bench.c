@@ -29,7 +29,7 @@ struct fixture {
 static int set_up(void **state)
 {
     static struct fixture x;
-    static const char *const settings[] = {"port.driver=socket", NULL};
+    static const char *const settings[] = {"port.driver=socket", "transport.message_mib_max=4", NULL};
     const struct netns_options cable = {.server_kernel = true};
     node_fixture_start_over(&x.node, &cable, cores, settings);
     x.client = node_fixture_connect(&x.node);
@@ -397,7 +397,7 @@ static void test_mistakes(void **state)
                 NETNS_CLIENT_IPV4);
     program_expect(&x->result, 1, "nothing listens there");
     /* calls that fail are counted, and named */
-    run(x, "--mix lookup=1 --keys-per-call 900000 --keys uniform:5 --seconds 0.2 --warm-up 0 --json");
+    run(x, "--mix echo=1 --echo-bytes 8000000 --seconds 0.2 --warm-up 0 --json");
     program_expect(&x->result, 1, "no call succeeded");
     json_t *result = parse(x->result.out);
     assert_true(number(result, "calls") > 0);
