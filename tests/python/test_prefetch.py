@@ -1,5 +1,6 @@
 """Lookups that are made ahead: the same training as without them, to the bit, and what becomes of errors."""
 import gc
+import types
 
 import numpy as np
 import pytest
@@ -330,6 +331,15 @@ def test_validation_inside_of_training(modules):
         row.train()
         row(keys).sum().backward()
     assert train_loader.counts.missed == test_loader.counts.missed == 0
+
+
+def test_asking_for_pushes_changes_no_counts():
+    """Other threads go over the counts as they begin to watch."""
+    noted = changes.Changes(types.SimpleNamespace(_futures={}, _inside=[]))
+    watch = noted.watch()
+    assert watch.pushes_to(7) == 0 and not noted._counts
+    noted.begin([(7, None)])
+    assert watch.pushes_to(7) == 1 and noted.watch().pushes_to(7) == 1
 
 
 def test_refusals(modules):

@@ -114,7 +114,7 @@ class Watch:
 
     def pushes_to(self, table: int) -> int:
         """How many changes of this table the lookups may lack that the watch began with."""
-        return self.changes._counts[table] - self._pushes.get(table, 0)
+        return self.changes._counts.get(table, 0) - self._pushes.get(table, 0)
 
 
 class Changes:
