@@ -271,12 +271,17 @@ def test_what_the_metadata_of_a_sharded_checkpoint_says(torch_classes, tmp_path)
     for says, members in (
         ("it names posix.mkdir, which does not belong there", {"a/data.pkl": pickle.dumps(Spoiler())}),
         ("its numbers are big-endian", {"a/data.pkl": b"", "a/byteorder": b"big"}),
+        ("byteorder has more than 16 bytes", {"a/data.pkl": b"", "a/byteorder": b"little".ljust(17)}),
+        ("data.pkl has more than 1048576 bytes", {"a/data.pkl": bytes((1 << 20) + 1)}),
+        ("byteorder is compressed", {"a/data.pkl": b"", "a/byteorder": b"little, compressed"}),
+        ("data.pkl is compressed", {"a/data.pkl": b"compressed"}),
         ("no archive of torch.save", {"data": b""}),
         ("is not the float32", {"a/data.pkl": pickle.dumps(3)}),
     ):
         with zipfile.ZipFile(directory / "other", "w") as archive:
             for member, content in members.items():
-                archive.writestr(member, content)
+                how = zipfile.ZIP_DEFLATED if b"compressed" in content else zipfile.ZIP_STORED
+                archive.writestr(member, content, how)
         write((5, DIM), (0, 0), relative_path="other", offset=0, length=os.path.getsize(directory / "other"))
         refuse(directory, says)
 

@@ -21,6 +21,7 @@ import numpy as np
 from .entry import as_it_is, of_bf16
 
 _PICKLE_BYTES_MAX = 1 << 20  # of an archive's; a tensor's has some hundred
+_BYTEORDER_BYTES_MAX = 16  # of "little" or "big"
 _LOCAL_HEADER_BYTES = 30  # of a zip file's member, before its name
 
 # By torch's name of the type: as numpy has it, and of the storages that have this type.
@@ -191,10 +192,10 @@ def _value(data: np.ndarray, archive: zipfile.ZipFile) -> Any:
     if not pickled:
         raise NoValue("it is no archive of torch.save()")
     folder = pickled[: -len("data.pkl")]
-    if f"{folder}byteorder" in archive.namelist() and archive.read(f"{folder}byteorder") != b"little":
+    order = f"{folder}byteorder"
+    if order in archive.namelist() and _small(archive, order, _BYTEORDER_BYTES_MAX) != b"little":
         raise NoValue("its numbers are big-endian")
-    if archive.getinfo(pickled).file_size > _PICKLE_BYTES_MAX:
-        raise NoValue(f"{pickled} has more than {_PICKLE_BYTES_MAX} bytes")
+    content = _small(archive, pickled, _PICKLE_BYTES_MAX)
 
     def storage(pid: Any) -> tuple[str, np.ndarray]:
         _, dtype, key, _, count = pid
@@ -204,7 +205,17 @@ def _value(data: np.ndarray, archive: zipfile.ZipFile) -> Any:
             raise NoValue(f"the storage {key} has {len(some)} bytes, not {wanted}")
         return dtype, some[:wanted]
 
-    return unpickle(io.BytesIO(archive.read(pickled)), _known(), storage)
+    return unpickle(io.BytesIO(content), _known(), storage)
+
+
+def _small(archive: zipfile.ZipFile, name: str, bytes_max: int) -> bytes:
+    """The bytes of a member. A compressed one, which torch does not write, could become any number."""
+    info = archive.getinfo(name)
+    if info.compress_type != zipfile.ZIP_STORED:
+        raise NoValue(f"{name} is compressed")
+    if max(info.file_size, info.compress_size) > bytes_max:
+        raise NoValue(f"{name} has more than {bytes_max} bytes")
+    return archive.read(info)
 
 
 def _member(data: np.ndarray, info: zipfile.ZipInfo) -> np.ndarray:
