@@ -219,6 +219,33 @@ def torch_classes(monkeypatch):
     return types.SimpleNamespace(**made)
 
 
+def test_tensors_of_any_type_of_torch_lie_beside_others(torch_classes, tmp_path, monkeypatch):
+    """Names of types are what pickles of torch have in its module."""
+    c, module = torch_classes, types.ModuleType("torch")
+    monkeypatch.setitem(sys.modules, "torch", module)
+
+    def read(*kinds):
+        tensors = {}
+        for kind in kinds:
+            made = type(kind, (), {"__module__": "torch"})
+            setattr(module, kind, made)
+            properties = c.TensorProperties(state=(made, "strided", False, 0, False))
+            tensors[kind] = c.TensorStorageMetadata(properties=properties, size=(3, DIM), chunks=[])
+        content = c.Metadata(state_dict_metadata=tensors, storage_data={}, planner_data=None)
+        (tmp_path / ".metadata").write_bytes(pickle.dumps(content))
+        return importer.read(tmp_path)
+
+    odd = (
+        "complex32 complex64 complex128 bcomplex32 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz "
+        "float8_e8m0fnu float4_e2m1fn_x2 qint8 qint32 quint8 quint4x2 quint2x4 bits8 bits16 bits1x8 bits2x4 "
+        "bits4x2 uint1 uint7 int4"
+    ).split()
+    assert {name: entry.dtype for name, entry in read(*odd).items()} == dict(zip(odd, odd))
+    for kind in ("load", "float", "int", "floats8", "xfloat8", "float8_", "float8_e4m3fn_loads", "uint1٣"):
+        with pytest.raises(importer.FileError, match=f"it names torch.{kind}, which does not belong there"):
+            read("complex64", kind)
+
+
 def test_what_the_metadata_of_a_sharded_checkpoint_says(torch_classes, tmp_path):
     """A tensor of chunks [5, DIM] that are all in one place, and others that do not fit."""
     directory, c = tmp_path / "made", torch_classes

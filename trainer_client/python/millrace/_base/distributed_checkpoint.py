@@ -33,7 +33,6 @@ _OTHER_CLASSES = (
     "pathlib.PosixPath",
     "pathlib._local.PosixPath",
 )
-_UNKNOWN_TYPES = ("complex32", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2", "quint8", "qint8")
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,6 @@ def _known() -> dict[str, Any]:
                 known[f"{package}.{module}.{name}"] = torch_archive.record(name)
     for name in _OTHER_CLASSES:
         known[name] = torch_archive.record(name.rsplit(".", 1)[-1])
-    for name in (*torch_archive.DTYPES, *_UNKNOWN_TYPES):
-        known[f"torch.{name}"] = name
     return known
 
 

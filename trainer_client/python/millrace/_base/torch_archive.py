@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import struct
 import zipfile
 import zlib
@@ -41,6 +42,11 @@ DTYPES: dict[str, tuple[np.dtype, str]] = {
     "uint16": (np.dtype("<u2"), ""),
 }
 
+# Of any type of torch's, also of those that DTYPES lacks: complex64, float8_e4m3fnuz, quint4x2, bits1x8, ...
+_DTYPE_NAME = re.compile(
+    r"bool|bfloat16|b?complex\d{2,3}|float\d{1,2}(_e\dm\d(fn|fnu|fnuz)?(_x\d)?)?|(q?u?int|bits)\d{1,2}(x\d)?",
+    re.ASCII,
+)
 
 _OF_ZIPFILE = (KeyError, EOFError, NotImplementedError, RuntimeError, OverflowError, struct.error, zlib.error)
 
@@ -74,6 +80,8 @@ class _Unpickler(pickle.Unpickler):
         self._known, self._storage = known, storage
 
     def find_class(self, module: str, name: str) -> Any:
+        if module == "torch" and _DTYPE_NAME.fullmatch(name):
+            return name
         if f"{module}.{name}" not in self._known:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which does not belong there")
         return self._known[f"{module}.{name}"]
@@ -85,9 +93,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def unpickle(file: BinaryIO, known: Mapping[str, Any], storage: Callable[[Any], Any] | None = None) -> Any:
-    """The value of a pickle, in which only the names of `known` ("module.name") occur; each stands for what
-    `known` has. `storage` makes what a persistent id stands for. pickle.UnpicklingError: it is damaged, or
-    names others."""
+    """The value of a pickle, in which only the names of `known` ("module.name") and of torch's types occur;
+    each stands for what `known` has, a type for its name. `storage` makes what a persistent id stands for.
+    pickle.UnpicklingError: it is damaged, or names others."""
     try:
         return _Unpickler(file, known, storage).load()
     except (pickle.UnpicklingError, NoValue):
@@ -171,7 +179,6 @@ def _known() -> dict[str, Any]:
         "collections.OrderedDict": dict,
     }
     for dtype, (_, storage) in DTYPES.items():
-        known[f"torch.{dtype}"] = dtype
         if storage:
             known[f"torch.{storage}"] = dtype
     return known
