@@ -1,8 +1,11 @@
 """Rows from files of tensors: what is read, what goes where, and what is refused."""
+import contextlib
+import itertools
 import json
 import os
 import pathlib
 import pickle
+import resource
 import shutil
 import sys
 import types
@@ -244,6 +247,57 @@ def test_tensors_of_any_type_of_torch_lie_beside_others(torch_classes, tmp_path,
     for kind in ("load", "float", "int", "floats8", "xfloat8", "float8_", "float8_e4m3fn_loads", "uint1٣"):
         with pytest.raises(importer.FileError, match=f"it names torch.{kind}, which does not belong there"):
             read("complex64", kind)
+
+
+@contextlib.contextmanager
+def descriptors_left(count):
+    """No more than so many can be opened."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = set(map(int, os.listdir("/proc/self/fd")))
+    lowered = next(n for n in itertools.count() if n - sum(fd < n for fd in taken) == count)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowered, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_sharded_checkpoint_of_more_files_than_descriptors(torch_classes, tmp_path):
+    """A tensor in all files, and one in each. What is checked is closed again; a few files are mapped."""
+    c, count = torch_classes, 60
+    known = distributed_checkpoint._Directory(str(DISTRIBUTED))._places["model.table.weight", (0, 0)]
+    once, tensors, places = write_distributed.tensors()["model.table.weight"], {}, {}
+
+    def add(name, files):
+        chunks = []
+        for i, file in enumerate(files):
+            chunks.append(c.ChunkStorageMetadata(offsets=(5 * i, 0), sizes=(5, DIM)))
+            places[c.MetadataIndex(fqn=name, offset=(5 * i, 0), index=i)] = c._StorageInfo(
+                relative_path=file, offset=known.offset, length=known.length
+            )
+        tensors[name] = c.TensorStorageMetadata(
+            properties=c.TensorProperties(state=("float32", "strided", False, 0, False)),
+            size=(5 * len(files), DIM),
+            chunks=chunks,
+        )
+
+    files = [f"{i}.distcp" for i in range(count)]
+    shutil.copy(DISTRIBUTED / known.file, tmp_path / "all")
+    for file in files:
+        os.link(tmp_path / "all", tmp_path / file)
+    add("whole", files)
+    for file in files:
+        add(file, [file])
+    content = c.Metadata(state_dict_metadata=tensors, storage_data=places, planner_data=None)
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(content))
+    with descriptors_left(24):
+        entries = importer.read(tmp_path)
+        assert all(np.array_equal(entries[file].all(), once) for file in files)
+        assert np.array_equal(entries["whole"].all(), np.tile(once, (count, 1)))
+        (tmp_path / files[3]).unlink()
+        (tmp_path / files[3]).write_bytes(b"shorter")
+        with pytest.raises(importer.FileError, match="3.distcp has 7 bytes and is cut off: whole is at"):
+            entries["whole"].all()
 
 
 def test_what_the_metadata_of_a_sharded_checkpoint_says(torch_classes, tmp_path):

@@ -7,6 +7,7 @@ are read. Lists and mappings have names joined by dots, which torch makes.
 """
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from .entry import Entry, FileError, as_it_is, slices
 METADATA = ".metadata"
 _VERSION = "1."  # how the version of the format begins; older ones of torch write none
 _SIZE_MAX = 1 << 48  # of one dimension, and of a file
+_MAPS_MAX = 16  # files of a directory that are mapped at a time; each takes a descriptor
 
 _PACKAGES = ("torch.distributed.checkpoint", "torch.distributed._shard.checkpoint")  # torch 2; 1.13
 _CLASSES = {
@@ -46,18 +48,15 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """A box of a tensor: from `begin`, of the shape of `tensor`."""
+    """A box of a tensor: from `begin`, of the shape of `tensor`, which is in the file `path`."""
 
     begin: tuple[int, ...]
+    path: str
     tensor: torch_archive.Tensor
 
     @property
-    def array(self) -> np.ndarray:
-        return self.tensor.array
-
-    @property
-    def convert(self) -> Callable[[np.ndarray], np.ndarray]:
-        return self.tensor.to_numpy
+    def shape(self) -> tuple[int, ...]:
+        return self.tensor.shape
 
 
 def read(path: str) -> dict[str, Entry]:
@@ -82,6 +81,11 @@ def _known() -> dict[str, Any]:
     return known
 
 
+def _map(path: str) -> np.ndarray:
+    """The bytes of a file, [bytes] u8."""
+    return np.memmap(path, np.uint8, "r")
+
+
 def _sizes(value: Any) -> tuple[int, ...]:
     sizes = tuple(value)
     if not all(type(size) is int and 0 <= size <= _SIZE_MAX for size in sizes):
@@ -89,10 +93,19 @@ def _sizes(value: Any) -> tuple[int, ...]:
     return sizes
 
 
+def _count(shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape, dtype=object))
+
+
+def _check_size(path: str, size: int, name: str, begin: int, end: int) -> None:
+    if end > size:
+        raise FileError(f"{path} has {size} bytes and is cut off: {name} is at {begin} to {end}")
+
+
 class _Directory:
     def __init__(self, path: str) -> None:
         self._path = path
-        self._files: dict[str, np.ndarray] = {}
+        self._map = functools.lru_cache(_MAPS_MAX)(_map)
         self._places: dict[tuple[str, tuple[int, ...]], _Place] = {}
         metadata = os.path.join(path, METADATA)
         try:
@@ -151,8 +164,8 @@ class _Directory:
                 found[name] = entry
         return found
 
-    def _bytes(self, name: str, begin: tuple[int, ...]) -> np.ndarray:
-        """Those of an archive, mapped."""
+    def _value(self, name: str, begin: tuple[int, ...]) -> tuple[str, Any]:
+        """The path of the file that has an archive, and the archive's value."""
         place = self._places.get((name, begin))
         if place is None:
             raise FileError(f"{self._path}: {METADATA} does not say where {name} from {list(begin)} on is")
@@ -161,25 +174,18 @@ class _Directory:
                 f"{self._path}: {METADATA} has {name} in {place.file!r}, outside of the directory"
             )
         path = os.path.join(self._path, place.file)
-        if place.file not in self._files:
-            try:
-                is_empty = os.path.getsize(path) == 0  # nothing can be mapped
-                self._files[place.file] = (
-                    np.zeros(0, np.uint8) if is_empty else np.memmap(path, np.uint8, "r")
-                )
-            except FileNotFoundError:
-                raise FileError(f"{path} is missing: {name} is in it") from None
-        data, end = self._files[place.file], place.offset + place.length
-        if end > len(data):
-            raise FileError(
-                f"{path} has {len(data)} bytes and is cut off: {name} is at {place.offset} to {end}"
-            )
-        return data[place.offset : end]
+        try:
+            with open(path, "rb", buffering=0) as file:
+                size, end = os.fstat(file.fileno()).st_size, place.offset + place.length
+                _check_size(path, size, name, place.offset, end)
+                return path, torch_archive.value(file, place.offset, place.length)
+        except FileNotFoundError:
+            raise FileError(f"{path} is missing: {name} is in it") from None
 
     def _number(self, name: str) -> Entry | None:
         """None: it is something else, such as a text."""
         try:
-            value = torch_archive.value(self._bytes(name, ()))
+            _, value = self._value(name, ())
         except torch_archive.NoValue:
             return None
         if not isinstance(value, (int, float)):
@@ -200,29 +206,29 @@ class _Directory:
             return Entry(name, shape, dtype, unknown)
         chunks = [self._chunk(name, dtype, begin, size) for begin, size in boxes.items() if 0 not in size]
         self._check_cover(name, shape, chunks)
-        return Entry(name, shape, dtype, _pieces(shape, chunks))
+        return Entry(name, shape, dtype, self._pieces(name, shape, chunks))
 
     def _chunk(self, name: str, dtype: str, begin: tuple[int, ...], size: tuple[int, ...]) -> _Chunk:
         try:
-            tensor = torch_archive.value(self._bytes(name, begin))
+            path, tensor = self._value(name, begin)
         except torch_archive.NoValue as error:
             place = self._places[name, begin]
             raise FileError(f"{os.path.join(self._path, place.file)}: {name}: {error}") from None
         is_tensor = isinstance(tensor, torch_archive.Tensor)
-        if not is_tensor or (tensor.dtype, tensor.array.shape) != (dtype, size):
+        if not is_tensor or (tensor.dtype, tensor.shape) != (dtype, size):
             raise FileError(
                 f"{self._path}: {name} from {list(begin)} on is not the {dtype} {list(size)} that {METADATA} "
                 "has"
             )
-        return _Chunk(begin, tensor)
+        return _Chunk(begin, path, tensor)
 
     def _check_cover(self, name: str, shape: tuple[int, ...], chunks: list[_Chunk]) -> None:
         """That each element is in one chunk: as many as there are, and no two chunks meet."""
         begins = np.array([chunk.begin for chunk in chunks], np.int64).reshape(len(chunks), len(shape))
-        sizes = np.array([chunk.array.shape for chunk in chunks], np.int64).reshape(begins.shape)
+        sizes = np.array([chunk.shape for chunk in chunks], np.int64).reshape(begins.shape)
         ends = begins + sizes
-        count = sum(chunk.array.size for chunk in chunks)
-        is_whole = count == int(np.prod(shape, dtype=object)) and bool((ends <= shape).all())
+        count = sum(_count(chunk.shape) for chunk in chunks)
+        is_whole = count == _count(shape) and bool((ends <= shape).all())
         for i in range(len(chunks) if is_whole else 0):
             meets = (begins[i + 1 :] < ends[i]) & (ends[i + 1 :] > begins[i])
             is_whole = is_whole and not meets.all(axis=1).any()
@@ -232,27 +238,39 @@ class _Directory:
                 "it was not saved to the end, or is damaged"
             )
 
+    def _pieces(
+        self, name: str, shape: tuple[int, ...], chunks: list[_Chunk]
+    ) -> Callable[[int], Iterator[np.ndarray]]:
+        """Of each piece, the parts of the chunks that are in these rows; maps files as it needs them."""
 
-def _pieces(shape: tuple[int, ...], chunks: list[_Chunk]) -> Callable[[int], Iterator[np.ndarray]]:
-    """Of each piece, the parts of the chunks that are in these rows."""
-    if len(chunks) == 1:
-        return slices(chunks[0].array, chunks[0].convert)
+        def part_of(chunk: _Chunk, rows: slice) -> np.ndarray:
+            data, tensor = self._map(chunk.path), chunk.tensor
+            _check_size(chunk.path, len(data), name, tensor.offset, tensor.end)
+            array = tensor.array(data)
+            return tensor.to_numpy(array[rows] if shape else array)
 
-    def pieces(rows: int) -> Iterator[np.ndarray]:
-        firsts = np.array([chunk.begin[0] for chunk in chunks], np.int64)
-        lasts = firsts + [chunk.array.shape[0] for chunk in chunks]
-        for first in range(0, shape[0], rows):
-            last = min(first + rows, shape[0])
-            piece: np.ndarray | None = None
-            for i in np.flatnonzero((firsts < last) & (lasts > first)):
-                chunk = chunks[i]
-                begin, end = max(first, int(firsts[i])), min(last, int(lasts[i]))
-                part = chunk.convert(chunk.array[begin - firsts[i] : end - firsts[i]])
-                if piece is None:
-                    piece = np.empty((last - first, *shape[1:]), part.dtype)
-                others = (slice(at, at + n) for at, n in zip(chunk.begin[1:], part.shape[1:]))
-                piece[(slice(begin - first, end - first), *others)] = part
-            if piece is not None:
-                yield piece
+        def pieces(rows: int) -> Iterator[np.ndarray]:
+            if not shape:
+                yield part_of(chunks[0], slice(0))
+                return
+            firsts = np.array([chunk.begin[0] for chunk in chunks], np.int64)
+            lasts = firsts + np.array([chunk.shape[0] for chunk in chunks], np.int64)
+            for first in range(0, shape[0], rows):
+                last = min(first + rows, shape[0])
+                piece: np.ndarray | None = None
+                inside = np.flatnonzero((firsts < last) & (lasts > first))
+                for i in inside:
+                    chunk = chunks[i]
+                    begin, end = max(first, int(firsts[i])), min(last, int(lasts[i]))
+                    part = part_of(chunk, slice(begin - int(firsts[i]), end - int(firsts[i])))
+                    if len(inside) == 1:  # it is the piece
+                        piece = part
+                        break
+                    if piece is None:
+                        piece = np.empty((last - first, *shape[1:]), part.dtype)
+                    others = (slice(at, at + n) for at, n in zip(chunk.begin[1:], part.shape[1:]))
+                    piece[(slice(begin - first, end - first), *others)] = part
+                if piece is not None:
+                    yield piece
 
-    return pieces
+        return pieces

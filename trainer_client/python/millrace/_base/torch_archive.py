@@ -1,10 +1,10 @@
-"""Values that torch.save() wrote, read without torch, without running code of theirs, and mapped.
+"""Values that torch.save() wrote, read without torch and without running code of theirs.
 
 An archive is a zip file, here a part of a larger file: NAME/data.pkl is a pickle of the value, in which
 torch._utils._rebuild_tensor_v2(storage, offset, size, stride, ...) stands for a tensor and a persistent id
 ("storage", torch.FloatStorage, KEY, "cpu", count) for its storage, whose bytes are in NAME/data/KEY. torch
-compresses none of them, so they are mapped. A pickle names functions to call: those that it may name are
-here, and none of them is torch's.
+compresses none of them, so a tensor is a place in the file, to be mapped. A pickle names functions to call:
+those that it may name are here, and none of them is torch's.
 """
 from __future__ import annotations
 
@@ -107,10 +107,27 @@ def unpickle(file: BinaryIO, known: Mapping[str, Any], storage: Callable[[Any], 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of an archive. `array`: mapped, as the file has it; to_numpy makes numbers of a part of it."""
+    """A tensor of an archive: element (i, j, ...) is at the byte offset + i * strides[0] + j * strides[1] +
+    ... of the file that has the archive. array() is it as the file has it; to_numpy makes numbers of a part.
+    """
 
     dtype: str
-    array: np.ndarray
+    offset: int  #: [bytes]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]  #: [bytes]
+
+    @property
+    def end(self) -> int:
+        """Behind its last byte."""
+        if 0 in self.shape:
+            return self.offset
+        last = sum((n - 1) * step for n, step in zip(self.shape, self.strides))
+        return self.offset + last + DTYPES[self.dtype][0].itemsize
+
+    def array(self, data: np.ndarray) -> np.ndarray:
+        """Over `data`, [bytes] u8 of the file, up to `end` at least."""
+        flat = data[self.offset : self.end].view(DTYPES[self.dtype][0])
+        return np.lib.stride_tricks.as_strided(flat, self.shape, self.strides, writeable=False)
 
     @property
     def to_numpy(self) -> Callable[[np.ndarray], np.ndarray]:
@@ -120,8 +137,8 @@ class Tensor:
 class _Part(io.RawIOBase):
     """Some bytes of a file as a file."""
 
-    def __init__(self, data: np.ndarray) -> None:
-        self._data, self._at = data, 0
+    def __init__(self, file: BinaryIO, offset: int, length: int) -> None:
+        self._file, self._offset, self._length, self._at = file, offset, length, 0
 
     def seekable(self) -> bool:
         return True
@@ -130,7 +147,7 @@ class _Part(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._data)}[whence]
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._length}[whence]
         self._at = max(0, start + offset)
         return self._at
 
@@ -138,38 +155,46 @@ class _Part(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        some = self._data[self._at : self._at + len(buffer)]
-        buffer[: len(some)] = some.tobytes()
+        self._file.seek(self._offset + self._at)
+        some = self._file.read(max(0, min(len(buffer), self._length - self._at)))
+        buffer[: len(some)] = some
         self._at += len(some)
         return len(some)
 
 
-def _tensor(dtype: str, data: np.ndarray, offset: int, size: Any, stride: Any) -> Tensor:
-    """Numbers of a storage's bytes: element (i, j, ...) is at offset + i * stride[0] + j * stride[1] + ..."""
+@dataclass(frozen=True)
+class _Storage:
+    """Numbers one after the other in a file."""
+
+    dtype: str
+    offset: int  # [bytes]
+    length: int  # [bytes]
+
+
+def _tensor(dtype: str, storage: _Storage, offset: int, size: Any, stride: Any) -> Tensor:
+    """A tensor in a storage. `offset` and `stride` count numbers of `dtype`."""
     shape, steps = tuple(map(int, size)), tuple(map(int, stride))
-    kind = DTYPES[dtype][0]
-    count = len(data) // kind.itemsize
-    last = offset + sum((n - 1) * step for n, step in zip(shape, steps))
-    is_empty = 0 in shape
-    if len(shape) != len(steps) or min((offset, *shape, *steps)) < 0 or (last >= count and not is_empty):
-        raise NoValue(f"a tensor has the shape {list(shape)} in a storage of {count}")
-    if is_empty:
-        return Tensor(dtype, np.zeros(shape, kind))
-    flat = data[offset * kind.itemsize : (last + 1) * kind.itemsize].view(kind)
-    strides = [step * kind.itemsize for step in steps]
-    return Tensor(dtype, np.lib.stride_tricks.as_strided(flat, shape, strides, writeable=False))
+    itemsize = DTYPES[dtype][0].itemsize
+    if len(shape) != len(steps) or min((offset, *shape, *steps)) < 0:
+        raise NoValue(f"a tensor has the shape {list(shape)} and the strides {list(steps)}")
+    tensor = Tensor(
+        dtype, storage.offset + offset * itemsize, shape, tuple(step * itemsize for step in steps)
+    )
+    if tensor.end > storage.offset + storage.length and 0 not in shape:
+        raise NoValue(f"a tensor has the shape {list(shape)} in a storage of {storage.length // itemsize}")
+    return tensor
 
 
 def _known() -> dict[str, Any]:
     """What the pickle of an archive may name."""
 
-    def of_storage(storage: tuple[str, np.ndarray], offset: int, size: Any, stride: Any, *_: Any) -> Tensor:
-        return _tensor(storage[0], storage[1], offset, size, stride)
+    def of_storage(storage: _Storage, offset: int, size: Any, stride: Any, *_: Any) -> Tensor:
+        return _tensor(storage.dtype, storage, offset, size, stride)
 
     def of_bytes(
-        storage: Any, offset: int, size: Any, stride: Any, grad: Any, hooks: Any, dtype: str, *_: Any
+        storage: _Storage, offset: int, size: Any, stride: Any, grad: Any, hooks: Any, dtype: str, *_: Any
     ) -> Tensor:
-        return _tensor(dtype, storage[1], offset, size, stride)
+        return _tensor(dtype, storage, offset, size, stride)
 
     known: dict[str, Any] = {
         "torch._utils._rebuild_tensor_v2": of_storage,
@@ -184,17 +209,19 @@ def _known() -> dict[str, Any]:
     return known
 
 
-def value(data: np.ndarray) -> Any:
-    """The value of an archive, `data` [bytes] u8, which its tensors (Tensor) refer to. NoValue: it is none,
-    is damaged, or has what _known() does not."""
+def value(file: BinaryIO, offset: int, length: int) -> Any:
+    """The value of an archive, `length` bytes of the file from `offset` on. Its tensors (Tensor) are places
+    in the file, which may be closed. NoValue: it is none, is damaged, or has what _known() does not. OSError.
+    """
+    part = io.BufferedReader(_Part(file, offset, length))
     try:
-        with zipfile.ZipFile(io.BufferedReader(_Part(data))) as archive:
-            return _value(data, archive)
+        with zipfile.ZipFile(part) as archive:
+            return _value(part, offset, length, archive)
     except (zipfile.BadZipFile, pickle.UnpicklingError, ValueError, *_OF_ZIPFILE) as error:
         raise NoValue(str(error)) from None
 
 
-def _value(data: np.ndarray, archive: zipfile.ZipFile) -> Any:
+def _value(part: BinaryIO, offset: int, length: int, archive: zipfile.ZipFile) -> Any:
     pickled = next((name for name in archive.namelist() if name.endswith("/data.pkl")), "")
     if not pickled:
         raise NoValue("it is no archive of torch.save()")
@@ -204,13 +231,13 @@ def _value(data: np.ndarray, archive: zipfile.ZipFile) -> Any:
         raise NoValue("its numbers are big-endian")
     content = _small(archive, pickled, _PICKLE_BYTES_MAX)
 
-    def storage(pid: Any) -> tuple[str, np.ndarray]:
+    def storage(pid: Any) -> _Storage:
         _, dtype, key, _, count = pid
-        wanted = int(count) * DTYPES[dtype][0].itemsize
-        some = _member(data, archive.getinfo(f"{folder}data/{key}"))
-        if not 0 <= wanted <= len(some):
-            raise NoValue(f"the storage {key} has {len(some)} bytes, not {wanted}")
-        return dtype, some[:wanted]
+        wanted, info = int(count) * DTYPES[dtype][0].itemsize, archive.getinfo(f"{folder}data/{key}")
+        begin = _member_begin(part, length, info)
+        if not 0 <= wanted <= info.file_size:
+            raise NoValue(f"the storage {key} has {info.file_size} bytes, not {wanted}")
+        return _Storage(dtype, offset + begin, wanted)
 
     return unpickle(io.BytesIO(content), _known(), storage)
 
@@ -225,13 +252,14 @@ def _small(archive: zipfile.ZipFile, name: str, bytes_max: int) -> bytes:
     return archive.read(info)
 
 
-def _member(data: np.ndarray, info: zipfile.ZipInfo) -> np.ndarray:
-    """The bytes of an archive's member, where they are. zipfile would copy them."""
+def _member_begin(part: BinaryIO, length: int, info: zipfile.ZipInfo) -> int:
+    """Where the bytes of an archive's member begin in it. zipfile does not tell."""
     if info.compress_type != zipfile.ZIP_STORED or info.header_offset < 0:
         raise NoValue(f"{info.filename} is compressed or damaged")
-    head = data[info.header_offset : info.header_offset + _LOCAL_HEADER_BYTES].tobytes()
+    part.seek(info.header_offset)
+    head = part.read(_LOCAL_HEADER_BYTES)
     name, extra = (int.from_bytes(head[at : at + 2], "little") for at in (26, 28))
     begin = info.header_offset + _LOCAL_HEADER_BYTES + name + extra
-    if head[:4] != b"PK\x03\x04" or begin + info.file_size > len(data):
+    if head[:4] != b"PK\x03\x04" or begin + info.file_size > length:
         raise NoValue(f"{info.filename} is cut off or damaged")
-    return data[begin : begin + info.file_size]
+    return begin
