@@ -32,7 +32,7 @@ def save_safetensors(path, arrays):
     header, data = {}, b""
     for name, array in arrays.items():
         begin, data = len(data), data + array.tobytes()
-        kind = {"float32": "F32", "float64": "F64", "int64": "I64"}[array.dtype.name]
+        kind = {"float32": "F32", "float64": "F64", "int64": "I64", "complex64": "C64"}[array.dtype.name]
         header[name] = {"dtype": kind, "shape": array.shape, "data_offsets": [begin, len(data)]}
     head = json.dumps(header).encode()
     path.write_bytes(len(head).to_bytes(8, "little") + head + data)
@@ -479,6 +479,7 @@ def test_mistakes_are_told_before_anything_is_set(client, name, capsys, tmp_path
     refused("which keeps no state", "--map", f"v={name}", "--state", f"s={name}")
     refused("no tensor goes to table 'other'", "--map", f"v={name}", "--state", "s=other")
     refused("keys w have the shape [3, 5]; v has 3 rows", "--map", f"v={name}", "--keys", "w")
+    refused("keys s have the type f32; keys are whole numbers", "--map", f"v={name}", "--keys", "s")
     for words in (["--map", "x"], ["--map", "v=t", "--dtype", "f16"], []):
         with pytest.raises(SystemExit, match="2"):
             run(capsys, wrong, *words)
@@ -486,6 +487,41 @@ def test_mistakes_are_told_before_anything_is_set(client, name, capsys, tmp_path
     nan = save_safetensors(tmp_path / "nan", {"v": np.full((3, DIM), np.nan, np.float32)})
     with pytest.raises(millrace.RowsNotSet, match="of 3 rows 3 hold NaN"):
         importer.import_rows(client, nan, {"v": name})
+
+
+def save_npz(path, arrays):
+    np.savez(path, **arrays)
+    return path
+
+
+def save_torch(path, arrays):
+    torch = pytest.importorskip("torch")
+    torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, path)
+    return path
+
+
+@pytest.mark.parametrize("save", [save_safetensors, save_npz, save_torch])
+def test_types_that_are_not_known_are_told_before_anything_is_set(client, name, capsys, tmp_path, save):
+    odd = numbers(3, DIM).astype(np.complex64)
+    arrays = {"a": numbers(3, DIM), "b": odd, "a.sum": odd, "keys": odd[:, 0].copy()}
+    path, first, second = save(tmp_path / "odd.npz", arrays), f"{name[-50:]}.a", f"{name[-50:]}.b"
+    client.table(first, DIM, optimizer=optim.Adagrad())
+
+    def refuse(what, *words):
+        command = [path, "--server", client.server, "--map", f"a={first}", "--create", *words]
+        for dry in ([], ["--dry-run"]):
+            code, out, err = run(capsys, *command, *dry)
+            assert (code, out) == (1, "") and f"odd.npz: {what} has the type " in err
+
+    refuse("b", "--map", f"b={second}")
+    refuse("a.sum", "--state", f"a={first}")
+    refuse("keys", "--keys", "keys")
+    assert not client.table(first).rows([0, 1, 2]).is_stored.any()
+    with pytest.raises(LookupError):
+        client.table(second)
+    code, out, _ = run(capsys, path, "--dry-run")
+    says = {line.split(" ", 1)[0]: line.endswith(", cannot be read") for line in out.splitlines()}
+    assert code == 0 and says == {"a": False, "b": True, "a.sum": True, "keys": True}
 
 
 def test_an_outcome_that_is_not_known_is_tried_again(client, name, tmp_path, monkeypatch):

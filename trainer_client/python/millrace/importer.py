@@ -112,9 +112,15 @@ def _unused(rules: Mapping[str, str], names: Sequence[str], option: str) -> None
             )
 
 
+def _check_readable(entry: Entry) -> None:
+    if entry.refused is not None:
+        raise FileError(entry.refused)
+
+
 def _spec_of(
     client: Client, entry: Entry, table: str, options: Mapping[str, Any] | None
 ) -> tuple[TableSpec, bool]:
+    _check_readable(entry)
     if len(entry.shape) != 2:
         raise ValueError(f"{entry.name} has the shape {list(entry.shape)}; rows of a table are [n, dim]")
     rows, dim = entry.shape
@@ -157,6 +163,7 @@ def _take_state(job: _Job, entries: Sequence[Entry]) -> None:
                 f"table {job.table!r}: the state of {job.spec.optimizer} needs one tensor named "
                 f"{' or '.join(_NAMES[part.name])}; there are {', '.join(e.name for e in found) or 'none'}"
             )
+        _check_readable(found[0])
         _check_part(part, found[0], job)
         job.state[part.name] = found[0]
 
@@ -197,6 +204,7 @@ def _jobs(
 def _take_keys(jobs: Any, entries: Mapping[str, Entry], name: str) -> None:
     if name not in entries:
         raise ValueError(f"keys {name}: the file has no tensor of that name")
+    _check_readable(entries[name])
     for job in jobs:
         if entries[name].shape != job.entry.shape[:1]:
             raise ValueError(
@@ -204,6 +212,8 @@ def _take_keys(jobs: Any, entries: Mapping[str, Entry], name: str) -> None:
                 f"{job.entry.shape[0]} rows"
             )
         job.keys = entries[name]
+    if not entries[name].dtype.startswith(("i", "u")):
+        raise ValueError(f"keys {name} have the type {entries[name].dtype}; keys are whole numbers")
 
 
 # ---- the rows ----
@@ -382,7 +392,8 @@ def _list(path: str, entry: Entry, rules: Mapping[str, str], done: Mapping[str, 
     what = done.get(entry.name)
     goes = "" if what is None else f" -> {what.table}{' (new)' if what.is_new else ''}"
     state = f", state {', '.join(what.state)}" if what and what.state else ""
-    print(f"{entry.name} {entry.dtype} {list(entry.shape)}{goes}{state}")
+    unread = "" if entry.refused is None else ", cannot be read"
+    print(f"{entry.name} {entry.dtype} {list(entry.shape)}{goes}{state}{unread}")
 
 
 def main(words: Sequence[str] | None = None) -> int:

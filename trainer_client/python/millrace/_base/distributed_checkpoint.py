@@ -16,7 +16,7 @@ from typing import Any, Callable, Iterator, Mapping
 import numpy as np
 
 from . import torch_archive
-from .entry import Entry, FileError, as_it_is, slices
+from .entry import Entry, FileError, as_it_is, refused, slices
 
 METADATA = ".metadata"
 _VERSION = "1."  # how the version of the format begins; older ones of torch write none
@@ -197,13 +197,9 @@ class _Directory:
         self, name: str, dtype: str, shape: tuple[int, ...], boxes: Mapping[tuple[int, ...], tuple[int, ...]]
     ) -> Entry:
         if dtype not in torch_archive.DTYPES:
-
-            def unknown(_: int) -> Iterator[np.ndarray]:
-                raise FileError(
-                    f"{self._path}: {name} has the type {dtype}; known are {', '.join(torch_archive.DTYPES)}"
-                )
-
-            return Entry(name, shape, dtype, unknown)
+            known = ", ".join(torch_archive.DTYPES)
+            why = f"{self._path}: {name} has the type {dtype}; known are {known}"
+            return refused(name, shape, dtype, why)
         chunks = [self._chunk(name, dtype, begin, size) for begin, size in boxes.items() if 0 not in size]
         self._check_cover(name, shape, chunks)
         return Entry(name, shape, dtype, self._pieces(name, shape, chunks))

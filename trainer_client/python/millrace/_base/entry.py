@@ -12,12 +12,18 @@ class FileError(ValueError):
 
 class Entry:
     """A tensor of a file. `shape`; `dtype`: as the file has it; pieces(rows): arrays of so many rows each, in
-    order (one array of a scalar); raises FileError."""
+    order (one array of a scalar); raises FileError. `refused`: why it cannot be read; None: it can."""
 
     def __init__(
-        self, name: str, shape: tuple[int, ...], dtype: str, pieces: Callable[[int], Iterator[np.ndarray]]
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: str,
+        pieces: Callable[[int], Iterator[np.ndarray]],
+        refused: str | None = None,
     ) -> None:
         self.name, self.shape, self.dtype, self.pieces = name, shape, dtype, pieces
+        self.refused = refused
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.dtype} {list(self.shape)}>"
@@ -26,6 +32,15 @@ class Entry:
         """As one array."""
         pieces = list(self.pieces(max(1, self.shape[0] if self.shape else 1)))
         return pieces[0] if pieces else np.zeros(self.shape)
+
+
+def refused(name: str, shape: tuple[int, ...], dtype: str, why: str) -> Entry:
+    """A tensor that is there and cannot be read. `why` names the file and it."""
+
+    def pieces(_: int) -> Iterator[np.ndarray]:
+        raise FileError(why)
+
+    return Entry(name, shape, dtype, pieces, why)
 
 
 def slices(array: Any, convert: Callable[[Any], np.ndarray]) -> Callable[[int], Iterator[np.ndarray]]:

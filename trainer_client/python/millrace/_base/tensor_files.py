@@ -15,8 +15,8 @@ from typing import Any, BinaryIO, Callable, Iterator, Mapping
 
 import numpy as np
 
-from . import arrays, distributed_checkpoint
-from .entry import Entry, FileError, as_it_is, of_bf16, slices
+from . import arrays, distributed_checkpoint, torch_archive
+from .entry import Entry, FileError, as_it_is, of_bf16, refused, slices
 
 _HEADER_BYTES_MAX = 100 << 20  # of safetensors' own reader
 _DTYPES: dict[str, np.dtype] = {
@@ -56,7 +56,16 @@ def read(path: str | os.PathLike[str]) -> dict[str, Entry]:
     raise FileError(f"{path} is no file of tensors: safetensors, torch.save(), npz and npy are known")
 
 
-# ---- arrays that are there, or mapped ----
+# ---- npy: mapped ----
+
+
+def _no_numbers(path: str, name: str, dtype: np.dtype) -> str | None:
+    """Why an array of this type cannot be read."""
+    if dtype.hasobject:
+        return f"{path}: {name} holds Python objects, no numbers"
+    if dtype.kind not in "fiub":
+        return f"{path}: {name} has the type {dtype.name}; known are floats, whole numbers and bool"
+    return None
 
 
 def _read_npy(path: str) -> dict[str, Entry]:
@@ -65,6 +74,9 @@ def _read_npy(path: str) -> dict[str, Entry]:
     except ValueError as error:
         raise FileError(f"{path}: {error}") from None
     name = os.path.splitext(os.path.basename(path))[0]
+    why = _no_numbers(path, name, array.dtype)
+    if why is not None:
+        return {name: refused(name, array.shape, array.dtype.name, why)}
     return {name: Entry(name, array.shape, array.dtype.name, slices(array, as_it_is))}
 
 
@@ -99,12 +111,9 @@ def _safetensor(path: str, name: str, what: Any, start: int, size: int) -> Entry
     except (KeyError, TypeError, ValueError):
         raise FileError(f"{path}: {name}: dtype, shape or data_offsets are missing or damaged") from None
     dtype = _DTYPES.get(kind)
-
-    def unknown(_: int) -> Iterator[np.ndarray]:
-        raise FileError(f"{path}: {name} has the type {kind}; known are {', '.join(_DTYPES)}")
-
     if dtype is None:
-        return Entry(name, shape, kind.lower(), unknown)
+        why = f"{path}: {name} has the type {kind}; known are {', '.join(_DTYPES)}"
+        return refused(name, shape, kind.lower(), why)
     count = int(np.prod(shape, dtype=object))
     if (
         min(shape, default=0) < 0
@@ -147,21 +156,23 @@ def _read_npz(path: str) -> dict[str, Entry]:
             name = member[: -len(".npy")]
             try:
                 with archive.open(member) as file:
-                    shape, _, dtype = _npy_header(file)  # type: ignore[arg-type]
+                    shape, by_column, dtype = _npy_header(file)  # type: ignore[arg-type]
             except (ValueError, zipfile.BadZipFile) as error:
                 raise FileError(f"{path}: {name}: {error}") from None
-            entries[name] = Entry(name, shape, dtype.name, _streamed(path, member, name))
+            why = _no_numbers(path, name, dtype)
+            if by_column and len(shape) > 1:
+                why = why or f"{path}: {name} lies column by column: save np.ascontiguousarray() of it"
+            if why is not None:
+                entries[name] = refused(name, shape, dtype.name, why)
+            else:
+                entries[name] = Entry(name, shape, dtype.name, _streamed(path, member, name))
     return entries
 
 
 def _streamed(path: str, member: str, name: str) -> Callable[[int], Iterator[np.ndarray]]:
     def pieces(rows: int) -> Iterator[np.ndarray]:
         with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-            shape, by_column, dtype = _npy_header(file)  # type: ignore[arg-type]
-            if dtype.hasobject:
-                raise FileError(f"{path}: {name} holds Python objects, no numbers")
-            if by_column and len(shape) > 1:
-                raise FileError(f"{path}: {name} lies column by column: save np.ascontiguousarray() of it")
+            shape, _, dtype = _npy_header(file)  # type: ignore[arg-type]
             count = shape[0] if shape else 1
             for first in range(0, count, rows):
                 some = (min(rows, count - first), *shape[1:])
@@ -205,22 +216,27 @@ def _read_torch(path: str) -> dict[str, Entry]:
             f"{path}: torch.load(weights_only=True) refuses it: {line}; save a state_dict alone"
         ) from None
     entries: dict[str, Entry] = {}
-    _flatten(content, "", entries)
+    _flatten(path, content, "", entries)
     if not entries:
         raise FileError(f"{path} holds no tensors")
     return entries
 
 
-def _flatten(value: Any, name: str, entries: dict[str, Entry]) -> None:
+def _flatten(path: str, value: Any, name: str, entries: dict[str, Entry]) -> None:
     items: Any = None
     if isinstance(value, Mapping):
         items = value.items()
     elif isinstance(value, (list, tuple)):
         items = enumerate(value)
     for key, item in items or ():
-        _flatten(item, f"{name}.{key}" if name else str(key), entries)
+        _flatten(path, item, f"{name}.{key}" if name else str(key), entries)
     if items is None and (arrays.is_torch(value) or isinstance(value, (int, float))):
         array = value if arrays.is_torch(value) else np.asarray(value)
         name = name or "tensor"
         kind = str(array.dtype).replace("torch.", "")
-        entries[name] = Entry(name, tuple(array.shape), kind, slices(array, arrays.to_numpy))
+        shape = tuple(array.shape)
+        if kind in torch_archive.DTYPES:
+            entries[name] = Entry(name, shape, kind, slices(array, arrays.to_numpy))
+        else:
+            why = f"{path}: {name} has the type {kind}; known are {', '.join(torch_archive.DTYPES)}"
+            entries[name] = refused(name, shape, kind, why)
