@@ -51,6 +51,19 @@ def only_state(optimizer):
     return {"state": optimizer.state_dict()["state"]}
 
 
+@contextlib.contextmanager
+def descriptors_left(count):
+    """No more than so many can be opened."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = set(map(int, os.listdir("/proc/self/fd")))
+    lowered = next(n for n in itertools.count() if n - sum(fd < n for fd in taken) == count)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowered, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
 # ---- files ----
 
 
@@ -59,6 +72,15 @@ def test_safetensors_as_the_package_writes_them():
     assert np.array_equal(tensors["embedding_bags.t1.weight"], np.arange(12).reshape(3, 4))
     assert np.array_equal(tensors["embedding_bags.t2.weight"], np.arange(8).reshape(2, 4) / 4)
     assert (tensors["half"] == 0.5).all() and tensors["keys"].tolist() == [7, -1, 9]
+
+
+def test_a_file_of_more_tensors_than_descriptors(tmp_path):
+    arrays = {str(i): numbers(i % 3, DIM) + i for i in range(60)}
+    path = save_safetensors(tmp_path / "many", arrays)
+    with descriptors_left(8):
+        entries = importer.read(path)
+        assert all(np.array_equal(entries[name].all(), array) for name, array in arrays.items())
+        assert entries["0"].all().shape == (0, DIM)
 
 
 def test_npz_and_npy(tmp_path):
@@ -247,19 +269,6 @@ def test_tensors_of_any_type_of_torch_lie_beside_others(torch_classes, tmp_path,
     for kind in ("load", "float", "int", "floats8", "xfloat8", "float8_", "float8_e4m3fn_loads", "uint1٣"):
         with pytest.raises(importer.FileError, match=f"it names torch.{kind}, which does not belong there"):
             read("complex64", kind)
-
-
-@contextlib.contextmanager
-def descriptors_left(count):
-    """No more than so many can be opened."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken = set(map(int, os.listdir("/proc/self/fd")))
-    lowered = next(n for n in itertools.count() if n - sum(fd < n for fd in taken) == count)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowered, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_a_sharded_checkpoint_of_more_files_than_descriptors(torch_classes, tmp_path):

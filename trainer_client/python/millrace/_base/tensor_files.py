@@ -97,14 +97,14 @@ def _read_safetensors(path: str) -> dict[str, Entry]:
             raise FileError(f"{path}: its header is no JSON: {error}") from None
     if not isinstance(header, dict):
         raise FileError(f"{path}: its header is no JSON object")
-    entries = {}
+    entries, data = {}, np.memmap(path, np.uint8, "r")[8 + length :]  # one map, as each takes a descriptor
     for name, what in header.items():
         if name != "__metadata__":
-            entries[name] = _safetensor(path, name, what, 8 + length, size)
+            entries[name] = _safetensor(path, name, what, data)
     return entries
 
 
-def _safetensor(path: str, name: str, what: Any, start: int, size: int) -> Entry:
+def _safetensor(path: str, name: str, what: Any, data: np.ndarray) -> Entry:
     try:
         kind, shape = str(what["dtype"]), tuple(int(n) for n in what["shape"])
         begin, end = (int(n) for n in what["data_offsets"])
@@ -117,16 +117,14 @@ def _safetensor(path: str, name: str, what: Any, start: int, size: int) -> Entry
     count = int(np.prod(shape, dtype=object))
     if (
         min(shape, default=0) < 0
-        or not 0 <= begin <= end <= size - start
+        or not 0 <= begin <= end <= len(data)
         or end - begin != count * dtype.itemsize
     ):
         raise FileError(
-            f"{path}: {name} has {list(shape)} of {kind} at bytes {begin} to {end} of {size - start}: "
+            f"{path}: {name} has {list(shape)} of {kind} at bytes {begin} to {end} of {len(data)}: "
             "the file is cut off or damaged"
         )
-    array: np.ndarray = (
-        np.memmap(path, dtype, "r", start + begin, shape) if count > 0 else np.zeros(shape, dtype)
-    )
+    array = data[begin:end].view(dtype).reshape(shape)
     return Entry(name, shape, kind.lower(), slices(array, of_bf16 if kind == "BF16" else as_it_is))
 
 
