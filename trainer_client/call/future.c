@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <float.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,6 +222,7 @@ static enum mr_status begin_all_waiting(struct mr_future *f)
     struct mr_client *client = f->client;
     const char *op = mr_op_name(f->options.op);
     for (;;) {
+        f->is_replay_full = false;
         enum mr_status status = begin_all(f);
         struct room_wait wait = {.client = client, .room_made = client->room_made};
         if (status != MR_NO_MEMORY)
@@ -236,6 +238,11 @@ static enum mr_status begin_all_waiting(struct mr_future *f)
         client->room_waiters--;
         if (!made && is_brief)
             return MRC_NO_ROOM_YET;
+        if (!made && f->is_replay_full)
+            return mrc_error(MR_NO_MEMORY,
+                             "%s: %s: pushes that the server has not answered fill replay_bytes = %" PRIu64
+                             " of this client, and this one found no room before its deadline: raise it",
+                             client->server, op, client->replay_bytes);
         if (!made)
             return mrc_error(MR_NO_MEMORY, "%s: %s: no room for the request became free before its deadline",
                              client->server, op);

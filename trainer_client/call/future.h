@@ -89,8 +89,9 @@ struct mr_future {
     uint64_t sent_us;
     uint32_t map_changes; /* mrc_owners.changes of those by which the parts were split; UINT32_MAX = any */
     bool begun, sent, ended, abandoned, waited, more;
-    bool awaited;    /* a thread waits for its end, and counts how long it took */
-    bool takes_some; /* `finish` is called even if parts have failed; the outcome is that failure */
+    bool awaited;        /* a thread waits for its end, and counts how long it took */
+    bool is_replay_full; /* why there is no room: pushes that nobody has answered fill the replay buffer */
+    bool takes_some;     /* `finish` is called even if parts have failed; the outcome is that failure */
     struct mrc_part parts[];
 };
 

@@ -137,13 +137,16 @@ static enum mr_status put_answer(struct mrc_joined *j, uint32_t call, const stru
 
 /* ---- how they ended ---- */
 
-/* Notes a failure, whose line is this thread's last error. MR_UNKNOWN_OUTCOME takes precedence. After a push
- * that is kept the others are made all the same: if nobody answers them they are kept, too, and the push is
- * applied as a whole once there is a server. */
+/* Notes a failure, whose line is this thread's last error. After a push that is kept the others are made all
+ * the same: if nobody answers them they are kept, too, and the push is applied as a whole once there is a
+ * server. So any other failure replaces that of a kept push, and none is replaced by it. Among those others
+ * MR_UNKNOWN_OUTCOME takes precedence. */
 static void note_failure(struct mrc_joined *j, enum mr_status status, bool kept)
 {
+    const bool is_worse =
+        !kept && (!j->has_failed || (status == MR_UNKNOWN_OUTCOME && j->failure != MR_UNKNOWN_OUTCOME));
     j->has_failed |= !kept;
-    if (j->failure != MR_OK && (status != MR_UNKNOWN_OUTCOME || j->failure == MR_UNKNOWN_OUTCOME))
+    if (j->failure != MR_OK && !is_worse)
         return;
     j->failure = status;
     (void)snprintf(j->line, sizeof(j->line), "%s", mr_last_error());
@@ -223,15 +226,18 @@ void mrc_joined_made(struct mrc_joined *j, enum mr_status status)
 static enum mr_status report(const struct mrc_joined *j)
 {
     const bool may_be_applied = j->succeeded > 0 || j->kept > 0 || j->failure == MR_UNKNOWN_OUTCOME;
+    char step[MRC_STEPS_BYTES] = ""; /* the line of an unknown outcome has it */
     if (j->failure == MR_OK)
         return MR_OK;
     if (mr_op_repeatable(j->op) || !may_be_applied || j->succeeded + j->kept == j->call_count)
         return mrc_error(j->failure, "%s", j->line);
+    if (j->failure != MR_UNKNOWN_OUTCOME)
+        mrc_of_steps(j->options.step, j->options.step, step);
     return mrc_error(
         MR_UNKNOWN_OUTCOME,
-        "%.560s; the call was made in %u parts: %u were applied, %u are kept to be sent again, %u "
-        "were not sent",
-        j->line, j->call_count, j->succeeded, j->kept, j->call_count - j->made);
+        "%.560s; the call%s was made in %u parts: %u were applied, %u are kept to be sent again, %u were not "
+        "sent",
+        j->line, step, j->call_count, j->succeeded, j->kept, j->call_count - j->made);
 }
 
 /* Hands out the rows. */

@@ -141,8 +141,10 @@ enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, stru
     part->push->era = f->client->remap.era;
     part->push->call_bytes = bytes_before(f, part, link);
     part->push->looked_up_in = link->looked_up_in != 0 ? link->looked_up_in : link->node->looked_up_in;
-    if (!mrc_replay_add(&link->own, part->push))
+    if (!mrc_replay_add(&link->own, part->push)) {
+        f->is_replay_full = link->own.bytes + part->push->bytes > link->own.bytes_max;
         return MR_NO_MEMORY;
+    }
     f->options.sequence = mrc_replay_sequence(&link->own, part->push);
     f->options.flags = (uint16_t)((f->options.flags & MR_PUSH_COUNTS) | flags_of(link, part->push));
     return MR_OK;

@@ -21,8 +21,9 @@ bool mrc_resend_numbers(const struct mr_client *client, uint32_t op);
 /* Allocates a copy of each part's request, before it is begun: MR_NO_MEMORY. Does nothing for calls that are
  * not numbered. */
 enum mr_status mrc_resend_prepare(struct mr_future *f);
-/* Gives the part its number in f->options. MR_NO_MEMORY: it has to wait until other pushes are answered.
- * MR_UNKNOWN_OUTCOME: earlier pushes are lost; mrc_error() says which. */
+/* Gives the part its number in f->options. MR_NO_MEMORY: it has to wait until other pushes are answered;
+ * f->is_replay_full: as replay_bytes has no room. MR_UNKNOWN_OUTCOME: earlier pushes are lost; mrc_error()
+ * says which. */
 enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, struct mrc_link *link);
 /* The part was begun, and will not be sent. */
 void mrc_resend_undo(struct mrc_part *part);

@@ -139,6 +139,13 @@ static struct mr_reply *rows_of(const struct fixture *x, uint32_t table)
     return reply;
 }
 
+static void refused(enum mr_status status, enum mr_status expected, const char *part)
+{
+    assert_int_equal(status, expected);
+    if (strstr(mr_last_error(), part) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", mr_last_error(), part);
+}
+
 /* ---- in one message and in several ---- */
 
 static void test_lookups(void **state)
@@ -317,13 +324,6 @@ static void test_a_future_that_is_dropped(void **state)
 
 /* ---- failures ---- */
 
-static void refused(enum mr_status status, enum mr_status expected, const char *part)
-{
-    assert_int_equal(status, expected);
-    if (strstr(mr_last_error(), part) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", mr_last_error(), part);
-}
-
 static void test_refusals(void **state)
 {
     struct fixture x;
@@ -409,6 +409,41 @@ static void test_a_push_is_replayed(void **state)
     tear_down(&y);
 }
 
+/* What replay_bytes has no room for is not sent; what is kept is applied once there is a server. */
+static void test_a_push_is_kept_in_part(void **state)
+{
+    static const uint32_t replay_bytes[] = {100000, 250000}; /* less than goes at a time, and more */
+    for (uint32_t i = 0; i < 2; i++) {
+        struct mr_client_options with_replay = little;
+        struct mr_replay_info info;
+        struct fixture x;
+        with_replay.replay = true;
+        with_replay.replay_bytes = replay_bytes[i];
+        set_up(&x, 1, with_replay);
+        fake_node_pause(x.node);
+        const struct mr_options options = {.deadline_ms = 300, .step = 9};
+        refused(push(&x, &options, 0), MR_UNKNOWN_OUTCOME, "fill replay_bytes = ");
+        assert_non_null(strstr(mr_last_error(), ": raise it; the call of step 9 was made in "));
+        assert_non_null(strstr(mr_last_error(), "parts: 0 were applied, "));
+        assert_null(strstr(mr_last_error(), " 0 are kept"));
+        assert_null(strstr(mr_last_error(), " 0 were not sent"));
+        mr_client_replay_info(x.client, &info);
+        assert_in_range(info.kept, i == 0 ? 2 : 5, 10);
+        const uint64_t kept = info.kept;
+
+        /* Nothing of it is in flight, so what comes next waits for room, too, and is not applied. */
+        refused(mr_push_gradients(x.client, &options, x.tables[0], keys, 3000, DIM, gradients), MR_NO_MEMORY,
+                "fill replay_bytes = ");
+        fake_node_go_on(x.node);
+        while (info.replaying || info.replayed < kept) {
+            assert_int_equal(look_up(&x, NULL, 0, NULL), MR_OK);
+            mr_client_replay_info(x.client, &info);
+        }
+        assert_int_equal(atomic_load(&x.node->applied), kept);
+        tear_down(&x);
+    }
+}
+
 /* The deadline is that of all parts together. */
 static void test_a_deadline_for_all(void **state)
 {
@@ -465,6 +500,7 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_nobody_answers_a_push),
         cmocka_unit_test(test_a_push_is_replayed),
+        cmocka_unit_test(test_a_push_is_kept_in_part),
         cmocka_unit_test(test_a_deadline_for_all),
         cmocka_unit_test(test_without_memory),
     };
