@@ -1,10 +1,13 @@
 #include "trainer_client/api/large_call.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "trainer_client/api/division.h"
 #include "trainer_client/call/joined.h"
+
+#define MIB (UINT64_C(1) << 20)
 
 static bool is_push(const struct mrc_large_call *c)
 {
@@ -82,6 +85,29 @@ static enum mr_status no_memory(const struct mrc_large_call *c)
                      mr_op_name(c->op));
 }
 
+/* Reports a bag, or what is pushed to a few keys, that no message holds, with the limit that would have to be
+ * raised, unless there is none so high. */
+static void report_too_large(const struct mrc_large_call *c, uint32_t table, uint64_t bytes)
+{
+    const struct mr_client *client = c->client;
+    const uint32_t memory_bytes = client->link_config.memory_bytes;
+    const uint64_t message_bytes = bytes + MRC_LARGE_RESERVED_BYTES;
+    char raise[128] = "";
+    if (message_bytes <= MR_MESSAGE_BYTES_MAX && message_bytes > memory_bytes / 4)
+        (void)snprintf(raise, sizeof(raise),
+                       "raise memory_bytes = %u of this client to at least %" PRIu64 ", or ", memory_bytes,
+                       4 * message_bytes);
+    else if (message_bytes <= MR_MESSAGE_BYTES_MAX)
+        (void)snprintf(raise, sizeof(raise),
+                       "raise transport.message_mib_max there to at least %" PRIu64 ", or ",
+                       (message_bytes + MIB - 1) / MIB);
+    mrc_error_line(
+        "%s: %s: %s table %u takes %" PRIu64 " bytes, and a message at most %" PRIu64 " bytes: %s%s",
+        client->server, mr_op_name(c->op), is_push(c) ? "what is pushed to a few keys of" : "a bag of", table,
+        bytes, mrc_large_call_bytes(client), raise,
+        is_push(c) ? "push less to a key at once" : "ask for less at once");
+}
+
 static enum mr_status divide_request(const struct mrc_large_call *c, struct plan *p, uint32_t i,
                                      uint64_t part_bytes, uint64_t message_bytes)
 {
@@ -92,13 +118,10 @@ static enum mr_status divide_request(const struct mrc_large_call *c, struct plan
 
     if (!mrc_divide(d, &p->requests[i], p->floats[i], part_bytes))
         return no_memory(c);
-    if (d->largest_bytes > message_bytes)
-        return mrc_error(MR_TOO_LARGE,
-                         "%s: %s: %s table %u takes %" PRIu64 " bytes, and a message at most %" PRIu64
-                         ": raise transport.message_mib_max there, or ask for less at once",
-                         c->client->server, mr_op_name(c->op),
-                         is_push(c) ? "what is pushed to a few keys of" : "a bag of", p->requests[i].table,
-                         d->largest_bytes, message_bytes);
+    if (d->largest_bytes > message_bytes) {
+        report_too_large(c, p->requests[i].table, d->largest_bytes);
+        return MR_TOO_LARGE;
+    }
     p->tensors[i] = (struct mrc_joined_tensor){.rows = mrc_request_rows(&p->requests[i]),
                                                .dim = c->is_stored ? 0 : p->floats[i]};
     p->piece_count += d->part_count;

@@ -270,8 +270,16 @@ static void test_a_node_of_short_messages(void **state)
     before = requests_to(x.node);
     assert_int_equal(mr_lookup(other, NULL, x.tables[0], many, MANY, NULL), MR_OK);
     assert_in_range(requests_to(x.node) - before, 2, 3); /* and LIST, to know the table */
+    const uint32_t one_bag[2] = {0, 1 << 18};
+    uint64_t *same = calloc(9 << 20, sizeof(*same)); /* more than any message holds */
+    assert_non_null(same);
+    refused(mr_lookup_bags(other, NULL, x.tables[0], same, one_bag, 1, NULL), MR_TOO_LARGE,
+            ": raise transport.message_mib_max there to at least 3, or ask for less at once");
+    refused(mr_lookup_bags(other, NULL, x.tables[0], same, (uint32_t[]){0, 9 << 20}, 1, NULL), MR_TOO_LARGE,
+            " bytes: ask for less at once");
     mr_client_destroy(other);
     tear_down(&x);
+    free(same);
     free(many);
 }
 
@@ -350,6 +358,9 @@ static void test_refusals(void **state)
     refused(mr_lookup_bags(x.client, NULL, x.tables[0], same, one_bag, 1, NULL), MR_TOO_LARGE, "a bag of");
     refused(mr_push_gradients(x.client, NULL, x.tables[0], same, KEYS, DIM, gradients), MR_TOO_LARGE,
             "a few keys of");
+    refused(
+        MR_TOO_LARGE, MR_TOO_LARGE,
+        ": raise memory_bytes = 1048576 of this client to at least 4931072, or push less to a key at once");
     assert_int_equal(requests_to(x.node), before);
     assert_int_equal(atomic_load(&x.node->applied), 0);
     assert_int_equal(pushed.sent, 77);
