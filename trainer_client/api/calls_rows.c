@@ -303,15 +303,15 @@ static enum mr_status run_part(const struct mrc_large_call *large, const struct 
 __attribute__((noinline)) static enum mr_status run_large(struct rows_call *c, struct mr_reply **reply)
 {
     bool is_large;
-    const struct mrc_large_call large = {.client = c->client,
-                                         .options = c->options,
-                                         .op = c->op,
-                                         .requests = &c->of,
-                                         .request_count = 1,
-                                         .is_stored = (c->lookup_flags & MR_LOOKUP_STORED) != 0,
-                                         .has_reply = !is_push(c),
-                                         .make = run_part,
-                                         .context = c};
+    struct mrc_large_call large = {.client = c->client,
+                                   .options = c->options,
+                                   .op = c->op,
+                                   .requests = &c->of,
+                                   .request_count = 1,
+                                   .is_stored = (c->lookup_flags & MR_LOOKUP_STORED) != 0,
+                                   .has_reply = !is_push(c),
+                                   .make = run_part,
+                                   .context = c};
     enum mr_status status = mrc_large_check(&large, &is_large);
     if (status != MR_OK)
         return status;

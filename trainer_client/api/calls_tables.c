@@ -506,14 +506,14 @@ static enum mr_status run_tables(struct tables_call *c, struct mrc_rows_request 
         bytes_at_most +=
             mrc_large_bytes_at_most(r, c->op == MR_OP_PUSH_GRAD ? r->dim : MRC_LARGE_LOOKUP_FLOATS_MAX);
     }
-    const struct mrc_large_call large = {.client = c->client,
-                                         .options = c->options,
-                                         .op = c->op,
-                                         .requests = requests,
-                                         .request_count = c->table_count,
-                                         .has_reply = c->op == MR_OP_LOOKUP_TABLES,
-                                         .make = run_part,
-                                         .context = c};
+    struct mrc_large_call large = {.client = c->client,
+                                   .options = c->options,
+                                   .op = c->op,
+                                   .requests = requests,
+                                   .request_count = c->table_count,
+                                   .has_reply = c->op == MR_OP_LOOKUP_TABLES,
+                                   .make = run_part,
+                                   .context = c};
 
     c->requests = requests;
     if (mrc_large_may_be(c->client, bytes_at_most))

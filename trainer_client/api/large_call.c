@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/clock.h"
 #include "trainer_client/api/division.h"
 #include "trainer_client/call/joined.h"
 
@@ -34,10 +35,11 @@ static enum mr_status complete_request(const struct mrc_large_call *c, struct mr
     return MR_OK;
 }
 
-enum mr_status mrc_large_check(const struct mrc_large_call *c, bool *is_large)
+enum mr_status mrc_large_check(struct mrc_large_call *c, bool *is_large)
 {
     uint64_t bytes = 0;
     enum mr_status status = mrc_check_process(c->client, mr_op_name(c->op));
+    c->deadline_us = mrc_deadline_us(c->client, c->options, mr_clock_us());
     for (uint32_t i = 0; i < c->request_count && status == MR_OK; i++) {
         struct mrc_rows_request r = c->requests[i];
         uint32_t floats = 0;
@@ -249,7 +251,8 @@ enum mr_status mrc_large_run(const struct mrc_large_call *c, struct mr_reply **r
     struct mrc_joined *j = NULL;
     enum mr_status status = make_plan(c, &p);
     if (status == MR_OK) {
-        const struct mrc_joined_plan plan = {.call_count = p.call_count,
+        const struct mrc_joined_plan plan = {.deadline_us = c->deadline_us,
+                                             .call_count = p.call_count,
                                              .tensor_count = c->has_reply ? c->request_count : 0,
                                              .place_count = c->has_reply ? p.piece_count : 0,
                                              .tensors = p.tensors,

@@ -21,7 +21,8 @@ struct mrc_large_call {
      * No table is there twice. */
     enum mr_status (*make)(const struct mrc_large_call *c, const struct mr_options *options,
                            const struct mrc_rows_request *requests, uint32_t count);
-    const void *context; /* of `make` */
+    const void *context;  /* of `make` */
+    uint64_t deadline_us; /* of all parts; set by mrc_large_check() */
 };
 
 /* Floats of a row that is looked up as it is stored: the values, the state, and whether there is one. */
@@ -53,10 +54,11 @@ static inline bool mrc_large_may_be(const struct mr_client *client, uint64_t byt
     const uint64_t bytes = bytes_at_most + MRC_LARGE_RESERVED_BYTES;
     return bytes > told || bytes > client->link_config.memory_bytes / 4;
 }
-/* Finds out whether it is. Fails as mrc_find_feature() does. Takes the lock. */
-enum mr_status mrc_large_check(const struct mrc_large_call *c, bool *is_large);
-/* Makes such a call in several. MR_TOO_LARGE: a bag, or the gradients of a key, are longer than a message;
- * nothing was sent. Not under the lock. */
+/* Finds out whether it is; the call's time runs from here on. Fails as mrc_find_feature() does. Takes the
+ * lock. */
+enum mr_status mrc_large_check(struct mrc_large_call *c, bool *is_large);
+/* Makes such a call, which has been checked, in several. MR_TOO_LARGE: a bag, or the gradients of a key, are
+ * longer than a message; nothing was sent. Not under the lock. */
 enum mr_status mrc_large_run(const struct mrc_large_call *c, struct mr_reply **reply);
 
 #endif

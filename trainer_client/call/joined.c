@@ -49,7 +49,7 @@ enum mr_status mrc_joined_new(struct mr_client *client, const struct mr_options 
     j->op = op;
     if (options != NULL)
         j->options = *options;
-    j->deadline_us = mrc_deadline_us(client, options, mr_clock_us());
+    j->deadline_us = plan->deadline_us;
     j->call_count = plan->call_count;
     j->pushed.is_known = true;
     j->tensor_count = plan->tensor_count;

@@ -31,6 +31,7 @@ struct mrc_joined_place {
 
 /* What a call is joined from. */
 struct mrc_joined_plan {
+    uint64_t deadline_us; /* of all calls */
     uint32_t call_count, tensor_count, place_count;
     const struct mrc_joined_tensor *tensors; /* [tensor_count]; copied. 0: there is no reply */
     const struct mrc_joined_place *places;   /* [place_count]; copied */

@@ -6,10 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include <cmocka.h>
+#include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/list.h"
 #include "tests/unit/trainer_client/api/short_memory.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "tests/unit/trainer_client/future_notice.h"
+#include "trainer_client/api/large_call.h"
 #include "trainer_client/millrace.h"
 
 enum { TABLES = 3, KEYS = 60000, DISTINCT = 300, BAGS = 36000, DIM = 3, MEMORY_BYTES = 1 << 20 };
@@ -420,6 +424,51 @@ static void test_a_push_is_replayed(void **state)
     tear_down(&y);
 }
 
+/* A push that is made of parts here, of which the first is made late. */
+struct late_push {
+    struct mrc_large_call large;
+    struct mrc_rows_request request;
+    uint32_t made;
+};
+
+static void wait_for_deadline(const struct mrc_large_call *large)
+{
+    while (mr_clock_us() < large->deadline_us)
+        usleep(100);
+}
+
+static enum mr_status make_late(const struct mrc_large_call *large, const struct mr_options *options,
+                                const struct mrc_rows_request *requests, uint32_t count)
+{
+    struct late_push *late = MR_CONTAINER(large, struct late_push, large);
+    assert_int_equal(count, 1);
+    const enum mr_status status =
+        mr_push_gradients(large->client, options, requests[0].table, requests[0].keys, requests[0].key_count,
+                          DIM, requests[0].gradients);
+    if (late->made++ == 0)
+        wait_for_deadline(large);
+    return status;
+}
+
+static void begin_late(const struct fixture *x, const struct mr_options *options, struct late_push *late)
+{
+    bool is_large = false;
+    *late = (struct late_push){.large = {.client = x->client,
+                                         .options = options,
+                                         .op = MR_OP_PUSH_GRAD,
+                                         .requests = &late->request,
+                                         .request_count = 1,
+                                         .make = make_late},
+                               .request = {.table = x->tables[0],
+                                           .keys = keys,
+                                           .key_count = KEYS,
+                                           .dim = DIM,
+                                           .gradients = gradients,
+                                           .dtype = MR_F32}};
+    assert_int_equal(mrc_large_check(&late->large, &is_large), MR_OK);
+    assert_true(is_large);
+}
+
 /* What replay_bytes has no room for is not sent; what is kept is applied once there is a server. */
 static void test_a_push_is_kept_in_part(void **state)
 {
@@ -472,6 +521,20 @@ static void test_a_deadline_for_all(void **state)
     tear_down(&x);
 }
 
+/* And it begins before the node is asked for the table. */
+static void test_a_deadline_from_the_beginning(void **state)
+{
+    const struct mr_options options = {.deadline_ms = 1};
+    struct late_push late;
+    struct fixture x;
+    set_up(&x, 1, little);
+    begin_late(&x, &options, &late);
+    wait_for_deadline(&late.large);
+    refused(mrc_large_run(&late.large, NULL), MR_DEADLINE_EXCEEDED, "before all of its ");
+    assert_int_equal(late.made, 0);
+    tear_down(&x);
+}
+
 /* Wherever memory runs out, the call says so, and the next one is as ever. */
 static void test_without_memory(void **state)
 {
@@ -513,6 +576,7 @@ int main(void)
         cmocka_unit_test(test_a_push_is_replayed),
         cmocka_unit_test(test_a_push_is_kept_in_part),
         cmocka_unit_test(test_a_deadline_for_all),
+        cmocka_unit_test(test_a_deadline_from_the_beginning),
         cmocka_unit_test(test_without_memory),
     };
     draw();
