@@ -182,14 +182,17 @@ static void take_first(struct mrc_joined *j)
     j->taken++;
 }
 
+/* Once nobody has answered in time, what comes next has no time to wait for room: it is made when nothing is
+ * in flight. */
 const struct mr_options *mrc_joined_next(struct mrc_joined *j)
 {
     while (!j->has_failed && j->made - j->taken == MRC_JOINED_IN_FLIGHT)
         take_first(j);
-    while (!j->has_failed && j->kept > 0 &&
-           j->taken < j->made) /* what comes now has no time to wait for room */
+    uint64_t now_us = mr_clock_us();
+    while (!j->has_failed && (j->kept > 0 || now_us >= j->deadline_us) && j->taken < j->made) {
         take_first(j);
-    const uint64_t now_us = mr_clock_us();
+        now_us = mr_clock_us();
+    }
     if (j->has_failed)
         return NULL;
     if (now_us >= j->deadline_us && j->kept == 0) {

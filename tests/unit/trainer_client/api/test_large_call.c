@@ -407,12 +407,12 @@ static void test_a_push_is_replayed(void **state)
     set_up(&y, 2, plenty);
     x.node->forgetful = true;
     fake_node_save(x.node);
-    atomic_store(&x.node->dumb, true);
+    fake_node_pause(x.node);
     refused(push(&x, &options, 0), MR_UNKNOWN_OUTCOME, "it must not be pushed again");
     if (strstr(mr_last_error(), "parts") != NULL)
         fail_msg("%s", mr_last_error());
+    fake_node_go_on(x.node);
     fake_node_kill(x.node);
-    atomic_store(&x.node->dumb, false);
     fake_node_restart(x.node);
     assert_int_equal(push(&y, NULL, 0), MR_OK);
     struct mr_reply *rows = NULL;
@@ -467,6 +467,24 @@ static void begin_late(const struct fixture *x, const struct mr_options *options
                                            .dtype = MR_F32}};
     assert_int_equal(mrc_large_check(&late->large, &is_large), MR_OK);
     assert_true(is_large);
+}
+
+/* The deadline comes while the first part is in flight: it is kept, and so are the others. */
+static void test_a_late_push_is_kept(void **state)
+{
+    struct mr_client_options with_replay = little;
+    const struct mr_options options = {.deadline_ms = 500};
+    struct late_push late;
+    struct fixture x;
+    with_replay.replay = true;
+    set_up(&x, 1, with_replay);
+    fake_node_pause(x.node);
+    begin_late(&x, &options, &late);
+    refused(mrc_large_run(&late.large, NULL), MR_UNKNOWN_OUTCOME, "it must not be pushed again");
+    assert_null(strstr(mr_last_error(), "parts"));
+    assert_in_range(late.made, 20, 60);
+    fake_node_go_on(x.node);
+    tear_down(&x);
 }
 
 /* What replay_bytes has no room for is not sent; what is kept is applied once there is a server. */
@@ -574,6 +592,7 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_nobody_answers_a_push),
         cmocka_unit_test(test_a_push_is_replayed),
+        cmocka_unit_test(test_a_late_push_is_kept),
         cmocka_unit_test(test_a_push_is_kept_in_part),
         cmocka_unit_test(test_a_deadline_for_all),
         cmocka_unit_test(test_a_deadline_from_the_beginning),
