@@ -18,7 +18,7 @@ struct mrc_large_call {
     bool is_stored; /* rows are looked up as they are stored */
     bool has_reply;
     /* Makes a call for some of the rows, which is not divided again, with these options, which have a future.
-     * No table is there twice. */
+     * No table is there twice in a push. */
     enum mr_status (*make)(const struct mrc_large_call *c, const struct mr_options *options,
                            const struct mrc_rows_request *requests, uint32_t count);
     const void *context;  /* of `make` */
