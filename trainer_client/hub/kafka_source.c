@@ -339,6 +339,8 @@ enum mr_status hub_kafka_source_build(struct hub_kafka_source *s, uint32_t parti
         status = begin_batch(s, partition, sequence, error);
     if (status == MR_OK)
         status = grow_batch(s, partition, error);
+    if (status != MR_OK && status != MR_NOT_READY)
+        p->is_growing = p->is_reading = false; /* read anew if the plan is started again */
     if (status != MR_OK)
         return status;
     const struct hub_batch used = *batch;

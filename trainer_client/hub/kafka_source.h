@@ -38,7 +38,7 @@ bool hub_kafka_source_has_begun(struct hub_kafka_source *s, uint32_t partition);
 uint64_t hub_kafka_source_batches(const struct hub_kafka_source *s, uint32_t partition);
 void hub_kafka_source_finish(struct hub_kafka_source *s);
 /* Of a partition that has begun. MR_OK: the batch may be empty. MR_NOT_READY: not all of it has come. Else
- * the plan cannot continue, and `error` says why. */
+ * the plan cannot continue, and `error` says why; the next call reads the batch from its start. */
 enum mr_status hub_kafka_source_build(struct hub_kafka_source *s, uint32_t partition, uint64_t sequence,
                                       struct hub_batch *batch, char *error);
 /* Messages of the partition from batch `oldest` on, as last heard. */

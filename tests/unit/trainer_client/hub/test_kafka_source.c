@@ -248,8 +248,11 @@ static void messages_of_all_sorts_are_counted_by_offset(void **state)
     assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
     check_lines(&b, 0, 3);
-    assert_int_equal(build(s, 0, 1, &b), MR_BAD_MESSAGE);
-    assert_non_null(strstr(error, "kafka:sorts[0]: offset 3: broken line:"));
+    for (int turn = 0; turn < 2; turn++) { /* a failed plan that is started again fails again */
+        error[0] = '\0';
+        assert_int_equal(build(s, 0, 1, &b), MR_BAD_MESSAGE);
+        assert_non_null(strstr(error, "kafka:sorts[0]: offset 3: broken line:"));
+    }
     hub_batch_free(&b);
     hub_kafka_source_close(s);
 }
