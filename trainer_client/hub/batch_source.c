@@ -210,9 +210,9 @@ enum mr_status hub_batch_source_begin(struct hub_batch_source *s, uint32_t part,
     return MR_OK;
 }
 
-bool hub_batch_source_has_begun(struct hub_batch_source *s, uint32_t part)
+enum mr_status hub_batch_source_look(struct hub_batch_source *s, uint32_t part, char *error)
 {
-    return s->kafka == NULL || hub_kafka_source_has_begun(s->kafka, part);
+    return s->kafka != NULL ? hub_kafka_source_look(s->kafka, part, error) : MR_OK;
 }
 
 uint64_t hub_batch_source_batches(const struct hub_batch_source *s, uint32_t part)

@@ -82,8 +82,9 @@ uint64_t hub_batch_source_salt(const struct hub_batch_source *s, uint32_t part);
  */
 enum mr_status hub_batch_source_begin(struct hub_batch_source *s, uint32_t part, const uint64_t *known,
                                       uint64_t *data, char *error);
-/* Whether the part has anything, or an error, so that it can begin. */
-bool hub_batch_source_has_begun(struct hub_batch_source *s, uint32_t part);
+/* MR_OK: the part has something, and can begin. MR_NOT_READY: nothing yet. Else the input has failed, and
+ * `error` says why. */
+enum mr_status hub_batch_source_look(struct hub_batch_source *s, uint32_t part, char *error);
 /* Of all epochs. An epoch's last batch may be smaller than the others. HUB_BATCHES_UNKNOWN: its end has not
  * come yet. */
 uint64_t hub_batch_source_batches(const struct hub_batch_source *s, uint32_t part);

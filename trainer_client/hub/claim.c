@@ -146,9 +146,20 @@ static bool claim_stream(struct hub_feeder *f, uint32_t index)
 
 bool hub_claim_streams(struct hub_feeder *f)
 {
-    for (uint32_t i = 0; i < f->hub->parts.count; i++)
-        if (!hub_part_at(f, i)->has_stream && hub_batch_source_has_begun(f->source, i) && !claim_stream(f, i))
+    char error[HUB_ERROR_BYTES];
+    for (uint32_t i = 0; i < f->hub->parts.count; i++) {
+        if (hub_part_at(f, i)->has_stream)
+            continue;
+        enum mr_status status = hub_batch_source_look(f->source, i, error);
+        if (status == MR_NOT_READY)
+            continue;
+        if (status != MR_OK) {
+            hub_fail_plan(f, status, error);
             return false;
+        }
+        if (!claim_stream(f, i))
+            return false;
+    }
     return true;
 }
 

@@ -261,10 +261,9 @@ enum mr_status hub_kafka_source_begin(struct hub_kafka_source *s, uint32_t parti
     return MR_OK;
 }
 
-bool hub_kafka_source_has_begun(struct hub_kafka_source *s, uint32_t partition)
+enum mr_status hub_kafka_source_look(struct hub_kafka_source *s, uint32_t partition, char *error)
 {
-    char ignored[HUB_ERROR_BYTES];
-    return find_first(s, partition, ignored) != MR_NOT_READY;
+    return find_first(s, partition, error);
 }
 
 /* ---- batches ---- */

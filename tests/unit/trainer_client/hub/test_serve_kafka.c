@@ -173,6 +173,49 @@ static void what_retention_deleted_ends_the_plan(void **state)
     mr_client_destroy(trainer);
 }
 
+/* Answers of the broker to fetches that will be refusals. */
+static size_t refusals_left(int32_t broker)
+{
+    size_t count = 0;
+    assert_int_equal(rd_kafka_mock_broker_error_stack_cnt(kafka.cluster, broker, KAFKA_FETCH, &count),
+                     RD_KAFKA_RESP_ERR_NO_ERROR);
+    return count;
+}
+
+/* One that has had no message yet, while the other one is trained on. */
+static void a_partition_that_cannot_be_read_ends_the_plan(void **state)
+{
+    struct bench *b = *state;
+    const struct mr_sample_plan plan = live_plan("kafka:revoked");
+    struct mr_batch batch;
+    enum mr_status status = MR_NOT_READY;
+    kafka_mock_topic(&kafka, "revoked", 2);
+    for (int32_t i = 0; i < 2; i++) /* each broker leads one */
+        assert_int_equal(rd_kafka_mock_partition_set_leader(kafka.cluster, "revoked", i, i + 1),
+                         RD_KAFKA_RESP_ERR_NO_ERROR);
+    put_samples("revoked", 0, 0, 30);
+    struct mr_client *trainer = connect_to(hub_address);
+    start_plan(trainer, &plan);
+    assert_int_equal(train(b, trainer, 3), 3);
+    for (uint32_t i = 0; i < TRIES_MAX && status == MR_NOT_READY; i++) {
+        if (refusals_left(2) == 0) /* a request that waits for messages may leave its refusal out */
+            rd_kafka_mock_broker_push_request_error_rtts(kafka.cluster, 2, KAFKA_FETCH, 1,
+                                                         RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, 0);
+        pause_briefly();
+        status = mr_read_sample(trainer, NULL, NULL, 0, &batch);
+    }
+    assert_int_equal(status, MR_IO_ERROR);
+    assert_non_null(strstr(mr_last_error(), "kafka:revoked[1] cannot be read from offset "));
+    while (refusals_left(2) > 0)
+        pause_briefly();
+    start_plan(trainer, &plan); /* once it may be read */
+    put_samples("revoked", 1, 30, 10);
+    assert_int_equal(train(b, trainer, 1), 1);
+    for (uint32_t n = 0; n < SAMPLES; n++)
+        assert_int_equal(b->applied[n], n < 40);
+    mr_client_destroy(trainer);
+}
+
 static const char first_description[] =
     "[format]\nname = own\nlabel = y\nheader = none\n[columns]\ny = flag\n"
     "n = text\n[slots]\nn = n\n",
@@ -244,7 +287,7 @@ static void mistakes_are_told(void **state)
 
 static int start(void **state)
 {
-    kafka_mock_start(&kafka, 1);
+    kafka_mock_start(&kafka, 2);
     return make_formats(state);
 }
 
@@ -263,6 +306,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(batches_without_samples_are_applied_by_the_hub, set_up_kafka,
                                         take_down),
         cmocka_unit_test_setup_teardown(what_retention_deleted_ends_the_plan, set_up_kafka, take_down),
+        cmocka_unit_test_setup_teardown(a_partition_that_cannot_be_read_ends_the_plan, set_up_kafka,
+                                        take_down),
         cmocka_unit_test_setup_teardown(another_description_is_another_plan, set_up_kafka, take_down),
         cmocka_unit_test_setup_teardown(mistakes_are_told, set_up_kafka, take_down),
     };
