@@ -500,7 +500,7 @@ static enum mr_status push_empty(struct hub_feeder *f, const struct hub_part *pa
         uint64_t words[MR_PLAN_WORDS];
         const struct mr_options options = hub_plan_options(&part->identity, words);
         status = mr_feed_sample(f->client, &options, id, &keys, 1, false);
-        if (status == MR_OK)
+        if (status == MR_OK || status == MR_ALREADY_LEARNT) /* by some cores: the others need it */
             status = mr_push_gradients_batch(f->client, NULL, id, &gradient, 1, NULL);
         (void)mr_forget_batches(f->client, NULL, &id, 1);
     }
@@ -509,19 +509,31 @@ static enum mr_status push_empty(struct hub_feeder *f, const struct hub_part *pa
     return status;
 }
 
-static void apply_empty(struct hub_feeder *f, struct hub_feed *feed, uint64_t sequence)
+enum fed {
+    FED_NONE,
+    FED_WAITS, /* it has room for a batch, and none has come */
+    FED_BEGUN,
+    FED_APPLIED, /* it was a batch without samples */
+};
+
+static enum fed apply_empty(struct hub_feeder *f, struct hub_feed *feed, uint64_t sequence)
 {
     struct hub_part *part = hub_part_at(f, feed->part);
     enum mr_status status = push_empty(f, part, hub_batch_id(part, sequence), feed->batch.slots);
-    give_up_feed(f, feed, sequence);
     hub_server_answered(f, status);
     notice_restart(f);
     hub_check_stream(f, part, status);
-    part->next_record_us = 0; /* which has it now */
-    if (status != MR_OK && status != MR_ALREADY_LEARNT) {
+    if (status != MR_OK) {
+        give_up_feed(f, feed, sequence);
         f->retry_us = mr_clock_us() + HUB_SERVER_RETRY_US;
         f->table = status == MR_BATCH_CACHE_FULL ? f->table : 0;
+        return FED_NONE;
     }
+    pthread_mutex_lock(&f->hub->lock);
+    hub_plan_pushed(&part->plan, sequence, feed->generation);
+    feed->used = false;
+    pthread_mutex_unlock(&f->hub->lock);
+    return FED_APPLIED;
 }
 
 static struct hub_feed *free_feed(struct hub *hub)
@@ -532,9 +544,6 @@ static struct hub_feed *free_feed(struct hub *hub)
     return NULL;
 }
 
-enum fed { FED_NONE, FED_WAITS, FED_BEGUN };
-
-/* FED_WAITS: it has room for a batch, and none has come. */
 static enum fed feed_part(struct hub_feeder *f, uint32_t index)
 {
     struct hub *hub = f->hub;
@@ -564,10 +573,8 @@ static enum fed feed_part(struct hub_feeder *f, uint32_t index)
         hub_fail_plan(f, status, error);
         return FED_NONE;
     }
-    if (feed->batch.samples == 0) {
-        apply_empty(f, feed, sequence);
-        return FED_NONE;
-    }
+    if (feed->batch.samples == 0)
+        return apply_empty(f, feed, sequence);
     mr_trace_span(hub->trace, HUB_TRACK_FEEDING, "build", begin_ns, id);
     begin_ns = mr_trace_begin(hub->trace);
     bool begun = feed_one(f, feed);
@@ -583,8 +590,8 @@ static enum fed feed_part(struct hub_feeder *f, uint32_t index)
     return begun ? FED_BEGUN : FED_NONE;
 }
 
-/* True when a feed was begun: of the parts in turn. */
-static bool feed_next(struct hub_feeder *f)
+/* True when a feed was begun: of the parts in turn. Sets *has_applied when a batch without samples was. */
+static bool feed_next(struct hub_feeder *f, bool *has_applied)
 {
     bool waits = false;
     for (uint32_t tries = 0; tries < f->hub->parts.count && f->table != 0; tries++) {
@@ -593,6 +600,7 @@ static bool feed_next(struct hub_feeder *f)
         if (fed == FED_BEGUN)
             return true;
         waits |= fed == FED_WAITS;
+        *has_applied |= fed == FED_APPLIED;
     }
     if (waits)
         wait_for_samples(f);
@@ -668,9 +676,10 @@ static bool run_plan(struct hub_feeder *f)
     if (!hub_claim_streams(f))
         return end_oldest_feed(f);
     ask_records(f, now_us);
-    while (f->table != 0 && now_us >= f->retry_us && feed_next(f)) {
+    bool has_applied = false;
+    while (f->table != 0 && now_us >= f->retry_us && feed_next(f, &has_applied)) {
     }
-    return end_oldest_feed(f);
+    return end_oldest_feed(f) || has_applied;
 }
 
 void *hub_feeder_run(void *arg)

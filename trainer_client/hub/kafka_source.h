@@ -32,7 +32,8 @@ uint64_t hub_kafka_source_salt(const struct hub_kafka_source *s, uint32_t partit
  * message yet. MR_IO_ERROR, MR_INVALID_ARGUMENT: `error` says why. */
 enum mr_status hub_kafka_source_begin(struct hub_kafka_source *s, uint32_t partition, const uint64_t *known,
                                       uint64_t *data, char *error);
-/* MR_OK: the partition has a message. MR_NOT_READY: none yet. MR_IO_ERROR, MR_BAD_MESSAGE: `error` says why. */
+/* MR_OK: the partition has a message. MR_NOT_READY: none yet. MR_IO_ERROR, MR_BAD_MESSAGE: `error` says why.
+ */
 enum mr_status hub_kafka_source_look(struct hub_kafka_source *s, uint32_t partition, char *error);
 /* HUB_BATCHES_UNKNOWN; after hub_kafka_source_finish() those that were built. */
 uint64_t hub_kafka_source_batches(const struct hub_kafka_source *s, uint32_t partition);

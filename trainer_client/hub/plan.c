@@ -74,12 +74,30 @@ bool hub_plan_next_feed(struct hub_plan *p, uint64_t *sequence)
     return false;
 }
 
+/* False: the feed is void: the server lost it, or applied it meanwhile from another trainer's push. */
+static bool is_feeding(const struct hub_plan *p, uint64_t sequence, uint32_t generation)
+{
+    return generation == p->generation && hub_plan_state(p, sequence) == HUB_BATCH_FEEDING;
+}
+
+static void claim(struct hub_plan *p, struct hub_plan_batch *b)
+{
+    set_state(p, b, HUB_BATCH_CLAIMED);
+    b->claim_record = p->records_asked;
+}
+
 void hub_plan_fed(struct hub_plan *p, uint64_t sequence, uint32_t generation, bool ok)
 {
-    if (generation != p->generation || hub_plan_state(p, sequence) != HUB_BATCH_FEEDING)
-        return; /* void: the server lost it, or applied it meanwhile from another trainer's push */
+    if (!is_feeding(p, sequence, generation))
+        return;
     p->fed += ok;
     set_state(p, batch_at(p, sequence), ok ? HUB_BATCH_READY : HUB_BATCH_EMPTY);
+}
+
+void hub_plan_pushed(struct hub_plan *p, uint64_t sequence, uint32_t generation)
+{
+    if (is_feeding(p, sequence, generation))
+        claim(p, batch_at(p, sequence));
 }
 
 void hub_plan_record_asked(struct hub_plan *p)
@@ -207,8 +225,7 @@ void hub_plan_done(struct hub_plan *p, uint64_t sequence)
         p->applied++;
         advance(p);
     } else if (!p->read_only && b->state == HUB_BATCH_HANDED) {
-        set_state(p, b, HUB_BATCH_CLAIMED);
-        b->claim_record = p->records_asked;
+        claim(p, b);
     }
 }
 

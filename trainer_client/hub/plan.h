@@ -6,8 +6,8 @@
  * known before, so a server that was restored to an earlier state takes the plan back with it, and gets the
  * batches that it lost again. A batch claimed by its trainer that the record, asked for after the claim, does
  * not hold returns to EMPTY; so does one whose trainer keeps it beyond the lease. Handing a batch out again
- * is always safe: the server applies it once. Read-only plans have no record: their batches are over when the
- * trainer says so.
+ * is always safe: the server applies it once. A batch without samples is pushed by the hub, and goes from
+ * FEEDING to CLAIMED. Read-only plans have no record: their batches are over when the trainer says so.
  *
  * All times are microseconds of one clock. One thread at a time.
  */
@@ -70,6 +70,8 @@ void hub_plan_end(struct hub_plan *p, uint64_t batches);
 bool hub_plan_next_feed(struct hub_plan *p, uint64_t *sequence);
 /* How a feed ended; ignored when `generation` is not the one it began in. */
 void hub_plan_fed(struct hub_plan *p, uint64_t sequence, uint32_t generation, bool ok);
+/* A batch that is FEEDING was pushed by the hub itself: it becomes CLAIMED. Ignored as hub_plan_fed() is. */
+void hub_plan_pushed(struct hub_plan *p, uint64_t sequence, uint32_t generation);
 /* A record is about to be asked for. One at a time. */
 void hub_plan_record_asked(struct hub_plan *p);
 /* The record came: all below `watermark` are applied, and watermark + i where bit i of bitmap[0..words) is

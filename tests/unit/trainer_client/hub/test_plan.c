@@ -68,6 +68,30 @@ static void feeds_run_ahead_by_prefetch(void **state)
     free(p);
 }
 
+static void what_the_hub_pushes_waits_for_the_record(void **state)
+{
+    struct hub_plan *p = make(3, 1, false);
+    uint64_t sequence;
+    record(p, 0, 0);
+    for (uint64_t i = 0; i < 3; i++) { /* it takes no place among those fed ahead, and is not fed again */
+        assert_true(hub_plan_next_feed(p, &sequence));
+        assert_int_equal(sequence, i);
+        hub_plan_pushed(p, i, p->generation);
+        assert_int_equal(hub_plan_state(p, i), HUB_BATCH_CLAIMED);
+    }
+    assert_false(hub_plan_next_feed(p, &sequence));
+    assert_false(record(p, 1, 0x2)); /* 0 and 2; batch 1 was lost */
+    assert_true(hub_plan_next_feed(p, &sequence));
+    assert_int_equal(sequence, 1);
+    hub_plan_server_restarted(p);
+    hub_plan_pushed(p, 1, p->generation - 1); /* void */
+    assert_int_equal(hub_plan_state(p, 1), HUB_BATCH_EMPTY);
+    record(p, 3, 0);
+    assert_true(hub_plan_at_end(p));
+    assert_int_equal(p->fed, 0);
+    free(p);
+}
+
 static void a_failed_feed_is_tried_again(void **state)
 {
     struct hub_plan *p = make(10, 1, false);
@@ -387,6 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_fed_before_the_first_record),
         cmocka_unit_test(feeds_run_ahead_by_prefetch),
+        cmocka_unit_test(what_the_hub_pushes_waits_for_the_record),
         cmocka_unit_test(a_failed_feed_is_tried_again),
         cmocka_unit_test(a_batch_goes_to_one_trainer),
         cmocka_unit_test(the_end_is_when_all_is_applied),
