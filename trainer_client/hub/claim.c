@@ -119,7 +119,7 @@ static void begin_part(struct hub_feeder *f, uint32_t index, const struct mr_pla
     part->identity = *identity;
     part->stream = number;
     part->has_stream = true;
-    part->next_record_us = 0;
+    part->record_us = 0;
     pthread_mutex_unlock(&f->hub->lock);
     f->was_started = true;
 }

@@ -19,8 +19,9 @@
 #define IDLE_WAIT_US       20000u
 #define CALL_DEADLINE_MS   1000u
 #define CONNECT_MS         1000u
-#define RECORD_INTERVAL_US 200000u /* when nothing waits for it */
-#define RECORD_CLAIMED_US  5000u   /* when claims wait for it */
+#define RECORD_INTERVAL_US 200000u  /* when nothing waits for it */
+#define RECORD_CLAIMED_US  5000u    /* when claims wait for it */
+#define RECORD_IDLE_US     2000000u /* of a part of which nothing is on its way */
 
 static void wait_for_change(struct hub_feeder *f, uint64_t us)
 {
@@ -110,7 +111,7 @@ static void notice_restart(struct hub_feeder *f)
     pthread_mutex_lock(&hub->lock);
     hub_parts_server_restarted(&hub->parts);
     for (uint32_t i = 0; i < hub->parts.count; i++)
-        hub_part_at(f, i)->next_record_us = 0;
+        hub_part_at(f, i)->record_us = 0;
     hub_drop_void_feeds(hub);
     pthread_mutex_unlock(&hub->lock);
 }
@@ -358,7 +359,7 @@ static void ask_record(struct hub_feeder *f, struct hub_part *part)
     if (generation == part->plan.generation) {
         behind = hub_plan_record(&part->plan, watermark, bitmap, words);
         hub_drop_void_feeds(hub);
-        part->next_record_us = now_us + RECORD_INTERVAL_US;
+        part->record_us = now_us;
         if (hub_parts_at_end(&hub->parts))
             hub->ended_plan = f->plan_number;
     }
@@ -371,13 +372,20 @@ static void ask_record(struct hub_feeder *f, struct hub_part *part)
     }
 }
 
+static uint64_t record_interval_us(const struct hub_plan *plan)
+{
+    if (plan->claimed > 0)
+        return RECORD_CLAIMED_US;
+    return hub_plan_is_idle(plan) ? RECORD_IDLE_US : RECORD_INTERVAL_US;
+}
+
 /* Whether it is time to ask for the part's record. */
 static bool is_record_due(struct hub_feeder *f, const struct hub_part *part, uint64_t now_us)
 {
     pthread_mutex_lock(&f->hub->lock);
     const struct hub_plan *plan = &part->plan;
-    uint64_t early_us = plan->claimed > 0 ? RECORD_INTERVAL_US - RECORD_CLAIMED_US : 0;
-    bool is_due = part->has_stream && !plan->read_only && now_us + early_us >= part->next_record_us;
+    bool is_due = part->has_stream && !plan->read_only &&
+                  (part->record_us == 0 || now_us >= part->record_us + record_interval_us(plan));
     pthread_mutex_unlock(&f->hub->lock);
     return is_due;
 }

@@ -18,8 +18,8 @@ struct hub_part {
     uint32_t stream;         /* the one had last; 0 before */
     bool has_stream;         /* without one, nothing of it is fed */
     struct hub_plan plan;
-    uint64_t next_record_us; /* when the server is asked what it has applied */
-    uint64_t lag;            /* of a partition: messages that are not applied yet */
+    uint64_t record_us; /* when the server last said what it has applied; 0: it is asked at once */
+    uint64_t lag;       /* of a partition: messages that are not applied yet */
 };
 
 struct hub_parts {

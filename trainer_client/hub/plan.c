@@ -39,9 +39,11 @@ enum hub_batch_state hub_plan_state(const struct hub_plan *p, uint64_t sequence)
 static void set_state(struct hub_plan *p, struct hub_plan_batch *b, enum hub_batch_state state)
 {
     p->ahead -= b->state == HUB_BATCH_FEEDING || b->state == HUB_BATCH_READY;
+    p->handed -= b->state == HUB_BATCH_HANDED;
     p->claimed -= b->state == HUB_BATCH_CLAIMED;
     b->state = (uint8_t)state;
     p->ahead += state == HUB_BATCH_FEEDING || state == HUB_BATCH_READY;
+    p->handed += state == HUB_BATCH_HANDED;
     p->claimed += state == HUB_BATCH_CLAIMED;
 }
 
@@ -134,8 +136,7 @@ static bool fell_behind(struct hub_plan *p, const struct record *r)
 static void start_from(struct hub_plan *p, const struct record *r)
 {
     memset(p->window, 0, sizeof(p->window));
-    p->ahead = 0;
-    p->claimed = 0;
+    p->ahead = p->handed = p->claimed = 0;
     p->generation++;
     p->again_below = p->handed_end;
     p->oldest = r->watermark < p->batches ? r->watermark : p->batches;
@@ -231,13 +232,19 @@ void hub_plan_done(struct hub_plan *p, uint64_t sequence)
 
 void hub_plan_expire(struct hub_plan *p, uint64_t now_us)
 {
-    for (uint64_t s = p->oldest; s < window_end(p); s++) {
+    const uint64_t window = window_end(p), end = p->handed_end < window ? p->handed_end : window;
+    for (uint64_t s = p->oldest; p->handed > 0 && s < end; s++) {
         struct hub_plan_batch *b = batch_at(p, s);
         if (b->state == HUB_BATCH_HANDED && now_us >= b->lease_until_us) {
             set_state(p, b, HUB_BATCH_EMPTY);
             p->expired++;
         }
     }
+}
+
+bool hub_plan_is_idle(const struct hub_plan *p)
+{
+    return p->ahead == 0 && p->handed == 0 && p->claimed == 0;
 }
 
 bool hub_plan_at_end(const struct hub_plan *p)

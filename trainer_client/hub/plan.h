@@ -46,11 +46,11 @@ struct hub_plan {
 
     uint64_t oldest; /* every batch below is applied */
     struct hub_plan_batch window[HUB_WINDOW];
-    uint64_t handed_end;  /* one past the highest batch ever handed out */
-    uint64_t again_below; /* those below it were handed out before the server fell behind */
-    uint32_t ahead;       /* batches FEEDING or READY: at most `prefetch` */
-    uint32_t claimed;     /* batches CLAIMED */
-    uint32_t generation;  /* rises when feeds in flight became void */
+    uint64_t handed_end;      /* one past the highest batch ever handed out */
+    uint64_t again_below;     /* those below it were handed out before the server fell behind */
+    uint32_t ahead;           /* batches FEEDING or READY: at most `prefetch` */
+    uint32_t handed, claimed; /* batches HANDED, and CLAIMED */
+    uint32_t generation;      /* rises when feeds in flight became void */
     uint64_t records_asked;
     bool record_known; /* one was received: before, nothing is fed */
 
@@ -91,6 +91,8 @@ void hub_plan_done(struct hub_plan *p, uint64_t sequence);
 /* Take back batches whose lease is over. */
 void hub_plan_expire(struct hub_plan *p, uint64_t now_us);
 
+/* No batch is on its way: none is FEEDING, READY, HANDED or CLAIMED. */
+bool hub_plan_is_idle(const struct hub_plan *p);
 bool hub_plan_at_end(const struct hub_plan *p);
 enum hub_batch_state hub_plan_state(const struct hub_plan *p, uint64_t sequence);
 

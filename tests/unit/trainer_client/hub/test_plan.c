@@ -68,6 +68,35 @@ static void feeds_run_ahead_by_prefetch(void **state)
     free(p);
 }
 
+static void a_plan_is_idle_when_no_batch_is_on_its_way(void **state)
+{
+    struct hub_plan *p = make(10, 1, false);
+    uint64_t sequence;
+    record(p, 0, 0);
+    assert_true(hub_plan_is_idle(p));
+    for (int turn = 0; turn < 2; turn++) { /* it ends by the lease, and by the record */
+        assert_true(hub_plan_next_feed(p, &sequence));
+        assert_false(hub_plan_is_idle(p));
+        hub_plan_fed(p, sequence, p->generation, true);
+        assert_false(hub_plan_is_idle(p));
+        assert_int_equal(hand_out(p, 0), 0);
+        assert_false(hub_plan_is_idle(p));
+        if (turn == 0) {
+            hub_plan_expire(p, LEASE_US);
+        } else {
+            hub_plan_done(p, 0);
+            assert_false(hub_plan_is_idle(p));
+            record(p, 1, 0);
+        }
+        assert_true(hub_plan_is_idle(p));
+    }
+    assert_int_equal(feed(p), 1);
+    assert_int_equal(hand_out(p, 0), 1);
+    record(p, 0, 0); /* the server went back */
+    assert_true(hub_plan_is_idle(p));
+    free(p);
+}
+
 static void what_the_hub_pushes_waits_for_the_record(void **state)
 {
     struct hub_plan *p = make(3, 1, false);
@@ -411,6 +440,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_fed_before_the_first_record),
         cmocka_unit_test(feeds_run_ahead_by_prefetch),
+        cmocka_unit_test(a_plan_is_idle_when_no_batch_is_on_its_way),
         cmocka_unit_test(what_the_hub_pushes_waits_for_the_record),
         cmocka_unit_test(a_failed_feed_is_tried_again),
         cmocka_unit_test(a_batch_goes_to_one_trainer),
