@@ -47,7 +47,8 @@ struct hub_kafka_source {
     uint64_t format_digest;
     uint64_t opened_us;
     bool is_finishing;
-    char text[HUB_PATH_BYTES]; /* the path, for messages */
+    char text[HUB_PATH_BYTES];      /* the path, for messages */
+    char no_shape[HUB_ERROR_BYTES]; /* why a first message did not give the shape; "": none was looked at */
 };
 
 static void place_of(const struct hub_kafka_source *s, uint32_t partition, char place[PLACE_BYTES])
@@ -197,16 +198,14 @@ static enum mr_status find_first(struct hub_kafka_source *s, uint32_t partition,
         return status;
     p->first = p->next = p->pending.offset;
     p->first_digest = digest_of(&p->pending);
+    p->has_first = true;
     const char *wrong = hub_message_samples_look(&s->samples, p->pending.bytes, p->pending.size);
-    p->has_first = wrong == NULL;
-    if (p->has_first)
-        return MR_OK;
-    snprintf(error, HUB_ERROR_BYTES,
-             "kafka:%s[%u]: the message at offset %" PRIu64
-             ", from which the shape of samples is taken, is no "
-             "block: %s",
-             s->path.topic, partition, p->first, wrong);
-    return MR_BAD_MESSAGE;
+    if (wrong != NULL)
+        snprintf(s->no_shape, sizeof(s->no_shape),
+                 "kafka:%s[%u]: the message at offset %" PRIu64
+                 ", from which the shape of samples is taken, is no block: %s",
+                 s->path.topic, partition, p->first, wrong);
+    return MR_OK;
 }
 
 enum mr_status hub_kafka_source_ready(struct hub_kafka_source *s, char *error)
@@ -221,6 +220,10 @@ enum mr_status hub_kafka_source_ready(struct hub_kafka_source *s, char *error)
     /* What is wrong with a partition is best found before the plan begins; one without a leader may come
      * later. */
     have_answered |= mr_clock_us() - s->opened_us >= ANSWERS_LIMIT_US;
+    if (have_answered && !s->samples.has_shape && s->no_shape[0] != '\0') {
+        snprintf(error, HUB_ERROR_BYTES, "%s", s->no_shape);
+        return MR_BAD_MESSAGE;
+    }
     return s->samples.has_shape && have_answered ? MR_OK : MR_NOT_READY;
 }
 

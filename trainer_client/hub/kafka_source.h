@@ -21,7 +21,8 @@ struct hub_kafka_source;
 enum mr_status hub_kafka_source_open(const struct hub_batch_source_options *options,
                                      struct hub_kafka_source **out, char *error);
 void hub_kafka_source_close(struct hub_kafka_source *s); /* NULL is fine */
-/* As hub_batch_source_ready(), hub_batch_source_info(); the digest is 0. */
+/* As hub_batch_source_ready(), hub_batch_source_info(); the digest is 0. MR_BAD_MESSAGE: no partition begins
+ * with a block, from which the shape of samples is taken. */
 enum mr_status hub_kafka_source_ready(struct hub_kafka_source *s, char *error);
 const struct hub_sample_file_info *hub_kafka_source_info(struct hub_kafka_source *s);
 uint32_t hub_kafka_source_partitions(const struct hub_kafka_source *s);
@@ -32,8 +33,7 @@ uint64_t hub_kafka_source_salt(const struct hub_kafka_source *s, uint32_t partit
  * message yet. MR_IO_ERROR, MR_INVALID_ARGUMENT: `error` says why. */
 enum mr_status hub_kafka_source_begin(struct hub_kafka_source *s, uint32_t partition, const uint64_t *known,
                                       uint64_t *data, char *error);
-/* MR_OK: the partition has a message. MR_NOT_READY: none yet. MR_IO_ERROR, MR_BAD_MESSAGE: `error` says why.
- */
+/* MR_OK: the partition has a message. MR_NOT_READY: none yet. MR_IO_ERROR: `error` says why. */
 enum mr_status hub_kafka_source_look(struct hub_kafka_source *s, uint32_t partition, char *error);
 /* HUB_BATCHES_UNKNOWN; after hub_kafka_source_finish() those that were built. */
 uint64_t hub_kafka_source_batches(const struct hub_kafka_source *s, uint32_t partition);

@@ -328,6 +328,42 @@ static void blocks_of_a_message_go_into_one_batch(void **state)
     hub_kafka_source_close(s);
 }
 
+static void any_partition_gives_the_shape_of_blocks(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data;
+    static struct block_bytes bytes;
+    struct hub_kafka_source *s;
+    enum mr_status status;
+    kafka_mock_topic(&kafka, "shape", 3);
+    struct hub_request request = request_of("kafka:shape?messages=2");
+    snprintf(request.format, sizeof(request.format), "%s", HUB_BLOCK_FORMAT);
+    block_put_samples(&bytes, 0, 3, true);
+    kafka_mock_put(&kafka, "shape", 0, NULL, 0);
+    kafka_mock_put(&kafka, "shape", 0, bytes.bytes, bytes.used);
+    kafka_mock_put(&kafka, "shape", 1, bytes.bytes, bytes.used - 1); /* it is cut off */
+    kafka_mock_put(&kafka, "shape", 1, bytes.bytes, bytes.used);
+    kafka_mock_flush(&kafka);
+    assert_int_equal(open_request(&request, &s), MR_OK);
+    while ((status = hub_kafka_source_ready(s, error)) == MR_NOT_READY)
+        wait_a_little();
+    assert_int_equal(status, MR_BAD_MESSAGE);
+    assert_non_null(strstr(error, ", from which the shape of samples is taken, is no block: "));
+    kafka_mock_put(&kafka, "shape", 2, bytes.bytes, bytes.used);
+    kafka_mock_flush(&kafka);
+    for (time_t until = limit(); status != MR_OK && time(NULL) < until; wait_a_little())
+        status = hub_kafka_source_ready(s, error); /* as when the plan is started again */
+    assert_int_equal(status, MR_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(begin(s, i, NULL, &data), MR_OK);
+        assert_int_equal(build(s, i, 0, &b), MR_OK);
+        assert_int_equal(b.samples, 3);
+    }
+    assert_int_equal(hub_kafka_source_info(s)->broken_lines, 1); /* what has no value is no sample */
+    hub_batch_free(&b);
+    hub_kafka_source_close(s);
+}
+
 /* The mock keeps 5 MiB of a partition. */
 static void put_until_the_first_are_deleted(const char *topic)
 {
@@ -511,6 +547,7 @@ int main(void)
         cmocka_unit_test(messages_of_all_sorts_are_counted_by_offset),
         cmocka_unit_test(messages_of_another_format_are_refused),
         cmocka_unit_test(blocks_of_a_message_go_into_one_batch),
+        cmocka_unit_test(any_partition_gives_the_shape_of_blocks),
         cmocka_unit_test(what_retention_deleted_is_an_error),
         cmocka_unit_test(a_topic_that_was_made_anew_is_noticed),
         cmocka_unit_test(a_broker_goes_and_comes),
