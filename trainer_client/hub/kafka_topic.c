@@ -251,26 +251,31 @@ enum mr_status hub_kafka_start(struct hub_kafka_topic *k, uint32_t partition, ui
     return MR_IO_ERROR;
 }
 
-/* An offset that the brokers do not have: what it was, and what they have. */
-static void describe_gone(struct hub_kafka_topic *k, uint32_t partition, char *error)
+/* Why the partition cannot be read; of an offset that the brokers refuse, what they have. */
+static void describe_error(struct hub_kafka_topic *k, uint32_t partition, const rd_kafka_message_t *m,
+                           char *error)
 {
     const uint64_t wanted = k->partitions[partition].position;
     int64_t low = -1, high = -1;
-    (void)rd_kafka_query_watermark_offsets(k->client, k->options.topic, (int32_t)partition, &low, &high,
-                                           ANSWER_MS);
+    if (m->err == RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET || m->err == RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE)
+        (void)rd_kafka_query_watermark_offsets(k->client, k->options.topic, (int32_t)partition, &low, &high,
+                                               ANSWER_MS);
     if (high >= 0 && wanted > (uint64_t)high)
         snprintf(error, HUB_ERROR_BYTES,
                  "kafka:%s[%u] ends at offset %" PRId64 ", before offset %" PRIu64
                  " at which the plan continues: the topic was made anew, or has lost messages; give the plan "
                  "another `run` to train on what is there",
                  k->options.topic, partition, high, wanted);
-    else
+    else if (low >= 0 && (uint64_t)low > wanted)
         snprintf(error, HUB_ERROR_BYTES,
                  "kafka:%s[%u] no longer has offset %" PRIu64
                  " at which the plan continues, but begins at %" PRId64
                  ": retention has deleted messages that were not trained on; give the plan another `run` to "
                  "train on what is there",
                  k->options.topic, partition, wanted, low);
+    else
+        snprintf(error, HUB_ERROR_BYTES, "kafka:%s[%u] cannot be read from offset %" PRIu64 " on: %.200s",
+                 k->options.topic, partition, wanted, rd_kafka_message_errstr(m));
 }
 
 static bool passes(rd_kafka_resp_err_t code)
@@ -297,11 +302,7 @@ static enum hub_kafka_next take_error(struct hub_kafka_topic *k, uint32_t partit
         on_error(k->client, m->err, rd_kafka_message_errstr(m), k);
         return HUB_KAFKA_NONE;
     }
-    if (m->err == RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET || m->err == RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE)
-        describe_gone(k, partition, error);
-    else
-        snprintf(error, HUB_ERROR_BYTES, "kafka:%s[%u] cannot be read from offset %" PRIu64 " on: %.200s",
-                 k->options.topic, partition, k->partitions[partition].position, rd_kafka_message_errstr(m));
+    describe_error(k, partition, m, error);
     return HUB_KAFKA_FAILED;
 }
 

@@ -399,6 +399,30 @@ static void what_retention_deleted_is_an_error(void **state)
     hub_kafka_source_close(s);
 }
 
+static void an_offset_that_is_refused_though_it_is_there(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data;
+    kafka_mock_topic(&kafka, "refused", 1);
+    put_lines("refused", 0, 0, 6);
+    struct hub_kafka_source *s = open_source("kafka:refused");
+    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(build(s, 0, 0, &b), MR_OK);
+    rd_kafka_resp_err_t refused[20]; /* a request that waits for messages may leave its one out */
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
+        refused[i] = RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE;
+    rd_kafka_mock_push_request_errors_array(kafka.cluster, KAFKA_FETCH, sizeof(refused) / sizeof(refused[0]),
+                                            refused);
+    assert_int_equal(build(s, 0, 1, &b), MR_IO_ERROR);
+    rd_kafka_mock_clear_request_errors(kafka.cluster, KAFKA_FETCH);
+    assert_non_null(strstr(error, "kafka:refused[0] cannot be read from offset 6 on: "));
+    put_lines("refused", 0, 6, 2);
+    assert_int_equal(build(s, 0, 1, &b), MR_OK); /* read anew, as when the plan is started again */
+    check_lines(&b, 4, 4);
+    hub_batch_free(&b);
+    hub_kafka_source_close(s);
+}
+
 static void a_topic_that_was_made_anew_is_noticed(void **state)
 {
     struct hub_batch b = {0};
@@ -549,6 +573,7 @@ int main(void)
         cmocka_unit_test(blocks_of_a_message_go_into_one_batch),
         cmocka_unit_test(any_partition_gives_the_shape_of_blocks),
         cmocka_unit_test(what_retention_deleted_is_an_error),
+        cmocka_unit_test(an_offset_that_is_refused_though_it_is_there),
         cmocka_unit_test(a_topic_that_was_made_anew_is_noticed),
         cmocka_unit_test(a_broker_goes_and_comes),
         cmocka_unit_test(what_the_brokers_refuse_is_an_error),
