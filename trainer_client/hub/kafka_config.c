@@ -18,10 +18,12 @@ static const struct property defaults[] = {
     {"client.id", "millrace-hub"}, {"queued.max.messages.kbytes", "4096"}, /* of each partition */
 };
 
-/* The server's record says where to continue, and nothing else; a gap is never passed over. */
+/* The server's record says where to continue, and nothing else; a gap is never passed over, and what a
+ * transaction has not committed is not read. */
 static const struct property fixed[] = {
-    {"enable.auto.commit", "false"}, {"enable.auto.offset.store", "false"}, {"enable.partition.eof", "true"},
-    {"auto.offset.reset", "error"},  {"allow.auto.create.topics", "false"},
+    {"enable.auto.commit", "false"},       {"enable.auto.offset.store", "false"},
+    {"enable.partition.eof", "true"},      {"auto.offset.reset", "error"},
+    {"allow.auto.create.topics", "false"}, {"isolation.level", "read_committed"},
 };
 
 static bool is_fixed(const char *key)

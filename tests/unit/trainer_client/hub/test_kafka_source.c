@@ -532,6 +532,8 @@ static void properties_are_checked(void **state)
     check_config("a line\n", MR_INVALID_ARGUMENT, ":1: a line is key=value");
     check_config("#\nauto.offset.reset=latest\n", MR_INVALID_ARGUMENT,
                  ":2: auto.offset.reset is the hub's own");
+    check_config("isolation.level=read_uncommitted\n", MR_INVALID_ARGUMENT,
+                 ":1: isolation.level is the hub's own");
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     assert_int_equal(hub_kafka_configure(conf, NULL, NULL, error), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error, "--kafka HOST:PORT,..."));
