@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "trainer_client/hub/lines.h"
 #include "trainer_client/hub/request.h"
 #include "trainer_client/hub/format/sample_block.h"
 
@@ -110,7 +111,7 @@ static enum mr_status take_line(struct hub_message_samples *s, const struct hub_
 {
     char reason[HUB_REASON_BYTES];
     enum hub_parse parsed = HUB_BROKEN;
-    bytes -= bytes > 0 && line[bytes - 1] == '\r';
+    bytes = hub_line_trim(line, bytes);
     if (bytes > HUB_LINE_BYTES_MAX)
         snprintf(reason, sizeof(reason), "longer than %u bytes", HUB_LINE_BYTES_MAX);
     else

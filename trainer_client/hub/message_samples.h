@@ -40,8 +40,8 @@ const char *hub_message_samples_look(struct hub_message_samples *s, const void *
 /* Makes an empty batch of the shape, which is known, with the arrays that it has. */
 void hub_message_samples_begin(const struct hub_message_samples *s, struct hub_batch *batch);
 /* Appends the message's samples to the batch, whose first `*placed` samples are there; `samples` of the batch
- * is the room for them, and grows. MR_BAD_MESSAGE (strict, or most of
- * it is broken), MR_INVALID_ARGUMENT (more than a batch can hold), MR_NO_MEMORY; `error` says why. */
+ * is the room for them, and grows. MR_BAD_MESSAGE (strict, or most of it is broken), MR_INVALID_ARGUMENT
+ * (more than a batch can hold), MR_NO_MEMORY; `error` says why. */
 enum mr_status hub_message_samples_take(struct hub_message_samples *s, const struct hub_message *message,
                                         struct hub_batch *batch, uint32_t *placed, char *error);
 
