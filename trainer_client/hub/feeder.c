@@ -466,6 +466,11 @@ static void give_up_feed(struct hub_feeder *f, struct hub_feed *feed, uint64_t s
     pthread_mutex_unlock(&f->hub->lock);
 }
 
+static void brokers_are_back(const struct hub_feeder *f)
+{
+    mr_log_info("input_back", "%s: the brokers are back", f->request.path);
+}
+
 /* No part has a batch now. */
 static void wait_for_samples(struct hub_feeder *f)
 {
@@ -477,6 +482,8 @@ static void wait_for_samples(struct hub_feeder *f)
         mr_log_warning("input_away", "%s: waiting for the brokers: %s", f->request.path, trouble);
         wait_for(f, "the hub waits for the brokers of %.200s: %s", f->request.path, trouble);
     } else {
+        if (f->said_trouble)
+            brokers_are_back(f);
         wait_for(f, "the hub waits for more samples from %.200s",
                  strcmp(f->request.path, HUB_STANDARD_INPUT) == 0 ? "its standard input" : f->request.path);
     }
@@ -487,7 +494,7 @@ static void wait_for_samples(struct hub_feeder *f)
 static void samples_have_come(struct hub_feeder *f)
 {
     if (f->said_trouble)
-        mr_log_info("input_back", "%s: the brokers are back", f->request.path);
+        brokers_are_back(f);
     if (f->said_no_samples)
         wait_for(f, "%s", "");
     f->said_no_samples = f->said_trouble = false;

@@ -13,8 +13,9 @@
 #include "trainer_client/hub/sample_file.h"
 
 #define OPEN_LIMIT_US UINT64_C(10000000)
-#define DOWN_LIMIT_US UINT64_C(1000000) /* the same, where every broker refuses */
-#define ASK_MS        200               /* of one question at the start, after which `stop` is looked at */
+#define DOWN_LIMIT_US UINT64_C(1000000)  /* the same, where every broker refuses */
+#define TROUBLE_US    UINT64_C(10000000) /* with nothing new, after which the brokers are asked about it */
+#define ASK_MS        200                /* of one question, after which `stop` is looked at */
 #define ANSWER_MS     5000
 #define TROUBLE_BYTES 256u
 #define REASON_BYTES  256u
@@ -33,7 +34,8 @@ struct hub_kafka_topic {
     uint32_t partition_count;
     uint64_t cluster;
     rd_kafka_resp_err_t trouble_code;
-    bool are_all_down; /* no broker could be connected to */
+    uint64_t trouble_us; /* when it came, or was asked about last */
+    bool are_all_down;   /* no broker could be connected to */
     char trouble[TROUBLE_BYTES];
 };
 
@@ -42,6 +44,7 @@ struct hub_kafka_topic {
 static void on_error(rd_kafka_t *client, int code, const char *reason, void *arg)
 {
     struct hub_kafka_topic *k = arg;
+    k->trouble_us = mr_clock_us();
     k->are_all_down |= code == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN;
     if (code == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN && k->trouble[0] != '\0')
         return; /* what went wrong with one of them says more */
@@ -306,6 +309,30 @@ static enum hub_kafka_next take_error(struct hub_kafka_topic *k, uint32_t partit
     return HUB_KAFKA_FAILED;
 }
 
+/* Whether the brokers answer, and every partition has a leader that can be reached. */
+static bool are_all_led(struct hub_kafka_topic *k)
+{
+    const struct rd_kafka_metadata *metadata;
+    if (rd_kafka_metadata(k->client, 0, k->topic, &metadata, ASK_MS) != RD_KAFKA_RESP_ERR_NO_ERROR)
+        return false;
+    const struct rd_kafka_metadata_topic *topic = metadata->topic_cnt == 1 ? &metadata->topics[0] : NULL;
+    bool are_led = topic != NULL && topic->err == RD_KAFKA_RESP_ERR_NO_ERROR;
+    for (int i = 0; are_led && i < topic->partition_cnt; i++)
+        are_led = topic->partitions[i].err == RD_KAFKA_RESP_ERR_NO_ERROR;
+    rd_kafka_metadata_destroy(metadata);
+    return are_led;
+}
+
+/* No message tells that trouble is over where none is written. */
+static void ask_about_trouble(struct hub_kafka_topic *k)
+{
+    if (k->trouble[0] == '\0' || mr_clock_us() - k->trouble_us < TROUBLE_US)
+        return;
+    k->trouble_us = mr_clock_us();
+    if (are_all_led(k))
+        clear_trouble(k);
+}
+
 enum hub_kafka_next hub_kafka_next(struct hub_kafka_topic *k, uint32_t partition,
                                    struct hub_kafka_message *message, char *error)
 {
@@ -313,6 +340,7 @@ enum hub_kafka_next hub_kafka_next(struct hub_kafka_topic *k, uint32_t partition
     rd_kafka_message_t *m = rd_kafka_consume_queue(p->queue, 0);
     if (m == NULL) {
         rd_kafka_poll(k->client, 0); /* on_error() */
+        ask_about_trouble(k);
         return HUB_KAFKA_NONE;
     }
     *message = (struct hub_kafka_message){.offset = (uint64_t)m->offset, .timestamp_ms = -1};

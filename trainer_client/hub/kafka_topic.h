@@ -2,7 +2,8 @@
  * part, and no offset is committed.
  *
  * librdkafka's threads fetch ahead of the caller. One thread at a time calls these functions; none but
- * hub_kafka_open() waits for a broker, and hub_kafka_next() for one that has refused an offset.
+ * hub_kafka_open() waits for a broker, and hub_kafka_next() for one that has refused an offset, or, briefly,
+ * to see whether trouble is over.
  */
 #ifndef HUB_KAFKA_TOPIC_H
 #define HUB_KAFKA_TOPIC_H
@@ -60,7 +61,8 @@ enum hub_kafka_next hub_kafka_next(struct hub_kafka_topic *k, uint32_t partition
 void hub_kafka_message_free(struct hub_kafka_message *message);
 /* The offset after the newest message, as last heard; 0 before. */
 uint64_t hub_kafka_high(const struct hub_kafka_topic *k, uint32_t partition);
-/* Why nothing comes, one line; "": nothing is known to be wrong. */
+/* Why nothing comes, one line; "": nothing is known to be wrong. It ends with the next message, or, where
+ * none comes, once the brokers answer again: they are asked every 10 seconds. */
 const char *hub_kafka_trouble(const struct hub_kafka_topic *k);
 
 #endif
