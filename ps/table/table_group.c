@@ -62,8 +62,8 @@ VECTOR_AVX2 static inline uint32_t match_entries(const struct ps_bucket *b, uint
     const __m256i end = _mm256_set1_epi64x((long long)(sign + limit - PS_ENTRY_STATES));
     const __m256i key = _mm256_set1_epi64x((long long)wanted);
     const __m256i *in = (const __m256i *)(const void *)b->entries;
-    __m256i low = _mm256_cmpgt_epi64(end, (_mm256_load_si256(in) ^ key) + lowest);
-    __m256i high = _mm256_cmpgt_epi64(end, (_mm256_load_si256(in + 1) ^ key) + lowest);
+    __m256i low = _mm256_cmpgt_epi64(end, _mm256_add_epi64(_mm256_load_si256(in) ^ key, lowest));
+    __m256i high = _mm256_cmpgt_epi64(end, _mm256_add_epi64(_mm256_load_si256(in + 1) ^ key, lowest));
     return (uint32_t)_mm256_movemask_pd(_mm256_castsi256_pd(low)) |
            (uint32_t)_mm256_movemask_pd(_mm256_castsi256_pd(high)) << 4;
 }
