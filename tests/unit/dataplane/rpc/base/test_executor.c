@@ -354,7 +354,7 @@ static void short_ones_wait_for_one_that_runs(void **state)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 2);
-    struct task both[2] = {{.bench = &b, .waits = true}, {.bench = &b, .waits = true}}, more[3];
+    struct task both[2] = {{.bench = &b, .waits = true}, {.bench = &b, .waits = true}}, one, more[3];
     struct mr_executor_use use;
     give(e, both, 2, false);
     wait_until(&b, &b.running, 2);
@@ -362,7 +362,7 @@ static void short_ones_wait_for_one_that_runs(void **state)
     wait_until(&b, &b.ended, 2);
     for (uint32_t aside = 0; aside < 2; aside++) {
         wait_until_asleep(e, 2);
-        struct task one = {.bench = &b, .waits = true, .stands_aside = aside != 0};
+        one = (struct task){.bench = &b, .waits = true, .stands_aside = aside != 0};
         uint32_t ended = b.ended;
         b.open = false;
         give(e, &one, 1, true);
