@@ -31,6 +31,7 @@
 #define FLUSH_MAX_US      200u /* but none is held for longer */
 #define FLUSH_CALLS       32u  /* and no more than these */
 #define BURSTS_MAX        4u
+#define YIELD_AFTER_US    20u /* of waiting: an answer that needs no other thread has come by then */
 #define SETTLE_ROUNDS_MAX 64u
 #define SESSIONS_PER_PEER 24u
 #define SESSIONS_SPARE    64u
@@ -304,7 +305,7 @@ static void run_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t
         pthread_mutex_lock(&d->inside);
         settle_and_leave(d);
     }
-    uint64_t spin_until_us = now_us + spin_us;
+    uint64_t spin_until_us = now_us + spin_us, yield_from_us = now_us + YIELD_AFTER_US;
     bool got;
 
     for (;;) {
@@ -314,7 +315,8 @@ static void run_round(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint32_t
         now_us = mr_clock_us();
         if (something_to_do(d, now_us) || now_us >= deadline_us)
             return;
-        sched_yield();
+        if (now_us >= yield_from_us) /* on few CPUs what it waits for may need this one */
+            sched_yield();
         if (now_us >= spin_until_us) {
             sleep_until(d, done, deadline_us);
             got = mr_udp_receive(d->receiver);
