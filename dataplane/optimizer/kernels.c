@@ -3,23 +3,23 @@
 #include <float.h>
 #include "dataplane/optimizer/kernels_internal.h"
 
-/* Rows copied, added up, and added up with weights: `lanes` values at a time, then four, then one. */
-#define ROWS(set, lanes, ...)                                                                                \
+/* Rows copied, added up, and added up with weights: a vector at a time, then four, then one. */
+#define ROWS(set, ...)                                                                                       \
     __VA_ARGS__ static void copy_rows_##set(float *out, const void *const *rows, uint32_t row_count,         \
                                             size_t dim)                                                      \
     {                                                                                                        \
         if (dim == 16) { /* without loops */                                                                 \
             for (uint32_t r = 0; r < row_count; r++)                                                         \
-                for (uint32_t i = 0; i < 16; i += (lanes))                                                   \
-                    *(floats##lanes *)(out + r * 16 + i) =                                                   \
-                        *(const floats##lanes *)((const float *)rows[r] + i);                                \
+                for (uint32_t i = 0; i < 16; i += MR_LANES_##set)                                            \
+                    *(floats_##set *)(out + r * 16 + i) =                                                    \
+                        *(const floats_##set *)((const float *)rows[r] + i);                                 \
             return;                                                                                          \
         }                                                                                                    \
         for (uint32_t r = 0; r < row_count; r++, out += dim) {                                               \
             const float *row = rows[r];                                                                      \
             size_t i = 0;                                                                                    \
-            for (; i + (lanes) <= dim; i += (lanes))                                                         \
-                *(floats##lanes *)(out + i) = *(const floats##lanes *)(row + i);                             \
+            for (; i + MR_LANES_##set <= dim; i += MR_LANES_##set)                                           \
+                *(floats_##set *)(out + i) = *(const floats_##set *)(row + i);                               \
             for (; i + 4 <= dim; i += 4)                                                                     \
                 *(floats4 *)(out + i) = *(const floats4 *)(row + i);                                         \
             for (; i < dim; i++)                                                                             \
@@ -30,11 +30,11 @@
                                            size_t dim)                                                       \
     {                                                                                                        \
         size_t i = 0;                                                                                        \
-        for (; i + (lanes) <= dim; i += (lanes)) {                                                           \
-            floats##lanes sum = *(const floats##lanes *)(out + i);                                           \
+        for (; i + MR_LANES_##set <= dim; i += MR_LANES_##set) {                                             \
+            floats_##set sum = *(const floats_##set *)(out + i);                                             \
             for (uint32_t r = 0; r < row_count; r++)                                                         \
-                sum += *(const floats##lanes *)((const float *)rows[r] + i);                                 \
-            *(floats##lanes *)(out + i) = sum;                                                               \
+                sum += *(const floats_##set *)((const float *)rows[r] + i);                                  \
+            *(floats_##set *)(out + i) = sum;                                                                \
         }                                                                                                    \
         for (; i + 4 <= dim; i += 4) {                                                                       \
             floats4 sum = *(const floats4 *)(out + i);                                                       \
@@ -53,11 +53,11 @@
                                                     const float *weights, uint32_t row_count, size_t dim)    \
     {                                                                                                        \
         size_t i = 0;                                                                                        \
-        for (; i + (lanes) <= dim; i += (lanes)) {                                                           \
-            floats##lanes sum = *(const floats##lanes *)(out + i);                                           \
+        for (; i + MR_LANES_##set <= dim; i += MR_LANES_##set) {                                             \
+            floats_##set sum = *(const floats_##set *)(out + i);                                             \
             for (uint32_t r = 0; r < row_count; r++)                                                         \
-                sum += *(const floats##lanes *)((const float *)rows[r] + i) * weights[r];                    \
-            *(floats##lanes *)(out + i) = sum;                                                               \
+                sum += *(const floats_##set *)((const float *)rows[r] + i) * weights[r];                     \
+            *(floats_##set *)(out + i) = sum;                                                                \
         }                                                                                                    \
         for (; i < dim; i++) {                                                                               \
             float sum = out[i];                                                                              \
@@ -93,14 +93,14 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
 }
 
 /* Looks at the whole sum before any of it is stored. */
-#define ADD_PAIRS(set, lanes, name, ...)                                                                     \
+#define ADD_PAIRS(set, name, ...)                                                                            \
     __VA_ARGS__ static inline bool add_pair_##set(float *out, const float *a, const float *b, size_t dim)    \
     {                                                                                                        \
-        ints##lanes infinite = {0};                                                                          \
+        ints_##set infinite = {0};                                                                           \
         uint32_t rest = 0;                                                                                   \
         size_t i = 0;                                                                                        \
-        for (; i + (lanes) <= dim; i += (lanes))                                                             \
-            infinite |= ((ints##lanes)(*(const floats##lanes *)(a + i) + *(const floats##lanes *)(b + i)) &  \
+        for (; i + MR_LANES_##set <= dim; i += MR_LANES_##set)                                               \
+            infinite |= ((ints_##set)(*(const floats_##set *)(a + i) + *(const floats_##set *)(b + i)) &     \
                          MR_F32_EXPONENT) == MR_F32_EXPONENT;                                                \
         for (; i < dim; i++) {                                                                               \
             float sum = a[i] + b[i];                                                                         \
@@ -108,12 +108,12 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
             memcpy(&bits, &sum, sizeof(bits));                                                               \
             rest |= (bits & MR_F32_EXPONENT) == MR_F32_EXPONENT;                                             \
         }                                                                                                    \
-        for (uint32_t lane = 0; lane < (lanes); lane++)                                                      \
+        for (uint32_t lane = 0; lane < MR_LANES_##set; lane++)                                               \
             rest |= infinite[lane] != 0;                                                                     \
         if (rest != 0)                                                                                       \
             return false;                                                                                    \
-        for (i = 0; i + (lanes) <= dim; i += (lanes))                                                        \
-            *(floats##lanes *)(out + i) = *(const floats##lanes *)(a + i) + *(const floats##lanes *)(b + i); \
+        for (i = 0; i + MR_LANES_##set <= dim; i += MR_LANES_##set)                                          \
+            *(floats_##set *)(out + i) = *(const floats_##set *)(a + i) + *(const floats_##set *)(b + i);    \
         for (; i < dim; i++)                                                                                 \
             out[i] = a[i] + b[i];                                                                            \
         return true;                                                                                         \
@@ -139,8 +139,8 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
         return add_finite_body(out, in, count, MR_LANES_##set);                                              \
     }
 
-#define KERNELS(set, lanes, vector_set, ...)                                                                 \
-    ROWS(set, lanes, __VA_ARGS__)                                                                            \
+#define KERNELS(set, vector_set, ...)                                                                        \
+    ROWS(set, __VA_ARGS__)                                                                                   \
     __VA_ARGS__ static void scale_##set(float *out, const float *in, float factor, size_t count)             \
     {                                                                                                        \
         scale_body(out, in, factor, count);                                                                  \
@@ -165,12 +165,12 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
 
 CHECKS(baseline)
 
-ADD_PAIRS(baseline, 4, add_pairs_baseline)
+ADD_PAIRS(baseline, add_pairs_baseline)
 
-KERNELS(baseline, 4, MR_VECTOR_BASELINE)
+KERNELS(baseline, MR_VECTOR_BASELINE)
 #ifdef __x86_64__
 CHECKS(avx2, MR_TARGET_AVX2)
-ADD_PAIRS(avx2, 8, add_pairs_of_any_dim_avx2, MR_TARGET_AVX2)
+ADD_PAIRS(avx2, add_pairs_of_any_dim_avx2, MR_TARGET_AVX2)
 
 /* NaN or Inf in any of eight lanes. */
 MR_TARGET_AVX2 static inline bool has_not_finite(__m256 a, __m256 b)
@@ -200,7 +200,7 @@ MR_TARGET_AVX2 static uint32_t add_pairs_avx2(float *const *out, const float *co
     return done;
 }
 
-KERNELS(avx2, 8, MR_VECTOR_AVX2, MR_TARGET_AVX2)
+KERNELS(avx2, MR_VECTOR_AVX2, MR_TARGET_AVX2)
 
 /* With masks, values that fill no whole vector cost no loop: rows of fewer than 16 values have no others. */
 MR_TARGET_AVX512 static bool all_finite_avx512(const float *in, size_t count)
@@ -262,7 +262,7 @@ MR_TARGET_AVX512 static uint32_t add_pairs_avx512(float *const *out, const float
     return done;
 }
 
-KERNELS(avx512, 16, MR_VECTOR_AVX512, MR_TARGET_AVX512)
+KERNELS(avx512, MR_VECTOR_AVX512, MR_TARGET_AVX512)
 #endif
 
 const struct mr_kernels *mr_kernels_at(uint32_t index)

@@ -14,17 +14,17 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Vectors of so many values. A set uses those of its own width: the compiler takes wider ones apart, through
- * the stack. */
-#define MR_LANES_baseline 4
-#define MR_LANES_avx2     8
-#define MR_LANES_avx512   16
-#define MR_VECTORS(lanes)                                                                                    \
+/* Vectors of so many values. A set uses those of its own width, floats_<set> and ints_<set>: the compiler
+ * takes wider ones apart, through the stack. */
+#define MR_VECTORS(set, lanes)                                                                               \
     typedef float floats##lanes __attribute__((vector_size(4 * (lanes)), aligned(4), may_alias));            \
-    typedef int32_t ints##lanes __attribute__((vector_size(4 * (lanes)), aligned(4), may_alias));
-MR_VECTORS(4)
-MR_VECTORS(8)
-MR_VECTORS(16)
+    typedef int32_t ints##lanes __attribute__((vector_size(4 * (lanes)), aligned(4), may_alias));            \
+    typedef floats##lanes floats_##set;                                                                      \
+    typedef ints##lanes ints_##set;                                                                          \
+    enum { MR_LANES_##set = (lanes) };
+MR_VECTORS(baseline, 4)
+MR_VECTORS(avx2, 8)
+MR_VECTORS(avx512, 16)
 
 /* The optimizers' kernels by enum mr_optimizer, a table for each set; NULL where there is none. */
 extern mr_rule_kernel *const mr_rule_kernels_baseline[MR_OPTIMIZER_KINDS];
