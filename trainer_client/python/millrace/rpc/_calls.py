@@ -16,6 +16,7 @@ from ._future import CallFuture, Future
 from ._options import milliseconds
 from ._rref import RRef, adopt
 from ._values import (
+    RESULT_PLACE,
     VALUES_MAX,
     Result,
     fill_array,
@@ -30,8 +31,7 @@ from ._values import (
 )
 from ._world import World, current
 
-# By a text ffi.new() takes as long again.
-_FUTURE, _RESULT = ffi.typeof("struct mr_rpc_future **"), ffi.typeof("struct mr_rpc_result **")
+_FUTURE_PLACE = ffi.typeof("struct mr_rpc_future **")  # as RESULT_PLACE
 _NONE = (NULL, 0)  # no arguments
 _encode_name = lru_cache(maxsize=1024)(str.encode)
 
@@ -176,7 +176,7 @@ def _fetch_rest(world: World, rank: int, token: str, count: int, things: list, p
         alive: list[Any] = []
         fill_string(values[0], token, alive)
         fill_i64(values[1], len(things))
-        out = ffi.new("struct mr_rpc_result **")
+        out = ffi.new(RESULT_PLACE)
         with waiting():
             status = lib.mr_rpc_sync(
                 world.rpc, rank, b"python.rest", values, 2, _call_options(-1.0, pointer), out
@@ -273,7 +273,7 @@ def call(
     world, rank, name, values, count, read = _prepare(
         to, func, args, kwargs, alive, b"python.call", context, pointer
     )
-    out = ffi.new(_RESULT)
+    out = ffi.new(RESULT_PLACE)
     options = _call_options(timeout, pointer)
     try:
         if here.ticket is None:
@@ -309,7 +309,7 @@ def begin(
     world, rank, name, values, count, read = _prepare(
         to, func, args, kwargs, alive, b"python.call", context, pointer
     )
-    out = ffi.new(_FUTURE)
+    out = ffi.new(_FUTURE_PLACE)
     status = lib.mr_rpc_async(world.rpc, rank, name, values, count, _call_options(timeout, pointer), out)
     if status:
         check_rpc(status)
@@ -341,7 +341,7 @@ def fetch(reference: RRef, timeout: float) -> Any:
     values = _pickles.new_values(1)
     values[0].kind = lib.MR_VALUE_RREF
     values[0].rref = reference._pointer()
-    out = ffi.new("struct mr_rpc_result **")
+    out = ffi.new(RESULT_PLACE)
     with waiting():
         status = lib.mr_rpc_sync(
             world.rpc, reference._rank, b"python.fetch", values, 1, _call_options(timeout, here.pointer), out

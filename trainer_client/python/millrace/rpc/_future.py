@@ -18,6 +18,7 @@ from .._base.library import NULL, callback as c_callback, ffi, lib, text
 from ..errors import check_rpc, error_of
 from . import _handles
 from ._contexts import here, waiting
+from ._values import RESULT_PLACE
 
 if TYPE_CHECKING:
     from ._world import World
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 _looking = threading.RLock()
 _ended: list[Any] = []
 _ENDED_MAX = 64
-
-_RESULT = ffi.typeof("struct mr_rpc_result **")
 
 
 def _after_fork() -> None:
@@ -94,7 +93,7 @@ class Future:
             self._wait_for_another()
             return
         world, read = self._world, self._read
-        result = ffi.new(_RESULT)
+        result = ffi.new(RESULT_PLACE)
         value = error = None
         try:
             if here.ticket is None:

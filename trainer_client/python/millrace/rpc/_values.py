@@ -38,6 +38,8 @@ _TO_TORCH = {
     lib.MR_I8: torch.int8,
     lib.MR_U8: torch.uint8,
 }
+#: Where the library puts a result. By its text ffi.new() takes as long again.
+RESULT_PLACE = ffi.typeof("struct mr_rpc_result **")
 _TENSOR, _U8 = lib.MR_VALUE_TENSOR, lib.MR_U8
 _VIEW_BYTES = 4096  # smaller tensors are copied, so that they hold no message
 VALUES_MAX = lib.MR_RPC_ARGUMENTS_MAX
