@@ -321,10 +321,9 @@ __attribute__((noinline)) static enum mr_status run_large(struct rows_call *c, s
 static enum mr_status run_rows(struct rows_call *c, struct mr_reply **reply)
 {
     enum mr_status status = mrc_wire_dtype(mr_op_name(c->op), c->options, &c->of.dtype);
-    const uint32_t floats_max = is_push(c) ? c->of.dim : MRC_LARGE_LOOKUP_FLOATS_MAX;
     if (status != MR_OK)
         return status;
-    if (mrc_large_may_be(c->client, mrc_large_bytes_at_most(&c->of, floats_max)))
+    if (mrc_large_may_be(c->client, mrc_large_bytes_at_most(&c->of)))
         return run_large(c, reply);
     return run_one(c, reply);
 }

@@ -501,10 +501,8 @@ static enum mr_status run_tables(struct tables_call *c, struct mrc_rows_request 
     if (status != MR_OK)
         return status;
     for (uint32_t i = 0; i < c->table_count; i++) {
-        struct mrc_rows_request *r = &requests[i];
-        r->dtype = c->dtype;
-        bytes_at_most +=
-            mrc_large_bytes_at_most(r, c->op == MR_OP_PUSH_GRAD ? r->dim : MRC_LARGE_LOOKUP_FLOATS_MAX);
+        requests[i].dtype = c->dtype;
+        bytes_at_most += mrc_large_bytes_at_most(&requests[i]);
     }
     struct mrc_large_call large = {.client = c->client,
                                    .options = c->options,

@@ -25,11 +25,11 @@ struct mrc_large_call {
     uint64_t deadline_us; /* of all parts; set by mrc_large_check() */
 };
 
-/* Floats of a row that is looked up as it is stored: the values, the state, and whether there is one. */
-#define MRC_LARGE_LOOKUP_FLOATS_MAX (MR_STORED_ROW_FLOATS_MAX + 1)
-/* Returns how long such a request and its answer are at most; floats: of a row, at most. */
-static inline uint64_t mrc_large_bytes_at_most(const struct mrc_rows_request *r, uint32_t floats)
+/* Returns how long such a request and its answer are at most. A row that is looked up as it is stored has its
+ * values, its state, and whether there is one. */
+static inline uint64_t mrc_large_bytes_at_most(const struct mrc_rows_request *r)
 {
+    const uint32_t floats = r->gradients != NULL ? r->dim : MR_STORED_ROW_FLOATS_MAX + 1;
     return (uint64_t)r->key_count * 16 + (uint64_t)mrc_request_rows(r) * (4 * (uint64_t)floats + 16);
 }
 /* Of a message, for its preamble, and for descriptions and padding of its tensors. */
