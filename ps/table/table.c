@@ -84,6 +84,7 @@ enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena
     t->initializer = initializer;
     t->optimizer = optimizer;
     t->kernels = optimizer.kernels;
+    t->group_stages = ps_group_stages_of(t->kernels->vectors);
     t->dim = feature->dims[0];
     t->layout = ps_row_layout_of(feature, mr_rule_state_floats(&optimizer, t->dim));
     rows_type_init(t);

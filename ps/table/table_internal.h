@@ -61,7 +61,8 @@ struct ps_table {
     struct ps_initializer initializer;
     struct mr_rule optimizer;
     const struct mr_kernels *kernels;
-    mr_rows_kernel *copy_rows, *add_rows; /* of rows of the table's type, like the next */
+    const struct ps_group_stages *group_stages; /* by vectors; NULL: key by key */
+    mr_rows_kernel *copy_rows, *add_rows;       /* of rows of the table's type, like the next */
     mr_weighted_rows_kernel *add_weighted_rows;
     uint32_t straddle_bytes;            /* how far after a cache line's start a row may begin */
     const struct mr_half_kernels *half; /* NULL: rows of f32 */
@@ -249,6 +250,8 @@ struct ps_group {
     uint32_t late;                  /* a bit per key that was not found there */
 };
 
+/* By these vectors (ps/table/table_group.h). */
+const struct ps_group_stages *ps_group_stages_of(enum mr_vector_set vectors);
 /* Hashes `count` keys, PS_GROUP_KEYS at most. */
 void ps_group_hash(const struct ps_table *t, uint64_t *hashes, const uint64_t *keys, uint32_t count);
 /* Asks for the home buckets of the first `count` keys, whose hashes are there. */
