@@ -89,6 +89,7 @@ enum mr_status mr_rule_init(const struct mr_feature *feature, struct mr_rule *ou
         .weight_decay = feature->weight_decay,
         .clip_value = feature->clip_value,
         .clip_norm = feature->clip_norm,
+        .dense = mr_feature_is_dense(feature),
         .largest = largest_of(feature),
         .schedule = mr_rates_of(feature),
         .kernels = kernels,
@@ -98,7 +99,7 @@ enum mr_status mr_rule_init(const struct mr_feature *feature, struct mr_rule *ou
     return MR_OK;
 }
 
-size_t mr_rule_state_floats(const struct mr_rule *o, size_t count)
+static size_t own_state_floats(const struct mr_rule *o, size_t count)
 {
     switch (o->kind) {
     case MR_OPT_MOMENTUM: /* velocity; with dampening, whether the row has been changed */
@@ -115,6 +116,11 @@ size_t mr_rule_state_floats(const struct mr_rule *o, size_t count)
     default:
         return 0;
     }
+}
+
+size_t mr_rule_state_floats(const struct mr_rule *o, size_t count)
+{
+    return own_state_floats(o, count) + o->dense;
 }
 
 uint64_t mr_rule_range_bytes(const struct mr_feature *variable)

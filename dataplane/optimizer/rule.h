@@ -29,7 +29,8 @@
  *                    (Yue et al., ECML PKDD 2021)
  *   assign           value = g; no learning rate, clipping or weight decay
  * All in f32, norms and bias corrections in double. State is held within [-FLT_MAX, FLT_MAX]. What a push
- * does not touch does not change, nor does its state. Any thread.
+ * does not touch does not change, nor does its state; a dense optimizer makes up for that
+ * (dataplane/optimizer/missed_steps.h). Any thread.
  */
 #ifndef MR_RULE_H
 #define MR_RULE_H
@@ -70,6 +71,7 @@ struct mr_rule {
     bool nesterov;
     float beta1, beta2;
     bool counts_steps;                         /* both Adams: as SparseAdam, by the steps of pushes */
+    bool dense;                                /* see dataplane/optimizer/missed_steps.h */
     float beta, l1, l2, l21;                   /* both FTRLs */
     float weight_decay, clip_value, clip_norm; /* weight_decay: the one that is added to gradients */
     bool transforms;                           /* any of the three above is on */

@@ -147,20 +147,22 @@ static bool take_optimizer_arg(struct mr_feature *f, uint32_t i, const char *par
     return cli_float(part, &f->optimizer_args[i]);
 }
 
+#define WANTED_DENSE "; and, as the sixth, 1 for a dense optimizer of a table of f32"
+
 static const char *wanted_args(uint32_t optimizer)
 {
     switch (optimizer) {
     case MR_OPT_MOMENTUM:
         return "--optimizer-args of momentum must be momentum and dampening, both from 0 to below 1, and 1 "
-               "for Nesterov, which needs momentum and no dampening";
+               "for Nesterov, which needs momentum and no dampening" WANTED_DENSE;
     case MR_OPT_ADAGRAD:
+        return "--optimizer-args of adagrad must be 0 or more, and not both 0" WANTED_DENSE;
     case MR_OPT_ROWWISE_ADAGRAD:
-        return "--optimizer-args of adagrad must be 0 or more, and not both 0";
+        return "--optimizer-args of rowwise_adagrad must be 0 or more, and not both 0";
     case MR_OPT_ADAM:
     case MR_OPT_ADAMW:
         return "--optimizer-args of adam must be beta1 and beta2, both from 0 to below 1, epsilon above 0, "
-               "and "
-               "1 for a bias correction by the step of pushes";
+               "and 1 for a bias correction by the step of pushes" WANTED_DENSE;
     case MR_OPT_FTRL:
         return "--optimizer-args of ftrl must be initial accumulator and beta, not both 0, l1 and l2, none "
                "below 0";

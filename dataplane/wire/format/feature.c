@@ -305,7 +305,8 @@ static const char *check_optimizer(const struct mr_feature *f)
     if (!not_negative(f->learning_rate))
         return "learning_rate";
     for (uint32_t i = 0; i < MR_OPTIMIZER_ARGS; i++) {
-        bool unused = i >= arg_count(f->optimizer);
+        bool unused =
+            i >= arg_count(f->optimizer) && !(i == MR_OPTIMIZER_ARG_DENSE && mr_feature_is_dense(f));
         if (!isfinite(f->optimizer_args[i]) || (unused && f->optimizer_args[i] != 0.0f))
             return "optimizer_args";
     }

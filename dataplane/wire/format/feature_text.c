@@ -186,20 +186,23 @@ static void put_value(const struct mr_feature *f, const char *field, char *text,
 
 /* ---- what is wrong ---- */
 
+#define DENSE_ALLOWED "; the sixth is 0, or in a table of f32 1 for a dense optimizer"
+
 /* What the optimizer's arguments may be. */
 static const char *args_allowed(uint32_t optimizer)
 {
     switch (optimizer) {
     case MR_OPT_MOMENTUM:
         return "momentum and dampening go from 0 to below 1; nesterov is 0, or 1 with momentum and without "
-               "dampening";
+               "dampening" DENSE_ALLOWED;
     case MR_OPT_ADAGRAD:
+        return "initial accumulator and epsilon are at least 0, and not both 0" DENSE_ALLOWED;
     case MR_OPT_ROWWISE_ADAGRAD:
         return "initial accumulator and epsilon are at least 0, and not both 0";
     case MR_OPT_ADAM:
     case MR_OPT_ADAMW:
-        return "beta1 and beta2 go from 0 to below 1, epsilon is above 0, and the last is 0, or 1 for a bias "
-               "correction by the step of pushes";
+        return "beta1 and beta2 go from 0 to below 1, epsilon is above 0, and the fourth is 0, or 1 for a "
+               "bias correction by the step of pushes" DENSE_ALLOWED;
     case MR_OPT_FTRL:
     case MR_OPT_GROUP_FTRL:
         return "initial accumulator, beta, l1, l2 (and l21 of group_ftrl) are at least 0, the first two not "

@@ -8,6 +8,7 @@
 #ifndef MR_FEATURE_H
 #define MR_FEATURE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "mr_tensor.h"
 
@@ -38,8 +39,11 @@ enum mr_initializer {
     MR_INIT_TRUNCATED_NORMAL = 4, /* a = mean, b = standard deviation, cut at 2 standard deviations */
 };
 
-#define MR_OPTIMIZER_ARGS 6
-/* With their arguments, in the order of optimizer_args. docs/optimizers.md says what each does. */
+#define MR_OPTIMIZER_ARGS      6
+#define MR_OPTIMIZER_ARG_DENSE 5
+/* With their arguments, in the order of optimizer_args. docs/optimizers.md says what each does. In tables of
+ * f32 the first three and both Adams have one more, argument MR_OPTIMIZER_ARG_DENSE, 0 or 1: with 1, rows go
+ * through the steps that have no gradient for them, too. */
 enum mr_optimizer {
     MR_OPT_SGD = 1,             /* none */
     MR_OPT_MOMENTUM = 2,        /* momentum [0, 1), dampening [0, 1), Nesterov (0, or 1 without dampening) */
@@ -119,6 +123,16 @@ struct mr_feature {
     uint32_t range_values;
     uint8_t reserved[16]; /* zero */
 };
+
+/* Whether rows go through the steps that have no gradient for them, too. */
+static inline bool mr_feature_is_dense(const struct mr_feature *f)
+{
+    const bool has_argument = f->optimizer == MR_OPT_SGD || f->optimizer == MR_OPT_MOMENTUM ||
+                              f->optimizer == MR_OPT_ADAGRAD || f->optimizer == MR_OPT_ADAM ||
+                              f->optimizer == MR_OPT_ADAMW;
+    return has_argument && f->kind == MR_TABLE && f->dtype == MR_F32 &&
+           f->optimizer_args[MR_OPTIMIZER_ARG_DENSE] == 1.0f;
+}
 
 /* A table of f32 rows with the defaults: sum pooling, constant 0, SGD with learning rate 0.01; Adagrad's
  * epsilon, should it be chosen, 1e-10. */
