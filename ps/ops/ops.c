@@ -146,7 +146,9 @@ bool ps_check_step(const struct ps_op *op, bool changes)
 {
     struct ps_core *core = op->core;
     uint64_t step = op->request->message->preamble.step;
-    if (changes && core->step_gate != NULL && ps_step_gate_holds(core->step_gate, step)) {
+    if (!changes)
+        return true;
+    if (core->step_gate != NULL && ps_step_gate_holds(core->step_gate, step)) {
         hold(op);
         return false;
     }
