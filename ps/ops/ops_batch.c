@@ -163,7 +163,10 @@ static void begin_part(const struct ps_op *op, struct feed *feed)
     feed->copies[1] = copy_of(part->offsets, list->in.offsets, offsets_bytes);
     feed->copies[2] = copy_of(part->weights, list->in.weights, list->in.key_count * sizeof(float));
     feed->copies[3] = copy_of(part->divisors, list->in.divisors, list->in.bag_count * sizeof(float));
-    feed->rows = (struct ps_table_lookup){.in = list->in, .insert = feed->insert, .out = part->values};
+    feed->rows = (struct ps_table_lookup){.in = list->in,
+                                          .insert = feed->insert,
+                                          .step = op->request->message->preamble.step,
+                                          .out = part->values};
 }
 
 /* The keys are good: room for the batch, which nobody sees yet. */

@@ -49,6 +49,7 @@ static void begin_part(const struct ps_op *op, struct lookup *call)
     call->rows =
         (struct ps_table_lookup){.in = part->list.in,
                                  .insert = op->core->freeze == MR_FREEZE_OFF && !is_read_only(op->request),
+                                 .step = op->request->message->preamble.step,
                                  .out_dtype = call->dtype,
                                  .out = part->out,
                                  .scales = part->scales,

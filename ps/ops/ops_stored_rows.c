@@ -53,7 +53,8 @@ static const struct ps_coop_task job = {.step = step, .state_bytes = sizeof(stru
 void ps_op_lookup_stored(const struct ps_op *op)
 {
     const struct mr_preamble *preamble = &op->request->message->preamble;
-    struct stored_rows call = {.read.has_state = (preamble->flags & MR_LOOKUP_STATE) != 0};
+    struct stored_rows call = {.read.has_state = (preamble->flags & MR_LOOKUP_STATE) != 0,
+                               .read.step = preamble->step};
     struct mr_tensor reply;
     if ((call.list.table = ps_check_table(op, preamble->table)) == NULL ||
         !ps_check_flags(op, preamble->flags, MR_FEED_READ_ONLY | MR_LOOKUP_STORED | MR_LOOKUP_STATE) ||

@@ -40,11 +40,11 @@ static size_t state_floats(const struct mr_feature *f)
 bool ps_alter_check(const struct mr_feature *is, const struct mr_feature *after, char *text,
                     size_t text_bytes)
 {
-    if (state_floats(is) != state_floats(after)) {
+    if (state_floats(is) != state_floats(after) || mr_feature_is_dense(is) != mr_feature_is_dense(after)) {
         snprintf(
             text, text_bytes,
-            "optimizer_args cannot be altered like this: with dampening, or without, the optimizer keeps "
-            "other state for each row");
+            "optimizer_args cannot be altered like this: with dampening, or dense, the optimizer keeps other "
+            "state for each row");
         return false;
     }
     if (stamp_of(is->eviction) != stamp_of(after->eviction)) {

@@ -25,6 +25,30 @@ static size_t initial_rows_bytes(const struct ps_table *t)
     return rows * t->dim * sizeof(float);
 }
 
+/* 0: the optimizer is not dense. */
+static size_t dense_bytes(const struct ps_table *t)
+{
+    return t->optimizer.dense
+               ? sizeof(struct ps_dense) + PS_GROUP_KEYS * (t->dim + ps_table_state_floats(t)) * sizeof(float)
+               : 0;
+}
+
+static void buffers_free(struct ps_table *t)
+{
+    if (t->initial_rows != NULL)
+        ps_arena_free(t->arena, t->initial_rows, initial_rows_bytes(t), TABLE_ALIGN);
+    if (t->dense != NULL)
+        ps_arena_free(t->arena, t->dense, dense_bytes(t), TABLE_ALIGN);
+}
+
+/* False when the arena has no room. */
+static bool buffers_make(struct ps_table *t)
+{
+    t->initial_rows = ps_arena_alloc(t->arena, initial_rows_bytes(t), TABLE_ALIGN);
+    t->dense = t->optimizer.dense ? ps_arena_alloc(t->arena, dense_bytes(t), TABLE_ALIGN) : NULL;
+    return t->initial_rows != NULL && (t->dense != NULL || !t->optimizer.dense);
+}
+
 static void rows_type_init(struct ps_table *t)
 {
     t->half = t->feature.dtype == MR_F16    ? t->kernels->f16
@@ -88,10 +112,8 @@ enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena
     t->dim = feature->dims[0];
     t->layout = ps_row_layout_of(feature, mr_rule_state_floats(&optimizer, t->dim));
     rows_type_init(t);
-    t->initial_rows = ps_arena_alloc(arena, initial_rows_bytes(t), TABLE_ALIGN);
-    if (t->initial_rows == NULL || !admission_init(t)) {
-        if (t->initial_rows != NULL)
-            ps_arena_free(arena, t->initial_rows, initial_rows_bytes(t), TABLE_ALIGN);
+    if (!buffers_make(t) || !admission_init(t)) {
+        buffers_free(t);
         ps_arena_free(arena, t, sizeof(*t), TABLE_ALIGN);
         return MR_OUT_OF_MEMORY;
     }
@@ -151,7 +173,7 @@ void ps_table_destroy(struct ps_table *t)
     t->cut_running = false;
     ps_table_clear(t);
     ps_occurrence_fini(&t->filter);
-    ps_arena_free(t->arena, t->initial_rows, initial_rows_bytes(t), TABLE_ALIGN);
+    buffers_free(t);
     ps_arena_free(t->arena, t, sizeof(*t), TABLE_ALIGN);
 }
 
@@ -212,7 +234,8 @@ size_t ps_table_filter_bytes(const struct ps_table *t)
 
 size_t ps_table_memory_bytes(const struct ps_table *t)
 {
-    return sizeof(*t) + initial_rows_bytes(t) + t->index.bytes + t->slabs.bytes + t->filter.bytes;
+    return sizeof(*t) + initial_rows_bytes(t) + dense_bytes(t) + t->index.bytes + t->slabs.bytes +
+           t->filter.bytes;
 }
 
 void ps_table_memory(const struct ps_table *t, struct ps_table_memory *out)

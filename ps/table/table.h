@@ -140,6 +140,7 @@ struct ps_table_lookup {
      * up; and rows there are count as used. Else a key is answered with its initial values and nothing is
      * stored. */
     bool insert;
+    uint64_t step; /* of training, of dense optimizers: rows are as it finds them; 0: as they are stored */
     /* What the answers are written as: f32 (also for 0), f16, bf16 or i8, by the rules of
      * dataplane/wire/format/convert.h. Rows of the table's own type are copied as they are. */
     enum mr_dtype out_dtype;
@@ -166,6 +167,7 @@ struct ps_table_read {
     const uint64_t *keys;
     uint32_t key_count;
     bool has_state;
+    uint64_t step; /* as of a lookup */
     /* [key_count, dim + state + 1]: the values, with has_state the optimizer's state, and 1, or 0 for a key
      * without a row: then the rest is what a new row would have. Of a number of updates, a u32, the float has
      * the bits. */

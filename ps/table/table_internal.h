@@ -8,6 +8,7 @@
 #include "ps/index/index.h"
 #include "ps/row/initializer.h"
 #include "dataplane/optimizer/kernels.h"
+#include "dataplane/optimizer/missed_steps.h"
 #include "ps/base/key_hash.h"
 #include "ps/base/partition_set.h"
 #include "dataplane/optimizer/rule.h"
@@ -55,6 +56,13 @@ struct ps_evictor {
     struct ps_evict_candidate pool[PS_EVICT_POOL_ROWS];
 };
 
+/* What a table with a dense optimizer has beside the others. */
+struct ps_dense {
+    struct mr_step_rates rates;
+    const void *rows[PS_GROUP_KEYS]; /* of ps_table_rows_before(), among the copies */
+    float copies[];                  /* [PS_GROUP_KEYS, dim + state] */
+};
+
 struct ps_table {
     struct mr_feature feature;
     struct ps_arena *arena;
@@ -79,6 +87,7 @@ struct ps_table {
     float *initial_rows;
     /* [PS_GROUP_KEYS, dim], tables of 16-bit rows: some rows as f32, for as long as a function needs them */
     float *expanded;
+    struct ps_dense *dense; /* NULL: the optimizer is not */
     struct ps_slabs slabs;
     struct ps_table_counters counters;
     enum ps_limit refused_by; /* the last row that was refused */
@@ -149,6 +158,14 @@ static inline void ps_table_mark(struct ps_table *t, struct ps_place place, uint
         ps_index_mark(&t->index, place);
 }
 
+/* ---- tables with a dense optimizer (ps/table/table_dense.c) ----
+ * Rows as they are before a training step, of calls that name it: copies, which stay until the next call. Rows
+ * that are not the table's are new ones. */
+const void *const *ps_table_rows_before(struct ps_table *t, uint64_t step, const void *const *rows,
+                                        uint32_t count);
+/* A row's values and state, which may be copies, go through the steps before that one. */
+void ps_table_catch_up(const struct ps_table *t, uint64_t step, float *values, float *state);
+
 /* Whether the row's values are all finite. */
 bool ps_table_row_is_finite(struct ps_table *t, const void *row);
 /* A row's first values, in the table's type. */
@@ -191,11 +208,15 @@ struct ps_row_group {
 /* mr_rule_apply() for 16-bit rows: how many were changed. */
 uint32_t ps_table_half_apply(struct ps_table *t, const struct mr_rule_push *push,
                              const struct ps_row_group *g);
+/* mr_rule_apply() after the steps before the push's: how many were changed. */
+uint32_t ps_table_dense_apply(struct ps_table *t, const struct mr_rule_push *push,
+                              const struct ps_row_group *g);
 /* Sets a 16-bit row to these values, as a table of set rows does. */
 void ps_table_half_set(struct ps_table *t, void *row, const float *values);
 /* The gradients are rows to be set, with has_state with their state: how many were set. Those that hold NaN
- * or Inf are as they were. */
-uint32_t ps_table_set_group(struct ps_table *t, const struct ps_row_group *g, bool has_state);
+ * or Inf are as they were. step: of dense optimizers, before which rows without state are what they are set
+ * to; 0: before the first. */
+uint32_t ps_table_set_group(struct ps_table *t, const struct ps_row_group *g, bool has_state, uint64_t step);
 
 static inline void *ps_table_row(const struct ps_table *t, struct ps_place place)
 {

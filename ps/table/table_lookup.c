@@ -54,6 +54,12 @@ static inline void group_seek(const struct ps_table *t, struct lookup *l, uint32
     ps_group_seek(t, g, count);
 }
 
+/* Of each row. */
+static inline uint32_t bytes_read(const struct ps_table *t)
+{
+    return t->dense != NULL ? t->layout.bytes : t->layout.values_bytes;
+}
+
 /* Takes note that a row that was there is used. */
 static inline void row_use(struct ps_table *t, struct ps_place place, uint64_t hash, void *row)
 {
@@ -65,7 +71,7 @@ static inline void group_find(struct ps_table *t, struct lookup *l, uint32_t gro
 {
     uint32_t count = ps_group_size(l->key_count, group * PS_GROUP_KEYS);
     struct ps_group *g = &l->groups[group % PS_GROUPS];
-    ps_group_find(t, g, count, t->layout.values_bytes);
+    ps_group_find(t, g, count, bytes_read(t));
     if (!l->stamps)
         return;
     ps_row_use_advance(&t->use, count);
@@ -88,8 +94,15 @@ static inline void group_find_late(struct ps_table *t, struct lookup *l, uint32_
             if (l->stamps)
                 row_use(t, place, g->hashes[i], g->rows[i]);
         }
-        ps_row_prefetch(t, g->rows[i], t->layout.values_bytes);
+        ps_row_prefetch(t, g->rows[i], bytes_read(t));
     }
+}
+
+/* The rows as the call sees them. */
+static inline const void *const *rows_of_call(struct ps_table *t, const struct ps_table_lookup *call,
+                                              const void *const *rows, uint32_t count)
+{
+    return __builtin_expect(t->dense != NULL, 0) ? ps_table_rows_before(t, call->step, rows, count) : rows;
 }
 
 /* The next `count` keys. */
@@ -110,8 +123,9 @@ static inline __attribute__((always_inline)) void each_row(struct ps_table *t, s
             group_find_late(t, &l, step - 2);
         if (step >= 3) {
             uint32_t group = step - 3, first = group * PS_GROUP_KEYS;
-            sink(t, call, call->keys_done + first, (const void *const *)l.groups[group % PS_GROUPS].rows,
-                 ps_group_size(count, first));
+            const void *const *rows = (const void *const *)l.groups[group % PS_GROUPS].rows;
+            const uint32_t size = ps_group_size(count, first);
+            sink(t, call, call->keys_done + first, rows_of_call(t, call, rows, size), size);
         }
     }
     t->counters.keys_looked_up += count;
@@ -268,7 +282,7 @@ static void one_row(struct ps_table *t, struct ps_table_lookup *l, row_sink sink
     const void *row = __builtin_expect(place.bucket != NULL, 1)
                           ? ps_table_row(t, place)
                           : row_of_absent_key(t, l->insert, key, hash, t->initial_rows);
-    sink(t, l, l->keys_done, &row, 1);
+    sink(t, l, l->keys_done, rows_of_call(t, l, &row, 1), 1);
     t->counters.keys_looked_up++;
 }
 

@@ -495,9 +495,11 @@ static inline uint32_t rows_apply(const struct ps_table_push *p, struct ps_table
     for (uint32_t i = 0; i < g->count; i++)
         g->states[i] = ps_table_row_state(t, g->values[i]);
     if (__builtin_expect(p->sets, 0))
-        return ps_table_set_group(t, g, p->has_state);
+        return ps_table_set_group(t, g, p->has_state, push->step);
     if (t->half != NULL)
         return ps_table_half_apply(t, push, g);
+    if (__builtin_expect(t->dense != NULL, 0))
+        return ps_table_dense_apply(t, push, g);
     return (uint32_t)__builtin_popcount(
         mr_rule_apply(&t->optimizer, push, g->values, g->states, g->gradients, g->count, t->dim));
 }
@@ -507,6 +509,8 @@ static void keys_apply(struct ps_table_push *p, struct ps_table *t, uint32_t fir
 {
     struct apply a = {.distinct = p->scratch.distinct + first, .count = count};
     const struct mr_rule_push push = {.learning_rate = p->cursor.learning_rate, .step = p->step};
+    if (t->dense != NULL && p->step > 0 && !p->sets)
+        mr_step_rates_note(&t->dense->rates, p->step, push.learning_rate);
     uint32_t found = 0, changed = 0, group_count = ps_group_count(count);
     for (uint32_t step = 0; step < group_count + 3; step++) {
         if (step < group_count)

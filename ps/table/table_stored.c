@@ -21,7 +21,7 @@ static void set_row(struct ps_table *t, float *row, float *state, const float *f
         mr_rule_state_init(&t->optimizer, ps_table_row_values(t, row), state, t->dim);
 }
 
-uint32_t ps_table_set_group(struct ps_table *t, const struct ps_row_group *g, bool has_state)
+uint32_t ps_table_set_group(struct ps_table *t, const struct ps_row_group *g, bool has_state, uint64_t step)
 {
     const uint32_t floats = t->dim + (has_state ? ps_table_state_floats(t) : 0);
     uint32_t set = 0;
@@ -29,6 +29,8 @@ uint32_t ps_table_set_group(struct ps_table *t, const struct ps_row_group *g, bo
         if (!t->kernels->all_finite(g->gradients[i], floats))
             continue;
         set_row(t, g->values[i], g->states[i], g->gradients[i], has_state);
+        if (t->dense != NULL && !has_state && step > 0)
+            mr_rule_went_through(&t->optimizer, step - 1, g->states[i], t->dim);
         set++;
     }
     return set;
@@ -52,14 +54,20 @@ uint64_t ps_table_read_cost_bytes(const struct ps_table *t, uint32_t key_count)
 }
 
 /* row NULL: what a new one would be. */
-static void read_row(struct ps_table *t, void *row, uint64_t key, bool has_state, float *out)
+static void read_row(struct ps_table *t, const struct ps_table_read *r, void *row, uint64_t key, float *out)
 {
     const bool is_stored = row != NULL;
-    const uint32_t state_floats = has_state ? ps_table_state_floats(t) : 0;
+    const uint32_t state_floats = r->has_state ? ps_table_state_floats(t) : 0;
     if (!is_stored) {
         row = t->initial_rows;
         ps_table_initial_values(t, key, row);
         t->counters.keys_missing++;
+    }
+    if (t->dense != NULL) {
+        const void *const stored = row;
+        memcpy(out, ps_table_rows_before(t, r->step, &stored, 1)[0], (t->dim + state_floats) * sizeof(*out));
+        out[t->dim + state_floats] = is_stored ? 1.0f : 0.0f;
+        return;
     }
     memcpy(out, ps_table_row_values(t, row), t->dim * sizeof(*out));
     if (state_floats > 0 && is_stored)
@@ -84,7 +92,7 @@ static void read_group(struct ps_table *t, const struct ps_table_read *r, uint32
         g.rows[i] = place.bucket == NULL ? NULL : ps_table_row(t, place);
     }
     for (uint32_t i = 0; i < count; i++)
-        read_row(t, g.rows[i], keys[i], r->has_state, out + i * floats);
+        read_row(t, r, g.rows[i], keys[i], out + i * floats);
     t->counters.keys_looked_up += count;
 }
 

@@ -89,8 +89,9 @@ static void judge(const struct diff *d, struct pair *p)
     if (!p->is_comparable)
         return;
     const struct ckpt_row *a = &d->a->rows[p->a_id], *b = &d->b->rows[p->b_id];
-    p->has_same_state =
-        p->a->optimizer == p->b->optimizer && a->bytes - a->state_offset == b->bytes - b->state_offset;
+    p->has_same_state = p->a->optimizer == p->b->optimizer &&
+                        mr_feature_is_dense(p->a) == mr_feature_is_dense(p->b) &&
+                        a->bytes - a->state_offset == b->bytes - b->state_offset;
 }
 
 static void add_pair(struct diff *d, const struct ps_manifest *a, uint32_t i, const struct ps_manifest *b,
