@@ -44,15 +44,18 @@ static void add_field(struct ckpt_row *row, const char *name, uint32_t offset)
 
 /* What the state holds goes by its length, so that a part that is there only with some arguments is named
  * then. */
-static void add_state(struct ckpt_row *row, uint32_t optimizer, uint32_t dim)
+static void add_state(struct ckpt_row *row, const struct mr_feature *table)
 {
+    const uint32_t end = row->bytes - (mr_feature_is_dense(table) ? (uint32_t)sizeof(uint32_t) : 0);
     uint32_t at = row->state_offset;
     const struct ckpt_state_part *part;
-    for (uint32_t i = 0; at < row->bytes && (part = ckpt_state_part(optimizer, i)) != NULL; i++) {
-        add_part(row, part->name, part->dtype, part->is_wide ? dim : 0, at);
+    for (uint32_t i = 0; at < end && (part = ckpt_state_part(table->optimizer, i)) != NULL; i++) {
+        add_part(row, part->name, part->dtype, part->is_wide ? table->dims[0] : 0, at);
         at += ckpt_part_bytes(&row->parts[row->part_count - 1]);
     }
-    assert(at == row->bytes);
+    assert(at == end);
+    if (end < row->bytes)
+        add_part(row, "last_step", MR_U32, 0, end);
 }
 
 const char *ckpt_row_of(const struct mr_feature *table, struct ckpt_row *out)
@@ -68,7 +71,7 @@ const char *ckpt_row_of(const struct mr_feature *table, struct ckpt_row *out)
     add_field(out, "updates", layout.updates_offset);
     add_field(out, "seen", layout.seen_offset);
     add_field(out, "uses", layout.uses_offset);
-    add_state(out, table->optimizer, dim);
+    add_state(out, table);
     return NULL;
 }
 
