@@ -48,7 +48,7 @@ ORDERS = {
         "ops",
         "server",
     ),
-    "trainer_client": ("socket", "call", "api", "replay", "rpc", "hub/format", "hub"),
+    "trainer_client": ("socket", "call", "api", "replay", "rpc", "hub/format", "hub/kafka", "hub"),
 }
 # Folders that must stay apart, although one stands above the other, and what of it may be used nevertheless.
 APART = {
@@ -71,6 +71,7 @@ EXCEPTIONS = {
     ("dataplane/rpc/call", "dataplane/rpc/autograd"): "a call in a context is recorded",
     ("ps/save", "ps/core"): "a save walks the core's tables",
     ("ps/core", "ps/server"): "core 0 drives the node's worker of remote calls",
+    ("trainer_client/hub/kafka", "trainer_client/hub"): "a topic is made into batches of the hub",
     ("trainer_client/call", "trainer_client/replay"): "a link to a core owns its replay buffer",
 }
 

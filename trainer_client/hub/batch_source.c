@@ -6,8 +6,8 @@
 #include <string.h>
 #include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/plural.h"
-#include "trainer_client/hub/kafka_path.h"
-#include "trainer_client/hub/kafka_source.h"
+#include "trainer_client/hub/kafka/kafka_path.h"
+#include "trainer_client/hub/kafka/kafka_source.h"
 #include "trainer_client/hub/live_input.h"
 #include "trainer_client/hub/live_source.h"
 #include "trainer_client/hub/permutation.h"

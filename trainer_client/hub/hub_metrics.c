@@ -5,7 +5,7 @@
 #include "dataplane/metrics/metrics_process.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/format/wire_counters.h"
-#include "trainer_client/hub/kafka_path.h"
+#include "trainer_client/hub/kafka/kafka_path.h"
 
 #define WIRE_COUNTERS (sizeof(struct mr_wire_counters) / sizeof(uint64_t))
 

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "tests/unit/trainer_client/hub/kafka_mock.h"
+#include "tests/unit/trainer_client/hub/kafka/kafka_mock.h"
 #include "tests/unit/trainer_client/hub/serve_fixture.h"
 
 static struct kafka_mock kafka;

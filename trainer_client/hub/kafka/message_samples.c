@@ -1,4 +1,4 @@
-#include "trainer_client/hub/message_samples.h"
+#include "trainer_client/hub/kafka/message_samples.h"
 
 #include <inttypes.h>
 #include <stdio.h>

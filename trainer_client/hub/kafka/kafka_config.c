@@ -1,4 +1,4 @@
-#include "trainer_client/hub/kafka_config.h"
+#include "trainer_client/hub/kafka/kafka_config.h"
 
 #include <ctype.h>
 #include <errno.h>

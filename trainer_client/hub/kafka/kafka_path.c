@@ -1,4 +1,4 @@
-#include "trainer_client/hub/kafka_path.h"
+#include "trainer_client/hub/kafka/kafka_path.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 #include <cmocka.h>
-#include "trainer_client/hub/kafka_path.h"
-#include "trainer_client/hub/kafka_topic.h"
+#include "trainer_client/hub/kafka/kafka_path.h"
+#include "trainer_client/hub/kafka/kafka_topic.h"
 #include "trainer_client/hub/sample_file.h"
 
 static char error[HUB_ERROR_BYTES];

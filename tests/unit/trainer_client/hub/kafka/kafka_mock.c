@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "tests/unit/trainer_client/hub/kafka_mock.h"
+#include "tests/unit/trainer_client/hub/kafka/kafka_mock.h"
 
 #define FLUSH_MS 30000
 

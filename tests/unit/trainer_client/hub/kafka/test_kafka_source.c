@@ -11,10 +11,10 @@
 #include <cmocka.h>
 #include "tests/unit/trainer_client/hub/format/block_bytes.h"
 #include "tests/unit/trainer_client/hub/format/formats_fixture.h"
-#include "tests/unit/trainer_client/hub/kafka_mock.h"
-#include "trainer_client/hub/kafka_config.h"
-#include "trainer_client/hub/kafka_source.h"
-#include "trainer_client/hub/kafka_topic.h"
+#include "tests/unit/trainer_client/hub/kafka/kafka_mock.h"
+#include "trainer_client/hub/kafka/kafka_config.h"
+#include "trainer_client/hub/kafka/kafka_source.h"
+#include "trainer_client/hub/kafka/kafka_topic.h"
 #include "trainer_client/hub/plan.h"
 
 #define LIMIT_S 60

@@ -1,4 +1,4 @@
-#include "trainer_client/hub/kafka_source.h"
+#include "trainer_client/hub/kafka/kafka_source.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -6,9 +6,9 @@
 #include <string.h>
 #include <xxhash.h>
 #include "dataplane/wire/base/clock.h"
-#include "trainer_client/hub/kafka_path.h"
-#include "trainer_client/hub/kafka_topic.h"
-#include "trainer_client/hub/message_samples.h"
+#include "trainer_client/hub/kafka/kafka_path.h"
+#include "trainer_client/hub/kafka/kafka_topic.h"
+#include "trainer_client/hub/kafka/message_samples.h"
 #include "trainer_client/hub/permutation.h"
 #include "trainer_client/hub/plan.h"
 

@@ -1,4 +1,4 @@
-#include "trainer_client/hub/kafka_topic.h"
+#include "trainer_client/hub/kafka/kafka_topic.h"
 
 #include <inttypes.h>
 #include <librdkafka/rdkafka.h>
@@ -8,7 +8,7 @@
 #include <xxhash.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
-#include "trainer_client/hub/kafka_config.h"
+#include "trainer_client/hub/kafka/kafka_config.h"
 #include "trainer_client/hub/parts.h"
 #include "trainer_client/hub/sample_file.h"
 
