@@ -55,12 +55,20 @@ def broker(cable, classes, folder) -> Iterator[Kafka]:
     broker.close()
 
 
+def write_file(folder: str, name: str, text: str) -> str:
+    """Returns its path."""
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(text)
+    return path
+
+
 class Training:
     """A table that counts how often each number of a topic was applied, and a hub that reads the topic."""
 
     def __init__(self, new_node, new_hub, broker: Kafka, folder: str, topic: str, *options: str) -> None:
         self.broker, self.topic, self.folder = broker, topic, folder
-        description = self.write("numbers.ini", FORMAT)
+        description = write_file(folder, "numbers.ini", FORMAT)
         self.node = new_node(cores=2)
         self.client = millrace.Client(self.node.address, deadline_s=60, connect_s=60)
         self.table = self.client.table("t", 2, optimizer=optim.SGD(lr=1), initializer=init.constant(0))
@@ -72,15 +80,9 @@ class Training:
         )
         self.seen: list[int] = []
 
-    def write(self, name: str, text: str) -> str:
-        path = os.path.join(self.folder, f"{self.topic}-{name}")
-        with open(path, "w", encoding="utf-8") as out:
-            out.write(text)
-        return path
-
     def put(self, partition: int, numbers: range, how: str = "put") -> None:
         lines = "".join(f"{n % 2},{n}\n" for n in numbers)
-        path = self.write("lines", lines)
+        path = write_file(self.folder, f"{self.topic}-lines", lines)
         self.broker.tell(f"{how} {self.topic} {partition} {path}", f"done {how}")
 
     def loader(self, hub: millrace.Hub, run: int = 0) -> millrace.DataLoader:
@@ -143,12 +145,18 @@ def test_each_message_is_applied_once(broker, train):
     training.check_applied(list(range(444)), range(1000, 1050))
 
 
-def test_what_was_deleted_is_an_error(broker, train):
-    broker.tell("topic short 1", "done topic")
-    training = train("short")
-    training.put(0, range(60))
+def trained_and_stopped(broker: Kafka, train: type, topic: str, numbers: range) -> Training:
+    """On two batches of a new topic that has one partition. Its hub is away."""
+    broker.tell(f"topic {topic} 1", "done topic")
+    training = train(topic)
+    training.put(0, numbers)
     training.train(2)
     training.hub.kill()
+    return training
+
+
+def test_what_was_deleted_is_an_error(broker, train):
+    training = trained_and_stopped(broker, train, "short", range(60))
     broker.tell("delete short 0 40", "done delete")
     training.hub.restart()
     with pytest.raises(
@@ -160,11 +168,7 @@ def test_what_was_deleted_is_an_error(broker, train):
 
 
 def test_a_topic_made_anew_is_another(broker, train):
-    broker.tell("topic anew 1", "done topic")
-    training = train("anew")
-    training.put(0, range(16))
-    training.train(2)
-    training.hub.kill()
+    training = trained_and_stopped(broker, train, "anew", range(16))
     broker.tell("anew anew", "done anew")
     training.put(0, range(100, 132))
     training.hub.restart()
@@ -177,17 +181,16 @@ def test_a_topic_made_anew_is_another(broker, train):
 
 def test_a_password_is_asked_for(broker, train, folder):
     broker.tell("topic secret 1", "done topic")
-    config = os.path.join(folder, "kafka.properties")
 
-    def write(password: str, more: str = "") -> None:
-        with open(config, "w", encoding="utf-8") as out:
-            out.write(
-                f"# SASL\nbootstrap.servers={broker.secure}\nsecurity.protocol=SASL_PLAINTEXT\n"
-                f"sasl.mechanism=PLAIN\nsasl.username=hub\nsasl.password={password}\n{more}"
-            )
+    def write(password: str, more: str = "") -> str:
+        return write_file(
+            folder,
+            "kafka.properties",
+            f"# SASL\nbootstrap.servers={broker.secure}\nsecurity.protocol=SASL_PLAINTEXT\n"
+            f"sasl.mechanism=PLAIN\nsasl.username=hub\nsasl.password={password}\n{more}",
+        )
 
-    write("secret")
-    training = train("secret", "--kafka-config", config)
+    training = train("secret", "--kafka-config", write("secret"))
     training.put(0, range(8))
     training.train(1)
     for password, more, error, says in (
