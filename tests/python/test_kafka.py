@@ -145,6 +145,24 @@ def test_each_message_is_applied_once(broker, train):
     training.check_applied(list(range(444)), range(1000, 1050))
 
 
+def test_partitions_are_added_while_it_trains(broker, train, folder):
+    """With messages of before the hub knows of them, and through a kill of the hub."""
+    properties = f"bootstrap.servers={broker.address}\ntopic.metadata.refresh.interval.ms=100\n"
+    broker.tell("topic grows 1", "done topic")
+    training = train("grows", "--kafka-config", write_file(folder, "grows.properties", properties))
+    training.put(0, range(40))
+    training.train(2)
+    broker.tell("grow grows 3", "done grow")
+    training.put(1, range(40, 48))
+    training.put(2, range(48, 64))
+    training.train(until=range(64))
+    training.hub.kill()
+    training.hub.restart()
+    training.put(2, range(64, 72))
+    training.train(until=range(72))
+    training.check_applied(list(range(72)), range(0))
+
+
 def trained_and_stopped(broker: Kafka, train: type, topic: str, numbers: range) -> Training:
     """On two batches of a new topic that has one partition. Its hub is away."""
     broker.tell(f"topic {topic} 1", "done topic")

@@ -191,7 +191,7 @@ bool hub_batch_source_can_repeat(const struct hub_batch_source *s)
     return s->live == NULL || hub_live_source_can_repeat(s->live);
 }
 
-uint32_t hub_batch_source_parts(const struct hub_batch_source *s)
+uint32_t hub_batch_source_parts(struct hub_batch_source *s)
 {
     return s->kafka != NULL ? hub_kafka_source_partitions(s->kafka) : 1;
 }
@@ -224,7 +224,7 @@ uint64_t hub_batch_source_batches(const struct hub_batch_source *s, uint32_t par
 
 void hub_batch_source_release(struct hub_batch_source *s, uint32_t part, uint64_t oldest)
 {
-    assert(part < hub_batch_source_parts(s));
+    assert(part == 0 || s->kafka != NULL);
     if (s->live != NULL)
         hub_live_source_release(s->live, oldest);
 }

@@ -73,8 +73,9 @@ enum mr_status hub_batch_source_ready(struct hub_batch_source *s, char *error);
 /* Whether it is read once, and whether a later start gets the same batches again. */
 bool hub_batch_source_is_live(const struct hub_batch_source *s);
 bool hub_batch_source_can_repeat(const struct hub_batch_source *s);
-/* A topic has a part for each of its partitions, any other input is one part. Each has batches of its own. */
-uint32_t hub_batch_source_parts(const struct hub_batch_source *s);
+/* A topic has a part for each of its partitions, any other input is one part. Each has batches of its own.
+ * There may be more of them, never fewer, than before: as hub_kafka_partitions(), which may wait briefly. */
+uint32_t hub_batch_source_parts(struct hub_batch_source *s);
 /* Tells a part apart from other parts and other inputs of the same path; 0: nothing has to. */
 uint64_t hub_batch_source_salt(const struct hub_batch_source *s, uint32_t part);
 /* Before anything else of a part: `*data` becomes the data word of its plan, where `known` (or NULL) is the

@@ -242,12 +242,35 @@ static enum mr_status open_source(struct hub_feeder *f, char *error)
 
 static bool make_parts(struct hub_feeder *f)
 {
+    const uint32_t count = hub_batch_source_parts(f->source);
     pthread_mutex_lock(&f->hub->lock);
-    const bool is_made = hub_parts_make(&f->hub->parts, hub_batch_source_parts(f->source));
+    const bool is_made = hub_parts_make(&f->hub->parts, count);
     for (uint32_t i = 0; is_made && i < f->hub->parts.count; i++)
         hub_init_part(f, i);
     pthread_mutex_unlock(&f->hub->lock);
     return is_made;
+}
+
+/* Partitions that were added to the topic are parts of the plan from now on, without a stream yet. False: the
+ * plan failed. */
+static bool add_parts(struct hub_feeder *f)
+{
+    struct hub_parts *parts = &f->hub->parts;
+    const uint32_t before = parts->count, now = hub_batch_source_parts(f->source);
+    if (now <= before)
+        return true;
+    pthread_mutex_lock(&f->hub->lock);
+    const bool is_grown = hub_parts_grow(parts, now);
+    for (uint32_t i = before; is_grown && i < now; i++)
+        hub_init_part(f, i);
+    pthread_mutex_unlock(&f->hub->lock);
+    if (!is_grown) {
+        hub_fail_plan(f, MR_NO_MEMORY, "no memory for the parts of the plan");
+        return false;
+    }
+    mr_log_info("input_grown", "%s: %u partitions, %u before: the new ones are read from their first message",
+                f->request.path, now, before);
+    return true;
 }
 
 /* A plan that was just taken up: its samples are opened, and it has an identity. */
@@ -284,6 +307,8 @@ static void open_plan(struct hub_feeder *f)
 static void find_stream(struct hub_feeder *f)
 {
     char error[HUB_ERROR_BYTES];
+    if (!add_parts(f))
+        return;
     enum mr_status status = hub_batch_source_ready(f->source, error);
     if (status != MR_OK && status != MR_NOT_READY)
         hub_fail_plan(f, status, error);
@@ -681,6 +706,8 @@ static bool run_plan(struct hub_feeder *f)
     hub_parts_expire(&hub->parts, now_us);
     pthread_mutex_unlock(&hub->lock);
     mrc_trace_clocks_now_and_then(hub->trace, f->client, &f->clocks_ns);
+    if (!add_parts(f))
+        return false;
     follow_source(f);
     if (is_empty(hub))
         return false; /* at its end from the start */

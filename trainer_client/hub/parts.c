@@ -1,6 +1,7 @@
 #include "trainer_client/hub/parts.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 bool hub_parts_make(struct hub_parts *parts, uint32_t count)
 {
@@ -9,6 +10,17 @@ bool hub_parts_make(struct hub_parts *parts, uint32_t count)
         return false;
     free(parts->all);
     *parts = (struct hub_parts){.all = all, .count = count};
+    return true;
+}
+
+bool hub_parts_grow(struct hub_parts *parts, uint32_t count)
+{
+    struct hub_part *all = realloc(parts->all, count * sizeof(*all));
+    if (all == NULL)
+        return false;
+    memset(all + parts->count, 0, (count - parts->count) * sizeof(*all));
+    parts->all = all;
+    parts->count = count;
     return true;
 }
 

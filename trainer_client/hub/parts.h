@@ -1,5 +1,6 @@
 /* The parts of a plan. Each has its samples, its batches, and its stream on the server: a plan over files or
- * standard input is one part, a plan over a Kafka topic has one for each partition. Trainers see one plan.
+ * standard input is one part, a plan over a Kafka topic has one for each partition, also for those that are
+ * added to the topic. Trainers see one plan.
  *
  * Under the hub's lock; no function waits.
  */
@@ -36,6 +37,8 @@ struct hub_parts_counts {
 /* New parts in the place of others, if there are any. `parts` is all zero at first. False: no memory, and
  * nothing has changed. */
 bool hub_parts_make(struct hub_parts *parts, uint32_t count);
+/* `count` parts, of which those that there are stay as they are, but may move in memory. False: as above. */
+bool hub_parts_grow(struct hub_parts *parts, uint32_t count);
 void hub_parts_free(struct hub_parts *parts);
 /* NULL: none of them has it. */
 struct hub_part *hub_parts_find(const struct hub_parts *parts, uint32_t stream);

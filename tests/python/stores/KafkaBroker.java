@@ -13,6 +13,7 @@ import java.util.concurrent.Future;
 import kafka.Kafka;
 import kafka.tools.StorageTool;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -27,7 +28,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * ends with its input.
  *
  * <p>topic NAME PARTITIONS; put NAME PARTITION FILE: a message for each line of the file, compressed; put-aborted and put-committed: the same in
- * a transaction; delete NAME PARTITION OFFSET: what is before the offset; anew NAME: the topic is deleted and made again with one partition.
+ * a transaction; grow NAME PARTITIONS: the topic has that many from now on; delete NAME PARTITION OFFSET: what is before the offset; anew NAME: the topic is deleted and made again with one partition.
  */
 public final class KafkaBroker {
     private final Admin admin;
@@ -114,6 +115,9 @@ public final class KafkaBroker {
             case "put-aborted":
             case "put-committed":
                 put(words[1], Integer.parseInt(words[2]), words[3], words[0]);
+                break;
+            case "grow":
+                admin.createPartitions(Map.of(words[1], NewPartitions.increaseTo(Integer.parseInt(words[2])))).all().get();
                 break;
             case "delete":
                 admin.deleteRecords(Map.of(new TopicPartition(words[1], Integer.parseInt(words[2])),

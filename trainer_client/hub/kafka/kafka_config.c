@@ -15,7 +15,9 @@ struct property {
 
 /* Unless the file says otherwise. */
 static const struct property defaults[] = {
-    {"client.id", "millrace-hub"}, {"queued.max.messages.kbytes", "4096"}, /* of each partition */
+    {"client.id", "millrace-hub"},
+    {"queued.max.messages.kbytes", "4096"},          /* of each partition */
+    {"topic.metadata.refresh.interval.ms", "60000"}, /* after which partitions that were added are found */
 };
 
 /* The server's record says where to continue, and nothing else; a gap is never passed over, and what a

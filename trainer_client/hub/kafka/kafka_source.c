@@ -9,6 +9,7 @@
 #include "trainer_client/hub/kafka/kafka_path.h"
 #include "trainer_client/hub/kafka/kafka_topic.h"
 #include "trainer_client/hub/kafka/message_samples.h"
+#include "trainer_client/hub/parts.h"
 #include "trainer_client/hub/permutation.h"
 #include "trainer_client/hub/plan.h"
 
@@ -42,7 +43,8 @@ struct hub_kafka_source {
     struct hub_kafka_topic *topic;
     struct hub_message_samples samples;
     struct hub_sample_file_info info;
-    struct partition *partitions;
+    struct partition partitions[HUB_PARTS_MAX];
+    uint32_t partition_count;
     uint32_t messages; /* of a batch */
     uint64_t format_digest;
     uint64_t opened_us;
@@ -91,15 +93,11 @@ enum mr_status hub_kafka_source_open(const struct hub_batch_source_options *o, s
                                                   .arg = o->arg};
         status = hub_kafka_open(&options, &s->topic, error);
     }
-    if (status == MR_OK &&
-        (s->partitions = calloc(hub_kafka_partitions(s->topic), sizeof(*s->partitions))) == NULL) {
-        snprintf(error, HUB_ERROR_BYTES, "no memory for the partitions of %.200s", s->text);
-        status = MR_NO_MEMORY;
-    }
     if (status != MR_OK) {
         hub_kafka_source_close(s);
         return status;
     }
+    s->partition_count = hub_kafka_partitions(s->topic);
     s->opened_us = mr_clock_us();
     *out = s;
     return MR_OK;
@@ -109,13 +107,12 @@ void hub_kafka_source_close(struct hub_kafka_source *s)
 {
     if (s == NULL)
         return;
-    for (uint32_t i = 0; s->partitions != NULL && i < hub_kafka_partitions(s->topic); i++) {
+    for (uint32_t i = 0; i < s->partition_count; i++) {
         hub_kafka_message_free(&s->partitions[i].pending);
         hub_batch_free(&s->partitions[i].growing);
     }
     hub_kafka_close(s->topic);
     hub_message_samples_free(&s->samples);
-    free(s->partitions);
     free(s);
 }
 
@@ -125,9 +122,9 @@ const struct hub_sample_file_info *hub_kafka_source_info(struct hub_kafka_source
     return &s->info;
 }
 
-uint32_t hub_kafka_source_partitions(const struct hub_kafka_source *s)
+uint32_t hub_kafka_source_partitions(struct hub_kafka_source *s)
 {
-    return hub_kafka_partitions(s->topic);
+    return s->partition_count = hub_kafka_partitions(s->topic);
 }
 
 uint64_t hub_kafka_source_salt(const struct hub_kafka_source *s, uint32_t partition)
@@ -211,7 +208,7 @@ static enum mr_status find_first(struct hub_kafka_source *s, uint32_t partition,
 enum mr_status hub_kafka_source_ready(struct hub_kafka_source *s, char *error)
 {
     bool have_answered = true;
-    for (uint32_t i = 0; i < hub_kafka_partitions(s->topic); i++) {
+    for (uint32_t i = 0; i < s->partition_count; i++) {
         enum mr_status status = find_first(s, i, error);
         if (status != MR_OK && status != MR_NOT_READY)
             return status;

@@ -4,8 +4,9 @@
  * message (of transactions, or compacted) and messages without a good line leave a batch smaller, at times
  * empty; messages of several lines or blocks make it larger.
  *
- * A partition joins in with its first message. Where it starts, and a digest of that message, make the data
- * word of its plan: the server's record keeps it, and a topic that was made anew is noticed.
+ * A partition joins in with its first message, also one that is added to the topic. Where it starts, and a
+ * digest of that message, make the data word of its plan: the server's record keeps it, and a topic that was
+ * made anew is noticed.
  *
  * Nothing is kept: a batch that is wanted again is read again. One thread at a time calls these functions.
  */
@@ -25,7 +26,8 @@ void hub_kafka_source_close(struct hub_kafka_source *s); /* NULL is fine */
  * with a block, from which the shape of samples is taken. */
 enum mr_status hub_kafka_source_ready(struct hub_kafka_source *s, char *error);
 const struct hub_sample_file_info *hub_kafka_source_info(struct hub_kafka_source *s);
-uint32_t hub_kafka_source_partitions(const struct hub_kafka_source *s);
+/* As hub_kafka_partitions(). */
+uint32_t hub_kafka_source_partitions(struct hub_kafka_source *s);
 /* Tells the partition apart from others, also of other clusters. */
 uint64_t hub_kafka_source_salt(const struct hub_kafka_source *s, uint32_t partition);
 /* The partition begins where the data word says that the server's record has of it (`known`), or, if that is

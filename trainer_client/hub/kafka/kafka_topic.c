@@ -30,8 +30,11 @@ struct hub_kafka_topic {
     struct hub_kafka_options options;
     rd_kafka_t *client;
     rd_kafka_topic_t *topic;
-    struct partition *partitions;
+    struct partition partitions[HUB_PARTS_MAX];
     uint32_t partition_count;
+    uint64_t refresh_us;   /* between two questions how many there are; 0: none */
+    uint64_t refreshed_us; /* when the last one was asked */
+    bool said_too_many;
     uint64_t cluster;
     rd_kafka_resp_err_t trouble_code;
     uint64_t trouble_us; /* when it came, or was asked about last */
@@ -173,6 +176,17 @@ static enum mr_status make_client(struct hub_kafka_topic *k, char *error)
     return status;
 }
 
+static uint64_t refresh_interval_us(const struct hub_kafka_topic *k)
+{
+    char value[24];
+    size_t bytes = sizeof(value);
+    if (rd_kafka_conf_get(rd_kafka_conf(k->client), "topic.metadata.refresh.interval.ms", value, &bytes) !=
+        RD_KAFKA_CONF_OK)
+        return 0;
+    const long long ms = strtoll(value, NULL, 10);
+    return ms > 0 ? (uint64_t)ms * 1000 : 0;
+}
+
 enum mr_status hub_kafka_open(const struct hub_kafka_options *options, struct hub_kafka_topic **out,
                               char *error)
 {
@@ -185,8 +199,6 @@ enum mr_status hub_kafka_open(const struct hub_kafka_options *options, struct hu
     enum mr_status status = make_client(k, error);
     if (status == MR_OK)
         status = find_topic(k, error);
-    if (status == MR_OK && (k->partitions = calloc(k->partition_count, sizeof(*k->partitions))) == NULL)
-        status = fail_open(k, MR_NO_MEMORY, "no memory for its partitions", error);
     if (status != MR_OK) {
         hub_kafka_close(k);
         return status;
@@ -197,6 +209,8 @@ enum mr_status hub_kafka_open(const struct hub_kafka_options *options, struct hu
     if (cluster != NULL)
         rd_kafka_mem_free(k->client, cluster);
     clear_trouble(k);
+    k->refresh_us = refresh_interval_us(k);
+    k->refreshed_us = mr_clock_us();
     *out = k;
     return MR_OK;
 }
@@ -216,18 +230,62 @@ void hub_kafka_close(struct hub_kafka_topic *k)
 {
     if (k == NULL)
         return;
-    for (uint32_t i = 0; k->partitions != NULL && i < k->partition_count; i++)
+    for (uint32_t i = 0; i < k->partition_count; i++)
         stop(k, i);
     if (k->topic != NULL)
         rd_kafka_topic_destroy(k->topic);
     if (k->client != NULL)
         rd_kafka_destroy(k->client);
-    free(k->partitions);
     free(k);
 }
 
-uint32_t hub_kafka_partitions(const struct hub_kafka_topic *k)
+/* ---- partitions ---- */
+
+/* What the brokers say of the topic now, for rd_kafka_metadata_destroy(); NULL: they do not answer. */
+static const struct rd_kafka_metadata *ask_briefly(const struct hub_kafka_topic *k)
 {
+    const struct rd_kafka_metadata *metadata;
+    return rd_kafka_metadata(k->client, 0, k->topic, &metadata, ASK_MS) == RD_KAFKA_RESP_ERR_NO_ERROR
+               ? metadata
+               : NULL;
+}
+
+/* NULL: nothing is known of it now. */
+static const struct rd_kafka_metadata_topic *topic_of(const struct rd_kafka_metadata *metadata)
+{
+    return metadata->topic_cnt == 1 && metadata->topics[0].err == RD_KAFKA_RESP_ERR_NO_ERROR
+               ? &metadata->topics[0]
+               : NULL;
+}
+
+/* Takes in partitions that were added. A topic that was made anew with fewer has what it had: reading them
+ * fails. */
+static void take_count(struct hub_kafka_topic *k, int partitions)
+{
+    const int most = (int)HUB_PARTS_MAX;
+    if (partitions > most && !k->said_too_many) {
+        mr_log_warning(
+            "input_too_large",
+            "kafka:%s has %d partitions now; a plan reads at most %u: the others are not read, and "
+            "the plan cannot be started again",
+            k->options.topic, partitions, HUB_PARTS_MAX);
+        k->said_too_many = true;
+    }
+    if (partitions > (int)k->partition_count)
+        k->partition_count = (uint32_t)(partitions < most ? partitions : most);
+}
+
+uint32_t hub_kafka_partitions(struct hub_kafka_topic *k)
+{
+    if (k->refresh_us == 0 || k->trouble[0] != '\0' || mr_clock_us() - k->refreshed_us < k->refresh_us)
+        return k->partition_count;
+    const struct rd_kafka_metadata *metadata = ask_briefly(k);
+    if (metadata != NULL) {
+        const struct rd_kafka_metadata_topic *topic = topic_of(metadata);
+        take_count(k, topic != NULL ? topic->partition_cnt : 0);
+        rd_kafka_metadata_destroy(metadata);
+    }
+    k->refreshed_us = mr_clock_us();
     return k->partition_count;
 }
 
@@ -312,11 +370,11 @@ static enum hub_kafka_next take_error(struct hub_kafka_topic *k, uint32_t partit
 /* Whether the brokers answer, and every partition has a leader that can be reached. */
 static bool are_all_led(struct hub_kafka_topic *k)
 {
-    const struct rd_kafka_metadata *metadata;
-    if (rd_kafka_metadata(k->client, 0, k->topic, &metadata, ASK_MS) != RD_KAFKA_RESP_ERR_NO_ERROR)
+    const struct rd_kafka_metadata *metadata = ask_briefly(k);
+    if (metadata == NULL)
         return false;
-    const struct rd_kafka_metadata_topic *topic = metadata->topic_cnt == 1 ? &metadata->topics[0] : NULL;
-    bool are_led = topic != NULL && topic->err == RD_KAFKA_RESP_ERR_NO_ERROR;
+    const struct rd_kafka_metadata_topic *topic = topic_of(metadata);
+    bool are_led = topic != NULL;
     for (int i = 0; are_led && i < topic->partition_cnt; i++)
         are_led = topic->partitions[i].err == RD_KAFKA_RESP_ERR_NO_ERROR;
     rd_kafka_metadata_destroy(metadata);

@@ -3,7 +3,7 @@
  *
  * librdkafka's threads fetch ahead of the caller. One thread at a time calls these functions; none but
  * hub_kafka_open() waits for a broker, and hub_kafka_next() for one that has refused an offset, or, briefly,
- * to see whether trouble is over.
+ * to see whether trouble is over, and hub_kafka_partitions(), briefly, for partitions that were added.
  */
 #ifndef HUB_KAFKA_TOPIC_H
 #define HUB_KAFKA_TOPIC_H
@@ -48,8 +48,9 @@ enum hub_kafka_next {
 enum mr_status hub_kafka_open(const struct hub_kafka_options *options, struct hub_kafka_topic **out,
                               char *error);
 void hub_kafka_close(struct hub_kafka_topic *k); /* NULL is fine */
-/* As of when it was opened. */
-uint32_t hub_kafka_partitions(const struct hub_kafka_topic *k);
+/* At most HUB_PARTS_MAX, and never fewer than before: partitions can be added to a topic. The brokers are
+ * asked once in topic.metadata.refresh.interval.ms (never if it is -1), and not while there is trouble. */
+uint32_t hub_kafka_partitions(struct hub_kafka_topic *k);
 /* Tells its cluster apart from others. */
 uint64_t hub_kafka_cluster(const struct hub_kafka_topic *k);
 /* Messages of the partition come from `offset` on, or from HUB_KAFKA_OLDEST. */

@@ -52,6 +52,29 @@ static void batches_come_from_the_parts_in_turn(void **state)
     hub_parts_free(&parts);
 }
 
+static void parts_that_are_added_begin_empty_beside_the_others(void **state)
+{
+    struct hub_parts parts = {0};
+    uint64_t sequence;
+    assert_true(hub_parts_make(&parts, 1));
+    begin(&parts.all[0], 10, HUB_BATCHES_UNKNOWN);
+    feed(&parts.all[0], 3);
+    assert_ptr_equal(hub_parts_hand_out(&parts, 0, &sequence), &parts.all[0]);
+    assert_true(hub_parts_grow(&parts, 40));
+    assert_int_equal(parts.count, 40);
+    assert_ptr_equal(hub_parts_find(&parts, 10), &parts.all[0]);
+    assert_int_equal(hub_parts_count(&parts).fed, 3);
+    for (uint32_t i = 1; i < 40; i++)
+        assert_false(parts.all[i].has_stream);
+    begin(&parts.all[39], 49, HUB_BATCHES_UNKNOWN);
+    feed(&parts.all[39], 1);
+    assert_ptr_equal(hub_parts_hand_out(&parts, 0, &sequence), &parts.all[0]);
+    assert_int_equal(sequence, 1); /* it goes on where it was */
+    assert_ptr_equal(hub_parts_hand_out(&parts, 0, &sequence), &parts.all[39]);
+    assert_int_equal(sequence, 0);
+    hub_parts_free(&parts);
+}
+
 static void a_part_is_found_by_the_stream_that_it_has(void **state)
 {
     struct hub_parts parts = {0};
@@ -90,6 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_come_from_the_parts_in_turn),
+        cmocka_unit_test(parts_that_are_added_begin_empty_beside_the_others),
         cmocka_unit_test(a_part_is_found_by_the_stream_that_it_has),
         cmocka_unit_test(the_plan_ends_with_its_last_part),
     };

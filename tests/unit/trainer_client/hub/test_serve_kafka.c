@@ -1,10 +1,12 @@
 /* A hub that reads a topic, between a mock of a Kafka cluster, a node's stand-in and a trainer: each message
  * is applied once, whichever of them is lost in between. */
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "tests/unit/trainer_client/hub/format/block_bytes.h"
 #include "tests/unit/trainer_client/hub/kafka/kafka_mock.h"
 #include "tests/unit/trainer_client/hub/serve_fixture.h"
 
@@ -76,6 +78,96 @@ static void a_topic_goes_on_where_it_was(void **state)
         mr_client_destroy(trainer);
     }
     assert_applied(b, 1);
+}
+
+/* By two hubs in turn, until so many samples are applied. */
+static void train_in_turn(struct bench *b, struct mr_client *const trainers[2], uint32_t samples)
+{
+    for (uint32_t i = 0; applied_samples(b) < samples; i++) {
+        struct mr_batch batch;
+        enum mr_status status = mr_read_sample(trainers[i % 2], NULL, NULL, 0, &batch);
+        assert_true(i < 2 * TRIES_MAX);
+        if (status == MR_NOT_READY) {
+            pause_briefly();
+            continue;
+        }
+        assert_int_equal(status, MR_OK);
+        learn(b, &batch);
+        mr_reply_free(batch.reply);
+    }
+    assert_int_equal(applied_samples(b), samples);
+}
+
+/* Of two hubs with the same plan, one of which is started again, and of a server that forgets. */
+static void a_partition_that_is_added_joins_the_plan_that_is_running(void **state)
+{
+    struct bench *b = *state;
+    static struct bench other;
+    const struct mr_sample_plan plan = live_plan("kafka:added");
+    kafka_mock_topic(&kafka, "added", 4);
+    put_samples("added", 0, 0, 100);
+    put_samples("added", 1, 100, 50);
+    put_samples("added", 2, 200, 50); /* before any hub knows of the partition */
+    atomic_store(&kafka_mock_shown_partitions, 2);
+    struct mr_client *trainers[2] = {connect_to(hub_address)};
+    other.config = b->config;
+    start_hub(&other);
+    trainers[1] = connect_to(hub_address);
+    for (int i = 0; i < 2; i++)
+        start_plan(trainers[i], &plan);
+    train_in_turn(b, trainers, 150);
+    for (uint32_t n = 0; n < SAMPLES; n++)
+        assert_int_equal(b->applied[n], n < 150);
+    atomic_store(&kafka_mock_shown_partitions, INT_MAX);
+    train_in_turn(b, trainers, 160); /* whichever hub finds it first */
+    mr_client_destroy(trainers[1]);
+    stop_hub(&other);
+    start_hub(&other);
+    trainers[1] = connect_to(hub_address);
+    start_plan(trainers[1], &plan);
+    put_samples("added", 2, 250, 50);
+    put_samples("added", 3, 300, 100);
+    put_samples("added", 0, 150, 50);
+    train_in_turn(b, trainers, SAMPLES);
+    assert_applied(b, 1);
+    fake_node_kill(b->node);
+    memset(b->applied, 0, sizeof(b->applied));
+    fake_node_restart(b->node);
+    train_in_turn(b, trainers, SAMPLES);
+    assert_applied(b, 1);
+    for (int i = 0; i < 2; i++)
+        mr_client_destroy(trainers[i]);
+    stop_hub(&other);
+}
+
+/* All messages are in partitions that the plan does not know when it begins. */
+static void a_plan_without_messages_waits_for_partitions_too(void **state)
+{
+    struct mr_sample_plan plan = live_plan("kafka:late");
+    struct mr_sample_info info;
+    struct mr_batch batch;
+    struct mr_future *started = NULL;
+    static struct block_bytes bytes;
+    plan.format = HUB_BLOCK_FORMAT;
+    block_put_samples(&bytes, 0, 3, false);
+    kafka_mock_topic(&kafka, "late", 2);
+    for (uint32_t i = 0; i < BATCH_SAMPLES; i++)
+        kafka_mock_put(&kafka, "late", 1, bytes.bytes, bytes.used);
+    kafka_mock_flush(&kafka);
+    atomic_store(&kafka_mock_shown_partitions, 1);
+    struct mr_client *trainer = connect_to(hub_address);
+    const uint32_t answers = atomic_load(&kafka_mock_answers);
+    assert_int_equal(mr_start_sample(trainer, &(struct mr_options){.future = &started}, &plan, &info), MR_OK);
+    while (atomic_load(&kafka_mock_answers) < answers + 3) /* the topic is open, and has no messages */
+        pause_briefly();
+    atomic_store(&kafka_mock_shown_partitions, INT_MAX);
+    assert_int_equal(mr_future_wait(started, NULL), MR_OK);
+    mr_future_destroy(started);
+    assert_int_equal(info.slots, 2);
+    assert_int_equal(read_batch(trainer, NULL, 0, &batch), MR_OK);
+    assert_int_equal(batch.samples, 3 * BATCH_SAMPLES);
+    mr_reply_free(batch.reply);
+    mr_client_destroy(trainer);
 }
 
 static void metrics_say_how_far_the_partitions_are(void **state)
@@ -301,6 +393,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_topic_goes_on_where_it_was, set_up_kafka, take_down),
+        cmocka_unit_test_setup_teardown(a_partition_that_is_added_joins_the_plan_that_is_running,
+                                        set_up_kafka, take_down),
+        cmocka_unit_test_setup_teardown(a_plan_without_messages_waits_for_partitions_too, set_up_kafka,
+                                        take_down),
         cmocka_unit_test_setup_teardown(metrics_say_how_far_the_partitions_are, set_up_kafka, take_down),
         cmocka_unit_test_setup_teardown(batches_come_again_to_a_server_that_forgot, set_up_kafka, take_down),
         cmocka_unit_test_setup_teardown(batches_without_samples_are_applied_by_the_hub, set_up_kafka,

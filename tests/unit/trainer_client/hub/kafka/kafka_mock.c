@@ -1,3 +1,4 @@
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,6 +9,25 @@
 #include "tests/unit/trainer_client/hub/kafka/kafka_mock.h"
 
 #define FLUSH_MS 30000
+
+atomic_int kafka_mock_shown_partitions = INT_MAX;
+atomic_uint kafka_mock_answers;
+
+rd_kafka_resp_err_t __real_rd_kafka_metadata(rd_kafka_t *client, int all_topics, rd_kafka_topic_t *topic,
+                                             const struct rd_kafka_metadata **metadata, int timeout_ms);
+rd_kafka_resp_err_t __wrap_rd_kafka_metadata(rd_kafka_t *client, int all_topics, rd_kafka_topic_t *topic,
+                                             const struct rd_kafka_metadata **metadata, int timeout_ms);
+rd_kafka_resp_err_t __wrap_rd_kafka_metadata(rd_kafka_t *client, int all_topics, rd_kafka_topic_t *topic,
+                                             const struct rd_kafka_metadata **metadata, int timeout_ms)
+{
+    rd_kafka_resp_err_t code = __real_rd_kafka_metadata(client, all_topics, topic, metadata, timeout_ms);
+    const int shown = atomic_load(&kafka_mock_shown_partitions);
+    for (int i = 0; code == RD_KAFKA_RESP_ERR_NO_ERROR && i < (*metadata)->topic_cnt; i++)
+        if ((*metadata)->topics[i].partition_cnt > shown)
+            (*metadata)->topics[i].partition_cnt = shown;
+    atomic_fetch_add(&kafka_mock_answers, code == RD_KAFKA_RESP_ERR_NO_ERROR);
+    return code;
+}
 
 static rd_kafka_t *make_producer(const char *brokers)
 {
@@ -30,7 +50,8 @@ static void write_config(struct kafka_mock *k)
     int fd = mkstemp(k->config);
     assert_true(fd >= 0);
     assert_true(dprintf(fd, "# nothing waits for long\n\nfetch.wait.max.ms = 10\nfetch.error.backoff.ms=10\n"
-                            "reconnect.backoff.ms=10\nreconnect.backoff.max.ms=50\n") > 0);
+                            "reconnect.backoff.ms=10\nreconnect.backoff.max.ms=50\n"
+                            "topic.metadata.refresh.interval.ms=20\n") > 0);
     close(fd);
 }
 

@@ -2,6 +2,7 @@
 #ifndef TESTS_KAFKA_MOCK_H
 #define TESTS_KAFKA_MOCK_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <librdkafka/rdkafka.h>
@@ -23,5 +24,11 @@ void kafka_mock_topic(struct kafka_mock *k, const char *topic, int partitions);
 void kafka_mock_put(struct kafka_mock *k, const char *topic, int32_t partition, const void *bytes,
                     size_t size);
 void kafka_mock_flush(struct kafka_mock *k);
+/* The brokers say that a topic has at most so many partitions; INT_MAX at first. The mock cannot add
+ * partitions: a topic that has more of them than it shows stands for one that grows. rd_kafka_metadata() is
+ * wrapped for it. Any thread. */
+extern atomic_int kafka_mock_shown_partitions;
+/* Calls of rd_kafka_metadata() that ended with an answer. */
+extern atomic_uint kafka_mock_answers;
 
 #endif

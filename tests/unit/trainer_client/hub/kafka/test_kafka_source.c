@@ -1,4 +1,5 @@
 /* Batches of a topic's partitions, from a mock of a Kafka cluster: cut at offsets, the same at each start. */
+#include <limits.h>
 #include <math.h>
 #include <semaphore.h>
 #include <setjmp.h>
@@ -15,6 +16,7 @@
 #include "trainer_client/hub/kafka/kafka_config.h"
 #include "trainer_client/hub/kafka/kafka_source.h"
 #include "trainer_client/hub/kafka/kafka_topic.h"
+#include "trainer_client/hub/parts.h"
 #include "trainer_client/hub/plan.h"
 
 #define LIMIT_S 60
@@ -182,6 +184,63 @@ static void each_partition_has_batches_of_its_own(void **state)
     assert_int_equal(hub_kafka_source_batches(s, 1), 1);
     assert_int_equal(hub_kafka_source_build(s, 0, 3, &b, error), MR_NOT_READY);
     hub_batch_free(&b);
+    hub_kafka_source_close(s);
+}
+
+static void wait_for_partitions(struct hub_kafka_source *s, uint32_t partitions)
+{
+    for (time_t until = limit(); hub_kafka_source_partitions(s) < partitions && time(NULL) < until;)
+        wait_a_little();
+    assert_int_equal(hub_kafka_source_partitions(s), partitions);
+}
+
+static void a_partition_that_is_added_is_found(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data[3], again;
+    kafka_mock_topic(&kafka, "grows", 3);
+    put_lines("grows", 0, 0, 8);
+    put_lines("grows", 2, 100, 8);
+    atomic_store(&kafka_mock_shown_partitions, 1);
+    struct hub_kafka_source *s = open_source("kafka:grows");
+    assert_int_equal(hub_kafka_source_partitions(s), 1);
+    assert_int_equal(begin(s, 0, NULL, &data[0]), MR_OK);
+    assert_int_equal(build(s, 0, 0, &b), MR_OK);
+    atomic_store(&kafka_mock_shown_partitions, INT_MAX);
+    wait_for_partitions(s, 3);
+    assert_int_equal(begin(s, 2, NULL, &data[2]), MR_OK);
+    assert_int_equal(build(s, 2, 0, &b), MR_OK);
+    check_lines(&b, 100, 4); /* also what came before it was found */
+    assert_int_equal(hub_kafka_source_begin(s, 1, NULL, &data[1], error), MR_NOT_READY);
+    assert_int_equal(build(s, 0, 1, &b), MR_OK);
+    check_lines(&b, 4, 4);
+    atomic_store(&kafka_mock_shown_partitions, 1); /* as a topic that was made anew may have */
+    for (uint32_t answers = atomic_load(&kafka_mock_answers); atomic_load(&kafka_mock_answers) < answers + 2;
+         wait_a_little())
+        assert_int_equal(hub_kafka_source_partitions(s), 3);
+    put_lines("grows", 1, 50, 4);
+    assert_int_equal(begin(s, 1, NULL, &data[1]), MR_OK);
+    hub_kafka_source_close(s);
+    atomic_store(&kafka_mock_shown_partitions, INT_MAX);
+    s = open_source(
+        "kafka:grows"); /* it is the same partition for a start that knows it from the beginning */
+    assert_int_equal(begin(s, 2, &data[2], &again), MR_OK);
+    assert_int_equal(again, data[2]);
+    hub_batch_free(&b);
+    hub_kafka_source_close(s);
+}
+
+static void a_plan_reads_no_more_partitions_than_it_has_parts(void **state)
+{
+    struct hub_kafka_source *s;
+    kafka_mock_topic(&kafka, "large", HUB_PARTS_MAX + 1);
+    const struct hub_request request = request_of("kafka:large");
+    assert_int_equal(open_request(&request, &s), MR_INVALID_ARGUMENT);
+    assert_string_equal(error, "kafka:large has 1025 partitions; a plan reads 1 to 1024");
+    atomic_store(&kafka_mock_shown_partitions, 1);
+    s = open_source("kafka:large");
+    atomic_store(&kafka_mock_shown_partitions, INT_MAX);
+    wait_for_partitions(s, HUB_PARTS_MAX);
     hub_kafka_source_close(s);
 }
 
@@ -569,6 +628,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_partition_has_batches_of_its_own),
+        cmocka_unit_test(a_partition_that_is_added_is_found),
+        cmocka_unit_test(a_plan_reads_no_more_partitions_than_it_has_parts),
         cmocka_unit_test(batches_are_the_same_again),
         cmocka_unit_test(messages_of_all_sorts_are_counted_by_offset),
         cmocka_unit_test(messages_of_another_format_are_refused),
