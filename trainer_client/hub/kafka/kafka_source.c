@@ -196,12 +196,29 @@ static enum mr_status find_first(struct hub_kafka_source *s, uint32_t partition,
     p->first = p->next = p->pending.offset;
     p->first_digest = digest_of(&p->pending);
     p->has_first = true;
+    return MR_OK;
+}
+
+/* Looks for the shape of samples in a partition that has a first message. Messages without a value are passed
+ * over, as they are when they are taken: no sample of a batch is lost with them. */
+static enum mr_status look_for_shape(struct hub_kafka_source *s, uint32_t partition, char *error)
+{
+    struct partition *p = &s->partitions[partition];
+    enum mr_status status = p->is_reading ? MR_OK : start_reading(s, partition, p->reached, error);
+    while (status == MR_OK && (p->pending.owner == NULL || p->pending.size == 0)) {
+        if (p->pending.owner != NULL)
+            p->reached = p->pending.offset + 1;
+        hub_kafka_message_free(&p->pending);
+        status = look_ahead(s, partition, error);
+    }
+    if (status != MR_OK)
+        return status;
     const char *wrong = hub_message_samples_look(&s->samples, p->pending.bytes, p->pending.size);
     if (wrong != NULL)
         snprintf(s->no_shape, sizeof(s->no_shape),
                  "kafka:%s[%u]: the message at offset %" PRIu64
                  ", from which the shape of samples is taken, is no block: %s",
-                 s->path.topic, partition, p->first, wrong);
+                 s->path.topic, partition, p->pending.offset, wrong);
     return MR_OK;
 }
 
@@ -210,6 +227,8 @@ enum mr_status hub_kafka_source_ready(struct hub_kafka_source *s, char *error)
     bool have_answered = true;
     for (uint32_t i = 0; i < s->partition_count; i++) {
         enum mr_status status = find_first(s, i, error);
+        if (status == MR_OK && !s->samples.has_shape)
+            status = look_for_shape(s, i, error);
         if (status != MR_OK && status != MR_NOT_READY)
             return status;
         have_answered &= s->partitions[i].has_answered;

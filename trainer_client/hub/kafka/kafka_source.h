@@ -22,8 +22,8 @@ struct hub_kafka_source;
 enum mr_status hub_kafka_source_open(const struct hub_batch_source_options *options,
                                      struct hub_kafka_source **out, char *error);
 void hub_kafka_source_close(struct hub_kafka_source *s); /* NULL is fine */
-/* As hub_batch_source_ready(), hub_batch_source_info(); the digest is 0. MR_BAD_MESSAGE: no partition begins
- * with a block, from which the shape of samples is taken. */
+/* As hub_batch_source_ready(), hub_batch_source_info(); the digest is 0. MR_BAD_MESSAGE: in no
+ * partition is the first message that has a value a block, from which the shape of samples is taken. */
 enum mr_status hub_kafka_source_ready(struct hub_kafka_source *s, char *error);
 const struct hub_sample_file_info *hub_kafka_source_info(struct hub_kafka_source *s);
 /* As hub_kafka_partitions(). */

@@ -141,6 +141,16 @@ static void check_lines(const struct hub_batch *b, uint32_t first, uint32_t samp
     }
 }
 
+/* The next answers to fetches; a request that waits for messages may leave its one out. */
+static void refuse_fetches(rd_kafka_resp_err_t code)
+{
+    rd_kafka_resp_err_t refused[20];
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
+        refused[i] = code;
+    rd_kafka_mock_push_request_errors_array(kafka.cluster, KAFKA_FETCH, sizeof(refused) / sizeof(refused[0]),
+                                            refused);
+}
+
 static void each_partition_has_batches_of_its_own(void **state)
 {
     struct hub_batch b = {0};
@@ -398,10 +408,10 @@ static void any_partition_gives_the_shape_of_blocks(void **state)
     struct hub_request request = request_of("kafka:shape?messages=2");
     snprintf(request.format, sizeof(request.format), "%s", HUB_BLOCK_FORMAT);
     block_put_samples(&bytes, 0, 3, true);
-    kafka_mock_put(&kafka, "shape", 0, NULL, 0);
-    kafka_mock_put(&kafka, "shape", 0, bytes.bytes, bytes.used);
-    kafka_mock_put(&kafka, "shape", 1, bytes.bytes, bytes.used - 1); /* it is cut off */
-    kafka_mock_put(&kafka, "shape", 1, bytes.bytes, bytes.used);
+    for (int32_t i = 0; i < 2; i++) {
+        kafka_mock_put(&kafka, "shape", i, bytes.bytes, bytes.used - 1); /* it is cut off */
+        kafka_mock_put(&kafka, "shape", i, bytes.bytes, bytes.used);
+    }
     kafka_mock_flush(&kafka);
     assert_int_equal(open_request(&request, &s), MR_OK);
     while ((status = hub_kafka_source_ready(s, error)) == MR_NOT_READY)
@@ -418,9 +428,62 @@ static void any_partition_gives_the_shape_of_blocks(void **state)
         assert_int_equal(build(s, i, 0, &b), MR_OK);
         assert_int_equal(b.samples, 3);
     }
-    assert_int_equal(hub_kafka_source_info(s)->broken_lines, 1); /* what has no value is no sample */
+    assert_int_equal(hub_kafka_source_info(s)->broken_lines, 2);
     hub_batch_free(&b);
     hub_kafka_source_close(s);
+}
+
+static void the_shape_is_that_of_the_first_message_with_a_value(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data, again;
+    static struct block_bytes bytes;
+    struct hub_kafka_source *s;
+    enum mr_status status;
+    kafka_mock_topic(&kafka, "nulls", 2);
+    struct hub_request request = request_of("kafka:nulls?messages=2");
+    snprintf(request.format, sizeof(request.format), "%s", HUB_BLOCK_FORMAT);
+    for (int32_t i = 0; i < 5; i++)
+        kafka_mock_put(&kafka, "nulls", i % 2, NULL, 0); /* three, and two */
+    kafka_mock_flush(&kafka);
+    assert_int_equal(open_request(&request, &s), MR_OK);
+    for (uint32_t i = 0; i < 2; i++) /* there are messages, and none of them tells */
+        assert_int_equal(begin(s, i, NULL, &data), MR_OK);
+    for (uint32_t i = 0; i < 10; i++, wait_a_little())
+        assert_int_equal(hub_kafka_source_ready(s, error), MR_NOT_READY);
+    refuse_fetches(RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE);
+    while ((status = hub_kafka_source_ready(s, error)) == MR_NOT_READY)
+        wait_a_little();
+    assert_int_equal(status, MR_IO_ERROR);
+    rd_kafka_mock_clear_request_errors(kafka.cluster, KAFKA_FETCH);
+    block_put_samples(&bytes, 0, 3, true);
+    kafka_mock_put(&kafka, "nulls", 0, bytes.bytes, bytes.used);
+    kafka_mock_put(&kafka, "nulls", 0, NULL, 0);
+    kafka_mock_put(&kafka, "nulls", 0, bytes.bytes, bytes.used);
+    kafka_mock_flush(&kafka);
+    for (int start = 0; start < 2; start++) { /* also when they are there from the beginning */
+        status = MR_NOT_READY;
+        for (time_t until = limit(); status != MR_OK && time(NULL) < until; wait_a_little())
+            status = hub_kafka_source_ready(s, error); /* as when the plan is started again */
+        assert_int_equal(status, MR_OK);
+        assert_int_equal(begin(s, 0, start == 0 ? NULL : &data, &again), MR_OK);
+        assert_int_equal(again >> 20, 0); /* batches are cut from the first message on, though it is empty */
+        data = again;
+        static const uint32_t samples[] = {0, 3, 3};
+        for (uint32_t n = 0; n < 3; n++) {
+            assert_int_equal(build(s, 0, n, &b), MR_OK);
+            assert_int_equal(b.samples, samples[n]);
+            assert_int_equal(b.slots, 2);
+        }
+        assert_int_equal(begin(s, 1, NULL, &again), MR_OK);
+        assert_int_equal(build(s, 1, 0, &b), MR_OK);
+        assert_int_equal(b.samples, 0);
+        assert_int_equal(hub_kafka_source_info(s)->broken_lines, 0);
+        hub_kafka_source_close(s);
+        if (start == 0)
+            assert_int_equal(open_request(&request, &s), MR_OK);
+    }
+    hub_batch_free(&b);
 }
 
 /* The mock keeps 5 MiB of a partition. */
@@ -467,11 +530,7 @@ static void an_offset_that_is_refused_though_it_is_there(void **state)
     struct hub_kafka_source *s = open_source("kafka:refused");
     assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
-    rd_kafka_resp_err_t refused[20]; /* a request that waits for messages may leave its one out */
-    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
-        refused[i] = RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE;
-    rd_kafka_mock_push_request_errors_array(kafka.cluster, KAFKA_FETCH, sizeof(refused) / sizeof(refused[0]),
-                                            refused);
+    refuse_fetches(RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE);
     assert_int_equal(build(s, 0, 1, &b), MR_IO_ERROR);
     rd_kafka_mock_clear_request_errors(kafka.cluster, KAFKA_FETCH);
     assert_non_null(strstr(error, "kafka:refused[0] cannot be read from offset 6 on: "));
@@ -546,11 +605,7 @@ static void what_the_brokers_refuse_is_an_error(void **state)
     s = open_source("kafka:secret");
     assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(hub_kafka_source_build(s, 0, 0, &b, error), MR_NOT_READY);
-    rd_kafka_resp_err_t refused[20]; /* as long as nobody changes the topic's rights */
-    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
-        refused[i] = RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
-    rd_kafka_mock_push_request_errors_array(kafka.cluster, KAFKA_FETCH, sizeof(refused) / sizeof(refused[0]),
-                                            refused);
+    refuse_fetches(RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED); /* nobody changes the topic's rights */
     assert_int_equal(build(s, 0, 0, &b), MR_IO_ERROR);
     assert_non_null(strstr(error, "kafka:secret[0] cannot be read from offset "));
     hub_kafka_source_close(s);
@@ -635,6 +690,7 @@ int main(void)
         cmocka_unit_test(messages_of_another_format_are_refused),
         cmocka_unit_test(blocks_of_a_message_go_into_one_batch),
         cmocka_unit_test(any_partition_gives_the_shape_of_blocks),
+        cmocka_unit_test(the_shape_is_that_of_the_first_message_with_a_value),
         cmocka_unit_test(what_retention_deleted_is_an_error),
         cmocka_unit_test(an_offset_that_is_refused_though_it_is_there),
         cmocka_unit_test(a_topic_that_was_made_anew_is_noticed),
