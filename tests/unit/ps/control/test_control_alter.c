@@ -162,6 +162,7 @@ static void what_cannot_be_altered_is_refused_with_the_reason(void **state)
     REFUSED(made, (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 2), MR_UNSUPPORTED,
             "admission cannot be altered from always to sightings");
     REFUSED(momentum, f.optimizer_args[1] = 0.5f, MR_UNSUPPORTED, "with dampening");
+    REFUSED(momentum, f.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1, MR_UNSUPPORTED, "or dense");
     REFUSED(counted, f.memory_bytes = 4 << 20, MR_UNSUPPORTED, "memory_bytes cannot be altered to 4194304");
     REFUSED(nobody, f.learning_rate = 2, MR_UNKNOWN_TABLE, "named nobody");
 #undef REFUSED

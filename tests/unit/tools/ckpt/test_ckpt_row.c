@@ -68,6 +68,26 @@ static void test_momentum_with_dampening_keeps_one_more(void **state)
     assert_int_equal(row.bytes, 28);
 }
 
+static void test_dense_optimizers_keep_a_step_after_their_state(void **state)
+{
+    (void)state;
+    struct mr_feature feature = mr_feature_table("t", DIM);
+    struct ckpt_row row;
+    feature.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
+    assert_null(ckpt_row_of(&feature, &row));
+    assert_int_equal(row.part_count, 2);
+    assert_string_equal(row.parts[1].name, "last_step");
+    assert_int_equal(row.bytes, 16);
+    mr_feature_set_optimizer(&feature, MR_OPT_MOMENTUM);
+    feature.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
+    assert_null(ckpt_row_of(&feature, &row));
+    assert_int_equal(row.part_count, 3);
+    assert_string_equal(row.parts[1].name, "velocity");
+    assert_string_equal(row.parts[2].name, "last_step");
+    assert_int_equal(row.parts[2].offset, 24);
+    assert_int_equal(row.bytes, 28);
+}
+
 static void test_unknown_optimizers_are_named(void **state)
 {
     (void)state;
@@ -134,6 +154,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts_by_name),
         cmocka_unit_test(test_momentum_with_dampening_keeps_one_more),
+        cmocka_unit_test(test_dense_optimizers_keep_a_step_after_their_state),
         cmocka_unit_test(test_unknown_optimizers_are_named),
         cmocka_unit_test(test_rows_start_as_tables_make_them),
     };
