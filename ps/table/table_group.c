@@ -75,13 +75,16 @@ void ps_group_hash(const struct ps_table *t, uint64_t *hashes, const uint64_t *k
 
 void ps_group_seek(const struct ps_table *t, struct ps_group *g, uint32_t count)
 {
-    if (t->group_stages != NULL && count == PS_GROUP_KEYS)
+    if (t->group_stages != NULL && count == PS_GROUP_KEYS) {
         t->group_stages->seek(t, g);
-    else
-        for (uint32_t i = 0; i < count; i++)
-            group_home(t, g, i);
-    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t i = 0; i < PS_GROUP_KEYS; i++)
+            __builtin_prefetch(g->buckets[i], 0, 3);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        group_home(t, g, i);
         __builtin_prefetch(g->buckets[i], 0, 3);
+    }
 }
 
 static inline void find(const struct ps_table *t, struct ps_group *g, uint32_t count)
@@ -104,8 +107,12 @@ void ps_group_find(const struct ps_table *t, struct ps_group *g, uint32_t count,
     find(t, g, count);
     seek_late(t, g);
     /* Of all keys: a branch by what was found would be mispredicted once the rows' addresses are there. */
+    const uint32_t lines = ps_row_prefetch_lines(t, row_bytes);
     for (uint32_t i = 0; i < count; i++)
-        ps_row_prefetch(t, g->rows[i], row_bytes);
+        __builtin_prefetch(g->rows[i], 0, 3);
+    for (uint32_t line = 1; line < lines; line++)
+        for (uint32_t i = 0; i < count; i++)
+            __builtin_prefetch((const char *)g->rows[i] + line * 64, 0, 3);
 }
 
 struct ps_place ps_group_find_late(const struct ps_table *t, const struct ps_group *g, uint32_t i)
