@@ -9,6 +9,7 @@ from ..errors import InvalidArgument, check_rpc
 from . import _handles
 from ._contexts import waiting
 from ._options import milliseconds
+from ._values import RESULT_PLACE
 from ._world import World, WorkerInfo, current
 
 T = TypeVar("T")
@@ -91,7 +92,7 @@ class RRef(Generic[T]):
             status = lib.mr_rref_local_value(self._pointer(), milliseconds(timeout), value)
         check_rpc(status)
         if value[0].kind != lib.MR_VALUE_OBJECT:
-            out = ffi.new("struct mr_rpc_result **")
+            out = ffi.new(RESULT_PLACE)
             check_rpc(lib.mr_rref_to_here(self._pointer(), milliseconds(timeout), out))
             return read_native(self._world, out[0])
         try:
@@ -118,7 +119,7 @@ class RRef(Generic[T]):
                     raise
         if self._is_python:
             return fetch(self, timeout)
-        out = ffi.new("struct mr_rpc_result **")
+        out = ffi.new(RESULT_PLACE)
         with waiting():
             status = lib.mr_rref_to_here(self._pointer(), milliseconds(timeout), out)
         if status == lib.MR_INVALID_ARGUMENT and self._is_python is None and not self.is_owner():
