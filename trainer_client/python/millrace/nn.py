@@ -23,7 +23,8 @@ import numpy as np
 import torch
 
 from . import init
-from ._nn import bags as _bags, steps as _steps
+from ._base import steps as _steps
+from ._nn import bags as _bags
 from ._nn.anchor import Anchor
 from ._nn.arguments import TorchArguments
 from ._nn.backward import pushes_of, running, tensors

@@ -18,10 +18,9 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 import numpy as np
 import torch
 
-from . import steps
 from .anchor import Anchor, ddp_share
 from .staging import Staged, placed
-from .._base import arrays
+from .._base import arrays, steps
 from .._base.library import lib
 from ..errors import ClientClosed, Error
 
