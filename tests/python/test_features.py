@@ -26,6 +26,13 @@ OPTIMIZERS = [
     optim.GroupFtrl(lr=0.1, l1=0.01, l2=0.02, l21=0.03),
     optim.Assign(),
 ]
+DENSE = [
+    optim.SGD(0.1, dense=True),
+    optim.SGD(0.1, momentum=0.9, dense=True),
+    optim.Adagrad(weight_decay=0.01, dense=True),
+    optim.Adam(dense=True),
+    optim.AdamW(dense=True),
+]
 SCHEDULES = [
     None,
     schedule.Constant(warmup_steps=7),
@@ -58,7 +65,7 @@ EVICTIONS = [
 @pytest.mark.parametrize(
     "field, values",
     [
-        ("optimizer", OPTIMIZERS),
+        ("optimizer", OPTIMIZERS + DENSE),
         ("initializer", INITIALIZERS),
         ("admission", ADMISSIONS),
         ("eviction", EVICTIONS),
@@ -161,7 +168,7 @@ def test_optimizers_have_torch_s_names_and_defaults():
         (optim.AdamW(), torch.optim.AdamW([weight])),
         (optim.SparseAdam(), torch.optim.SparseAdam([weight])),
     ):
-        named = set(vars(ours)) - {"bias_correction"}
+        named = set(vars(ours)) - {"bias_correction", "dense"}
         if isinstance(theirs, torch.optim.SparseAdam):
             named -= {"weight_decay", "amsgrad"}
         assert named <= set(theirs.defaults) | {"initial_accumulator_value"}
@@ -190,6 +197,8 @@ def test_optimizers_have_torch_s_names_and_defaults():
         ({"optimizer": optim.Adam(betas=(1.0, 0.9))}, "Adam.*betas go from 0 to below 1"),
         ({"optimizer": optim.SGD(lr=1, nesterov=True)}, "nesterov needs a momentum"),
         ({"optimizer": optim.Adagrad(eps=0)}, "not both 0"),
+        ({"optimizer": optim.AdamW(dense=True), "dtype": "bf16"}, "AdamW.*: dense is for tables of f32"),
+        ({"optimizer": optim.Adam(betas=(1.0, 0.9), dense=True)}, "Adam.*betas go from 0 to below 1"),
         ({"optimizer": optim.Ftrl(lr=1, l1=-1)}, "at least 0"),
         ({"initializer": init.uniform(1, 0)}, "initializer.b is 0.0: it is"),
         ({"initializer": init.constant(math.inf)}, "initializer.a is inf"),
@@ -238,6 +247,13 @@ def test_what_is_out_of_range_is_refused_with_field_value_and_range(change, says
 def test_what_is_of_another_type_is_refused(change, says):
     with pytest.raises(TypeError, match=says):
         TableSpec(**{"name": "t", "dim": 4, **change}).to_feature()
+
+
+def test_dense_optimizers_are_for_tables_of_f32():
+    with pytest.raises(ValueError, match="SGD.*: dense is for tables of f32"):
+        VariableSpec("v", 4, optim.SGD(0.1, momentum=0.9, dense=True)).to_feature()
+    with pytest.raises(ValueError, match="dense is True; the server's optimizer has only False"):
+        optim.RowWiseAdagrad(dense=True)
 
 
 def test_shapes_out_of_range_are_refused():

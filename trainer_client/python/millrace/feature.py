@@ -132,6 +132,8 @@ def _put_rows(feature: Any, spec: TableSpec) -> None:
 def _refuse(spec: Spec, feature: Any, field: str) -> None:
     if field == "optimizer_args":
         value, allowed = repr(spec.optimizer), spec.optimizer.allowed
+        if getattr(spec.optimizer, "dense", False) and (spec.what, spec.dtype) != ("table", "f32"):
+            allowed = "dense is for tables of f32"
     else:
         mine = {"name": "name", "dim": "dim", "dims": "shape", "rank": "shape"}.get(field)
         value = repr(getattr(spec, mine) if mine else getattr(feature, field))
@@ -238,7 +240,7 @@ def spec_of(feature: Any) -> Spec:
     name = ffi.string(feature.name).decode()
     arguments = [_single(value) for value in feature.optimizer_args]
     if feature.optimizer == lib.MR_OPT_SGD:
-        arguments = [0.0] * len(arguments)  # it has none, whatever stands there
+        arguments[:-1] = [0.0] * (len(arguments) - 1)  # it has none of these, whatever stands there
     optimizer = _optim.BY_NUMBER[feature.optimizer].of(
         _single(feature.learning_rate), _single(feature.weight_decay), arguments
     )

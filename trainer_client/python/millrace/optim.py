@@ -2,7 +2,14 @@
 description.
 
 docs/optimizers.md has the formulas. Rows that a push does not touch stay as they are, as with torch's sparse
-optimizers.
+optimizers; unless the optimizer is dense.
+
+dense=True, of SGD, Adagrad, Adam and AdamW: as of torch's nn.EmbeddingBag(sparse=False), each step moves all
+rows of the table. In those that do not touch a row its gradient is 0, with which momentum, old moments and
+weight decay still move it. A row goes through the steps that it has missed when it is next touched, and
+lookups show what they make of it by then; so it has one more float of state, lookups read states as well as
+values, and rows cannot be looked up ahead unless they may be stale. Of tables of f32. Steps are those that
+calls name, which the modules of millrace.nn do by themselves.
 """
 from __future__ import annotations
 
@@ -50,6 +57,10 @@ class Optimizer:
         raise NotImplementedError
 
 
+def _with_dense(arguments: tuple[float, ...], dense: bool) -> tuple[float, ...]:
+    return (*arguments, *[0.0] * (lib.MR_OPTIMIZER_ARG_DENSE - len(arguments)), 1.0) if dense else arguments
+
+
 def _only(name: str, value: Any, wanted: Any) -> None:
     if value != wanted:
         raise ValueError(f"{name} is {value!r}; the server's optimizer has only {wanted!r}")
@@ -57,12 +68,14 @@ def _only(name: str, value: Any, wanted: Any) -> None:
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
-    """Stochastic gradient descent, as torch.optim.SGD. momentum, dampening: from 0 to below 1."""
+    """Stochastic gradient descent, as torch.optim.SGD. momentum, dampening: from 0 to below 1. dense: each
+    step moves all rows of a table, as said above."""
 
     momentum: float = 0.0
     dampening: float = 0.0
     weight_decay: float = 0.0
     nesterov: bool = False
+    dense: bool = False
     allowed: ClassVar[str] = (
         "momentum and dampening go from 0 to below 1; nesterov needs a momentum above 0 and no " "dampening"
     )
@@ -73,23 +86,32 @@ class SGD(Optimizer):
 
     def arguments(self) -> tuple[float, ...] | None:
         if self.number == lib.MR_OPT_SGD:
-            return None
-        return self.momentum, self.dampening, float(self.nesterov)
+            return _with_dense((), True) if self.dense else None
+        return _with_dense((self.momentum, self.dampening, float(self.nesterov)), self.dense)
 
     @classmethod
     def of(cls, lr: float, weight_decay: float, arguments: list[float]) -> Optimizer:
-        return cls(lr, arguments[0], arguments[1], weight_decay, arguments[2] != 0)
+        return cls(
+            lr,
+            arguments[0],
+            arguments[1],
+            weight_decay,
+            arguments[2] != 0,
+            arguments[lib.MR_OPTIMIZER_ARG_DENSE] != 0,
+        )
 
 
 @dataclass(frozen=True)
 class Adagrad(Optimizer):
-    """As torch.optim.Adagrad. initial_accumulator_value and eps: at least 0, not both 0."""
+    """As torch.optim.Adagrad. initial_accumulator_value and eps: at least 0, not both 0. dense: each step
+    moves all rows of a table, as said above; without weight decay that comes to the same."""
 
     lr: float = 0.01
     lr_decay: float = 0.0
     weight_decay: float = 0.0
     initial_accumulator_value: float = 0.0
     eps: float = 1e-10
+    dense: bool = False
     allowed: ClassVar[str] = "initial_accumulator_value and eps are at least 0, and not both 0"
     _number: ClassVar[int] = lib.MR_OPT_ADAGRAD
 
@@ -101,11 +123,13 @@ class Adagrad(Optimizer):
         return self._number
 
     def arguments(self) -> tuple[float, ...]:
-        return self.initial_accumulator_value, self.eps
+        return _with_dense((self.initial_accumulator_value, self.eps), self.dense)
 
     @classmethod
     def of(cls, lr: float, weight_decay: float, arguments: list[float]) -> Optimizer:
-        return cls(lr, 0.0, weight_decay, arguments[0], arguments[1])
+        return cls(
+            lr, 0.0, weight_decay, arguments[0], arguments[1], arguments[lib.MR_OPTIMIZER_ARG_DENSE] != 0
+        )
 
 
 @dataclass(frozen=True)
@@ -114,6 +138,10 @@ class RowWiseAdagrad(Adagrad):
     bytes of state for each row, not 64."""
 
     _number: ClassVar[int] = lib.MR_OPT_ROWWISE_ADAGRAD
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _only("dense", self.dense, False)
 
 
 @dataclass(frozen=True)
@@ -124,6 +152,8 @@ class Adam(Optimizer):
     corrected like those of any other; "step" goes by the step that a push names, and corrects eps as well, as
     torch.optim.SparseAdam does. The modules of millrace.nn name it by themselves; a push without a step is
     corrected by the updates of each row.
+
+    dense: each step moves all rows of a table, as said above; then the updates of a row are the steps.
     """
 
     lr: float = 0.001
@@ -132,6 +162,7 @@ class Adam(Optimizer):
     weight_decay: float = 0.0
     amsgrad: bool = False
     bias_correction: str = "row"
+    dense: bool = False
     allowed: ClassVar[str] = "betas go from 0 to below 1, eps is above 0"
     _number: ClassVar[int] = lib.MR_OPT_ADAM
 
@@ -146,13 +177,18 @@ class Adam(Optimizer):
 
     def arguments(self) -> tuple[float, ...]:
         beta1, beta2 = self.betas
-        return beta1, beta2, self.eps, float(self.bias_correction == "step")
+        return _with_dense((beta1, beta2, self.eps, float(self.bias_correction == "step")), self.dense)
 
     @classmethod
     def of(cls, lr: float, weight_decay: float, arguments: list[float]) -> Optimizer:
         bias_correction = "step" if arguments[3] else "row"
         return cls(
-            lr, (arguments[0], arguments[1]), arguments[2], weight_decay, bias_correction=bias_correction
+            lr,
+            (arguments[0], arguments[1]),
+            arguments[2],
+            weight_decay,
+            bias_correction=bias_correction,
+            dense=arguments[lib.MR_OPTIMIZER_ARG_DENSE] != 0,
         )
 
 

@@ -76,6 +76,8 @@ def parts_of(optimizer: Optimizer, dim: int) -> list[Part]:
         parts.append(Part("step", 1, False, True))
     elif number in (lib.MR_OPT_FTRL, lib.MR_OPT_GROUP_FTRL):
         parts.append(Part("rate", 1, False))
+    if getattr(optimizer, "dense", False):
+        parts.append(Part("last_step", 1, False, True))
     return parts
 
 

@@ -135,7 +135,7 @@ def _made(what: str, kind: type[optim.Optimizer], arguments: Mapping[str, Any]) 
         given["betas"] = given.pop("beta1", 0.9), given.pop("beta2", 0.999)
     if issubclass(kind, optim.Adam):
         given["bias_correction"] = "step"  # as torch's and FBGEMM's
-    known = {field.name for field in dataclasses.fields(kind)}
+    known = {field.name for field in dataclasses.fields(kind)} - {"dense"}  # FBGEMM's never move other rows
     for name in [name for name in given if name not in known]:
         value = given.pop(name)
         if name not in _OFF or value != _OFF[name]:
