@@ -59,7 +59,8 @@ ARGUMENTS = {
     "norm_type": "as in torch: it means nothing without `max_norm`",
     "scale_grad_by_freq": "as in torch; refused for batches of a loader",
     "mode": "as in torch, and `sqrtn`; batches of a loader have no `max`",
-    "sparse": "either: gradients are always of the rows of a batch",
+    "sparse": "either: gradients are always of the rows of a batch; `False` is an optimizer with "
+    "`dense=True`",
     "device": "where results go: rows live at the server",
     "dtype": "of results, and of a new table's rows (`f32` for float64)",
     "_freeze": "as in torch",

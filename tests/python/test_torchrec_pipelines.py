@@ -95,6 +95,27 @@ def test_the_next_batch_is_looked_up_while_this_one_trains(bags, rows, kind):
     assert counts.batches == STEPS and counts.missed == 0 and 0 < counts.again < counts.rows
 
 
+def test_rows_that_every_step_moves_are_not_looked_up_ahead(bags):
+    optimizer = millrace.optim.SGD(lr=LR, momentum=0.9, dense=True)
+    ours = bags(optimizer=optimizer)
+    theirs = rec.EmbeddingBagCollection(tables=configs())
+    copy_rows(ours, theirs)
+    its = torch.optim.SGD(theirs.parameters(), lr=LR, momentum=0.9)
+    for step in range(STEPS):
+        results = ours(batch(step)).values(), theirs(batch(step)).values()
+        close(*results)
+        its.zero_grad()
+        for result in results:
+            result.square().sum().mul(0.01).backward()
+        its.step()
+    with pytest.raises(ValueError, match="users' cannot be looked up ahead.*prefetch_stale=True"):
+        start(ours, batch(STEPS))
+    ours.eval()  # in which nothing moves
+    close(end(ours, *start(ours, batch(STEPS))).values(), theirs(batch(STEPS)).values())
+    stale = bags(prefetch_stale=True, optimizer=optimizer)
+    close(end(stale, *start(stale, batch(STEPS))).values(), theirs(batch(STEPS)).values())
+
+
 def test_rows_may_stay_as_they_were(bags):
     ours = bags(prefetch_stale=True)
     expected = ours(batch(1)).values().detach()

@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
 
+from ._base import steps
 from ._base.callbacks import saves as _visit_save
 from ._base.connection import Call, Connection
 from ._base.library import NULL, ffi, lib, text
@@ -300,10 +301,13 @@ class CheckpointCalls(Connection):
                 "replace": replace,
             },
         )
-        held = path, strings, pairs
-        return Call(
-            lib.mr_checkpoint_restore, (what, restored), lambda _: of_struct(Restored, restored), held=held
-        )
+
+        def made(_: Any) -> Restored:
+            if names is None:
+                steps.forget(self)
+            return of_struct(Restored, restored)
+
+        return Call(lib.mr_checkpoint_restore, (what, restored), made, held=(path, strings, pairs))
 
     def restore(
         self,

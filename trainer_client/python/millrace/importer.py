@@ -39,6 +39,7 @@ _NAMES = {
     "m": ("m", "exp_avg", "momentum1", "momentum_1"),
     "v": ("v", "exp_avg_sq", "momentum2", "momentum_2"),
     "step": ("step", "iter"),
+    "last_step": ("last_step", "step", "iter"),
     "velocity": ("velocity", "momentum_buffer", "momentum1", "momentum_1"),
     "was_updated": ("was_updated",),
     "z": ("z",),
@@ -158,6 +159,8 @@ def _take_state(job: _Job, entries: Sequence[Entry]) -> None:
         found = [entry for entry in entries if _last(entry.name) in _NAMES[part.name]]
         if not found and part.name == "was_updated":
             found = [_WAS_UPDATED]
+        if not found and part.name == "last_step":
+            continue  # that which the table has reached
         if len(found) != 1:
             raise ValueError(
                 f"table {job.table!r}: the state of {job.spec.optimizer} needs one tensor named "

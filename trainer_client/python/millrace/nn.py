@@ -74,7 +74,7 @@ class AtServer(torch.nn.Module):
 
     def _before_lookup(self) -> None:
         if self.learns:
-            _steps.begin(self.feature)
+            _steps.begin(self.feature, self.options)
 
     def _tensor(self, values: np.ndarray, take: Callable[[np.ndarray], None]) -> torch.Tensor:
         return tensors([values], [self._place], [take if self.learns else None], [self.anchor])[0]
@@ -315,6 +315,7 @@ class EmbeddingBag(Weights, TorchArguments, AtServer):
 
     def _of_batch(self, batch: Any) -> torch.Tensor:
         self._check_batch()
+        self._before_lookup()
         values = values_of(batch, self.feature, self.options)
         if self.num_slots not in (None, values.shape[1]):
             raise ValueError(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Mapping
 import numpy as np
 
 from . import stored
-from ._base import arrays
+from ._base import arrays, steps
 from ._base.arrays import Array, Like, f32_pointer, rows_of, torch_of, u32_pointer, u64_pointer
 from ._base.connection import Call
 from ._base.library import lib
@@ -70,7 +70,8 @@ class Table:
 
     def lookup(self, keys: Like, **options: Unpack[CallOptions]) -> Array:
         """The rows of `keys`, as float32 [*keys.shape, dim]; [n, dim] for n keys. Keys that have no row get
-        one, unless the table does not admit them or the node is frozen."""
+        one, unless the table does not admit them or the node is frozen. With a dense optimizer they are as
+        the `step` that the call names finds them, else as their last gradient has left them."""
         return self.client._run(self._lookup(keys), options)
 
     def lookup_async(self, keys: Like, **options: Unpack[CallOptions]) -> Future:
@@ -120,18 +121,19 @@ class Table:
         """Sets rows, whatever the table's optimizer. rows: [*keys.shape, dim], of any float type.
 
         state: the optimizer's, by name, as rows() returns it; a part that is one number for each row may be
-            one number for all. None: that of new rows.
+            one number for all, and a dense optimizer's last_step may be left out. None: that of new rows.
         progress: show a bar on standard error, if there is more than one call to make; None: on a terminal
             and in a notebook.
 
         Keys without a row get one, unless the table is full or the node frozen. Of a key that comes several
         times the last row counts. Rows that hold NaN or Inf are left out. Goes in pieces of some MiB, with
         little memory: `rows` may be a mapped file. Each piece is a push: applied in the order of pushes that
-        were waited for, and at most once. Returns what became of the rows: `applied` is as large as `sent` if
-        all are set. ValueError: shapes, or names in `state`.
+        were waited for, and at most once. With a dense optimizer rows are as the `step` that the call names
+        is to find them, else the next step. Returns what became of the rows: `applied` is as large as
+        `sent` if all are set. ValueError: shapes, or names in `state`.
         """
-        total, call = options.pop("pushed", None) or Pushed(), options
-        array = arrays.keys(keys)
+        total, array = options.pop("pushed", None) or Pushed(), arrays.keys(keys)
+        call, state = steps.to_set(self, state, options)
         source, flat = stored.Source(self.spec, array.shape, rows, state), array.reshape(-1)
         results: dict[int, Pushed] = {}
 
@@ -153,15 +155,20 @@ class Table:
             progress,
             1 if pieces.count > 1 and stored.repeats(flat) else None,
         )
+        if state is not None:
+            steps.restored(self, call)
         return total
 
     def set_rows_async(
         self, keys: Like, rows: Like, state: Mapping[str, Like] | None = None, **options: Unpack[CallOptions]
     ) -> Future:
         """set_rows() as a Future, in one call."""
-        array = arrays.keys(keys)
+        array, (call, state) = arrays.keys(keys), steps.to_set(self, state, options)
         records = stored.Source(self.spec, array.shape, rows, state).records(0, array.size)
-        return self.client._start(self._set_rows(array, records, state is not None), options)
+        future = self.client._start(self._set_rows(array, records, state is not None), call)
+        if state is not None:
+            steps.restored(self, call)
+        return future
 
     def _rows(self, keys: np.ndarray, state: bool) -> Call:
         return Call(
@@ -176,13 +183,15 @@ class Table:
         self, keys: Like, state: bool = False, *, progress: bool | None = None, **options: Unpack[CallOptions]
     ) -> Rows:
         """The rows of `keys` as they are stored, with state=True also the optimizer's state. Makes no rows
-        and leaves no trace. A row and its state are of the same moment. Goes in pieces, as set_rows()."""
+        and leaves no trace. A row and its state are of the same moment: with a dense optimizer, as the
+        `step` that the call names finds them, else the next step. Goes in pieces, as set_rows()."""
         array, torch = arrays.keys(keys), torch_of(keys)
         floats, flat = stored.record_floats(self.spec, state) + 1, array.reshape(-1)
+        call = steps.stored(self, options)
         records = np.empty((flat.size, floats), np.float32)
 
         def start(first: int, end: int) -> Future:
-            return self.client._start(self._rows(flat[first:end], state), options)
+            return self.client._start(self._rows(flat[first:end], state), call)
 
         def take(first: int, end: int, piece: np.ndarray) -> None:
             stored.check_width(piece, self.spec, floats)
@@ -199,7 +208,7 @@ class Table:
             call._replace(
                 finish=lambda r: stored.rows_in(rows_of(r, None), self.spec, state, array.shape, torch)
             ),
-            options,
+            steps.stored(self, options),
         )
 
     # ---- bags ----

@@ -16,7 +16,9 @@ class CallOptions(TypedDict, total=False):
     #: seconds until the call ends one way or the other; else the client's deadline_s
     deadline_s: float | None
     priority: int  #: 0 (bulk) to 7 (first)
-    step: int  #: the trainer's training step, kept by the server with each push
+    #: the trainer's training step, kept by the server with each push; of a table with a dense optimizer, rows
+    #: are read as this step finds them
+    step: int
     #: of the gradients that this call pushes, in place of the features' own; 0 is one, too
     learning_rate: float
     #: of rows and gradients on the wire: "f32", "f16", "bf16" or "i8"; arrays are float32 all the same

@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 
+from .._base import steps
 from .._base.changes import State, Watch, hashes_of
 from .backward import pushes_of
 from .tables import Lookups, Needs
@@ -40,8 +41,10 @@ _OF_ANSWERS = ("wire_dtype", "read_only")  # options that an answer depends on
 class Answer:
     """What one forward will need, on its way or there."""
 
-    def __init__(self, needs: Needs, options: dict) -> None:
+    def __init__(self, needs: Needs, options: dict, is_stale: bool) -> None:
         self.needs, self.options = needs, options
+        is_of_step = steps.is_dense(needs.module.feature) and not is_stale
+        self.decisive = (*_OF_ANSWERS, "step") if is_of_step else _OF_ANSWERS
         self.values: Any = None  #: f32 [rows or bags, dim], once it is there
         self.is_taken = False
 
@@ -50,7 +53,7 @@ class Answer:
         mine = self.needs
         return (
             not self.is_taken
-            and all(self.options.get(name) == options.get(name) for name in _OF_ANSWERS)
+            and all(self.options.get(name) == options.get(name) for name in self.decisive)
             and _same(mine.keys, needs.keys)
             and _same(mine.offsets, needs.offsets)
             and _same(mine.weights, needs.weights)
@@ -78,12 +81,26 @@ class Answer:
         )
 
 
+def _check_exact(modules: Sequence[Any]) -> None:
+    for module in modules:
+        if module.learns and steps.is_dense(module.feature):
+            raise ValueError(
+                f"rows of table {module.feature.name!r} cannot be looked up ahead and be up to date: its "
+                "optimizer is dense, so every step moves all of them; let them be stale (stale=True, in a "
+                "collection of millrace.torchrec prefetch_stale=True), train without looking ahead, or give "
+                "the table an optimizer without dense=True"
+            )
+
+
 class Ahead:
     """The answers for one batch."""
 
     def __init__(self, needs: Sequence[Needs], counts: PrefetchCounts, leave: Optional[int] = None) -> None:
         """Makes the lookups ready. leave: None: rows are brought up to date; else they stay as they were, and
-        so many pushes to a table may be in flight."""
+        so many pushes to a table may be in flight. ValueError: rows cannot be brought up to date."""
+        self.modules = list(dict.fromkeys(one.module for one in needs))
+        if leave is None:
+            _check_exact(self.modules)
         self.counts, self.leave = counts, leave
         self.afterwards: Optional[Callable[[], None]] = None  #: called once when answers are up to date
         self.is_started = False
@@ -92,8 +109,9 @@ class Ahead:
         self._hashes = hashes_of([(one.module.feature.id, one.keys) for one in needs])
         self._watches: dict[Any, Watch] = {}  #: by client
         self._lookups = Lookups(needs)
-        self._all = [Answer(one, options) for one, options in zip(needs, self._lookups.options)]
-        self.modules = list(dict.fromkeys(one.module for one in needs))
+        self._all = [
+            Answer(one, options, leave is not None) for one, options in zip(needs, self._lookups.options)
+        ]
         self.answers: dict[Any, list[Answer]] = {module: [] for module in self.modules}  #: that are not taken
         for answer in self._all:
             self.answers[answer.needs.module].append(answer)

@@ -16,6 +16,8 @@ from typing import Any, Callable, Iterable, Optional
 import numpy as np
 import torch
 
+from .._base import steps
+
 _lock = threading.RLock()
 _as: Any = torch.Tensor._make_subclass
 
@@ -132,10 +134,11 @@ class Anchor(torch.nn.Parameter):
         self.keys = None
 
     def _held(self) -> Optional[torch.Tensor]:
-        """A gradient that waits. One of zeros comes from zero_grad(), and is none."""
-        if self.grad is None or isinstance(self.grad, Pushed) or not self.grad.count_nonzero():
+        """A gradient that waits. One of zeros comes from zero_grad(), and is none; unless it moves rows all
+        the same, as it does in torch."""
+        if self.grad is None or isinstance(self.grad, Pushed):
             return None
-        return self.grad
+        return self.grad if steps.is_dense(self.feature) or self.grad.count_nonzero() else None
 
     def add_rows(self, keys: np.ndarray, gradients: np.ndarray, options: dict) -> None:
         """Keeps what one backward pass has for these rows, keys sorted and each once."""

@@ -14,7 +14,7 @@ REFUSED = {
     "freeze=False), or that of Embedding, sets them",
 }
 _ABSENT = {
-    "weight": "rows live at the server; table.lookup(keys, read_only=True) reads them",
+    "weight": "rows live at the server; module.table.rows(keys).values reads them",
     "num_embeddings": "rows are made as their keys come; client.features() says how many there are",
 }
 _ROWS = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f32"}
@@ -31,7 +31,8 @@ class TorchArguments:
 
     embedding_dim: the dim of a new table.
     scale_grad_by_freq: as in torch: a key's gradient is divided by how often it is in the input.
-    sparse: either; gradients are always of the rows that a batch has, and never a tensor of all rows.
+    sparse: either; gradients are always of the rows that a batch has, and never a tensor of all rows. Whether
+        a step moves the others as well, the table's optimizer says: see millrace.optim.
     norm_type: means nothing without max_norm, as in torch.
     device, dtype: of the results. A dtype of torch's is also that of a new table's rows, f32 for float64.
     _freeze: nothing is learnt.

@@ -11,6 +11,7 @@ import torch
 from . import ahead
 from .backward import Rows, by_frequency, running, tensors
 from .tables import Lookups, Needs
+from .._base import steps
 
 
 def _look_up_now(needs: Sequence[Needs]) -> list[np.ndarray]:
@@ -46,7 +47,7 @@ def _taker_of(needs: Needs) -> Optional[Callable[[np.ndarray], None]]:
     module = needs.module
     if not module.learns:
         return None
-    if len(needs.keys) == 0:
+    if len(needs.keys) == 0 and not steps.is_dense(module.feature):
         return _nothing
     options, anchor = dict(module.options), module.anchor
 

@@ -156,6 +156,9 @@ def prefetch(
         looked up again before a forward takes them, and results are those without prefetching. What other
         clients change shows with the next lookup, as in any asynchronous training.
 
+    Where a table is trained with a dense optimizer, each step moves all of its rows: that needs stale=True.
+    ValueError otherwise, when the first batch is asked for.
+
     A forward with the keys that were looked up takes their rows, once; with other keys it makes a lookup of
     its own. The result's `counts` say how often either happened, and how stale rows were. An error of the
     loader, of `bags` or of a lookup is raised when it is its batch's turn. A loop that is left early waits

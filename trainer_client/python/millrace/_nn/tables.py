@@ -7,6 +7,7 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence
 import numpy as np
 import torch
 
+from .._base import steps
 from ..future import Future
 
 
@@ -26,7 +27,8 @@ class Needs(NamedTuple):
 
     def options(self) -> dict:
         """Of the lookup, as the module is now. A learning rate is for pushes."""
-        options = {**self.module.options, "read_only": not self.module.learns}
+        options = steps.read(self.module.feature, self.module.options)
+        options["read_only"] = not self.module.learns
         options.pop("learning_rate", None)
         return options
 
