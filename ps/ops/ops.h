@@ -197,8 +197,8 @@ struct ps_batch *ps_check_batch(const struct ps_op *op, uint64_t id);
 /* Checks that a checkpoint that is being written has room for what this call makes it write. */
 bool ps_check_save_room(const struct ps_op *op, uint64_t need_bytes);
 /* Checks that no checkpoint waits for the client at a step before the call's. Shows the call's step to the
- * core's step clock. `changes`: it may change what a checkpoint holds; others do not wait, and training goes on
- * without them: the steps that they name are not shown. */
+ * core's step clock. `changes`: it may change what a checkpoint holds; others do not wait, and training goes
+ * on without them: the steps that they name are not shown. */
 bool ps_check_step(const struct ps_op *op, bool changes);
 /* Checks that the ranges may change now: a checkpoint that is being written may still need them. */
 bool ps_check_pieces_ready(const struct ps_op *op, const struct ps_pieces *pieces);

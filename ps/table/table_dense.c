@@ -1,5 +1,5 @@
-/* Tables with a dense optimizer (dataplane/optimizer/missed_steps.h): lookups see rows as the training step that
- * they name sees them, which are copies; pushes bring rows there before they change them. */
+/* Tables with a dense optimizer (dataplane/optimizer/missed_steps.h): lookups see rows as the training step
+ * that they name sees them, which are copies; pushes bring rows there before they change them. */
 #include <string.h>
 #include "ps/table/table_internal.h"
 

@@ -159,8 +159,8 @@ static inline void ps_table_mark(struct ps_table *t, struct ps_place place, uint
 }
 
 /* ---- tables with a dense optimizer (ps/table/table_dense.c) ----
- * Rows as they are before a training step, of calls that name it: copies, which stay until the next call. Rows
- * that are not the table's are new ones. */
+ * Rows as they are before a training step, of calls that name it: copies, which stay until the next call.
+ * Rows that are not the table's are new ones. */
 const void *const *ps_table_rows_before(struct ps_table *t, uint64_t step, const void *const *rows,
                                         uint32_t count);
 /* A row's values and state, which may be copies, go through the steps before that one. */

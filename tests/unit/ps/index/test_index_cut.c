@@ -33,6 +33,7 @@ static bool is_marked(struct fixture *f, uint64_t key)
 static void emit(struct fixture *f, uint64_t key)
 {
     struct ps_place place = place_of(f, key);
+    assert_non_null(place.bucket);
     ps_index_emitted(&f->ix, place.bucket, place.slot);
 }
 

@@ -37,9 +37,9 @@ static void lookup(struct world *w, const uint64_t *keys, uint32_t count, const 
     struct ps_table_lookup l = {
         .in = {.keys = keys, .key_count = count, .offsets = offsets, .bag_count = bags},
         .insert = random_below(&w->seed, 2) == 0,
-        .step = step,
-        .out = out};
+        .step = step};
     uint64_t budget_bytes = UINT64_MAX;
+    l.out = out;
     assert_true(ps_table_lookup_step(w->table, &l, &budget_bytes));
 }
 
@@ -182,9 +182,9 @@ static void test_lookups_without_a_step(void **state)
 
 static void read_rows(struct world *w, const uint64_t *keys, uint32_t count, bool has_state, float *out)
 {
-    struct ps_table_read r = {
-        .keys = keys, .key_count = count, .has_state = has_state, .step = w->step, .out = out};
+    struct ps_table_read r = {.keys = keys, .key_count = count, .has_state = has_state, .step = w->step};
     uint64_t budget_bytes = UINT64_MAX;
+    r.out = out;
     assert_true(ps_table_read_step(w->table, &r, &budget_bytes));
 }
 
