@@ -170,10 +170,11 @@ static void ftrl_init(const struct mr_rule *o, const float *values, float *state
 
 void mr_rule_state_init(const struct mr_rule *o, const float *values, float *state, size_t count)
 {
+    memset(state, 0, mr_rule_state_floats(o, count) * sizeof(float));
     switch (o->kind) {
     case MR_OPT_ADAGRAD:
     case MR_OPT_ROWWISE_ADAGRAD:
-        for (size_t i = 0; i < mr_rule_state_floats(o, count); i++)
+        for (size_t i = 0; i < own_state_floats(o, count); i++)
             state[i] = o->initial_state;
         break;
     case MR_OPT_FTRL:
@@ -181,7 +182,6 @@ void mr_rule_state_init(const struct mr_rule *o, const float *values, float *sta
         ftrl_init(o, values, state, count);
         break;
     default:
-        memset(state, 0, mr_rule_state_floats(o, count) * sizeof(float));
         break;
     }
 }

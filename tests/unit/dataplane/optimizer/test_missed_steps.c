@@ -155,6 +155,10 @@ static void test_rows_are_as_if_they_had_gone_through_each_step(void **state)
     f = dense(MR_OPT_ADAM);
     f.optimizer_args[3] = 1;
     check(&f, seed++);
+    f = dense(MR_OPT_ADAGRAD);
+    f.optimizer_args[0] = 0.1f; /* of sums, not of the last step */
+    f.weight_decay = 0.01f;
+    check(&f, seed++);
 }
 
 /* What is left of 0.9^1000 changes nothing: the steps are not gone through one by one. */
