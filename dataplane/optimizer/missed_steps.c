@@ -6,26 +6,43 @@
 
 /* ---- rates ---- */
 
-void mr_step_rates_note(struct mr_step_rates *r, uint64_t step, float rate)
+/* Of a step that has none of its own: `rate` is that of the nearest one that has. */
+static float rate_between(const struct mr_rates *schedule, uint64_t step, uint64_t nearest, float rate)
 {
-    if (step < r->last)
-        return; /* somebody who is late */
+    return rate == mr_rates_at(schedule, nearest) ? mr_rates_at(schedule, step) : rate;
+}
+
+static void note_late(struct mr_step_rates *r, uint64_t step, float rate)
+{
+    const uint64_t behind = r->last - step;
+    if (behind >= MR_MISSED_STEPS_MAX)
+        *r = (struct mr_step_rates){.last = step, .count = 1};
+    if (behind < r->count || r->last == step)
+        r->rates[step % MR_MISSED_STEPS_MAX] = rate;
+}
+
+void mr_step_rates_note(struct mr_step_rates *r, const struct mr_rates *schedule, uint64_t step, float rate)
+{
+    if (step <= r->last) {
+        note_late(r, step, rate);
+        return;
+    }
     const uint64_t more = r->count == 0 ? 1 : step - r->last;
-    for (uint64_t i = 0; i < MR_MISSED_STEPS_MAX && (i < more || i == 0); i++)
-        r->rates[(step - i) % MR_MISSED_STEPS_MAX] = rate;
+    r->rates[step % MR_MISSED_STEPS_MAX] = rate;
+    for (uint64_t i = 1; i < more && i < MR_MISSED_STEPS_MAX; i++)
+        r->rates[(step - i) % MR_MISSED_STEPS_MAX] = rate_between(schedule, step - i, step, rate);
     r->count = more < MR_MISSED_STEPS_MAX - r->count ? r->count + (uint32_t)more : MR_MISSED_STEPS_MAX;
     r->last = step;
 }
 
 float mr_step_rates_at(const struct mr_step_rates *r, const struct mr_rates *schedule, uint64_t step)
 {
-    const float planned = mr_rates_at(schedule, step);
     if (r->count == 0)
-        return planned;
+        return mr_rates_at(schedule, step);
     const uint64_t first = r->last - r->count + 1;
     const uint64_t nearest = step > r->last ? r->last : step < first ? first : step;
     const float rate = r->rates[nearest % MR_MISSED_STEPS_MAX];
-    return nearest != step && rate == mr_rates_at(schedule, nearest) ? planned : rate;
+    return nearest == step ? rate : rate_between(schedule, step, nearest, rate);
 }
 
 /* ---- rows ---- */

@@ -24,8 +24,10 @@ struct mr_step_rates {
     float rates[MR_MISSED_STEPS_MAX];
 };
 
-/* A push of step `step`, from 1 on, had this rate. Steps in between that had none get it, too. */
-void mr_step_rates_note(struct mr_step_rates *r, uint64_t step, float rate);
+/* A push of step `step`, from 1 on, had this rate, whatever others of that step had. Steps in between that had
+ * none get it, too, or, if it is the schedule's, what the schedule has for them. A step further back than
+ * there are rates begins again with its own. */
+void mr_step_rates_note(struct mr_step_rates *r, const struct mr_rates *schedule, uint64_t step, float rate);
 /* What step `step` had; where that is not known, what the nearest step had that is: or, if that was the
  * schedule's, what the schedule has. */
 float mr_step_rates_at(const struct mr_step_rates *r, const struct mr_rates *schedule, uint64_t step);

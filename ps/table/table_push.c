@@ -510,7 +510,7 @@ static void keys_apply(struct ps_table_push *p, struct ps_table *t, uint32_t fir
     struct apply a = {.distinct = p->scratch.distinct + first, .count = count};
     const struct mr_rule_push push = {.learning_rate = p->cursor.learning_rate, .step = p->step};
     if (t->dense != NULL && p->step > 0 && !p->sets)
-        mr_step_rates_note(&t->dense->rates, p->step, push.learning_rate);
+        mr_step_rates_note(&t->dense->rates, &t->optimizer.schedule, p->step, push.learning_rate);
     uint32_t found = 0, changed = 0, group_count = ps_group_count(count);
     for (uint32_t step = 0; step < group_count + 3; step++) {
         if (step < group_count)

@@ -27,27 +27,35 @@ static void test_rates_that_nobody_noted_are_the_schedules(void **state)
     const struct mr_rates s = schedule();
     static struct mr_step_rates r;
     assert_true(mr_step_rates_at(&r, &s, 7) == mr_rates_at(&s, 7));
-    mr_step_rates_note(&r, 20, mr_rates_at(&s, 20));
+    mr_step_rates_note(&r, &s, 20, mr_rates_at(&s, 20));
     assert_true(mr_step_rates_at(&r, &s, 20) == mr_rates_at(&s, 20));
     assert_true(mr_step_rates_at(&r, &s, 30) == mr_rates_at(&s, 30));
     assert_true(mr_step_rates_at(&r, &s, 10) == mr_rates_at(&s, 10));
+    mr_step_rates_note(&r, &s, 40, mr_rates_at(&s, 40));
+    assert_true(mr_step_rates_at(&r, &s, 30) == mr_rates_at(&s, 30)); /* had no push */
+    mr_step_rates_note(&r, &s, 50, 0.125f);
+    assert_true(mr_step_rates_at(&r, &s, 45) == 0.125f);
 }
 
 static void test_rates_of_pushes(void **state)
 {
     const struct mr_rates s = schedule();
     static struct mr_step_rates r;
-    mr_step_rates_note(&r, 5, 0.25f);
+    mr_step_rates_note(&r, &s, 5, 0.25f);
     assert_true(mr_step_rates_at(&r, &s, 4) == 0.25f); /* the nearest */
     assert_true(mr_step_rates_at(&r, &s, 9) == 0.25f);
-    mr_step_rates_note(&r, 8, 0.125f);
+    mr_step_rates_note(&r, &s, 8, 0.125f);
     assert_true(mr_step_rates_at(&r, &s, 5) == 0.25f);
     assert_true(mr_step_rates_at(&r, &s, 6) == 0.125f); /* had no push */
-    mr_step_rates_note(&r, 8, 0.0625f);
+    mr_step_rates_note(&r, &s, 8, 0.0625f);
     assert_true(mr_step_rates_at(&r, &s, 7) == 0.125f);
     assert_true(mr_step_rates_at(&r, &s, 8) == 0.0625f);
-    mr_step_rates_note(&r, 6, 3); /* late */
-    assert_true(mr_step_rates_at(&r, &s, 6) == 0.125f);
+    mr_step_rates_note(&r, &s, 6, 3); /* late */
+    assert_true(mr_step_rates_at(&r, &s, 6) == 3);
+    assert_true(mr_step_rates_at(&r, &s, 7) == 0.125f);
+    mr_step_rates_note(&r, &s, 4, 3); /* of before those that are known */
+    assert_true(mr_step_rates_at(&r, &s, 4) == 0.25f);
+    assert_true(mr_step_rates_at(&r, &s, 9) == 0.0625f);
 }
 
 static void test_old_rates_are_forgotten(void **state)
@@ -55,12 +63,17 @@ static void test_old_rates_are_forgotten(void **state)
     const struct mr_rates s = schedule();
     static struct mr_step_rates r;
     for (uint32_t i = 1; i <= MR_MISSED_STEPS_MAX + 10; i++)
-        mr_step_rates_note(&r, i, (float)i);
+        mr_step_rates_note(&r, &s, i, (float)i);
     assert_true(mr_step_rates_at(&r, &s, 11) == 11);
     assert_true(mr_step_rates_at(&r, &s, 10) == 11);
-    mr_step_rates_note(&r, UINT64_C(1) << 40, 2);
+    mr_step_rates_note(&r, &s, UINT64_C(1) << 40, 2);
     assert_true(mr_step_rates_at(&r, &s, 11) == 2);
     assert_int_equal(r.count, MR_MISSED_STEPS_MAX);
+    mr_step_rates_note(&r, &s, 12, 4); /* that step was a mistake, or training begins again */
+    assert_true(mr_step_rates_at(&r, &s, 12) == 4);
+    mr_step_rates_note(&r, &s, 13, 5);
+    assert_true(mr_step_rates_at(&r, &s, 12) == 4);
+    assert_true(mr_step_rates_at(&r, &s, 13) == 5);
 }
 
 /* ---- rows ---- */
@@ -117,7 +130,7 @@ static void check(const struct mr_feature *f, uint64_t seed)
         float gradient[DIM];
         for (uint32_t i = 0; i < DIM; i++)
             gradient[i] = (float)random_below(&seed, 1000) / 500 - 1;
-        mr_step_rates_note(&rates, step, rate);
+        mr_step_rates_note(&rates, &o.schedule, step, rate);
         apply(&o, &each, step, rate, step == next ? gradient : zeros);
         if (step != next)
             continue;
