@@ -100,10 +100,12 @@ void mr_rule_catch_up(const struct mr_rule *o, const struct mr_step_rates *rates
     const float *const gradient = zeros;
     uint32_t last;
     memcpy(&last, last_step_of(o, state, count), sizeof(last));
-    const uint64_t end = step - last > MR_MISSED_STEPS_MAX ? last + MR_MISSED_STEPS_MAX : step;
-    uint64_t at = last;
+    if (step > UINT32_MAX)
+        step = UINT32_MAX;
     if (step <= last)
         return;
+    const uint64_t end = step - last > MR_MISSED_STEPS_MAX ? last + MR_MISSED_STEPS_MAX : step;
+    uint64_t at = last;
     do {
         at++;
         const struct mr_rule_push push = {.learning_rate = mr_step_rates_at(rates, &o->schedule, at),

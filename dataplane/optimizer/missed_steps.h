@@ -6,7 +6,7 @@
  * it: with gradients of 0, and with the learning rates that these steps had. Once its momentum is gone, nothing
  * is left to do but for weight decay. Of more than MR_MISSED_STEPS_MAX missed steps, those after the first so
  * many do not change values, so that no row takes long. A row's state is that of mr_rule_state_floats(), of
- * which the last is that step, a u32.
+ * which the last is that step, a u32; from 2^32 on, no step is missed.
  */
 #ifndef MR_MISSED_STEPS_H
 #define MR_MISSED_STEPS_H

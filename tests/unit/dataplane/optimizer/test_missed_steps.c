@@ -218,6 +218,24 @@ static void test_no_row_takes_long(void **state)
     assert_memory_equal(r.values, most.values, sizeof(r.values));
 }
 
+/* The last step that a row can know. */
+static void test_steps_beyond_32_bits(void **state)
+{
+    static struct mr_step_rates rates;
+    struct mr_feature f = dense(MR_OPT_SGD);
+    f.weight_decay = 0.01f;
+    const struct mr_rule o = rule_of(&f);
+    struct row r = new_row(&o), at_end;
+    mr_rule_went_through(&o, UINT32_MAX - 10, r.state, DIM);
+    at_end = r;
+    mr_rule_catch_up(&o, &rates, UINT32_MAX, at_end.values, at_end.state, DIM);
+    assert_true(at_end.values[0] < r.values[0] * powf(0.999f, 9));
+    for (uint32_t i = 0; i < 2; i++) {
+        mr_rule_catch_up(&o, &rates, UINT32_MAX + UINT64_C(10000) * (i + 1), r.values, r.state, DIM);
+        assert_memory_equal(&r, &at_end, sizeof(r));
+    }
+}
+
 static void test_which_features_are_dense(void **state)
 {
     struct mr_feature f = dense(MR_OPT_MOMENTUM);
@@ -245,6 +263,7 @@ int main(void)
         cmocka_unit_test(test_rows_are_as_if_they_had_gone_through_each_step),
         cmocka_unit_test(test_rows_come_to_rest),
         cmocka_unit_test(test_no_row_takes_long),
+        cmocka_unit_test(test_steps_beyond_32_bits),
         cmocka_unit_test(test_which_features_are_dense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
