@@ -152,6 +152,8 @@ static bool take_optimizer_arg(struct mr_feature *f, uint32_t i, const char *par
 static const char *wanted_args(uint32_t optimizer)
 {
     switch (optimizer) {
+    case MR_OPT_SGD:
+        return "--optimizer-args of sgd must be numbers" WANTED_DENSE;
     case MR_OPT_MOMENTUM:
         return "--optimizer-args of momentum must be momentum and dampening, both from 0 to below 1, and 1 "
                "for Nesterov, which needs momentum and no dampening" WANTED_DENSE;

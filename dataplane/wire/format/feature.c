@@ -261,7 +261,7 @@ static bool is_share(float x)
 static uint32_t arg_count(uint32_t optimizer)
 {
     static const uint32_t counts[] = {
-        [MR_OPT_SGD] = MR_OPTIMIZER_ARGS, /* whatever they are */
+        [MR_OPT_SGD] = MR_OPTIMIZER_ARG_DENSE, /* whatever they are */
         [MR_OPT_MOMENTUM] = 3,
         [MR_OPT_ADAGRAD] = 2,
         [MR_OPT_ROWWISE_ADAGRAD] = 2,

@@ -192,6 +192,8 @@ static void put_value(const struct mr_feature *f, const char *field, char *text,
 static const char *args_allowed(uint32_t optimizer)
 {
     switch (optimizer) {
+    case MR_OPT_SGD:
+        return "they are finite" DENSE_ALLOWED;
     case MR_OPT_MOMENTUM:
         return "momentum and dampening go from 0 to below 1; nesterov is 0, or 1 with momentum and without "
                "dampening" DENSE_ALLOWED;

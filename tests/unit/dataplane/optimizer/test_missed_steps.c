@@ -245,6 +245,12 @@ static void test_which_features_are_dense(void **state)
     f.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
     f.dtype = MR_F16;
     assert_string_equal(mr_feature_check(&f), "optimizer_args");
+    f = dense(MR_OPT_SGD); /* whose other arguments may be any */
+    f.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 0.5f;
+    assert_string_equal(mr_feature_check(&f), "optimizer_args");
+    f.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
+    f.dtype = MR_F16;
+    assert_string_equal(mr_feature_check(&f), "optimizer_args");
     f = dense(MR_OPT_ROWWISE_ADAGRAD);
     assert_string_equal(mr_feature_check(&f), "optimizer_args");
     const uint32_t shape = DIM;
