@@ -1,12 +1,12 @@
 /* Dense optimizers: each row goes through each step, as in torch, where an embedding is one parameter with a
- * gradient for all of its rows (nn.EmbeddingBag with sparse=False). In steps that have no gradient for a row, it
- * is 0: momentum and moments go on moving values and decay, and weight decay applies.
+ * gradient for all of its rows (nn.EmbeddingBag with sparse=False). In steps that have no gradient for a row,
+ * it is 0: momentum and moments go on moving values and decay, and weight decay applies.
  *
- * A row knows the last step that it went through, and goes through those that it has missed when somebody wants
- * it: with gradients of 0, and with the learning rates that these steps had. Once its momentum is gone, nothing
- * is left to do but for weight decay. Of more than MR_MISSED_STEPS_MAX missed steps, those after the first so
- * many do not change values, so that no row takes long. A row's state is that of mr_rule_state_floats(), of
- * which the last is that step, a u32; from 2^32 on, no step is missed.
+ * A row knows the last step that it went through, and goes through those that it has missed when somebody
+ * wants it: with gradients of 0, and with the learning rates that these steps had. Once its momentum is gone,
+ * nothing is left to do but for weight decay. Of more than MR_MISSED_STEPS_MAX missed steps, those after the
+ * first so many do not change values, so that no row takes long. A row's state is that of
+ * mr_rule_state_floats(), of which the last is that step, a u32; from 2^32 on, no step is missed.
  */
 #ifndef MR_MISSED_STEPS_H
 #define MR_MISSED_STEPS_H
@@ -24,8 +24,8 @@ struct mr_step_rates {
     float rates[MR_MISSED_STEPS_MAX];
 };
 
-/* A push of step `step`, from 1 on, had this rate, whatever others of that step had. Steps in between that had
- * none get it, too, or, if it is the schedule's, what the schedule has for them. A step further back than
+/* A push of step `step`, from 1 on, had this rate, whatever others of that step had. Steps in between that
+ * had none get it, too, or, if it is the schedule's, what the schedule has for them. A step further back than
  * there are rates begins again with its own. */
 void mr_step_rates_note(struct mr_step_rates *r, const struct mr_rates *schedule, uint64_t step, float rate);
 /* What step `step` had; where that is not known, what the nearest step had that is: or, if that was the

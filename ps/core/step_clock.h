@@ -1,5 +1,5 @@
-/* The step that training has reached, by the steps that calls carry, but for calls that only read. Evictions by
- * steps and automatic checkpoints go by it, so a call with a wild step must not move it.
+/* The step that training has reached, by the steps that calls carry, but for calls that only read. Evictions
+ * by steps and automatic checkpoints go by it, so a call with a wild step must not move it.
  *
  * A step within PS_STEP_NEAR of the present one moves it on at once; it never moves back so. Steps further
  * off count once PS_STEPS_AHEAD different calls in a row lie ahead, and none near: then the clock moves to

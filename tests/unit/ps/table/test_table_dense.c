@@ -1,4 +1,5 @@
 /* Tables with a dense optimizer, against rows that go through each step as it comes. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "table_fixture.h"
@@ -178,6 +179,39 @@ static void test_lookups_without_a_step(void **state)
     world_end(&w);
 }
 
+/* Gradients that are not finite are left out: then the step is one of those without a gradient. */
+static void test_a_step_whose_gradient_is_not_finite(void **state)
+{
+    const struct mr_feature f = dense(MR_OPT_MOMENTUM, 0.01f);
+    float gradient[DIM] = {1, 1, 1, 1, 1, 1};
+    const float *const zeros = (const float[DIM]){0};
+    const uint64_t key = 3;
+    float is[DIM];
+    struct world w;
+    world_begin(&w, &f, fixture_seed("not finite"));
+    push(&w, &key, 1, gradient, NULL);
+    w.step = 5;
+    gradient[2] = NAN;
+    struct ps_table_push p = {.in = {.keys = &key, .key_count = 1},
+                              .gradients = gradient,
+                              .at_once = true,
+                              .insert = true,
+                              .step = w.step};
+    uint64_t budget_bytes = UINT64_MAX;
+    assert_true(ps_table_push_step(w.table, &p, &budget_bytes));
+    assert_int_equal(p.counts.not_finite, 1);
+    gradient[2] = 1;
+    float *values = w.rows[key].values, *states = w.rows[key].state;
+    for (uint64_t step = 1; step <= 8; step++) {
+        const float *const pushed = step == 1 ? gradient : zeros;
+        const struct mr_rule_push each = {.learning_rate = f.learning_rate, .step = step};
+        (void)mr_rule_apply(&w.rule, &each, &values, &states, &pushed, 1, DIM);
+    }
+    lookup(&w, &key, 1, NULL, 0, 9, is);
+    assert_memory_equal(is, values, sizeof(is));
+    world_end(&w);
+}
+
 /* ---- rows as they are stored ---- */
 
 static void read_rows(struct world *w, const uint64_t *keys, uint32_t count, bool has_state, float *out)
@@ -257,6 +291,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_ARENA(test_rows_are_those_of_torch),
         WITH_ARENA(test_lookups_without_a_step),
+        WITH_ARENA(test_a_step_whose_gradient_is_not_finite),
         WITH_ARENA(test_rows_that_are_read_and_set),
         WITH_ARENA(test_rows_that_are_set_late),
     };
