@@ -93,8 +93,8 @@ static void skip(const struct mr_rule *o, uint64_t steps, float *state, size_t c
     memcpy(state + 2 * count, &updates, sizeof(updates));
 }
 
-void mr_rule_catch_up(const struct mr_rule *o, const struct mr_step_rates *rates, uint64_t step,
-                      float *values, float *state, size_t count)
+uint32_t mr_rule_catch_up(const struct mr_rule *o, const struct mr_step_rates *rates, uint64_t step,
+                          float *values, float *state, size_t count)
 {
     static const float zeros[MR_DIM_MAX];
     const float *const gradient = zeros;
@@ -103,7 +103,7 @@ void mr_rule_catch_up(const struct mr_rule *o, const struct mr_step_rates *rates
     if (step > UINT32_MAX)
         step = UINT32_MAX;
     if (step <= last)
-        return;
+        return 0;
     const uint64_t end = step - last > MR_MISSED_STEPS_MAX ? last + MR_MISSED_STEPS_MAX : step;
     uint64_t at = last;
     do {
@@ -115,4 +115,5 @@ void mr_rule_catch_up(const struct mr_rule *o, const struct mr_step_rates *rates
     if (at < step)
         skip(o, step - at, state, count);
     mr_rule_went_through(o, step, state, count);
+    return (uint32_t)(at - last);
 }

@@ -3,10 +3,12 @@
 #include <string.h>
 #include "ps/table/table_internal.h"
 
-void ps_table_catch_up(const struct ps_table *t, uint64_t step, float *values, float *state)
+void ps_table_catch_up(struct ps_table *t, uint64_t step, float *values, float *state)
 {
+    struct ps_dense *d = t->dense;
+    d->passes_of_late -= d->passes_of_late / PS_ROWS_OF_LATE;
     if (step > 0)
-        mr_rule_catch_up(&t->optimizer, &t->dense->rates, step - 1, values, state, t->dim);
+        d->passes_of_late += mr_rule_catch_up(&t->optimizer, &d->rates, step - 1, values, state, t->dim);
 }
 
 /* Not first values, worked out for a key that has no row. */

@@ -56,9 +56,13 @@ struct ps_evictor {
     struct ps_evict_candidate pool[PS_EVICT_POOL_ROWS];
 };
 
+#define PS_ROWS_OF_LATE    16u
+#define PS_PASS_COST_BYTES 256u /* of one row through the optimizer, beside twice the row's bytes */
+
 /* What a table with a dense optimizer has beside the others. */
 struct ps_dense {
     struct mr_step_rates rates;
+    uint32_t passes_of_late;         /* through the optimizer, of PS_ROWS_OF_LATE rows that were wanted */
     const void *rows[PS_GROUP_KEYS]; /* of ps_table_rows_before(), among the copies */
     float copies[];                  /* [PS_GROUP_KEYS, dim + state] */
 };
@@ -164,7 +168,15 @@ static inline void ps_table_mark(struct ps_table *t, struct ps_place place, uint
 const void *const *ps_table_rows_before(struct ps_table *t, uint64_t step, const void *const *rows,
                                         uint32_t count);
 /* A row's values and state, which may be copies, go through the steps before that one. */
-void ps_table_catch_up(const struct ps_table *t, uint64_t step, float *values, float *state);
+void ps_table_catch_up(struct ps_table *t, uint64_t step, float *values, float *state);
+/* What that costs of a budget, a row, if rows have missed as many steps as those wanted of late. */
+static inline uint64_t ps_table_missed_cost_bytes(const struct ps_table *t)
+{
+    if (__builtin_expect(t->dense == NULL, 1))
+        return 0;
+    return (uint64_t)(t->dense->passes_of_late / PS_ROWS_OF_LATE) *
+           (PS_PASS_COST_BYTES + 2 * t->layout.bytes);
+}
 
 /* Whether the row's values are all finite. */
 bool ps_table_row_is_finite(struct ps_table *t, const void *row);
@@ -316,6 +328,7 @@ static inline uint32_t ps_group_count(uint32_t key_count)
  * taken off. */
 static inline uint32_t ps_budget_take(uint64_t *budget_bytes, uint64_t cost_bytes, uint32_t left)
 {
+    assert(cost_bytes > 0);
     uint64_t count =
         *budget_bytes / cost_bytes / PS_GROUP_KEYS * PS_GROUP_KEYS; /* few groups are cut short */
     count = count < PS_GROUP_KEYS ? PS_GROUP_KEYS : count;
@@ -323,6 +336,17 @@ static inline uint32_t ps_budget_take(uint64_t *budget_bytes, uint64_t cost_byte
     uint64_t cost = taken * cost_bytes;
     *budget_bytes -= cost < *budget_bytes ? cost : *budget_bytes;
     return taken;
+}
+
+/* The same of rows, each of which costs so much. Of a dense table, a group at most, or one row where a group
+ * would be too much: only then it is known what they had missed. */
+static inline uint32_t ps_budget_take_rows(const struct ps_table *t, uint64_t *budget_bytes,
+                                           uint64_t cost_bytes, uint32_t left)
+{
+    uint32_t most = left;
+    if (__builtin_expect(t->dense != NULL, 0))
+        most = *budget_bytes < PS_GROUP_KEYS * cost_bytes ? 1 : PS_GROUP_KEYS;
+    return ps_budget_take(budget_bytes, cost_bytes, left < most ? left : most);
 }
 
 static inline uint32_t ps_row_prefetch_lines(const struct ps_table *t, uint32_t bytes)

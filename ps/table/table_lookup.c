@@ -251,9 +251,14 @@ static __attribute__((noinline)) void narrow_bag_sink(struct ps_table *t, struct
 
 /* ---- steps ---- */
 
+static uint64_t key_cost_bytes(const struct ps_table *t)
+{
+    return PS_KEY_COST_BYTES + row_bytes(t) + ps_table_missed_cost_bytes(t);
+}
+
 uint64_t ps_table_lookup_cost_bytes(const struct ps_table *t, uint32_t key_count, uint32_t bag_count)
 {
-    return key_count * (PS_KEY_COST_BYTES + row_bytes(t)) + bag_count * row_bytes(t);
+    return key_count * key_cost_bytes(t) + bag_count * row_bytes(t);
 }
 
 /* The buckets of the next groups come while others use the processor. */
@@ -341,11 +346,10 @@ static void bags_step(struct ps_table *t, struct ps_table_lookup *l, uint32_t co
             divide_bag(t, l, l->rows_done, (float *)l->out + (size_t)l->rows_done * t->dim);
 }
 
-bool ps_table_lookup_step(struct ps_table *t, struct ps_table_lookup *l, uint64_t *budget_bytes)
+static bool lookup_some(struct ps_table *t, struct ps_table_lookup *l, uint64_t *budget_bytes)
 {
     uint64_t for_bags_bytes = *budget_bytes;
-    uint32_t count =
-        ps_budget_take(budget_bytes, PS_KEY_COST_BYTES + row_bytes(t), l->in.key_count - l->keys_done);
+    uint32_t count = ps_budget_take_rows(t, budget_bytes, key_cost_bytes(t), l->in.key_count - l->keys_done);
     if (l->in.offsets == NULL) {
         rows_step(t, l, count);
     } else if (has_single_sums(t, l)) {
@@ -360,6 +364,14 @@ bool ps_table_lookup_step(struct ps_table *t, struct ps_table_lookup *l, uint64_
         l->keys_done == l->in.key_count && (l->in.offsets == NULL || l->bags_begun == l->in.bag_count);
     if (!whole)
         prefetch_next(t, l);
+    return whole;
+}
+
+bool ps_table_lookup_step(struct ps_table *t, struct ps_table_lookup *l, uint64_t *budget_bytes)
+{
+    bool whole = lookup_some(t, l, budget_bytes);
+    while (!whole && t->dense != NULL && *budget_bytes / PS_GROUP_KEYS >= key_cost_bytes(t))
+        whole = lookup_some(t, l, budget_bytes);
     return whole;
 }
 

@@ -545,7 +545,7 @@ static uint64_t collect_cost_bytes(const struct ps_table *t)
 
 static uint64_t apply_cost_bytes(const struct ps_table *t)
 {
-    return PS_KEY_COST_BYTES + t->dim * sizeof(float) + t->layout.bytes;
+    return PS_KEY_COST_BYTES + t->dim * sizeof(float) + t->layout.bytes + ps_table_missed_cost_bytes(t);
 }
 
 uint64_t ps_table_push_cost_bytes(const struct ps_table *t, uint32_t key_count)
@@ -696,8 +696,8 @@ static void class_advance(struct ps_table_push *p)
 
 static void apply_step(struct ps_table_push *p, struct ps_table *t, uint64_t *budget_bytes)
 {
-    uint32_t count =
-        ps_budget_take(budget_bytes, apply_cost_bytes(t), p->scratch.distinct_count - p->cursor.position);
+    uint32_t count = ps_budget_take_rows(t, budget_bytes, apply_cost_bytes(t),
+                                         p->scratch.distinct_count - p->cursor.position);
     keys_apply(p, t, p->cursor.position, count);
     p->cursor.position += count;
     if (p->cursor.position == p->scratch.distinct_count) {

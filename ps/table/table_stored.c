@@ -45,7 +45,8 @@ static size_t record_floats(const struct ps_table *t, bool has_state)
 
 static uint64_t read_cost_bytes(const struct ps_table *t)
 {
-    return PS_KEY_COST_BYTES + t->layout.bytes + record_floats(t, true) * sizeof(float);
+    return PS_KEY_COST_BYTES + t->layout.bytes + record_floats(t, true) * sizeof(float) +
+           ps_table_missed_cost_bytes(t);
 }
 
 uint64_t ps_table_read_cost_bytes(const struct ps_table *t, uint32_t key_count)
@@ -98,12 +99,15 @@ static void read_group(struct ps_table *t, const struct ps_table_read *r, uint32
 
 bool ps_table_read_step(struct ps_table *t, struct ps_table_read *r, uint64_t *budget_bytes)
 {
-    const uint32_t end =
-        r->keys_done + ps_budget_take(budget_bytes, read_cost_bytes(t), r->key_count - r->keys_done);
-    while (r->keys_done < end) {
-        const uint32_t count = ps_group_size(end, r->keys_done);
-        read_group(t, r, count);
-        r->keys_done += count;
-    }
+    do {
+        const uint32_t left = r->key_count - r->keys_done,
+                       end = r->keys_done + ps_budget_take_rows(t, budget_bytes, read_cost_bytes(t), left);
+        while (r->keys_done < end) {
+            const uint32_t count = ps_group_size(end, r->keys_done);
+            read_group(t, r, count);
+            r->keys_done += count;
+        }
+    } while (t->dense != NULL && r->keys_done < r->key_count &&
+             *budget_bytes / PS_GROUP_KEYS >= read_cost_bytes(t));
     return r->keys_done == r->key_count;
 }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "table_fixture.h"
-#include "dataplane/optimizer/missed_steps.h"
+#include "ps/table/table_internal.h"
 
 enum { DIM = 6, KEYS = 70, STEPS = 60, STATE_MAX = 2 * DIM + 2, BAG_KEYS = 7 };
 
@@ -212,6 +212,57 @@ static void test_a_step_whose_gradient_is_not_finite(void **state)
     world_end(&w);
 }
 
+/* ---- slices ---- */
+
+enum { SLICE_BYTES = 32 << 10 };
+
+/* Rows that have missed many steps are few to a slice, once the first ones have shown it. */
+static void test_slices_are_short_where_many_steps_were_missed(void **state)
+{
+    const struct mr_feature f = dense(MR_OPT_ADAMW, 0.01f);
+    uint64_t keys[KEYS], step = 100000, budget_bytes;
+    float rows[KEYS][DIM], at_once[KEYS][DIM], soon[KEYS][DIM];
+    uint32_t slices = 0;
+    struct world w;
+    world_begin(&w, &f, fixture_seed("slices"));
+    for (uint32_t i = 0; i < KEYS; i++)
+        keys[i] = i;
+    assert_true(ps_table_lookup_cost_bytes(w.table, KEYS, 0) < SLICE_BYTES);
+    struct ps_table_lookup l = {.in = {.keys = keys, .key_count = KEYS}, .step = step, .out = rows};
+    for (bool is_whole = false; !is_whole; slices++) {
+        const uint32_t before = l.keys_done;
+        budget_bytes = SLICE_BYTES;
+        is_whole = ps_table_lookup_step(w.table, &l, &budget_bytes);
+        assert_true(l.keys_done - before <= (slices == 0 ? PS_GROUP_KEYS : 1));
+    }
+    assert_true(ps_table_lookup_cost_bytes(w.table, 2, 0) > SLICE_BYTES);
+    assert_true(ps_table_read_cost_bytes(w.table, 2) > SLICE_BYTES);
+    assert_true(ps_table_push_cost_bytes(w.table, 2) > SLICE_BYTES);
+    lookup(&w, keys, KEYS, NULL, 0, step, at_once[0]);
+    assert_memory_equal(rows, at_once, sizeof(rows));
+
+    float *read = malloc(KEYS * (DIM + 1) * sizeof(*read));
+    struct ps_table_read r = {.keys = keys, .key_count = KEYS, .step = step, .out = read};
+    budget_bytes = SLICE_BYTES;
+    assert_false(ps_table_read_step(w.table, &r, &budget_bytes));
+    assert_int_equal(r.keys_done, 1);
+    free(read);
+
+    const float gradient[KEYS][DIM] = {{1}};
+    struct ps_table_push p = {.in = {.keys = keys, .key_count = KEYS},
+                              .gradients = gradient,
+                              .at_once = true,
+                              .insert = true,
+                              .step = step};
+    for (slices = 0; budget_bytes = SLICE_BYTES, !ps_table_push_step(w.table, &p, &budget_bytes);)
+        slices++;
+    assert_true(slices >= KEYS / 2);
+    for (uint32_t i = 0; i < 3; i++) /* nobody has missed any now */
+        lookup(&w, keys, KEYS, NULL, 0, step + 1, soon[0]);
+    assert_true(ps_table_lookup_cost_bytes(w.table, KEYS, 0) < SLICE_BYTES);
+    world_end(&w);
+}
+
 /* ---- rows as they are stored ---- */
 
 static void read_rows(struct world *w, const uint64_t *keys, uint32_t count, bool has_state, float *out)
@@ -292,6 +343,7 @@ int main(void)
         WITH_ARENA(test_rows_are_those_of_torch),
         WITH_ARENA(test_lookups_without_a_step),
         WITH_ARENA(test_a_step_whose_gradient_is_not_finite),
+        WITH_ARENA(test_slices_are_short_where_many_steps_were_missed),
         WITH_ARENA(test_rows_that_are_read_and_set),
         WITH_ARENA(test_rows_that_are_set_late),
     };
