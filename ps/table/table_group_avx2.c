@@ -7,8 +7,8 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 
-/* lzcnt: what bsr yields depends on its target's value before, and so each key on the one before. */
-#define VECTOR __attribute__((target("avx2,bmi,bmi2,lzcnt")))
+/* bmi: what bsf yields depends on its target's value before, and so each key on the one before. */
+#define VECTOR __attribute__((target("avx2,bmi,bmi2")))
 #define LANES  4u /* of 64 bits */
 #define SIGN   (UINT64_C(1) << 63)
 
