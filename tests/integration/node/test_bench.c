@@ -233,9 +233,11 @@ static uint64_t slower(const json_t *block, const char *op, uint64_t ns)
 
 static void start(struct fixture *x, struct netns_process *bench, const char *const *arguments)
 {
-    char *argv[24] = {(char *)millrace, "bench", "--server", x->node.address, "--out", x->out};
-    for (uint32_t i = 0; arguments[i] != NULL; i++)
+    char *argv[32] = {(char *)millrace, "bench", "--server", x->node.address, "--out", x->out};
+    for (uint32_t i = 0; arguments[i] != NULL; i++) {
+        assert_true(6 + i + 1 < sizeof(argv) / sizeof(*argv));
         argv[6 + i] = (char *)arguments[i];
+    }
     netns_spawn(&x->node.net, NETNS_CLIENT, argv, bench);
 }
 
