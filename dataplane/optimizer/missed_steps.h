@@ -32,8 +32,8 @@ void mr_step_rates_note(struct mr_step_rates *r, const struct mr_rates *schedule
  * schedule's, what the schedule has. */
 float mr_step_rates_at(const struct mr_step_rates *r, const struct mr_rates *schedule, uint64_t step);
 
-/* A row of a dense optimizer goes through the steps up to `step` that it has not gone through yet. Returns how
- * often the optimizer ran for it. */
+/* A row of a dense optimizer goes through the steps up to `step` that it has not gone through yet. Returns
+ * how often the optimizer ran for it. */
 uint32_t mr_rule_catch_up(const struct mr_rule *o, const struct mr_step_rates *rates, uint64_t step,
                           float *values, float *state, size_t count);
 /* It has gone through that step, which had a gradient for it, or has been set to what it is then. */
