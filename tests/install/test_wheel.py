@@ -40,8 +40,8 @@ MESON_SKIPPED = 77
 # Of tests/python: what needs no frames of a port, and finds the programs where a system or a build has them.
 OWN_TESTS = {
     "with_pytest": "asyncio batches checkpoints client dev errors futures hub reference trace".split(),
-    "with_torch": "arrays backward data features importer life nn node rpc rpc_autograd rpc_optimizer "
-    "threads".split(),
+    "with_torch": "arrays backward data dense devices features importer life nn node rpc rpc_autograd "
+    "rpc_optimizer threads torch_idioms".split(),
     "with_torchrec": ["torchrec", "torchrec_pipelines"],
 }
 ELSEWHERE = "not test_programs_that_are_not_there and not test_without_root"
