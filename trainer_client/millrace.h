@@ -172,7 +172,9 @@ struct mr_pushed {
 struct mr_options {
     uint32_t deadline_ms; /* 0 = the client's default */
     uint8_t priority;     /* 0 = bulk .. 7 = first */
-    uint64_t step;        /* the trainer's training step, kept by the server with each push */
+    /* the trainer's training step, kept by the server with each push; of a table with a dense optimizer, a
+     * lookup sees rows as this step finds them */
+    uint64_t step;
     /* of the gradients that this call pushes, 0 or more (at 0 rows stay as they are, but the optimizer's
      * state advances). Set has_learning_rate with it: without, a rate other than 0 is refused, and the
      * features' own rates and schedules apply */
@@ -570,8 +572,8 @@ struct mr_save_info {
     enum mr_save_remote remote;
 };
 struct mr_checkpoint_info {
-    size_t bytes;         /* sizeof(struct mr_checkpoint_info), set by the caller */
-    uint64_t step;        /* that training has reached, by the steps of calls; outliers do not count */
+    size_t bytes;  /* sizeof(struct mr_checkpoint_info), set by the caller */
+    uint64_t step; /* that training has reached, by the steps of calls that train; outliers do not count */
     uint64_t restored_id; /* the checkpoint that the server was restored from; 0: none */
     uint64_t restored_step;
     /* trainers may continue with step restored_step + 1, and training repeats to the last bit */
