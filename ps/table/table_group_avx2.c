@@ -14,12 +14,12 @@
 
 /* ---- hash ---- */
 
-/* Modulo 2^64, from products of halves. */
+/* Modulo 2^64, from products of halves. Sums are by intrinsics: those of + are signed, and must not wrap. */
 VECTOR static inline __m256i multiply(__m256i x, __m256i y)
 {
-    __m256i cross =
-        _mm256_mul_epu32(_mm256_srli_epi64(x, 32), y) + _mm256_mul_epu32(x, _mm256_srli_epi64(y, 32));
-    return _mm256_mul_epu32(x, y) + _mm256_slli_epi64(cross, 32);
+    __m256i cross = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(x, 32), y),
+                                     _mm256_mul_epu32(x, _mm256_srli_epi64(y, 32)));
+    return _mm256_add_epi64(_mm256_mul_epu32(x, y), _mm256_slli_epi64(cross, 32));
 }
 
 #define ROTATE_LEFT(x, bits) (_mm256_slli_epi64(x, bits) | _mm256_srli_epi64(x, 64 - (bits)))
@@ -31,7 +31,7 @@ VECTOR static inline __m256i hash_lanes(__m256i keys, uint64_t seed)
     __m256i h = ROTATE_LEFT(keys, 32) ^ _mm256_set1_epi64x((long long)ps_key_flip(seed));
     h ^= ROTATE_LEFT(h, 49) ^ ROTATE_LEFT(h, 24);
     h = multiply(h, factor);
-    h ^= _mm256_srli_epi64(h, 35) + _mm256_set1_epi64x(sizeof(uint64_t));
+    h ^= _mm256_add_epi64(_mm256_srli_epi64(h, 35), _mm256_set1_epi64x(sizeof(uint64_t)));
     h = multiply(h, factor);
     return h ^ _mm256_srli_epi64(h, 28);
 }
@@ -57,7 +57,8 @@ VECTOR static inline void home_lanes(const struct ps_partition *partitions, stru
     __m256i hashes = _mm256_load_si256((const __m256i *)(void *)(g->hashes + i));
     __m256i below_partition = _mm256_srli_epi64(_mm256_slli_epi64(hashes, 12), 32);
     __m256i numbers = _mm256_srli_epi64(_mm256_mul_epu32(below_partition, counts), 32);
-    _mm256_storeu_si256((__m256i *)(void *)(g->buckets + i), buckets + _mm256_slli_epi64(numbers, 6));
+    _mm256_storeu_si256((__m256i *)(void *)(g->buckets + i),
+                        _mm256_add_epi64(buckets, _mm256_slli_epi64(numbers, 6)));
     _mm_storeu_ps((float *)(void *)(g->limits + i),
                   _mm_shuffle_ps(_mm_castsi128_ps(_mm256_castsi256_si128(counts)),
                                  _mm_castsi128_ps(_mm256_extracti128_si256(counts, 1)), 0xdd));
@@ -86,9 +87,9 @@ VECTOR static inline void want_lanes(struct search *s, const struct ps_group *g,
     __m256i twice = _mm256_slli_epi64(_mm256_load_si256((const __m256i *)(const void *)(g->hashes + i)), 1);
     __m256i high = _mm256_mul_epu32(_mm256_srli_epi64(twice, 32), limits);
     _mm256_store_si256((__m256i *)(void *)(s->wanted + i),
-                       _mm256_mul_epu32(twice, limits) + _mm256_slli_epi64(high, 32));
+                       _mm256_add_epi64(_mm256_mul_epu32(twice, limits), _mm256_slli_epi64(high, 32)));
     _mm256_store_si256((__m256i *)(void *)(s->ends + i),
-                       limits + _mm256_set1_epi64x((long long)(SIGN - PS_ENTRY_STATES)));
+                       _mm256_add_epi64(limits, _mm256_set1_epi64x((long long)(SIGN - PS_ENTRY_STATES))));
 }
 
 /* A bit per entry that is the key's: entry and `wanted` differ by row number and state only, which is
@@ -100,8 +101,8 @@ VECTOR static inline uint32_t match_entries(const struct ps_bucket *b, const uin
     const __m256i key = _mm256_set1_epi64x((long long)*wanted);
     const __m256i ends = _mm256_set1_epi64x((long long)*end);
     const __m256i *in = (const __m256i *)(const void *)b->entries;
-    __m256i low = _mm256_cmpgt_epi64(ends, (_mm256_load_si256(in) ^ key) + lowest);
-    __m256i high = _mm256_cmpgt_epi64(ends, (_mm256_load_si256(in + 1) ^ key) + lowest);
+    __m256i low = _mm256_cmpgt_epi64(ends, _mm256_add_epi64(_mm256_load_si256(in) ^ key, lowest));
+    __m256i high = _mm256_cmpgt_epi64(ends, _mm256_add_epi64(_mm256_load_si256(in + 1) ^ key, lowest));
     return (uint32_t)_mm256_movemask_pd(_mm256_castsi256_pd(low)) |
            (uint32_t)_mm256_movemask_pd(_mm256_castsi256_pd(high)) << 4;
 }
