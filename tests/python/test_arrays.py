@@ -18,6 +18,15 @@ def test_arrays_of_the_right_type_are_not_copied():
     assert arrays.keys(tensor).__array_interface__["data"][0] == tensor.data_ptr()
 
 
+def test_lists_of_keys_on_either_side_of_the_largest_int64():
+    """Of which numpy makes floats."""
+    assert arrays.keys([2**64 - 1, 2**53 + 1, 2**63]).tolist() == [2**64 - 1, 2**53 + 1, 2**63]
+    assert arrays.keys([[2**63], [-1]]).tolist() == [[2**63], [2**64 - 1]]
+    for wrong in ([2**63, 1.5], [2**63, 0.0], [1.0]):
+        with pytest.raises(TypeError, match="whole numbers, not float64"):
+            arrays.keys(wrong)
+
+
 def test_what_has_gaps_is_copied():
     base = np.arange(20, dtype=np.uint64).reshape(4, 5)
     assert arrays.keys(base[:, ::2]).tolist() == [[0, 2, 4], [5, 7, 9], [10, 12, 14], [15, 17, 19]]

@@ -4,6 +4,8 @@ torch is used only if the program has imported it: without it the package works 
 """
 from __future__ import annotations
 
+import contextlib
+import operator
 import os
 import sys
 from typing import Any, Callable, Sequence, Union
@@ -53,8 +55,20 @@ def to_numpy(value: Any) -> np.ndarray:
     return np.asarray(value)
 
 
+def _exact(value: Any) -> np.ndarray:
+    """Whole numbers of which numpy makes floats, as some are below 2**63 and some are not. TypeError: others."""
+    given = np.array(value, dtype=object)
+    numbers = [operator.index(number) for number in given.flat]
+    if not all(-(2**63) <= number < 2**64 for number in numbers):
+        raise TypeError
+    return np.array([number % 2**64 for number in numbers], np.uint64).reshape(given.shape)
+
+
 def _whole(name: str, value: Any) -> np.ndarray:
     array = to_numpy(value)
+    if array.dtype.kind == "f" and isinstance(value, (list, tuple)):
+        with contextlib.suppress(TypeError):
+            array = _exact(value)
     if array.dtype.kind not in "iu" and array.size > 0:
         raise TypeError(f"{name} are whole numbers, not {array.dtype.name}")
     return array
