@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 #include "ps/table/table_copy.h"
+#include "ps/table/table_group.h"
 #include "ps/table/table_internal.h"
 
 #define TABLE_ALIGN 64u

@@ -3,7 +3,8 @@
 #include <string.h>
 #include "ps/table/table_internal.h"
 
-void ps_table_catch_up(struct ps_table *t, uint64_t step, float *values, float *state)
+/* A row's values and state, which may be copies, go through the steps before that one. */
+static void catch_up(struct ps_table *t, uint64_t step, float *values, float *state)
 {
     struct ps_dense *d = t->dense;
     d->passes_of_late -= d->passes_of_late / PS_ROWS_OF_LATE;
@@ -30,7 +31,7 @@ const void *const *ps_table_rows_before(struct ps_table *t, uint64_t step, const
             memcpy(state, (const uint8_t *)row + t->layout.state_offset, state_floats * sizeof(*state));
         else
             mr_rule_state_init(&t->optimizer, values, state, t->dim);
-        ps_table_catch_up(t, step, values, state);
+        catch_up(t, step, values, state);
         t->dense->rows[i] = values;
     }
     return t->dense->rows;
@@ -40,7 +41,7 @@ uint32_t ps_table_dense_apply(struct ps_table *t, const struct mr_rule_push *pus
                               const struct ps_row_group *g)
 {
     for (uint32_t i = 0; i < g->count; i++)
-        ps_table_catch_up(t, push->step, g->values[i], g->states[i]);
+        catch_up(t, push->step, g->values[i], g->states[i]);
     const uint32_t changed =
         mr_rule_apply(&t->optimizer, push, g->values, g->states, g->gradients, g->count, t->dim);
     for (uint32_t left = changed; left != 0; left &= left - 1) {

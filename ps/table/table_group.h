@@ -17,6 +17,8 @@ struct ps_group_stages {
 /* The directory in which a key that was not found would find its slab, which is none. */
 static const uint32_t ps_group_nowhere[1];
 
+/* NULL: key by key. */
+const struct ps_group_stages *ps_group_stages_of(enum mr_vector_set vectors);
 extern const struct ps_group_stages ps_group_stages_avx2, ps_group_stages_avx512;
 void ps_group_find_some_avx2(const struct ps_table *t, struct ps_group *g, uint32_t count);
 

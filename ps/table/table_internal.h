@@ -167,9 +167,8 @@ static inline void ps_table_mark(struct ps_table *t, struct ps_place place, uint
  * Rows that are not the table's are new ones. */
 const void *const *ps_table_rows_before(struct ps_table *t, uint64_t step, const void *const *rows,
                                         uint32_t count);
-/* A row's values and state, which may be copies, go through the steps before that one. */
-void ps_table_catch_up(struct ps_table *t, uint64_t step, float *values, float *state);
-/* What that costs of a budget, a row, if rows have missed as many steps as those wanted of late. */
+/* What the steps that a row has missed cost of a budget, if they are as many as those of rows wanted of
+ * late. */
 static inline uint64_t ps_table_missed_cost_bytes(const struct ps_table *t)
 {
     if (__builtin_expect(t->dense == NULL, 1))
@@ -283,8 +282,6 @@ struct ps_group {
     uint32_t late;                  /* a bit per key that was not found there */
 };
 
-/* By these vectors (ps/table/table_group.h). */
-const struct ps_group_stages *ps_group_stages_of(enum mr_vector_set vectors);
 /* Hashes `count` keys, PS_GROUP_KEYS at most. */
 void ps_group_hash(const struct ps_table *t, uint64_t *hashes, const uint64_t *keys, uint32_t count);
 /* Asks for the home buckets of the first `count` keys, whose hashes are there. */
@@ -347,6 +344,12 @@ static inline uint32_t ps_budget_take_rows(const struct ps_table *t, uint64_t *b
     if (__builtin_expect(t->dense != NULL, 0))
         most = *budget_bytes < PS_GROUP_KEYS * cost_bytes ? 1 : PS_GROUP_KEYS;
     return ps_budget_take(budget_bytes, cost_bytes, left < most ? left : most);
+}
+
+/* Whether ps_budget_take_rows() has left enough for more rows. Of other tables it takes all at once. */
+static inline bool ps_budget_goes_on(const struct ps_table *t, uint64_t budget_bytes, uint64_t cost_bytes)
+{
+    return t->dense != NULL && budget_bytes / PS_GROUP_KEYS >= cost_bytes;
 }
 
 static inline uint32_t ps_row_prefetch_lines(const struct ps_table *t, uint32_t bytes)

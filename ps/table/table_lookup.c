@@ -370,7 +370,7 @@ static bool lookup_some(struct ps_table *t, struct ps_table_lookup *l, uint64_t 
 bool ps_table_lookup_step(struct ps_table *t, struct ps_table_lookup *l, uint64_t *budget_bytes)
 {
     bool whole = lookup_some(t, l, budget_bytes);
-    while (!whole && t->dense != NULL && *budget_bytes / PS_GROUP_KEYS >= key_cost_bytes(t))
+    while (!whole && ps_budget_goes_on(t, *budget_bytes, key_cost_bytes(t)))
         whole = lookup_some(t, l, budget_bytes);
     return whole;
 }

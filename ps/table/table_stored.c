@@ -107,7 +107,6 @@ bool ps_table_read_step(struct ps_table *t, struct ps_table_read *r, uint64_t *b
             read_group(t, r, count);
             r->keys_done += count;
         }
-    } while (t->dense != NULL && r->keys_done < r->key_count &&
-             *budget_bytes / PS_GROUP_KEYS >= read_cost_bytes(t));
+    } while (r->keys_done < r->key_count && ps_budget_goes_on(t, *budget_bytes, read_cost_bytes(t)));
     return r->keys_done == r->key_count;
 }
