@@ -6,7 +6,7 @@
  *
  * A partition joins in with its first message, also one that is added to the topic. Where it starts, and a
  * digest of that message, make the data word of its plan: the server's record keeps it, and a topic that was
- * made anew is noticed.
+ * recreated is noticed.
  *
  * Nothing is kept: a batch that is wanted again is read again. One thread at a time calls these functions.
  */

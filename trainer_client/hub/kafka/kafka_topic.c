@@ -258,8 +258,8 @@ static const struct rd_kafka_metadata_topic *topic_of(const struct rd_kafka_meta
                : NULL;
 }
 
-/* Takes in partitions that were added. A topic that was made anew with fewer has what it had: reading them
- * fails. */
+/* Takes in partitions that were added. A topic that was recreated with fewer keeps its count here: reading
+ * them fails. */
 static void take_count(struct hub_kafka_topic *k, int partitions)
 {
     const int most = (int)HUB_PARTS_MAX;
@@ -324,7 +324,7 @@ static void describe_error(struct hub_kafka_topic *k, uint32_t partition, const 
     if (high >= 0 && wanted > (uint64_t)high)
         snprintf(error, HUB_ERROR_BYTES,
                  "kafka:%s[%u] ends at offset %" PRId64 ", before offset %" PRIu64
-                 " at which the plan continues: the topic was made anew, or has lost messages; give the plan "
+                 " at which the plan continues: the topic was recreated, or has lost messages; give the plan "
                  "another `run` to train on what is there",
                  k->options.topic, partition, high, wanted);
     else if (low >= 0 && (uint64_t)low > wanted)

@@ -224,7 +224,7 @@ static void a_partition_that_is_added_is_found(void **state)
     assert_int_equal(hub_kafka_source_begin(s, 1, NULL, &data[1], error), MR_NOT_READY);
     assert_int_equal(build(s, 0, 1, &b), MR_OK);
     check_lines(&b, 4, 4);
-    atomic_store(&kafka_mock_shown_partitions, 1); /* as a topic that was made anew may have */
+    atomic_store(&kafka_mock_shown_partitions, 1); /* as a recreated topic may have */
     for (uint32_t answers = atomic_load(&kafka_mock_answers); atomic_load(&kafka_mock_answers) < answers + 2;
          wait_a_little())
         assert_int_equal(hub_kafka_source_partitions(s), 3);
