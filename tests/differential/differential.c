@@ -320,9 +320,9 @@ static void stop_it(void)
 
 static void pause_it(void)
 {
-    kill(x.node.server.pid, SIGSTOP);
+    netns_suspend(x.node.server.pid);
     wait_ms(random_below(&x.rng, 1500));
-    kill(x.node.server.pid, SIGCONT);
+    netns_resume(x.node.server.pid);
     x.pauses++;
 }
 

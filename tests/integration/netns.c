@@ -334,6 +334,20 @@ bool netns_wait_line(struct netns_process *process, const char *text, int timeou
     }
 }
 
+void netns_suspend(pid_t pid)
+{
+    siginfo_t info;
+    if (kill(pid, SIGSTOP) != 0 || waitid(P_PID, (id_t)pid, &info, WSTOPPED | WEXITED | WNOWAIT) != 0 ||
+        info.si_code != CLD_STOPPED)
+        give_up("suspend");
+}
+
+void netns_resume(pid_t pid)
+{
+    if (kill(pid, SIGCONT) != 0)
+        give_up("resume");
+}
+
 int netns_end(struct netns_process *process, int signal)
 {
     if (signal != 0)

@@ -101,6 +101,10 @@ void netns_spawn(const struct netns *net, enum netns_side side, char *const argv
 /* Reads stdout until a line contains `text`; false when the output ends or `timeout_ms` passes first. The
  * line is in process->line. */
 bool netns_wait_line(struct netns_process *process, const char *text, int timeout_ms);
+/* Suspends a program that the test started, and returns once all of its threads have stopped: after kill()
+ * alone they run on until the program's main thread gets a processor. */
+void netns_suspend(pid_t pid);
+void netns_resume(pid_t pid);
 /* Sends `signal` (0 = none) and waits for the end; returns the exit code, or 128 + signal. */
 int netns_end(struct netns_process *process, int signal);
 

@@ -4,7 +4,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -13,6 +12,7 @@
 #include "dataplane/wire/format/op.h"
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
+#include "tests/integration/netns.h"
 #include "tests/integration/wire_client.h"
 
 #define NODES      3u
@@ -268,12 +268,12 @@ static void test_a_node_dies_in_the_middle_of_a_create(void **state)
     struct call call = call_of(1, MR_OP_CREATE, &tensor);
     pthread_t thread;
     (void)state;
-    assert_int_equal(kill(nodes[2].pid, SIGSTOP), 0);
+    netns_suspend(nodes[2].pid);
     assert_int_equal(pthread_create(&thread, NULL, ask, &call), 0);
     cluster_node_wait_says(&nodes[1], "created 1 feature, first half");
     assert_false(has(1, "half")); /* it is not final: n2 has not said anything */
     cluster_node_kill(&nodes[1]);
-    assert_int_equal(kill(nodes[2].pid, SIGCONT), 0);
+    netns_resume(nodes[2].pid);
     cluster_node_start(&nodes[1], millraced);
     for (uint32_t i = 0; i < NODES; i++)
         wait_serving(i);

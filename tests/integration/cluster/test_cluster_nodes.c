@@ -2,7 +2,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -11,6 +10,7 @@
 #include "dataplane/wire/format/op.h"
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
+#include "tests/integration/netns.h"
 #include "tests/integration/wire_client.h"
 
 #define NODES      3u
@@ -170,9 +170,9 @@ static void test_a_paused_node_waits_until_it_is_confirmed(void **state)
     const uint64_t key = key_of(&s, index_of(&s, &nodes[1]));
     /* ZooKeeper away too: nobody can confirm the node when it goes on */
     zookeeper_server_kill(&server);
-    assert_int_equal(kill(nodes[1].pid, SIGSTOP), 0);
+    netns_suspend(nodes[1].pid);
     (void)nanosleep(&(struct timespec){.tv_nsec = SESSION_MS / 2 * 1000000L}, NULL); /* the lease, whole */
-    assert_int_equal(kill(nodes[1].pid, SIGCONT), 0);
+    netns_resume(nodes[1].pid);
     assert_true(is_not_answered(look_up(&s, key, s.words[MR_CLUSTER_EPOCH], 0, TRY_MS)));
     zookeeper_server_start(&server);
     cluster_node_wait(&nodes[1], &s, all_is_owned, "the lease is back");

@@ -271,9 +271,9 @@ static void test_a_stall_is_charged_to_calls_that_were_not_sent(void **state)
     const uint64_t started_ns = mr_clock_ns();
     start(x, &bench, arguments);
     wait_looked_up(x, 200);
-    assert_int_equal(kill(x->node.server.pid, SIGSTOP), 0);
+    netns_suspend(x->node.server.pid);
     pause_ms(STALL_MS);
-    assert_int_equal(kill(x->node.server.pid, SIGCONT), 0);
+    netns_resume(x->node.server.pid);
     /* one key a call, and one to look before it starts: all that were due by now */
     wait_looked_up(x, 1 + (mr_clock_ns() - started_ns) * RATE / 1000000000);
     assert_int_equal(kill(bench.pid, SIGINT), 0);

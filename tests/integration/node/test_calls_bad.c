@@ -1,13 +1,11 @@
 /* Mistakes of callers against a real node: each an error of its own that says what is wrong, and nothing
  * changed by it. What the library refuses by itself is sent past it, by hand. */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <cmocka.h>
 #include "dataplane/wire/format/op.h"
@@ -639,12 +637,9 @@ static void test_stopped(void **state)
 {
     struct fixture *x = *state;
     float g[KEYS * DIM] = {0};
-    int status;
-    assert_int_equal(kill(x->node.server.pid, SIGSTOP), 0);
-    assert_int_equal(waitpid(x->node.server.pid, &status, WUNTRACED), x->node.server.pid);
-    assert_true(WIFSTOPPED(status));
+    netns_suspend(x->node.server.pid);
     check_away(x);
-    assert_int_equal(kill(x->node.server.pid, SIGCONT), 0);
+    netns_resume(x->node.server.pid);
     assert_int_equal(mr_push_gradients(x->client, NULL, x->table, x->mine, KEYS, DIM, g), MR_OK);
     assert_int_equal(rows_held(x), x->row_count);
 }

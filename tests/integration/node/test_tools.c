@@ -255,7 +255,7 @@ static void *stop_server(void *arg)
     struct mr_checkpoint_info info = {.bytes = sizeof(info)};
     for (bool waits = false; !waits;)
         assert_int_equal(mr_checkpoint_info(x->client, NULL, 0, &info, take_state, &waits), MR_OK);
-    assert_int_equal(kill(x->node.server.pid, SIGSTOP), 0);
+    netns_suspend(x->node.server.pid);
     return NULL;
 }
 
@@ -266,7 +266,7 @@ static void check_silence(struct fixture *x)
     assert_int_equal(pthread_create(&thread, NULL, stop_server, x), 0);
     run(x, "ctl save --step 9 --trainers 2 --wait --deadline-ms 1500");
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(kill(x->node.server.pid, SIGCONT), 0);
+    netns_resume(x->node.server.pid);
     program_expect(&x->result, 3, "the deadline has passed");
     char cancel[64];
     snprintf(cancel, sizeof(cancel), "ctl save --cancel %llu", (unsigned long long)newest_save(x));
