@@ -38,15 +38,15 @@ const void *const *ps_table_rows_before(struct ps_table *t, uint64_t step, const
 }
 
 uint32_t ps_table_dense_apply(struct ps_table *t, const struct mr_rule_push *push,
-                              const struct ps_row_group *g)
+                              const struct ps_row_turn *r)
 {
-    for (uint32_t i = 0; i < g->count; i++)
-        catch_up(t, push->step, g->values[i], g->states[i]);
+    for (uint32_t i = 0; i < r->count; i++)
+        catch_up(t, push->step, r->values[i], r->states[i]);
     const uint32_t changed =
-        mr_rule_apply(&t->optimizer, push, g->values, g->states, g->gradients, g->count, t->dim);
+        mr_rule_apply(&t->optimizer, push, r->values, r->states, r->gradients, r->count, t->dim);
     for (uint32_t left = changed; left != 0; left &= left - 1) {
         const uint32_t i = (uint32_t)__builtin_ctz(left);
-        mr_rule_went_through(&t->optimizer, push->step, g->states[i], t->dim);
+        mr_rule_went_through(&t->optimizer, push->step, r->states[i], t->dim);
     }
     return (uint32_t)__builtin_popcount(changed);
 }

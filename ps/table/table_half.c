@@ -83,22 +83,21 @@ void ps_table_half_set(struct ps_table *t, void *row, const float *values)
 
 /* Rows whose gradient holds NaN or Inf are left out here already: they are not changed, and not counted as
  * such. */
-uint32_t ps_table_half_apply(struct ps_table *t, const struct mr_rule_push *push,
-                             const struct ps_row_group *g)
+uint32_t ps_table_half_apply(struct ps_table *t, const struct mr_rule_push *push, const struct ps_row_turn *r)
 {
     void *rows[PS_GROUP_KEYS];
     float *values[PS_GROUP_KEYS], *states[PS_GROUP_KEYS];
     const float *gradients[PS_GROUP_KEYS];
     uint64_t seeds[PS_GROUP_KEYS];
     uint32_t count = 0;
-    for (uint32_t i = 0; i < g->count; i++) {
-        if (!t->kernels->all_finite(g->gradients[i], t->dim))
+    for (uint32_t i = 0; i < r->count; i++) {
+        if (!t->kernels->all_finite(r->gradients[i], t->dim))
             continue;
-        seeds[count] = mr_rounding_seed(g->hashes[i], *updates_of(t, g->values[i]));
-        rows[count] = g->values[i];
+        seeds[count] = mr_rounding_seed(r->hashes[i], *updates_of(t, r->values[i]));
+        rows[count] = r->values[i];
         values[count] = t->expanded + (size_t)count * t->dim;
-        states[count] = g->states[i];
-        gradients[count++] = g->gradients[i];
+        states[count] = r->states[i];
+        gradients[count++] = r->gradients[i];
     }
     if (count == 0)
         return 0;

@@ -22,7 +22,11 @@
  * stay in L1. */
 #define PS_GROUP_KEYS 16u
 #define PS_GROUP_LINES_MAX                                                                                   \
-    8u /* lines prefetched per row; the hardware's stream prefetcher fetches the rest */
+    16u /* lines prefetched per row; the hardware's stream prefetcher fetches the rest */
+/* Rows are asked for, after their first line, by turns with work on those that came, this many lines or fewer
+ * a turn: a core waits for 16 to 24 lines at once (Ice Lake, Zen 3), and would stand still beyond. */
+#define PS_FIRST_LINE         1u
+#define PS_TURN_LINES         16u
 #define PS_GROUPS             4u                  /* in flight at once, one in each stage */
 #define PS_INITIAL_ROWS_COUNT (3 * PS_GROUP_KEYS) /* found, found late, used */
 
@@ -216,18 +220,25 @@ struct ps_row_group {
     const float *gradients[PS_GROUP_KEYS];
     uint64_t hashes[PS_GROUP_KEYS];
 };
+/* Some of them, in a row. */
+struct ps_row_turn {
+    uint32_t count;
+    float *const *values, *const *states;
+    const float *const *gradients;
+    const uint64_t *hashes;
+};
 /* mr_rule_apply() for 16-bit rows: how many were changed. */
 uint32_t ps_table_half_apply(struct ps_table *t, const struct mr_rule_push *push,
-                             const struct ps_row_group *g);
+                             const struct ps_row_turn *r);
 /* mr_rule_apply() after the steps before the push's: how many were changed. */
 uint32_t ps_table_dense_apply(struct ps_table *t, const struct mr_rule_push *push,
-                              const struct ps_row_group *g);
+                              const struct ps_row_turn *r);
 /* Sets a 16-bit row to these values, as a table of set rows does. */
 void ps_table_half_set(struct ps_table *t, void *row, const float *values);
 /* The gradients are rows to be set, with has_state with their state: how many were set. Those that hold NaN
  * or Inf are as they were. step: of dense optimizers, before which rows without state are what they are set
  * to; 0: before the first. */
-uint32_t ps_table_set_group(struct ps_table *t, const struct ps_row_group *g, bool has_state, uint64_t step);
+uint32_t ps_table_set_rows(struct ps_table *t, const struct ps_row_turn *r, bool has_state, uint64_t step);
 
 static inline void *ps_table_row(const struct ps_table *t, struct ps_place place)
 {
@@ -286,8 +297,8 @@ struct ps_group {
 void ps_group_hash(const struct ps_table *t, uint64_t *hashes, const uint64_t *keys, uint32_t count);
 /* Asks for the home buckets of the first `count` keys, whose hashes are there. */
 void ps_group_seek(const struct ps_table *t, struct ps_group *g, uint32_t count);
-/* Looks for them there: sets `rows`, `matches` and `late`, and asks for as many bytes of the rows, and for
- * the other buckets of late keys. */
+/* Looks for them there: sets `rows`, `matches` and `late`, and asks for as many bytes of the rows
+ * (PS_FIRST_LINE: the first line), and for the other buckets of late keys. */
 void ps_group_find(const struct ps_table *t, struct ps_group *g, uint32_t count, uint32_t row_bytes);
 /* Looks for the i-th key, which is late, in all its buckets. */
 struct ps_place ps_group_find_late(const struct ps_table *t, const struct ps_group *g, uint32_t i);
@@ -363,6 +374,16 @@ static inline void ps_row_prefetch(const struct ps_table *t, const void *row, ui
     const uint32_t lines = ps_row_prefetch_lines(t, bytes);
     for (uint32_t line = 0; line < lines; line++)
         __builtin_prefetch((const char *)row + line * 64, 0, 3);
+}
+
+/* Asks for the rest of rows [first, first + most) of `count`, whose first lines have been asked for. */
+static inline void ps_rows_ask(const void *const *rows, uint32_t count, uint32_t first, uint32_t most,
+                               uint32_t lines)
+{
+    const uint32_t end = first + most < count ? first + most : count;
+    for (uint32_t line = 1; line < lines; line++)
+        for (uint32_t i = first; i < end; i++)
+            __builtin_prefetch((const char *)rows[i] + line * 64, 0, 3);
 }
 
 #endif

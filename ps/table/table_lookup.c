@@ -17,6 +17,7 @@ struct lookup {
     uint32_t key_count;
     bool insert;
     bool stamps; /* rows that are there are used */
+    uint32_t row_lines, turn_rows;
     struct ps_group groups[PS_GROUPS];
 };
 
@@ -71,7 +72,7 @@ static inline void group_find(struct ps_table *t, struct lookup *l, uint32_t gro
 {
     uint32_t count = ps_group_size(l->key_count, group * PS_GROUP_KEYS);
     struct ps_group *g = &l->groups[group % PS_GROUPS];
-    ps_group_find(t, g, count, bytes_read(t));
+    ps_group_find(t, g, count, PS_FIRST_LINE);
     if (!l->stamps)
         return;
     ps_row_use_advance(&t->use, count);
@@ -94,7 +95,7 @@ static inline void group_find_late(struct ps_table *t, struct lookup *l, uint32_
             if (l->stamps)
                 row_use(t, place, g->hashes[i], g->rows[i]);
         }
-        ps_row_prefetch(t, g->rows[i], bytes_read(t));
+        ps_row_prefetch(t, g->rows[i], PS_FIRST_LINE);
     }
 }
 
@@ -103,6 +104,34 @@ static inline const void *const *rows_of_call(struct ps_table *t, const struct p
                                               const void *const *rows, uint32_t count)
 {
     return __builtin_expect(t->dense != NULL, 0) ? ps_table_rows_before(t, call->step, rows, count) : rows;
+}
+
+static inline uint32_t group_size(const struct lookup *l, uint32_t group)
+{
+    return group < ps_group_count(l->key_count) ? ps_group_size(l->key_count, group * PS_GROUP_KEYS) : 0;
+}
+
+/* The rows that came, by turns with asking for the rest of those that are next. */
+static inline __attribute__((always_inline)) void group_use(struct ps_table *t, struct ps_table_lookup *call,
+                                                            const struct lookup *l, uint32_t step,
+                                                            row_sink sink)
+{
+    const uint32_t used = step - 3, count = group_size(l, used), next_count = group_size(l, step - 2);
+    const void *const *rows = (const void *const *)l->groups[used % PS_GROUPS].rows;
+    const void *const *next = (const void *const *)l->groups[(step - 2) % PS_GROUPS].rows;
+    if (l->row_lines == 1) {
+        if (count > 0)
+            sink(t, call, call->keys_done + used * PS_GROUP_KEYS, rows_of_call(t, call, rows, count), count);
+        return;
+    }
+    for (uint32_t first = 0; first < PS_GROUP_KEYS; first += l->turn_rows) {
+        ps_rows_ask(next, next_count, first, l->turn_rows, l->row_lines);
+        if (first >= count)
+            continue;
+        const uint32_t size = count - first < l->turn_rows ? count - first : l->turn_rows;
+        sink(t, call, call->keys_done + used * PS_GROUP_KEYS + first,
+             rows_of_call(t, call, rows + first, size), size);
+    }
 }
 
 /* The next `count` keys. */
@@ -114,6 +143,8 @@ static inline __attribute__((always_inline)) void each_row(struct ps_table *t, s
                        .insert = call->insert,
                        .stamps = call->insert && ps_table_stamps(t)};
     uint32_t group_count = ps_group_count(count);
+    l.row_lines = ps_row_prefetch_lines(t, bytes_read(t));
+    l.turn_rows = PS_TURN_LINES / l.row_lines;
     for (uint32_t step = 0; step < group_count + 3; step++) {
         if (step < group_count)
             group_seek(t, &l, step);
@@ -121,12 +152,7 @@ static inline __attribute__((always_inline)) void each_row(struct ps_table *t, s
             group_find(t, &l, step - 1);
         if (step >= 2 && step - 2 < group_count)
             group_find_late(t, &l, step - 2);
-        if (step >= 3) {
-            uint32_t group = step - 3, first = group * PS_GROUP_KEYS;
-            const void *const *rows = (const void *const *)l.groups[group % PS_GROUPS].rows;
-            const uint32_t size = ps_group_size(count, first);
-            sink(t, call, call->keys_done + first, rows_of_call(t, call, rows, size), size);
-        }
+        group_use(t, call, &l, step, sink);
     }
     t->counters.keys_looked_up += count;
 }

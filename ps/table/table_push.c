@@ -388,7 +388,8 @@ struct apply {
     struct ps_row_group rows[PS_GROUPS];
     const struct ps_distinct *distinct;
     uint32_t count;
-    uint32_t refused; /* rows, at a limit */
+    uint32_t row_lines, turn_rows;
+    uint32_t found, changed, refused; /* rows; at a limit */
 };
 
 static __attribute__((cold, noinline)) struct ps_place place_of_new_row(const struct ps_table_push *p,
@@ -439,7 +440,7 @@ static inline void row_take(struct ps_table *t, struct ps_row_group *out, struct
                             const struct ps_distinct *d, bool is_new)
 {
     void *row = ps_table_row(t, place);
-    ps_row_prefetch(t, row, t->layout.bytes);
+    ps_row_prefetch(t, row, PS_FIRST_LINE);
     row_note(t, out, out->count, place, d->hash, row, is_new);
     row_put(out, out->count++, row, d);
 }
@@ -452,6 +453,7 @@ static inline void row_take_new(const struct ps_table_push *p, struct ps_table *
         row_take(t, out, place, d, true);
 }
 
+/* Finds a group's rows; of each, only the first line is asked for yet. */
 static inline void group_find(struct ps_table *t, struct apply *a, uint32_t group)
 {
     uint32_t first = group * PS_GROUP_KEYS, count = ps_group_size(a->count, first), n = 0;
@@ -461,7 +463,7 @@ static inline void group_find(struct ps_table *t, struct apply *a, uint32_t grou
     out->taken_by_cut = 0;
     if (ps_table_stamps(t))
         ps_row_use_advance(&t->use, count);
-    ps_group_find(t, g, count, t->layout.bytes);
+    ps_group_find(t, g, count, PS_FIRST_LINE);
     /* Without a branch by what is late: the next row takes its place. */
     for (uint32_t i = 0; i < count; i++) {
         uint32_t is_found = ~g->late >> i & 1;
@@ -489,19 +491,56 @@ static inline void group_find_late(const struct ps_table_push *p, struct ps_tabl
     }
 }
 
+/* How many were changed. */
 static inline uint32_t rows_apply(const struct ps_table_push *p, struct ps_table *t,
-                                  const struct mr_rule_push *push, struct ps_row_group *g)
+                                  const struct mr_rule_push *push, const struct ps_row_turn *r)
+{
+    if (__builtin_expect(p->sets, 0))
+        return ps_table_set_rows(t, r, p->has_state, push->step);
+    if (t->half != NULL)
+        return ps_table_half_apply(t, push, r);
+    if (__builtin_expect(t->dense != NULL, 0))
+        return ps_table_dense_apply(t, push, r);
+    const uint32_t changed =
+        mr_rule_apply(&t->optimizer, push, r->values, r->states, r->gradients, r->count, t->dim);
+    if (__builtin_expect(changed == ((uint32_t)1 << r->count) - 1, 1)) /* a popcount is a call */
+        return r->count;
+    return (uint32_t)__builtin_popcount(changed);
+}
+
+/* Rows [first, first + most) of the group, as far as it has so many. */
+static inline struct ps_row_turn turn_of(const struct ps_row_group *g, uint32_t first, uint32_t most)
+{
+    const uint32_t left = g->count > first ? g->count - first : 0;
+    return (struct ps_row_turn){.count = left < most ? left : most,
+                                .values = g->values + first,
+                                .states = g->states + first,
+                                .gradients = g->gradients + first,
+                                .hashes = g->hashes + first};
+}
+
+static inline void states_find(const struct ps_table *t, struct ps_row_group *g)
 {
     for (uint32_t i = 0; i < g->count; i++)
         g->states[i] = ps_table_row_state(t, g->values[i]);
-    if (__builtin_expect(p->sets, 0))
-        return ps_table_set_group(t, g, p->has_state, push->step);
-    if (t->half != NULL)
-        return ps_table_half_apply(t, push, g);
-    if (__builtin_expect(t->dense != NULL, 0))
-        return ps_table_dense_apply(t, push, g);
-    return (uint32_t)__builtin_popcount(
-        mr_rule_apply(&t->optimizer, push, g->values, g->states, g->gradients, g->count, t->dim));
+}
+
+/* The rows that came, by turns with asking for the rest of those that are next. */
+static inline void group_use(const struct ps_table_push *p, struct ps_table *t,
+                             const struct mr_rule_push *push, struct apply *a, uint32_t step)
+{
+    struct ps_row_group *next = &a->rows[(step - 2) % PS_GROUPS], *g = &a->rows[(step - 3) % PS_GROUPS];
+    if (__builtin_expect(g->taken_by_cut != 0, 0))
+        ps_table_cut_group_before_change(t, g);
+    states_find(t, g);
+    for (uint32_t first = 0; first < PS_GROUP_KEYS; first += a->turn_rows) {
+        ps_rows_ask((const void *const *)next->values, next->count, first, a->turn_rows, a->row_lines);
+        const struct ps_row_turn rows = turn_of(g, first, a->turn_rows);
+        if (rows.count > 0)
+            a->changed += rows_apply(p, t, push, &rows);
+    }
+    a->found += g->count;
+    g->count = g->taken_by_cut = 0;
 }
 
 /* Distinct keys [first, first + count). */
@@ -511,29 +550,25 @@ static void keys_apply(struct ps_table_push *p, struct ps_table *t, uint32_t fir
     const struct mr_rule_push push = {.learning_rate = p->cursor.learning_rate, .step = p->step};
     if (t->dense != NULL && p->step > 0 && !p->sets)
         mr_step_rates_note(&t->dense->rates, &t->optimizer.schedule, p->step, push.learning_rate);
-    uint32_t found = 0, changed = 0, group_count = ps_group_count(count);
+    const uint32_t group_count = ps_group_count(count);
+    a.row_lines = ps_row_prefetch_lines(t, t->layout.bytes);
+    a.turn_rows = PS_TURN_LINES / a.row_lines;
     for (uint32_t step = 0; step < group_count + 3; step++) {
         if (step < group_count)
             group_seek(t, &a, step);
-        if (step >= 1 && step - 1 < group_count)
-            group_find(t, &a, step - 1);
         if (step >= 2 && step - 2 < group_count)
             group_find_late(p, t, &a, step - 2);
-        if (step >= 3) {
-            struct ps_row_group *g = &a.rows[(step - 3) % PS_GROUPS];
-            if (__builtin_expect(g->taken_by_cut != 0, 0))
-                ps_table_cut_group_before_change(t, g);
-            found += g->count;
-            changed += rows_apply(p, t, &push, g);
-        }
+        group_use(p, t, &push, &a, step);
+        if (step >= 1 && step - 1 < group_count)
+            group_find(t, &a, step - 1);
     }
-    p->counts.applied += changed;
-    p->counts.not_finite += found - changed;
+    p->counts.applied += a.changed;
+    p->counts.not_finite += a.found - a.changed;
     p->counts.refused += a.refused;
-    p->counts.without_row += count - found - a.refused;
-    t->counters.updates += changed;
-    t->counters.gradients_skipped += found - changed;
-    t->counters.gradients_without_row += count - found;
+    p->counts.without_row += count - a.found - a.refused;
+    t->counters.updates += a.changed;
+    t->counters.gradients_skipped += a.found - a.changed;
+    t->counters.gradients_without_row += count - a.found;
 }
 
 /* ---- steps ---- */

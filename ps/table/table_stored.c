@@ -21,16 +21,16 @@ static void set_row(struct ps_table *t, float *row, float *state, const float *f
         mr_rule_state_init(&t->optimizer, ps_table_row_values(t, row), state, t->dim);
 }
 
-uint32_t ps_table_set_group(struct ps_table *t, const struct ps_row_group *g, bool has_state, uint64_t step)
+uint32_t ps_table_set_rows(struct ps_table *t, const struct ps_row_turn *r, bool has_state, uint64_t step)
 {
     const uint32_t floats = t->dim + (has_state ? ps_table_state_floats(t) : 0);
     uint32_t set = 0;
-    for (uint32_t i = 0; i < g->count; i++) {
-        if (!t->kernels->all_finite(g->gradients[i], floats))
+    for (uint32_t i = 0; i < r->count; i++) {
+        if (!t->kernels->all_finite(r->gradients[i], floats))
             continue;
-        set_row(t, g->values[i], g->states[i], g->gradients[i], has_state);
+        set_row(t, r->values[i], r->states[i], r->gradients[i], has_state);
         if (t->dense != NULL && !has_state && step > 0)
-            mr_rule_went_through(&t->optimizer, step - 1, g->states[i], t->dim);
+            mr_rule_went_through(&t->optimizer, step - 1, r->states[i], t->dim);
         set++;
     }
     return set;

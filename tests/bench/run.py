@@ -94,7 +94,7 @@ ROWS = {
 }
 # Rows that a program names itself, with their targets: bench_table, bench_growth, bench_skew, big_table.
 PATTERNS = {
-    "table": ("table_*_1000k", "table_*_10000k"),
+    "table": ("table_*_1000k", "table_*_10000k", "table_wide_*"),
     "table_large": ("table_*_50000k", "table_insert_growing", "zipf_core_share", "big_*"),
 }
 # part: seconds of a round; mtu, a large table and the demo come once, at the end
@@ -471,6 +471,7 @@ class Bench:
     def table_round(self, _directory):
         self.in_process("bench_table", "--optimizer", "sgd", "1000", "10000")
         self.in_process("bench_table", "--optimizer", "adagrad", "1000", "10000")
+        self.in_process("bench_table_wide", "--optimizer", "adagrad", "250")
 
     def table_large_round(self, directory):
         if self.wants("zipf_core_share"):

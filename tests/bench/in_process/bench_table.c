@@ -1,5 +1,6 @@
-/* Measures tables in process, each next to a bare loop over the same keys and rows: hash, probe,
- * prefetched gather, and nothing else (tests/bench/limits/bare_table.h). One JSON object per line:
+/* Measures tables in process, of rows of 16 floats (bench_table) or 64 (bench_table_wide), each next to a bare
+ * loop over the same keys and rows: hash, probe, prefetched gather, and nothing else
+ * (tests/bench/limits/bare_table.h). One JSON object per line:
  *   {"name": "table_sgd_lookup_1000k", "value": 70.1, "unit": "Mkeys/s", "limit": 80.2, "ratio": 0.87,
  *    "better": "higher", "target": 0.85}
  * Table and bare loop take turns, and each call's best turn counts: the machine's noise only ever slows
@@ -53,8 +54,8 @@ static void report(const struct bench *b, const char *name, double value, const 
                    const char *better, double target)
 {
     char full[80];
-    (void)snprintf(full, sizeof(full), "table_%s_%s_%" PRIu64 "k", b->adagrad ? "adagrad" : "sgd", name,
-                   b->row_count / 1000);
+    (void)snprintf(full, sizeof(full), "table_%s%s_%s_%" PRIu64 "k", DIM > 16 ? "wide_" : "",
+                   b->adagrad ? "adagrad" : "sgd", name, b->row_count / 1000);
     bench_print_ratio(full, value, unit, limit, better, target);
 }
 

@@ -8,7 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifndef BARE_DIM
 #define BARE_DIM 16u /* fixed, so that the compiler unrolls its loops */
+#endif
 
 struct bare_table;
 
