@@ -1,5 +1,6 @@
 #include "ps/server/node_store.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +9,10 @@
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/checkpoint/state_file.h"
 #include "ps/store/copier.h"
+
+/* In checkpoint.directory while a fetch fills it: what is there is not all, as links of a chain come one after
+ * the other. */
+#define FETCHING_NAME "fetching"
 
 static bool has_store(const struct ps_config *config)
 {
@@ -95,22 +100,80 @@ enum mr_status ps_node_store_fetch_history(const struct ps_node *node, char *err
     return MR_OK;
 }
 
+/* ---- a fetch, and what one that failed has left ---- */
+
+/* Whether all that the disk has was brought by a fetch that did not come to its end. */
+static bool is_part_of_a_fetch(const struct ps_config *config)
+{
+    char path[PS_PATH_BYTES];
+    uint64_t file_bytes;
+    int64_t written_s;
+    const char *directory = config->checkpoint_directory;
+    const struct ps_store *disk = ps_store_local();
+    return directory[0] != '\0' && !ps_store_url_is_remote(directory) &&
+           ps_path_join(directory, FETCHING_NAME, path) &&
+           disk->facts(disk->self, path, &file_bytes, &written_s) == 0 && is_here(directory, 0);
+}
+
+/* With the URL as its text, for people. */
+static enum mr_status begin_fetch(const struct ps_config *config, char *error)
+{
+    if (is_here(config->checkpoint_directory, 0))
+        return MR_OK;
+    return ps_state_file_write(NULL, config->checkpoint_directory, FETCHING_NAME, config->checkpoint_remote,
+                               error, DP_ERROR_BYTES);
+}
+
+enum mr_status ps_node_store_end_fetch(const struct ps_node *node, char *error)
+{
+    char path[PS_PATH_BYTES];
+    const char *directory = node->config->checkpoint_directory;
+    const struct ps_store *disk = ps_store_local();
+    if (directory[0] == '\0' || ps_store_url_is_remote(directory) ||
+        !ps_path_join(directory, FETCHING_NAME, path))
+        return MR_OK;
+    int failed = disk->remove(disk->self, path);
+    if (failed == -ENOENT)
+        return MR_OK;
+    if (failed == 0)
+        failed = disk->sync_directory(disk->self, directory);
+    if (failed == 0)
+        return MR_OK;
+    (void)snprintf(error, DP_ERROR_BYTES, "%.250s: cannot be removed: %s", path, strerror(-failed));
+    return MR_IO_ERROR;
+}
+
 enum mr_status ps_node_store_fetch(const struct ps_node *node, uint64_t id, char *error)
 {
     char text[PS_TEXT_BYTES];
     const char *directory = node->config->checkpoint_directory;
-    if (!has_store(node->config) || is_here(directory, id))
-        return MR_OK;
+    const bool goes_on = id == 0 && is_part_of_a_fetch(node->config);
+    if (goes_on && !has_store(node->config)) {
+        (void)snprintf(error, DP_ERROR_BYTES,
+                       "checkpoint.directory %.200s has only a part of what was being taken from "
+                       "checkpoint.remote: set checkpoint.remote again; --restore ID takes what is there, "
+                       "--restore none starts empty",
+                       directory);
+        return MR_INVALID_ARGUMENT;
+    }
+    if (!has_store(node->config) || (is_here(directory, id) && !goes_on))
+        return id != 0 ? ps_node_store_end_fetch(node, error) : MR_OK;
+    enum mr_status status = begin_fetch(node->config, error);
+    if (status != MR_OK)
+        return status;
     const struct ps_copier_options options = options_of(node);
     mr_log_info("fetching_checkpoint", "restore: there is %s in %s; asking checkpoint.remote",
-                id != 0 ? "no such checkpoint" : "none", directory);
-    const enum mr_status status = ps_copier_fetch(&options, &id, text);
+                goes_on   ? "a part of a checkpoint"
+                : id != 0 ? "no such checkpoint"
+                          : "none",
+                directory);
+    status = ps_copier_fetch(&options, &id, text);
     if (status != MR_OK)
         return fail(status, "; --restore none starts empty", text, error);
     if (id != 0)
         mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"checkpoint", .number = id}), "checkpoint_fetched",
                     "restore: took checkpoint %" PRIu64 " from checkpoint.remote", id);
-    return MR_OK;
+    return ps_node_store_end_fetch(node, error);
 }
 
 enum mr_status ps_node_store_start(struct ps_node *node, char *error)

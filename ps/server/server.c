@@ -225,7 +225,7 @@ static enum mr_status restore_at_start(struct ps_server *server, char error[DP_E
     if (strcmp(config->checkpoint_restore, "none") == 0 ||
         (is_latest && config->checkpoint_directory[0] == '\0')) {
         mr_log_info("starts_empty", "restore: none; starting empty");
-        return MR_OK;
+        return ps_node_store_end_fetch(&server->node, error);
     }
     enum mr_status status = is_latest ? ps_node_store_fetch(&server->node, 0, error) : MR_OK;
     if (status != MR_OK)

@@ -142,6 +142,93 @@ static void a_number_is_taken_from_the_store(void **state)
     check_values(n, make_table(n), 99);
 }
 
+/* A file of a checkpoint in the store is gone, or there again. */
+static void take_away(struct fixture *x, const char *path, uint8_t **data, uint64_t *bytes)
+{
+    const struct ps_store *store = &x->remote.remote->store;
+    struct ps_store_file *file;
+    assert_int_equal(store->open(store->self, path, &file, bytes), 0);
+    *data = malloc(*bytes);
+    assert_int_equal(ps_store_read_all(store, file, *data, *bytes, 0), 0);
+    assert_int_equal(store->close(file), 0);
+    assert_int_equal(store->remove(store->self, path), 0);
+}
+
+static void put_back(struct fixture *x, const char *path, uint8_t *data, uint64_t bytes)
+{
+    assert_int_equal(remote_fixture_write(&x->remote.remote->store, path, data, bytes), 0);
+    free(data);
+}
+
+/* What a fetch that failed has brought is not what the node goes on from. */
+static void a_fetch_that_failed_goes_on(void **state)
+{
+    char path[PS_PATH_BYTES], name[PS_FILE_NAME_BYTES], error[DP_ERROR_BYTES];
+    struct fixture *x = *state;
+    struct node_fixture *n = x->node;
+    uint8_t *data;
+    uint64_t bytes, id;
+    node_stop(n);
+    n->config.checkpoint_deltas = 2;
+    node_start(n, 1);
+    const uint32_t table = save_twice_and_stop(n);
+    ps_file_name(0, name);
+    (void)snprintf(path, sizeof(path), "%s/ckpt-2/%s", x->remote.remote->directory, name);
+    take_away(x, path, &data, &bytes);
+    lose_the_disk(x);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_not_equal(ps_server_start(&n->config, &n->server, error), MR_OK);
+        assert_non_null(strstr(error, "checkpoint.remote: "));
+    }
+    assert_int_equal(ps_checkpoint_list(NULL, n->config.checkpoint_directory, &id, 1), 1);
+    assert_int_equal(id, 1); /* the delta's base */
+    set_remote(x, "");
+    assert_int_equal(ps_server_start(&n->config, &n->server, error), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error, "set checkpoint.remote again"));
+    set_remote(x, x->remote.url);
+    put_back(x, path, data, bytes);
+    node_start(n, 2);
+    check_values(n, table, 98);
+    assert_int_equal(node_save(n), 3);
+    node_stop(n);
+    set_remote(x, "");
+    node_start(n, 1); /* the disk has all of it */
+    check_values(n, table, 98);
+}
+
+/* Who names a checkpoint, or none, takes what the disk has of such a fetch. */
+static void a_fetch_that_failed_is_given_up_by_name(void **state)
+{
+    static const char *const names[] = {"1", "none"};
+    char path[PS_PATH_BYTES], name[PS_FILE_NAME_BYTES], error[DP_ERROR_BYTES];
+    struct fixture *x = *state;
+    struct node_fixture *n = x->node;
+    uint8_t *data;
+    uint64_t bytes;
+    node_stop(n);
+    n->config.checkpoint_deltas = 2;
+    n->config.checkpoint_save_on_stop = false;
+    node_start(n, 1);
+    const uint32_t table = save_twice_and_stop(n);
+    ps_file_name(0, name);
+    (void)snprintf(path, sizeof(path), "%s/ckpt-2/%s", x->remote.remote->directory, name);
+    take_away(x, path, &data, &bytes);
+    free(data);
+    for (uint32_t i = 0; i < 2; i++) {
+        lose_the_disk(x);
+        assert_int_not_equal(ps_server_start(&n->config, &n->server, error), MR_OK);
+        (void)snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "%s", names[i]);
+        n->config.checkpoint_remote_stop_s = 0;
+        node_start(n, 1);
+        node_stop(n);
+        (void)snprintf(n->config.checkpoint_restore, sizeof(n->config.checkpoint_restore), "latest");
+        node_start(n, 1);
+        check_values(n, table, 99);
+        node_stop(n);
+    }
+    node_start(n, 1);
+}
+
 /* What was dropped, and the numbers that were given, are known on another machine. */
 static void what_was_dropped_stays_away_there_too(void **state)
 {
@@ -281,6 +368,8 @@ int main(void)
         TEST_ON_BOTH(what_was_dropped_stays_away_there_too),
         TEST_ON(remote_hdfs, a_restore_by_call_holds_there_too),
         TEST_ON(remote_hdfs, a_number_is_taken_from_the_store),
+        TEST_ON_BOTH(a_fetch_that_failed_goes_on),
+        TEST_ON(remote_hdfs, a_fetch_that_failed_is_given_up_by_name),
         TEST_ON(remote_hdfs, pushes_are_durable_once_their_copy_is_there),
         TEST_ON(remote_hdfs, a_node_without_disk_and_store_does_not_start),
         TEST_ON(remote_hdfs, a_wrong_url_is_found_without_the_store),
