@@ -131,17 +131,17 @@ static void note_there(struct ps_copier *c, struct place *p, uint64_t id)
 }
 
 /* Compares what is here, newest first, with what is there. *id is the oldest here that is newer than all
- * there; 0: there is none. */
+ * there and than `after`; 0: there is none. */
 static enum mr_status compare(struct ps_copier *c, struct place *p, const uint64_t *ids, uint32_t count,
-                              uint64_t *id, char *text)
+                              uint64_t after, uint64_t *id, char *text)
 {
     uint64_t there;
     enum mr_status status = newest_there(c, p, &there, text);
     if (status != MR_OK)
         there = p->last_id; /* as far as is known */
     p->behind = 0;
-    while (p->behind < count && ids[p->behind] > there)
-        *id = ids[p->behind++];
+    for (; p->behind < count && ids[p->behind] > there; p->behind++)
+        *id = ids[p->behind] > after ? ids[p->behind] : *id;
     if (status == MR_OK && count > 0 && ids[0] < there)
         status = refuse_older(p, there, ids[0], text);
     if (status == MR_OK && there != 0 && count > 0)
@@ -153,7 +153,8 @@ static enum mr_status compare(struct ps_copier *c, struct place *p, const uint64
 }
 
 /* Most nodes have no partial checkpoints, and need not ask the store for them. */
-static enum mr_status next_missing(struct ps_copier *c, struct place *p, uint64_t *id, char *text)
+static enum mr_status next_missing(struct ps_copier *c, struct place *p, uint64_t after, uint64_t *id,
+                                   char *text)
 {
     uint64_t *ids = calloc(PS_COPIER_IDS_MAX, sizeof(*ids));
     uint32_t count = 0;
@@ -163,7 +164,7 @@ static enum mr_status next_missing(struct ps_copier *c, struct place *p, uint64_
     enum mr_status status = list_ids(NULL, p->here, ids, PS_COPIER_IDS_MAX, &count, text);
     count = count < PS_COPIER_IDS_MAX ? count : PS_COPIER_IDS_MAX;
     if (status == MR_OK && (count > 0 || p == &c->places[WHOLE]))
-        status = compare(c, p, ids, count, id, text);
+        status = compare(c, p, ids, count, after, id, text);
     free(ids);
     return status;
 }
@@ -224,16 +225,37 @@ static enum mr_status copy_one(struct ps_copier *c, struct place *p, uint64_t id
     return ps_checkpoint_is_there(NULL, p->here, id) ? status : MR_OK;
 }
 
-static enum mr_status copy_place(struct ps_copier *c, struct place *p, char *text)
+/* Copies all that is missing, the oldest first. One that is damaged is passed over: the next one that is not
+ * takes its place, as in a restore. */
+static enum mr_status copy_missing(struct ps_copier *c, struct place *p, char *text)
 {
-    uint64_t id = 0;
-    enum mr_status status = next_missing(c, p, &id, text);
+    char why[PS_TEXT_BYTES] = "";
+    uint64_t id = 0, damaged = 0;
+    enum mr_status status = next_missing(c, p, 0, &id, text);
     while (status == MR_OK && id != 0) {
         ps_counter_set(&c->options.counters->state, PS_COPIER_COPYING);
         status = copy_one(c, p, id, text);
+        if (status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND) {
+            damaged = id;
+            memcpy(why, text, sizeof(why));
+            status = MR_OK;
+        } else if (status == MR_OK && damaged != 0) {
+            mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"checkpoint", .number = damaged}), "copy_passed_over",
+                        "checkpoint %" PRIu64 " is not copied, but a newer one is: %s", damaged, why);
+            damaged = 0;
+        }
         if (status == MR_OK)
-            status = next_missing(c, p, &id, text);
+            status = next_missing(c, p, damaged, &id, text);
     }
+    if (status != MR_OK || damaged == 0)
+        return status;
+    memcpy(text, why, sizeof(why));
+    return MR_CHECKPOINT_CORRUPT;
+}
+
+static enum mr_status copy_place(struct ps_copier *c, struct place *p, char *text)
+{
+    const enum mr_status status = copy_missing(c, p, text);
     if (status == MR_OK) {
         const struct ps_copy copy = copy_between(c, p);
         ps_copy_abandon(&copy);

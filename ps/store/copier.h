@@ -1,11 +1,11 @@
 /* Copies a node's checkpoints from its disk to a store, on a thread of its own: each one that is
  * published on the disk and newer than all that are there, the oldest first, each after those that it is
- * based on. Then it removes old chains there as on the disk. What fails is tried again until it succeeds,
- * with pauses; a node that was stopped goes on where it was, because what is there says what is missing.
- * The disk and training wait for nothing of this. A copy that is interrupted goes on within the
- * checkpoint. Partial checkpoints follow the whole ones, from the folder PS_PARTIAL_NAME to the one of
- * that name there. The node's `history` goes there, too, once the store has all checkpoints: what it says
- * of them holds there then.
+ * based on. One that is damaged is passed over for a newer one. Then it removes old chains there as on the
+ * disk. What fails is tried again until it succeeds, with pauses; a node that was stopped goes on where it
+ * was, because what is there says what is missing. The disk and training wait for nothing of this. A copy
+ * that is interrupted goes on within the checkpoint. Partial checkpoints follow the whole ones, from the
+ * folder PS_PARTIAL_NAME to the one of that name there. The node's `history` goes there, too, once the store
+ * has all checkpoints: what it says of them holds there then.
  */
 #ifndef PS_STORE_COPIER_H
 #define PS_STORE_COPIER_H

@@ -211,6 +211,26 @@ static void old_chains_go_there_too(void **state)
     assert_string_equal(names_there(x), "ckpt-3 ");
 }
 
+/* One that is damaged holds up no newer one; as long as there is none, the copies fail. */
+static void a_damaged_one_is_passed_over(void **state)
+{
+    struct fixture *x = *state;
+    fixture_flip(fixture_path(x->remote.here, 2, "core-000.mrc"), 70000, 1);
+    start(x);
+    WAIT_FOR(state, PS_COPIER_FAILING);
+    assert_int_equal(ps_counter_read(&x->counters.last_status), MR_CHECKPOINT_CORRUPT);
+    assert_int_equal(ps_counter_read(&x->counters.last_id), 1);
+    assert_int_equal(ps_counter_read(&x->counters.behind), 1);
+    chain_save_key(x->remote.here, 3, 2, 4, 40); /* with a base that is damaged */
+    chain_save_key(x->remote.here, 4, 0, 3, 30);
+    ps_copier_wake(x->copier);
+    WAIT_FOR(last_id, 4);
+    WAIT_FOR(state, PS_COPIER_IDLE);
+    assert_int_equal(ps_counter_read(&x->counters.behind), 0);
+    stop(x);
+    assert_string_equal(names_there(x), "ckpt-1 ckpt-4 ");
+}
+
 static void another_nodes_checkpoints_stay(void **state)
 {
     struct fixture *x = *state;
@@ -311,6 +331,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(what_was_copied_before_a_stop_is_not_sent_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_not_copied_any_more_is_removed_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(old_chains_go_there_too, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_damaged_one_is_passed_over, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_nodes_checkpoints_stay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_the_disk_lacks_is_fetched, set_up, tear_down),
         cmocka_unit_test_setup_teardown(it_is_known_what_is_there, set_up, tear_down),
