@@ -133,10 +133,28 @@ int64_t ps_s3_upload_write(struct ps_s3_upload *u, const void *data, size_t byte
 
 /* ---- its end ---- */
 
-/* An upload whose end was answered, but not heard, is gone when it is ended again: the object is there. */
+/* What an answer of status 200 says: S3 begins it before it knows whether the upload can be ended. Of an error
+ * in it, *is_transient is set if the same request may succeed later. */
+static int read_end(const char *xml, bool *is_transient)
+{
+    char code[64], ignored[64];
+    if (s3_xml_text(xml, "Code", code, sizeof(code))) {
+        *is_transient = strcmp(code, "InternalError") == 0 || strcmp(code, "ServiceUnavailable") == 0 ||
+                        strcmp(code, "SlowDown") == 0 || strcmp(code, "RequestTimeout") == 0;
+        ps_store_explain(EIO, "the upload could not be ended: %s", code);
+        return -EIO;
+    }
+    if (s3_xml_text(xml, "CompleteMultipartUploadResult", ignored, sizeof(ignored)))
+        return 0;
+    ps_store_explain(EPROTO, "the store does not say that the upload has ended; is it S3?");
+    return -EPROTO;
+}
+
+/* An upload whose end was answered, but not heard or not understood, is gone when it is ended again: the
+ * object is there. */
 static int complete(struct ps_s3_upload *u)
 {
-    char query[S3_UPLOAD_ID_BYTES * 3 + 16] = "uploadId=", *xml, code[64];
+    char query[S3_UPLOAD_ID_BYTES * 3 + 16] = "uploadId=", *xml;
     uint64_t bytes;
     int64_t written_s;
     char *body = s3_xml_parts(u->parts, u->part_count);
@@ -151,15 +169,18 @@ static int complete(struct ps_s3_upload *u)
                            .body_bytes = strlen(body),
                            .has_body = true,
                            .header = "Content-Type: application/xml"};
-    int error = ps_s3_ask(u->remote, &c, &xml);
-    if (error == 0 &&
-        s3_xml_text(xml, "Code", code, sizeof(code))) { /* an error in an answer of status 200 */
-        ps_store_explain(EIO, "the upload could not be ended: %s", code);
-        error = -EIO;
+    bool is_transient = true;
+    int error = 0;
+    for (uint32_t i = 0; i == 0 || (is_transient && ps_http_try_again(u->remote->http, i)); i++) {
+        is_transient = false;
+        error = ps_s3_ask(u->remote, &c, &xml);
+        if (error == 0)
+            error = read_end(xml, &is_transient);
+        free(xml);
     }
-    free(xml);
     free(body);
-    if (error == -ENOENT && ps_s3_head(u->remote, u->key, &bytes, &written_s) == 0 && bytes == u->written)
+    if ((error == -ENOENT || error == -EPROTO) && ps_s3_head(u->remote, u->key, &bytes, &written_s) == 0 &&
+        bytes == u->written)
         return 0;
     return error;
 }

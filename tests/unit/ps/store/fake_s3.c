@@ -269,6 +269,14 @@ static void put_part(struct fake_s3 *s, uint32_t i, const struct http_server_req
 static void complete(struct fake_s3 *s, uint32_t i, const struct http_server_request *r,
                      struct http_server_answer *a)
 {
+    if (s->end_errors > 0) {
+        s->end_errors--;
+        if (s->end_error[0] != '\0')
+            answer_error(a, 200, s->end_error);
+        else
+            a->status = 200;
+        return;
+    }
     struct fake_s3_bytes all = copy_of(NULL, 0);
     char expected[2048] = "<CompleteMultipartUpload>";
     for (uint32_t p = 0; p < FAKE_S3_PARTS_MAX && s->uploads[i].parts[p].data; p++) {

@@ -30,7 +30,10 @@ struct fake_s3 {
     } uploads[FAKE_S3_UPLOADS_MAX];
     uint32_t next_upload, bad_signatures;
     bool knows_no_conditions; /* like Swift: If-None-Match is refused */
-    const char *error;        /* not NULL: the code that every request is answered with, with status 403 */
+    const char
+        *end_error; /* so many requests that end an upload are answered with this code, with status 200; */
+    uint32_t end_errors; /* "": with an empty body */
+    const char *error;   /* not NULL: the code that every request is answered with, with status 403 */
 };
 
 http_server_handler fake_s3_handle; /* its argument is a struct fake_s3 */

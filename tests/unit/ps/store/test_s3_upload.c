@@ -69,6 +69,33 @@ static void an_upload_survives_a_fault_at_each_request(void **state)
     }
 }
 
+/* S3 may notice only after it has begun its answer of status 200 that it cannot end an upload. */
+static void an_error_in_a_good_answer_is_one(void **state)
+{
+    static const struct {
+        const char *code;
+        uint32_t count;
+        int error;
+    } ends[] = {{"InternalError", 1, 0},
+                {"SlowDown", 1, 0},
+                {"InternalError", 2, -EIO},
+                {"InvalidPart", 1, -EIO},
+                {"", 1, -EPROTO}};
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+    for (size_t i = 0; i < sizeof(ends) / sizeof(*ends); i++) {
+        x->s3.end_error = ends[i].code;
+        x->s3.end_errors = ends[i].count;
+        assert_int_equal(
+            remote_fixture_write(s, "s3://models/ads/.tmp-ckpt-1/core-000.mrc", content, FILE_BYTES),
+            ends[i].error);
+        assert_int_equal(x->s3.end_errors, 0);
+        assert_int_equal(fake_s3_object(&x->s3, "ads/ckpt-1/core-000.mrc") != NULL, ends[i].error == 0);
+        assert_int_equal(fake_s3_upload_count(&x->s3), 0);
+        fake_s3_clear(&x->s3);
+    }
+}
+
 static void an_upload_that_is_given_up_leaves_nothing(void **state)
 {
     struct remote_fixture *x = *state;
@@ -141,6 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_large_file_goes_up_in_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_upload_survives_a_fault_at_each_request, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_error_in_a_good_answer_is_one, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_upload_that_is_given_up_leaves_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(uploads_that_were_left_are_swept, set_up, tear_down),
         cmocka_unit_test(parts_are_as_long_as_their_number_asks_for),
