@@ -481,11 +481,31 @@ static int write_next(struct ps_remote *r, const char *path, const void *data, s
     return ps_store_write_new(&r->store, next, data, bytes);
 }
 
+/* Ends a replacement that ended before its rename: the file is under its other name alone, which is about to be
+ * written again. */
+static int end_replacement(struct ps_remote *r, const char *path)
+{
+    char next[PS_PATH_BYTES];
+    struct webhdfs_status status;
+    bool is_there;
+    int error = exists(r, path, &is_there);
+    if (error != 0 || is_there)
+        return error;
+    if ((size_t)snprintf(next, sizeof(next), "%s" PS_STORE_NEXT, path) >= sizeof(next))
+        return -ENAMETOOLONG;
+    error = status_of(r, next, &status);
+    if (error != 0)
+        return error == -ENOENT ? 0 : error;
+    return status.bytes > 0 ? hdfs_rename(r, next, path) : 0;
+}
+
 /* HttpFS knows no rename over a file that is there. */
 static int hdfs_replace(void *self, const char *path, const void *data, size_t bytes)
 {
     char next[PS_PATH_BYTES];
-    int error = write_next(self, path, data, bytes, next);
+    int error = end_replacement(self, path);
+    if (error == 0)
+        error = write_next(self, path, data, bytes, next);
     if (error != 0)
         return error;
     error = hdfs_remove(self, path);

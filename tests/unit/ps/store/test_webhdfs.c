@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "ps/checkpoint/checkpoint.h"
+#include "ps/checkpoint/state_file.h"
 #include "remote_fixture.h"
 
 static int set_up(void **state)
@@ -77,6 +78,31 @@ static void a_write_fails_or_is_whole(void **state)
 }
 
 /* The NameNode does not know it yet, and is asked again; by a reader, too. */
+/* An outage in which one replacement ends before its rename, and the next one in the middle of its write. */
+static void a_file_is_replaced_in_two_broken_tries(void **state)
+{
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+    char error[PS_TEXT_BYTES] = "", text[64];
+    const char *directory = x->remote->directory;
+    bool is_there = false;
+    assert_int_equal(ps_state_file_write(s, directory, "history", "one\n", error, sizeof(error)), MR_OK);
+    for (uint32_t cut = 1; fake_hdfs_find(&x->hdfs, "/ads/history") != FAKE_HDFS_ENTRIES_MAX; cut++) {
+        http_server_fail(x->server, HTTP_FAULT_CUT_BEFORE, cut, UINT32_MAX);
+        assert_int_equal(ps_state_file_write(s, directory, "history", "two\n", error, sizeof(error)),
+                         MR_IO_ERROR);
+    }
+    http_server_fail(x->server, HTTP_FAULT_503, 0, 0);
+    x->hdfs.lost = 2;
+    assert_int_equal(ps_state_file_write(s, directory, "history", "three\n", error, sizeof(error)),
+                     MR_IO_ERROR);
+    assert_int_equal(
+        ps_state_file_read(s, directory, "history", text, sizeof(text), &is_there, error, sizeof(error)),
+        MR_OK);
+    assert_true(is_there);
+    assert_string_equal(text, "two\n");
+}
+
 static void another_datanode_is_asked_when_one_is_dead(void **state)
 {
     struct remote_fixture *x = *state;
@@ -193,6 +219,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(requests_name_the_user_or_have_a_token, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_that_lost_bytes_is_an_error, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_write_fails_or_is_whole, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_file_is_replaced_in_two_broken_tries, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_datanode_is_asked_when_one_is_dead, set_up, tear_down),
         cmocka_unit_test_setup_teardown(errors_say_what_to_do, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_answer_that_says_nothing_is_an_error, set_up, tear_down),
