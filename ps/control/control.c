@@ -260,7 +260,8 @@ bool ps_control_start(struct ps_control *c)
     char ignored[PS_CONTROL_TEXT_BYTES];
     atomic_store(&c->stop, false);
     ps_control_schedule_start(c);
-    (void)ps_control_learn_ids(c, ignored);
+    if (ps_control_learn_ids(c, ignored) != MR_OK)
+        ps_control_ask_ids(c, c->node->config->checkpoint_directory);
     c->running = start_scrubber(c) && pthread_create(&c->thread, NULL, run, c) == 0;
     return c->running;
 }

@@ -194,8 +194,9 @@ struct ps_job {
     _Atomic bool is_done;
     char directory[PS_DIRECTORY_BYTES];
     struct ps_place place;
-    struct ps_command *command; /* the save that waits for the answer; NULL: checkpoints are removed */
-    uint32_t keep;              /* then: so many full ones stay */
+    bool asks;                  /* for the newest checkpoint; otherwise old ones are removed */
+    struct ps_command *command; /* the save that waits for the answer; NULL: none */
+    uint32_t keep;              /* so many full ones stay */
     bool is_wanted_again;       /* another save ended meanwhile */
     /* the answer */
     enum mr_status status;
@@ -207,7 +208,7 @@ static void *run_job(void *arg)
 {
     struct ps_job *j = arg;
     sem_t *wake = &j->control->wake;
-    if (j->command != NULL)
+    if (j->asks)
         j->status = ps_checkpoint_next_id(j->place.store, j->place.path, &j->next_id, j->text);
     else
         ps_checkpoint_retain(j->place.store, j->place.path, j->keep);
@@ -216,8 +217,8 @@ static void *run_job(void *arg)
     return NULL;
 }
 
-static enum mr_status begin_job(struct ps_control *c, const char *directory, struct ps_command *command,
-                                char *text)
+static enum mr_status begin_job(struct ps_control *c, const char *directory, bool asks,
+                                struct ps_command *command, char *text)
 {
     struct ps_job *j = calloc(1, sizeof(*j));
     enum mr_status status = MR_NO_MEMORY;
@@ -225,6 +226,7 @@ static enum mr_status begin_job(struct ps_control *c, const char *directory, str
     if (j == NULL)
         return status;
     j->control = c;
+    j->asks = asks;
     j->command = command;
     j->keep = (uint32_t)c->node->config->checkpoint_keep;
     snprintf(j->directory, sizeof(j->directory), "%s", directory);
@@ -268,12 +270,12 @@ void ps_control_retain(struct ps_control *c, const char *directory)
         return;
     }
     for (struct ps_job *j = c->jobs; j != NULL; j = j->next) {
-        if (j->command == NULL && strcmp(j->directory, directory) == 0) {
+        if (!j->asks && strcmp(j->directory, directory) == 0) {
             j->is_wanted_again = true;
             return;
         }
     }
-    (void)begin_job(c, directory, NULL, ignored); /* otherwise the next save removes them */
+    (void)begin_job(c, directory, false, NULL, ignored); /* otherwise the next save removes them */
 }
 
 /* ---- numbers of checkpoints ---- */
@@ -286,15 +288,24 @@ bool ps_control_look_first(struct ps_control *c, struct ps_command *save)
     if (save->status != MR_OK || !ps_store_url_is_remote(directory) ||
         strcmp(directory, c->node->config->checkpoint_directory) == 0)
         return false;
-    save->status = begin_job(c, directory, save, save->text);
+    save->status = begin_job(c, directory, true, save, save->text);
     return save->status == MR_OK;
+}
+
+void ps_control_ask_ids(struct ps_control *c, const char *directory)
+{
+    char ignored[PS_CONTROL_TEXT_BYTES];
+    for (const struct ps_job *j = c->jobs; j != NULL; j = j->next)
+        if (j->asks && strcmp(j->directory, directory) == 0)
+            return;
+    (void)begin_job(c, directory, true, NULL, ignored); /* otherwise the next save asks */
 }
 
 /* The save that a job was for; NULL: none. */
 static struct ps_command *end_job(struct ps_control *c, struct ps_job *j)
 {
     struct ps_command *save = j->command;
-    if (save != NULL && j->status == MR_OK)
+    if (j->asks && j->status == MR_OK)
         ps_control_note_id(c, j->directory, j->next_id - 1);
     else if (save != NULL)
         ps_command_fail(save, j->status, "%s", j->text);

@@ -180,16 +180,24 @@ static struct ps_last_id *find_last_id(struct ps_control *c, const char *directo
     return NULL;
 }
 
+/* The first place is the configured directory's, which is asked at the start alone; the others are taken in
+ * turn. */
+static struct ps_last_id *new_last_id(struct ps_control *c, const char *directory)
+{
+    const bool is_own = strcmp(directory, c->node->config->checkpoint_directory) == 0;
+    struct ps_last_id *last = &c->last_ids[is_own ? 0 : 1 + c->last_id_count++ % (PS_LAST_IDS - 1)];
+    *last = (struct ps_last_id){0};
+    snprintf(last->directory, sizeof(last->directory), "%s", directory);
+    return last;
+}
+
 void ps_control_note_id(struct ps_control *c, const char *directory, uint64_t id)
 {
-    struct ps_last_id *last = find_last_id(c, directory);
     if (!ps_store_url_is_remote(directory))
         return;
-    if (last == NULL) {
-        last = &c->last_ids[c->last_id_count++ % PS_LAST_IDS];
-        *last = (struct ps_last_id){0};
-        snprintf(last->directory, sizeof(last->directory), "%s", directory);
-    }
+    struct ps_last_id *last = find_last_id(c, directory);
+    if (last == NULL)
+        last = new_last_id(c, directory);
     last->id = id > last->id ? id : last->id;
 }
 
@@ -205,16 +213,29 @@ enum mr_status ps_control_learn_ids(struct ps_control *c, char *text)
     return status;
 }
 
+/* The store did not say when it was asked. Only at the end of the node a save may wait for it. */
+static enum mr_status ask_again(struct ps_control *c, const char *directory, const struct ps_place *place,
+                                uint64_t *id, char *text)
+{
+    if (!c->is_in_thread)
+        return ps_checkpoint_next_id(place->store, place->path, id, text);
+    ps_control_ask_ids(c, directory);
+    snprintf(text, PS_CONTROL_TEXT_BYTES,
+             "%.160s: which numbers it has is not known; the store is asked now: save again", directory);
+    return MR_INVALID_ARGUMENT;
+}
+
 enum mr_status ps_control_next_id(struct ps_control *c, const char *directory, const struct ps_place *place,
                                   uint64_t *id, char *text)
 {
     const struct ps_last_id *last = find_last_id(c, directory);
     if (place->stop == NULL)
         return ps_checkpoint_next_id(place->store, place->path, id, text);
-    if (last == NULL || last->id == (uint64_t)PS_CHECKPOINT_ID_MAX) {
-        snprintf(text, PS_CONTROL_TEXT_BYTES, "%.160s: %s", directory,
-                 last == NULL ? "which numbers it has is not known any more: save again"
-                              : "it has the checkpoint of the highest number: save to another directory");
+    if (last == NULL)
+        return ask_again(c, directory, place, id, text);
+    if (last->id == (uint64_t)PS_CHECKPOINT_ID_MAX) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES,
+                 "%.160s: it has the checkpoint of the highest number: save to another directory", directory);
         return MR_INVALID_ARGUMENT;
     }
     *id = last->id + 1;

@@ -318,13 +318,16 @@ enum mr_status ps_control_check_source(const struct ps_config *config, const cha
  * which is created if it is missing and allowed. Errors as those of ps_control_check_directory(). */
 enum mr_status ps_control_place_partial(const struct ps_config *config, struct ps_save_request *request,
                                         char text[PS_CONTROL_TEXT_BYTES]);
-/* Returns the number of the next checkpoint in a directory to save to. Nothing is asked of a store. Errors as
- * those of ps_checkpoint_next_id(). */
+/* Returns the number of the next checkpoint in a directory to save to. A store is not asked, but at the end of
+ * the node; MR_INVALID_ARGUMENT: it is asked in the background, as it did not say before. Errors as those of
+ * ps_checkpoint_next_id(). */
 enum mr_status ps_control_next_id(struct ps_control *c, const char *directory, const struct ps_place *place,
                                   uint64_t *id, char *text);
 /* Asks the configured directory, if it is in a store, for its newest checkpoint, so that no save need do
  * so. */
 enum mr_status ps_control_learn_ids(struct ps_control *c, char *text);
+/* The same in the background, and for any directory. */
+void ps_control_ask_ids(struct ps_control *c, const char *directory);
 /* A number was given, or is there. */
 void ps_control_note_id(struct ps_control *c, const char *directory, uint64_t id);
 /* Keeps others from writing to a directory while a save is running. MR_IO_ERROR: another process has it, and

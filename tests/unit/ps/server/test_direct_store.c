@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "ps/control/control_internal.h"
 #include "tests/unit/ps/restore_fixture.h"
 #include "tests/unit/ps/store/remote_fixture.h"
 
@@ -291,6 +292,60 @@ static void urls_that_are_listed_may_be_named(void **state)
     refuse(n, x->remote.url);
 }
 
+/* However many directories clients name. */
+static void its_own_numbers_stay_known(void **state)
+{
+    char path[32];
+    struct fixture *x = *state;
+    struct node_fixture *n = without_a_disk(x, 1);
+    (void)make_table(n);
+    assert_int_equal(node_save(n), 1);
+    for (uint32_t i = 0; i < 2 * PS_LAST_IDS; i++) {
+        (void)snprintf(path, sizeof(path), "/ads/team-%u", i);
+        node_check(save_to(n, with_path(x, path, true)), MR_OK, NULL);
+        assert_int_equal(node_wait_saved(n)[6], MR_OK);
+    }
+    assert_int_equal(node_save(n), 2);
+}
+
+/* Starts a node whose store fails from request `last` on, the last one of a start, which asks for numbers. Waits
+ * until it was asked in the background, too. */
+static void start_without_numbers(struct fixture *x, uint32_t last)
+{
+    http_server_fail(x->remote.server, HTTP_FAULT_503, last, UINT32_MAX);
+    node_start(x->node, 1);
+    while (http_server_count(x->remote.server) < last - 1 + PS_HTTP_TRIES_MAX + PS_STORES_SAVE_TRIES)
+        node_pause();
+}
+
+static void numbers_that_are_not_known_are_asked_for(void **state)
+{
+    struct fixture *x = *state;
+    struct node_fixture *n = without_a_disk(x, 1);
+    (void)make_table(n);
+    assert_int_equal(node_save(n), 1);
+    node_stop(n);
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);
+    node_start(n, 1);
+    const uint32_t last = http_server_count(x->remote.server) - 1; /* uploads are asked for after it */
+    node_stop(n);
+    start_without_numbers(x, last);
+    node_check(save_to(n, ""), MR_INVALID_ARGUMENT, "save again");
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);
+    while (save_to(n, "")->status != MR_OK)
+        node_pause();
+    assert_int_equal(node_wait_saved(n)[6], MR_OK);
+    assert_string_equal(names_there(x), "ckpt-1 ckpt-2 history incarnation ");
+    node_stop(n);
+    n->config.checkpoint_save_on_stop = true;
+    start_without_numbers(x, last);
+    http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);
+    assert_int_equal(learn(n, make_table(n), BATCH(0)), 1);
+    node_stop(n); /* which may wait for the answer */
+    assert_string_equal(names_there(x), "ckpt-1 ckpt-2 ckpt-3 history incarnation ");
+    node_start(n, 1);
+}
+
 static void wait_for_requests(struct fixture *x)
 {
     for (uint32_t i = 0; http_server_count(x->remote.server) == 0; i++) {
@@ -471,7 +526,8 @@ static void a_partial_save_goes_there(void **state)
     assert_string_equal(remote_fixture_names(&x->remote.remote->store, directory), "ckpt-1 ");
 }
 
-int main(void)
+/* usage: test_ps_direct_store [PATTERN] of the tests to run; all otherwise */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         TEST_ON_BOTH(a_node_without_a_disk_goes_on),
@@ -481,6 +537,8 @@ int main(void)
         TEST_ON_BOTH(training_does_not_wait_for_a_store_that_stalls),
         TEST_ON(remote_hdfs, a_store_that_is_away_ends_the_start),
         TEST_ON_BOTH(urls_that_are_listed_may_be_named),
+        TEST_ON(remote_hdfs, its_own_numbers_stay_known),
+        TEST_ON(remote_s3, numbers_that_are_not_known_are_asked_for),
         TEST_ON(remote_s3, a_store_that_stalls_holds_up_no_other_call),
         TEST_ON(remote_s3, a_store_that_stalls_holds_up_what_needs_it),
         TEST_ON(remote_s3, a_stop_does_not_wait_for_a_scrub_of_a_store_that_stalls),
@@ -488,5 +546,7 @@ int main(void)
         TEST_ON(remote_s3, a_stop_does_not_wait_for_a_restore_that_stalls),
         TEST_ON(remote_s3, a_partial_save_goes_there),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
