@@ -1,4 +1,5 @@
 /* Directories of checkpoints: which ones a client may name, and who writes to them. */
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -20,6 +21,14 @@ static bool goes_up(const char *path)
             return true;
     }
     return false;
+}
+
+/* The file `history` has the name of a directory in a line. */
+static bool has_control_character(const char *path)
+{
+    while (*path != '\0' && !iscntrl((unsigned char)*path))
+        path++;
+    return *path != '\0';
 }
 
 /* Resolves links; the last part need not exist yet. */
@@ -125,6 +134,11 @@ enum mr_status ps_control_check_directory(const struct ps_config *config, const 
             "%.160s is not below checkpoint.directory or a directory listed as checkpoint.allow (without "
             ".., wherever links lead): list it in the server's configuration",
             meant);
+        return MR_INVALID_ARGUMENT;
+    }
+    if (has_control_character(path)) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES,
+                 "%.160s: a part of its path without links has a control character: rename it", meant);
         return MR_INVALID_ARGUMENT;
     }
     const char *taken = is_configured(config, path) ? config->checkpoint_directory : path;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "node_fixture.h"
@@ -415,6 +416,23 @@ static void only_directories_that_are_listed_may_be_named(void **state)
     save_and_restore(n, n->config.checkpoint_directory);
 }
 
+/* Lines of the log and of `history` have such names, and a node must be able to read its own. */
+static void names_with_control_characters_are_refused(void **state)
+{
+    struct node_fixture *n = *state;
+    char path[512], link[512];
+    snprintf(path, sizeof(path), "%s/be\nlow", n->directory);
+    node_check(save_to(n, path), MR_INVALID_ARGUMENT, "control character");
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(link, sizeof(link), "%s/link", n->directory);
+    assert_int_equal(symlink(path, link), 0);
+    node_check(save_to(n, link), MR_INVALID_ARGUMENT, "control character");
+    node_check(restore_from(n, link), MR_INVALID_ARGUMENT, "control character");
+    node_restart(n, n->core_count);
+    assert_int_equal(unlink(link), 0);
+    assert_int_equal(rmdir(path), 0);
+}
+
 /* A node copies to one store, which its operator has named. */
 static void of_urls_only_the_store_may_be_named(void **state)
 {
@@ -668,6 +686,7 @@ int main(void)
         TEST(a_cut_at_a_step_has_all_of_it_and_nothing_behind),
         TEST_3(a_cut_at_a_step_has_all_of_it_and_nothing_behind),
         TEST(only_directories_that_are_listed_may_be_named),
+        TEST(names_with_control_characters_are_refused),
         TEST(of_urls_only_the_store_may_be_named),
         TEST(a_directory_that_another_process_writes_to_is_refused),
         TEST(who_is_held_and_who_is_not),
