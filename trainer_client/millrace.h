@@ -320,7 +320,7 @@ MR_API enum mr_status mr_push_gradients_weighted_bags(struct mr_client *client,
  * rounded to nearest, and clamped to the type's largest number. The call is a push: it is applied in the
  * order of this client's pushes, at most once, and with `replay` once; options->pushed has what became of it.
  * wire_dtype and learning_rate are refused. MR_WRONG_DIM: row_floats does not fit the table. */
-#define MR_STORED_ROW_FLOATS_MAX (3 * MR_DIM_MAX + 1)
+#define MR_STORED_ROW_FLOATS_MAX (3 * MR_DIM_MAX + 2)
 MR_API enum mr_status mr_set_rows(struct mr_client *client, const struct mr_options *options, uint32_t table,
                                   const uint64_t *keys, uint32_t key_count, uint32_t row_floats,
                                   bool has_state, const float *rows);

@@ -92,6 +92,8 @@ static inline bool mr_rule_sets(const struct mr_rule *o)
 }
 /* Floats of state beside `count` values. */
 size_t mr_rule_state_floats(const struct mr_rule *o, size_t count);
+/* At most, of a table's row: both Adams, dense. */
+#define MR_RULE_STATE_FLOATS_MAX (2 * MR_DIM_MAX + 2)
 /* Bytes of a range of a variable (ranges.h) with its state, but for the last: a checkpoint has those of
  * one range after the other. */
 uint64_t mr_rule_range_bytes(const struct mr_feature *variable);

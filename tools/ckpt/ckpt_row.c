@@ -88,7 +88,7 @@ void ckpt_row_maker_init(struct ckpt_row_maker *maker, const struct mr_feature *
 
 void ckpt_row_make(const struct ckpt_row_maker *maker, const void *values, uint8_t *out)
 {
-    float expanded[MR_DIM_MAX], state[2 * MR_DIM_MAX + 1];
+    float expanded[MR_DIM_MAX], state[MR_RULE_STATE_FLOATS_MAX];
     memset(out, 0, maker->layout.bytes);
     memcpy(out, values, maker->layout.values_bytes);
     ps_row_use_start(&maker->use, out);

@@ -236,6 +236,27 @@ static void test_steps_beyond_32_bits(void **state)
     }
 }
 
+static void test_no_row_has_more_state(void **state)
+{
+    size_t most = 0;
+    (void)state;
+    for (uint32_t optimizer = 0; optimizer <= MR_OPT_LAST; optimizer++) {
+        for (uint32_t is_dense = 0; is_dense < 2; is_dense++) {
+            struct mr_feature f = mr_feature_table("t", MR_DIM_MAX);
+            struct mr_rule o;
+            const char *what;
+            mr_feature_set_optimizer(&f, (enum mr_optimizer)optimizer);
+            if (is_dense)
+                f.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
+            if (mr_feature_check(&f) != NULL || mr_rule_init(&f, &o, &what) != MR_OK)
+                continue;
+            const size_t floats = mr_rule_state_floats(&o, MR_DIM_MAX);
+            most = floats > most ? floats : most;
+        }
+    }
+    assert_int_equal(most, MR_RULE_STATE_FLOATS_MAX);
+}
+
 static void test_which_features_are_dense(void **state)
 {
     struct mr_feature f = dense(MR_OPT_MOMENTUM);
@@ -270,6 +291,7 @@ int main(void)
         cmocka_unit_test(test_rows_come_to_rest),
         cmocka_unit_test(test_no_row_takes_long),
         cmocka_unit_test(test_steps_beyond_32_bits),
+        cmocka_unit_test(test_no_row_has_more_state),
         cmocka_unit_test(test_which_features_are_dense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -149,6 +149,26 @@ static void test_rows_start_as_tables_make_them(void **state)
     assert_true(f == rate);
 }
 
+/* The row with the most state. */
+static void test_the_widest_row_is_made(void **state)
+{
+    enum { FLOATS = 3 * MR_DIM_MAX + 2 };
+    static float values[MR_DIM_MAX];
+    static uint32_t stored[FLOATS + 1];
+    struct mr_feature feature = mr_feature_table("t", MR_DIM_MAX);
+    struct ckpt_row row;
+    (void)state;
+    mr_feature_set_optimizer(&feature, MR_OPT_ADAM);
+    feature.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
+    assert_null(ckpt_row_of(&feature, &row));
+    assert_int_equal(row.bytes, FLOATS * sizeof(float));
+    memset(stored, 0xff, sizeof(stored));
+    make(&feature, values, stored);
+    for (uint32_t i = 0; i < FLOATS; i++)
+        assert_int_equal(stored[i], 0);
+    assert_int_equal(stored[FLOATS], UINT32_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +177,7 @@ int main(void)
         cmocka_unit_test(test_dense_optimizers_keep_a_step_after_their_state),
         cmocka_unit_test(test_unknown_optimizers_are_named),
         cmocka_unit_test(test_rows_start_as_tables_make_them),
+        cmocka_unit_test(test_the_widest_row_is_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

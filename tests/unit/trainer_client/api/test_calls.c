@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "dataplane/optimizer/rule.h"
 #include "tests/unit/trainer_client/api/short_memory.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/call/client.h"
@@ -719,6 +720,8 @@ static void test_arguments(void **state)
     assert_refused(mr_push_gradients(c, NULL, 1, x.keys, 1, 4, NULL), "gradients is NULL");
     assert_refused(mr_set_rows(c, NULL, 1, x.keys, 1, 4, false, NULL), "rows is NULL");
     assert_refused(mr_set_rows(c, NULL, 1, x.keys, 1, 0, false, g), "row_floats is 0");
+    assert_refused(mr_set_rows(c, NULL, 1, x.keys, 1, MR_DIM_MAX + MR_RULE_STATE_FLOATS_MAX + 1, true, g),
+                   "row_floats is 3075; it goes from 1 to 3074");
     assert_refused(mr_set_rows(c, &rated, 1, x.keys, 1, 4, false, g), "learning_rate is set");
     assert_refused(mr_get_rows(c, &narrow, 1, x.keys, 1, false, &reply), "wire_dtype is set");
     assert_refused(mr_create(c, NULL, &nameless, 1, &id), "name");
