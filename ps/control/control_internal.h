@@ -318,9 +318,9 @@ enum mr_status ps_control_check_source(const struct ps_config *config, const cha
  * which is created if it is missing and allowed. Errors as those of ps_control_check_directory(). */
 enum mr_status ps_control_place_partial(const struct ps_config *config, struct ps_save_request *request,
                                         char text[PS_CONTROL_TEXT_BYTES]);
-/* Returns the number of the next checkpoint in a directory to save to. A store is not asked, but at the end of
- * the node; MR_INVALID_ARGUMENT: it is asked in the background, as it did not say before. Errors as those of
- * ps_checkpoint_next_id(). */
+/* Returns the number of the next checkpoint in a directory to save to. A store is not asked, but at the end
+ * of the node; MR_INVALID_ARGUMENT: it is asked in the background, as it did not say before. Errors as those
+ * of ps_checkpoint_next_id(). */
 enum mr_status ps_control_next_id(struct ps_control *c, const char *directory, const struct ps_place *place,
                                   uint64_t *id, char *text);
 /* Asks the configured directory, if it is in a store, for its newest checkpoint, so that no save need do

@@ -10,8 +10,8 @@
 #include "ps/checkpoint/state_file.h"
 #include "ps/store/copier.h"
 
-/* In checkpoint.directory while a fetch fills it: what is there is not all, as links of a chain come one after
- * the other. */
+/* In checkpoint.directory while a fetch fills it: what is there is not all, as links of a chain come one
+ * after the other. */
 #define FETCHING_NAME "fetching"
 
 static bool has_store(const struct ps_config *config)

@@ -133,8 +133,8 @@ int64_t ps_s3_upload_write(struct ps_s3_upload *u, const void *data, size_t byte
 
 /* ---- its end ---- */
 
-/* What an answer of status 200 says: S3 begins it before it knows whether the upload can be ended. Of an error
- * in it, *is_transient is set if the same request may succeed later. */
+/* What an answer of status 200 says: S3 begins it before it knows whether the upload can be ended. Of an
+ * error in it, *is_transient is set if the same request may succeed later. */
 static int read_end(const char *xml, bool *is_transient)
 {
     char code[64], ignored[64];

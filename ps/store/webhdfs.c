@@ -481,8 +481,8 @@ static int write_next(struct ps_remote *r, const char *path, const void *data, s
     return ps_store_write_new(&r->store, next, data, bytes);
 }
 
-/* Ends a replacement that ended before its rename: the file is under its other name alone, which is about to be
- * written again. */
+/* Ends a replacement that ended before its rename: the file is under its other name alone, which is about to
+ * be written again. */
 static int end_replacement(struct ps_remote *r, const char *path)
 {
     char next[PS_PATH_BYTES];

@@ -308,8 +308,8 @@ static void its_own_numbers_stay_known(void **state)
     assert_int_equal(node_save(n), 2);
 }
 
-/* Starts a node whose store fails from request `last` on, the last one of a start, which asks for numbers. Waits
- * until it was asked in the background, too. */
+/* Starts a node whose store fails from request `last` on, the last one of a start, which asks for numbers.
+ * Waits until it was asked in the background, too. */
 static void start_without_numbers(struct fixture *x, uint32_t last)
 {
     http_server_fail(x->remote.server, HTTP_FAULT_503, last, UINT32_MAX);
