@@ -235,8 +235,17 @@ static void forget_dropped(struct ps_history *h, uint32_t at)
     memmove(&h->dropped[at], &h->dropped[at + 1], (h->dropped_count - at) * sizeof(*h->dropped));
 }
 
+/* Its number never comes again, nor do pushes for it. */
+static void forget_replaced(struct ps_history *h, uint32_t id)
+{
+    struct ps_replaced *r = find(h, id);
+    if (r != &h->replaced[h->replaced_count])
+        *r = h->replaced[--h->replaced_count];
+}
+
 void ps_history_dropped(struct ps_history *h, uint32_t id)
 {
+    forget_replaced(h, id);
     if (h->dropped_count == MR_FEATURE_MAX)
         forget_dropped(h, 0);
     h->dropped[h->dropped_count++] = (uint16_t)id;

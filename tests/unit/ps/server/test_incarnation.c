@@ -193,6 +193,20 @@ static void refuses_a_history_that_nobody_wrote(void **state)
     }
 }
 
+/* However many features are replaced and dropped in the course of time. */
+static void replaced_features_that_are_dropped_take_no_place(void **state)
+{
+    static struct ps_history h;
+    (void)state;
+    for (uint32_t id = 1; id <= MR_FEATURE_MAX + 1; id++) {
+        h.restores++;
+        ps_history_replaced(&h, id);
+        assert_int_equal(ps_history_taken_back(&h, id), h.restores);
+        ps_history_dropped(&h, id);
+    }
+    assert_int_equal(h.replaced_count, 0);
+}
+
 int main(void)
 {
 #define TEST(name)         cmocka_unit_test_setup_teardown(name, make, destroy)
@@ -206,6 +220,7 @@ int main(void)
         HISTORY_TEST(history_is_what_was_written),
         HISTORY_TEST(a_wiped_directory_has_another_lineage),
         HISTORY_TEST(refuses_a_history_that_nobody_wrote),
+        cmocka_unit_test(replaced_features_that_are_dropped_take_no_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
