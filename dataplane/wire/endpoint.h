@@ -385,6 +385,10 @@ void mr_call_set_flags(struct mr_call *call, uint16_t flags);
  * of the last tensor). Whole segments of it may be sent meanwhile, so the request must take several, and
  * what was declared must not be written again. Does nothing once the call has ended. */
 void mr_call_advance(struct mr_endpoint *ep, struct mr_call *call, const void *end);
+/* Declares that `bytes` of the request, from `place` within it on, are not written there: they are at `data`,
+ * and sent from there, so the caller leaves them as they are until on_reply has been called. Before
+ * mr_call_send(), once a call at most, of requests longer than MR_SEGMENT_BYTES_MAX. */
+void mr_call_borrow(struct mr_call *call, const void *place, const void *data, uint32_t bytes);
 /* Hands the call over. Calls are sent in the order of `ahead`, of priority, and of this function, as slots of
  * the session's window become free (one slot in 8 goes to the lowest priority that waits); the first are sent
  * in the next flush or poll. on_reply is called exactly once for the call, never from within this function. A

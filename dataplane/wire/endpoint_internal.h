@@ -243,6 +243,7 @@ struct mr_call {
     uint64_t probe_at_us;
     uint64_t asked_again_us; /* when gaps were last resent or asked for */
     uint8_t *request;
+    struct mr_borrowed borrowed; /* a part of it */
     uint8_t *reply;
     void *user;
     uint32_t request_bytes;

@@ -343,10 +343,13 @@ static enum mr_status check_still_valid(const struct mr_future *f)
     return mrc_survey_check(f);
 }
 
+#define NO_TENSOR UINT32_MAX
+
 /* How far the sources of a part are copied into its request. */
 struct copied {
     uint32_t tensor;
-    uint64_t bytes; /* of that tensor */
+    uint64_t bytes;    /* of that tensor */
+    uint32_t borrowed; /* the tensor that is sent from where it is, or NO_TENSOR */
 };
 
 /* Copies a step more. Returns the end of what is copied now. */
@@ -356,6 +359,10 @@ static const uint8_t *copy_step(const struct mrc_part *part, struct copied *c)
     const uint8_t *end = part->tensors[0].data;
     for (; c->tensor < part->tensor_count; c->tensor++, c->bytes = 0) {
         const struct mr_tensor *t = &part->tensors[c->tensor];
+        if (c->tensor == c->borrowed) {
+            end = (const uint8_t *)t->data + t->bytes;
+            continue;
+        }
         uint64_t bytes = t->bytes - c->bytes < left ? t->bytes - c->bytes : left;
         if (bytes > 0)
             memcpy((uint8_t *)t->data + c->bytes, (const uint8_t *)part->sources[c->tensor] + c->bytes,
@@ -383,14 +390,29 @@ static bool is_sent_while_copied(const struct mr_future *f)
     return true;
 }
 
-/* Begins such a call, and sends it step by step. Under the lock, which others may have between two steps. */
-static enum mr_status send_while_copying(struct mr_future *f)
+/* Has the longest tensor sent from the caller's memory; returns its number. */
+static uint32_t borrow_longest(const struct mrc_part *part)
+{
+    uint32_t longest = 0;
+    for (uint32_t t = 1; t < part->tensor_count; t++)
+        if (part->tensors[t].bytes > part->tensors[longest].bytes)
+            longest = t;
+    mr_call_borrow(part->call, part->tensors[longest].data, part->sources[longest],
+                   (uint32_t)part->tensors[longest].bytes);
+    return longest;
+}
+
+/* Begins such a call, and sends it step by step; if its caller waits for the end, most of it from the
+ * caller's memory. Under the lock, which others may have between two steps. */
+static enum mr_status send_while_copying(struct mr_future *f, bool waits)
 {
     enum mr_status status = begin_all_waiting(f);
     const struct mrc_part *part = &f->parts[0];
-    struct copied copied = {0};
+    struct copied copied = {.borrowed = NO_TENSOR};
     if (status != MR_OK)
         return status;
+    if (waits)
+        copied.borrowed = borrow_longest(part);
     const uint8_t *end = copy_step(part, &copied);
     status = check_still_valid(f);
     if (status != MR_OK) {
@@ -589,7 +611,7 @@ enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *opti
     enum mr_status status;
     if (is_sent_while_copied(f)) {
         pthread_mutex_lock(&client->lock);
-        status = send_while_copying(f);
+        status = send_while_copying(f, options == NULL || options->future == NULL);
         if (status == MR_OK)
             return wait_or_hand_out(f, options, reply);
         pthread_mutex_unlock(&client->lock);

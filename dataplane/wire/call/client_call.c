@@ -82,6 +82,15 @@ void mr_call_set_flags(struct mr_call *call, uint16_t flags)
     ((struct mr_preamble *)(void *)call->request)->flags = flags;
 }
 
+void mr_call_borrow(struct mr_call *call, const void *place, const void *data, uint32_t bytes)
+{
+    const ptrdiff_t begin = (const uint8_t *)place - call->request;
+    assert(call->state == MR_CALL_BUILT && call->request_bytes > MR_SEGMENT_BYTES_MAX);
+    assert(begin >= 0 && bytes <= call->request_bytes - (uint32_t)begin);
+    call->borrowed =
+        (struct mr_borrowed){.bytes = data, .begin = (uint32_t)begin, .end = (uint32_t)begin + bytes};
+}
+
 void mr_call_advance(struct mr_endpoint *ep, struct mr_call *call, const void *end)
 {
     if (call->state == MR_CALL_ENDED)
@@ -191,6 +200,7 @@ static void sending_init(struct mr_call *call)
     mr_outgoing_init(&call->sending.out, call->request, call->request_bytes, call->segment_bytes,
                      s->grant_bytes);
     mr_outgoing_set_ready(&call->sending.out, call->ready_bytes);
+    call->sending.out.borrowed = call->borrowed;
 }
 
 void mr_call_transmit(struct mr_endpoint *ep, struct mr_call *call)

@@ -313,6 +313,26 @@ bool mr_outgoing_next(struct mr_outgoing *out, uint32_t room_bytes, struct mr_se
     return true;
 }
 
+/* Of a segment, copies what is among bytes [begin, end) of the message, which are at `from`. */
+static void copy_part(uint8_t *to, const struct mr_segment *segment, const uint8_t *from, uint32_t begin,
+                      uint32_t end)
+{
+    const uint32_t first = begin > segment->offset ? begin : segment->offset;
+    const uint32_t last = mr_min_u32(end, segment->offset + segment->bytes);
+    if (first < last)
+        memcpy(to + (first - segment->offset), from + (first - begin), last - first);
+}
+
+void mr_outgoing_copy(const struct mr_outgoing *out, const struct mr_segment *segment, uint8_t *to)
+{
+    const struct mr_borrowed *b = &out->borrowed;
+    copy_part(to, segment, out->bytes, 0, b->end > 0 ? b->begin : out->message_bytes);
+    if (b->end == 0)
+        return;
+    copy_part(to, segment, b->bytes, b->begin, b->end);
+    copy_part(to, segment, out->bytes + b->end, b->end, out->message_bytes);
+}
+
 void mr_outgoing_undo(struct mr_outgoing *out, const struct mr_segment *segment)
 {
     uint32_t bit = (segment->offset - out->acked_bytes) / out->segment_bytes;

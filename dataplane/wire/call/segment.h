@@ -73,8 +73,15 @@ void mr_incoming_report(struct mr_incoming *in, struct mr_ack *ack);
 
 /* ---- sender ---- */
 
+/* Bytes [begin, end) of a message, if they are elsewhere than the rest; end 0: none are. */
+struct mr_borrowed {
+    const uint8_t *bytes;
+    uint32_t begin, end;
+};
+
 struct mr_outgoing {
     const uint8_t *bytes;
+    struct mr_borrowed borrowed;
     uint32_t message_bytes;
     uint32_t segment_bytes;
     uint32_t sent_bytes;  /* everything below has been sent at least once */
@@ -113,6 +120,8 @@ uint32_t mr_outgoing_resends(const struct mr_outgoing *out);
 bool mr_outgoing_ready(const struct mr_outgoing *out, uint32_t room_bytes);
 /* Takes the next segment to send, lost ones first. Returns false when none may be sent. */
 bool mr_outgoing_next(struct mr_outgoing *out, uint32_t room_bytes, struct mr_segment *segment);
+/* Copies the bytes of a segment. */
+void mr_outgoing_copy(const struct mr_outgoing *out, const struct mr_segment *segment, uint8_t *to);
 /* Gives back the segment taken last, which was not sent after all. */
 void mr_outgoing_undo(struct mr_outgoing *out, const struct mr_segment *segment);
 static inline uint32_t mr_outgoing_flight_bytes(const struct mr_outgoing *out)

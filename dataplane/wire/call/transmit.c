@@ -12,21 +12,38 @@ static void count_sent(struct mr_endpoint *ep, uint32_t bytes)
     ep->counters.tx_bytes += bytes;
 }
 
-bool mr_transmit(struct mr_endpoint *ep, const struct mr_address *to, const struct mr_tag_key *key,
-                 const struct mr_packet_header *header, const void *payload)
+/* Begins a datagram with its header. NULL: the port has no room. */
+static uint8_t *datagram_begin(struct mr_endpoint *ep, const struct mr_address *to,
+                               const struct mr_packet_header *header)
 {
-    uint32_t bytes = MR_HEADER_BYTES + header->payload_bytes;
-    uint8_t *datagram = ep->config.io.tx_begin(ep->config.io.self, to, bytes);
-    if (datagram == NULL) {
+    uint8_t *datagram =
+        ep->config.io.tx_begin(ep->config.io.self, to, MR_HEADER_BYTES + header->payload_bytes);
+    if (datagram == NULL)
         ep->counters.tx_no_room++;
-        return false;
-    }
-    memcpy(datagram, header, MR_HEADER_BYTES);
-    if (header->payload_bytes > 0)
-        memcpy(datagram + MR_HEADER_BYTES, payload, header->payload_bytes);
+    else
+        memcpy(datagram, header, MR_HEADER_BYTES);
+    return datagram;
+}
+
+/* Its payload is there. */
+static void datagram_end(struct mr_endpoint *ep, const struct mr_tag_key *key, uint8_t *datagram,
+                         uint32_t payload_bytes)
+{
+    const uint32_t bytes = MR_HEADER_BYTES + payload_bytes;
     mr_tag_write(key, datagram, bytes);
     ep->config.io.tx_end(ep->config.io.self, bytes);
     count_sent(ep, bytes);
+}
+
+bool mr_transmit(struct mr_endpoint *ep, const struct mr_address *to, const struct mr_tag_key *key,
+                 const struct mr_packet_header *header, const void *payload)
+{
+    uint8_t *datagram = datagram_begin(ep, to, header);
+    if (datagram == NULL)
+        return false;
+    if (header->payload_bytes > 0)
+        memcpy(datagram + MR_HEADER_BYTES, payload, header->payload_bytes);
+    datagram_end(ep, key, datagram, header->payload_bytes);
     return true;
 }
 
@@ -58,17 +75,21 @@ bool mr_transmit_control(struct mr_endpoint *ep, struct mr_peer *peer, enum mr_p
 }
 
 static bool transmit_segment(struct mr_endpoint *ep, struct mr_peer *peer, uint16_t flags, uint64_t call_id,
-                             const uint8_t *message, uint32_t message_bytes, uint32_t segment_bytes,
-                             const struct mr_segment *segment)
+                             const struct mr_outgoing *out, const struct mr_segment *segment)
 {
     struct mr_packet_header header = peer_header(ep, peer, MR_PACKET_DATA, flags, call_id);
     header.payload_bytes = (uint16_t)segment->bytes;
-    header.message_bytes = message_bytes;
-    if (segment->bytes < message_bytes) {
-        header.segment_bytes = (uint16_t)segment_bytes;
-        header.segment_number = (uint16_t)(segment->offset / segment_bytes);
+    header.message_bytes = out->message_bytes;
+    if (segment->bytes < out->message_bytes) {
+        header.segment_bytes = (uint16_t)out->segment_bytes;
+        header.segment_number = (uint16_t)(segment->offset / out->segment_bytes);
     }
-    return mr_transmit(ep, &peer->address, &peer->key, &header, message + segment->offset);
+    uint8_t *datagram = datagram_begin(ep, &peer->address, &header);
+    if (datagram == NULL)
+        return false;
+    mr_outgoing_copy(out, segment, datagram + MR_HEADER_BYTES);
+    datagram_end(ep, &peer->key, datagram, segment->bytes);
+    return true;
 }
 
 bool mr_transmit_ack(struct mr_endpoint *ep, struct mr_peer *peer, uint16_t flags, uint64_t call_id,
@@ -161,9 +182,11 @@ static uint32_t frame_write(uint8_t *to, const struct small_message *message)
 static bool send_alone(struct mr_endpoint *ep, struct mr_peer *peer, uint32_t slot_index,
                        const struct small_message *message)
 {
-    struct mr_segment segment = {.offset = 0, .bytes = message->message_bytes};
-    if (!transmit_segment(ep, peer, small_flags(peer, message->asks), message->call_id, message->bytes,
-                          message->message_bytes, 0, &segment))
+    struct mr_packet_header header =
+        peer_header(ep, peer, MR_PACKET_DATA, small_flags(peer, message->asks), message->call_id);
+    header.payload_bytes = (uint16_t)message->message_bytes;
+    header.message_bytes = message->message_bytes;
+    if (!mr_transmit(ep, &peer->address, &peer->key, &header, message->bytes))
         return false;
     small_sent(ep, peer, slot_index);
     return true;
@@ -205,9 +228,7 @@ static bool send_bundle(struct mr_endpoint *ep, struct mr_peer *peer)
         peer_header(ep, peer, MR_PACKET_DATA, (uint16_t)(MR_FLAG_BUNDLE | small_flags(peer, asks)), 0);
     header.payload_bytes = (uint16_t)used;
     memcpy(datagram, &header, MR_HEADER_BYTES);
-    mr_tag_write(&peer->key, datagram, MR_HEADER_BYTES + used);
-    ep->config.io.tx_end(ep->config.io.self, MR_HEADER_BYTES + used);
-    count_sent(ep, MR_HEADER_BYTES + used);
+    datagram_end(ep, &peer->key, datagram, used);
     return true;
 }
 
@@ -378,8 +399,7 @@ static bool send_turn(struct mr_endpoint *ep, struct mr_tx_message *sending, boo
         return true;
     bool probe = asks(sending, &segment);
     uint16_t flags = (uint16_t)((peer->serving ? MR_FLAG_REPLY : 0) | (probe ? MR_FLAG_PROBE : 0));
-    if (!transmit_segment(ep, peer, flags, sending->call_id, out->bytes, out->message_bytes,
-                          out->segment_bytes, &segment)) {
+    if (!transmit_segment(ep, peer, flags, sending->call_id, out, &segment)) {
         mr_outgoing_undo(out, &segment);
         return false;
     }

@@ -1,5 +1,5 @@
-/* Measures tables in process, of rows of 16 floats (bench_table) or 64 (bench_table_wide), each next to a bare
- * loop over the same keys and rows: hash, probe, prefetched gather, and nothing else
+/* Measures tables in process, of rows of 16 floats (bench_table) or 64 (bench_table_wide), each next to a
+ * bare loop over the same keys and rows: hash, probe, prefetched gather, and nothing else
  * (tests/bench/limits/bare_table.h). One JSON object per line:
  *   {"name": "table_sgd_lookup_1000k", "value": 70.1, "unit": "Mkeys/s", "limit": 80.2, "ratio": 0.87,
  *    "better": "higher", "target": 0.85}

@@ -1,8 +1,9 @@
-/* Requests that are sent while their end is still being written. */
+/* Requests that are sent while their end is still being written, or partly from their caller's memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -118,6 +119,81 @@ static void one_that_ends_half_way_is_never_executed(void **state)
     assert_int_equal(mr_endpoint_memory_used(client()), 0);
 }
 
+/* ---- partly from the caller's memory ---- */
+
+/* Begins an echo of which bytes [first, end) are in `lent`, and nowhere else, and hands it over. */
+static void begin_lent(struct pair_call *c, uint8_t *lent, uint32_t first, uint32_t end)
+{
+    const struct mr_call_options options = {.op = MR_OP_ECHO, .user = c, .deadline_us = UINT64_MAX};
+    struct mr_tensor request = mr_tensor_1d(MR_U8, BYTES, NULL);
+    c->keep = true;
+    assert_int_equal(mr_call_begin(client(), p.session, &options, &request, 1, &c->call), MR_OK);
+    uint8_t *bytes = request.data;
+    for (uint32_t i = 0; i < BYTES; i++) {
+        bytes[i] = i < first || i >= end ? pattern(i) : 0xee;
+        if (i >= first && i < end)
+            lent[i - first] = pattern(i);
+    }
+    mr_call_borrow(c->call, bytes + first, lent, end - first);
+    mr_call_send(client(), c->call, p.now_us);
+}
+
+static void bytes_are_sent_from_where_they_are(void **state)
+{
+    static const uint32_t places[][2] = {{0, BYTES}, {0, 70001}, {1, 2}, {3333, BYTES}, {65000, 390011}};
+    static uint8_t lent[BYTES];
+    for (uint32_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+        struct pair_call c = {0};
+        begin_lent(&c, lent, places[i][0], places[i][1]);
+        finish(&c);
+        assert_int_equal(p.executed, i + 1);
+    }
+}
+
+static void lost_ones_are_sent_again_from_there(void **state)
+{
+    static uint8_t lent[BYTES];
+    struct pair_call c = {0};
+    p.filter = drop_some;
+    begin_lent(&c, lent, 1001, BYTES - 77);
+    finish(&c);
+    assert_int_equal(p.executed, 1);
+    assert_true(mr_endpoint_counters(client())->segments_resent > 0);
+}
+
+static void after_a_restart_they_are_sent_from_there(void **state)
+{
+    static uint8_t lent[BYTES];
+    struct pair_call c = {0};
+    begin_lent(&c, lent, 1001, BYTES - 77);
+    pair_run(&p, 100);
+    pair_restart_server(&p);
+    finish(&c);
+    assert_int_equal(p.events[MR_SESSION_RESTARTED], 1);
+    assert_int_equal(p.executed, 1);
+}
+
+/* The memory is the caller's again, who frees it. */
+static void once_the_call_has_ended_nothing_is_read(void **state)
+{
+    uint8_t *lent = malloc(BYTES);
+    struct pair_call c = {0};
+    assert_non_null(lent);
+    p.filter = drop_all;
+    begin_lent(&c, lent, 0, BYTES);
+    pair_run(&p, 100);
+    assert_true(c.call->sending.out.sent_bytes > 0);
+    mr_call_cancel(client(), c.call);
+    assert_int_equal(c.status, MR_CANCELLED);
+    memset(lent, 0xee, BYTES);
+    free(lent);
+    p.filter = NULL;
+    pair_run(&p, 500000);
+    assert_int_equal(p.executed, 0);
+    mr_call_free(client(), c.call);
+    assert_int_equal(mr_endpoint_memory_used(client()), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -126,6 +202,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(after_a_restart_it_is_sent_from_its_beginning_as_far_as_it_is_written,
                                         pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(one_that_ends_half_way_is_never_executed, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(bytes_are_sent_from_where_they_are, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(lost_ones_are_sent_again_from_there, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(after_a_restart_they_are_sent_from_there, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(once_the_call_has_ended_nothing_is_read, pair_opened, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

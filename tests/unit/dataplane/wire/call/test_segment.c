@@ -179,6 +179,37 @@ static void sends_up_to_the_grant(void **state)
     assert_false(mr_outgoing_ready(&out, UINT32_MAX));
 }
 
+/* Of a message of which a part is elsewhere, each segment is as of the whole message. */
+static void check_borrowed(uint32_t begin, uint32_t end)
+{
+    static uint8_t rest[MESSAGE], elsewhere[MESSAGE];
+    uint8_t copied[SEGMENT + 1];
+    memset(rest, 0xee, sizeof(rest));
+    memset(elsewhere, 0xee, sizeof(elsewhere));
+    memcpy(rest, from, begin);
+    memcpy(rest + end, from + end, MESSAGE - end);
+    memcpy(elsewhere + 1, from + begin, end - begin);
+    mr_outgoing_init(&out, rest, MESSAGE, SEGMENT, WINDOW);
+    out.borrowed = (struct mr_borrowed){.bytes = elsewhere + 1, .begin = begin, .end = end};
+    for (uint32_t at = 0; at < MESSAGE; at += SEGMENT) {
+        const struct mr_segment s = {.offset = at, .bytes = MESSAGE - at < SEGMENT ? MESSAGE - at : SEGMENT};
+        memset(copied, 0xaa, sizeof(copied));
+        mr_outgoing_copy(&out, &s, copied);
+        assert_memory_equal(copied, from + at, s.bytes);
+        assert_int_equal(copied[s.bytes], 0xaa);
+    }
+}
+
+static void copies_what_is_elsewhere(void **state)
+{
+    static const uint32_t edges[] = {0,    1,    SEGMENT - 1,  SEGMENT,     SEGMENT + 1,
+                                     1500, 1501, 20 * SEGMENT, MESSAGE - 1, MESSAGE};
+    const size_t count = sizeof(edges) / sizeof(*edges);
+    for (size_t b = 0; b < count; b++)
+        for (size_t e = b + 1; e < count; e++)
+            check_borrowed(edges[b], edges[e]);
+}
+
 static void respects_the_room_in_flight(void **state)
 {
     assert_true(mr_outgoing_ready(&out, SEGMENT));
@@ -395,6 +426,7 @@ int main(void)
         cmocka_unit_test_setup(a_resent_gap_waits_while_others_are_resent, setup),
         cmocka_unit_test_setup(a_gap_is_certain_with_three_behind_it, setup),
         cmocka_unit_test_setup(sends_up_to_the_grant, setup),
+        cmocka_unit_test_setup(copies_what_is_elsewhere, setup),
         cmocka_unit_test_setup(respects_the_room_in_flight, setup),
         cmocka_unit_test_setup(an_untaken_segment_goes_back, setup),
         cmocka_unit_test_setup(resends_gaps_with_enough_behind_them, setup),
