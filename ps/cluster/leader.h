@@ -19,7 +19,7 @@ struct ps_leader_view {
     const uint64_t *absent_us;
     uint32_t nodes_wanted;  /* partitions are granted once so many nodes are there */
     uint64_t take_over_us;  /* a node absent for longer loses its partitions; 0: it keeps them */
-    bool parts_are_written; /* of map->cut: every node's, and verified */
+    bool parts_are_written; /* of map->cut: every owner's, and that of every node that is there */
     bool cut_is_committed;  /* the file CLUSTER of map->cut is in the store */
     bool cut_is_late;       /* map->cut takes too long */
     /* what operators and trainers ask for */

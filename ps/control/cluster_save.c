@@ -22,20 +22,21 @@ static const struct ps_cluster_cut_report *report_of(const struct ps_zookeeper_v
     return NULL;
 }
 
-static bool is_absent(const struct ps_leader_view *view)
+static bool owns_any(const struct ps_cluster_map *map, uint32_t node)
 {
-    for (uint32_t i = 0; i < view->map->node_count; i++)
-        if (view->absent_us[i] > 0)
-            return true;
-    return false;
+    return memchr(map->owner, (int)node, map->partition_count) != NULL;
 }
 
+/* A node that owns nothing has nothing to write: once it is away, nobody waits for it. */
 static void count_parts(const struct ps_zookeeper_view *view, struct ps_leader_view *out)
 {
+    bool is_owner_absent = false;
     out->parts_are_written = true;
     for (uint32_t i = 0; i < view->map->node_count; i++) {
         const struct ps_cluster_cut_report *part = report_of(view, i);
-        out->parts_are_written &= part != NULL && part->status == MR_OK;
+        const bool is_absent = out->absent_us[i] > 0, owns = owns_any(view->map, i);
+        is_owner_absent |= is_absent && owns;
+        out->parts_are_written &= part != NULL ? part->status == MR_OK : is_absent && !owns;
         if (part != NULL && part->status != MR_OK && !out->cut_is_late) {
             mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"checkpoint", .number = view->map->cut}),
                         "cluster_save_given_up",
@@ -45,7 +46,7 @@ static void count_parts(const struct ps_zookeeper_view *view, struct ps_leader_v
         }
     }
     /* What a node held that is gone is in no part any more. */
-    out->cut_is_late |= !out->parts_are_written && is_absent(out);
+    out->cut_is_late |= !out->parts_are_written && is_owner_absent;
 }
 
 static bool look_at_cut(struct ps_cluster_save *s, const struct ps_zookeeper_view *view,
@@ -102,19 +103,23 @@ void ps_cluster_save_commit(struct ps_cluster_save *s, const struct ps_zookeeper
     struct ps_cluster_manifest m = {.id = map->cut,
                                     .step = map->cut_step,
                                     .is_at_step = map->cut_step != 0,
-                                    .time_s = (uint64_t)time(NULL),
-                                    .part_count = map->node_count};
+                                    .time_s = (uint64_t)time(NULL)};
+    uint8_t part_of[PS_CLUSTER_NODES_MAX] = {0};
     for (uint32_t i = 0; i < map->node_count; i++) {
-        const struct ps_cluster_cut_report *part = report_of(view, i);
-        if (part == NULL || part->status != MR_OK)
+        const struct ps_cluster_cut_report *report = report_of(view, i);
+        struct ps_cluster_part *part = &m.parts[m.part_count];
+        if (report == NULL && !owns_any(map, i))
+            continue;
+        if (report == NULL || report->status != MR_OK)
             return;
-        memcpy(m.parts[i].name, map->nodes[i].name, sizeof(m.parts[i].name));
-        m.parts[i].core_count = map->nodes[i].core_count;
-        m.parts[i].manifest_hash = (struct ps_hash){.low = part->hash_low, .high = part->hash_high};
-        m.step = part->step > m.step ? part->step : m.step;
+        memcpy(part->name, map->nodes[i].name, sizeof(part->name));
+        part->core_count = map->nodes[i].core_count;
+        part->manifest_hash = (struct ps_hash){.low = report->hash_low, .high = report->hash_high};
+        part_of[i] = (uint8_t)m.part_count++;
+        m.step = report->step > m.step ? report->step : m.step;
     }
     for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
-        m.owner[ps_cluster_slot(slot)] = map->owner[slot];
+        m.owner[ps_cluster_slot(slot)] = part_of[map->owner[slot]];
     ps_cluster_commit_write(s->commit, &m);
 }
 

@@ -1,0 +1,158 @@
+/* What the leader makes of what the nodes say of their parts of a checkpoint of the cluster. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "checkpoint_fixture.h"
+#include "cluster_fixture.h"
+#include "ps/control/cluster_save.h"
+
+#define CUT        3u
+#define SESSION    500u
+#define NODES      3u
+#define NOW_US     1000000u
+#define PARTITIONS MR_PARTITION_COUNT
+
+static const char *const names[NODES] = {"a", "b", "c"};
+
+/* Three nodes, of which b owns nothing: it was drained. */
+struct fixture {
+    struct ps_cluster_save save;
+    struct ps_cluster_map map;
+    struct ps_cluster_node registered[NODES];
+    struct ps_cluster_report reports[NODES];
+    uint64_t absent_us[NODES];
+    struct ps_zookeeper_view view;
+    struct ps_cluster_commit_options options;
+};
+
+static void note_ended(void *context)
+{
+    (void)context;
+}
+
+static int make(void **state)
+{
+    static struct fixture f;
+    static char *directory;
+    if (temporary_directory_setup((void **)&directory) != 0)
+        return -1;
+    f = (struct fixture){.options = {.directory = directory, .credentials = "", .keep = 1}};
+    f.options.ended = note_ended;
+    f.save.commit = ps_cluster_commit_start(&f.options);
+    assert_non_null(f.save.commit);
+    ps_cluster_map_init(&f.map, PARTITIONS);
+    f.map.node_count = NODES;
+    f.map.epoch = 7;
+    f.map.cut = CUT;
+    for (uint32_t i = 0; i < NODES; i++) {
+        struct ps_cluster_node *node = &f.map.nodes[i];
+        *node = (struct ps_cluster_node){.core_count = 1, .start_id = 70 + i, .session = SESSION + i};
+        (void)snprintf(node->name, sizeof(node->name), "%s", names[i]);
+    }
+    for (uint32_t slot = 0; slot < PARTITIONS; slot++)
+        f.map.owner[slot] = ps_cluster_slot(slot) % 2 == 0 ? 0 : 2;
+    f.view = (struct ps_zookeeper_view){
+        .map = &f.map, .registered = f.registered, .reports = f.reports, .leads = true};
+    *state = &f;
+    return 0;
+}
+
+static int destroy(void **state)
+{
+    struct fixture *f = *state;
+    char *directory = (char *)f->options.directory;
+    ps_cluster_commit_stop(f->save.commit);
+    return temporary_directory_teardown((void **)&directory);
+}
+
+/* The node has a session, and has written its part. */
+static void report(struct fixture *f, uint32_t node)
+{
+    char path[PS_PATH_BYTES];
+    const uint32_t at = f->view.registered_count++;
+    assert_true(ps_path_join(f->options.directory, names[node], path));
+    assert_int_equal(fixture_save(NULL, path, CUT, 50).status, MR_OK);
+    const struct ps_cluster_manifest m = cluster_describe(f->options.directory, CUT, &names[node], 1);
+    f->map.nodes[node].core_count = m.parts[0].core_count;
+    f->registered[at] = f->map.nodes[node];
+    f->reports[at].cut = (struct ps_cluster_cut_report){.id = CUT,
+                                                        .status = MR_OK,
+                                                        .step = m.step,
+                                                        .hash_low = m.parts[0].manifest_hash.low,
+                                                        .hash_high = m.parts[0].manifest_hash.high};
+}
+
+/* What the leader is to know, once the store has answered. */
+static struct ps_leader_view look(struct fixture *f)
+{
+    struct ps_leader_view out = {.map = &f->map, .absent_us = f->absent_us};
+    while (!ps_cluster_save_look(&f->save, &f->view, NOW_US, &out))
+        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return out;
+}
+
+static struct ps_cluster_manifest commit(struct fixture *f)
+{
+    char text[PS_TEXT_BYTES];
+    struct ps_cluster_manifest m;
+    ps_cluster_save_commit(&f->save, &f->view);
+    assert_true(look(f).cut_is_committed);
+    if (ps_cluster_manifest_read(ps_store_local(), f->options.directory, CUT, &m, text) != MR_OK)
+        fail_msg("%s", text);
+    return m;
+}
+
+static void every_part_is_waited_for(void **state)
+{
+    struct fixture *f = *state;
+    report(f, 0);
+    report(f, 2);
+    f->registered[f->view.registered_count++] = f->map.nodes[1]; /* it is there, and not yet done */
+    struct ps_leader_view out = look(f);
+    assert_false(out.parts_are_written);
+    assert_false(out.cut_is_late);
+    f->view.registered_count--;
+    report(f, 1);
+    assert_true(look(f).parts_are_written);
+    assert_int_equal(commit(f).part_count, NODES);
+}
+
+/* It has nothing to write, and may never come back. */
+static void a_drained_node_may_be_away(void **state)
+{
+    struct fixture *f = *state;
+    report(f, 0);
+    report(f, 2);
+    f->absent_us[1] = 5;
+    const struct ps_leader_view out = look(f);
+    assert_true(out.parts_are_written);
+    assert_false(out.cut_is_late);
+    const struct ps_cluster_manifest m = commit(f);
+    assert_int_equal(m.part_count, 2);
+    for (uint32_t p = 0; p < PARTITIONS; p++)
+        assert_string_equal(m.parts[m.owner[p]].name, names[p % 2 == 0 ? 0 : 2]);
+}
+
+static void a_cut_without_an_owners_part_is_given_up(void **state)
+{
+    struct fixture *f = *state;
+    report(f, 0);
+    f->absent_us[2] = 5;
+    const struct ps_leader_view out = look(f);
+    assert_false(out.parts_are_written);
+    assert_true(out.cut_is_late);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(every_part_is_waited_for, make, destroy),
+        cmocka_unit_test_setup_teardown(a_drained_node_may_be_away, make, destroy),
+        cmocka_unit_test_setup_teardown(a_cut_without_an_owners_part_is_given_up, make, destroy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
