@@ -224,7 +224,6 @@ static bool give_variable(struct ps_give *g, const struct ps_feature *f, uint64_
             !give_range(g, f, budget_bytes))
             return false;
     }
-    g->next_range = 0;
     return true;
 }
 
@@ -245,6 +244,8 @@ static bool give_variables(struct ps_core *core, struct ps_give *g, uint64_t *bu
         const struct ps_feature *f = core->features[g->next_feature];
         if (f != NULL && !give_variable(g, f, budget_bytes))
             return false;
+        g->next_range = 0; /* of one that was dropped between two blocks, some was given */
+        g->range_bytes = 0;
     }
     g->next_feature = 1;
     g->stage = RECORDS;

@@ -151,6 +151,49 @@ static void test_a_block_that_is_asked_for_again_is_the_same(void **state)
     free(copy);
 }
 
+static void add_variable(struct fixture *f, uint32_t id, const char *name, uint32_t elements)
+{
+    char text[PS_CORE_TEXT_BYTES];
+    const struct mr_feature feature = mr_feature_variable(name, 1, &elements);
+    assert_int_equal(ps_core_add_feature(f->core, id, &feature, text), MR_OK);
+    ps_partitions_add(&f->set, mr_variable_partition(name));
+}
+
+/* How many bytes of a variable are in the block. */
+static uint64_t bytes_of_variable(const struct ps_give_block *block, uint32_t id)
+{
+    uint64_t bytes = 0;
+    struct ps_record record;
+    for (uint32_t at = 0; at < block->byte_count;
+         at += (uint32_t)(sizeof(record) + ((record.bytes + 7) & ~UINT64_C(7)))) {
+        memcpy(&record, block->bytes + at, sizeof(record));
+        bytes += record.kind == PS_RECORD_VARIABLE && record.feature == id ? record.bytes : 0;
+    }
+    return bytes;
+}
+
+/* It takes several blocks, and is dropped between two of them. */
+static void test_a_variable_that_is_dropped_leaves_the_next_one_whole(void **state)
+{
+    struct fixture *f = *state;
+    struct ps_give_block block;
+    uint64_t bytes = 0;
+    add_variable(f, 2, "large", 4 * MR_MOVE_BLOCK_BYTES / sizeof(float));
+    add_variable(f, 3, "small", 5);
+    assert_int_equal(ps_give_begin(f->core, MOVE, &f->set), MR_OK);
+    ps_give_hold(f->core, MOVE);
+    do
+        block = next(f, UINT64_MAX);
+    while (bytes_of_variable(&block, 2) == 0);
+    ps_core_remove_feature(f->core, 2);
+    while (block.state == MR_MOVE_MORE) {
+        block = next(f, UINT64_MAX);
+        bytes += bytes_of_variable(&block, 3);
+    }
+    assert_int_equal(block.state, MR_MOVE_ALL);
+    assert_int_equal(bytes, ps_variable_stored_bytes(f->core->features[3]->ranges[0].variable));
+}
+
 /* Its session ends in the middle of a block; another one asks for the same block. */
 static void test_a_block_that_was_begun_is_completed(void **state)
 {
@@ -210,6 +253,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_rows_come_and_come_again_when_they_change, make, destroy),
         cmocka_unit_test_setup_teardown(test_a_block_that_is_asked_for_again_is_the_same, make, destroy),
         cmocka_unit_test_setup_teardown(test_a_block_that_was_begun_is_completed, make, destroy),
+        cmocka_unit_test_setup_teardown(test_a_variable_that_is_dropped_leaves_the_next_one_whole, make,
+                                        destroy),
         cmocka_unit_test_setup_teardown(test_what_is_not_given_is_not_ready, make, destroy),
         cmocka_unit_test_setup_teardown(test_only_what_is_not_served_is_dropped, make, destroy),
     };
