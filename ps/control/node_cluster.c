@@ -454,21 +454,14 @@ static void own(struct ps_core *core, void *arg)
 }
 
 /* Tells the cores what they serve, at one instant. */
-static enum mr_status tell_cores(struct ps_node_cluster *c, char *text)
+static enum mr_status tell_cores(struct ps_node_cluster *c, struct order *order, char *text)
 {
-    struct order *order = calloc(1, sizeof(*order));
-    if (order == NULL) {
-        (void)snprintf(text, PS_CORE_TEXT_BYTES, "no memory");
-        return MR_NO_MEMORY;
-    }
     order->owned = &c->owned;
     ps_node_each_core_at_once(c->node, own, order);
     for (uint32_t i = 0; i < c->node->core_count; i++)
         if (order->texts[i][0] != '\0')
             memcpy(text, order->texts[i], PS_CORE_TEXT_BYTES);
-    const enum mr_status status = atomic_load(&order->status);
-    free(order);
-    return status;
+    return atomic_load(&order->status);
 }
 
 static void say_state(struct ps_node_cluster *c, bool has_all)
@@ -506,8 +499,8 @@ static void poll_save(struct ps_node_cluster *c, struct ps_control *control)
                                  .map_cut = m->map.cut,
                                  .committed = m->map.committed,
                                  .asked = c->save.asked,
-                                 .may_begin =
-                                     control->gate == PS_GATE_OPEN && !ps_cluster_moves_is_busy(&c->moves)};
+                                 .may_begin = control->gate == PS_GATE_OPEN && !c->is_changed &&
+                                              !ps_cluster_moves_is_busy(&c->moves)};
     pthread_mutex_unlock(&c->lock);
     const bool is_new = ps_cluster_save_poll(&c->save, control, &now);
     if (!is_new && !now.asked_ended)
@@ -585,13 +578,18 @@ static void note_ended(struct ps_node_cluster *c, uint64_t move, bool failed)
         ps_zookeeper_wake(c->zookeeper);
 }
 
-/* Moves: what this node gives and takes. */
+/* Moves: what this node gives and takes. By a map that the cores do not know yet nothing begins or ends: they
+ * would keep what they are to drop, and change what they are to hold. */
 static void poll_moves(struct ps_node_cluster *c)
 {
     struct ps_cluster_moves_now now;
     struct ps_cluster_move_report report;
     bool failed = false;
     pthread_mutex_lock(&c->lock);
+    if (c->is_changed) {
+        pthread_mutex_unlock(&c->lock);
+        return;
+    }
     ps_cluster_moves_look(&c->moves, &c->member, &now);
     if (c->features_session == 0 && c->moves.takes.id == 0)
         now.take.id = 0; /* it has not all tables yet that rows may be of */
@@ -611,18 +609,11 @@ static void poll_moves(struct ps_node_cluster *c)
         ps_cluster_moves_tell(&c->moves); /* from now on the map may say so */
 }
 
-/* Tells the cores what has changed, if anything has. */
-static void take_changes(struct ps_node_cluster *c, struct ps_control *control)
+/* Tells the cores what has changed. */
+static void tell_changes(struct ps_node_cluster *c, struct ps_control *control, struct ps_cluster_info *info,
+                         struct order *order)
 {
     char text[PS_CORE_TEXT_BYTES] = "";
-    pthread_mutex_lock(&c->lock);
-    const bool holds = ps_cluster_moves_advance(&c->moves, &c->member, mr_clock_boot_us());
-    const bool is_changed = c->is_changed || holds || c->load.waits;
-    c->is_changed = false;
-    pthread_mutex_unlock(&c->lock);
-    struct ps_cluster_info *info = is_changed ? malloc(sizeof(*info)) : NULL;
-    if (info == NULL)
-        return;
     ps_control_cluster_poll(control); /* what came with the map says which features are to be loaded */
     load_own(c, control);
     pthread_mutex_lock(&c->lock);
@@ -630,7 +621,7 @@ static void take_changes(struct ps_node_cluster *c, struct ps_control *control)
     describe(c, info);
     pthread_mutex_unlock(&c->lock);
     c->owned.info = info;
-    const enum mr_status status = tell_cores(c, text);
+    const enum mr_status status = tell_cores(c, order, text);
     free(c->info); /* no core has it any more */
     c->info = info;
     if (status != MR_OK) {
@@ -641,6 +632,27 @@ static void take_changes(struct ps_node_cluster *c, struct ps_control *control)
         ps_control_gate(control, PS_GATE_OPEN);
     }
     say_state(c, has_all);
+}
+
+/* Takes what has changed, if anything has. Without memory it stays until there is some. */
+static void take_changes(struct ps_node_cluster *c, struct ps_control *control)
+{
+    struct ps_cluster_info *info = NULL;
+    struct order *order = NULL;
+    pthread_mutex_lock(&c->lock);
+    c->is_changed |= ps_cluster_moves_advance(&c->moves, &c->member, mr_clock_boot_us()) || c->load.waits;
+    if (c->is_changed) {
+        info = malloc(sizeof(*info));
+        order = calloc(1, sizeof(*order));
+    }
+    const bool takes = info != NULL && order != NULL;
+    c->is_changed &= !takes;
+    pthread_mutex_unlock(&c->lock);
+    if (takes)
+        tell_changes(c, control, info, order);
+    else
+        free(info);
+    free(order);
 }
 
 void ps_node_cluster_poll(struct ps_node_cluster *c, struct ps_control *control)

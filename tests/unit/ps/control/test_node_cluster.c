@@ -9,6 +9,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/format/cluster.h"
 #include "fake_coordinator.h"
+#include "fake_dp.h"
 #include "node_fixture.h"
 
 #define SESSION UINT64_C(500)
@@ -289,6 +290,57 @@ static void does_not_begin_among_other_features(void **state)
     assert_int_equal(rows_of(n), 0);
 }
 
+/* By the map, the partition goes to the other node. */
+static void give_away(uint64_t key)
+{
+    struct ps_cluster_map *map = fake_coordinator_map();
+    const uint32_t slot = ps_cluster_slot(partition_of(key));
+    map->owner[slot] = 1;
+    map->grant[slot] = ++map->last_id;
+    map->epoch++;
+    fake_coordinator_settle(SESSION);
+}
+
+#define ROUNDS_MAX 5000u /* of a millisecond and more; a good run takes a few */
+
+static void check_rows_go(struct node_fixture *n)
+{
+    (void)wait_epoch(n, fake_coordinator_map()->epoch);
+    for (uint32_t i = 0; rows_of(n) > 0; i++) {
+        assert_true(i < ROUNDS_MAX);
+        go_on();
+    }
+}
+
+static void rows_of_others_are_dropped(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t other;
+    const uint64_t key = join(n, &other);
+    assert_int_equal(look_up(n, key, fake_coordinator_map()->epoch), MR_OK);
+    assert_int_equal(rows_of(n), 1);
+    give_away(key);
+    check_rows_go(n);
+}
+
+/* The next map comes while the cores are being told of one: they do not know yet what is to be dropped. */
+static void rows_are_dropped_once_the_cores_know_the_map(void **state)
+{
+    struct node_fixture *n = *state;
+    uint64_t other;
+    const uint64_t key = join(n, &other);
+    assert_int_equal(look_up(n, key, fake_coordinator_map()->epoch), MR_OK);
+    assert_int_equal(rows_of(n), 1);
+    fake_dp_hold(0);
+    fake_dp_wait_held(0);
+    fake_coordinator_map()->epoch++;
+    fake_coordinator_settle(SESSION);
+    fake_dp_wait_posted(0, 1);
+    give_away(key);
+    fake_dp_release(0);
+    check_rows_go(n);
+}
+
 static void waits_while_its_lease_is_over(void **state)
 {
     struct node_fixture *n = *state;
@@ -401,6 +453,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_core_may_own_everything, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(begins_with_a_checkpoint, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(does_not_begin_among_other_features, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(rows_of_others_are_dropped, member_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(rows_are_dropped_once_the_cores_know_the_map, member_setup,
+                                        node_teardown),
         cmocka_unit_test_setup_teardown(waits_while_its_lease_is_over, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_new_session_counts_once_the_map_has_it, member_setup,
                                         node_teardown),
