@@ -79,6 +79,26 @@ static bool is_same(const struct mr_address *a, const struct mr_address *b)
     return a->port == b->port && memcmp(a->ip, b->ip, sizeof(a->ip)) == 0;
 }
 
+bool mrc_cluster_is_other(struct mrc_node *node, const struct mr_future *f)
+{
+    struct told told = {.count = 0};
+    bool whole;
+    if (node->name[0] == '\0' || f->parts[0].answer_count < 2 + MR_CLUSTER_TENSORS ||
+        !read_tensors(f, &told) || told.words[MR_CLUSTER_SELF] == MR_CLUSTER_NO_NODE ||
+        !read_owners(&told, &whole) || !read_nodes(&told, &whole) ||
+        strcmp(told.nodes[told.words[MR_CLUSTER_SELF]].name, node->name) == 0)
+        return false;
+    for (uint32_t i = 0; i < told.count; i++) {
+        if (told.words[MR_CLUSTER_EPOCH] < node->client->cluster.epoch || !told.owns[i] ||
+            told.addresses[i].port == 0 || strcmp(told.nodes[i].name, node->name) != 0 ||
+            is_same(&told.addresses[i], &node->address))
+            continue;
+        node->is_elsewhere = true;
+        node->elsewhere = told.addresses[i];
+    }
+    return true;
+}
+
 /* Finds the client's node that this is: by its name, or by its address if it has not said its name. */
 static struct mrc_node *find_node(const struct mr_client *client, const char *name,
                                   const struct mr_address *address)

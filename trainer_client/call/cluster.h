@@ -1,7 +1,7 @@
 /* A cluster as the client knows it: which node owns which partition, and where the nodes are. Any member
  * tells it, with the answer to NODE_INFO. Its map has an epoch that rises with each change; calls that were
  * split by an older one may be refused (MR_WRONG_OWNER), and the client then asks the member that refused.
- * While a member is silent, the others are asked where it is. 
+ * While a member is silent, the others are asked where it is.
  *
  * Other nodes may take a cluster's place, at the addresses of some of its nodes: a node by itself or another
  * cluster, which has restored what the first one had. The client goes over to them once no member of that one
@@ -38,6 +38,10 @@ enum mrc_map_news {
     MRC_MAP_GARBLED,
 };
 
+/* Whether the answer to NODE_INFO is that of another member: addresses were given out anew since the client
+ * found the node there. What it tells of the cluster holds all the same. Notes where the node is now, if it
+ * says that, for mrc_nodes_look_after(). */
+bool mrc_cluster_is_other(struct mrc_node *node, const struct mr_future *f);
 /* Reads the cluster's part of a node's answer to NODE_INFO. Adds nodes and links to them: by the driving
  * thread, or while nobody drives. */
 enum mrc_map_news mrc_cluster_read(struct mrc_node *node, const struct mr_future *f);

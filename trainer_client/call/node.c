@@ -187,9 +187,12 @@ static void info_came(struct mr_future *f)
     struct mrc_node *node = f->parts[0].link->node;
     node->asking = false;
     if (f->parts[0].status == MR_OK) {
-        node->garbled = !read_info(node, f);
+        const bool is_other = mrc_cluster_is_other(node, f);
+        node->garbled = !is_other && !read_info(node, f);
         if (!node->garbled)
             read_map(node, f);
+        if (is_other)
+            ask_later(node);
         /* Without a map the node stands for all of them: it refuses calls for keys until there is one. */
         if (node->unlisted &&
             (!node->is_member || node->client->cluster.epoch != 0 || node->client->any_node))
@@ -239,8 +242,18 @@ static void close_links(struct mrc_node *node)
         mrc_link_close(node->links[i], mr_clock_us());
 }
 
+/* Not while its answer is read: the links get other sockets. */
+static void go_elsewhere(struct mrc_node *node)
+{
+    if (node->is_elsewhere)
+        mrc_node_move(node, &node->elsewhere);
+    node->is_elsewhere = false;
+}
+
 void mrc_nodes_look_after(struct mr_client *client)
 {
+    for (uint32_t n = 0; n < client->node_count; n++)
+        go_elsewhere(client->nodes[n]);
     for (uint32_t n = 0; n < client->node_count; n++)
         if (ask_next_us(client->nodes[n]) <= mr_clock_us())
             ask(client->nodes[n]);

@@ -47,7 +47,10 @@ struct mrc_node {
     uint64_t lacks_lookup_tables_in;
     /* it was restarted, and has not been asked what it holds of closed lanes (remap_gone.h) */
     bool asks;
-    bool left;            /* its links are to be closed */
+    bool left; /* its links are to be closed */
+    /* another member answers at its address, and told that it is to be found at this one */
+    bool is_elsewhere;
+    struct mr_address elsewhere;
     uint64_t member_in;   /* the start that told the cluster's map, as the client has it, or a later one */
     uint64_t outsider_in; /* the start that told of no cluster, or an earlier map: perhaps of another one */
 };

@@ -93,6 +93,20 @@ void fake_cluster_restart_elsewhere(struct fake_cluster *c, uint32_t node)
     fake_cluster_grant_again(c, node);
 }
 
+void fake_cluster_restart_crosswise(struct fake_cluster *c, uint32_t a, uint32_t b)
+{
+    const uint16_t port = c->nodes[a]->base_port;
+    c->nodes[a]->base_port = c->nodes[b]->base_port;
+    c->nodes[b]->base_port = port;
+    c->nodes[b]->start_id += UINT64_C(1) << 32; /* they are random: no two starts have the same */
+    fake_node_restart(c->nodes[a]);
+    fake_node_restart(c->nodes[b]);
+    atomic_store(&c->ports[a], c->nodes[a]->base_port);
+    atomic_store(&c->ports[b], c->nodes[b]->base_port);
+    fake_cluster_grant_again(c, a);
+    fake_cluster_grant_again(c, b);
+}
+
 uint32_t fake_cluster_owner(const struct fake_cluster *c, uint32_t partition)
 {
     return atomic_load(&c->owner_of[partition * 7 % (c->count == 0 ? 1 : c->count)]); /* scattered */

@@ -38,6 +38,8 @@ void fake_cluster_grant_again(struct fake_cluster *cluster, uint32_t node);
 void fake_cluster_swap(struct fake_cluster *cluster, uint32_t a, uint32_t b);
 /* After fake_node_kill(): starts it again on other ports. */
 void fake_cluster_restart_elsewhere(struct fake_cluster *cluster, uint32_t node);
+/* After fake_node_kill() of both: starts each again where the other one was. */
+void fake_cluster_restart_crosswise(struct fake_cluster *cluster, uint32_t a, uint32_t b);
 
 uint32_t fake_cluster_owner(const struct fake_cluster *cluster, uint32_t partition);
 void fake_cluster_tell(const struct fake_cluster *cluster, uint32_t self, struct fake_cluster_map *out);

@@ -437,6 +437,22 @@ static void test_a_node_comes_back_elsewhere(void **state)
     check_death(true);
 }
 
+/* Whoever answers at a node's address may be another one: addresses were given out anew. */
+static void test_nodes_come_back_at_each_others_addresses(void **state)
+{
+    struct fixture x;
+    (void)state;
+    start(&x, NULL, true);
+    push_all(&x, 1);
+    fake_node_kill(x.cluster->nodes[0]);
+    fake_node_kill(x.cluster->nodes[2]);
+    fake_cluster_restart_crosswise(x.cluster, 0, 2);
+    push_all(&x, 2);
+    check_rows(&x);
+    assert_int_equal(replay_info(&x).dropped, 0);
+    stop(&x);
+}
+
 /* Calls that any node takes go to one that is there. */
 static void test_control_calls_go_to_a_node_that_answers(void **state)
 {
@@ -652,6 +668,7 @@ int main(void)
         cmocka_unit_test(test_batches),
         cmocka_unit_test(test_a_node_dies_and_comes_back),
         cmocka_unit_test(test_a_node_comes_back_elsewhere),
+        cmocka_unit_test(test_nodes_come_back_at_each_others_addresses),
         cmocka_unit_test(test_control_calls_go_to_a_node_that_answers),
         cmocka_unit_test(test_a_control_call_goes_to_another_node),
         cmocka_unit_test(test_a_wait_is_as_long_as_asked),
