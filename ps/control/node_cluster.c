@@ -877,7 +877,8 @@ void ps_node_cluster_stop(struct ps_node_cluster *c)
     c->zookeeper = NULL; /* the control thread may ask for something meanwhile */
     renew_lease(c);
     pthread_mutex_unlock(&c->lock);
-    ps_zookeeper_stop(zookeeper);
+    /* Who leads next may give up what this node is about to commit. */
     ps_cluster_commit_stop(c->save.commit);
     c->save.commit = NULL;
+    ps_zookeeper_stop(zookeeper);
 }

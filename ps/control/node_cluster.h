@@ -26,7 +26,8 @@ void ps_node_cluster_destroy(struct ps_node_cluster *c);
 enum mr_status ps_node_cluster_start(struct ps_node_cluster *c, char *error);
 /* Ends what moves here: after the control thread has ended, before the cores do. NULL is fine. */
 void ps_node_cluster_end_moves(struct ps_node_cluster *c);
-/* Stops to serve, and ends the session with the coordinator, so that everybody learns of it at once. */
+/* Stops to serve, waits for what is being committed, and ends the session with the coordinator, so that
+ * everybody learns of it at once. */
 void ps_node_cluster_stop(struct ps_node_cluster *c);
 
 /* A client asks for a save: of the whole cluster, under this number in the node's list; it goes on in the

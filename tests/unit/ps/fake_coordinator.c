@@ -1,6 +1,7 @@
 #include "fake_coordinator.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 
 static struct ps_zookeeper {
     struct ps_zookeeper_options options;
-    bool runs;
+    atomic_bool runs;
     bool writes;
     struct ps_cluster_map next;
 } fake;

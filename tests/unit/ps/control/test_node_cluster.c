@@ -1,12 +1,15 @@
 /* A node as a member of a cluster, with a coordinator that does what the test says. */
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/log.h"
 #include "dataplane/wire/format/cluster.h"
 #include "fake_coordinator.h"
 #include "fake_dp.h"
@@ -410,6 +413,57 @@ static void leaves_when_it_stops(void **state)
     assert_int_equal(look_up(n, key, epoch + 1), MR_OK);
 }
 
+#define STORE_US 300000u /* that the store takes for an answer, unless the node leaves before */
+
+/* A store that is slow to say what it was asked by the thread that commits. */
+struct slow_store {
+    sem_t is_asked;
+    bool was_asked, was_left;
+};
+
+static void answer_late(void *arg, const char *event, const char *message)
+{
+    struct slow_store *store = arg;
+    const uint64_t until_us = mr_clock_us() + STORE_US;
+    (void)message;
+    if (store->was_asked || strcmp(event, "cluster_commit_failed") != 0)
+        return;
+    store->was_asked = true;
+    (void)sem_post(&store->is_asked);
+    while (!fake_coordinator_is_left() && mr_clock_us() < until_us)
+        node_pause();
+    store->was_left = fake_coordinator_is_left();
+}
+
+/* Another node leads as soon as this one has left, and gives the checkpoint up: CLUSTER must not be written
+ * after that, or nodes that start take it for a foreign one. */
+static void what_it_commits_ends_before_it_leaves(void **state)
+{
+    struct node_fixture *n = *state;
+    struct slow_store store = {.was_asked = false};
+    char path[sizeof(n->config.checkpoint_directory) + 32];
+    become_member(n, "", 1, 1);
+    node_stop(n);
+    (void)snprintf(n->config.checkpoint_directory, sizeof(n->config.checkpoint_directory), "%s/ckpt",
+                   n->directory);
+    node_start(n, 1);
+    fake_coordinator_settle(SESSION);
+    wait_lease(n);
+    struct ps_cluster_map *map = fake_coordinator_map();
+    map->cut = ++map->last_id;
+    map->epoch++;
+    (void)snprintf(path, sizeof(path), "%s/CLUSTER-%u", n->config.checkpoint_directory, (unsigned)map->cut);
+    assert_int_equal(mkdir(path, 0700), 0); /* the store fails, and the log is told so */
+    assert_int_equal(sem_init(&store.is_asked, 0, 0), 0);
+    mr_log_listen(answer_late, &store);
+    fake_coordinator_settle(SESSION);
+    assert_int_equal(sem_wait(&store.is_asked), 0);
+    node_stop(n);
+    assert_false(store.was_left);
+    assert_int_equal(rmdir(path), 0);
+    node_start(n, 1);
+}
+
 static void check_start_fails(struct node_fixture *n, const char *says)
 {
     char error[DP_ERROR_BYTES];
@@ -461,6 +515,7 @@ int main(void)
                                         node_teardown),
         cmocka_unit_test_setup_teardown(a_superseded_process_serves_nothing, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(leaves_when_it_stops, member_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(what_it_commits_ends_before_it_leaves, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(credentials_are_checked, member_setup, node_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
