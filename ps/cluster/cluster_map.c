@@ -76,7 +76,7 @@ static uint32_t least_loaded(const struct ps_cluster_map *map, const uint32_t lo
 {
     uint32_t best = PS_CLUSTER_NO_NODE;
     for (uint32_t i = 0; i < map->node_count; i++) {
-        if ((present != NULL && !present[i]) || map->nodes[i].core_count == 0)
+        if (!present[i] || map->nodes[i].core_count == 0)
             continue;
         if (best == PS_CLUSTER_NO_NODE ||
             (uint64_t)load[i] * map->nodes[best].core_count < (uint64_t)load[best] * map->nodes[i].core_count)
@@ -85,8 +85,8 @@ static uint32_t least_loaded(const struct ps_cluster_map *map, const uint32_t lo
     return best;
 }
 
-/* Grants the partitions of `from` to the nodes that are present (NULL: all are), as equally as their cores
- * are; false if there are none. */
+/* Grants the partitions of `from` to the nodes that are present, as equally as their cores are; false if
+ * there are none. */
 static bool grant_all(struct ps_cluster_map *map, uint32_t from, const bool *present)
 {
     uint32_t load[PS_CLUSTER_NODES_MAX];
@@ -118,9 +118,9 @@ static bool grant_all(struct ps_cluster_map *map, uint32_t from, const bool *pre
     return true;
 }
 
-bool ps_cluster_map_spread(struct ps_cluster_map *map)
+bool ps_cluster_map_spread(struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX])
 {
-    if (!grant_all(map, PS_CLUSTER_NO_NODE, NULL))
+    if (!grant_all(map, PS_CLUSTER_NO_NODE, present))
         return false;
     map->cut = 0;
     map->epoch++;

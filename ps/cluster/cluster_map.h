@@ -92,8 +92,8 @@ uint32_t ps_cluster_map_load(const struct ps_cluster_map *map, uint32_t node);
  * what it has; noting it is a change of the map, so that nobody who saw it without a session can take its
  * partitions. */
 bool ps_cluster_map_join(struct ps_cluster_map *map, const struct ps_cluster_node *node);
-/* Grants partitions that nobody owns to the nodes, by their numbers of cores. */
-bool ps_cluster_map_spread(struct ps_cluster_map *map);
+/* Grants partitions that nobody owns to the nodes that are present, by their numbers of cores. */
+bool ps_cluster_map_spread(struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX]);
 /* Begins to move count partitions from `first` on, which all have one owner, to another node. */
 bool ps_cluster_map_begin_move(struct ps_cluster_map *map, uint32_t first, uint32_t count, uint32_t to);
 /* Makes the taker the owner. Proposed by the giver alone, once the taker has everything and the giver has

@@ -3,12 +3,26 @@
 /* Of a move that balances the nodes: so that progress is made in steps. */
 #define MOVE_PARTITIONS_MAX 256u
 
+/* Returns how many nodes of the map have a session. */
+static uint32_t find_present(const struct ps_leader_view *view, bool present[PS_CLUSTER_NODES_MAX])
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < view->map->node_count; i++) {
+        present[i] = view->absent_us[i] == 0;
+        count += present[i];
+    }
+    return count;
+}
+
+/* What stays in the map of a node that went away before there was anything to own, perhaps to come back under
+ * another name, gets nothing. */
 static bool admit(const struct ps_leader_view *view, struct ps_cluster_map *next)
 {
+    bool present[PS_CLUSTER_NODES_MAX];
     for (uint32_t i = 0; i < view->registered_count; i++)
         if (ps_cluster_map_join(next, &view->registered[i]))
             return true;
-    return next->node_count >= view->nodes_wanted && ps_cluster_map_spread(next);
+    return find_present(view, present) >= view->nodes_wanted && ps_cluster_map_spread(next, present);
 }
 
 /* A move whose giver or taker is away would hold up checkpoints. */
@@ -23,8 +37,7 @@ static bool cancel_moves(const struct ps_leader_view *view, struct ps_cluster_ma
 static bool replace_dead(const struct ps_leader_view *view, struct ps_cluster_map *next)
 {
     bool present[PS_CLUSTER_NODES_MAX];
-    for (uint32_t i = 0; i < next->node_count; i++)
-        present[i] = view->absent_us[i] == 0;
+    (void)find_present(view, present);
     for (uint32_t i = 0; i < next->node_count && view->take_over_us > 0; i++)
         if (view->absent_us[i] > view->take_over_us && ps_cluster_map_take_over(next, i, present))
             return true;

@@ -17,7 +17,7 @@ struct ps_leader_view {
     uint32_t registered_count;
     /* of map->nodes: for how long it has had no session; 0: it has one */
     const uint64_t *absent_us;
-    uint32_t nodes_wanted;  /* partitions are granted once so many nodes are there */
+    uint32_t nodes_wanted;  /* partitions are granted once so many nodes have a session */
     uint64_t take_over_us;  /* a node absent for longer loses its partitions; 0: it keeps them */
     bool parts_are_written; /* of map->cut: every owner's, and that of every node that is there */
     bool cut_is_committed;  /* the file CLUSTER of map->cut is in the store */

@@ -468,18 +468,19 @@ static void say_state(struct ps_node_cluster *c, bool has_all)
 {
     const struct ps_cluster_info *info = c->info;
     const uint64_t wanted = c->node->config->cluster_nodes;
-    uint32_t served = 0;
+    uint32_t served = 0, present = 0;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         served += c->owned.since[p] != PS_NOT_OWNED;
-    if (info->owner[0] == MR_CLUSTER_NO_NODE && info->node_count < wanted) {
-        if (c->said_nodes != info->node_count)
-            mr_log_with(MR_LOG_INFO,
-                        MR_LOG_FIELDS({"nodes", .number = info->node_count}, {"wanted", .number = wanted}),
-                        "waits_for_nodes",
-                        "cluster %s: %u of %" PRIu64
-                        " nodes %s there (cluster.nodes): waiting for the others",
-                        c->options.cluster, info->node_count, wanted, info->node_count == 1 ? "is" : "are");
-        c->said_nodes = info->node_count;
+    for (uint32_t i = 0; i < info->node_count; i++)
+        present += (info->nodes[i].flags & MR_CLUSTER_NODE_PRESENT) != 0;
+    if (info->owner[0] == MR_CLUSTER_NO_NODE && present < wanted) {
+        if (c->said_nodes != present)
+            mr_log_with(
+                MR_LOG_INFO, MR_LOG_FIELDS({"nodes", .number = present}, {"wanted", .number = wanted}),
+                "waits_for_nodes",
+                "cluster %s: %u of %" PRIu64 " nodes %s there (cluster.nodes): waiting for the others",
+                c->options.cluster, present, wanted, present == 1 ? "is" : "are");
+        c->said_nodes = present;
     } else if (has_all && c->said_served != served) {
         mr_log_with(MR_LOG_INFO,
                     MR_LOG_FIELDS({"epoch", .number = c->owned.epoch}, {"partitions", .number = served}),

@@ -41,6 +41,7 @@ struct node {
 };
 
 static struct zookeeper_server server;
+static const bool everybody[PS_CLUSTER_NODES_MAX] = {true, true, true, true};
 
 /* ---- events ---- */
 
@@ -243,7 +244,7 @@ static void test_a_node_alone(void **state)
     assert_int_equal(outcome_of(&a), PS_WRITTEN);
     WAIT_FOR(&a, a.map.epoch == 1);
     next = a.map;
-    assert_true(ps_cluster_map_spread(&next));
+    assert_true(ps_cluster_map_spread(&next, everybody));
     a.written_count = 0;
     ps_zookeeper_write_map(a.zookeeper, &next);
     assert_int_equal(outcome_of(&a), PS_WRITTEN);

@@ -10,6 +10,7 @@
 #define PARTITIONS 12u
 
 static struct ps_cluster_map map;
+static const bool everybody[PS_CLUSTER_NODES_MAX] = {true, true, true, true};
 static const bool nobody[PS_CLUSTER_NODES_MAX];
 
 static struct ps_cluster_node node(char name, uint32_t core_count, uint64_t start_id)
@@ -32,7 +33,7 @@ static int two_nodes(void **state)
     ps_cluster_map_init(&map, PARTITIONS);
     join('a', 1, 11);
     join('b', 2, 12);
-    return ps_cluster_map_spread(&map) ? 0 : -1;
+    return ps_cluster_map_spread(&map, everybody) ? 0 : -1;
 }
 
 static void test_partitions_are_spread_by_cores(void **state)
@@ -46,7 +47,7 @@ static void test_partitions_are_spread_by_cores(void **state)
         assert_int_equal(map.grant[p], map.grant[0]);
         assert_int_not_equal(map.grant[p], 0);
     }
-    assert_false(ps_cluster_map_spread(&map)); /* nothing is left */
+    assert_false(ps_cluster_map_spread(&map, everybody)); /* nothing is left */
     assert_int_equal(map.epoch, 3);
 }
 

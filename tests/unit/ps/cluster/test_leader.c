@@ -55,6 +55,26 @@ static void test_nodes_are_admitted_and_get_partitions_together(void **state)
     assert_int_equal(map.owner[0], PS_CLUSTER_NO_NODE);
 }
 
+/* A node that was started under a wrong name stays in the map, but will never serve. */
+static void test_partitions_go_to_nodes_that_are_there(void **state)
+{
+    (void)state;
+    ps_cluster_map_init(&map, 12);
+    view.registered = nodes + 2;
+    view.registered_count = 1;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP); /* c joins */
+    absent_us[0] = 5;
+    view.registered = nodes;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP); /* a joins */
+    assert_int_equal(lead(), PS_LEADER_WAITS);      /* for b: two are to be there */
+    view.registered_count = 2;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(ps_cluster_map_load(&map, 0), 0);
+    assert_int_equal(ps_cluster_map_load(&map, 1), 6);
+    assert_int_equal(ps_cluster_map_load(&map, 2), 6);
+}
+
 static void test_a_late_node_gets_its_share_when_asked(void **state)
 {
     (void)state;
@@ -157,6 +177,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_nodes_are_admitted_and_get_partitions_together, set_up),
+        cmocka_unit_test_setup(test_partitions_go_to_nodes_that_are_there, set_up),
         cmocka_unit_test_setup(test_a_late_node_gets_its_share_when_asked, set_up),
         cmocka_unit_test_setup(test_moves_with_an_absent_node_end, set_up),
         cmocka_unit_test_setup(test_the_dead_are_replaced_if_that_is_wanted, set_up),

@@ -14,6 +14,7 @@
 
 /* The coordinator's map, and what the member asked for. */
 static struct ps_cluster_map map, written;
+static const bool everybody[PS_CLUSTER_NODES_MAX] = {true, true, true, true};
 static struct ps_member m;
 static bool arrived; /* what adopt() finds */
 static struct asked {
@@ -125,7 +126,7 @@ static int set_up(void **state)
     arrived = false;
     ps_cluster_map_init(&map, PARTITIONS);
     assert_true(ps_cluster_map_join(&map, &a) && ps_cluster_map_join(&map, &b) &&
-                ps_cluster_map_spread(&map));
+                ps_cluster_map_spread(&map, everybody));
     ps_member_init(&m, &ops, NULL, &a, SESSION_US, HOLD_US, PARTITIONS);
     ps_member_confirmed(&m, SESSION, 0);
     take();

@@ -8,6 +8,7 @@
 #include "ps/cluster/move_wish.h"
 
 static struct ps_cluster_map map, next;
+static const bool everybody[PS_CLUSTER_NODES_MAX] = {true, true, true, true};
 static struct ps_move_wish wish;
 static char text[PS_CLUSTER_TEXT_BYTES];
 
@@ -21,7 +22,7 @@ static int three_nodes(void **state)
         n.name[0] = (char)('a' + (int)i);
         assert_true(ps_cluster_map_join(&map, &n));
     }
-    assert_true(ps_cluster_map_spread(&map));
+    assert_true(ps_cluster_map_spread(&map, everybody));
     wish = (struct ps_move_wish){.kind = MR_MOVE_PARTITIONS, .from = "a", .to = "b", .count = 2, .mib_s = 7};
     return 0;
 }
