@@ -717,6 +717,24 @@ static void test_a_checkpoint_after_moves_holds_all(void **state)
     check_variables();
 }
 
+/* It has nothing to write, so nobody waits for it. */
+static void test_a_checkpoint_does_without_a_drained_node(void **state)
+{
+    static struct cluster_shown shown;
+    (void)state;
+    ask_well(&nodes[0], MR_MOVE_DRAIN, nodes[2].name, "", 0, 0);
+    wait_owns(&nodes[2], 0, 0);
+    wait_still(&nodes[0]);
+    cluster_node_stop(&nodes[2]);
+    if (run_tool("save --wait") != 0)
+        fail_msg("%s", tool_output);
+    cluster_node_start(&nodes[2], millraced);
+    cluster_node_wait(&nodes[2], &shown, all_is_owned, "it is back");
+    ask_well(&nodes[2], MR_MOVE_BALANCE, "", "", 0, 0);
+    wait_owns(&nodes[2], MR_PARTITION_COUNT / NODES, MR_PARTITION_COUNT / NODES + 1);
+    wait_still(&nodes[2]);
+}
+
 /* What the taker has loaded of the move goes again, and the giver keeps it. */
 static void test_a_taker_without_room_takes_nothing(void **state)
 {
@@ -782,6 +800,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_the_taker_is_killed),
         cmocka_unit_test(test_the_giver_is_killed),
         cmocka_unit_test(test_a_checkpoint_after_moves_holds_all),
+        cmocka_unit_test(test_a_checkpoint_does_without_a_drained_node),
         cmocka_unit_test(test_a_taker_without_room_takes_nothing),
     };
     if (argc != 3) {
