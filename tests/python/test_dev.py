@@ -94,6 +94,17 @@ def test_a_start_that_fails_says_why(arguments, says):
         millrace.dev(**arguments)
 
 
+def test_a_client_without_an_address(server, monkeypatch):
+    monkeypatch.setenv("MILLRACE_SERVER", server.address)
+    with millrace.Client() as client:
+        assert client.server == server.address
+    monkeypatch.delenv("MILLRACE_SERVER")
+    for kind, says in ((millrace.Client, "MILLRACE_SERVER"), (millrace.Hub, "10.0.0.1:7800")):
+        for server_argument in ((), ("",), (None,)):
+            with pytest.raises(ValueError, match=says):
+                kind(*server_argument)
+
+
 def test_ports_that_are_taken():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))

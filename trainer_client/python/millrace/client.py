@@ -1,6 +1,7 @@
 """The client of a node."""
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Sequence, Union
@@ -34,7 +35,8 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls, Ta
     """A connection to one node, for any number of threads. A context manager: leaving it closes the client.
 
     server: "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out. Of a cluster, some or all
-        of its nodes with commas in between, "a:7700,b:7700": the first that answers names the others.
+        of its nodes with commas in between, "a:7700,b:7700": the first that answers names the others. None:
+        $MILLRACE_SERVER, as `millrace dev -- COMMAND` sets it.
     key_file: pre-shared key, 64 hex digits; None: $MILLRACE_KEY_FILE, else no key.
     client_id: 32 hex digits that name this client across restarts; None: random. One process at a time.
     deadline_s: default of every call, in seconds.
@@ -51,10 +53,21 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls, Ta
     offload, bundle: False: no UDP_SEGMENT; each small call in a packet of its own.
     any_node: of a cluster: connected as soon as one of its nodes answers, for cluster().
 
-    Raises Unreachable (also for a wrong key: a server does not answer whoever lacks it), InvalidArgument.
+    Raises Unreachable (also for a wrong key: a server does not answer whoever lacks it), InvalidArgument, and
+    ValueError without an address.
     """
 
     _top_before: TopSample | None = None
+
+    @classmethod
+    def _default_server(cls) -> str:
+        server = os.environ.get("MILLRACE_SERVER")
+        if not server:
+            raise ValueError(
+                "no server is given: name its address, as in Client('10.0.0.1:7700'), or set MILLRACE_SERVER; "
+                "for development, millrace.dev() starts one on this machine"
+            )
+        return server
 
     def top(self, **options: Unpack[CallOptions]) -> Top:
         """What each core and table does, as a table; rates are over the time since the last call of this
@@ -145,8 +158,10 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls, Ta
         try:
             return self.create([spec], deadline_s=deadline_s)[0]
         except FeatureMismatch as error:
-            mend = f"{what}({spec.name!r}) takes it as it is, drop({spec.name!r}) removes it for good"
-            raise FeatureMismatch(f"{error}; {mend}") from None
+            found = self._find(spec.name, deadline_s)
+            kept = found is not None and isinstance(found.spec, type(spec))
+            taken = f"{what}({spec.name!r}) takes it as it is" if kept else "choose another name"
+            raise FeatureMismatch(f"{error}; {taken}, drop({spec.name!r}) removes it for good") from None
 
     def _instead(self, what: str, name: str, size: str, deadline_s: float | None) -> str:
         near = get_close_matches(name, [info.name for info in self.features(deadline_s=deadline_s)], 1)
@@ -210,6 +225,8 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls, Ta
         found = self._find(name, deadline_s)
         if found is None:
             raise UnknownTable(f"{self.server}: there is no table or variable {name!r}")
+        size = "dim" if isinstance(found.spec, TableSpec) else "shape"  # the node says why it stays
+        check_options("alter", type(found.spec), [name for name in changes if name != size])
         before, after = found.spec.to_feature(), replace(found.spec, **changes).to_feature()
         self._run(Call(lib.mr_alter, (before, after), held=(before, after)), {"deadline_s": deadline_s})
 

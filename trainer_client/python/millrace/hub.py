@@ -66,7 +66,12 @@ class HubStatus:
 
 
 class Hub(Connection):
-    """A connection to a hub; the arguments are those of Client. A context manager."""
+    """A connection to a hub; the arguments are those of Client, but the address has no default. A context manager.
+    """
+
+    @classmethod
+    def _default_server(cls) -> str:
+        raise ValueError("no hub is given: name its address, as in Hub('10.0.0.1:7800')")
 
     def _plan(
         self,

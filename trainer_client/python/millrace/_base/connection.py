@@ -59,7 +59,7 @@ class Connection:
 
     def __init__(
         self,
-        server: str,
+        server: str | None = None,
         *,
         key_file: str | None = None,
         client_id: str | None = None,
@@ -78,7 +78,7 @@ class Connection:
     ) -> None:
         self._handle: Any = None
         self._before_close: list[Callable[[], Any]] = []
-        self._why_closed = f"the client of {server} was not connected"
+        self._why_closed = "the client was not connected"
         self._inside: dict[Any, int] = {}  # who is in the library with this client: tokens, and their threads
         self._owned: list[Any] = []  # the library's client until somebody takes it to destroy it
         self._futures: dict[int, Any] = {}  # struct mr_future * by the id() of their Future
@@ -87,7 +87,7 @@ class Connection:
         self._held: list[Any] = []  # what lives as long as the client
         self._drivers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # of event loops
         self._has_progress_thread = progress_thread
-        self.server = server
+        self.server = server = server or self._default_server()
         names = [
             ffi.new("char[]", os.fsencode(name)) if name else NULL for name in (server, key_file, client_id)
         ]
@@ -115,6 +115,11 @@ class Connection:
         self._handle = self._owned[0]
         self._why_closed = f"the client of {server} is closed"
         _open.add(self)
+
+    @classmethod
+    def _default_server(cls) -> str:
+        """The address when none is given. ValueError: there is none."""
+        raise NotImplementedError
 
     # ---- its life ----
 
