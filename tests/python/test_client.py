@@ -214,7 +214,11 @@ def test_shapes_that_do_not_fit_are_refused(client):
             refused()
     for refused, says in (
         (lambda: table.lookup([1.5]), "whole numbers, not float64"),
-        (lambda: table.lookup(["a"]), "whole numbers"),
+        (lambda: table.lookup(["a"]), "whole numbers, not str.*slot_keys"),
+        (lambda: table.lookup([1, 2**64]), "64 bits; 18446744073709551616 is not"),
+        (lambda: table.lookup([1, None]), "64 bits; None is not"),
+        (lambda: table.lookup(np.array([1, 2], object)), "astype"),
+        (lambda: client.alter("shapes", capacity=3), "did you mean 'capacity_rows'"),
         (lambda: table.push_gradients([1], [["a"] * 4]), "numbers are needed"),
         (lambda: table.lookup([1], deadlines=3), "'deadlines' is no argument"),
         (lambda: client.table("shapes", pooling="sum"), "made with its dim"),

@@ -55,8 +55,12 @@ class World:
             self.path,
             "criteo",
             BATCH,
-            table="clicks",
-            **{"tables": [bag or self.bag], "variables": [ledger or self.ledger], **options},
+            **{
+                "table": "clicks",
+                "tables": [bag or self.bag],
+                "variables": [ledger or self.ledger],
+                **options,
+            },
         )
 
     def close(self):
@@ -320,12 +324,28 @@ def test_it_gives_up(new_world):
             learn(batch, world.bag, world.ledger)
 
 
+def test_it_says_why_there_is_no_batch(new_world):
+    world = new_world()
+    loader = world.loader(hub=world.hub, table="clickz", give_up_s=0.1)
+    with pytest.raises(millrace.NotReady, match="no batch for 0.1 s: .*no table 'clickz'"):
+        next(loader)
+    world = new_world()
+    other = world.loader()
+    handed_out = 0
+    while handed_out < BATCHES:
+        handed_out += other.hub.read() is not None
+    with pytest.raises(millrace.NotReady, match="another trainer does not end its batches"):
+        next(world.loader(hub=world.connect(millrace.Hub, world.hub.server), give_up_s=0.1))
+
+
 def test_errors_of_plans(new_world):
     world = new_world()
     with pytest.raises(millrace.InvalidArgument, match="/nowhere/samples"):
         millrace.DataLoader(world.hub, "/nowhere/samples", "criteo", BATCH, table="clicks")
     with pytest.raises(ValueError, match="staleness"):
         world.loader(staleness=-1)
+    with pytest.raises(TypeError, match=r"millrace.Hub\("):
+        world.loader(hub=world.hub.server)
     world.loader()
     other = world.connect(millrace.Hub, world.hub.server)
     with pytest.raises(millrace.AlreadyStarted, match="samples.tsv"):

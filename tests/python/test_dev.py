@@ -284,9 +284,16 @@ def test_errors_say_how_to_go_on(server):
             client.variable("qqqq")
         with pytest.raises(millrace.FeatureMismatch, match=r"not 8.*table\('items'\) takes it as it is"):
             client.table("items", 8)
+        with pytest.raises(millrace.FeatureMismatch, match="not variable.*choose another name"):
+            client.variable("items", 8)
         with pytest.raises(TypeError, match="no option 'optimiser'; did you mean 'optimizer'"):
             client.table("items", 4, optimiser=None)
         with pytest.raises(TypeError, match="it has optimizer"):
             client.variable("v", 4, qqqq=None)
     with pytest.raises(millrace.Unreachable, match=r"millrace.dev\(\) starts one"):
         millrace.Client("127.0.0.1:9", connect_s=0.1)
+
+
+def test_settings_are_a_list():
+    with pytest.raises(TypeError, match=r"settings=\['memory.limit_mib=512'\]"):
+        millrace.dev(settings="memory.limit_mib=512")

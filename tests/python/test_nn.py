@@ -557,7 +557,7 @@ def test_refusals_when_made(client, name):
     table = client.table(name, DIM, pooling="mean")
     none = client.table(name[-55:] + ".none", DIM, pooling="none")
     for error, says, arguments, more in (
-        (ValueError, "mode 'median' cannot be had", (table,), {"mode": "median"}),
+        (ValueError, "mode is 'median'; it is one of sum, mean", (table,), {"mode": "median"}),
         (ValueError, "pools by mean, not sum", (table,), {"mode": "sum"}),
         (ValueError, "pools by none", (none,), {}),
         (TypeError, "is there already: dim", (table,), {"dim": 3}),

@@ -64,8 +64,8 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls, Ta
         server = os.environ.get("MILLRACE_SERVER")
         if not server:
             raise ValueError(
-                "no server is given: name its address, as in Client('10.0.0.1:7700'), or set MILLRACE_SERVER; "
-                "for development, millrace.dev() starts one on this machine"
+                "no server is given: name its address, as in Client('10.0.0.1:7700'), or set "
+                "MILLRACE_SERVER; for development, millrace.dev() starts one on this machine"
             )
         return server
 

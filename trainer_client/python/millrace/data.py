@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional, Sequence
 import numpy as np
 
 from . import errors
-from ._base.library import counted
+from ._base.library import counted, lib, text
 from .future import Future
+from .hub import Hub
 from .table import Table
 
 if TYPE_CHECKING:
     from .client import Client
-    from .hub import Hub, SampleInfo
+    from .hub import SampleInfo
 
 __all__ = ["Batch", "DataLoader", "LoaderCounts"]
 
@@ -210,6 +211,10 @@ class DataLoader:
         give_up_s: float = 60.0,
         **plan: Any,
     ) -> None:
+        if not isinstance(hub, Hub):
+            raise TypeError(
+                f"hub is {hub!r}; it is a millrace.Hub, for example millrace.Hub('10.0.0.1:7800')"
+            )
         if staleness < 0:
             raise ValueError(f"staleness is {staleness}; it is a number of batches, 0 or more")
         self.hub, self.staleness, self.give_up_s = hub, staleness, give_up_s
@@ -372,11 +377,21 @@ class DataLoader:
         else:
             # An input that is read once has no end yet: there is none to wait for.
             if self.info.batches > 0 and time.monotonic() - self._progress_s > self.give_up_s:
-                raise errors.NotReady(
-                    f"{self.hub.server} has had no batch for {self.give_up_s:g} s: the server that it feeds "
-                    "may be away, or another trainer does not end its batches"
-                )
+                self._give_up()
+                return
             time.sleep(_NOT_READY_S)
+
+    def _give_up(self) -> None:
+        """Asks the hub a last time, and raises why it has no batch, unless it has one now."""
+        try:
+            found = self.hub._run(self.hub._read(())._replace(none_status=0), {})
+        except errors.NotReady as error:
+            line = f"no batch for {self.give_up_s:g} s: {error}"
+            if line.endswith(text(lib.mr_status_text(lib.MR_NOT_READY))):  # the hub names no reason
+                line += "; the server that it feeds may be away, or another trainer does not end its batches"
+            raise errors.NotReady(line) from None
+        self._progress()
+        self._come(found)
 
     def _come(self, found: Any) -> None:
         """A batch has come: its rows are asked for."""

@@ -48,6 +48,8 @@ class DevServer:
         cores: int = 1,
         settings: Sequence[str] = (),
     ) -> None:
+        if isinstance(settings, str):
+            raise TypeError(f"settings is {settings!r}; it is a list: settings=[{settings!r}]")
         self._clients: weakref.WeakSet[Client] = weakref.WeakSet()
         self.cores = cores
         words = [_tool(), "dev", "--json", "--with-stdin", f"--cores={cores}"]

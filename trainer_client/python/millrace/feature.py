@@ -4,7 +4,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Mapping, Union
+from typing import Any, Iterable, Union
 
 from . import admission as _admission
 from . import eviction as _eviction
@@ -83,9 +83,13 @@ def _set(feature: Any, field: str, value: Any) -> None:
         raise type(error)(f"{_IN_PYTHON.get(field, field)} is {value!r}: {error}") from None
 
 
+def _wrong_kind(name: str, value: object, module: str, example: str) -> TypeError:
+    return TypeError(f"{name} is {value!r}; it is one of millrace.{module}, for example {module}.{example}")
+
+
 def _put_optimizer(feature: Any, optimizer: _optim.Optimizer, schedule: _schedule.Schedule | None) -> None:
     if not isinstance(optimizer, _optim.Optimizer):
-        raise TypeError(f"optimizer is {optimizer!r}; it is one of millrace.optim")
+        raise _wrong_kind("optimizer", optimizer, "optim", "Adam(lr=0.001)")
     lib.mr_feature_set_optimizer(feature, optimizer.number)
     for i, value in enumerate(optimizer.arguments() or ()):
         feature.optimizer_args[i] = value
@@ -94,7 +98,7 @@ def _put_optimizer(feature: Any, optimizer: _optim.Optimizer, schedule: _schedul
     if schedule is None:
         return
     if not isinstance(schedule, _schedule.Schedule):
-        raise TypeError(f"schedule is {schedule!r}; it is one of millrace.optim.schedule")
+        raise _wrong_kind("schedule", schedule, "optim.schedule", "Cosine(steps=10000)")
     feature.schedule = schedule.kind
     feature.schedule_steps = whole("schedule.steps", schedule.steps, _U32_MAX)
     feature.schedule_warmup_steps = whole("schedule.warmup_steps", schedule.warmup_steps, _U32_MAX)
@@ -103,7 +107,7 @@ def _put_optimizer(feature: Any, optimizer: _optim.Optimizer, schedule: _schedul
 
 def _put_values(feature: Any, spec: Spec) -> None:
     if not isinstance(spec.initializer, _init.Initializer):
-        raise TypeError(f"initializer is {spec.initializer!r}; it is one of millrace.init")
+        raise _wrong_kind("initializer", spec.initializer, "init", "uniform(-0.01, 0.01)")
     feature.dtype = choice("dtype", spec.dtype, DTYPES)
     feature.initializer = spec.initializer.kind
     _set(feature, "init_a", spec.initializer.a)
@@ -116,9 +120,9 @@ def _put_values(feature: Any, spec: Spec) -> None:
 def _put_rows(feature: Any, spec: TableSpec) -> None:
     admission, eviction = spec.admission, spec.eviction
     if not isinstance(admission, _admission.Admission):
-        raise TypeError(f"admission is {admission!r}; it is one of millrace.admission")
+        raise _wrong_kind("admission", admission, "admission", "sightings(2)")
     if not isinstance(eviction, _eviction.Eviction):
-        raise TypeError(f"eviction is {eviction!r}; it is one of millrace.eviction")
+        raise _wrong_kind("eviction", eviction, "eviction", "lru()")
     feature.pooling = choice("pooling", spec.pooling, POOLINGS)
     feature.admission = admission.kind
     _set(feature, "admission_arg", admission.argument)
@@ -306,7 +310,7 @@ class FeatureInfo:
         return isinstance(self.spec, TableSpec)
 
 
-def check_options(what: str, kind: type, options: Mapping[str, object]) -> None:
+def check_options(what: str, kind: type, options: Iterable[str]) -> None:
     """TypeError over a name that a description does not have, with the one that was meant."""
     known = [field.name for field in dataclasses.fields(kind) if field.name not in ("name", "dim", "shape")]
     for name in options:

@@ -66,8 +66,8 @@ class HubStatus:
 
 
 class Hub(Connection):
-    """A connection to a hub; the arguments are those of Client, but the address has no default. A context manager.
-    """
+    """A connection to a hub. The arguments are those of Client, but the address has no default. A context
+    manager."""
 
     @classmethod
     def _default_server(cls) -> str:

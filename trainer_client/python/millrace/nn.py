@@ -222,7 +222,7 @@ class EmbeddingBag(Weights, TorchArguments, AtServer):
         **features: Any,
     ) -> None:
         if mode not in (None, "sum", "mean", "sqrtn", "max"):
-            raise ValueError(f"mode {mode!r} cannot be had: it is sum, mean, sqrtn or max")
+            raise ValueError(f"mode is {mode!r}; it is one of sum, mean, sqrtn, max")
         arguments = self._take(features)
         if "dim" in features:
             features["pooling"] = "none" if mode == "max" else mode or "mean"

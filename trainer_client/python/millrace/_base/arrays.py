@@ -70,7 +70,14 @@ def _whole(name: str, value: Any) -> np.ndarray:
         with contextlib.suppress(TypeError):
             array = _exact(value)
     if array.dtype.kind not in "iu" and array.size > 0:
-        raise TypeError(f"{name} are whole numbers, not {array.dtype.name}")
+        if array.dtype.kind == "O":
+            wrong = [v for v in array.flat if not hasattr(v, "__index__") or not -(2**63) <= v < 2**64]
+            what = f"{wrong[0]!r} is not" if wrong else "convert this array of objects with astype('int64')"
+            raise TypeError(f"{name} are whole numbers of 64 bits; {what}")
+        strings = (
+            "; millrace.slot_keys(values, slot) makes keys of strings" if array.dtype.kind in "US" else ""
+        )
+        raise TypeError(f"{name} are whole numbers, not {array.dtype.name}{strings}")
     return array
 
 
