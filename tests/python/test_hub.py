@@ -164,7 +164,7 @@ def test_formats_of_ones_own(new_node, new_hub, tmp_path):
             capture_output=True,
             text=True,
         )
-    assert "weather.ini is no criteo" in refused.value.stderr
+    assert "weather.ini is not in the format criteo" in refused.value.stderr
     shown = subprocess.run(
         [
             os.environ["MILLRACE_HUB"],

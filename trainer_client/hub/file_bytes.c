@@ -17,6 +17,7 @@ struct hub_file_bytes {
     int fd;
     enum packing packing;
     const char *error;
+    const char *refusal;
     /* Of a packed file: */
     uint8_t *packed; /* [PACKED_BYTES] bytes read, of which [begin, end) are not unpacked yet */
     size_t begin, end;
@@ -47,6 +48,26 @@ static enum packing packing_of(int fd)
     return n == (ssize_t)sizeof(zstd) && memcmp(first, zstd, sizeof(zstd)) == 0 ? ZSTD : PLAIN;
 }
 
+#define UNPACK_IT "; unpack it, or pack it with gzip or zstd"
+
+static const char *refusal_of(int fd)
+{
+    static const struct {
+        const char *begin, *refusal;
+    } kinds[] = {{"\xfd"
+                  "7zXZ",
+                  "is packed with xz" UNPACK_IT},
+                 {"BZh91AY&SY", "is packed with bzip2" UNPACK_IT},
+                 {"PK\x03\x04", "is a zip archive" UNPACK_IT},
+                 {"PAR1\x15", "is a Parquet file; millrace.read_parquet() feeds it from Python"}};
+    char first[16] = {0};
+    (void)read_at(fd, first, sizeof(first) - 1, 0);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (strncmp(first, kinds[i].begin, strlen(kinds[i].begin)) == 0)
+            return kinds[i].refusal;
+    return NULL;
+}
+
 struct hub_file_bytes *hub_file_bytes_create(int fd)
 {
     struct hub_file_bytes *in = calloc(1, sizeof(*in));
@@ -54,6 +75,7 @@ struct hub_file_bytes *hub_file_bytes_create(int fd)
         return NULL;
     in->fd = fd;
     in->packing = packing_of(fd);
+    in->refusal = refusal_of(fd);
     return in;
 }
 
@@ -79,6 +101,11 @@ void hub_file_bytes_rest(struct hub_file_bytes *in)
 bool hub_file_bytes_is_packed(const struct hub_file_bytes *in)
 {
     return in->packing != PLAIN;
+}
+
+const char *hub_file_bytes_refusal(const struct hub_file_bytes *in)
+{
+    return in->refusal;
 }
 
 const char *hub_file_bytes_error(const struct hub_file_bytes *in)

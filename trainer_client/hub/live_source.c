@@ -209,8 +209,8 @@ static enum mr_status take_broken(struct hub_live_source *s, const char *reason)
     }
     if (hub_is_other_format(broken, s->good_lines)) {
         snprintf(error, sizeof(error),
-                 "%.200s is no %s: %" PRIu64 " of %" PRIu64 " lines are broken, line %" PRIu64
-                 " for one: %.60s",
+                 "%.200s is not in the format %s: %" PRIu64 " of %" PRIu64
+                 " lines are broken, such as line %" PRIu64 ": %.60s",
                  s->path, s->format->name, broken, broken + s->good_lines, s->parts, reason);
         return fail(s, MR_BAD_MESSAGE, error);
     }
@@ -227,7 +227,7 @@ static enum mr_status bind_format(struct hub_live_source *s, const char *text, s
         s->bound = hub_format_bind(s->format, text, bytes, reason);
     if (s->bound != NULL)
         return MR_OK;
-    snprintf(error, sizeof(error), "%.200s is no %s: %s", s->path, s->format->name, reason);
+    snprintf(error, sizeof(error), "%.200s is not in the format %s: %s", s->path, s->format->name, reason);
     return fail(s, MR_BAD_MESSAGE, error);
 }
 

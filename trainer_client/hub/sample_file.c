@@ -155,7 +155,8 @@ static enum mr_status bind_format(const struct hub_sample_file *f, struct file *
         file->bound = hub_format_bind(f->info.format, line->text, line->bytes, reason);
     if (file->bound != NULL)
         return MR_OK;
-    snprintf(error, HUB_ERROR_BYTES, "%.200s is no %s: %s", file->path, f->info.format->name, reason);
+    snprintf(error, HUB_ERROR_BYTES, "%.200s is not in the format %s: %s", file->path, f->info.format->name,
+             reason);
     return MR_BAD_MESSAGE;
 }
 
@@ -250,8 +251,8 @@ static enum mr_status check_format(const struct hub_sample_file *f, char *error)
     if (f->info.broken_lines <= f->good_lines)
         return MR_OK;
     snprintf(error, HUB_ERROR_BYTES,
-             "%.200s is no %s: %" PRIu64 " of %" PRIu64 " lines are broken, line %" PRIu64
-             " for one: %.100s%.40s",
+             "%.200s is not in the format %s: %" PRIu64 " of %" PRIu64
+             " lines are broken, the first is line %" PRIu64 ": %.100s%.40s",
              f->first_broken_path, f->info.format->name, f->info.broken_lines,
              f->info.broken_lines + f->good_lines, f->first_broken, f->first_reason, f->first_format);
     return MR_BAD_MESSAGE;
@@ -274,6 +275,10 @@ static enum mr_status open_file(struct hub_sample_file *f, struct file *file, ch
     if (file->bytes == NULL) {
         snprintf(error, HUB_ERROR_BYTES, "no memory to read %.300s", file->path);
         return MR_NO_MEMORY;
+    }
+    if (hub_file_bytes_refusal(file->bytes) != NULL) {
+        snprintf(error, HUB_ERROR_BYTES, "%.300s %s", file->path, hub_file_bytes_refusal(file->bytes));
+        return MR_BAD_MESSAGE;
     }
     if (hub_file_bytes_is_packed(file->bytes) && f->info.window_samples == 0)
         f->info.window_samples = HUB_WINDOW_SAMPLES;

@@ -112,10 +112,13 @@ static void start_sample(struct hub_service *service, struct mr_endpoint *ep,
     char why_not[HUB_DIFFERENCE_BYTES] = "";
     if (!can_join(hub, &wanted, why_not)) {
         if (!is_over(hub, request->now_us)) {
-            mr_reply_error(ep, request->ref, MR_ALREADY_STARTED,
-                           "this hub has a plan with %s; %" PRIu64 " of %" PRIu64
-                           " batches of %.200s are done",
-                           why_not, hub_parts_count(&hub->parts).applied, hub->batches, hub->request.path);
+            mr_reply_error(
+                ep, request->ref, MR_ALREADY_STARTED,
+                "this hub has a plan with %s; %" PRIu64 " of %" PRIu64
+                " batches of %.200s are done; another plan may start when all are, or when no trainer "
+                "has asked for this one for %" PRIu64 " s",
+                why_not, hub_parts_count(&hub->parts).applied, hub->batches, hub->request.path,
+                hub->config.trainer_timeout_us / 1000000);
             return;
         }
         if (hub->stage == HUB_RUNNING && hub_parts_at_end(&hub->parts))
@@ -325,7 +328,8 @@ void hub_service_on_request(void *app, struct mr_endpoint *ep, const struct mr_r
     struct hub_service *service = app;
     uint32_t op = request->message->preamble.op;
     if (op >= MR_OP_COUNT || dispatch[op] == NULL) {
-        mr_reply_error(ep, request->ref, MR_UNKNOWN_OP, "a hub does not serve %s", mr_op_name(op));
+        mr_reply_error(ep, request->ref, MR_UNKNOWN_OP,
+                       "a hub does not serve %s: name the parameter server instead", mr_op_name(op));
         return;
     }
     pthread_mutex_lock(&service->hub->lock);

@@ -8,10 +8,12 @@
 #include "trainer_client/api/slot_key.h"
 #include "trainer_client/hub/format/description.h"
 
-#define FIELDS_MAX     4096u
-#define PART_SHORT_MAX 15u /* bytes of a part that is copied at once, with the '|' after it */
-#define SPLIT_KEYS_MAX (HUB_SAMPLE_KEYS_MAX - HUB_SLOTS_MAX) /* other slots have one key at most */
-#define CROSS_SLACK    (HUB_CROSS_PARTS_MAX * (PART_SHORT_MAX + 1) + PART_SHORT_MAX + 1)
+#define FIELDS_MAX             4096u
+#define FIRST_LINE_SHOWN_BYTES 60u
+#define BYTE_ORDER_MARK        "\xef\xbb\xbf"
+#define PART_SHORT_MAX         15u /* bytes of a part that is copied at once, with the '|' after it */
+#define SPLIT_KEYS_MAX         (HUB_SAMPLE_KEYS_MAX - HUB_SLOTS_MAX) /* other slots have one key at most */
+#define CROSS_SLACK            (HUB_CROSS_PARTS_MAX * (PART_SHORT_MAX + 1) + PART_SHORT_MAX + 1)
 
 struct hour_of_day {
     int64_t year;
@@ -127,9 +129,23 @@ static bool is_text(struct hub_field field, const char *text)
     return field.bytes == strlen(text) && memcmp(field.text, text, field.bytes) == 0;
 }
 
+static void say_no_column(const char *name, const char *text, size_t bytes, char *reason)
+{
+    int shown = bytes < FIRST_LINE_SHOWN_BYTES ? (int)bytes : (int)FIRST_LINE_SHOWN_BYTES;
+    snprintf(reason, HUB_REASON_BYTES,
+             "the first line has no column \"%.40s\", it begins with \"%.*s\": correct [columns] or "
+             "format.separator, or set format.header = none",
+             name, shown, text);
+}
+
 bool hub_delimited_bind(struct hub_description *d, const char *text, size_t bytes, char *reason)
 {
     struct line line;
+    if (bytes >= sizeof(BYTE_ORDER_MARK) - 1 &&
+        memcmp(text, BYTE_ORDER_MARK, sizeof(BYTE_ORDER_MARK) - 1) == 0) {
+        text += sizeof(BYTE_ORDER_MARK) - 1;
+        bytes -= sizeof(BYTE_ORDER_MARK) - 1;
+    }
     if (!split_line(d, text, bytes, &line, reason))
         return false;
     for (uint32_t i = 0; i < d->column_count; i++) {
@@ -141,10 +157,13 @@ bool hub_delimited_bind(struct hub_description *d, const char *text, size_t byte
                 found++;
             }
         }
-        if (found != 1) {
-            snprintf(reason, HUB_REASON_BYTES, "the first line has %s column \"%.60s\"%s",
-                     found == 0 ? "no" : "more than one", column->name,
-                     found == 0 ? "; without a header, set format.header = none" : "");
+        if (found == 0) {
+            say_no_column(column->name, text, bytes, reason);
+            return false;
+        }
+        if (found > 1) {
+            snprintf(reason, HUB_REASON_BYTES, "the first line has more than one column \"%.60s\"",
+                     column->name);
             return false;
         }
     }

@@ -88,8 +88,15 @@ static bool on_value(void *arg, uint32_t line, const char *section, const char *
     struct builder *b = arg;
     struct entry entry = {.line = line, .section = section_of(section)};
     if (entry.section == NULL) {
-        snprintf(why, MR_INI_WHY_MAX,
-                 "there is no section [%.60s]; there are [format], [columns], [dense] and [slots]", section);
+        if (section[0] == '\0')
+            snprintf(
+                why, MR_INI_WHY_MAX,
+                "\"%.60s\" is in no section: one of [format], [columns], [dense] and [slots] goes above it",
+                name);
+        else
+            snprintf(why, MR_INI_WHY_MAX,
+                     "there is no section [%.60s]; there are [format], [columns], [dense] and [slots]",
+                     section);
         return false;
     }
     uint32_t count = hub_range_count(name);

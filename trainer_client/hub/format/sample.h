@@ -13,7 +13,7 @@
 #define HUB_SAMPLE_KEYS_MAX 4096u
 #define HUB_SLOTS_MAX       256u
 #define HUB_DENSE_MAX       256u
-#define HUB_REASON_BYTES    192u
+#define HUB_REASON_BYTES    256u
 
 struct hub_sample {
     float label; /* 0 or 1, unless the format gives a number */

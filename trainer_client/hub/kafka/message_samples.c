@@ -97,8 +97,8 @@ static enum mr_status take_broken(struct hub_message_samples *s, const struct hu
     if (!hub_is_other_format(s->broken, s->good))
         return MR_OK;
     snprintf(error, HUB_ERROR_BYTES,
-             "%.200s is no %s: %" PRIu64 " of %" PRIu64 " lines are broken, at offset %" PRIu64
-             " of %.200s for one: %.60s",
+             "%.200s is not in the format %s: %" PRIu64 " of %" PRIu64
+             " lines are broken, such as at offset %" PRIu64 " of %.200s: %.60s",
              s->path, s->shape.name, s->broken, s->broken + s->good, m->offset, m->place, reason);
     return MR_BAD_MESSAGE;
 }

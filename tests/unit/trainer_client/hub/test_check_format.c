@@ -60,7 +60,7 @@ static void no_samples(void **state)
 static void data_of_another_format(void **state)
 {
     free(show("1\t2\n", MR_BAD_MESSAGE));
-    expect(error, "is no flights");
+    expect(error, "is not in the format flights");
 }
 
 int main(void)

@@ -255,7 +255,8 @@ static void formats_of_ones_own(void **state)
         if (i == 0)
             assert_true(lrintf(b.dense[0]) == 7 && lrintf(b.dense[1]) == 8);
         else if (i == 1)
-            assert_non_null(strstr(error, "- is no named: the first line has no column \"y\""));
+            assert_non_null(
+                strstr(error, "- is not in the format named: the first line has no column \"y\""));
         else
             assert_true(b.has_weights && lrintf(2 * b.weights[0]) == 1 && lrintf(b.weights[1]) == 2);
         hub_live_source_close(s);
@@ -274,7 +275,7 @@ static void lines_of_another_format_are_refused(void **state)
     for (int i = 0; i < 100; i++)
         assert_int_equal(write(to, "1 2:3\n", 6), 6);
     assert_int_equal(build(s, 0, &b), MR_BAD_MESSAGE);
-    assert_non_null(strstr(error, "- is no criteo: 16 of 16 lines are broken"));
+    assert_non_null(strstr(error, "- is not in the format criteo: 16 of 16 lines are broken"));
     hub_live_source_close(s);
     struct hub_live_options options = {
         .path = "-", .formats = formats, .format = "parquet", .batch_samples = 1};

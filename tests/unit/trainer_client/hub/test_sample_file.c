@@ -366,6 +366,28 @@ static void a_damaged_file_is_an_error(void **state)
     close(file.fd);
 }
 
+static void files_without_lines_are_refused_by_their_kind(void **state)
+{
+    static const struct {
+        const char *begin, *says;
+    } cases[] = {{"\xfd"
+                  "7zXZ",
+                  "is packed with xz; unpack it, or pack it with gzip or zstd"},
+                 {"BZh91AY&SYxx", "is packed with bzip2; unpack it"},
+                 {"PK\x03\x04xx", "is a zip archive; unpack it"},
+                 {"PAR1\x15xx", "is a Parquet file; millrace.read_parquet()"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct temp_file file = temp_file_make(cases[i].begin, strlen(cases[i].begin));
+        struct hub_sample_file *f = NULL;
+        const struct hub_sample_file_options options = {
+            .path = file.path, .formats = formats, .format = "libsvm"};
+        assert_int_equal(hub_sample_file_open(&options, &f, error), MR_BAD_MESSAGE);
+        assert_non_null(strstr(error, cases[i].says));
+        close(file.fd);
+    }
+}
+
 /* Each file has its columns where its own first line says. */
 static void columns_are_those_of_each_file(void **state)
 {
@@ -374,7 +396,7 @@ static void columns_are_those_of_each_file(void **state)
     char path[200];
     write_file(*state, "own.ini", description, sizeof(description) - 1);
     write_file(*state, "a.csv", "u,y\nanna,1\nbert,0\n", 18);
-    write_file(*state, "b.csv", "x,y,u\n7,1,anna\n", 16);
+    write_file(*state, "b.csv", "\xef\xbb\xbfy,x,u\n1,7,anna\n", 19); /* with a byte order mark */
     snprintf(path, sizeof(path), "%s/own.ini", (const char *)*state);
     char why[HUB_FORMAT_ERROR_BYTES];
     struct hub_formats *all = hub_formats_create();
@@ -396,7 +418,9 @@ static void columns_are_those_of_each_file(void **state)
     hub_sample_file_close(f);
     write_file(*state, "c.csv", "u,label\nanna,1\n", 15);
     assert_int_equal(hub_sample_file_open(&options, &f, error), MR_BAD_MESSAGE);
-    assert_non_null(strstr(error, "c.csv is no own: the first line has no column \"y\""));
+    assert_non_null(
+        strstr(error, "c.csv is not in the format own: the first line has no column \"y\", it begins with "
+                      "\"u,label\": correct [columns] or format.separator"));
     hub_formats_destroy(all);
 }
 
@@ -418,6 +442,7 @@ int main(void)
         IN_DIRECTORY(packed_files_are_read_in_windows),
         IN_DIRECTORY(files_that_come_or_change_are_noticed),
         cmocka_unit_test(a_damaged_file_is_an_error),
+        cmocka_unit_test(files_without_lines_are_refused_by_their_kind),
         IN_DIRECTORY(columns_are_those_of_each_file),
     };
     return cmocka_run_group_tests(tests, make_formats, free_formats);

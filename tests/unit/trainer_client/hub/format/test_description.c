@@ -250,6 +250,7 @@ static void what_is_wrong_is_said(void **state)
     refused("", 0, "format.name is missing");
     refused("[format]\nname = a b\n", 2, "format.name = \"a b\": allowed: 1 to 31 letters");
     refused("[format]\nname = a\nnames = b\n", 3, "there is no such key; there are name, layout");
+    refused("name = a\n[format]\n", 1, "\"name\" is in no section: one of [format]");
     refused("[frmat]\nname = a\n", 2, "there is no section [frmat]; there are [format]");
     refused("[format]\nname\n", 2, "expected [section], key = value");
     refused("[format]\nname = a\nname = b\n", 3, "format.name is given twice: see line 2");

@@ -339,7 +339,8 @@ static void messages_of_another_format_are_refused(void **state)
     struct hub_kafka_source *s = open_source(request.path);
     assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_BAD_MESSAGE);
-    assert_non_null(strstr(error, "is no criteo: 16 of 16 lines are broken, at offset 15"));
+    assert_non_null(
+        strstr(error, "is not in the format criteo: 16 of 16 lines are broken, such as at offset 15"));
     hub_kafka_source_close(s);
     snprintf(request.format, sizeof(request.format), "%s", HUB_BLOCK_FORMAT);
     assert_int_equal(open_request(&request, &s), MR_OK);
