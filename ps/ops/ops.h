@@ -31,6 +31,7 @@ void ps_early_push_end(struct ps_core *core);
 
 void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_echo(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
+void ps_op_for_hub(void *core_app, struct mr_endpoint *ep, const struct mr_request *request); /* refuses it */
 void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_clock(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);
 void ps_op_latency(void *core_app, struct mr_endpoint *ep, const struct mr_request *request);

@@ -83,6 +83,15 @@ void ps_op_echo(void *core_app, struct mr_endpoint *ep, const struct mr_request 
     ps_run(&op, &echo_job, &echo);
 }
 
+void ps_op_for_hub(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    (void)core_app;
+    mr_reply_error(
+        ep, request->ref, MR_UNKNOWN_OP,
+        "%s is for a hub, and this is a parameter server: name the hub, whose port is 7800 by default",
+        mr_op_name(request->message->preamble.op));
+}
+
 void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     struct ps_core *core = core_app;

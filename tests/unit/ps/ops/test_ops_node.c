@@ -115,7 +115,8 @@ static void memory_is_told_to_the_byte(void **state)
 static void other_nodes_calls_are_unknown(void **state)
 {
     struct node_fixture *n = *state;
-    node_check(node_call(n, 0, MR_OP_READ_SAMPLE, 0, NULL, 0), MR_UNKNOWN_OP, NULL);
+    node_check(node_call(n, 0, MR_OP_READ_SAMPLE, 0, NULL, 0), MR_UNKNOWN_OP,
+               "read_sample is for a hub, and this is a parameter server");
 }
 
 int main(void)
