@@ -200,11 +200,13 @@ static uint32_t edit_distance(const char *a, const char *b)
     return row[b_length];
 }
 
-/* The key nearest to an unknown one, wherever it is; NULL when none is near. */
+/* The key nearest to an unknown one, wherever it is; NULL when none is near. A short name must be nearer: any
+ * three letters are three edits from any others. */
 static const struct ps_config_key *nearest_key(const char *section, const char *name)
 {
     const struct ps_config_key *best = NULL;
-    uint32_t best_distance = SUGGEST_DISTANCE_MAX + 1;
+    size_t half = strlen(name) / 2;
+    uint32_t best_distance = (half < SUGGEST_DISTANCE_MAX ? (uint32_t)half : SUGGEST_DISTANCE_MAX) + 1;
     for (size_t i = 0; i < PS_CONFIG_KEY_COUNT; i++) {
         uint32_t distance = edit_distance(name, ps_config_keys[i].name);
         distance +=

@@ -139,6 +139,7 @@ static void tells_the_place_of_a_mistake(void **state)
     (void)state;
     refused("[port]\n\ndevcie = mr0\n", 3, "did you mean device in [port]");
     refused("[cores]\ndevice = mr0\n", 2, "did you mean device in [port]");
+    refused("[port]\nfoo = 1\n", 2, "[port] has no key \"foo\"; there are driver, device");
     refused("[cores]\nqwertyuiop = 1\n", 2, "there are count, cpus, poll_mode, adaptive_idle_us");
     refused("[prot]\ndevice = mr0\n", 2, "unknown section [prot]; there are [node], [log]");
     refused("count = 1\n", 1, "unknown section []");
