@@ -403,9 +403,11 @@ static enum mr_status describe_unready(const struct mr_client *client, double wa
     else
         snprintf(
             error, error_bytes,
-            "%s: no answer for %.1f s: is the server running there, does a firewall drop UDP, is the key "
-            "the server's (%s), and is the server as new as this library (protocol %u)?",
-            silent->name, waited_s, client->link_config.has_psk ? "one is set" : "none is set",
+            "%s: no answer for %.1f s: is the server running there, does a firewall drop UDP, %s, and is the "
+            "server as new as this library (protocol %u)?",
+            silent->name, waited_s,
+            client->link_config.has_psk ? "has the server the key that this client has"
+                                        : "does the server want a key (this client has none)",
             MR_PROTOCOL_VERSION);
     return MR_UNREACHABLE;
 }

@@ -178,7 +178,10 @@ static void test_keys(void **state)
     mr_client_destroy(client);
     client = NULL;
     assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_UNREACHABLE);
-    assert_non_null(strstr(error, "is the key the server's"));
+    assert_non_null(strstr(error, "has the server the key that this client has"));
+    options.key_file = NULL;
+    assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_UNREACHABLE);
+    assert_non_null(strstr(error, "does the server want a key (this client has none)"));
     fake_node_destroy(node);
     unlink(right);
     unlink(wrong);
