@@ -109,8 +109,16 @@ def test_ports_that_are_taken():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        with pytest.raises(millrace.DevServerError, match="free"):
+        with pytest.raises(millrace.DevServerError, match=f"UDP port {port} is taken"):
             millrace.dev(port=port)
+        with pytest.raises(millrace.DevServerError, match="not all UDP ports from .* are free"):
+            millrace.dev(port=port - 1, cores=2)
+
+
+def test_a_file_is_no_directory(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(millrace.DevServerError, match="file is no directory; name another"):
+        millrace.dev(tmp_path / "file")
 
 
 def test_programs_that_are_not_there(monkeypatch):

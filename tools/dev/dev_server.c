@@ -97,6 +97,9 @@ static int make_directory(const char *command, const char *wanted, struct dev_se
         return cli_fail(command, "%s cannot be made: %s; name another directory with --directory", path,
                         strerror(errno));
     }
+    struct stat made;
+    if (stat(path, &made) == 0 && !S_ISDIR(made.st_mode))
+        return cli_fail(command, "%s is no directory; name another with --directory", path);
     char *whole = realpath(path, NULL);
     (void)snprintf(server->directory, sizeof(server->directory), "%s", whole != NULL ? whole : path);
     free(whole);
@@ -265,8 +268,11 @@ int dev_server_start(const char *command, const struct dev_options *options, str
         server->port = options->port != 0 ? options->port : pick_port(options->cores);
         if (!are_free(server->port, options->cores)) {
             exit_code =
-                cli_fail(command, "not all UDP ports from %u to %u are free; leave --port out for others",
-                         server->port, server->port + options->cores - 1);
+                options->cores == 1
+                    ? cli_fail(command, "UDP port %u is taken; leave --port out for a free one", server->port)
+                    : cli_fail(command,
+                               "not all UDP ports from %u to %u are free; leave --port out for others",
+                               server->port, server->port + options->cores - 1);
             break;
         }
         (void)snprintf(server->address, sizeof(server->address), "127.0.0.1:%u", server->port);
