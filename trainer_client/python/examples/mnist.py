@@ -168,12 +168,11 @@ def arguments() -> argparse.Namespace:
         ("momentum", float, 0.9, "of SGD"),
     ):
         parser.add_argument(
-            f"--{name}",
-            f"--{name.replace('-', '_')}",
+            *dict.fromkeys((f"--{name}", f"--{name.replace('-', '_')}")),
             type=kind,
             default=default,
             required=default is None,
-            help=about,
+            help=about if default is None else f"{about} (default {default})",
         )
     args = parser.parse_args()
     if not 1 <= args.rank < args.world_size:
