@@ -563,6 +563,12 @@ def test_refusals_when_made(client, name):
         (TypeError, "is there already: dim", (table,), {"dim": 3}),
         (TypeError, "needs a dim", (client, name), {"optimizer": millrace.optim.SGD(lr=1)}),
         (TypeError, "come first", (30, 4), {}),
+        (
+            TypeError,
+            r"optimizer is a torch[\w.]*\.SGD; it is one of millrace.optim",
+            (client, name + "y"),
+            {"dim": 3, "optimizer": torch.optim.SGD([torch.zeros(1)], lr=1)},
+        ),
         (LookupError, "nowhere", (client, "nowhere"), {}),
         (ValueError, "staleness is -1", (table,), {"staleness": -1}),
         (ValueError, "dim", (client, name + "x", None, "sum"), {"dim": 0}),

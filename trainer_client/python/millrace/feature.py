@@ -84,7 +84,10 @@ def _set(feature: Any, field: str, value: Any) -> None:
 
 
 def _wrong_kind(name: str, value: object, module: str, example: str) -> TypeError:
-    return TypeError(f"{name} is {value!r}; it is one of millrace.{module}, for example {module}.{example}")
+    shown = repr(value)
+    if "\n" in shown:  # as that of torch's optimizers
+        shown = f"a {type(value).__module__}.{type(value).__name__}"
+    return TypeError(f"{name} is {shown}; it is one of millrace.{module}, for example {module}.{example}")
 
 
 def _put_optimizer(feature: Any, optimizer: _optim.Optimizer, schedule: _schedule.Schedule | None) -> None:
