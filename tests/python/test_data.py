@@ -324,18 +324,18 @@ def test_it_gives_up(new_world):
             learn(batch, world.bag, world.ledger)
 
 
-def test_it_says_why_there_is_no_batch(new_world):
+def test_it_says_why_there_is_no_batch(new_world, monkeypatch):
     world = new_world()
-    loader = world.loader(hub=world.hub, table="clickz", give_up_s=0.1)
+    loader = world.loader(table="clickz", give_up_s=0.1)
     with pytest.raises(millrace.NotReady, match="no batch for 0.1 s: .*no table 'clickz'"):
         next(loader)
-    world = new_world()
-    other = world.loader()
-    handed_out = 0
-    while handed_out < BATCHES:
-        handed_out += other.hub.read() is not None
+
+    def no_reason(*_):
+        raise millrace.errors.error_of(millrace.errors.lib.MR_NOT_READY)
+
+    monkeypatch.setattr(world.hub, "_run", no_reason)
     with pytest.raises(millrace.NotReady, match="another trainer does not end its batches"):
-        next(world.loader(hub=world.connect(millrace.Hub, world.hub.server), give_up_s=0.1))
+        next(loader)
 
 
 def test_errors_of_plans(new_world):
