@@ -56,7 +56,7 @@ def to_numpy(value: Any) -> np.ndarray:
 
 
 def _exact(value: Any) -> np.ndarray:
-    """Whole numbers of which numpy makes floats, as some are below 2**63 and some are not. TypeError: others."""
+    """Whole numbers of which numpy makes floats, as some are below 2**63, some not. TypeError: others."""
     given = np.array(value, dtype=object)
     numbers = [operator.index(number) for number in given.flat]
     if not all(-(2**63) <= number < 2**64 for number in numbers):
