@@ -372,25 +372,28 @@ static bool read_catalog(struct ps_zookeeper *z)
 
 /* ---- who is there, and who leads ---- */
 
-/* False: the entry is gone, or no node's. */
+/* False: it cannot be read now. is_node: not if the entry is gone, or no node's. */
 static bool read_entry(struct ps_zookeeper *z, const char *name, struct ps_cluster_node *node,
-                       struct ps_cluster_report *report)
+                       struct ps_cluster_report *report, bool *is_node)
 {
     char path[PATH_BYTES + PS_CLUSTER_NAME_BYTES];
     char json[ENTRY_BYTES_MAX];
     int bytes = sizeof(json);
     struct Stat stat;
     char text[PS_CLUSTER_TEXT_BYTES];
+    *is_node = false;
     if (strlen(name) >= PS_CLUSTER_NAME_BYTES)
-        return false;
+        return true;
     (void)snprintf(path, sizeof(path), "%s/%s", z->nodes_path, name);
-    if (zoo_get(z->handle, path, 0, json, &bytes, &stat) != ZOK)
-        return false;
+    const int error = zoo_get(z->handle, path, 0, json, &bytes, &stat);
+    if (error != ZOK)
+        return error == ZNONODE;
     if (bytes < 0 || !ps_cluster_node_parse(json, (size_t)bytes, node, report, text)) {
         trouble(z, "%s in ZooKeeper is no node that this version reads: %s", path,
                 bytes < 0 ? "it is empty" : text);
-        return false;
+        return true;
     }
+    *is_node = true;
     (void)snprintf(node->name, sizeof(node->name), "%s", name);
     node->session = (uint64_t)stat.ephemeralOwner;
     return true;
@@ -414,15 +417,19 @@ static bool read_nodes(struct ps_zookeeper *z, struct ps_cluster_node *nodes,
         refused(z, "list", z->nodes_path, error);
         return false;
     }
+    bool is_whole = true;
     *count = 0;
-    for (int32_t i = 0; i < names.count && *count < PS_CLUSTER_NODES_MAX && !is_overtaken(z); i++)
-        *count += read_entry(z, names.data[i], &nodes[*count], &reports[*count]);
+    for (int32_t i = 0; is_whole && i < names.count && *count < PS_CLUSTER_NODES_MAX; i++) {
+        bool is_node;
+        is_whole =
+            read_entry(z, names.data[i], &nodes[*count], &reports[*count], &is_node) && !is_overtaken(z);
+        *count += is_node;
+    }
     if ((uint32_t)names.count > PS_CLUSTER_NODES_MAX)
         trouble(z, "cluster %s has more than %u nodes, which is all that this version can do",
                 z->options.cluster, PS_CLUSTER_NODES_MAX);
     (void)deallocate_String_vector(&names);
-    /* An entry may have been there and could not be read for want of a connection: then nothing is known. */
-    return zoo_state(z->handle) == ZOO_CONNECTED_STATE && !is_overtaken(z);
+    return is_whole; /* of an entry that could not be read, for want of a connection, nothing is known */
 }
 
 static bool read_leader(struct ps_zookeeper *z, bool *leads)
