@@ -97,6 +97,20 @@ def test_npz_and_npy(tmp_path):
         values(importer.read(tmp_path / "c.npz"))
 
 
+def test_a_structured_npy_is_a_tensor_for_each_field(tmp_path):
+    table = np.zeros(9, [("keys", "<u8"), ("values", "<f4", DIM), ("sum", "<f4", DIM), ("name", "S3")])
+    table["keys"], table["values"] = np.arange(9) + 2**63, numbers(9, DIM)
+    np.save(tmp_path / "user.npy", table)
+    entries = importer.read(tmp_path / "user.npy")
+    assert list(entries) == ["keys", "values", "sum", "name"] and entries["values"].shape == (9, DIM)
+    for name in ("keys", "values", "sum"):
+        assert np.array_equal(entries[name].all(), table[name])
+        assert np.array_equal(np.concatenate(list(entries[name].pieces(4))), table[name])
+    assert "has the type" in entries["name"].refused
+    np.save(tmp_path / "bf16.npy", np.zeros(2, [("keys", "<u8"), ("values", "<u2", DIM)]))
+    assert importer.read(tmp_path / "bf16.npy")["values"].refused.endswith("no bf16: export --as-f32")
+
+
 def test_torch_files(tmp_path):
     torch = pytest.importorskip("torch")
     model = torch.nn.ModuleDict({"item": torch.nn.Embedding(5, DIM), "out": torch.nn.Linear(DIM, 1)})

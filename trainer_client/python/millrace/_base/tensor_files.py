@@ -73,11 +73,23 @@ def _read_npy(path: str) -> dict[str, Entry]:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
         raise FileError(f"{path}: {error}") from None
+    if array.dtype.names is not None:
+        return {name: _field(path, name, array[name]) for name in array.dtype.names}
     name = os.path.splitext(os.path.basename(path))[0]
     why = _no_numbers(path, name, array.dtype)
     if why is not None:
         return {name: refused(name, array.shape, array.dtype.name, why)}
     return {name: Entry(name, array.shape, array.dtype.name, slices(array, as_it_is))}
+
+
+def _field(path: str, name: str, array: np.ndarray) -> Entry:
+    """Of a structured array, as `millrace ckpt export` writes it."""
+    why = _no_numbers(path, name, array.dtype)
+    if name == "values" and array.dtype == np.uint16:
+        why = f"{path}: {name} are the upper halves of floats, as numpy has no bf16: export --as-f32"
+    if why is not None:
+        return refused(name, array.shape, array.dtype.name, why)
+    return Entry(name, array.shape, array.dtype.name, slices(array, np.ascontiguousarray))
 
 
 # ---- safetensors ----
