@@ -2,7 +2,9 @@
  * stop. */
 #include <assert.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -21,7 +23,8 @@
 #define PROGRAM  "millraced"
 #define SETS_MAX 64
 
-#define PORT_LOOK_NS 250000000L /* between two looks at the port: a loss is known within a second */
+#define START_LOOK_NS 20000000L  /* between two looks whether a start is over */
+#define PORT_LOOK_NS  250000000L /* between two looks at the port: a loss is known within a second */
 
 struct arguments {
     const char *config_path, *check_path, *restore, *serve;
@@ -71,12 +74,12 @@ static void read_arguments(int argc, char **argv, struct arguments *a)
                     "       millraced --check-config FILE [--set SECTION.KEY=VALUE]...\n"
                     "       millraced --print-config\n"
                     "       millraced --print-counters",
-        .summary =
-            "A node of the Millrace parameter server.\n\n"
-            "SIGTERM and SIGINT stop it; SIGHUP makes it read its configuration and the key files again.\n"
-            "When it is ready to serve, it prints a line that begins with \"millraced: ready\".\n\n"
-            "  millraced --print-config > millraced.conf\n"
-            "  millraced --config millraced.conf --set port.device=mr0",
+        .summary = "A node of the Millrace parameter server.\n\n"
+                   "SIGTERM and SIGINT stop it, also while it starts; SIGHUP makes it read its configuration "
+                   "and the key files again.\n"
+                   "When it is ready to serve, it prints a line that begins with \"millraced: ready\".\n\n"
+                   "  millraced --print-config > millraced.conf\n"
+                   "  millraced --config millraced.conf --set port.device=mr0",
         CLI_OPTIONS(options),
         .has_version = true,
     };
@@ -159,6 +162,47 @@ static void block_signals(sigset_t *signals)
     pthread_sigmask(SIG_BLOCK, signals, NULL);
 }
 
+/* ---- a signal while it starts ---- */
+
+struct start_watch {
+    pthread_t thread;
+    atomic_bool is_over;
+};
+
+/* A start may take long, as that of a node that gets a checkpoint from a store, and leaves no more behind than
+ * one that is killed: so the signal ends the process as if it had not been blocked. */
+static void *watch_start(void *arg)
+{
+    struct start_watch *w = arg;
+    const struct timespec interval = {.tv_nsec = START_LOOK_NS};
+    sigset_t signals;
+    int number = 0;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    while (number <= 0 && !atomic_load(&w->is_over))
+        number = sigtimedwait(&signals, NULL, &interval);
+    if (number <= 0)
+        return NULL;
+    mr_log_info("start_ended", "%s: ending, before the start is over", strsignal(number));
+    mr_log_stop();
+    signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &signals, NULL);
+    (void)raise(number);
+    return NULL;
+}
+
+static enum mr_status start(const struct ps_config *config, struct ps_server **server, char *error)
+{
+    struct start_watch watch = {.is_over = false};
+    const bool is_watched = pthread_create(&watch.thread, NULL, watch_start, &watch) == 0;
+    const enum mr_status status = ps_server_start(config, server, error);
+    atomic_store(&watch.is_over, true);
+    if (is_watched)
+        pthread_join(watch.thread, NULL);
+    return status;
+}
+
 /* Serves until a signal says stop, or the port is lost. */
 static int serve(const struct arguments *arguments, const struct ps_config *config)
 {
@@ -168,8 +212,7 @@ static int serve(const struct arguments *arguments, const struct ps_config *conf
     block_signals(&signals);
     ps_server_leave_cores(config);
     (void)mr_log_start(); /* without its thread those who log write their lines themselves */
-    if (!ps_node_log_configure(config, error, sizeof(error)) ||
-        ps_server_start(config, &server, error) != MR_OK) {
+    if (!ps_node_log_configure(config, error, sizeof(error)) || start(config, &server, error) != MR_OK) {
         say_why(error);
         return EXIT_FAILURE;
     }
