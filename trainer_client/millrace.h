@@ -31,7 +31,8 @@
  *     MR_FORKED at once and leaves the parent's alone; destroying one does nothing; replies that came before
  *     can be read. The child makes a client of its own. (Threads of the parent may be inside the library at
  *     the fork, so the child frees only the memory of replies.)
- *   - Inputs are copied before a call returns; they may be reused at once, also with futures.
+ *   - Inputs are read before a call returns, which is at once with a future; they may be reused then. Until
+ *     then they stay as they are: a call that waits sends from where they lie.
  */
 #ifndef MILLRACE_H
 #define MILLRACE_H
