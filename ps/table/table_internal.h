@@ -25,8 +25,9 @@
     16u /* lines prefetched per row; the hardware's stream prefetcher fetches the rest */
 /* Rows are asked for, after their first line, by turns with work on those that came, this many lines or fewer
  * a turn: a core waits for 16 to 24 lines at once (Ice Lake, Zen 3), and would stand still beyond. */
-#define PS_FIRST_LINE         1u
-#define PS_TURN_LINES         16u
+#define PS_FIRST_LINE 1u
+#define PS_TURN_LINES 16u
+static_assert(PS_TURN_LINES >= PS_GROUP_LINES_MAX, "a turn has a row at least");
 #define PS_GROUPS             4u                  /* in flight at once, one in each stage */
 #define PS_INITIAL_ROWS_COUNT (3 * PS_GROUP_KEYS) /* found, found late, used */
 

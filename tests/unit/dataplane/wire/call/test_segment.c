@@ -182,7 +182,7 @@ static void sends_up_to_the_grant(void **state)
 /* Of a message of which a part is elsewhere, each segment is as of the whole message. */
 static void check_borrowed(uint32_t begin, uint32_t end)
 {
-    static uint8_t rest[MESSAGE], elsewhere[MESSAGE];
+    static uint8_t rest[MESSAGE], elsewhere[1 + MESSAGE];
     uint8_t copied[SEGMENT + 1];
     memset(rest, 0xee, sizeof(rest));
     memset(elsewhere, 0xee, sizeof(elsewhere));
