@@ -22,6 +22,9 @@
  * again; it is proven once this many have arrived. */
 #define OFFLOAD_RESENT_MIN 4u
 #define OFFLOAD_PROOF_MIN  8u
+/* Until runs are tried again, twice as long each time: what was sent again may have been slow, not lost. */
+#define OFFLOAD_PAUSE_MIN_US 250000u
+#define OFFLOAD_PAUSE_MAX_US 64000000u
 
 static void watch_offload_anew(struct mrc_link *link);
 
@@ -301,14 +304,23 @@ static void count_offload(const struct mrc_link *link, uint64_t *offloaded, uint
     *resent = mr_endpoint_counters(link->ep)->segments_resent - link->resent_seen;
 }
 
-static void watch_offload(struct mrc_link *link)
+static void watch_offload(struct mrc_link *link, uint64_t now_us)
 {
     uint64_t offloaded, resent;
+    if (!link->offload && link->offload_wanted && now_us >= link->offload_again_us)
+        watch_offload_anew(link);
     if (!link->offload || link->offload_proven)
         return;
     count_offload(link, &offloaded, &resent);
-    if (offloaded > 0 && resent >= OFFLOAD_RESENT_MIN && 2 * resent >= offloaded) {
+    if (offloaded == 0) /* what is sent again before the first run says nothing of runs */
+        link->resent_seen += resent;
+    else if (resent >= OFFLOAD_RESENT_MIN && 2 * resent >= offloaded) {
         link->offload = false;
+        link->offload_pause_us =
+            link->offload_pause_us == 0 ? OFFLOAD_PAUSE_MIN_US : 2 * link->offload_pause_us;
+        if (link->offload_pause_us > OFFLOAD_PAUSE_MAX_US)
+            link->offload_pause_us = OFFLOAD_PAUSE_MAX_US;
+        link->offload_again_us = now_us + link->offload_pause_us;
         mr_udp_send_set_offload(link->sender, false);
     }
 }
@@ -320,6 +332,8 @@ void mrc_link_delivered(struct mrc_link *link)
         return;
     count_offload(link, &offloaded, &resent);
     link->offload_proven = offloaded >= OFFLOAD_PROOF_MIN && 2 * resent < offloaded;
+    if (link->offload_proven)
+        link->offload_pause_us = 0;
 }
 
 /* Another peer may be at that address now. */
@@ -337,7 +351,7 @@ void mrc_link_poll(struct mrc_link *link, uint64_t now_us)
     uint32_t datagrams = RUNS_PER_POLL * mr_udp_run_datagrams(link->segment_bytes + MR_HEADER_BYTES);
     link->next_us = mr_endpoint_poll(link->ep, now_us, datagrams);
     link->unsent = false;
-    watch_offload(link);
+    watch_offload(link, now_us);
     bool blocked = !mr_udp_send_flush(link->sender);
 
     if (blocked)

@@ -75,6 +75,7 @@ struct mrc_link {
     bool unsent;                                  /* calls were handed over, and no poll has sent them yet */
     bool received;                                /* the driver's own: since it polled the link last */
     bool offload_wanted, offload, offload_proven; /* see mrc_link_delivered() */
+    uint64_t offload_again_us, offload_pause_us;  /* when runs are tried again, after so long a pause */
     uint64_t offloaded_seen, resent_seen;         /* since when it is watched */
 };
 
@@ -97,7 +98,7 @@ bool mrc_link_is_short(const struct mrc_link *link);
 
 /* Notes that a request of several datagrams was answered. If they were sent in runs, and not sent again,
  * then runs reach this peer, and later losses have other reasons. Until that is known, losses end the use
- * of runs. */
+ * of runs, for a while that is longer each time. */
 void mrc_link_delivered(struct mrc_link *link);
 
 /* Notes that the server, which was not restarted, no longer knew the session. If that happens again and
