@@ -4,10 +4,10 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include "dataplane/wire/base/cli.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
@@ -23,8 +23,7 @@
 #define PROGRAM  "millraced"
 #define SETS_MAX 64
 
-#define START_LOOK_NS 20000000L  /* between two looks whether a start is over */
-#define PORT_LOOK_NS  250000000L /* between two looks at the port: a loss is known within a second */
+#define PORT_LOOK_NS 250000000L /* between two looks at the port: a loss is known within a second */
 
 struct arguments {
     const char *config_path, *check_path, *restore, *serve;
@@ -164,25 +163,20 @@ static void block_signals(sigset_t *signals)
 
 /* ---- a signal while it starts ---- */
 
-struct start_watch {
-    pthread_t thread;
-    atomic_bool is_over;
-};
-
-/* A start may take long, as that of a node that gets a checkpoint from a store, and leaves no more behind than
- * one that is killed: so the signal ends the process as if it had not been blocked. */
+/* A start may take long, as that of a node that gets a checkpoint from a store, and leaves no more behind
+ * than one that is killed: so the signal ends the process as if it had not been blocked. One that the process
+ * itself sends to this thread says that the start is over. */
 static void *watch_start(void *arg)
 {
-    struct start_watch *w = arg;
-    const struct timespec interval = {.tv_nsec = START_LOOK_NS};
     sigset_t signals;
-    int number = 0;
+    siginfo_t info;
+    int number;
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
-    while (number <= 0 && !atomic_load(&w->is_over))
-        number = sigtimedwait(&signals, NULL, &interval);
-    if (number <= 0)
+    while ((number = sigwaitinfo(&signals, &info)) < 0)
+        ;
+    if (info.si_pid == getpid())
         return NULL;
     mr_log_info("start_ended", "%s: ending, before the start is over", strsignal(number));
     mr_log_stop();
@@ -194,12 +188,13 @@ static void *watch_start(void *arg)
 
 static enum mr_status start(const struct ps_config *config, struct ps_server **server, char *error)
 {
-    struct start_watch watch = {.is_over = false};
-    const bool is_watched = pthread_create(&watch.thread, NULL, watch_start, &watch) == 0;
+    pthread_t watch;
+    const bool is_watched = pthread_create(&watch, NULL, watch_start, NULL) == 0;
     const enum mr_status status = ps_server_start(config, server, error);
-    atomic_store(&watch.is_over, true);
-    if (is_watched)
-        pthread_join(watch.thread, NULL);
+    if (is_watched) {
+        pthread_kill(watch, SIGINT);
+        pthread_join(watch, NULL);
+    }
     return status;
 }
 
