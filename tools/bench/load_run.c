@@ -154,7 +154,8 @@ bool tool_load_run_next(struct tool_load_run *r, struct tool_load_block *block)
     const uint64_t next_ns = r->block_ns + (uint64_t)(r->plan->interval_s * SECOND_NS);
     if (r->is_over)
         return false;
-    if (wait_until(r, next_ns < r->times.end_ns ? next_ns : UINT64_MAX)) {
+    /* also where it was woken so late that all are over: each interval has its block */
+    if (wait_until(r, next_ns < r->times.end_ns ? next_ns : UINT64_MAX) || next_ns < end_ns(r)) {
         take_block(r, next_ns, block);
         return true;
     }
