@@ -38,19 +38,19 @@ static ssize_t read_at(int fd, void *out, size_t bytes, uint64_t offset)
     return n;
 }
 
-static enum packing packing_of(int fd)
+#define FIRST_BYTES 16u /* by which kinds of files are told, with zeros behind a shorter one's */
+
+static enum packing packing_of(const char first[FIRST_BYTES])
 {
     static const uint8_t gzip[] = {0x1f, 0x8b}, zstd[] = {0x28, 0xb5, 0x2f, 0xfd};
-    uint8_t first[sizeof(zstd)] = {0};
-    ssize_t n = read_at(fd, first, sizeof(first), 0);
-    if (n >= (ssize_t)sizeof(gzip) && memcmp(first, gzip, sizeof(gzip)) == 0)
+    if (memcmp(first, gzip, sizeof(gzip)) == 0)
         return GZIP;
-    return n == (ssize_t)sizeof(zstd) && memcmp(first, zstd, sizeof(zstd)) == 0 ? ZSTD : PLAIN;
+    return memcmp(first, zstd, sizeof(zstd)) == 0 ? ZSTD : PLAIN;
 }
 
 #define UNPACK_IT "; unpack it, or pack it with gzip or zstd"
 
-static const char *refusal_of(int fd)
+static const char *refusal_of(const char first[FIRST_BYTES])
 {
     static const struct {
         const char *begin, *refusal;
@@ -60,8 +60,6 @@ static const char *refusal_of(int fd)
                  {"BZh91AY&SY", "is packed with bzip2" UNPACK_IT},
                  {"PK\x03\x04", "is a zip archive" UNPACK_IT},
                  {"PAR1\x15", "is a Parquet file; millrace.read_parquet() feeds it from Python"}};
-    char first[16] = {0};
-    (void)read_at(fd, first, sizeof(first) - 1, 0);
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (strncmp(first, kinds[i].begin, strlen(kinds[i].begin)) == 0)
             return kinds[i].refusal;
@@ -71,11 +69,13 @@ static const char *refusal_of(int fd)
 struct hub_file_bytes *hub_file_bytes_create(int fd)
 {
     struct hub_file_bytes *in = calloc(1, sizeof(*in));
+    char first[FIRST_BYTES] = {0};
     if (in == NULL)
         return NULL;
     in->fd = fd;
-    in->packing = packing_of(fd);
-    in->refusal = refusal_of(fd);
+    (void)read_at(fd, first, sizeof(first), 0);
+    in->packing = packing_of(first);
+    in->refusal = refusal_of(first);
     return in;
 }
 
