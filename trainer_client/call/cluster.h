@@ -38,9 +38,9 @@ enum mrc_map_news {
     MRC_MAP_GARBLED,
 };
 
-/* Whether the answer to NODE_INFO is that of another member: addresses were given out anew since the client
- * found the node there. What it tells of the cluster holds all the same. Notes where the node is now, if it
- * says that, for mrc_nodes_look_after(). */
+/* Whether the answer to NODE_INFO is that of another member, to which the node's address has been handed out
+ * since the client found the node there. What it tells of the cluster holds all the same. Notes where the
+ * node is now, if it says that, for mrc_nodes_look_after(). */
 bool mrc_cluster_is_other(struct mrc_node *node, const struct mr_future *f);
 /* Reads the cluster's part of a node's answer to NODE_INFO. Adds nodes and links to them: by the driving
  * thread, or while nobody drives. */

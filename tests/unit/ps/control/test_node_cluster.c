@@ -453,7 +453,7 @@ static void what_it_commits_ends_before_it_leaves(void **state)
     map->cut = ++map->last_id;
     map->epoch++;
     (void)snprintf(path, sizeof(path), "%s/CLUSTER-%u", n->config.checkpoint_directory, (unsigned)map->cut);
-    assert_int_equal(mkdir(path, 0700), 0); /* the store fails, and the log is told so */
+    assert_int_equal(mkdir(path, 0700), 0); /* so that the store fails, and the log says it */
     assert_int_equal(sem_init(&store.is_asked, 0, 0), 0);
     mr_log_listen(answer_late, &store);
     fake_coordinator_settle(SESSION);

@@ -437,7 +437,7 @@ static void test_a_node_comes_back_elsewhere(void **state)
     check_death(true);
 }
 
-/* Whoever answers at a node's address may be another one: addresses were given out anew. */
+/* Another node may answer at a node's address, once the addresses have been handed out again. */
 static void test_nodes_come_back_at_each_others_addresses(void **state)
 {
     struct fixture x;
