@@ -21,6 +21,11 @@ uint64_t mr_xxh3_64(const void *data, size_t bytes)
     return widest()->hash_64(data, bytes);
 }
 
+uint64_t mr_xxh3_64_copy(void *restrict to, const void *restrict from, size_t bytes)
+{
+    return widest()->hash_64_copy(to, from, bytes);
+}
+
 void mr_xxh3_128(const void *data, size_t bytes, uint64_t out[2])
 {
     widest()->hash_128(data, bytes, out);

@@ -7,6 +7,7 @@
 
 struct mr_xxh3_set {
     uint64_t (*hash_64)(const void *data, size_t bytes);
+    uint64_t (*hash_64_copy)(void *restrict to, const void *restrict from, size_t bytes);
     void (*hash_128)(const void *data, size_t bytes, uint64_t out[2]);
 };
 

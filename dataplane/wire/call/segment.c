@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "dataplane/wire/base/number.h"
+#include "dataplane/wire/base/xxh3.h"
 #include "dataplane/wire/format/message.h"
 
 static bool bit_get(const uint64_t *words, uint32_t bit)
@@ -313,24 +314,25 @@ bool mr_outgoing_next(struct mr_outgoing *out, uint32_t room_bytes, struct mr_se
     return true;
 }
 
-/* Of a segment, copies what is among bytes [begin, end) of the message, which are at `from`. */
-static void copy_part(uint8_t *to, const struct mr_segment *segment, const uint8_t *from, uint32_t begin,
-                      uint32_t end)
-{
-    const uint32_t first = begin > segment->offset ? begin : segment->offset;
-    const uint32_t last = mr_min_u32(end, segment->offset + segment->bytes);
-    if (first < last)
-        memcpy(to + (first - segment->offset), from + (first - begin), last - first);
-}
-
-void mr_outgoing_copy(const struct mr_outgoing *out, const struct mr_segment *segment, uint8_t *to)
+uint64_t mr_outgoing_copy(const struct mr_outgoing *out, const struct mr_segment *segment, uint8_t *to)
 {
     const struct mr_borrowed *b = &out->borrowed;
-    copy_part(to, segment, out->bytes, 0, b->end > 0 ? b->begin : out->message_bytes);
-    if (b->end == 0)
-        return;
-    copy_part(to, segment, b->bytes, b->begin, b->end);
-    copy_part(to, segment, out->bytes + b->end, b->end, out->message_bytes);
+    const struct mr_borrowed parts[] = {
+        {.bytes = out->bytes, .begin = 0, .end = b->end > 0 ? b->begin : out->message_bytes},
+        *b,
+        {.bytes = out->bytes + b->end, .begin = b->end, .end = b->end > 0 ? out->message_bytes : 0},
+    };
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        const uint32_t first = parts[i].begin > segment->offset ? parts[i].begin : segment->offset;
+        const uint32_t last = mr_min_u32(parts[i].end, segment->offset + segment->bytes);
+        if (first >= last)
+            continue;
+        const uint64_t hash = mr_xxh3_64_copy(to + (first - segment->offset),
+                                              parts[i].bytes + (first - parts[i].begin), last - first);
+        if (last - first == segment->bytes)
+            return hash;
+    }
+    return mr_xxh3_64(to, segment->bytes); /* it came in parts, whose hashes do not add up to one */
 }
 
 void mr_outgoing_undo(struct mr_outgoing *out, const struct mr_segment *segment)

@@ -120,8 +120,8 @@ uint32_t mr_outgoing_resends(const struct mr_outgoing *out);
 bool mr_outgoing_ready(const struct mr_outgoing *out, uint32_t room_bytes);
 /* Takes the next segment to send, lost ones first. Returns false when none may be sent. */
 bool mr_outgoing_next(struct mr_outgoing *out, uint32_t room_bytes, struct mr_segment *segment);
-/* Copies the bytes of a segment. */
-void mr_outgoing_copy(const struct mr_outgoing *out, const struct mr_segment *segment, uint8_t *to);
+/* Copies the bytes of a segment, and returns their XXH3-64. */
+uint64_t mr_outgoing_copy(const struct mr_outgoing *out, const struct mr_segment *segment, uint8_t *to);
 /* Gives back the segment taken last, which was not sent after all. */
 void mr_outgoing_undo(struct mr_outgoing *out, const struct mr_segment *segment);
 static inline uint32_t mr_outgoing_flight_bytes(const struct mr_outgoing *out)

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "dataplane/wire/base/xxh3.h"
 #include "dataplane/wire/endpoint_internal.h"
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "headers are stored as they stand in memory");
@@ -25,12 +26,12 @@ static uint8_t *datagram_begin(struct mr_endpoint *ep, const struct mr_address *
     return datagram;
 }
 
-/* Its payload is there. */
+/* Its payload is there, with this XXH3-64. */
 static void datagram_end(struct mr_endpoint *ep, const struct mr_tag_key *key, uint8_t *datagram,
-                         uint32_t payload_bytes)
+                         uint32_t payload_bytes, uint64_t payload_hash)
 {
     const uint32_t bytes = MR_HEADER_BYTES + payload_bytes;
-    mr_tag_write(key, datagram, bytes);
+    mr_tag_write_hashed(key, datagram, payload_hash);
     ep->config.io.tx_end(ep->config.io.self, bytes);
     count_sent(ep, bytes);
 }
@@ -41,9 +42,8 @@ bool mr_transmit(struct mr_endpoint *ep, const struct mr_address *to, const stru
     uint8_t *datagram = datagram_begin(ep, to, header);
     if (datagram == NULL)
         return false;
-    if (header->payload_bytes > 0)
-        memcpy(datagram + MR_HEADER_BYTES, payload, header->payload_bytes);
-    datagram_end(ep, key, datagram, header->payload_bytes);
+    datagram_end(ep, key, datagram, header->payload_bytes,
+                 mr_xxh3_64_copy(datagram + MR_HEADER_BYTES, payload, header->payload_bytes));
     return true;
 }
 
@@ -87,8 +87,8 @@ static bool transmit_segment(struct mr_endpoint *ep, struct mr_peer *peer, uint1
     uint8_t *datagram = datagram_begin(ep, &peer->address, &header);
     if (datagram == NULL)
         return false;
-    mr_outgoing_copy(out, segment, datagram + MR_HEADER_BYTES);
-    datagram_end(ep, &peer->key, datagram, segment->bytes);
+    datagram_end(ep, &peer->key, datagram, segment->bytes,
+                 mr_outgoing_copy(out, segment, datagram + MR_HEADER_BYTES));
     return true;
 }
 
@@ -228,7 +228,7 @@ static bool send_bundle(struct mr_endpoint *ep, struct mr_peer *peer)
         peer_header(ep, peer, MR_PACKET_DATA, (uint16_t)(MR_FLAG_BUNDLE | small_flags(peer, asks)), 0);
     header.payload_bytes = (uint16_t)used;
     memcpy(datagram, &header, MR_HEADER_BYTES);
-    datagram_end(ep, &peer->key, datagram, used);
+    datagram_end(ep, &peer->key, datagram, used, mr_xxh3_64(datagram + MR_HEADER_BYTES, used));
     return true;
 }
 

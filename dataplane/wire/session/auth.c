@@ -42,10 +42,16 @@ void mr_auth_init(struct mr_auth *auth, const uint8_t *psk)
 
 /* ---- tags ---- */
 
-static uint64_t tag_of(const struct mr_tag_key *key, const uint8_t *datagram, size_t datagram_bytes)
+static uint64_t hash_of_payload(const uint8_t *datagram, size_t datagram_bytes)
 {
-    uint8_t covered[TAG_OFFSET + sizeof(uint64_t)];
-    uint64_t tag, payload_hash = mr_xxh3_64(datagram + MR_HEADER_BYTES, datagram_bytes - MR_HEADER_BYTES);
+    assert(datagram_bytes >= MR_HEADER_BYTES);
+    return mr_xxh3_64(datagram + MR_HEADER_BYTES, datagram_bytes - MR_HEADER_BYTES);
+}
+
+static uint64_t tag_of(const struct mr_tag_key *key, const uint8_t *datagram, uint64_t payload_hash)
+{
+    uint8_t covered[TAG_OFFSET + sizeof(payload_hash)];
+    uint64_t tag;
     memcpy(covered, datagram, TAG_OFFSET);
     memcpy(covered + TAG_OFFSET, &payload_hash, sizeof(payload_hash));
     crypto_shorthash((uint8_t *)&tag, covered, sizeof(covered), key->bytes);
@@ -54,17 +60,21 @@ static uint64_t tag_of(const struct mr_tag_key *key, const uint8_t *datagram, si
 
 void mr_tag_write(const struct mr_tag_key *key, uint8_t *datagram, size_t datagram_bytes)
 {
-    assert(datagram_bytes >= MR_HEADER_BYTES);
-    uint64_t tag = tag_of(key, datagram, datagram_bytes);
+    mr_tag_write_hashed(key, datagram, hash_of_payload(datagram, datagram_bytes));
+}
+
+void mr_tag_write_hashed(const struct mr_tag_key *key, uint8_t *datagram, uint64_t payload_hash)
+{
+    const uint64_t tag = tag_of(key, datagram, payload_hash);
     memcpy(datagram + TAG_OFFSET, &tag, sizeof(tag));
 }
 
 bool mr_tag_verify(const struct mr_tag_key *key, const uint8_t *datagram, size_t datagram_bytes)
 {
+    const uint64_t expected = tag_of(key, datagram, hash_of_payload(datagram, datagram_bytes));
     uint64_t tag;
-    assert(datagram_bytes >= MR_HEADER_BYTES);
     memcpy(&tag, datagram + TAG_OFFSET, sizeof(tag));
-    return (tag ^ tag_of(key, datagram, datagram_bytes)) == 0; /* one comparison of one word: constant-time */
+    return (tag ^ expected) == 0; /* one comparison of one word: constant-time */
 }
 
 /* ---- cookies ---- */

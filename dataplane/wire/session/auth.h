@@ -47,9 +47,10 @@ void mr_auth_init(struct mr_auth *auth, const uint8_t *psk);
 /* ---- tags: `datagram` is a header and its payload as they travel, at least MR_HEADER_BYTES, at any
  * alignment ---- */
 
-/* Computes and stores the tag. The rest of the datagram must be complete; it is read once more, which is
- * cheapest right after it was written. */
+/* Computes and stores the tag. The rest of the datagram must be complete. */
 void mr_tag_write(const struct mr_tag_key *key, uint8_t *datagram, size_t datagram_bytes);
+/* The same if the XXH3-64 of the payload is known, as from mr_xxh3_64_copy(): only the header is read. */
+void mr_tag_write_hashed(const struct mr_tag_key *key, uint8_t *datagram, uint64_t payload_hash);
 bool mr_tag_verify(const struct mr_tag_key *key, const uint8_t *datagram, size_t datagram_bytes);
 
 /* ---- cookies: stateless proof that a client receives at its address ---- */

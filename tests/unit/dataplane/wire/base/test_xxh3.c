@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
 #include <xxhash.h>
 
@@ -27,10 +28,15 @@ static uint8_t *some_bytes(void)
 
 static void expect_the_library_s(const struct mr_xxh3_set *set, const uint8_t *data, size_t bytes)
 {
+    static uint8_t copy[1 + BYTES_MAX + 1];
     XXH128_hash_t expected = XXH3_128bits(data, bytes);
     uint64_t got[2];
     set->hash_128(data, bytes, got);
     assert_int_equal(set->hash_64(data, bytes), XXH3_64bits(data, bytes));
+    memset(copy, 0xa5, bytes + 2);
+    assert_int_equal(set->hash_64_copy(copy + 1, data, bytes), XXH3_64bits(data, bytes));
+    assert_memory_equal(copy + 1, data, bytes);
+    assert_true(copy[0] == 0xa5 && copy[1 + bytes] == 0xa5); /* and nothing beside them */
     assert_int_equal(got[0], expected.low64);
     assert_int_equal(got[1], expected.high64);
 }
@@ -57,10 +63,14 @@ static void each_set_agrees_with_the_library(void **state)
 static void the_widest_set_is_used(void **state)
 {
     static const uint8_t data[5000] = {1, 2, 3};
+    uint8_t copy[sizeof(data)];
     XXH128_hash_t expected = XXH3_128bits(data, sizeof(data));
     uint64_t got[2];
     mr_xxh3_128(data, sizeof(data), got);
     assert_int_equal(mr_xxh3_64(data, sizeof(data)), XXH3_64bits(data, sizeof(data)));
+    assert_int_equal(mr_xxh3_64_copy(copy, data, sizeof(data)), XXH3_64bits(data, sizeof(data)));
+    assert_memory_equal(copy, data, sizeof(data));
+    assert_int_equal(mr_xxh3_64_copy(copy, NULL, 0), XXH3_64bits(NULL, 0));
     assert_true(got[0] == expected.low64 && got[1] == expected.high64);
 }
 
