@@ -50,6 +50,10 @@ struct dp_fault_config {
     uint64_t seed;
 };
 
+/* Where packets cost no system call, bundles of small messages (mr_endpoint_config.bundle_bytes_max) are kept
+ * as short as a packet of 1500 bytes: with all calls in one packet the two sides would work by turns. */
+#define DP_BUNDLE_BYTES_MAX 1408u
+
 struct dp_config {
     /* EAL */
     char file_prefix[64];         /* separates several servers on a machine */
@@ -70,7 +74,7 @@ struct dp_config {
      * from. */
     char ipv4_gateway[16], ipv6_gateway[46];
     uint16_t vlan;     /* 0 = untagged */
-    uint16_t mtu;      /* 1280..9000; 0 = the device's own */
+    uint16_t mtu;      /* 1280..9000; 0 = the device's own, of memif 9000 */
     uint16_t udp_port; /* core i listens on udp_port + i */
     uint16_t rx_descriptors, tx_descriptors;
     /* cores */

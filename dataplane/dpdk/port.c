@@ -35,6 +35,7 @@
 #define SOCKETS_MAX        (2 * DP_QUEUES_MAX)
 #define AF_PACKET_BLOCK    65536u
 #define POOL_BUFFERS       8192u /* per queue; net_af_xdp alone may hold 4 x 2048 of them */
+#define POOL_BUFFERS_MEMIF 2048u /* it copies at once, and holds none */
 #define POOL_CACHE_BUFFERS 256u
 
 const char *dp_port_driver_text(enum dp_driver driver)
@@ -119,7 +120,7 @@ static bool settle_mtu(enum dp_driver driver, const struct dp_config *config, st
     if (kernel_device && mtu == 0)
         result = dp_netdev_get_mtu(config->device, &mtu);
     else if (mtu == 0)
-        mtu = 1500;
+        mtu = driver == DP_DRIVER_MEMIF ? DP_MTU_MAX : 1500;
     if (result == 0 && !check_mtu(driver, config, mtu, error))
         return false;
     if (kernel_device && result == 0 && config->mtu != 0)
@@ -273,6 +274,7 @@ static int configure(struct dp_port *port, const struct dp_config *config, const
 static struct rte_mempool *make_pool(const struct dp_port *port, const struct dp_net *net, uint16_t queue)
 {
     uint32_t room = RTE_PKTMBUF_HEADROOM + XDP_HEADROOM_BYTES + net->mtu + ETHER_EXTRA_BYTES;
+    const uint32_t buffers = port->driver == DP_DRIVER_MEMIF ? POOL_BUFFERS_MEMIF : POOL_BUFFERS;
     struct rte_pktmbuf_pool_private private = {0};
     char name[RTE_MEMPOOL_NAMESIZE];
     /* net_af_xdp takes the pool for one piece without gaps, so buffers may lie across page boundaries. */
@@ -287,8 +289,8 @@ static struct rte_mempool *make_pool(const struct dp_port *port, const struct dp
     private.mbuf_data_room_size = (uint16_t)room;
     snprintf(name, sizeof(name), "packets_%u_%u", port->id, queue);
     struct rte_mempool *pool =
-        rte_mempool_create_empty(name, POOL_BUFFERS, (unsigned)sizeof(struct rte_mbuf) + room,
-                                 POOL_CACHE_BUFFERS, sizeof(private), SOCKET_ID_ANY, flags);
+        rte_mempool_create_empty(name, buffers, (unsigned)sizeof(struct rte_mbuf) + room, POOL_CACHE_BUFFERS,
+                                 sizeof(private), SOCKET_ID_ANY, flags);
     if (pool == NULL)
         return NULL;
     if (rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL) != 0)

@@ -11,6 +11,7 @@
 #include <rte_lcore.h>
 #include "dataplane/loop/core.h"
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/tick_clock.h"
 
 /* Segments of large messages between two looks at what has come. While small calls keep coming, 6 to 8 us of
@@ -230,6 +231,8 @@ static bool make_endpoint(struct dp_core *core, char error[DP_ERROR_BYTES])
     config.udp_bytes_max = dp_net_udp_bytes_max(&dp->net);
     if (core->socket != NULL)
         dp_socket_port_configure(core->socket, &config);
+    if (!dp->port.kernel_driven)
+        config.bundle_bytes_max = mr_min_u32(config.bundle_bytes_max, DP_BUNDLE_BYTES_MAX);
     if (core->index == 0 && dp->app.on_reply != NULL)
         let_it_call(dp, &config);
     core->app_due_us = UINT64_MAX;

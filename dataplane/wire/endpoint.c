@@ -26,6 +26,7 @@ void mr_endpoint_config_default(struct mr_endpoint_config *config)
         .calls_max = CALLS_DEFAULT,
         .window = MR_WINDOW_MAX,
         .udp_bytes_max = MR_UDP_BYTES_MIN,
+        .bundle_bytes_max = UINT32_MAX,
         .receive_window_bytes = RECEIVE_WINDOW_DEFAULT,
         .message_bytes_max = MR_MESSAGE_BYTES_MAX,
         .memory_bytes = MEMORY_BYTES_DEFAULT,

@@ -163,8 +163,10 @@ struct mr_endpoint_config {
     /* serving side: how much of memory_bytes one session's calls may hold; more is answered BUSY, unless one
      * call alone needs it. 0 = half, the default */
     size_t session_memory_bytes;
-    bool no_bundle; /* every message is sent in packets of its own: for measurements and packet captures */
-    void *memory;   /* 64-byte aligned region of that size, or NULL: the endpoint allocates it */
+    /* payload of a packet of several messages; default UINT32_MAX: as much as the path carries. 0: every
+     * message is sent in packets of its own, for measurements and packet captures */
+    uint32_t bundle_bytes_max;
+    void *memory;             /* 64-byte aligned region of that size, or NULL: the endpoint allocates it */
     uint64_t session_idle_us; /* serving side forgets a silent session after this; default 60 s */
     uint64_t busy_retry_us;   /* default 200 */
 };

@@ -99,7 +99,8 @@ static void dp_config_of(const struct ps_node *node, struct dp_config *out)
     out->endpoint.receive_window_bytes = (uint32_t)config->transport_receive_window_kib * 1024;
     out->endpoint.memory_bytes = config->memory_messages_mib * MIB;
     out->endpoint.session_memory_bytes = config->transport_session_memory_mib * MIB;
-    out->endpoint.no_bundle = !config->transport_bundle;
+    if (!config->transport_bundle)
+        out->endpoint.bundle_bytes_max = 0;
     out->endpoint.session_idle_us = config->transport_session_idle_s * 1000000;
     out->endpoint.map_version = 1;
     out->endpoint.takes_epochs = node->is_member;

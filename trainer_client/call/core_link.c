@@ -66,7 +66,8 @@ static enum mr_status create_endpoint(struct mrc_link *link, const struct mrc_li
     memcpy(ec.client_uuid, config->client_uuid, MR_UUID_BYTES);
     ec.sessions_max = 2;
     ec.hold_on_restart = true;
-    ec.no_bundle = config->no_bundle;
+    if (config->no_bundle)
+        ec.bundle_bytes_max = 0;
     ec.calls_max = MRC_CALLS_MAX + MRC_CALLS_AHEAD;
     ec.udp_bytes_max = link->socket.udp_bytes_max;
     ec.receive_window_bytes = link->socket.receive_window_bytes;

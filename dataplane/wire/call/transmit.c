@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/xxh3.h"
 #include "dataplane/wire/endpoint_internal.h"
 
@@ -199,16 +200,15 @@ static bool send_bundle(struct mr_endpoint *ep, struct mr_peer *peer)
     uint32_t index = (uint32_t)__builtin_ctzll(peer->ready);
     struct small_message message = ready_message(ep, peer, index, status_message);
     uint64_t others = peer->ready & (peer->ready - 1);
-    if (others == 0 || ep->config.no_bundle)
+    if (others == 0)
         return send_alone(ep, peer, index, &message);
-    uint32_t room = peer->segment_bytes;
+    uint32_t room = mr_min_u32(peer->segment_bytes, ep->config.bundle_bytes_max);
     struct small_message second = ready_message(ep, peer, (uint32_t)__builtin_ctzll(others), status_message);
     if (frame_bytes(message.message_bytes) + frame_bytes(second.message_bytes) > room) {
         message = ready_message(ep, peer, index, status_message);
         return send_alone(ep, peer, index, &message);
     }
-    uint8_t *datagram =
-        ep->config.io.tx_begin(ep->config.io.self, &peer->address, MR_HEADER_BYTES + peer->segment_bytes);
+    uint8_t *datagram = ep->config.io.tx_begin(ep->config.io.self, &peer->address, MR_HEADER_BYTES + room);
     if (datagram == NULL) {
         ep->counters.tx_no_room++;
         return false;

@@ -4,7 +4,7 @@
  *   memif_lookup_1       lookups of one key a second
  *   memif_lookup_large   keys a second, in calls of 8192 keys
  *
- *   memif_load --socket /path/memif.sock --server 10.99.0.1:7700 [--mtu 1500] [--keys 1000000] [--seconds 3]
+ *   memif_load --socket /path/memif.sock --server 10.99.0.1:7700 [--mtu 9000] [--keys 1000000] [--seconds 3]
  *              [--only echo]
  *
  * The table is made here and filled through PushGrad so that each row tells its key; answers are checked by
@@ -279,7 +279,7 @@ struct options {
 
 static struct options parse(int argc, char **argv)
 {
-    struct options o = {.socket = "", .only = "", .mtu = 1500, .keys = 1000000, .seconds = 3.0};
+    struct options o = {.socket = "", .only = "", .mtu = DP_MTU_MAX, .keys = 1000000, .seconds = 3.0};
     for (int i = 1; i + 1 < argc; i += 2)
         if (strcmp(argv[i], "--socket") == 0)
             o.socket = argv[i + 1];
@@ -319,6 +319,7 @@ static struct dpdk_client *connect_client(const struct options *o, struct load *
     endpoint.app = load;
     endpoint.on_reply = on_reply;
     endpoint.memory_bytes = (size_t)256 << 20;
+    endpoint.bundle_bytes_max = DP_BUNDLE_BYTES_MAX;
     endpoint.receive_window_bytes = 1u << 20;
     return dpdk_client_create(&config, &endpoint, o->ip, (uint16_t)o->port);
 }

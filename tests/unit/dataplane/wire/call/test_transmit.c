@@ -70,13 +70,32 @@ static void bundling_may_be_switched_off(void **state)
     struct pair_call calls[20];
     pair_stop(&p);
     pair_init(&p);
-    p.config[PAIR_CLIENT].no_bundle = p.config[PAIR_SERVER].no_bundle = true;
+    p.config[PAIR_CLIENT].bundle_bytes_max = p.config[PAIR_SERVER].bundle_bytes_max = 0;
     pair_start(&p);
     pair_open(&p);
     make_calls(calls, 20, 0);
     assert_int_equal(plain[PAIR_CLIENT], 20);
     assert_int_equal(plain[PAIR_SERVER], 20);
     assert_int_equal(bundles[PAIR_CLIENT] + bundles[PAIR_SERVER], 0);
+}
+
+static void bundles_may_be_kept_short(void **state)
+{
+    struct pair_call calls[21];
+    pair_stop(&p);
+    pair_init(&p);
+    p.config[PAIR_CLIENT].bundle_bytes_max = 5 * 48; /* 48 bytes each, as above */
+    p.config[PAIR_SERVER].bundle_bytes_max = 7 * 48 + 47;
+    pair_start(&p);
+    pair_open(&p);
+    make_calls(calls, 21, 0);
+    assert_int_equal(bundles[PAIR_CLIENT], 4);
+    assert_int_equal(plain[PAIR_CLIENT], 1);
+    assert_int_equal(bundles[PAIR_SERVER], 3);
+    assert_int_equal(plain[PAIR_SERVER], 0);
+    make_calls(calls, 2, 900); /* one message may be longer */
+    assert_int_equal(plain[PAIR_CLIENT], 2);
+    assert_int_equal(plain[PAIR_SERVER], 2);
 }
 
 static void a_full_port_delays_and_loses_nothing(void **state)
@@ -217,6 +236,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(small_messages_share_packets_both_ways, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(messages_that_do_not_fit_together_go_alone, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(bundling_may_be_switched_off, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(bundles_may_be_kept_short, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(a_full_port_delays_and_loses_nothing, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(a_poll_keeps_to_its_budget, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(large_messages_take_turns, pair_opened, pair_ended),
