@@ -36,6 +36,7 @@
 #define AF_PACKET_BLOCK    65536u
 #define POOL_BUFFERS       8192u /* per queue; net_af_xdp alone may hold 4 x 2048 of them */
 #define POOL_BUFFERS_MEMIF 2048u /* it copies at once, and holds none */
+#define MEMIF_RING_LOG2    9u    /* of packets; both ends go through all of a ring's memory, 4.6 MB here */
 #define POOL_CACHE_BUFFERS 256u
 
 const char *dp_port_driver_text(enum dp_driver driver)
@@ -175,8 +176,9 @@ static void device_arguments(enum dp_driver driver, const struct dp_config *conf
         snprintf(out, out_bytes, "iface=%s", config->device);
         break;
     case DP_DRIVER_MEMIF:
-        snprintf(out, out_bytes, "role=%s,id=0,socket=%s,socket-abstract=no,rsize=11,bsize=%u",
-                 config->memif_client ? "client" : "server", config->device, net->mtu + ETHER_EXTRA_BYTES);
+        snprintf(out, out_bytes, "role=%s,id=0,socket=%s,socket-abstract=no,rsize=%u,bsize=%u",
+                 config->memif_client ? "client" : "server", config->device, MEMIF_RING_LOG2,
+                 net->mtu + ETHER_EXTRA_BYTES);
         break;
     default:
         out[0] = '\0';
