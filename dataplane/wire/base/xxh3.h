@@ -8,7 +8,7 @@
 
 uint64_t mr_xxh3_64(const void *data, size_t bytes);
 /* Copies, and hashes on the way: for little more than the copy takes. They do not overlap; from
- * may be NULL for no bytes. */
+ * may be NULL for no bytes. The hash is that of the copy, also if another thread changes `from` meanwhile. */
 uint64_t mr_xxh3_64_copy(void *restrict to, const void *restrict from, size_t bytes);
 /* out[0]: the low half. */
 void mr_xxh3_128(const void *data, size_t bytes, uint64_t out[2]);

@@ -24,7 +24,8 @@ static void hash_128(const void *data, size_t bytes, uint64_t out[2])
 #ifdef __AVX2__
 /* The library has no call that copies what it hashes, and loads all data twice. This is its algorithm for
  * long inputs (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md, "XXH3 Algorithm for long
- * inputs") with each byte loaded once. */
+ * inputs") with each byte of the original loaded once: the hash is that of the copy, though another thread
+ * changes the original meanwhile. */
 
 #define SHORT_BYTES_MAX 240 /* up to here the algorithm is another one, which is left to the library */
 #define LANES           8
@@ -61,9 +62,9 @@ static inline __attribute__((always_inline)) void stripe_add(lanes sums[VECTORS]
     __builtin_prefetch(from + AHEAD_BYTES);
     for (size_t i = 0; i < VECTORS; i++) {
         vector data = VECTOR_LOAD(from + i * sizeof(vector));
+        __asm__("" : "+x"(data)); /* else GCC loads it again for each use */
         if (to != NULL)
             VECTOR_STORE(to + i * sizeof(vector), data);
-        __asm__("" : "+x"(data)); /* else GCC loads it again for each use */
         const lanes keyed = (lanes)data ^ (lanes)VECTOR_LOAD(secret + i * sizeof(vector));
         sums[i] += (lanes)VECTOR_MUL_LOW((vector)keyed, (vector)(keyed >> 32));
         sums[i] += (lanes)VECTOR_SWAP_NEIGHBOURS(data);
@@ -121,8 +122,9 @@ static inline __attribute__((always_inline)) uint64_t hash_long(const uint8_t *f
     }
     for (size_t i = 0; at < whole; at += STRIPE_BYTES, i++)
         stripe_add(sums, from + at, secret + i * sizeof(uint64_t), to == NULL ? NULL : to + at);
-    stripe_add(sums, from + bytes - STRIPE_BYTES, secret + SECRET_LAST,
-               to == NULL ? NULL : to + bytes - STRIPE_BYTES);
+    if (to != NULL)
+        memcpy(to + whole, from + whole, bytes - whole);
+    stripe_add(sums, (to == NULL ? from : to) + bytes - STRIPE_BYTES, secret + SECRET_LAST, NULL);
     memcpy(ends, sums, sizeof(ends));
     return merge(ends, secret, bytes);
 }
@@ -138,7 +140,7 @@ static uint64_t hash_64_copy(void *restrict to, const void *restrict from, size_
         return hash_long(from, bytes, to);
     if (bytes > 0)
         memcpy(to, from, bytes);
-    return XXH3_64bits(from, bytes);
+    return XXH3_64bits(to, bytes);
 }
 
 #else

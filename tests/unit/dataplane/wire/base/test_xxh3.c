@@ -2,6 +2,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,9 +77,48 @@ static void the_widest_set_is_used(void **state)
     assert_true(got[0] == expected.low64 && got[1] == expected.high64);
 }
 
+#define CHANGED_BYTES 3440
+
+struct changing {
+    _Alignas(64) _Atomic uint8_t bytes[CHANGED_BYTES];
+    atomic_uint rounds;
+    atomic_bool over;
+};
+
+static void *change(void *arg)
+{
+    struct changing *c = arg;
+    for (uint8_t value = 1; !atomic_load_explicit(&c->over, memory_order_relaxed); value++) {
+        for (size_t i = CHANGED_BYTES; i-- > 0;)
+            atomic_store_explicit(&c->bytes[i], value, memory_order_relaxed);
+        atomic_fetch_add(&c->rounds, 1);
+    }
+    return NULL;
+}
+
+/* As a caller's array is while it is sent, if another of its threads changes it. */
+static void the_hash_is_that_of_the_copy(void **state)
+{
+    static struct changing c;
+    static uint8_t copy[CHANGED_BYTES];
+    static const size_t lengths[] = {100, 240, 241, 300, 1024, 1025, 3439, CHANGED_BYTES};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, change, &c), 0);
+    bool same = true;
+    for (size_t n = 0; n < 20000 || atomic_load(&c.rounds) < 2000; n++) {
+        size_t bytes = lengths[n % (sizeof(lengths) / sizeof(lengths[0]))];
+        const uint8_t *end = (const uint8_t *)c.bytes + CHANGED_BYTES;
+        same &= mr_xxh3_64_copy(copy, end - bytes, bytes) == XXH3_64bits(copy, bytes);
+    }
+    atomic_store(&c.over, true);
+    pthread_join(thread, NULL);
+    assert_true(same);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_set_agrees_with_the_library),
-                                       cmocka_unit_test(the_widest_set_is_used)};
+                                       cmocka_unit_test(the_widest_set_is_used),
+                                       cmocka_unit_test(the_hash_is_that_of_the_copy)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
