@@ -53,7 +53,7 @@ typedef __m256i vector;
 #endif
 #define VECTORS (STRIPE_BYTES / sizeof(vector)) /* of a stripe */
 
-/* Vectors of GCC are added and shifted as signed ones, which wrap: the products are of unsigned halves. */
+/* Unsigned: sums wrap, and shifts bring in zeros. */
 typedef uint64_t lanes __attribute__((vector_size(sizeof(vector)), may_alias));
 
 static inline __attribute__((always_inline)) void stripe_add(lanes sums[VECTORS], const uint8_t *from,
