@@ -8,18 +8,40 @@
 
 /* ---- those that are there ---- */
 
-int ps_s3_list_uploads(const struct ps_remote *r, const char *prefix,
-                       void (*visit)(void *arg, const char *key, const char *id), void *arg)
+/* One page. Parameters in the order in which they are signed. */
+static int list_page(const struct ps_remote *r, const char *prefix,
+                     void (*visit)(void *arg, const char *key, const char *id), void *arg,
+                     struct s3_upload_marker *after)
 {
-    char query[PS_HTTP_URL_BYTES] = "prefix=", *xml;
-    if (!ps_store_url_escape(query, sizeof(query), prefix, false) ||
+    const bool is_first = after->key[0] == '\0';
+    char query[PS_HTTP_URL_BYTES] = "", *xml;
+    if ((!is_first && (!ps_store_url_append(query, sizeof(query), "key-marker=") ||
+                       !ps_store_url_escape(query, sizeof(query), after->key, false) ||
+                       !ps_store_url_append(query, sizeof(query), "&"))) ||
+        !ps_store_url_append(query, sizeof(query), "prefix=") ||
+        !ps_store_url_escape(query, sizeof(query), prefix, false) ||
+        (!is_first && (!ps_store_url_append(query, sizeof(query), "&upload-id-marker=") ||
+                       !ps_store_url_escape(query, sizeof(query), after->id, false))) ||
         !ps_store_url_append(query, sizeof(query), "&uploads="))
         return -ENAMETOOLONG;
     struct ps_s3_call c = {.method = "GET", .key = "", .query = query};
     const int error = ps_s3_ask(r, &c, &xml);
     if (error == 0)
-        s3_xml_uploads(xml, visit, arg);
+        s3_xml_uploads(xml, visit, arg, after);
     free(xml);
+    return error;
+}
+
+int ps_s3_list_uploads(const struct ps_remote *r, const char *prefix,
+                       void (*visit)(void *arg, const char *key, const char *id), void *arg)
+{
+    struct s3_upload_marker after = {.key = ""}, before;
+    int error;
+    do {
+        before = after;
+        error = list_page(r, prefix, visit, arg, &after);
+    } while (error == 0 && after.key[0] != '\0' &&
+             (strcmp(after.key, before.key) != 0 || strcmp(after.id, before.id) != 0));
     return error;
 }
 

@@ -24,6 +24,7 @@ struct reading {
     void (*visit_upload)(void *arg, const char *key, const char *upload);
     void *arg;
     char key[TEXT_BYTES], next[S3_TOKEN_BYTES];
+    struct s3_upload_marker next_upload;
     void (*visit_part)(void *arg, uint32_t number, uint64_t bytes, const char *etag);
     struct {
         uint32_t number;
@@ -126,12 +127,20 @@ static void end_uploads(struct reading *r, const char *element)
         memcpy(r->key, r->text, r->bytes + 1);
     else if (strcmp(element, "UploadId") == 0 && r->bytes > 0 && r->bytes < S3_UPLOAD_ID_BYTES)
         r->visit_upload(r->arg, r->key, r->text);
+    else if (strcmp(element, "NextKeyMarker") == 0 && r->bytes < S3_KEY_BYTES)
+        memcpy(r->next_upload.key, r->text, r->bytes + 1);
+    else if (strcmp(element, "NextUploadIdMarker") == 0 && r->bytes < S3_UPLOAD_ID_BYTES)
+        memcpy(r->next_upload.id, r->text, r->bytes + 1);
+    else if (strcmp(element, "IsTruncated") == 0)
+        r->is_truncated = strcmp(r->text, "true") == 0;
 }
 
-void s3_xml_uploads(const char *xml, void (*visit)(void *arg, const char *key, const char *upload), void *arg)
+void s3_xml_uploads(const char *xml, void (*visit)(void *arg, const char *key, const char *upload), void *arg,
+                    struct s3_upload_marker *next)
 {
     struct reading r = {.ended = end_uploads, .visit_upload = visit, .arg = arg};
-    (void)read_xml(xml, &r);
+    const bool is_whole = read_xml(xml, &r);
+    *next = is_whole && r.is_truncated ? r.next_upload : (struct s3_upload_marker){.key = ""};
 }
 
 static void end_part(struct reading *r, const char *element)

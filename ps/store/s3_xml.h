@@ -8,6 +8,7 @@
 
 #define S3_UPLOAD_ID_BYTES 512u
 #define S3_TOKEN_BYTES     2048u
+#define S3_KEY_BYTES       1025u
 
 struct s3_part {
     char etag[128];
@@ -19,9 +20,13 @@ bool s3_xml_text(const char *xml, const char *element, char *out, size_t out_byt
  * False: it is none; keys may have been visited. */
 bool s3_xml_listing(const char *xml, void (*visit)(void *arg, const char *key), void *arg,
                     char next[S3_TOKEN_BYTES]);
-/* Visits the uploads of a ListMultipartUploads. */
-void s3_xml_uploads(const char *xml, void (*visit)(void *arg, const char *key, const char *upload),
-                    void *arg);
+/* The last upload of a page; key "": there are no further pages. */
+struct s3_upload_marker {
+    char key[S3_KEY_BYTES], id[S3_UPLOAD_ID_BYTES];
+};
+/* Visits the uploads of a ListMultipartUploads; `next` gets the place after which the next page begins. */
+void s3_xml_uploads(const char *xml, void (*visit)(void *arg, const char *key, const char *upload), void *arg,
+                    struct s3_upload_marker *next);
 struct s3_part_page {
     uint32_t next; /* after which the next page begins; 0: this is the last one */
     bool is_good;  /* it is a ListParts */

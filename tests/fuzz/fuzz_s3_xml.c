@@ -32,7 +32,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     FUZZ_ASSERT(is_found ? strlen(code) < sizeof(code) : strcmp(code, "before") == 0);
     (void)s3_xml_listing(xml, check_key, &bytes, next);
     FUZZ_ASSERT(strlen(next) < sizeof(next));
-    s3_xml_uploads(xml, check_upload, &bytes);
+    struct s3_upload_marker after;
+    s3_xml_uploads(xml, check_upload, &bytes, &after);
+    FUZZ_ASSERT(strlen(after.key) < sizeof(after.key) && strlen(after.id) < sizeof(after.id));
     (void)s3_xml_listed_parts(xml, check_part, &bytes);
     free(xml);
     return 0;

@@ -366,17 +366,47 @@ static void list_objects(const struct fake_s3 *s, const struct http_server_reque
     http_server_say(a, 200, "%s</ListBucketResult>", xml);
 }
 
+static int compare_upload(const struct fake_s3 *s, uint32_t i, const char *key, const char *id)
+{
+    const int order = strcmp(s->uploads[i].key, key);
+    return order != 0 ? order : strcmp(s->uploads[i].id, id);
+}
+
+/* The first upload after that place, by key and id; FAKE_S3_UPLOADS_MAX: there is none. */
+static uint32_t next_upload(const struct fake_s3 *s, const char *prefix, const char *key, const char *id)
+{
+    uint32_t next = FAKE_S3_UPLOADS_MAX;
+    for (uint32_t i = 0; i < FAKE_S3_UPLOADS_MAX; i++)
+        if (s->uploads[i].id[0] != '\0' && strncmp(s->uploads[i].key, prefix, strlen(prefix)) == 0 &&
+            compare_upload(s, i, key, id) > 0 &&
+            (next == FAKE_S3_UPLOADS_MAX ||
+             compare_upload(s, i, s->uploads[next].key, s->uploads[next].id) < 0))
+            next = i;
+    return next;
+}
+
 static void list_uploads(const struct fake_s3 *s, const struct http_server_request *r,
                          struct http_server_answer *a)
 {
-    char prefix[300] = "", xml[16384] = "<ListMultipartUploadsResult>";
+    char prefix[300] = "", key[300] = "", id[32] = "", xml[16384] = "<ListMultipartUploadsResult>";
     size_t at = strlen(xml);
     (void)http_server_parameter(r, "prefix", prefix, sizeof(prefix));
-    for (uint32_t i = 0; i < FAKE_S3_UPLOADS_MAX; i++)
-        if (s->uploads[i].id[0] != '\0' && strncmp(s->uploads[i].key, prefix, strlen(prefix)) == 0)
-            at += (size_t)snprintf(xml + at, sizeof(xml) - at,
-                                   "<Upload><Key>%s</Key><UploadId>%s</UploadId></Upload>", s->uploads[i].key,
-                                   s->uploads[i].id);
+    (void)http_server_parameter(r, "key-marker", key, sizeof(key));
+    (void)http_server_parameter(r, "upload-id-marker", id, sizeof(id));
+    uint32_t i = next_upload(s, prefix, key, id);
+    for (uint32_t count = 0; i < FAKE_S3_UPLOADS_MAX && count < FAKE_S3_PAGE; count++) {
+        at += (size_t)snprintf(xml + at, sizeof(xml) - at,
+                               "<Upload><Key>%s</Key><UploadId>%s</UploadId></Upload>", s->uploads[i].key,
+                               s->uploads[i].id);
+        memcpy(key, s->uploads[i].key, sizeof(key));
+        memcpy(id, s->uploads[i].id, sizeof(id));
+        i = next_upload(s, prefix, key, id);
+    }
+    if (i < FAKE_S3_UPLOADS_MAX)
+        (void)snprintf(xml + at, sizeof(xml) - at,
+                       "<NextKeyMarker>%s</NextKeyMarker><NextUploadIdMarker>%s</NextUploadIdMarker>"
+                       "<IsTruncated>true</IsTruncated>",
+                       key, id);
     http_server_say(a, 200, "%s</ListMultipartUploadsResult>", xml);
 }
 

@@ -9,7 +9,7 @@
 #define FAKE_S3_ACCESS_KEY "AKIAIOSFODNN7EXAMPLE"
 #define FAKE_S3_SECRET_KEY "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
 #define FAKE_S3_BUCKET     "models"
-#define FAKE_S3_PAGE       3u /* keys of a listing */
+#define FAKE_S3_PAGE       3u /* keys, or uploads, of a listing */
 
 enum { FAKE_S3_OBJECTS_MAX = 256, FAKE_S3_UPLOADS_MAX = 16, FAKE_S3_PARTS_MAX = 8 };
 

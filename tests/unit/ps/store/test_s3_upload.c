@@ -107,16 +107,20 @@ static void an_upload_that_is_given_up_leaves_nothing(void **state)
     assert_int_equal(fake_s3_upload_count(&x->s3), 0);
 }
 
-/* A process that dies leaves an upload: it is seen as a temporary checkpoint, and removed with it. */
+/* A process that dies leaves uploads, more than a listing has in a page: they are seen as a temporary
+ * checkpoint, and removed with it. */
 static void uploads_that_were_left_are_swept(void **state)
 {
     struct remote_fixture *x = *state;
     const struct ps_store *s = &x->remote->store;
-    http_server_fail(x->server, HTTP_FAULT_503, 3, UINT32_MAX); /* also the request that would abort it */
-    assert_int_equal(remote_fixture_write(s, "s3://models/ads/.tmp-ckpt-1/core-000.mrc", content, FILE_BYTES),
-                     -EIO);
+    for (uint32_t core = 0; core < 2 * FAKE_S3_PAGE + 1; core++) {
+        char path[64];
+        (void)snprintf(path, sizeof(path), "s3://models/ads/.tmp-ckpt-1/core-%03u.mrc", core % 4);
+        http_server_fail(x->server, HTTP_FAULT_503, 3, UINT32_MAX); /* also the request that would abort it */
+        assert_int_equal(remote_fixture_write(s, path, content, FILE_BYTES), -EIO);
+    }
     http_server_fail(x->server, HTTP_FAULT_503, 0, 0);
-    assert_int_equal(fake_s3_upload_count(&x->s3), 1);
+    assert_int_equal(fake_s3_upload_count(&x->s3), 2 * FAKE_S3_PAGE + 1);
     assert_string_equal(remote_fixture_names(s, "s3://models/ads"), ".tmp-ckpt-1 ");
     (void)ps_store_remove_tree(s, "s3://models/ads/.tmp-ckpt-1", "MANIFEST");
     assert_int_equal(fake_s3_upload_count(&x->s3), 0);

@@ -91,11 +91,33 @@ static void a_key_that_is_too_long_is_left_out(void **state)
 static void uploads_have_key_and_id(void **state)
 {
     char uploads[FOUND_BYTES] = "";
+    struct s3_upload_marker next;
     (void)state;
     s3_xml_uploads("<ListMultipartUploadsResult><Upload><Key>a</Key><UploadId>1</UploadId></Upload><Upload>"
-                   "<Key>b</Key><UploadId/></Upload></ListMultipartUploadsResult>",
-                   collect_upload, uploads);
+                   "<Key>b</Key><UploadId/></Upload><NextKeyMarker>b</NextKeyMarker>"
+                   "<IsTruncated>false</IsTruncated></ListMultipartUploadsResult>",
+                   collect_upload, uploads, &next);
     assert_string_equal(uploads, "a=1 ");
+    assert_string_equal(next.key, "");
+}
+
+static void a_page_of_uploads_says_where_the_next_begins(void **state)
+{
+    char uploads[FOUND_BYTES] = "", xml[6000] = "<ListMultipartUploadsResult><NextKeyMarker>";
+    struct s3_upload_marker next;
+    (void)state;
+    s3_xml_uploads("<ListMultipartUploadsResult><KeyMarker>a</KeyMarker><NextKeyMarker>b c</NextKeyMarker>"
+                   "<NextUploadIdMarker>2</NextUploadIdMarker><IsTruncated>true</IsTruncated>"
+                   "</ListMultipartUploadsResult>",
+                   collect_upload, uploads, &next);
+    assert_string_equal(next.key, "b c");
+    assert_string_equal(next.id, "2");
+    const size_t at = strlen(xml);
+    memset(xml + at, 'k', 1025);
+    (void)snprintf(xml + at + 1025, sizeof(xml) - at - 1025,
+                   "</NextKeyMarker><IsTruncated>true</IsTruncated></ListMultipartUploadsResult>");
+    s3_xml_uploads(xml, collect_upload, uploads, &next);
+    assert_string_equal(next.key, ""); /* too long for a key */
 }
 
 static void collect_part(void *arg, uint32_t number, uint64_t bytes, const char *etag)
@@ -145,6 +167,7 @@ int main(void)
         cmocka_unit_test(what_is_no_listing_is_refused),
         cmocka_unit_test(a_key_that_is_too_long_is_left_out),
         cmocka_unit_test(uploads_have_key_and_id),
+        cmocka_unit_test(a_page_of_uploads_says_where_the_next_begins),
         cmocka_unit_test(parts_that_are_there_are_read),
         cmocka_unit_test(parts_are_listed_with_their_etags),
     };
