@@ -22,10 +22,10 @@ static void hash_128(const void *data, size_t bytes, uint64_t out[2])
 }
 
 #ifdef __AVX2__
-/* The library has no call that copies what it hashes, and loads all data twice. This is its algorithm for
- * long inputs (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md, "XXH3 Algorithm for long
- * inputs") with each byte of the original loaded once: the hash is that of the copy, though another thread
- * changes the original meanwhile. */
+/* The library has no call that copies what it hashes. This is its algorithm for long inputs
+ * (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md, "XXH3 Algorithm for long inputs") with each
+ * byte of the original loaded once: the hash is that of the copy, though another thread changes the original
+ * meanwhile. */
 
 #define SHORT_BYTES_MAX 240 /* up to here the algorithm is another one, which is left to the library */
 #define LANES           8
@@ -56,6 +56,7 @@ typedef __m256i vector;
 /* Unsigned: sums wrap, and shifts bring in zeros. */
 typedef uint64_t lanes __attribute__((vector_size(sizeof(vector)), may_alias));
 
+/* to NULL: nothing is copied. */
 static inline __attribute__((always_inline)) void stripe_add(lanes sums[VECTORS], const uint8_t *from,
                                                              const uint8_t *secret, uint8_t *to)
 {
@@ -102,9 +103,7 @@ static inline uint64_t merge(const uint64_t sums[LANES], const uint8_t *secret, 
     return hash ^ hash >> 32;
 }
 
-/* to NULL: nothing is copied. */
-static inline __attribute__((always_inline)) uint64_t hash_long(const uint8_t *from, size_t bytes,
-                                                                uint8_t *to)
+static uint64_t hash_long_copy(uint8_t *restrict to, const uint8_t *restrict from, size_t bytes)
 {
     static const uint64_t begin[LANES] = {XXH_PRIME32_3, XXH_PRIME64_1, XXH_PRIME64_2, XXH_PRIME64_3,
                                           XXH_PRIME64_4, XXH_PRIME32_2, XXH_PRIME64_5, XXH_PRIME32_1};
@@ -117,33 +116,18 @@ static inline __attribute__((always_inline)) uint64_t hash_long(const uint8_t *f
     for (; whole - at >= BLOCK_BYTES; at += BLOCK_BYTES) {
         for (size_t i = 0; i < STRIPES; i++)
             stripe_add(sums, from + at + i * STRIPE_BYTES, secret + i * sizeof(uint64_t),
-                       to == NULL ? NULL : to + at + i * STRIPE_BYTES);
+                       to + at + i * STRIPE_BYTES);
         scramble(sums, secret);
     }
     for (size_t i = 0; at < whole; at += STRIPE_BYTES, i++)
-        stripe_add(sums, from + at, secret + i * sizeof(uint64_t), to == NULL ? NULL : to + at);
-    if (to != NULL)
-        memcpy(to + whole, from + whole, bytes - whole);
-    stripe_add(sums, (to == NULL ? from : to) + bytes - STRIPE_BYTES, secret + SECRET_LAST, NULL);
+        stripe_add(sums, from + at, secret + i * sizeof(uint64_t), to + at);
+    memcpy(to + whole, from + whole, bytes - whole);
+    stripe_add(sums, to + bytes - STRIPE_BYTES, secret + SECRET_LAST, NULL);
     memcpy(ends, sums, sizeof(ends));
     return merge(ends, secret, bytes);
 }
+#endif
 
-static uint64_t hash_64(const void *data, size_t bytes)
-{
-    return bytes > SHORT_BYTES_MAX ? hash_long(data, bytes, NULL) : XXH3_64bits(data, bytes);
-}
-
-static uint64_t hash_64_copy(void *restrict to, const void *restrict from, size_t bytes)
-{
-    if (bytes > SHORT_BYTES_MAX)
-        return hash_long(from, bytes, to);
-    if (bytes > 0)
-        memcpy(to, from, bytes);
-    return XXH3_64bits(to, bytes);
-}
-
-#else
 static uint64_t hash_64(const void *data, size_t bytes)
 {
     return XXH3_64bits(data, bytes);
@@ -151,11 +135,14 @@ static uint64_t hash_64(const void *data, size_t bytes)
 
 static uint64_t hash_64_copy(void *restrict to, const void *restrict from, size_t bytes)
 {
+#ifdef __AVX2__
+    if (bytes > SHORT_BYTES_MAX)
+        return hash_long_copy(to, from, bytes);
+#endif
     if (bytes > 0)
         memcpy(to, from, bytes);
     return XXH3_64bits(to, bytes);
 }
-#endif
 
 const struct mr_xxh3_set MR_XXH3_SET = {
     .hash_64 = hash_64, .hash_64_copy = hash_64_copy, .hash_128 = hash_128};
