@@ -9,6 +9,7 @@
 #include "trainer_client/call/node.h"
 #include "trainer_client/replay/resend.h"
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/number.h"
 
 /* Per poll: what goes out under one hold of the lock. Of a long request, the server begins to receive the
  * first runs while the next are made, and the kernel copies each while it is in the cache. */
@@ -317,10 +318,9 @@ static void watch_offload(struct mrc_link *link, uint64_t now_us)
         link->resent_seen += resent;
     else if (resent >= OFFLOAD_RESENT_MIN && 2 * resent >= offloaded) {
         link->offload = false;
-        link->offload_pause_us =
-            link->offload_pause_us == 0 ? OFFLOAD_PAUSE_MIN_US : 2 * link->offload_pause_us;
-        if (link->offload_pause_us > OFFLOAD_PAUSE_MAX_US)
-            link->offload_pause_us = OFFLOAD_PAUSE_MAX_US;
+        link->offload_pause_us = link->offload_pause_us == 0
+                                     ? OFFLOAD_PAUSE_MIN_US
+                                     : mr_min_u64(2 * link->offload_pause_us, OFFLOAD_PAUSE_MAX_US);
         link->offload_again_us = now_us + link->offload_pause_us;
         mr_udp_send_set_offload(link->sender, false);
     }

@@ -38,7 +38,7 @@ static ssize_t read_at(int fd, void *out, size_t bytes, uint64_t offset)
     return n;
 }
 
-#define FIRST_BYTES 16u /* by which kinds of files are told, with zeros behind a shorter one's */
+#define FIRST_BYTES 16u /* of a file, which show its kind; a shorter file is filled up with zeros */
 
 static enum packing packing_of(const char first[FIRST_BYTES])
 {
