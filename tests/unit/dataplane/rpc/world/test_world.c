@@ -343,10 +343,19 @@ static void *leave(void *arg)
     return NULL;
 }
 
-static void leave_begin(struct leaver *leaver, struct mr_rpc *rpc, uint32_t timeout_ms)
+/* Returns once it has begun to leave: its time runs from now on. */
+static void leave_begin(struct leaver *leaver, struct net *net, uint32_t worker, uint32_t timeout_ms)
 {
-    *leaver = (struct leaver){.rpc = rpc, .timeout_ms = timeout_ms};
+    bool leaves = false;
+    *leaver = (struct leaver){.rpc = net->workers[worker].rpc, .timeout_ms = timeout_ms};
     assert_int_equal(pthread_create(&leaver->thread, NULL, leave, leaver), 0);
+    while (!leaves) {
+        pthread_mutex_lock(&net->lock);
+        leaves = leaver->rpc->leaving.step != MR_LEAVING_NOT;
+        pthread_mutex_unlock(&net->lock);
+        if (!leaves)
+            usleep(1000);
+    }
 }
 
 static void leave_end(struct leaver *leavers, uint32_t count, enum mr_status expected)
@@ -354,20 +363,6 @@ static void leave_end(struct leaver *leavers, uint32_t count, enum mr_status exp
     for (uint32_t i = 0; i < count; i++) {
         pthread_join(leavers[i].thread, NULL);
         assert_int_equal(leavers[i].status, expected);
-    }
-}
-
-/* Until that many of the first workers have begun to leave: their time runs from now on. */
-static void wait_leaving(struct net *net, uint32_t count)
-{
-    for (uint32_t i = 0; i < count;) {
-        pthread_mutex_lock(&net->lock);
-        bool leaves = net->workers[i].rpc->leaving.step != MR_LEAVING_NOT;
-        pthread_mutex_unlock(&net->lock);
-        if (leaves)
-            i++;
-        else
-            usleep(1000);
     }
 }
 
@@ -433,10 +428,12 @@ static bool say_quiet(struct mr_rpc *rpc, uint64_t *epoch, bool quiet, uint64_t 
 {
     struct mr_leave_wire wire = {
         .phase = MR_LEAVE_CALLED, .epoch = *epoch, .quiet = quiet, .activity = activity};
-    struct said said = say(rpc, MR_OP_RPC_LEAVE, &wire, sizeof(wire));
-    for (uint32_t i = 0; i < 1000 && said.words[0] == *epoch && said.words[1] == 0; i++)
+    uint64_t until_us = mr_agent_now(rpc) + 60 * SECOND_US;
+    struct said said;
+    do {
         said = say(rpc, MR_OP_RPC_LEAVE, &wire, sizeof(wire));
-    assert_int_equal(said.status, MR_OK);
+        assert_int_equal(said.status, MR_OK);
+    } while (said.words[0] == *epoch && said.words[1] == 0 && mr_agent_now(rpc) < until_us);
     assert_true(said.words[1] != 0 || said.words[0] == *epoch + 1);
     *epoch = said.words[0];
     return said.words[1] != 0;
@@ -461,7 +458,7 @@ static void one_quiet_count_does_not_suffice(void **state)
         uint64_t epoch = 1;
         bool may_go = false;
         net_world(net, 2);
-        leave_begin(leaver, net->workers[0].rpc, 0);
+        leave_begin(leaver, net, 0, 0);
         for (uint32_t k = 0; k < 4 && !may_go; k++) {
             may_go = say_quiet(net->workers[1].rpc, &epoch, says[i][k].quiet, says[i][k].activity);
             assert_int_equal(may_go, says[i][k].may_go);
@@ -484,7 +481,7 @@ static void what_is_no_leave_is_refused(void **state)
     uint64_t epoch = 1;
     struct mr_leave_wire wire = {.phase = MR_LEAVE_CALLED, .epoch = epoch, .quiet = true, .activity = 5};
     net_world(net, 2);
-    leave_begin(&leaver, net->workers[0].rpc, 0);
+    leave_begin(&leaver, net, 0, 0);
     struct mr_rpc *first = net->workers[0].rpc, *second = net->workers[1].rpc;
     struct mr_tensor whole = mr_tensor_1d(MR_U8, sizeof(wire), &wire),
                      cut = mr_tensor_1d(MR_U8, sizeof(wire) - 1, &wire);
@@ -509,7 +506,7 @@ static void what_begins_within_an_epoch_counts(void **state)
     struct leaver leaver;
     uint64_t epoch = 1;
     net_world(net, 3);
-    leave_begin(&leaver, net->workers[0].rpc, 0);
+    leave_begin(&leaver, net, 0, 0);
     for (uint32_t round = 0; round < 2;
          round++) { /* in the second, rank 1 speaks twice, and has begun something */
         struct mr_leave_wire wire = {.phase = MR_LEAVE_CALLED, .epoch = epoch, .quiet = true, .activity = 5};
@@ -573,7 +570,7 @@ static void all_leave_together(void **state)
         net_function(net->workers[i].rpc, "f", "", "", net_nothing, NULL, 0);
     assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 2, "f", NULL, 0, NULL, NULL), MR_OK);
     for (uint32_t i = 0; i < 3; i++)
-        leave_begin(&leavers[i], net->workers[i].rpc, 0);
+        leave_begin(&leavers[i], net, i, 0);
     for (uint32_t i = 0; i < 3; i++) {
         pthread_join(leavers[i].thread, NULL);
         if (leavers[i].status != MR_OK)
@@ -593,8 +590,7 @@ static void who_has_not_left_is_named_and_serves_on(void **state)
     for (uint32_t i = 0; i < 3; i++)
         net_function(net->workers[i].rpc, "f", "", "", net_nothing, NULL, 0);
     for (uint32_t i = 0; i < 2; i++)
-        leave_begin(&leavers[i], net->workers[i].rpc, 5000);
-    wait_leaving(net, 2);
+        leave_begin(&leavers[i], net, i, 5000);
     net_skip(net, 6 * SECOND_US);
     for (uint32_t i = 0; i < 2; i++) {
         pthread_join(leavers[i].thread, NULL);
@@ -607,7 +603,7 @@ static void who_has_not_left_is_named_and_serves_on(void **state)
     /* They are members still, and may try again. */
     assert_int_equal(mr_rpc_sync(net->workers[2].rpc, 1, "f", NULL, 0, NULL, NULL), MR_OK);
     for (uint32_t i = 0; i < 3; i++)
-        leave_begin(&leavers[i], net->workers[i].rpc, 0);
+        leave_begin(&leavers[i], net, i, 0);
     leave_end(leavers, 3, MR_OK);
 }
 
@@ -618,8 +614,7 @@ static void who_has_left_after_its_time_is_told_once(void **state)
     struct leaver leavers[3];
     net_world(net, 3);
     for (uint32_t i = 0; i < 2; i++)
-        leave_begin(&leavers[i], net->workers[i].rpc, 5000);
-    wait_leaving(net, 2);
+        leave_begin(&leavers[i], net, i, 5000);
     net_skip(net, 6 * SECOND_US);
     leave_end(leavers, 2, MR_DEADLINE_EXCEEDED);
     assert_int_equal(mr_rpc_shutdown(net->workers[2].rpc, 0), MR_OK);
@@ -650,8 +645,7 @@ static void nobody_leaves_while_a_call_is_under_way(void **state)
     net_function(net->workers[2].rpc, "block", "", "", block_then_call, &gate, 0);
     assert_int_equal(mr_rpc_async(net->workers[1].rpc, 2, "block", NULL, 0, NULL, &future), MR_OK);
     for (uint32_t i = 0; i < 3; i++)
-        leave_begin(&leavers[i], net->workers[i].rpc, 5000);
-    wait_leaving(net, 3);
+        leave_begin(&leavers[i], net, i, 5000);
     net_skip(net, 6 * SECOND_US);
     for (uint32_t i = 0; i < 3; i++) {
         pthread_join(leavers[i].thread, NULL);
@@ -659,7 +653,7 @@ static void nobody_leaves_while_a_call_is_under_way(void **state)
         expect_text(leavers[i].error, "(rank 1) has calls in flight");
     }
     for (uint32_t i = 0; i < 3; i++)
-        leave_begin(&leavers[i], net->workers[i].rpc, 0);
+        leave_begin(&leavers[i], net, i, 0);
     net_skip(net, SECOND_US);
     gate_open(&gate);
     assert_int_equal(mr_rpc_wait(future, NULL), MR_OK); /* and its call back to rank 0 came through */
@@ -684,8 +678,7 @@ static void nobody_leaves_while_a_function_runs(void **state)
     assert_int_equal(mr_rpc_wait(future, NULL), MR_DEADLINE_EXCEEDED);
     mr_rpc_future_destroy(future);
     for (uint32_t i = 0; i < 2; i++)
-        leave_begin(&leavers[i], net->workers[i].rpc, 5000);
-    wait_leaving(net, 2);
+        leave_begin(&leavers[i], net, i, 5000);
     net_skip(net, 6 * SECOND_US);
     for (uint32_t i = 0; i < 2; i++)
         pthread_join(leavers[i].thread, NULL);
@@ -695,7 +688,7 @@ static void nobody_leaves_while_a_function_runs(void **state)
         expect_text(leavers[i].error, "(rank 1) has calls in flight");
     }
     for (uint32_t i = 0; i < 2; i++)
-        leave_begin(&leavers[i], net->workers[i].rpc, 0);
+        leave_begin(&leavers[i], net, i, 0);
     leave_end(leavers, 2, MR_OK);
 }
 
@@ -708,7 +701,7 @@ static void who_has_left_calls_nobody(void **state)
     for (uint32_t i = 0; i < 2; i++)
         net_function(net->workers[i].rpc, "f", "", "", net_nothing, NULL, 0);
     for (uint32_t i = 0; i < 2; i++)
-        leave_begin(&leavers[i], net->workers[i].rpc, 0);
+        leave_begin(&leavers[i], net, i, 0);
     leave_end(leavers, 2, MR_OK);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(mr_rpc_sync(net->workers[i].rpc, 1 - i, "f", NULL, 0, NULL, NULL), MR_SHUTTING_DOWN);
@@ -723,7 +716,7 @@ static void the_dead_are_not_waited_for(void **state)
     net_world(net, 3);
     net_silence(net, 2, true);
     for (uint32_t i = 0; i < 2; i++)
-        leave_begin(&leavers[i], net->workers[i].rpc, 0);
+        leave_begin(&leavers[i], net, i, 0);
     net_skip(net, 15 * SECOND_US);
     leave_end(leavers, 2, MR_OK);
 }
