@@ -8,6 +8,7 @@ it printed.
 """
 import json
 import re
+import signal
 import sys
 
 FIRST_ERRORS = 10
@@ -22,6 +23,14 @@ def excerpt(test):
     return "".join(f"    {line}\n" for line in first + lines[-LAST_LINES:])
 
 
+def ending(test):
+    """How it ended: a crash may have swallowed what the test had to say."""
+    code = test.get("returncode", 0)
+    if test["result"] != "FAIL":
+        return test["result"]
+    return f"FAIL, killed by {signal.Signals(-code).name}" if code < 0 else f"FAIL, exit status {code}"
+
+
 counts = {"passed": 0, "failed": 0, "skipped": 0}
 failures = []
 with open(sys.argv[1], encoding="utf-8") as log:
@@ -34,7 +43,7 @@ with open(sys.argv[1], encoding="utf-8") as log:
             counts["skipped"] += 1
         else:
             counts["failed"] += 1
-            failures.append(f"failed: {test['name']} ({result})\n{excerpt(test)}")
+            failures.append(f"failed: {test['name']} ({ending(test)})\n{excerpt(test)}")
 print(counts["passed"], counts["failed"], counts["skipped"])
 if len(sys.argv) > 2:
     with open(sys.argv[2], "a", encoding="utf-8") as out:
