@@ -160,35 +160,47 @@ struct adagrad_lanes {
         misfits; /* the sign bit is set where the gradient has NaN or Inf, or the value becomes too large */
 };
 
-MR_TARGET_AVX2 INLINE struct adagrad_lanes adagrad_lanes_avx2(const struct mr_rule *o, float lr,
-                                                              const float *values, const float *states,
-                                                              const float *gradients)
+/* transformed(), without a bound for the norm. */
+MR_TARGET_AVX2 INLINE __m256 transformed_lanes_avx2(struct transform t, __m256 g, __m256 w)
+{
+    if (!t.on)
+        return g;
+    g = _mm256_min_ps(g, _mm256_set1_ps(t.bound));
+    g = _mm256_max_ps(g, _mm256_set1_ps(-t.bound));
+    g = _mm256_mul_ps(g, _mm256_set1_ps(t.scale));
+    return _mm256_add_ps(g, _mm256_mul_ps(_mm256_set1_ps(t.decay), w));
+}
+
+MR_TARGET_AVX2 INLINE struct adagrad_lanes adagrad_lanes_avx2(const struct mr_rule *o, struct transform t,
+                                                              float lr, const float *values,
+                                                              const float *states, const float *gradients)
 {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
-    const __m256 g = _mm256_loadu_ps(gradients);
+    const __m256 gradient = _mm256_loadu_ps(gradients), w = _mm256_loadu_ps(values);
+    const __m256 g = transformed_lanes_avx2(t, gradient, w);
     struct adagrad_lanes out;
     out.s =
         _mm256_min_ps(_mm256_add_ps(_mm256_loadu_ps(states), _mm256_mul_ps(g, g)), _mm256_set1_ps(FLT_MAX));
     __m256 root = _mm256_add_ps(_mm256_sqrt_ps(out.s), _mm256_set1_ps(o->epsilon));
-    out.w = _mm256_sub_ps(_mm256_loadu_ps(values), _mm256_div_ps(_mm256_mul_ps(_mm256_set1_ps(lr), g), root));
+    out.w = _mm256_sub_ps(w, _mm256_div_ps(_mm256_mul_ps(_mm256_set1_ps(lr), g), root));
     out.misfits =
         _mm256_or_ps(_mm256_cmp_ps(_mm256_and_ps(out.w, magnitude), _mm256_set1_ps(o->largest), _CMP_NLE_UQ),
-                     _mm256_cmp_ps(_mm256_and_ps(g, magnitude), _mm256_set1_ps(FLT_MAX), _CMP_NLE_UQ));
+                     _mm256_cmp_ps(_mm256_and_ps(gradient, magnitude), _mm256_set1_ps(FLT_MAX), _CMP_NLE_UQ));
     return out;
 }
 
-/* adagrad_narrow() of 8 to 16 values that are not transformed: the first eight and the last eight, of which
- * some may be the same. */
-MR_TARGET_AVX2 static uint32_t adagrad_8_to_16_avx2(const struct mr_rule *o, float lr, float *const *values,
+/* adagrad_narrow() of 8 to 16 values: the first eight and the last eight, of which some may be the same. */
+MR_TARGET_AVX2 INLINE uint32_t adagrad_8_to_16_avx2(const struct mr_rule *o, float lr, float *const *values,
                                                     float *const *states, const float *const *gradients,
-                                                    uint32_t row_count, size_t dim)
+                                                    uint32_t row_count, size_t dim, bool transforms)
 {
+    const struct transform t = transform_of(o, NULL, dim, transforms);
     const size_t last = dim - 8;
     uint32_t changed = 0;
     for (uint32_t r = 0; r < row_count; r++) {
-        struct adagrad_lanes low = adagrad_lanes_avx2(o, lr, values[r], states[r], gradients[r]);
+        struct adagrad_lanes low = adagrad_lanes_avx2(o, t, lr, values[r], states[r], gradients[r]);
         struct adagrad_lanes high =
-            adagrad_lanes_avx2(o, lr, values[r] + last, states[r] + last, gradients[r] + last);
+            adagrad_lanes_avx2(o, t, lr, values[r] + last, states[r] + last, gradients[r] + last);
         if (_mm256_movemask_ps(_mm256_or_ps(low.misfits, high.misfits)) != 0)
             continue;
         _mm256_storeu_ps(values[r], low.w);
@@ -205,9 +217,12 @@ MR_TARGET_AVX2 static uint32_t adagrad_best_avx2(const struct mr_rule *o, const 
                                                  const float *const *gradients, uint32_t row_count,
                                                  size_t dim)
 {
-    if (dim >= 8 && dim <= 16 && !o->transforms)
-        return adagrad_8_to_16_avx2(o, push->learning_rate, values, states, gradients, row_count, dim);
-    return mr_adagrad_avx2(o, push, values, states, gradients, row_count, dim);
+    const float lr = push->learning_rate;
+    if (dim < 8 || dim > 16 || o->clip_norm > 0)
+        return mr_adagrad_avx2(o, push, values, states, gradients, row_count, dim);
+    if (o->transforms)
+        return adagrad_8_to_16_avx2(o, lr, values, states, gradients, row_count, dim, true);
+    return adagrad_8_to_16_avx2(o, lr, values, states, gradients, row_count, dim, false);
 }
 #endif
 

@@ -120,37 +120,40 @@ static void test_all_widths_agree_at_the_ends(void **state)
     }
 }
 
-/* Of two rows of 16 values the first would come to hold NaN or Inf because of its i-th value, and stays as it
- * is. */
-static void push_bad_row(const struct mr_kernels *k, uint32_t i, float bad, float value, float rate)
+/* Of two rows the first would come to hold NaN or Inf because of its i-th value, and stays as it is. */
+static void push_bad_row(const struct mr_kernels *k, uint32_t options, uint32_t dim, uint32_t i, float bad,
+                         float value, float rate)
 {
-    struct mr_rule o = optimizer(MR_OPT_ADAGRAD, 0);
-    float rows[2][32], before[32], gradients[2][16];
-    float *values[2] = {rows[0], rows[1]}, *states[2] = {rows[0] + 16, rows[1] + 16};
+    struct mr_rule o = optimizer(MR_OPT_ADAGRAD, options);
+    float rows[2][32] = {{0}}, before[32], gradients[2][16];
+    float *values[2] = {rows[0], rows[1]}, *states[2] = {rows[0] + dim, rows[1] + dim};
     const float *in[2] = {gradients[0], gradients[1]};
-    for (uint32_t j = 0; j < 16; j++) {
+    for (uint32_t j = 0; j < dim; j++) {
         rows[0][j] = rows[1][j] = 0.25f;
         gradients[0][j] = gradients[1][j] = 1.0f;
-        rows[0][16 + j] = rows[1][16 + j] = 1.0f;
+        rows[0][dim + j] = rows[1][dim + j] = 1.0f;
     }
     gradients[0][i] = bad;
     rows[0][i] = value;
     memcpy(before, rows[0], sizeof(before));
     const struct mr_rule_push push = {.learning_rate = rate};
-    assert_int_equal(k->optimize[MR_OPT_ADAGRAD](&o, &push, values, states, in, 2, 16), 1u << 1);
+    assert_int_equal(k->optimize[MR_OPT_ADAGRAD](&o, &push, values, states, in, 2, dim), 1u << 1);
     assert_memory_equal(rows[0], before, sizeof(before));
     assert_true(rows[1][i] < 0.25f);
 }
 
 static void test_all_widths_leave_bad_rows_as_they_are(void **state)
 {
-    for (uint32_t set = 0; mr_kernels_at(set) != NULL; set++) {
-        for (uint32_t i = 0; i < 16; i++) {
-            push_bad_row(mr_kernels_at(set), i, NAN, 0.25f, 0.1f);
-            push_bad_row(mr_kernels_at(set), i, -INFINITY, 0.25f, 0.1f);
-            push_bad_row(mr_kernels_at(set), i, 1.0f, -3e38f, 3e38f); /* the value leaves its range */
-        }
-    }
+    static const uint32_t dims[] = {16, 9, 5};
+    for (uint32_t set = 0; mr_kernels_at(set) != NULL; set++)
+        for (uint32_t options = 0; options < 8; options++)
+            for (uint32_t d = 0; d < 3; d++)
+                for (uint32_t dim = dims[d], i = 0; i < dim; i++) {
+                    const struct mr_kernels *k = mr_kernels_at(set);
+                    push_bad_row(k, options, dim, i, NAN, 0.25f, 0.1f);
+                    push_bad_row(k, options, dim, i, -INFINITY, 0.25f, 0.1f);
+                    push_bad_row(k, options, dim, i, 1.0f, -3e38f, 3e38f); /* the value leaves its range */
+                }
 }
 
 int main(void)
