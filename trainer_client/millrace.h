@@ -78,7 +78,7 @@ struct mr_client_options {
     uint32_t memory_bytes;
     uint32_t udp_bytes_max; /* largest UDP payload; 0 = from the route's MTU */
     /* a waiting call spins this long before it sleeps; UINT32_MAX = always spin; 0 = 50, and once more about
-     * when a long answer is due, unless others want the processor then */
+     * when a long answer is due, but not at all while others are found to want the processor */
     uint32_t busy_poll_us;
     /* Keep a copy of each gradient push until it is in a checkpoint on disk, and first send a server that was
      * restarted from a checkpoint the pushes that it lacks: each push is applied once. See docs/replay.md.

@@ -37,7 +37,8 @@ static inline bool mrc_answer_crowded(const struct mrc_answer_times *t, uint64_t
 {
     return now_us < t->crowded_until_us;
 }
-/* Notes that the driver yielded the processor while it spun, and was away for `away_us` at most at a time. */
+/* Notes that the driver yielded the processor to others while it spun, and was away for `away_us` at most at
+ * a time. */
 void mrc_answer_yielded(struct mrc_answer_times *t, uint64_t now_us, uint64_t away_us);
 
 #endif

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/core_link.h"
@@ -257,21 +258,38 @@ static struct mrc_answer_watch next_watch(const struct mr_client *client)
     return next;
 }
 
+/* How often another thread has had the processor instead of this one. A virtual machine's host takes it
+ * without a switch. */
+static long thread_switches(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nvcsw + usage.ru_nivcsw : 0;
+}
+
 /* Spins while an answer is due, unless somebody else is found to want the processor. */
 static void spin_for_answer(struct mr_client *client, uint32_t links, uint64_t until_us)
 {
     uint64_t before_us = mr_clock_us(), away_us = 0, now_us = before_us;
     bool got = false;
     pthread_mutex_unlock(&client->lock);
+    const long switches = thread_switches();
     while (!got && now_us < until_us && away_us <= MRC_ANSWER_YIELD_US_MAX) {
         before_us = now_us;
         (void)sched_yield();
         now_us = mr_clock_us();
         away_us = now_us - before_us;
+        if (away_us > MRC_ANSWER_YIELD_US_MAX && thread_switches() == switches)
+            away_us = 0;
         got = receive_links(client, links);
     }
     pthread_mutex_lock(&client->lock);
     mrc_answer_yielded(&client->progress.answers, now_us, away_us);
+}
+
+/* Whether others want the processor, and the program leaves it to the library what to do then. */
+static bool is_crowded(const struct mr_client *client, uint64_t now_us)
+{
+    return client->watches && mrc_answer_crowded(&client->progress.answers, now_us);
 }
 
 /* Nothing came while the driver spun, and so it sleeps, but not while an answer is due. */
@@ -280,7 +298,7 @@ static void wait_for_packets(struct mr_client *client, uint32_t links)
     uint64_t now_us = mr_clock_us(),
              due = due_us(client); /* others may have sent or begun to wait meanwhile */
     struct mrc_answer_watch watch = {0, 0};
-    if (client->watches && !mrc_answer_crowded(&client->progress.answers, now_us))
+    if (client->watches && !is_crowded(client, now_us))
         watch = next_watch(client);
     if (now_us < watch.until_us && watch.from_us < now_us + NAP_US_MIN) {
         uint64_t until_us = now_us + WATCH_ROUND_US;
@@ -300,6 +318,7 @@ static void drive(struct mr_client *client)
     uint64_t next_us = due_us(client);
     uint32_t links = client->link_count;
     uint32_t spin_us = client->busy_poll_us < SPIN_ROUND_US ? client->busy_poll_us : SPIN_ROUND_US;
+    spin_us = is_crowded(client, now_us) ? 0 : spin_us;
     uint64_t spin_until_us = now_us + spin_us < next_us ? now_us + spin_us : next_us;
     bool got;
 
