@@ -3,28 +3,39 @@
 #include <float.h>
 #include "dataplane/optimizer/kernels_internal.h"
 
-/* Rows copied, added up, and added up with weights: a vector at a time, then four, then one. */
+/* Rows copied, as they are or as sums that begin with 0, added up, and added up with weights: a vector at a
+ * time, then four, then one. `zero` is what is added: -0 leaves every value as it is. */
 #define ROWS(set, ...)                                                                                       \
-    __VA_ARGS__ static void copy_rows_##set(float *out, const void *const *rows, uint32_t row_count,         \
-                                            size_t dim)                                                      \
+    __VA_ARGS__ INLINE void copy_body_##set(float *out, const void *const *rows, uint32_t row_count,         \
+                                            size_t dim, float zero)                                          \
     {                                                                                                        \
         if (dim == 16) { /* without loops */                                                                 \
             for (uint32_t r = 0; r < row_count; r++)                                                         \
                 for (uint32_t i = 0; i < 16; i += MR_LANES_##set)                                            \
                     *(floats_##set *)(out + r * 16 + i) =                                                    \
-                        *(const floats_##set *)((const float *)rows[r] + i);                                 \
+                        *(const floats_##set *)((const float *)rows[r] + i) + zero;                          \
             return;                                                                                          \
         }                                                                                                    \
         for (uint32_t r = 0; r < row_count; r++, out += dim) {                                               \
             const float *row = rows[r];                                                                      \
             size_t i = 0;                                                                                    \
             for (; i + MR_LANES_##set <= dim; i += MR_LANES_##set)                                           \
-                *(floats_##set *)(out + i) = *(const floats_##set *)(row + i);                               \
+                *(floats_##set *)(out + i) = *(const floats_##set *)(row + i) + zero;                        \
             for (; i + 4 <= dim; i += 4)                                                                     \
-                *(floats4 *)(out + i) = *(const floats4 *)(row + i);                                         \
+                *(floats4 *)(out + i) = *(const floats4 *)(row + i) + zero;                                  \
             for (; i < dim; i++)                                                                             \
-                out[i] = row[i];                                                                             \
+                out[i] = row[i] + zero;                                                                      \
         }                                                                                                    \
+    }                                                                                                        \
+    __VA_ARGS__ static void copy_rows_##set(float *out, const void *const *rows, uint32_t row_count,         \
+                                            size_t dim)                                                      \
+    {                                                                                                        \
+        copy_body_##set(out, rows, row_count, dim, -0.0f);                                                   \
+    }                                                                                                        \
+    __VA_ARGS__ static void copy_sums_##set(float *out, const void *const *rows, uint32_t row_count,         \
+                                            size_t dim)                                                      \
+    {                                                                                                        \
+        copy_body_##set(out, rows, row_count, dim, 0.0f);                                                    \
     }                                                                                                        \
     __VA_ARGS__ static void add_rows_##set(float *out, const void *const *rows, uint32_t row_count,          \
                                            size_t dim)                                                       \
@@ -152,6 +163,7 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
     static const struct mr_kernels set = {.name = #set,                                                      \
                                           .vectors = vector_set,                                             \
                                           .copy_rows = copy_rows_##set,                                      \
+                                          .copy_sums = copy_sums_##set,                                      \
                                           .add_rows = add_rows_##set,                                        \
                                           .add_weighted_rows = add_weighted_rows_##set,                      \
                                           .scale = scale_##set,                                              \

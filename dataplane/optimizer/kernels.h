@@ -23,7 +23,8 @@ typedef uint32_t mr_rule_kernel(const struct mr_rule *o, const struct mr_rule_pu
                                 uint32_t row_count, size_t count);
 
 /* rows[r]: `dim` values of the type that the kernel is for. Copying: out[r] = rows[r], out is [row_count,
- * dim]. Adding: out += rows[0], then rows[1], ... */
+ * dim]; copying sums: out[r] = 0 + rows[r], so that a -0 becomes 0. Adding: out += rows[0], then rows[1],
+ * ... */
 typedef void mr_rows_kernel(float *out, const void *const *rows, uint32_t row_count, size_t dim);
 
 /* out += weights[0] * rows[0], then weights[1] * rows[1], ...; the products are rounded. */
@@ -49,8 +50,8 @@ struct mr_half_kernels {
 struct mr_kernels {
     const char *name; /* "avx512", "avx2", "baseline" */
     enum mr_vector_set vectors;
-    mr_rows_kernel *copy_rows, *add_rows;       /* of f32 rows */
-    mr_weighted_rows_kernel *add_weighted_rows; /* of f32 rows */
+    mr_rows_kernel *copy_rows, *copy_sums, *add_rows; /* of f32 rows */
+    mr_weighted_rows_kernel *add_weighted_rows;       /* of f32 rows */
     /* out = in * factor; may be the same place */
     void (*scale)(float *out, const float *in, float factor, size_t count);
     /* out = in / divisor, where x / 0 is 0; may be the same place */

@@ -168,6 +168,10 @@ static inline void single_sink(struct ps_table *t, struct ps_table_lookup *l, ui
                                const void *const *rows, uint32_t count)
 {
     float *out = (float *)l->out + (size_t)first * t->dim;
+    if (t->half == NULL) {
+        t->kernels->copy_sums(out, rows, count, t->dim);
+        return;
+    }
     t->copy_rows(out, rows, count, t->dim);
     for (size_t i = 0; i < (size_t)count * t->dim; i++)
         out[i] += 0.0f;

@@ -43,7 +43,8 @@ static void run_all(const struct mr_kernels *k, struct data *d)
     k->scale(d->out, d->out, 1.7f, d->dim);
     k->divide(d->out, d->out, 3.0f, d->dim);
     assert_true(k->add_finite(d->out, d->gradients[0], d->dim));
-    k->copy_rows(d->out, rows, ROWS, d->dim);
+    k->copy_rows(d->out, rows, ROWS / 2, d->dim);
+    k->copy_sums(d->out + ROWS / 2 * d->dim, rows + ROWS / 2, ROWS - ROWS / 2, d->dim);
 }
 
 static void test_all_widths_give_the_same_bits(void **state)
@@ -62,6 +63,26 @@ static void test_all_widths_give_the_same_bits(void **state)
         }
         free(reference.memory);
     }
+}
+
+/* NaN and the sign of 0 are copied, too; of a sum that begins with 0 only the latter is lost. */
+static void test_copies_differ_from_sums_in_the_sign_of_0(void **state)
+{
+    static const float from[] = {-0.0f, 0.0f, 1.5f, -1e-45f, INFINITY, -INFINITY, -0.0f};
+    for (uint32_t set = 0; mr_kernels_at(set) != NULL; set++)
+        for (size_t dim = 1; dim < 40; dim++) {
+            float row[40], copy[40], sum[40];
+            const void *rows[] = {row};
+            for (size_t i = 0; i < dim; i++)
+                row[i] = from[i % 7];
+            mr_kernels_at(set)->copy_rows(copy, rows, 1, dim);
+            mr_kernels_at(set)->copy_sums(sum, rows, 1, dim);
+            assert_memory_equal(copy, row, dim * sizeof(float));
+            for (size_t i = 0; i < dim; i++) {
+                assert_true(sum[i] == row[i]);
+                assert_true(sum[i] != 0 || !signbit(sum[i]));
+            }
+        }
 }
 
 static void test_there_is_always_a_baseline(void **state)
@@ -152,6 +173,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_widths_give_the_same_bits),
+        cmocka_unit_test(test_copies_differ_from_sums_in_the_sign_of_0),
         cmocka_unit_test(test_there_is_always_a_baseline),
         cmocka_unit_test(test_rows_are_copied_and_summed_in_order),
         cmocka_unit_test(test_nan_and_infinity_are_seen_at_every_place),
