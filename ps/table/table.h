@@ -198,7 +198,8 @@ struct ps_push_cursor {
     float learning_rate;
     uint32_t row_floats; /* of each gradient, or row to be set */
     bool in_bags;        /* a gradient is of a bag, whose keys have to be found */
-    bool derives;        /* each gradient has to be made from what was pushed: expanded, divided, weighted */
+    bool expands;        /* gradients of a narrow type become f32, in `expanded`, a group at a time */
+    bool derives;        /* each gradient has to be made from what was pushed: as f32, divided, weighted */
     uint32_t skipped;
 };
 
@@ -210,6 +211,8 @@ struct ps_push_scratch {
     struct ps_distinct *distinct; /* the keys, and the gradient of each: the caller's, or a sum in `sums` */
     uint32_t sum_count, sum_max;
     float *sums;
+    float *expanded;        /* [key_count, dim], of a push that expands */
+    const float *gradients; /* of f32: the caller's, or `expanded` */
 };
 
 /* The keys of a push, which are brought together while its gradients still arrive: it depends on the keys

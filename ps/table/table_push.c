@@ -6,6 +6,7 @@
  * often as needed.
  */
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 #include "dataplane/wire/format/convert.h"
 #include "ps/table/table_internal.h"
@@ -45,21 +46,30 @@ static void push_layout(struct ps_table_push *p, const struct ps_table *t)
 {
     size_t row_bytes = t->dim * sizeof(float);
     size_t keys_per_sum = p->cursor.derives ? 1 : 2;
-    /* a key's share: its entry, its slots, its part of a sum; and for rounding one more sum and the least
-     * slots */
-    size_t key_bytes =
-        sizeof(struct ps_distinct) + 2 * PS_PUSH_SLOTS_PER_KEY * sizeof(uint32_t) + row_bytes / keys_per_sum;
+    size_t expanded_bytes = p->cursor.expands ? row_bytes : 0;
+    /* a key's share: its entry, its slots, its part of a sum, and its gradient as f32; and for rounding one
+     * more sum and the least slots */
+    size_t key_bytes = sizeof(struct ps_distinct) + 2 * PS_PUSH_SLOTS_PER_KEY * sizeof(uint32_t) +
+                       row_bytes / keys_per_sum + expanded_bytes;
     size_t fixed_bytes = row_bytes + PS_PUSH_SLOTS_MIN * sizeof(uint32_t);
     size_t wanted = p->in.key_count * key_bytes + fixed_bytes, bytes;
     uint8_t *scratch =
         ps_arena_scratch(t->arena, p->at_once ? PS_SCRATCH_ONCE : PS_SCRATCH_STEPS, wanted, &bytes);
+    if (bytes < wanted && p->cursor.expands) { /* one by one they need less */
+        p->cursor.expands = false;
+        p->cursor.derives = true;
+        push_layout(p, t);
+        return;
+    }
     size_t keys = bytes >= wanted ? p->in.key_count : (bytes - fixed_bytes) / key_bytes;
     p->scratch.distinct_max = (uint32_t)keys;
     p->scratch.sum_max = (uint32_t)(keys / keys_per_sum + 1);
     p->scratch.slot_mask = ps_push_slots(keys) - 1;
     p->scratch.distinct = (struct ps_distinct *)(void *)scratch;
     p->scratch.sums = (float *)(void *)(p->scratch.distinct + keys);
-    p->scratch.slots = (uint32_t *)(void *)(p->scratch.sums + (size_t)p->scratch.sum_max * t->dim);
+    p->scratch.expanded = p->scratch.sums + (size_t)p->scratch.sum_max * t->dim;
+    p->scratch.gradients = p->cursor.expands ? p->scratch.expanded : p->gradients;
+    p->scratch.slots = (uint32_t *)(void *)(p->scratch.expanded + (p->cursor.expands ? keys * t->dim : 0));
 }
 
 /* ---- repeated keys ----
@@ -72,9 +82,8 @@ static bool is_sum(const struct ps_table_push *p, const struct ps_table *t, cons
 
 /* Where a pushed gradient is, and what becomes of it for its key. */
 struct pushed {
-    size_t row;          /* of the gradients */
-    const float *values; /* as f32, of a narrow type; NULL: not converted yet */
-    float weight;        /* of the key */
+    size_t row;   /* of the gradients */
+    float weight; /* of the key */
 };
 
 /* Room for a sum; NULL when there is none. */
@@ -85,9 +94,9 @@ static float *sum_take(struct ps_table_push *p, const struct ps_table *t)
                : NULL;
 }
 
-/* Gradients [first, first + count), of a narrow type, as f32. */
-static void expand_group(const struct ps_table_push *p, const struct ps_table *t, uint32_t first,
-                         uint32_t count, float *out)
+/* Pushed gradients [first, first + count), of a narrow type, as f32. */
+static void to_f32(const struct ps_table_push *p, const struct ps_table *t, size_t first, uint32_t count,
+                   float *out)
 {
     size_t row_bytes = t->dim * mr_dtype_bytes(p->gradients_dtype);
     mr_convert_to_f32(p->gradients_dtype, out, (const uint8_t *)p->gradients + first * row_bytes,
@@ -96,20 +105,18 @@ static void expand_group(const struct ps_table_push *p, const struct ps_table *t
 
 static inline const float *gradient_at(const struct ps_table_push *p, size_t row)
 {
-    return (const float *)p->gradients + row * p->cursor.row_floats;
+    return p->scratch.gradients + row * p->cursor.row_floats;
 }
 
 /* As the key's row gets it. */
 static __attribute__((noinline)) void derive(const struct ps_table_push *p, const struct ps_table *t,
                                              struct pushed from, float *out)
 {
-    const float *in = from.values != NULL ? from.values : gradient_at(p, from.row);
-    if (is_narrow(p) && from.values == NULL) {
-        size_t row_bytes = t->dim * mr_dtype_bytes(p->gradients_dtype);
-        mr_convert_to_f32(p->gradients_dtype, out, (const uint8_t *)p->gradients + from.row * row_bytes,
-                          p->gradient_scales == NULL ? NULL : p->gradient_scales + from.row, 1, t->dim);
-        in = out;
-    }
+    const float *in = out;
+    if (is_narrow(p))
+        to_f32(p, t, from.row, 1, out);
+    else
+        in = gradient_at(p, from.row);
     if (p->cursor.divisor != 1.0f) {
         t->kernels->divide(out, in, p->cursor.divisor, t->dim);
         in = out;
@@ -125,30 +132,48 @@ static inline bool sets_rows(const struct ps_table_push *p, const struct ps_tabl
     return p->sets || mr_rule_sets(&t->optimizer);
 }
 
+/* Of a key whose derived gradients so far hold NaN or Inf. */
+static const float not_finite[MR_DIM_MAX] = {NAN};
+
 /* As add_repeated(), of rows that are set: the last one that is finite counts. */
 static bool set_repeated(struct ps_table_push *p, const struct ps_table *t, struct ps_distinct *d,
                          struct pushed from)
 {
     const struct mr_kernels *k = t->kernels;
-    if (!p->cursor.derives) {
-        const float *row = gradient_at(p, from.row);
-        const uint32_t floats = p->cursor.row_floats;
-        bool is_finite = k->all_finite(row, floats), was_finite = k->all_finite(d->gradient, floats);
-        p->cursor.skipped += !(is_finite && was_finite); /* of two bad ones, one */
+    const uint32_t floats = p->cursor.row_floats;
+    float *derived = p->cursor.derives ? sum_take(p, t) : NULL;
+    if (p->cursor.derives && derived == NULL)
+        return false;
+    if (derived != NULL)
+        derive(p, t, from, derived);
+    const float *row = derived != NULL ? derived : gradient_at(p, from.row);
+    bool is_finite = k->all_finite(row, floats), was_finite = k->all_finite(d->gradient, floats);
+    p->cursor.skipped += !(is_finite && was_finite); /* of two bad ones, one */
+    if (derived == NULL || !is_sum(p, t, d->gradient)) {
         if (is_finite || !was_finite)
             d->gradient = row;
         return true;
     }
+    if (is_finite)
+        memcpy(p->scratch.sums + (d->gradient - p->scratch.sums), row, floats * sizeof(*row));
+    p->scratch.sum_count--; /* it was wanted only until it was copied */
+    return true;
+}
+
+/* The gradient that a key has in this push until it is met again; NULL when there is no room. */
+static inline const float *first_gradient(struct ps_table_push *p, const struct ps_table *t,
+                                          struct pushed from)
+{
+    if (!p->cursor.derives)
+        return gradient_at(p, from.row);
     float *derived = sum_take(p, t);
     if (derived == NULL)
-        return false;
+        return NULL;
     derive(p, t, from, derived);
-    if (k->all_finite(derived, t->dim))
-        memcpy(p->scratch.sums + (d->gradient - p->scratch.sums), derived, t->dim * sizeof(*derived));
-    else
-        p->cursor.skipped++;
-    p->scratch.sum_count--; /* it is wanted only until it is copied */
-    return true;
+    if (t->kernels->all_finite(derived, t->dim))
+        return derived;
+    p->scratch.sum_count--;
+    return not_finite;
 }
 
 /* The key has been met before in this push. A gradient with NaN or Inf is left out of the sum. */
@@ -161,9 +186,10 @@ static __attribute__((noinline)) bool add_repeated(struct ps_table_push *p, cons
         return set_repeated(p, t, d, from);
     if (!is_sum(p, t, d->gradient)) {
         if (!k->all_finite(d->gradient, t->dim)) {
-            p->cursor.skipped++;
-            d->gradient = gradient;
-            return true;
+            const float *first = first_gradient(p, t, from);
+            p->cursor.skipped += first != NULL;
+            d->gradient = first != NULL ? first : d->gradient;
+            return first != NULL;
         }
         float *sum = sum_take(p, t);
         if (sum == NULL)
@@ -172,9 +198,7 @@ static __attribute__((noinline)) bool add_repeated(struct ps_table_push *p, cons
         d->gradient = sum;
     }
     float *sum = p->scratch.sums + (d->gradient - p->scratch.sums);
-    if (from.values != NULL && p->cursor.divisor == 1.0f && p->in.weights == NULL) {
-        gradient = from.values;
-    } else if (p->cursor.derives) {
+    if (p->cursor.derives) {
         float *derived = sum_take(p, t);
         if (derived == NULL)
             return false;
@@ -190,21 +214,9 @@ static __attribute__((noinline)) bool add_repeated(struct ps_table_push *p, cons
 static inline bool add_first(struct ps_table_push *p, const struct ps_table *t, uint32_t *slot, uint64_t hash,
                              struct pushed from)
 {
-    const float *gradient;
-    if (p->cursor.derives) {
-        float *derived = sum_take(p, t);
-        if (derived == NULL)
-            return false;
-        derive(p, t, from, derived);
-        if (!t->kernels->all_finite(derived, t->dim)) {
-            p->scratch.sum_count--;
-            p->cursor.skipped++;
-            return true;
-        }
-        gradient = derived;
-    } else {
-        gradient = gradient_at(p, from.row);
-    }
+    const float *gradient = first_gradient(p, t, from);
+    if (gradient == NULL)
+        return false;
     if (p->scratch.distinct_count == p->scratch.distinct_max)
         return false;
     p->scratch.distinct[p->scratch.distinct_count] = (struct ps_distinct){hash, gradient};
@@ -255,7 +267,7 @@ static __attribute__((cold, noinline)) void
 repeats_add_slowly(struct ps_table_push *p, const struct ps_table *t, const struct repeats *r, uint32_t first)
 {
     for (uint32_t i = first; i < r->count; i++) {
-        size_t row = (size_t)(r->added[i] - (const float *)p->gradients) / p->cursor.row_floats;
+        size_t row = (size_t)(r->added[i] - p->scratch.gradients) / p->cursor.row_floats;
         bool has_room = add_repeated(p, t, r->distinct[i], (struct pushed){.row = row, .weight = 1.0f});
         assert(has_room);
         (void)has_room;
@@ -330,27 +342,18 @@ static inline void group_collect_plain(struct ps_table_push *p, const struct ps_
     repeats_add(p, t, &r);
 }
 
-/* Of a group's gradients of a narrow type, which are converted together where they are short. */
-#define EXPANDED_FLOATS_MAX 1024u
-
 /* Keys [first, first + count): false when there is no room. */
 static inline bool group_collect(struct ps_table_push *p, const struct ps_table *t, uint32_t first,
                                  uint32_t count)
 {
     uint64_t class_mask = ((uint64_t)1 << p->cursor.class_bits) - 1;
     uint64_t hashes[PS_GROUP_KEYS];
-    float expanded[EXPANDED_FLOATS_MAX];
-    bool expands = is_narrow(p) && !p->cursor.in_bags && (size_t)count * t->dim <= EXPANDED_FLOATS_MAX;
     ps_group_hash(t, hashes, p->in.keys + first, count);
     for (uint32_t i = 0; i < count; i++)
         __builtin_prefetch(&p->scratch.slots[ps_push_slot(hashes[i], p->scratch.slot_mask)], 1, 3);
-    if (expands)
-        expand_group(p, t, first, count, expanded);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t key = first + i;
         struct pushed from = {.row = key};
-        if (expands)
-            from.values = expanded + (size_t)i * t->dim;
         if (p->cursor.in_bags) {
             if (key >= p->cursor.bag_end)
                 bag_advance(p, t, key);
@@ -372,6 +375,8 @@ static bool keys_collect(struct ps_table_push *p, const struct ps_table *t, uint
     bool plain = is_plain(p) && p->scratch.distinct_max >= p->in.key_count;
     for (uint32_t count; first < end; first += count) {
         count = ps_group_size(end, first);
+        if (p->cursor.expands)
+            to_f32(p, t, first, count, p->scratch.expanded + (size_t)first * t->dim);
         if (plain)
             group_collect_plain(p, t, first, count);
         else if (!group_collect(p, t, first, count))
@@ -665,8 +670,8 @@ static void collect_step(struct ps_table_push *p, const struct ps_table *t, uint
 static bool early_take(struct ps_table_push *p, const struct ps_table *t)
 {
     const struct ps_early_keys *e = p->early;
-    if (e == NULL || !is_plain(p) || !ps_early_keys_are_of(e, t) || e->keys != p->in.keys ||
-        e->key_count != p->in.key_count || e->gradients != p->gradients)
+    if (e == NULL || !is_plain(p) || p->cursor.expands || !ps_early_keys_are_of(e, t) ||
+        e->keys != p->in.keys || e->key_count != p->in.key_count || e->gradients != p->gradients)
         return false;
     /* Each sum is of a key that is repeated; one more, as add_repeated() takes it before it knows. */
     size_t row_bytes = t->dim * sizeof(float), wanted = (e->key_count / 2 + 1) * row_bytes, bytes;
@@ -675,6 +680,7 @@ static bool early_take(struct ps_table_push *p, const struct ps_table *t)
     if (bytes < wanted)
         return false;
     p->scratch = e->scratch;
+    p->scratch.gradients = p->gradients;
     p->scratch.sums = (float *)(void *)sums;
     p->scratch.sum_max = e->key_count / 2 + 1;
     return true;
@@ -750,8 +756,10 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
         p->cursor.learning_rate = mr_rule_learning_rate(&t->optimizer, p->step, p->learning_rate);
         bool averages = p->in.offsets != NULL && mr_pooling_averages(t->feature.pooling);
         p->cursor.row_floats = t->dim + (p->has_state ? ps_table_state_floats(t) : 0);
-        p->cursor.derives = is_narrow(p) || p->in.weights != NULL || averages;
         p->cursor.in_bags = p->in.offsets != NULL && (!p->in.is_single || averages);
+        p->cursor.expands =
+            is_narrow(p) && p->in.weights == NULL && !p->cursor.in_bags && p->left_out == NULL;
+        p->cursor.derives = (is_narrow(p) && !p->cursor.expands) || p->in.weights != NULL || averages;
         assert(!p->sets || (!p->cursor.derives && !p->cursor.in_bags));
         bool sees = p->insert && p->sees && !p->sets && t->feature.admission == MR_ADMIT_SIGHTINGS;
         if (!sees && early_take(p, t)) {

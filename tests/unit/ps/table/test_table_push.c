@@ -252,6 +252,18 @@ static void test_gradients_of_bags(void **state)
 
 enum { BIG_KEYS = 6000, BIG_DIM = 64, BIG_BAG = 3 };
 
+static void push_narrow(struct ps_table *t, const uint64_t *keys, uint32_t key_count,
+                        const uint16_t *gradients)
+{
+    uint64_t budget_bytes = UINT64_MAX;
+    struct ps_table_push p = {.in.keys = keys,
+                              .in.key_count = key_count,
+                              .gradients_dtype = MR_F16,
+                              .gradients = gradients,
+                              .at_once = true};
+    assert_true(ps_table_push_step(t, &p, &budget_bytes));
+}
+
 /* A push too large for the scratch memory there is, into tables that take it whole and in parts. */
 static void check_split(uint32_t pooling, uint64_t seed)
 {
@@ -263,20 +275,24 @@ static void check_split(uint32_t pooling, uint64_t seed)
     float *gradients = malloc((size_t)BIG_KEYS * BIG_DIM * sizeof(float));
     float *a = malloc((size_t)BIG_KEYS * BIG_DIM * sizeof(float));
     float *b = malloc((size_t)BIG_KEYS * BIG_DIM * sizeof(float));
+    uint16_t *narrow = malloc((size_t)BIG_KEYS * BIG_DIM * sizeof(*narrow));
     uint32_t offsets[BIG_KEYS / BIG_BAG + 1];
     for (uint32_t i = 0; i < BIG_KEYS; i++)
         keys[i] = random_below(&seed, BIG_KEYS * 2);
     for (uint32_t i = 0; i < BIG_KEYS * BIG_DIM; i++)
         gradients[i] = i % 10007 == 5 ? NAN : random_float(&seed);
+    mr_convert_from_f32(MR_F16, narrow, NULL, gradients, BIG_KEYS, BIG_DIM);
     for (uint32_t i = 0; i <= BIG_KEYS / BIG_BAG; i++)
         offsets[i] = i * BIG_BAG;
     table_lookup(split, keys, BIG_KEYS / 2, true, a);
     table_lookup(whole, keys, BIG_KEYS / 2, true, a);
     heap_is_short = true;
     table_push(split, keys, BIG_KEYS, gradients);
+    push_narrow(split, keys, BIG_KEYS, narrow);
     table_push_bags(split, keys, offsets, BIG_KEYS / BIG_BAG, gradients);
     heap_is_short = false;
     table_push(whole, keys, BIG_KEYS, gradients);
+    push_narrow(whole, keys, BIG_KEYS, narrow);
     table_push_bags(whole, keys, offsets, BIG_KEYS / BIG_BAG, gradients);
     table_lookup(split, keys, BIG_KEYS, false, a);
     table_lookup(whole, keys, BIG_KEYS, false, b);
@@ -288,6 +304,7 @@ static void check_split(uint32_t pooling, uint64_t seed)
     ps_arena_destroy(other_arena);
     free(keys);
     free(gradients);
+    free(narrow);
     free(a);
     free(b);
 }
