@@ -36,7 +36,10 @@
 #define AF_PACKET_BLOCK    65536u
 #define POOL_BUFFERS       8192u /* per queue; net_af_xdp alone may hold 4 x 2048 of them */
 #define POOL_BUFFERS_MEMIF 2048u /* it copies at once, and holds none */
-#define MEMIF_RING_LOG2    9u    /* of packets; both ends go through all of a ring's memory, 4.6 MB here */
+/* For each core that gets its packets from another's queue. It keeps up to 1.5 x POOL_CACHE_BUFFERS of those
+ * that it is done with, and more wait in its ring (DP_RING_PACKETS) while it is late. */
+#define POOL_BUFFERS_CORE  1024u
+#define MEMIF_RING_LOG2    9u /* of packets; both ends go through all of a ring's memory, 4.6 MB here */
 #define POOL_CACHE_BUFFERS 256u
 
 const char *dp_port_driver_text(enum dp_driver driver)
@@ -273,10 +276,18 @@ static int configure(struct dp_port *port, const struct dp_config *config, const
     return rte_eth_dev_configure(port->id, port->queue_count, port->queue_count, &conf);
 }
 
-static struct rte_mempool *make_pool(const struct dp_port *port, const struct dp_net *net, uint16_t queue)
+static uint32_t pool_buffers(const struct dp_port *port, uint32_t cores)
+{
+    const uint32_t least = port->driver == DP_DRIVER_MEMIF ? POOL_BUFFERS_MEMIF : POOL_BUFFERS;
+    const uint32_t others = cores > port->queue_count ? cores - port->queue_count : 0;
+    const uint32_t shared = POOL_BUFFERS_MEMIF + others * POOL_BUFFERS_CORE;
+    return shared > least ? shared : least;
+}
+
+static struct rte_mempool *make_pool(const struct dp_port *port, const struct dp_net *net, uint32_t cores,
+                                     uint16_t queue)
 {
     uint32_t room = RTE_PKTMBUF_HEADROOM + XDP_HEADROOM_BYTES + net->mtu + ETHER_EXTRA_BYTES;
-    const uint32_t buffers = port->driver == DP_DRIVER_MEMIF ? POOL_BUFFERS_MEMIF : POOL_BUFFERS;
     struct rte_pktmbuf_pool_private private = {0};
     char name[RTE_MEMPOOL_NAMESIZE];
     /* net_af_xdp takes the pool for one piece without gaps, so buffers may lie across page boundaries. */
@@ -291,8 +302,8 @@ static struct rte_mempool *make_pool(const struct dp_port *port, const struct dp
     private.mbuf_data_room_size = (uint16_t)room;
     snprintf(name, sizeof(name), "packets_%u_%u", port->id, queue);
     struct rte_mempool *pool =
-        rte_mempool_create_empty(name, buffers, (unsigned)sizeof(struct rte_mbuf) + room, POOL_CACHE_BUFFERS,
-                                 sizeof(private), SOCKET_ID_ANY, flags);
+        rte_mempool_create_empty(name, pool_buffers(port, cores), (unsigned)sizeof(struct rte_mbuf) + room,
+                                 POOL_CACHE_BUFFERS, sizeof(private), SOCKET_ID_ANY, flags);
     if (pool == NULL)
         return NULL;
     if (rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL) != 0)
@@ -331,7 +342,7 @@ static int setup_queues(struct dp_port *port, const struct dp_config *config, co
     unsigned socket = (unsigned)rte_eth_dev_socket_id(port->id);
     int result = rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &rx, &tx);
     for (uint16_t queue = 0; result == 0 && queue < port->queue_count; queue++) {
-        port->pools[queue] = make_pool(port, net, queue);
+        port->pools[queue] = make_pool(port, net, config->core_count, queue);
         if (port->pools[queue] == NULL)
             return -ENOMEM;
         result = setup_rx_queue(port, queue, rx, socket);

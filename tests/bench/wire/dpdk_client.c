@@ -216,10 +216,11 @@ void dpdk_client_watch(struct dpdk_client *client, dpdk_client_seen seen, void *
     client->seen_arg = arg;
 }
 
-bool dpdk_client_inject(struct dpdk_client *client, const struct dp_net *as, uint16_t source_port,
-                        const uint8_t *datagram, uint32_t bytes)
+bool dpdk_client_inject(struct dpdk_client *client, uint16_t core, const struct dp_net *as,
+                        uint16_t source_port, const uint8_t *datagram, uint32_t bytes)
 {
     struct mr_address to = client->server;
+    to.port = (uint16_t)(to.port + core);
     uint32_t header_bytes = dp_frame_header_bytes(&to);
     struct dp_path path;
     if (tx_begin(client, &to, bytes) == NULL)

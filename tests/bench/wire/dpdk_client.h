@@ -29,9 +29,9 @@ uint64_t dpdk_client_received(const struct dpdk_client *client);
 /* Sees each datagram that the endpoint sends. */
 typedef void (*dpdk_client_seen)(void *arg, const uint8_t *datagram, uint32_t bytes);
 void dpdk_client_watch(struct dpdk_client *client, dpdk_client_seen seen, void *arg);
-/* Sends any datagram to the server, as if it came from the host `as` (NULL: this one) and its port
+/* Sends any datagram to a core of the server, as if it came from the host `as` (NULL: this one) and its port
  * `source_port` (0: this one's). False when there is no room now. */
-bool dpdk_client_inject(struct dpdk_client *client, const struct dp_net *as, uint16_t source_port,
-                        const uint8_t *datagram, uint32_t bytes);
+bool dpdk_client_inject(struct dpdk_client *client, uint16_t core, const struct dp_net *as,
+                        uint16_t source_port, const uint8_t *datagram, uint32_t bytes);
 
 #endif

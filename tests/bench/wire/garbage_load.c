@@ -193,7 +193,7 @@ static bool send_noise(struct load *load)
         for (size_t i = 0; i < sizeof(noise); i++)
             noise[i] = (uint8_t)(random_next(load) >> 56 | 0x80); /* no byte of the magic number */
     uint32_t bytes = (uint32_t)(random >> 32) % NOISE_BYTES;
-    bool sent = dpdk_client_inject(load->client, NULL, 0, noise + random % NOISE_BYTES, bytes);
+    bool sent = dpdk_client_inject(load->client, 0, NULL, 0, noise + random % NOISE_BYTES, bytes);
     load->noise_short += sent && bytes < MR_HEADER_BYTES;
     return sent;
 }
@@ -210,11 +210,11 @@ static bool send_made(struct load *load, enum kind kind)
         d.bytes[MR_HEADER_BYTES - 1 - random_next(load) % 8] ^= 0x5a;
         break;
     case STRANGER:
-        return dpdk_client_inject(load->client, &load->stranger, STRANGERS_PORT, d.bytes, d.size);
+        return dpdk_client_inject(load->client, 0, &load->stranger, STRANGERS_PORT, d.bytes, d.size);
     default:
         break;
     }
-    return dpdk_client_inject(load->client, NULL, 0, d.bytes, d.size);
+    return dpdk_client_inject(load->client, 0, NULL, 0, d.bytes, d.size);
 }
 
 /* Up to a burst, until the port is full. */

@@ -3,9 +3,11 @@
  *   memif_echo           empty calls a second
  *   memif_lookup_1       lookups of one key a second
  *   memif_lookup_large   keys a second, in calls of 8192 keys
+ * or, with --only noise, which is for a server of several cores:
+ *   memif_noise          packets that the server has taken, by turns for each core, and answered none of
  *
  *   memif_load --socket /path/memif.sock --server 10.99.0.1:7700 [--mtu 9000] [--keys 1000000] [--seconds 3]
- *              [--only echo]
+ *              [--only echo|noise] [--cores 1]
  *
  * The table is made here and filled through PushGrad so that each row tells its key; answers are checked by
  * it. */
@@ -22,6 +24,7 @@
 #define LARGE_KEYS      8192u
 #define LARGE_IN_FLIGHT 8u
 #define CALL_US         10000000u
+#define NOISE_PACKETS   30000u
 #define KEY_STEP        0x9e3779b97f4a7c15u /* keys are spread over the whole 64-bit space */
 
 struct load;
@@ -246,7 +249,7 @@ static void fill_pass(struct load *load, bool pushing)
     drain(load);
 }
 
-static void open_sessions(struct load *load)
+static void open_sessions(struct load *load, uint32_t cores)
 {
     struct mr_client_session_info info;
     for (uint32_t s = 0; s < SESSIONS; s++) {
@@ -258,8 +261,25 @@ static void open_sessions(struct load *load)
     }
     drain(load);
     mr_client_session_info(load->sessions[0], &info);
-    if (info.core_count != 1)
-        give_up("the server has several cores; this load is for one");
+    if (info.core_count != cores)
+        give_up("the server has not as many cores as --cores says");
+}
+
+/* What the server does not know, and drops: only the buffers that its cores give back make room for more. */
+static void send_noise(struct load *load, uint16_t cores)
+{
+    static const uint8_t noise[64];
+    uint64_t progress_us = dp_now_us();
+    for (uint32_t sent = 0; sent < NOISE_PACKETS;) {
+        if (dpdk_client_inject(load->client, (uint16_t)(sent % cores), NULL, 0, noise, sizeof(noise))) {
+            progress_us = dp_now_us();
+            sent++;
+        } else if (dp_now_us() - progress_us > CALL_US) {
+            give_up("the server takes no more packets");
+        }
+        if (sent % 32 == 0)
+            dpdk_client_turn(load->client);
+    }
 }
 
 static void print_rate(const char *name, double value, const char *unit)
@@ -272,6 +292,7 @@ struct options {
     const char *socket, *only;
     char ip[64];
     unsigned port;
+    uint16_t cores;
     uint32_t mtu;
     uint64_t keys;
     double seconds;
@@ -279,7 +300,8 @@ struct options {
 
 static struct options parse(int argc, char **argv)
 {
-    struct options o = {.socket = "", .only = "", .mtu = DP_MTU_MAX, .keys = 1000000, .seconds = 3.0};
+    struct options o = {
+        .socket = "", .only = "", .cores = 1, .mtu = DP_MTU_MAX, .keys = 1000000, .seconds = 3.0};
     for (int i = 1; i + 1 < argc; i += 2)
         if (strcmp(argv[i], "--socket") == 0)
             o.socket = argv[i + 1];
@@ -293,10 +315,12 @@ static struct options parse(int argc, char **argv)
             o.seconds = strtod(argv[i + 1], NULL);
         else if (strcmp(argv[i], "--only") == 0)
             o.only = argv[i + 1];
-    if (o.socket[0] == '\0' || o.port == 0 || o.port > UINT16_MAX || o.keys < LARGE_KEYS ||
+        else if (strcmp(argv[i], "--cores") == 0)
+            o.cores = (uint16_t)strtoul(argv[i + 1], NULL, 10);
+    if (o.socket[0] == '\0' || o.cores == 0 || o.port == 0 || o.port > UINT16_MAX || o.keys < LARGE_KEYS ||
         !(o.seconds > 0.3)) {
         fprintf(stderr, "usage: memif_load --socket PATH --server IP:PORT [--mtu N] [--keys N] [--seconds S] "
-                        "[--only echo]\n");
+                        "[--only echo|noise] [--cores N]\n");
         exit(2);
     }
     return o;
@@ -329,9 +353,13 @@ int main(int argc, char **argv)
     struct options o = parse(argc, argv);
     struct load load = {.state = 88172645463325252u, .key_count = o.keys};
     load.client = connect_client(&o, &load);
-    open_sessions(&load);
+    open_sessions(&load, o.cores);
+    if (strcmp(o.only, "noise") == 0) {
+        send_noise(&load, o.cores);
+        print_rate("memif_noise", NOISE_PACKETS, "packets");
+    }
     print_rate("memif_echo", measure(&load, next_echo, MR_WINDOW_MAX, o.seconds), "calls/s");
-    if (strcmp(o.only, "echo") != 0) {
+    if (o.only[0] == '\0') {
         make_table(&load);
         fill_pass(&load, false);
         fill_pass(&load, true);
