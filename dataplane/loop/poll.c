@@ -231,7 +231,7 @@ static bool make_endpoint(struct dp_core *core, char error[DP_ERROR_BYTES])
     config.udp_bytes_max = dp_net_udp_bytes_max(&dp->net);
     if (core->socket != NULL)
         dp_socket_port_configure(core->socket, &config);
-    if (!dp->port.kernel_driven)
+    if (dp->port.driver == DP_DRIVER_MEMIF)
         config.bundle_bytes_max = mr_min_u32(config.bundle_bytes_max, DP_BUNDLE_BYTES_MAX);
     if (core->index == 0 && dp->app.on_reply != NULL)
         let_it_call(dp, &config);
