@@ -15,6 +15,8 @@
 #include "ps/store/http.h"
 #include "ps/store/store_url.h"
 
+#define PS_REMOTE_PAGES_MAX 100000u /* of one listing: a server that never ends it ends with -EOVERFLOW */
+
 struct ps_remote_options {
     const char *credentials; /* file; NULL or "": from the environment */
     uint32_t tries;          /* of one request; 0: PS_HTTP_TRIES_MAX */

@@ -14,8 +14,7 @@
 #include "ps/store/s3_upload.h"
 #include "ps/store/s3_xml.h"
 
-#define PAGES_MAX 100000u /* of one listing */
-#define HELD_MAX  4u      /* MANIFESTs that wait for their rename */
+#define HELD_MAX 4u /* MANIFESTs that wait for their rename */
 
 struct held {
     char key[PS_PATH_BYTES]; /* "": free */
@@ -130,7 +129,7 @@ static int list_keys(struct ps_remote *r, const char *prefix, void (*visit)(void
                      void *arg)
 {
     char token[S3_TOKEN_BYTES] = "", query[PS_HTTP_URL_BYTES];
-    for (uint32_t i = 0; i < PAGES_MAX; i++) {
+    for (uint32_t i = 0; i < PS_REMOTE_PAGES_MAX; i++) {
         char *xml;
         query[0] = '\0';
         bool fits = true;

@@ -35,14 +35,15 @@ static int list_page(const struct ps_remote *r, const char *prefix,
 int ps_s3_list_uploads(const struct ps_remote *r, const char *prefix,
                        void (*visit)(void *arg, const char *key, const char *id), void *arg)
 {
-    struct s3_upload_marker after = {.key = ""}, before;
-    int error;
-    do {
-        before = after;
-        error = list_page(r, prefix, visit, arg, &after);
-    } while (error == 0 && after.key[0] != '\0' &&
-             (strcmp(after.key, before.key) != 0 || strcmp(after.id, before.id) != 0));
-    return error;
+    struct s3_upload_marker after = {.key = ""};
+    for (uint32_t i = 0; i < PS_REMOTE_PAGES_MAX; i++) {
+        const struct s3_upload_marker before = after;
+        const int error = list_page(r, prefix, visit, arg, &after);
+        const bool is_same = strcmp(after.key, before.key) == 0 && strcmp(after.id, before.id) == 0;
+        if (error != 0 || after.key[0] == '\0' || is_same)
+            return error;
+    }
+    return -EOVERFLOW;
 }
 
 void ps_s3_abort_upload(const struct ps_remote *r, const char *key, const char *id)

@@ -11,7 +11,6 @@
 #include "ps/store/webhdfs_json.h"
 
 #define ANSWER_BYTES (4u << 20) /* of JSON: a page of a listing */
-#define PAGES_MAX    100000u    /* of one listing */
 #define PLACE_BYTES  300u       /* "http://host:port" */
 #define AWAY_MAX     8u
 #define AWAY_S       60u
@@ -239,7 +238,7 @@ static int hdfs_list(void *self, const char *path, void (*visit)(void *arg, cons
 {
     char last[WEBHDFS_NAME_BYTES] = "";
     bool is_last = false;
-    for (uint32_t i = 0; i < PAGES_MAX; i++) {
+    for (uint32_t i = 0; i < PS_REMOTE_PAGES_MAX; i++) {
         const int error = list_page(self, path, last, visit, arg, &is_last);
         if (error != 0 || is_last)
             return error;
