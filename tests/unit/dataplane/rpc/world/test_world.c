@@ -343,18 +343,19 @@ static void *leave(void *arg)
     return NULL;
 }
 
-/* Returns once it has begun to leave: its time runs from now on. */
+/* Returns once it has begun to leave: the time of its first try runs from now on. */
 static void leave_begin(struct leaver *leaver, struct net *net, uint32_t worker, uint32_t timeout_ms)
 {
     bool leaves = false;
     *leaver = (struct leaver){.rpc = net->workers[worker].rpc, .timeout_ms = timeout_ms};
     assert_int_equal(pthread_create(&leaver->thread, NULL, leave, leaver), 0);
-    while (!leaves) {
+    for (uint32_t waited_ms = 0; !leaves; waited_ms++) {
         pthread_mutex_lock(&net->lock);
         leaves = leaver->rpc->leaving.step != MR_LEAVING_NOT;
         pthread_mutex_unlock(&net->lock);
-        if (!leaves)
-            usleep(1000);
+        if (waited_ms == 60000)
+            fail_msg("mr_rpc_shutdown() does not begin");
+        usleep(1000);
     }
 }
 
