@@ -36,11 +36,12 @@
 #define AF_PACKET_BLOCK    65536u
 #define POOL_BUFFERS       8192u /* per queue; net_af_xdp alone may hold 4 x 2048 of them */
 #define POOL_BUFFERS_MEMIF 2048u /* it copies at once, and holds none */
-/* For each core that gets its packets from another's queue. It keeps up to 1.5 x POOL_CACHE_BUFFERS of those
- * that it is done with, and more wait in its ring (DP_RING_PACKETS) while it is late. */
-#define POOL_BUFFERS_CORE  1024u
-#define MEMIF_RING_LOG2    9u /* of packets; both ends go through all of a ring's memory, 4.6 MB here */
-#define POOL_CACHE_BUFFERS 256u
+/* Of several cores, each may keep 1.5 x POOL_CACHE_BUFFERS of those that came by another's queue, and one that
+ * is late has a ring full of them (DP_RING_PACKETS); 1024 are left. */
+#define POOL_BUFFERS_KEPT   384u
+#define POOL_BUFFERS_SHARED 3072u
+#define MEMIF_RING_LOG2     9u /* of packets; both ends go through all of a ring's memory, 4.6 MB here */
+#define POOL_CACHE_BUFFERS  256u
 
 const char *dp_port_driver_text(enum dp_driver driver)
 {
@@ -279,8 +280,7 @@ static int configure(struct dp_port *port, const struct dp_config *config, const
 static uint32_t pool_buffers(const struct dp_port *port, uint32_t cores)
 {
     const uint32_t least = port->driver == DP_DRIVER_MEMIF ? POOL_BUFFERS_MEMIF : POOL_BUFFERS;
-    const uint32_t others = cores > port->queue_count ? cores - port->queue_count : 0;
-    const uint32_t shared = POOL_BUFFERS_MEMIF + others * POOL_BUFFERS_CORE;
+    const uint32_t shared = cores > 1 ? POOL_BUFFERS_SHARED + (cores - 1) * POOL_BUFFERS_KEPT : 0;
     return shared > least ? shared : least;
 }
 
