@@ -269,21 +269,23 @@ static long thread_switches(void)
 /* Spins while an answer is due, unless somebody else is found to want the processor. */
 static void spin_for_answer(struct mr_client *client, uint32_t links, uint64_t until_us)
 {
-    uint64_t before_us = mr_clock_us(), away_us = 0, now_us = before_us;
-    bool got = false;
+    uint64_t away_us = 0, now_us = mr_clock_us();
+    bool got = false, yielded = false;
     pthread_mutex_unlock(&client->lock);
-    const long switches = thread_switches();
+    long switches = thread_switches();
     while (!got && now_us < until_us && away_us <= MRC_ANSWER_YIELD_US_MAX) {
-        before_us = now_us;
+        const uint64_t before_us = now_us;
+        const long switches_before = switches;
         (void)sched_yield();
+        yielded = true;
         now_us = mr_clock_us();
-        away_us = now_us - before_us;
-        if (away_us > MRC_ANSWER_YIELD_US_MAX && thread_switches() == switches)
-            away_us = 0;
+        switches = thread_switches();
+        away_us = switches != switches_before ? now_us - before_us : 0;
         got = receive_links(client, links);
     }
     pthread_mutex_lock(&client->lock);
-    mrc_answer_yielded(&client->progress.answers, now_us, away_us);
+    if (yielded)
+        mrc_answer_yielded(&client->progress.answers, now_us, away_us);
 }
 
 /* Whether others want the processor, and the program leaves it to the library what to do then. */
