@@ -28,7 +28,9 @@ def ending(test):
     code = test.get("returncode", 0)
     if test["result"] != "FAIL":
         return test["result"]
-    return f"FAIL, killed by {signal.Signals(-code).name}" if code < 0 else f"FAIL, exit status {code}"
+    if -code in signal.valid_signals():
+        return f"FAIL, killed by {signal.strsignal(-code)}"
+    return f"FAIL, exit status {code}"
 
 
 counts = {"passed": 0, "failed": 0, "skipped": 0}
