@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <cmocka.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/tick_clock.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
 #include "tests/unit/temporary_directory.h"
@@ -115,7 +116,9 @@ static void the_client_tells_the_truth(void **state)
         const double told = (double)mr_histogram_percentile_ns(&own.sum, shares[i]);
         assert_true(told < 1.02 * truth); /* waking the caller is not in it */
     }
-    assert_true(own.sum.max_ns <= took_ns[CALLS - 1] && own.sum.sum_ns <= all_ns);
+    /* by another clock */
+    assert_true((double)own.sum.max_ns <= (1 + MR_TICK_ERROR) * (double)took_ns[CALLS - 1]);
+    assert_true((double)own.sum.sum_ns <= (1 + MR_TICK_ERROR) * (double)all_ns);
     free(took_ns);
 }
 
