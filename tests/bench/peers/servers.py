@@ -139,8 +139,8 @@ class Millrace(Peer):
         )
         self.settings = (
             f"{version.stdout.strip()}, one data core that polls; clients have the library's defaults: they "
-            "spin for 50 us, "
-            "then sleep; two trainers with a hub beside them"
+            "spin for 50 us, then sleep (at once while others want the processor); two trainers with a hub "
+            "beside them"
         )
         return run.serving(cable.server, command, "ready")
 

@@ -49,7 +49,7 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls, Ta
     receive_buffer_bytes: of a socket; 0: 4 MiB.
     udp_bytes_max: largest UDP payload; 0: from the route's MTU.
     busy_poll_s: a waiting call spins so long before it sleeps, in seconds; None: 50 us, and once more about
-        when a long answer is due; math.inf: always.
+        when a long answer is due, but not while others are found to want the processor; math.inf: always.
     offload, bundle: False: no UDP_SEGMENT; each small call in a packet of its own.
     any_node: of a cluster: connected as soon as one of its nodes answers, for cluster().
 
