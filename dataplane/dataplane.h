@@ -50,8 +50,8 @@ struct dp_fault_config {
     uint64_t seed;
 };
 
-/* Over memif, bundles of small messages (mr_endpoint_config.bundle_bytes_max) are kept as short as a packet of
- * 1500 bytes: with all calls in one packet the two sides would work by turns. */
+/* Over memif, bundles of small messages (mr_endpoint_config.bundle_bytes_max) are kept as short as a packet
+ * of 1500 bytes: with all calls in one packet the two sides would work by turns. */
 #define DP_BUNDLE_BYTES_MAX 1408u
 
 struct dp_config {

@@ -18,7 +18,7 @@
 /* Nanoseconds a tick, times 2^32; 0: the ticks are not even, or mr_tick_clock_init() was not called. */
 extern uint64_t mr_tick_scale;
 
-/* Spans differ from CLOCK_MONOTONIC's by this share at most, but where the clocks could not be read together. */
+/* Spans differ from CLOCK_MONOTONIC's by this share at most, unless the clocks could not be read together. */
 #define MR_TICK_ERROR 0.002
 
 /* Measures the ticks against CLOCK_MONOTONIC, which takes some 200 us the first time. Before mr_tick_ns(). */

@@ -23,9 +23,9 @@ static void hash_128(const void *data, size_t bytes, uint64_t out[2])
 
 #ifdef __AVX2__
 /* The library has no call that copies what it hashes. This is its algorithm for long inputs
- * (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md, "XXH3 Algorithm for long inputs") with each
- * byte of the original loaded once: the hash is that of the copy, though another thread changes the original
- * meanwhile. */
+ * (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md, "XXH3 Algorithm for long inputs") with
+ * each byte of the original loaded once: the hash is that of the copy, though another thread changes the
+ * original meanwhile. */
 
 #define SHORT_BYTES_MAX 240 /* up to here the algorithm is another one, which is left to the library */
 #define LANES           8

@@ -103,8 +103,8 @@ static void train_step(struct mr_client *client, uint32_t table, uint32_t step)
     expect_ok(mr_push_gradients(client, &options, table, keys, KEYS_PER_STEP, DIM, gradients));
 }
 
-/* Saves between its steps, whether that works or not. It waits for the answer, or the server's end: a cut that
- * came later, between a lookup and its push, would count the keys twice (docs/replay.md). */
+/* Saves between its steps, whether that works or not. It waits for the answer, or the server's end: a cut
+ * that came later, between a lookup and its push, would count the keys twice (docs/replay.md). */
 static void *train_disturbed(void *arg)
 {
     struct fixture *x = arg;
