@@ -135,31 +135,6 @@ static inline bool sets_rows(const struct ps_table_push *p, const struct ps_tabl
 /* Of a key whose derived gradients so far hold NaN or Inf. */
 static const float not_finite[MR_DIM_MAX] = {NAN};
 
-/* As add_repeated(), of rows that are set: the last one that is finite counts. */
-static bool set_repeated(struct ps_table_push *p, const struct ps_table *t, struct ps_distinct *d,
-                         struct pushed from)
-{
-    const struct mr_kernels *k = t->kernels;
-    const uint32_t floats = p->cursor.row_floats;
-    float *derived = p->cursor.derives ? sum_take(p, t) : NULL;
-    if (p->cursor.derives && derived == NULL)
-        return false;
-    if (derived != NULL)
-        derive(p, t, from, derived);
-    const float *row = derived != NULL ? derived : gradient_at(p, from.row);
-    bool is_finite = k->all_finite(row, floats), was_finite = k->all_finite(d->gradient, floats);
-    p->cursor.skipped += !(is_finite && was_finite); /* of two bad ones, one */
-    if (derived == NULL || !is_sum(p, t, d->gradient)) {
-        if (is_finite || !was_finite)
-            d->gradient = row;
-        return true;
-    }
-    if (is_finite)
-        memcpy(p->scratch.sums + (d->gradient - p->scratch.sums), row, floats * sizeof(*row));
-    p->scratch.sum_count--; /* it was wanted only until it was copied */
-    return true;
-}
-
 /* The gradient that a key has in this push until it is met again; NULL when there is no room. */
 static inline const float *first_gradient(struct ps_table_push *p, const struct ps_table *t,
                                           struct pushed from)
@@ -176,6 +151,26 @@ static inline const float *first_gradient(struct ps_table_push *p, const struct 
     return not_finite;
 }
 
+/* As add_repeated(), of rows that are set: the last one that is finite counts. */
+static bool set_repeated(struct ps_table_push *p, const struct ps_table *t, struct ps_distinct *d,
+                         struct pushed from)
+{
+    const struct mr_kernels *k = t->kernels;
+    const uint32_t floats = p->cursor.row_floats;
+    const float *row = first_gradient(p, t, from);
+    if (row == NULL)
+        return false;
+    bool is_finite = k->all_finite(row, floats), was_finite = k->all_finite(d->gradient, floats);
+    p->cursor.skipped += !(is_finite && was_finite); /* of two bad ones, one */
+    if (p->cursor.derives && is_finite && is_sum(p, t, d->gradient)) {
+        memcpy(p->scratch.sums + (d->gradient - p->scratch.sums), row, floats * sizeof(*row));
+        p->scratch.sum_count--; /* it was wanted only until it was copied */
+    } else if (is_finite || !was_finite) {
+        d->gradient = row;
+    }
+    return true;
+}
+
 /* The key has been met before in this push. A gradient with NaN or Inf is left out of the sum. */
 static __attribute__((noinline)) bool add_repeated(struct ps_table_push *p, const struct ps_table *t,
                                                    struct ps_distinct *d, struct pushed from)
@@ -187,9 +182,11 @@ static __attribute__((noinline)) bool add_repeated(struct ps_table_push *p, cons
     if (!is_sum(p, t, d->gradient)) {
         if (!k->all_finite(d->gradient, t->dim)) {
             const float *first = first_gradient(p, t, from);
-            p->cursor.skipped += first != NULL;
-            d->gradient = first != NULL ? first : d->gradient;
-            return first != NULL;
+            if (first == NULL)
+                return false;
+            p->cursor.skipped++;
+            d->gradient = first;
+            return true;
         }
         float *sum = sum_take(p, t);
         if (sum == NULL)
