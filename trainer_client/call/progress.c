@@ -270,22 +270,22 @@ static long thread_switches(void)
 static void spin_for_answer(struct mr_client *client, uint32_t links, uint64_t until_us)
 {
     uint64_t away_us = 0, now_us = mr_clock_us();
-    bool got = false, yielded = false;
+    bool got = false;
+    if (now_us >= until_us)
+        return;
     pthread_mutex_unlock(&client->lock);
     long switches = thread_switches();
     while (!got && now_us < until_us && away_us <= MRC_ANSWER_YIELD_US_MAX) {
         const uint64_t before_us = now_us;
         const long switches_before = switches;
         (void)sched_yield();
-        yielded = true;
         now_us = mr_clock_us();
         switches = thread_switches();
         away_us = switches != switches_before ? now_us - before_us : 0;
         got = receive_links(client, links);
     }
     pthread_mutex_lock(&client->lock);
-    if (yielded)
-        mrc_answer_yielded(&client->progress.answers, now_us, away_us);
+    mrc_answer_yielded(&client->progress.answers, now_us, away_us);
 }
 
 /* Whether others want the processor, and the program leaves it to the library what to do then. */
