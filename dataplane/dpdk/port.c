@@ -36,12 +36,12 @@
 #define AF_PACKET_BLOCK    65536u
 #define POOL_BUFFERS       8192u /* per queue; net_af_xdp alone may hold 4 x 2048 of them */
 #define POOL_BUFFERS_MEMIF 2048u /* it copies at once, and holds none */
-/* Of several cores, each may keep 1.5 x POOL_CACHE_BUFFERS of those that came by another's queue, and one
- * that is late has a ring full of them (DP_RING_PACKETS); 1024 are left. */
-#define POOL_BUFFERS_KEPT   384u
+#define POOL_CACHE_BUFFERS 256u
+/* Of several cores, each may keep 1.5 caches full of those that came by another's queue, and one that is late
+ * has a ring full of them (DP_RING_PACKETS); 1024 are left. */
+#define POOL_BUFFERS_KEPT   (POOL_CACHE_BUFFERS * 3 / 2)
 #define POOL_BUFFERS_SHARED 3072u
 #define MEMIF_RING_LOG2     9u /* of packets; both ends go through all of a ring's memory, 4.6 MB here */
-#define POOL_CACHE_BUFFERS  256u
 
 const char *dp_port_driver_text(enum dp_driver driver)
 {
