@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and linting need. Does nothing when all are there.
-# usage: scripts/setup.sh [build|test|cluster|lint|fuzz|bench|peers|deb|wheel|all]...    default: test
+# usage: scripts/setup.sh [build|test|cluster|lint|fuzz|bench|peers|deb|wheel|roots|all]...    default: test
 set -euo pipefail
 
 build_packages=(gcc libc6-dev dpkg-dev meson ninja-build pkg-config
@@ -18,6 +18,7 @@ peers_packages=(g++ libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-com
     python3-torch python3-numpy python3-venv libopenblas0-pthread)
 deb_packages=(build-essential debhelper debootstrap dh-python iproute2 lintian)
 wheel_packages=(git python3-pytest python3-venv)
+roots_packages=(debootstrap git)
 
 usage() {
     sed -n '2,3s/^# //p' "$0"
@@ -36,12 +37,13 @@ for group in "$@"; do
     peers) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${peers_packages[@]}") ;;
     deb) wanted+=("${build_packages[@]}" "${deb_packages[@]}") ;;
     wheel) wanted+=("${build_packages[@]}" "${wheel_packages[@]}") ;;
+    roots) wanted+=("${roots_packages[@]}") ;;
     all)
         wanted+=("${build_packages[@]}" "${test_packages[@]}" "${lint_packages[@]}" "${fuzz_packages[@]}"
-            "${bench_packages[@]}" "${peers_packages[@]}" "${deb_packages[@]}" "${wheel_packages[@]}")
+            "${bench_packages[@]}" "${peers_packages[@]}" "${deb_packages[@]}" "${wheel_packages[@]}" "${roots_packages[@]}")
         ;;
     -h | --help) usage; exit 0 ;;
-    *) echo "setup: unknown group '$group': build, test, cluster, lint, fuzz, bench, peers, deb, wheel or all" >&2; exit 2 ;;
+    *) echo "setup: unknown group '$group': build, test, cluster, lint, fuzz, bench, peers, deb, wheel, roots or all" >&2; exit 2 ;;
     esac
 done
 
