@@ -44,7 +44,7 @@ tell_paths() {
 install_all() {
     case "$prefix" in /*) ;; *) die "PREFIX must begin with a slash, not '$prefix'" 2 ;; esac
     scripts/setup.sh build
-    local options=(--buildtype=release --prefix="$prefix" -Dtests=false)
+    local options=(--buildtype=release --prefix="$prefix" -Dtests=disabled)
     mkdir -p build
     if [ -f "$build/build.ninja" ]; then
         meson configure "$build" "${options[@]}" >/dev/null

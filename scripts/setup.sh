@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and linting need. Does nothing when all are there.
+# On a system without apt it says which packages to install by hand.
 # usage: scripts/setup.sh [build|test|cluster|lint|fuzz|bench|peers|deb|wheel|roots|all]...    default: test
 set -euo pipefail
 
+readonly tried="Debian 12 and 13"
+# A name with | is a list of alternatives: the first that is installed, else the first that the release has.
+readonly java="openjdk-17-jre-headless|openjdk-21-jre-headless|default-jre-headless"
+readonly java_compiler="openjdk-17-jdk-headless|openjdk-21-jdk-headless|default-jdk-headless"
 build_packages=(gcc libc6-dev dpkg-dev meson ninja-build pkg-config
     dpdk libdpdk-dev dpdk-dev liburing-dev libjemalloc-dev libxxhash-dev libsodium-dev libjansson-dev libinih-dev
     libcurl4-openssl-dev libexpat1-dev libmicrohttpd-dev librdkafka-dev libssl-dev libsystemd-dev libzookeeper-mt-dev zlib1g-dev libzstd-dev libdnnl-dev python3-cffi python3-numpy)
-cluster_packages=(zookeeper openjdk-17-jre-headless)
+cluster_packages=(zookeeper "$java")
 test_packages=(libcmocka-dev groff-base mandoc iproute2 iputils-ping ethtool patch procps python3 python3-xxhash xz-utils
-    python3-pytest python3-torch python3-venv libopenblas0-pthread python3-swift faketime maven openjdk-17-jdk-headless
+    python3-pytest python3-torch python3-venv libopenblas0-pthread python3-swift faketime maven "$java_compiler"
     nghttp2-proxy openssl prometheus tshark chromium-headless-shell python3-pil "${cluster_packages[@]}")
 lint_packages=(black clang-format clang-tidy cppcheck libomp-dev shellcheck mypy pyflakes3)
-fuzz_packages=(clang libclang-rt-14-dev)
+fuzz_packages=(clang "libclang-rt-dev|libclang-rt-14-dev")
 bench_packages=(fio python3-torch python3-numpy libopenblas0-pthread)
 # redis-tools holds the server, too; the package redis-server would begin to serve this machine.
 peers_packages=(g++ libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev libhiredis-dev redis-tools
@@ -21,7 +26,7 @@ wheel_packages=(git python3-pytest python3-venv)
 roots_packages=(debootstrap git)
 
 usage() {
-    sed -n '2,3s/^# //p' "$0"
+    sed -n '2,4s/^# //p' "$0"
 }
 
 wanted=()
@@ -47,11 +52,24 @@ for group in "$@"; do
     esac
 done
 
+# The build goes on: what it lacks it says itself.
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    echo "setup: tried on $tried; here is no apt, so install what these Debian packages hold by hand: ${wanted[*]}" >&2
+    exit 0
+fi
+
+# is_installed PACKAGE|PACKAGE...: one of them is enough.
+is_installed() {
+    local package
+    for package in ${1//|/ }; do
+        if dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed; then return 0; fi
+    done
+    return 1
+}
+
 missing=()
 for package in "${wanted[@]}"; do
-    if ! dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed; then
-        missing+=("$package")
-    fi
+    is_installed "$package" || missing+=("$package")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0
 
@@ -59,25 +77,44 @@ sudo=()
 if [ "$(id -u)" -ne 0 ]; then
     if ! command -v sudo >/dev/null; then
         echo "setup: missing packages: ${missing[*]}" >&2
-        echo "setup: run this as root, or install sudo: apt-get install ${missing[*]}" >&2
+        echo "setup: run this as root, or install sudo" >&2
         exit 1
     fi
     sudo=(sudo)
 fi
 
-echo "setup: installing ${#missing[@]} Debian packages" >&2
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-install() {
-    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
-}
-# Package lists may be absent or stale on a fresh machine: refresh them, then install.
-if ! { "${sudo[@]}" apt-get update && install; } >"$log" 2>&1; then
+fail() {
     tail -n 20 "$log" >&2
     echo "setup: apt-get failed; the lines above say why" >&2
     exit 1
+}
+echo "setup: installing ${#missing[@]} Debian packages" >&2
+# Package lists may be absent or stale on a fresh machine.
+"${sudo[@]}" apt-get update >"$log" 2>&1 || fail
+declare -A candidates
+while read -r package; do
+    candidates[$package]=1
+done < <(tr '|' '\n' < <(printf '%s\n' "${missing[@]}") | LC_ALL=C xargs apt-cache policy |
+    awk '/^[^ ]/ { sub(/:$/, ""); name = $0 } /^ *Candidate: [^(]/ { print name }')
+chosen=() unknown=()
+for alternatives in "${missing[@]}"; do
+    found=
+    for package in ${alternatives//|/ }; do
+        [ -n "$found" ] || found=${candidates[$package]:+$package}
+    done
+    if [ -n "$found" ]; then chosen+=("$found"); else unknown+=("$alternatives"); fi
+done
+if [ ${#unknown[@]} -gt 0 ]; then
+    system=$(sed -n 's/^PRETTY_NAME="\(.*\)"$/\1/p' /etc/os-release)
+    echo "setup: tried on $tried; $system has no package for these, so install what they" \
+        "hold by hand: ${unknown[*]}" >&2
+fi
+if [ ${#chosen[@]} -gt 0 ]; then
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${chosen[@]}" >"$log" 2>&1 || fail
 fi
 # Tests start a Prometheus of their own; Debian's would begin to serve this machine.
-if [[ " ${missing[*]} " == *" prometheus "* && -d /run/systemd/system ]]; then
+if [[ " ${chosen[*]} " == *" prometheus "* && -d /run/systemd/system ]]; then
     "${sudo[@]}" systemctl disable --quiet --now prometheus.service
 fi
