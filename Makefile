@@ -1,5 +1,5 @@
 # Short names for what the project does. Each target installs what it needs.
-.PHONY: all build demo demo-mnist test bench bench-peers lint fuzz property sim differential kills mutants docs install uninstall deb deb-test wheel test-pip clean help
+.PHONY: all build demo demo-mnist test bench bench-peers lint fuzz property sim differential kills mutants docs install uninstall deb deb-test wheel test-pip release-check clean help
 
 all: build
 
@@ -68,6 +68,9 @@ wheel: ## Build the Python package for pip into build/wheel: source distribution
 
 test-pip: wheel ## Install the wheel as pip's users do, with numpy only and with torch 2 and TorchRec (3 GB), in each Python from 3.9 on that is installed; TORCH=venv TORCHREC=venv: with those in there
 	@scripts/test-pip.sh $(if $(TORCH),--torch "$(TORCH)") $(if $(TORCHREC),--torchrec "$(TORCHREC)")
+
+release-check: ## What a release needs and CI does not: Debian 13 and sid, packages, wheel, arm64, soak; ONLY="parts"; needs root and the network
+	@scripts/release-check.sh $(patsubst %,--only %,$(ONLY))
 
 clean: ## Remove what was built
 	@rm -rf build
