@@ -41,7 +41,7 @@ enter() {
     # Not chroot alone: the kernel makes no user namespaces for a process in one.
     pivot_root . mnt
     # shellcheck disable=SC2016 # the inner shell expands its arguments
-    exec chroot . /bin/sh -c 'umount -l /mnt && cd /millrace && exec "$@"' sh "$@"
+    exec /bin/sh -c 'umount -l /mnt && cd /millrace && exec "$@"' sh "$@"
 }
 if [ "${1:-}" = --enter ]; then
     shift
