@@ -1,4 +1,7 @@
 """Rows set and read as they are stored, in tables of every optimizer, and torch's weights in modules."""
+import inspect
+import re
+
 import numpy as np
 import pytest
 
@@ -162,14 +165,120 @@ def test_a_state_dict_of_torch_s_sets_the_rows(client, name):
         ours.load_state_dict(Model(torch.nn.Embedding(9, DIM + 1)).state_dict())
 
 
-def test_a_state_dict_of_torch_s_sets_a_linear(client, name):
+class Parts:
+    """The same model twice: of torch's modules, and of those at a server."""
+
+    def __init__(self, client, name, bias=True):
+        torch = pytest.importorskip("torch")
+
+        class Model(torch.nn.Module):
+            def __init__(self, row, bag, tower):
+                super().__init__()
+                self.row, self.bag, self.tower = row, bag, torch.nn.Sequential(torch.nn.ReLU(), tower)
+
+            def forward(self, keys):
+                return self.tower(self.row(keys) + self.bag(keys.view(-1, 1)))
+
+        self.theirs = Model(
+            torch.nn.Embedding(9, DIM),
+            torch.nn.EmbeddingBag(9, DIM, mode="sum"),
+            torch.nn.Linear(DIM, 2, bias),
+        )
+        self.ours = Model(
+            millrace.Embedding(client, f"{name[-50:]}.row", dim=DIM),
+            millrace.EmbeddingBag(client, f"{name[-50:]}.bag", dim=DIM, mode="sum"),
+            millrace.nn.Linear(client, f"{name[-50:]}.tower", DIM, 2, bias),
+        )
+        self.state = self.theirs.state_dict()
+
+    def check_same(self):
+        torch = pytest.importorskip("torch")
+        torch.testing.assert_close(self.ours(torch.arange(9)), self.theirs(torch.arange(9)))
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"strict": False}, {"assign": True}], ids=["strict", "lax", "assign"]
+)
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no_bias"])
+def test_a_state_dict_of_torch_s_is_taken_whole(client, name, bias, arguments):
     torch = pytest.importorskip("torch")
-    theirs, ours = torch.nn.Linear(3, 2), millrace.nn.Linear(client, name, 3, 2)
-    ours.load_state_dict(theirs.state_dict())
-    inputs = torch.randn(4, 3)
-    torch.testing.assert_close(ours(inputs), theirs(inputs))
-    with pytest.raises(RuntimeError, match="size mismatch for weight"):
-        ours.load_state_dict(torch.nn.Linear(4, 2).state_dict())
+    if not set(arguments) <= set(inspect.signature(torch.nn.Module.load_state_dict).parameters):
+        pytest.skip("assign needs torch 2.1")
+    parts = Parts(client, name, bias)
+    result = parts.ours.load_state_dict(parts.state, **arguments)
+    assert not result.missing_keys and not result.unexpected_keys
+    parts.check_same()
+    assert not parts.ours.state_dict()  # whose rows the server has
+    parts.ours.load_state_dict(parts.ours.state_dict(), **arguments)
+    parts.check_same()
+    lacking = parts.theirs.load_state_dict(parts.ours.state_dict(), strict=False)
+    assert lacking.missing_keys == list(parts.state) and not lacking.unexpected_keys
+
+
+def test_a_state_dict_comes_back_from_the_server(client, name):
+    torch = pytest.importorskip("torch")
+    parts = Parts(client, name)
+    keys = torch.arange(9)
+    with torch.no_grad():
+        state = {
+            "row.weight": parts.ours.row(keys),
+            "bag.weight": parts.ours.bag(keys.view(-1, 1)),
+            "tower.1.weight": parts.ours.tower[1].weight(),
+            "tower.1.bias": parts.ours.tower[1].bias(),
+        }
+    parts.theirs.load_state_dict(state)
+    parts.check_same()
+
+
+@pytest.mark.parametrize("how", ["keep_vars", "bfloat16", "float64", "numpy"])
+def test_a_state_dict_has_tensors_of_any_kind(client, name, how):
+    torch = pytest.importorskip("torch")
+    parts = Parts(client, name)
+    if how in ("bfloat16", "float64"):
+        parts.theirs.to(getattr(torch, how))
+    state = parts.theirs.state_dict(keep_vars=how == "keep_vars")
+    if how == "numpy":
+        state = {key: values.numpy() for key, values in state.items()}
+    parts.ours.load_state_dict(state)
+    parts.theirs.float()
+    parts.check_same()
+
+
+def test_keys_that_no_module_takes_are_reported(client, name):
+    torch = pytest.importorskip("torch")
+    parts = Parts(client, name, bias=False)
+    more = {
+        **parts.state,
+        "row.bias": torch.zeros(1),
+        "bag.weight.more": torch.zeros(1),
+        "tower.1.bias": torch.zeros(2),
+        "tower.1.more": torch.zeros(1),
+    }
+    with pytest.raises(RuntimeError, match="Unexpected key") as error:
+        parts.ours.load_state_dict(more)
+    assert re.findall('"(.*?)"', str(error.value)) == [
+        "row.bias",
+        "bag.weight.more",
+        "tower.1.bias",
+        "tower.1.more",
+    ]
+    result = parts.ours.load_state_dict(more, strict=False)
+    assert not result.missing_keys
+    assert result.unexpected_keys == ["row.bias", "bag.weight.more", "tower.1.bias", "tower.1.more"]
+    parts.check_same()
+
+
+@pytest.mark.parametrize("key", ["row.weight", "bag.weight", "tower.1.weight", "tower.1.bias"])
+def test_values_that_do_not_fit_are_reported(client, name, key):
+    torch = pytest.importorskip("torch")
+    parts = Parts(client, name)
+    parts.ours.load_state_dict(parts.state)
+    for wrong in (torch.zeros(3, DIM + 1), torch.zeros(())):
+        with pytest.raises(RuntimeError, match=f"size mismatch for {key}"):
+            parts.ours.load_state_dict({key: wrong})
+    with pytest.raises(RuntimeError, match=f"{key} is a str; values are a tensor or an array"):
+        parts.ours.load_state_dict({key: "values"})
+    parts.check_same()
 
 
 def test_rows_that_are_set_are_new_to_a_prefetch(client, name):

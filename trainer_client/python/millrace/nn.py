@@ -31,7 +31,7 @@ from ._nn.backward import pushes_of, running, tensors
 from ._nn.forwards import look_up
 from ._nn.tables import Needs
 from ._nn.uncompiled import uncompiled
-from ._nn.weights import Weights
+from ._nn.weights import Weights, values_in
 from .client import Client
 from .table import Table
 from .variable import Variable as ServerVariable
@@ -501,15 +501,29 @@ class Linear(torch.nn.Module):
         self.weight = make("weight", out_features, in_features)
         self.bias = make("bias", out_features) if bias else None
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        """torch's weight and bias in the state_dict set the variables; without them they stay."""
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list,
+        unexpected_keys: list,
+        error_msgs: list,
+    ) -> None:
+        """torch's weight and bias in the state_dict set the variables; without them they stay. A bias is
+        unexpected in a module that has none."""
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
         for part, variable in (("weight", self.weight), ("bias", self.bias)):
-            values = state_dict.get(prefix + part)
-            if values is None or variable is None:
+            if variable is None:
+                continue
+            values = values_in(state_dict, prefix + part, unexpected_keys, error_msgs)
+            if values is None:
                 continue
             if tuple(values.shape) != variable.variable.shape:
-                rest[-1].append(
+                error_msgs.append(
                     f"size mismatch for {prefix}{part}: {list(values.shape)} does not fit variable "
                     f"{variable.variable.name!r}, which is {list(variable.variable.shape)}"
                 )

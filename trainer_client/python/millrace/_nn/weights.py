@@ -12,6 +12,22 @@ from ..table import Table
 _Self = TypeVar("_Self", bound="Weights")
 
 
+def values_in(
+    state_dict: Mapping[str, Any], key: str, unexpected_keys: list, error_msgs: list
+) -> Optional[Any]:
+    """The tensor or array at `key` of a state_dict that is loaded, or None. It is no parameter of the module, so
+    torch's own _load_from_state_dict(), which has run before, counts the key as unexpected."""
+    values = state_dict.get(key)
+    if values is None:
+        return None
+    if key in unexpected_keys:
+        unexpected_keys.remove(key)
+    if not hasattr(values, "shape"):
+        error_msgs.append(f"{key} is a {type(values).__name__}; values are a tensor or an array")
+        return None
+    return values
+
+
 class Weights:
     """What Embedding and EmbeddingBag have for them."""
 
@@ -80,15 +96,13 @@ class Weights:
         error_msgs: list,
     ) -> None:
         """A weight of torch's in the state_dict sets the rows; without one they stay."""
-        weight = state_dict.get(prefix + "weight")
         super()._load_from_state_dict(  # type: ignore[misc]
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
+        weight = values_in(state_dict, prefix + "weight", unexpected_keys, error_msgs)
         if weight is None:
             return
-        if prefix + "weight" in unexpected_keys:
-            unexpected_keys.remove(prefix + "weight")
-        if weight.ndim != 2 or weight.shape[1] != self.feature.dim:
+        if len(weight.shape) != 2 or weight.shape[1] != self.feature.dim:
             error_msgs.append(
                 f"size mismatch for {prefix}weight: {list(weight.shape)} does not fit table "
                 f"{self.feature.name!r}, whose rows have {self.feature.dim}"
