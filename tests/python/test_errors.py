@@ -12,7 +12,7 @@ from millrace.errors import check, error_of
 def test_every_status_has_an_exception():
     for status in range(1, lib.MR_STATUS_COUNT):
         error = error_of(status)
-        assert isinstance(error, millrace.Error)
+        assert isinstance(error, millrace.Error) and isinstance(error, RuntimeError)
         assert error.status == text(lib.mr_status_name(status))
         assert str(error) == text(lib.mr_status_text(status))
         assert getattr(millrace, type(error).__name__) is type(error)

@@ -6,7 +6,7 @@ from typing import Sequence
 import torch
 
 from ._base.library import ffi, lib
-from .errors import check_rpc
+from .errors import InvalidArgument, check_rpc
 from .rpc import _segments
 from .rpc._contexts import Context, find, here, inside, pointer_of, waiting
 from .rpc._values import fill_shape
@@ -44,12 +44,12 @@ def backward(context_id: int, roots: Sequence[torch.Tensor], retain_graph: bool 
     found = find(current(), context_id)
     pointer = pointer_of(found)
     if not roots:
-        raise ValueError("backward: there are no roots")
+        raise InvalidArgument("backward: there are no roots")
     for root in roots:
         if root.numel() != 1:
-            raise ValueError(f"backward: a root is a scalar, not a tensor of shape {list(root.shape)}")
+            raise InvalidArgument(f"backward: a root is a scalar, not a tensor of shape {list(root.shape)}")
         if not root.requires_grad:
-            raise ValueError("backward: a root does not require grad: nothing that it was computed from does")
+            raise InvalidArgument("backward: a root does not require grad: nothing that it was computed from does")
     numbers = _segments.numbers(found, pointer, roots)
     values = ffi.new("struct mr_value[]", len(roots))
     for value, root, number in zip(values, roots, numbers):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ._base.library import lib, text
 
 
-class Error(Exception):
+class Error(RuntimeError):
     """A call failed."""
 
     status = "INTERNAL"

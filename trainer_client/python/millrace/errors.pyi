@@ -1,6 +1,6 @@
 """The classes of errors.py, for type checkers; a test compares the two."""
 
-class Error(Exception):
+class Error(RuntimeError):
     status: str
 
 class DeadlineExceeded(Error, TimeoutError): ...

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from .._base.library import NULL, ffi, lib
-from ..errors import check_rpc
+from ..errors import InvalidArgument, check_rpc
 from . import _pickles
 from ._contexts import Context, here, waiting
 from ._errors import raise_remote
@@ -93,7 +93,7 @@ def _native_arguments(
         )
     args = args or ()
     if len(args) > VALUES_MAX:
-        raise ValueError(f"{name}: {len(args)} arguments; there may be {VALUES_MAX}")
+        raise InvalidArgument(f"{name}: {len(args)} arguments; there may be {VALUES_MAX}")
     values = _pickles.new_values(len(args))
     _fill_native(world, values, args, context, pointer, alive)
     return values, len(args)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._base.library import NULL, lib
-from ..errors import check_rpc
+from ..errors import InvalidArgument, check_rpc
 from . import _handles
 from ._gate import gate
 
@@ -187,7 +187,7 @@ def find(world: World, number: int) -> Context:
     """By the id that the context manager gave."""
     context = world.contexts.get(number)
     if context is None:
-        raise ValueError(
+        raise InvalidArgument(
             f'there is no autograd context {number} on worker "{world.name}": it has ended, or no call in it '
             "came "
             f"here"
@@ -201,6 +201,6 @@ def pointer_of(context: Context) -> Any:
         return context.pointer
     if here.context is context:
         return here.pointer
-    raise ValueError(
+    raise InvalidArgument(
         f"autograd context {context.id} is another worker's: use it there, or within a call in it"
     )

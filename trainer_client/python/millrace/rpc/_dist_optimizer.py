@@ -8,7 +8,7 @@ from typing import Any, Callable, Sequence
 import torch
 
 from .._base.library import NULL, ffi, lib
-from ..errors import check_rpc
+from ..errors import InvalidArgument, check_rpc
 from . import RRef, wait_all
 from ._calls import begin
 from ._contexts import find, pointer_of, waiting
@@ -51,7 +51,7 @@ def _bind(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, A
     bound = {**dict(zip(known, args)), **kwargs}
     for argument, value in bound.items():
         if argument not in known and not (argument in _HARMLESS and not value):
-            raise ValueError(f"{name}({argument}={value!r}): owners in C do not have that")
+            raise InvalidArgument(f"{name}({argument}={value!r}): owners in C do not have that")
     return {**known, **{argument: value for argument, value in bound.items() if argument in known}}
 
 
@@ -60,7 +60,7 @@ def native_options(optimizer_class: Callable, args: Sequence[Any], kwargs: dict[
     not have."""
     name = optimizer_class.__name__
     if name not in _ARGUMENTS or optimizer_class.__module__.split(".")[0] not in ("torch", "millrace"):
-        raise ValueError(
+        raise InvalidArgument(
             f"{optimizer_class.__module__}.{name}: owners of parameters in C have torch's "
             f"{', '.join(_ARGUMENTS)}"
         )
@@ -69,22 +69,22 @@ def native_options(optimizer_class: Callable, args: Sequence[Any], kwargs: dict[
     options.kind = _KINDS[name]
     for argument, value in bound.items():
         if value is None:
-            raise ValueError(f"{name}: {argument} is missing")
+            raise InvalidArgument(f"{name}: {argument} is missing")
         if argument in ("dampening", "lr_decay", "amsgrad"):
             if value:
-                raise ValueError(
+                raise InvalidArgument(
                     f"{name}({argument}={value!r}): owners in C do not have that; it must be "
                     f"{_ARGUMENTS[name][argument]!r}"
                 )
         elif argument == "betas":
             if not all(value):
-                raise ValueError(
+                raise InvalidArgument(
                     f"{name}(betas={value!r}): owners in C take 0 for the default; betas are above 0"
                 )
             options.beta1, options.beta2 = value
         else:
             if argument == "eps" and not value:
-                raise ValueError(
+                raise InvalidArgument(
                     f"{name}({argument}={value!r}): owners in C take 0 for the default; it is above 0"
                 )
             setattr(options, _FIELDS[argument], value)
@@ -115,7 +115,7 @@ class _Native:
     def steps(self) -> int:
         """Of all optimizers of its name."""
         if self._native is None:
-            raise ValueError("this optimizer is of a world that the worker has left")
+            raise InvalidArgument("this optimizer is of a world that the worker has left")
         out = ffi.new("uint64_t *")
         with waiting():
             status = lib.mr_dist_optimizer_steps(self._native, out)
@@ -125,7 +125,7 @@ class _Native:
     def step(self, context_id: int) -> None:
         """At all owners."""
         if self._native is None:
-            raise ValueError("this optimizer is of a world that the worker has left")
+            raise InvalidArgument("this optimizer is of a world that the worker has left")
         pointer = pointer_of(find(self._world, context_id))
         with waiting():
             status = lib.mr_dist_optimizer_step(self._native, pointer, 0)
@@ -211,14 +211,14 @@ class DistributedOptimizer:
     ) -> None:
         parameters = list(params_rref)
         if not parameters:
-            raise ValueError("DistributedOptimizer: there is no parameter")
+            raise InvalidArgument("DistributedOptimizer: there is no parameter")
         native = [p for p in parameters if not p._is_python]
         owners: dict[int, list[RRef]] = {}
         for parameter in parameters:
             if parameter._is_python:
                 owners.setdefault(parameter._rank, []).append(parameter)
         if "name" in kwargs and owners:
-            raise ValueError(
+            raise InvalidArgument(
                 "DistributedOptimizer: name is for owners in C; save the state of others yourself"
             )
         self._native = _Native(optimizer_class, native, args, kwargs) if native else None
@@ -231,7 +231,7 @@ class DistributedOptimizer:
     def steps(self) -> int:
         """How many steps optimizers of this `name` have made, as far as the owners have kept them."""
         if self._native is None:
-            raise ValueError("DistributedOptimizer: owners in Python count no steps")
+            raise InvalidArgument("DistributedOptimizer: owners in Python count no steps")
         return self._native.steps()
 
     def step(self, context_id: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from ..errors import FunctionFailed
 
 
-class RemoteError(FunctionFailed, RuntimeError):
+class RemoteError(FunctionFailed):
     """A Python function on another worker raised an exception whose type cannot be raised here; str() is its
     text, with the remote traceback."""
 

@@ -5,6 +5,8 @@ import os
 import socket
 import time
 
+from ..errors import InvalidArgument
+
 _LOOK_S = 0.02
 
 
@@ -25,7 +27,7 @@ def write(path: str, host: str) -> str:
             file.write(place + "\n")
         os.replace(unfinished, path)
     except OSError as error:
-        raise ValueError(f'init_method="file://{path}": cannot write it: {error.strerror}') from None
+        raise InvalidArgument(f'init_method="file://{path}": cannot write it: {error.strerror}') from None
     return place
 
 
@@ -44,7 +46,7 @@ def read(path: str, timeout_s: float) -> str:
                 ) from None
             time.sleep(_LOOK_S)
         except OSError as error:
-            raise ValueError(f'init_method="file://{path}": cannot read it: {error.strerror}') from None
+            raise InvalidArgument(f'init_method="file://{path}": cannot read it: {error.strerror}') from None
 
 
 def remove(path: str) -> None:

@@ -15,7 +15,7 @@ import torch
 import torch.futures
 
 from .._base.library import NULL, callback as c_callback, ffi, lib, text
-from ..errors import check_rpc, error_of
+from ..errors import InvalidArgument, check_rpc, error_of
 from . import _handles
 from ._contexts import here, waiting
 from ._values import RESULT_PLACE
@@ -73,7 +73,7 @@ class Future:
 
     def __init__(self, *, devices: Any = None) -> None:
         if devices:
-            raise ValueError(
+            raise InvalidArgument(
                 f"devices={devices}: values travel between main memories; "
                 "use .cpu() before, .to(device) after"
             )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlparse
 
+from ..errors import InvalidArgument
 from . import _file_rendezvous
 
 DEFAULT_TIMEOUT_S = 60.0
@@ -66,7 +67,7 @@ class RpcBackendOptions:
 
     def __post_init__(self) -> None:
         if self.device_maps or self.devices:
-            raise ValueError(
+            raise InvalidArgument(
                 "device_maps and devices: tensors travel between main memories; .cpu() before, .to(device) "
                 "after"
             )
@@ -97,7 +98,7 @@ def milliseconds(timeout: float) -> int:
     if timeout == -1.0:
         return 0
     if timeout < 0:
-        raise ValueError(f"timeout={timeout}: seconds, 0 for none, or -1 for the worker's default")
+        raise InvalidArgument(f"timeout={timeout}: seconds, 0 for none, or -1 for the worker's default")
     return NO_TIMEOUT_MS if timeout == 0 else min(max(round(timeout * 1000), 1), NO_TIMEOUT_MS - 1)
 
 
@@ -105,7 +106,7 @@ def _environment(name: str, what: str) -> str:
     try:
         return os.environ[name]
     except KeyError:
-        raise ValueError(f"init_rpc: {what} is not given, and ${name} is not set") from None
+        raise InvalidArgument(f"init_rpc: {what} is not given, and ${name} is not set") from None
 
 
 def _places(hosts: str) -> str | None:
@@ -150,7 +151,7 @@ def place(options: RpcBackendOptions, rank: int, world_size: int | None) -> tupl
         host = _environment("MASTER_ADDR", "the master's address")
         rendezvous = _address(host, int(_environment("MASTER_PORT", "the master's port")))
     if rendezvous is None:
-        raise ValueError(
+        raise InvalidArgument(
             f'init_method="{options.init_method}": use "tcp://host:port", "file:///path", or "env://" with '
             "$MASTER_ADDR and $MASTER_PORT"
         )

@@ -5,6 +5,7 @@ from typing import Any, Callable, NoReturn, Sequence
 
 import torch
 
+from ..errors import InvalidArgument
 from ._calls import rpc_async, rpc_sync
 from ._future import Future
 from ._rref import RRef
@@ -38,7 +39,7 @@ def _parameters(reference: RRef, recurse: bool) -> list[RRef]:
 def _worker_of(remote_device: str) -> str | int:
     worker, _, device = remote_device.partition("/")
     if device not in ("", "cpu"):
-        raise ValueError(
+        raise InvalidArgument(
             f'remote_device="{remote_device}": tensors travel between main memories; use "{worker}/cpu", and '
             "have the module move its inputs to the device"
         )
@@ -46,7 +47,7 @@ def _worker_of(remote_device: str) -> str | int:
     if prefix == "rank" and rank.isdigit():
         return int(rank)
     if not worker:
-        raise ValueError(f'remote_device="{remote_device}": use "WORKER/cpu", or "rank:N/cpu"')
+        raise InvalidArgument(f'remote_device="{remote_device}": use "WORKER/cpu", or "rank:N/cpu"')
     return worker
 
 
@@ -66,7 +67,7 @@ class RemoteModule(torch.nn.Module):
         raises what that raises. Python functions must be on at both workers."""
         super().__init__()
         if _module_interface_cls is not None:
-            raise ValueError("_module_interface_cls: TorchScript's modules cannot be remote")
+            raise InvalidArgument("_module_interface_cls: TorchScript's modules cannot be remote")
         self.on = _worker_of(remote_device)
         self.module_rref = rpc_sync(self.on, _make, (module_cls, tuple(args or ()), dict(kwargs or {})))
 
@@ -76,7 +77,7 @@ class RemoteModule(torch.nn.Module):
     ) -> "RemoteModule":
         """Returns a RemoteModule of a module that is on that worker already."""
         if _module_interface_cls is not None:
-            raise ValueError("_module_interface_cls: TorchScript's modules cannot be remote")
+            raise InvalidArgument("_module_interface_cls: TorchScript's modules cannot be remote")
         made = cls.__new__(cls)
         torch.nn.Module.__init__(made)
         made.on = _worker_of(remote_device)
@@ -105,7 +106,7 @@ class RemoteModule(torch.nn.Module):
 
 def _not_remote(name: str) -> Callable[..., NoReturn]:
     def method(self: RemoteModule, *_args: Any, **_kwargs: Any) -> NoReturn:
-        raise ValueError(
+        raise InvalidArgument(
             f"Method ``{name}`` not supported for RemoteModule: the module is on {self.on!r}; "
             "call a function "
             "there, with get_module_rref() as its argument"

@@ -236,7 +236,7 @@ def init_rpc(
     """
     global _current
     if backend not in (None, "millrace") and not isinstance(backend, BackendType):
-        raise ValueError(f"backend={backend!r}: there is one, millrace.rpc.BackendType.MILLRACE")
+        raise InvalidArgument(f"backend={backend!r}: there is one, millrace.rpc.BackendType.MILLRACE")
     options = rpc_backend_options if rpc_backend_options is not None else RpcBackendOptions()
     if not isinstance(options, RpcBackendOptions):
         raise TypeError(
