@@ -108,6 +108,9 @@ enum mr_rpc_function_flag {
     /* Its runs exclude each other while they compute, as those of functions in Python do: a call waits for
      * the one before rather than get a thread of its own, unless that takes long. */
     MR_RPC_SERIAL = 1u << 1,
+    /* A recorded run of it takes part in any number of backward passes, also without `retain`; what it has
+     * saved is destroyed with the context. */
+    MR_RPC_RETAINED = 1u << 2,
 };
 
 /* A function to register. A signature is a list of: f32[32,?] (a dtype and dimensions; ? stands for any),

@@ -176,6 +176,49 @@ def test_backward_twice():
             dist_autograd.backward(context_id, [loss])
 
 
+def test_passes_over_different_graphs_need_not_retain():
+    x, y = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True)
+    with dist_autograd.context() as context_id:
+        first = rpc.rpc_sync(1, torch.mul, (x * 2, 3.0)).sum()
+        second = rpc.rpc_sync(1, torch.mul, (x * y, 5.0)).sum()
+        dist_autograd.backward(context_id, [first])
+        assert set(dist_autograd.get_gradients(context_id)) == {x}
+        dist_autograd.backward(context_id, [second])
+        gradients = dist_autograd.get_gradients(context_id)
+        assert close(gradients[x], 6 + 5 * y.detach()) and close(gradients[y], 5 * x.detach())
+
+
+def test_hooks_of_leaves_see_the_whole_gradient_once():
+    """Of a leaf that is on both sides of remote calls, and of its node in torch's graph."""
+    x = torch.rand(3, requires_grad=True)
+    node = x.view_as(x).grad_fn.next_functions[0][0]
+    seen, seen_by_node = [], []
+
+    def halve(gradient):
+        seen.append(gradient.clone())
+        return gradient / 2
+
+    handle = x.register_hook(halve)
+    node.register_hook(lambda _inputs, gradients: seen_by_node.append(gradients[0].clone()))
+    for factor in (0.5, 1.0):  # with the tensor's hook, and without
+        seen.clear(), seen_by_node.clear()
+        with dist_autograd.context() as context_id:
+            y = rpc.rpc_sync(1, torch.mul, (x * 2, 3.0)) + rpc.rpc_sync(2, torch.mul, (x, 4.0))
+            dist_autograd.backward(context_id, [(y * x).sum()])
+            found = dist_autograd.get_gradients(context_id)[x]
+        whole = 2 * 10 * x.detach()
+        assert close(found, whole * factor) and x.grad is None
+        assert len(seen_by_node) == 1
+        if factor == 1.0:
+            assert not seen and close(seen_by_node[0], whole)
+        else:  # torch 1 shows the node's hooks the gradient from before the tensor's
+            assert len(seen) == 1 and close(seen[0], whole)
+        handle.remove()
+    x.register_hook(halve)
+    (x * 2).sum().backward()  # torch's own backward is as it was
+    assert close(x.grad, torch.ones(3))
+
+
 def test_several_roots():
     x = torch.rand(3, requires_grad=True)
     with dist_autograd.context() as context_id:

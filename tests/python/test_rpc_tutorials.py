@@ -21,6 +21,7 @@ WORKERS = {
     "batch_actions": 3,
     "pipeline": 3,
     "ddp_rpc": 4,
+    "ddp_modes": 3,
 }
 
 

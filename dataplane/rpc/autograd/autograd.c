@@ -195,7 +195,8 @@ static enum mr_status record_run(struct mr_autograd *c, struct mr_rpc_call *call
                                   .inputs = inputs,
                                   .input_count = call->argument_count,
                                   .outputs = call->results,
-                                  .output_count = call->result_count};
+                                  .output_count = call->result_count,
+                                  .is_retained = (call->function->flags & MR_RPC_RETAINED) != 0};
     enum mr_status status = mr_tape_add(&c->tape, &entry, &node);
 
     if (status != MR_OK) {
@@ -379,7 +380,8 @@ enum mr_status mr_autograd_record(struct mr_autograd *c, const char *name, const
                                   .inputs = inputs,
                                   .input_count = input_count,
                                   .outputs = outputs,
-                                  .output_count = output_count};
+                                  .output_count = output_count,
+                                  .is_retained = (function->flags & MR_RPC_RETAINED) != 0};
     uint32_t node;
 
     pthread_mutex_lock(&c->lock);

@@ -310,7 +310,7 @@ static void run_function(struct mr_autograd *c, uint64_t pass, struct step *step
         call->context = NULL;
         mr_executing_free(call);
     }
-    if (step->retain)
+    if (step->retain || (run->function->flags & MR_RPC_RETAINED) != 0)
         return;
     if (run->saved != NULL && run->saved_destroy != NULL)
         run->saved_destroy(run->saved);

@@ -93,7 +93,8 @@ enum mr_status mr_tape_add(struct mr_tape *tape, const struct mr_tape_entry *ent
                                                           .first_link = first_link,
                                                           .input_count = entry->input_count,
                                                           .output_count = entry->output_count,
-                                                          .is_leaf = entry->is_leaf};
+                                                          .is_leaf = entry->is_leaf,
+                                                          .is_retained = entry->is_retained};
     *node = tape->node_count++;
     return MR_OK;
 }
@@ -189,7 +190,7 @@ enum mr_status mr_tape_reach(struct mr_tape *tape, uint32_t node, void (*reached
 /* The node has all its contributions: a pass that does not retain it uses it up. */
 static void complete(struct mr_tape *tape, struct mr_tape_node *n)
 {
-    if (!tape->retain && !n->is_leaf)
+    if (!tape->retain && !n->is_leaf && !n->is_retained)
         n->is_gone = true;
 }
 

@@ -38,6 +38,7 @@ struct mr_tape_node {
     uint32_t first_link, input_count, output_count; /* in links: inputs, then outputs */
     uint32_t pass, pending;                         /* the pass that reached it; contributions to come */
     bool is_leaf;                                   /* keeps its gradient from pass to pass */
+    bool is_retained;                               /* by each pass */
     bool is_gone;                                   /* used by a pass that did not retain it */
 };
 
@@ -63,6 +64,7 @@ struct mr_tape_entry {
     uint32_t output_count;
     bool only_numbered; /* only outputs that came with another worker's number get one */
     bool is_leaf;
+    bool is_retained; /* any number of passes use it */
 };
 
 /* Initialises a tape; all tapes of a worker share `numbers`. */

@@ -288,7 +288,7 @@ static const char *what_is_wrong(const struct mr_rpc_function *function, bool ow
         return "names that begin with \"mr.\" are the library's own";
     if (function->run == NULL)
         return "run is NULL";
-    if ((function->flags & ~(uint32_t)(MR_RPC_INLINE | MR_RPC_SERIAL)) != 0)
+    if ((function->flags & ~(uint32_t)(MR_RPC_INLINE | MR_RPC_SERIAL | MR_RPC_RETAINED)) != 0)
         return "flags has bits that mean nothing";
     return NULL;
 }

@@ -9,7 +9,7 @@ import torch
 
 from .._base.library import NULL, lib
 from ..errors import InvalidArgument, check_rpc
-from . import _handles
+from . import _handles, _parameters
 from ._gate import gate
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Context:
             int, tuple[torch.Tensor, int, int]
         ] = {}  # what the program has of them; its version
         self.gradients: dict[torch.Tensor, torch.Tensor] = {}
+        self.pass_end = _parameters.PassEnd(self)
 
     def leaf(self, tensor: torch.Tensor, number: int) -> torch.Tensor:
         """A tensor that came: gradients for it go to `number` on the tape. What is returned may be changed in
@@ -86,10 +87,7 @@ class Context:
         """Adds up, as `.grad` does, which is left alone."""
         with self.lock:
             before = self.gradients.get(parameter)
-            if before is None:
-                self.gradients[parameter] = gradient
-            else:  # torch adds a sparse one to a dense one, not the other way
-                self.gradients[parameter] = gradient + before if before.is_sparse else before + gradient
+            self.gradients[parameter] = gradient if before is None else _parameters.add(before, gradient)
 
     def dropped(self) -> None:
         """The library's end of it."""

@@ -13,7 +13,7 @@ import torch
 
 from .._base.library import NULL, callback, ffi, lib
 from ..errors import check_rpc
-from . import _handles
+from . import _handles, _parameters as parameters_of
 from ._contexts import Context, inside
 from ._values import fill_shape, fill_tensor, read_tensor
 
@@ -51,61 +51,34 @@ class _End(torch.autograd.Function):
         )
 
 
-_accumulating = threading.Lock()
-
-
-def _gradients(end: torch.Tensor, inputs: list[torch.Tensor]) -> Sequence[torch.Tensor | None]:
-    """Of each input; `.grad` is as before.
-
-    DistributedDataParallel adds up gradients over its processes as torch writes them to `.grad`, and not
-    otherwise. So that is where they go, one segment at a time, in a process that has a process group.
-    """
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return torch.autograd.grad([end], inputs, retain_graph=True, allow_unused=True)
-    with _accumulating:
-        before = [leaf.grad for leaf in inputs]
-        try:
-            for leaf in inputs:
-                leaf.grad = None
-            torch.autograd.backward([end], retain_graph=True, inputs=inputs)
-            # Copies: DistributedDataParallel writes to its own again.
-            return [None if leaf.grad is None else leaf.grad.clone() for leaf in inputs]
-        finally:
-            for leaf, gradient in zip(inputs, before):
-                leaf.grad = gradient
-
-
 class _Segment:
-    """An end, the leaves that came which it depends on, and the parameters."""
+    """An end, the leaves that came which it depends on, and the parameters: their nodes in torch's graph. With
+    parameters, the last of the run's inputs is that of the context's PassEnd."""
 
     def __init__(
-        self,
-        context: Context,
-        end: torch.Tensor,
-        leaves: Sequence[torch.Tensor],
-        parameters: Sequence[torch.Tensor],
+        self, context: Context, end: torch.Tensor, leaves: Sequence[torch.Tensor], reach: "_Reach"
     ) -> None:
         self.context = context
-        self.end, self.leaves, self.parameters = end, leaves, parameters
+        self.end, self.leaves, self.reach = end, leaves, reach
 
     def backward(self, gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
-        """One for each leaf; those of parameters are added up here."""
-        inputs = [*self.leaves, *self.parameters]
+        """One for each leaf; those of parameters are left with the PassEnd."""
+        accumulators = self.reach.accumulators
+        parameters = [accumulator.variable for accumulator in accumulators]
+        further = [parameters_of.ARRIVED] if parameters else []
+        inputs = [*self.leaves, *parameters]
         if not inputs or all(gradient is None for gradient in gradients):
-            return [None] * len(self.leaves)
+            return [None] * len(self.leaves) + further
+        parameters_of.defer_hooks(parameters)
+        self.context.pass_end.delay(self.reach.sinks)
         before, _came.gradients = _came.gradients, gradients
         try:  # segments share parts of the graph: it goes with the last of them
-            found = _gradients(self.end, inputs)
+            with parameters_of.deferring():
+                found = torch.autograd.grad([self.end], inputs, retain_graph=True, allow_unused=True)
         finally:
             _came.gradients = before
-        seen: set[int] = set()
-        for parameter, gradient in zip(self.parameters, found[len(self.leaves) :]):
-            if gradient is not None:
-                is_shared = not gradient.is_sparse and gradient.data_ptr() in seen
-                gradient = gradient.clone() if is_shared else gradient
-                seen.add(0 if gradient.is_sparse else gradient.data_ptr())
-                self.context.add_gradient(parameter, gradient)
-        return list(found[: len(self.leaves)])
+        self.context.pass_end.add(accumulators, found[len(self.leaves) :])
+        return [*found[: len(self.leaves)], *further]
 
 
 class _Fan:
@@ -119,29 +92,51 @@ class _Fan:
         return gradients * self.ways
 
 
-def _reach(context: Context, end: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """The leaves that came, and all others, that the end depends on."""
-    came: dict[int, torch.Tensor] = {}
-    others: dict[int, torch.Tensor] = {}
-    stack = [end.grad_fn]
-    seen = set(stack)
-    while stack:
-        node = stack.pop()
-        if type(node).__name__ == "AccumulateGrad":
-            leaf = node.variable
-            context.refuse_strange(leaf)
-            (came if context.number_of(leaf) else others)[id(leaf)] = leaf
-            continue
-        for further, _ in node.next_functions:
-            if further is not None and further not in seen:
-                seen.add(further)
-                stack.append(further)
-    return list(came.values()), list(others.values())
+class _Reach:
+    """What an end depends on: leaves that came, the nodes of all others in torch's graph, and nodes of
+    DistributedDataParallel that have something done at the end of a backward."""
+
+    def __init__(self, context: Context, end: torch.Tensor) -> None:
+        came: dict[int, torch.Tensor] = {}
+        self.accumulators: list[Any] = []
+        self.sinks: list[Any] = []
+        stack = [end.grad_fn]
+        seen = set(stack)
+        while stack:
+            node = stack.pop()
+            kind = type(node).__name__
+            if kind == "AccumulateGrad":
+                leaf = node.variable
+                context.refuse_strange(leaf)
+                if context.number_of(leaf):
+                    came[id(leaf)] = leaf
+                else:
+                    self.accumulators.append(node)
+                continue
+            if kind == "_DDPSinkBackward":
+                self.sinks.append(node)
+            for further, _ in node.next_functions:
+                if further is not None and further not in seen:
+                    seen.add(further)
+                    stack.append(further)
+        self.leaves = list(came.values())
+
+    @classmethod
+    def of_none(cls) -> "_Reach":
+        """Of leaves only."""
+        reach = cls.__new__(cls)
+        reach.accumulators, reach.sinks, reach.leaves = [], [], []
+        return reach
 
 
 def _record(
-    pointer: Any, inputs: Sequence[int], outputs: Sequence[torch.Tensor], saved: _Segment | _Fan
+    pointer: Any,
+    inputs: Sequence[int],
+    outputs: Sequence[torch.Tensor],
+    saved: Any,
+    function: bytes = FUNCTION,
 ) -> list[int]:
+    """Returns the outputs' numbers on the tape."""
     values_in = ffi.new("struct mr_value[]", max(len(inputs), 1))
     values_out = ffi.new("struct mr_value[]", max(len(outputs), 1))
     for i, number in enumerate(inputs):
@@ -151,7 +146,7 @@ def _record(
     check_rpc(
         lib.mr_autograd_record(
             pointer,
-            FUNCTION,
+            function,
             values_in,
             len(inputs),
             values_out,
@@ -163,23 +158,35 @@ def _record(
     return [values_out[i].gradient for i in range(len(outputs))]
 
 
+def _pass_end_number(context: Context, pointer: Any) -> int:
+    """Of the value that each segment with parameters depends on: its node runs once all these have run."""
+    end = context.pass_end
+    with end.lock:
+        if end.number == 0:
+            end.number = _record(pointer, [], [parameters_of.ARRIVED], end, parameters_of.FUNCTION)[0]
+        return end.number
+
+
 def _split(context: Context, pointer: Any, outputs: list[torch.Tensor]) -> list[int]:
     with torch.enable_grad():
         end = _End.apply(*outputs)
-    leaves, parameters = _reach(context, end)
+    reach = _Reach(context, end)
+    further = [_pass_end_number(context, pointer)] if reach.accumulators else []
+    leaves = reach.leaves
     width = _WIDTH // len(outputs) * len(outputs)  # of a fan's inputs
     if len(leaves) <= _WIDTH:
         return _record(
             pointer,
-            [context.number_of(leaf) for leaf in leaves],
+            [*(context.number_of(leaf) for leaf in leaves), *further],
             outputs,
-            _Segment(context, end, leaves, parameters),
+            _Segment(context, end, leaves, reach),
         )
     level: list[list[int]] = []
     for first in range(0, len(leaves), _WIDTH):
         some = leaves[first : first + _WIDTH]
-        segment = _Segment(context, end, some, parameters if first == 0 else [])
-        level.append(_record(pointer, [context.number_of(leaf) for leaf in some], outputs, segment))
+        segment = _Segment(context, end, some, reach if first == 0 else _Reach.of_none())
+        inputs = [context.number_of(leaf) for leaf in some]
+        level.append(_record(pointer, inputs + further if first == 0 else inputs, outputs, segment))
     ways = max(width // len(outputs), 2)
     while len(level) > 1:
         groups = [level[i : i + ways] for i in range(0, len(level), ways)]

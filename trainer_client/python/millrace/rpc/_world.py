@@ -156,7 +156,7 @@ def current() -> World:
 
 
 def _native_options(world: World, options: RpcBackendOptions, rendezvous: str, alive: list) -> Any:
-    from . import _segments, _serve
+    from . import _parameters, _segments, _serve
 
     functions = [
         (b"python.call", b"tensor, ...", b"...", _serve.call, NULL),
@@ -165,6 +165,7 @@ def _native_options(world: World, options: RpcBackendOptions, rendezvous: str, a
         (b"python.part", b"string, ...", b"", _serve.part, NULL),
         (b"python.rest", b"string, i64", b"...", _serve.rest, NULL),
         (_segments.FUNCTION, b"...", b"...", _segments.run, _segments.backward),
+        (_parameters.FUNCTION, b"...", b"...", _segments.run, _segments.backward),
     ]
     native = ffi.new("struct mr_rpc_options *")
     array = ffi.new("struct mr_rpc_function[]", len(functions))
@@ -184,6 +185,8 @@ def _native_options(world: World, options: RpcBackendOptions, rendezvous: str, a
         array[i].name, array[i].arguments, array[i].results = strings
         array[i].run, array[i].backward, array[i].user = run, backward, user
         array[i].flags = lib.MR_RPC_SERIAL if has_gil else 0
+        if name == _parameters.FUNCTION:
+            array[i].flags |= lib.MR_RPC_RETAINED
     native.rendezvous = string(rendezvous)
     native.rendezvous_is_node = options.rendezvous_is_node
     native.listen = string(options.listen)

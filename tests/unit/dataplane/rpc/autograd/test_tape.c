@@ -194,6 +194,21 @@ static void once_unless_retained(void **state)
     assert_true(gradient(f, x) == 4);
 }
 
+static void a_retained_node_takes_part_in_each_pass(void **state)
+{
+    struct fixture *f = *state;
+    struct mr_value x = leaf(f), shared = value_of(1);
+    uint32_t node;
+    struct mr_tape_entry entry = {
+        .inputs = &x, .input_count = 1, .outputs = &shared, .output_count = 1, .is_retained = true};
+    assert_int_equal(mr_tape_add(&f->tape, &entry, &node), MR_OK);
+    struct mr_value both[2] = {shared, shared}, first = op(f, both, 2), second = op(f, &shared, 1);
+    backward(f, first, false, 2); /* once for both */
+    assert_true(gradient(f, x) == 2);
+    backward(f, second, false, 2);
+    assert_true(gradient(f, x) == 3);
+}
+
 static void what_was_left_midway_is_dropped(void **state)
 {
     struct fixture *f = *state;
@@ -333,6 +348,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_not_used_is_not_waited_for, setup, teardown),
         cmocka_unit_test_setup_teardown(nothing_goes_on_as_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(once_unless_retained, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_retained_node_takes_part_in_each_pass, setup, teardown),
         cmocka_unit_test_setup_teardown(what_was_left_midway_is_dropped, setup, teardown),
         cmocka_unit_test_setup_teardown(other_numbers_are_constants, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_pass_zero, setup, teardown),

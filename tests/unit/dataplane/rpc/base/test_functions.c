@@ -80,7 +80,7 @@ static void what_is_wrong_is_said(void **state)
     expect_refusal(*state, (struct mr_rpc_function){.name = "mr.x", .run = nothing}, false,
                    "the library's own");
     expect_refusal(*state, (struct mr_rpc_function){.name = "x", .run = nothing}, true, "the library's own");
-    expect_refusal(*state, (struct mr_rpc_function){.name = "g", .run = nothing, .flags = 4}, false, "flags");
+    expect_refusal(*state, (struct mr_rpc_function){.name = "g", .run = nothing, .flags = 8}, false, "flags");
     expect_refusal(*state, (struct mr_rpc_function){.name = "g", .run = nothing, .arguments = "f33"}, false,
                    "function \"g\": the signature \"f33\"");
     expect_refusal(*state, (struct mr_rpc_function){.name = "g", .run = nothing, .results = "z"}, false,
