@@ -127,6 +127,7 @@ use_programs() {
     inside millrace --help
     inside millrace-hub --version
     inside python3 -c 'import ctypes, glob; ctypes.CDLL(glob.glob("/usr/lib/*/millrace/libmillrace_tde.so")[0]).IO_Initialize'
+    inside sh -c 'test -s /usr/lib/*/wireshark/plugins/millrace.lua'
     inside man -w millrace millrace-ctl millrace-ckpt millrace-top millrace-dev millrace-doctor millrace-bench millrace-hub millraced millraced.conf libmillrace
     [ "$(inside python3 -c 'import millrace; print(millrace.__version__)')" = "$(dpkg-parsechangelog -S Version)" ]
     [ ! -e "$root/etc/systemd/system/multi-user.target.wants/millraced.service" ]

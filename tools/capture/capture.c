@@ -332,7 +332,8 @@ int tool_capture(int argc, char **argv)
             "the end that the options name, while the server goes on. The packets are fetched from the\n"
             "server, which needs the role operator; those of this program are left out. What a core\n"
             "records faster than it is fetched is lost, and counted in the file. Wireshark and tshark\n"
-            "show the protocol with the dissector millrace.lua (see the manual page).\n"
+            "show the protocol with the dissector millrace.lua. From version 4.4 on they run it for root\n"
+            "only from Wireshark's own folder of plug-ins (see the manual page).\n"
             "\n"
             "  millrace capture --output x.pcapng --op lookup --seconds 10 --server 10.0.0.1:7700",
         CLI_OPTIONS(options),

@@ -5,7 +5,11 @@
 --
 -- It works from Lua 5.1 on, and needs none of Wireshark's libraries for bits.
 
-local millrace = Proto("millrace", "Millrace")
+-- Wireshark may find it twice: in a folder of plug-ins, and by -X lua_script. The first counts.
+local is_new, millrace = pcall(Proto, "millrace", "Millrace")
+if not is_new then
+    return
+end
 
 local HELLO, RETRY, ACCEPT, DATA, ACK, RESEND, BUSY, RESET, BYE, PING, PATH, VERSION =
     type_of.HELLO, type_of.RETRY, type_of.ACCEPT, type_of.DATA, type_of.ACK, type_of.RESEND, type_of.BUSY,

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
+#include "tests/unit/tools/capture/tshark.h"
 
 enum { CORES = 2, KEYS = 300, DIM = 8, LOOKUPS = 3, PUSHES = 2, WAIT_MS = 20000, STRANGER = 1 };
 
@@ -111,8 +112,8 @@ static void end_capture(struct fixture *x)
 
 static void decode(struct fixture *x, const char *file, const char *filter, const char *how)
 {
-    program_run(&x->node.net, NETNS_CLIENT, &x->result, "tshark -n -X lua_script:%s -r %s -Y '%s' %s",
-                dissector, file, filter, how);
+    program_run(&x->node.net, NETNS_CLIENT, &x->result, "%s -X lua_script:%s -r %s -Y '%s' %s",
+                tshark_command(), dissector, file, filter, how);
     if (x->result.code != 0)
         fail_msg("tshark: %s", x->result.err);
 }
@@ -221,8 +222,8 @@ static void the_last_files_are_kept(void **state)
     for (char *file = strtok(x->result.out, "\n"), *next; file != NULL; file = next) {
         static struct program_result read;
         next = strtok(NULL, "\n");
-        program_run(&x->node.net, NETNS_CLIENT, &read, "tshark -n -X lua_script:%s -r %s -Y '%s' 2>/dev/null",
-                    dissector, file, WRONG);
+        program_run(&x->node.net, NETNS_CLIENT, &read, "%s -X lua_script:%s -r %s -Y '%s' 2>/dev/null",
+                    tshark_command(), dissector, file, WRONG);
         assert_int_equal(read.code, 0);
         assert_int_equal(count_lines(read.out), 0);
     }

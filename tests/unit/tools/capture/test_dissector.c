@@ -11,6 +11,7 @@
 #include "dataplane/wire/format/op.h"
 #include "dataplane/wire/format/packet.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/unit/tools/capture/tshark.h"
 #include "tools/capture/pcapng.h"
 
 enum { CLIENT_PORT = 41000, SERVER_PORT = 5000 /* none of those in the dissector's preferences */ };
@@ -116,8 +117,8 @@ static void decode(const char *directory, const char *how)
     assert_non_null(out);
     assert_int_equal(fwrite(file.bytes, 1, file.count, out), file.count);
     assert_int_equal(fclose(out), 0);
-    (void)snprintf(command, sizeof(command), "tshark -n -X lua_script:%s -r %s %s 2>%s/err", dissector, path,
-                   how, directory);
+    (void)snprintf(command, sizeof(command), "%s -X lua_script:%s -r %s %s 2>%s/err", tshark_command(),
+                   dissector, path, how, directory);
     FILE *in = popen(command, "r");
     assert_non_null(in);
     const size_t bytes = fread(output, 1, sizeof(output) - 1, in);
@@ -360,6 +361,23 @@ static void wrong_lengths_are_said(void **state)
     expect_lines((const char *const[]){"1"}, 1);
 }
 
+/* As when it is in a folder of plug-ins, too. */
+static void a_second_one_is_passed_over(void **state)
+{
+    char how[512], path[256];
+    struct packet p = make(MR_PACKET_PING, 0, 1);
+    add(&p);
+    (void)snprintf(how, sizeof(how), "-X lua_script:%s -T fields -e millrace.type", dissector);
+    decode(*state, how);
+    expect_lines((const char *const[]){"10"}, 1);
+    (void)snprintf(path, sizeof(path), "%s/err", (const char *)*state);
+    FILE *err = fopen(path, "r");
+    assert_non_null(err);
+    output[fread(output, 1, sizeof(output) - 1, err)] = '\0';
+    assert_int_equal(fclose(err), 0);
+    assert_null(strstr(output, "Lua"));
+}
+
 static void other_datagrams_are_left_alone(void **state)
 {
     struct packet p = make(MR_PACKET_PING, 0, 1);
@@ -378,8 +396,13 @@ int main(int argc, char **argv)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(packets_of_each_type), TEST(every_name_is_known),    TEST(bundles_segments_and_what_comes_again),
-        TEST(cut_packets),          TEST(wrong_lengths_are_said), TEST(other_datagrams_are_left_alone),
+        TEST(packets_of_each_type),
+        TEST(every_name_is_known),
+        TEST(bundles_segments_and_what_comes_again),
+        TEST(cut_packets),
+        TEST(wrong_lengths_are_said),
+        TEST(other_datagrams_are_left_alone),
+        TEST(a_second_one_is_passed_over),
     };
     if (argc != 2) {
         (void)fprintf(stderr, "usage: %s MILLRACE.LUA\n", argv[0]);
