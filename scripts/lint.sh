@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks formatting, shell scripts, C and C++: clang-format, shellcheck, the order of folders, names of functions, cppcheck and
+# Checks formatting, shell scripts, C and C++: clang-format, shellcheck, the order of folders, layouts, names of functions, cppcheck and
 # clang-tidy; black, pyflakes and mypy for Python. Changes nothing but build/.
 # usage: scripts/lint.sh [--fix]     --fix: let clang-format and black rewrite the files first
 set -euo pipefail
@@ -29,6 +29,9 @@ shellcheck -x "${shell_files[@]}" || status=1
 
 echo "== layers"
 python3 scripts/layers.py || status=1
+
+echo "== layouts"
+python3 scripts/layouts.py || status=1
 
 [ -f build/build.ninja ] || meson setup build --buildtype=release >/dev/null
 

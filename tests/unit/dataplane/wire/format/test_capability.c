@@ -1,0 +1,89 @@
+/* Capabilities: their names, and what needs which. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <string.h>
+
+#include "dataplane/wire/format/capability.h"
+#include "dataplane/wire/format/op.h"
+
+static void a_name_leads_to_its_bit(void **state)
+{
+    (void)state;
+    uint64_t all = 0;
+    for (uint32_t bit = 0; bit < 70; bit++) {
+        const char *name = mr_capability_name(bit);
+        if (name == NULL)
+            continue;
+        assert_int_equal(mr_capability_named(name), UINT64_C(1) << bit);
+        all |= UINT64_C(1) << bit;
+    }
+    assert_int_equal(all, MR_CAPABILITIES);
+    assert_int_equal(mr_capability_named("telepathy"), 0);
+}
+
+static void a_set_is_listed(void **state)
+{
+    (void)state;
+    char text[64], small[8];
+    mr_capability_text(0, text, sizeof(text));
+    assert_string_equal(text, "none");
+    mr_capability_text(MR_CAN(DENSE) | MR_CAN(ADAM_STEP) | UINT64_C(1) << 63, text, sizeof(text));
+    assert_string_equal(text, "adam_step, dense, bit 63");
+    mr_capability_text(MR_CAPABILITIES, small, sizeof(small));
+    assert_string_equal(small, "adam_st");
+}
+
+static void a_feature_says_what_it_needs(void **state)
+{
+    (void)state;
+    struct mr_feature f = mr_feature_table("t", 4);
+    for (uint32_t optimizer = MR_OPT_SGD; optimizer <= MR_OPT_LAST; optimizer++) {
+        mr_feature_set_optimizer(&f, optimizer);
+        assert_int_equal(mr_feature_needs(&f), 0);
+    }
+    mr_feature_set_optimizer(&f, MR_OPT_SGD);
+    f.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
+    assert_int_equal(mr_feature_needs(&f), MR_CAN(DENSE));
+    mr_feature_set_optimizer(&f, MR_OPT_ADAMW);
+    f.optimizer_args[3] = 1;
+    assert_int_equal(mr_feature_needs(&f), MR_CAN(ADAM_STEP));
+    f.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
+    assert_int_equal(mr_feature_needs(&f), MR_CAN(ADAM_STEP) | MR_CAN(DENSE));
+}
+
+/* Operations of protocol 4 as it began need nothing; those that came later do. */
+static void an_operation_says_what_it_needs(void **state)
+{
+    (void)state;
+    for (uint32_t op = 1; op < MR_OP_COUNT; op++)
+        assert_int_equal(mr_op_needs(op) != 0, op >= MR_OP_LATENCY);
+}
+
+/* What others say reaches terminals. */
+static void versions_are_plain_text(void **state)
+{
+    (void)state;
+    struct mr_peer_version peer = mr_version_own();
+    char text[MR_VERSION_TEXT_BYTES];
+    assert_int_equal(peer.capabilities, MR_CAPABILITIES);
+    mr_version_name(&peer, text);
+    assert_string_equal(text, mr_version_text());
+    memcpy(peer.text, "\x1b[2J\x80 1.2~\"%s3456", 16);
+    mr_version_name(&peer, text);
+    assert_string_equal(text, "??2J??1.2~??s34");
+    memset(&peer, 0, sizeof(peer));
+    mr_version_name(&peer, text);
+    assert_string_equal(text, "before 0.3.0");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_name_leads_to_its_bit),      cmocka_unit_test(a_set_is_listed),
+        cmocka_unit_test(a_feature_says_what_it_needs), cmocka_unit_test(an_operation_says_what_it_needs),
+        cmocka_unit_test(versions_are_plain_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
