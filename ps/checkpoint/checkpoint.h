@@ -275,8 +275,8 @@ enum mr_status ps_checkpoint_next_id(const struct ps_store *store /* NULL: local
                                      uint64_t *id, char *text);
 /* Removes chains beyond the newest `keep` (at least 1), each with its newest link first, and temporary
  * directories of dead writers. A chain is a full checkpoint with all deltas on it, and as new as its newest
- * link. A broken one does not count, and is removed when it is older than all that stay. A checkpoint of a
- * later format version stays, and so do all older ones: it may be based on any of them. What cannot be
+ * link. A broken one does not count, and is removed when it is older than all that stay. A checkpoint that
+ * a later version wrote stays, and so do all older ones: it may be based on any of them. What cannot be
  * removed, or is being read, stays until the next time. */
 void ps_checkpoint_retain(const struct ps_store *store /* NULL: local */, const char *directory,
                           uint32_t keep);

@@ -151,6 +151,8 @@ static int write_manifest(struct ps_attempt *a, char text[PS_TEXT_BYTES])
 {
     char path[PS_PATH_BYTES];
     (void)ps_path_join(a->temporary, PS_MANIFEST_NAME, path);
+    if (a->manifest.needs != 0)
+        (void)snprintf(a->manifest.written_by, sizeof(a->manifest.written_by), "%s", mr_version_text());
     char *json = ps_manifest_seal(&a->manifest);
     if (!json)
         return io_failed(text, "write", path, -ENOMEM);

@@ -142,6 +142,7 @@ static enum mr_status add_part(struct ps_chain *c, uint32_t part, char *text)
     if (wrong)
         return refuse_part(c, part, wrong, text);
     c->manifest.version = m->version > c->manifest.version ? m->version : c->manifest.version;
+    c->manifest.needs |= m->needs;
     c->manifest.clock_s = m->clock_s > c->manifest.clock_s ? m->clock_s : c->manifest.clock_s;
     return MR_OK;
 }
@@ -175,6 +176,8 @@ static enum mr_status open_cluster(struct ps_chain *c, const char *directory, ui
     c->manifest.step = cluster->step;
     c->manifest.is_at_step = cluster->is_at_step;
     c->manifest.hash = cluster->hash;
+    c->manifest.needs = cluster->needs;
+    memcpy(c->manifest.written_by, cluster->written_by, sizeof(cluster->written_by));
     for (uint32_t i = 0; i < cluster->part_count && status == MR_OK; i++)
         status = open_named_part(c, directory, i, text);
     return status;

@@ -86,7 +86,7 @@ static struct ps_hash block_hash(const uint8_t *block)
     return (struct ps_hash){.low = hash[0], .high = hash[1]};
 }
 
-void ps_block_seal(uint8_t *block, uint64_t checkpoint_id, uint32_t core, uint32_t number)
+void ps_block_seal(uint8_t *block, uint32_t version, uint64_t checkpoint_id, uint32_t core, uint32_t number)
 {
     struct ps_block_header *header = (struct ps_block_header *)(void *)block;
     assert(header->payload_bytes <= PS_PAYLOAD_BYTES && header->payload_bytes % 8 == 0);
@@ -94,7 +94,7 @@ void ps_block_seal(uint8_t *block, uint64_t checkpoint_id, uint32_t core, uint32
     memset(block + used, 0, PS_BLOCK_BYTES - used);
     memset(header->reserved, 0, sizeof(header->reserved));
     header->magic = PS_BLOCK_MAGIC;
-    header->version = PS_FORMAT_VERSION;
+    header->version = version;
     header->checkpoint_id = checkpoint_id;
     header->core = core;
     header->number = number;

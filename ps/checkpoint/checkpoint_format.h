@@ -12,7 +12,8 @@
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_store.h"
 
-#define PS_FORMAT_VERSION    6u /* of what is written */
+#define PS_FORMAT_VERSION    7u /* with the capabilities that the content needs */
+#define PS_FORMAT_VERSION_6  6u /* without them; written when none is needed */
 #define PS_FORMAT_VERSION_5  5u /* with lanes of cores only, without ranges of variables; is read as well */
 #define PS_FORMAT_VERSION_4  4u /* without parameters; is read as well */
 #define PS_FORMAT_VERSION_3  3u /* without the node's clock; is read as well */
@@ -56,8 +57,8 @@ const char *ps_record_check(const struct ps_record *record);
 uint32_t ps_record_feature_kind(uint32_t record_kind);
 
 /* Fills in the header's fixed fields and the hash; payload_bytes and record_count are set already. Zeroes the
- * rest of the block first. */
-void ps_block_seal(uint8_t *block, uint64_t checkpoint_id, uint32_t core, uint32_t number);
+ * rest of the block first. `version` is that of its MANIFEST. */
+void ps_block_seal(uint8_t *block, uint32_t version, uint64_t checkpoint_id, uint32_t core, uint32_t number);
 /* Returns NULL when the block is the expected one and every record in it is well-formed, else what is wrong.
  * `version` is that of its MANIFEST. The block is 8-byte aligned. */
 const char *ps_block_check(const uint8_t *block, uint32_t version, uint64_t checkpoint_id, uint32_t core,

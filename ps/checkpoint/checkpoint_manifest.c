@@ -160,6 +160,8 @@ static char *print(const struct ps_manifest *m, struct ps_hash *hash)
         bad |= print_clock(root, m) | print_ancestry(root, &m->ancestry);
     if (m->version > PS_FORMAT_VERSION_4 && m->parameter_count > 0)
         bad |= print_parameters(root, m);
+    if (m->version > PS_FORMAT_VERSION_6)
+        bad |= ps_json_set_needs(root, m->needs, m->written_by);
     char *text = root && !bad ? ps_json_seal(root, hash) : NULL;
     json_decref(root);
     return text;
@@ -418,6 +420,8 @@ bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *
         ps_json_refuse(&p, "\"format\" must be \"%s\"", FORMAT_NAME);
     m.version = (uint32_t)ps_json_integer(&p, root, "version", PS_FORMAT_VERSION_1, PS_FORMAT_VERSION);
     m.hash = ps_json_own_hash(&p, root);
+    if (!p.bad && m.version > PS_FORMAT_VERSION_6)
+        m.needs = ps_json_get_needs(&p, root, m.written_by);
     if (!p.bad) {
         m.id = ps_json_integer(&p, root, "id", 1, (uint64_t)PS_CHECKPOINT_ID_MAX);
         m.incarnation = (uint32_t)ps_json_integer(&p, root, "incarnation", 0, UINT32_MAX);
@@ -443,19 +447,21 @@ bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *
 
 /* ---- the MANIFEST of a published checkpoint ---- */
 
-/* Explains why a text does not parse: it is of a later version, or damaged. */
+/* Explains why a text does not parse: it is of a later version, or damaged. A text that is as it was written
+ * is not damaged. */
 static enum mr_status refuse_text(const char *json, uint64_t bytes, const char *path, const char *why,
                                   char *text)
 {
     const uint32_t version = version_of(json, bytes);
     if (version <= PS_FORMAT_VERSION)
-        return ps_checkpoint_corrupt(text, path, why);
+        return version != 0 && ps_json_is_sealed(json, bytes) ? ps_json_unknown(path, why, text)
+                                                              : ps_checkpoint_corrupt(text, path, why);
     char newer[PS_TEXT_BYTES];
     (void)snprintf(
         newer, sizeof(newer),
         "it is of format %" PRIu32
-        ", this version reads up to %u: use the version that wrote it, or name an older checkpoint",
-        version, PS_FORMAT_VERSION);
+        ", this version (%s) reads up to %u: use the version that wrote it, or name an older checkpoint",
+        version, mr_version_text(), PS_FORMAT_VERSION);
     ps_text_path(text, path, newer);
     return MR_CHECKPOINT_NEWER;
 }

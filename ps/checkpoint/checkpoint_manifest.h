@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "dataplane/wire/format/capability.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/checkpoint/checkpoint_store.h"
@@ -53,6 +54,8 @@ struct ps_manifest {
     struct ps_ancestry ancestry; /* of the state in it; empty before version 4 */
     bool is_at_step;
     bool is_partial; /* it has some of the node's features, and no record of batches and pushes */
+    uint64_t needs;  /* capabilities of its content; 0 before version 7 */
+    char written_by[MR_VERSION_TEXT_BYTES]; /* the version, for people; "" before version 7 */
     uint32_t feature_count;
     struct mr_feature *features;
     uint32_t *feature_ids;
@@ -73,7 +76,8 @@ char *ps_manifest_seal(struct ps_manifest *manifest); /* the same, and fills in 
 bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *out, char *text);
 /* Reads `*out` (ps_manifest_clear it) from DIR/ckpt-<id>/MANIFEST; no block is read.
  * MR_CHECKPOINT_NOT_FOUND when there is no such directory, MR_CHECKPOINT_CORRUPT, MR_CHECKPOINT_NEWER (of a
- * later format version: not damage), MR_IO_ERROR, MR_NO_MEMORY: `*out` is untouched and `text`
+ * later format version, or as some version wrote it but with content that this one does not know: not
+ * damage), MR_IO_ERROR, MR_NO_MEMORY: `*out` is untouched and `text`
  * (PS_TEXT_BYTES) says what and where. */
 enum mr_status ps_manifest_read(const struct ps_store *store, const char *directory, uint64_t id,
                                 struct ps_manifest *out, char *text);

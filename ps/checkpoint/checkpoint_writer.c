@@ -245,7 +245,7 @@ static void write_block(struct ps_writer *w, uint32_t core, uint32_t buffer)
     struct ps_manifest_file *file = &w->attempt.manifest.files[core];
     uint8_t *block = w->buffers + (size_t)buffer * PS_BLOCK_BYTES;
     const struct ps_block_header *header = (const struct ps_block_header *)(const void *)block;
-    ps_block_seal(block, w->attempt.manifest.id, core, file->blocks);
+    ps_block_seal(block, w->attempt.manifest.version, w->attempt.manifest.id, core, file->blocks);
     ps_attempt_reserve(&w->attempt, core, file->blocks, c->expected_bytes);
     announce(w, core);
     XXH3_128bits_update(c->hash, &header->hash, sizeof(header->hash));
@@ -473,11 +473,13 @@ static bool copy_features(struct ps_writer *w, const struct ps_writer_options *o
     m->feature_count = count;
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t id = options->feature_ids[i];
+        m->needs |= mr_feature_needs(&options->features[i]);
         assert(id <= PS_FEATURE_ID_MAX);
         m->features[i] = options->features[i];
         m->feature_ids[i] = id;
         w->feature_kind[id] = (uint8_t)options->features[i].kind;
     }
+    m->version = m->needs != 0 ? PS_FORMAT_VERSION : PS_FORMAT_VERSION_6;
     return true;
 }
 
@@ -590,7 +592,6 @@ enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_wri
         w->counters = options->counters;
         if (w->stop)
             atomic_store(w->stop, false);
-        w->attempt.manifest.version = PS_FORMAT_VERSION;
         w->attempt.manifest.id = options->id;
         w->attempt.manifest.parent = options->parent_id;
         w->attempt.manifest.step = options->step;

@@ -58,7 +58,7 @@ char *ps_cluster_manifest_seal(struct ps_cluster_manifest *m)
                              (json_int_t)m->version, "id", (json_int_t)m->id, "step",
                              json_sprintf("%" PRIu64, m->step), "at_step", m->is_at_step, "time",
                              (json_int_t)m->time_s, "nodes", parts_json(m), "owners", owners);
-    if (root)
+    if (root && (m->version == PS_CLUSTER_FORMAT_1 || ps_json_set_needs(root, m->needs, m->written_by) == 0))
         text = ps_json_seal(root, &m->hash);
     json_decref(root);
     return text;
@@ -107,6 +107,8 @@ static void parse_root(struct ps_json_parse *p, json_t *root, struct ps_cluster_
 {
     m->version = (uint32_t)ps_json_integer(p, root, "version", 1, PS_CLUSTER_FORMAT_VERSION);
     m->hash = ps_json_own_hash(p, root);
+    if (!p->bad && m->version > PS_CLUSTER_FORMAT_1)
+        m->needs = ps_json_get_needs(p, root, m->written_by);
     if (p->bad)
         return;
     m->id = ps_json_integer(p, root, "id", 1, (uint64_t)PS_CHECKPOINT_ID_MAX);
@@ -178,10 +180,9 @@ static enum mr_status parse_file(const char *json, size_t bytes, const char *pat
 {
     char why[PS_TEXT_BYTES];
     if (!ps_cluster_manifest_parse(json, bytes, out, why)) {
-        if (!is_newer(json, bytes))
-            return ps_checkpoint_corrupt(text, path, why);
-        ps_text_path(text, path, "it is of a later format: use the version that wrote it");
-        return MR_CHECKPOINT_NEWER;
+        if (is_newer(json, bytes) || ps_json_is_sealed(json, bytes))
+            return ps_json_unknown(path, why, text);
+        return ps_checkpoint_corrupt(text, path, why);
     }
     return out->id == id ? MR_OK : ps_checkpoint_corrupt(text, path, "it belongs to another checkpoint");
 }
@@ -245,7 +246,9 @@ enum mr_status ps_cluster_manifest_write(const struct ps_store *store, const cha
                                          struct ps_cluster_manifest *m, char *text)
 {
     char path[PS_PATH_BYTES];
-    m->version = PS_CLUSTER_FORMAT_VERSION;
+    m->version = m->needs != 0 ? PS_CLUSTER_FORMAT_VERSION : PS_CLUSTER_FORMAT_1;
+    if (m->needs != 0 && m->written_by[0] == '\0') /* a copy keeps whose it is */
+        (void)snprintf(m->written_by, sizeof(m->written_by), "%s", mr_version_text());
     char *json = ps_cluster_manifest_seal(m);
     if (!json)
         return ps_checkpoint_fail(text, "write", directory, -ENOMEM);

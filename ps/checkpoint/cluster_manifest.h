@@ -9,11 +9,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "dataplane/wire/format/capability.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/checkpoint/checkpoint_store.h"
 
-#define PS_CLUSTER_FORMAT_VERSION  1u
+#define PS_CLUSTER_FORMAT_VERSION  2u /* with the capabilities that its parts need */
+#define PS_CLUSTER_FORMAT_1        1u /* without them; written when they need none */
 #define PS_CLUSTER_PARTS_MAX       32u
 #define PS_CLUSTER_PART_NAME_BYTES 64u
 
@@ -29,8 +31,10 @@ struct ps_cluster_manifest {
     uint64_t id; /* also of the parts */
     uint64_t step;
     bool is_at_step;
-    uint64_t time_s;     /* when it was committed, since 1970 */
-    struct ps_hash hash; /* of this manifest; _parse() and _seal() fill it in */
+    uint64_t needs;                         /* capabilities of its parts; 0 in version 1 */
+    char written_by[MR_VERSION_TEXT_BYTES]; /* "" in version 1 */
+    uint64_t time_s;                        /* when it was committed, since 1970 */
+    struct ps_hash hash;                    /* of this manifest; _parse() and _seal() fill it in */
     uint32_t part_count;
     struct ps_cluster_part parts[PS_CLUSTER_PARTS_MAX];
     uint8_t owner[MR_PARTITION_COUNT]; /* of each partition: an index of parts */
@@ -50,11 +54,11 @@ bool ps_cluster_manifest_parse(const char *json, size_t json_bytes, struct ps_cl
 /* Whether the directory has the file CLUSTER-<id>, verified or not. */
 bool ps_cluster_manifest_is_there(const struct ps_store *store, const char *directory, uint64_t id);
 /* Reads DIR/CLUSTER-<id>. MR_CHECKPOINT_NOT_FOUND: there is none; MR_CHECKPOINT_CORRUPT, MR_CHECKPOINT_NEWER
- * (of a later format version), MR_IO_ERROR, MR_NO_MEMORY: `text` (PS_TEXT_BYTES) says what and where. */
+ * (see ps_manifest_read()), MR_IO_ERROR, MR_NO_MEMORY: `text` (PS_TEXT_BYTES) says what and where. */
 enum mr_status ps_cluster_manifest_read(const struct ps_store *store, const char *directory, uint64_t id,
                                         struct ps_cluster_manifest *out, char *text);
 /* Writes it, which commits the checkpoint: it is there, whole, when this returns MR_OK, and perhaps when it
- * returns MR_IO_ERROR. Seals *m. MR_NO_MEMORY; `text` as above. */
+ * returns MR_IO_ERROR. Seals *m, of which `needs` is set. MR_NO_MEMORY; `text` as above. */
 enum mr_status ps_cluster_manifest_write(const struct ps_store *store, const char *directory,
                                          struct ps_cluster_manifest *m, char *text);
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_format.h"
+#include "ps/checkpoint/cluster_manifest.h"
 
 #define IDS_MAX 4096u
 
@@ -15,6 +16,17 @@ static bool list_clusters(const struct ps_store *store, const char *directory, u
            *count <= IDS_MAX;
 }
 
+/* One that this version cannot read is not its own to remove: a later version wrote it. */
+static bool can_go(const struct ps_store *store, const char *directory, uint64_t id)
+{
+    char ignored[PS_TEXT_BYTES];
+    struct ps_cluster_manifest *found = malloc(sizeof(*found));
+    const enum mr_status status =
+        found ? ps_cluster_manifest_read(store, directory, id, found, ignored) : MR_NO_MEMORY;
+    free(found);
+    return status == MR_OK || status == MR_CHECKPOINT_CORRUPT;
+}
+
 void ps_cluster_retain(const struct ps_store *store, const char *directory, uint64_t committed, uint32_t keep)
 {
     char path[PS_PATH_BYTES];
@@ -24,7 +36,7 @@ void ps_cluster_retain(const struct ps_store *store, const char *directory, uint
         for (uint32_t i = 0; i < count; i++) {
             const bool stays = ids[i] >= committed || kept < keep;
             kept += stays && ids[i] < committed;
-            if (!stays && ps_path_cluster(directory, ids[i], path))
+            if (!stays && can_go(store, directory, ids[i]) && ps_path_cluster(directory, ids[i], path))
                 (void)store->remove(store->self, path);
         }
     }

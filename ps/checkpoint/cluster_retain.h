@@ -7,7 +7,7 @@
 #include "ps/checkpoint/checkpoint_store.h"
 
 /* Removes the files CLUSTER-<id> of checkpoints before `committed`, so that `keep` (at least 1) stay with
- * that one. */
+ * that one. Those that this version cannot read stay, too. */
 void ps_cluster_retain(const struct ps_store *store, const char *directory, uint64_t committed,
                        uint32_t keep);
 /* Removes the chains in a node's folder of which no link is a part of a CLUSTER file in `directory`, but not

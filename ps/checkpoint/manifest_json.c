@@ -36,6 +36,17 @@ char *ps_json_seal(json_t *root, struct ps_hash *hash)
     return text;
 }
 
+int ps_json_set_needs(json_t *root, uint64_t needs, const char *written_by)
+{
+    json_t *names = json_array();
+    int bad = 0;
+    for (uint32_t bit = 0; bit < 64; bit++)
+        if ((needs >> bit & 1) != 0)
+            bad |= json_array_append_new(names, json_string(mr_capability_name(bit)));
+    bad |= json_object_set_new(root, "needs", names);
+    return bad | json_object_set_new(root, "written_by", json_string(written_by));
+}
+
 /* ---- parsing ---- */
 
 void ps_json_refuse(struct ps_json_parse *p, const char *format, ...)
@@ -118,6 +129,57 @@ struct ps_hash ps_json_own_hash(struct ps_json_parse *p, json_t *root)
     if (!ps_hash_equal(found, expected))
         ps_json_refuse(p, "its hash does not match its content");
     return expected;
+}
+
+uint64_t ps_json_get_needs(struct ps_json_parse *p, const json_t *root,
+                           char written_by[MR_VERSION_TEXT_BYTES])
+{
+    const json_t *names = ps_json_array(p, root, "needs", 1, 64);
+    struct mr_peer_version writer = {0};
+    uint64_t needs = 0;
+    (void)snprintf(writer.text, sizeof(writer.text), "%s", ps_json_string(p, root, "written_by"));
+    mr_version_name(&writer, written_by);
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        const uint64_t bit = name ? mr_capability_named(name) : 0;
+        if (!name || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != strlen(name))
+            ps_json_refuse(p, "\"needs\" must hold names of capabilities");
+        else if (bit == 0)
+            ps_json_refuse(p, "it needs \"%.40s\", and was written by version %s", name, written_by);
+        needs |= bit;
+    }
+    return needs;
+}
+
+static bool is_as_dumped(const json_t *root, const char *json, size_t json_bytes)
+{
+    char *again = json_dumps(root, READABLE);
+    const bool is_same = again && strlen(again) == json_bytes && memcmp(again, json, json_bytes) == 0;
+    free(again);
+    return is_same;
+}
+
+bool ps_json_is_sealed(const char *json, size_t json_bytes)
+{
+    char ignored[PS_TEXT_BYTES];
+    struct ps_json_parse p = {.text = ignored};
+    json_t *root = json_loadb(json, json_bytes, JSON_REJECT_DUPLICATES, NULL);
+    const bool is_same = root && is_as_dumped(root, json, json_bytes);
+    if (is_same)
+        (void)ps_json_own_hash(&p, root);
+    json_decref(root);
+    return is_same && !p.bad;
+}
+
+enum mr_status ps_json_unknown(const char *path, const char *why, char *text)
+{
+    char says[PS_TEXT_BYTES];
+    (void)snprintf(says, sizeof(says),
+                   "version %s does not know its content (%.90s): use the version that wrote it, or name an "
+                   "older checkpoint",
+                   mr_version_text(), why);
+    ps_text_path(text, path, says);
+    return MR_CHECKPOINT_NEWER;
 }
 
 void ps_json_same(struct ps_json_parse *p, char *again, const char *json, size_t json_bytes)

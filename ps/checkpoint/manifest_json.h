@@ -8,12 +8,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "dataplane/wire/format/capability.h"
 #include "ps/checkpoint/checkpoint_format.h"
 
 /* 32 digits, the high half first. */
 json_t *ps_json_hash(struct ps_hash hash);
 /* Returns the text with its hash in it, to be freed with free(), and sets *hash. NULL: no memory. */
 char *ps_json_seal(json_t *root, struct ps_hash *hash);
+
+/* Adds "needs", a set of capabilities by name, and "written_by", this version. Returns 0 or -1. */
+int ps_json_set_needs(json_t *root, uint64_t needs, const char *written_by);
 
 /* ---- reading: the first mistake stays ---- */
 
@@ -35,6 +39,15 @@ const json_t *ps_json_array(struct ps_json_parse *p, const json_t *o, const char
                             size_t high);
 /* Removes "hash" from `root`, and checks that it is that of the rest. */
 struct ps_hash ps_json_own_hash(struct ps_json_parse *p, json_t *root);
+/* Reads what ps_json_set_needs() added. Refuses a capability that this version does not have, and names it
+ * and the version that wrote it. */
+uint64_t ps_json_get_needs(struct ps_json_parse *p, const json_t *root,
+                           char written_by[MR_VERSION_TEXT_BYTES]);
+/* Whether a text is as some version wrote it: its hash is that of its content, and no byte was changed. What
+ * is refused in such a text is not damage: this version does not know it. */
+bool ps_json_is_sealed(const char *json, size_t json_bytes);
+/* MR_CHECKPOINT_NEWER, with a line in `text` (PS_TEXT_BYTES): a sealed text was refused because of `why`. */
+enum mr_status ps_json_unknown(const char *path, const char *why, char *text);
 /* Checks that the text is byte by byte as it was written: two decimals can mean the same double, and spaces
  * mean nothing, so the hash alone would miss such changes. `again`: what was read, printed; it is freed. */
 void ps_json_same(struct ps_json_parse *p, char *again, const char *json, size_t json_bytes);

@@ -52,8 +52,9 @@ enum mr_status ps_cluster_commit_newest(const struct ps_cluster_commit_options *
 
 /* ---- on its thread ---- */
 
-static enum mr_status check_part(const struct ps_place *place, const struct ps_cluster_manifest *m,
-                                 uint32_t part, char *text)
+/* Checks a part, and adds what it needs to what the whole needs. */
+static enum mr_status check_part(const struct ps_place *place, struct ps_cluster_manifest *m, uint32_t part,
+                                 char *text)
 {
     char path[PS_PATH_BYTES];
     struct ps_manifest found;
@@ -66,6 +67,7 @@ static enum mr_status check_part(const struct ps_place *place, const struct ps_c
         return status;
     const bool is_it = ps_hash_equal(found.hash, m->parts[part].manifest_hash) &&
                        found.file_count == m->parts[part].core_count;
+    m->needs |= found.needs;
     ps_manifest_clear(&found);
     return is_it ? MR_OK
                  : ps_checkpoint_corrupt(text, path, "its part is not the one that the node reported");
@@ -73,6 +75,7 @@ static enum mr_status check_part(const struct ps_place *place, const struct ps_c
 
 static enum ps_commit_state write_it(const struct ps_place *place, struct ps_cluster_manifest *m, char *text)
 {
+    m->needs = 0;
     for (uint32_t part = 0; part < m->part_count; part++)
         if (check_part(place, m, part, text) != MR_OK)
             return PS_COMMIT_FAILED;

@@ -83,7 +83,7 @@ static char *put_full(struct memory_store *links, struct ps_manifest *manifest)
     static _Alignas(64) uint8_t block[PS_BLOCK_BYTES];
     char text[PS_TEXT_BYTES];
     memset(block, 0, sizeof(struct ps_block_header));
-    ps_block_seal(block, 1, 0, 0);
+    ps_block_seal(block, PS_FORMAT_VERSION, 1, 0, 0);
     char *json = put_link(links, 1, block, NULL);
     FUZZ_ASSERT(ps_manifest_parse(json, strlen(json), manifest, text));
     return json;

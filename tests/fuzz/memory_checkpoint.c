@@ -65,6 +65,8 @@ struct ps_manifest memory_manifest(const uint8_t *block, uint64_t id, uint32_t d
     features[0] = feature("t", MR_TABLE, dim);
     features[1] = feature("v", MR_VARIABLE, 4);
     struct ps_manifest m = {.version = PS_FORMAT_VERSION,
+                            .needs = MR_CAN(DENSE),
+                            .written_by = "0.3.0",
                             .id = id,
                             .feature_count = 2,
                             .features = features,

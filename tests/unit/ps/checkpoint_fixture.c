@@ -7,11 +7,13 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #define ROWS_PER_RECORD 100u
 #define VARIABLE_BYTES  20u
@@ -263,4 +265,21 @@ void fixture_make_newer(const char *directory, uint64_t id)
     assert_int_equal(fseek(f, at - text + (long)strlen(version), SEEK_SET), 0);
     assert_int_equal(fputc('0' + PS_FORMAT_VERSION + 1, f), '0' + PS_FORMAT_VERSION + 1);
     assert_int_equal(fclose(f), 0);
+}
+
+void fixture_rewrite(const char *path, const char *where, const char *key, json_t *value)
+{
+    json_t *root = json_load_file(path, 0, NULL);
+    json_t *object = where[0] != '\0' ? json_array_get(json_object_get(root, where), 0) : root;
+    assert_non_null(object);
+    assert_int_equal(value != NULL ? json_object_set_new(object, key, value) : json_object_del(object, key),
+                     0);
+    json_object_del(root, "hash");
+    char *canonical = json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    const XXH128_hash_t hash = XXH3_128bits(canonical, strlen(canonical));
+    json_object_set_new(root, "hash", json_sprintf("%016" PRIx64 "%016" PRIx64, hash.high64, hash.low64));
+    assert_int_equal(json_dump_file(root, path, JSON_INDENT(1) | JSON_SORT_KEYS | JSON_REAL_PRECISION(17)),
+                     0);
+    free(canonical);
+    json_decref(root);
 }

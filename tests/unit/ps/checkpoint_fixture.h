@@ -3,6 +3,7 @@
 #ifndef TESTS_CHECKPOINT_FIXTURE_H
 #define TESTS_CHECKPOINT_FIXTURE_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -42,6 +43,9 @@ const char *fixture_path(const char *directory, uint64_t id, const char *file);
 void fixture_flip(const char *path, off_t at, uint8_t mask);
 /* A later format version wrote it, by what its MANIFEST says. */
 void fixture_make_newer(const char *directory, uint64_t id);
+/* Changes one value of a MANIFEST or a CLUSTER file as a version that knows it would have written it: its
+ * hash is right. `where` is "" or a list, of which the first entry is changed; NULL: the value is removed. */
+void fixture_rewrite(const char *path, const char *where, const char *key, json_t *value);
 /* Names in the directory that begin with `prefix`. */
 uint32_t fixture_count(const char *directory, const char *prefix);
 uint32_t fixture_count_on(const struct ps_store *store, const char *directory, const char *prefix);

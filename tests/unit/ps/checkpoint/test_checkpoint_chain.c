@@ -359,8 +359,35 @@ static void test_a_delta_on_a_full_of_version_2(void **state)
     assert_int_equal(ps_reader_open(NULL, directory, 2, &r, text), MR_OK);
     assert_int_equal(ps_reader_chain(r)->count, 2);
     assert_int_equal(ps_reader_chain(r)->links[0]->manifest.version, PS_FORMAT_VERSION_2);
-    assert_int_equal(ps_reader_chain(r)->links[1]->manifest.version, PS_FORMAT_VERSION);
+    assert_int_equal(ps_reader_chain(r)->links[1]->manifest.version, PS_FORMAT_VERSION_6);
     ps_reader_close(r);
+}
+
+/* Tables that older versions would misread make it a checkpoint that those do not take for damaged. */
+static void test_what_tables_need_is_written(void **state)
+{
+    const char *directory = *state;
+    struct ps_writer *w;
+    struct ps_reader *r;
+    char text[PS_TEXT_BYTES];
+    for (uint64_t id = 1; id <= 2; id++) {
+        struct ps_writer_options options = fixture_options(directory, id);
+        struct mr_feature features[2] = {options.features[0], options.features[1]};
+        features[0].optimizer_args[MR_OPTIMIZER_ARG_DENSE] = id == 2 ? 1 : 0;
+        options.features = features;
+        assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_OK);
+        for (uint32_t core = 0; core < FIXTURE_CORES; core++) {
+            assert_true(fixture_fill(w, id, core, 10));
+            ps_writer_core_done(w, core);
+        }
+        assert_int_equal(fixture_finish(w).status, MR_OK);
+        assert_int_equal(ps_reader_open(NULL, directory, id, &r, text), MR_OK);
+        const struct ps_manifest *m = ps_reader_manifest(r);
+        assert_int_equal(m->version, id == 2 ? PS_FORMAT_VERSION : PS_FORMAT_VERSION_6);
+        assert_int_equal(m->needs, id == 2 ? MR_CAN(DENSE) : 0);
+        assert_string_equal(m->written_by, id == 2 ? mr_version_text() : "");
+        ps_reader_close(r);
+    }
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
@@ -368,6 +395,7 @@ static void test_a_delta_on_a_full_of_version_2(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        CASE(test_what_tables_need_is_written),
         CASE(test_links_are_applied_in_order),
         CASE(test_a_chain_may_leave_checkpoints_out),
         CASE(test_bytes_and_manifests_are_those_of_all_links),

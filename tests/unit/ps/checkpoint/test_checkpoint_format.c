@@ -35,7 +35,7 @@ static uint8_t *sealed_block(void)
     memcpy(block + sizeof(struct ps_block_header), &record, sizeof(record));
     header_of(block)->payload_bytes = (uint32_t)ps_record_space(record.bytes);
     header_of(block)->record_count = 1;
-    ps_block_seal(block, ID, CORE, NUM);
+    ps_block_seal(block, PS_FORMAT_VERSION, ID, CORE, NUM);
     return block;
 }
 

@@ -28,6 +28,8 @@ static struct ps_manifest example(void)
 {
     fixture_features(features, ids);
     struct ps_manifest m = {.version = PS_FORMAT_VERSION,
+                            .needs = MR_CAN(DENSE) | MR_CAN(ADAM_STEP),
+                            .written_by = "0.3.0+1a2b3c4d",
                             .id = 12,
                             .incarnation = UINT32_MAX,
                             .ancestry = {.count = 2, .starts = {{UINT64_MAX, 11}, {0xABC, 0}}},
@@ -65,6 +67,8 @@ static void test_comes_back_as_it_was(void **state)
     assert_non_null(text);
     assert_true(ps_manifest_parse(text, strlen(text), &back, why));
     assert_int_equal(back.version, PS_FORMAT_VERSION);
+    assert_int_equal(back.needs, m.needs);
+    assert_string_equal(back.written_by, m.written_by);
     assert_int_equal(back.id, m.id);
     assert_int_equal(back.incarnation, m.incarnation);
     assert_memory_equal(&back.ancestry, &m.ancestry, sizeof(m.ancestry));
@@ -166,6 +170,24 @@ static void test_a_manifest_of_version_4_has_no_parameters(void **state)
     assert_true(ps_manifest_parse(text, strlen(text), &back, why));
     assert_int_equal(back.clock_s, 5);
     assert_int_equal(back.parameter_count, 0);
+    ps_manifest_clear(&back);
+    free(text);
+}
+
+/* What needs nothing new is as versions before 0.3.0 read it. */
+static void test_a_manifest_of_version_6_needs_nothing(void **state)
+{
+    (void)state;
+    struct ps_manifest m = example(), back;
+    char why[PS_TEXT_BYTES];
+    m.version = PS_FORMAT_VERSION_6;
+    char *text = ps_manifest_print(&m);
+    assert_non_null(text);
+    assert_null(strstr(text, "needs"));
+    assert_null(strstr(text, "written_by"));
+    assert_true(ps_manifest_parse(text, strlen(text), &back, why));
+    assert_int_equal(back.needs, 0);
+    assert_string_equal(back.written_by, "");
     ps_manifest_clear(&back);
     free(text);
 }
@@ -331,6 +353,16 @@ static void test_wrong_fields_are_named(void **state)
 {
     (void)state;
     check_refused("", "format", json_string("tar"), "format");
+    check_refused("", "needs", NULL, "needs");
+    check_refused("", "needs", json_array(), "needs");
+    check_refused("", "needs", json_pack("[s]", "Dense;"), "needs");
+    check_refused("", "needs", json_pack("[i]", 1), "needs");
+    check_refused("", "needs", json_pack("[s,s]", "dense", "dense"), "as it was written");
+    check_refused("", "needs", json_pack("[s,s]", "dense", "telepathy"),
+                  "it needs \"telepathy\", and was written by version 0.3.0+1a2b3c4d");
+    check_refused("", "written_by", NULL, "written_by");
+    check_refused("", "written_by", json_string("\x1b[2J"), "as it was written");
+    check_refused("", "version", json_integer(PS_FORMAT_VERSION_6), "as it was written");
     check_refused("", "format", NULL, "format");
     check_refused("", "version", json_integer(PS_FORMAT_VERSION + 1), "version");
     check_refused("", "version", json_integer(0), "version");
@@ -456,6 +488,7 @@ int main(void)
         cmocka_unit_test(test_an_older_manifest_has_no_chain),
         cmocka_unit_test(test_a_manifest_of_version_3_has_no_clock_and_no_ancestry),
         cmocka_unit_test(test_a_manifest_of_version_4_has_no_parameters),
+        cmocka_unit_test(test_a_manifest_of_version_6_needs_nothing),
         cmocka_unit_test(test_records_of_parameters_belong_to_one),
         cmocka_unit_test(test_starts_go_on),
         cmocka_unit_test(test_fields_that_came_later_are_there_when_they_are_not_0),

@@ -231,13 +231,49 @@ static void test_a_newer_format_is_no_reason_to_fall_back(void **state)
     save_two(directory);
     fixture_make_newer(directory, 2);
     assert_int_equal(ps_reader_open(NULL, directory, 0, &r, text), MR_CHECKPOINT_NEWER);
-    (void)snprintf(says, sizeof(says), "ckpt-2/MANIFEST: it is of format %u, this version reads up to %u: ",
-                   PS_FORMAT_VERSION + 1, PS_FORMAT_VERSION);
+    (void)snprintf(says, sizeof(says),
+                   "ckpt-2/MANIFEST: it is of format %u, this version (%s) reads up to %u: ",
+                   PS_FORMAT_VERSION + 1, mr_version_text(), PS_FORMAT_VERSION);
     assert_non_null(strstr(text, says));
     assert_int_equal(ps_reader_open(NULL, directory, 2, &r, text), MR_CHECKPOINT_NEWER);
     assert_null(r);
     assert_int_equal(ps_reader_open(NULL, directory, 1, &r, text), MR_OK);
     ps_reader_close(r);
+}
+
+static void expect_unknown(const char *directory, const char *where, const char *key, json_t *value,
+                           const char *says)
+{
+    struct ps_reader *r = NULL;
+    char text[PS_TEXT_BYTES];
+    fixture_rewrite(fixture_path(directory, 2, PS_MANIFEST_NAME), where, key, value);
+    assert_int_equal(ps_reader_open(NULL, directory, 0, &r, text), MR_CHECKPOINT_NEWER);
+    if (strstr(text, says) == NULL || strstr(text, mr_version_text()) == NULL)
+        fail_msg("\"%s\" does not say %s", text, says);
+    assert_int_equal(ps_reader_open(NULL, directory, 2, &r, text), MR_CHECKPOINT_NEWER);
+    assert_null(r);
+}
+
+/* Its hash is right, so it is as it was written: by a version that knows more than this one. */
+static void test_unknown_content_is_no_damage(void **state)
+{
+    const char *directory = *state;
+    save_two(directory);
+    expect_unknown(directory, "features", "optimizer", json_integer(17), "optimizer");
+    fixture_rewrite(fixture_path(directory, 2, PS_MANIFEST_NAME), "features", "optimizer",
+                    json_integer(MR_OPT_ADAGRAD));
+    expect_unknown(directory, "features", "cuteness", json_real(1.5), "not as it was written");
+}
+
+static void test_an_unknown_capability_is_no_damage(void **state)
+{
+    const char *directory = *state;
+    save_two(directory);
+    const char *path = fixture_path(directory, 2, PS_MANIFEST_NAME);
+    fixture_rewrite(path, "", "version", json_integer(PS_FORMAT_VERSION));
+    fixture_rewrite(path, "", "written_by", json_string("0.9.1+0badcafe"));
+    expect_unknown(directory, "", "needs", json_pack("[s,s]", "dense", "telepathy"),
+                   "it needs \"telepathy\", and was written by version 0.9.1+0badcafe");
 }
 
 /* A machine short of descriptors, or a disk that fails to read now, is no reason to take older parameters. */
@@ -323,6 +359,8 @@ int main(void)
         CASE(test_blocks_of_an_earlier_attempt),
         CASE(test_nothing_there),
         CASE(test_a_newer_format_is_no_reason_to_fall_back),
+        CASE(test_unknown_content_is_no_damage),
+        CASE(test_an_unknown_capability_is_no_damage),
         CASE(test_an_error_of_the_machine_is_no_reason_to_fall_back),
         CASE(test_the_visitor_can_stop),
         CASE(test_damage_after_opening),

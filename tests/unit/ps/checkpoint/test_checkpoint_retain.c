@@ -105,6 +105,18 @@ static void test_a_newer_format_stays_with_all_before_it(void **state)
     check_ids(directory, (const uint64_t[]){7, 6, 4, 3, 2, 1}, 6);
 }
 
+static void test_what_has_unknown_content_stays_with_all_before_it(void **state)
+{
+    const char *directory = *state;
+    save_chain(directory, 1, 2);
+    save_chain(directory, 3, 4);
+    fixture_rewrite(fixture_path(directory, 4, PS_MANIFEST_NAME), "features", "optimizer", json_integer(17));
+    save_chain(directory, 5, 5);
+    save_chain(directory, 6, 7);
+    ps_checkpoint_retain(NULL, directory, 1);
+    check_ids(directory, (const uint64_t[]){7, 6, 4, 3, 2, 1}, 6);
+}
+
 static void test_what_is_being_read_stays(void **state)
 {
     const char *directory = *state;
@@ -202,6 +214,7 @@ int main(void)
         CASE(test_what_is_broken_does_not_count),
         CASE(test_nothing_goes_when_nothing_is_whole),
         CASE(test_a_newer_format_stays_with_all_before_it),
+        CASE(test_what_has_unknown_content_stays_with_all_before_it),
         CASE(test_what_is_being_read_stays),
         CASE(test_no_delta_lacks_its_parent_wherever_it_stops),
         CASE(test_a_failing_disk_loses_nothing_that_should_stay),

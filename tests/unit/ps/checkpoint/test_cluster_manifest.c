@@ -17,6 +17,8 @@ static struct ps_cluster_manifest example(void)
                                     .step = UINT64_MAX,
                                     .is_at_step = true,
                                     .time_s = 1790000000,
+                                    .needs = MR_CAN(DENSE),
+                                    .written_by = "0.9.1+0badcafe",
                                     .part_count = 3,
                                     .parts = {{.name = "n-1", .core_count = 1},
                                               {.name = "host.example_2", .core_count = 64},
@@ -93,6 +95,45 @@ static void wrong_contents_are_refused(void **state)
     m = example();
     m.id = 0;
     refuse(m, "\"id\" must be");
+}
+
+/* What needs nothing new is as versions before 0.3.0 read it. */
+static void version_1_needs_nothing(void **state)
+{
+    const char *directory = *state;
+    struct ps_cluster_manifest m = example(), back;
+    char text[PS_TEXT_BYTES], path[PS_PATH_BYTES];
+    m.needs = 0;
+    memset(m.written_by, 0, sizeof(m.written_by));
+    assert_int_equal(ps_cluster_manifest_write(ps_store_local(), directory, &m, text), MR_OK);
+    assert_int_equal(m.version, PS_CLUSTER_FORMAT_1);
+    assert_int_equal(ps_cluster_manifest_read(ps_store_local(), directory, 12, &back, text), MR_OK);
+    assert_int_equal(back.needs, 0);
+    assert_true(ps_path_cluster(directory, 12, path));
+    json_t *root = json_load_file(path, 0, NULL);
+    assert_non_null(json_object_get(root, "owners"));
+    assert_null(json_object_get(root, "needs"));
+    assert_null(json_object_get(root, "written_by"));
+    json_decref(root);
+}
+
+/* A right hash says that it is as some version wrote it. */
+static void what_is_not_known_is_no_damage(void **state)
+{
+    const char *directory = *state;
+    struct ps_cluster_manifest m = example(), back;
+    char text[PS_TEXT_BYTES], path[PS_PATH_BYTES];
+    assert_int_equal(ps_cluster_manifest_write(ps_store_local(), directory, &m, text), MR_OK);
+    assert_string_equal(m.written_by, "0.9.1+0badcafe"); /* a copy keeps it */
+    assert_true(ps_path_cluster(directory, 12, path));
+    fixture_rewrite(path, "", "mood", json_string("good"));
+    assert_int_equal(ps_cluster_manifest_read(ps_store_local(), directory, 12, &back, text),
+                     MR_CHECKPOINT_NEWER);
+    fixture_rewrite(path, "", "mood", NULL);
+    fixture_rewrite(path, "", "needs", json_pack("[s]", "telepathy"));
+    assert_int_equal(ps_cluster_manifest_read(ps_store_local(), directory, 12, &back, text),
+                     MR_CHECKPOINT_NEWER);
+    assert_non_null(strstr(text, "it needs \"telepathy\", and was written by version 0.9.1+0badcafe"));
 }
 
 static void lies_beside_the_nodes_folders(void **state)
@@ -202,6 +243,10 @@ int main(void)
         cmocka_unit_test(any_change_is_noticed),
         cmocka_unit_test(wrong_contents_are_refused),
         cmocka_unit_test(names_have_one_spelling),
+        cmocka_unit_test_setup_teardown(version_1_needs_nothing, temporary_directory_setup,
+                                        temporary_directory_teardown),
+        cmocka_unit_test_setup_teardown(what_is_not_known_is_no_damage, temporary_directory_setup,
+                                        temporary_directory_teardown),
         cmocka_unit_test_setup_teardown(lies_beside_the_nodes_folders, temporary_directory_setup,
                                         temporary_directory_teardown),
         cmocka_unit_test_setup_teardown(parts_must_be_those_that_were_committed, temporary_directory_setup,

@@ -80,6 +80,22 @@ static void what_comes_after_stays(void **state)
     expect(directory, "a", "10 12 ");
 }
 
+/* A node of an older version leads for a while. */
+static void what_a_later_version_wrote_stays(void **state)
+{
+    const char *directory = *state;
+    char path[PS_PATH_BYTES];
+    make(directory);
+    assert_true(ps_path_cluster(directory, 4, path));
+    fixture_rewrite(path, "", "version", json_integer(PS_CLUSTER_FORMAT_VERSION));
+    fixture_rewrite(path, "", "written_by", json_string("0.9.1"));
+    fixture_rewrite(path, "", "needs", json_pack("[s]", "telepathy"));
+    retain(directory, 10, 1);
+    expect(directory, ".", "4 10 ");
+    expect(directory, "a", "4 10 ");
+    expect(directory, "b", "2 4 6 8 10 ");
+}
+
 /* Without the file that is said to be committed nothing is known. */
 static void nothing_goes_in_doubt(void **state)
 {
@@ -99,6 +115,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(parts_stay_as_long_as_they_are_needed, temporary_directory_setup,
                                         temporary_directory_teardown),
         cmocka_unit_test_setup_teardown(what_comes_after_stays, temporary_directory_setup,
+                                        temporary_directory_teardown),
+        cmocka_unit_test_setup_teardown(what_a_later_version_wrote_stays, temporary_directory_setup,
                                         temporary_directory_teardown),
         cmocka_unit_test_setup_teardown(nothing_goes_in_doubt, temporary_directory_setup,
                                         temporary_directory_teardown),
