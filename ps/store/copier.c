@@ -80,8 +80,8 @@ static enum mr_status check_whose(const struct ps_copier *c, const struct place 
 {
     struct ps_manifest ours, theirs;
     enum mr_status status = ps_manifest_read(ps_store_local(), p->here, there, &ours, text);
-    if (status != MR_OK) /* it has been removed here, or is another node's, which copying will find out */
-        return status == MR_CHECKPOINT_NOT_FOUND ? MR_OK : status;
+    if (status != MR_OK) /* removed here, or of another node or a later version: copying will find out */
+        return status == MR_CHECKPOINT_NOT_FOUND || status == MR_CHECKPOINT_NEWER ? MR_OK : status;
     status = ps_manifest_read(&c->remote->store, p->there, there, &theirs, text);
     if (status == MR_OK) {
         if (!ps_hash_equal(ours.hash, theirs.hash)) {
@@ -225,18 +225,21 @@ static enum mr_status copy_one(struct ps_copier *c, struct place *p, uint64_t id
     return ps_checkpoint_is_there(NULL, p->here, id) ? status : MR_OK;
 }
 
-/* Copies all that is missing, the oldest first. One that is damaged is passed over: the next one that is not
- * takes its place, as in a restore. */
+/* Copies all that is missing, the oldest first. One that is damaged, or that a later version wrote, is passed
+ * over: the next one that is not takes its place. */
 static enum mr_status copy_missing(struct ps_copier *c, struct place *p, char *text)
 {
     char why[PS_TEXT_BYTES] = "";
     uint64_t id = 0, damaged = 0;
+    enum mr_status damage = MR_OK;
     enum mr_status status = next_missing(c, p, 0, &id, text);
     while (status == MR_OK && id != 0) {
         ps_counter_set(&c->options.counters->state, PS_COPIER_COPYING);
         status = copy_one(c, p, id, text);
-        if (status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND) {
+        if (status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND ||
+            status == MR_CHECKPOINT_NEWER) {
             damaged = id;
+            damage = status;
             memcpy(why, text, sizeof(why));
             status = MR_OK;
         } else if (status == MR_OK && damaged != 0) {
@@ -250,7 +253,7 @@ static enum mr_status copy_missing(struct ps_copier *c, struct place *p, char *t
     if (status != MR_OK || damaged == 0)
         return status;
     memcpy(text, why, sizeof(why));
-    return MR_CHECKPOINT_CORRUPT;
+    return damage;
 }
 
 static enum mr_status copy_place(struct ps_copier *c, struct place *p, char *text)

@@ -193,6 +193,12 @@ static int print_json(const struct info *x)
                   "sightings_bytes", (json_int_t)x->sightings_bytes, "bytes", (json_int_t)x->disk_bytes);
     json_object_set_new(o, "step", m->step > 0 ? json_integer((json_int_t)m->step) : json_null());
     json_object_set_new(o, "at_step", json_boolean(m->is_at_step));
+    json_t *needs = json_array();
+    for (uint32_t bit = 0; bit < 64; bit++)
+        if ((m->needs >> bit & 1) != 0)
+            json_array_append_new(needs, json_string(mr_capability_name(bit)));
+    json_object_set_new(o, "needs", needs);
+    json_object_set_new(o, "written_by", m->needs != 0 ? json_string(m->written_by) : json_null());
     json_t *parameters = json_array();
     for (uint32_t i = 0; i < m->parameter_count; i++)
         json_array_append_new(parameters, parameter_json(&m->parameters[i]));
@@ -220,6 +226,11 @@ static void print_head(const struct info *x)
     }
     for (uint32_t part = 0; files->cluster && part < files->part_count; part++)
         print_part(files, part);
+    if (m->needs != 0) {
+        char needs[PS_TEXT_BYTES];
+        mr_capability_text(m->needs, needs, sizeof(needs));
+        (void)printf("needs        %s (written by version %s)\n", needs, m->written_by);
+    }
     if (m->step > 0)
         (void)printf("step         %" PRIu64 "%s\n", m->step,
                      m->is_at_step ? ": all pushes up to it, none after it" : " or later");

@@ -13,6 +13,7 @@ struct listed {
     uint64_t id;
     bool is_known; /* its MANIFEST could be read, and those it builds upon */
     bool is_good;  /* as far as it was looked at */
+    bool is_newer; /* a later version wrote it */
     bool is_at_step;
     const char *kind;
     uint64_t parent, step, disk_bytes;
@@ -26,7 +27,9 @@ static void look_at(const char *directory, uint64_t id, struct ckpt_check *check
 {
     struct ckpt_chain chain = {0};
     *l = (struct listed){.id = id, .kind = "?", .time = "?"};
-    l->is_known = ckpt_chain_open(directory, id, &chain, l->text) == MR_OK;
+    const enum mr_status status = ckpt_chain_open(directory, id, &chain, l->text);
+    l->is_known = status == MR_OK;
+    l->is_newer = status == MR_CHECKPOINT_NEWER;
     l->is_good = l->is_known;
     if (!l->is_known)
         return;
@@ -47,8 +50,8 @@ static void look_at(const char *directory, uint64_t id, struct ckpt_check *check
 
 static json_t *listed_json(const struct listed *l, bool verify)
 {
-    json_t *o =
-        json_pack("{s:I, s:s, s:b}", "id", (json_int_t)l->id, "kind", l->kind, "damaged", !l->is_good);
+    json_t *o = json_pack("{s:I, s:s, s:b, s:b}", "id", (json_int_t)l->id, "kind", l->kind, "damaged",
+                          !l->is_good && !l->is_newer, "newer", l->is_newer);
     if (l->is_known) {
         json_object_set_new(o, "parent", l->parent > 0 ? json_integer((json_int_t)l->parent) : json_null());
         json_object_set_new(o, "step", l->step > 0 ? json_integer((json_int_t)l->step) : json_null());
@@ -77,7 +80,7 @@ static void print_listed(const struct listed *l, bool verify)
         ckpt_size_text(l->disk_bytes, size);
     (void)printf("%8" PRIu64 "  %-7s%8s%12s  %-20s%12s", l->id, l->kind, parent, step, l->time, size);
     if (!l->is_good)
-        (void)printf("  DAMAGED: %s\n", l->text);
+        (void)printf("  %s: %s\n", l->is_newer ? "NEWER" : "DAMAGED", l->text);
     else
         (void)printf("%s\n", verify ? "  ok" : "");
 }

@@ -32,6 +32,7 @@ static bool verify_one(const char *directory, uint64_t id, struct ckpt_check *ch
     if (list) {
         json_t *o = json_pack("{s:I, s:b, s:I, s:I}", "id", (json_int_t)id, "ok", status == MR_OK, "links",
                               (json_int_t)links, "bytes", (json_int_t)bytes);
+        json_object_set_new(o, "newer", json_boolean(status == MR_CHECKPOINT_NEWER));
         if (nodes > 0)
             json_object_set_new(o, "nodes", json_integer(nodes));
         if (status != MR_OK)
@@ -47,8 +48,8 @@ static bool verify_one(const char *directory, uint64_t id, struct ckpt_check *ch
         (void)printf("ckpt-%" PRIu64 ": ok, %s in %" PRIu32 " checkpoint%s\n", id, size, links,
                      mr_plural(links));
     else
-        (void)printf("%s-%" PRIu64 ": DAMAGED: %s\n",
-                     nodes > 0 || is_clusters(directory, id) ? "CLUSTER" : "ckpt", id, text);
+        (void)printf("%s-%" PRIu64 ": %s: %s\n", nodes > 0 || is_clusters(directory, id) ? "CLUSTER" : "ckpt",
+                     id, status == MR_CHECKPOINT_NEWER ? "NEWER" : "DAMAGED", text);
     return status == MR_OK;
 }
 

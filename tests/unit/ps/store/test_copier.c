@@ -231,6 +231,23 @@ static void a_damaged_one_is_passed_over(void **state)
     assert_string_equal(names_there(x), "ckpt-1 ckpt-4 ");
 }
 
+/* An older version goes on in a directory of a later one: what it saves is copied. */
+static void one_of_a_later_version_is_passed_over(void **state)
+{
+    struct fixture *x = *state;
+    fixture_rewrite(fixture_path(x->remote.here, 2, PS_MANIFEST_NAME), "features", "optimizer",
+                    json_integer(17));
+    start(x);
+    WAIT_FOR(state, PS_COPIER_FAILING);
+    assert_int_equal(ps_counter_read(&x->counters.last_status), MR_CHECKPOINT_NEWER);
+    chain_save_key(x->remote.here, 3, 0, 3, 30);
+    ps_copier_wake(x->copier);
+    WAIT_FOR(last_id, 3);
+    WAIT_FOR(state, PS_COPIER_IDLE);
+    stop(x);
+    assert_string_equal(names_there(x), "ckpt-1 ckpt-3 ");
+}
+
 static void another_nodes_checkpoints_stay(void **state)
 {
     struct fixture *x = *state;
@@ -332,6 +349,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(what_is_not_copied_any_more_is_removed_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(old_chains_go_there_too, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_damaged_one_is_passed_over, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_of_a_later_version_is_passed_over, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_nodes_checkpoints_stay, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_the_disk_lacks_is_fetched, set_up, tear_down),
         cmocka_unit_test_setup_teardown(it_is_known_what_is_there, set_up, tear_down),

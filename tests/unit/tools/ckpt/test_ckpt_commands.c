@@ -284,6 +284,37 @@ static void test_what_was_dropped(void **state)
     assert_int_equal(ckpt_run("diff %s/ckpt-15 %s/ckpt-16", directory, directory), 0);
 }
 
+/* What an older version cannot read is shown, and what this one cannot read is not called damaged. */
+static void test_what_a_checkpoint_needs(void **state)
+{
+    const char *directory = *state;
+    struct mr_feature features[3];
+    struct ckpt_fixture_writer w;
+    chain_features(features);
+    ckpt_fixture_start(&w, directory, 1, 0, features, 1, 2);
+    ckpt_fixture_publish(&w, 2);
+    mr_feature_set_optimizer(&features[0], MR_OPT_ADAM);
+    features[0].optimizer_args[3] = features[0].optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
+    ckpt_fixture_start(&w, directory, 2, 0, features, 1, 2);
+    ckpt_fixture_publish(&w, 2);
+    for (int id = 1; id <= 2; id++) {
+        assert_int_equal(ckpt_run("info %s/ckpt-%d --json", directory, id), 0);
+        json_t *info = ckpt_json();
+        assert_int_equal(ckpt_number(info, "format"), id == 2 ? 7 : 6);
+        assert_int_equal(json_array_size(json_object_get(info, "needs")), id == 2 ? 2 : 0);
+        json_decref(info);
+    }
+    assert_int_equal(ckpt_run("info %s/ckpt-2", directory), 0);
+    ckpt_expect("needs        adam_step, dense (written by version " MR_VERSION);
+    fixture_rewrite(fixture_path(directory, 2, "MANIFEST"), "features", "optimizer", json_integer(17));
+    assert_int_equal(ckpt_run("verify %s/ckpt-2", directory), 1);
+    ckpt_expect("ckpt-2: NEWER: ");
+    ckpt_expect("does not know its content");
+    ckpt_expect("use the version that wrote it");
+    assert_int_equal(ckpt_run("list %s --json", directory), 1);
+    ckpt_expect("\"damaged\": false, \"newer\": true");
+}
+
 /* Checkpoints with a parameter of 1000 elements, and the state of an optimizer beside it. `bytes`: of a
  * record. */
 static void save_parameter(const char *directory, uint64_t id, float last, const char *optimizer,
@@ -505,6 +536,7 @@ int main(int argc, char **argv)
         CKPT_TEST(test_diff_of_a_variable_in_ranges),
         CKPT_TEST(test_compact),
         CKPT_TEST(test_what_was_dropped),
+        CKPT_TEST(test_what_a_checkpoint_needs),
         CKPT_TEST(test_parameters_are_the_same_or_differ),
         CKPT_TEST(test_dump_a_parameter),
         CKPT_TEST(test_export_a_parameter),
