@@ -245,8 +245,9 @@ static int lose_the_holder(uint32_t rank, const char *address)
     CHECK(rpc != NULL);
     if (rank == 1) {
         CHECK(mr_remote(rpc, 0, "make_counter", &argument, 1, NULL, &rref) == MR_OK);
-        argument = mr_value_rref(rref);
-        CHECK(mr_rpc_sync(rpc, 2, "keep", &argument, 1, NULL, NULL) == MR_OK);
+        struct mr_value arguments[2] = {mr_value_rref(rref), mr_value_i64(0)};
+        CHECK(number_of(rpc, 0, "add", arguments, 2) == 4); /* once it has been made */
+        CHECK(mr_rpc_sync(rpc, 2, "keep", arguments, 1, NULL, NULL) == MR_OK);
         mr_rref_release(rref);
         CHECK(number_of(rpc, 0, "count_objects", NULL, 0) == 1);
         CHECK(mr_rpc_sync(rpc, 2, "die", NULL, 0, NULL, NULL) == MR_WORKER_DIED);
