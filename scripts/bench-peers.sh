@@ -14,7 +14,7 @@ scripts/setup.sh peers
 for program in grpc_server redis_client; do
     [ -x "build/tests/bench/peers/$program" ] || { meson setup --reconfigure build >/dev/null && break; }
 done
-ninja -C build --quiet
+ninja -C build --quiet all benchmarks
 if [ "$torch2" = yes ] && [ ! -x build/bench/torch2/bin/python ]; then
     echo "bench-peers: $(date +%T) installing PyTorch 2 from PyPI into build/bench/torch2" >&2
     # Made aside first: an interrupted or failed installation must not be taken for one that works.

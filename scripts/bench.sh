@@ -13,7 +13,7 @@ scripts/setup.sh bench
 [ -f build/build.ninja ] || meson setup build --buildtype=release >/dev/null
 quiet=()
 [ -t 1 ] || quiet=(--quiet) # a terminal shows how far it is
-ninja -C build "${quiet[@]}"
+ninja -C build "${quiet[@]}" all benchmarks
 sudo=()
 [ "$(id -u)" -eq 0 ] || sudo=(sudo)
 exec "${sudo[@]}" python3 tests/bench/run.py "$@"

@@ -37,7 +37,7 @@ python3 scripts/layouts.py || status=1
 
 # The linker takes the first of two functions of one name in our archives, and says nothing.
 echo "== names"
-ninja -C build ps/millraced tools/millrace trainer_client/hub/millrace-hub trainer_client/examples/fm >/dev/null || status=1
+ninja -C build ps/millraced tools/millrace trainer_client/hub/millrace-hub trainer_client/examples/fm benchmarks >/dev/null || status=1
 find build/dataplane build/ps build/trainer_client build/tools -name '*.c.o' -print0 |
     xargs -0 nm --defined-only --extern-only --print-file-name |
     awk '{ sub(/:.*/, "", $1); sub(/.*\//, "", $1); if ($NF != "main") print $NF, $1 }' | sort -u |
