@@ -1,5 +1,5 @@
 # Short names for what the project does. Each target installs what it needs.
-.PHONY: all build demo demo-mnist test bench bench-peers lint fuzz property sim differential kills mutants docs install uninstall deb deb-test wheel test-pip release-check clean help
+.PHONY: all build demo demo-mnist test soak bench bench-peers lint fuzz property sim differential kills mutants docs install uninstall deb deb-test wheel test-pip release-check clean help
 
 all: build
 
@@ -14,8 +14,11 @@ demo: ## Train on real data through a server on a port of its own: DATA=file for
 demo-mnist: ## Train torch's MNIST network on a server through remote calls: TRAINERS=n (default 2); KILL=1: killed in the middle
 	@KILL=$(KILL) scripts/demo-mnist.sh $(TRAINERS)
 
-test: ## Every test, also under the sanitizers
-	@scripts/test.sh
+test: ## The tests, also under the sanitizers: what CI runs; QUICK=1: for release only; STRESS=n: tests that have changed, n times on busy CPUs
+	@scripts/test.sh $(if $(QUICK),--quick) $(if $(STRESS),--stress $(STRESS))
+
+soak: ## Every test for release and under the sanitizers, with long simulations, mutants and kills; before a release, two hours
+	@scripts/soak.sh
 
 bench: ## Benchmarks as ratios against raw limits: ONLY="parts or rows" ROUNDS=n NOISE=1; writes build/bench/results.json and .md
 	@scripts/bench.sh $(patsubst %,--only '%',$(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(NOISE),--noise)

@@ -1,30 +1,42 @@
 #!/usr/bin/env bash
-# Installs what the tests need, builds, and runs every test: as built for release, then under ASan and UBSan, then the
-# threaded ones under TSan. Ends with what failed tests printed last, and one line: N passed, N failed, N skipped.
-# usage: scripts/test.sh [--quick]      --quick: the release build's tests only
+# Installs what the tests need, builds, and runs them: integration and Python tests, simulators and what depends on the optimizer as
+# built for release; unit tests, fuzzers and the tests of suite "memory" under ASan and UBSan; threads under TSan. Ends with what failed
+# tests printed, the slowest tests, and one line: N passed, N failed, N skipped.
+# usage: scripts/test.sh [--quick | --soak]
+#          --quick: the release build only, with its unit tests
+#          --soak: every test, long simulations, mutants and kills among them, for release and under ASan and UBSan
+#        scripts/test.sh --stress N [--base REV] [TEST...]
+#          --stress N: each TEST of the release build N times beside a real-time process that takes the CPUs away for 50 to 400 ms at a
+#          time; without TEST, those whose own files have changed since REV (default: HEAD)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-quick=0
-case "${1:-}" in
-"") ;;
---quick) quick=1 ;;
--h | --help) sed -n '2,4s/^# //p' "$0"; exit 0 ;;
-*) echo "test: unknown option '$1'; see --help" >&2; exit 2 ;;
-esac
+mode=default stress=0 base=HEAD tests=()
+usage() { sed -n '2,11s/^# //p' scripts/test.sh; }
+while [ $# -gt 0 ]; do
+    case $1 in
+    --quick | --soak) mode=${1#--} ;;
+    --stress)
+        [[ ${2:-} =~ ^[1-9][0-9]*$ ]] || { echo "test: --stress wants a number of runs" >&2; exit 2; }
+        mode=stress stress=$2
+        shift
+        ;;
+    --base)
+        git rev-parse --quiet --verify "${2:-}^{commit}" >/dev/null || { echo "test: --base wants a commit, not '${2:-}'" >&2; exit 2; }
+        base=$2
+        shift
+        ;;
+    -h | --help) usage; exit 0 ;;
+    -*) echo "test: unknown option '$1'; see --help" >&2; exit 2 ;;
+    *) tests+=("$1") ;;
+    esac
+    shift
+done
+[ ${#tests[@]} -eq 0 ] || [ "$mode" = stress ] || { echo "test: names of tests go with --stress; see --help" >&2; exit 2; }
 
-stages=$((quick ? 1 : 3))
-if [ "$quick" -eq 1 ]; then
-    echo "test: installs what is missing, builds for release and runs every test; some 12 minutes on 2 cores"
-else
-    echo "test: installs what is missing, then builds and runs every test for release, again under ASan and UBSan, and the" \
-        "threaded ones under TSan; some 40 minutes on 2 cores"
-fi
-scripts/setup.sh test
-
-passed=0 failed=0 skipped=0
-failures=$(mktemp)
-trap 'rm -f "$failures"' EXIT
+results=$(mktemp)
+trap 'rm -f "$results"' EXIT
+status=0
 
 # configure DIR [meson options]: makes the build directory, or updates its options.
 configure() {
@@ -38,62 +50,104 @@ configure() {
     fi
 }
 
-# stage N TITLE: says where it is, and how long it took to get here.
+# stage TITLE: says where it is, and how long it took to get here.
 stage() {
-    echo "== $1 of $stages, after $((SECONDS / 60)) min: $2"
+    echo "== after $((SECONDS / 60)) min $((SECONDS % 60)) s: $1"
 }
 
-# targets_of DIR SUITE: what the tests of a suite need to be built.
-targets_of() {
-    meson introspect --tests --targets "$1" | python3 -c '
-import json, os, sys
-known = json.load(sys.stdin)
-files = {t["id"]: t["filename"] for t in known["targets"]}
-tests = [t for t in known["tests"] if any(s.split(":")[-1] == sys.argv[2] for s in t["suite"])]
-print(*sorted({os.path.relpath(f, sys.argv[1]) for t in tests for d in t["depends"] for f in files[d]}), sep="\n")
-' "$(realpath "$1")" "$2"
-}
-
-# run DIR [meson test options]: runs tests and adds up their outcomes. A third of a test's time is waiting, so two of them share a
-# processor, with time limits that allow for it.
-run() {
-    local dir=$1 name ok=0
+# build DIR SUITE...: what the tests of some suites need; everything without a suite.
+build() {
+    local dir=$1
     shift
-    meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes $((2 * $(nproc))) --timeout-multiplier 4 "$@" || ok=1
-    for name in "$dir"/meson-logs/testlog*.json; do
-        [ -f "$name" ] || continue
-        read -r p f s < <(python3 scripts/count_tests.py "$name" "$failures")
-        passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
-        rm -f "$name"
-    done
-    return $ok
+    ninja -C "$dir" build.ninja # as the sources are now
+    if [ $# -eq 0 ]; then
+        ninja -C "$dir"
+    else
+        python3 scripts/suite_targets.py "$dir" "$@" | xargs ninja -C "$dir"
+    fi
 }
 
-status=0
+# run STAGE DIR [meson test options]: runs tests, and once more alone those that may have failed by chance. A third of a test's time is
+# waiting, so two of them share a processor, with time limits that allow for it.
+run() {
+    local name=$1 dir=$2 again=()
+    shift 2
+    rm -f "$dir"/meson-logs/testlog*.json
+    meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes $((2 * $(nproc))) --timeout-multiplier 4 "$@" || true
+    [ -n "$(find "$dir/meson-logs" -name 'testlog*.json' -size +0)" ] || { echo "test: meson ran no test in $dir" >&2; status=1; return; }
+    mapfile -t again < <(python3 scripts/test_results.py add "$results" "$name" "$dir")
+    [ ${#again[@]} -gt 0 ] || return 0
+    stage "once more, alone: ${again[*]}"
+    meson test -C "$dir" --no-rebuild --num-processes 1 --timeout-multiplier 4 "${again[@]}" || true
+    python3 scripts/test_results.py add "$results" "$name" "$dir" >/dev/null
+}
+
+# run_suites STAGE DIR SUITE...: builds what the tests of some suites need, and runs these but for the long ones.
+run_suites() {
+    local name=$1 dir=$2 options=()
+    shift 2
+    build "$dir" "$@"
+    options=("${@/#/--suite=}")
+    stage "$name: tests"
+    run "$name" "$dir" "${options[@]}" --no-suite soak
+}
+
+run_stress() {
+    local hog
+    build build
+    [ ${#tests[@]} -gt 0 ] || mapfile -t tests < <(python3 scripts/changed_tests.py build "$base")
+    [ ${#tests[@]} -gt 0 ] || { echo "test: no test has changed since $base: name the tests" >&2; exit 2; }
+    build/tests/stress/cpu_hog 86400 &
+    hog=$!
+    meson test -C build --no-rebuild --print-errorlogs --repeat "$stress" --num-processes "$(nproc)" --timeout-multiplier 20 "${tests[@]}" ||
+        status=1
+    kill "$hog" 2>/dev/null || { echo "test: cpu_hog ended early: nothing took the CPUs away" >&2; status=1; }
+}
+
+case $mode in
+default) echo "test: installs what is missing, then builds and runs the tests; some 20 minutes on 2 cores" ;;
+quick) echo "test: installs what is missing, builds for release and runs its tests; some 12 minutes on 2 cores" ;;
+soak) echo "test: installs what is missing, then builds and runs every test, twice; some two hours on 2 cores" ;;
+stress) echo "test: installs what is missing, builds for release, and runs tests $stress times on CPUs that are taken away" ;;
+esac
+scripts/setup.sh test
 mkdir -p build
-stage 1 "release"
+
+stage "release: build"
 configure build --buildtype=release
-ninja -C build
-run build || status=1
+case $mode in
+stress)
+    run_stress
+    exit $status
+    ;;
+quick) run_suites release build unit fuzz sim integration python ;;
+default) run_suites release build optimized sim integration python ;;
+soak)
+    build build
+    export MILLRACE_KILLS=50
+    python3 scripts/suite_targets.py build soak | xargs ninja -C build
+    run release build
+    ;;
+esac
 
-if [ "$quick" -eq 0 ]; then
-    # Sanitized code compiles in half the time with -O1, and stack traces need lines only (-g1). The release build has the warnings:
-    # with sanitizers some are false.
-    sanitized=(-Doptimization=1 -Ddebug=true "-Dc_args=-g1 -w" -Db_lundef=false -Dpeers=disabled)
-    export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-    stage 2 "address and undefined-behaviour sanitizers"
+# Sanitized code compiles in half the time with -O1, and stack traces need lines only (-g1). The release build has the warnings:
+# with sanitizers some are false.
+sanitized=(-Doptimization=1 -Ddebug=true "-Dc_args=-g1 -w" -Db_lundef=false -Dpeers=disabled)
+export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+if [ "$mode" != quick ]; then
+    stage "address and undefined-behaviour sanitizers: build"
     configure build/asan "${sanitized[@]}" -Db_sanitize=address,undefined
-    ninja -C build/asan
-    run build/asan || status=1
-
-    stage 3 "thread sanitizer"
+    if [ "$mode" = soak ]; then
+        build build/asan
+        run asan build/asan
+    else
+        run_suites asan build/asan unit fuzz memory
+    fi
+    stage "thread sanitizer: build"
     configure build/tsan "${sanitized[@]}" -Db_sanitize=thread
-    ninja -C build/tsan build.ninja # as the sources are now
-    targets_of build/tsan threads | xargs ninja -C build/tsan
-    run build/tsan --suite threads || status=1
+    run_suites tsan build/tsan threads
 fi
 
-cat "$failures"
-echo "$passed passed, $failed failed, $skipped skipped"
-[ "$passed" -gt 0 ] || { echo "test: no test ran" >&2; status=1; }
+stage "the end"
+python3 scripts/test_results.py summary "$results" || status=1
 exit $status
