@@ -70,13 +70,14 @@ build() {
 # run STAGE DIR [meson test options]: runs tests, and once more alone those that may have failed by chance. A third of a test's time is
 # waiting, so two of them share a processor, with time limits that allow for it.
 run() {
-    local name=$1 dir=$2 again=()
+    local name=$1 dir=$2 names again=()
     shift 2
     rm -f "$dir"/meson-logs/testlog*.json
     meson test -C "$dir" --no-rebuild --print-errorlogs --num-processes $((2 * $(nproc))) --timeout-multiplier 4 "$@" || true
     [ -n "$(find "$dir/meson-logs" -name 'testlog*.json' -size +0)" ] || { echo "test: meson ran no test in $dir" >&2; status=1; return; }
-    mapfile -t again < <(python3 scripts/test_results.py add "$results" "$name" "$dir")
-    [ ${#again[@]} -gt 0 ] || return 0
+    names=$(python3 scripts/test_results.py add "$results" "$name" "$dir")
+    [ -n "$names" ] || return 0
+    mapfile -t again <<<"$names"
     stage "once more, alone: ${again[*]}"
     meson test -C "$dir" --no-rebuild --num-processes 1 --timeout-multiplier 4 "${again[@]}" || true
     python3 scripts/test_results.py add "$results" "$name" "$dir" >/dev/null
@@ -93,10 +94,13 @@ run_suites() {
 }
 
 run_stress() {
-    local hog
+    local hog names
     build build
-    [ ${#tests[@]} -gt 0 ] || mapfile -t tests < <(python3 scripts/changed_tests.py build "$base")
-    [ ${#tests[@]} -gt 0 ] || { echo "test: no test has changed since $base: name the tests" >&2; exit 2; }
+    if [ ${#tests[@]} -eq 0 ]; then
+        names=$(python3 scripts/changed_tests.py build "$base")
+        [ -n "$names" ] || { echo "test: no test has changed since $base: name the tests" >&2; exit 2; }
+        mapfile -t tests <<<"$names"
+    fi
     build/tests/stress/cpu_hog 86400 &
     hog=$!
     meson test -C build --no-rebuild --print-errorlogs --repeat "$stress" --num-processes "$(nproc)" --timeout-multiplier 20 "${tests[@]}" ||
