@@ -1,5 +1,5 @@
 # Short names for what the project does. Each target installs what it needs.
-.PHONY: all build demo demo-mnist test soak bench bench-peers lint fuzz property sim differential kills mutants docs install uninstall deb deb-test wheel test-pip release-check clean help
+.PHONY: all build demo demo-mnist test soak bench bench-peers lint fuzz property sim model differential kills mutants docs install uninstall deb deb-test wheel test-pip release-check clean help
 
 all: build
 
@@ -37,6 +37,9 @@ sim: build ## Simulate SEEDS seeds of the transport, and of references, under fa
 	@build/tests/sim_references/sim_references --seeds $(or $(SEEDS),10000)
 	@build/tests/sim/cluster/cluster --seeds $$((10 * $(or $(SEEDS),10000)))
 	@build/tests/sim/cuts/cuts --seeds $$((($(or $(SEEDS),10000) + 9) / 10))
+
+model: ## Check what threads do without a lock with GenMC, under weak memory models: ONLY="ring waiter"; needs genmc in PATH or in GENMC
+	@scripts/model.sh $(ONLY)
 
 property: build ## Random calls on tables beside a plain model: OPERATIONS (default 10000000)
 	@build/tests/property/table_property --operations $(or $(OPERATIONS),10000000)
