@@ -114,7 +114,8 @@ static void wake_early(struct mrc_rpc_driver *d)
         signal_fd(d->wake_fd);
 }
 
-/* Whoever submits pushes first, and then tries the lock: either that succeeds, or the work is seen here. */
+/* A thread that submits work pushes it, passes a fence (mr_agent_submit_quietly()), and then tries the lock:
+ * either that succeeds, or the work is seen here. */
 static void leave(struct mrc_rpc_driver *d)
 {
     for (;;) {

@@ -61,6 +61,8 @@ void mr_agent_submit_quietly(struct mr_rpc *agent, struct mr_work *work)
     work->next = atomic_load_explicit(&agent->work, memory_order_relaxed);
     while (!atomic_compare_exchange_weak(&agent->work, &work->next, work))
         ;
+    /* Before the lock is tried, which may fail and orders nothing then. */
+    mr_fence();
 }
 
 void mr_agent_wake(struct mr_rpc *agent)
