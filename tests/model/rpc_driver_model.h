@@ -172,6 +172,7 @@ static void model_begin(void)
     pthread_mutex_init(&d->sleepers_lock, NULL);
     atomic_store(&d->next_us, UINT64_MAX);
     atomic_store(&d->sleep_until_us, 0);
+    atomic_store(&d->sleeps_in_wait, false);
     atomic_store(&d->waiters, 0);
     atomic_store(&d->has_unsent, false);
     atomic_store(&d->awake, false);

@@ -43,6 +43,7 @@
 struct sleeper {
     _Atomic uint32_t *done;
     struct sleeper *next;
+    bool is_next; /* it was woken to take the role */
 };
 
 struct mrc_rpc_driver {
@@ -65,6 +66,7 @@ struct mrc_rpc_driver {
     _Atomic uint64_t next_us;        /* when the agent or the endpoint wants to be called; written inside */
     pthread_mutex_t role;            /* to receive */
     _Atomic uint64_t sleep_until_us; /* of the thread that has the role; 0: it does not sleep */
+    _Atomic bool sleeps_in_wait;     /* it is a thread of the program, and what it waits for may end */
     _Atomic uint64_t waited_us;      /* when a thread of the program waited last */
     _Atomic uint32_t waiters;        /* of the program's threads */
     _Atomic bool has_unsent;         /* `unsent` is not 0 */
@@ -107,10 +109,12 @@ static void settle_inside(struct mrc_rpc_driver *d)
     }
 }
 
-/* The timers may have moved forward: who sleeps must not sleep past them. */
+/* The timers may have moved forward, and what the thread that has the role waits for may have ended: it must
+ * not sleep past either. */
 static void wake_early(struct mrc_rpc_driver *d)
 {
-    if (atomic_load(&d->next_us) < atomic_load(&d->sleep_until_us))
+    const uint64_t until_us = atomic_load(&d->sleep_until_us);
+    if (until_us != 0 && (atomic_load(&d->sleeps_in_wait) || atomic_load(&d->next_us) < until_us))
         signal_fd(d->wake_fd);
 }
 
@@ -281,6 +285,7 @@ static void sleep_until(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64
     uint64_t now_us = mr_clock_us();
     if (until_us > now_us + SLEEP_MAX_US)
         until_us = now_us + SLEEP_MAX_US;
+    atomic_store(&d->sleeps_in_wait, done != NULL);
     atomic_store(&d->sleep_until_us, until_us);
     atomic_store(&d->awake, false);
     mr_fence();
@@ -338,7 +343,8 @@ static void add_sleeper(struct mrc_rpc_driver *d, struct sleeper *sleeper)
     pthread_mutex_unlock(&d->sleepers_lock);
 }
 
-static void remove_sleeper(struct mrc_rpc_driver *d, struct sleeper *sleeper)
+/* Returns whether the sleeper was woken to take the role. */
+static bool remove_sleeper(struct mrc_rpc_driver *d, struct sleeper *sleeper)
 {
     pthread_mutex_lock(&d->sleepers_lock);
     struct sleeper **at = &d->sleepers;
@@ -346,7 +352,9 @@ static void remove_sleeper(struct mrc_rpc_driver *d, struct sleeper *sleeper)
     while (*at != sleeper)
         at = &(*at)->next;
     *at = sleeper->next;
+    const bool is_next = sleeper->is_next;
     pthread_mutex_unlock(&d->sleepers_lock);
+    return is_next;
 }
 
 /* Wakes a sleeper whose wait is not over, so that it takes the role. Under the lock, so that its word still
@@ -359,31 +367,38 @@ static void poke_sleeper(struct mrc_rpc_driver *d)
     while (sleeper != NULL && is_done(sleeper->done))
         sleeper = sleeper->next;
     if (sleeper != NULL) {
+        sleeper->is_next = true;
         atomic_fetch_or(sleeper->done, POKED);
         (void)syscall(SYS_futex, sleeper->done, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
     }
     pthread_mutex_unlock(&d->sleepers_lock);
 }
 
-static void sleep_on(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64_t deadline_us)
+/* Returns whether this thread is to take the role: nobody else may be awake to do so. */
+static bool sleep_on(struct mrc_rpc_driver *d, _Atomic uint32_t *done, uint64_t deadline_us)
 {
     struct sleeper sleeper = {.done = done};
     uint64_t now_us = mr_clock_us();
     struct timespec left;
     if (deadline_us <= now_us) /* it has passed since the caller looked */
-        return;
+        return false;
     left = mr_span_us(deadline_us > now_us + SLEEP_MAX_US ? SLEEP_MAX_US : deadline_us - now_us);
     add_sleeper(d, &sleeper);
     uint32_t seen = atomic_fetch_or(done, MR_DONE_SLEEPER) | MR_DONE_SLEEPER;
+    bool is_next = false;
 
-    /* A thread that gave up the role before this one was in the list has not seen it. */
-    if ((seen & (MR_DONE | POKED)) == 0 && pthread_mutex_trylock(&d->role) == 0)
+    /* A thread that gave up the role before this one was in the list has not seen it. One that wants the role
+     * while this one holds it goes to sleep. */
+    if ((seen & (MR_DONE | POKED)) == 0 && pthread_mutex_trylock(&d->role) == 0) {
         pthread_mutex_unlock(&d->role);
-    else if ((seen & (MR_DONE | POKED)) == 0)
+        is_next = true;
+    } else if ((seen & (MR_DONE | POKED)) == 0) {
         (void)syscall(SYS_futex, done, FUTEX_WAIT_PRIVATE, seen, &left, NULL, 0);
-    remove_sleeper(d, &sleeper);
+    }
+    is_next |= remove_sleeper(d, &sleeper);
     if (!is_done(done))
         atomic_fetch_and(done, ~POKED);
+    return is_next;
 }
 
 /* ---- the role ---- */
@@ -411,18 +426,22 @@ static bool wait_for(void *self, _Atomic uint32_t *done, uint64_t deadline_us)
     struct mrc_rpc_driver *d = self;
     if (is_done(done))
         return true;
+    bool is_next = false;
     atomic_fetch_add(&d->waiters, 1);
     while (!is_done(done) && mr_clock_us() < deadline_us) {
         if (take_role(d)) {
             while (!is_done(done) && mr_clock_us() < deadline_us)
                 run_round(d, done, d->busy_poll_us, deadline_us);
             give_role(d);
+            is_next = false;
             continue;
         }
         if (atomic_load(&d->has_unsent))
             settle(d);
-        sleep_on(d, done, deadline_us);
+        is_next |= sleep_on(d, done, deadline_us);
     }
+    if (is_next) /* what it waited for ended before it took the role: another one is to */
+        poke_sleeper(d);
     atomic_store(&d->waited_us, mr_clock_us());
     atomic_fetch_sub(&d->waiters, 1);
     if (atomic_load(&d->keeps_out))
