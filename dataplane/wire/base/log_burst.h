@@ -33,9 +33,12 @@ static inline bool mr_log_burst_admits(struct mr_log_burst *b, uint64_t now_ms, 
         } else if ((old & MR_LOG_BURST_COUNT_MASK) < rate_per_s) {
             next = old + 1;
         } else {
-            if (atomic_fetch_add_explicit(&b->left_out, 1, memory_order_relaxed) == 0)
+            /* The times come before the count: who sees the count sees them. */
+            if (atomic_load_explicit(&b->left_out, memory_order_relaxed) == 0)
                 atomic_store_explicit(&b->first_ms, now_ms, memory_order_relaxed);
             atomic_store_explicit(&b->last_ms, now_ms, memory_order_relaxed);
+            if (atomic_fetch_add_explicit(&b->left_out, 1, memory_order_release) == 0)
+                atomic_store_explicit(&b->first_ms, now_ms, memory_order_relaxed);
             return false;
         }
     } while (!atomic_compare_exchange_weak_explicit(&b->second, &old, next, memory_order_relaxed,
@@ -49,9 +52,10 @@ static inline bool mr_log_burst_admits(struct mr_log_burst *b, uint64_t now_ms, 
 static inline uint32_t mr_log_burst_over(struct mr_log_burst *b, uint64_t now_ms, bool is_last,
                                          uint64_t *lasted_ms)
 {
+    const uint32_t left_out = atomic_load_explicit(&b->left_out, memory_order_acquire);
     const uint64_t first_ms = atomic_load_explicit(&b->first_ms, memory_order_relaxed);
     const uint64_t last_ms = atomic_load_explicit(&b->last_ms, memory_order_relaxed);
-    if (atomic_load_explicit(&b->left_out, memory_order_relaxed) == 0 ||
+    if (left_out == 0 ||
         (!is_last && now_ms < last_ms + MR_LOG_BURST_MS && now_ms < first_ms + MR_LOG_BURST_LONG))
         return 0;
     *lasted_ms = last_ms > first_ms ? last_ms - first_ms : 0;
