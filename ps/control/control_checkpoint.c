@@ -333,7 +333,7 @@ static void set_running(struct ps_control *c, const struct ps_save_request *requ
     ps_counter_set(&counters->running_id, entry->id);
     ps_counter_set(&counters->running_bytes, 0);
     ps_counter_set(&counters->running_bytes_total, bytes_total);
-    atomic_store(&c->node->state, MR_NODE_SAVING);
+    ps_node_set_state(c->node, MR_NODE_SAVING);
 }
 
 static enum mr_status start_partial_writer(struct ps_control *c, const struct ps_save_request *request,

@@ -38,6 +38,7 @@ void ps_control_reload_poll(struct ps_control *c)
         if (reload->takes[i])
             ps_config_take(config, &reload->fresh, i);
     free(reload);
+    atomic_store_explicit(&c->node->checkpoint_every_s, config->checkpoint_every_s, memory_order_relaxed);
     ps_save_schedule_change(&c->saves.schedule, config->checkpoint_every_steps,
                             config->checkpoint_every_s * UINT64_C(1000000), ps_control_step(c), dp_now_us());
     ps_scrubber_set_rate(c->scrubber, config->checkpoint_scrub_rate_mib_s << 20);

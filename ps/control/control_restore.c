@@ -783,7 +783,7 @@ enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_
                                   struct ps_restored *restored, char *text)
 {
     struct ps_checkpoint_view view = c->view;
-    uint32_t state_before = atomic_load(&c->node->state);
+    const enum mr_node_state state_before = (enum mr_node_state)atomic_load(&c->node->state);
     enum mr_status status = check_possible(c, request, text);
     if (status != MR_OK)
         return status;
@@ -800,7 +800,7 @@ enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_
     atomic_store(&c->load_progress, 0);
     ps_control_set_view(c, &view);
     if (request->name_count == 0)
-        atomic_store(&c->node->state, MR_NODE_RESTORING);
+        ps_node_set_state(c->node, MR_NODE_RESTORING);
     uint64_t start_us = dp_now_us();
     text[0] = '\0';
     status = restore_to_view(c, request, directory, &view, restored, text);
@@ -811,7 +811,7 @@ enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_
     view.last_errno = 0;
     snprintf(view.text, sizeof(view.text), "%s", status == MR_OK ? "" : text);
     ps_control_set_view(c, &view);
-    atomic_store(&c->node->state, c->gate == PS_GATE_BROKEN ? MR_NODE_RESTORING : state_before);
+    ps_node_set_state(c->node, c->gate == PS_GATE_BROKEN ? MR_NODE_RESTORING : state_before);
     if (status == MR_OK)
         log_restored(request, directory, &view, restored);
     else

@@ -77,7 +77,7 @@ void ps_control_gate(struct ps_control *c, enum ps_gate gate)
     ps_node_each_core(c->node, set_gate, &order);
     c->gate = gate;
     if (gate == PS_GATE_OPEN)
-        atomic_store(&c->node->state, c->node->is_read_only ? MR_NODE_READ_ONLY : MR_NODE_SERVING);
+        ps_node_set_state(c->node, c->node->is_read_only ? MR_NODE_READ_ONLY : MR_NODE_SERVING);
 }
 
 void ps_control_gate_broken(struct ps_control *c, enum mr_status status, const char *text)

@@ -22,6 +22,13 @@ void ps_node_wake_control(const struct ps_node *node)
         sem_post(node->control_wake);
 }
 
+void ps_node_set_state(struct ps_node *node, enum mr_node_state state)
+{
+    uint32_t before = atomic_load(&node->state);
+    while (before != MR_NODE_STOPPING && !atomic_compare_exchange_weak(&node->state, &before, state)) {
+    }
+}
+
 /* There may be more cores than processors: the last one must get to run. */
 static void wait_for_all(_Atomic uint32_t *missing)
 {

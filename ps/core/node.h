@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include "dataplane/dataplane.h"
 #include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/op.h"
 #include "ps/config/config.h"
 #include "ps/save/save_policy.h"
 #include "ps/checkpoint/scrubber.h"
@@ -54,7 +55,7 @@ struct ps_node {
     struct mr_named_parameters *parameters; /* of remote calls, with names; NULL: none are kept */
     bool is_read_only; /* it serves a checkpoint, and nothing changes; set before the first data call */
     char serves[PS_SERVES_BYTES];                      /* then: which */
-    _Atomic uint32_t state;                            /* enum mr_node_state; written by the control thread */
+    _Atomic uint32_t state;                            /* enum mr_node_state; see ps_node_set_state() */
     struct ps_checkpoint_counters checkpoint_counters; /* written by the control thread */
     struct ps_uring_counters uring_counters;           /* written by the writer's thread */
     struct ps_scrubber_counters scrubber_counters;     /* written by the scrubber's thread */
@@ -62,12 +63,18 @@ struct ps_node {
     struct ps_copier_counters copier_counters;         /* written by its threads */
     _Atomic uint64_t control_turns;                    /* of the control thread: it goes on */
     _Atomic uint32_t restores; /* as in struct ps_history; written by the control thread */
+    /* Seconds between automatic saves, as the configuration in use has them; that belongs to the control
+     * thread. */
+    _Atomic uint64_t checkpoint_every_s;
     /* each core's ps_left_out_sum() of all features; written by it */
     _Atomic uint64_t left_out[DP_CORES_MAX];
 };
 
 /* Has the control thread look after saves, and what cores report, soon. Any thread. */
 void ps_node_wake_control(const struct ps_node *node);
+
+/* By the control thread, and by main, which sets MR_NODE_STOPPING: a node that stops keeps that state. */
+void ps_node_set_state(struct ps_node *node, enum mr_node_state state);
 
 /* The control thread goes on. */
 static inline void ps_node_note_turn(struct ps_node *node)

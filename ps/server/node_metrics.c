@@ -60,7 +60,7 @@ static void write_state(const struct ps_node_metrics *m, struct mr_metrics_text 
 static uint64_t checkpoint_every_s(const struct ps_node *node)
 {
     return node->config->checkpoint_directory[0] != '\0' && !node->is_read_only
-               ? node->config->checkpoint_every_s
+               ? atomic_load_explicit(&node->checkpoint_every_s, memory_order_relaxed)
                : 0;
 }
 

@@ -393,6 +393,7 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         if (!is_serving && !ps_node_cluster_config(node->cluster, &server->config, error))
             goto fail;
     }
+    atomic_store_explicit(&node->checkpoint_every_s, config->checkpoint_every_s, memory_order_relaxed);
     status = MR_NO_MEMORY;
     /* Before the data plane, so that it does not inherit a data core's place. */
     node->prefault = ps_prefault_create(node->cpus, node->cpu_count);
@@ -505,7 +506,7 @@ enum mr_status ps_server_stop(struct ps_server *server)
     ps_watch_stopping(server->watch);
     ps_node_cluster_stop(node->cluster);
     ps_control_stop(node->control, saves);
-    atomic_store(&node->state, MR_NODE_STOPPING);
+    ps_node_set_state(node, MR_NODE_STOPPING);
     if (saves && node->rpc != NULL) { /* every step that was answered is in the last save */
         ps_rpc_close(node->rpc);
         server->left_world = true;

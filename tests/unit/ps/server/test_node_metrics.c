@@ -9,6 +9,7 @@
 #include "dataplane/wire/format/wire_counters.h"
 #include "fake_dp.h"
 #include "node_fixture.h"
+#include "ps/control/control.h"
 #include "ps/core/core.h"
 #include "ps/server/metric_sets.h"
 #include "ps/server/node_counters.h"
@@ -222,6 +223,39 @@ static void an_ailing_node_says_why(void **state)
     atomic_store(&node->state, MR_NODE_SERVING);
 }
 
+/* A save that runs while the node stops does not hide that it stops. */
+static void a_node_that_stops_says_so_to_the_end(void **state)
+{
+    struct node_fixture *n = *state;
+    struct mr_feature f = node_table("emb", 0);
+    node_create(n, &f);
+    ps_node_set_state(node_of(), MR_NODE_STOPPING);
+    node_save(n);
+    assert_int_equal(atomic_load(&node_of()->state), MR_NODE_STOPPING);
+    assert_string_equal(ps_node_metrics_ailment(metrics), "stopping");
+}
+
+#define RELOADS 20u
+
+/* The control thread changes the configuration in use while metrics are written. */
+static void a_reloaded_interval_is_shown(void **state)
+{
+    const struct node_fixture *n = *state;
+    struct ps_node *node = node_of();
+    struct ps_config fresh = n->config;
+    bool takes[PS_CONFIG_KEY_COUNT] = {false};
+    takes[PS_CONFIG_KEY_checkpoint_every_s] = true;
+    for (uint32_t i = 1; i <= RELOADS; i++) {
+        fresh.checkpoint_every_s = 3600 * i;
+        assert_true(ps_control_reload(node->control, (struct ps_config *)node->config, &fresh, takes));
+        write_text();
+    }
+    const char last[] = "\nmillrace_node_checkpoint_every_seconds{node=\"millrace\"} 72000\n";
+    do {
+        write_text();
+    } while (strstr(text.data, last) == NULL);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -232,6 +266,8 @@ int main(void)
         TEST(many_tables_are_all_there),
         TEST(a_core_that_hangs_holds_nothing_up),
         TEST(an_ailing_node_says_why),
+        TEST(a_node_that_stops_says_so_to_the_end),
+        TEST(a_reloaded_interval_is_shown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
