@@ -1,6 +1,7 @@
 #include "tools/live.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -13,11 +14,11 @@
 
 #define CLEAR_SCREEN "\033[H\033[J"
 
-static volatile sig_atomic_t stop;
+static atomic_bool stop; /* any thread may get the signal */
 
 static void on_signal(int number)
 {
-    stop = 1;
+    atomic_store(&stop, true);
 }
 
 void tool_live_begin(void)
@@ -29,12 +30,12 @@ void tool_live_begin(void)
 
 bool tool_live_ended(void)
 {
-    return stop != 0;
+    return atomic_load(&stop);
 }
 
 void tool_live_wait_until(uint64_t time_us)
 {
-    for (uint64_t now = mr_clock_us(); now < time_us && !stop; now = mr_clock_us()) {
+    for (uint64_t now = mr_clock_us(); now < time_us && !atomic_load(&stop); now = mr_clock_us()) {
         const struct timespec pause = mr_span_us(time_us - now);
         (void)nanosleep(&pause, NULL);
     }

@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <pwd.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -29,7 +30,7 @@
 #define SNAP_MAX     16384
 
 static const char command[] = "millrace capture";
-static volatile sig_atomic_t stop;
+static atomic_bool stop; /* any thread may get the signal */
 
 struct arguments {
     struct tool_connection connection;
@@ -55,12 +56,12 @@ struct capture {
 static void on_signal(int number)
 {
     (void)number;
-    stop = 1;
+    atomic_store(&stop, true);
 }
 
 static bool is_stopped(void)
 {
-    return stop != 0;
+    return atomic_load(&stop);
 }
 
 /* ---- the file ---- */
@@ -161,7 +162,7 @@ static enum mr_status follow(struct capture *c)
     const uint64_t end_us = seconds > 0 ? mr_clock_us() + (uint64_t)((double)seconds * 1e6) : UINT64_MAX;
     uint64_t left_bytes, next_us = 0;
     enum mr_status status = MR_OK;
-    while (!stop && !is_full(c) && !c->has_failed && mr_clock_us() < end_us) {
+    while (!atomic_load(&stop) && !is_full(c) && !c->has_failed && mr_clock_us() < end_us) {
         status = capture_cores_read(&c->cores, false, &left_bytes);
         if (status != MR_OK)
             break;
@@ -211,7 +212,7 @@ static int end(struct capture *c, enum mr_status status)
         (void)fputc('\n', stderr);
     if (c->has_failed)
         return cli_fail(command, "%s", c->error);
-    if (status == MR_CANCELLED && stop)
+    if (status == MR_CANCELLED && atomic_load(&stop))
         (void)cli_fail(command, "the server is silent: what it captured last is missing");
     else if (status != MR_OK)
         (void)cli_fail(command, "%s", why);
