@@ -72,13 +72,13 @@ void dp_core_each_counter(const struct dp_core *core, dp_visit_counter *visit, v
     for (uint32_t i = 0; i < sets; i++) {
         const struct mr_counter_set *set = core->sets[i].set;
         for (uint32_t j = 0; j < set->count; j++)
-            visit(arg, set, &set->counters[j], __atomic_load_n(&core->sets[i].values[j], __ATOMIC_RELAXED));
+            visit(arg, set, &set->counters[j], mr_counter_read(&core->sets[i].values[j]));
     }
 }
 
 uint64_t dp_core_turns(const struct dp_core *core)
 {
-    return __atomic_load_n(&core->counters.loops, __ATOMIC_RELAXED);
+    return mr_counter_read(&core->counters.loops);
 }
 
 uint32_t dp_core_busy_ppm(const struct dp_core *core)

@@ -68,8 +68,8 @@ static void describe_core(struct rte_tel_data *cores, const struct dp_core *core
         return;
     rte_tel_data_start_dict(entry);
     rte_tel_data_add_dict_u64(entry, "busy_ppm", dp_core_busy_ppm(core));
-    rte_tel_data_add_dict_u64(entry, "rx_frames", core->counters.rx_frames);
-    rte_tel_data_add_dict_u64(entry, "tx_frames", core->counters.tx_frames);
+    rte_tel_data_add_dict_u64(entry, "rx_frames", mr_counter_read(&core->counters.rx_frames));
+    rte_tel_data_add_dict_u64(entry, "tx_frames", mr_counter_read(&core->counters.tx_frames));
     snprintf(name, sizeof(name), "%u", core->index);
     rte_tel_data_add_dict_container(cores, name, entry, 0);
 }

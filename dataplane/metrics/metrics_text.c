@@ -183,7 +183,7 @@ void mr_metrics_set(struct mr_metrics_text *text, const struct mr_labels *labels
 {
     for (uint32_t i = first; i < set->count; i++) {
         mr_metrics_family(text, set, &set->counters[i]);
-        mr_metrics_sample(text, labels, __atomic_load_n(&values[i - first], __ATOMIC_RELAXED));
+        mr_metrics_sample(text, labels, mr_counter_read(&values[i - first]));
     }
 }
 

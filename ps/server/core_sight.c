@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
 #include "dataplane/wire/base/list.h"
 
 #define FEATURES_FIRST 64u
@@ -128,6 +131,9 @@ static bool wait_until(sem_t *done, const struct timespec *end)
     while (sem_clockwait(done, CLOCK_MONOTONIC, end) != 0)
         if (errno != EINTR)
             return false;
+#ifdef __SANITIZE_THREAD__
+    __tsan_acquire(done); /* it does not know sem_clockwait() */
+#endif
     return true;
 }
 

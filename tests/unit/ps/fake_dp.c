@@ -448,8 +448,7 @@ void dp_core_each_counter(const struct dp_core *core, dp_visit_counter *visit, v
     for (uint32_t s = 0; s < core->set_count; s++) {
         for (uint32_t i = 0; i < core->sets[s].set->count; i++) {
             visit(arg, core->sets[s].set, &core->sets[s].set->counters[i],
-                  __atomic_load_n(&core->sets[s].values[i],
-                                  __ATOMIC_RELAXED)); /* the control thread writes some */
+                  mr_counter_read(&core->sets[s].values[i]));
         }
     }
 }

@@ -145,7 +145,9 @@ static void run_threads(struct mr_client_options options, bool is_crowded)
     struct fake_node *node = fake_node_start(3);
     struct mr_client *client = connect_with(node, options);
     struct worker workers[THREADS];
+    pthread_mutex_lock(&client->lock);
     client->progress.answers.crowded_until_us = is_crowded ? UINT64_MAX : 0;
+    pthread_mutex_unlock(&client->lock);
     for (uint32_t i = 0; i < THREADS; i++) {
         workers[i] = (struct worker){.client = client, .number = i};
         assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
