@@ -1,5 +1,6 @@
-/* A call's word (dataplane/rpc/call/call.h): a call ends while one thread waits for it, or gives it a function
- * to run. The waiter sees the outcome and does not sleep on; the function runs once, whichever comes first.
+/* A call's word (dataplane/rpc/call/call.h): a call ends while one thread waits for it, or gives it a
+ * function to run. The waiter sees the outcome and does not sleep on; the function runs once, whichever
+ * comes first.
  */
 #include "rpc_driver_model.h"
 

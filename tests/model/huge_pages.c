@@ -1,5 +1,6 @@
-/* ps/memory/huge_pages.c: a huge page belongs to the owner or to the helper, never to both. The kernel's calls
- * are replaced by writes to one variable for each huge page, so that a race between the two is a data race.
+/* ps/memory/huge_pages.c: a huge page belongs to the owner or to the helper, never to both. The kernel's
+ * calls are replaced by writes to one variable for each huge page, so that a race between the two is a
+ * data race.
  */
 #include "model.h"
 

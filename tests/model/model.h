@@ -1,9 +1,9 @@
 /* What the programs of tests/model/ have in common. Each includes the sources that it checks, and defines
  * model_run(): a few threads on them, and assertions over what these threads may see.
  *
- * Under GenMC (scripts/model.sh) model_run() is one program all of whose executions are explored, under a weak
- * memory model. As tests of the build they run MODEL_RUNS times, in the suite `threads` under the thread
- * sanitizer, too.
+ * Under GenMC (scripts/model.sh) model_run() is one program all of whose executions are explored, under a
+ * weak memory model. As tests of the build they run MODEL_RUNS times, in the suite `threads` under the
+ * thread sanitizer, too.
  */
 #ifndef MODEL_H
 #define MODEL_H

@@ -1,5 +1,6 @@
-/* ps/base/ring.h: what is put is taken once, in order, with what was written before it; a slot is not written
- * while it is read. The ring has room for one item at first, so that the second takes the place of the oldest.
+/* ps/base/ring.h: what is put is taken once, in order, with what was written before it; a slot is not
+ * written while it is read. The ring has room for one item at first, so that the second takes the place of
+ * the oldest.
  */
 #include "model.h"
 

@@ -1,6 +1,6 @@
-/* dataplane/rpc/base/work.c and trainer_client/rpc/rpc_driver.c, with models of what is below them: no packets
- * but those of model_packet, no clock, and system calls that order nothing. Sleeps have no time-out: one that
- * ends only by it would last for ever.
+/* dataplane/rpc/base/work.c and trainer_client/rpc/rpc_driver.c, with models of what is below them: no
+ * packets but those of model_packet, no clock, and system calls that order nothing. Sleeps have no
+ * time-out: one that ends only by it would last for ever.
  */
 #ifndef RPC_DRIVER_MODEL_H
 #define RPC_DRIVER_MODEL_H

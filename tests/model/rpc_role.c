@@ -1,7 +1,7 @@
-/* Two threads wait on one worker (trainer_client/rpc/rpc_driver.c). What the one waits for is ended by a third
- * thread; the answer for the other is in the socket, for whichever thread has the role. The worker's own thread
- * keeps out of the way, and no timer is due. The first does not sleep on when its wait is over, and the second
- * does not sleep with nobody to receive.
+/* Two threads wait on one worker (trainer_client/rpc/rpc_driver.c). What the one waits for is ended by a
+ * third thread; the answer for the other is in the socket, for whichever thread has the role. The worker's
+ * own thread keeps out of the way, and no timer is due. The first does not sleep on when its wait is over,
+ * and the second does not sleep with nobody to receive.
  */
 #include "rpc_driver_model.h"
 

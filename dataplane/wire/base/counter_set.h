@@ -40,9 +40,9 @@ struct mr_counter_set {
     bool of_process; /* there is one; else each core has its own */
 };
 
-/* A counter, from a thread that does not write it. Its one writer adds to it as to any variable: it is 8 bytes in
- * one place, which no processor that this is built for writes in parts, and its value publishes nothing else.
- * C does not promise that much, and so the thread sanitizer is not shown it. */
+/* A counter, from a thread that does not write it. Its one writer adds to it as to any variable: it is 8
+ * bytes in one place, which no processor that this is built for writes in parts, and its value publishes
+ * nothing else. C does not promise that much, and so the thread sanitizer is not shown it. */
 __attribute__((no_sanitize("thread"))) static inline uint64_t mr_counter_read(const uint64_t *counter)
 {
     return __atomic_load_n(counter, __ATOMIC_RELAXED);
