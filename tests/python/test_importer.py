@@ -99,7 +99,7 @@ def test_npz_and_npy(tmp_path):
 
 def test_a_structured_npy_is_a_tensor_for_each_field(tmp_path):
     table = np.zeros(9, [("keys", "<u8"), ("values", "<f4", DIM), ("sum", "<f4", DIM), ("name", "S3")])
-    table["keys"], table["values"] = np.arange(9) + 2**63, numbers(9, DIM)
+    table["keys"], table["values"] = np.arange(9, dtype=np.uint64) + np.uint64(2**63), numbers(9, DIM)
     np.save(tmp_path / "user.npy", table)
     entries = importer.read(tmp_path / "user.npy")
     assert list(entries) == ["keys", "values", "sum", "name"] and entries["values"].shape == (9, DIM)
