@@ -21,6 +21,8 @@ import millrace  # noqa: E402
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "forks: forks a process that has threads; skipped under ASan")
+    for kind in ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning"):
+        config.addinivalue_line("filterwarnings", rf"error::{kind}:millrace(\.|$)")  # those of our own code
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
