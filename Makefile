@@ -23,7 +23,7 @@ soak: ## Every test for release and under the sanitizers, with long simulations,
 bench: ## Benchmarks as ratios against raw limits: ONLY="parts or rows" ROUNDS=n NOISE=1; writes build/bench/results.json and .md
 	@scripts/bench.sh $(patsubst %,--only '%',$(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(NOISE),--noise)
 
-bench-peers: ## Beside PyTorch RPC, gRPC and Redis; writes build/bench/peers.json, .md and .svg; TORCH2=1: PyTorch 2 from PyPI, too (3 GB)
+bench-peers: ## Beside PyTorch RPC, gRPC and Redis; writes build/bench/peers.json, .md and .svg; TORCH2=1: PyTorch 2 from PyPI, too
 	@scripts/bench-peers.sh $(if $(TORCH2),--torch2)
 
 lint: ## clang-format, shellcheck, duplicate names, cppcheck, clang-tidy
@@ -72,7 +72,7 @@ deb-test: deb ## Install the packages in a fresh Debian root, use them there, an
 wheel: ## Build the Python package for pip into build/wheel: source distribution, and a manylinux wheel that carries library, server and tools
 	@scripts/wheel.sh
 
-test-pip: wheel ## Install the wheel as pip's users do, with numpy only and with torch 2 and TorchRec (3 GB), in each Python from 3.9 on that is installed; TORCH=venv TORCHREC=venv: with those in there
+test-pip: wheel ## Install the wheel as pip's users do, with numpy only and with torch 2 and TorchRec, in each Python from 3.9 on that is installed; TORCH=venv TORCHREC=venv: with those in there
 	@scripts/test-pip.sh $(if $(TORCH),--torch "$(TORCH)") $(if $(TORCHREC),--torchrec "$(TORCHREC)")
 
 release-check: ## What a release needs and CI does not: Debian 13 and sid, packages, wheel, arm64, soak; ONLY="parts"; needs root and the network

@@ -115,6 +115,7 @@ soak) echo "test: installs what is missing, then builds and runs every test, twi
 stress) echo "test: installs what is missing, builds for release, and runs tests $stress times on CPUs that are taken away" ;;
 esac
 scripts/setup.sh test
+environments=$(scripts/torch2.py)
 mkdir -p build
 
 stage "release: build"
@@ -153,5 +154,6 @@ if [ "$mode" != quick ]; then
 fi
 
 stage "the end"
+echo "$environments"
 python3 scripts/test_results.py summary "$results" || status=1
 exit $status

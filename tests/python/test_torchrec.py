@@ -1,7 +1,6 @@
 """TorchRec's collections over tables at a server, beside TorchRec's own.
 
-With a stand-in for TorchRec. MILLRACE_TORCH2 names a Python that has TorchRec, cffi and pytest, to run them
-there as well.
+With a stand-in for TorchRec, or with TorchRec where it is installed (with_torch.py).
 """
 import copy
 import functools
@@ -38,7 +37,6 @@ from torchrec_samples import (  # noqa: E402
     copy_rows,
     prefix,
     rec,
-    run_with_torchrec,
     with_torchrec,
 )
 
@@ -605,7 +603,3 @@ def test_dlrm_without_the_lines_that_change_is_torchrec_s(new_node, tmp_path):
     assert (
         max(abs(a - b) for a, b in zip(ours, theirs)) <= 1e-4 and abs(end["auc"] - their_end["auc"]) <= 1e-3
     )
-
-
-def test_all_of_it_with_torchrec():
-    run_with_torchrec(__file__)

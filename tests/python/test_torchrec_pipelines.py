@@ -32,7 +32,6 @@ from torchrec_samples import (  # noqa: E402
     copy_rows,
     prefix,
     rec,
-    run_with_torchrec,
     with_torchrec,
 )
 
@@ -557,7 +556,3 @@ def test_a_scheduler_of_torch_s(client, bags):
             optimizer.step()
             scheduler.step()
     check_same_rows(ours, theirs)
-
-
-def test_all_of_it_with_torchrec():
-    run_with_torchrec(__file__)

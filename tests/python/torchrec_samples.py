@@ -2,8 +2,7 @@
 it, and their inputs."""
 from __future__ import annotations
 
-import os
-import subprocess
+import importlib.util
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import jagged  # noqa: E402
 
-HAS_TORCHREC = os.environ.get("MILLRACE_TORCHREC") == "1"
+HAS_TORCHREC = importlib.util.find_spec("torchrec") is not None
 if HAS_TORCHREC:
     import torchrec as rec
     from torchrec.modules.embedding_configs import DataType, PoolingType
@@ -29,7 +28,7 @@ KEYS, SAMPLES, STEPS, LR = 50, 6, 20, 0.125
 FEATURES = ["user", "item", "seen"]
 LIMIT_S = 600
 
-with_torchrec = pytest.mark.skipif(not HAS_TORCHREC, reason="needs torchrec: see MILLRACE_TORCH2")
+with_torchrec = pytest.mark.skipif(not HAS_TORCHREC, reason="needs torchrec: see with_torch.py")
 
 
 def configs(kind=None, **more):
@@ -106,18 +105,3 @@ def bags(client, prefix):
         )
 
     return make
-
-
-def run_with_torchrec(file):
-    """A file's tests once more, in an environment that has it."""
-    python = os.environ.get("MILLRACE_TORCH2")
-    if HAS_TORCHREC or not python:
-        pytest.skip("MILLRACE_TORCH2 names no Python with torchrec, cffi and pytest")
-    run = subprocess.run(
-        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", file],
-        env={**os.environ, "MILLRACE_TORCHREC": "1"},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
-    assert run.returncode == 0, run.stdout

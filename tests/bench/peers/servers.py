@@ -357,7 +357,7 @@ class Torch2(Torch):
         super().__init__(bench, quick, directory)
 
     def why_not(self):
-        return None if self.remote.torch else "no PyTorch 2 (scripts/bench-peers.sh --torch2: 3 GB from PyPI)"
+        return None if self.remote.torch else "no PyTorch 2 (scripts/bench-peers.sh --torch2: from PyPI)"
 
 
 class TorchRec(Torch2):
@@ -375,9 +375,7 @@ class TorchRec(Torch2):
         )
         if subprocess.run(found, capture_output=True, check=False).returncode == 0:
             return None
-        return (
-            "no TorchRec in build/bench/torch2 (remove that, then scripts/bench-peers.sh --torch2: from PyPI)"
-        )
+        return "no TorchRec in build/bench/torch2 (scripts/bench-peers.sh --torch2: from PyPI)"
 
     def calls(self, rows, seconds):
         chosen = [row for row in rows if row in self.rows()]

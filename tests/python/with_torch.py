@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""Runs tests in an environment of scripts/torch2.py.
+
+usage: with_torch.py torch2|system|torchrec FILE...
+
+torch2: with the newest torch; with this Python where the environment has not been made.
+system: with this Python; skipped where that is what "torch2" does.
+torchrec: with TorchRec; skipped without the environment.
+MILLRACE_TORCH2 and MILLRACE_TORCHREC name another Python for torch2 and torchrec.
+"""
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+MESON_SKIPPED = 77
+MAKER = Path(__file__).resolve().parents[2] / "scripts/torch2.py"
+
+
+def python_of(name: str) -> str | None:
+    """The environment's Python, if it has been made."""
+    named = os.environ.get(f"MILLRACE_{name.upper()}")
+    if named:
+        return named
+    command = [sys.executable, MAKER, "--python", sys.executable, "--path", name]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def main() -> int:
+    """Becomes pytest. MESON_SKIPPED: there is no environment."""
+    which, files = sys.argv[1], sys.argv[2:]
+    made = python_of("torchrec" if which == "torchrec" else "torch2")
+    if made is None and which != "torch2":
+        print(f"skipped: {MAKER.name} has made no environment of its own")
+        return MESON_SKIPPED
+    python = sys.executable if made is None or which == "system" else made
+    os.execv(python, [python, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *files])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
