@@ -185,6 +185,8 @@ class RowWiseAdagrad(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> None:
         for group in self.param_groups:
             for param in group["params"]:
+                if param.grad is None:
+                    continue
                 state = self.state[param]
                 sums = state["sum"] = state.get("sum", 0) + param.grad.pow(2).mean(1, keepdim=True)
                 param.addcdiv_(param.grad, sums.sqrt() + group["eps"], value=-group["lr"])
