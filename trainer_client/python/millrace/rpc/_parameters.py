@@ -133,8 +133,10 @@ class PassEnd:
         for sink in sinks:
             module = sink.ddp_weakref() if hasattr(sink, "ddp_weakref") else None
             if module is not None:
+                # Only with a static graph does it have that attribute.
                 is_due = module.static_graph and not module._static_graph_delay_allreduce_enqueued
-                module._static_graph_delay_allreduce_enqueued |= is_due
+                if is_due:
+                    module._static_graph_delay_allreduce_enqueued = True
                 reducer = module.reducer
             else:  # torch 1: the state is a copy, of this forward
                 state = sink.state_dict
