@@ -16,6 +16,7 @@ from millrace import init
 
 LIMIT_S = 300
 TRIES = 6000  # of 0.01 s, for a condition that comes true by itself
+MULTI_THREADED_FORK = "ignore:This process:DeprecationWarning"  # Python 3.12 and later warn of it
 PACKAGE = os.path.dirname(millrace.__file__)
 
 
@@ -24,7 +25,7 @@ def run(program, *arguments):
     nothing on stderr."""
     source = "import sys\nimport millrace\naddress = sys.argv[1]\n" + textwrap.dedent(program)
     done = subprocess.run(
-        [sys.executable, "-c", source, *arguments],
+        [sys.executable, "-W", MULTI_THREADED_FORK, "-c", source, *arguments],
         capture_output=True,
         text=True,
         timeout=LIMIT_S,

@@ -44,6 +44,7 @@ def _start(backend: str, names: list[str], key: str) -> list[TorchProgram]:
         "MILLRACE_KEY_FILE": key,
         "GLOO_SOCKET_IFNAME": "lo",
         "TP_SOCKET_IFNAME": "lo",
+        "USE_LIBUV": "0",  # which Debian's torch is built without, and takes for there from 2.4 on
     }
     ports = _free_ports(2 * len(names))
     wanted = [f"{name}:{ports[2 * i]}:{ports[2 * i + 1]}" for i, name in enumerate(names)]

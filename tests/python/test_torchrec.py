@@ -569,6 +569,7 @@ def losses_of(script, *arguments):
     environment = {
         **os.environ,
         "MASTER_ADDR": "127.0.0.1",
+        "USE_LIBUV": "0",  # which Debian's torch is built without, and takes for there from 2.4 on
         "MASTER_PORT": "29500",
         "RANK": "0",
         "WORLD_SIZE": "1",
