@@ -177,7 +177,37 @@ INLINE bool add_finite_body(float *restrict out, const float *restrict in, size_
 
 CHECKS(baseline)
 
+#ifdef __aarch64__
+ADD_PAIRS(baseline, add_pairs_of_any_dim_baseline)
+
+/* All lanes are set where both are finite numbers. */
+static inline uint32x4_t finite_lanes(float32x4_t a, float32x4_t b)
+{
+    const float32x4_t most = vdupq_n_f32(FLT_MAX);
+    return vandq_u32(vcaleq_f32(a, most), vcaleq_f32(b, most));
+}
+
+static uint32_t add_pairs_baseline(float *const *out, const float *const *a, const float *const *b,
+                                   uint32_t count, size_t dim)
+{
+    uint32_t done = 0;
+    if (dim < 8 || dim > 16)
+        return add_pairs_of_any_dim_baseline(out, a, b, count, dim);
+    const size_t at[4] = {0, 4, dim - 8, dim - 4}; /* some values may be of two vectors */
+    for (; done < count; done++) {
+        float32x4_t sums[4];
+        for (uint32_t v = 0; v < 4; v++)
+            sums[v] = vaddq_f32(vld1q_f32(a[done] + at[v]), vld1q_f32(b[done] + at[v]));
+        if (vminvq_u32(vandq_u32(finite_lanes(sums[0], sums[1]), finite_lanes(sums[2], sums[3]))) == 0)
+            break;
+        for (uint32_t v = 0; v < 4; v++)
+            vst1q_f32(out[done] + at[v], sums[v]);
+    }
+    return done;
+}
+#else
 ADD_PAIRS(baseline, add_pairs_baseline)
+#endif
 
 KERNELS(baseline, MR_VECTOR_BASELINE)
 #ifdef __x86_64__

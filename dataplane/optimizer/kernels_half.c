@@ -80,7 +80,12 @@ BF16_VECTORS(16)
                                                                   add_weighted_rows_##type##_##set,          \
                                                               .round_rows = round_rows_##type##_##set};
 
+#ifdef __aarch64__
+#define LOAD4_F16(p) ((floats4)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))))
+READ_ROWS(f16, baseline, floats4, 4, LOAD4_F16, mr_f32_from_f16)
+#else
 READ_ROWS(f16, baseline, float, 1, LOAD1_F16, mr_f32_from_f16)
+#endif
 READ_ROWS(bf16, baseline, floats4, 4, LOAD4_BF16, mr_f32_from_bf16)
 ROUND_ROWS(f16, baseline)
 ROUND_ROWS(bf16, baseline)

@@ -5,8 +5,10 @@
 #include <stdint.h>
 #include <string.h>
 #include "dataplane/optimizer/kernels.h"
-#ifdef __x86_64__
+#if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define MR_TARGET_AVX2   __attribute__((target("avx2,f16c")))

@@ -224,6 +224,62 @@ MR_TARGET_AVX2 static uint32_t adagrad_best_avx2(const struct mr_rule *o, const 
         return adagrad_8_to_16_avx2(o, lr, values, states, gradients, row_count, dim, true);
     return adagrad_8_to_16_avx2(o, lr, values, states, gradients, row_count, dim, false);
 }
+#elif defined(__aarch64__)
+/* transformed(), without a bound for the norm. */
+INLINE float32x4_t transformed_lanes_neon(struct transform t, float32x4_t g, float32x4_t w)
+{
+    if (!t.on)
+        return g;
+    g = vminq_f32(g, vdupq_n_f32(t.bound));
+    g = vmaxq_f32(g, vdupq_n_f32(-t.bound));
+    g = vmulq_f32(g, vdupq_n_f32(t.scale));
+    return vaddq_f32(g, vmulq_f32(vdupq_n_f32(t.decay), w));
+}
+
+/* Adagrad over rows of 8 to 16 values, in four vectors of which some values may be of two: row and state stay
+ * in registers until it is known that they may change. */
+INLINE uint32_t adagrad_8_to_16_neon(const struct mr_rule *o, float lr, float *const *values,
+                                     float *const *states, const float *const *gradients, uint32_t row_count,
+                                     size_t dim, bool transforms)
+{
+    const struct transform t = transform_of(o, NULL, dim, transforms);
+    const float32x4_t most = vdupq_n_f32(FLT_MAX), largest = vdupq_n_f32(o->largest),
+                      epsilon = vdupq_n_f32(o->epsilon), rate = vdupq_n_f32(lr);
+    const size_t at[4] = {0, 4, dim - 8, dim - 4};
+    uint32_t changed = 0;
+    for (uint32_t r = 0; r < row_count; r++) {
+        float32x4_t w[4], s[4];
+        uint32x4_t fits = vdupq_n_u32(UINT32_MAX);
+        for (uint32_t v = 0; v < 4; v++) {
+            const float32x4_t gradient = vld1q_f32(gradients[r] + at[v]);
+            w[v] = vld1q_f32(values[r] + at[v]);
+            const float32x4_t g = transformed_lanes_neon(t, gradient, w[v]);
+            s[v] = vminq_f32(vaddq_f32(vld1q_f32(states[r] + at[v]), vmulq_f32(g, g)), most);
+            w[v] = vsubq_f32(w[v], vdivq_f32(vmulq_f32(rate, g), vaddq_f32(vsqrtq_f32(s[v]), epsilon)));
+            fits = vandq_u32(fits, vandq_u32(vcaleq_f32(w[v], largest), vcaleq_f32(gradient, most)));
+        }
+        if (vminvq_u32(fits) == 0)
+            continue;
+        for (uint32_t v = 0; v < 4; v++) {
+            vst1q_f32(values[r] + at[v], w[v]);
+            vst1q_f32(states[r] + at[v], s[v]);
+        }
+        changed |= (uint32_t)1 << r;
+    }
+    return changed;
+}
+
+static uint32_t adagrad_best_neon(const struct mr_rule *o, const struct mr_rule_push *push,
+                                  float *const *values, float *const *states, const float *const *gradients,
+                                  uint32_t row_count, size_t dim)
+{
+    const float lr = push->learning_rate;
+    if (dim < 8 || dim > 16 || o->clip_norm > 0)
+        return mr_adagrad_baseline(o, push, values, states, gradients, row_count, dim);
+    if (o->transforms)
+        return adagrad_8_to_16_neon(o, lr, values, states, gradients, row_count, dim, true);
+    return adagrad_8_to_16_neon(o, lr, values, states, gradients, row_count, dim, false);
+}
 #endif
 
 #define TABLE(set, adagrad)                                                                                  \
@@ -235,7 +291,11 @@ MR_TARGET_AVX2 static uint32_t adagrad_best_avx2(const struct mr_rule *o, const 
         [MR_OPT_ASSIGN] = mr_assign_##set,                                                                   \
     };
 
+#ifdef __aarch64__
+TABLE(baseline, adagrad_best_neon)
+#else
 TABLE(baseline, mr_adagrad_baseline)
+#endif
 #ifdef __x86_64__
 TABLE(avx2, adagrad_best_avx2)
 TABLE(avx512, adagrad_masked_avx512)

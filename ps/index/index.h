@@ -40,8 +40,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#ifdef __SSE2__
+#if defined(__SSE2__)
 #include <emmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 #include "dataplane/wire/format/mr_feature.h"
 #include "ps/memory/arena.h"
@@ -186,10 +188,33 @@ uint64_t ps_index_cut_begin(struct ps_index *ix, bool marked_only);
 /* Nothing is pending any more. is_whole: nothing was. */
 void ps_index_cut_end(struct ps_index *ix, bool is_whole);
 
+#if defined(__aarch64__) && !defined(__SSE2__)
+/* The lower halves of four entries from the first on, or the higher ones. */
+static inline uint32x4_t ps_entries_low(const struct ps_bucket *b, uint32_t first)
+{
+    return vuzp1q_u32(vreinterpretq_u32_u64(vld1q_u64(b->entries + first)),
+                      vreinterpretq_u32_u64(vld1q_u64(b->entries + first + 2)));
+}
+
+static inline uint32x4_t ps_entries_high(const struct ps_bucket *b, uint32_t first)
+{
+    return vuzp2q_u32(vreinterpretq_u32_u64(vld1q_u64(b->entries + first)),
+                      vreinterpretq_u32_u64(vld1q_u64(b->entries + first + 2)));
+}
+
+/* A bit for each lane, all of whose bits are set, or none. */
+static inline uint32_t ps_lane_bits(uint32x4_t first, uint32x4_t last)
+{
+    const uint16x8_t bits = {1, 2, 4, 8, 16, 32, 64, 128};
+    uint16x8_t all = vuzp1q_u16(vreinterpretq_u16_u32(first), vreinterpretq_u16_u32(last));
+    return vaddvq_u16(vandq_u16(all, bits));
+}
+#endif
+
 /* Bit i: entries[i] is taken. */
 static inline uint32_t ps_bucket_taken(const struct ps_bucket *b)
 {
-#ifdef __SSE2__
+#if defined(__SSE2__)
     /* A taken entry is not 0 in its lower half, for there is the row number. */
     const __m128 *in = (const __m128 *)(const void *)b->entries;
     __m128i zero = _mm_setzero_si128();
@@ -197,6 +222,9 @@ static inline uint32_t ps_bucket_taken(const struct ps_bucket *b)
     __m128i high = _mm_cmpeq_epi32(_mm_castps_si128(_mm_shuffle_ps(in[2], in[3], 0x88)), zero);
     __m128i all = _mm_packs_epi16(_mm_packs_epi32(low, high), zero);
     return ~(uint32_t)_mm_movemask_epi8(all) & 0xff;
+#elif defined(__aarch64__)
+    uint32x4_t first = ps_entries_low(b, 0), last = ps_entries_low(b, 4);
+    return ps_lane_bits(vtstq_u32(first, first), vtstq_u32(last, last));
 #else
     uint32_t taken = 0;
     for (uint32_t i = 0; i < PS_BUCKET_KEYS; i++)
@@ -208,13 +236,16 @@ static inline uint32_t ps_bucket_taken(const struct ps_bucket *b)
 /* Bit i: the highest 32 bits of entries[i] are these. */
 static inline uint32_t ps_bucket_candidates(const struct ps_bucket *b, uint32_t high_bits)
 {
-#ifdef __SSE2__
+#if defined(__SSE2__)
     const __m128 *in = (const __m128 *)(const void *)b->entries;
     __m128i wanted = _mm_set1_epi32((int)high_bits);
     __m128i low = _mm_cmpeq_epi32(_mm_castps_si128(_mm_shuffle_ps(in[0], in[1], 0xdd)), wanted);
     __m128i high = _mm_cmpeq_epi32(_mm_castps_si128(_mm_shuffle_ps(in[2], in[3], 0xdd)), wanted);
     __m128i all = _mm_packs_epi16(_mm_packs_epi32(low, high), _mm_setzero_si128());
     return (uint32_t)_mm_movemask_epi8(all);
+#elif defined(__aarch64__)
+    uint32x4_t wanted = vdupq_n_u32(high_bits);
+    return ps_lane_bits(vceqq_u32(ps_entries_high(b, 0), wanted), vceqq_u32(ps_entries_high(b, 4), wanted));
 #else
     uint32_t candidates = 0;
     for (uint32_t i = 0; i < PS_BUCKET_KEYS; i++)
@@ -341,8 +372,8 @@ static inline uint32_t ps_bucket_pending(const struct ps_index *ix, const struct
 {
     if (ix->pending_codes == 0)
         return 0;
-#ifdef __SSE2__
-    /* One code or two. */
+        /* One code or two. */
+#if defined(__SSE2__)
     __m128i first = _mm_set1_epi32(__builtin_ctz(ix->pending_codes));
     __m128i last = _mm_set1_epi32(31 - __builtin_clz(ix->pending_codes));
     __m128i states = _mm_set1_epi32(PS_ENTRY_STATES - 1), found[2];
@@ -355,6 +386,15 @@ static inline uint32_t ps_bucket_pending(const struct ps_index *ix, const struct
     }
     __m128i all = _mm_packs_epi16(_mm_packs_epi32(found[0], found[1]), _mm_setzero_si128());
     return (uint32_t)_mm_movemask_epi8(all);
+#elif defined(__aarch64__)
+    uint32x4_t first = vdupq_n_u32((uint32_t)__builtin_ctz(ix->pending_codes));
+    uint32x4_t last = vdupq_n_u32(31 - (uint32_t)__builtin_clz(ix->pending_codes));
+    uint32x4_t found[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32x4_t low = ps_entries_low(b, 4 * i), state = vandq_u32(low, vdupq_n_u32(PS_ENTRY_STATES - 1));
+        found[i] = vandq_u32(vtstq_u32(low, low), vorrq_u32(vceqq_u32(state, first), vceqq_u32(state, last)));
+    }
+    return ps_lane_bits(found[0], found[1]);
 #else
     uint32_t pending = 0;
     for (uint32_t i = 0; i < PS_BUCKET_KEYS; i++)

@@ -6,8 +6,12 @@
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
-#ifdef __AVX2__
+#if defined(__AVX2__)
 #include <immintrin.h>
+#define HAS_VECTORS
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#define HAS_VECTORS
 #endif
 
 #ifndef MR_XXH3_SET
@@ -21,7 +25,7 @@ static void hash_128(const void *data, size_t bytes, uint64_t out[2])
     out[1] = hash.high64;
 }
 
-#ifdef __AVX2__
+#ifdef HAS_VECTORS
 /* The library has no call that copies what it hashes. This is its algorithm for long inputs
  * (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md, "XXH3 Algorithm for long inputs") with
  * each byte of the original loaded once: the hash is that of the copy, though another thread changes the
@@ -44,12 +48,21 @@ typedef __m512i vector;
 #define VECTOR_STORE(to, v)       _mm512_storeu_si512(to, v)
 #define VECTOR_MUL_LOW(a, b)      _mm512_mul_epu32(a, b)
 #define VECTOR_SWAP_NEIGHBOURS(v) _mm512_shuffle_epi32(v, _MM_PERM_BADC)
-#else
+#define VECTOR_REGISTER           "x"
+#elif defined(__AVX2__)
 typedef __m256i vector;
 #define VECTOR_LOAD(from)         _mm256_loadu_si256((const __m256i_u *)(from))
 #define VECTOR_STORE(to, v)       _mm256_storeu_si256((__m256i_u *)(to), v)
 #define VECTOR_MUL_LOW(a, b)      _mm256_mul_epu32(a, b)
 #define VECTOR_SWAP_NEIGHBOURS(v) _mm256_shuffle_epi32(v, 0x4e)
+#define VECTOR_REGISTER           "x"
+#else
+typedef uint64x2_t vector;
+#define VECTOR_LOAD(from)         vreinterpretq_u64_u8(vld1q_u8(from))
+#define VECTOR_STORE(to, v)       vst1q_u8(to, vreinterpretq_u8_u64(v))
+#define VECTOR_MUL_LOW(a, b)      vmull_u32(vmovn_u64(a), vmovn_u64(b))
+#define VECTOR_SWAP_NEIGHBOURS(v) vextq_u64(v, v, 1)
+#define VECTOR_REGISTER           "w"
 #endif
 #define VECTORS (STRIPE_BYTES / sizeof(vector)) /* of a stripe */
 
@@ -63,7 +76,7 @@ static inline __attribute__((always_inline)) void stripe_add(lanes sums[VECTORS]
     __builtin_prefetch(from + AHEAD_BYTES);
     for (size_t i = 0; i < VECTORS; i++) {
         vector data = VECTOR_LOAD(from + i * sizeof(vector));
-        __asm__("" : "+x"(data)); /* else GCC loads it again for each use */
+        __asm__("" : "+" VECTOR_REGISTER(data)); /* else GCC loads it again for each use */
         if (to != NULL)
             VECTOR_STORE(to + i * sizeof(vector), data);
         const lanes keyed = (lanes)data ^ (lanes)VECTOR_LOAD(secret + i * sizeof(vector));
@@ -135,7 +148,7 @@ static uint64_t hash_64(const void *data, size_t bytes)
 
 static uint64_t hash_64_copy(void *restrict to, const void *restrict from, size_t bytes)
 {
-#ifdef __AVX2__
+#ifdef HAS_VECTORS
     if (bytes > SHORT_BYTES_MAX)
         return hash_long_copy(to, from, bytes);
 #endif

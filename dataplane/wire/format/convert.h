@@ -80,18 +80,31 @@ static inline uint16_t mr_bf16_from_f32(float x)
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : nearest);
 }
 
+/* Every processor of aarch64 converts between f32 and f16, with these bits. */
 static inline float mr_f32_from_f16(uint16_t x)
 {
+#ifdef __aarch64__
+    __fp16 half;
+    memcpy(&half, &x, sizeof(half));
+    return (float)half;
+#else
     uint32_t magnitude = x & 0x7fffu;
     uint32_t normal = (magnitude << 13) + (112u << 23); /* exponent bias 15 -> 127 */
     uint32_t denormal = mr_f32_bits((float)(int32_t)magnitude * 0x1p-24f);
     uint32_t special = (magnitude << 13) | 0x7f800000u | (magnitude > 0x7c00u ? 0x400000u : 0u);
     uint32_t bits = magnitude < 0x400u ? denormal : magnitude < 0x7c00u ? normal : special;
     return mr_f32_of_bits(bits | (x & 0x8000u) << 16);
+#endif
 }
 
 static inline uint16_t mr_f16_from_f32(float x)
 {
+#ifdef __aarch64__
+    __fp16 half = (__fp16)x;
+    uint16_t half_bits;
+    memcpy(&half_bits, &half, sizeof(half_bits));
+    return half_bits;
+#else
     uint32_t magnitude = mr_f32_bits(x) & 0x7fffffffu, sign = mr_f32_bits(x) >> 16 & 0x8000u;
     uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1u) - (112u << 23)) >> 13;
     uint32_t denormal = mr_f32_bits(mr_f32_of_bits(magnitude) + 0.5f) -
@@ -100,6 +113,7 @@ static inline uint16_t mr_f16_from_f32(float x)
     /* below 2^-14; below what rounds to 2^16 */
     uint32_t bits = magnitude < 0x38800000u ? denormal : magnitude < 0x477ff000u ? normal : special;
     return (uint16_t)(sign | bits);
+#endif
 }
 
 #endif
