@@ -44,8 +44,11 @@ static void compare(const struct check *c, const char *name, double *values, con
                     size_t count)
 {
     double largest = 1e-3;
-    for (size_t i = 0; i < count; i++)
-        largest = fmax(largest, fabs((double)gradients[i]));
+    for (size_t i = 0; i < count; i++) {
+        double size = fabs((double)gradients[i]);
+        largest =
+            size > largest ? size : largest; /* fmax() here is an internal error of GCC 12 for aarch64 */
+    }
     for (size_t i = 0; i < count; i++) {
         double expected = difference(c, &values[i]);
         if (!(fabs((double)gradients[i] - expected) <= BOUND * largest))
