@@ -19,7 +19,8 @@
 # RECORD=FILE.mrp records what the servers count all the while, and makes the report FILE.html of it (millrace perf).
 #
 # MILLRACE_BUILD names a build directory to take the programs from, instead of building into build/. MILLRACE_DRIVER
-# names the port's driver: af_xdp, af_packet or tap (with NODES socket), instead of the first of them that opens.
+# names the port's driver: af_xdp, af_packet, tap (with one node) or socket, instead of the first of them that opens.
+# MILLRACE_DEMO_SECONDS is how long all after the build may take, on a machine that is slow or emulated.
 set -euo pipefail
 data_argument=
 case "${1:-}" in
@@ -42,7 +43,7 @@ seconds_max=90                   # for everything after the build
 [ "$node_count" = 1 ] || seconds_max=180
 [ -z "${STORE:-}" ] || seconds_max=400           # Maven may have to fetch Hadoop
 [ -z "$data_argument" ] || seconds_max=86400 # your own data may be larger; what makes no progress still gives up
-readonly seconds_max
+readonly seconds_max=${MILLRACE_DEMO_SECONDS:-$seconds_max}
 driver=${MILLRACE_DRIVER:-auto}
 readonly store_kind=${STORE:-}
 readonly batches_wanted=400 # in all epochs, at least: so many steps a model needs, and a crash has time to come in between
@@ -56,7 +57,7 @@ fail() {
 
 case "${1:-}" in
 -h | --help)
-    sed -n '2,21s/^# \{0,1\}//p' scripts/demo.sh
+    sed -n '2,22s/^# \{0,1\}//p' scripts/demo.sh
     exit 0
     ;;
 -*) fail "unknown option '$1'; see --help" ;;
@@ -79,9 +80,10 @@ if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
 fi
 
 # ---- build ----
-groups=(build test)
+groups=()
+[ -n "${MILLRACE_BUILD:-}" ] || groups+=(build test)
 [ "$node_count" -eq 1 ] || groups+=(cluster)
-scripts/setup.sh "${groups[@]}"
+[ ${#groups[@]} -eq 0 ] || scripts/setup.sh "${groups[@]}"
 build=${MILLRACE_BUILD:-build}
 if [ -z "${MILLRACE_BUILD:-}" ]; then
     say "building into build/"
@@ -100,7 +102,8 @@ for program in "$millraced" "$hub" "$fm" ${store_kind:+"$millrace"} ${timeline:+
 done
 if [ "$(id -u)" -ne 0 ]; then
     say "needs root for namespaces and the network port: asking through sudo"
-    exec sudo env STORE="$store_kind" TIMELINE="$timeline" RECORD="$recording" NODES="$node_count" MILLRACE_BUILD="$build" MILLRACE_DRIVER="$driver" scripts/demo.sh ${data_argument:+"$data_argument"}
+    exec sudo env STORE="$store_kind" TIMELINE="$timeline" RECORD="$recording" NODES="$node_count" MILLRACE_BUILD="$build" MILLRACE_DRIVER="$driver" \
+        MILLRACE_DEMO_SECONDS="${MILLRACE_DEMO_SECONDS:-}" scripts/demo.sh ${data_argument:+"$data_argument"}
 fi
 
 # ---- everything made below is taken down here ----
@@ -192,6 +195,7 @@ make_network() {
         make_bridge
     elif [ "$driver" != tap ]; then
         lay_cable "$(node_ns 1)" mrserver0 mrclient0
+        [ "$driver" != socket ] || ip -n "$(node_ns 1)" addr add "$(node_address 1)/24" dev mrserver0
         address_client
     fi
 }
@@ -251,7 +255,7 @@ launch_node() {
     local number=$1 log=server device=mrserver0
     shift
     [ "$number" -eq 1 ] || log=server$number
-    [ "$driver" != socket ] || device=mrkernel0
+    [ "$driver" != socket ] || [ "$node_count" -eq 1 ] || device=mrkernel0
     : >"$work/$log.out"
     # DPDK's run-time files go into the demo's own folder: a killed server does not remove them.
     RUNTIME_DIRECTORY=$work ip netns exec "$(node_ns "$number")" "$millraced" --config configs/demo.conf \

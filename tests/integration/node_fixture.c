@@ -50,20 +50,28 @@ static void make_directory(struct node_fixture *f)
     memcpy(leftover, f->directory, sizeof(leftover));
 }
 
+/* The port's driver: the first that opens, or the one that the environment names, as where there is no port
+ * for DPDK. */
+static const char *port_driver(void)
+{
+    const char *driver = getenv("MILLRACE_DRIVER");
+    return driver != NULL && *driver != '\0' ? driver : "auto";
+}
+
 static void write_config(struct node_fixture *f, uint32_t cores)
 {
     FILE *file = fopen(f->config, "w");
     assert_non_null(file);
     fprintf(file,
             "[node]\nname = %s\n"
-            "[port]\ndevice = %s\nipv4 = %s/24\nipv6 = %s/64\nudp_port = %d\n"
+            "[port]\ndriver = %s\ndevice = %s\nipv4 = %s/24\nipv6 = %s/64\nudp_port = %d\n"
             "[cores]\ncount = %u\npoll_mode = adaptive\nadaptive_idle_us = 50\n"
             "[memory]\nhugepages = never\npackets_mib = 128\nlimit_mib = 256\nmessages_mib = 64\n"
             "[transport]\nmessage_mib_max = 16\n"
             "[batches]\nmemory_mib = 64\ncount_max = 8\n"
             "[checkpoint]\ndirectory = %s\nallow = %s\nevery_s = 0\nsave_on_stop = no\n",
-            strrchr(f->directory, '/') + 1, NETNS_SERVER_IF, NETNS_SERVER_IPV4, NETNS_SERVER_IPV6, PORT,
-            cores, f->checkpoints, f->directory);
+            strrchr(f->directory, '/') + 1, port_driver(), NETNS_SERVER_IF, NETNS_SERVER_IPV4,
+            NETNS_SERVER_IPV6, PORT, cores, f->checkpoints, f->directory);
     assert_int_equal(fclose(file), 0);
 }
 
@@ -95,7 +103,9 @@ void node_fixture_start_over(struct node_fixture *f, const struct netns_options 
     for (uint32_t i = 0; settings != NULL && settings[i] != NULL && i < NODE_SETTINGS_MAX; i++)
         f->settings[i] = settings[i];
     write_config(f, cores);
-    netns_create(&f->net, cable);
+    struct netns_options options = *cable;
+    options.server_kernel = options.server_kernel || strcmp(port_driver(), "socket") == 0;
+    netns_create(&f->net, &options);
     run_server(f);
     netns_enter(&f->net, NETNS_CLIENT);
 }
