@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Runs a command on another release of Debian: in a root of that release, with a copy of this work tree in it.
-# usage: scripts/on-debian.sh [--fresh] [--mirror URI] RELEASE COMMAND [ARGUMENT...]
+# usage: scripts/on-debian.sh [--fresh] [--mirror URI] [--root NAME] RELEASE COMMAND [ARGUMENT...]
+#        scripts/on-debian.sh [--root NAME] --paths RELEASE      prints where the root and this tree's copy are, a line each
 #   RELEASE        12, 13 or sid (or their names)
 #   COMMAND        runs as root in the top folder of the copy, with an environment that has only PATH, HOME, TERM and what
 #                  the package registries need (proxies, certificates, pip's settings): env NAME=VALUE COMMAND sets more
 #   --fresh        makes the root and the copy anew
 #   --mirror URI   Debian's mirror, instead of the one in this machine's apt sources
+#   --root NAME    in a root of this name beside the release's own, for packages that would be in the way there
 #
 #   scripts/on-debian.sh 13 scripts/demo.sh
 #   scripts/on-debian.sh 13 env NODES=3 scripts/demo.sh
@@ -18,7 +20,7 @@
 # The command shares this machine's network and kernel. Mounts, /tmp, /run and /dev/shm are its own. Needs root.
 set -euo pipefail
 
-usage() { sed -n '2,18s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,20s/^# \{0,1\}//p' "$0"; }
 say() { echo "on-debian: $*" >&2; }
 die() {
     say "$*"
@@ -48,11 +50,17 @@ if [ "${1:-}" = --enter ]; then
     enter "$@"
 fi
 
-fresh=0 mirror=
+fresh=0 paths=0 mirror='' variant=''
 while [ $# -gt 0 ]; do
     case "$1" in
     -h | --help) usage; exit 0 ;;
     --fresh) fresh=1 ;;
+    --paths) paths=1 ;;
+    --root)
+        [[ "${2:-}" =~ ^[a-z0-9]+$ ]] || die "--root needs a name of small letters and digits"
+        variant=-$2
+        shift
+        ;;
     --mirror) [ $# -ge 2 ] || die "--mirror needs a URI"; mirror=$2; shift ;;
     -*) say "unknown option '$1'; see --help"; exit 2 ;;
     *) break ;;
@@ -67,17 +75,21 @@ sid | unstable) codename=sid ;;
 *) say "unknown release '$1': 12, 13 or sid"; exit 2 ;;
 esac
 shift
-[ $# -gt 0 ] || { say "which command is to run on $codename? See --help"; exit 2; }
+[ $# -gt 0 ] || [ "$paths" -eq 1 ] || { say "which command is to run on $codename? See --help"; exit 2; }
 [ "$(id -u)" -eq 0 ] || die "needs root for mounts: run it as root, or through sudo"
 
 script=$(realpath "$0")
 tree=$(dirname "$(dirname "$script")")
 cd "$tree"
 readonly script tree codename
-cache=${XDG_CACHE_HOME:-/var/cache}/millrace/debian/$codename
+cache=${XDG_CACHE_HOME:-/var/cache}/millrace/debian/$codename$variant
 # Work trees have copies of their own, which share the root.
 place=$cache/copies/$(basename "$tree")-$(cksum <<<"$tree" | cut -d ' ' -f 1)
 readonly cache place root=$cache/root
+if [ "$paths" -eq 1 ]; then
+    printf '%s\n' "$root" "$place/tree"
+    exit 0
+fi
 
 # git may refuse a tree of another user, as with sudo.
 git() { command git -c safe.directory='*' "$@"; }
