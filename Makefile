@@ -1,5 +1,5 @@
 # Short names for what the project does. Each target installs what it needs.
-.PHONY: all build demo demo-mnist test soak bench bench-peers lint fuzz property sim model differential kills mutants docs install uninstall deb deb-test wheel test-pip release-check clean help
+.PHONY: all build demo demo-mnist test soak bench bench-peers lint fuzz property sim model differential kills mutants docs install uninstall deb deb-test wheel test-pip arm64 release-check clean help
 
 all: build
 
@@ -77,6 +77,9 @@ test-pip: wheel ## Install the wheel as pip's users do, with numpy only and with
 
 release-check: ## What a release needs and CI does not: Debian 13 and sid, packages, wheel, arm64, soak; ONLY="parts"; needs root and the network
 	@scripts/release-check.sh $(patsubst %,--only %,$(ONLY))
+
+arm64: ## Build for arm64 with Debian's cross compilers, and run tests and demo in emulation: RELEASE="12 13"; needs root
+	@scripts/arm64.sh $(RELEASE)
 
 clean: ## Remove what was built
 	@rm -rf build

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and linting need. Does nothing when all are there.
 # On a system without apt it says which packages to install by hand.
-# usage: scripts/setup.sh [build|test|cluster|lint|fuzz|bench|peers|deb|wheel|roots|all]...    default: test
+# usage: scripts/setup.sh [build|test|cluster|lint|fuzz|bench|peers|deb|wheel|roots|cross|all]...    default: test
+# cross: for arm64, in a root of which dpkg --print-foreign-architectures says arm64; not part of all
 set -euo pipefail
 
 readonly tried="Debian 12 and 13"
@@ -24,9 +25,19 @@ peers_packages=(g++ libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-com
 deb_packages=(build-essential debhelper debootstrap dh-python iproute2 lintian)
 wheel_packages=(git python3-pytest python3-venv)
 roots_packages=(debootstrap git)
+# Of libraries only arm64's files for development: some packages have no place beside those of another architecture.
+cross_packages=(crossbuild-essential-arm64 ccache "qemu-user-static|qemu-user" iproute2 iputils-ping ethtool procps xz-utils
+    build-essential debhelper dh-python python3-venv "${cluster_packages[@]}")
+for package in "${build_packages[@]}" libcmocka-dev; do
+    case "$package" in
+    gcc | libc6-dev | dpkg-dev | meson | ninja-build | pkg-config | python3*) cross_packages+=("$package") ;;
+    dpdk | dpdk-dev) ;; # programs for operators, whose Python would be arm64's, too
+    *) cross_packages+=("$package:arm64") ;;
+    esac
+done
 
 usage() {
-    sed -n '2,4s/^# //p' "$0"
+    sed -n '2,5s/^# //p' "$0"
 }
 
 wanted=()
@@ -43,12 +54,13 @@ for group in "$@"; do
     deb) wanted+=("${build_packages[@]}" "${deb_packages[@]}") ;;
     wheel) wanted+=("${build_packages[@]}" "${wheel_packages[@]}") ;;
     roots) wanted+=("${roots_packages[@]}") ;;
+    cross) wanted+=("${cross_packages[@]}") ;;
     all)
         wanted+=("${build_packages[@]}" "${test_packages[@]}" "${lint_packages[@]}" "${fuzz_packages[@]}"
             "${bench_packages[@]}" "${peers_packages[@]}" "${deb_packages[@]}" "${wheel_packages[@]}" "${roots_packages[@]}")
         ;;
     -h | --help) usage; exit 0 ;;
-    *) echo "setup: unknown group '$group': build, test, cluster, lint, fuzz, bench, peers, deb, wheel, roots or all" >&2; exit 2 ;;
+    *) echo "setup: unknown group '$group': build, test, cluster, lint, fuzz, bench, peers, deb, wheel, roots, cross or all" >&2; exit 2 ;;
     esac
 done
 
