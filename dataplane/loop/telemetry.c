@@ -11,6 +11,7 @@
 #include <string.h>
 #include <rte_telemetry.h>
 #include <rte_version.h>
+#include "dataplane/dpdk/dpdk_compat.h"
 #include "dataplane/loop/core.h"
 
 const char *dp_driver_name(const struct dp *dp)
@@ -67,9 +68,9 @@ static void describe_core(struct rte_tel_data *cores, const struct dp_core *core
     if (entry == NULL)
         return;
     rte_tel_data_start_dict(entry);
-    rte_tel_data_add_dict_u64(entry, "busy_ppm", dp_core_busy_ppm(core));
-    rte_tel_data_add_dict_u64(entry, "rx_frames", mr_counter_read(&core->counters.rx_frames));
-    rte_tel_data_add_dict_u64(entry, "tx_frames", mr_counter_read(&core->counters.tx_frames));
+    rte_tel_data_add_dict_uint(entry, "busy_ppm", dp_core_busy_ppm(core));
+    rte_tel_data_add_dict_uint(entry, "rx_frames", mr_counter_read(&core->counters.rx_frames));
+    rte_tel_data_add_dict_uint(entry, "tx_frames", mr_counter_read(&core->counters.tx_frames));
     snprintf(name, sizeof(name), "%u", core->index);
     rte_tel_data_add_dict_container(cores, name, entry, 0);
 }
@@ -93,7 +94,7 @@ static int handle_port(const char *command, const char *parameters, struct rte_t
         rte_tel_data_add_dict_string(data, "driver_why", dp_driver_why(served.dp));
         rte_tel_data_add_dict_string(data, "carrier", dp_carrier_name(served.dp));
         rte_tel_data_add_dict_string(data, "memory", dp_memory_name(served.dp));
-        rte_tel_data_add_dict_u64(data, "queues", served.dp->port.queue_count);
+        rte_tel_data_add_dict_uint(data, "queues", served.dp->port.queue_count);
         rte_tel_data_add_dict_string(data, "steering", dp_steering_name(served.dp));
         rte_tel_data_add_dict_string(data, "why", dp_steering_why(served.dp));
     }
@@ -126,7 +127,7 @@ static void write_counter(void *arg, const struct mr_counter_set *set, const str
             return;
         rte_tel_data_start_dict(writer->set);
     }
-    rte_tel_data_add_dict_u64(writer->set, counter->name, value);
+    rte_tel_data_add_dict_uint(writer->set, counter->name, value);
 }
 
 static int handle_counters(const char *command, const char *parameters, struct rte_tel_data *data)
