@@ -11,7 +11,7 @@
 #include "dataplane/rpc/millrace_rpc.h"
 
 #define MR_RPC_ID_SHIFT    48
-#define MR_RPC_ERROR_BYTES 512u
+#define MR_RPC_ERROR_BYTES 640u /* a function's error of 400 bytes after its name and a worker's */
 
 /* Work for the thread inside; whoever submits it owns it until run() is called. */
 struct mr_work {
