@@ -1,5 +1,6 @@
 #include "ps/control/cluster_moves.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -439,7 +440,9 @@ void ps_cluster_moves_show(const struct ps_cluster_moves *m, const struct ps_clu
     uint64_t words[MR_MOVES_WORDS] = {[MR_MOVES_EPOCH] = map->epoch, [MR_MOVES_BALANCES] = map->balances};
     uint64_t rows[PS_CLUSTER_MOVES_MAX][MR_MOVES_ROW_WORDS] = {{0}};
     char names[PS_CLUSTER_NODES_MAX][PS_CLUSTER_NAME_BYTES] = {{0}};
-    for (uint32_t i = 0; i < map->node_count; i++) {
+    const uint32_t node_count = map->node_count;
+    assert(node_count <= PS_CLUSTER_NODES_MAX && map->move_count <= PS_CLUSTER_MOVES_MAX);
+    for (uint32_t i = 0; i < node_count; i++) {
         words[MR_MOVES_DRAINED] |= (uint64_t)map->drained[i] << i;
         memcpy(names[i], map->nodes[i].name, sizeof(names[i]));
     }
