@@ -436,9 +436,10 @@ static void begin_call(struct world *w, uint32_t c)
                  : kind < 6 ? PS_WISH_DROP
                  : kind < 7 ? PS_WISH_ALTER
                             : PS_WISH_FREEZE;
-    call->count = call->kind == PS_WISH_CREATE ? 1 + (uint32_t)sim_below(rng, 2) : 1;
+    const uint32_t count = call->kind == PS_WISH_CREATE && sim_below(rng, 2) == 1 ? 2 : 1;
+    call->count = count;
     call->variant = (uint32_t)sim_below(rng, 8);
-    for (uint32_t k = 0; k < call->count; k++) {
+    for (uint32_t k = 0; k < count; k++) {
         const uint32_t first = call->kind == PS_WISH_DROP ? NAMES_KEPT : 0;
         call->names[k] = (uint8_t)(first + sim_below(rng, NAMES - first));
         w->is_dropped[call->names[k]] |= call->kind == PS_WISH_DROP;
