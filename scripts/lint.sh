@@ -34,6 +34,9 @@ echo "== layouts"
 python3 scripts/layouts.py || status=1
 
 [ -f build/build.ninja ] || meson setup build --buildtype=release >/dev/null
+case "$("${CC:-cc}" -dumpversion)" in # as in scripts/test.sh
+12) meson configure build -Dwerror=true ;;
+esac
 
 # The linker takes the first of two functions of one name in our archives, and says nothing.
 echo "== names"

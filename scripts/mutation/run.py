@@ -196,6 +196,7 @@ class Workshop:
                     "meson",
                     "setup",
                     "build",
+                    "-Dwerror=true",
                     "-Doptimization=1",
                     "-Ddebug=false",
                     f"-Dc_args={exempt}",
