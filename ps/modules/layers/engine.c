@@ -2,14 +2,37 @@
 
 #include <omp.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static dnnl_engine_t engine;
+static dnnl_primitive_attr_t attributes[2]; /* without and with a relu */
+
+static dnnl_status_t append_relu(dnnl_primitive_attr_t attr)
+{
+    dnnl_post_ops_t after = NULL;
+    dnnl_status_t status = dnnl_post_ops_create(&after);
+    if (status == dnnl_success)
+        status = dnnl_post_ops_append_eltwise(after, dnnl_eltwise_relu, 0.0f, 0.0f);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_post_ops(attr, after);
+    if (after != NULL)
+        dnnl_post_ops_destroy(after);
+    return status;
+}
 
 static void make_engine(void)
 {
-    if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
+    dnnl_status_t status = dnnl_success;
+    for (int i = 0; i < 2 && status == dnnl_success; i++) {
+        status = dnnl_primitive_attr_create(&attributes[i]);
+        if (status == dnnl_success)
+            status = dnnl_primitive_attr_set_scratchpad_mode(attributes[i], dnnl_scratchpad_mode_user);
+    }
+    if (status == dnnl_success)
+        status = append_relu(attributes[1]);
+    if (status != dnnl_success || dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success)
         engine = NULL;
 }
 
@@ -17,6 +40,12 @@ dnnl_engine_t ps_layers_engine(void)
 {
     pthread_once(&once, make_engine);
     return engine;
+}
+
+const_dnnl_primitive_attr_t ps_layers_attributes(bool relu)
+{
+    pthread_once(&once, make_engine);
+    return attributes[relu];
 }
 
 enum mr_status ps_layers_status(dnnl_status_t status)
@@ -33,95 +62,109 @@ enum mr_status ps_layers_status(dnnl_status_t status)
     }
 }
 
-static const dnnl_format_tag_t plain_tags[] = {dnnl_format_tag_undef, dnnl_a, dnnl_ab, dnnl_abc, dnnl_abcd};
+/* ---- formats ---- */
 
-static ps_format format_of(uint32_t rank, const dnnl_dims_t dims, bool any)
+void ps_formats_destroy(struct ps_formats *formats)
 {
-    ps_format format = {0};
-    dnnl_memory_desc_init_by_tag(&format, (int)rank, dims, dnnl_f32,
-                                 any ? dnnl_format_tag_any : plain_tags[rank]);
-    return format;
+    for (uint32_t i = 0; i < formats->count; i++)
+        dnnl_memory_desc_destroy(formats->made[i]);
+    free(formats->made);
+    *formats = (struct ps_formats){0};
 }
 
-static ps_format format_of_batch(uint32_t batch, const struct ps_shape *sample, bool any)
+/* Takes `made` over, if `status` says that it was made. */
+static ps_format keep_format(struct ps_formats *formats, dnnl_status_t status, dnnl_memory_desc_t made)
+{
+    if (status == dnnl_success && formats->count == formats->room) {
+        uint32_t room = 2 * formats->room + 8;
+        dnnl_memory_desc_t *larger = realloc(formats->made, room * sizeof(*larger));
+        if (larger != NULL) {
+            formats->made = larger;
+            formats->room = room;
+        } else {
+            dnnl_memory_desc_destroy(made);
+            status = dnnl_out_of_memory;
+        }
+    }
+    if (status != dnnl_success) {
+        formats->is_short = true;
+        return NULL;
+    }
+    formats->made[formats->count++] = made;
+    return made;
+}
+
+static ps_format make_format(struct ps_formats *formats, uint32_t rank, const dnnl_dims_t dims,
+                             dnnl_format_tag_t tag)
+{
+    static const dnnl_format_tag_t plain[] = {dnnl_format_tag_undef, dnnl_a, dnnl_ab, dnnl_abc, dnnl_abcd};
+    dnnl_memory_desc_t made = NULL;
+    dnnl_status_t status = dnnl_memory_desc_create_with_tag(&made, (int)rank, dims, dnnl_f32,
+                                                            tag == dnnl_format_tag_undef ? plain[rank] : tag);
+    return keep_format(formats, status, made);
+}
+
+ps_format ps_format_tagged(struct ps_formats *formats, uint32_t batch, const struct ps_shape *sample,
+                           dnnl_format_tag_t tag)
 {
     dnnl_dims_t dims = {batch};
     for (uint32_t i = 0; i < sample->rank; i++)
         dims[1 + i] = sample->dims[i];
-    return format_of(1 + sample->rank, dims, any);
+    return make_format(formats, 1 + sample->rank, dims, tag);
 }
 
-ps_format ps_format_plain(uint32_t batch, const struct ps_shape *sample)
+ps_format ps_format_plain(struct ps_formats *formats, uint32_t batch, const struct ps_shape *sample)
 {
-    return format_of_batch(batch, sample, false);
+    return ps_format_tagged(formats, batch, sample, dnnl_format_tag_undef);
 }
 
-ps_format ps_format_any(uint32_t batch, const struct ps_shape *sample)
+ps_format ps_format_any(struct ps_formats *formats, uint32_t batch, const struct ps_shape *sample)
 {
-    return format_of_batch(batch, sample, true);
+    return ps_format_tagged(formats, batch, sample, dnnl_format_tag_any);
 }
 
-ps_format ps_format_of_parameter(const struct ps_layer_parameter *p)
+ps_format ps_format_of_parameter(struct ps_formats *formats, const struct ps_layer_parameter *p,
+                                 dnnl_format_tag_t tag)
 {
     dnnl_dims_t dims = {0};
     for (uint32_t i = 0; i < p->rank; i++)
         dims[i] = p->dims[i];
-    return format_of(p->rank, dims, false);
+    return make_format(formats, p->rank, dims, tag);
 }
 
-ps_format ps_format_any_of(ps_format format)
+ps_format ps_format_copy(struct ps_formats *formats, ps_format format)
 {
-    return format_of((uint32_t)format.ndims, format.dims, true);
+    dnnl_memory_desc_t made = NULL;
+    dnnl_status_t status = dnnl_memory_desc_clone(&made, format);
+    return keep_format(formats, status, made);
 }
 
-static enum mr_status create(dnnl_primitive_desc_t desc, struct ps_primitive *out)
+/* ---- primitives ---- */
+
+enum mr_status ps_primitive_create(dnnl_status_t made, dnnl_primitive_desc_t desc, struct ps_primitive *out)
 {
     const char *code = "";
-    out->scratch = *dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
-    if (dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&code) == dnnl_success)
-        out->is_slow = strncmp(code, "ref", 3) == 0;
-    return ps_layers_status(dnnl_primitive_create(&out->handle, desc));
-}
-
-enum mr_status ps_primitive_create(const void *desc, dnnl_primitive_attr_t attr,
-                                   const_dnnl_primitive_desc_t hint, struct ps_primitive *out,
-                                   dnnl_primitive_desc_t *out_desc)
-{
-    dnnl_primitive_desc_t made = NULL;
-    dnnl_status_t status = attr == NULL ? dnnl_primitive_attr_create(&attr) : dnnl_success;
+    if (made != dnnl_success)
+        return ps_layers_status(made);
+    dnnl_status_t status = dnnl_primitive_create(&out->handle, desc);
+    dnnl_primitive_desc_destroy(desc);
     if (status == dnnl_success)
-        status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-    if (status == dnnl_success)
-        status = dnnl_primitive_desc_create(&made, desc, attr, ps_layers_engine(), hint);
-    if (attr != NULL)
-        dnnl_primitive_attr_destroy(attr);
+        status = dnnl_primitive_get_primitive_desc(out->handle, &out->desc);
     if (status != dnnl_success)
         return ps_layers_status(status);
-    enum mr_status result = create(made, out);
-    if (result == MR_OK && out_desc != NULL)
-        *out_desc = made;
-    else
-        dnnl_primitive_desc_destroy(made);
-    return result;
+    out->scratch = ps_primitive_format(out, dnnl_query_scratchpad_md);
+    if (dnnl_primitive_desc_query(out->desc, dnnl_query_impl_info_str, 0, (void *)&code) == dnnl_success)
+        out->is_slow = strncmp(code, "ref", 3) == 0;
+    return MR_OK;
 }
 
-enum mr_status ps_primitive_reorder(const ps_format *from, const ps_format *to, struct ps_primitive *out)
+enum mr_status ps_primitive_reorder(ps_format from, ps_format to, struct ps_primitive *out)
 {
-    dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t desc = NULL;
     dnnl_engine_t cpu = ps_layers_engine();
-    dnnl_status_t status = dnnl_primitive_attr_create(&attr);
-    if (status == dnnl_success)
-        status = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-    if (status == dnnl_success)
-        status = dnnl_reorder_primitive_desc_create(&desc, from, cpu, to, cpu, attr);
-    if (attr != NULL)
-        dnnl_primitive_attr_destroy(attr);
-    if (status != dnnl_success)
-        return ps_layers_status(status);
-    enum mr_status result = create(desc, out);
-    dnnl_primitive_desc_destroy(desc);
-    return result;
+    dnnl_status_t made =
+        dnnl_reorder_primitive_desc_create(&desc, from, cpu, to, cpu, ps_layers_attributes(false));
+    return ps_primitive_create(made, desc, out);
 }
 
 void ps_primitive_destroy(struct ps_primitive *p)
@@ -137,7 +180,7 @@ enum mr_status ps_primitive_run(const struct ps_primitive *p, dnnl_stream_t stre
     dnnl_exec_arg_t args[PS_ARGUMENTS_MAX + 1] = {0};
     uint32_t made = 0;
     dnnl_status_t status = dnnl_success;
-    const struct ps_argument scratchpad = {DNNL_ARG_SCRATCHPAD, &p->scratch, NULL, scratch};
+    const struct ps_argument scratchpad = {DNNL_ARG_SCRATCHPAD, p->scratch, NULL, scratch};
     for (; made < count + 1 && status == dnnl_success; made++) {
         const struct ps_argument *from = made < count ? &arguments[made] : &scratchpad;
         args[made] = (dnnl_exec_arg_t){.arg = from->what};

@@ -10,8 +10,9 @@
 /* Parameter `index` of the list, as it lies in the version. */
 const float *ps_layout_plain(const struct mr_parameter_version *version, const struct ps_layer_list *list,
                              uint32_t index);
-/* The same in `format`. Stays as it is while the version is held. */
+/* The same in `format`; `plain`: row-major. Stays as it is while the version is held. */
 enum mr_status ps_layout_as(struct mr_parameter_version *version, const struct ps_layer_list *list,
-                            uint32_t index, const ps_format *format, dnnl_stream_t stream, const float **out);
+                            uint32_t index, ps_format plain, ps_format format, dnnl_stream_t stream,
+                            const float **out);
 
 #endif

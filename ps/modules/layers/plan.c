@@ -29,9 +29,9 @@ static size_t take_room(struct planner *p, size_t bytes)
 
 static size_t scratch_of(const struct ps_stage *s)
 {
-    size_t bytes = larger(ps_format_bytes(&s->forward.scratch), ps_format_bytes(&s->data.scratch));
-    bytes = larger(bytes, ps_format_bytes(&s->weights.scratch));
-    return ps_layers_round(larger(bytes, ps_format_bytes(&s->reorder.scratch))) + s->scratch_bytes;
+    size_t bytes = larger(ps_format_bytes(s->forward.scratch), ps_format_bytes(s->data.scratch));
+    bytes = larger(bytes, ps_format_bytes(s->weights.scratch));
+    return ps_layers_round(larger(bytes, ps_format_bytes(s->reorder.scratch))) + s->scratch_bytes;
 }
 
 /* The stage is complete but for where things lie. */
@@ -41,23 +41,23 @@ static void append(struct planner *p, const struct ps_stage *made)
     *s = *made;
     s->in_place = s->in_place && !p->is_kept;
     s->in_at = p->now_at;
-    s->out_at = s->in_place ? p->now_at : take_room(p, ps_format_bytes(&s->out));
+    s->out_at = s->in_place ? p->now_at : take_room(p, ps_format_bytes(s->out));
     s->extra_at = take_room(p, s->extra_bytes);
     if (s->weight != PS_NO_PARAMETER && p->plan->first_trained == UINT32_MAX)
         p->plan->first_trained = p->plan->stage_count - 1;
-    p->gradient_bytes = larger(p->gradient_bytes, ps_format_bytes(&s->out));
+    p->gradient_bytes = larger(p->gradient_bytes, ps_format_bytes(s->out));
     p->scratch_bytes = larger(p->scratch_bytes, scratch_of(s));
     p->now = s->out;
     p->now_at = s->out_at;
     p->is_kept = s->keeps_out;
 }
 
-static enum mr_status append_reorder(struct planner *p, const ps_format *to)
+static enum mr_status append_reorder(struct planner *p, ps_format to)
 {
     struct ps_stage s = {.weight = PS_NO_PARAMETER, .bias = PS_NO_PARAMETER};
-    if (ps_format_is(&p->now, to))
+    if (ps_format_is(p->now, to))
         return MR_OK;
-    enum mr_status status = ps_stage_reorder(&s, &p->now, to);
+    enum mr_status status = ps_stage_reorder(&s, p->now, to);
     append(p, &s); /* also what was half made: the plan takes it down */
     return status;
 }
@@ -67,19 +67,19 @@ static enum mr_status make_stage(struct planner *p, struct ps_stage *s, const st
 {
     switch (s->layer.kind) {
     case PS_LAYER_CONV2D:
-        return ps_stage_conv2d(s, p->list, &p->now, in, out);
+        return ps_stage_conv2d(s, p->list, in, out);
     case PS_LAYER_LINEAR:
-        return ps_stage_linear(s, p->list, &p->now, in, out);
+        return ps_stage_linear(s, p->list, in, out);
     case PS_LAYER_MAX_POOL2D:
-        return ps_stage_max_pool2d(s, &p->now, out);
+        return ps_stage_max_pool2d(s, p->now, in, out);
     case PS_LAYER_RELU:
-        ps_stage_relu(s, &p->now);
+        ps_stage_relu(s, p->now);
         return MR_OK;
     case PS_LAYER_DROPOUT:
-        ps_stage_dropout(s, p->plan->batch, in);
+        ps_stage_dropout(s, in);
         return MR_OK;
     case PS_LAYER_LOG_SOFTMAX:
-        ps_stage_log_softmax(s, p->plan->batch, in);
+        ps_stage_log_softmax(s, in);
         return MR_OK;
     case PS_LAYER_FLATTEN:
         break;
@@ -106,7 +106,7 @@ static enum mr_status make_pooled(struct planner *p, uint32_t index, struct ps_s
     if (p->threads > 1 || s->layer.kind != PS_LAYER_CONV2D || !s->relu ||
         !is_kind(p, index + 2, PS_LAYER_MAX_POOL2D))
         return MR_UNSUPPORTED;
-    enum mr_status status = ps_stage_pooled(&made, p->list, &p->list->layers[index + 2], p->plan->batch,
+    enum mr_status status = ps_stage_pooled(&made, p->list, &p->list->layers[index + 2],
                                             &p->list->shapes[index], &p->list->shapes[index + 3]);
     if (status == MR_OK)
         *s = made;
@@ -122,6 +122,8 @@ static enum mr_status append_layer(struct planner *p, uint32_t index, uint32_t *
     const struct ps_layer *layer = &p->list->layers[index];
     struct ps_stage s = {.layer = *layer,
                          .number = p->list->first_number + index,
+                         .batch = p->plan->batch,
+                         .formats = &p->plan->formats,
                          .weight = PS_NO_PARAMETER,
                          .bias = PS_NO_PARAMETER};
     if (has_parameters(layer)) {
@@ -137,7 +139,7 @@ static enum mr_status append_layer(struct planner *p, uint32_t index, uint32_t *
         status = make_stage(p, &s, &p->list->shapes[index], &p->list->shapes[index + *taken]);
     }
     if (status == MR_OK)
-        status = append_reorder(p, &s.in);
+        status = append_reorder(p, s.in);
     append(p, &s);
     return status;
 }
@@ -145,9 +147,9 @@ static enum mr_status append_layer(struct planner *p, uint32_t index, uint32_t *
 /* The same floats, row-major, under another shape. */
 static enum mr_status flatten(struct planner *p, uint32_t index)
 {
-    ps_format from = ps_format_plain(p->plan->batch, &p->list->shapes[index]);
-    enum mr_status status = append_reorder(p, &from);
-    p->now = ps_format_plain(p->plan->batch, &p->list->shapes[index + 1]);
+    const struct ps_shape *shapes = &p->list->shapes[index];
+    enum mr_status status = append_reorder(p, ps_format_plain(&p->plan->formats, p->plan->batch, &shapes[0]));
+    p->now = ps_format_plain(&p->plan->formats, p->plan->batch, &shapes[1]);
     return status;
 }
 
@@ -164,7 +166,7 @@ static enum mr_status append_layers(struct planner *p)
     }
     if (status != MR_OK)
         return status;
-    return append_reorder(p, &p->plan->output);
+    return append_reorder(p, p->plan->output);
 }
 
 enum mr_status ps_plan_create(const struct ps_layer_list *list, uint32_t threads, uint32_t batch,
@@ -182,12 +184,14 @@ enum mr_status ps_plan_create(const struct ps_layer_list *list, uint32_t threads
     }
     plan->batch = batch;
     plan->first_trained = UINT32_MAX;
-    plan->input = ps_format_plain(batch, &list->shapes[0]);
-    plan->output = ps_format_plain(batch, &list->shapes[layer_count]);
+    plan->input = ps_format_plain(&plan->formats, batch, &list->shapes[0]);
+    plan->output = ps_format_plain(&plan->formats, batch, &list->shapes[layer_count]);
     struct planner p = {.list = list, .threads = threads, .plan = plan, .now = plan->input};
-    p.gradient_bytes = ps_format_bytes(&plan->input);
+    p.gradient_bytes = ps_format_bytes(plan->input);
     (void)take_room(&p, p.gradient_bytes);
     enum mr_status status = append_layers(&p);
+    if (plan->formats.is_short)
+        status = MR_NO_MEMORY;
     if (status != MR_OK) {
         ps_plan_destroy(plan);
         return status;
@@ -210,6 +214,7 @@ void ps_plan_destroy(struct ps_plan *plan)
         return;
     for (uint32_t i = 0; i < plan->stage_count; i++)
         ps_stage_destroy(&plan->stages[i]);
+    ps_formats_destroy(&plan->formats);
     free(plan->stages);
     free(plan);
 }

@@ -16,6 +16,7 @@ struct ps_plan {
     uint32_t batch, stage_count;
     uint32_t first_trained; /* the first stage with parameters; stage_count: none */
     struct ps_stage *stages;
+    struct ps_formats formats; /* of all stages */
     ps_format input, output;
     size_t output_at;
     size_t gradients_at[2]; /* two rooms for gradients of any output */

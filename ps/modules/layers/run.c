@@ -87,14 +87,14 @@ static enum mr_status run_forward(struct ps_saved *s, const float *input, float 
     const struct ps_plan *plan = s->plan;
     const struct ps_run run = run_of(s);
     enum mr_status status = MR_OK;
-    memcpy(run.memory, input, ps_format_bytes(&plan->input));
+    memcpy(run.memory, input, ps_format_bytes(plan->input));
     for (uint32_t i = 0; i < plan->stage_count && status == MR_OK; i++) {
         const struct ps_stage *stage = &plan->stages[i];
         status =
             stage->ops->forward(&run, stage, floats_at(&run, stage->in_at), floats_at(&run, stage->out_at));
     }
     if (status == MR_OK)
-        memcpy(output, run.memory + plan->output_at, ps_format_bytes(&plan->output));
+        memcpy(output, run.memory + plan->output_at, ps_format_bytes(plan->output));
     return status;
 }
 
@@ -136,7 +136,7 @@ static enum mr_status run_backward(const struct ps_plan *plan, const struct ps_r
     const uint32_t last = last_of(plan, run->parameter_gradients != NULL, input_gradient != NULL);
     enum mr_status status = MR_OK;
     uint32_t room = 0;
-    memcpy(run->memory + plan->gradients_at[room], output_gradient, ps_format_bytes(&plan->output));
+    memcpy(run->memory + plan->gradients_at[room], output_gradient, ps_format_bytes(plan->output));
     for (uint32_t i = plan->stage_count; i > last && status == MR_OK; i--) {
         const struct ps_stage *stage = &plan->stages[i - 1];
         float *from = floats_at(run, plan->gradients_at[room]), *to = from;
@@ -149,7 +149,7 @@ static enum mr_status run_backward(const struct ps_plan *plan, const struct ps_r
                                       from, is_end ? NULL : to);
     }
     if (status == MR_OK && input_gradient != NULL)
-        memcpy(input_gradient, run->memory + plan->gradients_at[room], ps_format_bytes(&plan->input));
+        memcpy(input_gradient, run->memory + plan->gradients_at[room], ps_format_bytes(plan->input));
     return status;
 }
 

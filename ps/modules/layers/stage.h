@@ -38,43 +38,46 @@ struct ps_stage_ops {
 struct ps_stage {
     const struct ps_stage_ops *ops;
     struct ps_layer layer;
-    uint32_t number;    /* of the layer */
-    bool relu;          /* follows, and is done with it */
-    bool in_place;      /* its output takes the place of its input */
-    bool back_in_place; /* its input's gradient takes the place of its output's */
-    bool keeps_out;     /* its backward reads its output: that may not be changed in place */
+    uint32_t number; /* of the layer */
+    uint32_t batch;
+    struct ps_formats *formats; /* the plan's: what the formats below are made in */
+    bool relu;                  /* follows, and is done with it */
+    bool in_place;              /* its output takes the place of its input */
+    bool back_in_place;         /* its input's gradient takes the place of its output's */
+    bool keeps_out;             /* its backward reads its output: that may not be changed in place */
     ps_format in, out;
     size_t in_at, out_at;         /* within the saved memory */
     size_t extra_at, extra_bytes; /* besides, from forward to backward: a mask, places of maxima */
     size_t scratch_bytes;         /* besides what the primitives want */
     uint32_t weight, bias;        /* parameters of the network; PS_NO_PARAMETER: none */
     ps_format weight_forward, weight_data, weight_gradient; /* as the primitives take them */
-    ps_format bias_format, extra_format;
+    ps_format weight_plain, bias_format, extra_format;      /* bias_format NULL: no bias */
     struct ps_primitive forward, data, weights, reorder;
     /* Of a convolution with its pool: */
-    uint32_t batch, block; /* channels of a plane */
+    uint32_t chunk, block; /* samples convolved at a time; channels of a plane */
     struct ps_pool pool;
-    ps_format chunk_in, chunk_out; /* some samples of the convolution */
+    ps_format chunk_in, chunk_out; /* of the convolution of a chunk */
 };
 #define PS_NO_PARAMETER UINT32_MAX
 
-/* Each kind's own part: `stage` has layer, number, relu, weight and bias; `now` is the format of the input,
- * `out` the shape of the output. Sets the rest, except offsets in memory. If stage->in differs from `now`, a
- * reorder comes before the stage. */
-enum mr_status ps_stage_conv2d(struct ps_stage *stage, const struct ps_layer_list *list, const ps_format *now,
+/* Each kind's own part: `stage` has layer, number, batch, formats, relu, weight and bias; `now` is the format
+ * of the input, `in` and `out` the shapes of input and output. Sets the rest, except offsets in memory. If
+ * stage->in differs from the format of the input, a reorder comes before the stage. */
+enum mr_status ps_stage_conv2d(struct ps_stage *stage, const struct ps_layer_list *list,
                                const struct ps_shape *in, const struct ps_shape *out);
-enum mr_status ps_stage_linear(struct ps_stage *stage, const struct ps_layer_list *list, const ps_format *now,
+enum mr_status ps_stage_linear(struct ps_stage *stage, const struct ps_layer_list *list,
                                const struct ps_shape *in, const struct ps_shape *out);
-enum mr_status ps_stage_max_pool2d(struct ps_stage *stage, const ps_format *now, const struct ps_shape *out);
+enum mr_status ps_stage_max_pool2d(struct ps_stage *stage, ps_format now, const struct ps_shape *in,
+                                   const struct ps_shape *out);
 /* A convolution with the relu and the pool after it. MR_UNSUPPORTED: not for these layers; the caller
  * destroys what was made. */
 enum mr_status ps_stage_pooled(struct ps_stage *stage, const struct ps_layer_list *list,
-                               const struct ps_layer *pool, uint32_t batch, const struct ps_shape *in,
+                               const struct ps_layer *pool, const struct ps_shape *in,
                                const struct ps_shape *out);
 void ps_stage_destroy(struct ps_stage *stage); /* its primitives */
-void ps_stage_relu(struct ps_stage *stage, const ps_format *now);
-void ps_stage_dropout(struct ps_stage *stage, uint32_t batch, const struct ps_shape *in);
-void ps_stage_log_softmax(struct ps_stage *stage, uint32_t batch, const struct ps_shape *in);
-enum mr_status ps_stage_reorder(struct ps_stage *stage, const ps_format *from, const ps_format *to);
+void ps_stage_relu(struct ps_stage *stage, ps_format now);
+void ps_stage_dropout(struct ps_stage *stage, const struct ps_shape *in);
+void ps_stage_log_softmax(struct ps_stage *stage, const struct ps_shape *in);
+enum mr_status ps_stage_reorder(struct ps_stage *stage, ps_format from, ps_format to);
 
 #endif

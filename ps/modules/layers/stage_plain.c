@@ -5,7 +5,7 @@
 #include <string.h>
 #include "ps/modules/layers/elementwise.h"
 
-static size_t floats_of(const ps_format *format)
+static size_t floats_of(ps_format format)
 {
     return ps_format_bytes(format) / sizeof(float);
 }
@@ -16,23 +16,23 @@ static enum mr_status relu_forward(const struct ps_run *run, const struct ps_sta
                                    float *out)
 {
     if (!s->in_place)
-        memcpy(out, in, ps_format_bytes(&s->out));
-    ps_relu_forward(out, floats_of(&s->out));
+        memcpy(out, in, ps_format_bytes(s->out));
+    ps_relu_forward(out, floats_of(s->out));
     return MR_OK;
 }
 
 static enum mr_status relu_backward(const struct ps_run *run, const struct ps_stage *s, const float *in,
                                     const float *out, float *out_gradient, float *in_gradient)
 {
-    ps_relu_backward(out_gradient, out, floats_of(&s->out));
+    ps_relu_backward(out_gradient, out, floats_of(s->out));
     return MR_OK;
 }
 
-void ps_stage_relu(struct ps_stage *s, const ps_format *now)
+void ps_stage_relu(struct ps_stage *s, ps_format now)
 {
     static const struct ps_stage_ops ops = {relu_forward, relu_backward};
     s->ops = &ops;
-    s->in = s->out = *now;
+    s->in = s->out = now;
     s->in_place = s->back_in_place = true;
 }
 
@@ -46,7 +46,7 @@ static float scale_of(const struct ps_stage *s)
 static enum mr_status dropout_forward(const struct ps_run *run, const struct ps_stage *s, const float *in,
                                       float *out)
 {
-    const size_t bytes = ps_format_bytes(&s->out), each = bytes / sizeof(float) / run->batch;
+    const size_t bytes = ps_format_bytes(s->out), each = bytes / sizeof(float) / run->batch;
     uint8_t *kept = run->memory + s->extra_at;
     if (!s->in_place)
         memcpy(out, in, bytes);
@@ -68,25 +68,30 @@ static enum mr_status dropout_backward(const struct ps_run *run, const struct ps
                                        const float *out, float *out_gradient, float *in_gradient)
 {
     if (run->how.training && s->layer.probability > 0)
-        ps_dropout_backward(out_gradient, run->memory + s->extra_at, scale_of(s), floats_of(&s->out));
+        ps_dropout_backward(out_gradient, run->memory + s->extra_at, scale_of(s), floats_of(s->out));
     return MR_OK;
 }
 
-void ps_stage_dropout(struct ps_stage *s, uint32_t batch, const struct ps_shape *in)
+void ps_stage_dropout(struct ps_stage *s, const struct ps_shape *in)
 {
     static const struct ps_stage_ops ops = {dropout_forward, dropout_backward};
     s->ops = &ops;
-    s->in = s->out = ps_format_plain(batch, in);
+    s->in = s->out = ps_format_plain(s->formats, s->batch, in);
     s->in_place = s->back_in_place = true;
-    s->extra_bytes = floats_of(&s->out);
+    s->extra_bytes = floats_of(s->out);
 }
 
 /* ---- log-softmax ---- */
 
+static uint32_t classes_of(const struct ps_stage *s)
+{
+    return (uint32_t)(floats_of(s->out) / s->batch);
+}
+
 static enum mr_status log_softmax_forward(const struct ps_run *run, const struct ps_stage *s, const float *in,
                                           float *out)
 {
-    ps_log_softmax_forward(in, out, run->batch, (uint32_t)s->out.dims[1]);
+    ps_log_softmax_forward(in, out, run->batch, classes_of(s));
     return MR_OK;
 }
 
@@ -95,15 +100,15 @@ static enum mr_status log_softmax_backward(const struct ps_run *run, const struc
                                            float *in_gradient)
 {
     if (in_gradient != NULL)
-        ps_log_softmax_backward(out, out_gradient, in_gradient, run->batch, (uint32_t)s->out.dims[1]);
+        ps_log_softmax_backward(out, out_gradient, in_gradient, run->batch, classes_of(s));
     return MR_OK;
 }
 
-void ps_stage_log_softmax(struct ps_stage *s, uint32_t batch, const struct ps_shape *in)
+void ps_stage_log_softmax(struct ps_stage *s, const struct ps_shape *in)
 {
     static const struct ps_stage_ops ops = {log_softmax_forward, log_softmax_backward};
     s->ops = &ops;
-    s->in = s->out = ps_format_plain(batch, in);
+    s->in = s->out = ps_format_plain(s->formats, s->batch, in);
     s->keeps_out = true;
 }
 
@@ -113,9 +118,9 @@ static enum mr_status pool_forward(const struct ps_run *run, const struct ps_sta
                                    float *out)
 {
     const struct ps_argument arguments[3] = {
-        {DNNL_ARG_SRC, &s->in, in, NULL},
-        {DNNL_ARG_DST, &s->out, NULL, out},
-        {DNNL_ARG_WORKSPACE, &s->extra_format, NULL, run->memory + s->extra_at}};
+        {DNNL_ARG_SRC, s->in, in, NULL},
+        {DNNL_ARG_DST, s->out, NULL, out},
+        {DNNL_ARG_WORKSPACE, s->extra_format, NULL, run->memory + s->extra_at}};
     return ps_primitive_run(&s->forward, run->stream, run->scratch, arguments, 3);
 }
 
@@ -123,46 +128,46 @@ static enum mr_status pool_backward(const struct ps_run *run, const struct ps_st
                                     const float *out, float *out_gradient, float *in_gradient)
 {
     const struct ps_argument arguments[3] = {
-        {DNNL_ARG_DIFF_DST, &s->out, NULL, out_gradient},
-        {DNNL_ARG_DIFF_SRC, &s->in, NULL, in_gradient},
-        {DNNL_ARG_WORKSPACE, &s->extra_format, NULL, run->memory + s->extra_at}};
+        {DNNL_ARG_DIFF_DST, s->out, NULL, out_gradient},
+        {DNNL_ARG_DIFF_SRC, s->in, NULL, in_gradient},
+        {DNNL_ARG_WORKSPACE, s->extra_format, NULL, run->memory + s->extra_at}};
     return in_gradient == NULL ? MR_OK : ps_primitive_run(&s->data, run->stream, run->scratch, arguments, 3);
 }
 
 /* Padding at the end, so that the last window ends there: input that is left over is ignored. */
-static int64_t pad_after(const struct ps_layer *l, const ps_format *in, uint32_t axis, uint32_t out_size)
+static int64_t pad_after(const struct ps_layer *l, uint32_t axis, uint32_t in_size, uint32_t out_size)
 {
-    return (int64_t)(out_size - 1) * l->stride[axis] + l->kernel[axis] - in->dims[2 + axis] - l->pad[axis];
+    return (int64_t)(out_size - 1) * l->stride[axis] + l->kernel[axis] - in_size - l->pad[axis];
 }
 
-enum mr_status ps_stage_max_pool2d(struct ps_stage *s, const ps_format *now, const struct ps_shape *out)
+enum mr_status ps_stage_max_pool2d(struct ps_stage *s, ps_format now, const struct ps_shape *in,
+                                   const struct ps_shape *out)
 {
     static const struct ps_stage_ops ops = {pool_forward, pool_backward};
     const struct ps_layer *l = &s->layer;
     const dnnl_dims_t kernel = {l->kernel[0], l->kernel[1]}, stride = {l->stride[0], l->stride[1]};
-    const dnnl_dims_t before = {l->pad[0], l->pad[1]};
-    const dnnl_dims_t after = {pad_after(l, now, 0, out->dims[1]), pad_after(l, now, 1, out->dims[2])};
-    ps_format any_out = ps_format_any((uint32_t)now->dims[0], out);
-    dnnl_pooling_desc_t forward, back;
-    dnnl_primitive_desc_t hint = NULL;
+    const dnnl_dims_t before = {l->pad[0], l->pad[1]}, undilated = {0};
+    const dnnl_dims_t after = {pad_after(l, 0, in->dims[1], out->dims[1]),
+                               pad_after(l, 1, in->dims[2], out->dims[2])};
+    dnnl_engine_t cpu = ps_layers_engine();
+    const_dnnl_primitive_attr_t attr = ps_layers_attributes(false);
+    ps_format any_out = ps_format_any(s->formats, s->batch, out);
+    dnnl_primitive_desc_t desc = NULL;
     s->ops = &ops;
-    s->in = *now;
-    dnnl_status_t outcome = dnnl_pooling_forward_desc_init(&forward, dnnl_forward_training, dnnl_pooling_max,
-                                                           now, &any_out, stride, kernel, before, after);
-    if (outcome != dnnl_success)
-        return ps_layers_status(outcome);
-    enum mr_status status = ps_primitive_create(&forward, NULL, NULL, &s->forward, &hint);
+    s->in = now;
+    dnnl_status_t made =
+        dnnl_pooling_forward_primitive_desc_create(&desc, cpu, dnnl_forward_training, dnnl_pooling_max, now,
+                                                   any_out, stride, kernel, undilated, before, after, attr);
+    enum mr_status status = ps_primitive_create(made, desc, &s->forward);
     if (status != MR_OK)
         return status;
-    s->out = *dnnl_primitive_desc_query_md(hint, dnnl_query_dst_md, 0);
-    s->extra_format = *dnnl_primitive_desc_query_md(hint, dnnl_query_workspace_md, 0);
-    s->extra_bytes = ps_format_bytes(&s->extra_format);
-    outcome =
-        dnnl_pooling_backward_desc_init(&back, dnnl_pooling_max, now, &s->out, stride, kernel, before, after);
-    status = outcome == dnnl_success ? ps_primitive_create(&back, NULL, hint, &s->data, NULL)
-                                     : ps_layers_status(outcome);
-    dnnl_primitive_desc_destroy(hint);
-    return status;
+    s->out = ps_primitive_format(&s->forward, dnnl_query_dst_md);
+    s->extra_format = ps_primitive_format(&s->forward, dnnl_query_workspace_md);
+    s->extra_bytes = ps_format_bytes(s->extra_format);
+    made =
+        dnnl_pooling_backward_primitive_desc_create(&desc, cpu, dnnl_pooling_max, now, s->out, stride, kernel,
+                                                    undilated, before, after, s->forward.desc, attr);
+    return ps_primitive_create(made, desc, &s->data);
 }
 
 /* ---- another format ---- */
@@ -170,25 +175,25 @@ enum mr_status ps_stage_max_pool2d(struct ps_stage *s, const ps_format *now, con
 static enum mr_status reorder_forward(const struct ps_run *run, const struct ps_stage *s, const float *in,
                                       float *out)
 {
-    const struct ps_argument arguments[2] = {{DNNL_ARG_FROM, &s->in, in, NULL},
-                                             {DNNL_ARG_TO, &s->out, NULL, out}};
+    const struct ps_argument arguments[2] = {{DNNL_ARG_FROM, s->in, in, NULL},
+                                             {DNNL_ARG_TO, s->out, NULL, out}};
     return ps_primitive_run(&s->forward, run->stream, run->scratch, arguments, 2);
 }
 
 static enum mr_status reorder_backward(const struct ps_run *run, const struct ps_stage *s, const float *in,
                                        const float *out, float *out_gradient, float *in_gradient)
 {
-    const struct ps_argument arguments[2] = {{DNNL_ARG_FROM, &s->out, NULL, out_gradient},
-                                             {DNNL_ARG_TO, &s->in, NULL, in_gradient}};
+    const struct ps_argument arguments[2] = {{DNNL_ARG_FROM, s->out, NULL, out_gradient},
+                                             {DNNL_ARG_TO, s->in, NULL, in_gradient}};
     return in_gradient == NULL ? MR_OK : ps_primitive_run(&s->data, run->stream, run->scratch, arguments, 2);
 }
 
-enum mr_status ps_stage_reorder(struct ps_stage *s, const ps_format *from, const ps_format *to)
+enum mr_status ps_stage_reorder(struct ps_stage *s, ps_format from, ps_format to)
 {
     static const struct ps_stage_ops ops = {reorder_forward, reorder_backward};
     s->ops = &ops;
-    s->in = *from;
-    s->out = *to;
+    s->in = from;
+    s->out = to;
     enum mr_status status = ps_primitive_reorder(from, to, &s->forward);
     return status == MR_OK ? ps_primitive_reorder(to, from, &s->data) : status;
 }

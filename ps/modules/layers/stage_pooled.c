@@ -11,14 +11,14 @@
 /* The scratch memory after that of the primitives. */
 static uint8_t *room(const struct ps_run *run, const struct ps_stage *s)
 {
-    size_t first = ps_layers_round(ps_format_bytes(&s->forward.scratch));
-    size_t reorder = ps_layers_round(ps_format_bytes(&s->reorder.scratch));
+    size_t first = ps_layers_round(ps_format_bytes(s->forward.scratch));
+    size_t reorder = ps_layers_round(ps_format_bytes(s->reorder.scratch));
     return (uint8_t *)run->scratch + (first > reorder ? first : reorder);
 }
 
 static uint32_t in_plane_floats(const struct ps_stage *s)
 {
-    return (uint32_t)(s->in.dims[2] * s->in.dims[3]) * s->block;
+    return (s->pool.height + s->layer.kernel[0] - 1) * s->pool.pitch * s->block;
 }
 
 static uint32_t in_floats(const struct ps_stage *s)
@@ -36,25 +36,25 @@ static uint32_t out_plane(const struct ps_stage *s)
 static enum mr_status convolve(const struct ps_run *run, const struct ps_stage *s, const float *in,
                                const float *weight, float *out)
 {
-    struct ps_argument arguments[4] = {{DNNL_ARG_SRC, &s->chunk_in, in, NULL},
-                                       {DNNL_ARG_WEIGHTS, &s->weight_forward, weight, NULL},
-                                       {DNNL_ARG_DST, &s->chunk_out, NULL, out}};
+    struct ps_argument arguments[4] = {{DNNL_ARG_SRC, s->chunk_in, in, NULL},
+                                       {DNNL_ARG_WEIGHTS, s->weight_forward, weight, NULL},
+                                       {DNNL_ARG_DST, s->chunk_out, NULL, out}};
     uint32_t count = 3;
     if (s->bias != PS_NO_PARAMETER)
-        arguments[count++] = (struct ps_argument){DNNL_ARG_BIAS, &s->bias_format,
+        arguments[count++] = (struct ps_argument){DNNL_ARG_BIAS, s->bias_format,
                                                   ps_layout_plain(run->version, run->list, s->bias), NULL};
     return ps_primitive_run(&s->forward, run->stream, run->scratch, arguments, count);
 }
 
 static enum mr_status forward(const struct ps_run *run, const struct ps_stage *s, const float *in, float *out)
 {
-    const uint32_t chunk = (uint32_t)s->chunk_in.dims[0], planes = s->layer.outputs / s->block * chunk;
+    const uint32_t chunk = s->chunk, planes = s->layer.outputs / s->block * chunk;
     const uint32_t plane = s->pool.height * s->pool.width * s->block, pooled = out_plane(s) * s->block;
     uint16_t *places = (uint16_t *)(void *)(run->memory + s->extra_at);
     float *convolved = (float *)(void *)room(run, s);
     const float *weight;
-    enum mr_status status =
-        ps_layout_as(run->version, run->list, s->weight, &s->weight_forward, run->stream, &weight);
+    enum mr_status status = ps_layout_as(run->version, run->list, s->weight, s->weight_plain,
+                                         s->weight_forward, run->stream, &weight);
     for (uint32_t first = 0; first < run->batch && status == MR_OK; first += chunk) {
         status = convolve(run, s, in + (size_t)first * in_floats(s), weight, convolved);
         for (uint32_t i = 0; i < planes && status == MR_OK; i++, out += pooled, places += pooled)
@@ -92,7 +92,7 @@ static size_t lists_bytes(const struct ps_stage *s)
 static size_t work_bytes(const struct ps_stage *s)
 {
     size_t places = (size_t)s->layer.outputs * out_plane(s) + PS_SPARSE_ROOM * parts_of(s) * s->layer.outputs;
-    return ps_layers_round(ps_format_bytes(&s->weight_data)) + lists_bytes(s) +
+    return ps_layers_round(ps_format_bytes(s->weight_data)) + lists_bytes(s) +
            places * (sizeof(uint32_t) + sizeof(float));
 }
 
@@ -100,7 +100,7 @@ static struct work work_of(const struct ps_run *run, const struct ps_stage *s)
 {
     uint8_t *at = room(run, s);
     struct work w = {.weights = (float *)(void *)at};
-    at += ps_layers_round(ps_format_bytes(&s->weight_data));
+    at += ps_layers_round(ps_format_bytes(s->weight_data));
     w.left = (struct ps_sparse *)(void *)at;
     at += lists_bytes(s);
     for (uint32_t part = 0, i = 0; part < parts_of(s); part++) {
@@ -142,7 +142,7 @@ static void add_bias(const struct ps_run *run, const struct ps_stage *s, const s
 
 static void add_weights(const struct ps_stage *s, const struct work *w, const float *in)
 {
-    const uint32_t blocks = s->layer.inputs / s->block, row = (uint32_t)s->in.dims[3] * s->block;
+    const uint32_t blocks = s->layer.inputs / s->block, row = s->pool.pitch * s->block;
     const uint32_t outputs = s->layer.outputs;
     const size_t window = (size_t)PS_SPARSE_WINDOW * s->block;
     for (uint32_t b = 0; b < blocks; b++, in += in_plane_floats(s))
@@ -153,7 +153,7 @@ static void add_weights(const struct ps_stage *s, const struct work *w, const fl
 
 static void make_data(const struct ps_stage *s, const struct work *w, const float *weight, float *in_gradient)
 {
-    const uint32_t blocks = s->layer.inputs / s->block, row = (uint32_t)s->in.dims[3] * s->block;
+    const uint32_t blocks = s->layer.inputs / s->block, row = s->pool.pitch * s->block;
     const uint32_t outputs = s->layer.outputs;
     const size_t window = (size_t)PS_SPARSE_WINDOW * s->block;
     for (uint32_t b = 0; b < blocks; b++, in_gradient += in_plane_floats(s)) {
@@ -167,9 +167,9 @@ static void make_data(const struct ps_stage *s, const struct work *w, const floa
 static enum mr_status give_weights(const struct ps_run *run, const struct ps_stage *s, const struct work *w)
 {
     const struct ps_parameter_info *info = ps_layer_list_parameter(run->list, s->weight);
-    ps_format plain = ps_format_of_parameter(&info->shape);
-    const struct ps_argument back[2] = {{DNNL_ARG_FROM, &s->weight_data, w->weights, NULL},
-                                        {DNNL_ARG_TO, &plain, NULL, run->parameter_gradients + info->first}};
+    const struct ps_argument back[2] = {
+        {DNNL_ARG_FROM, s->weight_data, w->weights, NULL},
+        {DNNL_ARG_TO, s->weight_plain, NULL, run->parameter_gradients + info->first}};
     return ps_primitive_run(&s->reorder, run->stream, run->scratch, back, 2);
 }
 
@@ -179,11 +179,11 @@ static enum mr_status backward(const struct ps_run *run, const struct ps_stage *
     const bool wants_bias = run->parameter_gradients != NULL && s->bias != PS_NO_PARAMETER;
     const struct work w = work_of(run, s);
     const float *weight;
-    enum mr_status status =
-        ps_layout_as(run->version, run->list, s->weight, &s->weight_data, run->stream, &weight);
+    enum mr_status status = ps_layout_as(run->version, run->list, s->weight, s->weight_plain, s->weight_data,
+                                         run->stream, &weight);
     if (status != MR_OK)
         return status;
-    memset(w.weights, 0, ps_format_bytes(&s->weight_data));
+    memset(w.weights, 0, ps_format_bytes(s->weight_data));
     if (wants_bias)
         memset(run->parameter_gradients + ps_layer_list_parameter(run->list, s->bias)->first, 0,
                s->layer.outputs * sizeof(float));
@@ -221,32 +221,31 @@ static uint32_t chunk_of(uint32_t batch)
     return chunk;
 }
 
-/* The block of a format of [batch, channels / block, height, width, block]; 0 when it is another, or has
+/* The block of a format of [chunk, channels / block, height, width, block]; 0 when it is another, or has
  * channels besides. */
-static uint32_t block_of(const ps_format *format)
+static uint32_t block_of(const struct ps_stage *s, const struct ps_shape *sample, ps_format format)
 {
     static const struct {
         uint32_t block;
         dnnl_format_tag_t tag;
     } blocked[] = {{16, dnnl_nChw16c}, {8, dnnl_nChw8c}};
     for (uint32_t i = 0; i < 2; i++) {
-        ps_format same = {0};
-        dnnl_memory_desc_init_by_tag(&same, 4, format->dims, dnnl_f32, blocked[i].tag);
-        if (ps_format_is(&same, format) && format->dims[1] % blocked[i].block == 0)
+        ps_format same = ps_format_tagged(s->formats, s->chunk, sample, blocked[i].tag);
+        if (ps_format_is(same, format) && sample->dims[0] % blocked[i].block == 0)
             return blocked[i].block;
     }
     return 0;
 }
 
 static enum mr_status make_forward(struct ps_stage *s, const struct ps_shape *in,
-                                   const struct ps_shape *convolved, const struct ps_layer_list *list,
-                                   uint32_t chunk)
+                                   const struct ps_shape *convolved, const struct ps_layer_list *list)
 {
-    ps_format now = ps_format_plain(chunk, in);
     struct ps_stage part = *s;
-    enum mr_status status = ps_stage_conv2d(&part, list, &now, in, convolved);
+    part.batch = s->chunk;
+    enum mr_status status = ps_stage_conv2d(&part, list, in, convolved);
     s->forward = part.forward;
     s->weight_forward = part.weight_forward;
+    s->weight_plain = part.weight_plain;
     s->bias_format = part.bias_format;
     s->chunk_in = part.in;
     s->chunk_out = part.out;
@@ -256,36 +255,31 @@ static enum mr_status make_forward(struct ps_stage *s, const struct ps_shape *in
     return status;
 }
 
-static enum mr_status make_formats(struct ps_stage *s, const ps_format *plain_weight)
+static enum mr_status make_formats(struct ps_stage *s, const struct ps_shape *in,
+                                   const struct ps_layer_parameter *weight)
 {
-    dnnl_dims_t dims = {s->batch, s->chunk_in.dims[1], s->chunk_in.dims[2], s->chunk_in.dims[3]};
-    dnnl_status_t outcome =
-        dnnl_memory_desc_init_by_tag(&s->in, 4, dims, dnnl_f32, s->block == 16 ? dnnl_nChw16c : dnnl_nChw8c);
-    if (outcome == dnnl_success)
-        outcome = dnnl_memory_desc_init_by_tag(&s->weight_data, 4, plain_weight->dims, dnnl_f32,
-                                               s->block == 16 ? dnnl_aBcd16b : dnnl_aBcd8b);
-    if (outcome != dnnl_success)
-        return ps_layers_status(outcome);
-    return ps_primitive_reorder(&s->weight_data, plain_weight, &s->reorder);
+    s->in = ps_format_tagged(s->formats, s->batch, in, s->block == 16 ? dnnl_nChw16c : dnnl_nChw8c);
+    s->weight_data = ps_format_of_parameter(s->formats, weight, s->block == 16 ? dnnl_aBcd16b : dnnl_aBcd8b);
+    return ps_primitive_reorder(s->weight_data, s->weight_plain, &s->reorder);
 }
 
 enum mr_status ps_stage_pooled(struct ps_stage *s, const struct ps_layer_list *list,
-                               const struct ps_layer *pool, uint32_t batch, const struct ps_shape *in,
+                               const struct ps_layer *pool, const struct ps_shape *in,
                                const struct ps_shape *out)
 {
     static const struct ps_stage_ops ops = {forward, backward};
     struct ps_shape convolved;
     char error[8];
     s->ops = &ops;
-    s->batch = batch;
+    s->chunk = chunk_of(s->batch);
     if (!is_fit(&s->layer, pool, in) ||
         ps_layer_output(&s->layer, in, &convolved, error, sizeof(error)) != MR_OK)
         return MR_UNSUPPORTED;
-    enum mr_status status = make_forward(s, in, &convolved, list, chunk_of(batch));
+    enum mr_status status = make_forward(s, in, &convolved, list);
     if (status != MR_OK)
         return status;
-    s->block = block_of(&s->chunk_in);
-    if (s->block == 0 || block_of(&s->chunk_out) != s->block)
+    s->block = block_of(s, in, s->chunk_in);
+    if (s->block == 0 || block_of(s, &convolved, s->chunk_out) != s->block)
         return MR_UNSUPPORTED;
     s->pool = (struct ps_pool){convolved.dims[1],
                                convolved.dims[2],
@@ -294,11 +288,10 @@ enum mr_status ps_stage_pooled(struct ps_stage *s, const struct ps_layer_list *l
                                {pool->kernel[0], pool->kernel[1]},
                                {pool->stride[0], pool->stride[1]},
                                in->dims[2]};
-    s->out = ps_format_plain(batch, out);
-    s->extra_bytes = ps_format_bytes(&s->out) / sizeof(float) * sizeof(uint16_t);
-    ps_format plain = ps_format_of_parameter(&ps_layer_list_parameter(list, s->weight)->shape);
-    status = make_formats(s, &plain);
-    s->scratch_bytes = ps_layers_round(ps_format_bytes(&s->chunk_out));
+    s->out = ps_format_plain(s->formats, s->batch, out);
+    s->extra_bytes = ps_format_bytes(s->out) / sizeof(float) * sizeof(uint16_t);
+    status = make_formats(s, in, &ps_layer_list_parameter(list, s->weight)->shape);
+    s->scratch_bytes = ps_layers_round(ps_format_bytes(s->chunk_out));
     if (s->scratch_bytes < work_bytes(s))
         s->scratch_bytes = ps_layers_round(work_bytes(s));
     return status;
