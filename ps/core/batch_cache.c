@@ -6,7 +6,8 @@
 
 #define NONE       UINT32_MAX
 #define PART_ALIGN 64u
-/* Fibonacci hashing: ids are consecutive, their products are not. */
+/* Fibonacci hashing: ids are consecutive, their products are not. A second factor is random, so that nobody can
+ * choose ids for the same places. */
 #define ID_MULTIPLIER UINT64_C(0x9E3779B97F4A7C15)
 
 #define ENTRIES_EXTRA 2u /* not listed: one prepared or pinned, and one on its way to take another's place */
@@ -19,7 +20,8 @@ struct ps_batch_cache {
     uint32_t free_head;        /* entries not in use, chained by `newer` */
     uint32_t oldest, newest;   /* entries in use, in the order of their expiry */
     uint32_t index_bits;
-    uint32_t *index; /* open addressing by id: entry number, or NONE */
+    uint64_t multiplier; /* odd */
+    uint32_t *index;     /* open addressing by id: entry number, or NONE */
     struct ps_batch *entries;
     uint64_t *expired; /* ring of ids */
     uint64_t expired_count;
@@ -38,13 +40,14 @@ static void free_lists_init(struct ps_batch_cache *c)
 }
 
 struct ps_batch_cache *ps_batch_cache_create(struct ps_arena *arena, uint32_t count_max, size_t bytes_max,
-                                             uint64_t ttl_us)
+                                             uint64_t ttl_us, uint64_t secret)
 {
     struct ps_batch_cache *c = ps_arena_alloc(arena, sizeof(*c), 64);
     if (c == NULL)
         return NULL;
     c->arena = arena;
     c->count_max = count_max;
+    c->multiplier = secret | 1;
     c->ttl_us = ttl_us;
     c->oldest = c->newest = NONE;
     while ((UINT32_C(1) << c->index_bits) < 2 * (count_max + ENTRIES_EXTRA))
@@ -140,7 +143,8 @@ static void lay_out(struct ps_batch *b, const struct ps_batch_part *shapes, uint
 
 static uint32_t home_of(const struct ps_batch_cache *c, uint64_t id)
 {
-    return (uint32_t)((id * ID_MULTIPLIER) >> (64 - c->index_bits));
+    const uint64_t mixed = id * ID_MULTIPLIER;
+    return (uint32_t)(((mixed ^ mixed >> 32) * c->multiplier) >> (64 - c->index_bits));
 }
 
 static uint32_t index_mask(const struct ps_batch_cache *c)

@@ -47,9 +47,9 @@ struct ps_batch {
 
 struct ps_batch_cache;
 
-/* NULL when the arena has no room for `count_max` entries. */
+/* NULL when the arena has no room for `count_max` entries. secret: of the node, for the places of ids. */
 struct ps_batch_cache *ps_batch_cache_create(struct ps_arena *arena, uint32_t count_max, size_t bytes_max,
-                                             uint64_t ttl_us);
+                                             uint64_t ttl_us, uint64_t secret);
 void ps_batch_cache_destroy(struct ps_batch_cache *c);
 
 /* Room for a batch of parts with these shapes (feature .. key_count, has_weights and has_divisors are read),

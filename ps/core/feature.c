@@ -58,7 +58,7 @@ enum mr_status ps_feature_create(struct ps_core *core, uint32_t id, const struct
     f->feature = *feature;
     enum mr_status status = MR_OK;
     if (feature->kind == MR_TABLE) {
-        status = ps_table_create(feature, core->arena, &f->table, &what);
+        status = ps_table_create(feature, core->arena, &core->node->key_secret, &f->table, &what);
         (void)explain(feature, status, what, text);
         if (status == MR_OK) {
             ps_table_set_share(f->table, core->index, core->node->core_count);

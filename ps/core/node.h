@@ -11,6 +11,7 @@
 #include "dataplane/dataplane.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/op.h"
+#include "ps/base/key_hash.h"
 #include "ps/config/config.h"
 #include "ps/save/save_policy.h"
 #include "ps/checkpoint/scrubber.h"
@@ -33,7 +34,8 @@ struct ps_node {
     const dp_handler *dispatch; /* by enum mr_op: a long call is handed to its handler again */
     uint32_t core_count;
     uint32_t incarnation;
-    uint64_t start_id; /* random */
+    uint64_t start_id;               /* random */
+    struct ps_key_secret key_secret; /* random: of the hash tables whose keys clients choose */
     uint32_t message_bytes_max;
     uint64_t started_us;
     uint16_t partition_core[MR_PARTITION_COUNT]; /* which core owns a partition */

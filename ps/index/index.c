@@ -2,7 +2,7 @@
 #include "ps/index/index_internal.h"
 
 #define STEPS_PER_DOUBLING 16u
-#define NODES_MAX          256u /* buckets looked at for a free place, about */
+#define NODES_FEW          16u /* the same, when such searches have been in vain too often */
 
 struct ps_bucket ps_empty_bucket;
 
@@ -95,10 +95,12 @@ static void entry_move(struct ps_index *ix, uint32_t partition, struct ps_bucket
 }
 
 /* Looks, nearest first, for a bucket with a free place that entries of the node's bucket can give way to;
- * false when there is none among those looked at. */
+ * false when there is none among those looked at. How many these are is limited once it has been in vain too
+ * often. */
 static bool give_way(struct ps_index *ix, uint32_t partition, struct ps_bucket_array in, struct node *nodes,
                      uint32_t *root, uint32_t *root_slot)
 {
+    const uint32_t nodes_max = ix->spare_buckets >= PS_SEARCH_BUCKETS_MAX ? PS_SEARCH_BUCKETS_MAX : NODES_FEW;
     uint32_t count = 2, limit = ps_entry_limit(in.bucket_count);
     for (uint32_t i = 0; i < count; i++) {
         for (uint32_t slot = 0; slot < PS_BUCKET_KEYS; slot++) {
@@ -106,7 +108,7 @@ static bool give_way(struct ps_index *ix, uint32_t partition, struct ps_bucket_a
             uint32_t to = other_of(in.buckets[from].entries[slot], limit, from, in.bucket_count);
             uint32_t to_slot = free_slot(&in.buckets[to]);
             if (to_slot == PS_BUCKET_KEYS) {
-                if (count < NODES_MAX && !is_on_path(nodes, i, to))
+                if (count < nodes_max && !is_on_path(nodes, i, to))
                     nodes[count++] = (struct node){to, (uint16_t)i, (uint16_t)slot};
                 continue;
             }
@@ -138,7 +140,7 @@ bool ps_entry_place(struct ps_index *ix, struct ps_bucket_array to, uint64_t has
         number = other;
         slot = free_slot(&to.buckets[other]);
         if (slot == PS_BUCKET_KEYS) {
-            struct node nodes[NODES_MAX] = {{home, 0, 0}, {other, 1, 0}};
+            struct node nodes[PS_SEARCH_BUCKETS_MAX] = {{home, 0, 0}, {other, 1, 0}};
             uint32_t root;
             if (!give_way(ix, mr_partition_of(hash), to, nodes, &root, &slot))
                 return false;

@@ -1,9 +1,11 @@
 /* Where a key's row is: a small hash table per partition, whose entries are 8 bytes. See docs/adr/0022.
  *
- * Entries. A bucket is one cache line of eight entries. The hash of a key is a bijection of it
- * (ps/base/key_hash.h), and where an entry lies gives the hash's upper bits: the partition, and the home
- * bucket, which follows from the next 32. So an entry holds only the lowest 52 - q bits, q being the binary
- * logarithm of the number of buckets, rounded down. Beside these it has a row number of 9 + q bits, which
+ * Hashes here are placed hashes: a bijection of the key, by a secret of the node (ps/base/key_hash.h), so that
+ * nobody else can choose keys for the same buckets.
+ *
+ * Entries. A bucket is one cache line of eight entries, and where an entry lies gives the hash's upper bits:
+ * the partition, and the home bucket, which follows from the next 32. So an entry holds only the lowest
+ * 52 - q bits, q being the binary logarithm of the number of buckets, rounded down. Beside these it has a row number of 9 + q bits, which
  * counts within the group of sixteen partitions (ps/index/slab.h), two bits of state, and whether it lies in
  * its home bucket or its other one.
  *
@@ -20,7 +22,10 @@
  * VLDB 1980). One of more than a few KiB is moved into its new buckets in steps, a few buckets with each
  * insert; meanwhile it has both, and its keys are looked for in both. At most one partition is being moved. A
  * partition that is nearly full grows out of turn. With each that grows, a few others' buckets move to where
- * memory is used better. Removed rows leave free places, and ps_index_maintain() makes partitions smaller
+ * memory is used better. What an insert does is bounded, however the keys are spread over partitions: a
+ * larger partition that fills up beside the one being moved makes it move faster, a smaller one grows at once.
+ * Keys that find no place in a partition that is not full, which only chosen keys do, have little searched or
+ * moved for them: no more than other inserts have earned (spare_buckets). Removed rows leave free places, and ps_index_maintain() makes partitions smaller
  * that have become empty enough, in steps as well.
  *
  * Cuts and marks (see ps/table/table.h). An entry's state is one of four codes, which two of them are for
@@ -46,6 +51,7 @@
 #include <arm_neon.h>
 #endif
 #include "dataplane/wire/format/mr_feature.h"
+#include "ps/base/key_hash.h"
 #include "ps/memory/arena.h"
 
 #define PS_BUCKET_KEYS 8u
@@ -85,7 +91,7 @@ struct ps_index_move {
 
 struct ps_index {
     struct ps_arena *arena;
-    uint64_t seed;
+    struct ps_key_hasher hasher; /* how its keys are hashed */
     uint64_t rows;
     uint64_t places; /* in all buckets, without the old ones of a partition that is being moved */
     size_t bytes;    /* of all buckets */
@@ -100,6 +106,10 @@ struct ps_index {
     uint32_t gather_count,
         /* partitions before the latter were moved out of that huge page: ps_arena_clear_begin() */
         gather_next;
+    /* Buckets that may be searched or moved in vain: each insert adds some, keys that find no place use them. */
+    uint32_t spare_buckets;
+    uint64_t
+        crowded[MR_PARTITION_COUNT / 64]; /* a bit per partition that failed to grow since it last grew */
     uint64_t rewrites;   /* partitions given other buckets so far: when it changes, homes may be elsewhere */
     uint32_t base, mark; /* codes of state */
     uint32_t pending_codes;   /* a bit per code: the running cut's; 0 when none is */
@@ -127,7 +137,7 @@ struct ps_place {
 };
 
 /* Allocates nothing. */
-void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed);
+void ps_index_init(struct ps_index *ix, struct ps_arena *arena, const struct ps_key_hasher *hasher);
 /* Makes buckets at once for `rows` rows of a partition in all, and some more, before many of its keys are put
  * in. Without memory for them keys are put in as usual. */
 void ps_index_reserve(struct ps_index *ix, uint32_t partition, uint32_t rows);
@@ -210,6 +220,16 @@ static inline uint32_t ps_lane_bits(uint32x4_t first, uint32x4_t last)
     return vaddvq_u16(vandq_u16(all, bits));
 }
 #endif
+
+static inline uint64_t ps_index_hash(const struct ps_index *ix, uint64_t key)
+{
+    return ps_placed_hash(&ix->hasher, key);
+}
+
+static inline uint64_t ps_index_key(const struct ps_index *ix, uint64_t hash)
+{
+    return ps_key_of_placed(&ix->hasher, hash);
+}
 
 /* Bit i: entries[i] is taken. */
 static inline uint32_t ps_bucket_taken(const struct ps_bucket *b)

@@ -69,22 +69,40 @@ static bool move_to(struct ps_index *ix, uint32_t partition, uint32_t bucket_cou
                : ps_move_at_once(ix, partition, bucket_count);
 }
 
+/* Whether it may be given other buckets for a key that finds no place, though it has free ones. */
+static bool crowded_may_grow(struct ps_index *ix, uint32_t partition)
+{
+    const struct ps_partition *p = &ix->partitions[partition];
+    return ix->partition_rows[partition] * 2 >= p->bucket_count * PS_BUCKET_KEYS &&
+           ps_spare_take(ix, p->bucket_count);
+}
+
 bool ps_partition_grow(struct ps_index *ix, uint32_t partition, uint32_t row)
 {
     const struct ps_partition *p = &ix->partitions[partition];
-    uint32_t before = p->bucket_count;
-    ps_move_finish(ix);
+    const uint32_t before = p->bucket_count;
+    if (ix->move.partition == partition || before > PS_BESIDE_BUCKETS_MAX)
+        ps_move_finish(ix);
     if (p->bucket_count != before && row <= ps_row_max(p->bucket_count))
         return true;
-    if (p->bucket_count >= CROWDED_COUNT && row <= ps_row_max(p->bucket_count) &&
-        ix->partition_rows[partition] * 2 < p->bucket_count * PS_BUCKET_KEYS)
+    const bool is_crowded = p->bucket_count >= CROWDED_COUNT && row <= ps_row_max(p->bucket_count) &&
+                            ix->partition_rows[partition] < ps_partition_rows_max(p);
+    if (is_crowded && !crowded_may_grow(ix, partition))
         return false;
+    uint64_t *crowded = &ix->crowded[partition / 64];
+    const uint64_t bit = (uint64_t)1 << (partition % 64);
     uint32_t count = grown_bucket_count(p);
     while (ps_row_max(count) < row)
         count = 1u << (32 - (uint32_t)__builtin_clz(count));
     for (uint32_t i = 0; i < SIZES_TRIED && count <= PS_PARTITION_BUCKETS_MAX; i++) {
-        if (move_to(ix, partition, count))
+        const uint32_t in_vain = p->bucket_count >= CROWDED_COUNT ? p->bucket_count : 0;
+        if ((*crowded & bit) != 0 && !ps_spare_take(ix, in_vain))
+            return false;
+        if (move_to(ix, partition, count)) {
+            *crowded &= ~bit;
             return true;
+        }
+        *crowded |= bit;
         count = ps_next_bucket_count(count);
     }
     return false;

@@ -6,6 +6,10 @@
  * wants the next one, at the load that it has. */
 #define MOVE_BUCKETS_PER_INSERT 4u
 #define GROWTHS_PER_INSERT      4u
+/* Of searches and moves in vain: what an index begins with, what an insert adds, and how many it keeps. */
+#define SPARE_BUCKETS_FIRST      4096u
+#define SPARE_BUCKETS_PER_INSERT 4u
+#define SPARE_BUCKETS_MAX        (1u << 20)
 
 /* States: entries of one of the two bases are unchanged, those of one of the two marks are changed. */
 #define BASE_FIRST  0u
@@ -14,10 +18,10 @@
 #define MARKS_SUM   3u
 #define SWEEP_ALL   UINT64_MAX
 
-void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed)
+void ps_index_init(struct ps_index *ix, struct ps_arena *arena, const struct ps_key_hasher *hasher)
 {
     ix->arena = arena;
-    ix->seed = seed;
+    ix->hasher = *hasher;
     ix->rows = ix->places = ix->marks = 0;
     ix->bytes = 0;
     ix->bytes_max = SIZE_MAX;
@@ -25,6 +29,7 @@ void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed)
     ix->grow_count = 2;
     ix->grow_next = ix->first_next = ix->partitions_used = 0;
     ix->move = (struct ps_index_move){.partition = PS_PARTITION_NONE};
+    ix->spare_buckets = SPARE_BUCKETS_FIRST;
     ix->gather_count = ix->gather_next = 0;
     ix->base = BASE_FIRST;
     ix->mark = MARK_FIRST;
@@ -35,6 +40,7 @@ void ps_index_init(struct ps_index *ix, struct ps_arena *arena, uint64_t seed)
     ix->watched_moves = 0;
     ix->untidy_count = 0;
     memset(ix->untidy, 0, sizeof(ix->untidy));
+    memset(ix->crowded, 0, sizeof(ix->crowded));
     for (uint32_t i = 0; i < MR_PARTITION_COUNT; i++) {
         ix->partitions[i] = ps_partition_without_buckets();
         ix->partition_rows[i] = 0;
@@ -47,7 +53,8 @@ void ps_index_clear(struct ps_index *ix)
 {
     size_t bytes_max = ix->bytes_max;
     ps_index_free_all(ix);
-    ps_index_init(ix, ix->arena, ix->seed);
+    const struct ps_key_hasher hasher = ix->hasher;
+    ps_index_init(ix, ix->arena, &hasher);
     ix->bytes_max = bytes_max;
 }
 
@@ -66,12 +73,24 @@ static bool put_in(struct ps_index *ix, uint64_t hash, uint32_t row, uint32_t st
            ps_entry_place(ix, (struct ps_bucket_array){p->buckets, p->bucket_count}, hash, row, state);
 }
 
+/* Of the running move, with an insert into this partition: it is to be over before the partition is full,
+ * unless that is small enough to grow at once beside it. */
+static uint32_t move_buckets(const struct ps_index *ix, uint32_t partition)
+{
+    const struct ps_partition *p = &ix->partitions[partition];
+    const uint32_t places = p->bucket_count * PS_BUCKET_KEYS, rows = ix->partition_rows[partition];
+    if (partition == ix->move.partition || p->bucket_count <= PS_BESIDE_BUCKETS_MAX)
+        return MOVE_BUCKETS_PER_INSERT;
+    const uint32_t left = ix->move.bucket_count - ix->move.done, wanted = left / (places - rows + 1) + 1;
+    return wanted > MOVE_BUCKETS_PER_INSERT ? wanted : MOVE_BUCKETS_PER_INSERT;
+}
+
 bool ps_index_insert(struct ps_index *ix, uint64_t hash, uint32_t row, bool marked)
 {
     uint32_t number = mr_partition_of(hash), state = marked ? ix->mark : ix->base;
     const struct ps_partition *p = &ix->partitions[number];
     if (__builtin_expect(ix->move.partition != PS_PARTITION_NONE, 0))
-        ps_move_step(ix, MOVE_BUCKETS_PER_INSERT);
+        ps_move_step(ix, move_buckets(ix, number));
     uint64_t rewrites = ix->rewrites;
     /* When another one is on its way, a partition that should grow fills up meanwhile. */
     bool fills_up = ix->is_tight || (ix->move.partition != PS_PARTITION_NONE && ix->move.partition != number);
@@ -79,12 +98,17 @@ bool ps_index_insert(struct ps_index *ix, uint64_t hash, uint32_t row, bool mark
         ix->partition_rows[number] >= ps_partition_rows_max(p) && (ps_partition_is_empty(p) || !fills_up);
     if (__builtin_expect(is_full, 0) && !ps_partition_grow(ix, number, row))
         return false;
-    for (uint32_t i = 0; __builtin_expect(!put_in(ix, hash, row, state), 0); i++)
+    for (uint32_t i = 0; __builtin_expect(!put_in(ix, hash, row, state), 0); i++) {
+        if (ix->partition_rows[number] < ps_partition_rows_max(p))
+            (void)ps_spare_take(ix, PS_SEARCH_BUCKETS_MAX);
         if (i == GROWTHS_PER_INSERT || !ps_partition_grow(ix, number, row))
             return false;
+    }
     ix->partition_rows[number]++;
     ix->rows++;
     ix->marks += marked;
+    if (__builtin_expect(ix->spare_buckets < SPARE_BUCKETS_MAX, 0))
+        ix->spare_buckets += SPARE_BUCKETS_PER_INSERT;
     if (__builtin_expect(ix->first_next < MR_PARTITION_COUNT, 0) && ps_index_keeps_first(ix))
         ps_index_first_in_turn(ix);
     if (__builtin_expect(ix->rows * PS_INDEX_LOAD_DEN > ix->places * PS_INDEX_LOAD_NUM, 0) &&

@@ -35,6 +35,20 @@ static inline uint32_t ps_row_max(uint32_t bucket_count)
  * changed. */
 bool ps_entry_place(struct ps_index *ix, struct ps_bucket_array to, uint64_t hash, uint32_t row,
                     uint32_t state);
+/* A partition of no more buckets grows at once while another one is being moved. */
+#define PS_BESIDE_BUCKETS_MAX 2048u
+
+/* Looked at for a free place, about. */
+#define PS_SEARCH_BUCKETS_MAX 256u
+
+/* Takes them off what may be searched or moved in vain; false when there are not so many. */
+static inline bool ps_spare_take(struct ps_index *ix, uint32_t buckets)
+{
+    const bool has = ix->spare_buckets >= buckets;
+    ix->spare_buckets -= has ? buckets : 0;
+    return has;
+}
+
 /* Buckets for one more key, row number included, or for `row` at all. False when there is no memory, or when
  * so few of the places are used that keys like these can not be held. */
 bool ps_partition_grow(struct ps_index *ix, uint32_t partition, uint32_t row);

@@ -171,13 +171,15 @@ static bool all_move(struct ps_index *ix, uint32_t partition, struct ps_bucket_a
 
 /* Keys chosen for it find no place in their partition's new buckets. In others they have other neighbours:
  * brings all, from old buckets and new, into such at once. False when there is no memory, or they were chosen
- * for these as well: all is as it was. */
+ * for these as well, or too much has been done for such: all is as it was. */
 static __attribute__((cold, noinline)) bool move_rescue(struct ps_index *ix)
 {
     uint32_t partition = ix->move.partition;
     struct ps_bucket_array old = {ix->move.buckets, ix->move.bucket_count},
                            from = array_of(&ix->partitions[partition]), to = from;
     for (uint32_t i = 0; i < RESCUE_SIZES && to.bucket_count < PS_PARTITION_BUCKETS_MAX / 2; i++) {
+        if (!ps_spare_take(ix, old.bucket_count + from.bucket_count))
+            return false;
         to.bucket_count = ps_next_bucket_count(to.bucket_count);
         to.buckets = array_take(ix, to.bucket_count);
         if (to.buckets == NULL)

@@ -55,13 +55,22 @@ enum mr_status ps_incarnation_next(const struct ps_store *store, const char *dir
     return status;
 }
 
+static enum mr_status random_draw(void *out, size_t bytes, char *error, size_t error_bytes)
+{
+    if (getrandom(out, bytes, 0) == (ssize_t)bytes)
+        return MR_OK;
+    snprintf(error, error_bytes, "no random numbers from the kernel: %s", strerror(errno));
+    return MR_INTERNAL;
+}
+
 enum mr_status ps_incarnation_start_id(uint64_t *start_id, char *error, size_t error_bytes)
 {
-    uint64_t drawn;
-    if (getrandom(&drawn, sizeof(drawn), 0) != (ssize_t)sizeof(drawn)) {
-        snprintf(error, error_bytes, "no random numbers from the kernel: %s", strerror(errno));
-        return MR_INTERNAL;
-    }
-    *start_id = drawn | 1;
-    return MR_OK;
+    const enum mr_status status = random_draw(start_id, sizeof(*start_id), error, error_bytes);
+    *start_id |= 1;
+    return status;
+}
+
+enum mr_status ps_incarnation_key_secret(struct ps_key_secret *secret, char *error, size_t error_bytes)
+{
+    return random_draw(secret, sizeof(*secret), error, error_bytes);
 }

@@ -46,7 +46,7 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
     if (node->prefault != NULL)
         ps_arena_prefault(core->arena, node->prefault);
     core->batches = ps_batch_cache_create(core->batch_arena, (uint32_t)config->batches_count_max, batch_bytes,
-                                          config->batches_ttl_ms * 1000);
+                                          config->batches_ttl_ms * 1000, node->key_secret.bits[0]);
     core->applied = ps_applied_batches_create(core->batch_arena);
     core->clients = ps_clients_create(core->batch_arena);
     core->pushes = ps_pushes_create(core->batch_arena);

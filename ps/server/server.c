@@ -181,6 +181,8 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
     if (status == MR_OK)
         status = ps_incarnation_start_id(&node->start_id, error, DP_ERROR_BYTES);
     if (status == MR_OK)
+        status = ps_incarnation_key_secret(&node->key_secret, error, DP_ERROR_BYTES);
+    if (status == MR_OK)
         status = ps_control_open_history(node->control, error, DP_ERROR_BYTES);
     if (status != MR_OK)
         return status;

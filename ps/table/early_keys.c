@@ -19,7 +19,7 @@ bool ps_early_keys_begin(struct ps_early_keys *e, const struct ps_table *t, cons
                                 .gradients = gradients,
                                 .key_count = key_count,
                                 .dim = t->dim,
-                                .seed = t->index.seed,
+                                .hasher = t->index.hasher,
                                 .repeats = (struct ps_repeat *)(void *)(scratch + distinct_bytes)};
     e->scratch.distinct = (struct ps_distinct *)(void *)scratch;
     e->scratch.distinct_max = key_count;
@@ -30,7 +30,7 @@ bool ps_early_keys_begin(struct ps_early_keys *e, const struct ps_table *t, cons
 
 bool ps_early_keys_are_of(const struct ps_early_keys *e, const struct ps_table *t)
 {
-    return e->seed == t->index.seed && e->dim == t->dim;
+    return memcmp(&e->hasher, &t->index.hasher, sizeof(e->hasher)) == 0 && e->dim == t->dim;
 }
 
 static inline void number_key(struct ps_early_keys *e, uint64_t hash, uint32_t row)

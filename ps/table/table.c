@@ -87,7 +87,7 @@ static bool admission_init(struct ps_table *t)
 }
 
 enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena *arena,
-                               struct ps_table **out, const char **what)
+                               const struct ps_key_secret *secret, struct ps_table **out, const char **what)
 {
     const char *unsupported = unsupported_option(feature);
     if (unsupported != NULL) {
@@ -121,7 +121,8 @@ enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena
     t->expanded = t->half != NULL ? t->initial_rows + PS_INITIAL_ROWS_COUNT * t->dim : NULL;
     ps_slabs_init(&t->slabs, arena, t->layout.bytes);
     t->straddle_bytes = t->slabs.stride_bytes % 64 != 0 ? 64 - ROW_ALIGN : 0;
-    ps_index_init(&t->index, arena, feature->seed);
+    const struct ps_key_hasher hasher = ps_key_hasher_of(feature->seed, secret);
+    ps_index_init(&t->index, arena, &hasher);
     ps_table_set_share(t, 0, 1);
     *out = t;
     return MR_OK;

@@ -15,6 +15,7 @@
 #include "dataplane/wire/base/counter_set.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/mr_status.h"
+#include "ps/base/key_hash.h"
 #include "ps/memory/arena.h"
 
 struct ps_table;
@@ -59,9 +60,10 @@ enum ps_limit {
 };
 
 /* MR_UNSUPPORTED names the option in *what ("optimizer ftrl"); MR_OUT_OF_MEMORY. `feature` has passed
- * mr_feature_check(); its limits are this core's, see ps_table_set_share(). */
+ * mr_feature_check(); its limits are this core's, see ps_table_set_share(). secret: the node's, by which keys
+ * are spread within a partition. */
 enum mr_status ps_table_create(const struct mr_feature *feature, struct ps_arena *arena,
-                               struct ps_table **out, const char **what);
+                               const struct ps_key_secret *secret, struct ps_table **out, const char **what);
 /* The options are `feature`'s from now on, which ps_alter_check() has let pass, for a core's share as in
  * ps_table_set_share(). A table that is over a limit now returns to it as one that was restored. */
 void ps_table_alter(struct ps_table *t, const struct mr_feature *feature, uint32_t core, uint32_t core_count);
@@ -225,7 +227,7 @@ struct ps_early_keys {
     const float *gradients; /* where they will be: [key_count, dim] */
     uint32_t key_count;
     uint32_t dim;
-    uint64_t seed;
+    struct ps_key_hasher hasher;
     uint32_t slots_cleared, numbered; /* so far */
     struct ps_push_scratch scratch;   /* without sums */
     struct ps_repeat *repeats;        /* keys that were there before, in the order of the push */

@@ -3,16 +3,20 @@
 #include <string.h>
 #include "ps/table/table_internal.h"
 
-/* The hash's bits choose partition and bucket: mixed again, they say nothing of those. */
-static bool is_chosen(const struct ps_table *t, uint64_t hash)
+/* The same keys on all nodes: by the hash that they have in common. Its bits choose the partition: mixed again,
+ * they say nothing of that. */
+static bool is_chosen(const struct ps_table *t, uint64_t placed)
 {
+    const uint64_t hash = ps_hash_of_placed(&t->index.hasher, placed);
     uint64_t mixed = (hash ^ hash >> 31) * UINT64_C(0x9fb21c651e98df25);
     mixed = (mixed ^ mixed >> 28) * UINT64_C(0x9fb21c651e98df25);
     return (mixed ^ mixed >> 32) <= t->admit_below;
 }
 
-static bool is_seen_enough(struct ps_table *t, uint64_t hash)
+/* Counters go into checkpoints, and to other nodes. */
+static bool is_seen_enough(struct ps_table *t, uint64_t placed)
 {
+    const uint64_t hash = ps_hash_of_placed(&t->index.hasher, placed);
     bool full = t->memory_max != 0 && ps_occurrence_takes_memory(&t->filter, hash) &&
                 ps_table_memory_bytes(t) + ps_occurrence_partition_bytes(&t->filter) > t->memory_max;
     enum ps_occurrence sighting =

@@ -187,7 +187,7 @@ static void give(struct ps_table *t, struct ps_place place, uint64_t hash, struc
     ps_row_prefetch(t, row, t->layout.bytes);
     *ps_place_entry(place) = ps_entry_with_state(*ps_place_entry(place), t->index.base);
     t->index.marks--;
-    out->keys[out->count] = ps_key_of_hash(hash, t->index.seed);
+    out->keys[out->count] = ps_index_key(&t->index, hash);
     out->rows[out->count++] = row;
     budget_use(budget_bytes, PS_KEY_COST_BYTES + t->layout.bytes);
 }
@@ -240,7 +240,7 @@ static enum ps_copy_kind changed_keys(struct ps_table *t, uint32_t keys_max, str
         if (kind == PS_COPY_ROWS) {
             give(t, place, hash, out, budget_bytes);
         } else {
-            out->keys[out->count++] = ps_key_of_hash(hash, t->index.seed);
+            out->keys[out->count++] = ps_index_key(&t->index, hash);
             budget_use(budget_bytes, PS_KEY_COST_BYTES);
         }
     }

@@ -28,8 +28,8 @@ static inline void batch_add(struct ps_table *t, uint32_t partition, const struc
             ps_slabs_row(&t->slabs, partition / PS_GROUP_PARTITIONS, ps_entry_row(entry, limit));
         ps_row_prefetch(t, row, t->layout.bytes);
         ps_index_emitted(&t->index, b, slot);
-        batch->keys[batch->count] = ps_key_of_hash(
-            ps_entry_hash(partition, run->first_number + number, run->bucket_count, entry), t->index.seed);
+        batch->keys[batch->count] = ps_index_key(
+            &t->index, ps_entry_hash(partition, run->first_number + number, run->bucket_count, entry));
         batch->rows[batch->count++] = row;
     }
 }
@@ -44,7 +44,7 @@ static void batch_emit(struct ps_table *t, struct cut_batch *batch)
 void ps_table_cut_before_change(struct ps_table *t, struct ps_place place)
 {
     if (t->cut_running && ps_table_cut_take(t, place)) {
-        uint64_t key = ps_key_of_hash(ps_index_hash_at(&t->index, place), t->index.seed);
+        uint64_t key = ps_index_key(&t->index, ps_index_hash_at(&t->index, place));
         const uint8_t *row = ps_table_row(t, place);
         t->cut.emit(t->cut.self, t, &key, &row, 1);
     }
@@ -56,7 +56,7 @@ void ps_table_cut_group_before_change(struct ps_table *t, const struct ps_row_gr
     batch.count = 0;
     for (uint32_t taken = g->taken_by_cut; taken != 0; taken &= taken - 1) {
         uint32_t i = (uint32_t)__builtin_ctz(taken);
-        batch.keys[batch.count] = ps_key_of_hash(g->hashes[i], t->index.seed);
+        batch.keys[batch.count] = ps_index_key(&t->index, g->hashes[i]);
         batch.rows[batch.count++] = (const uint8_t *)g->values[i];
     }
     batch_emit(t, &batch);
@@ -75,8 +75,8 @@ void ps_table_keep_marks(struct ps_table *t, struct ps_arena *tombstone_arena)
 {
     assert(t->index.rows == 0);
     t->keeps_marks = t->marks_hold = true;
-    ps_tombstones_init(&t->tombstones, tombstone_arena, t->index.seed);
-    ps_tombstones_init(&t->leaving, tombstone_arena, t->index.seed);
+    ps_tombstones_init(&t->tombstones, tombstone_arena, &t->index.hasher);
+    ps_tombstones_init(&t->leaving, tombstone_arena, &t->index.hasher);
     if (t->feature.admission == MR_ADMIT_SIGHTINGS) /* without memory for it, there are no deltas */
         t->keeps_marks = ps_occurrence_keep_marks(&t->filter);
 }

@@ -70,7 +70,7 @@ void ps_group_hash(const struct ps_table *t, uint64_t *hashes, const uint64_t *k
         return;
     }
     for (uint32_t i = 0; i < count; i++)
-        hashes[i] = ps_key_hash(keys[i], t->index.seed);
+        hashes[i] = ps_index_hash(&t->index, keys[i]);
 }
 
 void ps_group_seek(const struct ps_table *t, struct ps_group *g, uint32_t count)

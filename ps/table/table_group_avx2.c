@@ -24,16 +24,20 @@ VECTOR static inline __m256i multiply(__m256i x, __m256i y)
 
 #define ROTATE_LEFT(x, bits) (_mm256_slli_epi64(x, bits) | _mm256_srli_epi64(x, 64 - (bits)))
 
-/* ps_key_hash(). */
-VECTOR static inline __m256i hash_lanes(__m256i keys, uint64_t seed)
+/* ps_placed_hash(). */
+VECTOR static inline __m256i hash_lanes(__m256i keys, const struct ps_key_hasher *hasher)
 {
     const __m256i factor = _mm256_set1_epi64x((long long)PS_KEY_HASH_FACTOR);
-    __m256i h = ROTATE_LEFT(keys, 32) ^ _mm256_set1_epi64x((long long)ps_key_flip(seed));
+    __m256i h = ROTATE_LEFT(keys, 32) ^ _mm256_set1_epi64x((long long)ps_key_flip(hasher->seed));
     h ^= ROTATE_LEFT(h, 49) ^ ROTATE_LEFT(h, 24);
     h = multiply(h, factor);
     h ^= _mm256_add_epi64(_mm256_srli_epi64(h, 35), _mm256_set1_epi64x(sizeof(uint64_t)));
     h = multiply(h, factor);
-    return h ^ _mm256_srli_epi64(h, 28);
+    __m256i below = multiply(h, _mm256_set1_epi64x((long long)hasher->first));
+    below ^= _mm256_srli_epi64(below, PS_PLACED_MIXED) & _mm256_set1_epi64x(-(1LL << PS_PLACED_SHIFT));
+    below = multiply(below, _mm256_set1_epi64x((long long)hasher->second));
+    const __m256i mask = _mm256_set1_epi64x((long long)PS_PLACED_MASK);
+    return _mm256_andnot_si256(mask, h) | _mm256_srli_epi64(below, PS_PLACED_SHIFT);
 }
 
 VECTOR static void hash_group(const struct ps_table *t, uint64_t *hashes, const uint64_t *keys)
@@ -41,7 +45,7 @@ VECTOR static void hash_group(const struct ps_table *t, uint64_t *hashes, const 
     for (uint32_t i = 0; i < PS_GROUP_KEYS; i += LANES)
         _mm256_storeu_si256(
             (__m256i *)(void *)(hashes + i),
-            hash_lanes(_mm256_loadu_si256((const __m256i *)(const void *)(keys + i)), t->index.seed));
+            hash_lanes(_mm256_loadu_si256((const __m256i *)(const void *)(keys + i)), &t->index.hasher));
 }
 
 /* ---- seek ---- */

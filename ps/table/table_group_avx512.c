@@ -8,22 +8,26 @@
 #define LANES  8u
 #define VECTOR __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 
-/* ps_key_hash(). */
-VECTOR static inline __m512i hash_lanes(__m512i keys, uint64_t seed)
+/* ps_placed_hash(). */
+VECTOR static inline __m512i hash_lanes(__m512i keys, const struct ps_key_hasher *hasher)
 {
     const __m512i factor = _mm512_set1_epi64((long long)PS_KEY_HASH_FACTOR);
-    __m512i h = _mm512_rol_epi64(keys, 32) ^ _mm512_set1_epi64((long long)ps_key_flip(seed));
+    __m512i h = _mm512_rol_epi64(keys, 32) ^ _mm512_set1_epi64((long long)ps_key_flip(hasher->seed));
     h ^= _mm512_rol_epi64(h, 49) ^ _mm512_rol_epi64(h, 24);
     h = _mm512_mullo_epi64(h, factor);
     h ^= _mm512_srli_epi64(h, 35) + _mm512_set1_epi64(sizeof(uint64_t));
     h = _mm512_mullo_epi64(h, factor);
-    return h ^ _mm512_srli_epi64(h, 28);
+    __m512i below = _mm512_mullo_epi64(h, _mm512_set1_epi64((long long)hasher->first));
+    below ^= _mm512_srli_epi64(below, PS_PLACED_MIXED) & _mm512_set1_epi64(-(1LL << PS_PLACED_SHIFT));
+    below = _mm512_mullo_epi64(below, _mm512_set1_epi64((long long)hasher->second));
+    const __m512i mask = _mm512_set1_epi64((long long)PS_PLACED_MASK);
+    return _mm512_andnot_si512(mask, h) | _mm512_srli_epi64(below, PS_PLACED_SHIFT);
 }
 
 VECTOR static void hash_group(const struct ps_table *t, uint64_t *hashes, const uint64_t *keys)
 {
     for (uint32_t i = 0; i < PS_GROUP_KEYS; i += LANES)
-        _mm512_storeu_si512(hashes + i, hash_lanes(_mm512_loadu_si512(keys + i), t->index.seed));
+        _mm512_storeu_si512(hashes + i, hash_lanes(_mm512_loadu_si512(keys + i), &t->index.hasher));
 }
 
 /* The buckets of the partitions of eight keys, and their bucket counts, with the limits above them. Eight

@@ -93,7 +93,8 @@ uint32_t ps_table_half_apply(struct ps_table *t, const struct mr_rule_push *push
     for (uint32_t i = 0; i < r->count; i++) {
         if (!t->kernels->all_finite(r->gradients[i], t->dim))
             continue;
-        seeds[count] = mr_rounding_seed(r->hashes[i], *updates_of(t, r->values[i]));
+        seeds[count] =
+            mr_rounding_seed(ps_hash_of_placed(&t->index.hasher, r->hashes[i]), *updates_of(t, r->values[i]));
         rows[count] = r->values[i];
         values[count] = t->expanded + (size_t)count * t->dim;
         states[count] = r->states[i];

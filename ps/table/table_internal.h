@@ -189,7 +189,7 @@ void ps_table_initial_values(struct ps_table *t, uint64_t key, void *row);
 /* The row's values as f32; of a 16-bit row, until the next one is asked for. */
 const float *ps_table_row_values(struct ps_table *t, const void *row);
 
-/* A key of a push, once, by its hash, from which the key follows, and its gradient. */
+/* A key of a push, once, by its placed hash, from which the key follows, and its gradient. */
 struct ps_distinct {
     uint64_t hash;
     const float *gradient;
@@ -206,10 +206,11 @@ static inline uint32_t ps_push_slots(size_t keys)
         slots *= 2;
     return slots;
 }
-/* A key's first slot. */
+/* A key's first slot: by bits below the partition, which a peer cannot choose. */
+#define PS_PUSH_SLOT_SHIFT 20u
 static inline uint32_t ps_push_slot(uint64_t hash, uint32_t slot_mask)
 {
-    return (uint32_t)(hash >> 32) & slot_mask;
+    return (uint32_t)(hash >> PS_PUSH_SLOT_SHIFT) & slot_mask;
 }
 
 /* Rows of a group, and their gradients, on the way. Keys without a row are left out. */

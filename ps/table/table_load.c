@@ -48,7 +48,7 @@ static void reserve(struct ps_table *t, uint32_t partition, uint32_t new_rows)
 static void reserve_all(struct ps_table *t, const struct ps_stored_row *rows, uint32_t count)
 {
     for (uint32_t i = 0, first = 0, partition = 0; i < count; i++) {
-        uint32_t own = mr_partition_of(ps_key_hash(rows[i].key, t->index.seed));
+        uint32_t own = mr_partition_of(ps_index_hash(&t->index, rows[i].key));
         if (i > first && own != partition) {
             reserve(t, partition, i - first);
             first = i;
@@ -69,7 +69,7 @@ static uint32_t fetch(const struct ps_table *t, struct order *order, const struc
         const struct ps_stored_row *row = &order->rows[order->next];
         for (uint32_t at = 0; at < t->layout.bytes; at += 64)
             __builtin_prefetch(row->bytes + at, 0, 3);
-        group.hashes[i] = ps_key_hash(row->key, t->index.seed);
+        group.hashes[i] = ps_index_hash(&t->index, row->key);
         taken[i] = row;
         order->next = (uint32_t)(((uint64_t)order->next + order->stride) % order->count);
     }

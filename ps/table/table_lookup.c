@@ -297,7 +297,7 @@ static void prefetch_next(const struct ps_table *t, const struct ps_table_lookup
     uint32_t left = l->in.key_count - l->keys_done;
     uint32_t count = left < 2 * PS_GROUP_KEYS ? left : 2 * PS_GROUP_KEYS;
     for (uint32_t i = 0; i < count; i++)
-        __builtin_prefetch(ps_index_home(&t->index, ps_key_hash(l->in.keys[l->keys_done + i], t->index.seed)),
+        __builtin_prefetch(ps_index_home(&t->index, ps_index_hash(&t->index, l->in.keys[l->keys_done + i])),
                            0, 3);
 }
 
@@ -305,7 +305,7 @@ static void prefetch_next(const struct ps_table *t, const struct ps_table_lookup
 static void one_row(struct ps_table *t, struct ps_table_lookup *l, row_sink sink)
 {
     uint64_t key = l->in.keys[l->keys_done];
-    uint64_t hash = ps_key_hash(key, t->index.seed);
+    uint64_t hash = ps_index_hash(&t->index, key);
     struct ps_place place = ps_index_find(&t->index, hash);
     if (l->insert && ps_table_stamps(t)) {
         ps_row_use_advance(&t->use, 1);
@@ -413,7 +413,7 @@ void ps_table_prefetch(const struct ps_hint *hints, uint32_t count)
     assert(count <= PS_HINT_KEYS_MAX);
     for (uint32_t i = 0; i < count; i++) {
         const struct ps_index *ix = &hints[i].table->index;
-        hashes[i] = ps_key_hash(hints[i].key, ix->seed);
+        hashes[i] = ps_index_hash(ix, hints[i].key);
         __builtin_prefetch(ps_index_home(ix, hashes[i]), 0, 3);
     }
     for (uint32_t i = 0; i < count; i++) {

@@ -401,7 +401,7 @@ static __attribute__((cold, noinline)) struct ps_place place_of_new_row(const st
     uint64_t rewrites = t->index.rewrites;
     if (!p->sets && !ps_table_admits_push(t, d->hash))
         return (struct ps_place){.bucket = NULL};
-    if (ps_table_row_create(t, ps_key_of_hash(d->hash, t->index.seed), d->hash) == NULL) {
+    if (ps_table_row_create(t, ps_index_key(&t->index, d->hash), d->hash) == NULL) {
         a->refused++;
         return (struct ps_place){.bucket = NULL};
     }
@@ -620,7 +620,7 @@ static void see_step(struct ps_table_push *p, struct ps_table *t, uint64_t *budg
         if (ps_table_stamps(t))
             ps_row_use_advance(&t->use, count);
         for (; count > 0; count--, p->cursor.position++) {
-            uint64_t key = p->in.keys[p->cursor.position], hash = ps_key_hash(key, t->index.seed);
+            uint64_t key = p->in.keys[p->cursor.position], hash = ps_index_hash(&t->index, key);
             if (!leaves_out(p, hash))
                 see(t, key, hash);
         }

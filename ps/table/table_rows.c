@@ -64,7 +64,7 @@ bool ps_table_row_is_finite(struct ps_table *t, const void *row)
 
 enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *stored_row)
 {
-    uint64_t hash = ps_key_hash(key, t->index.seed);
+    uint64_t hash = ps_index_hash(&t->index, key);
     struct ps_place place = ps_index_find(&t->index, hash);
     void *row;
     if (place.bucket != NULL) {
@@ -84,7 +84,7 @@ enum mr_status ps_table_load(struct ps_table *t, uint64_t key, const uint8_t *st
 
 void ps_table_load_tombstone(struct ps_table *t, uint64_t key)
 {
-    uint64_t hash = ps_key_hash(key, t->index.seed);
+    uint64_t hash = ps_index_hash(&t->index, key);
     struct ps_place place = ps_index_find(&t->index, hash);
     if (place.bucket == NULL)
         return;

@@ -8,7 +8,7 @@ void ps_table_row_remove(struct ps_table *t, struct ps_place place, uint64_t has
 {
     ps_table_cut_before_change(t, place);
     if (t->keeps_marks)
-        ps_table_note_tombstone(t, ps_key_of_hash(hash, t->index.seed), hash);
+        ps_table_note_tombstone(t, ps_index_key(&t->index, hash), hash);
     if (t->copy != NULL)
         ps_table_copy_note(t, hash);
     ps_index_remove(&t->index, place);

@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <string.h>
-#include "ps/base/key_hash.h"
 #include "ps/memory/size_classes.h"
 
 #define SLOTS_MIN      8u
@@ -16,9 +15,9 @@ static_assert(PS_TOMBSTONE_SEGMENT_SLOTS_MAX * sizeof(uint64_t) <= PS_PIECE_BYTE
               "a segment is a piece");
 static_assert(SEGMENTS_BYTES <= PS_PIECE_BYTES_MAX, "and so are all their heads");
 
-void ps_tombstones_init(struct ps_tombstones *g, struct ps_arena *arena, uint64_t seed)
+void ps_tombstones_init(struct ps_tombstones *g, struct ps_arena *arena, const struct ps_key_hasher *hasher)
 {
-    *g = (struct ps_tombstones){.arena = arena, .seed = seed};
+    *g = (struct ps_tombstones){.arena = arena, .hasher = *hasher};
 }
 
 static void segment_free(struct ps_tombstones *g, struct ps_tombstone_segment *s)
@@ -34,7 +33,8 @@ void ps_tombstones_clear(struct ps_tombstones *g)
         segment_free(g, &g->segments[i]);
     if (g->segments != NULL)
         ps_arena_piece_free(g->arena, g->segments, SEGMENTS_BYTES);
-    ps_tombstones_init(g, g->arena, g->seed);
+    const struct ps_key_hasher hasher = g->hasher;
+    ps_tombstones_init(g, g->arena, &hasher);
 }
 
 bool ps_tombstones_clear_some(struct ps_tombstones *g, uint32_t pieces)
@@ -84,7 +84,8 @@ static bool segment_grow(struct ps_tombstones *g, struct ps_tombstone_segment *s
     memset(grown.slots, 0, grown.slot_count * sizeof(*grown.slots));
     for (uint32_t i = 0; i < s->slot_count; i++)
         if (s->slots[i] != 0)
-            grown.slots[slot_find(&grown, s->slots[i], ps_key_hash(s->slots[i], g->seed))] = s->slots[i];
+            grown.slots[slot_find(&grown, s->slots[i], ps_placed_hash(&g->hasher, s->slots[i]))] =
+                s->slots[i];
     segment_free(g, s);
     *s = grown;
     return true;
@@ -133,7 +134,7 @@ static void slot_free(const struct ps_tombstones *g, const struct ps_tombstone_s
 {
     uint32_t mask = s->slot_count - 1;
     for (uint32_t at = (gap + 1) & mask; s->slots[at] != 0; at = (at + 1) & mask) {
-        uint32_t first = slot_of(s, ps_key_hash(s->slots[at], g->seed));
+        uint32_t first = slot_of(s, ps_placed_hash(&g->hasher, s->slots[at]));
         if (((at - first) & mask) >= ((at - gap) & mask)) {
             s->slots[gap] = s->slots[at];
             gap = at;

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "ps/base/key_hash.h"
 #include "ps/memory/arena.h"
 
 #define PS_TOMBSTONE_SEGMENTS          1024u
@@ -28,7 +29,7 @@ struct ps_tombstone_segment {
 
 struct ps_tombstones {
     struct ps_arena *arena;
-    uint64_t seed;
+    struct ps_key_hasher hasher;
     struct ps_tombstone_segment *segments; /* [PS_TOMBSTONE_SEGMENTS]; NULL before the first key */
     uint64_t count;
     bool has_zero;             /* the key 0 */
@@ -36,14 +37,14 @@ struct ps_tombstones {
 };
 
 /* Allocates nothing. */
-void ps_tombstones_init(struct ps_tombstones *g, struct ps_arena *arena, uint64_t seed);
+void ps_tombstones_init(struct ps_tombstones *g, struct ps_arena *arena, const struct ps_key_hasher *hasher);
 /* Removes all keys and frees all memory. */
 void ps_tombstones_clear(struct ps_tombstones *g);
 /* The same with so many pieces of memory at most: true when there is more. Until it is done, nothing else
  * may be done but ps_tombstones_clear(). */
 bool ps_tombstones_clear_some(struct ps_tombstones *g, uint32_t pieces);
 /* Fine for a key that is in it. False: there would be more than keys_max, or memory is short. It has no keys
- * then. `hash` is ps_key_hash() of the key with the seed. */
+ * then. `hash` is ps_placed_hash() of the key. */
 bool ps_tombstones_add(struct ps_tombstones *g, uint64_t key, uint64_t hash, uint64_t keys_max);
 /* Fine for a key that is not in it. */
 void ps_tombstones_remove(struct ps_tombstones *g, uint64_t key, uint64_t hash);

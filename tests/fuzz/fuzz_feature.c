@@ -55,8 +55,9 @@ static void check_table(const struct mr_feature *f)
     struct ps_arena *arena = shared_arena();
     struct ps_table *t;
     const char *what = NULL;
+    const struct ps_key_secret secret = {{0}};
     size_t before = ps_arena_allocated_bytes(arena);
-    enum mr_status status = ps_table_create(f, arena, &t, &what);
+    enum mr_status status = ps_table_create(f, arena, &secret, &t, &what);
     if (status == MR_OK) {
         for (uint32_t i = 0; i < 3 * f->dims[0]; i++)
             gradients[i] = (float)(i % 5) - 2;

@@ -13,6 +13,8 @@
 #define SEED        7u
 #define LIMIT_BYTES ((size_t)64 << 20)
 
+static struct ps_key_hasher hasher;
+
 struct entry {
     uint64_t key, hash;
     bool there, pending, marked;
@@ -33,13 +35,13 @@ static void choose_keys(struct list *list)
         for (uint32_t i = 4; i < KEYS; i++) {
             do
                 candidate++;
-            while (mr_partition_of(ps_key_hash(candidate, SEED)) / 2 != 1000);
+            while (mr_partition_of(ps_placed_hash(&hasher, candidate)) / 2 != 1000);
             keys[i] = candidate;
         }
     }
     memset(list, 0, sizeof(*list));
     for (uint32_t i = 0; i < KEYS; i++)
-        list->entries[i] = (struct entry){.key = keys[i], .hash = ps_key_hash(keys[i], SEED)};
+        list->entries[i] = (struct entry){.key = keys[i], .hash = ps_placed_hash(&hasher, keys[i])};
 }
 
 static struct ps_place find(const struct ps_index *ix, const struct entry *e)
@@ -48,7 +50,7 @@ static struct ps_place find(const struct ps_index *ix, const struct entry *e)
     FUZZ_ASSERT((place.bucket != NULL) == e->there);
     if (place.bucket != NULL) {
         FUZZ_ASSERT(ps_index_hash_at(ix, place) == e->hash && place.row == e->row);
-        FUZZ_ASSERT(ps_key_of_hash(e->hash, SEED) == e->key);
+        FUZZ_ASSERT(ps_key_of_placed(&hasher, e->hash) == e->key);
         FUZZ_ASSERT(ps_entry_is_pending(ix, *ps_place_entry(place)) == e->pending);
         FUZZ_ASSERT(ps_index_is_marked(ix, place) == e->marked);
     }
@@ -236,8 +238,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (arena == NULL)
         arena = ps_arena_create(LIMIT_BYTES);
     FUZZ_ASSERT(arena != NULL);
+    hasher = ps_key_hasher_of(
+        SEED, &(struct ps_key_secret){{UINT64_C(0x9e3779b97f4a7c15), UINT64_C(0xc2b2ae3d27d4eb4f)}});
     choose_keys(&list);
-    ps_index_init(&ix, arena, SEED);
+    ps_index_init(&ix, arena, &hasher);
     for (size_t i = 1; i + 1 < bytes; i += 2)
         operation(&ix, &list, data[i], data[i + 1]);
     check_all(&ix, &list);

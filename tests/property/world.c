@@ -37,8 +37,11 @@ static void call_free(struct call *c)
 static void table_make(struct world *w, struct subject *s)
 {
     const char *what = NULL;
+    struct ps_key_secret secret; /* of another node each time: nothing else may depend on it */
+    secret.bits[0] = random_next(&w->rng);
+    secret.bits[1] = random_next(&w->rng);
     assert(mr_feature_check(&s->model.feature) == NULL);
-    enum mr_status status = ps_table_create(&s->model.feature, w->arena, &s->table, &what);
+    enum mr_status status = ps_table_create(&s->model.feature, w->arena, &secret, &s->table, &what);
     WORLD_CHECK(w, status == MR_OK || status == MR_OUT_OF_MEMORY, "no table: status %d, %s", (int)status,
                 what);
     if (status != MR_OK)

@@ -18,7 +18,7 @@ static struct model_row *row_of(struct subject *s, uint64_t key, bool insert)
     }
     WORLD_CHECK(s->world,
                 s->model.feature.admission != MR_ADMIT_PROBABILITY || s->loading || s->setting ||
-                    ps_table_admits_push(s->table, ps_key_hash(key, s->table->index.seed)),
+                    ps_table_admits_push(s->table, ps_index_hash(&s->table->index, key)),
                 "key %#llx got a row, and is not admitted", (unsigned long long)key);
     s->expected.rows_created++;
     row = model_add(&s->model, key);
@@ -161,7 +161,7 @@ void world_lookup(struct world *w, struct subject *s)
 static void world_seen_follow(const struct subject *s, struct model_row *row)
 {
     const struct ps_index *ix = &s->table->index;
-    struct ps_place place = ps_index_find(ix, ps_key_hash(row->key, ix->seed));
+    struct ps_place place = ps_index_find(ix, ps_index_hash(ix, row->key));
     if (place.bucket != NULL && model_use_bytes(&s->model) > 0)
         memcpy(&row->seen, (const uint8_t *)ps_table_row(s->table, place) + model_use_offset(&s->model),
                sizeof(row->seen));

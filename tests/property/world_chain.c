@@ -71,7 +71,7 @@ enum ps_save_kind world_chain_begin(struct world *w, struct subject *s)
     }
     for (uint32_t i = 0; has_filter(s) && i < w->key_count; i++)
         c->counts[i] =
-            (uint8_t)ps_occurrence_count(&s->table->filter, ps_key_hash(w->keys[i], s->table->index.seed));
+            (uint8_t)ps_occurrence_count(&s->table->filter, ps_key_hash(w->keys[i], s->model.feature.seed));
     c->cutting = true;
     c->spoilt = false;
     c->cuts_of_changes += is_delta;
@@ -162,7 +162,7 @@ void world_chain_end(struct world *w, struct subject *s)
                         row->key);
         }
     for (uint32_t i = 0; has_filter(s) && i < w->key_count; i++) {
-        uint32_t got = ps_occurrence_count(&c->filter, ps_key_hash(w->keys[i], s->table->index.seed));
+        uint32_t got = ps_occurrence_count(&c->filter, ps_key_hash(w->keys[i], s->model.feature.seed));
         WORLD_CHECK(w, got == c->counts[i], "key %#" PRIx64 ": %u sightings, expected %u", w->keys[i], got,
                     c->counts[i]);
     }

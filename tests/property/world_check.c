@@ -23,7 +23,7 @@ _Noreturn void world_fail(const struct world *w, const char *format, ...)
 bool world_has_row(const struct subject *s, uint64_t key)
 {
     const struct ps_index *ix = &s->table->index;
-    return ps_index_find(ix, ps_key_hash(key, ix->seed)).bucket != NULL;
+    return ps_index_find(ix, ps_index_hash(ix, key)).bucket != NULL;
 }
 
 /* Rows were refused: then the capacity is used up, or so is the arena, up to less than a unit. */
@@ -152,7 +152,7 @@ void world_check_rows(struct world *w, struct subject *s)
     for (uint32_t i = 0; i < MODEL_CHAINS; i++)
         for (const struct model_row *row = s->model.chains[i]; row != NULL; row = row->next) {
             const struct ps_index *ix = &s->table->index;
-            struct ps_place place = ps_index_find(ix, ps_key_hash(row->key, ix->seed));
+            struct ps_place place = ps_index_find(ix, ps_index_hash(ix, row->key));
             WORLD_CHECK(w, place.bucket != NULL, "key %#" PRIx64 " has no row", row->key);
             world_check_stored(w, &s->model, row, ps_table_row(s->table, place), false);
         }

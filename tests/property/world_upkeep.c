@@ -5,7 +5,7 @@
 static void remove_key(struct world *w, struct subject *s, uint64_t key)
 {
     struct ps_index *ix = &s->table->index;
-    uint64_t hash = ps_key_hash(key, ix->seed);
+    uint64_t hash = ps_index_hash(ix, key);
     struct ps_place place = ps_index_find(ix, hash);
     bool known = model_find(&s->model, key) != NULL;
     WORLD_CHECK(w, (place.bucket != NULL) == known, "key %#llx: row %d, expected %d", (unsigned long long)key,
@@ -114,7 +114,7 @@ void __wrap_ps_table_row_remove(struct ps_table *t, struct ps_place place, uint6
     struct subject *s = &w->subjects[0];
     while (s->table != t)
         s++;
-    uint64_t key = ps_key_of_hash(hash, t->index.seed);
+    uint64_t key = ps_index_key(&t->index, hash);
     const struct model_row *row = model_find(&s->model, key);
     WORLD_CHECK(w, row != NULL, "key %#llx goes, and has no row", (unsigned long long)key);
     WORLD_CHECK(w, s->removing || may_go(s, row), "key %#llx goes too early: seen %u, clock %llu",

@@ -25,6 +25,8 @@
 #include "ps/table/table.h"
 #include "tests/unit/ps/table_calls.h"
 
+static const struct ps_key_secret bench_key_secret = {{0x2545f4914f6cdd1d, 0xd6e8feb86659fd93}};
+
 #define DIM       16u
 #define CALL_KEYS 4096u
 #define CALLS     64u
@@ -60,7 +62,8 @@ static void bench_open(struct bench *b, enum mr_eviction eviction, bool keeps_ma
     feature.eviction = eviction;
     const char *what = "";
     b->arena = ps_arena_create((size_t)b->row_count * 200 + ((size_t)64 << 20));
-    if (b->arena == NULL || ps_table_create(&feature, b->arena, &b->table, &what) != MR_OK) {
+    if (b->arena == NULL ||
+        ps_table_create(&feature, b->arena, &bench_key_secret, &b->table, &what) != MR_OK) {
         fprintf(stderr, "bench_delta: cannot make a table %s\n", what);
         exit(1);
     }

@@ -22,6 +22,8 @@
 #include "ps/table/table.h"
 #include "tests/unit/ps/table_calls.h"
 
+static const struct ps_key_secret bench_key_secret = {{0x2545f4914f6cdd1d, 0xd6e8feb86659fd93}};
+
 #define DIM            16u
 #define TIMES          3u
 #define CALL_KEYS_MAX  1024u
@@ -52,7 +54,8 @@ static void table_open(struct growth *g, uint64_t rows_last)
     feature.init_b = 0.05f;
     const char *what = "";
     g->arena = ps_arena_create((size_t)rows_last * ROW_BYTES_MOST + ((size_t)64 << 20));
-    if (g->arena == NULL || ps_table_create(&feature, g->arena, &g->table, &what) != MR_OK) {
+    if (g->arena == NULL ||
+        ps_table_create(&feature, g->arena, &bench_key_secret, &g->table, &what) != MR_OK) {
         fprintf(stderr, "bench_growth: cannot make a table %s\n", what);
         exit(1);
     }

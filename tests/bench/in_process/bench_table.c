@@ -23,6 +23,8 @@
 #include "ps/table/table.h"
 #include "tests/unit/ps/table_calls.h"
 
+static const struct ps_key_secret bench_key_secret = {{0x2545f4914f6cdd1d, 0xd6e8feb86659fd93}};
+
 #define DIM        BARE_DIM
 #define CALL_KEYS  13312u /* 512 samples x 26 slots */
 #define BAG_KEYS   26u
@@ -158,7 +160,8 @@ static void bench_open(struct bench *b)
     feature.init_b = 0.05f;
     const char *what = "";
     b->arena = ps_arena_create((size_t)b->row_count * 320 + ((size_t)64 << 20));
-    if (b->arena == NULL || ps_table_create(&feature, b->arena, &b->table, &what) != MR_OK) {
+    if (b->arena == NULL ||
+        ps_table_create(&feature, b->arena, &bench_key_secret, &b->table, &what) != MR_OK) {
         fprintf(stderr, "bench_table: cannot make a table %s\n", what);
         exit(1);
     }

@@ -12,6 +12,8 @@
 #include "ps/table/table.h"
 #include "tests/unit/ps/table_calls.h"
 
+static const struct ps_key_secret bench_key_secret = {{0x2545f4914f6cdd1d, 0xd6e8feb86659fd93}};
+
 #define DIM       16u
 #define CALL_KEYS 13312u /* 512 samples x 26 slots */
 #define BAG_KEYS  26u
@@ -110,7 +112,7 @@ static struct ps_table *make_table(struct bench *b, enum mr_dtype dtype)
     feature.initializer = MR_INIT_UNIFORM;
     feature.init_a = -0.05f;
     feature.init_b = 0.05f;
-    if (ps_table_create(&feature, b->arena, &t, &what) != MR_OK) {
+    if (ps_table_create(&feature, b->arena, &bench_key_secret, &t, &what) != MR_OK) {
         fprintf(stderr, "bench_types: cannot make a table %s\n", what);
         exit(1);
     }

@@ -41,12 +41,24 @@ struct mr_feature fixture_adagrad(uint32_t dim)
     return f;
 }
 
+struct ps_key_secret fixture_key_secret(void)
+{
+    static struct ps_key_secret secret;
+    if (secret.bits[0] == 0) {
+        uint64_t rng = fixture_seed("key secret");
+        secret.bits[0] = random_next(&rng) | 1;
+        secret.bits[1] = random_next(&rng);
+    }
+    return secret;
+}
+
 struct ps_table *fixture_table(const struct mr_feature *feature, struct ps_arena *arena)
 {
     struct ps_table *t = NULL;
     const char *what = NULL;
+    const struct ps_key_secret secret = fixture_key_secret();
     assert_null(mr_feature_check(feature));
-    assert_int_equal(ps_table_create(feature, arena, &t, &what), MR_OK);
+    assert_int_equal(ps_table_create(feature, arena, &secret, &t, &what), MR_OK);
     return t;
 }
 
@@ -54,7 +66,7 @@ uint64_t fixture_key_of(const struct ps_table *t, uint32_t partition, uint64_t n
 {
     uint64_t hash = (uint64_t)partition << 52 | (n + 1) * UINT64_C(0x9e3779b97f4a7c15) >> 12;
     assert_int_equal(mr_partition_of(hash), partition);
-    return ps_key_of_hash(hash, t->feature.seed);
+    return ps_index_key(&t->index, hash);
 }
 
 void fixture_insert(struct ps_table *t, uint64_t key)
@@ -278,7 +290,7 @@ void modelled_push(struct modelled *m, uint32_t key_count)
 
 void modelled_remove(struct modelled *m)
 {
-    uint64_t key = modelled_key(m), hash = mr_key_hash(key, m->table->feature.seed);
+    uint64_t key = modelled_key(m), hash = ps_index_hash(&m->table->index, key);
     struct ps_place place = ps_index_find(&m->table->index, hash);
     assert_int_equal(place.bucket != NULL, model_find(&m->model, key) != NULL);
     if (place.bucket == NULL)

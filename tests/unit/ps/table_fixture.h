@@ -14,6 +14,8 @@ int fixture_arena_create(void **state);
 int fixture_arena_destroy(void **state);
 
 struct mr_feature fixture_adagrad(uint32_t dim);
+/* A secret of a node, of the test's seed. */
+struct ps_key_secret fixture_key_secret(void);
 struct ps_table *fixture_table(const struct mr_feature *feature, struct ps_arena *arena);
 /* The n-th key of a partition; no two are the same. */
 uint64_t fixture_key_of(const struct ps_table *t, uint32_t partition, uint64_t n);

@@ -54,6 +54,20 @@ static void test_hash_is_the_one_of_the_wire_and_has_an_inverse(void **state)
     }
 }
 
+static void test_placed_hash_keeps_the_partition_and_has_an_inverse(void **state)
+{
+    uint64_t rng = fixture_seed("placed hash");
+    for (uint32_t i = 0; i < 10000; i++) {
+        const struct ps_key_secret secret = {{random_next(&rng), i % 100 == 0 ? 0 : random_next(&rng)}};
+        const uint64_t seed = random_next(&rng), key = i == 0 ? 0 : i == 1 ? UINT64_MAX : random_next(&rng);
+        const struct ps_key_hasher hasher = ps_key_hasher_of(seed, &secret);
+        const uint64_t placed = ps_placed_hash(&hasher, key);
+        assert_int_equal(mr_partition_of(placed), mr_partition_of(mr_key_hash(key, seed)));
+        assert_int_equal(ps_key_of_placed(&hasher, placed), key);
+        assert_int_equal(ps_hash_of_placed(&hasher, placed), mr_key_hash(key, seed));
+    }
+}
+
 static void test_an_empty_index_holds_no_memory_and_no_key(void **state)
 {
     struct fixture *f = *state;
@@ -469,7 +483,9 @@ static void check_no_memory(size_t bytes_max)
     assert_non_null(f);
     f->arena = ps_arena_create(PS_ARENA_LIMIT_BYTES_MIN);
     assert_non_null(f->arena);
-    ps_index_init(&f->ix, f->arena, 1);
+    const struct ps_key_secret secret = fixture_key_secret();
+    const struct ps_key_hasher hasher = ps_key_hasher_of(1, &secret);
+    ps_index_init(&f->ix, f->arena, &hasher);
     f->ix.bytes_max = bytes_max;
     uint64_t key = 0;
     while (ps_index_insert(&f->ix, hash_of(f, key), row_for(f, hash_of(f, key)), false)) {
@@ -679,6 +695,7 @@ int main(void)
 #define WITH_INDEX(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hash_is_the_one_of_the_wire_and_has_an_inverse),
+        cmocka_unit_test(test_placed_hash_keeps_the_partition_and_has_an_inverse),
         WITH_INDEX(test_an_empty_index_holds_no_memory_and_no_key),
         WITH_INDEX(test_zero_and_all_ones_are_like_others),
         WITH_INDEX(test_random_keys_are_found_and_others_not),

@@ -1,8 +1,21 @@
-/* Keys that someone chose, knowing the table's seed, for where they would lie. */
+/* Keys that someone chose for where they would lie, as if the node's secret was known. */
 #include "index_fixture.h"
 #include "ps/index/index_internal.h"
 
 #define CHOSEN_PARTITION 0x123u
+
+static uint64_t placements; /* entries put into a bucket, or tried to be */
+
+bool __real_ps_entry_place(struct ps_index *ix, struct ps_bucket_array to, uint64_t hash, uint32_t row,
+                           uint32_t state);
+bool __wrap_ps_entry_place(struct ps_index *ix, struct ps_bucket_array to, uint64_t hash, uint32_t row,
+                           uint32_t state);
+bool __wrap_ps_entry_place(struct ps_index *ix, struct ps_bucket_array to, uint64_t hash, uint32_t row,
+                           uint32_t state)
+{
+    placements++;
+    return __real_ps_entry_place(ix, to, hash, row, state);
+}
 
 static uint64_t hash_in_chosen(uint64_t *rng)
 {
@@ -200,6 +213,48 @@ static void test_few_sizes_are_tried_for_keys_that_fit_none(void **state)
     assert_int_equal(f->ix.rows, 0);
 }
 
+/* Whether or not they are refused, all of them together cost no more than a few moves each. */
+static void test_keys_alike_cost_little_each(void **state)
+{
+    enum { CHOSEN = 60000, SAME_BITS = 12, PLACEMENTS_EACH = 8 };
+    struct fixture *f = *state;
+    uint64_t rng = fixture_seed("alike");
+    const uint64_t first = hash_in_chosen(&rng), same = ~(UINT64_MAX >> (12 + SAME_BITS));
+    uint32_t held = 0;
+    placements = 0;
+    for (uint32_t i = 0; i < CHOSEN; i++)
+        held += ps_index_insert(&f->ix, (first & same) | (random_next(&rng) & ~same), held, false);
+    assert_int_equal(f->ix.rows, held);
+    assert_in_range(placements, held, (uint64_t)CHOSEN * PLACEMENTS_EACH);
+}
+
+/* Partitions of any sizes, as keys that were chosen by their partition alone make them: no insert moves more
+ * than a small partition as a whole, and what there is to move is moved in time. */
+static void test_no_insert_moves_a_large_partition_as_a_whole(void **state)
+{
+    enum { LARGE = 3, ROWS = 600000, SMALL = 1000 };
+    static const uint32_t shares[LARGE] = {70, 25, 5}; /* of 100 keys */
+    struct fixture *f = *state;
+    uint64_t rng = fixture_seed("large partitions"), most = 0;
+    uint32_t rows[LARGE + 1] = {0};
+    for (uint32_t i = 0; i < ROWS; i++) {
+        uint32_t draw = random_below(&rng, 100), which = 0;
+        while (draw >= shares[which])
+            draw -= shares[which++];
+        uint64_t partition = which * PS_GROUP_PARTITIONS;
+        if (i % 16 == 0) {
+            which = LARGE;
+            partition = (LARGE + random_below(&rng, SMALL) % 16) * PS_GROUP_PARTITIONS;
+        }
+        const uint64_t hash = random_next(&rng) >> 12 | partition << 52;
+        placements = 0;
+        assert_true(ps_index_insert(&f->ix, hash, which == LARGE ? i / 16 : rows[which]++, false));
+        most = placements > most ? placements : most;
+    }
+    assert_true(f->ix.partitions[0].bucket_count > 8 * PS_BESIDE_BUCKETS_MAX);
+    assert_in_range(most, 1, (PS_BESIDE_BUCKETS_MAX + 1) * PS_BUCKET_KEYS);
+}
+
 int main(void)
 {
 #define WITH_INDEX(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -208,6 +263,8 @@ int main(void)
         WITH_INDEX(test_keys_chosen_against_growth_do_not_keep_a_partition_small),
         WITH_INDEX(test_keys_chosen_against_many_sizes_stay_where_they_are),
         WITH_INDEX(test_growing_gives_up_after_a_few_sizes),
+        WITH_INDEX(test_keys_alike_cost_little_each),
+        WITH_INDEX(test_no_insert_moves_a_large_partition_as_a_whole),
         WITH_INDEX(test_few_sizes_are_tried_for_keys_that_fit_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,13 +92,13 @@ static void make_rows(struct fixture *f, uint32_t first, uint32_t count)
 
 static bool has_row(const struct fixture *f, uint64_t key)
 {
-    return ps_index_find(&f->table->index, ps_key_hash(key, f->table->index.seed)).bucket != NULL;
+    return ps_index_find(&f->table->index, ps_index_hash(&f->table->index, key)).bucket != NULL;
 }
 
 static void remove_rows(struct fixture *f, uint32_t first, uint32_t count)
 {
     for (uint64_t key = first; key < first + count; key++) {
-        uint64_t hash = ps_key_hash(key, f->table->index.seed);
+        uint64_t hash = ps_index_hash(&f->table->index, key);
         ps_table_row_remove(f->table, ps_index_find(&f->table->index, hash), hash);
     }
 }

@@ -10,7 +10,8 @@ static void refused(struct mr_feature f, const char *expected)
 {
     struct ps_table *t = NULL;
     const char *what = NULL;
-    assert_int_equal(ps_table_create(&f, fixture_arena, &t, &what), MR_UNSUPPORTED);
+    const struct ps_key_secret secret = {{0}};
+    assert_int_equal(ps_table_create(&f, fixture_arena, &secret, &t, &what), MR_UNSUPPORTED);
     assert_string_equal(what, expected);
     assert_null(t);
     assert_int_equal(ps_arena_allocated_bytes(fixture_arena), 0);
@@ -222,10 +223,11 @@ static void test_a_table_that_does_not_fit_is_not_made(void **state)
     struct mr_feature f = fixture_adagrad(4);
     struct ps_table *tables[600] = {0};
     struct ps_arena *small = ps_arena_create(PS_ARENA_LIMIT_BYTES_MIN);
+    const struct ps_key_secret secret = {{0}};
     const char *what = NULL;
     uint32_t count = 0;
     enum mr_status status = MR_OK;
-    while (count < 600 && (status = ps_table_create(&f, small, &tables[count], &what)) == MR_OK)
+    while (count < 600 && (status = ps_table_create(&f, small, &secret, &tables[count], &what)) == MR_OK)
         count++;
     assert_int_equal(status, MR_OUT_OF_MEMORY);
     assert_true(count > 10);

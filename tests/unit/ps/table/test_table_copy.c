@@ -95,7 +95,7 @@ static void push(struct fixture *f)
 
 static void remove_one(struct fixture *f)
 {
-    const uint64_t key = any_key(f), hash = mr_key_hash(key, f->from->feature.seed);
+    const uint64_t key = any_key(f), hash = ps_index_hash(&f->from->index, key);
     const struct ps_place place = ps_index_find(&f->from->index, hash);
     if (place.bucket != NULL)
         ps_table_row_remove(f->from, place, hash);
@@ -142,8 +142,7 @@ static void check_same(struct fixture *f)
     uint64_t rows = 0;
     for (uint32_t i = 0; i < PARTITIONS; i++) {
         for (uint64_t n = 0; n < KEYS_EACH; n++) {
-            const uint64_t hash =
-                mr_key_hash(fixture_key_of(f->from, partition_at(i), n), f->from->feature.seed);
+            const uint64_t hash = ps_index_hash(&f->from->index, fixture_key_of(f->from, partition_at(i), n));
             const struct ps_place here = ps_index_find(&f->from->index, hash);
             const struct ps_place there = ps_index_find(&f->to->index, hash);
             const bool is_wanted = here.bucket != NULL && is_copied(partition_at(i));

@@ -298,7 +298,7 @@ static void test_rows_are_marked_where_their_partition_went(void **state)
 
 static void remove_row_of(struct ps_table *t, uint64_t key)
 {
-    uint64_t hash = ps_key_hash(key, t->feature.seed);
+    uint64_t hash = ps_index_hash(&t->index, key);
     ps_table_row_remove(t, ps_index_find(&t->index, hash), hash);
 }
 
@@ -383,7 +383,7 @@ static void test_too_many_that_go_are_forgotten(void **state)
     size_t bytes = ps_arena_allocated_bytes(f->m.arena);
     uint32_t gone = 0;
     for (; ps_table_delta_possible(f->m.table); gone++) {
-        uint64_t hash = mr_key_hash(keys[gone], f->m.table->feature.seed);
+        uint64_t hash = ps_index_hash(&f->m.table->index, keys[gone]);
         ps_table_row_remove(f->m.table, ps_index_find(&f->m.table->index, hash), hash);
     }
     assert_in_range(gone, PS_TABLE_TOMBSTONE_MIN, PS_TABLE_TOMBSTONE_MIN + COUNT / PS_TABLE_TOMBSTONE_SHARE);

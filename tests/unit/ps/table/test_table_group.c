@@ -37,7 +37,7 @@ static void check_table(const struct mr_kernels *kernels)
         ps_group_find(t, &g, count, t->layout.values_bytes);
         assert_int_equal(g.late >> count, 0);
         for (uint32_t i = 0; i < count; i++) {
-            const uint64_t hash = ps_key_hash(keys[i], t->index.seed);
+            const uint64_t hash = ps_index_hash(&t->index, keys[i]);
             const struct ps_partition *p = &t->index.partitions[mr_partition_of(hash)];
             struct ps_bucket *home = p->buckets + ps_home_number(hash, p->bucket_count);
             struct ps_place place = ps_bucket_find(home, hash, p->limit, false);

@@ -21,7 +21,7 @@ static void add_keys(struct ps_table *t, uint64_t first, uint64_t end)
 
 static void remove_key(struct ps_table *t, uint64_t key)
 {
-    uint64_t hash = ps_key_hash(key, t->index.seed);
+    uint64_t hash = ps_index_hash(&t->index, key);
     struct ps_place place = ps_index_find(&t->index, hash);
     assert_non_null(place.bucket);
     ps_table_row_remove(t, place, hash);
@@ -59,7 +59,7 @@ static void check_rows(struct ps_table *t, uint64_t count, uint32_t one_in)
 {
     float out[DIM], expected[DIM];
     for (uint64_t key = 0; key < count; key++) {
-        struct ps_place place = ps_index_find(&t->index, ps_key_hash(key, t->index.seed));
+        struct ps_place place = ps_index_find(&t->index, ps_index_hash(&t->index, key));
         assert_int_equal(place.bucket != NULL, is_kept(key, one_in));
         if (place.bucket == NULL)
             continue;
@@ -133,8 +133,7 @@ static void test_random_operations_with_upkeep(void **state)
             ps_table_maintain(t, random_below(&rng, 20000));
     }
     for (uint64_t key = 0; key < KEYS; key++)
-        assert_int_equal(ps_index_find(&t->index, ps_key_hash(key, t->index.seed)).bucket != NULL,
-                         there[key]);
+        assert_int_equal(ps_index_find(&t->index, ps_index_hash(&t->index, key)).bucket != NULL, there[key]);
     ps_table_destroy(t);
 }
 

@@ -11,6 +11,7 @@
 
 struct fixture {
     struct ps_arena *arena;
+    struct ps_key_hasher hasher;
     struct ps_tombstones tombstones;
     size_t bytes_before;
 };
@@ -21,7 +22,9 @@ static int set_up(void **state)
     assert_non_null(f);
     f->arena = ps_arena_create(LIMIT_BYTES);
     assert_non_null(f->arena);
-    ps_tombstones_init(&f->tombstones, f->arena, SEED);
+    const struct ps_key_secret secret = fixture_key_secret();
+    f->hasher = ps_key_hasher_of(SEED, &secret);
+    ps_tombstones_init(&f->tombstones, f->arena, &f->hasher);
     f->bytes_before = ps_arena_allocated_bytes(f->arena);
     *state = f;
     return 0;
@@ -45,12 +48,12 @@ static uint64_t key_at(uint32_t i)
 
 static bool add(struct fixture *f, uint64_t key)
 {
-    return ps_tombstones_add(&f->tombstones, key, ps_key_hash(key, SEED), UINT64_MAX);
+    return ps_tombstones_add(&f->tombstones, key, ps_placed_hash(&f->hasher, key), UINT64_MAX);
 }
 
 static void remove_key(struct fixture *f, uint64_t key)
 {
-    ps_tombstones_remove(&f->tombstones, key, ps_key_hash(key, SEED));
+    ps_tombstones_remove(&f->tombstones, key, ps_placed_hash(&f->hasher, key));
 }
 
 /* Each key of the list comes once, and no other. */
@@ -100,8 +103,9 @@ static void test_a_full_set_says_so_and_is_empty(void **state)
 {
     struct fixture *f = *state;
     for (uint32_t i = 0; i < 100; i++)
-        assert_true(ps_tombstones_add(&f->tombstones, key_at(i), ps_key_hash(key_at(i), SEED), 100));
-    assert_false(ps_tombstones_add(&f->tombstones, key_at(100), ps_key_hash(key_at(100), SEED), 100));
+        assert_true(ps_tombstones_add(&f->tombstones, key_at(i), ps_placed_hash(&f->hasher, key_at(i)), 100));
+    assert_false(
+        ps_tombstones_add(&f->tombstones, key_at(100), ps_placed_hash(&f->hasher, key_at(100)), 100));
     assert_int_equal(f->tombstones.count, 0);
     assert_int_equal(ps_arena_allocated_bytes(f->arena), f->bytes_before);
 }
