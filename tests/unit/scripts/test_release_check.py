@@ -68,5 +68,14 @@ class ReleaseCheck(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("build-sid", done.stderr)
 
+    def test_each_target_of_make_is_there(self):
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        script = (ROOT / "scripts/release-check.sh").read_text(encoding="utf-8")
+        targets = re.findall(r"make --no-print-directory ([a-z0-9-]+) ;;", script)
+        self.assertGreater(len(targets), 3)
+        for target in targets:
+            with self.subTest(target=target):
+                self.assertRegex(makefile, rf"(?m)^{target}:")
+
 
 unittest.main()
