@@ -101,6 +101,7 @@ static void write_members(const struct mr_rpc *agent, struct mr_member_wire *lin
         struct mr_member_wire line = {.rank = m->rank};
         if (m->present) {
             mr_world_write_member(m, &line);
+            memset(line.uuid, 0, sizeof(line.uuid)); /* by it others might end a member's sessions */
             line.flags |= MR_MEMBER_JOINED;
             line.flags |= atomic_load(&m->dead) ? MR_MEMBER_DEAD : 0;
             line.flags |= m->leave_phase == MR_LEAVE_GONE ? MR_MEMBER_LEFT : 0;
