@@ -33,7 +33,14 @@
 #define MR_PRIORITIES     8u
 #define MR_QUEUE_AHEAD    MR_PRIORITIES /* the queue of calls that are sent before all priorities */
 #define MR_QUEUES         (MR_PRIORITIES + 1u)
-#define MR_SESSIONS_LIMIT 65536u   /* a session id holds 16 bits of index */
+#define MR_SESSIONS_LIMIT 65536u /* a session id holds 16 bits of index */
+/* A request whose segments stop coming is given up: this long after the last new one, or when it has come at less
+ * than this rate for longer. */
+#define MR_STALLED_US         5000000u
+#define MR_RECEIVED_PER_S_MIN 32768u
+/* Of sessions, and of the memory for messages, what is kept for operators, and for trainers. */
+#define MR_OPERATOR_SHARE 16u
+#define MR_TRAINER_SHARE  4u
 #define MR_UNCONFIRMED_US 5000000u /* an accepted session must be used within this time */
 #define MR_AWAY_US        1000000u /* after such a silence with calls pending, the server is away */
 #define MR_KEEPALIVE_US   10000000u
@@ -107,7 +114,7 @@ enum mr_slot_state { MR_SLOT_EMPTY, MR_SLOT_RECEIVING, MR_SLOT_EXECUTING, MR_SLO
 /* An incoming request of several segments. */
 struct mr_rx_message {
     struct mr_incoming in;
-    uint64_t first_us;
+    uint64_t first_us, progress_us; /* when its first, and its last new segment arrived */
 };
 
 /* A request whose answer comes later. */
@@ -294,7 +301,8 @@ struct mr_endpoint {
     uint16_t arrived_core; /* of the datagram being received */
     uint32_t auth_count;
     uint32_t session_count;
-    uint8_t *scratch;   /* an aligned copy of one one-segment message */
+    uint64_t role_memory_bytes[MR_ROLE_COUNT]; /* message memory, in blocks, of the sessions of a role */
+    uint8_t *scratch;                          /* an aligned copy of one one-segment message */
     uint8_t *executing; /* the request that its handler reads; NULL once the answer has been postponed */
     uint32_t executing_bytes;
     struct mr_auth auth[MR_PSK_MAX];
@@ -415,8 +423,14 @@ bool mr_budget_take(struct mr_endpoint *ep, uint32_t *spent, uint32_t cost, uint
 /* ---- server_request.c ---- */
 
 void mr_serve_packet(struct mr_endpoint *ep, const struct mr_packet *packet);
+/* Of a whole, what a role and those below it may have: shares are kept for the higher roles that there are keys
+ * of. */
+uint64_t mr_role_share(const struct mr_endpoint *ep, uint8_t role, uint64_t whole);
+/* Gives up the requests of the session that have stopped coming, with BUSY. Returns when to look again;
+ * UINT64_MAX: none is being received. */
+uint64_t mr_requests_end_stalled(struct mr_endpoint *ep, struct mr_server_session *session);
 /* Allocates message memory for the slot. NULL when there is none, or when the session, including its other
- * slots, holds its share. */
+ * slots, or its role holds its share. */
 void *mr_slot_alloc(struct mr_endpoint *ep, struct mr_server_session *session, const struct mr_slot *slot,
                     size_t bytes);
 /* Returns whether an allocation that failed would fail even if no other call held memory, given

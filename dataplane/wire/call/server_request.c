@@ -22,6 +22,29 @@ static bool share_is_used_up(const struct mr_endpoint *ep, const struct mr_serve
     return false;
 }
 
+uint64_t mr_role_share(const struct mr_endpoint *ep, uint8_t role, uint64_t whole)
+{
+    bool has_operator = false, has_trainer = false;
+    for (uint32_t i = 0; i < ep->auth_count; i++) {
+        has_operator |= ep->auth[i].role == MR_ROLE_OPERATOR;
+        has_trainer |= ep->auth[i].role == MR_ROLE_TRAINER;
+    }
+    const uint64_t for_operators = has_operator && role > MR_ROLE_OPERATOR ? whole / MR_OPERATOR_SHARE : 0;
+    const uint64_t for_trainers = has_trainer && role > MR_ROLE_TRAINER ? whole / MR_TRAINER_SHARE : 0;
+    return whole - for_operators - for_trainers;
+}
+
+/* The memory that a role, and those below it, may have. A single call of theirs may have more. */
+static bool role_is_used_up(const struct mr_endpoint *ep, const struct mr_server_session *session,
+                            size_t bytes)
+{
+    const uint64_t share = mr_role_share(ep, session->role, mr_buddy_capacity_bytes(ep->memory));
+    uint64_t used = 0;
+    for (uint32_t role = session->role; role < MR_ROLE_COUNT; role++)
+        used += ep->role_memory_bytes[role];
+    return used > session->memory_bytes && used + mr_buddy_block_bytes(bytes) > share;
+}
+
 /* Returns whether nothing else holds memory, so that what does not fit now never will. */
 static bool is_alone(const struct mr_endpoint *ep, const struct mr_server_session *session,
                      const struct mr_slot *slot)
@@ -45,13 +68,14 @@ bool mr_slot_fits_never(const struct mr_endpoint *ep, const struct mr_server_ses
 void *mr_slot_alloc(struct mr_endpoint *ep, struct mr_server_session *session, const struct mr_slot *slot,
                     size_t bytes)
 {
-    if (share_is_used_up(ep, session, slot, bytes)) {
+    if (share_is_used_up(ep, session, slot, bytes) || role_is_used_up(ep, session, bytes)) {
         ep->counters.shares_used_up++;
         return NULL;
     }
     size_t before = mr_buddy_used_bytes(ep->memory);
     void *block = mr_buddy_alloc(ep->memory, bytes);
     session->memory_bytes += mr_buddy_used_bytes(ep->memory) - before;
+    ep->role_memory_bytes[session->role] += mr_buddy_used_bytes(ep->memory) - before;
     return block;
 }
 
@@ -60,6 +84,7 @@ void mr_slot_free(struct mr_endpoint *ep, struct mr_server_session *session, voi
     size_t before = mr_buddy_used_bytes(ep->memory);
     mr_buddy_free(ep->memory, block);
     session->memory_bytes -= before - mr_buddy_used_bytes(ep->memory);
+    ep->role_memory_bytes[session->role] -= before - mr_buddy_used_bytes(ep->memory);
 }
 
 void mr_slot_clear(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot)
@@ -239,11 +264,42 @@ static bool receiving_begin(struct mr_endpoint *ep, struct mr_server_session *se
     }
     mr_incoming_init(&receiving->in, bytes, message_bytes, fragment->segment_bytes,
                      ep->config.receive_window_bytes);
-    receiving->first_us = ep->now_us;
+    receiving->first_us = receiving->progress_us = ep->now_us;
+    if (session->receiving == 0 && ep->config.session_idle_us > MR_STALLED_US) /* else it looks sooner */
+        mr_timer_arm(&ep->wheel, &session->timer, ep->now_us, ep->now_us + MR_STALLED_US);
     slot->transfer = receiving;
     slot->state = MR_SLOT_RECEIVING;
     session->receiving++;
     return true;
+}
+
+/* When a request that is being received is given up: some time after its last new segment, or once it has
+ * come so slowly for so long. */
+static uint64_t stalled_at_us(const struct mr_rx_message *receiving)
+{
+    const uint64_t silent_us = receiving->progress_us + MR_STALLED_US;
+    const uint64_t slow_us = receiving->first_us + MR_STALLED_US +
+                             (uint64_t)receiving->in.received_bytes * 1000000 / MR_RECEIVED_PER_S_MIN;
+    return silent_us < slow_us ? silent_us : slow_us;
+}
+
+uint64_t mr_requests_end_stalled(struct mr_endpoint *ep, struct mr_server_session *session)
+{
+    uint64_t next_us = UINT64_MAX;
+    for (uint32_t i = 0; i < session->peer.window && session->receiving > 0; i++) {
+        struct mr_slot *slot = &session->slots[i];
+        if (slot->state != MR_SLOT_RECEIVING)
+            continue;
+        const uint64_t at_us = stalled_at_us(slot->transfer);
+        if (at_us <= ep->now_us) {
+            ep->counters.requests_stalled++;
+            mr_slot_clear(ep, session, slot);
+            mr_slot_refuse(ep, session, slot);
+        } else {
+            next_us = at_us < next_us ? at_us : next_us;
+        }
+    }
+    return next_us;
 }
 
 static void receiving_complete(struct mr_endpoint *ep, struct mr_server_session *session,
@@ -303,6 +359,8 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_server_session *se
             send_report(ep, session, slot);
         return;
     }
+    if (result == MR_SEGMENT_NEW)
+        ((struct mr_rx_message *)slot->transfer)->progress_us = ep->now_us;
     if (result == MR_SEGMENT_REPEATED)
         ep->counters.segments_repeated++;
     if (mr_incoming_whole(in)) {

@@ -53,6 +53,15 @@ static uint32_t hash(const struct mr_address_limits *limits, const uint8_t ip[16
     return (uint32_t)XXH3_64bits_withSeed(ip, 16, limits->seed);
 }
 
+/* What is counted: an IPv4 address, or the /64 of an IPv6 address, of which one machine has all. */
+static void network_of(const uint8_t ip[16], uint8_t network[16])
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    memcpy(network, ip, 16);
+    if (memcmp(ip, mapped, sizeof(mapped)) != 0)
+        memset(network + 8, 0, 8);
+}
+
 /* Returns the address's entry, or the free one where it belongs. */
 static uint32_t find(const struct mr_address_limits *limits, const uint8_t ip[16])
 {
@@ -62,8 +71,10 @@ static uint32_t find(const struct mr_address_limits *limits, const uint8_t ip[16
     return at;
 }
 
-bool mr_address_session_begin(struct mr_address_limits *limits, const uint8_t ip[16])
+bool mr_address_session_begin(struct mr_address_limits *limits, const uint8_t address[16])
 {
+    uint8_t ip[16];
+    network_of(address, ip);
     struct mr_address_entry *entry = &limits->entries[find(limits, ip)];
     if (entry->sessions >= limits->sessions_per_address)
         return false;
@@ -72,8 +83,10 @@ bool mr_address_session_begin(struct mr_address_limits *limits, const uint8_t ip
     return true;
 }
 
-void mr_address_session_end(struct mr_address_limits *limits, const uint8_t ip[16])
+void mr_address_session_end(struct mr_address_limits *limits, const uint8_t address[16])
 {
+    uint8_t ip[16];
+    network_of(address, ip);
     uint32_t hole = find(limits, ip);
     assert(limits->entries[hole].sessions > 0);
     if (--limits->entries[hole].sessions > 0)
@@ -90,8 +103,10 @@ void mr_address_session_end(struct mr_address_limits *limits, const uint8_t ip[1
     }
 }
 
-bool mr_address_hello(struct mr_address_limits *limits, const uint8_t ip[16], uint64_t now_us)
+bool mr_address_hello(struct mr_address_limits *limits, const uint8_t address[16], uint64_t now_us)
 {
+    uint8_t ip[16];
+    network_of(address, ip);
     uint64_t *paid_until_us = &limits->hellos_paid_until_us[hash(limits, ip) % HELLO_BUCKETS];
     uint64_t from_us = *paid_until_us > now_us ? *paid_until_us : now_us;
     if (from_us + limits->hello_cost_us > now_us + SECOND_US)

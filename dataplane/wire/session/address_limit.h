@@ -1,6 +1,6 @@
 /* Limits what one address may have at a serving endpoint: sessions, counted exactly, and HELLOs by rate, so
  * that one faulty or malicious machine leaves room for the others. Addresses are proven (by a cookie) before
- * they are counted.
+ * they are counted. Of IPv6, a /64 counts as one address.
  *
  * One thread, that of its endpoint. No allocation after create. */
 #ifndef MR_ADDRESS_LIMIT_H
@@ -33,10 +33,10 @@ void mr_address_limits_destroy(struct mr_address_limits *limits);
 
 /* Counts one more session for this address, if it may have one. Each is ended once. At most sessions_max at a
  * time in all. */
-bool mr_address_session_begin(struct mr_address_limits *limits, const uint8_t ip[16]);
-void mr_address_session_end(struct mr_address_limits *limits, const uint8_t ip[16]);
+bool mr_address_session_begin(struct mr_address_limits *limits, const uint8_t address[16]);
+void mr_address_session_end(struct mr_address_limits *limits, const uint8_t address[16]);
 /* Returns whether a HELLO of this address may be examined now. A second's worth may arrive at once (ITU-T
  * I.371, GCRA). All addresses share a small number of buckets, so two may occasionally share one. */
-bool mr_address_hello(struct mr_address_limits *limits, const uint8_t ip[16], uint64_t now_us);
+bool mr_address_hello(struct mr_address_limits *limits, const uint8_t address[16], uint64_t now_us);
 
 #endif

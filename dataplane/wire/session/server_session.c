@@ -35,7 +35,7 @@ struct claim {
 };
 
 /* A HELLO under a key of another role refers to another session, so that no HELLO changes a session's
- * rights. */
+ * rights, or makes another role's HELLO look like an old one. */
 static struct claim claim_of(const struct mr_endpoint *ep, const struct mr_hello *hello, uint8_t role)
 {
     struct claim claim = {0};
@@ -44,10 +44,10 @@ static struct claim claim_of(const struct mr_endpoint *ep, const struct mr_hello
         if (memcmp(s->client_uuid, hello->client_uuid, MR_UUID_BYTES) != 0 ||
             s->boot_nonce != hello->boot_nonce)
             continue;
-        if (s->hello_number > claim.newest)
-            claim.newest = s->hello_number;
         if (s->role != role)
             continue;
+        if (s->hello_number > claim.newest)
+            claim.newest = s->hello_number;
         if (s->peer.session_id == hello->session_id)
             claim.held = s;
         else if (s->client_nonce == hello->client_nonce)
@@ -73,6 +73,7 @@ void mr_server_session_drop(struct mr_endpoint *ep, struct mr_server_session *se
 {
     assert(session->used);
     slots_drop(ep, session);
+    ep->role_memory_bytes[session->role] -= session->memory_bytes; /* of requests that outlive it */
     mr_list_remove(&session->peer.dirty);
     assert(mr_list_empty(&session->peer.turn) && mr_list_empty(&session->peer.parked) &&
            session->peer.flight_bytes == 0);
@@ -93,6 +94,11 @@ void mr_server_session_timer(struct mr_endpoint *ep, struct mr_server_session *s
 {
     uint64_t idle_us = session->confirmed ? ep->config.session_idle_us : MR_UNCONFIRMED_US;
     uint64_t until_us = session->peer.heard_us + idle_us;
+    const uint64_t receiving_until_us = mr_requests_end_stalled(ep, session);
+    if (receiving_until_us > ep->now_us && receiving_until_us < until_us) {
+        mr_timer_arm(&ep->wheel, &session->timer, ep->now_us, receiving_until_us);
+        return;
+    }
     if (until_us > ep->now_us || ep->polled_us < until_us) {
         uint64_t look_us = ep->now_us + LAST_LOOK_US;
         mr_timer_arm(&ep->wheel, &session->timer, ep->now_us, until_us > ep->now_us ? until_us : look_us);
@@ -102,10 +108,17 @@ void mr_server_session_timer(struct mr_endpoint *ep, struct mr_server_session *s
     mr_server_session_drop(ep, session);
 }
 
+/* Of sessions, those that a role may have while there are others: a share is kept for each higher role that
+ * there is a key of. */
+static bool has_place(const struct mr_endpoint *ep, uint8_t role)
+{
+    return ep->session_count < mr_role_share(ep, role, ep->config.sessions_max);
+}
+
 static struct mr_server_session *session_create(struct mr_endpoint *ep, const struct mr_hello *hello,
                                                 const struct mr_address *from, uint32_t auth_index)
 {
-    if (ep->server_sessions_free == 0 || ep->session_count >= ep->config.sessions_max) {
+    if (ep->server_sessions_free == 0 || !has_place(ep, ep->auth[auth_index].role)) {
         ep->counters.sessions_refused++;
         return NULL;
     }
@@ -184,6 +197,14 @@ static void send_retry(struct mr_endpoint *ep, const struct mr_packet *packet, c
     (void)mr_transmit(ep, packet->from, &auth->hello_key, &header, &retry);
 }
 
+/* 0 for those who may not push. */
+static uint64_t last_push_step(const struct mr_endpoint *ep, const struct mr_server_session *s)
+{
+    return ep->last_step_hook != NULL && s->role <= MR_ROLE_TRAINER
+               ? ep->last_step_hook(ep->config.app, s->client_uuid)
+               : 0;
+}
+
 /* The ACCEPT is under the HELLO's key, which may differ from the session's. */
 static void send_accept(struct mr_endpoint *ep, const struct mr_packet *packet, const struct mr_auth *auth,
                         const struct mr_server_session *s)
@@ -191,7 +212,7 @@ static void send_accept(struct mr_endpoint *ep, const struct mr_packet *packet, 
     struct mr_accept accept = {
         .session_id = s->peer.session_id,
         .client_nonce = s->client_nonce,
-        .last_push_step = ep->last_step_hook != NULL ? ep->last_step_hook(ep->config.app, s->client_uuid) : 0,
+        .last_push_step = last_push_step(ep, s),
         .start_id = ep->config.start_id != 0 ? ep->config.start_id : ep->config.incarnation,
         .lineage = ep->config.lineage,
         .restores = ep->config.restores,
@@ -289,7 +310,8 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
 }
 
 /* Handles the first packet under the session's key: the sender of the HELLO is really there. Sessions of the
- * same client from before its restart are dropped. */
+ * same client from before its restart are dropped, but for those of higher roles: no key ends what it could not
+ * have begun. */
 void mr_server_session_confirm(struct mr_endpoint *ep, struct mr_server_session *session)
 {
     session->confirmed = true;
@@ -297,7 +319,7 @@ void mr_server_session_confirm(struct mr_endpoint *ep, struct mr_server_session 
     while (i != 0) {
         struct mr_server_session *other = &ep->server_sessions[i - 1];
         i = other->next;
-        if (other->boot_nonce != session->boot_nonce &&
+        if (other->boot_nonce != session->boot_nonce && other->role >= session->role &&
             memcmp(other->client_uuid, session->client_uuid, MR_UUID_BYTES) == 0)
             mr_server_session_drop(ep, other);
     }

@@ -305,6 +305,46 @@ static void requests_of_a_bundle_are_announced_before_the_first_is_executed(void
     assert_int_equal(served()->drop_range, 1);
 }
 
+/* Its memory is free then, and the call may be made again under another id. */
+static void a_request_that_stops_coming_is_given_up(void **state)
+{
+    make_message(MR_OP_ECHO, 90000, 0);
+    const size_t before = mr_buddy_used_bytes(server()->memory);
+    for (uint32_t n = 0; n < 3; n++)
+        send_segment(1, n, 0);
+    assert_true(mr_buddy_used_bytes(server()->memory) > before + 90000);
+    pair_run(&p, MR_STALLED_US / 2);
+    send_segment(1, 3, 0);
+    pair_run(&p, MR_STALLED_US / 2 + 1000); /* the last one is not so old */
+    assert_int_equal(served()->requests_stalled, 0);
+    for (uint32_t i = 0; i < 4; i++) { /* what is known is no progress */
+        send_segment(1, 3, 0);
+        pair_run(&p, MR_STALLED_US / 4);
+    }
+    assert_int_equal(served()->requests_stalled, 1);
+    assert_int_equal(mr_buddy_used_bytes(server()->memory), before);
+    assert_int_equal(server()->role_memory_bytes[MR_ROLE_OPERATOR], 0);
+    const uint64_t busy = served()->busy_sent;
+    send_segment(1, 4, 0);
+    assert_int_equal(served()->busy_sent, busy + 1);
+    for (uint32_t n = 0; n * MR_SEGMENT_BYTES_MIN < message_bytes; n++)
+        send_segment(17, n, 0);
+    assert_int_equal(p.executed, 1);
+}
+
+/* A segment now and then does not keep it. */
+static void a_request_that_comes_too_slowly_is_given_up(void **state)
+{
+    make_message(MR_OP_ECHO, 90000, 0);
+    const size_t before = mr_buddy_used_bytes(server()->memory);
+    for (uint32_t n = 0; n < 10 && served()->requests_stalled == 0; n++) {
+        send_segment(1, n, 0);
+        pair_run(&p, MR_STALLED_US / 2);
+    }
+    assert_int_equal(served()->requests_stalled, 1);
+    assert_int_equal(mr_buddy_used_bytes(server()->memory), before);
+}
+
 static void time_left_counts_from_the_first_segment(void **state)
 {
     make_message(MR_OP_PUSH_GRAD, 2000, 5);
@@ -429,6 +469,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_malformed_bundle_stops_where_it_breaks, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(requests_of_a_bundle_are_announced_before_the_first_is_executed,
                                         pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_request_that_stops_coming_is_given_up, pair_opened, pair_ended),
+        cmocka_unit_test_setup_teardown(a_request_that_comes_too_slowly_is_given_up, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(time_left_counts_from_the_first_segment, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(reports_gaps_and_answers_probes, pair_opened, pair_ended),
         cmocka_unit_test_setup_teardown(no_memory_is_busy_and_nothing_is_left, pair_opened, pair_ended),

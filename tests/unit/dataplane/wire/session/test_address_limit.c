@@ -27,6 +27,7 @@ static const uint8_t *ip(uint32_t n)
 {
     static uint8_t bytes[16];
     memset(bytes, 0, sizeof(bytes));
+    bytes[10] = bytes[11] = 0xff; /* of IPv4 */
     memcpy(bytes + 12, &n, sizeof(n));
     return bytes;
 }
@@ -43,6 +44,27 @@ static void sessions_are_counted_per_address(void **state)
     assert_false(mr_address_session_begin(limits, ip(5)));
     assert_true(mr_address_session_begin(limits, ip(4)));
     assert_false(mr_address_session_begin(limits, ip(4)));
+}
+
+/* A machine has all addresses of a /64 at its disposal. */
+static void addresses_of_a_64_count_as_one(void **state)
+{
+    create(100, 3, 1);
+    uint8_t ipv6[16] = {0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 1};
+    for (uint8_t n = 0; n < 3; n++) {
+        ipv6[8] = ipv6[15] = n;
+        assert_true(mr_address_session_begin(limits, ipv6));
+    }
+    ipv6[12] = 77;
+    assert_false(mr_address_session_begin(limits, ipv6));
+    assert_true(mr_address_hello(limits, ipv6, SECOND_US));
+    ipv6[12]++;
+    assert_false(mr_address_hello(limits, ipv6, SECOND_US));
+    ipv6[7]++;
+    assert_true(mr_address_session_begin(limits, ipv6));
+    ipv6[7]--;
+    mr_address_session_end(limits, ipv6);
+    assert_true(mr_address_session_begin(limits, ipv6));
 }
 
 static void by_itself_the_limit_is_a_quarter_and_not_too_few(void **state)
@@ -121,6 +143,7 @@ static void the_rate_of_hellos_can_change(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(addresses_of_a_64_count_as_one, teardown),
         cmocka_unit_test_teardown(sessions_are_counted_per_address, teardown),
         cmocka_unit_test_teardown(by_itself_the_limit_is_a_quarter_and_not_too_few, teardown),
         cmocka_unit_test_teardown(counts_stay_right_as_addresses_come_and_go, teardown),

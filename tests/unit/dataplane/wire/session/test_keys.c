@@ -421,6 +421,115 @@ static void a_session_keeps_its_role(void **state)
     assert_int_equal(p.events[MR_SESSION_RESTARTED], 1);
 }
 
+/* ---- what a key of a lower role leaves to the others ---- */
+
+/* Somebody with the key of another role claims the client's uuid, after a restart as it seems. */
+static struct mr_server_session *claim_uuid(int key, uint64_t number)
+{
+    struct mr_auth auth;
+    mr_auth_init(&auth, keys[key]);
+    const struct mr_server_session *held = &server()->server_sessions[0];
+    struct mr_hello h = {.boot_nonce = held->boot_nonce + 1,
+                         .client_nonce = 99,
+                         .key_id = auth.key_id,
+                         .udp_bytes_max = MR_UDP_BYTES_MIN,
+                         .receive_buffer_bytes = 1 << 18,
+                         .window = 4};
+    memcpy(h.client_uuid, held->client_uuid, MR_UUID_BYTES);
+    const struct mr_address *from = &p.ends[PAIR_CLIENT].address;
+    mr_cookie_make(server()->cookie_secret, from->ip, from->port, &h, server()->now_us, h.cookie);
+    mr_hello_prove(&auth, &h);
+    struct mr_packet_header header = {.magic = MR_MAGIC,
+                                      .version = MR_PROTOCOL_VERSION,
+                                      .type = MR_PACKET_HELLO,
+                                      .payload_bytes = sizeof(h),
+                                      .call_id = h.client_nonce,
+                                      .number = number};
+    uint8_t datagram[MR_HEADER_BYTES + sizeof(h)];
+    memcpy(datagram, &header, sizeof(header));
+    memcpy(datagram + MR_HEADER_BYTES, &h, sizeof(h));
+    mr_tag_write(&auth.hello_key, datagram, sizeof(datagram));
+    const uint64_t accepted = served()->sessions_accepted;
+    pair_inject(&p, PAIR_SERVER, datagram, sizeof(datagram));
+    assert_int_equal(served()->sessions_accepted, accepted + 1);
+    for (uint32_t i = 0; i < server()->config.sessions_max; i++)
+        if (server()->server_sessions[i].used && server()->server_sessions[i].client_nonce == 99)
+            return &server()->server_sessions[i];
+    fail_msg("no session");
+    return NULL;
+}
+
+static void no_key_ends_sessions_of_a_higher_role(void **state)
+{
+    set_roles(MR_ROLE_TRAINER, MR_ROLE_OPERATOR); /* the session is over, and made again as a trainer's */
+    assert_int_equal(answer_to(MR_OP_ECHO), MR_OK);
+    set_roles(MR_ROLE_TRAINER, MR_ROLE_READ_ONLY);
+    mr_server_session_confirm(server(), claim_uuid(NEW, 1));
+    assert_int_equal(session_count(server()), 2);
+    const uint64_t restarts = p.events[MR_SESSION_RESTARTED];
+    assert_int_equal(answer_to(MR_OP_PUSH_GRAD), MR_OK);
+    assert_int_equal(p.events[MR_SESSION_RESTARTED], restarts);
+}
+
+static void a_client_that_restarts_ends_its_sessions_of_lower_roles(void **state)
+{
+    assert_int_equal(answer_to(MR_OP_ECHO), MR_OK); /* read_only */
+    mr_server_session_confirm(server(), claim_uuid(NEW, 1));
+    assert_int_equal(session_count(server()), 1);
+}
+
+static uint64_t last_step(void *app, const uint8_t *uuid)
+{
+    return 1234;
+}
+
+static void only_who_may_push_learns_the_last_push(void **state)
+{
+    struct mr_client_session_info info;
+    server()->last_step_hook = last_step;
+    set_keys(PAIR_CLIENT, NEW, -1);
+    assert_int_equal(answer_to(MR_OP_ECHO), MR_OK);
+    mr_client_session_info(p.session, &info);
+    assert_int_equal(p.session->last_push_step, 1234);
+    set_keys(PAIR_CLIENT, OLD, -1); /* read_only */
+    assert_int_equal(answer_to(MR_OP_ECHO), MR_OK);
+    assert_int_equal(p.session->last_push_step, 0);
+}
+
+static void shares_are_kept_for_higher_roles(void **state)
+{
+    assert_int_equal(mr_role_share(server(), MR_ROLE_OPERATOR, 1600), 1600);
+    assert_int_equal(mr_role_share(server(), MR_ROLE_TRAINER, 1600), 1500);
+    assert_int_equal(mr_role_share(server(), MR_ROLE_READ_ONLY, 1600), 1500); /* there is no trainers' key */
+    set_roles(MR_ROLE_READ_ONLY, MR_ROLE_TRAINER);
+    assert_int_equal(mr_role_share(server(), MR_ROLE_READ_ONLY, 1600), 1200);
+    assert_int_equal(mr_role_share(server(), MR_ROLE_TRAINER, 1600), 1600);
+    set_roles(MR_ROLE_READ_ONLY, MR_ROLE_READ_ONLY);
+    assert_int_equal(mr_role_share(server(), MR_ROLE_READ_ONLY, 1600), 1600);
+}
+
+/* Read-only sessions leave places for trainers. */
+static void sessions_of_a_role_leave_places(void **state)
+{
+    set_roles(MR_ROLE_READ_ONLY, MR_ROLE_TRAINER);
+    const uint32_t places =
+        (uint32_t)mr_role_share(server(), MR_ROLE_READ_ONLY, server()->config.sessions_max);
+    struct mr_client_session *session;
+    assert_in_range(places, 1, server()->config.sessions_max - 1);
+    for (uint32_t i = 1; i <= places; i++) {
+        p.ends[PAIR_CLIENT].address.ip[15] = (uint8_t)(i % 200);
+        assert_int_equal(
+            mr_client_session_open(p.ends[PAIR_CLIENT].ep, &p.ends[PAIR_SERVER].address, 0, NULL, &session),
+            MR_OK);
+        pair_run(&p, 1000);
+    }
+    assert_int_equal(session_count(server()), places);
+    assert_true(served()->sessions_refused > 0);
+    set_keys(PAIR_CLIENT, NEW, -1); /* the trainer's: the session that was refused kept asking */
+    pair_run(&p, 1000000);
+    assert_true(session_count(server()) > places);
+}
+
 static void forged_packets_under_many_keys_cost_no_more(void **state)
 {
     uint8_t psks[MR_PSK_MAX][MR_PSK_BYTES];
@@ -458,6 +567,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_session_goes_over_to_keys_of_its_role_only, setup_roles,
                                         pair_ended),
         cmocka_unit_test_setup_teardown(a_session_keeps_its_role, setup_roles, pair_ended),
+        cmocka_unit_test_setup_teardown(no_key_ends_sessions_of_a_higher_role, setup_roles, pair_ended),
+        cmocka_unit_test_setup_teardown(a_client_that_restarts_ends_its_sessions_of_lower_roles, setup_roles,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(only_who_may_push_learns_the_last_push, setup_roles, pair_ended),
+        cmocka_unit_test_setup_teardown(shares_are_kept_for_higher_roles, setup_roles, pair_ended),
+        cmocka_unit_test_setup_teardown(sessions_of_a_role_leave_places, setup_roles, pair_ended),
         cmocka_unit_test_setup_teardown(forged_packets_under_many_keys_cost_no_more, setup, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
