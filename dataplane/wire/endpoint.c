@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "dataplane/wire/endpoint_internal.h"
+#include "dataplane/wire/format/capability.h"
 
 #define SESSIONS_DEFAULT       1024u
 #define CALLS_DEFAULT          4096u
@@ -19,6 +20,7 @@
 void mr_endpoint_config_default(struct mr_endpoint_config *config)
 {
     *config = (struct mr_endpoint_config){
+        .version = mr_version_own(),
         .incarnation = 1,
         .core_count = 1,
         .sessions_max = SESSIONS_DEFAULT,
@@ -181,6 +183,11 @@ void mr_endpoint_destroy(struct mr_endpoint *ep)
 const struct mr_wire_counters *mr_endpoint_counters(const struct mr_endpoint *ep)
 {
     return &ep->counters;
+}
+
+const struct mr_other_version *mr_endpoint_other_version(const struct mr_endpoint *ep)
+{
+    return &ep->other_version;
 }
 
 const struct mr_histogram *mr_endpoint_latency(const struct mr_endpoint *ep, uint32_t op,

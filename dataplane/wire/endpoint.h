@@ -64,6 +64,7 @@ struct mr_request {
     const struct mr_message *message; /* tensors point into the receive buffer */
     const uint8_t *client_uuid;       /* MR_UUID_BYTES */
     enum mr_role role;                /* of the session's key */
+    uint64_t capabilities;            /* the client's; 0: of a version before 0.3.0 */
     uint64_t now_us;
     uint64_t deadline_us; /* UINT64_MAX = none */
 };
@@ -134,6 +135,7 @@ struct mr_endpoint_config {
     uint32_t psk_count; /* 0: no key; sessions are open to anybody who can receive at their address */
 
     uint8_t client_uuid[MR_UUID_BYTES]; /* calling side */
+    struct mr_peer_version version;     /* what the peers are told; default mr_version_own() */
     uint32_t incarnation;               /* serving side; rises at every start, from 1 */
     uint64_t start_id;         /* serving side; random at every start; 0: the incarnation stands for it */
     uint32_t lineage;          /* serving side, see struct mr_accept */
@@ -206,6 +208,14 @@ void mr_endpoint_flush(struct mr_endpoint *ep, uint64_t now_us);
 uint64_t mr_endpoint_poll(struct mr_endpoint *ep, uint64_t now_us, uint32_t segment_budget);
 
 const struct mr_wire_counters *mr_endpoint_counters(const struct mr_endpoint *ep);
+
+/* Serving side: HELLOs of other protocol versions, and the last of them. Anybody can send one. */
+struct mr_other_version {
+    uint64_t count;
+    struct mr_address from;
+    uint8_t version; /* of the protocol */
+};
+const struct mr_other_version *mr_endpoint_other_version(const struct mr_endpoint *ep);
 
 /* The phases of a call on the serving side: from the arrival of the last of its request until its handler
  * begins; until its answer is given, with the turns of other calls of its core if it is worked on in slices;
@@ -343,6 +353,7 @@ struct mr_client_session_info {
     /* the protocol version that somebody at the server's address claims to speak, under no key: for an
      * error's text only. 0: nobody does, or the server has been heard since */
     uint8_t other_version;
+    struct mr_peer_version version; /* the server's, as of the last ACCEPT */
     uint64_t last_push_step;
     uint64_t rtt_us;          /* smoothed; 0 before the first sample */
     uint64_t silent_since_us; /* when the peer was last heard; 0 = never */

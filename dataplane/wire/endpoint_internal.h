@@ -171,6 +171,7 @@ struct mr_server_session {
     bool used;
     bool confirmed; /* a packet under the session's key has arrived: the session is no replay of a HELLO */
     uint8_t client_uuid[MR_UUID_BYTES];
+    uint64_t capabilities; /* the client's; 0: it says none, so it is of a version before 0.3.0 */
     struct mr_slot slots[MR_WINDOW_MAX];
 };
 /* Includes the most that the tables of uuids and addresses take per session. */
@@ -220,7 +221,9 @@ struct mr_client_session {
     uint8_t handshake; /* enum mr_handshake */
     /* of the protocol, that the server is said to speak; 0: nothing is said since it was last heard */
     uint8_t other_version;
-    bool held; /* opened again, and not released by its user */
+    char other_text[MR_VERSION_TEXT_BYTES]; /* that server's version, as it says */
+    struct mr_peer_version version;         /* the server's, as of its last ACCEPT */
+    bool held;                              /* opened again, and not released by its user */
     bool used, established, confirmed, away, closing;
     bool acked_once; /* the slots' acknowledgement is to be repeated, in case it was lost */
     bool has_previous_key;
@@ -322,6 +325,7 @@ struct mr_endpoint {
     size_t requests_bytes;    /* of message memory, in blocks */
     struct mr_link calls_free;
 
+    struct mr_other_version other_version; /* serving */
     struct mr_timer_wheel wheel;
     struct mr_message message; /* the message parsed last */
 };

@@ -65,9 +65,9 @@ static void check_accept(const struct mr_auth *auth, const uint8_t *payload)
     static const uint8_t uuid[MR_UUID_BYTES] = {3};
     struct mr_accept accept;
     memcpy(&accept, payload, sizeof(accept));
-    FUZZ_ASSERT(!mr_accept_verify(auth, uuid, 4, &accept));
-    mr_accept_prove(auth, uuid, 4, &accept);
-    FUZZ_ASSERT(mr_accept_verify(auth, uuid, 4, &accept));
+    FUZZ_ASSERT(!mr_accept_verify(auth, uuid, 4, &accept, NULL));
+    mr_accept_prove(auth, uuid, 4, &accept, NULL);
+    FUZZ_ASSERT(mr_accept_verify(auth, uuid, 4, &accept, NULL));
 }
 
 static void check_version(const uint8_t *data, size_t bytes)

@@ -67,6 +67,8 @@ field("grant_bytes", "uint32", "Grant")
 field("map_version", "uint32", "Map version")
 field("asked_version", "uint8", "Version of the HELLO")
 field("echo", "bytes", "Of the HELLO")
+field("capabilities", "uint64", "Capabilities", base.HEX)
+field("version_text", "stringz", "Version of the sender")
 
 field("received_bytes", "uint32", "Received bytes")
 field("sack", "bytes", "Segments after the first gap")
@@ -383,7 +385,8 @@ end
 
 local function dissect_hello(tvb, tree, at)
     add_all(tree, tvb, at, {"client_uuid", 16, "boot_nonce", 8, "client_nonce", 8, "wanted_session", 8, "key_id", 4,
-        "receive_buffer_bytes", 4, "udp_bytes_max", 2, "window", 2, "core", 2, false, 2, "cookie", 16, "proof", 32})
+        "receive_buffer_bytes", 4, "udp_bytes_max", 2, "window", 2, "core", 2, false, 2, "cookie", 16, "proof", 32,
+        "capabilities", 8, "version_text", 16})
     local has_cookie = left(tvb, at) >= 72 and tvb(at + 56, 16):bytes():tohex() ~= string.rep("0", 32)
     return has_cookie and "with a cookie" or "without a cookie"
 end
@@ -396,7 +399,7 @@ end
 local function dissect_accept(tvb, tree, at)
     add_all(tree, tvb, at, {"session", 8, "client_nonce", 8, "last_push_step", 8, "start_id", 8, "lineage", 4,
         "restores", 4, "incarnation", 4, "grant_bytes", 4, "map_version", 4, "udp_bytes_max", 2, "window", 2, "core", 2,
-        "core_count", 2, "arrived_core", 2, false, 2, "proof", 32})
+        "core_count", 2, "arrived_core", 2, false, 2, "proof", 32, "capabilities", 8, "version_text", 16})
     return left(tvb, at) >= 8 and "session 0x" .. tvb(at, 8):le_uint64():tohex() or ""
 end
 

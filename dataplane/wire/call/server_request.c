@@ -144,6 +144,7 @@ static bool execute(struct mr_endpoint *ep, struct mr_server_session *session, s
         .message = &ep->message,
         .client_uuid = session->client_uuid,
         .role = (enum mr_role)session->role,
+        .capabilities = session->capabilities,
         .now_us = ep->now_us,
         .deadline_us = UINT64_MAX,
     };

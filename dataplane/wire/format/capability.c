@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "dataplane/wire/format/op.h"
-
 #define BITS 64u
 
 /* Defined by build_version.c, which is linked into programs and the client library, not into tests. */
@@ -79,21 +77,4 @@ uint64_t mr_feature_needs(const struct mr_feature *f)
     if (mr_feature_is_dense(f))
         needs |= MR_CAN(DENSE);
     return needs;
-}
-
-uint64_t mr_op_needs(uint32_t op)
-{
-    switch (op) {
-    case MR_OP_LOOKUP_TABLES:
-        return MR_CAN(LOOKUP_TABLES);
-    case MR_OP_LATENCY:
-    case MR_OP_CAPTURE:
-    case MR_OP_MARK:
-    case MR_OP_RECENT_CALLS:
-    case MR_OP_CLOCK:
-    case MR_OP_FACTS:
-        return MR_CAN(OBSERVE);
-    default:
-        return 0;
-    }
 }

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/wire/format/mr_feature.h"
+#include "dataplane/wire/format/packet.h"
 
 /* X(name, bit, text, since, what it changes) */
 #define MR_CAPABILITY_LIST(X)                                                                                \
@@ -24,10 +25,7 @@
       "their last step")                                                                                     \
     X(SET_ROWS, 2, "set_rows", "0.3.0",                                                                      \
       "PUSH_GRAD with MR_PUSH_SET for any table; LOOKUP with MR_LOOKUP_STORED: rows as they are stored")     \
-    X(LOOKUP_TABLES, 3, "lookup_tables", "0.3.0", "the operation LOOKUP_TABLES")                             \
-    X(OBSERVE, 4, "observe", "0.3.0",                                                                        \
-      "the operations LATENCY, CAPTURE, MARK, RECENT_CALLS, CLOCK and FACTS")                                \
-    X(RPC, 5, "rpc", "0.3.0", "bodies of remote calls, references and members of worlds as of 0.3.0")
+    X(RPC, 3, "rpc", "0.3.0", "bodies of remote calls, references and members of worlds as of 0.3.0")
 
 enum mr_capability {
 #define MR_CAPABILITY_ENUM(name, bit, text, since, change) MR_CAPABILITY_##name = (bit),
@@ -39,14 +37,6 @@ enum mr_capability {
 #define MR_CAN(name)                                      (UINT64_C(1) << MR_CAPABILITY_##name)
 #define MR_CAPABILITY_BIT(name, bit, text, since, change) | UINT64_C(1) << (bit)
 #define MR_CAPABILITIES                                   (UINT64_C(0) MR_CAPABILITY_LIST(MR_CAPABILITY_BIT))
-
-#define MR_VERSION_TEXT_BYTES 16u /* of a version's text, NUL-padded; at most 15 characters */
-
-/* What a peer says of itself. All zero: a version before 0.3.0. Travels as it stands. */
-struct mr_peer_version {
-    uint64_t capabilities;
-    char text[MR_VERSION_TEXT_BYTES];
-};
 
 /* Returns the text of the running version, with the commit where the program knows it: "0.3.0+1a2b3c4d". */
 const char *mr_version_text(void);
@@ -64,7 +54,5 @@ void mr_capability_text(uint64_t set, char *text, size_t bytes);
 
 /* What a node must have to keep this feature as it is described, and to save it. */
 uint64_t mr_feature_needs(const struct mr_feature *f);
-/* What a server must have to know this operation. */
-uint64_t mr_op_needs(uint32_t op);
 
 #endif

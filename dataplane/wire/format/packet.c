@@ -1,7 +1,10 @@
 #include "dataplane/wire/format/packet.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+
+#include "dataplane/wire/format/capability.h"
 
 /* What each type may carry. */
 static const struct packet_rule {
@@ -10,7 +13,7 @@ static const struct packet_rule {
 } rules[MR_PACKET_TYPE_END] = {
     [MR_PACKET_HELLO] = {0, sizeof(struct mr_hello), sizeof(struct mr_hello)},
     [MR_PACKET_RETRY] = {0, sizeof(struct mr_retry), sizeof(struct mr_retry)},
-    [MR_PACKET_ACCEPT] = {0, sizeof(struct mr_accept), sizeof(struct mr_accept)},
+    [MR_PACKET_ACCEPT] = {0, sizeof(struct mr_accept), sizeof(struct mr_accept_long)},
     [MR_PACKET_DATA] = {MR_FLAG_REPLY | MR_FLAG_BUNDLE | MR_FLAG_PROBE, 1, MR_SEGMENT_BYTES_MAX},
     [MR_PACKET_ACK] = {MR_FLAG_REPLY, sizeof(struct mr_ack), sizeof(struct mr_ack)},
     [MR_PACKET_RESEND] = {MR_FLAG_REPLY, sizeof(struct mr_ack), sizeof(struct mr_ack)},
@@ -50,6 +53,9 @@ enum mr_drop mr_packet_parse(const uint8_t *datagram, size_t datagram_bytes, str
     if (datagram_bytes != sizeof(h) + h.payload_bytes)
         return MR_drop_short;
     if (h.payload_bytes < rule->payload_min || h.payload_bytes > rule->payload_max)
+        return MR_drop_range;
+    if (h.type == MR_PACKET_ACCEPT && h.payload_bytes != sizeof(struct mr_accept) &&
+        h.payload_bytes != sizeof(struct mr_accept_long))
         return MR_drop_range;
     if (!fields_fit(&h))
         return MR_drop_range;
@@ -108,6 +114,7 @@ bool mr_version_answer_make(const uint8_t *datagram, size_t datagram_bytes, stru
                                       .version = MR_PROTOCOL_VERSION,
                                       .type = MR_PACKET_VERSION,
                                       .asked = datagram[offsetof(struct mr_packet_header, version)]};
+    (void)snprintf(out->text, sizeof(out->text), "%s", mr_version_text());
     memcpy(out->echo, datagram + offsetof(struct mr_version_answer, echo), MR_VERSION_ECHO);
     return true;
 }

@@ -141,6 +141,16 @@ bool mr_packet_fragments(const struct mr_packet_header *header, const uint8_t *p
 #define MR_PROOF_BYTES  32u
 #define MR_PSK_BYTES    32u /* pre-shared key */
 
+#define MR_VERSION_TEXT_BYTES 16u /* of a version's text, NUL-padded; at most 15 characters */
+
+/* A peer's version: its capabilities (capability.h), and a text for people. All zero: a version before
+ * 0.3.0, which has none. */
+struct mr_peer_version {
+    uint64_t capabilities;
+    char text[MR_VERSION_TEXT_BYTES];
+};
+static_assert(sizeof(struct mr_peer_version) == 24, "peer version size");
+
 /* Sent by the client twice: without a cookie, then with the cookie of the RETRY. It is at least as long as
  * any answer. */
 struct mr_hello {
@@ -156,7 +166,7 @@ struct mr_hello {
     uint16_t reserved;               /* zero */
     uint8_t cookie[MR_COOKIE_BYTES]; /* zero in the first HELLO */
     uint8_t proof[MR_PROOF_BYTES];   /* zero in the first HELLO; keyed hash, see auth.h */
-    uint8_t padding[24];             /* zero */
+    struct mr_peer_version version;  /* the client's; versions before 0.3.0 sent zeros, and read nothing */
 };
 static_assert(sizeof(struct mr_hello) == 128, "hello size");
 
@@ -184,7 +194,15 @@ struct mr_accept {
     uint8_t proof[MR_PROOF_BYTES];
 };
 static_assert(sizeof(struct mr_accept) == 96, "accept size");
-static_assert(sizeof(struct mr_accept) <= sizeof(struct mr_hello), "nothing is amplified");
+
+/* The answer to a HELLO that has a version: the proof covers the server's, too. Other HELLOs are answered
+ * with the first part alone. */
+struct mr_accept_long {
+    struct mr_accept accept;
+    struct mr_peer_version version;
+};
+static_assert(sizeof(struct mr_accept_long) == 120, "long accept size");
+static_assert(sizeof(struct mr_accept_long) <= sizeof(struct mr_hello), "nothing is amplified");
 
 /* The answer to a HELLO of another version. Its form is the same in all versions, as are these fields of a
  * HELLO: magic, version, type 1, and at least 64 random bits in bytes 8 to 31. It is under no key, because
@@ -197,8 +215,9 @@ struct mr_version_answer {
     uint8_t type;    /* MR_PACKET_VERSION */
     uint8_t asked;   /* the HELLO's version */
     uint8_t reserved[3];
-    uint8_t echo[MR_VERSION_ECHO]; /* bytes 8 to 31 of the HELLO */
-    uint8_t padding[24];           /* zero */
+    uint8_t echo[MR_VERSION_ECHO];    /* bytes 8 to 31 of the HELLO */
+    char text[MR_VERSION_TEXT_BYTES]; /* the server's version, for people; zeros before 0.3.0 */
+    uint8_t padding[8];               /* zero */
 };
 static_assert(sizeof(struct mr_version_answer) == 56, "version answer size");
 #define MR_VERSION_HELLO_BYTES 64u /* no HELLO of any version is shorter */

@@ -134,31 +134,39 @@ bool mr_hello_verify(const struct mr_auth *auth, const struct mr_hello *hello)
     return sodium_memcmp(proof, hello->proof, MR_PROOF_BYTES) == 0;
 }
 
-static void accept_proof(const struct mr_auth *auth, const uint8_t *client_uuid, uint64_t boot_nonce,
-                         const struct mr_accept *accept, uint8_t *proof)
+static void accept_proof(const struct mr_auth *auth, const uint8_t client_uuid[MR_UUID_BYTES],
+                         uint64_t boot_nonce, const struct mr_accept *accept,
+                         const struct mr_peer_version *version, uint8_t proof[MR_PROOF_BYTES])
 {
     struct {
         struct mr_accept accept;
         uint8_t client_uuid[MR_UUID_BYTES];
         uint64_t boot_nonce;
+        struct mr_peer_version version;
     } covered = {.accept = *accept, .boot_nonce = boot_nonce};
-    static_assert(sizeof(covered) == sizeof(struct mr_accept) + MR_UUID_BYTES + 8, "no padding is hashed");
+    static_assert(sizeof(covered) ==
+                      sizeof(struct mr_accept) + MR_UUID_BYTES + 8 + sizeof(struct mr_peer_version),
+                  "no padding is hashed");
     memset(covered.accept.proof, 0, MR_PROOF_BYTES);
     memcpy(covered.client_uuid, client_uuid, MR_UUID_BYTES);
-    keyed_hash(domain_accept_proof, auth->psk, &covered, sizeof(covered), proof, MR_PROOF_BYTES);
+    if (version != NULL)
+        covered.version = *version;
+    const size_t bytes = sizeof(covered) - (version != NULL ? 0 : sizeof(covered.version));
+    keyed_hash(domain_accept_proof, auth->psk, &covered, bytes, proof, MR_PROOF_BYTES);
 }
 
 void mr_accept_prove(const struct mr_auth *auth, const uint8_t client_uuid[MR_UUID_BYTES],
-                     uint64_t boot_nonce, struct mr_accept *accept)
+                     uint64_t boot_nonce, struct mr_accept *accept, const struct mr_peer_version *version)
 {
-    accept_proof(auth, client_uuid, boot_nonce, accept, accept->proof);
+    accept_proof(auth, client_uuid, boot_nonce, accept, version, accept->proof);
 }
 
 bool mr_accept_verify(const struct mr_auth *auth, const uint8_t client_uuid[MR_UUID_BYTES],
-                      uint64_t boot_nonce, const struct mr_accept *accept)
+                      uint64_t boot_nonce, const struct mr_accept *accept,
+                      const struct mr_peer_version *version)
 {
     uint8_t proof[MR_PROOF_BYTES];
-    accept_proof(auth, client_uuid, boot_nonce, accept, proof);
+    accept_proof(auth, client_uuid, boot_nonce, accept, version, proof);
     return sodium_memcmp(proof, accept->proof, MR_PROOF_BYTES) == 0;
 }
 

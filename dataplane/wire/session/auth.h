@@ -69,11 +69,12 @@ bool mr_cookie_verify(const uint8_t secret[MR_COOKIE_SECRET_BYTES], const uint8_
 void mr_hello_prove(const struct mr_auth *auth, struct mr_hello *hello);
 bool mr_hello_verify(const struct mr_auth *auth, const struct mr_hello *hello);
 /* The same for the answer to a HELLO with this uuid and boot nonce (its client nonce is in the ACCEPT
- * itself). */
+ * itself). `version`: what follows a long ACCEPT; NULL: it is a short one. */
 void mr_accept_prove(const struct mr_auth *auth, const uint8_t client_uuid[MR_UUID_BYTES],
-                     uint64_t boot_nonce, struct mr_accept *accept);
+                     uint64_t boot_nonce, struct mr_accept *accept, const struct mr_peer_version *version);
 bool mr_accept_verify(const struct mr_auth *auth, const uint8_t client_uuid[MR_UUID_BYTES],
-                      uint64_t boot_nonce, const struct mr_accept *accept);
+                      uint64_t boot_nonce, const struct mr_accept *accept,
+                      const struct mr_peer_version *version);
 
 /* Derives a session's key from what the header of each of its packets contains. */
 void mr_session_key(const struct mr_auth *auth, uint64_t session_id, uint32_t incarnation,

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "dataplane/wire/endpoint_internal.h"
+#include "dataplane/wire/format/capability.h"
 
 /* ---- the table of sessions by id ---- */
 
@@ -114,6 +115,7 @@ static void send_hello(struct mr_endpoint *ep, struct mr_client_session *s)
         .udp_bytes_max = (uint16_t)ep->config.udp_bytes_max,
         .window = (uint16_t)ep->config.window,
         .core = s->core,
+        .version = ep->config.version,
     };
     memcpy(hello.client_uuid, ep->config.client_uuid, MR_UUID_BYTES);
     if (s->handshake == MR_HANDSHAKE_COOKIE) {
@@ -255,35 +257,39 @@ static void adopt(struct mr_endpoint *ep, struct mr_client_session *s, const str
 
 static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
 {
-    struct mr_accept accept;
-    memcpy(&accept, packet->payload, sizeof(accept));
+    struct mr_accept_long answer = {0};
+    const struct mr_accept *accept = &answer.accept;
+    const bool is_long = packet->header.payload_bytes == sizeof(answer);
+    memcpy(&answer, packet->payload, packet->header.payload_bytes);
     if (!mr_packet_verify(packet, &ep->auth[0].hello_key)) {
         ep->counters.drop_tag++;
         return;
     }
-    struct mr_client_session *s = find_handshake(ep, packet, accept.client_nonce);
+    struct mr_client_session *s = find_handshake(ep, packet, accept->client_nonce);
     if (s == NULL) {
         ep->counters.drop_stale++;
         return;
     }
-    if (!mr_accept_verify(&ep->auth[0], ep->config.client_uuid, ep->boot_nonce, &accept)) {
+    if (!mr_accept_verify(&ep->auth[0], ep->config.client_uuid, ep->boot_nonce, accept,
+                          is_long ? &answer.version : NULL)) {
         ep->counters.drop_proof++;
         return;
     }
-    if (!accept_in_range(ep, s, &accept)) {
+    if (!accept_in_range(ep, s, accept)) {
         ep->counters.drop_range++;
         return;
     }
     mr_client_session_sample_rtt(ep, s, packet);
     s->peer.heard_us = ep->now_us;
     s->other_version = 0;
-    s->last_push_step = accept.last_push_step;
-    s->lineage = accept.lineage;
-    s->restores = accept.restores;
+    s->version = answer.version;
+    s->last_push_step = accept->last_push_step;
+    s->lineage = accept->lineage;
+    s->restores = accept->restores;
     bool was_away = s->away, was_established = s->established;
     s->away = false;
-    s->arrived_core = accept.arrived_core;
-    if (was_established && s->peer.session_id == accept.session_id) {
+    s->arrived_core = accept->arrived_core;
+    if (was_established && s->peer.session_id == accept->session_id) {
         mr_client_session_connected(ep, s);
         if (was_away)
             mr_client_session_notify(ep, s, MR_SESSION_UP);
@@ -294,7 +300,7 @@ static void on_accept(struct mr_endpoint *ep, const struct mr_packet *packet)
         mr_client_session_restart_calls(ep, s);
         s->held = ep->config.hold_on_restart;
     }
-    adopt(ep, s, &accept);
+    adopt(ep, s, accept);
     mr_client_session_connected(ep, s);
     /* Proves to the server that this was no replay, so that it keeps the session. */
     (void)mr_transmit_control(ep, &s->peer, MR_PACKET_PING, MR_FLAG_PROBE, 0, NULL, 0);
@@ -393,8 +399,10 @@ void mr_client_session_other_version(struct mr_endpoint *ep, const struct mr_add
         struct mr_client_session *s = &ep->client_sessions[i];
         uint64_t echo[MR_VERSION_ECHO / sizeof(uint64_t)] = {0, s->client_nonce};
         if (s->used && s->handshake != MR_HANDSHAKE_NONE && mr_address_equal(&s->peer.address, from) &&
-            memcmp(echo, answer->echo, sizeof(echo)) == 0)
+            memcmp(echo, answer->echo, sizeof(echo)) == 0) {
             s->other_version = answer->version;
+            memcpy(s->other_text, answer->text, sizeof(s->other_text));
+        }
     }
 }
 
@@ -403,10 +411,16 @@ bool mr_client_session_version_text(const struct mr_client_session *session, con
 {
     if (session->other_version == 0)
         return false;
-    snprintf(text, text_bytes,
-             "the %s speaks version %u of the protocol, and this library version %u: upgrade the %s", peer,
-             session->other_version, MR_PROTOCOL_VERSION,
-             session->other_version > MR_PROTOCOL_VERSION ? "library" : peer);
+    struct mr_peer_version other = {0};
+    char version[MR_VERSION_TEXT_BYTES];
+    memcpy(other.text, session->other_text, sizeof(other.text));
+    mr_version_name(&other, version);
+    snprintf(
+        text, text_bytes,
+        "the %s speaks version %u of the protocol, and this library version %u: upgrade the %s (they are "
+        "%s and %s)",
+        peer, session->other_version, MR_PROTOCOL_VERSION,
+        session->other_version > MR_PROTOCOL_VERSION ? "library" : peer, version, mr_version_text());
     return true;
 }
 
@@ -498,6 +512,7 @@ void mr_client_session_info(const struct mr_client_session *s, struct mr_client_
         .path_known = s->path.confirmed,
         .path_narrow = s->path.narrow,
         .other_version = s->other_version,
+        .version = s->version,
         .last_push_step = s->last_push_step,
         .rtt_us = s->rtt.smoothed_us,
         .silent_since_us = s->peer.heard_us,

@@ -209,7 +209,8 @@ static uint64_t last_push_step(const struct mr_endpoint *ep, const struct mr_ser
 static void send_accept(struct mr_endpoint *ep, const struct mr_packet *packet, const struct mr_auth *auth,
                         const struct mr_server_session *s)
 {
-    struct mr_accept accept = {
+    struct mr_accept_long answer = {.version = ep->config.version};
+    answer.accept = (struct mr_accept){
         .session_id = s->peer.session_id,
         .client_nonce = s->client_nonce,
         .last_push_step = last_push_step(ep, s),
@@ -225,9 +226,12 @@ static void send_accept(struct mr_endpoint *ep, const struct mr_packet *packet, 
         .core_count = ep->config.core_count,
         .arrived_core = ep->arrived_core,
     };
-    mr_accept_prove(auth, s->client_uuid, s->boot_nonce, &accept);
-    struct mr_packet_header header = mr_answer_header(ep, packet, MR_PACKET_ACCEPT, sizeof(accept));
-    (void)mr_transmit(ep, packet->from, &auth->hello_key, &header, &accept);
+    /* Versions before 0.3.0 take the short answer alone. */
+    const bool is_long = s->capabilities != 0 && ep->config.version.capabilities != 0;
+    mr_accept_prove(auth, s->client_uuid, s->boot_nonce, &answer.accept, is_long ? &answer.version : NULL);
+    struct mr_packet_header header = mr_answer_header(
+        ep, packet, MR_PACKET_ACCEPT, (uint16_t)(is_long ? sizeof(answer) : sizeof(answer.accept)));
+    (void)mr_transmit(ep, packet->from, &auth->hello_key, &header, &answer);
 }
 
 static const struct mr_auth *auth_find(const struct mr_endpoint *ep, uint32_t key_id)
@@ -306,6 +310,7 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
     }
     s->hello_number = packet->header.number;
     s->client_nonce = hello.client_nonce;
+    s->capabilities = hello.version.capabilities;
     send_accept(ep, packet, auth, s);
 }
 
@@ -336,6 +341,9 @@ void mr_server_session_other_version(struct mr_endpoint *ep, const struct mr_add
                                      const struct mr_version_answer *answer)
 {
     ep->counters.hellos_other_version++;
+    ep->other_version.count++;
+    ep->other_version.from = *to;
+    ep->other_version.version = answer->asked;
     if (!mr_budget_take(ep, &ep->versions_in_interval, 1, MR_VERSIONS_PER_INTERVAL))
         return;
     uint8_t *datagram = ep->config.io.tx_begin(ep->config.io.self, to, sizeof(*answer));

@@ -185,8 +185,8 @@ static void packets_of_each_type(void **state)
     }
     append((p = make(MR_PACKET_RETRY, 0, 5), &p), &(struct mr_retry){{1}}, sizeof(struct mr_retry));
     add(&p);
-    append((p = make(MR_PACKET_ACCEPT, 0, 5), &p), &(struct mr_accept){.session_id = SESSION},
-           sizeof(struct mr_accept));
+    append((p = make(MR_PACKET_ACCEPT, 0, 5), &p), &(struct mr_accept_long){.accept.session_id = SESSION},
+           sizeof(struct mr_accept_long));
     add(&p);
     p = make(MR_PACKET_DATA, 0, 7);
     append_message(&p, &(struct mr_preamble){.op = MR_OP_LOOKUP, .table = 1}, &tensor, 1);

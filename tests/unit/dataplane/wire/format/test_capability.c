@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "dataplane/wire/format/capability.h"
-#include "dataplane/wire/format/op.h"
 
 static void a_name_leads_to_its_bit(void **state)
 {
@@ -53,14 +52,6 @@ static void a_feature_says_what_it_needs(void **state)
     assert_int_equal(mr_feature_needs(&f), MR_CAN(ADAM_STEP) | MR_CAN(DENSE));
 }
 
-/* Operations of protocol 4 as it began need nothing; those that came later do. */
-static void an_operation_says_what_it_needs(void **state)
-{
-    (void)state;
-    for (uint32_t op = 1; op < MR_OP_COUNT; op++)
-        assert_int_equal(mr_op_needs(op) != 0, op >= MR_OP_LATENCY);
-}
-
 /* What others say reaches terminals. */
 static void versions_are_plain_text(void **state)
 {
@@ -81,8 +72,9 @@ static void versions_are_plain_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_name_leads_to_its_bit),      cmocka_unit_test(a_set_is_listed),
-        cmocka_unit_test(a_feature_says_what_it_needs), cmocka_unit_test(an_operation_says_what_it_needs),
+        cmocka_unit_test(a_name_leads_to_its_bit),
+        cmocka_unit_test(a_set_is_listed),
+        cmocka_unit_test(a_feature_says_what_it_needs),
         cmocka_unit_test(versions_are_plain_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -126,6 +126,14 @@ static void each_type_takes_its_payload_and_no_other(void **state)
     }
 }
 
+/* Of ACCEPT there are two, and nothing between. */
+static void an_accept_has_a_version_or_none(void **state)
+{
+    for (uint32_t bytes = 0; bytes < 140; bytes++)
+        assert_int_equal(parse(make(MR_PACKET_ACCEPT, 0, (uint16_t)bytes)),
+                         bytes == 96 || bytes == 120 ? MR_DROP_NONE : MR_drop_range);
+}
+
 static void each_type_takes_its_flags_and_no_other(void **state)
 {
     for (size_t i = 0; i < RULE_COUNT; i++) {
@@ -273,6 +281,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fields_stand_where_the_protocol_says),
         cmocka_unit_test(each_type_takes_its_payload_and_no_other),
+        cmocka_unit_test(an_accept_has_a_version_or_none),
         cmocka_unit_test(each_type_takes_its_flags_and_no_other),
         cmocka_unit_test(fields_without_a_meaning_are_zero),
         cmocka_unit_test(unknown_types_are_dropped),

@@ -170,27 +170,41 @@ static void an_accept_is_proved_as_documented(void **state)
         0x5b, 0x9d, 0xe5, 0x1b, 0x4d, 0xc5, 0x92, 0x62, 0x04, 0x81, 0xb6, 0xcb, 0x9a, 0xbd, 0x06, 0xdf,
         0x82, 0x16, 0x8b, 0xef, 0x76, 0x29, 0xaa, 0xba, 0xfa, 0x47, 0x9f, 0xf7, 0x24, 0x58, 0xdb, 0xb0};
     struct mr_accept a = accept_of_hello();
-    mr_accept_prove(&auth, uuid, 0x1111, &a);
+    mr_accept_prove(&auth, uuid, 0x1111, &a, NULL);
     assert_memory_equal(a.proof, proof, sizeof(proof));
-    assert_true(mr_accept_verify(&auth, uuid, 0x1111, &a));
+    assert_true(mr_accept_verify(&auth, uuid, 0x1111, &a, NULL));
 }
 
 static void every_bit_of_an_accept_and_its_client_is_covered(void **state)
 {
     struct mr_accept a = accept_of_hello();
-    mr_accept_prove(&auth, uuid, 0x1111, &a);
+    mr_accept_prove(&auth, uuid, 0x1111, &a, NULL);
     for (uint32_t bit = 0; bit < sizeof(a) * 8; bit++) {
         struct mr_accept changed = a;
         ((uint8_t *)&changed)[bit / 8] ^= (uint8_t)(1u << (bit % 8));
-        assert_false(mr_accept_verify(&auth, uuid, 0x1111, &changed));
+        assert_false(mr_accept_verify(&auth, uuid, 0x1111, &changed, NULL));
     }
-    assert_false(mr_accept_verify(&auth, uuid, 0x1112, &a));
+    assert_false(mr_accept_verify(&auth, uuid, 0x1112, &a, NULL));
     uuid[0] ^= 1;
-    assert_false(mr_accept_verify(&auth, uuid, 0x1111, &a));
+    assert_false(mr_accept_verify(&auth, uuid, 0x1111, &a, NULL));
     uuid[0] ^= 1;
     struct mr_auth other;
     mr_auth_init(&other, NULL);
-    assert_false(mr_accept_verify(&other, uuid, 0x1111, &a));
+    assert_false(mr_accept_verify(&other, uuid, 0x1111, &a, NULL));
+}
+
+static void every_bit_of_a_version_is_covered(void **state)
+{
+    struct mr_accept a = accept_of_hello();
+    struct mr_peer_version version = {.capabilities = 5, .text = "0.9.1"};
+    mr_accept_prove(&auth, uuid, 0x1111, &a, &version);
+    assert_true(mr_accept_verify(&auth, uuid, 0x1111, &a, &version));
+    assert_false(mr_accept_verify(&auth, uuid, 0x1111, &a, NULL)); /* it cannot be cut off */
+    for (uint32_t bit = 0; bit < sizeof(version) * 8; bit++) {
+        struct mr_peer_version changed = version;
+        ((uint8_t *)&changed)[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+        assert_false(mr_accept_verify(&auth, uuid, 0x1111, &a, &changed));
+    }
 }
 
 static void session_keys_differ_by_each_of_their_inputs(void **state)
@@ -264,6 +278,7 @@ int main(void)
         cmocka_unit_test_setup(every_bit_of_a_hello_is_covered, set_up),
         cmocka_unit_test_setup(an_accept_is_proved_as_documented, set_up),
         cmocka_unit_test_setup(every_bit_of_an_accept_and_its_client_is_covered, set_up),
+        cmocka_unit_test_setup(every_bit_of_a_version_is_covered, set_up),
         cmocka_unit_test_setup(session_keys_differ_by_each_of_their_inputs, set_up),
         cmocka_unit_test_setup(a_cookie_lasts_one_to_two_epochs, set_up),
         cmocka_unit_test_setup(a_cookie_is_bound_to_address_client_and_server, set_up),

@@ -48,6 +48,83 @@ static void any_packet_of_the_handshake_may_come_twice(void **state)
     assert_int_equal(p.events[MR_SESSION_RESTARTED], 0);
 }
 
+/* ---- what each side says of its version ---- */
+
+static uint32_t accept_bytes;
+static uint64_t heard;
+
+static enum pair_verdict measure_accepts(struct pair *pair, enum pair_side from, uint32_t n,
+                                         struct pair_packet *packet)
+{
+    if (from == PAIR_SERVER && packet->data[3] == MR_PACKET_ACCEPT)
+        accept_bytes = packet->bytes - MR_HEADER_BYTES;
+    return PAIR_PASS;
+}
+
+static void hear(void *app, struct mr_endpoint *ep, const struct mr_request *request)
+{
+    heard = request->capabilities;
+    mr_reply_status(ep, request->ref, MR_OK);
+}
+
+static void check_versions(const struct mr_peer_version *client_version,
+                           const struct mr_peer_version *server_version, uint32_t expected_bytes)
+{
+    struct mr_client_session_info info;
+    struct pair_call call = {0};
+    const bool is_long = expected_bytes == sizeof(struct mr_accept_long);
+    const struct mr_peer_version nothing = {0};
+    pair_stop(&p);
+    pair_init(&p);
+    p.config[PAIR_CLIENT].version = *client_version;
+    p.config[PAIR_SERVER].version = *server_version;
+    p.handler = hear;
+    p.filter = measure_accepts;
+    pair_start(&p);
+    pair_open(&p);
+    assert_true(up());
+    assert_int_equal(accept_bytes, expected_bytes);
+    mr_client_session_info(p.session, &info);
+    assert_memory_equal(&info.version, is_long ? server_version : &nothing, sizeof(nothing));
+    pair_call(&p, &call, MR_OP_ECHO, NULL, 0, UINT64_MAX);
+    pair_run(&p, 100000);
+    assert_int_equal(call.status, MR_OK);
+    assert_int_equal(heard, client_version->capabilities);
+}
+
+/* A side that says nothing is of a version before 0.3.0, which takes an ACCEPT of 96 bytes only. */
+static void versions_are_exchanged_where_both_say_theirs(void **state)
+{
+    const struct mr_peer_version nothing = {0}, one = {.capabilities = UINT64_MAX, .text = "9.8.7+01234567"},
+                                 other = {.capabilities = 1, .text = "0.3.0"};
+    check_versions(&one, &other, sizeof(struct mr_accept_long));
+    check_versions(&other, &one, sizeof(struct mr_accept_long));
+    check_versions(&nothing, &one, sizeof(struct mr_accept));
+    check_versions(&one, &nothing, sizeof(struct mr_accept));
+}
+
+/* The server was brought up to date under its client. */
+static void a_version_is_that_of_the_last_accept(void **state)
+{
+    struct mr_client_session_info info;
+    pair_stop(&p);
+    pair_init(&p);
+    p.config[PAIR_SERVER].version = (struct mr_peer_version){0};
+    pair_start(&p);
+    pair_open(&p);
+    mr_client_session_info(p.session, &info);
+    assert_int_equal(info.version.capabilities, 0);
+    p.config[PAIR_SERVER].version = (struct mr_peer_version){.capabilities = 6, .text = "0.9.1"};
+    pair_restart_server(&p);
+    struct pair_call call = {0};
+    pair_call(&p, &call, MR_OP_ECHO, NULL, 0, UINT64_MAX);
+    pair_run(&p, 5000000);
+    assert_int_equal(p.events[MR_SESSION_RESTARTED], 1);
+    mr_client_session_info(p.session, &info);
+    assert_int_equal(info.version.capabilities, 6);
+    assert_string_equal(info.version.text, "0.9.1");
+}
+
 static void keeps_knocking_at_a_bounded_rate(void **state)
 {
     p.filter = drop_all;
@@ -284,6 +361,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(any_packet_of_the_handshake_may_be_lost, pair_started, pair_ended),
         cmocka_unit_test_setup_teardown(any_packet_of_the_handshake_may_come_twice, pair_started, pair_ended),
+        cmocka_unit_test_setup_teardown(versions_are_exchanged_where_both_say_theirs, pair_started,
+                                        pair_ended),
+        cmocka_unit_test_setup_teardown(a_version_is_that_of_the_last_accept, pair_started, pair_ended),
         cmocka_unit_test_setup_teardown(keeps_knocking_at_a_bounded_rate, pair_started, pair_ended),
         cmocka_unit_test_setup_teardown(a_stale_cookie_is_replaced, pair_started, pair_ended),
         cmocka_unit_test_setup_teardown(restart_repeats_what_can_be_and_ends_the_rest, pair_started,

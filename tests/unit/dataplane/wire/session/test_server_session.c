@@ -127,18 +127,18 @@ static enum pair_verdict change_accept(struct pair *pair, enum pair_side from, u
 {
     struct mr_packet_header header;
     struct mr_hello hello;
-    struct mr_accept accept;
+    struct mr_accept_long answer;
     struct mr_auth auth;
     (void)keep_clients(pair, from, n, packet);
     memcpy(&header, packet->data, sizeof(header));
     if (from != PAIR_SERVER || header.type != MR_PACKET_ACCEPT)
         return PAIR_PASS;
     memcpy(&hello, kept[1] + MR_HEADER_BYTES, sizeof(hello));
-    memcpy(&accept, packet->data + MR_HEADER_BYTES, sizeof(accept));
-    make_wrong(wrong_how, &accept);
+    memcpy(&answer, packet->data + MR_HEADER_BYTES, sizeof(answer));
+    make_wrong(wrong_how, &answer.accept);
     mr_auth_init(&auth, p.config[PAIR_SERVER].psk[0]);
-    mr_accept_prove(&auth, hello.client_uuid, hello.boot_nonce, &accept);
-    memcpy(packet->data + MR_HEADER_BYTES, &accept, sizeof(accept));
+    mr_accept_prove(&auth, hello.client_uuid, hello.boot_nonce, &answer.accept, &answer.version);
+    memcpy(packet->data + MR_HEADER_BYTES, &answer, sizeof(answer));
     mr_tag_write(&auth.hello_key, packet->data, packet->bytes);
     return PAIR_PASS;
 }

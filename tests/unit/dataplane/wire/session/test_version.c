@@ -4,10 +4,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
 #include "dataplane/wire/endpoint_internal.h"
+#include "dataplane/wire/format/capability.h"
 #include "pair_fixture.h"
 #include "tests/sim/session_count.h"
 
@@ -63,10 +65,15 @@ static void a_hello_of_another_version_is_answered(void **state)
         assert_int_equal(last_answer.asked, versions[i]);
         assert_memory_equal(last_answer.echo, hello + 8, sizeof(last_answer.echo));
         const uint8_t zero[24] = {0};
+        assert_string_equal(last_answer.text, mr_version_text());
         assert_memory_equal(last_answer.padding, zero, sizeof(last_answer.padding));
         assert_memory_equal(last_answer.reserved, zero, sizeof(last_answer.reserved));
     }
     assert_int_equal(served()->hellos_other_version, sizeof(versions));
+    const struct mr_other_version *other = mr_endpoint_other_version(server());
+    assert_int_equal(other->count, sizeof(versions));
+    assert_int_equal(other->version, 255);
+    assert_int_equal(other->from.port, p.ends[PAIR_CLIENT].address.port);
     assert_int_equal(served()->drop_version, sizeof(versions));
     assert_int_equal(session_count(server()), 0);
 }
@@ -151,8 +158,16 @@ static void only_an_echo_of_the_hello_is_noted(void **state)
     elsewhere.port++;
     mr_endpoint_receive(client(), p.now_us, &elsewhere, (const uint8_t *)&good, sizeof(good));
     assert_int_equal(noted(), 0);
+    char text[256], says[256];
+    memcpy(good.text, "0.9.1", 6);
     tell(&good, sizeof(good));
     assert_int_equal(noted(), NEW_VERSION);
+    assert_true(mr_client_session_version_text(p.session, "server", text, sizeof(text)));
+    (void)snprintf(says, sizeof(says),
+                   "the server speaks version %u of the protocol, and this library version %u: upgrade the "
+                   "library (they are 0.9.1 and %s)",
+                   NEW_VERSION, MR_PROTOCOL_VERSION, mr_version_text());
+    assert_string_equal(text, says);
 }
 
 /* The handshake goes on, for the right server may be there soon; what that says counts. */
