@@ -88,8 +88,9 @@ struct mr_rpc {
     uint32_t job_count; /* of this burst, not given to the executor yet */
     struct mr_agent_counters counters;
     bool join_in_flight;
-    bool has_programs; /* once complete: other members that are no nodes */
-    bool retiring;     /* no function begins any more */
+    bool refused_version; /* at the rendezvous: somebody of another version has asked to join */
+    bool has_programs;    /* once complete: other members that are no nodes */
+    bool retiring;        /* no function begins any more */
     bool closing;
 };
 

@@ -105,6 +105,7 @@ void mr_agent_on_session(struct mr_rpc *agent, struct mr_client_session *session
         mr_world_rendezvous_lost(agent, mr_agent_now(agent));
     m->start_id = info.start_id;
     m->incarnation = info.incarnation;
+    mr_world_check_version(agent, &info.version); /* last: it may close the session */
 }
 
 uint64_t mr_alive_tick(struct mr_rpc *agent, uint64_t now_us)

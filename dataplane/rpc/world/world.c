@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/base/rpc.h"
+#include "dataplane/wire/format/capability.h"
 #include "dataplane/rpc/rref/rref.h"
 
 #define JOIN_WAIT_US     2000u /* between two JOINs, doubling up to */
@@ -279,6 +280,16 @@ void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request)
                        agent->config.rank, agent->rendezvous_text);
         return;
     }
+    if ((request->capabilities & MR_CAN(RPC)) == 0) {
+        /* Versions before 0.3.0 ask again for a minute unless the status is one that they take as final. */
+        agent->refused_version = true;
+        mr_reply_error(
+            ep, request->ref, request->capabilities == 0 ? MR_INVALID_ARGUMENT : MR_VERSION_MISMATCH,
+            "this worker's version is %s, and the rendezvous has version %s: install the same version "
+            "for all workers and nodes of a world",
+            request->capabilities == 0 ? "before 0.3.0" : "another", mr_version_text());
+        return;
+    }
     if (message->preamble.tensor_count != 1 || message->tensors[0].bytes != sizeof(join)) {
         mr_reply_status(ep, request->ref, MR_BAD_MESSAGE);
         return;
@@ -361,12 +372,30 @@ static void join_failed(struct mr_rpc *agent, enum mr_status status, const struc
     joined(agent, status);
 }
 
+void mr_world_check_version(struct mr_rpc *agent, const struct mr_peer_version *version)
+{
+    char text[MR_VERSION_TEXT_BYTES];
+    if ((version->capabilities & MR_CAN(RPC)) != 0 || has_joined(agent))
+        return;
+    mr_version_name(version, text);
+    (void)snprintf(
+        agent->join_error, sizeof(agent->join_error),
+        "the rendezvous has version %s, and this worker version %s: install the same version for all "
+        "workers and nodes of a world",
+        text, mr_version_text());
+    joined(agent, MR_VERSION_MISMATCH);
+    mr_member_close(agent, &agent->rendezvous);
+}
+
 /* What is to be done after an answer, or without one. */
 static void judge_answer(struct mr_rpc *agent, enum mr_status status, const struct mr_message *reply)
 {
     uint32_t places = agent->config.rendezvous_count;
     agent->join_elsewhere = status == MR_UNKNOWN_OP ? agent->join_elsewhere + 1 : 0;
-    if (status == MR_INVALID_ARGUMENT || status == MR_WORKER_DIED || agent->join_elsewhere >= places)
+    if (status == MR_BAD_MESSAGE) /* no version that knows this one's bodies says that */
+        join_failed(agent, MR_VERSION_MISMATCH, reply);
+    else if (status == MR_VERSION_MISMATCH || status == MR_INVALID_ARGUMENT || status == MR_WORKER_DIED ||
+             agent->join_elsewhere >= places)
         join_failed(agent, status, reply);
     else if (status == MR_OK && !read_join_answer(agent, reply))
         join_failed(agent, MR_BAD_MESSAGE, NULL);
@@ -452,6 +481,11 @@ static void say_who_is_kept_out(const struct mr_rpc *agent, char *out, size_t by
     if (counters->drop_proof != 0)
         (void)snprintf(out, bytes,
                        "; somebody asks under another key: see key_file of this worker and of those");
+    else if (agent->refused_version)
+        (void)snprintf(out, bytes,
+                       "; somebody of another version than this worker's, %s, asks to join: install the same "
+                       "version for all workers and nodes of a world",
+                       mr_version_text());
     else if (counters->hellos_other_version != 0)
         (void)snprintf(out, bytes,
                        "; somebody asks in another version of the protocol than this library's, %u: "

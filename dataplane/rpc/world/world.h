@@ -121,6 +121,9 @@ uint64_t mr_alive_tick(struct mr_rpc *agent, uint64_t now_us);
  * another process answers in its place. */
 void mr_agent_on_session(struct mr_rpc *agent, struct mr_client_session *session,
                          enum mr_client_session_event event);
+/* The rendezvous has accepted this worker, and says its version. If that has other bodies of remote calls,
+ * joining fails before anything else is sent. */
+void mr_world_check_version(struct mr_rpc *agent, const struct mr_peer_version *version);
 /* The rendezvous died or was restarted: from now on workers ask each other who is alive. */
 void mr_world_rendezvous_lost(struct mr_rpc *agent, uint64_t now_us);
 /* Whether this node's world goes on for as long as that member lives. */

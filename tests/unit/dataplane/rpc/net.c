@@ -1,4 +1,5 @@
 #include "net.h"
+#include "dataplane/wire/format/capability.h"
 
 #include <linux/futex.h>
 #include <setjmp.h>
@@ -240,6 +241,10 @@ static void create_endpoint(struct net_worker *w)
     config.on_session = on_session;
     config.incarnation = w->incarnation;
     config.core_count = 1;
+    if (w->net->say_no_version)
+        config.version = (struct mr_peer_version){0};
+    if (w->net->say_no_rpc)
+        config.version.capabilities = MR_CAPABILITIES & ~MR_CAN(RPC);
     config.sessions_max = 64;
     config.sessions_per_address = 64;
     config.udp_bytes_max = MR_UDP_BYTES_MAX;

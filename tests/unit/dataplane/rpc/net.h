@@ -54,6 +54,7 @@ struct net {
     /* Settings for the workers that are added afterwards. */
     uint32_t world_size, executor_threads, dead_after_ms, timeout_ms;
     bool are_nodes, are_held, is_open;
+    bool say_no_version, say_no_rpc; /* as versions before 0.3.0, and as one that lacks the capability */
     uint32_t rendezvous[NET_WORKERS_MAX], rendezvous_count; /* indices of workers; none: the first worker */
     bool have_two;                                          /* each of them has an IPv4 address, too */
     uint32_t apart; /* bit i: nobody can reach the first address of worker i; for all workers, at any time */

@@ -11,6 +11,7 @@
 #include "net.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/world/world.h"
+#include "dataplane/wire/format/capability.h"
 
 #define SECOND_US 1000000u
 
@@ -35,8 +36,9 @@ static void a_world_of_one_is_complete_at_once(void **state)
 static void expect_not_joined(struct net *net, uint32_t i, enum mr_status expected, const char *text)
 {
     char error[256] = "";
-    uint64_t deadline_us =
-        expected == MR_INVALID_ARGUMENT ? UINT64_MAX : mr_agent_now(net->workers[i].rpc) + 1000;
+    uint64_t deadline_us = expected == MR_INVALID_ARGUMENT || expected == MR_VERSION_MISMATCH
+                               ? UINT64_MAX
+                               : mr_agent_now(net->workers[i].rpc) + 1000;
     assert_int_equal(mr_workers_wait_joined(net->workers[i].rpc, deadline_us, error, sizeof(error)),
                      expected);
     expect_text(error, text);
@@ -48,6 +50,34 @@ static bool is_dead(struct net *net, uint32_t of, uint32_t worker)
     struct mr_rpc_worker info;
     assert_int_equal(mr_worker_info(net->workers[of].rpc, worker, &info), MR_OK);
     return info.is_dead;
+}
+
+/* Whichever side is of another version, joining fails at once, and says so. */
+static void a_rendezvous_of_an_older_version_is_named(void **state)
+{
+    struct net *net = *state;
+    net_start(net, 2);
+    net->say_no_version = true;
+    (void)net_add(net, "a", 0);
+    net->say_no_version = false;
+    (void)net_add(net, "b", 1);
+    expect_not_joined(net, 1, MR_VERSION_MISMATCH,
+                      "the rendezvous has version before 0.3.0, and this worker ");
+    expect_not_joined(net, 0, MR_DEADLINE_EXCEEDED, "1 of 2 workers");
+}
+
+static void a_worker_of_an_older_version_is_refused(void **state)
+{
+    struct net *net = *state;
+    char says[200];
+    net_start(net, 2);
+    (void)net_add(net, "a", 0);
+    net->say_no_rpc = true;
+    (void)net_add(net, "b", 1);
+    (void)snprintf(says, sizeof(says), "version is another, and the rendezvous has version %s",
+                   mr_version_text());
+    expect_not_joined(net, 1, MR_VERSION_MISMATCH, says);
+    expect_not_joined(net, 0, MR_DEADLINE_EXCEEDED, "somebody of another version than this worker's");
 }
 
 static void who_is_missing_is_named(void **state)
@@ -756,6 +786,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         test(a_world_of_one_is_complete_at_once),
+        test(a_rendezvous_of_an_older_version_is_named),
+        test(a_worker_of_an_older_version_is_refused),
         test(who_is_missing_is_named),
         test(nobody_at_the_rendezvous_is_said),
         test(those_who_do_not_fit_are_refused),
