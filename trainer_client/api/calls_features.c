@@ -3,6 +3,8 @@
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
 #include "trainer_client/api/calls.h"
+#include "dataplane/wire/format/capability.h"
+#include "trainer_client/call/node.h"
 
 struct create_context {
     uint32_t *ids;
@@ -54,8 +56,14 @@ enum mr_status mr_create(struct mr_client *client, const struct mr_options *opti
                              MR_NAME_BYTES - 1, features[i].name, text);
         }
     }
-    enum mr_status status = mrc_future_new(client, options, MR_OP_CREATE, 0, 1, 1,
-                                           sizeof(struct create_context) + count * sizeof(*features), &f);
+    uint64_t needs = 0;
+    for (uint32_t i = 0; i < count; i++)
+        needs |= mr_feature_needs(&features[i]);
+    enum mr_status status = mrc_nodes_check(client, "mr_create", needs);
+
+    if (status == MR_OK)
+        status = mrc_future_new(client, options, MR_OP_CREATE, 0, 1, 1,
+                                sizeof(struct create_context) + count * sizeof(*features), &f);
 
     if (status != MR_OK)
         return status;
@@ -81,7 +89,10 @@ enum mr_status mr_alter(struct mr_client *client, const struct mr_options *optio
         return mrc_bad_argument("mr_alter", before == NULL ? "before is NULL" : "after is NULL");
     struct mr_feature both[2] = {*before, *after};
     const struct mr_tensor tensor = mr_tensor_2d(MR_U8, 2, sizeof(*both), both);
+    enum mr_status status = mrc_nodes_check(client, "mr_alter", mr_feature_needs(after));
 
+    if (status != MR_OK)
+        return status;
     return mrc_run_core0(client, options, MR_OP_ALTER, &tensor, 1, NULL, NULL, 0);
 }
 

@@ -14,6 +14,8 @@
 #include "trainer_client/api/rows_request.h"
 #include "trainer_client/api/shard.h"
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/format/capability.h"
+#include "trainer_client/call/node.h"
 
 /* A call that is being made. */
 struct rows_call {
@@ -477,6 +479,8 @@ enum mr_status mr_set_rows(struct mr_client *client, const struct mr_options *op
     if (status == MR_OK && (row_floats == 0 || row_floats > MR_STORED_ROW_FLOATS_MAX))
         status = mrc_error(MR_INVALID_ARGUMENT, "%s: row_floats is %u; it goes from 1 to %u", call,
                            row_floats, MR_STORED_ROW_FLOATS_MAX);
+    if (status == MR_OK)
+        status = mrc_nodes_check(client, call, MR_CAN(SET_ROWS));
     if (status != MR_OK)
         return status;
     struct rows_call c = {.client = client,
@@ -499,6 +503,8 @@ enum mr_status mr_get_rows(struct mr_client *client, const struct mr_options *op
     enum mr_status status = check_keys(call, client, keys, key_count);
     if (status == MR_OK)
         status = check_plain(call, options);
+    if (status == MR_OK)
+        status = mrc_nodes_check(client, call, MR_CAN(SET_ROWS));
     if (status != MR_OK)
         return status;
     struct rows_call c = {.client = client,

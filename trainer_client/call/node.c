@@ -1,4 +1,5 @@
 #include "trainer_client/call/node.h"
+#include "trainer_client/call/last_error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include "trainer_client/call/future.h"
 #include "trainer_client/replay/remap.h"
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/format/capability.h"
 
 #define ASK_PAUSE_US     20000u /* after a question without an answer; doubled each time, up to: */
 #define ASK_PAUSE_MAX_US 1000000u
@@ -433,4 +435,45 @@ bool mrc_nodes_lookup_tables(const struct mr_client *client)
             return false;
     }
     return true;
+}
+
+/* The first node that lacks some of it. */
+static const struct mrc_node *find_lacking(const struct mr_client *client, uint64_t *needs,
+                                           struct mr_peer_version *version)
+{
+    for (uint32_t i = 0; i < client->node_count; i++) {
+        const struct mrc_node *node = client->nodes[i];
+        struct mr_client_session_info info;
+        if (node->core_count == 0 || node->links[0]->session == NULL || !node->links[0]->up)
+            continue;
+        mr_client_session_info(node->links[0]->session, &info);
+        if ((*needs & ~info.version.capabilities) == 0)
+            continue;
+        *needs &= ~info.version.capabilities;
+        *version = info.version;
+        return node;
+    }
+    return NULL;
+}
+
+enum mr_status mrc_nodes_check(struct mr_client *client, const char *call, uint64_t needs)
+{
+    struct mr_peer_version version;
+    char name[MRC_LINK_NAME_BYTES] = "", text[MR_VERSION_TEXT_BYTES], lacks[128];
+    if (needs == 0)
+        return MR_OK;
+    pthread_mutex_lock(&client->lock);
+    const struct mrc_node *node = find_lacking(client, &needs, &version);
+    if (node != NULL)
+        memcpy(name, node->links[0]->name, sizeof(name));
+    pthread_mutex_unlock(&client->lock);
+    if (node == NULL)
+        return MR_OK;
+    mr_version_name(&version, text);
+    mr_capability_text(needs, lacks, sizeof(lacks));
+    return mrc_error(
+        MR_VERSION_MISMATCH,
+        "%s: %s: this needs %s, which the server's version (%s) lacks and this library's (%s) has: "
+        "upgrade the server",
+        name, call, lacks, text, mr_version_text());
 }

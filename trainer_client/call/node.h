@@ -76,6 +76,9 @@ void mrc_node_session_up(struct mrc_link *link, const struct mr_client_session_i
 void mrc_nodes_look_after(struct mr_client *client);
 /* Returns when mrc_nodes_look_after() is due for the node. */
 uint64_t mrc_node_next_us(const struct mrc_node *node);
+/* Checks that all nodes have these capabilities, as far as they have accepted the client: MR_VERSION_MISMATCH
+ * otherwise, with the error line, and nothing is to be sent. Takes the lock. */
+enum mr_status mrc_nodes_check(struct mr_client *client, const char *call, uint64_t needs);
 /* Returns whether all nodes may know LOOKUP_TABLES. */
 bool mrc_nodes_lookup_tables(const struct mr_client *client);
 /* Waits until the nodes' cores are known and each of them has accepted the client. */

@@ -56,6 +56,8 @@ static enum mr_status create_endpoint(struct mrc_socket_server *s,
     config.sessions_max = SESSIONS_MAX;
     config.udp_bytes_max = s->socket.udp_bytes_max;
     config.receive_window_bytes = s->socket.receive_window_bytes;
+    if (options->says_no_version)
+        config.version = (struct mr_peer_version){0};
     if (options->memory_bytes != 0)
         config.memory_bytes = options->memory_bytes;
 

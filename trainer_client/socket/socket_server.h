@@ -3,6 +3,7 @@
 #ifndef MRC_SOCKET_SERVER_H
 #define MRC_SOCKET_SERVER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/endpoint.h"
 #include "dataplane/wire/base/clock.h"
@@ -23,6 +24,7 @@ struct mrc_socket_server_options {
     uint16_t core, core_count; /* which core of how many it stands for; 0, 0 = the only one */
     bool takes_epochs;         /* stands for a member of a cluster */
     size_t memory_bytes;       /* for messages; 0 = the transport's default */
+    bool says_no_version;      /* stands for a version before 0.3.0 */
 };
 enum mr_status mrc_socket_server_create(const struct mrc_socket_server_options *options,
                                         struct mrc_socket_server **out, char *error, size_t error_bytes);

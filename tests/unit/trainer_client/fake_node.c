@@ -55,7 +55,8 @@ static enum mr_status open_core(struct fake_node *node, uint32_t core, uint16_t 
                                                 .arrived_at = arrived_at,
                                                 .core = (uint16_t)core,
                                                 .core_count = (uint16_t)node->core_count,
-                                                .takes_epochs = node->cluster != NULL};
+                                                .takes_epochs = node->cluster != NULL,
+                                                .says_no_version = node->is_old};
     snprintf(listen, sizeof(listen), "127.0.0.1:%u", port);
     node->cores[core].index = (uint16_t)core;
     node->cores[core].node = node;
@@ -195,6 +196,13 @@ static struct fake_node *start(struct fake_node *node)
 struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file, bool mute)
 {
     return start(new_node(core_count, key_file, mute));
+}
+
+struct fake_node *fake_node_start_old(uint32_t core_count)
+{
+    struct fake_node *node = new_node(core_count, NULL, false);
+    node->is_old = true;
+    return start(node);
 }
 
 struct fake_node *fake_node_start_member(const struct fake_cluster *cluster, uint32_t place,

@@ -98,6 +98,7 @@ struct fake_node {
     const char *key_file;
     uint16_t base_port;
     uint32_t message_bytes_max;      /* as it tells; 0: the largest */
+    bool is_old;                     /* says no version, as those before 0.3.0 */
     bool mute;                       /* take ECHO and PUSH_GRAD and never answer them */
     atomic_bool spreads;             /* datagrams from some source ports come in on another core */
     atomic_bool dumb;                /* apply PUSH_GRAD and never answer it */
@@ -142,6 +143,8 @@ struct fake_node {
 /* Starts it on free ports of 127.0.0.1. Fails the test when that does not work. */
 struct fake_node *fake_node_start(uint32_t core_count);
 /* The same with a key, or mute. */
+/* One of a version before 0.3.0. */
+struct fake_node *fake_node_start_old(uint32_t core_count);
 struct fake_node *fake_node_start_with(uint32_t core_count, const char *key_file, bool mute);
 /* The same as a member of a cluster, with a table of which a checkpoint is on disk. */
 struct fake_node *fake_node_start_member(const struct fake_cluster *cluster, uint32_t place,

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/optimizer/rule.h"
+#include "dataplane/wire/format/capability.h"
 #include "tests/unit/trainer_client/api/short_memory.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/call/client.h"
@@ -905,6 +906,53 @@ static void test_features_are_asked_again_after_a_restore(void **state)
     fake_node_destroy(node);
 }
 
+static void expect_mismatch(struct fake_node *node, uint64_t requests, enum mr_status status,
+                            const char *what)
+{
+    char says[300];
+    assert_int_equal(status, MR_VERSION_MISMATCH);
+    (void)snprintf(
+        says, sizeof(says),
+        "%s, which the server's version (before 0.3.0) lacks and this library's (%s) has: upgrade the "
+        "server",
+        what, mr_version_text());
+    if (strstr(mr_last_error(), says) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", mr_last_error(), says);
+    assert_int_equal(atomic_load(&node->cores[0].requests), requests);
+}
+
+/* What it would take for something else is not sent; what it knows works. */
+static void test_a_server_of_an_older_version(void **state)
+{
+    (void)state;
+    struct fake_node *node = fake_node_start_old(1);
+    const struct mr_client_options options = {.server = fake_node_address(node)};
+    struct mr_client *client;
+    struct mr_reply *reply;
+    char error[512] = "";
+    const uint64_t key = 7;
+    const float row[2] = {1, 2};
+    uint32_t id;
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
+        fail_msg("%s", error);
+    struct mr_feature f = mr_feature_table("t", 2), dense = f;
+    assert_int_equal(mr_create(client, NULL, &f, 1, &id), MR_OK);
+    const uint64_t requests = atomic_load(&node->cores[0].requests);
+    dense.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
+    struct mr_feature both[2] = {f, dense};
+    (void)snprintf(both[1].name, sizeof(both[1].name), "u");
+    expect_mismatch(node, requests, mr_create(client, NULL, both, 2, &id), "mr_create: this needs dense");
+    expect_mismatch(node, requests, mr_alter(client, NULL, &f, &dense), "mr_alter: this needs dense");
+    expect_mismatch(node, requests, mr_set_rows(client, NULL, id, &key, 1, 2, false, row),
+                    "mr_set_rows: this needs set_rows");
+    expect_mismatch(node, requests, mr_get_rows(client, NULL, id, &key, 1, false, &reply),
+                    "mr_get_rows: this needs set_rows");
+    assert_int_equal(mr_lookup(client, NULL, id, &key, 1, &reply), MR_OK);
+    mr_reply_free(reply);
+    mr_client_destroy(client);
+    fake_node_destroy(node);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -914,6 +962,7 @@ int main(void)
         cmocka_unit_test(test_pooling),
         cmocka_unit_test(test_batches),
         cmocka_unit_test(test_features),
+        cmocka_unit_test(test_a_server_of_an_older_version),
         cmocka_unit_test(test_node),
         cmocka_unit_test(test_metrics_in_a_file),
         cmocka_unit_test(test_partly_applied),
