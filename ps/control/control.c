@@ -8,6 +8,7 @@
 #include <time.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
+#include "dataplane/wire/base/number.h"
 #include "ps/base/counter.h"
 #include "ps/checkpoint/scrubber.h"
 #include "ps/config/config.h"
@@ -204,6 +205,7 @@ static void look_at_damage(struct ps_control *c)
 static uint64_t pause_us(const struct ps_control *c)
 {
     uint64_t now_us = dp_now_us(), next_us = ps_control_left_out_next_us(c);
+    next_us = mr_min_u64(next_us, ps_control_versions_next_us(c));
     uint64_t us = next_us == UINT64_MAX ? UINT64_MAX : next_us > now_us ? next_us - now_us : 0;
     const bool looks = ps_control_saves_pending(c) || ps_control_cluster_is_waiting(c) ||
                        (c->node->cluster != NULL && ps_node_cluster_is_waiting(c->node->cluster));
@@ -252,6 +254,7 @@ static void *run(void *arg)
             ps_node_cluster_poll(c->node->cluster, c);
         ps_control_copies_poll(c);
         ps_control_left_out_poll(c);
+        ps_control_versions_poll(c);
     }
 }
 

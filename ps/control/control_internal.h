@@ -99,6 +99,10 @@ struct ps_control {
         uint64_t look_us;             /* when they may be read again, if they have grown */
         uint64_t pending_us; /* when a line is due that came too soon after the last one; UINT64_MAX: none */
     } left_out;
+    struct {
+        uint64_t next_us;              /* no line is due before */
+        uint64_t logged[DP_CORES_MAX]; /* HELLOs of other versions that a line has counted */
+    } versions;
 
     uint64_t clock_offset_us; /* from the monotonic clock to the node's */
     enum ps_gate gate;        /* of every core */
@@ -340,6 +344,13 @@ void ps_control_unlock(struct ps_control *c);
 
 /* Takes over what ps_control_reload() was given. */
 void ps_control_reload_poll(struct ps_control *c);
+
+/* ---- peers of other protocol versions (control_versions.c) ---- */
+
+/* Logs those that cores have heard, once a minute at most. */
+void ps_control_versions_poll(struct ps_control *c);
+/* When there will be a line; UINT64_MAX: there is nothing to say. */
+uint64_t ps_control_versions_next_us(const struct ps_control *c);
 
 /* ---- log lines (control_left_out.c) ---- */
 

@@ -31,6 +31,18 @@ static void notify_left_out(struct ps_core *core)
     ps_node_wake_control(core->node);
 }
 
+/* The control thread logs it. */
+static void notify_other_version(struct ps_core *core)
+{
+    struct ps_heard_version *heard = &core->node->heard_versions[core->index];
+    const struct mr_other_version *now = mr_endpoint_other_version(core->ep);
+    if (atomic_load_explicit(&heard->is_new, memory_order_acquire) || now->count == heard->last.count)
+        return;
+    heard->last = *now;
+    atomic_store_explicit(&heard->is_new, true, memory_order_release);
+    ps_node_wake_control(core->node);
+}
+
 void ps_core_refresh_gauges(struct ps_core *core)
 {
     struct ps_table_counters sum = {0};
@@ -44,6 +56,8 @@ void ps_core_refresh_gauges(struct ps_core *core)
     }
     core->table_counters = sum;
     notify_left_out(core);
+    if (core->ep != NULL)
+        notify_other_version(core);
     core->counters.batches_cached = ps_batch_cache_count(core->batches);
     core->counters.batch_bytes = ps_batch_cache_bytes(core->batches);
     core->counters.streams = ps_applied_batches_streams(core->applied);

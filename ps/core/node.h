@@ -68,6 +68,12 @@ struct ps_node {
     /* Seconds between automatic saves, as the configuration in use has them; that belongs to the control
      * thread. */
     _Atomic uint64_t checkpoint_every_s;
+    /* HELLOs of other protocol versions, for the log: a core writes while `is_new` is not set, the control
+     * thread reads while it is */
+    struct ps_heard_version {
+        _Atomic bool is_new;
+        struct mr_other_version last;
+    } heard_versions[DP_CORES_MAX];
     /* each core's ps_left_out_sum() of all features; written by it */
     _Atomic uint64_t left_out[DP_CORES_MAX];
 };
