@@ -746,6 +746,7 @@ struct mr_cluster_member {
     uint32_t partitions; /* of 4096, that it owns */
     bool is_present;     /* it has a session with ZooKeeper */
     uint64_t start_id;
+    const char *version; /* "0.3.0+1a2b3c4d", "before 0.3.0"; valid during the visit */
 };
 /* Reports the cluster. `visit` is called on this thread for each node, in the order of the map; NULL: not
  * wanted. */

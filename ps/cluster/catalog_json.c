@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/format/capability.h"
 #include "dataplane/wire/format/op.h"
 #include "ps/cluster/json_reader.h"
 
@@ -42,6 +43,15 @@ static json_t *taken_back_json(const struct ps_cluster_catalog *c)
     return list;
 }
 
+/* A version that lacks what a feature needs would make it without that. */
+static uint64_t needs_of(const struct ps_cluster_catalog *c)
+{
+    uint64_t needs = 0;
+    for (uint32_t i = 0; i < c->count; i++)
+        needs |= mr_feature_needs(&c->features[i].feature);
+    return needs;
+}
+
 char *ps_cluster_catalog_json(const struct ps_cluster_catalog *c)
 {
     json_t *features = features_json(c);
@@ -49,10 +59,10 @@ char *ps_cluster_catalog_json(const struct ps_cluster_catalog *c)
         json_decref(features);
         return NULL;
     }
-    return ps_json_print(json_pack("{s:i, s:I, s:I, s:I, s:o, s:o}", "format", PS_CLUSTER_FORMAT, "version",
-                                   (json_int_t)c->version, "last_feature", (json_int_t)c->last_feature,
-                                   "freeze", (json_int_t)c->freeze, "features", features, "taken_back",
-                                   taken_back_json(c)));
+    return ps_json_print(json_pack("{s:i, s:I, s:I, s:I, s:o, s:o}", "format", ps_cluster_format(needs_of(c)),
+                                   "version", (json_int_t)c->version, "last_feature",
+                                   (json_int_t)c->last_feature, "freeze", (json_int_t)c->freeze, "features",
+                                   features, "taken_back", taken_back_json(c)));
 }
 
 /* ---- reading ---- */

@@ -93,12 +93,36 @@ static void write(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
     m->ops->write(m->context, m->proposal);
 }
 
+/* What a node must have for the features that are wished for. */
+static uint64_t needs_of(const struct ps_cluster_wish *wish)
+{
+    uint64_t needs = 0;
+    const bool makes = wish->kind == PS_WISH_CREATE || wish->kind == PS_WISH_BEGIN;
+    for (uint32_t i = wish->kind == PS_WISH_ALTER ? 1 : 0;
+         (makes || wish->kind == PS_WISH_ALTER) && i < wish->feature_count; i++)
+        needs |= mr_feature_needs(&wish->features[i]);
+    return needs;
+}
+
+/* Whether all that it needs is in use; otherwise it waits, or is answered. */
+static bool may_be_made(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
+{
+    char text[PS_RULES_TEXT_BYTES];
+    const uint64_t needs = needs_of(&wish->wish);
+    if ((needs & ~m->in_use) == 0)
+        return true;
+    const enum mr_status status = m->ops->use(m->context, needs, text);
+    if (status != MR_OK)
+        answer(m, wish, status, text);
+    return false;
+}
+
 /* Looks at one wish; it may be answered, and gone. */
 static void pursue(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
 {
     char text[PS_RULES_TEXT_BYTES];
     enum mr_status status;
-    if (!wish->is_made && m->proposed == wish)
+    if (!wish->is_made && (m->proposed == wish || !may_be_made(m, wish)))
         return;
     if (!wish->is_made) {
         const bool was_written = wish->wish.was_written;
@@ -175,6 +199,7 @@ bool ps_catalog_member_viewed(struct ps_catalog_member *m, const struct ps_catal
     m->has_view = true;
     m->asks = false;
     m->leads = view->leads;
+    m->in_use = view->in_use;
     m->report_count = view->report_count < PS_CLUSTER_NODES_MAX ? view->report_count : PS_CLUSTER_NODES_MAX;
     memcpy(m->reports, view->reports, m->report_count * sizeof(m->reports[0]));
     if (!m->is_applied && (is_new || !has_failed_for_now(m)))

@@ -31,6 +31,9 @@ struct ps_catalog_member_ops {
     void (*report)(void *context, const struct ps_cluster_report *report);
     /* The node may serve from now on, under this session with the coordinator; 0: not any more. */
     void (*serve)(void *context, uint64_t session);
+    /* A wish needs capabilities that are not in use: puts them into use by the map, which a later view shows.
+     * MR_OK; or a status, with a line in `text` (PS_RULES_TEXT_BYTES): some node lacks one. */
+    enum mr_status (*use)(void *context, uint64_t needs, char *text);
     /* A wish has come to its end. Its memory is the caller's again. */
     void (*answer)(void *context, struct ps_catalog_wish *wish, enum mr_status status, const char *text);
 };
@@ -49,7 +52,8 @@ struct ps_catalog_member {
     void *context;
     struct ps_cluster_catalog *catalog; /* as it was last seen */
     struct ps_cluster_catalog *proposal;
-    bool has_view; /* of this session */
+    uint64_t in_use; /* capabilities, by the map that was seen with the catalogue */
+    bool has_view;   /* of this session */
     bool is_applied;
     uint64_t serves; /* the session under which it may; 0: none */
     bool leads;
@@ -67,6 +71,7 @@ struct ps_catalog_member {
 struct ps_catalog_view {
     uint64_t session; /* the node's own */
     const struct ps_cluster_catalog *catalog;
+    uint64_t in_use;                         /* capabilities, by the map */
     const struct ps_cluster_report *reports; /* of all nodes that have a session */
     uint32_t report_count;
     uint32_t own; /* index of the node's own; report_count: it is not there */

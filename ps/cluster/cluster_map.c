@@ -54,18 +54,38 @@ static void forget_process(struct ps_cluster_map *map, uint32_t node)
 bool ps_cluster_map_join(struct ps_cluster_map *map, const struct ps_cluster_node *node)
 {
     const uint32_t known = ps_cluster_map_find(map, node->name);
+    if ((map->needs & ~node->version.capabilities) != 0)
+        return false;
     if (known == PS_CLUSTER_NO_NODE) {
         if (map->node_count == PS_CLUSTER_NODES_MAX)
             return false;
         map->nodes[map->node_count++] = *node;
     } else {
         const bool is_same_process = map->nodes[known].start_id == node->start_id;
-        if (is_same_process && map->nodes[known].session == node->session)
+        if (is_same_process && map->nodes[known].session == node->session &&
+            memcmp(&map->nodes[known].version, &node->version, sizeof(node->version)) == 0)
             return false;
         map->nodes[known] = *node;
         if (!is_same_process)
             forget_process(map, known);
     }
+    map->epoch++;
+    return true;
+}
+
+uint32_t ps_cluster_map_lacking(const struct ps_cluster_map *map, uint64_t needs)
+{
+    for (uint32_t i = 0; i < map->node_count; i++)
+        if ((needs & ~map->nodes[i].version.capabilities) != 0)
+            return i;
+    return PS_CLUSTER_NO_NODE;
+}
+
+bool ps_cluster_map_use(struct ps_cluster_map *map, uint64_t needs)
+{
+    if ((needs & ~map->needs) == 0 || ps_cluster_map_lacking(map, needs) != PS_CLUSTER_NO_NODE)
+        return false;
+    map->needs |= needs;
     map->epoch++;
     return true;
 }

@@ -19,6 +19,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "dataplane/wire/format/capability.h"
 #include "dataplane/wire/format/mr_feature.h"
 
 #ifndef PS_CLUSTER_PARTITIONS_MAX /* the simulator's worlds have fewer */
@@ -36,6 +37,7 @@ struct ps_cluster_node {
     uint32_t core_count;                 /* its share of the partitions is as large */
     uint64_t start_id;                   /* random, of the process that may serve under this name */
     uint64_t session;                    /* its session with the coordinator: under another it may not */
+    struct mr_peer_version version;      /* of the process; zeros: before 0.3.0 */
 };
 
 /* Partitions on their way from their owner to another node. The owner serves them until it has finished. */
@@ -49,6 +51,7 @@ struct ps_cluster_move {
 struct ps_cluster_map {
     uint64_t epoch;   /* rises by 1 with each change */
     uint64_t last_id; /* of the numbers that grants, moves and cuts share */
+    uint64_t needs;   /* capabilities that are in use: nodes that lack one are not admitted */
     uint32_t partition_count;
     uint32_t node_count;
     struct ps_cluster_node nodes[PS_CLUSTER_NODES_MAX];
@@ -90,8 +93,13 @@ uint32_t ps_cluster_map_load(const struct ps_cluster_map *map, uint32_t node);
 /* Takes a node in, or notes that it has started again (another start id): what the process before it had
  * in memory is gone, so moves from it and to it, and a cut, end. A process with a new session goes on with
  * what it has; noting it is a change of the map, so that nobody who saw it without a session can take its
- * partitions. */
+ * partitions. So is noting another version of it, which a leader before 0.3.0 leaves out. Not of a node that
+ * lacks what is in use. */
 bool ps_cluster_map_join(struct ps_cluster_map *map, const struct ps_cluster_node *node);
+/* Puts capabilities into use, if all nodes of the map have them. */
+bool ps_cluster_map_use(struct ps_cluster_map *map, uint64_t needs);
+/* The first node of the map that lacks some of them; PS_CLUSTER_NO_NODE: all have them. */
+uint32_t ps_cluster_map_lacking(const struct ps_cluster_map *map, uint64_t needs);
 /* Grants partitions that nobody owns to the nodes that are present, by their numbers of cores. */
 bool ps_cluster_map_spread(struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX]);
 /* Begins to move count partitions from `first` on, which all have one owner, to another node. */

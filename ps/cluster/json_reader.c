@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/format/capability.h"
 
 #define ID_BYTES 17u
 
@@ -72,10 +73,12 @@ json_t *ps_json_load(struct ps_json_reader *r, const char *json, size_t bytes)
         return NULL;
     }
     const uint64_t format = ps_json_number(r, root, "format", INT64_MAX);
-    if (r->is_good && format != PS_CLUSTER_FORMAT) {
+    if (r->is_good && (format < PS_CLUSTER_FORMAT_1 || format > PS_CLUSTER_FORMAT)) {
         (void)snprintf(r->text, PS_CLUSTER_TEXT_BYTES,
-                       "format: is %" PRIu64 ", and this version of millraced reads %d", format,
-                       PS_CLUSTER_FORMAT);
+                       "format: is %" PRIu64
+                       ", and this version of millraced (%s) reads up to %d: install the one that "
+                       "the other nodes have",
+                       format, mr_version_text(), PS_CLUSTER_FORMAT);
         r->is_good = false;
     }
     return root;

@@ -8,7 +8,15 @@
 #include <stdint.h>
 #include "ps/cluster/cluster_map.h"
 
-#define PS_CLUSTER_FORMAT 1 /* rises when older nodes would misread something */
+#define PS_CLUSTER_FORMAT 2 /* rises when older nodes would misread something */
+/* Without capabilities in use: versions before 0.3.0 read it. Written as long as there are none. */
+#define PS_CLUSTER_FORMAT_1 1
+
+/* The format of something that needs these capabilities. */
+static inline int ps_cluster_format(uint64_t needs)
+{
+    return needs != 0 ? PS_CLUSTER_FORMAT : PS_CLUSTER_FORMAT_1;
+}
 
 /* The first fault of what is read. */
 struct ps_json_reader {

@@ -4,14 +4,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/format/capability.h"
 #include "ps/cluster/json_reader.h"
 
 /* ---- writing ---- */
 
 static json_t *process_json(const struct ps_cluster_node *node)
 {
-    return json_pack("{s:s, s:I, s:o}", "address", node->address, "cores", (json_int_t)node->core_count,
-                     "start_id", ps_json_id_of(node->start_id));
+    json_t *process = json_pack("{s:s, s:I, s:o}", "address", node->address, "cores",
+                                (json_int_t)node->core_count, "start_id", ps_json_id_of(node->start_id));
+    if (node->version.text[0] != '\0') {
+        (void)json_object_set_new(process, "capabilities", ps_json_id_of(node->version.capabilities));
+        (void)json_object_set_new(process, "version", json_string(node->version.text));
+    }
+    return process;
 }
 
 static json_t *nodes_json(const struct ps_cluster_map *map)
@@ -68,11 +74,13 @@ static json_t *checkpoint_json(uint64_t id, uint64_t step)
 char *ps_cluster_map_json(const struct ps_cluster_map *map)
 {
     json_t *root =
-        json_pack("{s:i, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "format", PS_CLUSTER_FORMAT, "epoch",
-                  (json_int_t)map->epoch, "last_id", (json_int_t)map->last_id, "partitions",
+        json_pack("{s:i, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "format", ps_cluster_format(map->needs),
+                  "epoch", (json_int_t)map->epoch, "last_id", (json_int_t)map->last_id, "partitions",
                   (json_int_t)map->partition_count, "nodes", nodes_json(map), "owners", owners_json(map),
                   "moves", moves_json(map), "committed", checkpoint_json(map->committed, map->committed_step),
                   "cut", checkpoint_json(map->cut, map->cut_step));
+    if (map->needs != 0)
+        (void)json_object_set_new(root, "needs", ps_json_id_of(map->needs));
     if (map->balances)
         (void)json_object_set_new(root, "balance",
                                   json_pack("{s:I}", "mib_s", (json_int_t)map->balance_mib_s));
@@ -114,7 +122,7 @@ static void put_move(json_t *root, const struct ps_cluster_move_report *move)
 char *ps_cluster_node_json(const struct ps_cluster_node *node, const struct ps_cluster_report *report)
 {
     json_t *root = process_json(node);
-    (void)json_object_set_new(root, "format", json_integer(PS_CLUSTER_FORMAT));
+    (void)json_object_set_new(root, "format", json_integer(PS_CLUSTER_FORMAT_1));
     put_report(root, report);
     put_cut(root, &report->cut);
     put_move(root, &report->move);
@@ -139,6 +147,10 @@ static void read_process(struct ps_json_reader *r, const json_t *object, struct 
     ps_json_name(r, object, "address", node->address);
     node->core_count = (uint32_t)ps_json_number(r, object, "cores", UINT32_MAX);
     node->start_id = ps_json_id(r, object, "start_id");
+    if (json_object_get(object, "version") == NULL) /* a version before 0.3.0 wrote it */
+        return;
+    node->version.capabilities = ps_json_id(r, object, "capabilities");
+    ps_json_text(r, object, "version", node->version.text, sizeof(node->version.text));
 }
 
 static void read_nodes(struct ps_json_reader *r, const json_t *root, struct ps_cluster_map *map)
@@ -228,11 +240,27 @@ static void read_moves(struct ps_json_reader *r, const json_t *root, struct ps_c
     }
 }
 
+static void lacks(struct ps_json_reader *r, uint64_t needs)
+{
+    char text[128];
+    mr_capability_text(needs, text, sizeof(text));
+    (void)snprintf(
+        r->text, PS_CLUSTER_TEXT_BYTES,
+        "the cluster uses %.100s, which this version of millraced (%s) lacks: install the one that the "
+        "other nodes have",
+        text, mr_version_text());
+    r->is_good = false;
+}
+
 static void read_map(struct ps_json_reader *r, const json_t *root, struct ps_cluster_map *map)
 {
     ps_cluster_map_init(map, (uint32_t)ps_json_number(r, root, "partitions", PS_CLUSTER_PARTITIONS_MAX));
     map->epoch = ps_json_number(r, root, "epoch", INT64_MAX);
     map->last_id = ps_json_number(r, root, "last_id", INT64_MAX);
+    if (json_object_get(root, "needs") != NULL)
+        map->needs = ps_json_id(r, root, "needs");
+    if (r->is_good && (map->needs & ~MR_CAPABILITIES) != 0)
+        lacks(r, map->needs & ~MR_CAPABILITIES);
     read_nodes(r, root, map);
     if (r->is_good)
         read_owners(r, root, map);

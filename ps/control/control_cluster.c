@@ -206,8 +206,14 @@ static void answer(void *context, struct ps_catalog_wish *wish, enum mr_status s
     free(w);
 }
 
+static enum mr_status use(void *context, uint64_t needs, char *text)
+{
+    const struct ps_control_cluster *k = context;
+    return k->coordinator.use(k->coordinator.context, needs, text);
+}
+
 static const struct ps_catalog_member_ops ops = {
-    .write = write_catalog, .apply = apply, .report = report, .serve = serve, .answer = answer};
+    .write = write_catalog, .apply = apply, .report = report, .serve = serve, .use = use, .answer = answer};
 
 static struct ps_cluster_wish wish_of(struct ps_control *c, struct ps_command *command)
 {

@@ -43,6 +43,8 @@ struct ps_node_cluster {
     bool is_stopped;
     bool is_changed; /* the control thread has something to do */
     struct ps_cluster_report report;
+    uint64_t wants;            /* capabilities that are to be put into use */
+    uint64_t refused_start_id; /* of the process that was not admitted last, by this node as leader */
     struct ps_cluster_save save;
     struct ps_cluster_moves moves;
     /* the control thread's own */
@@ -261,6 +263,63 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
     (void)ps_member_propose(&c->member, &next);
 }
 
+/* Anybody may put capabilities into use that all nodes have. */
+static void propose_use(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    struct ps_cluster_map next = *view->map;
+    c->wants &= ~view->map->needs;
+    if (!c->is_stopped && c->wants != 0 && ps_cluster_map_use(&next, c->wants))
+        (void)ps_member_propose(&c->member, &next);
+}
+
+/* On the control thread, for a feature that is to be created. */
+static enum mr_status use(void *context, uint64_t needs, char *text)
+{
+    struct ps_node_cluster *c = context;
+    struct ps_cluster_node node = {0};
+    char version[MR_VERSION_TEXT_BYTES], lacks[128];
+    pthread_mutex_lock(&c->lock);
+    const struct ps_cluster_map *map = &c->member.map;
+    const uint32_t lacking = ps_cluster_map_lacking(map, needs);
+    if (lacking != PS_CLUSTER_NO_NODE)
+        node = map->nodes[lacking];
+    else
+        c->wants |= needs & ~map->needs;
+    struct ps_zookeeper *zookeeper = c->zookeeper;
+    if (lacking == PS_CLUSTER_NO_NODE && zookeeper != NULL)
+        ps_zookeeper_wake(zookeeper);
+    pthread_mutex_unlock(&c->lock);
+    if (lacking == PS_CLUSTER_NO_NODE)
+        return MR_OK;
+    mr_version_name(&node.version, version);
+    mr_capability_text(needs & ~node.version.capabilities, lacks, sizeof(lacks));
+    (void)snprintf(
+        text, PS_RULES_TEXT_BYTES,
+        "it needs %.90s, which node %.63s lacks: it has version %s, and this node version %s; upgrade "
+        "all nodes first (millrace ctl nodes)",
+        lacks, node.name, version, mr_version_text());
+    return MR_VERSION_MISMATCH;
+}
+
+/* A node that lacks what is in use stays outside: it would misread tables. */
+static void log_refused(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    for (uint32_t i = 0; i < view->registered_count && view->leads; i++) {
+        const struct ps_cluster_node *node = &view->registered[i];
+        char version[MR_VERSION_TEXT_BYTES], lacks[128];
+        if ((view->map->needs & ~node->version.capabilities) == 0 || c->refused_start_id == node->start_id)
+            continue;
+        c->refused_start_id = node->start_id;
+        mr_version_name(&node->version, version);
+        mr_capability_text(view->map->needs & ~node->version.capabilities, lacks, sizeof(lacks));
+        mr_log_with(
+            MR_LOG_ERROR, MR_LOG_FIELDS({"node", .text = node->name}), "node_not_admitted",
+            "cluster %s: node %.63s has version %s, which lacks %s that the cluster's tables need: it is "
+            "not admitted; install version %s there",
+            c->options.cluster, node->name, version, lacks, mr_version_text());
+    }
+}
+
 /* Anybody may begin a cut; the map decides. */
 static void propose_cut(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
@@ -282,6 +341,7 @@ static void viewed(void *context, const struct ps_zookeeper_view *view)
     struct ps_node_cluster *c = hear(context);
     const struct ps_catalog_view features = {.session = c->session,
                                              .catalog = view->catalog,
+                                             .in_use = view->map->needs,
                                              .reports = view->reports,
                                              .report_count = view->registered_count,
                                              .own = view->self,
@@ -291,7 +351,9 @@ static void viewed(void *context, const struct ps_zookeeper_view *view)
     see_who_is_there(c, view);
     ps_cluster_moves_see(&c->moves, view->map, view->registered, view->reports, view->registered_count);
     ps_member_tick(&c->member, mr_clock_boot_us());
+    log_refused(c, view);
     lead(c, view);
+    propose_use(c, view);
     propose_cut(c, view);
     propose_moves(c, view);
     heard(c);
@@ -434,6 +496,7 @@ static void describe(const struct ps_node_cluster *c, struct ps_cluster_info *ou
                                      .start_id = map->nodes[i].start_id};
         memcpy(out->nodes[i].name, map->nodes[i].name, sizeof(out->nodes[i].name));
         memcpy(out->nodes[i].address, map->nodes[i].address, sizeof(out->nodes[i].address));
+        memcpy(out->nodes[i].version, map->nodes[i].version.text, sizeof(out->nodes[i].version));
     }
     for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
         out->owner[ps_cluster_slot(slot)] = map->owner[slot];
@@ -822,6 +885,7 @@ struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error
                                                        .node = c->options.self.name,
                                                        .write_catalog = write_catalog,
                                                        .report = report,
+                                                       .use = use,
                                                        .wake = wake,
                                                        .serve = serve};
     if (ps_control_join(node->control, &coordinator) != MR_OK) {
@@ -851,6 +915,7 @@ enum mr_status ps_node_cluster_start(struct ps_node_cluster *c, char *error)
 {
     char text[PS_CLUSTER_TEXT_BYTES] = "";
     c->options.self.start_id = c->node->start_id;
+    c->options.self.version = mr_version_own();
     ps_member_init(&c->member, &member_ops, c, &c->options.self, c->options.session_ms * UINT64_C(1000),
                    HOLD_US_MAX, MR_PARTITION_COUNT);
     mr_log_with(

@@ -9,10 +9,10 @@
 /* Gathered first: the cluster's own line comes before its nodes'. */
 static void add_node(void *arg, const struct mr_cluster_member *node)
 {
-    json_array_append_new(arg, json_pack("{s:s, s:s, s:s, s:I, s:I}", "name", node->name, "state",
+    json_array_append_new(arg, json_pack("{s:s, s:s, s:s, s:s, s:I, s:I}", "name", node->name, "state",
                                          node->is_present ? "there" : "away", "address", node->address,
-                                         "partitions", (json_int_t)node->partitions, "cores",
-                                         (json_int_t)node->core_count));
+                                         "version", node->version, "partitions", (json_int_t)node->partitions,
+                                         "cores", (json_int_t)node->core_count));
 }
 
 static json_t *cluster_json(const struct mr_cluster_state *s, json_t *nodes)
@@ -37,12 +37,14 @@ static void print_nodes(const struct mr_cluster_state *s, const json_t *nodes)
                  mr_plural(s->node_count));
     if (s->without_owner > 0)
         (void)printf(", %" PRIu32 " partitions not given out", s->without_owner);
-    (void)printf("\n%-20s  %-5s  %10s  %5s  %s\n", "node", "state", "partitions", "cores", "address");
+    (void)printf("\n%-20s  %-5s  %10s  %5s  %-15s  %s\n", "node", "state", "partitions", "cores", "version",
+                 "address");
     json_array_foreach(nodes, i, node)(void) printf(
-        "%-20s  %-5s  %10" JSON_INTEGER_FORMAT "  %5" JSON_INTEGER_FORMAT "  %s\n",
+        "%-20s  %-5s  %10" JSON_INTEGER_FORMAT "  %5" JSON_INTEGER_FORMAT "  %-15s  %s\n",
         json_string_value(json_object_get(node, "name")), json_string_value(json_object_get(node, "state")),
         json_integer_value(json_object_get(node, "partitions")),
         json_integer_value(json_object_get(node, "cores")),
+        json_string_value(json_object_get(node, "version")),
         json_string_value(json_object_get(node, "address")));
     if (s->self == UINT32_MAX)
         (void)printf("the node that was asked is not in the map\n");

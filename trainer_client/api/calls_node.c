@@ -1,6 +1,7 @@
 /* The node itself: heartbeat, counters, echo. */
 #include <string.h>
 #include "dataplane/wire/format/cluster.h"
+#include "dataplane/wire/format/capability.h"
 #include "trainer_client/api/calls.h"
 
 enum mr_status mrc_run_by_map(struct mr_future *f, uint32_t map_changes, const struct mr_options *options,
@@ -224,12 +225,17 @@ static bool read_members(const struct cluster_context *context, const struct mr_
             return false;
     context->state->without_owner = partitions[MR_CLUSTER_NO_NODE];
     for (uint32_t i = 0; i < nodes->dims[0] && context->visit != NULL; i++) {
+        struct mr_peer_version version = {0};
+        char text[MR_VERSION_TEXT_BYTES];
+        memcpy(version.text, node[i].version, sizeof(version.text));
+        mr_version_name(&version, text);
         const struct mr_cluster_member member = {.name = node[i].name,
                                                  .address = node[i].address,
                                                  .core_count = node[i].core_count,
                                                  .partitions = partitions[i],
                                                  .is_present = (node[i].flags & MR_CLUSTER_NODE_PRESENT) != 0,
-                                                 .start_id = node[i].start_id};
+                                                 .start_id = node[i].start_id,
+                                                 .version = text};
         context->visit(context->arg, &member);
     }
     return true;

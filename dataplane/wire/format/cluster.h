@@ -29,7 +29,7 @@ struct mr_cluster_node {
     uint32_t core_count;
     uint32_t flags;    /* enum mr_cluster_node_flag */
     uint64_t start_id; /* as in ACCEPT */
-    uint64_t zero[2];
+    char version[16];  /* of the process, for people; zeros: before 0.3.0 */
 };
 static_assert(sizeof(struct mr_cluster_node) == 160, "cluster node size");
 

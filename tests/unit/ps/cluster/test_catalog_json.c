@@ -96,7 +96,8 @@ static void test_what_is_no_catalogue_is_refused(void **state)
     static const struct {
         const char *of, *by, *says;
     } cases[] = {
-        {"{\"format\":1", "{\"format\":2", "format: is 2, and this version of millraced reads 1"},
+        {"{\"format\":1", "{\"format\":3", "format: is 3, and this version of millraced ("},
+        {"{\"format\":1", "{\"format\":0", "format: is 0, and this version of millraced ("},
         {"\"version\":7", "\"version\":-7", "version: is no number"},
         {"\"last_feature\":12", "\"last_feature\":11", "id: is no number"},
         {"\"last_feature\":12", "\"last_feature\":65536", "last_feature: is no number"},
@@ -132,10 +133,25 @@ static void test_what_is_no_catalogue_is_refused(void **state)
     free(json);
 }
 
+/* A node that lacks what a feature needs must not read it. */
+static void test_what_features_need_makes_another_format(void **state)
+{
+    (void)state;
+    char *json = ps_cluster_catalog_json(&catalog);
+    assert_non_null(strstr(json, "\"format\":1,"));
+    free(json);
+    catalog.features[0].feature.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
+    expect_same();
+    json = ps_cluster_catalog_json(&catalog);
+    assert_non_null(strstr(json, "\"format\":2,"));
+    free(json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_catalogues_are_read_as_they_were_written, begin),
+        cmocka_unit_test_setup(test_what_features_need_makes_another_format, begin),
         cmocka_unit_test_setup(test_the_largest_catalogue_fits_a_znode, begin),
         cmocka_unit_test_setup(test_what_is_no_catalogue_is_refused, begin),
     };

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "dataplane/wire/format/capability.h"
 #include "dataplane/wire/format/op.h"
 #include "ps/cluster/catalog_member.h"
 
@@ -14,7 +15,8 @@
 static struct ps_cluster_catalog catalog, written;
 static struct ps_cluster_report own, other;
 static struct ps_catalog_member m;
-static bool fails, must_wait;
+static bool fails, must_wait, other_lacks;
+static uint64_t used, in_use; /* capabilities */
 static uint32_t ids[4];
 static struct asked {
     uint32_t writes, applied, reports, answers;
@@ -57,6 +59,15 @@ static void serve(void *context, uint64_t session)
     asked.serves = session != 0;
 }
 
+/* The other node has all, or lacks something. */
+static enum mr_status use(void *context, uint64_t needs, char *text)
+{
+    (void)context;
+    used |= needs;
+    (void)snprintf(text, PS_RULES_TEXT_BYTES, "node b lacks it");
+    return other_lacks ? MR_VERSION_MISMATCH : MR_OK;
+}
+
 static void answer(void *context, struct ps_catalog_wish *wish, enum mr_status status, const char *text)
 {
     (void)context;
@@ -66,15 +77,24 @@ static void answer(void *context, struct ps_catalog_wish *wish, enum mr_status s
     (void)snprintf(asked.text, sizeof(asked.text), "%s", text);
 }
 
-static const struct ps_catalog_member_ops ops = {
-    .write = write_catalog, .apply = apply, .report = report_is, .serve = serve, .answer = answer};
+static const struct ps_catalog_member_ops ops = {.write = write_catalog,
+                                                 .apply = apply,
+                                                 .report = report_is,
+                                                 .serve = serve,
+                                                 .use = use,
+                                                 .answer = answer};
 
 /* A round of the coordinator: the node's entry is written, then all is read. */
 static bool view_at(uint64_t now_us, bool leads)
 {
     const struct ps_cluster_report reports[] = {other, own};
-    const struct ps_catalog_view view = {
-        .session = 5, .catalog = &catalog, .reports = reports, .report_count = 2, .own = 1, .leads = leads};
+    const struct ps_catalog_view view = {.session = 5,
+                                         .catalog = &catalog,
+                                         .in_use = in_use,
+                                         .reports = reports,
+                                         .report_count = 2,
+                                         .own = 1,
+                                         .leads = leads};
     return ps_catalog_member_viewed(&m, &view, now_us);
 }
 
@@ -98,7 +118,8 @@ static int begin(void **state)
     memset(&own, 0, sizeof(own));
     other = (struct ps_cluster_report){.has_catalog = true};
     asked = (struct asked){0};
-    fails = must_wait = false;
+    fails = must_wait = other_lacks = false;
+    used = in_use = 0;
     return ps_catalog_member_init(&m, &ops, NULL) ? 0 : -1;
 }
 
@@ -127,6 +148,44 @@ static struct ps_catalog_wish create_wish(const struct mr_feature *f)
     return (struct ps_catalog_wish){
         .wish = {.kind = PS_WISH_CREATE, .feature_count = 1, .features = f, .ids = ids},
         .deadline_us = DEADLINE_US};
+}
+
+/* First the map says that it is in use, then the catalogue has the feature. */
+static void test_what_a_feature_needs_comes_into_use_first(void **state)
+{
+    (void)state;
+    struct mr_feature f = mr_feature_table("t", 4);
+    f.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
+    struct ps_catalog_wish wish = create_wish(&f);
+    serve_now();
+    ps_catalog_member_ask(&m, &wish, 0);
+    assert_int_equal(used, MR_CAN(DENSE));
+    assert_true(view());
+    assert_int_equal(asked.writes, 0);
+    assert_int_equal(asked.answers, 0);
+    in_use = MR_CAN(DENSE);
+    assert_true(view());
+    assert_int_equal(asked.writes, 1);
+    assert_int_equal(written.count, 1);
+}
+
+static void test_what_some_node_lacks_is_refused(void **state)
+{
+    (void)state;
+    struct mr_feature f = mr_feature_table("t", 4), plain = f;
+    mr_feature_set_optimizer(&f, MR_OPT_ADAM);
+    f.optimizer_args[3] = 1;
+    struct ps_catalog_wish wish = create_wish(&f), other_wish = create_wish(&plain);
+    other_lacks = true;
+    serve_now();
+    ps_catalog_member_ask(&m, &wish, 0);
+    assert_int_equal(asked.answers, 1);
+    assert_ptr_equal(asked.answered, &wish);
+    assert_int_equal(asked.status, MR_VERSION_MISMATCH);
+    assert_string_equal(asked.text, "node b lacks it");
+    assert_int_equal(asked.writes, 0);
+    ps_catalog_member_ask(&m, &other_wish, 0); /* and nothing else waits for it */
+    assert_int_equal(asked.writes, 1);
 }
 
 static void test_serves_once_its_entry_says_what_the_catalogue_says(void **state)
@@ -381,6 +440,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_serves_once_its_entry_says_what_the_catalogue_says, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_a_feature_needs_comes_into_use_first, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_some_node_lacks_is_refused, begin, end),
         cmocka_unit_test_setup_teardown(test_a_node_that_lacks_something_does_not_serve, begin, end),
         cmocka_unit_test_setup_teardown(test_who_does_not_serve_settles, begin, end),
         cmocka_unit_test_setup_teardown(test_an_older_catalogue_changes_nothing, begin, end),

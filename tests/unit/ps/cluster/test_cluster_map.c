@@ -51,6 +51,43 @@ static void test_partitions_are_spread_by_cores(void **state)
     assert_int_equal(map.epoch, 3);
 }
 
+static struct ps_cluster_node node_of_version(char name, uint64_t start_id, uint64_t capabilities)
+{
+    struct ps_cluster_node n = node(name, 1, start_id);
+    n.version = (struct mr_peer_version){.capabilities = capabilities, .text = "0.9.1"};
+    return n;
+}
+
+/* In use once all have them; who lacks one afterwards stays outside, under a known name, too. */
+static void test_what_is_in_use_all_nodes_have(void **state)
+{
+    const struct ps_cluster_node a = node_of_version('a', 11, 6), b = node_of_version('b', 12, 2),
+                                 newer = node_of_version('b', 22, 7), older = node_of_version('b', 32, 2),
+                                 other = node('c', 1, 13);
+    (void)state;
+    assert_int_equal(ps_cluster_map_lacking(&map, 0), PS_CLUSTER_NO_NODE);
+    assert_int_equal(ps_cluster_map_lacking(&map, 2), 0);
+    assert_false(ps_cluster_map_use(&map, 2));
+    assert_true(ps_cluster_map_join(&map, &a)); /* the same process, of which more is known */
+    assert_false(ps_cluster_map_join(&map, &a));
+    assert_int_equal(ps_cluster_map_lacking(&map, 2), 1);
+    assert_false(ps_cluster_map_use(&map, 2));
+    assert_true(ps_cluster_map_join(&map, &b));
+    assert_int_equal(ps_cluster_map_load(&map, 0), 4); /* nothing else has changed */
+    assert_false(ps_cluster_map_use(&map, 4));
+    const uint64_t epoch = map.epoch;
+    assert_true(ps_cluster_map_use(&map, 2));
+    assert_int_equal(map.epoch, epoch + 1);
+    assert_int_equal(map.needs, 2);
+    assert_false(ps_cluster_map_use(&map, 2));
+    assert_false(ps_cluster_map_join(&map, &other));
+    assert_true(ps_cluster_map_join(&map, &newer));
+    assert_true(ps_cluster_map_use(&map, 4));
+    assert_int_equal(map.needs, 6);
+    assert_false(ps_cluster_map_join(&map, &older));
+    assert_int_equal(map.nodes[1].start_id, 22);
+}
+
 static void test_a_process_joins_once(void **state)
 {
     const struct ps_cluster_node same = node('a', 1, 11);
@@ -233,6 +270,7 @@ int main(void)
         cmocka_unit_test_setup(test_partitions_are_spread_by_cores, two_nodes),
         cmocka_unit_test(test_slots_spread_a_run_over_all_cores),
         cmocka_unit_test_setup(test_a_process_joins_once, two_nodes),
+        cmocka_unit_test_setup(test_what_is_in_use_all_nodes_have, two_nodes),
         cmocka_unit_test_setup(test_a_new_session_is_a_change_and_ends_nothing, two_nodes),
         cmocka_unit_test_setup(test_a_new_process_ends_its_moves_and_the_cut, two_nodes),
         cmocka_unit_test_setup(test_a_move_is_finished_or_cancelled, two_nodes),

@@ -41,6 +41,7 @@ static void expect_same(void)
     assert_int_equal(again.epoch, map.epoch);
     assert_int_equal(again.last_id, map.last_id);
     assert_int_equal(again.partition_count, map.partition_count);
+    assert_true(again.needs == map.needs);
     assert_int_equal(again.node_count, map.node_count);
     for (uint32_t i = 0; i < map.node_count; i++) {
         assert_string_equal(again.nodes[i].name, map.nodes[i].name);
@@ -48,6 +49,7 @@ static void expect_same(void)
         assert_int_equal(again.nodes[i].core_count, map.nodes[i].core_count);
         assert_true(again.nodes[i].start_id == map.nodes[i].start_id);
         assert_true(again.nodes[i].session == map.nodes[i].session);
+        assert_memory_equal(&again.nodes[i].version, &map.nodes[i].version, sizeof(map.nodes[i].version));
     }
     assert_memory_equal(again.owner, map.owner, sizeof(map.owner));
     assert_memory_equal(again.grant, map.grant, sizeof(map.grant));
@@ -67,6 +69,49 @@ static void expect_same(void)
     assert_int_equal(again.committed_step, map.committed_step);
     assert_int_equal(again.cut, map.cut);
     assert_int_equal(again.cut_step, map.cut_step);
+}
+
+static void expect_text(const char *says, bool expected)
+{
+    char *json = ps_cluster_map_json(&map);
+    assert_non_null(json);
+    if ((strstr(json, says) != NULL) != expected)
+        fail_msg("%s: %s", says, json);
+    free(json);
+}
+
+/* Versions before 0.3.0 read format 1, as long as nothing is in use that they lack. */
+static void test_what_is_in_use_makes_another_format(void **state)
+{
+    (void)state;
+    expect_text("\"format\":1,", true);
+    expect_text("version", false);
+    expect_text("needs", false);
+    for (uint32_t i = 0; i < map.node_count; i++)
+        map.nodes[i].version =
+            (struct mr_peer_version){.capabilities = UINT64_MAX - 256 * i, .text = "0.9.1+0badcafe"};
+    expect_same();
+    expect_text("\"format\":1,", true);
+    assert_true(ps_cluster_map_use(&map, MR_CAN(DENSE)));
+    expect_same();
+    expect_text("\"format\":2,", true);
+}
+
+/* A later version's: with names of what this one knows, and numbers of what it does not. */
+static void test_what_is_not_known_is_refused(void **state)
+{
+    (void)state;
+    map.needs = MR_CAN(DENSE) | UINT64_C(1) << 62;
+    char *json = ps_cluster_map_json(&map);
+    assert_false(ps_cluster_map_parse(json, strlen(json), &again, text));
+    assert_non_null(strstr(text, "the cluster uses bit 62, which this version of millraced ("));
+    assert_non_null(strstr(text, mr_version_text()));
+    char *format = strstr(json, "\"format\":2");
+    assert_non_null(format);
+    format[strlen("\"format\":")] = '3';
+    assert_false(ps_cluster_map_parse(json, strlen(json), &again, text));
+    assert_non_null(strstr(text, "format: is 3, and this version of millraced ("));
+    free(json);
 }
 
 static void test_maps_are_read_as_they_were_written(void **state)
@@ -158,7 +203,7 @@ static void test_what_is_no_map_is_refused(void **state)
     } cases[] = {
         {"", "not JSON"},
         {"[]", "format: is no number"},
-        {"{\"format\":2}", "format: is 2, and this version of millraced reads 1"},
+        {"{\"format\":3}", "format: is 3, and this version of millraced ("},
         {"{\"format\":1,\"format\":1}", "not JSON: duplicate object key"},
         {"{\"format\":1,\"partitions\":4097}", "partitions: is no number"},
         {"{\"format\":1,\"partitions\":-1}", "partitions: is no number"},
@@ -208,6 +253,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_maps_are_read_as_they_were_written, three_nodes),
+        cmocka_unit_test_setup(test_what_is_in_use_makes_another_format, three_nodes),
+        cmocka_unit_test_setup(test_what_is_not_known_is_refused, three_nodes),
         cmocka_unit_test_setup(test_the_largest_map_fits_a_znode, three_nodes),
         cmocka_unit_test_setup(test_nodes_are_read_as_they_were_written, three_nodes),
         cmocka_unit_test(test_what_is_no_map_is_refused),

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -20,6 +21,7 @@ static struct coordinator {
     bool has_proposal, serves, loses_answers;
     struct ps_cluster_report own, other;
 } k = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static _Atomic uint64_t in_use; /* capabilities, by the map */
 
 static void write_catalog(void *context, const struct ps_cluster_catalog *next)
 {
@@ -76,9 +78,22 @@ static void go_round(bool other_follows)
                                    k.loses_answers ? PS_PERHAPS_WRITTEN
                                    : takes         ? PS_WRITTEN
                                                    : PS_NOT_WRITTEN);
-    const struct ps_catalog_view view = {
-        .session = 5, .catalog = &shown, .reports = reports, .report_count = 2, .own = 1};
+    const struct ps_catalog_view view = {.session = 5,
+                                         .catalog = &shown,
+                                         .in_use = atomic_load(&in_use),
+                                         .reports = reports,
+                                         .report_count = 2,
+                                         .own = 1};
     ps_control_cluster_viewed(k.control, &view);
+}
+
+/* All nodes have everything, and it is in use with the next round. */
+static enum mr_status use(void *context, uint64_t needs, char *text)
+{
+    (void)context;
+    (void)text;
+    atomic_fetch_or(&in_use, needs);
+    return MR_OK;
 }
 
 static bool serves(void)
@@ -108,8 +123,12 @@ static void rounds_until_serving(void)
 /* The node joins; nothing of the test runs on its control thread meanwhile. */
 static void join(void)
 {
-    const struct ps_control_coordinator coordinator = {
-        .node = "n1", .write_catalog = write_catalog, .report = report, .wake = wake, .serve = serve};
+    const struct ps_control_coordinator coordinator = {.node = "n1",
+                                                       .write_catalog = write_catalog,
+                                                       .report = report,
+                                                       .use = use,
+                                                       .wake = wake,
+                                                       .serve = serve};
     const struct ps_core *core = fake_dp_app(0);
     k.control = core->node->control;
     k.own = (struct ps_cluster_report){.has_catalog = false};
