@@ -99,9 +99,9 @@ def report(build, is_whole):
     for name in left_out:
         print(f"skipped: {name}: {why_left_out(name)}")
     for result in results:
-        single = re.findall(r"^\[  SKIPPED \] (.*)$", result.get("stdout") or "", re.MULTILINE)
-        for name in sorted(set(single)) if result["result"] in PASSED else []:
-            print(f"skipped in {result['name']}: {name}")
+        why = re.findall(r"^skipped: (.*)$", result.get("stdout") or "", re.MULTILINE)
+        for line in sorted(set(why)) if result["result"] in PASSED else []:
+            print(f"skipped in part: {result['name']}: {line}")
     passed = len(results) - len(failed) - len(skipped)
     print(f"{passed} passed, {len(failed)} failed, {len(skipped) + len(left_out)} skipped")
     return 1 if failed or passed == 0 else 0

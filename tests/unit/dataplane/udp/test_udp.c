@@ -1,10 +1,14 @@
 /* Sockets on loopback: what is sent in a batch arrives as the same datagrams, with and without offload. */
+#include <errno.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <cmocka.h>
 #include "dataplane/udp/address.h"
 #include "dataplane/udp/udp_receive.h"
@@ -156,6 +160,17 @@ static void test_many(void **state)
     close_pair(&p);
 }
 
+/* False, and says so: emulation of single programs does not know the path's MTU. */
+static bool mtu_there(const struct mr_udp_socket *s)
+{
+    int mtu;
+    socklen_t bytes = sizeof(mtu);
+    if (getsockopt(s->fd, IPPROTO_IP, IP_MTU, &mtu, &bytes) == 0 || errno != ENOPROTOOPT)
+        return true;
+    printf("skipped: the kernel, or what emulates it, does not tell the path's MTU\n");
+    return false;
+}
+
 static void test_measures(void **state)
 {
     struct mr_udp_options options = {.buffer_bytes = 64 << 10, .udp_bytes_max = 1301};
@@ -170,7 +185,9 @@ static void test_measures(void **state)
     mr_udp_close(&small);
     options = (struct mr_udp_options){0};
     assert_int_equal(mr_udp_connect(&to, &options, &whole, error, sizeof(error)), MR_OK);
-    assert_int_equal(whole.udp_bytes_max, MR_UDP_BYTES_MAX); /* loopback's MTU is larger than any packet */
+    if (mtu_there(&whole))
+        assert_int_equal(whole.udp_bytes_max,
+                         MR_UDP_BYTES_MAX); /* loopback's MTU is larger than any packet */
     mr_udp_close(&whole);
 }
 

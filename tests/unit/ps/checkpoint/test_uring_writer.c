@@ -19,6 +19,7 @@
 #include "checkpoint_fixture.h"
 #include "fault_store.h"
 #include "ps/checkpoint/uring_writer.h"
+#include "tests/unit/ps/uring_there.h"
 
 #define BUFFER_BYTES (64u << 10)
 #define BUFFERS      (PS_URING_DEPTH + 4u)
@@ -94,6 +95,8 @@ static void write_many(const struct ps_store *store, const char *directory, cons
 
 static void test_writes_through_io_uring(void **state)
 {
+    if (!uring_there())
+        skip();
     write_many(ps_store_local(), *state, "io_uring");
 }
 
@@ -140,6 +143,8 @@ static bool never_direct(const struct ps_store_file *file)
 static void test_errors_of_the_kernel_come_back(void **state)
 {
     (void)state;
+    if (!uring_there())
+        skip();
     struct ps_store store = *ps_store_local();
     store.descriptor = descriptor_given;
     store.is_direct = never_direct;
@@ -158,6 +163,8 @@ static void test_a_short_write_is_continued_until_it_fails(void **state)
     char path[PS_PATH_BYTES];
     struct ps_store_file *file;
     const struct ps_store *store = ps_store_local();
+    if (!uring_there())
+        skip();
     assert_true(ps_path_join(*state, "short", path));
     assert_int_equal(store->create(NULL, path, false, &file), 0);
     struct rlimit before, limit = {.rlim_cur = BUFFER_BYTES / 2, .rlim_max = RLIM_INFINITY};
@@ -294,6 +301,8 @@ static void *write_forbidden(void *arg)
 
 static void test_plain_writes_where_io_uring_is_forbidden(void **state)
 {
+    if (!uring_there())
+        skip();
     struct forbidden f = {.buffers = new_buffers(), .done = {.error = 1}};
     char path[PS_PATH_BYTES];
     pthread_t thread;
