@@ -9,7 +9,9 @@ meanwhile.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,17 @@ if TYPE_CHECKING:
     from ..future import Future
 
 _ROUND_S = 0.1  # a round checks all futures, notified or not, and whether anybody still waits
+_EVENTFD_BYTES = 8
+
+
+def _eventfd() -> int:
+    """A new eventfd that does not block."""
+    if sys.version_info >= (3, 10):
+        return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    fd: int = ctypes.CDLL(None, use_errno=True).eventfd(0, os.O_NONBLOCK | os.O_CLOEXEC)
+    if fd < 0:
+        raise OSError(ctypes.get_errno(), "eventfd")
+    return fd
 
 
 class Driver:
@@ -29,7 +42,7 @@ class Driver:
         self._loop = weakref.ref(loop)
         self._connection = weakref.ref(connection)  # a loop must not keep a client open that nobody uses
         self._waiting: dict[asyncio.Future[None], Future] = {}
-        self._event_fd: int = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # type: ignore[attr-defined]
+        self._event_fd = _eventfd()
         self._fd = (
             -1
         )  # the client's descriptor, as one of our own: the loop can let go of it after the client is gone
@@ -132,7 +145,7 @@ class Driver:
 
     def _ended(self) -> None:
         try:
-            self._finish(os.eventfd_read(self._event_fd))  # type: ignore[attr-defined]
+            self._finish(int.from_bytes(os.read(self._event_fd, _EVENTFD_BYTES), sys.byteorder))
         except BlockingIOError:
             pass
 
