@@ -2,11 +2,13 @@
 """Checks that no layout changes without a look at older versions.
 
 A layout is what leaves a process: packets, bodies of calls, descriptors of tables, rows as they are
-stored, files of checkpoints, and what the nodes of a cluster keep at the coordinator.
+stored, files of checkpoints, what the nodes of a cluster keep at the coordinator, and structures that
+programs share with the library.
 scripts/layouts.list has a hash of the declarations of each. If one differs, an older version may misread
 what this one writes: then the change takes a capability bit (dataplane/wire/format/capability.h), or
 raises the number of the protocol or of a format. If it cannot be misread (a new counter, a name), nothing
-but the hash changes.
+but the hash changes. Of the public headers the minor version rises, and with it the SONAME, once a
+version of this SONAME has been released (docs/adr/0131-soname-by-minor-version.md).
 
 usage: scripts/layouts.py [--renew]     --renew: write the hashes as they are now
 """
@@ -23,6 +25,8 @@ LIST = "scripts/layouts.list"
 WHOLE, DATA, TEXTS = "whole", "data", "texts"
 LAYOUTS = {
     "dataplane/wire/format/op.h": WHOLE,
+    "trainer_client/millrace.h": DATA,
+    "dataplane/rpc/millrace_rpc.h": DATA,
     "dataplane/wire/format/capability.h": DATA,
     "dataplane/wire/format/packet.h": DATA,
     "dataplane/wire/format/message.h": DATA,

@@ -16,7 +16,7 @@ cluster_packages=(zookeeper "$java")
 test_packages=(libcmocka-dev groff-base mandoc iproute2 iputils-ping ethtool patch procps python3 python3-xxhash xz-utils
     python3-pytest python3-torch python3-venv libopenblas0-pthread python3-swift faketime maven "$java_compiler"
     nghttp2-proxy openssl prometheus tshark chromium-headless-shell python3-pil "${cluster_packages[@]}")
-lint_packages=(black clang-format clang-tidy cppcheck libomp-dev shellcheck mypy pyflakes3)
+lint_packages=(abigail-tools black clang-format clang-tidy cppcheck libomp-dev shellcheck mypy pyflakes3)
 fuzz_packages=(clang "libclang-rt-dev|libclang-rt-14-dev")
 bench_packages=(fio python3-torch python3-numpy libopenblas0-pthread)
 # redis-tools holds the server, too; the package redis-server would begin to serve this machine.

@@ -110,7 +110,7 @@ class Remote:
     def python_command(self, meet):
         """The caller in Python."""
         package, library = (
-            self.bench.program(f"trainer_client/{part}") for part in ("python", "libmillrace.so.0")
+            self.bench.program(f"trainer_client/{part}") for part in ("python", "libmillrace.so")
         )
         script = os.path.join(os.path.dirname(__file__), "python_rpc.py")
         return ["env", f"PYTHONPATH={package}", f"MILLRACE_LIBRARY={library}", TORCH_PYTHON, script, *meet]

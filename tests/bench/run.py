@@ -323,7 +323,7 @@ class Bench:
         environment = {
             "PYTHONPATH": package,
             "PYTHONDONTWRITEBYTECODE": "1",
-            "MILLRACE_LIBRARY": self.program("trainer_client/libmillrace.so.0"),
+            "MILLRACE_LIBRARY": self.program("trainer_client/libmillrace.so"),
         }
         scripts = os.path.dirname(os.path.abspath(__file__))
         target = ["--server", f"{SERVER_IP}:{PORT}", "--runs", str(self.runs)]

@@ -162,7 +162,7 @@ def test_keys_of_the_configuration():
 
 
 def test_functions_of_the_library_exist():
-    library = BUILD / "trainer_client/libmillrace.so.0"
+    library = BUILD / "trainer_client/libmillrace.so"
     symbols = subprocess.run(
         ["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True
     ).stdout
