@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+"""Programs of older versions beside today's: nodes, clients, hubs, tools and checkpoints, in both directions.
+
+usage: upgrade.py BUILD [NAME]...     BUILD: today's build directory; NAME: of tests/upgrade/versions
+
+Each pair gives the same rows, bit for bit, or is refused with a text that names versions. Nodes serve on
+loopback in a network namespace of the test's own; of versions without `driver = socket` clients, tools and
+library run, but no nodes.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import build as builds  # noqa: E402
+
+PROGRAM = Path(__file__).resolve().parent / "program.py"
+ADDRESS = "127.0.0.1:7700"
+CONFIG = """[port]
+driver = socket
+ipv4 = 127.0.0.1/8
+[cores]
+count = 2
+poll_mode = adaptive
+[memory]
+packets_mib = 128
+limit_mib = 512
+messages_mib = 128
+hugepages = never
+[checkpoint]
+every_s = 0
+save_on_stop = no
+keep = 1
+"""
+START_S = 60
+SKIPPED = 77  # meson's
+
+
+class Programs:
+    """What one version has built."""
+
+    def __init__(self, name: str, build: Path, form: int):
+        self.name, self.build, self.format = name, build, form
+        libraries = sorted(build.glob("trainer_client/libmillrace.so.*"))
+        self.library = [path for path in libraries if path.is_file() and not path.is_symlink()][-1]
+        self.node = build / "ps/millraced"
+        self.tool = build / "tools/millrace"
+        self.hub = build / "trainer_client/hub/millrace-hub"
+        self.fm = build / "trainer_client/examples/fm"
+
+    def has_sockets(self) -> bool:
+        config = subprocess.run([self.node, "--print-config"], capture_output=True, text=True).stdout
+        return "socket" in config
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "PYTHONPATH": str(self.build / "trainer_client/python"),
+            "MILLRACE_LIBRARY": str(self.library),
+        }
+
+    def python(self, *arguments: str) -> subprocess.CompletedProcess:
+        return run(["/usr/bin/python3", PROGRAM, ADDRESS, *arguments], env=self.environment())
+
+    def ctl(self, *arguments: str) -> subprocess.CompletedProcess:
+        return run([self.tool, "ctl", *arguments, "--server", ADDRESS])
+
+
+def run(command, **options) -> subprocess.CompletedProcess:
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, **options
+    )
+    return done
+
+
+class Node:
+    def __init__(self, programs: Programs, folder: Path, *arguments: str):
+        self.log = folder / f"{programs.name}-{time.monotonic_ns()}.log"
+        config = folder / "node.conf"
+        config.write_text(CONFIG)
+        with self.log.open("w") as out:
+            self.process = subprocess.Popen(
+                [
+                    programs.node,
+                    "--config",
+                    config,
+                    "--set",
+                    f"checkpoint.directory={folder}/ckpt",
+                    *arguments,
+                ],
+                stdout=out,
+                stderr=out,
+            )
+        deadline = time.monotonic() + START_S
+        while "ready" not in self.text() and self.process.poll() is None:
+            if time.monotonic() > deadline:
+                self.end()
+                raise AssertionError(f"{programs.name}: the node is not ready: {self.text()}")
+            time.sleep(0.05)
+
+    def text(self) -> str:
+        return self.log.read_text()
+
+    @property
+    def serves(self) -> bool:
+        return self.process.poll() is None
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait(60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()
+
+
+class Pair:
+    """Today's programs and those of one older version."""
+
+    def __init__(self, today: Programs, older: Programs, folder: Path):
+        self.today, self.older, self.folder = today, older, folder
+        self.failed = 0
+        self.expected = self.rows(today, today, "reference")
+
+    def say(self, what: str, is_good: bool, text: str) -> None:
+        self.failed += not is_good
+        last = (text.strip().splitlines() or ["nothing was said"])[-1]
+        print(f"{self.older.name:12} {what:52} {'ok' if is_good else 'FAILED'}: {last[:200]}")
+
+    def rows(self, node: Programs, client: Programs, name: str) -> dict[str, bytes] | str:
+        """What the same program leaves behind; a text: why there is nothing."""
+        folder = self.folder / name
+        folder.mkdir()
+        with Node(node, folder):
+            for arguments in (("train", "1"), ("train", "2"), ("dump", str(folder / "rows.npz"))):
+                done = client.python(*arguments)
+                if done.returncode != 0:
+                    return done.stdout
+            saved = client.ctl("save", "--full", "--wait")
+            if saved.returncode != 0:
+                return saved.stdout
+        return content(folder / "rows.npz")
+
+    def same(self, what: str, found: dict[str, bytes] | str) -> None:
+        is_good = found == self.expected or (isinstance(found, str) and names_versions(found))
+        self.say(what, is_good, "the same rows" if found == self.expected else str(found)[-300:])
+
+    # ---- clients, tools, hubs ----
+
+    def test_clients(self) -> None:
+        self.same("older client, today's node", self.rows(self.today, self.older, "client"))
+        if self.older.has_sockets():
+            self.same("today's client, older node", self.rows(self.older, self.today, "node"))
+
+    def test_new_features(self) -> None:
+        """What the older node would misunderstand is not sent."""
+        if not self.older.has_sockets():
+            return
+        folder = self.folder / "features"
+        folder.mkdir()
+        with Node(self.older, folder):
+            for kind in ("dense", "adam_step"):
+                done = self.today.python("make", kind)
+                is_good = done.returncode != 0 and names_versions(done.stdout) and kind in done.stdout
+                self.say(f"today's client, older node, {kind}", is_good, done.stdout)
+            listed = self.today.ctl("list")
+            self.say("today's ctl list, older node", listed.returncode == 0, listed.stdout or "empty")
+
+    def test_tools(self) -> None:
+        folder = self.folder / "tools"
+        folder.mkdir()
+        with Node(self.today, folder) as node:
+            for command in ("list", "heartbeat"):
+                done = self.older.ctl(command)
+                self.say(f"older ctl {command}, today's node", done.returncode == 0, done.stdout or "empty")
+            assert node.serves
+
+    def test_hub(self) -> None:
+        data = self.folder / "samples.svm"
+        data.write_text("".join(f"{i % 2} {1 + i % 7}:1 {8 + i % 11}:0.5\n" for i in range(4096)))
+        for node, hub, trainer, what in (
+            (self.today, self.older, self.today, "older hub, today's node and trainer"),
+            (self.today, self.today, self.older, "older trainer, today's node and hub"),
+            (self.older, self.today, self.today, "older node, today's hub and trainer"),
+        ):
+            if not node.has_sockets():
+                continue
+            folder = self.folder / what.replace(" ", "-").replace(",", "").replace("'", "")
+            folder.mkdir()
+            with Node(node, folder):
+                served = subprocess.Popen(
+                    [hub.hub, "--server", ADDRESS, "--listen", "127.0.0.1:7800"],
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+                done = run(
+                    [trainer.fm, "train", "--hub", "127.0.0.1:7800", "--server", ADDRESS, "--data", data]
+                    + ["--format", "libsvm", "--batch", "256", "--epochs", "2", "--quiet"],
+                    env={**os.environ, "LD_LIBRARY_PATH": str(trainer.library.parent)},
+                )
+                served.terminate()
+                served.wait(60)
+            self.say(what, done.returncode == 0 or names_versions(done.stdout), done.stdout or "trained")
+
+    # ---- checkpoints ----
+
+    def restart(self, programs: Programs, folder: Path, what: str, *arguments: str) -> None:
+        with Node(programs, folder, *arguments) as node:
+            if not node.serves:
+                self.say(what, names_versions(node.text()), node.text())
+                return
+            done = self.today.python("dump", str(folder / "again.npz"))
+            found = content(folder / "again.npz") if done.returncode == 0 else done.stdout
+            self.same(what, found)
+
+    def test_checkpoints(self) -> None:
+        if not self.older.has_sockets():
+            return
+        self.restart(self.today, self.folder / "node", "older checkpoint, today's node")
+        self.restart(self.older, self.folder / "reference", "today's checkpoint, older node")
+
+    def test_retention(self) -> None:
+        """An older node refuses what it would misread, and goes on without removing it."""
+        if not self.older.has_sockets() or self.older.format < 6:
+            return
+        folder = self.folder / "retention"
+        folder.mkdir()
+        with Node(self.today, folder):
+            made = self.today.python("make", "dense")
+            saved = self.today.ctl("save", "--full", "--wait")
+            assert made.returncode == 0 and saved.returncode == 0, made.stdout + saved.stdout
+        with Node(self.older, folder) as node:
+            self.say(
+                "a dense table's checkpoint, older node",
+                not node.serves and "format 7" in node.text(),
+                node.text(),
+            )
+        with Node(self.older, folder, "--restore", "none"):
+            for seed in "123":
+                done = self.older.python("train", seed)
+                saved = self.older.ctl("save", "--full", "--wait")
+                assert done.returncode == 0 and saved.returncode == 0, done.stdout + saved.stdout
+        kept = (folder / "ckpt/ckpt-1/MANIFEST").exists()
+        self.say("the older node's retention keeps it", kept, " ".join(sorted(os.listdir(folder / "ckpt"))))
+        with Node(self.today, folder, "--restore", "1") as node:
+            self.say("today's node has it again", node.serves, node.text())
+
+    # ---- the library ----
+
+    def test_library(self) -> None:
+        """A program of another minor version is not started over today's library."""
+        folder = self.folder / "library"
+        folder.mkdir()
+        for name in (self.today.library.name, ".".join(self.today.library.name.split(".")[:4])):
+            if not (folder / name).exists():
+                (folder / name).symlink_to(self.today.library)
+        interpreter = "/lib64/ld-linux-x86-64.so.2"
+        fm = str(self.older.fm)
+        done = run([interpreter, "--inhibit-rpath", fm, "--library-path", str(folder), fm, "--help"])
+        is_good = done.returncode != 0 and re.search(r"libmillrace\.so\.\d.*cannot open", done.stdout)
+        self.say("older program, today's library", is_good is not None and bool(is_good), done.stdout)
+
+
+def content(path: Path) -> dict[str, bytes]:
+    with np.load(path) as arrays:
+        return {name: arrays[name].tobytes() for name in arrays.files}
+
+
+def names_versions(text: str) -> bool:
+    return re.search(r"version (before )?\d|before 0\.3\.0|protocol|of format \d", text) is not None
+
+
+def main() -> int:
+    if os.environ.get("MILLRACE_UPGRADE_INSIDE") != "1":
+        inside = {**os.environ, "MILLRACE_UPGRADE_INSIDE": "1"}
+        script = 'ip link set lo up && exec "$0" "$@"'
+        os.execvpe("unshare", ["unshare", "-n", "sh", "-c", script, sys.executable, *sys.argv], inside)
+    today = Programs("today", Path(sys.argv[1]).resolve(), 7)
+    chosen = [v for v in builds.versions() if len(sys.argv) == 2 or v.name in sys.argv[2:]]
+    if not all(builds.is_known(version) for version in chosen):
+        print("upgrade: skipped: this repository's history does not reach back to the listed versions")
+        return SKIPPED
+    failed = 0
+    for version in chosen:
+        builds.build(version)
+        with tempfile.TemporaryDirectory(prefix="millrace-upgrade-") as folder:
+            pair = Pair(today, Programs(version.name, version.tree / "build", version.format), Path(folder))
+            assert isinstance(pair.expected, dict), pair.expected
+            for name in sorted(name for name in dir(pair) if name.startswith("test_")):
+                getattr(pair, name)()
+            failed += pair.failed
+    print(f"upgrade: {len(chosen)} versions, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
