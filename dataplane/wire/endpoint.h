@@ -239,6 +239,9 @@ void mr_call_add_keys(struct mr_endpoint *ep, struct mr_call_ref ref, uint32_t k
 /* Returns the bytes of message memory in use. */
 size_t mr_endpoint_memory_used(const struct mr_endpoint *ep);
 
+/* Serving side: whether a client that may push has a session. */
+bool mr_endpoint_has_client(const struct mr_endpoint *ep, const uint8_t client_uuid[MR_UUID_BYTES]);
+
 /* Serving side: sets the function that is asked at ACCEPT for the last push step of a client; without one the
  * step is 0. */
 void mr_endpoint_set_last_step_hook(struct mr_endpoint *ep,

@@ -9,6 +9,27 @@ void ps_core_set_step(struct ps_core *core, uint64_t step)
     atomic_store_explicit(&core->step, step, memory_order_relaxed);
 }
 
+/* ---- the record of pushes ---- */
+
+static bool has_session(void *self, const uint8_t *uuid)
+{
+    const struct ps_core *core = self;
+    return core->dp_core != NULL && mr_endpoint_has_client(dp_core_endpoint(core->dp_core), uuid);
+}
+
+static uint32_t monotonic_s(void *self)
+{
+    return (uint32_t)(dp_now_us() / 1000000);
+}
+
+struct ps_push_guard ps_core_push_guard(struct ps_core *core)
+{
+    return (struct ps_push_guard){.secret = core->node->key_secret.bits[0] ^ core->node->key_secret.bits[1],
+                                  .has_session = has_session,
+                                  .now_s = monotonic_s,
+                                  .arg = core};
+}
+
 /* ---- gauges ---- */
 
 static uint64_t memory_bytes(const struct ps_core *core)

@@ -197,6 +197,8 @@ void ps_core_set_clock_us(struct ps_core *core, uint64_t clock_us);
 void ps_core_see_time(struct ps_core *core, uint64_t now_us);
 /* Drops all features, batches, streams and clients. */
 void ps_core_clear(struct ps_core *core);
+/* What guards the core's record of pushes. */
+struct ps_push_guard ps_core_push_guard(struct ps_core *core);
 /* Sends the answers that wait; true when some still do. (ps/ops/ops_control.c) */
 bool ps_answer_commands(struct ps_core *core);
 /* Frees the answers that can no longer be sent. */

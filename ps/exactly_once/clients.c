@@ -1,18 +1,22 @@
 #include "ps/exactly_once/clients.h"
 
 #include <string.h>
+#include <xxhash.h>
 
 struct ps_clients {
     struct ps_arena *arena;
+    uint64_t secret; /* by which clients are spread over sets */
     uint64_t pushes;
     struct ps_client places[PS_CLIENTS_MAX];
 };
 
-struct ps_clients *ps_clients_create(struct ps_arena *arena)
+struct ps_clients *ps_clients_create(struct ps_arena *arena, uint64_t secret)
 {
     struct ps_clients *c = ps_arena_alloc(arena, sizeof(*c), 64);
-    if (c != NULL)
+    if (c != NULL) {
         c->arena = arena;
+        c->secret = secret;
+    }
     return c;
 }
 
@@ -28,18 +32,16 @@ void ps_clients_clear(struct ps_clients *c)
     c->pushes = 0;
 }
 
-/* Uuids are random, but a client may choose its own: mix both halves. */
-static uint32_t set_of(const uint8_t uuid[MR_UUID_BYTES])
+/* A client may choose its uuid, but does not know the secret. */
+static uint32_t set_of(const struct ps_clients *c, const uint8_t uuid[MR_UUID_BYTES])
 {
-    uint64_t halves[2];
-    memcpy(halves, uuid, sizeof(halves));
-    uint64_t mixed = (halves[0] ^ (halves[1] >> 29) ^ (halves[1] << 35)) * UINT64_C(0x9E3779B97F4A7C15);
-    return (uint32_t)(mixed >> 32) % (PS_CLIENTS_MAX / PS_CLIENT_SET_WAYS) * PS_CLIENT_SET_WAYS;
+    const uint64_t hash = XXH3_64bits_withSeed(uuid, MR_UUID_BYTES, c->secret);
+    return (uint32_t)(hash % (PS_CLIENTS_MAX / PS_CLIENT_SET_WAYS)) * PS_CLIENT_SET_WAYS;
 }
 
 static uint32_t place_of(const struct ps_clients *c, const uint8_t uuid[MR_UUID_BYTES])
 {
-    uint32_t set = set_of(uuid);
+    uint32_t set = set_of(c, uuid);
     for (uint32_t i = set; i < set + PS_CLIENT_SET_WAYS; i++)
         if (c->places[i].used != 0 && memcmp(c->places[i].uuid, uuid, MR_UUID_BYTES) == 0)
             return i;
@@ -59,7 +61,7 @@ void ps_clients_note(struct ps_clients *c, const uint8_t uuid[MR_UUID_BYTES], ui
 {
     uint32_t place = place_of(c, uuid);
     if (place == PS_CLIENTS_MAX) {
-        place = place_to_take(c, set_of(uuid));
+        place = place_to_take(c, set_of(c, uuid));
         memcpy(c->places[place].uuid, uuid, MR_UUID_BYTES);
         c->places[place].last_step = 0;
     }

@@ -22,7 +22,7 @@ struct ps_client {
 struct ps_clients;
 
 /* NULL when the arena has no room. */
-struct ps_clients *ps_clients_create(struct ps_arena *arena);
+struct ps_clients *ps_clients_create(struct ps_arena *arena, uint64_t secret);
 void ps_clients_destroy(struct ps_clients *c);
 void ps_clients_clear(struct ps_clients *c);
 

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include <xxhash.h>
 #include "dataplane/wire/format/mr_feature.h"
 
 struct running {
@@ -13,17 +14,42 @@ struct ps_pushes {
     struct ps_arena *arena;
     uint64_t pushes;
     uint64_t forgotten;
+    struct ps_push_guard guard; /* now_s NULL: there is none */
     uint32_t running_count;
     struct running running[PS_PUSH_RUNNING_MAX];
     struct ps_push_lane *places[PS_PUSH_LANES_MAX]; /* NULL: free */
+    uint16_t lanes[PS_PUSH_LANES_MAX];              /* of the clients whose uuid has this hash */
 };
 
-struct ps_pushes *ps_pushes_create(struct ps_arena *arena)
+struct ps_pushes *ps_pushes_create(struct ps_arena *arena, const struct ps_push_guard *guard)
 {
     struct ps_pushes *p = ps_arena_alloc(arena, sizeof(*p), 64);
     if (p != NULL)
         p->arena = arena;
+    if (p != NULL && guard != NULL)
+        p->guard = *guard;
     return p;
+}
+
+/* ---- hashes ---- */
+
+/* A client may choose its uuid and its lanes, but does not know the secret. */
+static uint64_t hash_of(const struct ps_pushes *p, const uint8_t *uuid, uint32_t lane)
+{
+    uint8_t bytes[MR_UUID_BYTES + sizeof(lane)];
+    memcpy(bytes, uuid, MR_UUID_BYTES);
+    memcpy(bytes + MR_UUID_BYTES, &lane, sizeof(lane));
+    return XXH3_64bits_withSeed(bytes, sizeof(bytes), p->guard.secret);
+}
+
+static uint16_t *lanes_of(struct ps_pushes *p, const uint8_t *uuid)
+{
+    return &p->lanes[hash_of(p, uuid, 0) % PS_PUSH_LANES_MAX];
+}
+
+static uint32_t set_of(const struct ps_pushes *p, const uint8_t *uuid, uint32_t lane)
+{
+    return (uint32_t)(hash_of(p, uuid, lane) % (PS_PUSH_LANES_MAX / PS_PUSH_SET_WAYS)) * PS_PUSH_SET_WAYS;
 }
 
 static void free_piece(struct ps_pushes *p, struct ps_push_piece **at)
@@ -40,6 +66,7 @@ static void free_lane(struct ps_pushes *p, struct ps_push_lane **at)
         return;
     while (lane->rest.next != NULL)
         free_piece(p, &lane->rest.next);
+    --*lanes_of(p, lane->uuid);
     ps_arena_free(p->arena, lane, sizeof(*lane), 8);
     *at = NULL;
 }
@@ -62,19 +89,9 @@ void ps_pushes_destroy(struct ps_pushes *p)
 
 /* ---- places ---- */
 
-/* Uuids are random, but a client may choose its own: mix both halves. */
-static uint32_t set_of(const uint8_t *uuid, uint32_t lane)
-{
-    uint64_t halves[2];
-    memcpy(halves, uuid, sizeof(halves));
-    uint64_t mixed = (halves[0] ^ (halves[1] >> 29) ^ (halves[1] << 35)) * UINT64_C(0x9E3779B97F4A7C15);
-    mixed = (mixed ^ (mixed >> 31) ^ lane) * UINT64_C(0xC2B2AE3D27D4EB4F);
-    return (uint32_t)(mixed >> 32) % (PS_PUSH_LANES_MAX / PS_PUSH_SET_WAYS) * PS_PUSH_SET_WAYS;
-}
-
 static struct ps_push_lane *find(const struct ps_pushes *p, const uint8_t *uuid, uint32_t lane)
 {
-    uint32_t set = set_of(uuid, lane);
+    uint32_t set = set_of(p, uuid, lane);
     for (uint32_t i = set; i < set + PS_PUSH_SET_WAYS; i++) {
         struct ps_push_lane *at = p->places[i];
         if (at != NULL && at->lane == lane && memcmp(at->uuid, uuid, MR_UUID_BYTES) == 0)
@@ -91,26 +108,45 @@ static bool is_running(const struct ps_pushes *p, const struct ps_push_lane *lan
     return i < p->running_count;
 }
 
-/* A free place of the set, else the one used longest ago with nothing in flight; NULL when there is none. */
-static struct ps_push_lane **place_to_take(struct ps_pushes *p, uint32_t set)
+static bool may_be_forgotten(const struct ps_pushes *p, const struct ps_push_lane *lane)
 {
-    struct ps_push_lane **oldest = NULL;
-    for (struct ps_push_lane **at = p->places + set; at < p->places + set + PS_PUSH_SET_WAYS; at++) {
-        if (*at == NULL)
-            return at;
-        if (!is_running(p, *at) && (oldest == NULL || (*at)->used < (*oldest)->used))
-            oldest = at;
-    }
-    return oldest;
+    const struct ps_push_guard *g = &p->guard;
+    return g->now_s == NULL ||
+           (g->now_s(g->arg) - lane->used_s >= PS_PUSH_LANE_KEPT_S && !g->has_session(g->arg, lane->uuid));
 }
 
-static enum mr_status find_or_add(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane,
+static bool is_older(struct ps_push_lane *const *at, struct ps_push_lane *const *than)
+{
+    return than == NULL || (*at)->used < (*than)->used;
+}
+
+/* A free place of the set for a lane of this client, else the one used longest ago, with nothing in flight, of
+ * those that may be forgotten, or of its own; NULL when there is none. any: which may be is not asked. */
+static struct ps_push_lane **place_to_take(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane, bool any)
+{
+    struct ps_push_lane **others = NULL, **own = NULL;
+    const bool has_share = any || *lanes_of(p, uuid) < PS_PUSH_LANES_PER_CLIENT;
+    struct ps_push_lane **first = p->places + set_of(p, uuid, lane);
+    for (struct ps_push_lane **at = first; at < first + PS_PUSH_SET_WAYS; at++) {
+        if (*at == NULL && has_share)
+            return at;
+        if (*at == NULL || is_running(p, *at))
+            continue;
+        if (memcmp((*at)->uuid, uuid, MR_UUID_BYTES) == 0)
+            own = is_older(at, own) ? at : own;
+        if (has_share && is_older(at, others) && (any || may_be_forgotten(p, *at)))
+            others = at;
+    }
+    return others != NULL ? others : own;
+}
+
+static enum mr_status find_or_add(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane, bool any,
                                   struct ps_push_lane **out)
 {
     *out = find(p, uuid, lane);
     if (*out != NULL)
         return MR_OK;
-    struct ps_push_lane **place = place_to_take(p, set_of(uuid, lane));
+    struct ps_push_lane **place = place_to_take(p, uuid, lane, any);
     if (place == NULL)
         return MR_BUSY;
     p->forgotten += *place != NULL;
@@ -120,6 +156,7 @@ static enum mr_status find_or_add(struct ps_pushes *p, const uint8_t *uuid, uint
         return MR_OUT_OF_MEMORY;
     memcpy((*out)->uuid, uuid, MR_UUID_BYTES);
     (*out)->lane = lane;
+    ++*lanes_of(p, uuid);
     return MR_OK;
 }
 
@@ -230,13 +267,19 @@ static bool has_number(const struct ps_push_mark *mark, uint64_t number)
     return !mark->is_unknown && ps_push_window_has(&mark->window, number);
 }
 
+static uint32_t clock_s(const struct ps_pushes *p)
+{
+    return p->guard.now_s != NULL ? p->guard.now_s(p->guard.arg) : 0;
+}
+
 enum ps_push_state ps_pushes_look_up(struct ps_pushes *p, const struct ps_push_id *id)
 {
     struct ps_push_lane *lane;
-    enum mr_status status = find_or_add(p, id->uuid, id->lane, &lane);
+    enum mr_status status = find_or_add(p, id->uuid, id->lane, false, &lane);
     if (status != MR_OK)
         return status == MR_BUSY ? PS_PUSH_WAITS : PS_PUSH_NO_MEMORY;
     lane->used = ++p->pushes;
+    lane->used_s = clock_s(p);
     uint32_t marks = 0, applied = 0;
     for (const struct ps_push_mark *mark = &lane->rest; mark != NULL; mark = next_mark(mark)) {
         marks++;
@@ -404,7 +447,7 @@ static bool has_no_place(struct ps_pushes *p, const struct ps_push_load *piece)
 {
     if (find(p, piece->uuid, piece->lane) != NULL)
         return false;
-    struct ps_push_lane **place = place_to_take(p, set_of(piece->uuid, piece->lane));
+    struct ps_push_lane **place = place_to_take(p, piece->uuid, piece->lane, true);
     return place == NULL || (*place != NULL && (*place)->used > piece->used);
 }
 
@@ -418,7 +461,7 @@ enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_load *pi
         return MR_OK;
     }
     const bool is_new = find(p, piece->uuid, piece->lane) == NULL;
-    enum mr_status status = find_or_add(p, piece->uuid, piece->lane, &lane);
+    enum mr_status status = find_or_add(p, piece->uuid, piece->lane, true, &lane);
     if (status != MR_OK)
         return status;
     if (is_new)
@@ -428,6 +471,7 @@ enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_load *pi
         mark.floors[i] = piece->is_cut ? (i == PS_FLOOR_CUT ? piece->window.floor : 0) : piece->durable;
     lane->used = piece->used > lane->used ? piece->used : lane->used;
     p->pushes = p->pushes > piece->used ? p->pushes : piece->used;
+    lane->used_s = clock_s(p);
     return assign(p, lane, partitions != NULL ? partitions : &all, &mark);
 }
 

@@ -2,9 +2,12 @@
  * often it is sent, and up to where they are safe on disk. See dataplane/wire/format/push_number.h for
  * numbers and lanes.
  *
- * Bounded: lanes are spread over sets of PS_PUSH_SET_WAYS places; where a set is full, a new lane takes the
- * place of the one that was silent for longest. That is rare up to a quarter of PS_PUSH_LANES_MAX. Belongs to
- * one thread.
+ * Bounded: lanes are spread over sets of PS_PUSH_SET_WAYS places, by a secret; where a set is full, a new lane
+ * takes the place of the one that was silent for longest, of those whose client has no session and that were
+ * silent for PS_PUSH_LANE_KEPT_S, else of an older one of its own client. Where there is none, its pushes
+ * wait: so no client can make another's repeated push be applied twice. A client has no more than
+ * PS_PUSH_LANES_PER_CLIENT, about. A set is rarely full up to a quarter of PS_PUSH_LANES_MAX. Belongs to one
+ * thread.
  */
 #ifndef PS_PUSHES_H
 #define PS_PUSHES_H
@@ -18,9 +21,11 @@
 #include "ps/exactly_once/push_window.h"
 #include "ps/memory/arena.h"
 
-#define PS_PUSH_LANES_MAX   16384u
-#define PS_PUSH_SET_WAYS    8u  /* the hash of uuid and lane names a set of this many places */
-#define PS_PUSH_RUNNING_MAX 64u /* pushes being applied at a time */
+#define PS_PUSH_LANES_MAX        16384u
+#define PS_PUSH_SET_WAYS         8u   /* the hash of uuid and lane names a set of this many places */
+#define PS_PUSH_LANE_KEPT_S      900u /* a client that lost its server comes back before */
+#define PS_PUSH_LANES_PER_CLIENT 1024u
+#define PS_PUSH_RUNNING_MAX      64u /* pushes being applied at a time */
 
 /* How far a lane's pushes have come: all up to a floor were in the record ... */
 enum ps_push_floor {
@@ -52,6 +57,7 @@ struct ps_push_lane {
     uint8_t uuid[MR_UUID_BYTES];
     uint32_t lane;
     uint64_t used;            /* when it pushed last, in pushes of all */
+    uint32_t used_s;          /* when it pushed last, or was loaded, by the guard's clock */
     struct ps_push_mark rest; /* of all partitions that are in no piece; the pieces follow it */
 };
 
@@ -70,13 +76,21 @@ enum ps_push_state {
     PS_PUSH_NO_MEMORY, /* it could not be recorded */
 };
 
+/* What decides which lanes may make room for others. */
+struct ps_push_guard {
+    uint64_t secret; /* by which lanes are spread */
+    bool (*has_session)(void *arg, const uint8_t *uuid);
+    uint32_t (*now_s)(void *arg); /* a clock that does not go back */
+    void *arg;
+};
+
 struct ps_pushes;
 
 /* Lanes that were known and had to make room for others since the record was made. */
 uint64_t ps_pushes_forgotten(const struct ps_pushes *p);
 
-/* NULL when the arena has no room. */
-struct ps_pushes *ps_pushes_create(struct ps_arena *arena);
+/* NULL when the arena has no room. guard: copied; NULL: any lane may make room. */
+struct ps_pushes *ps_pushes_create(struct ps_arena *arena, const struct ps_push_guard *guard);
 void ps_pushes_destroy(struct ps_pushes *p);
 /* Takes the place of an older record, whose count of forgotten lanes continues here. */
 void ps_pushes_succeed(struct ps_pushes *p, const struct ps_pushes *older);

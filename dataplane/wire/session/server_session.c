@@ -331,6 +331,19 @@ void mr_server_session_confirm(struct mr_endpoint *ep, struct mr_server_session 
     mr_timer_arm(&ep->wheel, &session->timer, ep->now_us, ep->now_us + ep->config.session_idle_us);
 }
 
+bool mr_endpoint_has_client(const struct mr_endpoint *ep, const uint8_t client_uuid[MR_UUID_BYTES])
+{
+    if (ep->server_sessions == NULL)
+        return false;
+    for (uint32_t i = *uuid_bucket(ep, client_uuid); i != 0; i = ep->server_sessions[i - 1].next) {
+        const struct mr_server_session *s = &ep->server_sessions[i - 1];
+        if (s->confirmed && s->role <= MR_ROLE_TRAINER &&
+            memcmp(s->client_uuid, client_uuid, MR_UUID_BYTES) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* ---- peers of another protocol version ---- */
 
 static_assert(offsetof(struct mr_packet_header, call_id) == offsetof(struct mr_version_answer, echo) + 8,

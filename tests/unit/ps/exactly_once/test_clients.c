@@ -13,7 +13,7 @@ static struct ps_arena *arena;
 static int make(void **state)
 {
     arena = ps_arena_create(16 * MIB);
-    *state = ps_clients_create(arena);
+    *state = ps_clients_create(arena, 1);
     return *state == NULL;
 }
 

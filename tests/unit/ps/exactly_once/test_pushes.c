@@ -16,7 +16,7 @@ static struct ps_arena *arena;
 static int make(void **state)
 {
     arena = ps_arena_create(16 * MIB);
-    *state = ps_pushes_create(arena);
+    *state = ps_pushes_create(arena, NULL);
     return *state == NULL;
 }
 
@@ -320,6 +320,87 @@ static void forgets_the_silent_first(void **state)
     assert_in_range(ps_pushes_forgotten(p), 19 * PS_PUSH_LANES_MAX, 20 * PS_PUSH_LANES_MAX);
 }
 
+/* ---- what a client with bad intentions can do to others ---- */
+
+static uint32_t now_s;
+static const uint8_t *live; /* has a session */
+
+static bool has_session(void *arg, const uint8_t *uuid)
+{
+    return live != NULL && memcmp(uuid, live, MR_UUID_BYTES) == 0;
+}
+
+static uint32_t clock_of_test(void *arg)
+{
+    return now_s;
+}
+
+static int make_guarded(void **state)
+{
+    const struct ps_push_guard guard = {.secret = 7, .has_session = has_session, .now_s = clock_of_test};
+    now_s = 1000;
+    live = NULL;
+    arena = ps_arena_create(64 * MIB);
+    *state = ps_pushes_create(arena, &guard);
+    return *state == NULL;
+}
+
+/* Pushes under ever new uuids, many times what there is room for. Returns how many had to wait. */
+static uint32_t flood(struct ps_pushes *p)
+{
+    static uint64_t number;
+    uint8_t uuid[MR_UUID_BYTES];
+    uint32_t waited = 0;
+    for (uint64_t i = 0; i < 4 * PS_PUSH_LANES_MAX; i++) {
+        uuid_of(++number, uuid);
+        if (look_up(p, uuid, LANE, 1) == PS_PUSH_WAITS)
+            waited++;
+    }
+    return waited;
+}
+
+static void a_flood_of_clients_forgets_nobody_who_may_come_back(void **state)
+{
+    struct ps_pushes *p = *state;
+    push(p, a, LANE, 1);
+    assert_true(flood(p) > 2 * PS_PUSH_LANES_MAX);
+    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
+    assert_int_equal(ps_pushes_forgotten(p), 0);
+}
+
+static void a_client_with_a_session_is_never_forgotten(void **state)
+{
+    struct ps_pushes *p = *state;
+    push(p, a, LANE, 1);
+    push(p, b, LANE, 1);
+    live = a;
+    for (uint32_t i = 0; i < 4; i++) {
+        now_s += PS_PUSH_LANE_KEPT_S;
+        flood(p);
+    }
+    assert_true(ps_pushes_forgotten(p) > PS_PUSH_LANES_MAX);
+    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
+    assert_int_not_equal(look_up(p, b, LANE, 1), PS_PUSH_APPLIED);
+}
+
+/* Lanes of one client make room for each other, and leave room for others. */
+static void a_client_has_its_share_of_lanes(void **state)
+{
+    struct ps_pushes *p = *state;
+    push(p, a, LANE, 1);
+    for (uint32_t lane = 1; lane <= 4 * PS_PUSH_LANES_MAX; lane++)
+        (void)look_up(p, b, LANE + lane, 1);
+    uint32_t lanes = 0;
+    uint8_t uuid[MR_UUID_BYTES];
+    for (uint64_t i = 1; i <= 100; i++) {
+        uuid_of(i, uuid);
+        push(p, uuid, LANE, 1);
+        lanes += look_up(p, uuid, LANE, 1) == PS_PUSH_APPLIED;
+    }
+    assert_int_equal(lanes, 100);
+    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
+}
+
 /* Also of those that a checkpoint brought back, whatever the order of its records. */
 static void forgets_the_silent_first_after_a_restore(void **state)
 {
@@ -387,6 +468,7 @@ static int destroy_full(void **state)
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
+#define GUARDED(f) cmocka_unit_test_setup_teardown(f, make_guarded, destroy)
     const struct CMUnitTest tests[] = {
         TEST(each_client_and_lane_has_its_own),
         TEST(a_push_under_way_is_not_begun_again),
@@ -403,6 +485,9 @@ int main(void)
         TEST(numbers_that_do_not_come_are_skipped),
         TEST(pieces_that_become_alike_are_joined),
         TEST(forgets_the_silent_first),
+        GUARDED(a_flood_of_clients_forgets_nobody_who_may_come_back),
+        GUARDED(a_client_with_a_session_is_never_forgotten),
+        GUARDED(a_client_has_its_share_of_lanes),
         TEST(forgets_the_silent_first_after_a_restore),
         TEST(forgets_nobody_who_is_under_way),
         cmocka_unit_test_setup_teardown(says_when_memory_is_short, make, destroy_full),

@@ -23,8 +23,8 @@ static void make(struct side *s)
 {
     *s = (struct side){.arena = ps_arena_create(16 * MIB)};
     s->records = (struct ps_records){.applied = ps_applied_batches_create(s->arena),
-                                     .clients = ps_clients_create(s->arena),
-                                     .pushes = ps_pushes_create(s->arena)};
+                                     .clients = ps_clients_create(s->arena, 1),
+                                     .pushes = ps_pushes_create(s->arena, NULL)};
     assert_non_null(s->records.pushes);
 }
 
