@@ -19,8 +19,8 @@
 #define LATE_US       1000u /* when a timer is overdue by this much, nobody was in the library */
 #define SEND_RETRY_US 1000u /* when the socket's buffer was full, and no event says that it has room */
 
-/* Offload is switched off when at least this many datagrams, and half of all sent that way, had to be sent
- * again; it is proven once this many have arrived. */
+/* Offload is switched off when at least this many datagrams had to be sent again before a request was answered
+ * after so many in runs; or half of them, after that. */
 #define OFFLOAD_RESENT_MIN 4u
 #define OFFLOAD_PROOF_MIN  8u
 /* Until runs are tried again, twice as long each time: what was sent again may have been slow, not lost. */
@@ -299,7 +299,7 @@ void mrc_link_catch_up(struct mrc_link *link, uint64_t now_us)
     mrc_link_process(link, now_us);
 }
 
-/* Counts what was sent in runs, and what had to be sent again, since the session last came up. */
+/* Counts what was sent in runs, and what had to be sent again, since the last watch_offload_anew(). */
 static void count_offload(const struct mrc_link *link, uint64_t *offloaded, uint64_t *resent)
 {
     *offloaded = mr_udp_send_offloaded(link->sender) - link->offloaded_seen;
@@ -311,12 +311,12 @@ static void watch_offload(struct mrc_link *link, uint64_t now_us)
     uint64_t offloaded, resent;
     if (!link->offload && link->offload_wanted && now_us >= link->offload_again_us)
         watch_offload_anew(link);
-    if (!link->offload || link->offload_proven)
+    if (!link->offload)
         return;
     count_offload(link, &offloaded, &resent);
     if (offloaded == 0) /* what is sent again before the first run says nothing of runs */
         link->resent_seen += resent;
-    else if (resent >= OFFLOAD_RESENT_MIN && 2 * resent >= offloaded) {
+    else if (resent >= OFFLOAD_RESENT_MIN && (!link->offload_proven || 2 * resent >= offloaded)) {
         link->offload = false;
         link->offload_pause_us = link->offload_pause_us == 0
                                      ? OFFLOAD_PAUSE_MIN_US
@@ -326,22 +326,25 @@ static void watch_offload(struct mrc_link *link, uint64_t now_us)
     }
 }
 
-void mrc_link_delivered(struct mrc_link *link)
+void mrc_link_delivered(struct mrc_link *link, uint64_t sent_us)
 {
     uint64_t offloaded, resent;
-    if (!link->offload || link->offload_proven)
+    if (!link->offload || sent_us < link->offload_since_us)
         return;
     count_offload(link, &offloaded, &resent);
-    link->offload_proven = offloaded >= OFFLOAD_PROOF_MIN && 2 * resent < offloaded;
-    if (link->offload_proven)
+    if (offloaded >= OFFLOAD_PROOF_MIN && 2 * resent < offloaded) {
         link->offload_pause_us = 0;
+        watch_offload_anew(link);
+        link->offload_proven = true;
+    }
 }
 
-/* Another peer may be at that address now. */
+/* Runs are tried, and their losses counted from now on. */
 static void watch_offload_anew(struct mrc_link *link)
 {
     link->offload = link->offload_wanted;
     link->offload_proven = false;
+    link->offload_since_us = mr_clock_us();
     link->offloaded_seen = mr_udp_send_offloaded(link->sender);
     link->resent_seen = mr_endpoint_counters(link->ep)->segments_resent;
     mr_udp_send_set_offload(link->sender, link->offload);

@@ -75,6 +75,7 @@ struct mrc_link {
     bool unsent;                                  /* calls were handed over, and no poll has sent them yet */
     bool received;                                /* the driver's own: since it polled the link last */
     bool offload_wanted, offload, offload_proven; /* see mrc_link_delivered() */
+    uint64_t offload_since_us;                    /* runs have been in use */
     uint64_t offload_again_us, offload_pause_us;  /* when runs are tried again, after so long a pause */
     uint64_t offloaded_seen, resent_seen;         /* since when it is watched */
 };
@@ -96,10 +97,12 @@ bool mrc_link_has_room(const struct mrc_link *link, uint64_t request_bytes);
 /* Returns whether views that the caller keeps take so much memory that the next answer should be copied. */
 bool mrc_link_is_short(const struct mrc_link *link);
 
-/* Notes that a request of several datagrams was answered. If they were sent in runs, and not sent again,
- * then runs reach this peer, and later losses have other reasons. Until that is known, losses end the use
- * of runs, for a while that is longer each time. */
-void mrc_link_delivered(struct mrc_link *link);
+/* Notes that a request of several datagrams, begun at sent_us, was answered. If runs were in use all the while,
+ * and most datagrams in runs were not sent again, runs reach this peer: losses are counted from now on, and the
+ * next pause is the shortest. A request from before runs were in use proves nothing, nor does one among many
+ * losses. Runs pause after the first losses before that, and after heavy ones later, each time for twice as
+ * long. */
+void mrc_link_delivered(struct mrc_link *link, uint64_t sent_us);
 
 /* Notes that the server, which was not restarted, no longer knew the session. If that happens again and
  * again, another process with the same client_id takes the session away. */

@@ -519,7 +519,7 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
                         part->link->processed_us - f->sent_us);
     }
     if (reply != NULL && part->request_bytes > part->link->socket.udp_bytes_max)
-        mrc_link_delivered(part->link);
+        mrc_link_delivered(part->link, f->sent_us);
     part->link->calls_held++;
     if (part->answer_count == 0 || part->copy != NULL) {
         part->call = NULL;
