@@ -27,6 +27,13 @@ awk 'length > 110 { print FILENAME ":" FNR ": more than 110 columns"; wide = 1 }
 echo "== shellcheck"
 shellcheck -x "${shell_files[@]}" || status=1
 
+# Threads and signal handlers take atomics (docs/adr/0135-atomics-and-their-orders.md).
+echo "== volatile"
+if git grep -nw volatile -- 'dataplane/*.[ch]' 'ps/*.[ch]' 'trainer_client/*.[ch]' 'tools/*.[ch]' |
+    grep -v '^dataplane/loop/perf_page\.[ch]:\|^ps/memory/huge_pages\.c:\|^[^:]*:[0-9]*: *__asm__ '; then
+    status=1
+fi
+
 echo "== layers"
 python3 scripts/layers.py || status=1
 

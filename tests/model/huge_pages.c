@@ -75,7 +75,8 @@ static void *own(void *arg)
 
 static void model_run(void)
 {
-    memset(touched, 0, sizeof(touched));
+    for (uint32_t i = 0; i < PAGES; i++)
+        touched[i] = 0;
     used = 0;
     pages.is_open = true;
     pages.base = base;

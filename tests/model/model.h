@@ -8,8 +8,20 @@
 #ifndef MODEL_H
 #define MODEL_H
 
+#ifdef MODEL_CHECKER
+/* GenMC has headers of its own for these, which lack something, and disagree with the system's. */
+#define _BITS_PTHREADTYPES_COMMON_H 1
+#define __have_pthread_attr_t       1
+#define static_assert _Static_assert
+#define EOF (-1)
+#include <stddef.h>
+#include <time.h>
+typedef unsigned int gid_t, uid_t;
+#endif
+
 #include <assert.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,9 +32,8 @@
 #define MODEL_WAIT_WHILE(condition)                                                                          \
     while (condition) {                                                                                      \
     }
-#define sched_yield() ((void)0)
+#define sched_yield() 0
 #else
-#include <sched.h>
 #define MODEL_RUNS 200u
 #define MODEL_WAIT_WHILE(condition)                                                                          \
     while (condition)                                                                                        \
