@@ -3,12 +3,13 @@
 
 usage: arm64_tests.py names BUILD      prints the tests, a line each
        arm64_tests.py targets BUILD    prints what has to be built for them, for ninja
-       arm64_tests.py results BUILD    prints each test that failed, with the end of its output, each that was skipped and why,
-                                       and "N passed, N failed, N skipped"; exit status 1 when one failed, or none ran
+       arm64_tests.py results BUILD
+           prints each test that failed, with the end of its output, each that was skipped and why, and
+           "N passed, N failed, N skipped"; exit status 1 when one failed, or none ran
        arm64_tests.py report BUILD     the same, with those that are not run at all, as of a whole run
 
-The tests: all unit tests, and the integration tests that need no port but sockets, of which MILLRACE_DRIVER=socket tells them. The
-others count as skipped.
+The tests: all unit tests, and the integration tests that need no port but sockets, of which
+MILLRACE_DRIVER=socket tells them. The others count as skipped.
 """
 import glob
 import json
@@ -20,13 +21,14 @@ LAST_LINES = 30
 # Tests that are not run, by what they lack: the first that matches.
 LEFT_OUT = {
     r"(bench|scripts)/": "of programs for this machine",
-    r"integration/(dataplane|vlan|steering|telemetry|path|offload|lossy|memif|garbage_load|port|capture_af_packet)$": (
-        "emulation has no packet sockets, which DPDK's ports are made of"
-    ),
+    r"integration/(dataplane|vlan|steering|telemetry|path|offload|lossy|memif|garbage_load|port"
+    r"|capture_af_packet)$": ("emulation has no packet sockets, which DPDK's ports are made of"),
     r"integration/(second_client|autograd|rpc_optimizer|cluster_client|cluster_checkpoint_.*)$": (
         "needs an arm64 Python, or a store's server, in the root"
     ),
-    r"integration/(demo_.*|kills_.*|a9a|bench_.*|perf.*|architectures)$": "long; the demo and test_architectures.py run instead",
+    r"integration/(demo_.*|kills_.*|a9a|bench_.*|perf.*|architectures)$": (
+        "long; the demo and test_architectures.py run instead"
+    ),
 }
 PROGRAMS = (
     "ps/millraced",

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prints the names of the tests whose own files (of a test's program or script, below tests/) have changed since a commit.
+"""Prints the names of the tests whose own files (of a test's program or script, below tests/) have changed
+since a commit.
 
 usage: changed_tests.py BUILD COMMIT
 """
@@ -10,7 +11,8 @@ import sys
 
 
 def changed_files(commit):
-    """Absolute paths below tests/ that differ from a commit in the work tree, with those that git does not track yet."""
+    """Absolute paths below tests/ that differ from a commit in the work tree, with those that git does not
+    track yet."""
     top = subprocess.run(["git", "rev-parse", "--show-toplevel"], capture_output=True, text=True, check=True)
     files = set()
     for command in (

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """Keeps what meson's test logs say of one run of the suite, and sums it up.
 
-usage: test_results.py add RESULTS STAGE BUILD    adds BUILD/meson-logs/testlog*.json, and removes these; prints the names of
-                                                  failed tests that are to be run once more, a line each
-       test_results.py summary RESULTS            prints failures, tests that are flaky, the slowest, and
-                                                  "N passed, N failed, N skipped"; exit status 1 unless the run is good
+usage: test_results.py add RESULTS STAGE BUILD
+           adds BUILD/meson-logs/testlog*.json, and removes these; prints the names of failed tests that are
+           to be run once more, a line each
+       test_results.py summary RESULTS
+           prints failures, flaky tests, the slowest, and "N passed, N failed, N skipped"; exit status 1
+           unless the run is good
 
-A test that failed and then passed alone is flaky: a fault of the test or of the product, printed with its first failure, which does
-not fail the run. Unit tests (suites unit and fuzz) depend on nothing but themselves: they are not run again, and more than
-FLAKY_MAX flaky tests fail the run, too. RESULTS has a JSON object a line.
+A test that failed and then passed alone is flaky: a fault of the test or of the product, printed with its
+first failure, which does not fail the run. Unit tests (suites unit and fuzz) depend on nothing but
+themselves: they are not run again, and more than FLAKY_MAX flaky tests fail the run, too. RESULTS has a JSON
+object a line.
 """
 import glob
 import json
@@ -58,7 +61,8 @@ def read_results(path):
 
 
 def merge(results):
-    """One result for each test of each stage: the last, with what the first failure printed when there was one."""
+    """One result for each test of each stage: the last, with what the first failure printed when there was
+    one."""
     merged = {}
     for result in results:
         key = (result["stage"], result["name"])

@@ -68,7 +68,7 @@ def run(*command: object, **more: object) -> str:
     """Its standard output. Failure: it failed; its last line says why."""
     try:
         done = subprocess.run(
-            [str(word) for word in command], capture_output=True, text=True, check=False, **more  # type: ignore
+            list(map(str, command)), capture_output=True, text=True, check=False, **more  # type: ignore
         )
     except OSError as error:
         raise Failure(str(error)) from error

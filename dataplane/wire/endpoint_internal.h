@@ -34,8 +34,8 @@
 #define MR_QUEUE_AHEAD    MR_PRIORITIES /* the queue of calls that are sent before all priorities */
 #define MR_QUEUES         (MR_PRIORITIES + 1u)
 #define MR_SESSIONS_LIMIT 65536u /* a session id holds 16 bits of index */
-/* A request whose segments stop coming is given up: this long after the last new one, or when it has come at less
- * than this rate for longer. */
+/* A request whose segments stop coming is given up: this long after the last new one, or when it has come at
+ * less than this rate for longer. */
 #define MR_STALLED_US         5000000u
 #define MR_RECEIVED_PER_S_MIN 32768u
 /* Of sessions, and of the memory for messages, what is kept for operators, and for trainers. */
@@ -427,8 +427,8 @@ bool mr_budget_take(struct mr_endpoint *ep, uint32_t *spent, uint32_t cost, uint
 /* ---- server_request.c ---- */
 
 void mr_serve_packet(struct mr_endpoint *ep, const struct mr_packet *packet);
-/* Of a whole, what a role and those below it may have: shares are kept for the higher roles that there are keys
- * of. */
+/* Of a whole, what a role and those below it may have: shares are kept for the higher roles that there are
+ * keys of. */
 uint64_t mr_role_share(const struct mr_endpoint *ep, uint8_t role, uint64_t whole);
 /* Gives up the requests of the session that have stopped coming, with BUSY. Returns when to look again;
  * UINT64_MAX: none is being received. */

@@ -6,8 +6,8 @@
 
 #define NONE       UINT32_MAX
 #define PART_ALIGN 64u
-/* Fibonacci hashing: ids are consecutive, their products are not. A second factor is random, so that nobody can
- * choose ids for the same places. */
+/* Fibonacci hashing: ids are consecutive, their products are not. A second factor is random, so that nobody
+ * can choose ids for the same places. */
 #define ID_MULTIPLIER UINT64_C(0x9E3779B97F4A7C15)
 
 #define ENTRIES_EXTRA 2u /* not listed: one prepared or pinned, and one on its way to take another's place */

@@ -120,8 +120,8 @@ static bool is_older(struct ps_push_lane *const *at, struct ps_push_lane *const 
     return than == NULL || (*at)->used < (*than)->used;
 }
 
-/* A free place of the set for a lane of this client, else the one used longest ago, with nothing in flight, of
- * those that may be forgotten, or of its own; NULL when there is none. any: which may be is not asked. */
+/* A free place of the set for a lane of this client, else the one used longest ago, with nothing in flight,
+ * of those that may be forgotten, or of its own; NULL when there is none. any: which may be is not asked. */
 static struct ps_push_lane **place_to_take(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane, bool any)
 {
     struct ps_push_lane **others = NULL, **own = NULL;

@@ -2,10 +2,10 @@
  * often it is sent, and up to where they are safe on disk. See dataplane/wire/format/push_number.h for
  * numbers and lanes.
  *
- * Bounded: lanes are spread over sets of PS_PUSH_SET_WAYS places, by a secret; where a set is full, a new lane
- * takes the place of the one that was silent for longest, of those whose client has no session and that were
- * silent for PS_PUSH_LANE_KEPT_S, else of an older one of its own client. Where there is none, its pushes
- * wait: so no client can make another's repeated push be applied twice. A client has no more than
+ * Bounded: lanes are spread over sets of PS_PUSH_SET_WAYS places, by a secret; where a set is full, a new
+ * lane takes the place of the one that was silent for longest, of those whose client has no session and that
+ * were silent for PS_PUSH_LANE_KEPT_S, else of an older one of its own client. Where there is none, its
+ * pushes wait: so no client can make another's repeated push be applied twice. A client has no more than
  * PS_PUSH_LANES_PER_CLIENT, about. A set is rarely full up to a quarter of PS_PUSH_LANES_MAX. Belongs to one
  * thread.
  */

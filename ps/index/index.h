@@ -1,13 +1,13 @@
 /* Where a key's row is: a small hash table per partition, whose entries are 8 bytes. See docs/adr/0022.
  *
- * Hashes here are placed hashes: a bijection of the key, by a secret of the node (ps/base/key_hash.h), so that
- * nobody else can choose keys for the same buckets.
+ * Hashes here are placed hashes: a bijection of the key, by a secret of the node (ps/base/key_hash.h), so
+ * that nobody else can choose keys for the same buckets.
  *
  * Entries. A bucket is one cache line of eight entries, and where an entry lies gives the hash's upper bits:
  * the partition, and the home bucket, which follows from the next 32. So an entry holds only the lowest
- * 52 - q bits, q being the binary logarithm of the number of buckets, rounded down. Beside these it has a row number of 9 + q bits, which
- * counts within the group of sixteen partitions (ps/index/slab.h), two bits of state, and whether it lies in
- * its home bucket or its other one.
+ * 52 - q bits, q being the binary logarithm of the number of buckets, rounded down. Beside these it has a row
+ * number of 9 + q bits, which counts within the group of sixteen partitions (ps/index/slab.h), two bits of
+ * state, and whether it lies in its home bucket or its other one.
  *
  * Two choices. A key lies in its home bucket, or in one other of its partition, whose distance from home
  * follows from the entry as well, so that each is found from the other. When both are full, entries of theirs
@@ -23,10 +23,10 @@
  * insert; meanwhile it has both, and its keys are looked for in both. At most one partition is being moved. A
  * partition that is nearly full grows out of turn. With each that grows, a few others' buckets move to where
  * memory is used better. What an insert does is bounded, however the keys are spread over partitions: a
- * larger partition that fills up beside the one being moved makes it move faster, a smaller one grows at once.
- * Keys that find no place in a partition that is not full, which only chosen keys do, have little searched or
- * moved for them: no more than other inserts have earned (spare_buckets). Removed rows leave free places, and ps_index_maintain() makes partitions smaller
- * that have become empty enough, in steps as well.
+ * larger partition that fills up beside the one being moved makes it move faster, a smaller one grows at
+ * once. Keys that find no place in a partition that is not full, which only chosen keys do, have little
+ * searched or moved for them: no more than other inserts have earned (spare_buckets). Removed rows leave free
+ * places, and ps_index_maintain() makes partitions smaller that have become empty enough, in steps as well.
  *
  * Cuts and marks (see ps/table/table.h). An entry's state is one of four codes, which two of them are for
  *   base   its row is as the last cut had it, or as it was made
@@ -106,7 +106,8 @@ struct ps_index {
     uint32_t gather_count,
         /* partitions before the latter were moved out of that huge page: ps_arena_clear_begin() */
         gather_next;
-    /* Buckets that may be searched or moved in vain: each insert adds some, keys that find no place use them. */
+    /* Buckets that may be searched or moved in vain: each insert adds some, keys that find no place use them.
+     */
     uint32_t spare_buckets;
     uint64_t
         crowded[MR_PARTITION_COUNT / 64]; /* a bit per partition that failed to grow since it last grew */

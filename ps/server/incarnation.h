@@ -18,7 +18,8 @@ enum mr_status ps_incarnation_next(const struct ps_store *store, const char *dir
 /* Random, not 0: another at each start whatever became of the directory. MR_INTERNAL, and a line in
  * `error`. */
 enum mr_status ps_incarnation_start_id(uint64_t *start_id, char *error, size_t error_bytes);
-/* Random as well, for the hash tables whose keys clients choose: it is stored nowhere, and no call reads it. */
+/* Random as well, for the hash tables whose keys clients choose: it is stored nowhere, and no call reads it.
+ */
 enum mr_status ps_incarnation_key_secret(struct ps_key_secret *secret, char *error, size_t error_bytes);
 
 #endif

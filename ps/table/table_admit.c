@@ -3,8 +3,8 @@
 #include <string.h>
 #include "ps/table/table_internal.h"
 
-/* The same keys on all nodes: by the hash that they have in common. Its bits choose the partition: mixed again,
- * they say nothing of that. */
+/* The same keys on all nodes: by the hash that they have in common. Its bits choose the partition: mixed
+ * again, they say nothing of that. */
 static bool is_chosen(const struct ps_table *t, uint64_t placed)
 {
     const uint64_t hash = ps_hash_of_placed(&t->index.hasher, placed);

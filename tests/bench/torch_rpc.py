@@ -119,7 +119,8 @@ def use_interface(interface):
     """Before torch is imported."""
     for library in ("TP", "GLOO"):
         os.environ[f"{library}_SOCKET_IFNAME"] = interface
-    os.environ.setdefault("USE_LIBUV", "0")  # Debian's torch is built without, and takes it for there from 2.4 on
+    # Debian's torch is built without it, and takes it for there from 2.4 on.
+    os.environ.setdefault("USE_LIBUV", "0")
 
 
 def options_of(rpc, arguments, **more):

@@ -1,5 +1,6 @@
-/* Takes the CPUs away from everything else, as a busy host does to a virtual machine: on each CPU a real-time thread that computes for
- * 50 to 400 ms, then sleeps for as long. Tests that pass beside it wait for conditions, not for time. scripts/test.sh --stress runs it.
+/* Takes the CPUs away from everything else, as a busy host does to a virtual machine: on each CPU a real-time
+ * thread that computes for 50 to 400 ms, then sleeps for as long. Tests that pass beside it wait for
+ * conditions, not for time. scripts/test.sh --stress runs it.
  *
  * usage: cpu_hog SECONDS        ends after SECONDS, or with its parent; needs root (SCHED_FIFO)
  */

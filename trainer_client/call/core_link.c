@@ -19,8 +19,8 @@
 #define LATE_US       1000u /* when a timer is overdue by this much, nobody was in the library */
 #define SEND_RETRY_US 1000u /* when the socket's buffer was full, and no event says that it has room */
 
-/* Offload is switched off when at least this many datagrams had to be sent again before a request was answered
- * after so many in runs; or half of them, after that. */
+/* Offload is switched off when at least this many datagrams had to be sent again before a request was
+ * answered after so many in runs; or half of them, after that. */
 #define OFFLOAD_RESENT_MIN 4u
 #define OFFLOAD_PROOF_MIN  8u
 /* Until runs are tried again, twice as long each time: what was sent again may have been slow, not lost. */

@@ -97,11 +97,11 @@ bool mrc_link_has_room(const struct mrc_link *link, uint64_t request_bytes);
 /* Returns whether views that the caller keeps take so much memory that the next answer should be copied. */
 bool mrc_link_is_short(const struct mrc_link *link);
 
-/* Notes that a request of several datagrams, begun at sent_us, was answered. If runs were in use all the while,
- * and most datagrams in runs were not sent again, runs reach this peer: losses are counted from now on, and the
- * next pause is the shortest. A request from before runs were in use proves nothing, nor does one among many
- * losses. Runs pause after the first losses before that, and after heavy ones later, each time for twice as
- * long. */
+/* Notes that a request of several datagrams, begun at sent_us, was answered. If runs were in use all the
+ * while, and most datagrams in runs were not sent again, runs reach this peer: losses are counted from now
+ * on, and the next pause is the shortest. A request from before runs were in use proves nothing, nor does one
+ * among many losses. Runs pause after the first losses before that, and after heavy ones later, each time for
+ * twice as long. */
 void mrc_link_delivered(struct mrc_link *link, uint64_t sent_us);
 
 /* Notes that the server, which was not restarted, no longer knew the session. If that happens again and

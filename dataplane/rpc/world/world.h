@@ -59,8 +59,8 @@ struct mr_member_wire {
 };
 static_assert(sizeof(struct mr_member_wire) == 128, "member size");
 
-/* RPC_STATUS, answer: these words, a struct mr_member_wire without uuid for each rank (with only the rank if it
- * has not joined), and a line "name(arguments) -> results" for each function. */
+/* RPC_STATUS, answer: these words, a struct mr_member_wire without uuid for each rank (with only the rank if
+ * it has not joined), and a line "name(arguments) -> results" for each function. */
 enum mr_world_word {
     MR_WORD_FLAGS, /* 1 a worker, 2 the rendezvous, 4 all have joined */
     MR_WORD_RANK,  /* of a worker */

@@ -315,8 +315,8 @@ void mr_accept_hello(struct mr_endpoint *ep, const struct mr_packet *packet)
 }
 
 /* Handles the first packet under the session's key: the sender of the HELLO is really there. Sessions of the
- * same client from before its restart are dropped, but for those of higher roles: no key ends what it could not
- * have begun. */
+ * same client from before its restart are dropped, but for those of higher roles: no key ends what it could
+ * not have begun. */
 void mr_server_session_confirm(struct mr_endpoint *ep, struct mr_server_session *session)
 {
     session->confirmed = true;

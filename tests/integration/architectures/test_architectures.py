@@ -1,5 +1,5 @@
-"""Nodes and trainers of two builds make the same bits of the same calls, restore each other's checkpoints, and work
-in one cluster. The builds are of two architectures (scripts/arm64.sh), or one build twice.
+"""Nodes and trainers of two builds make the same bits of the same calls, restore each other's checkpoints,
+and work in one cluster. The builds are of two architectures (scripts/arm64.sh), or one build twice.
 
 usage: test_architectures.py BUILD OTHER_BUILD
 in a network namespace of its own: needs root; the cluster needs Debian's package zookeeper

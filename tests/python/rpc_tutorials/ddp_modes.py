@@ -1,5 +1,5 @@
-"""A model in DistributedDataParallel with remote calls in its middle, in each of that one's modes: the gradients
-that two trainers get. No tutorial of torch, which has the calls before the model."""
+"""A model in DistributedDataParallel with remote calls in its middle, in each of that one's modes: the
+gradients that two trainers get. No tutorial of torch, which has the calls before the model."""
 import contextlib
 import os
 
@@ -48,7 +48,8 @@ def reduce_halves(_state, bucket):
 
 
 class Net(nn.Module):
-    """Layers with a call between each two. shared: they are one layer. unused: one that no loss depends on."""
+    """Layers with a call between each two. shared: they are one layer. unused: one that no loss depends
+    on."""
 
     def __init__(self, calls, shared=False, unused=False):
         super().__init__()
@@ -113,8 +114,8 @@ def add(gradients, more):
 
 
 def two_passes(ddp, x, first):
-    """Both in one context, which torch's engine cannot do where remote calls are: it has the sum of two. first:
-    what the first pass is within."""
+    """Both in one context, which torch's engine cannot do where remote calls are: it has the sum of two.
+    first: what the first pass is within."""
     if rpc.__name__.startswith("torch."):
         return one_pass(ddp, x, one_pass(ddp, x * 2, {}))
     with dist_autograd.context() as context_id:

@@ -1,5 +1,5 @@
-"""scripts/on-debian.sh copies the work tree into a root, keeps what is built there, and runs the command; beside
-a debootstrap that makes a root of a few of this machine's programs."""
+"""scripts/on-debian.sh copies the work tree into a root, keeps what is built there, and runs the command;
+beside a debootstrap that makes a root of a few of this machine's programs."""
 import os
 import pathlib
 import re

@@ -1,5 +1,5 @@
-"""scripts/release-check.sh runs its parts to the end, whatever fails, and says what passed; beside a make and an
-on-debian.sh that do nothing."""
+"""scripts/release-check.sh runs its parts to the end, whatever fails, and says what passed; beside a make and
+an on-debian.sh that do nothing."""
 import os
 import pathlib
 import re

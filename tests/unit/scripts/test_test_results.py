@@ -1,4 +1,5 @@
-"""What scripts/test_results.py makes of meson's logs: which tests run again, which are flaky, and what fails a run."""
+"""What scripts/test_results.py makes of meson's logs: which tests run again, which are flaky, and what fails
+a run."""
 import contextlib
 import io
 import json

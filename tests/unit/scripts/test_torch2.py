@@ -1,4 +1,5 @@
-"""scripts/torch2.py makes environments of a Python, once and whole; with a stand-in for Python, venv and pip."""
+"""scripts/torch2.py makes environments of a Python, once and whole; with a stand-in for Python, venv and
+pip."""
 import ctypes
 import fcntl
 import os

@@ -49,7 +49,7 @@ def backward(context_id: int, roots: Sequence[torch.Tensor], retain_graph: bool 
         if root.numel() != 1:
             raise InvalidArgument(f"backward: a root is a scalar, not a tensor of shape {list(root.shape)}")
         if not root.requires_grad:
-            raise InvalidArgument("backward: a root does not require grad: nothing that it was computed from does")
+            raise InvalidArgument("backward: a root does not require grad: nothing it was computed from does")
     numbers = _segments.numbers(found, pointer, roots)
     values = ffi.new("struct mr_value[]", len(roots))
     for value, root, number in zip(values, roots, numbers):

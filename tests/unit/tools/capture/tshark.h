@@ -1,4 +1,5 @@
-/* How tests run tshark. Wireshark 4.4 runs no Lua for root, and is not told that it is root in a user namespace. */
+/* How tests run tshark. Wireshark 4.4 runs no Lua for root, and is not told that it is root in a user
+ * namespace. */
 #ifndef TESTS_UNIT_TOOLS_CAPTURE_TSHARK_H
 #define TESTS_UNIT_TOOLS_CAPTURE_TSHARK_H
 

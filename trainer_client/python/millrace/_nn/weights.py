@@ -15,8 +15,8 @@ _Self = TypeVar("_Self", bound="Weights")
 def values_in(
     state_dict: Mapping[str, Any], key: str, unexpected_keys: list, error_msgs: list
 ) -> Optional[Any]:
-    """The tensor or array at `key` of a state_dict that is loaded, or None. It is no parameter of the module, so
-    torch's own _load_from_state_dict(), which has run before, counts the key as unexpected."""
+    """The tensor or array at `key` of a state_dict that is loaded, or None. It is no parameter of the module,
+    so torch's own _load_from_state_dict(), which has run before, counts the key as unexpected."""
     values = state_dict.get(key)
     if values is None:
         return None

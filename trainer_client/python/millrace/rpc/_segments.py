@@ -52,8 +52,8 @@ class _End(torch.autograd.Function):
 
 
 class _Segment:
-    """An end, the leaves that came which it depends on, and the parameters: their nodes in torch's graph. With
-    parameters, the last of the run's inputs is that of the context's PassEnd."""
+    """An end, the leaves that came which it depends on, and the parameters: their nodes in torch's graph.
+    With parameters, the last of the run's inputs is that of the context's PassEnd."""
 
     def __init__(
         self, context: Context, end: torch.Tensor, leaves: Sequence[torch.Tensor], reach: "_Reach"

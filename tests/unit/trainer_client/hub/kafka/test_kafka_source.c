@@ -592,8 +592,8 @@ static void a_broker_goes_and_comes(void **state)
     hub_kafka_source_close(s);
 }
 
-/* As brokers answer, which name no partitions of a topic that they refuse; librdkafka 2.4 to 2.9 does not survive
- * it if they do. */
+/* As brokers answer, which name no partitions of a topic that they refuse; librdkafka 2.4 to 2.9 does not
+ * survive it if they do. */
 static void refuse_topic(const char *topic, rd_kafka_resp_err_t code)
 {
     assert_int_equal(rd_kafka_mock_topic_create(kafka.cluster, topic, 0, 1), RD_KAFKA_RESP_ERR_NO_ERROR);
