@@ -183,7 +183,7 @@ static void test_killed_while_idle(void **state)
     mr_client_replay_info(x.client, &info);
     assert_true(info.replayed >= 80 && info.given_up == 0 && info.dropped == 0);
     train_calm(&x);
-    assert_in_range(rows_of(x.client, x.calm), 100, KEYS - 100);
+    assert_int_in_range(rows_of(x.client, x.calm), 100, KEYS - 100);
     compare(&x);
     stop(&x);
 }

@@ -123,7 +123,7 @@ static void keep(void *context, const struct mr_message *answer)
     out->core_count = *(const uint32_t *)answer->tensors[0].data;
     memcpy(out->words, answer->tensors[2].data, sizeof(out->words));
     out->node_count = answer->tensors[3].dims[0];
-    assert_in_range(out->node_count, 0, MR_CLUSTER_NODES_MAX);
+    assert_int_in_range(out->node_count, 0, MR_CLUSTER_NODES_MAX);
     memcpy(out->nodes, answer->tensors[3].data, answer->tensors[3].bytes);
     memcpy(out->owner, answer->tensors[4].data, sizeof(out->owner));
 }

@@ -203,7 +203,7 @@ static int run_ckpt(const char *format, ...)
     va_start(arguments, format);
     n += vsnprintf(line + n, sizeof(line) - (size_t)n, format, arguments);
     va_end(arguments);
-    assert_in_range(n, 1, sizeof(line) - 6);
+    assert_int_in_range(n, 1, sizeof(line) - 6);
     memcpy(line + n, " >&2", 5);
     return WEXITSTATUS(system(line)); /* NOLINT(cert-env33-c): our own program */
 }

@@ -136,7 +136,7 @@ static void test_a_table_over_all_nodes(void **state)
     check_rows(&t);
     assert_int_equal(mr_heartbeat(t.client, NULL, states), MR_OK);
     for (uint32_t i = 0; i < NODES * CLUSTER_NODE_CORES; i++)
-        assert_in_range(states[i].rows, 1, KEYS / 2);
+        assert_int_in_range(states[i].rows, 1, KEYS / 2);
     assert_int_equal(mr_list(t.client, NULL, &infos, &count), MR_OK);
     assert_int_equal(count, 1);
     assert_int_equal(infos[0].rows, KEYS);

@@ -36,7 +36,7 @@ static void keep_list(void *context, const struct mr_message *reply)
 {
     struct listed *out = context;
     out->count = reply->tensors[1].dims[0];
-    assert_in_range(out->count, 0, LISTED_MAX);
+    assert_int_in_range(out->count, 0, LISTED_MAX);
     memcpy(out->features, reply->tensors[0].data, out->count * sizeof(out->features[0]));
     memcpy(out->ids, reply->tensors[1].data, out->count * sizeof(out->ids[0]));
 }

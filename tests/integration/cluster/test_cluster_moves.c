@@ -403,7 +403,7 @@ static void keep_moves(void *context, const struct mr_message *answer)
     assert_int_equal(answer->preamble.tensor_count, 3);
     out->balances = ((const uint64_t *)answer->tensors[0].data)[MR_MOVES_BALANCES];
     out->moves = answer->tensors[1].dims[0];
-    assert_in_range(out->moves, 0, 16);
+    assert_int_in_range(out->moves, 0, 16);
     memcpy(out->rows, answer->tensors[1].data, answer->tensors[1].bytes);
 }
 

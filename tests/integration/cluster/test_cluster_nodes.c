@@ -140,9 +140,9 @@ static void test_partitions_are_spread(void **state)
         for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
             owned[shown[i].owner[p]][p * CLUSTER_NODE_CORES / MR_PARTITION_COUNT]++;
         for (uint32_t n = 0; n < NODES; n++) {
-            assert_in_range(owned[n][0] + owned[n][1], MR_PARTITION_COUNT / NODES,
-                            MR_PARTITION_COUNT / NODES + 1);
-            assert_in_range(owned[n][0] + 4, owned[n][1], owned[n][1] + 8);
+            assert_int_in_range(owned[n][0] + owned[n][1], MR_PARTITION_COUNT / NODES,
+                                MR_PARTITION_COUNT / NODES + 1);
+            assert_int_in_range(owned[n][0] + 4, owned[n][1], owned[n][1] + 8);
             assert_int_equal(shown[i].nodes[n].flags, MR_CLUSTER_NODE_PRESENT);
         }
         create_table(&nodes[i]);

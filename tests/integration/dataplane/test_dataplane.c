@@ -201,9 +201,9 @@ static void rings_carry_what_one_queue_cannot(const char *arguments)
     for (uint32_t core = 0; core < 3; core++)
         assert_int_equal(echo_fixture_counter(&f, core, "wire.calls_served"), 2 * 66);
     /* A client's last acknowledgement may still lie in a ring when the cores stop. */
-    assert_in_range(echo_fixture_counter(&f, 1, "port.steered_in") +
-                        echo_fixture_counter(&f, 2, "port.steered_in"),
-                    2 * 2 * 66, echo_fixture_counter(&f, 0, "port.steered_out"));
+    assert_int_in_range(echo_fixture_counter(&f, 1, "port.steered_in") +
+                            echo_fixture_counter(&f, 2, "port.steered_in"),
+                        2 * 2 * 66, echo_fixture_counter(&f, 0, "port.steered_out"));
     assert_int_equal(echo_fixture_counter(&f, 1, "port.rx_frames"), 0);
     assert_true(echo_fixture_counter(&f, 1, "port.steered_in") > 0);
 }

@@ -263,7 +263,7 @@ static void test_a_good_hello(void **state)
     p = good_hello(&none);
     assert_int_equal(send(x->stranger, &p, sizeof(p), 0), sizeof(p));
     bytes = recv(x->stranger, answer, sizeof(answer), 0);
-    assert_in_range(bytes, MR_HEADER_BYTES, sizeof(p));
+    assert_int_in_range(bytes, MR_HEADER_BYTES, sizeof(p));
     assert_int_equal(answer[3], MR_PACKET_RETRY);
 }
 

@@ -597,7 +597,7 @@ static void check_silent(struct fixture *x,
         took = now_ms() - begin;
     } while (status == MR_DEADLINE_EXCEEDED);
     node_fixture_refused(status, MR_UNREACHABLE, NETNS_SERVER_IPV4 ":770");
-    assert_in_range(took, AWAY_MS, AWAY_MOST_MS);
+    assert_int_in_range(took, AWAY_MS, AWAY_MOST_MS);
     assert_non_null(strstr(mr_last_error(), "silent for"));
 }
 

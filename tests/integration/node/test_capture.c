@@ -164,7 +164,7 @@ static void calls_are_decoded(void **state)
     /* The tool's own calls are missing; the test's are refused. */
     assert_int_equal(count(x, "millrace.op == 43 && millrace.is_reply == 1 && millrace.status == 0"), 0);
     const uint64_t keys = sum(x, "millrace.op == 8 && !millrace.again", "millrace.keys");
-    assert_in_range(keys, LOOKUPS * KEYS, LOOKUPS * KEYS + 1);
+    assert_int_in_range(keys, LOOKUPS * KEYS, LOOKUPS * KEYS + 1);
     assert_int_equal(sum(x, "millrace.op == 10 && !millrace.again", "millrace.keys"), PUSHES * KEYS);
     assert_true(count(x, "millrace.is_reply == 1 && millrace.op == 8") >= LOOKUPS * CORES);
     assert_true(count(x, "millrace.request_in") >= (LOOKUPS + PUSHES) * CORES);

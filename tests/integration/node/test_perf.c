@@ -332,7 +332,7 @@ static void slow_calls_are_recorded_and_explained(void **state)
         if (strcmp(json_string_value(json_object_get(call, "op")), "lookup") != 0)
             continue;
         lookups++;
-        assert_in_range(json_integer_value(json_object_get(call, "keys")), 1, KEYS);
+        assert_int_in_range(json_integer_value(json_object_get(call, "keys")), 1, KEYS);
         assert_int_equal(json_integer_value(json_object_get(call, "table")), x->table);
         assert_true(json_integer_value(json_object_get(call, "request_bytes")) > 8);
         assert_non_null(strstr(json_string_value(json_object_get(call, "client")), NETNS_CLIENT_IPV4 ":"));

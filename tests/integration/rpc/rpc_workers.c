@@ -60,7 +60,7 @@ void rpc_workers_join(struct rpc_workers *workers, uint32_t first, uint32_t coun
 {
     struct joining joining[RPC_WORKERS_MAX];
     pthread_t threads[RPC_WORKERS_MAX];
-    assert_in_range(count, 1, RPC_WORKERS_MAX);
+    assert_int_in_range(count, 1, RPC_WORKERS_MAX);
     for (uint32_t i = 0; i < count; i++) {
         joining[i] = (struct joining){.workers = workers,
                                       .rank = first + i,

@@ -116,7 +116,7 @@ static uint32_t read_all(struct fixture *x, bool train)
             return batches;
         if (status != MR_OK)
             continue;
-        assert_in_range(batch.samples, 1, BATCH);
+        assert_int_in_range(batch.samples, 1, BATCH);
         note(x, &batch);
         look_up(x, &batch);
         if (train)
@@ -306,7 +306,7 @@ static void test_command_line(void **state)
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         int code = netns_run(&x->node.net, NETNS_CLIENT, "timeout 60 %s %s >%s/out 2>&1 </dev/null",
                              hub_fixture_program, cases[i].arguments, x->node.directory);
-        assert_in_range(code, 1, 2);
+        assert_int_in_range(code, 1, 2);
         if (netns_run(&x->node.net, NETNS_CLIENT, "grep -qF -e '%s' %s/out", cases[i].says,
                       x->node.directory) != 0)
             fail_msg("%s: no word of \"%s\"", cases[i].arguments, cases[i].says);

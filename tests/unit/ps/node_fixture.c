@@ -45,7 +45,7 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
                  (const char *)reply->tensors[0].data);
     } else if (reply != NULL && status == MR_OK) {
         out->tensor_count = reply->preamble.tensor_count;
-        assert_in_range(out->tensor_count, 0, NODE_REPLY_TENSORS_MAX);
+        assert_int_in_range(out->tensor_count, 0, NODE_REPLY_TENSORS_MAX);
         for (uint32_t i = 0; i < out->tensor_count; i++) {
             out->tensors[i] = reply->tensors[i];
             out->tensors[i].data = malloc(reply->tensors[i].bytes + 1);

@@ -15,7 +15,7 @@ struct fake_cluster *fake_cluster_start(uint32_t count, const struct mr_feature 
 {
     struct fake_cluster *c = calloc(1, sizeof(*c));
     assert_non_null(c);
-    assert_in_range(count, 1, FAKE_MEMBERS_MAX);
+    assert_int_in_range(count, 1, FAKE_MEMBERS_MAX);
     c->count = count;
     atomic_store(&c->lease_us, LEASE_US);
     for (uint32_t i = 0; i < count; i++)

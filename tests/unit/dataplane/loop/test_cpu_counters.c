@@ -57,7 +57,7 @@ static struct perf_event_mmap_page *fake_map(int fd)
 
 static void fake_unmap(struct perf_event_mmap_page *page)
 {
-    assert_in_range(page - pages, 0, DP_CPU_EVENTS - 1);
+    assert_int_in_range(page - pages, 0, DP_CPU_EVENTS - 1);
     kernel.mapped--;
 }
 

@@ -185,7 +185,7 @@ static void sleeps_are_measured_in_every_turn(void **state)
     assert_int_equal(sum(), accounted);
     assert_true(p.counters.turns_measured >= 2 && p.counters.turns_measured < 20);
     /* windows end in the middle of ten turns */
-    assert_in_range(p.counters.sleep * 600 / accounted, 499, 501);
+    assert_int_in_range(p.counters.sleep * 600 / accounted, 499, 501);
     assert_int_equal(p.counters.idle + p.counters.sleep, accounted);
 }
 

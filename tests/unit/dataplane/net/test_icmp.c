@@ -222,7 +222,7 @@ static void damaged_reports_are_read_with_care(void **state)
 
                 if (read) {
                     kept++;
-                    assert_in_range(report.local_port, SERVER_PORT, SERVER_PORT + 2);
+                    assert_int_in_range(report.local_port, SERVER_PORT, SERVER_PORT + 2);
                     assert_true(report.datagram >= icmp + 8 + DP_UDP_BYTES &&
                                 report.datagram + report.datagram_bytes == icmp + left);
                 } else {

@@ -90,7 +90,7 @@ static void test_there_is_always_a_baseline(void **state)
     uint32_t count = 0;
     while (mr_kernels_at(count) != NULL)
         count++;
-    assert_in_range(count, 1, 3);
+    assert_int_in_range(count, 1, 3);
     assert_string_equal(mr_kernels_at(count - 1)->name, "baseline");
     assert_ptr_equal(mr_kernels_best(), mr_kernels_at(0));
 }

@@ -116,7 +116,7 @@ static void test_all_widths_agree_at_the_ends(void **state)
                 assert_true(isfinite(row[sets][7 + i]));
             assert_memory_equal(row[sets], row[0], sizeof(row[0]));
         }
-        assert_in_range(sets, 1, 3);
+        assert_int_in_range(sets, 1, 3);
     }
 }
 

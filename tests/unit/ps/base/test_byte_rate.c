@@ -25,7 +25,7 @@ static void test_the_rate_holds(void **state)
         struct ps_byte_rate r = {.bytes_per_s_max = rates[i]};
         uint64_t burst = rates[i] * PS_BYTE_RATE_PAUSE_US / 1000000 + 2ull * BLOCK;
         uint64_t bytes = taken(&r, 1000000, 4000000);
-        assert_in_range(bytes, 3 * rates[i] - BLOCK, 3 * rates[i] + burst);
+        assert_int_in_range(bytes, 3 * rates[i] - BLOCK, 3 * rates[i] + burst);
     }
 }
 
@@ -34,7 +34,7 @@ static void test_a_pause_counts_for_a_moment_only(void **state)
     struct ps_byte_rate r = {.bytes_per_s_max = 100ull * BLOCK};
     (void)state;
     taken(&r, 1000000, 1100000);
-    assert_in_range(taken(&r, 90000000, 90000001), 5ull * BLOCK, 6ull * BLOCK);
+    assert_int_in_range(taken(&r, 90000000, 90000001), 5ull * BLOCK, 6ull * BLOCK);
 }
 
 static void test_none_is_no_limit(void **state)

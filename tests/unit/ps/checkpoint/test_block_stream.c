@@ -25,7 +25,7 @@ static enum mr_status look(void *arg, uint32_t link, const uint8_t *const *block
 {
     struct seen *seen = arg;
     assert_int_equal(link, 0);
-    assert_in_range(count, 1, seen->batch);
+    assert_int_in_range(count, 1, seen->batch);
     assert_true(seen->last_count == 0 || seen->last_count == seen->batch); /* only the last are fewer */
     seen->last_count = count;
     for (uint32_t i = 0; i < count; i++) {

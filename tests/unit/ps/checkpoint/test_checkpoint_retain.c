@@ -166,7 +166,7 @@ static void test_no_delta_lacks_its_parent_wherever_it_stops(void **state)
         f.fail_at = n;
         ps_checkpoint_retain(&f.store, directory, 1);
         reached = f.triggered;
-        assert_in_range(check_all_whole(directory), 1, 5);
+        assert_int_in_range(check_all_whole(directory), 1, 5);
         fault_store_init(&f);
         ps_checkpoint_retain(&f.store, directory, 1);
         check_ids(directory, (const uint64_t[]){first + 3}, 1);

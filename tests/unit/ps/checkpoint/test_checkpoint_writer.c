@@ -213,7 +213,8 @@ static void test_no_more_room_is_set_aside_than_expected(void **state)
         ps_writer_core_done(w, core);
     }
     assert_int_equal(fixture_finish(w).status, MR_OK);
-    assert_in_range(most_reserved_bytes, 0, 2 * PS_BLOCK_BYTES); /* 0: the file system has no direct writes */
+    assert_int_in_range(most_reserved_bytes, 0,
+                        2 * PS_BLOCK_BYTES); /* 0: the file system has no direct writes */
 }
 
 /* However much was expected, files are as long as what was written, and take no more of the disk. */

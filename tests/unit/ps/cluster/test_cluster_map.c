@@ -260,7 +260,8 @@ static void test_slots_spread_a_run_over_all_cores(void **state)
                 for (uint32_t slot = first; slot < end; slot++)
                     of_core[ps_cluster_slot(slot) * cores / MR_PARTITION_COUNT]++;
                 for (uint32_t core = 0; core < cores; core++)
-                    assert_in_range(of_core[core] + 12, (end - first) / cores, (end - first) / cores + 24);
+                    assert_int_in_range(of_core[core] + 12, (end - first) / cores,
+                                        (end - first) / cores + 24);
             }
 }
 

@@ -193,8 +193,8 @@ static void serves_its_own_since_it_has_them(void **state)
     uint32_t owned = 0;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         owned += owner[p] == 0;
-    assert_in_range(owned, MR_PARTITION_COUNT * 2 / 3,
-                    MR_PARTITION_COUNT * 2 / 3 + 1); /* by cores: 2 and 1 */
+    assert_int_in_range(owned, MR_PARTITION_COUNT * 2 / 3,
+                        MR_PARTITION_COUNT * 2 / 3 + 1); /* by cores: 2 and 1 */
 
     /* a change that is not about it */
     fake_coordinator_map()->epoch++;
@@ -274,7 +274,7 @@ static void begins_with_a_checkpoint(void **state)
     while (owner[partition_of(key)] != 0)
         key++;
     assert_int_equal(look_up(n, key, fake_coordinator_map()->epoch), MR_OK);
-    assert_in_range(rows_of(n), 30, 70); /* its half of the 100 */
+    assert_int_in_range(rows_of(n), 30, 70); /* its half of the 100 */
 }
 
 /* Somebody has created other features: what is in the checkpoint would be lost without a word. */

@@ -35,7 +35,7 @@ static void small_calls_go_before(void **state)
     assert_float_equal(rows[LONG_KEYS * NODE_DIM - 1], 1, 0);
     assert_float_equal(node_value(n, table, 0), 0, 0);
     assert_int_equal(node_counter(n, 0, "ps.calls_in_slices"), 1);
-    assert_in_range(node_counter(n, 0, "ps.slices"), 4, 20);
+    assert_int_in_range(node_counter(n, 0, "ps.slices"), 4, 20);
     assert_int_equal(node_counter(n, 0, "ps.calls_between_slices"), 2);
     long_end_all(calls, 4);
 }
@@ -91,7 +91,7 @@ static void slices_are_longer_while_no_small_calls_come(void **state)
     post_many(n, &alone, table);
     node_check(node_wait(n, &alone), MR_OK, NULL);
     uint64_t slices_alone = node_counter(n, 0, "ps.slices") - before;
-    assert_in_range(slices_alone, PS_SLICES_ALONE + 1, 60);
+    assert_int_in_range(slices_alone, PS_SLICES_ALONE + 1, 60);
 
     before = node_counter(n, 0, "ps.slices");
     long_hold();

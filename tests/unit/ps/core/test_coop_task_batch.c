@@ -116,7 +116,7 @@ static void check_nothing_is_held(struct node_fixture *n)
         used = mr_endpoint_memory_used(dp_core_endpoint(fake_dp_core(0)));
         fake_dp_release(0);
     }
-    assert_in_range(used, 0, 65536);
+    assert_int_in_range(used, 0, 65536);
     assert_int_equal(node_counter(n, 0, "ps.batch_bytes"), 0);
 }
 

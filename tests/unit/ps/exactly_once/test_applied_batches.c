@@ -151,7 +151,7 @@ static void want_of_memory_changes_nothing(void **state)
     while (stream < PS_STREAMS_MAX &&
            ps_applied_batches_reserve(l, id(stream, PS_APPLIED_BATCHES_WINDOW - 1)) == MR_OK)
         stream++;
-    assert_in_range(stream, 1, 200);
+    assert_int_in_range(stream, 1, 200);
     assert_int_equal(ps_applied_batches_reserve(l, id(stream, PS_APPLIED_BATCHES_WINDOW - 1)),
                      MR_OUT_OF_MEMORY);
     apply(l, 0, 5);

@@ -317,7 +317,7 @@ static void forgets_the_silent_first(void **state)
     assert_int_equal(look_up(p, a, LANE, number), PS_PUSH_APPLIED);
     assert_int_equal(look_up(p, uuid, LANE, 1), PS_PUSH_APPLIED);
     assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_NEW);
-    assert_in_range(ps_pushes_forgotten(p), 19 * PS_PUSH_LANES_MAX, 20 * PS_PUSH_LANES_MAX);
+    assert_int_in_range(ps_pushes_forgotten(p), 19 * PS_PUSH_LANES_MAX, 20 * PS_PUSH_LANES_MAX);
 }
 
 /* ---- what a client with bad intentions can do to others ---- */

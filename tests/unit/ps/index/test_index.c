@@ -268,7 +268,7 @@ static void test_a_full_array_keeps_what_it_has(void **state)
         else
             hashes[count++] = hash;
     }
-    assert_in_range(count, PLACES - PLACES / 25, PLACES);
+    assert_int_in_range(count, PLACES - PLACES / 25, PLACES);
     for (uint32_t i = 0; i < PLACES; i++) {
         const uint64_t entry = buckets[i / PS_BUCKET_KEYS].entries[i % PS_BUCKET_KEYS];
         if (entry == 0)

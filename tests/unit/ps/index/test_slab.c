@@ -32,7 +32,7 @@ static void check_rows(uint32_t row_bytes, uint32_t count)
 {
     static const uint32_t groups[] = {0, 77, PS_ROW_GROUPS - 1};
     struct fixture *f = open_slabs(row_bytes, FIXTURE_LIMIT_BYTES);
-    assert_in_range(f->s.stride_bytes, row_bytes, row_bytes + row_bytes / 16 + 3);
+    assert_int_in_range(f->s.stride_bytes, row_bytes, row_bytes + row_bytes / 16 + 3);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t row;
         assert_true(ps_slabs_take(&f->s, groups[i % 3], &row));

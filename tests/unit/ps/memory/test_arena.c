@@ -86,13 +86,13 @@ static void test_the_account_is_exact(void **state)
     assert_int_equal(ps_arena_allocated_bytes(a), 0);
     void *p = ps_arena_alloc(a, 100, 64), *q = ps_arena_alloc(a, 3 * UNIT, 64);
     assert_int_equal(ps_arena_allocated_bytes(a), 100 + 3 * UNIT);
-    assert_in_range(ps_arena_mapped_bytes(a), empty + 3 * UNIT, empty + 4 * UNIT);
+    assert_int_in_range(ps_arena_mapped_bytes(a), empty + 3 * UNIT, empty + 4 * UNIT);
     assert_int_equal((uintptr_t)q % UNIT, 0);
     ps_arena_free(a, q, 3 * UNIT, 64);
     ps_arena_free(a, p, 100, 64);
     ps_arena_free(a, NULL, 100, 64);
     assert_int_equal(ps_arena_allocated_bytes(a), 0);
-    assert_in_range(ps_arena_mapped_bytes(a), empty, empty + UNIT);
+    assert_int_in_range(ps_arena_mapped_bytes(a), empty, empty + UNIT);
     ps_arena_destroy(a);
 }
 
@@ -105,7 +105,7 @@ static void test_the_limit_holds_and_freed_memory_comes_back(void **state)
         assert_true(ps_arena_mapped_bytes(a) <= LIMIT);
         count++;
     }
-    assert_in_range(count, LIMIT / UNIT - 2, LIMIT / UNIT);
+    assert_int_in_range(count, LIMIT / UNIT - 2, LIMIT / UNIT);
     assert_null(ps_arena_alloc(a, UNIT, 64));
     /* Two huge pages that are not neighbours are no room for two in a row. */
     ps_arena_free(a, huge_pages[1], UNIT, 64);
@@ -126,7 +126,7 @@ static void test_small_requests_stop_at_the_limit_too(void **state)
     uint32_t count = 0;
     while (count < MOST && (p[count] = ps_arena_alloc(a, BYTES, 64)) != NULL)
         count++;
-    assert_in_range(count, MOST / 2, MOST - 1);
+    assert_int_in_range(count, MOST / 2, MOST - 1);
     assert_true(ps_arena_mapped_bytes(a) <= LIMIT);
     for (uint32_t i = 0; i < count; i++)
         ps_arena_free(a, p[i], BYTES, 64);

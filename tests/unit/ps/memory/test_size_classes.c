@@ -97,7 +97,8 @@ static void test_the_units_of_a_size_that_is_left_go_back(void **state)
     size_t peak = 0;
     for (uint32_t i = 0; i < PIECES; i++)
         assert_non_null(pieces[i] = ps_size_classes_take(&f->pieces, OLD));
-    assert_in_range(f->space.mapped_bytes, (size_t)PIECES * OLD, (size_t)PIECES * OLD + PS_HUGE_PAGE_BYTES);
+    assert_int_in_range(f->space.mapped_bytes, (size_t)PIECES * OLD,
+                        (size_t)PIECES * OLD + PS_HUGE_PAGE_BYTES);
     for (uint32_t i = 0; i < PIECES; i++) {
         void *grown = ps_size_classes_take(&f->pieces, NEW);
         ps_size_classes_give(&f->pieces, pieces[i], OLD);

@@ -210,7 +210,7 @@ static void full_tables_do_not_stop_training(void **state)
     }
     assert_true(node_counter(n, 0, "table.rows_refused") > 0);
     assert_int_equal(node_counter(n, 0, "ps.batches_learnt"), BATCHES);
-    assert_in_range(node_counter(n, 0, "ps.memory_bytes"), 1, 100 << 20);
+    assert_int_in_range(node_counter(n, 0, "ps.memory_bytes"), 1, 100 << 20);
 }
 
 static void tells_when_a_batch_expired(void **state)

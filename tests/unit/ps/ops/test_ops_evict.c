@@ -114,7 +114,7 @@ static void set_clock(const struct node_fixture *n, uint64_t id, uint32_t clock_
     struct ps_manifest m;
     char path[400], text[256];
     assert_int_equal(ps_manifest_read(ps_store_local(), n->config.checkpoint_directory, id, &m, text), MR_OK);
-    assert_in_range(m.clock_s, 0, clock_s);
+    assert_int_in_range(m.clock_s, 0, clock_s);
     m.clock_s = clock_s;
     char *json = ps_manifest_print(&m);
     snprintf(path, sizeof(path), "%s/ckpt-%llu/MANIFEST", n->config.checkpoint_directory,
@@ -145,12 +145,12 @@ static void rows_age_while_they_are_served(void **state)
     for (uint64_t key = 1; key <= 8; key++)
         look_up(n, table, key, 0);
     assert_int_equal(node_save(n), 1);
-    assert_in_range(clock_of(n, 1), 0, 1000); /* so long the test has run, at most */
+    assert_int_in_range(clock_of(n, 1), 0, 1000); /* so long the test has run, at most */
     set_clock(n, 1, 900000);
     node_restart(n, n->core_count);
     look_up(n, table, 1, 0);
     assert_int_equal(node_save(n), 2);
-    assert_in_range(clock_of(n, 2), 900000, 901000);
+    assert_int_in_range(clock_of(n, 2), 900000, 901000);
     assert_int_equal(sum(n, "table.rows"), 8);
     set_clock(n, 2, 1100000);
     node_restart(n, n->core_count);
@@ -159,7 +159,7 @@ static void rows_age_while_they_are_served(void **state)
     assert_int_equal(sum(n, "table.rows"), 1);
     node_check(node_restore(n, 1), MR_OK, NULL); /* the clock goes back with the rows */
     assert_int_equal(node_save(n), 3);
-    assert_in_range(clock_of(n, 3), 900000, 901000);
+    assert_int_in_range(clock_of(n, 3), 900000, 901000);
     assert_int_equal(sum(n, "table.rows"), 8);
 }
 
@@ -242,7 +242,7 @@ static void admission_does_not_depend_on_cores(void **state)
         if (run == 0)
             node_restart(n, 3);
     }
-    assert_in_range(rows[0][0], 100, 200);
+    assert_int_in_range(rows[0][0], 100, 200);
     assert_int_equal(rows[0][0], rows[1][0]);
     assert_int_equal(rows[0][1], rows[1][1]);
 }
@@ -262,7 +262,7 @@ static void numbered_pushes_admit_no_key(void **state)
         push(n, share, key, 0, sequence++);
         made += node_value(n, share, key) < 100;
     }
-    assert_in_range(made, 5, 45);
+    assert_int_in_range(made, 5, 45);
     assert_int_equal(node_counter(n, 0, "table.rows"), made);
     for (key = 0; key < 50; key++)
         look_up(n, share, key, 0);

@@ -23,7 +23,7 @@ static void tells_the_map(void **state)
         assert_int_equal(map[0], 0);
         assert_int_equal(map[MR_PARTITION_COUNT - 1], 2);
         for (uint32_t p = 1; p < MR_PARTITION_COUNT; p++) /* slices, none left out */
-            assert_in_range(map[p], map[p - 1], map[p - 1] + 1);
+            assert_int_in_range(map[p], map[p - 1], map[p - 1] + 1);
     }
 }
 
@@ -80,7 +80,7 @@ static void the_clock_is_told_between_request_and_answer(void **state)
         assert_int_equal(reply->tensors[0].dims[0], 2);
         const uint64_t *words = reply->tensors[0].data;
         assert_int_equal(words[0], mr_clock_name());
-        assert_in_range(words[1], begin_ns, mr_clock_ns());
+        assert_int_in_range(words[1], begin_ns, mr_clock_ns());
     }
 }
 

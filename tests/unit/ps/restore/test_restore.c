@@ -218,7 +218,7 @@ static void what_a_restore_took_away_goes_back_between_calls(void **state)
     fake_dp_release(0);
     node_check(node_wait(n, &restore), MR_OK, NULL);
     node_check(node_wait(n, &lookup), MR_OK, NULL);
-    assert_in_range(longest, 1, 2);
+    assert_int_in_range(longest, 1, 2);
     assert_true(turns >= WIDE_ROWS * MR_DIM_MAX * sizeof(float) / PS_ARENA_HUGE_PAGE_BYTES / 2);
     assert_true(was_answered_meanwhile);
     check_values(n, table, 99);

@@ -139,7 +139,7 @@ static enum mr_status check_stamps(void *arg, const struct ps_record *record, co
         uint32_t seen;
         memcpy(&seen, bytes + record->count * 8ull + (size_t)i * record->row_bytes + s->seen_offset,
                sizeof(seen));
-        assert_in_range(seen, 0, s->clock_s);
+        assert_int_in_range(seen, 0, s->clock_s);
         s->rows++;
     }
     return MR_OK;
@@ -157,7 +157,7 @@ static void check_ages(struct node_fixture *n, uint64_t id, uint32_t feature_id)
     for (uint32_t i = 0; i < m->feature_count; i++)
         if (m->feature_ids[i] == feature_id)
             stamps.seen_offset = ps_row_layout_of(&m->features[i], 0).seen_offset;
-    assert_in_range(stamps.clock_s, 0, 1000); /* so long the test has run, at most */
+    assert_int_in_range(stamps.clock_s, 0, 1000); /* so long the test has run, at most */
     assert_int_equal(reader_each(r, check_stamps, &stamps, text), MR_OK);
     assert_int_equal(stamps.rows, KEYS);
     ps_reader_close(r);

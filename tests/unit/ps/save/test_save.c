@@ -72,7 +72,7 @@ static void begin_at_rate(struct fixture *f, uint32_t buffers, uint64_t bytes_pe
                                               .bytes_per_s_max = bytes_per_s_max,
                                               .buffers_per_core = buffers};
     f->writer = core_fixture_save(f->core, &options, PS_SAVE_FULL, &bytes);
-    assert_in_range(bytes, ROWS * DIM * sizeof(float), 2 * ROWS * DIM * sizeof(float));
+    assert_int_in_range(bytes, ROWS * DIM * sizeof(float), 2 * ROWS * DIM * sizeof(float));
 }
 
 static void begin(struct fixture *f, uint32_t buffers)
@@ -114,7 +114,7 @@ static enum mr_status see(void *arg, const struct ps_record *record, const uint8
         float value;
         memcpy(&key, bytes + i * sizeof(key), sizeof(key));
         memcpy(&value, bytes + record->count * sizeof(key) + (size_t)i * record->row_bytes, sizeof(value));
-        assert_in_range(key, 0, ROWS - 1);
+        assert_int_in_range(key, 0, ROWS - 1);
         seen->times[key]++;
         seen->wrong += value != 0;
     }
@@ -248,10 +248,10 @@ static void the_cursor_leaves_room_for_pushes_to_come(void **state)
         out_bytes = capacity_bytes - ps_writer_free_bytes(f->writer, 0);
     }
     const uint64_t free_bytes = ps_writer_free_bytes(f->writer, 0);
-    assert_in_range(free_bytes, capacity_bytes / PS_SAVE_ROOM_SHARE, capacity_bytes);
+    assert_int_in_range(free_bytes, capacity_bytes / PS_SAVE_ROOM_SHARE, capacity_bytes);
     const uint32_t some = 1000;
     const uint64_t need = ps_save_need_bytes(f->core, f->core->features[1], some);
-    assert_in_range(need, some * DIM * sizeof(float), capacity_bytes / PS_SAVE_ROOM_SHARE);
+    assert_int_in_range(need, some * DIM * sizeof(float), capacity_bytes / PS_SAVE_ROOM_SHARE);
     assert_true(ps_save_has_room(f->core, need, dp_now_us()));
     ps_writer_abort(f->writer);
     assert_int_not_equal(finish(f).status, MR_OK);
@@ -445,7 +445,7 @@ static void a_variable_that_changes_half_way_is_as_of_the_cut(void **state)
     f->writer = core_fixture_save(f->core, &options, PS_SAVE_FULL, &bytes);
     while (v->cut_bytes == 0)
         ps_save_step(f->core, dp_now_us(), 0);
-    assert_in_range(v->cut_bytes, 1, ELEMENTS * sizeof(float) / 2);
+    assert_int_in_range(v->cut_bytes, 1, ELEMENTS * sizeof(float) / 2);
     assert_true(ps_save_range_ready(f->core, v));
     assert_int_equal(ps_variable_set(v->variable, 0, later, ELEMENTS), MR_OK);
     assert_int_equal(finish(f).status, MR_OK);
@@ -469,13 +469,13 @@ static void what_is_partly_applied_goes_with_the_state_it_belongs_to(void **stat
     assert_int_equal(ps_shadow_begin(f->core, true, 900), MR_OK);
     ps_shadow_swap(f->core);
     assert_int_equal(f->core->partials.count, 0);
-    assert_in_range(f->core->now_s, 900, 1900);
+    assert_int_in_range(f->core->now_s, 900, 1900);
     assert_true(ps_partials_set(&f->core->partials, &new, 1));
     ps_shadow_swap(f->core); /* it is taken back */
     assert_int_equal(f->core->partials.count, 1);
     assert_non_null(ps_partials_find(&f->core->partials, 5));
     assert_null(ps_partials_find(&f->core->partials, 6));
-    assert_in_range(f->core->now_s, 7000, 8000);
+    assert_int_in_range(f->core->now_s, 7000, 8000);
     ps_shadow_end(f->core);
 }
 

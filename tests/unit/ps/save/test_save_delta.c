@@ -216,8 +216,8 @@ static void a_chain_is_the_core_as_it_was(void **state)
     check_chain(f, 1, 2);
     assert_int_equal(f->image.rows_read, 100 + 10 + 480); /* pushed to, made again, new */
     assert_int_equal(f->image.gone_read, 40 + 20);
-    assert_in_range(f->image.sightings_read, 400 * PS_FILTER_PIECE_BYTES_MAX,
-                    500 * PS_FILTER_PIECE_BYTES_MAX);
+    assert_int_in_range(f->image.sightings_read, 400 * PS_FILTER_PIECE_BYTES_MAX,
+                        500 * PS_FILTER_PIECE_BYTES_MAX);
 
     assert_true(ps_save_delta_possible(f->core));
     begin(f, 3, 2);
@@ -298,7 +298,7 @@ static void why_there_is_none(void **state)
     assert_non_null(core);
     while (count < MOST && (taken[count] = ps_arena_alloc(core->arena, BITS_BYTES, 64)) != NULL)
         count++;
-    assert_in_range(count, 1, MOST - 1);
+    assert_int_in_range(count, 1, MOST - 1);
     assert_int_equal(ps_core_add_feature(core, 3, &large, text), MR_OK);
     ps_save_is_as_saved(core);
     expect_no_delta(core, PS_NO_DELTA_NO_MEMORY, "large");

@@ -91,7 +91,7 @@ static void pauses_are_used(void **state)
             turn(&c, 0, 5);
     }
     uint64_t took_us = c.now_us - START_US;
-    assert_in_range(c.stepped_us, took_us * 70 / 100, took_us * 90 / 100);
+    assert_int_in_range(c.stepped_us, took_us * 70 / 100, took_us * 90 / 100);
 }
 
 /* The processor is taken away in the middle of each step, and between turns: the core goes on nevertheless,
@@ -107,7 +107,7 @@ static void what_the_scheduler_takes_is_not_the_saves(void **state)
     c = core_start(10);
     for (uint32_t i = 0; i < 100000; i++)
         turn(&c, 3, 50000);
-    assert_in_range(c.longest_us, 50000, 50000 + PS_SAVE_PACE_STEP_US_MAX * 100 / 10 + 10);
+    assert_int_in_range(c.longest_us, 50000, 50000 + PS_SAVE_PACE_STEP_US_MAX * 100 / 10 + 10);
 }
 
 /* Time that was left over before is not made up for by one long run of steps. */
@@ -120,7 +120,7 @@ static void lateness_is_made_up_for_within_bounds(void **state)
     uint64_t before_us = c.stepped_us;
     for (uint64_t end_us = c.now_us + 2000; c.now_us < end_us;)
         turn(&c, 5, 5);
-    assert_in_range(c.stepped_us - before_us, 190, (2000 + PS_SAVE_PACE_LATE_US_MAX) / 10 + 10);
+    assert_int_in_range(c.stepped_us - before_us, 190, (2000 + PS_SAVE_PACE_LATE_US_MAX) / 10 + 10);
 }
 
 /* Pushes that hand over rows for half the share, for all of it, and for far more than that. */
@@ -140,7 +140,7 @@ static void what_calls_do_counts(void **state)
         }
         /* The share of all time, in which turns are longer by the steps in them. */
         uint64_t expected_us = (c.now_us - START_US) / 10 * cases[i].percent_of_share / 100;
-        assert_in_range(c.stepped_us, expected_us * 85 / 100, expected_us * 115 / 100);
+        assert_int_in_range(c.stepped_us, expected_us * 85 / 100, expected_us * 115 / 100);
     }
 }
 

@@ -168,7 +168,7 @@ static void the_store_goes_away_at_each_request(struct fixture *x, enum http_ser
     uint32_t at = 1;
     while (fail_at(x, fault, at, last))
         at++;
-    assert_in_range(at, 6 * last, 60); /* there were as many requests as that many checkpoints need */
+    assert_int_in_range(at, 6 * last, 60); /* there were as many requests as that many checkpoints need */
 }
 
 static void it_answers_503_from_any_request_on(void **state)
@@ -456,7 +456,7 @@ static void a_copy_goes_on_at_each_request(void **state)
     make_large(x);
     while (goes_on_at(x, HTTP_FAULT_503, at, &kept_most))
         at++;
-    assert_in_range(at, 8, 60);
+    assert_int_in_range(at, 8, 60);
     assert_int_equal(kept_most, LARGE_BYTES); /* all but the MANIFEST was there */
     if (x->remote.kind == PS_STORE_S3)        /* uploads that were begun, and nobody knows their names */
         for (at = 3; at <= 6; at++)

@@ -90,7 +90,7 @@ static void a_damaged_record_is_none(void **state)
     struct ps_copy_record r;
     write_one(*state);
     const size_t bytes = read_bytes(good, sizeof(good));
-    assert_in_range(bytes, 100, sizeof(good) - 1);
+    assert_int_in_range(bytes, 100, sizeof(good) - 1);
     for (size_t i = 0; i < bytes - 1; i++) { /* the last is the end of the last line */
         memcpy(bad, good, bytes);
         bad[i] ^= 1;

@@ -44,7 +44,7 @@ static int send(void *arg, uint32_t number, const uint8_t *data, size_t bytes)
 {
     struct fixture *x = arg;
     pthread_mutex_lock(&x->lock);
-    assert_in_range(number, 1, PARTS);
+    assert_int_in_range(number, 1, PARTS);
     assert_int_equal(x->sent[number], 0);
     for (size_t i = 0; i < bytes; i++)
         assert_int_equal(data[i], (uint8_t)number);

@@ -188,7 +188,7 @@ static bool take_some(struct ps_occurrence_filter *s, uint8_t *image, uint32_t m
             return false;
         assert_true(ps_occurrence_cut_next(s, &again));
         assert_memory_equal(&piece, &again, sizeof(piece));
-        assert_in_range(piece.line_count, 1, PS_OCCURRENCE_PART_LINES);
+        assert_int_in_range(piece.line_count, 1, PS_OCCURRENCE_PART_LINES);
         assert_true(piece.first_line + piece.line_count <= s->line_count);
         ps_occurrence_cut_take(s, &piece,
                                image + ((size_t)piece.partition * s->line_count + piece.first_line) *
@@ -288,7 +288,7 @@ static void lines_kept_aside_are_bounded(void **state)
     assert_true(ps_occurrence_cut_begin(&s, false));
     for (uint64_t key = 0; key < 100000; key++)
         lost += ps_occurrence_add(&s, ps_key_hash(key, 0)) == PS_OCCURRENCE_LOST;
-    assert_in_range(lost, 1, 100000 - PS_OCCURRENCE_ASIDE_MAX);
+    assert_int_in_range(lost, 1, 100000 - PS_OCCURRENCE_ASIDE_MAX);
     while (take_some(&s, image, 1000)) {
     }
     assert_memory_equal(image, at_cut, MR_PARTITION_COUNT * ps_occurrence_partition_bytes(&s));

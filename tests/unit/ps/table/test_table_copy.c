@@ -211,7 +211,7 @@ static void test_a_row_that_changes_often_waits_once(void **state)
     copy_rest(f);
     for (uint32_t i = 0; i < 500; i++)
         push(f);
-    assert_in_range(ps_table_copy_left(f->from), 1, PARTITIONS / 2 * KEYS_EACH);
+    assert_int_in_range(ps_table_copy_left(f->from), 1, PARTITIONS / 2 * KEYS_EACH);
     copy_rest(f);
     check_same(f);
     ps_table_copy_end(f->from);

@@ -64,7 +64,7 @@ static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uin
                  uint32_t count)
 {
     struct fixture *f = self;
-    assert_in_range(count, 1, PS_CUT_EMIT_ROWS_MAX);
+    assert_int_in_range(count, 1, PS_CUT_EMIT_ROWS_MAX);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t at = 0;
         while (at < f->snapshot.row_count && f->snapshot.rows[at].key != keys[i])
@@ -182,7 +182,7 @@ static void test_an_aborted_cut_leaves_no_trace(void **state)
         assert_false(ps_table_cut_step(f->m.table, ABORT_STEP_BUCKETS));
     push(f, ABORT_PUSH_KEYS);
     uint32_t emitted = f->emitted_count;
-    assert_in_range(emitted, 1, ABORT_EMITTED_MAX);
+    assert_int_in_range(emitted, 1, ABORT_EMITTED_MAX);
     assert_true(f->snapshot.row_count > ABORT_EMITTED_MAX && f->m.table->cut_running);
     ps_table_cut_abort(f->m.table);
     ps_table_cut_abort(f->m.table);

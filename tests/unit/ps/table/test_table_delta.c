@@ -191,7 +191,7 @@ static void test_a_delta_has_what_changed(void **state)
     table_lookup(f->m.table, keys, 3, true, out); /* this table keeps no uses: nothing changes */
     assert_int_equal(cut_begin(f, PS_SAVE_DELTA), 2);
     table_push(f->m.table, keys + 1, 2, gradients); /* one of the cut, and one that is not */
-    assert_in_range(f->emitted, 1, 2);
+    assert_int_in_range(f->emitted, 1, 2);
     (void)model_push(&f->m.model, keys + 1, 2, gradients);
     while (!ps_table_cut_step(f->m.table, 100)) {
     }
@@ -386,7 +386,8 @@ static void test_too_many_that_go_are_forgotten(void **state)
         uint64_t hash = ps_index_hash(&f->m.table->index, keys[gone]);
         ps_table_row_remove(f->m.table, ps_index_find(&f->m.table->index, hash), hash);
     }
-    assert_in_range(gone, PS_TABLE_TOMBSTONE_MIN, PS_TABLE_TOMBSTONE_MIN + COUNT / PS_TABLE_TOMBSTONE_SHARE);
+    assert_int_in_range(gone, PS_TABLE_TOMBSTONE_MIN,
+                        PS_TABLE_TOMBSTONE_MIN + COUNT / PS_TABLE_TOMBSTONE_SHARE);
     assert_true(ps_arena_allocated_bytes(f->m.arena) <= bytes);
     struct ps_cut cut = {.self = f, .emit = emit_nothing};
     assert_int_equal(ps_table_cut_begin(f->m.table, &cut, PS_SAVE_FULL), COUNT - gone);

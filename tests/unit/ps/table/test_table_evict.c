@@ -572,11 +572,11 @@ static void rows_loaded_beyond_the_limit_go_little_by_little(void **state)
             fixture_insert(t, i);
         uint64_t before = ps_table_rows(t);
         assert_true(ps_table_evict(t, 10000));
-        assert_in_range(before - ps_table_rows(t), 1, 20);
+        assert_int_in_range(before - ps_table_rows(t), 1, 20);
         evict_all_due(t);
         if (by_memory == 0)
             assert_int_equal(ps_table_rows(t), 2000);
-        assert_in_range(ps_table_rows(t), 1000, 40000);
+        assert_int_in_range(ps_table_rows(t), 1000, 40000);
         free(row);
         ps_table_destroy(t);
         ps_table_destroy(from);

@@ -119,7 +119,7 @@ static void rows_in_the_order_of_a_cut(void **state)
         }
         check_rows(&l, 1);
         size_t index_bytes = ps_table_index_bytes(l.table) - sizeof(((struct ps_index *)NULL)->partitions);
-        assert_in_range(index_bytes, l.count * sizeof(uint64_t), l.count * sizeof(uint64_t) * 5 / 4);
+        assert_int_in_range(index_bytes, l.count * sizeof(uint64_t), l.count * sizeof(uint64_t) * 5 / 4);
     }
     end(&l);
 }
@@ -193,8 +193,8 @@ static void a_full_table_fits_again(void **state)
         assert_int_equal(ps_table_load_rows(l.table, l.rows + i, count, false), MR_OK);
     }
     check_rows(&l, 1);
-    assert_in_range(ps_table_index_bytes(l.table), 1, index_bytes);
-    assert_in_range(ps_table_row_bytes_total(l.table), 1, row_bytes);
+    assert_int_in_range(ps_table_index_bytes(l.table), 1, index_bytes);
+    assert_int_in_range(ps_table_row_bytes_total(l.table), 1, row_bytes);
     end(&l);
 }
 
@@ -253,12 +253,12 @@ static void no_room_is_made_ahead_of_a_limit(void **state)
             assert_int_equal(ps_table_load(t, fixture_key_of(t, PARTITION - 1, i), row), MR_OK);
         for (uint64_t i = 0; i < OTHERS; i++)
             assert_int_equal(ps_table_load(t, i, row), MR_OK);
-        assert_in_range(ps_table_memory_bytes(t), MR_MEMORY_BYTES_MIN / 3, MR_MEMORY_BYTES_MIN);
+        assert_int_in_range(ps_table_memory_bytes(t), MR_MEMORY_BYTES_MIN / 3, MR_MEMORY_BYTES_MIN);
         const size_t index_bytes = ps_table_index_bytes(t);
         struct ps_stored_row next = {fixture_key_of(t, PARTITION, 0), row};
         assert_int_equal(ps_table_load_rows(t, &next, 1, true), MR_OK);
         if (is_limited != 0)
-            assert_in_range(ps_table_index_bytes(t) - index_bytes, 0, 4 * sizeof(struct ps_bucket));
+            assert_int_in_range(ps_table_index_bytes(t) - index_bytes, 0, 4 * sizeof(struct ps_bucket));
         else
             assert_true(ps_table_index_bytes(t) - index_bytes >= BEFORE * sizeof(uint64_t));
         ps_table_destroy(t);

@@ -103,7 +103,7 @@ static void bags_without_keys_are_bounded_in_a_step(void **state)
     uint64_t budget = 100 * 16 * sizeof(float);
     struct ps_table_lookup l = {.in.offsets = offsets, .in.bag_count = KEYS, .out = out};
     assert_false(ps_table_lookup_step(t, &l, &budget));
-    assert_in_range(l.rows_done, 1, 100);
+    assert_int_in_range(l.rows_done, 1, 100);
     assert_true(budget < 16 * 16 * sizeof(float));
     budget = UINT64_MAX;
     assert_true(ps_table_lookup_step(t, &l, &budget));

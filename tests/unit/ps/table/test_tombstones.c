@@ -117,7 +117,8 @@ static void test_without_memory_it_says_so_and_is_empty(void **state)
     while (add(f, key))
         key++;
     assert_int_equal(f->tombstones.count, 0);
-    assert_in_range(key, LIMIT_BYTES / 24, LIMIT_BYTES / 8); /* bytes a key, growing segments counted twice */
+    assert_int_in_range(key, LIMIT_BYTES / 24,
+                        LIMIT_BYTES / 8); /* bytes a key, growing segments counted twice */
     assert_int_equal(ps_arena_allocated_bytes(f->arena), f->bytes_before);
     assert_true(add(f, key));
     remove_key(f, key);

@@ -203,7 +203,7 @@ static void test_a_large_variable_that_nobody_uses_goes_back_unit_by_unit(void *
     uint64_t units = ps_variable_stored_bytes(v) / PS_ARENA_HUGE_PAGE_BYTES, slices = 1;
     for (uint64_t given = ps_arena_huge_pages_given(f->arena); ps_variable_destroy_some(v); slices++)
         assert_int_equal(ps_arena_huge_pages_given(f->arena), ++given);
-    assert_in_range(slices, units, units + 1);
+    assert_int_in_range(slices, units, units + 1);
     assert_false(ps_variable_destroy_some(v));
     ps_variable_destroy(v);
     assert_int_equal(ps_arena_allocated_bytes(f->arena), before);

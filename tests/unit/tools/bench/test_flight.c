@@ -159,7 +159,7 @@ static void test_a_stall_is_charged_to_all_calls_that_waited(void **state)
     assert_int_equal(o.late, late);
     assert_int_equal(late, 109);
     assert_true(fabs((double)o.waited_ns - (double)waited) <= (double)late * (double)MS / 10);
-    assert_in_range(o.latency_max_ns, 100 * MS, 101 * MS);
+    assert_int_in_range(o.latency_max_ns, 100 * MS, 101 * MS);
     assert_int_equal(o.unsent, 0);
 }
 
@@ -181,8 +181,8 @@ static void test_a_closed_loop_sees_one_late_call(void **state)
     (void)state;
     const struct outcome o = play(NULL, 1, S, stalling);
     assert_int_equal(o.late, 1);
-    assert_in_range(o.calls, 8000, 10000);
-    assert_in_range(o.latency_max_ns, 99 * MS, 101 * MS);
+    assert_int_in_range(o.calls, 8000, 10000);
+    assert_int_in_range(o.latency_max_ns, 99 * MS, 101 * MS);
     assert_int_equal(o.unsent, 0);
 }
 
@@ -193,8 +193,8 @@ static void test_a_server_that_cannot_keep_up(void **state)
     const struct tool_schedule s = every_ms();
     const struct outcome o = play(&s, 4, S, (struct server){.service_ns = 2 * MS});
     assert_int_equal(o.calls + o.unsent, 1000);
-    assert_in_range(o.calls, 500, 505);
-    assert_in_range(o.latency_max_ns, 490 * MS, 510 * MS);
+    assert_int_in_range(o.calls, 500, 505);
+    assert_int_in_range(o.latency_max_ns, 490 * MS, 510 * MS);
 }
 
 static void test_what_is_due_when(void **state)

@@ -124,7 +124,7 @@ static void test_ranges(void **state)
     expect_range("2..5", 2, 5);
     for (uint32_t i = 0; i < 200; i++) {
         const uint32_t n = tool_range_draw(&range, &random);
-        assert_in_range(n, 2, 5);
+        assert_int_in_range(n, 2, 5);
         seen[n - 2] = true;
     }
     assert_true(seen[0] && seen[1] && seen[2] && seen[3]);

@@ -124,7 +124,7 @@ static void the_last_files_are_kept(void **state)
     assert_int_equal(read_file(*state, "x-00005.pcapng", &first), 500 - 4 * 115);
     (void)snprintf(path, sizeof(path), "%s/x-00004.pcapng", (char *)*state);
     assert_int_equal(stat(path, &about), 0);
-    assert_in_range(about.st_size, MIB - PACKET_BYTES - 100, MIB);
+    assert_int_in_range(about.st_size, MIB - PACKET_BYTES - 100, MIB);
 }
 
 /* As a reader finds it that looks in between, or after the program was killed. */

@@ -58,7 +58,7 @@ static void append_message(struct packet *p, const struct mr_preamble *preamble,
 {
     static _Alignas(64) uint8_t message[PACKET_MAX];
     const uint32_t bytes = mr_message_bytes(tensors, count);
-    assert_in_range(bytes, 1, PACKET_MAX);
+    assert_int_in_range(bytes, 1, PACKET_MAX);
     mr_message_layout(message, preamble, tensors, count);
     append(p, message, bytes);
 }

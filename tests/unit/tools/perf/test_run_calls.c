@@ -89,7 +89,7 @@ static void there_is_room_for_the_bursts_of_a_long_run(void **state)
     for (uint64_t time = 0; time < 3600000; time += 2000)
         slow_calls_add(&calls, 0, time, "a", 6, 0, 6);
     tool_run_calls_end(&calls, 3600000);
-    assert_in_range(calls.burst_count, 1, TOOL_SLOW_BURSTS_MAX);
+    assert_int_in_range(calls.burst_count, 1, TOOL_SLOW_BURSTS_MAX);
     for (uint32_t i = 0; i < calls.burst_count; i++)
         counted += calls.bursts[i].calls;
     assert_int_equal(counted, calls.slow);

@@ -89,7 +89,7 @@ static void spans_are_moved_to_the_first_clock(void **state)
     assert_int_equal(find(&t, "lookup_batch")->end_ns, 12000000);
     assert_string_equal(t.processes[0].title, "train on gpu");
     assert_int_equal(t.processes[0].error_ns, 0);
-    assert_in_range(t.processes[1].error_ns, 500, 700);
+    assert_int_in_range(t.processes[1].error_ns, 500, 700);
     tool_traces_free(&t);
 }
 
@@ -114,7 +114,7 @@ static void what_is_written_is_one_timeline(void **state)
         names += strcmp(kind, "M") == 0;
         if (strcmp(kind, "s") == 0 || strcmp(kind, "t") == 0 || strcmp(kind, "f") == 0)
             flows[flow_count++ % (sizeof(flows) - 1)] = kind[0];
-        assert_in_range(json_integer_value(json_object_get(event, "pid")), 1, 2);
+        assert_int_in_range(json_integer_value(json_object_get(event, "pid")), 1, 2);
     }
     assert_int_equal(spans, 5);
     assert_int_equal(names, 3);

@@ -881,8 +881,8 @@ static void test_clock_offset(void **state)
     assert_int_equal(offset.peer_clock, FAKE_CLOCK_NAME);
     assert_int_not_equal(offset.own_clock, FAKE_CLOCK_NAME);
     assert_true(offset.error_ns > 0);
-    assert_in_range((uint64_t)offset.offset_ns, FAKE_CLOCK_AHEAD_NS - offset.error_ns,
-                    FAKE_CLOCK_AHEAD_NS + offset.error_ns);
+    assert_int_in_range((uint64_t)offset.offset_ns, FAKE_CLOCK_AHEAD_NS - offset.error_ns,
+                        FAKE_CLOCK_AHEAD_NS + offset.error_ns);
     assert_refused(mr_clock_offset(x.client, NULL, 0, NULL), "out is NULL");
     assert_refused(mr_clock_offset(x.client, NULL, 2, &offset), "core is 2; the node has 2");
     tear_down(&x);

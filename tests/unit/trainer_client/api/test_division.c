@@ -202,7 +202,7 @@ static void test_gradients_of_long_bags_are_not_repeated_for_each_key(void **sta
     const uint64_t whole = mrc_division_bytes(&r, WIDE);
     assert_true(mrc_divide(&d, &r, WIDE, whole / 2));
     assert_true(d.largest_bytes <= whole / 2);
-    assert_in_range(d.part_count, 3, 8);
+    assert_int_in_range(d.part_count, 3, 8);
     free(d.memory);
 }
 

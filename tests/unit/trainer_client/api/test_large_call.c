@@ -273,7 +273,7 @@ static void test_a_node_of_short_messages(void **state)
 
     before = requests_to(x.node);
     assert_int_equal(mr_lookup(other, NULL, x.tables[0], many, MANY, NULL), MR_OK);
-    assert_in_range(requests_to(x.node) - before, 2, 3); /* and LIST, to know the table */
+    assert_int_in_range(requests_to(x.node) - before, 2, 3); /* and LIST, to know the table */
     const uint32_t one_bag[2] = {0, 1 << 18};
     uint64_t *same = calloc(9 << 20, sizeof(*same)); /* more than any message holds */
     assert_non_null(same);
@@ -391,7 +391,7 @@ static void test_nobody_answers_a_push(void **state)
         refused(status, MR_UNKNOWN_OUTCOME, "parts: 0 were applied, 0 are kept to be sent again, ");
         assert_non_null(strstr(mr_last_error(), "of step 9"));
         assert_null(strstr(mr_last_error(), " 0 were not sent"));
-        assert_in_range(atomic_load(&x.node->applied) - before, 1, 4); /* those in flight */
+        assert_int_in_range(atomic_load(&x.node->applied) - before, 1, 4); /* those in flight */
     }
     tear_down(&x);
 }
@@ -482,7 +482,7 @@ static void test_a_late_push_is_kept(void **state)
     begin_late(&x, &options, &late);
     refused(mrc_large_run(&late.large, NULL), MR_UNKNOWN_OUTCOME, "it must not be pushed again");
     assert_null(strstr(mr_last_error(), "parts"));
-    assert_in_range(late.made, 20, 60);
+    assert_int_in_range(late.made, 20, 60);
     fake_node_go_on(x.node);
     tear_down(&x);
 }
@@ -506,7 +506,7 @@ static void test_a_push_is_kept_in_part(void **state)
         assert_null(strstr(mr_last_error(), " 0 are kept"));
         assert_null(strstr(mr_last_error(), " 0 were not sent"));
         mr_client_replay_info(x.client, &info);
-        assert_in_range(info.kept, i == 0 ? 2 : 5, 10);
+        assert_int_in_range(info.kept, i == 0 ? 2 : 5, 10);
         const uint64_t kept = info.kept;
 
         /* Nothing of it is in flight, so what comes next waits for room, too, and is not applied. */
@@ -533,7 +533,8 @@ static void test_a_deadline_for_all(void **state)
     assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &begin), 0);
     assert_int_not_equal(look_up(&x, &options, 0, NULL), MR_OK);
     assert_int_equal(clock_gettime(CLOCK_MONOTONIC, &end), 0);
-    assert_in_range((end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000, 290, 20000);
+    assert_int_in_range((end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000, 290,
+                        20000);
     fake_node_go_on(x.node);
     assert_int_equal(look_up(&x, NULL, 0, NULL), MR_OK);
     tear_down(&x);

@@ -139,9 +139,9 @@ static void test_a_long_trail(void **state)
         const struct mrc_loss loss = mrc_gone_compare(&gone, floor);
 
         assert_int_equal(loss.pushes, length - floor);
-        assert_in_range(loss.from_step, 101 + floor - 4 * length / MRC_TRAIL_NOTES - 1, 101 + floor);
+        assert_int_in_range(loss.from_step, 101 + floor - 4 * length / MRC_TRAIL_NOTES - 1, 101 + floor);
         assert_int_equal(loss.to_step, 100 + length);
-        assert_in_range(gone.to_step, 100 + floor - 4 * length / MRC_TRAIL_NOTES - 1, 100 + floor);
+        assert_int_in_range(gone.to_step, 100 + floor - 4 * length / MRC_TRAIL_NOTES - 1, 100 + floor);
     }
 }
 

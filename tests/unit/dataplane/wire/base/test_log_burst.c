@@ -61,7 +61,7 @@ static void a_burst_without_end_is_told_each_minute(void **state)
         if (mr_log_burst_over(&b, now_ms, false, &lasted_ms) > 0)
             told_ms = now_ms;
     }
-    assert_in_range(told_ms, 61000, 61200);
+    assert_int_in_range(told_ms, 61000, 61200);
 }
 
 static void the_end_tells_at_once(void **state)

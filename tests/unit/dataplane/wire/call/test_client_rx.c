@@ -231,8 +231,8 @@ static void one_lost_packet_costs_one_packet(void **state)
     p.drop_n = 1;
     echo(60000, 30000);
     const struct mr_wire_counters *c = mr_endpoint_counters(client()), *s = mr_endpoint_counters(server());
-    assert_in_range(c->segments_resent + s->segments_resent, 1, 3);
-    assert_in_range(p.wire_packets, packets + 1, packets + 8);
+    assert_int_in_range(c->segments_resent + s->segments_resent, 1, 3);
+    assert_int_in_range(p.wire_packets, packets + 1, packets + 8);
 }
 
 static void start_with(uint32_t memory_bytes)
@@ -256,12 +256,12 @@ static void a_reply_that_cannot_fit_ends_its_call_at_once(void **state)
     pair_run(&p, 1000);
     assert_int_equal(a.ended, 1);
     assert_int_equal(a.status, MR_NO_MEMORY);
-    assert_in_range(mr_call_unread_bytes(a.call), 300000, 300200);
+    assert_int_in_range(mr_call_unread_bytes(a.call), 300000, 300200);
     mr_call_free(client(), a.call);
     uint32_t sent = p.ends[PAIR_SERVER].sent;
     pair_run(&p, 1000);
-    assert_in_range(p.ends[PAIR_SERVER].sent, sent, sent + 2); /* and the server does not go on sending */
-    assert_true(mr_endpoint_memory_used(server()) < 300000);   /* nor keeps it */
+    assert_int_in_range(p.ends[PAIR_SERVER].sent, sent, sent + 2); /* and the server does not go on sending */
+    assert_true(mr_endpoint_memory_used(server()) < 300000);       /* nor keeps it */
     mr_reply_status(server(), p.later[0], MR_OK);
     pair_run(&p, 300000);
     assert_int_equal(other.status, MR_OK);
@@ -452,9 +452,9 @@ static void a_busy_server_is_asked_less_and_less(void **state)
     p.handler = always_busy;
     pair_call(&p, &c, MR_OP_ECHO, NULL, 0, p.now_us + 1000000);
     pair_run(&p, 20000);
-    assert_in_range(mr_endpoint_counters(client())->busy_received, 4, 10);
+    assert_int_in_range(mr_endpoint_counters(client())->busy_received, 4, 10);
     pair_run(&p, 1100000);
-    assert_in_range(mr_endpoint_counters(client())->busy_received, 1000000 / 19200, 1000000 / 6400 + 10);
+    assert_int_in_range(mr_endpoint_counters(client())->busy_received, 1000000 / 19200, 1000000 / 6400 + 10);
     assert_int_equal(c.ended, 1);
     assert_int_equal(c.status, MR_BUSY);
 }

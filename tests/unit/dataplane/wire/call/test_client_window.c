@@ -110,7 +110,7 @@ static void an_idle_network_is_used_as_without_a_window(void **state)
     link.bits_per_us = 10000;
     pull(&a, PULL_BYTES);
     uint64_t us = until_ended(&a);
-    assert_in_range(us, PULL_BYTES * 8 / 10000, PULL_BYTES * 8 / 10000 * 11 / 10);
+    assert_int_in_range(us, PULL_BYTES * 8 / 10000, PULL_BYTES * 8 / 10000 * 11 / 10);
     pull(&b, 16u << 20);
     us = until_ended(&b);
     assert_true(us < (16u << 20) * UINT64_C(8) / 10000 * 11 / 10);
@@ -313,7 +313,7 @@ static void a_long_path_is_no_queue(void **state)
         pair_run(&p, 100000);
         i == 0 ? pull(&c, 4u << 20) : push(&c, 4u << 20);
         (void)until_ended(&c);
-        assert_in_range(p.session->base_delay.base_us, 4000 + PAIR_DELAY_US, 4000 + 4 * PAIR_DELAY_US);
+        assert_int_in_range(p.session->base_delay.base_us, 4000 + PAIR_DELAY_US, 4000 + 4 * PAIR_DELAY_US);
         assert_int_equal(counters()->window_delays, 0);
         assert_int_equal(counters()->segments_resent + counters()->segments_repeated, 0);
     }
@@ -327,7 +327,7 @@ static void the_path_is_known_at_any_time_of_the_clock(void **state)
         struct pair_call c = {0};
         pull(&c, PULL_BYTES);
         (void)until_ended(&c);
-        assert_in_range(p.session->base_delay.base_us, PAIR_DELAY_US, 4 * PAIR_DELAY_US);
+        assert_int_in_range(p.session->base_delay.base_us, PAIR_DELAY_US, 4 * PAIR_DELAY_US);
         pair_run(&p, UINT64_C(3600000000));
     }
 }
@@ -386,12 +386,12 @@ static void one_loss_is_one_segment_sent_again(void **state)
         lost_at = 1 + 7 * i;
         pull(&a, 1u << 20);
         (void)until_ended(&a);
-        assert_in_range(resends, 1, 2);
-        assert_in_range(server_counters()->segments_resent - before[1], 1, 2 * resends);
+        assert_int_in_range(resends, 1, 2);
+        assert_int_in_range(server_counters()->segments_resent - before[1], 1, 2 * resends);
         lost_at = 1 + 7 * i;
         push(&b, 1u << 20);
         (void)until_ended(&b);
-        assert_in_range(counters()->segments_resent - before[0], 1, 2); /* and perhaps a probe's */
+        assert_int_in_range(counters()->segments_resent - before[0], 1, 2); /* and perhaps a probe's */
     }
     assert_true(counters()->segments_repeated <= 3 * 20);
 }

@@ -134,8 +134,8 @@ static void within_a_session_too(void **state)
     deliver_requests();
     mr_endpoint_poll(server(), p.now_us, 64); /* of priority 2 the sessions share seven turns of eight, */
     assert_int_equal(sent_to[1], 28);
-    assert_in_range(sent_of_call[calls[1].call->call_id], 13, 15); /* and the calls of one what it has, */
-    assert_in_range(sent_of_call[calls[2].call->call_id], 13, 15);
+    assert_int_in_range(sent_of_call[calls[1].call->call_id], 13, 15); /* and the calls of one what it has, */
+    assert_int_in_range(sent_of_call[calls[2].call->call_id], 13, 15);
     assert_int_equal(sent_of_call[calls[0].call->call_id],
                      64 / MR_TURNS_PER_BULK); /* and the low call has the eighth */
     memset(sent_to, 0, sizeof(sent_to));
@@ -165,7 +165,7 @@ static void a_low_call_is_not_shut_out_by_a_short_window(void **state)
     while (calls[1].ended + calls[2].ended + calls[3].ended == 0) {
         pair_run(&p, 20);
         uint32_t all = sent_of_call[1] + sent_of_call[2] + sent_of_call[3] + sent_of_call[4];
-        assert_in_range(sent_of_call[low] * MR_TURNS_PER_BULK, all * 3 / 4 - 8, all * 5 / 4 + 8);
+        assert_int_in_range(sent_of_call[low] * MR_TURNS_PER_BULK, all * 3 / 4 - 8, all * 5 / 4 + 8);
     }
     pair_run(&p, 10000);
 }
@@ -192,7 +192,7 @@ static void nor_by_calls_that_wait_for_a_slot(void **state)
     call(0, sessions[0], MR_OP_PUSH_GRAD, 0, 0);
     while (calls[0].ended == 0)
         pair_run(&p, 1000);
-    assert_in_range(p.executed, 1, 999);
+    assert_int_in_range(p.executed, 1, 999);
     pair_run(&p, 10000);
 }
 
@@ -228,7 +228,7 @@ static void requests_share_a_short_window(void **state)
     while (calls[0].ended + calls[1].ended + calls[2].ended == 0) {
         pair_run(&p, 20);
         for (uint32_t i = 2; i <= 3; i++)
-            assert_in_range(sent_of_call[i] + 8, sent_of_call[1], sent_of_call[1] + 16);
+            assert_int_in_range(sent_of_call[i] + 8, sent_of_call[1], sent_of_call[1] + 16);
     }
     pair_run(&p, 10000);
     assert_int_equal(calls[0].ended + calls[1].ended + calls[2].ended, 3);
@@ -258,13 +258,13 @@ static void one_session_cannot_hold_all_memory(void **state)
     for (uint32_t i = 0; i < 40; i++)
         call(i, sessions[0], MR_OP_LOOKUP, 0, 0);
     deliver_requests();
-    assert_in_range(mr_endpoint_memory_used(server()), 15u << 17, 2u << 20);
-    assert_in_range(counters->busy_sent, 24, 25);
+    assert_int_in_range(mr_endpoint_memory_used(server()), 15u << 17, 2u << 20);
+    assert_int_in_range(counters->busy_sent, 24, 25);
     assert_int_equal(counters->shares_used_up, counters->busy_sent);
     for (uint32_t i = 0; i < 10; i++)
         call(40 + i, sessions[1], MR_OP_LOOKUP, 0, 0);
     deliver_requests();
-    assert_in_range(counters->busy_sent, 24, 25);
+    assert_int_in_range(counters->busy_sent, 24, 25);
     assert_int_equal(p.executed, 50 - counters->busy_sent);
     p.filter = NULL;
     pair_run(&p, 3000000);

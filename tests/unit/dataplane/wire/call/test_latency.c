@@ -89,7 +89,7 @@ static void bursts_are_sampled_and_add_up(void **state)
             assert_int_equal(calls[i].ended, 1);
     }
     const struct mr_histogram h = copy(MR_OP_ECHO, MR_LATENCY_WORK);
-    assert_in_range(h.count, CALLS * ROUNDS - MR_LATENCY_STRIDE, CALLS * ROUNDS);
+    assert_int_in_range(h.count, CALLS * ROUNDS - MR_LATENCY_STRIDE, CALLS * ROUNDS);
     /* one reading for the arrival of each burst, and three for each call that was timed */
     const uint64_t readings = pair_clock_ns / 1000;
     assert_true(readings < 1 + ROUNDS * (5 + 3 * (MR_LATENCY_FIRST + CALLS / MR_LATENCY_STRIDE)));

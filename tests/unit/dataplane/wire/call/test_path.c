@@ -59,7 +59,7 @@ static void every_size_is_found(void **state)
 {
     for (uint32_t carries = MR_UDP_BYTES_MIN; carries < MOST; carries += 37) {
         path_begun(NULL);
-        assert_in_range(search(carries), 2, 12 * MR_PATH_TRIES);
+        assert_int_in_range(search(carries), 2, 12 * MR_PATH_TRIES);
         assert_int_equal(path.bytes, carries & ~7u);
         assert_true(path.confirmed && !path.narrow);
         assert_true(path.at_us == now_us + MR_PATH_RAISE_US || path.at_us <= now_us + MR_PATH_RAISE_US);
@@ -239,7 +239,7 @@ static void a_wide_path_is_used_at_once(void **state)
     assert_int_equal(served()->segments_resent, 0);
     uint64_t before = served()->tx_packets; /* the server knows it */
     call_of(10, 200000);
-    assert_in_range(served()->tx_packets - before, 23, 30);
+    assert_int_in_range(served()->tx_packets - before, 23, 30);
 }
 
 /* It learns the length at once, and not with the calls that come to an end. */
@@ -249,7 +249,7 @@ static void the_first_reply_uses_a_wide_path(void **state)
     pair_run(&p, 100);
     uint64_t before = served()->tx_packets;
     call_of(10, 200000);
-    assert_in_range(served()->tx_packets - before, 23, 30);
+    assert_int_in_range(served()->tx_packets - before, 23, 30);
 }
 
 static void what_both_ways_carry_is_found(void **state)
@@ -311,7 +311,7 @@ static void what_has_arrived_is_not_sent_again(void **state)
         assert_int_equal(c.ended, 1);
         assert_int_equal(c.status, MR_OK);
         uint64_t sent = mr_endpoint_counters(client())->tx_bytes + served()->tx_bytes - before;
-        assert_in_range(sent, 200000, 400000);
+        assert_int_in_range(sent, 200000, 400000);
         pair_stop(&p);
     }
 }
@@ -489,7 +489,7 @@ static void only_so_many_reports_are_looked_at(void **state)
     struct mr_packet_header h = quoted_of(8000);
     for (uint32_t i = 0; i < 1000; i++)
         report(&h, sizeof(h), 8000 - 8 * (i % 2));
-    assert_in_range(served()->path_hints, 2, MR_HINTS_PER_INTERVAL);
+    assert_int_in_range(served()->path_hints, 2, MR_HINTS_PER_INTERVAL);
     assert_int_equal(served()->path_hints_dropped, 1000 - MR_HINTS_PER_INTERVAL);
 }
 

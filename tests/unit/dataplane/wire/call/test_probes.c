@@ -15,8 +15,8 @@ static void a_long_call_is_asked_after_at_a_bounded_rate(void **state)
     pair_run(&p, 2000000);
     uint32_t before = p.ends[PAIR_CLIENT].sent;
     pair_run(&p, 4000000);
-    assert_in_range(p.ends[PAIR_CLIENT].sent - before, 4000000 / MR_PTO_MAX_US - 1,
-                    4000000 / MR_PTO_MAX_US + 1);
+    assert_int_in_range(p.ends[PAIR_CLIENT].sent - before, 4000000 / MR_PTO_MAX_US - 1,
+                        4000000 / MR_PTO_MAX_US + 1);
     assert_int_equal(p.executed, 1);
     assert_int_equal(p.events[MR_SESSION_AWAY], 0);
     mr_reply_status(server(), p.later[0], MR_OK);
@@ -36,15 +36,15 @@ static void probes_of_many_calls_share_packets(void **state)
         pair_call(&p, &calls[i], MR_OP_ECHO, &tensor, 1, UINT64_MAX);
     pair_run(&p, 100);
     uint32_t packets = p.ends[PAIR_CLIENT].sent - before;
-    assert_in_range(packets, 2, CALLS / 4);
+    assert_int_in_range(packets, 2, CALLS / 4);
     pair_run(&p, 300000);
     const struct mr_wire_counters *c = mr_endpoint_counters(client());
     assert_true(c->segments_resent >= 2 * CALLS);
     assert_int_equal(c->segments_resent % CALLS, 0);
     assert_int_equal(c->probes, c->segments_resent);
     uint32_t expected = before + (1 + (uint32_t)c->probes / CALLS) * packets;
-    assert_in_range(p.ends[PAIR_CLIENT].sent, expected,
-                    expected + 20); /* and the keep-alives, and questions after the path */
+    assert_int_in_range(p.ends[PAIR_CLIENT].sent, expected,
+                        expected + 20); /* and the keep-alives, and questions after the path */
     p.filter = NULL;
     pair_run(&p, 300000);
     for (uint32_t i = 0; i < CALLS; i++)
@@ -92,7 +92,7 @@ static void what_is_sent_again_tells_the_time_that_is_left(void **state)
     p.filter = NULL;
     pair_run(&p, 300000);
     assert_int_equal(c.ended, 1);
-    assert_in_range(seen_deadline_us, deadline_us, deadline_us + 2000); /* whole milliseconds */
+    assert_int_in_range(seen_deadline_us, deadline_us, deadline_us + 2000); /* whole milliseconds */
 }
 
 static void a_lost_push_reply_is_replayed_not_executed(void **state)

@@ -37,8 +37,8 @@ static void settles_on_a_steady_time(void **state)
     mr_rtt_sample(&rtt, 100000);
     for (int i = 0; i < 200; i++)
         mr_rtt_sample(&rtt, 50);
-    assert_in_range(rtt.smoothed_us, 50, 60);
-    assert_in_range(mr_rtt_pto_us(&rtt, 0), MR_PTO_GRANULARITY_US + 50, MR_PTO_GRANULARITY_US + 60);
+    assert_int_in_range(rtt.smoothed_us, 50, 60);
+    assert_int_in_range(mr_rtt_pto_us(&rtt, 0), MR_PTO_GRANULARITY_US + 50, MR_PTO_GRANULARITY_US + 60);
 }
 
 static void never_measures_zero(void **state)

@@ -80,7 +80,7 @@ static void parts_are_sent_while_it_is_open(void **state)
     write_reply(0, HALF_BYTES);
     advance(0, HALF_BYTES);
     pair_run(&p, 100);
-    assert_in_range(received(&c), HALF_BYTES - p.session->peer.segment_bytes, HALF_BYTES + 64);
+    assert_int_in_range(received(&c), HALF_BYTES - p.session->peer.segment_bytes, HALF_BYTES + 64);
     p.reply_bytes = 30000;
     pair_call(&p, &other, MR_OP_LOOKUP, NULL, 0, UINT64_MAX);
     pair_run(&p, 500);

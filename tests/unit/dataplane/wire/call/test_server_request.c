@@ -54,7 +54,7 @@ static void make_message(uint8_t op, uint32_t body_bytes, uint32_t deadline_ms)
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, body_bytes, body);
     uint32_t count = body_bytes > 0;
     message_bytes = mr_message_bytes(&tensor, count);
-    assert_in_range(message_bytes, 1, sizeof(message));
+    assert_int_in_range(message_bytes, 1, sizeof(message));
     mr_message_layout(message, &preamble, &tensor, count);
 }
 

@@ -185,12 +185,12 @@ static void room_that_a_call_leaves_is_anothers(void **state)
     pair_call(&p, &b, MR_OP_PUSH_GRAD, &tensor, 1, UINT64_MAX);
     mr_endpoint_poll(client(), p.now_us, 1000);
     const uint64_t both = turns[0] + turns[1], each = both / 2;
-    assert_in_range(both, 4, 30000 / 1000);
+    assert_int_in_range(both, 4, 30000 / 1000);
     mr_endpoint_poll(client(), p.now_us, 1000);
     assert_int_equal(turns[0] + turns[1], both);
     mr_call_cancel(client(), a.call);
     mr_endpoint_poll(client(), p.now_us, 1000);
-    assert_in_range(turns[0] + turns[1] - both, each - 1, each + 1);
+    assert_int_in_range(turns[0] + turns[1] - both, each - 1, each + 1);
 }
 
 /* What is in flight of all replies together stays within what the client said it can take. */
@@ -226,7 +226,7 @@ static void replies_in_flight_stay_below_the_clients_buffer(void **state)
     pair_run(&p, 20000);
     for (int i = 0; i < 8; i++)
         assert_int_equal(calls[i].ended, 1);
-    assert_in_range(in_flight_max, 20000, 30000 + 8 * MR_UDP_BYTES_MIN);
+    assert_int_in_range(in_flight_max, 20000, 30000 + 8 * MR_UDP_BYTES_MIN);
 }
 
 int main(void)

@@ -107,7 +107,7 @@ static void grows_faster_the_longer_it_is_calm(void **state)
     uint32_t rounds = 4;
     for (; w.bytes < MOST; rounds++)
         round_trip(10);
-    assert_in_range(rounds, 20, 24);
+    assert_int_in_range(rounds, 20, 24);
 }
 
 static void a_hundredth_lost_is_bad_luck(void **state)
@@ -138,7 +138,7 @@ static void a_tenth_lost_is_a_full_buffer(void **state)
 static void a_small_window_puts_up_with_more(void **state)
 {
     uint32_t before_us = mr_window_target_us(&w);
-    assert_in_range(before_us, MR_QUEUE_TARGET_US / 2, MR_QUEUE_TARGET_US);
+    assert_int_in_range(before_us, MR_QUEUE_TARGET_US / 2, MR_QUEUE_TARGET_US);
     for (w.bytes = MOST - SEGMENT; w.bytes >= LEAST; w.bytes -= SEGMENT) {
         assert_true(mr_window_target_us(&w) >= before_us);
         before_us = mr_window_target_us(&w);
@@ -162,7 +162,7 @@ static void a_large_and_a_small_one_become_equal(void **state)
         mr_window_delay(&other, now_us, RTT_US, queue_us);
         now_us += ROUND_US / 4;
     }
-    assert_in_range(other.bytes * 10, w.bytes * 8, w.bytes * 12);
+    assert_int_in_range(other.bytes * 10, w.bytes * 8, w.bytes * 12);
 }
 
 /* Its queue drains, and then it is what it was. What it hears meanwhile says nothing of its window. */
@@ -179,8 +179,8 @@ static void a_long_transfer_slows_down_now_and_then(void **state)
         }
         now_us += 10;
     }
-    assert_in_range(first_us, 1, 4 * MR_SLOWDOWN_FIRST * ROUND_US);
-    assert_in_range(slow_us, 1000000 / MR_SLOWDOWN_SHARE / 4, 1000000 / MR_SLOWDOWN_SHARE);
+    assert_int_in_range(first_us, 1, 4 * MR_SLOWDOWN_FIRST * ROUND_US);
+    assert_int_in_range(slow_us, 1000000 / MR_SLOWDOWN_SHARE / 4, 1000000 / MR_SLOWDOWN_SHARE);
 }
 
 static void two_of_one_clock_slow_down_together(void **state)

@@ -386,7 +386,7 @@ static void partitions_are_the_top_bits_and_evenly_filled(void **state)
     for (uint64_t key = 0; key < KEYS; key++)
         filled[mr_partition_of(mr_key_hash(key, 7))]++;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        assert_in_range(filled[p], 16, 128); /* 64 on average, 8 deviations to each side */
+        assert_int_in_range(filled[p], 16, 128); /* 64 on average, 8 deviations to each side */
 }
 
 static void variables_live_by_their_name(void **state)

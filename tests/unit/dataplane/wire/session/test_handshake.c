@@ -132,7 +132,7 @@ static void keeps_knocking_at_a_bounded_rate(void **state)
     uint32_t sent = p.ends[PAIR_CLIENT].sent;
     pair_run(&p, 10000000);
     sent = p.ends[PAIR_CLIENT].sent - sent;
-    assert_in_range(sent, 10000000 / 250000, 10000000 / 150000 + 8);
+    assert_int_in_range(sent, 10000000 / 250000, 10000000 / 150000 + 8);
     p.filter = NULL;
     pair_run(&p, 300000);
     assert_true(up());

@@ -49,7 +49,7 @@ static bool read_case(FILE *file, struct torch_case *c)
     for (uint32_t i = 0; i < MR_OPTIMIZER_ARGS; i++)
         assert_int_equal(fscanf(file, "%a", &c->learning.optimizer_args[i]), 1);
     assert_int_equal(fscanf(file, "%" SCNu32 " ", &c->layer_count), 1);
-    assert_in_range(c->layer_count, 1, LAYERS_MAX);
+    assert_int_in_range(c->layer_count, 1, LAYERS_MAX);
     for (uint32_t i = 0; i < c->layer_count; i++)
         read_layer(file, &c->layers[i]);
     return true;
