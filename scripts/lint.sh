@@ -58,6 +58,9 @@ find build/dataplane build/ps build/trainer_client build/tools -name '*.c.o' -pr
 echo "== interface of the library"
 scripts/abi.sh || status=1
 
+echo "== names of statics"
+python3 scripts/static_names.py || status=1
+
 echo "== cppcheck"
 cppcheck --quiet --enable=warning,performance,portability --inline-suppr --std=c11 --error-exitcode=1 \
     --suppressions-list=scripts/cppcheck.suppressions -j "$(nproc)" -D__x86_64__ -D__GNUC__=12 \

@@ -14,11 +14,11 @@
 
 #define CLEAR_SCREEN "\033[H\033[J"
 
-static atomic_bool stop; /* any thread may get the signal */
+static atomic_bool stop_requested; /* any thread may get the signal */
 
 static void on_signal(int number)
 {
-    atomic_store(&stop, true);
+    atomic_store(&stop_requested, true);
 }
 
 void tool_live_begin(void)
@@ -30,12 +30,12 @@ void tool_live_begin(void)
 
 bool tool_live_ended(void)
 {
-    return atomic_load(&stop);
+    return atomic_load(&stop_requested);
 }
 
 void tool_live_wait_until(uint64_t time_us)
 {
-    for (uint64_t now = mr_clock_us(); now < time_us && !atomic_load(&stop); now = mr_clock_us()) {
+    for (uint64_t now = mr_clock_us(); now < time_us && !atomic_load(&stop_requested); now = mr_clock_us()) {
         const struct timespec pause = mr_span_us(time_us - now);
         (void)nanosleep(&pause, NULL);
     }

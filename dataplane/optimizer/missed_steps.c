@@ -79,7 +79,7 @@ static void scale(float *x, double factor, size_t count)
 }
 
 /* The state of a row after more steps that do not change values. */
-static void skip(const struct mr_rule *o, uint64_t steps, float *state, size_t count)
+static void state_skip(const struct mr_rule *o, uint64_t steps, float *state, size_t count)
 {
     if (o->kind == MR_OPT_MOMENTUM)
         scale(state, pow((double)o->momentum, (double)steps), count);
@@ -113,7 +113,7 @@ uint32_t mr_rule_catch_up(const struct mr_rule *o, const struct mr_step_rates *r
         (void)mr_rule_apply(o, &push, &values, &state, &gradient, 1, count);
     } while (at < end && !is_at_rest(o, state, count));
     if (at < step)
-        skip(o, step - at, state, count);
+        state_skip(o, step - at, state, count);
     mr_rule_went_through(o, step, state, count);
     return (uint32_t)(at - last);
 }

@@ -190,7 +190,7 @@ void ps_writer_core_done(struct ps_writer *w, uint32_t core)
 /* ---- the thread ---- */
 
 /* What a store on another machine is doing for us ends, too. */
-static void fail(struct ps_writer *w, int error)
+static void writer_fail(struct ps_writer *w, int error)
 {
     w->outcome.status = MR_IO_ERROR;
     w->outcome.error_number = -error;
@@ -236,7 +236,7 @@ static void announce(struct ps_writer *w, uint32_t core)
     if (error != -EFBIG)
         return;
     ps_text_io(w->outcome.text, "save to", w->directory, -error);
-    fail(w, error);
+    writer_fail(w, error);
 }
 
 static void write_block(struct ps_writer *w, uint32_t core, uint32_t buffer)
@@ -291,7 +291,7 @@ static bool give_back(struct ps_writer *w, uint32_t wait_us)
         if (w->sender && ps_sender_text(w->sender)[0] != '\0')
             ps_store_explain(-done.error, "%s", ps_sender_text(w->sender));
         ps_text_io(w->outcome.text, what, path, -done.error);
-        fail(w, done.error);
+        writer_fail(w, done.error);
     }
     if (done.error == 0)
         atomic_fetch_add_explicit(&w->bytes_written, PS_BLOCK_BYTES, memory_order_relaxed);
@@ -323,7 +323,7 @@ static void write_blocks(struct ps_writer *w)
     while (!ps_writer_failed(w) && !all_written(w)) {
         if (atomic_load_explicit(&w->abort, memory_order_acquire)) {
             ps_text_io(w->outcome.text, "save to", w->attempt.directory, ECANCELED);
-            fail(w, -ECANCELED);
+            writer_fail(w, -ECANCELED);
             break;
         }
         bool taken = take_full(w);
@@ -350,7 +350,7 @@ static bool has_parents(struct ps_writer *w)
     ps_chain_close(&parents);
     if (status == MR_OK)
         return true;
-    fail(w, -ESTALE);
+    writer_fail(w, -ESTALE);
     w->outcome.status = status;
     return false;
 }
@@ -365,7 +365,7 @@ static void publish(struct ps_writer *w)
     }
     int error = ps_attempt_publish(&w->attempt, w->outcome.text);
     if (error != 0)
-        fail(w, error);
+        writer_fail(w, error);
 }
 
 static enum mr_status read_parents(struct ps_writer *w, char *text)
@@ -386,7 +386,7 @@ static void open_remote(struct ps_writer *w)
         nap();
     const enum mr_status status = read_parents(w, w->outcome.text);
     if (status != MR_OK) {
-        fail(w, -ESTALE);
+        writer_fail(w, -ESTALE);
         w->outcome.status = status;
         return;
     }
@@ -400,7 +400,7 @@ static void open_remote(struct ps_writer *w)
     if (error == 0 && (error = ps_sender_create(&options, &w->sender)) != 0)
         ps_text_io(w->outcome.text, "save to", w->directory, -error);
     if (error != 0)
-        fail(w, error);
+        writer_fail(w, error);
 }
 
 static void explain_stall(struct ps_writer *w)

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static enum mr_status fail(const char *what, int error, char *text, size_t text_bytes)
+static enum mr_status state_file_fail(const char *what, int error, char *text, size_t text_bytes)
 {
     const char *explanation = ps_store_explanation(-error);
     (void)snprintf(text, text_bytes, "%s: %s", what, explanation ? explanation : strerror(-error));
@@ -21,7 +21,7 @@ enum mr_status ps_state_directory(const struct ps_store *store, const char *dire
     if (made == 0 || made == -EEXIST)
         return MR_OK;
     (void)snprintf(what, sizeof(what), "checkpoint.directory %s", directory);
-    return fail(what, made, error, error_bytes);
+    return state_file_fail(what, made, error, error_bytes);
 }
 
 /* One byte is left for the NUL: what fills it is too long. */
@@ -57,7 +57,7 @@ enum mr_status ps_state_file_read(const struct ps_store *store, const char *dire
     if (failed == 0 || failed == -ENOENT)
         return MR_OK;
     if (failed != -EFBIG)
-        return fail(path, failed, error, error_bytes);
+        return state_file_fail(path, failed, error, error_bytes);
     (void)snprintf(error, error_bytes, "%s: longer than such a file can be; restore it, or remove it", path);
     return MR_IO_ERROR;
 }
@@ -72,5 +72,5 @@ enum mr_status ps_state_file_write(const struct ps_store *store, const char *dir
     if (failed == 0)
         return MR_OK;
     (void)snprintf(what, sizeof(what), "%s: cannot be written", path);
-    return fail(what, failed, error, error_bytes);
+    return state_file_fail(what, failed, error, error_bytes);
 }

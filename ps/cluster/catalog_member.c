@@ -86,7 +86,7 @@ static void answer_late(struct ps_catalog_member *m, struct ps_catalog_wish *wis
     answer(m, wish, MR_DEADLINE_EXCEEDED, text);
 }
 
-static void write(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
+static void catalog_write(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
 {
     m->writes = true;
     m->proposed = wish;
@@ -135,7 +135,7 @@ static void pursue(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
             return;
         case PS_WISH_WRITES:
             if (!m->writes && !m->asks) {
-                write(m, wish);
+                catalog_write(m, wish);
             } else {
                 wish->wish.was_written = was_written;
                 wish->wish.written_as = written_as;
@@ -156,7 +156,7 @@ static void settle(struct ps_catalog_member *m)
 {
     if (m->has_view && (m->leads || m->wishes != NULL) && !m->writes && !m->asks &&
         ps_cluster_catalog_settle(m->catalog, m->reports, m->report_count, m->proposal))
-        write(m, NULL);
+        catalog_write(m, NULL);
 }
 
 /* What is not final is settled first: others wait for it. */

@@ -32,7 +32,7 @@ static struct ps_copier_options options_of(const struct ps_node *node)
                                       .avoid_cpu_count = node->cpu_count};
 }
 
-static enum mr_status fail(enum mr_status status, const char *what, const char *text, char *error)
+static enum mr_status store_fail(enum mr_status status, const char *what, const char *text, char *error)
 {
     (void)snprintf(error, DP_ERROR_BYTES, "checkpoint.remote: %s: %.250s%s", mr_status_text(status), text,
                    what);
@@ -94,7 +94,7 @@ enum mr_status ps_node_store_fetch_history(const struct ps_node *node, char *err
     const struct ps_copier_options options = options_of(node);
     const enum mr_status status = ps_copier_fetch_history(&options, &is_there, text);
     if (status != MR_OK)
-        return fail(status, "; --restore none starts empty", text, error);
+        return store_fail(status, "; --restore none starts empty", text, error);
     if (is_there)
         mr_log_info("history_fetched", "restore: took the history of this node from checkpoint.remote");
     return MR_OK;
@@ -169,7 +169,7 @@ enum mr_status ps_node_store_fetch(const struct ps_node *node, uint64_t id, char
                 directory);
     status = ps_copier_fetch(&options, &id, text);
     if (status != MR_OK)
-        return fail(status, "; --restore none starts empty", text, error);
+        return store_fail(status, "; --restore none starts empty", text, error);
     if (id != 0)
         mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"checkpoint", .number = id}), "checkpoint_fetched",
                     "restore: took checkpoint %" PRIu64 " from checkpoint.remote", id);
@@ -187,7 +187,7 @@ enum mr_status ps_node_store_start(struct ps_node *node, char *error)
     struct ps_copier *copier;
     const enum mr_status status = ps_copier_start(&options, &copier, text);
     if (status != MR_OK)
-        return fail(status, "", text, error);
+        return store_fail(status, "", text, error);
     atomic_store(&node->copier, copier);
     return MR_OK;
 }

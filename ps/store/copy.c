@@ -325,7 +325,7 @@ static enum mr_status move_range(struct moving *m, uint8_t *data, uint32_t first
     return MR_OK;
 }
 
-static void fail(struct job *job, enum mr_status status, const char *text)
+static void job_fail(struct job *job, enum mr_status status, const char *text)
 {
     pthread_mutex_lock(&job->lock);
     if (job->status == MR_OK) {
@@ -342,11 +342,11 @@ static void *move_ranges(void *arg)
     uint32_t first, count;
     uint8_t *data = aligned_alloc(RANGE_ALIGN, PS_COPY_BYTES);
     if (!data)
-        fail(m->job, ps_checkpoint_fail(text, "copy", m->to_path, -ENOMEM), text);
+        job_fail(m->job, ps_checkpoint_fail(text, "copy", m->to_path, -ENOMEM), text);
     while (data && take_range(m, &first, &count)) {
         const enum mr_status status = move_range(m, data, first, count, text);
         if (status != MR_OK)
-            fail(m->job, status, text);
+            job_fail(m->job, status, text);
     }
     free(data);
     return NULL;
@@ -532,7 +532,7 @@ static void *move_files(void *arg)
     while (take_next(job, &core)) {
         const enum mr_status status = move_file(job, core, text);
         if (status != MR_OK)
-            fail(job, status, text);
+            job_fail(job, status, text);
     }
     return NULL;
 }

@@ -474,7 +474,7 @@ static void start(void)
     save_whole(); /* with all features: what is not in a checkpoint a crash takes */
 }
 
-static void stop(void)
+static void workers_stop(void)
 {
     for (uint32_t i = 0; i < x.worker_count; i++) {
         struct worker *w = &x.workers[i];
@@ -520,7 +520,7 @@ static void run(uint32_t seconds)
     kill_it();
     compare_all();
     print_progress(": no difference\n");
-    stop();
+    workers_stop();
 }
 
 static uint64_t number_of(const char *text, const char *option)

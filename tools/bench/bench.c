@@ -22,12 +22,12 @@
 #define REAL_DIGITS     7
 
 static const char command[] = TOOL_BENCH_COMMAND;
-static atomic_bool stop;
+static atomic_bool stop_requested;
 
 /* A second signal ends the program at once. */
 static void on_signal(int number)
 {
-    atomic_store(&stop, true);
+    atomic_store(&stop_requested, true);
 }
 
 static void heed_signals(void)
@@ -208,7 +208,7 @@ static json_t *end_json(const struct bench *b, const struct tool_left_out *left)
         json_pack("{s:s, s:s, s:I, s:s, s:b, s:o, s:s, s:o, s:o, s:o}", "millrace", MR_VERSION, "server",
                   tool_server_name(&b->options.connection), "cores",
                   (json_int_t)mr_client_core_count(b->client), "table", b->table.name, "stopped",
-                  (int)atomic_load(&stop), "failures", tool_load_failures_json(&b->run.total.stats),
+                  (int)atomic_load(&stop_requested), "failures", tool_load_failures_json(&b->run.total.stats),
                   "first_failure", tool_load_run_first_error(&b->run), "left_out", left_out_json(left),
                   "server_counters", tool_load_server_json(&b->server), "options", tool_load_plan_json(plan));
     (void)json_object_update(out, more);
@@ -243,7 +243,7 @@ static int report(const struct bench *b)
 static int measure(struct bench *b)
 {
     const struct tool_bench_plan *plan = &b->options.plan;
-    int exit_code = tool_load_run_init(&b->run, command, &b->options.connection, plan, &stop);
+    int exit_code = tool_load_run_init(&b->run, command, &b->options.connection, plan, &stop_requested);
     if (exit_code == 0) {
         read_server(b, &b->server);
         if (b->out != NULL)
@@ -256,7 +256,7 @@ static int measure(struct bench *b)
         finish_server(b);
         exit_code = report(b);
     }
-    atomic_store(&stop, true);
+    atomic_store(&stop_requested, true);
     tool_load_run_fini(&b->run);
     return exit_code;
 }
@@ -267,7 +267,7 @@ static int run(struct bench *b)
     b->table = (struct tool_load_table){.command = command, .client = b->client};
     int exit_code = tool_load_table_make(&b->table, &o->plan, o->table, o->write_existing);
     if (exit_code == 0)
-        exit_code = tool_load_table_preload(&b->table, &o->plan, &stop);
+        exit_code = tool_load_table_preload(&b->table, &o->plan, &stop_requested);
     if (exit_code == 0)
         exit_code = measure(b);
     const int dropped = tool_load_table_drop(&b->table);

@@ -30,7 +30,7 @@
 #define SNAP_MAX     16384
 
 static const char command[] = "millrace capture";
-static atomic_bool stop; /* any thread may get the signal */
+static atomic_bool stop_requested; /* any thread may get the signal */
 
 struct arguments {
     struct tool_connection connection;
@@ -56,12 +56,12 @@ struct capture {
 static void on_signal(int number)
 {
     (void)number;
-    atomic_store(&stop, true);
+    atomic_store(&stop_requested, true);
 }
 
 static bool is_stopped(void)
 {
-    return atomic_load(&stop);
+    return atomic_load(&stop_requested);
 }
 
 /* ---- the file ---- */
@@ -162,7 +162,7 @@ static enum mr_status follow(struct capture *c)
     const uint64_t end_us = seconds > 0 ? mr_clock_us() + (uint64_t)((double)seconds * 1e6) : UINT64_MAX;
     uint64_t left_bytes, next_us = 0;
     enum mr_status status = MR_OK;
-    while (!atomic_load(&stop) && !is_full(c) && !c->has_failed && mr_clock_us() < end_us) {
+    while (!atomic_load(&stop_requested) && !is_full(c) && !c->has_failed && mr_clock_us() < end_us) {
         status = capture_cores_read(&c->cores, false, &left_bytes);
         if (status != MR_OK)
             break;
@@ -212,7 +212,7 @@ static int end(struct capture *c, enum mr_status status)
         (void)fputc('\n', stderr);
     if (c->has_failed)
         return cli_fail(command, "%s", c->error);
-    if (status == MR_CANCELLED && atomic_load(&stop))
+    if (status == MR_CANCELLED && atomic_load(&stop_requested))
         (void)cli_fail(command, "the server is silent: what it captured last is missing");
     else if (status != MR_OK)
         (void)cli_fail(command, "%s", why);

@@ -32,7 +32,7 @@ static void name_of(const struct capture_files *files, uint32_t number, char nam
         capture_file_name(files->path, number, name, PATH_BYTES);
 }
 
-static bool fail(const struct capture_files *files, const char *what, char error[CAPTURE_ERROR_BYTES])
+static bool files_fail(const struct capture_files *files, const char *what, char error[CAPTURE_ERROR_BYTES])
 {
     char name[PATH_BYTES];
     name_of(files, files->number, name);
@@ -50,7 +50,7 @@ bool capture_files_flush(struct capture_files *files, char error[CAPTURE_ERROR_B
     for (uint32_t at = 0; at < blocks->count;) {
         const ssize_t got = write(files->fd, blocks->bytes + at, blocks->count - at);
         if (got < 0 && errno != EINTR)
-            return fail(files, "written", error);
+            return files_fail(files, "written", error);
         at += got > 0 ? (uint32_t)got : 0;
     }
     files->written += blocks->count;
@@ -75,7 +75,7 @@ static bool open_next(struct capture_files *files, char error[CAPTURE_ERROR_BYTE
     name_of(files, files->number, name);
     files->fd = is_stdout(files) ? STDOUT_FILENO : open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (files->fd < 0)
-        return fail(files, "made", error);
+        return files_fail(files, "made", error);
     files->begin(files->arg, &files->blocks);
     measure_end(files);
     return capture_files_flush(files, error);
@@ -95,7 +95,7 @@ bool capture_files_close(struct capture_files *files, char error[CAPTURE_ERROR_B
         files->end(files->arg, &files->blocks);
         good = capture_files_flush(files, error);
         if (!is_stdout(files) && close(files->fd) != 0 && good)
-            good = fail(files, "written", error);
+            good = files_fail(files, "written", error);
     }
     files->fd = -1;
     pcapng_free(&files->blocks);

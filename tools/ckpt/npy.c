@@ -30,8 +30,8 @@ struct parse {
     char *error;
 };
 
-static bool fail(const struct parse *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static bool fail(const struct parse *p, const char *format, ...)
+static bool parse_fail(const struct parse *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool parse_fail(const struct parse *p, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -103,9 +103,9 @@ static bool parse_descr(struct parse *p, struct tool_npy *out)
     char text[16];
     skip_spaces(p);
     if (p->at < p->end && *p->at == '[')
-        return fail(p, "its elements are records; save one field of it by itself");
+        return parse_fail(p, "its elements are records; save one field of it by itself");
     if (!take_string(p, text, sizeof(text)))
-        return fail(p, "its descr cannot be read");
+        return parse_fail(p, "its descr cannot be read");
     for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
         /* "<u1" is the same as "|u1". */
         if (strcmp(text, types[i].text) == 0 ||
@@ -115,27 +115,27 @@ static bool parse_descr(struct parse *p, struct tool_npy *out)
         }
     }
     if (text[0] == '>')
-        return fail(p, "its numbers are big-endian ('%s'); save a.astype('<%s')", text, text + 1);
-    return fail(p, "its elements are '%s'; whole numbers and floats of up to 8 bytes are read", text);
+        return parse_fail(p, "its numbers are big-endian ('%s'); save a.astype('<%s')", text, text + 1);
+    return parse_fail(p, "its elements are '%s'; whole numbers and floats of up to 8 bytes are read", text);
 }
 
 static bool parse_shape(struct parse *p, struct tool_npy *out)
 {
     out->rank = 0;
     if (!take(p, '('))
-        return fail(p, "its shape cannot be read");
+        return parse_fail(p, "its shape cannot be read");
     bool comma = true;
     while (!take(p, ')')) {
         uint64_t n;
         if (!comma || !take_number(p, &n))
-            return fail(p, "its shape cannot be read");
+            return parse_fail(p, "its shape cannot be read");
         if (out->rank == TOOL_NPY_RANK_MAX)
-            return fail(p, "it has more than %u dimensions", TOOL_NPY_RANK_MAX);
+            return parse_fail(p, "it has more than %u dimensions", TOOL_NPY_RANK_MAX);
         out->shape[out->rank++] = n;
         comma = take(p, ',');
     }
     /* (3) is a number in Python; (3,) is a tuple. */
-    return out->rank != 1 || comma ? true : fail(p, "its shape cannot be read");
+    return out->rank != 1 || comma ? true : parse_fail(p, "its shape cannot be read");
 }
 
 enum { SEEN_DESCR = 1, SEEN_ORDER = 2, SEEN_SHAPE = 4, SEEN_ALL = 7 };
@@ -145,7 +145,7 @@ static bool parse_entry(struct parse *p, uint32_t *seen, bool *column_major, str
     char key[16];
     uint32_t bit;
     if (!take_string(p, key, sizeof(key)) || !take(p, ':'))
-        return fail(p, "its header is no dictionary of descr, fortran_order and shape");
+        return parse_fail(p, "its header is no dictionary of descr, fortran_order and shape");
     if (strcmp(key, "descr") == 0)
         bit = SEEN_DESCR;
     else if (strcmp(key, "fortran_order") == 0)
@@ -153,16 +153,16 @@ static bool parse_entry(struct parse *p, uint32_t *seen, bool *column_major, str
     else if (strcmp(key, "shape") == 0)
         bit = SEEN_SHAPE;
     else
-        return fail(p, "its header has a key '%s', which no version of the format has", key);
+        return parse_fail(p, "its header has a key '%s', which no version of the format has", key);
     if ((*seen & bit) != 0)
-        return fail(p, "its header has the key '%s' twice", key);
+        return parse_fail(p, "its header has the key '%s' twice", key);
     *seen |= bit;
     if (bit == SEEN_DESCR)
         return parse_descr(p, out);
     if (bit == SEEN_SHAPE)
         return parse_shape(p, out);
     *column_major = take_word(p, "True");
-    return *column_major || take_word(p, "False") ? true : fail(p, "its fortran_order cannot be read");
+    return *column_major || take_word(p, "False") ? true : parse_fail(p, "its fortran_order cannot be read");
 }
 
 static bool parse_dictionary(struct parse *p, struct tool_npy *out)
@@ -170,19 +170,19 @@ static bool parse_dictionary(struct parse *p, struct tool_npy *out)
     uint32_t seen = 0;
     bool column_major = false, comma = true;
     if (!take(p, '{'))
-        return fail(p, "its header is no dictionary of descr, fortran_order and shape");
+        return parse_fail(p, "its header is no dictionary of descr, fortran_order and shape");
     while (!take(p, '}')) {
         if (!comma)
-            return fail(p, "its header is no dictionary of descr, fortran_order and shape");
+            return parse_fail(p, "its header is no dictionary of descr, fortran_order and shape");
         if (!parse_entry(p, &seen, &column_major, out))
             return false;
         comma = take(p, ',');
     }
     skip_spaces(p);
     if (seen != SEEN_ALL || p->at != p->end)
-        return fail(p, "its header is no dictionary of descr, fortran_order and shape");
+        return parse_fail(p, "its header is no dictionary of descr, fortran_order and shape");
     if (column_major && out->rank > 1)
-        return fail(p, "it is in column-major order; save numpy.ascontiguousarray(a)");
+        return parse_fail(p, "it is in column-major order; save numpy.ascontiguousarray(a)");
     return true;
 }
 
@@ -192,12 +192,12 @@ static bool check_length(const struct parse *p, uint64_t file_bytes, struct tool
     uint64_t bytes = mr_dtype_bytes(out->dtype);
     for (uint32_t i = 0; i < out->rank; i++)
         if (__builtin_mul_overflow(bytes, out->shape[i], &bytes) || bytes > INT64_MAX)
-            return fail(p, "its shape is larger than any file");
+            return parse_fail(p, "its shape is larger than any file");
     out->data_bytes = bytes;
     const uint64_t have = file_bytes - out->data_offset;
     if (have != bytes)
-        return fail(p, "%s: %" PRIu64 " bytes of elements, and its shape asks for %" PRIu64,
-                    have < bytes ? "it is cut short" : "something follows its elements", have, bytes);
+        return parse_fail(p, "%s: %" PRIu64 " bytes of elements, and its shape asks for %" PRIu64,
+                          have < bytes ? "it is cut short" : "something follows its elements", have, bytes);
     return true;
 }
 
@@ -207,21 +207,21 @@ bool tool_npy_parse(
 {
     struct parse p = {.error = error};
     if (head_bytes < MAGIC_BYTES + 2 || memcmp(head, MAGIC, MAGIC_BYTES) != 0)
-        return fail(&p, "it is no .npy file; numpy.save() writes them");
+        return parse_fail(&p, "it is no .npy file; numpy.save() writes them");
     const uint8_t major = head[MAGIC_BYTES];
     if (major < 1 || major > 3 || head[MAGIC_BYTES + 1] != 0)
-        return fail(&p, "it is of version %u.%u of the format; 1.0, 2.0 and 3.0 are read", major,
-                    head[MAGIC_BYTES + 1]);
+        return parse_fail(&p, "it is of version %u.%u of the format; 1.0, 2.0 and 3.0 are read", major,
+                          head[MAGIC_BYTES + 1]);
     const size_t length_bytes = major == 1 ? 2 : 4, dictionary = MAGIC_BYTES + 2 + length_bytes;
     uint64_t header_bytes = 0;
     if (head_bytes < dictionary)
-        return fail(&p, "it is cut short in its header");
+        return parse_fail(&p, "it is cut short in its header");
     for (size_t i = 0; i < length_bytes; i++)
         header_bytes |= (uint64_t)head[MAGIC_BYTES + 2 + i] << 8 * i;
     if (dictionary + header_bytes > TOOL_NPY_HEADER_BYTES_MAX)
-        return fail(&p, "its header is longer than any array of numbers needs");
+        return parse_fail(&p, "its header is longer than any array of numbers needs");
     if (dictionary + header_bytes > head_bytes)
-        return fail(&p, "it is cut short in its header");
+        return parse_fail(&p, "it is cut short in its header");
     p.at = (const char *)head + dictionary;
     p.end = p.at + header_bytes;
     struct tool_npy found = {.data_offset = dictionary + header_bytes};

@@ -95,7 +95,7 @@ static size_t read_line(struct reader *r)
 /* They are most of a run, and a parser for any JSON spends most of a report's time on them. These functions
  * know them as this program writes them; what is written otherwise is left to that parser. */
 
-static bool skip(const char **at, const char *text)
+static bool text_skip(const char **at, const char *text)
 {
     const size_t bytes = strlen(text);
     if (strncmp(*at, text, bytes) != 0)
@@ -106,7 +106,7 @@ static bool skip(const char **at, const char *text)
 
 static bool read_number(const char **at, int64_t *out)
 {
-    const bool is_negative = skip(at, "-");
+    const bool is_negative = text_skip(at, "-");
     const char *begin = *at;
     int64_t value = 0;
     while (**at >= '0' && **at <= '9' && *at - begin < NUMBER_DIGITS_MAX)
@@ -133,23 +133,23 @@ static bool read_values(struct reader *r, const char **at, uint32_t *count)
 {
     int64_t value;
     *count = 0;
-    if (skip(at, "]"))
+    if (text_skip(at, "]"))
         return true;
     do {
         if (!read_number(at, &value) || !keep_value(r, *count, value))
             return false;
         ++*count;
-    } while (skip(at, ","));
-    return skip(at, "]");
+    } while (text_skip(at, ","));
+    return text_skip(at, "]");
 }
 
 /* {"t":100,"c":0,"v":[7,1200]}; false: it is not of this form. */
 static bool read_counters(struct reader *r, int64_t *time_ms, int64_t *core, uint32_t *count)
 {
     const char *at = r->line;
-    return skip(&at, "{\"t\":") && read_number(&at, time_ms) && *time_ms >= 0 && skip(&at, ",\"c\":") &&
-           read_number(&at, core) && *core >= 0 && *core <= INT32_MAX && skip(&at, ",\"v\":[") &&
-           read_values(r, &at, count) && strcmp(at, "}\n") == 0;
+    return text_skip(&at, "{\"t\":") && read_number(&at, time_ms) && *time_ms >= 0 &&
+           text_skip(&at, ",\"c\":") && read_number(&at, core) && *core >= 0 && *core <= INT32_MAX &&
+           text_skip(&at, ",\"v\":[") && read_values(r, &at, count) && strcmp(at, "}\n") == 0;
 }
 
 /* ---- all lines ---- */

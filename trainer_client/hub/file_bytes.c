@@ -113,7 +113,7 @@ const char *hub_file_bytes_error(const struct hub_file_bytes *in)
     return in->error;
 }
 
-static ssize_t fail(struct hub_file_bytes *in, const char *error)
+static ssize_t bytes_fail(struct hub_file_bytes *in, const char *error)
 {
     in->error = error;
     return -1;
@@ -168,7 +168,7 @@ static ssize_t unpack_gzip(struct hub_file_bytes *in, void *out, size_t bytes)
     if (status == Z_STREAM_END)
         (void)inflateReset(&in->gzip); /* another member may follow */
     else if (status != Z_OK && status != Z_BUF_ERROR)
-        return fail(in, status == Z_MEM_ERROR ? "no memory to unpack it" : "its gzip data are damaged");
+        return bytes_fail(in, status == Z_MEM_ERROR ? "no memory to unpack it" : "its gzip data are damaged");
     return (ssize_t)(bytes - in->gzip.avail_out);
 }
 
@@ -178,7 +178,7 @@ static ssize_t unpack_zstd(struct hub_file_bytes *in, void *out, size_t bytes)
     ZSTD_outBuffer to = {out, bytes, 0};
     size_t left = ZSTD_decompressStream(in->zstd, &to, &from);
     if (ZSTD_isError(left))
-        return fail(in, "its zstd data are damaged, or need too much memory");
+        return bytes_fail(in, "its zstd data are damaged, or need too much memory");
     in->begin = from.pos;
     in->in_frame = left != 0;
     return (ssize_t)to.pos;
@@ -195,7 +195,7 @@ static ssize_t unpack(struct hub_file_bytes *in, void *out, size_t bytes)
         /* Without more packed bytes what had no room before may still come. */
         ssize_t n = in->packing == GZIP ? unpack_gzip(in, out, bytes) : unpack_zstd(in, out, bytes);
         if (n == 0 && !more)
-            return fail(in, "its packed data end too early");
+            return bytes_fail(in, "its packed data end too early");
         if (n != 0) {
             in->offset += n > 0 ? (uint64_t)n : 0;
             return n;
@@ -224,5 +224,5 @@ ssize_t hub_file_bytes_read(struct hub_file_bytes *in, void *out, size_t bytes, 
     if (in->packing != PLAIN)
         return seek_packed(in, offset) ? unpack(in, out, bytes) : in->error != NULL ? -1 : 0;
     n = read_at(in->fd, out, bytes, offset);
-    return n < 0 ? fail(in, strerror(errno)) : n;
+    return n < 0 ? bytes_fail(in, strerror(errno)) : n;
 }

@@ -103,7 +103,7 @@ static bool has_gone(const struct hub_live_input *in)
            (stat(in->path, &now) != 0 || now.st_ino != in->file_number);
 }
 
-static enum hub_live_input_state fail(const struct hub_live_input *in, const char *why, char *error)
+static enum hub_live_input_state input_fail(const struct hub_live_input *in, const char *why, char *error)
 {
     snprintf(error, HUB_ERROR_BYTES, "cannot read %.200s: %s", in->path, why);
     return HUB_LIVE_INPUT_FAILED;
@@ -116,7 +116,7 @@ static enum hub_live_input_state at_file_end(const struct hub_live_input *in, bo
     if (!in->follow || *was_gone)
         return HUB_LIVE_INPUT_END;
     if (fstat(in->fd, &now) == 0 && (uint64_t)now.st_size < in->offset)
-        return fail(in, "it has shrunk while it was followed: start a plan with another `run`", error);
+        return input_fail(in, "it has shrunk while it was followed: start a plan with another `run`", error);
     *was_gone = has_gone(in); /* what was written before is read once more */
     return !*was_gone && wait_or_stopped(in, 0, FOLLOW_WAIT_MS) ? HUB_LIVE_INPUT_STOPPED
                                                                 : HUB_LIVE_INPUT_BYTES;
@@ -130,7 +130,8 @@ static enum hub_live_input_state read_some(struct hub_live_input *in, bool *was_
         return HUB_LIVE_INPUT_STOPPED;
     ssize_t n = in->is_file ? pread(in->fd, to, room, (off_t)in->offset) : read(in->fd, to, room);
     if (n < 0)
-        return errno == EINTR || errno == EAGAIN ? HUB_LIVE_INPUT_BYTES : fail(in, strerror(errno), error);
+        return errno == EINTR || errno == EAGAIN ? HUB_LIVE_INPUT_BYTES
+                                                 : input_fail(in, strerror(errno), error);
     if (n == 0)
         return in->is_file ? at_file_end(in, was_gone, error) : HUB_LIVE_INPUT_END;
     in->end += (size_t)n;
@@ -142,7 +143,7 @@ enum hub_live_input_state hub_live_input_wait(struct hub_live_input *in, size_t 
 {
     bool was_gone = false;
     if (in->end - in->begin < bytes && !make_room(in, bytes))
-        return fail(in, "no memory", error);
+        return input_fail(in, "no memory", error);
     while (in->end - in->begin < bytes) {
         enum hub_live_input_state state = read_some(in, &was_gone, error);
         if (state != HUB_LIVE_INPUT_BYTES)

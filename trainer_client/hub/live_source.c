@@ -103,7 +103,7 @@ static bool has_room(const struct hub_live_source *s)
 
 /* ---- the reading thread ---- */
 
-static enum mr_status fail(struct hub_live_source *s, enum mr_status status, const char *error)
+static enum mr_status source_fail(struct hub_live_source *s, enum mr_status status, const char *error)
 {
     pthread_mutex_lock(&s->lock);
     if (s->status == MR_OK) {
@@ -118,7 +118,7 @@ static enum mr_status fail_for_memory(struct hub_live_source *s)
 {
     char error[HUB_ERROR_BYTES];
     snprintf(error, sizeof(error), "no memory for the batches of %.200s", s->path);
-    return fail(s, MR_NO_MEMORY, error);
+    return source_fail(s, MR_NO_MEMORY, error);
 }
 
 static void tell(struct hub_live_source *s)
@@ -182,7 +182,7 @@ static enum mr_status check_keys(struct hub_live_source *s, uint32_t keys_more)
              " keys in the first %u samples of a batch of %.200s do not fit into one message: take a "
              "smaller batch_samples than %u",
              keys, s->growing.placed + 1, s->path, s->options.batch_samples);
-    return fail(s, MR_INVALID_ARGUMENT, error);
+    return source_fail(s, MR_INVALID_ARGUMENT, error);
 }
 
 static enum mr_status take_sample(struct hub_live_source *s)
@@ -205,14 +205,14 @@ static enum mr_status take_broken(struct hub_live_source *s, const char *reason)
         s->options.on_broken_line(s->options.arg, s->path, s->parts, reason);
     if (s->options.strict) {
         snprintf(error, sizeof(error), "%.200s:%" PRIu64 ": broken line: %s", s->path, s->parts, reason);
-        return fail(s, MR_BAD_MESSAGE, error);
+        return source_fail(s, MR_BAD_MESSAGE, error);
     }
     if (hub_is_other_format(broken, s->good_lines)) {
         snprintf(error, sizeof(error),
                  "%.200s is not in the format %s: %" PRIu64 " of %" PRIu64
                  " lines are broken, such as line %" PRIu64 ": %.60s",
                  s->path, s->format->name, broken, broken + s->good_lines, s->parts, reason);
-        return fail(s, MR_BAD_MESSAGE, error);
+        return source_fail(s, MR_BAD_MESSAGE, error);
     }
     return MR_OK;
 }
@@ -228,7 +228,7 @@ static enum mr_status bind_format(struct hub_live_source *s, const char *text, s
     if (s->bound != NULL)
         return MR_OK;
     snprintf(error, sizeof(error), "%.200s is not in the format %s: %s", s->path, s->format->name, reason);
-    return fail(s, MR_BAD_MESSAGE, error);
+    return source_fail(s, MR_BAD_MESSAGE, error);
 }
 
 static enum mr_status take_line(struct hub_live_source *s, const char *text, size_t bytes)
@@ -265,7 +265,7 @@ static enum mr_status read_lines(struct hub_live_source *s, enum hub_live_input_
             looked = in->end - in->begin;
             *state = hub_live_input_wait(in, looked + 1, error);
             if (*state == HUB_LIVE_INPUT_FAILED)
-                return fail(s, MR_IO_ERROR, error);
+                return source_fail(s, MR_IO_ERROR, error);
             if (*state == HUB_LIVE_INPUT_BYTES)
                 continue;
             /* A line without an end is one at the input's end, but none where that was only stopped. */
@@ -286,7 +286,7 @@ static enum mr_status fail_block(struct hub_live_source *s, const char *why)
 {
     char error[HUB_ERROR_BYTES];
     snprintf(error, sizeof(error), "block %" PRIu64 " of %.200s cannot be used: %s", s->parts, s->path, why);
-    return fail(s, MR_BAD_MESSAGE, error);
+    return source_fail(s, MR_BAD_MESSAGE, error);
 }
 
 static enum mr_status fail_as_told(struct hub_live_source *s, const char *reason, uint32_t bytes)
@@ -294,7 +294,7 @@ static enum mr_status fail_as_told(struct hub_live_source *s, const char *reason
     char error[HUB_ERROR_BYTES];
     snprintf(error, sizeof(error), "the program that writes %.40s has failed: %.*s", s->path, (int)bytes,
              reason);
-    return fail(s, MR_IO_ERROR, error);
+    return source_fail(s, MR_IO_ERROR, error);
 }
 
 /* The first block says what all are like. */
@@ -371,7 +371,7 @@ static enum mr_status read_blocks(struct hub_live_source *s, enum hub_live_input
             *state = hub_live_input_wait(in, sizeof(head) + bytes, error);
         }
         if (*state == HUB_LIVE_INPUT_FAILED)
-            return fail(s, MR_IO_ERROR, error);
+            return source_fail(s, MR_IO_ERROR, error);
         if (*state == HUB_LIVE_INPUT_END)
             return fail_block(s,
                               "the input ends without the block that ends it; whoever writes it has broken "

@@ -50,7 +50,7 @@ static void configure_log(const struct log_arguments *arguments)
 }
 
 /* As programs say it on a terminal, or as a line of the log. Returns the exit code. */
-static int fail(const char *why)
+static int hub_fail(const char *why)
 {
     if (mr_log_is_text())
         return cli_fail(PROGRAM, "%s", why);
@@ -64,10 +64,10 @@ static struct hub_formats *read_formats(const struct cli_list *files)
     char error[HUB_FORMAT_ERROR_BYTES];
     struct hub_formats *formats = hub_formats_create();
     if (formats == NULL)
-        exit(fail("no memory"));
+        exit(hub_fail("no memory"));
     for (uint32_t i = 0; i < files->count; i++)
         if (hub_formats_add(formats, files->items[i], error) != MR_OK)
-            exit(fail(error));
+            exit(hub_fail(error));
     return formats;
 }
 
@@ -78,12 +78,12 @@ static _Noreturn void check_format(struct hub_formats *formats, const char *want
     const struct hub_format *format = hub_formats_find(formats, wanted);
     if (format == NULL) {
         if (hub_formats_add(formats, wanted, error) != MR_OK)
-            exit(fail(error));
+            exit(hub_fail(error));
         format = formats->all[formats->count - 1];
     }
     if (hub_check_format(formats, format, data, stdout, error) != MR_OK)
-        exit(fail(error));
-    exit(fflush(stdout) == 0 ? 0 : fail("cannot write to standard output"));
+        exit(hub_fail(error));
+    exit(fflush(stdout) == 0 ? 0 : hub_fail("cannot write to standard output"));
 }
 
 static struct hub_config parse_arguments(int argc, char **argv)
@@ -175,18 +175,18 @@ static int run(struct hub *hub, const struct hub_config *config)
 {
     char error[HUB_ERROR_BYTES];
     if (!hub_init(hub, config))
-        return fail("no memory");
+        return hub_fail("no memory");
     if (!mr_trace_open(config->trace, PROGRAM, &hub->trace, error, sizeof(error)))
-        return fail(error);
+        return hub_fail(error);
     mr_trace_name(hub->trace, HUB_TRACK_SERVING, "serving");
     mr_trace_name(hub->trace, HUB_TRACK_FEEDING, "feeding");
     install_signals(hub);
     enum mr_status status = hub_serve(hub, error);
     if (status != MR_OK)
-        (void)fail(error);
+        (void)hub_fail(error);
     bool written = mr_trace_close(hub->trace, error, sizeof(error));
     if (!written)
-        (void)fail(error);
+        (void)hub_fail(error);
     hub_free(hub);
     return status == MR_OK && written ? 0 : CLI_EXIT_FAILED;
 }

@@ -123,7 +123,7 @@ static enum mr_status call(struct column *c, struct mr_future **future)
     return status == MR_OK ? MR_OK : tde_note(c->error, status);
 }
 
-static enum mr_status wait(struct column *c, struct mr_future *future)
+static enum mr_status column_wait(struct column *c, struct mr_future *future)
 {
     enum mr_status status = mr_future_wait(future, NULL);
     if (status != MR_OK)
@@ -147,7 +147,7 @@ static enum mr_status push_and_advance(struct column *c)
     else
         c->first = next;
     if (status == MR_OK)
-        status = wait(c, future);
+        status = column_wait(c, future);
     if (status == MR_OK) {
         tde_losses_add(&c->t->losses, c->name, &c->pushed, mr_clock_us());
         return MR_OK;

@@ -223,7 +223,7 @@ static void step_free(struct step *step)
         free(step->gradients[i].data);
 }
 
-static void fail(struct mr_autograd *c, uint64_t pass, enum mr_status status, const char *text)
+static void pass_fail(struct mr_autograd *c, uint64_t pass, enum mr_status status, const char *text)
 {
     pthread_mutex_lock(&c->lock);
     if (c->pass.id == pass)
@@ -304,7 +304,7 @@ static void run_function(struct mr_autograd *c, uint64_t pass, struct step *step
     if (status != MR_OK) {
         mr_member_text(agent, agent->config.rank, who);
         snprintf(line, sizeof(line), "backward of \"%s\" on %s: %s", run->function->name, who, text);
-        fail(c, pass, status, line);
+        pass_fail(c, pass, status, line);
     }
     if (call != NULL) {
         call->context = NULL;
@@ -346,7 +346,7 @@ void mr_backward_drain(struct mr_autograd *c, uint64_t pass)
 {
     struct step *step = malloc(sizeof(*step));
     if (step == NULL)
-        fail(c, pass, MR_NO_MEMORY, "no memory");
+        pass_fail(c, pass, MR_NO_MEMORY, "no memory");
     while (step != NULL) {
         uint32_t node = MR_TAPE_NONE;
         pthread_mutex_lock(&c->lock);

@@ -48,7 +48,7 @@ static void ask_next(struct mr_path *path, uint64_t now_us)
         path->at_us = path->bytes < path->max_bytes ? now_us + MR_PATH_RAISE_US : 0;
 }
 
-static enum mr_path_change fail(struct mr_path *path)
+static enum mr_path_change path_fail(struct mr_path *path)
 {
     if (path->asked_bytes > path->bytes) {
         path->failed_bytes = path->asked_bytes;
@@ -74,7 +74,7 @@ enum mr_path_change mr_path_due(struct mr_path *path, uint64_t heard_us, uint64_
     }
     if (path->tries < MR_PATH_TRIES || heard_us <= path->asked_us)
         return MR_PATH_SAME;
-    enum mr_path_change change = fail(path);
+    enum mr_path_change change = path_fail(path);
     ask_next(path, now_us);
     return change;
 }

@@ -21,7 +21,7 @@ const char *mr_dtype_name(enum mr_dtype dtype)
 
 /* A product beyond 2^64 becomes UINT64_MAX bytes, which no message takes. Fields are written where they are
  * returned: built aside and copied in wide loads, the copy would wait for the narrow stores. */
-static inline uint64_t times(uint64_t bytes, uint32_t dim)
+static inline uint64_t bytes_times(uint64_t bytes, uint32_t dim)
 {
     return __builtin_mul_overflow(bytes, (uint64_t)dim, &bytes) ? UINT64_MAX : bytes;
 }
@@ -36,7 +36,7 @@ struct mr_tensor mr_tensor_1d(enum mr_dtype dtype, uint32_t d0, const void *data
     return (struct mr_tensor){.dtype = dtype,
                               .rank = 1,
                               .dims = {d0},
-                              .bytes = times(mr_dtype_bytes(dtype), d0),
+                              .bytes = bytes_times(mr_dtype_bytes(dtype), d0),
                               .data = (void *)data};
 }
 
@@ -45,7 +45,7 @@ struct mr_tensor mr_tensor_2d(enum mr_dtype dtype, uint32_t d0, uint32_t d1, con
     return (struct mr_tensor){.dtype = dtype,
                               .rank = 2,
                               .dims = {d0, d1},
-                              .bytes = times(times(mr_dtype_bytes(dtype), d0), d1),
+                              .bytes = bytes_times(bytes_times(mr_dtype_bytes(dtype), d0), d1),
                               .data = (void *)data};
 }
 
@@ -54,6 +54,7 @@ struct mr_tensor mr_tensor_3d(enum mr_dtype dtype, uint32_t d0, uint32_t d1, uin
     return (struct mr_tensor){.dtype = dtype,
                               .rank = 3,
                               .dims = {d0, d1, d2},
-                              .bytes = times(times(times(mr_dtype_bytes(dtype), d0), d1), d2),
+                              .bytes =
+                                  bytes_times(bytes_times(bytes_times(mr_dtype_bytes(dtype), d0), d1), d2),
                               .data = (void *)data};
 }

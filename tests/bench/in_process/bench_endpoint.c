@@ -137,7 +137,7 @@ static void start(uint32_t udp_bytes)
         abort();
 }
 
-static void stop(void)
+static void endpoints_stop(void)
 {
     mr_endpoint_destroy(ends[0].ep);
     mr_endpoint_destroy(ends[1].ep);
@@ -162,7 +162,7 @@ static double run(uint32_t udp_bytes, uint32_t outstanding, uint32_t request_byt
         turn(&ends[1]);
     }
     double rate = (double)(ended - first) / (cpu_seconds() - from);
-    stop();
+    endpoints_stop();
     return rate;
 }
 

@@ -135,7 +135,7 @@ static double slowest_of(const float *us, uint32_t count, const char *name)
     return slowest;
 }
 
-static float *times(uint32_t count)
+static float *times_create(uint32_t count)
 {
     float *us = malloc(count * sizeof(*us));
     if (us == NULL)
@@ -158,9 +158,9 @@ int main(int argc, char **argv)
         return 2;
     }
     g.calls = (uint32_t)((last - first) / g.call_keys);
-    g.insert_us = times(g.calls);
-    g.lookup_us = times(g.calls);
-    g.own_us = times(g.calls);
+    g.insert_us = times_create(g.calls);
+    g.lookup_us = times_create(g.calls);
+    g.own_us = times_create(g.calls);
     for (uint32_t i = 0; i < TIMES; i++)
         grow_once(&g, first);
     double slowest_us = slowest_of(g.insert_us, g.calls, "inserts while growing");

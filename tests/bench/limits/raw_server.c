@@ -29,17 +29,17 @@ struct server {
     bool blast;
 };
 
-static volatile sig_atomic_t stop;
+static volatile sig_atomic_t stop_requested;
 
 static void on_signal(int signal)
 {
-    stop = signal;
+    stop_requested = signal;
 }
 
 static void flush(struct server *server)
 {
     uint16_t sent = 0;
-    while (sent < server->tx_count && !stop)
+    while (sent < server->tx_count && !stop_requested)
         sent = (uint16_t)(sent + rte_eth_tx_burst(server->port.id, 0, server->tx + sent,
                                                   (uint16_t)(server->tx_count - sent)));
     rte_pktmbuf_free_bulk(server->tx + sent, (unsigned)(server->tx_count - sent));
@@ -58,7 +58,7 @@ static void queue(struct server *server, struct rte_mbuf *packet, uint32_t bytes
 static struct rte_mbuf *new_packet(struct server *server)
 {
     struct rte_mbuf *packet = rte_pktmbuf_alloc(server->port.pools[0]);
-    while (packet == NULL && !stop) {
+    while (packet == NULL && !stop_requested) {
         flush(server);
         packet = rte_pktmbuf_alloc(server->port.pools[0]);
     }
@@ -95,7 +95,7 @@ static void serve_datagram(struct server *server, const struct dp_frame *frame)
         memcpy(order, frame->payload, sizeof(order));
     if (order[0] > BLAST_PACKETS_MAX || order[1] > dp_net_udp_bytes_max(&server->net))
         return;
-    for (uint32_t i = 0; i < order[0] && !stop; i++)
+    for (uint32_t i = 0; i < order[0] && !stop_requested; i++)
         send_datagram(server, &to, NULL, order[1]);
 }
 
@@ -128,7 +128,7 @@ static void serve(struct server *server, const struct rte_mbuf *packet)
 static void loop(struct server *server)
 {
     struct rte_mbuf *packets[BURST];
-    while (!stop) {
+    while (!stop_requested) {
         uint16_t count = rte_eth_rx_burst(server->port.id, 0, packets, BURST);
         for (uint16_t i = 0; i < count; i++)
             serve(server, packets[i]);

@@ -24,11 +24,11 @@
 #define RUN_PACKETS_MAX    64u /* UDP_MAX_SEGMENTS of Linux up to 6.8 */
 #define RUN_BYTES_MAX      65000u
 
-static volatile sig_atomic_t stop;
+static volatile sig_atomic_t stop_requested;
 
 static void on_signal(int signal)
 {
-    stop = signal;
+    stop_requested = signal;
 }
 
 static int open_socket(uint16_t port)
@@ -71,7 +71,7 @@ static void blast(int fd, const struct sockaddr_in *to, const uint32_t order[2])
     if (left > BLAST_PACKETS_MAX || run == 0)
         return;
     run = run < RUN_PACKETS_MAX ? run : RUN_PACKETS_MAX;
-    while (left > 0 && !stop) {
+    while (left > 0 && !stop_requested) {
         uint32_t packets = left < run ? left : run;
         if (send_run(fd, to, packets, (uint16_t)order[1]))
             left -= packets;
@@ -92,7 +92,7 @@ int main(int argc, char **argv)
     signal(SIGINT, on_signal);
     printf("ready\n");
     fflush(stdout);
-    while (!stop) {
+    while (!stop_requested) {
         struct sockaddr_in from;
         socklen_t from_bytes = sizeof(from);
         ssize_t bytes = recvfrom(fd, datagram, sizeof(datagram), 0, (struct sockaddr *)&from, &from_bytes);

@@ -85,7 +85,7 @@ static struct mr_call *begin(struct load *load, struct mr_client_session *sessio
     return call;
 }
 
-static void send(struct load *load, struct mr_call *call)
+static void load_send(struct load *load, struct mr_call *call)
 {
     mr_call_send(dpdk_client_endpoint(load->client), call, dp_now_us());
 }
@@ -94,7 +94,7 @@ static bool next_echo(struct load *load, struct mr_client_session *session)
 {
     struct mr_call *call = begin(load, session, MR_OP_ECHO, 0, 0, NULL, 0);
     if (call != NULL)
-        send(load, call);
+        load_send(load, call);
     return call != NULL;
 }
 
@@ -109,7 +109,7 @@ static bool next_lookup(struct load *load, struct mr_client_session *session)
     key[0] = key_at(first);
     for (uint32_t i = 1; i < load->keys_per_call; i++)
         key[i] = key_at(random_next(load) % load->key_count);
-    send(load, call);
+    load_send(load, call);
     return true;
 }
 
@@ -147,7 +147,7 @@ static bool next_fill(struct load *load, struct mr_client_session *session)
             gradient[i] = -value_at(load->filled + i / DIM);
     }
     load->filled += count;
-    send(load, call);
+    load_send(load, call);
     return true;
 }
 
@@ -230,7 +230,7 @@ static void make_table(struct load *load)
     struct mr_call *call = begin(load, load->sessions[0], MR_OP_CREATE, 0, 0, &tensor, 1);
     if (call == NULL)
         give_up("no room for a call");
-    send(load, call);
+    load_send(load, call);
     drain(load);
     load->table = (uint16_t)load->reply_id;
 }

@@ -113,7 +113,7 @@ static void push_no_more(struct fixture *x)
         assert_int_equal(pthread_join(x->pushers[c].thread, NULL), 0);
 }
 
-static void stop(struct fixture *x)
+static void fixture_stop(struct fixture *x)
 {
     for (uint32_t c = 0; c < CLIENTS; c++)
         mr_client_destroy(x->pushers[c].client);
@@ -260,7 +260,7 @@ static uint32_t check_cuts(const char *const *settings)
     check_restores(&x, cores, ids, count);
     check_restores(&x, cores == 1 ? 3 : cores - 1, ids, count);
     free(ids);
-    stop(&x);
+    fixture_stop(&x);
     return deltas;
 }
 
@@ -302,7 +302,7 @@ static void test_replay_makes_it_whole(void **state)
         assert_int_equal(check_instant(values, &share), x.pushers[c].pushes);
         assert_int_equal(share, 0);
     }
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* Saves by themselves at steps: all clients' pushes up to the step are in, and nothing after it. */
@@ -341,7 +341,7 @@ static void test_checkpoints_at_steps_are_whole(void **state)
     print_message("%u of %llu checkpoints at steps\n", (unsigned)at_steps, (unsigned long long)saves);
     assert_true(at_steps > 0);
     mr_client_destroy(client);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 int main(int argc, char **argv)

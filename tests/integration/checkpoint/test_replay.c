@@ -89,7 +89,7 @@ static void start(struct fixture *x, uint32_t core_count, uint32_t replay_bytes)
     node_fixture_save(x->client);
 }
 
-static void stop(struct fixture *x)
+static void fixture_stop(struct fixture *x)
 {
     mr_client_destroy(x->client);
     node_fixture_stop(&x->node);
@@ -208,7 +208,7 @@ static void test_killed_at_any_moment(void **state)
     train(x.client, &x.calm, 0, x.pushes);
     print_message("%u pushes\n", x.pushes);
     compare(&x);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* In the middle of nothing: all that was pushed since the save has to come again. */
@@ -227,7 +227,7 @@ static void test_killed_while_idle(void **state)
     assert_true(info.replayed > 0 && info.given_up == 0 && info.dropped == 0);
     train(x.client, &x.calm, 0, 100);
     compare(&x);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* What is in a checkpoint is not kept, and not sent again. */
@@ -243,7 +243,7 @@ static void test_saved_is_let_go(void **state)
     mr_client_replay_info(x.client, &info);
     assert_true(info.kept <= 6 * cores);
     assert_true(info.oldest_step > 60);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 static void test_small_buffer_is_told(void **state)
@@ -263,7 +263,7 @@ static void test_small_buffer_is_told(void **state)
     node_fixture_refused(status, MR_UNKNOWN_OUTCOME, "of steps 1..");
     assert_non_null(strstr(mr_last_error(), "raise replay_bytes, or save more often"));
     expect_ok(mr_push_gradients(x.client, &options, x.disturbed.table, &key, 1, DIM, gradient));
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* Restored onto other cores: what was kept is split for those. */
@@ -287,7 +287,7 @@ static void test_other_number_of_cores(void **state)
     assert_int_equal(mr_client_core_count(x.client), 2);
     train(x.client, &x.calm, 0, 200);
     compare(&x);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* Somebody restores the node. What that took back does not come again with the next crash, also if the node
@@ -309,7 +309,7 @@ static void test_restored_by_hand(void **state)
     train(x.client, &x.calm, 0, 30);
     train(x.client, &x.calm, 90, 120);
     compare(&x);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* Nobody but the node itself heard of the restore before it died. */
@@ -331,7 +331,7 @@ static void test_restored_by_hand_unheard(void **state)
     train(x.client, &x.calm, 60, 75);
     compare(&x);
     mr_client_destroy(other);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* One table is put back: that one's pushes do not come again, and the others' do. */
@@ -360,7 +360,7 @@ static void test_one_table_restored_by_hand(void **state)
         push_variable(x.client, NULL, x.calm.variable, &random);
     }
     compare(&x);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* The directory comes back without its number of starts, so that the next start has the same number as the
@@ -382,7 +382,7 @@ static void test_incarnation_comes_again(void **state)
     assert_int_equal(mr_client_incarnation(x.client), before);
     train(x.client, &x.calm, 0, 40);
     compare(&x);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* A table is gone with the node that made it. Its number is nobody's after that, whoever makes the next
@@ -410,7 +410,7 @@ static void test_numbers_do_not_return(void **state)
     assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[0] == 0);
     mr_reply_free(reply);
     mr_client_destroy(other);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* Given up before the node came back with other cores: the next push says so. */
@@ -428,7 +428,7 @@ static void test_small_buffer_and_other_cores(void **state)
     node_fixture_refused(mr_push_gradients(x.client, &options, x.disturbed.table, &key, 1, DIM, gradient),
                          MR_UNKNOWN_OUTCOME, "may lack up to");
     expect_ok(mr_push_gradients(x.client, &options, x.disturbed.table, &key, 1, DIM, gradient));
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* ---- many at once: whole numbers, whose sums do not depend on the order ---- */
@@ -488,7 +488,7 @@ static void test_many_under_way(void **state)
     expect_ok(mr_lookup(x.client, NULL, table, &key, 1, &reply));
     assert_true(((const float *)mr_reply_tensor(reply, 0)->data)[0] == -(float)(THREADS * ASYNC_PUSHES));
     mr_reply_free(reply);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 int main(int argc, char **argv)

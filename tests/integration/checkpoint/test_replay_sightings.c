@@ -71,7 +71,7 @@ static void start(struct fixture *x)
     node_fixture_save(x->client);
 }
 
-static void stop(struct fixture *x)
+static void fixture_stop(struct fixture *x)
 {
     mr_client_destroy(x->client);
     node_fixture_stop(&x->node);
@@ -185,7 +185,7 @@ static void test_killed_while_idle(void **state)
     train_calm(&x);
     assert_int_in_range(rows_of(x.client, x.calm), 100, KEYS - 100);
     compare(&x);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* The moments come from the clock, and the outcome must not depend on them: kills fall between a lookup and
@@ -209,7 +209,7 @@ static void test_killed_at_any_moment(void **state)
     print_message("%u steps\n", atomic_load(&x.steps));
     train_calm(&x);
     compare(&x);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 int main(int argc, char **argv)

@@ -167,7 +167,7 @@ static void start(struct node *n, const char *name, uint64_t start_id, uint16_t 
     assert_int_equal(ps_zookeeper_start(&options, &n->zookeeper, text), MR_OK);
 }
 
-static void stop(struct node *n)
+static void zookeeper_stop(struct node *n)
 {
     ps_zookeeper_stop(n->zookeeper);
     pthread_cond_destroy(&n->heard);
@@ -257,12 +257,12 @@ static void test_a_node_alone(void **state)
     assert_true(a.confirmed_us > sent_us);
     assert_int_equal(a.session_us, SESSION_MS * 1000u);
     assert_string_equal(a.trouble, "");
-    stop(&a);
+    zookeeper_stop(&a);
 
     start(&a, "a", 12, server.port, "alone", ""); /* the session before was closed: no wait */
     WAIT_FOR(&a, a.view_count > 0 && a.leads);
     assert_int_equal(a.map.epoch, 2);
-    stop(&a);
+    zookeeper_stop(&a);
 }
 
 static void test_two_nodes(void **state)
@@ -298,10 +298,10 @@ static void test_two_nodes(void **state)
     assert_int_equal(a.map.last_id, last_id);
     assert_int_equal(b.map.last_id, last_id);
 
-    stop(&a); /* b learns of it at once, and leads */
+    zookeeper_stop(&a); /* b learns of it at once, and leads */
     WAIT_FOR(&b, b.registered_count == 1 && b.leads);
     assert_string_equal(b.registered[0].name, "b");
-    stop(&b);
+    zookeeper_stop(&b);
 }
 
 /* What a change became is not known when its answer is lost; the next view tells. */
@@ -326,13 +326,13 @@ static void test_a_lost_answer(void **state)
     /* the answer to the first entry is lost: it is this session's all the same */
     assert_int_equal(a.expired_count, 0);
     assert_true(a.session == session);
-    stop(&a);
+    zookeeper_stop(&a);
     cut_proxy_lose_answer(&proxy, "10.0.0.1:2");
     start(&a, "a", 2, proxy.port, "lost", "");
     WAIT_FOR(&a, a.view_count > 0);
     assert_int_equal(cut_proxy_cuts(&proxy), 4);
     assert_int_equal(a.registered[0].start_id, 2);
-    stop(&a);
+    zookeeper_stop(&a);
     cut_proxy_stop(&proxy);
 }
 
@@ -347,9 +347,9 @@ static void test_a_name_is_one_process_s(void **state)
     assert_non_null(strstr(other.trouble, "another process is node a of cluster names, at 10.0.0.1:1"));
     assert_int_equal(other.view_count, 0);
     assert_int_equal(other.confirmed_count, 0);
-    stop(&a);
+    zookeeper_stop(&a);
     WAIT_FOR(&other, other.view_count > 0 && other.trouble[0] == '\0');
-    stop(&other);
+    zookeeper_stop(&other);
 }
 
 static void test_credentials(void **state)
@@ -361,11 +361,11 @@ static void test_credentials(void **state)
     start(&stranger, "b", 2, server.port, "secret", "");
     WAIT_FOR(&stranger, strstr(stranger.trouble, "belongs to other credentials") != NULL);
     assert_int_equal(stranger.confirmed_count, 0);
-    stop(&stranger);
+    zookeeper_stop(&stranger);
     start(&stranger, "b", 2, server.port, "secret", "ads:pony");
     WAIT_FOR(&stranger, stranger.registered_count == 2);
-    stop(&stranger);
-    stop(&a);
+    zookeeper_stop(&stranger);
+    zookeeper_stop(&a);
 }
 
 /* Nodes that have started before the server show what they have as soon as it is there. */
@@ -384,7 +384,7 @@ static void test_credentials_of_those_who_wait(void **state)
     for (uint32_t i = 0; i < CLUSTERS * WAITING; i++)
         WAIT_FOR(&nodes[i], nodes[i].registered_count == WAITING);
     for (uint32_t i = 0; i < CLUSTERS * WAITING; i++)
-        stop(&nodes[i]);
+        zookeeper_stop(&nodes[i]);
 }
 
 static void test_the_catalogue(void **state)
@@ -426,8 +426,8 @@ static void test_the_catalogue(void **state)
     WAIT_FOR(&b, b.reports[1 - b.self].failed == 1);
     assert_string_equal(b.reports[1 - b.self].failed_text, "no room");
     assert_false(b.reports[b.self].has_catalog);
-    stop(&a);
-    stop(&b);
+    zookeeper_stop(&a);
+    zookeeper_stop(&b);
 }
 
 static void test_a_lost_answer_about_the_catalogue(void **state)
@@ -449,7 +449,7 @@ static void test_a_lost_answer_about_the_catalogue(void **state)
         assert_int_equal(cut_proxy_cuts(&proxy), version);
     }
     assert_int_equal(a.catalog.count, 3);
-    stop(&a);
+    zookeeper_stop(&a);
     cut_proxy_stop(&proxy);
 }
 
@@ -488,7 +488,7 @@ static void test_what_is_no_map(void **state)
     WAIT_FOR(&a, a.trouble[0] != '\0');
     assert_non_null(strstr(a.trouble, "/millrace/broken/map in ZooKeeper is no map that this version reads: "
                                       "format: is 7, and this version of millraced reads 1"));
-    stop(&a);
+    zookeeper_stop(&a);
 
     start(&a, "a", 2, server.port, "torn", "");
     WAIT_FOR(&a, a.view_count > 0);
@@ -499,7 +499,7 @@ static void test_what_is_no_map(void **state)
     assert_non_null(strstr(a.trouble,
                            "/millrace/torn/catalog in ZooKeeper is no catalogue that this version reads: "
                            "not JSON"));
-    stop(&a);
+    zookeeper_stop(&a);
 }
 
 /* A node that is cut off: the others see that its session has died, and it learns that when it is back. */
@@ -524,8 +524,8 @@ static void test_a_session_dies(void **state)
     WAIT_FOR(&a, a.expired_count == 1);
     WAIT_FOR(&b, b.registered_count == 2);
     WAIT_FOR(&a, a.session != session && a.registered_count == 2 && !a.leads);
-    stop(&a);
-    stop(&b);
+    zookeeper_stop(&a);
+    zookeeper_stop(&b);
     cut_proxy_stop(&proxy);
 }
 
@@ -547,7 +547,7 @@ static void test_the_server_goes_and_comes(void **state)
     const unsigned views = a.view_count;
     WAIT_FOR(&a, a.view_count >= views + 2);
     assert_int_equal(a.map.last_id, 5);
-    stop(&a);
+    zookeeper_stop(&a);
 }
 
 int main(void)

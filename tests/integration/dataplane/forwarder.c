@@ -29,14 +29,14 @@ struct way {
     uint32_t overtaken;
 };
 
-static volatile sig_atomic_t stop;
+static volatile sig_atomic_t stop_requested;
 static unsigned long ppm[FAULTS], done[FAULTS], carried;
 static uint64_t state;
 
 static void on_signal(int number)
 {
     (void)number;
-    stop = 1;
+    stop_requested = 1;
 }
 
 /* splitmix64 (Steele, Lea, Flood, 2014). */
@@ -132,7 +132,7 @@ int main(int argc, char **argv)
     (void)sigaction(SIGTERM, &(struct sigaction){.sa_handler = on_signal}, NULL);
     printf("forwarding\n");
     fflush(stdout);
-    while (!stop) {
+    while (!stop_requested) {
         struct pollfd readable[2] = {{.fd = ways[0].in, .events = POLLIN},
                                      {.fd = ways[1].in, .events = POLLIN}};
         bool quiet = poll(readable, 2, QUIET_MS) == 0;

@@ -96,7 +96,7 @@ static void assert_refused(enum mr_status status, enum mr_status expected, const
 }
 
 /* How often `key` is among the first `count` keys. */
-static uint32_t times(const struct fixture *x, uint64_t key, uint32_t count)
+static uint32_t key_times(const struct fixture *x, uint64_t key, uint32_t count)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < count; i++)
@@ -201,7 +201,7 @@ static void test_batches(void **state)
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, key_count, &reply), MR_OK);
     for (uint32_t i = 0; i < key_count * DIM; i++) {
         uint64_t key = x->keys[i / DIM];
-        assert_close(floats(reply)[i], INITIAL - RATE * 0.25f * (float)times(x, key, key_count));
+        assert_close(floats(reply)[i], INITIAL - RATE * 0.25f * (float)key_times(x, key, key_count));
     }
     mr_reply_free(reply);
     assert_int_equal(mr_variable_pull(x->client, NULL, x->bias, 0, 0, &reply), MR_OK);
@@ -271,7 +271,7 @@ static void test_rows(void **state)
     assert_int_equal(mr_push_gradients(x->client, NULL, x->table, x->keys, KEYS, DIM, gradients), MR_OK);
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, KEYS, &reply), MR_OK);
     for (uint32_t i = 0; i < KEYS * DIM; i++) {
-        float sum = (float)(1 + i % DIM) * (float)times(x, x->keys[i / DIM], KEYS);
+        float sum = (float)(1 + i % DIM) * (float)key_times(x, x->keys[i / DIM], KEYS);
         assert_close(floats(reply)[i], INITIAL - RATE * sum);
     }
     mr_reply_free(reply);
@@ -445,7 +445,7 @@ static void push_ones(struct fixture *x)
 static void check_pushed(struct fixture *x, const struct mr_reply *reply, float pushes)
 {
     for (uint32_t i = 0; i < KEYS * DIM; i++) {
-        float sum = pushes * (float)times(x, x->keys[i / DIM], KEYS);
+        float sum = pushes * (float)key_times(x, x->keys[i / DIM], KEYS);
         assert_close(floats(reply)[i], INITIAL - RATE * sum);
     }
 }

@@ -89,7 +89,7 @@ static void start(struct routed *x, const char *world_size, const char *rendezvo
     launch_second(x);
 }
 
-static void stop(struct routed *x)
+static void routed_stop(struct routed *x)
 {
     if (x->beside != 0) {
         kill(x->beside, SIGKILL);
@@ -180,7 +180,7 @@ static void meet_at_a_program(const char *rendezvous)
         train(x.workers.rpcs[node - 2], info.rank);
     }
     rpc_workers_leave(&x.workers, MR_OK);
-    stop(&x);
+    routed_stop(&x);
 }
 
 static void members_of_any_link_meet_over_ipv4(void **state)
@@ -228,7 +228,7 @@ static void families_are_mixed(void **state)
     (void)waitpid(x.beside, NULL, 0);
     x.beside = 0;
     rpc_workers_leave(&x.workers, MR_OK); /* once it is known to be dead */
-    stop(&x);
+    routed_stop(&x);
 }
 
 /* The others go on without it; when the programs have left, all nodes begin the next world, with it. */
@@ -267,7 +267,7 @@ static void a_node_that_is_lost_is_there_again_in_the_next_world(void **state)
     expect_call(&x, 2, 0, 1, "second");
     expect_call(&x, 2, 1, 0, "first");
     rpc_workers_leave(&x.workers, MR_OK);
-    stop(&x);
+    routed_stop(&x);
 }
 
 /* A node that could never call the others does not start, and says what to set. */

@@ -21,7 +21,7 @@ struct visitor {
 
 static const uint64_t keys[KEYS] = {11, 22, 33, 44, 55};
 
-static void pause(void)
+static void visitor_pause(void)
 {
     fiber_sleep_ns(random_below(fiber_random(), random_one_in(fiber_random(), 10) ? ABSENCE_NS : PAUSE_NS));
 }
@@ -102,7 +102,7 @@ static void drop(struct visitor *v)
     const struct cuts_disturbed since = cuts_disturbed();
     do {
         status = mr_drop(v->client, NULL, &name, 1);
-        pause();
+        visitor_pause();
     } while (status == MR_CHECKPOINT_RUNNING && !cuts_training_has_ended());
     if (status == MR_CHECKPOINT_RUNNING || !goes_on(v, status, "a drop"))
         return;
@@ -127,7 +127,7 @@ static void train(struct visitor *v)
         if (!push(v) || (random_one_in(fiber_random(), 4) && !check_rows(v)) ||
             (random_one_in(fiber_random(), 4) && !alter(v)))
             return;
-        pause();
+        visitor_pause();
     }
     if (check_rows(v) && check_features(v) && random_one_in(fiber_random(), 2))
         drop(v);

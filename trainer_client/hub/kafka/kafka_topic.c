@@ -215,7 +215,7 @@ enum mr_status hub_kafka_open(const struct hub_kafka_options *options, struct hu
     return MR_OK;
 }
 
-static void stop(struct hub_kafka_topic *k, uint32_t partition)
+static void partition_stop(struct hub_kafka_topic *k, uint32_t partition)
 {
     struct partition *p = &k->partitions[partition];
     if (p->queue == NULL)
@@ -231,7 +231,7 @@ void hub_kafka_close(struct hub_kafka_topic *k)
     if (k == NULL)
         return;
     for (uint32_t i = 0; i < k->partition_count; i++)
-        stop(k, i);
+        partition_stop(k, i);
     if (k->topic != NULL)
         rd_kafka_topic_destroy(k->topic);
     if (k->client != NULL)
@@ -299,7 +299,7 @@ uint64_t hub_kafka_cluster(const struct hub_kafka_topic *k)
 enum mr_status hub_kafka_start(struct hub_kafka_topic *k, uint32_t partition, uint64_t offset, char *error)
 {
     struct partition *p = &k->partitions[partition];
-    stop(k, partition);
+    partition_stop(k, partition);
     p->position = offset == HUB_KAFKA_OLDEST ? 0 : offset;
     p->queue = rd_kafka_queue_new(k->client); /* a new one, so that nothing of the old position is in it */
     rd_kafka_queue_cb_event_enable(p->queue, on_event, k);

@@ -65,8 +65,8 @@ static float *result_like(struct mr_rpc_call *call, const struct mr_tensor *like
 }
 
 /* Gives back factor * gradient, or factor alone where there is none for a whole tensor. */
-static enum mr_status times(struct mr_rpc_call *call, const struct mr_tensor *gradient,
-                            const struct mr_tensor *other, float factor)
+static enum mr_status gradient_scaled(struct mr_rpc_call *call, const struct mr_tensor *gradient,
+                                      const struct mr_tensor *other, float factor)
 {
     const float *g = gradient->data, *o = other == NULL ? NULL : other->data;
     float *out = result_like(call, gradient);
@@ -193,16 +193,16 @@ static enum mr_status mul_backward(struct mr_rpc_call *call, void *arg, const st
 {
     struct saved *saved = arg;
     atomic_fetch_add(&backwards, 1);
-    enum mr_status status = times(call, &gradients[0], &saved->tensors[1], 1);
-    return status == MR_OK ? times(call, &gradients[0], &saved->tensors[0], 1) : status;
+    enum mr_status status = gradient_scaled(call, &gradients[0], &saved->tensors[1], 1);
+    return status == MR_OK ? gradient_scaled(call, &gradients[0], &saved->tensors[0], 1) : status;
 }
 
 static enum mr_status add_backward(struct mr_rpc_call *call, void *arg, const struct mr_tensor *gradients,
                                    uint32_t count)
 {
     atomic_fetch_add(&backwards, 1);
-    enum mr_status status = times(call, &gradients[0], NULL, 1);
-    return status == MR_OK ? times(call, &gradients[0], NULL, 1) : status;
+    enum mr_status status = gradient_scaled(call, &gradients[0], NULL, 1);
+    return status == MR_OK ? gradient_scaled(call, &gradients[0], NULL, 1) : status;
 }
 
 static enum mr_status square_backward(struct mr_rpc_call *call, void *arg, const struct mr_tensor *gradients,
@@ -210,7 +210,7 @@ static enum mr_status square_backward(struct mr_rpc_call *call, void *arg, const
 {
     struct saved *saved = arg;
     atomic_fetch_add(&backwards, 1);
-    return times(call, &gradients[0], &saved->tensors[0], 2);
+    return gradient_scaled(call, &gradients[0], &saved->tensors[0], 2);
 }
 
 static enum mr_status sum_backward(struct mr_rpc_call *call, void *arg, const struct mr_tensor *gradients,

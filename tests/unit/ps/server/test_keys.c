@@ -13,7 +13,7 @@
 static char *directory;
 static struct ps_config config;
 static struct ps_keys keys;
-static char error[PS_KEYS_ERROR_BYTES];
+static char error_text[PS_KEYS_ERROR_BYTES];
 
 static int make_directory(void **state)
 {
@@ -52,7 +52,7 @@ static void set(const char *key, const char *role, const char *path)
 {
     char text[192];
     snprintf(text, sizeof(text), "node.%s=%s%s", key, role, path);
-    assert_int_equal(ps_config_set(&config, text, error), MR_OK);
+    assert_int_equal(ps_config_set(&config, text, error_text), MR_OK);
 }
 
 static void has(uint32_t i, uint8_t byte, enum mr_role role)
@@ -63,7 +63,7 @@ static void has(uint32_t i, uint8_t byte, enum mr_role role)
 
 static void no_file_is_no_key(void **state)
 {
-    assert_int_equal(ps_keys_read(&config, &keys, error), MR_OK);
+    assert_int_equal(ps_keys_read(&config, &keys, error_text), MR_OK);
     assert_int_equal(keys.count, 0);
 }
 
@@ -74,7 +74,7 @@ static void keys_have_roles(void **state)
     set("key_file_next", "", "/nonexistent/next"); /* not there yet */
     set("key", "trainer:", key_file("trainer", '2'));
     set("key", "read_only:", key_file("reader", '3'));
-    assert_int_equal(ps_keys_read(&config, &keys, error), MR_OK);
+    assert_int_equal(ps_keys_read(&config, &keys, error_text), MR_OK);
     assert_int_equal(keys.count, 3);
     has(0, 0x11, MR_ROLE_OPERATOR);
     has(1, 0x22, MR_ROLE_TRAINER);
@@ -82,12 +82,12 @@ static void keys_have_roles(void **state)
     ps_keys_describe(&keys, text, sizeof(text));
     assert_string_equal(text, "3 keys: 1 operator, 1 trainer, 1 read_only");
     key_file("trainer.next", '4'); /* follows, with the same role */
-    assert_int_equal(ps_keys_read(&config, &keys, error), MR_OK);
+    assert_int_equal(ps_keys_read(&config, &keys, error_text), MR_OK);
     assert_int_equal(keys.count, 4);
     has(2, 0x44, MR_ROLE_TRAINER);
     has(3, 0x33, MR_ROLE_READ_ONLY);
     config.rpc_world_size = 2; /* then its own calls are under the workers' key */
-    assert_int_equal(ps_keys_read(&config, &keys, error), MR_OK);
+    assert_int_equal(ps_keys_read(&config, &keys, error_text), MR_OK);
     has(0, 0x22, MR_ROLE_TRAINER);
     has(1, 0x11, MR_ROLE_OPERATOR);
 }
@@ -95,9 +95,9 @@ static void keys_have_roles(void **state)
 static void refused(const char *says)
 {
     memset(&keys, 0xff, sizeof(keys));
-    assert_int_equal(ps_keys_read(&config, &keys, error), MR_INVALID_ARGUMENT);
-    if (strstr(error, says) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", error, says);
+    assert_int_equal(ps_keys_read(&config, &keys, error_text), MR_INVALID_ARGUMENT);
+    if (strstr(error_text, says) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", error_text, says);
     assert_int_equal(keys.count, 0); /* and nothing of a key is left in it */
     for (size_t i = 0; i < sizeof(keys.psks); i++)
         assert_int_equal(((const uint8_t *)keys.psks)[i], 0);
@@ -111,7 +111,7 @@ static void what_cannot_be_meant_is_refused(void **state)
     begin(state);
     set("key", "trainer:", key_file("a", '5'));
     set("key", "trainer:", key_file("b", '5')); /* one takes the other's place */
-    assert_int_equal(ps_keys_read(&config, &keys, error), MR_OK);
+    assert_int_equal(ps_keys_read(&config, &keys, error_text), MR_OK);
     set("key", "trainer:", "/nonexistent/key");
     refused("/nonexistent/key: No such file or directory; make one with: (umask 077;");
     begin(state);
@@ -119,7 +119,7 @@ static void what_cannot_be_meant_is_refused(void **state)
         const char name[] = {(char)('a' + i), '\0'};
         set("key", "trainer:", key_file(name, "123456789abcdef1"[i]));
     }
-    assert_int_equal(ps_keys_read(&config, &keys, error), MR_OK);
+    assert_int_equal(ps_keys_read(&config, &keys, error_text), MR_OK);
     set("key_file", "", key_file("operator", '1'));
     refused("hold the same key");
     snprintf(config.node_key.values[0], sizeof(config.node_key.values[0]), "trainer:%s/f", directory);
@@ -132,8 +132,8 @@ static void the_configuration_says_what_a_role_is(void **state)
     const char *const wrong[] = {"node.key=/etc/key", "node.key=trainer:", "node.key=root:/etc/key",
                                  "node.key=:/k"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        assert_int_equal(ps_config_set(&config, wrong[i], error), MR_INVALID_ARGUMENT);
-        assert_non_null(strstr(error, "allowed: operator:FILE, trainer:FILE or read_only:FILE"));
+        assert_int_equal(ps_config_set(&config, wrong[i], error_text), MR_INVALID_ARGUMENT);
+        assert_non_null(strstr(error_text, "allowed: operator:FILE, trainer:FILE or read_only:FILE"));
     }
 }
 

@@ -56,7 +56,7 @@ static void start(struct fixture *x)
         fail_msg("%s", x->text);
 }
 
-static void stop(struct fixture *x)
+static void fixture_stop(struct fixture *x)
 {
     ps_copier_stop(x->copier, STOP_S);
     x->copier = NULL;
@@ -91,7 +91,7 @@ static void what_is_there_and_what_comes_is_copied(void **state)
     chain_save_key(x->remote.here, 3, 2, 3, 30);
     ps_copier_wake(x->copier);
     WAIT_FOR(last_id, 3);
-    stop(x);
+    fixture_stop(x);
     assert_string_equal(names_there(x), "ckpt-1 ckpt-2 ckpt-3 ");
     assert_int_equal(x->counters.copies_good, 3);
     assert_int_equal(x->counters.copies_failed, 0);
@@ -105,7 +105,7 @@ static void the_end_waits_for_what_is_left(void **state)
     WAIT_FOR(state, PS_COPIER_IDLE);
     chain_save_key(x->remote.here, 3, 2, 3, 30);
     ps_copier_wake(x->copier);
-    stop(x);
+    fixture_stop(x);
     assert_string_equal(names_there(x), "ckpt-1 ckpt-2 ckpt-3 ");
 }
 
@@ -121,7 +121,7 @@ static void a_store_that_fails_is_tried_until_it_does_not(void **state)
     http_server_fail(x->remote.server, HTTP_FAULT_CUT_BEFORE, 0, 0);
     WAIT_FOR(last_id, 2);
     WAIT_FOR(last_status, MR_OK);
-    stop(x);
+    fixture_stop(x);
     assert_string_equal(names_there(x), "ckpt-1 ckpt-2 ");
 }
 
@@ -138,7 +138,7 @@ static void a_node_that_was_stopped_goes_on(void **state)
     http_server_fail(x->remote.server, HTTP_FAULT_STALL, 0, 0);
     start(x);
     WAIT_FOR(last_id, 2);
-    stop(x);
+    fixture_stop(x);
     assert_string_equal(names_there(x), "ckpt-1 ckpt-2 ");
 }
 
@@ -174,7 +174,7 @@ static void what_was_copied_before_a_stop_is_not_sent_again(void **state)
     memset(&x->counters, 0, sizeof(x->counters));
     start(x);
     WAIT_FOR(state, PS_COPIER_IDLE);
-    stop(x);
+    fixture_stop(x);
     assert_int_equal(x->counters.bytes_kept, kept);
     assert_string_equal(names_there(x), "ckpt-1 ckpt-2 ");
     assert_false(ps_copy_record_read(x->remote.here, &record));
@@ -193,7 +193,7 @@ static void what_is_not_copied_any_more_is_removed_there(void **state)
         (void)ps_store_remove_tree(ps_store_local(), fixture_path(x->remote.here, id, ""), PS_MANIFEST_NAME);
     start(x);
     WAIT_FOR(state, PS_COPIER_IDLE);
-    stop(x);
+    fixture_stop(x);
     assert_null(strstr(names_there(x), ".tmp-ckpt-"));
     assert_false(ps_copy_record_read(x->remote.here, &record));
 }
@@ -207,7 +207,7 @@ static void old_chains_go_there_too(void **state)
     chain_save_key(x->remote.here, 3, 0, 1, 30);
     ps_copier_wake(x->copier);
     WAIT_FOR(last_id, 3);
-    stop(x);
+    fixture_stop(x);
     assert_string_equal(names_there(x), "ckpt-3 ");
 }
 
@@ -227,7 +227,7 @@ static void a_damaged_one_is_passed_over(void **state)
     WAIT_FOR(last_id, 4);
     WAIT_FOR(state, PS_COPIER_IDLE);
     assert_int_equal(ps_counter_read(&x->counters.behind), 0);
-    stop(x);
+    fixture_stop(x);
     assert_string_equal(names_there(x), "ckpt-1 ckpt-4 ");
 }
 
@@ -244,7 +244,7 @@ static void one_of_a_later_version_is_passed_over(void **state)
     ps_copier_wake(x->copier);
     WAIT_FOR(last_id, 3);
     WAIT_FOR(state, PS_COPIER_IDLE);
-    stop(x);
+    fixture_stop(x);
     assert_string_equal(names_there(x), "ckpt-1 ckpt-3 ");
 }
 
@@ -277,7 +277,7 @@ static void what_the_disk_lacks_is_fetched(void **state)
     x->options.directory = x->remote.here;
     start(x);
     WAIT_FOR(last_id, 2);
-    stop(x);
+    fixture_stop(x);
     x->options.directory = x->remote.back;
     assert_int_equal(ps_copier_fetch(&x->options, &id, x->text), MR_OK);
     assert_int_equal(id, 2);
@@ -318,7 +318,7 @@ static void it_is_known_what_is_there(void **state)
     check_look(x, true, 3, PS_COPIED_NEVER);
     check_look(x, false, 4, PS_COPIED_NOT_YET);
     assert_int_equal(ps_counter_read(&x->counters.last_id), 2);
-    stop(x);
+    fixture_stop(x);
     assert_string_equal(names_there(x), "ckpt-1 ckpt-2 partial ");
     assert_string_equal(remote_fixture_names(&x->remote.remote->store, there), "ckpt-4 ");
     x->options.directory = x->remote.back;

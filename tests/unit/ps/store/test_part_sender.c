@@ -40,7 +40,7 @@ static void note_end(void *arg)
     pthread_mutex_unlock(&x->lock);
 }
 
-static int send(void *arg, uint32_t number, const uint8_t *data, size_t bytes)
+static int part_send(void *arg, uint32_t number, const uint8_t *data, size_t bytes)
 {
     struct fixture *x = arg;
     pthread_mutex_lock(&x->lock);
@@ -78,7 +78,7 @@ static int set_up(void **state)
 static void create(struct fixture *x, uint32_t buffers)
 {
     const struct ps_part_sender_options options = {
-        .send = send, .arg = x, .room = ROOM, .sent = 0, .memory = &x->memory};
+        .send = part_send, .arg = x, .room = ROOM, .sent = 0, .memory = &x->memory};
     atomic_init(&x->memory, (long long)buffers * ROOM);
     x->part = malloc(ROOM);
     x->sender = ps_part_sender_create(&options);
@@ -144,7 +144,7 @@ static void parts_that_were_sent_are_counted(void **state)
 {
     struct fixture *x = *state;
     const struct ps_part_sender_options options = {
-        .send = send, .arg = x, .room = ROOM, .sent = PARTS - 1, .memory = &x->memory};
+        .send = part_send, .arg = x, .room = ROOM, .sent = PARTS - 1, .memory = &x->memory};
     atomic_init(&x->memory, 0);
     x->part = malloc(ROOM);
     x->sender = ps_part_sender_create(&options);

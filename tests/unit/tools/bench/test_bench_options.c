@@ -9,7 +9,7 @@
 #include "tools/bench/bench_options.h"
 
 static struct tool_bench_options o;
-static char error[256];
+static char error_text[256];
 
 static void read_well(int argc, char **argv)
 {
@@ -94,14 +94,14 @@ static void test_what_follows_from_others(void **state)
 static void begin(void)
 {
     tool_bench_options_init(&o);
-    error[0] = '\0';
+    error_text[0] = '\0';
 }
 
 static void expect_refused(const char *says)
 {
-    assert_false(tool_bench_options_finish(&o, error, sizeof(error)));
-    if (strstr(error, says) == NULL || strchr(error, '\n') != NULL)
-        fail_msg("\"%s\" does not say \"%s\"", error, says);
+    assert_false(tool_bench_options_finish(&o, error_text, sizeof(error_text)));
+    if (strstr(error_text, says) == NULL || strchr(error_text, '\n') != NULL)
+        fail_msg("\"%s\" does not say \"%s\"", error_text, says);
 }
 
 static void test_texts_that_are_refused(void **state)

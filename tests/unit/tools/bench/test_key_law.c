@@ -13,12 +13,12 @@
 #define DRAWS 400000u
 
 static struct tool_key_law law;
-static char error[256];
+static char error_text[256];
 
 static void expect(const char *text, struct tool_key_law wanted)
 {
-    if (!tool_key_law_parse(text, &law, error, sizeof(error)))
-        fail_msg("%s: %s", text, error);
+    if (!tool_key_law_parse(text, &law, error_text, sizeof(error_text)))
+        fail_msg("%s: %s", text, error_text);
     assert_int_equal(law.kind, wanted.kind);
     assert_int_equal(law.count, wanted.count);
     assert_true(law.exponent == wanted.exponent && law.hot_share == wanted.hot_share);
@@ -28,9 +28,9 @@ static void expect(const char *text, struct tool_key_law wanted)
 static void expect_refused(const char *text, const char *says)
 {
     struct tool_key_law before = law;
-    assert_false(tool_key_law_parse(text, &law, error, sizeof(error)));
-    if (strstr(error, says) == NULL || strchr(error, '\n') != NULL)
-        fail_msg("%s: \"%s\" does not say \"%s\"", text, error, says);
+    assert_false(tool_key_law_parse(text, &law, error_text, sizeof(error_text)));
+    if (strstr(error_text, says) == NULL || strchr(error_text, '\n') != NULL)
+        fail_msg("%s: \"%s\" does not say \"%s\"", text, error_text, says);
     assert_memory_equal(&law, &before, sizeof(law));
 }
 
@@ -90,7 +90,7 @@ static void draw_all(const char *text, uint64_t seed)
 {
     static uint64_t keys[DRAWS];
     struct tool_key_source source;
-    assert_true(tool_key_law_parse(text, &law, error, sizeof(error)));
+    assert_true(tool_key_law_parse(text, &law, error_text, sizeof(error_text)));
     assert_int_equal(law.count, KEYS);
     tool_key_source_init(&source, &law, seed, 0, 1);
     tool_key_source_draw(&source, keys, DRAWS);
@@ -181,7 +181,7 @@ static void test_extreme_zipf_laws(void **state)
     for (uint32_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
         struct tool_key_source source;
         uint64_t keys[1000];
-        assert_true(tool_key_law_parse(texts[i], &law, error, sizeof(error)));
+        assert_true(tool_key_law_parse(texts[i], &law, error_text, sizeof(error_text)));
         tool_key_source_init(&source, &law, 1, 0, 1);
         tool_key_source_draw(&source, keys, 1000);
         for (uint32_t k = 0; k < 1000; k++)
@@ -195,7 +195,7 @@ static void test_sequential_keys(void **state)
     (void)state;
     struct tool_key_source source;
     uint64_t keys[12];
-    assert_true(tool_key_law_parse("sequential:10", &law, error, sizeof(error)));
+    assert_true(tool_key_law_parse("sequential:10", &law, error_text, sizeof(error_text)));
     for (uint32_t client = 0; client < 3; client++) {
         tool_key_source_init(&source, &law, 5, client, 3);
         tool_key_source_draw(&source, keys, 12);
@@ -211,7 +211,7 @@ static void test_seeds(void **state)
     for (uint32_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
         struct tool_key_source a, b, other_client, other_seed;
         uint64_t of_a[100], of_b[100], of_client[100], of_seed[100];
-        assert_true(tool_key_law_parse(texts[i], &law, error, sizeof(error)));
+        assert_true(tool_key_law_parse(texts[i], &law, error_text, sizeof(error_text)));
         tool_key_source_init(&a, &law, 9, 1, 4);
         tool_key_source_init(&b, &law, 9, 1, 4);
         tool_key_source_init(&other_client, &law, 9, 2, 4);

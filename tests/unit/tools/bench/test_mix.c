@@ -12,24 +12,24 @@
 
 static struct tool_mix mix;
 static struct tool_range range;
-static char error[256];
+static char error_text[256];
 
 static void parse(const char *text)
 {
-    if (!tool_mix_parse(text, &mix, error, sizeof(error)))
-        fail_msg("%s: %s", text, error);
+    if (!tool_mix_parse(text, &mix, error_text, sizeof(error_text)))
+        fail_msg("%s: %s", text, error_text);
 }
 
 static void expect_said(const char *text, const char *says)
 {
-    if (strstr(error, says) == NULL || strchr(error, '\n') != NULL)
-        fail_msg("%s: \"%s\" does not say \"%s\"", text, error, says);
+    if (strstr(error_text, says) == NULL || strchr(error_text, '\n') != NULL)
+        fail_msg("%s: \"%s\" does not say \"%s\"", text, error_text, says);
 }
 
 static void refuse(const char *text, const char *says)
 {
     const struct tool_mix before = mix;
-    assert_false(tool_mix_parse(text, &mix, error, sizeof(error)));
+    assert_false(tool_mix_parse(text, &mix, error_text, sizeof(error_text)));
     expect_said(text, says);
     assert_memory_equal(&mix, &before, sizeof(mix));
 }
@@ -100,15 +100,15 @@ static void test_names(void **state)
 
 static void expect_range(const char *text, uint32_t min, uint32_t max)
 {
-    if (!tool_range_parse("keys-per-call", text, 1000, &range, error, sizeof(error)))
-        fail_msg("%s: %s", text, error);
+    if (!tool_range_parse("keys-per-call", text, 1000, &range, error_text, sizeof(error_text)))
+        fail_msg("%s: %s", text, error_text);
     assert_int_equal(range.min, min);
     assert_int_equal(range.max, max);
 }
 
 static void refuse_range(const char *text, const char *says)
 {
-    assert_false(tool_range_parse("keys-per-call", text, 1000, &range, error, sizeof(error)));
+    assert_false(tool_range_parse("keys-per-call", text, 1000, &range, error_text, sizeof(error_text)));
     expect_said(text, says);
 }
 

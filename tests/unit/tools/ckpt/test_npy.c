@@ -11,7 +11,7 @@
 static uint8_t file[4096];
 static size_t file_bytes;
 static struct tool_npy npy;
-static char error[TOOL_NPY_ERROR_BYTES];
+static char error_text[TOOL_NPY_ERROR_BYTES];
 
 static void read_file(const char *name)
 {
@@ -27,8 +27,8 @@ static void read_file(const char *name)
 static void expect(const char *name, enum mr_dtype dtype, uint32_t rank, const uint64_t *shape)
 {
     read_file(name);
-    if (!tool_npy_parse(file, file_bytes, file_bytes, &npy, error))
-        fail_msg("%s: %s", name, error);
+    if (!tool_npy_parse(file, file_bytes, file_bytes, &npy, error_text))
+        fail_msg("%s: %s", name, error_text);
     assert_int_equal(npy.dtype, dtype);
     assert_int_equal(npy.rank, rank);
     for (uint32_t i = 0; i < rank; i++)
@@ -55,9 +55,9 @@ static void expect_refused(const char *says)
 {
     memset(&npy, 0x55, sizeof(npy));
     const struct tool_npy before = npy;
-    assert_false(tool_npy_parse(file, file_bytes, file_bytes, &npy, error));
-    if (!strstr(error, says))
-        fail_msg("\"%s\" does not say \"%s\"", error, says);
+    assert_false(tool_npy_parse(file, file_bytes, file_bytes, &npy, error_text));
+    if (!strstr(error_text, says))
+        fail_msg("\"%s\" does not say \"%s\"", error_text, says);
     assert_memory_equal(&npy, &before, sizeof(npy));
 }
 
@@ -117,7 +117,7 @@ static void test_refuses_malformed_headers(void **state)
         expect_refused(cases[i].says);
     }
     put_header(1, "{ \"shape\" :(2 ,) ,'descr':'<u1','fortran_order':True}", "xy"); /* odd, but right */
-    assert_true(tool_npy_parse(file, file_bytes, file_bytes, &npy, error));
+    assert_true(tool_npy_parse(file, file_bytes, file_bytes, &npy, error_text));
     assert_int_equal(npy.data_bytes, 2);
 }
 
@@ -182,7 +182,7 @@ static void test_reads_what_it_wrote(void **state)
             const size_t bytes = tool_npy_header(&field, 1, rows, header, sizeof(header));
             const uint64_t data_bytes = rows * (columns > 0 ? columns : 1) * 2;
             assert_int_equal(bytes % 64, 0);
-            assert_true(tool_npy_parse(header, bytes, bytes + data_bytes, &npy, error));
+            assert_true(tool_npy_parse(header, bytes, bytes + data_bytes, &npy, error_text));
             assert_int_equal(npy.dtype, MR_U16);
             assert_int_equal(npy.rank, columns > 0 ? 2 : 1);
             assert_int_equal(npy.shape[0], rows);
@@ -197,7 +197,7 @@ static void test_further_dimensions(void **state)
     uint8_t header[256];
     const struct tool_npy_field field = {.dtype = MR_F32, .columns = 3, .more = {5, 7}};
     const size_t bytes = tool_npy_header(&field, 1, 2, header, sizeof(header));
-    assert_true(tool_npy_parse(header, bytes, bytes + 2 * 3 * 5 * 7 * 4, &npy, error));
+    assert_true(tool_npy_parse(header, bytes, bytes + 2 * 3 * 5 * 7 * 4, &npy, error_text));
     assert_int_equal(npy.rank, 4);
     assert_int_equal(npy.shape[0], 2);
     assert_int_equal(npy.shape[1], 3);

@@ -7,7 +7,7 @@
 #include "tools/ctl/feature_args.h"
 #include "tools/ctl/feature_text.h"
 
-static char error[256];
+static char error_text[256];
 
 /* A command line of options, and the feature it makes. */
 static bool make(const char *kind, const char *name, int argc, char **argv, struct mr_feature *out)
@@ -21,8 +21,8 @@ static bool make(const char *kind, const char *name, int argc, char **argv, stru
                                     .options = rows,
                                     .option_count = TOOL_FEATURE_OPTION_COUNT};
     assert_int_equal(cli_parse(&usage, argc, argv, NULL), 0);
-    error[0] = '\0';
-    return tool_feature_args_finish(&args, kind, name, out, error, sizeof(error));
+    error_text[0] = '\0';
+    return tool_feature_args_finish(&args, kind, name, out, error_text, sizeof(error_text));
 }
 
 #define MAKE(kind, name, out, ...)                                                                           \
@@ -67,27 +67,27 @@ static void test_limits_are_refused_with_what_they_take(void **state)
     (void)state;
     struct mr_feature f;
     assert_false(MAKE("table", "t", &f, "--dim", "8", "--eviction", "oldest"));
-    assert_string_equal(error, "--eviction must be one of never age lru lfu norm steps, not \"oldest\"");
+    assert_string_equal(error_text, "--eviction must be one of never age lru lfu norm steps, not \"oldest\"");
     assert_false(MAKE("table", "t", &f, "--dim", "8", "--eviction", "age"));
-    assert_string_equal(error, "--eviction age, steps and norm need --eviction-arg, a number above 0");
+    assert_string_equal(error_text, "--eviction age, steps and norm need --eviction-arg, a number above 0");
     assert_false(MAKE("table", "t", &f, "--dim", "8", "--admission", "sightings", "--admission-arg", "2.5"));
-    assert_non_null(strstr(error, "a whole number from 1 to 255"));
+    assert_non_null(strstr(error_text, "a whole number from 1 to 255"));
     assert_false(MAKE("table", "t", &f, "--dim", "8", "--admission-arg", "5"));
-    assert_string_equal(error, "--admission-arg belongs to --admission probability and sightings");
+    assert_string_equal(error_text, "--admission-arg belongs to --admission probability and sightings");
     assert_false(MAKE("table", "t", &f, "--dim", "8", "--eviction", "lfu", "--eviction-arg", "5"));
-    assert_string_equal(error, "--eviction-arg belongs to --eviction age, steps and norm");
+    assert_string_equal(error_text, "--eviction-arg belongs to --eviction age, steps and norm");
     assert_false(MAKE("table", "t", &f, "--dim", "8", "--filter-mib", "5"));
-    assert_non_null(strstr(error, "--filter-mib belongs to --admission sightings"));
+    assert_non_null(strstr(error_text, "--filter-mib belongs to --admission sightings"));
     assert_false(MAKE("table", "t", &f, "--dim", "8", "--memory-mib", "18446744073709551615"));
-    assert_non_null(strstr(error, "--memory-mib must be at most 17592186044415"));
+    assert_non_null(strstr(error_text, "--memory-mib must be at most 17592186044415"));
     assert_false(MAKE("variable", "v", &f, "--shape", "3", "--memory-mib", "5"));
-    assert_string_equal(error, "--memory-mib belongs to tables");
+    assert_string_equal(error_text, "--memory-mib belongs to tables");
     assert_false(MAKE("table", "t", &f, "--dim", "3", "--range-values", "5"));
-    assert_non_null(strstr(error, "--range-values belongs to variables"));
+    assert_non_null(strstr(error_text, "--range-values belongs to variables"));
     assert_true(MAKE("variable", "v", &f, "--shape", "30", "--range-values", "5"));
     assert_int_equal(f.range_values, 5);
     assert_false(MAKE("variable", "v", &f, "--shape", "30", "--range-values", "5", "--clip-norm", "1"));
-    assert_non_null(strstr(error, "one range with --clip-norm"));
+    assert_non_null(strstr(error_text, "one range with --clip-norm"));
     assert_true(MAKE("table", "t", &f, "--dim", "8", "--eviction", "steps", "--eviction-arg", "1000"));
     assert_int_equal(f.eviction, MR_EVICT_STEPS);
 }
@@ -149,8 +149,8 @@ static void test_schedules(void **state)
 static void expect(bool made, const char *text)
 {
     assert_false(made);
-    if (!strstr(error, text))
-        fail_msg("\"%s\" does not say \"%s\"", error, text);
+    if (!strstr(error_text, text))
+        fail_msg("\"%s\" does not say \"%s\"", error_text, text);
 }
 
 static void test_mistakes_are_named(void **state)

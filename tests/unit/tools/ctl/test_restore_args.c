@@ -9,18 +9,18 @@
 #define LONGEST "abcdefghijklmnopqrstuvwxyz0123456789_abcdefghijklmnopqrstuvwxyz" /* 63 bytes */
 
 static struct mr_restore_name name;
-static char buffer[2 * MR_NAME_BYTES], error[256];
+static char buffer[2 * MR_NAME_BYTES], error_text[256];
 
 static bool parse(const char *text)
 {
-    error[0] = '\0';
-    return tool_restore_name_parse(text, buffer, sizeof(buffer), &name, error, sizeof(error));
+    error_text[0] = '\0';
+    return tool_restore_name_parse(text, buffer, sizeof(buffer), &name, error_text, sizeof(error_text));
 }
 
 static void expect(const char *text, const char *old, const char *new)
 {
     if (!parse(text))
-        fail_msg("%s: %s", text, error);
+        fail_msg("%s: %s", text, error_text);
     assert_string_equal(name.name, old);
     if (new == NULL)
         assert_null(name.new_name);
@@ -31,8 +31,8 @@ static void expect(const char *text, const char *old, const char *new)
 static void expect_refused(const char *text, const char *says)
 {
     assert_false(parse(text));
-    if (strstr(error, says) == NULL)
-        fail_msg("\"%s\" does not say \"%s\"", error, says);
+    if (strstr(error_text, says) == NULL)
+        fail_msg("\"%s\" does not say \"%s\"", error_text, says);
 }
 
 static void test_names(void **state)

@@ -15,7 +15,7 @@
 
 static char *directory;
 static char path[256];
-static char error[256];
+static char error_text[256];
 
 static int set_up(void **state)
 {
@@ -49,9 +49,9 @@ static void sample(struct tool_run_writer *w, uint64_t time_ms, uint32_t core, i
 
 static struct tool_run *load(void)
 {
-    struct tool_run *run = tool_run_load(path, error, sizeof(error));
+    struct tool_run *run = tool_run_load(path, error_text, sizeof(error_text));
     if (run == NULL)
-        fail_msg("%s", error);
+        fail_msg("%s", error_text);
     return run;
 }
 
@@ -230,9 +230,9 @@ static void refused(const char *contents, const char *says)
     assert_non_null(f);
     assert_true(fputs(contents, f) >= 0);
     assert_int_equal(fclose(f), 0);
-    assert_null(tool_run_load(path, error, sizeof(error)));
-    if (strstr(error, says) == NULL)
-        fail_msg("\"%s\" is not in \"%s\"", says, error);
+    assert_null(tool_run_load(path, error_text, sizeof(error_text)));
+    if (strstr(error_text, says) == NULL)
+        fail_msg("\"%s\" is not in \"%s\"", says, error_text);
 }
 
 static void what_is_no_run_is_refused(void **state)
@@ -242,8 +242,8 @@ static void what_is_no_run_is_refused(void **state)
     refused("{\"format\": \"millrace run\", \"version\": 9}\n", "version 9");
     refused("{\"format\": \"millrace run\", \"version\": 1}\n", "0 samples");
     assert_int_equal(unlink(path), 0);
-    assert_null(tool_run_load(path, error, sizeof(error)));
-    assert_non_null(strstr(error, "No such file"));
+    assert_null(tool_run_load(path, error_text, sizeof(error_text)));
+    assert_non_null(strstr(error_text, "No such file"));
 }
 
 int main(void)

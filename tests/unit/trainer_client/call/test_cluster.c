@@ -38,7 +38,7 @@ static void start(struct fixture *x, const char *servers, bool replay)
     assert_int_equal(mr_create(x->client, NULL, &feature, 1, &x->table), MR_OK);
 }
 
-static void stop(struct fixture *x)
+static void fixture_stop(struct fixture *x)
 {
     mr_client_destroy(x->client);
     fake_cluster_destroy(x->cluster);
@@ -123,7 +123,7 @@ static void test_calls_reach_all_nodes(void **state)
     assert_int_equal(count, 1);
     assert_string_equal(infos[0].feature.name, "t");
     free(infos);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* Any member tells of the others, and one that is named and away does no harm if it is none of them. */
@@ -152,7 +152,7 @@ static void test_one_server_is_enough(void **state)
     assert_int_equal(mr_client_core_count(client), CORES);
     mr_client_destroy(client);
     fake_node_destroy(away);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 static void test_several_servers_without_a_cluster_are_refused(void **state)
@@ -180,7 +180,7 @@ static void test_a_cluster_without_a_map_is_waited_for(void **state)
     struct mr_client_options options = {.server = fake_cluster_servers(x.cluster), .connect_ms = 200};
     assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_UNREACHABLE);
     assert_non_null(strstr(error, "the cluster has no map of its partitions yet"));
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* The same keys, and some of them once more, as calls for several tables have them. */
@@ -243,7 +243,7 @@ static void check_refused_calls(bool replay)
         check_rows(&x);
     }
     check_calls_for_tables(&x);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 static void test_refused_calls_are_made_again(void **state)
@@ -290,7 +290,7 @@ static void test_partitions_move(void **state)
     fake_cluster_swap(x.cluster, 0, 1); /* what was the first one's is the last one's now */
     push_all(&x, 23);
     check_rows(&x);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* Pushes in flight when partitions move are applied once, by whichever owner. */
@@ -313,7 +313,7 @@ static void test_partitions_move_under_pushes(void **state)
     }
     check_rows(&x);
     assert_int_equal(replay_info(&x).dropped, 0);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* A node that got partitions, and then comes back as of an earlier checkpoint, gets what was pushed for them
@@ -337,7 +337,7 @@ static void test_the_new_owner_dies(void **state)
     fake_cluster_swap(x.cluster, 1, 2);
     push_all(&x, 12);
     check_rows(&x);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 static void test_batches(void **state)
@@ -378,7 +378,7 @@ static void test_batches(void **state)
     assert_int_equal(mr_push_gradients_batch(x.client, NULL, 1, &gradient, 1, &applied), MR_OK);
     assert_true(applied);
     check_rows(&x);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* The map says that a node has what another one had at first. */
@@ -422,7 +422,7 @@ static void check_death(bool elsewhere)
     mr_client_replay_info(x.client, &info);
     assert_true(info.replayed > 0);
     assert_int_not_equal(mr_client_start_id(x.client), start_id);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 static void test_a_node_dies_and_comes_back(void **state)
@@ -450,7 +450,7 @@ static void test_nodes_come_back_at_each_others_addresses(void **state)
     push_all(&x, 2);
     check_rows(&x);
     assert_int_equal(replay_info(&x).dropped, 0);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* Calls that any node takes go to one that is there. */
@@ -466,7 +466,7 @@ static void test_control_calls_go_to_a_node_that_answers(void **state)
     while (mr_checkpoint_status(x.client, &brief, &status) != MR_OK) {
     }
     assert_int_equal(mr_freeze(x.client, NULL, MR_FREEZE_OFF), MR_OK);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* Not known to be dead yet when the call is sent to it, and the cluster does without it then. */
@@ -480,7 +480,7 @@ static void test_a_control_call_goes_to_another_node(void **state)
     give(&x, 0, 1);
     if (mr_checkpoint_status(x.client, NULL, &status) != MR_OK)
         fail_msg("%s", mr_last_error());
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* A call that is to be made again waits for the new owner, which is away, and so does whoever waits for the
@@ -506,7 +506,7 @@ static void test_a_wait_is_as_long_as_asked(void **state)
     future_wait_by_notice(x.client, lookup);
     assert_int_equal(mr_future_wait(lookup, NULL), MR_OK);
     mr_future_destroy(lookup);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* An answer that comes after the lease is not believed: the push is sent again, and found to be applied. */
@@ -539,7 +539,7 @@ static void test_late_answers_are_not_believed(void **state)
     assert_int_equal(atomic_load(&node->applied), applied + 1);
     assert_true(atomic_load(&node->known) > known);
     check_rows(&x);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 struct seen {
@@ -590,7 +590,7 @@ static void test_the_cluster_is_told_by_any_node(void **state)
     assert_int_equal(mr_cluster(other, NULL, &told, NULL, NULL), MR_OK);
     assert_int_equal(told.epoch, 0);
     mr_client_destroy(other);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* Its answer was on the way when another node told the map by which it owns nothing: nobody will ask it, and
@@ -608,7 +608,7 @@ static void test_a_node_that_has_left_refuses_a_call(void **state)
     mrc_cluster_refused(x.client->nodes[1]);
     assert_true(mrc_cluster_is_settled(x.client));
     pthread_mutex_unlock(&x.client->lock);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 /* Reads the map as a thread does that sends a call while nobody drives the client: it takes what has come,
@@ -650,7 +650,7 @@ static void test_owners_have_links_at_once(void **state)
         assert_non_null(link->session);
     }
     pthread_mutex_unlock(&x.client->lock);
-    stop(&x);
+    fixture_stop(&x);
 }
 
 int main(void)

@@ -12,7 +12,7 @@
 #include "tests/unit/trainer_client/hub/temp_file.h"
 #include "trainer_client/hub/batch_source.h"
 
-static char error[HUB_ERROR_BYTES];
+static char error_text[HUB_ERROR_BYTES];
 
 /* 1000 Criteo lines; integer 1 of line i is i, category 1 too, categories 3..26 are missing in odd lines. */
 static struct temp_file make_file(void)
@@ -44,7 +44,7 @@ static struct hub_batch_source *open_in_memory(struct hub_request request, size_
     struct hub_batch_source *s = NULL;
     const struct hub_batch_source_options options = {
         .request = &request, .formats = formats, .memory_bytes = memory_bytes};
-    assert_int_equal(hub_batch_source_open(&options, &s, error), MR_OK);
+    assert_int_equal(hub_batch_source_open(&options, &s, error_text), MR_OK);
     return s;
 }
 
@@ -76,7 +76,7 @@ static void every_epoch_has_every_sample_once(void **state)
     for (uint32_t epoch = 0; epoch < 3; epoch++) {
         bool met[1000] = {false};
         for (uint64_t n = 0; n < 16; n++) {
-            assert_int_equal(hub_batch_source_build(s, 0, epoch * 16 + n, &b, error), MR_OK);
+            assert_int_equal(hub_batch_source_build(s, 0, epoch * 16 + n, &b, error_text), MR_OK);
             assert_int_equal(b.epoch, epoch);
             assert_int_equal(b.first_sample, n * 64);
             assert_int_equal(b.samples, n < 15 ? 64 : 1000 - 15 * 64);
@@ -102,8 +102,8 @@ static void check_equal(size_t memory_bytes)
                             *t = open_in_memory(request_of(&file, 100, 3), memory_bytes);
     struct hub_batch a = {0}, b = {0};
     for (uint64_t n = 30; n-- > 0;) {
-        assert_int_equal(hub_batch_source_build(s, 0, n, &a, error), MR_OK);
-        assert_int_equal(hub_batch_source_build(t, 0, n, &b, error), MR_OK);
+        assert_int_equal(hub_batch_source_build(s, 0, n, &a, error_text), MR_OK);
+        assert_int_equal(hub_batch_source_build(t, 0, n, &b, error_text), MR_OK);
         assert_int_equal(a.samples, b.samples);
         assert_int_equal(a.key_count, b.key_count);
         assert_memory_equal(a.keys, b.keys, a.key_count * sizeof(*a.keys));
@@ -134,7 +134,7 @@ static void file_order_with_seed_zero(void **state)
     struct temp_file file = make_file();
     struct hub_batch_source *s = open_source(request_of(&file, 10, 0));
     struct hub_batch b = {0};
-    assert_int_equal(hub_batch_source_build(s, 0, 107, &b, error), MR_OK);
+    assert_int_equal(hub_batch_source_build(s, 0, 107, &b, error_text), MR_OK);
     assert_int_equal((int)(expm1((double)b.dense[0]) + 0.5), 70);
     hub_batch_free(&b);
     hub_batch_source_close(s);
@@ -150,11 +150,11 @@ static void a_buffer_serves_sources_of_other_shapes(void **state)
     struct hub_batch_source *t = open_source(other);
     struct hub_batch b = {0};
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(hub_batch_source_build(t, 0, 0, &b, error), MR_OK);
+        assert_int_equal(hub_batch_source_build(t, 0, 0, &b, error_text), MR_OK);
         assert_int_equal(b.samples, 2);
         assert_int_equal(b.key_count, 3);
         assert_int_equal(b.dense_count, 0);
-        assert_int_equal(hub_batch_source_build(s, 0, 1, &b, error), MR_OK);
+        assert_int_equal(hub_batch_source_build(s, 0, 1, &b, error_text), MR_OK);
         check_shape(&b);
     }
     hub_batch_free(&b);
@@ -177,8 +177,8 @@ static void a_batch_that_no_message_holds_is_refused(void **state)
     struct hub_batch_source *s = NULL;
     snprintf(r.path, sizeof(r.path), "%s", file.path);
     const struct hub_batch_source_options options = {.request = &r, .formats = formats};
-    assert_int_equal(hub_batch_source_open(&options, &s, error), MR_INVALID_ARGUMENT);
-    assert_non_null(strstr(error, "take at most 524"));
+    assert_int_equal(hub_batch_source_open(&options, &s, error_text), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error_text, "take at most 524"));
     free(text);
     close(file.fd);
 }
@@ -193,8 +193,8 @@ static void what_is_read_once_has_one_order(void **state)
         r.epochs = what == 1 ? 2 : 1;
         r.held_out_ppm = what == 2 ? 1000 : 0;
         r.held_out = what == 3;
-        assert_int_equal(hub_batch_source_open(&options, &s, error), MR_INVALID_ARGUMENT);
-        assert_non_null(strstr(error, "epochs = 1, shuffle_seed = 0"));
+        assert_int_equal(hub_batch_source_open(&options, &s, error_text), MR_INVALID_ARGUMENT);
+        assert_non_null(strstr(error_text, "epochs = 1, shuffle_seed = 0"));
     }
     close(file.fd);
 }
@@ -215,7 +215,7 @@ static void a_file_cut_short_is_an_error(void **state)
     struct hub_batch_source *s = open_source(request_of(&file, 10, 0));
     struct hub_batch b = {0};
     assert_int_equal(ftruncate(file.fd, 2000), 0);
-    assert_int_equal(hub_batch_source_build(s, 0, 99, &b, error), MR_IO_ERROR);
+    assert_int_equal(hub_batch_source_build(s, 0, 99, &b, error_text), MR_IO_ERROR);
     hub_batch_free(&b);
     hub_batch_source_close(s);
     close(file.fd);
@@ -237,7 +237,7 @@ static void packed_samples_are_shuffled_in_windows(void **state)
     struct packed packed = packed_zstd(text, bytes);
     struct temp_file file = temp_file_make(packed.data, packed.bytes);
     struct hub_format *format =
-        read_format("[format]\nname = own\nlayout = libsvm\nslots = 1\nvalues = weights\n", error);
+        read_format("[format]\nname = own\nlayout = libsvm\nslots = 1\nvalues = weights\n", error_text);
     struct hub_formats all = {.all = {format}, .count = 1};
     struct hub_request r = {
         .format = "own", .table = "t", .batch_samples = BATCH, .epochs = 2, .shuffle_seed = 7};
@@ -245,11 +245,11 @@ static void packed_samples_are_shuffled_in_windows(void **state)
     struct hub_batch b = {0};
     snprintf(r.path, sizeof(r.path), "%s", file.path);
     const struct hub_batch_source_options options = {.request = &r, .formats = &all};
-    assert_int_equal(hub_batch_source_open(&options, &s, error), MR_OK);
+    assert_int_equal(hub_batch_source_open(&options, &s, error_text), MR_OK);
     const uint64_t batches = hub_batch_source_batches(s, 0) / 2;
     uint32_t in_order = 0, same = 0;
     for (uint64_t n = 0; n < 2 * batches; n++) {
-        assert_int_equal(hub_batch_source_build(s, 0, n, &b, error), MR_OK);
+        assert_int_equal(hub_batch_source_build(s, 0, n, &b, error_text), MR_OK);
         for (uint32_t i = 0; i < b.samples; i++) {
             uint64_t place = b.first_sample + i, sample = (uint64_t)lroundf(b.weights[i]) - 1;
             assert_int_equal(place / HUB_WINDOW_SAMPLES, sample / HUB_WINDOW_SAMPLES);

@@ -12,7 +12,7 @@
 #include "trainer_client/hub/check_format.h"
 #include "trainer_client/hub/sample_file.h"
 
-static char error[HUB_ERROR_BYTES];
+static char error_text[HUB_ERROR_BYTES];
 
 /* What is shown of lines of flights; to be freed. */
 static char *show(const char *lines, enum mr_status wanted)
@@ -22,8 +22,8 @@ static char *show(const char *lines, enum mr_status wanted)
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
     assert_non_null(out);
-    assert_int_equal(hub_check_format(formats, hub_formats_find(formats, "flights"), file.path, out, error),
-                     wanted);
+    assert_int_equal(
+        hub_check_format(formats, hub_formats_find(formats, "flights"), file.path, out, error_text), wanted);
     fclose(out);
     close(file.fd);
     return text;
@@ -60,7 +60,7 @@ static void no_samples(void **state)
 static void data_of_another_format(void **state)
 {
     free(show("1\t2\n", MR_BAD_MESSAGE));
-    expect(error, "is not in the format flights");
+    expect(error_text, "is not in the format flights");
 }
 
 int main(void)

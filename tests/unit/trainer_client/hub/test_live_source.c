@@ -15,7 +15,7 @@
 
 #define MEMORY (1u << 20)
 
-static char error[HUB_ERROR_BYTES];
+static char error_text[HUB_ERROR_BYTES];
 static sem_t come; /* posted when something may have come */
 
 static void on_batch(void *arg)
@@ -39,7 +39,7 @@ static struct hub_live_source *open_source(struct hub_live_options options)
     options.on_batch = on_batch;
     options.formats = formats;
     options.batch_samples = options.batch_samples != 0 ? options.batch_samples : 4;
-    assert_int_equal(hub_live_source_open(&options, &s, error), MR_OK);
+    assert_int_equal(hub_live_source_open(&options, &s, error_text), MR_OK);
     return s;
 }
 
@@ -54,11 +54,11 @@ static void wait_until_come(void)
 static enum mr_status build(struct hub_live_source *s, uint64_t sequence, struct hub_batch *b)
 {
     enum mr_status status;
-    while ((status = hub_live_source_build(s, sequence, b, error)) == MR_NOT_READY &&
+    while ((status = hub_live_source_build(s, sequence, b, error_text)) == MR_NOT_READY &&
            hub_live_source_batches(s) == HUB_BATCHES_UNKNOWN)
         wait_until_come();
     /* The end and the batch before it may have come between the two questions. */
-    return status == MR_NOT_READY ? hub_live_source_build(s, sequence, b, error) : status;
+    return status == MR_NOT_READY ? hub_live_source_build(s, sequence, b, error_text) : status;
 }
 
 static void put(int fd, const struct block_bytes *b)
@@ -96,14 +96,14 @@ static void blocks_are_cut_into_batches(void **state)
         int to = standard_pipe();
         struct hub_live_source *s = open_source(
             (struct hub_live_options){.path = "-", .format = HUB_BLOCK_FORMAT, .memory_bytes = MEMORY});
-        assert_int_equal(hub_live_source_ready(s, error), MR_NOT_READY);
+        assert_int_equal(hub_live_source_ready(s, error_text), MR_NOT_READY);
         block_put_samples(&bytes, 0, 3, has_weights);
         put(to, &bytes);
-        while (hub_live_source_ready(s, error) == MR_NOT_READY)
+        while (hub_live_source_ready(s, error_text) == MR_NOT_READY)
             wait_until_come();
         assert_int_equal(hub_live_source_info(s)->format->slots, 2);
         assert_int_equal(hub_live_source_info(s)->format->dense, 2);
-        assert_int_equal(hub_live_source_build(s, 0, &b, error), MR_NOT_READY);
+        assert_int_equal(hub_live_source_build(s, 0, &b, error_text), MR_NOT_READY);
         assert_int_equal(hub_live_source_batches(s), HUB_BATCHES_UNKNOWN);
         bytes.used = 0;
         block_put_samples(&bytes, 3, 11, has_weights);
@@ -136,7 +136,7 @@ static void a_writer_that_breaks_off_is_no_end(void **state)
     close(to);
     assert_int_equal(build(s, 0, &b), MR_OK);
     assert_int_equal(build(s, 1, &b), MR_BAD_MESSAGE);
-    assert_non_null(strstr(error, "block 2 of - cannot be used: the input ends without"));
+    assert_non_null(strstr(error_text, "block 2 of - cannot be used: the input ends without"));
     assert_int_equal(hub_live_source_batches(s), HUB_BATCHES_UNKNOWN);
     hub_batch_free(&b);
     hub_live_source_close(s);
@@ -156,7 +156,7 @@ static void a_writer_that_fails_says_why(void **state)
     put(to, &bytes);
     assert_int_equal(build(s, 0, &b), MR_OK);
     assert_int_equal(build(s, 1, &b), MR_IO_ERROR);
-    assert_string_equal(error, "the program that writes - has failed: no space");
+    assert_string_equal(error_text, "the program that writes - has failed: no space");
     hub_batch_free(&b);
     hub_live_source_close(s);
     close(to);
@@ -174,7 +174,7 @@ static void blocks_that_do_not_match_are_refused(void **state)
     put(to, &bytes);
     assert_int_equal(build(s, 0, &b), MR_OK);
     assert_int_equal(build(s, 1, &b), MR_BAD_MESSAGE);
-    assert_non_null(strstr(error, "weights are either in every block or in none"));
+    assert_non_null(strstr(error_text, "weights are either in every block or in none"));
     hub_batch_free(&b);
     hub_live_source_close(s);
     close(to);
@@ -209,7 +209,7 @@ static void lines_of_standard_input(void **state)
     int to = standard_pipe();
     struct hub_live_source *s =
         open_source((struct hub_live_options){.path = "-", .format = "criteo", .memory_bytes = MEMORY});
-    assert_int_equal(hub_live_source_ready(s, error), MR_OK);
+    assert_int_equal(hub_live_source_ready(s, error_text), MR_OK);
     assert_false(hub_live_source_can_repeat(s));
     put_lines(to, 0, 5);
     assert_int_equal(write(to, "no sample\n", 10), 10);
@@ -234,8 +234,8 @@ static void formats_of_ones_own(void **state)
     static const char header_format[] = "[format]\nname = named\nlabel = y\n[columns]\ny = flag\nn = number\n"
                                         "[dense]\nn = n\n[slots]\nn = n\n",
                       weights_format[] = "[format]\nname = weights\nlayout = libsvm\nvalues = weights\n";
-    struct hub_format *named = read_format(header_format, error),
-                      *weights = read_format(weights_format, error);
+    struct hub_format *named = read_format(header_format, error_text),
+                      *weights = read_format(weights_format, error_text);
     struct hub_formats own = {.all = {named, weights}, .count = 2};
     struct hub_batch b = {0};
     for (uint32_t i = 0; i < 3; i++) { /* with a header, without the right one, and with weights */
@@ -250,13 +250,13 @@ static void formats_of_ones_own(void **state)
         struct hub_live_source *s = NULL;
         assert_int_equal(write(to, texts[i], strlen(texts[i])), strlen(texts[i]));
         close(to);
-        assert_int_equal(hub_live_source_open(&options, &s, error), MR_OK);
+        assert_int_equal(hub_live_source_open(&options, &s, error_text), MR_OK);
         assert_int_equal(build(s, 0, &b), i == 1 ? MR_BAD_MESSAGE : MR_OK);
         if (i == 0)
             assert_true(lrintf(b.dense[0]) == 7 && lrintf(b.dense[1]) == 8);
         else if (i == 1)
             assert_non_null(
-                strstr(error, "- is not in the format named: the first line has no column \"y\""));
+                strstr(error_text, "- is not in the format named: the first line has no column \"y\""));
         else
             assert_true(b.has_weights && lrintf(2 * b.weights[0]) == 1 && lrintf(b.weights[1]) == 2);
         hub_live_source_close(s);
@@ -275,12 +275,12 @@ static void lines_of_another_format_are_refused(void **state)
     for (int i = 0; i < 100; i++)
         assert_int_equal(write(to, "1 2:3\n", 6), 6);
     assert_int_equal(build(s, 0, &b), MR_BAD_MESSAGE);
-    assert_non_null(strstr(error, "- is not in the format criteo: 16 of 16 lines are broken"));
+    assert_non_null(strstr(error_text, "- is not in the format criteo: 16 of 16 lines are broken"));
     hub_live_source_close(s);
     struct hub_live_options options = {
         .path = "-", .formats = formats, .format = "parquet", .batch_samples = 1};
-    assert_int_equal(hub_live_source_open(&options, &s, error), MR_INVALID_ARGUMENT);
-    assert_non_null(strstr(error, "flights, batches"));
+    assert_int_equal(hub_live_source_open(&options, &s, error_text), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error_text, "flights, batches"));
     close(to);
 }
 
@@ -375,7 +375,7 @@ static void what_left_the_memory_is_read_again_from_a_file_only(void **state)
         if (is_file)
             check_lines(&b, 8, 4);
         else
-            assert_non_null(strstr(error, "went back to batch 2 of -"));
+            assert_non_null(strstr(error_text, "went back to batch 2 of -"));
         hub_live_source_close(s);
     }
     hub_batch_free(&b);
@@ -431,7 +431,7 @@ static void a_batch_that_no_message_holds_is_refused(void **state)
         done += (size_t)n;
     }
     assert_int_equal(build(s, 0, &b), MR_INVALID_ARGUMENT);
-    assert_non_null(strstr(error, "take a smaller batch_samples than 65536"));
+    assert_non_null(strstr(error_text, "take a smaller batch_samples than 65536"));
     free(body);
     hub_live_source_close(s);
     hub_live_source_close(NULL);

@@ -16,7 +16,7 @@
 
 #define LINES 1400u
 
-static char error[HUB_ERROR_BYTES];
+static char error_text[HUB_ERROR_BYTES];
 static struct hub_sample sample;
 
 /* LINES lines "label index:1", each index once; every 100th line is broken, every 70th blank. */
@@ -48,7 +48,7 @@ static struct hub_sample_file *open_file(struct hub_sample_file_options options)
     options.formats = formats;
     options.format = "libsvm";
     options.distinct_entries = 8192; /* less memory to clear than by default */
-    assert_int_equal(hub_sample_file_open(&options, &f, error), MR_OK);
+    assert_int_equal(hub_sample_file_open(&options, &f, error_text), MR_OK);
     return f;
 }
 
@@ -79,7 +79,7 @@ static void check_part(const struct temp_file *file, bool held_out, uint32_t ind
     uint64_t index = 0;
     for (uint64_t line = 1; line <= LINES; line++) {
         if (is_sample(line) && hub_is_held_out(line, 5, 0.3) == held_out) {
-            assert_int_equal(hub_sample_file_read(f, index++, &sample, error), MR_OK);
+            assert_int_equal(hub_sample_file_read(f, index++, &sample, error_text), MR_OK);
             assert_int_equal(sample.keys[0], key_of_line(line));
         }
     }
@@ -87,7 +87,8 @@ static void check_part(const struct temp_file *file, bool held_out, uint32_t ind
     /* And in any order. */
     unsigned int random = 1;
     for (int i = 0; i < 300; i++)
-        assert_int_equal(hub_sample_file_read(f, (uint64_t)rand_r(&random) % index, &sample, error), MR_OK);
+        assert_int_equal(hub_sample_file_read(f, (uint64_t)rand_r(&random) % index, &sample, error_text),
+                         MR_OK);
     hub_sample_file_close(f);
 }
 
@@ -146,9 +147,9 @@ static void strict_stops_and_says_where(void **state)
     struct hub_sample_file *f = NULL;
     const struct hub_sample_file_options options = {
         .path = file.path, .formats = formats, .format = "libsvm", .strict = true};
-    assert_int_equal(hub_sample_file_open(&options, &f, error), MR_BAD_MESSAGE);
+    assert_int_equal(hub_sample_file_open(&options, &f, error_text), MR_BAD_MESSAGE);
     assert_null(f);
-    assert_non_null(strstr(error, ":100: broken line: "));
+    assert_non_null(strstr(error_text, ":100: broken line: "));
     close(file.fd);
 }
 
@@ -173,15 +174,15 @@ static void a_file_that_changes_is_an_error(void **state)
     struct temp_file file = temp_file_text("1 1:1\n-1 2:1\n1 3:1\n");
     struct hub_sample_file *f = open_file((struct hub_sample_file_options){.path = file.path});
     assert_int_equal(pwrite(file.fd, "xx", 2, 6), 2);
-    assert_int_equal(hub_sample_file_read(f, 1, &sample, error), MR_IO_ERROR);
-    assert_non_null(strstr(error, "line 2"));
-    assert_int_equal(hub_sample_file_read(f, 0, &sample, error), MR_OK);
+    assert_int_equal(hub_sample_file_read(f, 1, &sample, error_text), MR_IO_ERROR);
+    assert_non_null(strstr(error_text, "line 2"));
+    assert_int_equal(hub_sample_file_read(f, 0, &sample, error_text), MR_OK);
     assert_int_equal(ftruncate(file.fd, 6), 0);
     hub_sample_file_close(f);
     f = open_file((struct hub_sample_file_options){.path = file.path});
     assert_int_equal(hub_sample_file_info(f)->samples, 1);
     assert_int_equal(ftruncate(file.fd, 0), 0);
-    assert_int_equal(hub_sample_file_read(f, 0, &sample, error), MR_IO_ERROR);
+    assert_int_equal(hub_sample_file_read(f, 0, &sample, error_text), MR_IO_ERROR);
     hub_sample_file_close(f);
     close(file.fd);
 }
@@ -191,14 +192,14 @@ static void what_cannot_be_opened(void **state)
     struct hub_sample_file *f = NULL;
     struct hub_sample_file_options options = {
         .path = "/proc/self/no such file", .formats = formats, .format = "libsvm"};
-    assert_int_equal(hub_sample_file_open(&options, &f, error), MR_INVALID_ARGUMENT);
-    assert_non_null(strstr(error, "/proc/self/no such file"));
+    assert_int_equal(hub_sample_file_open(&options, &f, error_text), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error_text, "/proc/self/no such file"));
     options.path = "/proc";
-    assert_int_equal(hub_sample_file_open(&options, &f, error), MR_INVALID_ARGUMENT);
-    assert_non_null(strstr(error, "regular file"));
+    assert_int_equal(hub_sample_file_open(&options, &f, error_text), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error_text, "regular file"));
     options.format = "parquet";
-    assert_int_equal(hub_sample_file_open(&options, &f, error), MR_INVALID_ARGUMENT);
-    assert_non_null(strstr(error, "libsvm, criteo, flights"));
+    assert_int_equal(hub_sample_file_open(&options, &f, error_text), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error_text, "libsvm, criteo, flights"));
     assert_null(f);
     hub_sample_file_close(NULL);
 }
@@ -214,7 +215,7 @@ static void opening_can_be_stopped(void **state)
     atomic_bool stop = true;
     const struct hub_sample_file_options options = {
         .path = file.path, .formats = formats, .format = "libsvm", .stop = &stop};
-    assert_int_equal(hub_sample_file_open(&options, &f, error), MR_CANCELLED);
+    assert_int_equal(hub_sample_file_open(&options, &f, error_text), MR_CANCELLED);
     free(text);
     close(file.fd);
 }
@@ -226,9 +227,10 @@ static void samples_in_memory_are_not_read_again(void **state)
     struct hub_sample_file *f =
         open_file((struct hub_sample_file_options){.path = file.path, .memory_bytes = 1u << 20});
     assert_int_equal(ftruncate(file.fd, 10), 0);
-    assert_int_equal(hub_sample_file_read(f, hub_sample_file_info(f)->samples - 1, &sample, error), MR_OK);
+    assert_int_equal(hub_sample_file_read(f, hub_sample_file_info(f)->samples - 1, &sample, error_text),
+                     MR_OK);
     assert_int_equal(sample.keys[0], key_of_line(LINES - 1));
-    assert_int_equal(hub_sample_file_check(f, error), MR_IO_ERROR);
+    assert_int_equal(hub_sample_file_check(f, error_text), MR_IO_ERROR);
     hub_sample_file_close(f);
     close(file.fd);
 }
@@ -301,7 +303,7 @@ static void check_files(const char *directory, uint32_t index_entries_max, size_
         unsigned int random = 1;
         for (uint64_t i = 0; i < count + 100; i++) {
             uint64_t index = i < count ? i : (uint64_t)rand_r(&random) % count;
-            assert_int_equal(hub_sample_file_read(f, index, &sample, error), MR_OK);
+            assert_int_equal(hub_sample_file_read(f, index, &sample, error_text), MR_OK);
             assert_int_equal(sample.keys[0], key_of_line(lines[index]));
         }
         hub_sample_file_close(f);
@@ -326,9 +328,9 @@ static void packed_files_are_read_in_windows(void **state)
 
 static void expect_changed(struct hub_sample_file *f, const char *what)
 {
-    assert_int_equal(hub_sample_file_check(f, error), MR_IO_ERROR);
-    if (strstr(error, what) == NULL)
-        fail_msg("\"%s\" does not contain \"%s\"", error, what);
+    assert_int_equal(hub_sample_file_check(f, error_text), MR_IO_ERROR);
+    if (strstr(error_text, what) == NULL)
+        fail_msg("\"%s\" does not contain \"%s\"", error_text, what);
     hub_sample_file_close(f);
 }
 
@@ -339,17 +341,17 @@ static void files_that_come_or_change_are_noticed(void **state)
     snprintf(path, sizeof(path), "%s/part*", (const char *)*state);
     struct hub_sample_file *f = open_file((struct hub_sample_file_options){.path = path});
     uint64_t digest = hub_sample_file_info(f)->digest;
-    assert_int_equal(hub_sample_file_check(f, error), MR_OK);
+    assert_int_equal(hub_sample_file_check(f, error_text), MR_OK);
     snprintf(name, sizeof(name), "%s/part1", (const char *)*state);
     assert_int_equal(unlink(name), 0); /* it can be read all the same */
-    assert_int_equal(hub_sample_file_check(f, error), MR_OK);
+    assert_int_equal(hub_sample_file_check(f, error_text), MR_OK);
     write_file(*state, "part1", "1 1:1\n", 6);
-    assert_int_equal(hub_sample_file_check_some(f, error), MR_IO_ERROR);
+    assert_int_equal(hub_sample_file_check_some(f, error_text), MR_IO_ERROR);
     expect_changed(f, "part1 has changed since its plan began: another file has its name");
     f = open_file((struct hub_sample_file_options){.path = path});
     assert_int_not_equal(hub_sample_file_info(f)->digest, digest);
     write_file(*state, "part15", "1 1:1\n", 6);
-    assert_int_equal(hub_sample_file_check_some(f, error), MR_OK);
+    assert_int_equal(hub_sample_file_check_some(f, error_text), MR_OK);
     expect_changed(f, "part15 has come in");
 }
 
@@ -360,8 +362,8 @@ static void a_damaged_file_is_an_error(void **state)
     struct hub_sample_file *f = NULL;
     const struct hub_sample_file_options options = {
         .path = file.path, .formats = formats, .format = "libsvm"};
-    assert_int_equal(hub_sample_file_open(&options, &f, error), MR_IO_ERROR);
-    assert_non_null(strstr(error, "its packed data end too early"));
+    assert_int_equal(hub_sample_file_open(&options, &f, error_text), MR_IO_ERROR);
+    assert_non_null(strstr(error_text, "its packed data end too early"));
     free(p.data);
     close(file.fd);
 }
@@ -382,8 +384,8 @@ static void files_without_lines_are_refused_by_their_kind(void **state)
         struct hub_sample_file *f = NULL;
         const struct hub_sample_file_options options = {
             .path = file.path, .formats = formats, .format = "libsvm"};
-        assert_int_equal(hub_sample_file_open(&options, &f, error), MR_BAD_MESSAGE);
-        assert_non_null(strstr(error, cases[i].says));
+        assert_int_equal(hub_sample_file_open(&options, &f, error_text), MR_BAD_MESSAGE);
+        assert_non_null(strstr(error_text, cases[i].says));
         close(file.fd);
     }
 }
@@ -404,23 +406,23 @@ static void columns_are_those_of_each_file(void **state)
     snprintf(path, sizeof(path), "%s/*.csv", (const char *)*state);
     const struct hub_sample_file_options options = {.path = path, .formats = all, .format = "own"};
     struct hub_sample_file *f = NULL;
-    assert_int_equal(hub_sample_file_open(&options, &f, error), MR_OK);
+    assert_int_equal(hub_sample_file_open(&options, &f, error_text), MR_OK);
     assert_int_equal(hub_sample_file_info(f)->samples, 3);
     assert_int_equal(hub_sample_file_info(f)->keys, 2);
-    assert_int_equal(hub_sample_file_read(f, 0, &sample, error), MR_OK);
+    assert_int_equal(hub_sample_file_read(f, 0, &sample, error_text), MR_OK);
     uint64_t anna = sample.keys[0], digest = hub_sample_file_info(f)->digest;
-    assert_int_equal(hub_sample_file_read(f, 2, &sample, error), MR_OK);
+    assert_int_equal(hub_sample_file_read(f, 2, &sample, error_text), MR_OK);
     assert_int_equal(sample.keys[0], anna);
     hub_sample_file_close(f);
     all->all[3]->digest++; /* as of another description */
-    assert_int_equal(hub_sample_file_open(&options, &f, error), MR_OK);
+    assert_int_equal(hub_sample_file_open(&options, &f, error_text), MR_OK);
     assert_int_not_equal(hub_sample_file_info(f)->digest, digest);
     hub_sample_file_close(f);
     write_file(*state, "c.csv", "u,label\nanna,1\n", 15);
-    assert_int_equal(hub_sample_file_open(&options, &f, error), MR_BAD_MESSAGE);
-    assert_non_null(
-        strstr(error, "c.csv is not in the format own: the first line has no column \"y\", it begins with "
-                      "\"u,label\": correct [columns] or format.separator"));
+    assert_int_equal(hub_sample_file_open(&options, &f, error_text), MR_BAD_MESSAGE);
+    assert_non_null(strstr(
+        error_text, "c.csv is not in the format own: the first line has no column \"y\", it begins with "
+                    "\"u,label\": correct [columns] or format.separator"));
     hub_formats_destroy(all);
 }
 

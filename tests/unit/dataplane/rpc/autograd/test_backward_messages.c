@@ -70,8 +70,8 @@ static enum mr_status send_op(struct mr_rpc *rpc, uint8_t op, uint32_t to, const
     return raw.status;
 }
 
-static enum mr_status send(struct mr_rpc *rpc, const void *first, uint32_t bytes,
-                           const struct mr_tensor *more, uint32_t more_count)
+static enum mr_status message_send(struct mr_rpc *rpc, const void *first, uint32_t bytes,
+                                   const struct mr_tensor *more, uint32_t more_count)
 {
     return send_op(rpc, MR_OP_RPC_BACKWARD, 1, first, bytes, more, more_count);
 }
@@ -79,7 +79,7 @@ static enum mr_status send(struct mr_rpc *rpc, const void *first, uint32_t bytes
 /* Sends a REACH that engages w1. It says NOT_READY, or OK if it is at rest again before it answers. */
 static void send_reach(struct mr_rpc *rpc, const void *first, uint32_t bytes)
 {
-    enum mr_status status = send(rpc, first, bytes, NULL, 0);
+    enum mr_status status = message_send(rpc, first, bytes, NULL, 0);
     assert_true(status == MR_NOT_READY || status == MR_OK);
 }
 
@@ -98,22 +98,22 @@ static void malformed_ones(void **state)
     struct mr_tensor two[2] = {f32, f32};
     uint8_t many[sizeof(m.head) + MR_RPC_ARGUMENTS_MAX + 1] = {0};
     uint32_t head = sizeof(m.head);
-    assert_int_equal(send(rpc, &m, head - 1, NULL, 0), MR_BAD_MESSAGE);
-    assert_int_equal(send(rpc, many, sizeof(many), NULL, 0), MR_BAD_MESSAGE);
-    assert_int_equal(send(rpc, &m, head + 1, NULL, 0), MR_BAD_MESSAGE); /* its gradient is missing */
-    assert_int_equal(send(rpc, &m, head + 1, &i32, 1), MR_BAD_MESSAGE);
-    assert_int_equal(send(rpc, &m, head + 1, two, 2), MR_BAD_MESSAGE);
+    assert_int_equal(message_send(rpc, &m, head - 1, NULL, 0), MR_BAD_MESSAGE);
+    assert_int_equal(message_send(rpc, many, sizeof(many), NULL, 0), MR_BAD_MESSAGE);
+    assert_int_equal(message_send(rpc, &m, head + 1, NULL, 0), MR_BAD_MESSAGE); /* its gradient is missing */
+    assert_int_equal(message_send(rpc, &m, head + 1, &i32, 1), MR_BAD_MESSAGE);
+    assert_int_equal(message_send(rpc, &m, head + 1, two, 2), MR_BAD_MESSAGE);
     m.head.kind = 0;
-    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE);
+    assert_int_equal(message_send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE);
     m.head.kind = MR_BACKWARD_DONE + 1;
-    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE);
+    assert_int_equal(message_send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE);
     m.head.kind = MR_BACKWARD_REACH_RESULTS;
-    assert_int_equal(send(rpc, &m, head + 1, NULL, 0), MR_BAD_MESSAGE);
-    assert_int_equal(send(rpc, &m, head, &f32, 1), MR_BAD_MESSAGE);
+    assert_int_equal(message_send(rpc, &m, head + 1, NULL, 0), MR_BAD_MESSAGE);
+    assert_int_equal(message_send(rpc, &m, head, &f32, 1), MR_BAD_MESSAGE);
     m.head.kind = MR_BACKWARD_DONE;
-    assert_int_equal(send(rpc, &m, head, &f32, 1), MR_BAD_MESSAGE);
-    assert_int_equal(send(rpc, &m, head, two, 2), MR_BAD_MESSAGE);
-    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_OK); /* of a context that has ended: late */
+    assert_int_equal(message_send(rpc, &m, head, &f32, 1), MR_BAD_MESSAGE);
+    assert_int_equal(message_send(rpc, &m, head, two, 2), MR_BAD_MESSAGE);
+    assert_int_equal(message_send(rpc, &m, head, NULL, 0), MR_OK); /* of a context that has ended: late */
 }
 
 static void ones_that_do_not_fit(void **state)
@@ -127,36 +127,36 @@ static void ones_that_do_not_fit(void **state)
     struct mr_tensor f32 = mr_tensor_1d(MR_F32, ELEMENTS, xs), small = mr_tensor_1d(MR_F32, 2, xs);
     struct mr_tensor two[2] = {f32, f32};
     uint32_t head = sizeof(m.head);
-    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_INVALID_ARGUMENT); /* no such context */
+    assert_int_equal(message_send(rpc, &m, head, NULL, 0), MR_INVALID_ARGUMENT); /* no such context */
     m.head.context = mr_autograd_id(g->context);
     m.head.invocation = 5;
-    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE); /* no such call */
+    assert_int_equal(message_send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE); /* no such call */
     m.head.invocation = 1;
     m.head.kind = MR_BACKWARD_REACH_ARGUMENTS; /* w1 called nobody; */
-    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE);
+    assert_int_equal(message_send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE);
     struct mr_value by_way[] = {mr_value_i64(2), mr_value_string("square"), x};
     (void)graph_call_n(g, 1, "on", by_way, 3, 0); /* or another one */
-    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE);
+    assert_int_equal(message_send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE);
     m.head.kind = MR_BACKWARD_RESULTS; /* nothing was reached before */
-    assert_int_equal(send(rpc, &m, head + 1, &f32, 1), MR_INVALID_ARGUMENT);
+    assert_int_equal(message_send(rpc, &m, head + 1, &f32, 1), MR_INVALID_ARGUMENT);
     m.head.kind = MR_BACKWARD_REACH_RESULTS;
     m.head.pass = (UINT64_C(1) << MR_RPC_ID_SHIFT) | 5; /* in w1's name */
     send_reach(rpc, &m, head);
     m.head.kind = MR_BACKWARD_RESULTS;
     m.head.pass--; /* one that was before */
-    assert_int_equal(send(rpc, &m, head + 1, &f32, 1), MR_INVALID_ARGUMENT);
+    assert_int_equal(message_send(rpc, &m, head + 1, &f32, 1), MR_INVALID_ARGUMENT);
     m.head.pass++;
     for (;;) { /* until it is at rest, so that the answer tells */
         m.head.kind = MR_BACKWARD_RESULTS;
-        enum mr_status status = send(rpc, &m, head + 1, &small, 1);
+        enum mr_status status = message_send(rpc, &m, head + 1, &small, 1);
         if (status == MR_BAD_MESSAGE)
             break;
         assert_int_equal(status, MR_OK);
     }
-    assert_int_equal(send(rpc, &m, head + 2, two, 2), MR_BAD_MESSAGE);
+    assert_int_equal(message_send(rpc, &m, head + 2, two, 2), MR_BAD_MESSAGE);
     m.head.kind = MR_BACKWARD_REACH_RESULTS;
     m.head.pass--; /* late */
-    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_INVALID_ARGUMENT);
+    assert_int_equal(message_send(rpc, &m, head, NULL, 0), MR_INVALID_ARGUMENT);
     /* And the program goes back as if nothing had been. */
     graph_backward(g, graph_call1(g, 1, "sum", y));
     graph_expect(g, x, (float[]){2, 4, 6, 8}, ELEMENTS);
@@ -234,12 +234,12 @@ static void ones_out_of_order(void **state)
     uint32_t head = sizeof(m.head), before = math_backwards();
     send_reach(rpc, &m, head);
     m.head.kind = MR_BACKWARD_RESULTS;
-    enum mr_status status = send(rpc, &m, head + 1, &f32, 1);
+    enum mr_status status = message_send(rpc, &m, head + 1, &f32, 1);
     assert_true(status == MR_NOT_READY || status == MR_OK);
     m.head.kind = MR_BACKWARD_REACH_ARGUMENTS;
-    assert_int_equal(send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE);
+    assert_int_equal(message_send(rpc, &m, head, NULL, 0), MR_BAD_MESSAGE);
     m.head.kind = MR_BACKWARD_ARGUMENTS;
-    status = send(rpc, &m, head + 1, &f32, 1);
+    status = message_send(rpc, &m, head + 1, &f32, 1);
     assert_true(status == MR_BAD_MESSAGE || status == MR_OK); /* which may be told later */
     graph_end(g);
     net_skip(*state, 20000);

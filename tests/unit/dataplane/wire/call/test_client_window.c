@@ -13,7 +13,7 @@
 #define PULL_BYTES 851968u /* 13312 rows of 16 floats */
 #define SESSIONS   8u
 
-static struct link {
+static struct slow_link {
     uint32_t bits_per_us;      /* 1000 = 1 Gb/s; 0 = no limit */
     uint32_t buffer_bytes;     /* the switch's */
     uint64_t busy_until_us[2]; /* by sender; in 1/1000 us */
@@ -22,38 +22,38 @@ static struct link {
     uint32_t lose_every; /* of DATA, from either side; 0 = none is lost by chance */
     uint64_t path_us;    /* each way, on top of what the pair takes; without a limit of speed */
     bool cut[2];         /* from this side nothing gets through */
-} link;
+} slow_link;
 
 static enum pair_verdict through_the_link(struct pair *pair, enum pair_side from, uint32_t n,
                                           struct pair_packet *packet)
 {
-    if (link.cut[from])
+    if (slow_link.cut[from])
         return PAIR_DROP;
-    if (link.lose_every > 0 && packet->data[3] == MR_PACKET_DATA && n % link.lose_every == 0)
+    if (slow_link.lose_every > 0 && packet->data[3] == MR_PACKET_DATA && n % slow_link.lose_every == 0)
         return PAIR_DROP;
-    if (link.bits_per_us == 0) {
-        pair->late_us = link.path_us;
-        return link.path_us > 0 ? PAIR_LATE : PAIR_PASS;
+    if (slow_link.bits_per_us == 0) {
+        pair->late_us = slow_link.path_us;
+        return slow_link.path_us > 0 ? PAIR_LATE : PAIR_PASS;
     }
-    uint64_t *until = &link.busy_until_us[from], now = pair->now_us * 1000;
+    uint64_t *until = &slow_link.busy_until_us[from], now = pair->now_us * 1000;
     uint64_t start = *until > now ? *until : now;
     uint64_t wait_us = (start - now) / 1000;
-    if (wait_us * link.bits_per_us / 8 > link.buffer_bytes) {
-        link.dropped++;
+    if (wait_us * slow_link.bits_per_us / 8 > slow_link.buffer_bytes) {
+        slow_link.dropped++;
         return PAIR_DROP;
     }
-    link.carried++;
-    link.queue_us = wait_us;
-    link.queue_max_us = wait_us > link.queue_max_us ? wait_us : link.queue_max_us;
-    *until = start + (uint64_t)packet->bytes * 8000 / link.bits_per_us;
+    slow_link.carried++;
+    slow_link.queue_us = wait_us;
+    slow_link.queue_max_us = wait_us > slow_link.queue_max_us ? wait_us : slow_link.queue_max_us;
+    *until = start + (uint64_t)packet->bytes * 8000 / slow_link.bits_per_us;
     pair->late_us = (*until - now) / 1000;
     return PAIR_LATE;
 }
 
 static int setup(void **state)
 {
-    memset(&link, 0, sizeof(link));
-    link.buffer_bytes = UINT32_MAX;
+    memset(&slow_link, 0, sizeof(slow_link));
+    slow_link.buffer_bytes = UINT32_MAX;
     pair_init(&p);
     p.config[PAIR_SERVER].sessions_max = p.config[PAIR_CLIENT].sessions_max = SESSIONS;
     p.config[PAIR_SERVER].memory_bytes = p.config[PAIR_CLIENT].memory_bytes = 256u << 20;
@@ -90,7 +90,7 @@ static void push(struct pair_call *c, uint32_t bytes)
 static uint64_t wire_us(uint64_t bytes)
 {
     uint32_t segment_bytes = p.session->peer.segment_bytes;
-    return bytes * (segment_bytes + MR_HEADER_BYTES) / segment_bytes * 8 / link.bits_per_us;
+    return bytes * (segment_bytes + MR_HEADER_BYTES) / segment_bytes * 8 / slow_link.bits_per_us;
 }
 
 static uint64_t until_ended(const struct pair_call *c)
@@ -107,7 +107,7 @@ static uint64_t until_ended(const struct pair_call *c)
 static void an_idle_network_is_used_as_without_a_window(void **state)
 {
     struct pair_call a = {0}, b = {0}, c = {0};
-    link.bits_per_us = 10000;
+    slow_link.bits_per_us = 10000;
     pull(&a, PULL_BYTES);
     uint64_t us = until_ended(&a);
     assert_int_in_range(us, PULL_BYTES * 8 / 10000, PULL_BYTES * 8 / 10000 * 11 / 10);
@@ -126,15 +126,15 @@ static void a_slow_link_is_filled_and_its_queue_kept_short(void **state)
 {
     for (int i = 0; i < 2; i++) {
         struct pair_call c = {0};
-        link.bits_per_us = 1000;
-        link.queue_max_us = 0;
+        slow_link.bits_per_us = 1000;
+        slow_link.queue_max_us = 0;
         i == 0 ? pull(&c, 16u << 20) : push(&c, 16u << 20);
         pair_run(&p, 40000);
-        assert_true(link.queue_max_us > 1500);
+        assert_true(slow_link.queue_max_us > 1500);
         assert_true(counters()->window_delays > 0);
-        link.queue_max_us = 0;
+        slow_link.queue_max_us = 0;
         uint64_t us = until_ended(&c) + 40000;
-        assert_true(link.queue_max_us < 3 * MR_QUEUE_TARGET_US);
+        assert_true(slow_link.queue_max_us < 3 * MR_QUEUE_TARGET_US);
         assert_true(us < wire_us(16u << 20) * 104 / 100);
         assert_int_equal(counters()->segments_resent, 0);
     }
@@ -149,12 +149,12 @@ static void many_pulls_at_once_fit_into_the_switch(void **state)
         pair_open(&p);
         sessions[i] = p.session;
     }
-    link.bits_per_us = 1000;
-    link.buffer_bytes = 300000;
+    slow_link.bits_per_us = 1000;
+    slow_link.buffer_bytes = 300000;
     uint32_t dropped[2];
     for (uint32_t round = 0; round < 2; round++) {
         memset(calls, 0, sizeof(calls));
-        link.dropped = 0;
+        slow_link.dropped = 0;
         for (uint32_t i = 0; i < SESSIONS; i++) {
             p.session = sessions[i];
             pull(&calls[i], 4u << 20);
@@ -164,7 +164,7 @@ static void many_pulls_at_once_fit_into_the_switch(void **state)
             if (calls[i].ended == 0)
                 (void)until_ended(&calls[i]);
         assert_true(p.now_us - start_us < (4u << 20) * UINT64_C(8) * SESSIONS / 1000 * 115 / 100);
-        dropped[round] = link.dropped;
+        dropped[round] = slow_link.dropped;
     }
     assert_true(dropped[0] > 0);
     assert_true(dropped[1] * 10 < dropped[0]); /* what was learnt is kept */
@@ -173,7 +173,7 @@ static void many_pulls_at_once_fit_into_the_switch(void **state)
 static void a_sleeping_client_is_soon_as_fast_again(void **state)
 {
     struct pair_call c = {0};
-    link.bits_per_us = 10000;
+    slow_link.bits_per_us = 10000;
     pull(&c, 32u << 20);
     pair_run(&p, 1000);
     for (int i = 0; i < 3; i++) {
@@ -206,7 +206,7 @@ static void run_server_alone(uint64_t us)
 static void a_client_that_looks_now_and_then_keeps_its_windows(void **state)
 {
     struct pair_call calls[2] = {0};
-    link.bits_per_us = 10000;
+    slow_link.bits_per_us = 10000;
     for (int i = 0; i < 2; i++) {
         i == 0 ? pull(&calls[i], 16u << 20) : push(&calls[i], 16u << 20);
         uint64_t start_us = p.now_us;
@@ -222,12 +222,12 @@ static void a_client_that_looks_now_and_then_keeps_its_windows(void **state)
 static void a_request_into_the_void_starts_again_from_the_least(void **state)
 {
     struct pair_call c = {0};
-    link.bits_per_us = 10000;
+    slow_link.bits_per_us = 10000;
     push(&c, 4u << 20);
     pair_run(&p, 500);
-    link.cut[PAIR_CLIENT] = true;
+    slow_link.cut[PAIR_CLIENT] = true;
     pair_run(&p, 100000);
-    link.cut[PAIR_CLIENT] = false;
+    slow_link.cut[PAIR_CLIENT] = false;
     uint32_t least = p.session->requests.bytes;
     while (c.ended == 0 && p.now_us < 10000000) {
         pair_run(&p, 10);
@@ -308,7 +308,7 @@ static void a_long_path_is_no_queue(void **state)
     for (int i = 0; i < 2; i++) {
         struct pair_call c = {0};
         mr_client_session_close(p.ends[PAIR_CLIENT].ep, p.session, p.now_us);
-        link.path_us = 2000;
+        slow_link.path_us = 2000;
         pair_open(&p);
         pair_run(&p, 100000);
         i == 0 ? pull(&c, 4u << 20) : push(&c, 4u << 20);
@@ -340,15 +340,15 @@ static void many_losses_shrink_the_window_of_their_direction(void **state)
         mr_flow_begin(p.ends[PAIR_CLIENT].ep, p.session);
         const struct mr_window *w = i == 0 ? &p.session->replies : &p.session->requests;
         uint64_t before = counters()->window_losses;
-        link.bits_per_us = 10000;
-        link.lose_every = 8;
+        slow_link.bits_per_us = 10000;
+        slow_link.lose_every = 8;
         i == 0 ? pull(&c, 2u << 20) : push(&c, 2u << 20);
         uint32_t least = w->bytes;
         while (c.ended == 0) {
             pair_run(&p, 10);
             least = w->bytes < least && w->kept_bytes == 0 ? w->bytes : least;
         }
-        link.lose_every = 0;
+        slow_link.lose_every = 0;
         assert_int_equal(c.status, MR_OK);
         assert_true(counters()->window_losses > before);
         assert_true(least <= w->max_bytes / 2);
@@ -378,7 +378,7 @@ static enum pair_verdict lose_one_segment(struct pair *pair, enum pair_side from
 static void one_loss_is_one_segment_sent_again(void **state)
 {
     p.filter = lose_one_segment;
-    link.bits_per_us = 10000;
+    slow_link.bits_per_us = 10000;
     for (uint32_t i = 0; i < 20; i++) {
         struct pair_call a = {0}, b = {0};
         uint64_t before[2] = {counters()->segments_resent, server_counters()->segments_resent};
@@ -467,7 +467,7 @@ static void share_for(uint64_t us, uint32_t begun)
  * theirs. */
 static void latecomers_share_the_link(void **state)
 {
-    link.bits_per_us = 2500;
+    slow_link.bits_per_us = 2500;
     p.on_ended = sharer_ended;
     memset(sharers, 0, sizeof(sharers));
     for (uint32_t i = 0; i < SHARERS; i++) {
@@ -479,7 +479,7 @@ static void latecomers_share_the_link(void **state)
     share_for(SHARING_US, SHARERS);
     for (uint32_t i = 0; i < SHARERS; i++)
         sharers[i].ended_bytes = 0;
-    link.queue_max_us = 0;
+    slow_link.queue_max_us = 0;
     share_for(SHARING_US, SHARERS);
     uint64_t all = 0, least = UINT64_MAX;
     for (uint32_t i = 0; i < SHARERS; i++) {
@@ -487,8 +487,8 @@ static void latecomers_share_the_link(void **state)
         least = sharers[i].ended_bytes < least ? sharers[i].ended_bytes : least;
     }
     assert_true(least * SHARERS > all * 8 / 10);
-    assert_true(all > (uint64_t)SHARING_US / 8 * link.bits_per_us * 85 / 100);
-    assert_true(link.queue_max_us < 3 * MR_QUEUE_TARGET_US);
+    assert_true(all > (uint64_t)SHARING_US / 8 * slow_link.bits_per_us * 85 / 100);
+    assert_true(slow_link.queue_max_us < 3 * MR_QUEUE_TARGET_US);
     for (uint32_t i = 0; i < SHARERS; i++)
         mr_client_session_close(p.ends[PAIR_CLIENT].ep, sharers[i].session, p.now_us);
 }

@@ -10,14 +10,14 @@
 #include "ps/modules/model/text.h"
 
 static struct ps_model_text read_text;
-static char error[320];
+static char error_text[320];
 
 static void every_layer_is_read(void **state)
 {
     assert_int_equal(
         ps_model_read("input 3 32 16; number 7 ; conv2d 3 8 5 stride 2 pad 1;relu\n; max_pool2d 2;\t"
                       "max_pool2d 3 pad 1 stride 1; dropout 0.25; flatten; linear 10 4; log_softmax;",
-                      &read_text, error, sizeof(error)),
+                      &read_text, error_text, sizeof(error_text)),
         MR_OK);
     assert_int_equal(read_text.sample.rank, 3);
     assert_int_equal(read_text.sample.dims[0], 3);
@@ -48,10 +48,10 @@ static void every_layer_is_read(void **state)
 static void the_named_network_is_torchs(void **state)
 {
     struct ps_network *network;
-    assert_int_equal(ps_model_read("convnet", &read_text, error, sizeof(error)), MR_OK);
+    assert_int_equal(ps_model_read("convnet", &read_text, error_text, sizeof(error_text)), MR_OK);
     assert_int_equal(read_text.layer_count, 12);
     assert_int_equal(ps_network_create(read_text.layers, read_text.layer_count, &read_text.sample, NULL,
-                                       &network, error, sizeof(error)),
+                                       &network, error_text, sizeof(error_text)),
                      MR_OK);
     assert_int_equal(ps_shape_floats(ps_network_input(network)), 784);
     assert_int_equal(ps_network_output(network)->dims[0], 10);
@@ -64,10 +64,10 @@ static void the_named_network_is_torchs(void **state)
 
 static void refused(const char *text, const char *says)
 {
-    error[0] = 0;
-    assert_int_equal(ps_model_read(text, &read_text, error, sizeof(error)), MR_INVALID_ARGUMENT);
-    if (strstr(error, says) == NULL || strchr(error, '\n') != NULL)
-        fail_msg("\"%s\": %s", text, error);
+    error_text[0] = 0;
+    assert_int_equal(ps_model_read(text, &read_text, error_text, sizeof(error_text)), MR_INVALID_ARGUMENT);
+    if (strstr(error_text, says) == NULL || strchr(error_text, '\n') != NULL)
+        fail_msg("\"%s\": %s", text, error_text);
 }
 
 static void what_cannot_be_read_is_told(void **state)
@@ -108,12 +108,12 @@ static void sizes_have_limits(void **state)
     at += sprintf(at, "input 4");
     for (uint32_t i = 0; i < PS_NETWORK_LAYERS_MAX; i++)
         at += sprintf(at, ";relu");
-    assert_int_equal(ps_model_read(text, &read_text, error, sizeof(error)), MR_OK);
+    assert_int_equal(ps_model_read(text, &read_text, error_text, sizeof(error_text)), MR_OK);
     assert_int_equal(read_text.layer_count, PS_NETWORK_LAYERS_MAX);
     sprintf(at, ";relu");
     refused(text, "statement 258 of the network, \"relu\": expected fewer layers");
     sprintf(text, "input 4;%200s", "relu");
-    assert_int_equal(ps_model_read(text, &read_text, error, sizeof(error)),
+    assert_int_equal(ps_model_read(text, &read_text, error_text, sizeof(error_text)),
                      MR_OK); /* blanks before it do not count */
     sprintf(text, "input 4;relu%200s;", "");
     refused(text, "expected fewer characters");

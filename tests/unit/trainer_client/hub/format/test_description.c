@@ -187,7 +187,7 @@ static void expect_time(const char *pattern, const char *text, const char *keys[
     hub_format_free(format);
 }
 
-static void times(void **state)
+static void times_of_day(void **state)
 {
     expect_time("%Y-%m-%d %H:%M:%S", "2026-11-28 04:05:06", (const char *[]){"04", "6", "1128", "11"});
     expect_time("%Y-%m-%dT%H:%M:%S.%fZ", "2000-02-29T23:59:60.123Z",
@@ -333,7 +333,7 @@ int main(void)
         cmocka_unit_test(dense_values),
         cmocka_unit_test(slots),
         cmocka_unit_test(pieces_are_bounded),
-        cmocka_unit_test(times),
+        cmocka_unit_test(times_of_day),
         cmocka_unit_test(weights_of_libsvm),
         cmocka_unit_test(the_digest_is_of_what_it_says),
         cmocka_unit_test(what_is_wrong_is_said),

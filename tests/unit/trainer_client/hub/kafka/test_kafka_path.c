@@ -9,7 +9,7 @@
 #include "trainer_client/hub/kafka/kafka_topic.h"
 #include "trainer_client/hub/sample_file.h"
 
-static char error[HUB_ERROR_BYTES];
+static char error_text[HUB_ERROR_BYTES];
 
 static void paths_name_a_topic(void **state)
 {
@@ -17,10 +17,10 @@ static void paths_name_a_topic(void **state)
     assert_true(hub_kafka_path_is("kafka:clicks"));
     assert_false(hub_kafka_path_is("/data/kafka:clicks"));
     assert_false(hub_kafka_path_is("-"));
-    assert_int_equal(hub_kafka_path_parse("kafka:ads.Clicks_2-a", &path, error), MR_OK);
+    assert_int_equal(hub_kafka_path_parse("kafka:ads.Clicks_2-a", &path, error_text), MR_OK);
     assert_string_equal(path.topic, "ads.Clicks_2-a");
     assert_int_equal(path.messages, 0);
-    assert_int_equal(hub_kafka_path_parse("kafka:clicks?messages=65536", &path, error), MR_OK);
+    assert_int_equal(hub_kafka_path_parse("kafka:clicks?messages=65536", &path, error_text), MR_OK);
     assert_string_equal(path.topic, "clicks");
     assert_int_equal(path.messages, 65536);
 }
@@ -45,9 +45,9 @@ static void what_is_no_topic_is_refused(void **state)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct hub_kafka_path path;
-        assert_int_equal(hub_kafka_path_parse(cases[i].path, &path, error), MR_INVALID_ARGUMENT);
-        if (strstr(error, cases[i].says) == NULL)
-            fail_msg("%s: %s", cases[i].path, error);
+        assert_int_equal(hub_kafka_path_parse(cases[i].path, &path, error_text), MR_INVALID_ARGUMENT);
+        if (strstr(error_text, cases[i].says) == NULL)
+            fail_msg("%s: %s", cases[i].path, error_text);
     }
 }
 
@@ -56,8 +56,8 @@ static void without_librdkafka_there_are_no_topics(void **state)
 {
     struct hub_kafka_topic *topic = NULL;
     const struct hub_kafka_options options = {.topic = "clicks"};
-    assert_int_equal(hub_kafka_open(&options, &topic, error), MR_UNSUPPORTED);
-    assert_non_null(strstr(error, "kafka:clicks: this hub was built without librdkafka"));
+    assert_int_equal(hub_kafka_open(&options, &topic, error_text), MR_UNSUPPORTED);
+    assert_non_null(strstr(error_text, "kafka:clicks: this hub was built without librdkafka"));
     assert_null(topic);
     hub_kafka_close(NULL);
 }

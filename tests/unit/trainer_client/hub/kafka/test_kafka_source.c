@@ -21,7 +21,7 @@
 
 #define LIMIT_S 60
 
-static char error[HUB_ERROR_BYTES];
+static char error_text[HUB_ERROR_BYTES];
 static struct kafka_mock kafka;
 static sem_t come; /* posted when something may have come */
 static uint32_t broken_shown;
@@ -63,7 +63,7 @@ static enum mr_status open_request(const struct hub_request *request, struct hub
                                                      .kafka_config = kafka.config,
                                                      .on_broken_line = on_broken_line,
                                                      .on_batch = on_batch};
-    return hub_kafka_source_open(&options, s, error);
+    return hub_kafka_source_open(&options, s, error_text);
 }
 
 static struct hub_kafka_source *open_source(const char *path)
@@ -71,7 +71,7 @@ static struct hub_kafka_source *open_source(const char *path)
     struct hub_kafka_source *s = NULL;
     const struct hub_request request = request_of(path);
     if (open_request(&request, &s) != MR_OK)
-        fail_msg("%s", error);
+        fail_msg("%s", error_text);
     return s;
 }
 
@@ -85,7 +85,7 @@ static enum mr_status begin(struct hub_kafka_source *s, uint32_t partition, cons
 {
     enum mr_status status = MR_NOT_READY;
     for (time_t until = limit(); status == MR_NOT_READY && time(NULL) < until;) {
-        status = hub_kafka_source_begin(s, partition, known, data, error);
+        status = hub_kafka_source_begin(s, partition, known, data, error_text);
         if (status == MR_NOT_READY)
             wait_a_little();
     }
@@ -97,7 +97,7 @@ static enum mr_status build(struct hub_kafka_source *s, uint32_t partition, uint
 {
     enum mr_status status = MR_NOT_READY;
     for (time_t until = limit(); status == MR_NOT_READY && time(NULL) < until;) {
-        status = hub_kafka_source_build(s, partition, sequence, b, error);
+        status = hub_kafka_source_build(s, partition, sequence, b, error_text);
         if (status == MR_NOT_READY)
             wait_a_little();
     }
@@ -160,11 +160,12 @@ static void each_partition_has_batches_of_its_own(void **state)
     put_lines("parts", 2, 1000, 8);
     struct hub_kafka_source *s = open_source("kafka:parts");
     assert_int_equal(hub_kafka_source_partitions(s), 3);
-    while (hub_kafka_source_ready(s, error) == MR_NOT_READY) /* until each has told whether it has messages */
+    while (hub_kafka_source_ready(s, error_text) ==
+           MR_NOT_READY) /* until each has told whether it has messages */
         wait_a_little();
-    assert_int_equal(hub_kafka_source_ready(s, error), MR_OK);
-    assert_int_equal(hub_kafka_source_look(s, 0, error), MR_OK);
-    assert_int_equal(hub_kafka_source_look(s, 2, error), MR_OK);
+    assert_int_equal(hub_kafka_source_ready(s, error_text), MR_OK);
+    assert_int_equal(hub_kafka_source_look(s, 0, error_text), MR_OK);
+    assert_int_equal(hub_kafka_source_look(s, 2, error_text), MR_OK);
     assert_int_not_equal(hub_kafka_source_salt(s, 0), hub_kafka_source_salt(s, 2));
     assert_int_equal(begin(s, 0, NULL, &data[0]), MR_OK);
     assert_int_equal(begin(s, 2, NULL, &data[2]), MR_OK);
@@ -177,13 +178,13 @@ static void each_partition_has_batches_of_its_own(void **state)
     assert_int_equal(b.sequence, 1);
     assert_int_equal(build(s, 0, 1, &b), MR_OK);
     check_lines(&b, 4, 4);
-    assert_int_equal(hub_kafka_source_build(s, 0, 2, &b, error), MR_NOT_READY); /* two of four */
+    assert_int_equal(hub_kafka_source_build(s, 0, 2, &b, error_text), MR_NOT_READY); /* two of four */
     assert_int_equal(hub_kafka_source_lag(s, 0, 1), 6);
     put_lines("parts", 0, 10, 2);
     assert_int_equal(build(s, 0, 2, &b), MR_OK);
     check_lines(&b, 8, 4);
-    assert_int_equal(hub_kafka_source_begin(s, 1, NULL, &data[1], error), MR_NOT_READY);
-    assert_int_equal(hub_kafka_source_look(s, 1, error), MR_NOT_READY);
+    assert_int_equal(hub_kafka_source_begin(s, 1, NULL, &data[1], error_text), MR_NOT_READY);
+    assert_int_equal(hub_kafka_source_look(s, 1, error_text), MR_NOT_READY);
     put_lines("parts", 1, 7, 4); /* it joins in with its first message */
     assert_int_equal(begin(s, 1, NULL, &data[1]), MR_OK);
     assert_int_equal(build(s, 1, 0, &b), MR_OK);
@@ -192,7 +193,7 @@ static void each_partition_has_batches_of_its_own(void **state)
     hub_kafka_source_finish(s);
     assert_int_equal(hub_kafka_source_batches(s, 0), 3);
     assert_int_equal(hub_kafka_source_batches(s, 1), 1);
-    assert_int_equal(hub_kafka_source_build(s, 0, 3, &b, error), MR_NOT_READY);
+    assert_int_equal(hub_kafka_source_build(s, 0, 3, &b, error_text), MR_NOT_READY);
     hub_batch_free(&b);
     hub_kafka_source_close(s);
 }
@@ -221,7 +222,7 @@ static void a_partition_that_is_added_is_found(void **state)
     assert_int_equal(begin(s, 2, NULL, &data[2]), MR_OK);
     assert_int_equal(build(s, 2, 0, &b), MR_OK);
     check_lines(&b, 100, 4); /* also what came before it was found */
-    assert_int_equal(hub_kafka_source_begin(s, 1, NULL, &data[1], error), MR_NOT_READY);
+    assert_int_equal(hub_kafka_source_begin(s, 1, NULL, &data[1], error_text), MR_NOT_READY);
     assert_int_equal(build(s, 0, 1, &b), MR_OK);
     check_lines(&b, 4, 4);
     atomic_store(&kafka_mock_shown_partitions, 1); /* as a recreated topic may have */
@@ -246,7 +247,7 @@ static void a_plan_reads_no_more_partitions_than_it_has_parts(void **state)
     kafka_mock_topic(&kafka, "large", HUB_PARTS_MAX + 1);
     const struct hub_request request = request_of("kafka:large");
     assert_int_equal(open_request(&request, &s), MR_INVALID_ARGUMENT);
-    assert_string_equal(error, "kafka:large has 1025 partitions; a plan reads 1 to 1024");
+    assert_string_equal(error_text, "kafka:large has 1025 partitions; a plan reads 1 to 1024");
     atomic_store(&kafka_mock_shown_partitions, 1);
     s = open_source("kafka:large");
     atomic_store(&kafka_mock_shown_partitions, INT_MAX);
@@ -319,9 +320,9 @@ static void messages_of_all_sorts_are_counted_by_offset(void **state)
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
     check_lines(&b, 0, 3);
     for (int turn = 0; turn < 2; turn++) { /* a failed plan that is started again fails again */
-        error[0] = '\0';
+        error_text[0] = '\0';
         assert_int_equal(build(s, 0, 1, &b), MR_BAD_MESSAGE);
-        assert_non_null(strstr(error, "kafka:sorts[0]: offset 3: broken line:"));
+        assert_non_null(strstr(error_text, "kafka:sorts[0]: offset 3: broken line:"));
     }
     hub_batch_free(&b);
     hub_kafka_source_close(s);
@@ -340,27 +341,27 @@ static void messages_of_another_format_are_refused(void **state)
     assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
     assert_int_equal(build(s, 0, 0, &b), MR_BAD_MESSAGE);
     assert_non_null(
-        strstr(error, "is not in the format criteo: 16 of 16 lines are broken, such as at offset 15"));
+        strstr(error_text, "is not in the format criteo: 16 of 16 lines are broken, such as at offset 15"));
     hub_kafka_source_close(s);
     snprintf(request.format, sizeof(request.format), "%s", HUB_BLOCK_FORMAT);
     assert_int_equal(open_request(&request, &s), MR_OK);
     enum mr_status status;
-    while ((status = hub_kafka_source_ready(s, error)) == MR_NOT_READY)
+    while ((status = hub_kafka_source_ready(s, error_text)) == MR_NOT_READY)
         wait_a_little();
     assert_int_equal(status, MR_BAD_MESSAGE);
-    assert_non_null(strstr(error, "kafka:other[0]: the message at offset 0"));
+    assert_non_null(strstr(error_text, "kafka:other[0]: the message at offset 0"));
     hub_kafka_source_close(s);
     snprintf(request.format, sizeof(request.format), "%s", "parquet");
     assert_int_equal(open_request(&request, &s), MR_INVALID_ARGUMENT);
-    assert_non_null(strstr(error, "unknown format 'parquet'"));
+    assert_non_null(strstr(error_text, "unknown format 'parquet'"));
     struct hub_format *named =
-        read_format("[format]\nname = named\nlabel = y\n[columns]\ny = flag\n[slots]\ny = y\n", error);
+        read_format("[format]\nname = named\nlabel = y\n[columns]\ny = flag\n[slots]\ny = y\n", error_text);
     struct hub_formats own = {.all = {named}, .count = 1}, *const built_in = formats;
     snprintf(request.format, sizeof(request.format), "%s", "named");
     formats = &own;
     assert_int_equal(open_request(&request, &s), MR_INVALID_ARGUMENT);
     formats = built_in;
-    assert_non_null(strstr(error, "header = none"));
+    assert_non_null(strstr(error_text, "header = none"));
     hub_format_free(named);
     hub_batch_free(&b);
 }
@@ -375,13 +376,13 @@ static void blocks_of_a_message_go_into_one_batch(void **state)
     struct hub_request request = request_of("kafka:blocks?messages=2");
     snprintf(request.format, sizeof(request.format), "%s", HUB_BLOCK_FORMAT);
     assert_int_equal(open_request(&request, &s), MR_OK);
-    assert_int_equal(hub_kafka_source_ready(s, error), MR_NOT_READY);
+    assert_int_equal(hub_kafka_source_ready(s, error_text), MR_NOT_READY);
     block_put_samples(&bytes, 0, 3, true);
     block_put_samples(&bytes, 3, 1, true);
     kafka_mock_put(&kafka, "blocks", 1, bytes.bytes, bytes.used);
     kafka_mock_put(&kafka, "blocks", 1, bytes.bytes, bytes.used - 1); /* the second one is cut off */
     kafka_mock_flush(&kafka);
-    while (hub_kafka_source_ready(s, error) == MR_NOT_READY)
+    while (hub_kafka_source_ready(s, error_text) == MR_NOT_READY)
         wait_a_little();
     assert_int_equal(hub_kafka_source_info(s)->format->slots, 2);
     assert_int_equal(begin(s, 1, NULL, &data), MR_OK);
@@ -415,14 +416,14 @@ static void any_partition_gives_the_shape_of_blocks(void **state)
     }
     kafka_mock_flush(&kafka);
     assert_int_equal(open_request(&request, &s), MR_OK);
-    while ((status = hub_kafka_source_ready(s, error)) == MR_NOT_READY)
+    while ((status = hub_kafka_source_ready(s, error_text)) == MR_NOT_READY)
         wait_a_little();
     assert_int_equal(status, MR_BAD_MESSAGE);
-    assert_non_null(strstr(error, ", from which the shape of samples is taken, is no block: "));
+    assert_non_null(strstr(error_text, ", from which the shape of samples is taken, is no block: "));
     kafka_mock_put(&kafka, "shape", 2, bytes.bytes, bytes.used);
     kafka_mock_flush(&kafka);
     for (time_t until = limit(); status != MR_OK && time(NULL) < until; wait_a_little())
-        status = hub_kafka_source_ready(s, error); /* as when the plan is started again */
+        status = hub_kafka_source_ready(s, error_text); /* as when the plan is started again */
     assert_int_equal(status, MR_OK);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(begin(s, i, NULL, &data), MR_OK);
@@ -451,9 +452,9 @@ static void the_shape_is_that_of_the_first_message_with_a_value(void **state)
     for (uint32_t i = 0; i < 2; i++) /* there are messages, and none of them tells */
         assert_int_equal(begin(s, i, NULL, &data), MR_OK);
     for (uint32_t i = 0; i < 10; i++, wait_a_little())
-        assert_int_equal(hub_kafka_source_ready(s, error), MR_NOT_READY);
+        assert_int_equal(hub_kafka_source_ready(s, error_text), MR_NOT_READY);
     refuse_fetches(RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE);
-    while ((status = hub_kafka_source_ready(s, error)) == MR_NOT_READY)
+    while ((status = hub_kafka_source_ready(s, error_text)) == MR_NOT_READY)
         wait_a_little();
     assert_int_equal(status, MR_IO_ERROR);
     rd_kafka_mock_clear_request_errors(kafka.cluster, KAFKA_FETCH);
@@ -465,7 +466,7 @@ static void the_shape_is_that_of_the_first_message_with_a_value(void **state)
     for (int start = 0; start < 2; start++) { /* also when they are there from the beginning */
         status = MR_NOT_READY;
         for (time_t until = limit(); status != MR_OK && time(NULL) < until; wait_a_little())
-            status = hub_kafka_source_ready(s, error); /* as when the plan is started again */
+            status = hub_kafka_source_ready(s, error_text); /* as when the plan is started again */
         assert_int_equal(status, MR_OK);
         assert_int_equal(begin(s, 0, start == 0 ? NULL : &data, &again), MR_OK);
         assert_int_equal(again >> 20, 0); /* batches are cut from the first message on, though it is empty */
@@ -512,8 +513,8 @@ static void what_retention_deleted_is_an_error(void **state)
     assert_int_equal(begin(s, 0, &data, &again), MR_OK); /* the first message is not there to compare */
     assert_int_equal(again, data);
     assert_int_equal(build(s, 0, 1, &b), MR_IO_ERROR);
-    assert_non_null(strstr(error, "kafka:gone[0] no longer has offset 4"));
-    assert_non_null(strstr(error, "another `run`"));
+    assert_non_null(strstr(error_text, "kafka:gone[0] no longer has offset 4"));
+    assert_non_null(strstr(error_text, "another `run`"));
     hub_kafka_source_close(s);
     s = open_source("kafka:gone"); /* a plan that begins here begins after them */
     assert_int_equal(begin(s, 0, NULL, &again), MR_OK);
@@ -534,7 +535,7 @@ static void an_offset_that_is_refused_though_it_is_there(void **state)
     refuse_fetches(RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE);
     assert_int_equal(build(s, 0, 1, &b), MR_IO_ERROR);
     rd_kafka_mock_clear_request_errors(kafka.cluster, KAFKA_FETCH);
-    assert_non_null(strstr(error, "kafka:refused[0] cannot be read from offset 6 on: "));
+    assert_non_null(strstr(error_text, "kafka:refused[0] cannot be read from offset 6 on: "));
     put_lines("refused", 0, 6, 2);
     assert_int_equal(build(s, 0, 1, &b), MR_OK); /* read anew, as when the plan is started again */
     check_lines(&b, 4, 4);
@@ -560,11 +561,11 @@ static void a_topic_that_was_made_anew_is_noticed(void **state)
     assert_int_equal(begin(s, 0, &data[0], &again), MR_OK);
     assert_int_equal(again, data[1]); /* the record is not this topic's */
     const uint64_t later = data[1] + (UINT64_C(5) << 20);
-    assert_int_equal(hub_kafka_source_begin(s, 0, &later, &again, error), MR_OK);
+    assert_int_equal(hub_kafka_source_begin(s, 0, &later, &again, error_text), MR_OK);
     assert_int_equal(again, data[1]); /* no message is from before the first one */
-    assert_int_equal(hub_kafka_source_begin(s, 0, &data[1], &again, error), MR_OK);
+    assert_int_equal(hub_kafka_source_begin(s, 0, &data[1], &again, error_text), MR_OK);
     assert_int_equal(build(s, 0, 9, &b), MR_IO_ERROR);
-    assert_non_null(strstr(error, "kafka:two[0] ends at offset 8, before offset 36"));
+    assert_non_null(strstr(error_text, "kafka:two[0] ends at offset 8, before offset 36"));
     hub_batch_free(&b);
     hub_kafka_source_close(s);
 }
@@ -580,7 +581,7 @@ static void a_broker_goes_and_comes(void **state)
     assert_int_equal(build(s, 0, 0, &b), MR_OK);
     assert_int_equal(rd_kafka_mock_broker_set_down(kafka.cluster, -1), RD_KAFKA_RESP_ERR_NO_ERROR);
     while (hub_kafka_source_trouble(s)[0] == '\0') {
-        assert_int_equal(hub_kafka_source_build(s, 0, 1, &b, error), MR_NOT_READY);
+        assert_int_equal(hub_kafka_source_build(s, 0, 1, &b, error_text), MR_NOT_READY);
         wait_a_little();
     }
     assert_int_equal(rd_kafka_mock_broker_set_up(kafka.cluster, -1), RD_KAFKA_RESP_ERR_NO_ERROR);
@@ -608,20 +609,20 @@ static void what_the_brokers_refuse_is_an_error(void **state)
     struct hub_request request = request_of("kafka:missing");
     refuse_topic("missing", RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
     assert_int_equal(open_request(&request, &s), MR_INVALID_ARGUMENT);
-    assert_string_equal(error, "kafka:missing: the brokers have no such topic");
+    assert_string_equal(error_text, "kafka:missing: the brokers have no such topic");
     kafka_mock_topic(&kafka, "secret", 1);
     put_lines("secret", 0, 0, 2);
     s = open_source("kafka:secret");
     assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
-    assert_int_equal(hub_kafka_source_build(s, 0, 0, &b, error), MR_NOT_READY);
+    assert_int_equal(hub_kafka_source_build(s, 0, 0, &b, error_text), MR_NOT_READY);
     refuse_fetches(RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED); /* nobody changes the topic's rights */
     assert_int_equal(build(s, 0, 0, &b), MR_IO_ERROR);
-    assert_non_null(strstr(error, "kafka:secret[0] cannot be read from offset "));
+    assert_non_null(strstr(error_text, "kafka:secret[0] cannot be read from offset "));
     hub_kafka_source_close(s);
     refuse_topic("denied", RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED);
     snprintf(request.path, sizeof(request.path), "%s", "kafka:denied");
     assert_int_equal(open_request(&request, &s), MR_UNAUTHORIZED);
-    assert_string_equal(error, "kafka:denied: Broker: Topic authorization failed");
+    assert_string_equal(error_text, "kafka:denied: Broker: Topic authorization failed");
     hub_batch_free(&b);
 }
 
@@ -634,9 +635,9 @@ static void check_config(const char *text, enum mr_status wanted, const char *sa
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     close(fd);
-    assert_int_equal(hub_kafka_configure(conf, NULL, path, error), wanted);
-    if (wanted != MR_OK && (strncmp(error, path, strlen(path)) != 0 || strstr(error, says) == NULL))
-        fail_msg("%s", error);
+    assert_int_equal(hub_kafka_configure(conf, NULL, path, error_text), wanted);
+    if (wanted != MR_OK && (strncmp(error_text, path, strlen(path)) != 0 || strstr(error_text, says) == NULL))
+        fail_msg("%s", error_text);
     char value[64];
     size_t bytes = sizeof(value);
     if (wanted == MR_OK) {
@@ -658,10 +659,10 @@ static void properties_are_checked(void **state)
     check_config("isolation.level=read_uncommitted\n", MR_INVALID_ARGUMENT,
                  ":1: isolation.level is the hub's own");
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    assert_int_equal(hub_kafka_configure(conf, NULL, NULL, error), MR_INVALID_ARGUMENT);
-    assert_non_null(strstr(error, "--kafka HOST:PORT,..."));
-    assert_int_equal(hub_kafka_configure(conf, "a:1", "/nowhere/file", error), MR_IO_ERROR);
-    assert_string_equal(error, "--kafka-config /nowhere/file: No such file or directory");
+    assert_int_equal(hub_kafka_configure(conf, NULL, NULL, error_text), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error_text, "--kafka HOST:PORT,..."));
+    assert_int_equal(hub_kafka_configure(conf, "a:1", "/nowhere/file", error_text), MR_IO_ERROR);
+    assert_string_equal(error_text, "--kafka-config /nowhere/file: No such file or directory");
     rd_kafka_conf_destroy(conf);
 }
 
@@ -669,9 +670,9 @@ static void brokers_that_are_not_there_are_an_error(void **state)
 {
     const struct hub_kafka_options options = {.brokers = "127.0.0.1:1", .topic = "away"};
     struct hub_kafka_topic *topic = NULL;
-    assert_int_equal(hub_kafka_open(&options, &topic, error), MR_IO_ERROR);
-    if (strncmp(error, "kafka:away: 127.0.0.1:1/bootstrap: Connect to", 45) != 0)
-        fail_msg("%s", error);
+    assert_int_equal(hub_kafka_open(&options, &topic, error_text), MR_IO_ERROR);
+    if (strncmp(error_text, "kafka:away: 127.0.0.1:1/bootstrap: Connect to", 45) != 0)
+        fail_msg("%s", error_text);
 }
 
 static int start(void **state)
