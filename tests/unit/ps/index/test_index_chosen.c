@@ -225,7 +225,7 @@ static void test_keys_alike_cost_little_each(void **state)
     for (uint32_t i = 0; i < CHOSEN; i++)
         held += ps_index_insert(&f->ix, (first & same) | (random_next(&rng) & ~same), held, false);
     assert_int_equal(f->ix.rows, held);
-    assert_in_range(placements, held, (uint64_t)CHOSEN * PLACEMENTS_EACH);
+    assert_int_in_range(placements, held, (uint64_t)CHOSEN * PLACEMENTS_EACH);
 }
 
 /* Partitions of any sizes, as keys that were chosen by their partition alone make them: no insert moves more
@@ -252,7 +252,7 @@ static void test_no_insert_moves_a_large_partition_as_a_whole(void **state)
         most = placements > most ? placements : most;
     }
     assert_true(f->ix.partitions[0].bucket_count > 8 * PS_BESIDE_BUCKETS_MAX);
-    assert_in_range(most, 1, (PS_BESIDE_BUCKETS_MAX + 1) * PS_BUCKET_KEYS);
+    assert_int_in_range(most, 1, (PS_BESIDE_BUCKETS_MAX + 1) * PS_BUCKET_KEYS);
 }
 
 int main(void)

@@ -515,7 +515,7 @@ static void sessions_of_a_role_leave_places(void **state)
     const uint32_t places =
         (uint32_t)mr_role_share(server(), MR_ROLE_READ_ONLY, server()->config.sessions_max);
     struct mr_client_session *session;
-    assert_in_range(places, 1, server()->config.sessions_max - 1);
+    assert_int_in_range(places, 1, server()->config.sessions_max - 1);
     for (uint32_t i = 1; i <= places; i++) {
         p.ends[PAIR_CLIENT].address.ip[15] = (uint8_t)(i % 200);
         assert_int_equal(
