@@ -63,7 +63,7 @@ python3 scripts/static_names.py || status=1
 
 # Debian 12's cmocka does not say so. assert_int_in_range() is there with any (meson.build).
 echo "== names that cmocka 2 deprecates"
-git grep -nwE 'assert_(not_)?in_range|check_expected|expect_(not_)?(value|in_range)(_count)?|will_return|mock_type' -- '*.[ch]' && status=1
+git grep -nwE 'assert_(not_)?in_(range|set)|check_expected|expect_(check|(not_)?(value|in_range|in_set))(_count)?' -- '*.[ch]' && status=1
 
 echo "== cppcheck"
 cppcheck --quiet --enable=warning,performance,portability --inline-suppr --std=c11 --error-exitcode=1 \
