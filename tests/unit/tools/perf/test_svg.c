@@ -53,7 +53,7 @@ static void lines_break_where_nothing_is_known(void **state)
                                    .marks = &mark};
     tool_plot_lines(&plot, out);
     assert_int_equal(fclose(out), 0);
-    const char *line = strstr(text, "<path class=\"line c0\" d=\"");
+    char *line = strstr(text, "<path class=\"line c0\" d=\"");
     assert_non_null(line);
     char *end = strstr(line, "\"/>");
     assert_non_null(end);
