@@ -27,6 +27,6 @@ if [ ! -f "$listed/meson.build" ]; then
     git archive "$commit" | tar -x -C "$listed"
 fi
 abidiff --no-added-syms --headers-dir1 "$listed/trainer_client" --headers-dir2 trainer_client "$(library "$listed")" "$(library "$PWD")" || {
-    echo "abi: programs of $commit would misread this library: raise the minor version (docs/adr/0131-soname-by-minor-version.md)"
+    echo "abi: programs of $commit would misread this library: raise the minor version (docs/adr/0128-soname-by-minor-version.md)"
     exit 1
 }

@@ -8,7 +8,7 @@ scripts/layouts.list has a hash of the declarations of each. If one differs, an 
 what this one writes: then the change takes a capability bit (dataplane/wire/format/capability.h), or
 raises the number of the protocol or of a format. If it cannot be misread (a new counter, a name), nothing
 but the hash changes. Of the public headers the minor version rises, and with it the SONAME, once a
-version of this SONAME has been released (docs/adr/0131-soname-by-minor-version.md).
+version of this SONAME has been released (docs/adr/0128-soname-by-minor-version.md).
 
 usage: scripts/layouts.py [--renew]     --renew: write the hashes as they are now
 """
