@@ -84,7 +84,7 @@ def run(command, **options) -> subprocess.CompletedProcess:
 class Node:
     def __init__(self, programs: Programs, folder: Path, *arguments: str):
         self.log = folder / f"{programs.name}-{time.monotonic_ns()}.log"
-        config = folder / "node.conf"
+        config = folder / f"{programs.name}.conf"
         config.write_text(CONFIG)
         with self.log.open("w") as out:
             self.process = subprocess.Popen(
@@ -122,6 +122,38 @@ class Node:
 
     def __exit__(self, *_):
         self.end()
+
+
+class ZooKeeper:
+    """One server of it on loopback."""
+
+    def __init__(self, folder: Path):
+        jars = [f"/usr/share/java/{name}.jar" for name in ("zookeeper", "zookeeper-jute", "slf4j-api")]
+        for pattern in ("slf4j-simple", "netty*", "snappy*", "metrics*", "commons-cli", "log4j*"):
+            jars += [str(path) for path in Path("/usr/share/java").glob(f"{pattern}.jar")]
+        config = folder / "zoo.cfg"
+        config.write_text(
+            f"tickTime=500\ndataDir={folder}/zookeeper\nclientPort=2181\nclientPortAddress=127.0.0.1\n"
+            "admin.enableServer=false\nminSessionTimeout=1000\nmaxSessionTimeout=60000\n"
+        )
+        (folder / "zookeeper").mkdir()
+        self.log = (folder / "zookeeper.log").open("w")
+        command = [
+            "java",
+            "-Xmx200m",
+            "-cp",
+            ":".join(jars),
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+        ]
+        self.process = subprocess.Popen([*command, config], stdout=self.log, stderr=self.log)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(60)
+        self.log.close()
 
 
 class Pair:
@@ -255,6 +287,35 @@ class Pair:
         with Node(self.today, folder, "--restore", "1") as node:
             self.say("today's node has it again", node.serves, node.text())
 
+    # ---- a cluster ----
+
+    def test_cluster(self) -> None:
+        """A mixed cluster serves what both know, refuses the rest by name, and saves."""
+        if self.older.format < 6:  # no clusters
+            return
+        folder = self.folder / "cluster"
+        (folder / "ckpt").mkdir(parents=True)
+        keys = ["--set", "cluster.name=mixed", "--set", "cluster.zookeeper=127.0.0.1:2181"]
+        keys += ["--set", "cluster.nodes=2", "--set", "cluster.session_ms=4000"]
+        older = [*keys, "--set", "cluster.node=a", "--set", "port.udp_port=7700"]
+        newer = [*keys, "--set", "cluster.node=b", "--set", "port.udp_port=7750"]
+        with ZooKeeper(folder), Node(self.older, folder, *older), Node(self.today, folder, *newer):
+            done = wait_until(lambda: self.today.ctl("nodes"), lambda d: d.stdout.count("there") == 2)
+            self.say("ctl nodes of a mixed cluster", "before 0.3.0" in done.stdout, done.stdout)
+            trained = run(
+                ["/usr/bin/python3", PROGRAM, "127.0.0.1:7750", "train", "1"], env=self.today.environment()
+            )
+            self.say("training in a mixed cluster", trained.returncode == 0, trained.stdout or "trained")
+            made = run(
+                ["/usr/bin/python3", PROGRAM, "127.0.0.1:7750", "make", "adam_step"],
+                env=self.today.environment(),
+            )
+            is_good = made.returncode != 0 and names_versions(made.stdout)
+            self.say("a feature that one node lacks", is_good, made.stdout)
+            saved = run([self.today.tool, "ctl", "save", "--wait", "--server", "127.0.0.1:7750"])
+            there = any((folder / "ckpt").glob("CLUSTER-*"))
+            self.say("a checkpoint of a mixed cluster", saved.returncode == 0 and there, saved.stdout)
+
     # ---- the library ----
 
     def test_library(self) -> None:
@@ -269,6 +330,15 @@ class Pair:
         done = run([copy, "--help"], env={**os.environ, "LD_LIBRARY_PATH": str(folder)})
         is_good = done.returncode != 0 and re.search(r"libmillrace\.so\.\d.*cannot open", done.stdout)
         self.say("older program, today's library", is_good is not None and bool(is_good), done.stdout)
+
+
+def wait_until(ask, is_done, seconds: float = 120):
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = ask()
+        if is_done(answer) or time.monotonic() > deadline:
+            return answer
+        time.sleep(0.2)
 
 
 def content(path: Path) -> dict[str, bytes]:
@@ -299,6 +369,7 @@ def main() -> int:
             pair.test_clients()  # whose checkpoints the next ones read
             pair.test_checkpoints()
             pair.test_retention()
+            pair.test_cluster()
             pair.test_new_features()
             pair.test_tools()
             pair.test_hub()
