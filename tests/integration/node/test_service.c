@@ -382,7 +382,10 @@ static void the_configuration_is_read_again(void **state)
     rewrite(x, text, "[cores]\ncount = ", "[cores]\ncount = x", "");
     hang_up(x);
     wait_log(x, "\"event\":\"config_refused\"", 1);
-    snprintf(broken, sizeof(broken), "%s:9: cores.count = ", x->node.config);
+    uint32_t line = 2; /* of the key; its section's begins with the match */
+    for (const char *at = text; at != strstr(text, "[cores]\ncount = "); at++)
+        line += *at == '\n';
+    snprintf(broken, sizeof(broken), "%s:%u: cores.count = ", x->node.config, line);
     assert_int_equal(count_in_log(x, broken), 1);
     assert_int_equal(count_in_log(x, "\"event\":\"config_changed\""), 3);
 
