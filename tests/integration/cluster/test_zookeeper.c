@@ -487,7 +487,7 @@ static void test_what_is_no_map(void **state)
     overwrite("/millrace/broken/map", "{\"format\":7}");
     WAIT_FOR(&a, a.trouble[0] != '\0');
     assert_non_null(strstr(a.trouble, "/millrace/broken/map in ZooKeeper is no map that this version reads: "
-                                      "format: is 7, and this version of millraced reads 1"));
+                                      "format: is 7, and this version of millraced ("));
     zookeeper_stop(&a);
 
     start(&a, "a", 2, server.port, "torn", "");
