@@ -86,12 +86,13 @@ def add(path, stage, build):
     for log in sorted(glob.glob(os.path.join(build, "meson-logs", "testlog*.json"))):
         with open(log, encoding="utf-8") as lines:
             for test in map(json.loads, lines):
+                name = test["name"].split(" / ")[-1]  # "millrace:unit / ps/table" in the log
                 result = {
                     "stage": stage,
-                    "name": test["name"],
+                    "name": name,
                     "result": test["result"],
                     "seconds": test["duration"],
-                    "once": bool(suites.get(test["name"], set()) & SUITES_RUN_ONCE),
+                    "once": bool(suites[name] & SUITES_RUN_ONCE),
                 }
                 if is_failure(result):
                     result.update(ending=ending(test), excerpt=excerpt(test))
