@@ -36,13 +36,14 @@ class Results(unittest.TestCase):
         for name, result in results.items():
             code = {"OK": 0, "SKIP": 77, "FAIL": 1, "TIMEOUT": -9}[result]
             name = name.replace("_", "/")
+            suite = "unit" if name.startswith("unit") else "integration+memory"
             test = {
-                "name": name,
+                "name": f"millrace:{suite} / {name}",
                 "result": result,
                 "returncode": code,
                 "duration": 1.5,
-                "stdout": f"of {name}\n",
             }
+            test["stdout"] = f"of {name}\n"
             lines.append(json.dumps(test) + "\n")
         log.write_text("".join(lines), encoding="utf-8")
         status, printed = self.run_script("add", self.path / "results", stage, self.path)
