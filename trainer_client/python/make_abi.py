@@ -14,7 +14,7 @@ import cffi
 
 KNOWN_TO_CFFI = ("stdbool.h", "stddef.h", "stdint.h")  # whose types it has itself
 INLINE = re.compile(r"static inline[^;{]*\{[^{}]*\}")
-MACRO = re.compile(r"^#define (MR_\w+)\s+(\S.*)$", re.M)
+MACRO = re.compile(r"^#define (MR_\w+)[ \t]+(\S.*)$", re.M)
 NUMBER = re.compile(r"\b(0x[0-9a-fA-F]+|\d+)[uUlL]*\b")
 
 
