@@ -111,7 +111,7 @@ static enum mr_status open_socket(const struct tie *tie, const struct mr_address
     mr_address_text(address, text);
     snprintf(error, error_bytes, "%s: %s: %s", text, tie->what, strerror(reason));
     close(s->fd);
-    return tie->refused;
+    return reason == EADDRINUSE ? MR_BUSY : tie->refused;
 }
 
 enum mr_status mr_udp_connect(const struct mr_address *peer, const struct mr_udp_options *options,

@@ -34,7 +34,7 @@ struct mr_udp_socket {
 enum mr_status mr_udp_connect(const struct mr_address *peer, const struct mr_udp_options *options,
                               struct mr_udp_socket *out, char *error, size_t error_bytes);
 /* Opens a socket bound to a local address, for any number of peers; port 0 = any free one.
- * MR_INVALID_ARGUMENT (in use, not an address of this machine), MR_NO_MEMORY. */
+ * MR_BUSY (in use), MR_INVALID_ARGUMENT (not an address of this machine), MR_NO_MEMORY. */
 enum mr_status mr_udp_bind(const struct mr_address *local, const struct mr_udp_options *options,
                            struct mr_udp_socket *out, char *error, size_t error_bytes);
 /* Return the MTU of the path to a connected socket's peer, as far as this machine knows it from its routes

@@ -425,3 +425,73 @@ rpc.shutdown()
 """,
         SERVE.format(rank=1),
     )
+
+
+WORLDS = 30
+_AGAIN = """
+def threads_and_descriptors():
+    return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+
+def is_over(world):
+    return world < 0 or os.path.exists({over!r} + str(world))
+
+began = None
+for i in range({worlds}):
+    rank, world_size, name = {plan}
+    if rank < world_size:
+        while {rank} == 2 and not is_over(i - 1):  # it is not in that world
+            time.sleep(0.005)
+        join(rank, world_size, name)
+        assert rpc.rpc_sync((rank + 1) % world_size, there.add, (i, 1)) == i + 1
+        rpc.shutdown()
+    if {rank} == 0:
+        open({over!r} + str(i), "w").close()
+    if i == 4:
+        began = threads_and_descriptors()
+assert threads_and_descriptors() == began, (began, threads_and_descriptors())
+"""
+
+
+@pytest.mark.parametrize(
+    "plan",
+    ["({rank}, 2, None)", "(({rank} + i) % 2, 2, None)", "({rank}, 2 + i % 2, f'w{rank}_{{i % 3}}')"],
+    ids=["the same", "other ranks", "other sizes and names"],
+)
+def test_worlds_one_after_the_other_at_one_port(run, plan, tmp_path):
+    """A worker may come for the next one while the rendezvous of the last one watches over its end."""
+    size, over = (3 if "i % 3" in plan else 2), str(tmp_path / "over")
+    run(
+        *(
+            _AGAIN.format(worlds=WORLDS, plan=plan.format(rank=rank), rank=rank, over=over)
+            for rank in range(size)
+        )
+    )
+
+
+def test_a_refused_worker_ends_the_world_for_all(run):
+    """Two have the same name: all learn it, long before init_timeout_s."""
+    twice = """
+expect(RuntimeError, 'the name "same" is taken by rank 0', join, {rank}, 3, "{name}")
+expect(millrace.InvalidArgument, "there is no world", rpc.get_worker_info)
+"""
+    run(*(twice.format(rank=rank, name=name) for rank, name in enumerate(("same", "other", "same"))))
+
+
+def test_names_that_no_worker_can_have(run):
+    run(
+        """
+for name in ("", " ", "a b", "abc*", "a/b", "\\x1b[2J", "a" * 64, "\u00e4"):
+    expect(ValueError, "letters, digits", rpc.init_rpc, name, rank=0, world_size=1)
+    expect(ValueError, "letters, digits", rpc.WorkerInfo, name, 0)
+join(0, 1, "a" * 53 + "-_.:Zz0123")
+rpc.shutdown()
+"""
+    )
+
+
+def test_a_failed_function_is_printed_where_it_ran(run):
+    said = run(
+        "join(0)\nexpect(ValueError, 'a reason', rpc.rpc_sync, 1, there.fail, (ValueError, 'a reason'))\nrpc.shutdown()",
+        SERVE.format(rank=1),
+    )
+    assert 'On worker "w1" (rank 1): ValueError: a reason' in said[1] and "Traceback" in said[1]

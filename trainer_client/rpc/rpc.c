@@ -20,6 +20,9 @@
 #define EXECUTOR_THREADS_MAX 256u
 #define BUSY_POLL_US         50u
 #define MEMORY_BYTES         ((size_t)256 << 20)
+#define NAME_CHARS           "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:"
+#define PORT_US              3000000u /* longer than a rendezvous watches over a world that has ended */
+#define PORT_WAIT_US         10000u
 
 static uint32_t or_default(uint32_t value, uint32_t other)
 {
@@ -124,8 +127,9 @@ static enum mr_status check(const char *name, uint32_t rank, uint32_t world_size
                             const struct mr_rpc_options *options, char *error, size_t error_bytes)
 {
     const char *wrong = NULL;
-    if (name == NULL || name[0] == 0 || strlen(name) >= MR_RPC_NAME_BYTES)
-        wrong = "a worker's name has 1 to 63 bytes";
+    if (name == NULL || name[0] == 0 || strlen(name) >= MR_RPC_NAME_BYTES ||
+        name[strspn(name, NAME_CHARS)] != 0)
+        wrong = "a worker's name has 1 to 63 letters, digits and characters of \"-_.:\"";
     else if (world_size == 0 || world_size > MR_RPC_WORLD_MAX)
         wrong = "world_size must be 1 to 1024";
     else if (rank >= world_size)
@@ -158,6 +162,21 @@ static enum mr_status register_all(struct mr_rpc *agent, const struct mr_rpc_opt
         status =
             mr_functions_add(mr_agent_functions(agent), &options->functions[i], false, error, error_bytes);
     return status;
+}
+
+/* The worker that had the port in a world before this one may be closing it just now. */
+static enum mr_status create_driver(const struct mrc_rpc_driver_options *options, bool is_rendezvous,
+                                    uint64_t deadline_us, struct mrc_rpc_driver **out, char *error,
+                                    size_t error_bytes)
+{
+    const struct timespec wait = mr_span_us(PORT_WAIT_US);
+    const uint64_t until_us = mr_clock_us() + PORT_US;
+    enum mr_status status = mrc_rpc_driver_create(options, out, error, error_bytes);
+    while (status == MR_BUSY && is_rendezvous && mr_clock_us() < until_us && mr_clock_us() < deadline_us) {
+        (void)nanosleep(&wait, NULL);
+        status = mrc_rpc_driver_create(options, out, error, error_bytes);
+    }
+    return status == MR_BUSY ? MR_INVALID_ARGUMENT : status;
 }
 
 static enum mr_status create_agent(struct mrc_rpc_driver *driver, struct mr_agent_config *config,
@@ -317,7 +336,8 @@ enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
     if (status == MR_OK)
         status = choose_local(options, &config, &driver_options, error, error_bytes);
     if (status == MR_OK)
-        status = mrc_rpc_driver_create(&driver_options, &driver, error, error_bytes);
+        status =
+            create_driver(&driver_options, config.is_rendezvous, deadline_us, &driver, error, error_bytes);
     if (status == MR_OK)
         status = create_agent(driver, &config, options, &agent, error, error_bytes);
     if (status == MR_OK)

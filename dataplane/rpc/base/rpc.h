@@ -67,6 +67,8 @@ struct mr_rpc {
     _Atomic bool fenced;         /* this worker counts as dead for the others, or they have another world */
     _Atomic bool held;           /* not released yet */
     char join_error[MR_RPC_ERROR_BYTES];
+    char refusal[MR_RPC_ERROR_BYTES]; /* inside, at the rendezvous: why this world cannot come together */
+    uint64_t refusal_us;              /* since then */
 
     /* Inside. */
     struct mr_member rendezvous; /* where it is; not a member as such */

@@ -11,6 +11,8 @@
 #define JOIN_WAIT_MAX_US 100000u
 #define JOIN_CALL_US     2000000u
 #define JOIN_SUSPECT_US  1500000u /* a living member is heard twice a second */
+#define JOIN_DELAY_US    500000u  /* the longest time that an old packet of a member comes late */
+#define REFUSAL_US       2000000u /* how long those who have asked are waited for, to learn of a refusal */
 #define JOIN_STALE_US    5000000u /* a worker that has not asked for so long has given up its place */
 
 /* ---- the list ---- */
@@ -20,10 +22,16 @@ static struct mr_member *own_member(struct mr_rpc *agent)
     return agent->config.rank == MR_RPC_NO_RANK ? NULL : &agent->members[agent->config.rank];
 }
 
+/* Whether another asked for the member's rank or name, and the member has not asked since. */
+static bool is_contested(const struct mr_member *m)
+{
+    return m->wanted_us != 0 && m->heard_us <= m->wanted_us + JOIN_DELAY_US;
+}
+
 static bool all_present(const struct mr_rpc *agent)
 {
     MR_MEMBER_EACH(m, agent)
-        if (!m->present)
+        if (!m->present || is_contested(m))
             return false;
     return true;
 }
@@ -99,6 +107,29 @@ static bool is_stale(struct mr_rpc *agent, const struct mr_member *m, uint64_t n
     return m != own_member(agent) && !atomic_load(&agent->complete) && now_us - m->heard_us > JOIN_STALE_US;
 }
 
+/* Of a world over which its rendezvous still watches: whoever asks is for the next one. */
+static bool is_for_the_next_world(const struct mr_rpc *agent, const struct mr_request *request)
+{
+    if (!agent->leaving.all_may_go && !atomic_load(&agent->left))
+        return false;
+    MR_MEMBER_EACH(m, agent)
+        if (memcmp(m->uuid, request->client_uuid, MR_UUID_BYTES) == 0)
+            return false;
+    return true;
+}
+
+/* Whether the member is there beside the one that asks for its rank or name. Before all have joined, it has to
+ * ask again before that is known: it may have been started again, and its last packets may come late. */
+static bool is_there_too(struct mr_rpc *agent, struct mr_member *m, uint64_t now_us)
+{
+    if (m == own_member(agent) || atomic_load(&agent->complete) || agent->config.is_node)
+        return true;
+    if (m->wanted_us == 0)
+        m->wanted_us = now_us;
+    return !is_contested(m);
+}
+
+/* MR_BUSY: it is not known yet. Other errors are said in `why`. */
 static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire *join,
                                  const struct mr_request *request, char *why, size_t bytes)
 {
@@ -125,6 +156,10 @@ static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire
         bool same = m->present && memcmp(m->uuid, request->client_uuid, MR_UUID_BYTES) == 0;
         if (!m->present || is_stale(agent, m, request->now_us) || (same && m->rank == join->rank))
             continue;
+        bool has_the_name =
+            strcmp(m->name, join->name) == 0 && !(agent->config.is_open && atomic_load(&m->dead));
+        if (!same && (m->rank == join->rank || has_the_name) && !is_there_too(agent, m, request->now_us))
+            return MR_BUSY;
         if (m->rank == join->rank || same) {
             snprintf(why, bytes, "rank %u is taken by worker \"%s\"%s", m->rank, m->name,
                      !atomic_load(&m->dead)  ? ""
@@ -132,7 +167,7 @@ static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire
                                              : ", which died: it is free when this world is over");
             return MR_INVALID_ARGUMENT;
         }
-        if (strcmp(m->name, join->name) == 0 && !(agent->config.is_open && atomic_load(&m->dead))) {
+        if (has_the_name) {
             snprintf(why, bytes, "the name \"%s\" is taken by rank %u", m->name, m->rank);
             return MR_INVALID_ARGUMENT;
         }
@@ -147,6 +182,8 @@ static enum mr_status judge_join(struct mr_rpc *agent, const struct mr_join_wire
 static void read_join(struct mr_rpc *agent, const struct mr_join_wire *join, const struct mr_request *request)
 {
     struct mr_member *joining = &agent->members[join->rank];
+    if (memcmp(joining->uuid, request->client_uuid, MR_UUID_BYTES) != 0)
+        joining->wanted_us = 0; /* that was another's */
     memcpy(joining->name, join->name, sizeof(joining->name));
     memcpy(joining->uuid, request->client_uuid, MR_UUID_BYTES);
     joining->incarnation = join->incarnation;
@@ -266,6 +303,43 @@ static void notice_restart(struct mr_rpc *agent, const struct mr_join_wire *join
         mr_member_died(agent, m);
 }
 
+/* ---- a world that cannot come together ---- */
+
+/* A program's world has each rank and name once: with a worker that is refused it stays incomplete. All others
+ * learn it when they ask again, and then this worker ends, too. A node goes on: it may have other worlds. */
+static void refuse_world(struct mr_rpc *agent, const struct mr_join_wire *join, const char *why)
+{
+    if (atomic_load(&agent->complete) || agent->config.is_open || agent->config.is_node)
+        return;
+    snprintf(agent->refusal, sizeof(agent->refusal),
+             "this world cannot come together, since worker \"%.*s\" (rank %u) was refused: %s",
+             MR_RPC_NAME_BYTES - 1, join->name, join->rank, why);
+    agent->refusal_us = mr_agent_now(agent);
+}
+
+static void tell_refusal(struct mr_rpc *agent, const struct mr_join_wire *join,
+                         const struct mr_request *request)
+{
+    mr_reply_error(agent->config.endpoint, request->ref, MR_INVALID_ARGUMENT, "%s", agent->refusal);
+    if (join->rank < agent->config.world_size &&
+        memcmp(agent->members[join->rank].uuid, request->client_uuid, MR_UUID_BYTES) == 0)
+        atomic_store(&agent->members[join->rank].present, false);
+}
+
+static uint64_t refusal_tick(struct mr_rpc *agent, uint64_t now_us)
+{
+    bool all_know = true;
+    if (agent->refusal[0] == 0 || has_joined(agent))
+        return UINT64_MAX;
+    MR_MEMBER_EACH(m, agent)
+        all_know = all_know && (!m->present || m == own_member(agent));
+    if (!all_know && now_us < agent->refusal_us + REFUSAL_US)
+        return agent->refusal_us + REFUSAL_US;
+    snprintf(agent->join_error, sizeof(agent->join_error), "%s", agent->refusal);
+    joined(agent, MR_INVALID_ARGUMENT);
+    return UINT64_MAX;
+}
+
 void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request)
 {
     struct mr_endpoint *ep = agent->config.endpoint;
@@ -296,14 +370,24 @@ void mr_world_serve_join(struct mr_rpc *agent, const struct mr_request *request)
     }
     memcpy(&join, message->tensors[0].data, sizeof(join));
     notice_restart(agent, &join, request);
-    if (may_come_later(agent, &join, request)) {
+    if (is_for_the_next_world(agent, request) || may_come_later(agent, &join, request)) {
         mr_reply_busy(ep, request->ref);
+        return;
+    }
+    if (agent->refusal[0] != 0) {
+        tell_refusal(agent, &join, request);
         return;
     }
     enum mr_status status = judge_join(agent, &join, request, why, sizeof(why));
 
+    if (status == MR_BUSY) {
+        mr_reply_busy(ep, request->ref);
+        return;
+    }
     if (status != MR_OK) {
         mr_reply_error(ep, request->ref, status, "%s", why);
+        if (status == MR_INVALID_ARGUMENT)
+            refuse_world(agent, &join, why);
         return;
     }
     note_join(agent, &join, request);
@@ -521,6 +605,8 @@ uint64_t mr_world_tick(struct mr_rpc *agent, uint64_t now_us)
     mr_arrival_tick(agent);
     uint64_t join_us = join_tick(agent, now_us), alive_us = mr_alive_tick(agent, now_us);
     uint64_t leave_us = mr_leave_tick(agent, now_us);
+    uint64_t refusal_us = refusal_tick(agent, now_us);
     uint64_t next_us = join_us < alive_us ? join_us : alive_us;
-    return leave_us < next_us ? leave_us : next_us;
+    next_us = leave_us < next_us ? leave_us : next_us;
+    return refusal_us < next_us ? refusal_us : next_us;
 }

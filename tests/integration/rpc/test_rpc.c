@@ -393,6 +393,9 @@ static void errors_at_the_start_are_lines(void **state)
     assert_int_equal(mr_rpc_init("a", 0, 3, &options, &rpc, error, sizeof(error)), MR_DEADLINE_EXCEEDED);
     assert_non_null(strstr(error, "1 of 3 workers have joined; missing: rank 1 2"));
     assert_int_equal(mr_rpc_init("", 0, 2, &options, &rpc, error, sizeof(error)), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_rpc_init("a\x1b[2J", 0, 2, &options, &rpc, error, sizeof(error)),
+                     MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error, "letters, digits"));
     assert_int_equal(mr_rpc_init("a", 2, 2, &options, &rpc, error, sizeof(error)), MR_INVALID_ARGUMENT);
     assert_int_equal(mr_rpc_init("a", 0, 0, &options, &rpc, error, sizeof(error)), MR_INVALID_ARGUMENT);
     options.key_file = "/nonexistent";

@@ -103,23 +103,70 @@ static void nobody_at_the_rendezvous_is_said(void **state)
     expect_not_joined(net, 1, MR_UNREACHABLE, "nobody answers at the rendezvous");
 }
 
-static void those_who_do_not_fit_are_refused(void **state)
+/* a and b have asked, and then comes one that does not fit: all learn why, and nobody joins. */
+static void expect_no_world(void **state, const char *name, uint32_t rank, uint32_t world_size,
+                            const char *text)
+{
+    struct net *net = *state;
+    char why[300];
+    net_start(net, 3);
+    (void)net_add(net, "a", 0);
+    (void)net_add(net, "b", 1);
+    net_skip(net, SECOND_US);
+    (void)net_add_with(net, name, rank, world_size, 0);
+    expect_not_joined(net, 2, MR_INVALID_ARGUMENT, text);
+    snprintf(why, sizeof(why), "cannot come together, since worker \"%s\" (rank %u) was refused: %s", name,
+             rank, text);
+    expect_not_joined(net, 1, MR_INVALID_ARGUMENT, why);
+    expect_not_joined(net, 0, MR_INVALID_ARGUMENT, why);
+}
+
+static void a_rank_that_is_taken_ends_the_world(void **state)
+{
+    expect_no_world(state, "other", 1, 3, "rank 1 is taken by worker \"b\"");
+}
+
+static void a_name_that_is_taken_ends_the_world(void **state)
+{
+    expect_no_world(state, "b", 2, 3, "the name \"b\" is taken by rank 1");
+}
+
+static void another_world_size_ends_the_world(void **state)
+{
+    expect_no_world(state, "c", 2, 4,
+                    "worker \"c\" (rank 2) says that world_size is 4, and the rendezvous expects 3");
+}
+
+/* The rendezvous does not wait for ever for one that has asked, and does not ask again. */
+static void a_refusal_that_one_does_not_learn_ends_the_world(void **state)
+{
+    struct net *net = *state;
+    net_start(net, 4);
+    (void)net_add(net, "a", 0);
+    (void)net_add(net, "b", 1);
+    net_skip(net, SECOND_US);
+    net_silence(net, 1, true);
+    (void)net_add(net, "a", 2);
+    expect_not_joined(net, 2, MR_INVALID_ARGUMENT, "the name \"a\" is taken by rank 0");
+    net_skip(net, 3 * SECOND_US);
+    expect_not_joined(net, 0, MR_INVALID_ARGUMENT, "the name \"a\" is taken by rank 0");
+}
+
+/* Another process of the same rank: the first one is not there too. */
+static void one_that_was_started_again_is_not_refused(void **state)
 {
     struct net *net = *state;
     net_start(net, 3);
     (void)net_add(net, "a", 0);
     (void)net_add(net, "b", 1);
     net_skip(net, SECOND_US);
-    (void)net_add(net, "other", 1);
-    expect_not_joined(net, 2, MR_INVALID_ARGUMENT, "rank 1 is taken by worker \"b\"");
-    (void)net_add(net, "b", 2);
-    expect_not_joined(net, 3, MR_INVALID_ARGUMENT, "the name \"b\" is taken by rank 1");
-    (void)net_add_with(net, "c", 2, 4, 0);
-    expect_not_joined(net, 4, MR_INVALID_ARGUMENT, "says that world_size is 4, and the rendezvous expects 3");
+    net_silence(net, 1, true);
+    (void)net_add(net, "b", 1);
+    net_skip(net, SECOND_US);
     (void)net_add(net, "c", 2);
-    net_wait_joined(net, 5);
+    net_skip(net, 6 * SECOND_US);
+    net_wait_joined(net, 2);
     net_wait_joined(net, 0);
-    net_wait_joined(net, 1);
 }
 
 /* A node's world may be followed by another, for which it is worth waiting; a program's may not. */
@@ -559,6 +606,25 @@ static void what_begins_within_an_epoch_counts(void **state)
     assert_int_equal(leaver.status, MR_OK);
 }
 
+/* Whoever asks while the rendezvous watches over the end of a world is for the next one. */
+static void who_asks_at_the_end_of_a_world_waits(void **state)
+{
+    struct net *net = *state;
+    uint64_t epoch = 1;
+    struct leaver leaver;
+    net_world(net, 2);
+    leave_begin(&leaver, net, 0, 0);
+    for (uint32_t tries = 0; tries < 1000 && !say_quiet(net->workers[1].rpc, &epoch, true, 1); tries++)
+        net_skip(net, 10000);
+    (void)net_add(net, "new", 1);
+    net_skip(net, SECOND_US);
+    assert_int_equal(atomic_load(&net->workers[2].rpc->joined) & MR_DONE, 0);
+    net_skip(net, 3 * SECOND_US);
+    pthread_join(leaver.thread, NULL);
+    assert_int_equal(leaver.status, MR_OK);
+    assert_int_equal(atomic_load(&net->workers[2].rpc->joined) & MR_DONE, 0);
+}
+
 /* One process is one worker. */
 static void nobody_takes_two_ranks(void **state)
 {
@@ -790,7 +856,12 @@ int main(void)
         test(a_worker_of_an_older_version_is_refused),
         test(who_is_missing_is_named),
         test(nobody_at_the_rendezvous_is_said),
-        test(those_who_do_not_fit_are_refused),
+        test(a_rank_that_is_taken_ends_the_world),
+        test(a_name_that_is_taken_ends_the_world),
+        test(another_world_size_ends_the_world),
+        test(a_refusal_that_one_does_not_learn_ends_the_world),
+        test(one_that_was_started_again_is_not_refused),
+        test(who_asks_at_the_end_of_a_world_waits),
         test(one_who_gave_up_makes_room),
         test(a_bad_configuration_is_refused),
         test(calls_to_a_worker_that_dies_end_and_name_it),
