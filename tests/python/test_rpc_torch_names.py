@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import rpc_functions as there  # noqa: E402
-from rpc_world import finish, joined, key_file, start  # noqa: E402
+from rpc_world import free_port, finish, joined, key_file, start  # noqa: E402
 
 import millrace  # noqa: E402
 import millrace.autograd as dist_autograd  # noqa: E402
@@ -55,7 +55,7 @@ def test_a_function_may_return_any_future(to):
 def test_what_a_late_answer_raises_reaches_the_caller(to):
     with pytest.raises(there.Own, match="too late"):
         rpc.rpc_sync(to, there.later_fails)
-    with pytest.raises(TypeError, match="must return a Future"):
+    with pytest.raises(RuntimeError, match="must return a Future"):
         rpc.rpc_sync(to, there.not_later)
     with pytest.raises(Exception, match="pickle"):
         rpc.rpc_sync(to, there.later_unpicklable)
@@ -176,7 +176,7 @@ def test_what_a_remote_module_refuses():
         rpc.RemoteModule("w1", torch.nn.Linear, (2, 2)).parameters()
     with pytest.raises(ValueError, match="main memories"):
         rpc.RemoteModule("w1/cuda:0", torch.nn.Linear, (2, 2))
-    with pytest.raises(TypeError, match="not a torch.nn.Module"):
+    with pytest.raises(ValueError, match="not a torch.nn.Module"):
         rpc.RemoteModule("w1", dict)
     with pytest.raises(ValueError, match="WORKER/cpu"):
         rpc.RemoteModule("/cpu", torch.nn.Linear, (2, 2))
@@ -208,20 +208,50 @@ def test_workers_meet_by_a_file(tmp_path):
         programs = [start(_BY_FILE.format(here=here, rank=rank, path=path, key=key)) for rank in (1, 0)]
         for program in programs:
             finish(program)
-        assert not os.path.exists(path)
+        assert os.listdir(tmp_path) == ["key"]
+
+
+def test_what_a_world_left_is_known_as_old(tmp_path):
+    """The file of the name is there, as NamedTemporaryFile makes it; who is early waits for one that listens."""
+    import os
+
+    path, key = tmp_path / "meet", key_file(tmp_path)
+    path.touch()
+    old = tmp_path / "meet.millrace"
+    old.write_text(f"127.0.0.1:{free_port()}\n")
+    here = os.path.dirname(os.path.abspath(__file__))
+    programs = [start(_BY_FILE.format(here=here, rank=rank, path=path, key=key)) for rank in (1, 0)]
+    for program in programs:
+        finish(program)
+    assert path.read_text() == "" and not old.exists()
+
+
+def test_a_file_that_rank_0_never_writes(tmp_path):
+    from millrace.rpc._options import RpcBackendOptions, find_place
+
+    path = tmp_path / "meet.millrace"
+    options = RpcBackendOptions(init_method=f"file://{tmp_path}/meet", init_timeout_s=0.05)
+    path.write_text("")
+    with pytest.raises(TimeoutError, match="it says nothing"):
+        find_place(options, 1, 2)
+    place = f"127.0.0.1:{free_port()}"
+    path.write_text(place)
+    with pytest.raises(TimeoutError, match=f"nobody listens at {place}"):
+        find_place(options, 1, 2)
 
 
 def test_files_that_nobody_can_meet_by(tmp_path):
-    from millrace.rpc._options import RpcBackendOptions, place
+    from millrace.rpc._options import RpcBackendOptions, find_place
 
     nowhere = RpcBackendOptions(init_method="file:///nonexistent/meet", init_timeout_s=0.05)
     with pytest.raises(ValueError, match="cannot write it: No such file"):
-        place(nowhere, 0, 2)
+        find_place(nowhere, 0, 2)
     with pytest.raises(TimeoutError, match="rank 0 has not written"):
-        place(nowhere, 1, 2)
+        find_place(nowhere, 1, 2)
     wrong = tmp_path / "wrong"
-    wrong.write_text("what is this?")
+    (tmp_path / "wrong.millrace").write_text("what is this?")
     with pytest.raises(ValueError, match="init_method"):
-        place(RpcBackendOptions(init_method=f"file://{wrong}"), 1, 2)
+        find_place(RpcBackendOptions(init_method=f"file://{wrong}"), 1, 2)
+    (tmp_path / "directory.millrace").mkdir()
     with pytest.raises(ValueError, match="cannot read it"):
-        place(RpcBackendOptions(init_method=f"file://{tmp_path}"), 1, 2)
+        find_place(RpcBackendOptions(init_method=f"file://{tmp_path}/directory"), 1, 2)

@@ -41,6 +41,10 @@ def backward(context_id: int, roots: Sequence[torch.Tensor], retain_graph: bool 
     """Runs backward from scalar losses (float32 or float64, one element) through all workers. Gradients add
     up in the context, on the owner of each parameter; `.grad` does not change. ValueError: no roots, one that
     is no scalar or requires no grad, or no such context here."""
+    if not isinstance(context_id, int):
+        raise TypeError(f"backward: context_id={context_id!r}: what `with context() as context_id` gave")
+    if not isinstance(roots, (list, tuple)) or not all(isinstance(root, torch.Tensor) for root in roots):
+        raise TypeError(f"backward: roots={roots!r}: a list of tensors")
     found = find(current(), context_id)
     pointer = pointer_of(found)
     if not roots:
@@ -50,6 +54,8 @@ def backward(context_id: int, roots: Sequence[torch.Tensor], retain_graph: bool 
             raise InvalidArgument(f"backward: a root is a scalar, not a tensor of shape {list(root.shape)}")
         if not root.requires_grad:
             raise InvalidArgument("backward: a root does not require grad: nothing it was computed from does")
+        if root.grad_fn is None and found.number_of(root) == 0:
+            raise InvalidArgument("backward: a root is a leaf: it was not computed from anything")
     numbers = _segments.numbers(found, pointer, roots)
     values = ffi.new("struct mr_value[]", len(roots))
     for value, root, number in zip(values, roots, numbers):

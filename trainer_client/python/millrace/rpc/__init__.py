@@ -10,16 +10,24 @@ try:
 except ImportError as _error:
     raise ImportError(f"millrace.rpc needs torch ({_error}): apt-get install python3-torch") from None
 
-from . import functions
+from . import api, functions
 from ._calls import remote, rpc_async, rpc_sync
 from ._errors import RemoteError
 from ._future import Future, wait_all
 from ._options import BackendType, RpcBackendOptions, TensorPipeRpcBackendOptions
 from ._remote_module import RemoteModule
 from ._rref import RRef
+from ._world import set_rpc_timeout as _set_rpc_timeout
 from ._world import WorkerInfo, get_rpc_timeout, get_worker_info, init_rpc, is_available, shutdown
+from .api import AllGatherStates
+
+# What programs call here, too.
+_get_current_rpc_agent = api._get_current_rpc_agent
+_is_current_rpc_agent_set = api._is_current_rpc_agent_set
+_wait_all = api._wait_all
 
 __all__ = [
+    "AllGatherStates",
     "BackendType",
     "Future",
     "RRef",
@@ -28,6 +36,7 @@ __all__ = [
     "RpcBackendOptions",
     "TensorPipeRpcBackendOptions",
     "WorkerInfo",
+    "api",
     "functions",
     "get_rpc_timeout",
     "get_worker_info",

@@ -1,6 +1,7 @@
 """Calls: rpc_sync, rpc_async and remote, of registered functions by name, and of Python functions."""
 from __future__ import annotations
 
+import threading
 from functools import lru_cache, partial
 from typing import Any, Callable, Sequence
 
@@ -13,7 +14,6 @@ from . import _pickles
 from ._contexts import Context, here, waiting
 from ._errors import raise_remote
 from ._future import CallFuture, Future
-from ._options import milliseconds
 from ._rref import RRef, adopt
 from ._values import (
     RESULT_PLACE,
@@ -36,11 +36,18 @@ _NONE = (NULL, 0)  # no arguments
 _encode_name = lru_cache(maxsize=1024)(str.encode)
 
 
-def _call_options(timeout: float, pointer: Any) -> Any:
-    if timeout == -1.0 and (pointer is NULL or pointer == NULL):
+class _Collecting(threading.local):
+    """`future_list`, while api._wait_all() is there: what this thread begins."""
+
+
+collecting = _Collecting()
+
+
+def _call_options(world: World, timeout: float, pointer: Any) -> Any:
+    if timeout == -1.0 and world.timeout_ms == 0 and (pointer is NULL or pointer == NULL):
         return NULL
     options = ffi.new("struct mr_rpc_call_options *")
-    options.timeout_ms = milliseconds(timeout)
+    options.timeout_ms = world.milliseconds(timeout)
     options.context = pointer
     return options
 
@@ -161,7 +168,13 @@ def _python_arguments(
             _pickles.fill(values[1 + i], thing, number, held)
         with waiting():
             status = lib.mr_rpc_sync(
-                world.rpc, rank, b"python.part", values, 1 + len(some), _call_options(-1.0, pointer), NULL
+                world.rpc,
+                rank,
+                b"python.part",
+                values,
+                1 + len(some),
+                _call_options(world, -1.0, pointer),
+                NULL,
             )
         check_rpc(status)
     values = _pickles.new_values(2)
@@ -179,7 +192,7 @@ def _fetch_rest(world: World, rank: int, token: str, count: int, things: list, p
         out = ffi.new(RESULT_PLACE)
         with waiting():
             status = lib.mr_rpc_sync(
-                world.rpc, rank, b"python.rest", values, 2, _call_options(-1.0, pointer), out
+                world.rpc, rank, b"python.rest", values, 2, _call_options(world, -1.0, pointer), out
             )
         check_rpc(status)
         result = Result(world, out[0])
@@ -274,7 +287,7 @@ def call(
         to, func, args, kwargs, alive, b"python.call", context, pointer
     )
     out = ffi.new(RESULT_PLACE)
-    options = _call_options(timeout, pointer)
+    options = _call_options(world, timeout, pointer)
     try:
         if here.ticket is None:
             status = lib.mr_rpc_sync(world.rpc, rank, name, values, count, options, out)
@@ -310,10 +323,16 @@ def begin(
         to, func, args, kwargs, alive, b"python.call", context, pointer
     )
     out = ffi.new(_FUTURE_PLACE)
-    status = lib.mr_rpc_async(world.rpc, rank, name, values, count, _call_options(timeout, pointer), out)
+    status = lib.mr_rpc_async(
+        world.rpc, rank, name, values, count, _call_options(world, timeout, pointer), out
+    )
     if status:
         check_rpc(status)
-    return CallFuture(world, out[0], read)
+    future = CallFuture(world, out[0], read)
+    waited_for = getattr(collecting, "future_list", None)
+    if waited_for is not None:
+        waited_for.append(future)
+    return future
 
 
 def remote(
@@ -330,7 +349,9 @@ def remote(
         to, func, args, kwargs, alive, b"python.remote", here.context, here.pointer
     )
     out = ffi.new("struct mr_rref **")
-    check_rpc(lib.mr_remote(world.rpc, rank, name, values, count, _call_options(timeout, here.pointer), out))
+    check_rpc(
+        lib.mr_remote(world.rpc, rank, name, values, count, _call_options(world, timeout, here.pointer), out)
+    )
     return RRef._of(world, out[0], not isinstance(func, str))
 
 
@@ -344,7 +365,13 @@ def fetch(reference: RRef, timeout: float) -> Any:
     out = ffi.new(RESULT_PLACE)
     with waiting():
         status = lib.mr_rpc_sync(
-            world.rpc, reference._rank, b"python.fetch", values, 1, _call_options(timeout, here.pointer), out
+            world.rpc,
+            reference._rank,
+            b"python.fetch",
+            values,
+            1,
+            _call_options(world, timeout, here.pointer),
+            out,
         )
     check_rpc(status)
     return read_python(reference._rank, _recorded(here.context), here.pointer, world, out[0])

@@ -9,9 +9,10 @@ import torch
 
 from .._base.library import NULL, ffi, lib
 from ..errors import InvalidArgument, check_rpc
-from . import RRef, wait_all
+from . import RRef
 from ._calls import begin
 from ._contexts import find, pointer_of, waiting
+from ._future import end_all
 from ._gate import gate
 from ._serve import Ungated
 from ._world import current
@@ -226,7 +227,7 @@ class DistributedOptimizer:
             begin(rank, _make, (_torch_class(optimizer_class), own, args, kwargs), None, -1.0, None, NULL)
             for rank, own in owners.items()
         ]
-        self._owned: list[RRef] = wait_all(made)
+        self._owned: list[RRef] = end_all(made)
 
     def steps(self) -> int:
         """How many steps optimizers of this `name` have made, as far as the owners have kept them."""
@@ -245,7 +246,7 @@ class DistributedOptimizer:
             if self._native is not None:
                 self._native.step(context_id)
         finally:
-            wait_all(futures)
+            end_all(futures)
 
 
 def _make(optimizer_class: Callable, parameters: list[RRef], args: tuple, kwargs: dict[str, Any]) -> RRef:

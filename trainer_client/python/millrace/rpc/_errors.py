@@ -22,7 +22,9 @@ def raise_remote(raised: tuple[str, str, str]) -> NoReturn:
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:
             error = kind(line)
-        except Exception:  # noqa: BLE001: its constructor takes something else
-            error = RemoteError(line)
+        except Exception as why:  # noqa: BLE001: its constructor takes something else
+            error = RemoteError(
+                f"a {name} cannot be made here of a text ({why}). Original exception on remote side was: {line}"
+            )
         raise error from None
     raise RemoteError(line) from None

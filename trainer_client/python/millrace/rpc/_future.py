@@ -54,6 +54,15 @@ def _destroy_later(world: World, call: Any) -> None:
         destroy_ended()
 
 
+def _of_callback(error: BaseException) -> BaseException:
+    """What the future of a callback raises."""
+    if isinstance(error, RuntimeError) or not isinstance(error, Exception):
+        return error
+    wrapped = RuntimeError(f"{type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
 class Future:
     """The outcome of rpc_async(), or one that set_result() or set_exception() ends. Dropping it drops the
     outcome; the call continues."""
@@ -146,7 +155,9 @@ class Future:
 
     def then(self, callback: Callable[["Future"], Any]) -> "Future":
         """Returns a future of callback(self), which runs on a thread of the worker once this future is
-        done."""
+        done. What it raises is a RuntimeError there, as in torch, with its own exception as the cause."""
+        if not callable(callback):
+            raise TypeError(f"then({callback!r}): a function of one argument, the future")
         after = Future()
         after._is_a_calls = True
 
@@ -154,7 +165,7 @@ class Future:
             try:
                 after._finish(callback(self), None)
             except BaseException as error:  # noqa: BLE001: it is the future's
-                after._finish(None, error)
+                after._finish(None, _of_callback(error))
 
         self._when_done(run)
         return after
@@ -296,16 +307,49 @@ def _run(user: Any, status: int, error: Any, result: Any) -> None:
 
 
 def wait_all(futures: Iterable[Future]) -> list[Any]:
-    """Waits for all futures. Returns their values, or raises the first error once all have ended."""
-    values, errors = [], []
+    """Waits for all futures, and returns their values. Raises the first error that comes, without waiting for
+    those that have not ended then."""
+    futures = list(futures)
+    changed = threading.Condition()
+    left, failed = len(futures), None
+
+    def one_is_done(future: Any) -> None:
+        nonlocal left, failed
+        error = future.exception() if isinstance(future, Future) else _error_of_torch(future)
+        with changed:
+            left -= 1
+            failed = failed or error
+            if left == 0 or error is not None:
+                changed.notify_all()
+
     for future in futures:
-        try:
-            values.append(future.wait())
-        except BaseException as error:  # noqa: BLE001: raised below
-            errors.append(error)
-    if errors:
-        raise errors[0]
-    return values
+        if isinstance(future, Future):
+            future._when_done(functools.partial(one_is_done, future))
+        else:
+            future.add_done_callback(one_is_done)
+    with waiting(), changed:
+        changed.wait_for(lambda: left == 0 or failed is not None)
+    if failed is not None:
+        raise failed
+    return [future.value() for future in futures]
+
+
+def _error_of_torch(future: Any) -> BaseException | None:
+    """Of one that is done."""
+    try:
+        future.value()
+    except BaseException as error:  # noqa: BLE001: asked for
+        return error
+    return None
+
+
+def end_all(futures: Iterable[Future]) -> list[Any]:
+    """Waits until all have ended. Returns their values, or raises the first error then."""
+    futures = list(futures)
+    for error in [future.exception() for future in futures]:
+        if error is not None:
+            raise error
+    return [future.value() for future in futures]
 
 
 def collect_all(futures: Iterable[Future]) -> Future:

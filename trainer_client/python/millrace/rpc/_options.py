@@ -29,8 +29,8 @@ class RpcBackendOptions:
     rpc_timeout: default time-out of calls in seconds; 0: none.
     init_method: "env://" ($MASTER_ADDR, $MASTER_PORT) or "tcp://host:port": where rank 0 listens, or a node
     (rendezvous_is_node). Of a cluster, any of its nodes: "tcp://a:7700,b:7700". "file:///path": rank 0 writes
-    there where it listens, at the host of `listen` or else on loopback; the file of a world that did not end
-    by shutdown() has to be removed first.
+    to path.millrace where it listens, at the host of `listen` or else on loopback; what a world before left
+    there is known as old.
     num_worker_threads: threads for functions that others call here.
     key_file: as in Client; also $MILLRACE_KEY_FILE.
     allow_python_functions: workers that have the key may run Python here, and send pickles; also
@@ -64,6 +64,8 @@ class RpcBackendOptions:
     memory_bytes: int = 0
     message_bytes: int = 0
     long_memory_bytes: int = 0
+    _transports: Any = None  # torch's, of its own agent
+    _channels: Any = None
 
     def __post_init__(self) -> None:
         if self.device_maps or self.devices:
@@ -123,30 +125,36 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _by_file(options: RpcBackendOptions, path: str, rank: int) -> str:
+@dataclass
+class Place:
+    """Where a world's workers meet ("host:port", or several, separated by commas), this worker's rank, and the
+    number of workers; None: they join and leave one by one. file: that rank 0 has written."""
+
+    rendezvous: str
+    rank: int
+    world_size: int | None
+    file: str | None = None
+
+
+def _by_file(options: RpcBackendOptions, path: str, rank: int) -> tuple[str, str | None]:
     if rank != 0:
-        return _file_rendezvous.read(path, options.init_timeout_s)
+        return _file_rendezvous.read(path, options.init_timeout_s), None
     listen = urlparse("udp://" + (options.listen or "127.0.0.1:0").split(",")[0])
-    return _file_rendezvous.write(path, listen.hostname or "127.0.0.1")
+    return _file_rendezvous.write(path, listen.hostname or "127.0.0.1"), path
 
 
-def file_of(options: RpcBackendOptions) -> str | None:
-    """Returns the path of init_method="file:///path"; None: it is another."""
-    scheme, _, rest = options.init_method.partition("://")
-    return rest.partition("?")[0] if scheme == "file" else None
-
-
-def place(options: RpcBackendOptions, rank: int, world_size: int | None) -> tuple[str, int, int | None]:
-    """Returns the rendezvous ("host:port", or several, separated by commas), this worker's rank, and the
-    number of workers; None: they join and leave one by one."""
+def find_place(options: RpcBackendOptions, rank: int, world_size: int | None) -> Place:
+    """Of this worker. With a file it waits until rank 0 has written it."""
     scheme, _, rest = options.init_method.partition("://")
     hosts, _, further = rest.partition("?")
     query = {name: values[-1] for name, values in parse_qs(further).items()}
     rendezvous = _places(hosts.rstrip("/")) if scheme == "tcp" else None
     if rank < 0:
         rank = int(query["rank"] if "rank" in query else _environment("RANK", "rank"))
+    file = None
     if scheme == "file" and hosts.startswith("/"):
-        rendezvous = _places(_by_file(options, hosts, rank))
+        written, file = _by_file(options, hosts, rank)
+        rendezvous = _places(written)
     if scheme == "env":
         host = _environment("MASTER_ADDR", "the master's address")
         rendezvous = _address(host, int(_environment("MASTER_PORT", "the master's port")))
@@ -158,4 +166,4 @@ def place(options: RpcBackendOptions, rank: int, world_size: int | None) -> tupl
     if world_size is None or world_size < 0:
         told = query.get("world_size", os.environ.get("WORLD_SIZE"))
         world_size = None if told is None else int(told)
-    return rendezvous, rank, world_size
+    return Place(rendezvous, rank, world_size, file)

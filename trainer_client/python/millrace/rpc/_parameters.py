@@ -7,6 +7,7 @@ processes to `.grad` when it has seen every parameter, so nothing reads a gradie
 """
 from __future__ import annotations
 
+import collections
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
@@ -116,14 +117,12 @@ class PassEnd:
 
     def add(self, accumulators: Sequence[Any], gradients: Sequence[torch.Tensor | None]) -> None:
         """What a segment has found. A gradient may be None: hooks learn that there is none."""
-        seen: set[int] = set()
+        uses = collections.Counter(_memory(gradient) for gradient in gradients if gradient is not None)
         with self.lock:
             for accumulator, gradient in zip(accumulators, gradients):
-                if gradient is not None and not gradient.is_sparse:
-                    if gradient.data_ptr() in seen:  # autograd gives some leaves the same tensor
-                        gradient = gradient.clone()
-                    seen.add(gradient.data_ptr())
                 parameter = accumulator.variable
+                if gradient is not None:
+                    gradient = _own(gradient, parameter, uses[_memory(gradient)] > 1)
                 _, before = self.parts.get(parameter, (None, None))
                 self.parts[parameter] = accumulator, add(before, gradient)
 
@@ -192,8 +191,25 @@ class PassEnd:
                     self.context.gradients[parameter] = gradient
 
 
-def add(before: torch.Tensor | None, gradient: torch.Tensor | None) -> torch.Tensor | None:
-    """The sum of two, each of which may be None or sparse."""
+def _memory(gradient: torch.Tensor) -> int:
+    return (gradient._values() if gradient.is_sparse else gradient).data_ptr()
+
+
+def _own(gradient: torch.Tensor, parameter: torch.Tensor, is_shared: bool) -> torch.Tensor:
+    """Its own memory, laid out as the parameter's, as torch keeps gradients. is_shared: autograd gives several
+    leaves the same tensor."""
+    if gradient.is_sparse:
+        is_whole = gradient._indices().is_contiguous() and gradient._values().is_contiguous()
+        return gradient.clone() if is_shared or not is_whole else gradient
+    if gradient.layout is not torch.strided:
+        return gradient
+    if gradient.stride() == parameter.stride():
+        return gradient.clone() if is_shared else gradient
+    return torch.empty_like(parameter, dtype=gradient.dtype, requires_grad=False).copy_(gradient)
+
+
+def add(before: Any, gradient: Any) -> Any:
+    """The sum of two tensors, each of which may be None or sparse."""
     if before is None or gradient is None:
         return gradient if before is None else before
     return gradient + before if before.is_sparse else before + gradient  # torch adds sparse to dense only

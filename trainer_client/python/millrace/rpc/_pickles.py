@@ -13,7 +13,7 @@ from .._base.library import ffi, lib
 from . import _segments
 from ._contexts import Context
 from ._rref import RRef, adopt
-from ._values import Result, fill_tensor, read_tensor, travels
+from ._values import Result, fill_tensor, read_tensor, strides_kept, travels, with_strides
 
 if TYPE_CHECKING:
     from ._world import World
@@ -50,6 +50,8 @@ class _Pickler(pickle.Pickler):
             if is_tensor:
                 kind = "parameter" if isinstance(obj, torch.nn.Parameter) else "tensor"
                 place = (kind, len(self.things), str(obj.dtype)[6:], tuple(obj.shape), obj.requires_grad)
+                if not obj.is_contiguous():
+                    place += (strides_kept(obj),)
             else:
                 place = ("rref", len(self.things), obj._is_python)
             self.places[id(obj)] = place
@@ -76,13 +78,21 @@ class _Unpickler(pickle.Unpickler):
         return rref
 
     def tensor(
-        self, kind: str, index: int, dtype: str, shape: tuple[int, ...], requires_grad: bool
+        self,
+        kind: str,
+        index: int,
+        dtype: str,
+        shape: tuple[int, ...],
+        requires_grad: bool,
+        strides: tuple[int, ...] | None = None,
     ) -> torch.Tensor:
         tensor, number = self.things[index]
         wanted = getattr(torch, dtype)
         if tensor.dtype != wanted:
             tensor = tensor.view(wanted)
         tensor = tensor.reshape(shape)
+        if strides is not None:
+            tensor = with_strides(tensor, strides)
         if kind == "parameter":
             tensor = torch.nn.Parameter(tensor, requires_grad=requires_grad)
         return self.context.leaf(tensor, number) if number and self.context is not None else tensor

@@ -12,19 +12,24 @@ from ._rref import RRef
 
 # Of torch.nn.Module, what would need the module itself here. Callers of forward() get none of it.
 _NOT_REMOTE = (
-    "add_module apply bfloat16 buffers children cpu cuda double eval extra_repr float half "
+    "add_module apply bfloat16 buffers children cpu cuda double extra_repr float half "
     "ipu load_state_dict "
     "modules named_buffers named_children named_modules named_parameters parameters register_backward_hook "
     "register_buffer register_forward_hook register_forward_pre_hook register_parameter requires_grad_ "
-    "share_memory state_dict to train type xpu zero_grad"
+    "share_memory state_dict to type xpu zero_grad"
 ).split()
+
+
+_INSTEAD = {"parameters": "Please use ``remote_parameters`` instead. "}
 
 
 def _make(module_class: Callable[..., torch.nn.Module], args: tuple, kwargs: dict) -> RRef:
     """At the owner."""
     module = module_class(*args, **kwargs)
     if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"module_cls={module_class!r} makes a {type(module).__name__}, not a torch.nn.Module")
+        raise InvalidArgument(
+            f"module_cls={module_class!r} makes a {type(module).__name__}, not a torch.nn.Module"
+        )
     return RRef(module)
 
 
@@ -34,6 +39,18 @@ def _forward(reference: RRef, args: tuple, kwargs: dict) -> Any:
 
 def _parameters(reference: RRef, recurse: bool) -> list[RRef]:
     return [RRef(parameter) for parameter in reference.local_value().parameters(recurse)]
+
+
+def _set_training(reference: RRef, mode: bool) -> None:
+    reference.local_value().train(mode)
+
+
+def _made(on: str | int, module_rref: RRef) -> "RemoteModule":
+    """What came from another worker."""
+    made = RemoteModule.__new__(RemoteModule)
+    torch.nn.Module.__init__(made)
+    made.on, made.module_rref = on, module_rref
+    return made
 
 
 def _worker_of(remote_device: str) -> str | int:
@@ -71,34 +88,44 @@ class RemoteModule(torch.nn.Module):
         self.on = _worker_of(remote_device)
         self.module_rref = rpc_sync(self.on, _make, (module_cls, tuple(args or ()), dict(kwargs or {})))
 
-    @classmethod
+    @staticmethod
     def init_from_module_rref(
-        cls, remote_device: str, module_rref: RRef, _module_interface_cls: Any = None
+        remote_device: str, module_rref: RRef, _module_interface_cls: Any = None
     ) -> "RemoteModule":
         """Returns a RemoteModule of a module that is on that worker already."""
         if _module_interface_cls is not None:
             raise InvalidArgument("_module_interface_cls: TorchScript's modules cannot be remote")
-        made = cls.__new__(cls)
-        torch.nn.Module.__init__(made)
-        made.on = _worker_of(remote_device)
-        made.module_rref = module_rref
-        return made
+        return _made(_worker_of(remote_device), module_rref)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the module, and returns what it returns. In an autograd context gradients come back to it."""
-        return rpc_sync(self.on, _forward, (self.module_rref, args, kwargs))
+        return rpc_sync(self.module_rref._rank, _forward, (self.module_rref, args, kwargs))
 
     def forward_async(self, *args: Any, **kwargs: Any) -> Future:
         """Does the same without waiting."""
-        return rpc_async(self.on, _forward, (self.module_rref, args, kwargs))
+        return rpc_async(self.module_rref._rank, _forward, (self.module_rref, args, kwargs))
 
     def remote_parameters(self, recurse: bool = True) -> list[RRef]:
         """Returns references to the module's parameters, for a DistributedOptimizer."""
-        return rpc_sync(self.on, _parameters, (self.module_rref, recurse))
+        return rpc_sync(self.module_rref._rank, _parameters, (self.module_rref, recurse))
+
+    def train(self, mode: bool = True) -> "RemoteModule":
+        """Calls the module's train() there."""
+        rpc_sync(self.module_rref._rank, _set_training, (self.module_rref, mode))
+        return self
+
+    def eval(self) -> "RemoteModule":
+        """Calls the module's eval() there."""
+        return self.train(False)
 
     def get_module_rref(self) -> RRef:
         """Returns the reference to the module."""
         return self.module_rref
+
+    def __reduce__(self) -> tuple:
+        """Another worker gets a module of its own, over the same one: what this one was given besides stays
+        here."""
+        return _made, (self.on, self.module_rref)
 
     def __repr__(self) -> str:
         return f"RemoteModule(on={self.on!r})"
@@ -107,9 +134,8 @@ class RemoteModule(torch.nn.Module):
 def _not_remote(name: str) -> Callable[..., NoReturn]:
     def method(self: RemoteModule, *_args: Any, **_kwargs: Any) -> NoReturn:
         raise InvalidArgument(
-            f"Method ``{name}`` not supported for RemoteModule: the module is on {self.on!r}; "
-            "call a function "
-            "there, with get_module_rref() as its argument"
+            f"Method ``{name}`` not supported for RemoteModule. {_INSTEAD.get(name, '')}The module is on "
+            f"{self.on!r}: call a function there, with get_module_rref() as its argument"
         )
 
     return method

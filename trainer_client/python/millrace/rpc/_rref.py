@@ -8,7 +8,6 @@ from .._base.library import ffi, lib
 from ..errors import InvalidArgument, check_rpc
 from . import _handles
 from ._contexts import waiting
-from ._options import milliseconds
 from ._values import RESULT_PLACE
 from ._world import World, WorkerInfo, current
 
@@ -41,6 +40,8 @@ class RRef(Generic[T]):
         self._rank = lib.mr_rref_owner(pointer)
         self._is_python = is_python
         self._native = ffi.gc(pointer, lib.mr_rref_release)
+        self._type: Any = None  # _get_type()'s future
+        self._methods: set[str] = set()  # that are known to be there
         world.held.add(self)
 
     def _pointer(self) -> Any:
@@ -71,8 +72,10 @@ class RRef(Generic[T]):
         return self._rank == self._world.rank
 
     def confirmed_by_owner(self) -> bool:
-        """Whether the owner knows of this reference."""
-        status = lib.mr_rref_confirm(self._pointer(), 1)
+        """Whether the owner knows of this reference: waits for its answer, no longer than the worker's
+        time-out."""
+        with waiting():
+            status = lib.mr_rref_confirm(self._pointer(), self._world.milliseconds(-1.0))
         if status not in (lib.MR_OK, lib.MR_DEADLINE_EXCEEDED):
             check_rpc(status)
         return status == lib.MR_OK
@@ -89,11 +92,11 @@ class RRef(Generic[T]):
 
         value = ffi.new("const struct mr_value **")
         with waiting():
-            status = lib.mr_rref_local_value(self._pointer(), milliseconds(timeout), value)
+            status = lib.mr_rref_local_value(self._pointer(), self._world.milliseconds(timeout), value)
         check_rpc(status)
         if value[0].kind != lib.MR_VALUE_OBJECT:
             out = ffi.new(RESULT_PLACE)
-            check_rpc(lib.mr_rref_to_here(self._pointer(), milliseconds(timeout), out))
+            check_rpc(lib.mr_rref_to_here(self._pointer(), self._world.milliseconds(timeout), out))
             return read_native(self._world, out[0])
         try:
             thing = _handles.get(value[0].object)
@@ -121,7 +124,7 @@ class RRef(Generic[T]):
             return fetch(self, timeout)
         out = ffi.new(RESULT_PLACE)
         with waiting():
-            status = lib.mr_rref_to_here(self._pointer(), milliseconds(timeout), out)
+            status = lib.mr_rref_to_here(self._pointer(), self._world.milliseconds(timeout), out)
         if status == lib.MR_INVALID_ARGUMENT and self._is_python is None and not self.is_owner():
             return fetch(self, timeout)  # an object: Python's, if its owner has that
         check_rpc(status)
@@ -143,22 +146,34 @@ class RRef(Generic[T]):
         """Does the same; the result stays on the owner, and this returns a reference to it."""
         from ._calls import remote
 
-        return _Methods(self, remote, timeout)
+        return _Methods(self, remote, timeout, is_checked=True)
 
     def backward(self, dist_autograd_ctx_id: int = -1, retain_graph: bool = False) -> None:
         """Runs backward from this scalar in the context. Without a context, runs torch's own backward from a
         value of this worker."""
         from ._calls import rpc_sync
-        from ._serve import backward_at_owner
+        from ._serve import backward_at_owner, root_of
 
         if dist_autograd_ctx_id < 0:
-            loss: Any = self.local_value()
-            loss.backward(retain_graph=retain_graph)
+            root_of(self).backward(retain_graph=retain_graph)
         else:
             rpc_sync(self._rank, backward_at_owner, (self, dist_autograd_ctx_id, retain_graph))
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("an RRef is pickled only as an argument or a result of a remote call")
+        raise InvalidArgument("an RRef is pickled only as an argument or a result of a remote call")
+
+    def _get_type(self, timeout: float = -1.0, blocking: bool = True) -> Any:
+        """The type of the value, or a future of it; its owner is asked once."""
+        from ._calls import rpc_async
+        from ._future import Future
+        from ._serve import type_at_owner
+
+        if self._type is None and self.is_owner():
+            self._type = Future()
+            self._type.set_result(type(self._local_value(timeout)))
+        elif self._type is None:
+            self._type = rpc_async(self._rank, type_at_owner, (self,), timeout=timeout)
+        return self._type.wait() if blocking else self._type
 
     def __repr__(self) -> str:
         owner = self.owner()
@@ -168,15 +183,20 @@ class RRef(Generic[T]):
 class _Methods:
     """What rref.rpc_sync(), rpc_async() and remote() return."""
 
-    def __init__(self, rref: RRef, how: Callable, timeout: float) -> None:
-        self._rref, self._how, self._timeout = rref, how, timeout
+    def __init__(self, rref: RRef, how: Callable, timeout: float, is_checked: bool = False) -> None:
+        """is_checked: what the value does not have is raised at the call, not at the result's first use."""
+        self._rref, self._how, self._timeout, self._is_checked = rref, how, timeout, is_checked
 
     def __getattr__(self, name: str) -> Callable:
         return partial(self._call, name)
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        from ._serve import invoke
+        from ._calls import rpc_sync
+        from ._serve import find_method, invoke
 
+        if self._is_checked and name not in self._rref._methods:
+            rpc_sync(self._rref._rank, find_method, (self._rref, name), timeout=self._timeout)
+            self._rref._methods.add(name)
         return self._how(self._rref._rank, invoke, (self._rref, name, args, kwargs), timeout=self._timeout)
 
 

@@ -230,6 +230,10 @@ def run(call: Any, _arguments: Any, _count: int) -> int:
 @callback("mr_rpc_backward", error=lib.MR_INTERNAL)
 def backward(call: Any, saved: Any, gradients: Any, count: int) -> int:
     """For the library, in its backward."""
+    world = _handles.get(lib.mr_rpc_user(call))()
+    if world is None or world.is_closed:
+        lib.mr_rpc_fail(call, b"the worker is leaving")
+        return lib.MR_SHUTTING_DOWN
     segment = _handles.get(saved)
     try:
         came = [read_tensor(gradients[i]) if gradients[i].data != NULL else None for i in range(count)]

@@ -6,7 +6,10 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
+import torch
+
 from .._base.library import NULL, callback, ffi, lib, text
+from ..errors import InvalidArgument, UnknownFunction
 from . import _contexts, _handles, _pickles
 from ._contexts import Context, here
 from ._values import fill_bytes, fill_i64, fill_string, read_bytes, read_string
@@ -30,7 +33,7 @@ class Later:
         if not callable(getattr(future, "add_done_callback", None)) or not callable(
             getattr(future, "wait", None)
         ):
-            raise TypeError(
+            raise InvalidArgument(
                 f"functions decorated with @rpc.functions.async_execution must return a Future, and this one "
                 f"returned {type(future).__name__}"
             )
@@ -48,7 +51,7 @@ def describe(error: BaseException, world: World) -> tuple[str, str, str]:
     return (
         kind.__module__,
         kind.__qualname__,
-        f'On worker "{world.name}" (rank {world.rank}): {error!r}\n{lines}',
+        f'On worker "{world.name}" (rank {world.rank}): {kind.__name__}: {error}\n{lines}',
     )
 
 
@@ -106,7 +109,17 @@ def _arguments(world: World, arguments: Any, count: int) -> tuple[Callable, tupl
         things = world.parts.take(read_string(arguments[1]))
     else:
         things = _pickles.take(world, [arguments[i] for i in range(1, count)]) if count > 1 else []
-    return _pickles.load(read_bytes(arguments[0]), things, here.context)
+    try:
+        return _pickles.load(read_bytes(arguments[0]), things, here.context)
+    except (AttributeError, ImportError) as error:
+        raise UnknownFunction(
+            f"{error}: functions and classes go by their names, so caller and callee need the same modules"
+        ) from error
+
+
+def _log(raised: tuple[str, str, str]) -> None:
+    """Where the function ran, as torch does: the caller may never look."""
+    print(raised[2], file=sys.stderr)
 
 
 def _execute(call: Any, arguments: Any, count: int, answer: Callable[[World, Any], int]) -> int:
@@ -134,7 +147,9 @@ def _execute(call: Any, arguments: Any, count: int, answer: Callable[[World, Any
                     return _answer_later(call, world, context, pointer, result.future, answer)
                 return answer(world, result)
             except BaseException as error:  # noqa: BLE001: it is the caller's
-                return answer(world, Failed(describe(error, world)))
+                failed = Failed(describe(error, world))
+                _log(failed.raised)
+                return answer(world, failed)
     except Exception as error:  # noqa: BLE001: that could not be answered either
         return _fail(call, lib.MR_FUNCTION_FAILED, f"{type(error).__name__}: {error}")
 
@@ -159,7 +174,9 @@ def _answer_later(
                 try:
                     status = answer(world, done.wait())
                 except BaseException as error:  # noqa: BLE001: it is the caller's
-                    status = answer(world, Failed(describe(error, world)))
+                    failed = Failed(describe(error, world))
+                    _log(failed.raised)
+                    status = answer(world, failed)
         except Exception as error:  # noqa: BLE001: that could not be answered either
             status = _fail(call, lib.MR_FUNCTION_FAILED, f"{type(error).__name__}: {error}")
         lib.mr_rpc_finish(call, status)
@@ -262,6 +279,24 @@ def rest(call: Any, arguments: Any, _count: int) -> int:
         return _fail(call, lib.MR_FUNCTION_FAILED, f"{type(error).__name__}: {error}")
 
 
+def find_method(reference: Any, name: str) -> None:
+    """Whether the value has that, at the owner. AttributeError: it has not."""
+    getattr(reference.local_value(), name)
+
+
+def type_at_owner(reference: Any) -> type:
+    """Of the value."""
+    return type(reference.local_value())
+
+
+def root_of(reference: Any) -> torch.Tensor:
+    """At the owner: the value, from which backward is to run."""
+    value = reference.local_value()
+    if not isinstance(value, torch.Tensor):
+        raise InvalidArgument(f"backward: the reference's value is a {type(value).__name__}, not a tensor")
+    return value
+
+
 def invoke(reference: Any, name: str, args: tuple, kwargs: dict) -> Any:
     """What rref.rpc_sync().name(...) runs at the owner."""
     method = getattr(reference.local_value(), name)
@@ -273,4 +308,4 @@ def backward_at_owner(reference: Any, context_id: int, retain_graph: bool) -> No
     """What rref.backward(context_id) runs at the owner."""
     from .. import autograd
 
-    autograd.backward(context_id, [reference.local_value()], retain_graph)
+    autograd.backward(context_id, [root_of(reference)], retain_graph)

@@ -50,6 +50,28 @@ def travels(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and tensor.dtype in _OF_TORCH and not tensor.is_quantized
 
 
+_GAPS_MAX = 4  # times the elements: a view's memory with the gaps between them
+
+
+def strides_kept(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The strides that the tensor has at the receiver, too; the elements travel without gaps. None: those of a
+    contiguous one, since elements overlap, or lie far apart."""
+    count = tensor.numel()
+    if count == 0:
+        return None
+    reach = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size > 1 and stride < reach:
+            return None  # the next of this dimension would lie among those before
+        reach += stride * (size - 1)
+    return tuple(tensor.stride()) if reach <= _GAPS_MAX * count else None
+
+
+def with_strides(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """The same elements in memory of these strides."""
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
+
+
 def wire_shape(tensor: torch.Tensor) -> tuple[int, ...]:
     """The shape in messages: tensors with more dimensions than a message allows are sent flat."""
     return tuple(tensor.shape) if tensor.dim() <= lib.MR_RANK_MAX else (tensor.numel(),)

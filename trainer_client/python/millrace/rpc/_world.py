@@ -4,6 +4,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import re
 import sys
 import threading
 import time
@@ -16,7 +17,7 @@ from .._base.library import NULL, counted, ffi, lib, text
 from ..errors import Error, InvalidArgument, UnknownWorker, check_rpc, error_of
 from . import _file_rendezvous, _future, _handles
 from ._parts import Parts
-from ._options import BackendType, RpcBackendOptions, file_of, milliseconds, place
+from ._options import BackendType, Place, RpcBackendOptions, find_place, milliseconds
 
 if TYPE_CHECKING:
     from ._contexts import Context
@@ -27,6 +28,18 @@ _EXIT_S = 5.0
 _MEMORY_BYTES = 256 << 20  # the library's default
 
 
+_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,%d}" % (lib.MR_RPC_NAME_BYTES - 1))
+
+
+def check_name(name: Any) -> None:
+    """InvalidArgument: it cannot be a worker's."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"name={name!r}: a worker's name has 1 to {lib.MR_RPC_NAME_BYTES - 1} letters, digits and "
+            'characters of "-_.:"'
+        )
+
+
 @dataclass(frozen=True)
 class WorkerInfo:
     """A worker's name, and its rank as `id`."""
@@ -34,17 +47,21 @@ class WorkerInfo:
     name: str
     id: int
 
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
 
 class World:
     """This process as a worker. The library frees it once nothing uses its memory any more."""
 
-    def __init__(self, name: str, rank: int, world_size: int | None, options: RpcBackendOptions) -> None:
-        self.name, self.rank = name, rank
-        self.is_open = world_size is None  # workers join and leave one by one
-        self.world_size = options.world_size_max if world_size is None else world_size
+    def __init__(self, name: str, place: Place, options: RpcBackendOptions) -> None:
+        self.name, self.rank = name, place.rank
+        self.is_open = place.world_size is None  # workers join and leave one by one
+        self.world_size = options.world_size_max if place.world_size is None else place.world_size
         self.timeout_s = options.rpc_timeout
+        self.timeout_ms = 0  # of calls that name none, as mr_rpc_call_options has it
         self.python_functions = options.python_functions
-        self.meeting_file = file_of(options) if rank == 0 else None
+        self.meeting_file = place.file
         self.lock = threading.Lock()
         self.ready = threading.Event()
         self.is_closed = False
@@ -53,10 +70,15 @@ class World:
         self.workers: dict[int, WorkerInfo] = {}
         self.by_name: dict[str, int] = {}  # not in an open world, where a name may pass to another
         self.contexts: dict[int, Context] = {}
+        self.turns: Any = None  # api.py's
         self.held: weakref.WeakSet = weakref.WeakSet()  # references
-        self.parts = Parts(rank, options.parts_bytes_max, options.rpc_timeout)
+        self.parts = Parts(place.rank, options.parts_bytes_max, options.rpc_timeout)
         self.viewed_bytes = 0
         self.view_bytes_max = (options.memory_bytes or _MEMORY_BYTES) // 4
+
+    def milliseconds(self, timeout: float) -> int:
+        """A call's `timeout`, in seconds, as the library has it; -1: this worker's default."""
+        return self.timeout_ms if timeout == -1.0 else milliseconds(timeout)
 
     def rank_of(self, to: Any) -> int:
         """Returns the rank for a name, a rank, or a WorkerInfo."""
@@ -69,7 +91,7 @@ class World:
             return rank
         rank = to if isinstance(to, int) else getattr(to, "id", None)
         if not isinstance(rank, int):
-            raise TypeError(f"to={to!r}: a worker's name, its rank, or its WorkerInfo")
+            raise InvalidArgument(f"to={to!r}: a worker's name, its rank, or its WorkerInfo")
         if not 0 <= rank < self.world_size:
             raise UnknownWorker(
                 f"there is no rank {rank} in this world of {counted(self.world_size, 'worker')}"
@@ -127,11 +149,15 @@ class World:
             context.pointer = None
         ffi.gc(self.rpc, None)
 
+    def forget_file(self) -> None:
+        """Whoever reads it from now on does not find this world."""
+        if self.meeting_file is not None:
+            _file_rendezvous.remove(self.meeting_file)
+
     def close(self) -> None:
         """Ends the worker's threads."""
         self.is_closed = True
-        if self.meeting_file is not None:
-            _file_rendezvous.remove(self.meeting_file)
+        self.forget_file()
         self.release_all()
         for context in list(self.contexts.values()):
             if context.pointer is not None:
@@ -238,8 +264,9 @@ def init_rpc(
     one, each with a rank that none has had before; this returns once those who are there know this one.
     """
     global _current
+    check_name(name)
     if backend not in (None, "millrace") and not isinstance(backend, BackendType):
-        raise InvalidArgument(f"backend={backend!r}: there is one, millrace.rpc.BackendType.MILLRACE")
+        raise TypeError(f"backend={backend!r}: there is one, millrace.rpc.BackendType.MILLRACE")
     options = rpc_backend_options if rpc_backend_options is not None else RpcBackendOptions()
     if not isinstance(options, RpcBackendOptions):
         raise TypeError(
@@ -247,26 +274,26 @@ def init_rpc(
             f"millrace.rpc.RpcBackendOptions, "
             "which takes torch's arguments"
         )
-    rendezvous, rank, world_size = place(options, rank, world_size)
     with _lock:
         if _current is not None:
             raise InvalidArgument(
                 f'init_rpc("{name}"): this process is worker "{_current.name}" (rank {_current.rank}) '
-                "already; "
-                "shutdown() leaves that world"
+                "already; shutdown() leaves that world"
             )
-        world = World(name, rank, world_size, options)
+        place = find_place(options, rank, world_size)
+        world = World(name, place, options)
         if world.python_functions and options.key is None:
             warnings.warn(
                 "Python functions are on, and there is no key: whoever reaches this worker's port can run "
-                "code here. "
-                "key_file, or "
-                "$MILLRACE_KEY_FILE, names one",
+                "code here. key_file, or $MILLRACE_KEY_FILE, names one",
                 stacklevel=2,
             )
         try:
-            _join(world, options, rendezvous)
+            _join(world, options, place.rendezvous)
             _current = world
+        except BaseException:
+            world.forget_file()
+            raise
         finally:
             world.ready.set()
 
@@ -280,6 +307,13 @@ def get_worker_info(worker_name: str | None = None) -> WorkerInfo:
 def get_rpc_timeout() -> float:
     """Returns the default time-out of calls, in seconds; 0: none."""
     return current().timeout_s
+
+
+def set_rpc_timeout(timeout: float) -> None:
+    """Sets the default time-out of the calls that begin from now on, in seconds; 0: none."""
+    world = current()
+    world.timeout_ms = milliseconds(timeout)
+    world.timeout_s = timeout
 
 
 def is_available() -> bool:
