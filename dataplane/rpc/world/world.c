@@ -12,7 +12,7 @@
 #define JOIN_CALL_US     2000000u
 #define JOIN_SUSPECT_US  1500000u /* a living member is heard twice a second */
 #define JOIN_DELAY_US    500000u  /* the longest time that an old packet of a member comes late */
-#define REFUSAL_US       2000000u /* how long those who have asked are waited for, to learn of a refusal */
+#define REFUSAL_US       5000000u /* how long the others are waited for, to learn of a refusal */
 #define JOIN_STALE_US    5000000u /* a worker that has not asked for so long has given up its place */
 
 /* ---- the list ---- */
@@ -315,15 +315,16 @@ static void refuse_world(struct mr_rpc *agent, const struct mr_join_wire *join, 
              "this world cannot come together, since worker \"%.*s\" (rank %u) was refused: %s",
              MR_RPC_NAME_BYTES - 1, join->name, join->rank, why);
     agent->refusal_us = mr_agent_now(agent);
+    if (join->rank < agent->config.world_size && !agent->members[join->rank].present)
+        agent->members[join->rank].knows_refusal = true; /* it is the refused one's, and it is answered now */
 }
 
 static void tell_refusal(struct mr_rpc *agent, const struct mr_join_wire *join,
                          const struct mr_request *request)
 {
     mr_reply_error(agent->config.endpoint, request->ref, MR_INVALID_ARGUMENT, "%s", agent->refusal);
-    if (join->rank < agent->config.world_size &&
-        memcmp(agent->members[join->rank].uuid, request->client_uuid, MR_UUID_BYTES) == 0)
-        atomic_store(&agent->members[join->rank].present, false);
+    if (join->rank < agent->config.world_size)
+        agent->members[join->rank].knows_refusal = true;
 }
 
 static uint64_t refusal_tick(struct mr_rpc *agent, uint64_t now_us)
@@ -332,7 +333,7 @@ static uint64_t refusal_tick(struct mr_rpc *agent, uint64_t now_us)
     if (agent->refusal[0] == 0 || has_joined(agent))
         return UINT64_MAX;
     MR_MEMBER_EACH(m, agent)
-        all_know = all_know && (!m->present || m == own_member(agent));
+        all_know = all_know && (m->knows_refusal || m == own_member(agent));
     if (!all_know && now_us < agent->refusal_us + REFUSAL_US)
         return agent->refusal_us + REFUSAL_US;
     snprintf(agent->join_error, sizeof(agent->join_error), "%s", agent->refusal);

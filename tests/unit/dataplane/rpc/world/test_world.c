@@ -137,6 +137,22 @@ static void another_world_size_ends_the_world(void **state)
                     "worker \"c\" (rank 2) says that world_size is 4, and the rendezvous expects 3");
 }
 
+/* Also one that has not asked before. */
+static void who_comes_after_a_refusal_learns_it(void **state)
+{
+    struct net *net = *state;
+    net_start(net, 4);
+    (void)net_add(net, "a", 0);
+    (void)net_add(net, "b", 1);
+    net_skip(net, SECOND_US);
+    (void)net_add(net, "a", 2);
+    expect_not_joined(net, 2, MR_INVALID_ARGUMENT, "the name \"a\" is taken by rank 0");
+    expect_not_joined(net, 1, MR_INVALID_ARGUMENT, "cannot come together");
+    (void)net_add(net, "d", 3);
+    expect_not_joined(net, 3, MR_INVALID_ARGUMENT, "cannot come together");
+    expect_not_joined(net, 0, MR_INVALID_ARGUMENT, "cannot come together");
+}
+
 /* The rendezvous does not wait for ever for one that has asked, and does not ask again. */
 static void a_refusal_that_one_does_not_learn_ends_the_world(void **state)
 {
@@ -148,7 +164,7 @@ static void a_refusal_that_one_does_not_learn_ends_the_world(void **state)
     net_silence(net, 1, true);
     (void)net_add(net, "a", 2);
     expect_not_joined(net, 2, MR_INVALID_ARGUMENT, "the name \"a\" is taken by rank 0");
-    net_skip(net, 3 * SECOND_US);
+    net_skip(net, 6 * SECOND_US);
     expect_not_joined(net, 0, MR_INVALID_ARGUMENT, "the name \"a\" is taken by rank 0");
 }
 
@@ -859,6 +875,7 @@ int main(void)
         test(a_rank_that_is_taken_ends_the_world),
         test(a_name_that_is_taken_ends_the_world),
         test(another_world_size_ends_the_world),
+        test(who_comes_after_a_refusal_learns_it),
         test(a_refusal_that_one_does_not_learn_ends_the_world),
         test(one_that_was_started_again_is_not_refused),
         test(who_asks_at_the_end_of_a_world_waits),
