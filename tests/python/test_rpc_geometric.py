@@ -1,5 +1,5 @@
-"""PyTorch Geometric's distributed/rpc.py, as it is on PyPI and with its imports changed, between two workers: its
-router, its registered calls, its barrier and its gathering."""
+"""PyTorch Geometric's distributed/rpc.py, as it is on PyPI and with its imports changed, between two workers:
+its router, its registered calls, its barrier and its gathering."""
 from __future__ import annotations
 
 import importlib.util
@@ -27,9 +27,9 @@ def load(name, *changes):
     for old, new in changes:
         assert old in source, old
         source = source.replace(old, new)
-    module = sys.modules["torch_geometric.distributed." + name] = types.ModuleType("torch_geometric.distributed." + name)
-    exec(compile(source, name, "exec"), module.__dict__)
-    return module
+    module = sys.modules["torch_geometric.distributed." + name] =
+    types.ModuleType("torch_geometric.distributed." + name) exec(compile(source, name, "exec"),
+    module.__dict__) return module
 
 for package in ("torch_geometric", "torch_geometric.distributed"):
     sys.modules[package] = types.ModuleType(package)
@@ -40,8 +40,8 @@ rpc = load(
     ("from torch._C._distributed_rpc import", "from millrace.rpc.api import"),
 )
 rank = {rank}
-own = context.DistContext(rank=rank, global_rank=rank, world_size=2, global_world_size=2, group_name="sampler")
-assert not rpc.rpc_is_initialized()
+own = context.DistContext(rank=rank, global_rank=rank, world_size=2, global_world_size=2,
+group_name="sampler") assert not rpc.rpc_is_initialized()
 try:
     rpc.global_barrier()
 except RuntimeError:

@@ -491,7 +491,8 @@ rpc.shutdown()
 
 def test_a_failed_function_is_printed_where_it_ran(run):
     said = run(
-        "join(0)\nexpect(ValueError, 'a reason', rpc.rpc_sync, 1, there.fail, (ValueError, 'a reason'))\nrpc.shutdown()",
+        "join(0)\nexpect(ValueError, 'a reason', rpc.rpc_sync, 1, there.fail, (ValueError, 'a reason'))\n"
+        "rpc.shutdown()",
         SERVE.format(rank=1),
     )
     assert 'On worker "w1" (rank 1): ValueError: a reason' in said[1] and "Traceback" in said[1]

@@ -212,7 +212,8 @@ def test_workers_meet_by_a_file(tmp_path):
 
 
 def test_what_a_world_left_is_known_as_old(tmp_path):
-    """The file of the name is there, as NamedTemporaryFile makes it; who is early waits for one that listens."""
+    """The file of the name is there, as NamedTemporaryFile makes it; who is early waits for one that
+    listens."""
     import os
 
     path, key = tmp_path / "meet", key_file(tmp_path)

@@ -1,10 +1,11 @@
-"""torch's own tests of remote calls, which each wheel of torch has, over millrace.rpc: their imports are changed, and
-nothing else. What an exception says is Millrace's own; its type has to be torch's.
+"""torch's own tests of remote calls, which each wheel of torch has, over millrace.rpc: their imports are
+changed, and nothing else. What an exception says is Millrace's own; its type has to be torch's.
 
 usage: torch_suite.py [PATTERN]     prints a line for each test whose "Class.test" the pattern is found in
 
-torch starts new processes for each test. Here the same ones run one test after the other, each in a world of its
-own, so that programs that join again and again are tested, too. A test that fails there is run once more in new ones.
+torch starts new processes for each test. Here the same ones run one test after the other, each in a world of
+its own, so that programs that join again and again are tested, too. A test that fails there is run once more
+in new ones.
 """
 from __future__ import annotations
 

@@ -118,8 +118,8 @@ static bool is_for_the_next_world(const struct mr_rpc *agent, const struct mr_re
     return true;
 }
 
-/* Whether the member is there beside the one that asks for its rank or name. Before all have joined, it has to
- * ask again before that is known: it may have been started again, and its last packets may come late. */
+/* Whether the member is there beside the one that asks for its rank or name. Before all have joined, it has
+ * to ask again before that is known: it may have been started again, and its last packets may come late. */
 static bool is_there_too(struct mr_rpc *agent, struct mr_member *m, uint64_t now_us)
 {
     if (m == own_member(agent) || atomic_load(&agent->complete) || agent->config.is_node)
@@ -305,8 +305,9 @@ static void notice_restart(struct mr_rpc *agent, const struct mr_join_wire *join
 
 /* ---- a world that cannot come together ---- */
 
-/* A program's world has each rank and name once: with a worker that is refused it stays incomplete. All others
- * learn it when they ask again, and then this worker ends, too. A node goes on: it may have other worlds. */
+/* A program's world has each rank and name once: with a worker that is refused it stays incomplete. All
+ * others learn it when they ask again, and then this worker ends, too. A node goes on: it may have other
+ * worlds. */
 static void refuse_world(struct mr_rpc *agent, const struct mr_join_wire *join, const char *why)
 {
     if (atomic_load(&agent->complete) || agent->config.is_open || agent->config.is_node)

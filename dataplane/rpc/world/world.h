@@ -6,9 +6,9 @@
  * tells the rendezvous that they live, and its answer lists who died. A worker that is silent for
  * dead_after_ms is dead, for ever. If the rendezvous dies, workers ask each other.
  *
- * A worker whose name, rank or world size does not fit is refused. The world of a program cannot come together
- * then: all who have asked are told so, with the reason, and the rendezvous ends, too. One that asks for the
- * rank or name of a member waits until that one has asked again, or has given up its place.
+ * A worker whose name, rank or world size does not fit is refused. The world of a program cannot come
+ * together then: all who have asked are told so, with the reason, and the rendezvous ends, too. One that asks
+ * for the rank or name of a member waits until that one has asked again, or has given up its place.
  *
  * Leaving: each worker that shuts down sends LEAVE with the epoch, whether it is quiet (no calls in flight,
  * none of its values held by others), and a number that rises with each call and execution. When all living

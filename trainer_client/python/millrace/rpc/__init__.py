@@ -17,13 +17,13 @@ from ._future import Future, wait_all
 from ._options import BackendType, RpcBackendOptions, TensorPipeRpcBackendOptions
 from ._remote_module import RemoteModule
 from ._rref import RRef
-from ._world import set_rpc_timeout as _set_rpc_timeout
 from ._world import WorkerInfo, get_rpc_timeout, get_worker_info, init_rpc, is_available, shutdown
 from .api import AllGatherStates
 
 # What programs call here, too.
 _get_current_rpc_agent = api._get_current_rpc_agent
 _is_current_rpc_agent_set = api._is_current_rpc_agent_set
+_set_rpc_timeout = api._set_rpc_timeout
 _wait_all = api._wait_all
 
 __all__ = [

@@ -24,7 +24,8 @@ def raise_remote(raised: tuple[str, str, str]) -> NoReturn:
             error = kind(line)
         except Exception as why:  # noqa: BLE001: its constructor takes something else
             error = RemoteError(
-                f"a {name} cannot be made here of a text ({why}). Original exception on remote side was: {line}"
+                f"a {name} cannot be made here of a text ({why}). "
+                f"Original exception on remote side was: {line}"
             )
         raise error from None
     raise RemoteError(line) from None

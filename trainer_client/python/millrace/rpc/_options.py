@@ -127,8 +127,8 @@ def _address(host: str, port: int) -> str:
 
 @dataclass
 class Place:
-    """Where a world's workers meet ("host:port", or several, separated by commas), this worker's rank, and the
-    number of workers; None: they join and leave one by one. file: that rank 0 has written."""
+    """Where a world's workers meet ("host:port", or several, separated by commas), this worker's rank, and
+    the number of workers; None: they join and leave one by one. file: that rank 0 has written."""
 
     rendezvous: str
     rank: int

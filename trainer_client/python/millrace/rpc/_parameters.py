@@ -196,8 +196,8 @@ def _memory(gradient: torch.Tensor) -> int:
 
 
 def _own(gradient: torch.Tensor, parameter: torch.Tensor, is_shared: bool) -> torch.Tensor:
-    """Its own memory, laid out as the parameter's, as torch keeps gradients. is_shared: autograd gives several
-    leaves the same tensor."""
+    """Its own memory, laid out as the parameter's, as torch keeps gradients. is_shared: autograd gives
+    several leaves the same tensor."""
     if gradient.is_sparse:
         is_whole = gradient._indices().is_contiguous() and gradient._values().is_contiguous()
         return gradient.clone() if is_shared or not is_whole else gradient

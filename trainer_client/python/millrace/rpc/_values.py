@@ -54,8 +54,8 @@ _GAPS_MAX = 4  # times the elements: a view's memory with the gaps between them
 
 
 def strides_kept(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """The strides that the tensor has at the receiver, too; the elements travel without gaps. None: those of a
-    contiguous one, since elements overlap, or lie far apart."""
+    """The strides that the tensor has at the receiver, too; the elements travel without gaps. None: those of
+    a contiguous one, since elements overlap, or lie far apart."""
     count = tensor.numel()
     if count == 0:
         return None

@@ -14,13 +14,9 @@ from ._calls import collecting as _thread_local_var, remote, rpc_async, rpc_sync
 from ._contexts import waiting
 from ._future import wait_all
 from ._rref import RRef
-from ._world import (
-    WorkerInfo,
-    get_rpc_timeout,
-    get_worker_info,
-    set_rpc_timeout as _set_rpc_timeout,
-    shutdown,
-)
+from ._world import WorkerInfo, get_rpc_timeout, get_worker_info, shutdown
+
+_set_rpc_timeout = _world.set_rpc_timeout
 
 _UNSET_TIMEOUT = -1.0
 _F = TypeVar("_F", bound=Callable[..., Any])
