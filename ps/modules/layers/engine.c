@@ -77,7 +77,7 @@ static ps_format keep_format(struct ps_formats *formats, dnnl_status_t status, d
 {
     if (status == dnnl_success && formats->count == formats->room) {
         uint32_t room = 2 * formats->room + 8;
-        dnnl_memory_desc_t *larger = realloc(formats->made, room * sizeof(*larger));
+        dnnl_memory_desc_t *larger = realloc(formats->made, room * sizeof(dnnl_memory_desc_t));
         if (larger != NULL) {
             formats->made = larger;
             formats->room = room;
