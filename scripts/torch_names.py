@@ -29,7 +29,6 @@ MODULES = (
 )
 REASONS = {
     "torch.distributed.rpc": {
-        "AllGatherStates": INTERNAL,
         "BackendValue": INTERNAL,
         "PyRRef": INTERNAL,
         "RemoteProfilerManager": NO_PROFILER,
