@@ -5,7 +5,7 @@ all: build
 
 build: ## Compile everything into build/
 	@scripts/setup.sh build test
-	@[ -f build/build.ninja ] || meson setup build --buildtype=release
+	@scripts/configure.sh build --buildtype=release
 	@ninja -C build
 
 demo: ## Train on real data through a server on a port of its own: DATA=file for your own data, STORE=hdfs|s3 for checkpoints in such a store, NODES=n for a cluster, TIMELINE=file for a timeline of it, RECORD=file.mrp for a report of it

@@ -16,7 +16,7 @@ if [ -z "$commit" ] || ! command -v abidiff >/dev/null; then exit 0; fi
 
 # library TREE: builds it with what abidiff reads, and prints its path.
 library() {
-    [ -f "$1/build-abi/build.ninja" ] || meson setup "$1/build-abi" "$1" --buildtype=debugoptimized -Dwerror=false -Dtests=disabled >/dev/null
+    scripts/configure.sh "$1/build-abi" "$1" --buildtype=debugoptimized -Dwerror=false -Dtests=disabled
     ninja -C "$1/build-abi" "trainer_client/libmillrace.so.$(sed -n "s/^  version: '\(.*\)',$/\1/p" "$1/meson.build")" >/dev/null
     ls "$1"/build-abi/trainer_client/libmillrace.so.*.*.*[0-9]
 }

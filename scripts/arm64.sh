@@ -43,12 +43,9 @@ build_inside() {
     local targets
     dpkg --print-foreign-architectures | grep -qx arm64 || dpkg --add-architecture arm64
     scripts/setup.sh cross
-    mkdir -p build
     export PATH=/usr/lib/ccache:$PATH
-    if [ ! -f $build/build.ninja ]; then
-        meson setup $build --buildtype=release --cross-file scripts/aarch64-linux-gnu.ini -Dtests=enabled -Dlayers=enabled \
-            -Dpeers=disabled >$build.setup.log 2>&1 || { tail -n 20 $build.setup.log >&2; die "meson failed"; }
-    fi
+    scripts/configure.sh $build --buildtype=release --cross-file scripts/aarch64-linux-gnu.ini -Dtests=enabled -Dlayers=enabled \
+        -Dpeers=disabled
     ninja -C $build build.ninja >/dev/null # as the sources are now
     mapfile -t targets < <(python3 scripts/arm64_tests.py targets $build)
     say "building with $(aarch64-linux-gnu-gcc --version | head -n 1)"
@@ -116,8 +113,7 @@ register() {
 # shellcheck disable=SC2317 # part calls it
 test_architectures() {
     scripts/setup.sh build cluster
-    [ -f build/build.ninja ] || meson setup build --buildtype=release -Dtests=enabled >build/setup.log 2>&1 ||
-        die "meson failed; build/setup.log has all it said"
+    scripts/configure.sh build --buildtype=release -Dtests=enabled
     ninja -C build ps/millraced tools/millrace tests/integration/step_trainer >build/architectures.log 2>&1 ||
         die "the build for x86-64 failed; build/architectures.log has all it said"
     QEMU_LD_PREFIX=$root python3 tests/integration/architectures/test_architectures.py "$copy/$build" build

@@ -9,7 +9,7 @@ torch2=no
 [ "${1:-}" = --torch2 ] && torch2=yes && shift
 echo "bench-peers: $(date +%T) building; this takes a few minutes the first time" >&2
 scripts/setup.sh peers
-[ -f build/build.ninja ] || meson setup build --buildtype=release >/dev/null
+scripts/configure.sh build --buildtype=release
 # Peers whose libraries came after the build directory was made are found by configuring again.
 for program in grpc_server redis_client; do
     [ -x "build/tests/bench/peers/$program" ] || { meson setup --reconfigure build >/dev/null && break; }

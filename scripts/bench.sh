@@ -10,7 +10,7 @@ for option in "$@"; do
 done
 echo "bench: $(date +%T) building; this takes a few minutes the first time" >&2
 scripts/setup.sh bench
-[ -f build/build.ninja ] || meson setup build --buildtype=release >/dev/null
+scripts/configure.sh build --buildtype=release
 quiet=()
 [ -t 1 ] || quiet=(--quiet) # a terminal shows how far it is
 ninja -C build "${quiet[@]}" all benchmarks

@@ -33,7 +33,7 @@ if [ -z "${MILLRACE_BUILD:-}" ]; then
     scripts/setup.sh build test
     say "building into build/"
     log=$(mktemp)
-    if ! { { [ -f build/build.ninja ] || meson setup build --buildtype=release; } &&
+    if ! { scripts/configure.sh build --buildtype=release &&
         ninja -C build trainer_client/examples/mnist ps/modules/model/layers.so ps/millraced; } >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         rm -f "$log"

@@ -88,7 +88,7 @@ build=${MILLRACE_BUILD:-build}
 if [ -z "${MILLRACE_BUILD:-}" ]; then
     say "building into build/"
     log=$(mktemp)
-    if ! { { [ -f build/build.ninja ] || meson setup build --buildtype=release; } &&
+    if ! { scripts/configure.sh build --buildtype=release &&
         ninja -C build ps/millraced trainer_client/hub/millrace-hub trainer_client/examples/fm tools/millrace; } >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         rm -f "$log"

@@ -8,10 +8,7 @@ seconds=${1:-60}
 [[ $seconds =~ ^[0-9]+$ ]] || { echo "fuzz: '$seconds' is not a number of seconds" >&2; exit 2; }
 scripts/setup.sh lint fuzz
 
-if [ ! -f build/fuzz/build.ninja ]; then
-    CC=clang meson setup build/fuzz --buildtype=debugoptimized -Dfuzz_engine=true \
-        -Db_sanitize=address,undefined -Db_lundef=false
-fi
+CC=clang scripts/configure.sh build/fuzz --buildtype=debugoptimized -Dfuzz_engine=true -Db_sanitize=address,undefined -Db_lundef=false
 ninja -C build/fuzz fuzzers
 for fuzzer in build/fuzz/tests/fuzz/fuzz_*; do
     if [ ! -f "$fuzzer" ] || [ ! -x "$fuzzer" ]; then continue; fi

@@ -45,13 +45,7 @@ install_all() {
     case "$prefix" in /*) ;; *) die "PREFIX must begin with a slash, not '$prefix'" 2 ;; esac
     scripts/setup.sh build
     local options=(--buildtype=release --prefix="$prefix" -Dtests=disabled)
-    mkdir -p build
-    if [ -f "$build/build.ninja" ]; then
-        meson configure "$build" "${options[@]}" >/dev/null
-    else
-        meson setup "$build" "${options[@]}" >"$build.setup.log" 2>&1 || { cat "$build.setup.log" >&2; exit 1; }
-        rm -f "$build.setup.log"
-    fi
+    scripts/configure.sh --update "$build" "${options[@]}"
     ninja -C "$build"
     meson install -C "$build" --no-rebuild --quiet
     echo "${DESTDIR:-}$prefix" >"$prefix_file"

@@ -40,7 +40,7 @@ python3 scripts/layers.py || status=1
 echo "== layouts"
 python3 scripts/layouts.py || status=1
 
-[ -f build/build.ninja ] || meson setup build --buildtype=release >/dev/null
+scripts/configure.sh build --buildtype=release
 case "$("${CC:-cc}" -dumpversion)" in # as in scripts/test.sh
 12) meson configure build -Dwerror=true ;;
 esac

@@ -24,7 +24,7 @@ run_part() {
     case "$1" in
     build-sid)
         scripts/on-debian.sh sid sh -ec 'scripts/setup.sh test
-            [ -f build/build.ninja ] || meson setup build --buildtype=release -Dtests=enabled
+            scripts/configure.sh build --buildtype=release -Dtests=enabled
             ninja -C build'
         ;;
     demo-13) scripts/on-debian.sh 13 scripts/demo.sh ;;

@@ -38,18 +38,6 @@ results=$(mktemp)
 trap 'rm -f "$results"' EXIT
 status=0
 
-# configure DIR [meson options]: makes the build directory, or updates its options.
-configure() {
-    local dir=$1
-    shift
-    if [ -f "$dir/build.ninja" ]; then
-        meson configure "$dir" "$@" >/dev/null
-    else
-        meson setup "$dir" "$@" >"$dir.setup.log" 2>&1 || { cat "$dir.setup.log" >&2; return 1; }
-        rm -f "$dir.setup.log"
-    fi
-}
-
 # stage TITLE: says where it is, and how long it took to get here.
 stage() {
     echo "== after $((SECONDS / 60)) min $((SECONDS % 60)) s: $1"
@@ -116,7 +104,6 @@ stress) echo "test: installs what is missing, builds for release, and runs tests
 esac
 scripts/setup.sh test
 environments=$(scripts/torch2.py)
-mkdir -p build
 
 stage "release: build"
 # Warnings stop this build with the compilers that give none: Debian 12's.
@@ -124,7 +111,7 @@ case "$("${CC:-cc}" -dumpversion)" in
 12) werror=true ;;
 *) werror=false ;;
 esac
-configure build --buildtype=release -Dwerror=$werror
+scripts/configure.sh --update build --buildtype=release -Dwerror=$werror
 case $mode in
 stress)
     run_stress
@@ -146,7 +133,7 @@ sanitized=(-Doptimization=1 -Ddebug=true "-Dc_args=-g1 -w" -Db_lundef=false -Dpe
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 if [ "$mode" != quick ]; then
     stage "address and undefined-behaviour sanitizers: build"
-    configure build/asan "${sanitized[@]}" -Db_sanitize=address,undefined
+    scripts/configure.sh --update build/asan "${sanitized[@]}" -Db_sanitize=address,undefined
     if [ "$mode" = soak ]; then
         build build/asan
         run asan build/asan
@@ -154,7 +141,7 @@ if [ "$mode" != quick ]; then
         run_suites asan build/asan unit fuzz memory
     fi
     stage "thread sanitizer: build"
-    configure build/tsan "${sanitized[@]}" -Db_sanitize=thread
+    scripts/configure.sh --update build/tsan "${sanitized[@]}" -Db_sanitize=thread
     run_suites tsan build/tsan threads
 fi
 
