@@ -34,6 +34,8 @@ while [ $# -gt 0 ]; do
 done
 [ ${#tests[@]} -eq 0 ] || [ "$mode" = stress ] || { echo "test: names of tests go with --stress; see --help" >&2; exit 2; }
 
+quiet=()
+[ -t 1 ] || quiet=(--quiet) # a terminal shows how far ninja is
 results=$(mktemp)
 trap 'rm -f "$results"' EXIT
 status=0
@@ -49,9 +51,9 @@ build() {
     shift
     ninja -C "$dir" build.ninja # as the sources are now
     if [ $# -eq 0 ]; then
-        ninja -C "$dir"
+        ninja -C "$dir" "${quiet[@]}"
     else
-        python3 scripts/suite_targets.py "$dir" "$@" | xargs ninja -C "$dir"
+        python3 scripts/suite_targets.py "$dir" "$@" | xargs ninja -C "$dir" "${quiet[@]}"
     fi
 }
 
@@ -122,7 +124,7 @@ default) run_suites release build optimized sim integration python ;;
 soak)
     build build
     export MILLRACE_KILLS=50
-    python3 scripts/suite_targets.py build soak | xargs ninja -C build
+    python3 scripts/suite_targets.py build soak | xargs ninja -C build "${quiet[@]}"
     run release build
     ;;
 esac
