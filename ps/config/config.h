@@ -88,7 +88,8 @@ void ps_config_settle(struct ps_config *config);
  * given. */
 enum mr_status ps_config_check(const struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES]);
 
-/* A file with every key, its help, what is allowed, and its default. */
+/* A file with every key, its help, what is allowed, and its default: as a comment where it follows other
+ * keys. */
 void ps_config_print(FILE *out);
 
 #endif

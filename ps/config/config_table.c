@@ -30,6 +30,11 @@ static const bool reloads[PS_CONFIG_KEY_COUNT] = {
 #include "ps/config/config_keys.def"
 };
 
+static const bool follows[PS_CONFIG_KEY_COUNT] = {
+#define PS_FOLLOWS(section, key) [PS_CONFIG_KEY_##section##_##key] = true,
+#include "ps/config/config_keys.def"
+};
+
 const struct ps_config_section ps_config_sections[PS_CONFIG_SECTION_COUNT] = {
 #define PS_SECTION(section, help) {#section, help},
 #include "ps/config/config_keys.def"
@@ -170,6 +175,11 @@ bool ps_config_reloads(const struct ps_config_key *key)
     return reloads[key - ps_config_keys];
 }
 
+bool ps_config_follows(const struct ps_config_key *key)
+{
+    return follows[key - ps_config_keys];
+}
+
 static bool is_section(const char *name)
 {
     for (size_t i = 0; i < PS_CONFIG_SECTION_COUNT; i++)
@@ -283,7 +293,8 @@ static void print_key(FILE *out, const struct ps_config_key *key)
     }
     if (ps_config_reloads(key))
         fprintf(out, "# A reload changes it.\n");
-    fprintf(out, "%s =%s%s\n\n", key->name, key->value[0] != '\0' ? " " : "", key->value);
+    fprintf(out, "%s%s =%s%s\n\n", ps_config_follows(key) ? "#" : "", key->name,
+            key->value[0] != '\0' ? " " : "", key->value);
 }
 
 void ps_config_print(FILE *out)
@@ -291,7 +302,8 @@ void ps_config_print(FILE *out)
     print_comment(
         out,
         "millraced configuration: every key, with its default. A key that is left out has its default; "
-        "an unknown one is refused. millraced --check-config FILE checks a file, and --set "
+        "an unknown one is refused. Defaults that follow other keys are comments. millraced --check-config "
+        "FILE checks a file, and --set "
         "section.key=value on the command line overrides it. On SIGHUP (systemctl reload) the server reads "
         "its file again: some keys change then, as is noted there; the others need a restart.");
     for (size_t s = 0; s < PS_CONFIG_SECTION_COUNT; s++) {

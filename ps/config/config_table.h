@@ -46,6 +46,8 @@ extern const struct ps_config_section ps_config_sections[PS_CONFIG_SECTION_COUNT
 const struct ps_config_key *ps_config_find(const char *section, const char *name);
 /* Whether a reload changes it; otherwise it needs a restart. */
 bool ps_config_reloads(const struct ps_config_key *key);
+/* Whether its default follows other keys, as ps_config_settle() has it. */
+bool ps_config_follows(const struct ps_config_key *key);
 /* Why there is no such key, and which one may be meant. */
 void ps_config_explain_unknown(const char *section, const char *name, char *out, size_t out_bytes);
 /* Sets the key's field, or adds to it, if it is a list; false, with what is allowed in `allowed`, when `text`

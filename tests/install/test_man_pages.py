@@ -133,7 +133,7 @@ def print_config() -> dict[str, tuple[str, str]]:
     for line in output("ps/millraced", "--print-config").splitlines():
         if match := re.fullmatch(r"\[(\w+)\]", line):
             section = match[1]
-        elif match := re.fullmatch(r"(\w+) =(?: (.*))?", line):
+        elif match := re.fullmatch(r"#?(\w+) =(?: (.*))?", line):
             allowed = re.search(r"Allowed: .*", " ".join(comment))
             keys[f"{section}.{match[1]}"] = (match[2] or "", allowed[0] if allowed else "")
         comment = comment + [line[2:]] if line.startswith("# ") else []

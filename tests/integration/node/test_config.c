@@ -1,5 +1,6 @@
 /* millraced refuses to start with one line that says what is wrong, where, and how to fix it. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -9,9 +10,10 @@
 #include <cmocka.h>
 #include "tests/integration/program.h"
 
-#define EXIT_RUN   1 /* the configuration is good, and the server cannot start with it */
-#define EXIT_USAGE 2
-#define CASE(list) list, sizeof(list) / sizeof *(list)
+#define NODE_READY_MS 60000
+#define EXIT_RUN      1 /* the configuration is good, and the server cannot start with it */
+#define EXIT_USAGE    2
+#define CASE(list)    list, sizeof(list) / sizeof *(list)
 
 struct refusal {
     const char *text; /* of the configuration file, or more arguments */
@@ -173,6 +175,30 @@ static void test_no_permission(void **state)
     expect_one_line(&result, EXIT_RUN, "CAP_NET_");
 }
 
+/* The printed file, on a machine with little memory. */
+static void expect_starts_small(void)
+{
+    char *argv[] = {(char *)millraced,
+                    "--config",
+                    config,
+                    "--set",
+                    "port.driver=socket",
+                    "--set",
+                    "port.ipv4=127.0.0.1/8",
+                    "--set",
+                    "memory.limit_mib=128",
+                    "--set",
+                    "memory.messages_mib=32",
+                    "--set",
+                    "memory.packets_mib=64",
+                    NULL};
+    struct netns_process node;
+    assert_int_equal(netns_run(&net, NETNS_SERVER, "ip link set lo up"), 0);
+    netns_spawn(&net, NETNS_SERVER, argv, &node);
+    assert_true(netns_wait_line(&node, "ready", NODE_READY_MS));
+    assert_int_equal(netns_end(&node, SIGTERM), 0);
+}
+
 static void test_what_it_prints(void **state)
 {
     struct program_result result;
@@ -187,6 +213,13 @@ static void test_what_it_prints(void **state)
     program_run(&net, NETNS_SERVER, &result,
                 "%s --check-config %s --set port.device=eth0 --set port.ipv4=10.0.0.1/8", millraced, config);
     assert_int_equal(result.code, 0);
+    /* What follows from other keys is not in it, so it fits a smaller machine. */
+    program_run(&net, NETNS_SERVER, &result,
+                "%s --check-config %s --set port.device=eth0 --set port.ipv4=10.0.0.1/8 "
+                "--set memory.limit_mib=512 --set memory.messages_mib=64",
+                millraced, config);
+    assert_int_equal(result.code, 0);
+    expect_starts_small();
     program_run(&net, NETNS_SERVER, &result, "%s --help", millraced);
     assert_int_equal(result.code, 0);
     assert_non_null(strstr(result.out, "usage: millraced"));

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include "ps/config/config.h"
 #include "ps/config/config_rules.h"
+#include "ps/config/config_table.h"
 
 #define FILE_BYTES_MAX 65536
 
@@ -322,6 +323,67 @@ static void defaults_follow_what_is_set(void **state)
 }
 
 /* The worker of a cluster's node has the node's name, unless it is given another one. */
+/* Puts `line` in place of the line of a key in a printed file. */
+static void replace_line(char *file, size_t file_bytes, const char *section, const char *key,
+                         const char *line)
+{
+    static char rest[FILE_BYTES_MAX];
+    char name[64];
+    snprintf(name, sizeof(name), "\n[%s]\n", section);
+    char *at = strstr(file, name);
+    assert_non_null(at);
+    snprintf(name, sizeof(name), "\n%s = ", key);
+    at = strstr(at, name);
+    assert_non_null(at);
+    snprintf(rest, sizeof(rest), "%s", strchr(at + 1, '\n'));
+    snprintf(at + 1, file_bytes - (size_t)(at + 1 - file), "%s%s", line, rest);
+}
+
+/* Who edits one key of the printed file gets what somebody gets whose file has only that key. */
+static void a_printed_default_does_not_hold_back_what_follows(void **state)
+{
+    static char printed[FILE_BYTES_MAX];
+    struct ps_config config;
+    char error[PS_CONFIG_ERROR_BYTES];
+    FILE *f = fmemopen(printed, sizeof(printed), "w");
+    ps_config_print(f);
+    fclose(f);
+    assert_non_null(strstr(printed, "\n#memory_mib = 1024\n"));
+    assert_non_null(strstr(printed, "\n#message_mib_max = 64\n"));
+    replace_line(printed, sizeof(printed), "memory", "limit_mib", "limit_mib = 256");
+    replace_line(printed, sizeof(printed), "memory", "messages_mib", "messages_mib = 32");
+    replace_line(printed, sizeof(printed), "port", "driver", "driver = socket");
+    ps_config_default(&config);
+    assert_int_equal(load(printed, &config, error), MR_OK);
+    ps_config_settle(&config);
+    assert_int_equal(config.batches_memory_mib, 64);
+    assert_int_equal(config.transport_message_mib_max, 16);
+    assert_int_equal(ps_config_check(&config, error), MR_OK);
+}
+
+/* Any value that settling changes is of a key that is printed as a comment. */
+static void all_that_follows_is_known_as_such(void **state)
+{
+    struct ps_config config, settled;
+    char error[PS_CONFIG_ERROR_BYTES];
+    uint32_t changed = 0;
+    ps_config_default(&config);
+    assert_int_equal(ps_config_set(&config, "memory.limit_mib=64", error), MR_OK);
+    assert_int_equal(ps_config_set(&config, "memory.messages_mib=16", error), MR_OK);
+    settled = config;
+    ps_config_settle(&settled);
+    for (uint32_t i = 0; i < PS_CONFIG_KEY_COUNT; i++) {
+        const struct ps_config_key *key = &ps_config_keys[i];
+        const size_t at = key->offset;
+        if (memcmp((uint8_t *)&config + at, (uint8_t *)&settled + at, key->bytes) == 0)
+            continue;
+        changed++;
+        if (!ps_config_follows(key))
+            fail_msg("%s.%s has no PS_FOLLOWS", key->section, key->name);
+    }
+    assert_int_equal(changed, 2);
+}
+
 static void workers_of_a_cluster_have_their_nodes_names(void **state)
 {
     static const char cluster[] = "[port]\ndevice = mr0\nipv4 = 10.0.0.1/24\nipv4_gateway = 10.0.0.254\n"
@@ -571,6 +633,8 @@ int main(void)
         cmocka_unit_test(a_key_on_the_command_line),
         cmocka_unit_test(sockets_need_no_device),
         cmocka_unit_test(defaults_follow_what_is_set),
+        cmocka_unit_test(a_printed_default_does_not_hold_back_what_follows),
+        cmocka_unit_test(all_that_follows_is_known_as_such),
         cmocka_unit_test(workers_of_a_cluster_have_their_nodes_names),
         cmocka_unit_test(keys_are_checked_against_each_other),
         cmocka_unit_test(places_of_keys_that_do_not_fit),
