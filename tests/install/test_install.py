@@ -135,6 +135,17 @@ def test_the_pages_examples_are_there(root):
             assert (examples / "python" / name).is_file(), f"{page.name}: {name}"
 
 
+def test_links_of_the_pages_lead_to_installed_files(root):
+    pages = root / "share/doc/millrace"
+    links = [
+        (page, target)
+        for page in pages.rglob("*.md")
+        for target in re.findall(r"\]\(((?!\w+:)[^)#\s]+)(?:#[^)\s]*)?\)", page.read_text(encoding="utf-8"))
+    ]
+    assert len(links) > 300
+    assert [(page.name, target) for page, target in links if not (page.parent / target).exists()] == []
+
+
 def test_the_example_configuration_is_the_servers_own(root):
     example = (root / "share/doc/millrace/examples/millraced.conf").read_text(encoding="utf-8")
     assert example == run(root / "bin/millraced", "--print-config")
