@@ -126,7 +126,7 @@ clean_up() {
     for pid in "${pids[@]}" "${node_pids[@]}"; do kill -KILL "$pid" 2>/dev/null; done
     wait 2>/dev/null
     ip netns list | awk -v of="$namespaces-" 'index($1, of) == 1 { print $1 }' | xargs -rn 1 ip netns del
-    rm -rf "$work" "/run/dpdk/demo-$$-"* # DPDK does not remove the files that it shares with helpers
+    rm -rf "$work"
     exit $code
 }
 trap clean_up EXIT

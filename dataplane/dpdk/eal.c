@@ -1,8 +1,6 @@
 #include "dataplane/dpdk/eal.h"
 #include <dirent.h>
 #include <dlfcn.h>
-#include <errno.h>
-#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -10,17 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_log.h>
+#include "dataplane/dpdk/runtime_directory.h"
 
 #define EAL_ARGUMENTS_MAX 24
 #define LOG_LINE_BYTES    256
 
 static bool eal_started;
+static struct dp_runtime_directory runtime_directory;
 
 /* The log's last line at error level or above. DPDK may log from its own threads. */
 static struct {
@@ -181,7 +178,8 @@ bool dp_eal_start(const struct dp_config *config, bool *hugepages_used, char err
         snprintf(error, DP_ERROR_BYTES, "the data plane can be started once per process");
         return false;
     }
-    if (!choose_memory(config, &hugepages, error))
+    if (!choose_memory(config, &hugepages, error) ||
+        !dp_runtime_directory_open(&runtime_directory, config->file_prefix, "/tmp", error))
         return false;
     FILE *stream = fopencookie(NULL, "w", log_functions);
     if (stream != NULL) {
@@ -196,6 +194,7 @@ bool dp_eal_start(const struct dp_config *config, bool *hugepages_used, char err
     int used = rte_eal_init(arguments.argc, arguments.argv);
     (void)sched_setaffinity(0, sizeof(affinity), &affinity);
     if (used < 0) {
+        dp_runtime_directory_remove(&runtime_directory);
         snprintf(error, DP_ERROR_BYTES,
                  "DPDK does not start with %u MiB of %s memory: %s (%s); MILLRACE_DPDK_LOG=debug shows all "
                  "it says",
@@ -212,41 +211,8 @@ bool dp_eal_start(const struct dp_config *config, bool *hugepages_used, char err
     return true;
 }
 
-/* Another process answers on this telemetry socket. */
-static bool is_others(const char *directory, const char *name)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", directory, name);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return false;
-    struct ucred peer = {0};
-    socklen_t bytes = sizeof(peer);
-    bool others = (size_t)length < sizeof(address.sun_path) &&
-                  connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 &&
-                  getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.pid != getpid();
-    close(fd);
-    return others;
-}
-
-/* The EAL does not remove its directory, with the telemetry socket in it, and so does a process that was
- * killed. Only sockets of another server of the same name that runs stay. */
-static void remove_runtime_directory(const char *path)
-{
-    DIR *dir = opendir(path);
-    if (dir == NULL)
-        return;
-    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
-        if (!is_others(path, entry->d_name))
-            (void)unlinkat(dirfd(dir), entry->d_name, 0);
-    closedir(dir);
-    (void)rmdir(path);
-}
-
 void dp_eal_stop(void)
 {
-    char runtime[PATH_MAX];
-    snprintf(runtime, sizeof(runtime), "%s", rte_eal_get_runtime_dir());
     (void)rte_eal_cleanup();
-    remove_runtime_directory(runtime);
+    dp_runtime_directory_remove(&runtime_directory);
 }

@@ -237,6 +237,49 @@ static int local_remove(void *self, const char *path)
     return remove(path) == 0 ? 0 : -errno;
 }
 
+/* remove() below a directory. */
+static int local_remove_below(int directory, const char *name)
+{
+    if (unlinkat(directory, name, 0) == 0)
+        return 0;
+    return errno == EISDIR && unlinkat(directory, name, AT_REMOVEDIR) == 0 ? 0 : -errno;
+}
+
+/* Where others can write beside checkpoints, a link to another directory may have the name of one. */
+static int local_remove_tree(void *self, const char *path, const char *first)
+{
+    (void)self;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), error = 0;
+    if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+        return unlink(path) == 0 ? 0 : -errno;
+    DIR *directory = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!directory) {
+        error = -errno;
+        if (fd >= 0)
+            close(fd);
+        return error;
+    }
+    if (first) {
+        error = local_remove_below(fd, first);
+        error = error == -ENOENT ? 0 : error;
+    }
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(directory);
+        if (!entry) {
+            error = error != 0 ? error : -errno;
+            break;
+        }
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+            const int removed = local_remove_below(fd, entry->d_name);
+            error = error != 0 ? error : removed;
+        }
+    }
+    closedir(directory);
+    const int removed = rmdir(path) == 0 ? 0 : -errno;
+    return error != 0 ? error : removed;
+}
+
 static int local_facts(void *self, const char *path, uint64_t *file_bytes, int64_t *written_s)
 {
     (void)self;
@@ -291,6 +334,7 @@ const struct ps_store *ps_store_local(void)
         .sync_directory = local_sync_directory,
         .list = local_list,
         .remove = local_remove,
+        .remove_tree = local_remove_tree,
         .facts = local_facts,
         .claim = local_claim,
         .release = local_release,
@@ -411,6 +455,8 @@ static void remove_entry(void *arg, const char *name)
 int ps_store_remove_tree(const struct ps_store *store, const char *path, const char *first)
 {
     struct removal removal = {.store = store, .directory = path};
+    if (store->remove_tree)
+        return store->remove_tree(store->self, path, first);
     if (first) {
         remove_entry(&removal, first);
         if (removal.error == -ENOENT)

@@ -80,6 +80,9 @@ struct ps_store {
     int (*list)(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg);
     /* A file or an empty directory. */
     int (*remove)(void *self, const char *path);
+    /* ps_store_remove_tree() that cannot leave the directory: of a link only the link is removed. NULL:
+     * `list` and `remove` do it. */
+    int (*remove_tree)(void *self, const char *path, const char *first);
     /* A file's length, and when it was written, in seconds since 1970. */
     int (*facts)(void *self, const char *path, uint64_t *file_bytes, int64_t *written_s);
     /* Holds a directory until release or the end of the process: `shared` keeps out those that want it alone,

@@ -65,7 +65,8 @@ void ps_copy_record_write(const char *directory, const struct ps_copy_record *r)
     if (!ps_path_join(directory, PS_COPY_RECORD_NAME, path) || !ps_path_join(directory, NEW_NAME, next))
         return;
     char *text = text_of(r, &bytes);
-    FILE *file = text ? fopen(next, "we") : NULL;
+    (void)unlink(next); /* the rest of a run before, or a link that another user made */
+    FILE *file = text ? fopen(next, "wxe") : NULL;
     if (file) {
         const bool is_written = fwrite(text, 1, bytes, file) == bytes;
         if (fclose(file) == 0 && is_written)

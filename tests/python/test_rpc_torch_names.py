@@ -2,6 +2,7 @@
 file to meet by, and tensors that are changed in place once they have come."""
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -239,6 +240,19 @@ def test_a_file_that_rank_0_never_writes(tmp_path):
     path.write_text(place)
     with pytest.raises(TimeoutError, match=f"nobody listens at {place}"):
         find_place(options, 1, 2)
+
+
+def test_rank_0_writes_through_no_link(tmp_path):
+    """Another user of the folder may have made one under a name that is easily guessed."""
+    from millrace.rpc import _file_rendezvous
+
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    for name in ("meet.millrace", f"meet.millrace.{os.getpid()}"):
+        (tmp_path / name).symlink_to(victim)
+    place = _file_rendezvous.write(f"{tmp_path}/meet", "127.0.0.1")
+    assert victim.read_text() == "precious"
+    assert (tmp_path / "meet.millrace").read_text() == place + "\n"
 
 
 def test_files_that_nobody_can_meet_by(tmp_path):

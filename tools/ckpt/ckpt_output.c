@@ -17,7 +17,8 @@ int ckpt_output_create(struct ckpt_output *o, const char *path)
     if (n < 0 || n >= (int)sizeof(o->partial))
         return -ENAMETOOLONG;
     (void)snprintf(o->path, sizeof(o->path), "%s", path);
-    o->fd = open(o->partial, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    (void)unlink(o->partial); /* the rest of a run before, or a link that another user made */
+    o->fd = open(o->partial, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     return o->fd >= 0 ? 0 : -errno;
 }
 

@@ -54,6 +54,25 @@ static void test_more_names_than_are_read_is_an_error(void **state)
     assert_int_equal(count, PS_STORE_ENTRIES_MAX);
 }
 
+/* Others who can write beside checkpoints make links in the names of what is removed. */
+static void test_only_the_link_to_another_directory_is_removed(void **state)
+{
+    const struct ps_store *store = ps_store_local();
+    char victim[PS_PATH_BYTES], file[PS_PATH_BYTES], link[PS_PATH_BYTES];
+    make_directory(*state, "victim");
+    assert_true(ps_path_join(*state, "victim", victim) && ps_path_join(victim, "MANIFEST", file) &&
+                ps_path_temporary(*state, 7, link));
+    assert_int_equal(ps_store_write_new(store, file, "x", 1), 0);
+    assert_int_equal(symlink(victim, link), 0);
+    assert_int_equal(ps_store_remove_tree(store, link, PS_MANIFEST_NAME), 0);
+    assert_int_equal(access(file, F_OK), 0);
+    struct stat st;
+    assert_int_equal(lstat(link, &st), -1);
+    assert_int_equal(ps_store_remove_tree(store, link, PS_MANIFEST_NAME), -ENOENT);
+    assert_int_equal(ps_store_remove_tree(store, victim, PS_MANIFEST_NAME), 0);
+    assert_int_equal(access(victim, F_OK), -1);
+}
+
 static void test_newest_first(void **state)
 {
     static const uint64_t order[] = {5, 100, 9, 1, 11};
@@ -265,6 +284,7 @@ static void test_a_lock_file_of_any_content(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        CASE(test_only_the_link_to_another_directory_is_removed),
         CASE(test_newest_first),
         CASE(test_more_names_than_are_read_is_an_error),
         CASE(test_a_list_with_gaps_is_nothing_to_go_by),

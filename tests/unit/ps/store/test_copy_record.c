@@ -39,6 +39,18 @@ static void write_one(const char *directory)
     ps_copy_record_clear(&record);
 }
 
+/* Another user of a shared directory may have made one. */
+static void a_link_is_not_written_through(void **state)
+{
+    char link[PS_PATH_BYTES], victim[PS_PATH_BYTES];
+    (void)snprintf(link, sizeof(link), "%s.new", path);
+    (void)snprintf(victim, sizeof(victim), "%s/victim", (const char *)*state);
+    assert_int_equal(symlink(victim, link), 0);
+    write_one(*state);
+    assert_int_equal(access(victim, F_OK), -1);
+    assert_int_equal(access(path, F_OK), 0);
+}
+
 static void what_was_written_is_read(void **state)
 {
     struct ps_copy_record r;
@@ -109,6 +121,7 @@ static void a_damaged_record_is_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_link_is_not_written_through, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_was_written_is_read, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_damaged_record_is_none, set_up, tear_down),
     };

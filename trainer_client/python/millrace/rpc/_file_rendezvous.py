@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 import time
 
 from ..errors import InvalidArgument
@@ -30,9 +31,13 @@ def write(path: str, host: str) -> str:
     """Of rank 0: chooses a port, and writes "host:port" to the file. Returns that."""
     address = f"[{host}]" if ":" in host else host
     place = f"{address}:{_free_port(host)}"
-    unfinished = f"{_file_of(path)}.{os.getpid()}"
     try:
-        with open(unfinished, "w", encoding="ascii") as file:
+        # A name that nobody can guess: the folder may be /tmp, where another user may have made a link.
+        fd, unfinished = tempfile.mkstemp(
+            prefix=f"{os.path.basename(path)}.millrace.", dir=os.path.dirname(path)
+        )
+        with open(fd, "w", encoding="ascii") as file:
+            os.fchmod(fd, 0o644)
             file.write(place + "\n")
         os.replace(unfinished, _file_of(path))
     except OSError as error:
