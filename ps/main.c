@@ -122,7 +122,8 @@ static void reload(const struct arguments *arguments, struct ps_server *server)
     if (status == MR_OK)
         status = ps_server_reload(server, &config, error);
     if (status != MR_OK)
-        mr_log_error("config_refused", "configuration and keys stay as they are: %s", error);
+        mr_log_error("config_refused",
+                     "configuration and keys stay as they are, also keys that were removed: %s", error);
     ps_notify("READY=1");
 }
 

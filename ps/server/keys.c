@@ -14,6 +14,7 @@ struct reading {
     const char *paths[MR_PSK_MAX];
     char next_paths[MR_PSK_MAX][PS_CONFIG_VALUE_MAX + 8]; /* what paths of successors point to */
     char *error;
+    bool is_reload;
 };
 
 static bool is_missing(const char *path)
@@ -68,20 +69,32 @@ static enum mr_status read_key(struct reading *r, const char *path, enum mr_role
     return status;
 }
 
+/* Once a node serves, who removes a file wants its key to end. */
+static enum mr_status read_present(struct reading *r, const char *path, enum mr_role role)
+{
+    char *missing = r->keys->missing;
+    const size_t at = strlen(missing);
+    if (!r->is_reload || !is_missing(path))
+        return read_key(r, path, role);
+    snprintf(missing + at, sizeof(r->keys->missing) - at, "%s%s (%s)", at > 0 ? ", " : "", path,
+             mr_role_name(role));
+    return MR_OK;
+}
+
 /* Files of keys to come are there or not. */
 static enum mr_status read_next(struct reading *r, const char *path, enum mr_role role)
 {
     return is_missing(path) ? MR_OK : read_key(r, path, role);
 }
 
-static enum mr_status read_listed(struct reading *r, const char *value)
+static enum mr_status read_listed(struct reading *r, const char *value, uint32_t number)
 {
     enum mr_role role;
     const char *path = ps_role_file_parse(value, &role);
-    enum mr_status status = read_key(r, path, role);
+    char *next = r->next_paths[number];
+    enum mr_status status = read_present(r, path, role);
     if (status != MR_OK)
         return status;
-    char *next = r->next_paths[r->keys->count - 1];
     snprintf(next, sizeof(r->next_paths[0]), "%s.next", path);
     return read_next(r, next, role);
 }
@@ -90,11 +103,11 @@ static enum mr_status read_all(struct reading *r, const struct ps_config *config
 {
     enum mr_status status = MR_OK;
     if (config->node_key_file[0] != '\0')
-        status = read_key(r, config->node_key_file, MR_ROLE_OPERATOR);
+        status = read_present(r, config->node_key_file, MR_ROLE_OPERATOR);
     if (status == MR_OK && config->node_key_file_next[0] != '\0')
         status = read_next(r, config->node_key_file_next, MR_ROLE_OPERATOR);
     for (uint32_t i = 0; i < config->node_key.count && status == MR_OK; i++)
-        status = read_listed(r, config->node_key.values[i]);
+        status = read_listed(r, config->node_key.values[i], i);
     return status;
 }
 
@@ -114,10 +127,10 @@ static void put_first_trainer_first(struct ps_keys *keys)
     }
 }
 
-enum mr_status ps_keys_read(const struct ps_config *config, struct ps_keys *out,
-                            char error[PS_KEYS_ERROR_BYTES])
+static enum mr_status keys_read(const struct ps_config *config, bool is_reload, struct ps_keys *out,
+                                char *error)
 {
-    struct reading r = {.keys = out};
+    struct reading r = {.keys = out, .is_reload = is_reload};
     r.error = error;
     memset(out, 0, sizeof(*out));
     enum mr_status status = read_all(&r, config);
@@ -128,6 +141,27 @@ enum mr_status ps_keys_read(const struct ps_config *config, struct ps_keys *out,
     if (config->rpc_world_size != 0)
         put_first_trainer_first(out);
     return MR_OK;
+}
+
+enum mr_status ps_keys_read(const struct ps_config *config, struct ps_keys *out,
+                            char error[PS_KEYS_ERROR_BYTES])
+{
+    return keys_read(config, false, out, error);
+}
+
+enum mr_status ps_keys_read_again(const struct ps_config *config, bool has_keys, struct ps_keys *out,
+                                  char error[PS_KEYS_ERROR_BYTES])
+{
+    enum mr_status status = keys_read(config, true, out, error);
+    if (status == MR_OK && has_keys && out->count == 0) {
+        snprintf(error, PS_KEYS_ERROR_BYTES,
+                 "no key would be left, and then everybody who can reach the port could do "
+                 "everything%s%.300s; to serve "
+                 "without a key, restart the node",
+                 out->missing[0] != '\0' ? "; these files are missing: " : "", out->missing);
+        status = MR_INVALID_ARGUMENT;
+    }
+    return status;
 }
 
 void ps_keys_describe(const struct ps_keys *keys, char *out, size_t out_bytes)

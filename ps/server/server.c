@@ -21,6 +21,7 @@
 #include "ps/memory/prefault.h"
 #include "ps/ops/ops.h"
 #include "ps/server/incarnation.h"
+#include "ps/server/kept_files.h"
 #include "ps/server/keys.h"
 #include "ps/server/node_metrics.h"
 #include "ps/server/node_store.h"
@@ -36,11 +37,12 @@ struct ps_server {
     struct ps_node node;
     struct ps_node_metrics *metrics; /* NULL: nobody may ask for them */
     struct ps_config given;          /* the configuration as it was read, with what reloads have changed */
-    struct ps_config config;         /* the one in use: cluster and checkpoint.serve decide some keys */
-    struct ps_watch *watch;          /* for systemd; NULL: nobody is told */
-    bool started;                    /* dp_start succeeded */
-    bool left_world;                 /* its worker has been closed */
-    enum dp_port_state port;         /* as ps_server_watch_port has seen it last */
+    struct ps_kept_files kept_files;
+    struct ps_config config; /* the one in use: cluster and checkpoint.serve decide some keys */
+    struct ps_watch *watch;  /* for systemd; NULL: nobody is told */
+    bool started;            /* dp_start succeeded */
+    bool left_world;         /* its worker has been closed */
+    enum dp_port_state port; /* as ps_server_watch_port has seen it last */
 };
 
 /* ---- configuration ---- */
@@ -147,15 +149,20 @@ static bool has_key_files(const struct ps_config *config)
 enum mr_status ps_server_reload(struct ps_server *server, const struct ps_config *config,
                                 char error[DP_ERROR_BYTES])
 {
-    struct ps_keys keys = {.count = 0};
-    enum mr_status status = ps_keys_read(&server->given, &keys, error);
+    struct ps_keys keys;
+    enum mr_status status = ps_keys_read_again(config, has_key_files(&server->given), &keys, error);
     if (status == MR_OK && !ps_reload(&server->node, &server->given, &server->config, config, error))
         status = MR_INVALID_ARGUMENT;
-    if (status == MR_OK && has_key_files(&server->given)) {
+    if (status == MR_OK && keys.missing[0] != '\0')
+        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"paths", .text = keys.missing}), "key_file_missing",
+                    "key files are missing, and what was in them is no key any more: %s", keys.missing);
+    if (status == MR_OK && keys.count > 0) {
         ps_node_each_core(&server->node, set_core_keys, &keys);
         mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"keys", .number = keys.count}), "keys_read",
                     "keys read again: %u in use", keys.count);
     }
+    if (status == MR_OK)
+        (void)ps_kept_files_warn(&server->kept_files, &server->config);
     explicit_bzero(&keys, sizeof(keys));
     return status;
 }
@@ -370,6 +377,7 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
     struct ps_node *node = &server->node;
     bool is_serving = config->checkpoint_serve[0] != '\0';
     server->given = server->config = *config;
+    ps_kept_files_note(&server->kept_files, config);
     config = node->config = &server->config;
     if (is_serving)
         ps_serve_config(&server->config);

@@ -163,25 +163,31 @@ static void test_a_bad_file(void **state)
 
 /* ---- roles ---- */
 
-static struct mr_client *client_with(const struct fixture *x, const char *name)
+static struct mr_client *client_patient(const struct fixture *x, const char *name, uint32_t deadline_ms)
 {
     char path[64], error[512] = "";
     struct mr_client *client = NULL;
     snprintf(path, sizeof(path), "%s/%s", x->directory, name);
-    struct mr_client_options options = {.server = x->node.address,
-                                        .key_file = path,
-                                        .connect_ms = NODE_READY_MS,
-                                        .deadline_ms = NODE_READY_MS};
+    struct mr_client_options options = {
+        .server = x->node.address, .key_file = path, .connect_ms = NODE_READY_MS, .deadline_ms = deadline_ms};
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return client;
 }
 
-static int set_up_roles(void **state)
+static struct mr_client *client_with(const struct fixture *x, const char *name)
+{
+    return client_patient(x, name, NODE_READY_MS);
+}
+
+/* The node's command line names key files of this many roles. */
+static int start_with_roles(void **state, int count)
 {
     static const char *const names[] = {"trainer", "read_only"};
     static struct fixture x;
-    const char *settings[5] = {x.settings[0], x.settings[1], x.role_settings[0], x.role_settings[1], NULL};
+    const char *settings[5] = {x.settings[0], x.settings[1]};
+    for (int i = 0; i < count; i++)
+        settings[2 + i] = x.role_settings[i];
     char path[64];
     *state = &x;
     memcpy(x.directory, "/tmp/millrace-keys-XXXXXX", sizeof "/tmp/millrace-keys-XXXXXX");
@@ -200,6 +206,16 @@ static int set_up_roles(void **state)
     }
     node_fixture_start(&x.node, CORES, settings);
     return 0;
+}
+
+static int set_up_roles(void **state)
+{
+    return start_with_roles(state, 2);
+}
+
+static int set_up_operator(void **state)
+{
+    return start_with_roles(state, 0);
 }
 
 static int tear_down_roles(void **state)
@@ -272,12 +288,93 @@ static void test_roles(void **state)
     mr_client_destroy(trainer);
 }
 
+/* ---- removed keys ---- */
+
+static enum mr_status list(struct mr_client *client)
+{
+    struct mr_feature_info *infos = NULL;
+    uint32_t count;
+    const enum mr_status status = mr_list(client, NULL, &infos, &count);
+    if (status == MR_OK)
+        free(infos);
+    return status;
+}
+
+/* The client's session ends once the node has read its keys again, and stays so. */
+static void loses_its_session(struct mr_client *client)
+{
+    enum mr_status status = MR_OK;
+    for (int i = 0; i < TRIES && status == MR_OK; i++) {
+        status = list(client);
+        if (status == MR_OK)
+            nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
+    assert_int_not_equal(status, MR_OK);
+    assert_int_not_equal(list(client), MR_OK);
+}
+
+static void write_key_of(struct fixture *x, const char *name, int byte)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "%s/%s", x->directory, name);
+    memset(x->keys[NEW], byte, MR_PSK_BYTES);
+    write_key(x, path, NEW);
+}
+
+static void test_removed_keys_end(void **state)
+{
+    struct fixture *x = *state;
+    char command[256];
+    write_key_of(x, "second", 0x61);
+    snprintf(command, sizeof(command),
+             "for key in trainer:%s/trainer read_only:%s/read_only trainer:%s/second; do "
+             "echo \"[node]\nkey = $key\"; done >>%s",
+             x->directory, x->directory, x->directory, x->node.config);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(kill(x->node.server.pid, SIGHUP), 0);
+    is_taken(x, NEW);
+    struct mr_client *operator_ = client_with(x, "key"), *second = client_patient(x, "second", SILENCE_MS),
+                     *reader = client_patient(x, "read_only", SILENCE_MS);
+
+    /* a line that is removed */
+    snprintf(command, sizeof(command), "sed -i '/second/d' %s", x->node.config);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(kill(x->node.server.pid, SIGHUP), 0);
+    loses_its_session(second);
+    is_refused(x, NEW);
+    assert_int_equal(list(operator_), MR_OK);
+
+    /* a file that is removed */
+    snprintf(command, sizeof(command), "rm %s/read_only", x->directory);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(kill(x->node.server.pid, SIGHUP), 0);
+    loses_its_session(reader);
+    memset(x->keys[NEW], 0x52, MR_PSK_BYTES);
+    is_refused(x, NEW);
+    assert_int_equal(list(operator_), MR_OK);
+
+    /* without the last one everybody could do everything: all stays, until a reload that leaves one */
+    snprintf(command, sizeof(command), "rm %s/trainer %s", x->directory, x->key_file);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(kill(x->node.server.pid, SIGHUP), 0);
+    memset(x->keys[NEW], 0x51, MR_PSK_BYTES);
+    is_taken(x, NEW);
+    write_key(x, x->key_file, OLD);
+    assert_int_equal(kill(x->node.server.pid, SIGHUP), 0);
+    is_refused(x, NEW);
+    assert_int_equal(list(operator_), MR_OK);
+    mr_client_destroy(reader);
+    mr_client_destroy(second);
+    mr_client_destroy(operator_);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_rotation_under_load, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_bad_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_roles, set_up_roles, tear_down_roles),
+        cmocka_unit_test_setup_teardown(test_removed_keys_end, set_up_operator, tear_down_roles),
     };
     if (argc != 2)
         return 2;

@@ -103,10 +103,10 @@ static void keys_say_what_they_need(void **state)
 {
     static const uint32_t reload[] = {PS_CONFIG_KEY_log_level,          PS_CONFIG_KEY_log_format,
                                       PS_CONFIG_KEY_log_journal,        PS_CONFIG_KEY_log_rate_per_s,
-                                      PS_CONFIG_KEY_checkpoint_every_s, PS_CONFIG_KEY_checkpoint_keep};
+                                      PS_CONFIG_KEY_checkpoint_every_s, PS_CONFIG_KEY_checkpoint_keep,
+                                      PS_CONFIG_KEY_node_key_file,      PS_CONFIG_KEY_node_key};
     static const uint32_t restart[] = {PS_CONFIG_KEY_port_mtu, PS_CONFIG_KEY_cores_count,
-                                       PS_CONFIG_KEY_memory_limit_mib, PS_CONFIG_KEY_checkpoint_directory,
-                                       PS_CONFIG_KEY_node_key_file};
+                                       PS_CONFIG_KEY_memory_limit_mib, PS_CONFIG_KEY_checkpoint_directory};
     for (uint32_t i = 0; i < sizeof(reload) / sizeof(*reload); i++)
         assert_true(ps_config_key_reloads(reload[i]));
     for (uint32_t i = 0; i < sizeof(restart) / sizeof(*restart); i++)

@@ -137,12 +137,44 @@ static void the_configuration_says_what_a_role_is(void **state)
     }
 }
 
+static void a_reload_ends_keys_whose_files_are_missing(void **state)
+{
+    char wanted[256];
+    set("key_file", "", key_file("operator", '1'));
+    set("key", "trainer:", key_file("trainer", '2'));
+    set("key", "read_only:", key_file("reader", '3'));
+    snprintf(wanted, sizeof(wanted), "%s/trainer (trainer)", directory);
+    assert_int_equal(unlink(key_file("trainer", '2')), 0);
+    (void)unlink(key_file("trainer.next", '2'));                                     /* of an earlier test */
+    assert_int_equal(ps_keys_read(&config, &keys, error_text), MR_INVALID_ARGUMENT); /* not so at start */
+    assert_int_equal(ps_keys_read_again(&config, true, &keys, error_text), MR_OK);
+    assert_string_equal(keys.missing, wanted);
+    assert_int_equal(keys.count, 2);
+    has(0, 0x11, MR_ROLE_OPERATOR);
+    has(1, 0x33, MR_ROLE_READ_ONLY);
+    assert_int_equal(unlink(key_file("operator", '1')), 0);
+    assert_int_equal(unlink(key_file("reader", '3')), 0);
+    assert_int_equal(ps_keys_read_again(&config, true, &keys, error_text), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error_text, "no key would be left"));
+    assert_non_null(strstr(error_text, wanted));
+}
+
+static void a_reload_leaves_no_node_without_a_key(void **state)
+{
+    assert_int_equal(ps_keys_read_again(&config, false, &keys, error_text), MR_OK); /* it had none */
+    assert_int_equal(keys.count, 0);
+    assert_int_equal(ps_keys_read_again(&config, true, &keys, error_text), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error_text, "no key would be left"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(no_file_is_no_key, begin),
         cmocka_unit_test_setup(keys_have_roles, begin),
         cmocka_unit_test_setup(what_cannot_be_meant_is_refused, begin),
+        cmocka_unit_test_setup(a_reload_ends_keys_whose_files_are_missing, begin),
+        cmocka_unit_test_setup(a_reload_leaves_no_node_without_a_key, begin),
         cmocka_unit_test_setup(the_configuration_says_what_a_role_is, begin),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
