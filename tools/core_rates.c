@@ -80,7 +80,8 @@ struct tool_core_rates tool_core_rates(const struct tool_core_sample *before,
 
 const char *tool_node_state_name(uint32_t state)
 {
-    static const char *const names[] = {"away", "serving", "saving", "restoring", "stopping", "read only"};
+    static const char *const names[] = {"away",     "serving",   "saving", "restoring",
+                                        "stopping", "read only", "failed"};
     return state < sizeof(names) / sizeof(*names) ? names[state] : "?";
 }
 
@@ -294,14 +295,15 @@ json_t *tool_remote_json(const struct tool_core_sample *before, const struct too
 json_t *tool_core_json(const struct tool_core_sample *now, const struct tool_core_rates *rates)
 {
     return json_pack(
-        "{s:I, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "core",
-        (json_int_t)now->state.core, "state", tool_node_state_name(now->state.state), "incarnation",
-        (json_int_t)now->state.incarnation, "busy_share", now->state.busy_share, "calls_per_s",
-        rates->calls_per_s, "keys_per_s", rates->keys_per_s, "rx_packets_per_s", rates->rx_packets_per_s,
-        "rx_bytes_per_s", rates->rx_bytes_per_s, "tx_packets_per_s", rates->tx_packets_per_s,
-        "tx_bytes_per_s", rates->tx_bytes_per_s, "rows", (json_int_t)now->state.rows, "memory_bytes",
-        (json_int_t)now->state.memory_bytes, "cached_batches", (json_int_t)now->state.cached_batches,
-        "last_step", (json_int_t)now->state.last_step, "rows_refused", (json_int_t)now->state.rows_refused,
-        "gradients_without_row", (json_int_t)now->state.gradients_without_row, "gradients_skipped",
+        "{s:I, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+        "core", (json_int_t)now->state.core, "state", tool_node_state_name(now->state.state), "why",
+        now->state.why, "incarnation", (json_int_t)now->state.incarnation, "busy_share",
+        now->state.busy_share, "calls_per_s", rates->calls_per_s, "keys_per_s", rates->keys_per_s,
+        "rx_packets_per_s", rates->rx_packets_per_s, "rx_bytes_per_s", rates->rx_bytes_per_s,
+        "tx_packets_per_s", rates->tx_packets_per_s, "tx_bytes_per_s", rates->tx_bytes_per_s, "rows",
+        (json_int_t)now->state.rows, "memory_bytes", (json_int_t)now->state.memory_bytes, "cached_batches",
+        (json_int_t)now->state.cached_batches, "last_step", (json_int_t)now->state.last_step, "rows_refused",
+        (json_int_t)now->state.rows_refused, "gradients_without_row",
+        (json_int_t)now->state.gradients_without_row, "gradients_skipped",
         (json_int_t)now->state.gradients_skipped, "steps_ignored", (json_int_t)now->state.steps_ignored);
 }

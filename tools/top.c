@@ -84,6 +84,8 @@ static void print_node_lines(FILE *out, const char *node, const struct tool_core
 {
     const char *between = node[0] != '\0' ? ": " : "";
     char about[512];
+    if (now->state.why[0] != '\0')
+        (void)fprintf(out, "%s%sserves nothing: %s\n", node, between, now->state.why);
     if (tool_checkpoint_line(before, now, about, sizeof(about)))
         (void)fprintf(out, "%s%s%s\n", node, between, about);
     if (tool_remote_line(before, now, about, sizeof(about)))

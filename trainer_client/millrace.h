@@ -592,9 +592,12 @@ MR_API enum mr_status mr_checkpoint_info(struct mr_client *client, const struct 
                                          void (*visit)(void *arg, const struct mr_save_info *save),
                                          void *arg);
 
+#define MR_NODE_WHY_BYTES 256u
 struct mr_core_state {
     uint32_t core;
-    uint32_t state; /* 1 serving, 2 saving, 3 restoring, 4 stopping, 5 serving a checkpoint read only */
+    /* 1 serving, 2 saving, 3 restoring, 4 stopping, 5 serving a checkpoint read only, 6 failed: it serves
+     * nothing, as `why` says */
+    uint32_t state;
     uint32_t incarnation;
     uint64_t uptime_us;
     double busy_share; /* 0..1, of the last second */
@@ -604,7 +607,8 @@ struct mr_core_state {
     /* what was asked for and not done since the server's start; the first three over all features, as in
      * struct mr_feature_info: */
     uint64_t rows_refused, gradients_without_row, gradients_skipped;
-    uint64_t steps_ignored; /* calls whose step was too far from that of other calls to count */
+    uint64_t steps_ignored;      /* calls whose step was too far from that of other calls to count */
+    char why[MR_NODE_WHY_BYTES]; /* of one that failed; else "" */
 };
 /* Reports the state of each core. states: [mr_client_core_count()], or [MR_CLIENT_CORES_MAX] where nodes
  * may join meanwhile. If cores do not answer, that is the outcome, and their `state` is 0; those of the

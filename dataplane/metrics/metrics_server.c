@@ -15,6 +15,7 @@
 #define SILENCE_S_MAX    5u          /* of a connection */
 #define CONNECTION_BYTES (32u << 10) /* of memory: a request's headers, mostly */
 #define BACKLOG          16
+#define AILMENT_BYTES    512
 #define HINT             "metrics are at /metrics, and whether all is well at /healthz\n"
 
 struct mr_metrics_server {
@@ -66,10 +67,10 @@ static enum MHD_Result send_metrics(const struct mr_metrics_server *server, stru
 
 static enum MHD_Result send_health(const struct mr_metrics_server *server, struct MHD_Connection *connection)
 {
-    const char *ailment = server->options.ailment(server->options.app);
-    char line[128];
-    snprintf(line, sizeof(line), "%s\n", ailment == NULL ? "ok" : ailment);
-    return send_line(connection, ailment == NULL ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, line);
+    char why[AILMENT_BYTES] = "ok", line[AILMENT_BYTES + 1];
+    const bool is_ill = server->options.ailment(server->options.app, why, sizeof(why));
+    (void)snprintf(line, sizeof(line), "%s\n", why);
+    return send_line(connection, is_ill ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK, line);
 }
 
 /* What a request has for a body is not taken: the answer comes first, and the connection ends. */

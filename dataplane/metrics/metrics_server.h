@@ -4,6 +4,7 @@
 #ifndef MR_METRICS_SERVER_H
 #define MR_METRICS_SERVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/metrics/metrics_text.h"
@@ -16,8 +17,8 @@ struct mr_metrics_server_options {
     void *app;
     /* Both on the server's thread. Writes all families. */
     void (*write)(void *app, struct mr_metrics_text *text);
-    /* NULL: the process does its work; otherwise a word that says why not, as "restoring". */
-    const char *(*ailment)(void *app);
+    /* False: the process does its work; otherwise a line says why not, as "restoring". */
+    bool (*ailment)(void *app, char *out, size_t out_bytes);
 };
 
 /* Listens, and starts the thread, which has the caller's processors and takes no signals.

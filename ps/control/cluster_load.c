@@ -1,12 +1,38 @@
 #include "ps/control/cluster_load.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include "dataplane/wire/base/log.h"
 #include "ps/cluster/cluster_map.h"
 #include "ps/control/control_internal.h"
 
+#define LOAD_WHY_BYTES 512u
+
+/* The node serves nothing from now on: the log says why, and so does all that shows its state. Always
+ * false. */
+__attribute__((format(printf, 4, 5))) static bool load_give_up(struct ps_cluster_load *l,
+                                                               struct ps_control *control,
+                                                               enum mr_status status, const char *format, ...)
+{
+    char why[LOAD_WHY_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(why, sizeof(why), format, arguments);
+    va_end(arguments);
+    l->has_failed = true;
+    if (l->has_part) { /* it goes on with what it has */
+        mr_log_error("cluster_not_loaded", "cluster %s: %s", l->cluster, why);
+        return false;
+    }
+    mr_log_error("cluster_not_loaded", "cluster %s: this node serves nothing: %s", l->cluster, why);
+    control->lacks_part = control->gate != PS_GATE_BROKEN; /* otherwise it holds half of it */
+    ps_control_gate_broken(control, status, why);
+    return false;
+}
+
 /* Loads this node's part of a checkpoint of the cluster; 0: there is none yet, and the node begins with what
- * the cluster does. False: the node cannot serve, and the log says why. */
+ * the cluster does. False: the node cannot serve. */
 static bool load_part(struct ps_cluster_load *l, struct ps_control *control, uint64_t checkpoint,
                       const bool *owns)
 {
@@ -22,23 +48,23 @@ static bool load_part(struct ps_cluster_load *l, struct ps_control *control, uin
                                                       .own_part = l->node};
     if (checkpoint == 0 && l->init.directory[0] == '\0')
         return true;
-    if (l->has_part) {
-        mr_log_error(
-            "cluster_version",
-            "cluster %s: the map gives this node more partitions, which this version does not load: run one "
-            "version on all nodes",
-            l->cluster);
-        return false;
-    }
-    if (checkpoint != 0 && l->commit.directory[0] == '\0') {
-        mr_log_with(MR_LOG_ERROR, MR_LOG_FIELDS({"checkpoint", .number = checkpoint}), "cluster_no_directory",
-                    "cluster %s: there is a checkpoint %" PRIu64
-                    " of the cluster, and this node has no checkpoint.directory: set it and start again",
-                    l->cluster, checkpoint);
-        return false;
-    }
-    if (ps_control_restore(control, &request, &restored, text) != MR_OK)
-        return false; /* the log says why */
+    if (l->has_part)
+        return load_give_up(l, control, MR_VERSION_MISMATCH,
+                            "the map gives this node more partitions, which this version does not load: run "
+                            "one version on all nodes");
+    if (checkpoint != 0 && l->commit.directory[0] == '\0')
+        return load_give_up(l, control, MR_CHECKPOINT_NOT_FOUND,
+                            "there is a checkpoint %" PRIu64
+                            " of the cluster, and this node has no checkpoint.directory: set it and start it "
+                            "again",
+                            checkpoint);
+    const enum mr_status status = ps_control_restore(control, &request, &restored, text);
+    if (status != MR_OK)
+        return load_give_up(l, control, status,
+                            "its part of checkpoint %" PRIu64
+                            " of %s cannot be loaded (%.160s): put that right and start it again",
+                            checkpoint != 0 ? checkpoint : l->init.id,
+                            checkpoint != 0 ? "the cluster" : l->init.directory, text);
     if (checkpoint != 0)
         ps_control_durable(control);
     l->has_part = true;
@@ -47,29 +73,25 @@ static bool load_part(struct ps_cluster_load *l, struct ps_control *control, uin
 
 /* Whether the checkpoints in the directory are those of this cluster: its next ones would replace others, and
  * be taken for them. No checkpoint can end before this node serves, so none is newer than the map says. */
-static bool has_own_directory(const struct ps_cluster_load *l, const struct ps_cluster_load_now *now)
+static bool has_own_directory(struct ps_cluster_load *l, struct ps_control *control,
+                              const struct ps_cluster_load_now *now)
 {
     char text[PS_TEXT_BYTES] = "";
     uint64_t newest = 0;
     if (l->commit.directory[0] == '\0')
         return true;
-    if (ps_cluster_commit_newest(&l->commit, &newest, text) != MR_OK) {
-        mr_log_error("cluster_not_loaded",
-                     "cluster %s: this node serves nothing: %s; put that right and start it again",
-                     l->cluster, text);
-        return false;
-    }
+    const enum mr_status status = ps_cluster_commit_newest(&l->commit, &newest, text);
+    if (status != MR_OK)
+        return load_give_up(l, control, status, "%s: put that right and start it again", text);
     if (newest <= now->committed || newest == now->cut)
         return true;
-    mr_log_error(
-        "cluster_lost_memory",
-        "cluster %s: this node serves nothing: %s has CLUSTER-%" PRIu64
-        ", and ZooKeeper knows of no checkpoint after %" PRIu64
+    return load_give_up(
+        l, control, MR_CHECKPOINT_NOT_FOUND,
+        "%s has CLUSTER-%" PRIu64 ", and ZooKeeper knows of no checkpoint after %" PRIu64
         ": it has lost what it knew, or the checkpoints are of a former cluster. To begin a new one, set "
         "checkpoint.directory to an empty directory, and cluster.init_from to the checkpoint that it is to "
         "begin with",
-        l->cluster, l->commit.directory, newest, now->committed);
-    return false;
+        l->commit.directory, newest, now->committed);
 }
 
 /* Lets a new cluster begin with the checkpoint that the configuration names. Returns whether the node may
@@ -92,13 +114,9 @@ static bool begin_cluster(struct ps_cluster_load *l, struct ps_control *control,
     case PS_INIT_FAILED:
     default:
         ps_control_cluster_release(control, MR_FEATURE_MISMATCH, text);
-        mr_log_error(
-            "cluster_not_loaded",
-            "cluster %s: this node serves nothing: cluster.init_from = %s: %s; put that right and start it "
-            "again",
-            l->cluster, l->init_from, text);
-        l->has_failed = true;
-        return false;
+        return load_give_up(l, control, MR_FEATURE_MISMATCH,
+                            "cluster.init_from = %s: %s; put that right and start it again", l->init_from,
+                            text);
     }
 }
 
@@ -114,17 +132,7 @@ bool ps_cluster_load_look(struct ps_cluster_load *l, struct ps_control *control,
     }
     if (!any)
         return false;
-    if (control->gate == PS_GATE_BUSY && !has_own_directory(l, now)) {
-        l->has_failed = true;
+    if (control->gate == PS_GATE_BUSY && !has_own_directory(l, control, now))
         return false;
-    }
-    if (load_part(l, control, now->committed, owns))
-        return true;
-    mr_log_error("cluster_not_loaded",
-                 "cluster %s: this node serves nothing: its part of checkpoint %" PRIu64
-                 " of %s cannot be loaded; put that right and start it again",
-                 l->cluster, now->committed != 0 ? now->committed : l->init.id,
-                 now->committed != 0 ? "the cluster" : l->init.directory);
-    l->has_failed = true;
-    return false;
+    return load_part(l, control, now->committed, owns);
 }

@@ -1,6 +1,6 @@
 /* What a member of a cluster loads before it serves: its part of the cluster's newest checkpoint or, in a
  * cluster that has none yet, of the one that it begins with (cluster.init_from). A node that cannot load what
- * it owns serves nothing, and the log says why. Control thread. */
+ * it owns serves nothing (MR_NODE_FAILED), and the log says why. Control thread. */
 #ifndef PS_CLUSTER_LOAD_H
 #define PS_CLUSTER_LOAD_H
 

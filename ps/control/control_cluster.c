@@ -141,7 +141,8 @@ static bool apply(void *context, const struct ps_cluster_catalog *catalog, struc
 {
     struct ps_control_cluster *k = context;
     char ignored[PS_CONTROL_TEXT_BYTES];
-    if (ps_control_check_whole(k->control, ignored) != MR_OK || !drop_missing(k->control, catalog))
+    const bool is_whole = k->control->lacks_part || ps_control_check_whole(k->control, ignored) == MR_OK;
+    if (!is_whole || !drop_missing(k->control, catalog))
         return false;
     alter_changed(k->control, catalog);
     set_freeze(k, catalog->freeze);

@@ -104,8 +104,10 @@ struct ps_control {
         uint64_t logged[DP_CORES_MAX]; /* HELLOs of other versions that a line has counted */
     } versions;
 
-    uint64_t clock_offset_us; /* from the monotonic clock to the node's */
-    enum ps_gate gate;        /* of every core */
+    uint64_t clock_offset_us;     /* from the monotonic clock to the node's */
+    enum ps_gate gate;            /* of every core */
+    enum mr_status broken_status; /* with PS_GATE_BROKEN */
+    bool lacks_part; /* likewise: of the cluster's checkpoint nothing was loaded; its features are whole */
     _Atomic uint64_t load_progress;
     struct ps_control_reload *_Atomic reload; /* of the configuration, to be taken over; NULL: none */
     pthread_mutex_t view_lock;
@@ -117,11 +119,13 @@ struct ps_control {
 /* Sets a command's answer to an error. */
 void ps_command_fail(struct ps_command *command, enum mr_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* MR_CHECKPOINT_CORRUPT, with a line in `text` (PS_CONTROL_TEXT_BYTES): a restore failed half way. */
+/* A node that serves nothing (MR_NODE_FAILED): the status of what failed, and the reason in `text`
+ * (PS_CONTROL_TEXT_BYTES). */
 enum mr_status ps_control_check_whole(const struct ps_control *c, char *text);
 /* Adds a tensor with a copy of `data`; when memory is short, the answer becomes that error. */
 void ps_command_answer(struct ps_command *command, struct mr_tensor tensor, const void *data);
-/* Sets the gate of every core to PS_GATE_BROKEN: data calls are refused with this status and text. */
+/* Sets the gate of every core to PS_GATE_BROKEN, and the node's state to MR_NODE_FAILED: data calls are
+ * refused with this status, and all that shows the state has this text as its reason (PS_WHY_BYTES). */
 void ps_control_gate_broken(struct ps_control *c, enum mr_status status, const char *text);
 /* Sends the answer of a command that is done. */
 void ps_command_send_back(struct ps_control *c, struct ps_command *command);

@@ -43,8 +43,7 @@ static void answer(struct ps_control *c, struct ps_command *command, const struc
     }
     for (uint32_t i = 0; i < c->node->core_count; i++)
         sizes.of_core[i] = all + (i + 1) * words;
-    if (c->gate != PS_GATE_BROKEN)
-        ps_node_each_core(c->node, size_on_core, &sizes);
+    ps_node_each_core(c->node, size_on_core, &sizes);
     for (size_t i = 0; i < words * c->node->core_count; i++)
         all[i % words] += all[words + i];
     ps_command_answer(command, mr_tensor_2d(MR_U8, catalog->count, sizeof(struct mr_feature), NULL),
@@ -68,6 +67,9 @@ static void answer(struct ps_control *c, struct ps_command *command, const struc
 /* What the nodes of a cluster are still trying, nobody may use yet. */
 void ps_control_list(struct ps_control *c, struct ps_command *command)
 {
+    command->status = ps_control_check_whole(c, command->text);
+    if (command->status != MR_OK) /* no row is known, which is not the same as none */
+        return;
     struct ps_catalog *final = c->cluster != NULL ? calloc(1, sizeof(*final)) : NULL;
     if (c->cluster != NULL && final == NULL) {
         ps_command_fail(command, MR_OUT_OF_MEMORY, "no memory left");

@@ -761,7 +761,7 @@ static enum mr_status check_possible(const struct ps_control *c, const struct ps
     if (c->gate == PS_GATE_BROKEN && request->name_count > 0) {
         snprintf(text, PS_CONTROL_TEXT_BYTES,
                  "the node holds half a checkpoint: restore a whole one before single tables");
-        return MR_CHECKPOINT_CORRUPT;
+        return c->broken_status;
     }
     return ps_control_check_idle(c, text);
 }
@@ -811,7 +811,10 @@ enum mr_status ps_control_restore(struct ps_control *c, const struct ps_restore_
     view.last_errno = 0;
     snprintf(view.text, sizeof(view.text), "%s", status == MR_OK ? "" : text);
     ps_control_set_view(c, &view);
-    ps_node_set_state(c->node, c->gate == PS_GATE_BROKEN ? MR_NODE_RESTORING : state_before);
+    if (c->gate == PS_GATE_BROKEN)
+        ps_node_set_state(c->node, MR_NODE_FAILED);
+    else if (state_before != MR_NODE_FAILED) /* else until the gate opens */
+        ps_node_set_state(c->node, state_before);
     if (status == MR_OK)
         log_restored(request, directory, &view, restored);
     else

@@ -43,12 +43,10 @@ static bool is_at_step(const struct ps_save_request *request)
 
 static enum mr_status check_request(struct ps_control *c, struct ps_save_request *request, char *text)
 {
-    if (c->gate == PS_GATE_BROKEN) {
-        snprintf(text, PS_CONTROL_TEXT_BYTES, "the node holds half a checkpoint and does not save it");
-        return MR_CHECKPOINT_CORRUPT;
-    }
     char directory[sizeof(request->directory)];
-    enum mr_status status = ps_control_check_directory(c->node->config, request->directory, directory, text);
+    enum mr_status status = ps_control_check_whole(c, text);
+    if (status == MR_OK)
+        status = ps_control_check_directory(c->node->config, request->directory, directory, text);
     if (status != MR_OK)
         return status;
     memcpy(request->directory, directory, sizeof(directory));

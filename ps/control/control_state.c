@@ -43,8 +43,10 @@ enum mr_status ps_control_check_whole(const struct ps_control *c, char *text)
 {
     if (c->gate != PS_GATE_BROKEN)
         return MR_OK;
-    snprintf(text, PS_CONTROL_TEXT_BYTES, "the node holds half a checkpoint: restore one that loads first");
-    return MR_CHECKPOINT_CORRUPT;
+    char why[PS_WHY_BYTES];
+    (void)ps_node_state(c->node, why);
+    snprintf(text, PS_CONTROL_TEXT_BYTES, "the node serves nothing: %s", why);
+    return c->broken_status;
 }
 
 void ps_command_send_back(struct ps_control *c, struct ps_command *command)
@@ -85,6 +87,8 @@ void ps_control_gate_broken(struct ps_control *c, enum mr_status status, const c
     struct gate_order order = {.gate = PS_GATE_BROKEN, .status = status, .text = text};
     ps_node_each_core(c->node, set_gate, &order);
     c->gate = PS_GATE_BROKEN;
+    c->broken_status = status;
+    ps_node_fail(c->node, text);
 }
 
 void ps_control_set_view(struct ps_control *c, const struct ps_checkpoint_view *view)

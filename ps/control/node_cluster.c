@@ -582,6 +582,9 @@ enum mr_status ps_node_cluster_save(struct ps_node_cluster *c, struct ps_control
 {
     const char *wrong = NULL;
     struct ps_save_request request = command->save;
+    const enum mr_status whole = ps_control_check_whole(control, text);
+    if (whole != MR_OK)
+        return whole;
     if (command->cancel_number != 0)
         wrong = "a checkpoint of a cluster cannot be cancelled: it ends by itself if a node is stopped";
     else if (command->name_list_count > 0 || request.directory[0] != '\0')
@@ -698,6 +701,20 @@ static void tell_changes(struct ps_node_cluster *c, struct ps_control *control, 
     say_state(c, has_all);
 }
 
+/* What another process has taken over never comes back to this one. */
+static void look_if_superseded(struct ps_node_cluster *c, struct ps_control *control)
+{
+    char why[PS_WHY_BYTES];
+    pthread_mutex_lock(&c->lock);
+    const bool is_superseded = c->member.is_superseded;
+    pthread_mutex_unlock(&c->lock);
+    if (!is_superseded || control->gate == PS_GATE_BROKEN)
+        return;
+    (void)snprintf(why, sizeof(why), "another process is node %.63s of the cluster now: stop this one",
+                   c->options.self.name);
+    ps_control_gate_broken(control, MR_SHUTTING_DOWN, why);
+}
+
 /* Takes what has changed, if anything has. Without memory it stays until there is some. */
 static void take_changes(struct ps_node_cluster *c, struct ps_control *control)
 {
@@ -722,6 +739,7 @@ static void take_changes(struct ps_node_cluster *c, struct ps_control *control)
 void ps_node_cluster_poll(struct ps_node_cluster *c, struct ps_control *control)
 {
     take_changes(c, control);
+    look_if_superseded(c, control);
     poll_moves(c);
     poll_save(c, control); /* what the last move had of the rows' marks, it has given back */
     ps_cluster_moves_answer(&c->moves, &c->lock, control);

@@ -87,7 +87,7 @@ struct ps_core_counters {
 enum ps_gate {
     PS_GATE_OPEN,   /* data calls are served */
     PS_GATE_BUSY,   /* not now: clients try again by themselves */
-    PS_GATE_BROKEN, /* a restore failed half way: data calls get gate_status and gate_text */
+    PS_GATE_BROKEN, /* the node has failed to load something: data calls get gate_status and gate_text */
 };
 
 /* A range of a variable (dataplane/wire/format/ranges.h) as one core sees it. */

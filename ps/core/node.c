@@ -1,8 +1,11 @@
 #include "ps/core/node.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include "dataplane/wire/base/list.h"
 #include "ps/core/core.h"
@@ -27,6 +30,36 @@ void ps_node_set_state(struct ps_node *node, enum mr_node_state state)
     uint32_t before = atomic_load(&node->state);
     while (before != MR_NODE_STOPPING && !atomic_compare_exchange_weak(&node->state, &before, state)) {
     }
+}
+
+static pthread_mutex_t why_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void ps_node_fail(struct ps_node *node, const char *why)
+{
+    pthread_mutex_lock(&why_lock);
+    (void)snprintf(node->why, sizeof(node->why), "%s", why);
+    pthread_mutex_unlock(&why_lock);
+    ps_node_set_state(node, MR_NODE_FAILED);
+}
+
+enum mr_node_state ps_node_state(const struct ps_node *node, char why[PS_WHY_BYTES])
+{
+    const enum mr_node_state state = (enum mr_node_state)atomic_load(&node->state);
+    why[0] = '\0';
+    if (state == MR_NODE_FAILED) {
+        pthread_mutex_lock(&why_lock);
+        memcpy(why, node->why, sizeof(node->why));
+        pthread_mutex_unlock(&why_lock);
+    }
+    return state;
+}
+
+const char *ps_node_state_name(enum mr_node_state state)
+{
+    static const char *const names[MR_NODE_STATES] = {
+        [MR_NODE_SERVING] = "serving",   [MR_NODE_SAVING] = "saving",       [MR_NODE_RESTORING] = "restoring",
+        [MR_NODE_STOPPING] = "stopping", [MR_NODE_READ_ONLY] = "read_only", [MR_NODE_FAILED] = "failed"};
+    return names[state];
 }
 
 /* There may be more cores than processors: the last one must get to run. */

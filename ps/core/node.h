@@ -27,6 +27,7 @@ struct mr_named_parameters;
 struct mr_trace;
 
 #define PS_SERVES_BYTES 256
+#define PS_WHY_BYTES    256
 
 struct ps_node {
     const struct ps_config *config;
@@ -58,6 +59,7 @@ struct ps_node {
     bool is_read_only; /* it serves a checkpoint, and nothing changes; set before the first data call */
     char serves[PS_SERVES_BYTES];                      /* then: which */
     _Atomic uint32_t state;                            /* enum mr_node_state; see ps_node_set_state() */
+    char why[PS_WHY_BYTES];                            /* of MR_NODE_FAILED; by ps_node_state() only */
     struct ps_checkpoint_counters checkpoint_counters; /* written by the control thread */
     struct ps_uring_counters uring_counters;           /* written by the writer's thread */
     struct ps_scrubber_counters scrubber_counters;     /* written by the scrubber's thread */
@@ -83,6 +85,13 @@ void ps_node_wake_control(const struct ps_node *node);
 
 /* By the control thread, and by main, which sets MR_NODE_STOPPING: a node that stops keeps that state. */
 void ps_node_set_state(struct ps_node *node, enum mr_node_state state);
+/* From now on the node serves nothing, for this reason, which everything shows that shows the state: what is
+ * to be put right, and how. The control thread, by ps_control_gate_broken(). */
+void ps_node_fail(struct ps_node *node, const char *why);
+/* Returns the state, and in MR_NODE_FAILED the reason, else "". Any thread. */
+enum mr_node_state ps_node_state(const struct ps_node *node, char why[PS_WHY_BYTES]);
+/* "serving", "saving", "restoring", "stopping", "read_only", "failed" */
+const char *ps_node_state_name(enum mr_node_state state);
 
 /* The control thread goes on. */
 static inline void ps_node_note_turn(struct ps_node *node)

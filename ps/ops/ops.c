@@ -96,7 +96,7 @@ bool ps_check_open(const struct ps_op *op)
     if (core->gate == PS_GATE_OPEN && (!core->node->is_member || has_lease(core->node)))
         return true;
     if (core->gate == PS_GATE_BROKEN)
-        return ps_refuse(op, core->gate_status, "%s", core->gate_text);
+        return ps_refuse(op, core->gate_status, "the node serves nothing: %s", core->gate_text);
     ps_hold_back(op, core->gate == PS_GATE_OPEN ? &core->counters.calls_without_lease
                                                 : &core->counters.requests_held_back);
     return false;

@@ -96,24 +96,27 @@ void ps_op_heartbeat(void *core_app, struct mr_endpoint *ep, const struct mr_req
 {
     struct ps_core *core = core_app;
     const struct ps_node *node = core->node;
+    char why[PS_WHY_BYTES];
+    const enum mr_node_state state = ps_node_state(node, why);
     ps_core_refresh_gauges(core);
     const struct ps_core_counters *counters = &core->counters;
     const struct ps_table_counters *tables = &core->table_counters;
-    const uint64_t words[MR_HEARTBEAT_WORDS] = {
-        [MR_HEARTBEAT_STATE] = atomic_load_explicit(&node->state, memory_order_relaxed),
-        [MR_HEARTBEAT_INCARNATION] = node->incarnation,
-        [MR_HEARTBEAT_UPTIME_US] = request->now_us - node->started_us,
-        [MR_HEARTBEAT_BUSY_PPM] = dp_core_busy_ppm(core->dp_core),
-        [MR_HEARTBEAT_LAST_STEP] = counters->last_step,
-        [MR_HEARTBEAT_BATCHES] = counters->batches_cached,
-        [MR_HEARTBEAT_ROWS] = tables->rows,
-        [MR_HEARTBEAT_MEMORY_BYTES] = counters->memory_bytes,
-        [MR_HEARTBEAT_REFUSED] = tables->rows_refused,
-        [MR_HEARTBEAT_WITHOUT_ROW] = tables->gradients_without_row,
-        [MR_HEARTBEAT_SKIPPED] = tables->gradients_skipped + counters->variable_gradients_skipped,
-        [MR_HEARTBEAT_STEPS_IGNORED] = counters->steps_ignored};
-    struct mr_tensor tensor = mr_tensor_1d(MR_U64, MR_HEARTBEAT_WORDS, words);
-    ps_reply(ep, request, &tensor, 1);
+    const uint64_t words[MR_HEARTBEAT_WORDS] = {[MR_HEARTBEAT_STATE] = state,
+                                                [MR_HEARTBEAT_INCARNATION] = node->incarnation,
+                                                [MR_HEARTBEAT_UPTIME_US] = request->now_us - node->started_us,
+                                                [MR_HEARTBEAT_BUSY_PPM] = dp_core_busy_ppm(core->dp_core),
+                                                [MR_HEARTBEAT_LAST_STEP] = counters->last_step,
+                                                [MR_HEARTBEAT_BATCHES] = counters->batches_cached,
+                                                [MR_HEARTBEAT_ROWS] = tables->rows,
+                                                [MR_HEARTBEAT_MEMORY_BYTES] = counters->memory_bytes,
+                                                [MR_HEARTBEAT_REFUSED] = tables->rows_refused,
+                                                [MR_HEARTBEAT_WITHOUT_ROW] = tables->gradients_without_row,
+                                                [MR_HEARTBEAT_SKIPPED] = tables->gradients_skipped +
+                                                                         counters->variable_gradients_skipped,
+                                                [MR_HEARTBEAT_STEPS_IGNORED] = counters->steps_ignored};
+    struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, MR_HEARTBEAT_WORDS, words),
+                                   mr_tensor_1d(MR_U8, (uint32_t)strlen(why), why)};
+    ps_reply(ep, request, tensors, state == MR_NODE_FAILED ? 2 : 1);
 }
 
 /* Counts counters and bytes of their names first, then writes both. */

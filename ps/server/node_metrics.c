@@ -36,22 +36,16 @@ struct ps_node_metrics {
 
 /* ---- the node ---- */
 
-static const char *state_name(uint32_t state)
-{
-    static const char *const names[] = {[MR_NODE_SERVING] = "serving",
-                                        [MR_NODE_SAVING] = "saving",
-                                        [MR_NODE_RESTORING] = "restoring",
-                                        [MR_NODE_STOPPING] = "stopping",
-                                        [MR_NODE_READ_ONLY] = "read_only"};
-    return names[state];
-}
-
+/* A node that has failed says why, in a label. */
 static void write_state(const struct ps_node_metrics *m, struct mr_metrics_text *text)
 {
-    const uint32_t now = atomic_load_explicit(&m->node->state, memory_order_relaxed);
-    for (uint32_t state = MR_NODE_SERVING; state <= MR_NODE_READ_ONLY; state++) {
+    char why[PS_WHY_BYTES];
+    const enum mr_node_state now = ps_node_state(m->node, why);
+    for (uint32_t state = MR_NODE_SERVING; state < MR_NODE_STATES; state++) {
         struct mr_labels labels = m->labels;
-        mr_labels_add(&labels, "state", state_name(state));
+        mr_labels_add(&labels, "state", ps_node_state_name((enum mr_node_state)state));
+        if (state == now && why[0] != '\0')
+            mr_labels_add(&labels, "reason", why);
         mr_metrics_sample(text, &labels, state == now);
     }
 }
@@ -239,12 +233,19 @@ void ps_node_metrics_write(struct ps_node_metrics *m, struct mr_metrics_text *te
     ps_metrics_tables(text, &m->labels, m->sights, m->node->core_count);
 }
 
-const char *ps_node_metrics_ailment(const struct ps_node_metrics *m)
+bool ps_node_metrics_ailment(const struct ps_node_metrics *m, char *out, size_t out_bytes)
 {
-    const uint32_t state = atomic_load_explicit(&m->node->state, memory_order_relaxed);
-    if (state == MR_NODE_RESTORING || state == MR_NODE_STOPPING)
-        return state_name(state);
-    return m->node->is_member && lease_left_us(m->node) == 0 ? "without a lease" : NULL;
+    char why[PS_WHY_BYTES];
+    const enum mr_node_state state = ps_node_state(m->node, why);
+    if (state == MR_NODE_FAILED)
+        (void)snprintf(out, out_bytes, "%s: %s", ps_node_state_name(state), why);
+    else if (state == MR_NODE_RESTORING || state == MR_NODE_STOPPING)
+        (void)snprintf(out, out_bytes, "%s", ps_node_state_name(state));
+    else if (m->node->is_member && lease_left_us(m->node) == 0)
+        (void)snprintf(out, out_bytes, "without a lease");
+    else
+        return false;
+    return true;
 }
 
 static void write_of(void *app, struct mr_metrics_text *text)
@@ -252,9 +253,9 @@ static void write_of(void *app, struct mr_metrics_text *text)
     ps_node_metrics_write(app, text);
 }
 
-static const char *ailment_of(void *app)
+static bool ailment_of(void *app, char *out, size_t out_bytes)
 {
-    return ps_node_metrics_ailment(app);
+    return ps_node_metrics_ailment(app, out, out_bytes);
 }
 
 static enum mr_status make(struct ps_node *node, struct ps_node_metrics **out)

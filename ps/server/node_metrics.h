@@ -19,7 +19,7 @@ void ps_node_metrics_destroy(struct ps_node_metrics *metrics);
 
 /* The text, by one thread at a time. */
 void ps_node_metrics_write(struct ps_node_metrics *metrics, struct mr_metrics_text *text);
-/* A word for what keeps the node from its work; NULL: nothing. */
-const char *ps_node_metrics_ailment(const struct ps_node_metrics *metrics);
+/* True: something keeps the node from its work, and `out` says what. */
+bool ps_node_metrics_ailment(const struct ps_node_metrics *metrics, char *out, size_t out_bytes);
 
 #endif

@@ -39,11 +39,14 @@ static void describe_checkpoint(const struct ps_checkpoint_view *view, const cha
 
 static const char *base_of(enum ps_watch_phase phase, const struct ps_node *node)
 {
+    const uint32_t state = atomic_load(&node->state);
     if (phase == PS_WATCH_STOPPING)
         return "stopping";
     if (phase == PS_WATCH_STARTING)
         return "starting";
-    if (atomic_load(&node->state) == MR_NODE_RESTORING)
+    if (state == MR_NODE_FAILED)
+        return "serving nothing";
+    if (state == MR_NODE_RESTORING)
         return node->is_member ? "waiting for the cluster" : "not serving";
     return node->is_read_only ? "serving read only" : "serving";
 }
@@ -51,7 +54,10 @@ static const char *base_of(enum ps_watch_phase phase, const struct ps_node *node
 void ps_watch_describe(enum ps_watch_phase phase, const struct ps_node *node,
                        const struct ps_checkpoint_view *view, char out[PS_WATCH_STATUS_BYTES])
 {
+    char why[PS_WHY_BYTES];
     size_t at = (size_t)snprintf(out, PS_WATCH_STATUS_BYTES, "%s", base_of(phase, node));
+    if (phase == PS_WATCH_READY && ps_node_state(node, why) == MR_NODE_FAILED)
+        at += (size_t)snprintf(out + at, PS_WATCH_STATUS_BYTES - at, ": %s", why);
     if (view->state != PS_VIEW_IDLE) {
         at += (size_t)snprintf(out + at, PS_WATCH_STATUS_BYTES - at, ", ");
         describe_checkpoint(view, view->state == PS_VIEW_SAVING ? "saving" : "restoring", out + at,

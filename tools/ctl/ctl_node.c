@@ -24,14 +24,15 @@ static json_t *with_node(const struct tool_query *q, uint32_t core, json_t *obje
 
 static json_t *state_json(const struct mr_core_state *s)
 {
-    return json_pack(
-        "{s:I, s:s, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "core", (json_int_t)s->core,
-        "state", tool_node_state_name(s->state), "incarnation", (json_int_t)s->incarnation, "uptime_s",
-        (double)s->uptime_us / 1e6, "busy_share", s->busy_share, "last_step", (json_int_t)s->last_step,
-        "cached_batches", (json_int_t)s->cached_batches, "rows", (json_int_t)s->rows, "memory_bytes",
-        (json_int_t)s->memory_bytes, "rtt_us", (json_int_t)s->rtt_us, "rows_refused",
-        (json_int_t)s->rows_refused, "gradients_without_row", (json_int_t)s->gradients_without_row,
-        "gradients_skipped", (json_int_t)s->gradients_skipped, "steps_ignored", (json_int_t)s->steps_ignored);
+    return json_pack("{s:I, s:s, s:s, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "core",
+                     (json_int_t)s->core, "state", tool_node_state_name(s->state), "why", s->why,
+                     "incarnation", (json_int_t)s->incarnation, "uptime_s", (double)s->uptime_us / 1e6,
+                     "busy_share", s->busy_share, "last_step", (json_int_t)s->last_step, "cached_batches",
+                     (json_int_t)s->cached_batches, "rows", (json_int_t)s->rows, "memory_bytes",
+                     (json_int_t)s->memory_bytes, "rtt_us", (json_int_t)s->rtt_us, "rows_refused",
+                     (json_int_t)s->rows_refused, "gradients_without_row",
+                     (json_int_t)s->gradients_without_row, "gradients_skipped",
+                     (json_int_t)s->gradients_skipped, "steps_ignored", (json_int_t)s->steps_ignored);
 }
 
 static int print_states(const struct tool_query *q, const struct mr_core_state *states, uint32_t count)
@@ -59,6 +60,11 @@ static int print_states(const struct tool_query *q, const struct mr_core_state *
                      100.0 * s->busy_share, s->last_step, s->cached_batches, s->rows,
                      (double)s->memory_bytes / (1024.0 * 1024.0), s->rtt_us, s->rows_refused,
                      s->gradients_without_row, s->gradients_skipped, s->steps_ignored);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const char *node = node_of(q, i, &place);
+        if (states[i].why[0] != '\0' && (!is_cluster ? i == 0 : place.core == 0))
+            (void)printf("%s%sserves nothing: %s\n", node, is_cluster ? ": " : "", states[i].why);
     }
     return 0;
 }

@@ -1,18 +1,55 @@
 /* millrace ctl nodes. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "dataplane/wire/base/cli.h"
 #include "dataplane/wire/base/plural.h"
+#include "tools/core_rates.h"
 #include "tools/ctl/ctl.h"
+
+#define ANSWER_MS 1000u /* that a node has to say whether it serves */
 
 /* Gathered first: the cluster's own line comes before its nodes'. */
 static void add_node(void *arg, const struct mr_cluster_member *node)
 {
-    json_array_append_new(arg, json_pack("{s:s, s:s, s:s, s:s, s:I, s:I}", "name", node->name, "state",
-                                         node->is_present ? "there" : "away", "address", node->address,
-                                         "version", node->version, "partitions", (json_int_t)node->partitions,
-                                         "cores", (json_int_t)node->core_count));
+    json_array_append_new(arg,
+                          json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I}", "name", node->name, "state",
+                                    node->is_present ? "there" : "away", "why", "", "address", node->address,
+                                    "version", node->version, "partitions", (json_int_t)node->partitions,
+                                    "cores", (json_int_t)node->core_count));
+}
+
+static json_t *find_node(const json_t *nodes, const char *name)
+{
+    size_t i;
+    json_t *node;
+    json_array_foreach(nodes, i, node) if (strcmp(json_string_value(json_object_get(node, "name")), name) ==
+                                           0) return node;
+    return NULL;
+}
+
+/* Nodes that have a session and serve nothing: ZooKeeper does not know of them, so each is asked. */
+static void add_failed(struct mr_client *client, json_t *nodes)
+{
+    static struct mr_core_state states[MR_CLIENT_CORES_MAX];
+    const struct mr_options options = {.deadline_ms = ANSWER_MS};
+    (void)mr_heartbeat(client, &options, states); /* of cores that do not answer the state is 0 */
+    for (uint32_t core = 0; core < mr_client_core_count(client); core++) {
+        struct mr_core_place place;
+        json_t *node = NULL;
+        if (states[core].why[0] != '\0' && mr_client_core_place(client, core, &place))
+            node = find_node(nodes, place.node);
+        if (node == NULL)
+            continue;
+        (void)json_object_set_new(node, "state", json_string(tool_node_state_name(states[core].state)));
+        (void)json_object_set_new(node, "why", json_string(states[core].why));
+    }
+}
+
+static const char *text_of(const json_t *node, const char *key)
+{
+    return json_string_value(json_object_get(node, key));
 }
 
 static json_t *cluster_json(const struct mr_cluster_state *s, json_t *nodes)
@@ -37,22 +74,26 @@ static void print_nodes(const struct mr_cluster_state *s, const json_t *nodes)
                  mr_plural(s->node_count));
     if (s->without_owner > 0)
         (void)printf(", %" PRIu32 " partitions not given out", s->without_owner);
-    (void)printf("\n%-20s  %-5s  %10s  %5s  %-15s  %s\n", "node", "state", "partitions", "cores", "version",
+    (void)printf("\n%-20s  %-6s  %10s  %5s  %-15s  %s\n", "node", "state", "partitions", "cores", "version",
                  "address");
-    json_array_foreach(nodes, i, node)(void) printf(
-        "%-20s  %-5s  %10" JSON_INTEGER_FORMAT "  %5" JSON_INTEGER_FORMAT "  %-15s  %s\n",
-        json_string_value(json_object_get(node, "name")), json_string_value(json_object_get(node, "state")),
-        json_integer_value(json_object_get(node, "partitions")),
-        json_integer_value(json_object_get(node, "cores")),
-        json_string_value(json_object_get(node, "version")),
-        json_string_value(json_object_get(node, "address")));
-    if (s->self == UINT32_MAX)
+    json_array_foreach(nodes, i, node)(void)
+        printf("%-20s  %-6s  %10" JSON_INTEGER_FORMAT "  %5" JSON_INTEGER_FORMAT "  %-15s  %s\n",
+               text_of(node, "name"), text_of(node, "state"),
+               json_integer_value(json_object_get(node, "partitions")),
+               json_integer_value(json_object_get(node, "cores")), text_of(node, "version"),
+               text_of(node, "address"));
+    json_array_foreach(nodes, i, node) if (text_of(node, "why")[0] != '\0')(void)
+        printf("%s serves nothing: %s\n", text_of(node, "name"), text_of(node, "why"));
+    if (s->self == UINT32_MAX) {
         (void)printf("the node that was asked is not in the map\n");
-    else
-        (void)printf("%s was asked: %s, lease %.1f of %.1f s\n",
-                     json_string_value(json_object_get(json_array_get(nodes, s->self), "name")),
-                     s->lease_left_us > 0 ? "it may serve" : "it may not serve now",
-                     (double)s->lease_left_us / 1e6, (double)s->lease_us / 1e6);
+        return;
+    }
+    node = json_array_get(nodes, s->self);
+    (void)printf("%s was asked: %s, lease %.1f of %.1f s\n", text_of(node, "name"),
+                 text_of(node, "why")[0] != '\0' ? "it serves nothing"
+                 : s->lease_left_us > 0          ? "it may serve"
+                                                 : "it may not serve now",
+                 (double)s->lease_left_us / 1e6, (double)s->lease_us / 1e6);
 }
 
 int tool_ctl_nodes(const struct tool_query *q)
@@ -61,6 +102,8 @@ int tool_ctl_nodes(const struct tool_query *q)
     json_t *nodes = json_array();
     int exit_code = 0;
     const enum mr_status status = mr_cluster(q->client, NULL, &state, add_node, nodes);
+    if (status == MR_OK && state.is_member)
+        add_failed(q->client, nodes);
     if (status != MR_OK)
         exit_code = tool_call_failed(q->command, status);
     else if (q->json)

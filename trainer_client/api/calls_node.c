@@ -1,4 +1,5 @@
 /* The node itself: heartbeat, counters, echo. */
+#include <stdio.h>
 #include <string.h>
 #include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/format/capability.h"
@@ -61,6 +62,11 @@ static enum mr_status finish_heartbeat(struct mr_future *f, struct mr_reply **re
                                            .gradients_without_row = w[MR_HEARTBEAT_WITHOUT_ROW],
                                            .gradients_skipped = w[MR_HEARTBEAT_SKIPPED],
                                            .steps_ignored = w[MR_HEARTBEAT_STEPS_IGNORED]};
+        const struct mr_tensor *why =
+            states[i].state == MR_NODE_FAILED ? mrc_part_tensor(f, i, 1, MR_U8, 1) : NULL;
+        if (why != NULL)
+            (void)snprintf(states[i].why, sizeof(states[i].why), "%.*s", (int)why->bytes,
+                           (const char *)why->data);
     }
     return MR_OK;
 }

@@ -101,14 +101,16 @@ static void write_metrics(void *app, struct mr_metrics_text *text)
     mr_metrics_set(text, NULL, &wire_set, 0, m->wire);
 }
 
-static const char *ailment_of(void *app)
+static bool ailment_of(void *app, char *out, size_t out_bytes)
 {
     const struct hub_metrics *m = app;
     enum hub_stage stage;
     const struct hub_values values = values_of(m->hub, &stage);
-    if (stage == HUB_FAILED)
-        return "the plan has failed";
-    return values.server_away != 0 ? "waiting for the server" : NULL;
+    const bool has_failed = stage == HUB_FAILED;
+    if (!has_failed && values.server_away == 0)
+        return false;
+    (void)snprintf(out, out_bytes, "%s", has_failed ? "the plan has failed" : "waiting for the server");
+    return true;
 }
 
 void hub_metrics_note(struct hub_metrics *m, const struct mr_endpoint *ep)

@@ -266,9 +266,12 @@ enum mr_node_state {
     MR_NODE_RESTORING = 3,
     MR_NODE_STOPPING = 4,
     MR_NODE_READ_ONLY = 5, /* serves a checkpoint, and takes no updates */
+    MR_NODE_FAILED = 6,    /* serves nothing until somebody puts something right */
+    MR_NODE_STATES
 };
 
-/* HEARTBEAT's answer. Those from REFUSED on count since the server's start. */
+/* HEARTBEAT's answer; in the state FAILED, a text follows that says why: u8[n]. Those from REFUSED on count
+ * since the server's start. */
 enum mr_heartbeat_word {
     MR_HEARTBEAT_STATE, /* enum mr_node_state */
     MR_HEARTBEAT_INCARNATION,

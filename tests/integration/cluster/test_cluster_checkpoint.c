@@ -26,8 +26,8 @@
 #define LIMIT_S      60
 #define HEIRS        2u
 #define CALL_MS      60000u
-#define TRY_MS       300u /* long enough for a node that serves */
-#define STATE_WORD   1    /* of a save in the answer to CHECKPOINT_STATUS: state, checkpoint, status */
+#define METRICS_PORT 7990u /* of the first node */
+#define STATE_WORD   1     /* of a save in the answer to CHECKPOINT_STATUS: state, checkpoint, status */
 #define ID_WORD      2
 #define STATUS_WORD  9
 
@@ -235,12 +235,13 @@ static int start_all(void **state)
         directory = store.url;
     }
     zookeeper_server_create(&server);
-    (void)snprintf(settings, sizeof(settings),
-                   "zookeeper = 127.0.0.1:%u\nnodes = %u\nsession_ms = %u\n[checkpoint]\ndirectory = %s\n"
-                   "deltas = 3\nkeep = 3\n",
-                   server.port, NODES, SESSION_MS, directory);
-    for (uint32_t i = 0; i < NODES; i++)
+    for (uint32_t i = 0; i < NODES; i++) {
+        (void)snprintf(settings, sizeof(settings),
+                       "zookeeper = 127.0.0.1:%u\nnodes = %u\nsession_ms = %u\n[checkpoint]\ndirectory = %s\n"
+                       "deltas = 3\nkeep = 3\n[metrics]\nlisten = 127.0.0.1:%u\n",
+                       server.port, NODES, SESSION_MS, directory, METRICS_PORT + i);
         cluster_node_create(&nodes[i], millraced, i, settings);
+    }
     return 0;
 }
 
@@ -436,6 +437,127 @@ static void another_cluster_begins_with_it(void **state)
     (void)temporary_directory_remove(to);
 }
 
+/* Runs a shell command; returns its exit code, and what it has written. */
+static int run_shell(char *out, size_t out_bytes, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static int run_shell(char *out, size_t out_bytes, const char *format, ...)
+{
+    char line[1000];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    FILE *f = popen(line, "r"); /* NOLINT(cert-env33-c): our own programs */
+    assert_non_null(f);
+    out[fread(out, 1, out_bytes - 1, f)] = '\0';
+    return WEXITSTATUS(pclose(f));
+}
+
+/* A command that asks about a node which has failed ends with this exit code, and says `why`. */
+static void expect_why(int code, const char *why, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void expect_why(int code, const char *why, const char *format, ...)
+{
+    static char out[1 << 16];
+    char line[900];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    const int got = run_shell(out, sizeof(out), "{ %s; } 2>&1", line);
+    if (got != code || strstr(out, why) == NULL)
+        fail_msg("%s: exit code %d, and no \"%s\" in: %.2000s", line, got, why, out);
+}
+
+/* Among the lines with this pattern, of what a node says over HTTP. */
+static void expect_http(const struct cluster_node *n, const char *path, const char *pattern, const char *says)
+{
+    const uint32_t port = METRICS_PORT + (uint32_t)(n - nodes);
+    expect_why(0, says,
+               "bash -c \"exec 3<>/dev/tcp/127.0.0.1/%u; printf 'GET /%s HTTP/1.0\\r\\n\\r\\n' >&3; "
+               "grep -a '%s' <&3\"",
+               port, path, pattern);
+}
+
+/* A lookup of a key of node `n`, as long as the others' map names it. */
+static enum mr_status look_up_at(const struct cluster_node *n, const struct cluster_shown *s, char *text)
+{
+    uint64_t key = 0;
+    while (strcmp(s->nodes[s->owner[mr_partition_of(mr_key_hash(key, 0))]].name, n->name) != 0)
+        key++;
+    const uint32_t partition = mr_partition_of(mr_key_hash(key, 0));
+    const uint16_t core = (uint16_t)(partition * CLUSTER_NODE_CORES / MR_PARTITION_COUNT);
+    const struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &key);
+    const struct wire_client_request request = {.op = MR_OP_LOOKUP,
+                                                .table = 1,
+                                                .tensors = &tensor,
+                                                .tensor_count = 1,
+                                                .epoch = (uint16_t)s->words[MR_CLUSTER_EPOCH]};
+    struct wire_client *client = wire_client_create("127.0.0.1", (uint16_t)(n->port + core), core);
+    const enum mr_status status = wire_client_ask(client, &request, CALL_MS, text);
+    wire_client_destroy(client);
+    return status;
+}
+
+/* Where a part of the cluster's checkpoint is missing, nodes serve nothing, and all that shows their state
+ * says so, and why; once the part is back, they serve. */
+static void nodes_that_serve_nothing_say_so(void **state)
+{
+    static struct cluster_shown s;
+    char part[400], aside[420], why[200], text[WIRE_CLIENT_TEXT_BYTES] = "";
+    (void)state;
+    if (is_remote)
+        skip();
+    (void)snprintf(part, sizeof(part), "%s/%s/ckpt-%llu", directory, nodes[1].name, (unsigned long long)last);
+    (void)snprintf(aside, sizeof(aside), "%s.aside", part);
+    assert_int_equal(rename(part, aside), 0);
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_start(&nodes[i], millraced);
+    (void)snprintf(why, sizeof(why), "its part of checkpoint %llu of the cluster cannot be loaded (",
+                   (unsigned long long)last);
+    for (uint32_t i = 0; i < NODES; i++) { /* each looks at all parts */
+        cluster_node_wait(&nodes[i], &s, all_is_owned, "all partitions are owned");
+        cluster_node_wait_says(&nodes[i], why);
+    }
+
+    const uint32_t port = nodes[1].port;
+    expect_http(&nodes[1], "healthz", "", "503");
+    expect_http(&nodes[1], "healthz", "", "failed: its part of checkpoint");
+    expect_http(&nodes[1], "metrics", "node_state.*failed",
+                "state=\"failed\",reason=\"its part of checkpoint");
+
+    expect_why(0, why, "%s ctl heartbeat --server 127.0.0.1:%u", millrace, port);
+    expect_why(0, why, "%s ctl heartbeat --json --server 127.0.0.1:%u", millrace, port);
+    expect_why(0, "n1 serves nothing: its part of", "%s ctl nodes --server 127.0.0.1:%u", millrace, port);
+    expect_why(0, "n1 serves nothing: its part of", "%s ctl nodes --server 127.0.0.1:%u", millrace,
+               nodes[0].port);
+    expect_why(0, "n1 was asked: it serves nothing", "%s ctl nodes --server 127.0.0.1:%u", millrace, port);
+    expect_why(0, "n1: serves nothing: its part of", "%s top --count 1 --server 127.0.0.1:%u", millrace,
+               port);
+    expect_why(1, why, "%s ctl list --server 127.0.0.1:%u", millrace, port);
+    expect_why(1, why, "%s ctl list --server 127.0.0.1:%u", millrace, nodes[0].port);
+    expect_why(1, why, "%s ctl save --wait --server 127.0.0.1:%u", millrace, port);
+
+    for (uint32_t i = 0; i < NODES; i++) {
+        assert_int_equal(look_up_at(&nodes[i], &s, text), MR_CHECKPOINT_CORRUPT);
+        if (strstr(text, "the node serves nothing: its part of checkpoint") == NULL)
+            fail_msg("a lookup at %s: %s", nodes[i].name, text);
+    }
+
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_stop(&nodes[i]);
+    assert_int_equal(rename(aside, part), 0);
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_start(&nodes[i], millraced);
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_wait(&nodes[i], &s, all_is_owned, "all partitions are owned");
+    assert_int_equal(look_up_at(&nodes[1], &s, text), MR_OK);
+    expect_why(0, "there", "%s ctl nodes --server 127.0.0.1:%u", millrace, port);
+    last = save(&nodes[1]);
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_stop(&nodes[i]);
+}
+
 static bool is_given_out(const struct cluster_shown *s)
 {
     return s->node_count == NODES && s->owner[0] != MR_CLUSTER_NO_NODE;
@@ -465,9 +587,10 @@ static void what_zookeeper_has_lost_is_not_replaced(void **state)
                                                     .tensor_count = 1,
                                                     .epoch = (uint16_t)s.words[MR_CLUSTER_EPOCH]};
         struct wire_client *client = wire_client_create("127.0.0.1", nodes[i].port, 0);
-        const enum mr_status status = wire_client_ask(client, &request, TRY_MS, text);
+        const enum mr_status status = wire_client_ask(client, &request, CALL_MS, text);
         wire_client_destroy(client);
-        assert_true(status == MR_BUSY || status == MR_DEADLINE_EXCEEDED);
+        assert_int_equal(status, MR_CHECKPOINT_NOT_FOUND);
+        assert_non_null(strstr(text, path)); /* the same as the log's */
     }
     assert_int_equal(verify_all(), 0);
 }
@@ -481,6 +604,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(all_parts_are_copied),
         cmocka_unit_test(a_single_node_takes_all),
         cmocka_unit_test(another_cluster_begins_with_it),
+        cmocka_unit_test(nodes_that_serve_nothing_say_so),
         cmocka_unit_test(what_zookeeper_has_lost_is_not_replaced),
     };
     if (argc != 4) {

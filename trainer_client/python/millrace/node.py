@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _U32_MAX = 0xFFFFFFFF
 _U64_MAX = 0xFFFFFFFFFFFFFFFF
 _CORES_MAX = 2048  # MR_CLIENT_CORES_MAX: nodes may join a cluster during the call
-_CORE_STATES = {"serving": 1, "saving": 2, "restoring": 3, "stopping": 4, "serving_read_only": 5}
+_CORE_STATES = {"serving": 1, "saving": 2, "restoring": 3, "stopping": 4, "serving_read_only": 5, "failed": 6}
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class CoreState:
     """A core's heartbeat."""
 
     core: int
-    state: str  #: "serving", "saving", "restoring", "stopping", "serving_read_only" (a checkpoint)
+    #: "serving", "saving", "restoring", "stopping", "serving_read_only" (a checkpoint), "failed" (see why)
+    state: str
     incarnation: int
     uptime_us: int
     busy_share: float  #: 0 to 1, of the last second
@@ -44,6 +45,7 @@ class CoreState:
     gradients_without_row: int
     gradients_skipped: int
     steps_ignored: int  #: calls whose step was too far from that of others to count
+    why: str  #: it serves nothing; "": it has not failed
     node: str  #: its node's name in the cluster; "": the node is in none
 
 

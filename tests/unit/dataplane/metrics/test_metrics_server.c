@@ -24,9 +24,12 @@ static void write_metrics(void *app, struct mr_metrics_text *text)
     mr_metrics_sample(text, NULL, *(const uint64_t *)app);
 }
 
-static const char *ailment_of(void *app)
+static bool ailment_of(void *app, char *out, size_t out_bytes)
 {
-    return *(const uint64_t *)app != 0 ? ailment : "no calls yet";
+    const char *why = *(const uint64_t *)app != 0 ? ailment : "no calls yet";
+    if (why != NULL)
+        (void)snprintf(out, out_bytes, "%s", why);
+    return why != NULL;
 }
 
 static uint64_t calls;

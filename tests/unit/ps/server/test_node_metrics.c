@@ -205,22 +205,37 @@ static void a_core_that_hangs_holds_nothing_up(void **state)
     expect("millrace_core_responding{node=\"millrace\",core=\"1\"} 1");
 }
 
+/* NULL: all is well. */
+static void expect_ailment(const char *expected)
+{
+    char why[512] = "";
+    assert_int_equal(ps_node_metrics_ailment(metrics, why, sizeof(why)), expected != NULL);
+    assert_string_equal(why, expected != NULL ? expected : "");
+}
+
 static void an_ailing_node_says_why(void **state)
 {
     struct ps_node *node = node_of();
     (void)state;
-    assert_null(ps_node_metrics_ailment(metrics));
+    expect_ailment(NULL);
     atomic_store(&node->state, MR_NODE_RESTORING);
-    assert_string_equal(ps_node_metrics_ailment(metrics), "restoring");
+    expect_ailment("restoring");
     atomic_store(&node->state, MR_NODE_SAVING);
-    assert_null(ps_node_metrics_ailment(metrics));
+    expect_ailment(NULL);
     node->is_member = true;
-    assert_string_equal(ps_node_metrics_ailment(metrics), "without a lease");
+    expect_ailment("without a lease");
     write_text();
     expect("millrace_cluster_lease_seconds{node=\"millrace\"} 0.000000");
     expect("millrace_cluster_lease_max_seconds{node=\"millrace\"} 5.000000");
     node->is_member = false;
+    ps_node_fail(node, "its part is missing: put it back");
+    expect_ailment("failed: its part is missing: put it back");
+    write_text();
+    expect("millrace_node_state{node=\"millrace\",state=\"failed\",reason=\"its part is missing: put it "
+           "back\"} 1");
     atomic_store(&node->state, MR_NODE_SERVING);
+    write_text();
+    expect("millrace_node_state{node=\"millrace\",state=\"failed\"} 0");
 }
 
 /* A save that runs while the node stops does not hide that it stops. */
@@ -232,7 +247,7 @@ static void a_node_that_stops_says_so_to_the_end(void **state)
     ps_node_set_state(node_of(), MR_NODE_STOPPING);
     node_save(n);
     assert_int_equal(atomic_load(&node_of()->state), MR_NODE_STOPPING);
-    assert_string_equal(ps_node_metrics_ailment(metrics), "stopping");
+    expect_ailment("stopping");
 }
 
 #define RELOADS 20u

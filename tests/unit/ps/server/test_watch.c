@@ -51,6 +51,8 @@ static void nodes_that_do_not_train_say_so(void **state)
     says(PS_WATCH_READY, "not serving");
     node.is_member = true;
     says(PS_WATCH_READY, "waiting for the cluster");
+    ps_node_fail(&node, "its part is missing");
+    says(PS_WATCH_READY, "serving nothing: its part is missing");
 }
 
 static void a_thread_that_turns_is_alive(void **state)
