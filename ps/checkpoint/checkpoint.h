@@ -5,6 +5,8 @@
  *                                payload bytes, XXH3-128 of header and payload}, then records
  *   DIR/ckpt-<id>/MANIFEST       JSON: version, id, parent, features, per file its blocks and bytes,
  *                                incarnation; written last
+ *   DIR/ckpt-<id>/BY_TRAINER     only if a trainer asked for it, and not the node or an operator; written before
+ *                                the MANIFEST
  *
  * All of it is written under DIR/.tmp-ckpt-<id>, which is renamed once files, directory and parent are
  * synced: the rename commits. docs/checkpoint-format.md has every field.
@@ -141,6 +143,7 @@ struct ps_writer_options {
     uint32_t buffers_per_core; /* 2..PS_WRITER_BUFFERS_MAX */
     bool is_at_step;           /* all pushes up to `step` are in it, and none after it */
     bool is_partial;           /* `features` are not all that the node has; full */
+    bool is_by_trainer;        /* retention counts it apart, see struct ps_retention */
     /* Of a store on another machine, else NULL: its calls end with -ECANCELED once this is set. Then the
      * writer's threads open everything, and ps_writer_start() asks the store for nothing. */
     _Atomic bool *stop;
@@ -273,13 +276,27 @@ bool ps_checkpoint_is_there(const struct ps_store *store /* NULL: local */, cons
  * cannot be read; MR_INVALID_ARGUMENT: there are no higher numbers. */
 enum mr_status ps_checkpoint_next_id(const struct ps_store *store /* NULL: local */, const char *directory,
                                      uint64_t *id, char *text);
-/* Removes chains beyond the newest `keep` (at least 1), each with its newest link first, and temporary
- * directories of dead writers. A chain is a full checkpoint with all deltas on it, and as new as its newest
- * link. A broken one does not count, and is removed when it is older than all that stay. A checkpoint that
- * a later version wrote stays, and so do all older ones: it may be based on any of them. What cannot be
- * removed, or is being read, stays until the next time. */
+/* How many chains of a directory stay. A chain is a full checkpoint with all deltas on it. Those that have
+ * only links that trainers asked for (file BY_TRAINER) are counted apart, so that they never displace the
+ * others (ADR 137). 0 counts as 1. */
+struct ps_retention {
+    uint32_t keep;          /* that the node took by itself, or an operator asked for */
+    uint32_t keep_trainers; /* that trainers asked for */
+    /* If the oldest of a kind is younger than this, the second newest is removed in its place; 0: the oldest
+     * always is. */
+    uint32_t least_age_s;
+    bool trainers_only; /* everything that no trainer asked for stays */
+};
+
+/* Removes chains beyond the newest that stay, each with its newest link first, and temporary directories of
+ * dead writers. A chain is as new as its newest link. A broken one does not count, and is removed when it is
+ * older than all that stay. A checkpoint that a later version wrote stays, and so do all older ones: it may
+ * be based on any of them. What cannot be removed, or is being read, stays until the next time, and so does
+ * everything if something of the directory cannot be read. */
 void ps_checkpoint_retain(const struct ps_store *store /* NULL: local */, const char *directory,
-                          uint32_t keep);
+                          const struct ps_retention *retention);
+/* Whether a trainer asked for a published checkpoint. Returns 0 or -errno. */
+int ps_checkpoint_is_by_trainer(const struct ps_store *store, const char *directory, uint64_t id, bool *is);
 /* The same for the folder of a cluster's node: of ids[count] are the checkpoints that stay, with their
  * chains; chains that go on after `newest` stay, too. */
 void ps_checkpoint_retain_parts(const struct ps_store *store, const char *directory, const uint64_t *ids,

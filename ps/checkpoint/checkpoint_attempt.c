@@ -174,6 +174,16 @@ out:
     return error;
 }
 
+static int write_by_trainer(struct ps_attempt *a, char text[PS_TEXT_BYTES])
+{
+    char path[PS_PATH_BYTES];
+    if (!a->is_by_trainer)
+        return 0;
+    (void)ps_path_join(a->temporary, PS_BY_TRAINER_NAME, path);
+    const int error = ps_store_write_new(a->store, path, PS_BY_TRAINER_TEXT, strlen(PS_BY_TRAINER_TEXT));
+    return error != 0 ? io_failed(text, "write", path, error) : 0;
+}
+
 int ps_attempt_publish(struct ps_attempt *a, char text[PS_TEXT_BYTES])
 {
     const struct ps_store *s = a->store;
@@ -186,7 +196,9 @@ int ps_attempt_publish(struct ps_attempt *a, char text[PS_TEXT_BYTES])
         if (error != 0)
             return error;
     }
-    int error = write_manifest(a, text);
+    int error = write_by_trainer(a, text);
+    if (error == 0)
+        error = write_manifest(a, text);
     if (error != 0)
         return error;
     error = s->sync_directory(s->self, a->temporary);

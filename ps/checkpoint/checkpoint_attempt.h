@@ -1,8 +1,8 @@
 /* The files of a checkpoint being written: made under a temporary name, then published as a whole or removed.
  *
- * Order of publishing, each step before the next: blocks, the length and an fsync of every file, MANIFEST,
- * its fsync, fsync of the temporary directory, rename to the published name, fsync of the parent. The rename
- * commits; any error before or at the last fsync discards everything.
+ * Order of publishing, each step before the next: blocks, the length and an fsync of every file, BY_TRAINER
+ * (if a trainer asked for it), MANIFEST, its fsync, fsync of the temporary directory, rename to the published
+ * name, fsync of the parent. The rename commits; any error before or at the last fsync discards everything.
  *
  * The caller writes the blocks. One thread at a time.
  */
@@ -26,6 +26,7 @@ struct ps_attempt {
     int claim;
     bool claimed, made, renamed;
     bool is_remote;
+    bool is_by_trainer;
     bool may_arrive; /* a publication on another machine that failed may yet have effect: its files stay */
 };
 

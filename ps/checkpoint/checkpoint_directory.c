@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ps/checkpoint/checkpoint.h"
@@ -262,10 +263,13 @@ struct entry {
     uint64_t id, parent;
     struct ps_hash hash, parent_hash;
     bool is_newer; /* of a later format version: it is unknown what it is based on */
+    bool is_by_trainer;
     uint32_t root; /* index of its chain's first entry */
     /* of a root: */
     bool is_broken; /* nothing of the chain can be restored */
     bool stays;
+    bool has_own;    /* a link that no trainer asked for */
+    bool is_listed;  /* among those of its kind */
     uint64_t newest; /* id */
 };
 
@@ -359,6 +363,20 @@ static struct entry *find(const struct directory *d, uint64_t id, uint32_t count
     return NULL;
 }
 
+int ps_checkpoint_is_by_trainer(const struct ps_store *store, const char *directory, uint64_t id, bool *is)
+{
+    char base[PS_PATH_BYTES], path[PS_PATH_BYTES];
+    uint64_t bytes;
+    int64_t written_s;
+    store = store ? store : ps_store_local();
+    *is = false;
+    if (!ps_path_published(directory, id, base) || !ps_path_join(base, PS_BY_TRAINER_NAME, path))
+        return -ENAMETOOLONG;
+    const int error = store->facts(store->self, path, &bytes, &written_s);
+    *is = error == 0;
+    return error == -ENOENT ? 0 : error;
+}
+
 /* Reads its MANIFEST. False when an error of the machine leaves the checkpoint unknown. */
 static bool read_entry(const struct directory *d, struct entry *e)
 {
@@ -372,6 +390,8 @@ static bool read_entry(const struct directory *d, struct entry *e)
         e->hash = m.hash;
         e->parent_hash = m.parent_hash;
         ps_manifest_clear(&m);
+        if (ps_checkpoint_is_by_trainer(d->store, d->path, e->id, &e->is_by_trainer) != 0)
+            return false;
     }
     return status == MR_OK || status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND ||
            status == MR_CHECKPOINT_NEWER;
@@ -383,6 +403,7 @@ static void join_chain(const struct directory *d, uint32_t at)
     struct entry *e = &d->entries[at];
     e->root = at;
     e->newest = e->id;
+    e->has_own = !e->is_by_trainer;
     if (e->is_broken || e->parent == 0)
         return;
     const struct entry *parent = find(d, e->parent, at);
@@ -391,6 +412,7 @@ static void join_chain(const struct directory *d, uint32_t at)
         return;
     e->root = parent->root;
     d->entries[e->root].newest = e->id;
+    d->entries[e->root].has_own |= !e->is_by_trainer;
 }
 
 static bool read_entries(struct directory *d)
@@ -414,20 +436,77 @@ static bool read_entries(struct directory *d)
     return is_known;
 }
 
-/* Marks the newest chains as staying; the lowest id among them, 0 when there are none. */
-static uint64_t choose(const struct directory *d, uint32_t keep)
+/* The chains of a kind that can be restored, by the indices of their first entries, the newest first. */
+struct chain_list {
+    uint32_t *roots;
+    uint32_t count;
+};
+
+static void list_chains(const struct directory *d, bool has_own, struct chain_list *list)
 {
-    uint64_t lowest = 0;
-    for (uint32_t i = d->count; i > 0 && keep > 0; i--) {
-        const struct entry *e = &d->entries[i - 1];
-        struct entry *root = &d->entries[e->root];
-        if (root->is_broken || root->stays)
+    list->count = 0;
+    for (uint32_t i = d->count; i > 0; i--) {
+        struct entry *root = &d->entries[d->entries[i - 1].root];
+        if (root->is_broken || root->is_listed || root->has_own != has_own)
             continue;
-        root->stays = true;
-        lowest = lowest == 0 || root->id < lowest ? root->id : lowest;
-        keep--;
+        root->is_listed = true;
+        list->roots[list->count++] = d->entries[i - 1].root;
     }
-    return lowest;
+}
+
+/* Whether a chain may be displaced by now. A time that is to come says nothing. False in *is_known: the store
+ * does not say when it was written. */
+static bool has_age(const struct directory *d, uint32_t root, uint32_t least_age_s, bool *is_known)
+{
+    char base[PS_PATH_BYTES], path[PS_PATH_BYTES];
+    uint64_t bytes;
+    int64_t written_s = 0;
+    if (least_age_s == 0)
+        return true;
+    *is_known = *is_known && ps_path_published(d->path, d->entries[root].newest, base) &&
+                ps_path_join(base, PS_MANIFEST_NAME, path) &&
+                d->store->facts(d->store->self, path, &bytes, &written_s) == 0;
+    const int64_t age_s = (int64_t)time(NULL) - written_s;
+    return age_s < 0 || age_s >= (int64_t)least_age_s;
+}
+
+/* Marks `keep` chains of the list as staying, the newest among them. */
+static void retain_kind(const struct directory *d, struct chain_list *list, uint32_t keep,
+                        uint32_t least_age_s, bool *is_known)
+{
+    keep = keep > 0 ? keep : 1;
+    while (list->count > keep && *is_known) {
+        const bool oldest_goes = has_age(d, list->roots[list->count - 1], least_age_s, is_known);
+        const uint32_t at = oldest_goes ? list->count - 1 : 1;
+        list->count--;
+        memmove(&list->roots[at], &list->roots[at + 1], (list->count - at) * sizeof(*list->roots));
+    }
+    for (uint32_t i = 0; i < list->count; i++)
+        d->entries[list->roots[i]].stays = true;
+}
+
+/* Marks the chains that stay. False: that is not known. */
+static bool retain_choose(const struct directory *d, const struct ps_retention *r)
+{
+    struct chain_list list = {.roots = calloc(d->count + 1u, sizeof(*list.roots))};
+    bool is_known = list.roots != NULL;
+    if (is_known) {
+        list_chains(d, true, &list);
+        retain_kind(d, &list, r->trainers_only ? UINT32_MAX : r->keep, r->least_age_s, &is_known);
+        list_chains(d, false, &list);
+        retain_kind(d, &list, r->keep_trainers, r->least_age_s, &is_known);
+    }
+    free(list.roots);
+    return is_known;
+}
+
+/* The lowest id among chains that stay; 0 when there are none. */
+static uint64_t lowest_staying(const struct directory *d)
+{
+    for (uint32_t i = 0; i < d->count; i++)
+        if (d->entries[i].root == i && d->entries[i].stays)
+            return d->entries[i].id;
+    return 0;
 }
 
 /* Returns the first entry that may be removed: one of a later format version may be based on all before
@@ -440,12 +519,13 @@ static uint32_t first_to_go(const struct directory *d)
     return i;
 }
 
-void ps_checkpoint_retain(const struct ps_store *store, const char *directory, uint32_t keep)
+void ps_checkpoint_retain(const struct ps_store *store, const char *directory,
+                          const struct ps_retention *retention)
 {
     struct directory d = {.store = store ? store : ps_store_local(), .path = directory};
     remove_temporaries(d.store, directory);
-    if (read_entries(&d)) {
-        const uint64_t lowest = choose(&d, keep > 0 ? keep : 1);
+    if (read_entries(&d) && retain_choose(&d, retention)) {
+        const uint64_t lowest = retention->trainers_only ? 0 : lowest_staying(&d);
         for (uint32_t i = first_to_go(&d); i < d.count; i++) {
             const struct entry *e = &d.entries[i];
             if (e->root == i && !e->stays && (!e->is_broken || e->newest < lowest))

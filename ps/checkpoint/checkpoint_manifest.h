@@ -13,6 +13,8 @@
 #include "ps/checkpoint/checkpoint_store.h"
 
 #define PS_MANIFEST_NAME      "MANIFEST"
+#define PS_BY_TRAINER_NAME    "BY_TRAINER"
+#define PS_BY_TRAINER_TEXT    "A trainer asked for this checkpoint, not the node or an operator.\n"
 #define PS_MANIFEST_BYTES_MAX (16u << 20)
 #define PS_STARTS_MAX         8u
 #define PS_FEATURE_ID_MAX     ((uint32_t)MR_FEATURE_ID_MAX)

@@ -582,6 +582,7 @@ enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_wri
         w->start_us = mr_clock_us();
         w->attempt.store = store ? store : ps_store_local();
         w->attempt.is_remote = options->stop != NULL;
+        w->attempt.is_by_trainer = options->is_by_trainer;
         (void)snprintf(w->directory, sizeof(w->directory), "%s", options->directory);
         w->parent_id = options->parent_id;
         w->has_parent_hash = options->parent_hash != NULL;

@@ -1,7 +1,8 @@
 #include "ps/checkpoint/cluster_retain.h"
 
 #include <stdlib.h>
-#include "ps/checkpoint/checkpoint.h"
+#include <string.h>
+#include <time.h>
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/checkpoint/cluster_manifest.h"
 
@@ -16,30 +17,89 @@ static bool list_clusters(const struct ps_store *store, const char *directory, u
            *count <= IDS_MAX;
 }
 
-/* One that this version cannot read is not its own to remove: a later version wrote it. */
-static bool can_go(const struct ps_store *store, const char *directory, uint64_t id)
+/* A file CLUSTER. */
+struct cluster_file {
+    uint64_t id;
+    int64_t committed_s;
+    bool can_go; /* one that this version cannot read is not its own to remove: a later version wrote it */
+    bool is_by_trainer;
+    bool goes;
+};
+
+/* The node that a trainer asked marks its part. False: whether there is such a part is not known. */
+static bool read_kind(const struct ps_store *store, const char *directory,
+                      const struct ps_cluster_manifest *m, bool *is_by_trainer)
+{
+    char folder[PS_PATH_BYTES];
+    *is_by_trainer = false;
+    for (uint32_t i = 0; i < m->part_count && !*is_by_trainer; i++)
+        if (!ps_path_join(directory, m->parts[i].name, folder) ||
+            ps_checkpoint_is_by_trainer(store, folder, m->id, is_by_trainer) != 0)
+            return false;
+    return true;
+}
+
+static bool read_files(const struct ps_store *store, const char *directory, const uint64_t *ids,
+                       uint32_t count, struct cluster_file *files)
 {
     char ignored[PS_TEXT_BYTES];
     struct ps_cluster_manifest *found = malloc(sizeof(*found));
-    const enum mr_status status =
-        found ? ps_cluster_manifest_read(store, directory, id, found, ignored) : MR_NO_MEMORY;
+    bool is_known = found != NULL;
+    for (uint32_t i = 0; i < count && is_known; i++) {
+        const enum mr_status status = ps_cluster_manifest_read(store, directory, ids[i], found, ignored);
+        files[i].id = ids[i];
+        files[i].can_go = status == MR_OK || status == MR_CHECKPOINT_CORRUPT;
+        if (status != MR_OK)
+            continue;
+        files[i].committed_s = (int64_t)found->time_s;
+        is_known = read_kind(store, directory, found, &files[i].is_by_trainer);
+    }
     free(found);
-    return status == MR_OK || status == MR_CHECKPOINT_CORRUPT;
+    return is_known;
 }
 
-void ps_cluster_retain(const struct ps_store *store, const char *directory, uint64_t committed, uint32_t keep)
+static bool has_age(const struct cluster_file *file, uint32_t least_age_s)
+{
+    const int64_t age_s = (int64_t)time(NULL) - file->committed_s;
+    return age_s < 0 || age_s >= (int64_t)least_age_s;
+}
+
+/* Sets `goes` for the files of a kind, which are listed newest first. list[count]: room for indices. */
+static void retain_kind(struct cluster_file *files, uint32_t count, bool is_by_trainer, uint64_t committed,
+                        uint32_t keep, uint32_t least_age_s, uint32_t *list)
+{
+    uint32_t listed = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (files[i].is_by_trainer == is_by_trainer && files[i].id <= committed)
+            list[listed++] = i;
+    keep = keep > 0 ? keep : 1;
+    while (listed > keep) {
+        const bool oldest_goes = has_age(&files[list[listed - 1]], least_age_s);
+        const uint32_t at = oldest_goes ? listed - 1 : 1;
+        files[list[at]].goes = files[list[at]].can_go;
+        listed--;
+        memmove(&list[at], &list[at + 1], (listed - at) * sizeof(*list));
+    }
+}
+
+void ps_cluster_retain(const struct ps_store *store, const char *directory, uint64_t committed,
+                       const struct ps_retention *r)
 {
     char path[PS_PATH_BYTES];
     uint64_t *ids;
-    uint32_t count = 0, kept = 1;
-    if (list_clusters(store, directory, &ids, &count)) {
-        for (uint32_t i = 0; i < count; i++) {
-            const bool stays = ids[i] >= committed || kept < keep;
-            kept += stays && ids[i] < committed;
-            if (!stays && can_go(store, directory, ids[i]) && ps_path_cluster(directory, ids[i], path))
+    uint32_t count = 0;
+    const bool is_listed = list_clusters(store, directory, &ids, &count);
+    struct cluster_file *files = is_listed ? calloc(count + 1u, sizeof(*files)) : NULL;
+    uint32_t *list = is_listed ? calloc(count + 1u, sizeof(*list)) : NULL;
+    if (files && list && read_files(store, directory, ids, count, files)) {
+        retain_kind(files, count, false, committed, r->keep, r->least_age_s, list);
+        retain_kind(files, count, true, committed, r->keep_trainers, r->least_age_s, list);
+        for (uint32_t i = 0; i < count; i++)
+            if (files[i].goes && ps_path_cluster(directory, files[i].id, path))
                 (void)store->remove(store->self, path);
-        }
     }
+    free(list);
+    free(files);
     free(ids);
 }
 

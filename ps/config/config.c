@@ -264,3 +264,12 @@ enum mr_status ps_config_check(const struct ps_config *c, char error[PS_CONFIG_E
             return refuse(c, &rules[i], error);
     return MR_OK;
 }
+
+bool ps_config_has_role(const struct ps_config *config, enum mr_role role)
+{
+    enum mr_role found;
+    for (uint32_t i = 0; i < config->node_key.count; i++)
+        if (ps_role_file_parse(config->node_key.values[i], &found) != NULL && found == role)
+            return true;
+    return false;
+}

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include "dataplane/wire/format/mr_status.h"
+#include "dataplane/wire/format/op.h"
 
 #define PS_CONFIG_ERROR_BYTES 512
 #define PS_CONFIG_PLACE_BYTES 192 /* of FILE:LINE */
@@ -87,6 +88,9 @@ void ps_config_settle(struct ps_config *config);
 /* Rules between keys, and keys that must be given. Names the place of the first key of the rule that was
  * given. */
 enum mr_status ps_config_check(const struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES]);
+
+/* Whether a key of that role is listed as node.key. */
+bool ps_config_has_role(const struct ps_config *config, enum mr_role role);
 
 /* A file with every key, its help, what is allowed, and its default: as a comment where it follows other
  * keys. */

@@ -103,7 +103,7 @@ static enum ps_commit_state do_it(struct ps_cluster_commit *c, enum work work, u
     if (ps_stores_place(c->stores, c->options.directory, PS_PLACE_READ, &place, text) != MR_OK)
         return PS_COMMIT_FAILED;
     if (work == RETAIN)
-        ps_cluster_retain(place.store, place.path, id, c->options.keep);
+        ps_cluster_retain(place.store, place.path, id, &c->options.retention);
     return work == WRITE  ? write_it(&place, &c->manifest, text)
            : work == LOOK ? look_for(&place, id, text)
                           : PS_COMMIT_THERE;

@@ -5,6 +5,7 @@
 #define PS_CLUSTER_COMMIT_H
 
 #include <stdint.h>
+#include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/checkpoint/cluster_manifest.h"
 
@@ -14,7 +15,7 @@ struct ps_cluster_commit_options {
     const char *directory;   /* of the cluster's checkpoints: a path or a URL */
     const char *credentials; /* see ps_stores_create() */
     uint32_t pause_ms_max;
-    uint32_t keep; /* so many checkpoints stay */
+    struct ps_retention retention;
     /* Called on the thread when something has succeeded. */
     void (*ended)(void *context);
     void *context;

@@ -85,7 +85,7 @@ static bool look_at_cut(struct ps_cluster_save *s, const struct ps_zookeeper_vie
 bool ps_cluster_save_look(struct ps_cluster_save *s, const struct ps_zookeeper_view *view, uint64_t now_us,
                           struct ps_leader_view *out)
 {
-    if (s->last_us == 0 || view->map->cut != 0)
+    if (s->last_us == 0 || (view->map->cut != 0 && s->is_due))
         s->last_us = now_us;
     if (view->map->cut != 0)
         return look_at_cut(s, view, out);
@@ -93,7 +93,9 @@ bool ps_cluster_save_look(struct ps_cluster_save *s, const struct ps_zookeeper_v
         s->retained = view->map->committed;
         ps_cluster_commit_retain(s->commit, view->map->committed);
     }
-    out->wants_cut = s->commit != NULL && s->every_us != 0 && now_us - s->last_us >= s->every_us;
+    /* Checkpoints that were asked for do not put it off: trainers could do so for ever. */
+    s->is_due = s->commit != NULL && s->every_us != 0 && now_us - s->last_us >= s->every_us;
+    out->wants_cut = s->is_due;
     return true;
 }
 
@@ -133,7 +135,17 @@ bool ps_cluster_save_propose(struct ps_cluster_save *s, const struct ps_cluster_
         s->is_wanted = false;
     }
     *next = *map;
-    return s->is_wanted && ps_cluster_map_begin_cut(next, s->wanted_step);
+    const bool begins = s->is_wanted && ps_cluster_map_begin_cut(next, s->wanted_step);
+    s->proposed = begins ? next->cut : s->proposed;
+    return begins;
+}
+
+void ps_cluster_save_proposed(struct ps_cluster_save *s, uint64_t cut, bool is_written)
+{
+    if (cut == 0 || cut != s->proposed)
+        return;
+    s->proposed = 0;
+    s->own = is_written ? cut : s->own;
 }
 
 /* ---- the node's part ---- */
@@ -150,7 +162,7 @@ static bool begin_part(struct ps_cluster_save *s, struct ps_control *control,
     char text[PS_CONTROL_TEXT_BYTES] = "";
     uint64_t id;
     struct ps_save_request request = {
-        .part = now->cut, .is_automatic = true, .step = now->step, .queue = false};
+        .part = now->cut, .is_automatic = true, .is_by_trainer = now->is_by_trainer, .step = now->step};
     s->cut = now->cut;
     s->part_number = 0;
     if (s->directory[0] == '\0') {
@@ -221,7 +233,7 @@ static void end_part(struct ps_cluster_save *s, struct ps_control *control, uint
         mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"checkpoint", .number = s->cut}), "cluster_save_given_up",
                     "checkpoint %" PRIu64 " of the cluster was given up", s->cut);
         if (!is_good && s->part_number != 0)
-            (void)ps_control_save_cancel(control, s->part_number, text);
+            (void)ps_control_save_cancel(control, s->part_number, false, text);
         ps_save_chain_break(&control->saves.chain,
                             "the last checkpoint of the cluster was given up: save a full one first");
     }

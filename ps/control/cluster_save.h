@@ -18,8 +18,12 @@ struct ps_cluster_save {
     /* what follows with the lock of the caller */
     bool is_wanted; /* a client has asked, and the map has it not yet */
     uint64_t wanted_step;
+    bool is_by_trainer;  /* a trainer has asked for it */
+    uint64_t proposed;   /* the cut that this node tried to begin for it; 0: none */
+    uint64_t own;        /* the cut that it did begin, by what the coordinator answered */
     uint64_t asked;      /* the cut that was begun for it; 0: none */
-    uint64_t last_us;    /* when the leader last saw a cut, or began to lead */
+    uint64_t last_us;    /* when the leader last saw a cut of its own, or began to lead */
+    bool is_due;         /* the next cut is its own */
     uint64_t retained;   /* the checkpoint after which older ones were removed */
     uint64_t has_failed; /* a cut that could not be committed */
     /* the control thread's own */
@@ -39,6 +43,9 @@ void ps_cluster_save_commit(struct ps_cluster_save *s, const struct ps_zookeeper
 bool ps_cluster_save_propose(struct ps_cluster_save *s, const struct ps_cluster_map *map,
                              struct ps_cluster_map *next);
 
+/* What became of a map with this cut, which this node has proposed. */
+void ps_cluster_save_proposed(struct ps_cluster_save *s, uint64_t cut, bool is_written);
+
 /* ---- the control thread ---- */
 
 /* What the map says of this node. */
@@ -46,9 +53,10 @@ struct ps_cluster_cut {
     uint64_t cut, step; /* that the node is to write; 0: none */
     uint64_t map_cut;   /* that the map has */
     uint64_t committed;
-    uint64_t asked;   /* as above */
-    bool asked_ended; /* the answer: it has ended, one way or the other */
-    bool may_begin;   /* the node has all that it owns */
+    uint64_t asked;     /* as above */
+    bool asked_ended;   /* the answer: it has ended, one way or the other */
+    bool may_begin;     /* the node has all that it owns */
+    bool is_by_trainer; /* this node has begun the cut because a trainer asked for it */
 };
 /* Begins, follows and ends the node's part, and the save that a client has asked for. True: `part` has
  * changed. */

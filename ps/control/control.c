@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,33 @@ static void answer_save(struct ps_command *command, uint64_t id, uint64_t number
     }
 }
 
+/* Of a save that a trainer asks for: whether it may. */
+static enum mr_status check_trainer(const struct ps_control *c, const struct ps_command *command, char *text)
+{
+    const struct ps_config *config = c->node->config;
+    const uint64_t now_us = dp_now_us();
+    const uint64_t next_us =
+        ps_trainer_saves_next_us(&c->saves.by_trainers, config->checkpoint_trainer_saves);
+    if (next_us <= now_us)
+        return ps_control_check_listed(config, command->save.directory, text);
+    char next[64] = "";
+    if (next_us != UINT64_MAX)
+        snprintf(next, sizeof(next), "; the next is possible in %" PRIu64 " min",
+                 (next_us - now_us) / 60000000 + 1);
+    snprintf(text, PS_CONTROL_TEXT_BYTES,
+             "trainers may ask for %" PRIu64
+             " saves in an hour (checkpoint.trainer_saves)%s: a save before that "
+             "needs an operator's key",
+             config->checkpoint_trainer_saves, next);
+    return MR_UNAUTHORIZED;
+}
+
+static void note_trainer(struct ps_control *c, const struct ps_command *command)
+{
+    if (command->status == MR_OK && command->save.is_by_trainer)
+        ps_trainer_saves_note(&c->saves.by_trainers, dp_now_us());
+}
+
 static void begin_save(struct ps_control *c, struct ps_command *command)
 {
     uint64_t id = 0;
@@ -56,20 +84,28 @@ static void begin_save(struct ps_control *c, struct ps_command *command)
         ps_command_fail(command, MR_SHUTTING_DOWN, "the node is stopping");
     if (command->status == MR_OK)
         command->status = ps_control_save(c, &command->save, &id, command->text);
+    note_trainer(c, command);
     answer_save(command, id, command->save.number);
 }
 
 /* False: it is answered later. */
 static bool execute_save(struct ps_control *c, struct ps_command *command)
 {
+    if (command->save.is_by_trainer && command->cancel_number == 0) {
+        command->status = check_trainer(c, command, command->text);
+        if (command->status != MR_OK)
+            return true;
+    }
     if (c->node->cluster != NULL) {
         uint64_t number = 0;
         command->status = ps_node_cluster_save(c->node->cluster, c, command, &number, command->text);
+        note_trainer(c, command);
         answer_save(command, 0, number);
         return true;
     }
     if (command->cancel_number != 0) {
-        command->status = ps_control_save_cancel(c, command->cancel_number, command->text);
+        command->status =
+            ps_control_save_cancel(c, command->cancel_number, command->save.is_by_trainer, command->text);
         answer_save(command, 0, command->cancel_number);
         return true;
     }

@@ -12,6 +12,7 @@
 #include "dataplane/dataplane.h"
 #include "dataplane/wire/endpoint.h"
 #include "dataplane/wire/format/mr_feature.h"
+#include "ps/checkpoint/checkpoint.h"
 #include "ps/cluster/catalog_member.h"
 #include "ps/cluster/feature_rules.h"
 #include "ps/cluster/move_wish.h"
@@ -136,6 +137,9 @@ uint64_t ps_control_turns(const struct ps_control *c);
  * them there meanwhile. False: there is no memory. One thread at a time. */
 bool ps_control_reload(struct ps_control *c, struct ps_config *in_use, const struct ps_config *fresh,
                        const bool takes[PS_CONFIG_KEY_COUNT]);
+
+/* How many checkpoints stay, by the configuration. */
+struct ps_retention ps_control_retention(const struct ps_config *config);
 
 /* The thread's work, also for main while the thread is not running. `text` has PS_CONTROL_TEXT_BYTES. */
 

@@ -196,8 +196,8 @@ struct ps_job {
     struct ps_place place;
     bool asks;                  /* for the newest checkpoint; otherwise old ones are removed */
     struct ps_command *command; /* the save that waits for the answer; NULL: none */
-    uint32_t keep;              /* so many full ones stay */
-    bool is_wanted_again;       /* another save ended meanwhile */
+    struct ps_retention retention;
+    bool is_wanted_again; /* another save ended meanwhile */
     /* the answer */
     enum mr_status status;
     uint64_t next_id;
@@ -211,14 +211,14 @@ static void *run_job(void *arg)
     if (j->asks)
         j->status = ps_checkpoint_next_id(j->place.store, j->place.path, &j->next_id, j->text);
     else
-        ps_checkpoint_retain(j->place.store, j->place.path, j->keep);
+        ps_checkpoint_retain(j->place.store, j->place.path, &j->retention);
     atomic_store(&j->is_done, true);
     sem_post(wake);
     return NULL;
 }
 
 static enum mr_status begin_job(struct ps_control *c, const char *directory, bool asks,
-                                struct ps_command *command, char *text)
+                                struct ps_command *command, struct ps_retention retention, char *text)
 {
     struct ps_job *j = calloc(1, sizeof(*j));
     enum mr_status status = MR_NO_MEMORY;
@@ -228,7 +228,7 @@ static enum mr_status begin_job(struct ps_control *c, const char *directory, boo
     j->control = c;
     j->asks = asks;
     j->command = command;
-    j->keep = (uint32_t)c->node->config->checkpoint_keep;
+    j->retention = retention;
     snprintf(j->directory, sizeof(j->directory), "%s", directory);
     status = ps_stores_place(c->stores, directory, PS_PLACE_ASIDE, &j->place, text);
     if (status == MR_OK)
@@ -262,11 +262,21 @@ static struct ps_job *take_done(struct ps_control *c)
 
 /* ---- retention ---- */
 
-void ps_control_retain(struct ps_control *c, const char *directory)
+struct ps_retention ps_control_retention(const struct ps_config *config)
+{
+    const bool has_trainers = ps_config_has_role(config, MR_ROLE_TRAINER);
+    return (struct ps_retention){.keep = (uint32_t)config->checkpoint_keep,
+                                 .keep_trainers = (uint32_t)config->checkpoint_keep_trainers,
+                                 .least_age_s = has_trainers ? (uint32_t)config->checkpoint_least_age_s : 0};
+}
+
+void ps_control_retain(struct ps_control *c, const char *directory, bool trainers_only)
 {
     char ignored[PS_CONTROL_TEXT_BYTES];
+    struct ps_retention retention = ps_control_retention(c->node->config);
+    retention.trainers_only = trainers_only;
     if (!ps_store_url_is_remote(directory)) {
-        ps_checkpoint_retain(NULL, directory, (uint32_t)c->node->config->checkpoint_keep);
+        ps_checkpoint_retain(NULL, directory, &retention);
         return;
     }
     for (struct ps_job *j = c->jobs; j != NULL; j = j->next) {
@@ -275,7 +285,7 @@ void ps_control_retain(struct ps_control *c, const char *directory)
             return;
         }
     }
-    (void)begin_job(c, directory, false, NULL, ignored); /* otherwise the next save removes them */
+    (void)begin_job(c, directory, false, NULL, retention, ignored); /* otherwise the next save removes them */
 }
 
 /* ---- numbers of checkpoints ---- */
@@ -288,7 +298,7 @@ bool ps_control_look_first(struct ps_control *c, struct ps_command *save)
     if (save->status != MR_OK || !ps_store_url_is_remote(directory) ||
         strcmp(directory, c->node->config->checkpoint_directory) == 0)
         return false;
-    save->status = begin_job(c, directory, true, save, save->text);
+    save->status = begin_job(c, directory, true, save, (struct ps_retention){0}, save->text);
     return save->status == MR_OK;
 }
 
@@ -298,7 +308,8 @@ void ps_control_ask_ids(struct ps_control *c, const char *directory)
     for (const struct ps_job *j = c->jobs; j != NULL; j = j->next)
         if (j->asks && strcmp(j->directory, directory) == 0)
             return;
-    (void)begin_job(c, directory, true, NULL, ignored); /* otherwise the next save asks */
+    (void)begin_job(c, directory, true, NULL, (struct ps_retention){0},
+                    ignored); /* otherwise the next save asks */
 }
 
 /* The save that a job was for; NULL: none. */
@@ -310,7 +321,7 @@ static struct ps_command *end_job(struct ps_control *c, struct ps_job *j)
     else if (save != NULL)
         ps_command_fail(save, j->status, "%s", j->text);
     if (j->is_wanted_again && !atomic_load(&c->stop))
-        ps_control_retain(c, j->directory);
+        ps_control_retain(c, j->directory, j->retention.trainers_only);
     free(j);
     return save;
 }

@@ -129,12 +129,15 @@ static enum mr_status choose_kind(struct ps_control *c, const struct ps_save_req
     const char *why_not = ps_save_chain_no_delta(chain, &limits, request->directory,
                                                  may_be && is_there(request->directory, chain->last_id),
                                                  may_be ? marks_lost(c, why) : NULL);
+    if (request->wish == PS_WISH_DELTA && why_not == NULL && request->is_by_trainer &&
+        ps_save_chain_is_long(chain, &limits))
+        why_not = "the chain has as many deltas as are configured, which only an operator's key exceeds";
     if (request->wish == PS_WISH_DELTA && why_not != NULL) {
         snprintf(text, PS_CONTROL_TEXT_BYTES, "no delta is possible now: %s", why_not);
         return MR_INVALID_ARGUMENT;
     }
-    bool is_wished = request->wish == PS_WISH_DELTA ||
-                     (request->wish == PS_WISH_CONFIGURED && !ps_save_chain_is_long(chain, &limits));
+    bool is_wished = (request->wish == PS_WISH_DELTA && !request->is_by_trainer) ||
+                     (request->wish != PS_WISH_FULL && !ps_save_chain_is_long(chain, &limits));
     if (may_be && is_wished && why_not != NULL && strcmp(chain->directory, request->directory) == 0)
         mr_log_info("save_is_full", "a full checkpoint, as no delta is possible now: %s", why_not);
     entry->is_delta = why_not == NULL && is_wished;
@@ -283,6 +286,7 @@ static enum mr_status start_writer(struct ps_control *c, const struct ps_save_re
         .feature_ids = catalog->ids,
         .feature_count = catalog->count,
         .is_partial = entry->is_partial,
+        .is_by_trainer = request->is_by_trainer,
         .id = entry->id,
         .parent_id = entry->parent_id,
         .parent_hash = &c->saves.chain.last_hash,
@@ -301,6 +305,7 @@ static enum mr_status start_writer(struct ps_control *c, const struct ps_save_re
 static void log_begun(const struct ps_control *c, const struct ps_save_entry *entry, uint64_t bytes)
 {
     char at[64] = "", kind[64] = "";
+    const char *by = c->saves.running.is_by_trainer ? ", which a trainer asked for," : "";
     if (entry->is_at_step)
         snprintf(at, sizeof(at), " at step %llu", (unsigned long long)entry->step);
     if (entry->is_delta)
@@ -311,8 +316,8 @@ static void log_begun(const struct ps_control *c, const struct ps_save_entry *en
     mr_log_with(MR_LOG_INFO,
                 MR_LOG_FIELDS({"checkpoint", .number = entry->id},
                               {"directory", .text = c->saves.running.directory}, {"bytes", .number = bytes}),
-                "save_begins", "saving checkpoint %llu%s%s to %s, about %llu MiB, by %s",
-                (unsigned long long)entry->id, kind, at, c->saves.running.directory,
+                "save_begins", "saving checkpoint %llu%s%s%s to %s, about %llu MiB, by %s",
+                (unsigned long long)entry->id, kind, at, by, c->saves.running.directory,
                 (unsigned long long)(bytes >> 20), ps_writer_method(c->writer));
 }
 
@@ -438,7 +443,8 @@ static enum mr_status cut(struct ps_control *c, const struct ps_save_request *re
     if (status != MR_OK)
         return status;
     ps_control_note_id(c, request->directory, entry.id);
-    if (strcmp(request->directory, c->node->config->checkpoint_directory) == 0) {
+    /* A trainer's save counts as none of the node's own: those would never come, or be skipped. */
+    if (!request->is_by_trainer && strcmp(request->directory, c->node->config->checkpoint_directory) == 0) {
         ps_save_schedule_began(&c->saves.schedule, step, dp_now_us());
         c->saves.changes_saved = changes;
     }
@@ -544,7 +550,6 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
     end_cut(c);
     ps_writer_finish(c->writer);
     c->writer = NULL;
-    ps_control_unlock(c);
     fill_ended(entry, status, c->saves.is_cancelled);
     entry->committed_ms = entry->status == MR_OK ? mr_clock_unix_ms() : 0;
     bool is_own = strcmp(directory, c->node->config->checkpoint_directory) == 0;
@@ -561,11 +566,14 @@ static void end_save(struct ps_control *c, const struct ps_writer_status *status
     if (entry->status == MR_OK && is_own && !is_part)
         ps_control_published(c, entry->id);
     if (entry->status == MR_OK && entry->is_copied) {
-        ps_control_retain(c, directory);
+        ps_control_retain(c, directory, false);
         struct ps_copier *copier = atomic_load(&c->node->copier);
         if (copier != NULL)
             ps_copier_wake(copier);
+    } else if (entry->status == MR_OK && c->saves.running.is_by_trainer && !is_part) {
+        ps_control_retain(c, directory, true); /* operators clear up what they save elsewhere */
     }
+    ps_control_unlock(c);
     count_ended(c, entry);
     ps_control_note_entry(c, c->saves.running.number, entry);
     view_ended(c, entry);

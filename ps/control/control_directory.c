@@ -150,6 +150,32 @@ enum mr_status ps_control_check_directory(const struct ps_config *config, const 
     return MR_OK;
 }
 
+enum mr_status ps_control_check_listed(const struct ps_config *config, const char *directory,
+                                       char text[PS_CONTROL_TEXT_BYTES])
+{
+    char meant[PS_DIRECTORY_BYTES], base[PATH_MAX];
+    const enum mr_status status = ps_control_check_directory(config, directory, meant, text);
+    if (status != MR_OK)
+        return status;
+    const bool is_remote = ps_store_url_is_remote(meant);
+    bool is_listed = strcmp(meant, config->checkpoint_directory) == 0;
+    for (uint32_t i = 0; i < config->checkpoint_allow.count && !is_listed; i++) {
+        const char *allowed = config->checkpoint_allow.values[i];
+        if (ps_store_url_is_remote(allowed) != is_remote)
+            continue;
+        is_listed =
+            is_remote ? is_the_one(allowed, meant) : resolve(allowed, base) && strcmp(base, meant) == 0;
+    }
+    if (is_listed)
+        return MR_OK;
+    snprintf(text, PS_CONTROL_TEXT_BYTES,
+             "%.160s is below a directory of the server's configuration, and none that it lists: to save "
+             "there needs "
+             "an operator's key, or a line checkpoint.allow",
+             meant);
+    return MR_UNAUTHORIZED;
+}
+
 /* A restore reads what is there, not what was copied there. */
 enum mr_status ps_control_check_source(const struct ps_config *config, const char *directory,
                                        char out[PS_DIRECTORY_BYTES], char text[PS_CONTROL_TEXT_BYTES])

@@ -48,6 +48,7 @@ struct ps_saves {
     struct ps_save_schedule schedule;
     struct ps_save_chain chain;
     struct ps_save_log log; /* protected by view_lock */
+    struct ps_trainer_saves by_trainers;
     uint64_t changes_saved; /* ps_control_changes() at the last cut */
 };
 
@@ -152,7 +153,7 @@ void ps_control_unwatch_store(struct ps_store_watch *w);
 struct ps_command *ps_control_take(struct ps_control *c);
 /* Removes the checkpoints that are to go from a directory that was saved to: at once from a disk, in the
  * background from a store. */
-void ps_control_retain(struct ps_control *c, const char *directory);
+void ps_control_retain(struct ps_control *c, const char *directory, bool trainers_only);
 /* Asks a store in the background for the highest number in the directory that a save goes to. True: the save
  * waits for that, or has failed; ps_control_looked() returns it. False: it need not wait. */
 bool ps_control_look_first(struct ps_control *c, struct ps_command *save);
@@ -259,7 +260,7 @@ void ps_control_saves_drop(struct ps_control *c, const char *why);
 /* Cancels the save with that number, whether it waits or is being written; in the latter case it returns
  * after the files are removed. MR_CHECKPOINT_NOT_FOUND, MR_INVALID_ARGUMENT: there is no such save any more,
  * and `text` (PS_CONTROL_TEXT_BYTES) says how it ended. */
-enum mr_status ps_control_save_cancel(struct ps_control *c, uint64_t number, char *text);
+enum mr_status ps_control_save_cancel(struct ps_control *c, uint64_t number, bool is_by_trainer, char *text);
 /* Starts the schedule of automatic saves: intervals count from now. */
 void ps_control_schedule_start(struct ps_control *c);
 /* MR_CHECKPOINT_RUNNING while a save is running. */
@@ -319,6 +320,10 @@ bool ps_cut_is_late(const struct ps_control *c);
  * `text` names the key to set. */
 enum mr_status ps_control_check_directory(const struct ps_config *config, const char *directory,
                                           char out[PS_DIRECTORY_BYTES], char text[PS_CONTROL_TEXT_BYTES]);
+/* Whether the configuration lists that very directory ("": the configured one), and not only one above it:
+ * trainers save to no other, as they could make any number of them. MR_UNAUTHORIZED, or as above. */
+enum mr_status ps_control_check_listed(const struct ps_config *config, const char *directory,
+                                       char text[PS_CONTROL_TEXT_BYTES]);
 /* The same for a restore: the URL of checkpoint.remote means that store. */
 enum mr_status ps_control_check_source(const struct ps_config *config, const char *directory,
                                        char out[PS_DIRECTORY_BYTES], char text[PS_CONTROL_TEXT_BYTES]);

@@ -42,6 +42,7 @@ void ps_control_reload_poll(struct ps_control *c)
     ps_save_schedule_change(&c->saves.schedule, config->checkpoint_every_steps,
                             config->checkpoint_every_s * UINT64_C(1000000), ps_control_step(c), dp_now_us());
     ps_scrubber_set_rate(c->scrubber, config->checkpoint_scrub_rate_mib_s << 20);
-    ps_copier_set_limits(atomic_load(&c->node->copier), (uint32_t)config->checkpoint_keep,
+    const struct ps_retention retention = ps_control_retention(config);
+    ps_copier_set_limits(atomic_load(&c->node->copier), &retention,
                          config->checkpoint_remote_rate_mib_s << 20);
 }

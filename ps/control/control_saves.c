@@ -68,8 +68,9 @@ static enum mr_status check_request(struct ps_control *c, struct ps_save_request
 
 static bool is_the_same(const struct ps_save_request *a, const struct ps_save_request *b)
 {
-    return a->wish == b->wish && a->step == b->step && a->trainers == b->trainers &&
-           strcmp(a->directory, b->directory) == 0 && a->feature_count == b->feature_count &&
+    return a->is_by_trainer == b->is_by_trainer && a->wish == b->wish && a->step == b->step &&
+           a->trainers == b->trainers && strcmp(a->directory, b->directory) == 0 &&
+           a->feature_count == b->feature_count &&
            memcmp(a->feature_ids, b->feature_ids, a->feature_count * sizeof(*a->feature_ids)) == 0 &&
            a->parameter_count == b->parameter_count &&
            memcmp(a->parameters, b->parameters, a->parameter_count * sizeof(*a->parameters)) == 0;
@@ -85,7 +86,11 @@ static enum mr_status enqueue(struct ps_control *c, struct ps_save_request *requ
             return MR_OK;
         }
     }
-    if (s->queued == PS_SAVES_QUEUED_MAX) {
+    uint32_t by_trainers = 0;
+    for (uint32_t i = 0; i < s->queued; i++)
+        by_trainers += s->queue[i].is_by_trainer;
+    if (s->queued == PS_SAVES_QUEUED_MAX ||
+        (request->is_by_trainer && by_trainers == PS_SAVES_QUEUED_MAX / 2)) {
         snprintf(text, PS_CONTROL_TEXT_BYTES, "%u saves wait already", s->queued);
         return MR_CHECKPOINT_RUNNING;
     }
@@ -95,19 +100,34 @@ static enum mr_status enqueue(struct ps_control *c, struct ps_save_request *requ
     return MR_OK;
 }
 
-/* Whether it must wait, because another save is running or waits for a step. */
-static bool must_wait(const struct ps_control *c, const struct ps_save_request *request)
+/* Whether the node is to save by itself now. */
+static bool automatic_is_due(struct ps_control *c)
 {
-    return is_at_step(request) ? c->saves.is_waiting : c->writer != NULL;
+    struct ps_save_schedule *schedule = &c->saves.schedule;
+    const bool is_due = ps_save_schedule_time_is_due(schedule, dp_now_us()) ||
+                        ps_save_schedule_step_is_due(schedule, ps_control_step(c));
+    return is_due && ps_control_changes(c) != c->saves.changes_saved;
+}
+
+/* Whether it must wait, because another save is running or waits for a step. A trainer's also lets the node's
+ * own go first, which would never begin beside trainers that always save. */
+static bool must_wait(struct ps_control *c, const struct ps_save_request *request)
+{
+    if (is_at_step(request))
+        return c->saves.is_waiting;
+    return c->writer != NULL || (request->is_by_trainer && automatic_is_due(c));
 }
 
 static enum mr_status refuse_second(const struct ps_control *c, const struct ps_save_request *request,
                                     char *text)
 {
-    if (!is_at_step(request))
+    if (!is_at_step(request) && c->writer != NULL)
         return ps_control_check_idle(c, text);
-    snprintf(text, PS_CONTROL_TEXT_BYTES, "save %" PRIu64 " waits for a step already",
-             c->saves.waiting.number);
+    if (!is_at_step(request))
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "an automatic save begins; wait for its end");
+    else
+        snprintf(text, PS_CONTROL_TEXT_BYTES, "save %" PRIu64 " waits for a step already",
+                 c->saves.waiting.number);
     return MR_CHECKPOINT_RUNNING;
 }
 
@@ -178,11 +198,13 @@ enum mr_status ps_control_save_last(struct ps_control *c, char *text)
 static bool take_queued(struct ps_control *c, struct ps_save_request *request)
 {
     struct ps_saves *s = &c->saves;
-    for (uint32_t i = 0; i < s->queued; i++) {
-        if (!must_wait(c, &s->queue[i])) {
-            *request = s->queue[i];
-            queue_remove(c, i);
-            return true;
+    for (uint32_t by_trainer = 0; by_trainer < 2; by_trainer++) { /* trainers' saves come last */
+        for (uint32_t i = 0; i < s->queued; i++) {
+            if (s->queue[i].is_by_trainer == by_trainer && !must_wait(c, &s->queue[i])) {
+                *request = s->queue[i];
+                queue_remove(c, i);
+                return true;
+            }
         }
     }
     return false;
@@ -468,8 +490,24 @@ static enum mr_status refuse_cancel(struct ps_control *c, uint64_t number, char 
     return MR_INVALID_ARGUMENT;
 }
 
-enum mr_status ps_control_save_cancel(struct ps_control *c, uint64_t number, char *text)
+/* Whether somebody else than a trainer has asked for a save that is not over. */
+static bool is_of_others(const struct ps_control *c, uint64_t number)
 {
+    const struct ps_saves *s = &c->saves;
+    bool is = (c->writer != NULL && s->running.number == number && !s->running.is_by_trainer) ||
+              (s->is_waiting && s->waiting.number == number && !s->waiting.is_by_trainer);
+    for (uint32_t i = 0; i < s->queued; i++)
+        is |= s->queue[i].number == number && !s->queue[i].is_by_trainer;
+    return is;
+}
+
+enum mr_status ps_control_save_cancel(struct ps_control *c, uint64_t number, bool is_by_trainer, char *text)
+{
+    if (is_by_trainer && is_of_others(c, number)) {
+        snprintf(text, PS_CONTROL_TEXT_BYTES,
+                 "no trainer asked for save %" PRIu64 ": to cancel it needs an operator's key", number);
+        return MR_UNAUTHORIZED;
+    }
     if (c->writer != NULL && c->saves.running.number == number)
         return cancel_running(c, text);
     if (take_out_queued(c, number) || take_out_waiting(c, number)) {

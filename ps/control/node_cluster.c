@@ -324,8 +324,9 @@ static void log_refused(struct ps_node_cluster *c, const struct ps_zookeeper_vie
 static void propose_cut(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
     struct ps_cluster_map next;
-    if (!c->is_stopped && ps_cluster_save_propose(&c->save, view->map, &next))
-        (void)ps_member_propose(&c->member, &next);
+    if (!c->is_stopped && ps_cluster_save_propose(&c->save, view->map, &next) &&
+        !ps_member_propose(&c->member, &next))
+        ps_cluster_save_proposed(&c->save, next.cut, false);
 }
 
 /* The same of moves. */
@@ -362,6 +363,7 @@ static void viewed(void *context, const struct ps_zookeeper_view *view)
 static void written(void *context, const struct ps_cluster_map *next, enum ps_member_written outcome)
 {
     struct ps_node_cluster *c = hear(context);
+    ps_cluster_save_proposed(&c->save, next->cut, outcome == PS_WRITTEN);
     if (outcome == PS_WRITTEN)
         take_map(c, next);
     ps_member_map_written(&c->member, next, outcome);
@@ -563,6 +565,7 @@ static void poll_save(struct ps_node_cluster *c, struct ps_control *control)
                                  .map_cut = m->map.cut,
                                  .committed = m->map.committed,
                                  .asked = c->save.asked,
+                                 .is_by_trainer = c->save.is_by_trainer && c->save.own == m->cut,
                                  .may_begin = control->gate == PS_GATE_OPEN && !c->is_changed &&
                                               !ps_cluster_moves_is_busy(&c->moves)};
     pthread_mutex_unlock(&c->lock);
@@ -602,6 +605,7 @@ enum mr_status ps_node_cluster_save(struct ps_node_cluster *c, struct ps_control
     if (is_free) {
         c->save.is_wanted = true;
         c->save.wanted_step = request.step;
+        c->save.is_by_trainer = request.is_by_trainer;
     }
     if (is_free && c->zookeeper != NULL)
         ps_zookeeper_wake(c->zookeeper);
@@ -824,7 +828,7 @@ static bool prepare_load(struct ps_node_cluster *c, char *error)
                                        .commit = {.directory = c->save.directory,
                                                   .credentials = config->checkpoint_remote_credentials,
                                                   .pause_ms_max = (uint32_t)config->checkpoint_store_pause_ms,
-                                                  .keep = (uint32_t)config->checkpoint_keep,
+                                                  .retention = ps_control_retention(config),
                                                   .ended = wake,
                                                   .context = c}};
     return ps_cluster_init_create(&c->load.init, config->cluster_init_from) ||

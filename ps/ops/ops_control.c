@@ -103,6 +103,7 @@ static bool read_feature_names(const struct ps_op *op, uint32_t index, char **na
 static bool read_save(const struct ps_op *op, struct ps_command *command)
 {
     struct ps_save_request *save = &command->save;
+    save->is_by_trainer = op->request->role != MR_ROLE_OPERATOR;
     if (!read_directory(op, command))
         return false;
     memcpy(save->directory, command->directory, sizeof(save->directory));

@@ -4,6 +4,20 @@
 #include <string.h>
 #include "ps/checkpoint/checkpoint.h"
 
+uint64_t ps_trainer_saves_next_us(const struct ps_trainer_saves *saves, uint64_t limit)
+{
+    if (limit == 0)
+        return UINT64_MAX;
+    if (saves->count < limit)
+        return 0;
+    return saves->at_us[(saves->count - limit) % PS_TRAINER_SAVES_MAX] + PS_TRAINER_SAVES_SPAN_US;
+}
+
+void ps_trainer_saves_note(struct ps_trainer_saves *saves, uint64_t now_us)
+{
+    saves->at_us[saves->count++ % PS_TRAINER_SAVES_MAX] = now_us;
+}
+
 const char *ps_save_chain_no_delta(const struct ps_save_chain *chain,
                                    const struct ps_save_chain_limits *limits, const char *directory,
                                    bool parent_is_there, const char *marks_lost)

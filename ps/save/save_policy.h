@@ -40,8 +40,9 @@ struct ps_save_request {
     uint32_t trainers; /* that a step has; 0: as configured */
     bool queue;        /* it waits while another save is running; otherwise that is an error */
     bool is_automatic;
-    uint64_t part;   /* of a cluster's checkpoint: the number that it gets; 0: the next one */
-    uint64_t number; /* in ps/control/save_log.h; set by the control thread */
+    bool is_by_trainer; /* who may not displace what the node or an operator saves */
+    uint64_t part;      /* of a cluster's checkpoint: the number that it gets; 0: the next one */
+    uint64_t number;    /* in ps/control/save_log.h; set by the control thread */
     /* what a partial save holds, in ascending order; nothing: everything is saved */
     uint32_t feature_count, parameter_count;
     uint16_t feature_ids[MR_FEATURE_MAX];
@@ -54,6 +55,22 @@ static inline bool ps_save_is_partial(const struct ps_save_request *request)
 {
     return request->feature_count + request->parameter_count > 0;
 }
+
+/* ---- how often trainers may ask ---- */
+
+#define PS_TRAINER_SAVES_MAX     1024u /* of checkpoint.trainer_saves */
+#define PS_TRAINER_SAVES_SPAN_US UINT64_C(3600000000)
+
+/* The last saves that trainers asked for, of all directories. */
+struct ps_trainer_saves {
+    uint64_t at_us[PS_TRAINER_SAVES_MAX];
+    uint64_t count; /* of all time */
+};
+
+/* When trainers may ask for the next save, of at most `limit` in PS_TRAINER_SAVES_SPAN_US; now_us or earlier:
+ * now; UINT64_MAX: never. */
+uint64_t ps_trainer_saves_next_us(const struct ps_trainer_saves *saves, uint64_t limit);
+void ps_trainer_saves_note(struct ps_trainer_saves *saves, uint64_t now_us);
 
 /* ---- full or delta ---- */
 

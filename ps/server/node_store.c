@@ -8,6 +8,7 @@
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_format.h"
 #include "ps/checkpoint/state_file.h"
+#include "ps/control/control.h"
 #include "ps/store/copier.h"
 
 /* In checkpoint.directory while a fetch fills it: what is there is not all, as links of a chain come one
@@ -25,7 +26,7 @@ static struct ps_copier_options options_of(const struct ps_node *node)
     return (struct ps_copier_options){.directory = config->checkpoint_directory,
                                       .url = config->checkpoint_remote,
                                       .credentials = config->checkpoint_remote_credentials,
-                                      .keep = (uint32_t)config->checkpoint_keep,
+                                      .retention = ps_control_retention(config),
                                       .bytes_per_s_max = config->checkpoint_remote_rate_mib_s << 20,
                                       .pause_ms_max = (uint32_t)config->checkpoint_store_pause_ms,
                                       .avoid_cpus = node->cpus,

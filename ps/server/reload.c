@@ -10,9 +10,9 @@
 
 /* Cluster and checkpoint.serve decide these, whatever the configuration says. */
 static const uint32_t own_nodes_only[] = {
-    PS_CONFIG_KEY_checkpoint_keep,
-    PS_CONFIG_KEY_checkpoint_every_s,
-    PS_CONFIG_KEY_checkpoint_every_steps,
+    PS_CONFIG_KEY_checkpoint_keep,         PS_CONFIG_KEY_checkpoint_keep_trainers,
+    PS_CONFIG_KEY_checkpoint_least_age_s,  PS_CONFIG_KEY_checkpoint_trainer_saves,
+    PS_CONFIG_KEY_checkpoint_every_s,      PS_CONFIG_KEY_checkpoint_every_steps,
     PS_CONFIG_KEY_checkpoint_save_on_stop,
 };
 

@@ -37,11 +37,11 @@ struct ps_copier {
     struct place places[PLACES];
     pthread_t thread;
     atomic_bool stop; /* what is going on ends at once */
-    _Atomic uint32_t keep;
     _Atomic uint64_t bytes_per_s_max;
 
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
+    struct ps_retention retention;
     bool is_woken, is_idle, is_failing;
     bool is_ending; /* the thread ends when it has nothing to do, or fails */
     struct copied copied[PS_COPIER_COPIED_MAX];
@@ -219,7 +219,10 @@ static enum mr_status copy_one(struct ps_copier *c, struct place *p, uint64_t id
         mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"checkpoint", .number = id}, {"to", .text = p->there}),
                     "copied", "copied checkpoint %" PRIu64 " to %s in %" PRIu64 " ms", id, p->there,
                     (mr_clock_us() - began_us) / 1000);
-        ps_checkpoint_retain(&c->remote->store, p->there, atomic_load(&c->keep));
+        pthread_mutex_lock(&c->lock);
+        const struct ps_retention retention = c->retention;
+        pthread_mutex_unlock(&c->lock);
+        ps_checkpoint_retain(&c->remote->store, p->there, &retention);
         return MR_OK;
     }
     return ps_checkpoint_is_there(NULL, p->here, id) ? status : MR_OK;
@@ -424,7 +427,7 @@ enum mr_status ps_copier_start(const struct ps_copier_options *options, struct p
         return ps_checkpoint_fail(text, "copy", options->directory, -ENOMEM);
     c->options = *options;
     atomic_init(&c->stop, false);
-    atomic_init(&c->keep, options->keep);
+    c->retention = options->retention;
     atomic_init(&c->bytes_per_s_max, options->bytes_per_s_max);
     const enum mr_status status = open_remote(c, text);
     if (status != MR_OK) {
@@ -479,11 +482,13 @@ void ps_copier_wake(struct ps_copier *c)
     pthread_mutex_unlock(&c->lock);
 }
 
-void ps_copier_set_limits(struct ps_copier *c, uint32_t keep, uint64_t bytes_per_s_max)
+void ps_copier_set_limits(struct ps_copier *c, const struct ps_retention *retention, uint64_t bytes_per_s_max)
 {
     if (c == NULL)
         return;
-    atomic_store(&c->keep, keep);
+    pthread_mutex_lock(&c->lock);
+    c->retention = *retention;
+    pthread_mutex_unlock(&c->lock);
     atomic_store(&c->bytes_per_s_max, bytes_per_s_max);
 }
 

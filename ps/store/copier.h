@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/base/counter_set.h"
+#include "ps/checkpoint/checkpoint.h"
 #include "ps/store/remote_store.h"
 
 #define PS_COPIER_PAUSE_S_MIN 1u /* after a failure; twice as long after each further one */
@@ -49,11 +50,11 @@ struct ps_copier_counters {
 struct ps_copier_options {
     const char *directory; /* of the disk */
     const char *url;
-    const char *credentials;  /* file; "": from the environment */
-    uint32_t keep;            /* full checkpoints there, each with its deltas */
-    uint64_t bytes_per_s_max; /* 0: no limit */
-    uint32_t pause_ms_max;    /* between two tries of a request; 0: PS_HTTP_PAUSE_MS_MAX */
-    const int *avoid_cpus;    /* see ps/base/cpu_affinity.h */
+    const char *credentials;       /* file; "": from the environment */
+    struct ps_retention retention; /* of what is there */
+    uint64_t bytes_per_s_max;      /* 0: no limit */
+    uint32_t pause_ms_max;         /* between two tries of a request; 0: PS_HTTP_PAUSE_MS_MAX */
+    const int *avoid_cpus;         /* see ps/base/cpu_affinity.h */
     uint32_t avoid_cpu_count;
     struct ps_copier_counters *counters;
     sem_t *copied; /* posted whenever last_id is set; NULL: nobody waits for that */
@@ -77,9 +78,9 @@ enum ps_copied {
 enum ps_copied ps_copier_look(struct ps_copier *c, bool is_partial, uint64_t id, uint64_t *at_ms);
 /* A checkpoint has been published, or the history was written. Any thread. */
 void ps_copier_wake(struct ps_copier *c);
-/* Changes how many full checkpoints are kept there, and the rate, from the next checkpoint on. NULL is
- * fine. Any thread. */
-void ps_copier_set_limits(struct ps_copier *c, uint32_t keep, uint64_t bytes_per_s_max);
+/* Changes what is kept there, and the rate, from the next checkpoint on. NULL is fine. Any thread. */
+void ps_copier_set_limits(struct ps_copier *c, const struct ps_retention *retention,
+                          uint64_t bytes_per_s_max);
 /* Waits until all is copied, but no longer than that, and not for a store that fails; then ends the
  * thread. NULL is fine. */
 void ps_copier_stop(struct ps_copier *c, uint32_t wait_s);

@@ -598,6 +598,24 @@ static enum mr_status copy_manifest(const struct job *job, char *text)
     return error == 0 ? status : ps_checkpoint_fail(text, "write", to, error);
 }
 
+/* Copies the file that says that a trainer asked for the checkpoint, if there is one. */
+static enum mr_status copy_by_trainer(const struct job *job, char *text)
+{
+    const struct ps_copy *copy = job->copy;
+    char path[PS_PATH_BYTES];
+    bool is_by_trainer;
+    int error =
+        ps_checkpoint_is_by_trainer(copy->from, copy->from_directory, job->manifest->id, &is_by_trainer);
+    if (error != 0)
+        return ps_checkpoint_fail(text, "open " PS_BY_TRAINER_NAME " of", job->from_path, error);
+    if (!is_by_trainer)
+        return MR_OK;
+    error = ps_path_join(job->to_path, PS_BY_TRAINER_NAME, path)
+                ? ps_store_write_new(copy->to, path, PS_BY_TRAINER_TEXT, strlen(PS_BY_TRAINER_TEXT))
+                : -ENAMETOOLONG;
+    return error == 0 || error == -EEXIST ? MR_OK : ps_checkpoint_fail(text, "write", path, error);
+}
+
 /* ---- one checkpoint ---- */
 
 static enum mr_status publish(const struct job *job, char *text)
@@ -714,6 +732,8 @@ static enum mr_status copy_link(const struct ps_copy *copy, const struct ps_chai
     pthread_mutex_init(&job.lock, NULL);
     status = move_all_files(&job, text);
     pthread_mutex_destroy(&job.lock);
+    if (status == MR_OK)
+        status = copy_by_trainer(&job, text);
     if (status == MR_OK)
         status = copy_manifest(&job, text);
     if (status != MR_OK)

@@ -147,6 +147,13 @@ static int fault_list(void *self, const char *path, void (*visit)(void *arg, con
     return error != 0 ? error : f->below->list(f->below->self, path, visit, arg);
 }
 
+static int fault_facts(void *self, const char *path, uint64_t *file_bytes, int64_t *written_s)
+{
+    struct fault_store *f = self;
+    int error = strike(f, FAULT_FACTS);
+    return error != 0 ? error : f->below->facts(f->below->self, path, file_bytes, written_s);
+}
+
 static int fault_remove(void *self, const char *path)
 {
     struct fault_store *f = self;
@@ -190,6 +197,7 @@ void fault_store_init(struct fault_store *f)
         .rename = fault_rename,
         .sync_directory = fault_sync_directory,
         .list = fault_list,
+        .facts = fault_facts,
         .remove = fault_remove,
         .claim = fault_claim,
         .release = fault_release,

@@ -29,6 +29,7 @@ enum fault_call {
     FAULT_CLAIM = 2048,
     FAULT_RESERVE = 4096,
     FAULT_SET_LENGTH = 8192,
+    FAULT_FACTS = 16384,
 };
 
 struct fault_store {

@@ -107,6 +107,18 @@ static int power_open(void *self, const char *path, struct ps_store_file **file,
     return error;
 }
 
+static int power_facts(void *self, const char *path, uint64_t *file_bytes, int64_t *written_s)
+{
+    struct power_store *p = self;
+    struct power_place at;
+    pthread_mutex_lock(&p->lock);
+    int error = existing(p, path, &at);
+    *file_bytes = error == 0 ? p->now.nodes[at.node].bytes : 0;
+    *written_s = 0;
+    pthread_mutex_unlock(&p->lock);
+    return error;
+}
+
 static int64_t power_write(struct ps_store_file *file, const void *data, size_t bytes, uint64_t offset)
 {
     struct power_store *p = file->power;
@@ -306,6 +318,7 @@ static struct power_store *store_new(void)
         .rename = power_rename,
         .sync_directory = power_sync_directory,
         .list = power_list,
+        .facts = power_facts,
         .remove = power_remove,
         .claim = power_claim,
         .release = power_release,

@@ -303,9 +303,10 @@ static void test_a_base_that_goes_while_its_delta_is_written(void **state)
     options.parent_id = 3;
     options.core_count = 1;
     assert_int_equal(ps_writer_start(NULL, &options, &w, text), MR_OK);
-    ps_checkpoint_retain(NULL, directory, 1);
+    ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 1});
     chain_save_key(directory, 5, 0, 1, 1);
-    ps_checkpoint_retain(NULL, directory, 1); /* who writes the delta holds the chain */
+    ps_checkpoint_retain(NULL, directory,
+                         &(struct ps_retention){.keep = 1}); /* who writes the delta holds the chain */
     assert_int_equal(fixture_count(directory, "ckpt-"), 4);
     rename_checkpoint(directory, 1, "away");
     ps_writer_core_done(w, 0);

@@ -128,12 +128,12 @@ static void test_retain_keeps_the_newest(void **state)
     for (uint64_t id = 1; id <= 5; id++)
         save(*state, id);
     make_directory(*state, "other");
-    ps_checkpoint_retain(NULL, *state, 2);
+    ps_checkpoint_retain(NULL, *state, &(struct ps_retention){.keep = 2});
     assert_int_equal(ps_checkpoint_list(NULL, *state, ids, 8), 2);
     assert_int_equal(ids[0], 5);
     assert_int_equal(ids[1], 4);
     assert_int_equal(fixture_count(*state, ""), 3);
-    ps_checkpoint_retain(NULL, *state, 0); /* never all of them */
+    ps_checkpoint_retain(NULL, *state, &(struct ps_retention){.keep = 0}); /* never all of them */
     assert_int_equal(ps_checkpoint_list(NULL, *state, ids, 8), 1);
     struct ps_reader *r;
     char text[PS_TEXT_BYTES];
@@ -149,7 +149,7 @@ static void test_retain_removes_what_dead_writers_left(void **state)
     struct ps_writer *live;
     char text[PS_TEXT_BYTES];
     assert_int_equal(fixture_start(ps_store_local(), *state, 3, &live, text), MR_OK);
-    ps_checkpoint_retain(NULL, *state, 5);
+    ps_checkpoint_retain(NULL, *state, &(struct ps_retention){.keep = 5});
     assert_int_equal(fixture_count(*state, ".tmp-ckpt-2"), 0);
     assert_int_equal(fixture_count(*state, ".tmp-ckpt-3"), 1);
     for (uint32_t core = 0; core < FIXTURE_CORES; core++)
@@ -179,7 +179,7 @@ static void test_a_list_with_gaps_is_nothing_to_go_by(void **state)
     assert_int_equal(ps_checkpoint_list_all(&gaps, *state, ids, 8, &count), -EIO);
     assert_int_equal(ps_checkpoint_next_id(&gaps, *state, &id, text), MR_IO_ERROR);
     assert_non_null(strstr(text, "check the disk"));
-    ps_checkpoint_retain(&gaps, *state, 1);
+    ps_checkpoint_retain(&gaps, *state, &(struct ps_retention){.keep = 1});
     assert_int_equal(ps_checkpoint_list(NULL, *state, ids, 8), 3);
 }
 

@@ -94,7 +94,7 @@ static void test_a_disk_that_goes_and_comes_back(void **state)
         uint64_t id = 1;
         (void)ps_checkpoint_list(NULL, directory, &id, 1);
         assert_int_equal(fixture_save(ps_store_local(), directory, id + 1, NEW_ROWS).status, MR_OK);
-        ps_checkpoint_retain(NULL, directory, 1);
+        ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 1});
         assert_int_equal(newest(directory, id + 1, id + 1), id + 1);
         assert_int_equal(fixture_count(directory, ""), 1);
         assert_int_equal(ps_store_remove_tree(ps_store_local(), fixture_path(directory, id + 1, ""), NULL),

@@ -136,7 +136,7 @@ static bool goes_on(struct power_store *after)
         print_error("the next save fails: %s\n", status.text);
         return false;
     }
-    ps_checkpoint_retain(store, DIRECTORY, 1);
+    ps_checkpoint_retain(store, DIRECTORY, &(struct ps_retention){.keep = 1});
     if (ps_reader_open(store, DIRECTORY, 0, &r, text) != MR_OK) {
         print_error("the next save cannot be read: %s\n", text);
         return false;
@@ -189,7 +189,7 @@ static bool goes_on_with_delta(struct power_store *after, const struct save *res
     struct ps_reader *r = NULL;
     memcpy(s.model, restored->model, sizeof(s.model));
     tell_link(&s, store, restored->id);
-    ps_checkpoint_retain(store, DIRECTORY, 1);
+    ps_checkpoint_retain(store, DIRECTORY, &(struct ps_retention){.keep = 1});
     if (s.saves[0].ended == UINT32_MAX || ps_reader_open(store, DIRECTORY, 0, &r, text) != MR_OK) {
         print_error("the delta on checkpoint %llu cannot be read\n", (unsigned long long)restored->id);
         return false;
@@ -272,7 +272,7 @@ static void test_saves_and_retention(void **state)
     const struct ps_store *store = power_store_calls(s.power);
     for (uint64_t id = 1; id <= 4; id++) {
         tell_save(&s, store, id, id == 3 ? TWO_BLOCK_ROWS : SMALL_ROWS);
-        ps_checkpoint_retain(store, DIRECTORY, KEEP);
+        ps_checkpoint_retain(store, DIRECTORY, &(struct ps_retention){.keep = KEEP});
     }
     judge(&s);
     power_store_destroy(s.power);
@@ -305,7 +305,7 @@ static void test_chains_and_retention(void **state)
     const struct ps_store *store = power_store_calls(s.power);
     for (uint32_t i = 0; i < 7; i++) {
         tell_link(&s, store, i % 3 == 0 ? 0 : last_id(&s)); /* a full and two deltas */
-        ps_checkpoint_retain(store, DIRECTORY, 1);
+        ps_checkpoint_retain(store, DIRECTORY, &(struct ps_retention){.keep = 1});
     }
     judge(&s);
     power_store_destroy(s.power);

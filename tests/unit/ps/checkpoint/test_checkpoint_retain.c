@@ -5,7 +5,11 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "chain_fixture.h"
@@ -33,11 +37,11 @@ static void test_the_newest_chains_stay_whole(void **state)
     save_chain(directory, 1, 3);
     save_chain(directory, 4, 4);
     save_chain(directory, 5, 6);
-    ps_checkpoint_retain(NULL, directory, 3);
+    ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 3});
     check_ids(directory, (const uint64_t[]){6, 5, 4, 3, 2, 1}, 6);
-    ps_checkpoint_retain(NULL, directory, 2);
+    ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 2});
     check_ids(directory, (const uint64_t[]){6, 5, 4}, 3);
-    ps_checkpoint_retain(NULL, directory, 0); /* never all of them */
+    ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 0}); /* never all of them */
     check_ids(directory, (const uint64_t[]){6, 5}, 2);
 }
 
@@ -48,7 +52,7 @@ static void test_a_chain_that_goes_on_is_new(void **state)
     save_chain(directory, 1, 2);
     save_chain(directory, 3, 3);
     chain_save_key(directory, 4, 2, 1, 9);
-    ps_checkpoint_retain(NULL, directory, 1);
+    ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 1});
     check_ids(directory, (const uint64_t[]){4, 2, 1}, 3);
 }
 
@@ -58,9 +62,9 @@ static void test_a_branch_belongs_to_its_chain(void **state)
     save_chain(directory, 1, 3);
     chain_save_key(directory, 4, 2, 1, 9);
     save_chain(directory, 5, 5);
-    ps_checkpoint_retain(NULL, directory, 2);
+    ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 2});
     check_ids(directory, (const uint64_t[]){5, 4, 3, 2, 1}, 5);
-    ps_checkpoint_retain(NULL, directory, 1);
+    ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 1});
     check_ids(directory, (const uint64_t[]){5}, 1);
 }
 
@@ -72,10 +76,11 @@ static void test_what_is_broken_does_not_count(void **state)
     save_chain(directory, 3, 4);
     save_chain(directory, 5, 6);
     assert_int_equal(unlink(fixture_path(directory, 3, PS_MANIFEST_NAME)), 0); /* 4 is lost with it */
-    ps_checkpoint_retain(NULL, directory, 2);
+    ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 2});
     check_ids(directory, (const uint64_t[]){6, 5, 4, 3, 2, 1}, 6);
     save_chain(directory, 7, 7);
-    ps_checkpoint_retain(NULL, directory, 2); /* older than all that stays: it goes */
+    ps_checkpoint_retain(NULL, directory,
+                         &(struct ps_retention){.keep = 2}); /* older than all that stays: it goes */
     check_ids(directory, (const uint64_t[]){7, 6, 5}, 3);
 }
 
@@ -84,7 +89,7 @@ static void test_nothing_goes_when_nothing_is_whole(void **state)
     const char *directory = *state;
     save_chain(directory, 1, 2);
     assert_int_equal(unlink(fixture_path(directory, 1, PS_MANIFEST_NAME)), 0);
-    ps_checkpoint_retain(NULL, directory, 1);
+    ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 1});
     check_ids(directory, (const uint64_t[]){2, 1}, 2);
 }
 
@@ -98,10 +103,10 @@ static void test_a_newer_format_stays_with_all_before_it(void **state)
     fixture_make_newer(directory, 4);
     save_chain(directory, 5, 5);
     save_chain(directory, 6, 7);
-    ps_checkpoint_retain(NULL, directory, 1);
+    ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 1});
     check_ids(directory, (const uint64_t[]){7, 6, 4, 3, 2, 1}, 6);
     fixture_make_newer(directory, 7);
-    ps_checkpoint_retain(NULL, directory, 1);
+    ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 1});
     check_ids(directory, (const uint64_t[]){7, 6, 4, 3, 2, 1}, 6);
 }
 
@@ -113,7 +118,7 @@ static void test_what_has_unknown_content_stays_with_all_before_it(void **state)
     fixture_rewrite(fixture_path(directory, 4, PS_MANIFEST_NAME), "features", "optimizer", json_integer(17));
     save_chain(directory, 5, 5);
     save_chain(directory, 6, 7);
-    ps_checkpoint_retain(NULL, directory, 1);
+    ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 1});
     check_ids(directory, (const uint64_t[]){7, 6, 4, 3, 2, 1}, 6);
 }
 
@@ -127,12 +132,12 @@ static void test_what_is_being_read_stays(void **state)
     save_chain(directory, 4, 5);
     save_chain(directory, 6, 6);
     assert_int_equal(ps_reader_open_unread(NULL, directory, 3, &r, text), MR_OK);
-    ps_checkpoint_retain(NULL, directory, 1);
+    ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 1});
     check_ids(directory, (const uint64_t[]){6, 3, 2, 1}, 4);
     chain_read(r, 3, values);
     assert_int_equal(values[3], 4);
     ps_reader_close(r);
-    ps_checkpoint_retain(NULL, directory, 1);
+    ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 1});
     check_ids(directory, (const uint64_t[]){6}, 1);
 }
 
@@ -164,11 +169,11 @@ static void test_no_delta_lacks_its_parent_wherever_it_stops(void **state)
         fault_store_init(&f);
         f.mode = FAULT_FOR_EVER;
         f.fail_at = n;
-        ps_checkpoint_retain(&f.store, directory, 1);
+        ps_checkpoint_retain(&f.store, directory, &(struct ps_retention){.keep = 1});
         reached = f.triggered;
         assert_int_in_range(check_all_whole(directory), 1, 5);
         fault_store_init(&f);
-        ps_checkpoint_retain(&f.store, directory, 1);
+        ps_checkpoint_retain(&f.store, directory, &(struct ps_retention){.keep = 1});
         check_ids(directory, (const uint64_t[]){first + 3}, 1);
         assert_true(n < 1000);
     }
@@ -190,7 +195,7 @@ static void test_a_failing_disk_loses_nothing_that_should_stay(void **state)
             f.mode = FAULT_ONCE;
             f.error = errors[i];
             f.fail_at = n;
-            ps_checkpoint_retain(&f.store, directory, 1);
+            ps_checkpoint_retain(&f.store, directory, &(struct ps_retention){.keep = 1});
             reached = f.triggered;
             check_all_whole(directory);
             struct ps_reader *r;
@@ -198,9 +203,98 @@ static void test_a_failing_disk_loses_nothing_that_should_stay(void **state)
             assert_int_equal(ps_reader_open_unread(NULL, directory, first + 2, &r, text), MR_OK);
             assert_int_equal(ps_reader_manifest(r)->id, first + 2);
             ps_reader_close(r);
-            ps_checkpoint_retain(NULL, directory, 1);
+            ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 1});
         }
     }
+}
+
+/* ---- who asked for them ---- */
+
+static void save_chain_by_trainer(const char *directory, uint64_t first, uint64_t last)
+{
+    save_chain(directory, first, last);
+    for (uint64_t id = first; id <= last; id++) {
+        FILE *file = fopen(fixture_path(directory, id, PS_BY_TRAINER_NAME), "w");
+        assert_non_null(file);
+        assert_int_equal(fclose(file), 0);
+    }
+}
+
+static void set_age(const char *directory, uint64_t id, int64_t age_s)
+{
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = time(NULL) - age_s}};
+    assert_int_equal(utimensat(AT_FDCWD, fixture_path(directory, id, PS_MANIFEST_NAME), times, 0), 0);
+}
+
+static void test_what_trainers_ask_for_displaces_nothing_else(void **state)
+{
+    const char *directory = *state;
+    const struct ps_retention retention = {.keep = 2, .keep_trainers = 3};
+    save_chain(directory, 1, 1);
+    save_chain(directory, 2, 3);
+    save_chain(directory, 4, 4);
+    for (uint64_t id = 5; id <= 10; id++) {
+        save_chain_by_trainer(directory, id, id);
+        ps_checkpoint_retain(NULL, directory, &retention);
+    }
+    check_ids(directory, (const uint64_t[]){10, 9, 8, 4, 3, 2}, 6);
+    save_chain(directory, 11, 11);
+    ps_checkpoint_retain(NULL, directory, &retention);
+    check_ids(directory, (const uint64_t[]){11, 10, 9, 8, 4}, 5);
+}
+
+/* What builds on a trainer's is the node's, and needs it. */
+static void test_a_chain_of_both_is_not_the_trainers(void **state)
+{
+    const char *directory = *state;
+    save_chain_by_trainer(directory, 1, 1);
+    chain_save_key(directory, 2, 1, 1, 9);
+    for (uint64_t id = 3; id <= 6; id++)
+        save_chain_by_trainer(directory, id, id);
+    ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 1, .keep_trainers = 1});
+    check_ids(directory, (const uint64_t[]){6, 2, 1}, 3);
+    save_chain(directory, 7, 7);
+    ps_checkpoint_retain(NULL, directory, &(struct ps_retention){.keep = 1, .keep_trainers = 1});
+    check_ids(directory, (const uint64_t[]){7, 6}, 2);
+}
+
+static void test_elsewhere_only_trainers_checkpoints_go(void **state)
+{
+    const char *directory = *state;
+    const struct ps_retention retention = {.keep = 1, .keep_trainers = 1, .trainers_only = true};
+    save_chain(directory, 1, 2);
+    assert_int_equal(unlink(fixture_path(directory, 1, PS_MANIFEST_NAME)), 0);
+    save_chain(directory, 3, 3);
+    save_chain(directory, 4, 4);
+    save_chain_by_trainer(directory, 5, 5);
+    save_chain_by_trainer(directory, 6, 6);
+    ps_checkpoint_retain(NULL, directory, &retention);
+    check_ids(directory, (const uint64_t[]){6, 4, 3, 2, 1}, 5);
+}
+
+/* A burst of saves leaves what was there before it until that has its age. */
+static void test_a_burst_does_not_displace_what_was_before_it(void **state)
+{
+    const char *directory = *state;
+    const struct ps_retention retention = {.keep = 3, .keep_trainers = 2, .least_age_s = 3600};
+    for (uint64_t id = 1; id <= 9; id++) {
+        save_chain(directory, id, id);
+        ps_checkpoint_retain(NULL, directory, &retention);
+    }
+    check_ids(directory, (const uint64_t[]){9, 2, 1}, 3);
+    set_age(directory, 1, 3700);
+    set_age(directory, 2, -3700); /* the clock was wrong: that says nothing */
+    save_chain(directory, 10, 10);
+    ps_checkpoint_retain(NULL, directory, &retention);
+    check_ids(directory, (const uint64_t[]){10, 9, 2}, 3);
+    save_chain(directory, 11, 11);
+    ps_checkpoint_retain(NULL, directory, &retention);
+    check_ids(directory, (const uint64_t[]){11, 10, 9}, 3);
+    for (uint64_t id = 12; id <= 15; id++) {
+        save_chain_by_trainer(directory, id, id);
+        ps_checkpoint_retain(NULL, directory, &retention);
+    }
+    check_ids(directory, (const uint64_t[]){15, 12, 11, 10, 9}, 5);
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
@@ -216,6 +310,10 @@ int main(void)
         CASE(test_a_newer_format_stays_with_all_before_it),
         CASE(test_what_has_unknown_content_stays_with_all_before_it),
         CASE(test_what_is_being_read_stays),
+        CASE(test_what_trainers_ask_for_displaces_nothing_else),
+        CASE(test_a_chain_of_both_is_not_the_trainers),
+        CASE(test_elsewhere_only_trainers_checkpoints_go),
+        CASE(test_a_burst_does_not_displace_what_was_before_it),
         CASE(test_no_delta_lacks_its_parent_wherever_it_stops),
         CASE(test_a_failing_disk_loses_nothing_that_should_stay),
     };

@@ -38,7 +38,7 @@ static void expect(const char *directory, const char *folder, const char *ids)
 static void retain(const char *directory, uint64_t committed, uint32_t keep)
 {
     char path[PS_PATH_BYTES];
-    ps_cluster_retain(ps_store_local(), directory, committed, keep);
+    ps_cluster_retain(ps_store_local(), directory, committed, &(struct ps_retention){.keep = keep});
     for (uint32_t i = 0; i < 2; i++) {
         assert_true(ps_path_join(directory, nodes[i], path));
         ps_cluster_retain_parts(ps_store_local(), directory, path, committed);
@@ -62,6 +62,33 @@ static void parts_stay_as_long_as_they_are_needed(void **state)
     expect(directory, ".", "10 ");
     expect(directory, "a", "10 ");
     expect(directory, "b", "8 10 ");
+}
+
+/* The node that a trainer asked has marked its part. */
+static void what_trainers_ask_for_displaces_nothing_else(void **state)
+{
+    const char *directory = *state;
+    const struct ps_retention retention = {.keep = 2, .keep_trainers = 1};
+    char b[PS_PATH_BYTES];
+    make(directory);
+    assert_true(ps_path_join(directory, "b", b));
+    for (uint64_t id = 6; id <= 10; id += 2) {
+        FILE *file = fopen(fixture_path(b, id, PS_BY_TRAINER_NAME), "w");
+        assert_non_null(file);
+        assert_int_equal(fclose(file), 0);
+    }
+    ps_cluster_retain(ps_store_local(), directory, 10, &retention);
+    expect(directory, ".", "2 4 10 ");
+}
+
+/* They are younger than that. */
+static void a_burst_does_not_displace_what_was_before_it(void **state)
+{
+    const char *directory = *state;
+    const struct ps_retention retention = {.keep = 3, .least_age_s = UINT32_MAX};
+    make(directory);
+    ps_cluster_retain(ps_store_local(), directory, 10, &retention);
+    expect(directory, ".", "2 4 10 ");
 }
 
 /* Parts after the committed one may be those of the next; one that nobody committed goes with the next. */
@@ -114,6 +141,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(parts_stay_as_long_as_they_are_needed, temporary_directory_setup,
                                         temporary_directory_teardown),
+        cmocka_unit_test_setup_teardown(what_trainers_ask_for_displaces_nothing_else,
+                                        temporary_directory_setup, temporary_directory_teardown),
+        cmocka_unit_test_setup_teardown(a_burst_does_not_displace_what_was_before_it,
+                                        temporary_directory_setup, temporary_directory_teardown),
         cmocka_unit_test_setup_teardown(what_comes_after_stays, temporary_directory_setup,
                                         temporary_directory_teardown),
         cmocka_unit_test_setup_teardown(what_a_later_version_wrote_stays, temporary_directory_setup,

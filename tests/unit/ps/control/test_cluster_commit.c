@@ -22,8 +22,11 @@ static void note_ended(void *context)
 
 static struct ps_cluster_commit *start(const char *directory)
 {
-    const struct ps_cluster_commit_options options = {
-        .directory = directory, .credentials = "", .keep = 1, .ended = note_ended, .context = &ended};
+    const struct ps_cluster_commit_options options = {.directory = directory,
+                                                      .credentials = "",
+                                                      .retention = {.keep = 1},
+                                                      .ended = note_ended,
+                                                      .context = &ended};
     assert_int_equal(sem_init(&ended, 0, 0), 0);
     struct ps_cluster_commit *c = ps_cluster_commit_start(&options);
     assert_non_null(c);

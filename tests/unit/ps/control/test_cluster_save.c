@@ -40,7 +40,7 @@ static int make(void **state)
     static char *directory;
     if (temporary_directory_setup((void **)&directory) != 0)
         return -1;
-    f = (struct fixture){.options = {.directory = directory, .credentials = "", .keep = 1}};
+    f = (struct fixture){.options = {.directory = directory, .credentials = "", .retention = {.keep = 1}}};
     f.options.ended = note_ended;
     f.save.commit = ps_cluster_commit_start(&f.options);
     assert_non_null(f.save.commit);

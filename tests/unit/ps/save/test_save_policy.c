@@ -37,6 +37,23 @@ static void a_delta_needs_its_parent(void **state)
     assert_non_null(strstr(ps_save_chain_no_delta(&chain, &limits, "/b", true, NULL), "no checkpoint yet"));
 }
 
+static void trainers_may_ask_so_often(void **state)
+{
+    static struct ps_trainer_saves saves;
+    (void)state;
+    assert_true(ps_trainer_saves_next_us(&saves, 0) == UINT64_MAX);
+    for (uint64_t i = 1; i <= 3; i++) {
+        assert_true(ps_trainer_saves_next_us(&saves, 3) <= i);
+        ps_trainer_saves_note(&saves, i);
+    }
+    assert_true(ps_trainer_saves_next_us(&saves, 3) == 1 + PS_TRAINER_SAVES_SPAN_US);
+    assert_true(ps_trainer_saves_next_us(&saves, 1) == 3 + PS_TRAINER_SAVES_SPAN_US);
+    assert_true(ps_trainer_saves_next_us(&saves, 4) <= 3);
+    for (uint64_t i = 4; i <= PS_TRAINER_SAVES_MAX + 10; i++)
+        ps_trainer_saves_note(&saves, i);
+    assert_true(ps_trainer_saves_next_us(&saves, PS_TRAINER_SAVES_MAX) == 11 + PS_TRAINER_SAVES_SPAN_US);
+}
+
 static void switched_off_there_are_none(void **state)
 {
     struct ps_save_chain chain = {0};
@@ -177,6 +194,7 @@ static void intervals_change_on_the_way(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trainers_may_ask_so_often),
         cmocka_unit_test(a_delta_needs_its_parent),
         cmocka_unit_test(switched_off_there_are_none),
         cmocka_unit_test(a_chain_is_no_longer_than_can_be_read),

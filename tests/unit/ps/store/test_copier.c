@@ -35,7 +35,7 @@ static int set_up(void **state)
     x.options = (struct ps_copier_options){.directory = x.remote.here,
                                            .url = x.remote.url,
                                            .credentials = "",
-                                           .keep = 3,
+                                           .retention = {.keep = 3},
                                            .counters = &x.counters};
     chain_save_key(x.remote.here, 1, 0, 1, 10);
     chain_save_key(x.remote.here, 2, 1, 2, 20);
@@ -201,7 +201,7 @@ static void what_is_not_copied_any_more_is_removed_there(void **state)
 static void old_chains_go_there_too(void **state)
 {
     struct fixture *x = *state;
-    x->options.keep = 1;
+    x->options.retention.keep = 1;
     start(x);
     WAIT_FOR(last_id, 2);
     chain_save_key(x->remote.here, 3, 0, 1, 30);

@@ -124,6 +124,26 @@ static void a_chain_comes_back_as_it_went(void **state)
     assert_int_equal(x->copied, 0);
 }
 
+static void who_asked_for_it_goes_along(void **state)
+{
+    struct fixture *x = *state;
+    const struct ps_store *store = &x->remote.remote->store;
+    const char *there = x->remote.remote->directory;
+    bool is_by_trainer;
+    assert_int_equal(ps_store_write_new(ps_store_local(), fixture_path(x->remote.here, 2, PS_BY_TRAINER_NAME),
+                                        PS_BY_TRAINER_TEXT, strlen(PS_BY_TRAINER_TEXT)),
+                     0);
+    assert_int_equal(push(x, LAST), MR_OK);
+    assert_int_equal(ps_checkpoint_is_by_trainer(store, there, 2, &is_by_trainer), 0);
+    assert_true(is_by_trainer);
+    assert_int_equal(ps_checkpoint_is_by_trainer(store, there, 1, &is_by_trainer), 0);
+    assert_false(is_by_trainer);
+    check_back(x, LAST);
+    assert_int_equal(push(x, LAST), MR_OK);
+    ps_checkpoint_retain(store, there, &(struct ps_retention){.keep = 1});
+    assert_string_equal(remote_fixture_names(store, there), "ckpt-1 ckpt-2 ");
+}
+
 /* The newest checkpoint of the store, 0: there is none. Each that is there must be whole. */
 static uint64_t check_whole(struct fixture *x)
 {
@@ -273,11 +293,11 @@ static void no_delta_lacks_its_base_wherever_retention_stops(void **state)
         assert_int_equal(push(x, LAST), MR_OK);
         assert_int_equal(push(x, LARGE), MR_OK);
         http_server_fail(x->remote.server, fault, i / 2 + 1, UINT32_MAX);
-        ps_checkpoint_retain(store, x->remote.remote->directory, 1);
+        ps_checkpoint_retain(store, x->remote.remote->directory, &(struct ps_retention){.keep = 1});
         is_reached = http_server_count(x->remote.server) >= i / 2 + 1;
         http_server_fail(x->remote.server, fault, 0, 0);
         assert_true(check_all_whole(x) >= 1);
-        ps_checkpoint_retain(store, x->remote.remote->directory, 1);
+        ps_checkpoint_retain(store, x->remote.remote->directory, &(struct ps_retention){.keep = 1});
         assert_string_equal(remote_fixture_names(store, x->remote.remote->directory), "ckpt-3 ");
         assert_int_equal(check_all_whole(x), 1);
     }
@@ -564,6 +584,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         TEST_ON_BOTH(a_chain_comes_back_as_it_went),
+        TEST_ON_BOTH(who_asked_for_it_goes_along),
         TEST_ON_BOTH(it_answers_503_from_any_request_on),
         TEST_ON_BOTH(it_cuts_all_answers_from_any_request_on),
         TEST_ON_BOTH(damage_is_found_on_the_way_there),

@@ -1,0 +1,263 @@
+/* A node against clients that have a key of a lower role and do what they can with it: what others have
+ * stays, and their calls go through. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "dataplane/wire/format/packet.h"
+#include "tests/integration/node_fixture.h"
+
+#define PAUSE_NS 5000000
+
+enum role { OPERATOR, TRAINER, READ_ONLY, ROLES };
+static const char *const role_names[ROLES] = {"operator", "trainer", "read_only"};
+
+struct fixture {
+    struct node_fixture node;
+    char directory[32], listed[48];
+    char key_files[ROLES][64];
+    char settings[NODE_SETTINGS_MAX][128];
+};
+
+static void write_key(const char *path, uint8_t byte)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (uint32_t i = 0; i < MR_PSK_BYTES; i++)
+        fprintf(file, "%02x", byte);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* A node with a key for each role, and these settings. */
+static void start(struct fixture *x, const char *const *more)
+{
+    const char *settings[NODE_SETTINGS_MAX] = {NULL};
+    uint32_t count = 0;
+    memcpy(x->directory, "/tmp/millrace-keys-XXXXXX", sizeof "/tmp/millrace-keys-XXXXXX");
+    assert_non_null(mkdtemp(x->directory));
+    snprintf(x->listed, sizeof(x->listed), "%s/listed", x->directory);
+    assert_int_equal(mkdir(x->listed, 0700), 0);
+    for (uint32_t role = 0; role < ROLES; role++) {
+        snprintf(x->key_files[role], sizeof(x->key_files[role]), "%s/%s", x->directory, role_names[role]);
+        write_key(x->key_files[role], (uint8_t)(0x21 + role));
+        snprintf(x->settings[count], sizeof(x->settings[count]), "node.key=%s:%s", role_names[role],
+                 x->key_files[role]);
+        count++;
+    }
+    snprintf(x->settings[count], sizeof(x->settings[count]), "checkpoint.allow=%s", x->listed);
+    count++;
+    for (uint32_t i = 0; i < count; i++)
+        settings[i] = x->settings[i];
+    settings[count++] = "cores.adaptive_idle_us=50";
+    for (; *more != NULL; more++)
+        settings[count++] = *more;
+    node_fixture_start(&x->node, 1, settings);
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *x = *state;
+    char command[64];
+    node_fixture_stop(&x->node);
+    snprintf(command, sizeof(command), "rm -r %s", x->directory);
+    return system(command);
+}
+
+static struct mr_client *client_of(const struct fixture *x, enum role role)
+{
+    char error[512] = "";
+    struct mr_client *client = NULL;
+    struct mr_client_options options = {.server = x->node.address,
+                                        .key_file = x->key_files[role],
+                                        .connect_ms = NODE_READY_MS,
+                                        .deadline_ms = NODE_READY_MS};
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
+        fail_msg("%s", error);
+    return client;
+}
+
+/* ---- saves ---- */
+
+static int set_up_saves(void **state)
+{
+    static struct fixture x;
+    static const char *const settings[] = {"checkpoint.every_s=0", "checkpoint.keep=2",
+                                           "checkpoint.keep_trainers=2", "checkpoint.trainer_saves=9", NULL};
+    *state = &x;
+    start(&x, settings);
+    return 0;
+}
+
+static bool is_there(const char *directory, uint64_t id)
+{
+    char path[128];
+    struct stat found;
+    snprintf(path, sizeof(path), "%s/ckpt-%llu/MANIFEST", directory, (unsigned long long)id);
+    return stat(path, &found) == 0;
+}
+
+/* The checkpoints of a directory, as "1 2 7 ". */
+static const char *list(const char *directory)
+{
+    static char text[128];
+    int at = 0;
+    text[0] = '\0';
+    for (uint64_t id = 1; id < 32; id++)
+        if (is_there(directory, id))
+            at += snprintf(text + at, sizeof(text) - (size_t)at, "%u ", (unsigned)id);
+    return text;
+}
+
+static void note_ended(void *arg, const struct mr_save_info *save)
+{
+    *(bool *)arg = save->state == MR_SAVE_ENDED;
+    if (save->state == MR_SAVE_ENDED)
+        assert_int_equal(save->status, MR_OK);
+}
+
+/* Old checkpoints are removed before a save is said to have ended. */
+static void wait_for_save(struct mr_client *client, uint64_t number)
+{
+    for (bool has_ended = false; !has_ended;) {
+        assert_int_equal(mr_checkpoint_info(client, NULL, number, NULL, note_ended, &has_ended), MR_OK);
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
+}
+
+static void save_to(struct mr_client *client, const char *directory)
+{
+    const struct mr_save_options save = {.bytes = sizeof(save), .directory = directory};
+    uint64_t number = 0;
+    if (mr_checkpoint_save(client, NULL, &save, &number) != MR_OK)
+        fail_msg("%s", mr_last_error());
+    wait_for_save(client, number);
+}
+
+static void push(struct mr_client *client, uint32_t table, float value)
+{
+    static const uint64_t key = 7;
+    const float gradient[4] = {value, value, value, value};
+    assert_int_equal(mr_push_gradients(client, NULL, table, &key, 1, 4, gradient), MR_OK);
+}
+
+static float value_of(struct mr_client *client, uint32_t table)
+{
+    static const uint64_t key = 7;
+    struct mr_reply *reply;
+    assert_int_equal(mr_lookup(client, NULL, table, &key, 1, &reply), MR_OK);
+    const float value = ((const float *)mr_reply_tensor(reply, 0)->data)[0];
+    mr_reply_free(reply);
+    return value;
+}
+
+static void what_trainers_save_displaces_nothing_else(void **state)
+{
+    struct fixture *x = *state;
+    struct mr_client *operator_ = client_of(x, OPERATOR), *trainer = client_of(x, TRAINER);
+    struct mr_feature feature = mr_feature_table("rows", 4);
+    const char *own = x->node.checkpoints;
+    char below[96];
+    uint32_t table;
+    uint64_t number = 0;
+    feature.learning_rate = 1;
+    assert_int_equal(mr_create(trainer, NULL, &feature, 1, &table), MR_OK);
+    push(trainer, table, -1);
+    const float good = value_of(trainer, table);
+    save_to(operator_, NULL);
+    save_to(operator_, NULL);
+    for (int i = 0; i < 5; i++) {
+        push(trainer, table, 1e6f);
+        save_to(trainer, NULL);
+    }
+    assert_string_equal(list(own), "1 2 3 7 "); /* 3 has not reached its least age: a burst leaves it */
+
+    /* Directories of its own do not help. */
+    const struct mr_save_options elsewhere = {.bytes = sizeof(elsewhere), .directory = below};
+    snprintf(below, sizeof(below), "%s/new", x->listed);
+    node_fixture_refused(mr_checkpoint_save(trainer, NULL, &elsewhere, &number), MR_UNAUTHORIZED,
+                         "to save there needs an operator's key");
+    snprintf(below, sizeof(below), "%s/ckpt-1", own);
+    node_fixture_refused(mr_checkpoint_save(trainer, NULL, &elsewhere, &number), MR_UNAUTHORIZED,
+                         "to save there needs an operator's key");
+    save_to(operator_, x->listed);
+    for (int i = 0; i < 3; i++)
+        save_to(trainer, x->listed);
+    assert_string_equal(list(x->listed), "1 2 4 ");
+
+    /* What the operator waits for is not the trainer's to cancel. */
+    const struct mr_save_options at_step = {.bytes = sizeof(at_step), .step = 1000000, .trainers = 1};
+    assert_int_equal(mr_checkpoint_save(operator_, NULL, &at_step, &number), MR_OK);
+    node_fixture_refused(mr_checkpoint_cancel(trainer, NULL, number), MR_UNAUTHORIZED,
+                         "to cancel it needs an operator's key");
+    assert_int_equal(mr_checkpoint_cancel(operator_, NULL, number), MR_OK);
+
+    /* Names make a checkpoint of another folder, for which the same holds. */
+    static const char *const names[] = {"rows"};
+    const struct mr_save_options some = {
+        .bytes = sizeof(some), .directory = below, .names = names, .name_count = 1};
+    node_fixture_refused(mr_checkpoint_save(trainer, NULL, &some, &number), MR_UNAUTHORIZED,
+                         "to save there needs an operator's key");
+    save_to(trainer, NULL);
+    assert_string_equal(list(own), "1 2 3 8 ");
+    node_fixture_refused(mr_checkpoint_save(trainer, NULL, NULL, &number), MR_UNAUTHORIZED,
+                         "trainers may ask for 9 saves in an hour");
+    save_to(operator_, NULL);
+    assert_string_equal(list(own), "1 3 8 9 ");
+
+    assert_int_equal(mr_restore(operator_, NULL, NULL, 1, NULL), MR_OK);
+    assert_float_equal(value_of(operator_, table), good, 0);
+    mr_client_destroy(trainer);
+    mr_client_destroy(operator_);
+}
+
+static int set_up_schedule(void **state)
+{
+    static struct fixture x;
+    static const char *const settings[] = {"checkpoint.every_s=1", "checkpoint.trainer_saves=1024", NULL};
+    *state = &x;
+    start(&x, settings);
+    return 0;
+}
+
+static void note_automatic(void *arg, const struct mr_save_info *save)
+{
+    *(bool *)arg |= save->is_automatic;
+}
+
+/* A trainer that saves all the time does not postpone the node's own saves. */
+static void the_node_saves_by_itself_beside_trainers(void **state)
+{
+    struct fixture *x = *state;
+    struct mr_client *trainer = client_of(x, TRAINER);
+    struct mr_feature feature = mr_feature_table("rows", 4);
+    uint32_t table;
+    assert_int_equal(mr_create(trainer, NULL, &feature, 1, &table), MR_OK);
+    for (bool is_there = false; !is_there;) {
+        const struct mr_save_options save = {.bytes = sizeof(save), .queue = true};
+        uint64_t number = 0;
+        push(trainer, table, 1);
+        assert_int_equal(mr_checkpoint_save(trainer, NULL, &save, &number), MR_OK);
+        wait_for_save(trainer, number);
+        assert_int_equal(mr_checkpoint_info(trainer, NULL, 0, NULL, note_automatic, &is_there), MR_OK);
+    }
+    mr_client_destroy(trainer);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_trainers_save_displaces_nothing_else, set_up_saves, tear_down),
+        cmocka_unit_test_setup_teardown(the_node_saves_by_itself_beside_trainers, set_up_schedule, tear_down),
+    };
+    if (argc != 2)
+        return 2;
+    node_fixture_server = argv[1];
+    netns_require_root();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
