@@ -9,7 +9,9 @@
 #include <zookeeper/zookeeper.h>
 #include "dataplane/wire/base/clock.h"
 #include "ps/cluster/catalog_json.h"
+#include "ps/cluster/zookeeper_hosts.h"
 
+#define SERVERS_BYTES   1024u
 #define ROOT            "/millrace"
 #define PATH_BYTES      (sizeof(ROOT) + 2 * PS_CLUSTER_NAME_BYTES + 16)
 #define MAP_BYTES_MAX   (1u << 20) /* ZooKeeper's own limit of a znode, the map's and the catalogue's */
@@ -113,11 +115,16 @@ static void close_session(struct ps_zookeeper *z)
 static bool open_session(struct ps_zookeeper *z)
 {
     const struct ps_zookeeper_options *o = &z->options;
-    z->handle = zookeeper_init2(o->servers, session_changed, (int)o->session_ms, NULL, z,
-                                ZOO_NO_LOG_CLIENTENV, drop_message);
+    char servers[SERVERS_BYTES], why[SERVERS_BYTES];
+    (void)ps_zookeeper_hosts(o->servers, servers, sizeof(servers), why, sizeof(why));
+    z->handle = zookeeper_init2(servers, session_changed, (int)o->session_ms, NULL, z, ZOO_NO_LOG_CLIENTENV,
+                                drop_message);
     if (!z->handle) {
+        const int error = errno;
         trouble(z, "cluster.zookeeper = %s: %s", o->servers,
-                errno == EINVAL || errno == ENOENT ? "no such host" : strerror(errno));
+                why[0] != '\0'                       ? why
+                : error == EINVAL || error == ENOENT ? "no such host"
+                                                     : strerror(error));
         return false;
     }
     z->away_since_us = mr_clock_boot_us();

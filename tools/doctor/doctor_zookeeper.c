@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
+#include "ps/cluster/zookeeper_hosts.h"
 
 #define WAIT_S       2
 #define ANSWER_BYTES 2048
@@ -81,7 +82,7 @@ void doctor_ask_zookeeper(const char *servers, struct doctor_zookeeper *out)
     *out = (struct doctor_zookeeper){.count = 0};
     for (const char *at = servers; *at != '\0' && out->count < DOCTOR_ZOOKEEPER_MAX;) {
         struct doctor_zookeeper_server *server = &out->servers[out->count++];
-        char host[64];
+        char host[64], resolved[128];
         const size_t bytes = strcspn(at, ",");
         (void)snprintf(server->address, sizeof(server->address), "%.*s", (int)bytes, at);
         at += bytes + (at[bytes] == ',');
@@ -93,6 +94,7 @@ void doctor_ask_zookeeper(const char *servers, struct doctor_zookeeper *out)
         const bool is_bracketed = server->address[0] == '[' && port[-1] == ']';
         const size_t host_bytes = (size_t)(port - server->address) - (is_bracketed ? 2 : 0);
         (void)snprintf(host, sizeof(host), "%.*s", (int)host_bytes, server->address + is_bracketed);
-        ask(host, port + 1, server);
+        if (ps_zookeeper_hosts(server->address, resolved, sizeof(resolved), server->why, sizeof(server->why)))
+            ask(host, port + 1, server); /* otherwise the node would not find it, either */
     }
 }

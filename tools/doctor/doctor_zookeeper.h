@@ -11,7 +11,7 @@ struct doctor_zookeeper {
     uint32_t count;
     struct doctor_zookeeper_server {
         char address[64];
-        char why[96];     /* it does not answer; "": it does */
+        char why[192];    /* it does not answer, or a node would not find it; "": it does */
         char version[24]; /* "" unless it serves */
         char mode[16];    /* leader, follower, observer, standalone; "": it serves nobody, having no quorum */
     } servers[DOCTOR_ZOOKEEPER_MAX];

@@ -25,7 +25,12 @@
 void cluster_nodes_isolate(void)
 {
     netns_require_root();
-    if (unshare(CLONE_NEWNET) != 0 || system("ip link set lo up") != 0) { /* NOLINT(cert-env33-c): our own */
+    /* With a link that the kernel has no IPv4 address on, as on the machine of a node that DPDK serves. */
+    static const char links[] =
+        "ip link set lo up && ip link add link0 type veth peer name link1 && "
+        "{ ip addr add fe80::2/64 dev link0 nodad || true; } && ip link set link0 up && "
+        "ip link set link1 up";
+    if (unshare(CLONE_NEWNET) != 0 || system(links) != 0) { /* NOLINT(cert-env33-c): our own */
         perror("a network of the test's own");
         exit(1);
     }

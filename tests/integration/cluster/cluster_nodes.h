@@ -28,8 +28,8 @@ struct cluster_shown {
     uint8_t owner[MR_PARTITION_COUNT];
 };
 
-/* Gives this process, and those that it starts, a network with nothing but the loopback interface; skips the
- * test without root. */
+/* Gives this process, and those that it starts, a network with the loopback interface, and a link that leads
+ * nowhere and has a link-local address only; skips the test without root. */
 void cluster_nodes_isolate(void);
 
 /* Makes and starts node `number` (its name is n0, n1, ...); settings are lines of its configuration, ""
