@@ -356,7 +356,7 @@ wait_for_store() {
 # ---- hub and trainers ----
 plan=()
 start_hub() {
-    ip netns exec "$client_ns" "$hub" --listen "$hub_address" --server "$servers" --key-file "$work/key" \
+    ip netns exec "$client_ns" "$hub" --listen "$hub_address" --server "$servers" --key-file "$work/key" --allow "$(dirname "$(realpath "$data")")" \
         ${timeline:+--trace "$work/trace-hub.json"} 2>"$work/hub.log" &
     hub_pid=$!
     pids+=("$hub_pid")

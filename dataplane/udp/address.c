@@ -23,6 +23,12 @@ void mr_address_from_ipv4(const uint8_t ipv4[4], struct mr_address *out)
     memcpy(out->ip + sizeof(ipv4_prefix), ipv4, 4);
 }
 
+bool mr_address_is_loopback(const struct mr_address *a)
+{
+    static const uint8_t ipv6[16] = {[15] = 1};
+    return mr_address_is_ipv4(a) ? a->ip[12] == 127 : memcmp(a->ip, ipv6, sizeof(ipv6)) == 0;
+}
+
 bool mr_address_is_any(const struct mr_address *a)
 {
     static const uint8_t zero[16];

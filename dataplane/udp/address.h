@@ -34,6 +34,8 @@ bool mr_address_is_ipv4(const struct mr_address *a);
 /* That IPv4 address as ip[]; everything else is zero. */
 void mr_address_from_ipv4(const uint8_t ipv4[4], struct mr_address *out);
 bool mr_address_is_any(const struct mr_address *a);
+/* 127.0.0.0/8 or ::1: nobody else reaches it. */
+bool mr_address_is_loopback(const struct mr_address *a);
 /* family: the socket's; an AF_INET6 socket takes IPv4 peers as mapped addresses. Returns the length. */
 socklen_t mr_address_to_sockaddr(const struct mr_address *a, int family, struct sockaddr_storage *out);
 /* path is zero, apart from the interface of a link-local address. */

@@ -155,6 +155,8 @@ class Node:
             SERVER_IP,
             "--key-file",
             key,
+            "--allow",
+            "/",
             stderr=log,
         )
         log.close()

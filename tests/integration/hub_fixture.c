@@ -18,7 +18,8 @@ const char *hub_fixture_program;
 static void run_hub(struct hub_fixture *f)
 {
     char command[COMMAND_BYTES];
-    snprintf(command, sizeof(command), "exec %s --listen " HUB_ADDRESS " --server %s %s 2>>%s",
+    snprintf(command, sizeof(command),
+             "exec %s --listen " HUB_ADDRESS " --without-key --allow / --server %s %s 2>>%s",
              hub_fixture_program, f->node->address, f->options != NULL ? f->options : "", f->log);
     netns_spawn(&f->node->net, NETNS_CLIENT, (char *[]){"/bin/sh", "-c", command, NULL}, &f->process);
 }

@@ -224,6 +224,8 @@ class Hub:
                 self.address,
                 "--server",
                 self.node.address,
+                "--allow",
+                "/",
                 *self._options,
             ],
             os.path.join(self.node.directory, "hub.log"),

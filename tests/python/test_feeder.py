@@ -378,6 +378,8 @@ def started(node, stdin, *options):
             "127.0.0.1:0",
             "--log-format",
             "json",
+            "--allow",
+            "/",
         ]
         + list(options),
         stdin=stdin,

@@ -230,8 +230,10 @@ class Pair:
             folder = self.folder / what.replace(" ", "-").replace(",", "").replace("'", "")
             folder.mkdir()
             with Node(node, folder):
+                usage = subprocess.run([hub.hub, "--help"], capture_output=True, text=True).stdout
+                allow = ["--allow", "/"] if "--allow" in usage else []  # of later versions than 0.2
                 served = subprocess.Popen(
-                    [hub.hub, "--server", ADDRESS, "--listen", "127.0.0.1:7800"],
+                    [hub.hub, "--server", ADDRESS, "--listen", "127.0.0.1:7800", *allow],
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                 )

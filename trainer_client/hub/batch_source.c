@@ -82,6 +82,7 @@ static enum mr_status open_live(struct hub_batch_source *s, const struct hub_bat
 {
     const struct hub_live_options options = {
         .path = o->request->path,
+        .allowed = o->allowed,
         .formats = o->formats,
         .format = o->request->format,
         .batch_samples = o->request->batch_samples,
@@ -110,6 +111,7 @@ static enum mr_status open_file(struct hub_batch_source *s, const struct hub_bat
     const struct hub_request *request = o->request;
     const struct hub_sample_file_options options = {
         .path = request->path,
+        .allowed = o->allowed,
         .formats = o->formats,
         .format = request->format,
         .seed = request->shuffle_seed,

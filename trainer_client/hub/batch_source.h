@@ -48,6 +48,7 @@ struct hub_batch_source;
 struct hub_batch_source_options {
     const struct hub_request *request;
     const struct hub_formats *formats; /* outlive the source */
+    const struct hub_allowed *allowed; /* outlives the source; NULL: any path */
     size_t memory_bytes;               /* for samples that stay in memory */
     const atomic_bool *stop;
     bool follow;                              /* files are read once, and followed as they grow */

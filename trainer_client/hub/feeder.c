@@ -217,6 +217,7 @@ static enum mr_status open_source(struct hub_feeder *f, char *error)
     const struct hub_batch_source_options options = {
         .request = &f->request,
         .formats = f->hub->config.formats,
+        .allowed = f->hub->config.allowed,
         .memory_bytes = f->hub->config.sample_memory_bytes,
         .stop = &f->hub->stop,
         .follow = f->hub->config.follow,

@@ -41,10 +41,13 @@ struct hub_feed {
 };
 
 struct hub_config {
-    const char *listen, *server, *key_file;
+    const char *listen; /* NULL: port 7800, of this machine alone if there is no key */
+    const char *server, *key_file;
+    bool without_key;    /* other machines may reach it without a key */
     const char *trace;   /* file for the timeline; NULL: none */
     const char *metrics; /* address for metrics over HTTP; NULL: none */
     const struct hub_formats *formats;
+    const struct hub_allowed *allowed; /* where trainers may name files; NULL: anywhere */
     uint32_t prefetch;
     size_t sample_memory_bytes;               /* samples that stay in memory take at most this */
     bool follow;                              /* sample files are followed as they grow */

@@ -15,12 +15,15 @@
 #define READ_BYTES     (1u << 20) /* room for a read; also what a pipe is asked to hold */
 #define FOLLOW_WAIT_MS 50
 
-enum mr_status hub_live_input_open(struct hub_live_input *in, const char *path, bool follow, char *error)
+enum mr_status hub_live_input_open(struct hub_live_input *in, const char *path,
+                                   const struct hub_allowed *allowed, bool follow, char *error)
 {
     struct stat opened;
     bool is_standard = strcmp(path, HUB_STANDARD_INPUT) == 0;
     *in = (struct hub_live_input){.path = path, .follow = follow, .fd = -1, .stop_fd = -1};
-    in->fd = is_standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (!is_standard && hub_allowed_check(allowed, path, error) != MR_OK)
+        return MR_UNAUTHORIZED;
+    in->fd = is_standard ? STDIN_FILENO : hub_allowed_open(allowed, path, O_RDONLY | O_NONBLOCK);
     if (in->fd < 0 || fstat(in->fd, &opened) != 0) {
         snprintf(error, HUB_ERROR_BYTES, "cannot open %.200s: %s; the path is one on the hub's machine",
                  is_standard ? "standard input" : path, strerror(errno));

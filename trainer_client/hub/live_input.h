@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
+#include "trainer_client/hub/allowed.h"
 
 #define HUB_STANDARD_INPUT "-" /* its path */
 
@@ -28,10 +29,11 @@ struct hub_live_input {
     size_t begin, end, capacity; /* bytes [begin, end) are read and not taken */
 };
 
-/* path: HUB_STANDARD_INPUT or a file's; it must outlive the input. follow: the end of a regular file is no
- * end until the file is renamed or removed. MR_INVALID_ARGUMENT, MR_NO_MEMORY; `error` (HUB_ERROR_BYTES)
- * says why. Close it in either case. */
-enum mr_status hub_live_input_open(struct hub_live_input *in, const char *path, bool follow, char *error);
+/* path: HUB_STANDARD_INPUT or a file's; it must outlive the input. allowed: see allowed.h. follow: the end of
+ * a regular file is no end until the file is renamed or removed. MR_INVALID_ARGUMENT, MR_UNAUTHORIZED,
+ * MR_NO_MEMORY; `error` (HUB_ERROR_BYTES) says why. Close it in either case. */
+enum mr_status hub_live_input_open(struct hub_live_input *in, const char *path,
+                                   const struct hub_allowed *allowed, bool follow, char *error);
 void hub_live_input_close(struct hub_live_input *in);
 /* Back to the start of a file, also of one that was stopped. */
 void hub_live_input_rewind(struct hub_live_input *in);

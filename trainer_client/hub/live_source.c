@@ -476,7 +476,7 @@ enum mr_status hub_live_source_open(const struct hub_live_options *options, stru
     status = MR_NO_MEMORY;
     snprintf(error, HUB_ERROR_BYTES, "no memory");
     if (s->path != NULL && s->sample != NULL && s->kept != NULL)
-        status = hub_live_input_open(&s->input, s->path, options->follow, error);
+        status = hub_live_input_open(&s->input, s->path, options->allowed, options->follow, error);
     if (status == MR_OK)
         status = start_thread(s, error);
     if (status != MR_OK) {

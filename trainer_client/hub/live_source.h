@@ -16,6 +16,7 @@ struct hub_live_source;
 
 struct hub_live_options {
     const char *path;                  /* HUB_STANDARD_INPUT or a file's */
+    const struct hub_allowed *allowed; /* outlives the source; NULL: any path */
     const struct hub_formats *formats; /* outlive the source */
     const char *format;                /* name of one of them, or HUB_BLOCK_FORMAT */
     uint32_t batch_samples;

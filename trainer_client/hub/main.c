@@ -11,7 +11,6 @@
 #include "trainer_client/hub/sample_file.h"
 
 #define PROGRAM               "millrace-hub"
-#define PORT_DEFAULT          "7800"
 #define PREFETCH_DEFAULT      4u
 #define SAMPLE_MEMORY_MIB     256u
 #define SAMPLE_MEMORY_MIB_MAX (1u << 20)
@@ -86,11 +85,21 @@ static _Noreturn void check_format(struct hub_formats *formats, const char *want
     exit(fflush(stdout) == 0 ? 0 : hub_fail("cannot write to standard output"));
 }
 
+static const struct hub_allowed *allow_directories(const struct cli_list *directories)
+{
+    char error[HUB_ERROR_BYTES];
+    const struct hub_allowed *allowed = hub_allowed_create(directories->items, directories->count, error);
+    if (allowed == NULL)
+        exit(hub_fail(error));
+    return allowed;
+}
+
 static struct hub_config parse_arguments(int argc, char **argv)
 {
     struct log_arguments log = {.level = "info", .format = "text"};
-    struct hub_config config = {.listen = "0.0.0.0:" PORT_DEFAULT, .prefetch = PREFETCH_DEFAULT};
-    const char *format_files[OWN_FORMATS_MAX];
+    struct hub_config config = {.prefetch = PREFETCH_DEFAULT};
+    const char *format_files[OWN_FORMATS_MAX], *directories[HUB_ALLOWED_MAX];
+    struct cli_list allowed = {.items = directories, .items_max = HUB_ALLOWED_MAX};
     struct cli_list own_formats = {.items = format_files, .items_max = OWN_FORMATS_MAX};
     const char *checked_format = NULL, *data = NULL;
     uint32_t trainer_timeout_s = TRAINER_TIMEOUT_S, sample_memory_mib = SAMPLE_MEMORY_MIB;
@@ -98,9 +107,14 @@ static struct hub_config parse_arguments(int argc, char **argv)
         {"server", CLI_STRING, &config.server, "HOST[:PORT],...",
          "parameter server to feed; default port 7700. Of a cluster: some or all of its nodes"},
         {"listen", CLI_STRING, &config.listen, "HOST:PORT",
-         "address at which trainers reach this hub; default 0.0.0.0:" PORT_DEFAULT},
+         "address at which trainers reach this hub; default: port 7800, without a key only from this "
+         "machine"},
+        {"allow", CLI_LIST, &allowed, "DIR",
+         "trainers may name files below DIR; without it they may name none. May be given several times"},
         {"key-file", CLI_STRING, &config.key_file, "FILE",
          "file with the pre-shared key, 64 hex digits; default: $MILLRACE_KEY_FILE, else no key"},
+        {"without-key", CLI_FLAG, &config.without_key, NULL,
+         "serve other machines without a key, too: everybody who reaches the hub may use it"},
         {"format", CLI_LIST, &own_formats, "FILE",
          "describes a format of samples (docs/data-formats.md), beside libsvm, criteo and flights, which\n"
          "are built in; trainers ask for it by the name that it has there. May be given several times"},
@@ -141,7 +155,7 @@ static struct hub_config parse_arguments(int argc, char **argv)
         .words_max = 1,
         .summary =
             "Reads samples, feeds their keys to the parameter server, and hands batches to trainers.\n\n"
-            "  millrace-hub --server 10.0.0.1 --listen 10.0.0.2:7800\n"
+            "  millrace-hub --server 10.0.0.1 --key-file /etc/millrace/trainer.key --allow /data\n"
             "  millrace-hub --check-format clicks.ini clicks.csv",
         CLI_OPTIONS(options),
         .has_version = true,
@@ -158,6 +172,7 @@ static struct hub_config parse_arguments(int argc, char **argv)
         cli_refuse(PROGRAM, "--server is missing");
     if (config.key_file == NULL)
         config.key_file = getenv("MILLRACE_KEY_FILE");
+    config.allowed = allow_directories(&allowed);
     config.sample_memory_bytes = (size_t)sample_memory_mib << 20;
     config.trainer_timeout_us = trainer_timeout_s * UINT64_C(1000000);
     return config;

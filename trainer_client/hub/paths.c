@@ -1,9 +1,12 @@
 #include "trainer_client/hub/paths.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "trainer_client/hub/sample_file.h"
 
@@ -41,14 +44,61 @@ static enum mr_status add(struct hub_paths *paths, const char *path, char *error
     return MR_OK;
 }
 
-static enum mr_status add_pattern(struct hub_paths *paths, const char *pattern, char *error)
+/* ---- glob(), which looks only into directories that are allowed ---- */
+
+static _Thread_local const struct hub_allowed *glob_allowed;
+
+static void *glob_open(const char *path)
+{
+    const int fd = hub_allowed_open(glob_allowed, path, O_RDONLY | O_DIRECTORY);
+    DIR *directory = fd >= 0 ? fdopendir(fd) : NULL;
+    if (directory == NULL && fd >= 0)
+        close(fd);
+    return directory;
+}
+
+static struct dirent *glob_next(void *directory)
+{
+    return readdir(directory);
+}
+
+static void glob_close(void *directory)
+{
+    closedir(directory);
+}
+
+static int glob_stat(const char *restrict path, struct stat *restrict st)
+{
+    const int fd = hub_allowed_open(glob_allowed, path, O_PATH);
+    if (fd < 0)
+        return -1;
+    const int result = fstat(fd, st);
+    close(fd);
+    return result;
+}
+
+static int glob_look(const char *pattern, const struct hub_allowed *allowed, glob_t *found)
+{
+    *found = (glob_t){.gl_opendir = glob_open,
+                      .gl_readdir = glob_next,
+                      .gl_closedir = glob_close,
+                      .gl_stat = glob_stat,
+                      .gl_lstat = glob_stat};
+    glob_allowed = allowed;
+    /* in the order of the locale "C": no program sets another */
+    return glob(pattern, GLOB_ALTDIRFUNC, NULL, found);
+}
+
+static enum mr_status add_pattern(struct hub_paths *paths, const char *pattern,
+                                  const struct hub_allowed *allowed, char *error)
 {
     glob_t found;
+    enum mr_status status = hub_allowed_check(allowed, pattern, error);
+    if (status != MR_OK)
+        return status;
     if (strpbrk(pattern, "*?[") == NULL)
         return add(paths, pattern, error);
-    int outcome =
-        glob(pattern, 0, NULL, &found); /* in the order of the locale "C": no program sets another */
-    enum mr_status status = MR_OK;
+    const int outcome = glob_look(pattern, allowed, &found);
     if (outcome == GLOB_NOSPACE) {
         snprintf(error, HUB_ERROR_BYTES, "no memory");
         status = MR_NO_MEMORY;
@@ -64,7 +114,16 @@ static enum mr_status add_pattern(struct hub_paths *paths, const char *pattern, 
     return status;
 }
 
-enum mr_status hub_paths_expand(const char *path, struct hub_paths *out, char *error)
+static bool exists(const char *path, const struct hub_allowed *allowed)
+{
+    const int fd = hub_allowed_open(allowed, path, O_PATH);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+enum mr_status hub_paths_expand(const char *path, const struct hub_allowed *allowed, struct hub_paths *out,
+                                char *error)
 {
     enum mr_status status = MR_OK;
     struct hub_paths paths = {.all = calloc(HUB_FILES_MAX, sizeof(*paths.all))};
@@ -72,13 +131,15 @@ enum mr_status hub_paths_expand(const char *path, struct hub_paths *out, char *e
     if (paths.all == NULL || list == NULL) {
         snprintf(error, HUB_ERROR_BYTES, "no memory");
         status = MR_NO_MEMORY;
-    } else if (access(path, F_OK) == 0) {
+    } else if (exists(path, allowed)) {
         status = add(&paths, path, error);
     } else {
         for (const char *one; status == MR_OK && (one = strsep(&rest, ",")) != NULL;)
             if (one[0] != '\0')
-                status = add_pattern(&paths, one, error);
+                status = add_pattern(&paths, one, allowed, error);
     }
+    if (status == MR_OK && paths.count == 0)
+        status = hub_allowed_check(allowed, path, error);
     if (status == MR_OK && paths.count == 0)
         status = add(&paths, path, error); /* which opening it refuses */
     free(list);

@@ -41,6 +41,7 @@ struct file {
 struct hub_sample_file {
     struct hub_sample_file_info info;
     const struct hub_formats *formats;
+    const struct hub_allowed *allowed;
     char *path; /* of the plan */
     struct hub_paths paths;
     struct file *files;  /* [paths.count] */
@@ -260,7 +261,7 @@ static enum mr_status check_format(const struct hub_sample_file *f, char *error)
 
 static enum mr_status open_file(struct hub_sample_file *f, struct file *file, char *error)
 {
-    file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    file->fd = hub_allowed_open(f->allowed, file->path, O_RDONLY | O_NONBLOCK);
     if (file->fd < 0 || fstat(file->fd, &file->opened) != 0) {
         snprintf(error, HUB_ERROR_BYTES, "cannot open %.300s: %s; the path is one on the hub's machine",
                  file->path, strerror(errno));
@@ -287,7 +288,7 @@ static enum mr_status open_file(struct hub_sample_file *f, struct file *file, ch
 
 static enum mr_status open_files(struct hub_sample_file *f, char *error)
 {
-    enum mr_status status = hub_paths_expand(f->path, &f->paths, error);
+    enum mr_status status = hub_paths_expand(f->path, f->allowed, &f->paths, error);
     if (status != MR_OK)
         return status;
     f->files = calloc(f->paths.count, sizeof(*f->files));
@@ -309,6 +310,7 @@ static struct hub_sample_file *allocate(const struct hub_sample_file_options *op
     if (f == NULL)
         return NULL;
     f->formats = options->formats;
+    f->allowed = options->allowed;
     f->seed = options->seed;
     f->held_out_share = options->held_out_share;
     f->held_out = options->held_out;
@@ -434,7 +436,7 @@ static enum mr_status check_paths(const struct hub_sample_file *f, char *error)
     struct hub_paths now = {0};
     enum mr_status status = MR_OK;
     char what[HUB_ERROR_BYTES];
-    if (hub_paths_expand(f->path, &now, what) != MR_OK)
+    if (hub_paths_expand(f->path, f->allowed, &now, what) != MR_OK)
         return MR_OK; /* none matches any more: they were deleted */
     for (uint32_t i = 0, known = 0; status == MR_OK && i < now.count; i++) {
         while (known < f->paths.count && strcmp(f->paths.all[known], now.all[i]) != 0)

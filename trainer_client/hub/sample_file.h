@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
+#include "trainer_client/hub/allowed.h"
 #include "trainer_client/hub/format/format.h"
 #include "trainer_client/hub/format/sample.h"
 
@@ -28,6 +29,7 @@ struct hub_sample_file;
 
 struct hub_sample_file_options {
     const char *path;                  /* of a file, or of several: see paths.h */
+    const struct hub_allowed *allowed; /* outlives the file; NULL: any path */
     const struct hub_formats *formats; /* outlive the file */
     const char *format;                /* name of one of them */
     uint64_t seed;

@@ -7,10 +7,12 @@
 #include <unistd.h>
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
+#include "dataplane/udp/address.h"
 #include "trainer_client/hub/hub_metrics.h"
 #include "trainer_client/hub/service.h"
 #include "trainer_client/socket/socket_server.h"
 
+#define PORT_DEFAULT         "7800"
 #define SERVE_WAIT_MS        5
 #define PROGRESS_INTERVAL_US 500000u
 
@@ -97,10 +99,35 @@ static void answer(struct hub *hub, struct mrc_socket_server *server, struct hub
     }
 }
 
+/* Where trainers reach it: without a key other machines do so only if the command line says it. NULL, with
+ * `error`: they must not. */
+static const char *listen_address(const struct hub_config *config, char *error)
+{
+    struct mr_address at;
+    const bool is_open = config->key_file != NULL || config->without_key;
+    if (config->listen == NULL)
+        return is_open ? "0.0.0.0:" PORT_DEFAULT : "127.0.0.1:" PORT_DEFAULT;
+    if (is_open || mr_address_resolve(config->listen, true, &at, error, HUB_ERROR_BYTES) != MR_OK ||
+        mr_address_is_loopback(&at))
+        return config->listen; /* one that is wrong is refused when it is used */
+    snprintf(error, HUB_ERROR_BYTES,
+             "--listen %.200s needs a key, since everybody who reaches the hub could use it: name one with "
+             "--key-file "
+             "FILE, or say --without-key",
+             config->listen);
+    return NULL;
+}
+
 enum mr_status hub_serve(struct hub *hub, char *error)
 {
+    const char *listen = listen_address(&hub->config, error);
+    if (listen == NULL)
+        return MR_INVALID_ARGUMENT;
+    if (hub->config.key_file == NULL)
+        mr_log_warning("no_key", "no key: everybody who reaches %s may use this hub (set --key-file)",
+                       listen);
     struct hub_service *service = hub_service_create(hub);
-    const struct mrc_socket_server_options options = {.listen = hub->config.listen,
+    const struct mrc_socket_server_options options = {.listen = listen,
                                                       .key_file = hub->config.key_file,
                                                       .incarnation = hub->incarnation,
                                                       .start_id = hub->start_id,
@@ -127,7 +154,7 @@ enum mr_status hub_serve(struct hub *hub, char *error)
     }
     atomic_store(&hub->port, mrc_socket_server_port(server));
     mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"port", .number = atomic_load(&hub->port)}), "listening",
-                "listening on %s (UDP port %u), feeding %s", hub->config.listen, atomic_load(&hub->port),
+                "listening on %s (UDP port %u), feeding %s", listen, atomic_load(&hub->port),
                 hub->config.server);
     answer(hub, server, service, metrics);
     pthread_mutex_lock(&hub->lock);

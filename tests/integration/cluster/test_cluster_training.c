@@ -380,7 +380,8 @@ static pid_t start_hub(void)
     assert_true(pid >= 0);
     if (pid == 0) {
         (void)!freopen(log, "ae", stderr);
-        (void)execl(millrace_hub, millrace_hub, "--listen", HUB, "--server", servers, (char *)NULL);
+        (void)execl(millrace_hub, millrace_hub, "--listen", HUB, "--allow", "/", "--server", servers,
+                    (char *)NULL);
         _exit(127);
     }
     return pid;

@@ -297,7 +297,9 @@ static void test_command_line(void **state)
     } cases[] = {
         {"", "--server is missing"},
         {"--server 10.99.0.1 --prefetch 0", "--prefetch must be a whole number from 1 to 64"},
-        {"--server 10.99.0.1 --listen 10.1.2.3:7800", "10.1.2.3:7800"},
+        {"--server 10.99.0.1 --listen 10.1.2.3:7800 --without-key", "10.1.2.3:7800"},
+        {"--server 10.99.0.1 --listen " HUB_ADDRESS, "needs a key"},
+        {"--server 10.99.0.1 --allow /nowhere", "--allow /nowhere: No such file or directory"},
         {"--server 10.99.0.1 --listen 127.0.0.1:7801 --key-file /nowhere/key", "/nowhere/key"},
         {"--server 10.99.0.1 --frobnicate", "--help"},
     };

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """DeepFM on click data: rows of features in a table, the deep part in variables, all at a Millrace server.
 
-    millrace-hub --server 10.77.0.1 &
+    millrace-hub --server 10.77.0.1 --allow . &
     deepfm.py --server 10.77.0.1 --hub 127.0.0.1 --data flights-3m.csv --format flights
 
 Any number of trainers may run at once: they share model and batches. Start the others with --part train; the

@@ -101,14 +101,29 @@ static void all_addresses_of_a_name_are_found(void **state)
     assert_int_equal(count, 0);
 }
 
+static void loopback_is_known(void **state)
+{
+    static const char *const here[] = {"127.0.0.1:1", "127.255.0.9:1", "[::1]:1"};
+    static const char *const elsewhere[] = {"0.0.0.0:1", "10.0.0.1:1", "[::]:1", "[fd00::1]:1",
+                                            "128.0.0.1:1"};
+    struct mr_address a;
+    char error[256];
+    for (size_t i = 0; i < sizeof(here) / sizeof(*here); i++) {
+        assert_int_equal(mr_address_resolve(here[i], true, &a, error, sizeof(error)), MR_OK);
+        assert_true(mr_address_is_loopback(&a));
+    }
+    for (size_t i = 0; i < sizeof(elsewhere) / sizeof(*elsewhere); i++) {
+        assert_int_equal(mr_address_resolve(elsewhere[i], true, &a, error, sizeof(error)), MR_OK);
+        assert_false(mr_address_is_loopback(&a));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_sockaddr_and_back),
-        cmocka_unit_test(test_any),
-        cmocka_unit_test(all_addresses_of_a_name_are_found),
+        cmocka_unit_test(loopback_is_known), cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_refused),      cmocka_unit_test(test_sockaddr_and_back),
+        cmocka_unit_test(test_any),          cmocka_unit_test(all_addresses_of_a_name_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

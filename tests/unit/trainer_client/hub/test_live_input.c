@@ -26,7 +26,7 @@ static void a_pipe_until_its_end(void **state)
 {
     struct hub_live_input in;
     int to = standard_input(-1);
-    assert_int_equal(hub_live_input_open(&in, "-", false, error_text), MR_OK);
+    assert_int_equal(hub_live_input_open(&in, "-", NULL, false, error_text), MR_OK);
     assert_int_equal(hub_live_input_identity(&in), 0);
     assert_int_equal(write(to, "abcdef", 6), 6);
     assert_int_equal(hub_live_input_wait(&in, 4, error_text), HUB_LIVE_INPUT_BYTES);
@@ -49,7 +49,7 @@ static void waiting_is_stopped_by_another_thread(void **state)
     struct hub_live_input in;
     pthread_t thread;
     int to = standard_input(-1);
-    assert_int_equal(hub_live_input_open(&in, "-", false, error_text), MR_OK);
+    assert_int_equal(hub_live_input_open(&in, "-", NULL, false, error_text), MR_OK);
     assert_int_equal(write(to, "ab", 2), 2);
     assert_int_equal(hub_live_input_wait(&in, 2, error_text), HUB_LIVE_INPUT_BYTES);
     assert_int_equal(pthread_create(&thread, NULL, input_stop, &in), 0);
@@ -66,7 +66,7 @@ static void a_file_is_read_to_its_end_and_again(void **state)
     struct named_file file = named_file_make();
     struct hub_live_input in;
     named_file_write(&file, "12345");
-    assert_int_equal(hub_live_input_open(&in, file.path, false, error_text), MR_OK);
+    assert_int_equal(hub_live_input_open(&in, file.path, NULL, false, error_text), MR_OK);
     for (int reading = 0; reading < 2; reading++) {
         assert_int_equal(hub_live_input_wait(&in, 6, error_text), HUB_LIVE_INPUT_END);
         assert_memory_equal(in.buffer + in.begin, "12345", 5);
@@ -85,7 +85,7 @@ static void standard_input_from_within_a_file(void **state)
     int fd = open(file.path, O_RDONLY | O_CLOEXEC);
     assert_int_equal(lseek(fd, 2, SEEK_SET), 2);
     standard_input(fd);
-    assert_int_equal(hub_live_input_open(&in, "-", false, error_text), MR_OK);
+    assert_int_equal(hub_live_input_open(&in, "-", NULL, false, error_text), MR_OK);
     assert_int_equal(hub_live_input_wait(&in, 6, error_text), HUB_LIVE_INPUT_END);
     assert_int_equal(in.end - in.begin, 3);
     assert_memory_equal(in.buffer + in.begin, "345", 3);
@@ -105,7 +105,7 @@ static void a_followed_file_ends_when_it_is_renamed(void **state)
     struct hub_live_input in;
     pthread_t thread;
     named_file_write(&file, "12345");
-    assert_int_equal(hub_live_input_open(&in, file.path, true, error_text), MR_OK);
+    assert_int_equal(hub_live_input_open(&in, file.path, NULL, true, error_text), MR_OK);
     const uint64_t identity = hub_live_input_identity(&in);
     assert_int_not_equal(identity, 0);
     assert_int_equal(hub_live_input_wait(&in, 5, error_text), HUB_LIVE_INPUT_BYTES);
@@ -127,7 +127,7 @@ static void a_followed_file_that_shrinks_is_an_error(void **state)
     struct named_file file = named_file_make();
     struct hub_live_input in;
     named_file_write(&file, "12345");
-    assert_int_equal(hub_live_input_open(&in, file.path, true, error_text), MR_OK);
+    assert_int_equal(hub_live_input_open(&in, file.path, NULL, true, error_text), MR_OK);
     assert_int_equal(hub_live_input_wait(&in, 5, error_text), HUB_LIVE_INPUT_BYTES);
     assert_int_equal(ftruncate(file.fd, 2), 0);
     assert_int_equal(hub_live_input_wait(&in, 6, error_text), HUB_LIVE_INPUT_FAILED);
@@ -140,10 +140,11 @@ static void a_followed_file_that_shrinks_is_an_error(void **state)
 static void what_is_no_input_is_refused(void **state)
 {
     struct hub_live_input in;
-    assert_int_equal(hub_live_input_open(&in, "/nowhere/samples", true, error_text), MR_INVALID_ARGUMENT);
+    assert_int_equal(hub_live_input_open(&in, "/nowhere/samples", NULL, true, error_text),
+                     MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error_text, "/nowhere/samples: No such file"));
     hub_live_input_close(&in);
-    assert_int_equal(hub_live_input_open(&in, "/dev/null", true, error_text), MR_INVALID_ARGUMENT);
+    assert_int_equal(hub_live_input_open(&in, "/dev/null", NULL, true, error_text), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error_text, "standard input"));
     hub_live_input_close(&in);
 }

@@ -46,7 +46,7 @@ static void expect(const char *path, const char *names)
 {
     char found[200] = "";
     struct hub_paths paths = {0};
-    assert_int_equal(hub_paths_expand(path, &paths, error_text), MR_OK);
+    assert_int_equal(hub_paths_expand(path, NULL, &paths, error_text), MR_OK);
     for (uint32_t i = 0; i < paths.count; i++)
         snprintf(found + strlen(found), sizeof(found) - strlen(found), "%s%s", i > 0 ? " " : "",
                  paths.all[i]);
@@ -76,12 +76,12 @@ static void what_is_refused(void **state)
 {
     struct hub_paths paths = {0};
     char list[16000] = "n";
-    assert_int_equal(hub_paths_expand("day1.csv,week*.csv", &paths, error_text), MR_INVALID_ARGUMENT);
+    assert_int_equal(hub_paths_expand("day1.csv,week*.csv", NULL, &paths, error_text), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error_text, "no file matches week*.csv"));
     assert_null(paths.all);
     for (uint32_t i = 0; i < HUB_FILES_MAX; i++)
         snprintf(list + strlen(list), sizeof(list) - strlen(list), ",n%u", i);
-    assert_int_equal(hub_paths_expand(list, &paths, error_text), MR_INVALID_ARGUMENT);
+    assert_int_equal(hub_paths_expand(list, NULL, &paths, error_text), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error_text, "more than 512 files up to n511"));
 }
 

@@ -484,6 +484,49 @@ static void a_wrong_address_ends_it(void **state)
     free(hub);
 }
 
+static void other_machines_need_a_key_or_an_option(void **state)
+{
+    static const char *const others[] = {"0.0.0.0:0", ":0", "[::]:0"};
+    char error[HUB_ERROR_BYTES];
+    for (uint32_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
+        struct hub *hub = calloc(1, sizeof(*hub));
+        struct hub_config config = {
+            .listen = others[i], .server = "127.0.0.1:port", .prefetch = 1, .trainer_timeout_us = 1};
+        assert_non_null(hub);
+        assert_true(hub_init(hub, &config));
+        assert_int_equal(hub_serve(hub, error), MR_INVALID_ARGUMENT);
+        assert_non_null(strstr(error, "needs a key"));
+        hub->config.without_key = true;
+        assert_int_equal(hub_serve(hub, error), MR_INVALID_ARGUMENT);
+        assert_non_null(strstr(error, "127.0.0.1:port")); /* it listens, and fails later */
+        hub_free(hub);
+        free(hub);
+    }
+}
+
+static void files_elsewhere_are_refused(void **state)
+{
+    struct bench *b = *state;
+    char error[HUB_ERROR_BYTES];
+    const char *directory = "/usr";
+    struct mr_sample_info info;
+    stop_hub(b);
+    struct hub_allowed *allowed = hub_allowed_create(&directory, 1, error);
+    assert_non_null(allowed);
+    b->config.allowed = allowed;
+    start_hub(b);
+    struct mr_client *trainer = connect_to(hub_address);
+    struct mr_sample_plan plan = plan_of(b);
+    plan.path = "/etc/shadow";
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_UNAUTHORIZED);
+    assert_non_null(strstr(mr_last_error(), "/etc/shadow: this hub reads files for trainers only below"));
+    mr_client_destroy(trainer);
+    stop_hub(b);
+    hub_allowed_destroy(allowed);
+    b->config.allowed = NULL;
+    start_hub(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -505,7 +548,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_table_that_is_not_there_is_named, set_up, take_down),
         cmocka_unit_test_setup_teardown(a_plan_of_no_batches_is_over, set_up, take_down),
         cmocka_unit_test_setup_teardown(it_is_a_node_of_one_core, set_up, take_down),
+        cmocka_unit_test_setup_teardown(files_elsewhere_are_refused, set_up, take_down),
         cmocka_unit_test(a_wrong_address_ends_it),
+        cmocka_unit_test(other_machines_need_a_key_or_an_option),
     };
     return cmocka_run_group_tests(tests, make_formats, free_formats);
 }
