@@ -254,8 +254,6 @@ static void set_limits(struct attempt *a)
     (void)curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 0L);
     (void)curl_easy_setopt(easy, CURLOPT_XFERINFOFUNCTION, look_for_stop);
     (void)curl_easy_setopt(easy, CURLOPT_XFERINFODATA, a);
-    (void)curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    (void)curl_easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
     (void)curl_easy_setopt(easy, CURLOPT_MAXREDIRS, 4L);
     (void)curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, 256L << 10);
     (void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, 256L << 10);
@@ -273,6 +271,11 @@ static bool set_expectation(struct attempt *a)
 static bool set_common(struct attempt *a, const char *url)
 {
     CURL *easy = a->easy;
+    const char *protocols = a->http->options.secure ? "https" : "http,https";
+    /* A redirect never leads from HTTPS to plain HTTP: its URL may have a delegation token. */
+    const bool is_secure = a->http->options.secure || strncasecmp(url, "https:", 6) == 0;
+    (void)curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, protocols);
+    (void)curl_easy_setopt(easy, CURLOPT_REDIR_PROTOCOLS_STR, is_secure ? "https" : "http,https");
     set_identity(&a->http->options, easy);
     set_limits(a);
     (void)curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, a->curl_error);
@@ -358,8 +361,10 @@ static int error_of_curl(const struct attempt *a, CURLcode code, bool *is_transi
     case CURLE_OUT_OF_MEMORY:
         *is_transient = false;
         return ENOMEM;
-    case CURLE_URL_MALFORMAT:
     case CURLE_UNSUPPORTED_PROTOCOL:
+        *is_transient = false;
+        return EPROTO;
+    case CURLE_URL_MALFORMAT:
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_TOO_MANY_REDIRECTS:
@@ -417,6 +422,12 @@ static void explain_curl(const struct attempt *a, CURLcode code, int error)
         ps_store_explain(error, "it was stopped");
     else if (error == EMSGSIZE)
         ps_store_explain(error, "the answer is longer than any that was expected");
+    else if (code == CURLE_UNSUPPORTED_PROTOCOL)
+        ps_store_explain(
+            error,
+            "the store leads to a URL of another protocol (%s); a store of HTTPS must not lead to "
+            "plain HTTP",
+            why);
     else if (code == CURLE_PEER_FAILED_VERIFICATION && strstr(why, "subject name"))
         ps_store_explain(error, "%.120s; name the host as its certificate does", why);
     else if (code == CURLE_PEER_FAILED_VERIFICATION)

@@ -31,6 +31,7 @@ struct ps_http_options {
     const char *user, *password; /* S3's keys; NULL: none */
     const char *sigv4;           /* "aws:amz:REGION:s3": sign requests with these; NULL: do not */
     bool negotiate;              /* Kerberos */
+    bool secure; /* the store is one of HTTPS: no request goes by plain HTTP, whatever its servers say */
     /* File of certificates that HTTPS trusts; NULL: the system's. */
     const char *ca;
     /* What an error of the server means: fills in `text`, and may change the errno that follows from the
@@ -91,7 +92,7 @@ bool ps_http_mean(const struct ps_http_meaning *meanings, size_t count, const ch
                   bool *is_transient, char *text, size_t text_bytes);
 
 /* A good answer is one of status 2xx, or 307 if `asks_whither`. -EMSGSIZE: it is longer than into_bytes.
- * ENOENT is 404, EACCES 401 and 403, EEXIST 409 and 412. */
+ * EPROTO: a plain URL in a secure store. ENOENT is 404, EACCES 401 and 403, EEXIST 409 and 412. */
 int ps_http_perform(struct ps_http *http, const struct ps_http_request *request,
                     struct ps_http_answer *answer);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include "ps/store/credentials.h"
 
 static int no_descriptor(const struct ps_store_file *file)
@@ -38,6 +39,11 @@ const struct ps_store ps_remote_store_base = {
     .drop_direct = drop_nothing,
     .sync_directory = sync_nothing,
 };
+
+bool ps_remote_is_secure(const char *endpoint)
+{
+    return strncasecmp(endpoint, "https://", strlen("https://")) == 0;
+}
 
 /* AWS_CA_BUNDLE is Amazon's, the others are those of curl's command. */
 const char *ps_remote_ca(const struct ps_remote *remote)

@@ -59,6 +59,8 @@ enum mr_status ps_s3_open(struct ps_remote *remote, const struct ps_remote_optio
 void ps_webhdfs_close(struct ps_remote *remote);
 void ps_s3_close(struct ps_remote *remote);
 
+/* Whether the store is one of HTTPS, which no request leaves. */
+bool ps_remote_is_secure(const char *endpoint);
 /* The file of certificates that HTTPS trusts: the URL's, else the environment's; NULL: the system's. */
 const char *ps_remote_ca(const struct ps_remote *remote);
 

@@ -14,7 +14,8 @@
 #include "ps/store/s3_upload.h"
 #include "ps/store/s3_xml.h"
 
-#define HELD_MAX 4u /* MANIFESTs that wait for their rename */
+#define AMAZON_BYTES 160
+#define HELD_MAX     4u /* MANIFESTs that wait for their rename */
 
 struct held {
     char key[PS_PATH_BYTES]; /* "": free */
@@ -538,12 +539,17 @@ static const char *environment(const char *first, const char *second, const char
 }
 
 /* Where the bucket is. An endpoint of one's own has it in the path, unless told otherwise. */
+static const char *endpoint_of(const struct ps_store_url *u, const char *region, char amazon[AMAZON_BYTES])
+{
+    (void)snprintf(amazon, AMAZON_BYTES, "https://s3.%s.amazonaws.com", region);
+    return u->endpoint[0] != '\0' ? u->endpoint
+                                  : environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", amazon);
+}
+
 static bool set_base(struct s3 *s, const struct ps_store_url *u, const char *region)
 {
-    char amazon[160];
-    (void)snprintf(amazon, sizeof(amazon), "https://s3.%s.amazonaws.com", region);
-    const char *endpoint =
-        u->endpoint[0] != '\0' ? u->endpoint : environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", amazon);
+    char amazon[AMAZON_BYTES];
+    const char *endpoint = endpoint_of(u, region, amazon);
     const bool is_in_path = u->path_style >= 0 ? u->path_style != 0 : strcmp(endpoint, amazon) != 0;
     const char *host = strstr(endpoint, "://");
     if (!host)
@@ -570,7 +576,7 @@ enum mr_status ps_s3_open(struct ps_remote *remote, const struct ps_remote_optio
     const struct ps_store_url *u = &remote->url;
     const char *region =
         u->region[0] != '\0' ? u->region : environment("AWS_REGION", "AWS_DEFAULT_REGION", "us-east-1");
-    char sigv4[128];
+    char sigv4[128], amazon[AMAZON_BYTES];
     if (credentials->access_key[0] == '\0' || credentials->secret_key[0] == '\0')
         return refuse(remote,
                       "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a "
@@ -581,6 +587,7 @@ enum mr_status ps_s3_open(struct ps_remote *remote, const struct ps_remote_optio
     const struct ps_http_options http = {.user = credentials->access_key,
                                          .password = credentials->secret_key,
                                          .sigv4 = sigv4,
+                                         .secure = ps_remote_is_secure(endpoint_of(u, region, amazon)),
                                          .ca = ps_remote_ca(remote),
                                          .explain = ps_s3_explain,
                                          .tries = options->tries,

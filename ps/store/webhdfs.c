@@ -529,6 +529,7 @@ enum mr_status ps_webhdfs_open(struct ps_remote *remote, const struct ps_remote_
 {
     struct webhdfs *w = calloc(1, sizeof(*w));
     const struct ps_http_options http = {.negotiate = remote->url.negotiate,
+                                         .secure = ps_remote_is_secure(remote->url.endpoint),
                                          .ca = ps_remote_ca(remote),
                                          .explain = explain,
                                          .tries = options->tries,

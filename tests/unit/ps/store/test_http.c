@@ -349,10 +349,30 @@ static void certificates_that_cannot_be_read_are_named(void **state)
     assert_return_code(close(fd), errno);
 }
 
+/* Its URL may have a delegation token, wherever it came from. */
+static void a_secure_store_is_never_asked_by_plain_http(void **state)
+{
+    struct fixture *x = *state;
+    struct ps_http_answer answer;
+    struct ps_http_stream *stream;
+    bool is_transient = true;
+    const struct ps_http_options options = {.secure = true, .tries = TRIES, .pause_ms_max = 1};
+    struct ps_http *http = ps_http_create(&options);
+    const struct ps_http_request request = {.method = "GET", .url = url_of(x, "200"), .follow = true};
+    assert_int_equal(ps_http_perform(http, &request, &answer), -EPROTO);
+    assert_false(answer.is_transient);
+    check_explained(EPROTO, "a store of HTTPS must not lead to plain HTTP");
+    assert_int_equal(ps_http_stream_open(http, url_of(x, "201"), "X: y", &is_transient, &stream), -EPROTO);
+    assert_false(is_transient);
+    ps_http_destroy(http);
+    assert_int_equal(x->seen_count, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(an_answer_has_body_and_headers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_secure_store_is_never_asked_by_plain_http, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_may_pass_is_tried_again, set_up, tear_down),
         cmocka_unit_test_setup_teardown(headers_that_are_cut_are_an_error, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tries_end, set_up, tear_down),
