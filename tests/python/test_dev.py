@@ -58,6 +58,34 @@ def test_it_says_what_it_is(server):
     assert server.log in server._repr_html_() and pathlib.Path(server.log).read_text(encoding="utf-8")
 
 
+def test_others_have_no_key(server, monkeypatch):
+    assert os.stat(server.key_file).st_mode & 0o777 == 0o600
+    monkeypatch.delenv("MILLRACE_KEY_FILE", raising=False)
+    with pytest.raises(millrace.Error):
+        millrace.Client(server.address, connect_s=0.5)
+    other = subprocess.run(
+        [TOOL, "ctl", "list", "--server", server.address, "--deadline-ms", "1000"],
+        capture_output=True,
+        check=False,
+    )
+    assert other.returncode != 0
+
+
+def test_a_key_of_ones_own(tmp_path, monkeypatch):
+    own = tmp_path / "own.key"
+    own.write_text("ab" * 32, encoding="ascii")
+    with millrace.dev(tmp_path / "kept", settings=[f"node.key_file={own}"]) as server:
+        assert server.key_file == str(own) and len(server.client().heartbeat()) == 1
+    monkeypatch.setenv("MILLRACE_KEY_FILE", str(own))
+    with millrace.dev(tmp_path / "kept") as server:
+        assert server.key_file == str(own) and len(server.client().heartbeat()) == 1
+    monkeypatch.delenv("MILLRACE_KEY_FILE")
+    with millrace.dev(tmp_path / "kept") as server:
+        assert server.key_file == str(tmp_path / "kept" / "dev.key")
+        assert len(server.client().heartbeat()) == 1
+    assert own.exists() and not (tmp_path / "kept" / "dev.key").exists()
+
+
 def test_stop_leaves_nothing(tmp_path):
     server = millrace.dev()
     client = server.client()
@@ -96,6 +124,7 @@ def test_a_start_that_fails_says_why(arguments, says):
 
 def test_a_client_without_an_address(server, monkeypatch):
     monkeypatch.setenv("MILLRACE_SERVER", server.address)
+    monkeypatch.setenv("MILLRACE_KEY_FILE", server.key_file)
     with millrace.Client() as client:
         assert client.server == server.address
     monkeypatch.delenv("MILLRACE_SERVER")

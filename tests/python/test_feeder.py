@@ -359,7 +359,9 @@ def start_hub():
 
     def start(node, stdin, *options):
         hubs.append(started(node, stdin, *options))
-        return hubs[-1], f"127.0.0.1:{json.loads(hubs[-1].stderr.readline())['port']}"
+        said = map(json.loads, hubs[-1].stderr)  # a warning that it has no key comes first
+        port = next(line["port"] for line in said if line["event"] == "listening")
+        return hubs[-1], f"127.0.0.1:{port}"
 
     yield start
     for hub in hubs:

@@ -58,19 +58,23 @@ static int next_event(struct events *events)
 static int say(const struct dev_server *server, bool json)
 {
     if (json)
-        return tool_print_json(command, json_pack("{s:s, s:s, s:s, s:i, s:b}", "address", server->address,
-                                                  "directory", server->directory, "log", server->log, "pid",
+        return tool_print_json(command, json_pack("{s:s, s:s, s:s, s:s, s:i, s:b}", "address",
+                                                  server->address, "directory", server->directory, "log",
+                                                  server->log, "key_file", server->key_file, "pid",
                                                   (int)server->pid, "is_temporary", server->is_temporary));
+    const bool has_key = server->key_file[0] != '\0';
     (void)printf("A server for development at %s, over the kernel's UDP sockets: it carries less than a\n"
                  "port of its own (docs/install.md). Checkpoints and the log (millraced.log) are in\n"
                  "%s%s.\n\n"
                  "  import millrace\n"
-                 "  client = millrace.Client(\"%s\")\n"
-                 "  table = client.table(\"items\", dim=16)\n\n"
-                 "Ctrl-C ends it.\n",
+                 "  client = millrace.Client(\"%s\"%s%s%s)\n"
+                 "  table = client.table(\"items\", dim=16)\n\n",
                  server->address, server->directory,
                  server->is_temporary ? ", which is removed at the end (--directory DIR keeps them)" : "",
-                 server->address);
+                 server->address, has_key ? ", key_file=\"" : "", server->key_file, has_key ? "\"" : "");
+    if (has_key)
+        (void)printf("For other programs: export MILLRACE_KEY_FILE=%s\n", server->key_file);
+    (void)printf("Ctrl-C ends it.\n");
     return fflush(stdout) == 0 ? 0 : cli_fail(command, "the output could not be written");
 }
 
@@ -95,6 +99,7 @@ static pid_t launch(char *const *words, const struct dev_server *server)
     sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)setenv("MILLRACE_SERVER", server->address, 1);
+    (void)setenv("MILLRACE_KEY_FILE", server->key_file, 1);
     (void)execvp(words[0], words);
     (void)cli_fail(command, "%s: %s", words[0], strerror(errno));
     _exit(EXIT_NOT_FOUND);
@@ -159,7 +164,10 @@ int tool_dev(int argc, char **argv)
         .synopsis = "[options] [-- COMMAND...]",
         .summary =
             "Starts a server for development on this machine and ends it at Ctrl-C. With a command, runs\n"
-            "that with MILLRACE_SERVER set, ends the server after it, and has its exit code. The server\n"
+            "that with MILLRACE_SERVER and MILLRACE_KEY_FILE set, ends the server after it, and has its "
+            "exit\n"
+            "code. The key is a new one, unless MILLRACE_KEY_FILE or --set node.key_file=FILE names one. The "
+            "server\n"
             "uses the kernel's UDP sockets on 127.0.0.1: it needs neither root, hugepages nor a network\n"
             "interface, and is slower than one that has them.\n"
             "\n"

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -23,6 +24,8 @@
 #define SETTINGS_MAX    16u
 #define EXIT_NO_PROGRAM 127 /* as shells have it */
 #define LOG_TAIL_BYTES  2048
+#define KEY_FILE_NAME   "dev.key"
+#define KEY_BYTES       32u
 
 /* ---- ports ---- */
 
@@ -75,6 +78,8 @@ static int remove_entry(const char *path, const struct stat *about, int kind, st
 
 static void remove_directory(const struct dev_server *server)
 {
+    if (server->has_own_key)
+        (void)unlink(server->key_file);
     if (server->is_temporary && server->directory[0] != '\0')
         (void)nftw(server->directory, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
@@ -104,6 +109,45 @@ static int make_directory(const char *command, const char *wanted, struct dev_se
     (void)snprintf(server->directory, sizeof(server->directory), "%s", whole != NULL ? whole : path);
     free(whole);
     (void)snprintf(server->log, sizeof(server->log), "%s/millraced.log", server->directory);
+    return 0;
+}
+
+/* ---- the key ---- */
+
+/* Other users of the machine reach loopback, too: without a key they could read and drop everything. */
+static int make_key(const char *command, struct dev_server *server)
+{
+    uint8_t key[KEY_BYTES];
+    char text[2 * KEY_BYTES + 2] = "";
+    const int length =
+        snprintf(server->key_file, sizeof(server->key_file), "%s/" KEY_FILE_NAME, server->directory);
+    if (length >= (int)sizeof(server->key_file) || getrandom(key, sizeof(key), 0) != (ssize_t)sizeof(key))
+        return cli_fail(command, "no key can be made in %s", server->directory);
+    for (size_t i = 0; i < KEY_BYTES; i++)
+        (void)snprintf(text + 2 * i, 4, "%02x\n", key[i]);
+    (void)unlink(server->key_file); /* of a start before */
+    const int fd = open(server->key_file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const bool is_written = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    const int error_number = errno;
+    if (fd >= 0)
+        (void)close(fd);
+    explicit_bzero(key, sizeof(key));
+    explicit_bzero(text, sizeof(text));
+    server->has_own_key = fd >= 0;
+    return is_written ? 0 : cli_fail(command, "%s: %s", server->key_file, strerror(error_number));
+}
+
+/* That of a setting, else of the environment, which clients use, too, else a new one. */
+static int choose_key(const char *command, const struct dev_options *options, struct dev_server *server)
+{
+    static const char setting[] = "node.key_file=";
+    const char *path = getenv("MILLRACE_KEY_FILE");
+    for (uint32_t i = 0; i < options->sets.count; i++)
+        if (strncmp(options->sets.items[i], setting, sizeof(setting) - 1) == 0)
+            path = options->sets.items[i] + sizeof(setting) - 1;
+    if (path == NULL)
+        return make_key(command, server);
+    (void)snprintf(server->key_file, sizeof(server->key_file), "%s", path);
     return 0;
 }
 
@@ -146,9 +190,8 @@ __attribute__((format(printf, 2, 3))) static void add_setting(struct settings *s
 static void make_settings(struct settings *s, const struct dev_options *options,
                           const struct dev_server *server)
 {
-    const char *key_file = getenv("MILLRACE_KEY_FILE"); /* clients use it, too */
     add_setting(s, "node.name=millrace-dev-%u", server->port);
-    add_setting(s, "node.key_file=%s", key_file != NULL ? key_file : "");
+    add_setting(s, "node.key_file=%s", server->key_file);
     add_setting(s, "log.journal=no");
     add_setting(s, "port.driver=socket");
     add_setting(s, "port.ipv4=127.0.0.1/8");
@@ -167,7 +210,7 @@ static _Noreturn void exec_server(const struct dev_options *options, const struc
     make_settings(&settings, options, server);
     const uint32_t words = 3 + 2 * (settings.count + options->sets.count);
     const char **argv = calloc(words + 1, sizeof(*argv));
-    const int log = open(server->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    const int log = open(server->log, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0640);
     uint32_t n = 0;
     if (argv == NULL || log < 0 || dup2(out, STDOUT_FILENO) < 0)
         _exit(CLI_EXIT_FAILED);
@@ -263,6 +306,8 @@ int dev_server_start(const char *command, const struct dev_options *options, str
 {
     *server = (struct dev_server){0};
     int exit_code = make_directory(command, options->directory, server);
+    if (exit_code == 0)
+        exit_code = choose_key(command, options, server);
     for (uint32_t i = 0; exit_code == 0 && i < START_TRIES; i++) {
         int ready_fd = -1, status = 0;
         server->port = options->port != 0 ? options->port : pick_port(options->cores);

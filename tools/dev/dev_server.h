@@ -23,7 +23,9 @@ struct dev_server {
     uint32_t port;
     bool is_temporary; /* the directory is removed at the end */
     char directory[PATH_MAX - 32], log[PATH_MAX];
-    char address[32]; /* "127.0.0.1:7700" */
+    char address[32];        /* "127.0.0.1:7700" */
+    char key_file[PATH_MAX]; /* that clients need; "": none */
+    bool has_own_key;        /* the file was made for this start, and is removed at the end */
 };
 
 /* Starts millraced and waits until it serves, or has failed: then the last lines of its log are printed, too.

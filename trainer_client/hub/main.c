@@ -172,6 +172,8 @@ static struct hub_config parse_arguments(int argc, char **argv)
         cli_refuse(PROGRAM, "--server is missing");
     if (config.key_file == NULL)
         config.key_file = getenv("MILLRACE_KEY_FILE");
+    if (config.key_file != NULL && config.key_file[0] == '\0') /* as for clients */
+        config.key_file = NULL;
     config.allowed = allow_directories(&allowed);
     config.sample_memory_bytes = (size_t)sample_memory_mib << 20;
     config.trainer_timeout_us = trainer_timeout_s * UINT64_C(1000000);

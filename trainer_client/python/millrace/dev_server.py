@@ -36,8 +36,9 @@ class DevServer:
     """A server on this machine's loopback, over the kernel's UDP sockets, that ends with this process. Made
     by millrace.dev(). A context manager: leaving it stops the server.
 
-    address: for millrace.Client. directory: with its checkpoints. log: the file with what it says. For any
-    thread; in a process that was forked from this one it is stopped, and the parent's goes on.
+    address, key_file: for millrace.Client; key_file is None if the server has no key. directory: with its
+    checkpoints. log: the file with what it says. For any thread; in a process that was forked from this one
+    it is stopped, and the parent's goes on.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class DevServer:
         self.address: str = said["address"]
         self.directory: str = said["directory"]
         self.log: str = said["log"]
+        self.key_file: str | None = said["key_file"] or None
         self.pid: int = said["pid"]  #: of millraced
         self.is_temporary: bool = said["is_temporary"]
         _running.add(self)
@@ -96,7 +98,7 @@ class DevServer:
         """A millrace.Client of it, with the client's keyword arguments. stop() closes it."""
         if not self.is_running:
             raise DevServerError(f"the server at {self.address} is stopped; millrace.dev() starts another")
-        client = Client(self.address, **options)
+        client = Client(self.address, key_file=options.pop("key_file", self.key_file), **options)
         self._clients.add(client)
         client._held.append(self)  # millrace.dev().client() serves as long as the client is there
         return client
@@ -152,6 +154,7 @@ class DevServer:
             ("cores", str(self.cores)),
             ("directory", self.directory + (" (removed at the end)" if self.is_temporary else "")),
             ("log", self.log),
+            ("key file", self.key_file or "none"),
         ]
         lines = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in rows)
         return f"<table><caption>millrace.DevServer</caption>{lines}</table>"
