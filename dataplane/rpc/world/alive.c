@@ -13,6 +13,7 @@ void mr_world_serve_alive(struct mr_rpc *agent, struct mr_member *from, const st
 {
     uint32_t size = agent->config.is_rendezvous ? agent->config.world_size : 0;
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, size, NULL);
+    from->has_list = true;
     if (!mr_reply_begin(agent->config.endpoint, request->ref, MR_OK, &tensor, 1)) {
         mr_reply_busy(agent->config.endpoint, request->ref);
         return;

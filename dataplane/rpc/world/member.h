@@ -96,6 +96,7 @@ struct mr_member {
     uint64_t pending_since_us; /* while calls_pending > 0 */
     uint64_t heard_us;         /* when the last ALIVE or answer came from it */
     bool knows_refusal; /* at the rendezvous: it has been answered that the world cannot come together */
+    bool has_list; /* at the rendezvous: it has said that it is alive, as only members with the list do */
     uint64_t wanted_us; /* at the rendezvous: when another first asked for its rank or name; 0: none has */
     uint32_t calls_pending;
     _Atomic bool dead; /* any thread; once set it stays */

@@ -36,6 +36,17 @@ static bool all_present(const struct mr_rpc *agent)
     return true;
 }
 
+/* Whether the program may go on, and leave: only a program's rendezvous waits for the others. */
+static bool all_have_the_list(const struct mr_rpc *agent)
+{
+    if (!agent->config.is_rendezvous || agent->config.is_node || agent->config.is_open)
+        return true;
+    MR_MEMBER_EACH(m, agent)
+        if (m->rank != agent->config.rank && !m->has_list && !atomic_load(&m->dead))
+            return false;
+    return true;
+}
+
 static void joined(struct mr_rpc *agent, enum mr_status status)
 {
     uint64_t now_us = mr_agent_now(agent);
@@ -49,6 +60,8 @@ static void joined(struct mr_rpc *agent, enum mr_status status)
         }
         agent->rendezvous.heard_us = now_us;
         atomic_store(&agent->complete, true);
+        if (!all_have_the_list(agent)) /* list_tick() goes on */
+            return;
     }
     (void)mr_agent_done(&agent->joined);
 }
@@ -56,6 +69,13 @@ static void joined(struct mr_rpc *agent, enum mr_status status)
 static bool has_joined(struct mr_rpc *agent)
 {
     return (atomic_load(&agent->joined) & MR_DONE) != 0;
+}
+
+/* At the rendezvous, once the world is complete. */
+static void list_tick(struct mr_rpc *agent)
+{
+    if (atomic_load(&agent->complete) && !has_joined(agent) && all_have_the_list(agent))
+        (void)mr_agent_done(&agent->joined);
 }
 
 enum mr_status mr_world_init(struct mr_rpc *agent)
@@ -608,6 +628,7 @@ uint64_t mr_world_tick(struct mr_rpc *agent, uint64_t now_us)
     uint64_t join_us = join_tick(agent, now_us), alive_us = mr_alive_tick(agent, now_us);
     uint64_t leave_us = mr_leave_tick(agent, now_us);
     uint64_t refusal_us = refusal_tick(agent, now_us);
+    list_tick(agent);
     uint64_t next_us = join_us < alive_us ? join_us : alive_us;
     next_us = leave_us < next_us ? leave_us : next_us;
     return refusal_us < next_us ? refusal_us : next_us;

@@ -4,7 +4,9 @@
  * The rendezvous (rank 0's worker, or a node) keeps the list. Workers send JOIN to it until all have done so,
  * and then get the list. A worker that knows several places where it may be asks one after the other. ALIVE
  * tells the rendezvous that they live, and its answer lists who died. A worker that is silent for
- * dead_after_ms is dead, for ever. If the rendezvous dies, workers ask each other.
+ * dead_after_ms is dead, for ever. If the rendezvous dies, workers ask each other. A program's rendezvous has
+ * joined once each of the others has the list, and has said so by its first ALIVE, or is dead: it may leave
+ * at once, and nobody else has the list.
  *
  * A worker whose name, rank or world size does not fit is refused. The world of a program cannot come
  * together then: all who have asked are told so, with the reason, and the rendezvous ends, too. One that asks

@@ -92,6 +92,56 @@ static void who_is_missing_is_named(void **state)
     assert_int_equal(mr_rpc_sync(net->workers[0].rpc, 1, "f", NULL, 0, NULL, NULL), MR_NOT_READY);
 }
 
+/* Worker 1 has asked, and does not hear that worker 2 completes the world. */
+static void complete_without_1(struct net *net)
+{
+    net_start(net, 3);
+    (void)net_add(net, "a", 0);
+    (void)net_add(net, "b", 1);
+    net_skip(net, SECOND_US);
+    net_mute(net, 0, 1, true);
+    (void)net_add(net, "c", 2);
+    net_wait_joined(net, 2);
+    net_skip(net, SECOND_US);
+    assert_true(atomic_load(&net->workers[0].rpc->complete));
+    assert_int_equal(atomic_load(&net->workers[0].rpc->joined) & MR_DONE, 0);
+}
+
+/* Its program might leave at once, and nobody else has the list. */
+static void the_rendezvous_joins_after_all_have_the_list(void **state)
+{
+    struct net *net = *state;
+    complete_without_1(net);
+    net_mute(net, 0, 1, false);
+    net_wait_joined(net, 0);
+    net_end(net, 0);
+    net_wait_joined(net, 1);
+}
+
+static void the_rendezvous_does_not_wait_for_the_dead(void **state)
+{
+    struct net *net = *state;
+    complete_without_1(net);
+    net_skip(net, 15 * SECOND_US);
+    assert_int_not_equal(atomic_load(&net->workers[0].rpc->joined) & MR_DONE, 0);
+    net_wait_joined(net, 0);
+    assert_true(is_dead(net, 0, 1));
+    net_mute(net, 0, 1, false);
+}
+
+/* Its time to join is over, and the world is there: it may be used. */
+static void a_late_list_does_not_fail_the_rendezvous(void **state)
+{
+    struct net *net = *state;
+    char error[256] = "";
+    complete_without_1(net);
+    assert_int_equal(
+        mr_workers_wait_joined(net->workers[0].rpc, mr_agent_now(net->workers[0].rpc), error, sizeof(error)),
+        MR_OK);
+    net_mute(net, 0, 1, false);
+    net_wait_joined(net, 1);
+}
+
 static void nobody_at_the_rendezvous_is_said(void **state)
 {
     struct net *net = *state;
@@ -872,6 +922,9 @@ int main(void)
         test(a_worker_of_an_older_version_is_refused),
         test(who_is_missing_is_named),
         test(nobody_at_the_rendezvous_is_said),
+        test(the_rendezvous_joins_after_all_have_the_list),
+        test(the_rendezvous_does_not_wait_for_the_dead),
+        test(a_late_list_does_not_fail_the_rendezvous),
         test(a_rank_that_is_taken_ends_the_world),
         test(a_name_that_is_taken_ends_the_world),
         test(another_world_size_ends_the_world),
