@@ -27,9 +27,10 @@ def load(name, *changes):
     for old, new in changes:
         assert old in source, old
         source = source.replace(old, new)
-    module = sys.modules["torch_geometric.distributed." + name] =
-    types.ModuleType("torch_geometric.distributed." + name) exec(compile(source, name, "exec"),
-    module.__dict__) return module
+    path = "torch_geometric.distributed." + name
+    module = sys.modules[path] = types.ModuleType(path)
+    exec(compile(source, name, "exec"), module.__dict__)
+    return module
 
 for package in ("torch_geometric", "torch_geometric.distributed"):
     sys.modules[package] = types.ModuleType(package)
@@ -40,8 +41,10 @@ rpc = load(
     ("from torch._C._distributed_rpc import", "from millrace.rpc.api import"),
 )
 rank = {rank}
-own = context.DistContext(rank=rank, global_rank=rank, world_size=2, global_world_size=2,
-group_name="sampler") assert not rpc.rpc_is_initialized()
+own = context.DistContext(
+    rank=rank, global_rank=rank, world_size=2, global_world_size=2, group_name="sampler"
+)
+assert not rpc.rpc_is_initialized()
 try:
     rpc.global_barrier()
 except RuntimeError:
