@@ -225,9 +225,11 @@ MR_API enum mr_status mr_rpc_shutdown(struct mr_rpc *rpc, uint32_t timeout_ms);
  * there are none, nobody begins anything new, and a program may release references that it kept for
  * others. */
 MR_API uint32_t mr_rpc_staying(struct mr_rpc *rpc);
-/* Waits for the functions that run, then ends the worker's threads and closes its sockets. Whatever waits, or
- * is called from now on, ends with MR_SHUTTING_DOWN. Results stay valid until they are freed. After this only
- * mr_rpc_destroy() and functions that free or release may be called. Calling it again does nothing. */
+/* Waits for the functions that run, then ends the worker's threads and closes its sockets. A worker that has
+ * not left by mr_rpc_shutdown() notifies the others before, for a second at most, and is dead for them at
+ * once. Whatever waits, or is called from now on, ends with MR_SHUTTING_DOWN. Results stay valid until they
+ * are freed. After this only mr_rpc_destroy() and functions that free or release may be called. Calling it
+ * again does nothing. */
 MR_API void mr_rpc_close(struct mr_rpc *rpc);
 /* Destroys the worker. Without mr_rpc_shutdown() before, the others see a worker that died. Other threads may
  * only call functions that free or release, from the moment this is called: futures, results, references,

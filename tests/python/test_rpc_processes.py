@@ -265,17 +265,19 @@ def test_not_graceful(run):
         "\njoin(0)\nrpc.rpc_sync(1, there.wake)\nrpc.shutdown(graceful=False)\njoin(0, world_size=1)\nassert "
         "rpc.rpc_sync(0, there.add, (1, 2)) == 3\nrpc.shutdown()\n",
         """
-join(1)
+join(1, dead_after_s=3600)
 there.sleep(600)
-for _ in range(3000):
+while True:  # until its goodbye is there: nobody waits for its silence
     try:
-        rpc.rpc_sync(0, there.nothing, timeout=1)
+        rpc.rpc_sync(0, there.nothing)
     except millrace.WorkerDied:
         break
     except millrace.Error:
         pass
-    time.sleep(0.02)
-expect(millrace.WorkerDied, "w0", rpc.rpc_sync, 0, there.nothing)
+expect(millrace.WorkerDied, '"w0" (rank 0) has left the world', rpc.rpc_sync, 0, there.nothing)
+future = rpc.rpc_async(0, there.nothing)
+assert future.done()
+expect(millrace.WorkerDied, '"w0" (rank 0) has left the world', future.wait)
 rpc.shutdown(graceful=False)
 """,
     )

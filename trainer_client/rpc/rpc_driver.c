@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "dataplane/rpc/world/world.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/fence.h"
 #include "trainer_client/call/forks.h"
@@ -609,6 +610,7 @@ enum mr_status mrc_rpc_driver_start(struct mrc_rpc_driver *d, struct mr_rpc *age
 
 static void close_agent(struct mrc_rpc_driver *d)
 {
+    mr_agent_part(d->agent);
     pthread_mutex_lock(&d->inside);
     mr_agent_close(d->agent);
     settle_and_leave(d);

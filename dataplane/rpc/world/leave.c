@@ -85,19 +85,18 @@ void mr_leave_died(struct mr_rpc *agent, uint32_t rank)
         count_leaving(agent);
 }
 
-/* Serves the goodbye of a node, or in an open world. Returns whether this was one. */
+/* Serves the goodbye of a worker that leaves without the others. Returns whether this was one. */
 static bool serve_goodbye(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
 {
     const struct mr_message *message = request->message;
     struct mr_leave_wire said;
-    if ((!from->is_node && !agent->config.is_open) || message->preamble.tensor_count != 1 ||
-        message->tensors[0].bytes != sizeof(said))
+    if (message->preamble.tensor_count != 1 || message->tensors[0].bytes != sizeof(said))
         return false;
     memcpy(&said, message->tensors[0].data, sizeof(said));
-    if (said.phase != MR_LEAVE_GONE)
+    if (said.phase != MR_LEAVE_GONE || (!from->is_node && agent->leaving.all_may_go))
         return false;
     mr_reply_status(agent->config.endpoint, request->ref, MR_OK);
-    atomic_store(&from->left, agent->config.is_open);
+    atomic_store(&from->left, true);
     if (from->is_rendezvous)
         mr_world_rendezvous_lost(agent, mr_agent_now(agent));
     else
@@ -230,9 +229,21 @@ static uint64_t open_tick(struct mr_rpc *agent, uint64_t now_us)
     return leaving->step == MR_LEAVING_DONE ? UINT64_MAX : now_us + LEAVE_WAIT_US;
 }
 
+/* A worker that leaves without the others. */
+static uint64_t part_tick(struct mr_rpc *agent, uint64_t now_us)
+{
+    if (mr_agent_say_goodbye(agent))
+        return now_us + LEAVE_WAIT_US;
+    agent->leaving.parts = false;
+    (void)mr_agent_done(&agent->leaving.parted);
+    return UINT64_MAX;
+}
+
 uint64_t mr_leave_tick(struct mr_rpc *agent, uint64_t now_us)
 {
     struct mr_leaving *leaving = &agent->leaving;
+    if (leaving->parts)
+        return part_tick(agent, now_us);
     if (leaving->step == MR_LEAVING_NOT || leaving->step == MR_LEAVING_DONE)
         return UINT64_MAX;
     if (agent->config.is_open)
@@ -313,7 +324,7 @@ void mr_leave_missing(struct mr_rpc *agent, char *out, size_t bytes)
     }
 }
 
-/* ---- the goodbye of a node that is stopped or a worker that leaves an open world: so that nobody waits
+/* ---- the goodbye of a node that is stopped or a worker that leaves without the others: so that nobody waits
  * until its silence counts as death ---- */
 
 void mr_agent_retire(struct mr_rpc *agent)

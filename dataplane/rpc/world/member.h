@@ -100,10 +100,10 @@ struct mr_member {
     uint64_t wanted_us; /* at the rendezvous: when another first asked for its rank or name; 0: none has */
     uint32_t calls_pending;
     _Atomic bool dead; /* any thread; once set it stays */
-    _Atomic bool left; /* any thread; why it is dead: it has left an open world */
+    _Atomic bool left; /* any thread; why it is dead: it has said goodbye */
     bool alive_in_flight;
     struct mr_agent_call alive;
-    struct mr_agent_call goodbye;      /* of a node that is stopped, or a worker that leaves an open world */
+    struct mr_agent_call goodbye;      /* of a node that is stopped, or a worker that leaves alone */
     struct mr_agent_call announcement; /* at the rendezvous of an open world: of who is arriving */
     bool goodbye_in_flight, goodbye_heard;
     bool announcement_in_flight, announcement_heard;

@@ -53,7 +53,10 @@ enum mr_status mr_worker_by_name(struct mr_rpc *agent, const char *name, struct 
 
 /* ---- what is asked inside ---- */
 
-/* What mr_rpc_shutdown(), mr_rpc_staying() and errors of joining and leaving need from inside. */
+#define PART_US 1000000u /* how long a worker that leaves alone waits until the others know */
+
+/* What mr_rpc_shutdown(), mr_rpc_staying(), mr_agent_part() and errors of joining and leaving need from
+ * inside. */
 struct leave_work {
     struct mr_work work;
     _Atomic uint32_t done;
@@ -61,6 +64,7 @@ struct leave_work {
     size_t missing_bytes;
     uint32_t *staying;
     bool joins;         /* ask who has not joined */
+    bool parts;         /* say goodbye */
     bool any;           /* answer: somebody is known to have joined */
     bool other_version; /* answer: the rendezvous speaks another version, as `missing` says */
 };
@@ -86,6 +90,8 @@ static void leave_run(struct mr_rpc *agent, struct mr_work *work)
     struct leave_work *leave = MR_CONTAINER(work, struct leave_work, work);
     if (leave->joins)
         find_missing(agent, leave);
+    else if (leave->parts)
+        agent->leaving.parts = true;
     else if (leave->staying != NULL)
         *leave->staying = mr_leave_staying(agent);
     else if (leave->missing == NULL)
@@ -164,4 +170,13 @@ enum mr_status mr_rpc_shutdown(struct mr_rpc *agent, uint32_t timeout_ms)
             agent->leave_status,
             "mr_rpc_shutdown: the rendezvous died, or took this worker for dead: left without the others");
     return MR_OK;
+}
+
+void mr_agent_part(struct mr_rpc *agent)
+{
+    struct leave_work part = {.parts = true};
+    if (atomic_load(&agent->left) || !atomic_load(&agent->complete))
+        return;
+    run_inside(agent, &part);
+    (void)mr_agent_wait(agent, &agent->leaving.parted, mr_agent_now(agent) + PART_US);
 }

@@ -18,7 +18,8 @@
  * rose, there was an instant at which nothing was in flight anywhere, and nothing can begin again: everybody
  * may leave (the double counting of Mattern, "Algorithms for distributed termination detection", 1987). Nodes
  * do not shut down: they count as quiet. A node's world is over when all programs have left or died; where
- * there are none, when all other nodes have.
+ * there are none, when all other nodes have. A worker that ends without the others says goodbye, and is dead
+ * for them at once.
  *
  * An open world is complete at once, with the rendezvous alone. It takes in one worker at a time: announces
  * it to all members, and gives it the list when all of them have answered. So whoever has joined is known to
@@ -101,7 +102,7 @@ enum mr_leave_phase { MR_LEAVE_NOT = 0, MR_LEAVE_CALLED = 1, MR_LEAVE_GONE = 2 }
 enum mr_leave_state { MR_LEAVE_MISSING = 0, MR_LEAVE_BUSY = 1, MR_LEAVE_QUIET = 2, MR_LEAVE_OVER = 3 };
 /* ALIVE, answer (of the rendezvous): u8[world_size] 1 for each rank that is dead. */
 
-/* A node that is stopped, and a worker that leaves an open world, sends LEAVE with MR_LEAVE_GONE to
+/* A node that is stopped, and a worker that leaves without the others, sends LEAVE with MR_LEAVE_GONE to
  * everybody, and is dead from then on. The answer is empty. */
 
 enum mr_leaving_step { MR_LEAVING_NOT, MR_LEAVING_WAITS, MR_LEAVING_BYE, MR_LEAVING_DONE };
@@ -112,7 +113,9 @@ struct mr_leaving {
     uint64_t next_us, epoch, bye_until_us;
     bool in_flight;
     struct mr_agent_call call;
-    uint8_t *states; /* enum mr_leave_state of each rank, as last reported */
+    uint8_t *states;         /* enum mr_leave_state of each rank, as last reported */
+    bool parts;              /* mr_agent_part() waits for */
+    _Atomic uint32_t parted; /* MR_DONE: all have heard */
     /* At the rendezvous. */
     uint64_t world_epoch;
     bool all_may_go;
@@ -165,6 +168,10 @@ void mr_leave_died(struct mr_rpc *agent, uint32_t rank);
  * MR_UNREACHABLE, MR_VERSION_MISMATCH, or why the rendezvous refused. */
 enum mr_status mr_workers_wait_joined(struct mr_rpc *agent, uint64_t deadline_us, char *error,
                                       size_t error_bytes);
+
+/* Not inside, before mr_agent_close(): says goodbye, unless all have agreed that this worker may leave.
+ * Returns once all others have heard it, or are dead, or after a second. */
+void mr_agent_part(struct mr_rpc *agent);
 
 /* ---- a node that is stopped, before mr_agent_close(); inside ---- */
 

@@ -8,12 +8,12 @@ from typing import Any, Callable, Sequence
 import numpy as np
 import torch
 
-from .._base.library import NULL, ffi, lib
-from ..errors import InvalidArgument, check_rpc
+from .._base.library import NULL, ffi, lib, text
+from ..errors import InvalidArgument, check_rpc, error_of
 from . import _pickles
 from ._contexts import Context, here, waiting
 from ._errors import raise_remote
-from ._future import CallFuture, Future
+from ._future import CallFuture, Future, ended_future
 from ._rref import RRef, adopt
 from ._values import (
     RESULT_PLACE,
@@ -310,7 +310,8 @@ def rpc_async(
     timeout: float = -1.0,
 ) -> Future:
     """Calls a function as rpc_sync() does, without waiting, and returns a Future, whose wait() raises what
-    became of the call. Arguments may be changed once this returns."""
+    became of the call, also WorkerDied if the worker is dead already. Arguments may be changed once this
+    returns."""
     return begin(to, func, args, kwargs, timeout, here.context, here.pointer)
 
 
@@ -326,9 +327,12 @@ def begin(
     status = lib.mr_rpc_async(
         world.rpc, rank, name, values, count, _call_options(world, timeout, pointer), out
     )
-    if status:
+    if status == lib.MR_WORKER_DIED:  # whether it died before the call or after, as in torch
+        future = ended_future(error_of(status, text(lib.mr_rpc_last_error())))
+    elif status:
         check_rpc(status)
-    future = CallFuture(world, out[0], read)
+    else:
+        future = CallFuture(world, out[0], read)
     waited_for = getattr(collecting, "future_list", None)
     if waited_for is not None:
         waited_for.append(future)

@@ -284,6 +284,14 @@ class CallFuture(Future):
         self._world, self._call, self._open, self._read = world, call, [call], read
 
 
+def ended_future(error: BaseException) -> Future:
+    """Of a call that has failed before it began."""
+    future = Future()
+    future._is_a_calls = True
+    future._finish(None, error)
+    return future
+
+
 def of_world(world: Any) -> list[CallFuture]:
     """The futures of calls in a world, none of which has ended. Noting each when it is made would take half
     as long as a call."""

@@ -135,17 +135,41 @@ static void a_goodbye_is_said_until_it_is_heard(void **state)
            "worker \"w1\" (rank 1)");
 }
 
-/* A program that says that it goes does not die for it: it leaves with the others. */
-static void only_nodes_say_goodbye(void **state)
+/* One that leaves without the others is dead at once for all, and these leave together. */
+static void expect_parted(struct net *net, uint32_t leaving, uint32_t first, uint32_t second)
+{
+    mr_agent_part(net->workers[leaving].rpc);
+    net_end(net, leaving);
+    expect(mr_rpc_sync(net->workers[first].rpc, leaving, "nothing", NULL, 0, NULL, NULL), MR_WORKER_DIED, "");
+    expect(mr_rpc_sync(net->workers[second].rpc, leaving, "nothing", NULL, 0, NULL, NULL), MR_WORKER_DIED,
+           "");
+}
+
+static void a_program_that_leaves_alone_says_goodbye(void **state)
 {
     struct net *net = *state;
     world(net, 3, 0);
-    net_function(net->workers[1].rpc, "nothing", "", "", net_nothing, NULL, 0);
-    pthread_mutex_lock(&net->lock);
-    (void)mr_agent_say_goodbye(net->workers[1].rpc);
-    pthread_mutex_unlock(&net->lock);
-    net_skip(net, SECOND_US);
-    assert_int_equal(mr_rpc_sync(net->workers[2].rpc, 1, "nothing", NULL, 0, NULL, NULL), MR_OK);
+    expect_parted(net, 1, 0, 2);
+    assert_int_equal(mr_rpc_shutdown(net->workers[2].rpc, 0), MR_OK);
+}
+
+static void a_rendezvous_that_leaves_alone_says_goodbye(void **state)
+{
+    struct net *net = *state;
+    world(net, 3, 3);
+    net_function(net->workers[2].rpc, "nothing", "", "", net_nothing, NULL, 0);
+    expect_parted(net, 0, 1, 2);
+    assert_int_equal(mr_rpc_sync(net->workers[1].rpc, 2, "nothing", NULL, 0, NULL, NULL), MR_OK);
+}
+
+/* All have agreed that it may go, or it is in no world yet: it has nothing to say. */
+static void who_leaves_with_the_others_says_no_goodbye(void **state)
+{
+    struct net *net = *state;
+    world(net, 2, 0);
+    assert_int_equal(mr_rpc_shutdown(net->workers[1].rpc, 0), MR_OK);
+    mr_agent_part(net->workers[1].rpc);
+    assert_int_equal(atomic_load(&net->workers[1].rpc->leaving.parted), 0);
 }
 
 static void a_node_does_not_shut_down(void **state)
@@ -300,7 +324,9 @@ int main(void)
         test(what_runs_ends_and_nothing_else_begins),
         test(the_rendezvous_says_goodbye_too),
         test(a_goodbye_is_said_until_it_is_heard),
-        test(only_nodes_say_goodbye),
+        test(a_program_that_leaves_alone_says_goodbye),
+        test(a_rendezvous_that_leaves_alone_says_goodbye),
+        test(who_leaves_with_the_others_says_no_goodbye),
         test(a_node_does_not_shut_down),
         test(a_held_one_waits_and_lets_wait),
         test(a_world_is_over_when_all_have_left),
