@@ -20,6 +20,7 @@
 #include "ps/core/marks.h"
 #include "ps/memory/prefault.h"
 #include "ps/ops/ops.h"
+#include "ps/server/drop_log.h"
 #include "ps/server/incarnation.h"
 #include "ps/server/kept_files.h"
 #include "ps/server/keys.h"
@@ -43,6 +44,7 @@ struct ps_server {
     bool started;            /* dp_start succeeded */
     bool left_world;         /* its worker has been closed */
     enum dp_port_state port; /* as ps_server_watch_port has seen it last */
+    struct ps_drop_log drops;
 };
 
 /* ---- configuration ---- */
@@ -495,6 +497,7 @@ bool ps_server_watch_port(struct ps_server *server)
     const char *device = server->node.config->port_device;
     enum dp_port_state state = dp_port_state(server->node.dp, why);
     dp_refresh_counters(server->node.dp);
+    ps_drop_log_look(&server->drops, &server->node, dp_now_us());
     if (state != server->port && state == DP_PORT_UP)
         mr_log_info("port_up", "port %s: the link is up again", device);
     else if (state != server->port && state == DP_PORT_DOWN)

@@ -296,7 +296,10 @@ void doctor_judge(const struct doctor_facts *facts, struct doctor_findings *find
 void doctor_port_counter(void *arg, const char *name, uint64_t value)
 {
     struct doctor_port *port = arg;
-    if (strcmp(name, "port.steering") == 0)
+    const uint32_t cause = mr_drop_cause_find(name);
+    if (cause < mr_drop_cause_count)
+        port->dropped[cause] += value;
+    else if (strcmp(name, "port.steering") == 0)
         port->steering = value;
     else if (strcmp(name, "port.queues") == 0)
         port->queues = value;
@@ -345,6 +348,26 @@ static void judge_carrier(const struct doctor_port *port, struct doctor_findings
         fix(findings, "%s", faster);
 }
 
+#define DROPS_PROBLEM_PERCENT 1u /* of the packets received: calls are slow, or do not get through */
+
+/* Since the server's start. */
+static void judge_drops(const struct doctor_port *port, struct doctor_findings *findings)
+{
+    uint32_t reasons = 0;
+    for (uint32_t i = 0; i < mr_drop_cause_count; i++) {
+        const struct mr_drop_cause *cause = &mr_drop_causes[i];
+        if (!mr_drop_cause_matters(cause, port->dropped[i], port->frames))
+            continue;
+        const bool is_many = port->dropped[i] * 100 >= port->frames * DROPS_PROBLEM_PERCENT;
+        found(findings, "drops", is_many ? DOCTOR_PROBLEM : DOCTOR_ADVICE, "%s is %llu: %s", cause->counter,
+              (unsigned long long)port->dropped[i], cause->what);
+        fix(findings, "%s", cause->cure);
+        reasons++;
+    }
+    if (reasons == 0)
+        found(findings, "drops", DOCTOR_OK, "%.80s: no packet was dropped that should not be", port->server);
+}
+
 void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *findings)
 {
     static const char *const ways[] = {"one core", "flow rules", "rss", "rings", "sockets"};
@@ -363,6 +386,7 @@ void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *f
     else if (rings)
         fix(findings, "use a NIC with flow rules or RSS over UDP ports (docs/real-nics.md)");
     judge_carrier(port, findings);
+    judge_drops(port, findings);
 }
 
 /* "error; how to fix it" in its two parts. */

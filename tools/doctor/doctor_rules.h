@@ -4,11 +4,12 @@
 #define TOOL_DOCTOR_RULES_H
 
 #include <stdint.h>
+#include "dataplane/wire/format/drop_causes.h"
 #include "tools/doctor/doctor_facts.h"
 #include "tools/doctor/doctor_store.h"
 #include "tools/doctor/doctor_zookeeper.h"
 
-#define DOCTOR_FINDINGS_MAX (DOCTOR_NICS_MAX + 32u + DOCTOR_ZOOKEEPER_MAX)
+#define DOCTOR_FINDINGS_MAX (DOCTOR_NICS_MAX + 32u + DOCTOR_ZOOKEEPER_MAX + MR_DROP_CAUSES_MAX)
 
 enum doctor_level { DOCTOR_OK, DOCTOR_ADVICE, DOCTOR_PROBLEM };
 
@@ -30,13 +31,15 @@ void doctor_judge(const struct doctor_facts *facts, struct doctor_findings *find
 struct doctor_port {
     const char *server; /* its address, as it was given */
     uint32_t core_count;
-    uint64_t steering, queues;      /* port.steering, port.queues */
-    uint64_t carrier, virtual_link; /* port.carrier, port.virtual_link; UINT64_MAX: an older server */
-    uint64_t frames, handed_on;     /* over all cores */
+    uint64_t steering, queues;            /* port.steering, port.queues */
+    uint64_t carrier, virtual_link;       /* port.carrier, port.virtual_link; UINT64_MAX: an older server */
+    uint64_t frames, handed_on;           /* over all cores */
+    uint64_t dropped[MR_DROP_CAUSES_MAX]; /* likewise, by the index of the cause */
 };
 /* A visitor for mr_stats() of every core: picks what the port (arg) holds. */
 void doctor_port_counter(void *arg, const char *name, uint64_t value);
-/* Adds a finding about the steering, and one about what carries the packets. */
+/* Adds a finding about the steering, one about what carries the packets, and one for each reason why packets
+ * were dropped. */
 void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *findings);
 /* Adds a finding or a few. */
 void doctor_judge_store(const struct doctor_store *store, struct doctor_findings *findings);

@@ -218,7 +218,8 @@ static void expect_port(uint64_t steering, uint64_t queues, enum doctor_level le
         for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
             doctor_port_counter(&port, names[i], values[i]);
     doctor_judge_port(&port, &findings);
-    assert_int_equal(findings.count, 1); /* an older server does not report its carrier */
+    assert_int_equal(findings.count, 2); /* an older server does not report its carrier */
+    assert_string_equal(findings.list[1].what, "10.0.0.1:7700: no packet was dropped that should not be");
     assert_string_equal(findings.list[0].check, "steering");
     assert_int_equal(findings.list[0].level, level);
     if (!strstr(findings.list[0].what, says))
@@ -245,7 +246,7 @@ static void expect_carrier(uint64_t carrier, uint64_t virtual_link, enum doctor_
     doctor_port_counter(&port, "port.carrier", carrier);
     doctor_port_counter(&port, "port.virtual_link", virtual_link);
     doctor_judge_port(&port, &findings);
-    assert_int_equal(findings.count, 2);
+    assert_int_equal(findings.count, 3);
     assert_string_equal(findings.list[1].check, "carrier");
     assert_int_equal(findings.list[1].level, level);
     if (!strstr(findings.list[1].what, says))
@@ -268,7 +269,36 @@ static void test_a_running_server_tells_what_carries_its_packets(void **state)
     expect_carrier(7, 1, DOCTOR_ADVICE, "one datagram at a time", "Linux 5.0");
     findings.count = 0;
     doctor_judge_port(&later, &findings);
-    assert_int_equal(findings.count, 1);
+    assert_int_equal(findings.count, 2);
+}
+
+static void expect_drops(const char *counter, uint64_t frames, enum doctor_level level, const char *says,
+                         const char *fix)
+{
+    struct doctor_port port = {.server = "10.0.0.1:7700", .core_count = 2, .carrier = UINT64_MAX};
+    findings.count = 0;
+    doctor_port_counter(&port, "port.rx_frames", frames);
+    doctor_port_counter(&port, counter, 3); /* of two cores */
+    doctor_port_counter(&port, counter, 4);
+    doctor_judge_port(&port, &findings);
+    const struct doctor_finding *f = &findings.list[findings.count - 1];
+    assert_string_equal(f->check, "drops");
+    assert_int_equal(f->level, level);
+    if (!strstr(f->what, says) || !strstr(f->fix, fix))
+        fail_msg("%s: \"%s\", fix \"%s\"", counter, f->what, f->fix);
+}
+
+static void test_dropped_packets_have_a_cause(void **state)
+{
+    (void)state;
+    expect_drops("port.rx_malformed", 100, DOCTOR_PROBLEM,
+                 "port.rx_malformed is 7: frames with a wrong length",
+                 "ethtool -K INTERFACE tso off gso off");
+    expect_drops("port.rx_malformed", 100000, DOCTOR_ADVICE, "joins datagrams (GSO)", "driver = socket");
+    expect_drops("nic.rx_missed_errors", 100, DOCTOR_PROBLEM, "receive ring was full", "port.rx_descriptors");
+    expect_drops("port.no_buffer", 100, DOCTOR_PROBLEM, "no packet buffer", "memory.packets_mib");
+    expect_drops("wire.drop_stale", 1000, DOCTOR_OK, "no packet was dropped", "");
+    expect_drops("port.rx_other", 10, DOCTOR_OK, "no packet was dropped", "");
 }
 
 static void test_the_links_decide_which_driver_suits(void **state)
@@ -376,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_a_good_machine_needs_nothing),
         cmocka_unit_test(test_stores),
         cmocka_unit_test(test_zookeeper),
+        cmocka_unit_test(test_dropped_packets_have_a_cause),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_cpus),
         cmocka_unit_test(test_ports),
