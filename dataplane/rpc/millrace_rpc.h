@@ -134,6 +134,9 @@ MR_API void *mr_rpc_user(const struct mr_rpc_call *call);
 MR_API struct mr_rpc *mr_rpc_of(const struct mr_rpc_call *call);
 /* Returns the rank of the caller. */
 MR_API uint32_t mr_rpc_caller(const struct mr_rpc_call *call);
+/* In a function's backward: returns the number of the pass, one for all workers, which no other pass of the
+ * context has; 0: no backward runs. A pass that failed may have come to some functions only. */
+MR_API uint64_t mr_rpc_pass(const struct mr_rpc_call *call);
 /* Returns the microseconds until the caller gives up; UINT64_MAX: never. */
 MR_API uint64_t mr_rpc_time_left_us(const struct mr_rpc_call *call);
 /* Adds the next result, a copy of the value. MR_NO_MEMORY, MR_INVALID_ARGUMENT (too many). */

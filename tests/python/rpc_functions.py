@@ -433,3 +433,24 @@ def relu_in_place(tensor):
 def call_module(module, x):
     """A RemoteModule that was passed on."""
     return module(x)
+
+
+class _FailsAtWill(torch.autograd.Function):
+    """The same, whose backward fails as long as this worker keeps something as "fails"."""
+
+    @staticmethod
+    def forward(ctx, x):
+        """The same."""
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        """The same, or RuntimeError."""
+        if kept_value("fails"):
+            raise RuntimeError("fails at will")
+        return gradient
+
+
+def fails_at_will(x):
+    """x; its backward fails while kept_value("fails") is true."""
+    return _FailsAtWill.apply(x)

@@ -288,6 +288,22 @@ def test_a_function_s_failure_in_backward_is_told():
             dist_autograd.backward(context_id, [y.sum()])
 
 
+def test_a_pass_follows_one_that_failed():
+    """What the first one has found here, and never came to its end, is no part of the gradient."""
+    x = torch.rand(3, requires_grad=True)
+    rpc.rpc_sync(1, there.keep, ("fails", True))
+    with dist_autograd.context() as context_id:
+        loss = (rpc.rpc_sync(1, there.fails_at_will, (2 * x,)) + x).sum()
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match="fails at will"):
+                dist_autograd.backward(context_id, [loss], retain_graph=True)
+        assert dist_autograd.get_gradients(context_id) == {}
+        rpc.rpc_sync(1, there.keep, ("fails", False))
+        for times in (1, 2):
+            dist_autograd.backward(context_id, [loss], retain_graph=True)
+            assert close(dist_autograd.get_gradients(context_id)[x], torch.full((3,), 3.0 * times))
+
+
 def test_a_tensor_changed_in_place_is_found():
     x = torch.rand(3, requires_grad=True)
     with dist_autograd.context() as context_id:

@@ -294,6 +294,7 @@ static void run_function(struct mr_autograd *c, uint64_t pass, struct step *step
     enum mr_status status = !step->any || call != NULL ? MR_OK : MR_NO_MEMORY;
     if (call != NULL) {
         call->is_backward = true;
+        call->pass = pass;
         call->caller = run->caller;
         call->deadline_us = UINT64_MAX;
         call->context = c;
@@ -398,7 +399,7 @@ static enum mr_status check_context(struct mr_autograd *c)
     if (c->over)
         wrong = "it has ended";
     else if (c->pass.broken)
-        wrong = "an earlier backward pass in it failed, so its gradients are incomplete: end it";
+        wrong = "an earlier backward pass in it timed out, and may still run on other workers: end it";
     else if (c->pass.id != 0 && (c->pass.is_root || c->pass.engaged || !mr_pass_at_rest(&c->pass)))
         wrong = "another backward pass runs in it";
     if (wrong == NULL)
@@ -474,10 +475,8 @@ static enum mr_status run_root(struct mr_autograd *c, uint64_t id, const struct 
     atomic_store(&pass->done, 0);
     enum mr_status status = reach_losses(c, id, losses, count, deadline_us);
 
-    if (status == MR_OK && pass->id == id) {
+    if (status == MR_OK && pass->id == id)
         status = flow(c, id, losses, count, deadline_us);
-        pass->broken = status != MR_OK;
-    }
     /* Messages that are still in flight after a time-out belong to no pass. */
     if (status == MR_DEADLINE_EXCEEDED) {
         pass->broken = true;

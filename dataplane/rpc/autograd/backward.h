@@ -14,8 +14,10 @@
  * as it has been handled. In either case it is answered at once (MR_NOT_READY: engaged, and DONE follows), so
  * that it does not hold up the session.
  *
- * A death, an error of a function, or the root's time-out ends the pass with the first error. The context's
- * gradients are incomplete then, and it can only be ended.
+ * A death, an error of a function, or the root's time-out ends the pass with the first error. What the pass
+ * has added to gradients stays. Another pass may follow, through nodes that have not run or that the pass
+ * retained; but not after a time-out, since other workers may not be at rest: then the context can only be
+ * ended.
  */
 #ifndef MR_RPC_BACKWARD_H
 #define MR_RPC_BACKWARD_H

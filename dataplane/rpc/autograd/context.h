@@ -81,7 +81,7 @@ struct mr_pass {
     bool is_root;
     bool engaged;      /* by `parent`, unless root */
     bool flows;        /* gradients have arrived: nothing more can be reached */
-    bool broken;       /* a pass failed after gradients had begun to flow */
+    bool broken;       /* a pass timed out: other workers may not be at rest */
     uint32_t parent;   /* rank */
     uint32_t working;  /* threads that work for it */
     uint32_t deficit;  /* messages that were sent and are not done */

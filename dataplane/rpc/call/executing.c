@@ -110,6 +110,11 @@ struct mr_rpc *mr_rpc_of(const struct mr_rpc_call *call)
     return call->agent;
 }
 
+uint64_t mr_rpc_pass(const struct mr_rpc_call *call)
+{
+    return call->pass;
+}
+
 uint32_t mr_rpc_caller(const struct mr_rpc_call *call)
 {
     return call->caller;

@@ -42,6 +42,7 @@ struct mr_rpc_call {
     uint32_t result_count;
     void (*destroy)(void *object); /* for a result that is an object */
     bool is_backward;              /* runs the function's backward */
+    uint64_t pass;                 /* of which it is a part; else 0 */
     bool postponed;
     void *saved; /* mr_rpc_save() */
     void (*saved_destroy)(void *saved);

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import threading
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 import torch
@@ -112,8 +113,19 @@ class PassEnd:
         self.context = context
         self.lock = threading.Lock()
         self.number = 0  # of its value on the tape; 0: not recorded yet
+        self.pass_number = 0
         self.parts: dict[torch.Tensor, tuple[Any, torch.Tensor | None]] = {}  # with the node
-        self.reducers: list[Any] = []
+        self.reducers: list[tuple[Any, Callable[[], None]]] = []  # with what makes one due again
+
+    def begin(self, number: int) -> None:
+        """Drops what a pass before this one has left, which failed elsewhere and never came to its end here."""
+        with self.lock:
+            if number == self.pass_number:
+                return
+            self.pass_number, self.parts = number, {}
+            reducers, self.reducers = self.reducers, []
+        for _, make_due in reducers:
+            make_due()
 
     def add(self, accumulators: Sequence[Any], gradients: Sequence[torch.Tensor | None]) -> None:
         """What a segment has found. A gradient may be None: hooks learn that there is none."""
@@ -137,20 +149,23 @@ class PassEnd:
                 if is_due:
                     module._static_graph_delay_allreduce_enqueued = True
                 reducer = module.reducer
+                make_due = partial(setattr, module, "_static_graph_delay_allreduce_enqueued", False)
             else:  # torch 1: the state is a copy, of this forward
                 state = sink.state_dict
                 is_due = state["static_graph"] and state["num_iterations"] == 1
                 state["num_iterations"] += is_due
                 reducer = sink.reducer
+                make_due = partial(state.__setitem__, "num_iterations", 1)
             if is_due:
                 with self.lock:
-                    self.reducers.append(reducer)
+                    self.reducers.append((reducer, make_due))
 
-    def backward(self, _gradients: list) -> list:
+    def backward(self, _gradients: list, _number: int) -> list:
         """All segments that the pass goes through here have run."""
         with self.lock:
             parts, self.parts = self.parts, {}
-            reducers, self.reducers = self.reducers, []
+            reducers = [reducer for reducer, _ in self.reducers]
+            self.reducers = []
         is_seen = _has_process_group()
         hooked = {}
         for parameter, (accumulator, gradient) in parts.items():

@@ -61,8 +61,8 @@ class _Segment:
         self.context = context
         self.end, self.leaves, self.reach = end, leaves, reach
 
-    def backward(self, gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
-        """One for each leaf; those of parameters are left with the PassEnd."""
+    def backward(self, gradients: list[torch.Tensor | None], number: int) -> list[torch.Tensor | None]:
+        """One for each leaf; those of parameters are left with the PassEnd. number: of the pass."""
         accumulators = self.reach.accumulators
         parameters = [accumulator.variable for accumulator in accumulators]
         further = [parameters_of.ARRIVED] if parameters else []
@@ -70,6 +70,7 @@ class _Segment:
         if not inputs or all(gradient is None for gradient in gradients):
             return [None] * len(self.leaves) + further
         parameters_of.defer_hooks(parameters)
+        self.context.pass_end.begin(number)
         self.context.pass_end.delay(self.reach.sinks)
         before, _came.gradients = _came.gradients, gradients
         try:  # segments share parts of the graph: it goes with the last of them
@@ -87,7 +88,7 @@ class _Fan:
     def __init__(self, ways: int) -> None:
         self.ways = ways
 
-    def backward(self, gradients: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    def backward(self, gradients: list[torch.Tensor | None], _number: int) -> list[torch.Tensor | None]:
         """The same for each way."""
         return gradients * self.ways
 
@@ -238,7 +239,7 @@ def backward(call: Any, saved: Any, gradients: Any, count: int) -> int:
     try:
         came = [read_tensor(gradients[i]) if gradients[i].data != NULL else None for i in range(count)]
         with inside(None), torch.enable_grad():
-            found = segment.backward(came)
+            found = segment.backward(came, lib.mr_rpc_pass(call))
         values = ffi.new("struct mr_value[]", max(len(found), 1))
         alive: list[Any] = []
         for value, gradient in zip(values, found):  # without one it stays none

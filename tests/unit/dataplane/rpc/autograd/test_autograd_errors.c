@@ -209,12 +209,15 @@ static void a_wrong_backward_is_named(void **state)
             struct mr_value loss = graph_call1(g, 0, "sum", y);
             snprintf(who, sizeof(who), "backward of \"%s\" on worker \"w%u\" (rank %u)", cases[i].function,
                      to, to);
-            expect_error(cases[i].status, mr_autograd_backward(g->context, &loss, 1, false), who,
-                         cases[i].text);
-            /* Some gradients have flowed: there is no other try. */
-            loss = graph_call1(g, 0, "sum", x);
+            /* All are at rest afterwards: the same nodes may be tried again, until a pass uses them up. */
+            for (uint32_t tries = 0; tries < 3; tries++)
+                expect_error(cases[i].status, mr_autograd_backward(g->context, &loss, 1, tries < 2), who,
+                             cases[i].text);
             expect_error(MR_INVALID_ARGUMENT, mr_autograd_backward(g->context, &loss, 1, false),
-                         "an earlier backward pass in it failed");
+                         "an earlier backward pass used this run");
+            loss = graph_call1(g, 0, "sum", x);
+            graph_backward(g, loss);
+            graph_expect(g, x, (float[]){1, 1, 1, 1}, ELEMENTS);
             graph_end(g);
         }
     }
@@ -289,7 +292,7 @@ static void the_time_out(void **state)
     assert_int_equal(b.status, MR_DEADLINE_EXCEEDED);
     expect_text(b.error, "time-out");
     expect_error(MR_INVALID_ARGUMENT, mr_autograd_backward(b.g->context, &b.loss, 1, false),
-                 "an earlier backward pass in it failed");
+                 "an earlier backward pass in it timed out");
     gate_open(&gate);
     graph_end(b.g);
 }
