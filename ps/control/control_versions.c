@@ -3,8 +3,8 @@
 #include <stdatomic.h>
 
 #include "dataplane/udp/address.h"
+#include "dataplane/udp/other_version.h"
 #include "dataplane/wire/base/log.h"
-#include "dataplane/wire/format/capability.h"
 #include "ps/control/control_internal.h"
 
 #define LINE_INTERVAL_US UINT64_C(60000000)
@@ -26,17 +26,15 @@ void ps_control_versions_poll(struct ps_control *c)
     }
     if (count == 0)
         return;
-    char from[MR_ADDRESS_TEXT_BYTES];
+    char from[MR_ADDRESS_TEXT_BYTES], text[MR_OTHER_VERSION_TEXT_BYTES];
     mr_address_text(&last.from, from);
+    mr_other_version_text(&last, "node", text);
     c->versions.next_us = now_us + LINE_INTERVAL_US;
     mr_log_with(MR_LOG_WARNING,
                 MR_LOG_FIELDS({"peer", .text = from}, {"version", .number = last.version},
                               {"count", .number = count}),
-                "other_version",
-                "%s speaks version %u of the protocol, and this node (version %s) version %u: upgrade the %s "
-                "(HELLOs of other versions since the last line: %llu)",
-                from, last.version, mr_version_text(), MR_PROTOCOL_VERSION,
-                last.version < MR_PROTOCOL_VERSION ? "peer" : "node", (unsigned long long)count);
+                "other_version", "%s (HELLOs of other versions since the last line: %llu)", text,
+                (unsigned long long)count);
 }
 
 uint64_t ps_control_versions_next_us(const struct ps_control *c)

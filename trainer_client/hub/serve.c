@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "dataplane/udp/other_version.h"
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/udp/address.h"
@@ -85,15 +86,36 @@ static void stop_at_end(struct hub *hub, struct ending *e)
         atomic_store(&hub->stop, true);
 }
 
+#define OTHER_VERSION_US UINT64_C(60000000) /* between two lines: anybody can send such a HELLO */
+
+/* Peers of another version of the protocol that have asked, as of the last line about them. */
+struct other_versions {
+    uint64_t count, next_us;
+};
+
+static void note_other_versions(struct other_versions *noted, const struct mr_endpoint *ep, uint64_t now_us)
+{
+    const struct mr_other_version *other = mr_endpoint_other_version(ep);
+    char text[MR_OTHER_VERSION_TEXT_BYTES];
+    if (other->count == noted->count || now_us < noted->next_us)
+        return;
+    mr_other_version_text(other, "hub", text);
+    mr_log_warning("other_version", "%s (HELLOs of other versions since the last line: %llu)", text,
+                   (unsigned long long)(other->count - noted->count));
+    *noted = (struct other_versions){.count = other->count, .next_us = now_us + OTHER_VERSION_US};
+}
+
 static void answer(struct hub *hub, struct mrc_socket_server *server, struct hub_service *service,
                    struct hub_metrics *metrics)
 {
     struct progress progress = {0};
     struct ending ending = {0};
+    struct other_versions noted = {0};
     while (!atomic_load(&hub->stop)) {
         mrc_socket_server_run(server, SERVE_WAIT_MS);
         hub_service_poll(service, mrc_socket_server_endpoint(server));
         hub_metrics_note(metrics, mrc_socket_server_endpoint(server));
+        note_other_versions(&noted, mrc_socket_server_endpoint(server), mr_clock_us());
         show_progress(hub, &progress, mr_clock_us());
         stop_at_end(hub, &ending);
     }

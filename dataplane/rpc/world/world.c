@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/base/rpc.h"
+#include "dataplane/udp/other_version.h"
 #include "dataplane/wire/format/capability.h"
 #include "dataplane/rpc/rref/rref.h"
 
@@ -592,11 +593,11 @@ static void say_who_is_kept_out(const struct mr_rpc *agent, char *out, size_t by
                        "; somebody of another version than this worker's, %s, asks to join: install the same "
                        "version for all workers and nodes of a world",
                        mr_version_text());
-    else if (counters->hellos_other_version != 0)
-        (void)snprintf(out, bytes,
-                       "; somebody asks in another version of the protocol than this library's, %u: "
-                       "install the same version for all workers",
-                       MR_PROTOCOL_VERSION);
+    else if (counters->hellos_other_version != 0) {
+        char text[MR_OTHER_VERSION_TEXT_BYTES];
+        mr_other_version_text(mr_endpoint_other_version(agent->config.endpoint), "library", text);
+        (void)snprintf(out, bytes, "; %s", text);
+    }
 }
 
 bool mr_world_missing(struct mr_rpc *agent, char *out, size_t bytes)

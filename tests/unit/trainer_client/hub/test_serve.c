@@ -8,6 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "dataplane/wire/base/log.h"
+#include "dataplane/wire/format/capability.h"
+#include "dataplane/wire/format/packet.h"
 #include "tests/unit/trainer_client/hub/serve_fixture.h"
 
 static void each_sample_is_applied_once(void **state)
@@ -53,6 +56,53 @@ static void metrics_say_how_the_plan_goes_on(void **state)
             fail_msg("there is no %s in %s", lines[i], text);
     assert_non_null(strstr(ask_over_http(b, "/healthz"), "\r\n\r\nok\n"));
     mr_client_destroy(trainer);
+}
+
+static pthread_mutex_t said_lock = PTHREAD_MUTEX_INITIALIZER;
+static char said[512]; /* about peers of other versions */
+
+static void hear_log(void *arg, const char *event, const char *message)
+{
+    (void)arg;
+    pthread_mutex_lock(&said_lock);
+    if (strcmp(event, "other_version") == 0)
+        (void)snprintf(said, sizeof(said), "%s", message);
+    pthread_mutex_unlock(&said_lock);
+}
+
+static bool is_said(const char *text)
+{
+    pthread_mutex_lock(&said_lock);
+    const bool is_there = strstr(said, text) != NULL;
+    pthread_mutex_unlock(&said_lock);
+    return is_there;
+}
+
+static void a_trainer_of_another_version_is_named(void **state)
+{
+    const struct bench *b = *state;
+    uint8_t hello[MR_VERSION_HELLO_BYTES] = {0};
+    const struct mr_packet_header header = {
+        .magic = MR_MAGIC, .version = MR_PROTOCOL_VERSION - 1, .type = MR_PACKET_HELLO};
+    const struct sockaddr_in to = {.sin_family = AF_INET,
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                   .sin_port = htons((uint16_t)atomic_load(&b->hub.port))};
+    const int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    char says[160];
+    memcpy(hello, &header, 4);
+    mr_log_listen(hear_log, NULL);
+    (void)snprintf(
+        says, sizeof(says),
+        "speaks version %u of the protocol, and this hub (version %s) version %u: upgrade the peer",
+        MR_PROTOCOL_VERSION - 1, mr_version_text(), MR_PROTOCOL_VERSION);
+    for (uint32_t tries = 0; tries < TRIES_MAX && !is_said(says); tries++) {
+        (void)sendto(s, hello, sizeof(hello), 0, (const struct sockaddr *)&to, sizeof(to));
+        pause_briefly();
+    }
+    mr_log_listen(NULL, NULL);
+    close(s);
+    assert_true(is_said(says));
+    assert_true(is_said("127.0.0.1:"));
 }
 
 static void trainers_share_the_batches(void **state)
@@ -532,6 +582,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(each_sample_is_applied_once, set_up, take_down),
         cmocka_unit_test_setup_teardown(metrics_say_how_the_plan_goes_on, set_up, take_down),
+        cmocka_unit_test_setup_teardown(a_trainer_of_another_version_is_named, set_up, take_down),
         cmocka_unit_test_setup_teardown(trainers_share_the_batches, set_up, take_down),
         cmocka_unit_test_setup_teardown(another_plan_waits_for_the_end, set_up, take_down),
         cmocka_unit_test_setup_teardown(held_out_batches_end_by_the_trainers_word, set_up, take_down),
