@@ -41,6 +41,7 @@
 /* Of sessions, and of the memory for messages, what is kept for operators, and for trainers. */
 #define MR_OPERATOR_SHARE 16u
 #define MR_TRAINER_SHARE  4u
+#define MR_ADDRESS_SHARE  4u       /* and of the memory, for other addresses than one, if there are any */
 #define MR_UNCONFIRMED_US 5000000u /* an accepted session must be used within this time */
 #define MR_AWAY_US        1000000u /* after such a silence with calls pending, the server is away */
 #define MR_KEEPALIVE_US   10000000u

@@ -45,6 +45,17 @@ static bool role_is_used_up(const struct mr_endpoint *ep, const struct mr_server
     return used > session->memory_bytes && used + mr_buddy_block_bytes(bytes) > share;
 }
 
+/* What one address may have while others have sessions, too. A single session's call may have more. */
+static bool address_is_used_up(const struct mr_endpoint *ep, const struct mr_server_session *session,
+                               size_t bytes)
+{
+    const uint8_t *ip = session->peer.address.ip;
+    const uint64_t whole = mr_buddy_capacity_bytes(ep->memory), used = mr_address_memory(ep->limits, ip);
+    return used > session->memory_bytes &&
+           used + mr_buddy_block_bytes(bytes) > whole - whole / MR_ADDRESS_SHARE &&
+           !mr_address_is_alone(ep->limits, ip);
+}
+
 /* Returns whether nothing else holds memory, so that what does not fit now never will. */
 static bool is_alone(const struct mr_endpoint *ep, const struct mr_server_session *session,
                      const struct mr_slot *slot)
@@ -68,14 +79,17 @@ bool mr_slot_fits_never(const struct mr_endpoint *ep, const struct mr_server_ses
 void *mr_slot_alloc(struct mr_endpoint *ep, struct mr_server_session *session, const struct mr_slot *slot,
                     size_t bytes)
 {
-    if (share_is_used_up(ep, session, slot, bytes) || role_is_used_up(ep, session, bytes)) {
+    if (share_is_used_up(ep, session, slot, bytes) || role_is_used_up(ep, session, bytes) ||
+        address_is_used_up(ep, session, bytes)) {
         ep->counters.shares_used_up++;
         return NULL;
     }
     size_t before = mr_buddy_used_bytes(ep->memory);
     void *block = mr_buddy_alloc(ep->memory, bytes);
-    session->memory_bytes += mr_buddy_used_bytes(ep->memory) - before;
-    ep->role_memory_bytes[session->role] += mr_buddy_used_bytes(ep->memory) - before;
+    const size_t taken = mr_buddy_used_bytes(ep->memory) - before;
+    session->memory_bytes += taken;
+    ep->role_memory_bytes[session->role] += taken;
+    mr_address_memory_add(ep->limits, session->peer.address.ip, (int64_t)taken);
     return block;
 }
 
@@ -83,8 +97,10 @@ void mr_slot_free(struct mr_endpoint *ep, struct mr_server_session *session, voi
 {
     size_t before = mr_buddy_used_bytes(ep->memory);
     mr_buddy_free(ep->memory, block);
-    session->memory_bytes -= before - mr_buddy_used_bytes(ep->memory);
-    ep->role_memory_bytes[session->role] -= before - mr_buddy_used_bytes(ep->memory);
+    const size_t freed = before - mr_buddy_used_bytes(ep->memory);
+    session->memory_bytes -= freed;
+    ep->role_memory_bytes[session->role] -= freed;
+    mr_address_memory_add(ep->limits, session->peer.address.ip, -(int64_t)freed);
 }
 
 void mr_slot_clear(struct mr_endpoint *ep, struct mr_server_session *session, struct mr_slot *slot)

@@ -31,7 +31,8 @@
     X(calls_made, COUNTER, NONE, "calls sent")                                                               \
     X(calls_ended, COUNTER, NONE, "calls ended, with whatever status")                                       \
     X(busy_sent, COUNTER, NONE, "requests refused for want of memory")                                       \
-    X(shares_used_up, COUNTER, NONE, "times a session or a role already held its share of message memory")   \
+    X(shares_used_up, COUNTER, NONE,                                                                         \
+      "times a session, a role or an address already held its share of message memory")                      \
     X(requests_stalled, COUNTER, NONE, "requests given up because their segments stopped coming")            \
     X(busy_received, COUNTER, NONE, "requests refused by the peer, sent again later")                        \
     X(sessions_accepted, COUNTER, NONE, "sessions accepted")                                                 \

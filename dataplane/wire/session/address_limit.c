@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
+#include "dataplane/wire/base/buddy.h"
 
 #define HELLO_BUCKETS 1024u
 #define SECOND_US     UINT64_C(1000000)
@@ -11,6 +12,7 @@ struct mr_address_limits {
     uint64_t seed;
     uint32_t sessions_per_address;
     uint32_t mask; /* of entries; at least half of them are always free */
+    uint32_t used; /* entries that are not free */
     uint64_t hello_cost_us;
     /* the time at which all admitted HELLOs are paid for */
     uint64_t hellos_paid_until_us[HELLO_BUCKETS];
@@ -48,53 +50,57 @@ void mr_address_limits_destroy(struct mr_address_limits *limits)
     free(limits);
 }
 
-static uint32_t hash(const struct mr_address_limits *limits, const uint8_t ip[16])
-{
-    return (uint32_t)XXH3_64bits_withSeed(ip, 16, limits->seed);
-}
-
 /* What is counted: an IPv4 address, or the /64 of an IPv6 address, of which one machine has all. */
-static void network_of(const uint8_t ip[16], uint8_t network[16])
+static uint64_t network_of(const uint8_t ip[16])
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    memcpy(network, ip, 16);
-    if (memcmp(ip, mapped, sizeof(mapped)) != 0)
-        memset(network + 8, 0, 8);
+    uint64_t network;
+    /* of a mapped address ffff:a.b.c.d, after two bytes of zeros: no machine has an IPv6 address in there */
+    memcpy(&network, memcmp(ip, mapped, sizeof(mapped)) == 0 ? ip + 8 : ip, sizeof(network));
+    return network;
 }
 
-/* Returns the address's entry, or the free one where it belongs. */
-static uint32_t find(const struct mr_address_limits *limits, const uint8_t ip[16])
+static uint32_t hash(const struct mr_address_limits *limits, uint64_t network)
 {
-    uint32_t at = hash(limits, ip) & limits->mask;
-    while (limits->entries[at].sessions != 0 && memcmp(limits->entries[at].ip, ip, 16) != 0)
+    return (uint32_t)XXH3_64bits_withSeed(&network, sizeof(network), limits->seed);
+}
+
+/* Returns the network's entry, or the free one where it belongs. */
+static uint32_t find(const struct mr_address_limits *limits, uint64_t network)
+{
+    uint32_t at = hash(limits, network) & limits->mask;
+    while (limits->entries[at].sessions != 0 && limits->entries[at].network != network)
         at = (at + 1) & limits->mask;
     return at;
 }
 
 bool mr_address_session_begin(struct mr_address_limits *limits, const uint8_t address[16])
 {
-    uint8_t ip[16];
-    network_of(address, ip);
-    struct mr_address_entry *entry = &limits->entries[find(limits, ip)];
+    const uint64_t network = network_of(address);
+    struct mr_address_entry *entry = &limits->entries[find(limits, network)];
     if (entry->sessions >= limits->sessions_per_address)
         return false;
-    memcpy(entry->ip, ip, sizeof(entry->ip));
+    if (entry->sessions == 0) {
+        entry->network = network;
+        entry->memory_units = 0;
+        limits->used++;
+    }
     entry->sessions++;
     return true;
 }
 
 void mr_address_session_end(struct mr_address_limits *limits, const uint8_t address[16])
 {
-    uint8_t ip[16];
-    network_of(address, ip);
-    uint32_t hole = find(limits, ip);
+    const uint64_t network = network_of(address);
+    uint32_t hole = find(limits, network);
     assert(limits->entries[hole].sessions > 0);
     if (--limits->entries[hole].sessions > 0)
         return;
+    limits->used--;
     /* Linear probing without tombstones: entries that would not be found across the hole move up. */
     for (uint32_t at = (hole + 1) & limits->mask; limits->entries[at].sessions != 0;
          at = (at + 1) & limits->mask) {
-        uint32_t home = hash(limits, limits->entries[at].ip) & limits->mask;
+        uint32_t home = hash(limits, limits->entries[at].network) & limits->mask;
         if (((at - home) & limits->mask) < ((at - hole) & limits->mask))
             continue;
         limits->entries[hole] = limits->entries[at];
@@ -103,11 +109,31 @@ void mr_address_session_end(struct mr_address_limits *limits, const uint8_t addr
     }
 }
 
+void mr_address_memory_add(struct mr_address_limits *limits, const uint8_t address[16], int64_t bytes)
+{
+    const uint64_t network = network_of(address);
+    struct mr_address_entry *entry = &limits->entries[find(limits, network)];
+    assert(entry->sessions > 0);
+    entry->memory_units += (uint32_t)(bytes / MR_BUDDY_BLOCK_BYTES_MIN);
+}
+
+uint64_t mr_address_memory(const struct mr_address_limits *limits, const uint8_t address[16])
+{
+    const uint64_t network = network_of(address);
+    const struct mr_address_entry *entry = &limits->entries[find(limits, network)];
+    return entry->sessions > 0 ? (uint64_t)entry->memory_units * MR_BUDDY_BLOCK_BYTES_MIN : 0;
+}
+
+bool mr_address_is_alone(const struct mr_address_limits *limits, const uint8_t address[16])
+{
+    const uint64_t network = network_of(address);
+    return limits->used <= 1 && (limits->used == 0 || limits->entries[find(limits, network)].sessions > 0);
+}
+
 bool mr_address_hello(struct mr_address_limits *limits, const uint8_t address[16], uint64_t now_us)
 {
-    uint8_t ip[16];
-    network_of(address, ip);
-    uint64_t *paid_until_us = &limits->hellos_paid_until_us[hash(limits, ip) % HELLO_BUCKETS];
+    const uint64_t network = network_of(address);
+    uint64_t *paid_until_us = &limits->hellos_paid_until_us[hash(limits, network) % HELLO_BUCKETS];
     uint64_t from_us = *paid_until_us > now_us ? *paid_until_us : now_us;
     if (from_us + limits->hello_cost_us > now_us + SECOND_US)
         return false;

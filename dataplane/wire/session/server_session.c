@@ -73,7 +73,9 @@ void mr_server_session_drop(struct mr_endpoint *ep, struct mr_server_session *se
 {
     assert(session->used);
     slots_drop(ep, session);
-    ep->role_memory_bytes[session->role] -= session->memory_bytes; /* of requests that outlive it */
+    /* of requests that outlive it: */
+    ep->role_memory_bytes[session->role] -= session->memory_bytes;
+    mr_address_memory_add(ep->limits, session->peer.address.ip, -(int64_t)session->memory_bytes);
     mr_list_remove(&session->peer.dirty);
     assert(mr_list_empty(&session->peer.turn) && mr_list_empty(&session->peer.parked) &&
            session->peer.flight_bytes == 0);
@@ -165,6 +167,8 @@ static bool session_move(struct mr_endpoint *ep, struct mr_server_session *s, co
             ep->counters.sessions_refused_address++;
             return false;
         }
+        mr_address_memory_add(ep->limits, s->peer.address.ip, -(int64_t)s->memory_bytes);
+        mr_address_memory_add(ep->limits, to->ip, (int64_t)s->memory_bytes);
         mr_address_session_end(ep->limits, s->peer.address.ip);
     }
     s->peer.address = *to;

@@ -307,6 +307,45 @@ static void one_call_alone_may_have_more_than_the_share(void **state)
     assert_int_equal(mr_endpoint_memory_used(server()), 0);
 }
 
+/* Sessions of one address leave some of the memory for those of another, but not if there are none. */
+static void one_address_cannot_hold_all_memory(void **state)
+{
+    enum { ALONE = 6, CALLS = 10 };
+    start_with_share(0);
+    mr_client_session_close(p.ends[PAIR_CLIENT].ep, sessions[1], p.now_us);
+    pair_run(&p, 100000);
+    p.ends[PAIR_CLIENT].address.ip[15]++;
+    for (uint32_t i = 2; i <= ALONE; i++) {
+        pair_open(&p);
+        sessions[i] = p.session;
+    }
+    p.reply_bytes = 100000; /* 128 KiB each */
+    for (uint32_t i = 0; i < 5 * CALLS; i++)
+        call(i, sessions[2 + i / CALLS], MR_OP_LOOKUP, 0, 0);
+    deliver_requests();
+    assert_int_in_range(mr_endpoint_memory_used(server()), 11u << 18, 3u << 20);
+    const uint64_t executed = p.executed, busy = mr_endpoint_counters(server())->busy_sent;
+    assert_true(busy > 0);
+    p.ends[PAIR_CLIENT].address.ip[15]--;
+    for (uint32_t i = 0; i < 5; i++)
+        call(5 * CALLS + i, sessions[0], MR_OP_LOOKUP, 0, 0);
+    deliver_requests();
+    assert_int_equal(p.executed, executed + 5);
+    p.filter = NULL;
+    pair_run(&p, 100000);
+    mr_client_session_close(p.ends[PAIR_CLIENT].ep, sessions[0], p.now_us);
+    pair_run(&p, 100000);
+    p.ends[PAIR_CLIENT].address.ip[15]++;
+    pair_run(&p, 3000000);
+    for (uint32_t i = 0; i < 5 * CALLS + 5; i++)
+        assert_int_equal(calls[i].ended, 1);
+    assert_int_equal(mr_endpoint_memory_used(server()), 0);
+    for (uint32_t i = 0; i < 5 * CALLS; i++)
+        call(6 * CALLS + i, sessions[2 + i / CALLS], MR_OP_LOOKUP, 0, 0);
+    deliver_requests();
+    assert_true(mr_endpoint_memory_used(server()) > 3u << 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +359,7 @@ int main(void)
         cmocka_unit_test_teardown(one_session_cannot_hold_all_memory, pair_ended),
         cmocka_unit_test_teardown(requests_and_what_is_answered_later_count_too, pair_ended),
         cmocka_unit_test_teardown(one_call_alone_may_have_more_than_the_share, pair_ended),
+        cmocka_unit_test_teardown(one_address_cannot_hold_all_memory, pair_ended),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

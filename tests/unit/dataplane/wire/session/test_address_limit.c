@@ -46,6 +46,30 @@ static void sessions_are_counted_per_address(void **state)
     assert_false(mr_address_session_begin(limits, ip(4)));
 }
 
+static void memory_is_counted_per_address(void **state)
+{
+    create(100, 3, 1);
+    assert_true(mr_address_is_alone(limits, ip(1)));
+    for (uint32_t n = 1; n <= 40; n++) {
+        assert_true(mr_address_session_begin(limits, ip(n)));
+        assert_int_equal(mr_address_is_alone(limits, ip(1)), n == 1);
+        mr_address_memory_add(limits, ip(n), 4096 * n);
+    }
+    assert_false(mr_address_is_alone(limits, ip(77)));
+    assert_true(mr_address_session_begin(limits, ip(20)));
+    mr_address_memory_add(limits, ip(20), 1 << 20);
+    mr_address_memory_add(limits, ip(20), -4096 * 20);
+    for (uint32_t n = 1; n < 40; n += n == 19 ? 2 : 1) { /* entries move */
+        mr_address_memory_add(limits, ip(n), -4096 * (int)n);
+        mr_address_session_end(limits, ip(n));
+    }
+    assert_int_equal(mr_address_memory(limits, ip(20)), 1 << 20);
+    assert_int_equal(mr_address_memory(limits, ip(40)), 4096 * 40);
+    assert_int_equal(mr_address_memory(limits, ip(1)), 0);
+    assert_true(mr_address_session_begin(limits, ip(1)));
+    assert_int_equal(mr_address_memory(limits, ip(1)), 0);
+}
+
 /* A machine has all addresses of a /64 at its disposal. */
 static void addresses_of_a_64_count_as_one(void **state)
 {
@@ -144,6 +168,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(addresses_of_a_64_count_as_one, teardown),
+        cmocka_unit_test_teardown(memory_is_counted_per_address, teardown),
         cmocka_unit_test_teardown(sessions_are_counted_per_address, teardown),
         cmocka_unit_test_teardown(by_itself_the_limit_is_a_quarter_and_not_too_few, teardown),
         cmocka_unit_test_teardown(counts_stay_right_as_addresses_come_and_go, teardown),
