@@ -120,6 +120,8 @@ static enum ps_wish_state create(const struct ps_cluster_catalog *c, struct ps_c
         return PS_WISH_WAITS; /* what is tried now may be taken back */
     if (missing == 0)
         return PS_WISH_MADE;
+    if (wish->features_max != 0 && c->count + missing > wish->features_max)
+        return refuse(status, text, MR_UNAUTHORIZED, PS_RULES_TRAINER_TABLES, wish->features_max, c->count);
     if (c->count + missing > PS_CLUSTER_FEATURES_MAX)
         return refuse(status, text, MR_INVALID_ARGUMENT,
                       "a cluster has at most %u features, and has %u: drop some, or run another cluster",

@@ -62,8 +62,9 @@ struct ps_cluster_wish {
     enum ps_wish_kind kind;
     uint32_t feature_count; /* to create, to begin with; to alter: before and after */
     const struct mr_feature *features;
-    uint32_t name_count; /* to drop */
-    const char *names;   /* [name_count][MR_NAME_BYTES] */
+    uint32_t features_max; /* to create: so many there may be then; 0: only the cluster's own limit holds */
+    uint32_t name_count;   /* to drop */
+    const char *names;     /* [name_count][MR_NAME_BYTES] */
     uint32_t freeze;
     ps_rules_may_alter *may_alter;
     /* Found out on the way, except for the numbers to begin with. ids has room for all features, or names. */

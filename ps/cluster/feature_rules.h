@@ -9,6 +9,10 @@
 #include "dataplane/wire/format/mr_status.h"
 
 #define PS_RULES_TEXT_BYTES 400u
+/* of how many there may be, and are */
+#define PS_RULES_TRAINER_TABLES                                                                              \
+    "trainers create tables and variables until there are %u (memory.trainer_tables), and there are %u: "    \
+    "to create more needs an operator's key"
 
 /* Feature `index` of a list is to be created: it is well-formed, and agrees with `known`, which has the
  * same name (NULL: none has), and with those before it in the list. MR_INVALID_ARGUMENT,

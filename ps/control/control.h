@@ -31,6 +31,7 @@ struct ps_command {
     struct ps_command *next;
     struct mr_call_ref ref;
     uint32_t op;
+    enum mr_role role; /* of the caller */
     /* the arguments */
     uint32_t feature_count;
     struct mr_feature *features; /* to create; to alter: before and after */

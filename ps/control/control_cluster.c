@@ -224,8 +224,10 @@ static struct ps_cluster_wish wish_of(struct ps_control *c, struct ps_command *c
                                    .names = command->name_list,
                                    .freeze = command->freeze,
                                    .may_alter = ps_alter_check};
-    if (command->op == MR_OP_CREATE)
+    if (command->op == MR_OP_CREATE) {
         wish.kind = PS_WISH_CREATE;
+        wish.features_max = ps_control_features_max(c, command);
+    }
     if (command->op == MR_OP_ALTER)
         wish.kind = PS_WISH_ALTER;
     if (command->op == MR_OP_DROP) {

@@ -53,12 +53,23 @@ static bool check_feature(const struct ps_control *c, struct ps_command *command
     return command->status == MR_OK;
 }
 
+uint32_t ps_control_features_max(const struct ps_control *c, const struct ps_command *command)
+{
+    return command->role == MR_ROLE_OPERATOR ? MR_FEATURE_MAX
+                                             : (uint32_t)c->node->config->memory_trainer_tables;
+}
+
 /* Reserves numbers for new features, which are never used again, whatever happens to this node. Returns the
  * first; 0: the command has failed. */
 static uint32_t reserve_numbers(struct ps_control *c, struct ps_command *command, uint32_t count)
 {
     char error[PS_CONTROL_TEXT_BYTES];
     struct ps_history *h = &c->history;
+    const uint32_t allowed = ps_control_features_max(c, command);
+    if (c->catalog.count + count > allowed && allowed < MR_FEATURE_MAX) {
+        ps_command_fail(command, MR_UNAUTHORIZED, PS_RULES_TRAINER_TABLES, allowed, c->catalog.count);
+        return 0;
+    }
     if (c->catalog.count + count > MR_FEATURE_MAX || h->last_feature + count > MR_FEATURE_ID_MAX) {
         ps_command_fail(command, MR_INVALID_ARGUMENT, "a node has at most %u features%s", MR_FEATURE_MAX,
                         c->catalog.count + count > MR_FEATURE_MAX ? "" : PS_NUMBERS_GONE);

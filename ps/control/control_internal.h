@@ -179,6 +179,8 @@ void ps_control_copies_poll(struct ps_control *c);
 /* ---- features (control_features.c) ---- */
 
 void ps_control_create_features(struct ps_control *c, struct ps_command *command);
+/* Up to how many features the caller of a Create may add more. */
+uint32_t ps_control_features_max(const struct ps_control *c, const struct ps_command *command);
 void ps_control_freeze(struct ps_control *c, struct ps_command *command);
 void ps_control_list(struct ps_control *c, struct ps_command *command);
 /* Alters a feature by name, on all cores at one instant. */

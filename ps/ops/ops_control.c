@@ -321,6 +321,7 @@ void ps_op_control(void *core_app, struct mr_endpoint *ep, const struct mr_reque
     command->task.run = come_back;
     command->ref = request->ref;
     command->op = request->message->preamble.op;
+    command->role = request->role;
     if (!read_command(&op, command)) {
         ps_command_free(command);
         return;

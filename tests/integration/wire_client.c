@@ -27,6 +27,7 @@ struct wire_client {
     uint32_t pending;
     uint64_t sequence;       /* of the last reply */
     enum mr_status status;   /* the first that is not MR_OK */
+    bool is_stalling;        /* sends no segment but the first of each request */
     const uint8_t *next_key; /* to be used after so many turns of the next calls; NULL: none */
     uint32_t next_key_turns;
 };
@@ -48,6 +49,10 @@ static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes
 static void tx_end(void *self, uint32_t bytes)
 {
     struct wire_client *client = self;
+    struct mr_packet_header h;
+    memcpy(&h, client->out, sizeof(h));
+    if (client->is_stalling && h.type == MR_PACKET_DATA && h.segment_number > 0)
+        return;
     if (bytes > 0)
         (void)!send(client->fd, client->out, bytes, 0);
 }
@@ -214,6 +219,25 @@ enum mr_status wire_client_echo(struct wire_client *client, uint32_t bytes, uint
     for (uint32_t i = 0; i < calls; i++)
         begin(client, MR_OP_ECHO, bytes, timeout_ms);
     return run_until_answered(client);
+}
+
+void wire_client_begin(struct wire_client *client, uint32_t bytes, uint32_t calls, uint32_t timeout_ms)
+{
+    client->status = MR_OK;
+    client->expected_bytes = bytes;
+    for (uint32_t i = 0; i < calls; i++)
+        begin(client, MR_OP_ECHO, bytes, timeout_ms);
+}
+
+void wire_client_turn(struct wire_client *client)
+{
+    (void)mr_endpoint_poll(client->endpoint, now_us(), SEGMENT_BUDGET);
+    receive_all(client);
+}
+
+void wire_client_send_first_segments(struct wire_client *client)
+{
+    client->is_stalling = true;
 }
 
 enum mr_status wire_client_call(struct wire_client *client, enum mr_op op, uint32_t timeout_ms)

@@ -20,6 +20,13 @@ void wire_client_destroy(struct wire_client *client);
  * holds the bytes that it was sent, MR_INTERNAL when one does not; otherwise the first error. */
 enum mr_status wire_client_echo(struct wire_client *client, uint32_t bytes, uint32_t calls,
                                 uint32_t timeout_ms);
+/* Begins such calls and waits for nothing: the client goes on with wire_client_turn(). Their answers are not
+ * looked at. */
+void wire_client_begin(struct wire_client *client, uint32_t bytes, uint32_t calls, uint32_t timeout_ms);
+/* Sends what is due and takes in what has come by then; never waits. */
+void wire_client_turn(struct wire_client *client);
+/* From now on only the first segment of each request leaves. */
+void wire_client_send_first_segments(struct wire_client *client);
 /* One call of any op without tensors. */
 enum mr_status wire_client_call(struct wire_client *client, enum mr_op op, uint32_t timeout_ms);
 /* One call as it stands, right or wrong; the bytes are copied from tensors[i].data. `text` gets what an error

@@ -1,19 +1,24 @@
 /* A node against clients that have a key of a lower role and do what they can with it: what others have
  * stays, and their calls go through. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/wire/format/packet.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/integration/wire_client.h"
 
-#define PAUSE_NS 5000000
+#define PAUSE_NS       5000000
+#define KEY_BYTE(role) ((uint8_t)(0x21 + (role))) /* its key has no other */
 
 enum role { OPERATOR, TRAINER, READ_ONLY, ROLES };
 static const char *const role_names[ROLES] = {"operator", "trainer", "read_only"};
@@ -45,7 +50,7 @@ static void start(struct fixture *x, const char *const *more)
     assert_int_equal(mkdir(x->listed, 0700), 0);
     for (uint32_t role = 0; role < ROLES; role++) {
         snprintf(x->key_files[role], sizeof(x->key_files[role]), "%s/%s", x->directory, role_names[role]);
-        write_key(x->key_files[role], (uint8_t)(0x21 + role));
+        write_key(x->key_files[role], KEY_BYTE(role));
         snprintf(x->settings[count], sizeof(x->settings[count]), "node.key=%s:%s", role_names[role],
                  x->key_files[role]);
         count++;
@@ -249,11 +254,215 @@ static void the_node_saves_by_itself_beside_trainers(void **state)
     mr_client_destroy(trainer);
 }
 
+/* ---- memory for messages, sessions, tables ---- */
+
+enum { CALLS = 100, KEYS = 4096, ATTACKERS = 4, REQUESTS = 16, REQUEST_BYTES = 2 << 20, SESSIONS = 64 };
+
+static int compare_us(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static uint64_t clock_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
+/* Looks up and pushes many rows again and again, and prints how long that took: each call takes several
+ * packets both ways. */
+static void train(struct mr_client *client, uint32_t table, const char *when)
+{
+    static uint64_t keys[KEYS], took_us[CALLS];
+    static float gradients[4 * KEYS];
+    struct mr_reply *reply;
+    for (uint32_t i = 0; i < KEYS; i++)
+        keys[i] = i * 7919;
+    for (uint32_t i = 0; i < CALLS; i++) {
+        const uint64_t began_us = clock_us();
+        assert_int_equal(mr_lookup(client, NULL, table, keys, KEYS, &reply), MR_OK);
+        mr_reply_free(reply);
+        assert_int_equal(mr_push_gradients(client, NULL, table, keys, KEYS, 4, gradients), MR_OK);
+        took_us[i] = clock_us() - began_us;
+    }
+    qsort(took_us, CALLS, sizeof(*took_us), compare_us);
+    print_message("lookup and push of %d rows, %s: median %u us, 9 of 10 within %u us\n", KEYS, when,
+                  (unsigned)took_us[CALLS / 2], (unsigned)took_us[CALLS * 9 / 10]);
+}
+
+/* Sends the first segment of large requests, and never goes on; of those that were given up, again. */
+static void attack_memory(const struct fixture *x, uint8_t key, int ready)
+{
+    struct wire_client *clients[ATTACKERS];
+    uint8_t psk[MR_PSK_BYTES];
+    memset(psk, key, sizeof(psk));
+    for (uint32_t i = 0; i < ATTACKERS; i++) {
+        clients[i] = wire_client_create(NETNS_SERVER_IPV4, 7700, 0);
+        wire_client_set_key(clients[i], psk);
+        if (wire_client_echo(clients[i], 1, 1, NODE_READY_MS) != MR_OK)
+            _exit(1);
+        wire_client_send_first_segments(clients[i]);
+        wire_client_begin(clients[i], REQUEST_BYTES, REQUESTS, 600000);
+    }
+    for (uint64_t turn = 0;; turn++) {
+        for (uint32_t i = 0; i < ATTACKERS; i++)
+            wire_client_turn(clients[i]);
+        if (turn == 100 && write(ready, "", 1) != 1)
+            _exit(1);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+/* Opens sessions until there are no more, and keeps them. */
+static void attack_sessions(const struct fixture *x, uint8_t key, int ready)
+{
+    static struct wire_client *clients[2 * SESSIONS];
+    uint8_t psk[MR_PSK_BYTES];
+    uint32_t refused = 0;
+    memset(psk, key, sizeof(psk));
+    for (uint32_t i = 0; i < 2 * SESSIONS && refused < 4; i++) {
+        clients[i] = wire_client_create(NETNS_SERVER_IPV4, 7700, 0);
+        wire_client_set_key(clients[i], psk);
+        refused += wire_client_echo(clients[i], 1, 1, 2000) != MR_OK;
+    }
+    if (refused < 4 || write(ready, "", 1) != 1)
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+/* Begins an attack with the key of a role, in a process of its own, and waits until it is under way. */
+static pid_t begin_attack(const struct fixture *x, enum role role,
+                          void (*attack)(const struct fixture *x, uint8_t key, int ready))
+{
+    int ends[2];
+    char byte;
+    assert_int_equal(pipe(ends), 0);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(ends[0]);
+        attack(x, KEY_BYTE(role), ends[1]);
+        _exit(1);
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    close(ends[0]);
+    return pid;
+}
+
+static void end_attack(pid_t pid)
+{
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static int set_up_limits(void **state)
+{
+    static struct fixture x;
+    static const char *const settings[] = {"checkpoint.every_s=0",      "memory.messages_mib=64",
+                                           "transport.sessions_max=64", "transport.sessions_per_address=64",
+                                           "memory.trainer_tables=200", NULL};
+    *state = &x;
+    start(&x, settings);
+    return 0;
+}
+
+static uint32_t make_table(struct mr_client *client, const char *name)
+{
+    struct mr_feature feature = mr_feature_table(name, 4);
+    uint32_t table;
+    assert_int_equal(mr_create(client, NULL, &feature, 1, &table), MR_OK);
+    return table;
+}
+
+static void trainers_go_on_while_a_reader_takes_memory(void **state)
+{
+    struct fixture *x = *state;
+    struct mr_client *trainer = client_of(x, TRAINER), *operator_ = client_of(x, OPERATOR);
+    const uint32_t table = make_table(trainer, "rows");
+    train(trainer, table, "alone");
+    const uint64_t before = node_fixture_sum(operator_, "wire.shares_used_up");
+    const pid_t attacker = begin_attack(x, READ_ONLY, attack_memory);
+    while (node_fixture_sum(operator_, "wire.shares_used_up") == before)
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    train(trainer, table, "beside a reader that holds memory for messages");
+    train(operator_, table, "the same, an operator");
+    end_attack(attacker);
+    mr_client_destroy(operator_);
+    mr_client_destroy(trainer);
+}
+
+static void operators_go_on_while_a_trainer_takes_memory(void **state)
+{
+    struct fixture *x = *state;
+    struct mr_client *operator_ = client_of(x, OPERATOR);
+    const uint32_t table = make_table(operator_, "rows");
+    const pid_t attacker = begin_attack(x, TRAINER, attack_memory);
+    while (node_fixture_sum(operator_, "wire.shares_used_up") == 0)
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    train(operator_, table, "an operator beside a trainer that holds memory for messages");
+    end_attack(attacker);
+    mr_client_destroy(operator_);
+}
+
+static void higher_roles_come_in_while_others_take_sessions(void **state)
+{
+    struct fixture *x = *state;
+    const pid_t reader = begin_attack(x, READ_ONLY, attack_sessions);
+    struct mr_client *trainer = client_of(x, TRAINER), *operator_ = client_of(x, OPERATOR);
+    assert_true(node_fixture_sum(operator_, "wire.sessions_refused") > 0);
+    const uint32_t table = make_table(trainer, "rows");
+    train(trainer, table, "beside a reader that holds sessions");
+    mr_client_destroy(operator_);
+    const pid_t other = begin_attack(x, TRAINER, attack_sessions);
+    operator_ = client_of(x, OPERATOR);
+    train(operator_, table, "an operator beside trainers that hold sessions");
+    end_attack(other);
+    end_attack(reader);
+    mr_client_destroy(operator_);
+    mr_client_destroy(trainer);
+}
+
+static void trainers_make_so_many_tables(void **state)
+{
+    struct fixture *x = *state;
+    struct mr_client *trainer = client_of(x, TRAINER), *operator_ = client_of(x, OPERATOR);
+    const uint32_t table = make_table(trainer, "rows");
+    char name[32];
+    uint32_t id, made = 1;
+    enum mr_status status = MR_OK;
+    train(trainer, table, "alone");
+    while (status == MR_OK && made < 300) {
+        snprintf(name, sizeof(name), "t%u", made);
+        const struct mr_feature feature = mr_feature_table(name, 4);
+        status = mr_create(trainer, NULL, &feature, 1, &id);
+        made += status == MR_OK;
+    }
+    node_fixture_refused(status, MR_UNAUTHORIZED,
+                         "trainers create tables and variables until there are 200 (memory.trainer_tables)");
+    assert_int_equal(made, 200);
+    assert_int_equal(make_table(trainer, "rows"), table); /* what is there is no new one */
+    (void)make_table(operator_, "operator");
+    train(trainer, table, "beside 200 tables");
+    mr_client_destroy(operator_);
+    mr_client_destroy(trainer);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_trainers_save_displaces_nothing_else, set_up_saves, tear_down),
         cmocka_unit_test_setup_teardown(the_node_saves_by_itself_beside_trainers, set_up_schedule, tear_down),
+        cmocka_unit_test_setup_teardown(trainers_go_on_while_a_reader_takes_memory, set_up_limits, tear_down),
+        cmocka_unit_test_setup_teardown(operators_go_on_while_a_trainer_takes_memory, set_up_limits,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(higher_roles_come_in_while_others_take_sessions, set_up_limits,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(trainers_make_so_many_tables, set_up_limits, tear_down),
     };
     if (argc != 2)
         return 2;

@@ -97,6 +97,20 @@ static void test_create(void **state)
     assert_int_equal(ids[2], 3);
 }
 
+/* A caller that is no operator has another limit. */
+static void test_create_has_the_callers_limit(void **state)
+{
+    const struct mr_feature features[] = {mr_feature_table("ad", 8), mr_feature_table("item", 4)};
+    struct ps_cluster_wish wish = create_wish(features, 2);
+    (void)state;
+    wish.features_max = catalog.count;
+    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(status, MR_UNAUTHORIZED);
+    assert_non_null(strstr(text, "trainers create tables and variables until there are 2"));
+    wish.features_max++; /* one of them is there */
+    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+}
+
 static void test_create_is_all_or_nothing(void **state)
 {
     const struct mr_feature features[] = {mr_feature_table("new", 8), mr_feature_table("item", 5)};
@@ -328,6 +342,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_create, begin),
+        cmocka_unit_test_setup(test_create_has_the_callers_limit, begin),
         cmocka_unit_test_setup(test_create_is_all_or_nothing, begin),
         cmocka_unit_test_setup(test_a_create_that_fails_somewhere_is_taken_back, begin),
         cmocka_unit_test_setup(test_only_the_last_failures_are_kept, begin),
