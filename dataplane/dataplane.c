@@ -314,6 +314,7 @@ enum mr_status dp_start(struct dp *dp, const struct dp_app *app, char error[DP_E
     bool failed = dp->start_failed;
     pthread_cond_broadcast(&dp->changed);
     pthread_mutex_unlock(&dp->lock);
+    explicit_bzero(dp->config.endpoint.psk, sizeof(dp->config.endpoint.psk)); /* all endpoints have it */
     if (failed) {
         stop_threads(dp);
         return MR_INTERNAL;

@@ -237,6 +237,7 @@ static bool make_endpoint(struct dp_core *core, char error[DP_ERROR_BYTES])
         let_it_call(dp, &config);
     core->app_due_us = UINT64_MAX;
     enum mr_status status = mr_endpoint_create(&config, &core->endpoint);
+    explicit_bzero(config.psk, sizeof(config.psk));
     if (status != MR_OK) {
         snprintf(error, DP_ERROR_BYTES,
                  "core %u: the transport does not start with %zu MiB of message memory: %s", core->index,

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "dataplane/wire/endpoint_internal.h"
+#include "dataplane/wire/session/key_memory.h"
 #include "dataplane/wire/format/capability.h"
 
 #define SESSIONS_DEFAULT       1024u
@@ -68,7 +69,7 @@ static uint32_t table_size(uint32_t entries)
 static bool create_serving(struct mr_endpoint *ep)
 {
     uint32_t n = ep->config.sessions_max;
-    ep->server_sessions = calloc(n, sizeof(*ep->server_sessions));
+    ep->server_sessions = mr_key_pages_alloc(n * sizeof(*ep->server_sessions));
     ep->server_buckets = calloc(ep->bucket_mask + 1, sizeof(*ep->server_buckets));
     ep->limits = mr_address_limits_create(n, ep->config.sessions_per_address, ep->config.hellos_per_address,
                                           mr_endpoint_random(ep));
@@ -86,7 +87,7 @@ static bool create_serving(struct mr_endpoint *ep)
 static bool create_calling(struct mr_endpoint *ep)
 {
     uint32_t n = ep->config.sessions_max;
-    ep->client_sessions = calloc(n, sizeof(*ep->client_sessions));
+    ep->client_sessions = mr_key_pages_alloc(n * sizeof(*ep->client_sessions));
     ep->client_buckets = calloc(ep->bucket_mask + 1, sizeof(*ep->client_buckets));
     ep->calls = calloc(ep->config.calls_max, sizeof(*ep->calls));
     if (ep->client_sessions == NULL || ep->client_buckets == NULL || ep->calls == NULL)
@@ -140,7 +141,9 @@ enum mr_status mr_endpoint_create(const struct mr_endpoint_config *config, struc
     mr_list_init(&ep->orphans);
     mr_list_init(&ep->calls_free);
     mr_timer_wheel_init(&ep->wheel);
-    if (!create_memory(ep) || (config->clock_ns != NULL && !mr_call_records_init(&ep->records)) ||
+    ep->auth = mr_key_memory_alloc(MR_PSK_MAX * sizeof(*ep->auth));
+    if (ep->auth == NULL || !create_memory(ep) ||
+        (config->clock_ns != NULL && !mr_call_records_init(&ep->records)) ||
         (config->on_request != NULL && !create_serving(ep)) ||
         (config->on_reply != NULL && !create_calling(ep))) {
         mr_endpoint_destroy(ep);
@@ -168,15 +171,18 @@ void mr_endpoint_destroy(struct mr_endpoint *ep)
     mr_buddy_destroy(ep->memory);
     free(ep->calls);
     free(ep->client_buckets);
-    free(ep->client_sessions);
+    mr_key_pages_free(ep->client_sessions, ep->config.sessions_max * sizeof(*ep->client_sessions));
     mr_address_limits_destroy(ep->limits);
     free(ep->server_buckets);
-    free(ep->server_sessions);
+    mr_key_pages_free(ep->server_sessions, ep->config.sessions_max * sizeof(*ep->server_sessions));
+    mr_key_memory_free(ep->auth);
     free(ep->scratch);
     mr_latencies_destroy(&ep->latencies);
     mr_call_records_destroy(&ep->records);
     if (ep->own_memory != NULL)
         munmap(ep->own_memory, ep->own_memory_bytes);
+    explicit_bzero(ep->config.psk, sizeof(ep->config.psk)); /* of one that was not created */
+    explicit_bzero(ep->cookie_secret, sizeof(ep->cookie_secret));
     free(ep);
 }
 

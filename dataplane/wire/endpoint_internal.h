@@ -309,7 +309,7 @@ struct mr_endpoint {
     uint8_t *scratch;                          /* an aligned copy of one one-segment message */
     uint8_t *executing; /* the request that its handler reads; NULL once the answer has been postponed */
     uint32_t executing_bytes;
-    struct mr_auth auth[MR_PSK_MAX];
+    struct mr_auth *auth; /* [MR_PSK_MAX], in memory for keys */
     uint8_t cookie_secret[MR_COOKIE_SECRET_BYTES];
 
     struct mr_server_session *server_sessions; /* [sessions_max], or NULL when nothing is served */

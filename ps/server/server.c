@@ -171,15 +171,11 @@ enum mr_status ps_server_reload(struct ps_server *server, const struct ps_config
 
 /* ---- start ---- */
 
-static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ERROR_BYTES])
+static enum mr_status open_with_keys(struct ps_server *server, struct dp_config *config,
+                                     char error[DP_ERROR_BYTES])
 {
     struct ps_node *node = &server->node;
-    struct dp_config dp_config;
-    dp_config_of(node, &dp_config);
-    enum mr_status status = configure_keys(node->config, &dp_config.endpoint, error);
-    if (status != MR_OK)
-        return status;
-    status = ps_control_claim_directory(node->control, error);
+    enum mr_status status = ps_control_claim_directory(node->control, error);
     if (status != MR_OK)
         return status;
     status = ps_node_store_fetch_history(node, error);
@@ -195,17 +191,17 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
         status = ps_control_open_history(node->control, error, DP_ERROR_BYTES);
     if (status != MR_OK)
         return status;
-    dp_config.endpoint.incarnation = node->incarnation;
-    dp_config.endpoint.start_id = node->start_id;
-    dp_config.endpoint.lineage = ps_control_lineage(node->control);
-    dp_config.endpoint.restores = atomic_load(&node->restores);
-    if (dp_config.fault.direction != DP_FAULT_OFF)
+    config->endpoint.incarnation = node->incarnation;
+    config->endpoint.start_id = node->start_id;
+    config->endpoint.lineage = ps_control_lineage(node->control);
+    config->endpoint.restores = atomic_load(&node->restores);
+    if (config->fault.direction != DP_FAULT_OFF)
         mr_log_warning("fault_injection",
                        "fault.direction is on: packets are lost and damaged on purpose; this is for tests");
-    node->message_bytes_max = dp_config.endpoint.message_bytes_max;
+    node->message_bytes_max = config->endpoint.message_bytes_max;
     if (node->rpc != NULL)
-        ps_rpc_dp_config(node->rpc, &dp_config);
-    status = dp_create(&dp_config, &node->dp, error);
+        ps_rpc_dp_config(node->rpc, config);
+    status = dp_create(config, &node->dp, error);
     if (status != MR_OK)
         return status;
     node->dispatch = ps_dispatch;
@@ -222,6 +218,17 @@ static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ER
         ps_rpc_dp_app(&app);
     status = dp_start(node->dp, &app, error);
     server->started = status == MR_OK;
+    return status;
+}
+
+static enum mr_status open_data_plane(struct ps_server *server, char error[DP_ERROR_BYTES])
+{
+    struct dp_config config;
+    dp_config_of(&server->node, &config);
+    enum mr_status status = configure_keys(server->node.config, &config.endpoint, error);
+    if (status == MR_OK)
+        status = open_with_keys(server, &config, error);
+    explicit_bzero(config.endpoint.psk, sizeof(config.endpoint.psk));
     return status;
 }
 

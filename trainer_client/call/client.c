@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/session/key_memory.h"
 #include <sys/random.h>
 #include <unistd.h>
 #include "trainer_client/call/forks.h"
@@ -37,6 +38,11 @@ static enum mr_status read_key(const struct mr_client_options *options, struct m
     const char *path = options->key_file != NULL ? options->key_file : getenv("MILLRACE_KEY_FILE");
     if (path == NULL || path[0] == '\0')
         return MR_OK;
+    client->link_config.psk = mr_key_memory_alloc(MR_PSK_BYTES);
+    if (client->link_config.psk == NULL) {
+        snprintf(error, error_bytes, "no memory for the key");
+        return MR_NO_MEMORY;
+    }
     client->link_config.has_psk = true;
     return mrc_keys_open(&client->keys, path, client->link_config.psk, error, error_bytes);
 }
@@ -213,6 +219,7 @@ static void free_client(struct mr_client *client)
     mrc_features_free(&client->features);
     mrc_features_free(&client->met);
     mrc_keys_close(&client->keys);
+    mr_key_memory_free(client->link_config.psk);
     mrc_own_latency_destroy(client);
     pthread_mutex_destroy(&client->lock);
     free(client);

@@ -62,7 +62,8 @@ static enum mr_status create_endpoint(struct mrc_link *link, const struct mrc_li
     ec.app = link;
     ec.on_session = on_session;
     ec.on_reply = on_reply;
-    memcpy(ec.psk[0], config->psk, MR_PSK_BYTES);
+    if (config->has_psk)
+        memcpy(ec.psk[0], config->psk, MR_PSK_BYTES);
     ec.psk_count = config->has_psk ? 1 : 0;
     memcpy(ec.client_uuid, config->client_uuid, MR_UUID_BYTES);
     ec.sessions_max = 2;
@@ -74,7 +75,9 @@ static enum mr_status create_endpoint(struct mrc_link *link, const struct mrc_li
     ec.receive_window_bytes = link->socket.receive_window_bytes;
     /* Pushes that are sent again must find room while the caller's own requests wait for them. */
     ec.memory_bytes = config->replay ? 2 * (size_t)config->memory_bytes : config->memory_bytes;
-    return mr_endpoint_create(&ec, &link->ep);
+    const enum mr_status status = mr_endpoint_create(&ec, &link->ep);
+    explicit_bzero(ec.psk, sizeof(ec.psk));
+    return status;
 }
 
 enum mr_status mrc_link_create(struct mrc_node *node, const struct mrc_link_config *config, uint16_t core,

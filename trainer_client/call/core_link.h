@@ -28,7 +28,7 @@ struct mrc_link_config {
     bool no_bundle;
     uint32_t memory_bytes;
     uint8_t client_uuid[MR_UUID_BYTES];
-    uint8_t psk[MR_PSK_BYTES];
+    uint8_t *psk; /* MR_PSK_BYTES, in memory for keys; without has_psk it means nothing */
     bool has_psk;
     bool replay;
 };

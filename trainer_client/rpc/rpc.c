@@ -338,6 +338,7 @@ enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
     if (status == MR_OK)
         status =
             create_driver(&driver_options, config.is_rendezvous, deadline_us, &driver, error, error_bytes);
+    explicit_bzero(driver_options.psk, sizeof(driver_options.psk));
     if (status == MR_OK)
         status = create_agent(driver, &config, options, &agent, error, error_bytes);
     if (status == MR_OK)

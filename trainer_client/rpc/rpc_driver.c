@@ -518,7 +518,9 @@ static enum mr_status create_endpoint(struct mrc_rpc_driver *d, const struct mrc
     config.udp_bytes_max = d->socket.udp_bytes_max;
     config.receive_window_bytes = d->socket.receive_window_bytes;
     config.memory_bytes = options->memory_bytes;
-    return mr_endpoint_create(&config, &d->ep);
+    const enum mr_status status = mr_endpoint_create(&config, &d->ep);
+    explicit_bzero(config.psk, sizeof(config.psk));
+    return status;
 }
 
 static enum mr_status watch(struct mrc_rpc_driver *d, int fd)

@@ -62,6 +62,7 @@ static enum mr_status create_endpoint(struct mrc_socket_server *s,
         config.memory_bytes = options->memory_bytes;
 
     enum mr_status status = mr_endpoint_create(&config, &s->ep);
+    explicit_bzero(config.psk, sizeof(config.psk));
 
     if (status != MR_OK)
         snprintf(error, error_bytes, "%s: %s", options->listen, mr_status_text(status));

@@ -1,6 +1,7 @@
 #include "dataplane/wire/session/key_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sodium.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -66,15 +67,22 @@ enum mr_status mr_key_file_read(const char *path, uint8_t key[MR_PSK_BYTES], cha
 {
     char text[FILE_BYTES_MAX];
     const char *why = NULL;
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC); /* without stdio, whose buffer would keep the key */
+    if (fd < 0) {
         describe_missing(path, errno, error, error_bytes);
         return MR_INVALID_ARGUMENT;
     }
-    errno = 0;
-    size_t n = fread(text, 1, sizeof(text), file);
-    int read_error = ferror(file) ? errno : 0;
-    fclose(file);
+    size_t n = 0;
+    int read_error = 0;
+    for (ssize_t more = 1; more != 0 && n < sizeof(text);) {
+        more = read(fd, text + n, sizeof(text) - n);
+        if (more < 0 && errno != EINTR) {
+            read_error = errno;
+            break;
+        }
+        n += more > 0 ? (size_t)more : 0;
+    }
+    close(fd);
 
     enum mr_status status = MR_INVALID_ARGUMENT;
     if (read_error != 0)
