@@ -226,9 +226,9 @@ enum mr_status ps_checkpoint_lock(const char *directory, const char *who, int *l
     *lock = PS_NO_LOCK;
     if (!ps_path_join(directory, LOCK_NAME, path))
         return lock_failed(text, "lock", directory, ENAMETOOLONG);
-    if (mkdir(directory, 0755) != 0 && errno != EEXIST)
+    if (mkdir(directory, PS_DIRECTORY_MODE) != 0 && errno != EEXIST)
         return lock_failed(text, "make directory", directory, errno);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, PS_FILE_MODE);
     if (fd < 0)
         return lock_failed(text, "open", path, errno);
     enum mr_status status =

@@ -19,7 +19,7 @@ struct ps_store_file {
 static int local_make_directory(void *self, const char *path)
 {
     (void)self;
-    return mkdir(path, 0755) == 0 ? 0 : -errno;
+    return mkdir(path, PS_DIRECTORY_MODE) == 0 ? 0 : -errno;
 }
 
 static int local_file_new(int fd, bool direct, struct ps_store_file **file)
@@ -38,7 +38,7 @@ static int local_create(void *self, const char *path, bool direct, struct ps_sto
 {
     (void)self;
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-    int fd = direct ? open(path, flags | O_DIRECT, 0644) : -1;
+    int fd = direct ? open(path, flags | O_DIRECT, PS_FILE_MODE) : -1;
     if (direct && fd < 0 && errno != EINVAL)
         return -errno;
     if (fd < 0) {
@@ -46,7 +46,7 @@ static int local_create(void *self, const char *path, bool direct, struct ps_sto
         if (direct)
             (void)unlink(path);
         direct = false;
-        fd = open(path, flags, 0644);
+        fd = open(path, flags, PS_FILE_MODE);
     }
     if (fd < 0)
         return -errno;

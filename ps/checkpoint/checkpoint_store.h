@@ -17,7 +17,9 @@
 
 #define PS_PATH_BYTES        1024u      /* longest path, with its NUL */
 #define PS_STORE_ENTRIES_MAX (1u << 24) /* of one directory */
-#define PS_STORE_NEXT        ".next"    /* see `replace` */
+#define PS_DIRECTORY_MODE    0750
+#define PS_FILE_MODE         0640    /* rows are nobody's business but the node's group's */
+#define PS_STORE_NEXT        ".next" /* see `replace` */
 
 struct ps_store_file;
 

@@ -203,7 +203,7 @@ enum mr_status ps_control_place_partial(const struct ps_config *config, struct p
                  PS_DIRECTORY_BYTES - 1);
         return MR_INVALID_ARGUMENT;
     }
-    if (!ps_store_url_is_remote(base) && mkdir(base, 0755) != 0 && errno != EEXIST) {
+    if (!ps_store_url_is_remote(base) && mkdir(base, PS_DIRECTORY_MODE) != 0 && errno != EEXIST) {
         ps_text_io(text, "make directory", base, errno);
         return MR_IO_ERROR;
     }

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/session/key_file.h"
@@ -22,13 +21,15 @@ static bool is_missing(const char *path)
     return access(path, F_OK) != 0 && errno == ENOENT;
 }
 
-/* Anybody who can read a key has it. Only a warning: what is in place continues to work. */
+/* Only a warning: what is in place continues to work. */
 static void warn_of_readers(const char *path)
 {
-    struct stat st;
-    if (stat(path, &st) == 0 && (st.st_mode & S_IROTH) != 0)
-        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"path", .text = path}), "file_readable_by_all",
-                    "key file %s can be read by every user of this machine: chmod o= %s", path, path);
+    if (mr_key_file_is_exposed(path))
+        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"path", .text = path}), "key_file_exposed",
+                    "key file %s can be read by other users of this machine, or changed: chmod 600 %s (640 "
+                    "if its group is "
+                    "the node's)",
+                    path, path);
 }
 
 /* The same key twice is fine while one file takes the other's place; with two roles nobody could say which

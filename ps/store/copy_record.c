@@ -1,5 +1,6 @@
 #include "ps/store/copy_record.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +67,8 @@ void ps_copy_record_write(const char *directory, const struct ps_copy_record *r)
         return;
     char *text = text_of(r, &bytes);
     (void)unlink(next); /* the rest of a run before, or a link that another user made */
-    FILE *file = text ? fopen(next, "wxe") : NULL;
+    const int fd = text ? open(next, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, PS_FILE_MODE) : -1;
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (file) {
         const bool is_written = fwrite(text, 1, bytes, file) == bytes;
         if (fclose(file) == 0 && is_written)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "dataplane/wire/base/log.h"
+#include "dataplane/wire/session/key_file.h"
 #include "ps/checkpoint/checkpoint_format.h"
 
 struct reading {
@@ -81,12 +82,12 @@ static uint32_t read_lines(struct reading *r, FILE *file)
     return is_line ? 0 : number;
 }
 
-static void warn_of_readers(FILE *file, const char *path)
+static void warn_of_readers(const char *path)
 {
-    struct stat st;
-    if (fstat(fileno(file), &st) == 0 && (st.st_mode & S_IROTH) != 0)
-        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"path", .text = path}), "file_readable_by_all",
-                    "credentials %s can be read by every user of this machine: chmod o= %s", path, path);
+    if (mr_key_file_is_exposed(path))
+        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"path", .text = path}), "credentials_exposed",
+                    "credentials %s can be read by other users of this machine, or changed: chmod 600 %s",
+                    path, path);
 }
 
 static bool read_file(const char *path, struct ps_credentials *out, char *text)
@@ -98,7 +99,7 @@ static bool read_file(const char *path, struct ps_credentials *out, char *text)
         ps_text_io(text, "open", path, errno);
         return false;
     }
-    warn_of_readers(file, path);
+    warn_of_readers(path);
     const uint32_t line = read_lines(&r, file);
     (void)fclose(file);
     if (line != 0)

@@ -73,7 +73,7 @@ static bool open_next(struct capture_files *files, char error[CAPTURE_ERROR_BYTE
     files->number++;
     files->written = 0;
     name_of(files, files->number, name);
-    files->fd = is_stdout(files) ? STDOUT_FILENO : open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    files->fd = is_stdout(files) ? STDOUT_FILENO : open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (files->fd < 0)
         return files_fail(files, "made", error);
     files->begin(files->arg, &files->blocks);

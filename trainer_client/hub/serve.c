@@ -9,6 +9,7 @@
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/udp/address.h"
+#include "dataplane/wire/session/key_file.h"
 #include "trainer_client/hub/hub_metrics.h"
 #include "trainer_client/hub/service.h"
 #include "trainer_client/socket/socket_server.h"
@@ -145,6 +146,10 @@ enum mr_status hub_serve(struct hub *hub, char *error)
     const char *listen = listen_address(&hub->config, error);
     if (listen == NULL)
         return MR_INVALID_ARGUMENT;
+    if (hub->config.key_file != NULL && mr_key_file_is_exposed(hub->config.key_file))
+        mr_log_warning("key_file_exposed",
+                       "key file %s can be read by other users of this machine, or changed: chmod 600 %s",
+                       hub->config.key_file, hub->config.key_file);
     if (hub->config.key_file == NULL)
         mr_log_warning("no_key", "no key: everybody who reaches %s may use this hub (set --key-file)",
                        listen);

@@ -6,10 +6,12 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define KEY_DIGITS     (2 * MR_PSK_BYTES)
 #define FILE_BYTES_MAX 4096
+#define GROUPS_MAX     1024
 
 static bool is_space(char c)
 {
@@ -93,4 +95,23 @@ enum mr_status mr_key_file_read(const char *path, uint8_t key[MR_PSK_BYTES], cha
         snprintf(error, error_bytes, "key file %s: a key is 64 hex digits; %s", path, why);
     sodium_memzero(text, sizeof(text));
     return status;
+}
+
+static bool is_own_group(gid_t group)
+{
+    gid_t groups[GROUPS_MAX];
+    const int count = getgroups(GROUPS_MAX, groups);
+    bool is_own = group == getegid();
+    for (int i = 0; i < count && !is_own; i++)
+        is_own = groups[i] == group;
+    return is_own;
+}
+
+bool mr_key_file_is_exposed(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return false;
+    return (st.st_mode & (S_IROTH | S_IWOTH | S_IWGRP)) != 0 ||
+           ((st.st_mode & S_IRGRP) != 0 && !is_own_group(st.st_gid));
 }

@@ -4,6 +4,7 @@
 #ifndef MR_KEY_FILE_H
 #define MR_KEY_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
@@ -17,5 +18,9 @@ enum mr_status mr_key_parse(const char *text, size_t text_bytes, uint8_t key[MR_
 /* Reads and parses a file. On failure returns MR_INVALID_ARGUMENT, leaves `key` untouched, and writes one
  * line to `error`: what is wrong, where, and how to fix it. */
 enum mr_status mr_key_file_read(const char *path, uint8_t key[MR_PSK_BYTES], char *error, size_t error_bytes);
+
+/* Whether others than the file's owner and the groups of this process can read it, or others than its owner
+ * can write to it. For a warning: who can read a key has it. False as well if the file cannot be looked at. */
+bool mr_key_file_is_exposed(const char *path);
 
 #endif

@@ -73,6 +73,30 @@ static void test_only_the_link_to_another_directory_is_removed(void **state)
     assert_int_equal(access(victim, F_OK), -1);
 }
 
+static mode_t mode_of(const char *path)
+{
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_mode & 0777;
+}
+
+/* Whatever the umask: rows are for the node's user and group. */
+static void test_other_users_do_not_read_checkpoints(void **state)
+{
+    char directory[PS_PATH_BYTES], text[PS_TEXT_BYTES];
+    const mode_t umask_before = umask(0);
+    assert_true(ps_path_join(*state, "made", directory));
+    int lock;
+    assert_int_equal(ps_checkpoint_lock(directory, "a test", &lock, text), MR_OK);
+    save(directory, 1);
+    (void)umask(umask_before);
+    assert_int_equal(mode_of(directory), 0750);
+    assert_int_equal(mode_of(fixture_path(directory, 1, "")), 0750);
+    assert_int_equal(mode_of(fixture_path(directory, 1, PS_MANIFEST_NAME)), 0640);
+    assert_int_equal(mode_of(fixture_path(directory, 1, "core-000.mrc")), 0640);
+    ps_checkpoint_unlock(lock);
+}
+
 static void test_newest_first(void **state)
 {
     static const uint64_t order[] = {5, 100, 9, 1, 11};
@@ -285,6 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(test_only_the_link_to_another_directory_is_removed),
+        CASE(test_other_users_do_not_read_checkpoints),
         CASE(test_newest_first),
         CASE(test_more_names_than_are_read_is_an_error),
         CASE(test_a_list_with_gaps_is_nothing_to_go_by),

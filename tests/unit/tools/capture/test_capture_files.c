@@ -158,11 +158,27 @@ static void what_cannot_be_written_is_said(void **state)
     (void)capture_files_close(&files, error);
 }
 
+/* Packets have keys of rows and gradients: only their user reads them, whatever the umask. */
+static void files_are_their_users_alone(void **state)
+{
+    char path[256], error[CAPTURE_ERROR_BYTES];
+    struct stat st;
+    (void)snprintf(path, sizeof(path), "%s/own.pcapng", (const char *)*state);
+    struct capture_files files = files_of(path);
+    const mode_t umask_before = umask(0);
+    assert_true(capture_files_open(&files, error));
+    (void)umask(umask_before);
+    assert_true(capture_files_close(&files, error));
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+}
+
 int main(void)
 {
 #define TEST(name)                                                                                           \
     cmocka_unit_test_setup_teardown(name, temporary_directory_setup, temporary_directory_teardown)
     const struct CMUnitTest tests[] = {
+        TEST(files_are_their_users_alone),
         cmocka_unit_test(names_are_numbered_before_their_ending),
         TEST(one_file_holds_everything),
         TEST(the_last_files_are_kept),

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/wire/session/key_file.h"
@@ -109,12 +110,35 @@ static void a_file_of_any_size_or_content_is_only_refused(void **state)
     unlink(path);
 }
 
+static void files_that_others_reach_are_exposed(void **state)
+{
+    static const struct {
+        mode_t mode;
+        bool is_exposed;
+    } modes[] = {{0600, false}, {0400, false}, {0640, false}, {0644, true},
+                 {0604, true},  {0660, true},  {0602, true}};
+    char path[32];
+    put(path, HEX, strlen(HEX));
+    for (size_t i = 0; i < sizeof(modes) / sizeof(*modes); i++) {
+        assert_int_equal(chmod(path, modes[i].mode), 0);
+        assert_true(mr_key_file_is_exposed(path) == modes[i].is_exposed);
+    }
+    if (geteuid() == 0) { /* the group may read it, and is not the reader's */
+        assert_int_equal(chmod(path, 0640), 0);
+        assert_int_equal(chown(path, 0, 65533), 0);
+        assert_true(mr_key_file_is_exposed(path));
+    }
+    unlink(path);
+    assert_false(mr_key_file_is_exposed(path));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_are_taken_with_white_space_around),
         cmocka_unit_test(anything_else_is_refused_with_the_reason),
         cmocka_unit_test(files_are_read),
+        cmocka_unit_test(files_that_others_reach_are_exposed),
         cmocka_unit_test(errors_are_one_line_with_path_and_reason),
         cmocka_unit_test(a_file_of_any_size_or_content_is_only_refused),
     };
