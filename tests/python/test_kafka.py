@@ -33,9 +33,9 @@ text = n
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def classes() -> tuple[str, str]:
-    """Before all others: in the test's namespace there is no Maven Central."""
+    """Before `cable`, which is a session's, too: in the test's namespace there is no Maven Central."""
     return find_classes("kafka")
 
 

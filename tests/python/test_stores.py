@@ -45,9 +45,9 @@ FATES = (BUSY, CUT, LOSE)
 SWEEPS_ALL = os.environ.get("MILLRACE_SWEEP") == "all"
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def classes() -> dict[str, tuple[str, str]]:
-    """Before all others: in the test's namespace there is no Maven Central."""
+    """Before `cable`, which is a session's, too: in the test's namespace there is no Maven Central."""
     return {name: find_classes(name) for name in ("hadoop", "s3proxy")}
 
 
