@@ -199,6 +199,20 @@ uint64_t ps_name_cluster(const char *name)
     return name_id(name, CLUSTER_PREFIX);
 }
 
+uint64_t ps_name_cluster_unfinished(const char *name)
+{
+    char whole[PS_FILE_NAME_BYTES + sizeof(CLUSTER_PREFIX)];
+    const size_t bytes = strcspn(name, ".");
+    const size_t digits = PS_STORE_WRITER_BYTES - 2;
+    if (name[bytes] == '\0' || bytes >= sizeof(whole) ||
+        strspn(name + bytes + 1, "0123456789abcdef") != digits ||
+        (strcmp(name + bytes + 1 + digits, ".new") != 0 &&
+         strcmp(name + bytes + 1 + digits, PS_STORE_NEXT) != 0))
+        return 0;
+    (void)snprintf(whole, sizeof(whole), "%.*s", (int)bytes, name);
+    return name_id(whole, CLUSTER_PREFIX);
+}
+
 static const char *remedy_of(int error_number)
 {
     switch (error_number) {

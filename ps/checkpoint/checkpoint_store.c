@@ -3,11 +3,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -170,6 +173,19 @@ static int local_sync_directory(void *self, const char *path)
     return result;
 }
 
+void ps_store_writer(char out[PS_STORE_WRITER_BYTES])
+{
+    static _Atomic uint64_t process;
+    uint64_t number = atomic_load(&process);
+    if (number == 0 && getrandom(&number, sizeof(number), 0) == (ssize_t)sizeof(number)) {
+        uint64_t none = 0;
+        number |= 1;
+        if (!atomic_compare_exchange_strong(&process, &none, number))
+            number = none;
+    }
+    (void)snprintf(out, PS_STORE_WRITER_BYTES, ".%016" PRIx64 "%08x", number, (unsigned)getpid());
+}
+
 /* link() refuses a name that is taken; where there are no links, a look before has to do. */
 static int name_new(const char *temporary, const char *path)
 {
@@ -182,12 +198,15 @@ static int name_new(const char *temporary, const char *path)
     return rename(temporary, path) == 0 ? 0 : -errno;
 }
 
-/* Under another name first. */
+/* Under another name first: if it must be new, one that no other writer has. */
 static int put(void *self, const char *path, const void *data, size_t bytes, bool is_new)
 {
-    char temporary[PS_PATH_BYTES + 8], directory[PS_PATH_BYTES];
+    char temporary[PS_PATH_BYTES + PS_STORE_WRITER_BYTES + 8], directory[PS_PATH_BYTES];
+    char writer[PS_STORE_WRITER_BYTES] = "";
     const char *slash = strrchr(path, '/');
-    (void)snprintf(temporary, sizeof(temporary), "%s.new", path);
+    if (is_new)
+        ps_store_writer(writer);
+    (void)snprintf(temporary, sizeof(temporary), "%s%s.new", path, writer);
     (void)snprintf(directory, sizeof(directory), "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
     (void)unlink(temporary);
     int error = ps_store_write_new(ps_store_local(), temporary, data, bytes);

@@ -62,8 +62,9 @@ struct ps_store {
      * in between that alone is there, whole. */
     int (*replace)(void *self, const char *path, const void *data, size_t bytes);
     /* The same, unless there is a file of that name: -EEXIST, also if a writer elsewhere was faster. Its
-     * own file, whose answer was lost, is such a file, too. NULL: not offered, and nothing keeps two
-     * writers apart. */
+     * own file, whose answer was lost, is such a file, too. A store that needs several steps writes PATH with
+     * ps_store_writer() and an ending first, which a writer that dies leaves there. NULL: not offered, and
+     * nothing keeps two writers apart. */
     int (*put_new)(void *self, const char *path, const void *data, size_t bytes);
     /* For writers that go on after an interruption, even in another process. `mark` says how far a file is
      * that is being written; once it has said that some of it is there, close() leaves that there. After
@@ -114,6 +115,9 @@ int ps_store_read_all(const struct ps_store *store, struct ps_store_file *file, 
                       uint64_t offset);
 /* Writes a new file of these bytes; it is there when 0 is returned. */
 int ps_store_write_new(const struct ps_store *store, const char *path, const void *data, size_t bytes);
+/* A part of a file's name that no other process has: ".", and hexadecimal digits. */
+#define PS_STORE_WRITER_BYTES 26u
+void ps_store_writer(char out[PS_STORE_WRITER_BYTES]);
 /* put_new, and replace where that is not offered. */
 int ps_store_put_new(const struct ps_store *store, const char *path, const void *data, size_t bytes);
 /* 0 when `path` is a directory that can be listed, else -errno. */

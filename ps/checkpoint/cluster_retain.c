@@ -1,9 +1,12 @@
 #include "ps/checkpoint/cluster_retain.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "ps/checkpoint/checkpoint_format.h"
+#include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/checkpoint/cluster_manifest.h"
 
 #define IDS_MAX 4096u
@@ -26,6 +29,23 @@ struct cluster_file {
     bool goes;
 };
 
+/* Whether a part of it is missing: it was given up, its parts went, and a leader that was slow wrote its file
+ * all the same. */
+static bool lacks_part(const struct ps_store *store, const char *directory,
+                       const struct ps_cluster_manifest *m)
+{
+    char folder[PS_PATH_BYTES], path[PS_PATH_BYTES];
+    for (uint32_t i = 0; i < m->part_count; i++) {
+        uint64_t bytes;
+        int64_t written_s;
+        if (ps_path_join(directory, m->parts[i].name, folder) && ps_path_published(folder, m->id, path) &&
+            ps_path_join(path, PS_MANIFEST_NAME, folder) &&
+            store->facts(store->self, folder, &bytes, &written_s) == -ENOENT)
+            return true;
+    }
+    return false;
+}
+
 /* The node that a trainer asked marks its part. False: whether there is such a part is not known. */
 static bool read_kind(const struct ps_store *store, const char *directory,
                       const struct ps_cluster_manifest *m, bool *is_by_trainer)
@@ -40,7 +60,7 @@ static bool read_kind(const struct ps_store *store, const char *directory,
 }
 
 static bool read_files(const struct ps_store *store, const char *directory, const uint64_t *ids,
-                       uint32_t count, struct cluster_file *files)
+                       uint32_t count, uint64_t committed, struct cluster_file *files)
 {
     char ignored[PS_TEXT_BYTES];
     struct ps_cluster_manifest *found = malloc(sizeof(*found));
@@ -49,7 +69,8 @@ static bool read_files(const struct ps_store *store, const char *directory, cons
         const enum mr_status status = ps_cluster_manifest_read(store, directory, ids[i], found, ignored);
         files[i].id = ids[i];
         files[i].can_go = status == MR_OK || status == MR_CHECKPOINT_CORRUPT;
-        if (status != MR_OK)
+        files[i].goes = status == MR_OK && ids[i] < committed && lacks_part(store, directory, found);
+        if (status != MR_OK || files[i].goes)
             continue;
         files[i].committed_s = (int64_t)found->time_s;
         is_known = read_kind(store, directory, found, &files[i].is_by_trainer);
@@ -70,7 +91,7 @@ static void retain_kind(struct cluster_file *files, uint32_t count, bool is_by_t
 {
     uint32_t listed = 0;
     for (uint32_t i = 0; i < count; i++)
-        if (files[i].is_by_trainer == is_by_trainer && files[i].id <= committed)
+        if (files[i].is_by_trainer == is_by_trainer && files[i].id <= committed && !files[i].goes)
             list[listed++] = i;
     keep = keep > 0 ? keep : 1;
     while (listed > keep) {
@@ -82,6 +103,34 @@ static void retain_kind(struct cluster_file *files, uint32_t count, bool is_by_t
     }
 }
 
+/* ---- what writers left that died ---- */
+
+#define UNFINISHED_MAX 16u /* removed at one time */
+
+struct unfinished {
+    uint64_t committed;
+    uint32_t count;
+    char names[UNFINISHED_MAX][PS_PATH_BYTES / 4];
+};
+
+static void note_unfinished(void *arg, const char *name)
+{
+    struct unfinished *u = arg;
+    const uint64_t id = ps_name_cluster_unfinished(name);
+    if (id != 0 && id <= u->committed && u->count < UNFINISHED_MAX && strlen(name) < sizeof(u->names[0]))
+        (void)snprintf(u->names[u->count++], sizeof(u->names[0]), "%s", name);
+}
+
+static void remove_unfinished(const struct ps_store *store, const char *directory, uint64_t committed)
+{
+    char path[PS_PATH_BYTES];
+    struct unfinished u = {.committed = committed};
+    (void)store->list(store->self, directory, note_unfinished, &u);
+    for (uint32_t i = 0; i < u.count; i++)
+        if (ps_path_join(directory, u.names[i], path))
+            (void)store->remove(store->self, path);
+}
+
 void ps_cluster_retain(const struct ps_store *store, const char *directory, uint64_t committed,
                        const struct ps_retention *r)
 {
@@ -91,7 +140,7 @@ void ps_cluster_retain(const struct ps_store *store, const char *directory, uint
     const bool is_listed = list_clusters(store, directory, &ids, &count);
     struct cluster_file *files = is_listed ? calloc(count + 1u, sizeof(*files)) : NULL;
     uint32_t *list = is_listed ? calloc(count + 1u, sizeof(*list)) : NULL;
-    if (files && list && read_files(store, directory, ids, count, files)) {
+    if (files && list && read_files(store, directory, ids, count, committed, files)) {
         retain_kind(files, count, false, committed, r->keep, r->least_age_s, list);
         retain_kind(files, count, true, committed, r->keep_trainers, r->least_age_s, list);
         for (uint32_t i = 0; i < count; i++)
@@ -101,6 +150,7 @@ void ps_cluster_retain(const struct ps_store *store, const char *directory, uint
     free(list);
     free(files);
     free(ids);
+    remove_unfinished(store, directory, committed);
 }
 
 void ps_cluster_retain_parts(const struct ps_store *store, const char *directory, const char *folder,

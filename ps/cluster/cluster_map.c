@@ -232,7 +232,7 @@ bool ps_cluster_map_begin_cut(struct ps_cluster_map *map, uint64_t step)
     for (uint32_t p = 0; p < map->partition_count; p++)
         if (map->owner[p] == PS_CLUSTER_NO_NODE)
             return false;
-    map->cut = ++map->last_id;
+    map->cut = map->last_cut = ++map->last_id;
     map->cut_step = step;
     map->epoch++;
     return true;

@@ -63,6 +63,7 @@ struct ps_cluster_map {
     bool balances;                      /* the leader begins moves until the loads are as they should be */
     bool drained[PS_CLUSTER_NODES_MAX]; /* a node that is to have none */
     uint32_t balance_mib_s;             /* of these moves */
+    uint64_t last_cut;                  /* the newest cut that was begun; committed, given up, or `cut` */
     uint64_t committed;                 /* the newest checkpoint of the cluster; 0: none */
     uint64_t committed_step;            /* the step that it was cut at */
     uint64_t cut;                       /* the checkpoint that is being made; 0: none */

@@ -79,6 +79,8 @@ char *ps_cluster_map_json(const struct ps_cluster_map *map)
                   (json_int_t)map->partition_count, "nodes", nodes_json(map), "owners", owners_json(map),
                   "moves", moves_json(map), "committed", checkpoint_json(map->committed, map->committed_step),
                   "cut", checkpoint_json(map->cut, map->cut_step));
+    if (map->last_cut != 0)
+        (void)json_object_set_new(root, "last_cut", json_integer((json_int_t)map->last_cut));
     if (map->needs != 0)
         (void)json_object_set_new(root, "needs", ps_json_id_of(map->needs));
     if (map->balances)
@@ -276,6 +278,9 @@ static void read_map(struct ps_json_reader *r, const json_t *root, struct ps_clu
     const json_t *cut = json_object_get(root, "cut");
     map->cut = ps_json_number(r, cut, "id", map->last_id);
     map->cut_step = ps_json_number(r, cut, "step", INT64_MAX);
+    map->last_cut = map->cut > map->committed ? map->cut : map->committed;
+    if (json_object_get(root, "last_cut") != NULL) /* a version before 0.3.0 writes none */
+        map->last_cut = ps_json_number(r, root, "last_cut", map->last_id);
     if (map->cut != 0 && map->move_count > 0)
         ps_json_fault(r, "there is none while partitions move", "cut");
 }

@@ -72,7 +72,8 @@ static bool load_part(struct ps_cluster_load *l, struct ps_control *control, uin
 }
 
 /* Whether the checkpoints in the directory are those of this cluster: its next ones would replace others, and
- * be taken for them. No checkpoint can end before this node serves, so none is newer than the map says. */
+ * be taken for them. None is newer than the newest cut that was begun. One between that and the committed one
+ * was given up while a leader before this one was writing its file; the map's is the one that counts. */
 static bool has_own_directory(struct ps_cluster_load *l, struct ps_control *control,
                               const struct ps_cluster_load_now *now)
 {
@@ -83,15 +84,15 @@ static bool has_own_directory(struct ps_cluster_load *l, struct ps_control *cont
     const enum mr_status status = ps_cluster_commit_newest(&l->commit, &newest, text);
     if (status != MR_OK)
         return load_give_up(l, control, status, "%s: put that right and start it again", text);
-    if (newest <= now->committed || newest == now->cut)
+    if (newest <= now->last_cut)
         return true;
     return load_give_up(
         l, control, MR_CHECKPOINT_NOT_FOUND,
-        "%s has CLUSTER-%" PRIu64 ", and ZooKeeper knows of no checkpoint after %" PRIu64
+        "%s has CLUSTER-%" PRIu64 ", and ZooKeeper knows of none after %" PRIu64
         ": it has lost what it knew, or the checkpoints are of a former cluster. To begin a new one, set "
         "checkpoint.directory to an empty directory, and cluster.init_from to the checkpoint that it is to "
         "begin with",
-        l->commit.directory, newest, now->committed);
+        l->commit.directory, newest, now->last_cut);
 }
 
 /* Lets a new cluster begin with the checkpoint that the configuration names. Returns whether the node may

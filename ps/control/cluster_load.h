@@ -21,7 +21,7 @@ struct ps_cluster_load {
 
 /* What the map says, and which slots are to be loaded: their grants, or 0. */
 struct ps_cluster_load_now {
-    uint64_t epoch, committed, cut;
+    uint64_t epoch, committed, last_cut; /* as in the map */
     uint64_t grants[MR_PARTITION_COUNT];
 };
 

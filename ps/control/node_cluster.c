@@ -447,7 +447,7 @@ static void load_own(struct ps_node_cluster *c, struct ps_control *control)
     const struct ps_cluster_map *map = &c->member.map;
     now.epoch = map->epoch;
     now.committed = map->committed;
-    now.cut = map->cut;
+    now.last_cut = map->last_cut;
     memcpy(now.grants, c->member.loading, sizeof(now.grants));
     pthread_mutex_unlock(&c->lock);
     if (!ps_cluster_load_look(&c->load, control, &now))

@@ -471,11 +471,11 @@ static int hdfs_close(struct ps_store_file *f)
     return 0;
 }
 
-/* Writes PATH.next, and sets `next` to its name. */
-static int write_next(struct ps_remote *r, const char *path, const void *data, size_t bytes,
-                      char next[PS_PATH_BYTES])
+/* Writes PATH.next, with `writer` in between, and sets `next` to its name. */
+static int write_next(struct ps_remote *r, const char *path, const char *writer, const void *data,
+                      size_t bytes, char next[PS_PATH_BYTES])
 {
-    if ((size_t)snprintf(next, PS_PATH_BYTES, "%s" PS_STORE_NEXT, path) >= PS_PATH_BYTES)
+    if ((size_t)snprintf(next, PS_PATH_BYTES, "%s%s" PS_STORE_NEXT, path, writer) >= PS_PATH_BYTES)
         return -ENAMETOOLONG;
     return ps_store_write_new(&r->store, next, data, bytes);
 }
@@ -504,7 +504,7 @@ static int hdfs_replace(void *self, const char *path, const void *data, size_t b
     char next[PS_PATH_BYTES];
     int error = end_replacement(self, path);
     if (error == 0)
-        error = write_next(self, path, data, bytes, next);
+        error = write_next(self, path, "", data, bytes, next);
     if (error != 0)
         return error;
     error = hdfs_remove(self, path);
@@ -513,8 +513,9 @@ static int hdfs_replace(void *self, const char *path, const void *data, size_t b
 
 static int hdfs_put_new(void *self, const char *path, const void *data, size_t bytes)
 {
-    char next[PS_PATH_BYTES];
-    int error = write_next(self, path, data, bytes, next);
+    char next[PS_PATH_BYTES], writer[PS_STORE_WRITER_BYTES];
+    ps_store_writer(writer);
+    int error = write_next(self, path, writer, data, bytes, next);
     if (error == 0)
         error = hdfs_rename(self, next, path);
     if (error == -EEXIST)

@@ -324,6 +324,54 @@ static void a_killed_node_leaves_all_or_nothing(void **state)
     assert_int_equal(verify_all(), 0);
 }
 
+/* The number of the cut that the node has last seen given up, by its log. */
+static uint64_t given_up(const struct cluster_node *n)
+{
+    char path[96], line[1024];
+    unsigned long long id = 0;
+    (void)snprintf(path, sizeof(path), "%s/log", n->directory);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f) != NULL) {
+        const char *found = strstr(line, "checkpoint ");
+        if (strstr(line, " of the cluster was given up") != NULL && found != NULL)
+            (void)sscanf(found, "checkpoint %llu", &id);
+    }
+    (void)fclose(f);
+    assert_true(id != 0);
+    return id;
+}
+
+/* The leader that was writing its file lost its session, and the store completes the file afterwards. Nodes
+ * that start do not take it for the checkpoint of another cluster. */
+static void a_file_that_comes_after_its_cut_was_given_up_is_ignored(void **state)
+{
+    static struct cluster_shown s;
+    char late[128], command[400];
+    (void)state;
+    if (is_remote)
+        skip();
+    cluster_node_kill(&nodes[2]);
+    struct saved saved = begin_save(&nodes[0]);
+    wait_saved(&nodes[0], &saved);
+    assert_int_not_equal(saved.status, MR_OK);
+    const uint64_t id = given_up(&nodes[0]);
+    assert_true(id > last);
+    (void)snprintf(late, sizeof(late), "%s/CLUSTER-%llu", directory, (unsigned long long)id);
+    (void)snprintf(command, sizeof(command), "cp %s/CLUSTER-%llu %s", directory, (unsigned long long)last,
+                   late);
+    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): a copy */
+    cluster_node_kill(&nodes[0]);
+    for (uint32_t i = 0; i < NODES; i += 2)
+        cluster_node_start(&nodes[i], millraced);
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_wait(&nodes[i], &s, all_is_owned, "all partitions are owned");
+    learn(6);
+    assert_int_equal(unlink(late), 0);
+    last = save(&nodes[0]);
+    assert_true(last > id);
+}
+
 /* The whole of it goes from a store to a disk and back, and is what it was. */
 static void all_parts_are_copied(void **state)
 {
@@ -578,7 +626,7 @@ static void what_zookeeper_has_lost_is_not_replaced(void **state)
     for (uint32_t i = 0; i < NODES; i++)
         cluster_node_start(&nodes[i], millraced);
     for (uint32_t i = 0; i < NODES; i++) {
-        (void)snprintf(path, sizeof(path), "has CLUSTER-%llu, and ZooKeeper knows of no checkpoint after 0",
+        (void)snprintf(path, sizeof(path), "has CLUSTER-%llu, and ZooKeeper knows of none after 0",
                        (unsigned long long)last);
         cluster_node_wait_says(&nodes[i], path);
         cluster_node_wait(&nodes[i], &s, is_given_out, "partitions are given out");
@@ -603,6 +651,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(any_node_saves_all),
         cmocka_unit_test(all_go_on_from_it),
         cmocka_unit_test(a_killed_node_leaves_all_or_nothing),
+        cmocka_unit_test(a_file_that_comes_after_its_cut_was_given_up_is_ignored),
         cmocka_unit_test(all_parts_are_copied),
         cmocka_unit_test(a_single_node_takes_all),
         cmocka_unit_test(another_cluster_begins_with_it),

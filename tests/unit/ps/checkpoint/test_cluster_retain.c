@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <stdio.h>
+#include <unistd.h>
 #include "chain_fixture.h"
 #include "cluster_fixture.h"
 #include "ps/checkpoint/cluster_retain.h"
@@ -107,6 +108,54 @@ static void what_comes_after_stays(void **state)
     expect(directory, "a", "10 12 ");
 }
 
+/* A leader lost its session while its file was on its way: the cut was given up, and its parts went. It stands
+ * for no checkpoint, and takes no other's place. */
+static void a_file_that_came_too_late_goes(void **state)
+{
+    const char *directory = *state;
+    char a[PS_PATH_BYTES], late[PS_PATH_BYTES], kept[PS_PATH_BYTES + 8];
+    make(directory);
+    assert_true(ps_path_join(directory, "a", a) && ps_path_cluster(directory, 9, late));
+    chain_save_key(a, 9, 0, 1, 1);
+    cluster_commit(directory, 9, nodes, 1);
+    (void)snprintf(kept, sizeof(kept), "%s.kept", late);
+    assert_int_equal(rename(late, kept), 0);
+    retain(directory, 10, 2);
+    expect(directory, "a", "8 10 ");
+    assert_int_equal(rename(kept, late), 0);
+    expect(directory, ".", "8 9 10 ");
+    retain(directory, 10, 2);
+    expect(directory, ".", "8 10 ");
+}
+
+static void make_file(const char *directory, const char *name)
+{
+    char path[PS_PATH_BYTES];
+    assert_true(ps_path_join(directory, name, path));
+    assert_int_equal(ps_store_write_new(ps_store_local(), path, "x", 1), 0);
+}
+
+static bool is_there(const char *directory, const char *name)
+{
+    char path[PS_PATH_BYTES];
+    assert_true(ps_path_join(directory, name, path));
+    return access(path, F_OK) == 0;
+}
+
+static void what_a_dead_writer_left_goes(void **state)
+{
+    const char *directory = *state;
+    make(directory);
+    make_file(directory, "CLUSTER-9.0123456789abcdef00000001.new");
+    make_file(directory, "CLUSTER-11.0123456789abcdef00000001.next"); /* its writer may be at work */
+    make_file(directory, "CLUSTER-9.bak");                            /* somebody's own */
+    retain(directory, 10, 5);
+    assert_false(is_there(directory, "CLUSTER-9.0123456789abcdef00000001.new"));
+    assert_true(is_there(directory, "CLUSTER-11.0123456789abcdef00000001.next"));
+    assert_true(is_there(directory, "CLUSTER-9.bak"));
+    expect(directory, ".", "2 4 6 8 10 ");
+}
+
 /* A node of an older version leads for a while. */
 static void what_a_later_version_wrote_stays(void **state)
 {
@@ -146,6 +195,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_burst_does_not_displace_what_was_before_it,
                                         temporary_directory_setup, temporary_directory_teardown),
         cmocka_unit_test_setup_teardown(what_comes_after_stays, temporary_directory_setup,
+                                        temporary_directory_teardown),
+        cmocka_unit_test_setup_teardown(a_file_that_came_too_late_goes, temporary_directory_setup,
+                                        temporary_directory_teardown),
+        cmocka_unit_test_setup_teardown(what_a_dead_writer_left_goes, temporary_directory_setup,
                                         temporary_directory_teardown),
         cmocka_unit_test_setup_teardown(what_a_later_version_wrote_stays, temporary_directory_setup,
                                         temporary_directory_teardown),

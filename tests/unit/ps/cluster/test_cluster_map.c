@@ -175,6 +175,7 @@ static void test_a_cut_is_committed_or_cancelled(void **state)
     assert_true(ps_cluster_map_cancel_cut(&map, first));
     assert_false(ps_cluster_map_commit_cut(&map, first));
     assert_int_equal(map.committed, 0);
+    assert_int_equal(map.last_cut, first); /* that it was begun is known */
     assert_true(ps_cluster_map_begin_cut(&map, 50));
     const uint64_t second = map.cut;
     assert_true(second > first);

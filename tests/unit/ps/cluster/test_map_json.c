@@ -67,6 +67,7 @@ static void expect_same(void)
     }
     assert_int_equal(again.committed, map.committed);
     assert_int_equal(again.committed_step, map.committed_step);
+    assert_int_equal(again.last_cut, map.last_cut);
     assert_int_equal(again.cut, map.cut);
     assert_int_equal(again.cut_step, map.cut_step);
 }

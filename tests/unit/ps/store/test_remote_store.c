@@ -130,7 +130,7 @@ static void a_published_one_is_not_removed_by_its_temporary_name(void **state)
 static void a_new_file_is_not_replaced(void **state)
 {
     struct remote_fixture *x = *state;
-    char path[PS_PATH_BYTES], bytes[8] = "";
+    char path[PS_PATH_BYTES], other[PS_PATH_BYTES], bytes[8] = "";
     struct ps_store_file *file;
     uint64_t file_bytes;
     assert_int_equal(x->remote->store.make_directory(x->remote->store.self, x->remote->directory), 0);
@@ -138,6 +138,8 @@ static void a_new_file_is_not_replaced(void **state)
         const struct ps_store *s = &x->remote->store;
         x->s3.knows_no_conditions = knows_none;
         assert_true(ps_path_join(x->remote->directory, knows_none ? "two" : "one", path));
+        assert_true(ps_path_join(x->remote->directory, knows_none ? "two.next" : "one.next", other));
+        assert_int_equal(ps_store_write_new(s, other, "half", 4), 0); /* another writer is at work */
         assert_int_equal(ps_store_put_new(s, path, "first", 5), 0);
         assert_int_equal(ps_store_put_new(s, path, "other", 5), -EEXIST);
         assert_int_equal(s->open(s->self, path, &file, &file_bytes), 0);
@@ -146,7 +148,8 @@ static void a_new_file_is_not_replaced(void **state)
         assert_string_equal(bytes, "first");
         (void)s->close(file);
     }
-    assert_string_equal(remote_fixture_names(&x->remote->store, x->remote->directory), "one two ");
+    assert_string_equal(remote_fixture_names(&x->remote->store, x->remote->directory),
+                        "one one.next two two.next ");
 }
 
 static void a_published_one_is_not_replaced(void **state)
