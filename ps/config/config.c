@@ -119,6 +119,19 @@ static enum mr_status refuse(const struct ps_config *config, const struct rule *
     return MR_INVALID_ARGUMENT;
 }
 
+const char *ps_config_operator_key(const struct ps_config *config)
+{
+    if (config->node_key_file[0] != '\0' || config->node_key.count == 0)
+        return config->node_key_file;
+    for (uint32_t i = 0; i < config->node_key.count; i++) {
+        enum mr_role role;
+        const char *path = ps_role_file_parse(config->node_key.values[i], &role);
+        if (path != NULL && role == MR_ROLE_OPERATOR)
+            return path;
+    }
+    return NULL;
+}
+
 void ps_config_settle(struct ps_config *c)
 {
     if (c->rpc_world_size != 0 && c->rpc_name[0] == '\0' && c->cluster_name[0] != '\0') {

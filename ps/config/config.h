@@ -92,6 +92,10 @@ enum mr_status ps_config_check(const struct ps_config *config, char error[PS_CON
 /* Whether a key of that role is listed as node.key. */
 bool ps_config_has_role(const struct ps_config *config, enum mr_role role);
 
+/* The file of the first operator's key among node.key_file and node.key, under which the node calls other
+ * nodes; "": there are no keys; NULL: none of them is an operator's. Points into `config`. */
+const char *ps_config_operator_key(const struct ps_config *config);
+
 /* A file with every key, its help, what is allowed, and its default: as a comment where it follows other
  * keys. */
 void ps_config_print(FILE *out);

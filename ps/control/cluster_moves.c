@@ -13,7 +13,8 @@
 #include "ps/move/drop.h"
 #include "ps/move/give.h"
 
-#define MIB (UINT64_C(1) << 20)
+#define MIB        (UINT64_C(1) << 20)
+#define SILENCE_US 60000000u /* a giver that gives nothing for longer ends the move */
 
 static struct ps_partition_set partitions_of(const struct ps_cluster_move *move)
 {
@@ -272,6 +273,7 @@ static bool start_take(struct ps_cluster_moves *m, const struct ps_cluster_moves
                                             .address = now->giver.address,
                                             .core_count = now->giver.core_count,
                                             .bytes_per_s_max = mib_s * MIB,
+                                            .silence_us = SILENCE_US,
                                             .changed = m->changed,
                                             .context = m->context};
     if (ps_take_start(&options, &m->take, text) == MR_OK)

@@ -44,9 +44,11 @@ struct source {
     struct mr_call *loaded;
     uint32_t load_bytes;
     uint64_t position; /* of the block that is asked for */
+    uint64_t came_us;  /* when the last block came, or the first was asked for */
     uint64_t next_us;  /* not before */
     uint64_t left_bytes;
     bool has_begun, is_first, is_through;
+    bool is_refused; /* the last answer: not yet */
     struct ps_move_collected records;
 };
 
@@ -117,7 +119,8 @@ static void take_answer(struct source *s, struct mr_call *call, const struct mr_
             t, PS_TAKE_FAILED,
             "the giver cannot complete it: rows change faster than they are copied, or it lacks memory; "
             "move fewer partitions at a time");
-    if (words[MR_MOVE_STATE] == MR_MOVE_NOT_READY || words[MR_MOVE_STATE] == MR_MOVE_LOST) {
+    s->is_refused = words[MR_MOVE_STATE] == MR_MOVE_NOT_READY;
+    if (s->is_refused || words[MR_MOVE_STATE] == MR_MOVE_LOST) {
         s->next_us = now_us + NOT_READY_US;
         mr_call_free(t->ep, call);
         return;
@@ -132,6 +135,7 @@ static void take_answer(struct source *s, struct mr_call *call, const struct mr_
     s->is_through = words[MR_MOVE_STATE] == MR_MOVE_ALL;
     s->next_us = block->bytes > 0 ? now_us : now_us + (t->holds ? HELD_US : EMPTY_US);
     s->position++;
+    s->came_us = now_us;
     s->answered = call;
     t->next_us = (t->next_us > now_us ? t->next_us : now_us) + cost_us(t, s->block.byte_count);
 }
@@ -160,6 +164,22 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
     }
     s->next_us = mr_clock_us() + NOT_READY_US; /* it does not answer: the map will show whether it is gone */
     mr_call_free(t->ep, call);
+}
+
+/* A giver that is there and does not answer would hold up moves and checkpoints for ever. */
+static void end_silence(struct ps_take *t, const struct source *s, uint64_t now_us)
+{
+    char text[PS_TAKE_TEXT_BYTES];
+    if (s->is_through || s->answered != NULL || s->loaded != NULL ||
+        now_us - s->came_us < t->options.silence_us)
+        return;
+    (void)snprintf(text, sizeof(text),
+                   s->is_refused
+                       ? "%.100s is not ready to give it for %u s: its log says why"
+                       : "%.100s does not answer for %u s: a firewall may keep UDP from there, or the nodes "
+                         "have different operator keys",
+                   t->options.address, (unsigned)(t->options.silence_us / 1000000u));
+    set_state(t, PS_TAKE_FAILED, text);
 }
 
 /* ---- questions ---- */
@@ -319,6 +339,7 @@ static void work(struct ps_take *t)
     for (uint32_t i = 0; i < t->options.core_count; i++) {
         load(t, &t->sources[i]);
         ask(t, &t->sources[i], now_us);
+        end_silence(t, &t->sources[i], now_us);
     }
     complete(t);
 }
@@ -379,8 +400,14 @@ static void *run(void *arg)
 static enum mr_status open_endpoint(struct ps_take *t, char *text)
 {
     struct mr_endpoint_config config;
-    const char *key_file = t->options.node->config->node_key_file;
+    const char *key_file = ps_config_operator_key(t->options.node->config);
     mr_endpoint_config_default(&config);
+    if (key_file == NULL) {
+        (void)snprintf(text, PS_TAKE_TEXT_BYTES,
+                       "none of this node's keys is an operator's, under which nodes call each other: set "
+                       "node.key = operator:FILE");
+        return MR_INVALID_ARGUMENT;
+    }
     if (key_file[0] != '\0') {
         if (mr_key_file_read(key_file, config.psk[0], text, PS_TAKE_TEXT_BYTES) != MR_OK)
             return MR_INVALID_ARGUMENT;
@@ -418,7 +445,8 @@ static enum mr_status open_sources(struct ps_take *t)
     for (uint32_t i = 0; i < t->options.core_count && status == MR_OK; i++) {
         struct mr_address address = t->address;
         address.port = (uint16_t)(address.port + i);
-        t->sources[i] = (struct source){.take = t, .position = 1, .partitions = part_of(t, i)};
+        t->sources[i] =
+            (struct source){.take = t, .position = 1, .came_us = mr_clock_us(), .partitions = part_of(t, i)};
         status = mr_client_session_open(t->ep, &address, (uint16_t)i, &t->sources[i], &t->sources[i].session);
     }
     return status;

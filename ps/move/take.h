@@ -23,6 +23,7 @@ struct ps_take_options {
     const char *address; /* HOST:PORT of the giver's core 0; core i has that port plus i */
     uint32_t core_count; /* of the giver */
     uint64_t bytes_per_s_max;
+    uint64_t silence_us; /* the take fails when one of the giver's cores gives no block for so long */
     /* Called on the thread when `state` has changed. */
     void (*changed)(void *context);
     void *context;

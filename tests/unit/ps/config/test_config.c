@@ -222,6 +222,23 @@ static void a_key_on_the_command_line(void **state)
     assert_int_equal(config.cores_count, 4);
 }
 
+/* Nodes call each other under it. */
+static void the_first_operators_key_is_found(void **state)
+{
+    struct ps_config config;
+    char error[PS_CONFIG_ERROR_BYTES];
+    (void)state;
+    ps_config_default(&config);
+    assert_string_equal(ps_config_operator_key(&config), "");
+    assert_int_equal(ps_config_set(&config, "node.key=trainer:/t.key", error), MR_OK);
+    assert_null(ps_config_operator_key(&config));
+    assert_int_equal(ps_config_set(&config, "node.key=operator:/o.key", error), MR_OK);
+    assert_int_equal(ps_config_set(&config, "node.key=operator:/p.key", error), MR_OK);
+    assert_string_equal(ps_config_operator_key(&config), "/o.key");
+    assert_int_equal(ps_config_set(&config, "node.key_file=/all.key", error), MR_OK);
+    assert_string_equal(ps_config_operator_key(&config), "/all.key");
+}
+
 static void check_fails(void (*change)(struct ps_config *config), const char *what)
 {
     struct ps_config config;
@@ -631,6 +648,7 @@ int main(void)
         cmocka_unit_test(a_line_that_is_too_long_is_refused),
         cmocka_unit_test(a_missing_file_is_named),
         cmocka_unit_test(a_key_on_the_command_line),
+        cmocka_unit_test(the_first_operators_key_is_found),
         cmocka_unit_test(sockets_need_no_device),
         cmocka_unit_test(defaults_follow_what_is_set),
         cmocka_unit_test(a_printed_default_does_not_hold_back_what_follows),

@@ -1,0 +1,92 @@
+/* A taker whose giver does not answer: a firewall is between the nodes, or they have different keys. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <arpa/inet.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "ps/move/take.h"
+
+static struct ps_config config;
+static struct ps_node node = {.config = &config};
+static sem_t changes;
+static char address[64];
+
+static void note_change(void *context)
+{
+    (void)context;
+    (void)sem_post(&changes);
+}
+
+/* Takes what is sent there, and says nothing. */
+static int open_silent_socket(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(at);
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, bytes), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &bytes), 0);
+    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", ntohs(at.sin_port));
+    return fd;
+}
+
+static struct ps_take_options options_of(void)
+{
+    struct ps_take_options options = {.node = &node,
+                                      .move = 7,
+                                      .address = address,
+                                      .core_count = 1,
+                                      .silence_us = 1000000,
+                                      .changed = note_change};
+    ps_partitions_add(&options.partitions, 3);
+    return options;
+}
+
+static void a_silent_giver_is_given_up(void **state)
+{
+    const struct ps_take_options options = options_of();
+    struct ps_take_progress progress;
+    struct ps_take *take;
+    char text[PS_TAKE_TEXT_BYTES];
+    const int fd = open_silent_socket();
+    (void)state;
+    if (ps_take_start(&options, &take, text) != MR_OK)
+        fail_msg("%s", text);
+    assert_int_equal(sem_wait(&changes), 0);
+    ps_take_progress(take, &progress);
+    assert_int_equal(progress.state, PS_TAKE_FAILED);
+    (void)snprintf(text, sizeof(text), "%s does not answer for 1 s: a firewall", address);
+    assert_non_null(strstr(progress.text, text));
+    ps_take_stop(take);
+    (void)close(fd);
+}
+
+static void nodes_call_each_other_as_operators(void **state)
+{
+    const struct ps_take_options options = options_of();
+    struct ps_take *take;
+    char text[PS_TAKE_TEXT_BYTES], error[PS_CONFIG_ERROR_BYTES];
+    (void)state;
+    assert_int_equal(ps_config_set(&config, "node.key=trainer:/nonexistent/t.key", error), MR_OK);
+    assert_int_equal(ps_take_start(&options, &take, text), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(text, "set node.key = operator:FILE"));
+    assert_int_equal(ps_config_set(&config, "node.key=operator:/nonexistent/o.key", error), MR_OK);
+    assert_int_equal(ps_take_start(&options, &take, text), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(text, "/nonexistent/o.key")); /* it is the one that is read */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_silent_giver_is_given_up),
+        cmocka_unit_test(nodes_call_each_other_as_operators),
+    };
+    ps_config_default(&config);
+    (void)sem_init(&changes, 0, 0);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
