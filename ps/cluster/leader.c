@@ -3,26 +3,31 @@
 /* Of a move that balances the nodes: so that progress is made in steps. */
 #define MOVE_PARTITIONS_MAX 256u
 
-/* Returns how many nodes of the map have a session. */
-static uint32_t find_present(const struct ps_leader_view *view, bool present[PS_CLUSTER_NODES_MAX])
+/* Returns how many nodes of `next`, which has those of the map and perhaps more, have a session. */
+static uint32_t find_present(const struct ps_leader_view *view, const struct ps_cluster_map *next,
+                             bool present[PS_CLUSTER_NODES_MAX])
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < view->map->node_count; i++) {
-        present[i] = view->absent_us[i] == 0;
+    for (uint32_t i = 0; i < next->node_count; i++) {
+        present[i] = i >= view->map->node_count || view->absent_us[i] == 0;
         count += present[i];
     }
     return count;
 }
 
-/* What stays in the map of a node that went away before there was anything to own, perhaps to come back under
- * another name, gets nothing. */
+/* Admits all that are there and spreads what nobody owns, in one change: each costs a write by a majority of
+ * the coordinator's servers. A node that went away before there was anything to own, perhaps to come back
+ * under another name, stays in the map and gets nothing. */
 static bool admit(const struct ps_leader_view *view, struct ps_cluster_map *next)
 {
     bool present[PS_CLUSTER_NODES_MAX];
+    bool is_changed = false;
     for (uint32_t i = 0; i < view->registered_count; i++)
-        if (ps_cluster_map_join(next, &view->registered[i]))
-            return true;
-    return find_present(view, present) >= view->nodes_wanted && ps_cluster_map_spread(next, present);
+        is_changed |= ps_cluster_map_join(next, &view->registered[i]);
+    if (find_present(view, next, present) >= view->nodes_wanted)
+        is_changed |= ps_cluster_map_spread(next, present);
+    next->epoch = view->map->epoch + (is_changed ? 1 : 0);
+    return is_changed;
 }
 
 /* A move whose giver or taker is away would hold up checkpoints. */
@@ -37,7 +42,7 @@ static bool cancel_moves(const struct ps_leader_view *view, struct ps_cluster_ma
 static bool replace_dead(const struct ps_leader_view *view, struct ps_cluster_map *next)
 {
     bool present[PS_CLUSTER_NODES_MAX];
-    (void)find_present(view, present);
+    (void)find_present(view, next, present);
     for (uint32_t i = 0; i < next->node_count && view->take_over_us > 0; i++)
         if (view->absent_us[i] > view->take_over_us && ps_cluster_map_take_over(next, i, present))
             return true;
@@ -61,6 +66,8 @@ enum ps_leader_action ps_leader_next(const struct ps_leader_view *view, struct p
     *next = *view->map;
     if (cut != 0 && view->cut_is_committed)
         return ps_cluster_map_commit_cut(next, cut) ? PS_LEADER_WRITES_MAP : PS_LEADER_WAITS;
+    if (cut != 0 && view->cut_is_unknown) /* the restart of a node would end one that is there */
+        return PS_LEADER_WAITS;
     if (admit(view, next) || cancel_moves(view, next) || replace_dead(view, next))
         return PS_LEADER_WRITES_MAP;
     if (cut != 0 && view->parts_are_written)

@@ -21,7 +21,8 @@ struct ps_leader_view {
     uint64_t take_over_us;  /* a node absent for longer loses its partitions; 0: it keeps them */
     bool parts_are_written; /* of map->cut: every owner's, and that of every node that is there */
     bool cut_is_committed;  /* the file CLUSTER of map->cut is in the store */
-    bool cut_is_late;       /* map->cut takes too long */
+    bool cut_is_unknown;    /* whether that file is there: the store has not answered yet */
+    bool cut_is_late;       /* map->cut takes too long, or cannot be made */
     /* what operators and trainers ask for */
     bool wants_balance;
     const bool *drained; /* of map->nodes */

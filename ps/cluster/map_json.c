@@ -111,6 +111,16 @@ static void put_cut(json_t *root, const struct ps_cluster_cut_report *cut)
                                         json_sprintf("%016" PRIx64, cut->hash_low)));
 }
 
+static void put_part(json_t *root, const struct ps_cluster_report *report)
+{
+    if (report->part.id != 0)
+        (void)json_object_set_new(root, "part",
+                                  json_pack("{s:I, s:b, s:I}", "id", (json_int_t)report->part.id, "waits",
+                                            report->part.waits, "bytes", (json_int_t)report->part.bytes));
+    if (report->wants_cut)
+        (void)json_object_set_new(root, "wants_cut", json_true());
+}
+
 static void put_move(json_t *root, const struct ps_cluster_move_report *move)
 {
     if (move->id != 0)
@@ -127,6 +137,7 @@ char *ps_cluster_node_json(const struct ps_cluster_node *node, const struct ps_c
     (void)json_object_set_new(root, "format", json_integer(PS_CLUSTER_FORMAT_1));
     put_report(root, report);
     put_cut(root, &report->cut);
+    put_part(root, report);
     put_move(root, &report->move);
     return ps_json_print(root);
 }
@@ -336,6 +347,17 @@ static void read_cut(struct ps_json_reader *r, const json_t *root, struct ps_clu
     cut->hash_low = read_u64(r, object, "hash_low", 16);
 }
 
+static void read_part(struct ps_json_reader *r, const json_t *root, struct ps_cluster_report *report)
+{
+    const json_t *object = json_object_get(root, "part");
+    report->wants_cut = json_is_true(json_object_get(root, "wants_cut"));
+    if (object == NULL)
+        return;
+    report->part.id = ps_json_number(r, object, "id", INT64_MAX);
+    report->part.waits = json_is_true(json_object_get(object, "waits"));
+    report->part.bytes = ps_json_number(r, object, "bytes", INT64_MAX);
+}
+
 static void read_move_report(struct ps_json_reader *r, const json_t *root,
                              struct ps_cluster_move_report *move)
 {
@@ -363,6 +385,8 @@ bool ps_cluster_node_parse(const char *json, size_t bytes, struct ps_cluster_nod
         read_report(&r, root, report);
     if (r.is_good)
         read_cut(&r, root, &report->cut);
+    if (r.is_good)
+        read_part(&r, root, report);
     if (r.is_good)
         read_move_report(&r, root, &report->move);
     json_decref(root);

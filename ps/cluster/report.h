@@ -19,6 +19,13 @@ struct ps_cluster_cut_report {
     char text[PS_CLUSTER_FAILED_BYTES];
 };
 
+/* How far the part has come that the node is writing, as of the last second or so. */
+struct ps_cluster_part_progress {
+    uint64_t id; /* of the cut; 0: it writes none */
+    bool waits;  /* for trainers to reach the step of the cut */
+    uint64_t bytes;
+};
+
 /* How far the move has come that the node takes, as of the last second or so. */
 struct ps_cluster_move_report {
     uint64_t id; /* 0: it takes none */
@@ -36,6 +43,8 @@ struct ps_cluster_report {
     uint64_t failed;
     char failed_text[PS_CLUSTER_FAILED_BYTES];
     struct ps_cluster_cut_report cut;
+    struct ps_cluster_part_progress part;
+    bool wants_cut; /* a client has asked this node for a checkpoint: no move begins before it */
     struct ps_cluster_move_report move;
 };
 

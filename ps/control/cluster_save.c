@@ -1,6 +1,7 @@
 #include "ps/control/cluster_save.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -9,17 +10,26 @@
 #include "ps/checkpoint/cluster_retain.h"
 #include "ps/control/control_internal.h"
 
+#define PROGRESS_US 1000000u /* between two reports of the same part */
+
 /* ---- the leader ---- */
 
-/* What a node of the map says of the map's cut; NULL: it has no session, or says nothing yet. */
-static const struct ps_cluster_cut_report *report_of(const struct ps_zookeeper_view *view, uint32_t node)
+/* What a node of the map says of its work; NULL: it has no session. */
+static const struct ps_cluster_report *entry_of(const struct ps_zookeeper_view *view, uint32_t node)
 {
     const struct ps_cluster_node *wanted = &view->map->nodes[node];
     for (uint32_t i = 0; i < view->registered_count; i++)
         if (strcmp(view->registered[i].name, wanted->name) == 0 &&
-            view->registered[i].session == wanted->session && view->reports[i].cut.id == view->map->cut)
-            return &view->reports[i].cut;
+            view->registered[i].session == wanted->session)
+            return &view->reports[i];
     return NULL;
+}
+
+/* What it says of the map's cut; NULL: nothing yet. */
+static const struct ps_cluster_cut_report *report_of(const struct ps_zookeeper_view *view, uint32_t node)
+{
+    const struct ps_cluster_report *entry = entry_of(view, node);
+    return entry != NULL && entry->cut.id == view->map->cut ? &entry->cut : NULL;
 }
 
 static bool owns_any(const struct ps_cluster_map *map, uint32_t node)
@@ -27,68 +37,109 @@ static bool owns_any(const struct ps_cluster_map *map, uint32_t node)
     return memchr(map->owner, (int)node, map->partition_count) != NULL;
 }
 
+__attribute__((format(printf, 2, 3))) static void give_up(struct ps_leader_view *out, const char *format, ...)
+{
+    char why[PS_TEXT_BYTES + PS_CLUSTER_NAME_BYTES];
+    va_list arguments;
+    if (out->cut_is_late)
+        return;
+    va_start(arguments, format);
+    (void)vsnprintf(why, sizeof(why), format, arguments);
+    va_end(arguments);
+    mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"checkpoint", .number = out->map->cut}),
+                "cluster_save_given_up", "checkpoint %" PRIu64 " of the cluster is given up: %s",
+                out->map->cut, why);
+    out->cut_is_late = true;
+}
+
 /* A node that owns nothing has nothing to write: once it is away, nobody waits for it. */
 static void count_parts(const struct ps_zookeeper_view *view, struct ps_leader_view *out)
 {
-    bool is_owner_absent = false;
     out->parts_are_written = true;
     for (uint32_t i = 0; i < view->map->node_count; i++) {
         const struct ps_cluster_cut_report *part = report_of(view, i);
         const bool is_absent = out->absent_us[i] > 0, owns = owns_any(view->map, i);
-        is_owner_absent |= is_absent && owns;
         out->parts_are_written &= part != NULL ? part->status == MR_OK : is_absent && !owns;
-        if (part != NULL && part->status != MR_OK && !out->cut_is_late) {
-            mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"checkpoint", .number = view->map->cut}),
-                        "cluster_save_given_up",
-                        "checkpoint %" PRIu64 " of the cluster is given up: node %.63s: %s", view->map->cut,
-                        view->map->nodes[i].name, part->text);
-            out->cut_is_late = true;
-        }
+        if (part != NULL && part->status != MR_OK)
+            give_up(out, "node %.63s: %s", view->map->nodes[i].name, part->text);
     }
-    /* What a node held that is gone is in no part any more. */
-    out->cut_is_late |= !out->parts_are_written && is_owner_absent;
+    /* What such a node held in memory is in no part any more. */
+    for (uint32_t i = 0; i < view->map->node_count && !out->parts_are_written; i++)
+        if (out->absent_us[i] > 0 && owns_any(view->map, i))
+            give_up(out, "node %.63s is away", view->map->nodes[i].name);
 }
 
-static bool look_at_cut(struct ps_cluster_save *s, const struct ps_zookeeper_view *view,
+/* A node may be there and never write its part: it cannot serve, or its store hangs. */
+static void look_for_stalls(struct ps_cluster_save *s, const struct ps_zookeeper_view *view, uint64_t now_us,
+                            struct ps_leader_view *out)
+{
+    for (uint32_t i = 0; i < view->map->node_count; i++) {
+        const struct ps_cluster_report *entry = entry_of(view, i);
+        const struct ps_cluster_part_progress now =
+            entry != NULL ? entry->part : (struct ps_cluster_part_progress){0};
+        struct ps_cluster_stall *stall = &s->stalls[i];
+        if (stall->cut != view->map->cut || stall->part.id != now.id || stall->part.bytes != now.bytes ||
+            now.waits || report_of(view, i) != NULL)
+            *stall = (struct ps_cluster_stall){.cut = view->map->cut, .part = now, .since_us = now_us};
+        else if (now_us - stall->since_us >= PS_CLUSTER_STALL_US)
+            give_up(out, "node %.63s has not come further with its part for %u s%s", view->map->nodes[i].name,
+                    PS_CLUSTER_STALL_US / 1000000u, now.id == 0 ? ": it has not begun" : "");
+    }
+}
+
+/* What becomes of the cut is for the store to say, for so long. */
+static void wait_for_store(struct ps_cluster_save *s, const struct ps_zookeeper_view *view, uint64_t now_us,
+                           const char *why, struct ps_leader_view *out)
+{
+    if (s->unknown_cut != view->map->cut) {
+        s->unknown_cut = view->map->cut;
+        s->unknown_since_us = now_us;
+    }
+    out->cut_is_unknown = now_us - s->unknown_since_us < PS_CLUSTER_STALL_US;
+    if (!out->cut_is_unknown)
+        give_up(out, "the store has not answered for %u s%s%s", PS_CLUSTER_STALL_US / 1000000u,
+                why[0] != '\0' ? ": " : "", why);
+}
+
+static void look_at_cut(struct ps_cluster_save *s, const struct ps_zookeeper_view *view, uint64_t now_us,
                         struct ps_leader_view *out)
 {
-    char why[PS_TEXT_BYTES];
+    char why[PS_TEXT_BYTES] = "";
     if (s->commit == NULL) { /* others may have a directory, but this node cannot commit */
-        out->cut_is_late = true;
-        return true;
+        give_up(out, "the leader has no checkpoint.directory: set one that all nodes see");
+        return;
     }
-    switch (ps_cluster_commit_state(s->commit, view->map->cut, why)) {
-    case PS_COMMIT_BUSY:
-        return false;
-    case PS_COMMIT_UNKNOWN:
+    const enum ps_commit_state state = ps_cluster_commit_state(s->commit, view->map->cut, why);
+    if (state == PS_COMMIT_UNKNOWN || state == PS_COMMIT_FAILED) /* whether the file was written */
         ps_cluster_commit_look(s->commit, view->map->cut);
-        return false;
-    case PS_COMMIT_THERE:
-        out->cut_is_committed = true;
-        return true;
-    case PS_COMMIT_FAILED:
-        /* Whether the file has been written is for the store to say. */
-        ps_cluster_commit_look(s->commit, view->map->cut);
+    if (state == PS_COMMIT_FAILED)
         s->has_failed = view->map->cut;
-        return false;
-    case PS_COMMIT_ABSENT:
-        break;
+    if (state == PS_COMMIT_THERE) {
+        out->cut_is_committed = true;
+        return;
     }
+    if (state != PS_COMMIT_ABSENT) {
+        wait_for_store(s, view, now_us, why, out);
+        return;
+    }
+    s->unknown_cut = 0;
     count_parts(view, out);
+    look_for_stalls(s, view, now_us, out);
     if (s->has_failed == view->map->cut) {
         out->parts_are_written = false;
         out->cut_is_late = true;
     }
-    return true;
 }
 
-bool ps_cluster_save_look(struct ps_cluster_save *s, const struct ps_zookeeper_view *view, uint64_t now_us,
+void ps_cluster_save_look(struct ps_cluster_save *s, const struct ps_zookeeper_view *view, uint64_t now_us,
                           struct ps_leader_view *out)
 {
     if (s->last_us == 0 || (view->map->cut != 0 && s->is_due))
         s->last_us = now_us;
-    if (view->map->cut != 0)
-        return look_at_cut(s, view, out);
+    if (view->map->cut != 0) {
+        look_at_cut(s, view, now_us, out);
+        return;
+    }
     if (s->commit != NULL && view->map->committed != s->retained) {
         s->retained = view->map->committed;
         ps_cluster_commit_retain(s->commit, view->map->committed);
@@ -96,7 +147,6 @@ bool ps_cluster_save_look(struct ps_cluster_save *s, const struct ps_zookeeper_v
     /* Checkpoints that were asked for do not put it off: trainers could do so for ever. */
     s->is_due = s->commit != NULL && s->every_us != 0 && now_us - s->last_us >= s->every_us;
     out->wants_cut = s->is_due;
-    return true;
 }
 
 void ps_cluster_save_commit(struct ps_cluster_save *s, const struct ps_zookeeper_view *view)
@@ -128,13 +178,16 @@ void ps_cluster_save_commit(struct ps_cluster_save *s, const struct ps_zookeeper
 bool ps_cluster_save_propose(struct ps_cluster_save *s, const struct ps_cluster_map *map,
                              struct ps_cluster_map *next)
 {
+    *next = *map;
+    if (s->cancelled != 0 && ps_cluster_map_cancel_cut(next, s->cancelled))
+        return true;
+    s->cancelled = 0;
     if (!s->is_wanted)
         return false;
     if (map->cut != 0 && map->cut_step == s->wanted_step) { /* it is this one, or one like it */
         s->asked = map->cut;
         s->is_wanted = false;
     }
-    *next = *map;
     const bool begins = s->is_wanted && ps_cluster_map_begin_cut(next, s->wanted_step);
     s->proposed = begins ? next->cut : s->proposed;
     return begins;
@@ -165,6 +218,7 @@ static bool begin_part(struct ps_cluster_save *s, struct ps_control *control,
         .part = now->cut, .is_automatic = true, .is_by_trainer = now->is_by_trainer, .step = now->step};
     s->cut = now->cut;
     s->part_number = 0;
+    s->progress = (struct ps_cluster_part_progress){.id = now->cut};
     if (s->directory[0] == '\0') {
         report_failed(s, now->cut, MR_INVALID_ARGUMENT,
                       "it has no checkpoint.directory: set one that all nodes see");
@@ -177,7 +231,21 @@ static bool begin_part(struct ps_cluster_save *s, struct ps_control *control,
     s->part_number = request.number;
     if (status != MR_OK)
         report_failed(s, now->cut, status, text);
-    return status != MR_OK;
+    return true;
+}
+
+/* Whether there is more of it to report. */
+static bool follow_progress(struct ps_cluster_save *s, const struct ps_save_entry *entry, uint64_t bytes)
+{
+    const uint64_t now_us = mr_clock_boot_us();
+    const struct ps_cluster_part_progress now = {
+        .id = s->cut, .waits = entry->state == PS_SAVE_WAITS_FOR_STEP, .bytes = bytes};
+    if (now_us - s->progress_us < PROGRESS_US ||
+        (now.bytes == s->progress.bytes && now.waits == s->progress.waits))
+        return false;
+    s->progress = now;
+    s->progress_us = now_us;
+    return true;
 }
 
 /* Whether there is something new to report. */
@@ -190,9 +258,10 @@ static bool follow_part(struct ps_cluster_save *s, struct ps_control *control)
     const struct ps_save_entry *found = ps_save_log_find(&control->saves.log, s->part_number);
     if (found != NULL)
         entry = *found;
+    const uint64_t bytes = entry.state == PS_SAVE_WRITING ? control->view.bytes_done : 0;
     pthread_mutex_unlock(&control->view_lock);
     if (entry.state != PS_SAVE_ENDED)
-        return false;
+        return follow_progress(s, &entry, bytes);
     if (entry.status != MR_OK) {
         report_failed(s, s->cut, entry.status, entry.text);
         return true;
@@ -238,6 +307,7 @@ static void end_part(struct ps_cluster_save *s, struct ps_control *control, uint
                             "the last checkpoint of the cluster was given up: save a full one first");
     }
     s->cut = 0;
+    s->progress = (struct ps_cluster_part_progress){0};
 }
 
 /* ---- what a client has asked for ---- */
@@ -253,6 +323,8 @@ static void end_asked(struct ps_cluster_save *s, struct ps_control *control, str
                                             .step = s->part.step,
                                             .committed_ms = mr_clock_unix_ms()};
         ps_control_note_entry(control, s->number, &entry);
+    } else if (s->is_cancelled) {
+        ps_control_save_cancelled(control, s->number);
     } else {
         char text[PS_CONTROL_TEXT_BYTES];
         const bool is_own = s->part.id == now->asked && s->part.status != MR_OK;
@@ -264,13 +336,40 @@ static void end_asked(struct ps_cluster_save *s, struct ps_control *control, str
     now->asked_ended = true;
 }
 
+enum mr_status ps_cluster_save_cancel(struct ps_cluster_save *s, struct ps_control *control,
+                                      pthread_mutex_t *lock, uint64_t number, bool is_by_trainer, char *text)
+{
+    pthread_mutex_lock(lock);
+    const bool is_asked =
+        number == s->number && (s->is_wanted || s->asked != 0) && (!is_by_trainer || s->is_by_trainer);
+    const bool has_begun = is_asked && s->asked != 0;
+    const bool is_part = number == s->part_number && s->cut != 0 && !is_by_trainer;
+    if (is_asked || is_part)
+        s->cancelled = has_begun ? s->asked : is_part ? s->cut : 0;
+    if (is_asked)
+        s->is_wanted = false;
+    pthread_mutex_unlock(lock);
+    s->is_cancelled |= has_begun;
+    if (is_asked && !has_begun)
+        ps_control_save_cancelled(control, number);
+    return is_asked || is_part ? MR_OK : ps_control_save_cancel(control, number, is_by_trainer, text);
+}
+
 bool ps_cluster_save_poll(struct ps_cluster_save *s, struct ps_control *control, struct ps_cluster_cut *now)
 {
     bool is_new = false;
     if (s->cut != 0)
         is_new = follow_part(s, control);
-    if (s->cut != 0 && s->cut != now->map_cut)
+    if (s->cut != 0 && s->cut != now->map_cut) {
         end_part(s, control, now->committed);
+        is_new = true;
+    }
+    if (now->map_cut != 0 && s->part.id != now->map_cut && now->owns && control->gate == PS_GATE_BROKEN) {
+        char text[PS_CONTROL_TEXT_BYTES] = ""; /* others need not wait until it is late */
+        const enum mr_status status = ps_control_check_whole(control, text);
+        report_failed(s, now->map_cut, status, text);
+        is_new = true;
+    }
     if (s->cut == 0 && now->cut != 0 && now->may_begin)
         is_new |= begin_part(s, control, now);
     end_asked(s, control, now);

@@ -26,20 +26,35 @@ struct ps_cluster_save {
     bool is_due;         /* the next cut is its own */
     uint64_t retained;   /* the checkpoint after which older ones were removed */
     uint64_t has_failed; /* a cut that could not be committed */
+    uint64_t cancelled;  /* a cut that a client wants to end; 0: none */
+    /* of the leader: since when each node's part of a cut has not come further */
+    struct ps_cluster_stall {
+        uint64_t cut;
+        struct ps_cluster_part_progress part;
+        uint64_t since_us;
+    } stalls[PS_CLUSTER_NODES_MAX];
+    uint64_t unknown_cut, unknown_since_us; /* since when the store has not said whether its file is there */
     /* the control thread's own */
-    uint64_t number; /* of the save that was asked for, in the node's list */
+    uint64_t number;   /* of the save that was asked for, in the node's list */
+    bool is_cancelled; /* a client wants that to end */
     struct ps_cluster_cut_report part;
+    struct ps_cluster_part_progress progress;
+    uint64_t progress_us;      /* when it was reported last */
     uint64_t cut, part_number; /* the part that is being written or waits to be committed; 0: none */
 };
 
 /* ---- the coordinator's thread ---- */
 
-/* What the leader is to know of checkpoints. False: it must wait until the store has answered. */
-bool ps_cluster_save_look(struct ps_cluster_save *s, const struct ps_zookeeper_view *view, uint64_t now_us,
+/* A cut of which a part, or the store of the file CLUSTER, has not come further for so long is given up. */
+#define PS_CLUSTER_STALL_US 60000000u
+
+/* What the leader is to know of checkpoints. */
+void ps_cluster_save_look(struct ps_cluster_save *s, const struct ps_zookeeper_view *view, uint64_t now_us,
                           struct ps_leader_view *out);
 /* Writes the file CLUSTER of map->cut, in the background. */
 void ps_cluster_save_commit(struct ps_cluster_save *s, const struct ps_zookeeper_view *view);
-/* Begins the cut that a client has asked for. False: none, or not now. */
+/* Begins the cut that a client has asked for, or gives up the one that it wants to end. False: neither, or not
+ * now. */
 bool ps_cluster_save_propose(struct ps_cluster_save *s, const struct ps_cluster_map *map,
                              struct ps_cluster_map *next);
 
@@ -47,6 +62,12 @@ bool ps_cluster_save_propose(struct ps_cluster_save *s, const struct ps_cluster_
 void ps_cluster_save_proposed(struct ps_cluster_save *s, uint64_t cut, bool is_written);
 
 /* ---- the control thread ---- */
+
+/* Ends the checkpoint of the cluster that this save is for: what a client has asked this node for, or the
+ * node's part. A trainer ends what a trainer has asked for. Takes *lock. Otherwise as
+ * ps_control_save_cancel(). */
+enum mr_status ps_cluster_save_cancel(struct ps_cluster_save *s, struct ps_control *control,
+                                      pthread_mutex_t *lock, uint64_t number, bool is_by_trainer, char *text);
 
 /* What the map says of this node. */
 struct ps_cluster_cut {
@@ -56,6 +77,7 @@ struct ps_cluster_cut {
     uint64_t asked;     /* as above */
     bool asked_ended;   /* the answer: it has ended, one way or the other */
     bool may_begin;     /* the node has all that it owns */
+    bool owns;          /* it owns partitions, whether it has them or not */
     bool is_by_trainer; /* this node has begun the cut because a trainer asked for it */
 };
 /* Begins, follows and ends the node's part, and the save that a client has asked for. True: `part` has

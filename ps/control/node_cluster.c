@@ -54,6 +54,7 @@ struct ps_node_cluster {
     struct ps_owned owned;
     struct ps_cluster_info *info; /* that the cores have */
     uint32_t said_served, said_nodes;
+    bool said_superseded;
     struct ps_cluster_load load;
 };
 
@@ -250,8 +251,11 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
                                  .take_over_us = TAKE_OVER_US,
                                  .wants_balance = view->map->balances && view->map->move_count == 0,
                                  .drained = view->map->drained};
-    if (!ps_cluster_save_look(&c->save, view, now_us, &all))
-        return;
+    for (uint32_t i = 0; i < view->registered_count; i++)
+        all.wants_balance &=
+            !view->reports[i].wants_cut; /* the next move waits for the cut, not it for all */
+    all.wants_balance &= !c->save.is_wanted;
+    ps_cluster_save_look(&c->save, view, now_us, &all);
     const enum ps_leader_action action = ps_leader_next(&all, &next);
     if (action == PS_LEADER_COMMITS_CUT)
         ps_cluster_save_commit(&c->save, view);
@@ -327,6 +331,10 @@ static void propose_cut(struct ps_node_cluster *c, const struct ps_zookeeper_vie
     if (!c->is_stopped && ps_cluster_save_propose(&c->save, view->map, &next) &&
         !ps_member_propose(&c->member, &next))
         ps_cluster_save_proposed(&c->save, next.cut, false);
+    if (c->report.wants_cut != c->save.is_wanted && c->zookeeper != NULL) {
+        c->report.wants_cut = c->save.is_wanted;
+        ps_zookeeper_report(c->zookeeper, &c->report);
+    }
 }
 
 /* The same of moves. */
@@ -412,6 +420,8 @@ static void report(void *context, const struct ps_cluster_report *report)
     const struct ps_cluster_report before = c->report;
     c->report = *report;
     c->report.cut = before.cut; /* these are not the catalogue's */
+    c->report.part = before.part;
+    c->report.wants_cut = before.wants_cut;
     c->report.move = before.move;
     if (c->zookeeper != NULL)
         ps_zookeeper_report(c->zookeeper, &c->report);
@@ -565,6 +575,8 @@ static void poll_save(struct ps_node_cluster *c, struct ps_control *control)
                                  .map_cut = m->map.cut,
                                  .committed = m->map.committed,
                                  .asked = c->save.asked,
+                                 .owns = m->index != PS_CLUSTER_NO_NODE &&
+                                         memchr(m->map.owner, (int)m->index, m->map.partition_count) != NULL,
                                  .is_by_trainer = c->save.is_by_trainer && c->save.own == m->cut,
                                  .may_begin = control->gate == PS_GATE_OPEN && !c->is_changed &&
                                               !ps_cluster_moves_is_busy(&c->moves)};
@@ -575,6 +587,7 @@ static void poll_save(struct ps_node_cluster *c, struct ps_control *control)
     pthread_mutex_lock(&c->lock);
     c->save.asked = now.asked_ended ? 0 : c->save.asked;
     c->report.cut = c->save.part;
+    c->report.part = c->save.progress;
     if (is_new && c->zookeeper != NULL)
         ps_zookeeper_report(c->zookeeper, &c->report);
     pthread_mutex_unlock(&c->lock);
@@ -588,9 +601,14 @@ enum mr_status ps_node_cluster_save(struct ps_node_cluster *c, struct ps_control
     const enum mr_status whole = ps_control_check_whole(control, text);
     if (whole != MR_OK)
         return whole;
-    if (command->cancel_number != 0)
-        wrong = "a checkpoint of a cluster cannot be cancelled: it ends by itself if a node is stopped";
-    else if (command->name_list_count > 0 || request.directory[0] != '\0')
+    if (command->cancel_number != 0) {
+        *number = command->cancel_number;
+        const enum mr_status status = ps_cluster_save_cancel(
+            &c->save, control, &c->lock, command->cancel_number, request.is_by_trainer, text);
+        wake(c);
+        return status;
+    }
+    if (command->name_list_count > 0 || request.directory[0] != '\0')
         wrong = "a cluster saves all tables, to checkpoint.directory: name neither";
     else if (request.trainers > 0 && request.step == 0)
         wrong = "a cut at a step of a cluster needs the step (ctl save --step)";
@@ -606,9 +624,11 @@ enum mr_status ps_node_cluster_save(struct ps_node_cluster *c, struct ps_control
         c->save.is_wanted = true;
         c->save.wanted_step = request.step;
         c->save.is_by_trainer = request.is_by_trainer;
+        c->save.is_cancelled = false;
+        c->report.wants_cut = true;
     }
     if (is_free && c->zookeeper != NULL)
-        ps_zookeeper_wake(c->zookeeper);
+        ps_zookeeper_report(c->zookeeper, &c->report);
     pthread_mutex_unlock(&c->lock);
     if (!is_free) {
         (void)snprintf(text, PS_CONTROL_TEXT_BYTES,
@@ -705,18 +725,20 @@ static void tell_changes(struct ps_node_cluster *c, struct ps_control *control, 
     say_state(c, has_all);
 }
 
-/* What another process has taken over never comes back to this one. */
-static void look_if_superseded(struct ps_node_cluster *c, struct ps_control *control)
+/* What another process has taken over never comes back to this one. Its calls wait, as without a lease, until
+ * clients have the map in which the other one is: an answer of failure would reach trainers. */
+static void look_if_superseded(struct ps_node_cluster *c)
 {
     char why[PS_WHY_BYTES];
     pthread_mutex_lock(&c->lock);
     const bool is_superseded = c->member.is_superseded;
     pthread_mutex_unlock(&c->lock);
-    if (!is_superseded || control->gate == PS_GATE_BROKEN)
+    if (!is_superseded || c->said_superseded)
         return;
+    c->said_superseded = true;
     (void)snprintf(why, sizeof(why), "another process is node %.63s of the cluster now: stop this one",
                    c->options.self.name);
-    ps_control_gate_broken(control, MR_SHUTTING_DOWN, why);
+    ps_node_fail(c->node, why);
 }
 
 /* Takes what has changed, if anything has. Without memory it stays until there is some. */
@@ -743,7 +765,7 @@ static void take_changes(struct ps_node_cluster *c, struct ps_control *control)
 void ps_node_cluster_poll(struct ps_node_cluster *c, struct ps_control *control)
 {
     take_changes(c, control);
-    look_if_superseded(c, control);
+    look_if_superseded(c);
     poll_moves(c);
     poll_save(c, control); /* what the last move had of the rows' marks, it has given back */
     ps_cluster_moves_answer(&c->moves, &c->lock, control);

@@ -5,7 +5,9 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 #include "checkpoint_fixture.h"
 #include "cluster_fixture.h"
 #include "ps/control/cluster_save.h"
@@ -25,6 +27,7 @@ struct fixture {
     struct ps_cluster_node registered[NODES];
     struct ps_cluster_report reports[NODES];
     uint64_t absent_us[NODES];
+    uint64_t now_us;
     struct ps_zookeeper_view view;
     struct ps_cluster_commit_options options;
 };
@@ -40,7 +43,8 @@ static int make(void **state)
     static char *directory;
     if (temporary_directory_setup((void **)&directory) != 0)
         return -1;
-    f = (struct fixture){.options = {.directory = directory, .credentials = "", .retention = {.keep = 1}}};
+    f = (struct fixture){.now_us = NOW_US,
+                         .options = {.directory = directory, .credentials = "", .retention = {.keep = 1}}};
     f.options.ended = note_ended;
     f.save.commit = ps_cluster_commit_start(&f.options);
     assert_non_null(f.save.commit);
@@ -86,12 +90,21 @@ static void report(struct fixture *f, uint32_t node)
                                                         .hash_high = m.parts[0].manifest_hash.high};
 }
 
+static struct ps_leader_view look_once(struct fixture *f)
+{
+    struct ps_leader_view out = {.map = &f->map, .absent_us = f->absent_us};
+    ps_cluster_save_look(&f->save, &f->view, f->now_us, &out);
+    return out;
+}
+
 /* What the leader is to know, once the store has answered. */
 static struct ps_leader_view look(struct fixture *f)
 {
-    struct ps_leader_view out = {.map = &f->map, .absent_us = f->absent_us};
-    while (!ps_cluster_save_look(&f->save, &f->view, NOW_US, &out))
+    struct ps_leader_view out = look_once(f);
+    while (out.cut_is_unknown) {
         (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        out = look_once(f);
+    }
     return out;
 }
 
@@ -147,12 +160,74 @@ static void a_cut_without_an_owners_part_is_given_up(void **state)
     assert_true(out.cut_is_late);
 }
 
+/* b is there, and never says anything: its store hangs, or it cannot load what it owns. */
+static void a_part_that_does_not_come_further_ends_the_cut(void **state)
+{
+    struct fixture *f = *state;
+    report(f, 0);
+    report(f, 2);
+    const uint32_t b = f->view.registered_count++;
+    f->registered[b] = f->map.nodes[1];
+    assert_false(look(f).cut_is_late);
+    f->now_us += PS_CLUSTER_STALL_US - 1;
+    assert_false(look(f).cut_is_late);
+    f->reports[b].part = (struct ps_cluster_part_progress){.id = CUT, .bytes = 1};
+    f->now_us += 1;
+    assert_false(look(f).cut_is_late); /* it writes */
+    f->now_us += PS_CLUSTER_STALL_US;
+    assert_true(look(f).cut_is_late);
+    f->map.cut++; /* the next one has time of its own */
+    f->reports[0].cut.id = f->reports[2].cut.id = f->map.cut;
+    assert_false(look(f).cut_is_late);
+}
+
+static void a_part_may_wait_for_its_step(void **state)
+{
+    struct fixture *f = *state;
+    report(f, 0);
+    report(f, 2);
+    const uint32_t b = f->view.registered_count++;
+    f->registered[b] = f->map.nodes[1];
+    f->reports[b].part = (struct ps_cluster_part_progress){.id = CUT, .waits = true};
+    assert_false(look(f).cut_is_late);
+    f->now_us += 100 * PS_CLUSTER_STALL_US;
+    assert_false(look(f).cut_is_late);
+    f->reports[b].part.waits = false;
+    f->now_us += PS_CLUSTER_STALL_US - 1;
+    assert_false(look(f).cut_is_late);
+    f->now_us += 1;
+    assert_true(look(f).cut_is_late);
+}
+
+/* Where the file would be is something that cannot be read: nobody knows whether it is there. */
+static void a_store_that_does_not_answer_ends_the_cut(void **state)
+{
+    struct fixture *f = *state;
+    char path[PS_PATH_BYTES];
+    assert_true(ps_path_cluster(f->options.directory, CUT, path));
+    assert_int_equal(mkdir(path, 0700), 0);
+    for (uint32_t i = 0; i < NODES; i++)
+        report(f, i);
+    struct ps_leader_view out = look_once(f);
+    assert_true(out.cut_is_unknown && !out.cut_is_late);
+    f->now_us += PS_CLUSTER_STALL_US - 1;
+    out = look_once(f);
+    assert_true(out.cut_is_unknown && !out.cut_is_late);
+    f->now_us += 1;
+    out = look_once(f);
+    assert_true(!out.cut_is_unknown && out.cut_is_late && !out.parts_are_written);
+    assert_int_equal(rmdir(path), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_part_is_waited_for, make, destroy),
         cmocka_unit_test_setup_teardown(a_drained_node_may_be_away, make, destroy),
         cmocka_unit_test_setup_teardown(a_cut_without_an_owners_part_is_given_up, make, destroy),
+        cmocka_unit_test_setup_teardown(a_part_that_does_not_come_further_ends_the_cut, make, destroy),
+        cmocka_unit_test_setup_teardown(a_part_may_wait_for_its_step, make, destroy),
+        cmocka_unit_test_setup_teardown(a_store_that_does_not_answer_ends_the_cut, make, destroy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
