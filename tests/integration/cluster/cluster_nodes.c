@@ -16,6 +16,7 @@
 
 #include "tests/integration/netns.h"
 #include "tests/integration/wire_client.h"
+#include "tests/integration/end_with_test.h"
 
 #define LIMIT_S   60
 #define PORT      7700u
@@ -51,7 +52,7 @@ static void write_configuration(const struct cluster_node *n, const char *cluste
     assert_int_equal(fclose(f), 0);
 }
 
-static _Noreturn void run(const struct cluster_node *n, const char *millraced)
+static _Noreturn void run(const struct cluster_node *n, const char *millraced, pid_t test)
 {
     char path[96];
     (void)snprintf(path, sizeof(path), "%s/log", n->directory);
@@ -60,16 +61,19 @@ static _Noreturn void run(const struct cluster_node *n, const char *millraced)
     (void)dup2(output, STDOUT_FILENO);
     (void)dup2(output, STDERR_FILENO);
     (void)snprintf(path, sizeof(path), "%s/conf", n->directory);
+    end_with_test(test);
     (void)execl(millraced, millraced, "--config", path, (char *)NULL);
     _exit(127);
 }
 
 void cluster_node_start(struct cluster_node *n, const char *millraced)
 {
+    const pid_t test = getpid();
+    cluster_node_kill(n); /* one that a failed test has left */
     n->pid = fork();
     assert_true(n->pid >= 0);
     if (n->pid == 0)
-        run(n, millraced);
+        run(n, millraced, test);
 }
 
 void cluster_node_create_as(struct cluster_node *n, const char *millraced, uint32_t number,
@@ -102,6 +106,7 @@ void cluster_node_kill(struct cluster_node *n)
 void cluster_node_stop(struct cluster_node *n)
 {
     int status;
+    assert_true(n->pid > 0); /* 0 would be this process and its group */
     assert_int_equal(kill(n->pid, SIGTERM), 0);
     assert_int_equal(waitpid(n->pid, &status, 0), n->pid);
     n->pid = 0;

@@ -25,6 +25,7 @@
 #include "trainer_client/examples/common/fm_model.h"
 #include "trainer_client/hub/batch_source.h"
 #include "trainer_client/millrace.h"
+#include "tests/integration/end_with_test.h"
 
 #define NODES         3u
 #define MOVED         (NODES + 1) /* in place of a number of nodes: all of them, and partitions that move */
@@ -376,9 +377,11 @@ static pid_t start_hub(void)
 {
     char log[COMMAND_BYTES];
     (void)snprintf(log, sizeof(log), "%s/hub.log", directory);
+    const pid_t test = getpid();
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
+        end_with_test(test);
         (void)!freopen(log, "ae", stderr);
         (void)execl(millrace_hub, millrace_hub, "--listen", HUB, "--allow", "/", "--server", servers,
                     (char *)NULL);

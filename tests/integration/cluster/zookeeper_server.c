@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "tests/integration/cluster/zookeeper_server.h"
+#include "tests/integration/end_with_test.h"
 
 #define JAR     "/usr/share/java/zookeeper.jar"
 #define LIMIT_S 60
@@ -69,7 +70,7 @@ static void write_configuration(const struct zookeeper_server *s)
     assert_int_equal(fclose(f), 0);
 }
 
-static _Noreturn void run(const struct zookeeper_server *s)
+static _Noreturn void run(const struct zookeeper_server *s, pid_t test)
 {
     char path[96];
     (void)snprintf(path, sizeof(path), "%s/output", s->directory);
@@ -77,6 +78,7 @@ static _Noreturn void run(const struct zookeeper_server *s)
     (void)dup2(output, STDOUT_FILENO);
     (void)dup2(output, STDERR_FILENO);
     (void)snprintf(path, sizeof(path), "%s/zoo.cfg", s->directory);
+    end_with_test(test);
     (void)execlp("java", "java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", JAR,
                  "org.apache.zookeeper.server.ZooKeeperServerMain", path, (char *)NULL);
     _exit(127);
@@ -84,10 +86,12 @@ static _Noreturn void run(const struct zookeeper_server *s)
 
 void zookeeper_server_start(struct zookeeper_server *s)
 {
+    const pid_t test = getpid();
+    zookeeper_server_kill(s); /* one that a failed test has left */
     s->pid = fork();
     assert_true(s->pid >= 0);
     if (s->pid == 0)
-        run(s);
+        run(s, test);
     const time_t end = time(NULL) + LIMIT_S;
     while (!answers(s->port)) {
         if (waitpid(s->pid, NULL, WNOHANG) == s->pid || time(NULL) > end)

@@ -1,4 +1,5 @@
 #include "rpc_processes.h"
+#include "tests/integration/end_with_test.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -42,10 +43,13 @@ struct mr_rpc *rpc_join(uint32_t rank, uint32_t world_size, const char *address,
 
 pid_t rpc_in_process(int (*run)(uint32_t rank, const char *address), uint32_t rank, const char *address)
 {
+    const pid_t test = getpid();
     pid_t pid = fork();
     assert_true(pid >= 0);
-    if (pid == 0)
+    if (pid == 0) {
+        end_with_test(test);
         _exit(run(rank, address));
+    }
     return pid;
 }
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "rpc_processes.h"
+#include "tests/integration/end_with_test.h"
 
 enum { THREADS = 4, CALLS = 200, LARGE = 1 << 18, LINE = 4096 };
 
@@ -29,9 +30,11 @@ static void start_example(struct output *o, const char *rank, const char *addres
 {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
+    const pid_t test = getpid();
     o->pid = fork();
     assert_true(o->pid >= 0);
     if (o->pid == 0) {
+        end_with_test(test);
         (void)dup2(ends[1], STDOUT_FILENO);
         (void)dup2(ends[1], STDERR_FILENO);
         close(ends[0]);

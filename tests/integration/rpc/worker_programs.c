@@ -1,4 +1,5 @@
 #include "tests/integration/rpc/worker_programs.h"
+#include "tests/integration/end_with_test.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -39,9 +40,11 @@ void worker_start(struct worker_program *p, const char *path, const char *format
         count++;
     assert_true(count < ARGUMENTS_MAX);
     assert_int_equal(pipe(ends), 0);
+    const pid_t test = getpid();
     p->pid = fork();
     assert_true(p->pid >= 0);
     if (p->pid == 0) {
+        end_with_test(test);
         (void)dup2(ends[1], STDOUT_FILENO);
         (void)dup2(ends[1], STDERR_FILENO);
         close(ends[0]);
