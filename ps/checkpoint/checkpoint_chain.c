@@ -188,13 +188,14 @@ static enum mr_status open_cluster(struct ps_chain *c, const char *directory, ui
 enum mr_status ps_chain_open(const struct ps_store *store, const char *directory, uint64_t id,
                              struct ps_chain *out, char *text)
 {
-    struct ps_chain c = {.store = store, .parts = calloc(1, sizeof(*c.parts))};
-    enum mr_status status =
-        c.parts ? open_part(&c, directory, id, text) : ps_checkpoint_fail(text, "open", directory, -ENOMEM);
-    if (status == MR_CHECKPOINT_NOT_FOUND && ps_cluster_manifest_is_there(store, directory, id)) {
-        ps_chain_close(&c);
-        c.store = store;
+    struct ps_chain c = {.store = store};
+    enum mr_status status;
+    if (ps_cluster_manifest_is_there(store, directory, id)) {
         status = open_cluster(&c, directory, id, text);
+    } else {
+        c.parts = calloc(1, sizeof(*c.parts));
+        status = c.parts ? open_part(&c, directory, id, text)
+                         : ps_checkpoint_fail(text, "open", directory, -ENOMEM);
     }
     if (status != MR_OK || c.links == NULL) {
         ps_chain_close(&c);

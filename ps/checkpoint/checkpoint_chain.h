@@ -64,7 +64,8 @@ bool ps_chain_drops(const struct ps_chain *c);
 /* Returns the payload of all blocks of all links. */
 uint64_t ps_chain_bytes(const struct ps_chain *c);
 
-/* Reads the MANIFESTs of a chain; no block is read. MR_CHECKPOINT_NOT_FOUND: there is no such checkpoint.
+/* Reads the MANIFESTs of a chain; no block is read. Where a node by itself has saved among a cluster's
+ * checkpoints, both may have the number: then the cluster's is meant. MR_CHECKPOINT_NOT_FOUND: there is no such checkpoint.
  * MR_CHECKPOINT_CORRUPT: its MANIFEST is, or a parent is missing, broken or not the one that it was written
  * on; of a cluster also if a part is missing, not the one that CLUSTER-<id> names, or does not go with the
  * others. MR_CHECKPOINT_NEWER, MR_IO_ERROR, MR_NO_MEMORY. On failure `text` (PS_TEXT_BYTES) says what and

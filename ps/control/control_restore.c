@@ -636,6 +636,12 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
     a->is_damaged = status == MR_CHECKPOINT_CORRUPT || status == MR_CHECKPOINT_NOT_FOUND;
     if (status != MR_OK)
         return status;
+    if (a->request->own_part != NULL && a->request->own_part[0] != '\0' &&
+        ps_reader_chain(reader)->cluster == NULL) {
+        ps_text_path(a->text, a->place.path, "the file CLUSTER of that number cannot be opened");
+        ps_reader_close(reader);
+        return MR_CHECKPOINT_NOT_FOUND;
+    }
     a->view->id = ps_reader_manifest(reader)->id;
     a->view->bytes_total = ps_chain_bytes(ps_reader_chain(reader));
     choose_share(a, ps_reader_chain(reader));

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "chain_fixture.h"
+#include "cluster_fixture.h"
 #include "ps/checkpoint/block_stream.h"
 #include "ps/checkpoint/checkpoint_chain.h"
 
@@ -393,6 +394,25 @@ static void test_what_tables_need_is_written(void **state)
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, temporary_directory_setup, temporary_directory_teardown)
 
+/* A node by itself has saved where a cluster keeps its checkpoints, which goes on afterwards. */
+static void of_one_number_the_clusters_is_meant(void **state)
+{
+    static const char *const nodes[] = {"a"};
+    const char *directory = *state;
+    struct ps_chain chain;
+    char path[PS_PATH_BYTES], text[PS_TEXT_BYTES];
+    assert_true(ps_path_join(directory, "a", path));
+    chain_save_key(directory, 4, 0, 1, 1);
+    chain_save_key(path, 4, 0, 2, 2);
+    assert_int_equal(ps_chain_open(ps_store_local(), directory, 4, &chain, text), MR_OK);
+    assert_null(chain.cluster);
+    ps_chain_close(&chain);
+    cluster_commit(directory, 4, nodes, 1);
+    assert_int_equal(ps_chain_open(ps_store_local(), directory, 4, &chain, text), MR_OK);
+    assert_non_null(chain.cluster);
+    ps_chain_close(&chain);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -413,6 +433,8 @@ int main(void)
         CASE(test_a_delta_on_a_broken_chain_is_not_begun),
         CASE(test_a_base_that_goes_while_its_delta_is_written),
         CASE(test_a_delta_on_a_full_of_version_2),
+        cmocka_unit_test_setup_teardown(of_one_number_the_clusters_is_meant, temporary_directory_setup,
+                                        temporary_directory_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
