@@ -149,6 +149,18 @@ void ps_cluster_save_look(struct ps_cluster_save *s, const struct ps_zookeeper_v
     out->wants_cut = s->is_due;
 }
 
+void ps_cluster_save_see(struct ps_cluster_save *s, const struct ps_zookeeper_view *view)
+{
+    for (uint32_t i = 0; i < view->registered_count && view->map->cut != 0; i++) {
+        const struct ps_cluster_cut_report *part = &view->reports[i].cut;
+        if (part->id != view->map->cut || part->status == MR_OK || s->failed_cut == part->id)
+            continue;
+        s->failed_cut = part->id;
+        (void)snprintf(s->failed_why, sizeof(s->failed_why), "node %s: %s", view->registered[i].name,
+                       part->text);
+    }
+}
+
 void ps_cluster_save_commit(struct ps_cluster_save *s, const struct ps_zookeeper_view *view)
 {
     const struct ps_cluster_map *map = view->map;
@@ -330,7 +342,9 @@ static void end_asked(struct ps_cluster_save *s, struct ps_control *control, str
         const bool is_own = s->part.id == now->asked && s->part.status != MR_OK;
         (void)snprintf(
             text, sizeof(text), "checkpoint %" PRIu64 " of the cluster was given up: %s", now->asked,
-            is_own ? s->part.text : "a node's part failed, or a node went away; its log says which");
+            is_own             ? s->part.text
+            : now->why != NULL ? now->why
+                               : "a node went away, or its part took too long; the leader's log says which");
         ps_control_save_failed(control, s->number, is_own ? s->part.status : MR_CANCELLED, text);
     }
     now->asked_ended = true;

@@ -26,7 +26,9 @@ struct ps_cluster_save {
     bool is_due;         /* the next cut is its own */
     uint64_t retained;   /* the checkpoint after which older ones were removed */
     uint64_t has_failed; /* a cut that could not be committed */
-    uint64_t cancelled;  /* a cut that a client wants to end; 0: none */
+    uint64_t failed_cut; /* of which a node's part has failed, and why */
+    char failed_why[PS_CLUSTER_NAME_BYTES + PS_CLUSTER_FAILED_BYTES + 8];
+    uint64_t cancelled; /* a cut that a client wants to end; 0: none */
     /* of the leader: since when each node's part of a cut has not come further */
     struct ps_cluster_stall {
         uint64_t cut;
@@ -61,6 +63,9 @@ bool ps_cluster_save_propose(struct ps_cluster_save *s, const struct ps_cluster_
 /* What became of a map with this cut, which this node has proposed. */
 void ps_cluster_save_proposed(struct ps_cluster_save *s, uint64_t cut, bool is_written);
 
+/* Keeps why a node's part has failed, for those who have asked for the cut. */
+void ps_cluster_save_see(struct ps_cluster_save *s, const struct ps_zookeeper_view *view);
+
 /* ---- the control thread ---- */
 
 /* Ends the checkpoint of the cluster that this save is for: what a client has asked this node for, or the
@@ -77,6 +82,7 @@ struct ps_cluster_cut {
     uint64_t asked;     /* as above */
     bool asked_ended;   /* the answer: it has ended, one way or the other */
     bool may_begin;     /* the node has all that it owns */
+    const char *why;    /* a part of the cut that was asked for has failed; NULL: none is known to */
     bool owns;          /* it owns partitions, whether it has them or not */
     bool is_by_trainer; /* this node has begun the cut because a trainer asked for it */
 };

@@ -359,6 +359,7 @@ static void viewed(void *context, const struct ps_zookeeper_view *view)
     take_map(c, view->map);
     see_who_is_there(c, view);
     ps_cluster_moves_see(&c->moves, view->map, view->registered, view->reports, view->registered_count);
+    ps_cluster_save_see(&c->save, view);
     ps_member_tick(&c->member, mr_clock_boot_us());
     log_refused(c, view);
     lead(c, view);
@@ -568,13 +569,16 @@ static void say_state(struct ps_node_cluster *c, bool has_all)
 /* Checkpoints of the cluster: this node's part, and what its clients have asked for. */
 static void poll_save(struct ps_node_cluster *c, struct ps_control *control)
 {
+    char why[sizeof(c->save.failed_why)];
     pthread_mutex_lock(&c->lock);
     const struct ps_member *m = &c->member;
+    memcpy(why, c->save.failed_why, sizeof(why));
     struct ps_cluster_cut now = {.cut = m->cut,
                                  .step = m->map.cut_step,
                                  .map_cut = m->map.cut,
                                  .committed = m->map.committed,
                                  .asked = c->save.asked,
+                                 .why = c->save.asked == c->save.failed_cut ? why : NULL,
                                  .owns = m->index != PS_CLUSTER_NO_NODE &&
                                          memchr(m->map.owner, (int)m->index, m->map.partition_count) != NULL,
                                  .is_by_trainer = c->save.is_by_trainer && c->save.own == m->cut,

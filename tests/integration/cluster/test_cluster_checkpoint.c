@@ -547,6 +547,23 @@ static enum mr_status look_up_at(const struct cluster_node *n, const struct clus
     return status;
 }
 
+/* One that serves nothing beside others that do: a checkpoint would lack its part, and ends at once. */
+static void one_that_serves_nothing_ends_checkpoints(void)
+{
+    char part[400], aside[420], why[200];
+    (void)snprintf(part, sizeof(part), "%s/%s/ckpt-%llu", directory, nodes[1].name, (unsigned long long)last);
+    (void)snprintf(aside, sizeof(aside), "%s.aside", part);
+    (void)snprintf(why, sizeof(why), "its part of checkpoint %llu of the cluster cannot be loaded (",
+                   (unsigned long long)last);
+    cluster_node_kill(&nodes[1]);
+    assert_int_equal(rename(part, aside), 0);
+    cluster_node_start(&nodes[1], millraced);
+    cluster_node_wait_says(&nodes[1], why);
+    expect_why(1, "given up: node n1: the node serves nothing: its part of",
+               "%s ctl save --wait --server 127.0.0.1:%u", millrace, nodes[0].port);
+    assert_int_equal(rename(aside, part), 0);
+}
+
 /* Where a part of the cluster's checkpoint is missing, nodes serve nothing, and all that shows their state
  * says so, and why; once the part is back, they serve. */
 static void nodes_that_serve_nothing_say_so(void **state)
@@ -604,6 +621,7 @@ static void nodes_that_serve_nothing_say_so(void **state)
     expect_why(0, "1 of 1 server serves", "%s doctor --zookeeper 127.0.0.1:%u | grep zookeeper", millrace,
                server.port);
     last = save(&nodes[1]);
+    one_that_serves_nothing_ends_checkpoints();
     for (uint32_t i = 0; i < NODES; i++)
         cluster_node_stop(&nodes[i]);
 }
