@@ -324,7 +324,7 @@ static void write_key_of(struct fixture *x, const char *name, int byte)
 static void test_removed_keys_end(void **state)
 {
     struct fixture *x = *state;
-    char command[256];
+    char command[512];
     write_key_of(x, "second", 0x61);
     snprintf(command, sizeof(command),
              "for key in trainer:%s/trainer read_only:%s/read_only trainer:%s/second; do "

@@ -42,7 +42,7 @@ static void write_one(const char *directory)
 /* Another user of a shared directory may have made one. */
 static void a_link_is_not_written_through(void **state)
 {
-    char link[PS_PATH_BYTES], victim[PS_PATH_BYTES];
+    char link[PS_PATH_BYTES + 8], victim[PS_PATH_BYTES];
     (void)snprintf(link, sizeof(link), "%s.new", path);
     (void)snprintf(victim, sizeof(victim), "%s/victim", (const char *)*state);
     assert_int_equal(symlink(victim, link), 0);
