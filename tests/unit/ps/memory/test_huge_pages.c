@@ -99,9 +99,22 @@ static void check_zero_and_mark(uint8_t *p)
     memset(p, 0xff, UNIT);
 }
 
+/* False, and says so: emulation of single programs ignores this advice. */
+static bool populate_there(void)
+{
+    uint8_t *p = mmap(NULL, UNIT, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(p, MAP_FAILED);
+    const bool is_there = madvise(p, UNIT, MADV_POPULATE_WRITE) != 0 || is_resident(p);
+    assert_int_equal(munmap(p, UNIT), 0);
+    if (!is_there)
+        printf("skipped: what emulates the kernel ignores MADV_POPULATE_WRITE\n");
+    return is_there;
+}
+
 static void test_units_ahead_are_there_and_counted(void **state)
 {
     struct ps_huge_pages u;
+    const bool is_populated = populate_there();
     struct ps_prefault *helper = ps_prefault_create(NULL, 0);
     assert_true(ps_huge_pages_init(&u, LIMIT));
     ps_prefault_attach(helper, &u);
@@ -111,7 +124,7 @@ static void test_units_ahead_are_there_and_counted(void **state)
     assert_int_equal(u.mapped_bytes, (PS_HUGE_PAGES_AHEAD_MIN + 1) * UNIT);
     wait_until_ready(&u, PS_HUGE_PAGES_AHEAD_MIN);
     p = ps_huge_pages_take(&u, UNIT, UNIT);
-    assert_true(is_resident(p)); /* before it was touched here */
+    assert_true(!is_populated || is_resident(p)); /* before it was touched here */
     check_zero_and_mark(p);
     ps_huge_pages_give_ahead(&u);
     assert_int_equal(u.ahead_bytes, 0);
