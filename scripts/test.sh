@@ -105,7 +105,10 @@ soak) echo "test: installs what is missing, then builds and runs every test, twi
 stress) echo "test: installs what is missing, builds for release, and runs tests $stress times on CPUs that are taken away" ;;
 esac
 scripts/setup.sh test
-environments=$(scripts/torch2.py)
+case $mode in
+soak) environments=$(scripts/torch2.py torch2 torchrec graphlearn) ;;
+*) environments=$(scripts/torch2.py) ;;
+esac
 
 stage "release: build"
 # Warnings stop this build with the compilers that give none: Debian 12's.

@@ -3,8 +3,8 @@
 
 usage: torch2.py [--python PYTHON] [--path NAME | NAME...]
 
-NAME: torch2 (the newest torch, numpy and pandas) or torchrec (TorchRec, and the torch that its FBGEMM is made
-for); without one, both. Prints one line that says what tests run with; the reason why one cannot be made goes
+NAME: torch2 (the newest torch, numpy and pandas), torchrec (TorchRec, and the torch that its FBGEMM is made
+for) or graphlearn (GraphLearn-torch and its torch); without one, the first two. Prints one line that says what tests run with; the reason why one cannot be made goes
 to standard error. The exit status is 0 all the same: tests without their environment are skipped.
 --path: makes none; prints the environment's Python, and exits with 1 if it is not there.
 
@@ -27,9 +27,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-NAMES = ("torch2", "torchrec")
-SHOWN = {"torch2": ("torch", "numpy", "pandas"), "torchrec": ("torchrec", "torch")}
-IMPORTS = {"torch2": "torch, numpy, pandas, pytest, cffi", "torchrec": "torch, torchrec, pytest, cffi"}
+NAMES = ("torch2", "torchrec", "graphlearn")
+USUAL = NAMES[:2]  #: the third is for make soak
+SHOWN = {
+    "torch2": ("torch", "numpy", "pandas"),
+    "torchrec": ("torchrec", "torch"),
+    "graphlearn": ("graphlearn-torch", "torch"),
+}
+IMPORTS = {
+    "torch2": "torch, numpy, pandas, pytest, cffi",
+    "torchrec": "torch, torchrec, pytest, cffi",
+    "graphlearn": "torch, torch_geometric, pytest, cffi",
+}
 REQUIREMENTS = Path(__file__).resolve().parent.parent / "tests/python"
 NO_DEVICE = 100  #: cudaErrorNoDevice
 NVIDIA = "(__)?(cu|nccl|nv)"
@@ -159,14 +168,14 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     for name in set(arguments.names) - set(NAMES):
-        parser.error(f"unknown environment '{name}': torch2 or torchrec")
+        parser.error(f"unknown environment '{name}': {', '.join(NAMES)}")
     if arguments.path:
         place = directory(arguments.path, arguments.python)
         if place.is_dir():
             print(place / "bin/python")
         return 0 if place.is_dir() else 1
     with concurrent.futures.ThreadPoolExecutor() as both:
-        said = list(both.map(lambda name: attempt(name, arguments.python), arguments.names or NAMES))
+        said = list(both.map(lambda name: attempt(name, arguments.python), arguments.names or USUAL))
     print("Python tests with torch 2: " + "; ".join(said))
     return 0
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Runs tests in an environment of scripts/torch2.py.
 
-usage: with_torch.py torch2|system|torchrec FILE...
+usage: with_torch.py torch2|system|torchrec|graphlearn FILE...
 
 torch2: with the newest torch; with this Python where the environment has not been made.
 system: with this Python; skipped where that is what "torch2" does.
-torchrec: with TorchRec; skipped without the environment.
-MILLRACE_TORCH2 and MILLRACE_TORCHREC name another Python for torch2 and torchrec.
+torchrec, graphlearn: with TorchRec or GraphLearn-torch; skipped without the environment.
+MILLRACE_TORCH2, MILLRACE_TORCHREC and MILLRACE_GRAPHLEARN name another Python for torch2, torchrec and
+graphlearn.
 """
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def python_of(name: str) -> str | None:
 def main() -> int:
     """Becomes pytest. MESON_SKIPPED: there is no environment."""
     which, files = sys.argv[1], sys.argv[2:]
-    made = python_of("torchrec" if which == "torchrec" else "torch2")
+    made = python_of("torch2" if which == "system" else which)
     if made is None and which != "torch2":
         print(f"skipped: {MAKER.name} has made no environment of its own")
         return MESON_SKIPPED

@@ -77,6 +77,9 @@ class Torch2(unittest.TestCase):
         status, out, _ = self.run_script("torchrec")
         self.assertEqual((status, self.place()), (0, None))
         self.assertNotIn("numpy", out)
+        status, out, _ = self.run_script("graphlearn")
+        self.assertRegex(out, r"graphlearn-torch [\d.]+, torch 2[\d.]+\n\Z")
+        self.assertEqual((status, self.place(), self.installs()), (0, None, 2))
         self.assertEqual(self.run_script("fish")[0], 2)
 
     def test_without_pypi_none_is_left_half_made(self):
