@@ -20,6 +20,7 @@ void check_map(struct world *w, const struct ps_cluster_map *map)
     if (map->committed != before->committed && map->committed_step != before->cut_step)
         fail(w, "checkpoint %llu is said to be of step %llu", (unsigned long long)map->committed,
              (unsigned long long)map->committed_step);
+    versions_check_map(w, map);
     w->counts.cuts += map->committed != before->committed;
     w->counts.moves += map->move_count > before->move_count;
     w->counts.cancelled += map->move_count < before->move_count && map->last_id == before->last_id &&

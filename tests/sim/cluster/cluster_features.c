@@ -13,6 +13,7 @@
 #define CALLS           5u      /* of each client */
 #define NAMES           5u
 #define NAMES_KEPT      2u /* of these: never dropped */
+#define NEWER           5u /* a name of its own: of a feature that older processes do not know */
 #define FAILS_PPM       60000u
 #define WAITS_PPM       100000u
 #define ANSWER_LOST_PPM 100000u
@@ -37,7 +38,15 @@ static const struct ps_cluster_catalog *newest(const struct world *w)
 static struct mr_feature feature_of(uint32_t name, uint32_t dim)
 {
     const char text[2] = {(char)('a' + (int)name), '\0'};
-    return mr_feature_table(text, dim);
+    struct mr_feature feature = mr_feature_table(text, dim);
+    if (name == NEWER) {
+        feature.optimizer = MR_OPT_ADAM;
+        feature.optimizer_args[0] = 0.9f;
+        feature.optimizer_args[1] = 0.999f;
+        feature.optimizer_args[2] = 1e-8f;
+        feature.optimizer_args[3] = 1; /* the step of pushes */
+    }
+    return feature;
 }
 
 /* ---- checks ---- */
@@ -78,6 +87,7 @@ static void check_catalog(struct world *w, const struct ps_cluster_catalog *next
         check_one(w, next, &before->features[i]);
     for (uint32_t i = 0; i < next->count; i++) {
         const struct ps_cluster_feature *f = &next->features[i];
+        versions_check_feature(w, &f->feature);
         if (find(before, f->id) == NULL && (f->id <= before->last_feature || f->is_final))
             fail(w, "number %u comes again, or is final at once", f->id);
         for (uint32_t j = 0; j < i; j++)
@@ -205,6 +215,10 @@ static bool apply(void *context, const struct ps_cluster_catalog *c, struct ps_c
     struct features *f = &k->w->nodes[k->i].features;
     if (!is_calm(k->w) && sim_chance(&k->w->features_rng, WAITS_PPM))
         return false;
+    for (uint32_t i = 0; i < c->count; i++)
+        if (k->w->nodes[k->i].is_older && mr_feature_needs(&c->features[i].feature) != 0)
+            fail(k->w, "node %u, an older one, takes feature %s for another", k->i,
+                 c->features[i].feature.name);
     drop_missing(f, c);
     f->freeze = c->freeze;
     f->version = c->version;
@@ -265,8 +279,15 @@ static void answer(void *context, struct ps_catalog_wish *wish, enum mr_status s
     }
 }
 
+static enum mr_status use(void *context, uint64_t needs, char *text)
+{
+    const struct context *k = context;
+    (void)text;
+    return versions_use(k->w, k->i, needs);
+}
+
 static const struct ps_catalog_member_ops ops = {
-    .write = write_catalog, .apply = apply, .report = report, .serve = serve, .answer = answer};
+    .write = write_catalog, .apply = apply, .report = report, .serve = serve, .use = use, .answer = answer};
 
 /* ---- the process ---- */
 
@@ -300,6 +321,7 @@ void features_viewed(struct world *w, uint32_t i, const struct message *m)
     struct ps_cluster_report reports[NODES_MAX];
     struct ps_catalog_view view = {.session = w->nodes[i].session,
                                    .catalog = &w->catalogs[m->catalog],
+                                   .in_use = w->maps[m->epoch].needs,
                                    .reports = reports,
                                    .own = NODES_MAX,
                                    .leads = m->leads};
@@ -349,6 +371,12 @@ static void take_call(struct world *w, uint32_t i, const struct message *m)
     if (asked->number == m->number || asked->is_open || call->number != m->number)
         return;
     *asked = (struct asked){.is_open = true, .number = call->number};
+    if (w->nodes[i].is_older && call->kind == PS_WISH_CREATE && call->names[0] == NEWER) {
+        asked->is_open = false; /* the client does not even send it */
+        asked->status = MR_VERSION_MISMATCH;
+        reply(w, i, c);
+        return;
+    }
     struct ps_cluster_wish *wish = &asked->wish.wish;
     *wish = (struct ps_cluster_wish){.kind = call->kind,
                                      .feature_count = call->count,
@@ -444,6 +472,12 @@ static void begin_call(struct world *w, uint32_t c)
         call->names[k] = (uint8_t)(first + sim_below(rng, NAMES - first));
         w->is_dropped[call->names[k]] |= call->kind == PS_WISH_DROP;
     }
+    if (w->has_versions && (call->done + 1 == CALLS || sim_below(&w->versions_rng, 4) == 0)) {
+        call->kind = PS_WISH_CREATE; /* each client's last call, too: once all are upgraded, it succeeds */
+        call->count = 1;
+        call->variant = 1;
+        call->names[0] = NEWER;
+    }
     call->number++;
     call->node = (uint32_t)sim_below(rng, w->node_count);
     call->begun_us = w->now_us;
@@ -476,7 +510,9 @@ void features_client_receive(struct world *w, uint32_t c, const struct message *
         client_tick(w, c);
     } else if (call->is_open && m->number == call->number) {
         call->is_open = false;
-        call->done++;
+        if (call->names[0] != NEWER || call->kind != PS_WISH_CREATE || m->status == MR_OK ||
+            call->done + 1 < CALLS)
+            call->done++;
         call->next_us = w->now_us + sim_below(&w->features_rng, PAUSE_US);
     }
 }

@@ -35,6 +35,8 @@ static void write_map(void *context, const struct ps_cluster_map *next)
     struct world *w = c->w;
     w->next_proposal = (w->next_proposal + 1) % MESSAGES_MAX;
     w->proposals[w->next_proposal] = *next;
+    if (w->nodes[c->i].is_older)
+        versions_forget(&w->proposals[w->next_proposal]);
     send_message(w, (struct message){.kind = ASK_WRITE,
                                      .from = c->i,
                                      .to = COORDINATOR,
@@ -161,7 +163,9 @@ static const struct ps_member_ops ops = {.write_map = write_map,
 
 static struct ps_cluster_node describe(const struct world *w, uint32_t i)
 {
-    struct ps_cluster_node self = {.core_count = 1 + i % 2, .start_id = w->nodes[i].start_id};
+    struct ps_cluster_node self = {.core_count = 1 + i % 2,
+                                   .start_id = w->nodes[i].start_id,
+                                   .version = versions_of(w, w->nodes[i].start_id)};
     (void)snprintf(self.name, sizeof(self.name), "%c", 'a' + (int)i);
     return self;
 }
@@ -173,6 +177,7 @@ void node_start(struct world *w, uint32_t i)
     features_end(w, i);
     *node = (struct node){.runs = true, .clock_rate = rate, .start_id = ++w->last_start};
     contexts[i] = (struct context){.w = w, .i = i};
+    versions_start(w, i);
     const struct ps_cluster_node self = describe(w, i);
     ps_member_init(&node->member, &ops, &contexts[i], &self, w->session_us, HOLD_US, w->partition_count);
     tell_self(w, i, (struct message){.kind = TICK}, sim_below(&w->rng, TICK_US));
@@ -216,6 +221,8 @@ static void lead(struct world *w, uint32_t i, const struct message *m)
             continue;
         registered[count] = describe(w, n);
         registered[count].session = m->sessions[n];
+        registered[count].version =
+            node->is_older ? (struct mr_peer_version){.capabilities = 0} : versions_of(w, m->registered[n]);
         registered[count++].start_id = m->registered[n];
     }
     for (uint32_t k = 0; k < map->node_count; k++) {
@@ -290,7 +297,7 @@ static void take_view(struct world *w, uint32_t i, const struct message *m)
     }
     if (node->session == 0)
         node->session = m->number;
-    if (m->number != node->session)
+    if (m->number != node->session || !versions_can_read(w, i, &w->maps[m->epoch]))
         return;
     ps_member_confirmed(&node->member, node->session, m->sent_us);
     ps_member_take_map(&node->member, &w->maps[m->epoch]);
@@ -302,6 +309,7 @@ static void take_view(struct world *w, uint32_t i, const struct message *m)
         late.kind = LEAD;
         tell_self(w, i, late, sim_below(&w->rng, w->session_us / 2));
     }
+    versions_propose(w, i, &w->maps[m->epoch]);
 }
 
 static void take_written(struct world *w, uint32_t i, const struct message *m)
@@ -494,7 +502,7 @@ void node_receive(struct world *w, const struct message *m)
         take_written(w, i, m);
         break;
     case TELL_GLIMPSE:
-        if (m->start_id == node->start_id)
+        if (m->start_id == node->start_id && versions_can_read(w, i, &w->maps[m->epoch]))
             ps_member_glimpse_map(&node->member, &w->maps[m->epoch]);
         break;
     case CALL_PUSH:

@@ -203,6 +203,8 @@ static void deliver(struct world *w, const struct message *m)
         take_fault(w);
     } else if (m->kind == START) {
         node_start(w, m->to);
+    } else if (m->kind == UPGRADE) {
+        versions_upgrade(w, m->to);
     } else if (m->to == NODES_MAX + CLIENTS_MAX) {
         coordinator_receive(w, m);
     } else if (m->to >= NODES_MAX) {
@@ -261,6 +263,7 @@ bool cluster_run(void *world, uint64_t seed, bool verbose, uint64_t *trace, char
     draw(w, seed);
     w->features_rng.state = w->rng.state ^ UINT64_C(0x5851f42d4c957f2d);
     memset(&w->catalogs[0], 0, sizeof(w->catalogs[0]));
+    versions_draw(w, seed);
     ps_cluster_map_init(&w->maps[0], w->partition_count);
     for (uint32_t i = 0; i < w->node_count; i++)
         post(w, (struct message){.kind = START, .to = i}, sim_below(&w->rng, 100000));

@@ -28,6 +28,9 @@
 #define CATALOG_PROPOSALS_MAX 64u
 #define FEATURE_IDS_MAX       800u
 
+#define VERSIONS_FIRST     UINT64_C(1000000) /* seeds from here on have nodes of two versions */
+#define VERSION_STARTS_MAX 4096u
+
 /* What a partition has learnt: a number for each client up to which its pushes are in, and the pushes
  * themselves in the order in which they were applied. */
 struct state {
@@ -75,7 +78,8 @@ enum kind {
     TELL_CATALOG_WRITTEN,
     CALL_FEATURES,
     REPLY_FEATURES,
-    FEATURES_TICK
+    FEATURES_TICK,
+    UPGRADE
 };
 
 struct message {
@@ -166,6 +170,8 @@ struct feature_call {
 
 struct node {
     bool runs;
+    bool is_older;  /* the process is of the version before */
+    uint64_t wants; /* capabilities that are to be put into use */
     uint64_t paused_until_us;
     double clock_rate;
     uint64_t start_id;
@@ -218,12 +224,16 @@ struct world {
     struct node nodes[NODES_MAX];
     struct client clients[CLIENTS_MAX];
     struct sim_rng features_rng;
+    bool has_versions;
+    struct sim_rng versions_rng;
+    uint64_t upgrade_us[NODES_MAX];
     struct feature_call feature_calls[CLIENTS_MAX];
     uint64_t catalog_version, last_proposal;
     uint32_t next_catalog_proposal;
-    bool is_dropped[32];                    /* a client has asked for that, by name */
-    bool is_created[FEATURE_IDS_MAX];       /* and was told so, by number */
-    struct ps_cluster_map maps[EPOCHS_MAX]; /* all that the coordinator has had, by epoch */
+    bool is_dropped[32];                     /* a client has asked for that, by name */
+    bool is_created[FEATURE_IDS_MAX];        /* and was told so, by number */
+    bool is_older_start[VERSION_STARTS_MAX]; /* by start id */
+    struct ps_cluster_map maps[EPOCHS_MAX];  /* all that the coordinator has had, by epoch */
     struct ps_cluster_map proposals[MESSAGES_MAX];
     struct ps_cluster_catalog catalogs[CATALOGS_MAX]; /* all that the coordinator has had, by version */
     struct ps_cluster_catalog catalog_proposals[CATALOG_PROPOSALS_MAX];
@@ -297,6 +307,20 @@ void features_client_receive(struct world *w, uint32_t c, const struct message *
 bool features_are_settled(const struct world *w);
 void features_check_end(struct world *w);
 ps_rules_may_alter features_may_alter;
+
+/* ---- cluster_versions.c ---- */
+
+void versions_draw(struct world *w, uint64_t seed);
+void versions_upgrade(struct world *w, uint32_t i);
+void versions_start(struct world *w, uint32_t i);
+bool versions_is_older(const struct world *w, uint64_t start_id);
+struct mr_peer_version versions_of(const struct world *w, uint64_t start_id);
+void versions_forget(struct ps_cluster_map *map);
+bool versions_can_read(const struct world *w, uint32_t i, const struct ps_cluster_map *map);
+enum mr_status versions_use(struct world *w, uint32_t i, uint64_t needs);
+void versions_propose(struct world *w, uint32_t i, const struct ps_cluster_map *map);
+void versions_check_map(struct world *w, const struct ps_cluster_map *map);
+void versions_check_feature(struct world *w, const struct mr_feature *feature);
 
 /* ---- cluster_check.c: the promises ---- */
 
