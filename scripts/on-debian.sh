@@ -115,9 +115,13 @@ find_mirrors() {
     security=$(awk '$2 ~ /-security$/ { print $1; exit }' <<<"$known")
 }
 
-# How apt, pip and programs with certificates reach their registries: as on this machine.
+# A sum of the root's own certificates, of which there may be none.
+sum_certificates() { cat "$root"/usr/local/share/ca-certificates/*.crt 2>/dev/null | sha256sum || true; }
+
+# How apt, pip and programs with certificates reach their registries: as on this machine, now.
 take_settings() {
-    local file
+    local file known
+    known=$(sum_certificates)
     apt-config dump | grep -E '^Acquire::(Check-|ftp|http|https|Retries)' >"$root/etc/apt/apt.conf.d/90machine" || true
     for file in /etc/resolv.conf /etc/hosts /etc/pip.conf /etc/apt/auth.conf.d/*.conf /usr/local/share/ca-certificates/*.crt \
         "${HOME:-/root}"/.config/pip/pip.conf "${HOME:-/root}"/.m2/settings.xml; do
@@ -127,6 +131,9 @@ take_settings() {
         *) install -D -m 644 "$file" "$root$file" ;;
         esac
     done
+    if [ "$known" != "$(sum_certificates)" ] || [ ! -f "$root.complete" ]; then
+        chroot "$root" update-ca-certificates >>"$cache/root.log" 2>&1 || die "update-ca-certificates failed; see $cache/root.log"
+    fi
 }
 
 make_root() {
@@ -153,7 +160,6 @@ make_root() {
     chmod +x "$root/usr/sbin/policy-rc.d"
     mkdir -p "$root/millrace"
     take_settings
-    chroot "$root" update-ca-certificates >>"$log" 2>&1 || die "update-ca-certificates failed; see $log"
     touch "$root.complete"
 }
 
