@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zookeeper/zookeeper.h>
 #include "dataplane/wire/base/clock.h"
 #include "ps/cluster/catalog_json.h"
+#include "ps/cluster/zookeeper_calls.h"
 #include "ps/cluster/zookeeper_hosts.h"
 
 #define SERVERS_BYTES   1024u
@@ -19,6 +19,7 @@
 #define ROUNDS          6u       /* in the time after which a session is dead */
 #define AWAY_US         1000000u /* without a connection for longer: trouble */
 #define OPEN_AGAIN_US   1000000u
+#define HANG_US         10000000u /* with two sessions: a request that takes longer has been lost in the library */
 
 struct ps_zookeeper {
     struct ps_zookeeper_options options;
@@ -34,9 +35,12 @@ struct ps_zookeeper {
     struct ps_cluster_catalog *next_catalog; /* to be written; NULL: nothing is */
     struct ps_cluster_report report;
     /* The thread's own. */
-    zhandle_t *handle;          /* NULL: none */
+    struct ps_zookeeper_link link;
     bool has_shown_credentials; /* by this handle, which shows them again at each connection */
     bool is_registered;
+    char *announced;        /* the entry as it was written last; NULL: not yet */
+    uint64_t announced_us;  /* when that was answered */
+    bool is_in_doubt;       /* whether a change was written: the next entry's answer comes after it */
     uint64_t away_since_us; /* 0: connected */
     struct ps_cluster_map map;
     int map_version; /* of the znode, when `map` was read */
@@ -72,7 +76,7 @@ __attribute__((format(printf, 2, 3))) static void trouble(struct ps_zookeeper *z
 static void refused(struct ps_zookeeper *z, const char *what, const char *path, int error)
 {
     if (error == ZCONNECTIONLOSS || error == ZOPERATIONTIMEOUT || error == ZSESSIONEXPIRED ||
-        error == ZINVALIDSTATE || error == ZCLOSING || error == ZSESSIONMOVED)
+        error == ZINVALIDSTATE || error == ZCLOSING || error == ZSESSIONMOVED || error == PS_ZOOKEEPER_HANGS)
         return;
     if (error == ZNOAUTH)
         trouble(z,
@@ -101,14 +105,14 @@ static void session_changed(zhandle_t *handle, int type, int state, const char *
 
 static uint64_t session_of(const struct ps_zookeeper *z)
 {
-    return (uint64_t)zoo_client_id(z->handle)->client_id;
+    return (uint64_t)zoo_client_id(z->link.handle)->client_id;
 }
 
 static void close_session(struct ps_zookeeper *z)
 {
-    if (z->handle)
-        (void)zookeeper_close(z->handle);
-    z->handle = NULL;
+    if (z->link.handle)
+        (void)zookeeper_close(z->link.handle);
+    z->link = (struct ps_zookeeper_link){.handle = NULL};
     z->has_shown_credentials = z->is_registered = false;
 }
 
@@ -117,9 +121,9 @@ static bool open_session(struct ps_zookeeper *z)
     const struct ps_zookeeper_options *o = &z->options;
     char servers[SERVERS_BYTES], why[SERVERS_BYTES];
     (void)ps_zookeeper_hosts(o->servers, servers, sizeof(servers), why, sizeof(why));
-    z->handle = zookeeper_init2(servers, session_changed, (int)o->session_ms, NULL, z, ZOO_NO_LOG_CLIENTENV,
-                                drop_message);
-    if (!z->handle) {
+    z->link.handle = zookeeper_init2(servers, session_changed, (int)o->session_ms, NULL, z,
+                                     ZOO_NO_LOG_CLIENTENV, drop_message);
+    if (!z->link.handle) {
         const int error = errno;
         trouble(z, "cluster.zookeeper = %s: %s", o->servers,
                 why[0] != '\0'                       ? why
@@ -127,6 +131,7 @@ static bool open_session(struct ps_zookeeper *z)
                                                      : strerror(error));
         return false;
     }
+    z->link.limit_us = HANG_US + 2u * 1000u * (uint64_t)o->session_ms;
     z->away_since_us = mr_clock_boot_us();
     return true;
 }
@@ -137,32 +142,43 @@ static bool show_credentials(struct ps_zookeeper *z)
     const char *credentials = z->options.credentials;
     if (!z->has_shown_credentials && credentials[0] != '\0')
         z->has_shown_credentials =
-            zoo_add_auth(z->handle, "digest", credentials, (int)strlen(credentials), NULL, NULL) == ZOK;
+            zoo_add_auth(z->link.handle, "digest", credentials, (int)strlen(credentials), NULL, NULL) == ZOK;
     return z->has_shown_credentials || credentials[0] == '\0';
+}
+
+/* The library has not answered a request: what it has of the session is given up, and so is the session. */
+static void end_hang(struct ps_zookeeper *z)
+{
+    const unsigned seconds = (unsigned)(z->link.limit_us / 1000000u);
+    close_session(z);
+    z->options.events->expired(z->options.context);
+    trouble(z,
+            "ZooKeeper's client library has not answered a request for %u s: this node opens another session",
+            seconds);
 }
 
 /* Is there a session by which requests can be sent? */
 static bool is_connected(struct ps_zookeeper *z)
 {
-    const int state = z->handle ? zoo_state(z->handle) : 0;
-    if (z->handle && state == ZOO_EXPIRED_SESSION_STATE) {
+    const int state = z->link.handle ? zoo_state(z->link.handle) : 0;
+    if (z->link.handle && state == ZOO_EXPIRED_SESSION_STATE) {
         close_session(z);
         z->options.events->expired(z->options.context);
-    } else if (z->handle && state == ZOO_AUTH_FAILED_STATE) {
+    } else if (z->link.handle && state == ZOO_AUTH_FAILED_STATE) {
         trouble(z, "ZooKeeper refuses what is in cluster.credentials_file: it is USER:PASSWORD of its digest "
                    "scheme");
         close_session(z);
         return false;
     }
-    if (!z->handle)
+    if (!z->link.handle)
         (void)open_session(z);
-    if (z->handle && zoo_state(z->handle) == ZOO_CONNECTED_STATE) {
+    if (z->link.handle && zoo_state(z->link.handle) == ZOO_CONNECTED_STATE) {
         z->away_since_us = 0;
         return show_credentials(z);
     }
-    if (z->handle && z->away_since_us == 0)
+    if (z->link.handle && z->away_since_us == 0)
         z->away_since_us = mr_clock_boot_us();
-    if (z->handle && mr_clock_boot_us() - z->away_since_us > AWAY_US)
+    if (z->link.handle && mr_clock_boot_us() - z->away_since_us > AWAY_US)
         trouble(z,
                 "no ZooKeeper server of cluster.zookeeper = %s answers: are they running, more than half of "
                 "them, and can this machine reach them?",
@@ -177,7 +193,7 @@ static int create(struct ps_zookeeper *z, const char *path, const char *value, i
     const bool is_shared = strcmp(path, ROOT) == 0; /* by clusters with credentials of their own */
     const struct ACL_vector *acl =
         z->options.credentials[0] == '\0' || is_shared ? &ZOO_OPEN_ACL_UNSAFE : &ZOO_CREATOR_ALL_ACL;
-    return zoo_create(z->handle, path, value, (int)strlen(value), acl, mode, NULL, 0);
+    return ps_zookeeper_create(&z->link, path, value, acl, mode);
 }
 
 static bool create_folders(struct ps_zookeeper *z)
@@ -202,7 +218,7 @@ static bool is_own_entry(struct ps_zookeeper *z)
     struct ps_cluster_node other;
     struct ps_cluster_report report;
     char text[PS_CLUSTER_TEXT_BYTES];
-    if (zoo_get(z->handle, z->self_path, 0, json, &bytes, &stat) != ZOK)
+    if (ps_zookeeper_get(&z->link, z->self_path, NULL, NULL, json, &bytes, &stat) != ZOK)
         return false;
     if ((uint64_t)stat.ephemeralOwner == session_of(z))
         return true;
@@ -218,8 +234,17 @@ static bool is_own_entry(struct ps_zookeeper *z)
     return false;
 }
 
-/* Writes the entry; true: the answer shows that the session lives. */
-static bool announce(struct ps_zookeeper *z)
+/* Whether the entry is as it was written a moment ago, and nothing has happened since that a write would have to
+ * come after: each costs a sync of a majority of the servers' disks, and changes wake all nodes several times. */
+static bool is_announced(const struct ps_zookeeper *z, const char *json)
+{
+    const uint64_t age_us = mr_clock_boot_us() - z->announced_us;
+    return z->is_registered && !z->is_in_doubt && z->announced != NULL && strcmp(z->announced, json) == 0 &&
+           age_us < (uint64_t)zoo_recv_timeout(z->link.handle) * 1000u / ROUNDS / 2;
+}
+
+/* Writes the entry; true: it is there, and if *is_written, the answer shows that the session lives. */
+static bool announce(struct ps_zookeeper *z, bool *is_written)
 {
     pthread_mutex_lock(&z->lock);
     const struct ps_cluster_report report = z->report;
@@ -227,14 +252,25 @@ static bool announce(struct ps_zookeeper *z)
     char *json = ps_cluster_node_json(&z->options.self, &report);
     if (!json)
         return false;
-    int error = z->is_registered ? zoo_set(z->handle, z->self_path, json, (int)strlen(json), -1) : ZNONODE;
+    *is_written = !is_announced(z, json);
+    int error = ZOK;
+    if (*is_written)
+        error = z->is_registered ? ps_zookeeper_set(&z->link, z->self_path, json, -1) : ZNONODE;
+    if (error == ZNONODE)
+        error = create(z, z->self_path, json, ZOO_EPHEMERAL);
     if (error == ZNONODE && create_folders(z))
         error = create(z, z->self_path, json, ZOO_EPHEMERAL);
-    free(json);
-    if (error == ZOK) {
+    if (error == ZOK && *is_written) {
         z->is_registered = true;
+        z->is_in_doubt = false;
+        z->announced_us = mr_clock_boot_us();
+        free(z->announced);
+        z->announced = json;
         return true;
     }
+    free(json);
+    if (error == ZOK)
+        return true;
     if (error == ZNODEEXISTS && is_own_entry(z)) {
         z->is_registered = true;
         ps_zookeeper_wake(z);
@@ -257,12 +293,13 @@ static enum ps_member_written write_json(struct ps_zookeeper *z, const struct ps
     if (z->map.epoch == 0)
         error = create(z, z->map_path, json, ZOO_PERSISTENT);
     else
-        error = zoo_set(z->handle, z->map_path, json, (int)strlen(json), z->map_version);
+        error = ps_zookeeper_set(&z->link, z->map_path, json, z->map_version);
     if (error == ZOK)
         return PS_WRITTEN;
     if (error == ZBADVERSION || error == ZNODEEXISTS)
         return PS_NOT_WRITTEN;
     refused(z, "write", z->map_path, error);
+    z->is_in_doubt = true;
     return PS_PERHAPS_WRITTEN;
 }
 
@@ -284,11 +321,16 @@ static void write_next(struct ps_zookeeper *z)
 static bool read_map(struct ps_zookeeper *z)
 {
     int bytes = MAP_BYTES_MAX;
+    bool is_read = false;
     struct Stat stat;
     char text[PS_CLUSTER_TEXT_BYTES];
-    int error = zoo_wget(z->handle, z->map_path, session_changed, z, z->buffer, &bytes, &stat);
+    int error = ps_zookeeper_get(&z->link, z->map_path, session_changed, z, z->buffer, &bytes, &stat);
     if (error == ZNONODE)
-        error = zoo_wexists(z->handle, z->map_path, session_changed, z, &stat);
+        error = ps_zookeeper_exists(&z->link, z->map_path, session_changed, z, &stat);
+    else if (error == ZOK)
+        is_read = true;
+    if (error == ZOK && !is_read) /* it has appeared in between */
+        error = ps_zookeeper_get(&z->link, z->map_path, session_changed, z, z->buffer, &bytes, &stat);
     if (error == ZNONODE) {
         ps_cluster_map_init(&z->map, z->options.partition_count);
         return true;
@@ -322,12 +364,13 @@ static enum ps_member_written write_catalog(struct ps_zookeeper *z, const struct
     if (z->catalog->version == 0)
         error = create(z, z->catalog_path, json, ZOO_PERSISTENT);
     else
-        error = zoo_set(z->handle, z->catalog_path, json, (int)strlen(json), z->catalog_stat.version);
+        error = ps_zookeeper_set(&z->link, z->catalog_path, json, z->catalog_stat.version);
     if (error == ZOK)
         return PS_WRITTEN;
     if (error == ZBADVERSION || error == ZNODEEXISTS)
         return PS_NOT_WRITTEN;
     refused(z, "write", z->catalog_path, error);
+    z->is_in_doubt = true;
     return PS_PERHAPS_WRITTEN;
 }
 
@@ -352,7 +395,7 @@ static bool read_catalog(struct ps_zookeeper *z)
     int bytes = MAP_BYTES_MAX;
     struct Stat stat;
     char text[PS_CLUSTER_TEXT_BYTES];
-    int error = zoo_wexists(z->handle, z->catalog_path, session_changed, z, &stat);
+    int error = ps_zookeeper_exists(&z->link, z->catalog_path, session_changed, z, &stat);
     if (error == ZNONODE) {
         z->catalog->version = 0;
         z->catalog->count = z->catalog->last_feature = z->catalog->freeze = z->catalog->taken_back_count = 0;
@@ -363,7 +406,7 @@ static bool read_catalog(struct ps_zookeeper *z)
         return true;
     z->catalog_stat = (struct Stat){0};
     if (error == ZOK)
-        error = zoo_get(z->handle, z->catalog_path, 0, z->buffer, &bytes, &stat);
+        error = ps_zookeeper_get(&z->link, z->catalog_path, NULL, NULL, z->buffer, &bytes, &stat);
     if (error != ZOK) {
         refused(z, "read", z->catalog_path, error);
         return false;
@@ -392,7 +435,7 @@ static bool read_entry(struct ps_zookeeper *z, const char *name, struct ps_clust
     if (strlen(name) >= PS_CLUSTER_NAME_BYTES)
         return true;
     (void)snprintf(path, sizeof(path), "%s/%s", z->nodes_path, name);
-    const int error = zoo_get(z->handle, path, 0, json, &bytes, &stat);
+    const int error = ps_zookeeper_get(&z->link, path, NULL, NULL, json, &bytes, &stat);
     if (error != ZOK)
         return error == ZNONODE;
     if (bytes < 0 || !ps_cluster_node_parse(json, (size_t)bytes, node, report, text)) {
@@ -419,7 +462,7 @@ static bool read_nodes(struct ps_zookeeper *z, struct ps_cluster_node *nodes,
                        struct ps_cluster_report *reports, uint32_t *count)
 {
     struct String_vector names;
-    const int error = zoo_wget_children(z->handle, z->nodes_path, session_changed, z, &names);
+    const int error = ps_zookeeper_children(&z->link, z->nodes_path, session_changed, z, &names);
     if (error != ZOK) {
         refused(z, "list", z->nodes_path, error);
         return false;
@@ -442,7 +485,7 @@ static bool read_nodes(struct ps_zookeeper *z, struct ps_cluster_node *nodes,
 static bool read_leader(struct ps_zookeeper *z, bool *leads)
 {
     struct Stat stat;
-    int error = zoo_wexists(z->handle, z->leader_path, session_changed, z, &stat);
+    int error = ps_zookeeper_exists(&z->link, z->leader_path, session_changed, z, &stat);
     if (error == ZNONODE) {
         error = create(z, z->leader_path, z->options.self.name, ZOO_EPHEMERAL);
         *leads = error == ZOK;
@@ -471,9 +514,12 @@ static void go_round(struct ps_zookeeper *z)
         o->events->glimpsed(o->context, &z->map);
     }
     const uint64_t sent_us = mr_clock_boot_us();
-    if (!announce(z))
+    bool is_written;
+    if (!announce(z, &is_written))
         return;
-    o->events->confirmed(o->context, session_of(z), (uint64_t)zoo_recv_timeout(z->handle) * 1000u, sent_us);
+    if (is_written)
+        o->events->confirmed(o->context, session_of(z), (uint64_t)zoo_recv_timeout(z->link.handle) * 1000u,
+                             sent_us);
     write_next(z);
     write_next_catalog(z);
     if (!read_map(z) || !read_catalog(z) || !read_nodes(z, nodes, reports, &view.registered_count) ||
@@ -507,7 +553,9 @@ static void *run(void *arg)
     uint64_t pause_us = 0;
     while (wait_for_round(z, pause_us)) {
         go_round(z);
-        const int session_ms = z->handle ? zoo_recv_timeout(z->handle) : 0;
+        if (z->link.hangs)
+            end_hang(z);
+        const int session_ms = z->link.handle ? zoo_recv_timeout(z->link.handle) : 0;
         pause_us = session_ms > 0 ? (uint64_t)session_ms * 1000u / ROUNDS : OPEN_AGAIN_US;
     }
     close_session(z);
@@ -520,6 +568,7 @@ static void destroy(struct ps_zookeeper *z)
     pthread_mutex_destroy(&z->lock);
     free(z->next_catalog);
     free(z->catalog);
+    free(z->announced);
     free(z->buffer);
     free(z);
 }

@@ -265,6 +265,30 @@ static void test_a_node_alone(void **state)
     zookeeper_stop(&a);
 }
 
+/* Changes wake all nodes several times, and each write is synced by a majority of the servers. */
+static void test_rounds_without_news_write_nothing(void **state)
+{
+    static struct node a;
+    (void)state;
+    start(&a, "a", 11, server.port, "quiet", "");
+    WAIT_FOR(&a, a.view_count > 0 && a.leads);
+    const uint64_t began_us = mr_clock_boot_us(), confirmed = a.confirmed_count;
+    for (unsigned round = 0; round < 50; round++) {
+        const unsigned views = a.view_count;
+        ps_zookeeper_wake(a.zookeeper);
+        WAIT_FOR(&a, a.view_count > views);
+    }
+    const uint64_t took_us = mr_clock_boot_us() - began_us;
+    assert_true(a.confirmed_count - confirmed <= 2 + took_us / (SESSION_MS * 1000u / 12));
+
+    const struct ps_cluster_report report = {.has_catalog = true, .catalog = 7};
+    const uint64_t before = a.confirmed_count;
+    ps_zookeeper_report(a.zookeeper, &report);
+    WAIT_FOR(&a, a.registered_count == 1 && a.reports[0].catalog == 7); /* news are written at once */
+    assert_true(a.confirmed_count > before);
+    zookeeper_stop(&a);
+}
+
 static void test_two_nodes(void **state)
 {
     static struct node a, b;
@@ -554,6 +578,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_node_alone),
+        cmocka_unit_test(test_rounds_without_news_write_nothing),
         cmocka_unit_test(test_two_nodes),
         cmocka_unit_test(test_a_lost_answer),
         cmocka_unit_test(test_a_name_is_one_process_s),
