@@ -4,6 +4,9 @@
 #include <stdint.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -48,12 +51,16 @@ static void sleeps_out_its_time_and_hears_what_comes(void)
 /* In this order: what is missing is not asked for again. */
 static void an_old_kernel_is_asked_once(void **state)
 {
+    struct epoll_event none;
     sleeps_out_its_time_and_hears_what_comes();
-    assert_int_equal(asked, 2);
+    const bool is_there = __real_epoll_pwait2(-1, &none, 1, NULL, NULL) != -1 || errno != ENOSYS;
+    if (!is_there)
+        printf("skipped: the kernel, or what emulates it, has no epoll_pwait2\n");
+    assert_int_equal(asked, is_there ? 2 : 1);
     refuses = ENOSYS;
     sleeps_out_its_time_and_hears_what_comes();
     sleeps_out_its_time_and_hears_what_comes();
-    assert_int_equal(asked, 3);
+    assert_int_equal(asked, is_there ? 3 : 1);
 }
 
 int main(void)
