@@ -145,6 +145,7 @@ enum dp_port_state dp_port_state(const struct dp *dp, char why[DP_ERROR_BYTES]);
 /* What was chosen: "af_xdp", "hugepages" / "no-huge", "one core" / "flow rules" / "rss" / "rings" and why (a
  * few words), for logs, doctor and the demo. */
 const char *dp_driver_name(const struct dp *dp);
+enum dp_driver dp_driver(const struct dp *dp); /* never DP_DRIVER_AUTO */
 const char *dp_driver_why(const struct dp *dp);
 /* What carries the packets, and whether that bypasses the kernel. */
 const char *dp_carrier_name(const struct dp *dp);

@@ -14,6 +14,11 @@
 #include "dataplane/dpdk/dpdk_compat.h"
 #include "dataplane/loop/core.h"
 
+enum dp_driver dp_driver(const struct dp *dp)
+{
+    return dp->port.driver;
+}
+
 const char *dp_driver_name(const struct dp *dp)
 {
     return dp_port_driver_text(dp->port.driver);

@@ -28,6 +28,7 @@
 #include "ps/server/node_store.h"
 #include "ps/server/poll.h"
 #include "ps/server/reload.h"
+#include "ps/server/privileges.h"
 #include "ps/server/rpc_node.h"
 #include "ps/server/serve.h"
 #include "ps/server/watch.h"
@@ -375,6 +376,14 @@ static void hear_log(void *marks, const char *event, const char *message)
     ps_marks_add(marks, event, "", message);
 }
 
+/* Before modules are loaded and a checkpoint is restored. */
+static void give_up_privileges(const struct ps_node *node)
+{
+    (void)ps_privileges_drop(ps_privileges_needed(node->config, dp_driver(node->dp)));
+    if (node->config->rpc_module.count == 0)
+        ps_privileges_refuse_new_code();
+}
+
 enum mr_status ps_server_start(const struct ps_config *config, struct ps_server **out,
                                char error[DP_ERROR_BYTES])
 {
@@ -434,6 +443,8 @@ enum mr_status ps_server_start(const struct ps_config *config, struct ps_server 
         node->facts = ps_facts_create(node);
     if (status == MR_OK)
         status = ps_node_metrics_start(node, &server->metrics, error);
+    if (status == MR_OK)
+        give_up_privileges(node);
     if (status == MR_OK && node->rpc != NULL)
         status = ps_rpc_load(node->rpc, error, DP_ERROR_BYTES);
     if (status == MR_OK)

@@ -111,7 +111,14 @@ static void a_node_follows_one_that_was_killed(void **state)
     assert_int_equal(netns_end(&x->node, SIGKILL), 128 + SIGKILL);
     start_node(x, "--set port.driver=af_xdp");
     answers(x);
+    /* It has given up what opening a port needed, and takes its XDP program back all the same. */
+    assert_int_equal(netns_run(&x->net, NETNS_SERVER, "ip link show " NETNS_SERVER_IF " | grep -q xdp"), 0);
+    assert_int_equal(netns_run(&x->net, NETNS_SERVER,
+                               "! grep -h CapPrm /proc/%d/task/*/status | grep -vE ':.0{12}[0145]000$'",
+                               (int)x->node.pid),
+                     0);
     assert_int_equal(netns_end(&x->node, SIGTERM), 0);
+    assert_int_equal(netns_run(&x->net, NETNS_SERVER, "! ip link show " NETNS_SERVER_IF " | grep -q xdp"), 0);
 }
 
 /* Two nodes of one name on two devices: the end of one leaves the other's run-time files alone. */
