@@ -102,6 +102,10 @@ def test_the_unit_runs_as_a_user_of_its_own(root):
         rf"^u {user} ", (root / "lib/sysusers.d/millraced.conf").read_text(encoding="utf-8"), re.M
     )
     assert "ProtectSystem=strict" in unit and "NoNewPrivileges=yes" in unit
+    for line in ("LimitCORE=0", "UMask=0027", "SystemCallFilter=@system-service bpf perf_event_open"):
+        assert line in unit
+    families = re.search(r"^RestrictAddressFamilies=(.*)$", unit, re.M)[1].split()
+    assert {"AF_XDP", "AF_PACKET", "AF_NETLINK", "AF_UNIX"} < set(families)
     granted, bound = (
         re.search(rf"^{name}=(.*)$", unit, re.M)[1]
         for name in ("AmbientCapabilities", "CapabilityBoundingSet")
