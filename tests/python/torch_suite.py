@@ -4,10 +4,12 @@ changed, and nothing else. What an exception says is Millrace's own; its type ha
 usage: torch_suite.py [PATTERN]     prints a line for each test whose "Class.test" the pattern is found in
 
 torch starts new processes for each test. Here the same ones run one test after the other, each in a world of
-its own, so that programs that join again and again are tested, too.
+its own, so that programs that join again and again are tested, too. Variables of torch's modules are as they
+were imported when a test begins.
 """
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import gc
 import importlib
@@ -37,14 +39,6 @@ MODULES = {
     "rpc.examples.reinforcement_learning_rpc_test": ["ReinforcementLearningRpcTest"],
     "ddp_under_dist_autograd_test": ["DdpUnderDistAutogradTest", "DdpComparisonTest"],
 }
-#: They find in the variables of torch's modules what other tests have left there, so they begin in new
-#: processes; the last one removes a function, too.
-NEEDS_NEW_PROCESS = {
-    "DistAutogradTest.test_grad_only_on_return_value",
-    "DistAutogradTest.test_grad_only_on_return_value_remote",
-    "RpcTest.test_function_not_on_callee",
-}
-CHANGES_PROCESS = {"RpcTest.test_function_not_on_callee"}
 
 
 # ---- torch's modules with Millrace's names in them ----
@@ -136,6 +130,33 @@ def test_classes() -> dict[str, type]:
     return found
 
 
+class Variables:
+    """Of the modules of tests, by which workers tell each other how far they are."""
+
+    def __init__(self, classes: dict[str, type]) -> None:
+        modules = {kind.__module__: sys.modules[kind.__module__] for kind in classes.values()}
+        self.saved = [
+            (
+                module,
+                {name: (value, _copy(value)) for name, value in vars(module).items() if name[:2] != "__"},
+            )
+            for module in modules.values()
+        ]
+
+    def restore(self) -> None:
+        """As they were."""
+        for module, values in self.saved:
+            for name, (value, copied) in values.items():
+                setattr(module, name, value if copied is None else _copy(copied))
+
+
+def _copy(value: Any) -> Any:
+    """Of what tests change in place; None: it is used as it is."""
+    if isinstance(value, concurrent.futures.Future):
+        return concurrent.futures.Future()
+    return type(value)(value) if type(value) in (list, set, dict) else None
+
+
 # ---- a worker ----
 
 
@@ -165,6 +186,7 @@ def run_here(kind: type, test: str, rank: int, directory: str) -> str:
             else f"exit {end.code}"
         )
     except BaseException:  # noqa: BLE001: the test has failed
+        traceback.print_exc()  # now: leaving waits for functions, which may wait for ever
         return traceback.format_exc()
     finally:
         if millrace.rpc._is_current_rpc_agent_set():
@@ -177,9 +199,11 @@ def serve(rank: int, orders: int, answers: int, output: int, classes: dict[str, 
     """In the child: runs what it is sent until there is no more."""
     os.dup2(output, 1), os.dup2(output, 2)
     sys.stdout = sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)
+    variables = Variables(classes)
     with open(orders, encoding="utf-8") as lines:
         for line in lines:
             name, directory = json.loads(line)
+            variables.restore()
             said = run_here(classes[name.split(".")[0]], name.split(".")[1], rank, directory)
             os.write(answers, (json.dumps(said) + "\n").encode())
 
@@ -226,7 +250,7 @@ class Workers:
                         said[answer] = json.dumps("the process ended").encode()
                 if ready and any(json.loads(said[a]) not in ("",) for a in said if a not in missing):
                     until = min(until, time.monotonic() + TEST_S / 4)  # the others may wait for that one
-            return [json.loads(line) if line else f"no end in {TEST_S} s" for line in said.values()]
+            return [json.loads(line) if line else "no end in time" for line in said.values()]
 
     def printed(self, rank: int) -> str:
         """The end of its output."""
@@ -270,7 +294,7 @@ def run_all(pattern: str) -> int:
     counts = {"ok": 0, "skip": 0, "left out": 0, "FAIL": len(unknown)}
     for name in unknown:
         print(f"FAIL     {name} is left out, and torch has no such test", flush=True)
-    workers, is_new = Workers(classes), True
+    workers = Workers(classes)
     for name in names:
         if not re.search(pattern, name):
             continue
@@ -279,9 +303,6 @@ def run_all(pattern: str) -> int:
             print(f"left out {name}: {without[name]}", flush=True)
             continue
         began = time.monotonic()
-        if name in NEEDS_NEW_PROCESS and not is_new:
-            workers.end()
-            workers = Workers(classes)
         said = workers.run(name)
         outcome = judge(said)
         counts[outcome] += 1
@@ -289,10 +310,9 @@ def run_all(pattern: str) -> int:
         for rank, one in enumerate(said):
             if outcome == "FAIL" and one:
                 print(f"rank {rank}: {one}\n{workers.printed(rank)}", flush=True)
-        is_new = False
-        if outcome == "FAIL" or name in CHANGES_PROCESS:
+        if outcome == "FAIL":
             workers.end()
-            workers, is_new = Workers(classes), True
+            workers = Workers(classes)
     workers.end()
     print(", ".join(f"{count} {what}" for what, count in counts.items()), flush=True)
     return counts["FAIL"]
