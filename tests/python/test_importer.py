@@ -245,6 +245,9 @@ class Fields:
 def torch_classes(monkeypatch):
     """Classes under the names that pickle has from torch, which need no torch and take any fields."""
     made = {"TensorProperties": type("TensorProperties", (Fields,), {"__getstate__": lambda own: own.state})}
+    for parent in ("torch", "torch.distributed", "torch.distributed.checkpoint"):  # pickle imports these, too
+        if parent not in sys.modules:
+            monkeypatch.setitem(sys.modules, parent, types.ModuleType(parent))
     for last, names in {
         "metadata": "Metadata TensorStorageMetadata ChunkStorageMetadata MetadataIndex TensorProperties",
         "filesystem": "_StorageInfo",
