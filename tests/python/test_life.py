@@ -316,3 +316,19 @@ def test_a_wrong_address_says_so():
     ):
         with pytest.raises(ValueError, match=says):
             millrace.Client("127.0.0.1", **{"connect_s": 0.2, **refused})
+
+
+def test_a_python_without_the_global_lock_is_refused_in_a_line():
+    """As a free-threaded one says it is."""
+    source = "import sys\nsys._is_gil_enabled = lambda: {}\nimport millrace\nprint(millrace.__name__)"
+    done = [
+        subprocess.run(
+            [sys.executable, "-c", source.format(is_on)], capture_output=True, text=True, check=False
+        )
+        for is_on in (False, True)
+    ]
+    assert done[0].returncode == 1
+    assert done[0].stderr.splitlines()[-1] == (
+        "ImportError: millrace needs Python's global lock: start a free-threaded Python with PYTHON_GIL=1"
+    )
+    assert (done[1].stdout, done[1].stderr) == ("millrace\n", "")

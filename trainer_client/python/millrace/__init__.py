@@ -1,6 +1,10 @@
 """Millrace: a parameter server for training models with large embedding tables."""
 import importlib as _importlib
+import sys as _sys
 from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if not getattr(_sys, "_is_gil_enabled", lambda: True)():  # what follows counts on it in many places
+    raise ImportError("millrace needs Python's global lock: start a free-threaded Python with PYTHON_GIL=1")
 
 from . import admission, eviction, init, optim
 from ._base.options import CallOptions

@@ -5,7 +5,6 @@ import atexit
 import gc
 import os
 import re
-import sys
 import threading
 import time
 import warnings
@@ -204,13 +203,12 @@ def _native_options(world: World, options: RpcBackendOptions, rendezvous: str, a
         return alive[-1]
 
     user = _handles.keep(weakref.ref(world))
-    has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     for i, (name, arguments, results, run, backward) in enumerate(functions):
         strings = [ffi.new("char[]", s) for s in (name, arguments, results)]
         alive += strings
         array[i].name, array[i].arguments, array[i].results = strings
         array[i].run, array[i].backward, array[i].user = run, backward, user
-        array[i].flags = lib.MR_RPC_SERIAL if has_gil else 0
+        array[i].flags = lib.MR_RPC_SERIAL
         if name == _parameters.FUNCTION:
             array[i].flags |= lib.MR_RPC_RETAINED
     native.rendezvous = string(rendezvous)
