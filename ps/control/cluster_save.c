@@ -333,6 +333,7 @@ static void end_asked(struct ps_cluster_save *s, struct ps_control *control, str
                                             .id = now->asked,
                                             .is_at_step = s->wanted_step != 0,
                                             .step = s->part.step,
+                                            .duration_us = dp_now_us() - s->begun_us,
                                             .committed_ms = mr_clock_unix_ms()};
         ps_control_note_entry(control, s->number, &entry);
     } else if (s->is_cancelled) {

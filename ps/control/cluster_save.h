@@ -38,6 +38,7 @@ struct ps_cluster_save {
     uint64_t unknown_cut, unknown_since_us; /* since when the store has not said whether its file is there */
     /* the control thread's own */
     uint64_t number;   /* of the save that was asked for, in the node's list */
+    uint64_t begun_us; /* when that was */
     bool is_cancelled; /* a client wants that to end */
     struct ps_cluster_cut_report part;
     struct ps_cluster_part_progress progress;

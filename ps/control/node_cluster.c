@@ -641,6 +641,7 @@ enum mr_status ps_node_cluster_save(struct ps_node_cluster *c, struct ps_control
         return MR_CHECKPOINT_RUNNING;
     }
     ps_control_note_save(control, &request, PS_SAVE_QUEUED);
+    c->save.begun_us = dp_now_us();
     c->save.number = *number = request.number;
     return MR_OK;
 }

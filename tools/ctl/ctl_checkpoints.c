@@ -37,7 +37,7 @@ static void print_waiting(const struct mr_checkpoint_info *i)
 
 static void print_status(const struct mr_checkpoint_status *s, const struct mr_checkpoint_info *i)
 {
-    char progress[128], step[64];
+    char progress[128], step[64], line[TOOL_SAVE_LINE_BYTES];
     if (s->state != MR_CHECKPOINT_IDLE) {
         tool_save_progress(s->bytes_done, s->bytes_total, s->duration_us, progress, sizeof(progress));
         (void)printf("state      %s checkpoint %" PRIu64 ": %s, %.2f s\n", state_name(s->state), s->id,
@@ -49,12 +49,11 @@ static void print_status(const struct mr_checkpoint_status *s, const struct mr_c
     if (s->last_good_id != 0)
         (void)printf("last good  checkpoint %" PRIu64 "%s\n", s->last_good_id, step);
     else
-        (void)printf("last good  none since the server's start\n");
-    if (s->last_status == MR_OK)
-        (void)printf("last       %s\n", s->id == 0 ? "none since the server's start" : "ended well");
-    else
-        (void)printf("last       %s: %s\n", s->last_status == MR_CANCELLED ? "cancelled" : "failed",
-                     s->last_error[0] ? s->last_error : mr_status_text(s->last_status));
+        (void)printf("last good  %s\n", s->state == MR_CHECKPOINT_SAVING
+                                            ? "the first since the server's start is being written"
+                                            : "none since the server's start");
+    tool_save_last(s, line, sizeof(line));
+    (void)printf("last       %s\n", line);
     if (i->saves_queued != 0)
         (void)printf("queued     %" PRIu64 "\n", i->saves_queued);
     print_waiting(i);

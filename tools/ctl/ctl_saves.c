@@ -159,10 +159,9 @@ static void print_save(const struct mr_save_info *s)
     else if (s->state == MR_SAVE_WRITING)
         (void)printf("save %" PRIu64 " writes checkpoint %" PRIu64 "\n", s->number, s->id);
     else {
-        char step[64];
-        tool_save_step(s->step, s->is_at_step, step, sizeof(step));
-        (void)printf("saved checkpoint %" PRIu64 "%s: %s, %.1f MiB in %.2f s\n", s->id, step,
-                     tool_save_kind_name(s), tool_mib(s->bytes), (double)s->duration_us / 1e6);
+        char line[TOOL_SAVE_LINE_BYTES];
+        tool_save_done(s, line, sizeof(line));
+        (void)printf("%s\n", line);
     }
 }
 

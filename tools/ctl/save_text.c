@@ -59,6 +59,27 @@ json_t *tool_save_json(const struct mr_save_info *s)
                      (json_int_t)s->remote_ms, "remote", tool_save_remote_name(s));
 }
 
+void tool_save_done(const struct mr_save_info *s, char *out, size_t out_bytes)
+{
+    char step[64], size[64] = "";
+    tool_save_step(s->step, s->is_at_step, step, sizeof(step));
+    if (s->bytes != 0)
+        (void)snprintf(size, sizeof(size), ": %s, %.1f MiB", tool_save_kind_name(s), tool_mib(s->bytes));
+    (void)snprintf(out, out_bytes, "saved checkpoint %" PRIu64 "%s%s%s in %.2f s", s->id,
+                   s->bytes != 0 ? "" : " of the cluster", step, size, (double)s->duration_us / 1e6);
+}
+
+void tool_save_last(const struct mr_checkpoint_status *s, char *out, size_t out_bytes)
+{
+    const bool is_first = s->state == MR_CHECKPOINT_SAVING && s->last_good_id == 0;
+    if (s->last_status != MR_OK)
+        (void)snprintf(out, out_bytes, "%s: %s", s->last_status == MR_CANCELLED ? "cancelled" : "failed",
+                       s->last_error[0] ? s->last_error : mr_status_text(s->last_status));
+    else
+        (void)snprintf(out, out_bytes, "%s",
+                       s->id == 0 || is_first ? "none since the server's start" : "ended well");
+}
+
 void tool_save_progress(uint64_t bytes_done, uint64_t bytes_total, uint64_t duration_us, char *out,
                         size_t out_bytes)
 {

@@ -21,6 +21,11 @@ const char *tool_save_state_name(const struct mr_save_info *save);
 /* "-" for what is not copied, "pending", "there", "superseded". */
 const char *tool_save_remote_name(const struct mr_save_info *save);
 const char *tool_save_kind_name(const struct mr_save_info *save);
+/* "saved checkpoint 7 of step 50: full, 12.0 MiB in 0.52 s". Of one of a cluster, whose parts have a kind and
+ * a size each, only the time. */
+void tool_save_done(const struct mr_save_info *save, char *out, size_t out_bytes);
+/* The line of the last save that a server began: how it ended, or that none has. */
+void tool_save_last(const struct mr_checkpoint_status *status, char *out, size_t out_bytes);
 json_t *tool_save_json(const struct mr_save_info *save);
 /* Where a save stands, without its end: "it waits for step 5000, where 1 of 2 trainers are". `info` and `now`
  * are of about the same moment. */

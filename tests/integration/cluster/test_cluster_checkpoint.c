@@ -618,6 +618,7 @@ static void nodes_that_serve_nothing_say_so(void **state)
         cluster_node_wait(&nodes[i], &s, all_is_owned, "all partitions are owned");
     assert_int_equal(look_up_at(&nodes[1], &s, text), MR_OK);
     expect_why(0, "there", "%s ctl nodes --server 127.0.0.1:%u", millrace, port);
+    expect_why(0, " of the cluster", "%s ctl save --wait --server 127.0.0.1:%u", millrace, port);
     expect_why(0, "1 of 1 server serves", "%s doctor --zookeeper 127.0.0.1:%u | grep zookeeper", millrace,
                server.port);
     last = save(&nodes[1]);

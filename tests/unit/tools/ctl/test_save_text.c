@@ -84,12 +84,41 @@ static void test_progress_and_step(void **state)
     assert_string_equal(out, " of step 40, cut at that step");
 }
 
+static void test_what_has_ended(void **state)
+{
+    char out[TOOL_SAVE_LINE_BYTES];
+    struct mr_save_info save = {.id = 7,
+                                .kind = MR_SAVE_FULL,
+                                .bytes = 12 * MIB,
+                                .duration_us = 520000,
+                                .step = 40,
+                                .is_at_step = true};
+    struct mr_checkpoint_status first = saving, idle = {.state = MR_CHECKPOINT_IDLE};
+    (void)state;
+    tool_save_done(&save, out, sizeof(out));
+    assert_string_equal(out, "saved checkpoint 7 of step 40, cut at that step: full, 12.0 MiB in 0.52 s");
+    save.bytes = 0; /* a cluster's */
+    tool_save_done(&save, out, sizeof(out));
+    assert_string_equal(out, "saved checkpoint 7 of the cluster of step 40, cut at that step in 0.52 s");
+    tool_save_last(&first, out, sizeof(out));
+    assert_string_equal(out, "none since the server's start");
+    first.last_good_id = 6;
+    tool_save_last(&first, out, sizeof(out));
+    assert_string_equal(out, "ended well");
+    tool_save_last(&idle, out, sizeof(out));
+    assert_string_equal(out, "none since the server's start");
+    idle.last_status = MR_IO_ERROR;
+    tool_save_last(&idle, out, sizeof(out));
+    assert_non_null(strstr(out, "failed: "));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_where_a_save_stands),
         cmocka_unit_test(test_queued_behind_one_that_waits),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_what_has_ended),
         cmocka_unit_test(test_progress_and_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
