@@ -46,7 +46,7 @@
     X(push_lanes_forgotten, COUNTER, NONE,                                                                   \
       "records of clients' numbered pushes dropped for others: resent, those count as new")                  \
     X(pushes_waiting, COUNTER, NONE,                                                                         \
-      "numbered pushes refused for the moment because they were just being applied")                         \
+      "numbered pushes, or batches of new streams, refused for the moment: just being applied, or no room")  \
     X(variable_gradients_skipped, COUNTER, NONE,                                                             \
       "variable gradients skipped: they held NaN or Inf, or would have led to it")                           \
     X(batches_fed, COUNTER, NONE, "batches fed")                                                             \

@@ -31,7 +31,7 @@ enum mr_status ps_shadow_begin(struct ps_core *core, bool whole, uint32_t clock_
     if (!whole)
         return MR_OK;
     const struct ps_push_guard guard = ps_core_push_guard(core);
-    s->applied = ps_applied_batches_create(core->batch_arena);
+    s->applied = ps_applied_batches_create(core->batch_arena, &guard);
     s->clients = ps_clients_create(core->batch_arena, core->node->key_secret.bits[1]);
     s->pushes = ps_pushes_create(core->batch_arena, &guard);
     if (s->applied == NULL || s->clients == NULL || s->pushes == NULL) {

@@ -2,14 +2,19 @@
 
 #include <assert.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define WINDOW_BITS_MIN 1024u
+#define MAKERS          4096u /* clients by the hash of their uuid */
 
 /* Bit of sequence number s: s modulo window_bits, so that moving the watermark moves no bits. Bits outside of
  * [watermark, end) are clear. */
 struct stream {
     struct mr_plan plan;
-    uint64_t used; /* value of `uses` then */
+    uint64_t used;   /* value of `uses` then */
+    uint32_t used_s; /* the same by the guard's clock, or when it was loaded */
+    uint16_t maker;  /* of `made`; MAKERS: nobody */
+    uint8_t user[MR_UUID_BYTES];
     uint64_t watermark;
     uint64_t added;
     uint64_t ahead;       /* applied from the watermark on */
@@ -20,7 +25,9 @@ struct stream {
 
 struct ps_applied_batches {
     struct ps_arena *arena;
-    uint64_t uses; /* claims, and streams made */
+    struct ps_push_guard guard; /* now_s NULL: there is none */
+    uint16_t made[MAKERS];      /* streams of these clients */
+    uint64_t uses;              /* claims, and streams made */
     uint32_t
         reserved; /* the stream of the last ps_applied_batches_reserve(): a push may be about to add to it */
     uint64_t dropped;
@@ -28,13 +35,16 @@ struct ps_applied_batches {
     struct stream *streams[PS_STREAMS_MAX];
 };
 
-struct ps_applied_batches *ps_applied_batches_create(struct ps_arena *arena)
+struct ps_applied_batches *ps_applied_batches_create(struct ps_arena *arena,
+                                                     const struct ps_push_guard *guard)
 {
     struct ps_applied_batches *a = ps_arena_alloc(arena, sizeof(*a), 64);
     if (a != NULL) {
         a->arena = arena;
         a->reserved = PS_STREAMS_MAX;
     }
+    if (a != NULL && guard != NULL)
+        a->guard = *guard;
     return a;
 }
 
@@ -49,6 +59,8 @@ static void free_storage(struct ps_applied_batches *a, struct stream *s)
 static void free_stream(struct ps_applied_batches *a, uint32_t number)
 {
     a->count -= a->streams[number] != NULL;
+    if (a->streams[number] != NULL && a->streams[number]->maker != MAKERS)
+        a->made[a->streams[number]->maker]--;
     free_storage(a, a->streams[number]);
     a->streams[number] = NULL;
 }
@@ -105,45 +117,95 @@ static bool widen(struct ps_applied_batches *a, struct stream *s, uint32_t windo
     return true;
 }
 
-static void drop_least_used(struct ps_applied_batches *a)
+static uint32_t clock_s(const struct ps_applied_batches *a)
+{
+    return a->guard.now_s != NULL ? a->guard.now_s(a->guard.arg) : 0;
+}
+
+static void note_use(struct ps_applied_batches *a, struct stream *s, const uint8_t *uuid)
+{
+    s->used_s = clock_s(a);
+    if (uuid != NULL)
+        memcpy(s->user, uuid, MR_UUID_BYTES);
+}
+
+/* Of one that was loaded no user is known. */
+static bool may_be_dropped(const struct ps_applied_batches *a, const struct stream *s)
+{
+    const struct ps_push_guard *g = &a->guard;
+    return g->now_s == NULL ||
+           (g->now_s(g->arg) - s->used_s >= PS_PUSH_LANE_KEPT_S && !g->has_session(g->arg, s->user));
+}
+
+/* The stream used longest ago of those that may make room for one of this maker; PS_STREAMS_MAX: none.
+ * own: only its own may. any: which may be is not asked. */
+static uint32_t least_used(const struct ps_applied_batches *a, uint16_t maker, bool own, bool any)
 {
     uint32_t least = PS_STREAMS_MAX;
     for (uint32_t i = ps_applied_batches_next_stream(a, 0); i < PS_STREAMS_MAX;
-         i = ps_applied_batches_next_stream(a, i + 1))
-        if (i != a->reserved && (least == PS_STREAMS_MAX || a->streams[i]->used < a->streams[least]->used))
+         i = ps_applied_batches_next_stream(a, i + 1)) {
+        const struct stream *s = a->streams[i];
+        const bool is_newer = least != PS_STREAMS_MAX && s->used >= a->streams[least]->used;
+        if (i != a->reserved && !is_newer && (own ? s->maker == maker : any || may_be_dropped(a, s)))
             least = i;
-    assert(least != PS_STREAMS_MAX); /* more than the reserved one are kept */
-    free_stream(a, least);
-    a->dropped++;
+    }
+    return least;
 }
 
-static struct stream *new_stream(struct ps_applied_batches *a, uint32_t number)
+/* False: there is none now. */
+static bool stream_room(struct ps_applied_batches *a, uint16_t maker, bool any)
 {
-    if (a->count >= PS_STREAMS_KEPT)
-        drop_least_used(a);
+    const bool has_share = maker == MAKERS || a->made[maker] < PS_STREAMS_PER_CLIENT;
+    if (has_share && a->count < PS_STREAMS_KEPT)
+        return true;
+    uint32_t drops = has_share ? least_used(a, maker, false, any) : PS_STREAMS_MAX;
+    if (drops == PS_STREAMS_MAX && maker != MAKERS)
+        drops = least_used(a, maker, true, any);
+    if (drops == PS_STREAMS_MAX)
+        return false;
+    free_stream(a, drops);
+    a->dropped++;
+    return true;
+}
+
+/* uuid NULL: it is loaded, and finds room in any case. */
+static enum mr_status new_stream(struct ps_applied_batches *a, uint32_t number, const uint8_t *uuid)
+{
+    const bool is_counted = uuid != NULL && a->guard.now_s != NULL;
+    const uint16_t maker =
+        is_counted ? (uint16_t)(XXH3_64bits_withSeed(uuid, MR_UUID_BYTES, a->guard.secret) % MAKERS) : MAKERS;
+    if (!stream_room(a, maker, uuid == NULL))
+        return MR_BUSY;
     struct stream *s = ps_arena_alloc(a->arena, sizeof(*s), 8);
     if (s == NULL)
-        return NULL;
+        return MR_OUT_OF_MEMORY;
     s->window_bits = WINDOW_BITS_MIN;
     s->bits = ps_arena_alloc(a->arena, s->window_bits / 8, 8);
     if (s->bits == NULL) {
         ps_arena_free(a->arena, s, sizeof(*s), 8);
-        return NULL;
+        return MR_OUT_OF_MEMORY;
     }
     s->used = ++a->uses;
+    s->maker = maker;
+    if (maker != MAKERS)
+        a->made[maker]++;
+    note_use(a, s, uuid);
     a->streams[number] = s;
     a->count++;
-    return s;
+    return MR_OK;
 }
 
 /* The stream, made when missing, with a window of at least `ahead` + 1 from its watermark. */
-static enum mr_status make_room(struct ps_applied_batches *a, uint32_t number, uint64_t ahead)
+static enum mr_status make_room(struct ps_applied_batches *a, uint32_t number, uint64_t ahead,
+                                const uint8_t *uuid)
 {
     if (ahead >= PS_APPLIED_BATCHES_WINDOW)
         return MR_INVALID_ARGUMENT;
+    const enum mr_status status = a->streams[number] == NULL ? new_stream(a, number, uuid) : MR_OK;
+    if (status != MR_OK)
+        return status;
     struct stream *s = a->streams[number];
-    if (s == NULL && (s = new_stream(a, number)) == NULL)
-        return MR_OUT_OF_MEMORY;
+    note_use(a, s, uuid);
     uint32_t window_bits = s->window_bits;
     while (window_bits <= ahead)
         window_bits *= 2;
@@ -151,15 +213,15 @@ static enum mr_status make_room(struct ps_applied_batches *a, uint32_t number, u
 }
 
 enum mr_status ps_applied_batches_claim(struct ps_applied_batches *a, uint32_t stream,
-                                        const struct mr_plan *plan)
+                                        const struct mr_plan *plan, const uint8_t *uuid)
 {
     struct stream *s = a->streams[stream];
-    if (s == NULL)
-        s = new_stream(a, stream);
-    else if (!mr_plan_same(&s->plan, plan) && !mr_plan_same(&s->plan, &MR_PLAN_UNKNOWN))
+    if (s != NULL && !mr_plan_same(&s->plan, plan) && !mr_plan_same(&s->plan, &MR_PLAN_UNKNOWN))
         return MR_ALREADY_STARTED;
-    if (s == NULL)
-        return MR_OUT_OF_MEMORY;
+    const enum mr_status status = make_room(a, stream, 0, uuid);
+    if (status != MR_OK)
+        return status;
+    s = a->streams[stream];
     s->plan = *plan;
     s->used = ++a->uses;
     return MR_OK;
@@ -190,12 +252,13 @@ uint64_t ps_applied_batches_dropped(const struct ps_applied_batches *a)
     return a->dropped;
 }
 
-enum mr_status ps_applied_batches_reserve(struct ps_applied_batches *a, uint64_t batch_id)
+enum mr_status ps_applied_batches_reserve(struct ps_applied_batches *a, uint64_t batch_id,
+                                          const uint8_t *uuid)
 {
     uint64_t sequence = mr_batch_sequence(batch_id);
     uint64_t watermark = ps_applied_batches_watermark(a, mr_batch_stream(batch_id));
     a->reserved = mr_batch_stream(batch_id);
-    return make_room(a, mr_batch_stream(batch_id), sequence > watermark ? sequence - watermark : 0);
+    return make_room(a, mr_batch_stream(batch_id), sequence > watermark ? sequence - watermark : 0, uuid);
 }
 
 void ps_applied_batches_add(struct ps_applied_batches *a, uint64_t batch_id)
@@ -254,7 +317,7 @@ enum mr_status ps_applied_batches_load(struct ps_applied_batches *a, uint32_t st
     a->count -= older != NULL;
     while (word_count > 0 && words[word_count - 1] == 0)
         word_count--;
-    enum mr_status status = make_room(a, stream, word_count > 0 ? (uint64_t)word_count * 64 - 1 : 0);
+    enum mr_status status = make_room(a, stream, word_count > 0 ? (uint64_t)word_count * 64 - 1 : 0, NULL);
     if (status != MR_OK) {
         free_stream(a, stream);
         a->streams[stream] = older;

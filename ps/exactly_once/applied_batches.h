@@ -2,8 +2,10 @@
  * after it.
  *
  * Sequence numbers may come in any order within PS_APPLIED_BATCHES_WINDOW of the oldest one missing.
- * PS_STREAMS_KEPT streams are kept: a new one takes the place of the one not used for longest. Belongs to one
- * thread.
+ * PS_STREAMS_KEPT streams are kept: a new one takes the place of the one not used for longest, of those whose
+ * last user has no session and that were not used for PS_PUSH_LANE_KEPT_S, else of an older one of its own
+ * maker. Where there is none, the new one waits: so no client can have another's batches applied twice. A
+ * client makes no more than PS_STREAMS_PER_CLIENT, about. Belongs to one thread.
  */
 #ifndef PS_APPLIED_BATCHES_H
 #define PS_APPLIED_BATCHES_H
@@ -12,24 +14,27 @@
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
 #include "dataplane/wire/format/op.h"
+#include "ps/exactly_once/pushes.h"
 #include "ps/memory/arena.h"
 
-#define PS_STREAMS_MAX  MR_STREAMS_MAX
-#define PS_STREAMS_KEPT 8192u /* a plan an hour for most of a year */
+#define PS_STREAMS_MAX        MR_STREAMS_MAX
+#define PS_STREAMS_KEPT       8192u /* a plan an hour for most of a year */
+#define PS_STREAMS_PER_CLIENT 1024u
 #define PS_APPLIED_BATCHES_WINDOW                                                                            \
     (1u << 20) /* batches between the oldest missing one and the newest applied one */
 
 struct ps_applied_batches;
 
-/* NULL when the arena has no room. */
-struct ps_applied_batches *ps_applied_batches_create(struct ps_arena *arena);
+/* NULL when the arena has no room. guard: copied; NULL: any stream may make room. */
+struct ps_applied_batches *ps_applied_batches_create(struct ps_arena *arena,
+                                                     const struct ps_push_guard *guard);
 void ps_applied_batches_destroy(struct ps_applied_batches *a);
 void ps_applied_batches_clear(struct ps_applied_batches *a);
 
-/* The stream is this plan's from now on, and has been used. MR_ALREADY_STARTED: it is another's;
- * MR_OUT_OF_MEMORY. */
+/* The stream is this plan's from now on, and has been used by this client. MR_ALREADY_STARTED: it is
+ * another's; MR_BUSY: it is new, and there is no room for it now; MR_OUT_OF_MEMORY. */
 enum mr_status ps_applied_batches_claim(struct ps_applied_batches *a, uint32_t stream,
-                                        const struct mr_plan *plan);
+                                        const struct mr_plan *plan, const uint8_t *uuid);
 /* NULL: never seen, or forgotten. */
 const struct mr_plan *ps_applied_batches_plan(const struct ps_applied_batches *a, uint32_t stream);
 /* It is as if never seen. */
@@ -42,9 +47,11 @@ uint32_t ps_applied_batches_streams(const struct ps_applied_batches *a);
 uint64_t ps_applied_batches_dropped(const struct ps_applied_batches *a);
 
 bool ps_applied_batches_has(const struct ps_applied_batches *a, uint64_t batch_id);
-/* Makes room, so that adding this batch cannot fail. MR_OUT_OF_MEMORY; MR_INVALID_ARGUMENT when it is further
- * than PS_APPLIED_BATCHES_WINDOW ahead of the oldest one missing. */
-enum mr_status ps_applied_batches_reserve(struct ps_applied_batches *a, uint64_t batch_id);
+/* Makes room, so that adding this batch, which this client pushes, cannot fail. MR_BUSY, as above;
+ * MR_OUT_OF_MEMORY; MR_INVALID_ARGUMENT when it is further than PS_APPLIED_BATCHES_WINDOW ahead of the oldest
+ * one missing. */
+enum mr_status ps_applied_batches_reserve(struct ps_applied_batches *a, uint64_t batch_id,
+                                          const uint8_t *uuid);
 void ps_applied_batches_add(struct ps_applied_batches *a, uint64_t batch_id);
 
 /* How often a batch of the stream was added. Equal to the number of batches applied as long as none was added

@@ -743,7 +743,11 @@ static bool check_batch_parts(const struct ps_op *op, struct ps_push *push, cons
 
 static bool check_record(const struct ps_op *op, uint64_t batch_id)
 {
-    enum mr_status status = ps_applied_batches_reserve(op->core->applied, batch_id);
+    enum mr_status status = ps_applied_batches_reserve(op->core->applied, batch_id, op->request->client_uuid);
+    if (status == MR_BUSY) {
+        ps_hold_back(op, &op->core->counters.pushes_waiting);
+        return false;
+    }
     if (status == MR_OUT_OF_MEMORY)
         return ps_refuse(op, status, "no memory for the record of applied batches: raise batches.memory_mib");
     if (status != MR_OK) {

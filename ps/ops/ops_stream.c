@@ -28,13 +28,18 @@ bool ps_check_plan(const struct ps_op *op, const char *what, struct mr_plan *pla
 
 bool ps_claim_stream(const struct ps_op *op, uint32_t stream, const struct mr_plan *plan)
 {
-    enum mr_status status = ps_applied_batches_claim(op->core->applied, stream, plan);
+    enum mr_status status =
+        ps_applied_batches_claim(op->core->applied, stream, plan, op->request->client_uuid);
     if (status == MR_ALREADY_STARTED) {
         return ps_refuse(
             op, status,
             "stream %u has the batches of another plan, which this core would take for applied: take "
             "another stream, or see millrace ctl streams",
             stream);
+    }
+    if (status == MR_BUSY) {
+        ps_hold_back(op, &op->core->counters.pushes_waiting);
+        return false;
     }
     if (status != MR_OK) {
         return ps_refuse(op, status, "no memory for the record of stream %u: see millrace ctl forget-stream",

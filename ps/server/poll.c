@@ -48,7 +48,7 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
     core->batches = ps_batch_cache_create(core->batch_arena, (uint32_t)config->batches_count_max, batch_bytes,
                                           config->batches_ttl_ms * 1000, node->key_secret.bits[0]);
     const struct ps_push_guard guard = ps_core_push_guard(core);
-    core->applied = ps_applied_batches_create(core->batch_arena);
+    core->applied = ps_applied_batches_create(core->batch_arena, &guard);
     core->clients = ps_clients_create(core->batch_arena, node->key_secret.bits[1]);
     core->pushes = ps_pushes_create(core->batch_arena, &guard);
     uint32_t calls_max = (uint32_t)config->transport_sessions_max * MR_WINDOW_MAX;

@@ -14,7 +14,7 @@ static struct ps_arena *arena;
 static int make(void **state)
 {
     arena = ps_arena_create(256 * MIB);
-    *state = ps_applied_batches_create(arena);
+    *state = ps_applied_batches_create(arena, NULL);
     return *state == NULL;
 }
 
@@ -33,7 +33,7 @@ static uint64_t id(uint32_t stream, uint64_t sequence)
 
 static void apply(struct ps_applied_batches *l, uint32_t stream, uint64_t sequence)
 {
-    assert_int_equal(ps_applied_batches_reserve(l, id(stream, sequence)), MR_OK);
+    assert_int_equal(ps_applied_batches_reserve(l, id(stream, sequence), NULL), MR_OK);
     ps_applied_batches_add(l, id(stream, sequence));
 }
 
@@ -130,12 +130,14 @@ static void a_full_bitmap_moves_the_watermark(void **state)
 static void refuses_what_is_too_far_ahead(void **state)
 {
     struct ps_applied_batches *l = *state;
-    assert_int_equal(ps_applied_batches_reserve(l, id(1, PS_APPLIED_BATCHES_WINDOW)), MR_INVALID_ARGUMENT);
-    assert_int_equal(ps_applied_batches_reserve(l, id(1, UINT64_C(0xFFFFFFFFFFFF))), MR_INVALID_ARGUMENT);
+    assert_int_equal(ps_applied_batches_reserve(l, id(1, PS_APPLIED_BATCHES_WINDOW), NULL),
+                     MR_INVALID_ARGUMENT);
+    assert_int_equal(ps_applied_batches_reserve(l, id(1, UINT64_C(0xFFFFFFFFFFFF)), NULL),
+                     MR_INVALID_ARGUMENT);
     apply(l, 1, PS_APPLIED_BATCHES_WINDOW - 1);
     apply(l, 1, 0);
     apply(l, 1, PS_APPLIED_BATCHES_WINDOW);
-    assert_int_equal(ps_applied_batches_reserve(l, id(1, PS_APPLIED_BATCHES_WINDOW + 1)),
+    assert_int_equal(ps_applied_batches_reserve(l, id(1, PS_APPLIED_BATCHES_WINDOW + 1), NULL),
                      MR_INVALID_ARGUMENT);
     assert_true(ps_applied_batches_has(l, id(1, PS_APPLIED_BATCHES_WINDOW)));
     assert_false(ps_applied_batches_has(l, id(1, 1)));
@@ -144,15 +146,15 @@ static void refuses_what_is_too_far_ahead(void **state)
 static void want_of_memory_changes_nothing(void **state)
 {
     struct ps_arena *small = ps_arena_create(16 * MIB);
-    struct ps_applied_batches *l = ps_applied_batches_create(small);
+    struct ps_applied_batches *l = ps_applied_batches_create(small, NULL);
     uint32_t stream = 0;
     (void)state;
     assert_non_null(l);
     while (stream < PS_STREAMS_MAX &&
-           ps_applied_batches_reserve(l, id(stream, PS_APPLIED_BATCHES_WINDOW - 1)) == MR_OK)
+           ps_applied_batches_reserve(l, id(stream, PS_APPLIED_BATCHES_WINDOW - 1), NULL) == MR_OK)
         stream++;
     assert_int_in_range(stream, 1, 200);
-    assert_int_equal(ps_applied_batches_reserve(l, id(stream, PS_APPLIED_BATCHES_WINDOW - 1)),
+    assert_int_equal(ps_applied_batches_reserve(l, id(stream, PS_APPLIED_BATCHES_WINDOW - 1), NULL),
                      MR_OUT_OF_MEMORY);
     apply(l, 0, 5);
     assert_true(ps_applied_batches_has(l, id(0, 5)));
@@ -166,21 +168,21 @@ static void a_stream_is_of_one_plan(void **state)
     const struct mr_plan mine = {{1, 2}, 3}, none = {{0, 0}, 0};
     const struct mr_plan others[] = {{{9, 2}, 3}, {{1, 9}, 3}, {{1, 2}, 9}, none};
     assert_null(ps_applied_batches_plan(l, 4));
-    assert_int_equal(ps_applied_batches_claim(l, 4, &mine), MR_OK);
+    assert_int_equal(ps_applied_batches_claim(l, 4, &mine, NULL), MR_OK);
     apply(l, 4, 0);
-    assert_int_equal(ps_applied_batches_claim(l, 4, &mine), MR_OK);
+    assert_int_equal(ps_applied_batches_claim(l, 4, &mine, NULL), MR_OK);
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        assert_int_equal(ps_applied_batches_claim(l, 4, &others[i]), MR_ALREADY_STARTED);
+        assert_int_equal(ps_applied_batches_claim(l, 4, &others[i], NULL), MR_ALREADY_STARTED);
     assert_true(mr_plan_same(ps_applied_batches_plan(l, 4), &mine));
     assert_true(ps_applied_batches_has(l, id(4, 0)));
     /* One that nobody claimed is of no plan: a number that a caller chose. */
     apply(l, 5, 0);
-    assert_int_equal(ps_applied_batches_claim(l, 5, &none), MR_OK);
-    assert_int_equal(ps_applied_batches_claim(l, 5, &mine), MR_ALREADY_STARTED);
+    assert_int_equal(ps_applied_batches_claim(l, 5, &none, NULL), MR_OK);
+    assert_int_equal(ps_applied_batches_claim(l, 5, &mine, NULL), MR_ALREADY_STARTED);
     ps_applied_batches_forget(l, 4);
     assert_null(ps_applied_batches_plan(l, 4));
     assert_false(ps_applied_batches_has(l, id(4, 0)));
-    assert_int_equal(ps_applied_batches_claim(l, 4, &others[0]), MR_OK);
+    assert_int_equal(ps_applied_batches_claim(l, 4, &others[0], NULL), MR_OK);
     assert_int_equal(ps_applied_batches_count(l, 4), 0);
     assert_int_equal(ps_applied_batches_streams(l), 2);
 }
@@ -193,13 +195,13 @@ static void a_stored_stream_without_a_plan_is_adopted_once(void **state)
     const struct mr_plan mine = {{1, 2}, 3}, other = {{4, 5}, 6};
     assert_int_equal(ps_applied_batches_load(l, 7, 10, NULL, 0, 10), MR_OK);
     assert_true(mr_plan_same(ps_applied_batches_plan(l, 7), &MR_PLAN_UNKNOWN));
-    assert_int_equal(ps_applied_batches_claim(l, 7, &mine), MR_OK);
+    assert_int_equal(ps_applied_batches_claim(l, 7, &mine, NULL), MR_OK);
     assert_int_equal(ps_applied_batches_watermark(l, 7), 10);
-    assert_int_equal(ps_applied_batches_claim(l, 7, &other), MR_ALREADY_STARTED);
+    assert_int_equal(ps_applied_batches_claim(l, 7, &other, NULL), MR_ALREADY_STARTED);
     ps_applied_batches_load_plan(l, 7, &other, 50);
     assert_int_equal(ps_applied_batches_used(l, 7), 50);
-    assert_int_equal(ps_applied_batches_claim(l, 7, &mine), MR_ALREADY_STARTED);
-    assert_int_equal(ps_applied_batches_claim(l, 7, &other), MR_OK);
+    assert_int_equal(ps_applied_batches_claim(l, 7, &mine, NULL), MR_ALREADY_STARTED);
+    assert_int_equal(ps_applied_batches_claim(l, 7, &other, NULL), MR_OK);
     assert_int_equal(ps_applied_batches_used(l, 7), 51); /* later than whatever was loaded */
     ps_applied_batches_load_plan(l, 8, &other, 60);      /* there is no such stream */
     assert_null(ps_applied_batches_plan(l, 8));
@@ -213,8 +215,8 @@ static void the_stream_not_used_for_longest_makes_room(void **state)
         apply(l, s, 0);
     assert_int_equal(ps_applied_batches_streams(l), PS_STREAMS_KEPT);
     apply(l, 0, 1); /* the second oldest is 1 now, and the oldest, but a push may be about to add to it */
-    assert_int_equal(ps_applied_batches_reserve(l, id(1, 1)), MR_OK);
-    assert_int_equal(ps_applied_batches_claim(l, PS_STREAMS_KEPT, &plan), MR_OK);
+    assert_int_equal(ps_applied_batches_reserve(l, id(1, 1), NULL), MR_OK);
+    assert_int_equal(ps_applied_batches_claim(l, PS_STREAMS_KEPT, &plan, NULL), MR_OK);
     assert_int_equal(ps_applied_batches_streams(l), PS_STREAMS_KEPT);
     assert_int_equal(ps_applied_batches_dropped(l), 1);
     assert_non_null(ps_applied_batches_plan(l, 0));
@@ -231,13 +233,13 @@ static void the_least_used_goes_whatever_its_number(void **state)
 {
     struct ps_applied_batches *l = *state;
     const struct mr_plan plan = {{1, 2}, 3};
-    assert_int_equal(ps_applied_batches_claim(l, 5, &plan), MR_OK);
-    assert_int_equal(ps_applied_batches_claim(l, 4, &plan), MR_OK);
+    assert_int_equal(ps_applied_batches_claim(l, 5, &plan, NULL), MR_OK);
+    assert_int_equal(ps_applied_batches_claim(l, 4, &plan, NULL), MR_OK);
     for (uint32_t s = 0; s < PS_STREAMS_KEPT - 2; s++)
         apply(l, 10 + s, 0);
     for (uint32_t gone = 5; gone >= 4; gone--) {
         assert_non_null(ps_applied_batches_plan(l, gone));
-        assert_int_equal(ps_applied_batches_claim(l, PS_STREAMS_KEPT + 20 + gone, &plan), MR_OK);
+        assert_int_equal(ps_applied_batches_claim(l, PS_STREAMS_KEPT + 20 + gone, &plan, NULL), MR_OK);
         assert_null(ps_applied_batches_plan(l, gone));
     }
     assert_int_equal(ps_applied_batches_dropped(l), 2);
@@ -250,16 +252,16 @@ static void a_stream_used_again_stays_for_longer(void **state)
     const struct mr_plan plan = {{1, 2}, 3};
     enum { FIRST = 10, LAST = FIRST + PS_STREAMS_KEPT - 1 };
     for (uint32_t s = FIRST; s <= LAST; s++)
-        assert_int_equal(ps_applied_batches_claim(l, s, &plan), MR_OK);
+        assert_int_equal(ps_applied_batches_claim(l, s, &plan, NULL), MR_OK);
     apply(l, LAST, 0);
-    assert_int_equal(ps_applied_batches_claim(l, LAST - 1, &plan), MR_OK);
+    assert_int_equal(ps_applied_batches_claim(l, LAST - 1, &plan, NULL), MR_OK);
     for (uint32_t s = FIRST; s < LAST - 1; s++)
-        assert_int_equal(ps_applied_batches_claim(l, s, &plan), MR_OK);
+        assert_int_equal(ps_applied_batches_claim(l, s, &plan, NULL), MR_OK);
     apply(l, LAST - 2, 0); /* a push in progress keeps the stream that it is of */
     const uint32_t gone[] = {LAST, LAST - 1, FIRST, FIRST + 1};
     for (uint32_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++) {
         assert_non_null(ps_applied_batches_plan(l, gone[i]));
-        assert_int_equal(ps_applied_batches_claim(l, LAST + 1 + i, &plan), MR_OK);
+        assert_int_equal(ps_applied_batches_claim(l, LAST + 1 + i, &plan, NULL), MR_OK);
         assert_null(ps_applied_batches_plan(l, gone[i]));
     }
 }
@@ -288,10 +290,117 @@ static void a_stored_state_may_fill_the_window(void **state)
     free(words);
 }
 
+/* ---- who makes room for whom ---- */
+
+static uint32_t now_s;
+static bool is_connected; /* the pipeline, whose uuid begins with 1 */
+
+static bool has_session(void *arg, const uint8_t *uuid)
+{
+    return is_connected && uuid[0] == 1;
+}
+
+static uint32_t clock_of_test(void *arg)
+{
+    return now_s;
+}
+
+static int make_guarded(void **state)
+{
+    const struct ps_push_guard guard = {.secret = 7, .has_session = has_session, .now_s = clock_of_test};
+    now_s = 1000;
+    is_connected = true;
+    arena = ps_arena_create(256 * MIB);
+    *state = ps_applied_batches_create(arena, &guard);
+    return *state == NULL;
+}
+
+static const struct mr_plan guarded_plan = {{1, 2}, 3};
+
+static enum mr_status claim(struct ps_applied_batches *l, uint32_t stream, uint8_t client)
+{
+    const uint8_t uuid[MR_UUID_BYTES] = {client};
+    return ps_applied_batches_claim(l, stream, &guarded_plan, uuid);
+}
+
+/* Streams of so many clients, as many as each may make, from number 10 on. Returns the number after them. */
+static uint32_t flood(struct ps_applied_batches *l, uint8_t clients)
+{
+    uint32_t stream = 10;
+    for (uint8_t client = 2; client < 2 + clients; client++)
+        for (uint32_t i = 0; i < PS_STREAMS_PER_CLIENT && ps_applied_batches_streams(l) < PS_STREAMS_KEPT;
+             i++)
+            assert_int_equal(claim(l, stream++, client), MR_OK);
+    return stream;
+}
+
+/* Neither with many new streams, nor under many uuids. */
+static void nobody_makes_another_forget_its_stream(void **state)
+{
+    struct ps_applied_batches *l = *state;
+    const uint8_t pipeline[MR_UUID_BYTES] = {1};
+    assert_int_equal(claim(l, 1, 1), MR_OK);
+    assert_int_equal(ps_applied_batches_reserve(l, id(1, 0), pipeline), MR_OK);
+    ps_applied_batches_add(l, id(1, 0));
+    uint32_t next = flood(l, 1);
+    assert_int_equal(claim(l, next, 2), MR_OK); /* in the place of its own oldest */
+    assert_null(ps_applied_batches_plan(l, 10));
+    assert_int_equal(ps_applied_batches_streams(l), 1 + PS_STREAMS_PER_CLIENT);
+    ps_applied_batches_forget(l, next);
+    assert_int_equal(claim(l, 10, 2), MR_OK); /* that has left room for another of its own */
+    next = 1000;
+    for (uint8_t client = 3; ps_applied_batches_streams(l) < PS_STREAMS_KEPT; client++)
+        for (uint32_t i = 0; i < PS_STREAMS_PER_CLIENT && ps_applied_batches_streams(l) < PS_STREAMS_KEPT;
+             i++)
+            assert_int_equal(claim(l, 2000 + next++, client), MR_OK);
+    assert_int_equal(claim(l, 60000, 200), MR_BUSY);
+    assert_int_equal(ps_applied_batches_reserve(l, id(60000, 0), (const uint8_t[MR_UUID_BYTES]){200}),
+                     MR_BUSY);
+    assert_true(ps_applied_batches_has(l, id(1, 0)));
+    now_s += PS_PUSH_LANE_KEPT_S;
+    assert_int_equal(claim(l, 60000, 200), MR_OK); /* those that are not used make room */
+    assert_true(ps_applied_batches_has(l, id(1, 0)));
+    assert_int_equal(ps_applied_batches_streams(l), PS_STREAMS_KEPT);
+}
+
+/* Without its session a stream stays for some time, which a push of anybody begins anew. */
+static void a_stream_that_is_not_used_makes_room(void **state)
+{
+    struct ps_applied_batches *l = *state;
+    const uint8_t pipeline[MR_UUID_BYTES] = {1};
+    assert_int_equal(claim(l, 1, 1), MR_OK);
+    is_connected = false;
+    (void)flood(l, 8);
+    now_s += PS_PUSH_LANE_KEPT_S - 1;
+    assert_int_equal(claim(l, 60000, 200), MR_BUSY);
+    assert_int_equal(ps_applied_batches_reserve(l, id(1, 0), pipeline), MR_OK);
+    ps_applied_batches_add(l, id(1, 0));
+    now_s++;
+    assert_int_equal(claim(l, 60000, 200), MR_OK);
+    assert_true(ps_applied_batches_has(l, id(1, 0)));
+}
+
+/* What a checkpoint brings is kept as if it had just been used, and needs no room of anybody. */
+static void what_is_loaded_stays_for_some_time(void **state)
+{
+    struct ps_applied_batches *l = *state;
+    const uint64_t word = 1;
+    for (uint32_t stream = 0; stream < PS_STREAMS_KEPT + 1; stream++)
+        assert_int_equal(ps_applied_batches_load(l, stream, 5, &word, 1, 6), MR_OK);
+    assert_int_equal(ps_applied_batches_streams(l), PS_STREAMS_KEPT);
+    assert_int_equal(claim(l, 60000, 200), MR_BUSY);
+    now_s += PS_PUSH_LANE_KEPT_S;
+    assert_int_equal(claim(l, 60000, 200), MR_OK);
+}
+
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
+#define GUARDED(name) cmocka_unit_test_setup_teardown(name, make_guarded, destroy)
+#define TEST(name)    cmocka_unit_test_setup_teardown(name, make, destroy)
     const struct CMUnitTest tests[] = {
+        GUARDED(nobody_makes_another_forget_its_stream),
+        GUARDED(a_stream_that_is_not_used_makes_room),
+        GUARDED(what_is_loaded_stays_for_some_time),
         TEST(moves_the_watermark_over_gaps_once_they_close),
         TEST(counts_what_is_added_twice),
         TEST(agrees_with_flags_in_random_order),

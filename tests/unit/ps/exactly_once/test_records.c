@@ -22,7 +22,7 @@ struct side {
 static void make(struct side *s)
 {
     *s = (struct side){.arena = ps_arena_create(16 * MIB)};
-    s->records = (struct ps_records){.applied = ps_applied_batches_create(s->arena),
+    s->records = (struct ps_records){.applied = ps_applied_batches_create(s->arena, NULL),
                                      .clients = ps_clients_create(s->arena, 1),
                                      .pushes = ps_pushes_create(s->arena, NULL)};
     assert_non_null(s->records.pushes);
@@ -63,7 +63,7 @@ static uint64_t batch(uint64_t stream, uint64_t sequence)
 
 static void apply_batch(struct side *s, uint64_t id)
 {
-    assert_int_equal(ps_applied_batches_reserve(s->records.applied, id), MR_OK);
+    assert_int_equal(ps_applied_batches_reserve(s->records.applied, id, NULL), MR_OK);
     ps_applied_batches_add(s->records.applied, id);
 }
 
@@ -180,7 +180,7 @@ static void a_core_without_partitions_takes_all(void **state)
     (void)state;
     make(&from);
     make(&to);
-    assert_int_equal(ps_applied_batches_claim(from.records.applied, 5, &plan), MR_OK);
+    assert_int_equal(ps_applied_batches_claim(from.records.applied, 5, &plan, NULL), MR_OK);
     for (uint64_t s = 0; s < 100000; s++)
         apply_batch(&from, batch(5, s));
     apply_batch(&to, batch(4, 0)); /* of a time when it had other partitions */

@@ -148,9 +148,9 @@ static void streams_keep_their_plans(void **state)
         }
         assert_int_equal(ps_applied_batches_merge_finish(m, text), MR_OK);
         assert_int_equal(ps_applied_batches_merge_load(m, core, text), MR_OK);
-        assert_int_equal(ps_applied_batches_claim(core->applied, 5, &other), MR_ALREADY_STARTED);
+        assert_int_equal(ps_applied_batches_claim(core->applied, 5, &other, NULL), MR_ALREADY_STARTED);
         assert_int_equal(ps_applied_batches_used(core->applied, 5), 9);
-        assert_int_equal(ps_applied_batches_claim(core->applied, 5, &five), MR_OK);
+        assert_int_equal(ps_applied_batches_claim(core->applied, 5, &five, NULL), MR_OK);
         assert_true(mr_plan_same(ps_applied_batches_plan(core->applied, 6), &MR_PLAN_UNKNOWN));
         assert_int_equal(ps_applied_batches_watermark(core->applied, 6), 3);
         assert_int_equal(core->partials.count, 0);

@@ -141,7 +141,7 @@ static void a_push_behind_the_cut_is_not_in_it(void **state)
 {
     struct fixture *f = *state;
     const uint8_t uuid[MR_UUID_BYTES] = {1};
-    assert_int_equal(ps_applied_batches_reserve(f->core->applied, 0), MR_OK);
+    assert_int_equal(ps_applied_batches_reserve(f->core->applied, 0, NULL), MR_OK);
     ps_applied_batches_add(f->core->applied, 0);
     ps_clients_note(f->core->clients, uuid, 3);
     begin(f, 64);
