@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/printable.h"
 
 #include "dataplane/wire/base/xxh3.h"
 #include "dataplane/wire/format/push_number.h"
@@ -262,10 +263,11 @@ void ps_text_io(char text[PS_TEXT_BYTES], const char *what, const char *path, in
     const char *explained = ps_store_explanation(error_number);
     if (explained) {
         (void)snprintf(text, PS_TEXT_BYTES, "%s %s: %s", what, shown, explained);
-        return;
+    } else {
+        (void)snprintf(text, PS_TEXT_BYTES, "%s %s: %s; %s", what, shown,
+                       strerror_r(error_number, reason, sizeof(reason)), remedy_of(error_number));
     }
-    (void)snprintf(text, PS_TEXT_BYTES, "%s %s: %s; %s", what, shown,
-                   strerror_r(error_number, reason, sizeof(reason)), remedy_of(error_number));
+    mr_make_printable(text, PS_TEXT_BYTES);
 }
 
 void ps_text_path(char text[PS_TEXT_BYTES], const char *path, const char *what)
@@ -273,6 +275,7 @@ void ps_text_path(char text[PS_TEXT_BYTES], const char *path, const char *what)
     char shown[TEXT_PATH_BYTES + 4];
     short_path(path, shown);
     (void)snprintf(text, PS_TEXT_BYTES, "%s: %s", shown, what);
+    mr_make_printable(text, PS_TEXT_BYTES); /* it may quote what a file has */
 }
 
 static enum mr_status status_of(int error)

@@ -13,6 +13,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "dataplane/wire/base/printable.h"
 
 struct ps_store_file {
     int fd;
@@ -373,6 +374,7 @@ void ps_store_explain(int error_number, const char *format, ...)
     explained.error_number = error_number;
     (void)vsnprintf(explained.text, sizeof(explained.text), format, arguments);
     va_end(arguments);
+    mr_make_printable(explained.text, sizeof(explained.text)); /* it quotes what the store answered */
 }
 
 const char *ps_store_explanation(int error_number)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
+#include "dataplane/wire/base/printable.h"
 #include "dataplane/capture/capture.h"
 #include "dataplane/udp/address.h"
 #include "ps/ops/ops.h"
@@ -50,10 +51,7 @@ static void config_of(const struct ps_op *op, struct dp_capture_config *config)
     memcpy(config->ip, words + MR_CAPTURE_ASK_IP, sizeof(config->ip));
     memcpy(config->ops, words + MR_CAPTURE_ASK_OPS, sizeof(config->ops));
     (void)mr_call_ref_address(op->ep, op->request->ref, &config->reader);
-    for (uint64_t i = 0; i < op->tensors[1].bytes; i++) { /* one line, for others to read */
-        const uint8_t c = ((const uint8_t *)op->tensors[1].data)[i];
-        config->who[i] = (char)(c < ' ' || c == 0x7f ? '?' : c);
-    }
+    (void)mr_printable(config->who, sizeof(config->who), op->tensors[1].data, op->tensors[1].bytes);
 }
 
 static bool check_start(const struct ps_op *op)

@@ -1,9 +1,9 @@
 /* Marks of clients, and all marks for whoever asks (dataplane/wire/format/mr_mark.h). */
 #include <assert.h>
 #include <string.h>
+#include "dataplane/wire/base/printable.h"
 #include "dataplane/udp/address.h"
 #include "dataplane/wire/base/log.h"
-#include "dataplane/wire/base/utf8.h"
 #include "ps/core/marks.h"
 #include "ps/ops/ops.h"
 
@@ -18,7 +18,7 @@ static bool read_text(const struct mr_tensor *tensor, char text[MR_MARK_TEXT_BYT
     text[tensor->bytes] = '\0';
     for (const char *s = text; s < text + tensor->bytes;) {
         const size_t bytes = mr_utf8_bytes(s);
-        if (bytes == 0 || (unsigned char)*s < ' ' || *s == 0x7f)
+        if (!mr_printable_is((const unsigned char *)s, bytes))
             return false;
         s += bytes;
     }

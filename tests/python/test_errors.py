@@ -46,3 +46,15 @@ def test_type_checkers_see_the_same_classes():
         kind = getattr(millrace, name)
         assert written.pop(name) == ", ".join(base.__name__ for base in kind.__bases__), name
     assert not written
+
+
+def test_what_a_worker_says_gives_a_terminal_no_commands():
+    from millrace.rpc._errors import RemoteError, raise_remote
+
+    with pytest.raises(RemoteError) as caught:
+        raise_remote(("no.module", "Kind", 'Zürich "x"\n\tline 2\033]0;x\a\x9b\u202e\udc80\r'))
+    assert str(caught.value) == (
+        'Zürich "x"\n\tline 2\\x1b]0;x\\x07\\xc2\\x9b\\xe2\\x80\\xae\\xed\\xb2\\x80\\x0d'
+    )
+    with pytest.raises(ValueError, match=r"\\x1b\[2J"):
+        raise_remote(("builtins", "ValueError", "\033[2J"))

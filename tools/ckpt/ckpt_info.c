@@ -9,6 +9,7 @@
 #include "tools/commands.h"
 #include "tools/ctl/feature_text.h"
 #include "dataplane/wire/base/cli.h"
+#include "dataplane/wire/base/printable.h"
 
 #define COMMAND        "millrace ckpt info"
 #define NAMES_BYTES    (UINT64_C(64) << 20) /* for counting clients and streams: a server has far fewer */
@@ -227,9 +228,10 @@ static void print_head(const struct info *x)
     for (uint32_t part = 0; files->cluster && part < files->part_count; part++)
         print_part(files, part);
     if (m->needs != 0) {
-        char needs[PS_TEXT_BYTES];
+        char needs[PS_TEXT_BYTES], version[4 * MR_VERSION_TEXT_BYTES];
         mr_capability_text(m->needs, needs, sizeof(needs));
-        (void)printf("needs        %s (written by version %s)\n", needs, m->written_by);
+        (void)mr_printable(version, sizeof(version), m->written_by, strlen(m->written_by));
+        (void)printf("needs        %s (written by version %s)\n", needs, version);
     }
     if (m->step > 0)
         (void)printf("step         %" PRIu64 "%s\n", m->step,

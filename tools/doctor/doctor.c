@@ -12,14 +12,16 @@
 #include "tools/doctor/doctor_store.h"
 #include "tools/doctor/doctor_zookeeper.h"
 #include "dataplane/wire/base/cli.h"
+#include "dataplane/wire/base/printable.h"
 
 static void print_text(const struct doctor_findings *findings)
 {
     for (uint32_t i = 0; i < findings->count; i++) {
-        const struct doctor_finding *f = &findings->list[i];
-        (void)printf("%-8s %-12s %s\n", doctor_level_name(f->level), f->check, f->what);
-        if (f->fix[0] != '\0')
-            (void)printf("%-8s %-12s fix: %s\n", "", "", f->fix);
+        struct doctor_finding f = findings->list[i];
+        (void)printf("%-8s %-12s %s\n", doctor_level_name(f.level), f.check,
+                     mr_make_printable(f.what, sizeof(f.what)));
+        if (f.fix[0] != '\0')
+            (void)printf("%-8s %-12s fix: %s\n", "", "", mr_make_printable(f.fix, sizeof(f.fix)));
     }
     (void)printf("%u ok, %u advice, %u problem%s\n", doctor_count(findings, DOCTOR_OK),
                  doctor_count(findings, DOCTOR_ADVICE), doctor_count(findings, DOCTOR_PROBLEM),

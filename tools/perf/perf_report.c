@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "dataplane/wire/base/cli.h"
+#include "dataplane/wire/base/printable.h"
 #include "tools/commands.h"
 #include "tools/perf/perf.h"
 #include "tools/perf/report_html.h"
@@ -26,9 +27,11 @@ struct report {
 
 static void print_fact(void *arg, const char *node, const char *name, const char *before, const char *after)
 {
+    char line[MR_PRINTABLE_BYTES_MAX];
     (void)arg;
-    printf("%s%s%s: %s -> %s\n", node, node[0] != '\0' ? " " : "", name,
-           before[0] != '\0' ? before : "(none)", after[0] != '\0' ? after : "(none)");
+    (void)snprintf(line, sizeof(line), "%s%s%s: %s -> %s", node, node[0] != '\0' ? " " : "", name,
+                   before[0] != '\0' ? before : "(none)", after[0] != '\0' ? after : "(none)");
+    puts(mr_make_printable(line, sizeof(line)));
 }
 
 static void print_changes(const struct tool_run *before, const struct tool_run *after)
@@ -40,7 +43,10 @@ static void print_changes(const struct tool_run *before, const struct tool_run *
     for (uint32_t i = 0; i < changes.count && i < CHANGES_SHOWN; i++) {
         tool_quantity(changes.list[i].before->value, changes.list[i].before->unit, old);
         tool_quantity(changes.list[i].after->value, changes.list[i].after->unit, now);
-        printf("%-40s %12s %12s", changes.list[i].before->name, old, now);
+        char name[64];
+        (void)mr_printable(name, sizeof(name), changes.list[i].before->name,
+                           strlen(changes.list[i].before->name));
+        printf("%-40s %12s %12s", name, old, now);
         if (isfinite(changes.list[i].ratio))
             printf(" %8.3g\n", changes.list[i].ratio);
         else

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/printable.h"
 
 #include "tools/timeline/clocks.h"
 
@@ -109,6 +110,7 @@ static void title_all(struct tool_traces *t)
             snprintf(suffix, sizeof(suffix), " %u", number);
         snprintf(p->title, sizeof(p->title), "%s%s%s%s", p->name, suffix, p->host[0] != '\0' ? " on " : "",
                  p->host);
+        mr_make_printable(p->title, sizeof(p->title));
     }
 }
 

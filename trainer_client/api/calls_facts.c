@@ -1,5 +1,6 @@
 /* What a node is: its configuration, and what it runs on. */
 #include <string.h>
+#include "dataplane/wire/base/printable.h"
 #include "trainer_client/api/calls.h"
 
 struct context {
@@ -13,8 +14,7 @@ static void visit_line(const struct context *context, const char *line, size_t b
     char copy[1024];
     if (bytes >= sizeof(copy))
         return;
-    memcpy(copy, line, bytes);
-    copy[bytes] = '\0';
+    (void)mr_printable(copy, sizeof(copy), line, bytes);
     char *equals = strstr(copy, " = ");
     if (equals == NULL)
         return;

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/printable.h"
 #include "trainer_client/api/calls.h"
 #include "dataplane/wire/format/capability.h"
 #include "trainer_client/call/node.h"
@@ -228,7 +229,7 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
 
     if (infos == NULL)
         return mrc_error(MR_NO_MEMORY, "mr_list: no memory for %u features", count);
-    for (uint32_t i = 0; i < count; i++, words += t[2]->dims[1])
+    for (uint32_t i = 0; i < count; i++, words += t[2]->dims[1]) {
         infos[i] = (struct mr_feature_info){.feature = features[i],
                                             .id = ids[i],
                                             .rows = words[MR_LIST_ROWS],
@@ -236,6 +237,8 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
                                             .rows_refused = words[MR_LIST_REFUSED],
                                             .gradients_without_row = words[MR_LIST_WITHOUT_ROW],
                                             .gradients_skipped = words[MR_LIST_SKIPPED]};
+        mr_make_printable(infos[i].feature.name, sizeof(infos[i].feature.name));
+    }
     enum mr_status status = MR_OK;
 
     for (uint32_t part = 1; part < f->part_count && status == MR_OK; part++)

@@ -1,6 +1,7 @@
 /* Marks: set, and read. */
 #include <assert.h>
 #include <string.h>
+#include "dataplane/wire/base/printable.h"
 #include "trainer_client/api/calls.h"
 
 static_assert(sizeof(struct mr_mark) == 256, "as on the wire");
@@ -30,8 +31,12 @@ static enum mr_status finish(struct mr_future *f, struct mr_reply **reply)
         if (!ends(list[i].event, sizeof(list[i].event)) || !ends(list[i].client, sizeof(list[i].client)) ||
             !ends(list[i].text, sizeof(list[i].text)))
             return mrc_part_garbled(f, 0);
+        struct mr_mark mark = list[i];
+        mr_make_printable(mark.event, sizeof(mark.event));
+        mr_make_printable(mark.client, sizeof(mark.client));
+        mr_make_printable(mark.text, sizeof(mark.text));
         if (context->visit != NULL)
-            context->visit(context->arg, &list[i]);
+            context->visit(context->arg, &mark);
     }
     if (context->last != NULL)
         *context->last = ((const uint64_t *)words->data)[0];

@@ -1,6 +1,7 @@
 /* Partitions of a cluster that move from one node to another. */
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/base/printable.h"
 #include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/format/move.h"
 #include "trainer_client/api/calls.h"
@@ -70,19 +71,24 @@ static const char *name_of(const struct mr_tensor *names, uint64_t index)
 
 static bool show(const struct moves_context *context, const uint64_t *row, const struct mr_tensor *names)
 {
-    const struct mr_moving move = {.id = row[MR_MOVES_ID],
-                                   .from = name_of(names, row[MR_MOVES_FROM]),
-                                   .to = name_of(names, row[MR_MOVES_TO]),
-                                   .first = (uint32_t)row[MR_MOVES_FIRST],
-                                   .count = (uint32_t)row[MR_MOVES_COUNT],
-                                   .mib_s = (uint32_t)row[MR_MOVES_MIB_S],
-                                   .state = (enum mr_moving_state)row[MR_MOVES_STATE],
-                                   .rows = row[MR_MOVES_ROWS],
-                                   .bytes = row[MR_MOVES_BYTES],
-                                   .left_bytes = row[MR_MOVES_LEFT_BYTES],
-                                   .us = row[MR_MOVES_US]};
+    struct mr_moving move = {.id = row[MR_MOVES_ID],
+                             .from = name_of(names, row[MR_MOVES_FROM]),
+                             .to = name_of(names, row[MR_MOVES_TO]),
+                             .first = (uint32_t)row[MR_MOVES_FIRST],
+                             .count = (uint32_t)row[MR_MOVES_COUNT],
+                             .mib_s = (uint32_t)row[MR_MOVES_MIB_S],
+                             .state = (enum mr_moving_state)row[MR_MOVES_STATE],
+                             .rows = row[MR_MOVES_ROWS],
+                             .bytes = row[MR_MOVES_BYTES],
+                             .left_bytes = row[MR_MOVES_LEFT_BYTES],
+                             .us = row[MR_MOVES_US]};
     if (move.from == NULL || move.to == NULL)
         return false;
+    char from[MR_CLUSTER_NAME_BYTES], to[MR_CLUSTER_NAME_BYTES];
+    (void)mr_printable(from, sizeof(from), move.from, strlen(move.from));
+    (void)mr_printable(to, sizeof(to), move.to, strlen(move.to));
+    move.from = from;
+    move.to = to;
     if (context->visit != NULL)
         context->visit(context->arg, &move);
     return true;

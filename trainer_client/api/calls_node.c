@@ -1,6 +1,7 @@
 /* The node itself: heartbeat, counters, echo. */
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/base/printable.h"
 #include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/format/capability.h"
 #include "trainer_client/api/calls.h"
@@ -65,8 +66,7 @@ static enum mr_status finish_heartbeat(struct mr_future *f, struct mr_reply **re
         const struct mr_tensor *why =
             states[i].state == MR_NODE_FAILED ? mrc_part_tensor(f, i, 1, MR_U8, 1) : NULL;
         if (why != NULL)
-            (void)snprintf(states[i].why, sizeof(states[i].why), "%.*s", (int)why->bytes,
-                           (const char *)why->data);
+            (void)mr_printable(states[i].why, sizeof(states[i].why), why->data, why->bytes);
     }
     return MR_OK;
 }
@@ -116,8 +116,7 @@ static enum mr_status finish_stats(struct mr_future *f, struct mr_reply **reply)
         char name[COUNTER_NAME_BYTES];
         if (bytes >= sizeof(name))
             return mrc_part_garbled(f, 0);
-        memcpy(name, at, bytes);
-        name[bytes] = '\0';
+        (void)mr_printable(name, sizeof(name), at, bytes);
         context->visit(context->arg, name, value[i]);
         at = line_end == NULL ? end : line_end + 1;
     }
@@ -232,11 +231,13 @@ static bool read_members(const struct cluster_context *context, const struct mr_
     context->state->without_owner = partitions[MR_CLUSTER_NO_NODE];
     for (uint32_t i = 0; i < nodes->dims[0] && context->visit != NULL; i++) {
         struct mr_peer_version version = {0};
-        char text[MR_VERSION_TEXT_BYTES];
+        char text[MR_VERSION_TEXT_BYTES], name[MR_CLUSTER_NAME_BYTES], address[MR_CLUSTER_NAME_BYTES];
+        (void)mr_printable(name, sizeof(name), node[i].name, strlen(node[i].name));
+        (void)mr_printable(address, sizeof(address), node[i].address, strlen(node[i].address));
         memcpy(version.text, node[i].version, sizeof(version.text));
         mr_version_name(&version, text);
-        const struct mr_cluster_member member = {.name = node[i].name,
-                                                 .address = node[i].address,
+        const struct mr_cluster_member member = {.name = name,
+                                                 .address = address,
                                                  .core_count = node[i].core_count,
                                                  .partitions = partitions[i],
                                                  .is_present = (node[i].flags & MR_CLUSTER_NODE_PRESENT) != 0,

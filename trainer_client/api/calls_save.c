@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/printable.h"
 #include "trainer_client/api/calls.h"
 #include "dataplane/wire/base/clock.h"
 
@@ -216,7 +217,7 @@ static struct mr_save_info save_info(const uint64_t *w, uint32_t words, const ch
                                 .duration_us = w[8],
                                 .status = (enum mr_status)w[9],
                                 .is_automatic = w[11] != 0};
-    (void)snprintf(info.error, sizeof(info.error), "%.*s", (int)line_bytes, line);
+    (void)mr_printable(info.error, sizeof(info.error), line, line_bytes);
     if (words >= SAVE_WORDS_REMOTE) {
         info.committed_ms = w[12];
         info.remote_ms = w[13];

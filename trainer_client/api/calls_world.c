@@ -1,6 +1,7 @@
 /* The world of workers that a node takes part in. */
 #include <string.h>
 #include "dataplane/rpc/world/world.h"
+#include "dataplane/wire/base/printable.h"
 #include "trainer_client/api/calls.h"
 #include "dataplane/udp/address.h"
 
@@ -50,6 +51,7 @@ static void visit_members(const struct world_context *context, const struct mr_t
         memcpy(&line, (const uint8_t *)members->data + i * members->dims[1], sizeof(line));
         line.name[sizeof(line.name) - 1] = 0;
         memcpy(member.name, line.name, sizeof(member.name));
+        mr_make_printable(member.name, sizeof(member.name));
         member.rank = line.rank;
         member.has_joined = (line.flags & MR_MEMBER_JOINED) != 0;
         member.is_node = (line.flags & MR_JOIN_NODE) != 0;
@@ -74,8 +76,7 @@ static bool visit_functions(const struct world_context *context, const struct mr
             return false;
         size_t bytes = (size_t)(line_end - at) < sizeof(line) ? (size_t)(line_end - at) : sizeof(line) - 1;
 
-        memcpy(line, at, bytes);
-        line[bytes] = 0;
+        (void)mr_printable(line, sizeof(line), at, bytes);
         context->visitor.function(context->visitor.arg, line);
         at = line_end + 1;
     }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "dataplane/wire/base/printable.h"
 #include "trainer_client/millrace.h"
 
 static _Thread_local char line[MRC_ERROR_BYTES];
@@ -20,6 +21,7 @@ void mrc_error_line(const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
+    mr_make_printable(line, sizeof(line)); /* much of it is what servers say */
 }
 
 const char *mrc_of_steps(uint64_t from, uint64_t to, char *text)

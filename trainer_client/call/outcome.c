@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/printable.h"
 #include "dataplane/wire/base/buddy.h"
 #include "trainer_client/call/last_error.h"
 #include "dataplane/wire/base/clock.h"
@@ -47,14 +48,8 @@ static void describe_silence(const struct mrc_part *part, char text[TEXT_BYTES])
 static void describe(const struct mrc_part *part, char text[TEXT_BYTES])
 {
     if (part->answer_count > 0 && part->answers[0].dtype == MR_U8) {
-        size_t bytes = (size_t)part->answers[0].bytes;
-        if (bytes > TEXT_BYTES - 1)
-            bytes = TEXT_BYTES - 1;
-        memcpy(text, part->answers[0].data, bytes);
-        text[bytes] = '\0';
-        for (size_t i = 0; i < bytes && text[i] != '\0'; i++)
-            if ((unsigned char)text[i] < ' ')
-                text[i] = ' ';
+        const char *said = part->answers[0].data;
+        (void)mr_printable(text, TEXT_BYTES, said, strnlen(said, (size_t)part->answers[0].bytes));
     } else if (part->is_void) {
         snprintf(text, TEXT_BYTES,
                  "its number is no longer that feature's since the node was restarted or restored: create it "

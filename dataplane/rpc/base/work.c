@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/wire/base/fence.h"
+#include "dataplane/wire/base/printable.h"
 
 #define ERROR_BYTES 768u
 #define NUDGE_US    200u /* if jobs have not begun by then, one of those before was not short */
@@ -24,6 +25,7 @@ void mr_rpc_error_line(const char *format, ...)
     va_start(args, format);
     vsnprintf(error_line, sizeof(error_line), format, args);
     va_end(args);
+    mr_make_printable(error_line, sizeof(error_line)); /* it names workers, as they call themselves */
 }
 
 /* ---- work ---- */

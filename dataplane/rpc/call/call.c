@@ -8,6 +8,7 @@
 #include "dataplane/rpc/call/serving.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 #include "dataplane/wire/base/list.h"
+#include "dataplane/wire/base/printable.h"
 
 /* ---- futures ---- */
 
@@ -116,6 +117,7 @@ void mr_rpc_future_end(struct mr_rpc_future *f, enum mr_status status, const cha
         mr_member_text(agent, f->call.to, who);
         snprintf(f->error, sizeof(f->error), "%s on %s: %s", f->function, who,
                  why == NULL || why[0] == 0 ? mr_status_text(status) : why);
+        mr_make_printable(f->error, sizeof(f->error));
     }
     uint32_t before = mr_agent_done(&f->word);
 

@@ -10,17 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
+#include "dataplane/wire/base/printable.h"
 
 #define HELP_COLUMN 34
 
 int cli_fail(const char *program, const char *format, ...)
 {
+    char text[MR_PRINTABLE_BYTES_MAX];
     va_list args;
-    (void)fprintf(stderr, "%s: ", program);
     va_start(args, format);
-    (void)vfprintf(stderr, format, args);
+    (void)vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    (void)fputc('\n', stderr);
+    (void)fprintf(stderr, "%s: %s\n", program, mr_make_printable(text, sizeof(text)));
     return CLI_EXIT_FAILED;
 }
 

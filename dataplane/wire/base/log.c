@@ -13,6 +13,7 @@
 #include "dataplane/wire/base/log_line.h"
 #include "dataplane/wire/base/log_queue.h"
 #include "dataplane/wire/base/plural.h"
+#include "dataplane/wire/base/printable.h"
 
 #define WAIT_US      100000u  /* for a line to be written */
 #define STOP_WAIT_US 1000000u /* for all of them, at the end */
@@ -68,6 +69,7 @@ __attribute__((format(printf, 5, 0))) static void fill(struct mr_log_record *r,
     r->site = site;
     clock_gettime(CLOCK_REALTIME, &r->time);
     vsnprintf(r->message, sizeof(r->message), format, arguments);
+    mr_make_printable(r->message, sizeof(r->message));
     mr_log_record_fields(r, fields, field_count);
 }
 

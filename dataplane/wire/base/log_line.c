@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/base/printable.h"
 #include "dataplane/wire/base/utf8.h"
 
 /* A byte takes six of JSON at most; names, punctuation and numbers have the rest. */
@@ -100,9 +101,10 @@ void mr_log_record_fields(struct mr_log_record *record, const struct mr_log_fiel
         if (fields[i].text == NULL)
             continue;
         const size_t room = sizeof(record->texts) - used;
-        const size_t length = strnlen(fields[i].text, room - 1);
+        size_t length = strnlen(fields[i].text, room - 1);
         memcpy(record->texts + used, fields[i].text, length);
         record->texts[used + length] = '\0';
+        length = strlen(mr_make_printable(record->texts + used, room));
         record->fields[i].text = record->texts + used;
         used += length + (room > length + 1 ? 1 : 0);
     }

@@ -22,6 +22,7 @@
 #define FAKE_LANES_MAX      64u
 #define FAKE_NUMBERS_MAX    4096u
 #define FAKE_STARTS_MAX     8u
+#define FAKE_HOSTILE        "\033]0;x\a\x9b"
 #define FAKE_CLOCK_NAME     UINT64_C(77)
 #define FAKE_CLOCK_AHEAD_NS UINT64_C(5000000000)
 

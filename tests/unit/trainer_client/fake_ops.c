@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/rpc/world/world.h"
+#include "dataplane/wire/format/mr_mark.h"
 #include "dataplane/wire/format/rows.h"
 #include "tests/unit/trainer_client/fake_cluster.h"
 #include "tests/unit/trainer_client/fake_node_ops.h"
@@ -812,6 +814,33 @@ static void variable(struct fake_core *core, struct mr_endpoint *ep, const struc
     fake_reply(ep, r, &out, 1);
 }
 
+/* What a server of ill will says: in each of its texts FAKE_HOSTILE, which a terminal takes for a command. */
+static void hostile(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    static const char line[] = FAKE_HOSTILE " = " FAKE_HOSTILE "\n";
+    static struct mr_member_wire member = {.name = FAKE_HOSTILE};
+    static struct mr_mark mark = {.event = FAKE_HOSTILE, .client = FAKE_HOSTILE, .text = FAKE_HOSTILE};
+    uint64_t words[MR_WORLD_WORDS] = {0}, positions[2] = {0};
+    struct mr_tensor facts = mr_tensor_1d(MR_U8, sizeof(line) - 1, line);
+    struct mr_tensor world[3] = {mr_tensor_1d(MR_U64, MR_WORLD_WORDS, words),
+                                 mr_tensor_2d(MR_U8, 1, sizeof(member), &member), facts};
+    struct mr_tensor marks[2] = {mr_tensor_1d(MR_U64, 2, positions),
+                                 mr_tensor_2d(MR_U8, 1, sizeof(mark), &mark)};
+    switch (r->message->preamble.op) {
+    case MR_OP_FACTS:
+        fake_reply(ep, r, &facts, 1);
+        break;
+    case MR_OP_RPC_STATUS:
+        fake_reply(ep, r, world, 3);
+        break;
+    case MR_OP_MARK:
+        fake_reply(ep, r, marks, 2);
+        break;
+    default:
+        mr_reply_error(ep, r->ref, MR_INVALID_ARGUMENT, FAKE_HOSTILE);
+    }
+}
+
 void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     static void (*const ops[MR_OP_COUNT])(struct fake_core *, struct mr_endpoint *,
@@ -846,6 +875,10 @@ void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request
         [MR_OP_RECENT_CALLS] = fake_recent_calls,
         [MR_OP_CLOCK] = fake_tell_clock,
         [MR_OP_LOOKUP_TABLES] = lookup_tables,
+        [MR_OP_FACTS] = hostile,
+        [MR_OP_RPC_STATUS] = hostile,
+        [MR_OP_MARK] = hostile,
+        [MR_OP_MOVES] = hostile,
     };
     struct fake_core *core = app;
     uint8_t op = request->message->preamble.op;

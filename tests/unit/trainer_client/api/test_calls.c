@@ -953,10 +953,64 @@ static void test_a_server_of_an_older_version(void **state)
     fake_node_destroy(node);
 }
 
+/* ---- what servers say, for people ---- */
+
+static const char said[] = "\\x1b]0;x\\x07\\x9b";
+static uint32_t said_count;
+
+static void check_fact(void *arg, const char *name, const char *value)
+{
+    assert_string_equal(name, said);
+    assert_string_equal(value, said);
+    said_count++;
+}
+
+static void check_member(void *arg, const struct mr_world_member *member)
+{
+    assert_string_equal(member->name, said);
+    said_count++;
+}
+
+static void check_function(void *arg, const char *line)
+{
+    char both[64];
+    snprintf(both, sizeof(both), "%s = %s", said, said);
+    assert_string_equal(line, both);
+    said_count++;
+}
+
+static void check_mark(void *arg, const struct mr_mark *mark)
+{
+    assert_string_equal(mark->event, said);
+    assert_string_equal(mark->client, said);
+    assert_string_equal(mark->text, said);
+    said_count++;
+}
+
+static void test_what_a_server_says_gives_a_terminal_no_commands(void **state)
+{
+    struct fixture x;
+    struct mr_world world;
+    struct mr_moves_state moves;
+    const struct mr_world_visitor visitor = {.member = check_member, .function = check_function};
+    set_up(&x, 1);
+    said_count = 0;
+    assert_int_equal(mr_facts(x.client, NULL, 0, check_fact, NULL), MR_OK);
+    assert_int_equal(mr_world(x.client, NULL, &world, &visitor), MR_OK);
+    assert_int_equal(mr_marks(x.client, NULL, 0, 0, NULL, NULL, check_mark, NULL), MR_OK);
+    assert_int_equal(said_count, 4);
+    assert_int_equal(mr_moves(x.client, NULL, &moves, NULL, NULL), MR_INVALID_ARGUMENT);
+    if (strstr(mr_last_error(), said) == NULL)
+        fail_msg("%s", mr_last_error());
+    assert_null(strchr(mr_last_error(), '\033'));
+    tear_down(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_features_are_asked_again_after_a_restore),
+        cmocka_unit_test(test_what_a_server_says_gives_a_terminal_no_commands),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_a_lookup_without_memory),
         cmocka_unit_test(test_pooling),

@@ -105,6 +105,23 @@ static void levels_are_thresholds(void **state)
     }
 }
 
+/* Neither in its text nor in a field. */
+static void a_line_gives_a_terminal_no_commands(void **state)
+{
+    configure(MR_LOG_INFO, 0);
+    captured.bytes = 0;
+    mr_log_with(MR_LOG_INFO,
+                MR_LOG_FIELDS({"who", .text = "\xc2\x9b"
+                                              "1m"}),
+                "said", "a store says \033[2J\xff");
+    take(0);
+    assert_int_equal(count("\033"), 0);
+    assert_int_equal(count("\xc2"), 0);
+    assert_int_equal(count("\xff"), 0);
+    assert_int_equal(count("x1b[2J"), 1);
+    assert_int_equal(count("xc2"), 1);
+}
+
 static void a_line_is_written_when_the_call_returns(void **state)
 {
     assert_true(mr_log_start());
@@ -292,6 +309,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(levels_are_thresholds, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_line_gives_a_terminal_no_commands, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_line_is_written_when_the_call_returns, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_listener_is_told_of_lines_from_info_on, set_up, tear_down),
         cmocka_unit_test_setup_teardown(lines_of_threads_do_not_mix, set_up, tear_down),
