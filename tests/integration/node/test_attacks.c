@@ -256,7 +256,7 @@ static void the_node_saves_by_itself_beside_trainers(void **state)
 
 /* ---- memory for messages, sessions, tables ---- */
 
-enum { CALLS = 100, KEYS = 4096, ATTACKERS = 4, REQUESTS = 16, REQUEST_BYTES = 2 << 20, SESSIONS = 64 };
+enum { CALLS = 50, KEYS = 4096, ATTACKERS = 4, REQUESTS = 16, REQUEST_BYTES = 2 << 20, SESSIONS = 64 };
 
 static int compare_us(const void *a, const void *b)
 {
