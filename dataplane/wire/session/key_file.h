@@ -20,7 +20,7 @@ enum mr_status mr_key_parse(const char *text, size_t text_bytes, uint8_t key[MR_
 enum mr_status mr_key_file_read(const char *path, uint8_t key[MR_PSK_BYTES], char *error, size_t error_bytes);
 
 /* Whether others than the file's owner and the groups of this process can read it, or others than its owner
- * can write to it. For a warning: who can read a key has it. False as well if the file cannot be looked at. */
+ * can write to it. For a warning: who can read a key has it. False if the file cannot be looked at. */
 bool mr_key_file_is_exposed(const char *path);
 
 #endif

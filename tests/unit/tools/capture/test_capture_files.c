@@ -178,12 +178,9 @@ int main(void)
 #define TEST(name)                                                                                           \
     cmocka_unit_test_setup_teardown(name, temporary_directory_setup, temporary_directory_teardown)
     const struct CMUnitTest tests[] = {
-        TEST(files_are_their_users_alone),
-        cmocka_unit_test(names_are_numbered_before_their_ending),
-        TEST(one_file_holds_everything),
-        TEST(the_last_files_are_kept),
-        TEST(what_was_flushed_is_whole_blocks),
-        TEST(what_cannot_be_written_is_said),
+        TEST(files_are_their_users_alone),      cmocka_unit_test(names_are_numbered_before_their_ending),
+        TEST(one_file_holds_everything),        TEST(the_last_files_are_kept),
+        TEST(what_was_flushed_is_whole_blocks), TEST(what_cannot_be_written_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
