@@ -1,4 +1,4 @@
-"""A node that was started as root has given up its capabilities when it is ready, in all threads, and works and stops as before.
+"""A node of root has given up its capabilities when it is ready, in all threads, and works as before.
 
 usage: test_privileges.py MILLRACED MILLRACE
 in a network namespace of its own: needs root
