@@ -4,8 +4,9 @@
 usage: torch2.py [--python PYTHON] [--path NAME | NAME...]
 
 NAME: torch2 (the newest torch, numpy and pandas), torchrec (TorchRec, and the torch that its FBGEMM is made
-for) or graphlearn (GraphLearn-torch and its torch); without one, the first two. Prints one line that says what tests run with; the reason why one cannot be made goes
-to standard error. The exit status is 0 all the same: tests without their environment are skipped.
+for) or graphlearn (GraphLearn-torch and its torch); without one, the first two. Prints one line that says
+what tests run with; the reason why one cannot be made goes to standard error. The exit status is 0 all the
+same: tests without their environment are skipped.
 --path: makes none; prints the environment's Python, and exits with 1 if it is not there.
 
 An environment is PYTHON's (/usr/bin/python3) and lies in ${XDG_CACHE_HOME:-~/.cache}/millrace/, by a hash of

@@ -5,8 +5,8 @@
  *                                payload bytes, XXH3-128 of header and payload}, then records
  *   DIR/ckpt-<id>/MANIFEST       JSON: version, id, parent, features, per file its blocks and bytes,
  *                                incarnation; written last
- *   DIR/ckpt-<id>/BY_TRAINER     only if a trainer asked for it, and not the node or an operator; written before
- *                                the MANIFEST
+ *   DIR/ckpt-<id>/BY_TRAINER     only if a trainer asked for it, and not the node or an operator; written
+ *                                before the MANIFEST
  *
  * All of it is written under DIR/.tmp-ckpt-<id>, which is renamed once files, directory and parent are
  * synced: the rename commits. docs/checkpoint-format.md has every field.

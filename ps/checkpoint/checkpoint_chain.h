@@ -65,11 +65,11 @@ bool ps_chain_drops(const struct ps_chain *c);
 uint64_t ps_chain_bytes(const struct ps_chain *c);
 
 /* Reads the MANIFESTs of a chain; no block is read. Where a node by itself has saved among a cluster's
- * checkpoints, both may have the number: then the cluster's is meant. MR_CHECKPOINT_NOT_FOUND: there is no such checkpoint.
- * MR_CHECKPOINT_CORRUPT: its MANIFEST is, or a parent is missing, broken or not the one that it was written
- * on; of a cluster also if a part is missing, not the one that CLUSTER-<id> names, or does not go with the
- * others. MR_CHECKPOINT_NEWER, MR_IO_ERROR, MR_NO_MEMORY. On failure `text` (PS_TEXT_BYTES) says what and
- * where, and there is nothing to close. */
+ * checkpoints, both may have the number: then the cluster's is meant. MR_CHECKPOINT_NOT_FOUND: there is no
+ * such checkpoint. MR_CHECKPOINT_CORRUPT: its MANIFEST is, or a parent is missing, broken or not the one
+ * that it was written on; of a cluster also if a part is missing, not the one that CLUSTER-<id> names, or
+ * does not go with the others. MR_CHECKPOINT_NEWER, MR_IO_ERROR, MR_NO_MEMORY. On failure `text`
+ * (PS_TEXT_BYTES) says what and where, and there is nothing to close. */
 enum mr_status ps_chain_open(const struct ps_store *store, const char *directory, uint64_t id,
                              struct ps_chain *out, char *text);
 /* Checks that each link's files exist and have the lengths that its MANIFEST gives; no block is read. Errors

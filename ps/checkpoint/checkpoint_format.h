@@ -75,7 +75,7 @@ bool ps_path_join(const char *directory, const char *name, char out[PS_PATH_BYTE
 uint64_t ps_name_published(const char *name);
 uint64_t ps_name_temporary(const char *name);
 uint64_t ps_name_cluster(const char *name);
-/* Returns the id in CLUSTER-<id>, ps_store_writer() and an ending: of a writer that has not ended, or died. */
+/* Returns the id in CLUSTER-<id>, ps_store_writer() and an ending: of a writer that is at work, or died. */
 uint64_t ps_name_cluster_unfinished(const char *name);
 
 #define PS_TEXT_BYTES 256u

@@ -9,8 +9,8 @@
 
 /* Removes files CLUSTER-<id> of checkpoints before `committed`, so that as many of each kind stay, that one
  * among them, as the retention says: a trainer asked for a checkpoint if one of its parts has the file
- * BY_TRAINER. Those that this version cannot read stay; all stay if a kind is not known. Those of which a part is
- * missing go at once, and so does what writers left that died. */
+ * BY_TRAINER. Those that this version cannot read stay; all stay if a kind is not known. Those of which a
+ * part is missing go at once, and so does what writers left that died. */
 void ps_cluster_retain(const struct ps_store *store, const char *directory, uint64_t committed,
                        const struct ps_retention *retention);
 /* Removes the chains in a node's folder of which no link is a part of a CLUSTER file in `directory`, but not

@@ -19,7 +19,7 @@
 #define ROUNDS          6u       /* in the time after which a session is dead */
 #define AWAY_US         1000000u /* without a connection for longer: trouble */
 #define OPEN_AGAIN_US   1000000u
-#define HANG_US         10000000u /* with two sessions: a request that takes longer has been lost in the library */
+#define HANG_US         10000000u /* beside two sessions: a longer request is lost in the library */
 
 struct ps_zookeeper {
     struct ps_zookeeper_options options;
@@ -234,8 +234,9 @@ static bool is_own_entry(struct ps_zookeeper *z)
     return false;
 }
 
-/* Whether the entry is as it was written a moment ago, and nothing has happened since that a write would have to
- * come after: each costs a sync of a majority of the servers' disks, and changes wake all nodes several times. */
+/* Whether the entry is as it was written a moment ago, and nothing has happened since that a write would
+ * have to come after: each costs a sync of a majority of the servers' disks, and changes wake all nodes
+ * several times. */
 static bool is_announced(const struct ps_zookeeper *z, const char *json)
 {
     const uint64_t age_us = mr_clock_boot_us() - z->announced_us;

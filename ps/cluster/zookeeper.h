@@ -8,8 +8,8 @@
  *
  * A thread of its own goes round: it writes the node's entry, which takes a majority of the servers, then
  * reads the map and the catalogue, then who is there, then who leads. The order matters. An entry that was
- * written a moment ago is not written again, unless it has changed, or the fate of a change is not known: only
- * for these, and for the lease, what is read must come after a write.
+ * written a moment ago is not written again, unless it has changed, or the fate of a change is not known:
+ * only for these, and for the lease, what is read must come after a write.
  * - A read is answered by whichever server one is connected to, which may lag behind. After a write of the
  *   same session it knows at least that write. So what is read is never older than the round's beginning,
  *   and a change of the map whose answer was lost has been made by then, or never will be: ZooKeeper

@@ -6,8 +6,8 @@
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
 
-/* One request. Whoever comes last frees it: the caller, or the library, which answers all that is in flight at
- * the latest when the handle is closed. */
+/* One request. Whoever comes last frees it: the caller, or the library, which answers all that is in flight
+ * at the latest when the handle is closed. */
 struct call {
     pthread_mutex_t lock;
     pthread_cond_t changed;

@@ -1,8 +1,8 @@
 /* ZooKeeper's requests with an end. The library's synchronous ones wait for ever if the session ends between
- * their look at the connection and the queue of requests (ZOOKEEPER-2802), and nothing would notice. These send
- * the asynchronous ones, and wait for so long. Return what the library's do (ZOK, ZNONODE, ...), or
- * PS_ZOOKEEPER_HANGS: then the handle is to be closed, and further requests return the same at once. One thread
- * at a time, not the library's own. */
+ * their look at the connection and the queue of requests (ZOOKEEPER-2802), and nothing would notice. These
+ * send the asynchronous ones, and wait for so long. Return what the library's do (ZOK, ZNONODE, ...), or
+ * PS_ZOOKEEPER_HANGS: then the handle is to be closed, and further requests return the same at once. One
+ * thread at a time, not the library's own. */
 #ifndef PS_ZOOKEEPER_CALLS_H
 #define PS_ZOOKEEPER_CALLS_H
 

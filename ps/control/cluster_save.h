@@ -56,8 +56,8 @@ void ps_cluster_save_look(struct ps_cluster_save *s, const struct ps_zookeeper_v
                           struct ps_leader_view *out);
 /* Writes the file CLUSTER of map->cut, in the background. */
 void ps_cluster_save_commit(struct ps_cluster_save *s, const struct ps_zookeeper_view *view);
-/* Begins the cut that a client has asked for, or gives up the one that it wants to end. False: neither, or not
- * now. */
+/* Begins the cut that a client has asked for, or gives up the one that it wants to end. False: neither, or
+ * not now. */
 bool ps_cluster_save_propose(struct ps_cluster_save *s, const struct ps_cluster_map *map,
                              struct ps_cluster_map *next);
 

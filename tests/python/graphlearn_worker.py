@@ -1,5 +1,5 @@
-"""A worker of GraphLearn-torch, as its wheel is, over millrace.rpc: its loaders sample a graph that two workers
-share, and fetch features of each other's nodes.
+"""A worker of GraphLearn-torch, as its wheel is, over millrace.rpc: its loaders sample a graph that two
+workers share, and fetch features of each other's nodes.
 
 usage: graphlearn_worker.py RANK PORT
 

@@ -599,7 +599,7 @@ def test_dlrm_without_the_lines_that_change_is_torchrec_s(new_node, tmp_path):
         ["patch", "--silent", "--fuzz=0", "--reverse", script], input=change, text=True, check=True
     )
     assert "millrace." not in script.read_text().split("import argparse")[1]
-    with concurrent.futures.ThreadPoolExecutor() as both:  # side by side: most of it is the import of torchrec
+    with concurrent.futures.ThreadPoolExecutor() as both:  # side by side: most is the import of torchrec
         running = both.submit(losses_of, script, 29500)
         ours, end = losses_of(example, 29501, "--server", new_node().address)
         theirs, their_end = running.result()

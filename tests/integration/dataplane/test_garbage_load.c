@@ -1,5 +1,5 @@
-/* A real node over memif while garbage comes at full speed: it says nothing on the wire and little in its log,
- * and counts every packet under its reason (which the load itself checks). */
+/* A real node over memif while garbage comes at full speed: it says nothing on the wire and little in its
+ * log, and counts every packet under its reason (which the load itself checks). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -17,6 +17,12 @@ enum dp_port_state dp_port_state(const struct dp *dp, char why[DP_ERROR_BYTES])
     return DP_PORT_UP;
 }
 
+enum dp_driver dp_driver(const struct dp *dp)
+{
+    (void)dp;
+    return DP_DRIVER_SOCKET;
+}
+
 const char *dp_driver_name(const struct dp *dp)
 {
     (void)dp;

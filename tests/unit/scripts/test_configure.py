@@ -16,7 +16,9 @@ class Configure(unittest.TestCase):
         self.ninja_file = self.tree / "build/build.ninja"
 
     def configure(self, *arguments):
-        return subprocess.run([CONFIGURE, *arguments], cwd=self.tree, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            [CONFIGURE, *arguments], cwd=self.tree, capture_output=True, text=True, check=False
+        )
 
     def option(self, name):
         text = (self.tree / "build/meson-info/intro-buildoptions.json").read_text(encoding="utf-8")

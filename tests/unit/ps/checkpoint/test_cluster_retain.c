@@ -108,8 +108,8 @@ static void what_comes_after_stays(void **state)
     expect(directory, "a", "10 12 ");
 }
 
-/* A leader lost its session while its file was on its way: the cut was given up, and its parts went. It stands
- * for no checkpoint, and takes no other's place. */
+/* A leader lost its session while its file was on its way: the cut was given up, and its parts went. It
+ * stands for no checkpoint, and takes no other's place. */
 static void a_file_that_came_too_late_goes(void **state)
 {
     const char *directory = *state;

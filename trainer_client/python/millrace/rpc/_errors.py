@@ -13,8 +13,8 @@ class RemoteError(FunctionFailed):
     text, with the remote traceback."""
 
 
-# What a terminal takes for a command, what changes the direction of text or cannot be seen, and what is no text;
-# but not line breaks and tabs, which tracebacks have.
+# What a terminal takes for a command, what changes the direction of text or cannot be seen, and what is no
+# text; but not line breaks and tabs, which tracebacks have.
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )

@@ -118,7 +118,7 @@ class PassEnd:
         self.reducers: list[tuple[Any, Callable[[], None]]] = []  # with what makes one due again
 
     def begin(self, number: int) -> None:
-        """Drops what a pass before this one has left, which failed elsewhere and never came to its end here."""
+        """Drops what an earlier pass has left, which failed elsewhere and never came to its end here."""
         with self.lock:
             if number == self.pass_number:
                 return
