@@ -6,6 +6,7 @@
 #include <string.h>
 #include "dataplane/wire/base/printable.h"
 #include "dataplane/wire/base/buddy.h"
+#include "dataplane/wire/format/capability.h"
 #include "trainer_client/call/last_error.h"
 #include "dataplane/wire/base/clock.h"
 
@@ -224,8 +225,19 @@ const struct mr_tensor *mrc_part_tensor(const struct mr_future *f, uint32_t i, u
 
 enum mr_status mrc_part_garbled(const struct mr_future *f, uint32_t i)
 {
-    return mrc_error(MR_BAD_MESSAGE, "%s: %s: the answer is not of the form this version expects",
-                     f->parts[i].link->name, mr_op_name(f->options.op));
+    const struct mrc_link *link = f->parts[i].link;
+    struct mr_client_session_info info = {.silent_since_us = 0};
+    char version[MR_VERSION_TEXT_BYTES];
+    pthread_mutex_lock(&link->client->lock);
+    if (link->session != NULL)
+        mr_client_session_info(link->session, &info);
+    pthread_mutex_unlock(&link->client->lock);
+    mr_version_name(&info.version, version);
+    return mrc_error(
+        MR_BAD_MESSAGE,
+        "%s: %s: the answer is not of the form this version expects: the server's version is %s, "
+        "and this library's %s",
+        link->name, mr_op_name(f->options.op), version, mr_version_text());
 }
 
 /* ---- tensors for the caller ---- */

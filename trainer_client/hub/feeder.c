@@ -159,7 +159,7 @@ static void start_plan(struct hub_feeder *f)
     hub->is_live = hub_batch_source_is_live(f->source);
     hub->batches = hub_parts_batches(&hub->parts);
     f->table = 0;
-    f->said_no_table = f->said_no_samples = f->said_trouble = false;
+    f->said_no_table = f->said_no_list = f->said_no_samples = f->said_trouble = false;
 }
 
 static void log_live_plan(const struct hub_feeder *f)
@@ -350,7 +350,13 @@ static bool find_table(struct hub_feeder *f)
                  f->hub->config.server, f->request.table);
     } else if (status == MR_OK) {
         wait_for(f, "%s", "");
+    } else if (!f->said_away) { /* another version, a node that has failed, a key without the right */
+        if (!f->said_no_list)
+            mr_log_warning("server_lists_nothing", "the parameter server does not list its tables: %s",
+                           mr_last_error());
+        wait_for(f, "the parameter server does not list its tables: %s", mr_last_error());
     }
+    f->said_no_list = status != MR_OK && !f->said_away;
     if (status == MR_OK && f->table == 0 && !f->said_no_table)
         mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"table", .text = f->request.table}), "waits_for_table",
                     "waiting for table '%s' to be created on the parameter server", f->request.table);

@@ -25,7 +25,7 @@ struct hub_feeder {
     uint64_t retry_us;
     uint64_t clocks_ns; /* when the server is asked for its clock next */
     uint64_t salt;      /* of the plan of `source` */
-    bool said_away, said_no_table, said_no_samples, said_trouble;
+    bool said_away, said_no_table, said_no_list, said_no_samples, said_trouble;
 };
 
 /* The parts belong to the plan of `source`; they change under the lock, by this thread, but for their plans'
