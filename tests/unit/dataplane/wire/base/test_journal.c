@@ -34,7 +34,7 @@ static void an_entry_has_every_field(void **state)
                                            "MILLRACE_COMPONENT=control",
                                            "MILLRACE_EVENT=saved",
                                            "MILLRACE_CHECKPOINT=7",
-                                           "MILLRACE_DIRECTORY=/a b\nc"};
+                                           "MILLRACE_DIRECTORY=/a b\\x0ac"};
     static struct mr_journal_entry e;
     make(MR_LOG_INFO, &e);
     assert_int_equal(e.count, sizeof(expected) / sizeof(*expected));

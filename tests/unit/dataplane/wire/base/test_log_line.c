@@ -59,7 +59,7 @@ static void logfmt_quotes_what_it_must(void **state)
     assert_string_equal(line_of(&r, MR_LOG_LOGFMT),
                         "ts=2023-11-14T22:13:20.007Z level=warning node=node-1 component=control event=saved "
                         "msg=\"plain\" checkpoint=18446744073709551615 directory=/a empty=\"\" "
-                        "odd=\"a=\\\"b\\\" \\\\ \\u0001\\ufffd\xe2\x82\xac\"");
+                        "odd=\"a=\\\"b\\\" \\\\ \\\\x01\\\\xff\xe2\x82\xac\"");
 }
 
 static void a_program_without_a_name_has_no_node(void **state)
