@@ -86,36 +86,51 @@ static void drop_in_thread(int signal_number)
     errno = error_number;
 }
 
-static uint64_t capabilities_of(const char *thread)
+struct thread_state {
+    uint64_t permitted; /* capabilities */
+    uint64_t blocked;   /* signals, from bit 0 on for 1 */
+};
+
+static struct thread_state thread_look(const char *thread)
 {
     char path[64], line[128];
-    uint64_t permitted = 0;
+    struct thread_state state = {0};
     snprintf(path, sizeof(path), "/proc/self/task/%.16s/status", thread);
     FILE *file = fopen(path, "re");
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-        if (sscanf(line, "CapPrm: %" SCNx64, &permitted) == 1)
-            break;
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        (void)sscanf(line, "SigBlk: %" SCNx64, &state.blocked);
+        (void)sscanf(line, "CapPrm: %" SCNx64, &state.permitted);
+    }
     if (file != NULL)
         (void)fclose(file);
-    return permitted;
+    return state;
 }
 
-/* Counts the threads with other capabilities than `kept`, and sends them `signal_number` unless that is 0. */
-static uint32_t threads_with_others(uint64_t kept, int signal_number)
+/* Threads with other capabilities than those that are kept. */
+struct threads_left {
+    uint32_t count;
+    uint32_t deaf; /* of these: they block the signal, as a sanitizer's own thread does */
+};
+
+/* Counts them, and sends them the signal if `sends`. */
+static struct threads_left threads_with_others(uint64_t kept, int signal_number, bool sends)
 {
-    uint32_t count = 0;
+    struct threads_left left = {0};
     DIR *tasks = opendir("/proc/self/task");
     if (tasks == NULL)
-        return 1;
+        return (struct threads_left){.count = 1, .deaf = 1};
     for (struct dirent *entry = readdir(tasks); entry != NULL; entry = readdir(tasks)) {
-        if (entry->d_name[0] == '.' || (capabilities_of(entry->d_name) & ~kept) == 0)
+        const struct thread_state state =
+            entry->d_name[0] != '.' ? thread_look(entry->d_name) : (struct thread_state){0};
+        if ((state.permitted & ~kept) == 0)
             continue;
-        count++;
-        if (signal_number != 0)
+        left.count++;
+        left.deaf += (state.blocked & BIT(signal_number - 1)) != 0;
+        if (sends)
             (void)syscall(SYS_tgkill, getpid(), atoi(entry->d_name), signal_number);
     }
     closedir(tasks);
-    return count;
+    return left;
 }
 
 static void log_kept(uint64_t before, uint64_t kept)
@@ -141,28 +156,30 @@ bool ps_privileges_drop(uint64_t kept)
     const int signal_number = SIGRTMIN + 7;
     struct sigaction action = {.sa_handler = drop_in_thread, .sa_flags = SA_RESTART};
     char own[16];
-    if (threads_with_others(kept, 0) == 0)
+    struct threads_left left = threads_with_others(kept, signal_number, false);
+    if (left.count == 0)
         return true; /* an ordinary user's node has none */
     snprintf(own, sizeof(own), "%d", (int)getpid());
-    const uint64_t before = capabilities_of(own);
+    const uint64_t before = thread_look(own).permitted;
     drop_kept = kept;
     sigemptyset(&action.sa_mask);
     if (sigaction(signal_number, &action, NULL) != 0)
         return false;
-    uint32_t left = 1;
-    for (uint32_t i = 0; i < LOOKS && left > 0; i++) {
-        left = threads_with_others(kept, i % RESENT_LOOKS == 0 ? signal_number : 0);
-        if (left > 0)
+    for (uint32_t i = 0; i < LOOKS && left.count > 0; i++) {
+        left = threads_with_others(kept, signal_number, i % RESENT_LOOKS == 0);
+        if (left.count == left.deaf && i > 0)
+            break;
+        if (left.count > 0)
             (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
     }
     action.sa_handler = SIG_IGN; /* one may be on its way: the default would end the process */
     (void)sigaction(signal_number, &action, NULL);
-    if (left > 0)
+    if (left.count > 0)
         mr_log_warning("capabilities_kept", "%u threads keep their capabilities: they do not take a signal",
-                       left);
+                       left.count);
     else
         log_kept(before, kept);
-    return left == 0;
+    return left.count == 0;
 }
 
 void ps_privileges_refuse_new_code(void)
