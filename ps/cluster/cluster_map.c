@@ -36,6 +36,11 @@ uint32_t ps_cluster_map_load(const struct ps_cluster_map *map, uint32_t node)
     return load;
 }
 
+bool ps_cluster_map_owns_any(const struct ps_cluster_map *map, uint32_t node)
+{
+    return memchr(map->owner, (int)node, map->partition_count) != NULL;
+}
+
 static void remove_move(struct ps_cluster_map *map, uint32_t at)
 {
     map->move_count--;

@@ -88,6 +88,8 @@ uint32_t ps_cluster_map_find(const struct ps_cluster_map *map, const char *name)
 const struct ps_cluster_move *ps_cluster_map_move(const struct ps_cluster_map *map, uint64_t id);
 /* How many partitions a node owns, those that are on their way to it included and those from it not. */
 uint32_t ps_cluster_map_load(const struct ps_cluster_map *map, uint32_t node);
+/* Whether a node owns any partition. */
+bool ps_cluster_map_owns_any(const struct ps_cluster_map *map, uint32_t node);
 
 /* ---- changes: false if they do not fit the map, which then stays as it is ---- */
 

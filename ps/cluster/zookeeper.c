@@ -322,16 +322,14 @@ static void write_next(struct ps_zookeeper *z)
 static bool read_map(struct ps_zookeeper *z)
 {
     int bytes = MAP_BYTES_MAX;
-    bool is_read = false;
     struct Stat stat;
     char text[PS_CLUSTER_TEXT_BYTES];
     int error = ps_zookeeper_get(&z->link, z->map_path, session_changed, z, z->buffer, &bytes, &stat);
-    if (error == ZNONODE)
+    if (error == ZNONODE) {
         error = ps_zookeeper_exists(&z->link, z->map_path, session_changed, z, &stat);
-    else if (error == ZOK)
-        is_read = true;
-    if (error == ZOK && !is_read) /* it has appeared in between */
-        error = ps_zookeeper_get(&z->link, z->map_path, session_changed, z, z->buffer, &bytes, &stat);
+        if (error == ZOK) /* it has appeared in between */
+            error = ps_zookeeper_get(&z->link, z->map_path, session_changed, z, z->buffer, &bytes, &stat);
+    }
     if (error == ZNONODE) {
         ps_cluster_map_init(&z->map, z->options.partition_count);
         return true;

@@ -32,11 +32,6 @@ static const struct ps_cluster_cut_report *report_of(const struct ps_zookeeper_v
     return entry != NULL && entry->cut.id == view->map->cut ? &entry->cut : NULL;
 }
 
-static bool owns_any(const struct ps_cluster_map *map, uint32_t node)
-{
-    return memchr(map->owner, (int)node, map->partition_count) != NULL;
-}
-
 __attribute__((format(printf, 2, 3))) static void give_up(struct ps_leader_view *out, const char *format, ...)
 {
     char why[PS_TEXT_BYTES + PS_CLUSTER_NAME_BYTES];
@@ -58,14 +53,14 @@ static void count_parts(const struct ps_zookeeper_view *view, struct ps_leader_v
     out->parts_are_written = true;
     for (uint32_t i = 0; i < view->map->node_count; i++) {
         const struct ps_cluster_cut_report *part = report_of(view, i);
-        const bool is_absent = out->absent_us[i] > 0, owns = owns_any(view->map, i);
+        const bool is_absent = out->absent_us[i] > 0, owns = ps_cluster_map_owns_any(view->map, i);
         out->parts_are_written &= part != NULL ? part->status == MR_OK : is_absent && !owns;
         if (part != NULL && part->status != MR_OK)
             give_up(out, "node %.63s: %s", view->map->nodes[i].name, part->text);
     }
     /* What such a node held in memory is in no part any more. */
     for (uint32_t i = 0; i < view->map->node_count && !out->parts_are_written; i++)
-        if (out->absent_us[i] > 0 && owns_any(view->map, i))
+        if (out->absent_us[i] > 0 && ps_cluster_map_owns_any(view->map, i))
             give_up(out, "node %.63s is away", view->map->nodes[i].name);
 }
 
@@ -172,7 +167,7 @@ void ps_cluster_save_commit(struct ps_cluster_save *s, const struct ps_zookeeper
     for (uint32_t i = 0; i < map->node_count; i++) {
         const struct ps_cluster_cut_report *report = report_of(view, i);
         struct ps_cluster_part *part = &m.parts[m.part_count];
-        if (report == NULL && !owns_any(map, i))
+        if (report == NULL && !ps_cluster_map_owns_any(map, i))
             continue;
         if (report == NULL || report->status != MR_OK)
             return;

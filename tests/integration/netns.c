@@ -1,4 +1,5 @@
 #include "tests/integration/netns.h"
+#include "tests/integration/end_with_test.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -121,9 +122,7 @@ static pid_t start(const struct netns *net, enum netns_side side, char *const ar
         give_up("fork");
     if (pid > 0)
         return pid;
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(1);
+    end_with_test(parent);
     move_to(net->fds[side]);
     (void)setenv("RUNTIME_DIRECTORY", net->directory, 1);
     if (out >= 0)

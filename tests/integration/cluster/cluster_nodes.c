@@ -52,7 +52,7 @@ static void write_configuration(const struct cluster_node *n, const char *cluste
     assert_int_equal(fclose(f), 0);
 }
 
-static _Noreturn void run(const struct cluster_node *n, const char *millraced, pid_t test)
+static _Noreturn void cluster_node_run(const struct cluster_node *n, const char *millraced, pid_t test)
 {
     char path[96];
     (void)snprintf(path, sizeof(path), "%s/log", n->directory);
@@ -73,7 +73,7 @@ void cluster_node_start(struct cluster_node *n, const char *millraced)
     n->pid = fork();
     assert_true(n->pid >= 0);
     if (n->pid == 0)
-        run(n, millraced, test);
+        cluster_node_run(n, millraced, test);
 }
 
 void cluster_node_create_as(struct cluster_node *n, const char *millraced, uint32_t number,

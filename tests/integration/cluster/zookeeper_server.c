@@ -70,7 +70,7 @@ static void write_configuration(const struct zookeeper_server *s)
     assert_int_equal(fclose(f), 0);
 }
 
-static _Noreturn void run(const struct zookeeper_server *s, pid_t test)
+static _Noreturn void zookeeper_server_run(const struct zookeeper_server *s, pid_t test)
 {
     char path[96];
     (void)snprintf(path, sizeof(path), "%s/output", s->directory);
@@ -91,7 +91,7 @@ void zookeeper_server_start(struct zookeeper_server *s)
     s->pid = fork();
     assert_true(s->pid >= 0);
     if (s->pid == 0)
-        run(s, test);
+        zookeeper_server_run(s, test);
     const time_t end = time(NULL) + LIMIT_S;
     while (!answers(s->port)) {
         if (waitpid(s->pid, NULL, WNOHANG) == s->pid || time(NULL) > end)

@@ -1,4 +1,5 @@
 #include "tests/integration/rpc/rpc_workers.h"
+#include "tests/integration/end_with_test.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -7,7 +8,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -112,11 +112,12 @@ void rpc_workers_leave(struct rpc_workers *workers, enum mr_status expected)
 pid_t rpc_workers_fork(const struct rpc_workers *workers, uint32_t rank, void (*then)(struct mr_rpc *rpc))
 {
     struct joining joining = {.workers = workers, .rank = rank};
+    const pid_t test = getpid();
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid > 0)
         return pid;
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    end_with_test(test);
     join(&joining);
     if (joining.status != MR_OK)
         fprintf(stderr, "%s\n", joining.error);

@@ -77,7 +77,7 @@ int __wrap_zoo_awget_children(zhandle_t *h, const char *path, watcher_fn watch, 
     return taken;
 }
 
-static int begin(void **state)
+static int link_begin(void **state)
 {
     (void)state;
     taken = answer = ZOK;
@@ -145,9 +145,9 @@ static void a_request_that_is_forgotten_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(answers_are_passed_on, begin),
-        cmocka_unit_test_setup(errors_are_passed_on, begin),
-        cmocka_unit_test_setup(a_request_that_is_forgotten_ends, begin),
+        cmocka_unit_test_setup(answers_are_passed_on, link_begin),
+        cmocka_unit_test_setup(errors_are_passed_on, link_begin),
+        cmocka_unit_test_setup(a_request_that_is_forgotten_ends, link_begin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
