@@ -5,6 +5,7 @@
 #include <rte_branch_prediction.h>
 #include <rte_mbuf.h>
 #include "dataplane/loop/core.h"
+#include "dataplane/loop/rx_checksums.h"
 #include "dataplane/wire/base/clock.h"
 
 /* Packets that are passed on, written over those that came in. */
@@ -15,8 +16,7 @@ struct line {
 
 static void damage(struct dp_core *core, struct dp_fault *fault, struct rte_mbuf *packet)
 {
-    /* What the port has found to be right is so no more. */
-    packet->ol_flags &= ~(RTE_MBUF_F_RX_IP_CKSUM_MASK | RTE_MBUF_F_RX_L4_CKSUM_MASK);
+    dp_rx_set_unchecked(packet);
     dp_fault_damage(fault, rte_pktmbuf_mtod(packet, uint8_t *), packet->data_len, DP_ETHER_BYTES);
     core->counters.fault_corrupted++;
 }

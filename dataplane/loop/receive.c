@@ -4,6 +4,7 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include "dataplane/loop/core.h"
+#include "dataplane/loop/rx_checksums.h"
 #include "dataplane/net/arp.h"
 #include "dataplane/net/icmp.h"
 #include "dataplane/net/nd.h"
@@ -11,14 +12,6 @@
 /* Where a burst out costs no system call, clients get their first answers while the rest of a burst in is
  * served: else the two sides would take turns. */
 #define PACKETS_PER_FLUSH 4u
-
-static struct dp_checked checked_by_port(const struct rte_mbuf *packet)
-{
-    uint64_t ip = packet->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
-    uint64_t l4 = packet->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
-    return (struct dp_checked){.ip = ip == RTE_MBUF_F_RX_IP_CKSUM_GOOD,
-                               .udp = l4 == RTE_MBUF_F_RX_L4_CKSUM_GOOD};
-}
 
 static void count_drop(struct dp_counters *counters, enum dp_verdict why)
 {
@@ -130,7 +123,7 @@ static void receive_packet(struct dp_core *core, struct rte_mbuf *packet, bool s
     struct dp_frame frame = {0};
     if (packet->nb_segs == 1)
         verdict = dp_frame_parse(net, rte_pktmbuf_mtod(packet, const uint8_t *), packet->data_len,
-                                 checked_by_port(packet), &frame);
+                                 dp_rx_checked(packet->ol_flags), &frame);
     if (verdict == DP_FRAME_UDP) {
         uint32_t owner = (uint32_t)frame.destination_port - net->udp_port;
         if (owner != core->index && !steered) {

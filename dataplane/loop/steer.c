@@ -3,12 +3,12 @@
 #include <rte_errno.h>
 #include <rte_mbuf.h>
 #include "dataplane/loop/core.h"
+#include "dataplane/loop/rx_checksums.h"
 
 void dp_steer(struct dp_core *from, uint32_t index, struct rte_mbuf *packet)
 {
     struct dp_core *to = &from->dp->cores[index];
-    /* Its checksums have been looked at. */
-    packet->ol_flags |= RTE_MBUF_F_RX_IP_CKSUM_GOOD | RTE_MBUF_F_RX_L4_CKSUM_GOOD;
+    dp_rx_set_checked(packet);
     packet->hash.usr = from->index;
     if (rte_ring_enqueue(to->steered, packet) != 0) {
         from->counters.steer_full++;
