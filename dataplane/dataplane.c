@@ -8,6 +8,7 @@
 #include <string.h>
 #include "dataplane/dpdk/eal.h"
 #include "dataplane/dpdk/netdev.h"
+#include "dataplane/dpdk/pci_device.h"
 #include "dataplane/dpdk/port_carrier.h"
 #include "dataplane/loop/core.h"
 #include "dataplane/net/route.h"
@@ -186,7 +187,11 @@ static bool check_driver(const struct dp_config *config, char error[DP_ERROR_BYT
         return false;
     }
 #endif
-    return true;
+    char name[DP_PCI_NAME_BYTES];
+    if (config->driver != DP_DRIVER_PCI || dp_pci_name(config->device, name))
+        return true;
+    dp_pci_explain(DP_PCI_SYSFS, DP_PCI_VFIO, config->device, "", error);
+    return false;
 }
 
 static struct dp *allocate(const struct dp_config *config, const struct dp_net *net)
@@ -197,6 +202,8 @@ static struct dp *allocate(const struct dp_config *config, const struct dp_net *
     dp->config = *config;
     dp->net = *net;
     dp->driver_why = settle_driver(&dp->config, net);
+    if (dp->config.driver == DP_DRIVER_PCI) /* one name for the EAL, its port and ours */
+        (void)dp_pci_name(config->device, dp->config.device);
     if (dp->config.driver == DP_DRIVER_SOCKET) { /* no packet buffers: rings only */
         dp->config.hugepages = 0;
         dp->config.hugepage_memory_mib = SOCKET_MEMORY_MIB;

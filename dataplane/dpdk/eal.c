@@ -15,6 +15,7 @@
 
 #define EAL_ARGUMENTS_MAX 24
 #define LOG_LINE_BYTES    256
+#define SAYS_NO_CAUSE     "cannot be used" /* the bus's last line about a device; the cause is above it */
 
 static bool eal_started;
 static struct dp_runtime_directory runtime_directory;
@@ -30,7 +31,8 @@ static ssize_t log_write(void *cookie, const char *text, size_t bytes)
 {
     if (eal_log.to_stderr)
         (void)fwrite(text, 1, bytes, stderr);
-    if (rte_log_cur_msg_loglevel() > (int)RTE_LOG_ERR || bytes <= 1)
+    if (rte_log_cur_msg_loglevel() > (int)RTE_LOG_ERR || bytes <= 1 ||
+        memmem(text, bytes, SAYS_NO_CAUSE, strlen(SAYS_NO_CAUSE)) != NULL)
         return (ssize_t)bytes;
     pthread_mutex_lock(&eal_log.lock);
     size_t kept = bytes < sizeof(eal_log.line) ? bytes : sizeof(eal_log.line) - 1;

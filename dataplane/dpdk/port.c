@@ -12,6 +12,7 @@
 #include <rte_mempool.h>
 #include "dataplane/dpdk/eal.h"
 #include "dataplane/dpdk/netdev.h"
+#include "dataplane/dpdk/pci_device.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define DP_ADDRESS_SANITIZER
@@ -193,10 +194,10 @@ static void device_arguments(enum dp_driver driver, const struct dp_config *conf
 static bool attach(struct dp_port *port, const struct dp_config *config, const struct dp_net *net)
 {
     char arguments[256];
-    dp_eal_forget_error();
-    if (port->driver == DP_DRIVER_PCI) {
+    if (port->driver == DP_DRIVER_PCI) { /* DPDK has looked for it, and said what went wrong, as it started */
         snprintf(port->device_name, sizeof(port->device_name), "%.63s", config->device);
     } else {
+        dp_eal_forget_error();
         snprintf(port->device_name, sizeof(port->device_name), "net_%s0", dp_port_driver_text(port->driver));
         device_arguments(port->driver, config, net, arguments, sizeof(arguments));
         if (rte_eal_hotplug_add("vdev", port->device_name, arguments) != 0)
@@ -396,7 +397,7 @@ static void describe_failure(enum dp_driver driver, const struct dp_config *conf
         [DP_DRIVER_AF_PACKET] = "needs CAP_NET_RAW",
         [DP_DRIVER_TAP] = "needs CAP_NET_ADMIN, /dev/net/tun, and a name that is free",
         [DP_DRIVER_MEMIF] = "needs a socket path in a directory that can be written",
-        [DP_DRIVER_PCI] = "must be there and bound to vfio-pci (dpdk-devbind.py)",
+        [DP_DRIVER_PCI] = "says more with MILLRACE_DPDK_LOG=debug",
         [DP_DRIVER_AUTO] = "",
     };
     const char *cause = dp_eal_last_error();
@@ -433,9 +434,13 @@ static bool open_with(struct dp_port *port, enum dp_driver driver, const struct 
         !check_queues(driver, config, error))
         return false;
     if (!attach(port, config, &settled)) {
-        describe_failure(driver, config, step, -rte_errno, error);
+        if (driver == DP_DRIVER_PCI)
+            dp_pci_explain(DP_PCI_SYSFS, DP_PCI_VFIO, config->device, dp_eal_last_error(), error);
+        else
+            describe_failure(driver, config, step, -rte_errno, error);
         return false;
     }
+    dp_eal_forget_error();
     step = "configuring";
     result = configure(port, config, &settled);
     if (result == 0) {
@@ -465,18 +470,11 @@ static bool open_with(struct dp_port *port, enum dp_driver driver, const struct 
     return true;
 }
 
-static bool is_pci_address(const char *device)
-{
-    unsigned domain, bus, slot, function;
-    char rest;
-    return sscanf(device, "%x:%x:%x.%x%c", &domain, &bus, &slot, &function, &rest) == 4 ||
-           sscanf(device, "%x:%x.%x%c", &bus, &slot, &function, &rest) == 3;
-}
-
 enum dp_driver dp_port_choose_bus(const struct dp_config *config)
 {
-    return config->driver == DP_DRIVER_AUTO && is_pci_address(config->device) ? DP_DRIVER_PCI
-                                                                              : config->driver;
+    char name[DP_PCI_NAME_BYTES];
+    return config->driver == DP_DRIVER_AUTO && dp_pci_name(config->device, name) ? DP_DRIVER_PCI
+                                                                                 : config->driver;
 }
 
 bool dp_port_open(struct dp_port *port, const struct dp_config *config, struct dp_net *net,

@@ -1,5 +1,4 @@
 #include "dataplane/dpdk/port_lock.h"
-#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <net/if.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 #include "dataplane/dpdk/netdev.h"
+#include "dataplane/dpdk/pci_device.h"
 #include "dataplane/dpdk/port.h"
 
 #define NAME_BYTES                                                                                           \
@@ -19,15 +19,6 @@
 #define KEY_BYTES    40u
 #define PREFIX_BYTES 64u
 #define LINE_BYTES   512u
-
-/* "3b:00.0" and "0000:3B:00.0" are one card. */
-static void canonical_pci(const char *device, char *out, size_t out_bytes)
-{
-    bool short_form = strchr(device, ':') == strrchr(device, ':');
-    snprintf(out, out_bytes, "%s%s", short_form ? "0000:" : "", device);
-    for (char *c = out; *c != '\0'; c++)
-        *c = (char)tolower((unsigned char)*c);
-}
 
 /* Links in the path of a memif socket's directory lead to one place; the socket itself need not be there. */
 static void canonical_path(const char *path, char *out, size_t out_bytes)
@@ -53,10 +44,11 @@ static void device_key(const struct dp_config *config, char *out, size_t out_byt
         snprintf(out, out_bytes, "%.32s", named ? interface : config->device);
         return;
     }
-    if (driver == DP_DRIVER_PCI)
-        canonical_pci(config->device, text, sizeof(text));
-    else
+    snprintf(text, sizeof(text), "%s", config->device);
+    if (driver == DP_DRIVER_MEMIF)
         canonical_path(config->device, text, sizeof(text));
+    else
+        (void)dp_pci_name(config->device, text);
     snprintf(out, out_bytes, "%016llx", (unsigned long long)XXH3_64bits(text, strlen(text)));
 }
 

@@ -148,7 +148,10 @@ static void test_starts(void **state)
     expect_refused_with("--set port.driver=af_packet --set port.device=nowhere0",
                         "there is no network interface \"nowhere0\" here; \"ip link\" lists them");
     expect_refused_with("--set port.driver=af_xdp --set port.device=nowhere0", "\"nowhere0\"");
-    expect_refused_with("--set port.driver=pci --set port.device=0000:ff:1f.7", "\"0000:ff:1f.7\" with pci");
+    expect_refused_with("--set port.driver=pci --set port.device=ff:1F.7",
+                        "there is no PCI device 0000:ff:1f.7 here");
+    expect_refused_with("--set port.driver=pci --set port.device=nowhere0",
+                        "driver = pci needs a PCI address such as 0000:3b:00.0, not \"nowhere0\"");
     expect_refused_with("--set port.driver=memif --set port.device=/nowhere/memif.sock",
                         "socket path in a directory that can be written");
     expect_refused_with("--set node.key_file=/nowhere/key",
