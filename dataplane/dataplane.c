@@ -95,6 +95,7 @@ static bool open_sockets(struct dp *dp, char error[DP_ERROR_BYTES])
 
 static void close_port(struct dp *dp)
 {
+    dp_port_watch_stop(&dp->port_watch);
     dp_port_xstats_close(&dp->port_xstats);
     for (uint32_t i = 0; i < dp->config.core_count; i++) {
         dp_socket_port_close(dp->cores[i].socket);

@@ -274,6 +274,7 @@ static int configure(struct dp_port *port, const struct dp_config *config, const
         conf.rxmode.offloads =
             info.rx_offload_capa & (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM);
         conf.rxmode.mtu = net->mtu;
+        conf.intr_conf.rmv = (*info.dev_flags & RTE_ETH_DEV_INTR_RMV) != 0;
     }
     return rte_eth_dev_configure(port->id, port->queue_count, port->queue_count, &conf);
 }

@@ -1,13 +1,16 @@
+#define ALLOW_EXPERIMENTAL_API /* of DPDK: events of devices, unchanged since 18.05 */
 #include "dataplane/dpdk/port_watch.h"
 #include <dirent.h>
 #include <errno.h>
 #include <linux/if_tun.h>
 #include <net/if.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <rte_dev.h>
 #include <rte_ethdev.h>
 #include "dataplane/dpdk/netdev.h"
 
@@ -33,12 +36,49 @@ static int find_tun(void)
     return found;
 }
 
+/* VFIO asks for the device back: somebody unbinds it, or pulls the card, and waits until we let go. */
+static void on_device_event(const char *device_name, enum rte_dev_event_type event, void *arg)
+{
+    struct dp_port_watch *watch = arg;
+    (void)device_name;
+    if (event == RTE_DEV_EVENT_REMOVE)
+        atomic_store(&watch->removed, true);
+}
+
+/* A driver that shares the device with the kernel says it so. */
+static int on_removed(uint16_t port_id, enum rte_eth_event_type event, void *arg, void *result)
+{
+    struct dp_port_watch *watch = arg;
+    (void)port_id, (void)event, (void)result;
+    atomic_store(&watch->removed, true);
+    return 0;
+}
+
+static void hear_removal(struct dp_port_watch *watch, const struct dp_port *port)
+{
+    watch->device_name = port->device_name;
+    (void)rte_dev_event_callback_register(watch->device_name, on_device_event, watch);
+    (void)rte_eth_dev_callback_register(watch->port_id, RTE_ETH_EVENT_INTR_RMV, on_removed, watch);
+}
+
+void dp_port_watch_stop(struct dp_port_watch *watch)
+{
+    if (watch->device_name == NULL)
+        return;
+    (void)rte_eth_dev_callback_unregister(watch->port_id, RTE_ETH_EVENT_INTR_RMV, on_removed, watch);
+    while (rte_dev_event_callback_unregister(watch->device_name, on_device_event, watch) == -EAGAIN)
+        sched_yield(); /* it is being called */
+    watch->device_name = NULL;
+}
+
 void dp_port_watch_start(struct dp_port_watch *watch, const struct dp_port *port, const char *device)
 {
     struct dp_netdev_link link;
     *watch = (struct dp_port_watch){.driver = port->driver, .port_id = port->id, .tun = -1};
     if (port->driver == DP_DRIVER_TAP)
         watch->tun = find_tun();
+    if (port->driver == DP_DRIVER_PCI)
+        hear_removal(watch, port);
     if (port->driver != DP_DRIVER_AF_XDP && port->driver != DP_DRIVER_AF_PACKET)
         return;
     watch->interface = if_nametoindex(device);
@@ -81,6 +121,11 @@ enum dp_port_state dp_port_watch_look(const struct dp_port_watch *watch, char wh
         snprintf(why, DP_ERROR_BYTES, "the tap interface was deleted");
         return DP_PORT_LOST;
     case DP_DRIVER_PCI:
+        if (atomic_load(&watch->removed)) {
+            snprintf(why, DP_ERROR_BYTES,
+                     "the device is being taken away: it is unbound from its driver, or was unplugged");
+            return DP_PORT_LOST;
+        }
         if (rte_eth_dev_is_removed(watch->port_id) != 0) {
             snprintf(why, DP_ERROR_BYTES, "the card is gone");
             return DP_PORT_LOST;
