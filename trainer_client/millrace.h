@@ -60,7 +60,9 @@ struct mr_reply;  /* tensors that came back */
 
 struct mr_client_options {
     /* "10.0.0.1:7700", "[fd00::1]:7700", "name:7700"; port 7700 when left out. Required. Of a cluster,
-     * some or all of its nodes, with commas in between: whichever answers first names the others */
+     * some or all of its nodes, with commas in between: whichever answers first names the others, and those
+     * that are not found or not reached are passed over. Of a name with several addresses those are tried in
+     * turn until one answers */
     const char *server;
     /* file with the pre-shared key: 64 hex digits. NULL: $MILLRACE_KEY_FILE, else no key. It is read again
      * when it has changed and the server does not answer, so keys may be rotated under a running client */

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define CANDIDATES_MAX 16u
+
 static const uint8_t ipv4_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
 bool mr_address_is_ipv4(const struct mr_address *a)
@@ -35,6 +37,11 @@ bool mr_address_is_any(const struct mr_address *a)
     if (mr_address_is_ipv4(a))
         return memcmp(a->ip + 12, zero, 4) == 0;
     return memcmp(a->ip, zero, 16) == 0;
+}
+
+bool mr_address_is_same(const struct mr_address *a, const struct mr_address *b)
+{
+    return a->port == b->port && memcmp(a->ip, b->ip, sizeof(a->ip)) == 0;
 }
 
 socklen_t mr_address_to_sockaddr(const struct mr_address *a, int family, struct sockaddr_storage *out)
@@ -156,6 +163,19 @@ static const char *why_unresolved(int failed)
     }
 }
 
+bool mr_address_is_name(const char *text)
+{
+    char host[MR_HOST_BYTES], port[8];
+    const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICHOST};
+    struct addrinfo *list = NULL;
+    if (!split(text, host, port) || host[0] == '\0')
+        return false;
+    const bool is_address = getaddrinfo(host, port, &hints, &list) == 0;
+    if (is_address)
+        freeaddrinfo(list);
+    return !is_address;
+}
+
 static enum mr_status look_up(const char *text, bool listening, struct addrinfo **list, char *error,
                               size_t error_bytes)
 {
@@ -177,26 +197,6 @@ static enum mr_status look_up(const char *text, bool listening, struct addrinfo 
     return MR_OK;
 }
 
-enum mr_status mr_address_resolve(const char *text, bool listening, struct mr_address *out, char *error,
-                                  size_t error_bytes)
-{
-    struct addrinfo *list = NULL;
-    enum mr_status status = look_up(text, listening, &list, error, error_bytes);
-    if (status != MR_OK)
-        return status;
-    mr_address_from_sockaddr(list->ai_addr, out);
-    for (const struct addrinfo *ai = list; !listening && ai != NULL; ai = ai->ai_next) {
-        struct mr_address one;
-        mr_address_from_sockaddr(ai->ai_addr, &one);
-        if (mr_address_has_route(&one)) {
-            *out = one;
-            break;
-        }
-    }
-    freeaddrinfo(list);
-    return MR_OK;
-}
-
 enum mr_status mr_address_resolve_all(const char *text, struct mr_address *out, uint32_t max, uint32_t *count,
                                       char *error, size_t error_bytes)
 {
@@ -208,5 +208,48 @@ enum mr_status mr_address_resolve_all(const char *text, struct mr_address *out, 
     for (const struct addrinfo *ai = list; ai != NULL && *count < max; ai = ai->ai_next)
         mr_address_from_sockaddr(ai->ai_addr, &out[(*count)++]);
     freeaddrinfo(list);
+    return MR_OK;
+}
+
+static bool is_among(const struct mr_address *list, uint32_t count, const struct mr_address *address)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (mr_address_is_same(&list[i], address))
+            return true;
+    return false;
+}
+
+enum mr_status mr_address_resolve_candidates(const char *text, struct mr_address *out, uint32_t max,
+                                             uint32_t *count, char *error, size_t error_bytes)
+{
+    uint32_t all = 0;
+    const enum mr_status status = mr_address_resolve_all(text, out, max, &all, error, error_bytes);
+    *count = 0;
+    if (status != MR_OK)
+        return status;
+    for (uint32_t i = 0; i < all; i++)
+        if (!is_among(out, *count, &out[i]) && mr_address_has_route(&out[i]))
+            out[(*count)++] = out[i];
+    *count = *count == 0 ? all : *count; /* nothing was overwritten then */
+    return MR_OK;
+}
+
+enum mr_status mr_address_resolve(const char *text, bool listening, struct mr_address *out, char *error,
+                                  size_t error_bytes)
+{
+    struct mr_address candidates[CANDIDATES_MAX];
+    struct addrinfo *list = NULL;
+    uint32_t count;
+    const enum mr_status status = listening ? look_up(text, true, &list, error, error_bytes)
+                                            : mr_address_resolve_candidates(text, candidates, CANDIDATES_MAX,
+                                                                            &count, error, error_bytes);
+    if (status != MR_OK)
+        return status;
+    if (listening)
+        mr_address_from_sockaddr(list->ai_addr, out);
+    else
+        *out = candidates[0];
+    if (listening)
+        freeaddrinfo(list);
     return MR_OK;
 }

@@ -27,6 +27,12 @@ enum mr_status mr_address_resolve(const char *text, bool listening, struct mr_ad
  * not. */
 enum mr_status mr_address_resolve_all(const char *text, struct mr_address *out, uint32_t max, uint32_t *count,
                                       char *error, size_t error_bytes);
+/* The same for calling, without repetitions: those that the machine has a route to, or all if it has none to
+ * any. They are to be tried in turn, as a route alone does not say that anybody answers. */
+enum mr_status mr_address_resolve_candidates(const char *text, struct mr_address *out, uint32_t max,
+                                             uint32_t *count, char *error, size_t error_bytes);
+/* Whether the host of such a text has to be looked up, which may wait for a name server. */
+bool mr_address_is_name(const char *text);
 /* Whether the machine has a route there; otherwise errno says why. Nothing is sent. */
 bool mr_address_has_route(const struct mr_address *to);
 
@@ -34,6 +40,8 @@ bool mr_address_is_ipv4(const struct mr_address *a);
 /* That IPv4 address as ip[]; everything else is zero. */
 void mr_address_from_ipv4(const uint8_t ipv4[4], struct mr_address *out);
 bool mr_address_is_any(const struct mr_address *a);
+/* The same ip and port, by whatever path. */
+bool mr_address_is_same(const struct mr_address *a, const struct mr_address *b);
 /* 127.0.0.0/8 or ::1: nobody else reaches it. */
 bool mr_address_is_loopback(const struct mr_address *a);
 /* family: the socket's; an AF_INET6 socket takes IPv4 peers as mapped addresses. Returns the length. */

@@ -332,8 +332,8 @@ void mr_client_session_close(struct mr_endpoint *ep, struct mr_client_session *s
 /* Lets the calls of a held session be sent. Does nothing if it is not held. */
 void mr_client_session_release(struct mr_endpoint *ep, struct mr_client_session *session, uint64_t now_us);
 
-/* Begins another handshake because our address has changed, or may have, so that the server learns the new
- * one before it needs it. The session and its calls stay. Does nothing while the session is not up. */
+/* Begins another handshake because our address or the server's has changed, or may have, so that the server
+ * learns ours before it needs it. The session and its calls stay. */
 void mr_client_session_moved(struct mr_endpoint *ep, struct mr_client_session *session, uint64_t now_us);
 
 /* Handles a report, of a router by ICMP or of this machine, that no more than `udp_bytes` of payload get

@@ -135,59 +135,119 @@ bool mrc_client_add_link(struct mr_client *client, struct mrc_link *link)
     return true;
 }
 
-struct mrc_node *mrc_client_add_node(struct mr_client *client, const struct mr_address *address)
+enum mr_status mrc_client_add_node(struct mr_client *client, const struct mrc_addresses *addresses,
+                                   struct mrc_node **out, char *error, size_t error_bytes)
 {
-    struct mrc_node *node = client->node_count < MRC_NODES_MAX ? mrc_node_create(client, address) : NULL;
-    if (node == NULL)
-        return NULL;
+    struct mrc_node *node = client->node_count < MRC_NODES_MAX ? mrc_node_create(client, addresses) : NULL;
+    if (node == NULL) {
+        snprintf(error, error_bytes, "no room for another node: the client has %u", client->node_count);
+        return MR_NO_MEMORY;
+    }
+    const enum mr_status status = mrc_node_open(node, error, error_bytes);
+    if (status != MR_OK) {
+        mrc_node_destroy(node);
+        return status;
+    }
     node->index = client->node_count;
     client->nodes[client->node_count++] = node;
-    return node;
+    *out = node;
+    return MR_OK;
 }
 
-/* Adds the node at an address that the program named, and the link to its core 0. Under the lock. */
-static enum mr_status add_server(struct mr_client *client, const char *name, char *error, size_t error_bytes)
-{
-    struct mr_address address;
-    enum mr_status status = mr_address_resolve(name, false, &address, error, error_bytes);
-    if (status != MR_OK)
-        return status;
-    if (address.port == 0) {
-        snprintf(error, error_bytes, "mr_client_create: %s: port 0 is no server's", name);
-        return MR_INVALID_ARGUMENT;
-    }
-    if (client->node_count == 0)
-        mr_address_text(&address, client->server);
-    else
-        client->cluster.is_expected = true;
-    struct mrc_node *node = mrc_client_add_node(client, &address);
+/* ---- the servers that the program named ---- */
 
-    return node == NULL ? MR_NO_MEMORY : mrc_node_add_link(node, error, error_bytes);
-}
-
-/* Adds each server of a list with commas in between. Under the lock. */
-static enum mr_status add_servers(struct mr_client *client, const char *list, char *error, size_t error_bytes)
+/* Splits the list at its commas. */
+static enum mr_status seeds_read(struct mr_client *client, const char *list, char *error, size_t error_bytes)
 {
-    enum mr_status status = MR_OK;
-    for (const char *at = list; status == MR_OK; at++) {
-        char name[MR_HOST_BYTES];
+    client->seeds = calloc(MR_CLUSTER_NODES_MAX, sizeof(*client->seeds));
+    if (client->seeds == NULL)
+        return MR_NO_MEMORY;
+    for (const char *at = list;; at++) {
         const size_t bytes = strcspn(at, ",");
-        if (client->node_count == MR_CLUSTER_NODES_MAX || bytes >= sizeof(name)) {
+        if (client->seed_count == MR_CLUSTER_NODES_MAX || bytes >= MR_HOST_BYTES) {
             snprintf(error, error_bytes,
                      "mr_client_create: options->server names more than %u servers, or one by a "
                      "name of more than %u bytes",
                      MR_CLUSTER_NODES_MAX, MR_HOST_BYTES - 1);
             return MR_INVALID_ARGUMENT;
         }
-        memcpy(name, at, bytes);
-        name[bytes] = '\0';
-        status = add_server(client, name, error, error_bytes);
+        memcpy(client->seeds[client->seed_count++].name, at, bytes);
         at += bytes;
         if (*at == '\0')
             break;
     }
-    if (client->node_count > 1)
-        snprintf(client->server, sizeof(client->server), "%s", list);
+    client->cluster.is_expected = client->seed_count > 1;
+    snprintf(client->server, sizeof(client->server), "%s", list);
+    return MR_OK;
+}
+
+/* Adds the node of a server whose addresses are known by now. */
+static void seed_add(struct mr_client *client, struct mrc_seed *seed)
+{
+    struct mrc_addresses found = {.count = 0};
+    struct mrc_node *node;
+    seed->status = mrc_names_find(client->names, seed->name, &found, seed->why, sizeof(seed->why));
+    if (seed->status == MR_BUSY)
+        return;
+    seed->is_done = true;
+    if (seed->status == MR_OK && found.list[0].port == 0) {
+        seed->status = MR_INVALID_ARGUMENT;
+        snprintf(seed->why, sizeof(seed->why), "mr_client_create: %s: port 0 is no server's", seed->name);
+    }
+    if (seed->status == MR_OK)
+        seed->status = mrc_client_add_node(client, &found, &node, seed->why, sizeof(seed->why));
+    if (seed->status == MR_OK && client->seed_count == 1)
+        mr_address_text(&node->address, client->server);
+}
+
+/* Adds what is known by now. Fails if none of the servers is left to ask. */
+static enum mr_status seeds_add(struct mr_client *client, char *error, size_t error_bytes)
+{
+    bool is_left = false;
+    for (uint32_t i = 0; i < client->seed_count; i++) {
+        if (!client->seeds[i].is_done)
+            seed_add(client, &client->seeds[i]);
+        is_left |= !client->seeds[i].is_done || client->seeds[i].status == MR_OK;
+    }
+    if (is_left)
+        return MR_OK;
+    for (uint32_t i = 0, used = 0; i < client->seed_count && used < error_bytes; i++)
+        used += (uint32_t)snprintf(error + used, error_bytes - used, "%s%s", i == 0 ? "" : "; ",
+                                   client->seeds[i].why);
+    return client->seeds[0].status;
+}
+
+/* Appends what was wrong with some of the servers to the line of why none answered. */
+static void seeds_describe(const struct mr_client *client, char *error, size_t error_bytes)
+{
+    for (uint32_t i = 0; i < client->seed_count; i++) {
+        const size_t used = strlen(error);
+        if (client->seeds[i].status != MR_OK)
+            snprintf(error + used, error_bytes - used, "%s%s", used == 0 ? "" : "; ", client->seeds[i].why);
+    }
+}
+
+/* Finds the servers, and waits until their cores are known. Under the lock. */
+static enum mr_status connect_servers(struct mr_client *client, const char *list, uint64_t deadline_us,
+                                      char *error, size_t error_bytes)
+{
+    const uint64_t begin_us = mr_clock_us();
+    enum mr_status status = seeds_read(client, list, error, error_bytes);
+    while (status == MR_OK) {
+        const uint32_t ended = mrc_names_ended(client->names);
+        status = seeds_add(client, error, error_bytes);
+        if (status != MR_OK)
+            break;
+        if (!mrc_nodes_wait(client, ended, deadline_us))
+            continue;
+        status = mrc_nodes_connected(client, (double)(mr_clock_us() - begin_us) * 1e-6, error, error_bytes);
+        if (status == MR_UNREACHABLE)
+            seeds_describe(client, error, error_bytes);
+        break;
+    }
+    free(client->seeds);
+    client->seeds = NULL;
+    client->seed_count = 0;
     return status;
 }
 
@@ -213,6 +273,7 @@ static void free_client(struct mr_client *client)
     free(client->links);
     for (uint32_t n = 0; n < client->node_count; n++)
         mrc_node_destroy(client->nodes[n]);
+    mrc_names_release(client->names);
     mrc_owners_release(client->owners);
     mrc_remap_fini(&client->remap);
     mrc_progress_fini(&client->progress);
@@ -248,13 +309,15 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
     status = mrc_progress_init(&c->progress);
     if (status != MR_OK)
         goto failed;
+    c->names = mrc_names_create(c->progress.wake_fd);
+    status = MR_NO_MEMORY;
+    if (c->names == NULL)
+        goto failed;
 
     uint64_t connect_ms = or_default(options->connect_ms, MRC_CONNECT_MS_DEFAULT);
 
     pthread_mutex_lock(&c->lock);
-    status = add_servers(c, options->server, text, sizeof(text));
-    if (status == MR_OK)
-        status = mrc_nodes_connect(c, mr_clock_us() + connect_ms * 1000u, text, sizeof(text));
+    status = connect_servers(c, options->server, mr_clock_us() + connect_ms * 1000u, text, sizeof(text));
     pthread_mutex_unlock(&c->lock);
     if (status != MR_OK)
         goto failed;

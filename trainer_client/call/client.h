@@ -14,6 +14,7 @@
 #include "trainer_client/call/known_features.h"
 #include "trainer_client/call/core_link.h"
 #include "trainer_client/millrace.h"
+#include "trainer_client/call/names.h"
 #include "trainer_client/call/node.h"
 #include "trainer_client/call/owners.h"
 #include "trainer_client/call/progress.h"
@@ -29,6 +30,14 @@
 #define MRC_REPLAY_BYTES_DEFAULT (64u << 20)
 /* those of a cluster, and servers that were named and turned out to be among them */
 #define MRC_NODES_MAX (2 * MR_CLUSTER_NODES_MAX)
+
+/* A server that the program named. */
+struct mrc_seed {
+    char name[MR_HOST_BYTES + 8u];
+    bool is_done;          /* it is among the nodes, unless: */
+    enum mr_status status; /* why it is not */
+    char why[384];
+};
 
 struct mr_client {
     /* set at creation */
@@ -52,6 +61,11 @@ struct mr_client {
     struct mrc_keys keys;
     struct mrc_features features; /* of the nodes, as they are now */
     struct mrc_features met;      /* numbers that the caller may use, with what they named when it got them */
+    struct mrc_names *names;      /* addresses of servers that are named */
+    uint32_t names_ended;         /* look-ups that mrc_nodes_look_after() has seen */
+    uint64_t hosts_us;            /* when it looks at the names of silent nodes again */
+    struct mrc_seed *seeds;       /* while the client is being made; NULL: it is */
+    uint32_t seed_count;
     struct mrc_node *nodes[MRC_NODES_MAX];
     uint32_t node_count;
     struct mrc_link *
@@ -75,8 +89,10 @@ bool mrc_is_inherited(const struct mr_client *client);
 /* Returns MR_FORKED, reported by mrc_error(), for such a client. `what` is the name of the call. */
 enum mr_status mrc_check_process(const struct mr_client *client, const char *what);
 
-/* Adds a node without links. NULL: no memory, or there are too many. */
-struct mrc_node *mrc_client_add_node(struct mr_client *client, const struct mr_address *address);
+/* Adds a node that may be at these addresses, with the link to its core 0. MR_NO_MEMORY, also when there are
+ * too many; MR_UNREACHABLE: there is no way to any of them. By the driving thread. */
+enum mr_status mrc_client_add_node(struct mr_client *client, const struct mrc_addresses *addresses,
+                                   struct mrc_node **out, char *error, size_t error_bytes);
 /* Adds a new link to the list, and watches its socket. False: no memory. By the driving thread. */
 bool mrc_client_add_link(struct mr_client *client, struct mrc_link *link);
 

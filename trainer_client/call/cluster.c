@@ -1,5 +1,6 @@
 #include "trainer_client/call/cluster.h"
 
+#include <stdio.h>
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/format/op.h"
@@ -16,7 +17,7 @@ struct told {
     const struct mr_cluster_node *nodes;
     const uint8_t *owner;
     uint32_t count;
-    struct mr_address addresses[MR_CLUSTER_NODES_MAX];
+    struct mrc_addresses addresses[MR_CLUSTER_NODES_MAX];
     bool owns[MR_CLUSTER_NODES_MAX];
 };
 
@@ -58,25 +59,54 @@ static bool read_owners(struct told *told, bool *whole)
     return true;
 }
 
-/* Resolves the addresses of the owners. A node that has not said how many cores it has is no owner yet. */
-static bool read_nodes(struct told *told, bool *whole)
+static void describe_unfound(struct mr_client *client, const struct mr_cluster_node *n, const char *why)
 {
-    char error[256];
+    snprintf(client->cluster.unfound, sizeof(client->cluster.unfound),
+             "the cluster's node %s is not found from here by the address that it gives to clients "
+             "(cluster.address, or port.ipv4, in its configuration): %s",
+             n->name, why);
+}
+
+/* Finds the client's node that has told this name. */
+static struct mrc_node *find_named(const struct mr_client *client, const char *name)
+{
+    for (uint32_t n = 0; n < client->node_count; n++)
+        if (strcmp(client->nodes[n]->name, name) == 0)
+            return client->nodes[n];
+    return NULL;
+}
+
+/* Finds where an owner is: where it answers, whatever its address is called, or else at that address. Not
+ * yet: it is looked up, and the map read again after that. */
+static bool find_address(struct mr_client *client, struct told *told, uint32_t i)
+{
+    const struct mr_cluster_node *n = &told->nodes[i];
+    char why[384];
+    const enum mr_status status =
+        mrc_names_find(client->names, n->address, &told->addresses[i], why, sizeof(why));
+    const struct mrc_node *known = status == MR_OK ? NULL : find_named(client, n->name);
+    if (known != NULL && mrc_node_is_up(known)) {
+        told->addresses[i] = (struct mrc_addresses){.count = 1, .list = {known->address}};
+        return true;
+    }
+    if (status != MR_OK)
+        describe_unfound(client, n, why);
+    return status == MR_OK;
+}
+
+/* Finds the addresses of the owners. A node that has not said how many cores it has is no owner yet. */
+static bool read_nodes(struct mr_client *client, struct told *told, bool *whole)
+{
+    client->cluster.unfound[0] = '\0';
     for (uint32_t i = 0; i < told->count; i++) {
         const struct mr_cluster_node *n = &told->nodes[i];
         if (!is_text(n->name) || n->core_count > MR_CORE_MAX)
             return false;
         if (!told->owns[i])
             continue;
-        *whole &= n->core_count > 0 && is_text(n->address) &&
-                  mr_address_resolve(n->address, false, &told->addresses[i], error, sizeof(error)) == MR_OK;
+        *whole &= n->core_count > 0 && is_text(n->address) && find_address(client, told, i);
     }
     return true;
-}
-
-static bool is_same(const struct mr_address *a, const struct mr_address *b)
-{
-    return a->port == b->port && memcmp(a->ip, b->ip, sizeof(a->ip)) == 0;
 }
 
 bool mrc_cluster_is_other(struct mrc_node *node, const struct mr_future *f)
@@ -85,14 +115,15 @@ bool mrc_cluster_is_other(struct mrc_node *node, const struct mr_future *f)
     bool whole;
     if (node->name[0] == '\0' || f->parts[0].answer_count < 2 + MR_CLUSTER_TENSORS ||
         !read_tensors(f, &told) || told.words[MR_CLUSTER_SELF] == MR_CLUSTER_NO_NODE ||
-        !read_owners(&told, &whole) || !read_nodes(&told, &whole) ||
+        !read_owners(&told, &whole) || !read_nodes(node->client, &told, &whole) ||
         strcmp(told.nodes[told.words[MR_CLUSTER_SELF]].name, node->name) == 0)
         return false;
     for (uint32_t i = 0; i < told.count; i++) {
         if (told.words[MR_CLUSTER_EPOCH] < node->client->cluster.epoch || !told.owns[i] ||
-            told.addresses[i].port == 0 || strcmp(told.nodes[i].name, node->name) != 0 ||
-            is_same(&told.addresses[i], &node->address))
+            told.addresses[i].count == 0 || strcmp(told.nodes[i].name, node->name) != 0 ||
+            mrc_addresses_has(&told.addresses[i], &node->address))
             continue;
+        memcpy(node->host, told.nodes[i].address, sizeof(node->host));
         node->is_elsewhere = true;
         node->elsewhere = told.addresses[i];
     }
@@ -101,30 +132,28 @@ bool mrc_cluster_is_other(struct mrc_node *node, const struct mr_future *f)
 
 /* Finds the client's node that this is: by its name, or by its address if it has not said its name. */
 static struct mrc_node *find_node(const struct mr_client *client, const char *name,
-                                  const struct mr_address *address)
+                                  const struct mrc_addresses *addresses)
 {
-    for (uint32_t n = 0; n < client->node_count; n++)
-        if (strcmp(client->nodes[n]->name, name) == 0)
-            return client->nodes[n];
-    for (uint32_t n = 0; n < client->node_count; n++)
-        if (client->nodes[n]->name[0] == '\0' && is_same(&client->nodes[n]->address, address))
-            return client->nodes[n];
-    return NULL;
+    struct mrc_node *named = find_named(client, name);
+    for (uint32_t n = 0; named == NULL && n < client->node_count; n++)
+        if (client->nodes[n]->name[0] == '\0' && mrc_addresses_has(addresses, &client->nodes[n]->address))
+            named = client->nodes[n];
+    return named;
 }
 
 static struct mrc_node *meet_node(struct mr_client *client, const struct told *told, uint32_t i)
 {
     const struct mr_cluster_node *from = &told->nodes[i];
     struct mrc_node *node = find_node(client, from->name, &told->addresses[i]);
-    char error[256];
-    if (node == NULL) {
-        node = mrc_client_add_node(client, &told->addresses[i]);
-        if (node == NULL || mrc_node_add_link(node, error, sizeof(error)) != MR_OK)
-            return NULL;
+    char why[384];
+    if (node == NULL && mrc_client_add_node(client, &told->addresses[i], &node, why, sizeof(why)) != MR_OK) {
+        describe_unfound(client, from, why);
+        return NULL;
     }
     memcpy(node->name, from->name, sizeof(node->name));
-    if (!is_same(&node->address, &told->addresses[i]) && !mrc_node_is_up(node))
-        mrc_node_move(node, &told->addresses[i]);
+    memcpy(node->host, from->address, sizeof(node->host));
+    if (!mrc_node_is_up(node))
+        mrc_node_set_addresses(node, &told->addresses[i]);
     /* Until it tells itself, its partitions are taken for as evenly spread as nodes spread them. */
     if (node->core_count == 0) {
         node->core_count = from->core_count;
@@ -221,7 +250,7 @@ enum mrc_map_news mrc_cluster_read(struct mrc_node *node, const struct mr_future
     bool whole;
     if (f->parts[0].answer_count < 2 + MR_CLUSTER_TENSORS)
         return read_loner(node);
-    if (!read_tensors(f, &told) || !read_owners(&told, &whole) || !read_nodes(&told, &whole))
+    if (!read_tensors(f, &told) || !read_owners(&told, &whole) || !read_nodes(client, &told, &whole))
         return MRC_MAP_GARBLED;
     if (told.words[MR_CLUSTER_SELF] != MR_CLUSTER_NO_NODE && node->name[0] == '\0')
         memcpy(node->name, told.nodes[told.words[MR_CLUSTER_SELF]].name, sizeof(node->name));

@@ -24,6 +24,7 @@ struct mrc_cluster {
     uint64_t lease_us;
     uint64_t ask_us;                   /* when a member may be asked about silent ones again */
     uint32_t turn;                     /* of the members, for that */
+    char unfound[640];                 /* which owner's address is not known here, and why; empty: all are */
     bool is_expected;                  /* several servers were named */
     bool was_met;                      /* there was a map */
     const struct mrc_node *loner;      /* one of them that is in no cluster */

@@ -239,6 +239,7 @@ void mrc_link_move(struct mrc_link *link, const struct mr_address *at, uint64_t 
 {
     char text[MR_ADDRESS_TEXT_BYTES];
     link->at = *at;
+    link->refused = false;
     mr_address_text(at, text);
     snprintf(link->name, sizeof(link->name), "%s core %u", text, link->core);
     if (link->session != NULL)

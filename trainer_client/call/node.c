@@ -12,15 +12,21 @@
 
 #define ASK_PAUSE_US     20000u /* after a question without an answer; doubled each time, up to: */
 #define ASK_PAUSE_MAX_US 1000000u
-#define INFO_WORDS       4u /* core count, map version, base port, message bytes max */
+/* How long a server is looked for at one of its addresses before the next is tried: longer in each round */
+#define HOSTS_US            1000000u /* between looks at the names of silent nodes */
+#define ADDRESS_US          250000u
+#define ADDRESS_LEAST_US    20000u
+#define ADDRESS_DOUBLED_MAX 3u
+#define INFO_WORDS          4u /* core count, map version, base port, message bytes max */
 
-struct mrc_node *mrc_node_create(struct mr_client *client, const struct mr_address *address)
+struct mrc_node *mrc_node_create(struct mr_client *client, const struct mrc_addresses *addresses)
 {
     struct mrc_node *node = calloc(1, sizeof(*node));
     if (node == NULL)
         return NULL;
     node->client = client;
-    node->address = *address;
+    node->addresses = *addresses;
+    node->address = addresses->list[0];
     return node;
 }
 
@@ -60,14 +66,77 @@ bool mrc_node_is_up(const struct mrc_node *node)
     return info.up;
 }
 
-void mrc_node_move(struct mrc_node *node, const struct mr_address *address)
+/* ---- addresses ---- */
+
+static void address_set(struct mrc_node *node, const struct mr_address *address)
 {
+    const uint32_t rounds = node->addresses.count == 0 ? 0 : node->addresses_tried / node->addresses.count;
+    const uint32_t doubled = rounds < ADDRESS_DOUBLED_MAX ? rounds : ADDRESS_DOUBLED_MAX;
+    const uint64_t now_us = mr_clock_us();
     node->address = *address;
+    node->addresses_tried++;
+    node->address_us = now_us + ((uint64_t)ADDRESS_US << doubled);
+    node->address_least_us = now_us + ((uint64_t)ADDRESS_LEAST_US << doubled);
+}
+
+/* Its cores are looked for at another address from now on. */
+static void node_move(struct mrc_node *node, const struct mr_address *address)
+{
+    address_set(node, address);
     for (uint32_t i = 0; i < node->link_count; i++) {
         struct mr_address core = *address;
         core.port = (uint16_t)(core.port + i);
         mrc_link_move(node->links[i], &core, mr_clock_us());
     }
+}
+
+enum mr_status mrc_node_open(struct mrc_node *node, char *error, size_t error_bytes)
+{
+    enum mr_status status = MR_UNREACHABLE;
+    for (uint32_t i = 0; i < node->addresses.count && status == MR_UNREACHABLE; i++) {
+        address_set(node, &node->addresses.list[i]);
+        status = mrc_node_add_link(node, error, error_bytes);
+    }
+    return status;
+}
+
+void mrc_node_set_addresses(struct mrc_node *node, const struct mrc_addresses *addresses)
+{
+    node->addresses = *addresses;
+    if (mrc_addresses_has(addresses, &node->address))
+        return;
+    node->addresses_tried = 0;
+    node_move(node, &addresses->list[0]);
+}
+
+/* Returns when another address of the node is tried; UINT64_MAX: never, as it has answered at this one. */
+static uint64_t address_next_us(const struct mrc_node *node)
+{
+    if (node->addresses.count < 2 || node->start_id != 0 || node->link_count == 0 ||
+        node->links[0]->session == NULL)
+        return UINT64_MAX;
+    return node->links[0]->refused ? node->address_least_us : node->address_us;
+}
+
+static void address_look_after(struct mrc_node *node)
+{
+    if (address_next_us(node) > mr_clock_us())
+        return;
+    uint32_t at = 0;
+    while (at < node->addresses.count && !mr_address_is_same(&node->addresses.list[at], &node->address))
+        at++;
+    node_move(node, &node->addresses.list[(at + 1) % node->addresses.count]);
+}
+
+/* Names are looked up again while nobody answers where the node was. */
+static void host_look_after(struct mrc_node *node)
+{
+    struct mrc_addresses found;
+    char error[256];
+    if (node->host[0] == '\0' || node->core_count == 0 || mrc_node_is_up(node))
+        return;
+    if (mrc_names_find(node->client->names, node->host, &found, error, sizeof(error)) == MR_OK)
+        mrc_node_set_addresses(node, &found);
 }
 
 void mrc_node_leave(struct mrc_node *node)
@@ -248,14 +317,34 @@ static void close_links(struct mrc_node *node)
 static void go_elsewhere(struct mrc_node *node)
 {
     if (node->is_elsewhere)
-        mrc_node_move(node, &node->elsewhere);
+        mrc_node_set_addresses(node, &node->elsewhere);
     node->is_elsewhere = false;
+}
+
+/* A node that waits for the addresses of others is asked again once they are known. */
+static void names_look_after(struct mr_client *client)
+{
+    const uint32_t ended = mrc_names_ended(client->names);
+    const uint64_t now_us = mr_clock_us();
+    const bool is_news = ended != client->names_ended, is_due = now_us >= client->hosts_us;
+    if (!is_news && !is_due)
+        return;
+    client->names_ended = ended;
+    client->hosts_us = now_us + HOSTS_US;
+    for (uint32_t n = 0; n < client->node_count; n++) {
+        if (is_news && client->nodes[n]->stale)
+            client->nodes[n]->ask_us = 0;
+        host_look_after(client->nodes[n]);
+    }
 }
 
 void mrc_nodes_look_after(struct mr_client *client)
 {
-    for (uint32_t n = 0; n < client->node_count; n++)
+    names_look_after(client);
+    for (uint32_t n = 0; n < client->node_count; n++) {
         go_elsewhere(client->nodes[n]);
+        address_look_after(client->nodes[n]);
+    }
     for (uint32_t n = 0; n < client->node_count; n++)
         if (ask_next_us(client->nodes[n]) <= mr_clock_us())
             ask(client->nodes[n]);
@@ -279,7 +368,9 @@ uint64_t mrc_node_next_us(const struct mrc_node *node)
     if (node->asking)
         return UINT64_MAX;
     uint64_t survey_us = mrc_survey_next_us(node), next_us = ask_next_us(node);
+    const uint64_t address_us = address_next_us(node);
 
+    next_us = address_us < next_us ? address_us : next_us;
     return survey_us < next_us ? survey_us : next_us;
 }
 
@@ -379,12 +470,33 @@ static bool find_garbled(const struct mr_client *client, char *error, size_t err
     return false;
 }
 
+/* Appends where else the node was looked for. */
+static void describe_addresses(const struct mrc_node *node, char *error, size_t error_bytes)
+{
+    const char *before = "; the name has other addresses, and there was no answer at ";
+    for (uint32_t i = 0; i < node->addresses.count; i++) {
+        const size_t used = strlen(error);
+        char text[MR_ADDRESS_TEXT_BYTES];
+        if (mr_address_is_same(&node->addresses.list[i], &node->address))
+            continue;
+        mr_address_text(&node->addresses.list[i], text);
+        snprintf(error + used, error_bytes - used, "%s%s", before, text);
+        before = ", ";
+    }
+}
+
 static enum mr_status describe_unready(const struct mr_client *client, double waited_s, char *error,
                                        size_t error_bytes)
 {
     const struct mrc_link *silent = find_unready(client);
     char text[MRC_PATH_TEXT_BYTES];
     const struct mrc_node *mapless = find_mapless(client);
+    if (client->link_count == 0) /* no name has been found yet: the caller says which */
+        return MR_UNREACHABLE;
+    if (mapless != NULL && client->cluster.unfound[0] != '\0') {
+        snprintf(error, error_bytes, "%s: %s", mapless->links[0]->name, client->cluster.unfound);
+        return MR_UNREACHABLE;
+    }
     if (mapless != NULL) {
         snprintf(error, error_bytes,
                  "%s: the cluster has no map of its partitions yet (tried for %.1f s): do its nodes reach "
@@ -411,15 +523,33 @@ static enum mr_status describe_unready(const struct mr_client *client, double wa
             client->link_config.has_psk ? "has the server the key that this client has"
                                         : "does the server want a key (this client has none)",
             MR_PROTOCOL_VERSION);
+    describe_addresses(silent->node, error, error_bytes);
     return MR_UNREACHABLE;
 }
 
-enum mr_status mrc_nodes_connect(struct mr_client *client, uint64_t deadline_us, char *error,
-                                 size_t error_bytes)
+struct nodes_wait {
+    const struct mr_client *client;
+    uint32_t ended;
+};
+
+static bool is_connected_or_told(const void *arg)
 {
-    uint64_t begin_us = mr_clock_us();
-    if (!mrc_wait(client, connected, client, deadline_us))
-        return describe_unready(client, (double)(mr_clock_us() - begin_us) * 1e-6, error, error_bytes);
+    const struct nodes_wait *wait = arg;
+    return connected(wait->client) || mrc_names_ended(wait->client->names) != wait->ended;
+}
+
+bool mrc_nodes_wait(struct mr_client *client, uint32_t ended, uint64_t deadline_us)
+{
+    const struct nodes_wait wait = {.client = client, .ended = ended};
+    (void)mrc_wait(client, is_connected_or_told, &wait, deadline_us);
+    return connected(client) || mr_clock_us() >= deadline_us;
+}
+
+enum mr_status mrc_nodes_connected(const struct mr_client *client, double waited_s, char *error,
+                                   size_t error_bytes)
+{
+    if (!connected(client))
+        return describe_unready(client, waited_s, error, error_bytes);
     if (find_narrow(client, error, error_bytes))
         return MR_UNREACHABLE;
     if (find_loner(client, error, error_bytes))

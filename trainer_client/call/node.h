@@ -11,6 +11,7 @@
 #include "dataplane/udp/address.h"
 #include "trainer_client/call/cluster.h"
 #include "trainer_client/call/core_link.h"
+#include "trainer_client/call/names.h"
 #include "trainer_client/replay/ancestry.h"
 #include "trainer_client/replay/survey.h"
 
@@ -20,7 +21,12 @@ struct mr_future;
 struct mrc_node {
     struct mr_client *client;
     uint32_t index;                      /* in mr_client.nodes */
-    struct mr_address address;           /* of core 0 */
+    struct mr_address address;           /* of core 0: where it is, or is looked for now */
+    struct mrc_addresses addresses;      /* where it may be: tried in turn until one of them answers */
+    uint64_t address_us;                 /* when the next of them is tried, unless ... */
+    uint64_t address_least_us;           /* ... nothing listens there: then already at this time */
+    uint32_t addresses_tried;            /* since `addresses` were set */
+    char host[MR_CLUSTER_NAME_BYTES];    /* as its cluster's map has it; empty: it is in none */
     char name[MR_CLUSTER_NAME_BYTES];    /* in its cluster; empty: not known */
     uint32_t place;                      /* in its cluster\'s map */
     bool is_member;                      /* of a cluster */
@@ -50,22 +56,25 @@ struct mrc_node {
     bool left; /* its links are to be closed */
     /* another member answers at its address, and told that it is to be found at this one */
     bool is_elsewhere;
-    struct mr_address elsewhere;
+    struct mrc_addresses elsewhere;
     uint64_t member_in;   /* the start that told the cluster's map, as the client has it, or a later one */
     uint64_t outsider_in; /* the start that told of no cluster, or an earlier map: perhaps of another one */
 };
 
-/* Makes a node without links. NULL: no memory. */
-struct mrc_node *mrc_node_create(struct mr_client *client, const struct mr_address *address);
+/* Makes a node without links, to be found at one of these addresses. NULL: no memory. */
+struct mrc_node *mrc_node_create(struct mr_client *client, const struct mrc_addresses *addresses);
 /* Its links must have been freed. */
 void mrc_node_destroy(struct mrc_node *node);
+/* Adds the link to core 0, at the first of the addresses that there is a way to. By the driving thread. */
+enum mr_status mrc_node_open(struct mrc_node *node, char *error, size_t error_bytes);
 /* Adds the link to the next core, link_count. By the driving thread. */
 enum mr_status mrc_node_add_link(struct mrc_node *node, char *error, size_t error_bytes);
 
 /* Whether its core 0 has accepted the client and answers. */
 bool mrc_node_is_up(const struct mrc_node *node);
-/* Its cores are found at another address from now on. */
-void mrc_node_move(struct mrc_node *node, const struct mr_address *address);
+/* It may be at these addresses from now on. If it is at none of them, or is not up, its cores are looked for
+ * at the first. */
+void mrc_node_set_addresses(struct mrc_node *node, const struct mrc_addresses *addresses);
 /* No more calls go there. What is kept for it is taken, and then its links are closed. */
 void mrc_node_leave(struct mrc_node *node);
 
@@ -81,8 +90,12 @@ uint64_t mrc_node_next_us(const struct mrc_node *node);
 enum mr_status mrc_nodes_check(struct mr_client *client, const char *call, uint64_t needs);
 /* Returns whether all nodes may know LOOKUP_TABLES. */
 bool mrc_nodes_lookup_tables(const struct mr_client *client);
-/* Waits until the nodes' cores are known and each of them has accepted the client. */
-enum mr_status mrc_nodes_connect(struct mr_client *client, uint64_t deadline_us, char *error,
-                                 size_t error_bytes);
+/* Waits until the nodes' cores are known and each of them has accepted the client, or until the deadline.
+ * Returns false if neither has come, but another look-up has ended than the first `ended`
+ * (mrc_names_ended()). */
+bool mrc_nodes_wait(struct mr_client *client, uint32_t ended, uint64_t deadline_us);
+/* Returns the outcome of that: whether the client can begin, or why it cannot after so long. */
+enum mr_status mrc_nodes_connected(const struct mr_client *client, double waited_s, char *error,
+                                   size_t error_bytes);
 
 #endif

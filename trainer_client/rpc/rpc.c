@@ -29,8 +29,25 @@ static uint32_t or_default(uint32_t value, uint32_t other)
     return value == 0 ? other : value;
 }
 
-/* The places where the workers may meet, from "a:7700,b:7700". Of several, those whose names do not resolve
- * are left out, unless it is all of them. */
+/* Of "localhost" with an address of each family, only one is listened at. */
+static void keep_one_loopback(struct mr_agent_config *out)
+{
+    uint32_t ipv4 = 0;
+    for (uint32_t i = 0; i < out->rendezvous_count; i++) {
+        if (!mr_address_is_loopback(&out->rendezvous[i]))
+            return;
+        ipv4 += mr_address_is_ipv4(&out->rendezvous[i]);
+    }
+    if (ipv4 == 0)
+        return;
+    for (uint32_t i = 0, at = 0; i < out->rendezvous_count; i++)
+        if (mr_address_is_ipv4(&out->rendezvous[i]))
+            out->rendezvous[at++] = out->rendezvous[i];
+    out->rendezvous_count = ipv4;
+}
+
+/* The places where the workers may meet, from "a:7700,b:7700": all addresses of these names. Of several,
+ * those whose names do not resolve are left out, unless it is all of them. */
 static enum mr_status read_places(const char *text, bool is_rendezvous, struct mr_agent_config *out,
                                   char *error, size_t error_bytes)
 {
@@ -39,6 +56,7 @@ static enum mr_status read_places(const char *text, bool is_rendezvous, struct m
     uint32_t named = 0;
     out->rendezvous_count = 0;
     for (const char *at = text, *end; at != NULL; at = *end == ',' ? end + 1 : NULL, named++) {
+        uint32_t count = 0;
         end = at + strcspn(at, ",");
         if (named == MR_RPC_RENDEZVOUS_MAX) {
             snprintf(error, error_bytes, "options.rendezvous names more than %u places",
@@ -46,8 +64,10 @@ static enum mr_status read_places(const char *text, bool is_rendezvous, struct m
             return MR_INVALID_ARGUMENT;
         }
         snprintf(one, sizeof(one), "%.*s", (int)(end - at), at);
-        status = mr_address_resolve(one, false, &out->rendezvous[out->rendezvous_count], error, error_bytes);
-        out->rendezvous_count += status == MR_OK;
+        status = mr_address_resolve_candidates(one, &out->rendezvous[out->rendezvous_count],
+                                               MR_RPC_RENDEZVOUS_MAX - out->rendezvous_count, &count, error,
+                                               error_bytes);
+        out->rendezvous_count += count;
     }
     if (is_rendezvous && named > 1) {
         snprintf(
@@ -57,18 +77,53 @@ static enum mr_status read_places(const char *text, bool is_rendezvous, struct m
             text);
         return MR_INVALID_ARGUMENT;
     }
+    keep_one_loopback(out);
     return out->rendezvous_count > 0 ? MR_OK : status;
 }
 
-/* Where packets to the first of the places that can be reached leave from. */
-static enum mr_status find_way(const struct mr_agent_config *config, struct mr_udp_socket *probe, char *error,
-                               size_t error_bytes)
+/* Where packets to the places leave from: to the first of each family that can be reached. */
+static enum mr_status find_ways(const struct mr_agent_config *config, struct mr_address own[2],
+                                uint32_t *udp_bytes_max, char *error, size_t error_bytes)
 {
     const struct mr_udp_options probe_options = {.buffer_bytes = 0};
     enum mr_status status = MR_UNREACHABLE;
-    for (uint32_t i = 0; i < config->rendezvous_count && status != MR_OK; i++)
-        status = mr_udp_connect(&config->rendezvous[i], &probe_options, probe, error, error_bytes);
+    bool has[2] = {false};
+    *udp_bytes_max = 0;
+    for (uint32_t i = 0; i < config->rendezvous_count; i++) {
+        const uint32_t family = mr_address_is_ipv4(&config->rendezvous[i]) ? 0 : 1;
+        struct mr_udp_socket probe;
+        if (has[family] ||
+            mr_udp_connect(&config->rendezvous[i], &probe_options, &probe, error, error_bytes) != MR_OK)
+            continue;
+        has[family] = true;
+        mr_udp_local(&probe, &own[family]);
+        own[family].port = 0;
+        if (*udp_bytes_max == 0 || probe.udp_bytes_max < *udp_bytes_max)
+            *udp_bytes_max = probe.udp_bytes_max;
+        mr_udp_close(&probe);
+        status = MR_OK;
+    }
     return status;
+}
+
+/* Whether rank 0 must listen on all addresses to be found by others under this name: each machine may know
+ * it by another address, and its own one often by one that nobody else reaches (127.0.1.1 in Debian's
+ * /etc/hosts). */
+static bool is_own_name(const char *rendezvous, const struct mr_agent_config *config)
+{
+    static const char *const here[] = {"localhost", "ip6-localhost", "ip6-loopback"};
+    const size_t bytes = strcspn(rendezvous, ":");
+    bool has_loopback = false, has_ipv4 = false, has_ipv6 = false;
+    for (uint32_t i = 0; i < sizeof(here) / sizeof(here[0]); i++)
+        if (strlen(here[i]) == bytes && strncmp(rendezvous, here[i], bytes) == 0)
+            return false;
+    for (uint32_t i = 0; i < config->rendezvous_count; i++) {
+        has_loopback |= mr_address_is_loopback(&config->rendezvous[i]);
+        has_ipv4 |= mr_address_is_ipv4(&config->rendezvous[i]);
+        has_ipv6 |= !mr_address_is_ipv4(&config->rendezvous[i]);
+    }
+    return mr_address_is_name(rendezvous) &&
+           ((has_loopback && config->world_size > 1) || (has_ipv4 && has_ipv6));
 }
 
 /* One address, or one of each family: "10.0.0.3,[fd00::3]". With two the socket listens on all addresses of
@@ -104,23 +159,28 @@ static enum mr_status read_listen(const char *text, struct mr_address *local, st
 }
 
 /* Chooses where this worker listens: rank 0 at the rendezvous, the others on the address from which they
- * reach it. */
+ * reach it, or on all if they may reach it from two. */
 static enum mr_status choose_local(const struct mr_rpc_options *options, struct mr_agent_config *config,
                                    struct mrc_rpc_driver_options *out, char *error, size_t error_bytes)
 {
-    struct mr_udp_socket probe;
-    enum mr_status status = find_way(config, &probe, error, error_bytes);
+    struct mr_address own[2] = {{.port = 0}};
+    enum mr_status status = find_ways(config, own, &out->udp_bytes_max, error, error_bytes);
     if (status != MR_OK)
         return status;
-    mr_udp_local(&probe, &out->local);
-    out->local.port = 0;
-    out->udp_bytes_max = probe.udp_bytes_max;
-    mr_udp_close(&probe);
-    if (config->is_rendezvous)
+    const bool has_ipv4 = mr_address_is_ipv4(&own[0]), has_ipv6 = !mr_address_is_any(&own[1]);
+    if (options->listen != NULL)
+        return read_listen(options->listen, &out->local, config->own, error, error_bytes);
+    if (config->is_rendezvous && is_own_name(options->rendezvous, config)) {
+        out->local = (struct mr_address){.port = config->rendezvous[0].port};
+    } else if (config->is_rendezvous) {
         out->local = config->rendezvous[0];
-    return options->listen == NULL
-               ? MR_OK
-               : read_listen(options->listen, &out->local, config->own, error, error_bytes);
+    } else if (has_ipv4 && has_ipv6) {
+        out->local = (struct mr_address){.port = 0};
+        memcpy(config->own, own, sizeof(config->own));
+    } else {
+        out->local = own[has_ipv4 ? 0 : 1];
+    }
+    return MR_OK;
 }
 
 static enum mr_status check(const char *name, uint32_t rank, uint32_t world_size,

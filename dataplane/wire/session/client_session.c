@@ -491,8 +491,8 @@ void mr_client_session_release(struct mr_endpoint *ep, struct mr_client_session 
 void mr_client_session_moved(struct mr_endpoint *ep, struct mr_client_session *s, uint64_t now_us)
 {
     mr_endpoint_set_now(ep, now_us);
-    if (s->established && !s->away)
-        mr_client_session_connect(ep, s);
+    s->handshake = MR_HANDSHAKE_NONE; /* one that has begun is of the way before */
+    mr_client_session_connect(ep, s);
 }
 
 void mr_client_session_info(const struct mr_client_session *s, struct mr_client_session_info *out)

@@ -121,7 +121,9 @@ void fake_cluster_tell(const struct fake_cluster *c, uint32_t self, struct fake_
     for (uint32_t i = 0; i < c->count; i++) {
         struct mr_cluster_node *n = &out->nodes[i];
         (void)snprintf(n->name, sizeof(n->name), "node-%u", i);
-        (void)snprintf(n->address, sizeof(n->address), "127.0.0.1:%u", atomic_load(&c->ports[i]));
+        const char *host = atomic_load(&c->hosts[i]);
+        (void)snprintf(n->address, sizeof(n->address), "%s:%u", host == NULL ? "127.0.0.1" : host,
+                       atomic_load(&c->ports[i]));
         n->core_count = c->cores[i];
         n->flags = MR_CLUSTER_NODE_PRESENT;
     }
