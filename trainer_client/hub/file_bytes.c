@@ -43,11 +43,16 @@ static ssize_t read_at(int fd, void *out, size_t bytes, uint64_t offset)
 static enum packing packing_of(const char first[FIRST_BYTES])
 {
     static const uint8_t gzip[] = {0x1f, 0x8b}, zstd[] = {0x28, 0xb5, 0x2f, 0xfd};
+    static const uint8_t skippable[] = {0x2a, 0x4d, 0x18}; /* a frame without samples: after 0x50 to 0x5f */
     if (memcmp(first, gzip, sizeof(gzip)) == 0)
         return GZIP;
-    return memcmp(first, zstd, sizeof(zstd)) == 0 ? ZSTD : PLAIN;
+    return memcmp(first, zstd, sizeof(zstd)) == 0 ||
+                   ((first[0] & 0xf0) == 0x50 && memcmp(first + 1, skippable, sizeof(skippable)) == 0)
+               ? ZSTD
+               : PLAIN;
 }
 
+#define FEED_IT   "; read it in Python, and feed it with millrace.feed()"
 #define UNPACK_IT "; unpack it, or pack it with gzip or zstd"
 
 static const char *refusal_of(const char first[FIRST_BYTES])
@@ -59,6 +64,11 @@ static const char *refusal_of(const char first[FIRST_BYTES])
                   "is packed with xz" UNPACK_IT},
                  {"BZh91AY&SY", "is packed with bzip2" UNPACK_IT},
                  {"PK\x03\x04", "is a zip archive" UNPACK_IT},
+                 {"\x04\x22\x4d\x18", "is packed with lz4" UNPACK_IT},
+                 {"ORC\x0a", "is an ORC file" FEED_IT},
+                 {"Obj\x01", "is an Avro file" FEED_IT},
+                 {"\xff\xfe", "is text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8"},
+                 {"\xfe\xff", "is text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8"},
                  {"PAR1\x15", "is a Parquet file; millrace.read_parquet() feeds it from Python"}};
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (strncmp(first, kinds[i].begin, strlen(kinds[i].begin)) == 0)
@@ -184,10 +194,24 @@ static ssize_t unpack_zstd(struct hub_file_bytes *in, void *out, size_t bytes)
     return (ssize_t)to.pos;
 }
 
+/* Passes over zeros between members and frames, and after the last: tar and some stores fill up blocks. */
+static bool fill_after_zeros(struct hub_file_bytes *in)
+{
+    while (fill(in)) {
+        if (in->in_frame)
+            return true;
+        while (in->begin < in->end && in->packed[in->begin] == 0)
+            in->begin++;
+        if (in->begin < in->end)
+            return true;
+    }
+    return false;
+}
+
 static ssize_t unpack(struct hub_file_bytes *in, void *out, size_t bytes)
 {
     for (;;) {
-        bool more = fill(in);
+        bool more = fill_after_zeros(in);
         if (!more && in->error != NULL)
             return -1;
         if (!more && !in->in_frame)

@@ -77,6 +77,49 @@ static void zstd(void **state)
     expect_unpacked(packed_join(packed_zstd(text, 7), packed_zstd(text + 7, TEXT_BYTES - 7)));
 }
 
+static struct packed copy_of(const void *data, size_t bytes)
+{
+    struct packed p = {malloc(bytes), bytes};
+    assert_non_null(p.data);
+    memcpy(p.data, data, bytes);
+    return p;
+}
+
+/* Blocks of tar, and some stores' parts, are filled up with zeros; so may be each of several files. */
+static struct packed zeros(void)
+{
+    static const char block[10240];
+    return copy_of(block, sizeof(block));
+}
+
+static void zeros_follow(void **state)
+{
+    expect_unpacked(packed_join(packed_gzip(text, TEXT_BYTES), zeros()));
+    expect_unpacked(packed_join(packed_zstd(text, TEXT_BYTES), zeros()));
+    expect_unpacked(packed_join(packed_join(packed_gzip(text, 7), zeros()),
+                                packed_gzip(text + 7, TEXT_BYTES - 7)));
+    expect_unpacked(packed_join(packed_join(packed_zstd(text, 7), zeros()),
+                                packed_zstd(text + 7, TEXT_BYTES - 7)));
+}
+
+/* A frame that holds no samples: pzstd writes its sizes into them, other tools an index. */
+static struct packed skippable(uint8_t number, uint32_t bytes)
+{
+    struct packed p = {calloc(1, 8 + bytes), 8 + bytes};
+    assert_non_null(p.data);
+    memcpy(p.data, "\x50\x2a\x4d\x18", 4);
+    p.data[0] = (char)(p.data[0] + number);
+    memcpy(p.data + 4, &bytes, 4);
+    return p;
+}
+
+static void frames_without_samples(void **state)
+{
+    expect_unpacked(packed_join(skippable(0, 4), packed_zstd(text, TEXT_BYTES)));
+    expect_unpacked(packed_join(skippable(15, 200000),
+                                packed_join(packed_zstd(text, TEXT_BYTES), skippable(7, 300))));
+}
+
 static void expect_damage(struct packed packed, const char *what)
 {
     struct temp_file file = temp_file_make(packed.data, packed.bytes);
@@ -111,6 +154,13 @@ static void what_is_damaged_is_said(void **state)
     expect_damage(p, "zstd data are damaged");
     p = packed_join(packed_gzip(text, 10), packed_zstd(text, 10));
     expect_damage(p, "gzip data are damaged");
+    p = packed_join(packed_join(packed_gzip(text, 10), zeros()), copy_of("x1234", 5));
+    expect_damage(p, "gzip data are damaged");
+    p = packed_join(packed_join(packed_zstd(text, 10), zeros()), copy_of("x1234", 5));
+    expect_damage(p, "zstd data are damaged");
+    p = skippable(0, 300);
+    p.bytes -= 20;
+    expect_damage(p, "end too early");
 }
 
 static void short_files_are_plain(void **state)
@@ -134,6 +184,8 @@ int main(void)
         cmocka_unit_test(plain_files),
         cmocka_unit_test(gzip),
         cmocka_unit_test(zstd),
+        cmocka_unit_test(zeros_follow),
+        cmocka_unit_test(frames_without_samples),
         cmocka_unit_test(what_is_damaged_is_said),
         cmocka_unit_test(short_files_are_plain),
     };

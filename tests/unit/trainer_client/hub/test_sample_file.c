@@ -377,6 +377,11 @@ static void files_without_lines_are_refused_by_their_kind(void **state)
                   "is packed with xz; unpack it, or pack it with gzip or zstd"},
                  {"BZh91AY&SYxx", "is packed with bzip2; unpack it"},
                  {"PK\x03\x04xx", "is a zip archive; unpack it"},
+                 {"\x04\x22\x4d\x18xx", "is packed with lz4; unpack it"},
+                 {"ORC\nxx", "is an ORC file; read it in Python, and feed it with millrace.feed()"},
+                 {"Obj\x01xx", "is an Avro file; read it in Python"},
+                 {"\xff\xfe#", "is text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8"},
+                 {"\xfe\xff 1", "is text in UTF-16; convert it"},
                  {"PAR1\x15xx", "is a Parquet file; millrace.read_parquet()"}};
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
