@@ -96,10 +96,10 @@ static void zeros_follow(void **state)
 {
     expect_unpacked(packed_join(packed_gzip(text, TEXT_BYTES), zeros()));
     expect_unpacked(packed_join(packed_zstd(text, TEXT_BYTES), zeros()));
-    expect_unpacked(packed_join(packed_join(packed_gzip(text, 7), zeros()),
-                                packed_gzip(text + 7, TEXT_BYTES - 7)));
-    expect_unpacked(packed_join(packed_join(packed_zstd(text, 7), zeros()),
-                                packed_zstd(text + 7, TEXT_BYTES - 7)));
+    expect_unpacked(
+        packed_join(packed_join(packed_gzip(text, 7), zeros()), packed_gzip(text + 7, TEXT_BYTES - 7)));
+    expect_unpacked(
+        packed_join(packed_join(packed_zstd(text, 7), zeros()), packed_zstd(text + 7, TEXT_BYTES - 7)));
 }
 
 /* A frame that holds no samples: pzstd writes its sizes into them, other tools an index. */
@@ -116,8 +116,8 @@ static struct packed skippable(uint8_t number, uint32_t bytes)
 static void frames_without_samples(void **state)
 {
     expect_unpacked(packed_join(skippable(0, 4), packed_zstd(text, TEXT_BYTES)));
-    expect_unpacked(packed_join(skippable(15, 200000),
-                                packed_join(packed_zstd(text, TEXT_BYTES), skippable(7, 300))));
+    expect_unpacked(
+        packed_join(skippable(15, 200000), packed_join(packed_zstd(text, TEXT_BYTES), skippable(7, 300))));
 }
 
 static void expect_damage(struct packed packed, const char *what)
