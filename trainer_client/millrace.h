@@ -260,7 +260,8 @@ struct mr_feature_info {
     uint64_t gradients_without_row; /* left out: their keys have no row */
     uint64_t gradients_skipped;     /* left out: NaN or Inf, or values that would have become so */
 };
-/* Lists all tables and variables. The caller frees `*infos` with free(). */
+/* Lists all tables and variables, with what the nodes have that are there. The caller frees `*infos` with
+ * free(). */
 MR_API enum mr_status mr_list(struct mr_client *client, const struct mr_options *options,
                               struct mr_feature_info **infos, uint32_t *count);
 
@@ -762,10 +763,11 @@ MR_API enum mr_status mr_cluster(struct mr_client *client, const struct mr_optio
 
 /* Changes which node of a cluster owns what, while training goes on. */
 enum mr_move_request_kind {
-    MR_REQUEST_MOVE = 1,    /* `count` partitions from one node to another */
-    MR_REQUEST_DRAIN,       /* all of `from` to the other nodes; it gets none before a rebalance */
-    MR_REQUEST_REBALANCE,   /* until each node has as many as its cores are, drained ones included */
-    MR_REQUEST_CANCEL_MOVES /* moves in progress, and what would follow from a drain or a rebalance */
+    MR_REQUEST_MOVE = 1,     /* `count` partitions from one node to another */
+    MR_REQUEST_DRAIN,        /* all of `from` to the other nodes; it gets none before a rebalance */
+    MR_REQUEST_REBALANCE,    /* until each node has as many as its cores are, drained ones included */
+    MR_REQUEST_CANCEL_MOVES, /* moves in progress, and what would follow from a drain or a rebalance */
+    MR_REQUEST_FORGET_NODE   /* `from`, which is away and owns nothing, leaves the map */
 };
 struct mr_move_request {
     enum mr_move_request_kind kind;
@@ -776,8 +778,8 @@ struct mr_move_request {
     uint64_t id;           /* of the move to cancel; 0: all */
 };
 /* Returns once the cluster's map says so; the moves themselves go on. MR_INVALID_ARGUMENT: there is no such
- * node, or it has nothing to move; mr_last_error() says which. To be repeated safely, but for moves of any
- * partitions, of which it would begin more. */
+ * node, it is away, or it has nothing to move; mr_last_error() says which. To be repeated safely, but for
+ * moves of any partitions, of which it would begin more. */
 MR_API enum mr_status mr_move(struct mr_client *client, const struct mr_options *options,
                               const struct mr_move_request *request);
 struct mr_moves_state {

@@ -78,6 +78,31 @@ bool ps_cluster_map_join(struct ps_cluster_map *map, const struct ps_cluster_nod
     return true;
 }
 
+bool ps_cluster_map_forget(struct ps_cluster_map *map, uint32_t node)
+{
+    if (node >= map->node_count || ps_cluster_map_owns_any(map, node))
+        return false;
+    for (uint32_t i = 0; i < map->move_count; i++)
+        if (map->moves[i].from == node || map->moves[i].to == node)
+            return false;
+    const uint32_t after = --map->node_count - node;
+    memmove(&map->nodes[node], &map->nodes[node + 1], after * sizeof(map->nodes[0]));
+    memmove(&map->drained[node], &map->drained[node + 1], after * sizeof(map->drained[0]));
+    map->nodes[map->node_count] = (struct ps_cluster_node){0};
+    map->drained[map->node_count] = false;
+    for (uint32_t p = 0; p < map->partition_count; p++)
+        if (map->owner[p] != PS_CLUSTER_NO_NODE && map->owner[p] > node)
+            map->owner[p]--;
+    for (uint32_t i = 0; i < map->move_count; i++) {
+        if (map->moves[i].from > node)
+            map->moves[i].from--;
+        if (map->moves[i].to > node)
+            map->moves[i].to--;
+    }
+    map->epoch++;
+    return true;
+}
+
 uint32_t ps_cluster_map_lacking(const struct ps_cluster_map *map, uint64_t needs)
 {
     for (uint32_t i = 0; i < map->node_count; i++)
@@ -263,22 +288,26 @@ bool ps_cluster_map_cancel_cut(struct ps_cluster_map *map, uint64_t cut)
     return true;
 }
 
-/* How many partitions a node should have: its cores' share, rounded down, and one more for the first
- * nodes. */
-static void find_shares(const struct ps_cluster_map *map, const bool drained[PS_CLUSTER_NODES_MAX],
+/* How many partitions each node should have, of those that the present ones own: its cores' share, rounded
+ * down, and one more for the first nodes. An absent node should have what it has. */
+static void find_shares(const struct ps_cluster_map *map, const uint32_t load[PS_CLUSTER_NODES_MAX],
+                        const bool drained[PS_CLUSTER_NODES_MAX], const bool present[PS_CLUSTER_NODES_MAX],
                         uint32_t share[PS_CLUSTER_NODES_MAX])
 {
     uint64_t cores = 0;
-    uint32_t rest = map->partition_count;
-    for (uint32_t i = 0; i < map->node_count; i++)
-        cores += drained[i] ? 0 : map->nodes[i].core_count;
+    uint32_t all = 0;
+    for (uint32_t i = 0; i < map->node_count; i++) {
+        cores += drained[i] || !present[i] ? 0 : map->nodes[i].core_count;
+        all += present[i] ? load[i] : 0;
+    }
+    uint32_t rest = all;
     for (uint32_t i = 0; i < map->node_count; i++) {
         const uint64_t own = drained[i] ? 0 : map->nodes[i].core_count;
-        share[i] = cores == 0 ? 0 : (uint32_t)(map->partition_count * own / cores);
-        rest -= share[i];
+        share[i] = !present[i] ? load[i] : cores == 0 ? 0 : (uint32_t)(all * own / cores);
+        rest -= present[i] ? share[i] : 0;
     }
     for (uint32_t i = 0; i < map->node_count && rest > 0 && cores > 0; i++) {
-        if (drained[i] || map->nodes[i].core_count == 0)
+        if (drained[i] || !present[i] || map->nodes[i].core_count == 0)
             continue;
         share[i]++;
         rest--;
@@ -301,16 +330,20 @@ static uint32_t longest_run(const struct ps_cluster_map *map, uint32_t node, uin
 }
 
 bool ps_cluster_map_next_move(const struct ps_cluster_map *map, const bool drained[PS_CLUSTER_NODES_MAX],
-                              uint32_t *first, uint32_t *count, uint32_t *to)
+                              const bool present[PS_CLUSTER_NODES_MAX], uint32_t *first, uint32_t *count,
+                              uint32_t *to)
 {
+    uint32_t load[PS_CLUSTER_NODES_MAX];
     uint32_t share[PS_CLUSTER_NODES_MAX];
     uint32_t most = 0;
     uint32_t least = 0;
     int64_t most_over = 0;
     int64_t most_under = 0;
-    find_shares(map, drained, share);
+    for (uint32_t i = 0; i < map->node_count; i++)
+        load[i] = ps_cluster_map_load(map, i);
+    find_shares(map, load, drained, present, share);
     for (uint32_t i = 0; i < map->node_count; i++) {
-        const int64_t over = (int64_t)ps_cluster_map_load(map, i) - share[i];
+        const int64_t over = (int64_t)load[i] - share[i];
         if (over > most_over) {
             most_over = over;
             most = i;

@@ -99,6 +99,8 @@ bool ps_cluster_map_owns_any(const struct ps_cluster_map *map, uint32_t node);
  * partitions. So is noting another version of it, which a leader before 0.3.0 leaves out. Not of a node that
  * lacks what is in use. */
 bool ps_cluster_map_join(struct ps_cluster_map *map, const struct ps_cluster_node *node);
+/* Takes a node that owns nothing out: the nodes after it move up. Not of one that a move concerns. */
+bool ps_cluster_map_forget(struct ps_cluster_map *map, uint32_t node);
 /* Puts capabilities into use, if all nodes of the map have them. */
 bool ps_cluster_map_use(struct ps_cluster_map *map, uint64_t needs);
 /* The first node of the map that lacks some of them; PS_CLUSTER_NO_NODE: all have them. */
@@ -120,9 +122,11 @@ bool ps_cluster_map_begin_cut(struct ps_cluster_map *map, uint64_t step);
 bool ps_cluster_map_commit_cut(struct ps_cluster_map *map, uint64_t cut);
 bool ps_cluster_map_cancel_cut(struct ps_cluster_map *map, uint64_t cut);
 
-/* Chooses the next move that brings the nodes' loads closer to their shares; a node with drained[node] is to
- * have none. False: nothing is left to do. */
+/* Chooses the next move that brings the loads of the nodes that are present closer to their shares; one with
+ * drained[node] is to have none. Nodes that are away keep what they own, and get nothing. False: nothing is
+ * left to do among those present. */
 bool ps_cluster_map_next_move(const struct ps_cluster_map *map, const bool drained[PS_CLUSTER_NODES_MAX],
-                              uint32_t *first, uint32_t *count, uint32_t *to);
+                              const bool present[PS_CLUSTER_NODES_MAX], uint32_t *first, uint32_t *count,
+                              uint32_t *to);
 
 #endif

@@ -49,13 +49,24 @@ static bool replace_dead(const struct ps_leader_view *view, struct ps_cluster_ma
     return false;
 }
 
+/* Names that nobody uses any more take places in the map. */
+static bool forget_departed(const struct ps_leader_view *view, struct ps_cluster_map *next)
+{
+    for (uint32_t i = 0; i < next->node_count && view->forget_us > 0; i++)
+        if (view->absent_us[i] > view->forget_us && ps_cluster_map_forget(next, i))
+            return true;
+    return false;
+}
+
 static bool balance(const struct ps_leader_view *view, struct ps_cluster_map *next)
 {
+    bool present[PS_CLUSTER_NODES_MAX];
     uint32_t first;
     uint32_t count;
     uint32_t to;
-    return view->wants_balance && ps_cluster_map_next_move(next, view->drained, &first, &count, &to) &&
-           view->absent_us[to] == 0 && view->absent_us[next->owner[first]] == 0 &&
+    (void)find_present(view, next, present);
+    return view->wants_balance &&
+           ps_cluster_map_next_move(next, view->drained, present, &first, &count, &to) &&
            ps_cluster_map_begin_move(next, first, count < MOVE_PARTITIONS_MAX ? count : MOVE_PARTITIONS_MAX,
                                      to);
 }
@@ -68,7 +79,8 @@ enum ps_leader_action ps_leader_next(const struct ps_leader_view *view, struct p
         return ps_cluster_map_commit_cut(next, cut) ? PS_LEADER_WRITES_MAP : PS_LEADER_WAITS;
     if (cut != 0 && view->cut_is_unknown) /* the restart of a node would end one that is there */
         return PS_LEADER_WAITS;
-    if (admit(view, next) || cancel_moves(view, next) || replace_dead(view, next))
+    if (admit(view, next) || cancel_moves(view, next) || replace_dead(view, next) ||
+        forget_departed(view, next))
         return PS_LEADER_WRITES_MAP;
     if (cut != 0 && view->parts_are_written)
         return PS_LEADER_COMMITS_CUT;

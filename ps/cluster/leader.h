@@ -19,6 +19,7 @@ struct ps_leader_view {
     const uint64_t *absent_us;
     uint32_t nodes_wanted;  /* partitions are granted once so many nodes have a session */
     uint64_t take_over_us;  /* a node absent for longer loses its partitions; 0: it keeps them */
+    uint64_t forget_us;     /* one that owns nothing and is absent for longer leaves the map; 0: it stays */
     bool parts_are_written; /* of map->cut: every owner's, and that of every node that is there */
     bool cut_is_committed;  /* the file CLUSTER of map->cut is in the store */
     bool cut_is_unknown;    /* whether that file is there: the store has not answered yet */

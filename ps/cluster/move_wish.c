@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/base/plural.h"
 
 __attribute__((format(printf, 2, 3))) static enum ps_move_wish_state fail(char *text, const char *format, ...)
 {
@@ -92,8 +93,17 @@ static bool is_made(const struct ps_cluster_map *map, const struct ps_move_wish 
     return true;
 }
 
-static enum ps_move_wish_state move(const struct ps_cluster_map *map, struct ps_move_wish *w,
-                                    struct ps_cluster_map *next, char *text)
+static enum ps_move_wish_state fail_absent(const struct ps_cluster_map *map, uint32_t node, char *text)
+{
+    return fail(
+        text,
+        "node %s is away, and owns %u partition%s: what moves needs both nodes; start it, or leave it "
+        "out (millrace ctl nodes)",
+        map->nodes[node].name, ps_cluster_map_load(map, node), mr_plural(ps_cluster_map_load(map, node)));
+}
+
+static enum ps_move_wish_state move(const struct ps_cluster_map *map, const bool *present,
+                                    struct ps_move_wish *w, struct ps_cluster_map *next, char *text)
 {
     const uint32_t from = ps_cluster_map_find(map, w->from);
     const uint32_t to = ps_cluster_map_find(map, w->to);
@@ -106,6 +116,8 @@ static enum ps_move_wish_state move(const struct ps_cluster_map *map, struct ps_
         return fail(text, "node %s is drained: millrace ctl rebalance takes it in again", w->to);
     if (w->range_count > 0 && is_made(map, w, to))
         return PS_MOVE_WISH_MADE;
+    if (!present[from] || !present[to])
+        return fail_absent(map, present[from] ? to : from, text);
     if (map->cut != 0 || map->move_count == PS_CLUSTER_MOVES_MAX)
         return PS_MOVE_WISH_WAITS;
     if (w->range_count == 0 && w->has_first && !plan_named(map, w, from, text))
@@ -126,19 +138,23 @@ static enum ps_move_wish_state move(const struct ps_cluster_map *map, struct ps_
 
 /* ---- nodes ---- */
 
-static enum ps_move_wish_state drain(const struct ps_cluster_map *map, const struct ps_move_wish *w,
-                                     struct ps_cluster_map *next, char *text)
+static enum ps_move_wish_state drain(const struct ps_cluster_map *map, const bool *present,
+                                     const struct ps_move_wish *w, struct ps_cluster_map *next, char *text)
 {
     const uint32_t node = ps_cluster_map_find(map, w->from);
     uint32_t others = 0;
     if (node == PS_CLUSTER_NO_NODE)
         return fail(text, "no node of this cluster is called %s: millrace ctl nodes lists them", w->from);
     for (uint32_t i = 0; i < map->node_count; i++)
-        others += i != node && !map->drained[i] && map->nodes[i].core_count > 0;
-    if (others == 0)
-        return fail(text, "node %s cannot be drained: no other node is left to take its partitions", w->from);
+        others += i != node && present[i] && !map->drained[i] && map->nodes[i].core_count > 0;
     if (map->drained[node] && (map->balances || ps_cluster_map_load(map, node) == 0))
         return PS_MOVE_WISH_MADE;
+    if (others == 0)
+        return fail(text,
+                    "node %s cannot be drained: no other node that is there is left to take its partitions",
+                    w->from);
+    if (!present[node] && ps_cluster_map_load(map, node) > 0)
+        return fail_absent(map, node, text);
     *next = *map;
     next->drained[node] = next->balances = true;
     next->balance_mib_s = w->mib_s;
@@ -146,67 +162,97 @@ static enum ps_move_wish_state drain(const struct ps_cluster_map *map, const str
     return PS_MOVE_WISH_WRITES;
 }
 
-static enum ps_move_wish_state balance(const struct ps_cluster_map *map, const struct ps_move_wish *w,
-                                       struct ps_cluster_map *next)
+/* Drained nodes that are away stay drained: nobody has said that they are to come back. */
+static enum ps_move_wish_state balance(const struct ps_cluster_map *map, const bool *present,
+                                       const struct ps_move_wish *w, struct ps_cluster_map *next)
 {
-    static const bool none[PS_CLUSTER_NODES_MAX];
+    bool drained[PS_CLUSTER_NODES_MAX] = {false};
     uint32_t first;
     uint32_t count;
     uint32_t to;
-    const bool has_drained = memcmp(map->drained, none, sizeof(none)) != 0;
-    if (!has_drained && (map->balances || !ps_cluster_map_next_move(map, none, &first, &count, &to)))
+    for (uint32_t i = 0; i < map->node_count; i++)
+        drained[i] = map->drained[i] && !present[i];
+    const bool takes_in = memcmp(map->drained, drained, sizeof(drained)) != 0;
+    if (!takes_in && (map->balances || !ps_cluster_map_next_move(map, drained, present, &first, &count, &to)))
         return PS_MOVE_WISH_MADE;
     *next = *map;
-    memset(next->drained, 0, sizeof(next->drained));
+    memcpy(next->drained, drained, sizeof(drained));
     next->balances = true;
     next->balance_mib_s = w->mib_s;
     next->epoch++;
     return PS_MOVE_WISH_WRITES;
 }
 
-static enum ps_move_wish_state cancel(const struct ps_cluster_map *map, const struct ps_move_wish *w,
-                                      struct ps_cluster_map *next)
+/* Nodes that were drained and have left stay drained. */
+static enum ps_move_wish_state cancel(const struct ps_cluster_map *map, const bool *present,
+                                      const struct ps_move_wish *w, struct ps_cluster_map *next)
 {
-    static const bool none[PS_CLUSTER_NODES_MAX];
     *next = *map;
+    for (uint32_t i = 0; i < map->node_count; i++)
+        next->drained[i] = map->drained[i] && !present[i] && !ps_cluster_map_owns_any(map, i);
     while (next->move_count > 0 && w->id == 0)
         (void)ps_cluster_map_cancel_move(next, next->moves[0].id);
     if (w->id != 0)
         (void)ps_cluster_map_cancel_move(next, w->id);
     if (next->move_count == map->move_count && !map->balances &&
-        memcmp(map->drained, none, sizeof(none)) == 0)
+        memcmp(map->drained, next->drained, sizeof(next->drained)) == 0)
         return PS_MOVE_WISH_MADE;
     next->balances = false;
-    memset(next->drained, 0, sizeof(next->drained));
     next->epoch = map->epoch + 1;
     return PS_MOVE_WISH_WRITES;
 }
 
-enum ps_move_wish_state ps_move_wish(const struct ps_cluster_map *map, struct ps_move_wish *w,
+static enum ps_move_wish_state forget(const struct ps_cluster_map *map, const bool *present,
+                                      struct ps_move_wish *w, struct ps_cluster_map *next, char *text)
+{
+    const uint32_t node = ps_cluster_map_find(map, w->from);
+    if (node == PS_CLUSTER_NO_NODE && w->is_known)
+        return PS_MOVE_WISH_MADE;
+    if (node == PS_CLUSTER_NO_NODE)
+        return fail(text, "no node of this cluster is called %s: millrace ctl nodes lists them", w->from);
+    const uint32_t load = ps_cluster_map_load(map, node);
+    w->is_known = true;
+    if (present[node])
+        return fail(text, "node %s is there, and would come back at once: stop it first", w->from);
+    if (ps_cluster_map_owns_any(map, node))
+        return fail(
+            text,
+            "node %s owns %u partition%s, which nobody else has: start it again (and millrace ctl drain "
+            "it), or begin a new cluster with a checkpoint (cluster.init_from)",
+            w->from, load, mr_plural(load));
+    *next = *map;
+    return ps_cluster_map_forget(next, node) ? PS_MOVE_WISH_WRITES : PS_MOVE_WISH_WAITS;
+}
+
+enum ps_move_wish_state ps_move_wish(const struct ps_cluster_map *map,
+                                     const bool present[PS_CLUSTER_NODES_MAX], struct ps_move_wish *w,
                                      struct ps_cluster_map *next, char text[PS_CLUSTER_TEXT_BYTES])
 {
     text[0] = '\0';
     switch (w->kind) {
     case MR_MOVE_PARTITIONS:
-        return move(map, w, next, text);
+        return move(map, present, w, next, text);
     case MR_MOVE_DRAIN:
-        return drain(map, w, next, text);
+        return drain(map, present, w, next, text);
     case MR_MOVE_BALANCE:
-        return balance(map, w, next);
+        return balance(map, present, w, next);
     case MR_MOVE_CANCEL:
-        return cancel(map, w, next);
+        return cancel(map, present, w, next);
+    case MR_MOVE_FORGET:
+        return forget(map, present, w, next, text);
     default:
         return fail(text, "kind %u is none", (unsigned)w->kind);
     }
 }
 
-bool ps_move_balance_ends(const struct ps_cluster_map *map, struct ps_cluster_map *next)
+bool ps_move_balance_ends(const struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX],
+                          struct ps_cluster_map *next)
 {
     uint32_t first;
     uint32_t count;
     uint32_t to;
     if (!map->balances || map->move_count > 0 ||
-        ps_cluster_map_next_move(map, map->drained, &first, &count, &to))
+        ps_cluster_map_next_move(map, map->drained, present, &first, &count, &to))
         return false;
     *next = *map;
     next->balances = false;

@@ -15,7 +15,9 @@ struct ps_move_wish {
     uint32_t first, count; /* count 0: all */
     uint32_t mib_s;
     uint64_t id; /* to cancel; 0: all */
-    /* Found out from the first map that it is compared with: what is to move. */
+    /* Found out from the first map that it is compared with: the node to be forgotten is there, and what is to
+     * move. */
+    bool is_known;
     uint32_t range_count;
     struct ps_move_range {
         uint16_t first, count;
@@ -29,13 +31,15 @@ enum ps_move_wish_state {
     PS_MOVE_WISH_MADE    /* it is so in this map */
 };
 
-/* Compares a wish with the map. To be asked again with every map until it is made or has failed: what was
- * perhaps written is recognised. */
-enum ps_move_wish_state ps_move_wish(const struct ps_cluster_map *map, struct ps_move_wish *wish,
+/* Compares a wish with the map, whose nodes with present[node] have a session: only they give and take. To be
+ * asked again with every map until it is made or has failed: what was perhaps written is recognised. */
+enum ps_move_wish_state ps_move_wish(const struct ps_cluster_map *map,
+                                     const bool present[PS_CLUSTER_NODES_MAX], struct ps_move_wish *wish,
                                      struct ps_cluster_map *next, char text[PS_CLUSTER_TEXT_BYTES]);
 
-/* The leader's part: the loads are as they should be, so no more moves are begun. False: they are not, or
- * moves are still in progress. */
-bool ps_move_balance_ends(const struct ps_cluster_map *map, struct ps_cluster_map *next);
+/* The leader's part: the loads of the nodes that are present are as they should be, so no more moves are
+ * begun. False: they are not, or moves are still in progress. */
+bool ps_move_balance_ends(const struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX],
+                          struct ps_cluster_map *next);
 
 #endif

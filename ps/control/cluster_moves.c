@@ -41,7 +41,7 @@ void ps_cluster_moves_drop(struct ps_cluster_moves *m, uint32_t slot)
 }
 
 bool ps_cluster_moves_propose(struct ps_cluster_moves *m, const struct ps_cluster_map *map,
-                              struct ps_cluster_map *next)
+                              const bool present[PS_CLUSTER_NODES_MAX], struct ps_cluster_map *next)
 {
     *next = *map;
     if (m->failed != 0 && ps_cluster_map_cancel_move(next, m->failed)) {
@@ -51,7 +51,7 @@ bool ps_cluster_moves_propose(struct ps_cluster_moves *m, const struct ps_cluste
     m->failed = 0;
     if (m->wish_state != PS_WISH_PENDING)
         return false;
-    const enum ps_move_wish_state state = ps_move_wish(map, &m->wish, next, m->wish_text);
+    const enum ps_move_wish_state state = ps_move_wish(map, present, &m->wish, next, m->wish_text);
     if (state == PS_MOVE_WISH_WAITS || state == PS_MOVE_WISH_WRITES)
         return state == PS_MOVE_WISH_WRITES;
     m->wish_status = state == PS_MOVE_WISH_MADE ? MR_OK : MR_INVALID_ARGUMENT;

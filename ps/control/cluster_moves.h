@@ -65,7 +65,7 @@ void ps_cluster_moves_see(struct ps_cluster_moves *m, const struct ps_cluster_ma
 /* Proposes what a client asks for, or to cancel a move that cannot be completed; with the lock. False:
  * there is nothing to be proposed now. */
 bool ps_cluster_moves_propose(struct ps_cluster_moves *m, const struct ps_cluster_map *map,
-                              struct ps_cluster_map *next);
+                              const bool present[PS_CLUSTER_NODES_MAX], struct ps_cluster_map *next);
 
 /* ---- the control thread ---- */
 

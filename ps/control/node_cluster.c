@@ -23,7 +23,8 @@
 
 #define CREDENTIALS_BYTES 256u
 #define HOLD_US_MAX       3000000u
-#define TAKE_OVER_US      0u /* a node that is away keeps its partitions */
+#define TAKE_OVER_US      0u                    /* a node that is away keeps its partitions */
+#define FORGET_US         UINT64_C(86400000000) /* and its name, if it owns none, for a day */
 
 static_assert(PS_CLUSTER_NODES_MAX == MR_CLUSTER_NODES_MAX, "nodes");
 static_assert(PS_CLUSTER_NO_NODE == MR_CLUSTER_NO_NODE, "no node");
@@ -36,9 +37,12 @@ struct ps_node_cluster {
     pthread_mutex_t lock; /* of what follows, up to `is_changed` */
     struct ps_zookeeper *zookeeper;
     struct ps_member member;
-    uint32_t present;                               /* bits of the map's nodes that have a session */
-    uint64_t absent_since_us[PS_CLUSTER_NODES_MAX]; /* 0: it has one */
-    uint64_t session;                               /* that was registered last */
+    bool present[PS_CLUSTER_NODES_MAX]; /* the map's nodes that have a session */
+    struct absence {
+        char name[PS_CLUSTER_NAME_BYTES];
+        uint64_t since_us;            /* 0: it has one */
+    } absences[PS_CLUSTER_NODES_MAX]; /* of the map's nodes */
+    uint64_t session;                 /* that was registered last */
     uint64_t features_session; /* under which the node has the catalogue's features; 0: it lacks some */
     bool is_stopped;
     bool is_changed; /* the control thread has something to do */
@@ -215,22 +219,64 @@ static void glimpsed(void *context, const struct ps_cluster_map *map)
     heard(c);
 }
 
-static void see_who_is_there(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+/* Since when the map's nodes are away. A node has another place once one before it was forgotten. */
+static void note_absences(struct ps_node_cluster *c, const struct ps_cluster_map *map, const bool *present)
 {
     const uint64_t now_us = mr_clock_boot_us();
-    uint32_t present = 0;
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < map->node_count; i++, at++) {
+        uint32_t from = at;
+        while (from < PS_CLUSTER_NODES_MAX && strcmp(c->absences[from].name, map->nodes[i].name) != 0)
+            from++;
+        at = from < PS_CLUSTER_NODES_MAX ? from : at;
+        const uint64_t before_us = from < PS_CLUSTER_NODES_MAX ? c->absences[from].since_us : 0;
+        memcpy(c->absences[i].name, map->nodes[i].name, sizeof(c->absences[i].name));
+        c->absences[i].since_us = present[i] ? 0 : before_us != 0 ? before_us : now_us;
+    }
+    for (uint32_t i = map->node_count; i < PS_CLUSTER_NODES_MAX; i++)
+        c->absences[i].name[0] = '\0';
+}
+
+static void see_who_is_there(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    bool present[PS_CLUSTER_NODES_MAX] = {false};
     for (uint32_t i = 0; i < view->registered_count; i++) {
         const uint32_t index = ps_cluster_map_find(view->map, view->registered[i].name);
-        present |= index < PS_CLUSTER_NODES_MAX ? 1u << index : 0;
+        if (index != PS_CLUSTER_NO_NODE)
+            present[index] = true;
     }
-    for (uint32_t i = 0; i < view->map->node_count; i++) {
-        const bool is_present = (present >> i & 1) != 0;
-        if (is_present || c->absent_since_us[i] == 0)
-            c->absent_since_us[i] = is_present ? 0 : now_us;
-    }
-    if (present != c->present)
+    note_absences(c, view->map, present);
+    if (memcmp(present, c->present, sizeof(present)) != 0)
         note_change(c);
-    c->present = present;
+    memcpy(c->present, present, sizeof(present));
+}
+
+/* What was to move is where it should be, but for what absent nodes own. */
+static void log_absent_owners(const struct ps_node_cluster *c, const struct ps_cluster_map *map)
+{
+    for (uint32_t i = 0; i < map->node_count; i++) {
+        const uint32_t load = c->present[i] ? 0 : ps_cluster_map_load(map, i);
+        if (load == 0)
+            continue;
+        mr_log_with(MR_LOG_WARNING,
+                    MR_LOG_FIELDS({"node", .text = map->nodes[i].name}, {"partitions", .number = load}),
+                    "moves_without_absent",
+                    "cluster %s: node %.63s is away and keeps its %u partition%s: the others are balanced "
+                    "without it",
+                    c->options.cluster, map->nodes[i].name, load, mr_plural(load));
+    }
+}
+
+static void propose(struct ps_node_cluster *c, const struct ps_cluster_map *map,
+                    const struct ps_cluster_map *next)
+{
+    if (!ps_member_propose(&c->member, next))
+        return;
+    for (uint32_t i = 0; i < map->node_count && next->node_count < map->node_count; i++)
+        if (ps_cluster_map_find(next, map->nodes[i].name) == PS_CLUSTER_NO_NODE)
+            mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"node", .text = map->nodes[i].name}), "node_forgotten",
+                        "cluster %s: node %.63s, which is away and owns nothing, leaves the map",
+                        c->options.cluster, map->nodes[i].name);
 }
 
 /* What the leader does next, if this node leads. */
@@ -242,13 +288,14 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
     if (!view->leads || c->member.writes || c->is_stopped)
         return;
     for (uint32_t i = 0; i < view->map->node_count; i++)
-        absent_us[i] = c->absent_since_us[i] == 0 ? 0 : now_us - c->absent_since_us[i] + 1;
+        absent_us[i] = c->absences[i].since_us == 0 ? 0 : now_us - c->absences[i].since_us + 1;
     struct ps_leader_view all = {.map = view->map,
                                  .registered = view->registered,
                                  .registered_count = view->registered_count,
                                  .absent_us = absent_us,
                                  .nodes_wanted = (uint32_t)c->node->config->cluster_nodes,
                                  .take_over_us = TAKE_OVER_US,
+                                 .forget_us = FORGET_US,
                                  .wants_balance = view->map->balances && view->map->move_count == 0,
                                  .drained = view->map->drained};
     for (uint32_t i = 0; i < view->registered_count; i++)
@@ -259,12 +306,14 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
     const enum ps_leader_action action = ps_leader_next(&all, &next);
     if (action == PS_LEADER_COMMITS_CUT)
         ps_cluster_save_commit(&c->save, view);
-    if (action != PS_LEADER_WRITES_MAP &&
-        (action != PS_LEADER_WAITS || !ps_move_balance_ends(view->map, &next)))
-        return;
+    if (action != PS_LEADER_WRITES_MAP) {
+        if (action != PS_LEADER_WAITS || !ps_move_balance_ends(view->map, c->present, &next))
+            return;
+        log_absent_owners(c, view->map);
+    }
     if (next.move_count > view->map->move_count)
         next.moves[next.move_count - 1].mib_s = next.balance_mib_s;
-    (void)ps_member_propose(&c->member, &next);
+    propose(c, view->map, &next);
 }
 
 /* Anybody may put capabilities into use that all nodes have. */
@@ -341,8 +390,8 @@ static void propose_cut(struct ps_node_cluster *c, const struct ps_zookeeper_vie
 static void propose_moves(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
     struct ps_cluster_map next;
-    if (!c->is_stopped && ps_cluster_moves_propose(&c->moves, view->map, &next))
-        (void)ps_member_propose(&c->member, &next);
+    if (!c->is_stopped && ps_cluster_moves_propose(&c->moves, view->map, c->present, &next))
+        propose(c, view->map, &next);
 }
 
 static void viewed(void *context, const struct ps_zookeeper_view *view)
@@ -503,10 +552,9 @@ static void describe(const struct ps_node_cluster *c, struct ps_cluster_info *ou
                                               [MR_CLUSTER_LEASE_US] = m->session_us / 2},
                                     .node_count = map->node_count};
     for (uint32_t i = 0; i < map->node_count; i++) {
-        out->nodes[i] =
-            (struct mr_cluster_node){.core_count = map->nodes[i].core_count,
-                                     .flags = (c->present >> i & 1) != 0 ? MR_CLUSTER_NODE_PRESENT : 0,
-                                     .start_id = map->nodes[i].start_id};
+        out->nodes[i] = (struct mr_cluster_node){.core_count = map->nodes[i].core_count,
+                                                 .flags = c->present[i] ? MR_CLUSTER_NODE_PRESENT : 0,
+                                                 .start_id = map->nodes[i].start_id};
         memcpy(out->nodes[i].name, map->nodes[i].name, sizeof(out->nodes[i].name));
         memcpy(out->nodes[i].address, map->nodes[i].address, sizeof(out->nodes[i].address));
         memcpy(out->nodes[i].version, map->nodes[i].version.text, sizeof(out->nodes[i].version));
@@ -596,6 +644,25 @@ static void poll_save(struct ps_node_cluster *c, struct ps_control *control)
     pthread_mutex_unlock(&c->lock);
 }
 
+/* What an absent node owns would be in no part: the checkpoint would be given up as soon as it has begun. */
+static bool has_absent_owner(struct ps_node_cluster *c, char *text)
+{
+    const struct ps_cluster_map *map = &c->member.map;
+    uint32_t absent = 0;
+    pthread_mutex_lock(&c->lock);
+    while (absent < map->node_count && (c->present[absent] || !ps_cluster_map_owns_any(map, absent)))
+        absent++;
+    const bool has_absent = absent < map->node_count;
+    if (has_absent)
+        (void)snprintf(
+            text, PS_CONTROL_TEXT_BYTES,
+            "node %.63s is away, and a checkpoint of the cluster needs its %u partitions: start it, "
+            "and save again",
+            map->nodes[absent].name, ps_cluster_map_load(map, absent));
+    pthread_mutex_unlock(&c->lock);
+    return has_absent;
+}
+
 enum mr_status ps_node_cluster_save(struct ps_node_cluster *c, struct ps_control *control,
                                     const struct ps_command *command, uint64_t *number, char *text)
 {
@@ -621,6 +688,8 @@ enum mr_status ps_node_cluster_save(struct ps_node_cluster *c, struct ps_control
         (void)snprintf(text, PS_CONTROL_TEXT_BYTES, "%s", wrong);
         return MR_INVALID_ARGUMENT;
     }
+    if (has_absent_owner(c, text))
+        return MR_CANCELLED;
     pthread_mutex_lock(&c->lock);
     const bool is_free = !c->save.is_wanted && c->save.asked == 0;
     if (is_free) {

@@ -235,6 +235,13 @@ static int print_infos(const struct tool_query *q, const struct mr_feature_info 
     return 0;
 }
 
+static void print_if_absent(void *arg, const struct mr_cluster_member *node)
+{
+    (void)arg;
+    if (!node->is_present && node->partitions > 0)
+        (void)printf("without the rows of %s, which is away\n", node->name);
+}
+
 int tool_ctl_list(const struct tool_query *q)
 {
     uint32_t count = 0;
@@ -244,5 +251,8 @@ int tool_ctl_list(const struct tool_query *q)
         return tool_call_failed(q->command, status);
     int exit_code = print_infos(q, infos, count);
     free(infos);
-    return exit_code;
+    struct mr_cluster_state cluster;
+    status =
+        exit_code == 0 && !q->json ? mr_cluster(q->client, NULL, &cluster, print_if_absent, NULL) : MR_OK;
+    return status == MR_OK ? exit_code : tool_call_failed(q->command, status);
 }

@@ -1,4 +1,4 @@
-/* millrace ctl move, drain, rebalance, moves. */
+/* millrace ctl move, drain, rebalance, forget, moves. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,24 +177,70 @@ static bool parse_partitions(const char *text, struct mr_move_request *r)
     return true;
 }
 
-static int run(const char *command, struct ask *ask, const struct mr_move_request *request)
+/* What moves have left: partitions of nodes that are away, and those of the node that was to have none. */
+struct leftover {
+    const char *emptied; /* NULL: no node was to be */
+    uint32_t kept;       /* by it */
+    json_t *absent;
+};
+
+static void add_leftover(void *arg, const struct mr_cluster_member *node)
+{
+    struct leftover *left = arg;
+    if (left->emptied != NULL && strcmp(node->name, left->emptied) == 0)
+        left->kept = node->partitions;
+    if (!node->is_present && node->partitions > 0)
+        json_array_append_new(left->absent, json_pack("{s:s, s:I}", "name", node->name, "partitions",
+                                                      (json_int_t)node->partitions));
+}
+
+static void print_absent(const json_t *absent)
+{
+    size_t i;
+    json_t *node;
+    json_array_foreach(absent, i, node)(void)
+        printf("%s is away and keeps its %" JSON_INTEGER_FORMAT " partitions\n",
+               json_string_value(json_object_get(node, "name")),
+               json_integer_value(json_object_get(node, "partitions")));
+}
+
+static int ask_moves(const char *command, struct ask *ask, const struct mr_move_request *request)
 {
     struct mr_client *client;
     struct mr_moves_state state = {0};
+    struct mr_cluster_state cluster;
+    const bool empties = request->kind == MR_REQUEST_DRAIN ||
+                         (request->kind == MR_REQUEST_MOVE && request->count == 0 && !request->has_first);
+    struct leftover left = {.emptied = ask->waits && empties ? request->from : NULL};
     ask->c.any_node = true;
-    const int exit_code = tool_connect(command, &ask->c, &client);
+    int exit_code = tool_connect(command, &ask->c, &client);
     if (exit_code != 0)
         return exit_code;
     enum mr_status status = mr_move(client, NULL, request);
     if (status == MR_OK && ask->waits)
         status = wait_for_moves(client);
     json_t *moves = json_array();
+    left.absent = json_array();
     if (status == MR_OK)
         status = mr_moves(client, NULL, &state, add_move, moves);
+    if (status == MR_OK)
+        status = mr_cluster(client, NULL, &cluster, add_leftover, &left);
     json_t *json = moves_json(&state, moves);
+    (void)json_object_set(json, "absent", left.absent);
     json_decref(moves);
-    return tool_ctl_end(command, &ask->c, client, status, json, "%" PRIu32 " move%s in progress%s\n",
-                        state.count, mr_plural(state.count), state.balances ? ", more are to follow" : "");
+    exit_code =
+        tool_ctl_end(command, &ask->c, client, status, json, "%" PRIu32 " move%s in progress%s\n",
+                     state.count, mr_plural(state.count), state.balances ? ", more are to follow" : "");
+    if (exit_code == 0 && !ask->c.json &&
+        (request->kind == MR_REQUEST_DRAIN || request->kind == MR_REQUEST_REBALANCE))
+        print_absent(left.absent);
+    json_decref(left.absent);
+    if (exit_code != 0 || left.kept == 0)
+        return exit_code;
+    return cli_fail(command,
+                    "%s still owns %" PRIu32 " partition%s: a node went away, the moves were cancelled, or "
+                    "they were too many for one time: the nodes' logs say which; ask again",
+                    left.emptied, left.kept, mr_plural(left.kept));
 }
 
 #define COMMON_OPTIONS(a)                                                                                    \
@@ -237,7 +283,7 @@ int tool_ctl_move(int argc, char **argv)
     if (ask.partitions != NULL && !parse_partitions(ask.partitions, &request))
         return cli_fail(command, "--partitions %s: a number up to %u, or A-B, places from 0 to %u",
                         ask.partitions, PARTITION_LAST + 1, PARTITION_LAST);
-    return run(command, &ask, &request);
+    return ask_moves(command, &ask, &request);
 }
 
 int tool_ctl_drain(int argc, char **argv)
@@ -260,7 +306,7 @@ int tool_ctl_drain(int argc, char **argv)
         return cli_fail(command, "name the node that is to have no partitions");
     const struct mr_move_request request = {
         .kind = ask.cancels ? MR_REQUEST_CANCEL_MOVES : MR_REQUEST_DRAIN, .from = node, .mib_s = ask.mib_s};
-    return run(command, &ask, &request);
+    return ask_moves(command, &ask, &request);
 }
 
 int tool_ctl_rebalance(int argc, char **argv)
@@ -279,5 +325,31 @@ int tool_ctl_rebalance(int argc, char **argv)
     (void)cli_parse(&usage, argc, argv, NULL);
     const struct mr_move_request request = {
         .kind = ask.cancels ? MR_REQUEST_CANCEL_MOVES : MR_REQUEST_REBALANCE, .mib_s = ask.mib_s};
-    return run(command, &ask, &request);
+    return ask_moves(command, &ask, &request);
+}
+
+int tool_ctl_forget(int argc, char **argv)
+{
+    static const char command[] = "millrace ctl forget";
+    struct tool_connection c = {.any_node = true};
+    const struct cli_option options[] = {TOOL_CONNECTION_OPTIONS(&c)};
+    const struct cli_usage usage = {
+        .program = command,
+        .synopsis = "NODE [options]",
+        .summary = "Takes a node out of the cluster's map that is stopped and owns nothing (\"millrace ctl\n"
+                   "drain\"). By itself it leaves after a day.\n\n"
+                   "  millrace ctl forget ads-3",
+        CLI_OPTIONS(options),
+        .words_max = 1,
+    };
+    const char *node = NULL;
+    struct mr_client *client;
+    if (cli_parse(&usage, argc, argv, &node) == 0)
+        return cli_fail(command, "name the node that has left the cluster");
+    const int exit_code = tool_connect(command, &c, &client);
+    if (exit_code != 0)
+        return exit_code;
+    const struct mr_move_request request = {.kind = MR_REQUEST_FORGET_NODE, .from = node};
+    return tool_ctl_end(command, &c, client, mr_move(client, NULL, &request),
+                        json_pack("{s:s}", "forgotten", node), "%s is forgotten\n", node);
 }

@@ -5,12 +5,6 @@
 #include <string.h>
 #include "dataplane/wire/format/convert.h"
 
-uint32_t mrc_cores(struct mr_client *client)
-{
-    uint32_t changes;
-    return mrc_cores_of_map(client, &changes);
-}
-
 uint32_t mrc_cores_of_map(struct mr_client *client, uint32_t *changes)
 {
     *changes = 0;

@@ -9,9 +9,6 @@
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/call/outcome.h"
 
-/* Returns how many cores the nodes have, all together. Takes the lock. */
-uint32_t mrc_cores(struct mr_client *client);
-
 /* Finds the feature with this number; asks the node if the client does not know it. MR_UNKNOWN_TABLE or
  * MR_UNKNOWN_VARIABLE (by `kind`), or why asking failed. Takes the lock. */
 enum mr_status mrc_find_feature(struct mr_client *client, const struct mr_options *options, enum mr_op op,
@@ -21,7 +18,8 @@ enum mr_status mrc_find_any_feature(struct mr_client *client, const struct mr_op
                                     uint32_t id, struct mr_feature *out);
 /* Stores all features of a LIST reply; false: the reply is malformed. Under the lock. */
 bool mrc_learn_features(const struct mr_future *f);
-/* Does the same, and also returns the number of the map's changes so far. */
+/* Returns how many cores the nodes have, all together, and the number of the map's changes so far. Takes the
+ * lock. */
 uint32_t mrc_cores_of_map(struct mr_client *client, uint32_t *changes);
 /* For calls that name a core by its number: returns MR_INVALID_ARGUMENT unless there is such a core in the
  * map whose number of changes it sets. */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include "trainer_client/api/calls.h"
 #include "trainer_client/api/applied_batches.h"
+#include "dataplane/wire/base/clock.h"
 
 struct state_context {
     uint64_t stream[1 + MR_PLAN_WORDS]; /* and its plan */
@@ -31,15 +32,12 @@ static enum mr_status finish_state(struct mr_future *f, struct mr_reply **reply)
     return MR_OK;
 }
 
-enum mr_status mr_batch_state(struct mr_client *client, const struct mr_options *options, uint32_t stream,
-                              uint64_t *watermark, uint64_t **bitmap, uint32_t *bitmap_words)
+/* Asks all cores of the map as it is now; MRC_STALE_MAP: there is another one by the time of sending. */
+static enum mr_status ask_state(struct mr_client *client, const struct mr_options *options,
+                                const struct state_context *asked, struct mrc_attempt *attempt)
 {
     struct mr_future *f;
-    if (client == NULL)
-        return mrc_bad_argument("mr_batch_state", "client is NULL");
-    if (watermark == NULL || bitmap == NULL || bitmap_words == NULL)
-        return mrc_bad_argument("mr_batch_state", "watermark, bitmap and bitmap_words must all be given");
-    const uint32_t cores = mrc_cores(client);
+    const uint32_t cores = mrc_cores_of_map(client, &attempt->map_changes);
     enum mr_status status =
         mrc_future_new(client, options, MR_OP_BATCH_STATE, 0, cores, 1,
                        sizeof(struct state_context) + cores * sizeof(struct mrc_applied_batches), &f);
@@ -48,14 +46,30 @@ enum mr_status mr_batch_state(struct mr_client *client, const struct mr_options 
         return status;
     struct state_context *context = f->context;
 
-    context->stream[0] = stream;
-    context->watermark = watermark;
-    context->bitmap = bitmap;
-    context->bitmap_words = bitmap_words;
+    *context = *asked;
     uint32_t words = mrc_add_plan(options, context->stream);
 
     for (uint32_t i = 0; i < f->part_count; i++)
         mrc_part_add(f, i, mr_tensor_1d(MR_U64, words, context->stream));
+    f->map_changes = attempt->map_changes;
     f->finish = finish_state;
     return mrc_future_run(f, options, NULL);
+}
+
+enum mr_status mr_batch_state(struct mr_client *client, const struct mr_options *options, uint32_t stream,
+                              uint64_t *watermark, uint64_t **bitmap, uint32_t *bitmap_words)
+{
+    const struct state_context asked = {
+        .stream = {stream}, .watermark = watermark, .bitmap = bitmap, .bitmap_words = bitmap_words};
+    enum mr_status status;
+    if (client == NULL)
+        return mrc_bad_argument("mr_batch_state", "client is NULL");
+    if (watermark == NULL || bitmap == NULL || bitmap_words == NULL)
+        return mrc_bad_argument("mr_batch_state", "watermark, bitmap and bitmap_words must all be given");
+    struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
+
+    do {
+        status = ask_state(client, options, &asked, &attempt);
+    } while (status == MRC_STALE_MAP && mrc_is_overtaken(client, MR_OP_BATCH_STATE, &attempt, status));
+    return status;
 }

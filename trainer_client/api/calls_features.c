@@ -252,21 +252,35 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
     return MR_OK;
 }
 
-/* Asks core 0 of each node. */
+/* Lists the first owners of nodes that are not away; of all nodes if all are. */
+static uint32_t find_listed(struct mr_client *client, const struct mrc_owners *owners,
+                            uint16_t listed[MRC_NODES_MAX])
+{
+    uint32_t count = 0;
+    pthread_mutex_lock(&client->lock);
+    for (uint32_t o = 0; o < owners->count; o++)
+        if (owners->owners[o].core == 0 && !mrc_node_is_away(owners->owners[o].node))
+            listed[count++] = (uint16_t)o;
+    for (uint32_t o = 0; o < owners->count && count == 0; o++)
+        if (owners->owners[o].core == 0)
+            listed[count++] = (uint16_t)o;
+    pthread_mutex_unlock(&client->lock);
+    return count;
+}
+
+/* Asks core 0 of each node that is there. */
 static enum mr_status list_all(struct mr_client *client, const struct mr_options *options,
                                const struct list_context *context, const struct mrc_owners *owners)
 {
     struct mr_future *f;
-    uint32_t nodes = 0;
-    for (uint32_t o = 0; o < owners->count; o++)
-        nodes += owners->owners[o].core == 0;
+    uint16_t listed[MRC_NODES_MAX];
+    const uint32_t nodes = find_listed(client, owners, listed);
     enum mr_status status = mrc_future_new(client, options, MR_OP_LIST, 0, nodes, 0, sizeof(*context), &f);
 
     if (status != MR_OK)
         return status;
-    for (uint32_t o = 0, part = 0; o < owners->count; o++)
-        if (owners->owners[o].core == 0)
-            f->parts[part++].owner = (uint16_t)o;
+    for (uint32_t part = 0; part < nodes; part++)
+        f->parts[part].owner = listed[part];
     f->map_changes = owners->changes;
     f->finish = finish_list;
     *(struct list_context *)f->context = *context;

@@ -56,13 +56,15 @@ static enum mr_status wait_for_replay(struct mr_client *client, const struct mr_
     char why[MRC_ERROR_BYTES];
     const struct mr_options wait = {.deadline_ms = options == NULL ? 0 : options->deadline_ms};
     struct mr_future *f;
-    enum mr_status status = mrc_future_new(client, &wait, MR_OP_HEARTBEAT, 0, mrc_cores(client), 0, 0, &f);
+    uint32_t map_changes, cores = mrc_cores_of_map(client, &map_changes);
+    enum mr_status status = mrc_future_new(client, &wait, MR_OP_HEARTBEAT, 0, cores, 0, 0, &f);
     if (status != MR_OK)
         return status;
+    f->map_changes = map_changes;
     f->finish = take_any;
     status = mrc_future_run(f, &wait, NULL);
-    if (status == MR_OK)
-        return MR_OK;
+    if (status == MR_OK || status == MRC_STALE_MAP)
+        return status;
     (void)snprintf(why, sizeof(why), "%s", mr_last_error());
     return mrc_error(status, "the save was not sent: first every core is to have its pushes again: %s", why);
 }
@@ -76,6 +78,8 @@ static enum mr_status catch_up(struct mr_client *client, struct mr_options *left
     for (;;) {
         const uint64_t before = mr_client_start_id(client);
         const enum mr_status status = wait_for_replay(client, left);
+        if (status == MRC_STALE_MAP)
+            continue;
         if (status != MR_OK)
             return status;
         const uint64_t now_us = mr_clock_us();

@@ -163,6 +163,15 @@ static struct mrc_node *meet_node(struct mr_client *client, const struct told *t
     return node;
 }
 
+/* Who is away may change without another map. */
+static void note_absent(struct mr_client *client, const struct told *told)
+{
+    for (uint32_t i = 0; i < told->count; i++)
+        for (uint32_t n = 0; n < client->node_count; n++)
+            if (strcmp(client->nodes[n]->name, told->nodes[i].name) == 0)
+                client->nodes[n]->is_absent = (told->nodes[i].flags & MR_CLUSTER_NODE_PRESENT) == 0;
+}
+
 /* Nodes that own nothing are left: servers that were named twice, and members without partitions. */
 static void leave_others(struct mr_client *client, struct mrc_node *const met[], uint32_t count)
 {
@@ -265,9 +274,10 @@ enum mrc_map_news mrc_cluster_read(struct mrc_node *node, const struct mr_future
     if (epoch < client->cluster.epoch)
         return MRC_MAP_SAME;
     node->member_in = node->start_id;
-    if (epoch == client->cluster.epoch && epoch != 0)
-        return MRC_MAP_SAME;
-    return whole && take_map(client, &told) ? MRC_MAP_NEW : MRC_MAP_MISSING;
+    const bool is_same = epoch == client->cluster.epoch && epoch != 0;
+    const bool is_taken = !is_same && whole && take_map(client, &told);
+    note_absent(client, &told);
+    return is_same ? MRC_MAP_SAME : is_taken ? MRC_MAP_NEW : MRC_MAP_MISSING;
 }
 
 /* ---- silent members ---- */

@@ -66,6 +66,11 @@ bool mrc_node_is_up(const struct mrc_node *node)
     return info.up;
 }
 
+bool mrc_node_is_away(const struct mrc_node *node)
+{
+    return node->is_absent && !mrc_node_is_up(node);
+}
+
 /* ---- addresses ---- */
 
 static void address_set(struct mrc_node *node, const struct mr_address *address)
@@ -390,13 +395,15 @@ static const struct mrc_node *find_mapless(const struct mr_client *client)
     return NULL;
 }
 
-/* Returns a link that is not ready; NULL: all are. */
+/* Returns a link that is not ready, of a node that is waited for if there is one; NULL: all are. */
 static const struct mrc_link *find_unready(const struct mr_client *client)
 {
+    const struct mrc_link *unready = NULL;
     for (uint32_t i = 0; i < client->link_count; i++)
-        if (client->links[i]->session != NULL && !is_ready(client->links[i]))
-            return client->links[i];
-    return NULL;
+        if (client->links[i]->session != NULL && !is_ready(client->links[i]) &&
+            (unready == NULL || mrc_node_is_away(unready->node)))
+            unready = client->links[i];
+    return unready;
 }
 
 static bool is_complete(const struct mrc_node *node)
@@ -424,10 +431,14 @@ static bool connected(const void *arg)
     for (uint32_t n = 0; n < client->node_count && client->any_node && client->owners != NULL; n++)
         if (client->nodes[n]->core_count > 0 && is_ready(client->nodes[n]->links[0]))
             return true;
-    for (uint32_t i = 0; client->owners != NULL && i < client->owners->count; i++)
-        if (!is_complete(client->owners->owners[i].node))
+    bool is_any = false; /* calls for what absent nodes own wait for them, as they do later */
+    for (uint32_t i = 0; client->owners != NULL && i < client->owners->count; i++) {
+        const struct mrc_node *node = client->owners->owners[i].node;
+        if (!is_complete(node) && !mrc_node_is_away(node))
             return false;
-    return client->owners != NULL && client->owners->count > 0;
+        is_any |= is_complete(node);
+    }
+    return is_any;
 }
 
 static bool find_loner(const struct mr_client *client, char *error, size_t error_bytes)

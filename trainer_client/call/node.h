@@ -30,6 +30,7 @@ struct mrc_node {
     char name[MR_CLUSTER_NAME_BYTES];    /* in its cluster; empty: not known */
     uint32_t place;                      /* in its cluster\'s map */
     bool is_member;                      /* of a cluster */
+    bool is_absent;                      /* by its cluster's map: it has no session with the coordinator */
     bool refused;                        /* a call, with MR_WRONG_OWNER, and has not told its map since */
     struct mrc_link *links[MR_CORE_MAX]; /* set by the driving thread only; surplus ones stay, closed */
     uint32_t link_count;
@@ -72,6 +73,9 @@ enum mr_status mrc_node_add_link(struct mrc_node *node, char *error, size_t erro
 
 /* Whether its core 0 has accepted the client and answers. */
 bool mrc_node_is_up(const struct mrc_node *node);
+/* Whether its cluster says that it is away, and it does not answer: what concerns all nodes that are there
+ * does without it. */
+bool mrc_node_is_away(const struct mrc_node *node);
 /* It may be at these addresses from now on. If it is at none of them, or is not up, its cores are looked for
  * at the first. */
 void mrc_node_set_addresses(struct mrc_node *node, const struct mrc_addresses *addresses);

@@ -471,8 +471,9 @@ static char tool_output[4096];
 static int run_tool(const char *arguments)
 {
     char command[512];
-    (void)snprintf(command, sizeof(command), "%s ctl %s --server 127.0.0.1:%u --deadline-ms 60000 2>&1",
-                   millrace, arguments, nodes[1].port);
+    (void)snprintf(command, sizeof(command),
+                   "%s ctl %s --server 127.0.0.1:%u,127.0.0.1:%u --deadline-ms 60000 2>&1", millrace,
+                   arguments, nodes[1].port, nodes[0].port);
     FILE *f = popen(command, "re"); /* NOLINT(cert-env33-c): our own */
     assert_non_null(f);
     const size_t bytes = fread(tool_output, 1, sizeof(tool_output) - 1, f);
@@ -574,6 +575,31 @@ static void test_a_node_is_drained_and_taken_in_again(void **state)
     check_variables();
 }
 
+static const char *gone; /* the name of a node that was killed */
+static bool is_seen_away(const struct cluster_shown *s)
+{
+    for (uint32_t i = 0; i < s->node_count; i++)
+        if (strcmp(s->nodes[i].name, gone) == 0)
+            return (s->nodes[i].flags & MR_CLUSTER_NODE_PRESENT) == 0;
+    return true;
+}
+
+/* Until all others know it. */
+static void wait_away(const struct cluster_node *n)
+{
+    static struct cluster_shown shown;
+    gone = n->name;
+    for (uint32_t i = 0; i < NODES; i++)
+        if (&nodes[i] != n)
+            cluster_node_wait(&nodes[i], &shown, is_seen_away, "the others see that it is away");
+}
+
+static void expect_tool(bool works, const char *arguments, const char *says)
+{
+    if ((run_tool(arguments) == 0) != works || strstr(tool_output, says) == NULL)
+        fail_msg("ctl %s: %s", arguments, tool_output);
+}
+
 /* The taker dies in the middle: the giver has never stopped to serve. */
 static void test_the_taker_is_killed(void **state)
 {
@@ -588,6 +614,11 @@ static void test_the_taker_is_killed(void **state)
     let_them(5);
     cluster_node_kill(&nodes[2]);
     wait_still(&nodes[0]);
+    wait_away(&nodes[2]);
+    expect_tool(false, "move --from n0 --to n2", "node n2 is away");
+    expect_tool(false, "forget n0", "node n0 is there");
+    expect_tool(true, "forget n2", "n2 is forgotten");
+    expect_tool(false, "forget n2", "no node of this cluster is called n2");
     let_them(50);
     cluster_node_start(&nodes[2], millraced);
     cluster_node_wait(&nodes[2], &shown, all_is_owned, "it is back");
@@ -608,6 +639,15 @@ static void test_the_giver_is_killed(void **state)
     cluster_node_kill(&nodes[1]);
     wait_still(&nodes[2]);
     wait_owns(&nodes[2], 300, 300);
+    wait_away(&nodes[1]); /* which decides nothing for those that are there */
+    expect_tool(true, "list", "without the rows of n1, which is away");
+    expect_tool(true, "create table late --dim 4", "");
+    expect_tool(true, "drop late", "");
+    expect_tool(false, "save", "node n1 is away, and a checkpoint of the cluster needs its");
+    expect_tool(false, "move --from n1 --to n0", "node n1 is away, and owns");
+    expect_tool(false, "drain n1", "node n1 is away, and owns");
+    expect_tool(false, "forget n1", "which nobody else has");
+    expect_tool(true, "rebalance --wait", "n1 is away and keeps its");
     cluster_node_start(&nodes[1], millraced);
     cluster_node_wait(&nodes[1], &shown, all_is_owned, "it is back");
     start_hammers();
@@ -742,7 +782,7 @@ static void test_a_taker_without_room_takes_nothing(void **state)
     const struct mr_feature wide = mr_feature_table("wide", WIDE_DIM);
     (void)state;
     create(&wide, 1);
-    fill(2 + VARIABLES + 1, WIDE, WIDE_KEYS);
+    fill(2 + VARIABLES + 2, WIDE, WIDE_KEYS); /* after "late" */
     start_hammers();
     ask_well(&nodes[2], MR_MOVE_PARTITIONS, nodes[1].name, nodes[0].name, 0, 0);
     cluster_node_wait_says(&nodes[0], "cannot be taken: wide: the node's memory limit is reached: raise "

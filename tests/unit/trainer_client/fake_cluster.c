@@ -125,7 +125,7 @@ void fake_cluster_tell(const struct fake_cluster *c, uint32_t self, struct fake_
         (void)snprintf(n->address, sizeof(n->address), "%s:%u", host == NULL ? "127.0.0.1" : host,
                        atomic_load(&c->ports[i]));
         n->core_count = c->cores[i];
-        n->flags = MR_CLUSTER_NODE_PRESENT;
+        n->flags = atomic_load(&c->away[i]) ? 0 : MR_CLUSTER_NODE_PRESENT;
     }
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         out->owner[p] = (uint8_t)fake_cluster_owner(c, p);

@@ -17,6 +17,7 @@ struct fake_cluster {
     atomic_uint owner_of[FAKE_MEMBERS_MAX];        /* who has what the i-th had at first */
     _Atomic(const char *) hosts[FAKE_MEMBERS_MAX]; /* as the map has them; NULL: 127.0.0.1 */
     atomic_uint ports[FAKE_MEMBERS_MAX];
+    atomic_bool away[FAKE_MEMBERS_MAX]; /* as the map shows it */
     uint32_t cores[FAKE_MEMBERS_MAX];
     struct fake_node *nodes[FAKE_MEMBERS_MAX];
 };

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ._base.options import CallOptions
 
 _U32_MAX, _U64_MAX = 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF
-_MOVE, _DRAIN, _REBALANCE, _CANCEL = 1, 2, 3, 4  # enum mr_move_request_kind
+_MOVE, _DRAIN, _REBALANCE, _CANCEL, _FORGET = 1, 2, 3, 4, 5  # enum mr_move_request_kind
 _STATES = ("waits", "copies", "ends")  # enum mr_moving_state
 
 
@@ -85,6 +85,10 @@ class MoveCalls(Connection):
     def cancel_moves(self, id: int = 0, **options: Unpack[CallOptions]) -> None:
         """Cancels a move (0: all), and what would follow from a drain or a rebalance."""
         self._request(options, kind=_CANCEL, id=whole("id", id, _U64_MAX))
+
+    def forget_node(self, node: str, **options: Unpack[CallOptions]) -> None:
+        """Takes a node out of the cluster's map that is away and owns nothing; otherwise InvalidArgument."""
+        self._request(options, **{"kind": _FORGET, "from": node})
 
     def moves(self, **options: Unpack[CallOptions]) -> Moves:
         """The moves in progress."""

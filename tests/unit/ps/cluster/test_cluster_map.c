@@ -203,13 +203,13 @@ static void test_what_the_dead_owned_goes_to_the_present(void **state)
 }
 
 /* Moves one after the other until nothing is left to do; returns how many. */
-static uint32_t settle(const bool drained[PS_CLUSTER_NODES_MAX])
+static uint32_t settle(const bool drained[PS_CLUSTER_NODES_MAX], const bool present[PS_CLUSTER_NODES_MAX])
 {
     uint32_t moves = 0;
     uint32_t first;
     uint32_t count;
     uint32_t to;
-    while (ps_cluster_map_next_move(&map, drained, &first, &count, &to)) {
+    while (ps_cluster_map_next_move(&map, drained, present, &first, &count, &to)) {
         assert_true(ps_cluster_map_begin_move(&map, first, count, to));
         assert_true(ps_cluster_map_finish_move(&map, map.moves[0].id));
         assert_true(++moves < 20);
@@ -220,9 +220,9 @@ static uint32_t settle(const bool drained[PS_CLUSTER_NODES_MAX])
 static void test_balance_moves_no_more_than_needed(void **state)
 {
     (void)state;
-    assert_int_equal(settle(nobody), 0);
+    assert_int_equal(settle(nobody, everybody), 0);
     join('c', 3, 13);
-    assert_true(settle(nobody) <= 2);
+    assert_true(settle(nobody, everybody) <= 2);
     assert_int_equal(ps_cluster_map_load(&map, 0), 2);
     assert_int_equal(ps_cluster_map_load(&map, 1), 4);
     assert_int_equal(ps_cluster_map_load(&map, 2), 6);
@@ -232,13 +232,70 @@ static void test_a_drained_node_ends_empty(void **state)
 {
     const bool drained[PS_CLUSTER_NODES_MAX] = {false, true};
     (void)state;
-    settle(drained);
+    settle(drained, everybody);
     assert_int_equal(ps_cluster_map_load(&map, 0), PARTITIONS);
     const bool all[PS_CLUSTER_NODES_MAX] = {true, true};
     uint32_t first;
     uint32_t count;
     uint32_t to;
-    assert_false(ps_cluster_map_next_move(&map, all, &first, &count, &to)); /* nowhere to go */
+    assert_false(ps_cluster_map_next_move(&map, all, everybody, &first, &count, &to)); /* nowhere to go */
+}
+
+/* Those after it move up, with what they own and with their moves. */
+static void test_a_node_that_owns_nothing_is_forgotten(void **state)
+{
+    (void)state;
+    join('c', 3, 13);
+    assert_true(ps_cluster_map_begin_move(&map, 0, 1, 2));
+    assert_false(ps_cluster_map_forget(&map, 0)); /* it owns some */
+    assert_false(ps_cluster_map_forget(&map, 2)); /* it gets some */
+    assert_false(ps_cluster_map_forget(&map, 3));
+    assert_true(ps_cluster_map_cancel_move(&map, map.moves[0].id));
+    while (ps_cluster_map_load(&map, 0) > 0) {
+        uint32_t p = 0;
+        while (map.owner[p] != 0)
+            p++;
+        assert_true(ps_cluster_map_begin_move(&map, p, 1, 2));
+        assert_true(ps_cluster_map_finish_move(&map, map.moves[0].id));
+    }
+    map.drained[0] = true;
+    const uint32_t of_b = ps_cluster_map_load(&map, 1), of_c = ps_cluster_map_load(&map, 2);
+    uint32_t p = 0;
+    while (map.owner[p] != 2)
+        p++;
+    assert_true(ps_cluster_map_begin_move(&map, p, 1, 1));
+    const uint64_t epoch = map.epoch;
+    assert_true(ps_cluster_map_forget(&map, 0));
+    assert_int_equal(map.epoch, epoch + 1);
+    assert_int_equal(map.node_count, 2);
+    assert_int_equal(ps_cluster_map_find(&map, "a"), PS_CLUSTER_NO_NODE);
+    assert_string_equal(map.nodes[0].name, "b");
+    assert_string_equal(map.nodes[1].name, "c");
+    assert_false(map.drained[0] || map.drained[1] || map.drained[2]);
+    assert_int_equal(map.moves[0].from, 1);
+    assert_int_equal(map.moves[0].to, 0);
+    assert_int_equal(ps_cluster_map_load(&map, 0), of_b + 1);
+    assert_int_equal(ps_cluster_map_load(&map, 1), of_c - 1);
+    join('a', 1, 99); /* it may come back */
+    assert_int_equal(map.node_count, 3);
+}
+
+/* What is away keeps what it owns, gives nothing and gets nothing; the rest is shared among the others. */
+static void test_the_absent_do_not_decide_for_the_present(void **state)
+{
+    const bool present[PS_CLUSTER_NODES_MAX] = {true, false, true};
+    const bool drained[PS_CLUSTER_NODES_MAX] = {true, true};
+    (void)state;
+    join('c', 1, 13);
+    const uint32_t kept = ps_cluster_map_load(&map, 1);
+    assert_true(settle(nobody, present) > 0);
+    assert_int_equal(ps_cluster_map_load(&map, 1), kept);
+    assert_int_equal(ps_cluster_map_load(&map, 0), (PARTITIONS - kept) / 2);
+    assert_int_equal(ps_cluster_map_load(&map, 2), (PARTITIONS - kept) / 2);
+    settle(drained, present);
+    assert_int_equal(ps_cluster_map_load(&map, 0), 0);
+    assert_int_equal(ps_cluster_map_load(&map, 1), kept);
+    assert_int_equal(ps_cluster_map_load(&map, 2), PARTITIONS - kept);
 }
 
 /* A node has a run of slots: its cores' slices of the partitions get equal shares of it. */
@@ -281,6 +338,8 @@ int main(void)
         cmocka_unit_test_setup(test_what_the_dead_owned_goes_to_the_present, two_nodes),
         cmocka_unit_test_setup(test_balance_moves_no_more_than_needed, two_nodes),
         cmocka_unit_test_setup(test_a_drained_node_ends_empty, two_nodes),
+        cmocka_unit_test_setup(test_the_absent_do_not_decide_for_the_present, two_nodes),
+        cmocka_unit_test_setup(test_a_node_that_owns_nothing_is_forgotten, two_nodes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -98,6 +98,36 @@ static void test_moves_with_an_absent_node_end(void **state)
     assert_int_equal(lead(), PS_LEADER_WAITS); /* none begins, either */
 }
 
+static void test_names_that_nobody_uses_leave_the_map(void **state)
+{
+    (void)state;
+    view.registered_count = 3;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP); /* c joins, and owns nothing */
+    view.registered_count = 2;
+    absent_us[2] = 1001;
+    absent_us[1] = 5000; /* owns partitions */
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+    view.forget_us = 1001;
+    assert_int_equal(lead(), PS_LEADER_WAITS); /* not yet */
+    view.forget_us = 1000;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(map.node_count, 2);
+    assert_int_equal(lead(), PS_LEADER_WAITS);
+}
+
+static void test_those_that_are_there_are_balanced_without_the_absent(void **state)
+{
+    (void)state;
+    view.registered_count = 3;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    absent_us[1] = 1;
+    view.wants_balance = true;
+    assert_int_equal(lead(), PS_LEADER_WRITES_MAP);
+    assert_int_equal(map.moves[0].from, 0);
+    assert_int_equal(map.moves[0].to, 2);
+    assert_int_equal(map.moves[0].count, 3);
+}
+
 static void test_the_dead_are_replaced_if_that_is_wanted(void **state)
 {
     (void)state;
@@ -178,6 +208,8 @@ int main(void)
         cmocka_unit_test_setup(test_partitions_go_to_nodes_that_are_there, set_up),
         cmocka_unit_test_setup(test_a_late_node_gets_its_share_when_asked, set_up),
         cmocka_unit_test_setup(test_moves_with_an_absent_node_end, set_up),
+        cmocka_unit_test_setup(test_names_that_nobody_uses_leave_the_map, set_up),
+        cmocka_unit_test_setup(test_those_that_are_there_are_balanced_without_the_absent, set_up),
         cmocka_unit_test_setup(test_the_dead_are_replaced_if_that_is_wanted, set_up),
         cmocka_unit_test_setup(test_a_checkpoint_is_committed_once_all_is_written, set_up),
         cmocka_unit_test_setup(test_a_checkpoint_waits_for_moves_and_none_begins, set_up),

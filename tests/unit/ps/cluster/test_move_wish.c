@@ -9,6 +9,7 @@
 
 static struct ps_cluster_map map, next;
 static const bool everybody[PS_CLUSTER_NODES_MAX] = {true, true, true, true};
+static bool present[PS_CLUSTER_NODES_MAX];
 static struct ps_move_wish wish;
 static char text[PS_CLUSTER_TEXT_BYTES];
 
@@ -23,13 +24,14 @@ static int three_nodes(void **state)
         assert_true(ps_cluster_map_join(&map, &n));
     }
     assert_true(ps_cluster_map_spread(&map, everybody));
+    memcpy(present, everybody, sizeof(present));
     wish = (struct ps_move_wish){.kind = MR_MOVE_PARTITIONS, .from = "a", .to = "b", .count = 2, .mib_s = 7};
     return 0;
 }
 
 static enum ps_move_wish_state ask(void)
 {
-    const enum ps_move_wish_state state = ps_move_wish(&map, &wish, &next, text);
+    const enum ps_move_wish_state state = ps_move_wish(&map, present, &wish, &next, text);
     if (state == PS_MOVE_WISH_WRITES) {
         assert_int_equal(next.epoch, map.epoch + 1); /* it is one change */
         map = next;
@@ -122,11 +124,11 @@ static void lead(void)
     uint32_t first;
     uint32_t count;
     uint32_t to;
-    while (!ps_move_balance_ends(&map, &next)) {
+    while (!ps_move_balance_ends(&map, present, &next)) {
         assert_true(map.balances);
-        assert_true(ps_cluster_map_next_move(&map, map.drained, &first, &count, &to));
+        assert_true(ps_cluster_map_next_move(&map, map.drained, present, &first, &count, &to));
         assert_true(ps_cluster_map_begin_move(&map, first, count, to));
-        assert_false(ps_move_balance_ends(&map, &next)); /* while something moves */
+        assert_false(ps_move_balance_ends(&map, present, &next)); /* while something moves */
         finish_moves();
     }
     map = next;
@@ -153,13 +155,86 @@ static void test_a_drained_node_has_none_until_a_rebalance(void **state)
     assert_int_equal(ask(), PS_MOVE_WISH_MADE);
 }
 
+/* What moves needs both nodes: without one it would be cancelled at once, and nobody would be told. */
+static void test_what_concerns_an_absent_node_is_refused(void **state)
+{
+    (void)state;
+    present[0] = false;
+    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_non_null(strstr(text, "node a is away, and owns 4 partitions"));
+    wish = (struct ps_move_wish){.kind = MR_MOVE_PARTITIONS, .from = "b", .to = "a", .count = 2};
+    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_non_null(strstr(text, "node a is away"));
+    wish = (struct ps_move_wish){.kind = MR_MOVE_DRAIN, .from = "a"};
+    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_non_null(strstr(text, "node a is away"));
+    present[1] = false;
+    wish = (struct ps_move_wish){.kind = MR_MOVE_DRAIN, .from = "c"};
+    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_non_null(strstr(text, "no other node that is there"));
+}
+
+/* It ends although c, which is away, is neither drained nor has its share. */
+static void test_moves_among_the_present_come_to_their_end(void **state)
+{
+    (void)state;
+    present[2] = false;
+    wish = (struct ps_move_wish){.kind = MR_MOVE_DRAIN, .from = "a"};
+    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    lead();
+    assert_int_equal(ps_cluster_map_load(&map, 0), 0);
+    assert_int_equal(ps_cluster_map_load(&map, 1), 8);
+    wish = (struct ps_move_wish){.kind = MR_MOVE_BALANCE};
+    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    lead();
+    assert_int_equal(ps_cluster_map_load(&map, 0), 4);
+    assert_int_equal(ps_cluster_map_load(&map, 1), 4);
+    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+}
+
+static void test_who_was_drained_and_has_left_stays_drained(void **state)
+{
+    (void)state;
+    wish = (struct ps_move_wish){.kind = MR_MOVE_DRAIN, .from = "c"};
+    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    lead();
+    present[2] = false;
+    wish = (struct ps_move_wish){.kind = MR_MOVE_BALANCE};
+    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+    wish = (struct ps_move_wish){.kind = MR_MOVE_CANCEL};
+    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+    assert_true(map.drained[2]);
+    present[2] = true; /* it is back, and wanted */
+    wish = (struct ps_move_wish){.kind = MR_MOVE_BALANCE};
+    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_false(map.drained[2]);
+}
+
+static void test_a_node_that_has_left_is_forgotten(void **state)
+{
+    (void)state;
+    wish = (struct ps_move_wish){.kind = MR_MOVE_FORGET, .from = "d"};
+    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_non_null(strstr(text, "called d"));
+    wish = (struct ps_move_wish){.kind = MR_MOVE_FORGET, .from = "a"};
+    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_non_null(strstr(text, "node a is there"));
+    present[0] = false;
+    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_non_null(strstr(text, "owns 4 partitions"));
+    memset(map.owner, 1, 4);
+    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_int_equal(map.node_count, 2);
+    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+}
+
 static void test_the_last_node_is_not_drained(void **state)
 {
     (void)state;
     map.drained[0] = map.drained[1] = true;
     wish = (struct ps_move_wish){.kind = MR_MOVE_DRAIN, .from = "c"};
     assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
-    assert_non_null(strstr(text, "no other node is left"));
+    assert_non_null(strstr(text, "no other node that is there"));
 }
 
 static void test_cancelling_leaves_partitions_where_they_are(void **state)
@@ -191,6 +266,10 @@ int main(void)
         cmocka_unit_test_setup(test_what_cannot_move_is_refused_in_words, three_nodes),
         cmocka_unit_test_setup(test_moves_wait_for_a_checkpoint, three_nodes),
         cmocka_unit_test_setup(test_a_drained_node_has_none_until_a_rebalance, three_nodes),
+        cmocka_unit_test_setup(test_what_concerns_an_absent_node_is_refused, three_nodes),
+        cmocka_unit_test_setup(test_moves_among_the_present_come_to_their_end, three_nodes),
+        cmocka_unit_test_setup(test_who_was_drained_and_has_left_stays_drained, three_nodes),
+        cmocka_unit_test_setup(test_a_node_that_has_left_is_forgotten, three_nodes),
         cmocka_unit_test_setup(test_the_last_node_is_not_drained, three_nodes),
         cmocka_unit_test_setup(test_cancelling_leaves_partitions_where_they_are, three_nodes),
     };

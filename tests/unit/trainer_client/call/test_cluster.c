@@ -453,6 +453,46 @@ static void test_nodes_come_back_at_each_others_addresses(void **state)
     fixture_stop(&x);
 }
 
+/* What concerns the nodes that are there needs no others. */
+static void test_a_client_begins_without_an_owner_that_is_away(void **state)
+{
+    struct fixture x;
+    struct mr_client *client;
+    struct mr_feature_info *infos;
+    struct mr_reply *reply;
+    struct mr_core_state states[CORES];
+    char error[512] = "";
+    uint32_t count;
+    (void)state;
+    start(&x, NULL, false);
+    push_all(&x, 1);
+    atomic_store(&x.cluster->away[2], true);
+    fake_node_kill(x.cluster->nodes[2]);
+    const struct mr_client_options options = {.server = fake_cluster_servers(x.cluster),
+                                              .deadline_ms = 20000};
+    if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
+        fail_msg("%s", error);
+    assert_int_equal(mr_client_core_count(client), CORES); /* its keys are its own */
+    assert_int_equal(mr_list(client, NULL, &infos, &count), MR_OK);
+    assert_int_equal(count, 1);
+    free(infos);
+    assert_int_equal(mr_freeze(client, NULL, MR_FREEZE_OFF), MR_OK);
+    assert_int_equal(mr_lookup(client, NULL, x.table, &x.keys[key_of(&x, 0)], 1, &reply), MR_OK);
+    mr_reply_free(reply);
+    const struct mr_options brief = {.deadline_ms = 100};
+    (void)mr_heartbeat(client, &brief, states);
+    assert_int_equal(states[0].state, MR_NODE_SERVING);
+    assert_int_equal(states[CORES - 1].state, 0);
+
+    fake_node_restart(x.cluster->nodes[2]); /* it is found again */
+    fake_cluster_grant_again(x.cluster, 2);
+    atomic_store(&x.cluster->away[2], false);
+    assert_int_equal(mr_lookup(client, NULL, x.table, &x.keys[key_of(&x, 2)], 1, &reply), MR_OK);
+    mr_reply_free(reply);
+    mr_client_destroy(client);
+    fixture_stop(&x);
+}
+
 /* Calls that any node takes go to one that is there. */
 static void test_control_calls_go_to_a_node_that_answers(void **state)
 {
@@ -628,6 +668,61 @@ static void read_map_beside(struct fixture *x)
     pthread_mutex_unlock(&client->lock);
 }
 
+/* A client learns of another node while a call is being made that is for all of them. */
+static struct fixture *grows;
+static uint32_t parts_of_last;
+enum mr_status __real_mrc_future_new(struct mr_client *client, const struct mr_options *options,
+                                     enum mr_op op, uint32_t feature, uint32_t part_count,
+                                     uint32_t tensors_each, size_t context_bytes, struct mr_future **out);
+enum mr_status __wrap_mrc_future_new(struct mr_client *client, const struct mr_options *options,
+                                     enum mr_op op, uint32_t feature, uint32_t part_count,
+                                     uint32_t tensors_each, size_t context_bytes, struct mr_future **out);
+enum mr_status __wrap_mrc_future_new(struct mr_client *client, const struct mr_options *options,
+                                     enum mr_op op, uint32_t feature, uint32_t part_count,
+                                     uint32_t tensors_each, size_t context_bytes, struct mr_future **out)
+{
+    struct fixture *x = grows;
+    if (op != MR_OP_NODE_INFO)
+        parts_of_last = part_count;
+    grows = NULL;
+    if (x != NULL) {
+        give(x, 2, 2);
+        read_map_beside(x);
+    }
+    return __real_mrc_future_new(client, options, op, feature, part_count, tensors_each, context_bytes, out);
+}
+
+static void begin_with_two(struct fixture *x)
+{
+    give(x, 2, 1);
+    read_map_beside(x);
+    assert_int_equal(mr_client_core_count(x->client), CORES - 1);
+    grows = x;
+}
+
+static void test_calls_for_all_nodes_ask_those_that_have_just_come(void **state)
+{
+    struct fixture x;
+    uint64_t watermark, *bitmap;
+    uint32_t words, count;
+    const uint32_t stream = 7;
+    struct mr_stream *streams;
+    (void)state;
+    start(&x, NULL, false);
+    begin_with_two(&x);
+    assert_int_equal(mr_batch_state(x.client, NULL, stream, &watermark, &bitmap, &words), MR_OK);
+    assert_int_equal(parts_of_last, CORES);
+    free(bitmap);
+    begin_with_two(&x);
+    assert_int_equal(mr_streams(x.client, NULL, &streams, &count), MR_OK);
+    assert_int_equal(parts_of_last, CORES);
+    free(streams);
+    begin_with_two(&x);
+    assert_int_equal(mr_forget_streams(x.client, NULL, &stream, 1), MR_OK);
+    assert_int_equal(parts_of_last, CORES);
+    fixture_stop(&x);
+}
+
 /* Calls may be split by a new list of owners from the moment that it is there: each of them has a link. */
 static void test_owners_have_links_at_once(void **state)
 {
@@ -669,6 +764,7 @@ int main(void)
         cmocka_unit_test(test_a_node_dies_and_comes_back),
         cmocka_unit_test(test_a_node_comes_back_elsewhere),
         cmocka_unit_test(test_nodes_come_back_at_each_others_addresses),
+        cmocka_unit_test(test_a_client_begins_without_an_owner_that_is_away),
         cmocka_unit_test(test_control_calls_go_to_a_node_that_answers),
         cmocka_unit_test(test_a_control_call_goes_to_another_node),
         cmocka_unit_test(test_a_wait_is_as_long_as_asked),
@@ -676,6 +772,7 @@ int main(void)
         cmocka_unit_test(test_the_cluster_is_told_by_any_node),
         cmocka_unit_test(test_a_node_that_has_left_refuses_a_call),
         cmocka_unit_test(test_owners_have_links_at_once),
+        cmocka_unit_test(test_calls_for_all_nodes_ask_those_that_have_just_come),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
