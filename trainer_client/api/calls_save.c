@@ -310,8 +310,7 @@ static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply
                                           .last_good_id = w[5],
                                           .last_status = (enum mr_status)w[6]};
 
-    snprintf(status.last_error, sizeof(status.last_error), "%.*s", (int)text->bytes,
-             (const char *)text->data);
+    (void)mr_printable(status.last_error, sizeof(status.last_error), text->data, text->bytes);
     **out = status;
     return MR_OK;
 }

@@ -103,6 +103,7 @@ struct fake_node {
     bool mute;                       /* take ECHO and PUSH_GRAD and never answer them */
     atomic_bool spreads;             /* datagrams from some source ports come in on another core */
     atomic_bool dumb;                /* apply PUSH_GRAD and never answer it */
+    atomic_bool is_hostile;          /* each text in its answers is FAKE_HOSTILE */
     atomic_bool lacks_lookup_tables; /* as servers of older versions do */
     atomic_uint busy;                /* bit i: core i answers PUSH_GRAD with BUSY */
     /* bit i: core i begins its next answer to a PUSH_GRAD, and ends it once the bit is gone */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/rpc/world/world.h"
+#include "dataplane/wire/format/move.h"
 #include "dataplane/wire/format/mr_mark.h"
 #include "dataplane/wire/format/rows.h"
 #include "tests/unit/trainer_client/fake_cluster.h"
@@ -814,27 +815,91 @@ static void variable(struct fake_core *core, struct mr_endpoint *ep, const struc
     fake_reply(ep, r, &out, 1);
 }
 
-/* What a server of ill will says: in each of its texts FAKE_HOSTILE, which a terminal takes for a command. */
-static void hostile(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+/* ---- a server of ill will: each of its texts is FAKE_HOSTILE, which a terminal takes for a command ---- */
+
+static void hostile_cluster(struct mr_endpoint *ep, const struct mr_request *r)
 {
-    static const char line[] = FAKE_HOSTILE " = " FAKE_HOSTILE "\n";
+    static struct mr_cluster_node node = {.name = FAKE_HOSTILE, .address = FAKE_HOSTILE, .core_count = 1};
+    static uint16_t cores[MR_PARTITION_COUNT];
+    static uint8_t owner[MR_PARTITION_COUNT];
+    uint32_t head[4] = {1, 1, 0, MR_MESSAGE_BYTES_MAX};
+    uint64_t words[MR_CLUSTER_WORDS] = {[MR_CLUSTER_EPOCH] = 1, [MR_CLUSTER_NODES] = 1};
+    struct mr_tensor t[2 + MR_CLUSTER_TENSORS] = {
+        mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, cores),
+        mr_tensor_1d(MR_U64, MR_CLUSTER_WORDS, words), mr_tensor_2d(MR_U8, 1, sizeof(node), &node),
+        mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, owner)};
+    memcpy(node.version, FAKE_HOSTILE, sizeof(FAKE_HOSTILE));
+    fake_reply(ep, r, t, 2 + MR_CLUSTER_TENSORS);
+}
+
+static void hostile_list(struct mr_endpoint *ep, const struct mr_request *r)
+{
+    uint64_t sizes[MR_LIST_WORDS] = {0};
+    uint32_t id = 1, history[MR_LIST_HISTORY_WORDS + 1] = {0};
+    struct mr_feature feature = mr_feature_table(FAKE_HOSTILE, 2);
+    struct mr_tensor t[5] = {mr_tensor_2d(MR_U8, 1, sizeof(feature), &feature), mr_tensor_1d(MR_U32, 1, &id),
+                             mr_tensor_2d(MR_U64, 1, MR_LIST_WORDS, sizes),
+                             mr_tensor_1d(MR_U32, MR_LIST_HISTORY_WORDS + 1, history),
+                             mr_tensor_2d(MR_U64, 0, MR_LIST_START_WORDS, NULL)};
+    fake_reply(ep, r, t, 5);
+}
+
+static void hostile_moves(struct mr_endpoint *ep, const struct mr_request *r)
+{
+    static char names[2][MR_CLUSTER_NAME_BYTES] = {FAKE_HOSTILE, FAKE_HOSTILE};
+    uint64_t words[MR_MOVES_WORDS] = {0};
+    uint64_t move[MR_MOVES_ROW_WORDS] = {[MR_MOVES_ID] = 1, [MR_MOVES_TO] = 1, [MR_MOVES_COUNT] = 1};
+    struct mr_tensor t[3] = {mr_tensor_1d(MR_U64, MR_MOVES_WORDS, words),
+                             mr_tensor_2d(MR_U64, 1, MR_MOVES_ROW_WORDS, move),
+                             mr_tensor_2d(MR_U8, 2, MR_CLUSTER_NAME_BYTES, names)};
+    fake_reply(ep, r, t, 3);
+}
+
+static void hostile(struct mr_endpoint *ep, const struct mr_request *r)
+{
+    static const char text[] = FAKE_HOSTILE, line[] = FAKE_HOSTILE " = " FAKE_HOSTILE "\n";
     static struct mr_member_wire member = {.name = FAKE_HOSTILE};
     static struct mr_mark mark = {.event = FAKE_HOSTILE, .client = FAKE_HOSTILE, .text = FAKE_HOSTILE};
-    uint64_t words[MR_WORLD_WORDS] = {0}, positions[2] = {0};
-    struct mr_tensor facts = mr_tensor_1d(MR_U8, sizeof(line) - 1, line);
-    struct mr_tensor world[3] = {mr_tensor_1d(MR_U64, MR_WORLD_WORDS, words),
-                                 mr_tensor_2d(MR_U8, 1, sizeof(member), &member), facts};
-    struct mr_tensor marks[2] = {mr_tensor_1d(MR_U64, 2, positions),
-                                 mr_tensor_2d(MR_U8, 1, sizeof(mark), &mark)};
+    uint64_t words[24] = {0}, save[12] = {1}, failed[MR_HEARTBEAT_WORDS] = {MR_NODE_FAILED};
+    struct mr_tensor texts = mr_tensor_1d(MR_U8, sizeof(text) - 1, text);
+    struct mr_tensor lines = mr_tensor_1d(MR_U8, sizeof(line) - 1, line);
     switch (r->message->preamble.op) {
     case MR_OP_FACTS:
-        fake_reply(ep, r, &facts, 1);
+        fake_reply(ep, r, &lines, 1);
         break;
     case MR_OP_RPC_STATUS:
-        fake_reply(ep, r, world, 3);
+        fake_reply(ep, r,
+                   (struct mr_tensor[3]){mr_tensor_1d(MR_U64, MR_WORLD_WORDS, words),
+                                         mr_tensor_2d(MR_U8, 1, sizeof(member), &member), lines},
+                   3);
         break;
     case MR_OP_MARK:
-        fake_reply(ep, r, marks, 2);
+        fake_reply(ep, r,
+                   (struct mr_tensor[2]){mr_tensor_1d(MR_U64, 2, words),
+                                         mr_tensor_2d(MR_U8, 1, sizeof(mark), &mark)},
+                   2);
+        break;
+    case MR_OP_HEARTBEAT:
+        fake_reply(ep, r, (struct mr_tensor[2]){mr_tensor_1d(MR_U64, MR_HEARTBEAT_WORDS, failed), texts}, 2);
+        break;
+    case MR_OP_STATS:
+        fake_reply(ep, r, (struct mr_tensor[2]){texts, mr_tensor_1d(MR_U64, 1, words)}, 2);
+        break;
+    case MR_OP_CHECKPOINT_STATUS:
+        fake_reply(ep, r,
+                   (struct mr_tensor[5]){mr_tensor_1d(MR_U64, 8, words), texts,
+                                         mr_tensor_1d(MR_U64, 10, words), mr_tensor_2d(MR_U64, 1, 12, save),
+                                         texts},
+                   5);
+        break;
+    case MR_OP_NODE_INFO:
+        hostile_cluster(ep, r);
+        break;
+    case MR_OP_LIST:
+        hostile_list(ep, r);
+        break;
+    case MR_OP_MOVES:
+        hostile_moves(ep, r);
         break;
     default:
         mr_reply_error(ep, r->ref, MR_INVALID_ARGUMENT, FAKE_HOSTILE);
@@ -875,15 +940,15 @@ void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request
         [MR_OP_RECENT_CALLS] = fake_recent_calls,
         [MR_OP_CLOCK] = fake_tell_clock,
         [MR_OP_LOOKUP_TABLES] = lookup_tables,
-        [MR_OP_FACTS] = hostile,
-        [MR_OP_RPC_STATUS] = hostile,
-        [MR_OP_MARK] = hostile,
-        [MR_OP_MOVES] = hostile,
     };
     struct fake_core *core = app;
     uint8_t op = request->message->preamble.op;
 
     atomic_fetch_add(&core->requests, 1);
+    if (atomic_load(&core->node->is_hostile)) {
+        hostile(ep, request);
+        return;
+    }
     if (op == MR_OP_PUSH_GRAD && (request->message->preamble.flags & MR_PUSH_UNSEEN) != 0)
         atomic_fetch_add(&core->node->unseen, 1);
     if (op == MR_OP_PUSH_GRAD && (atomic_load(&core->node->busy) >> core->index & 1) != 0) {

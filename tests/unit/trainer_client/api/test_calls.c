@@ -987,19 +987,64 @@ static void check_mark(void *arg, const struct mr_mark *mark)
     said_count++;
 }
 
+static void check_counter(void *arg, const char *name, uint64_t value)
+{
+    assert_string_equal(name, said);
+    said_count++;
+}
+
+static void check_save(void *arg, const struct mr_save_info *save)
+{
+    assert_string_equal(save->error, said);
+    said_count++;
+}
+
+static void check_cluster_member(void *arg, const struct mr_cluster_member *node)
+{
+    assert_string_equal(node->name, said);
+    assert_string_equal(node->address, said);
+    assert_null(strchr(node->version, '\033'));
+    said_count++;
+}
+
+static void check_move(void *arg, const struct mr_moving *move)
+{
+    assert_string_equal(move->from, said);
+    assert_string_equal(move->to, said);
+    said_count++;
+}
+
 static void test_what_a_server_says_gives_a_terminal_no_commands(void **state)
 {
     struct fixture x;
     struct mr_world world;
     struct mr_moves_state moves;
+    struct mr_cluster_state cluster;
+    struct mr_checkpoint_status status;
+    struct mr_core_state core;
+    struct mr_feature_info *infos = NULL;
+    uint32_t count = 0;
     const struct mr_world_visitor visitor = {.member = check_member, .function = check_function};
     set_up(&x, 1);
+    atomic_store(&x.node->is_hostile, true);
     said_count = 0;
     assert_int_equal(mr_facts(x.client, NULL, 0, check_fact, NULL), MR_OK);
     assert_int_equal(mr_world(x.client, NULL, &world, &visitor), MR_OK);
     assert_int_equal(mr_marks(x.client, NULL, 0, 0, NULL, NULL, check_mark, NULL), MR_OK);
-    assert_int_equal(said_count, 4);
-    assert_int_equal(mr_moves(x.client, NULL, &moves, NULL, NULL), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_stats(x.client, NULL, 0, check_counter, NULL), MR_OK);
+    assert_int_equal(mr_checkpoint_info(x.client, NULL, 0, NULL, check_save, NULL), MR_OK);
+    assert_int_equal(mr_cluster(x.client, NULL, &cluster, check_cluster_member, NULL), MR_OK);
+    assert_int_equal(mr_moves(x.client, NULL, &moves, check_move, NULL), MR_OK);
+    assert_int_equal(said_count, 8);
+    assert_int_equal(mr_checkpoint_status(x.client, NULL, &status), MR_OK);
+    assert_string_equal(status.last_error, said);
+    assert_int_equal(mr_heartbeat(x.client, NULL, &core), MR_OK);
+    assert_string_equal(core.why, said);
+    assert_int_equal(mr_list(x.client, NULL, &infos, &count), MR_OK);
+    assert_int_equal(count, 1);
+    assert_string_equal(infos[0].feature.name, said);
+    free(infos);
+    assert_int_equal(mr_drop(x.client, NULL, (const char *const[]){"t"}, 1), MR_INVALID_ARGUMENT);
     if (strstr(mr_last_error(), said) == NULL)
         fail_msg("%s", mr_last_error());
     assert_null(strchr(mr_last_error(), '\033'));
