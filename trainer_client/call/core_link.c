@@ -8,6 +8,7 @@
 #include "trainer_client/call/future.h"
 #include "trainer_client/call/node.h"
 #include "trainer_client/replay/resend.h"
+#include "dataplane/wire/format/capability.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/number.h"
 
@@ -216,6 +217,17 @@ bool mrc_link_describe_path(const struct mrc_link *link, char *text, size_t text
 bool mrc_link_describe_version(const struct mrc_link *link, char *text, size_t text_bytes)
 {
     return link->session != NULL && mr_client_session_version_text(link->session, "server", text, text_bytes);
+}
+
+void mrc_link_versions(const struct mrc_link *link, char *text, size_t text_bytes)
+{
+    struct mr_client_session_info info = {.silent_since_us = 0};
+    char version[MR_VERSION_TEXT_BYTES];
+    if (link->session != NULL)
+        mr_client_session_info(link->session, &info);
+    mr_version_name(&info.version, version);
+    snprintf(text, text_bytes, "the server's version is %s, and this library's %s", version,
+             mr_version_text());
 }
 
 /* Replaces the socket with a new one, and moves the session to it. */

@@ -107,15 +107,15 @@ static enum mr_status make_room(struct mrc_joined *j)
 }
 
 static enum mr_status put_rows(struct mrc_joined *j, const struct mrc_joined_place *p,
-                               const struct mr_tensor *rows)
+                               const struct mr_reply *reply, uint32_t t)
 {
+    const struct mr_tensor *rows = mr_reply_tensor(reply, t);
     struct mr_tensor *to = &j->tensors[p->tensor];
     const bool is_matrix = rows != NULL && rows->dtype == MR_F32 && rows->rank == 2;
     if (is_matrix && to->dims[1] == 0) /* the first answer says how long they are */
         *to = mr_tensor_2d(MR_F32, to->dims[0], rows->dims[1], NULL);
     if (!is_matrix || rows->dims[0] != p->rows || rows->dims[1] != to->dims[1])
-        return mrc_error(MR_BAD_MESSAGE, "%s: %s: the answer is not of the form this version expects",
-                         j->client->server, mr_op_name(j->op));
+        return mrc_reply_garbled(j->client, reply, j->op);
     enum mr_status status = j->rows == NULL ? make_room(j) : MR_OK;
 
     if (status == MR_OK && rows->bytes > 0)
@@ -130,7 +130,7 @@ static enum mr_status put_answer(struct mrc_joined *j, uint32_t call, const stru
     for (uint32_t t = 0; j->next_place < j->place_count && j->places[j->next_place].call == call; t++) {
         const struct mrc_joined_place *p = &j->places[j->next_place++];
         if (status == MR_OK)
-            status = put_rows(j, p, mr_reply_tensor(reply, t));
+            status = put_rows(j, p, reply, t);
     }
     return status;
 }

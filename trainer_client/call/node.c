@@ -471,11 +471,12 @@ static bool find_narrow(const struct mr_client *client, char *error, size_t erro
 static bool find_garbled(const struct mr_client *client, char *error, size_t error_bytes)
 {
     for (uint32_t n = 0; n < client->node_count; n++) {
-        char text[MR_ADDRESS_TEXT_BYTES];
+        char versions[MRC_PATH_TEXT_BYTES];
+        const struct mrc_link *link = client->nodes[n]->links[0];
         if (!client->nodes[n]->garbled)
             continue;
-        mr_address_text(&client->nodes[n]->address, text);
-        snprintf(error, error_bytes, "%s: answered, but not with a partition map: another version?", text);
+        mrc_link_versions(link, versions, sizeof(versions));
+        snprintf(error, error_bytes, "%s: answered, but not with a partition map: %s", link->name, versions);
         return true;
     }
     return false;

@@ -6,7 +6,6 @@
 #include <string.h>
 #include "dataplane/wire/base/printable.h"
 #include "dataplane/wire/base/buddy.h"
-#include "dataplane/wire/format/capability.h"
 #include "trainer_client/call/last_error.h"
 #include "dataplane/wire/base/clock.h"
 
@@ -223,21 +222,19 @@ const struct mr_tensor *mrc_part_tensor(const struct mr_future *f, uint32_t i, u
     return tensor->dtype == dtype && tensor->rank == rank ? tensor : NULL;
 }
 
+static enum mr_status link_garbled(const struct mrc_link *link, enum mr_op op)
+{
+    char versions[MRC_PATH_TEXT_BYTES];
+    pthread_mutex_lock(&link->client->lock);
+    mrc_link_versions(link, versions, sizeof(versions));
+    pthread_mutex_unlock(&link->client->lock);
+    return mrc_error(MR_BAD_MESSAGE, "%s: %s: the answer is not of the form this version expects: %s",
+                     link->name, mr_op_name(op), versions);
+}
+
 enum mr_status mrc_part_garbled(const struct mr_future *f, uint32_t i)
 {
-    const struct mrc_link *link = f->parts[i].link;
-    struct mr_client_session_info info = {.silent_since_us = 0};
-    char version[MR_VERSION_TEXT_BYTES];
-    pthread_mutex_lock(&link->client->lock);
-    if (link->session != NULL)
-        mr_client_session_info(link->session, &info);
-    pthread_mutex_unlock(&link->client->lock);
-    mr_version_name(&info.version, version);
-    return mrc_error(
-        MR_BAD_MESSAGE,
-        "%s: %s: the answer is not of the form this version expects: the server's version is %s, "
-        "and this library's %s",
-        link->name, mr_op_name(f->options.op), version, mr_version_text());
+    return link_garbled(f->parts[i].link, f->options.op);
 }
 
 /* ---- tensors for the caller ---- */
@@ -291,6 +288,11 @@ enum mr_status mrc_reply_give(struct mr_future *f, struct mr_reply **reply)
         return MR_NO_MEMORY;
     *reply = view;
     return MR_OK;
+}
+
+enum mr_status mrc_reply_garbled(const struct mr_client *client, const struct mr_reply *reply, enum mr_op op)
+{
+    return link_garbled(reply->link == NULL ? client->links[0] : reply->link, op);
 }
 
 struct mr_reply *mrc_reply_own(struct mr_tensor tensor, void *memory)

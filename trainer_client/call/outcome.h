@@ -25,6 +25,9 @@ enum mr_status mrc_pushed(const struct mr_future *f, struct mr_pushed *out);
 struct mr_reply *mrc_reply_view(struct mr_future *f);
 /* Hands out part 0's tensors where `reply` is not NULL. MR_NO_MEMORY: *reply is left alone. */
 enum mr_status mrc_reply_give(struct mr_future *f, struct mr_reply **reply);
+/* Reports that a reply's tensors are not what `op` returns, with the versions of both sides: of the client's
+ * first server where the reply was joined from several. Not under the lock. Returns MR_BAD_MESSAGE. */
+enum mr_status mrc_reply_garbled(const struct mr_client *client, const struct mr_reply *reply, enum mr_op op);
 /* Returns a reply with one tensor over `memory`, which comes from malloc or aligned_alloc and is taken over;
  * on failure it is freed. For answers of several cores that were joined. */
 struct mr_reply *mrc_reply_own(struct mr_tensor tensor, void *memory);

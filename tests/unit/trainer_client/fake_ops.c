@@ -882,6 +882,9 @@ static void hostile(struct mr_endpoint *ep, const struct mr_request *r)
     case MR_OP_HEARTBEAT:
         fake_reply(ep, r, (struct mr_tensor[2]){mr_tensor_1d(MR_U64, MR_HEARTBEAT_WORDS, failed), texts}, 2);
         break;
+    case MR_OP_MEMORY: /* of a form that no version has */
+        fake_reply(ep, r, &texts, 1);
+        break;
     case MR_OP_STATS:
         fake_reply(ep, r, (struct mr_tensor[2]){texts, mr_tensor_1d(MR_U64, 1, words)}, 2);
         break;

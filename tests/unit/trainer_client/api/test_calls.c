@@ -1022,6 +1022,8 @@ static void test_what_a_server_says_gives_a_terminal_no_commands(void **state)
     struct mr_cluster_state cluster;
     struct mr_checkpoint_status status;
     struct mr_core_state core;
+    struct mr_core_memory memory;
+    char versions[128];
     struct mr_feature_info *infos = NULL;
     uint32_t count = 0;
     const struct mr_world_visitor visitor = {.member = check_member, .function = check_function};
@@ -1044,6 +1046,11 @@ static void test_what_a_server_says_gives_a_terminal_no_commands(void **state)
     assert_int_equal(count, 1);
     assert_string_equal(infos[0].feature.name, said);
     free(infos);
+    assert_int_equal(mr_memory(x.client, NULL, 0, &memory, NULL, NULL), MR_BAD_MESSAGE);
+    snprintf(versions, sizeof(versions), "the server's version is %s, and this library's %s",
+             mr_version_text(), mr_version_text());
+    if (strstr(mr_last_error(), versions) == NULL)
+        fail_msg("%s", mr_last_error());
     assert_int_equal(mr_drop(x.client, NULL, (const char *const[]){"t"}, 1), MR_INVALID_ARGUMENT);
     if (strstr(mr_last_error(), said) == NULL)
         fail_msg("%s", mr_last_error());
