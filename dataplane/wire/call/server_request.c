@@ -45,14 +45,16 @@ static bool role_is_used_up(const struct mr_endpoint *ep, const struct mr_server
     return used > session->memory_bytes && used + mr_buddy_block_bytes(bytes) > share;
 }
 
-/* What one address may have while others have sessions, too. A single session's call may have more. */
+/* What one address may have while others have sessions, too; of it the same shares are kept for higher roles.
+ * A single session's call may have more. */
 static bool address_is_used_up(const struct mr_endpoint *ep, const struct mr_server_session *session,
                                size_t bytes)
 {
     const uint8_t *ip = session->peer.address.ip;
     const uint64_t whole = mr_buddy_capacity_bytes(ep->memory), used = mr_address_memory(ep->limits, ip);
     return used > session->memory_bytes &&
-           used + mr_buddy_block_bytes(bytes) > whole - whole / MR_ADDRESS_SHARE &&
+           used + mr_buddy_block_bytes(bytes) >
+               mr_role_share(ep, session->role, whole - whole / MR_ADDRESS_SHARE) &&
            !mr_address_is_alone(ep->limits, ip);
 }
 

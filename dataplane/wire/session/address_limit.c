@@ -66,7 +66,7 @@ static uint32_t hash(const struct mr_address_limits *limits, uint64_t network)
 }
 
 /* Returns the network's entry, or the free one where it belongs. */
-static uint32_t find(const struct mr_address_limits *limits, uint64_t network)
+static uint32_t entry_of(const struct mr_address_limits *limits, uint64_t network)
 {
     uint32_t at = hash(limits, network) & limits->mask;
     while (limits->entries[at].sessions != 0 && limits->entries[at].network != network)
@@ -74,11 +74,16 @@ static uint32_t find(const struct mr_address_limits *limits, uint64_t network)
     return at;
 }
 
-bool mr_address_session_begin(struct mr_address_limits *limits, const uint8_t address[16])
+uint32_t mr_address_sessions_max(const struct mr_address_limits *limits)
+{
+    return limits->sessions_per_address;
+}
+
+bool mr_address_session_begin(struct mr_address_limits *limits, const uint8_t address[16], uint32_t count)
 {
     const uint64_t network = network_of(address);
-    struct mr_address_entry *entry = &limits->entries[find(limits, network)];
-    if (entry->sessions >= limits->sessions_per_address)
+    struct mr_address_entry *entry = &limits->entries[entry_of(limits, network)];
+    if (entry->sessions >= count)
         return false;
     if (entry->sessions == 0) {
         entry->network = network;
@@ -92,7 +97,7 @@ bool mr_address_session_begin(struct mr_address_limits *limits, const uint8_t ad
 void mr_address_session_end(struct mr_address_limits *limits, const uint8_t address[16])
 {
     const uint64_t network = network_of(address);
-    uint32_t hole = find(limits, network);
+    uint32_t hole = entry_of(limits, network);
     assert(limits->entries[hole].sessions > 0);
     if (--limits->entries[hole].sessions > 0)
         return;
@@ -112,7 +117,7 @@ void mr_address_session_end(struct mr_address_limits *limits, const uint8_t addr
 void mr_address_memory_add(struct mr_address_limits *limits, const uint8_t address[16], int64_t bytes)
 {
     const uint64_t network = network_of(address);
-    struct mr_address_entry *entry = &limits->entries[find(limits, network)];
+    struct mr_address_entry *entry = &limits->entries[entry_of(limits, network)];
     assert(entry->sessions > 0);
     entry->memory_units += (uint32_t)(bytes / MR_BUDDY_BLOCK_BYTES_MIN);
 }
@@ -120,14 +125,15 @@ void mr_address_memory_add(struct mr_address_limits *limits, const uint8_t addre
 uint64_t mr_address_memory(const struct mr_address_limits *limits, const uint8_t address[16])
 {
     const uint64_t network = network_of(address);
-    const struct mr_address_entry *entry = &limits->entries[find(limits, network)];
+    const struct mr_address_entry *entry = &limits->entries[entry_of(limits, network)];
     return entry->sessions > 0 ? (uint64_t)entry->memory_units * MR_BUDDY_BLOCK_BYTES_MIN : 0;
 }
 
 bool mr_address_is_alone(const struct mr_address_limits *limits, const uint8_t address[16])
 {
     const uint64_t network = network_of(address);
-    return limits->used <= 1 && (limits->used == 0 || limits->entries[find(limits, network)].sessions > 0);
+    return limits->used <= 1 &&
+           (limits->used == 0 || limits->entries[entry_of(limits, network)].sessions > 0);
 }
 
 bool mr_address_hello(struct mr_address_limits *limits, const uint8_t address[16], uint64_t now_us)

@@ -32,9 +32,11 @@ struct mr_address_limits *mr_address_limits_create(uint32_t sessions_max, uint32
 void mr_address_limits_set_hellos(struct mr_address_limits *limits, uint32_t hellos_per_address);
 void mr_address_limits_destroy(struct mr_address_limits *limits);
 
-/* Counts one more session for this address, if it may have one. Each is ended once. At most sessions_max at a
- * time in all. */
-bool mr_address_session_begin(struct mr_address_limits *limits, const uint8_t address[16]);
+/* Returns how many sessions one address may have. */
+uint32_t mr_address_sessions_max(const struct mr_address_limits *limits);
+/* Counts one more session for this address, if it has fewer than `count`. Each is ended once. At most
+ * sessions_max at a time in all. */
+bool mr_address_session_begin(struct mr_address_limits *limits, const uint8_t address[16], uint32_t count);
 void mr_address_session_end(struct mr_address_limits *limits, const uint8_t address[16]);
 /* Counts message memory that a session of this address takes (or, below 0, gives back); whole blocks. */
 void mr_address_memory_add(struct mr_address_limits *limits, const uint8_t address[16], int64_t bytes);

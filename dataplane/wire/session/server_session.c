@@ -117,6 +117,16 @@ static bool has_place(const struct mr_endpoint *ep, uint8_t role)
     return ep->session_count < mr_role_share(ep, role, ep->config.sessions_max);
 }
 
+/* Counts a session of the role at this address, of whose sessions the same shares are kept. */
+static bool session_enter_address(struct mr_endpoint *ep, uint8_t role, const uint8_t ip[16])
+{
+    const uint64_t count = mr_role_share(ep, role, mr_address_sessions_max(ep->limits));
+    if (mr_address_session_begin(ep->limits, ip, (uint32_t)count))
+        return true;
+    ep->counters.sessions_refused_address++;
+    return false;
+}
+
 static struct mr_server_session *session_create(struct mr_endpoint *ep, const struct mr_hello *hello,
                                                 const struct mr_address *from, uint32_t auth_index)
 {
@@ -124,10 +134,8 @@ static struct mr_server_session *session_create(struct mr_endpoint *ep, const st
         ep->counters.sessions_refused++;
         return NULL;
     }
-    if (!mr_address_session_begin(ep->limits, from->ip)) {
-        ep->counters.sessions_refused_address++;
+    if (!session_enter_address(ep, ep->auth[auth_index].role, from->ip))
         return NULL;
-    }
     uint32_t index = ep->server_sessions_free - 1;
     struct mr_server_session *s = &ep->server_sessions[index];
     ep->server_sessions_free = s->next;
@@ -163,10 +171,8 @@ static struct mr_server_session *session_create(struct mr_endpoint *ep, const st
 static bool session_move(struct mr_endpoint *ep, struct mr_server_session *s, const struct mr_address *to)
 {
     if (memcmp(s->peer.address.ip, to->ip, sizeof(to->ip)) != 0) {
-        if (!mr_address_session_begin(ep->limits, to->ip)) {
-            ep->counters.sessions_refused_address++;
+        if (!session_enter_address(ep, s->role, to->ip))
             return false;
-        }
         mr_address_memory_add(ep->limits, s->peer.address.ip, -(int64_t)s->memory_bytes);
         mr_address_memory_add(ep->limits, to->ip, (int64_t)s->memory_bytes);
         mr_address_session_end(ep->limits, s->peer.address.ip);

@@ -32,18 +32,23 @@ static const uint8_t *ip(uint32_t n)
     return bytes;
 }
 
+static bool session_begin(const uint8_t *address)
+{
+    return mr_address_session_begin(limits, address, mr_address_sessions_max(limits));
+}
+
 static void sessions_are_counted_per_address(void **state)
 {
     create(100, 3, 1);
     for (uint32_t n = 0; n < 10; n++) {
         for (int i = 0; i < 3; i++)
-            assert_true(mr_address_session_begin(limits, ip(n)));
-        assert_false(mr_address_session_begin(limits, ip(n)));
+            assert_true(session_begin(ip(n)));
+        assert_false(session_begin(ip(n)));
     }
     mr_address_session_end(limits, ip(4));
-    assert_false(mr_address_session_begin(limits, ip(5)));
-    assert_true(mr_address_session_begin(limits, ip(4)));
-    assert_false(mr_address_session_begin(limits, ip(4)));
+    assert_false(session_begin(ip(5)));
+    assert_true(session_begin(ip(4)));
+    assert_false(session_begin(ip(4)));
 }
 
 static void memory_is_counted_per_address(void **state)
@@ -51,12 +56,12 @@ static void memory_is_counted_per_address(void **state)
     create(100, 3, 1);
     assert_true(mr_address_is_alone(limits, ip(1)));
     for (uint32_t n = 1; n <= 40; n++) {
-        assert_true(mr_address_session_begin(limits, ip(n)));
+        assert_true(session_begin(ip(n)));
         assert_int_equal(mr_address_is_alone(limits, ip(1)), n == 1);
         mr_address_memory_add(limits, ip(n), 4096 * n);
     }
     assert_false(mr_address_is_alone(limits, ip(77)));
-    assert_true(mr_address_session_begin(limits, ip(20)));
+    assert_true(session_begin(ip(20)));
     mr_address_memory_add(limits, ip(20), 1 << 20);
     mr_address_memory_add(limits, ip(20), -4096 * 20);
     for (uint32_t n = 1; n < 40; n += n == 19 ? 2 : 1) { /* entries move */
@@ -66,7 +71,7 @@ static void memory_is_counted_per_address(void **state)
     assert_int_equal(mr_address_memory(limits, ip(20)), 1 << 20);
     assert_int_equal(mr_address_memory(limits, ip(40)), 4096 * 40);
     assert_int_equal(mr_address_memory(limits, ip(1)), 0);
-    assert_true(mr_address_session_begin(limits, ip(1)));
+    assert_true(session_begin(ip(1)));
     assert_int_equal(mr_address_memory(limits, ip(1)), 0);
 }
 
@@ -77,18 +82,18 @@ static void addresses_of_a_64_count_as_one(void **state)
     uint8_t ipv6[16] = {0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 1};
     for (uint8_t n = 0; n < 3; n++) {
         ipv6[8] = ipv6[15] = n;
-        assert_true(mr_address_session_begin(limits, ipv6));
+        assert_true(session_begin(ipv6));
     }
     ipv6[12] = 77;
-    assert_false(mr_address_session_begin(limits, ipv6));
+    assert_false(session_begin(ipv6));
     assert_true(mr_address_hello(limits, ipv6, SECOND_US));
     ipv6[12]++;
     assert_false(mr_address_hello(limits, ipv6, SECOND_US));
     ipv6[7]++;
-    assert_true(mr_address_session_begin(limits, ipv6));
+    assert_true(session_begin(ipv6));
     ipv6[7]--;
     mr_address_session_end(limits, ipv6);
-    assert_true(mr_address_session_begin(limits, ipv6));
+    assert_true(session_begin(ipv6));
 }
 
 static void by_itself_the_limit_is_a_quarter_and_not_too_few(void **state)
@@ -99,8 +104,8 @@ static void by_itself_the_limit_is_a_quarter_and_not_too_few(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         create(cases[i].sessions_max, 0, 1);
         for (uint32_t n = 0; n < cases[i].limit; n++)
-            assert_true(mr_address_session_begin(limits, ip(7)));
-        assert_false(mr_address_session_begin(limits, ip(7)));
+            assert_true(session_begin(ip(7)));
+        assert_false(session_begin(ip(7)));
         (void)teardown(state);
     }
 }
@@ -118,7 +123,7 @@ static void counts_stay_right_as_addresses_come_and_go(void **state)
         uint32_t n = (uint32_t)(r >> 32) % ADDRESSES;
         bool begin = (r >> 20 & 7) < 5;
         if (begin && total < SESSIONS) {
-            bool may = mr_address_session_begin(limits, ip(n));
+            bool may = session_begin(ip(n));
             assert_int_equal(may, count[n] < PER_ADDRESS);
             count[n] += may;
             total += may;

@@ -349,6 +349,7 @@ static int setup_roles(void **state)
     memcpy(c->psk[1], keys[NEW], MR_PSK_BYTES);
     c->psk_roles[0] = MR_ROLE_READ_ONLY;
     c->psk_roles[1] = MR_ROLE_OPERATOR;
+    c->sessions_per_address = 4;
     pair_start(&p);
     pair_open(&p);
     return 0;
@@ -508,26 +509,40 @@ static void shares_are_kept_for_higher_roles(void **state)
     assert_int_equal(mr_role_share(server(), MR_ROLE_READ_ONLY, 1600), 1600);
 }
 
-/* Read-only sessions leave places for trainers. */
-static void sessions_of_a_role_leave_places(void **state)
+/* Read-only sessions take `places` and no more, and a trainer's comes in; the client asks from so many
+ * addresses. */
+static void check_places(uint32_t places, uint32_t address_count, const uint64_t *refused)
 {
-    set_roles(MR_ROLE_READ_ONLY, MR_ROLE_TRAINER);
-    const uint32_t places =
-        (uint32_t)mr_role_share(server(), MR_ROLE_READ_ONLY, server()->config.sessions_max);
     struct mr_client_session *session;
+    const uint32_t first = p.ends[PAIR_CLIENT].address.ip[15];
     assert_int_in_range(places, 1, server()->config.sessions_max - 1);
     for (uint32_t i = 1; i <= places; i++) {
-        p.ends[PAIR_CLIENT].address.ip[15] = (uint8_t)(i % 200);
+        p.ends[PAIR_CLIENT].address.ip[15] = (uint8_t)(first + i % address_count);
         assert_int_equal(
             mr_client_session_open(p.ends[PAIR_CLIENT].ep, &p.ends[PAIR_SERVER].address, 0, NULL, &session),
             MR_OK);
         pair_run(&p, 1000);
     }
     assert_int_equal(session_count(server()), places);
-    assert_true(served()->sessions_refused > 0);
+    assert_true(*refused > 0);
     set_keys(PAIR_CLIENT, NEW, -1); /* the trainer's: the session that was refused kept asking */
     pair_run(&p, 1000000);
     assert_true(session_count(server()) > places);
+}
+
+static void sessions_of_a_role_leave_places(void **state)
+{
+    set_roles(MR_ROLE_READ_ONLY, MR_ROLE_TRAINER);
+    check_places((uint32_t)mr_role_share(server(), MR_ROLE_READ_ONLY, server()->config.sessions_max), 200,
+                 &served()->sessions_refused);
+}
+
+static void sessions_of_a_role_leave_places_of_their_address(void **state)
+{
+    set_roles(MR_ROLE_READ_ONLY, MR_ROLE_TRAINER);
+    check_places(
+        (uint32_t)mr_role_share(server(), MR_ROLE_READ_ONLY, mr_address_sessions_max(server()->limits)), 1,
+        &served()->sessions_refused_address);
 }
 
 static void forged_packets_under_many_keys_cost_no_more(void **state)
@@ -572,6 +587,8 @@ int main(void)
                                         pair_ended),
         cmocka_unit_test_setup_teardown(only_who_may_push_learns_the_last_push, setup_roles, pair_ended),
         cmocka_unit_test_setup_teardown(shares_are_kept_for_higher_roles, setup_roles, pair_ended),
+        cmocka_unit_test_setup_teardown(sessions_of_a_role_leave_places_of_their_address, setup_roles,
+                                        pair_ended),
         cmocka_unit_test_setup_teardown(sessions_of_a_role_leave_places, setup_roles, pair_ended),
         cmocka_unit_test_setup_teardown(forged_packets_under_many_keys_cost_no_more, setup, pair_ended),
     };
