@@ -1,10 +1,13 @@
 """Work that is hard on a parameter server: keys one by one from many clients, a key that all want, a client
-behind a slow link, long rows. Each stands beside the same work without that, on the same node (sockets).
+behind a slow link, long rows, attacks with the key of a lower role. Each stands beside the same work without that, on the same node (sockets).
 """
 import contextlib
+import os
+import secrets
 import subprocess
 
 SLOW_RATE = "20mbit"
+ROLES = ("operator", "trainer", "read_only")
 SLOW_IP, SLOW_GATEWAY, SLOW_NET = "10.99.1.2", "10.99.1.1", "10.99.1.0/24"
 
 # name: (unit, better, target, what the target is compared with)
@@ -22,7 +25,17 @@ ROWS = {
     "worst_long_rows_push": ("us", "lower", 1.0, "ratio"),
     "worst_slow_link_pull": ("us", "lower", 1.5, "ratio"),  # beside a client that pulls over a slow link
     "worst_slow_link_small_p99": ("us", "lower", 1.5, "ratio"),
+    "worst_chosen_keys": ("us", "lower", 1.5, "ratio"),  # 400000 new keys of like hashes, against random ones
+    # a trainer's pull and empty calls beside a reader's attack, an operator's beside a trainer's
+    "worst_attack_messages_pull": ("us", "lower", 1.5, "ratio"),
+    "worst_attack_messages_small_p99": ("us", "lower", 1.5, "ratio"),
+    "worst_attack_sessions_pull": ("us", "lower", 1.5, "ratio"),
+    "worst_attack_sessions_small_p99": ("us", "lower", 1.5, "ratio"),
 }
+
+
+def open_private(path, flags):
+    return os.open(path, flags, 0o600)
 
 
 class Worst:
@@ -74,16 +87,64 @@ class Worst:
                 client.kill()
                 client.wait()
 
+    @contextlib.contextmanager
+    def attacker(self, cable, role, kind):
+        command = ["ip", "netns", "exec", cable.client, self.bench.program("tests/bench/attacker")]
+        command += [self.tools.SERVER_IP, str(self.tools.PORT), self.key(role), kind]
+        attacker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            if attacker.stdout.readline() != "attacking\n":
+                raise RuntimeError(f"the attack on {kind} did not come about")
+            yield
+        finally:
+            attacker.kill()
+            attacker.wait()
+            attacker.stdout.close()
+
+    def key(self, role):
+        return os.path.join(self.directory, f"{role}.key")
+
+    def beside_attack(self, cable, defender, role, kind):
+        """The defender's calls, (beside the attack, before it), on a node of their own: an attacker's sessions
+        outlive it by a while."""
+        call = ("--key", self.key(defender), "beside")
+        with self.tools.serving(cable.server, self.keyed_node(), "ready"):
+            before = [self.client(cable, *call) for _ in range(2)]
+            with self.attacker(cable, role, kind):
+                beside = self.client(cable, *call)
+        return {
+            row: (beside[name][field], min(lines[name][field] for lines in before))
+            for row, name, field in (("pull", "pull", "value"), ("small_p99", "small", "p99"))
+        }
+
+    def beside_attacks(self, cable):
+        """A trainer beside a reader, an operator beside a trainer: the worse of both."""
+        for kind in ("messages", "sessions"):
+            pairs = [self.beside_attack(cable, *roles, kind) for roles in zip(ROLES, ROLES[1:])]
+            for row in pairs[0]:
+                worse = max((pair[row] for pair in pairs), key=lambda times: times[0] / times[1])
+                self.bench.add(f"worst_attack_{kind}_{row}", *worse)
+
+    def keyed_node(self):
+        """The command of a node with a key for each role."""
+        command = self.bench.node_arguments(self.directory, "socket", "server0")
+        for role in ROLES:
+            with open(self.key(role), "w", encoding="ascii", opener=open_private) as out:
+                out.write(secrets.token_hex(32))
+            command += ["--set", f"node.key={role}:{self.key(role)}"]
+        return command
+
     def round(self):
         tools = self.tools
         node = self.bench.node_arguments(self.directory, "socket", "server0")
         with tools.Cable(self.bench.mtu, server_kernel=True) as cable:
             with tools.serving(cable.server, node, "ready"):
-                lines = self.client(cable, "keys", "rows")
+                lines = self.client(cable, "keys", "rows", "chosen")
                 before = self.client(cable, "beside")
                 with self.slow_client(cable):
                     beside = self.client(cable, "beside")
                 after = self.client(cable, "beside")
+            self.beside_attacks(cable)
         for name in ROWS:
             if name in lines:
                 self.bench.add(name, lines[name]["value"], lines[name]["limit"])

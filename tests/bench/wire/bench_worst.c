@@ -1,19 +1,22 @@
 /* Work that is hard on a parameter server, each next to the same work without that, against a running
  * node. One JSON object per line, as tests/bench/worst.py wants them.
  *
- * keys     worst_many_clients, _p99     lookups of one key by 64 clients, beside one client with 64 in
- * flight worst_hot_key_lookup, _push  one key for all, beside random keys rows     worst_long_rows_pull,
- * _push  as many bytes in rows of 1024 values as in rows of 16 beside   pull, small                  a
- * pull of 13312 rows, and an empty call, for what runs beside them slow     pulls, four at a time, until
- * its standard input closes; says "pulling" after the first
+ * keys     worst_many_clients, _p99     lookups of one key by 64 clients, beside one client with 64 in flight
+ *          worst_hot_key_lookup, _push  one key for all, beside random keys
+ * rows     worst_long_rows_pull, _push  as many bytes in rows of 1024 values as in rows of 16
+ * chosen   worst_chosen_keys            400,000 new keys of a partition whose hashes have equal upper bits,
+ *                                       beside random ones of it
+ * beside   pull, small                  a pull of 13312 rows, and an empty call, for what runs beside them
+ * slow     pulls, four at a time, until its standard input closes; says "pulling" after the first
  *
- * usage: bench_worst --server ADDRESS:PORT WHAT... */
+ * usage: bench_worst --server ADDRESS:PORT [--key FILE] WHAT... */
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "millrace.h"
+#include "ps/base/key_hash.h"
 #include "tests/bench/common/bench_keys.h"
 #include "tests/bench/common/bench_util.h"
 
@@ -28,6 +31,8 @@
 #define SMALL_RUNS     20000u
 #define SLOW_IN_FLIGHT 4u
 #define WARM_UP        10u
+#define NEW_KEYS       400000u
+#define NEW_KEYS_CALL  8192u
 
 _Static_assert(ROWS *DIM == LONG_ROWS * LONG_DIM, "as many bytes");
 
@@ -166,6 +171,34 @@ static void run_rows(struct bench *b)
     print_beside("worst_long_rows_push", long_push, push);
 }
 
+/* Time for NEW_KEYS rows of partition 5 that are not there yet; `spread`: by which the hashes of two keys in a
+ * row differ. */
+static double insert_us(struct bench *b, const char *name, uint64_t spread)
+{
+    struct mr_feature feature = mr_feature_table(name, 4);
+    uint32_t table;
+    static uint64_t keys[NEW_KEYS_CALL];
+    double took_us = 0;
+    feature.seed = 0;
+    bench_check(mr_create(b->client, NULL, &feature, 1, &table), "create");
+    for (uint64_t at = 0; at < NEW_KEYS; at += NEW_KEYS_CALL) {
+        for (uint64_t i = 0; i < NEW_KEYS_CALL; i++)
+            keys[i] = ps_key_of_hash(UINT64_C(5) << 52 | ((at + i) * spread & PS_PLACED_MASK), feature.seed);
+        const double start = bench_now_us();
+        struct mr_reply *reply = NULL;
+        bench_check(mr_lookup(b->client, NULL, table, keys, NEW_KEYS_CALL, &reply), "lookup");
+        took_us += bench_now_us() - start;
+        mr_reply_free(reply);
+    }
+    return took_us;
+}
+
+static void run_chosen(struct bench *b)
+{
+    const double random = insert_us(b, "bench_random", UINT64_C(0x9e3779b97f4a7c15));
+    print_beside("worst_chosen_keys", insert_us(b, "bench_chosen", 1), random);
+}
+
 static void run_beside(struct bench *b)
 {
     printf("{\"name\": \"pull\", \"value\": %.2f}\n", pull_us(b, b->table, ROWS));
@@ -232,21 +265,30 @@ int main(int argc, char **argv)
     static const struct work {
         const char *name;
         void (*run)(struct bench *b);
-    } works[] = {{"keys", run_keys}, {"rows", run_rows}, {"beside", run_beside}, {"slow", run_slow}};
+    } works[] = {{"keys", run_keys},
+                 {"rows", run_rows},
+                 {"chosen", run_chosen},
+                 {"beside", run_beside},
+                 {"slow", run_slow}};
     const size_t count = sizeof(works) / sizeof(works[0]);
     struct bench *b = bench_allocate(sizeof(*b));
+    const bool has_key = argc >= 6 && strcmp(argv[3], "--key") == 0;
+    const int first = has_key ? 5 : 3;
     if (argc < 4 || strcmp(argv[1], "--server") != 0) {
-        fprintf(stderr, "usage: bench_worst --server ADDRESS:PORT keys|rows|beside|slow...\n");
+        fprintf(stderr,
+                "usage: bench_worst --server ADDRESS:PORT [--key FILE] keys|rows|chosen|beside|slow...\n");
         return 2;
     }
     /* It must not take the processor from what is measured: 1 us, and then it sleeps. */
-    bool is_slow = strcmp(argv[3], "slow") == 0;
-    struct mr_client_options options = {
-        .server = argv[2], .busy_poll_us = is_slow ? 1 : 0, .connect_ms = 30000};
+    const bool is_slow = strcmp(argv[first], "slow") == 0;
+    struct mr_client_options options = {.server = argv[2],
+                                        .key_file = has_key ? argv[4] : NULL,
+                                        .busy_poll_us = is_slow ? 1 : 0,
+                                        .connect_ms = 30000};
     b->server = argv[2];
     b->client = bench_connect(&options);
     make_tables(b);
-    for (int i = 3; i < argc; i++)
+    for (int i = first; i < argc; i++)
         for (size_t w = 0; w < count; w++)
             if (strcmp(argv[i], works[w].name) == 0)
                 works[w].run(b);

@@ -14,8 +14,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/wire/format/packet.h"
+#include "tests/integration/attacks.h"
 #include "tests/integration/node_fixture.h"
-#include "tests/integration/wire_client.h"
 
 #define PAUSE_NS       5000000
 #define KEY_BYTE(role) ((uint8_t)(0x21 + (role))) /* its key has no other */
@@ -256,7 +256,7 @@ static void the_node_saves_by_itself_beside_trainers(void **state)
 
 /* ---- memory for messages, sessions, tables ---- */
 
-enum { CALLS = 50, KEYS = 4096, ATTACKERS = 4, REQUESTS = 16, REQUEST_BYTES = 2 << 20, SESSIONS = 64 };
+enum { CALLS = 50, KEYS = 4096, SESSIONS = 64 };
 
 static int compare_us(const void *a, const void *b)
 {
@@ -292,50 +292,19 @@ static void train(struct mr_client *client, uint32_t table, const char *when)
                   (unsigned)took_us[CALLS / 2], (unsigned)took_us[CALLS * 9 / 10]);
 }
 
-/* Sends the first segment of large requests, and never goes on; of those that were given up, again. */
-static void attack_memory(const struct fixture *x, uint8_t key, int ready)
+static void note_under_way(void *ready)
 {
-    struct wire_client *clients[ATTACKERS];
-    uint8_t psk[MR_PSK_BYTES];
-    memset(psk, key, sizeof(psk));
-    for (uint32_t i = 0; i < ATTACKERS; i++) {
-        clients[i] = wire_client_create(NETNS_SERVER_IPV4, 7700, 0);
-        wire_client_set_key(clients[i], psk);
-        if (wire_client_echo(clients[i], 1, 1, NODE_READY_MS) != MR_OK)
-            _exit(1);
-        wire_client_send_first_segments(clients[i]);
-        wire_client_begin(clients[i], REQUEST_BYTES, REQUESTS, 600000);
-    }
-    for (uint64_t turn = 0;; turn++) {
-        for (uint32_t i = 0; i < ATTACKERS; i++)
-            wire_client_turn(clients[i]);
-        if (turn == 100 && write(ready, "", 1) != 1)
-            _exit(1);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
+    if (write(*(int *)ready, "", 1) != 1)
+        _exit(1);
 }
 
-/* Opens sessions until there are no more, and keeps them. */
-static void attack_sessions(const struct fixture *x, uint8_t key, int ready)
+static _Noreturn void attack_all_sessions(const struct attack *attack)
 {
-    static struct wire_client *clients[2 * SESSIONS];
-    uint8_t psk[MR_PSK_BYTES];
-    uint32_t refused = 0;
-    memset(psk, key, sizeof(psk));
-    for (uint32_t i = 0; i < 2 * SESSIONS && refused < 4; i++) {
-        clients[i] = wire_client_create(NETNS_SERVER_IPV4, 7700, 0);
-        wire_client_set_key(clients[i], psk);
-        refused += wire_client_echo(clients[i], 1, 1, 2000) != MR_OK;
-    }
-    if (refused < 4 || write(ready, "", 1) != 1)
-        _exit(1);
-    for (;;)
-        pause();
+    attack_sessions(attack, 2 * SESSIONS);
 }
 
 /* Begins an attack with the key of a role, in a process of its own, and waits until it is under way. */
-static pid_t begin_attack(const struct fixture *x, enum role role,
-                          void (*attack)(const struct fixture *x, uint8_t key, int ready))
+static pid_t begin_attack(enum role role, void (*run)(const struct attack *attack))
 {
     int ends[2];
     char byte;
@@ -343,9 +312,15 @@ static pid_t begin_attack(const struct fixture *x, enum role role,
     const pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
+        uint8_t psk[MR_PSK_BYTES];
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         close(ends[0]);
-        attack(x, KEY_BYTE(role), ends[1]);
+        memset(psk, KEY_BYTE(role), sizeof(psk));
+        run(&(struct attack){.ip = NETNS_SERVER_IPV4,
+                             .port = 7700,
+                             .psk = psk,
+                             .under_way = note_under_way,
+                             .context = &ends[1]});
         _exit(1);
     }
     close(ends[1]);
@@ -386,7 +361,7 @@ static void trainers_go_on_while_a_reader_takes_memory(void **state)
     const uint32_t table = make_table(trainer, "rows");
     train(trainer, table, "alone");
     const uint64_t before = node_fixture_sum(operator_, "wire.shares_used_up");
-    const pid_t attacker = begin_attack(x, READ_ONLY, attack_memory);
+    const pid_t attacker = begin_attack(READ_ONLY, attack_messages);
     while (node_fixture_sum(operator_, "wire.shares_used_up") == before)
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     train(trainer, table, "beside a reader that holds memory for messages");
@@ -401,7 +376,7 @@ static void operators_go_on_while_a_trainer_takes_memory(void **state)
     struct fixture *x = *state;
     struct mr_client *operator_ = client_of(x, OPERATOR);
     const uint32_t table = make_table(operator_, "rows");
-    const pid_t attacker = begin_attack(x, TRAINER, attack_memory);
+    const pid_t attacker = begin_attack(TRAINER, attack_messages);
     while (node_fixture_sum(operator_, "wire.shares_used_up") == 0)
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     train(operator_, table, "an operator beside a trainer that holds memory for messages");
@@ -412,13 +387,13 @@ static void operators_go_on_while_a_trainer_takes_memory(void **state)
 static void higher_roles_come_in_while_others_take_sessions(void **state)
 {
     struct fixture *x = *state;
-    const pid_t reader = begin_attack(x, READ_ONLY, attack_sessions);
+    const pid_t reader = begin_attack(READ_ONLY, attack_all_sessions);
     struct mr_client *trainer = client_of(x, TRAINER), *operator_ = client_of(x, OPERATOR);
     assert_true(node_fixture_sum(operator_, "wire.sessions_refused") > 0);
     const uint32_t table = make_table(trainer, "rows");
     train(trainer, table, "beside a reader that holds sessions");
     mr_client_destroy(operator_);
-    const pid_t other = begin_attack(x, TRAINER, attack_sessions);
+    const pid_t other = begin_attack(TRAINER, attack_all_sessions);
     operator_ = client_of(x, OPERATOR);
     train(operator_, table, "an operator beside trainers that hold sessions");
     end_attack(other);
