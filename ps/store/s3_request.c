@@ -63,11 +63,29 @@ int ps_s3_ask(const struct ps_remote *r, struct ps_s3_call *c, char **xml)
     return -EPROTO;
 }
 
+/* An answer to HEAD has no body, which is where S3 says why: a GET of one byte is refused with the reason. */
+static int s3_head(const struct ps_remote *r, const char *key, struct ps_http_answer *answer)
+{
+    struct ps_http_answer told;
+    uint8_t byte;
+    const struct ps_s3_call head = {.method = "HEAD", .key = key};
+    const struct ps_s3_call get = {
+        .method = "GET", .key = key, .header = "Range: bytes=0-0", .into = &byte, .into_bytes = 1};
+    const int error = ps_s3_perform(r, &head, answer);
+    if (error == 0 || error == -ENOENT || answer->status < 300 || answer->status >= 500)
+        return error;
+    const int said = ps_s3_perform(r, &get, &told);
+    if (said != 0 && said != -EMSGSIZE && said != -ENOENT)
+        return said;
+    ps_store_explain(-error, "the store refuses HEAD (HTTP status %ld) and allows GET: is it S3?",
+                     answer->status);
+    return error;
+}
+
 int ps_s3_head(const struct ps_remote *r, const char *key, uint64_t *bytes, int64_t *written_s)
 {
     struct ps_http_answer answer;
-    const struct ps_s3_call c = {.method = "HEAD", .key = key};
-    const int error = ps_s3_perform(r, &c, &answer);
+    const int error = s3_head(r, key, &answer);
     if (error == 0) {
         *bytes = answer.length;
         *written_s = answer.modified_s;
@@ -78,8 +96,7 @@ int ps_s3_head(const struct ps_remote *r, const char *key, uint64_t *bytes, int6
 int ps_s3_head_mark(const struct ps_remote *r, const char *key, struct ps_store_mark *mark)
 {
     struct ps_http_answer answer;
-    const struct ps_s3_call c = {.method = "HEAD", .key = key};
-    const int error = ps_s3_perform(r, &c, &answer);
+    const int error = s3_head(r, key, &answer);
     mark->bytes = error == 0 && answer.etag[0] != '\0' ? answer.length : 0;
     (void)snprintf(mark->text, sizeof(mark->text), "%s", error == 0 ? answer.etag : "");
     return error;
@@ -123,12 +140,19 @@ static const struct ps_http_meaning meanings[] = {
 int ps_s3_explain(const struct ps_http_answer *answer, int error_number, bool *is_transient, char *text,
                   size_t text_bytes)
 {
-    char code[64] = "", message[128] = "";
+    char code[64] = "", message[128] = "", where[96] = "";
     s3_xml_text(answer->error_body, "Code", code, sizeof(code));
     s3_xml_text(answer->error_body, "Message", message, sizeof(message));
+    s3_xml_text(answer->error_body, "Region", where, sizeof(where));
+    if (where[0] == '\0')
+        s3_xml_text(answer->error_body, "Endpoint", where, sizeof(where));
     if (ps_http_mean(meanings, sizeof(meanings) / sizeof(*meanings), code, &error_number, is_transient, text,
-                     text_bytes))
+                     text_bytes)) {
+        const size_t used = strlen(text);
+        if (where[0] != '\0' && error_number != EAGAIN)
+            (void)snprintf(text + used, text_bytes - used, " (it is %s)", where);
         return error_number;
+    }
     if (code[0] != '\0')
         (void)snprintf(text, text_bytes, "%s: %s (HTTP status %ld)", code, message, answer->status);
     else if (error_number == EACCES)

@@ -266,6 +266,25 @@ static void place_of(const char *url, char place[PLACE_BYTES])
     (void)snprintf(place, PLACE_BYTES, "%.*s", (int)(host - url + (ptrdiff_t)strcspn(host, "/?")), url);
 }
 
+/* A DataNode that could not be reached: the NameNode calls it by the name that it has in its own network. */
+static void explain_place(const char *url, int error)
+{
+    char place[PLACE_BYTES], why[160];
+    const char *said = ps_store_explanation(-error);
+    (void)snprintf(why, sizeof(why), "%.*s", said ? (int)strcspn(said, ";") : 0, said ? said : "");
+    place_of(url, place);
+    if (error == -EHOSTUNREACH)
+        ps_store_explain(
+            EHOSTUNREACH,
+            "the NameNode leads to its DataNode %.100s, whose name does not resolve here: add it "
+            "to /etc/hosts, set dfs.datanode.hostname there, or use HttpFS",
+            place);
+    else
+        ps_store_explain(-error,
+                         "the NameNode leads to its DataNode %.100s: %s; open that port, or use HttpFS",
+                         place, why);
+}
+
 static bool is_away(const struct ps_remote *r, const char *url)
 {
     struct webhdfs *w = r->kind;
@@ -343,6 +362,7 @@ static int open_place(const struct ps_remote *r, const char *path, struct ps_htt
         note_place(r, answer.location, error == 0 || !is_transient);
         if (error == 0 || !is_transient)
             return error;
+        explain_place(answer.location, error);
     }
     return error;
 }
@@ -399,6 +419,8 @@ static int read_place(const struct ps_remote *r, const struct ps_http_request *r
     led_to.follow = led_to.once = true;
     const int error = ps_http_perform(r->http, &led_to, answer);
     note_place(r, url, error == 0 || answer->status != 0);
+    if (error != 0 && answer->status == 0 && answer->is_transient)
+        explain_place(url, error);
     return error;
 }
 

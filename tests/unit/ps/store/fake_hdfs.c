@@ -147,8 +147,8 @@ static void send_to_datanode(struct fake_hdfs *h, const struct http_server_reque
     const uint16_t port = h->dead > 0 ? 1 : h->port;
     h->dead -= h->dead > 0;
     a->status = 307;
-    (void)snprintf(a->headers, sizeof(a->headers), "Location: http://127.0.0.1:%u%.800s&data=true\r\n", port,
-                   r->target);
+    (void)snprintf(a->headers, sizeof(a->headers), "Location: http://%s:%u%.800s&data=true\r\n",
+                   h->datanode ? h->datanode : "127.0.0.1", port, r->target);
 }
 
 static void write_file(struct fake_hdfs *h, const struct http_server_request *r, const char *path,

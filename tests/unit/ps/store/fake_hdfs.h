@@ -21,7 +21,8 @@ struct fake_hdfs {
     uint16_t port;         /* of the server */
     const char *exception; /* not NULL: every request is answered with it */
     int exception_status;
-    uint32_t dead;    /* so many redirects name a DataNode that is not there */
+    uint32_t dead;        /* so many redirects name a DataNode that is not there */
+    const char *datanode; /* what it is called in redirects; NULL: 127.0.0.1 */
     uint32_t lost;    /* this many bytes of a file that is written are forgotten, which HDFS would not do */
     uint32_t written; /* files so far */
     char last_query[512];

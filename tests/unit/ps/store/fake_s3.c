@@ -421,6 +421,8 @@ void fake_s3_handle(void *arg, const struct http_server_request *r, struct http_
     if (!fake_s3_is_signed(r, FAKE_S3_SECRET_KEY) || !is_body_signed(r)) {
         s->bad_signatures++;
         answer_error(a, 403, "SignatureDoesNotMatch");
+    } else if (s->refuses_head && strcmp(r->method, "HEAD") == 0) {
+        answer_error(a, 403, "AccessDenied");
     } else if (s->error) {
         answer_error(a, 403, s->error);
     } else if (strncmp(path, bucket, strlen(bucket)) != 0) {

@@ -29,6 +29,7 @@ struct fake_s3 {
         struct fake_s3_bytes parts[FAKE_S3_PARTS_MAX];
     } uploads[FAKE_S3_UPLOADS_MAX];
     uint32_t next_upload, bad_signatures;
+    bool refuses_head;        /* with status 403 */
     bool knows_no_conditions; /* like Swift: If-None-Match is refused */
     const char
         *end_error; /* so many requests that end an upload are answered with this code, with status 200; */

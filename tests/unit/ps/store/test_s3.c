@@ -99,7 +99,28 @@ static void errors_say_what_to_do(void **state)
 
         if (!text || !strstr(text, errors[i].says))
             fail_msg("%s: \"%s\"", errors[i].code, text ? text : "");
+        /* The facts of a file are asked for by HEAD, whose answer says nothing. */
+        uint64_t bytes;
+        int64_t written_s;
+        assert_int_equal(s->facts(s->self, "s3://models/ads/x", &bytes, &written_s), -errors[i].error);
+        text = ps_store_explanation(errors[i].error);
+        if (!text || !strstr(text, errors[i].says))
+            fail_msg("HEAD, %s: \"%s\"", errors[i].code, text ? text : "");
     }
+}
+
+/* Only GET is asked why, and only where it may know. */
+static void a_head_that_alone_is_refused_is_said(void **state)
+{
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+    uint64_t bytes;
+    int64_t written_s;
+    assert_int_equal(remote_fixture_write(s, "s3://models/ads/x", "xyz", 3), 0);
+    assert_int_equal(s->facts(s->self, "s3://models/ads/y", &bytes, &written_s), -ENOENT);
+    x->s3.refuses_head = true;
+    assert_int_equal(s->facts(s->self, "s3://models/ads/x", &bytes, &written_s), -EACCES);
+    assert_non_null(strstr(ps_store_explanation(EACCES), "refuses HEAD (HTTP status 403)"));
 }
 
 static void a_wrong_key_is_found_by_the_signature(void **state)
@@ -120,6 +141,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_fake_knows_signatures, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_store_without_conditions_publishes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(errors_say_what_to_do, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_head_that_alone_is_refused_is_said, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_wrong_key_is_found_by_the_signature, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -126,8 +126,36 @@ static void another_datanode_is_asked_when_one_is_dead(void **state)
     assert_int_equal(remote_fixture_write(s, file_of(x), "0123456789", 10), 0);
     x->hdfs.dead = UINT32_MAX;
     assert_int_equal(remote_fixture_write(s, file_of(x), "x", 1), -ECONNREFUSED);
+    const char *text = ps_store_explanation(ECONNREFUSED);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "DataNode http://127.0.0.1:1: "));
     x->hdfs.dead = 0;
     assert_int_equal(remote_fixture_write(s, file_of(x), "x", 1), 0);
+}
+
+/* DataNodes often are called by names of their own network. */
+static void a_datanode_without_an_address_is_named(void **state)
+{
+    struct remote_fixture *x = *state;
+    const struct ps_store *s = &x->remote->store;
+    struct ps_store_file *file;
+    char place[64], byte;
+    uint64_t bytes;
+    (void)snprintf(place, sizeof(place), "http://dn1.invalid:%u,", x->hdfs.port);
+    assert_int_equal(remote_fixture_write(s, file_of(x), "x", 1), 0);
+    x->hdfs.datanode = "dn1.invalid";
+    for (uint32_t i = 0; i < 2; i++) {
+        if (i == 0)
+            assert_int_equal(remote_fixture_write(s, file_of(x), "x", 1), -EHOSTUNREACH);
+        else
+            assert_int_equal(ps_store_read_all(s, file, &byte, 1, 0), -EHOSTUNREACH);
+        const char *text = ps_store_explanation(EHOSTUNREACH);
+        assert_non_null(text);
+        if (!strstr(text, place) || !strstr(text, "/etc/hosts") || !strstr(text, "HttpFS"))
+            fail_msg("%s", text);
+        assert_int_equal(s->open(s->self, file_of(x), &file, &bytes), 0);
+    }
+    assert_int_equal(s->close(file), 0);
 }
 
 static void errors_say_what_to_do(void **state)
@@ -221,6 +249,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_write_fails_or_is_whole, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_file_is_replaced_in_two_broken_tries, set_up, tear_down),
         cmocka_unit_test_setup_teardown(another_datanode_is_asked_when_one_is_dead, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_datanode_without_an_address_is_named, set_up, tear_down),
         cmocka_unit_test_setup_teardown(errors_say_what_to_do, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_answer_that_says_nothing_is_an_error, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_not_webhdfs_is_recognised, set_up, tear_down),
