@@ -26,12 +26,43 @@ struct ps_uring_writer {
     size_t buffer_bytes;
     uint32_t pending_count;
     bool kernel;                       /* the ring below is in use */
+    bool is_refused;                   /* ... until what the kernel has is done: it takes no more */
+    uint32_t in_kernel;                /* writes that it has taken */
+    uint32_t refusals;                 /* in a row */
     uint32_t finished[PS_URING_DEPTH]; /* plain writes wait here for reap, first in first out */
     uint32_t finished_put, finished_take;
     struct pending_write writes[PS_URING_DEPTH];
     struct ps_uring_counters *counters, uncounted; /* the first may be the second */
     struct io_uring ring;
 };
+
+static const char *describe_refusal(int error)
+{
+    switch (error) {
+    case -ENOSYS:
+        return "this kernel has no io_uring";
+    case -ENOMEM:
+        return "no memory for io_uring (raise the memory lock limit: ulimit -l, LimitMEMLOCK=)";
+    case -EMFILE:
+    case -ENFILE:
+        return "no file descriptor left for io_uring (ulimit -n, LimitNOFILE=)";
+    default:
+        return "io_uring is not allowed here (sysctl kernel.io_uring_disabled, or a seccomp filter)";
+    }
+}
+
+/* A filter may allow to make a ring, and not to use it. */
+static const char *ring_try(struct io_uring *ring)
+{
+    struct io_uring_cqe *cqe = NULL;
+    io_uring_prep_nop(io_uring_get_sqe(ring));
+    int result = io_uring_submit_and_wait(ring, 1);
+    if (result >= 0)
+        result = io_uring_peek_cqe(ring, &cqe);
+    if (cqe)
+        io_uring_cqe_seen(ring, cqe);
+    return result < 0 ? describe_refusal(result) : NULL;
+}
 
 static const char *ring_start(struct ps_uring_writer *w, uint32_t file_count, uint32_t buffer_count)
 {
@@ -50,14 +81,17 @@ static const char *ring_start(struct ps_uring_writer *w, uint32_t file_count, ui
     for (uint32_t i = 0; i < buffer_count; i++)
         regions[i] = (struct iovec){.iov_base = w->buffers + i * w->buffer_bytes, .iov_len = w->buffer_bytes};
 
-    if (io_uring_queue_init(PS_URING_DEPTH, &w->ring, 0) != 0) {
-        note = "io_uring is not allowed here (sysctl kernel.io_uring_disabled, or a seccomp filter)";
+    const int refused = io_uring_queue_init(PS_URING_DEPTH, &w->ring, 0);
+    if (refused != 0) {
+        note = describe_refusal(refused);
         goto out;
     }
     if (io_uring_register_buffers(&w->ring, regions, buffer_count) != 0)
         note = "buffers cannot be registered with io_uring (raise the memory lock limit: ulimit -l)";
     else if (io_uring_register_files(&w->ring, descriptors, file_count) != 0)
         note = "files cannot be registered with io_uring";
+    else
+        note = ring_try(&w->ring);
     if (note)
         io_uring_queue_exit(&w->ring);
     else
@@ -192,19 +226,57 @@ static bool write_ended(struct ps_uring_writer *w, uint32_t slot, int result)
     return false;
 }
 
+/* What the kernel has not taken is written without it. */
+static void ring_leave(struct ps_uring_writer *w)
+{
+    io_uring_queue_exit(&w->ring);
+    w->kernel = false;
+    count_pending(w, w->pending_count);
+    for (uint32_t slot = 0; slot < PS_URING_DEPTH; slot++)
+        if (w->writes[slot].busy)
+            write_now(w, slot);
+}
+
+static bool is_for_the_moment(int error)
+{
+    return error == -EAGAIN || error == -EBUSY || error == -EINTR || error == -ETIME;
+}
+
+/* Nothing has come. An error that lasts would come again for ever: the ring is left once the kernel has
+ * nothing of it any more, and until then nobody spins. */
+static void ring_judge(struct ps_uring_writer *w, int submitted, int waited, uint32_t wait_us)
+{
+    const struct timespec pause = mr_span_us(wait_us);
+    const bool is_refusal = submitted < 0 || !(waited == 0 || is_for_the_moment(waited));
+    w->refusals = is_refusal ? w->refusals + 1 : 0;
+    if (!is_refusal)
+        return;
+    w->is_refused =
+        w->is_refused || w->refusals > RETRIES_MAX || !is_for_the_moment(submitted < 0 ? submitted : waited);
+    if (w->is_refused && w->in_kernel == 0)
+        ring_leave(w);
+    else if (wait_us > 0)
+        (void)nanosleep(&pause, NULL);
+}
+
 /* Returns the slot of a finished write, or PS_URING_DEPTH. */
 static uint32_t reap_kernel(struct ps_uring_writer *w, uint32_t wait_us)
 {
     /* Each pending write may be short or refused once more in every round; the bound keeps one call short. */
     for (uint32_t turn = 0; turn < 2 * PS_URING_DEPTH; turn++) {
-        (void)io_uring_submit(&w->ring);
+        const int submitted = io_uring_submit(&w->ring);
+        w->in_kernel += submitted > 0 ? (uint32_t)submitted : 0;
         struct io_uring_cqe *cqe = NULL;
         struct __kernel_timespec wait = {.tv_nsec = (long long)wait_us * 1000};
         ps_counter_add(&w->counters->waits, wait_us > 0);
-        int none = wait_us > 0 ? io_uring_wait_cqe_timeout(&w->ring, &cqe, &wait)
-                               : io_uring_peek_cqe(&w->ring, &cqe);
-        if (none != 0 || !cqe)
+        int none = wait_us > 0 && submitted >= 0 ? io_uring_wait_cqe_timeout(&w->ring, &cqe, &wait)
+                                                 : io_uring_peek_cqe(&w->ring, &cqe);
+        if (none != 0 || !cqe) {
+            ring_judge(w, submitted, none, wait_us);
             return PS_URING_DEPTH;
+        }
+        w->refusals = 0;
+        w->in_kernel--;
         uint32_t slot = (uint32_t)io_uring_cqe_get_data64(cqe);
         int result = cqe->res;
         io_uring_cqe_seen(&w->ring, cqe);
@@ -221,7 +293,7 @@ bool ps_uring_writer_reap(struct ps_uring_writer *w, uint32_t wait_us, struct ps
     uint32_t slot = PS_URING_DEPTH;
     if (w->kernel)
         slot = reap_kernel(w, wait_us);
-    else if (w->finished_take != w->finished_put)
+    if (!w->kernel && w->finished_take != w->finished_put)
         slot = w->finished[w->finished_take++ % PS_URING_DEPTH];
     if (slot == PS_URING_DEPTH)
         return false;
