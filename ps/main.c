@@ -11,6 +11,7 @@
 #include "dataplane/wire/base/cli.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
+#include "ps/base/cpu_affinity.h"
 #include "ps/config/config.h"
 #include "ps/config/config_rules.h"
 #include "ps/server/counter_page.h"
@@ -240,6 +241,25 @@ static bool check_files(const struct ps_config *config, char error[PS_CONFIG_ERR
     return is_good && ps_node_store_check(config, error);
 }
 
+/* A container or a systemd unit may have some of the machine's processors only. */
+static bool check_cpus(const struct ps_config *config, char error[PS_CONFIG_ERROR_BYTES])
+{
+    int cpus[DP_CORES_MAX];
+    char allowed[128], place[PS_CONFIG_PLACE_BYTES];
+    const int named = ps_cpus_parse(config->cores_cpus, cpus, DP_CORES_MAX);
+    const int barred =
+        named > 0 ? ps_cpu_affinity_find_barred(cpus, (uint32_t)named, allowed, sizeof(allowed)) : -1;
+    if (barred < 0)
+        return true;
+    ps_config_place(config, config->lines[PS_CONFIG_KEY_cores_cpus], place, sizeof(place));
+    snprintf(
+        error, PS_CONFIG_ERROR_BYTES,
+        "%s%scores.cpus: this process may not run on CPU %d, but on %.40s: see \"lscpu -e\", AllowedCPUs= "
+        "of systemd, --cpuset-cpus of Docker",
+        place, place[0] != '\0' ? ": " : "", barred, allowed);
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     static struct ps_config config;
@@ -251,7 +271,7 @@ int main(int argc, char **argv)
         return CLI_EXIT_USAGE;
     }
     if (arguments.check_path != NULL) {
-        if (!check_files(&config, error)) {
+        if (!check_cpus(&config, error) || !check_files(&config, error)) {
             fprintf(stderr, "millraced: %s\n", error);
             return CLI_EXIT_USAGE;
         }

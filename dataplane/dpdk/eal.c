@@ -1,6 +1,7 @@
 #include "dataplane/dpdk/eal.h"
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_log.h>
@@ -15,6 +17,7 @@
 
 #define EAL_ARGUMENTS_MAX 24
 #define LOG_LINE_BYTES    256
+#define CPUS_PATH         "/sys/devices/system/cpu"
 #define SAYS_NO_CAUSE     "cannot be used" /* the bus's last line about a device; the cause is above it */
 
 static bool eal_started;
@@ -178,6 +181,13 @@ bool dp_eal_start(const struct dp_config *config, bool *hugepages_used, char err
     bool hugepages;
     if (eal_started) {
         snprintf(error, DP_ERROR_BYTES, "the data plane can be started once per process");
+        return false;
+    }
+    if (access(CPUS_PATH, F_OK) != 0) { /* DPDK would print how to use it */
+        snprintf(error, DP_ERROR_BYTES,
+                 "%s: %s: DPDK finds the processors there: mount -t sysfs sysfs /sys, or let the container "
+                 "have it",
+                 CPUS_PATH, strerror(errno));
         return false;
     }
     if (!choose_memory(config, &hugepages, error) ||

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,7 +84,15 @@ const char *ps_rule_mac(const char *text)
     return NULL;
 }
 
-/* "address/prefix length" of either family. */
+static bool is_zero(const uint8_t *bytes, uint32_t count)
+{
+    uint8_t any = 0;
+    for (uint32_t i = 0; i < count; i++)
+        any |= bytes[i];
+    return any == 0;
+}
+
+/* "address/prefix length" of either family. 0.0.0.0 and :: are no address of a node. */
 static bool is_prefixed_address(const char *text, int family, uint64_t prefix_max)
 {
     char address[INET6_ADDRSTRLEN];
@@ -94,8 +103,8 @@ static bool is_prefixed_address(const char *text, int family, uint64_t prefix_ma
     address[slash - text] = '\0';
     uint8_t bytes[sizeof(struct in6_addr)];
     uint64_t prefix;
-    return inet_pton(family, address, bytes) == 1 && ps_number_parse(slash + 1, &prefix) &&
-           prefix <= prefix_max;
+    return inet_pton(family, address, bytes) == 1 && !is_zero(bytes, family == AF_INET ? 4 : 16) &&
+           ps_number_parse(slash + 1, &prefix) && prefix <= prefix_max;
 }
 
 const char *ps_rule_ipv4(const char *text)
@@ -140,6 +149,14 @@ static bool parse_range(const char **at, uint64_t *first, uint64_t *last)
     return *first <= *last && *last < CPU_MAX && (*end == '\0' || *end == ',');
 }
 
+static bool cpus_have(const int *cpus, uint32_t count, int cpu)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (cpus[i] == cpu)
+            return true;
+    return false;
+}
+
 int ps_cpus_parse(const char *text, int *cpus, uint32_t cpus_max)
 {
     uint32_t count = 0;
@@ -148,8 +165,11 @@ int ps_cpus_parse(const char *text, int *cpus, uint32_t cpus_max)
         uint64_t first, last;
         if (!parse_range(&at, &first, &last) || last - first >= cpus_max - count)
             return -1;
-        for (uint64_t cpu = first; cpu <= last; cpu++)
+        for (uint64_t cpu = first; cpu <= last; cpu++) {
+            if (cpus_have(cpus, count, (int)cpu))
+                return -1;
             cpus[count++] = (int)cpu;
+        }
         if (*at == ',' && *++at == '\0')
             return -1;
     }
@@ -159,7 +179,8 @@ int ps_cpus_parse(const char *text, int *cpus, uint32_t cpus_max)
 const char *ps_rule_cpus(const char *text)
 {
     int cpus[64];
-    return ps_cpus_parse(text, cpus, 64) >= 0 ? NULL : "empty, or up to 64 CPU numbers as 2,3 or 2-5";
+    return ps_cpus_parse(text, cpus, 64) >= 0 ? NULL
+                                              : "empty, or up to 64 CPU numbers, each once, as 2,3 or 2-5";
 }
 
 const char *ps_rule_restore(const char *text)
@@ -215,6 +236,24 @@ const char *ps_rule_host_port(const char *text)
 {
     bool good = text[0] == '\0' || is_host_port(text, text + strlen(text));
     return good ? NULL : "empty, or a host with its port, as node1:7700";
+}
+
+/* 0.0.0.0 and [::] are all addresses of whoever calls them: nobody is reached there. */
+const char *ps_rule_told_address(const char *text)
+{
+    const size_t bytes = text[0] == '[' ? strcspn(text + 1, "]") : strcspn(text, ":");
+    const char *host = text + (text[0] == '[');
+    char address[INET6_ADDRSTRLEN];
+    uint8_t ip[16];
+    if (ps_rule_host_port(text) != NULL)
+        return ps_rule_host_port(text);
+    (void)snprintf(address, sizeof(address), "%.*s", (int)(bytes < sizeof(address) ? bytes : 0), host);
+    const int ip_bytes = inet_pton(AF_INET, address, ip) == 1    ? 4
+                         : inet_pton(AF_INET6, address, ip) == 1 ? 16
+                                                                 : 0;
+    return ip_bytes > 0 && is_zero(ip, (uint32_t)ip_bytes)
+               ? "empty, or an address that others reach, as node1:7700; 0.0.0.0 and [::] are none"
+               : NULL;
 }
 
 const char *ps_rule_host_ports(const char *text)

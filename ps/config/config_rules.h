@@ -21,6 +21,7 @@ const char *ps_rule_cluster_name(const char *text);
 /* A place, and in it one checkpoint. */
 const char *ps_rule_checkpoint(const char *text);
 const char *ps_rule_host_port(const char *text);
+const char *ps_rule_told_address(const char *text);
 const char *ps_rule_host_ports(const char *text);
 const char *ps_rule_cpus(const char *text);
 const char *ps_rule_restore(const char *text);

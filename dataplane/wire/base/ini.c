@@ -55,10 +55,26 @@ static char *read_line(char *out, int out_bytes, void *user)
     return out;
 }
 
-static int on_value(void *user, const char *section, const char *name, const char *value)
+/* inih ends a value at " ;", but not at " #". */
+static void cut_comment(char *value)
+{
+    for (char *c = value; *c != '\0'; c++) {
+        const bool is_apart = c == value ? c[1] == ' ' || c[1] == '\t' : c[-1] == ' ' || c[-1] == '\t';
+        if (*c != '#' || !is_apart)
+            continue;
+        while (c > value && (c[-1] == ' ' || c[-1] == '\t'))
+            c--;
+        *c = '\0';
+        return;
+    }
+}
+
+static int on_value(void *user, const char *section, const char *name, const char *text)
 {
     struct reading *r = user;
-    char why[MR_INI_WHY_MAX];
+    char why[MR_INI_WHY_MAX], value[MR_INI_LINE_MAX];
+    (void)snprintf(value, sizeof(value), "%s", text);
+    cut_comment(value);
     if (r->handler(r->arg, r->line, section, name, value, why))
         return 1;
     record_error(r, why);

@@ -114,6 +114,8 @@ static void test_arguments(void **state)
         {"--config /dev/null --set cores.cuont=1", "[cores] has no key \"cuont\"; did you mean count"},
         {"--config /dev/null --set cores.count=0",
          "--set cores.count=0: allowed: a whole number from 1 to 64"},
+        {"--check-config /dev/null --set port.device=eth0 --set cores.cpus=4095",
+         "--set: cores.cpus: this process may not run on CPU 4095, but on"},
         {"--config /dev/null --restore soon", "--restore: latest, none, or the number of a checkpoint"},
         {"--config /dev/null --config /dev/null", "--config is given twice"},
         {"--config /dev/null more", "unexpected argument \"more\""},
@@ -161,6 +163,9 @@ static void test_starts(void **state)
                         "hugepages = always, but of the 65536 MiB wanted only");
     expect_refused_with("--restore 7", "there is no such checkpoint");
     expect_refused_with("--set checkpoint.directory=/proc/nowhere/ckpt --restore 7", "/proc/nowhere/ckpt");
+    program_run(&net, NETNS_SERVER, &result, "unshare -m sh -c 'umount -l /sys; exec %s --config %s'",
+                millraced, config);
+    expect_one_line(&result, EXIT_RUN, "DPDK finds the processors there: mount -t sysfs");
     program_run(&net, NETNS_SERVER, &result, "%s --check-config %s", millraced, config);
     assert_int_equal(result.code, 0);
     assert_non_null(strstr(result.out, "node.conf: ok"));

@@ -135,6 +135,24 @@ static void reads_every_type(void **state)
     assert_int_equal(config.port_udp_port, 7700);
 }
 
+/* After a value and a space, as where a line begins; a # within a value is part of it. */
+static void comments_follow_values(void **state)
+{
+    struct ps_config config;
+    char error[PS_CONFIG_ERROR_BYTES];
+    (void)state;
+    ps_config_default(&config);
+    assert_int_equal(load("[checkpoint]\ndirectory = /data/ck # note\nremote = s3://b/x#y\t# more # still\n"
+                          "[port]\ndevice = # none\n[cores]\ncount = 3 ; note\ncpus = 1-3 #\n",
+                          &config, error),
+                     MR_OK);
+    assert_string_equal(config.checkpoint_directory, "/data/ck");
+    assert_string_equal(config.checkpoint_remote, "s3://b/x#y");
+    assert_string_equal(config.port_device, "");
+    assert_string_equal(config.cores_cpus, "1-3");
+    assert_int_equal(config.cores_count, 3);
+}
+
 static void tells_the_place_of_a_mistake(void **state)
 {
     (void)state;
@@ -171,6 +189,10 @@ static void tells_what_text_may_be(void **state)
     refused("[port]\nipv4 = 10.0.0.1/33\n", 2, "prefix length");
     refused("[port]\nipv6 = 10.0.0.1/24\n", 2, "fd00::1/64");
     refused("[cores]\ncpus = 1,,2\n", 2, "CPU numbers");
+    refused("[cores]\ncpus = 0,0\n", 2, "each once");
+    refused("[cores]\ncpus = 0-3,2\n", 2, "each once");
+    refused("[port]\nipv4 = 0.0.0.0/0\n", 2, "an address with its prefix length");
+    refused("[port]\nipv6 = ::/0\n", 2, "an address with its prefix length");
     refused("[checkpoint]\nrestore = newest\n", 2, "latest, none, or the number");
     refused("[checkpoint]\nrestore = 0\n", 2, "latest, none, or the number");
 }
@@ -571,6 +593,10 @@ static void keys_of_clusters_are_checked_against_each_other(void **state)
     assert_null(ps_rule_checkpoint("ckpt-12/"));
     assert_null(ps_rule_checkpoint("s3://b/ads/CLUSTER-10?region=r"));
     refused("[cluster]\naddress = node1:0\n", 2, "a host with its port, as node1:7700");
+    refused("[cluster]\naddress = 0.0.0.0:7700\n", 2, "0.0.0.0 and [::] are none");
+    refused("[cluster]\naddress = [::]:7700\n", 2, "0.0.0.0 and [::] are none");
+    refused("[cluster]\naddress = [0::0]:7700\n", 2, "0.0.0.0 and [::] are none");
+    refused("[rpc]\nrendezvous = 0.0.0.0:7700\n", 2, "0.0.0.0 and [::] are none");
     refused("[cluster]\naddress = :7700\n", 2, "a host with its port");
     refused("[cluster]\naddress = []:7700\n", 2, "a host with its port");
     refused("[cluster]\naddress = a:7700,b:7700\n", 2, "a host with its port");
@@ -643,6 +669,7 @@ int main(void)
         cmocka_unit_test(demo_file_is_good),
         cmocka_unit_test(every_key_of_the_demo_file_is_commented),
         cmocka_unit_test(reads_every_type),
+        cmocka_unit_test(comments_follow_values),
         cmocka_unit_test(tells_the_place_of_a_mistake),
         cmocka_unit_test(tells_what_text_may_be),
         cmocka_unit_test(a_line_that_is_too_long_is_refused),
