@@ -45,6 +45,14 @@ static void describe_silence(const struct mrc_part *part, char text[TEXT_BYTES])
                  (double)(now_us - info.silent_since_us) * 1e-6, why);
 }
 
+static bool is_of_member(const struct mrc_part *part)
+{
+    pthread_mutex_lock(&part->link->client->lock);
+    const bool is_member = part->link->node->is_member;
+    pthread_mutex_unlock(&part->link->client->lock);
+    return is_member;
+}
+
 static void describe(const struct mrc_part *part, char text[TEXT_BYTES])
 {
     if (part->answer_count > 0 && part->answers[0].dtype == MR_U8) {
@@ -62,9 +70,13 @@ static void describe(const struct mrc_part *part, char text[TEXT_BYTES])
                  part->unread_bytes, part->link->client->link_config.memory_bytes,
                  2 * (uint64_t)mr_buddy_block_bytes(part->unread_bytes));
     } else if (part->status == MR_BUSY && !part->replied) {
-        snprintf(text, TEXT_BYTES,
-                 "the server had no room for it until its deadline, and has not executed it: make it again "
-                 "later, or with a longer deadline");
+        snprintf(
+            text, TEXT_BYTES,
+            "the server could not take it until its deadline, and has not executed it: it had no room "
+            "for it, was loading or moving what it has%s; make it again later, or with a longer deadline",
+            is_of_member(part) ? ", or had lost its lease, as without ZooKeeper (millrace ctl "
+                                 "nodes and its log say which)"
+                               : " (millrace ctl status and its log say which)");
     } else if (part->is_late) {
         snprintf(
             text, TEXT_BYTES,

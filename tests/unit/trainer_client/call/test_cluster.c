@@ -126,6 +126,24 @@ static void test_calls_reach_all_nodes(void **state)
     fixture_stop(&x);
 }
 
+/* A member that is not able to take a call may have lost its lease; a node by itself has none. */
+static void test_a_busy_member_may_have_lost_its_lease(void **state)
+{
+    const struct mr_options options = {.deadline_ms = 50};
+    struct fixture x;
+    (void)state;
+    start(&x, NULL, false);
+    const uint32_t key = key_of(&x, 0);
+    enum mr_status status = MR_UNKNOWN_OUTCOME; /* when an attempt was in flight at the deadline */
+    atomic_store(&x.cluster->nodes[0]->busy, ~0u);
+    while (status == MR_UNKNOWN_OUTCOME)
+        status = push(&x, &options, key, key + 1);
+    assert_int_equal(status, MR_BUSY);
+    assert_non_null(
+        strstr(mr_last_error(), "or had lost its lease, as without ZooKeeper (millrace ctl nodes"));
+    fixture_stop(&x);
+}
+
 /* Any member tells of the others, and one that is named and away does no harm if it is none of them. */
 static void test_one_server_is_enough(void **state)
 {
@@ -752,6 +770,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_calls_reach_all_nodes),
+        cmocka_unit_test(test_a_busy_member_may_have_lost_its_lease),
         cmocka_unit_test(test_one_server_is_enough),
         cmocka_unit_test(test_several_servers_without_a_cluster_are_refused),
         cmocka_unit_test(test_a_cluster_without_a_map_is_waited_for),

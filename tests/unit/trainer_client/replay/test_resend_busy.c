@@ -19,6 +19,8 @@ static enum mr_status push_to_busy(struct replay_fixture *x, uint32_t busy_cores
     enum mr_status status = replay_push(x, &options, 1);
 
     atomic_store(&x->node->busy, 0);
+    if (status == MR_BUSY && strstr(mr_last_error(), "moving what it has (millrace ctl status") == NULL)
+        fail_msg("%s", mr_last_error());
     return status;
 }
 
