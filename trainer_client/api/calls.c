@@ -144,3 +144,36 @@ enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *
     } while (status == MR_CANCELLED && mrc_is_overtaken(client, op, &attempt, status));
     return status;
 }
+
+/* MR_INVALID_ARGUMENT unless there is such a core in the map whose number of changes it sets. */
+static enum mr_status check_core(const char *call, struct mr_client *client, uint32_t core,
+                                 uint32_t *map_changes)
+{
+    if (client == NULL)
+        return mrc_bad_argument(call, "client is NULL");
+    if (mrc_is_inherited(client))
+        return mrc_check_process(client, call);
+    const uint32_t core_count = mrc_cores_of_map(client, map_changes);
+    if (core >= core_count)
+        return mrc_error(MR_INVALID_ARGUMENT, "%s: core is %u; the node has %u", call, core, core_count);
+    return MR_OK;
+}
+
+enum mr_status mrc_run_on_core(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                               const struct mrc_core_call *call, struct mr_reply **reply)
+{
+    struct mr_future *f;
+    uint32_t map_changes = 0;
+    enum mr_status status = check_core(call->name, client, core, &map_changes);
+    if (status == MR_OK)
+        status = mrc_future_new(client, options, call->op, 0, 1, call->tensor_count, call->context_bytes, &f);
+    if (status != MR_OK)
+        return status;
+    for (uint32_t t = 0; t < call->tensor_count; t++)
+        mrc_part_add(f, 0, call->tensors[t]);
+    if (call->context_bytes > 0)
+        memcpy(f->context, call->context, call->context_bytes);
+    f->parts[0].owner = (uint16_t)core;
+    f->finish = call->finish;
+    return mrc_run_by_map(f, map_changes, options, reply);
+}

@@ -21,10 +21,6 @@ bool mrc_learn_features(const struct mr_future *f);
 /* Returns how many cores the nodes have, all together, and the number of the map's changes so far. Takes the
  * lock. */
 uint32_t mrc_cores_of_map(struct mr_client *client, uint32_t *changes);
-/* For calls that name a core by its number: returns MR_INVALID_ARGUMENT unless there is such a core in the
- * map whose number of changes it sets. */
-enum mr_status mrc_check_core(const char *call, struct mr_client *client, uint32_t core,
-                              uint32_t *map_changes);
 /* Runs a call by that map. MR_CANCELLED if the cores have changed since: the caller's numbers refer to the
  * old ones. */
 enum mr_status mrc_run_by_map(struct mr_future *f, uint32_t map_changes, const struct mr_options *options,
@@ -77,13 +73,20 @@ enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *
                              const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,
                              const void *context, size_t context_bytes);
 
-/* Checks that the client has such a core. `*map_changes` belongs to the map in which there is one. */
-enum mr_status mrc_check_core(const char *call, struct mr_client *client, uint32_t core,
-                              uint32_t *map_changes);
-/* Runs a call that names cores by number. If the node's cores have changed, the caller's arguments refer to
- * the old ones: MR_CANCELLED. */
-enum mr_status mrc_run_by_map(struct mr_future *f, uint32_t map_changes, const struct mr_options *options,
-                              struct mr_reply **reply);
+/* A call to one core, which the caller names by its number. */
+struct mrc_core_call {
+    const char *name; /* of the public function, for errors */
+    enum mr_op op;
+    const struct mr_tensor *tensors; /* [tensor_count]; their data is copied when the call begins */
+    uint32_t tensor_count;
+    mrc_finish finish;   /* finds a copy of `context` in the future */
+    const void *context; /* context_bytes long */
+    size_t context_bytes;
+};
+/* Makes and runs such a call. MR_INVALID_ARGUMENT: there is no such core; MR_CANCELLED: the cores have changed
+ * meanwhile, and the number refers to an old one. */
+enum mr_status mrc_run_on_core(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                               const struct mrc_core_call *call, struct mr_reply **reply);
 
 /* Returns the names of features as a tensor's bytes, to be freed by the caller; NULL: *status says why
  * not. */

@@ -1,7 +1,7 @@
 /* Packets that a core receives and sends. */
-#include <stdio.h>
 #include <string.h>
 #include "dataplane/udp/address.h"
+#include "dataplane/wire/base/printable.h"
 #include "dataplane/wire/format/capture.h"
 #include "trainer_client/api/calls.h"
 
@@ -73,22 +73,22 @@ struct context {
     void *arg;
 };
 
-/* The next line of the text, as much of it as there is room for. */
-static void take_line(const char **at, const char *end, char *out, size_t out_bytes)
+/* The next line of the text, made printable, as much of it as there is room for. */
+static void copy_line(const char **at, const char *end, char *out, size_t out_bytes)
 {
     const char *line_end = memchr(*at, '\n', (size_t)(end - *at));
     const char *stop = line_end != NULL ? line_end : end;
-    (void)snprintf(out, out_bytes, "%.*s", (int)(stop - *at), *at);
+    (void)mr_printable(out, out_bytes, *at, (size_t)(stop - *at));
     *at = line_end != NULL ? line_end + 1 : end;
 }
 
 static void take_text(const struct mr_tensor *text, struct mr_capture_state *state)
 {
     const char *at = text->data, *end = at + text->bytes;
-    take_line(&at, end, state->machine, sizeof(state->machine));
-    take_line(&at, end, state->system, sizeof(state->system));
-    take_line(&at, end, state->program, sizeof(state->program));
-    take_line(&at, end, state->port, sizeof(state->port));
+    copy_line(&at, end, state->machine, sizeof(state->machine));
+    copy_line(&at, end, state->system, sizeof(state->system));
+    copy_line(&at, end, state->program, sizeof(state->program));
+    copy_line(&at, end, state->port, sizeof(state->port));
 }
 
 /* Visits whole records; the last one may continue in the next answer. Returns the bytes of those; UINT64_MAX:
@@ -176,27 +176,20 @@ enum mr_status mr_capture(struct mr_client *client, const struct mr_options *opt
                           void (*visit)(void *arg, const struct mr_captured *packet), void *arg)
 {
     struct context context = {.state = state, .visit = visit, .arg = arg};
-    struct mr_future *f;
-    uint32_t map_changes = 0;
-    enum mr_status status = mrc_check_core("mr_capture", client, core, &map_changes);
-    if (status != MR_OK)
-        return status;
     if (request == NULL)
         return mrc_bad_argument("mr_capture", "request is NULL");
-    status = make_words(request, context.words);
+    const enum mr_status status = make_words(request, context.words);
     if (status != MR_OK)
         return status;
-    status = mrc_future_new(client, options, MR_OP_CAPTURE, 0, 1, 2, sizeof(context), &f);
-    if (status != MR_OK)
-        return status;
-    struct context *kept = f->context;
-    *kept = context;
-    f->parts[0].owner = (uint16_t)core;
-    f->finish = finish;
-    mrc_part_add(f, 0, mr_tensor_1d(MR_U64, MR_CAPTURE_ASK_WORDS, kept->words));
-    if (request->kind == MR_REQUEST_CAPTURE_START) {
-        const char *who = request->who != NULL ? request->who : "";
-        mrc_part_add(f, 0, mr_tensor_1d(MR_U8, (uint32_t)strlen(who), who));
-    }
-    return mrc_run_by_map(f, map_changes, options, NULL);
+    const char *who = request->who != NULL ? request->who : "";
+    const struct mr_tensor tensors[] = {mr_tensor_1d(MR_U64, MR_CAPTURE_ASK_WORDS, context.words),
+                                        mr_tensor_1d(MR_U8, (uint32_t)strlen(who), who)};
+    const struct mrc_core_call call = {.name = "mr_capture",
+                                       .op = MR_OP_CAPTURE,
+                                       .tensors = tensors,
+                                       .tensor_count = request->kind == MR_REQUEST_CAPTURE_START ? 2 : 1,
+                                       .finish = finish,
+                                       .context = &context,
+                                       .context_bytes = sizeof(context)};
+    return mrc_run_on_core(client, options, core, &call, NULL);
 }

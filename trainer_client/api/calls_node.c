@@ -123,37 +123,18 @@ static enum mr_status finish_stats(struct mr_future *f, struct mr_reply **reply)
     return MR_OK;
 }
 
-enum mr_status mrc_check_core(const char *call, struct mr_client *client, uint32_t core,
-                              uint32_t *map_changes)
-{
-    if (client == NULL)
-        return mrc_bad_argument(call, "client is NULL");
-    if (mrc_is_inherited(client))
-        return mrc_check_process(client, call);
-    uint32_t core_count = mrc_cores_of_map(client, map_changes);
-
-    if (core >= core_count)
-        return mrc_error(MR_INVALID_ARGUMENT, "%s: core is %u; the node has %u", call, core, core_count);
-    return MR_OK;
-}
-
 enum mr_status mr_stats(struct mr_client *client, const struct mr_options *options, uint32_t core,
                         void (*visit)(void *arg, const char *name, uint64_t value), void *arg)
 {
-    struct mr_future *f;
-    uint32_t map_changes = 0;
-    enum mr_status status = mrc_check_core("mr_stats", client, core, &map_changes);
-    if (status != MR_OK)
-        return status;
+    const struct stats_context context = {.visit = visit, .arg = arg};
+    const struct mrc_core_call call = {.name = "mr_stats",
+                                       .op = MR_OP_STATS,
+                                       .finish = finish_stats,
+                                       .context = &context,
+                                       .context_bytes = sizeof(context)};
     if (visit == NULL)
         return mrc_bad_argument("mr_stats", "visit is NULL");
-    status = mrc_future_new(client, options, MR_OP_STATS, 0, 1, 0, sizeof(struct stats_context), &f);
-    if (status != MR_OK)
-        return status;
-    *(struct stats_context *)f->context = (struct stats_context){.visit = visit, .arg = arg};
-    f->parts[0].owner = (uint16_t)core;
-    f->finish = finish_stats;
-    return mrc_run_by_map(f, map_changes, options, NULL);
+    return mrc_run_on_core(client, options, core, &call, NULL);
 }
 
 /* ---- memory ---- */
@@ -188,20 +169,15 @@ enum mr_status mr_memory(struct mr_client *client, const struct mr_options *opti
                          struct mr_core_memory *memory,
                          void (*visit)(void *arg, const struct mr_table_memory *table), void *arg)
 {
-    struct mr_future *f;
-    uint32_t map_changes = 0;
-    enum mr_status status = mrc_check_core("mr_memory", client, core, &map_changes);
-    if (status != MR_OK)
-        return status;
+    const struct memory_context context = {memory, visit, arg};
+    const struct mrc_core_call call = {.name = "mr_memory",
+                                       .op = MR_OP_MEMORY,
+                                       .finish = finish_memory,
+                                       .context = &context,
+                                       .context_bytes = sizeof(context)};
     if (memory == NULL)
         return mrc_bad_argument("mr_memory", "memory is NULL");
-    status = mrc_future_new(client, options, MR_OP_MEMORY, 0, 1, 0, sizeof(struct memory_context), &f);
-    if (status != MR_OK)
-        return status;
-    *(struct memory_context *)f->context = (struct memory_context){memory, visit, arg};
-    f->parts[0].owner = (uint16_t)core;
-    f->finish = finish_memory;
-    return mrc_run_by_map(f, map_changes, options, NULL);
+    return mrc_run_on_core(client, options, core, &call, NULL);
 }
 
 /* ---- cluster ---- */
@@ -323,11 +299,9 @@ static enum mr_status check_tensor(const struct mr_tensor *tensor, uint32_t i)
 enum mr_status mr_echo(struct mr_client *client, const struct mr_options *options, uint32_t core,
                        const struct mr_tensor *tensors, uint32_t count, struct mr_reply **reply)
 {
-    struct mr_future *f;
-    uint32_t map_changes = 0;
-    enum mr_status status = mrc_check_core("mr_echo", client, core, &map_changes);
-    if (status != MR_OK)
-        return status;
+    const struct mrc_core_call call = {
+        .name = "mr_echo", .op = MR_OP_ECHO, .tensors = tensors, .tensor_count = count};
+    enum mr_status status = MR_OK;
     if (count > MR_TENSORS_MAX)
         return mrc_error(MR_INVALID_ARGUMENT, "mr_echo: count is %u; it goes up to %u", count,
                          MR_TENSORS_MAX);
@@ -335,13 +309,5 @@ enum mr_status mr_echo(struct mr_client *client, const struct mr_options *option
         return mrc_bad_argument("mr_echo", "tensors is NULL");
     for (uint32_t t = 0; t < count && status == MR_OK; t++)
         status = check_tensor(&tensors[t], t);
-    if (status != MR_OK)
-        return status;
-    status = mrc_future_new(client, options, MR_OP_ECHO, 0, 1, count, 0, &f);
-    if (status != MR_OK)
-        return status;
-    f->parts[0].owner = (uint16_t)core;
-    for (uint32_t t = 0; t < count; t++)
-        mrc_part_add(f, 0, tensors[t]);
-    return mrc_run_by_map(f, map_changes, options, reply);
+    return status == MR_OK ? mrc_run_on_core(client, options, core, &call, reply) : status;
 }

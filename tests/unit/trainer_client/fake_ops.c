@@ -8,6 +8,7 @@
 #include <string.h>
 #include "dataplane/rpc/world/world.h"
 #include "dataplane/wire/format/move.h"
+#include "dataplane/wire/format/capture.h"
 #include "dataplane/wire/format/mr_mark.h"
 #include "dataplane/wire/format/rows.h"
 #include "tests/unit/trainer_client/fake_cluster.h"
@@ -881,6 +882,9 @@ static void hostile(struct mr_endpoint *ep, const struct mr_request *r)
         break;
     case MR_OP_HEARTBEAT:
         fake_reply(ep, r, (struct mr_tensor[2]){mr_tensor_1d(MR_U64, MR_HEARTBEAT_WORDS, failed), texts}, 2);
+        break;
+    case MR_OP_CAPTURE:
+        fake_reply(ep, r, (struct mr_tensor[2]){mr_tensor_1d(MR_U64, MR_CAPTURE_WORDS, words), texts}, 2);
         break;
     case MR_OP_MEMORY: /* of a form that no version has */
         fake_reply(ep, r, &texts, 1);

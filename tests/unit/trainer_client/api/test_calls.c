@@ -1023,6 +1023,8 @@ static void test_what_a_server_says_gives_a_terminal_no_commands(void **state)
     struct mr_checkpoint_status status;
     struct mr_core_state core;
     struct mr_core_memory memory;
+    struct mr_capture_state capture;
+    const struct mr_capture_request start = {.kind = MR_REQUEST_CAPTURE_START, .id = 1};
     char versions[128];
     struct mr_feature_info *infos = NULL;
     uint32_t count = 0;
@@ -1040,6 +1042,8 @@ static void test_what_a_server_says_gives_a_terminal_no_commands(void **state)
     assert_int_equal(said_count, 8);
     assert_int_equal(mr_checkpoint_status(x.client, NULL, &status), MR_OK);
     assert_string_equal(status.last_error, said);
+    assert_int_equal(mr_capture(x.client, NULL, 0, &start, &capture, NULL, NULL), MR_OK);
+    assert_string_equal(capture.machine, said);
     assert_int_equal(mr_heartbeat(x.client, NULL, &core), MR_OK);
     assert_string_equal(core.why, said);
     assert_int_equal(mr_list(x.client, NULL, &infos, &count), MR_OK);

@@ -1,0 +1,363 @@
+/* What a core says of itself and its calls: facts, marks, the last calls, histograms of latencies, its clock. */
+#include <assert.h>
+#include <string.h>
+#include "dataplane/udp/address.h"
+#include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/clock_name.h"
+#include "dataplane/wire/base/clock_offset.h"
+#include "dataplane/wire/base/printable.h"
+#include "dataplane/wire/endpoint.h"
+#include "dataplane/wire/format/recent_calls.h"
+#include "trainer_client/api/calls.h"
+
+/* ---- facts: what the node runs on, and its configuration ---- */
+
+struct facts_context {
+    void (*visit)(void *arg, const char *name, const char *value);
+    void *arg;
+};
+
+/* "name = value"; lines that are none are left out. */
+static void facts_visit_line(const struct facts_context *context, const char *line, size_t bytes)
+{
+    char copy[1024];
+    if (bytes >= sizeof(copy))
+        return;
+    (void)mr_printable(copy, sizeof(copy), line, bytes);
+    char *equals = strstr(copy, " = ");
+    if (equals == NULL)
+        return;
+    *equals = '\0';
+    context->visit(context->arg, copy, equals + 3);
+}
+
+static enum mr_status finish_facts(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct mr_tensor *text = mrc_part_tensor(f, 0, 0, MR_U8, 1);
+    (void)reply;
+    if (text == NULL)
+        return mrc_part_garbled(f, 0);
+    const char *at = text->data, *end = at + text->bytes;
+    while (at < end) {
+        const char *line_end = memchr(at, '\n', (size_t)(end - at));
+        const size_t bytes = (size_t)((line_end != NULL ? line_end : end) - at);
+        facts_visit_line(f->context, at, bytes);
+        at += bytes + 1;
+    }
+    return MR_OK;
+}
+
+enum mr_status mr_facts(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                        void (*visit)(void *arg, const char *name, const char *value), void *arg)
+{
+    const struct facts_context context = {visit, arg};
+    const struct mrc_core_call call = {.name = "mr_facts",
+                                       .op = MR_OP_FACTS,
+                                       .finish = finish_facts,
+                                       .context = &context,
+                                       .context_bytes = sizeof(context)};
+    if (visit == NULL)
+        return mrc_bad_argument("mr_facts", "visit is NULL");
+    return mrc_run_on_core(client, options, core, &call, NULL);
+}
+
+/* ---- marks ---- */
+
+static_assert(sizeof(struct mr_mark) == 256, "as on the wire");
+
+struct marks_context {
+    uint64_t *last, *missed;
+    void (*visit)(void *arg, const struct mr_mark *mark);
+    void *arg;
+};
+
+static bool is_terminated(const char *text, size_t room)
+{
+    return memchr(text, '\0', room) != NULL;
+}
+
+static enum mr_status finish_marks(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct marks_context *context = f->context;
+    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *marks = mrc_part_tensor(f, 0, 1, MR_U8, 2);
+    (void)reply;
+    if (words == NULL || words->dims[0] != 2 || marks == NULL || marks->dims[1] != sizeof(struct mr_mark))
+        return mrc_part_garbled(f, 0);
+    const struct mr_mark *list = marks->data;
+    for (uint32_t i = 0; i < marks->dims[0]; i++) {
+        if (!is_terminated(list[i].event, sizeof(list[i].event)) ||
+            !is_terminated(list[i].client, sizeof(list[i].client)) ||
+            !is_terminated(list[i].text, sizeof(list[i].text)))
+            return mrc_part_garbled(f, 0);
+        struct mr_mark mark = list[i];
+        mr_make_printable(mark.event, sizeof(mark.event));
+        mr_make_printable(mark.client, sizeof(mark.client));
+        mr_make_printable(mark.text, sizeof(mark.text));
+        if (context->visit != NULL)
+            context->visit(context->arg, &mark);
+    }
+    if (context->last != NULL)
+        *context->last = ((const uint64_t *)words->data)[0];
+    if (context->missed != NULL)
+        *context->missed = ((const uint64_t *)words->data)[1];
+    return MR_OK;
+}
+
+static enum mr_status run_marks(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                                const char *name, const char *text, uint64_t since,
+                                const struct marks_context *context)
+{
+    const struct mr_tensor tensors[] = {mr_tensor_1d(MR_U64, 1, &since),
+                                        mr_tensor_1d(MR_U8, (uint32_t)strlen(text), text)};
+    const struct mrc_core_call call = {.name = name,
+                                       .op = MR_OP_MARK,
+                                       .tensors = tensors,
+                                       .tensor_count = 2,
+                                       .finish = finish_marks,
+                                       .context = context,
+                                       .context_bytes = sizeof(*context)};
+    return mrc_run_on_core(client, options, core, &call, NULL);
+}
+
+enum mr_status mr_mark(struct mr_client *client, const struct mr_options *options, const char *text)
+{
+    const struct marks_context context = {.last = NULL};
+    if (text == NULL || text[0] == '\0')
+        return mrc_bad_argument("mr_mark", "text is empty");
+    if (strlen(text) >= MR_MARK_TEXT_BYTES)
+        return mrc_error(MR_INVALID_ARGUMENT, "mr_mark: a text of %zu bytes; there may be %u", strlen(text),
+                         MR_MARK_TEXT_BYTES - 1);
+    return run_marks(client, options, 0, "mr_mark", text, UINT64_MAX, &context);
+}
+
+enum mr_status mr_marks(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                        uint64_t since, uint64_t *last, uint64_t *missed,
+                        void (*visit)(void *arg, const struct mr_mark *mark), void *arg)
+{
+    const struct marks_context context = {.last = last, .missed = missed, .visit = visit, .arg = arg};
+    return run_marks(client, options, core, "mr_marks", "", since, &context);
+}
+
+/* ---- the last calls, and those around slow ones ---- */
+
+struct recent_context {
+    struct mr_recent_calls_state *state; /* may be NULL */
+    void (*visit)(void *arg, const struct mr_recent_call *call);
+    void *arg;
+};
+
+static void recent_visit(const struct recent_context *context, const uint64_t *w)
+{
+    struct mr_address client = {.port = (uint16_t)w[MR_RECENT_CALL_PORT]};
+    const uint64_t before_ns = w[MR_RECENT_CALL_WAIT_NS] + w[MR_RECENT_CALL_WORK_NS];
+    const uint64_t total_ns = w[MR_RECENT_CALL_TOTAL_NS];
+    const bool is_timed = w[MR_RECENT_CALL_IS_TIMED] != 0;
+    struct mr_recent_call call = {.number = w[MR_RECENT_CALL_NUMBER],
+                                  .arrived_ns = w[MR_RECENT_CALL_ARRIVED_NS],
+                                  .total_ns = total_ns,
+                                  .is_timed = is_timed,
+                                  .wait_ns = is_timed ? w[MR_RECENT_CALL_WAIT_NS] : 0,
+                                  .work_ns = is_timed ? w[MR_RECENT_CALL_WORK_NS] : 0,
+                                  .send_ns = is_timed && total_ns > before_ns ? total_ns - before_ns : 0,
+                                  .op = mr_op_name((uint32_t)w[MR_RECENT_CALL_OP]),
+                                  .status = (uint32_t)w[MR_RECENT_CALL_STATUS],
+                                  .table = (uint32_t)w[MR_RECENT_CALL_TABLE],
+                                  .keys = (uint32_t)w[MR_RECENT_CALL_KEYS],
+                                  .request_bytes = (uint32_t)w[MR_RECENT_CALL_REQUEST_BYTES],
+                                  .reply_bytes = (uint32_t)w[MR_RECENT_CALL_REPLY_BYTES]};
+    static_assert(sizeof(call.client) >= MR_ADDRESS_TEXT_BYTES, "an address fits");
+    memcpy(client.ip, w + MR_RECENT_CALL_IP, sizeof(client.ip));
+    mr_address_text(&client, call.client);
+    context->visit(context->arg, &call);
+}
+
+static enum mr_status finish_recent(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct recent_context *context = f->context;
+    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *calls = mrc_part_tensor(f, 0, 1, MR_U64, 2);
+    (void)reply;
+    if (words == NULL || words->dims[0] < MR_RECENT_WORDS || calls == NULL ||
+        calls->dims[1] < MR_RECENT_CALL_WORDS)
+        return mrc_part_garbled(f, 0);
+    const uint64_t *w = words->data;
+    if (context->state != NULL)
+        *context->state = (struct mr_recent_calls_state){.next = w[MR_RECENT_NEXT],
+                                                         .lost = w[MR_RECENT_LOST],
+                                                         .left = w[MR_RECENT_LEFT],
+                                                         .now_ns = w[MR_RECENT_NOW_NS],
+                                                         .calls = w[MR_RECENT_CALLS],
+                                                         .slow = w[MR_RECENT_SLOW]};
+    for (uint64_t i = 0; i < calls->dims[0]; i++)
+        recent_visit(context, (const uint64_t *)calls->data + i * calls->dims[1]);
+    return MR_OK;
+}
+
+enum mr_status mr_recent_calls(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                               uint64_t slow_ns, uint64_t position, struct mr_recent_calls_state *state,
+                               void (*visit)(void *arg, const struct mr_recent_call *call), void *arg)
+{
+    const uint64_t ask[MR_RECENT_ASK_WORDS] = {
+        [MR_RECENT_ASK_POSITION] = position, [MR_RECENT_ASK_SLOW_NS] = slow_ns};
+    const struct mr_tensor tensor = mr_tensor_1d(MR_U64, MR_RECENT_ASK_WORDS, ask);
+    const struct recent_context context = {state, visit, arg};
+    const struct mrc_core_call call = {.name = "mr_recent_calls",
+                                       .op = MR_OP_RECENT_CALLS,
+                                       .tensors = &tensor,
+                                       .tensor_count = 1,
+                                       .finish = finish_recent,
+                                       .context = &context,
+                                       .context_bytes = sizeof(context)};
+    if (visit == NULL)
+        return mrc_bad_argument("mr_recent_calls", "visit is NULL");
+    return mrc_run_on_core(client, options, core, &call, NULL);
+}
+
+/* ---- histograms of how long calls take: the server's, and the client's own ---- */
+
+struct latency_context {
+    void (*visit)(void *arg, const char *op, const char *phase, const struct mr_histogram *histogram);
+    void *arg;
+};
+
+static const char *const phase_names[MR_LATENCY_PHASES] = {
+    [MR_LATENCY_WAIT] = "wait", [MR_LATENCY_WORK] = "work", [MR_LATENCY_SEND] = "send"};
+
+struct latency_answer {
+    const uint32_t *whose;  /* [count, 2] operation, phase */
+    const uint64_t *totals; /* [count, 2] sum, longest */
+    const uint32_t *begins; /* [count + 1] */
+    const uint16_t *buckets;
+    const uint64_t *counts;
+};
+
+/* Unknown operations and phases, of a newer server, are left out. */
+static bool latency_visit(const struct latency_context *context, const struct latency_answer *a, uint64_t i)
+{
+    struct mr_histogram h = {.sum_ns = a->totals[2 * i], .max_ns = a->totals[2 * i + 1]};
+    for (uint32_t at = a->begins[i]; at < a->begins[i + 1]; at++) {
+        if (a->buckets[at] >= MR_HISTOGRAM_BUCKETS)
+            return false;
+        h.buckets[a->buckets[at]] = a->counts[at];
+        h.count += a->counts[at];
+    }
+    if (a->whose[2 * i] < MR_OP_COUNT && a->whose[2 * i + 1] < MR_LATENCY_PHASES)
+        context->visit(context->arg, mr_op_name(a->whose[2 * i]), phase_names[a->whose[2 * i + 1]], &h);
+    return true;
+}
+
+static bool is_in_order(const uint32_t *begins, uint64_t count, uint64_t buckets)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (begins[i] > begins[i + 1])
+            return false;
+    return begins[0] == 0 && begins[count] == buckets;
+}
+
+static enum mr_status finish_latencies(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct mr_tensor *whose = mrc_part_tensor(f, 0, 0, MR_U32, 2);
+    const struct mr_tensor *totals = mrc_part_tensor(f, 0, 1, MR_U64, 2);
+    const struct mr_tensor *begins = mrc_part_tensor(f, 0, 2, MR_U32, 1);
+    const struct mr_tensor *buckets = mrc_part_tensor(f, 0, 3, MR_U16, 1);
+    const struct mr_tensor *counts = mrc_part_tensor(f, 0, 4, MR_U64, 1);
+    if (whose == NULL || totals == NULL || begins == NULL || buckets == NULL || counts == NULL ||
+        whose->dims[1] != 2 || totals->dims[1] != 2 || totals->dims[0] != whose->dims[0] ||
+        begins->dims[0] != whose->dims[0] + 1 || buckets->dims[0] != counts->dims[0] ||
+        !is_in_order(begins->data, whose->dims[0], buckets->dims[0]))
+        return mrc_part_garbled(f, 0);
+    const struct latency_answer a = {whose->data, totals->data, begins->data, buckets->data, counts->data};
+    for (uint64_t i = 0; i < whose->dims[0]; i++)
+        if (!latency_visit(f->context, &a, i))
+            return mrc_part_garbled(f, 0);
+    return MR_OK;
+}
+
+enum mr_status mr_latencies(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                            void (*visit)(void *arg, const char *op, const char *phase,
+                                          const struct mr_histogram *histogram),
+                            void *arg)
+{
+    const struct latency_context context = {.visit = visit, .arg = arg};
+    const struct mrc_core_call call = {.name = "mr_latencies",
+                                       .op = MR_OP_LATENCY,
+                                       .finish = finish_latencies,
+                                       .context = &context,
+                                       .context_bytes = sizeof(context)};
+    if (visit == NULL)
+        return mrc_bad_argument("mr_latencies", "visit is NULL");
+    return mrc_run_on_core(client, options, core, &call, NULL);
+}
+
+enum mr_status
+mr_client_latencies(struct mr_client *client,
+                    void (*visit)(void *arg, const char *op, const struct mr_histogram *histogram), void *arg)
+{
+    if (client == NULL || visit == NULL)
+        return mrc_bad_argument("mr_client_latencies", client == NULL ? "client is NULL" : "visit is NULL");
+    if (mrc_is_inherited(client))
+        return mrc_check_process(client, "mr_client_latencies");
+    for (uint32_t op = 0; op < MR_OP_COUNT; op++) {
+        struct mr_histogram copy;
+        pthread_mutex_lock(&client->lock);
+        const bool has = client->latencies[op] != NULL;
+        if (has)
+            mr_histogram_read(client->latencies[op], &copy);
+        pthread_mutex_unlock(&client->lock);
+        if (has)
+            visit(arg, mr_op_name(op), &copy);
+    }
+    return MR_OK;
+}
+
+/* ---- how far the clocks of servers and hubs are ahead of this process's ---- */
+
+struct clock_context {
+    struct mr_clock_offset *out;
+    uint64_t begin_ns;
+};
+
+static enum mr_status finish_clock(struct mr_future *f, struct mr_reply **reply)
+{
+    const struct clock_context *context = f->context;
+    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
+    if (words == NULL || words->dims[0] != 2)
+        return mrc_part_garbled(f, 0);
+    const uint64_t *word = words->data, end_ns = mr_clock_ns();
+    *context->out = (struct mr_clock_offset){
+        .own_clock = mr_clock_name(), .peer_clock = word[0], .at_ns = (context->begin_ns + end_ns) / 2};
+    if (context->out->own_clock != word[0])
+        mr_clock_exchange(context->begin_ns, word[1], end_ns, &context->out->offset_ns,
+                          &context->out->error_ns);
+    return MR_OK;
+}
+
+static enum mr_status clock_exchange(struct mr_client *client, const struct mr_options *options,
+                                     uint32_t core, struct mr_clock_offset *out)
+{
+    const struct clock_context context = {.out = out, .begin_ns = mr_clock_ns()};
+    const struct mrc_core_call call = {.name = "mr_clock_offset",
+                                       .op = MR_OP_CLOCK,
+                                       .finish = finish_clock,
+                                       .context = &context,
+                                       .context_bytes = sizeof(context)};
+    return mrc_run_on_core(client, options, core, &call, NULL);
+}
+
+enum mr_status mr_clock_offset(struct mr_client *client, const struct mr_options *options, uint32_t core,
+                               struct mr_clock_offset *out)
+{
+    if (out == NULL)
+        return mrc_bad_argument("mr_clock_offset", "out is NULL");
+    enum mr_status status = clock_exchange(client, options, core, out);
+    if (options != NULL && options->future != NULL)
+        return status;
+    for (int i = 1; i < MR_CLOCK_EXCHANGES && status == MR_OK && out->error_ns > 0; i++) {
+        struct mr_clock_offset other = *out;
+        status = clock_exchange(client, options, core, &other);
+        if (status == MR_OK && (other.peer_clock != out->peer_clock || other.error_ns < out->error_ns))
+            *out = other;
+    }
+    return status;
+}
