@@ -1,5 +1,6 @@
 """Feeds: what a program's iterable brings is applied once, as a file's samples are; and the inputs of a hub
 that are read once."""
+
 import gzip
 import itertools
 import json
@@ -102,7 +103,13 @@ def test_large_batches_are_cut():
     [
         (7, "it is int; a batch is"),
         ({"label": [1], "slots": [[1]]}, "it has 'label', 'slots'; a batch has 'labels', 'slots'"),
-        (([1, np.nan], [[1], [2]]), "a label is not a finite number"),
+        (([1, np.nan], [[1], [2]]), "sample 1: its label is nan; it is a finite number"),
+        (([1, 2], [[3, 1], [4, -np.inf]], [[1], [2]]), "sample 1: dense value 1 is -inf; it is"),
+        (([1, 2], [3, np.nan], [[1], [2]]), "sample 1: dense value 0 is nan"),
+        (
+            ([1, 2, 3], {"a": ([1, 2, 3], [0, 0, 1], [1, 1, np.inf])}),
+            "slot 'a': sample 2: the weight of key 1 is inf; it is a finite number",
+        ),
         (([1], [[1, 2], [3, 4]]), r"slot 0: keys have the shape \(2,\) for 1 label"),
         (([1], np.array([[1], [2]])), r"slots have the shape \(2, 1\) for 1 label"),
         (([1], [[1.5]]), "slot 0: keys are whole numbers, not float64"),
@@ -185,6 +192,14 @@ def test_each_sample_is_applied_once(client, name):
         feed.wait(LIMIT_S)
         assert not feed.is_running and "stopped" in repr(feed)
     check_applied(table, 1000)
+
+
+def test_the_clients_key_opens_the_server_and_the_feed():
+    with millrace.dev() as server, server.client() as client:  # it has a key
+        table = sgd_table(client, "t")
+        with millrace.feed(numbered(100), client) as feed:
+            train(loader_of(feed, table), table)
+        check_applied(table, 100)
 
 
 def test_weights_and_bags_reach_the_table(client, name):
@@ -278,6 +293,14 @@ def test_what_the_iterable_raises_is_raised(client, name):
         with millrace.feed(failing(), client) as feed:
             with pytest.raises(millrace.IoError, match="has failed: KeyError: 'no more'"):
                 train(loader_of(feed, table), table)
+    with pytest.raises(
+        millrace.FeedError, match="batch 1 of the feed: slot 0: sample 2: the weight of key 0"
+    ):
+        n = np.arange(4)
+        batches = [(n % 2, n, [(n, n, weights)]) for weights in (np.ones(4), [1, 1, np.nan, 1])]
+        with millrace.feed(batches, client) as feed:
+            with pytest.raises(millrace.IoError, match="has failed: batch 1 of the feed: slot 0: sample 2"):
+                train(loader_of(feed, table, 4), table)
     with pytest.raises(millrace.FeedError, match="batch 2 of the feed: it is int"):
         with millrace.feed([*numbered(140), 7], client) as feed:
             train(loader_of(feed, table), table)

@@ -14,6 +14,7 @@
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/op.h"
+#include "trainer_client/hub/kafka/kafka_path.h"
 #include "trainer_client/hub/live_input.h"
 
 #define IDLE_WAIT_US       20000u
@@ -159,7 +160,7 @@ static void start_plan(struct hub_feeder *f)
     hub->is_live = hub_batch_source_is_live(f->source);
     hub->batches = hub_parts_batches(&hub->parts);
     f->table = 0;
-    f->said_no_table = f->said_no_list = f->said_no_samples = f->said_trouble = false;
+    f->said_no_table = f->said_no_list = f->said_no_samples = f->said_trouble = f->is_refused = false;
 }
 
 static void log_live_plan(const struct hub_feeder *f)
@@ -436,7 +437,56 @@ static void ask_records(struct hub_feeder *f, uint64_t now_us)
 
 /* ---- feeding ---- */
 
-static bool feed_one(struct hub_feeder *f, struct hub_feed *feed)
+/* The batch will be refused again. Other reasons pass: memory becomes free, a key gets its right. */
+static bool is_fault_of_batch(enum mr_status status)
+{
+    return status == MR_INVALID_ARGUMENT || status == MR_BAD_MESSAGE || status == MR_WRONG_DIM ||
+           status == MR_WRONG_SHAPE || status == MR_WRONG_DTYPE || status == MR_UNSUPPORTED ||
+           status == MR_TOO_LARGE;
+}
+
+static void describe_batch(const struct hub_feeder *f, const struct hub_feed *feed, char out[HUB_ERROR_BYTES])
+{
+    const struct hub_batch *b = &feed->batch;
+    const bool is_kafka = hub_kafka_path_is(f->request.path);
+    int at = snprintf(out, HUB_ERROR_BYTES, "batch %" PRIu64 " of %.200s", b->sequence, f->request.path);
+    if (is_kafka)
+        snprintf(out + at, HUB_ERROR_BYTES - (size_t)at, "[%" PRIu32 "]", feed->part);
+    else if (f->request.shuffle_seed == 0) /* otherwise its samples are from anywhere */
+        snprintf(out + at, HUB_ERROR_BYTES - (size_t)at, " (samples %" PRIu64 " to %" PRIu64 ")",
+                 b->first_sample, b->first_sample + b->samples - 1);
+}
+
+/* After a feed with this outcome, and mr_last_error(): trainers learn why there is no batch. A batch that is
+ * refused a second time fails the plan: the first time may have been a server that had just restarted. */
+static void feed_ended(struct hub_feeder *f, const struct hub_feed *feed, enum mr_status status)
+{
+    const uint64_t id = hub_batch_id(hub_part_at(f, feed->part), feed->batch.sequence);
+    char batch[HUB_ERROR_BYTES], error[HUB_ERROR_BYTES];
+    if (status == MR_OK || status == MR_ALREADY_LEARNT) {
+        if (f->is_refused && f->refused == id) {
+            wait_for(f, "%s", "");
+            f->is_refused = false;
+        }
+        return;
+    }
+    f->retry_us = mr_clock_us() + HUB_SERVER_RETRY_US;
+    f->table = status == MR_BATCH_CACHE_FULL ? f->table : 0;
+    if (f->said_away || status == MR_BATCH_CACHE_FULL || status == MR_UNKNOWN_TABLE)
+        return; /* trainers are told, or are to push what they have */
+    describe_batch(f, feed, batch);
+    snprintf(error, sizeof(error), "the parameter server refuses %.280s: %.300s", batch, mr_last_error());
+    if (!f->is_refused) {
+        mr_log_warning("batch_refused", "%s", error);
+        wait_for(f, "%s", error);
+        f->is_refused = true;
+        f->refused = id;
+    } else if (f->refused == id && is_fault_of_batch(status)) {
+        hub_fail_plan(f, status, error);
+    }
+}
+
+static enum mr_status feed_one(struct hub_feeder *f, struct hub_feed *feed)
 {
     const struct hub_batch *b = &feed->batch;
     const struct hub_part *part = hub_part_at(f, feed->part);
@@ -450,7 +500,7 @@ static bool feed_one(struct hub_feeder *f, struct hub_feed *feed)
     struct mr_options options = hub_plan_options(&part->identity, words);
     options.future = &feed->future;
     return mr_feed_sample(f->client, &options, hub_batch_id(part, b->sequence), &keys, 1,
-                          f->request.held_out) == MR_OK;
+                          f->request.held_out);
 }
 
 static void follow_part(struct hub_feeder *f, uint32_t index)
@@ -624,17 +674,18 @@ static enum fed feed_part(struct hub_feeder *f, uint32_t index)
         return apply_empty(f, feed, sequence);
     mr_trace_span(hub->trace, HUB_TRACK_FEEDING, "build", begin_ns, id);
     begin_ns = mr_trace_begin(hub->trace);
-    bool begun = feed_one(f, feed);
+    status = feed_one(f, feed);
     mr_trace_span(hub->trace, HUB_TRACK_FEEDING, "send feed", begin_ns, id);
+    if (status != MR_OK)
+        feed_ended(f, feed, status);
     pthread_mutex_lock(&hub->lock);
     hub->samples_read += feed->batch.samples;
-    if (!begun) {
+    if (status != MR_OK) {
         hub_plan_fed(plan, sequence, feed->generation, false);
         feed->used = false;
-        f->retry_us = mr_clock_us() + HUB_SERVER_RETRY_US;
     }
     pthread_mutex_unlock(&hub->lock);
-    return begun ? FED_BEGUN : FED_NONE;
+    return status == MR_OK ? FED_BEGUN : FED_NONE;
 }
 
 /* True when a feed was begun: of the parts in turn. Sets *has_applied when a batch without samples was. */
@@ -669,10 +720,7 @@ static void end_feed(struct hub_feeder *f, struct hub_feed *feed)
     hub_check_stream(f, part, status);
     /* Applied by some cores before: what those answer to its push changes nothing, the others need it. */
     bool ok = status == MR_OK || status == MR_ALREADY_LEARNT;
-    if (!ok) {
-        f->retry_us = mr_clock_us() + HUB_SERVER_RETRY_US;
-        f->table = status == MR_BATCH_CACHE_FULL ? f->table : 0;
-    }
+    feed_ended(f, feed, status);
     pthread_mutex_lock(&hub->lock);
     hub_plan_fed(&part->plan, feed->batch.sequence, feed->generation, ok);
     feed->ready = true;

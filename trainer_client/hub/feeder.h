@@ -25,6 +25,8 @@ struct hub_feeder {
     uint64_t retry_us;
     uint64_t clocks_ns; /* when the server is asked for its clock next */
     uint64_t salt;      /* of the plan of `source` */
+    bool is_refused;    /* the server has refused batch `refused`, and has not taken it since */
+    uint64_t refused;
     bool said_away, said_no_table, said_no_list, said_no_samples, said_trouble;
 };
 

@@ -108,6 +108,7 @@ struct fake_node {
     atomic_uint busy;                /* bit i: core i answers PUSH_GRAD with BUSY */
     /* bit i: core i begins its next answer to a PUSH_GRAD, and ends it once the bit is gone */
     atomic_uint late;
+    atomic_uint feed_status;   /* what feeds are answered with; MR_OK: they are taken */
     atomic_uint saves_ignored; /* so many SAVEs are taken and never answered */
     atomic_ullong applied;     /* pushes, without those that were known */
     atomic_ullong unseen;      /* pushes that came with MR_PUSH_UNSEEN */

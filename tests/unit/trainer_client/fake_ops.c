@@ -682,6 +682,11 @@ static void feed(struct fake_core *core, struct mr_endpoint *ep, const struct mr
     const uint32_t *head = t[1].data;
     struct fake_batch *b = find_batch(core, *(const uint64_t *)t[0].data, true);
     struct fake_feature *f = find(core->node, head[0], MR_TABLE);
+    const enum mr_status refused = (enum mr_status)atomic_load(&core->node->feed_status);
+    if (refused != MR_OK) {
+        mr_reply_status(ep, r->ref, refused);
+        return;
+    }
     if (f == NULL || b == NULL) {
         mr_reply_status(ep, r->ref, b == NULL ? MR_BATCH_CACHE_FULL : MR_UNKNOWN_TABLE);
         return;

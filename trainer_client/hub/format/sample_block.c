@@ -1,6 +1,8 @@
 #include "trainer_client/hub/format/sample_block.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #define LAST (HUB_BLOCK_END | HUB_BLOCK_FAILED)
 
@@ -35,7 +37,50 @@ size_t hub_block_body_bytes(const struct hub_block_head *head)
     return keys * sizeof(uint64_t) + words * sizeof(uint32_t);
 }
 
-static const char *check_values(const struct hub_block *b)
+/* The first of the values that is NaN or infinite; `count`: none is. */
+static size_t find_not_finite(const float *values, size_t count)
+{
+    const uint32_t exponent = 0x7f800000u;
+    bool has_one = false;
+    for (size_t i = 0; i < count; i++) { /* without a branch: blocks have millions of them */
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof(bits));
+        has_one |= (bits & exponent) == exponent;
+    }
+    size_t i = has_one ? 0 : count;
+    while (i < count && isfinite(values[i]))
+        i++;
+    return i;
+}
+
+static const char *check_numbers(struct hub_block *b)
+{
+    const struct hub_block_head *head = b->head;
+    const size_t labels = head->samples, dense = labels * head->dense,
+                 keys = b->weights != NULL ? head->keys : 0;
+    size_t i = find_not_finite(b->labels, labels);
+    if (i < labels) {
+        snprintf(b->wrong, sizeof(b->wrong), "sample %zu: its label is %g", i, (double)b->labels[i]);
+        return b->wrong;
+    }
+    i = find_not_finite(b->dense, dense);
+    if (i < dense) {
+        snprintf(b->wrong, sizeof(b->wrong), "sample %zu: dense value %zu is %g", i / head->dense,
+                 i % head->dense, (double)b->dense[i]);
+        return b->wrong;
+    }
+    i = find_not_finite(b->weights, keys);
+    if (i == keys)
+        return NULL;
+    size_t bag = 0;
+    while (b->offsets[bag + 1] <= i)
+        bag++;
+    snprintf(b->wrong, sizeof(b->wrong), "sample %zu, slot %zu: the weight of key %zu is %g",
+             bag / head->slots, bag % head->slots, i - b->offsets[bag], (double)b->weights[i]);
+    return b->wrong;
+}
+
+static const char *check_values(struct hub_block *b)
 {
     const size_t bags = (size_t)b->head->samples * b->head->slots;
     if (b->offsets[0] != 0 || b->offsets[bags] != b->head->keys)
@@ -43,10 +88,7 @@ static const char *check_values(const struct hub_block *b)
     for (size_t i = 0; i < bags; i++)
         if (b->offsets[i] > b->offsets[i + 1])
             return "its offsets do not rise";
-    for (size_t i = 0; i < b->head->samples; i++)
-        if (!isfinite(b->labels[i]))
-            return "a label is not a finite number";
-    return NULL;
+    return check_numbers(b);
 }
 
 const char *hub_block_open(const struct hub_block_head *head, const void *body, struct hub_block *block)

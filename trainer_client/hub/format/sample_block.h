@@ -24,6 +24,7 @@
 #define HUB_BLOCK_DENSE_MAX   4096u
 #define HUB_BLOCK_KEYS_MAX    (1u << 23)
 #define HUB_BLOCK_REASON_MAX  300u
+#define HUB_BLOCK_WRONG_BYTES 96u
 
 enum hub_block_flags { HUB_BLOCK_WEIGHTS = 1, HUB_BLOCK_END = 2, HUB_BLOCK_FAILED = 4 };
 
@@ -39,13 +40,15 @@ struct hub_block {
     const float *labels, *dense;
     const uint32_t *offsets;
     const float *weights; /* NULL: none */
+    char wrong[HUB_BLOCK_WRONG_BYTES];
 };
 
 /* NULL, or what is wrong with it, "it has 0 slots": one line that names no place. */
 const char *hub_block_check_head(const struct hub_block_head *head);
 /* Of a checked head: bytes that follow it. */
 size_t hub_block_body_bytes(const struct hub_block_head *head);
-/* The block with this checked head and body. NULL, or what is wrong with it, as above. */
+/* The block with this checked head and body. NULL, or what is wrong with it, as above, perhaps in
+ * block->wrong: labels, dense values and weights are finite. */
 const char *hub_block_open(const struct hub_block_head *head, const void *body, struct hub_block *block);
 
 #endif

@@ -1,4 +1,5 @@
 """Training on what a program has: a hub that is fed from an iterable of batches."""
+
 from __future__ import annotations
 
 import atexit
@@ -295,10 +296,11 @@ def feed(
         key in each; or a list or dict of slots, each [n] or [n, k] keys, (keys, offsets) as torch's
         EmbeddingBag takes them, or (keys, offsets, weights). All batches have the same slots and dense
         values; their sizes may differ, as the hub cuts its own. Keys are 64-bit integers, of one table:
-        slot_keys() makes keys of values that differ from slot to slot.
+        slot_keys() makes keys of values that differ from slot to slot. A label, dense value or weight that is
+        NaN or infinite ends the feed with a FeedError that names batch, slot and sample.
     server: address of the parameter server, or a client of it.
     listen: address of the hub; port 0: any. Trainers of other machines need one that they reach.
-    key_file: as of Client, for the server and the trainers.
+    key_file: as of Client, for the server and the trainers; None: the client's, if `server` is one.
     prefetch: batches that are fed ahead of the trainers, 1 to 64.
     sample_memory_mib: how much of what is applied stays in the hub, for a server that goes back to an earlier
         checkpoint.
@@ -315,6 +317,8 @@ def feed(
             "millrace-server, run `make install`, or name the program in $MILLRACE_HUB"
         )
     address = server if isinstance(server, str) else server.server
+    if key_file is None and not isinstance(server, str):
+        key_file = server.key_file
     words = [program, f"--server={address}", f"--listen={listen}", f"--prefetch={prefetch}"]
     words += [f"--sample-memory={sample_memory_mib}", "--with-stdin", "--log-format=json"]
     words += ["--repeatable"] if repeatable else []

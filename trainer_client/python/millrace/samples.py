@@ -1,4 +1,5 @@
 """Batches of samples as programs have them, in the arrays that a hub reads (docs/data-formats.md)."""
+
 from __future__ import annotations
 
 import struct
@@ -44,6 +45,16 @@ class _Bags(NamedTuple):
     weights: np.ndarray | None
 
 
+def _check_finite(what: str, values: np.ndarray, shape: tuple[int, ...]) -> None:
+    """ValueError names the sample of the first value that is NaN or infinite. values: of `shape`, sample by
+    sample."""
+    if not np.isfinite(values).all():
+        place = int(np.flatnonzero(~np.isfinite(values.reshape(-1)))[0])
+        sample, *index = np.unravel_index(place, shape)
+        which = f"{what} {index[0]}" if index else what
+        raise ValueError(f"sample {sample}: {which} is {values.reshape(-1)[place]}; it is a finite number")
+
+
 def _dense(value: Any, count: int) -> np.ndarray:
     if value is None:
         return np.empty((count, 0), np.float32)
@@ -56,6 +67,7 @@ def _dense(value: Any, count: int) -> np.ndarray:
         )
     if array.shape[1] > _DENSE_MAX:
         raise ValueError(f"a sample has {array.shape[1]} dense values; up to {_DENSE_MAX} can be fed")
+    _check_finite("dense value", array, array.shape)
     return array
 
 
@@ -80,6 +92,13 @@ def _bags(name: Any, slot: Slot, count: int) -> _Bags:
         if starts[0] != 0 or (starts[1:] < starts[:-1]).any():
             raise ValueError("its offsets do not rise from 0")
         weights = arrays.weights(slot[2], keys.size) if len(slot) == 3 else None
+        if weights is not None and not np.isfinite(weights).all():
+            place = int(np.flatnonzero(~np.isfinite(weights.reshape(-1)))[0])
+            sample = int(np.searchsorted(starts, place, "right")) - 1
+            raise ValueError(
+                f"sample {sample}: the weight of key {place - int(starts[sample])} is "
+                f"{weights.reshape(-1)[place]}; it is a finite number"
+            )
         return _Bags(keys, starts, None if weights is None else weights.reshape(-1))
     except (TypeError, ValueError) as error:
         raise type(error)(f"slot {name!r}: {error}") from None
@@ -126,8 +145,7 @@ def samples_of(batch: Any) -> Samples:
     what is wrong with which part."""
     labels, dense, slots = _parts(batch)
     labels = arrays.floats(labels).reshape(-1)
-    if not np.isfinite(labels).all():
-        raise ValueError("a label is not a finite number")
+    _check_finite("its label", labels, labels.shape)
     count = len(labels)
     dense = _dense(dense, count)
     if isinstance(slots, (Mapping, list, tuple)):

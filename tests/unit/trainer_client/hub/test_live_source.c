@@ -180,6 +180,27 @@ static void blocks_that_do_not_match_are_refused(void **state)
     close(to);
 }
 
+/* A program that is not millrace.feed() may write anything. */
+static void blocks_with_nan_are_refused_by_their_place(void **state)
+{
+    struct hub_batch b = {0};
+    struct block_bytes bytes = {.used = 0};
+    int to = standard_pipe();
+    struct hub_live_source *s = open_source(
+        (struct hub_live_options){.path = "-", .format = HUB_BLOCK_FORMAT, .memory_bytes = MEMORY});
+    block_put_samples(&bytes, 0, 4, true);
+    block_put_samples(&bytes, 4, 4, true);
+    memcpy(bytes.bytes + bytes.used - sizeof(float), &(const float){__builtin_nanf("")}, sizeof(float));
+    put(to, &bytes);
+    assert_int_equal(build(s, 0, &b), MR_OK);
+    assert_int_equal(build(s, 1, &b), MR_BAD_MESSAGE);
+    assert_string_equal(error_text,
+                        "block 2 of - cannot be used: sample 3, slot 1: the weight of key 1 is nan");
+    hub_batch_free(&b);
+    hub_live_source_close(s);
+    close(to);
+}
+
 static const char *criteo_line(uint32_t n)
 {
     static char line[128];
@@ -452,6 +473,7 @@ int main(void)
         cmocka_unit_test(a_writer_that_breaks_off_is_no_end),
         cmocka_unit_test(a_writer_that_fails_says_why),
         cmocka_unit_test(blocks_that_do_not_match_are_refused),
+        cmocka_unit_test(blocks_with_nan_are_refused_by_their_place),
         cmocka_unit_test(lines_of_standard_input),
         cmocka_unit_test(formats_of_ones_own),
         cmocka_unit_test(lines_of_another_format_are_refused),

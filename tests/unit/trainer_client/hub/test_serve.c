@@ -482,6 +482,63 @@ static void a_table_that_is_not_there_is_named(void **state)
     mr_client_destroy(other);
 }
 
+/* Trainers are told the reason instead of a batch. Returns the status once it is another than NOT_READY. */
+static enum mr_status wait_for_reason(struct mr_client *trainer, const char *reason)
+{
+    struct mr_batch batch;
+    enum mr_status status = MR_NOT_READY;
+    for (uint32_t i = 0; i < TRIES_MAX && status == MR_NOT_READY; i++) {
+        status = mr_read_sample(trainer, NULL, NULL, 0, &batch);
+        if (strstr(mr_last_error(), reason) != NULL)
+            return status;
+        pause_briefly();
+    }
+    fail_msg("no reason \"%s\": %s", reason, mr_last_error());
+    return status;
+}
+
+static void a_batch_that_the_server_refuses_fails_the_plan(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address);
+    struct mr_sample_plan plan = plan_of(b);
+    plan.shuffle_seed = 0;
+    start_plan(trainer, &plan);
+    assert_int_equal(train(b, trainer, 4), 4);
+    atomic_store(&b->node->feed_status, MR_INVALID_ARGUMENT);
+    struct mr_batch batch;
+    enum mr_status status;
+    do { /* those that were fed before */
+        status = read_batch(trainer, NULL, 0, &batch);
+        if (status == MR_OK)
+            mr_reply_free(batch.reply);
+    } while (status == MR_OK);
+    assert_int_equal(status, MR_INVALID_ARGUMENT);
+    /* Which one it is depends on how far the hub was. */
+    const char *says = strstr(mr_last_error(), "the parameter server refuses batch ");
+    unsigned int number, first, last;
+    assert_non_null(says);
+    assert_int_equal(
+        sscanf(says, "%*s %*s %*s %*s batch %u of %*s (samples %u to %u): ", &number, &first, &last), 3);
+    assert_true(number >= 4 && first == number * BATCH_SAMPLES && last == first + BATCH_SAMPLES - 1);
+    mr_client_destroy(trainer);
+}
+
+static void a_refusal_that_passes_is_told_until_then(void **state)
+{
+    struct bench *b = *state;
+    struct mr_client *trainer = connect_to(hub_address);
+    const struct mr_sample_plan plan = plan_of(b);
+    atomic_store(&b->node->feed_status, MR_OUT_OF_MEMORY);
+    start_plan(trainer, &plan);
+    assert_int_equal(wait_for_reason(trainer, "the parameter server refuses batch 0 of "), MR_NOT_READY);
+    assert_non_null(strstr(mr_last_error(), "memory limit"));
+    atomic_store(&b->node->feed_status, MR_OK);
+    assert_int_equal(train(b, trainer, UINT32_MAX), SAMPLES / BATCH_SAMPLES);
+    assert_applied(b, 1);
+    mr_client_destroy(trainer);
+}
+
 /* A plan of no samples is at its end at once, whether the server has its table or not: it keeps nobody
  * out. */
 static void a_plan_of_no_batches_is_over(void **state)
@@ -597,6 +654,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(other_samples_are_no_plan_that_is_at_its_end, set_up, take_down),
         cmocka_unit_test_setup_teardown(held_out_samples_leave_no_stream, set_up, take_down),
         cmocka_unit_test_setup_teardown(a_table_that_is_not_there_is_named, set_up, take_down),
+        cmocka_unit_test_setup_teardown(a_batch_that_the_server_refuses_fails_the_plan, set_up, take_down),
+        cmocka_unit_test_setup_teardown(a_refusal_that_passes_is_told_until_then, set_up, take_down),
         cmocka_unit_test_setup_teardown(a_plan_of_no_batches_is_over, set_up, take_down),
         cmocka_unit_test_setup_teardown(it_is_a_node_of_one_core, set_up, take_down),
         cmocka_unit_test_setup_teardown(files_elsewhere_are_refused, set_up, take_down),

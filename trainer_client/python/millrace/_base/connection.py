@@ -5,6 +5,7 @@ thread that goes in leaves a token in `_inside` before it looks whether the clie
 first says that it is not, and then waits until the others are out. Waiting is done in slices for that, and
 for Ctrl-C: Python runs signal handlers only between calls.
 """
+
 from __future__ import annotations
 
 import atexit
@@ -36,9 +37,9 @@ class Call(NamedTuple):
 
     function: Callable[..., int]
     arguments: tuple
-    finish: Optional[
-        Callable[[Any], Any]
-    ] = None  #: makes the result; of what the call wrote, or of its reply:
+    finish: Optional[Callable[[Any], Any]] = (
+        None  #: makes the result; of what the call wrote, or of its reply:
+    )
     has_reply: bool = False  #: it answers with tensors, and finish() gets, and owns, the struct mr_reply
     none_status: int = 0  #: a status that is no error: None is returned
     held: Any = None  #: what the arguments point to
@@ -88,6 +89,7 @@ class Connection:
         self._drivers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # of event loops
         self._has_progress_thread = progress_thread
         self.server = server = server or self._default_server()
+        self.key_file = key_file
         names = [
             ffi.new("char[]", os.fsencode(name)) if name else NULL for name in (server, key_file, client_id)
         ]

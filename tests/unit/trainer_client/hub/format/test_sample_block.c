@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/hub/format/block_bytes.h"
 
@@ -54,23 +55,49 @@ static void bodies_that_are_wrong_are_refused(void **state)
 {
     struct block_bytes bytes;
     struct hub_block block;
-    for (int what = 0; what < 4; what++) {
+    for (int what = 0; what < 3; what++) {
         bytes.used = 0;
         block_put_samples(&bytes, 0, 2, false);
         const struct hub_block_head *head = (const void *)bytes.bytes;
         assert_null(hub_block_open(head, head + 1, &block));
         uint32_t *offsets =
             (uint32_t *)(void *)(bytes.bytes + ((const uint8_t *)block.offsets - bytes.bytes));
-        float *labels = (float *)(void *)(bytes.bytes + ((const uint8_t *)block.labels - bytes.bytes));
         if (what == 0)
             offsets[0] = 1;
         else if (what == 1)
             offsets[4] = 5;
-        else if (what == 2)
-            offsets[2] = 7;
         else
-            labels[1] = NAN;
+            offsets[2] = 7;
         assert_non_null(hub_block_open(head, head + 1, &block));
+    }
+}
+
+/* Wherever it is: the server takes no such weight, and no model learns from such a value. */
+static void numbers_that_are_not_finite_are_refused(void **state)
+{
+    static const float values[] = {NAN, INFINITY, -INFINITY};
+    struct block_bytes bytes;
+    struct hub_block block;
+    for (size_t v = 0; v < sizeof(values) / sizeof(values[0]); v++) {
+        for (int what = 0; what < 3; what++) {
+            bytes.used = 0;
+            block_put_samples(&bytes, 0, 4, true);
+            const struct hub_block_head *head = (const void *)bytes.bytes;
+            assert_null(hub_block_open(head, head + 1, &block));
+            const float *place = what == 0   ? block.labels + 1
+                                 : what == 1 ? block.dense + 5
+                                             : block.weights + 8;
+            *(float *)(void *)(bytes.bytes + ((const uint8_t *)place - bytes.bytes)) = values[v];
+            const char *wrong = hub_block_open(head, head + 1, &block);
+            char says[96];
+            snprintf(says, sizeof(says),
+                     what == 0   ? "sample 1: its label is %g"
+                     : what == 1 ? "sample 2: dense value 1 is %g"
+                                 : "sample 2, slot 1: the weight of key 1 is %g",
+                     (double)values[v]);
+            assert_non_null(wrong);
+            assert_string_equal(wrong, says);
+        }
     }
 }
 
@@ -80,6 +107,7 @@ int main(void)
         cmocka_unit_test(a_block_has_its_arrays),
         cmocka_unit_test(heads_that_are_wrong_are_refused),
         cmocka_unit_test(bodies_that_are_wrong_are_refused),
+        cmocka_unit_test(numbers_that_are_not_finite_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
