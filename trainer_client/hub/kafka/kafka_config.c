@@ -8,6 +8,8 @@
 #include "trainer_client/hub/sample_file.h"
 
 #define REASON_BYTES 256u
+#define OFFSET_RESET                                                                                         \
+    "auto.offset.reset" /* the hub's own, for what has been deleted; librdkafka also meets others */
 
 struct property {
     const char *key, *value;
@@ -24,7 +26,7 @@ static const struct property defaults[] = {
  * transaction has not committed is not read. */
 static const struct property fixed[] = {
     {"enable.auto.commit", "false"},       {"enable.auto.offset.store", "false"},
-    {"enable.partition.eof", "true"},      {"auto.offset.reset", "error"},
+    {"enable.partition.eof", "true"},      {OFFSET_RESET, "error"},
     {"allow.auto.create.topics", "false"}, {"isolation.level", "read_committed"},
 };
 
@@ -67,7 +69,8 @@ static char *trim(char *text)
 
 /* NULL, or what is wrong with the line, in `reason` or constant. A value may be a secret, and is not shown.
  */
-static const char *take_line(rd_kafka_conf_t *conf, char *line, char reason[REASON_BYTES])
+static const char *take_line(rd_kafka_conf_t *conf, char *line, bool *skips_deleted,
+                             char reason[REASON_BYTES])
 {
     char *key = trim(line), *equals = strchr(key, '=');
     if (*key == '\0' || *key == '#')
@@ -76,6 +79,12 @@ static const char *take_line(rd_kafka_conf_t *conf, char *line, char reason[REAS
         return "a line is key=value";
     *equals = '\0';
     key = trim(key);
+    if (strcmp(key, OFFSET_RESET) == 0) {
+        *skips_deleted = strcmp(trim(equals + 1), "earliest") == 0;
+        return *skips_deleted || strcmp(trim(equals + 1), "error") == 0 ? NULL
+                                                                        : OFFSET_RESET
+                   " is error or earliest: any other would pass over messages that are there";
+    }
     if (is_fixed(key)) {
         snprintf(reason, REASON_BYTES, "%.60s is the hub's own to set", key);
         return reason;
@@ -84,7 +93,7 @@ static const char *take_line(rd_kafka_conf_t *conf, char *line, char reason[REAS
                                                                                                     : reason;
 }
 
-static enum mr_status read_file(rd_kafka_conf_t *conf, const char *path, char *error)
+static enum mr_status read_file(rd_kafka_conf_t *conf, const char *path, bool *skips_deleted, char *error)
 {
     enum mr_status status = MR_OK;
     char *line = NULL, reason[REASON_BYTES];
@@ -95,7 +104,7 @@ static enum mr_status read_file(rd_kafka_conf_t *conf, const char *path, char *e
         return MR_IO_ERROR;
     }
     for (uint32_t number = 1; status == MR_OK && getline(&line, &room, file) >= 0; number++) {
-        const char *wrong = take_line(conf, line, reason);
+        const char *wrong = take_line(conf, line, skips_deleted, reason);
         if (wrong == NULL)
             continue;
         snprintf(error, HUB_ERROR_BYTES, "%.300s:%u: %s", path, number, wrong);
@@ -118,11 +127,12 @@ static enum mr_status check_brokers(const rd_kafka_conf_t *conf, char *error)
 }
 
 enum mr_status hub_kafka_configure(rd_kafka_conf_t *conf, const char *brokers, const char *config_path,
-                                   char *error)
+                                   bool *skips_deleted, char *error)
 {
+    *skips_deleted = false;
     enum mr_status status = set_all(conf, defaults, sizeof(defaults) / sizeof(defaults[0]), error);
     if (status == MR_OK && config_path != NULL)
-        status = read_file(conf, config_path, error);
+        status = read_file(conf, config_path, skips_deleted, error);
     if (status == MR_OK && brokers != NULL)
         status = set(conf, "bootstrap.servers", brokers, error);
     if (status == MR_OK)

@@ -34,6 +34,7 @@ struct partition {
     uint64_t sequence, next; /* ... and the offset at which the one after the last begun batch begins */
     struct hub_batch growing;
     uint32_t placed;
+    uint32_t taken;   /* messages of it, with or without samples */
     uint64_t built;   /* one past the highest batch built */
     uint64_t counted; /* lines of messages below it are counted */
 };
@@ -309,7 +310,7 @@ static enum mr_status begin_batch(struct hub_kafka_source *s, uint32_t partition
     if (status != MR_OK)
         return status;
     hub_message_samples_begin(&s->samples, &p->growing);
-    p->placed = 0;
+    p->placed = p->taken = 0;
     p->sequence = sequence;
     p->is_growing = true;
     p->next = from + s->messages;
@@ -327,6 +328,7 @@ static enum mr_status take_pending(struct hub_kafka_source *s, uint32_t partitio
                                         .size = p->pending.size,
                                         .is_again = p->pending.offset < p->counted};
     enum mr_status status = hub_message_samples_take(&s->samples, &message, &p->growing, &p->placed, error);
+    p->taken++;
     p->reached = message.offset + 1;
     p->counted = p->reached > p->counted ? p->reached : p->counted;
     hub_kafka_message_free(&p->pending);
@@ -378,5 +380,12 @@ uint64_t hub_kafka_source_lag(const struct hub_kafka_source *s, uint32_t partiti
     const struct partition *p = &s->partitions[partition];
     const uint64_t high = hub_kafka_high(s->topic, partition);
     const uint64_t applied = p->start + oldest * s->messages;
-    return p->has_first && high > applied ? high - applied : 0;
+    if (!p->has_first || high <= applied)
+        return 0;
+    if (!p->is_growing || p->sequence != oldest)
+        return high - applied;
+    /* Of the batch that comes next it is known which offsets are messages: ends of transactions are none. */
+    const bool has_pending = p->pending.owner != NULL;
+    const uint64_t seen = has_pending ? p->pending.offset + 1 : p->reached;
+    return p->taken + has_pending + (high > seen ? high - seen : 0);
 }

@@ -36,6 +36,7 @@ struct hub_kafka_topic {
     uint64_t refreshed_us; /* when the last one was asked */
     bool said_too_many;
     uint64_t cluster;
+    bool skips_deleted; /* goes on behind what retention has deleted */
     rd_kafka_resp_err_t trouble_code;
     uint64_t trouble_us; /* when it came, or was asked about last */
     bool are_all_down;   /* no broker could be connected to */
@@ -158,7 +159,8 @@ static enum mr_status make_client(struct hub_kafka_topic *k, char *error)
 {
     char reason[REASON_BYTES];
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    enum mr_status status = hub_kafka_configure(conf, k->options.brokers, k->options.config_path, error);
+    enum mr_status status =
+        hub_kafka_configure(conf, k->options.brokers, k->options.config_path, &k->skips_deleted, error);
     rd_kafka_conf_set_opaque(conf, k);
     rd_kafka_conf_set_error_cb(conf, on_error);
     rd_kafka_conf_set_log_cb(conf, on_log);
@@ -312,31 +314,52 @@ enum mr_status hub_kafka_start(struct hub_kafka_topic *k, uint32_t partition, ui
     return MR_IO_ERROR;
 }
 
-/* Why the partition cannot be read; of an offset that the brokers refuse, what they have. */
-static void describe_error(struct hub_kafka_topic *k, uint32_t partition, const rd_kafka_message_t *m,
-                           char *error)
+/* An offset was refused: [low, high) are there. False: it was for another reason, or they are not known. */
+static bool find_range(struct hub_kafka_topic *k, uint32_t partition, rd_kafka_resp_err_t code, uint64_t *low,
+                       uint64_t *high)
+{
+    int64_t first = -1, end = -1;
+    if ((code != RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET && code != RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE) ||
+        rd_kafka_query_watermark_offsets(k->client, k->options.topic, (int32_t)partition, &first, &end,
+                                         ANSWER_MS) != RD_KAFKA_RESP_ERR_NO_ERROR ||
+        first < 0 || end < first)
+        return false;
+    *low = (uint64_t)first;
+    *high = (uint64_t)end;
+    return true;
+}
+
+/* The partition cannot be read at its position. */
+static enum hub_kafka_next fail_partition(struct hub_kafka_topic *k, uint32_t partition,
+                                          const rd_kafka_message_t *m, char *error)
 {
     const uint64_t wanted = k->partitions[partition].position;
-    int64_t low = -1, high = -1;
-    if (m->err == RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET || m->err == RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE)
-        (void)rd_kafka_query_watermark_offsets(k->client, k->options.topic, (int32_t)partition, &low, &high,
-                                               ANSWER_MS);
-    if (high >= 0 && wanted > (uint64_t)high)
+    uint64_t low, high;
+    const bool is_out = find_range(k, partition, m->err, &low, &high);
+    if (is_out && wanted > high) {
         snprintf(error, HUB_ERROR_BYTES,
-                 "kafka:%s[%u] ends at offset %" PRId64 ", before offset %" PRIu64
+                 "kafka:%s[%u] ends at offset %" PRIu64 ", before offset %" PRIu64
                  " at which the plan continues: the topic was recreated, or has lost messages; give the plan "
                  "another `run` to train on what is there",
                  k->options.topic, partition, high, wanted);
-    else if (low >= 0 && (uint64_t)low > wanted)
+    } else if (is_out && low > wanted && k->skips_deleted) {
+        mr_log_warning("messages_skipped",
+                       "kafka:%s[%u]: retention has deleted offsets %" PRIu64 " to %" PRIu64
+                       ", which were not trained on: going on behind them",
+                       k->options.topic, partition, wanted, low - 1);
+        return hub_kafka_start(k, partition, low, error) == MR_OK ? HUB_KAFKA_NONE : HUB_KAFKA_FAILED;
+    } else if (is_out && low > wanted) {
         snprintf(error, HUB_ERROR_BYTES,
-                 "kafka:%s[%u] no longer has offset %" PRIu64
-                 " at which the plan continues, but begins at %" PRId64
-                 ": retention has deleted messages that were not trained on; give the plan another `run` to "
-                 "train on what is there",
-                 k->options.topic, partition, wanted, low);
-    else
+                 "kafka:%s[%u]: retention has deleted offsets %" PRIu64 " to %" PRIu64
+                 ", at which the plan continues: messages that were not trained on, or only ends of "
+                 "transactions, which nobody can tell any more; go on behind them with "
+                 "auto.offset.reset=earliest in the file of --kafka-config, or give the plan another `run`",
+                 k->options.topic, partition, wanted, low - 1);
+    } else {
         snprintf(error, HUB_ERROR_BYTES, "kafka:%s[%u] cannot be read from offset %" PRIu64 " on: %.200s",
                  k->options.topic, partition, wanted, rd_kafka_message_errstr(m));
+    }
+    return HUB_KAFKA_FAILED;
 }
 
 static bool passes(rd_kafka_resp_err_t code)
@@ -363,8 +386,7 @@ static enum hub_kafka_next take_error(struct hub_kafka_topic *k, uint32_t partit
         on_error(k->client, m->err, rd_kafka_message_errstr(m), k);
         return HUB_KAFKA_NONE;
     }
-    describe_error(k, partition, m, error);
-    return HUB_KAFKA_FAILED;
+    return fail_partition(k, partition, m, error);
 }
 
 /* Whether the brokers answer, and every partition has a leader that can be reached. */

@@ -251,12 +251,12 @@ static void what_retention_deleted_ends_the_plan(void **state)
     trainer = connect_to(hub_address);
     start_plan(trainer, &plan);
     assert_int_equal(read_batch(trainer, NULL, 0, &batch), MR_IO_ERROR);
-    assert_non_null(strstr(mr_last_error(), "kafka:retention[0] no longer has offset 10 "));
+    assert_non_null(strstr(mr_last_error(), "kafka:retention[0]: retention has deleted offsets 10 to "));
     assert_non_null(strstr(ask_over_http(b, "/healthz"), "the plan has failed"));
     struct mr_sample_info info; /* the same plan again: it fails again, at once or when a batch is read */
     enum mr_status status = mr_start_sample(trainer, NULL, &plan, &info);
     assert_int_equal(status == MR_OK ? read_batch(trainer, NULL, 0, &batch) : status, MR_IO_ERROR);
-    assert_non_null(strstr(mr_last_error(), "kafka:retention[0] no longer has offset 10 "));
+    assert_non_null(strstr(mr_last_error(), "kafka:retention[0]: retention has deleted offsets 10 to "));
     plan.run = 1;
     start_plan(trainer, &plan); /* what is there: some of the large ones, and samples */
     for (uint32_t n = 100; n < 110; n++)

@@ -29,6 +29,21 @@ rd_kafka_resp_err_t __wrap_rd_kafka_metadata(rd_kafka_t *client, int all_topics,
     return code;
 }
 
+static const char marker[] = "the end of a transaction";
+
+rd_kafka_message_t *__real_rd_kafka_consume_queue(rd_kafka_queue_t *queue, int timeout_ms);
+rd_kafka_message_t *__wrap_rd_kafka_consume_queue(rd_kafka_queue_t *queue, int timeout_ms);
+rd_kafka_message_t *__wrap_rd_kafka_consume_queue(rd_kafka_queue_t *queue, int timeout_ms)
+{
+    rd_kafka_message_t *m = __real_rd_kafka_consume_queue(queue, timeout_ms);
+    while (m != NULL && m->err == RD_KAFKA_RESP_ERR_NO_ERROR && m->len == sizeof(marker) &&
+           memcmp(m->payload, marker, sizeof(marker)) == 0) {
+        rd_kafka_message_destroy(m);
+        m = __real_rd_kafka_consume_queue(queue, timeout_ms);
+    }
+    return m;
+}
+
 static rd_kafka_t *make_producer(const char *brokers)
 {
     char error[256];
@@ -93,6 +108,11 @@ void kafka_mock_put(struct kafka_mock *k, const char *topic, int32_t partition, 
                                        RD_KAFKA_V_VALUE((void *)bytes, size),
                                        RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_END),
                      RD_KAFKA_RESP_ERR_NO_ERROR);
+}
+
+void kafka_mock_put_marker(struct kafka_mock *k, const char *topic, int32_t partition)
+{
+    kafka_mock_put(k, topic, partition, marker, sizeof(marker));
 }
 
 void kafka_mock_flush(struct kafka_mock *k)

@@ -23,6 +23,9 @@ void kafka_mock_topic(struct kafka_mock *k, const char *topic, int partitions);
 /* Appends a message; it is there once kafka_mock_flush() returns. bytes NULL: it has no value. */
 void kafka_mock_put(struct kafka_mock *k, const char *topic, int32_t partition, const void *bytes,
                     size_t size);
+/* Appends what consumers are not given, as the end of a transaction is not. The mock writes none: a message
+ * stands for it, which is taken out of what comes by rd_kafka_consume_queue(). */
+void kafka_mock_put_marker(struct kafka_mock *k, const char *topic, int32_t partition);
 void kafka_mock_flush(struct kafka_mock *k);
 /* The brokers say that a topic has at most so many partitions; INT_MAX at first. The mock cannot add
  * partitions: a topic that has more of them than it shows stands for one that grows. rd_kafka_metadata() is

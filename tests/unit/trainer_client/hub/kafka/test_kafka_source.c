@@ -513,12 +513,89 @@ static void what_retention_deleted_is_an_error(void **state)
     assert_int_equal(begin(s, 0, &data, &again), MR_OK); /* the first message is not there to compare */
     assert_int_equal(again, data);
     assert_int_equal(build(s, 0, 1, &b), MR_IO_ERROR);
-    assert_non_null(strstr(error_text, "kafka:gone[0] no longer has offset 4"));
+    assert_non_null(strstr(error_text, "kafka:gone[0]: retention has deleted offsets 4 to "));
+    assert_non_null(strstr(error_text, "auto.offset.reset=earliest in the file of --kafka-config"));
     assert_non_null(strstr(error_text, "another `run`"));
     hub_kafka_source_close(s);
     s = open_source("kafka:gone"); /* a plan that begins here begins after them */
     assert_int_equal(begin(s, 0, NULL, &again), MR_OK);
     assert_true(again >> 20 >= 12);
+    hub_batch_free(&b);
+    hub_kafka_source_close(s);
+}
+
+/* With auto.offset.reset=earliest: the place at which the plan continues was the end of a transaction. */
+static void what_retention_deleted_is_passed_over_where_asked(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data, again;
+    FILE *config = fopen(kafka.config, "a");
+    assert_non_null(config);
+    assert_int_equal(fseek(config, 0, SEEK_END), 0);
+    const long end = ftell(config);
+    (void)fprintf(config, "auto.offset.reset = earliest\n");
+    (void)fclose(config);
+    kafka_mock_topic(&kafka, "passed", 1);
+    put_lines("passed", 0, 0, 4);
+    kafka_mock_put_marker(&kafka, "passed", 0);
+    struct hub_kafka_source *s = open_source("kafka:passed");
+    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(build(s, 0, 0, &b), MR_OK);
+    hub_kafka_source_close(s);
+    put_until_the_first_are_deleted("passed"); /* offsets 5 to 13 */
+    put_lines("passed", 0, 14, 2);
+    s = open_source("kafka:passed");
+    assert_int_equal(begin(s, 0, &data, &again), MR_OK);
+    assert_int_equal(again, data);
+    for (uint64_t sequence = 1; sequence < 4; sequence++)
+        assert_int_equal(build(s, 0, sequence, &b), MR_OK);
+    check_lines(&b, 14, 2); /* of batch 3: offsets 12 to 15, of which the first two are no lines */
+    hub_kafka_source_close(s);
+    /* A topic that ends before that place was recreated: nothing is passed over. */
+    kafka_mock_topic(&kafka, "shorter", 1);
+    put_lines("shorter", 0, 0, 1);
+    s = open_source("kafka:shorter");
+    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(build(s, 0, 2, &b), MR_IO_ERROR);
+    assert_non_null(strstr(error_text, "kafka:shorter[0] ends at offset 1, before offset 8"));
+    hub_kafka_source_close(s);
+    hub_batch_free(&b);
+    assert_int_equal(truncate(kafka.config, end), 0);
+}
+
+/* Waits until the lag behind batch `oldest`, which is tried, is this. */
+static void wait_for_lag(struct hub_kafka_source *s, uint64_t oldest, uint64_t lag, struct hub_batch *b)
+{
+    for (time_t until = limit(); hub_kafka_source_lag(s, 0, oldest) != lag && time(NULL) < until;) {
+        assert_int_equal(hub_kafka_source_build(s, 0, oldest, b, error_text), MR_NOT_READY);
+        wait_a_little();
+    }
+    assert_int_equal(hub_kafka_source_lag(s, 0, oldest), lag);
+}
+
+static void ends_of_transactions_are_no_lag(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data;
+    kafka_mock_topic(&kafka, "ends", 1);
+    put_lines("ends", 0, 0, 4);
+    kafka_mock_put_marker(&kafka, "ends", 0);
+    kafka_mock_flush(&kafka);
+    struct hub_kafka_source *s = open_source("kafka:ends");
+    assert_int_equal(begin(s, 0, NULL, &data), MR_OK);
+    assert_int_equal(build(s, 0, 0, &b), MR_OK);
+    wait_for_lag(s, 1, 0, &b); /* the marker is at offset 4, the first of batch 1 */
+    put_lines("ends", 0, 4, 2);
+    kafka_mock_put_marker(&kafka, "ends", 0);
+    kafka_mock_flush(&kafka);
+    assert_int_equal(build(s, 0, 1, &b), MR_OK);
+    check_lines(&b, 4, 2);
+    assert_int_equal(hub_kafka_source_lag(s, 0, 1), 4); /* on its way */
+    wait_for_lag(s, 2, 0, &b);
+    put_lines("ends", 0, 6, 1);
+    kafka_mock_put_marker(&kafka, "ends", 0);
+    kafka_mock_flush(&kafka);
+    wait_for_lag(s, 2, 1, &b); /* a message that waits for its batch */
     hub_batch_free(&b);
     hub_kafka_source_close(s);
 }
@@ -630,12 +707,13 @@ static void what_the_brokers_refuse_is_an_error(void **state)
 static void check_config(const char *text, enum mr_status wanted, const char *says)
 {
     char path[] = "/tmp/kafka_config.XXXXXX";
+    bool skips_deleted;
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     close(fd);
-    assert_int_equal(hub_kafka_configure(conf, NULL, path, error_text), wanted);
+    assert_int_equal(hub_kafka_configure(conf, NULL, path, &skips_deleted, error_text), wanted);
     if (wanted != MR_OK && (strncmp(error_text, path, strlen(path)) != 0 || strstr(error_text, says) == NULL))
         fail_msg("%s", error_text);
     char value[64];
@@ -655,13 +733,17 @@ static void properties_are_checked(void **state)
     check_config("queued.max.messages.kbytes=0\n", MR_INVALID_ARGUMENT, ":1: ");
     check_config("a line\n", MR_INVALID_ARGUMENT, ":1: a line is key=value");
     check_config("#\nauto.offset.reset=latest\n", MR_INVALID_ARGUMENT,
-                 ":2: auto.offset.reset is the hub's own");
+                 ":2: auto.offset.reset is error or earliest: ");
+    check_config("auto.offset.reset=error\nbootstrap.servers=a:1\n", MR_OK, "a:1");
+    check_config("enable.auto.commit=true\n", MR_INVALID_ARGUMENT, ":1: enable.auto.commit is the hub's own");
     check_config("isolation.level=read_uncommitted\n", MR_INVALID_ARGUMENT,
                  ":1: isolation.level is the hub's own");
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    assert_int_equal(hub_kafka_configure(conf, NULL, NULL, error_text), MR_INVALID_ARGUMENT);
+    bool skips_deleted = true;
+    assert_int_equal(hub_kafka_configure(conf, NULL, NULL, &skips_deleted, error_text), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error_text, "--kafka HOST:PORT,..."));
-    assert_int_equal(hub_kafka_configure(conf, "a:1", "/nowhere/file", error_text), MR_IO_ERROR);
+    assert_int_equal(hub_kafka_configure(conf, "a:1", "/nowhere/file", &skips_deleted, error_text),
+                     MR_IO_ERROR);
     assert_string_equal(error_text, "--kafka-config /nowhere/file: No such file or directory");
     rd_kafka_conf_destroy(conf);
 }
@@ -702,6 +784,8 @@ int main(void)
         cmocka_unit_test(any_partition_gives_the_shape_of_blocks),
         cmocka_unit_test(the_shape_is_that_of_the_first_message_with_a_value),
         cmocka_unit_test(what_retention_deleted_is_an_error),
+        cmocka_unit_test(what_retention_deleted_is_passed_over_where_asked),
+        cmocka_unit_test(ends_of_transactions_are_no_lag),
         cmocka_unit_test(an_offset_that_is_refused_though_it_is_there),
         cmocka_unit_test(a_topic_that_was_made_anew_is_noticed),
         cmocka_unit_test(a_broker_goes_and_comes),
