@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
+#include "trainer_client/api/slot_key.h"
 #include "trainer_client/hub/distinct.h"
+#include "trainer_client/hub/format/proposal.h"
 #include "trainer_client/hub/sample_file.h"
 
 #define SAMPLES_SHOWN    3u
@@ -114,12 +116,57 @@ static void print_table(const struct table *t, FILE *out)
                       t->empty[i]);
 }
 
+/* ---- what the description may lack ---- */
+
+#define WORDS_MAX 32u
+
+/* What broken lines propose, and the texts of slots. */
+struct lacks {
+    FILE *out;
+    bool trim;
+    bool is_word[WORDS_MAX]; /* of hub_missing_words */
+};
+
 static void print_broken(void *arg, const char *path, uint64_t line_number, const char *reason)
 {
-    (void)fprintf(arg, "%s:%" PRIu64 ": broken line: %s\n", path, line_number, reason);
+    struct lacks *lacks = arg;
+    const char *word = hub_proposed_missing(reason);
+    lacks->trim |= hub_proposed_trim(reason);
+    for (uint32_t i = 0; word != NULL && i < WORDS_MAX && hub_missing_words[i] != NULL; i++)
+        lacks->is_word[i] |= hub_missing_words[i] == word;
+    (void)fprintf(lacks->out, "%s:%" PRIu64 ": broken line: %s\n", path, line_number, reason);
 }
 
-static enum mr_status read_samples(struct hub_sample_file *f, struct table *t, FILE *out, char *error)
+/* A text that stands for a missing value is a key like any other, where nobody says what it is. */
+static void look_for_words(struct lacks *lacks, const struct hub_format *format,
+                           const struct hub_sample *sample)
+{
+    for (uint32_t slot = 0, key = 0; slot < format->slots; slot++)
+        for (; key < sample->bag_end[slot]; key++)
+            for (uint32_t i = 0; i < WORDS_MAX && hub_missing_words[i] != NULL; i++)
+                lacks->is_word[i] |= sample->keys[key] ==
+                                     mrc_slot_key(slot, hub_missing_words[i], strlen(hub_missing_words[i]));
+}
+
+static void print_lacks(const struct lacks *lacks)
+{
+    bool has_word = false;
+    for (uint32_t i = 0; i < WORDS_MAX; i++) {
+        if (!lacks->is_word[i])
+            continue;
+        (void)fprintf(lacks->out, has_word ? ", %s" : "\nproposed for [format]:\n  missing = %s",
+                      hub_missing_words[i]);
+        has_word = true;
+    }
+    if (has_word)
+        (void)fprintf(lacks->out,
+                      "\n  # and \" or empty\" behind the types of columns in which these are no values\n");
+    if (lacks->trim)
+        (void)fprintf(lacks->out, "%s  trim = blanks\n", has_word ? "" : "\nproposed for [format]:\n");
+}
+
+static enum mr_status read_samples(struct hub_sample_file *f, struct table *t, struct lacks *lacks, FILE *out,
+                                   char *error)
 {
     const struct hub_sample_file_info *info = hub_sample_file_info(f);
     struct hub_sample *sample = malloc(sizeof(*sample));
@@ -133,6 +180,7 @@ static enum mr_status read_samples(struct hub_sample_file *f, struct table *t, F
         if (status != MR_OK)
             break;
         add_sample(t, sample);
+        look_for_words(lacks, t->format, sample);
         if (i < SAMPLES_SHOWN)
             print_sample(t->format, i + 1, sample, out);
     }
@@ -143,13 +191,20 @@ static enum mr_status read_samples(struct hub_sample_file *f, struct table *t, F
 static enum mr_status check_data(const struct hub_formats *formats, const struct hub_format *format,
                                  const char *path, FILE *out, char *error)
 {
-    const struct hub_sample_file_options options = {
-        .path = path, .formats = formats, .format = format->name, .on_broken_line = print_broken, .arg = out};
+    struct lacks lacks = {.out = out};
+    const struct hub_sample_file_options options = {.path = path,
+                                                    .formats = formats,
+                                                    .format = format->name,
+                                                    .on_broken_line = print_broken,
+                                                    .arg = &lacks};
     struct hub_sample_file *f = NULL;
     struct table table;
     enum mr_status status = hub_sample_file_open(&options, &f, error);
-    if (status != MR_OK)
+    if (status != MR_OK) {
+        lacks.trim |= hub_proposed_trim(error); /* the first line's */
+        print_lacks(&lacks);
         return status;
+    }
     const struct hub_sample_file_info *info = hub_sample_file_info(f);
     (void)fprintf(out,
                   "%s: %" PRIu32 " file%s, %" PRIu64 " sample%s, %" PRIu64 " broken line%s, %s%" PRIu64
@@ -158,7 +213,7 @@ static enum mr_status check_data(const struct hub_formats *formats, const struct
                   info->broken_lines, mr_plural(info->broken_lines), info->keys_exact ? "" : "about ",
                   info->keys, mr_plural(info->keys));
     if (make_table(&table, format)) {
-        status = read_samples(f, &table, out, error);
+        status = read_samples(f, &table, &lacks, out, error);
     } else {
         (void)snprintf(error, HUB_ERROR_BYTES, "no memory");
         status = MR_NO_MEMORY;
@@ -167,6 +222,7 @@ static enum mr_status check_data(const struct hub_formats *formats, const struct
         print_table(&table, out);
     if (status == MR_OK && table.samples < info->samples)
         (void)fprintf(out, "\nof the first %" PRIu64 " samples\n", table.samples);
+    print_lacks(&lacks);
     free_table(&table);
     hub_sample_file_close(f);
     return status;

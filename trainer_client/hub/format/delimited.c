@@ -7,6 +7,7 @@
 #include "dataplane/wire/base/plural.h"
 #include "trainer_client/api/slot_key.h"
 #include "trainer_client/hub/format/description.h"
+#include "trainer_client/hub/format/proposal.h"
 
 #define FIELDS_MAX             4096u
 #define FIRST_LINE_SHOWN_BYTES 60u
@@ -83,23 +84,37 @@ static const char *take_quoted(const char *at, const char *end, char quote, stru
     return NULL;
 }
 
-static bool split_quoted(const char *text, size_t bytes, char separator, char quote, struct line *line)
+/* Blanks before a quotation mark, or behind one. */
+static const char *pass_blanks(const char *at, const char *end, char separator)
+{
+    while (at < end && (*at == ' ' || *at == '\t') && *at != separator)
+        at++;
+    return at;
+}
+
+static bool split_quoted(const struct hub_description *d, const char *text, size_t bytes, struct line *line)
 {
     const char *end = text + bytes, *at = text;
+    const char separator = d->separator, quote = d->quote;
     line->field_count = 0;
     line->unquoted_bytes = 0;
     for (;;) {
         if (line->field_count == FIELDS_MAX)
             return false;
         struct hub_field *field = &line->fields[line->field_count++];
-        if (at < end && *at == quote) {
-            at = take_quoted(at, end, quote, line, field);
+        const char *mark = d->trims ? pass_blanks(at, end, separator) : at;
+        if (mark < end && *mark == quote) {
+            at = take_quoted(mark, end, quote, line, field);
+            if (at != NULL && d->trims)
+                at = pass_blanks(at, end, separator);
             if (at == NULL || (at < end && *at != separator))
                 return false;
         } else {
-            const char *field_end = memchr(at, separator, (size_t)(end - at));
+            const char *field_end = at < end ? memchr(at, separator, (size_t)(end - at)) : NULL;
             field_end = field_end != NULL ? field_end : end;
             *field = (struct hub_field){at, (size_t)(field_end - at)};
+            if (d->trims)
+                *field = hub_field_trim(*field);
             at = field_end;
         }
         if (at == end)
@@ -113,9 +128,11 @@ static bool split_line(const struct hub_description *d, const char *text, size_t
                        char *reason)
 {
     bool is_quoted = d->quote != '\0' && memchr(text, d->quote, bytes) != NULL;
-    if (is_quoted ? split_quoted(text, bytes, d->separator, d->quote, line)
-                  : split(text, bytes, d->separator, line))
+    if (is_quoted ? split_quoted(d, text, bytes, line) : split(text, bytes, d->separator, line)) {
+        for (uint32_t i = 0; d->trims && !is_quoted && i < line->field_count; i++)
+            line->fields[i] = hub_field_trim(line->fields[i]);
         return true;
+    }
     if (line->field_count == FIELDS_MAX || !is_quoted)
         snprintf(reason, HUB_REASON_BYTES, "more than %u fields", FIELDS_MAX);
     else
@@ -129,8 +146,16 @@ static bool is_text(struct hub_field field, const char *text)
     return field.bytes == strlen(text) && memcmp(field.text, text, field.bytes) == 0;
 }
 
-static void say_no_column(const char *name, const char *text, size_t bytes, char *reason)
+static void say_no_column(const char *name, const struct line *line, const char *text, size_t bytes,
+                          char *reason)
 {
+    for (uint32_t i = 0; i < line->field_count; i++) {
+        if (is_text(hub_field_trim(line->fields[i]), name)) {
+            snprintf(reason, HUB_REASON_BYTES, "the first line has the column \"%.40s\"", name);
+            hub_propose(line->fields[i], false, reason);
+            return;
+        }
+    }
     int shown = bytes < FIRST_LINE_SHOWN_BYTES ? (int)bytes : (int)FIRST_LINE_SHOWN_BYTES;
     snprintf(reason, HUB_REASON_BYTES,
              "the first line has no column \"%.40s\", it begins with \"%.*s\": correct [columns] or "
@@ -158,7 +183,7 @@ bool hub_delimited_bind(struct hub_description *d, const char *text, size_t byte
             }
         }
         if (found == 0) {
-            say_no_column(column->name, text, bytes, reason);
+            say_no_column(column->name, &line, text, bytes, reason);
             return false;
         }
         if (found > 1) {
@@ -179,6 +204,18 @@ static bool is_header(const struct hub_description *d, const struct line *line)
         if (!is_text(line->fields[i], d->columns[i].name))
             return false;
     return true;
+}
+
+/* Texts that stand for a missing value are as good as nothing where a column may be empty. Elsewhere they are
+ * what they are: NA is a country. */
+static void empty_missing(const struct hub_description *d, struct line *line)
+{
+    for (uint32_t i = 0; i < d->column_count; i++) {
+        struct hub_field *field = &line->fields[d->positions[i]];
+        for (uint32_t m = 0; d->columns[i].may_be_empty && m < d->missing_count; m++)
+            if (is_text(*field, d->missing[m]))
+                field->bytes = 0;
+    }
 }
 
 /* ---- values of columns ---- */
@@ -348,6 +385,7 @@ static bool check_columns(const struct hub_description *d, struct line *line, ch
         if (why != NULL) {
             snprintf(reason, HUB_REASON_BYTES, "field %" PRIu32 " (%.60s) %s", d->positions[c] + 1U,
                      column->name, why);
+            hub_propose(line->fields[d->positions[c]], column->may_be_empty, reason);
             return false;
         }
     }
@@ -572,6 +610,8 @@ enum hub_parse hub_delimited_parse(const struct hub_description *d, const char *
     }
     if (line_number == 1 && d->header == HUB_HEADER_OPTIONAL && is_header(d, &line))
         return HUB_NO_SAMPLE;
+    if (d->missing_count > 0)
+        empty_missing(d, &line);
     if (!check_columns(d, &line, reason))
         return HUB_BROKEN;
     return set_label(d, &line, sample, reason) && set_dense(d, &line, sample, reason) &&

@@ -252,6 +252,33 @@ static bool set_header(struct builder *b, const struct entry *e)
     return true;
 }
 
+#define MISSING_ALLOWED "allowed: up to 16 texts of 1 to 31 bytes with commas between them, as NA, NULL"
+
+static bool set_missing(struct builder *b, const struct entry *e)
+{
+    struct hub_term list;
+    if (!hub_list_parse(e->value, &list) || list.count > HUB_MISSING_MAX)
+        return refuse(b, e, MISSING_ALLOWED);
+    for (uint32_t i = 0; i < list.count; i++) {
+        const size_t bytes = strlen(list.arguments[i]);
+        if (bytes == 0 || bytes >= HUB_MISSING_BYTES)
+            return refuse(b, e, MISSING_ALLOWED);
+        memcpy(b->d->missing[i], list.arguments[i], bytes + 1);
+    }
+    b->d->missing_count = list.count;
+    return true;
+}
+
+static bool set_trim(struct builder *b, const struct entry *e)
+{
+    static const struct choice choices[] = {{"none", false}, {"blanks", true}};
+    uint32_t value = 0;
+    if (!CHOOSE(b, e, choices, &value))
+        return false;
+    b->d->trims = value != 0;
+    return true;
+}
+
 static bool set_slots(struct builder *b, const struct entry *e)
 {
     double count;
@@ -287,6 +314,8 @@ static const struct key {
     {"separator", ONLY_DELIMITED, set_separator},
     {"quote", ONLY_DELIMITED, set_quote},
     {"header", ONLY_DELIMITED, set_header},
+    {"missing", ONLY_DELIMITED, set_missing},
+    {"trim", ONLY_DELIMITED, set_trim},
     {"label", ONLY_DELIMITED, NULL},
     {"slots", ONLY_LIBSVM, set_slots},
     {"values", ONLY_LIBSVM, set_values},
@@ -304,8 +333,8 @@ static bool set_format_key(struct builder *b, const struct entry *e)
         return keys[i].set == NULL || keys[i].set(b, e);
     }
     return refuse(b, e,
-                  "there is no such key; there are name, layout, separator, quote, header, label, slots and "
-                  "values");
+                  "there is no such key; there are name, layout, separator, quote, header, missing, "
+                  "trim, label, slots and values");
 }
 
 static bool resolve_format(struct builder *b)
@@ -692,6 +721,14 @@ static bool refuse_in_libsvm(struct builder *b, const struct entry *e)
     return refuse(b, e, "layout libsvm has no section [%s]: leave it out", e->section);
 }
 
+static bool has_empty_column(const struct hub_description *d)
+{
+    for (uint32_t i = 0; i < d->column_count; i++)
+        if (d->columns[i].may_be_empty)
+            return true;
+    return false;
+}
+
 static bool resolve(struct builder *b)
 {
     if (!resolve_format(b))
@@ -706,6 +743,9 @@ static bool resolve(struct builder *b)
         !resolve_section(b, "dense", set_dense) || !resolve_section(b, "slots", set_slot))
         return false;
     b->d->field_count = b->d->column_count;
+    if (b->d->missing_count > 0 && !has_empty_column(b->d))
+        return refuse(b, find_entry(b, "format", "missing"),
+                      "no column may be empty: put \" or empty\" behind the types of those that may");
     return b->d->slot_count > 0 ||
            missing(b, "section [slots] is missing: it says which columns have keys, as `user = user`");
 }

@@ -17,6 +17,8 @@
 #define HUB_PARTS_MAX          128u /* different ones, in all crosses */
 #define HUB_CROSS_PARTS_MAX    8u
 #define HUB_LABEL_TEXTS_MAX    16u
+#define HUB_MISSING_MAX        16u
+#define HUB_MISSING_BYTES      32u
 
 enum hub_layout { HUB_DELIMITED, HUB_LIBSVM };
 enum hub_header {
@@ -104,6 +106,10 @@ struct hub_description {
     enum hub_libsvm_values values;
     char separator;
     char quote; /* '\0': none */
+    bool trims; /* blanks around fields */
+    uint32_t missing_count;
+    char missing[HUB_MISSING_MAX]
+                [HUB_MISSING_BYTES]; /* what is as good as nothing, where a field may be empty */
     uint32_t column_count, dense_count, slot_count, part_count, check_count;
     uint32_t field_count;                /* that a line has */
     uint16_t positions[HUB_COLUMNS_MAX]; /* of the columns' fields in a line, from 0 */

@@ -28,6 +28,17 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t';
 }
 
+struct hub_field hub_field_trim(struct hub_field field)
+{
+    while (field.bytes > 0 && is_blank(field.text[0])) {
+        field.text++;
+        field.bytes--;
+    }
+    while (field.bytes > 0 && is_blank(field.text[field.bytes - 1]))
+        field.bytes--;
+    return field;
+}
+
 bool hub_field_next_word(struct hub_field *rest, struct hub_field *field)
 {
     size_t begin = 0;

@@ -19,6 +19,9 @@ bool hub_field_next(struct hub_field *rest, char separator, struct hub_field *fi
 /* The same for fields between runs of blanks and tabs; there are no empty ones. */
 bool hub_field_next_word(struct hub_field *rest, struct hub_field *field);
 
+/* The field without blanks and tabs at its ends. */
+struct hub_field hub_field_trim(struct hub_field field);
+
 /* The whole field as a decimal integer within i64, or as a finite decimal number. False: `*value` is
  * untouched. */
 bool hub_field_integer(struct hub_field field, int64_t *value);

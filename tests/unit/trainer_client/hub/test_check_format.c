@@ -14,19 +14,24 @@
 
 static char error_text[HUB_ERROR_BYTES];
 
-/* What is shown of lines of flights; to be freed. */
-static char *show(const char *lines, enum mr_status wanted)
+/* What is shown of lines of a format; to be freed. */
+static char *show_of(const struct hub_formats *all, const char *name, const char *lines,
+                     enum mr_status wanted)
 {
     struct temp_file file = temp_file_text(lines);
     char *text = NULL;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
     assert_non_null(out);
-    assert_int_equal(
-        hub_check_format(formats, hub_formats_find(formats, "flights"), file.path, out, error_text), wanted);
+    assert_int_equal(hub_check_format(all, hub_formats_find(all, name), file.path, out, error_text), wanted);
     fclose(out);
     close(file.fd);
     return text;
+}
+
+static char *show(const char *lines, enum mr_status wanted)
+{
+    return show_of(formats, "flights", lines, wanted);
 }
 
 static void expect(const char *text, const char *what)
@@ -63,11 +68,39 @@ static void data_of_another_format(void **state)
     expect(error_text, "is not in the format flights");
 }
 
+/* What the description lacks is put together, also where it makes all lines broken. */
+static void missing_values_and_blanks_are_proposed(void **state)
+{
+    static const char description[] = "[format]\nname = own\nlabel = y\n[columns]\ny = flag\nx = number\n"
+                                      "z = integer\nu = text\n[slots]\nu = u\n";
+    struct hub_formats *own = hub_formats_create();
+    struct temp_file file = temp_file_text(description);
+    assert_non_null(own);
+    assert_int_equal(hub_formats_add(own, file.path, error_text), MR_OK);
+    char *text =
+        show_of(own, "own", "y,x,z,u\n1,NA,2,a\n0,1,2,\\N\n1,1, 2,b\n0,1,1,c\n1,null,1,c\n0,1,1,d\n", MR_OK);
+    expect(text, "\nproposed for [format]:\n  missing = NA, null, \\N\n  # and \" or empty\" behind");
+    expect(text, "  trim = blanks\n");
+    free(text);
+    text = show_of(own, "own", "y,x,z,u\n1,NA,2,a\n", MR_BAD_MESSAGE);
+    expect(text, "\nproposed for [format]:\n  missing = NA\n");
+    free(text);
+    text = show_of(own, "own", "y, x,z,u\n1,1,2,a\n", MR_BAD_MESSAGE);
+    assert_string_equal(strstr(text, "\nproposed"), "\nproposed for [format]:\n  trim = blanks\n");
+    free(text);
+    text = show_of(own, "own", "y,x,z,u\n1,1,2,a\n", MR_OK);
+    assert_null(strstr(text, "proposed"));
+    free(text);
+    hub_formats_destroy(own);
+    close(file.fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_and_what_they_hold),
         cmocka_unit_test(no_samples),
+        cmocka_unit_test(missing_values_and_blanks_are_proposed),
         cmocka_unit_test(data_of_another_format),
     };
     return cmocka_run_group_tests(tests, make_formats, free_formats);

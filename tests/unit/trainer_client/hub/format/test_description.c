@@ -66,6 +66,79 @@ static void columns_are_found_by_their_names(void **state)
     hub_format_free(format);
 }
 
+/* What others write for nothing is as good as nothing, in columns that may be empty. */
+static void missing_values(void **state)
+{
+    struct hub_format *format =
+        made("[format]\nname = own\nheader = none\nlabel = y\nmissing = NA, NULL, \\N\n[columns]\ny = flag\n"
+             "x = number or empty\nt = time(%Y) or empty\nu = text or empty\ncountry = text\n"
+             "[dense]\nx = x\n[slots]\nt = t\nu = u\ncountry = country\nux = cross(u, country)\n");
+    assert_int_equal(parse(format, "1,NA,NULL,\\N,NA"), HUB_PARSED);
+    assert_true(fabsf(sample.dense[0]) < 1e-6f);
+    assert_int_equal(sample.key_count, 1);
+    expect_key(0, 2, "NA"); /* Namibia */
+    assert_int_equal(parse(format, "1,\"NA\",\"NULL\",\"\\N\",\"NA\""), HUB_PARSED);
+    assert_int_equal(sample.key_count, 1);
+    assert_int_equal(parse(format, "1,NAN,2026,NAB,DE"), HUB_BROKEN);
+    assert_int_equal(parse(format, "1,2,2026,NAB,DE"), HUB_PARSED);
+    assert_int_equal(sample.key_count, 4);
+    assert_int_equal(parse(format, "NA,2,2026,a,DE"), HUB_BROKEN); /* a label is there */
+    hub_format_free(format);
+}
+
+static void blanks_around_fields(void **state)
+{
+    struct hub_format *format =
+        made("[format]\nname = own\nlabel = y is >50K\ntrim = blanks\nmissing = ?\n[columns]\ny = text\n"
+             "x = number\nu = text or empty\n[dense]\nx = x\n[slots]\nu = u\n");
+    static const char header[] = "x, \"y\" ,\tu";
+    struct hub_format *bound = hub_format_bind(format, header, strlen(header), reason);
+    assert_non_null(bound);
+    assert_int_equal(parse(bound, " 2,  >50K\t, a b "), HUB_PARSED);
+    assert_true(sample.label > 0.5f && fabsf(sample.dense[0] - 2) < 1e-6f);
+    expect_key(0, 0, "a b");
+    assert_int_equal(parse(bound, "2 , >50K, \" a, b\" "), HUB_PARSED);
+    expect_key(0, 0, " a, b"); /* what stands in marks is as it is */
+    assert_int_equal(parse(bound, "2,>50K, ?"), HUB_PARSED);
+    assert_int_equal(sample.key_count, 0);
+    assert_int_equal(parse(bound, "2,>50K,\"a\" b"), HUB_BROKEN);
+    hub_format_free(bound);
+    hub_format_free(format);
+    format = made("[format]\nname = own\nlabel = y\nheader = none\nseparator = tab\ntrim = blanks\n"
+                  "[columns]\ny = flag\nu = text or empty\nv = text or empty\n[slots]\nu = u\nv = v\n");
+    assert_int_equal(parse(format, "1 \t\t \"a\" "), HUB_PARSED); /* a tab separates here */
+    assert_int_equal(sample.key_count, 1);
+    expect_key(0, 1, "a");
+    hub_format_free(format);
+}
+
+/* A reason says which key would help. */
+static void what_is_broken_says_its_cure(void **state)
+{
+    struct hub_format *format =
+        made(HEAD "x = number\nz = integer or empty\nu = text or empty\n[slots]\nu = u\n");
+    static const struct {
+        const char *line, *says;
+    } cases[] = {
+        {"1,NA,1,a",
+         "field 2 (x) is not a finite number; with format.missing = NA, and \" or empty\" behind the "
+         "column's type, it is a missing value"},
+        {"1,1, NULL,a", "field 3 (z) is not an integer; with format.missing = NULL it is a missing value"},
+        {"1,1, 2,a", "field 3 (z) is not an integer; there are blanks around it: set format.trim = blanks"},
+        {"1,1,b,a", "field 3 (z) is not an integer"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(parse(format, cases[i].line), HUB_BROKEN);
+        assert_string_equal(reason, cases[i].says);
+    }
+    hub_format_free(format);
+    format = made("[format]\nname = own\nlabel = y\n[columns]\ny = flag\nu = text\n[slots]\nu = u\n");
+    assert_null(hub_format_bind(format, "y, u", 4, reason));
+    assert_string_equal(reason, "the first line has the column \"u\"; there are blanks around it: set "
+                                "format.trim = blanks");
+    hub_format_free(format);
+}
+
 static void fields_in_quotes(void **state)
 {
     struct hub_format *format = made(HEAD "a = text or empty\nb = text or empty\n[slots]\na = a\nb = b\n");
@@ -249,6 +322,11 @@ static void what_is_wrong_is_said(void **state)
 {
     refused("", 0, "format.name is missing");
     refused("[format]\nname = a b\n", 2, "format.name = \"a b\": allowed: 1 to 31 letters");
+    refused(HEAD "[format]\nmissing = NA\n[slots]\ny = y\n", 8, "no column may be empty");
+    refused("[format]\nname = a\nmissing = NA,,b\n", 3, "up to 16 texts of 1 to 31 bytes");
+    refused("[format]\nname = a\nmissing = a23456789012345678901234567890123\n", 3, "up to 16 texts");
+    refused("[format]\nname = a\ntrim = left\n", 3, "allowed: none, blanks");
+    refused("[format]\nname = a\nlayout = libsvm\ntrim = blanks\n", 4, "layout libsvm has no such key");
     refused("[format]\nname = a\nnames = b\n", 3, "there is no such key; there are name, layout");
     refused("name = a\n[format]\n", 1, "\"name\" is in no section: one of [format]");
     refused("[frmat]\nname = a\n", 2, "there is no section [frmat]; there are [format]");
@@ -328,6 +406,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_are_found_by_their_names),
+        cmocka_unit_test(missing_values),
+        cmocka_unit_test(blanks_around_fields),
+        cmocka_unit_test(what_is_broken_says_its_cure),
         cmocka_unit_test(fields_in_quotes),
         cmocka_unit_test(labels),
         cmocka_unit_test(dense_values),
