@@ -1,5 +1,4 @@
 #include "dataplane/dpdk/eal.h"
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
@@ -13,6 +12,7 @@
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_log.h>
+#include "dataplane/dpdk/hugepages.h"
 #include "dataplane/dpdk/runtime_directory.h"
 
 #define EAL_ARGUMENTS_MAX 24
@@ -66,44 +66,30 @@ void dp_eal_forget_error(void)
     pthread_mutex_unlock(&eal_log.lock);
 }
 
-/* Free hugepages of all sizes, in MiB. */
-static uint64_t hugepages_free_mib(void)
-{
-    static const char root[] = "/sys/kernel/mm/hugepages";
-    DIR *dir = opendir(root);
-    uint64_t kib = 0;
-    if (dir == NULL)
-        return 0;
-    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
-        unsigned long page_kib, count = 0;
-        char path[320];
-        if (sscanf(entry->d_name, "hugepages-%lukB", &page_kib) != 1)
-            continue;
-        snprintf(path, sizeof(path), "%s/%s/free_hugepages", root, entry->d_name);
-        FILE *file = fopen(path, "re");
-        if (file == NULL)
-            continue;
-        if (fscanf(file, "%lu", &count) == 1)
-            kib += (uint64_t)count * page_kib;
-        fclose(file);
-    }
-    closedir(dir);
-    return kib / 1024;
-}
-
 static bool choose_memory(const struct dp_config *config, bool *hugepages, char error[DP_ERROR_BYTES])
 {
-    uint64_t free_mib = hugepages_free_mib();
-    *hugepages = config->hugepages != 0 && free_mib >= config->hugepage_memory_mib;
-    if (config->hugepages == 1 && !*hugepages) {
+    struct dp_hugepages pages = {.free_mib = 0};
+    const uint32_t wanted_mib = config->hugepage_memory_mib;
+    if (config->hugepages != 0)
+        dp_hugepages_find(DP_HUGEPAGES_ROOT, wanted_mib, &pages);
+    *hugepages = config->hugepages != 0 && pages.usable_mib >= wanted_mib;
+    if (config->hugepages != 1 || *hugepages)
+        return true;
+    if (pages.free_mib >= wanted_mib)
+        snprintf(
+            error, DP_ERROR_BYTES,
+            "memory: hugepages = always, and %llu MiB are free, but this process may use only %llu MiB of "
+            "the "
+            "%u MiB wanted: raise the limit of its cgroup (hugetlb.*.max, in Kubernetes hugepages-2Mi), or "
+            "set hugepages = auto",
+            (unsigned long long)pages.free_mib, (unsigned long long)pages.usable_mib, wanted_mib);
+    else
         snprintf(
             error, DP_ERROR_BYTES,
             "memory: hugepages = always, but of the %u MiB wanted only %llu MiB are free; reserve them with "
             "\"sysctl vm.nr_hugepages=%u\", or set hugepages = auto",
-            config->hugepage_memory_mib, (unsigned long long)free_mib, config->hugepage_memory_mib / 2 + 1);
-        return false;
-    }
-    return true;
+            wanted_mib, (unsigned long long)pages.free_mib, wanted_mib / 2 + 1);
+    return false;
 }
 
 struct arguments {
