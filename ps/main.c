@@ -156,6 +156,7 @@ static void say_why(const char *text)
 static void block_signals(sigset_t *signals)
 {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit (ulimit -f) fails, and is told, as on a full disk */
     sigemptyset(signals);
     sigaddset(signals, SIGTERM);
     sigaddset(signals, SIGINT);

@@ -214,7 +214,7 @@ uint64_t ps_name_cluster_unfinished(const char *name)
     return name_id(whole, CLUSTER_PREFIX);
 }
 
-static const char *remedy_of(int error_number)
+const char *ps_text_remedy(int error_number)
 {
     switch (error_number) {
     case ENOSPC:
@@ -265,7 +265,7 @@ void ps_text_io(char text[PS_TEXT_BYTES], const char *what, const char *path, in
         (void)snprintf(text, PS_TEXT_BYTES, "%s %s: %s", what, shown, explained);
     } else {
         (void)snprintf(text, PS_TEXT_BYTES, "%s %s: %s; %s", what, shown,
-                       strerror_r(error_number, reason, sizeof(reason)), remedy_of(error_number));
+                       strerror_r(error_number, reason, sizeof(reason)), ps_text_remedy(error_number));
     }
     mr_make_printable(text, PS_TEXT_BYTES);
 }

@@ -79,6 +79,8 @@ uint64_t ps_name_cluster(const char *name);
 uint64_t ps_name_cluster_unfinished(const char *name);
 
 #define PS_TEXT_BYTES 256u
+/* What helps against an error of a file: half a sentence. */
+const char *ps_text_remedy(int error_number);
 /* One line: "<what> <path>: <error>; <how to fix it>". A long path loses its beginning. */
 void ps_text_io(char text[PS_TEXT_BYTES], const char *what, const char *path, int error_number);
 /* One line: "<path>: <what>". */

@@ -4,11 +4,15 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include "ps/checkpoint/checkpoint_format.h"
 
 static enum mr_status state_file_fail(const char *what, int error, char *text, size_t text_bytes)
 {
     const char *explanation = ps_store_explanation(-error);
-    (void)snprintf(text, text_bytes, "%s: %s", what, explanation ? explanation : strerror(-error));
+    if (explanation)
+        (void)snprintf(text, text_bytes, "%s: %s", what, explanation);
+    else
+        (void)snprintf(text, text_bytes, "%s: %s; %s", what, strerror(-error), ps_text_remedy(-error));
     return MR_IO_ERROR;
 }
 

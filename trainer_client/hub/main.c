@@ -186,6 +186,7 @@ static void install_signals(struct hub *hub)
     struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit (ulimit -f) fails, as on a full disk */
 }
 
 static int run(struct hub *hub, const struct hub_config *config)

@@ -163,6 +163,11 @@ static void test_starts(void **state)
                         "hugepages = always, but of the 65536 MiB wanted only");
     expect_refused_with("--restore 7", "there is no such checkpoint");
     expect_refused_with("--set checkpoint.directory=/proc/nowhere/ckpt --restore 7", "/proc/nowhere/ckpt");
+    program_run(&net, NETNS_SERVER, &result,
+                "bash -o pipefail -c 'prlimit --fsize=0 -- %s --config %s --set port.driver=socket "
+                "--set port.ipv4= --set checkpoint.directory=%s/limited 2>&1 | cat >&2'",
+                millraced, config, net.directory);
+    expect_one_line(&result, EXIT_RUN, "raise the limit on file sizes (ulimit -f)");
     program_run(&net, NETNS_SERVER, &result, "unshare -m sh -c 'umount -l /sys; exec %s --config %s'",
                 millraced, config);
     expect_one_line(&result, EXIT_RUN, "DPDK finds the processors there: mount -t sysfs");
