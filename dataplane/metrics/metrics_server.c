@@ -12,14 +12,25 @@
 
 #define CONNECTIONS_MAX  16u
 #define PER_ADDRESS_MAX  8u
-#define SILENCE_S_MAX    5u          /* of a connection */
-#define CONNECTION_BYTES (32u << 10) /* of memory: a request's headers, mostly */
+#define PLACES           (2 * CONNECTIONS_MAX) /* also of those that were cut off, and are being closed */
+#define SILENCE_S_MAX    5u                    /* of a connection */
+#define CONNECTION_BYTES (32u << 10)           /* of memory: a request's headers, mostly */
 #define BACKLOG          16
 #define AILMENT_BYTES    512
 #define HINT             "metrics are at /metrics, and whether all is well at /healthz\n"
 
+/* The daemon's thread alone knows them. */
+struct connection {
+    bool is_open, is_cut;
+    int fd;
+    uint64_t number; /* rises with each */
+    struct mr_address peer;
+};
+
 struct mr_metrics_server {
     struct mr_metrics_server_options options;
+    struct connection connections[PLACES];
+    uint64_t connection_count; /* so far */
     struct MHD_Daemon *daemon;
     uint16_t port;
 };
@@ -93,6 +104,86 @@ static enum MHD_Result answer(void *app, struct MHD_Connection *connection, cons
     return send_line(connection, MHD_HTTP_NOT_FOUND, HINT);
 }
 
+/* ---- connections ---- */
+
+static bool is_of_peer(const struct connection *c, const struct mr_address *peer)
+{
+    return c->is_open && !c->is_cut && memcmp(c->peer.ip, peer->ip, sizeof(peer->ip)) == 0;
+}
+
+static uint32_t connections_of(const struct mr_metrics_server *server, const struct mr_address *peer)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < PLACES; i++)
+        count += is_of_peer(&server->connections[i], peer);
+    return count;
+}
+
+/* Ends the oldest connection of this address. The daemon sees its end, and closes it. */
+static void connection_cut(struct mr_metrics_server *server, const struct mr_address *peer)
+{
+    struct connection *oldest = NULL;
+    for (uint32_t i = 0; i < PLACES; i++) {
+        struct connection *c = &server->connections[i];
+        if (is_of_peer(c, peer) && (oldest == NULL || c->number < oldest->number))
+            oldest = c;
+    }
+    if (oldest == NULL)
+        return;
+    oldest->is_cut = true;
+    (void)shutdown(oldest->fd, SHUT_RDWR);
+}
+
+/* Who sends a byte now and then could keep a connection for ever. So a new one is never refused: where there
+ * are too many, the address that has most of them loses its oldest, which has had the longest time. */
+static void connections_bound(struct mr_metrics_server *server, const struct mr_address *newest)
+{
+    const struct connection *busiest = NULL;
+    uint32_t open = 0, most = 0;
+    for (uint32_t i = 0; i < PLACES; i++) {
+        const struct connection *c = &server->connections[i];
+        const uint32_t count = c->is_open && !c->is_cut ? connections_of(server, &c->peer) : 0;
+        open += count > 0;
+        if (count > most || (count == most && count > 0 && c->number < busiest->number)) {
+            most = count;
+            busiest = c;
+        }
+    }
+    if (connections_of(server, newest) > PER_ADDRESS_MAX)
+        connection_cut(server, newest);
+    else if (open > CONNECTIONS_MAX)
+        connection_cut(server, &busiest->peer);
+}
+
+static void connection_begins(struct mr_metrics_server *server, struct MHD_Connection *connection,
+                              struct connection *c)
+{
+    const union MHD_ConnectionInfo *fd =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *peer =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (fd == NULL || peer == NULL || peer->client_addr == NULL)
+        return;
+    *c = (struct connection){.is_open = true, .fd = fd->connect_fd, .number = ++server->connection_count};
+    mr_address_from_sockaddr(peer->client_addr, &c->peer);
+    connections_bound(server, &c->peer);
+}
+
+static void connection_changes(void *app, struct MHD_Connection *connection, void **state,
+                               enum MHD_ConnectionNotificationCode what)
+{
+    struct mr_metrics_server *server = app;
+    struct connection *c = *state;
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED && c != NULL)
+        c->is_open = false;
+    for (uint32_t i = 0; what == MHD_CONNECTION_NOTIFY_STARTED && i < PLACES && *state == NULL; i++) {
+        if (server->connections[i].is_open)
+            continue;
+        *state = &server->connections[i];
+        connection_begins(server, connection, *state);
+    }
+}
+
 /* ---- the socket ---- */
 
 static bool has_port(const char *text)
@@ -106,8 +197,12 @@ static int open_socket(const struct mr_address *address, uint16_t *port)
 {
     struct sockaddr_storage place;
     int family = mr_address_is_ipv4(address) ? AF_INET : AF_INET6;
-    socklen_t length = mr_address_to_sockaddr(address, family, &place);
     int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 && errno == EAFNOSUPPORT && mr_address_is_any(address)) { /* a kernel without IPv6 */
+        family = AF_INET;
+        fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    }
+    socklen_t length = mr_address_to_sockaddr(address, family, &place);
     const int yes = 1;
     if (fd < 0)
         return -1;
@@ -133,9 +228,9 @@ static struct MHD_Daemon *start_daemon(struct mr_metrics_server *server, int fd)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     struct MHD_Daemon *daemon = MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_USE_ITC, 0, NULL, NULL, answer, server,
-        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)fd, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS_MAX,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, PER_ADDRESS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, SILENCE_S_MAX,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_END);
+        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)fd, MHD_OPTION_CONNECTION_LIMIT, PLACES,
+        MHD_OPTION_NOTIFY_CONNECTION, connection_changes, server, MHD_OPTION_CONNECTION_TIMEOUT,
+        SILENCE_S_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return daemon;
 }

@@ -1,5 +1,6 @@
 /* Metrics over HTTP: GET /metrics and GET /healthz, and nothing else. One thread of its own answers, with few
- * connections at a time, each for one answer and for a few seconds at most. There is no authentication:
+ * connections at a time, each for one answer: one that is silent for a few seconds ends, and where there are
+ * too many, the oldest of the address that has most of them. There is no authentication:
  * whoever reaches the address reads what is there. */
 #ifndef MR_METRICS_SERVER_H
 #define MR_METRICS_SERVER_H

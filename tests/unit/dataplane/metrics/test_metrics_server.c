@@ -1,5 +1,6 @@
 /* The HTTP server on the loopback, asked by sockets. */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -45,15 +46,22 @@ static struct mr_metrics_server *start(void)
     return server;
 }
 
-static int connect_to(const struct mr_metrics_server *server)
+static int connect_from(const struct mr_metrics_server *server, uint32_t address)
 {
+    const struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(address)};
     const struct sockaddr_in place = {.sin_family = AF_INET,
                                       .sin_port = htons(mr_metrics_server_port(server)),
                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&own, sizeof(own)), 0);
     assert_int_equal(connect(fd, (const struct sockaddr *)&place, sizeof(place)), 0);
     return fd;
+}
+
+static int connect_to(const struct mr_metrics_server *server)
+{
+    return connect_from(server, INADDR_LOOPBACK);
 }
 
 /* What comes until the server ends the connection. */
@@ -127,9 +135,22 @@ static void nothing_else_is_answered(void **state)
     mr_metrics_server_stop(server);
 }
 
-/* Who opens connections and says nothing keeps only as many as one address may have; the end does not wait
- * for them. */
-static void connections_are_bounded(void **state)
+static bool is_cut(int fd)
+{
+    char byte;
+    const ssize_t got = recv(fd, &byte, 1, MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN);
+}
+
+static void healthy(const struct mr_metrics_server *server)
+{
+    ask(server, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+    expect("HTTP/1.1 200", "ok");
+}
+
+/* Who opens connections and never ends a request keeps only as many as one address may have, and nobody from
+ * his own; the end does not wait for them. */
+static void connections_of_an_address_are_bounded(void **state)
 {
     struct mr_metrics_server *server = start();
     int silent[CONNECTIONS_MAX];
@@ -137,16 +158,46 @@ static void connections_are_bounded(void **state)
     (void)state;
     for (uint32_t i = 0; i < CONNECTIONS_MAX; i++)
         silent[i] = connect_to(server);
-    int one_more = connect_to(server);
-    assert_true(read(one_more, &byte, 1) <= 0); /* it is cut off */
-    close(one_more);
-    close(silent[0]);
-    do { /* when the server has seen that is not known */
-        ask(server, "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
-    } while (strncmp(answer, "HTTP/1.1", 8) != 0);
-    mr_metrics_server_stop(server);
+    healthy(server);
+    assert_int_equal(read(silent[0], &byte, 1), 0); /* the oldest is cut off */
     for (uint32_t i = 1; i < CONNECTIONS_MAX; i++)
+        assert_false(is_cut(silent[i]));
+    for (uint32_t i = 0; i < 100; i++)
+        healthy(server);
+    mr_metrics_server_stop(server);
+    for (uint32_t i = 0; i < CONNECTIONS_MAX; i++)
         close(silent[i]);
+}
+
+/* Of the address that has most. */
+static void slow_connections_shut_nobody_out(void **state)
+{
+    static const char begins[] = "GET /metrics HTTP/1.1\r\nX: ";
+    struct mr_metrics_server *server = start();
+    int slow[2 * CONNECTIONS_MAX];
+    char byte;
+    (void)state;
+    for (uint32_t i = 0; i < 2 * CONNECTIONS_MAX; i++) {
+        slow[i] = connect_from(server, INADDR_LOOPBACK + 1 + (i >= CONNECTIONS_MAX - 1));
+        assert_int_equal(write(slow[i], begins, strlen(begins)), strlen(begins));
+    }
+    /* The first address has 7, and the second 8 of 9. */
+    assert_int_equal(read(slow[CONNECTIONS_MAX - 1], &byte, 1), 0);
+    healthy(server);
+    int other = connect_from(server, INADDR_LOOPBACK + 9),
+        another = connect_from(server, INADDR_LOOPBACK + 10);
+    assert_int_equal(read(slow[CONNECTIONS_MAX], &byte, 1), 0);
+    for (uint32_t i = 0; i < CONNECTIONS_MAX - 1; i++)
+        assert_false(is_cut(slow[i]));
+    for (uint32_t i = CONNECTIONS_MAX + 1; i < 2 * CONNECTIONS_MAX; i++)
+        assert_false(is_cut(slow[i]));
+    for (uint32_t i = 0; i < 100; i++)
+        healthy(server);
+    mr_metrics_server_stop(server);
+    close(other);
+    close(another);
+    for (uint32_t i = 0; i < 2 * CONNECTIONS_MAX; i++)
+        close(slow[i]);
 }
 
 static void what_cannot_be_listened_on_is_said(void **state)
@@ -181,8 +232,11 @@ static void what_cannot_be_listened_on_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(metrics_come_in_both_forms),         cmocka_unit_test(health_says_what_is_wrong),
-        cmocka_unit_test(nothing_else_is_answered),           cmocka_unit_test(connections_are_bounded),
+        cmocka_unit_test(metrics_come_in_both_forms),
+        cmocka_unit_test(health_says_what_is_wrong),
+        cmocka_unit_test(nothing_else_is_answered),
+        cmocka_unit_test(connections_of_an_address_are_bounded),
+        cmocka_unit_test(slow_connections_shut_nobody_out),
         cmocka_unit_test(what_cannot_be_listened_on_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
