@@ -17,8 +17,9 @@ static int hugepages_flags(uint64_t page_bytes)
     return MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (__builtin_ctzll(page_bytes) << MAP_HUGE_SHIFT);
 }
 
-/* Whether the process can have so many bytes of such pages at once. A limit that is met when a page is touched
- * ends a process with SIGBUS; asked for in this way, it is an error. Kernels before 5.14 cannot be asked. */
+/* Whether the process can have so many bytes of such pages at once. A limit that is met when a page is
+ * touched ends a process with SIGBUS; asked for in this way, it is an error. Kernels before 5.14 cannot be
+ * asked. */
 static bool hugepages_can_have(uint64_t page_bytes, uint64_t bytes)
 {
     void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, hugepages_flags(page_bytes), -1, 0);

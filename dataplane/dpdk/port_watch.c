@@ -79,7 +79,8 @@ void dp_port_watch_start(struct dp_port_watch *watch, const struct dp_port *port
         watch->tun = find_tun();
     if (port->driver == DP_DRIVER_PCI)
         hear_removal(watch, port);
-    if (port->driver != DP_DRIVER_AF_XDP && port->driver != DP_DRIVER_AF_PACKET)
+    if (port->driver != DP_DRIVER_AF_XDP && port->driver != DP_DRIVER_AF_PACKET &&
+        (port->driver != DP_DRIVER_SOCKET || device[0] == '\0'))
         return;
     watch->interface = if_nametoindex(device);
     if (port->driver == DP_DRIVER_AF_XDP && dp_netdev_get_link(watch->interface, &link) == 0)
@@ -115,6 +116,8 @@ enum dp_port_state dp_port_watch_look(const struct dp_port_watch *watch, char wh
     case DP_DRIVER_AF_XDP:
     case DP_DRIVER_AF_PACKET:
         return look_at_interface(watch, why);
+    case DP_DRIVER_SOCKET: /* bound to an interface by its number: one of the same name is another one */
+        return watch->interface != 0 ? look_at_interface(watch, why) : DP_PORT_UP;
     case DP_DRIVER_TAP: /* by its file, as it may be moved to another namespace and continue there */
         if (watch->tun < 0 || ioctl(watch->tun, TUNGETIFF, &ifr) == 0 || errno != EBADFD)
             return DP_PORT_UP;

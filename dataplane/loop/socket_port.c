@@ -235,6 +235,9 @@ void dp_socket_port_refresh(struct dp_socket_port *port)
         return;
     const uint32_t dropped = memory[SK_MEMINFO_DROPS] - port->dropped;
     port->dropped = memory[SK_MEMINFO_DROPS];
+    /* of whole messages alone: no answer to a stranger is longer than one */
+    __atomic_store_n(&port->counters.strangers_dropped, mr_udp_send_strangers_dropped(port->shorts),
+                     __ATOMIC_RELAXED);
     __atomic_store_n(&port->counters.rx_waiting_bytes, memory[SK_MEMINFO_RMEM_ALLOC], __ATOMIC_RELAXED);
     __atomic_store_n(&port->counters.rx_dropped, port->counters.rx_dropped + dropped, __ATOMIC_RELAXED);
 }

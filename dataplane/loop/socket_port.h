@@ -46,7 +46,11 @@ void dp_socket_port_configure(struct dp_socket_port *port, struct mr_endpoint_co
 /* What the kernel tells of a socket. X(name, kind, unit, help) */
 #define DP_SOCKET_COUNTER_LIST(X)                                                                            \
     X(rx_waiting_bytes, GAUGE, BYTES, "bytes that the kernel holds for datagrams not yet received")          \
-    X(rx_dropped, COUNTER, NONE, "datagrams that the kernel dropped because the socket's buffer was full")
+    X(rx_dropped, COUNTER, NONE, "datagrams that the kernel dropped because the socket's buffer was full")   \
+    X(strangers_dropped, COUNTER, NONE,                                                                      \
+      "answers to peers without a session that were dropped because half of the socket's buffer was full, "  \
+      "as "                                                                                                  \
+      "when somebody asks from addresses that nobody has")
 
 struct dp_socket_counters {
     DP_SOCKET_COUNTER_LIST(MR_COUNTER_FIELD)

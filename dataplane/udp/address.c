@@ -234,6 +234,16 @@ enum mr_status mr_address_resolve_candidates(const char *text, struct mr_address
     return MR_OK;
 }
 
+/* A kernel may have no IPv6, and /etc/hosts know ::1 for "localhost" all the same. */
+static bool family_is_there(int family)
+{
+    const int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return errno != EAFNOSUPPORT;
+    close(fd);
+    return true;
+}
+
 enum mr_status mr_address_resolve(const char *text, bool listening, struct mr_address *out, char *error,
                                   size_t error_bytes)
 {
@@ -245,11 +255,14 @@ enum mr_status mr_address_resolve(const char *text, bool listening, struct mr_ad
                                                                             &count, error, error_bytes);
     if (status != MR_OK)
         return status;
-    if (listening)
-        mr_address_from_sockaddr(list->ai_addr, out);
-    else
+    if (!listening) {
         *out = candidates[0];
-    if (listening)
-        freeaddrinfo(list);
+        return MR_OK;
+    }
+    const struct addrinfo *ai = list;
+    while (ai->ai_next != NULL && !family_is_there(ai->ai_family))
+        ai = ai->ai_next;
+    mr_address_from_sockaddr(ai->ai_addr, out);
+    freeaddrinfo(list);
     return MR_OK;
 }

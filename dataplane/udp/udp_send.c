@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <stdlib.h>
@@ -10,14 +11,17 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include "dataplane/udp/address.h"
+#include "dataplane/wire/format/packet.h"
 
-#define BATCH_PACKETS_MAX 256u
-#define BATCH_BYTES       (1u << 20)
-#define RUN_PACKETS_MAX   64u    /* the kernel's UDP_MAX_SEGMENTS */
-#define RUN_BYTES_MAX     65000u /* below the largest IP packet */
-#define RUNS_MAX          64u    /* per system call */
-#define CONTROL_BYTES     128u
-#define ERRORS_MAX        4u /* refusals of one datagram before it is dropped */
+#define BATCH_PACKETS_MAX  256u
+#define BATCH_BYTES        (1u << 20)
+#define RUN_PACKETS_MAX    64u    /* the kernel's UDP_MAX_SEGMENTS */
+#define RUN_BYTES_MAX      65000u /* below the largest IP packet */
+#define RUNS_MAX           64u    /* per system call */
+#define CONTROL_BYTES      128u
+#define TYPE_OFFSET        3u /* of every packet, in all versions */
+#define STRANGERS_PER_LOOK 16u
+#define ERRORS_MAX         4u /* refusals of one datagram before it is dropped */
 /* An incomplete run stays where it is, and what comes next is written after it: but not so far that the
  * memory no longer fits into the processor's cache. */
 #define KEEP_BYTES_MAX (384u << 10)
@@ -35,6 +39,8 @@ struct mr_udp_sender {
     const struct mr_udp_socket *socket;
     bool offload, too_long;
     uint64_t offloaded;
+    uint64_t strangers, strangers_dropped; /* answers to peers without a session */
+    bool is_crowded;                       /* as the kernel said last: half of the socket's buffer is used */
     uint8_t *memory;
     uint32_t used; /* bytes of memory; 8-byte multiple */
     uint32_t head, count;
@@ -80,9 +86,40 @@ uint8_t *mr_udp_send_begin(struct mr_udp_sender *s, const struct mr_address *to,
     return s->memory + s->used;
 }
 
+/* Whether it answers somebody without a session. */
+static bool is_for_stranger(const uint8_t *datagram, uint32_t bytes)
+{
+    const uint8_t type = bytes > TYPE_OFFSET ? datagram[TYPE_OFFSET] : 0;
+    return type == MR_PACKET_RETRY || type == MR_PACKET_RESET || type == MR_PACKET_VERSION;
+}
+
+static bool socket_is_crowded(const struct mr_udp_socket *socket)
+{
+    uint32_t memory[SK_MEMINFO_VARS] = {0};
+    socklen_t bytes = sizeof(memory);
+    return getsockopt(socket->fd, SOL_SOCKET, SO_MEMINFO, memory, &bytes) == 0 &&
+           memory[SK_MEMINFO_WMEM_ALLOC] > memory[SK_MEMINFO_SNDBUF] / 2;
+}
+
+static bool stranger_is_dropped(struct mr_udp_sender *s)
+{
+    if (s->strangers++ % STRANGERS_PER_LOOK == 0)
+        s->is_crowded = socket_is_crowded(s->socket);
+    if (s->is_crowded)
+        __atomic_store_n(&s->strangers_dropped, s->strangers_dropped + 1, __ATOMIC_RELAXED);
+    return s->is_crowded;
+}
+
+uint64_t mr_udp_send_strangers_dropped(const struct mr_udp_sender *s)
+{
+    return __atomic_load_n(&s->strangers_dropped, __ATOMIC_RELAXED);
+}
+
 void mr_udp_send_end(struct mr_udp_sender *s, uint32_t bytes)
 {
     if (bytes == 0)
+        return;
+    if (is_for_stranger(s->memory + s->used, bytes) && !s->socket->connected && stranger_is_dropped(s))
         return;
     s->packets[s->count].bytes = bytes;
     s->count++;

@@ -13,6 +13,9 @@
 #include "trainer_client/millrace.h"
 
 #define LINE_MS 60000
+#define MAKE_INTERFACE                                                                                       \
+    "ip link add made0 type veth peer name made1 && ip address add 10.98.0.1/24 dev made0 && "               \
+    "ip link set made0 up && ip link set made1 up"
 
 static const char *millraced;
 
@@ -151,6 +154,9 @@ static void a_lost_port_ends_the_node(void **state)
                    NETNS_SERVER_IF ": its XDP program was removed by another process");
     loses_its_port(x, "--set port.driver=tap --set port.device=tap0", "ip link del tap0",
                    "tap0: the tap interface was deleted");
+    assert_int_equal(netns_run(&x->net, NETNS_SERVER, MAKE_INTERFACE), 0);
+    loses_its_port(x, "--set port.driver=socket --set port.device=made0 --set port.ipv4=10.98.0.1/24",
+                   "ip link del made0 && " MAKE_INTERFACE, "made0: the interface is gone");
     loses_its_port(x, "--set port.driver=af_packet", "ip link del " NETNS_SERVER_IF,
                    NETNS_SERVER_IF ": the interface is gone");
 }

@@ -1,5 +1,7 @@
 /* Sockets on loopback: what is sent in a batch arrives as the same datagrams, with and without offload. */
 #include <errno.h>
+#include <linux/sock_diag.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
@@ -14,6 +16,50 @@
 #include "dataplane/udp/udp_receive.h"
 #include "dataplane/udp/udp_send.h"
 #include "dataplane/udp/udp_socket.h"
+#include "dataplane/wire/format/packet.h"
+
+/* What the kernel is made to say. */
+static struct {
+    bool has_no_ipv6;
+    uint32_t sent_bytes; /* of 1000, that wait in the send buffer; 0: as they do */
+} kernel;
+
+int __real_socket(int domain, int type, int protocol);
+int __wrap_socket(int domain, int type, int protocol);
+int __real_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes);
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes);
+
+int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out);
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out);
+
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out)
+{
+    if (host == NULL || strcmp(host, "both.test") != 0)
+        return __real_getaddrinfo(host, port, hints, out);
+    const int failed = __real_getaddrinfo("::1", port, hints, out);
+    return failed != 0 ? failed : __real_getaddrinfo("127.0.0.1", port, hints, &(*out)->ai_next);
+}
+
+int __wrap_socket(int domain, int type, int protocol)
+{
+    if (domain != AF_INET6 || !kernel.has_no_ipv6)
+        return __real_socket(domain, type, protocol);
+    errno = EAFNOSUPPORT;
+    return -1;
+}
+
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes)
+{
+    const uint32_t memory[SK_MEMINFO_VARS] = {
+        [SK_MEMINFO_WMEM_ALLOC] = kernel.sent_bytes, [SK_MEMINFO_SNDBUF] = 1000};
+    if (level != SOL_SOCKET || name != SO_MEMINFO || kernel.sent_bytes == 0)
+        return __real_getsockopt(fd, level, name, value, bytes);
+    memcpy(value, memory, *bytes < sizeof(memory) ? *bytes : sizeof(memory));
+    return 0;
+}
 
 struct pair {
     struct mr_udp_socket server, client;
@@ -223,6 +269,90 @@ static void expect_just(struct pair *p, uint32_t count, uint32_t bytes)
     assert_false(mr_udp_receive(p->server_in));
 }
 
+static void a_kernel_without_ipv6_has_a_wildcard(void **state)
+{
+    struct pair p;
+    struct mr_address from;
+    char error[256];
+    (void)state;
+    kernel.has_no_ipv6 = true;
+    open_pair(&p, ":0", "127.0.0.1:0", true);
+    assert_int_equal(p.server.family, AF_INET);
+    send_one(p.client_out, &p.to, 40, 7);
+    assert_true(mr_udp_send_flush(p.client_out));
+    receive_one(&p.server, p.server_in, &from, 40, 7);
+    assert_int_equal(from.path[3], 0x0100007f); /* it came in on 127.0.0.1, and is answered from there */
+    send_one(p.server_out, &from, 48, 8);
+    assert_true(mr_udp_send_flush(p.server_out));
+    receive_one(&p.client, p.client_in, &from, 48, 8);
+    close_pair(&p);
+    open_pair(&p, "both.test:0", "127.0.0.1:0", true); /* ::1, and 127.0.0.1 */
+    assert_int_equal(p.server.family, AF_INET);
+    close_pair(&p);
+    /* What was named is not replaced by another address. */
+    const struct mr_udp_options options = {0};
+    const struct mr_address named = {.ip = {[15] = 1}, .port = 0};
+    assert_int_not_equal(mr_udp_bind(&named, &options, &p.server, error, sizeof(error)), MR_OK);
+    kernel.has_no_ipv6 = false;
+}
+
+/* Datagrams of a type, by the first bytes of every packet. */
+static void answer_many(struct pair *p, const struct mr_address *to, uint8_t type, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint8_t *datagram = mr_udp_send_begin(p->server_out, to, 64);
+        assert_non_null(datagram);
+        memset(datagram, type, 64);
+        mr_udp_send_end(p->server_out, 64);
+    }
+    assert_true(mr_udp_send_flush(p->server_out));
+}
+
+static void expect_answers(struct pair *p, uint8_t type, uint32_t count)
+{
+    struct mr_address from;
+    const uint8_t *datagram;
+    size_t got;
+    for (uint32_t i = 0; i < count; i++)
+        receive_one(&p->client, p->client_in, &from, 64, type);
+    (void)mr_udp_receive(p->client_in);
+    assert_false(mr_udp_receive_next(p->client_in, &from, &datagram, &got));
+}
+
+/* Answers to who has no session wait for its ARP, and leave half of the buffer to the others. */
+static void strangers_leave_room_for_the_others(void **state)
+{
+    static const uint8_t to_strangers[] = {MR_PACKET_RETRY, MR_PACKET_RESET, MR_PACKET_VERSION};
+    struct pair p;
+    struct mr_address client;
+    (void)state;
+    open_pair(&p, "127.0.0.1:0", "127.0.0.1:0", false);
+    mr_udp_local(&p.client, &client);
+    for (uint32_t i = 0; i < sizeof(to_strangers); i++) {
+        const uint64_t before = mr_udp_send_strangers_dropped(p.server_out);
+        kernel.sent_bytes = 499;
+        answer_many(&p, &client, to_strangers[i], 40);
+        expect_answers(&p, to_strangers[i], 40);
+        kernel.sent_bytes = 501;
+        answer_many(&p, &client, to_strangers[i], 16); /* the kernel is asked for some of them only */
+        expect_answers(&p, to_strangers[i],
+                       16 - (uint32_t)(mr_udp_send_strangers_dropped(p.server_out) - before));
+        answer_many(&p, &client, to_strangers[i], 100);
+        expect_answers(&p, to_strangers[i], 0);
+        assert_true(mr_udp_send_strangers_dropped(p.server_out) - before > 100);
+        answer_many(&p, &client, MR_PACKET_DATA, 20);
+        expect_answers(&p, MR_PACKET_DATA, 20);
+        kernel.sent_bytes = 1; /* until it is asked again */
+        const uint64_t dropped = mr_udp_send_strangers_dropped(p.server_out);
+        answer_many(&p, &client, to_strangers[i], 32);
+        expect_answers(&p, to_strangers[i],
+                       32 - (uint32_t)(mr_udp_send_strangers_dropped(p.server_out) - dropped));
+        assert_in_range(mr_udp_send_strangers_dropped(p.server_out) - dropped, 0, 16);
+    }
+    kernel.sent_bytes = 0;
+    close_pair(&p);
+}
+
 static void less_than_half_a_run_waits_for_more(void **state)
 {
     struct pair p;
@@ -273,6 +403,8 @@ int main(void)
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_measures),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(a_kernel_without_ipv6_has_a_wildcard),
+        cmocka_unit_test(strangers_leave_room_for_the_others),
         cmocka_unit_test(less_than_half_a_run_waits_for_more),
         cmocka_unit_test(a_run_that_has_its_shorter_end_does_not_wait),
         cmocka_unit_test(without_offload_nothing_waits),
