@@ -119,7 +119,7 @@ MR_API const char *mr_last_error(void);
 MR_API void mr_fail_at_exit(void);
 /* Returns how many cores the node has; in a cluster, all nodes that own a part of the tables together. */
 MR_API uint32_t mr_client_core_count(const struct mr_client *client);
-#define MR_CLIENT_CORES_MAX 2048u /* there are never more, also when nodes join */
+#define MR_CLIENT_CORES_MAX 16384u /* there are never more, also when nodes join */
 #define MR_NODE_NAME_BYTES  64u
 struct mr_core_place {
     uint32_t core;                 /* of that node, from 0 */
@@ -743,6 +743,7 @@ struct mr_cluster_state {
     uint32_t node_count;    /* 0 with epoch 0; both are 0 also for a node that is in no cluster */
     uint32_t self;          /* which of them answered; UINT32_MAX: the map lacks it */
     uint32_t without_owner; /* partitions, of 4096, that have not been given out */
+    uint32_t outside;       /* nodes that have a session with ZooKeeper and are not in the map */
     uint64_t lease_us;      /* for so long a node serves after ZooKeeper has confirmed it */
     uint64_t lease_left_us; /* of the node that answered; 0: it serves nothing now */
     bool is_member;

@@ -16,7 +16,7 @@
 
 #define PS_CLUSTER_FORMAT_VERSION  2u /* with the capabilities that its parts need */
 #define PS_CLUSTER_FORMAT_1        1u /* without them; written when they need none */
-#define PS_CLUSTER_PARTS_MAX       32u
+#define PS_CLUSTER_PARTS_MAX       256u
 #define PS_CLUSTER_PART_NAME_BYTES 64u
 
 /* What one node wrote. */

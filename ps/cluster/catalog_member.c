@@ -200,7 +200,8 @@ bool ps_catalog_member_viewed(struct ps_catalog_member *m, const struct ps_catal
     m->asks = false;
     m->leads = view->leads;
     m->in_use = view->in_use;
-    m->report_count = view->report_count < PS_CLUSTER_NODES_MAX ? view->report_count : PS_CLUSTER_NODES_MAX;
+    m->report_count =
+        view->report_count < PS_CLUSTER_REGISTERED_MAX ? view->report_count : PS_CLUSTER_REGISTERED_MAX;
     memcpy(m->reports, view->reports, m->report_count * sizeof(m->reports[0]));
     if (!m->is_applied && (is_new || !has_failed_for_now(m)))
         apply(m);

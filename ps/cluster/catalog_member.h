@@ -62,8 +62,8 @@ struct ps_catalog_member {
     struct ps_catalog_wish *proposed; /* what that change is for; NULL: it settles, or its wish is answered */
     struct ps_cluster_report own;
     uint32_t report_count;
-    struct ps_cluster_report reports[PS_CLUSTER_NODES_MAX]; /* of all nodes with a session */
-    struct ps_catalog_wish *wishes;                         /* the oldest first */
+    struct ps_cluster_report reports[PS_CLUSTER_REGISTERED_MAX]; /* of all nodes with a session */
+    struct ps_catalog_wish *wishes;                              /* the oldest first */
 };
 
 /* What the coordinator knew at one time; the reports were read after the catalogue, and the node's own was

@@ -1,11 +1,12 @@
 #include "ps/cluster/cluster_map.h"
 
 #include <string.h>
+#include "dataplane/wire/format/cluster.h"
 
 void ps_cluster_map_init(struct ps_cluster_map *map, uint32_t partition_count)
 {
     *map = (struct ps_cluster_map){.partition_count = partition_count};
-    memset(map->owner, PS_CLUSTER_NO_NODE, sizeof(map->owner));
+    memset(map->owner, 0xff, sizeof(map->owner));
 }
 
 uint32_t ps_cluster_map_find(const struct ps_cluster_map *map, const char *name)
@@ -38,7 +39,10 @@ uint32_t ps_cluster_map_load(const struct ps_cluster_map *map, uint32_t node)
 
 bool ps_cluster_map_owns_any(const struct ps_cluster_map *map, uint32_t node)
 {
-    return memchr(map->owner, (int)node, map->partition_count) != NULL;
+    for (uint32_t p = 0; p < map->partition_count; p++)
+        if (map->owner[p] == node)
+            return true;
+    return false;
 }
 
 static void remove_move(struct ps_cluster_map *map, uint32_t at)
@@ -56,15 +60,33 @@ static void forget_process(struct ps_cluster_map *map, uint32_t node)
     map->cut = 0;
 }
 
+static_assert(MR_CLUSTER_FEW_NODES < MR_CLUSTER_NO_NODE && PS_CLUSTER_NODES_MAX < PS_CLUSTER_NO_NODE,
+              "nobody");
+
+enum ps_cluster_refusal ps_cluster_map_admits(const struct ps_cluster_map *map,
+                                              const struct ps_cluster_node *node)
+{
+    const uint64_t many = MR_CAN(MANY_NODES);
+    if ((map->needs & ~node->version.capabilities) != 0)
+        return PS_CLUSTER_LACKS_USED;
+    if (ps_cluster_map_find(map, node->name) != PS_CLUSTER_NO_NODE)
+        return PS_CLUSTER_ADMITS;
+    if (map->node_count == PS_CLUSTER_NODES_MAX)
+        return PS_CLUSTER_IS_FULL;
+    const bool may_be_many =
+        (many & ~node->version.capabilities) == 0 && ps_cluster_map_lacking(map, many) == PS_CLUSTER_NO_NODE;
+    return map->node_count < MR_CLUSTER_FEW_NODES || may_be_many ? PS_CLUSTER_ADMITS : PS_CLUSTER_NOT_SO_MANY;
+}
+
 bool ps_cluster_map_join(struct ps_cluster_map *map, const struct ps_cluster_node *node)
 {
     const uint32_t known = ps_cluster_map_find(map, node->name);
-    if ((map->needs & ~node->version.capabilities) != 0)
+    if (ps_cluster_map_admits(map, node) != PS_CLUSTER_ADMITS)
         return false;
     if (known == PS_CLUSTER_NO_NODE) {
-        if (map->node_count == PS_CLUSTER_NODES_MAX)
-            return false;
         map->nodes[map->node_count++] = *node;
+        if (map->node_count > MR_CLUSTER_FEW_NODES)
+            map->needs |= MR_CAN(MANY_NODES);
     } else {
         const bool is_same_process = map->nodes[known].start_id == node->start_id;
         if (is_same_process && map->nodes[known].session == node->session &&
@@ -162,7 +184,7 @@ static bool grant_all(struct ps_cluster_map *map, uint32_t from, const bool *pre
         while (to_each[to] == 0)
             to++;
         to_each[to]--;
-        map->owner[p] = (uint8_t)to;
+        map->owner[p] = (uint16_t)to;
         map->grant[p] = map->last_id;
     }
     return true;
@@ -206,7 +228,7 @@ bool ps_cluster_map_begin_move(struct ps_cluster_map *map, uint32_t first, uint3
         first >= map->partition_count || count > map->partition_count - first ||
         moves_already(map, first, count))
         return false;
-    const uint8_t from = map->owner[first];
+    const uint16_t from = map->owner[first];
     if (from == PS_CLUSTER_NO_NODE || from == to)
         return false;
     for (uint32_t p = first; p < first + count; p++)
@@ -217,7 +239,7 @@ bool ps_cluster_map_begin_move(struct ps_cluster_map *map, uint32_t first, uint3
         .first = (uint16_t)first,
         .count = (uint16_t)count,
         .from = from,
-        .to = (uint8_t)to,
+        .to = (uint16_t)to,
     };
     map->epoch++;
     return true;

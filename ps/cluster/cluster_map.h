@@ -25,11 +25,15 @@
 #ifndef PS_CLUSTER_PARTITIONS_MAX /* the simulator's worlds have fewer */
 #define PS_CLUSTER_PARTITIONS_MAX MR_PARTITION_COUNT
 #endif
-#define PS_CLUSTER_NODES_MAX  32u
-#define PS_CLUSTER_MOVES_MAX  16u
-#define PS_CLUSTER_NO_NODE    0xffu
-#define PS_CLUSTER_NAME_BYTES 64u
-#define PS_CLUSTER_TEXT_BYTES 256u /* of a line that says what is wrong */
+#ifndef PS_CLUSTER_NODES_MAX
+#define PS_CLUSTER_NODES_MAX 256u
+#endif
+/* Nodes with a session that are looked at: those of the map, and some that wait to be admitted. */
+#define PS_CLUSTER_REGISTERED_MAX (PS_CLUSTER_NODES_MAX + 16u)
+#define PS_CLUSTER_MOVES_MAX      16u
+#define PS_CLUSTER_NO_NODE        0xffffu
+#define PS_CLUSTER_NAME_BYTES     64u
+#define PS_CLUSTER_TEXT_BYTES     256u /* of a line that says what is wrong */
 
 struct ps_cluster_node {
     char name[PS_CLUSTER_NAME_BYTES];    /* as configured; outlives the process */
@@ -44,7 +48,7 @@ struct ps_cluster_node {
 struct ps_cluster_move {
     uint64_t id;
     uint16_t first, count;
-    uint8_t from, to;
+    uint16_t from, to;
     uint32_t mib_s; /* at most; 0: as the taker is configured */
 };
 
@@ -55,7 +59,7 @@ struct ps_cluster_map {
     uint32_t partition_count;
     uint32_t node_count;
     struct ps_cluster_node nodes[PS_CLUSTER_NODES_MAX];
-    uint8_t owner[PS_CLUSTER_PARTITIONS_MAX];  /* an index of nodes, or PS_CLUSTER_NO_NODE */
+    uint16_t owner[PS_CLUSTER_PARTITIONS_MAX]; /* an index of nodes, or PS_CLUSTER_NO_NODE */
     uint64_t grant[PS_CLUSTER_PARTITIONS_MAX]; /* by which the owner has it */
     uint32_t move_count;
     struct ps_cluster_move
@@ -93,11 +97,20 @@ bool ps_cluster_map_owns_any(const struct ps_cluster_map *map, uint32_t node);
 
 /* ---- changes: false if they do not fit the map, which then stays as it is ---- */
 
+/* Whether the map takes the node in. */
+enum ps_cluster_refusal {
+    PS_CLUSTER_ADMITS,
+    PS_CLUSTER_LACKS_USED,  /* the node lacks what is in use */
+    PS_CLUSTER_NOT_SO_MANY, /* it would be one of many nodes, which it or a node of the map does not know */
+    PS_CLUSTER_IS_FULL
+};
+enum ps_cluster_refusal ps_cluster_map_admits(const struct ps_cluster_map *map,
+                                              const struct ps_cluster_node *node);
 /* Takes a node in, or notes that it has started again (another start id): what the process before it had
  * in memory is gone, so moves from it and to it, and a cut, end. A process with a new session goes on with
  * what it has; noting it is a change of the map, so that nobody who saw it without a session can take its
  * partitions. So is noting another version of it, which a leader before 0.3.0 leaves out. Not of a node that
- * lacks what is in use. */
+ * is not admitted. */
 bool ps_cluster_map_join(struct ps_cluster_map *map, const struct ps_cluster_node *node);
 /* Takes a node that owns nothing out: the nodes after it move up. Not of one that a move concerns. */
 bool ps_cluster_map_forget(struct ps_cluster_map *map, uint32_t node);

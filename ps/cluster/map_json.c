@@ -207,7 +207,7 @@ static void read_owners(struct ps_json_reader *r, const json_t *root, struct ps_
         for (uint32_t p = first; p < first + count && r->is_good; p++) {
             if (map->owner[p] != PS_CLUSTER_NO_NODE)
                 ps_json_fault(r, "has two owners", "first");
-            map->owner[p] = (uint8_t)node;
+            map->owner[p] = (uint16_t)node;
             map->grant[p] = grant;
         }
     }
@@ -243,8 +243,8 @@ static void read_moves(struct ps_json_reader *r, const json_t *root, struct ps_c
         struct ps_cluster_move move = {.id = ps_json_number(r, object, "id", map->last_id),
                                        .first = (uint16_t)first,
                                        .count = (uint16_t)count,
-                                       .from = (uint8_t)node_named(r, map, object, "from"),
-                                       .to = (uint8_t)node_named(r, map, object, "to")};
+                                       .from = (uint16_t)node_named(r, map, object, "from"),
+                                       .to = (uint16_t)node_named(r, map, object, "to")};
         if (json_object_get(object, "mib_s") != NULL) /* an older version writes none */
             move.mib_s = (uint32_t)ps_json_number(r, object, "mib_s", UINT32_MAX);
         if (r->is_good)

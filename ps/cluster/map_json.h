@@ -1,5 +1,5 @@
 /* A cluster's map as the JSON that the coordinator keeps, which operators may read there. Runs of partitions
- * with one owner and one grant are one entry, so a map of 32 nodes takes some 10 KB. Any thread. */
+ * with one owner and one grant are one entry, so a map of 256 nodes takes some 50 KB. Any thread. */
 #ifndef PS_CLUSTER_MAP_JSON_H
 #define PS_CLUSTER_MAP_JSON_H
 

@@ -15,8 +15,8 @@ struct ps_move_wish {
     uint32_t first, count; /* count 0: all */
     uint32_t mib_s;
     uint64_t id; /* to cancel; 0: all */
-    /* Found out from the first map that it is compared with: the node to be forgotten is there, and what is to
-     * move. */
+    /* Found out from the first map that it is compared with: the node to be forgotten is there, and what is
+     * to move. */
     bool is_known;
     uint32_t range_count;
     struct ps_move_range {

@@ -30,7 +30,8 @@ struct ps_zookeeper {
     pthread_cond_t changed;
     bool is_woken;
     bool stops;
-    bool writes; /* `next` is to be written */
+    bool writes;    /* `next` is to be written */
+    bool reads_all; /* somebody waits for what all nodes say */
     struct ps_cluster_map next;
     struct ps_cluster_catalog *next_catalog; /* to be written; NULL: nothing is */
     struct ps_cluster_report report;
@@ -43,7 +44,15 @@ struct ps_zookeeper {
     bool is_in_doubt;       /* whether a change was written: the next entry's answer comes after it */
     uint64_t away_since_us; /* 0: connected */
     struct ps_cluster_map map;
-    int map_version; /* of the znode, when `map` was read */
+    struct Stat map_stat; /* of the znode, when `map` was read; czxid 0: it was not there */
+    /* the nodes' entries, of this round and of the one before */
+    struct entries {
+        uint32_t count;
+        struct ps_cluster_node nodes[PS_CLUSTER_REGISTERED_MAX];
+        struct ps_cluster_report reports[PS_CLUSTER_REGISTERED_MAX];
+    } entries[2];
+    uint32_t round; /* entries[round % 2] is this round's */
+    bool led;       /* in the round before */
     struct ps_cluster_catalog *catalog;
     struct Stat catalog_stat; /* of the znode, when `catalog` was read; czxid 0: it was not there */
     char trouble[PS_CLUSTER_TEXT_BYTES];
@@ -294,7 +303,7 @@ static enum ps_member_written write_json(struct ps_zookeeper *z, const struct ps
     if (z->map.epoch == 0)
         error = create(z, z->map_path, json, ZOO_PERSISTENT);
     else
-        error = ps_zookeeper_set(&z->link, z->map_path, json, z->map_version);
+        error = ps_zookeeper_set(&z->link, z->map_path, json, z->map_stat.version);
     if (error == ZOK)
         return PS_WRITTEN;
     if (error == ZBADVERSION || error == ZNODEEXISTS)
@@ -319,25 +328,27 @@ static void write_next(struct ps_zookeeper *z)
     z->options.events->written(z->options.context, &next, outcome);
 }
 
+/* Large, and read in each round: its version is asked for first. */
 static bool read_map(struct ps_zookeeper *z)
 {
     int bytes = MAP_BYTES_MAX;
     struct Stat stat;
     char text[PS_CLUSTER_TEXT_BYTES];
-    int error = ps_zookeeper_get(&z->link, z->map_path, session_changed, z, z->buffer, &bytes, &stat);
-    if (error == ZNONODE) {
-        error = ps_zookeeper_exists(&z->link, z->map_path, session_changed, z, &stat);
-        if (error == ZOK) /* it has appeared in between */
-            error = ps_zookeeper_get(&z->link, z->map_path, session_changed, z, z->buffer, &bytes, &stat);
-    }
+    int error = ps_zookeeper_exists(&z->link, z->map_path, session_changed, z, &stat);
     if (error == ZNONODE) {
         ps_cluster_map_init(&z->map, z->options.partition_count);
+        z->map_stat = (struct Stat){0};
         return true;
     }
+    if (error == ZOK && stat.czxid == z->map_stat.czxid && stat.version == z->map_stat.version)
+        return true;
+    if (error == ZOK)
+        error = ps_zookeeper_get(&z->link, z->map_path, NULL, NULL, z->buffer, &bytes, &stat);
     if (error != ZOK) {
         refused(z, "read", z->map_path, error);
         return false;
     }
+    z->map_stat = (struct Stat){0};
     if (bytes < 0 || !ps_cluster_map_parse(z->buffer, (size_t)bytes, &z->map, text)) {
         trouble(z, "%s in ZooKeeper is no map that this version reads: %s", z->map_path,
                 bytes < 0 ? "it is empty" : text);
@@ -348,7 +359,7 @@ static bool read_map(struct ps_zookeeper *z)
                 z->map_path, z->map.partition_count, z->options.partition_count);
         return false;
     }
-    z->map_version = stat.version;
+    z->map_stat = stat;
     return true;
 }
 
@@ -457,28 +468,70 @@ static bool is_overtaken(struct ps_zookeeper *z)
     return writes;
 }
 
-static bool read_nodes(struct ps_zookeeper *z, struct ps_cluster_node *nodes,
-                       struct ps_cluster_report *reports, uint32_t *count)
+static bool takes_move(const struct ps_cluster_map *map, const char *name)
+{
+    for (uint32_t i = 0; i < map->move_count; i++)
+        if (strcmp(map->nodes[map->moves[i].to].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* The entry as it was read in an earlier round, if it need not be read again. */
+static bool keep_entry(const struct ps_zookeeper *z, const char *name, struct entries *now)
+{
+    const struct entries *before = &z->entries[(z->round + 1) % 2];
+    uint32_t at = 0;
+    while (at < before->count && strcmp(before->nodes[at].name, name) != 0)
+        at++;
+    if (at == before->count || strcmp(name, z->options.self.name) == 0 || takes_move(&z->map, name))
+        return false;
+    now->nodes[now->count] = before->nodes[at];
+    now->reports[now->count] = before->reports[at];
+    return true;
+}
+
+/* The nodes of the map come first: others may be more than there is room for. */
+static bool read_entries(struct ps_zookeeper *z, const struct String_vector *names, bool in_map, bool all)
+{
+    struct entries *now = &z->entries[z->round % 2];
+    for (int32_t i = 0; i < names->count && now->count < PS_CLUSTER_REGISTERED_MAX; i++) {
+        const char *name = names->data[i];
+        bool is_node = true;
+        if ((ps_cluster_map_find(&z->map, name) != PS_CLUSTER_NO_NODE) != in_map)
+            continue;
+        if ((all || !keep_entry(z, name, now)) &&
+            (!read_entry(z, name, &now->nodes[now->count], &now->reports[now->count], &is_node) ||
+             is_overtaken(z)))
+            return false;
+        now->count += is_node;
+    }
+    return true;
+}
+
+/* Who is there, and what all of them say, or, unless that is wanted, those that were not known. */
+static bool read_nodes(struct ps_zookeeper *z, bool all)
 {
     struct String_vector names;
+    struct entries *now = &z->entries[(z->round + 1) % 2];
     const int error = ps_zookeeper_children(&z->link, z->nodes_path, session_changed, z, &names);
     if (error != ZOK) {
         refused(z, "list", z->nodes_path, error);
         return false;
     }
-    bool is_whole = true;
-    *count = 0;
-    for (int32_t i = 0; is_whole && i < names.count && *count < PS_CLUSTER_NODES_MAX; i++) {
-        bool is_node;
-        is_whole =
-            read_entry(z, names.data[i], &nodes[*count], &reports[*count], &is_node) && !is_overtaken(z);
-        *count += is_node;
-    }
-    if ((uint32_t)names.count > PS_CLUSTER_NODES_MAX)
-        trouble(z, "cluster %s has more than %u nodes, which is all that this version can do",
-                z->options.cluster, PS_CLUSTER_NODES_MAX);
+    z->round++;
+    now->count = 0;
+    const bool is_read = read_entries(z, &names, true, all) && read_entries(z, &names, false, all);
     (void)deallocate_String_vector(&names);
-    return is_whole; /* of an entry that could not be read, for want of a connection, nothing is known */
+    return is_read; /* of an entry that could not be read, for want of a connection, nothing is known */
+}
+
+static bool is_asked_for_all(struct ps_zookeeper *z)
+{
+    pthread_mutex_lock(&z->lock);
+    const bool is_asked = z->reads_all;
+    z->reads_all = false;
+    pthread_mutex_unlock(&z->lock);
+    return is_asked;
 }
 
 static bool read_leader(struct ps_zookeeper *z, bool *leads)
@@ -499,10 +552,7 @@ static bool read_leader(struct ps_zookeeper *z, bool *leads)
 static void go_round(struct ps_zookeeper *z)
 {
     const struct ps_zookeeper_options *o = &z->options;
-    struct ps_cluster_node nodes[PS_CLUSTER_NODES_MAX];
-    struct ps_cluster_report reports[PS_CLUSTER_NODES_MAX];
-    struct ps_zookeeper_view view = {
-        .map = &z->map, .catalog = z->catalog, .registered = nodes, .reports = reports};
+    struct ps_zookeeper_view view = {.map = &z->map, .catalog = z->catalog};
     z->is_troubled = false;
     if (!is_connected(z))
         return;
@@ -521,12 +571,24 @@ static void go_round(struct ps_zookeeper *z)
                              sent_us);
     write_next(z);
     write_next_catalog(z);
-    if (!read_map(z) || !read_catalog(z) || !read_nodes(z, nodes, reports, &view.registered_count) ||
-        !read_leader(z, &view.leads))
+    if (!read_map(z) || !read_catalog(z))
+        return;
+    const bool is_asked = is_asked_for_all(z);
+    bool is_read = read_nodes(z, is_asked || z->led) && read_leader(z, &view.leads);
+    if (is_read && view.leads && !z->led && !is_asked)
+        is_read = read_nodes(z, true);
+    z->led = is_read && view.leads;
+    if (!is_read && is_asked)
+        ps_zookeeper_read_all(z);
+    if (!is_read)
         return;
     if (!z->is_troubled)
         say(z, "");
-    while (view.self < view.registered_count && nodes[view.self].session != session_of(z))
+    const struct entries *now = &z->entries[z->round % 2];
+    view.registered = now->nodes;
+    view.reports = now->reports;
+    view.registered_count = now->count;
+    while (view.self < view.registered_count && now->nodes[view.self].session != session_of(z))
         view.self++;
     o->events->viewed(o->context, &view);
 }
@@ -653,6 +715,13 @@ void ps_zookeeper_wake(struct ps_zookeeper *z)
     pthread_mutex_lock(&z->lock);
     z->is_woken = true;
     pthread_cond_signal(&z->changed);
+    pthread_mutex_unlock(&z->lock);
+}
+
+void ps_zookeeper_read_all(struct ps_zookeeper *z)
+{
+    pthread_mutex_lock(&z->lock);
+    z->reads_all = true;
     pthread_mutex_unlock(&z->lock);
 }
 

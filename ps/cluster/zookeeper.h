@@ -21,6 +21,9 @@
  *   not written.
  * - A change of the map that is to be written is written first, and the map is also read before all that:
  *   the end of a move, for which calls wait.
+ * - What each node says is read by the leader, and by a node that waits for what others do: if all read all
+ *   in each round, reads would grow with the square of the nodes. What others have of a catalogue or a cut only
+ *   grows while they live, so an older view shows too little of it.
  * - The catalogue is read after the node's own entry is written, and before the others' entries are read. So
  *   of a change of the catalogue and a node that says which version it has, one sees the other.
  *
@@ -42,6 +45,8 @@ struct ps_zookeeper;
 struct ps_zookeeper_view {
     const struct ps_cluster_map *map;         /* epoch 0: there is none yet */
     const struct ps_cluster_catalog *catalog; /* version 0: there is none yet */
+    /* Of an earlier round, but for the node's own, those of takers of moves and of nodes that have come; all
+     * are of this round if the node leads, or has asked for all. */
     const struct ps_cluster_node *registered;
     const struct ps_cluster_report *reports; /* of `registered` */
     uint32_t registered_count;
@@ -94,6 +99,8 @@ void ps_zookeeper_write_catalog(struct ps_zookeeper *z, const struct ps_cluster_
 void ps_zookeeper_report(struct ps_zookeeper *z, const struct ps_cluster_report *report);
 /* Goes round at once. Any thread. */
 void ps_zookeeper_wake(struct ps_zookeeper *z);
+/* The next view has what all nodes say: something waits for that. Any thread. */
+void ps_zookeeper_read_all(struct ps_zookeeper *z);
 /* Ends the thread and the session, by which everybody learns at once that the node is gone. Nothing is
  * called afterwards. NULL is fine. */
 void ps_zookeeper_stop(struct ps_zookeeper *z);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/log.h"
+#include "dataplane/wire/format/cluster.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/checkpoint/cluster_retain.h"
@@ -75,7 +76,7 @@ static enum mr_status check_part(const struct ps_place *place, struct ps_cluster
 
 static enum ps_commit_state write_it(const struct ps_place *place, struct ps_cluster_manifest *m, char *text)
 {
-    m->needs = 0;
+    m->needs = m->part_count > MR_CLUSTER_FEW_NODES ? MR_CAN(MANY_NODES) : 0;
     for (uint32_t part = 0; part < m->part_count; part++)
         if (check_part(place, m, part, text) != MR_OK)
             return PS_COMMIT_FAILED;

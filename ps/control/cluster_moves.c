@@ -445,7 +445,7 @@ void ps_cluster_moves_show(const struct ps_cluster_moves *m, const struct ps_clu
     const uint32_t node_count = map->node_count;
     assert(node_count <= PS_CLUSTER_NODES_MAX && map->move_count <= PS_CLUSTER_MOVES_MAX);
     for (uint32_t i = 0; i < node_count; i++) {
-        words[MR_MOVES_DRAINED] |= (uint64_t)map->drained[i] << i;
+        words[MR_MOVES_DRAINED + i / 64] |= (uint64_t)map->drained[i] << i % 64;
         memcpy(names[i], map->nodes[i].name, sizeof(names[i]));
     }
     for (uint32_t i = 0; i < map->move_count; i++)

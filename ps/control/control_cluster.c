@@ -1,5 +1,6 @@
 /* A member of a cluster: its features are the catalogue's (ps/cluster/catalog_member.h). Create, Drop,
  * Alter and Freeze are answered once all nodes have made them; other commands go on meanwhile. */
+#include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,6 @@ struct mail {
     uint64_t written_version;
     enum ps_member_written outcome;
     struct ps_cluster_catalog *catalog; /* of the view; its memory stays */
-    struct ps_cluster_report reports[PS_CLUSTER_NODES_MAX];
     struct ps_catalog_view view;
 };
 
@@ -28,9 +28,11 @@ struct ps_control_cluster {
     struct ps_control *control;
     struct ps_control_coordinator coordinator;
     struct ps_catalog_member member;
-    pthread_mutex_t lock; /* of `mail` */
+    pthread_mutex_t lock; /* of `mail` and its reports */
     struct mail mail;
-    struct ps_cluster_catalog *catalog; /* of the view that is looked at */
+    struct ps_cluster_report mail_reports[PS_CLUSTER_REGISTERED_MAX];
+    struct ps_cluster_catalog *catalog; /* of the view that is looked at, and its reports */
+    struct ps_cluster_report reports[PS_CLUSTER_REGISTERED_MAX];
     uint64_t woken_us;
     uint64_t failed_logged; /* the features that came with this version, in the log */
     bool is_lost_logged;
@@ -365,7 +367,8 @@ void ps_control_cluster_viewed(struct ps_control *c, const struct ps_catalog_vie
     mail->has_view = true;
     mail->view = *view;
     ps_cluster_catalog_copy(mail->catalog, view->catalog);
-    memcpy(mail->reports, view->reports, view->report_count * sizeof(mail->reports[0]));
+    assert(view->report_count <= PS_CLUSTER_REGISTERED_MAX);
+    memcpy(c->cluster->mail_reports, view->reports, view->report_count * sizeof(view->reports[0]));
     close_mail(c->cluster);
 }
 
@@ -410,10 +413,11 @@ static bool take_mail(struct ps_control_cluster *k, struct mail *out)
     if (out->has_view) {
         mail->catalog = k->catalog;
         k->catalog = out->catalog;
+        memcpy(k->reports, k->mail_reports, out->view.report_count * sizeof(k->reports[0]));
     }
     pthread_mutex_unlock(&k->lock);
     out->view.catalog = k->catalog;
-    out->view.reports = out->reports;
+    out->view.reports = k->reports;
     return out->has_view;
 }
 

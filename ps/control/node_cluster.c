@@ -24,10 +24,11 @@
 #define CREDENTIALS_BYTES 256u
 #define HOLD_US_MAX       3000000u
 #define TAKE_OVER_US      0u                    /* a node that is away keeps its partitions */
+#define REFUSED_MAX       64u                   /* processes of which it is known that the log has them */
 #define FORGET_US         UINT64_C(86400000000) /* and its name, if it owns none, for a day */
 
 static_assert(PS_CLUSTER_NODES_MAX == MR_CLUSTER_NODES_MAX, "nodes");
-static_assert(PS_CLUSTER_NO_NODE == MR_CLUSTER_NO_NODE, "no node");
+static_assert(PS_CLUSTER_NO_NODE == MR_CLUSTER_NO_NODE_OF_MANY, "no node");
 static_assert(PS_CLUSTER_NAME_BYTES == MR_CLUSTER_NAME_BYTES, "names");
 
 struct ps_node_cluster {
@@ -47,8 +48,10 @@ struct ps_node_cluster {
     bool is_stopped;
     bool is_changed; /* the control thread has something to do */
     struct ps_cluster_report report;
-    uint64_t wants;            /* capabilities that are to be put into use */
-    uint64_t refused_start_id; /* of the process that was not admitted last, by this node as leader */
+    uint64_t wants;         /* capabilities that are to be put into use */
+    uint32_t outside;       /* nodes with a session that the map lacks */
+    uint32_t refused_count; /* processes that were not admitted, by this node as leader */
+    uint64_t refused_start_ids[REFUSED_MAX];
     struct ps_cluster_save save;
     struct ps_cluster_moves moves;
     /* the control thread's own */
@@ -240,15 +243,19 @@ static void note_absences(struct ps_node_cluster *c, const struct ps_cluster_map
 static void see_who_is_there(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
     bool present[PS_CLUSTER_NODES_MAX] = {false};
+    uint32_t outside = 0;
     for (uint32_t i = 0; i < view->registered_count; i++) {
         const uint32_t index = ps_cluster_map_find(view->map, view->registered[i].name);
         if (index != PS_CLUSTER_NO_NODE)
             present[index] = true;
+        else
+            outside++;
     }
     note_absences(c, view->map, present);
-    if (memcmp(present, c->present, sizeof(present)) != 0)
+    if (memcmp(present, c->present, sizeof(present)) != 0 || outside != c->outside)
         note_change(c);
     memcpy(c->present, present, sizeof(present));
+    c->outside = outside;
 }
 
 /* What was to move is where it should be, but for what absent nodes own. */
@@ -354,22 +361,46 @@ static enum mr_status use(void *context, uint64_t needs, char *text)
     return MR_VERSION_MISMATCH;
 }
 
-/* A node that lacks what is in use stays outside: it would misread tables. */
+/* Whether the log has it already that this process is not admitted; else it has it from now on. */
+static bool is_refusal_logged(struct ps_node_cluster *c, uint64_t start_id)
+{
+    for (uint32_t i = 0; i < REFUSED_MAX; i++)
+        if (c->refused_start_ids[i] == start_id)
+            return true;
+    c->refused_start_ids[c->refused_count++ % REFUSED_MAX] = start_id;
+    return false;
+}
+
+/* A node that lacks what is in use stays outside: it would misread tables, or the map. */
 static void log_refused(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
+    const struct ps_cluster_map *map = view->map;
     for (uint32_t i = 0; i < view->registered_count && view->leads; i++) {
         const struct ps_cluster_node *node = &view->registered[i];
-        char version[MR_VERSION_TEXT_BYTES], lacks[128];
-        if ((view->map->needs & ~node->version.capabilities) == 0 || c->refused_start_id == node->start_id)
+        char version[MR_VERSION_TEXT_BYTES], lacks[128], why[PS_CLUSTER_TEXT_BYTES];
+        const enum ps_cluster_refusal refusal = ps_cluster_map_admits(map, node);
+        if (refusal == PS_CLUSTER_ADMITS || is_refusal_logged(c, node->start_id))
             continue;
-        c->refused_start_id = node->start_id;
         mr_version_name(&node->version, version);
-        mr_capability_text(view->map->needs & ~node->version.capabilities, lacks, sizeof(lacks));
-        mr_log_with(
-            MR_LOG_ERROR, MR_LOG_FIELDS({"node", .text = node->name}), "node_not_admitted",
-            "cluster %s: node %.63s has version %s, which lacks %s that the cluster's tables need: it is "
-            "not admitted; install version %s there",
-            c->options.cluster, node->name, version, lacks, mr_version_text());
+        mr_capability_text(map->needs & ~node->version.capabilities, lacks, sizeof(lacks));
+        if (refusal == PS_CLUSTER_LACKS_USED)
+            (void)snprintf(why, sizeof(why),
+                           "it has version %s, which lacks %.90s that the cluster's tables or its size need: "
+                           "install version %s there",
+                           version, lacks, mr_version_text());
+        else if (refusal == PS_CLUSTER_NOT_SO_MANY)
+            (void)snprintf(why, sizeof(why),
+                           "it or another node has a version that knows no clusters of more than %u nodes: "
+                           "upgrade all nodes (millrace ctl nodes)",
+                           MR_CLUSTER_FEW_NODES);
+        else
+            (void)snprintf(
+                why, sizeof(why),
+                "the map has %u nodes, which is all that it can have: take out those that have left "
+                "(millrace ctl forget)",
+                map->node_count);
+        mr_log_with(MR_LOG_ERROR, MR_LOG_FIELDS({"node", .text = node->name}), "node_not_admitted",
+                    "cluster %s: node %.63s is not admitted: %s", c->options.cluster, node->name, why);
     }
 }
 
@@ -415,6 +446,9 @@ static void viewed(void *context, const struct ps_zookeeper_view *view)
     propose_use(c, view);
     propose_cut(c, view);
     propose_moves(c, view);
+    if (c->zookeeper != NULL &&
+        (c->save.is_wanted || c->save.asked != 0)) /* who asked is told why it failed */
+        ps_zookeeper_read_all(c->zookeeper);
     heard(c);
 }
 
@@ -482,8 +516,10 @@ static void wake(void *context)
 {
     struct ps_node_cluster *c = context;
     pthread_mutex_lock(&c->lock);
-    if (c->zookeeper != NULL)
+    if (c->zookeeper != NULL) {
+        ps_zookeeper_read_all(c->zookeeper);
         ps_zookeeper_wake(c->zookeeper);
+    }
     pthread_mutex_unlock(&c->lock);
 }
 
@@ -546,10 +582,13 @@ static void describe(const struct ps_node_cluster *c, struct ps_cluster_info *ou
 {
     const struct ps_member *m = &c->member;
     const struct ps_cluster_map *map = &m->map;
+    const bool is_few = map->node_count <= MR_CLUSTER_FEW_NODES;
+    const uint64_t self = m->index == PS_CLUSTER_NO_NODE && is_few ? MR_CLUSTER_NO_NODE : m->index;
     *out = (struct ps_cluster_info){.words = {[MR_CLUSTER_EPOCH] = map->epoch,
-                                              [MR_CLUSTER_SELF] = m->index,
+                                              [MR_CLUSTER_SELF] = self,
                                               [MR_CLUSTER_NODES] = map->node_count,
-                                              [MR_CLUSTER_LEASE_US] = m->session_us / 2},
+                                              [MR_CLUSTER_LEASE_US] = m->session_us / 2,
+                                              [MR_CLUSTER_OUTSIDE] = c->outside},
                                     .node_count = map->node_count};
     for (uint32_t i = 0; i < map->node_count; i++) {
         out->nodes[i] = (struct mr_cluster_node){.core_count = map->nodes[i].core_count,
@@ -559,8 +598,12 @@ static void describe(const struct ps_node_cluster *c, struct ps_cluster_info *ou
         memcpy(out->nodes[i].address, map->nodes[i].address, sizeof(out->nodes[i].address));
         memcpy(out->nodes[i].version, map->nodes[i].version.text, sizeof(out->nodes[i].version));
     }
-    for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++)
-        out->owner[ps_cluster_slot(slot)] = map->owner[slot];
+    for (uint32_t slot = 0; slot < MR_PARTITION_COUNT; slot++) {
+        const uint32_t p = ps_cluster_slot(slot);
+        out->owner[p] = map->owner[slot];
+        out->owner_of_few[p] =
+            map->owner[slot] == PS_CLUSTER_NO_NODE ? MR_CLUSTER_NO_NODE : (uint8_t)map->owner[slot];
+    }
 }
 
 struct order {
@@ -597,7 +640,7 @@ static void say_state(struct ps_node_cluster *c, bool has_all)
         served += c->owned.since[p] != PS_NOT_OWNED;
     for (uint32_t i = 0; i < info->node_count; i++)
         present += (info->nodes[i].flags & MR_CLUSTER_NODE_PRESENT) != 0;
-    if (info->owner[0] == MR_CLUSTER_NO_NODE && present < wanted) {
+    if (info->owner[0] == PS_CLUSTER_NO_NODE && present < wanted) {
         if (c->said_nodes != present)
             mr_log_with(
                 MR_LOG_INFO, MR_LOG_FIELDS({"nodes", .number = present}, {"wanted", .number = wanted}),

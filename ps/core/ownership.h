@@ -23,7 +23,8 @@ struct ps_cluster_info {
     uint64_t words[MR_CLUSTER_WORDS];
     uint32_t node_count;
     struct mr_cluster_node nodes[MR_CLUSTER_NODES_MAX];
-    uint8_t owner[MR_PARTITION_COUNT]; /* index of nodes, or MR_CLUSTER_NO_NODE */
+    uint16_t owner[MR_PARTITION_COUNT];       /* index of nodes, or MR_CLUSTER_NO_NODE_OF_MANY */
+    uint8_t owner_of_few[MR_PARTITION_COUNT]; /* the same of few nodes, or MR_CLUSTER_NO_NODE */
 };
 
 struct ps_ownership {

@@ -8,7 +8,7 @@
 /* Of a member that has no map yet. */
 static const struct ps_cluster_info no_cluster = {
     .words = {[MR_CLUSTER_SELF] = MR_CLUSTER_NO_NODE},
-    .owner = {[0 ... MR_PARTITION_COUNT - 1] = MR_CLUSTER_NO_NODE}};
+    .owner_of_few = {[0 ... MR_PARTITION_COUNT - 1] = MR_CLUSTER_NO_NODE}};
 
 static uint64_t lease_left_us(const struct ps_node *node)
 {
@@ -30,7 +30,9 @@ void ps_op_node_info(void *core_app, struct mr_endpoint *ep, const struct mr_req
         mr_tensor_1d(MR_U32, 4, info), mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, node->partition_core),
         mr_tensor_1d(MR_U64, MR_CLUSTER_WORDS, words),
         mr_tensor_2d(MR_U8, cluster->node_count, sizeof(struct mr_cluster_node), cluster->nodes),
-        mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, cluster->owner)};
+        cluster->node_count <= MR_CLUSTER_FEW_NODES
+            ? mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, cluster->owner_of_few)
+            : mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, cluster->owner)};
     ps_reply(ep, request, tensors, node->is_member ? 2 + MR_CLUSTER_TENSORS : 2);
 }
 

@@ -5,6 +5,7 @@
 
 #include "dataplane/wire/base/cli.h"
 #include "dataplane/wire/base/plural.h"
+#include "dataplane/wire/format/cluster.h"
 #include "tools/core_rates.h"
 #include "tools/ctl/ctl.h"
 
@@ -55,11 +56,23 @@ static const char *text_of(const json_t *node, const char *key)
 static json_t *cluster_json(const struct mr_cluster_state *s, json_t *nodes)
 {
     json_t *self = s->self == UINT32_MAX ? NULL : json_array_get(nodes, s->self);
-    return json_pack("{s:b, s:I, s:O?, s:I, s:I, s:I, s:O}", "member", s->is_member, "epoch",
-                     (json_int_t)s->epoch, "asked", self == NULL ? NULL : json_object_get(self, "name"),
-                     "lease_ms", (json_int_t)(s->lease_us / 1000), "lease_left_ms",
-                     (json_int_t)(s->lease_left_us / 1000), "without_owner", (json_int_t)s->without_owner,
-                     "nodes", nodes);
+    return json_pack("{s:b, s:I, s:I, s:O?, s:I, s:I, s:I, s:O}", "member", s->is_member, "epoch",
+                     (json_int_t)s->epoch, "outside", (json_int_t)s->outside, "asked",
+                     self == NULL ? NULL : json_object_get(self, "name"), "lease_ms",
+                     (json_int_t)(s->lease_us / 1000), "lease_left_ms", (json_int_t)(s->lease_left_us / 1000),
+                     "without_owner", (json_int_t)s->without_owner, "nodes", nodes);
+}
+
+/* Nodes that the leader does not admit. */
+static void print_outside(const struct mr_cluster_state *s)
+{
+    if (s->outside == 0)
+        return;
+    (void)printf("%" PRIu32 " more node%s registered and not in the map: %s\n", s->outside,
+                 s->outside == 1 ? " is" : "s are",
+                 s->node_count == MR_CLUSTER_NODES_MAX
+                     ? "it has all that it can have; take out those that have left (millrace ctl forget)"
+                     : "unless they have just come, the leader's log says why");
 }
 
 static void print_nodes(const struct mr_cluster_state *s, const json_t *nodes)
@@ -84,6 +97,7 @@ static void print_nodes(const struct mr_cluster_state *s, const json_t *nodes)
                text_of(node, "address"));
     json_array_foreach(nodes, i, node) if (text_of(node, "why")[0] != '\0')(void)
         printf("%s serves nothing: %s\n", text_of(node, "name"), text_of(node, "why"));
+    print_outside(s);
     if (s->self == UINT32_MAX) {
         (void)printf("the node that was asked is not in the map\n");
         return;

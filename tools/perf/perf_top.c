@@ -26,9 +26,22 @@ struct perf_top {
 
 /* The samples of all cores at one time. */
 struct round {
-    struct tool_cycles_sample samples[MR_CLIENT_CORES_MAX];
-    uint32_t count, answered;
+    struct tool_cycles_sample *samples; /* [room] */
+    uint32_t room, count, answered;
 };
+
+/* Makes room for the samples of so many cores. False: no memory. */
+static bool round_grow(struct round *r, uint32_t count)
+{
+    if (count <= r->room)
+        return true;
+    struct tool_cycles_sample *samples = realloc(r->samples, count * sizeof(*samples));
+    if (samples == NULL)
+        return false;
+    r->samples = samples;
+    r->room = count;
+    return true;
+}
 
 static bool is_shown(const struct perf_top *top, uint32_t core)
 {
@@ -42,8 +55,10 @@ static enum mr_status take_samples(const struct perf_top *top, struct mr_client 
     const bool is_cluster = mr_client_core_place(client, 0, &place) && place.node[0] != '\0';
     const struct mr_options options = {.deadline_ms = is_cluster ? ANSWER_MS : 0};
     enum mr_status status = MR_OK;
-    r->count = mr_client_core_count(client);
-    r->answered = 0;
+    r->answered = r->count = 0;
+    if (!round_grow(r, mr_client_core_count(client)))
+        return MR_NO_MEMORY;
+    r->count = r->room < mr_client_core_count(client) ? r->room : mr_client_core_count(client);
     for (uint32_t core = 0; core < r->count; core++) {
         struct tool_cycles_sample *sample = &r->samples[core];
         sample->count = 0;
@@ -136,7 +151,7 @@ static int check(const struct perf_top *top, const struct round *now)
 /* Updates until a signal, or until there were as many as were asked for. */
 static int show(const struct perf_top *top, struct mr_client *client)
 {
-    static struct round rounds[2];
+    struct round rounds[2] = {{NULL}};
     const bool is_terminal = isatty(STDOUT_FILENO) == 1;
     const uint64_t interval_us = (uint64_t)((double)top->interval_s * 1e6);
     uint64_t next_us = mr_clock_us();
@@ -163,6 +178,8 @@ static int show(const struct perf_top *top, struct mr_client *client)
         if (exit_code == 0 && (top->updates == 0 || shown < top->updates))
             tool_live_wait_until(next_us);
     }
+    free(rounds[0].samples);
+    free(rounds[1].samples);
     return exit_code;
 }
 

@@ -104,13 +104,14 @@ static enum mr_status finish_moves(struct mr_future *f, struct mr_reply **reply)
     const struct mr_tensor *names = mrc_part_tensor(f, 0, 2, MR_U8, 2);
     (void)reply;
     if (words == NULL || words->dims[0] < MR_MOVES_WORDS || rows == NULL || names == NULL ||
-        names->dims[1] != MR_CLUSTER_NAME_BYTES || (rows->dims[0] > 0 && rows->dims[1] != MR_MOVES_ROW_WORDS))
+        names->dims[0] > MR_CLUSTER_NODES_MAX || names->dims[1] != MR_CLUSTER_NAME_BYTES ||
+        (rows->dims[0] > 0 && rows->dims[1] != MR_MOVES_ROW_WORDS))
         return mrc_part_garbled(f, 0);
     const uint64_t *w = words->data;
     *context->state = (struct mr_moves_state){
         .epoch = w[MR_MOVES_EPOCH], .count = rows->dims[0], .balances = w[MR_MOVES_BALANCES] != 0};
     for (uint32_t i = 0; i < names->dims[0]; i++)
-        context->state->drained += (uint32_t)(w[MR_MOVES_DRAINED] >> i & 1);
+        context->state->drained += (uint32_t)(w[MR_MOVES_DRAINED + i / 64] >> i % 64 & 1);
     for (uint32_t i = 0; i < rows->dims[0]; i++)
         if (!show(context, (const uint64_t *)rows->data + (size_t)i * MR_MOVES_ROW_WORDS, names))
             return mrc_part_garbled(f, 0);

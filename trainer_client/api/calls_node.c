@@ -195,16 +195,18 @@ static bool is_terminated(const char text[MR_CLUSTER_NAME_BYTES])
 
 /* Reads the nodes and their shares; false: they are malformed. */
 static bool read_members(const struct cluster_context *context, const struct mr_tensor *nodes,
-                         const uint8_t *owner)
+                         const uint16_t *owner)
 {
     const struct mr_cluster_node *node = nodes->data;
-    uint32_t partitions[MR_CLUSTER_NO_NODE + 1u] = {0};
+    uint32_t partitions[MR_CLUSTER_NODES_MAX] = {0};
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        partitions[owner[p]]++;
+        if (owner[p] == MRC_NO_OWNER)
+            context->state->without_owner++;
+        else
+            partitions[owner[p]]++;
     for (uint32_t i = 0; i < nodes->dims[0]; i++)
         if (!is_terminated(node[i].name) || !is_terminated(node[i].address))
             return false;
-    context->state->without_owner = partitions[MR_CLUSTER_NO_NODE];
     for (uint32_t i = 0; i < nodes->dims[0] && context->visit != NULL; i++) {
         struct mr_peer_version version = {0};
         char text[MR_VERSION_TEXT_BYTES], name[MR_CLUSTER_NAME_BYTES], address[MR_CLUSTER_NAME_BYTES];
@@ -229,23 +231,24 @@ static enum mr_status finish_cluster(struct mr_future *f, struct mr_reply **repl
     const struct cluster_context *context = f->context;
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 2, MR_U64, 1);
     const struct mr_tensor *nodes = mrc_part_tensor(f, 0, 3, MR_U8, 2);
-    const struct mr_tensor *owner = mrc_part_tensor(f, 0, 4, MR_U8, 1);
+    uint16_t owner[MR_PARTITION_COUNT];
     *context->state = (struct mr_cluster_state){.self = UINT32_MAX};
     if (f->parts[0].answer_count <= 2)
         return MR_OK;
     if (words == NULL || words->dims[0] < MR_CLUSTER_WORDS || nodes == NULL ||
         nodes->dims[0] > MR_CLUSTER_NODES_MAX || nodes->dims[1] != sizeof(struct mr_cluster_node) ||
-        owner == NULL || owner->dims[0] != MR_PARTITION_COUNT)
+        !mrc_cluster_read_owners(f, nodes->dims[0], owner))
         return mrc_part_garbled(f, 0);
     const uint64_t *w = words->data;
     *context->state = (struct mr_cluster_state){
         .epoch = w[MR_CLUSTER_EPOCH],
         .node_count = nodes->dims[0],
         .self = w[MR_CLUSTER_SELF] < nodes->dims[0] ? (uint32_t)w[MR_CLUSTER_SELF] : UINT32_MAX,
+        .outside = (uint32_t)w[MR_CLUSTER_OUTSIDE],
         .lease_us = w[MR_CLUSTER_LEASE_US],
         .lease_left_us = w[MR_CLUSTER_LEASE_LEFT_US],
         .is_member = true};
-    return read_members(context, nodes, owner->data) ? MR_OK : mrc_part_garbled(f, 0);
+    return read_members(context, nodes, owner) ? MR_OK : mrc_part_garbled(f, 0);
 }
 
 /* Returns the link to core 0 of a node that answers, whether it owns anything or not. */

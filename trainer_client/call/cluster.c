@@ -1,6 +1,7 @@
 #include "trainer_client/call/cluster.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/format/op.h"
@@ -15,8 +16,9 @@
 struct told {
     const uint64_t *words;
     const struct mr_cluster_node *nodes;
-    const uint8_t *owner;
+    uint16_t owner[MR_PARTITION_COUNT];
     uint32_t count;
+    uint32_t self; /* UINT32_MAX: none of `nodes` */
     struct mrc_addresses addresses[MR_CLUSTER_NODES_MAX];
     bool owns[MR_CLUSTER_NODES_MAX];
 };
@@ -26,37 +28,50 @@ static bool is_text(const char text[MR_CLUSTER_NAME_BYTES])
     return text[0] != '\0' && memchr(text, '\0', MR_CLUSTER_NAME_BYTES) != NULL;
 }
 
+bool mrc_cluster_read_owners(const struct mr_future *f, uint32_t node_count,
+                             uint16_t owner[MR_PARTITION_COUNT])
+{
+    const struct mr_tensor *of_few = mrc_part_tensor(f, 0, 4, MR_U8, 1),
+                           *of_many = mrc_part_tensor(f, 0, 4, MR_U16, 1);
+    const struct mr_tensor *t = of_few != NULL ? of_few : of_many;
+    if (t == NULL || t->dims[0] != MR_PARTITION_COUNT || (of_few != NULL && node_count > MR_CLUSTER_NO_NODE))
+        return false;
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
+        const uint32_t at = of_few != NULL ? ((const uint8_t *)t->data)[p] : ((const uint16_t *)t->data)[p];
+        const bool is_none = at == (of_few != NULL ? MR_CLUSTER_NO_NODE : MR_CLUSTER_NO_NODE_OF_MANY);
+        if (!is_none && at >= node_count)
+            return false;
+        owner[p] = is_none ? MRC_NO_OWNER : (uint16_t)at;
+    }
+    return true;
+}
+
 static bool read_tensors(const struct mr_future *f, struct told *told)
 {
     const struct mr_tensor *words = mrc_part_tensor(f, 0, 2, MR_U64, 1),
-                           *nodes = mrc_part_tensor(f, 0, 3, MR_U8, 2),
-                           *owner = mrc_part_tensor(f, 0, 4, MR_U8, 1);
-    if (words == NULL || nodes == NULL || owner == NULL || words->dims[0] < MR_CLUSTER_WORDS ||
-        nodes->dims[0] > MR_CLUSTER_NODES_MAX || nodes->dims[1] != sizeof(struct mr_cluster_node) ||
-        owner->dims[0] != MR_PARTITION_COUNT)
+                           *nodes = mrc_part_tensor(f, 0, 3, MR_U8, 2);
+    if (words == NULL || nodes == NULL || words->dims[0] < MR_CLUSTER_WORDS ||
+        nodes->dims[0] > MR_CLUSTER_NODES_MAX || nodes->dims[1] != sizeof(struct mr_cluster_node))
         return false;
     told->words = words->data;
     told->nodes = nodes->data;
-    told->owner = owner->data;
     told->count = nodes->dims[0];
+    const uint64_t self = told->words[MR_CLUSTER_SELF];
+    told->self = self < told->count ? (uint32_t)self : UINT32_MAX;
     return told->words[MR_CLUSTER_NODES] == told->count &&
-           (told->words[MR_CLUSTER_SELF] < told->count || told->words[MR_CLUSTER_SELF] == MR_CLUSTER_NO_NODE);
+           (self < told->count || self == MR_CLUSTER_NO_NODE || self == MR_CLUSTER_NO_NODE_OF_MANY) &&
+           mrc_cluster_read_owners(f, told->count, told->owner);
 }
 
 /* Finds which nodes own something. *whole: each partition has an owner. */
-static bool read_owners(struct told *told, bool *whole)
+static void find_owners(struct told *told, bool *whole)
 {
     *whole = told->words[MR_CLUSTER_EPOCH] != 0;
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
-        const uint8_t owner = told->owner[p];
-        if (owner == MR_CLUSTER_NO_NODE)
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        if (told->owner[p] == MRC_NO_OWNER)
             *whole = false;
-        else if (owner >= told->count)
-            return false;
         else
-            told->owns[owner] = true;
-    }
-    return true;
+            told->owns[told->owner[p]] = true;
 }
 
 static void describe_unfound(struct mr_client *client, const struct mr_cluster_node *n, const char *why)
@@ -97,6 +112,7 @@ static bool find_address(struct mr_client *client, struct told *told, uint32_t i
 /* Finds the addresses of the owners. A node that has not said how many cores it has is no owner yet. */
 static bool read_nodes(struct mr_client *client, struct told *told, bool *whole)
 {
+    find_owners(told, whole);
     client->cluster.unfound[0] = '\0';
     for (uint32_t i = 0; i < told->count; i++) {
         const struct mr_cluster_node *n = &told->nodes[i];
@@ -109,25 +125,33 @@ static bool read_nodes(struct mr_client *client, struct told *told, bool *whole)
     return true;
 }
 
-bool mrc_cluster_is_other(struct mrc_node *node, const struct mr_future *f)
+static bool is_other(struct mrc_node *node, const struct mr_future *f, struct told *told)
 {
-    struct told told = {.count = 0};
     bool whole;
-    if (node->name[0] == '\0' || f->parts[0].answer_count < 2 + MR_CLUSTER_TENSORS ||
-        !read_tensors(f, &told) || told.words[MR_CLUSTER_SELF] == MR_CLUSTER_NO_NODE ||
-        !read_owners(&told, &whole) || !read_nodes(node->client, &told, &whole) ||
-        strcmp(told.nodes[told.words[MR_CLUSTER_SELF]].name, node->name) == 0)
+    if (!read_tensors(f, told) || told->self == UINT32_MAX || !read_nodes(node->client, told, &whole) ||
+        strcmp(told->nodes[told->self].name, node->name) == 0)
         return false;
-    for (uint32_t i = 0; i < told.count; i++) {
-        if (told.words[MR_CLUSTER_EPOCH] < node->client->cluster.epoch || !told.owns[i] ||
-            told.addresses[i].count == 0 || strcmp(told.nodes[i].name, node->name) != 0 ||
-            mrc_addresses_has(&told.addresses[i], &node->address))
+    for (uint32_t i = 0; i < told->count; i++) {
+        if (told->words[MR_CLUSTER_EPOCH] < node->client->cluster.epoch || !told->owns[i] ||
+            told->addresses[i].count == 0 || strcmp(told->nodes[i].name, node->name) != 0 ||
+            mrc_addresses_has(&told->addresses[i], &node->address))
             continue;
-        memcpy(node->host, told.nodes[i].address, sizeof(node->host));
+        memcpy(node->host, told->nodes[i].address, sizeof(node->host));
         node->is_elsewhere = true;
-        node->elsewhere = told.addresses[i];
+        node->elsewhere = told->addresses[i];
     }
     return true;
+}
+
+/* What was told is too large for the stack of a caller's thread. */
+bool mrc_cluster_is_other(struct mrc_node *node, const struct mr_future *f)
+{
+    if (node->name[0] == '\0' || f->parts[0].answer_count < 2 + MR_CLUSTER_TENSORS)
+        return false;
+    struct told *told = calloc(1, sizeof(*told));
+    const bool is_it = told != NULL && is_other(node, f, told);
+    free(told);
+    return is_it;
 }
 
 /* Finds the client's node that this is: by its name, or by its address if it has not said its name. */
@@ -199,7 +223,7 @@ static bool take_map(struct mr_client *client, const struct told *told)
         if (met[i] != NULL)
             met[i]->place = i;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        c->owner[p] = (uint8_t)met[told->owner[p]]->index;
+        c->owner[p] = (uint16_t)met[told->owner[p]]->index;
     leave_others(client, met, told->count);
     c->epoch = told->words[MR_CLUSTER_EPOCH];
     c->was_met = true;
@@ -252,19 +276,16 @@ static enum mrc_map_news read_loner(struct mrc_node *node)
     return MRC_MAP_NEW;
 }
 
-enum mrc_map_news mrc_cluster_read(struct mrc_node *node, const struct mr_future *f)
+static enum mrc_map_news read_member(struct mrc_node *node, const struct mr_future *f, struct told *told)
 {
     struct mr_client *client = node->client;
-    struct told told = {.count = 0};
     bool whole;
-    if (f->parts[0].answer_count < 2 + MR_CLUSTER_TENSORS)
-        return read_loner(node);
-    if (!read_tensors(f, &told) || !read_owners(&told, &whole) || !read_nodes(client, &told, &whole))
+    if (!read_tensors(f, told) || !read_nodes(client, told, &whole))
         return MRC_MAP_GARBLED;
-    if (told.words[MR_CLUSTER_SELF] != MR_CLUSTER_NO_NODE && node->name[0] == '\0')
-        memcpy(node->name, told.nodes[told.words[MR_CLUSTER_SELF]].name, sizeof(node->name));
+    if (told->self != UINT32_MAX && node->name[0] == '\0')
+        memcpy(node->name, told->nodes[told->self].name, sizeof(node->name));
     node->is_member = true;
-    const uint64_t epoch = told.words[MR_CLUSTER_EPOCH];
+    const uint64_t epoch = told->words[MR_CLUSTER_EPOCH];
     if (epoch < client->cluster.epoch && node->member_in != node->start_id) {
         node->outsider_in = node->start_id;
         if (!whole || has_members(client, node))
@@ -275,9 +296,19 @@ enum mrc_map_news mrc_cluster_read(struct mrc_node *node, const struct mr_future
         return MRC_MAP_SAME;
     node->member_in = node->start_id;
     const bool is_same = epoch == client->cluster.epoch && epoch != 0;
-    const bool is_taken = !is_same && whole && take_map(client, &told);
-    note_absent(client, &told);
+    const bool is_taken = !is_same && whole && take_map(client, told);
+    note_absent(client, told);
     return is_same ? MRC_MAP_SAME : is_taken ? MRC_MAP_NEW : MRC_MAP_MISSING;
+}
+
+enum mrc_map_news mrc_cluster_read(struct mrc_node *node, const struct mr_future *f)
+{
+    if (f->parts[0].answer_count < 2 + MR_CLUSTER_TENSORS)
+        return read_loner(node);
+    struct told *told = calloc(1, sizeof(*told));
+    const enum mrc_map_news news = told == NULL ? MRC_MAP_MISSING : read_member(node, f, told);
+    free(told);
+    return news;
 }
 
 /* ---- silent members ---- */

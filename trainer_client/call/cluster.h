@@ -22,13 +22,13 @@ struct mrc_node;
 struct mrc_cluster {
     uint64_t epoch; /* of the map; 0: no member has told one, or the server is in no cluster */
     uint64_t lease_us;
-    uint64_t ask_us;                   /* when a member may be asked about silent ones again */
-    uint32_t turn;                     /* of the members, for that */
-    char unfound[640];                 /* which owner's address is not known here, and why; empty: all are */
-    bool is_expected;                  /* several servers were named */
-    bool was_met;                      /* there was a map */
-    const struct mrc_node *loner;      /* one of them that is in no cluster */
-    uint8_t owner[MR_PARTITION_COUNT]; /* index into mr_client.nodes */
+    uint64_t ask_us;                    /* when a member may be asked about silent ones again */
+    uint32_t turn;                      /* of the members, for that */
+    char unfound[640];                  /* which owner's address is not known here, and why; empty: all are */
+    bool is_expected;                   /* several servers were named */
+    bool was_met;                       /* there was a map */
+    const struct mrc_node *loner;       /* one of them that is in no cluster */
+    uint16_t owner[MR_PARTITION_COUNT]; /* index into mr_client.nodes */
 };
 
 enum mrc_map_news {
@@ -39,6 +39,11 @@ enum mrc_map_news {
     MRC_MAP_GARBLED,
 };
 
+#define MRC_NO_OWNER UINT16_MAX
+/* Reads from an answer to NODE_INFO, of a map of so many nodes, who owns which partition: an index of the
+ * nodes, or MRC_NO_OWNER. False: it is malformed. */
+bool mrc_cluster_read_owners(const struct mr_future *f, uint32_t node_count,
+                             uint16_t owner[MR_PARTITION_COUNT]);
 /* Whether the answer to NODE_INFO is that of another member, to which the node's address has been handed out
  * since the client found the node there. What it tells of the cluster holds all the same. Notes where the
  * node is now, if it says that, for mrc_nodes_look_after(). */

@@ -25,7 +25,11 @@
       "their last step")                                                                                     \
     X(SET_ROWS, 2, "set_rows", "0.3.0",                                                                      \
       "PUSH_GRAD with MR_PUSH_SET for any table; LOOKUP with MR_LOOKUP_STORED: rows as they are stored")     \
-    X(RPC, 3, "rpc", "0.3.0", "bodies of remote calls, references and members of worlds as of 0.3.0")
+    X(RPC, 3, "rpc", "0.3.0", "bodies of remote calls, references and members of worlds as of 0.3.0")        \
+    X(MANY_NODES, 4, "many_nodes", "0.3.0",                                                                  \
+      "clusters of more than 32 nodes: their maps, NODE_INFO with owners of u16, and checkpoints of as "     \
+      "many "                                                                                                \
+      "parts")
 
 enum mr_capability {
 #define MR_CAPABILITY_ENUM(name, bit, text, since, change) MR_CAPABILITY_##name = (bit),

@@ -59,7 +59,7 @@ enum mr_move_wish_word {
 enum mr_moves_word {
     MR_MOVES_EPOCH,
     MR_MOVES_BALANCES, /* 1: the leader begins more of them */
-    MR_MOVES_DRAINED,  /* a bit for each node of the map */
+    MR_MOVES_DRAINED,  /* a bit for each node of the map: 64 in this word, and in the three that follow */
     MR_MOVES_WORDS = 8
 };
 enum mr_moves_row_word {

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "ps/cluster/zookeeper.h"
+#include "ps/cluster/zookeeper_calls.h"
 #include "dataplane/wire/base/clock.h"
 #include "tests/integration/cluster/cut_proxy.h"
 #include "tests/integration/cluster/zookeeper_server.h"
@@ -32,11 +33,12 @@ struct node {
     enum ps_member_written outcome;
     struct ps_cluster_map map;
     struct ps_cluster_catalog catalog;
-    struct ps_cluster_report reports[PS_CLUSTER_NODES_MAX];
-    struct ps_cluster_node registered[PS_CLUSTER_NODES_MAX];
+    struct ps_cluster_report reports[PS_CLUSTER_REGISTERED_MAX];
+    struct ps_cluster_node registered[PS_CLUSTER_REGISTERED_MAX];
     uint32_t self;
     uint32_t registered_count;
     bool leads;
+    bool forms; /* does what a leader does */
     char trouble[PS_CLUSTER_TEXT_BYTES];
 };
 
@@ -75,6 +77,21 @@ static void expired(void *context)
     heard(n);
 }
 
+/* As a leader: admits all, and spreads the partitions once three are there, in one change. */
+static void lead(const struct node *n, const struct ps_zookeeper_view *view)
+{
+    static struct ps_cluster_map next;
+    bool is_changed = false;
+    next = *view->map;
+    for (uint32_t i = 0; i < view->registered_count; i++)
+        is_changed |= ps_cluster_map_join(&next, &view->registered[i]);
+    if (view->registered_count == 3)
+        is_changed |= ps_cluster_map_spread(&next, everybody);
+    next.epoch = view->map->epoch + 1;
+    if (is_changed && n->zookeeper != NULL)
+        ps_zookeeper_write_map(n->zookeeper, &next);
+}
+
 static void viewed(void *context, const struct ps_zookeeper_view *view)
 {
     struct node *n = hear(context);
@@ -86,6 +103,8 @@ static void viewed(void *context, const struct ps_zookeeper_view *view)
     n->registered_count = view->registered_count;
     n->leads = view->leads;
     n->view_count++;
+    if (view->leads && n->forms)
+        lead(n, view);
     heard(n);
 }
 
@@ -143,6 +162,9 @@ static const struct ps_zookeeper_events events = {.confirmed = confirmed,
         pthread_mutex_unlock(&(n)->lock);                                                                    \
     } while (0)
 
+static uint32_t session_ms = SESSION_MS; /* that nodes ask for */
+static bool all_form;
+
 static void start(struct node *n, const char *name, uint64_t start_id, uint16_t port, const char *cluster,
                   const char *credentials)
 {
@@ -151,13 +173,13 @@ static void start(struct node *n, const char *name, uint64_t start_id, uint16_t 
     char text[PS_CLUSTER_TEXT_BYTES];
     char *const where = servers[next++ % 8];
     (void)snprintf(where, sizeof(servers[0]), "127.0.0.1:%u", port);
-    *n = (struct node){.session = 0};
+    *n = (struct node){.forms = all_form};
     pthread_mutex_init(&n->lock, NULL);
     pthread_cond_init(&n->heard, NULL);
     struct ps_zookeeper_options options = {.servers = where,
                                            .cluster = cluster,
                                            .credentials = credentials,
-                                           .session_ms = SESSION_MS,
+                                           .session_ms = session_ms,
                                            .self = {.core_count = 1, .start_id = start_id},
                                            .partition_count = PARTITIONS,
                                            .events = &events,
@@ -287,6 +309,215 @@ static void test_rounds_without_news_write_nothing(void **state)
     WAIT_FOR(&a, a.registered_count == 1 && a.reports[0].catalog == 7); /* news are written at once */
     assert_true(a.confirmed_count > before);
     zookeeper_stop(&a);
+}
+
+#define MANY 12u
+
+/* Each node reads its own entry, and the leader those of all. */
+static void test_reads_do_not_grow_with_the_square(void **state)
+{
+    static struct node n[MANY];
+    char name[8];
+    unsigned led = 0, of_all = 0;
+    (void)state;
+    for (uint32_t i = 0; i < MANY; i++) {
+        (void)snprintf(name, sizeof(name), "n%u", i);
+        start(&n[i], name, i + 1, server.port, "many", "");
+    }
+    for (uint32_t i = 0; i < MANY; i++)
+        WAIT_FOR(&n[i], n[i].registered_count == MANY);
+    const uint64_t received = zookeeper_server_says(&server, "Received");
+    for (uint32_t i = 0; i < MANY; i++) {
+        of_all -= n[i].view_count;
+        led -= n[i].leads ? n[i].view_count : 0;
+    }
+    for (unsigned round = 0; round < 20; round++)
+        for (uint32_t i = 0; i < MANY; i++) {
+            const unsigned views = n[i].view_count;
+            ps_zookeeper_wake(n[i].zookeeper);
+            WAIT_FOR(&n[i], n[i].view_count > views);
+        }
+    for (uint32_t i = 0; i < MANY; i++) {
+        of_all += n[i].view_count;
+        led += n[i].leads ? n[i].view_count : 0;
+    }
+    const uint64_t requests = zookeeper_server_says(&server, "Received") - received;
+    print_message("%u nodes: %u rounds, %u of the leader, %llu requests\n", MANY, of_all, led,
+                  (unsigned long long)requests);
+    assert_true(of_all >= 20 * MANY);
+    assert_true(requests <= 8u * of_all + MANY * (led + 1u) + 100u); /* pings among them */
+    for (uint32_t i = 0; i < MANY; i++)
+        zookeeper_stop(&n[i]);
+}
+
+/* ---- how many writes come one after the other ----
+ *
+ * Each write has a depth: 1 more than that of all writes that its node has made, or seen the result of. So
+ * the depth of the map is the number of times that the ensemble has to sync its log before the map can be there,
+ * however the nodes' requests fall together. */
+
+static struct {
+    pthread_mutex_t lock;
+    bool counts;
+    struct {
+        const struct ps_zookeeper_link *link;
+        unsigned depth;
+    } links[3];
+    struct {
+        char path[256];
+        unsigned depth;
+    } znodes[16];
+} causes = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static unsigned *depth_of_link(const struct ps_zookeeper_link *link)
+{
+    uint32_t i = 0;
+    while (causes.links[i].link != NULL && causes.links[i].link != link)
+        assert_true(++i < 3);
+    if (causes.links[i].link == NULL)
+        causes.links[i].depth = 1; /* the session */
+    causes.links[i].link = link;
+    return &causes.links[i].depth;
+}
+
+static unsigned *depth_of_znode(const char *path)
+{
+    uint32_t i = 0;
+    while (causes.znodes[i].path[0] != '\0' && strcmp(causes.znodes[i].path, path) != 0)
+        assert_true(++i < 16);
+    (void)snprintf(causes.znodes[i].path, sizeof(causes.znodes[i].path), "%s", path);
+    return &causes.znodes[i].depth;
+}
+
+/* Around a request, which is made alone then. */
+static bool cause_begin(void)
+{
+    pthread_mutex_lock(&causes.lock);
+    if (!causes.counts)
+        pthread_mutex_unlock(&causes.lock);
+    return causes.counts;
+}
+
+static void cause_end(const struct ps_zookeeper_link *link, const char *path, bool writes, bool creates)
+{
+    unsigned *node = depth_of_link(link), *znode = depth_of_znode(path);
+    char parent[256];
+    *node = *znode > *node ? *znode : *node;
+    if (writes)
+        *znode = ++*node;
+    (void)snprintf(parent, sizeof(parent), "%s", path);
+    *strrchr(parent, '/') = '\0';
+    if (creates && parent[0] != '\0')
+        *depth_of_znode(parent) = *node;
+    pthread_mutex_unlock(&causes.lock);
+}
+
+int __real_ps_zookeeper_create(struct ps_zookeeper_link *l, const char *path, const char *value,
+                               const struct ACL_vector *acl, int mode);
+int __wrap_ps_zookeeper_create(struct ps_zookeeper_link *l, const char *path, const char *value,
+                               const struct ACL_vector *acl, int mode);
+int __wrap_ps_zookeeper_create(struct ps_zookeeper_link *l, const char *path, const char *value,
+                               const struct ACL_vector *acl, int mode)
+{
+    const bool counts = cause_begin();
+    const int error = __real_ps_zookeeper_create(l, path, value, acl, mode);
+    if (counts)
+        cause_end(l, path, true, error == ZOK);
+    return error;
+}
+
+int __real_ps_zookeeper_set(struct ps_zookeeper_link *l, const char *path, const char *value, int version);
+int __wrap_ps_zookeeper_set(struct ps_zookeeper_link *l, const char *path, const char *value, int version);
+int __wrap_ps_zookeeper_set(struct ps_zookeeper_link *l, const char *path, const char *value, int version)
+{
+    const bool counts = cause_begin();
+    const int error = __real_ps_zookeeper_set(l, path, value, version);
+    if (counts)
+        cause_end(l, path, true, false);
+    return error;
+}
+
+int __real_ps_zookeeper_get(struct ps_zookeeper_link *l, const char *path, watcher_fn watch, void *context,
+                            char *buffer, int *bytes, struct Stat *stat);
+int __wrap_ps_zookeeper_get(struct ps_zookeeper_link *l, const char *path, watcher_fn watch, void *context,
+                            char *buffer, int *bytes, struct Stat *stat);
+int __wrap_ps_zookeeper_get(struct ps_zookeeper_link *l, const char *path, watcher_fn watch, void *context,
+                            char *buffer, int *bytes, struct Stat *stat)
+{
+    const bool counts = cause_begin();
+    const int error = __real_ps_zookeeper_get(l, path, watch, context, buffer, bytes, stat);
+    if (counts)
+        cause_end(l, path, false, false);
+    return error;
+}
+
+int __real_ps_zookeeper_exists(struct ps_zookeeper_link *l, const char *path, watcher_fn watch, void *context,
+                               struct Stat *stat);
+int __wrap_ps_zookeeper_exists(struct ps_zookeeper_link *l, const char *path, watcher_fn watch, void *context,
+                               struct Stat *stat);
+int __wrap_ps_zookeeper_exists(struct ps_zookeeper_link *l, const char *path, watcher_fn watch, void *context,
+                               struct Stat *stat)
+{
+    const bool counts = cause_begin();
+    const int error = __real_ps_zookeeper_exists(l, path, watch, context, stat);
+    if (counts)
+        cause_end(l, path, false, false);
+    return error;
+}
+
+int __real_ps_zookeeper_children(struct ps_zookeeper_link *l, const char *path, watcher_fn watch,
+                                 void *context, struct String_vector *names);
+int __wrap_ps_zookeeper_children(struct ps_zookeeper_link *l, const char *path, watcher_fn watch,
+                                 void *context, struct String_vector *names);
+int __wrap_ps_zookeeper_children(struct ps_zookeeper_link *l, const char *path, watcher_fn watch,
+                                 void *context, struct String_vector *names)
+{
+    const bool counts = cause_begin();
+    const int error = __real_ps_zookeeper_children(l, path, watch, context, names);
+    if (counts)
+        cause_end(l, path, false, false);
+    return error;
+}
+
+static unsigned form(const struct zookeeper_server *s, const char *cluster, uint64_t session_us)
+{
+    static struct node n[3];
+    char path[128];
+    const uint64_t written = zookeeper_server_says(s, "Zxid");
+    memset(causes.links, 0, sizeof(causes.links));
+    memset(causes.znodes, 0, sizeof(causes.znodes));
+    causes.counts = all_form = true;
+    for (uint32_t i = 0; i < 3; i++)
+        start(&n[i], (const char *const[]){"a", "b", "c"}[i], i + 1, s->port, cluster, "");
+    for (uint32_t i = 0; i < 3; i++)
+        WAIT_FOR(&n[i], n[i].map.node_count == 3 && n[i].map.owner[0] != PS_CLUSTER_NO_NODE);
+    (void)snprintf(path, sizeof(path), "/millrace/%s/map", cluster);
+    pthread_mutex_lock(&causes.lock);
+    const unsigned depth = *depth_of_znode(path);
+    causes.counts = all_form = false;
+    pthread_mutex_unlock(&causes.lock);
+    print_message("the map of three nodes takes %u writes one after the other, of %llu in all\n", depth,
+                  (unsigned long long)(zookeeper_server_says(s, "Zxid") - written));
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_true(n[i].session_us == session_us);
+        zookeeper_stop(&n[i]);
+    }
+    return depth;
+}
+
+/* ZooKeeper's own default of the tick. A server whose log takes a second for each sync has the map after as
+ * many seconds; the lease is not renewed meanwhile. Where sessions are longer than those that were asked for,
+ * rounds are rarer, too. */
+static void test_a_cluster_forms_in_few_writes(void **state)
+{
+    struct zookeeper_server slow;
+    (void)state;
+    zookeeper_server_create_with(&slow, 2000);
+    session_ms = 40000;
+    assert_true(form(&slow, "forms", 40000000) <= 10);
+    session_ms = SESSION_MS;
+    (void)form(&slow, "short", 4000000);
+    zookeeper_server_destroy(&slow);
 }
 
 static void test_two_nodes(void **state)
@@ -437,7 +668,7 @@ static void test_the_catalogue(void **state)
     assert_int_equal(outcome_of(&b), PS_WRITTEN);
     WAIT_FOR(&a, a.catalog.version == 2 && a.catalog.count == 2);
 
-    /* everybody reads what a node says of its work, when it looks */
+    /* whoever asks reads what a node says of its work */
     const struct ps_cluster_report report = {.has_catalog = true,
                                              .catalog = 2,
                                              .failed = 1,
@@ -446,6 +677,7 @@ static void test_the_catalogue(void **state)
     ps_zookeeper_report(a.zookeeper, &report);
     WAIT_FOR(&a, a.reports[a.self].has_catalog);
     assert_int_equal(a.reports[a.self].catalog, 2);
+    ps_zookeeper_read_all(b.zookeeper);
     ps_zookeeper_wake(b.zookeeper);
     WAIT_FOR(&b, b.reports[1 - b.self].failed == 1);
     assert_string_equal(b.reports[1 - b.self].failed_text, "no room");
@@ -579,6 +811,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_node_alone),
         cmocka_unit_test(test_rounds_without_news_write_nothing),
+        cmocka_unit_test(test_reads_do_not_grow_with_the_square),
+        cmocka_unit_test(test_a_cluster_forms_in_few_writes),
         cmocka_unit_test(test_two_nodes),
         cmocka_unit_test(test_a_lost_answer),
         cmocka_unit_test(test_a_name_is_one_process_s),

@@ -66,7 +66,7 @@ static void write_configuration(const struct zookeeper_server *s)
     (void)fprintf(f,
                   "tickTime=%u\ndataDir=%s/data\nclientPort=%u\nclientPortAddress=127.0.0.1\n"
                   "admin.enableServer=false\nmaxClientCnxns=0\n",
-                  ZOOKEEPER_TICK_MS, s->directory, s->port);
+                  s->tick_ms, s->directory, s->port);
     assert_int_equal(fclose(f), 0);
 }
 
@@ -102,10 +102,45 @@ void zookeeper_server_start(struct zookeeper_server *s)
 
 void zookeeper_server_create(struct zookeeper_server *s)
 {
-    *s = (struct zookeeper_server){.port = free_port(), .directory = "/tmp/millrace-test-XXXXXX"};
+    zookeeper_server_create_with(s, ZOOKEEPER_TICK_MS);
+}
+
+void zookeeper_server_create_with(struct zookeeper_server *s, uint32_t tick_ms)
+{
+    *s = (struct zookeeper_server){
+        .port = free_port(), .tick_ms = tick_ms, .directory = "/tmp/millrace-test-XXXXXX"};
     assert_non_null(mkdtemp(s->directory));
     write_configuration(s);
     zookeeper_server_start(s);
+}
+
+/* A server that has just started to listen may never answer the first who asks. */
+static bool answer_of(const struct zookeeper_server *s, char *answer, size_t room)
+{
+    const struct sockaddr_in address = loopback(s->port);
+    const struct timeval limit = {.tv_sec = 1};
+    size_t bytes = 0;
+    ssize_t n;
+    const int c = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(c >= 0);
+    assert_int_equal(setsockopt(c, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)), 0);
+    if (connect(c, (const struct sockaddr *)&address, sizeof(address)) == 0 && send(c, "srvr", 4, 0) == 4)
+        while ((n = recv(c, answer + bytes, room - 1 - bytes, 0)) > 0)
+            bytes += (size_t)n;
+    close(c);
+    answer[bytes] = '\0';
+    return bytes > 0;
+}
+
+uint64_t zookeeper_server_says(const struct zookeeper_server *s, const char *what)
+{
+    char answer[4096];
+    const time_t end = time(NULL) + LIMIT_S;
+    const char *line = NULL;
+    while (!answer_of(s, answer, sizeof(answer)) || (line = strstr(answer, what)) == NULL)
+        if (time(NULL) > end)
+            fail_msg("ZooKeeper does not say \"%s\": see %s/output", what, s->directory);
+    return strtoull(line + strlen(what) + 2, NULL, 0);
 }
 
 void zookeeper_server_kill(struct zookeeper_server *s)

@@ -10,6 +10,7 @@
 struct zookeeper_server {
     pid_t pid; /* 0: it does not run */
     uint16_t port;
+    uint32_t tick_ms;
     char directory[64]; /* its data, its configuration, and what it prints */
 };
 
@@ -17,6 +18,10 @@ struct zookeeper_server {
 void zookeeper_server_require(void);
 /* Makes the directory and starts the server; fails the test if it does not come to answer. */
 void zookeeper_server_create(struct zookeeper_server *s);
+/* The same with another tick. */
+void zookeeper_server_create_with(struct zookeeper_server *s, uint32_t tick_ms);
+/* A number that the server says about itself: "Received", requests so far; "Zxid", of the last write. */
+uint64_t zookeeper_server_says(const struct zookeeper_server *s, const char *what);
 /* Starts it again, on the same port, with what it knew. */
 void zookeeper_server_start(struct zookeeper_server *s);
 void zookeeper_server_kill(struct zookeeper_server *s);

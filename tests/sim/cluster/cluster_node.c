@@ -247,6 +247,7 @@ static void lead(struct world *w, uint32_t i, const struct message *m)
         .absent_us = absent_us,
         .nodes_wanted = w->node_count,
         .take_over_us = w->take_over_us,
+        .forget_us = 4 * w->session_us,
         .parts_are_written = map->cut != 0 && parts_are_written(w, map),
         .cut_is_committed = map->cut != 0 && w->clusters[map->cut % CUTS_MAX] == map->cut,
         .cut_is_late = now_us - node->cut_seen_us > LATE_US,

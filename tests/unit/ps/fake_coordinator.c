@@ -66,6 +66,11 @@ void ps_zookeeper_wake(struct ps_zookeeper *z)
     (void)z;
 }
 
+void ps_zookeeper_read_all(struct ps_zookeeper *z)
+{
+    (void)z;
+}
+
 void ps_zookeeper_stop(struct ps_zookeeper *z)
 {
     if (z != NULL)

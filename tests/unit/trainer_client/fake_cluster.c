@@ -13,10 +13,16 @@
 
 struct fake_cluster *fake_cluster_start(uint32_t count, const struct mr_feature *table)
 {
+    return fake_cluster_start_among(0, count, table);
+}
+
+struct fake_cluster *fake_cluster_start_among(uint32_t others, uint32_t count, const struct mr_feature *table)
+{
     struct fake_cluster *c = calloc(1, sizeof(*c));
     assert_non_null(c);
     assert_int_in_range(count, 1, FAKE_MEMBERS_MAX);
     c->count = count;
+    c->others = others;
     atomic_store(&c->lease_us, LEASE_US);
     for (uint32_t i = 0; i < count; i++)
         c->cores[i] = i % 2 + 1;
@@ -115,11 +121,11 @@ uint32_t fake_cluster_owner(const struct fake_cluster *c, uint32_t partition)
 void fake_cluster_tell(const struct fake_cluster *c, uint32_t self, struct fake_cluster_map *out)
 {
     *out = (struct fake_cluster_map){.words = {[MR_CLUSTER_EPOCH] = atomic_load(&c->epoch),
-                                               [MR_CLUSTER_SELF] = self,
-                                               [MR_CLUSTER_NODES] = c->count,
+                                               [MR_CLUSTER_SELF] = c->others + self,
+                                               [MR_CLUSTER_NODES] = c->others + c->count,
                                                [MR_CLUSTER_LEASE_US] = atomic_load(&c->lease_us)}};
     for (uint32_t i = 0; i < c->count; i++) {
-        struct mr_cluster_node *n = &out->nodes[i];
+        struct mr_cluster_node *n = &out->nodes[c->others + i];
         (void)snprintf(n->name, sizeof(n->name), "node-%u", i);
         const char *host = atomic_load(&c->hosts[i]);
         (void)snprintf(n->address, sizeof(n->address), "%s:%u", host == NULL ? "127.0.0.1" : host,
@@ -128,5 +134,12 @@ void fake_cluster_tell(const struct fake_cluster *c, uint32_t self, struct fake_
         n->flags = atomic_load(&c->away[i]) ? 0 : MR_CLUSTER_NODE_PRESENT;
     }
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        out->owner[p] = (uint8_t)fake_cluster_owner(c, p);
+        out->owner[p] = out->owner_of_few[p] = (uint8_t)fake_cluster_owner(c, p);
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        out->owner[p] = (uint16_t)(out->owner[p] + c->others);
+    for (uint32_t i = 0; i < c->others; i++) {
+        (void)snprintf(out->nodes[i].name, sizeof(out->nodes[i].name), "other-%u", i);
+        (void)snprintf(out->nodes[i].address, sizeof(out->nodes[i].address), "127.0.0.1:1");
+        out->nodes[i].core_count = 1;
+    }
 }

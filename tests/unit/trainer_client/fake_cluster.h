@@ -19,18 +19,23 @@ struct fake_cluster {
     atomic_uint ports[FAKE_MEMBERS_MAX];
     atomic_bool away[FAKE_MEMBERS_MAX]; /* as the map shows it */
     uint32_t cores[FAKE_MEMBERS_MAX];
+    uint32_t others; /* nodes that own nothing, before these in the map */
     struct fake_node *nodes[FAKE_MEMBERS_MAX];
 };
 
 /* What a member tells. */
 struct fake_cluster_map {
     uint64_t words[MR_CLUSTER_WORDS];
-    struct mr_cluster_node nodes[FAKE_MEMBERS_MAX];
-    uint8_t owner[MR_PARTITION_COUNT];
+    struct mr_cluster_node nodes[MR_CLUSTER_NODES_MAX];
+    uint8_t owner_of_few[MR_PARTITION_COUNT];
+    uint16_t owner[MR_PARTITION_COUNT];
 };
 
 /* Starts so many nodes, the i-th with i % 2 + 1 cores, and epoch 5. */
 struct fake_cluster *fake_cluster_start(uint32_t count, const struct mr_feature *table);
+/* The same with so many others in the map. */
+struct fake_cluster *fake_cluster_start_among(uint32_t others, uint32_t count,
+                                              const struct mr_feature *table);
 void fake_cluster_destroy(struct fake_cluster *cluster);
 /* "127.0.0.1:PORT,...", of all nodes; valid until the next call. */
 const char *fake_cluster_servers(const struct fake_cluster *cluster);

@@ -188,7 +188,9 @@ static void node_info(struct fake_core *core, struct mr_endpoint *ep, const stru
         struct mr_tensor more[2 + MR_CLUSTER_TENSORS] = {
             t[0], t[1], mr_tensor_1d(MR_U64, MR_CLUSTER_WORDS, map.words),
             mr_tensor_2d(MR_U8, (uint32_t)map.words[MR_CLUSTER_NODES], sizeof(map.nodes[0]), map.nodes),
-            mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, map.owner)};
+            core->node->cluster->others + core->node->cluster->count > MR_CLUSTER_FEW_NODES
+                ? mr_tensor_1d(MR_U16, MR_PARTITION_COUNT, map.owner)
+                : mr_tensor_1d(MR_U8, MR_PARTITION_COUNT, map.owner_of_few)};
         fake_reply(ep, r, more, 2 + MR_CLUSTER_TENSORS);
         return;
     }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _U32_MAX = 0xFFFFFFFF
 _U64_MAX = 0xFFFFFFFFFFFFFFFF
-_CORES_MAX = 2048  # MR_CLIENT_CORES_MAX: nodes may join a cluster during the call
+_CORES_MAX = 16384  # MR_CLIENT_CORES_MAX: nodes may join a cluster during the call
 _CORE_STATES = {"serving": 1, "saving": 2, "restoring": 3, "stopping": 4, "serving_read_only": 5, "failed": 6}
 
 

@@ -42,6 +42,24 @@ static void comes_back_as_it_was(void **state)
     free(json);
 }
 
+static void has_a_part_of_each_of_many_nodes(void **state)
+{
+    struct ps_cluster_manifest m = example(), back;
+    char text[PS_TEXT_BYTES] = "";
+    m.part_count = PS_CLUSTER_PARTS_MAX;
+    for (uint32_t i = 0; i < PS_CLUSTER_PARTS_MAX; i++) {
+        m.parts[i] = m.parts[0];
+        (void)snprintf(m.parts[i].name, sizeof(m.parts[i].name), "n-%u", i);
+    }
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        m.owner[p] = (uint8_t)(p % PS_CLUSTER_PARTS_MAX);
+    char *json = ps_cluster_manifest_seal(&m);
+    assert_non_null(json);
+    assert_true(ps_cluster_manifest_parse(json, strlen(json), &back, text));
+    assert_memory_equal(&back, &m, sizeof(m));
+    free(json);
+}
+
 /* Whatever byte is changed, and wherever the text ends too early. */
 static void any_change_is_noticed(void **state)
 {
@@ -88,7 +106,7 @@ static void wrong_contents_are_refused(void **state)
     refuse(m, "partition 4095");
     m = example();
     m.part_count = 0;
-    refuse(m, "\"nodes\" must be a list of 1 to 32");
+    refuse(m, "\"nodes\" must be a list of 1 to 256");
     m = example();
     m.parts[0].core_count = 65;
     refuse(m, "\"cores\" must be");
@@ -240,6 +258,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(comes_back_as_it_was),
+        cmocka_unit_test(has_a_part_of_each_of_many_nodes),
         cmocka_unit_test(any_change_is_noticed),
         cmocka_unit_test(wrong_contents_are_refused),
         cmocka_unit_test(names_have_one_spelling),

@@ -88,6 +88,43 @@ static void test_what_is_in_use_all_nodes_have(void **state)
     assert_int_equal(map.nodes[1].start_id, 22);
 }
 
+/* Versions before that would misread so large a map: they are told before the first node too many. */
+static void test_a_map_has_many_nodes_if_all_know_such_maps(void **state)
+{
+    static bool all[PS_CLUSTER_NODES_MAX];
+    struct ps_cluster_node n = node_of_version('x', 1000, MR_CAPABILITIES & ~MR_CAN(MANY_NODES));
+    (void)state;
+    ps_cluster_map_init(&map, PS_CLUSTER_PARTITIONS_MAX);
+    for (uint32_t i = 0; i < PS_CLUSTER_NODES_MAX; i++, n.start_id++) {
+        all[i] = true;
+        (void)snprintf(n.name, sizeof(n.name), "n-%u", i);
+        if (i == 32) { /* one of the others cannot; nor can this one */
+            assert_int_equal(ps_cluster_map_admits(&map, &n), PS_CLUSTER_NOT_SO_MANY);
+            n.version.capabilities = MR_CAPABILITIES;
+            assert_int_equal(ps_cluster_map_admits(&map, &n), PS_CLUSTER_NOT_SO_MANY);
+            for (uint32_t k = 0; k < i; k++)
+                map.nodes[k].version.capabilities = MR_CAPABILITIES;
+            assert_int_equal(map.needs, 0);
+        }
+        assert_int_equal(ps_cluster_map_admits(&map, &n), PS_CLUSTER_ADMITS);
+        assert_true(ps_cluster_map_join(&map, &n));
+    }
+    assert_true(map.needs == MR_CAN(MANY_NODES));
+    assert_true(ps_cluster_map_spread(&map, all));
+    assert_int_equal(map.owner[PS_CLUSTER_PARTITIONS_MAX - 1], 255);
+    for (uint32_t i = 0; i < PS_CLUSTER_NODES_MAX; i++)
+        assert_int_equal(ps_cluster_map_load(&map, i), PS_CLUSTER_PARTITIONS_MAX / PS_CLUSTER_NODES_MAX);
+    (void)snprintf(n.name, sizeof(n.name), "one-more");
+    assert_int_equal(ps_cluster_map_admits(&map, &n), PS_CLUSTER_IS_FULL);
+    assert_false(ps_cluster_map_join(&map, &n));
+    assert_true(ps_cluster_map_begin_move(&map, 0, 16, 255));
+    assert_true(ps_cluster_map_finish_move(&map, map.moves[0].id));
+    assert_int_equal(ps_cluster_map_load(&map, 255), 32);
+    assert_true(ps_cluster_map_forget(&map, 0));
+    assert_int_equal(ps_cluster_map_load(&map, 254), 32);
+    assert_true(ps_cluster_map_join(&map, &n));
+}
+
 static void test_a_process_joins_once(void **state)
 {
     const struct ps_cluster_node same = node('a', 1, 11);
@@ -330,6 +367,7 @@ int main(void)
         cmocka_unit_test(test_slots_spread_a_run_over_all_cores),
         cmocka_unit_test_setup(test_a_process_joins_once, two_nodes),
         cmocka_unit_test_setup(test_what_is_in_use_all_nodes_have, two_nodes),
+        cmocka_unit_test(test_a_map_has_many_nodes_if_all_know_such_maps),
         cmocka_unit_test_setup(test_a_new_session_is_a_change_and_ends_nothing, two_nodes),
         cmocka_unit_test_setup(test_a_new_process_ends_its_moves_and_the_cut, two_nodes),
         cmocka_unit_test_setup(test_a_move_is_finished_or_cancelled, two_nodes),

@@ -141,8 +141,17 @@ static void test_maps_are_read_as_they_were_written(void **state)
 static void test_the_largest_map_fits_a_znode(void **state)
 {
     (void)state;
+    char name[PS_CLUSTER_NAME_BYTES];
+    for (uint32_t i = 3; i < PS_CLUSTER_NODES_MAX; i++) {
+        map.nodes[i] = map.nodes[0];
+        memset(name, 'n', sizeof(name));
+        (void)snprintf(name + 59, 5, "%u", i);
+        memcpy(map.nodes[i].name, name, sizeof(name));
+        memcpy(map.nodes[i].address, name, sizeof(name));
+    }
+    map.node_count = PS_CLUSTER_NODES_MAX;
     for (uint32_t p = 0; p < PS_CLUSTER_PARTITIONS_MAX; p++) {
-        map.owner[p] = (uint8_t)(p % map.node_count);
+        map.owner[p] = (uint16_t)(p % map.node_count);
         map.grant[p] = p;
     }
     map.last_id = PS_CLUSTER_PARTITIONS_MAX;

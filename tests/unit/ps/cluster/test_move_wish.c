@@ -39,6 +39,12 @@ static enum ps_move_wish_state ask(void)
     return state;
 }
 
+static void all_of_a_to_b(void)
+{
+    for (uint32_t p = 0; p < 4; p++)
+        map.owner[p] = 1;
+}
+
 static void finish_moves(void)
 {
     while (map.move_count > 0)
@@ -104,7 +110,7 @@ static void test_what_cannot_move_is_refused_in_words(void **state)
     assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
     assert_non_null(strstr(text, "is drained"));
     map.drained[1] = false;
-    memset(map.owner, 1, 4);
+    all_of_a_to_b();
     assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
     assert_non_null(strstr(text, "has no partitions"));
 }
@@ -222,7 +228,7 @@ static void test_a_node_that_has_left_is_forgotten(void **state)
     present[0] = false;
     assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
     assert_non_null(strstr(text, "owns 4 partitions"));
-    memset(map.owner, 1, 4);
+    all_of_a_to_b();
     assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
     assert_int_equal(map.node_count, 2);
     assert_int_equal(ask(), PS_MOVE_WISH_MADE);

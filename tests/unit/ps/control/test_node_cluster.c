@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
+#include "dataplane/wire/base/log_line.h"
 #include "dataplane/wire/format/cluster.h"
 #include "fake_coordinator.h"
 #include "fake_dp.h"
@@ -219,7 +220,7 @@ static void one_core_may_own_everything(void **state)
     const uint32_t slot = ps_cluster_slot(partition_of(1));
     map->nodes[map->node_count] = map->nodes[0];
     (void)snprintf(map->nodes[map->node_count].name, sizeof(map->nodes[0].name), "b");
-    map->owner[slot] = (uint8_t)map->node_count++;
+    map->owner[slot] = (uint16_t)map->node_count++;
     map->epoch++;
     fake_coordinator_settle(SESSION);
     (void)wait_epoch(n, epoch + 1);
@@ -464,6 +465,44 @@ static void what_it_commits_ends_before_it_leaves(void **state)
     node_start(n, 1);
 }
 
+/* The line in which the log says why a node is not admitted. */
+static void keep_refusal(void *arg, const char *event, const char *message)
+{
+    char *said = arg;
+    if (strcmp(event, "node_not_admitted") == 0)
+        (void)snprintf(said, MR_LOG_LINE_BYTES, "%s", message);
+}
+
+static void one_node_too_many_is_refused_in_words(void **state)
+{
+    static char said[MR_LOG_LINE_BYTES];
+    struct node_fixture *n = *state;
+    struct ps_cluster_map *map = fake_coordinator_map();
+    const uint8_t *owner;
+    uint64_t other;
+    (void)join(n, &other);
+    for (uint32_t i = 2; i < PS_CLUSTER_NODES_MAX; i++) {
+        map->nodes[i] = map->nodes[0];
+        (void)snprintf(map->nodes[i].name, sizeof(map->nodes[i].name), "n-%u", i);
+    }
+    map->node_count = PS_CLUSTER_NODES_MAX;
+    map->epoch++;
+    fake_coordinator_settle(SESSION);
+    (void)wait_epoch(n, map->epoch);
+    assert_int_equal(show(n, &owner)[MR_CLUSTER_OUTSIDE], 0);
+
+    mr_log_listen(keep_refusal, said);
+    fake_coordinator_set_other("late");
+    fake_coordinator_settle(SESSION);
+    while (show(n, &owner)[MR_CLUSTER_OUTSIDE] != 1)
+        go_on();
+    mr_log_listen(NULL, NULL);
+    assert_int_equal(map->node_count, PS_CLUSTER_NODES_MAX);
+    if (strstr(said, "node late is not admitted: the map has 256 nodes") == NULL ||
+        strstr(said, "millrace ctl forget") == NULL)
+        fail_msg("%s", said);
+}
+
 static void check_start_fails(struct node_fixture *n, const char *says)
 {
     char error[DP_ERROR_BYTES];
@@ -516,6 +555,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_superseded_process_serves_nothing, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(leaves_when_it_stops, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(what_it_commits_ends_before_it_leaves, member_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(one_node_too_many_is_refused_in_words, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(credentials_are_checked, member_setup, node_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,7 +43,7 @@ static int become_member(void **state)
     info = (struct ps_cluster_info){.words = {EPOCH, 1, 2, 5000000}, .node_count = 2};
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
         owned.since[p] = p % 2 != 0 ? PS_NOT_OWNED : p < 2048 ? OLD_EPOCH : EPOCH;
-        info.owner[p] = p % 2 != 0 ? 0 : 1;
+        info.owner[p] = info.owner_of_few[p] = p % 2 != 0 ? 0 : 1;
     }
     strcpy(info.nodes[1].name, "b");
     node->is_member = true;
@@ -372,7 +372,16 @@ static void a_member_shows_the_cluster(void **state)
     assert_int_equal(reply->tensors[3].dims[0], 2);
     assert_int_equal(reply->tensors[3].dims[1], sizeof(struct mr_cluster_node));
     assert_string_equal(((const struct mr_cluster_node *)reply->tensors[3].data)[1].name, "b");
-    assert_memory_equal(reply->tensors[4].data, info.owner, MR_PARTITION_COUNT);
+    assert_int_equal(reply->tensors[4].dtype, MR_U8);
+    assert_memory_equal(reply->tensors[4].data, info.owner_of_few, MR_PARTITION_COUNT);
+
+    info.node_count = MR_CLUSTER_NODES_MAX; /* owners above 255 fit as well */
+    info.owner[7] = MR_CLUSTER_NODES_MAX - 1;
+    reply = node_call(n, 2, MR_OP_NODE_INFO, 0, NULL, 0);
+    node_check(reply, MR_OK, NULL);
+    assert_int_equal(reply->tensors[3].dims[0], MR_CLUSTER_NODES_MAX);
+    assert_int_equal(reply->tensors[4].dtype, MR_U16);
+    assert_memory_equal(reply->tensors[4].data, info.owner, sizeof(info.owner));
 }
 
 static void a_node_by_itself_shows_none(void **state)

@@ -23,19 +23,24 @@ struct fixture {
     float expected[KEYS]; /* subtracted from each row so far */
 };
 
-static void start(struct fixture *x, const char *servers, bool replay)
+static void start_among(uint32_t others, struct fixture *x, const char *servers, bool replay)
 {
     struct mr_feature feature = mr_feature_table("t", DIM);
     struct mr_client_options options = {.deadline_ms = 20000, .replay = replay};
     char error[512] = "";
     memset(x, 0, sizeof(*x));
-    x->cluster = fake_cluster_start(NODES, &feature);
+    x->cluster = fake_cluster_start_among(others, NODES, &feature);
     options.server = servers != NULL ? servers : fake_cluster_servers(x->cluster);
     if (mr_client_create(&options, &x->client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     for (uint32_t i = 0; i < KEYS; i++)
         x->keys[i] = i * 7919u;
     assert_int_equal(mr_create(x->client, NULL, &feature, 1, &x->table), MR_OK);
+}
+
+static void start(struct fixture *x, const char *servers, bool replay)
+{
+    start_among(0, x, servers, replay);
 }
 
 static void fixture_stop(struct fixture *x)
@@ -651,6 +656,33 @@ static void test_the_cluster_is_told_by_any_node(void **state)
     fixture_stop(&x);
 }
 
+static void count_member(void *arg, const struct mr_cluster_member *node)
+{
+    uint32_t *partitions = arg;
+    *partitions += node->partitions;
+}
+
+/* The last of the nodes has a number that owners of fewer nodes do not have. */
+static void test_a_cluster_of_256_nodes(void **state)
+{
+    struct fixture x;
+    struct mr_cluster_state told;
+    uint32_t partitions = 0;
+    (void)state;
+    start_among(MR_CLUSTER_NODES_MAX - NODES, &x, NULL, true);
+    assert_int_equal(mr_client_core_count(x.client), CORES);
+    push_all(&x, 1);
+    check_rows(&x);
+    assert_int_equal(mr_cluster(x.client, NULL, &told, count_member, &partitions), MR_OK);
+    assert_int_equal(told.node_count, MR_CLUSTER_NODES_MAX);
+    assert_true(told.self >= MR_CLUSTER_NODES_MAX - NODES && told.self < MR_CLUSTER_NODES_MAX);
+    assert_int_equal(partitions, MR_PARTITION_COUNT);
+    fake_cluster_swap(x.cluster, 0, 2);
+    push_all(&x, 2);
+    check_rows(&x);
+    fixture_stop(&x);
+}
+
 /* Its answer was on the way when another node told the map by which it owns nothing: nobody will ask it, and
  * callers must not wait until somebody has. */
 static void test_a_node_that_has_left_refuses_a_call(void **state)
@@ -789,6 +821,7 @@ int main(void)
         cmocka_unit_test(test_a_wait_is_as_long_as_asked),
         cmocka_unit_test(test_late_answers_are_not_believed),
         cmocka_unit_test(test_the_cluster_is_told_by_any_node),
+        cmocka_unit_test(test_a_cluster_of_256_nodes),
         cmocka_unit_test(test_a_node_that_has_left_refuses_a_call),
         cmocka_unit_test(test_owners_have_links_at_once),
         cmocka_unit_test(test_calls_for_all_nodes_ask_those_that_have_just_come),
