@@ -14,6 +14,7 @@
 #include "dataplane/udp/udp_receive.h"
 #include "dataplane/udp/udp_send.h"
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/format/move.h"
 #include "dataplane/wire/session/key_file.h"
 #include "ps/base/cpu_affinity.h"
@@ -30,7 +31,9 @@
 #define DONE_US       2000u
 #define HOLD_BYTES    (256u << 10) /* less is left: the partitions are to stop */
 #define HOLD_SHARE_US 4000u        /* or what takes as long as that */
-#define HOLD_LATER_US 20000000u    /* after so long the bound is doubled, again and again */
+#define ADDRESSES_MAX 8u
+#define ADDRESS_US    500000u   /* for an answer from one of them */
+#define HOLD_LATER_US 20000000u /* after so long the bound is doubled, again and again */
 
 /* One of the giver's cores. */
 struct source {
@@ -54,7 +57,12 @@ struct source {
 
 struct ps_take {
     struct ps_take_options options;
-    struct mr_address address;
+    char giver[MR_CLUSTER_NAME_BYTES]; /* what options.address points to */
+    /* Where the giver may be: tried in turn until it answers. */
+    struct mr_address addresses[ADDRESSES_MAX];
+    uint32_t address_count, address_at;
+    uint64_t address_us; /* when the next one is tried */
+    bool has_heard;      /* something from the giver */
     struct mr_udp_socket socket;
     struct mr_udp_sender *sender;
     struct mr_udp_receiver *receiver;
@@ -146,6 +154,7 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
     struct source *s = user;
     struct ps_take *t = app;
     char text[PS_TAKE_TEXT_BYTES];
+    t->has_heard |= reply != NULL;
     if (s->asked != call) { /* one that says that all is here: the map shows what becomes of it */
         mr_call_free(t->ep, call);
         return;
@@ -332,9 +341,60 @@ static uint64_t settle(struct ps_take *t)
     return next_us;
 }
 
+/* Opens sessions to the giver's cores at the address whose turn it is. */
+static enum mr_status open_sessions(struct ps_take *t)
+{
+    enum mr_status status = MR_OK;
+    t->address_us = mr_clock_us() + ADDRESS_US;
+    for (uint32_t i = 0; i < t->options.core_count && status == MR_OK; i++) {
+        struct mr_address address = t->addresses[t->address_at];
+        address.port = (uint16_t)(address.port + i);
+        t->sources[i].next_us = 0;
+        status = mr_client_session_open(t->ep, &address, (uint16_t)i, &t->sources[i], &t->sources[i].session);
+    }
+    return status;
+}
+
+static void close_sessions(struct ps_take *t)
+{
+    for (uint32_t i = 0; i < t->options.core_count; i++) {
+        if (t->sources[i].session != NULL)
+            mr_client_session_close(t->ep, t->sources[i].session, mr_clock_us());
+        t->sources[i].session = NULL;
+    }
+}
+
+/* May wait for a name server. */
+static void find_giver(struct ps_take *t)
+{
+    char text[PS_TAKE_TEXT_BYTES];
+    enum mr_status status = mr_address_resolve_candidates(t->giver, t->addresses, ADDRESSES_MAX,
+                                                          &t->address_count, text, sizeof(text));
+    const uint64_t now_us = mr_clock_us();
+    for (uint32_t i = 0; i < t->options.core_count; i++)
+        t->sources[i].came_us = now_us;
+    if (status == MR_OK) {
+        (void)snprintf(text, sizeof(text), "%.100s: %s", t->giver, mr_status_text(MR_NO_MEMORY));
+        status = open_sessions(t);
+    }
+    if (status != MR_OK)
+        set_state(t, PS_TAKE_FAILED, text);
+}
+
+static void try_next_address(struct ps_take *t, uint64_t now_us)
+{
+    if (t->has_heard || t->address_count < 2 || now_us < t->address_us)
+        return;
+    close_sessions(t);
+    t->address_at = (t->address_at + 1) % t->address_count;
+    if (open_sessions(t) != MR_OK)
+        set_state(t, PS_TAKE_FAILED, mr_status_text(MR_NO_MEMORY));
+}
+
 static void work(struct ps_take *t)
 {
     const uint64_t now_us = mr_clock_us();
+    try_next_address(t, now_us);
     decide_hold(t, now_us);
     for (uint32_t i = 0; i < t->options.core_count; i++) {
         load(t, &t->sources[i]);
@@ -375,6 +435,7 @@ static void *run(void *arg)
 {
     struct ps_take *t = arg;
     uint64_t count;
+    find_giver(t);
     while (!atomic_load(&t->stop)) {
         const enum ps_take_state state = state_of(t);
         receive(t);
@@ -438,38 +499,27 @@ static struct ps_partition_set part_of(const struct ps_take *t, uint32_t core)
     return part;
 }
 
-static enum mr_status open_sources(struct ps_take *t)
+static enum mr_status make_sources(struct ps_take *t)
 {
     t->sources = calloc(t->options.core_count, sizeof(*t->sources));
-    enum mr_status status = t->sources != NULL ? MR_OK : MR_NO_MEMORY;
-    for (uint32_t i = 0; i < t->options.core_count && status == MR_OK; i++) {
-        struct mr_address address = t->address;
-        address.port = (uint16_t)(address.port + i);
-        t->sources[i] =
-            (struct source){.take = t, .position = 1, .came_us = mr_clock_us(), .partitions = part_of(t, i)};
-        status = mr_client_session_open(t->ep, &address, (uint16_t)i, &t->sources[i], &t->sources[i].session);
-    }
-    return status;
+    if (t->sources == NULL)
+        return MR_NO_MEMORY;
+    for (uint32_t i = 0; i < t->options.core_count; i++)
+        t->sources[i] = (struct source){.take = t, .position = 1, .partitions = part_of(t, i)};
+    return MR_OK;
 }
 
 static enum mr_status open_all(struct ps_take *t, char *text)
 {
     const struct mr_udp_options options = {0};
-    struct mr_address local = {0};
-    const uint8_t any[4] = {0};
-    enum mr_status status =
-        mr_address_resolve(t->options.address, false, &t->address, text, PS_TAKE_TEXT_BYTES);
-    if (status != MR_OK)
-        return status;
-    if (mr_address_is_ipv4(&t->address))
-        mr_address_from_ipv4(any, &local);
-    status = mr_udp_bind(&local, &options, &t->socket, text, PS_TAKE_TEXT_BYTES);
+    const struct mr_address any = {.port = 0};
+    enum mr_status status = mr_udp_bind(&any, &options, &t->socket, text, PS_TAKE_TEXT_BYTES);
     if (status != MR_OK)
         return status;
     t->sender = mr_udp_sender_create(&t->socket, false);
     t->receiver = mr_udp_receiver_create(&t->socket);
     status = t->sender == NULL || t->receiver == NULL ? MR_NO_MEMORY : open_endpoint(t, text);
-    return status == MR_OK ? open_sources(t) : status;
+    return status == MR_OK ? make_sources(t) : status;
 }
 
 enum mr_status ps_take_start(const struct ps_take_options *options, struct ps_take **out, char *text)
@@ -479,6 +529,8 @@ enum mr_status ps_take_start(const struct ps_take_options *options, struct ps_ta
     if (t == NULL)
         return MR_NO_MEMORY;
     t->options = *options;
+    (void)snprintf(t->giver, sizeof(t->giver), "%s", options->address);
+    t->options.address = t->giver;
     t->socket.fd = -1;
     t->load_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     t->progress.started_us = mr_clock_us();
@@ -518,10 +570,10 @@ void ps_take_stop(struct ps_take *t)
     for (uint32_t i = 0; i < t->options.core_count && t->sources != NULL; i++) {
         if (t->sources[i].loaded != NULL)
             end_load(t, &t->sources[i]);
-        if (t->sources[i].session != NULL)
-            mr_client_session_close(t->ep, t->sources[i].session, mr_clock_us());
         free(t->sources[i].records.bytes);
     }
+    if (t->sources != NULL)
+        close_sessions(t);
     if (t->ep != NULL) {
         mr_endpoint_flush(t->ep, mr_clock_us());
         (void)mr_udp_send_flush(t->sender);

@@ -20,7 +20,9 @@ struct ps_take_options {
     struct ps_node *node;
     uint64_t move;
     struct ps_partition_set partitions;
-    const char *address; /* HOST:PORT of the giver's core 0; core i has that port plus i */
+    /* HOST:PORT of the giver's core 0; core i has that port plus i. Looked up on the thread; of several
+     * addresses those are tried in turn until one answers */
+    const char *address;
     uint32_t core_count; /* of the giver */
     uint64_t bytes_per_s_max;
     uint64_t silence_us; /* the take fails when one of the giver's cores gives no block for so long */

@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 #include <arpa/inet.h>
+#include <netdb.h>
+#include <poll.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,6 +17,22 @@ static struct ps_config config;
 static struct ps_node node = {.config = &config};
 static sem_t changes;
 static char address[64];
+
+int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out);
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out);
+
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out)
+{
+    if (strcmp(host, "nosuch.test") == 0)
+        return EAI_NONAME;
+    if (strcmp(host, "two.test") != 0)
+        return __real_getaddrinfo(host, port, hints, out);
+    const int failed = __real_getaddrinfo("127.0.0.6", port, hints, out);
+    return failed != 0 ? failed : __real_getaddrinfo("127.0.0.1", port, hints, &(*out)->ai_next);
+}
 
 static void note_change(void *context)
 {
@@ -66,6 +84,44 @@ static void a_silent_giver_is_given_up(void **state)
     (void)close(fd);
 }
 
+/* The name of the giver has two addresses, and it answers at the second. */
+static void the_next_address_is_tried(void **state)
+{
+    struct ps_take_options options = options_of();
+    struct ps_take *take;
+    char text[PS_TAKE_TEXT_BYTES], by_name[64];
+    const int fd = open_silent_socket();
+    struct pollfd asked = {.fd = fd, .events = POLLIN};
+    (void)state;
+    (void)snprintf(by_name, sizeof(by_name), "two.test%s", strchr(address, ':'));
+    options.address = by_name;
+    options.silence_us = 60000000;
+    if (ps_take_start(&options, &take, text) != MR_OK)
+        fail_msg("%s", text);
+    assert_int_equal(poll(&asked, 1, 60000), 1);
+    ps_take_stop(take);
+    (void)close(fd);
+}
+
+/* The look-up does not hold the caller, the control thread. */
+static void an_unknown_giver_ends_the_take(void **state)
+{
+    struct ps_take_options options = options_of();
+    struct ps_take_progress progress;
+    struct ps_take *take;
+    char text[PS_TAKE_TEXT_BYTES], gone[] = "nosuch.test:7";
+    (void)state;
+    options.address = gone;
+    if (ps_take_start(&options, &take, text) != MR_OK)
+        fail_msg("%s", text);
+    memset(gone, 'x', sizeof(gone) - 1); /* it is the caller's */
+    assert_int_equal(sem_wait(&changes), 0);
+    ps_take_progress(take, &progress);
+    assert_int_equal(progress.state, PS_TAKE_FAILED);
+    assert_non_null(strstr(progress.text, "nosuch.test: the name does not resolve"));
+    ps_take_stop(take);
+}
+
 static void nodes_call_each_other_as_operators(void **state)
 {
     const struct ps_take_options options = options_of();
@@ -84,6 +140,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_silent_giver_is_given_up),
+        cmocka_unit_test(the_next_address_is_tried),
+        cmocka_unit_test(an_unknown_giver_ends_the_take),
         cmocka_unit_test(nodes_call_each_other_as_operators),
     };
     ps_config_default(&config);
