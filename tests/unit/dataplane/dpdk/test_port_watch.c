@@ -114,7 +114,7 @@ static void is(enum dp_port_state state)
     assert_int_equal(why[0] == '\0', state == DP_PORT_UP);
 }
 
-static void stop(void)
+static void watch_stop(void)
 {
     dp_port_watch_stop(&watch);
     assert_null(world.device_event);
@@ -132,7 +132,7 @@ static void a_device_that_vfio_asks_back_is_lost(void **state)
     world.device_event("0000:3b:00.0", RTE_DEV_EVENT_REMOVE, world.device_arg);
     is_lost("the device is being taken away");
     is_lost("the device is being taken away"); /* and remains so */
-    stop();
+    watch_stop();
 }
 
 static void a_device_that_its_driver_reports_removed_is_lost(void **state)
@@ -140,19 +140,19 @@ static void a_device_that_its_driver_reports_removed_is_lost(void **state)
     dp_port_watch_start(&watch, &pci, "0000:3b:00.0");
     assert_int_equal(world.port_event(PORT, RTE_ETH_EVENT_INTR_RMV, world.port_arg, NULL), 0);
     is_lost("the device is being taken away");
-    stop();
+    watch_stop();
     dp_port_watch_start(&watch, &pci, "0000:3b:00.0");
     is(DP_PORT_UP);
     world.removed = 1;
     is_lost("the card is gone");
-    stop();
+    watch_stop();
 }
 
 static void a_callback_that_runs_is_waited_for(void **state)
 {
     dp_port_watch_start(&watch, &pci, "0000:3b:00.0");
     world.busy = 3;
-    stop();
+    watch_stop();
     assert_int_equal(world.busy, 0);
 }
 
@@ -163,14 +163,14 @@ static void a_link_that_is_down_is_not_lost(void **state)
     is(DP_PORT_DOWN);
     world.link_up = true;
     is(DP_PORT_UP);
-    stop();
+    watch_stop();
 }
 
 static void other_ports_have_no_events(void **state)
 {
     static const struct dp_port af_packet = {.driver = DP_DRIVER_AF_PACKET, .id = PORT};
     dp_port_watch_start(&watch, &af_packet, "lo");
-    stop();
+    watch_stop();
     is(DP_PORT_UP);
     world.link_result = -ENODEV;
     is_lost("the interface is gone");
