@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <unistd.h>
 #include <rte_branch_prediction.h>
 #include <rte_cycles.h>
@@ -12,6 +11,7 @@
 #include "dataplane/loop/core.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/number.h"
+#include "dataplane/wire/base/random.h"
 #include "dataplane/wire/base/tick_clock.h"
 
 /* Segments of large messages between two looks at what has come. While small calls keep coming, 6 to 8 us of
@@ -171,14 +171,7 @@ static void loop(struct dp_core *core)
 
 static void fill_random(void *self, void *out, size_t bytes)
 {
-    uint8_t *at = out;
-    while (bytes > 0) {
-        ssize_t got = getrandom(at, bytes, 0);
-        if (got > 0) {
-            at += got;
-            bytes -= (size_t)got;
-        }
-    }
+    mr_random_fill(out, bytes);
 }
 
 static void on_reply(void *arg, struct mr_call *call, void *user, enum mr_status status,

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include "dataplane/udp/address.h"
+#include "dataplane/wire/base/random.h"
 #include "dataplane/wire/format/packet.h"
 
 #define BATCH_PACKETS_MAX  256u
@@ -139,11 +139,7 @@ static void tx_end(void *self, uint32_t bytes)
 static void fill_random(void *self, void *out, size_t n)
 {
     (void)self;
-    for (size_t done = 0; done < n;) {
-        ssize_t got = getrandom((uint8_t *)out + done, n - done, 0);
-        if (got > 0)
-            done += (size_t)got;
-    }
+    mr_random_fill(out, n);
 }
 
 struct mr_endpoint_io mr_udp_io(struct mr_udp_sender *s)
