@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
+#include "dataplane/wire/base/random.h"
 #include "ps/config/config_rules.h"
 #include "ps/core/core.h"
 #include "ps/ops/ops.h"
@@ -43,7 +43,8 @@ struct ps_rpc {
 
     /* Where the workers of the next world meet: set at start, then by the keeper. */
     bool meets_here;
-    struct mr_address rendezvous;
+    struct mr_address rendezvous[ADDRESSES_MAX]; /* those of its addresses that this node reaches */
+    uint32_t rendezvous_count;
 
     /* Core 0's; `agent` may also be used by the thread that asked core 0 to make it. */
     struct mr_rpc *agent; /* one after the other, from start to stop */
@@ -142,8 +143,7 @@ struct ps_rpc *ps_rpc_create(const struct ps_node *node)
         return NULL;
     rpc->config = node->config;
     rpc->parameters = node->parameters;
-    while (getrandom(rpc->uuid, sizeof(rpc->uuid), 0) != (ssize_t)sizeof(rpc->uuid)) {
-    }
+    mr_random_fill(rpc->uuid, sizeof(rpc->uuid));
     find_places(rpc, node);
     sem_init(&rpc->ended, 0, 0);
     return rpc;
@@ -187,14 +187,15 @@ void ps_rpc_dp_app(struct dp_app *app)
 /* ---- core 0 ---- */
 
 /* Whether one of the addresses of the place where the workers meet is this node's, or else which of them it
- * reaches. May wait for a name server. When it fails, what was found before stays. */
+ * has a way to: they are tried in turn. May wait for a name server. When it fails, what was found before
+ * stays. */
 static enum mr_status find_rendezvous(struct ps_rpc *rpc, char *error, size_t error_bytes)
 {
     const struct ps_config *config = rpc->config;
     const char *text = config->rpc_rendezvous;
     struct mr_address all[ADDRESSES_MAX];
     char why[DP_ERROR_BYTES];
-    uint32_t count = 0, near = 0;
+    uint32_t count = 0, ways = 0;
     bool meets_here = text[0] == '\0' || strcmp(text, config->cluster_address) == 0;
     enum mr_status status =
         meets_here ? MR_OK : mr_address_resolve_all(text, all, ADDRESSES_MAX, &count, why, sizeof(why));
@@ -204,14 +205,16 @@ static enum mr_status find_rendezvous(struct ps_rpc *rpc, char *error, size_t er
         rpc->meets_here = true;
         return MR_OK;
     }
-    while (status == MR_OK && near < count && !dp_can_reach(rpc->dp, &all[near], why))
-        near++;
-    if (status != MR_OK || near == count) {
+    for (uint32_t i = 0; status == MR_OK && i < count; i++)
+        if (dp_can_reach(rpc->dp, &all[i], why))
+            all[ways++] = all[i];
+    if (status != MR_OK || ways == 0) {
         (void)snprintf(error, error_bytes, "rpc.rendezvous = %s: %.300s", text, why);
         return MR_INVALID_ARGUMENT;
     }
     rpc->meets_here = false;
-    rpc->rendezvous = all[near];
+    memcpy(rpc->rendezvous, all, ways * sizeof(all[0]));
+    rpc->rendezvous_count = ways;
     return MR_OK;
 }
 
@@ -235,8 +238,7 @@ static enum mr_status make_agent(struct ps_rpc *rpc, char *error, size_t error_b
                                     .incarnation = rpc->incarnation,
                                     .is_node = true,
                                     .is_rendezvous = rpc->meets_here,
-                                    .rendezvous = {rpc->rendezvous},
-                                    .rendezvous_count = 1,
+                                    .rendezvous_count = rpc->meets_here ? 1 : rpc->rendezvous_count,
                                     .rendezvous_text = config->rpc_rendezvous,
                                     .held = true,
                                     .parameters = rpc->parameters,
@@ -246,6 +248,7 @@ static enum mr_status make_agent(struct ps_rpc *rpc, char *error, size_t error_b
                                     .long_bytes_max = config->rpc_message_mib_max * MIB,
                                     .long_memory_bytes = config->rpc_long_memory_mib * MIB};
     memcpy(agent.uuid, rpc->uuid, sizeof(agent.uuid));
+    memcpy(agent.rendezvous, rpc->rendezvous, sizeof(rpc->rendezvous));
     dp_own_addresses(rpc->dp, agent.own);
     struct mr_rpc *made;
     enum mr_status status = mr_agent_create(&agent, &made, error, error_bytes);

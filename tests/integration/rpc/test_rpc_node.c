@@ -8,9 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "tests/integration/program.h"
 #include "tests/integration/rpc/rpc_node_fixture.h"
+
+#define MEETING     "meeting.test"
+#define NOBODY_IPV4 "10.99.0.77"
 
 enum { LOOKUPS = 500, KEYS = 16, DIM = 4, LARGE = 1 << 18, LONG = 72 << 18, NODE = RPC_NODE_RANK };
 
@@ -138,15 +143,33 @@ static void a_node_calls_workers(void **state)
     rpc_workers_leave(&x->workers, MR_OK);
 }
 
-/* It is no rendezvous: it finds the others by itself, and they find it. */
+/* Gives the programs of this test a file of hosts of their own. */
+static void name_meeting(void)
+{
+    char path[] = "/tmp/millrace-hosts-XXXXXX";
+    static const char hosts[] =
+        "127.0.0.1 localhost\n" NOBODY_IPV4 " " MEETING "\n" NETNS_CLIENT_IPV4 " " MEETING "\n";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, hosts, strlen(hosts)), strlen(hosts));
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(unshare(CLONE_NEWNS), 0);
+    assert_int_equal(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
+    assert_int_equal(mount(path, "/etc/hosts", NULL, MS_BIND, NULL), 0);
+    assert_int_equal(unlink(path), 0);
+}
+
+/* It is no rendezvous: it finds the others by itself, at the second address of their name, and they find
+ * it. */
 static void a_node_joins_workers_elsewhere(void **state)
 {
     static const char meeting[] = NETNS_CLIENT_IPV4 ":7800";
     static char with_module[1024];
-    static const char elsewhere[] = "rpc.rendezvous=" NETNS_CLIENT_IPV4 ":7800";
+    static const char elsewhere[] = "rpc.rendezvous=" MEETING ":7800";
     const char *const settings[] = {"rpc.world_size=3", "rpc.name=server", "rpc.rank=2",
                                     elsewhere,          with_module,       NULL};
     struct rpc_node *x = *state;
+    name_meeting();
     snprintf(with_module, sizeof(with_module), "rpc.module=%s 2.5", rpc_node_module);
     rpc_node_start(x, settings, 3);
     x->workers.rendezvous = meeting;
