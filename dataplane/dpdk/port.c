@@ -42,6 +42,7 @@
  * has a ring full of them (DP_RING_PACKETS); 1024 are left. */
 #define POOL_BUFFERS_KEPT   (POOL_CACHE_BUFFERS * 3 / 2)
 #define POOL_BUFFERS_SHARED 3072u
+#define RINGS_PER_RX_QUEUE  2u /* vmxnet3 fills two, of the length that is asked for */
 #define MEMIF_RING_LOG2     9u /* of packets; both ends go through all of a ring's memory, 4.6 MB here */
 
 const char *dp_port_driver_text(enum dp_driver driver)
@@ -279,14 +280,17 @@ static int configure(struct dp_port *port, const struct dp_config *config, const
     return rte_eth_dev_configure(port->id, port->queue_count, port->queue_count, &conf);
 }
 
-static uint32_t pool_buffers(const struct dp_port *port, uint32_t cores)
+/* `rx`, `tx`: descriptors of the queue. Full rings of a NIC leave buffers for what is on its way. */
+static uint32_t pool_buffers(const struct dp_port *port, uint32_t cores, uint16_t rx, uint16_t tx)
 {
     const uint32_t least = port->driver == DP_DRIVER_MEMIF ? POOL_BUFFERS_MEMIF : POOL_BUFFERS;
     const uint32_t shared = cores > 1 ? POOL_BUFFERS_SHARED + (cores - 1) * POOL_BUFFERS_KEPT : 0;
-    return shared > least ? shared : least;
+    const uint32_t rings =
+        port->driver == DP_DRIVER_PCI ? RINGS_PER_RX_QUEUE * rx + tx + POOL_BUFFERS_SHARED : 0;
+    return RTE_MAX(RTE_MAX(shared, rings), least);
 }
 
-static struct rte_mempool *make_pool(const struct dp_port *port, const struct dp_net *net, uint32_t cores,
+static struct rte_mempool *make_pool(const struct dp_port *port, const struct dp_net *net, uint32_t buffers,
                                      uint16_t queue)
 {
     uint32_t room = RTE_PKTMBUF_HEADROOM + XDP_HEADROOM_BYTES + net->mtu + ETHER_EXTRA_BYTES;
@@ -304,8 +308,8 @@ static struct rte_mempool *make_pool(const struct dp_port *port, const struct dp
     private.mbuf_data_room_size = (uint16_t)room;
     snprintf(name, sizeof(name), "packets_%u_%u", port->id, queue);
     struct rte_mempool *pool =
-        rte_mempool_create_empty(name, pool_buffers(port, cores), (unsigned)sizeof(struct rte_mbuf) + room,
-                                 POOL_CACHE_BUFFERS, sizeof(private), SOCKET_ID_ANY, flags);
+        rte_mempool_create_empty(name, buffers, (unsigned)sizeof(struct rte_mbuf) + room, POOL_CACHE_BUFFERS,
+                                 sizeof(private), SOCKET_ID_ANY, flags);
     if (pool == NULL)
         return NULL;
     if (rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL) != 0)
@@ -344,7 +348,7 @@ static int setup_queues(struct dp_port *port, const struct dp_config *config, co
     unsigned socket = (unsigned)rte_eth_dev_socket_id(port->id);
     int result = rte_eth_dev_adjust_nb_rx_tx_desc(port->id, &rx, &tx);
     for (uint16_t queue = 0; result == 0 && queue < port->queue_count; queue++) {
-        port->pools[queue] = make_pool(port, net, config->core_count, queue);
+        port->pools[queue] = make_pool(port, net, pool_buffers(port, config->core_count, rx, tx), queue);
         if (port->pools[queue] == NULL)
             return -ENOMEM;
         result = setup_rx_queue(port, queue, rx, socket);

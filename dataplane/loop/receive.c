@@ -114,6 +114,13 @@ __attribute__((cold)) static bool take_report(struct dp_core *core, struct rte_m
     return true;
 }
 
+/* Where a driver cannot give a NIC the whole of a long buffer (e1000 takes powers of two), the end of a long
+ * frame is in a second one. False: it does not fit into the first. */
+__attribute__((cold)) static bool join_segments(struct rte_mbuf *packet)
+{
+    return rte_pktmbuf_linearize(packet) == 0;
+}
+
 /* Takes the packet over. */
 static void receive_packet(struct dp_core *core, struct rte_mbuf *packet, bool steered, uint64_t now_us)
 {
@@ -121,7 +128,7 @@ static void receive_packet(struct dp_core *core, struct rte_mbuf *packet, bool s
     enum dp_verdict verdict = DP_FRAME_MALFORMED;
     struct mr_address from;
     struct dp_frame frame = {0};
-    if (packet->nb_segs == 1)
+    if (likely(packet->nb_segs == 1) || join_segments(packet))
         verdict = dp_frame_parse(net, rte_pktmbuf_mtod(packet, const uint8_t *), packet->data_len,
                                  dp_rx_checked(packet->ol_flags), &frame);
     if (verdict == DP_FRAME_UDP) {
