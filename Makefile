@@ -1,5 +1,5 @@
 # Short names for what the project does. Each target installs what it needs.
-.PHONY: all build demo demo-mnist test soak bench bench-peers lint fuzz property sim model differential kills mutants docs install uninstall deb deb-test wheel test-pip arm64 release-check clean help
+.PHONY: all build demo demo-mnist test test-nic soak bench bench-peers lint fuzz property sim model differential kills mutants docs install uninstall deb deb-test wheel test-pip arm64 release-check clean help
 
 all: build
 
@@ -16,6 +16,9 @@ demo-mnist: ## Train torch's MNIST network on a server through remote calls: TRA
 
 test: ## The tests, also under the sanitizers: what CI runs; QUICK=1: for release only; STRESS=n: tests that have changed, n times on busy CPUs
 	@scripts/test.sh $(if $(QUICK),--quick) $(if $(STRESS),--stress $(STRESS))
+
+test-nic: ## A node on emulated PCI NICs in a guest: ONLY="e1000e igb"; needs root; a part of make soak
+	@scripts/nic.sh $(ONLY)
 
 soak: ## Every test for release and under the sanitizers, with long simulations, mutants and kills; before a release, two hours
 	@scripts/soak.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, testing and linting need. Does nothing when all are there.
 # On a system without apt it says which packages to install by hand.
-# usage: scripts/setup.sh [build|test|cluster|lint|fuzz|bench|peers|deb|wheel|roots|cross|all]...    default: test
+# usage: scripts/setup.sh [build|test|nic|cluster|lint|fuzz|bench|peers|deb|wheel|roots|cross|all]...    default: test
 # cross: for arm64, in a root of which dpkg --print-foreign-architectures says arm64; not part of all
 set -euo pipefail
 
@@ -16,6 +16,8 @@ cluster_packages=(zookeeper "$java")
 test_packages=(libcmocka-dev groff-base mandoc iproute2 iputils-ping ethtool patch procps python3 python3-xxhash xz-utils
     python3-pytest python3-torch python3-venv libopenblas0-pthread python3-swift faketime maven "$java_compiler"
     nghttp2-proxy openssl prometheus tshark chromium-headless-shell python3-pil "${cluster_packages[@]}")
+# The guest's kernel and busybox are unpacked, not installed (scripts/nic.sh).
+nic_packages=(qemu-system-x86 cpio kmod iproute2 iputils-ping ethtool python3-numpy)
 lint_packages=(abigail-tools black clang-format clang-tidy cppcheck libomp-dev shellcheck mypy pyflakes3)
 fuzz_packages=(clang "libclang-rt-dev|libclang-rt-14-dev")
 bench_packages=(fio python3-torch python3-numpy libopenblas0-pthread)
@@ -46,6 +48,7 @@ for group in "$@"; do
     case "$group" in
     build) wanted+=("${build_packages[@]}") ;;
     test) wanted+=("${build_packages[@]}" "${test_packages[@]}") ;;
+    nic) wanted+=("${build_packages[@]}" "${nic_packages[@]}") ;;
     cluster) wanted+=("${cluster_packages[@]}") ;;
     lint) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${lint_packages[@]}") ;;
     fuzz) wanted+=("${build_packages[@]}" "${test_packages[@]}" "${fuzz_packages[@]}") ;;
@@ -60,7 +63,7 @@ for group in "$@"; do
             "${bench_packages[@]}" "${peers_packages[@]}" "${deb_packages[@]}" "${wheel_packages[@]}" "${roots_packages[@]}")
         ;;
     -h | --help) usage; exit 0 ;;
-    *) echo "setup: unknown group '$group': build, test, cluster, lint, fuzz, bench, peers, deb, wheel, roots, cross or all" >&2; exit 2 ;;
+    *) echo "setup: unknown group '$group': build, test, nic, cluster, lint, fuzz, bench, peers, deb, wheel, roots, cross or all" >&2; exit 2 ;;
     esac
 done
 
