@@ -22,8 +22,8 @@
  * - A change of the map that is to be written is written first, and the map is also read before all that:
  *   the end of a move, for which calls wait.
  * - What each node says is read by the leader, and by a node that waits for what others do: if all read all
- *   in each round, reads would grow with the square of the nodes. What others have of a catalogue or a cut only
- *   grows while they live, so an older view shows too little of it.
+ *   in each round, reads would grow with the square of the nodes. What others have of a catalogue or a cut
+ *   only grows while they live, so an older view shows too little of it.
  * - The catalogue is read after the node's own entry is written, and before the others' entries are read. So
  *   of a change of the catalogue and a node that says which version it has, one sees the other.
  *

@@ -18,10 +18,12 @@
 #include "tests/integration/wire_client.h"
 #include "tests/integration/end_with_test.h"
 
-#define LIMIT_S   60
-#define PORT      7700u
-#define LOG_BYTES 65536
-#define ASK_MS    2000u
+#define LIMIT_S    60
+#define PORT       7700u
+#define LOG_BYTES  65536
+#define TAIL_BYTES 16384
+#define TAILS_MAX  32u
+#define ASK_MS     2000u
 
 void cluster_nodes_isolate(void)
 {
@@ -113,12 +115,48 @@ void cluster_node_stop(struct cluster_node *n)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
+/* The ends of the logs of nodes that were destroyed; the oldest make room. */
+static struct {
+    char name[sizeof(((struct cluster_node *)NULL)->name)];
+    char text[TAIL_BYTES];
+} tails[TAILS_MAX];
+static uint32_t tail_count;
+
+static void read_tail(const struct cluster_node *n, char text[TAIL_BYTES])
+{
+    char path[96];
+    (void)snprintf(path, sizeof(path), "%s/log", n->directory);
+    text[0] = '\0';
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return;
+    if (fseek(f, 1 - TAIL_BYTES, SEEK_END) != 0)
+        rewind(f);
+    text[fread(text, 1, TAIL_BYTES - 1, f)] = '\0';
+    (void)fclose(f);
+}
+
+static void print_tail(const char *name, const char *text)
+{
+    (void)fprintf(stderr, "---- the log of node %s, or its end:\n%s\n", name, text);
+}
+
+int cluster_nodes_end(int failed)
+{
+    const uint32_t first = tail_count > TAILS_MAX ? tail_count - TAILS_MAX : 0;
+    for (uint32_t i = first; i < tail_count && failed != 0; i++)
+        print_tail(tails[i % TAILS_MAX].name, tails[i % TAILS_MAX].text);
+    return failed;
+}
+
 void cluster_node_destroy(struct cluster_node *n)
 {
     char command[128];
     cluster_node_kill(n);
     if (n->directory[0] == '\0')
         return;
+    memcpy(tails[tail_count % TAILS_MAX].name, n->name, sizeof(n->name));
+    read_tail(n, tails[tail_count++ % TAILS_MAX].text);
     (void)snprintf(command, sizeof(command), "rm -rf '%s'", n->directory);
     assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): a path of our own */
     n->directory[0] = '\0';
@@ -151,9 +189,9 @@ enum mr_status cluster_node_show(const struct cluster_node *n, struct cluster_sh
 static void pause_a_little(const struct cluster_node *n, time_t end, const char *what)
 {
     if (time(NULL) > end || (n->pid > 0 && waitpid(n->pid, NULL, WNOHANG) == n->pid)) {
-        char path[96];
-        (void)snprintf(path, sizeof(path), "cat %s/log >&2", n->directory);
-        (void)!system(path); /* NOLINT(cert-env33-c): a path of our own */
+        static char text[TAIL_BYTES]; /* also if nobody waits for the end of the tests */
+        read_tail(n, text);
+        print_tail(n->name, text);
         fail_msg("%s: never: %s", n->name, what);
     }
     (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);

@@ -44,7 +44,7 @@ void cluster_node_start(struct cluster_node *n, const char *millraced);
 void cluster_node_kill(struct cluster_node *n);
 /* Stops it in an orderly way; fails the test unless it ends well. */
 void cluster_node_stop(struct cluster_node *n);
-/* Kills it if it runs, and removes what it left. */
+/* Kills it if it runs, and removes what it left, but for the end of its log. */
 void cluster_node_destroy(struct cluster_node *n);
 
 /* Asks core 0 for NODE_INFO. MR_DEADLINE_EXCEEDED, MR_UNREACHABLE: it does not answer. */
@@ -56,5 +56,8 @@ void cluster_node_wait(const struct cluster_node *n, struct cluster_shown *out,
 bool cluster_node_says(const struct cluster_node *n, const char *text);
 /* Waits for it. */
 void cluster_node_wait_says(const struct cluster_node *n, const char *text);
+
+/* After the last test: if some have failed, prints the ends of all logs. Returns `failed`. */
+int cluster_nodes_end(int failed);
 
 #endif

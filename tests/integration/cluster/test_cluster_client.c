@@ -723,5 +723,5 @@ int main(int argc, char **argv)
     script = argv[5];
     zookeeper_server_require();
     cluster_nodes_isolate();
-    return cmocka_run_group_tests(tests, start_all, end_all);
+    return cluster_nodes_end(cmocka_run_group_tests(tests, start_all, end_all));
 }

@@ -583,5 +583,5 @@ int main(int argc, char **argv)
     sets[A9A].packed = argv[5];
     zookeeper_server_require();
     cluster_nodes_isolate();
-    return cmocka_run_group_tests(tests, unpack, clean_up);
+    return cluster_nodes_end(cmocka_run_group_tests(tests, unpack, clean_up));
 }

@@ -353,8 +353,8 @@ static void test_reads_do_not_grow_with_the_square(void **state)
 /* ---- how many writes come one after the other ----
  *
  * Each write has a depth: 1 more than that of all writes that its node has made, or seen the result of. So
- * the depth of the map is the number of times that the ensemble has to sync its log before the map can be there,
- * however the nodes' requests fall together. */
+ * the depth of the map is the number of times that the ensemble has to sync its log before the map can be
+ * there, however the nodes' requests fall together. */
 
 static struct {
     pthread_mutex_t lock;

@@ -503,6 +503,38 @@ static void one_node_too_many_is_refused_in_words(void **state)
         fail_msg("%s", said);
 }
 
+/* A drain is many moves, one after the other: a save would have to wait for the last one. */
+static void a_save_goes_before_the_next_move(void **state)
+{
+    struct node_fixture *n = *state;
+    static struct node_call call;
+    const uint64_t words[4] = {0};
+    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, ""), mr_tensor_1d(MR_U64, 4, words)};
+    const struct mr_call_options options = {.op = MR_OP_SAVE, .deadline_us = dp_now_us() + CALL_US};
+    uint64_t other;
+    become_member(n, "", 2, 2);
+    node_stop(n);
+    (void)snprintf(n->config.checkpoint_directory, sizeof(n->config.checkpoint_directory), "%s/ckpt",
+                   n->directory);
+    node_start(n, 2);
+    (void)join(n, &other);
+    struct ps_cluster_map *map = fake_coordinator_map();
+    map->drained[1] = map->balances = true; /* this node, which leads, is to take all that b has */
+    map->epoch++;
+    fake_coordinator_settle(SESSION);
+    assert_int_equal(map->move_count, 1);
+    node_post(n, 0, &call, &options, tensors, 2);
+    node_check(end_call(n, &call), MR_OK, NULL);
+    node_call_end(&call);
+    assert_int_equal(map->move_count, 1);
+    assert_int_equal(map->cut, 0);
+    assert_true(ps_cluster_map_finish_move(map, map->moves[0].id));
+    assert_true(ps_cluster_map_load(map, 1) > 0); /* there is more to move */
+    fake_coordinator_settle(SESSION);
+    assert_int_not_equal(map->cut, 0);
+    assert_int_equal(map->move_count, 0);
+}
+
 static void check_start_fails(struct node_fixture *n, const char *says)
 {
     char error[DP_ERROR_BYTES];
@@ -555,6 +587,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_superseded_process_serves_nothing, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(leaves_when_it_stops, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(what_it_commits_ends_before_it_leaves, member_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(a_save_goes_before_the_next_move, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(one_node_too_many_is_refused_in_words, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(credentials_are_checked, member_setup, node_teardown),
     };
