@@ -99,6 +99,8 @@ struct ps_control {
         uint64_t seen;                /* the cores' sums when they were last read */
         uint64_t look_us;             /* when they may be read again, if they have grown */
         uint64_t pending_us; /* when a line is due that came too soon after the last one; UINT64_MAX: none */
+        uint64_t lanes_logged; /* push streams that were lost, by the log */
+        uint64_t lanes_us;     /* no line about more of them is due before */
     } left_out;
     struct {
         uint64_t next_us;              /* no line is due before */
@@ -365,7 +367,8 @@ uint64_t ps_control_versions_next_us(const struct ps_control *c);
 
 /* ---- log lines (control_left_out.c) ---- */
 
-/* Logs what calls asked for and features did not do, at most one line a minute for each; and when it must be
+/* Logs what calls asked for and features did not do, at most one line a minute for each, and likewise that
+ * records of push streams were lost; and when it must be
  * called again even without being woken (UINT64_MAX: it need not be). */
 void ps_control_left_out_poll(struct ps_control *c);
 uint64_t ps_control_left_out_next_us(const struct ps_control *c);

@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/log.h"
+#include "dataplane/wire/base/plural.h"
 #include "ps/control/control_internal.h"
 
 #define LOOK_INTERVAL_US 1000000u
+#define LANES_LINE_US    60000000u /* between two lines */
 
 static uint64_t sum_on_cores(const struct ps_control *c)
 {
@@ -76,10 +78,39 @@ static void look(struct ps_control *c, uint64_t now_us)
     free(all);
 }
 
+static uint64_t lanes_on_cores(const struct ps_control *c)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < c->node->core_count; i++)
+        sum += atomic_load_explicit(&c->node->lanes_lost[i], memory_order_relaxed);
+    return sum;
+}
+
+static void log_lanes_lost(struct ps_control *c, uint64_t now_us)
+{
+    const uint64_t lost = lanes_on_cores(c), more = lost - c->left_out.lanes_logged;
+    if (lost <= c->left_out.lanes_logged || now_us < c->left_out.lanes_us)
+        return;
+    c->left_out.lanes_logged = lost;
+    c->left_out.lanes_us = now_us + LANES_LINE_US;
+    mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"count", .number = more}), "pushes_forgotten",
+                "no room for the records of %llu push stream%s of clients that may send their pushes again: "
+                "these may be applied twice. More clients push than the cores have room for, or moves or a "
+                "restore have brought more: use more cores or nodes, and move rarely",
+                (unsigned long long)more, mr_plural(more));
+}
+
+static uint64_t features_next_us(const struct ps_control *c)
+{
+    uint64_t look_us = sum_on_cores(c) != c->left_out.seen ? c->left_out.look_us : UINT64_MAX;
+    return look_us < c->left_out.pending_us ? look_us : c->left_out.pending_us;
+}
+
 void ps_control_left_out_poll(struct ps_control *c)
 {
     uint64_t now_us = dp_now_us(), sum = sum_on_cores(c);
-    if (now_us < ps_control_left_out_next_us(c))
+    log_lanes_lost(c, now_us);
+    if (now_us < features_next_us(c))
         return;
     c->left_out.seen = sum;
     c->left_out.look_us = now_us + LOOK_INTERVAL_US;
@@ -88,8 +119,10 @@ void ps_control_left_out_poll(struct ps_control *c)
 
 uint64_t ps_control_left_out_next_us(const struct ps_control *c)
 {
-    uint64_t look_us = sum_on_cores(c) != c->left_out.seen ? c->left_out.look_us : UINT64_MAX;
-    return look_us < c->left_out.pending_us ? look_us : c->left_out.pending_us;
+    const uint64_t features_us = features_next_us(c);
+    const uint64_t lanes_us =
+        lanes_on_cores(c) > c->left_out.lanes_logged ? c->left_out.lanes_us : UINT64_MAX;
+    return lanes_us < features_us ? lanes_us : features_us;
 }
 
 /* ---- NaN and Inf in a checkpoint ---- */

@@ -39,6 +39,16 @@ static uint64_t memory_bytes(const struct ps_core *core)
     return ps_arena_mapped_bytes(core->arena) + ps_arena_mapped_bytes(core->batch_arena) + tombstone_bytes;
 }
 
+/* The control thread logs it. */
+static void notify_lanes_lost(struct ps_core *core)
+{
+    _Atomic uint64_t *reported = &core->node->lanes_lost[core->index];
+    if (core->counters.push_lanes_lost == atomic_load_explicit(reported, memory_order_relaxed))
+        return;
+    atomic_store_explicit(reported, core->counters.push_lanes_lost, memory_order_relaxed);
+    ps_node_wake_control(core->node);
+}
+
 /* The control thread logs what is new. */
 static void notify_left_out(struct ps_core *core)
 {
@@ -84,6 +94,8 @@ void ps_core_refresh_gauges(struct ps_core *core)
     core->counters.streams = ps_applied_batches_streams(core->applied);
     core->counters.streams_dropped = ps_applied_batches_dropped(core->applied);
     core->counters.push_lanes_forgotten = ps_pushes_forgotten(core->pushes);
+    core->counters.push_lanes_lost = ps_pushes_lost(core->pushes);
+    notify_lanes_lost(core);
     core->counters.memory_bytes = memory_bytes(core);
     core->counters.steps_ignored = core->step_clock.ignored;
     if (core->rpc != NULL)

@@ -78,6 +78,8 @@ struct ps_node {
     } heard_versions[DP_CORES_MAX];
     /* each core's ps_left_out_sum() of all features; written by it */
     _Atomic uint64_t left_out[DP_CORES_MAX];
+    /* each core's ps_pushes_lost(); written by it */
+    _Atomic uint64_t lanes_lost[DP_CORES_MAX];
 };
 
 /* Has the control thread look after saves, and what cores report, soon. Any thread. */

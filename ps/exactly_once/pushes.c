@@ -13,7 +13,7 @@ struct running {
 struct ps_pushes {
     struct ps_arena *arena;
     uint64_t pushes;
-    uint64_t forgotten;
+    uint64_t forgotten, lost;
     struct ps_push_guard guard; /* now_s NULL: there is none */
     uint32_t running_count;
     struct running running[PS_PUSH_RUNNING_MAX];
@@ -115,16 +115,23 @@ static bool may_be_forgotten(const struct ps_pushes *p, const struct ps_push_lan
            (g->now_s(g->arg) - lane->used_s >= PS_PUSH_LANE_KEPT_S && !g->has_session(g->arg, lane->uuid));
 }
 
+/* A client may have pushes on the way in such a lane. */
+static bool was_used_lately(const struct ps_pushes *p, const struct ps_push_lane *lane)
+{
+    const struct ps_push_guard *g = &p->guard;
+    return g->now_s != NULL && g->now_s(g->arg) - lane->used_s < PS_PUSH_LANE_KEPT_S;
+}
+
 static bool is_older(struct ps_push_lane *const *at, struct ps_push_lane *const *than)
 {
     return than == NULL || (*at)->used < (*than)->used;
 }
 
 /* A free place of the set for a lane of this client, else the one used longest ago, with nothing in flight,
- * of those that may be forgotten, or of its own; NULL when there is none. any: which may be is not asked. */
+ * of those that may be forgotten, then, with `any`, of all, then of its own; NULL when there is none. */
 static struct ps_push_lane **place_to_take(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane, bool any)
 {
-    struct ps_push_lane **others = NULL, **own = NULL;
+    struct ps_push_lane **idle = NULL, **others = NULL, **own = NULL;
     const bool has_share = any || *lanes_of(p, uuid) < PS_PUSH_LANES_PER_CLIENT;
     struct ps_push_lane **first = p->places + set_of(p, uuid, lane);
     for (struct ps_push_lane **at = first; at < first + PS_PUSH_SET_WAYS; at++) {
@@ -134,10 +141,12 @@ static struct ps_push_lane **place_to_take(struct ps_pushes *p, const uint8_t *u
             continue;
         if (memcmp((*at)->uuid, uuid, MR_UUID_BYTES) == 0)
             own = is_older(at, own) ? at : own;
-        if (has_share && is_older(at, others) && (any || may_be_forgotten(p, *at)))
+        if (has_share && is_older(at, idle) && may_be_forgotten(p, *at))
+            idle = at;
+        if (has_share && is_older(at, others) && any)
             others = at;
     }
-    return others != NULL ? others : own;
+    return idle != NULL ? idle : others != NULL ? others : own;
 }
 
 static enum mr_status find_or_add(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane, bool any,
@@ -149,7 +158,10 @@ static enum mr_status find_or_add(struct ps_pushes *p, const uint8_t *uuid, uint
     struct ps_push_lane **place = place_to_take(p, uuid, lane, any);
     if (place == NULL)
         return MR_BUSY;
-    p->forgotten += *place != NULL;
+    if (*place != NULL) {
+        p->forgotten++;
+        p->lost += !may_be_forgotten(p, *place) && was_used_lately(p, *place);
+    }
     free_lane(p, place);
     *out = *place = ps_arena_alloc(p->arena, sizeof(**place), 8);
     if (*out == NULL)
@@ -448,7 +460,9 @@ static bool has_no_place(struct ps_pushes *p, const struct ps_push_load *piece)
     if (find(p, piece->uuid, piece->lane) != NULL)
         return false;
     struct ps_push_lane **place = place_to_take(p, piece->uuid, piece->lane, true);
-    return place == NULL || (*place != NULL && (*place)->used > piece->used);
+    const bool is_taken = place != NULL && *place != NULL;
+    const bool is_idle = is_taken && p->guard.now_s != NULL && may_be_forgotten(p, *place);
+    return place == NULL || (is_taken && !is_idle && (*place)->used > piece->used);
 }
 
 enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_load *piece,
@@ -458,6 +472,7 @@ enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_load *pi
     struct ps_push_lane *lane;
     if (has_no_place(p, piece)) {
         p->forgotten++;
+        p->lost++;
         return MR_OK;
     }
     const bool is_new = find(p, piece->uuid, piece->lane) == NULL;
@@ -499,9 +514,15 @@ enum mr_status ps_pushes_forget(struct ps_pushes *p, const struct ps_partition_s
 void ps_pushes_succeed(struct ps_pushes *p, const struct ps_pushes *older)
 {
     p->forgotten = older->forgotten;
+    p->lost = older->lost;
 }
 
 uint64_t ps_pushes_forgotten(const struct ps_pushes *p)
 {
     return p->forgotten;
+}
+
+uint64_t ps_pushes_lost(const struct ps_pushes *p)
+{
+    return p->lost;
 }

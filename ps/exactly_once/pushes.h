@@ -5,9 +5,10 @@
  * Bounded: lanes are spread over sets of PS_PUSH_SET_WAYS places, by a secret; where a set is full, a new
  * lane takes the place of the one that was silent for longest, of those whose client has no session and that
  * were silent for PS_PUSH_LANE_KEPT_S, else of an older one of its own client. Where there is none, its
- * pushes wait: so no client can make another's repeated push be applied twice. A client has no more than
- * PS_PUSH_LANES_PER_CLIENT, about. A set is rarely full up to a quarter of PS_PUSH_LANES_MAX. Belongs to one
- * thread.
+ * pushes wait: so no client can make another's repeated push be applied twice. Lanes that come with
+ * partitions or from a checkpoint take the place of others if nothing else is left (ps_pushes_lost()). A
+ * client has no more than PS_PUSH_LANES_PER_CLIENT, about. A set is rarely full up to a quarter of
+ * PS_PUSH_LANES_MAX. Belongs to one thread.
  */
 #ifndef PS_PUSHES_H
 #define PS_PUSHES_H
@@ -88,11 +89,14 @@ struct ps_pushes;
 
 /* Lanes that were known and had to make room for others since the record was made. */
 uint64_t ps_pushes_forgotten(const struct ps_pushes *p);
+/* Of these, those that a client may still send again: it was heard within PS_PUSH_LANE_KEPT_S, or a move or a
+ * restore brought the lane and there was no room for it. Such pushes may be applied twice. */
+uint64_t ps_pushes_lost(const struct ps_pushes *p);
 
 /* NULL when the arena has no room. guard: copied; NULL: any lane may make room. */
 struct ps_pushes *ps_pushes_create(struct ps_arena *arena, const struct ps_push_guard *guard);
 void ps_pushes_destroy(struct ps_pushes *p);
-/* Takes the place of an older record, whose count of forgotten lanes continues here. */
+/* Takes the place of an older record, whose counts of forgotten and lost lanes continue here. */
 void ps_pushes_succeed(struct ps_pushes *p, const struct ps_pushes *older);
 /* Forgets everything, also what is being applied. */
 void ps_pushes_clear(struct ps_pushes *p);

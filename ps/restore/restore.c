@@ -65,7 +65,6 @@ struct loader {
     struct core_load *records; /* of each core */
     /* reported by each core */
     enum mr_status status[DP_CORES_MAX]; /* the first that is not MR_OK stays */
-    uint64_t lanes_forgotten[DP_CORES_MAX];
     char core_text[DP_CORES_MAX][PS_RESTORE_TEXT_BYTES];
 };
 
@@ -289,10 +288,8 @@ static void take_over(struct ps_core *core, void *arg)
     struct loader *l = arg;
     ps_shadow_swap(core);
     char *text = l->core_text[core->index];
-    uint64_t forgotten = ps_pushes_forgotten(core->pushes);
     enum mr_status status = ps_applied_batches_merge_load(l->applied, core, text);
     l->status[core->index] = status == MR_OK ? ps_push_merge_load(l->pushes, core, text) : status;
-    l->lanes_forgotten[core->index] = ps_pushes_forgotten(core->pushes) - forgotten;
 }
 
 static void give_back(struct ps_core *core, void *arg)
@@ -330,20 +327,6 @@ static enum mr_status run(struct loader *l, void (*task)(struct ps_core *core, v
 {
     ps_node_each_core(l->node, task, l);
     return first_failure(l, l->status, text);
-}
-
-/* Fewer cores have fewer places for the lanes of the same clients. */
-static void log_forgotten(const struct loader *l)
-{
-    uint64_t forgotten = 0;
-    for (uint32_t i = 0; i < l->node->core_count; i++)
-        forgotten += l->lanes_forgotten[i];
-    if (forgotten > 0) {
-        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"count", .number = forgotten}), "pushes_forgotten",
-                    "restore: no room for %llu record%s of numbered pushes, of clients that were silent for "
-                    "longest: what one of these sends again may be applied twice; restore onto more cores",
-                    (unsigned long long)forgotten, mr_plural(forgotten));
-    }
 }
 
 /* Collects the records of applied batches and numbered pushes, which are given to the cores once all are
@@ -427,7 +410,6 @@ static enum mr_status take_over_everywhere(struct loader *l, char *text)
         ps_node_each_core(l->node, give_back, NULL);
         return status;
     }
-    log_forgotten(l);
     return MR_OK;
 }
 

@@ -311,6 +311,8 @@ void doctor_port_counter(void *arg, const char *name, uint64_t value)
         port->frames += value;
     else if (strcmp(name, "port.steered_in") == 0)
         port->handed_on += value;
+    else if (strcmp(name, "ps.push_lanes_lost") == 0)
+        port->lanes_lost += value;
 }
 
 /* By the numbers of port.carrier. */
@@ -387,6 +389,15 @@ void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *f
         fix(findings, "use a NIC with flow rules or RSS over UDP ports (docs/real-nics.md)");
     judge_carrier(port, findings);
     judge_drops(port, findings);
+    if (port->lanes_lost == 0)
+        return;
+    found(
+        findings, "pushes", DOCTOR_ADVICE,
+        "ps.push_lanes_lost is %llu: there was no room for the records of so many push streams, whose pushes "
+        "may be applied twice if they are sent again",
+        (unsigned long long)port->lanes_lost);
+    fix(findings,
+        "more cores or nodes have more room; move partitions rarely while hundreds of clients push");
 }
 
 /* "error; how to fix it" in its two parts. */

@@ -34,12 +34,13 @@ struct doctor_port {
     uint64_t steering, queues;            /* port.steering, port.queues */
     uint64_t carrier, virtual_link;       /* port.carrier, port.virtual_link; UINT64_MAX: an older server */
     uint64_t frames, handed_on;           /* over all cores */
+    uint64_t lanes_lost;                  /* ps.push_lanes_lost, likewise */
     uint64_t dropped[MR_DROP_CAUSES_MAX]; /* likewise, by the index of the cause */
 };
 /* A visitor for mr_stats() of every core: picks what the port (arg) holds. */
 void doctor_port_counter(void *arg, const char *name, uint64_t value);
-/* Adds a finding about the steering, one about what carries the packets, and one for each reason why packets
- * were dropped. */
+/* Adds a finding about the steering, one about what carries the packets, one for each reason why packets
+ * were dropped, and one about pushes that may be applied twice. */
 void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *findings);
 /* Adds a finding or a few. */
 void doctor_judge_store(const struct doctor_store *store, struct doctor_findings *findings);

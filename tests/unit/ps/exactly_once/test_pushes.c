@@ -432,6 +432,30 @@ static void forgets_the_silent_first_after_a_restore(void **state)
     assert_int_equal(look_up(p, uuid, LANE, 1), PS_PUSH_NEW);
 }
 
+/* Lanes that come with partitions make room among those that nobody will ask for, while there are some. */
+static void lanes_that_come_take_the_place_of_the_silent_first(void **state)
+{
+    struct ps_pushes *p = *state;
+    uint8_t uuid[MR_UUID_BYTES];
+    struct ps_push_load lane = {.uuid = uuid, .lane = LANE};
+    ps_push_window_add(&lane.window, 1);
+    flood(p); /* of clients that are silent by the time that the others come */
+    now_s += PS_PUSH_LANE_KEPT_S;
+    lane.used = 1; /* older than what they pushed */
+    for (uint64_t i = 1; i <= PS_PUSH_LANES_MAX / 4; i++) {
+        uuid_of(UINT64_C(1) << 40 | i, uuid);
+        assert_int_equal(ps_pushes_load(p, &lane, NULL), MR_OK);
+    }
+    assert_true(ps_pushes_forgotten(p) > PS_PUSH_LANES_MAX / 8);
+    const uint64_t lost = ps_pushes_lost(p);
+    assert_true(lost < PS_PUSH_LANES_MAX / 400); /* sets into which more than eight of them have come */
+    for (uint64_t i = 1; i <= 2 * PS_PUSH_LANES_MAX; i++) {
+        uuid_of(UINT64_C(2) << 40 | i, uuid);
+        assert_int_equal(ps_pushes_load(p, &lane, NULL), MR_OK);
+    }
+    assert_true(ps_pushes_lost(p) > PS_PUSH_LANES_MAX); /* now there are none left */
+}
+
 /* What is in flight keeps its record, however many others come. */
 static void forgets_nobody_who_is_under_way(void **state)
 {
@@ -487,6 +511,7 @@ int main(void)
         TEST(forgets_the_silent_first),
         GUARDED(a_flood_of_clients_forgets_nobody_who_may_come_back),
         GUARDED(a_client_with_a_session_is_never_forgotten),
+        GUARDED(lanes_that_come_take_the_place_of_the_silent_first),
         GUARDED(a_client_has_its_share_of_lanes),
         TEST(forgets_the_silent_first_after_a_restore),
         TEST(forgets_nobody_who_is_under_way),

@@ -288,6 +288,21 @@ static void expect_drops(const char *counter, uint64_t frames, enum doctor_level
         fail_msg("%s: \"%s\", fix \"%s\"", counter, f->what, f->fix);
 }
 
+static void test_pushes_without_a_record_are_told(void **state)
+{
+    (void)state;
+    struct doctor_port port = {.server = "10.0.0.1:7700", .core_count = 2, .carrier = UINT64_MAX};
+    findings.count = 0;
+    doctor_port_counter(&port, "ps.push_lanes_lost", 3); /* of two cores */
+    doctor_port_counter(&port, "ps.push_lanes_lost", 4);
+    doctor_judge_port(&port, &findings);
+    const struct doctor_finding *f = &findings.list[findings.count - 1];
+    assert_string_equal(f->check, "pushes");
+    assert_int_equal(f->level, DOCTOR_ADVICE);
+    assert_non_null(strstr(f->what, "ps.push_lanes_lost is 7"));
+    assert_non_null(strstr(f->fix, "more cores or nodes"));
+}
+
 static void test_dropped_packets_have_a_cause(void **state)
 {
     (void)state;
@@ -407,6 +422,7 @@ int main(void)
         cmocka_unit_test(test_stores),
         cmocka_unit_test(test_zookeeper),
         cmocka_unit_test(test_dropped_packets_have_a_cause),
+        cmocka_unit_test(test_pushes_without_a_record_are_told),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_cpus),
         cmocka_unit_test(test_ports),
