@@ -90,6 +90,7 @@ bool ps_cluster_map_join(struct ps_cluster_map *map, const struct ps_cluster_nod
     } else {
         const bool is_same_process = map->nodes[known].start_id == node->start_id;
         if (is_same_process && map->nodes[known].session == node->session &&
+            map->nodes[known].session_ms == node->session_ms &&
             memcmp(&map->nodes[known].version, &node->version, sizeof(node->version)) == 0)
             return false;
         map->nodes[known] = *node;
@@ -98,6 +99,15 @@ bool ps_cluster_map_join(struct ps_cluster_map *map, const struct ps_cluster_nod
     }
     map->epoch++;
     return true;
+}
+
+uint32_t ps_cluster_map_session_ms(const struct ps_cluster_map *map)
+{
+    uint32_t shortest = 0;
+    for (uint32_t i = 0; i < map->node_count; i++)
+        if (map->nodes[i].session_ms != 0 && (shortest == 0 || map->nodes[i].session_ms < shortest))
+            shortest = map->nodes[i].session_ms;
+    return shortest;
 }
 
 bool ps_cluster_map_forget(struct ps_cluster_map *map, uint32_t node)

@@ -41,6 +41,7 @@ struct ps_cluster_node {
     uint32_t core_count;                 /* its share of the partitions is as large */
     uint64_t start_id;                   /* random, of the process that may serve under this name */
     uint64_t session;                    /* its session with the coordinator: under another it may not */
+    uint32_t session_ms;                 /* how long that is, as it was granted; 0: it has not said */
     struct mr_peer_version version;      /* of the process; zeros: before 0.3.0 */
 };
 
@@ -109,13 +110,15 @@ enum ps_cluster_refusal ps_cluster_map_admits(const struct ps_cluster_map *map,
 /* Takes a node in, or notes that it has started again (another start id): what the process before it had
  * in memory is gone, so moves from it and to it, and a cut, end. A process with a new session goes on with
  * what it has; noting it is a change of the map, so that nobody who saw it without a session can take its
- * partitions. So is noting another version of it, which a leader before 0.3.0 leaves out. Not of a node that
- * is not admitted. */
+ * partitions. So is noting another version of it, or another length of its session, which a leader before
+ * 0.3.0 leaves out. Not of a node that is not admitted. */
 bool ps_cluster_map_join(struct ps_cluster_map *map, const struct ps_cluster_node *node);
 /* Takes a node that owns nothing out: the nodes after it move up. Not of one that a move concerns. */
 bool ps_cluster_map_forget(struct ps_cluster_map *map, uint32_t node);
 /* Puts capabilities into use, if all nodes of the map have them. */
 bool ps_cluster_map_use(struct ps_cluster_map *map, uint64_t needs);
+/* The shortest session that a node of the map has said, in ms; 0: none has. */
+uint32_t ps_cluster_map_session_ms(const struct ps_cluster_map *map);
 /* The first node of the map that lacks some of them; PS_CLUSTER_NO_NODE: all have them. */
 uint32_t ps_cluster_map_lacking(const struct ps_cluster_map *map, uint64_t needs);
 /* Grants partitions that nobody owns to the nodes that are present, by their numbers of cores. */

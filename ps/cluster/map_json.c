@@ -13,6 +13,8 @@ static json_t *process_json(const struct ps_cluster_node *node)
 {
     json_t *process = json_pack("{s:s, s:I, s:o}", "address", node->address, "cores",
                                 (json_int_t)node->core_count, "start_id", ps_json_id_of(node->start_id));
+    if (node->session_ms != 0)
+        (void)json_object_set_new(process, "session_ms", json_integer((json_int_t)node->session_ms));
     if (node->version.text[0] != '\0') {
         (void)json_object_set_new(process, "capabilities", ps_json_id_of(node->version.capabilities));
         (void)json_object_set_new(process, "version", json_string(node->version.text));
@@ -160,6 +162,8 @@ static void read_process(struct ps_json_reader *r, const json_t *object, struct 
     ps_json_name(r, object, "address", node->address);
     node->core_count = (uint32_t)ps_json_number(r, object, "cores", UINT32_MAX);
     node->start_id = ps_json_id(r, object, "start_id");
+    if (json_object_get(object, "session_ms") != NULL)
+        node->session_ms = (uint32_t)ps_json_number(r, object, "session_ms", UINT32_MAX);
     if (json_object_get(object, "version") == NULL) /* a version before 0.3.0 wrote it */
         return;
     node->version.capabilities = ps_json_id(r, object, "capabilities");

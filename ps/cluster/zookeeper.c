@@ -259,7 +259,9 @@ static bool announce(struct ps_zookeeper *z, bool *is_written)
     pthread_mutex_lock(&z->lock);
     const struct ps_cluster_report report = z->report;
     pthread_mutex_unlock(&z->lock);
-    char *json = ps_cluster_node_json(&z->options.self, &report);
+    struct ps_cluster_node self = z->options.self;
+    self.session_ms = (uint32_t)zoo_recv_timeout(z->link.handle);
+    char *json = ps_cluster_node_json(&self, &report);
     if (!json)
         return false;
     *is_written = !is_announced(z, json);

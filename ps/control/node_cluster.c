@@ -48,7 +48,9 @@ struct ps_node_cluster {
     bool is_stopped;
     bool is_changed; /* the control thread has something to do */
     struct ps_cluster_report report;
-    uint64_t wants;         /* capabilities that are to be put into use */
+    uint64_t wants; /* capabilities that are to be put into use */
+    uint32_t
+        said_session_ms;    /* the shortest session, of which the log says that others are longer; 0: none */
     uint32_t outside;       /* nodes with a session that the map lacks */
     uint32_t refused_count; /* processes that were not admitted, by this node as leader */
     uint64_t refused_start_ids[REFUSED_MAX];
@@ -404,6 +406,28 @@ static void log_refused(struct ps_node_cluster *c, const struct ps_zookeeper_vie
     }
 }
 
+/* Clients compare how late an answer is with one lease, whichever node it comes from: the shortest. */
+static void log_sessions(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    const struct ps_cluster_map *map = view->map;
+    const uint32_t shortest = ps_cluster_map_session_ms(map);
+    const struct ps_cluster_node *has_it = NULL, *other = NULL;
+    for (uint32_t i = 0; i < map->node_count; i++)
+        if (map->nodes[i].session_ms == shortest)
+            has_it = &map->nodes[i];
+        else if (map->nodes[i].session_ms != 0)
+            other = &map->nodes[i];
+    if (!view->leads || (other != NULL && c->said_session_ms == shortest))
+        return;
+    c->said_session_ms = other != NULL ? shortest : 0;
+    if (other != NULL)
+        mr_log_with(
+            MR_LOG_WARNING, MR_LOG_FIELDS({"node", .text = other->name}), "sessions_differ",
+            "cluster %s: node %.63s has a session of %u ms, and node %.63s of %u ms: clients take the "
+            "shorter for all; give all nodes one cluster.session_ms",
+            c->options.cluster, has_it->name, shortest, other->name, other->session_ms);
+}
+
 /* Anybody may begin a cut; the map decides. */
 static void propose_cut(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
@@ -442,6 +466,7 @@ static void viewed(void *context, const struct ps_zookeeper_view *view)
     ps_cluster_save_see(&c->save, view);
     ps_member_tick(&c->member, mr_clock_boot_us());
     log_refused(c, view);
+    log_sessions(c, view);
     lead(c, view);
     propose_use(c, view);
     propose_cut(c, view);
@@ -582,12 +607,15 @@ static void describe(const struct ps_node_cluster *c, struct ps_cluster_info *ou
 {
     const struct ps_member *m = &c->member;
     const struct ps_cluster_map *map = &m->map;
+    const uint64_t shortest_us = ps_cluster_map_session_ms(map) * UINT64_C(1000);
+    const uint64_t lease_us =
+        (shortest_us != 0 && shortest_us < m->session_us ? shortest_us : m->session_us) / 2;
     const bool is_few = map->node_count <= MR_CLUSTER_FEW_NODES;
     const uint64_t self = m->index == PS_CLUSTER_NO_NODE && is_few ? MR_CLUSTER_NO_NODE : m->index;
     *out = (struct ps_cluster_info){.words = {[MR_CLUSTER_EPOCH] = map->epoch,
                                               [MR_CLUSTER_SELF] = self,
                                               [MR_CLUSTER_NODES] = map->node_count,
-                                              [MR_CLUSTER_LEASE_US] = m->session_us / 2,
+                                              [MR_CLUSTER_LEASE_US] = lease_us,
                                               [MR_CLUSTER_OUTSIDE] = c->outside},
                                     .node_count = map->node_count};
     for (uint32_t i = 0; i < map->node_count; i++) {

@@ -20,7 +20,8 @@ enum mr_cluster_word {
     MR_CLUSTER_EPOCH, /* of the map that the other tensors show; 0: the node has none yet */
     MR_CLUSTER_SELF,  /* index of the node that answers; as an owner that is none: the map lacks it */
     MR_CLUSTER_NODES, /* n */
-    /* an answer to a lookup or push that comes later after its request is not believed */
+    /* an answer to a lookup or push that comes later after its request is not believed; of the node whose
+     * lease is the shortest */
     MR_CLUSTER_LEASE_US,
     MR_CLUSTER_LEASE_LEFT_US, /* of the node that answers, when it did; 0: it serves nothing now */
     MR_CLUSTER_OUTSIDE,       /* nodes that have a session with the coordinator and are not in the map */

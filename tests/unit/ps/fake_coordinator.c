@@ -98,6 +98,11 @@ void fake_coordinator_set_other(const char *name)
     (void)snprintf(other.address, sizeof(other.address), "10.0.0.9:7700");
 }
 
+void fake_coordinator_set_session(uint32_t ms)
+{
+    other.session_ms = ms;
+}
+
 void fake_coordinator_create(const char *name)
 {
     catalog = (struct ps_cluster_catalog){.version = 1, .last_feature = 1, .count = 1};
@@ -148,6 +153,7 @@ void fake_coordinator_round(uint64_t session, uint64_t sent_us)
     const struct ps_zookeeper_events *events = fake.options.events;
     struct ps_cluster_node registered[2] = {fake.options.self, other};
     registered[0].session = session;
+    registered[0].session_ms = FAKE_SESSION_US / 1000u;
     events->confirmed(fake.options.context, session, FAKE_SESSION_US, sent_us);
     write_next();
     write_next_catalog();

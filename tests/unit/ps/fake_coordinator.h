@@ -15,6 +15,8 @@ void fake_coordinator_reset(void);
 struct ps_cluster_map *fake_coordinator_map(void);
 /* Another node registers from now on; or no longer, if name is NULL. */
 void fake_coordinator_set_other(const char *name);
+/* The session of the other is so long. */
+void fake_coordinator_set_session(uint32_t ms);
 /* Somebody has created a table of this name, number 1. */
 void fake_coordinator_create(const char *name);
 /* One round in this session: the node's request was sent at that time (mr_clock_boot_us()). */

@@ -15,6 +15,7 @@ static char text[PS_CLUSTER_TEXT_BYTES];
 static void join(const char *name, uint32_t core_count, uint64_t start_id)
 {
     struct ps_cluster_node n = {.core_count = core_count, .start_id = start_id, .session = ~start_id};
+    n.session_ms = 1000u * core_count;
     (void)snprintf(n.name, sizeof(n.name), "%s", name);
     (void)snprintf(n.address, sizeof(n.address), "10.0.0.%u:7700", core_count);
     assert_true(ps_cluster_map_join(&map, &n));
@@ -49,6 +50,7 @@ static void expect_same(void)
         assert_int_equal(again.nodes[i].core_count, map.nodes[i].core_count);
         assert_true(again.nodes[i].start_id == map.nodes[i].start_id);
         assert_true(again.nodes[i].session == map.nodes[i].session);
+        assert_int_equal(again.nodes[i].session_ms, map.nodes[i].session_ms);
         assert_memory_equal(&again.nodes[i].version, &map.nodes[i].version, sizeof(map.nodes[i].version));
     }
     assert_memory_equal(again.owner, map.owner, sizeof(map.owner));

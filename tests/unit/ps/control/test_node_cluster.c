@@ -503,6 +503,32 @@ static void one_node_too_many_is_refused_in_words(void **state)
         fail_msg("%s", said);
 }
 
+static void keep_sessions(void *arg, const char *event, const char *message)
+{
+    char *said = arg;
+    if (strcmp(event, "sessions_differ") == 0)
+        (void)snprintf(said, MR_LOG_LINE_BYTES, "%s", message);
+}
+
+/* A client does not ask which node an answer came from: none may be believed for longer than all are. */
+static void clients_are_told_the_shortest_lease(void **state)
+{
+    static char said[MR_LOG_LINE_BYTES];
+    struct node_fixture *n = *state;
+    const uint8_t *owner;
+    uint64_t other;
+    (void)join(n, &other);
+    assert_int_equal(show(n, &owner)[MR_CLUSTER_LEASE_US], FAKE_SESSION_US / 2);
+    mr_log_listen(keep_sessions, said);
+    fake_coordinator_set_session(3000);
+    fake_coordinator_settle(SESSION);
+    (void)wait_epoch(n, fake_coordinator_map()->epoch);
+    mr_log_listen(NULL, NULL);
+    assert_int_equal(show(n, &owner)[MR_CLUSTER_LEASE_US], 3000000 / 2);
+    if (strstr(said, "node b has a session of 3000 ms, and node a of 600000 ms") == NULL)
+        fail_msg("%s", said);
+}
+
 /* A drain is many moves, one after the other: a save would have to wait for the last one. */
 static void a_save_goes_before_the_next_move(void **state)
 {
@@ -587,6 +613,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_superseded_process_serves_nothing, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(leaves_when_it_stops, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(what_it_commits_ends_before_it_leaves, member_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(clients_are_told_the_shortest_lease, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_save_goes_before_the_next_move, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(one_node_too_many_is_refused_in_words, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(credentials_are_checked, member_setup, node_teardown),
