@@ -270,7 +270,7 @@ static enum mrc_map_news read_loner(struct mrc_node *node)
     if (has_members(client, node))
         return MRC_MAP_MISSING;
     forget_cluster(client);
-    node->is_member = false;
+    node->is_member = node->has_no_lease = false;
     memset(node->name, 0, sizeof(node->name));
     leave_others(client, met, 1);
     return MRC_MAP_NEW;
@@ -285,6 +285,7 @@ static enum mrc_map_news read_member(struct mrc_node *node, const struct mr_futu
     if (told->self != UINT32_MAX && node->name[0] == '\0')
         memcpy(node->name, told->nodes[told->self].name, sizeof(node->name));
     node->is_member = true;
+    node->has_no_lease = told->words[MR_CLUSTER_LEASE_LEFT_US] == 0;
     const uint64_t epoch = told->words[MR_CLUSTER_EPOCH];
     if (epoch < client->cluster.epoch && node->member_in != node->start_id) {
         node->outsider_in = node->start_id;

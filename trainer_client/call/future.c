@@ -500,6 +500,8 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
         part->status = may_be_repeated(part) ? MR_WRONG_OWNER : MR_UNKNOWN_OUTCOME;
     } else if (part->status == MR_WRONG_OWNER) {
         mrc_cluster_refused(part->link->node);
+    } else if (part->status == MR_BUSY && reply == NULL) {
+        part->link->node->stale |= part->link->node->is_member; /* what it tells of its lease */
     } else if (part->status == MR_UNKNOWN_OP && f->options.op == MR_OP_LOOKUP_TABLES) {
         part->link->node->lacks_lookup_tables_in = part->link->start_id;
     }

@@ -30,6 +30,7 @@ struct mrc_node {
     char name[MR_CLUSTER_NAME_BYTES];    /* in its cluster; empty: not known */
     uint32_t place;                      /* in its cluster\'s map */
     bool is_member;                      /* of a cluster */
+    bool has_no_lease;                   /* and serves nothing: as it told last */
     bool is_absent;                      /* by its cluster's map: it has no session with the coordinator */
     bool refused;                        /* a call, with MR_WRONG_OWNER, and has not told its map since */
     struct mrc_link *links[MR_CORE_MAX]; /* set by the driving thread only; surplus ones stay, closed */

@@ -45,12 +45,27 @@ static void describe_silence(const struct mrc_part *part, char text[TEXT_BYTES])
                  (double)(now_us - info.silent_since_us) * 1e-6, why);
 }
 
-static bool is_of_member(const struct mrc_part *part)
+/* The packet that says BUSY has no reason with it. A member was asked about its lease when such a call ended
+ * before. */
+static void describe_busy(const struct mrc_part *part, char text[TEXT_BYTES])
 {
+    const struct mrc_node *node = part->link->node;
     pthread_mutex_lock(&part->link->client->lock);
-    const bool is_member = part->link->node->is_member;
+    const bool is_member = node->is_member, has_no_lease = node->has_no_lease;
     pthread_mutex_unlock(&part->link->client->lock);
-    return is_member;
+    if (has_no_lease)
+        snprintf(
+            text, TEXT_BYTES,
+            "the server has no lease, and has not executed it: it does not reach ZooKeeper, or ZooKeeper "
+            "has ended its session; its log says which, and until then calls for its keys wait");
+    else
+        snprintf(
+            text, TEXT_BYTES,
+            "the server could not take it until its deadline, and has not executed it: it had no room "
+            "for it, was loading or moving what it has%s; make it again later, or with a longer deadline",
+            is_member ? ", or had lost its lease, as without ZooKeeper (millrace ctl nodes and its log "
+                        "say which)"
+                      : " (millrace ctl status and its log say which)");
 }
 
 static void describe(const struct mrc_part *part, char text[TEXT_BYTES])
@@ -70,13 +85,7 @@ static void describe(const struct mrc_part *part, char text[TEXT_BYTES])
                  part->unread_bytes, part->link->client->link_config.memory_bytes,
                  2 * (uint64_t)mr_buddy_block_bytes(part->unread_bytes));
     } else if (part->status == MR_BUSY && !part->replied) {
-        snprintf(
-            text, TEXT_BYTES,
-            "the server could not take it until its deadline, and has not executed it: it had no room "
-            "for it, was loading or moving what it has%s; make it again later, or with a longer deadline",
-            is_of_member(part) ? ", or had lost its lease, as without ZooKeeper (millrace ctl "
-                                 "nodes and its log say which)"
-                               : " (millrace ctl status and its log say which)");
+        describe_busy(part, text);
     } else if (part->is_late) {
         snprintf(
             text, TEXT_BYTES,
@@ -102,20 +111,23 @@ static enum mr_status partly_applied(const struct mr_future *f, const struct mrc
 static enum mr_status report_failure(const struct mr_future *f, const struct mrc_part *failed,
                                      const char *text)
 {
-    char step[MRC_STEPS_BYTES] = "";
+    char step[MRC_STEPS_BYTES] = "", unfound[sizeof(f->client->cluster.unfound) + 2] = "";
     const char *kept = "";
     struct mr_client *client = f->client;
     pthread_mutex_lock(&client->lock);
     bool contested = !failed->replied && mrc_link_is_contested(failed->link, mr_clock_us());
-
+    /* the map that says where the keys are cannot be followed */
+    if ((failed->status == MR_WRONG_OWNER || failed->status == MR_UNREACHABLE) &&
+        client->cluster.unfound[0] != '\0')
+        snprintf(unfound, sizeof(unfound), "; %s", client->cluster.unfound);
     pthread_mutex_unlock(&client->lock);
     if (failed->status == MR_UNKNOWN_OUTCOME) {
         mrc_of_steps(f->options.step, f->options.step, step);
         kept = failed->kept ? "; it is kept to be sent again: it must not be pushed again" : "";
     }
     return mrc_error(
-        failed->status, "%s: %s%s: %s: %s%s%s", failed->link->name, mr_op_name(f->options.op), step,
-        mr_status_name(failed->status), text, kept,
+        failed->status, "%s: %s%s: %s: %s%s%s%s", failed->link->name, mr_op_name(f->options.op), step,
+        mr_status_name(failed->status), text, kept, unfound,
         contested
             ? "; the server loses this session again and again: does another process use the same client_id?"
             : "");

@@ -124,6 +124,8 @@ void fake_cluster_tell(const struct fake_cluster *c, uint32_t self, struct fake_
                                                [MR_CLUSTER_SELF] = c->others + self,
                                                [MR_CLUSTER_NODES] = c->others + c->count,
                                                [MR_CLUSTER_LEASE_US] = atomic_load(&c->lease_us)}};
+    out->words[MR_CLUSTER_LEASE_LEFT_US] =
+        atomic_load(&c->has_no_lease) ? 0 : out->words[MR_CLUSTER_LEASE_US];
     for (uint32_t i = 0; i < c->count; i++) {
         struct mr_cluster_node *n = &out->nodes[c->others + i];
         (void)snprintf(n->name, sizeof(n->name), "node-%u", i);

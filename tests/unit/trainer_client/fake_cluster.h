@@ -14,6 +14,7 @@ struct fake_cluster {
     uint32_t count;
     atomic_ullong epoch;
     atomic_ullong lease_us;
+    atomic_bool has_no_lease;                      /* no node has one left */
     atomic_uint owner_of[FAKE_MEMBERS_MAX];        /* who has what the i-th had at first */
     _Atomic(const char *) hosts[FAKE_MEMBERS_MAX]; /* as the map has them; NULL: 127.0.0.1 */
     atomic_uint ports[FAKE_MEMBERS_MAX];

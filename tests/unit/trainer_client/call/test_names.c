@@ -274,6 +274,40 @@ static void test_map_has_unknown_name(void **state)
     fake_cluster_destroy(cluster);
 }
 
+/* A node that is started elsewhere, under a name that is not known here: calls for its keys say so. */
+static void test_calls_say_which_name_is_unknown(void **state)
+{
+    const struct mr_feature table = mr_feature_table("t", DIM);
+    const struct mr_options brief = {.deadline_ms = 300};
+    struct fake_cluster *cluster = cluster_start();
+    struct mr_client *client;
+    uint64_t keys[64];
+    uint32_t number, tries = 0;
+    (void)state;
+    for (uint32_t i = 0; i < 64; i++)
+        keys[i] = i * 7919u;
+    client_must_connect(fake_cluster_servers(cluster), &client);
+    assert_int_equal(mr_create(client, NULL, &table, 1, &number), MR_OK);
+    fake_node_kill(cluster->nodes[1]);
+    atomic_store(&cluster->hosts[1], "nosuch.test");
+    fake_cluster_restart_elsewhere(cluster, 1);
+    do { /* until another member has been asked */
+        struct mr_reply *reply;
+        assert_int_not_equal(mr_lookup(client, &brief, number, keys, 64, &reply), MR_OK);
+        assert_true(tries++ < 100);
+    } while (strstr(mr_last_error(), "node node-1 is not found from here") == NULL);
+    assert_non_null(strstr(mr_last_error(), "nosuch.test: the name does not resolve"));
+    atomic_store(&cluster->hosts[1], NULL);
+    for (enum mr_status status = MR_UNREACHABLE; status != MR_OK;) {
+        struct mr_reply *reply;
+        status = mr_lookup(client, &brief, number, keys, 64, &reply);
+        if (status == MR_OK)
+            mr_reply_free(reply);
+    }
+    mr_client_destroy(client);
+    fake_cluster_destroy(cluster);
+}
+
 /* While a name of the map is looked up, calls to nodes that are known go on. */
 static void test_calls_go_on_during_a_look_up(void **state)
 {
@@ -404,6 +438,7 @@ int main(void)
         cmocka_unit_test(test_slow_seed_is_not_waited_for),
         cmocka_unit_test(test_map_has_names),
         cmocka_unit_test(test_map_has_unknown_name),
+        cmocka_unit_test(test_calls_say_which_name_is_unknown),
         cmocka_unit_test(test_calls_go_on_during_a_look_up),
         cmocka_unit_test(test_workers_meet_by_names),
         cmocka_unit_test(test_more_names_than_are_kept),
