@@ -112,6 +112,17 @@ static enum mr_status client_create(const char *servers, uint32_t connect_ms, st
     return mr_client_create(&options, client, error, 1024);
 }
 
+/* Until it says what it should: what is found out within so short a time is not known. */
+static void client_must_say(const char *servers, uint32_t connect_ms, const char *says, const char *and_says)
+{
+    struct mr_client *client;
+    char error[1024] = "";
+    for (uint32_t i = 0; i < 100 && (strstr(error, says) == NULL || strstr(error, and_says) == NULL); i++)
+        assert_int_equal(client_create(servers, connect_ms, &client, error), MR_UNREACHABLE);
+    if (strstr(error, says) == NULL || strstr(error, and_says) == NULL)
+        fail_msg("%s: %s", servers, error);
+}
+
 static void client_must_connect(const char *servers, struct mr_client **client)
 {
     char error[1024] = "";
@@ -160,24 +171,18 @@ static void test_next_address_when_silent(void **state)
 static void test_no_address_answers(void **state)
 {
     struct fake_node *node = fake_node_start(1);
-    struct mr_client *client;
-    char servers[64], error[1024] = "";
+    char servers[64];
     (void)state;
     (void)snprintf(servers, sizeof(servers), "nobody.test:%u", node->base_port);
-    assert_int_equal(client_create(servers, 300, &client, error), MR_UNREACHABLE);
-    assert_non_null(strstr(error, "127.0.0.6:"));
-    assert_non_null(strstr(error, "127.0.0.7:"));
+    client_must_say(servers, 300, "127.0.0.6:", "127.0.0.7:");
     fake_node_destroy(node);
 }
 
 static void test_name_server_is_silent(void **state)
 {
-    struct mr_client *client;
-    char error[1024] = "";
     (void)state;
     slow_begins();
-    assert_int_equal(client_create("slow.test:7700", 100, &client, error), MR_UNREACHABLE);
-    assert_non_null(strstr(error, "slow.test:7700: the name server has not answered yet"));
+    client_must_say("slow.test:7700", 100, "slow.test:7700: the name server has not answered yet", "");
     slow_ends();
 }
 
@@ -212,9 +217,8 @@ static void test_bad_seeds_are_passed_over(void **state)
                      MR_INVALID_ARGUMENT);
     assert_non_null(strstr(error, "nosuch.test: the name does not resolve"));
     assert_non_null(strstr(error, "255.255.255.255:7700: no way there"));
-    assert_int_equal(client_create("nosuch.test:7700,127.0.0.9:9", 200, &client, error), MR_UNREACHABLE);
-    assert_non_null(strstr(error, "127.0.0.9:9 core 0: nothing listens there"));
-    assert_non_null(strstr(error, "nosuch.test: the name does not resolve"));
+    client_must_say("nosuch.test:7700,127.0.0.9:9", 200, "127.0.0.9:9 core 0: nothing listens there",
+                    "nosuch.test: the name does not resolve");
     fake_cluster_destroy(cluster);
 }
 
@@ -257,17 +261,13 @@ static void test_map_has_unknown_name(void **state)
 {
     struct fake_cluster *cluster = cluster_start();
     struct mr_client *client;
-    char first[32], error[1024] = "";
+    char first[32];
     (void)state;
     (void)snprintf(first, sizeof(first), "127.0.0.1:%u", atomic_load(&cluster->ports[0]));
     atomic_store(&cluster->hosts[1], "nosuch.test");
-    assert_int_equal(client_create(first, 300, &client, error), MR_UNREACHABLE);
-    assert_non_null(strstr(error, "node-1 is not found"));
-    assert_non_null(strstr(error, "nosuch.test: the name does not resolve"));
+    client_must_say(first, 300, "node-1 is not found", "nosuch.test: the name does not resolve");
     atomic_store(&cluster->hosts[1], "255.255.255.255");
-    assert_int_equal(client_create(first, 300, &client, error), MR_UNREACHABLE);
-    assert_non_null(strstr(error, "node-1 is not found"));
-    assert_non_null(strstr(error, "no way there"));
+    client_must_say(first, 300, "node-1 is not found", "no way there");
     client_must_connect(fake_cluster_servers(cluster), &client); /* all were named, as they are reached */
     assert_int_equal(mr_client_core_count(client), 4);
     mr_client_destroy(client);
