@@ -91,8 +91,9 @@ static struct mrc_node *find_named(const struct mr_client *client, const char *n
     return NULL;
 }
 
-/* Finds where an owner is: where it answers, whatever its address is called, or else at that address. Not
- * yet: it is looked up, and the map read again after that. */
+/* Finds where an owner is. One that the client knows stays where it was while its address is not found: the
+ * map holds for the others all the same. Of one that is new the address is looked up, and the map read again
+ * after that. */
 static bool find_address(struct mr_client *client, struct told *told, uint32_t i)
 {
     const struct mr_cluster_node *n = &told->nodes[i];
@@ -100,13 +101,11 @@ static bool find_address(struct mr_client *client, struct told *told, uint32_t i
     const enum mr_status status =
         mrc_names_find(client->names, n->address, &told->addresses[i], why, sizeof(why));
     const struct mrc_node *known = status == MR_OK ? NULL : find_named(client, n->name);
-    if (known != NULL && mrc_node_is_up(known)) {
-        told->addresses[i] = (struct mrc_addresses){.count = 1, .list = {known->address}};
-        return true;
-    }
-    if (status != MR_OK)
+    if (status != MR_OK && (known == NULL || !mrc_node_is_up(known)))
         describe_unfound(client, n, why);
-    return status == MR_OK;
+    if (known != NULL)
+        told->addresses[i] = (struct mrc_addresses){.count = 1, .list = {known->address}};
+    return status == MR_OK || known != NULL;
 }
 
 /* Finds the addresses of the owners. A node that has not said how many cores it has is no owner yet. */

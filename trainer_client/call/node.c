@@ -140,8 +140,10 @@ static void host_look_after(struct mrc_node *node)
     char error[256];
     if (node->host[0] == '\0' || node->core_count == 0 || mrc_node_is_up(node))
         return;
-    if (mrc_names_find(node->client->names, node->host, &found, error, sizeof(error)) == MR_OK)
-        mrc_node_set_addresses(node, &found);
+    if (mrc_names_find(node->client->names, node->host, &found, error, sizeof(error)) != MR_OK)
+        return;
+    node->client->cluster.unfound[0] = '\0';
+    mrc_node_set_addresses(node, &found);
 }
 
 void mrc_node_leave(struct mrc_node *node)
