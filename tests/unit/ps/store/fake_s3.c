@@ -164,8 +164,13 @@ static void delete_object(struct fake_s3 *s, const char *key)
 
 static void answer_error(struct http_server_answer *a, int status, const char *code)
 {
-    http_server_say(a, status, "<?xml version=\"1.0\"?><Error><Code>%s</Code><Message>no</Message></Error>",
-                    code);
+    const char *where = "";
+    if (strcmp(code, "AuthorizationHeaderMalformed") == 0)
+        where = "<Region>eu-north-1</Region>";
+    if (strcmp(code, "PermanentRedirect") == 0)
+        where = "<Endpoint>models.s3.eu-north-1.amazonaws.com</Endpoint>";
+    http_server_say(a, status, "<?xml version=\"1.0\"?><Error><Code>%s</Code><Message>no</Message>%s</Error>",
+                    code, where);
 }
 
 struct etag {
@@ -424,7 +429,7 @@ void fake_s3_handle(void *arg, const struct http_server_request *r, struct http_
     } else if (s->refuses_head && strcmp(r->method, "HEAD") == 0) {
         answer_error(a, 403, "AccessDenied");
     } else if (s->error) {
-        answer_error(a, 403, s->error);
+        answer_error(a, strcmp(s->error, "PermanentRedirect") == 0 ? 301 : 403, s->error);
     } else if (strncmp(path, bucket, strlen(bucket)) != 0) {
         answer_error(a, 404, "NoSuchBucket");
     } else if (http_server_parameter(r, "uploadId", id, sizeof(id))) {

@@ -86,7 +86,8 @@ static void errors_say_what_to_do(void **state)
         {"ExpiredToken", "has expired", EACCES},
         {"NoSuchBucket", "make the bucket", ENXIO},
         {"QuotaExceeded", "quota is used up", EDQUOT},
-        {"PermanentRedirect", "set region", EXDEV},
+        {"PermanentRedirect", "set region in the URL (it is models.s3.eu-north-1.amazonaws.com)", EXDEV},
+        {"AuthorizationHeaderMalformed", "set region in the URL (it is eu-north-1)", EACCES},
         {"Unheard", "Unheard: no (HTTP status 403)", EACCES},
     };
     struct remote_fixture *x = *state;
