@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/format/cluster.h"
 
 #define SUGGEST_DISTANCE_MAX 3u   /* edits between an unknown key and one that is suggested */
 #define COLUMNS              100u /* of the printed configuration */

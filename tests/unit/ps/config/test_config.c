@@ -600,7 +600,7 @@ static void keys_of_clusters_are_checked_against_each_other(void **state)
     refused("[cluster]\naddress = :7700\n", 2, "a host with its port");
     refused("[cluster]\naddress = []:7700\n", 2, "a host with its port");
     refused("[cluster]\naddress = a:7700,b:7700\n", 2, "a host with its port");
-    refused("[cluster]\nnodes = 33\n", 2, "a whole number from 1 to 32");
+    refused("[cluster]\nnodes = 257\n", 2, "a whole number from 1 to 256");
 }
 
 static void a_member_of_a_cluster(void **state)
