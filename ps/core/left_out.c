@@ -63,8 +63,8 @@ static void add_count(struct line *l, uint64_t count, const char *what)
 static void add_limit(struct line *l, const struct mr_feature *f, enum ps_limit limit,
                       uint64_t memory_limit_mib)
 {
-    bool makes_room = f->eviction == MR_EVICT_LRU || f->eviction == MR_EVICT_LFU;
-    const char *or_evict = makes_room ? "" : ", or with eviction lru or lfu";
+    bool makes_room = f->eviction != MR_EVICT_NEVER && f->eviction != MR_EVICT_NORM;
+    const char *or_evict = makes_room ? "" : ", or with eviction lru, lfu, age or steps";
     switch (limit) {
     case PS_LIMIT_ROWS:
         add(l, " refused at capacity_rows %llu: make the table with a larger one%s",
@@ -77,7 +77,7 @@ static void add_limit(struct line *l, const struct mr_feature *f, enum ps_limit 
     default:
         add(l, " refused at the node's memory.limit_mib %llu: raise it%s",
             (unsigned long long)memory_limit_mib,
-            makes_room ? "" : ", or make the table with eviction lru or lfu");
+            makes_room ? "" : ", or make the table with eviction lru, lfu, age or steps");
         break;
     }
 }

@@ -26,7 +26,8 @@
 #define PS_LFU_HALF_LIFE_SHIFT 14u
 #define PS_LFU_HALF_LIFE_TICKS (1u << PS_LFU_HALF_LIFE_SHIFT)
 #define PS_LFU_USE             256u /* what one use counts, so that halving keeps fractions */
-/* LRU and LFU do not evict rows used by the last so many keys: a call in progress may hold them. */
+/* LRU and LFU do not evict rows used by the last so many keys, and AGE and STEPS none that were used now: a
+ * call in progress may hold them. */
 #define PS_USES_HELD 48u
 #define PS_CLOCK_AHEAD_S                                                                                     \
     3600u /* stamps further ahead of a checkpoint's clock are not of it: rows may be used while it is cut */
@@ -61,6 +62,12 @@ void ps_row_use_loaded(struct ps_row_use *u, uint8_t *row);
 static inline bool ps_row_use_is_by_limit(const struct ps_row_use *u)
 {
     return u->eviction == MR_EVICT_LRU || u->eviction == MR_EVICT_LFU;
+}
+
+/* At a limit the row that is idle for longest, or used least, goes for a new one. */
+static inline bool ps_row_use_makes_room(const struct ps_row_use *u)
+{
+    return ps_row_use_is_by_limit(u) || u->eviction == MR_EVICT_AGE || u->eviction == MR_EVICT_STEPS;
 }
 
 static inline uint32_t ps_row_seen(const struct ps_row_use *u, const uint8_t *row)
@@ -123,17 +130,17 @@ static inline bool ps_row_is_over_age(const struct ps_row_use *u, const uint8_t 
     return ps_age(u, ps_row_seen(u, row)) > u->limit;
 }
 
-/* LRU, LFU: of two rows the one with the higher figure is evicted first. */
+/* Of two rows the one with the higher figure is evicted first at a limit. */
 static inline uint64_t ps_row_idleness(const struct ps_row_use *u, uint32_t seen, uint32_t uses)
 {
     uint64_t rarity = UINT32_MAX - (u->eviction == MR_EVICT_LFU ? ps_uses_now(u, seen, uses) : 0);
     return rarity << 32 | ps_age(u, seen);
 }
 
-/* LRU, LFU: no call in progress can hold the row. */
+/* No call in progress can hold the row: `now` of AGE and STEPS stands still in one. */
 static inline bool ps_row_is_released(const struct ps_row_use *u, uint32_t seen)
 {
-    return ps_age(u, seen) > (PS_USES_HELD >> u->tick_shift) + 1;
+    return ps_age(u, seen) > (ps_row_use_is_by_limit(u) ? (PS_USES_HELD >> u->tick_shift) + 1 : 0);
 }
 
 #endif

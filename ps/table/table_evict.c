@@ -5,10 +5,10 @@
  * limit), a little at a time. A row that is over its limit is evicted when the cursor comes by: at most a
  * period later, and one unit of time, or two periods where the index was written again meanwhile.
  *
- * LRU, LFU: sampled, as in Redis. For each row that must be evicted the cursor looks at PS_EVICT_SAMPLE_ROWS
- * further rows, and the best PS_EVICT_POOL_ROWS met so far are kept as candidates; the best of these is
- * evicted, unless it was used meanwhile. Keys are spread by their hash, so what follows the cursor is a
- * random sample, but without repeats.
+ * At a limit of the table, LRU, LFU, AGE and STEPS: sampled, as in Redis. For each row that must be evicted a
+ * second cursor looks at PS_EVICT_SAMPLE_ROWS further rows, and the best PS_EVICT_POOL_ROWS met so far are
+ * kept as candidates; the best of these is evicted, unless it was used meanwhile. Keys are spread by their
+ * hash, so what follows the cursor is a random sample, but without repeats.
  */
 #include "ps/table/table_internal.h"
 
@@ -58,31 +58,30 @@ static uint32_t partition_end(const struct ps_table *t)
 }
 
 /* A partition that was laid out again under the cursor has its rows elsewhere: the cursor starts it over. */
-static void cursor_follow(struct ps_evictor *e, uint16_t version)
+static void cursor_follow(struct ps_evictor *e, struct ps_evict_cursor *c, uint16_t version)
 {
-    if (e->bucket > 0 && e->version != version) {
-        e->buckets_due += e->buckets_due > 0 ? e->bucket : 0;
-        e->bucket = 0;
+    if (c->bucket > 0 && c->version != version) {
+        e->buckets_due += e->buckets_due > 0 && c == &e->due ? c->bucket : 0;
+        c->bucket = 0;
     }
-    e->version = version;
+    c->version = version;
 }
 
 /* The next bucket of a partition with rows, going round; NULL when there is none. */
-static struct ps_bucket *cursor_next(struct ps_table *t)
+static struct ps_bucket *cursor_next(struct ps_table *t, struct ps_evict_cursor *c)
 {
-    struct ps_evictor *e = &t->evictor;
     uint32_t end = partition_end(t);
     for (uint32_t left = end + 1; left > 0; left--) {
-        if (e->partition >= end) {
-            e->partition = e->bucket = 0;
+        if (c->partition >= end) {
+            c->partition = c->bucket = 0;
             if (end == 0)
                 return NULL;
         }
-        cursor_follow(e, t->index.versions[e->partition]);
-        if (e->bucket < ps_index_bucket_count(&t->index, e->partition))
-            return ps_index_bucket(&t->index, e->partition, e->bucket++);
-        e->partition++;
-        e->bucket = 0;
+        cursor_follow(&t->evictor, c, t->index.versions[c->partition]);
+        if (c->bucket < ps_index_bucket_count(&t->index, c->partition))
+            return ps_index_bucket(&t->index, c->partition, c->bucket++);
+        c->partition++;
+        c->bucket = 0;
     }
     return NULL;
 }
@@ -140,16 +139,17 @@ static uint64_t *counter_of_due(struct ps_table *t)
 
 /* The rows of up to `bucket_count` further buckets, each once, until there are `row_count`. Returns how many
  * buckets were looked at. */
-static uint32_t sample_fill(struct ps_table *t, struct sample *s, uint64_t bucket_count, uint32_t row_count)
+static uint32_t sample_fill(struct ps_table *t, struct ps_evict_cursor *c, struct sample *s,
+                            uint64_t bucket_count, uint32_t row_count)
 {
     const struct ps_bucket *first = NULL;
     uint32_t i = 0;
     for (; i < bucket_count && s->count < row_count; i++) {
-        struct ps_bucket *b = cursor_next(t);
+        struct ps_bucket *b = cursor_next(t, c);
         if (b == NULL || b == first)
             break;
         first = first == NULL ? b : first;
-        sample_add_bucket(t, s, t->evictor.partition, b);
+        sample_add_bucket(t, s, c->partition, b);
     }
     return i;
 }
@@ -160,7 +160,8 @@ static bool due_step(struct ps_table *t, uint64_t *budget_bytes)
     struct sample s = {.count = 0};
     uint64_t due = t->evictor.buckets_due;
     ask_for_room(t);
-    uint32_t buckets = sample_fill(t, &s, due < ROUND_BUCKETS ? due : ROUND_BUCKETS, ROUND_ROWS_MAX);
+    uint32_t buckets =
+        sample_fill(t, &t->evictor.due, &s, due < ROUND_BUCKETS ? due : ROUND_BUCKETS, ROUND_ROWS_MAX);
     if (buckets == 0)
         return false;
     t->evictor.buckets_due -= buckets;
@@ -174,7 +175,7 @@ static bool due_step(struct ps_table *t, uint64_t *budget_bytes)
     return true;
 }
 
-/* ---- LRU, LFU ---- */
+/* ---- room for others ---- */
 
 static bool is_in_pool(const struct ps_evictor *e, uint64_t hash)
 {
@@ -230,7 +231,7 @@ static struct ps_evict_candidate candidate_at(const struct ps_table *t, struct p
 static void pool_fill(struct ps_table *t)
 {
     struct sample s = {.count = 0};
-    (void)sample_fill(t, &s, PS_EVICT_SAMPLE_BUCKETS_MAX, PS_EVICT_SAMPLE_ROWS);
+    (void)sample_fill(t, &t->evictor.room, &s, PS_EVICT_SAMPLE_BUCKETS_MAX, PS_EVICT_SAMPLE_ROWS);
     for (uint32_t i = 0; i < s.count; i++) {
         struct ps_evict_candidate c = candidate_at(t, s.places[i]);
         if (ps_row_is_released(&t->use, c.seen))
@@ -342,7 +343,7 @@ static bool is_place_wanted(const struct ps_table *t, uint64_t hash)
 bool ps_table_evict_for(struct ps_table *t, uint64_t hash, enum ps_limit limit)
 {
     struct ps_table_counters *c = &t->counters;
-    if (!ps_row_use_is_by_limit(&t->use))
+    if (!ps_row_use_makes_room(&t->use))
         return false;
     if (limit == PS_LIMIT_ROWS)
         return evict_any(t, &c->rows_evicted_capacity);
@@ -360,19 +361,22 @@ static bool is_beyond_limit(const struct ps_table *t)
 
 #define EVICTION_COST_BYTES (PS_EVICT_SAMPLE_ROWS * PS_KEY_COST_BYTES)
 
-static bool evict_some(struct ps_table *t, uint64_t budget_bytes)
+/* Both return whether there is more to do. */
+static bool evict_due(struct ps_table *t, uint64_t *budget_bytes)
 {
-    if (!ps_row_use_is_by_limit(&t->use)) {
-        while (t->evictor.buckets_due > 0 && budget_bytes > 0)
-            if (!due_step(t, &budget_bytes))
-                return false;
-        return t->evictor.buckets_due > 0;
-    }
-    while (is_beyond_limit(t) && budget_bytes > 0) {
+    while (t->evictor.buckets_due > 0 && *budget_bytes > 0)
+        if (!due_step(t, budget_bytes))
+            return false;
+    return t->evictor.buckets_due > 0;
+}
+
+static bool evict_beyond_limit(struct ps_table *t, uint64_t *budget_bytes)
+{
+    while (is_beyond_limit(t) && *budget_bytes > 0) {
         bool rows = t->index.rows > t->rows_max;
         if (!evict_any(t, rows ? &t->counters.rows_evicted_capacity : &t->counters.rows_evicted_memory))
             return false;
-        budget_bytes -= EVICTION_COST_BYTES < budget_bytes ? EVICTION_COST_BYTES : budget_bytes;
+        *budget_bytes -= EVICTION_COST_BYTES < *budget_bytes ? EVICTION_COST_BYTES : *budget_bytes;
     }
     return is_beyond_limit(t);
 }
@@ -380,7 +384,9 @@ static bool evict_some(struct ps_table *t, uint64_t budget_bytes)
 bool ps_table_evict(struct ps_table *t, uint64_t budget_bytes)
 {
     t->may_emit = true;
-    bool more = evict_some(t, budget_bytes);
+    bool more = evict_due(t, &budget_bytes);
+    if (ps_row_use_makes_room(&t->use))
+        more |= evict_beyond_limit(t, &budget_bytes);
     t->may_emit = false;
     return more;
 }

@@ -50,13 +50,19 @@ struct ps_evict_candidate {
     uint32_t seen, uses;
 };
 
-/* What a table remembers of its evictions: a cursor over the index, the work that is due, and candidates
+/* Goes round the index: the next bucket, and the version of its partition when the cursor was there last. */
+struct ps_evict_cursor {
+    uint32_t partition, bucket;
+    uint16_t version;
+};
+
+/* What a table remembers of its evictions: cursors over the index, the work that is due, and candidates
  * (ps/table/table_evict.c says by which rules). */
 struct ps_evictor {
-    uint32_t partition, bucket; /* the cursor's next */
-    uint16_t version;           /* of that partition, when the cursor was there last */
-    bool emits;                 /* the running eviction may take rows that a running cut has still to write */
-    uint64_t buckets_due;       /* still to be looked at in this time */
+    struct ps_evict_cursor due;  /* of rows over their limit, which passes none over */
+    struct ps_evict_cursor room; /* of samples, at a limit of the table */
+    bool emits;           /* the running eviction may take rows that a running cut has still to write */
+    uint64_t buckets_due; /* still to be looked at in this time */
     uint32_t pool_count;
     struct ps_evict_candidate pool[PS_EVICT_POOL_ROWS];
 };

@@ -126,6 +126,11 @@ bool model_evicts_by_limit(const struct model *m)
     return m->feature.eviction == MR_EVICT_LRU || m->feature.eviction == MR_EVICT_LFU;
 }
 
+bool model_makes_room(const struct model *m)
+{
+    return m->feature.eviction != MR_EVICT_NEVER && m->feature.eviction != MR_EVICT_NORM;
+}
+
 uint32_t model_use_offset(const struct model *m)
 {
     return values_bytes(m) + (model_is_half(m) ? 4 : 0);

@@ -50,6 +50,7 @@ uint32_t model_stored_bytes(const struct model *m);
 uint32_t model_use_offset(const struct model *m); /* in a stored row: where it is kept when it was used ... */
 uint32_t model_use_bytes(const struct model *m);  /* ... and how often; 0: neither is */
 bool model_evicts_by_limit(const struct model *m); /* LRU, LFU */
+bool model_makes_room(const struct model *m);      /* also AGE, STEPS: at a limit a row goes for a new one */
 /* The row as a checkpoint holds it, and back. Stored are `seen`, and no uses. */
 void model_store(const struct model *m, const struct model_row *row, uint8_t *stored);
 void model_restore(const struct model *m, struct model_row *row, const uint8_t *stored);

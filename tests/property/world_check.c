@@ -57,10 +57,8 @@ static void check_limits(struct world *w, struct subject *s)
                 s->not_admitted_pushed);
     s->not_made = not_made;
     s->not_admitted_pushed = 0;
-    uint64_t evicted = eviction == MR_EVICT_AGE     ? got->rows_evicted_age
-                       : eviction == MR_EVICT_STEPS ? got->rows_evicted_steps
-                       : eviction == MR_EVICT_NORM  ? got->rows_evicted_norm
-                                                    : got->rows_evicted_capacity + got->rows_evicted_memory;
+    uint64_t evicted = got->rows_evicted_age + got->rows_evicted_steps + got->rows_evicted_norm +
+                       got->rows_evicted_capacity + got->rows_evicted_memory;
     WORLD_CHECK(w, evicted == s->evicted, "%" PRIu64 " rows were evicted, expected %" PRIu64, evicted,
                 s->evicted);
     WORLD_CHECK(w, got->sightings_not_counted <= got->keys_not_admitted_sightings, "sightings not counted");
@@ -75,8 +73,8 @@ static void check_limits(struct world *w, struct subject *s)
     EVICTED(rows_evicted_age, eviction == MR_EVICT_AGE);
     EVICTED(rows_evicted_steps, eviction == MR_EVICT_STEPS);
     EVICTED(rows_evicted_norm, eviction == MR_EVICT_NORM);
-    EVICTED(rows_evicted_capacity, model_evicts_by_limit(&s->model));
-    EVICTED(rows_evicted_memory, model_evicts_by_limit(&s->model));
+    EVICTED(rows_evicted_capacity, model_makes_room(&s->model));
+    EVICTED(rows_evicted_memory, model_makes_room(&s->model));
 #undef EVICTED
 }
 

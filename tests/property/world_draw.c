@@ -216,7 +216,7 @@ void draw_call(struct world *w, const struct subject *s, struct call *c)
             c->keys[i] = c->keys[0];
     c->insert = random_one_in(&w->rng, 2);
     if (draw_has_repeated(c) &&
-        (model_evicts_by_limit(&s->model) || s->model.feature.admission == MR_ADMIT_SIGHTINGS))
+        (model_makes_room(&s->model) || s->model.feature.admission == MR_ADMIT_SIGHTINGS))
         c->insert = false; /* which of them made the row would not be told */
     c->bags = random_one_in(&w->rng, 2);
     c->bag_count = c->key_count;

@@ -91,9 +91,9 @@ static bool may_go(const struct subject *s, const struct model_row *row)
     const struct model *m = &s->model;
     switch (m->feature.eviction) {
     case MR_EVICT_AGE:
-        return s->now_s - row->seen > (uint32_t)m->feature.eviction_arg;
+        return s->now_s - row->seen > (is_at_limit(s) ? 0 : (uint32_t)m->feature.eviction_arg);
     case MR_EVICT_STEPS:
-        return (uint32_t)s->step - row->seen > (uint32_t)m->feature.eviction_arg;
+        return (uint32_t)s->step - row->seen > (is_at_limit(s) ? 0 : (uint32_t)m->feature.eviction_arg);
     case MR_EVICT_NORM:
         return s->now_s - row->seen > PS_NORM_IDLE_S && norm_is_small(m, row);
     case MR_EVICT_LRU:

@@ -64,9 +64,9 @@ enum mr_admission {
     MR_ADMIT_PROBABILITY = 1,
     MR_ADMIT_SIGHTINGS = 2, /* at its admission_arg-th lookup; a whole number up to MR_SIGHTINGS_MAX */
 };
-/* When a row is evicted. With LRU and LFU that is when the table is at its limit (capacity_rows,
- * memory_bytes, or the node's memory) and a new key needs a row; with the others a table at its limit takes
- * no new keys. */
+/* When a row is evicted. LRU, LFU, AGE and STEPS: also when the table is at its limit (capacity_rows,
+ * memory_bytes, or the node's memory) and a new key needs a row; of AGE and STEPS the one unused for
+ * longest. Otherwise a table at its limit takes no new keys. */
 enum mr_eviction {
     MR_EVICT_NEVER = 0,
     MR_EVICT_AGE = 1,   /* no push, and no lookup but read-only ones, for eviction_arg seconds */

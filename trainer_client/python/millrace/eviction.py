@@ -1,11 +1,11 @@
-"""What rows go for. With lru() and lfu() rows go when the table is at its limit; otherwise it takes no new
-keys then."""
+"""What rows go for. With lru(), lfu(), age() and steps() a row goes for a new key when the table is at its
+limit; otherwise it takes no new keys then."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ._base.library import lib
-
 
 _WITH_ARGUMENT = {lib.MR_EVICT_AGE: "age", lib.MR_EVICT_STEPS: "steps", lib.MR_EVICT_NORM: "norm"}
 _NAMES = {**_WITH_ARGUMENT, lib.MR_EVICT_NEVER: "never", lib.MR_EVICT_LRU: "lru", lib.MR_EVICT_LFU: "lfu"}
@@ -29,12 +29,13 @@ def never() -> Eviction:
 
 
 def age(seconds: float) -> Eviction:
-    """Not looked up or pushed for so many seconds, above 0."""
+    """Not looked up or pushed for so many seconds, above 0; at a limit, for the most seconds."""
     return Eviction(lib.MR_EVICT_AGE, seconds)
 
 
 def steps(count: int) -> Eviction:
-    """Not looked up or pushed for so many steps, above 0, by the steps that calls carry."""
+    """Not looked up or pushed for so many steps, above 0, by the steps that calls carry; at a limit, for the
+    most steps."""
     return Eviction(lib.MR_EVICT_STEPS, count)
 
 

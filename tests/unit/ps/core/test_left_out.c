@@ -63,7 +63,7 @@ static void the_line_says_what_and_what_to_set(void **state)
     check_line(f, &since, expected)
     EXPECT(&t,
            "table user: 549728 new rows refused at the node's memory.limit_mib 144: raise it, or make the "
-           "table with eviction lru or lfu");
+           "table with eviction lru, lfu, age or steps");
     t.eviction = MR_EVICT_LRU;
     EXPECT(&t, "table user: 549728 new rows refused at the node's memory.limit_mib 144: raise it");
     since.limit = PS_LIMIT_ROWS;
@@ -74,7 +74,8 @@ static void the_line_says_what_and_what_to_set(void **state)
     t.memory_bytes = 5000000;
     EXPECT(&t,
            "table user: 1 new row refused at memory_bytes 5000000: make the table with more, or with "
-           "eviction lru or lfu; 1 gradient left out for want of a row (keys not looked up, not admitted, "
+           "eviction lru, lfu, age or steps; 1 gradient left out for want of a row (keys not looked up, not "
+           "admitted, "
            "refused or evicted); 2 gradients left out because of NaN or Inf: check the loss and the learning "
            "rate");
     since = (struct ps_left_out){.gradients_skipped = 1};

@@ -7,8 +7,9 @@
 #include "table_fixture.h"
 #include "tests/unit/ps/table_calls.h"
 
-#define DIM  4u
-#define KEYS 3000u
+#define DIM      4u
+#define KEYS     3000u
+#define CAPACITY 800u /* fewer than are used within the limit, and not many */
 
 static struct mr_feature feature_of(enum mr_eviction eviction, float arg)
 {
@@ -25,10 +26,11 @@ static void evict_all_due(struct ps_table *t)
 }
 
 /* Rows are looked up and pushed at random over time; `last` is the model: when each key's row was used. */
-static void check_unseen(enum mr_eviction eviction, const char *name)
+static void check_unseen(enum mr_eviction eviction, uint64_t capacity, const char *name)
 {
     enum { LIMIT = 40, PERIOD = LIMIT / PS_EVICT_ROUNDS_PER_LIMIT + 1, TIMES = 400 };
     struct mr_feature f = feature_of(eviction, LIMIT);
+    f.capacity_rows = capacity;
     struct ps_table *t = fixture_table(&f, fixture_arena);
     static uint32_t last[KEYS];
     static const float gradient[DIM] = {0.5f};
@@ -45,7 +47,7 @@ static void check_unseen(enum mr_eviction eviction, const char *name)
             else
                 fixture_insert(t, key);
             last[key] = !push || had ? now : last[key];
-            assert_true(push || fixture_has_row(t, key));
+            assert_true(push || fixture_has_row(t, key) || (capacity != 0 && ps_table_rows(t) == capacity));
         }
         evict_all_due(t);
         uint64_t rows = 0;
@@ -53,27 +55,129 @@ static void check_unseen(enum mr_eviction eviction, const char *name)
             uint32_t unseen = now - last[key];
             bool here = fixture_has_row(t, key);
             rows += here;
-            assert_true(here || last[key] == 0 || unseen > LIMIT);
+            assert_true(here || last[key] == 0 || unseen > (capacity != 0 ? 0 : LIMIT));
             assert_true(!here || unseen <= LIMIT + 2 * PERIOD + 1);
         }
         assert_int_equal(ps_table_rows(t), rows);
     }
     const struct ps_table_counters *c = ps_table_counters(t);
     uint64_t evicted = by_steps ? c->rows_evicted_steps : c->rows_evicted_age;
-    assert_true(evicted > KEYS);
-    assert_int_equal(c->rows_created - evicted, ps_table_rows(t));
+    assert_true(evicted > (capacity != 0 ? 100 : KEYS));
+    assert_int_equal(c->rows_evicted_capacity > 0, capacity != 0);
+    assert_int_equal(c->rows_created - evicted - c->rows_evicted_capacity, ps_table_rows(t));
     assert_int_equal(c->rows_evicted_age + c->rows_evicted_steps + c->rows_evicted_norm, evicted);
     ps_table_destroy(t);
 }
 
 static void rows_unseen_for_too_many_seconds_go(void **state)
 {
-    check_unseen(MR_EVICT_AGE, "eviction by age");
+    check_unseen(MR_EVICT_AGE, 0, "eviction by age");
+    check_unseen(MR_EVICT_AGE, CAPACITY, "eviction by age at a limit");
 }
 
 static void rows_unseen_for_too_many_steps_go(void **state)
 {
-    check_unseen(MR_EVICT_STEPS, "eviction by steps");
+    check_unseen(MR_EVICT_STEPS, 0, "eviction by steps");
+    check_unseen(MR_EVICT_STEPS, CAPACITY, "eviction by steps at a limit");
+}
+
+/* At a limit new rows take the place of the stalest, long before its time is up. */
+static void the_stalest_row_goes_at_a_limit(void **state)
+{
+    static const enum mr_eviction by[] = {MR_EVICT_AGE, MR_EVICT_STEPS};
+    enum { ROWS = 8, FIRST = 100, TIMES = 80 }; /* so few rows that every sample has all of them */
+    for (size_t i = 0; i < 2; i++) {
+        struct mr_feature f = feature_of(by[i], 1000000);
+        f.capacity_rows = ROWS;
+        struct ps_table *t = fixture_table(&f, fixture_arena);
+        uint32_t seen[TIMES] = {0}; /* 0: the key has no row */
+        for (uint32_t key = 0; key < TIMES; key++) {
+            const uint32_t now = FIRST + 2 * key; /* no two rows are used at one time */
+            uint32_t stalest = 0;
+            ps_table_set_now(t, now, now);
+            if (key % 3 == 0 && key >= 5 && seen[key - 5] != 0) {
+                fixture_insert(t, key - 5);
+                seen[key - 5] = now;
+            }
+            for (uint32_t k = 0; k < key; k++)
+                stalest = seen[k] != 0 && (seen[stalest] == 0 || seen[k] < seen[stalest]) ? k : stalest;
+            ps_table_set_now(t, now + 1, now + 1);
+            fixture_insert(t, key);
+            seen[key] = now + 1;
+            if (key >= ROWS)
+                seen[stalest] = 0;
+            for (uint32_t k = 0; k <= key; k++)
+                assert_int_equal(fixture_has_row(t, k), seen[k] != 0);
+        }
+        const struct ps_table_counters *c = ps_table_counters(t);
+        assert_int_equal(c->rows_evicted_capacity, TIMES - ROWS);
+        assert_int_equal(c->rows_refused + c->rows_evicted_age + c->rows_evicted_steps, 0);
+        ps_table_destroy(t);
+    }
+}
+
+/* Ten times as many keys as there may be rows, some of them used all the time. */
+static void used_rows_stay_at_a_limit(void **state)
+{
+    enum { ROWS = 1000, HOT = 200, NEW = 50, STEPS = 200 };
+    struct mr_feature f = feature_of(MR_EVICT_STEPS, 1000000);
+    f.capacity_rows = ROWS;
+    struct ps_table *t = fixture_table(&f, fixture_arena);
+    for (uint64_t step = 1; step <= STEPS; step++) {
+        ps_table_set_now(t, 1, step);
+        for (uint64_t key = 0; key < HOT; key++)
+            fixture_insert(t, key);
+        for (uint64_t i = 0; i < NEW; i++)
+            fixture_insert(t, HOT + step * NEW + i);
+        for (uint64_t key = 0; key < HOT; key++)
+            assert_true(fixture_has_row(t, key));
+    }
+    const struct ps_table_counters *c = ps_table_counters(t);
+    assert_int_equal(ps_table_rows(t), ROWS);
+    assert_int_equal(c->rows_refused, 0);
+    assert_int_equal(c->rows_evicted_capacity, HOT + STEPS * NEW - ROWS);
+    ps_table_destroy(t);
+}
+
+/* What was used in this second, or by this step, stays: calls in progress may hold it. */
+static void rows_of_now_stay_at_a_limit(void **state)
+{
+    enum { ROWS = 100 };
+    struct mr_feature f = feature_of(MR_EVICT_AGE, 1000);
+    f.capacity_rows = ROWS;
+    struct ps_table *t = fixture_table(&f, fixture_arena);
+    ps_table_set_now(t, 50, 0);
+    for (uint64_t key = 0; key < 2 * ROWS; key++)
+        fixture_insert(t, key);
+    for (uint64_t key = 0; key < ROWS; key++)
+        assert_true(fixture_has_row(t, key));
+    assert_int_equal(ps_table_counters(t)->rows_refused, ROWS);
+    ps_table_set_now(t, 51, 0);
+    fixture_insert(t, ROWS);
+    assert_true(fixture_has_row(t, ROWS));
+    assert_int_equal(ps_table_rows(t), ROWS);
+    ps_table_destroy(t);
+}
+
+/* A table over its limit, which a checkpoint or an alteration made so, returns to it. */
+static void stale_rows_beyond_the_limit_go(void **state)
+{
+    struct mr_feature f = feature_of(MR_EVICT_STEPS, 1000000), less = f;
+    struct ps_table *t = fixture_table(&f, fixture_arena);
+    for (uint64_t key = 0; key < 300; key++) {
+        ps_table_set_now(t, 1, 1 + key / 100);
+        fixture_insert(t, key);
+    }
+    less.capacity_rows = 50;
+    ps_table_alter(t, &less, 0, 1);
+    for (uint32_t i = 0; i < 1000; i++) /* a sample may have rows of this step alone */
+        (void)ps_table_evict(t, 2000);
+    assert_int_equal(ps_table_rows(t), 100); /* those of this step stay */
+    ps_table_set_now(t, 1, 4);
+    evict_all_due(t);
+    assert_int_equal(ps_table_rows(t), 50);
+    assert_int_equal(ps_table_counters(t)->rows_evicted_capacity, 250);
+    ps_table_destroy(t);
 }
 
 /* The index shrinks while the cursor is on its way: it still comes by every row, though the clock stands
@@ -752,6 +856,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_ARENA(rows_unseen_for_too_many_seconds_go),
         WITH_ARENA(rows_unseen_for_too_many_steps_go),
+        WITH_ARENA(the_stalest_row_goes_at_a_limit),
+        WITH_ARENA(used_rows_stay_at_a_limit),
+        WITH_ARENA(rows_of_now_stay_at_a_limit),
+        WITH_ARENA(stale_rows_beyond_the_limit_go),
         WITH_ARENA(no_row_is_passed_over_while_the_index_shrinks),
         WITH_ARENA(a_read_only_lookup_does_not_keep_a_row),
         WITH_ARENA(small_rows_go_once_they_are_idle),
