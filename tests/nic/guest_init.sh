@@ -5,7 +5,7 @@
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/run TMPDIR=/run/tmp
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
-mount -t tmpfs tmpfs /run
+mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /dev/shm /dev/pts /dev/hugepages /run/tmp
 mount -t tmpfs tmpfs /dev/shm
 mount -t devpts devpts /dev/pts
