@@ -77,7 +77,8 @@ static void print_moves(const struct mr_moves_state *s, const json_t *moves)
     for (size_t i = 0; i < json_array_size(moves); i++)
         print_move(json_array_get(moves, i));
     if (s->drained > 0)
-        (void)printf("%" PRIu32 " node%s drained: \"millrace ctl rebalance\" gives them partitions again\n",
+        (void)printf("%" PRIu32 " node%s drained: \"millrace ctl rebalance\" gives those that are there "
+                     "partitions again\n",
                      s->drained, s->drained == 1 ? " is" : "s are");
 }
 

@@ -104,6 +104,12 @@ def moves(client: millrace.Client) -> None:
         time.sleep(0.05)
     client.cancel_moves()
     try:
+        client.forget_node(names[2])
+    except millrace.InvalidArgument as refused:
+        assert f"node {names[2]} is there" in str(refused)
+    else:
+        raise AssertionError("a node that is there was forgotten")
+    try:
         client.move(names[0], "nobody", 1)
     except millrace.InvalidArgument as refused:
         assert "nobody" in str(refused)

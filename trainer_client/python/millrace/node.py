@@ -199,6 +199,7 @@ class Cluster:
     epoch: int  #: of its map; 0: the node has none yet
     asked: int | None  #: which of `nodes` answered; None: the map lacks it
     without_owner: int  #: partitions, of 4096, that have not been given out
+    outside: int  #: nodes that have a session with ZooKeeper and are not in the map
     lease_us: int  #: for so long a node serves after ZooKeeper has confirmed it
     lease_left_us: int  #: of the node that answered; 0: it serves nothing now
     nodes: list[ClusterNode]
