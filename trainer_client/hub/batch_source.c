@@ -318,6 +318,11 @@ enum mr_status hub_find_format(const struct hub_formats *formats, const char *na
 {
     char names[HUB_FORMAT_NAMES_BYTES];
     *out = hub_formats_find(formats, name);
+    if (*out != NULL && (*out)->has_no_labels) {
+        snprintf(error, HUB_ERROR_BYTES, "format %.40s has no labels: it is for files, which are scored",
+                 name);
+        return MR_INVALID_ARGUMENT;
+    }
     if (*out != NULL || strcmp(name, HUB_BLOCK_FORMAT) == 0)
         return MR_OK;
     snprintf(error, HUB_ERROR_BYTES,

@@ -39,7 +39,8 @@ static void add_value(struct spread *s, double value, bool is_first)
 static void add_sample(struct table *t, const struct hub_sample *sample)
 {
     const bool is_first = t->samples++ == 0;
-    add_value(&t->label, sample->label, is_first);
+    if (!t->format->has_no_labels)
+        add_value(&t->label, sample->label, is_first);
     for (uint32_t i = 0; i < t->format->dense; i++)
         add_value(&t->dense[i], sample->dense[i], is_first);
     for (uint32_t slot = 0, key = 0; slot < t->format->slots; slot++) {
@@ -106,7 +107,8 @@ static void print_table(const struct table *t, FILE *out)
 {
     const struct hub_format *format = t->format;
     (void)fprintf(out, "\n  %-24s %12s %12s %12s\n", "value", "average", "lowest", "highest");
-    print_spread("label", &t->label, t->samples, out);
+    if (!format->has_no_labels)
+        print_spread("label", &t->label, t->samples, out);
     for (uint32_t i = 0; i < format->dense; i++)
         print_spread(hub_format_dense_name(format, i), &t->dense[i], t->samples, out);
     (void)fprintf(out, "\n  %-24s %12s %12s %12s\n", "slot", "keys/sample", "distinct", "empty bags");
@@ -195,6 +197,7 @@ static enum mr_status check_data(const struct hub_formats *formats, const struct
     const struct hub_sample_file_options options = {.path = path,
                                                     .formats = formats,
                                                     .format = format->name,
+                                                    .held_out = format->has_no_labels,
                                                     .on_broken_line = print_broken,
                                                     .arg = &lacks};
     struct hub_sample_file *f = NULL;

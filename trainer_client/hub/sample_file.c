@@ -67,6 +67,8 @@ struct hub_sample_file {
 
 static bool in_part(const struct hub_sample_file *f, uint64_t line_number)
 {
+    if (f->info.format->has_no_labels)
+        return true;
     return hub_is_held_out(line_number, f->seed, f->held_out_share) == f->held_out;
 }
 
@@ -336,6 +338,14 @@ enum mr_status hub_sample_file_open(const struct hub_sample_file_options *option
         snprintf(error, HUB_ERROR_BYTES,
                  "unknown format '%.40s'; there are %s; the hub's --format FILE adds one", options->format,
                  hub_formats_names(options->formats, names));
+        return MR_INVALID_ARGUMENT;
+    }
+    if (format->has_no_labels && !options->held_out) {
+        snprintf(
+            error, HUB_ERROR_BYTES,
+            "format %.40s has no labels to train on: score its samples with a plan of the held-out part, "
+            "which has all of them",
+            options->format);
         return MR_INVALID_ARGUMENT;
     }
     struct hub_sample_file *f = allocate(options);

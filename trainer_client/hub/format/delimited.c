@@ -425,6 +425,9 @@ static float label_of(const struct hub_label *label, double number)
     case HUB_LABEL_NOT_EQUAL:
         return number < label->number || number > label->number ? 1.0f : 0.0f;
     case HUB_LABEL_IS:
+    case HUB_LABEL_SIGN:
+    case HUB_LABEL_NUMBER:
+    case HUB_LABEL_NONE:
         break;
     }
     return 0.0f;
@@ -434,6 +437,10 @@ static bool set_label(const struct hub_description *d, const struct line *line, 
                       char *reason)
 {
     const struct hub_label *label = &d->label;
+    if (label->kind == HUB_LABEL_NONE) {
+        sample->label = NAN;
+        return true;
+    }
     sample->label = label->kind == HUB_LABEL_IS ? is_one_of(label, field_of(d, line, label->column))
                                                 : label_of(label, line->values[label->column].number);
     if (!isfinite(sample->label))

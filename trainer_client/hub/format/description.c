@@ -316,7 +316,7 @@ static const struct key {
     {"header", ONLY_DELIMITED, set_header},
     {"missing", ONLY_DELIMITED, set_missing},
     {"trim", ONLY_DELIMITED, set_trim},
-    {"label", ONLY_DELIMITED, NULL},
+    {"label", ANY_LAYOUT, NULL},
     {"slots", ONLY_LIBSVM, set_slots},
     {"values", ONLY_LIBSVM, set_values},
 };
@@ -485,7 +485,7 @@ static bool set_column(struct builder *b, const struct entry *e)
 
 #define LABEL_ALLOWED                                                                                        \
     "allowed: COLUMN, COLUMN > NUMBER (also >=, <, <=, ==, !=), or COLUMN is TEXT, TEXT, ... "               \
-    "(1 for these, 0 for others)"
+    "(1 for these, 0 for others); none for lines to be scored, which have no label"
 
 static bool set_label_texts(struct builder *b, const struct entry *e, const char *texts)
 {
@@ -531,6 +531,26 @@ static bool split_label(const char *text, char column[VALUE_BYTES], enum hub_lab
     return false;
 }
 
+static bool resolve_libsvm_label(struct builder *b)
+{
+    static const struct choice choices[] = {
+        {"sign", HUB_LABEL_SIGN}, {"number", HUB_LABEL_NUMBER}, {"none", HUB_LABEL_NONE}};
+    const struct entry *e = find_entry(b, "format", "label");
+    uint32_t value = HUB_LABEL_SIGN;
+    if (e != NULL && !CHOOSE(b, e, choices, &value))
+        return false;
+    b->d->label.kind = (enum hub_label_kind)value;
+    return true;
+}
+
+static bool has_column(const struct hub_description *d, const char *name)
+{
+    for (uint32_t i = 0; i < d->column_count; i++)
+        if (strcmp(d->columns[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 static bool resolve_label(struct builder *b)
 {
     const struct entry *e = find_entry(b, "format", "label");
@@ -539,6 +559,10 @@ static bool resolve_label(struct builder *b)
     const char *rest = NULL;
     if (e == NULL)
         return missing(b, "format.label is missing: " LABEL_ALLOWED);
+    if (strcmp(e->value, "none") == 0 && !has_column(b->d, e->value)) {
+        label->kind = HUB_LABEL_NONE;
+        return true;
+    }
     if (!split_label(e->value, column, &label->kind, &rest)) {
         label->kind = HUB_LABEL_COLUMN;
         memcpy(column, e->value, sizeof(column));
@@ -736,7 +760,7 @@ static bool resolve(struct builder *b)
     if (b->d->layout == HUB_LIBSVM) {
         for (uint32_t i = 0; i < b->d->slot_count; i++)
             snprintf(b->d->slots[i].name, sizeof(b->d->slots[i].name), "%" PRIu32, i);
-        return resolve_section(b, "columns", refuse_in_libsvm) &&
+        return resolve_libsvm_label(b) && resolve_section(b, "columns", refuse_in_libsvm) &&
                resolve_section(b, "dense", refuse_in_libsvm) && resolve_section(b, "slots", refuse_in_libsvm);
     }
     if (!resolve_section(b, "columns", set_column) || !resolve_label(b) ||
@@ -781,6 +805,7 @@ static enum mr_status build(struct builder *b, FILE *file)
         return MR_INVALID_ARGUMENT;
     b->format->slots = b->d->slot_count;
     b->format->dense = b->d->dense_count;
+    b->format->has_no_labels = b->d->label.kind == HUB_LABEL_NONE;
     b->format->digest = digest_of(b);
     return MR_OK;
 }

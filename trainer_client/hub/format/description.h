@@ -53,7 +53,10 @@ enum hub_label_kind {
     HUB_LABEL_MORE_EQUAL,
     HUB_LABEL_EQUAL,
     HUB_LABEL_NOT_EQUAL,
-    HUB_LABEL_IS, /* one of `texts` */
+    HUB_LABEL_IS,     /* one of `texts` */
+    HUB_LABEL_SIGN,   /* libsvm: +1 or 1, and -1 or 0 */
+    HUB_LABEL_NUMBER, /* libsvm: any number, of a class or for regression */
+    HUB_LABEL_NONE,   /* lines have none */
 };
 struct hub_label {
     enum hub_label_kind kind;

@@ -30,7 +30,8 @@ struct hub_format {
     uint32_t slots, dense;
     bool has_weights; /* of keys; otherwise each has the weight 1 */
     bool is_built_in;
-    uint64_t digest; /* of what the description says, whatever its comments */
+    bool has_no_labels; /* its samples, whose label is NaN, are scored, not trained on */
+    uint64_t digest;    /* of what the description says, whatever its comments */
     struct hub_description *description;
 };
 

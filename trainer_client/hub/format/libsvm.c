@@ -48,14 +48,25 @@ static const char *parse_feature(const struct hub_description *d, struct hub_fie
                                                                       : "a feature's value is too large";
 }
 
-static const char *parse_label(struct hub_field *rest, float *label)
+/* Also one that is to be passed over: files to be scored have 0 there, or nothing. */
+static const char *parse_label(const struct hub_description *d, struct hub_field *rest, float *label)
 {
-    struct hub_field word;
+    struct hub_field word, after = *rest;
     double value;
+    if (d->label.kind == HUB_LABEL_NONE) {
+        *label = NAN;
+        if (hub_field_next_word(&after, &word) && memchr(word.text, ':', word.bytes) == NULL)
+            *rest = after;
+        return NULL;
+    }
     if (!hub_field_next_word(rest, &word) || !hub_field_number(word, &value))
         return "the label is not a number";
+    if (d->label.kind == HUB_LABEL_NUMBER) {
+        *label = (float)value;
+        return isfinite(*label) ? NULL : "the label is too large for a float";
+    }
     if (value > 1.0 || value < -1.0 || fpclassify(value - trunc(value)) != FP_ZERO)
-        return "the label is not one of +1, -1, 1, 0";
+        return "the label is not one of +1, -1, 1, 0; a description with label = number takes others";
     *label = value > 0 ? 1.0f : 0.0f;
     return NULL;
 }
@@ -91,7 +102,7 @@ enum hub_parse hub_libsvm_parse(const struct hub_description *d, const char *lin
     struct hub_field word, rest = {line, comment != NULL ? (size_t)(comment - line) : bytes}, probe = rest;
     if (!hub_field_next_word(&probe, &word))
         return HUB_NO_SAMPLE;
-    const char *why = parse_label(&rest, &sample->label);
+    const char *why = parse_label(d, &rest, &sample->label);
     while (why == NULL && hub_field_next_word(&rest, &word)) {
         bool zero = false;
         if (count == HUB_SAMPLE_KEYS_MAX) {

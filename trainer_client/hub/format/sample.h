@@ -16,7 +16,7 @@
 #define HUB_REASON_BYTES    256u
 
 struct hub_sample {
-    float label; /* 0 or 1, unless the format gives a number */
+    float label; /* 0 or 1, unless the format gives a number; NaN: it gives none */
     float dense[HUB_DENSE_MAX];
     uint32_t key_count;
     uint32_t bag_end[HUB_SLOTS_MAX]; /* slot j's keys end here; they begin where slot j - 1's end */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include <inttypes.h>
+#include <math.h>
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/packed.h"
@@ -395,6 +396,37 @@ static void files_without_lines_are_refused_by_their_kind(void **state)
     }
 }
 
+/* Files to be scored have all of their samples in the held-out part; there is nothing to train on. */
+static void samples_without_labels_are_scored(void **state)
+{
+    static const char description[] = "[format]\nname = unlabelled\nlayout = libsvm\nlabel = none\n";
+    char path[200];
+    write_file(*state, "unlabelled.ini", description, sizeof(description) - 1);
+    write_file(*state, "score.txt", "0 1:1\n2:1\n3:1 4:1\n", 18);
+    struct hub_formats *own = hub_formats_create();
+    snprintf(path, sizeof(path), "%s/unlabelled.ini", (const char *)*state);
+    assert_int_equal(hub_formats_add(own, path, error_text), MR_OK);
+    snprintf(path, sizeof(path), "%s/score.txt", (const char *)*state);
+    struct hub_sample_file *f = NULL;
+    struct hub_sample_file_options options = {
+        .path = path, .formats = own, .format = "unlabelled", .seed = 7};
+    assert_int_equal(hub_sample_file_open(&options, &f, error_text), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(error_text, "format unlabelled has no labels to train on: score its samples"));
+    options.held_out = true;
+    assert_int_equal(hub_sample_file_open(&options, &f, error_text), MR_OK);
+    assert_int_equal(hub_sample_file_info(f)->samples, 3);
+    struct hub_sample *scored = malloc(sizeof(*scored));
+    assert_non_null(scored);
+    for (uint64_t i = 0; i < 3; i++) {
+        assert_int_equal(hub_sample_file_read(f, i, scored, error_text), MR_OK);
+        assert_true(isnan(scored->label));
+        assert_int_equal(scored->key_count, i == 2 ? 2 : 1);
+    }
+    free(scored);
+    hub_sample_file_close(f);
+    hub_formats_destroy(own);
+}
+
 /* Each file has its columns where its own first line says. */
 static void columns_are_those_of_each_file(void **state)
 {
@@ -450,6 +482,7 @@ int main(void)
         IN_DIRECTORY(files_that_come_or_change_are_noticed),
         cmocka_unit_test(a_damaged_file_is_an_error),
         cmocka_unit_test(files_without_lines_are_refused_by_their_kind),
+        IN_DIRECTORY(samples_without_labels_are_scored),
         IN_DIRECTORY(columns_are_those_of_each_file),
     };
     return cmocka_run_group_tests(tests, make_formats, free_formats);

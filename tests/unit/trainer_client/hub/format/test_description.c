@@ -66,6 +66,61 @@ static void columns_are_found_by_their_names(void **state)
     hub_format_free(format);
 }
 
+/* `text` is refused in line `line`, or for all of it with 0, and the error has `what` in it. */
+static void refused(const char *text, uint32_t line, const char *what)
+{
+    char place[32];
+    struct hub_format *format = read_format(text, why);
+    assert_null(format);
+    snprintf(place, sizeof(place), line > 0 ? "own.ini:%u: " : "own.ini: ", line);
+    if (strncmp(why, place, strlen(place)) != 0 || strstr(why, what) == NULL)
+        fail_msg("\"%s\" does not start with \"%s\" or does not contain \"%s\"", why, place, what);
+}
+
+/* Of libsvm: classes and numbers, and files that are to be scored. */
+static void labels_of_libsvm(void **state)
+{
+    struct hub_format *format = made("[format]\nname = own\nlayout = libsvm\nlabel = number\n");
+    assert_int_equal(parse(format, "-2.5 3:1"), HUB_PARSED);
+    assert_true(fabsf(sample.label + 2.5f) < 1e-6f && sample.key_count == 1 && !format->has_no_labels);
+    assert_int_equal(parse(format, "7"), HUB_PARSED);
+    assert_int_equal(parse(format, "1e39 3:1"), HUB_BROKEN);
+    assert_int_equal(parse(format, "nan 3:1"), HUB_BROKEN);
+    assert_int_equal(parse(format, "3:1"), HUB_BROKEN);
+    hub_format_free(format);
+    format = made("[format]\nname = own\nlayout = libsvm\nlabel = none\n");
+    assert_true(format->has_no_labels);
+    static const char *const lines[] = {"3:1 5:2", "0 3:1 5:2", "12.5 3:1 5:2"};
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        assert_int_equal(parse(format, lines[i]), HUB_PARSED);
+        assert_true(isnan(sample.label) && sample.key_count == 2);
+    }
+    hub_format_free(format);
+    format = made("[format]\nname = own\nlayout = libsvm\n");
+    assert_int_equal(parse(format, "2 3:1"), HUB_BROKEN);
+    assert_non_null(strstr(reason, "label = number takes others"));
+    hub_format_free(format);
+    refused("[format]\nname = a\nlayout = libsvm\nlabel = y\n", 4, "allowed: sign, number, none");
+}
+
+static void lines_without_labels(void **state)
+{
+    struct hub_format *format =
+        made("[format]\nname = own\nheader = none\nlabel = none\n[columns]\nu = text\n"
+             "x = number\n[dense]\nx = x\n[slots]\nu = u\n");
+    assert_true(format->has_no_labels);
+    assert_int_equal(parse(format, "a,2"), HUB_PARSED);
+    assert_true(isnan(sample.label) && fabsf(sample.dense[0] - 2) < 1e-6f);
+    assert_int_equal(parse(format, "1,a,2"), HUB_BROKEN);
+    hub_format_free(format);
+    format = made("[format]\nname = own\nheader = none\nlabel = none\n[columns]\nnone = flag\nu = text\n"
+                  "[slots]\nu = u\n"); /* a column of that name */
+    assert_false(format->has_no_labels);
+    assert_int_equal(parse(format, "1,a"), HUB_PARSED);
+    assert_true(sample.label > 0.5f);
+    hub_format_free(format);
+}
+
 /* What others write for nothing is as good as nothing, in columns that may be empty. */
 static void missing_values(void **state)
 {
@@ -307,17 +362,6 @@ static void the_digest_is_of_what_it_says(void **state)
     hub_format_free(c);
 }
 
-/* `text` is refused in line `line`, or for all of it with 0, and the error has `what` in it. */
-static void refused(const char *text, uint32_t line, const char *what)
-{
-    char place[32];
-    struct hub_format *format = read_format(text, why);
-    assert_null(format);
-    snprintf(place, sizeof(place), line > 0 ? "own.ini:%u: " : "own.ini: ", line);
-    if (strncmp(why, place, strlen(place)) != 0 || strstr(why, what) == NULL)
-        fail_msg("\"%s\" does not start with \"%s\" or does not contain \"%s\"", why, place, what);
-}
-
 static void what_is_wrong_is_said(void **state)
 {
     refused("", 0, "format.name is missing");
@@ -337,7 +381,7 @@ static void what_is_wrong_is_said(void **state)
     refused("[format]\nname = a\nheader = yes\n", 3, "allowed: names, none, optional");
     refused("[format]\nname = a\nlayout = csv\n", 3, "allowed: delimited, libsvm");
     refused("[format]\nname = a\nslots = 3\n", 3, "layout delimited has no such key");
-    refused("[format]\nname = a\nlayout = libsvm\nlabel = y\n", 4, "layout libsvm has no such key");
+    refused("[format]\nname = a\nlayout = libsvm\nheader = none\n", 4, "layout libsvm has no such key");
     refused("[format]\nname = a\nlayout = libsvm\nslots = 1.5\n", 4, "allowed: 1 to 256");
     refused("[format]\nname = a\nlayout = libsvm\n[slots]\nu = u\n", 5, "has no section [slots]");
     refused("[format]\nname = a\n[columns]\ny = flag\n", 0, "format.label is missing: allowed: COLUMN");
@@ -406,6 +450,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_are_found_by_their_names),
+        cmocka_unit_test(labels_of_libsvm),
+        cmocka_unit_test(lines_without_labels),
         cmocka_unit_test(missing_values),
         cmocka_unit_test(blanks_around_fields),
         cmocka_unit_test(what_is_broken_says_its_cure),
