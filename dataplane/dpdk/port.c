@@ -251,6 +251,15 @@ static void choose_rss(struct dp_port *port, const struct rte_eth_dev_info *info
         conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 }
 
+/* Of each kind. DPDK's driver of 8254x and their successors claims two queues for all of them: the 8254x have
+ * one, and what is sent on a second never leaves. The successors cannot spread what they receive over two. */
+static uint16_t queues_most(const struct rte_eth_dev_info *info)
+{
+    if (info->driver_name != NULL && strcmp(info->driver_name, "net_e1000_em") == 0)
+        return 1;
+    return info->max_rx_queues < info->max_tx_queues ? info->max_rx_queues : info->max_tx_queues;
+}
+
 static int configure(struct dp_port *port, const struct dp_config *config, const struct dp_net *net)
 {
     struct rte_eth_conf conf = {0};
@@ -258,10 +267,9 @@ static int configure(struct dp_port *port, const struct dp_config *config, const
     int result = rte_eth_dev_info_get(port->id, &info);
     if (result != 0)
         return result;
-    uint16_t most = info.max_rx_queues < info.max_tx_queues ? info.max_rx_queues : info.max_tx_queues;
     port->queue_count = queues_wanted(port->driver, config);
-    if (port->queue_count > most)
-        port->queue_count = most;
+    if (port->queue_count > queues_most(&info))
+        port->queue_count = queues_most(&info);
     choose_rss(port, &info, &conf);
     /* Shared memory damages nothing on its way, and each packet carries a tag. */
     if (port->driver == DP_DRIVER_MEMIF)
