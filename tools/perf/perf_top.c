@@ -58,7 +58,8 @@ static enum mr_status take_samples(const struct perf_top *top, struct mr_client 
     r->answered = r->count = 0;
     if (!round_grow(r, mr_client_core_count(client)))
         return MR_NO_MEMORY;
-    r->count = r->room < mr_client_core_count(client) ? r->room : mr_client_core_count(client);
+    const uint32_t cores = mr_client_core_count(client); /* nodes may have come meanwhile */
+    r->count = r->samples == NULL ? 0 : cores < r->room ? cores : r->room;
     for (uint32_t core = 0; core < r->count; core++) {
         struct tool_cycles_sample *sample = &r->samples[core];
         sample->count = 0;

@@ -59,13 +59,15 @@ static enum mr_status ask_state(struct mr_client *client, const struct mr_option
 enum mr_status mr_batch_state(struct mr_client *client, const struct mr_options *options, uint32_t stream,
                               uint64_t *watermark, uint64_t **bitmap, uint32_t *bitmap_words)
 {
-    const struct state_context asked = {
-        .stream = {stream}, .watermark = watermark, .bitmap = bitmap, .bitmap_words = bitmap_words};
+    struct state_context asked = {.stream = {stream}};
     enum mr_status status;
     if (client == NULL)
         return mrc_bad_argument("mr_batch_state", "client is NULL");
     if (watermark == NULL || bitmap == NULL || bitmap_words == NULL)
         return mrc_bad_argument("mr_batch_state", "watermark, bitmap and bitmap_words must all be given");
+    asked.watermark = watermark;
+    asked.bitmap = bitmap;
+    asked.bitmap_words = bitmap_words;
     struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
 
     do {

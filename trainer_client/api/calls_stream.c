@@ -93,12 +93,14 @@ static enum mr_status ask_streams(struct mr_client *client, const struct mr_opti
 enum mr_status mr_streams(struct mr_client *client, const struct mr_options *options,
                           struct mr_stream **streams, uint32_t *count)
 {
-    const struct streams_context asked = {streams, count};
+    struct streams_context asked;
     enum mr_status status;
     if (client == NULL)
         return mrc_bad_argument("mr_streams", "client is NULL");
     if (streams == NULL || count == NULL)
         return mrc_bad_argument("mr_streams", "streams and count must both be given");
+    asked.streams = streams;
+    asked.count = count;
     struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
 
     do {

@@ -63,14 +63,13 @@ struct mr_client {
     struct mrc_features met;      /* numbers that the caller may use, with what they named when it got them */
     struct mrc_names *names;      /* addresses of servers that are named */
     uint32_t names_ended;         /* look-ups that mrc_nodes_look_after() has seen */
-    uint64_t hosts_us;            /* when it looks at the names of silent nodes again */
-    struct mrc_seed *seeds;       /* while the client is being made; NULL: it is */
     uint32_t seed_count;
+    struct mrc_seed *seeds; /* while the client is being made; NULL: it is */
+    uint64_t hosts_us;      /* when it looks at the names of silent nodes again */
     struct mrc_node *nodes[MRC_NODES_MAX];
-    uint32_t node_count;
+    uint32_t node_count, link_count;
     struct mrc_link *
         *links; /* of all nodes, in the order in which they were made; set by the driving thread */
-    uint32_t link_count;
     struct mrc_cluster cluster;
     struct mrc_owners *owners; /* NULL: not known yet */
     struct mrc_remap remap;    /* what is kept, on its way to other owners */
