@@ -189,7 +189,7 @@ static void *watch_start(void *arg)
     return NULL;
 }
 
-static enum mr_status start(const struct ps_config *config, struct ps_server **server, char *error)
+static enum mr_status millraced_start(const struct ps_config *config, struct ps_server **server, char *error)
 {
     pthread_t watch;
     const bool is_watched = pthread_create(&watch, NULL, watch_start, NULL) == 0;
@@ -210,7 +210,8 @@ static int serve(const struct arguments *arguments, const struct ps_config *conf
     block_signals(&signals);
     ps_server_leave_cores(config);
     (void)mr_log_start(); /* without its thread those who log write their lines themselves */
-    if (!ps_node_log_configure(config, error, sizeof(error)) || start(config, &server, error) != MR_OK) {
+    if (!ps_node_log_configure(config, error, sizeof(error)) ||
+        millraced_start(config, &server, error) != MR_OK) {
         say_why(error);
         return EXIT_FAILURE;
     }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Checks that no static function or variable has a name of the C library, of zlib or of cmocka. Such a name
-compiles until a header that declares it is included, or until a new version of the library has it.
+"""Checks the names of static functions and variables. None is a name of the C library, of zlib or of cmocka: it
+would compile until a header that declares it is included, or until a new version of the library has it. Outside
+of tests no function is named by a bare verb: in a profile or a stack trace the name says what it works on.
 
 usage: scripts/static_names.py     prints each such static
 """
@@ -14,6 +15,11 @@ ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = ("libc.so.6", "libm.so.6", "libz.so")
 # cmocka's are macros. These are what cmocka 2 has; Debian 12 has version 1.
 CMOCKA = {"assert", "fail", "function_called", "mock", "skip", "stop"}
+VERBS = set(
+    "add answer apply ask begin call check choose claim clear close copy count create destroy done drop end fill find "
+    "finish give go grow handle init join keep load look make move next note parse pick print pull push put read run "
+    "save say send set show split start step stop take tell visit wait wake walk write".split()
+)
 
 # A definition at the beginning of a line, up to its arguments, its value or its end; or what follows the
 # members of a struct.
@@ -36,8 +42,8 @@ def library_names() -> set[str]:
     return names
 
 
-def statics(text: str) -> Iterator[tuple[int, str]]:
-    """The line and the name of each static."""
+def statics(text: str) -> Iterator[tuple[int, str, bool]]:
+    """The line and the name of each static, and whether it is a function."""
     text = ATTRIBUTE.sub("", text)
     for match in STATIC.finditer(text):
         if match[2] == "{":  # the tag of a struct
@@ -45,16 +51,19 @@ def statics(text: str) -> Iterator[tuple[int, str]]:
         for declarator in re.sub(r"\[[^]]*\]", "", match[1]).split(","):
             words = re.findall(r"\w+", declarator)
             if words:
-                yield text.count("\n", 0, match.start()) + 1, words[-1]
+                yield text.count("\n", 0, match.start()) + 1, words[-1], match[2] == "("
 
 
 def main() -> int:
     taken = library_names()
     status = 0
     for file in output("git", "ls-files", "*.c", "*.h").splitlines():
-        for line, name in statics((ROOT / file).read_text(encoding="utf-8")):
+        for line, name, is_function in statics((ROOT / file).read_text(encoding="utf-8")):
             if name in taken:
                 print(f"{file}:{line}: {name} is a name of a library")
+                status = 1
+            elif is_function and name in VERBS and not file.startswith("tests/"):
+                print(f"{file}:{line}: {name} is a verb alone: give it the noun of its file")
                 status = 1
     return status
 

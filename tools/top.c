@@ -160,7 +160,8 @@ static int print_block(const struct mr_client *client, bool json, bool terminal,
 
 /* Blocks until a signal, or until there were as many as were asked for. A server that ends, and may be
  * started again, is waited for. */
-static int show(struct mr_client *client, const struct tool_connection *c, float interval_s, uint32_t blocks)
+static int top_show(struct mr_client *client, const struct tool_connection *c, float interval_s,
+                    uint32_t blocks)
 {
     static struct round rounds[2];
     const bool terminal = isatty(STDOUT_FILENO) == 1;
@@ -189,13 +190,13 @@ static int show(struct mr_client *client, const struct tool_connection *c, float
     return exit_code;
 }
 
-static int run(const struct tool_connection *c, float interval_s, uint32_t blocks)
+static int top_run(const struct tool_connection *c, float interval_s, uint32_t blocks)
 {
     struct mr_client *client;
     int exit_code = tool_connect(command, c, &client);
     if (exit_code != 0)
         return exit_code;
-    exit_code = show(client, c, interval_s, blocks);
+    exit_code = top_show(client, c, interval_s, blocks);
     mr_client_destroy(client);
     return exit_code;
 }
@@ -234,5 +235,5 @@ int tool_top(int argc, char **argv)
         cli_refuse(command, "--interval must be 0.05 to 86400 seconds");
     tool_live_begin();
     c.any_node = true;
-    return run(&c, interval_s, count);
+    return top_run(&c, interval_s, count);
 }

@@ -87,7 +87,8 @@ struct pieces {
     uint32_t bytes; /* on the link */
 };
 
-static void put(struct dp_capture *capture, uint64_t time_ns, bool is_sent, const struct pieces *packet)
+static void capture_put(struct dp_capture *capture, uint64_t time_ns, bool is_sent,
+                        const struct pieces *packet)
 {
     static const uint8_t zeros[8];
     struct dp_ring *ring = &capture->ring;
@@ -133,7 +134,7 @@ void dp_capture_frame(struct dp_capture *capture, uint64_t time_ns, bool is_sent
     const uint8_t *peer = is_sent ? view.destination : view.source;
     const uint16_t port = is_sent ? view.destination_port : view.source_port;
     if (wants(capture, view.is_ip ? peer : NULL, port, view.is_udp ? view.payload : NULL, view.payload_bytes))
-        put(capture, time_ns, is_sent, &packet);
+        capture_put(capture, time_ns, is_sent, &packet);
 }
 
 /* Writes IP and UDP headers; returns their length. Over IPv6 a datagram must have a checksum. */
@@ -167,7 +168,8 @@ void dp_capture_datagram(struct dp_capture *capture, uint64_t time_ns, bool is_s
         return;
     const uint32_t header_bytes =
         make_headers(is_sent ? local : peer, is_sent ? peer : local, payload, payload_bytes, headers);
-    put(capture, time_ns, is_sent,
+    capture_put(
+        capture, time_ns, is_sent,
         &(struct pieces){headers, payload, header_bytes, payload_bytes, header_bytes + payload_bytes});
 }
 

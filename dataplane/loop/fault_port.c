@@ -56,8 +56,8 @@ static void decide(struct dp_core *core, struct dp_fault *fault, struct rte_mbuf
 }
 
 /* The first `from` packets stay as they are, the others are decided on. */
-static uint32_t apply(struct dp_core *core, struct dp_fault *fault, struct line line, uint32_t from,
-                      uint64_t now_us)
+static uint32_t fault_port_apply(struct dp_core *core, struct dp_fault *fault, struct line line,
+                                 uint32_t from, uint64_t now_us)
 {
     uint32_t count = line.count;
     struct rte_mbuf *released;
@@ -73,13 +73,13 @@ uint32_t dp_fault_port_receive(struct dp_core *core, struct rte_mbuf **packets, 
                                uint64_t now_us)
 {
     struct line line = {packets, count, DP_BURST + DP_FAULT_EXTRA};
-    return apply(core, core->rx_fault, line, 0, now_us);
+    return fault_port_apply(core, core->rx_fault, line, 0, now_us);
 }
 
 void dp_fault_port_transmit(struct dp_core *core)
 {
     struct line line = {core->tx, core->tx_count, DP_TX_BATCH + DP_FAULT_EXTRA};
-    core->tx_count = apply(core, core->tx_fault, line, core->tx_decided, mr_clock_us());
+    core->tx_count = fault_port_apply(core, core->tx_fault, line, core->tx_decided, mr_clock_us());
     core->tx_decided = core->tx_count;
 }
 
@@ -95,7 +95,7 @@ uint64_t dp_fault_port_due_us(const struct dp_core *core)
     return due_us;
 }
 
-static struct dp_fault *make(const struct dp_fault_config *config, uint64_t seed)
+static struct dp_fault *fault_port_make(const struct dp_fault_config *config, uint64_t seed)
 {
     struct dp_fault *made = calloc(1, sizeof(*made));
     if (made != NULL)
@@ -112,9 +112,9 @@ bool dp_fault_port_create(struct dp_core *core, char error[DP_ERROR_BYTES])
     bool transmits = (config->direction & DP_FAULT_TRANSMIT) != 0 && core->tx_owner == core;
 
     if (receives)
-        core->rx_fault = make(config, config->seed + 2ul * core->index);
+        core->rx_fault = fault_port_make(config, config->seed + 2ul * core->index);
     if (transmits)
-        core->tx_fault = make(config, config->seed + 2ul * core->index + 1);
+        core->tx_fault = fault_port_make(config, config->seed + 2ul * core->index + 1);
     if ((receives && core->rx_fault == NULL) || (transmits && core->tx_fault == NULL)) {
         snprintf(error, DP_ERROR_BYTES, "memory: none left for the fault port of core %u", core->index);
         return false;
@@ -122,7 +122,7 @@ bool dp_fault_port_create(struct dp_core *core, char error[DP_ERROR_BYTES])
     return true;
 }
 
-static void destroy(struct dp_fault **fault)
+static void fault_port_destroy(struct dp_fault **fault)
 {
     void *packet;
     while (*fault != NULL && (packet = dp_fault_release(*fault, UINT64_MAX)) != NULL)
@@ -133,6 +133,6 @@ static void destroy(struct dp_fault **fault)
 
 void dp_fault_port_destroy(struct dp_core *core)
 {
-    destroy(&core->rx_fault);
-    destroy(&core->tx_fault);
+    fault_port_destroy(&core->rx_fault);
+    fault_port_destroy(&core->tx_fault);
 }

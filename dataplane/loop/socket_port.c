@@ -271,7 +271,7 @@ __attribute__((cold)) static void record(const struct dp_socket_port *port, bool
 
 /* ---- the endpoint's side ---- */
 
-static uint8_t *begin(void *self, const struct mr_address *to, uint32_t bytes_max)
+static uint8_t *socket_port_begin(void *self, const struct mr_address *to, uint32_t bytes_max)
 {
     struct dp_socket_port *port = self;
     port->open = bytes_max < MR_UDP_BYTES_MIN ? port->shorts : port->segments;
@@ -304,7 +304,7 @@ static struct mr_udp_sender *move_to(struct dp_socket_port *port, struct mr_udp_
     return to;
 }
 
-static void end(void *self, uint32_t bytes)
+static void socket_port_end(void *self, uint32_t bytes)
 {
     struct dp_socket_port *port = self;
     struct mr_packet_header header;
@@ -332,8 +332,8 @@ static void end(void *self, uint32_t bytes)
 void dp_socket_port_configure(struct dp_socket_port *port, struct mr_endpoint_config *config)
 {
     config->io.self = port;
-    config->io.tx_begin = begin;
-    config->io.tx_end = end;
+    config->io.tx_begin = socket_port_begin;
+    config->io.tx_end = socket_port_end;
     config->udp_bytes_max = port->socket.udp_bytes_max;
     config->receive_window_bytes = port->socket.receive_buffer_bytes / CALLS_AT_ONCE;
 }

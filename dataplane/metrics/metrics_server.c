@@ -85,9 +85,9 @@ static enum MHD_Result send_health(const struct mr_metrics_server *server, struc
 }
 
 /* What a request has for a body is not taken: the answer comes first, and the connection ends. */
-static enum MHD_Result answer(void *app, struct MHD_Connection *connection, const char *url,
-                              const char *method, const char *version, const char *body, size_t *body_bytes,
-                              void **state)
+static enum MHD_Result metrics_server_answer(void *app, struct MHD_Connection *connection, const char *url,
+                                             const char *method, const char *version, const char *body,
+                                             size_t *body_bytes, void **state)
 {
     static char is_known;
     const struct mr_metrics_server *server = app;
@@ -227,8 +227,8 @@ static struct MHD_Daemon *start_daemon(struct mr_metrics_server *server, int fd)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     struct MHD_Daemon *daemon = MHD_start_daemon(
-        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_USE_ITC, 0, NULL, NULL, answer, server,
-        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)fd, MHD_OPTION_CONNECTION_LIMIT, PLACES,
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_USE_ITC, 0, NULL, NULL, metrics_server_answer,
+        server, MHD_OPTION_LISTEN_SOCKET, (MHD_socket)fd, MHD_OPTION_CONNECTION_LIMIT, PLACES,
         MHD_OPTION_NOTIFY_CONNECTION, connection_changes, server, MHD_OPTION_CONNECTION_TIMEOUT,
         SILENCE_S_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -28,7 +28,8 @@ static void set_ip(struct dp_neighbour *entry, const uint8_t ip[16])
 }
 
 /* `*mac` is as it was before the place was found to be this host's. */
-static struct dp_neighbour *find(struct dp_neighbours *neighbours, const uint8_t ip[16], uint64_t *mac)
+static struct dp_neighbour *neighbours_find(struct dp_neighbours *neighbours, const uint8_t ip[16],
+                                            uint64_t *mac)
 {
     uint64_t words[2];
     memcpy(words, ip, sizeof(words));
@@ -62,7 +63,7 @@ static void take_over(struct dp_neighbour *entry, const uint8_t ip[16])
     entry->asked_us = 0;
 }
 
-static struct dp_neighbour *add(struct dp_neighbours *neighbours, const uint8_t ip[16])
+static struct dp_neighbour *neighbours_add(struct dp_neighbours *neighbours, const uint8_t ip[16])
 {
     uint32_t count = atomic_load_explicit(&neighbours->count, memory_order_relaxed);
     if (count == DP_NEIGHBOURS_MAX) {
@@ -79,9 +80,9 @@ bool dp_neighbour_find(struct dp_neighbours *neighbours, const uint8_t ip[16], u
                        uint8_t mac[6], bool *ask)
 {
     uint64_t word = 0;
-    struct dp_neighbour *entry = find(neighbours, ip, &word);
+    struct dp_neighbour *entry = neighbours_find(neighbours, ip, &word);
     if (entry == NULL) {
-        entry = add(neighbours, ip);
+        entry = neighbours_add(neighbours, ip);
         word = 0;
     }
     bool known = (word & KNOWN) != 0;
@@ -98,7 +99,7 @@ bool dp_neighbour_find(struct dp_neighbours *neighbours, const uint8_t ip[16], u
 void dp_neighbour_learn(struct dp_neighbours *neighbours, const uint8_t ip[16], const uint8_t mac[6])
 {
     uint64_t word;
-    struct dp_neighbour *entry = find(neighbours, ip, &word);
+    struct dp_neighbour *entry = neighbours_find(neighbours, ip, &word);
     if (entry == NULL || (word & TURN) != 0)
         return;
     /* Fails when the place has changed hands since, or another core has just learnt the same. */

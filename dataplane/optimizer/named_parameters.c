@@ -75,8 +75,8 @@ static void changed(struct mr_named_parameters *all)
 
 /* ---- names ---- */
 
-static struct named *find(const struct mr_named_parameters *all, const char *name,
-                          const struct mr_named_optimizer *optimizer)
+static struct named *named_parameters_find(const struct mr_named_parameters *all, const char *name,
+                                           const struct mr_named_optimizer *optimizer)
 {
     for (uint32_t i = 0; i < all->count; i++)
         if (all->named[i].optimizer == optimizer && strcmp(all->named[i].name, name) == 0)
@@ -98,8 +98,9 @@ static bool make_room(struct mr_named_parameters *all, uint32_t count)
 }
 
 /* There is room. Takes the versions. */
-static void put(struct mr_named_parameters *all, const char *name, struct mr_named_optimizer *optimizer,
-                uint32_t rule, struct mr_versions *versions)
+static void named_parameters_put(struct mr_named_parameters *all, const char *name,
+                                 struct mr_named_optimizer *optimizer, uint32_t rule,
+                                 struct mr_versions *versions)
 {
     struct named *n = &all->named[all->count++];
     *n = (struct named){.optimizer = optimizer, .rule = rule, .versions = versions};
@@ -107,9 +108,10 @@ static void put(struct mr_named_parameters *all, const char *name, struct mr_nam
     changed(all);
 }
 
-static enum mr_status add(struct mr_named_parameters *all, const char *name,
-                          struct mr_named_optimizer *optimizer, uint32_t rule,
-                          const struct mr_tensor *initial, struct mr_versions **out, char *text)
+static enum mr_status named_parameters_add(struct mr_named_parameters *all, const char *name,
+                                           struct mr_named_optimizer *optimizer, uint32_t rule,
+                                           const struct mr_tensor *initial, struct mr_versions **out,
+                                           char *text)
 {
     if (all->count == MR_NAMED_MAX) {
         snprintf(text, MR_NAMED_TEXT_BYTES, "a node has at most %u named parameters and states of them",
@@ -121,7 +123,7 @@ static enum mr_status add(struct mr_named_parameters *all, const char *name,
         snprintf(text, MR_NAMED_TEXT_BYTES, "no memory for %llu bytes", (unsigned long long)initial->bytes);
         return status;
     }
-    put(all, name, optimizer, rule, *out);
+    named_parameters_put(all, name, optimizer, rule, *out);
     return MR_OK;
 }
 
@@ -144,10 +146,10 @@ static void shape_text(const struct mr_tensor *t, char *out, size_t bytes)
 enum mr_status mr_named_open(struct mr_named_parameters *all, const char *name,
                              const struct mr_tensor *initial, struct mr_versions **out, char *text)
 {
-    const struct named *there = find(all, name, NULL);
+    const struct named *there = named_parameters_find(all, name, NULL);
     enum mr_status status = MR_OK;
     if (there == NULL) {
-        status = add(all, name, NULL, 0, initial, out, text);
+        status = named_parameters_add(all, name, NULL, 0, initial, out, text);
     } else if (!same_shape(mr_versions_shape(there->versions), initial)) {
         char has[80], wants[80];
         shape_text(mr_versions_shape(there->versions), has, sizeof(has));
@@ -166,7 +168,7 @@ enum mr_status mr_named_open(struct mr_named_parameters *all, const char *name,
 
 bool mr_named_is_there(const struct mr_named_parameters *all, const char *name)
 {
-    return find(all, name, NULL) != NULL;
+    return named_parameters_find(all, name, NULL) != NULL;
 }
 
 bool mr_named_drop(struct mr_named_parameters *all, const char *name)
@@ -233,12 +235,12 @@ enum mr_status mr_named_state(struct mr_named_parameters *all, struct mr_named_o
                  "has no name, which an optimizer with a name needs: make it with mr_parameter_open()");
         return MR_INVALID_ARGUMENT;
     }
-    const struct named *there = find(all, name, optimizer);
+    const struct named *there = named_parameters_find(all, name, optimizer);
     enum mr_status status = MR_OK;
     if (there == NULL) {
         char copy[MR_NAME_BYTES]; /* the names may move */
         snprintf(copy, sizeof(copy), "%s", name);
-        status = add(all, copy, optimizer, rule, initial, out, text);
+        status = named_parameters_add(all, copy, optimizer, rule, initial, out, text);
     } else if (there->rule != rule || !same_shape(mr_versions_shape(there->versions), initial)) {
         snprintf(text, MR_NAMED_TEXT_BYTES,
                  "(%s) has state of an optimizer %s of another kind: use another name for this optimizer",
@@ -314,9 +316,9 @@ static struct mr_named_optimizer *find_optimizer(const struct mr_named_parameter
 static struct named *find_item(const struct mr_named_parameters *all, const struct mr_named_item *item)
 {
     if (item->optimizer[0] == '\0')
-        return find(all, item->name, NULL);
+        return named_parameters_find(all, item->name, NULL);
     const struct mr_named_optimizer *optimizer = find_optimizer(all, item->optimizer);
-    return optimizer == NULL ? NULL : find(all, item->name, optimizer);
+    return optimizer == NULL ? NULL : named_parameters_find(all, item->name, optimizer);
 }
 
 const struct mr_named_item *mr_named_misfit(const struct mr_named_parameters *all,
@@ -353,7 +355,7 @@ enum mr_status mr_named_replace(struct mr_named_parameters *all, struct mr_named
         if (there != NULL)
             mr_versions_replace(there->versions, item->versions);
         else
-            put(all, item->name, optimizer, item->rule, item->versions);
+            named_parameters_put(all, item->name, optimizer, item->rule, item->versions);
         item->versions = NULL;
         if (optimizer != NULL)
             optimizer->steps = item->step;

@@ -104,7 +104,7 @@ static bool port_parse(const char *text, char *port, size_t port_bytes)
 }
 
 /* Splits into host and port; false when the text is none of the forms in the header. */
-static bool split(const char *text, char host[MR_HOST_BYTES], char port[8])
+static bool address_split(const char *text, char host[MR_HOST_BYTES], char port[8])
 {
     const char *host_begin = text, *host_end, *port_text = NULL;
     if (text[0] == '[') {
@@ -168,7 +168,7 @@ bool mr_address_is_name(const char *text)
     char host[MR_HOST_BYTES], port[8];
     const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICHOST};
     struct addrinfo *list = NULL;
-    if (!split(text, host, port) || host[0] == '\0')
+    if (!address_split(text, host, port) || host[0] == '\0')
         return false;
     const bool is_address = getaddrinfo(host, port, &hints, &list) == 0;
     if (is_address)
@@ -180,7 +180,7 @@ static enum mr_status look_up(const char *text, bool listening, struct addrinfo 
                               size_t error_bytes)
 {
     char host[MR_HOST_BYTES], port[8];
-    if (!split(text, host, port) || (host[0] == '\0' && !listening)) {
+    if (!address_split(text, host, port) || (host[0] == '\0' && !listening)) {
         snprintf(error, error_bytes,
                  "\"%.100s\" is no address: write host:port, for example 10.0.0.1:%u or "
                  "[fd00::1]:%u",

@@ -355,7 +355,7 @@ static void remove_chain(const struct directory *d, uint32_t root)
     ps_store_release(d->store, claim);
 }
 
-static struct entry *find(const struct directory *d, uint64_t id, uint32_t count)
+static struct entry *checkpoint_directory_find(const struct directory *d, uint64_t id, uint32_t count)
 {
     for (uint32_t i = count; i > 0; i--)
         if (d->entries[i - 1].id == id)
@@ -406,7 +406,7 @@ static void join_chain(const struct directory *d, uint32_t at)
     e->has_own = !e->is_by_trainer;
     if (e->is_broken || e->parent == 0)
         return;
-    const struct entry *parent = find(d, e->parent, at);
+    const struct entry *parent = checkpoint_directory_find(d, e->parent, at);
     e->is_broken = !parent || !ps_hash_equal(parent->hash, e->parent_hash);
     if (e->is_broken)
         return;

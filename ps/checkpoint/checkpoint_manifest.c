@@ -143,7 +143,7 @@ static int print_parameters(json_t *root, const struct ps_manifest *m)
     return bad | json_object_set_new(root, "parameters", list);
 }
 
-static char *print(const struct ps_manifest *m, struct ps_hash *hash)
+static char *checkpoint_manifest_print(const struct ps_manifest *m, struct ps_hash *hash)
 {
     json_t *features = json_array(), *files = json_array();
     int bad = 0;
@@ -170,12 +170,12 @@ static char *print(const struct ps_manifest *m, struct ps_hash *hash)
 char *ps_manifest_print(const struct ps_manifest *m)
 {
     struct ps_hash ignored;
-    return print(m, &ignored);
+    return checkpoint_manifest_print(m, &ignored);
 }
 
 char *ps_manifest_seal(struct ps_manifest *m)
 {
-    return print(m, &m->hash);
+    return checkpoint_manifest_print(m, &m->hash);
 }
 
 /* ---- parsing ---- */

@@ -211,7 +211,7 @@ static uint32_t pending(const struct ps_writer *w)
     return w->sender ? ps_sender_pending(w->sender) : ps_uring_writer_pending(w->disk);
 }
 
-static void put(struct ps_writer *w, uint32_t core, uint32_t buffer, uint64_t offset)
+static void checkpoint_writer_put(struct ps_writer *w, uint32_t core, uint32_t buffer, uint64_t offset)
 {
     if (w->sender)
         ps_sender_put(w->sender, core, buffer, offset);
@@ -249,7 +249,7 @@ static void write_block(struct ps_writer *w, uint32_t core, uint32_t buffer)
     ps_attempt_reserve(&w->attempt, core, file->blocks, c->expected_bytes);
     announce(w, core);
     XXH3_128bits_update(c->hash, &header->hash, sizeof(header->hash));
-    put(w, core, buffer, (uint64_t)file->blocks * PS_BLOCK_BYTES);
+    checkpoint_writer_put(w, core, buffer, (uint64_t)file->blocks * PS_BLOCK_BYTES);
     file->blocks++;
     file->payload_bytes += header->payload_bytes;
     file->records += header->record_count;
@@ -545,7 +545,8 @@ static int start_thread(struct ps_writer *w, const struct ps_writer_options *opt
     return error;
 }
 
-static enum mr_status begin(struct ps_writer *w, const struct ps_writer_options *options, char *text)
+static enum mr_status checkpoint_writer_begin(struct ps_writer *w, const struct ps_writer_options *options,
+                                              char *text)
 {
     if (!copy_features(w, options) || !make_buffers(w))
         return MR_NO_MEMORY;
@@ -603,7 +604,7 @@ enum mr_status ps_writer_start(const struct ps_store *store, const struct ps_wri
             w->attempt.manifest.ancestry = *options->ancestry;
         w->attempt.manifest.incarnation = options->incarnation;
         w->attempt.manifest.file_count = options->core_count;
-        status = begin(w, options, text);
+        status = checkpoint_writer_begin(w, options, text);
     }
     if (status == MR_OK) {
         *out = w;

@@ -54,7 +54,7 @@ static bool wait_us(struct ps_scrubber *s, uint64_t us)
 
 /* ---- one chain ---- */
 
-static enum mr_status visit(void *arg, uint32_t link, const uint8_t *const *blocks, uint32_t count)
+static enum mr_status scrubber_visit(void *arg, uint32_t link, const uint8_t *const *blocks, uint32_t count)
 {
     struct ps_scrubber *s = arg;
     const uint64_t bytes = (uint64_t)count * PS_BLOCK_BYTES;
@@ -85,7 +85,7 @@ static enum mr_status read_chain(struct scan *scan, uint64_t id, char *text)
     if (status != MR_OK)
         return status;
     mark_read(scan, ps_reader_chain(reader));
-    status = ps_reader_blocks(reader, BATCH, 1, visit, scan->scrubber, text);
+    status = ps_reader_blocks(reader, BATCH, 1, scrubber_visit, scan->scrubber, text);
     ps_reader_close(reader);
     return status;
 }
@@ -93,7 +93,7 @@ static enum mr_status read_chain(struct scan *scan, uint64_t id, char *text)
 /* ---- a round ---- */
 
 /* False: the thread is to end. */
-static bool check(struct scan *scan, uint32_t i)
+static bool scrubber_check(struct scan *scan, uint32_t i)
 {
     char text[PS_TEXT_BYTES] = "";
     const uint64_t id = scan->ids[i];
@@ -128,7 +128,7 @@ static bool read_directory(struct scan *scan, uint64_t *damaged_id)
         scan->is_read = is_read;
         scan->count = scan->count < PS_SCRUBBER_IDS_MAX ? scan->count : PS_SCRUBBER_IDS_MAX;
         for (uint32_t i = 0; i < scan->count && goes_on; i++) {
-            goes_on = is_read[i] || check(scan, i);
+            goes_on = is_read[i] || scrubber_check(scan, i);
             if (i == 0 && scan->damaged > 0)
                 *damaged_id = ids[0];
         }
@@ -175,7 +175,7 @@ static bool read_all(struct ps_scrubber *s)
     return true;
 }
 
-static void *run(void *arg)
+static void *scrubber_run(void *arg)
 {
     struct ps_scrubber *s = arg;
     while (wait_us(s, s->options.every_us) && read_all(s)) {
@@ -202,7 +202,7 @@ struct ps_scrubber *ps_scrubber_start(const struct ps_scrubber_options *options)
     atomic_init(&s->bytes_per_s_max, options->bytes_per_s_max);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
-    if (pthread_create(&s->thread, NULL, run, s) != 0) {
+    if (pthread_create(&s->thread, NULL, scrubber_run, s) != 0) {
         free(s);
         return NULL;
     }

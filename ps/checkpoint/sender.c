@@ -95,7 +95,7 @@ static void write_first(struct ps_sender *s, uint32_t file)
     pthread_cond_signal(&s->has_written);
 }
 
-static void *run(void *arg)
+static void *sender_run(void *arg)
 {
     struct ps_sender *s = arg;
     pthread_mutex_lock(&s->lock);
@@ -132,7 +132,7 @@ static void start_threads(struct ps_sender *s)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    while (s->thread_count < wanted && pthread_create(&s->threads[s->thread_count], NULL, run, s) == 0)
+    while (s->thread_count < wanted && pthread_create(&s->threads[s->thread_count], NULL, sender_run, s) == 0)
         s->thread_count++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }

@@ -105,8 +105,8 @@ static void add_missing(const struct ps_cluster_wish *wish, struct ps_cluster_ca
     }
 }
 
-static enum ps_wish_state create(const struct ps_cluster_catalog *c, struct ps_cluster_wish *wish,
-                                 struct ps_cluster_catalog *next, enum mr_status *status, char *text)
+static enum ps_wish_state catalog_create(const struct ps_cluster_catalog *c, struct ps_cluster_wish *wish,
+                                         struct ps_cluster_catalog *next, enum mr_status *status, char *text)
 {
     const struct ps_cluster_taken_back *taken_back = find_taken_back(c, wish->written_as);
     bool are_final;
@@ -165,8 +165,9 @@ static void add_as_numbered(struct ps_cluster_catalog *next, uint32_t id, const 
         next->last_feature = id;
 }
 
-static enum ps_wish_state begin(const struct ps_cluster_catalog *c, const struct ps_cluster_wish *wish,
-                                struct ps_cluster_catalog *next, enum mr_status *status, char *text)
+static enum ps_wish_state catalog_begin(const struct ps_cluster_catalog *c,
+                                        const struct ps_cluster_wish *wish, struct ps_cluster_catalog *next,
+                                        enum mr_status *status, char *text)
 {
     if (has_begun(c, wish))
         return PS_WISH_MADE;
@@ -215,8 +216,8 @@ static enum ps_wish_state find_dropped(const struct ps_cluster_catalog *c, struc
     return PS_WISH_WRITES;
 }
 
-static enum ps_wish_state drop(const struct ps_cluster_catalog *c, struct ps_cluster_wish *wish,
-                               struct ps_cluster_catalog *next, enum mr_status *status, char *text)
+static enum ps_wish_state catalog_drop(const struct ps_cluster_catalog *c, struct ps_cluster_wish *wish,
+                                       struct ps_cluster_catalog *next, enum mr_status *status, char *text)
 {
     if (!wish->was_written) {
         const enum ps_wish_state state = find_dropped(c, wish, status, text);
@@ -279,13 +280,13 @@ enum ps_wish_state ps_cluster_catalog_wish(const struct ps_cluster_catalog *c, s
     text[0] = '\0';
     switch (wish->kind) {
     case PS_WISH_CREATE:
-        return create(c, wish, next, status, text);
+        return catalog_create(c, wish, next, status, text);
     case PS_WISH_DROP:
-        return drop(c, wish, next, status, text);
+        return catalog_drop(c, wish, next, status, text);
     case PS_WISH_ALTER:
         return alter(c, wish, next, status, text);
     case PS_WISH_BEGIN:
-        return begin(c, wish, next, status, text);
+        return catalog_begin(c, wish, next, status, text);
     case PS_WISH_FREEZE:
     default:
         return freeze(c, wish, next);

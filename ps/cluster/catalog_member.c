@@ -41,7 +41,7 @@ static bool is_same(const struct ps_cluster_report *a, const struct ps_cluster_r
 }
 
 /* Nobody waits for a node that does not serve and lacks something. */
-static void apply(struct ps_catalog_member *m)
+static void catalog_member_apply(struct ps_catalog_member *m)
 {
     const struct ps_cluster_report before = m->own;
     if (!m->ops->apply(m->context, m->catalog, &m->own))
@@ -62,8 +62,8 @@ static void set_serves(struct ps_catalog_member *m, uint64_t session)
 
 /* ---- what was asked for ---- */
 
-static void answer(struct ps_catalog_member *m, struct ps_catalog_wish *wish, enum mr_status status,
-                   const char *text)
+static void catalog_member_answer(struct ps_catalog_member *m, struct ps_catalog_wish *wish,
+                                  enum mr_status status, const char *text)
 {
     struct ps_catalog_wish **at = &m->wishes;
     while (*at != wish)
@@ -83,7 +83,7 @@ static void answer_late(struct ps_catalog_member *m, struct ps_catalog_wish *wis
                        "this node reach them?"
                      : "not every node of the cluster has answered in time; their logs say what they "
                        "wait for");
-    answer(m, wish, MR_DEADLINE_EXCEEDED, text);
+    catalog_member_answer(m, wish, MR_DEADLINE_EXCEEDED, text);
 }
 
 static void catalog_write(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
@@ -113,7 +113,7 @@ static bool may_be_made(struct ps_catalog_member *m, struct ps_catalog_wish *wis
         return true;
     const enum mr_status status = m->ops->use(m->context, needs, text);
     if (status != MR_OK)
-        answer(m, wish, status, text);
+        catalog_member_answer(m, wish, status, text);
     return false;
 }
 
@@ -129,7 +129,7 @@ static void pursue(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
         const uint64_t written_as = wish->wish.written_as;
         switch (ps_cluster_catalog_wish(m->catalog, &wish->wish, m->proposal, &status, text)) {
         case PS_WISH_FAILED:
-            answer(m, wish, status, text);
+            catalog_member_answer(m, wish, status, text);
             return;
         case PS_WISH_WAITS:
             return;
@@ -148,7 +148,7 @@ static void pursue(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
         }
     }
     if (ps_cluster_catalog_is_everywhere(wish->made_in, m->reports, m->report_count))
-        answer(m, wish, MR_OK, "");
+        catalog_member_answer(m, wish, MR_OK, "");
 }
 
 /* Also by a node that does not serve: it may be that none does, because all lack what is to be taken back. */
@@ -204,7 +204,7 @@ bool ps_catalog_member_viewed(struct ps_catalog_member *m, const struct ps_catal
         view->report_count < PS_CLUSTER_REGISTERED_MAX ? view->report_count : PS_CLUSTER_REGISTERED_MAX;
     memcpy(m->reports, view->reports, m->report_count * sizeof(m->reports[0]));
     if (!m->is_applied && (is_new || !has_failed_for_now(m)))
-        apply(m);
+        catalog_member_apply(m);
     const struct ps_cluster_report *own = view->own < m->report_count ? &m->reports[view->own] : NULL;
     if (own != NULL && own->has_catalog && own->catalog == m->catalog->version)
         set_serves(m, view->session);
@@ -237,7 +237,7 @@ void ps_catalog_member_expired(struct ps_catalog_member *m)
 void ps_catalog_member_tick(struct ps_catalog_member *m, uint64_t now_us)
 {
     if (m->has_view && !m->is_applied && !has_failed_for_now(m))
-        apply(m);
+        catalog_member_apply(m);
     go_on(m, now_us);
 }
 
@@ -245,13 +245,13 @@ void ps_catalog_member_again(struct ps_catalog_member *m)
 {
     m->is_applied = false;
     if (m->has_view)
-        apply(m);
+        catalog_member_apply(m);
 }
 
 void ps_catalog_member_refuse(struct ps_catalog_member *m, enum mr_status status, const char *text)
 {
     if (m->wishes != NULL)
-        answer(m, m->wishes, status, text);
+        catalog_member_answer(m, m->wishes, status, text);
 }
 
 bool ps_catalog_member_is_waiting(const struct ps_catalog_member *m)

@@ -102,8 +102,8 @@ static enum ps_move_wish_state fail_absent(const struct ps_cluster_map *map, uin
         map->nodes[node].name, ps_cluster_map_load(map, node), mr_plural(ps_cluster_map_load(map, node)));
 }
 
-static enum ps_move_wish_state move(const struct ps_cluster_map *map, const bool *present,
-                                    struct ps_move_wish *w, struct ps_cluster_map *next, char *text)
+static enum ps_move_wish_state move_wish_move(const struct ps_cluster_map *map, const bool *present,
+                                              struct ps_move_wish *w, struct ps_cluster_map *next, char *text)
 {
     const uint32_t from = ps_cluster_map_find(map, w->from);
     const uint32_t to = ps_cluster_map_find(map, w->to);
@@ -231,7 +231,7 @@ enum ps_move_wish_state ps_move_wish(const struct ps_cluster_map *map,
     text[0] = '\0';
     switch (w->kind) {
     case MR_MOVE_PARTITIONS:
-        return move(map, present, w, next, text);
+        return move_wish_move(map, present, w, next, text);
     case MR_MOVE_DRAIN:
         return drain(map, present, w, next, text);
     case MR_MOVE_BALANCE:

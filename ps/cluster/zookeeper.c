@@ -62,7 +62,7 @@ struct ps_zookeeper {
 
 /* ---- trouble ---- */
 
-static void say(struct ps_zookeeper *z, const char *text)
+static void zookeeper_say(struct ps_zookeeper *z, const char *text)
 {
     if (strcmp(z->trouble, text) == 0)
         return;
@@ -78,7 +78,7 @@ __attribute__((format(printf, 2, 3))) static void trouble(struct ps_zookeeper *z
     (void)vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
     z->is_troubled = true;
-    say(z, text);
+    zookeeper_say(z, text);
 }
 
 /* A request was refused. What is lost with the connection is not said: the state of the session is. */
@@ -197,7 +197,7 @@ static bool is_connected(struct ps_zookeeper *z)
 
 /* ---- the node's own entry ---- */
 
-static int create(struct ps_zookeeper *z, const char *path, const char *value, int mode)
+static int zookeeper_create(struct ps_zookeeper *z, const char *path, const char *value, int mode)
 {
     const bool is_shared = strcmp(path, ROOT) == 0; /* by clusters with credentials of their own */
     const struct ACL_vector *acl =
@@ -209,7 +209,7 @@ static bool create_folders(struct ps_zookeeper *z)
 {
     const char *const paths[] = {ROOT, z->cluster_path, z->nodes_path};
     for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
-        const int error = create(z, paths[i], "", ZOO_PERSISTENT);
+        const int error = zookeeper_create(z, paths[i], "", ZOO_PERSISTENT);
         if (error != ZOK && error != ZNODEEXISTS) {
             refused(z, "create", paths[i], error);
             return false;
@@ -269,9 +269,9 @@ static bool announce(struct ps_zookeeper *z, bool *is_written)
     if (*is_written)
         error = z->is_registered ? ps_zookeeper_set(&z->link, z->self_path, json, -1) : ZNONODE;
     if (error == ZNONODE)
-        error = create(z, z->self_path, json, ZOO_EPHEMERAL);
+        error = zookeeper_create(z, z->self_path, json, ZOO_EPHEMERAL);
     if (error == ZNONODE && create_folders(z))
-        error = create(z, z->self_path, json, ZOO_EPHEMERAL);
+        error = zookeeper_create(z, z->self_path, json, ZOO_EPHEMERAL);
     if (error == ZOK && *is_written) {
         z->is_registered = true;
         z->is_in_doubt = false;
@@ -303,7 +303,7 @@ static enum ps_member_written write_json(struct ps_zookeeper *z, const struct ps
     if (next->epoch != z->map.epoch + 1)
         return PS_NOT_WRITTEN;
     if (z->map.epoch == 0)
-        error = create(z, z->map_path, json, ZOO_PERSISTENT);
+        error = zookeeper_create(z, z->map_path, json, ZOO_PERSISTENT);
     else
         error = ps_zookeeper_set(&z->link, z->map_path, json, z->map_stat.version);
     if (error == ZOK)
@@ -374,7 +374,7 @@ static enum ps_member_written write_catalog(struct ps_zookeeper *z, const struct
     if (next->version != z->catalog->version + 1)
         return PS_NOT_WRITTEN;
     if (z->catalog->version == 0)
-        error = create(z, z->catalog_path, json, ZOO_PERSISTENT);
+        error = zookeeper_create(z, z->catalog_path, json, ZOO_PERSISTENT);
     else
         error = ps_zookeeper_set(&z->link, z->catalog_path, json, z->catalog_stat.version);
     if (error == ZOK)
@@ -541,7 +541,7 @@ static bool read_leader(struct ps_zookeeper *z, bool *leads)
     struct Stat stat;
     int error = ps_zookeeper_exists(&z->link, z->leader_path, session_changed, z, &stat);
     if (error == ZNONODE) {
-        error = create(z, z->leader_path, z->options.self.name, ZOO_EPHEMERAL);
+        error = zookeeper_create(z, z->leader_path, z->options.self.name, ZOO_EPHEMERAL);
         *leads = error == ZOK;
         return error == ZOK || error == ZNODEEXISTS;
     }
@@ -585,7 +585,7 @@ static void go_round(struct ps_zookeeper *z)
     if (!is_read)
         return;
     if (!z->is_troubled)
-        say(z, "");
+        zookeeper_say(z, "");
     const struct entries *now = &z->entries[z->round % 2];
     view.registered = now->nodes;
     view.reports = now->reports;
@@ -609,7 +609,7 @@ static bool wait_for_round(struct ps_zookeeper *z, uint64_t us)
     return !stops;
 }
 
-static void *run(void *arg)
+static void *zookeeper_run(void *arg)
 {
     struct ps_zookeeper *z = arg;
     (void)pthread_setname_np(pthread_self(), "mr-cluster");
@@ -625,7 +625,7 @@ static void *run(void *arg)
     return NULL;
 }
 
-static void destroy(struct ps_zookeeper *z)
+static void zookeeper_destroy(struct ps_zookeeper *z)
 {
     pthread_cond_destroy(&z->changed);
     pthread_mutex_destroy(&z->lock);
@@ -668,10 +668,10 @@ enum mr_status ps_zookeeper_start(const struct ps_zookeeper_options *options, st
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&z->changed, &monotonic);
     (void)pthread_condattr_destroy(&monotonic);
-    const int error = pthread_create(&z->thread, NULL, run, z);
+    const int error = pthread_create(&z->thread, NULL, zookeeper_run, z);
     if (error != 0) {
         (void)snprintf(text, PS_CLUSTER_TEXT_BYTES, "no thread: %s", strerror(error));
-        destroy(z);
+        zookeeper_destroy(z);
         return MR_NO_MEMORY;
     }
     *out = z;
@@ -736,5 +736,5 @@ void ps_zookeeper_stop(struct ps_zookeeper *z)
     pthread_cond_signal(&z->changed);
     pthread_mutex_unlock(&z->lock);
     (void)pthread_join(z->thread, NULL);
-    destroy(z);
+    zookeeper_destroy(z);
 }

@@ -110,7 +110,7 @@ static enum ps_commit_state do_it(struct ps_cluster_commit *c, enum work work, u
                           : PS_COMMIT_THERE;
 }
 
-static void *run(void *arg)
+static void *cluster_commit_run(void *arg)
 {
     struct ps_cluster_commit *c = arg;
     pthread_mutex_lock(&c->lock);
@@ -153,8 +153,8 @@ enum ps_commit_state ps_cluster_commit_state(struct ps_cluster_commit *c, uint64
     return state;
 }
 
-static void ask(struct ps_cluster_commit *c, enum work work, uint64_t id,
-                const struct ps_cluster_manifest *manifest)
+static void cluster_commit_ask(struct ps_cluster_commit *c, enum work work, uint64_t id,
+                               const struct ps_cluster_manifest *manifest)
 {
     pthread_mutex_lock(&c->lock);
     if (c->work == NOTHING) {
@@ -169,17 +169,17 @@ static void ask(struct ps_cluster_commit *c, enum work work, uint64_t id,
 
 void ps_cluster_commit_look(struct ps_cluster_commit *c, uint64_t id)
 {
-    ask(c, LOOK, id, NULL);
+    cluster_commit_ask(c, LOOK, id, NULL);
 }
 
 void ps_cluster_commit_write(struct ps_cluster_commit *c, const struct ps_cluster_manifest *manifest)
 {
-    ask(c, WRITE, manifest->id, manifest);
+    cluster_commit_ask(c, WRITE, manifest->id, manifest);
 }
 
 void ps_cluster_commit_retain(struct ps_cluster_commit *c, uint64_t committed)
 {
-    ask(c, RETAIN, committed, NULL);
+    cluster_commit_ask(c, RETAIN, committed, NULL);
 }
 
 struct ps_cluster_commit *ps_cluster_commit_start(const struct ps_cluster_commit_options *options)
@@ -191,7 +191,7 @@ struct ps_cluster_commit *ps_cluster_commit_start(const struct ps_cluster_commit
     c->stores = ps_stores_create(options->credentials, options->pause_ms_max);
     (void)pthread_mutex_init(&c->lock, NULL);
     (void)pthread_cond_init(&c->asked, NULL);
-    if (c->stores != NULL && pthread_create(&c->thread, NULL, run, c) == 0)
+    if (c->stores != NULL && pthread_create(&c->thread, NULL, cluster_commit_run, c) == 0)
         return c;
     ps_stores_destroy(c->stores);
     (void)pthread_cond_destroy(&c->asked);

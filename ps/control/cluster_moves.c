@@ -210,7 +210,7 @@ static bool any_has(const struct ps_cluster_moves *m, const struct drop_order *o
     return any;
 }
 
-static void drop(struct ps_cluster_moves *m, const struct ps_partition_set *partitions)
+static void cluster_moves_drop(struct ps_cluster_moves *m, const struct ps_partition_set *partitions)
 {
     struct drop_order order = {.partitions = partitions};
     ps_node_each_core(m->node, drop_add, &order);
@@ -243,7 +243,7 @@ static void end_take(struct ps_cluster_moves *m, const struct ps_cluster_moves_n
                         MR_LOG_FIELDS({"move", .number = m->takes.id}, {"from", .text = m->from}),
                         "move_cancelled", "move %" PRIu64 ": cancelled: node %s keeps its %u partition%s",
                         m->takes.id, m->from, m->takes.count, mr_plural(m->takes.count));
-        drop(m, &partitions);
+        cluster_moves_drop(m, &partitions);
     }
     m->takes.id = 0;
 }
@@ -259,7 +259,7 @@ static void begin_take(struct ps_cluster_moves *m, const struct ps_cluster_moves
                               {"partitions", .number = m->takes.count}),
                 "move_begins", "move %" PRIu64 ": this node takes %u partition%s from node %s", m->takes.id,
                 m->takes.count, mr_plural(m->takes.count), m->from);
-    drop(m, &partitions);
+    cluster_moves_drop(m, &partitions);
     m->cleans = true;
 }
 
@@ -332,7 +332,7 @@ uint64_t ps_cluster_moves_poll(struct ps_cluster_moves *m, const struct ps_clust
     if (*failed)
         return now->give.id;
     if (now->has_drops)
-        drop(m, &now->drops);
+        cluster_moves_drop(m, &now->drops);
     if (m->takes.id != 0 && now->take.id != m->takes.id) {
         ps_node_each_core(m->node, marks_lost, NULL);
         end_take(m, now);

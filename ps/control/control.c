@@ -261,7 +261,7 @@ static void wait_for_work(struct ps_control *c)
     }
 }
 
-static void *run(void *arg)
+static void *control_run(void *arg)
 {
     struct ps_control *c = arg;
     c->is_in_thread = true;
@@ -301,7 +301,7 @@ bool ps_control_start(struct ps_control *c)
     ps_control_schedule_start(c);
     if (ps_control_learn_ids(c, ignored) != MR_OK)
         ps_control_ask_ids(c, c->node->config->checkpoint_directory);
-    c->running = start_scrubber(c) && pthread_create(&c->thread, NULL, run, c) == 0;
+    c->running = start_scrubber(c) && pthread_create(&c->thread, NULL, control_run, c) == 0;
     return c->running;
 }
 

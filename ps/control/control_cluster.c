@@ -139,7 +139,8 @@ static void set_freeze(struct ps_control_cluster *k, uint32_t level)
     k->was_frozen = true;
 }
 
-static bool apply(void *context, const struct ps_cluster_catalog *catalog, struct ps_cluster_report *report)
+static bool control_cluster_apply(void *context, const struct ps_cluster_catalog *catalog,
+                                  struct ps_cluster_report *report)
 {
     struct ps_control_cluster *k = context;
     char ignored[PS_CONTROL_TEXT_BYTES];
@@ -193,7 +194,8 @@ static void answer_made(struct ps_control *c, struct ps_command *command, const 
     }
 }
 
-static void answer(void *context, struct ps_catalog_wish *wish, enum mr_status status, const char *text)
+static void control_cluster_answer(void *context, struct ps_catalog_wish *wish, enum mr_status status,
+                                   const char *text)
 {
     struct ps_control_cluster *k = context;
     struct waiting *w = MR_CONTAINER(wish, struct waiting, wish);
@@ -215,8 +217,12 @@ static enum mr_status use(void *context, uint64_t needs, char *text)
     return k->coordinator.use(k->coordinator.context, needs, text);
 }
 
-static const struct ps_catalog_member_ops ops = {
-    .write = write_catalog, .apply = apply, .report = report, .serve = serve, .use = use, .answer = answer};
+static const struct ps_catalog_member_ops ops = {.write = write_catalog,
+                                                 .apply = control_cluster_apply,
+                                                 .report = report,
+                                                 .serve = serve,
+                                                 .use = use,
+                                                 .answer = control_cluster_answer};
 
 static struct ps_cluster_wish wish_of(struct ps_control *c, struct ps_command *command)
 {
@@ -260,7 +266,7 @@ static void refuse_held(struct ps_control_cluster *k, uint64_t now_us, bool all,
     for (struct waiting *next; w != NULL; w = next) {
         next = w->next;
         if (all || w->wish.deadline_us <= now_us)
-            answer(k, &w->wish, status, text);
+            control_cluster_answer(k, &w->wish, status, text);
         else
             ask_or_hold(k, w);
     }

@@ -57,7 +57,7 @@ void ps_control_drop_ids(struct ps_control *c, const uint16_t *ids, uint32_t cou
     c->saves.changes_saved = UINT64_MAX; /* the next save by time is made even if nobody pushes */
 }
 
-static void answer(struct ps_command *command, const struct drop *drop)
+static void control_drop_answer(struct ps_command *command, const struct drop *drop)
 {
     uint32_t ids[MR_FEATURE_MAX];
     for (uint32_t i = 0; i < drop->count; i++)
@@ -90,6 +90,6 @@ void ps_control_drop(struct ps_control *c, struct ps_command *command)
                     "dropped %u feature%s, first %.63s; there are %u", drop.count, mr_plural(drop.count),
                     command->name_list, c->catalog.count);
     }
-    answer(command, &drop);
+    control_drop_answer(command, &drop);
     ps_leaving_wait(c->node); /* calls are served meanwhile, and the memory is free for the next command */
 }

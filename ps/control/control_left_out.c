@@ -33,7 +33,7 @@ static void survey_core(struct ps_core *core, void *arg)
     }
 }
 
-static void add(struct ps_left_out *sum, const struct ps_left_out *more)
+static void control_left_out_add(struct ps_left_out *sum, const struct ps_left_out *more)
 {
     sum->rows_refused += more->rows_refused;
     sum->gradients_without_row += more->gradients_without_row;
@@ -55,7 +55,7 @@ static void log_feature(struct ps_control *c, uint32_t i, const struct ps_left_o
         c->left_out.pending_us = log->next_us;
 }
 
-static void look(struct ps_control *c, uint64_t now_us)
+static void control_left_out_look(struct ps_control *c, uint64_t now_us)
 {
     uint32_t count = c->catalog.count, cores = c->node->core_count;
     struct survey s = {.catalog = &c->catalog};
@@ -72,7 +72,7 @@ static void look(struct ps_control *c, uint64_t now_us)
     c->left_out.pending_us = UINT64_MAX;
     for (uint32_t i = 0; i < count; i++) {
         for (uint32_t core = 1; core < cores; core++)
-            add(&s.of_core[0][i], &s.of_core[core][i]);
+            control_left_out_add(&s.of_core[0][i], &s.of_core[core][i]);
         log_feature(c, i, &s.of_core[0][i], now_us);
     }
     free(all);
@@ -114,7 +114,7 @@ void ps_control_left_out_poll(struct ps_control *c)
         return;
     c->left_out.seen = sum;
     c->left_out.look_us = now_us + LOOK_INTERVAL_US;
-    look(c, now_us);
+    control_left_out_look(c, now_us);
 }
 
 uint64_t ps_control_left_out_next_us(const struct ps_control *c)

@@ -28,7 +28,8 @@ static void size_on_core(struct ps_core *core, void *arg)
     }
 }
 
-static void answer(struct ps_control *c, struct ps_command *command, const struct ps_catalog *catalog)
+static void control_list_answer(struct ps_control *c, struct ps_command *command,
+                                const struct ps_catalog *catalog)
 {
     struct sizes sizes = {.catalog = catalog};
     size_t words = (size_t)MR_LIST_WORDS * catalog->count, at = 0;
@@ -78,6 +79,6 @@ void ps_control_list(struct ps_control *c, struct ps_command *command)
     for (uint32_t i = 0; i < c->catalog.count && final != NULL; i++)
         if (ps_control_cluster_is_final(c, c->catalog.ids[i]))
             ps_catalog_add(final, c->catalog.ids[i], &c->catalog.features[i]);
-    answer(c, command, final != NULL ? final : &c->catalog);
+    control_list_answer(c, command, final != NULL ? final : &c->catalog);
     free(final);
 }

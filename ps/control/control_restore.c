@@ -458,7 +458,7 @@ static void alter_as_noted(struct attempt *a)
     }
 }
 
-static enum mr_status load(struct attempt *a, struct ps_reader *reader)
+static enum mr_status control_restore_load(struct attempt *a, struct ps_reader *reader)
 {
     enum mr_status status = ps_restore_read_catalog(reader, &a->held, a->text);
     if (status == MR_OK)
@@ -647,7 +647,7 @@ static enum mr_status restore_one(struct attempt *a, uint64_t id)
     choose_share(a, ps_reader_chain(reader));
     ps_control_set_view(a->c, a->view);
     a->watch = ps_control_watch_store(a->c, &a->place);
-    status = load(a, reader);
+    status = control_restore_load(a, reader);
     ps_control_unwatch_store(a->watch);
     a->is_damaged |= ps_reader_is_damaged(reader);
     if (status == MR_OK) {

@@ -144,7 +144,8 @@ static void wait_for_step(struct ps_control *c, const struct ps_save_request *re
 static void look_at_cut(struct ps_control *c);
 
 /* Makes the cut, or waits for its step. */
-static enum mr_status begin(struct ps_control *c, struct ps_save_request *request, uint64_t *id, char *text)
+static enum mr_status control_saves_begin(struct ps_control *c, struct ps_save_request *request, uint64_t *id,
+                                          char *text)
 {
     *id = 0;
     if (is_at_step(request)) {
@@ -173,7 +174,7 @@ enum mr_status ps_control_save(struct ps_control *c, struct ps_save_request *req
     if (must_wait(c, request))
         return request->queue ? enqueue(c, request, text) : refuse_second(c, request, text);
     ps_control_note_save(c, request, PS_SAVE_WRITING);
-    return begin(c, request, id, text);
+    return control_saves_begin(c, request, id, text);
 }
 
 enum mr_status ps_control_save_last(struct ps_control *c, char *text)
@@ -220,7 +221,7 @@ static void begin_queued(struct ps_control *c)
         if (status != MR_OK)
             ps_control_save_failed(c, request.number, status, text);
         else
-            (void)begin(c, &request, &id, text);
+            (void)control_saves_begin(c, &request, &id, text);
     }
 }
 

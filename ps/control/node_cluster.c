@@ -106,7 +106,7 @@ static void note_change(struct ps_node_cluster *c)
 }
 
 /* The control thread finds in member.loading what is to be loaded. */
-static void load(void *context, uint32_t slot, uint64_t checkpoint, uint64_t grant)
+static void node_cluster_load(void *context, uint32_t slot, uint64_t checkpoint, uint64_t grant)
 {
     (void)slot;
     (void)checkpoint;
@@ -115,7 +115,7 @@ static void load(void *context, uint32_t slot, uint64_t checkpoint, uint64_t gra
 }
 
 /* The control thread finds in member.giving what is to be given, and how far that has come. */
-static void give(void *context, const struct ps_cluster_move *move)
+static void node_cluster_give(void *context, const struct ps_cluster_move *move)
 {
     (void)move;
     note_change(context);
@@ -129,7 +129,7 @@ static bool adopt(void *context, uint32_t slot, uint64_t move)
 }
 
 /* The cores stop to serve it once they have the map, or the lease has ended; then it is freed. */
-static void drop(void *context, uint32_t slot)
+static void node_cluster_drop(void *context, uint32_t slot)
 {
     struct ps_node_cluster *c = context;
     ps_cluster_moves_drop(&c->moves, slot);
@@ -150,12 +150,12 @@ static void cancel_cut(void *context, uint64_t id)
 }
 
 static const struct ps_member_ops member_ops = {.write_map = write_map,
-                                                .load = load,
-                                                .copy = give,
-                                                .send_rest = give,
-                                                .keep = give,
+                                                .load = node_cluster_load,
+                                                .copy = node_cluster_give,
+                                                .send_rest = node_cluster_give,
+                                                .keep = node_cluster_give,
                                                 .adopt = adopt,
-                                                .drop = drop,
+                                                .drop = node_cluster_drop,
                                                 .cut = cut,
                                                 .cancel_cut = cancel_cut};
 
@@ -537,7 +537,7 @@ static void report(void *context, const struct ps_cluster_report *report)
     pthread_mutex_unlock(&c->lock);
 }
 
-static void wake(void *context)
+static void node_cluster_wake(void *context)
 {
     struct ps_node_cluster *c = context;
     pthread_mutex_lock(&c->lock);
@@ -746,7 +746,7 @@ enum mr_status ps_node_cluster_save(struct ps_node_cluster *c, struct ps_control
         *number = command->cancel_number;
         const enum mr_status status = ps_cluster_save_cancel(
             &c->save, control, &c->lock, command->cancel_number, request.is_by_trainer, text);
-        wake(c);
+        node_cluster_wake(c);
         return status;
     }
     if (command->name_list_count > 0 || request.directory[0] != '\0')
@@ -919,7 +919,7 @@ bool ps_node_cluster_move(struct ps_node_cluster *c, struct ps_command *command)
 {
     if (ps_cluster_moves_ask(&c->moves, &c->lock, command))
         return true;
-    wake(c);
+    node_cluster_wake(c);
     return false;
 }
 
@@ -995,7 +995,7 @@ static bool prepare_load(struct ps_node_cluster *c, char *error)
                                                   .credentials = config->checkpoint_remote_credentials,
                                                   .pause_ms_max = (uint32_t)config->checkpoint_store_pause_ms,
                                                   .retention = ps_control_retention(config),
-                                                  .ended = wake,
+                                                  .ended = node_cluster_wake,
                                                   .context = c}};
     return ps_cluster_init_create(&c->load.init, config->cluster_init_from) ||
            fail(error, "cluster.init_from = %.200s: it is too long", config->cluster_init_from);
@@ -1074,7 +1074,7 @@ struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error
                                                        .write_catalog = write_catalog,
                                                        .report = report,
                                                        .use = use,
-                                                       .wake = wake,
+                                                       .wake = node_cluster_wake,
                                                        .serve = serve};
     if (ps_control_join(node->control, &coordinator) != MR_OK) {
         fail(error, "no memory left");

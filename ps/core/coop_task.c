@@ -101,7 +101,7 @@ static uint64_t batch_of(const struct mr_message *m)
     }
 }
 
-static void begin(struct ps_core *core, const struct mr_request *request)
+static void coop_task_begin(struct ps_core *core, const struct mr_request *request)
 {
     struct ps_coop_tasks *l = &core->coop_tasks;
     core->counters.calls_in_slices++;
@@ -133,7 +133,7 @@ static bool is_through(struct ps_core *core, uint64_t budget_bytes)
     return l->job->step(&op, l->state, budget_bytes);
 }
 
-static void run(struct ps_core *core, uint64_t budget_bytes)
+static void coop_task_run(struct ps_core *core, uint64_t budget_bytes)
 {
     struct ps_coop_tasks *l = &core->coop_tasks;
     const uint32_t op = l->running->message->preamble.op;
@@ -169,11 +169,11 @@ bool ps_coop_tasks_step(struct ps_core *core, uint64_t now_us)
     if (l->running == NULL) {
         const struct mr_request *next = take_next(core);
         if (next != NULL)
-            begin(core, next);
+            coop_task_begin(core, next);
     }
     if (l->running != NULL) {
         core->counters.slices++;
-        run(core, slice_bytes(core));
+        coop_task_run(core, slice_bytes(core));
     }
     return l->running != NULL || l->count > 0;
 }
@@ -181,5 +181,5 @@ bool ps_coop_tasks_step(struct ps_core *core, uint64_t now_us)
 void ps_coop_tasks_settle(struct ps_core *core)
 {
     while (core->coop_tasks.running != NULL)
-        run(core, UINT64_MAX);
+        coop_task_run(core, UINT64_MAX);
 }

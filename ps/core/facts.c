@@ -21,7 +21,7 @@ struct ps_facts {
     char *machine;
 };
 
-static void add(FILE *out, const char *name, const char *value)
+static void facts_add(FILE *out, const char *name, const char *value)
 {
     if (value[0] != '\0')
         (void)fprintf(out, "%s = %s\n", name, value);
@@ -74,18 +74,18 @@ static void add_machine(FILE *out)
     add_field(out, "machine.huge_pages", text, MR_SYSTEM_HUGE_PAGES);
     add_field(out, "machine.huge_page_size", text, MR_SYSTEM_HUGE_PAGE_SIZE);
     for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
-        add(out, files[i].name, mr_system_read_line("", files[i].path, text, sizeof(text)));
+        facts_add(out, files[i].name, mr_system_read_line("", files[i].path, text, sizeof(text)));
     if (getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur != RLIM_INFINITY)
         (void)fprintf(out, "machine.memory_lock_bytes = %llu\n", (unsigned long long)locked.rlim_cur);
 }
 
 static void add_port(const struct dp *dp, FILE *out)
 {
-    add(out, "port.driver", dp_driver_name(dp));
-    add(out, "port.driver_why", dp_driver_why(dp));
-    add(out, "port.carrier", dp_carrier_name(dp));
-    add(out, "port.memory", dp_memory_name(dp));
-    add(out, "port.steering", dp_steering_name(dp));
+    facts_add(out, "port.driver", dp_driver_name(dp));
+    facts_add(out, "port.driver_why", dp_driver_why(dp));
+    facts_add(out, "port.carrier", dp_carrier_name(dp));
+    facts_add(out, "port.memory", dp_memory_name(dp));
+    facts_add(out, "port.steering", dp_steering_name(dp));
 }
 
 static char *gather(const struct ps_node *node)

@@ -93,7 +93,7 @@ static bool read_text(struct ps_history *h, const char *text)
     return h->lineage != 0;
 }
 
-static enum mr_status begin(struct ps_history *h, char *error, size_t error_bytes)
+static enum mr_status history_begin(struct ps_history *h, char *error, size_t error_bytes)
 {
     *h = (struct ps_history){.lineage = 0};
     if (getrandom(&h->lineage, sizeof(h->lineage), 0) != (ssize_t)sizeof(h->lineage)) {
@@ -124,7 +124,7 @@ static enum mr_status open_file(const struct ps_store *store, const char *direct
                  directory);
         return MR_IO_ERROR;
     }
-    status = begin(h, error, error_bytes);
+    status = history_begin(h, error, error_bytes);
     return status == MR_OK ? ps_history_write(store, directory, h, error, error_bytes) : status;
 }
 
@@ -132,7 +132,7 @@ enum mr_status ps_history_open(const struct ps_store *store, const char *directo
                                struct ps_history *history, char *error, size_t error_bytes)
 {
     if (directory[0] == '\0')
-        return begin(history, error, error_bytes);
+        return history_begin(history, error, error_bytes);
     char *text = malloc(TEXT_BYTES);
     if (text == NULL) {
         snprintf(error, error_bytes, "no memory left");
@@ -201,7 +201,7 @@ bool ps_history_goes_back(const struct ps_history *h, uint64_t newest)
     return h->back_id != 0 && newest <= h->back_newest;
 }
 
-static struct ps_replaced *find(struct ps_history *h, uint32_t id)
+static struct ps_replaced *history_find(struct ps_history *h, uint32_t id)
 {
     uint32_t i = 0;
     while (i < h->replaced_count && h->replaced[i].id != id)
@@ -211,7 +211,7 @@ static struct ps_replaced *find(struct ps_history *h, uint32_t id)
 
 void ps_history_replaced(struct ps_history *h, uint32_t id)
 {
-    struct ps_replaced *r = find(h, id);
+    struct ps_replaced *r = history_find(h, id);
     if (r == &h->replaced[h->replaced_count]) {
         assert(h->replaced_count < MR_FEATURE_MAX); /* features that are there, which are no more */
         h->replaced_count++;
@@ -238,7 +238,7 @@ static void forget_dropped(struct ps_history *h, uint32_t at)
 /* Its number never comes again, nor do pushes for it. */
 static void forget_replaced(struct ps_history *h, uint32_t id)
 {
-    struct ps_replaced *r = find(h, id);
+    struct ps_replaced *r = history_find(h, id);
     if (r != &h->replaced[h->replaced_count])
         *r = h->replaced[--h->replaced_count];
 }

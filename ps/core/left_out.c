@@ -43,7 +43,7 @@ struct line {
     size_t at;
 };
 
-static __attribute__((format(printf, 2, 3))) void add(struct line *l, const char *format, ...)
+static __attribute__((format(printf, 2, 3))) void left_out_add(struct line *l, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -55,8 +55,8 @@ static __attribute__((format(printf, 2, 3))) void add(struct line *l, const char
 
 static void add_count(struct line *l, uint64_t count, const char *what)
 {
-    add(l, "%s%llu %s%s", l->text[l->at - 1] == ':' ? " " : "; ", (unsigned long long)count, what,
-        mr_plural(count));
+    left_out_add(l, "%s%llu %s%s", l->text[l->at - 1] == ':' ? " " : "; ", (unsigned long long)count, what,
+                 mr_plural(count));
 }
 
 /* What refused the rows, and what to set. */
@@ -67,17 +67,17 @@ static void add_limit(struct line *l, const struct mr_feature *f, enum ps_limit 
     const char *or_evict = makes_room ? "" : ", or with eviction lru, lfu, age or steps";
     switch (limit) {
     case PS_LIMIT_ROWS:
-        add(l, " refused at capacity_rows %llu: make the table with a larger one%s",
-            (unsigned long long)f->capacity_rows, or_evict);
+        left_out_add(l, " refused at capacity_rows %llu: make the table with a larger one%s",
+                     (unsigned long long)f->capacity_rows, or_evict);
         break;
     case PS_LIMIT_MEMORY:
-        add(l, " refused at memory_bytes %llu: make the table with more%s",
-            (unsigned long long)f->memory_bytes, or_evict);
+        left_out_add(l, " refused at memory_bytes %llu: make the table with more%s",
+                     (unsigned long long)f->memory_bytes, or_evict);
         break;
     default:
-        add(l, " refused at the node's memory.limit_mib %llu: raise it%s",
-            (unsigned long long)memory_limit_mib,
-            makes_room ? "" : ", or make the table with eviction lru, lfu, age or steps");
+        left_out_add(l, " refused at the node's memory.limit_mib %llu: raise it%s",
+                     (unsigned long long)memory_limit_mib,
+                     makes_room ? "" : ", or make the table with eviction lru, lfu, age or steps");
         break;
     }
 }
@@ -87,18 +87,19 @@ void ps_left_out_line(const struct mr_feature *feature, const struct ps_left_out
 {
     struct line l = {.at = 0};
     l.text = line;
-    add(&l, "%s %.63s:", feature->kind == MR_TABLE ? "table" : "variable", feature->name);
+    left_out_add(&l, "%s %.63s:", feature->kind == MR_TABLE ? "table" : "variable", feature->name);
     if (since->rows_refused > 0) {
         add_count(&l, since->rows_refused, "new row");
         add_limit(&l, feature, since->limit, memory_limit_mib);
     }
     if (since->gradients_without_row > 0) {
         add_count(&l, since->gradients_without_row, "gradient");
-        add(&l, " left out for want of a row (keys not looked up, not admitted, refused or evicted)");
+        left_out_add(&l,
+                     " left out for want of a row (keys not looked up, not admitted, refused or evicted)");
     }
     if (since->gradients_skipped > 0) {
         add_count(&l, since->gradients_skipped, "gradient");
-        add(&l, " left out because of NaN or Inf: check the loss and the learning rate");
+        left_out_add(&l, " left out because of NaN or Inf: check the loss and the learning rate");
     }
-    add(&l, " (since the last line about it; millrace ctl list has the sums)");
+    left_out_add(&l, " (since the last line about it; millrace ctl list has the sums)");
 }

@@ -80,8 +80,8 @@ static void run_core_task(struct dp_task *task, void *core_app, struct dp_core *
     sem_post(t->done);
 }
 
-static void begin(struct ps_node *node, struct ps_node_round *round,
-                  void (*run)(struct ps_core *core, void *arg), void *arg, _Atomic uint32_t *missing)
+static void node_begin(struct ps_node *node, struct ps_node_round *round,
+                       void (*run)(struct ps_core *core, void *arg), void *arg, _Atomic uint32_t *missing)
 {
     sem_init(&round->done, 0, 0);
     round->core_count = node->core_count;
@@ -97,7 +97,7 @@ static void begin(struct ps_node *node, struct ps_node_round *round,
 void ps_node_begin(struct ps_node *node, struct ps_node_round *round,
                    void (*run)(struct ps_core *core, void *arg), void *arg)
 {
-    begin(node, round, run, arg, NULL);
+    node_begin(node, round, run, arg, NULL);
 }
 
 void ps_node_wait(struct ps_node_round *round)
@@ -112,7 +112,7 @@ void ps_node_wait(struct ps_node_round *round)
 void ps_node_each_core(struct ps_node *node, void (*run)(struct ps_core *core, void *arg), void *arg)
 {
     struct ps_node_round round;
-    begin(node, &round, run, arg, NULL);
+    node_begin(node, &round, run, arg, NULL);
     ps_node_wait(&round);
 }
 
@@ -120,6 +120,6 @@ void ps_node_each_core_at_once(struct ps_node *node, void (*run)(struct ps_core 
 {
     _Atomic uint32_t missing = node->core_count;
     struct ps_node_round round;
-    begin(node, &round, run, arg, &missing);
+    node_begin(node, &round, run, arg, &missing);
     ps_node_wait(&round);
 }

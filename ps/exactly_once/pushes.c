@@ -89,7 +89,7 @@ void ps_pushes_destroy(struct ps_pushes *p)
 
 /* ---- places ---- */
 
-static struct ps_push_lane *find(const struct ps_pushes *p, const uint8_t *uuid, uint32_t lane)
+static struct ps_push_lane *pushes_find(const struct ps_pushes *p, const uint8_t *uuid, uint32_t lane)
 {
     uint32_t set = set_of(p, uuid, lane);
     for (uint32_t i = set; i < set + PS_PUSH_SET_WAYS; i++) {
@@ -152,7 +152,7 @@ static struct ps_push_lane **place_to_take(struct ps_pushes *p, const uint8_t *u
 static enum mr_status find_or_add(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane, bool any,
                                   struct ps_push_lane **out)
 {
-    *out = find(p, uuid, lane);
+    *out = pushes_find(p, uuid, lane);
     if (*out != NULL)
         return MR_OK;
     struct ps_push_lane **place = place_to_take(p, uuid, lane, any);
@@ -188,7 +188,7 @@ static bool is_same(const struct ps_push_mark *a, const struct ps_push_mark *b)
 }
 
 /* Both are recorded as one from now on: the lower floors hold for it. */
-static void join(struct ps_push_mark *to, const struct ps_push_mark *from)
+static void pushes_join(struct ps_push_mark *to, const struct ps_push_mark *from)
 {
     for (uint32_t i = 0; i < PS_FLOOR_COUNT; i++)
         to->floors[i] = from->floors[i] < to->floors[i] ? from->floors[i] : to->floors[i];
@@ -199,7 +199,7 @@ static void join_alike(struct ps_pushes *p, struct ps_push_lane *lane)
 {
     for (struct ps_push_piece **at = &lane->rest.next; *at != NULL;) {
         if (is_same(&(*at)->mark, &lane->rest)) {
-            join(&lane->rest, &(*at)->mark);
+            pushes_join(&lane->rest, &(*at)->mark);
             free_piece(p, at);
             continue;
         }
@@ -208,7 +208,7 @@ static void join_alike(struct ps_pushes *p, struct ps_push_lane *lane)
                 other = &(*other)->mark.next;
                 continue;
             }
-            join(&(*at)->mark, &(*other)->mark);
+            pushes_join(&(*at)->mark, &(*other)->mark);
             (*at)->partitions = ps_partitions_or(&(*at)->partitions, &(*other)->partitions);
             free_piece(p, other);
         }
@@ -306,7 +306,7 @@ enum ps_push_state ps_pushes_look_up(struct ps_pushes *p, const struct ps_push_i
 
 bool ps_pushes_has(const struct ps_pushes *p, const struct ps_push_id *id, uint32_t partition)
 {
-    const struct ps_push_lane *lane = find(p, id->uuid, id->lane);
+    const struct ps_push_lane *lane = pushes_find(p, id->uuid, id->lane);
     if (lane == NULL)
         return false;
     const struct ps_push_piece *piece = lane->rest.next;
@@ -318,7 +318,7 @@ bool ps_pushes_has(const struct ps_pushes *p, const struct ps_push_id *id, uint3
 struct ps_partition_set ps_pushes_partitions(const struct ps_pushes *p, const struct ps_push_id *id)
 {
     struct ps_partition_set partitions = {{0}};
-    const struct ps_push_lane *lane = find(p, id->uuid, id->lane);
+    const struct ps_push_lane *lane = pushes_find(p, id->uuid, id->lane);
     if (lane == NULL)
         return partitions;
     if (has_number(&lane->rest, id->number))
@@ -331,7 +331,7 @@ struct ps_partition_set ps_pushes_partitions(const struct ps_pushes *p, const st
 
 bool ps_pushes_has_unknown(const struct ps_pushes *p, const struct ps_push_id *id)
 {
-    const struct ps_push_lane *lane = find(p, id->uuid, id->lane);
+    const struct ps_push_lane *lane = pushes_find(p, id->uuid, id->lane);
     const struct ps_push_mark *mark = lane != NULL ? &lane->rest : NULL;
     while (mark != NULL && !mark->is_unknown)
         mark = next_mark(mark);
@@ -353,7 +353,7 @@ static struct ps_partition_set unknown_of(const struct ps_push_lane *lane)
 enum mr_status ps_pushes_cover(struct ps_pushes *p, const struct ps_push_id *id,
                                const struct ps_partition_set *touched)
 {
-    struct ps_push_lane *lane = find(p, id->uuid, id->lane);
+    struct ps_push_lane *lane = pushes_find(p, id->uuid, id->lane);
     if (lane == NULL)
         return MR_OK;
     const struct ps_partition_set unknown = unknown_of(lane), known = ps_partitions_and(&unknown, touched);
@@ -364,13 +364,13 @@ enum mr_status ps_pushes_cover(struct ps_pushes *p, const struct ps_push_id *id,
 
 void ps_pushes_start(struct ps_pushes *p, const struct ps_push_id *id)
 {
-    struct ps_push_lane *lane = find(p, id->uuid, id->lane);
+    struct ps_push_lane *lane = pushes_find(p, id->uuid, id->lane);
     assert(lane != NULL);
     if (p->running_count < PS_PUSH_RUNNING_MAX) /* else it was applied before, and is marked */
         p->running[p->running_count++] = (struct running){lane, id->number};
 }
 
-static uint64_t add(struct ps_pushes *p, struct ps_push_lane *lane, uint64_t number)
+static uint64_t pushes_add(struct ps_pushes *p, struct ps_push_lane *lane, uint64_t number)
 {
     uint64_t given_up = 0;
     for (struct ps_push_mark *mark = &lane->rest; mark != NULL; mark = next_mark(mark)) {
@@ -383,11 +383,11 @@ static uint64_t add(struct ps_pushes *p, struct ps_push_lane *lane, uint64_t num
 
 uint64_t ps_pushes_finish(struct ps_pushes *p, const struct ps_push_id *id)
 {
-    struct ps_push_lane *lane = find(p, id->uuid, id->lane);
+    struct ps_push_lane *lane = pushes_find(p, id->uuid, id->lane);
     for (uint32_t i = 0; i < p->running_count && lane != NULL; i++) {
         if (p->running[i].lane == lane && p->running[i].number == id->number) {
             p->running[i] = p->running[--p->running_count];
-            return add(p, lane, id->number);
+            return pushes_add(p, lane, id->number);
         }
     }
     return 0;
@@ -395,7 +395,7 @@ uint64_t ps_pushes_finish(struct ps_pushes *p, const struct ps_push_id *id)
 
 bool ps_pushes_skip(struct ps_pushes *p, const struct ps_push_id *id, uint64_t from)
 {
-    struct ps_push_lane *lane = find(p, id->uuid, id->lane);
+    struct ps_push_lane *lane = pushes_find(p, id->uuid, id->lane);
     assert(lane != NULL);
     uint64_t in_the_way = highest_given_up(lane, id->number);
     for (uint32_t i = 0; i < p->running_count; i++) {
@@ -414,7 +414,7 @@ bool ps_pushes_skip(struct ps_pushes *p, const struct ps_push_id *id, uint64_t f
 
 uint64_t ps_pushes_durable(const struct ps_pushes *p, const uint8_t *uuid, uint32_t lane)
 {
-    const struct ps_push_lane *at = find(p, uuid, lane);
+    const struct ps_push_lane *at = pushes_find(p, uuid, lane);
     uint64_t lowest = UINT64_MAX;
     for (const struct ps_push_mark *mark = at != NULL ? &at->rest : NULL; mark != NULL;
          mark = next_mark(mark)) {
@@ -457,7 +457,7 @@ const struct ps_push_lane *ps_pushes_at(const struct ps_pushes *p, uint32_t i)
 /* There is no place for it but that of one that pushed later. */
 static bool has_no_place(struct ps_pushes *p, const struct ps_push_load *piece)
 {
-    if (find(p, piece->uuid, piece->lane) != NULL)
+    if (pushes_find(p, piece->uuid, piece->lane) != NULL)
         return false;
     struct ps_push_lane **place = place_to_take(p, piece->uuid, piece->lane, true);
     const bool is_taken = place != NULL && *place != NULL;
@@ -475,7 +475,7 @@ enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_load *pi
         p->lost++;
         return MR_OK;
     }
-    const bool is_new = find(p, piece->uuid, piece->lane) == NULL;
+    const bool is_new = pushes_find(p, piece->uuid, piece->lane) == NULL;
     enum mr_status status = find_or_add(p, piece->uuid, piece->lane, true, &lane);
     if (status != MR_OK)
         return status;

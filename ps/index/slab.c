@@ -205,7 +205,7 @@ static uint32_t pop(const struct ps_slabs *s, uint32_t group, uint32_t *first)
     return row;
 }
 
-static void push(const struct ps_slabs *s, uint32_t group, uint32_t *first, uint32_t row)
+static void slab_push(const struct ps_slabs *s, uint32_t group, uint32_t *first, uint32_t row)
 {
     memcpy(ps_slabs_row(s, group, row), first, sizeof(*first));
     *first = row;
@@ -216,7 +216,7 @@ static void push_high(struct ps_slabs *s, uint32_t row)
     struct ps_slab_compaction *c = &s->compaction;
     if (c->high_first == PS_ROW_NONE)
         c->high_last = row;
-    push(s, c->group, &c->high_first, row);
+    slab_push(s, c->group, &c->high_first, row);
     c->high_count++;
 }
 
@@ -274,7 +274,7 @@ void ps_slabs_give(struct ps_slabs *s, uint32_t group, uint32_t row)
     if (group == s->compaction.group && ps_slabs_is_leaving(s, row))
         push_high(s, row);
     else
-        push(s, group, &g->free_first, row);
+        slab_push(s, group, &g->free_first, row);
     g->rows--;
     s->rows--;
     if (is_sparse(s, group))
@@ -321,7 +321,7 @@ bool ps_slabs_compact_sort(struct ps_slabs *s, uint32_t count)
         if (ps_slabs_is_leaving(s, row))
             push_high(s, row);
         else
-            push(s, c->group, &s->groups[c->group].free_first, row);
+            slab_push(s, c->group, &s->groups[c->group].free_first, row);
     }
     return c->unsorted_first == PS_ROW_NONE;
 }

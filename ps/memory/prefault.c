@@ -28,7 +28,7 @@ static bool prepare_one(struct ps_prefault *p)
     return found;
 }
 
-static void *run(void *self)
+static void *prefault_run(void *self)
 {
     struct ps_prefault *p = self;
     pthread_setname_np(pthread_self(), "mr-prefault");
@@ -48,7 +48,7 @@ struct ps_prefault *ps_prefault_create(const int *avoid_cpus, uint32_t cpu_count
         return NULL;
     pthread_mutex_init(&p->lock, NULL);
     sem_init(&p->wanted, 0, 0);
-    if (pthread_create(&p->thread, NULL, run, p) != 0) {
+    if (pthread_create(&p->thread, NULL, prefault_run, p) != 0) {
         sem_destroy(&p->wanted);
         pthread_mutex_destroy(&p->lock);
         free(p);

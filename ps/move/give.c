@@ -39,7 +39,7 @@ static uint32_t padded(uint64_t bytes)
 
 /* ---- life ---- */
 
-static struct ps_give *find(const struct ps_core *core, uint64_t move)
+static struct ps_give *give_find(const struct ps_core *core, uint64_t move)
 {
     return core->give != NULL && (move == 0 || core->give->move == move) ? core->give : NULL;
 }
@@ -61,14 +61,14 @@ enum mr_status ps_give_begin(struct ps_core *core, uint64_t move, const struct p
 
 void ps_give_hold(struct ps_core *core, uint64_t move)
 {
-    struct ps_give *g = find(core, move);
+    struct ps_give *g = give_find(core, move);
     if (g != NULL)
         g->is_held = true;
 }
 
 void ps_give_end(struct ps_core *core, uint64_t move)
 {
-    struct ps_give *g = find(core, move);
+    struct ps_give *g = give_find(core, move);
     if (g == NULL)
         return;
     for (uint32_t id = 1; id <= core->feature_id_max; id++)
@@ -82,7 +82,7 @@ void ps_give_end(struct ps_core *core, uint64_t move)
 /* ---- records into the block ---- */
 
 /* Room for a record's bytes; NULL: there is none. */
-static uint8_t *add(struct ps_give *g, const struct ps_record *record)
+static uint8_t *give_add(struct ps_give *g, const struct ps_record *record)
 {
     const uint32_t bytes = padded(record->bytes);
     if (sizeof(*record) + bytes > sizeof(g->block) - g->block_bytes)
@@ -113,7 +113,7 @@ static void add_rows(struct ps_give *g, const struct ps_feature *f)
                                      .count = part->count,
                                      .row_bytes = row_bytes,
                                      .bytes = part->count * (sizeof(uint64_t) + (uint64_t)row_bytes)};
-    uint8_t *to = add(g, &record);
+    uint8_t *to = give_add(g, &record);
     memcpy(to, part->keys, part->count * sizeof(uint64_t));
     to += part->count * sizeof(uint64_t);
     for (uint32_t i = 0; i < part->count; i++)
@@ -126,7 +126,7 @@ static void add_gone(struct ps_give *g, const struct ps_feature *f)
                                      .feature = f->id,
                                      .count = g->part.count,
                                      .bytes = g->part.count * sizeof(uint64_t)};
-    memcpy(add(g, &record), g->part.keys, record.bytes);
+    memcpy(give_add(g, &record), g->part.keys, record.bytes);
 }
 
 static void add_filter(struct ps_give *g, const struct ps_feature *f)
@@ -137,7 +137,7 @@ static void add_filter(struct ps_give *g, const struct ps_feature *f)
                                      .row_bytes = g->part.first_line,
                                      .offset = g->part.partition,
                                      .bytes = g->part.filter_bytes};
-    memcpy(add(g, &record), g->part.filter, record.bytes);
+    memcpy(give_add(g, &record), g->part.filter, record.bytes);
 }
 
 /* ---- the stages; each returns whether the next thing can be looked at: false, the block is full, or the
@@ -205,7 +205,7 @@ static bool give_range(struct ps_give *g, const struct ps_feature *f, uint64_t *
                                          .offset = g->next_range * mr_rule_range_bytes(&f->feature) +
                                                    g->range_bytes,
                                          .bytes = left < PIECE_BYTES ? left : PIECE_BYTES};
-        uint8_t *to = *budget_bytes > 0 ? add(g, &record) : NULL;
+        uint8_t *to = *budget_bytes > 0 ? give_add(g, &record) : NULL;
         if (to == NULL)
             return false;
         ps_variable_store(v, g->range_bytes, record.bytes, to);
@@ -263,7 +263,7 @@ static bool give_records(struct ps_give *g)
                                          .count = (uint32_t)(left < PIECE_BYTES ? left : PIECE_BYTES),
                                          .offset = g->records_given,
                                          .bytes = left < PIECE_BYTES ? left : PIECE_BYTES};
-        uint8_t *to = add(g, &record);
+        uint8_t *to = give_add(g, &record);
         if (to == NULL)
             return false;
         memcpy(to, g->records + g->records_given, record.bytes);
@@ -304,7 +304,7 @@ static uint64_t left_bytes(const struct ps_core *core)
 /* A core that has a cut in progress gives nothing: both use the rows' marks. */
 static bool is_ready(const struct ps_core *core, uint64_t move)
 {
-    return find(core, move) != NULL && move != 0 && core->save.writer == NULL;
+    return give_find(core, move) != NULL && move != 0 && core->save.writer == NULL;
 }
 
 static void describe(const struct ps_core *core, const struct ps_give *g, struct ps_give_block *out)

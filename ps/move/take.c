@@ -209,7 +209,7 @@ static struct mr_call *send_ask(struct ps_take *t, struct source *s, uint64_t po
 }
 
 /* Asks for the next block while one is loaded, unless one that came waits for that. */
-static void ask(struct ps_take *t, struct source *s, uint64_t now_us)
+static void take_ask(struct ps_take *t, struct source *s, uint64_t now_us)
 {
     if (s->asked != NULL || s->answered != NULL || s->is_through || now_us < s->next_us)
         return;
@@ -287,7 +287,7 @@ static bool has_loaded(const struct source *s)
 }
 
 /* Blocks are loaded one after the other, in the order in which they were read. */
-static void load(struct ps_take *t, struct source *s)
+static void take_load(struct ps_take *t, struct source *s)
 {
     if (has_loaded(s))
         end_load(t, s);
@@ -397,15 +397,15 @@ static void work(struct ps_take *t)
     try_next_address(t, now_us);
     decide_hold(t, now_us);
     for (uint32_t i = 0; i < t->options.core_count; i++) {
-        load(t, &t->sources[i]);
-        ask(t, &t->sources[i], now_us);
+        take_load(t, &t->sources[i]);
+        take_ask(t, &t->sources[i], now_us);
         end_silence(t, &t->sources[i], now_us);
     }
     complete(t);
 }
 
 /* Tells the giver that everything is here, now and then: until the map says so. */
-static void tell(struct ps_take *t)
+static void take_tell(struct ps_take *t)
 {
     struct source *s = &t->sources[0];
     const uint64_t now_us = mr_clock_us();
@@ -431,7 +431,7 @@ static uint64_t next_question_us(const struct ps_take *t)
     return next_us;
 }
 
-static void *run(void *arg)
+static void *take_run(void *arg)
 {
     struct ps_take *t = arg;
     uint64_t count;
@@ -442,7 +442,7 @@ static void *run(void *arg)
         if (state == PS_TAKE_RUNS)
             work(t);
         else if (state == PS_TAKE_COMPLETE)
-            tell(t);
+            take_tell(t);
         uint64_t next_us = settle(t);
         const uint64_t question_us = state == PS_TAKE_FAILED ? UINT64_MAX : next_question_us(t);
         next_us = question_us < next_us ? question_us : next_us;
@@ -536,7 +536,7 @@ enum mr_status ps_take_start(const struct ps_take_options *options, struct ps_ta
     t->progress.started_us = mr_clock_us();
     (void)pthread_mutex_init(&t->lock, NULL);
     enum mr_status status = t->load_fd < 0 ? MR_NO_MEMORY : open_all(t, text);
-    if (status == MR_OK && pthread_create(&t->thread, NULL, run, t) != 0)
+    if (status == MR_OK && pthread_create(&t->thread, NULL, take_run, t) != 0)
         status = MR_NO_MEMORY;
     t->has_thread = status == MR_OK;
     if (status != MR_OK) {

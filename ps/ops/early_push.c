@@ -46,7 +46,7 @@ static bool find_table(const struct ps_core *core, const struct ps_early_push *e
     return f != NULL && f->table != NULL;
 }
 
-static bool begin(const struct ps_core *core, struct ps_early_push *e)
+static bool early_push_begin(const struct ps_core *core, struct ps_early_push *e)
 {
     struct mr_tensor keys, gradient;
     if (!find_table(core, e, &e->feature_id))
@@ -90,7 +90,7 @@ bool ps_early_push_step(struct ps_core *core)
         !mr_call_ref_arriving(core->ep, e->ref))
         return false;
     if (e->state == PS_EARLY_NOTED)
-        e->state = begin(core, e) ? PS_EARLY_BEGUN : PS_EARLY_UNFIT;
+        e->state = early_push_begin(core, e) ? PS_EARLY_BEGUN : PS_EARLY_UNFIT;
     const struct ps_feature *f = e->state == PS_EARLY_BEGUN ? ps_core_feature(core, e->feature_id) : NULL;
     if (f == NULL || f->table == NULL || !ps_early_keys_are_of(&e->keys, f->table)) {
         e->state =

@@ -10,7 +10,7 @@
 
 #define ABOUT_BYTES 1024u
 
-static uint64_t ask(const struct ps_op *op, uint32_t word)
+static uint64_t ops_capture_ask(const struct ps_op *op, uint32_t word)
 {
     return ps_tensor_u64(&op->tensors[0], word);
 }
@@ -40,14 +40,15 @@ static void config_of(const struct ps_op *op, struct dp_capture_config *config)
     const struct ps_node *node = op->core->node;
     const uint16_t first_port = (uint16_t)node->config->port_udp_port;
     const uint64_t *words = op->tensors[0].data;
-    *config = (struct dp_capture_config){.id = ask(op, MR_CAPTURE_ASK_ID),
-                                         .port = (uint16_t)ask(op, MR_CAPTURE_ASK_PORT),
-                                         .snap_bytes = (uint32_t)ask(op, MR_CAPTURE_ASK_SNAP_BYTES),
-                                         .ring_bytes = ask(op, MR_CAPTURE_ASK_KIB) << 10,
-                                         .idle_us = ask(op, MR_CAPTURE_ASK_IDLE_MS) * 1000,
-                                         .own_port = (uint16_t)(first_port + op->core->index),
-                                         .first_port = first_port,
-                                         .port_count = (uint16_t)node->core_count};
+    *config =
+        (struct dp_capture_config){.id = ops_capture_ask(op, MR_CAPTURE_ASK_ID),
+                                   .port = (uint16_t)ops_capture_ask(op, MR_CAPTURE_ASK_PORT),
+                                   .snap_bytes = (uint32_t)ops_capture_ask(op, MR_CAPTURE_ASK_SNAP_BYTES),
+                                   .ring_bytes = ops_capture_ask(op, MR_CAPTURE_ASK_KIB) << 10,
+                                   .idle_us = ops_capture_ask(op, MR_CAPTURE_ASK_IDLE_MS) * 1000,
+                                   .own_port = (uint16_t)(first_port + op->core->index),
+                                   .first_port = first_port,
+                                   .port_count = (uint16_t)node->core_count};
     memcpy(config->ip, words + MR_CAPTURE_ASK_IP, sizeof(config->ip));
     memcpy(config->ops, words + MR_CAPTURE_ASK_OPS, sizeof(config->ops));
     (void)mr_call_ref_address(op->ep, op->request->ref, &config->reader);
@@ -58,11 +59,13 @@ static bool check_start(const struct ps_op *op)
 {
     if (!ps_check_tensor(op, 1, MR_U8, 1, "who"))
         return false;
-    if (ask(op, MR_CAPTURE_ASK_ID) == 0 || op->tensors[1].bytes >= MR_CAPTURE_WHO_BYTES ||
-        ask(op, MR_CAPTURE_ASK_PORT) > UINT16_MAX ||
-        !is_within(ask(op, MR_CAPTURE_ASK_SNAP_BYTES), MR_CAPTURE_SNAP_MIN, MR_CAPTURE_SNAP_MAX) ||
-        !is_within(ask(op, MR_CAPTURE_ASK_KIB), MR_CAPTURE_KIB_MIN, MR_CAPTURE_KIB_MAX) ||
-        !is_within(ask(op, MR_CAPTURE_ASK_IDLE_MS), MR_CAPTURE_IDLE_MS_MIN, MR_CAPTURE_IDLE_MS_MAX))
+    if (ops_capture_ask(op, MR_CAPTURE_ASK_ID) == 0 || op->tensors[1].bytes >= MR_CAPTURE_WHO_BYTES ||
+        ops_capture_ask(op, MR_CAPTURE_ASK_PORT) > UINT16_MAX ||
+        !is_within(ops_capture_ask(op, MR_CAPTURE_ASK_SNAP_BYTES), MR_CAPTURE_SNAP_MIN,
+                   MR_CAPTURE_SNAP_MAX) ||
+        !is_within(ops_capture_ask(op, MR_CAPTURE_ASK_KIB), MR_CAPTURE_KIB_MIN, MR_CAPTURE_KIB_MAX) ||
+        !is_within(ops_capture_ask(op, MR_CAPTURE_ASK_IDLE_MS), MR_CAPTURE_IDLE_MS_MIN,
+                   MR_CAPTURE_IDLE_MS_MAX))
         return ps_refuse(op, MR_INVALID_ARGUMENT,
                          "capture: a packet's bytes must be %u..%u, the ring's KiB %u..%u, the milliseconds "
                          "without a reader %u..%u, the id not 0, and the holder's name shorter than %u bytes",
@@ -127,7 +130,7 @@ static void answer_start(const struct ps_op *op)
     ps_reply(op->ep, op->request, tensors, 2);
 }
 
-static void start(const struct ps_op *op)
+static void ops_capture_start(const struct ps_op *op)
 {
     struct ps_core *core = op->core;
     struct dp_capture_config config;
@@ -155,7 +158,7 @@ static void read_records(const struct ps_op *op, bool is_last)
 {
     struct dp_capture *capture = op->core->capture;
     uint64_t words[MR_CAPTURE_WORDS];
-    const uint64_t position = ask(op, MR_CAPTURE_ASK_POSITION);
+    const uint64_t position = ops_capture_ask(op, MR_CAPTURE_ASK_POSITION);
     /* The client may have another address by now. */
     (void)mr_call_ref_address(op->ep, op->request->ref, &capture->config.reader);
     if (!dp_capture_was_read(capture, position, op->now_us)) {
@@ -179,10 +182,10 @@ void ps_op_capture(void *core_app, struct mr_endpoint *ep, const struct mr_reque
     if (!ps_check_vector(&op, 0, MR_U64, MR_CAPTURE_ASK_WORDS, "kind, id, position, ..."))
         return;
     const struct dp_capture *capture = op.core->capture;
-    const bool is_its = capture != NULL && capture->config.id == ask(&op, MR_CAPTURE_ASK_ID);
-    const uint64_t kind = ask(&op, MR_CAPTURE_ASK_KIND);
+    const bool is_its = capture != NULL && capture->config.id == ops_capture_ask(&op, MR_CAPTURE_ASK_ID);
+    const uint64_t kind = ops_capture_ask(&op, MR_CAPTURE_ASK_KIND);
     if (kind == MR_CAPTURE_START) {
-        start(&op);
+        ops_capture_start(&op);
     } else if (kind == MR_CAPTURE_END) {
         if (is_its)
             ps_capture_end(op.core);

@@ -253,7 +253,7 @@ static bool read_command(const struct ps_op *op, struct ps_command *command)
 
 /* ---- the answer ---- */
 
-static bool answer(struct ps_core *core, struct ps_command *command)
+static bool ops_control_answer(struct ps_core *core, struct ps_command *command)
 {
     if (!mr_call_ref_alive(core->ep, command->ref)) {
         mr_reply_busy(core->ep, command->ref); /* gives back what the call held */
@@ -287,7 +287,7 @@ bool ps_answer_commands(struct ps_core *core)
         struct ps_command *command = *at;
         struct mr_tensor tensors[PS_REPLY_TENSORS_MAX];
         memcpy(tensors, command->tensors, sizeof(tensors));
-        if (!answer(core, command)) {
+        if (!ops_control_answer(core, command)) {
             memcpy(command->tensors, tensors, sizeof(tensors));
             at = &command->next;
             continue;

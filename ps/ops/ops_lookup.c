@@ -57,7 +57,7 @@ static void begin_part(const struct ps_op *op, struct lookup *call)
     ps_set_now(op, part->list.table->table);
 }
 
-static enum ps_check begin(const struct ps_op *op, struct lookup *call, uint64_t *budget_bytes)
+static enum ps_check ops_lookup_begin(const struct ps_op *op, struct lookup *call, uint64_t *budget_bytes)
 {
     struct mr_tensor reply[MR_LOOKUP_TABLES_MAX * MR_ROWS_TENSORS_MAX];
     for (; call->at < call->part_count; call->at++) {
@@ -94,11 +94,11 @@ static void advance(const struct ps_op *op, const struct lookup *call)
     ps_reply_advance(op, (uint8_t *)call->rows.out + call->rows.rows_done * row_bytes);
 }
 
-static bool step(const struct ps_op *op, void *state, uint64_t budget_bytes)
+static bool ops_lookup_step(const struct ps_op *op, void *state, uint64_t budget_bytes)
 {
     struct lookup *call = state;
     if (!call->is_begun) {
-        enum ps_check check = begin(op, call, &budget_bytes);
+        enum ps_check check = ops_lookup_begin(op, call, &budget_bytes);
         if (check != PS_CHECK_GOOD)
             return check == PS_CHECK_REFUSED;
     }
@@ -116,10 +116,11 @@ static bool step(const struct ps_op *op, void *state, uint64_t budget_bytes)
 }
 
 /* As much as a lookup of one table needs that is not of narrow bags. */
-static const struct ps_coop_task one_job = {.step = step, .state_bytes = offsetof(struct lookup, parts[1])};
-static const struct ps_coop_task job = {.step = step, .state_bytes = sizeof(struct lookup)};
+static const struct ps_coop_task one_job = {.step = ops_lookup_step,
+                                            .state_bytes = offsetof(struct lookup, parts[1])};
+static const struct ps_coop_task job = {.step = ops_lookup_step, .state_bytes = sizeof(struct lookup)};
 
-static void init(struct lookup *call)
+static void ops_lookup_init(struct lookup *call)
 {
     memset(call, 0, offsetof(struct lookup, parts[1]));
 }
@@ -144,7 +145,7 @@ static uint64_t cost_bytes(const struct lookup *call)
 }
 
 /* Does a call that was found to be well formed. */
-static void run(const struct ps_op *op, struct lookup *call, const struct ps_coop_task *task)
+static void ops_lookup_run(const struct ps_op *op, struct lookup *call, const struct ps_coop_task *task)
 {
     struct mr_tensor reply[MR_LOOKUP_TABLES_MAX * MR_ROWS_TENSORS_MAX];
     if (ps_check_reply_bytes(op, reply, reply_of(call, reply)) && !ps_defer(op, cost_bytes(call)))
@@ -173,11 +174,12 @@ void ps_op_lookup(void *core_app, struct mr_endpoint *ep, const struct mr_reques
     const bool is_stored = (request->message->preamble.flags & MR_LOOKUP_STORED) != 0;
     if (!ps_check_open(&op) || !ps_check_step(&op, !is_stored && !is_read_only(request)))
         return;
-    init(&call);
+    ops_lookup_init(&call);
     if (is_stored)
         ps_op_lookup_stored(&op);
     else if (check_lookup(&op, &call))
-        run(&op, &call, call.parts[0].list.in.offsets != NULL && call.dtype != MR_F32 ? &job : &one_job);
+        ops_lookup_run(&op, &call,
+                       call.parts[0].list.in.offsets != NULL && call.dtype != MR_F32 ? &job : &one_job);
 }
 
 /* ---- several tables ---- */
@@ -226,7 +228,7 @@ void ps_op_lookup_tables(void *core_app, struct mr_endpoint *ep, const struct mr
 {
     struct ps_op op = ps_op_of(core_app, ep, request);
     struct lookup call;
-    init(&call);
+    ops_lookup_init(&call);
     if (ps_check_open(&op) && ps_check_step(&op, !is_read_only(request)) && check_parts(&op, &call))
-        run(&op, &call, &job);
+        ops_lookup_run(&op, &call, &job);
 }

@@ -8,7 +8,7 @@ struct read {
     uint64_t move, position;
 };
 
-static void answer(const struct ps_op *op, const struct ps_give_block *block)
+static void ops_move_answer(const struct ps_op *op, const struct ps_give_block *block)
 {
     const uint64_t words[MR_MOVE_WORDS] = {[MR_MOVE_STATE] = block->state,
                                            [MR_MOVE_LEFT_BYTES] = block->left_bytes,
@@ -25,7 +25,7 @@ static bool read_step(const struct ps_op *op, void *state, uint64_t budget_bytes
     struct ps_give_block block;
     if (!ps_give_step(op->core, read->move, read->position, budget_bytes, &block))
         return false;
-    answer(op, &block);
+    ops_move_answer(op, &block);
     return true;
 }
 
@@ -46,7 +46,7 @@ void ps_op_move_read(void *core_app, struct mr_endpoint *ep, const struct mr_req
     if (flags != 0)
         ps_node_cluster_heard_taker(op.core->node->cluster, read.move, flags);
     if (read.position == 0) {
-        answer(&op, &nothing);
+        ops_move_answer(&op, &nothing);
         return;
     }
     if (!ps_defer(&op, MR_MOVE_BLOCK_BYTES))

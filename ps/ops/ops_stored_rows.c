@@ -14,7 +14,8 @@ static struct mr_tensor reply_of(const struct stored_rows *call)
     return mr_tensor_2d(MR_F32, call->list.in.key_count, f->feature.dims[0] + state_floats + 1, NULL);
 }
 
-static enum ps_check begin(const struct ps_op *op, struct stored_rows *call, uint64_t *budget_bytes)
+static enum ps_check ops_stored_rows_begin(const struct ps_op *op, struct stored_rows *call,
+                                           uint64_t *budget_bytes)
 {
     struct mr_tensor reply = reply_of(call);
     const enum ps_check check = ps_check_key_list(op, &call->list, budget_bytes);
@@ -29,11 +30,11 @@ static enum ps_check begin(const struct ps_op *op, struct stored_rows *call, uin
     return check;
 }
 
-static bool step(const struct ps_op *op, void *state, uint64_t budget_bytes)
+static bool ops_stored_rows_step(const struct ps_op *op, void *state, uint64_t budget_bytes)
 {
     struct stored_rows *call = state;
     if (!call->is_begun) {
-        const enum ps_check check = begin(op, call, &budget_bytes);
+        const enum ps_check check = ops_stored_rows_begin(op, call, &budget_bytes);
         if (check != PS_CHECK_GOOD)
             return check == PS_CHECK_REFUSED;
     }
@@ -48,7 +49,8 @@ static bool step(const struct ps_op *op, void *state, uint64_t budget_bytes)
     return true;
 }
 
-static const struct ps_coop_task job = {.step = step, .state_bytes = sizeof(struct stored_rows)};
+static const struct ps_coop_task job = {.step = ops_stored_rows_step,
+                                        .state_bytes = sizeof(struct stored_rows)};
 
 void ps_op_lookup_stored(const struct ps_op *op)
 {

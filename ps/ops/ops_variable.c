@@ -36,7 +36,7 @@ static bool check_places(const struct ps_op *op, struct ps_feature *f, struct ps
                       count, pieces->elements));
 }
 
-static void set(const struct ps_op *op, const struct ps_pieces *pieces, bool partly)
+static void ops_variable_set(const struct ps_op *op, const struct ps_pieces *pieces, bool partly)
 {
     const float *values = op->tensors[1].data;
     struct ps_piece_walk walk = {0};
@@ -65,7 +65,7 @@ void ps_op_variable_push(void *core_app, struct mr_endpoint *ep, const struct mr
         !ps_reply_begin(ep, request, NULL, 0))
         return;
     ps_push_begin(&op);
-    set(&op, &pieces, partly);
+    ops_variable_set(&op, &pieces, partly);
     ps_note_push(&op);
     ps_push_end(&op);
     mr_reply_end(ep, request->ref);

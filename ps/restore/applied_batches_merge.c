@@ -57,7 +57,7 @@ void ps_applied_batches_merge_destroy(struct ps_applied_batches_merge *m)
 }
 
 /* Makes room for one more in an array of `count`; false when memory is short. */
-static bool grow(void **array, uint32_t count, uint32_t *room, size_t element_bytes)
+static bool applied_batches_merge_grow(void **array, uint32_t count, uint32_t *room, size_t element_bytes)
 {
     if (count < *room)
         return true;
@@ -81,7 +81,8 @@ static enum mr_status no_memory(char *text)
 static enum mr_status add_client(struct ps_applied_batches_merge *m, uint32_t writer, const uint8_t *bytes,
                                  char *text)
 {
-    if (!grow((void **)&m->clients, m->client_count, &m->client_room, sizeof(*m->clients)))
+    if (!applied_batches_merge_grow((void **)&m->clients, m->client_count, &m->client_room,
+                                    sizeof(*m->clients)))
         return no_memory(text);
     struct saved_client *client = &m->clients[m->client_count++];
     client->writer = writer;
@@ -115,7 +116,8 @@ enum mr_status ps_applied_batches_merge_add(struct ps_applied_batches_merge *m, 
     if (record->kind == PS_RECORD_CLIENT)
         return add_client(m, writer, bytes, text);
     uint64_t *words = malloc(record->bytes);
-    if (words == NULL || !grow((void **)&m->saved, m->saved_count, &m->saved_room, sizeof(*m->saved))) {
+    if (words == NULL ||
+        !applied_batches_merge_grow((void **)&m->saved, m->saved_count, &m->saved_room, sizeof(*m->saved))) {
         free(words);
         return no_memory(text);
     }
@@ -147,7 +149,8 @@ static bool add_partial(struct ps_applied_batches_merge *m, uint64_t batch_id, u
         i++;
     if (i == m->partial_count) {
         if (m->partial_count == PS_PARTIALS_MAX ||
-            !grow((void **)&m->partials, m->partial_count, &m->partial_room, sizeof(*m->partials)))
+            !applied_batches_merge_grow((void **)&m->partials, m->partial_count, &m->partial_room,
+                                        sizeof(*m->partials)))
             return false;
         m->partials[m->partial_count++] = (struct ps_partial){.batch_id = batch_id};
     }

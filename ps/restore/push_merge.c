@@ -54,7 +54,7 @@ static enum mr_status no_memory(char *text, enum mr_status status)
     return status;
 }
 
-static bool grow(struct ps_push_merge *m)
+static bool push_merge_grow(struct ps_push_merge *m)
 {
     if (m->count < m->room)
         return true;
@@ -118,7 +118,7 @@ enum mr_status ps_push_merge_add(struct ps_push_merge *m, uint32_t part, const s
             return no_memory(text, MR_NO_MEMORY);
         *saved.partitions = partitions;
     }
-    if (!grow(m)) {
+    if (!push_merge_grow(m)) {
         free(saved.partitions);
         return no_memory(text, MR_NO_MEMORY);
     }
@@ -185,9 +185,9 @@ struct output {
     struct ps_partition_set mine;
 };
 
-static enum mr_status load(const struct output *out, const struct saved *saved,
-                           const struct ps_partition_set *partitions, const struct ps_push_window *window,
-                           uint64_t used)
+static enum mr_status push_merge_load(const struct output *out, const struct saved *saved,
+                                      const struct ps_partition_set *partitions,
+                                      const struct ps_push_window *window, uint64_t used)
 {
     struct ps_push_load piece = saved->piece;
     piece.uuid = saved->uuid;
@@ -233,11 +233,11 @@ static enum mr_status load_lane(const struct output *out, const struct saved *sa
         given = ps_partitions_or(&given, &partitions);
         partitions = ps_partitions_or(&partitions, &beside);
         beside = (struct ps_partition_set){{0}};
-        status = load(out, &saved[i], &partitions, &saved[i].piece.window, used);
+        status = push_merge_load(out, &saved[i], &partitions, &saved[i].piece.window, used);
     }
     const struct ps_partition_set rest = ps_partitions_without(&wanted, &given);
     if (status == MR_OK && !is_chosen && !ps_partitions_empty(&given) && !ps_partitions_empty(&rest))
-        status = load(out, &saved[0], &rest, &nothing, used);
+        status = push_merge_load(out, &saved[0], &rest, &nothing, used);
     return status;
 }
 
@@ -259,8 +259,8 @@ static enum mr_status load_own(const struct output *out, uint32_t writer)
     enum mr_status status = MR_OK;
     for (uint32_t i = 0; i < m->count && status == MR_OK; i++)
         if (m->saved[i].writer == writer)
-            status = load(out, &m->saved[i], m->saved[i].partitions, &m->saved[i].piece.window,
-                          m->saved[i].piece.used);
+            status = push_merge_load(out, &m->saved[i], m->saved[i].partitions, &m->saved[i].piece.window,
+                                     m->saved[i].piece.used);
     return status;
 }
 

@@ -323,7 +323,7 @@ static enum mr_status first_failure(const struct loader *l, const enum mr_status
     return MR_OK;
 }
 
-static enum mr_status run(struct loader *l, void (*task)(struct ps_core *core, void *arg), char *text)
+static enum mr_status restore_run(struct loader *l, void (*task)(struct ps_core *core, void *arg), char *text)
 {
     ps_node_each_core(l->node, task, l);
     return first_failure(l, l->status, text);
@@ -405,7 +405,7 @@ static enum mr_status take_over_everywhere(struct loader *l, char *text)
         status = ps_push_merge_finish(l->pushes, text);
     if (status != MR_OK)
         return status;
-    status = run(l, take_over, text);
+    status = restore_run(l, take_over, text);
     if (status != MR_OK) {
         ps_node_each_core(l->node, give_back, NULL);
         return status;
@@ -442,11 +442,11 @@ enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader,
     for (uint32_t i = 0; i < node->core_count; i++)
         l->records[i].part = UINT32_MAX; /* none so far */
     text[0] = '\0';
-    status = share->owns != NULL ? run(l, make_variables, text) : MR_OK;
+    status = share->owns != NULL ? restore_run(l, make_variables, text) : MR_OK;
     if (status == MR_OK)
         status = ps_reader_blocks(reader, whole ? blocks_at_a_time(node) : 1, l->held, visit_blocks, l, text);
     if (status == MR_OK)
-        status = run(l, check_whole, text);
+        status = restore_run(l, check_whole, text);
     if (status == MR_OK && parameters != NULL)
         status = ps_parameter_load_check(parameters, text);
     if (status == MR_OK && whole)

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-static struct ps_saved_writers *make(uint32_t part_count, const uint32_t *cores)
+static struct ps_saved_writers *saved_writers_make(uint32_t part_count, const uint32_t *cores)
 {
     struct ps_saved_writers *w = calloc(1, sizeof(*w));
     if (w == NULL)
@@ -21,7 +21,7 @@ static struct ps_saved_writers *make(uint32_t part_count, const uint32_t *cores)
 }
 
 /* A node spreads all partitions evenly over its cores, whichever it owns. */
-static void give(struct ps_saved_writers *w, uint32_t partition, uint32_t part, bool is_wanted)
+static void saved_writers_give(struct ps_saved_writers *w, uint32_t partition, uint32_t part, bool is_wanted)
 {
     const uint32_t cores = w->first[part + 1] - w->first[part];
     const uint32_t writer = w->first[part] + partition * cores / MR_PARTITION_COUNT;
@@ -32,11 +32,11 @@ static void give(struct ps_saved_writers *w, uint32_t partition, uint32_t part, 
 
 struct ps_saved_writers *ps_saved_writers_of_node(uint32_t cores, uint32_t cores_here)
 {
-    struct ps_saved_writers *w = make(1, &cores);
+    struct ps_saved_writers *w = saved_writers_make(1, &cores);
     if (w == NULL)
         return NULL;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        give(w, p, 0, true);
+        saved_writers_give(w, p, 0, true);
     w->own_part = cores == cores_here ? 0 : PS_SAVED_NO_PART;
     return w;
 }
@@ -49,11 +49,12 @@ struct ps_saved_writers *ps_saved_writers_of_chain(const struct ps_chain *chain,
         cores[i] = ps_chain_part_last(chain, i)->manifest.file_count;
     if (chain->cluster == NULL && owns == NULL)
         return ps_saved_writers_of_node(cores[0], cores_here);
-    struct ps_saved_writers *w = make(chain->part_count, cores);
+    struct ps_saved_writers *w = saved_writers_make(chain->part_count, cores);
     if (w == NULL)
         return NULL;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        give(w, p, chain->cluster == NULL ? 0 : chain->cluster->owner[p], owns == NULL || owns[p]);
+        saved_writers_give(w, p, chain->cluster == NULL ? 0 : chain->cluster->owner[p],
+                           owns == NULL || owns[p]);
     const bool is_same = own_part < chain->part_count && cores[own_part] == cores_here;
     w->own_part = is_same ? own_part : PS_SAVED_NO_PART;
     return w;

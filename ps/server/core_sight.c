@@ -13,7 +13,7 @@
 #define FEATURES_FIRST 64u
 #define ROUNDS         2u /* a core may have more features than there was room for */
 
-/* Between ask() and the semaphore the core's thread writes; otherwise who asks reads. */
+/* Between core_sight_ask() and the semaphore the core's thread writes; otherwise who asks reads. */
 struct request {
     struct dp_task task;
     sem_t done;
@@ -58,7 +58,7 @@ static void look_at_feature(const struct ps_feature *f, struct ps_feature_sight 
     out->limit_bytes = f->feature.memory_bytes;
 }
 
-static void look(struct dp_task *task, void *core_app, struct dp_core *dp_core)
+static void core_sight_look(struct dp_task *task, void *core_app, struct dp_core *dp_core)
 {
     struct request *r = MR_CONTAINER(task, struct request, task);
     struct ps_core *core = core_app;
@@ -85,7 +85,7 @@ struct ps_core_sights *ps_core_sights_create(struct ps_node *node)
     sights->node = node;
     sights->core_count = node->core_count;
     for (uint32_t i = 0; i < node->core_count; i++) {
-        sights->requests[i].task.run = look;
+        sights->requests[i].task.run = core_sight_look;
         sem_init(&sights->requests[i].done, 0, 0);
     }
     return sights;
@@ -117,7 +117,7 @@ static void make_room(struct request *r)
     r->capacity = capacity;
 }
 
-static void ask(const struct ps_core_sights *sights, struct request *r, uint32_t core)
+static void core_sight_ask(const struct ps_core_sights *sights, struct request *r, uint32_t core)
 {
     if (r->is_asked)
         return;
@@ -166,7 +166,7 @@ void ps_core_sights_ask(struct ps_core_sights *sights, uint32_t wait_ms)
     for (uint32_t round = 0; round < ROUNDS; round++) {
         for (uint32_t i = 0; i < cores; i++)
             if (!sights->requests[i].is_answered)
-                ask(sights, &sights->requests[i], i);
+                core_sight_ask(sights, &sights->requests[i], i);
         for (uint32_t i = 0; i < cores; i++)
             if (!sights->requests[i].is_answered)
                 take_answer(&sights->requests[i], &end);

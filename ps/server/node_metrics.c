@@ -258,7 +258,7 @@ static bool ailment_of(void *app, char *out, size_t out_bytes)
     return ps_node_metrics_ailment(app, out, out_bytes);
 }
 
-static enum mr_status make(struct ps_node *node, struct ps_node_metrics **out)
+static enum mr_status node_metrics_make(struct ps_node *node, struct ps_node_metrics **out)
 {
     const struct ps_config *config = node->config;
     struct ps_node_metrics *m = calloc(1, sizeof(*m));
@@ -282,7 +282,7 @@ enum mr_status ps_node_metrics_start(struct ps_node *node, struct ps_node_metric
         .listen = node->config->metrics_listen, .write = write_of, .ailment = ailment_of};
     if (options.listen[0] == '\0')
         return MR_OK;
-    if (make(node, out) != MR_OK) {
+    if (node_metrics_make(node, out) != MR_OK) {
         snprintf(error, DP_ERROR_BYTES, "no memory for metrics");
         return MR_NO_MEMORY;
     }

@@ -83,7 +83,7 @@ static void leave(void *self, bool more)
 {
 }
 
-static void wake(void *self)
+static void rpc_node_wake(void *self)
 {
     dp_wake(((struct ps_rpc *)self)->dp, 0);
 }
@@ -227,7 +227,7 @@ static enum mr_status make_agent(struct ps_rpc *rpc, char *error, size_t error_b
                                                .now_us = now_us,
                                                .enter = enter,
                                                .leave = leave,
-                                               .wake = wake,
+                                               .wake = rpc_node_wake,
                                                .wait = wait_for,
                                                .thread_begins = thread_begins,
                                                .can_reach = can_reach},
@@ -348,7 +348,7 @@ static void sleep_us(uint64_t us)
     nanosleep(&(struct timespec){.tv_nsec = (long)us * 1000}, NULL);
 }
 
-static uint32_t ask(struct ps_rpc *rpc, uint32_t (*run)(struct ps_rpc *rpc))
+static uint32_t rpc_node_ask(struct ps_rpc *rpc, uint32_t (*run)(struct ps_rpc *rpc))
 {
     struct order order = {.task.run = run_order, .rpc = rpc, .run = run};
     sem_init(&order.done, 0, 0);
@@ -413,7 +413,7 @@ static uint32_t unsent(struct ps_rpc *rpc)
 static void ask_until_none(struct ps_rpc *rpc, uint32_t (*run)(struct ps_rpc *rpc), uint64_t limit_us)
 {
     uint64_t until_us = dp_now_us() + limit_us;
-    while (ask(rpc, run) != 0 && dp_now_us() < until_us)
+    while (rpc_node_ask(rpc, run) != 0 && dp_now_us() < until_us)
         sleep_us(LOOK_US);
 }
 
@@ -421,7 +421,7 @@ static void ask_until_none(struct ps_rpc *rpc, uint32_t (*run)(struct ps_rpc *rp
 static bool wait_for_functions(struct ps_rpc *rpc, bool stops)
 {
     uint64_t log_us = dp_now_us() + LOG_AFTER_US;
-    for (uint32_t left = ask(rpc, unfinished); left > 0; left = ask(rpc, unfinished)) {
+    for (uint32_t left = rpc_node_ask(rpc, unfinished); left > 0; left = rpc_node_ask(rpc, unfinished)) {
         if (!stops && atomic_load(&rpc->stopping))
             return false;
         if (dp_now_us() >= log_us) {
@@ -476,27 +476,27 @@ static void renew(struct ps_rpc *rpc)
     char error[512];
     bool again = rpc->end == MR_AGENT_REFUSED;
     log_end(rpc);
-    (void)ask(rpc, retire);
+    (void)rpc_node_ask(rpc, retire);
     if (!wait_for_functions(rpc, false))
         return;
     for (uint32_t ms = 0; again && ms < AGAIN_MS && !atomic_load(&rpc->stopping); ms++)
         sleep_us(1000);
     ps_rpc_modules_exit(&rpc->modules, rpc->agent);
-    (void)ask(rpc, close_agent);
+    (void)rpc_node_ask(rpc, close_agent);
     mr_agent_join(rpc->agent);
     if (find_rendezvous(rpc, error, sizeof(error)) != MR_OK)
         mr_log_warning("rpc_no_rendezvous", "%s; joining where it was", error);
-    if (ask(rpc, replace) == 0)
+    if (rpc_node_ask(rpc, replace) == 0)
         return;
     if (ps_rpc_modules_start(&rpc->modules, rpc->agent, error, sizeof(error)) != MR_OK) {
         rpc->modules.count = 0;
         mr_log_error("rpc_no_modules", "nobody can join: %s; restart the node", error);
         return;
     }
-    (void)ask(rpc, release);
+    (void)rpc_node_ask(rpc, release);
 }
 
-static void *keep(void *arg)
+static void *rpc_node_keep(void *arg)
 {
     struct ps_rpc *rpc = arg;
     (void)pthread_setname_np(pthread_self(), "mr-worlds");
@@ -511,9 +511,9 @@ static void *keep(void *arg)
 
 bool ps_rpc_open(struct ps_rpc *rpc)
 {
-    rpc->has_keeper = pthread_create(&rpc->keeper, NULL, keep, rpc) == 0;
+    rpc->has_keeper = pthread_create(&rpc->keeper, NULL, rpc_node_keep, rpc) == 0;
     if (rpc->has_keeper)
-        (void)ask(rpc, release);
+        (void)rpc_node_ask(rpc, release);
     return rpc->has_keeper;
 }
 
@@ -526,13 +526,13 @@ void ps_rpc_close(struct ps_rpc *rpc)
     }
     if (rpc->closed) /* there was no memory for the next one */
         return;
-    (void)ask(rpc, retire);
+    (void)rpc_node_ask(rpc, retire);
     (void)wait_for_functions(rpc, true);
     if (!rpc->unstarted)
         ps_rpc_modules_exit(&rpc->modules, rpc->agent);
     (void)wait_for_functions(rpc, true); /* of the modules' last calls */
     ask_until_none(rpc, unsent, DRAIN_US);
     ask_until_none(rpc, goodbye, GOODBYE_US);
-    (void)ask(rpc, close_agent);
+    (void)rpc_node_ask(rpc, close_agent);
     mr_agent_join(rpc->agent);
 }

@@ -125,7 +125,7 @@ static bool all_are_alive(struct ps_watch *w)
     return alive;
 }
 
-static void look(struct ps_watch *w)
+static void watch_look(struct ps_watch *w)
 {
     tell_status(w);
     if (w->watchdog_us == 0 || atomic_load(&w->phase) != PS_WATCH_READY)
@@ -135,13 +135,13 @@ static void look(struct ps_watch *w)
     ps_node_wake_control(w->node); /* it turns only when it is woken */
 }
 
-static void *run(void *arg)
+static void *watch_run(void *arg)
 {
     struct ps_watch *w = arg;
     struct timespec until;
     (void)pthread_setname_np(pthread_self(), "mr-watch");
     do {
-        look(w);
+        watch_look(w);
         until = mr_clock_after_us(w->look_us);
     } while (sem_clockwait(&w->ended, CLOCK_MONOTONIC, &until) != 0);
     return NULL;
@@ -163,7 +163,7 @@ bool ps_watch_start(struct ps_node *node, struct ps_watch **out)
     if (w->watchdog_us != 0 && w->watchdog_us / LOOKS_PER_PERIOD < LOOK_US_MAX)
         w->look_us = w->watchdog_us / LOOKS_PER_PERIOD;
     sem_init(&w->ended, 0, 0);
-    if (pthread_create(&w->thread, NULL, run, w) != 0) {
+    if (pthread_create(&w->thread, NULL, watch_run, w) != 0) {
         sem_destroy(&w->ended);
         free(w);
         return false;

@@ -383,7 +383,7 @@ static bool wait_for_work(struct ps_copier *c, bool is_failing)
     return goes_on;
 }
 
-static void *run(void *arg)
+static void *copier_run(void *arg)
 {
     struct ps_copier *c = arg;
     char text[PS_TEXT_BYTES];
@@ -446,7 +446,7 @@ enum mr_status ps_copier_start(const struct ps_copier_options *options, struct p
                                .arg = c};
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);
-    if (pthread_create(&c->thread, NULL, run, c) != 0) {
+    if (pthread_create(&c->thread, NULL, copier_run, c) != 0) {
         ps_remote_close(c->remote);
         free(c);
         return ps_checkpoint_fail(text, "copy", options->directory, -EAGAIN);

@@ -406,7 +406,7 @@ static void note_nothing(struct job *job, struct ps_copy_file *noted)
 }
 
 /* Opens it where it can go on, if there is a record: m->kept. */
-static int create(struct moving *m)
+static int copy_create(struct moving *m)
 {
     const struct ps_store *to = m->job->copy->to;
     if (!m->noted)
@@ -431,7 +431,7 @@ static enum mr_status open_both(struct moving *m, char *text)
         return ps_checkpoint_fail(text, "open", m->from_path, error);
     if (found != expected)
         return ps_checkpoint_corrupt(text, m->from_path, PS_WRONG_LENGTH);
-    error = create(m);
+    error = copy_create(m);
     /* A disk without that room may have it yet; a store that refuses such a length does so here. */
     if (error == 0 && copy->to->reserve && copy->to->reserve(m->to, expected) == -EFBIG)
         error = -EFBIG;
@@ -683,7 +683,7 @@ static enum mr_status take_up(struct job *job, char *text)
 }
 
 /* Goes on where the record says, or starts over with another record. */
-static enum mr_status begin(struct job *job, char *text)
+static enum mr_status copy_begin(struct job *job, char *text)
 {
     const struct ps_copy *copy = job->copy;
     if (!copy->keeps_record || !copy->to->resume)
@@ -704,7 +704,7 @@ static enum mr_status begin(struct job *job, char *text)
 }
 
 /* What has been copied stays for the next try, if that can go on with it. */
-static void end(struct job *job, enum mr_status status)
+static void copy_end(struct job *job, enum mr_status status)
 {
     const struct ps_copy *copy = job->copy;
     const bool may_go_on = job->record.files && (status == MR_IO_ERROR || status == MR_NO_MEMORY);
@@ -724,7 +724,7 @@ static enum mr_status copy_link(const struct ps_copy *copy, const struct ps_chai
                       .rate = {.bytes_per_s_max = copy->bytes_per_s_max}};
     if (!ps_path_temporary(copy->to_directory, link->manifest.id, job.to_path))
         return ps_checkpoint_fail(text, "copy", link->path, -ENAMETOOLONG);
-    enum mr_status status = begin(&job, text);
+    enum mr_status status = copy_begin(&job, text);
     if (status != MR_OK) {
         ps_copy_record_clear(&job.record);
         return status;
@@ -737,7 +737,7 @@ static enum mr_status copy_link(const struct ps_copy *copy, const struct ps_chai
     if (status == MR_OK)
         status = copy_manifest(&job, text);
     if (status != MR_OK)
-        end(&job, status);
+        copy_end(&job, status);
     ps_copy_record_clear(&job.record);
     if (status != MR_OK)
         return status;

@@ -15,7 +15,7 @@ struct reading {
     bool is_in_profile, is_too_long;
 };
 
-static bool take(char *out, const char *value)
+static bool credentials_take(char *out, const char *value)
 {
     return (size_t)snprintf(out, PS_SECRET_BYTES, "%s", value) < PS_SECRET_BYTES;
 }
@@ -60,7 +60,7 @@ static bool read_line(struct reading *r, char *line)
         return false;
     *value++ = '\0';
     char *field = r->is_in_profile ? field_of(r->out, trim(line)) : NULL;
-    if (field && !take(field, trim(value)))
+    if (field && !credentials_take(field, trim(value)))
         r->is_too_long = true;
     return true;
 }
@@ -113,7 +113,7 @@ static bool read_file(const char *path, struct ps_credentials *out, char *text)
 static bool take_environment(char *out, const char *name, char *text)
 {
     const char *value = getenv(name);
-    if (!value || take(out, value))
+    if (!value || credentials_take(out, value))
         return true;
     (void)snprintf(text, PS_TEXT_BYTES, "%s: its value has more than %u bytes", name, PS_SECRET_BYTES - 1);
     return false;

@@ -70,7 +70,7 @@ static void free_buffer(struct ps_part_sender *s, uint8_t *buffer)
 
 /* ---- parts ---- */
 
-static void *run(void *arg)
+static void *part_sender_run(void *arg)
 {
     struct sending *part = arg;
     const struct ps_part_sender_options *o = &part->sender->options;
@@ -83,11 +83,11 @@ static void *run(void *arg)
 
 /* False: there is no thread. end_oldest() returns the buffer. */
 // NOLINTNEXTLINE(readability-non-const-parameter): whoever gets it back fills it
-static bool begin(struct ps_part_sender *s, uint8_t *data, size_t bytes)
+static bool part_sender_begin(struct ps_part_sender *s, uint8_t *data, size_t bytes)
 {
     struct sending *part = &s->slots[s->begun % PS_PART_SENDER_MAX];
     *part = (struct sending){.sender = s, .number = s->count, .data = data, .bytes = bytes};
-    if (pthread_create(&part->thread, NULL, run, part) != 0)
+    if (pthread_create(&part->thread, NULL, part_sender_run, part) != 0)
         return false;
     s->begun++;
     return true;
@@ -132,7 +132,7 @@ int ps_part_sender_put(struct ps_part_sender *s, uint8_t **part, size_t bytes)
         return error_of(s);
     uint8_t *next = next_buffer(s);
     s->count++;
-    if (next && s->error == 0 && begin(s, *part, bytes)) {
+    if (next && s->error == 0 && part_sender_begin(s, *part, bytes)) {
         *part = next;
         return 0;
     }

@@ -36,7 +36,7 @@ static size_t bytes_of(const struct ps_read_ahead *r, uint64_t range)
 }
 
 /* The next range to read; false: there is none, or it ends. */
-static bool begin(struct ps_read_ahead *r, uint64_t *range)
+static bool read_ahead_begin(struct ps_read_ahead *r, uint64_t *range)
 {
     pthread_mutex_lock(&r->lock);
     while (!r->is_ending && r->begun < r->range_count && r->begun - r->released == r->options.buffer_count)
@@ -48,11 +48,11 @@ static bool begin(struct ps_read_ahead *r, uint64_t *range)
     return goes_on;
 }
 
-static void *run(void *arg)
+static void *read_ahead_run(void *arg)
 {
     struct ps_read_ahead *r = arg;
     uint64_t range;
-    while (begin(r, &range)) {
+    while (read_ahead_begin(r, &range)) {
         struct slot *slot = &r->slots[range % r->options.buffer_count];
         slot->error = ps_store_read_all(r->options.store, r->options.file, slot->data, bytes_of(r, range),
                                         range * r->options.range_bytes);
@@ -113,7 +113,7 @@ int ps_read_ahead_open(const struct ps_read_ahead_options *options, struct ps_re
     pthread_cond_init(&r->changed, NULL);
     int error = make_slots(r) ? 0 : -ENOMEM;
     while (error == 0 && r->thread_count + 1 < options->buffer_count && r->thread_count < r->range_count &&
-           pthread_create(&r->threads[r->thread_count], NULL, run, r) == 0)
+           pthread_create(&r->threads[r->thread_count], NULL, read_ahead_run, r) == 0)
         r->thread_count++;
     if (error == 0 && r->thread_count == 0 && r->range_count > 0)
         error = -EAGAIN;

@@ -83,7 +83,7 @@ static bool set_flag(const char *value, int *out)
     return is_flag;
 }
 
-static bool copy(char *out, size_t out_bytes, const char *value)
+static bool store_url_copy(char *out, size_t out_bytes, const char *value)
 {
     return value[0] != '\0' && (size_t)snprintf(out, out_bytes, "%s", value) < out_bytes;
 }
@@ -115,7 +115,7 @@ static bool set_endpoint(struct ps_store_url *u, const char *value)
 static bool set_hdfs(struct ps_store_url *u, const char *key, const char *value)
 {
     if (strcmp(key, "user.name") == 0)
-        return copy(u->user, sizeof(u->user), value);
+        return store_url_copy(u->user, sizeof(u->user), value);
     u->negotiate = strcmp(key, "auth") == 0 && strcmp(value, "negotiate") == 0;
     return u->negotiate;
 }
@@ -129,7 +129,7 @@ static bool is_region(const char *value)
 static bool set_s3(struct ps_store_url *u, const char *key, const char *value)
 {
     if (strcmp(key, "region") == 0)
-        return is_region(value) && copy(u->region, sizeof(u->region), value);
+        return is_region(value) && store_url_copy(u->region, sizeof(u->region), value);
     if (strcmp(key, "endpoint") == 0)
         return set_endpoint(u, value);
     return strcmp(key, "path_style") == 0 && set_flag(value, &u->path_style);
@@ -139,14 +139,14 @@ static bool set_s3(struct ps_store_url *u, const char *key, const char *value)
 static bool set_any(struct ps_store_url *u, const char *key, const char *value)
 {
     if (strcmp(key, "ca") == 0)
-        return value[0] == '/' && copy(u->ca, sizeof(u->ca), value);
+        return value[0] == '/' && store_url_copy(u->ca, sizeof(u->ca), value);
     return (u->kind == PS_STORE_HDFS ? set_hdfs : set_s3)(u, key, value);
 }
 
 static bool parse_query(struct ps_store_url *u, const char *query)
 {
     char pairs[QUERY_BYTES], *rest = pairs, *pair;
-    if (!copy(pairs, sizeof(pairs), query))
+    if (!store_url_copy(pairs, sizeof(pairs), query))
         return false;
     while ((pair = strsep(&rest, "&")) != NULL) {
         char *value = strchr(pair, '=');
@@ -242,7 +242,7 @@ bool ps_store_url_parse(const char *url, struct ps_store_url *out, char *text)
 {
     struct ps_store_url u = {.kind = PS_STORE_LOCAL};
     if (!ps_store_url_is_remote(url)) {
-        if (!copy(u.directory, sizeof(u.directory), url))
+        if (!store_url_copy(u.directory, sizeof(u.directory), url))
             return refuse(text, url, "a path has 1 to 511 bytes");
         *out = u;
         return true;

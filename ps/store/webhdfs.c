@@ -60,8 +60,8 @@ static bool url_of(const struct ps_remote *r, const char *path, const char *op, 
 }
 
 /* A request on a name; its JSON in *json, to be freed. */
-static int ask(const struct ps_remote *r, const char *method, const char *path, const char *op, char **json,
-               size_t *bytes)
+static int webhdfs_ask(const struct ps_remote *r, const char *method, const char *path, const char *op,
+                       char **json, size_t *bytes)
 {
     char url[PS_HTTP_URL_BYTES];
     struct ps_http_answer answer;
@@ -95,7 +95,7 @@ static int ask_whether(const struct ps_remote *r, const char *method, const char
 {
     char *json;
     size_t bytes;
-    const int error = ask(r, method, path, op, &json, &bytes);
+    const int error = webhdfs_ask(r, method, path, op, &json, &bytes);
     return error != 0 ? error : end_answer(json, webhdfs_json_boolean(json, bytes, is_done));
 }
 
@@ -103,7 +103,7 @@ static int status_of(const struct ps_remote *r, const char *path, struct webhdfs
 {
     char *json;
     size_t bytes;
-    const int error = ask(r, "GET", path, "GETFILESTATUS", &json, &bytes);
+    const int error = webhdfs_ask(r, "GET", path, "GETFILESTATUS", &json, &bytes);
     return error != 0 ? error : end_answer(json, webhdfs_json_status(json, bytes, status));
 }
 
@@ -229,7 +229,7 @@ static int list_page(struct ps_remote *r, const char *path, char last[WEBHDFS_NA
     if (last[0] != '\0' && (!ps_store_url_append(op, sizeof(op), "&startAfter=") ||
                             !ps_store_url_escape(op, sizeof(op), last, false)))
         return -ENAMETOOLONG;
-    const int error = ask(r, "GET", path, op, &json, &bytes);
+    const int error = webhdfs_ask(r, "GET", path, op, &json, &bytes);
     return error != 0 ? error
                       : end_answer(json, webhdfs_json_listing(json, bytes, visit, arg, last, is_last));
 }

@@ -25,7 +25,7 @@ struct ps_table_copy {
 
 /* ---- the log ---- */
 
-static void note(struct ps_table_copy *c, uint64_t hash)
+static void table_copy_note(struct ps_table_copy *c, uint64_t hash)
 {
     if (c->is_lost)
         return;
@@ -63,7 +63,7 @@ void ps_table_copy_changed(struct ps_table *t, struct ps_place place, uint64_t h
         return;
     *entry = ps_entry_with_state(*entry, t->index.mark);
     t->index.marks++;
-    note(t->copy, hash);
+    table_copy_note(t->copy, hash);
 }
 
 bool ps_table_copy_notes(const struct ps_table *t, uint64_t hash)
@@ -74,7 +74,7 @@ bool ps_table_copy_notes(const struct ps_table *t, uint64_t hash)
 void ps_table_copy_note(struct ps_table *t, uint64_t hash)
 {
     if (ps_table_copy_notes(t, hash))
-        note(t->copy, hash);
+        table_copy_note(t->copy, hash);
 }
 
 /* ---- life ---- */
@@ -180,8 +180,8 @@ static bool cursor_seek(struct ps_table *t, uint64_t *budget_bytes)
     return false;
 }
 
-static void give(struct ps_table *t, struct ps_place place, uint64_t hash, struct ps_copy_part *out,
-                 uint64_t *budget_bytes)
+static void table_copy_give(struct ps_table *t, struct ps_place place, uint64_t hash,
+                            struct ps_copy_part *out, uint64_t *budget_bytes)
 {
     const uint8_t *row = ps_table_row(t, place);
     ps_row_prefetch(t, row, t->layout.bytes);
@@ -205,7 +205,7 @@ static bool bucket_give(struct ps_table *t, uint32_t keys_max, struct ps_copy_pa
             continue;
         if (out->count == keys_max)
             return false;
-        give(t, place, ps_index_hash_at(&t->index, place), out, budget_bytes);
+        table_copy_give(t, place, ps_index_hash_at(&t->index, place), out, budget_bytes);
     }
     return true;
 }
@@ -238,7 +238,7 @@ static enum ps_copy_kind changed_keys(struct ps_table *t, uint32_t keys_max, str
         }
         kind = of_key;
         if (kind == PS_COPY_ROWS) {
-            give(t, place, hash, out, budget_bytes);
+            table_copy_give(t, place, hash, out, budget_bytes);
         } else {
             out->keys[out->count++] = ps_index_key(&t->index, hash);
             budget_use(budget_bytes, PS_KEY_COST_BYTES);

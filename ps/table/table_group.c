@@ -87,7 +87,7 @@ void ps_group_seek(const struct ps_table *t, struct ps_group *g, uint32_t count)
     }
 }
 
-static inline void find(const struct ps_table *t, struct ps_group *g, uint32_t count)
+static inline void table_group_find(const struct ps_table *t, struct ps_group *g, uint32_t count)
 {
     if (t->group_stages == NULL) {
         g->late = 0;
@@ -104,7 +104,7 @@ void ps_group_find(const struct ps_table *t, struct ps_group *g, uint32_t count,
 {
     for (uint32_t i = 0; i < count; i++)
         check_bucket(t, g, i);
-    find(t, g, count);
+    table_group_find(t, g, count);
     seek_late(t, g);
     /* Of all keys: a branch by what was found would be mispredicted once the rows' addresses are there. */
     const uint32_t lines = ps_row_prefetch_lines(t, row_bytes);

@@ -59,8 +59,8 @@ static void round_back(struct ps_table *t, void *const *rows, float *values, con
 }
 
 /* The rows that were changed, which count it, are rounded; others are as they were, to the bit. */
-static void finish(struct ps_table *t, void *const *rows, const uint64_t *seeds, uint32_t count,
-                   uint32_t changed)
+static void table_half_finish(struct ps_table *t, void *const *rows, const uint64_t *seeds, uint32_t count,
+                              uint32_t changed)
 {
     bool all = (uint32_t)__builtin_popcount(changed) == count;
     if (all)
@@ -104,6 +104,6 @@ uint32_t ps_table_half_apply(struct ps_table *t, const struct mr_rule_push *push
         return 0;
     t->half->copy_rows(t->expanded, (const void *const *)rows, count, t->dim);
     uint32_t changed = mr_rule_apply(&t->optimizer, push, values, states, gradients, count, t->dim);
-    finish(t, rows, seeds, count, changed);
+    table_half_finish(t, rows, seeds, count, changed);
     return (uint32_t)__builtin_popcount(changed);
 }

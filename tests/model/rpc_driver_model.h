@@ -184,7 +184,7 @@ static void model_begin(void)
     atomic_store(&model_events[MODEL_OWN_FD], 0);
     model_agent.free = model_agent_free;
     model_agent.config.driver.self = d;
-    model_agent.config.driver.wake = wake;
+    model_agent.config.driver.wake = rpc_driver_wake;
     pthread_mutex_init(&model_agent.late, NULL);
     atomic_store(&model_agent.holds, 1);
     atomic_store(&model_agent.work, NULL);

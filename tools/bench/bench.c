@@ -261,7 +261,7 @@ static int measure(struct bench *b)
     return exit_code;
 }
 
-static int run(struct bench *b)
+static int bench_run(struct bench *b)
 {
     struct tool_bench_options *o = &b->options;
     b->table = (struct tool_load_table){.command = command, .client = b->client};
@@ -284,7 +284,7 @@ int tool_bench(int argc, char **argv)
     if (exit_code == 0)
         exit_code = tool_connect(command, &b.options.connection, &b.client);
     if (exit_code == 0)
-        exit_code = run(&b);
+        exit_code = bench_run(&b);
     mr_client_destroy(b.client);
     const int closed = close_out(&b);
     return exit_code != 0 ? exit_code : closed;

@@ -24,7 +24,7 @@ static const struct {
 #define KINDS (sizeof(kinds) / sizeof(*kinds))
 
 /* Cuts at the colons, and returns how many words there are, of which WORDS_MAX are kept. */
-static uint32_t split(char *text, const char *words[WORDS_MAX])
+static uint32_t key_law_split(char *text, const char *words[WORDS_MAX])
 {
     uint32_t count = 0;
     for (char *at = text; at != NULL; count++) {
@@ -86,7 +86,7 @@ bool tool_key_law_parse(const char *text, struct tool_key_law *law, char *error,
     const char *words[WORDS_MAX] = {"", "", "", ""};
     uint32_t kind = 0;
     (void)snprintf(copy, sizeof(copy), "%s", text);
-    const uint32_t count = split(copy, words);
+    const uint32_t count = key_law_split(copy, words);
     while (kind < KINDS && strcmp(words[0], kinds[kind].name) != 0)
         kind++;
     if (kind == KINDS || strlen(text) >= sizeof(copy)) {

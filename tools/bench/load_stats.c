@@ -8,35 +8,36 @@ static uint64_t read_number(const uint64_t *written)
 }
 
 /* There is one writer. */
-static void add(uint64_t *written, uint64_t more) /* NOLINT(readability-non-const-parameter): stored to */
+static void load_stats_add(uint64_t *written,
+                           uint64_t more) /* NOLINT(readability-non-const-parameter): stored to */
 {
     __atomic_store_n(written, *written + more, __ATOMIC_RELAXED);
 }
 
 void tool_load_stats_warm_up(struct tool_load_stats *s)
 {
-    add(&s->warm_up, 1);
+    load_stats_add(&s->warm_up, 1);
 }
 
 void tool_load_stats_ended(struct tool_load_stats *s, enum tool_op op, enum mr_status status,
                            uint64_t latency_ns, uint64_t keys, uint64_t bytes)
 {
     struct tool_op_stats *o = &s->ops[op];
-    add(&o->counts[TOOL_ENDED], 1);
-    add(&s->statuses[status < MR_STATUS_COUNT ? status : MR_INTERNAL], 1);
+    load_stats_add(&o->counts[TOOL_ENDED], 1);
+    load_stats_add(&s->statuses[status < MR_STATUS_COUNT ? status : MR_INTERNAL], 1);
     mr_histogram_add(&o->latency, latency_ns, 1);
     if (status != MR_OK) {
-        add(&o->counts[TOOL_FAILED], 1);
-        add(&o->counts[TOOL_TIMEOUTS], status == MR_DEADLINE_EXCEEDED ? 1 : 0);
+        load_stats_add(&o->counts[TOOL_FAILED], 1);
+        load_stats_add(&o->counts[TOOL_TIMEOUTS], status == MR_DEADLINE_EXCEEDED ? 1 : 0);
         return;
     }
-    add(&o->counts[TOOL_KEYS], keys);
-    add(&o->counts[TOOL_BYTES], bytes);
+    load_stats_add(&o->counts[TOOL_KEYS], keys);
+    load_stats_add(&o->counts[TOOL_BYTES], bytes);
 }
 
 void tool_load_stats_unsent(struct tool_load_stats *s, enum tool_op op, uint64_t waited_ns)
 {
-    add(&s->ops[op].counts[TOOL_UNSENT], 1);
+    load_stats_add(&s->ops[op].counts[TOOL_UNSENT], 1);
     mr_histogram_add(&s->ops[op].latency, waited_ns, 1);
 }
 

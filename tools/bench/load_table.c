@@ -34,8 +34,8 @@ static void draw_names(struct tool_load_table *t)
 /* ---- a table that is there ---- */
 
 /* The info of the table; false: there is none of that name, or *status says why nobody knows. */
-static bool find(struct mr_client *client, const char *name, struct mr_feature_info *out,
-                 enum mr_status *status)
+static bool load_table_find(struct mr_client *client, const char *name, struct mr_feature_info *out,
+                            enum mr_status *status)
 {
     struct mr_feature_info *infos = NULL;
     uint32_t count = 0;
@@ -59,7 +59,7 @@ static int use_existing(struct tool_load_table *t, struct tool_bench_plan *plan,
 {
     struct mr_feature_info info;
     enum mr_status status;
-    if (!find(t->client, name, &info, &status))
+    if (!load_table_find(t->client, name, &info, &status))
         return status != MR_OK ? tool_call_failed(t->command, status)
                                : cli_fail(t->command,
                                           "there is no table named %s; millrace ctl list shows what there "
@@ -130,7 +130,7 @@ static enum mr_status await(struct preload *p, uint32_t slot)
     return status;
 }
 
-static enum mr_status ask(struct preload *p, uint32_t slot, uint64_t first)
+static enum mr_status load_table_ask(struct preload *p, uint32_t slot, uint64_t first)
 {
     const struct mr_options options = {.future = &p->futures[slot], .wire_dtype = MR_F16};
     const uint64_t left = p->plan->preload - first;
@@ -158,7 +158,7 @@ int tool_load_table_preload(const struct tool_load_table *t, const struct tool_b
          first += PRELOAD_KEYS, slot = (slot + 1) % PRELOAD_CALLS) {
         status = await(&p, slot);
         if (status == MR_OK)
-            status = ask(&p, slot, first);
+            status = load_table_ask(&p, slot, first);
         if (slot == 0)
             show_progress(first, plan->preload);
     }
@@ -175,7 +175,7 @@ bool tool_load_table_left_out(const struct tool_load_table *t, struct tool_left_
 {
     struct mr_feature_info info;
     enum mr_status status;
-    if (t->name[0] == '\0' || !find(t->client, t->name, &info, &status))
+    if (t->name[0] == '\0' || !load_table_find(t->client, t->name, &info, &status))
         return false;
     const struct tool_left_out now = left_out_of(&info);
     *out = (struct tool_left_out){now.rows_refused - t->before.rows_refused,
@@ -187,7 +187,7 @@ bool tool_load_table_left_out(const struct tool_load_table *t, struct tool_left_
 /* ---- the end ---- */
 
 /* A name that is gone already, after a restart of the server for instance, is as good. */
-static enum mr_status drop(const struct tool_load_table *t, const char *name)
+static enum mr_status load_table_drop(const struct tool_load_table *t, const char *name)
 {
     const uint64_t until_us = mr_clock_us() + DROP_WAIT_US;
     enum mr_status status;
@@ -201,7 +201,7 @@ static enum mr_status drop(const struct tool_load_table *t, const char *name)
 
 static int drop_own(const struct tool_load_table *t, const char *what, const char *name)
 {
-    const enum mr_status status = drop(t, name);
+    const enum mr_status status = load_table_drop(t, name);
     const char *where = mr_last_error();
     if (status == MR_OK)
         return 0;

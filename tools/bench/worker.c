@@ -50,7 +50,7 @@ static void note_error(struct tool_worker *w, enum tool_op op, enum mr_status st
 }
 
 /* Counts a call, and makes its place free. */
-static void count(struct tool_worker *w, struct tool_flight_call *call, enum mr_status status)
+static void worker_count(struct tool_worker *w, struct tool_flight_call *call, enum mr_status status)
 {
     const uint64_t now_ns = mr_clock_ns(), latency_ns = tool_flight_end(&w->flight, call, now_ns);
     w->busy_ns = now_ns;
@@ -64,14 +64,14 @@ static void count(struct tool_worker *w, struct tool_flight_call *call, enum mr_
 }
 
 /* The whole answer is taken, as a trainer would take it. */
-static void finish(struct tool_worker *w, struct tool_flight_call *call)
+static void worker_finish(struct tool_worker *w, struct tool_flight_call *call)
 {
     struct mr_reply *reply = NULL;
     enum mr_status status = mr_future_wait(call->future, &reply);
     if (status == MR_OK && !tool_call_is_answered(w->plan, call->op, call->keys, reply))
         status = MR_BAD_MESSAGE;
     note_error(w, call->op, status);
-    count(w, call, status);
+    worker_count(w, call, status);
     mr_reply_free(reply);
     mr_future_destroy(call->future);
 }
@@ -86,7 +86,7 @@ static void find_ended(struct tool_worker *w)
         next = at->next;
         if (!mr_future_wait_for(call->future, 0))
             continue;
-        finish(w, call);
+        worker_finish(w, call);
         w->unseen--;
     }
     w->unseen = 0;
@@ -128,7 +128,7 @@ static void send_due(struct tool_worker *w)
         const enum mr_status status = tool_caller_send(&w->caller, call->op, call->keys, more, &call->future);
         note_error(w, call->op, status);
         if (status != MR_OK)
-            count(w, call, status);
+            worker_count(w, call, status);
         now_ns = mr_clock_ns();
         w->busy_ns = now_ns;
     }
@@ -196,7 +196,7 @@ static void abandon(struct tool_worker *w)
     while (w->flight.count > 0) {
         struct tool_flight_call *call = MR_CONTAINER(w->flight.calls.next, struct tool_flight_call, link);
         mr_future_destroy(call->future);
-        count(w, call, MR_CANCELLED);
+        worker_count(w, call, MR_CANCELLED);
     }
 }
 
@@ -218,7 +218,7 @@ static void charge_unsent(struct tool_worker *w)
     }
 }
 
-static void *run(void *arg)
+static void *worker_run(void *arg)
 {
     struct tool_worker *w = arg;
     (void)prctl(PR_SET_TIMERSLACK, (unsigned long)SLACK_NS);
@@ -241,7 +241,7 @@ bool tool_worker_start(struct tool_worker *w, const struct tool_bench_times *tim
     w->times = *times;
     tool_flight_init(&w->flight, w->calls, w->plan->in_flight, times->start_ns, times->end_ns,
                      w->plan->rate > 0 ? &schedule : NULL);
-    return pthread_create(&w->thread, NULL, run, w) == 0;
+    return pthread_create(&w->thread, NULL, worker_run, w) == 0;
 }
 
 void tool_worker_join(struct tool_worker *w)

@@ -175,7 +175,7 @@ static enum mr_status follow(struct capture *c)
 }
 
 /* Reads what the cores have recorded by now. */
-static enum mr_status finish(struct capture *c)
+static enum mr_status capture_finish(struct capture *c)
 {
     uint64_t left_bytes;
     enum mr_status status;
@@ -203,7 +203,7 @@ static int print_summary(const struct capture *c)
 }
 
 /* The file is whole in any case. */
-static int end(struct capture *c, enum mr_status status)
+static int capture_end(struct capture *c, enum mr_status status)
 {
     char why[CAPTURE_ERROR_BYTES];
     (void)snprintf(why, sizeof(why), "%s", mr_last_error());
@@ -220,7 +220,7 @@ static int end(struct capture *c, enum mr_status status)
     return status != MR_OK ? CLI_EXIT_FAILED : exit_code;
 }
 
-static int run(struct capture *c)
+static int capture_run(struct capture *c)
 {
     enum mr_status status = MR_OK;
     if (!capture_files_open(&c->files, c->error)) {
@@ -230,8 +230,8 @@ static int run(struct capture *c)
     }
     status = follow(c);
     if (status == MR_OK)
-        status = finish(c);
-    const int exit_code = end(c, status);
+        status = capture_finish(c);
+    const int exit_code = capture_end(c, status);
     capture_cores_end(&c->cores);
     return exit_code;
 }
@@ -278,14 +278,14 @@ static int capture(const struct arguments *a, struct mr_client *client)
     };
     describe_filter(a, c.filter);
     const enum mr_status status = capture_cores_start(&c.cores, client, a->core, &request);
-    const int exit_code = status == MR_OK ? run(&c) : tool_call_failed(command, status);
+    const int exit_code = status == MR_OK ? capture_run(&c) : tool_call_failed(command, status);
     capture_cores_free(&c.cores);
     return exit_code;
 }
 
 /* ---- the command line ---- */
 
-static void check(const struct arguments *a)
+static void capture_check(const struct arguments *a)
 {
     if (a->output == NULL || a->output[0] == '\0')
         cli_refuse(command, "--output is missing; name a file, or - for standard output");
@@ -340,7 +340,7 @@ int tool_capture(int argc, char **argv)
         CLI_OPTIONS(options),
     };
     (void)cli_parse(&usage, argc, argv, NULL);
-    check(&a);
+    capture_check(&a);
     catch_signals();
     const int failed = tool_connect(command, &a.connection, &client);
     if (failed != 0)

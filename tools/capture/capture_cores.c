@@ -73,7 +73,7 @@ enum mr_status capture_cores_start(struct capture_cores *cores, struct mr_client
     return MR_OK;
 }
 
-static void visit(void *arg, const struct mr_captured *packet)
+static void capture_cores_visit(void *arg, const struct mr_captured *packet)
 {
     const struct capture_core *core = arg;
     core->all->visit(core->all->arg, core, packet);
@@ -86,7 +86,8 @@ static enum mr_status begin_read(struct capture_core *core, bool is_last)
                                                                : MR_REQUEST_CAPTURE_READ,
                                                .id = core->all->id,
                                                .position = core->now.next};
-    return mr_capture(core->all->client, &options, core->number, &request, &core->now, visit, core);
+    return mr_capture(core->all->client, &options, core->number, &request, &core->now, capture_cores_visit,
+                      core);
 }
 
 static enum mr_status end_read(struct capture_core *core)

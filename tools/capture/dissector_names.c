@@ -53,7 +53,7 @@ static void print_names(const char *what, const struct name *names)
     (void)printf("}\n");
 }
 
-static int copy(const char *path)
+static int dissector_names_copy(const char *path)
 {
     char bytes[4096];
     size_t count;
@@ -82,5 +82,5 @@ int main(int argc, char **argv)
     print_names("op", ops);
     print_names("status", statuses);
     print_names("dtype", dtypes);
-    return copy(argv[1]);
+    return dissector_names_copy(argv[1]);
 }

@@ -63,7 +63,7 @@ static bool make_room(struct pcapng *out, uint32_t bytes)
     return !out->no_memory;
 }
 
-static void add(struct pcapng *out, const void *bytes, uint32_t count)
+static void pcapng_add(struct pcapng *out, const void *bytes, uint32_t count)
 {
     if (count == 0 || !make_room(out, padded(count)))
         return;
@@ -74,13 +74,13 @@ static void add(struct pcapng *out, const void *bytes, uint32_t count)
 
 static void add_u32(struct pcapng *out, uint32_t value)
 {
-    add(out, &value, sizeof(value));
+    pcapng_add(out, &value, sizeof(value));
 }
 
 static void add_two_u16(struct pcapng *out, uint16_t first, uint16_t second)
 {
     const uint16_t both[2] = {first, second};
-    add(out, both, sizeof(both));
+    pcapng_add(out, both, sizeof(both));
 }
 
 /* Times are written with their upper half first. */
@@ -95,7 +95,7 @@ static void add_time(struct pcapng *out, uint64_t time_ns)
 static void add_option(struct pcapng *out, enum option code, const void *value, uint16_t bytes)
 {
     add_two_u16(out, (uint16_t)code, bytes);
-    add(out, value, bytes);
+    pcapng_add(out, value, bytes);
 }
 
 static void add_text(struct pcapng *out, enum option code, const char *text)
@@ -145,7 +145,7 @@ void pcapng_add_section(struct pcapng *out, const struct pcapng_section *section
     const uint32_t block = begin_block(out, SECTION);
     add_u32(out, BYTE_ORDER_MAGIC);
     add_two_u16(out, VERSION_MAJOR, VERSION_MINOR);
-    add(out, &length, sizeof(length));
+    pcapng_add(out, &length, sizeof(length));
     add_text(out, SECTION_HARDWARE, section->hardware);
     add_text(out, SECTION_SYSTEM, section->system);
     add_text(out, SECTION_PROGRAM, section->program);
@@ -186,7 +186,7 @@ void pcapng_add_packet(struct pcapng *out, const struct pcapng_packet *packet)
     add_time(out, packet->time_ns);
     add_u32(out, packet->captured_bytes);
     add_u32(out, packet->packet_bytes);
-    add(out, packet->bytes, packet->captured_bytes);
+    pcapng_add(out, packet->bytes, packet->captured_bytes);
     add_option(out, PACKET_FLAGS, &flags, sizeof(flags));
     if (packet->lost != 0)
         add_u64_option(out, PACKET_LOST, packet->lost);

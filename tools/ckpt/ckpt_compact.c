@@ -37,8 +37,8 @@ static enum mr_status take_small(void *arg, const struct ps_record *record, cons
     return is_stale || ckpt_make_record(&c->make, core, record, bytes) ? MR_OK : MR_IO_ERROR;
 }
 
-static enum mr_status copy(struct compacting *c, const struct ckpt_chain *chain, uint32_t memory_mib,
-                           char *text)
+static enum mr_status ckpt_compact_copy(struct compacting *c, const struct ckpt_chain *chain,
+                                        uint32_t memory_mib, char *text)
 {
     struct ckpt_progress progress;
     struct ckpt_live live;
@@ -81,7 +81,7 @@ static int write_full(const struct ckpt_chain *chain, const char *directory, uin
         return cli_fail(COMMAND, "%s", text);
     enum mr_status status = ps_writer_set_parameters(c.make.writer, last->parameters, last->parameter_count);
     if (status == MR_OK)
-        status = copy(&c, chain, memory_mib, text);
+        status = ckpt_compact_copy(&c, chain, memory_mib, text);
     else
         (void)snprintf(text, sizeof(text), "no memory");
     /* What a failed write says is in the writer. */

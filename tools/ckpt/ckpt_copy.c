@@ -16,7 +16,7 @@ struct places {
     uint32_t rate_mib_s;
 };
 
-static void show(void *arg, uint64_t bytes)
+static void ckpt_copy_show(void *arg, uint64_t bytes)
 {
     ckpt_progress_add(arg, bytes);
 }
@@ -33,7 +33,7 @@ static int find_newest(struct places *p)
     return count > 0 ? 0 : cli_fail(p->command, "%s: there is no checkpoint here", p->from);
 }
 
-static int copy(const struct places *p)
+static int ckpt_copy_copy(const struct places *p)
 {
     char text[PS_TEXT_BYTES], size[16];
     struct ckpt_progress progress;
@@ -43,7 +43,7 @@ static int copy(const struct places *p)
                                 .from_directory = p->from,
                                 .to_directory = p->to,
                                 .bytes_per_s_max = (uint64_t)p->rate_mib_s << 20,
-                                .progress = show,
+                                .progress = ckpt_copy_show,
                                 .arg = &progress};
     enum mr_status status = ps_copy_measure(&job, p->id, &bytes, text);
     ckpt_progress_begin(&progress, "copy", bytes);
@@ -58,7 +58,7 @@ static int copy(const struct places *p)
     return 0;
 }
 
-static int parse(struct places *p, const struct cli_usage *usage, int argc, char **argv)
+static int ckpt_copy_parse(struct places *p, const struct cli_usage *usage, int argc, char **argv)
 {
     const char *paths[2];
     uint64_t to_id;
@@ -94,8 +94,8 @@ int ckpt_push(int argc, char **argv)
         .words_min = 2,
         .words_max = 2,
     };
-    const int exit_code = parse(&p, &usage, argc, argv);
-    return exit_code == 0 ? copy(&p) : exit_code;
+    const int exit_code = ckpt_copy_parse(&p, &usage, argc, argv);
+    return exit_code == 0 ? ckpt_copy_copy(&p) : exit_code;
 }
 
 int ckpt_pull(int argc, char **argv)
@@ -115,7 +115,7 @@ int ckpt_pull(int argc, char **argv)
         .words_min = 2,
         .words_max = 2,
     };
-    int exit_code = parse(&p, &usage, argc, argv);
+    int exit_code = ckpt_copy_parse(&p, &usage, argc, argv);
     if (exit_code != 0)
         return exit_code;
     if (ps_store_url_is_remote(p.to))
@@ -125,7 +125,7 @@ int ckpt_pull(int argc, char **argv)
                         p.to);
     if (ps_checkpoint_lock(p.to, p.command, &lock, text) != MR_OK)
         return cli_fail(p.command, "%s", text);
-    exit_code = copy(&p);
+    exit_code = ckpt_copy_copy(&p);
     ps_checkpoint_unlock(lock);
     return exit_code;
 }

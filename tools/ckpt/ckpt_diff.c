@@ -64,7 +64,7 @@ static bool note_values(struct pair *pair, const float *a, const float *b, uint3
 
 /* ---- pairs ---- */
 
-static uint32_t find(const struct ps_manifest *m, const struct mr_feature *f)
+static uint32_t ckpt_diff_find(const struct ps_manifest *m, const struct mr_feature *f)
 {
     for (uint32_t i = 0; i < m->feature_count; i++)
         if (m->features[i].kind == f->kind && strncmp(m->features[i].name, f->name, MR_NAME_BYTES) == 0)
@@ -121,11 +121,11 @@ static enum mr_status open_both(struct diff *d, const struct ckpt_chain *a, cons
     if (!d->pairs)
         return ps_checkpoint_fail(text, "compare", ps_chain_path(&a->files), -ENOMEM);
     for (uint32_t i = 0; i < ma->feature_count; i++) {
-        const uint32_t j = find(mb, &ma->features[i]);
+        const uint32_t j = ckpt_diff_find(mb, &ma->features[i]);
         add_pair(d, ma, i, j != UINT32_MAX ? mb : NULL, j);
     }
     for (uint32_t j = 0; j < mb->feature_count; j++)
-        if (find(ma, &mb->features[j]) == UINT32_MAX)
+        if (ckpt_diff_find(ma, &mb->features[j]) == UINT32_MAX)
             add_pair(d, NULL, 0, mb, j);
     ckpt_progress_begin(&d->progress, "diff", ps_chain_bytes(&a->files) + ps_chain_bytes(&b->files));
     return MR_OK;

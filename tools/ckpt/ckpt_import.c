@@ -48,7 +48,7 @@ static int describe(struct import *x, const struct ckpt_import_rows *rows, struc
 }
 
 /* False with `text`, which stays empty when it was the writing that failed. */
-static bool copy(const struct ckpt_import_rows *rows, struct ckpt_make *make, char *text)
+static bool ckpt_import_copy(const struct ckpt_import_rows *rows, struct ckpt_make *make, char *text)
 {
     uint64_t keys[CKPT_IMPORT_ROWS];
     struct ckpt_progress progress;
@@ -88,7 +88,7 @@ static int write_checkpoint(const struct import *x, const struct ckpt_import_row
                                         .core_count = 1};
     if (ckpt_make_start(&make, &options, why) != MR_OK)
         return cli_fail(COMMAND, "%s", why);
-    const bool good = copy(rows, &make, text);
+    const bool good = ckpt_import_copy(rows, &make, text);
     const enum mr_status finished = ckpt_make_finish(&make, text[0] == '\0', NULL, why);
     if (!good || finished != MR_OK)
         return cli_fail(COMMAND, "%s", text[0] != '\0' ? text : why);

@@ -60,7 +60,7 @@ struct indexing {
     char *text;
 };
 
-static enum mr_status note(struct indexing *x, uint32_t table, uint64_t key)
+static enum mr_status ckpt_live_note(struct indexing *x, uint32_t table, uint64_t key)
 {
     struct ckpt_entry *entry;
     const enum ckpt_put put = ckpt_map_put(x->live->map, x->range, table, key, 0, &entry);
@@ -83,7 +83,7 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
     if (record->kind == PS_RECORD_SIGHTINGS && !ckpt_part_has(files, files->links[x->link]->part, record))
         return MR_OK;
     if (record->kind == PS_RECORD_SIGHTINGS)
-        return note(x, SIGHTINGS_OF(record->feature), piece_key(record));
+        return ckpt_live_note(x, SIGHTINGS_OF(record->feature), piece_key(record));
     if (record->kind != PS_RECORD_ROWS && record->kind != PS_RECORD_GONE)
         return MR_OK;
     const struct owned owned = owned_of(files, x->link, record->feature);
@@ -91,7 +91,7 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
     enum mr_status status = MR_OK;
     for (uint32_t i = 0; i < record->count && status == MR_OK; i++)
         if (is_owned(&owned, keys[i]))
-            status = note(x, record->feature, keys[i]);
+            status = ckpt_live_note(x, record->feature, keys[i]);
     return status;
 }
 

@@ -46,7 +46,8 @@ struct parameter {
 
 /* ---- reading ---- */
 
-static int find(const struct ckpt_parameter_order *order, const struct ckpt_chain *chain, struct parameter *p)
+static int ckpt_parameter_find(const struct ckpt_parameter_order *order, const struct ckpt_chain *chain,
+                               struct parameter *p)
 {
     const struct ps_manifest *m = ps_chain_manifest(&chain->files);
     p->manifest = m;
@@ -85,7 +86,7 @@ static bool make_room(struct parameter *p)
     return p->stored != NULL;
 }
 
-static enum mr_status take(void *arg, const struct ps_record *record, const uint8_t *bytes)
+static enum mr_status ckpt_parameter_take(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
     struct parameter *p = arg;
     if (record->kind != PS_RECORD_PARAMETER || record->feature < p->first ||
@@ -142,7 +143,7 @@ static void add_state(struct parameter *p, uint32_t index)
     add_part(p, state, state->optimizer, "state", data, all);
 }
 
-static int split(const struct ckpt_parameter_order *order, struct parameter *p)
+static int ckpt_parameter_split(const struct ckpt_parameter_order *order, struct parameter *p)
 {
     for (uint32_t i = 0; i < p->count; i++)
         if (p->stored[i].filled != p->stored[i].length)
@@ -173,16 +174,16 @@ static int read_parameter(const struct ckpt_parameter_order *order, const struct
 {
     struct ckpt_progress progress;
     const struct ps_chain_link *last = ps_chain_part_last(&chain->files, 0);
-    const int exit_code = find(order, chain, p);
+    const int exit_code = ckpt_parameter_find(order, chain, p);
     if (exit_code != 0)
         return exit_code;
     if (!make_room(p))
         return cli_fail(order->command, "no memory for parameter %s", order->parameter);
     ckpt_progress_begin(&progress, "read", ps_manifest_block_bytes(&last->manifest));
     progress.is_on = progress.is_on && (order->out || isatty(STDOUT_FILENO) == 0);
-    const enum mr_status status = ckpt_link_each(last, take, p, &progress, p->text);
+    const enum mr_status status = ckpt_link_each(last, ckpt_parameter_take, p, &progress, p->text);
     ckpt_progress_end(&progress);
-    return status == MR_OK ? split(order, p) : cli_fail(order->command, "%s", p->text);
+    return status == MR_OK ? ckpt_parameter_split(order, p) : cli_fail(order->command, "%s", p->text);
 }
 
 /* Reads the parameter, has it written, and frees it. */

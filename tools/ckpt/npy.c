@@ -47,7 +47,7 @@ static void skip_spaces(struct parse *p)
 }
 
 /* The character, with spaces before it. */
-static bool take(struct parse *p, char c)
+static bool npy_take(struct parse *p, char c)
 {
     skip_spaces(p);
     if (p->at == p->end || *p->at != c)
@@ -122,17 +122,17 @@ static bool parse_descr(struct parse *p, struct tool_npy *out)
 static bool parse_shape(struct parse *p, struct tool_npy *out)
 {
     out->rank = 0;
-    if (!take(p, '('))
+    if (!npy_take(p, '('))
         return parse_fail(p, "its shape cannot be read");
     bool comma = true;
-    while (!take(p, ')')) {
+    while (!npy_take(p, ')')) {
         uint64_t n;
         if (!comma || !take_number(p, &n))
             return parse_fail(p, "its shape cannot be read");
         if (out->rank == TOOL_NPY_RANK_MAX)
             return parse_fail(p, "it has more than %u dimensions", TOOL_NPY_RANK_MAX);
         out->shape[out->rank++] = n;
-        comma = take(p, ',');
+        comma = npy_take(p, ',');
     }
     /* (3) is a number in Python; (3,) is a tuple. */
     return out->rank != 1 || comma ? true : parse_fail(p, "its shape cannot be read");
@@ -144,7 +144,7 @@ static bool parse_entry(struct parse *p, uint32_t *seen, bool *column_major, str
 {
     char key[16];
     uint32_t bit;
-    if (!take_string(p, key, sizeof(key)) || !take(p, ':'))
+    if (!take_string(p, key, sizeof(key)) || !npy_take(p, ':'))
         return parse_fail(p, "its header is no dictionary of descr, fortran_order and shape");
     if (strcmp(key, "descr") == 0)
         bit = SEEN_DESCR;
@@ -169,14 +169,14 @@ static bool parse_dictionary(struct parse *p, struct tool_npy *out)
 {
     uint32_t seen = 0;
     bool column_major = false, comma = true;
-    if (!take(p, '{'))
+    if (!npy_take(p, '{'))
         return parse_fail(p, "its header is no dictionary of descr, fortran_order and shape");
-    while (!take(p, '}')) {
+    while (!npy_take(p, '}')) {
         if (!comma)
             return parse_fail(p, "its header is no dictionary of descr, fortran_order and shape");
         if (!parse_entry(p, &seen, &column_major, out))
             return false;
-        comma = take(p, ',');
+        comma = npy_take(p, ',');
     }
     skip_spaces(p);
     if (seen != SEEN_ALL || p->at != p->end)
@@ -238,8 +238,8 @@ struct text {
     size_t bytes, at; /* `at` counts beyond the end as well */
 };
 
-static void add(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct text *t, const char *format, ...)
+static void npy_add(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void npy_add(struct text *t, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -260,16 +260,16 @@ static const char *type_text(enum mr_dtype dtype)
 static void add_descr(struct text *t, const struct tool_npy_field *fields, uint32_t field_count)
 {
     if (!fields[0].name) {
-        add(t, "'%s'", type_text(fields[0].dtype));
+        npy_add(t, "'%s'", type_text(fields[0].dtype));
         return;
     }
     for (uint32_t i = 0; i < field_count; i++) {
-        add(t, "%s('%s', '%s'", i == 0 ? "[" : ", ", fields[i].name, type_text(fields[i].dtype));
+        npy_add(t, "%s('%s', '%s'", i == 0 ? "[" : ", ", fields[i].name, type_text(fields[i].dtype));
         if (fields[i].columns > 0)
-            add(t, ", (%" PRIu32 ",)", fields[i].columns);
-        add(t, ")");
+            npy_add(t, ", (%" PRIu32 ",)", fields[i].columns);
+        npy_add(t, ")");
     }
-    add(t, "]");
+    npy_add(t, "]");
 }
 
 size_t tool_npy_header(const struct tool_npy_field *fields, uint32_t field_count, uint64_t rows, uint8_t *out,
@@ -280,16 +280,16 @@ size_t tool_npy_header(const struct tool_npy_field *fields, uint32_t field_count
         return 0;
     char *text = (char *)out + dictionary;
     struct text t = {.out = text, .bytes = out_bytes - dictionary};
-    add(&t, "{'descr': ");
+    npy_add(&t, "{'descr': ");
     add_descr(&t, fields, field_count);
-    add(&t, ", 'fortran_order': False, 'shape': (%" PRIu64 ",", rows);
+    npy_add(&t, ", 'fortran_order': False, 'shape': (%" PRIu64 ",", rows);
     if (!fields[0].name && fields[0].columns > 0)
-        add(&t, " %" PRIu32, fields[0].columns);
+        npy_add(&t, " %" PRIu32, fields[0].columns);
     for (uint32_t i = 0; !fields[0].name && i < 2 && fields[0].more[i] > 0; i++)
-        add(&t, ", %" PRIu32, fields[0].more[i]);
-    add(&t, "), }");
+        npy_add(&t, ", %" PRIu32, fields[0].more[i]);
+    npy_add(&t, "), }");
     const int digits = snprintf(NULL, 0, "%" PRIu64, rows);
-    add(&t, "%*s", GROWTH_CHARS - digits, "");
+    npy_add(&t, "%*s", GROWTH_CHARS - digits, "");
     /* With the newline; as numpy does it, a whole line of spaces where none were needed. */
     const size_t used = dictionary + t.at + 1;
     const size_t total = used + (ALIGNMENT - used % ALIGNMENT);

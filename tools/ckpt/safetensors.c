@@ -56,8 +56,8 @@ static json_t *tensor_json(const struct tool_safetensor *t, uint64_t bytes)
                      (json_int_t)t->offset, (json_int_t)end);
 }
 
-static char *print(const struct tool_safetensor *tensors, const uint64_t *sizes, uint32_t count,
-                   json_t *metadata)
+static char *safetensors_print(const struct tool_safetensor *tensors, const uint64_t *sizes, uint32_t count,
+                               json_t *metadata)
 {
     json_t *root = json_object();
     int bad = root == NULL;
@@ -77,7 +77,7 @@ char *tool_safetensors_header(struct tool_safetensor *tensors, uint32_t tensor_c
     assert(tensor_count <= TOOL_SAFETENSORS_MAX);
     if (!place(tensors, tensor_count, sizes))
         return NULL;
-    char *json = print(tensors, sizes, tensor_count, metadata);
+    char *json = safetensors_print(tensors, sizes, tensor_count, metadata);
     if (!json)
         return NULL;
     const size_t json_bytes = strlen(json);

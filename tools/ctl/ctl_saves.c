@@ -36,21 +36,22 @@ static uint64_t left_ms(const struct waiting *w)
     return w->end_us == UINT64_MAX ? UINT64_MAX : now < w->end_us ? (w->end_us - now + 999) / 1000 : 0;
 }
 
-static void keep(void *arg, const struct mr_save_info *save)
+static void ctl_saves_keep(void *arg, const struct mr_save_info *save)
 {
     struct waiting *w = arg;
     w->save = *save;
     w->is_seen = true;
 }
 
-static enum mr_status look(struct waiting *w)
+static enum mr_status ctl_saves_look(struct waiting *w)
 {
     const uint64_t left = left_ms(w);
     const struct mr_options options = {.deadline_ms = left == UINT64_MAX   ? 0
                                                       : left < CALL_MS_MIN ? CALL_MS_MIN
                                                                            : (uint32_t)left};
     w->info.bytes = sizeof(w->info);
-    enum mr_status status = mr_checkpoint_info(w->client, &options, w->save.number, &w->info, keep, w);
+    enum mr_status status =
+        mr_checkpoint_info(w->client, &options, w->save.number, &w->info, ctl_saves_keep, w);
     return status == MR_OK ? mr_checkpoint_status(w->client, &options, &w->now) : status;
 }
 
@@ -133,7 +134,7 @@ static int wait_saved(struct waiting *w, enum mr_status first)
     enum mr_status status = first;
     while (status == MR_OK && !is_over(w) && left_ms(w) > 0) {
         pause_before_look(w);
-        status = look(w);
+        status = ctl_saves_look(w);
         tool_save_stands(&w->save, &w->info, &w->now, stands);
         if (terminal && status == MR_OK)
             (void)fprintf(stderr, CLEAR_LINE "save %" PRIu64 ": %s ", w->save.number, stands);
@@ -165,8 +166,8 @@ static void print_save(const struct mr_save_info *s)
     }
 }
 
-static int save(const struct tool_connection *c, const struct mr_save_options *wish, bool wait,
-                bool wait_remote)
+static int ctl_saves_save(const struct tool_connection *c, const struct mr_save_options *wish, bool wait,
+                          bool wait_remote)
 {
     const bool ends = wait && c->deadline_ms != 0;
     struct waiting w = {.end_us = ends ? mr_clock_us() + c->deadline_ms * UINT64_C(1000) : UINT64_MAX,
@@ -179,7 +180,7 @@ static int save(const struct tool_connection *c, const struct mr_save_options *w
     enum mr_status status = mr_checkpoint_save(w.client, NULL, wish, &w.save.number);
     const bool is_started = status == MR_OK;
     if (is_started)
-        status = look(&w);
+        status = ctl_saves_look(&w);
     if (is_started && (wait || w.save.state == MR_SAVE_ENDED))
         exit_code = wait_saved(&w, status);
     else if (status != MR_OK)
@@ -266,5 +267,6 @@ int tool_ctl_save(int argc, char **argv)
     wish.names = names.count > 0 ? names.items : NULL;
     if (cancelled != 0 && is_a_save(&wish, wait || wait_remote))
         cli_refuse(command, "--cancel cancels a save, and starts none: leave the other options out");
-    return cancelled != 0 ? cancel(&c, cancelled) : save(&c, &wish, wait || wait_remote, wait_remote);
+    return cancelled != 0 ? cancel(&c, cancelled)
+                          : ctl_saves_save(&c, &wish, wait || wait_remote, wait_remote);
 }

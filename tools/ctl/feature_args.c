@@ -112,9 +112,9 @@ static bool enum_value(const char *option, const char *text, const char *(*name_
 
 /* Up to `max` comma-separated parts; calls take for each. False when a part is refused, empty, or there are
  * too many. */
-static bool split(const char *text, uint32_t max,
-                  bool (*take)(struct mr_feature *f, uint32_t i, const char *part), struct mr_feature *f,
-                  uint32_t *count)
+static bool feature_args_split(const char *text, uint32_t max,
+                               bool (*take)(struct mr_feature *f, uint32_t i, const char *part),
+                               struct mr_feature *f, uint32_t *count)
 {
     uint32_t n = 0;
     for (const char *at = text; *text != '\0'; at = strchr(at, ',') + 1) {
@@ -248,7 +248,7 @@ static bool finish_shape(const struct tool_feature_args *args, bool table, struc
         wrong = "a table needs --dim, 1 to 1024";
     else if (!table && args->dim != 0)
         wrong = "--dim belongs to tables; a variable takes --shape";
-    else if (!table && (!args->shape || !split(args->shape, MR_RANK_MAX, take_dim, f, &f->rank)))
+    else if (!table && (!args->shape || !feature_args_split(args->shape, MR_RANK_MAX, take_dim, f, &f->rank)))
         wrong = "a variable needs --shape, 0 to 4 whole numbers like 3,4";
     if (table) {
         f->rank = 1;
@@ -284,8 +284,9 @@ static bool finish_options(const struct tool_feature_args *args, struct mr_featu
         return false;
     if (f->optimizer != optimizer)
         mr_feature_set_optimizer(f, (enum mr_optimizer)f->optimizer);
-    if (args->optimizer_args && !split(args->optimizer_args, sizeof(f->optimizer_args) / sizeof(float),
-                                       take_optimizer_arg, f, &count)) {
+    if (args->optimizer_args &&
+        !feature_args_split(args->optimizer_args, sizeof(f->optimizer_args) / sizeof(float),
+                            take_optimizer_arg, f, &count)) {
         (void)snprintf(error, error_bytes,
                        "--optimizer-args must be up to 6 numbers like 0.1,1e-10, not \"%s\"",
                        args->optimizer_args);
@@ -295,7 +296,7 @@ static bool finish_options(const struct tool_feature_args *args, struct mr_featu
            finish_mib("filter-mib", args->filter_mib, &f->filter_bytes, error, error_bytes);
 }
 
-static bool check(const struct mr_feature *f, char *error, size_t error_bytes)
+static bool feature_args_check(const struct mr_feature *f, char *error, size_t error_bytes)
 {
     const char *idle = idle_option(f), *field = mr_feature_check(f);
     if (idle) {
@@ -320,7 +321,7 @@ bool tool_feature_args_finish(const struct tool_feature_args *args, const char *
     memcpy(f.name, name, strnlen(name, sizeof(f.name)));
     if (!finish_shape(args, table, &f, error, error_bytes) || !finish_options(args, &f, error, error_bytes))
         return false;
-    if (!check(&f, error, error_bytes))
+    if (!feature_args_check(&f, error, error_bytes))
         return false;
     *out = f;
     return true;
@@ -333,7 +334,7 @@ bool tool_feature_args_finish_alter(const struct tool_feature_args *args, struct
     const bool has_shape = args->dim != 0 || args->shape != NULL;
     if (has_shape && !finish_shape(args, f.kind == MR_TABLE, &f, error, error_bytes))
         return false;
-    if (!finish_options(args, &f, error, error_bytes) || !check(&f, error, error_bytes))
+    if (!finish_options(args, &f, error, error_bytes) || !feature_args_check(&f, error, error_bytes))
         return false;
     *out = f;
     return true;

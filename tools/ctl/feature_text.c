@@ -26,7 +26,7 @@ static struct text text_in(char *out, size_t out_bytes)
     return (struct text){.out = out, .bytes = out_bytes};
 }
 
-static __attribute__((format(printf, 2, 3))) void add(struct text *t, const char *format, ...)
+static __attribute__((format(printf, 2, 3))) void feature_text_add(struct text *t, const char *format, ...)
 {
     if (t->at >= t->bytes)
         return;
@@ -41,7 +41,7 @@ static void add_float(struct text *t, float x)
 {
     char digits[32];
     if (x == truncf(x) && fabsf(x) < WHOLE_MAX) {
-        add(t, "%.0f", (double)x);
+        feature_text_add(t, "%.0f", (double)x);
         return;
     }
     for (int precision = 1; precision <= FLOAT_DIGITS_MAX; precision++) {
@@ -49,33 +49,33 @@ static void add_float(struct text *t, float x)
         if (strtof(digits, NULL) == x)
             break;
     }
-    add(t, "%s", digits);
+    feature_text_add(t, "%s", digits);
 }
 
 static void name_option(struct text *t, const char *option, const char *name, bool is_default)
 {
     if (!is_default)
-        add(t, "%s--%s %s", t->at > 0 ? " " : "", option, name);
+        feature_text_add(t, "%s--%s %s", t->at > 0 ? " " : "", option, name);
 }
 
 static void float_option(struct text *t, const char *option, float x, float standard)
 {
     if (x == standard)
         return;
-    add(t, "%s--%s ", t->at > 0 ? " " : "", option);
+    feature_text_add(t, "%s--%s ", t->at > 0 ? " " : "", option);
     add_float(t, x);
 }
 
 static void number_option(struct text *t, const char *option, uint64_t n)
 {
     if (n != 0)
-        add(t, "%s--%s %" PRIu64, t->at > 0 ? " " : "", option, n);
+        feature_text_add(t, "%s--%s %" PRIu64, t->at > 0 ? " " : "", option, n);
 }
 
 static void mib_option(struct text *t, const char *option, uint64_t bytes)
 {
     if (bytes != 0)
-        add(t, "%s--%s %.15g", t->at > 0 ? " " : "", option, (double)bytes / MIB);
+        feature_text_add(t, "%s--%s %.15g", t->at > 0 ? " " : "", option, (double)bytes / MIB);
 }
 
 /* Up to the last one that is not at its default. */
@@ -87,7 +87,7 @@ static void optimizer_args_option(struct text *t, const struct mr_feature *f)
     while (count > 0 && f->optimizer_args[count - 1] == standard.optimizer_args[count - 1])
         count--;
     for (uint32_t i = 0; i < count; i++) {
-        add(t, "%s", i > 0 ? "," : t->at > 0 ? " --optimizer-args " : "--optimizer-args ");
+        feature_text_add(t, "%s", i > 0 ? "," : t->at > 0 ? " --optimizer-args " : "--optimizer-args ");
         add_float(t, f->optimizer_args[i]);
     }
 }
@@ -124,10 +124,11 @@ void tool_feature_options(const struct mr_feature *f, char *out, size_t out_byte
 void tool_feature_shape(const struct mr_feature *f, char *out, size_t out_bytes)
 {
     struct text t = text_in(out, out_bytes);
-    add(&t, "%s %s[", f->kind == MR_TABLE ? "table" : "variable", mr_dtype_name((enum mr_dtype)f->dtype));
+    feature_text_add(&t, "%s %s[", f->kind == MR_TABLE ? "table" : "variable",
+                     mr_dtype_name((enum mr_dtype)f->dtype));
     for (uint32_t i = 0; i < f->rank && i < MR_RANK_MAX; i++)
-        add(&t, "%s%u", i > 0 ? "," : "", f->dims[i]);
-    add(&t, "]");
+        feature_text_add(&t, "%s%u", i > 0 ? "," : "", f->dims[i]);
+    feature_text_add(&t, "]");
 }
 
 static json_t *numbers_json(const float *numbers, uint32_t count)

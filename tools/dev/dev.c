@@ -55,7 +55,7 @@ static int next_event(struct events *events)
     }
 }
 
-static int say(const struct dev_server *server, bool json)
+static int dev_say(const struct dev_server *server, bool json)
 {
     if (json)
         return tool_print_json(command, json_pack("{s:s, s:s, s:s, s:s, s:i, s:b}", "address",
@@ -123,7 +123,7 @@ static int run_command(struct events *events, struct dev_server *server, char *c
     }
 }
 
-static int run(const struct dev_options *options, struct events *events, bool json, char *const *words)
+static int dev_run(const struct dev_options *options, struct events *events, bool json, char *const *words)
 {
     static struct dev_server server;
     int exit_code = block_signals(events);
@@ -134,7 +134,7 @@ static int run(const struct dev_options *options, struct events *events, bool js
     if (words[0] != NULL) {
         exit_code = run_command(events, &server, words);
     } else {
-        exit_code = say(&server, json);
+        exit_code = dev_say(&server, json);
         if (exit_code == 0)
             exit_code = serve(events, &server);
     }
@@ -180,7 +180,7 @@ int tool_dev(int argc, char **argv)
     if (words == NULL)
         return cli_fail(command, "no memory left");
     (void)cli_parse(&usage, argc, argv, (const char **)words);
-    const int exit_code = run(&dev, &events, json, words);
+    const int exit_code = dev_run(&dev, &events, json, words);
     free(words);
     return exit_code;
 }

@@ -11,7 +11,7 @@
 #define TRIES 2u /* of each request: somebody is waiting */
 
 /* Keeps why a step failed, unless one before it has. */
-static bool note(struct doctor_store *out, const char *step, int error)
+static bool doctor_store_note(struct doctor_store *out, const char *step, int error)
 {
     const char *why = error != 0 ? ps_store_explanation(-error) : NULL;
     if (error == 0 || out->failed)
@@ -72,14 +72,15 @@ static void try_to_write(struct ps_remote *r, struct doctor_store *out)
     char path[PS_PATH_BYTES], name[64];
     (void)snprintf(name, sizeof(name), ".millrace-doctor-%d", (int)getpid());
     const int made = s->make_directory(s->self, r->directory);
-    if (!note(out, "make", made == -EEXIST ? 0 : made) || !ps_path_join(r->directory, name, path))
+    if (!doctor_store_note(out, "make", made == -EEXIST ? 0 : made) ||
+        !ps_path_join(r->directory, name, path))
         return;
-    const bool is_written = note(out, "write", write_and_read(s, path));
+    const bool is_written = doctor_store_note(out, "write", write_and_read(s, path));
     if (is_written && out->is_s3)
         out->has_condition = ps_s3_condition(r, path, &out->condition) == 0;
     const int removed = s->remove(s->self, path);
     if (is_written)
-        (void)note(out, "delete", removed);
+        (void)doctor_store_note(out, "delete", removed);
     if (made == 0 && !out->is_s3)
         (void)s->remove(s->self, r->directory); /* it was not there before */
 }
@@ -99,8 +100,9 @@ void doctor_ask_store(const char *url, const char *credentials, struct doctor_st
         return;
     }
     out->is_s3 = r->url.kind == PS_STORE_S3;
-    if (note(out, "list",
-             ps_checkpoint_list_all(&r->store, r->directory, &out->newest, 1, &out->checkpoints))) {
+    if (doctor_store_note(
+            out, "list",
+            ps_checkpoint_list_all(&r->store, r->directory, &out->newest, 1, &out->checkpoints))) {
         try_to_write(r, out);
         if (!out->failed)
             look_at_newest(r, out);

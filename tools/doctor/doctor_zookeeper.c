@@ -51,7 +51,7 @@ static int connect_to(const struct addrinfo *to)
     return -1;
 }
 
-static void ask(const char *host, const char *port, struct doctor_zookeeper_server *out)
+static void doctor_zookeeper_ask(const char *host, const char *port, struct doctor_zookeeper_server *out)
 {
     static const char word[] = "srvr";
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
@@ -95,6 +95,6 @@ void doctor_ask_zookeeper(const char *servers, struct doctor_zookeeper *out)
         const size_t host_bytes = (size_t)(port - server->address) - (is_bracketed ? 2 : 0);
         (void)snprintf(host, sizeof(host), "%.*s", (int)host_bytes, server->address + is_bracketed);
         if (ps_zookeeper_hosts(server->address, resolved, sizeof(resolved), server->why, sizeof(server->why)))
-            ask(host, port + 1, server); /* otherwise the node would not find it, either */
+            doctor_zookeeper_ask(host, port + 1, server); /* otherwise the node would not find it, either */
     }
 }

@@ -385,7 +385,7 @@ static int add_each(struct recorder *r, const struct tool_connection *c, uint64_
     return exit_code;
 }
 
-static void begin(struct recorder *r, const char *server, uint32_t interval_ms, uint64_t slow_ns)
+static void perf_record_begin(struct recorder *r, const char *server, uint32_t interval_ms, uint64_t slow_ns)
 {
     r->started_us = mr_clock_us();
     for (struct source *s = r->sources; s < r->sources + r->source_count; s++) {
@@ -405,7 +405,7 @@ static void begin(struct recorder *r, const char *server, uint32_t interval_ms, 
     write_line(r, header);
 }
 
-static void tell(const struct recorder *r, const char *path)
+static void perf_record_tell(const struct recorder *r, const char *path)
 {
     (void)fprintf(stderr, "%s%s: %" PRIu64 " samples in %.1f s; see millrace perf report %s\n",
                   isatty(STDERR_FILENO) ? "\r\033[K" : "", path, r->samples, (double)r->time_ms / 1e3, path);
@@ -422,7 +422,7 @@ struct wanted {
     uint64_t slow_ns;
 };
 
-static int run(const struct wanted *w)
+static int perf_record_run(const struct wanted *w)
 {
     struct recorder *r = calloc(1, sizeof(*r));
     if (r == NULL)
@@ -432,13 +432,13 @@ static int run(const struct wanted *w)
     if (exit_code == 0 && (r->file = tool_run_create(w->path)) == NULL)
         exit_code = cli_fail(command, "cannot write %s: %s", w->path, strerror(errno));
     if (exit_code == 0) {
-        begin(r, tool_server_name(&w->connection), w->interval_ms, w->slow_ns);
+        perf_record_begin(r, tool_server_name(&w->connection), w->interval_ms, w->slow_ns);
         record_all(r, w->interval_ms, w->seconds);
         if (!tool_run_close(r->file) || r->failed)
             exit_code =
                 cli_fail(command, "%s is not whole: the disk has no room, or memory was short", w->path);
         else
-            tell(r, w->path);
+            perf_record_tell(r, w->path);
     }
     free_recorder(r);
     return exit_code;
@@ -479,5 +479,5 @@ int tool_perf_record(int argc, char **argv)
     tool_live_begin();
     w.connection.any_node = true;
     w.interval_ms = 1000 / hz;
-    return run(&w);
+    return perf_record_run(&w);
 }

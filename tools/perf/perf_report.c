@@ -90,7 +90,7 @@ static int write_html(const struct report *r)
     return 0;
 }
 
-static int print(const struct report *r)
+static int perf_report_print(const struct report *r)
 {
     if (r->json)
         return tool_print_json(command, r->runs[1] != NULL ? changes_json(r->runs[0], r->runs[1])
@@ -122,7 +122,7 @@ static int report(struct report *r, uint32_t count)
     if (exit_code == 0 && r->html != NULL)
         exit_code = write_html(r);
     if (exit_code == 0)
-        exit_code = print(r);
+        exit_code = perf_report_print(r);
     for (uint32_t i = 0; i < count; i++)
         if (r->runs[i] != NULL)
             tool_run_free(r->runs[i]);

@@ -138,7 +138,7 @@ static int print_update(const struct perf_top *top, const struct mr_client *clie
 }
 
 /* 0, or the exit code after one line about why nothing can be shown. */
-static int check(const struct perf_top *top, const struct round *now)
+static int perf_top_check(const struct perf_top *top, const struct round *now)
 {
     if (top->core != ALL_CORES && top->core >= now->count)
         return cli_fail(command, "--core %u: the server has cores 0 to %u", top->core, now->count - 1);
@@ -150,7 +150,7 @@ static int check(const struct perf_top *top, const struct round *now)
 }
 
 /* Updates until a signal, or until there were as many as were asked for. */
-static int show(const struct perf_top *top, struct mr_client *client)
+static int perf_top_show(const struct perf_top *top, struct mr_client *client)
 {
     struct round rounds[2] = {{NULL}};
     const bool is_terminal = isatty(STDOUT_FILENO) == 1;
@@ -170,7 +170,7 @@ static int show(const struct perf_top *top, struct mr_client *client)
                 exit_code = print_update(top, client, is_terminal, &rounds[1 - which], now);
                 shown++;
             } else {
-                exit_code = check(top, now);
+                exit_code = perf_top_check(top, now);
             }
             count_before = now->count;
             which = 1 - which;
@@ -216,7 +216,7 @@ int tool_perf_top(int argc, char **argv)
     if (exit_code != 0)
         return exit_code;
     tool_live_begin();
-    exit_code = show(&top, client);
+    exit_code = perf_top_show(&top, client);
     mr_client_destroy(client);
     return exit_code;
 }

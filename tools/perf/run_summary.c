@@ -6,10 +6,11 @@
 #include <string.h>
 #include "tools/perf/slow_report.h"
 
-static void add(struct tool_figures *out, double value, enum tool_unit unit, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
+static void run_summary_add(struct tool_figures *out, double value, enum tool_unit unit, const char *format,
+                            ...) __attribute__((format(printf, 4, 5)));
 
-static void add(struct tool_figures *out, double value, enum tool_unit unit, const char *format, ...)
+static void run_summary_add(struct tool_figures *out, double value, enum tool_unit unit, const char *format,
+                            ...)
 {
     va_list args;
     if (out->count == TOOL_FIGURES_MAX || !isfinite(value))
@@ -50,9 +51,9 @@ static void add_latency(const struct tool_run_latency *l, struct tool_figures *o
         double share;
     } points[] = {{"p50", 0.5}, {"p99", 0.99}, {"p99.9", 0.999}};
     for (size_t i = 0; i < sizeof(points) / sizeof(*points); i++)
-        add(out, (double)mr_histogram_percentile_ns(&l->whole, points[i].share), TOOL_UNIT_NS, "%s %s %s",
-            l->op, l->phase, points[i].name);
-    add(out, (double)l->whole.max_ns, TOOL_UNIT_NS, "%s %s max", l->op, l->phase);
+        run_summary_add(out, (double)mr_histogram_percentile_ns(&l->whole, points[i].share), TOOL_UNIT_NS,
+                        "%s %s %s", l->op, l->phase, points[i].name);
+    run_summary_add(out, (double)l->whole.max_ns, TOOL_UNIT_NS, "%s %s max", l->op, l->phase);
 }
 
 void tool_run_figures(const struct tool_run *run, struct tool_figures *out)
@@ -73,10 +74,10 @@ void tool_run_figures(const struct tool_run *run, struct tool_figures *out)
     };
     *out = (struct tool_figures){0};
     for (size_t i = 0; i < sizeof(rates) / sizeof(*rates); i++)
-        add(out, per_s(run, rates[i].counter), rates[i].unit, "%s", rates[i].name);
-    add(out, busy_share(run), TOOL_UNIT_SHARE, "busy share of the cores");
-    add(out, last(run, "table.rows"), TOOL_UNIT_COUNT, "rows at the end");
-    add(out, last(run, "ps.memory_bytes"), TOOL_UNIT_BYTES, "memory at the end");
+        run_summary_add(out, per_s(run, rates[i].counter), rates[i].unit, "%s", rates[i].name);
+    run_summary_add(out, busy_share(run), TOOL_UNIT_SHARE, "busy share of the cores");
+    run_summary_add(out, last(run, "table.rows"), TOOL_UNIT_COUNT, "rows at the end");
+    run_summary_add(out, last(run, "ps.memory_bytes"), TOOL_UNIT_BYTES, "memory at the end");
     for (uint32_t i = 0; i < run->latency_count; i++)
         add_latency(run->latencies[i], out);
 }

@@ -98,7 +98,7 @@ static void legend(const struct tool_plot *plot, FILE *out)
     (void)fprintf(out, "</div>");
 }
 
-static void begin(const char *title, const struct tool_plot *with_legend, FILE *out)
+static void svg_begin(const char *title, const struct tool_plot *with_legend, FILE *out)
 {
     (void)fprintf(out, "<figure><figcaption>");
     tool_html_text(title, out);
@@ -176,7 +176,7 @@ void tool_plot_lines(const struct tool_plot *plot, FILE *out)
 {
     const double top =
         plot->unit == TOOL_UNIT_SHARE && largest(plot) <= 1 ? 1 : round_up(largest(plot), plot->unit);
-    begin(plot->title, plot, out);
+    svg_begin(plot->title, plot, out);
     value_axis(top, plot->unit, out);
     seconds_axis(plot->seconds, out);
     draw_marks(plot, out);
@@ -211,7 +211,7 @@ void tool_plot_map(const struct tool_map *map, FILE *out)
     uint32_t first, end, most;
     char text[24];
     used_rows(map, &first, &end, &most);
-    begin(map->title, NULL, out);
+    svg_begin(map->title, NULL, out);
     seconds_axis(map->seconds, out);
     const double width = INNER_W / map->columns, height = INNER_H / (end > first ? end - first : 1);
     for (uint32_t column = 0; column < map->columns; column++)

@@ -55,7 +55,7 @@ static struct edge *edge_of(struct tool_clocks *c, uint64_t own, uint64_t peer)
     return &edges[c->edge_count++];
 }
 
-static bool add(struct tool_clocks *c, uint64_t own, uint64_t peer, struct sample sample)
+static bool clocks_add(struct tool_clocks *c, uint64_t own, uint64_t peer, struct sample sample)
 {
     struct edge *e = edge_of(c, own, peer);
     if (e == NULL)
@@ -75,8 +75,8 @@ static bool add(struct tool_clocks *c, uint64_t own, uint64_t peer, struct sampl
 bool tool_clocks_measured(struct tool_clocks *c, uint64_t own, uint64_t peer, int64_t at_ns,
                           int64_t offset_ns, uint64_t error_ns)
 {
-    return add(c, own, peer, (struct sample){at_ns, offset_ns, error_ns}) &&
-           add(c, peer, own, (struct sample){at_ns + offset_ns, -offset_ns, error_ns});
+    return clocks_add(c, own, peer, (struct sample){at_ns, offset_ns, error_ns}) &&
+           clocks_add(c, peer, own, (struct sample){at_ns + offset_ns, -offset_ns, error_ns});
 }
 
 static uint64_t drift_ns(int64_t from_ns, int64_t to_ns)

@@ -32,7 +32,7 @@ static uint64_t worst_error_ns(const struct tool_traces *t)
 }
 
 /* What a reader has to know of the files, on standard error. */
-static void tell(const struct tool_traces *t)
+static void timeline_tell(const struct tool_traces *t)
 {
     (void)fprintf(stderr, "%s: clocks agree to %.1f us\n", command, (double)worst_error_ns(t) / 1e3);
     for (uint32_t i = 0; i < t->process_count; i++) {
@@ -125,7 +125,7 @@ int tool_timeline(int argc, char **argv)
     char error[512];
     if (!tool_traces_load(paths, count, &traces, error, sizeof(error)))
         return cli_fail(command, "%s", error);
-    tell(&traces);
+    timeline_tell(&traces);
     int exit_code = output != NULL ? write_file(&traces, output) : 0;
     if (exit_code == 0)
         exit_code = summarize(&traces, json);

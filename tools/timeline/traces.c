@@ -150,8 +150,8 @@ static int by_begin(const void *left, const void *right)
     return (a->end_ns < b->end_ns) - (a->end_ns > b->end_ns); /* an outer one before those in it */
 }
 
-static bool load(const char *const *paths, uint32_t count, struct tool_traces *t, struct tool_clocks *clocks,
-                 char *error, size_t error_bytes)
+static bool traces_load(const char *const *paths, uint32_t count, struct tool_traces *t,
+                        struct tool_clocks *clocks, char *error, size_t error_bytes)
 {
     size_t spans = 0;
     t->processes = calloc(count, sizeof(*t->processes));
@@ -192,7 +192,7 @@ bool tool_traces_load(const char *const *paths, uint32_t count, struct tool_trac
 {
     struct tool_clocks *clocks = tool_clocks_new();
     *out = (struct tool_traces){0};
-    const bool good = clocks != NULL ? load(paths, count, out, clocks, error, error_bytes)
+    const bool good = clocks != NULL ? traces_load(paths, count, out, clocks, error, error_bytes)
                                      : refuse(error, error_bytes, paths[0], "no memory");
     tool_clocks_free(clocks);
     if (!good)
@@ -230,7 +230,7 @@ struct tool_span *tool_traces_by_batch(const struct tool_traces *t, size_t *coun
 
 /* ---- writing ---- */
 
-static bool put(FILE *file, json_t *event, bool *is_first)
+static bool traces_put(FILE *file, json_t *event, bool *is_first)
 {
     const bool good = event != NULL && fputs(*is_first ? "\n" : ",\n", file) >= 0 &&
                       json_dumpf(event, file, JSON_REAL_PRECISION(16)) == 0;
@@ -245,19 +245,19 @@ static bool put_names(const struct tool_process *p, int pid, FILE *file, bool *i
 {
     size_t i;
     const json_t *event;
-    bool good = put(file,
-                    json_pack("{s:s, s:s, s:i, s:{s:s}}", "ph", "M", "name", "process_name", "pid", pid,
-                              "args", "name", p->title),
-                    is_first);
+    bool good = traces_put(file,
+                           json_pack("{s:s, s:s, s:i, s:{s:s}}", "ph", "M", "name", "process_name", "pid",
+                                     pid, "args", "name", p->title),
+                           is_first);
     json_array_foreach(p->events, i, event)
     {
         const char *name = text_of(event, "name");
         if (name == NULL || strcmp(name, "thread_name") != 0)
             continue;
-        good = put(file,
-                   json_pack("{s:s, s:s, s:i, s:O, s:O}", "ph", "M", "name", name, "pid", pid, "tid",
-                             json_object_get(event, "tid"), "args", json_object_get(event, "args")),
-                   is_first) &&
+        good = traces_put(file,
+                          json_pack("{s:s, s:s, s:i, s:O, s:O}", "ph", "M", "name", name, "pid", pid, "tid",
+                                    json_object_get(event, "tid"), "args", json_object_get(event, "args")),
+                          is_first) &&
                good;
     }
     return good;
@@ -278,17 +278,17 @@ static bool put_span(const struct tool_span *s, FILE *file, bool *is_first)
         json_decref(event);
         event = NULL;
     }
-    return put(file, event, is_first);
+    return traces_put(file, event, is_first);
 }
 
 /* A flow begins ("s") at a batch's first span, passes ("t") through others, and ends ("f") at the last. */
 static bool put_flow(const struct tool_span *s, const char *kind, FILE *file, bool *is_first)
 {
-    return put(file,
-               json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:s}", "ph", kind, "cat", "batch", "name",
-                         "batch", "id", s->batch, "pid", (int)s->process + 1, "tid", (int)s->track, "ts",
-                         us(s->begin_ns), "bp", "e"),
-               is_first);
+    return traces_put(file,
+                      json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:s}", "ph", kind, "cat", "batch",
+                                "name", "batch", "id", s->batch, "pid", (int)s->process + 1, "tid",
+                                (int)s->track, "ts", us(s->begin_ns), "bp", "e"),
+                      is_first);
 }
 
 static bool put_flows(const struct tool_traces *t, FILE *file, bool *is_first)

@@ -118,7 +118,7 @@ static uint64_t take_records(const struct context *context, const struct mr_tens
     return at;
 }
 
-static enum mr_status finish(struct mr_future *f, struct mr_reply **reply)
+static enum mr_status calls_capture_finish(struct mr_future *f, struct mr_reply **reply)
 {
     const struct context *context = f->context;
     const uint64_t kind = context->words[MR_CAPTURE_ASK_KIND];
@@ -188,7 +188,7 @@ enum mr_status mr_capture(struct mr_client *client, const struct mr_options *opt
                                        .op = MR_OP_CAPTURE,
                                        .tensors = tensors,
                                        .tensor_count = request->kind == MR_REQUEST_CAPTURE_START ? 2 : 1,
-                                       .finish = finish,
+                                       .finish = calls_capture_finish,
                                        .context = &context,
                                        .context_bytes = sizeof(context)};
     return mrc_run_on_core(client, options, core, &call, NULL);

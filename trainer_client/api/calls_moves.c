@@ -12,7 +12,7 @@ static const enum mr_move_kind kinds[] = {[MR_REQUEST_MOVE] = MR_MOVE_PARTITIONS
                                           [MR_REQUEST_CANCEL_MOVES] = MR_MOVE_CANCEL,
                                           [MR_REQUEST_FORGET_NODE] = MR_MOVE_FORGET};
 
-static enum mr_status check(const struct mr_move_request *r)
+static enum mr_status calls_moves_check(const struct mr_move_request *r)
 {
     const uint32_t kind = (uint32_t)r->kind;
     const char *from = r->from == NULL ? "" : r->from;
@@ -41,7 +41,7 @@ enum mr_status mr_move(struct mr_client *client, const struct mr_options *option
     char names[2][MR_CLUSTER_NAME_BYTES] = {"", ""};
     if (client == NULL || request == NULL)
         return mrc_bad_argument("mr_move", client == NULL ? "client is NULL" : "request is NULL");
-    const enum mr_status status = check(request);
+    const enum mr_status status = calls_moves_check(request);
     if (status != MR_OK)
         return status;
     const uint64_t words[MR_MOVE_WISH_WORDS] = {[MR_MOVE_WISH_KIND] = kinds[request->kind],
@@ -71,7 +71,8 @@ static const char *name_of(const struct mr_tensor *names, uint64_t index)
     return index < names->dims[0] && memchr(name, '\0', MR_CLUSTER_NAME_BYTES) != NULL ? name : NULL;
 }
 
-static bool show(const struct moves_context *context, const uint64_t *row, const struct mr_tensor *names)
+static bool calls_moves_show(const struct moves_context *context, const uint64_t *row,
+                             const struct mr_tensor *names)
 {
     struct mr_moving move = {.id = row[MR_MOVES_ID],
                              .from = name_of(names, row[MR_MOVES_FROM]),
@@ -113,7 +114,7 @@ static enum mr_status finish_moves(struct mr_future *f, struct mr_reply **reply)
     for (uint32_t i = 0; i < names->dims[0]; i++)
         context->state->drained += (uint32_t)(w[MR_MOVES_DRAINED + i / 64] >> i % 64 & 1);
     for (uint32_t i = 0; i < rows->dims[0]; i++)
-        if (!show(context, (const uint64_t *)rows->data + (size_t)i * MR_MOVES_ROW_WORDS, names))
+        if (!calls_moves_show(context, (const uint64_t *)rows->data + (size_t)i * MR_MOVES_ROW_WORDS, names))
             return mrc_part_garbled(f, 0);
     return MR_OK;
 }

@@ -48,9 +48,9 @@ static enum mr_status finish_restore(struct mr_future *f, struct mr_reply **repl
 }
 
 /* `pairs` NULL: everything. */
-static enum mr_status run(struct mr_client *client, const struct mr_options *options,
-                          const struct mr_restore_options *what, const struct mr_restore_pair *pairs,
-                          struct restore_context context)
+static enum mr_status calls_restore_run(struct mr_client *client, const struct mr_options *options,
+                                        const struct mr_restore_options *what,
+                                        const struct mr_restore_pair *pairs, struct restore_context context)
 {
     const char *path = what->directory == NULL ? "" : what->directory;
     size_t bytes = strlen(path);
@@ -72,7 +72,8 @@ enum mr_status mr_restore(struct mr_client *client, const struct mr_options *opt
     const struct mr_restore_options what = {.directory = directory, .id = id};
     if (client == NULL)
         return mrc_bad_argument("mr_restore", "client is NULL");
-    return run(client, options, &what, NULL, (struct restore_context){.checkpoint_id = checkpoint_id});
+    return calls_restore_run(client, options, &what, NULL,
+                             (struct restore_context){.checkpoint_id = checkpoint_id});
 }
 
 static bool set_name(char to[MR_NAME_BYTES], const char *name)
@@ -123,7 +124,7 @@ enum mr_status mr_checkpoint_restore(struct mr_client *client, const struct mr_o
     if (wrong != NULL)
         return mrc_bad_argument("mr_checkpoint_restore", wrong);
     if (wish->name_count == 0)
-        return run(client, options, wish, NULL, context);
+        return calls_restore_run(client, options, wish, NULL, context);
     struct mr_restore_pair *pairs = calloc(wish->name_count, sizeof(*pairs));
 
     if (pairs == NULL)
@@ -131,7 +132,7 @@ enum mr_status mr_checkpoint_restore(struct mr_client *client, const struct mr_o
     enum mr_status status = set_pairs(wish, pairs);
 
     if (status == MR_OK)
-        status = run(client, options, wish, pairs, context);
+        status = calls_restore_run(client, options, wish, pairs, context);
     free(pairs);
     return status;
 }

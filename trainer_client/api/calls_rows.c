@@ -256,7 +256,7 @@ struct kept {
 
 static enum mr_status run_one(struct rows_call *c, struct mr_reply **reply);
 
-static enum mr_status make(const struct mrc_again *again, const struct mr_options *options)
+static enum mr_status calls_rows_make(const struct mrc_again *again, const struct mr_options *options)
 {
     struct rows_call call = MR_CONTAINER(again, const struct kept, again)->call;
     call.options = options;
@@ -269,7 +269,7 @@ static void keep_for_again(const struct rows_call *c)
     struct kept *kept = malloc(sizeof(*kept) + mrc_request_copy_bytes(&c->of));
     if (kept == NULL)
         return;
-    kept->again.make = make;
+    kept->again.make = calls_rows_make;
     kept->call =
         (struct rows_call){.client = c->client, .op = c->op, .of = c->of, .lookup_flags = c->lookup_flags};
     mrc_request_copy(&kept->call.of, kept->data);

@@ -164,7 +164,7 @@ static enum mr_status finish_lookup(struct mr_future *f, struct mr_reply **reply
 /* ---- dividing ---- */
 
 /* Takes a piece of this many bytes off the memory at *at. */
-static void *take(uint8_t **at, size_t bytes)
+static void *calls_tables_take(uint8_t **at, size_t bytes)
 {
     void *piece = *at;
     *at += (bytes + 7) / 8 * 8;
@@ -184,19 +184,19 @@ static struct division *division_new(const struct tables_call *c, uint32_t owner
     uint8_t *at = calloc(1, bytes);
     if (at == NULL)
         return NULL;
-    d = take(&at, sizeof(*d));
+    d = calls_tables_take(&at, sizeof(*d));
     d->table_count = c->table_count;
     d->dtype = c->dtype;
-    d->requests = take(&at, tables * sizeof(*d->requests));
+    d->requests = calls_tables_take(&at, tables * sizeof(*d->requests));
     memcpy(d->requests, c->requests, tables * sizeof(*d->requests));
-    d->heads = take(&at, tables * sizeof(*d->heads));
-    d->shards = take(&at, tables * sizeof(*d->shards));
-    d->only_owner = take(&at, tables * sizeof(*d->only_owner));
-    d->whole = take(&at, tables * sizeof(*d->whole));
-    d->places = take(&at, places * sizeof(*d->places));
+    d->heads = calls_tables_take(&at, tables * sizeof(*d->heads));
+    d->shards = calls_tables_take(&at, tables * sizeof(*d->shards));
+    d->only_owner = calls_tables_take(&at, tables * sizeof(*d->only_owner));
+    d->whole = calls_tables_take(&at, tables * sizeof(*d->whole));
+    d->places = calls_tables_take(&at, places * sizeof(*d->places));
     for (uint32_t t = 0; t < c->table_count && owner_count > 1; t++)
-        d->shards[t].memory =
-            take(&at, mrc_shard_bytes(owner_count, c->requests[t].key_count, c->requests[t].offsets != NULL));
+        d->shards[t].memory = calls_tables_take(
+            &at, mrc_shard_bytes(owner_count, c->requests[t].key_count, c->requests[t].offsets != NULL));
     return d;
 }
 
@@ -429,7 +429,7 @@ struct kept {
 
 static enum mr_status run_one(struct tables_call *c, struct mr_reply **reply);
 
-static enum mr_status make(const struct mrc_again *again, const struct mr_options *options)
+static enum mr_status calls_tables_make(const struct mrc_again *again, const struct mr_options *options)
 {
     struct tables_call call = MR_CONTAINER(again, const struct kept, again)->call;
     call.options = options;
@@ -447,7 +447,7 @@ static void keep_for_again(const struct tables_call *c)
         return;
     uint8_t *at = (uint8_t *)&kept->requests[c->table_count];
 
-    kept->again.make = make;
+    kept->again.make = calls_tables_make;
     kept->call = (struct tables_call){.client = c->client,
                                       .op = c->op,
                                       .requests = kept->requests,

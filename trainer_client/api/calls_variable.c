@@ -71,7 +71,7 @@ static enum mr_status new_call(struct mr_client *client, const struct mr_options
     return MR_OK;
 }
 
-static struct place begin(struct mr_client *client, const struct mr_options *options)
+static struct place calls_variable_begin(struct mr_client *client, const struct mr_options *options)
 {
     struct place place = {.attempt.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
     (void)mrc_cores_of_map(client, &place.attempt.map_changes);
@@ -137,7 +137,7 @@ enum mr_status mr_variable_push(struct mr_client *client, const struct mr_option
 {
     if (client == NULL || values == NULL)
         return mrc_bad_argument("mr_variable_push", client == NULL ? "client is NULL" : "values is NULL");
-    struct place place = begin(client, options);
+    struct place place = calls_variable_begin(client, options);
     enum mr_status status;
 
     do {
@@ -223,7 +223,7 @@ enum mr_status mr_variable_pull(struct mr_client *client, const struct mr_option
 {
     if (client == NULL)
         return mrc_bad_argument("mr_variable_pull", "client is NULL");
-    struct place place = begin(client, options);
+    struct place place = calls_variable_begin(client, options);
     enum mr_status status;
 
     do {
@@ -274,7 +274,7 @@ enum mr_status mr_variable_push_gradient(struct mr_client *client, const struct 
     if (client == NULL || gradient == NULL)
         return mrc_bad_argument("mr_variable_push_gradient",
                                 client == NULL ? "client is NULL" : "gradient is NULL");
-    struct place place = begin(client, options);
+    struct place place = calls_variable_begin(client, options);
     enum mr_status status;
 
     do {

@@ -560,7 +560,7 @@ static void wait_for_end(struct mr_future *f)
         mrc_own_latency_ended(f);
 }
 
-static enum mr_status finish(struct mr_future *f, struct mr_reply **reply)
+static enum mr_status future_finish(struct mr_future *f, struct mr_reply **reply)
 {
     return f->finish != NULL ? f->finish(f, reply) : mrc_reply_give(f, reply);
 }
@@ -585,10 +585,10 @@ static enum mr_status conclude(struct mr_future *f, struct mr_reply **reply)
 
     if (status != MR_OK) {
         if (f->takes_some)
-            (void)finish(f, reply);
+            (void)future_finish(f, reply);
         return status;
     }
-    return f->pushed != NULL ? finish_counted(f, reply) : finish(f, reply);
+    return f->pushed != NULL ? finish_counted(f, reply) : future_finish(f, reply);
 }
 
 /* The call was sent: hands the future out, or waits and frees it. Gives up the lock. */
@@ -836,7 +836,7 @@ uint64_t mrc_futures_next_us(const struct mr_client *client)
 }
 
 /* Whether a call is over, which is waited for until then at most; one that is to be made again is. */
-static bool look(struct mr_future *f, uint64_t until_us)
+static bool future_look(struct mr_future *f, uint64_t until_us)
 {
     for (;;) {
         if (f->joined != NULL)
@@ -864,18 +864,18 @@ static bool look(struct mr_future *f, uint64_t until_us)
 /* In the child of a fork there is nothing to wait for; mr_future_wait() reports why. */
 bool mr_future_done(struct mr_future *future)
 {
-    if (future == NULL || mrc_is_inherited(future->client) || look(future, 0))
+    if (future == NULL || mrc_is_inherited(future->client) || future_look(future, 0))
         return true;
     pthread_mutex_lock(&future->client->lock);
     (void)mrc_progress_once(future->client);
     pthread_mutex_unlock(&future->client->lock);
-    return look(future, 0);
+    return future_look(future, 0);
 }
 
 bool mr_future_wait_for(struct mr_future *future, uint32_t timeout_ms)
 {
     return future == NULL || mrc_is_inherited(future->client) ||
-           look(future, mr_clock_us() + timeout_ms * UINT64_C(1000));
+           future_look(future, mr_clock_us() + timeout_ms * UINT64_C(1000));
 }
 
 void mr_future_notify(struct mr_future *future, int event_fd)

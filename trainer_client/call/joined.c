@@ -244,7 +244,7 @@ static enum mr_status report(const struct mrc_joined *j)
 }
 
 /* Hands out the rows. */
-static enum mr_status give(struct mrc_joined *j, struct mr_reply **reply)
+static enum mr_status joined_give(struct mrc_joined *j, struct mr_reply **reply)
 {
     if (j->options.pushed != NULL && j->op == MR_OP_PUSH_GRAD)
         *j->options.pushed = j->pushed;
@@ -264,7 +264,7 @@ enum mr_status mrc_joined_wait(struct mrc_joined *j, struct mr_reply **reply)
     while (j->taken < j->made)
         take_first(j);
     enum mr_status status = report(j);
-    return status != MR_OK ? status : give(j, reply);
+    return status != MR_OK ? status : joined_give(j, reply);
 }
 
 enum mr_status mrc_joined_run(struct mrc_joined *j, struct mr_reply **reply)

@@ -12,7 +12,7 @@
     1000000u /* a silence of this length may be due to keys; also how often the file is then checked */
 
 /* Reads what identifies the file's current state. False: the file is not there now. */
-static bool look(const struct mrc_keys *keys, struct timespec *time, ino_t *inode)
+static bool keys_look(const struct mrc_keys *keys, struct timespec *time, ino_t *inode)
 {
     struct stat st;
     if (stat(keys->path, &st) != 0)
@@ -31,7 +31,7 @@ enum mr_status mrc_keys_open(struct mrc_keys *keys, const char *path, uint8_t ke
         return MR_NO_MEMORY;
     }
     /* Checked before it is read: a change in between is found later. */
-    (void)look(keys, &keys->time, &keys->inode);
+    (void)keys_look(keys, &keys->time, &keys->inode);
     return mr_key_file_read(path, key, error, error_bytes);
 }
 
@@ -88,7 +88,7 @@ void mrc_keys_look_after(struct mr_client *client)
     if (mrc_keys_next_us(client) > now_us)
         return;
     keys->check_us = now_us + IN_VAIN_US;
-    if (!look(keys, &time, &inode) ||
+    if (!keys_look(keys, &time, &inode) ||
         (time.tv_sec == keys->time.tv_sec && time.tv_nsec == keys->time.tv_nsec && inode == keys->inode))
         return;
     /* Half written, or wrong: the old key stays, and the file is checked again later. */

@@ -281,7 +281,7 @@ static void info_came(struct mr_future *f)
     mrc_future_free_locked(f);
 }
 
-static void ask(struct mrc_node *node)
+static void node_ask(struct mrc_node *node)
 {
     struct mr_future *f;
     if (mrc_future_new(node->client, NULL, MR_OP_NODE_INFO, 0, 1, 0, 0, &f) != MR_OK) {
@@ -354,7 +354,7 @@ void mrc_nodes_look_after(struct mr_client *client)
     }
     for (uint32_t n = 0; n < client->node_count; n++)
         if (ask_next_us(client->nodes[n]) <= mr_clock_us())
-            ask(client->nodes[n]);
+            node_ask(client->nodes[n]);
     mrc_remap_begin(client);
     for (uint32_t n = 0; n < client->node_count; n++) {
         struct mrc_node *node = client->nodes[n];

@@ -81,7 +81,7 @@ static void check_complete(const char *subcommand, const struct fm_options *o)
 }
 
 /* Reads the command line into `o` and `texts`; returns the subcommand. */
-static const char *parse(int argc, char **argv, struct fm_options *o, struct texts *texts)
+static const char *fm_parse(int argc, char **argv, struct fm_options *o, struct texts *texts)
 {
     const struct cli_option options[] = {
         {"hub", CLI_STRING, &o->hub, "HOST:PORT", "the hub (7800 is its usual port)"},
@@ -176,7 +176,7 @@ static const char *parse_options(int argc, char **argv, struct fm_options *o)
         .pipeline = 2,
         .give_up_s = 60,
     };
-    const char *subcommand = parse(argc, argv, o, &texts);
+    const char *subcommand = fm_parse(argc, argv, o, &texts);
     read_texts(&texts, o);
     check_complete(subcommand, o);
     if (o->logistic_regression)

@@ -35,7 +35,7 @@ static bool prepare(struct evaluation *e)
     return true;
 }
 
-static bool start(struct evaluation *e)
+static bool fm_evaluate_start(struct evaluation *e)
 {
     return fm_start(&e->client, MR_PART_HELD_OUT) && prepare(e);
 }
@@ -86,7 +86,7 @@ static bool evaluate_batch(struct evaluation *e, uint64_t *done, uint32_t *done_
     return status == MR_OK || fm_may_go_on(&e->client, status, "evaluation");
 }
 
-static bool run(struct evaluation *e)
+static bool fm_evaluate_run(struct evaluation *e)
 {
     uint64_t done = 0;
     uint32_t done_count = 0;
@@ -102,7 +102,7 @@ static bool run(struct evaluation *e)
             return true;
         case MR_NOT_STARTED: /* the hub restarted: it begins again, and so do the scores */
             done_count = 0;
-            ok = start(e);
+            ok = fm_evaluate_start(e);
             break;
         case MR_NOT_READY:
             done_count = 0;
@@ -149,7 +149,7 @@ int fm_evaluate(const struct fm_options *options)
         free(e);
         return 1;
     }
-    bool ok = fm_find(&e->client) && start(e) && run(e);
+    bool ok = fm_find(&e->client) && fm_evaluate_start(e) && fm_evaluate_run(e);
     if (ok && e->samples != e->samples_max) {
         fprintf(stderr, "fm: evaluated %" PRIu64 " of %" PRIu64 " samples\n", e->samples, e->samples_max);
         ok = false;

@@ -116,7 +116,7 @@ static bool drop_step(struct trainer *t, struct fm_step *s, enum mr_status statu
     return !unknown || fm_create(&t->client);
 }
 
-static bool save(struct trainer *t)
+static bool fm_train_save(struct trainer *t)
 {
     uint64_t id;
     enum mr_status status = mr_save(t->client.server, NULL, NULL, &id);
@@ -153,7 +153,7 @@ static bool end_push(struct trainer *t)
     note_done(t, s->batch.id);
     fm_step_drop(s);
     const struct fm_options *options = t->client.options;
-    if (options->save_every != 0 && t->applied % options->save_every == 0 && !save(t))
+    if (options->save_every != 0 && t->applied % options->save_every == 0 && !fm_train_save(t))
         return false;
     if (options->pause_after != 0 && s->applied && t->applied == options->pause_after)
         pause_here(t);
@@ -230,7 +230,7 @@ static bool take_answer(struct trainer *t, enum mr_status status, const struct m
     return !*failed;
 }
 
-static bool run(struct trainer *t)
+static bool fm_train_run(struct trainer *t)
 {
     bool failed = false, more = true;
     uint64_t clocks_ns = 0;
@@ -314,7 +314,7 @@ int fm_train(const struct fm_options *options)
     trace_clocks(&t->client);
     t->begun_us = t->client.progress_us = fm_now_us();
     t->client.away_us = 0;
-    ok = ok && run(t);
+    ok = ok && fm_train_run(t);
     progress_end(&t->progress);
     if (ok)
         print_result(t);

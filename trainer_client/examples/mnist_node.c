@@ -15,8 +15,8 @@
 
 /* ---- who is done: trainer 1's ---- */
 
-static enum mr_status done(struct mr_rpc_call *call, const struct mr_value *arguments,
-                           uint32_t argument_count)
+static enum mr_status mnist_node_done(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                      uint32_t argument_count)
 {
     struct mnist_node *n = mr_rpc_user(call);
     (void)arguments;
@@ -34,7 +34,7 @@ void mnist_node_init(struct mnist_node *n)
 {
     pthread_mutex_init(&n->lock, NULL);
     pthread_cond_init(&n->changed, NULL);
-    n->function = (struct mr_rpc_function){.name = "mnist.done", .run = done, .user = n};
+    n->function = (struct mr_rpc_function){.name = "mnist.done", .run = mnist_node_done, .user = n};
 }
 
 void mnist_node_begin(struct mnist_node *n)

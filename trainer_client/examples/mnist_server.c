@@ -21,8 +21,8 @@ struct server {
 
 /* ---- functions ---- */
 
-static enum mr_status begin(struct mr_rpc_call *call, const struct mr_value *arguments,
-                            uint32_t argument_count)
+static enum mr_status mnist_server_begin(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                         uint32_t argument_count)
 {
     struct server *s = mr_rpc_user(call);
     (void)arguments;
@@ -121,7 +121,7 @@ int mnist_serve(const struct mnist_options *o)
 {
     static struct server s = {.lock = PTHREAD_MUTEX_INITIALIZER, .is_ready = PTHREAD_COND_INITIALIZER};
     const struct mr_rpc_function functions[] = {
-        {.name = "mnist.begin", .results = "ref, ref", .run = begin, .user = &s},
+        {.name = "mnist.begin", .results = "ref, ref", .run = mnist_server_begin, .user = &s},
         {.name = "mnist.trained", .arguments = "i64", .results = "i64", .run = trained, .user = &s},
         {.name = "mnist.tested", .arguments = "i64, i64", .run = tested, .user = &s}};
     struct mr_rpc_options options = {.functions = functions, .function_count = 3};

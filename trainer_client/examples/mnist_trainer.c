@@ -51,8 +51,8 @@ static void shuffle(struct trainer *t, uint64_t seed)
 }
 
 /* Samples [first, first + count) of `data`, in `order` (NULL: as they lie). */
-static void fill(struct trainer *t, const struct mnist_data *data, const uint32_t *order, uint32_t first,
-                 uint32_t count)
+static void mnist_trainer_fill(struct trainer *t, const struct mnist_data *data, const uint32_t *order,
+                               uint32_t first, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t sample = order == NULL ? first + i : order[first + i];
@@ -74,8 +74,8 @@ static struct mr_value pictures_of(const struct trainer *t, uint32_t count)
 /* ---- training ---- */
 
 /* Forward on the server, loss here, backward through both, and a step on the server. */
-static int step(struct trainer *t, struct mr_autograd *context, uint64_t number, uint32_t count,
-                float *loss_value)
+static int mnist_trainer_step(struct trainer *t, struct mr_autograd *context, uint64_t number, uint32_t count,
+                              float *loss_value)
 {
     const struct mr_rpc_call_options in_context = {.context = context};
     const struct mr_value forward[] = {network(t), mr_value_i64((int64_t)number), pictures_of(t, count)};
@@ -109,7 +109,7 @@ static int train_batch(struct trainer *t, uint64_t number, uint32_t count, float
     struct mr_autograd *context;
     if (mr_autograd_begin(t->rpc, &context) != MR_OK)
         return example_failed(&t->options->worker, "mr_autograd_begin");
-    int failed = step(t, context, number, count, loss);
+    int failed = mnist_trainer_step(t, context, number, count, loss);
     mr_autograd_end(context);
     return failed;
 }
@@ -128,7 +128,7 @@ static int train(struct trainer *t, int64_t *images)
             float loss = 0;
             if (said < t->steps)
                 continue;
-            fill(t, &t->train, t->order, first, count);
+            mnist_trainer_fill(t, &t->train, t->order, first, count);
             if (train_batch(t, (uint64_t)epoch * batches + b, count, &loss) != 0)
                 return 1;
             *images += count;
@@ -162,7 +162,7 @@ static int test(struct trainer *t)
     for (uint32_t first = 0; first < t->test.count; first += TEST_BATCH) {
         uint32_t left = t->test.count - first, count = left < TEST_BATCH ? left : TEST_BATCH;
         struct mr_rpc_result *output;
-        fill(t, &t->test, NULL, first, count);
+        mnist_trainer_fill(t, &t->test, NULL, first, count);
         const struct mr_value arguments[] = {network(t), pictures_of(t, count)};
         if (mr_rpc_sync(t->rpc, 0, "layers.evaluate", arguments, 2, NULL, &output) != MR_OK)
             return example_failed(&t->options->worker, "layers.evaluate");
@@ -182,7 +182,7 @@ static int test(struct trainer *t)
 /* ---- the trainer ---- */
 
 /* Training is over for this one; the last tests. */
-static int finish(struct trainer *t, int64_t images)
+static int mnist_trainer_finish(struct trainer *t, int64_t images)
 {
     const struct mr_value reported = mr_value_i64(images);
     struct mr_rpc_result *left;
@@ -193,7 +193,7 @@ static int finish(struct trainer *t, int64_t images)
     return last ? test(t) : 0;
 }
 
-static int run(struct trainer *t)
+static int mnist_trainer_run(struct trainer *t)
 {
     const struct mr_dist_optimizer_options sgd = {
         .kind = MR_DIST_SGD, .learning_rate = t->options->learning_rate, .momentum = t->options->momentum};
@@ -206,7 +206,7 @@ static int run(struct trainer *t)
     if (mr_dist_optimizer_create(t->rpc, &sgd, &parameter, 1, &t->optimizer) != MR_OK)
         return example_failed(&t->options->worker, "the optimizer");
     int failed = train(t, &images);
-    return failed != 0 ? failed : finish(t, images);
+    return failed != 0 ? failed : mnist_trainer_finish(t, images);
 }
 
 static int prepare(struct trainer *t)
@@ -243,7 +243,7 @@ static int train_at_server(struct trainer *t, const char *name)
     const struct mnist_options *o = t->options;
     struct mr_rpc_options options = {.functions = &example_nll_loss, .function_count = 1};
     t->rpc = example_join(&o->worker, name, &options);
-    int failed = run(t);
+    int failed = mnist_trainer_run(t);
     let_go(t);
     return example_leave(&o->worker, t->rpc, UINT32_MAX, failed);
 }

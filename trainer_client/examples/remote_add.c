@@ -11,7 +11,8 @@
 
 #define COUNT 4u
 
-static enum mr_status add(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t argument_count)
+static enum mr_status remote_add_add(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                     uint32_t argument_count)
 {
     const struct mr_tensor *a = &arguments[0].tensor, *b = &arguments[1].tensor;
     void *sum;
@@ -93,7 +94,7 @@ int main(int argc, char **argv)
         cli_refuse(usage.program, "--rank is missing");
 
     const struct mr_rpc_function function = {
-        .name = "add", .arguments = "f32[?], f32[?]", .results = "f32[?]", .run = add};
+        .name = "add", .arguments = "f32[?], f32[?]", .results = "f32[?]", .run = remote_add_add};
     struct mr_rpc *rpc;
     char error[512];
 

@@ -139,7 +139,7 @@ static int run_stream(struct stream *s)
     return failed;
 }
 
-static int ask(struct stream *s)
+static int score_ask(struct stream *s)
 {
     uint64_t samples = (uint64_t)s->requests * s->batch;
     float *labels = calloc((size_t)s->in_flight * s->batch, sizeof(*labels));
@@ -187,5 +187,5 @@ int main(int argc, char **argv)
     snprintf(name, sizeof(name), "trainer_%u", worker.rank);
     stream.rpc = example_join(&worker, name, &rpc_options);
     stream.seed = SAMPLES_SEED(worker.rank);
-    return example_leave(&worker, stream.rpc, 0, ask(&stream));
+    return example_leave(&worker, stream.rpc, 0, score_ask(&stream));
 }

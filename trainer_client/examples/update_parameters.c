@@ -31,7 +31,7 @@ struct server {
     float gradients[WORLD_MAX][DIM], parameters[DIM];
 };
 
-static void step(struct server *s)
+static void update_parameters_step(struct server *s)
 {
     for (uint32_t d = 0; d < DIM; d++) {
         float sum = 0;
@@ -87,7 +87,7 @@ static enum mr_status update(struct mr_rpc_call *call, const struct mr_value *ar
         memcpy(s->gradients[from], arguments[1].tensor.data, sizeof(s->gradients[from]));
         s->pushed[from] = true;
         if (++s->pushed_count == s->workers)
-            step(s);
+            update_parameters_step(s);
         else
             status = await_others(s, call);
     }
@@ -147,7 +147,7 @@ static void draw_samples(struct samples *s, uint64_t seed)
 }
 
 /* The mean square error, and its gradient. */
-static float look(const struct samples *s, const float parameters[DIM], float gradient[DIM])
+static float update_parameters_look(const struct samples *s, const float parameters[DIM], float gradient[DIM])
 {
     double loss = 0;
     memset(gradient, 0, DIM * sizeof(*gradient));
@@ -169,7 +169,7 @@ static int work(const struct example_worker *worker, struct mr_rpc *rpc, uint32_
     float parameters[DIM] = {0}, gradient[DIM];
     struct mr_rpc_result *result;
     draw_samples(&samples, worker->rank);
-    float first = look(&samples, parameters, gradient);
+    float first = update_parameters_look(&samples, parameters, gradient);
     for (uint32_t round = 0; round < rounds; round++) {
         struct mr_value arguments[2] = {mr_value_i64(round),
                                         mr_value_tensor(mr_tensor_1d(MR_F32, DIM, gradient))};
@@ -177,10 +177,10 @@ static int work(const struct example_worker *worker, struct mr_rpc *rpc, uint32_
             return example_failed(worker, "update");
         memcpy(parameters, mr_rpc_result_value(result, 0)->tensor.data, sizeof(parameters));
         mr_rpc_result_free(result);
-        (void)look(&samples, parameters, gradient);
+        (void)update_parameters_look(&samples, parameters, gradient);
     }
     printf("update_parameters: rank %u: loss %.4f -> %.4f\n", worker->rank, (double)first,
-           (double)look(&samples, parameters, gradient));
+           (double)update_parameters_look(&samples, parameters, gradient));
     printf("update_parameters: parameters");
     for (uint32_t d = 0; d < DIM; d++)
         printf(" %.6f", (double)parameters[d]);

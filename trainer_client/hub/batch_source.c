@@ -249,7 +249,7 @@ void hub_batch_source_finish(struct hub_batch_source *s)
         hub_kafka_source_finish(s->kafka);
 }
 
-static bool grow(void **array, size_t count, size_t element_bytes)
+static bool batch_source_grow(void **array, size_t count, size_t element_bytes)
 {
     void *grown = realloc(*array, (count > 0 ? count : 1) * element_bytes);
     if (grown != NULL)
@@ -260,16 +260,16 @@ static bool grow(void **array, size_t count, size_t element_bytes)
 bool hub_batch_make_room(struct hub_batch *b, uint32_t keys_more)
 {
     if (b->samples_size < b->samples) {
-        if (!grow((void **)&b->dense, (size_t)b->samples * b->dense_count, sizeof(*b->dense)) ||
-            !grow((void **)&b->labels, b->samples, sizeof(*b->labels)) ||
-            !grow((void **)&b->offsets, (size_t)b->samples * b->slots + 1, sizeof(*b->offsets)))
+        if (!batch_source_grow((void **)&b->dense, (size_t)b->samples * b->dense_count, sizeof(*b->dense)) ||
+            !batch_source_grow((void **)&b->labels, b->samples, sizeof(*b->labels)) ||
+            !batch_source_grow((void **)&b->offsets, (size_t)b->samples * b->slots + 1, sizeof(*b->offsets)))
             return false;
         b->samples_size = b->samples;
     }
     if (b->keys_size - b->key_count < keys_more) {
         uint32_t size = (b->key_count + keys_more) * 2;
-        if (!grow((void **)&b->keys, size, sizeof(*b->keys)) ||
-            (b->has_weights && !grow((void **)&b->weights, size, sizeof(*b->weights))))
+        if (!batch_source_grow((void **)&b->keys, size, sizeof(*b->keys)) ||
+            (b->has_weights && !batch_source_grow((void **)&b->weights, size, sizeof(*b->weights))))
             return false;
         b->keys_size = size;
     }

@@ -65,7 +65,7 @@ static bool identify(struct hub_feeder *f, uint32_t index, uint64_t salt, const 
 }
 
 /* Picks a number for the part; false: the server is away, the part has nothing yet, or the plan failed. */
-static bool choose(struct hub_feeder *f, uint32_t index, struct mr_plan *identity, uint32_t *number)
+static bool claim_choose(struct hub_feeder *f, uint32_t index, struct mr_plan *identity, uint32_t *number)
 {
     struct mr_stream *streams;
     uint32_t count;
@@ -90,7 +90,7 @@ static bool choose(struct hub_feeder *f, uint32_t index, struct mr_plan *identit
     return found != HUB_STREAM_CHANGED;
 }
 
-static enum mr_status claim(struct hub_feeder *f, const struct mr_plan *identity, uint32_t number)
+static enum mr_status claim_claim(struct hub_feeder *f, const struct mr_plan *identity, uint32_t number)
 {
     uint64_t watermark, *bitmap, words[MR_PLAN_WORDS];
     uint32_t bitmap_words;
@@ -130,9 +130,9 @@ static bool claim_stream(struct hub_feeder *f, uint32_t index)
     for (uint32_t tries = 0; tries < CLAIMS_MAX; tries++) {
         struct mr_plan identity;
         uint32_t number;
-        if (!choose(f, index, &identity, &number))
+        if (!claim_choose(f, index, &identity, &number))
             break;
-        enum mr_status status = claim(f, &identity, number);
+        enum mr_status status = claim_claim(f, &identity, number);
         if (status == MR_OK) {
             begin_part(f, index, &identity, number);
             return true;

@@ -150,7 +150,7 @@ static bool begin_packed(struct hub_file_bytes *in)
 }
 
 /* Reads more packed bytes if there are none. False: the end, or an error. */
-static bool fill(struct hub_file_bytes *in)
+static bool file_bytes_fill(struct hub_file_bytes *in)
 {
     if (in->begin < in->end)
         return true;
@@ -197,7 +197,7 @@ static ssize_t unpack_zstd(struct hub_file_bytes *in, void *out, size_t bytes)
 /* Passes over zeros between members and frames, and after the last: tar and some stores fill up blocks. */
 static bool fill_after_zeros(struct hub_file_bytes *in)
 {
-    while (fill(in)) {
+    while (file_bytes_fill(in)) {
         if (in->in_frame)
             return true;
         while (in->begin < in->end && in->packed[in->begin] == 0)

@@ -42,7 +42,7 @@ void hub_lines_seek(struct hub_lines *l, uint64_t offset, uint64_t line_number)
 }
 
 /* Reads more bytes after those in the buffer. False: there are none, or no room for them. */
-static bool fill(struct hub_lines *l)
+static bool lines_fill(struct hub_lines *l)
 {
     if (l->at_end || l->has_failed)
         return false;
@@ -66,7 +66,7 @@ static bool fill(struct hub_lines *l)
     return true;
 }
 
-static void take(struct hub_lines *l, size_t bytes)
+static void lines_take(struct hub_lines *l, size_t bytes)
 {
     l->begin += bytes;
     l->offset += bytes;
@@ -78,12 +78,12 @@ static void skip_line(struct hub_lines *l)
     for (;;) {
         char *line_end = memchr(l->buffer + l->begin, '\n', l->end - l->begin);
         if (line_end != NULL) {
-            take(l, (size_t)(line_end - (l->buffer + l->begin)) + 1);
+            lines_take(l, (size_t)(line_end - (l->buffer + l->begin)) + 1);
             return;
         }
-        take(l, l->end - l->begin);
+        lines_take(l, l->end - l->begin);
         l->begin = l->end = 0;
-        if (!fill(l))
+        if (!lines_fill(l))
             return;
     }
 }
@@ -107,7 +107,7 @@ bool hub_lines_next(struct hub_lines *l, struct hub_line *line)
     bool is_whole;
     while (!hub_line_find(l->buffer + l->begin, l->end - l->begin, looked, &bytes, &is_whole)) {
         looked = l->end - l->begin;
-        if (!fill(l))
+        if (!lines_fill(l))
             break;
     }
     if ((!is_whole && bytes == 0) || l->has_failed)
@@ -118,10 +118,10 @@ bool hub_lines_next(struct hub_lines *l, struct hub_line *line)
     line->bytes = hub_line_trim(line->text, bytes);
     line->too_long = line->bytes > HUB_LINE_BYTES_MAX;
     if (is_whole)
-        take(l, bytes + 1);
+        lines_take(l, bytes + 1);
     else if (bytes > HUB_LINE_BYTES_MAX + 1)
         skip_line(l); /* overwrites the text, of which nothing is needed any more */
     else
-        take(l, bytes);
+        lines_take(l, bytes);
     return true;
 }

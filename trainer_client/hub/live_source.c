@@ -121,7 +121,7 @@ static enum mr_status fail_for_memory(struct hub_live_source *s)
     return source_fail(s, MR_NO_MEMORY, error);
 }
 
-static void tell(struct hub_live_source *s)
+static void live_source_tell(struct hub_live_source *s)
 {
     if (s->options.on_batch != NULL)
         s->options.on_batch(s->options.arg);
@@ -160,7 +160,7 @@ static enum mr_status keep_batch(struct hub_live_source *s)
         return fail_for_memory(s);
     begin_batch(s);
     if (is_starved)
-        tell(s);
+        live_source_tell(s);
     return is_closing ? MR_CANCELLED : MR_OK;
 }
 
@@ -309,7 +309,7 @@ static const char *check_shape(struct hub_live_source *s, const struct hub_block
         s->has_shape = true;
         pthread_mutex_unlock(&s->lock);
         begin_batch(s);
-        tell(s);
+        live_source_tell(s);
     }
     if (head->slots != s->shape.slots)
         return "it has another number of slots than the first block";
@@ -412,7 +412,7 @@ static void *read_input(void *arg)
     pthread_mutex_lock(&s->lock);
     s->has_ended = status == MR_OK;
     pthread_mutex_unlock(&s->lock);
-    tell(s);
+    live_source_tell(s);
     return NULL;
 }
 

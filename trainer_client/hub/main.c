@@ -189,7 +189,7 @@ static void install_signals(struct hub *hub)
     signal(SIGXFSZ, SIG_IGN); /* a write beyond the limit (ulimit -f) fails, as on a full disk */
 }
 
-static int run(struct hub *hub, const struct hub_config *config)
+static int hub_run(struct hub *hub, const struct hub_config *config)
 {
     char error[HUB_ERROR_BYTES];
     if (!hub_init(hub, config))
@@ -214,7 +214,7 @@ int main(int argc, char **argv)
     static struct hub hub;
     struct hub_config config = parse_arguments(argc, argv);
     (void)mr_log_start(); /* without its thread those who log write their lines themselves */
-    const int code = run(&hub, &config);
+    const int code = hub_run(&hub, &config);
     mr_log_stop();
     return code;
 }

@@ -26,7 +26,7 @@ static bool is_there(const struct hub_paths *paths, const char *path)
     return false;
 }
 
-static enum mr_status add(struct hub_paths *paths, const char *path, char *error)
+static enum mr_status paths_add(struct hub_paths *paths, const char *path, char *error)
 {
     if (is_there(paths, path))
         return MR_OK;
@@ -97,7 +97,7 @@ static enum mr_status add_pattern(struct hub_paths *paths, const char *pattern,
     if (status != MR_OK)
         return status;
     if (strpbrk(pattern, "*?[") == NULL)
-        return add(paths, pattern, error);
+        return paths_add(paths, pattern, error);
     const int outcome = glob_look(pattern, allowed, &found);
     if (outcome == GLOB_NOSPACE) {
         snprintf(error, HUB_ERROR_BYTES, "no memory");
@@ -108,7 +108,7 @@ static enum mr_status add_pattern(struct hub_paths *paths, const char *pattern,
         status = MR_INVALID_ARGUMENT;
     }
     for (size_t i = 0; status == MR_OK && i < found.gl_pathc; i++)
-        status = add(paths, found.gl_pathv[i], error);
+        status = paths_add(paths, found.gl_pathv[i], error);
     if (outcome == 0)
         globfree(&found);
     return status;
@@ -132,7 +132,7 @@ enum mr_status hub_paths_expand(const char *path, const struct hub_allowed *allo
         snprintf(error, HUB_ERROR_BYTES, "no memory");
         status = MR_NO_MEMORY;
     } else if (exists(path, allowed)) {
-        status = add(&paths, path, error);
+        status = paths_add(&paths, path, error);
     } else {
         for (const char *one; status == MR_OK && (one = strsep(&rest, ",")) != NULL;)
             if (one[0] != '\0')
@@ -141,7 +141,7 @@ enum mr_status hub_paths_expand(const char *path, const struct hub_allowed *allo
     if (status == MR_OK && paths.count == 0)
         status = hub_allowed_check(allowed, path, error);
     if (status == MR_OK && paths.count == 0)
-        status = add(&paths, path, error); /* which opening it refuses */
+        status = paths_add(&paths, path, error); /* which opening it refuses */
     free(list);
     if (status == MR_OK)
         *out = paths;

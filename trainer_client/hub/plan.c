@@ -82,7 +82,7 @@ static bool is_feeding(const struct hub_plan *p, uint64_t sequence, uint32_t gen
     return generation == p->generation && hub_plan_state(p, sequence) == HUB_BATCH_FEEDING;
 }
 
-static void claim(struct hub_plan *p, struct hub_plan_batch *b)
+static void plan_claim(struct hub_plan *p, struct hub_plan_batch *b)
 {
     set_state(p, b, HUB_BATCH_CLAIMED);
     b->claim_record = p->records_asked;
@@ -99,7 +99,7 @@ void hub_plan_fed(struct hub_plan *p, uint64_t sequence, uint32_t generation, bo
 void hub_plan_pushed(struct hub_plan *p, uint64_t sequence, uint32_t generation)
 {
     if (is_feeding(p, sequence, generation))
-        claim(p, batch_at(p, sequence));
+        plan_claim(p, batch_at(p, sequence));
 }
 
 void hub_plan_record_asked(struct hub_plan *p)
@@ -226,7 +226,7 @@ void hub_plan_done(struct hub_plan *p, uint64_t sequence)
         p->applied++;
         advance(p);
     } else if (!p->read_only && b->state == HUB_BATCH_HANDED) {
-        claim(p, b);
+        plan_claim(p, b);
     }
 }
 

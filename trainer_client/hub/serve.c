@@ -106,8 +106,8 @@ static void note_other_versions(struct other_versions *noted, const struct mr_en
     *noted = (struct other_versions){.count = other->count, .next_us = now_us + OTHER_VERSION_US};
 }
 
-static void answer(struct hub *hub, struct mrc_socket_server *server, struct hub_service *service,
-                   struct hub_metrics *metrics)
+static void serve_answer(struct hub *hub, struct mrc_socket_server *server, struct hub_service *service,
+                         struct hub_metrics *metrics)
 {
     struct progress progress = {0};
     struct ending ending = {0};
@@ -183,7 +183,7 @@ enum mr_status hub_serve(struct hub *hub, char *error)
     mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"port", .number = atomic_load(&hub->port)}), "listening",
                 "listening on %s (UDP port %u), feeding %s", listen, atomic_load(&hub->port),
                 hub->config.server);
-    answer(hub, server, service, metrics);
+    serve_answer(hub, server, service, metrics);
     pthread_mutex_lock(&hub->lock);
     hub_nudge(hub);
     pthread_mutex_unlock(&hub->lock);

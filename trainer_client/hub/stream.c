@@ -8,7 +8,7 @@ static struct mr_plan plan_of(const struct mr_stream *s)
     return (struct mr_plan){{s->plan[0], s->plan[1]}, s->plan[2]};
 }
 
-static const struct mr_stream *find(const struct mr_stream *streams, uint32_t count, uint32_t number)
+static const struct mr_stream *stream_find(const struct mr_stream *streams, uint32_t count, uint32_t number)
 {
     for (uint32_t i = 0; i < count; i++)
         if (streams[i].stream == number)
@@ -41,14 +41,14 @@ enum hub_stream_found hub_stream_choose(const struct mr_stream *streams, uint32_
             return other.data == plan->data ? HUB_STREAM_OWN : HUB_STREAM_CHANGED;
         }
     }
-    const struct mr_stream *s = find(streams, count, preferred);
+    const struct mr_stream *s = stream_find(streams, count, preferred);
     struct mr_plan unknown = MR_PLAN_UNKNOWN, other = s != NULL ? plan_of(s) : unknown;
     *number = preferred;
     if (s != NULL && !s->differs && mr_plan_same(&other, &unknown))
         return HUB_STREAM_ADOPTED;
     for (uint32_t tries = 0; s != NULL && tries < MR_STREAMS_MAX; tries++) {
         *number = (*number + 1) % MR_STREAMS_MAX;
-        s = find(streams, count, *number);
+        s = stream_find(streams, count, *number);
     }
     return HUB_STREAM_FREE;
 }

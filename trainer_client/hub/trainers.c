@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-static struct hub_trainer *find(struct hub_trainers *t, const uint8_t *uuid)
+static struct hub_trainer *trainers_find(struct hub_trainers *t, const uint8_t *uuid)
 {
     for (uint32_t i = 0; i < t->count; i++)
         if (memcmp(t->entries[i].uuid, uuid, MR_UUID_BYTES) == 0)
@@ -22,7 +22,7 @@ static struct hub_trainer *longest_silent(struct hub_trainers *t)
 
 void hub_trainers_join(struct hub_trainers *t, const uint8_t *uuid, uint64_t plan_number, uint64_t now_us)
 {
-    struct hub_trainer *trainer = find(t, uuid);
+    struct hub_trainer *trainer = trainers_find(t, uuid);
     if (trainer == NULL) {
         trainer = t->count < HUB_TRAINERS_MAX ? &t->entries[t->count++] : longest_silent(t);
         memcpy(trainer->uuid, uuid, MR_UUID_BYTES);
@@ -34,7 +34,7 @@ void hub_trainers_join(struct hub_trainers *t, const uint8_t *uuid, uint64_t pla
 
 uint64_t hub_trainers_seen(struct hub_trainers *t, const uint8_t *uuid, uint64_t now_us)
 {
-    struct hub_trainer *trainer = find(t, uuid);
+    struct hub_trainer *trainer = trainers_find(t, uuid);
     if (trainer == NULL)
         return 0;
     trainer->seen_us = now_us;
@@ -43,7 +43,7 @@ uint64_t hub_trainers_seen(struct hub_trainers *t, const uint8_t *uuid, uint64_t
 
 void hub_trainers_told_end(struct hub_trainers *t, const uint8_t *uuid)
 {
-    struct hub_trainer *trainer = find(t, uuid);
+    struct hub_trainer *trainer = trainers_find(t, uuid);
     if (trainer != NULL)
         trainer->told_end = true;
 }

@@ -3,7 +3,7 @@
 /* ---- the trail ---- */
 
 /* When the trail is full, half of the notes are dropped: the longer it is, the wider apart are its notes. */
-static void note(struct mrc_trail *trail, uint64_t number, uint64_t step)
+static void gone_note(struct mrc_trail *trail, uint64_t number, uint64_t step)
 {
     if (++trail->skipped < trail->skip)
         return;
@@ -33,10 +33,10 @@ static void take_over(struct mrc_trail *trail, const struct mrc_trail *other)
     const uint64_t last = trail->numbers[trail->count - 1];
     for (uint32_t i = 0; i < other->count; i++)
         if (other->numbers[i] > last)
-            note(trail, other->numbers[i], other->steps[i]);
+            gone_note(trail, other->numbers[i], other->steps[i]);
 }
 
-static struct mrc_trail join(const struct mrc_trail *a, const struct mrc_trail *b)
+static struct mrc_trail gone_join(const struct mrc_trail *a, const struct mrc_trail *b)
 {
     const bool a_first = b->count == 0 || (a->count > 0 && a->numbers[0] <= b->numbers[0]);
     struct mrc_trail trail = a_first ? *a : *b;
@@ -68,7 +68,7 @@ void mrc_gone_add(struct mrc_gone *gone, uint64_t number, uint64_t step, uint32_
     gone->to = number;
     gone->to_step = step;
     gone->restores = restores;
-    note(&gone->trail, number, step);
+    gone_note(&gone->trail, number, step);
 }
 
 void mrc_gone_saved(struct mrc_gone *gone, uint64_t number)
@@ -121,7 +121,7 @@ void mrc_gone_move(struct mrc_gone *to, struct mrc_gone *from)
         .given_up_to = higher(to->given_up_to, from->given_up_to),
         .restores = (uint32_t)higher(to->restores, from->restores),
         .is_suspect = to->is_suspect || from->is_suspect,
-        .trail = join(&to->trail, &from->trail),
+        .trail = gone_join(&to->trail, &from->trail),
     };
     mrc_gone_init(from);
 }

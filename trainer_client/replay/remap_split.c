@@ -69,7 +69,8 @@ static void change_node(struct mrc_push *push, const struct origin *from, const 
         push->looked_up_in = node->start_id;
 }
 
-static bool give(struct mr_client *client, uint32_t owner, const struct origin *from, struct mrc_push *push)
+static bool remap_split_give(struct mr_client *client, uint32_t owner, const struct origin *from,
+                             struct mrc_push *push)
 {
     struct mrc_link *link = mrc_owners_link(client, owner);
     struct mrc_replay *to = mrc_remap_former_lane(link, from->lane->lane);
@@ -97,7 +98,7 @@ static bool split_by_owner(struct mr_client *client, const struct origin *from, 
 
     for (uint32_t o = 0; o < owners->count && ok; o++)
         if (shares[o] != NULL)
-            given &= give(client, o, from, shares[o]);
+            given &= remap_split_give(client, o, from, shares[o]);
     free(shares);
     return ok && given;
 }
@@ -116,7 +117,7 @@ static void hand_over(struct mr_client *client, uint32_t owner, const struct ori
 {
     const uint64_t step = push->step;
     mrc_replay_withdraw(lane, push);
-    if (give(client, owner, from, push))
+    if (remap_split_give(client, owner, from, push))
         return;
     mrc_replay_add_loss(lane, 1, step, step, MR_NO_MEMORY);
     lane->dropped++;

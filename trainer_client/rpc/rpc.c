@@ -183,8 +183,8 @@ static enum mr_status choose_local(const struct mr_rpc_options *options, struct 
     return MR_OK;
 }
 
-static enum mr_status check(const char *name, uint32_t rank, uint32_t world_size,
-                            const struct mr_rpc_options *options, char *error, size_t error_bytes)
+static enum mr_status rpc_check(const char *name, uint32_t rank, uint32_t world_size,
+                                const struct mr_rpc_options *options, char *error, size_t error_bytes)
 {
     const char *wrong = NULL;
     if (name == NULL || name[0] == 0 || strlen(name) >= MR_RPC_NAME_BYTES ||
@@ -277,7 +277,7 @@ enum reach {
 };
 
 /* One byte is not a Millrace packet: only the host itself answers, if nothing listens there. */
-static enum reach ask(const struct mr_udp_socket *s, const struct mr_address *to)
+static enum reach rpc_ask(const struct mr_udp_socket *s, const struct mr_address *to)
 {
     struct pollfd wait = {.fd = s->fd, .events = POLLIN};
     struct mr_address own;
@@ -304,7 +304,7 @@ static enum reach find_out(const struct mr_address *to)
     char error[256];
     if (mr_udp_connect(to, &options, &s, error, sizeof(error)) != MR_OK)
         return NO_WAY;
-    enum reach reach = ask(&s, to);
+    enum reach reach = rpc_ask(&s, to);
 
     mr_udp_close(&s);
     return reach;
@@ -354,8 +354,8 @@ static void append_address(const char *rendezvous, char *error, size_t error_byt
     snprintf(error + used, error_bytes - used, " (the rendezvous is %.200s)", rendezvous);
 }
 
-static enum mr_status join(struct mr_rpc *agent, const struct mr_agent_config *config, bool has_key,
-                           uint64_t deadline_us, char *error, size_t error_bytes)
+static enum mr_status rpc_join(struct mr_rpc *agent, const struct mr_agent_config *config, bool has_key,
+                               uint64_t deadline_us, char *error, size_t error_bytes)
 {
     enum mr_status status = mr_workers_wait_joined(agent, deadline_us, error, error_bytes);
     if (status == MR_UNREACHABLE)
@@ -373,7 +373,7 @@ enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
     struct mr_agent_config config = {.name = name, .rank = rank, .world_size = world_size};
     struct mrc_rpc_driver *driver = NULL;
     struct mr_rpc *agent;
-    enum mr_status status = check(name, rank, world_size, options, error, error_bytes);
+    enum mr_status status = rpc_check(name, rank, world_size, options, error, error_bytes);
     if (status != MR_OK)
         return status;
     uint64_t deadline_us =
@@ -402,7 +402,7 @@ enum mr_status mr_rpc_init(const char *name, uint32_t rank, uint32_t world_size,
     if (status == MR_OK)
         status = create_agent(driver, &config, options, &agent, error, error_bytes);
     if (status == MR_OK)
-        status = join(agent, &config, driver_options.has_psk, deadline_us, error, error_bytes);
+        status = rpc_join(agent, &config, driver_options.has_psk, deadline_us, error, error_bytes);
     if (status != MR_OK) {
         mrc_rpc_driver_destroy(driver);
         return status;

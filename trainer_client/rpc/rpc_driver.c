@@ -218,7 +218,7 @@ static void leave_with_call(void *self, bool more)
         signal_fd(d->wake_fd);
 }
 
-static void wake(void *self)
+static void rpc_driver_wake(void *self)
 {
     struct mrc_rpc_driver *d = self;
     if (!atomic_load(&d->awake))
@@ -587,7 +587,7 @@ void mrc_rpc_driver_configure(struct mrc_rpc_driver *d, struct mr_agent_config *
                                               .now_us = now_us_of,
                                               .enter = enter,
                                               .leave = leave_with_call,
-                                              .wake = wake,
+                                              .wake = rpc_driver_wake,
                                               .wait = wait_for,
                                               .is_inherited = is_inherited,
                                               .can_reach = can_reach};

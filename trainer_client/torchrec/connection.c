@@ -22,7 +22,8 @@ static bool is_same_server(const struct tde_configuration *a, const struct tde_c
            a->replay == b->replay && a->replay_mib == b->replay_mib;
 }
 
-static struct connection *create(const struct tde_configuration *c, char *error, size_t error_bytes)
+static struct connection *connection_create(const struct tde_configuration *c, char *error,
+                                            size_t error_bytes)
 {
     const struct mr_client_options options = {.server = c->server,
                                               .key_file = c->key_file[0] == '\0' ? NULL : c->key_file,
@@ -51,7 +52,7 @@ struct mr_client *tde_connection_open(const struct tde_configuration *configurat
     (void)pthread_mutex_lock(&lock);
     for (c = connections; c != NULL && !is_same_server(&c->configuration, configuration);)
         c = c->next;
-    if (c == NULL && (c = create(configuration, error, error_bytes)) != NULL) {
+    if (c == NULL && (c = connection_create(configuration, error, error_bytes)) != NULL) {
         c->next = connections;
         connections = c;
     }

@@ -86,7 +86,7 @@ struct window {
     uint32_t asked; /* ids */
 };
 
-static enum mr_status ask(struct column *c, struct window *w)
+static enum mr_status fetch_ask(struct column *c, struct window *w)
 {
     const uint32_t count = tde_rows_of_call(c->fetch->id_count - w->asked, c->table->dim);
     uint32_t at = (w->first + w->in_flight) % WINDOW;
@@ -106,7 +106,7 @@ static enum mr_status ask(struct column *c, struct window *w)
     return MR_OK;
 }
 
-static enum mr_status take(struct column *c, struct window *w)
+static enum mr_status fetch_take(struct column *c, struct window *w)
 {
     uint32_t at = w->first;
     struct mr_reply *reply = NULL;
@@ -131,9 +131,9 @@ static enum mr_status fetch_rest(struct column *c)
     enum mr_status status = MR_OK;
     while (status == MR_OK && c->delivered < c->fetch->id_count)
         if (w.in_flight < WINDOW && w.asked < c->fetch->id_count)
-            status = ask(c, &w);
+            status = fetch_ask(c, &w);
         else
-            status = take(c, &w);
+            status = fetch_take(c, &w);
     if (status == MR_UNKNOWN_TABLE || status == MR_WRONG_DIM)
         tde_table_forget(c->table);
     for (; w.in_flight > 0; w.in_flight--, w.first = (w.first + 1) % WINDOW)

@@ -54,7 +54,7 @@ bool tde_waits_for_better(const struct tde_job *job, enum mr_status status)
 
 /* ---- the thread ---- */
 
-static struct tde_job *take(struct tde_instance *t)
+static struct tde_job *instance_take(struct tde_instance *t)
 {
     (void)pthread_mutex_lock(&t->lock);
     while (t->first == NULL && !t->ends)
@@ -66,10 +66,10 @@ static struct tde_job *take(struct tde_instance *t)
     return job;
 }
 
-static void *run(void *arg)
+static void *instance_run(void *arg)
 {
     struct tde_instance *t = arg;
-    for (struct tde_job *job; (job = take(t)) != NULL; free(job)) {
+    for (struct tde_job *job; (job = instance_take(t)) != NULL; free(job)) {
         bool done = job->is_push ? tde_push_run(t, job) : tde_fetch_run(t, job);
         *(job->is_push ? &t->pushes : &t->fetches) += 1;
         *(job->is_push ? &t->pushes_failed : &t->fetches_failed) += !done;
@@ -83,7 +83,7 @@ static bool start_thread(struct tde_instance *t)
     sigset_t all, before;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&t->thread, NULL, run, t);
+    int failed = pthread_create(&t->thread, NULL, instance_run, t);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     return failed == 0;
 }

@@ -35,7 +35,7 @@ static struct tde_instance *made(void *instance, const char *what, const char *t
 }
 
 /* Copies to *at, and moves it to the end of the copy. */
-static void *copy(uint8_t **at, const void *from, size_t bytes)
+static void *plugin_copy(uint8_t **at, const void *from, size_t bytes)
 {
     void *to = *at;
     if (bytes > 0)
@@ -64,9 +64,9 @@ void IO_Fetch(void *instance, struct tde_fetch fetch)
     struct tde_job *job = job_with(ids_bytes + columns_bytes + name_bytes, "fetch", fetch.table);
     uint8_t *at = (uint8_t *)(job + 1);
     job->fetch = fetch;
-    job->fetch.ids = copy(&at, fetch.ids, ids_bytes);
-    job->fetch.columns = copy(&at, fetch.columns, columns_bytes);
-    job->fetch.table = copy(&at, fetch.table, name_bytes);
+    job->fetch.ids = plugin_copy(&at, fetch.ids, ids_bytes);
+    job->fetch.columns = plugin_copy(&at, fetch.columns, columns_bytes);
+    job->fetch.table = plugin_copy(&at, fetch.table, name_bytes);
     tde_instance_add(t, job);
 }
 
@@ -104,14 +104,15 @@ void IO_Push(void *instance, struct tde_push push)
     uint8_t *at = (uint8_t *)(job + 1);
     job->is_push = true;
     job->push = push;
-    job->push.ids = copy(&at, push.ids, ids_bytes);
-    job->push.columns = copy(&at, push.columns, columns_bytes);
-    uint64_t *offsets = copy(&at, push.offsets, offsets_bytes);
+    job->push.ids = plugin_copy(&at, push.ids, ids_bytes);
+    job->push.columns = plugin_copy(&at, push.columns, columns_bytes);
+    uint64_t *offsets = plugin_copy(&at, push.offsets, offsets_bytes);
     job->push.offsets = offsets;
-    job->push.states = copy(&at, push.states, states_bytes);
-    job->push.data = has_data ? copy(&at, (const uint8_t *)push.data + push.offsets[0], data_bytes) : NULL;
+    job->push.states = plugin_copy(&at, push.states, states_bytes);
+    job->push.data =
+        has_data ? plugin_copy(&at, (const uint8_t *)push.data + push.offsets[0], data_bytes) : NULL;
     for (uint32_t i = 0; has_data && i < push.offset_count; i++)
         offsets[i] -= push.offsets[0];
-    job->push.table = copy(&at, push.table, name_bytes);
+    job->push.table = plugin_copy(&at, push.table, name_bytes);
     tde_instance_add(t, job);
 }

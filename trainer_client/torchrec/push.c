@@ -106,7 +106,7 @@ static void gather(struct column *c, uint32_t first)
 
 /* ---- calls ---- */
 
-static enum mr_status call(struct column *c, struct mr_future **future)
+static enum mr_status push_call(struct column *c, struct mr_future **future)
 {
     const struct mr_options options = {
         .deadline_ms = tde_left_ms(c->job), .future = future, .pushed = &c->pushed};
@@ -141,7 +141,7 @@ static enum mr_status push_and_advance(struct column *c)
 {
     const uint32_t first = c->first, next = c->first + c->count;
     struct mr_future *future = NULL;
-    enum mr_status status = call(c, &future);
+    enum mr_status status = push_call(c, &future);
     if (status == MR_OK && next < c->push->id_count)
         gather(c, next); /* the library has its own copy of the last */
     else

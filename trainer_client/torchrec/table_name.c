@@ -23,7 +23,7 @@ struct name {
     XXH3_state_t digest;
 };
 
-static void add(struct name *n, const char *text)
+static void table_name_add(struct name *n, const char *text)
 {
     (void)XXH3_64bits_update(&n->digest, text, strlen(text));
     for (; *text != '\0'; text++) {
@@ -42,9 +42,9 @@ void tde_table_name(const char *prefix, const char *table, bool has_column, int6
     (void)XXH3_64bits_reset(&n.digest);
     if (has_column)
         (void)snprintf(suffix, sizeof(suffix), ":c%" PRId64, column);
-    add(&n, prefix);
-    add(&n, table);
-    add(&n, suffix);
+    table_name_add(&n, prefix);
+    table_name_add(&n, table);
+    table_name_add(&n, suffix);
     bool fits = n.is_plain && n.bytes >= 1 && n.bytes < MR_NAME_BYTES;
     size_t kept = fits || n.bytes < MR_NAME_BYTES - DIGEST_BYTES ? n.bytes : MR_NAME_BYTES - 1 - DIGEST_BYTES;
     memset(out, 0, MR_NAME_BYTES);

@@ -108,7 +108,7 @@ enum mr_status tde_table_find(struct tde_tables *tables, struct mr_client *clien
 }
 
 /* A table that is in no checkpoint would be gone with the server, and what replay keeps for it of no use. */
-static void save(struct mr_client *client, const char *name, uint32_t deadline_ms)
+static void tables_save(struct mr_client *client, const char *name, uint32_t deadline_ms)
 {
     const struct mr_options options = {.deadline_ms = deadline_ms};
     const struct mr_save_options what = {.bytes = sizeof(what), .queue = true};
@@ -117,9 +117,9 @@ static void save(struct mr_client *client, const char *name, uint32_t deadline_m
         tde_line("made table %s, and could not have it saved: %s", name, mr_last_error());
 }
 
-static enum mr_status create(struct tde_table *entry, struct mr_client *client, uint32_t dim,
-                             const struct tde_configuration *configuration, uint32_t deadline_ms, char *error,
-                             size_t error_bytes)
+static enum mr_status tables_create(struct tde_table *entry, struct mr_client *client, uint32_t dim,
+                                    const struct tde_configuration *configuration, uint32_t deadline_ms,
+                                    char *error, size_t error_bytes)
 {
     const struct mr_options options = {.deadline_ms = deadline_ms};
     struct mr_feature f = mr_feature_table(entry->name, dim);
@@ -133,7 +133,7 @@ static enum mr_status create(struct tde_table *entry, struct mr_client *client, 
     entry->start = start;
     entry->was_there = true;
     if (configuration->replay)
-        save(client, entry->name, deadline_ms);
+        tables_save(client, entry->name, deadline_ms);
     return MR_OK;
 }
 
@@ -145,7 +145,7 @@ enum mr_status tde_table_make(struct tde_tables *tables, struct mr_client *clien
     enum mr_status status = tde_table_find(tables, client, name, deadline_ms, &entry, error, error_bytes);
     if (status == MR_OK && entry == NULL) {
         entry = entry_of(tables, name); /* it has been made by now */
-        status = create(entry, client, dim, configuration, deadline_ms, error, error_bytes);
+        status = tables_create(entry, client, dim, configuration, deadline_ms, error, error_bytes);
     }
     if (status == MR_OK && entry->dim != dim) {
         (void)snprintf(error, error_bytes,

@@ -55,7 +55,7 @@ static struct mr_parameter_gradient *entry_of(struct mr_autograd *c, struct mr_r
 }
 
 /* Under the lock: keeps a sum until the context's end. False: no memory. */
-static bool keep(struct mr_autograd *c, void *sum)
+static bool autograd_gradients_keep(struct mr_autograd *c, void *sum)
 {
     struct mr_lent_sum *lent = malloc(sizeof(*lent));
     if (lent == NULL)
@@ -72,7 +72,8 @@ static bool add_to(struct mr_autograd *c, struct mr_parameter_gradient *entry, v
     for (;;) {
         pthread_mutex_lock(&c->lock);
         void *other = entry->sum;
-        bool is_lent = other != NULL && entry->is_lent, is_kept = !is_lent || keep(c, other);
+        bool is_lent = other != NULL && entry->is_lent,
+             is_kept = !is_lent || autograd_gradients_keep(c, other);
 
         if (is_kept) {
             entry->sum = other == NULL ? sum : NULL;
@@ -103,8 +104,8 @@ static bool value_of(struct mr_rref *parameter, struct mr_value *out)
     return true;
 }
 
-static enum mr_status check(const struct mr_rpc_call *call, struct mr_rref *parameter,
-                            const struct mr_tensor *gradient)
+static enum mr_status autograd_gradients_check(const struct mr_rpc_call *call, struct mr_rref *parameter,
+                                               const struct mr_tensor *gradient)
 {
     const char *name = call->function->name;
     char what[120], wanted[120];
@@ -139,7 +140,7 @@ static enum mr_status add_gradient(struct mr_rpc_call *call, struct mr_rref *par
                                    const struct mr_tensor *gradient)
 {
     struct mr_autograd *c = call->context;
-    enum mr_status status = check(call, parameter, gradient);
+    enum mr_status status = autograd_gradients_check(call, parameter, gradient);
     if (status != MR_OK)
         return status;
     void *sum = mr_gradient_copy(gradient);

@@ -84,7 +84,7 @@ static bool ended(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_stat
 }
 
 /* Begins the call to the other worker. */
-static enum mr_status begin(struct mr_rpc *agent, struct mr_backward_message *m)
+static enum mr_status backward_messages_begin(struct mr_rpc *agent, struct mr_backward_message *m)
 {
     struct mr_tensor tensors[1 + MR_RPC_ARGUMENTS_MAX];
     uint8_t *present = (uint8_t *)(m->first + 1);
@@ -110,7 +110,7 @@ static enum mr_status begin(struct mr_rpc *agent, struct mr_backward_message *m)
 static void send_message(struct mr_rpc *agent, struct mr_work *work)
 {
     struct mr_backward_message *m = MR_CONTAINER(work, struct mr_backward_message, work);
-    enum mr_status status = begin(agent, m);
+    enum mr_status status = backward_messages_begin(agent, m);
     if (status != MR_OK) {
         (void)ended(agent, &m->call, status, NULL);
         return;
@@ -193,7 +193,7 @@ struct served {
     char error[MR_RPC_ERROR_BYTES];
 };
 
-static void answer(struct mr_rpc *agent, struct mr_work *work)
+static void backward_messages_answer(struct mr_rpc *agent, struct mr_work *work)
 {
     struct served *s = MR_CONTAINER(work, struct served, work);
     if (s->error[0] == 0)
@@ -208,7 +208,7 @@ static void submit_answer(struct served *s, enum mr_status status, const char *e
 {
     s->status = status;
     snprintf(s->error, sizeof(s->error), "%s", error);
-    s->work.run = answer;
+    s->work.run = backward_messages_answer;
     mr_agent_submit(s->agent, &s->work);
 }
 
@@ -274,7 +274,7 @@ static bool enter(struct mr_autograd *c, uint32_t node, const struct served *s, 
 
 /* ---- */
 
-static void give(struct mr_autograd *c, const struct served *s, const uint32_t *inputs)
+static void backward_messages_give(struct mr_autograd *c, const struct served *s, const uint32_t *inputs)
 {
     for (uint32_t i = 0; i < s->in.count; i++) {
         void *sum = NULL;
@@ -341,7 +341,7 @@ static void go_through(struct mr_autograd *c, struct served *s, uint32_t node)
     }
     pthread_mutex_unlock(&c->lock);
     if (entered)
-        give(c, s, inputs);
+        backward_messages_give(c, s, inputs);
     mr_backward_post_all(&outbox);
     pthread_mutex_lock(&c->lock);
     if (is_over(c, s, engaged_by_this)) {
@@ -358,7 +358,7 @@ static void go_through(struct mr_autograd *c, struct served *s, uint32_t node)
     }
 }
 
-static void run(struct mr_job *job)
+static void backward_messages_run(struct mr_job *job)
 {
     struct served *s = MR_CONTAINER(job, struct served, job);
     struct mr_autograd *c;
@@ -431,6 +431,7 @@ void mr_backward_serve(struct mr_rpc *agent, struct mr_member *from, const struc
         free(s);
         return;
     }
-    s->job = (struct mr_job){.run = run, .may_refuse = true, .depth = MR_EXECUTOR_DEPTHS - 1};
+    s->job =
+        (struct mr_job){.run = backward_messages_run, .may_refuse = true, .depth = MR_EXECUTOR_DEPTHS - 1};
     mr_agent_add_job(agent, &s->job);
 }

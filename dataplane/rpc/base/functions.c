@@ -21,7 +21,7 @@ static const char *skip_blanks(const char *at)
     return at;
 }
 
-static bool take(const char **at, const char *word)
+static bool functions_take(const char **at, const char *word)
 {
     size_t bytes = strlen(word);
     if (strncmp(*at, word, bytes) != 0)
@@ -37,14 +37,14 @@ static bool take_name(const char **at, const char *name)
     char next = strncmp(*at, name, bytes) == 0 ? (*at)[bytes] : 'x';
     if ((next >= 'a' && next <= 'z') || (next >= '0' && next <= '9') || next == '_')
         return false;
-    return take(at, name);
+    return functions_take(at, name);
 }
 
 static bool read_dim(const char **at, uint64_t *dim)
 {
     uint64_t n = 0;
     const char *p = *at;
-    if (take(at, "?")) {
+    if (functions_take(at, "?")) {
         *dim = UINT64_MAX;
         return true;
     }
@@ -62,20 +62,20 @@ static bool read_dim(const char **at, uint64_t *dim)
 
 static bool read_dims(const char **at, struct mr_signature_part *part)
 {
-    if (!take(at, "["))
+    if (!functions_take(at, "["))
         return false;
-    if (take(at, "...")) {
+    if (functions_take(at, "...")) {
         part->any_dims = true;
-        return take(at, "]");
+        return functions_take(at, "]");
     }
-    if (take(at, "]"))
+    if (functions_take(at, "]"))
         return true;
     do {
         if (part->rank == MR_RANK_MAX || !read_dim(at, &part->dims[part->rank]))
             return false;
         part->rank++;
-    } while (take(at, ","));
-    return take(at, "]");
+    } while (functions_take(at, ","));
+    return functions_take(at, "]");
 }
 
 static bool read_part(const char **at, struct mr_signature_part *part)
@@ -119,14 +119,14 @@ static enum mr_status read_parts(const char *text, struct mr_signature *out, cha
         return MR_OK;
     do {
         const char *start = at;
-        if (take(&at, "...")) {
+        if (functions_take(&at, "...")) {
             out->more = true;
             break;
         }
         if (out->count == MR_RPC_ARGUMENTS_MAX || !read_part(&at, &out->parts[out->count]))
             return unreadable(text, start, error, error_bytes);
         out->count++;
-    } while (take(&at, ","));
+    } while (functions_take(&at, ","));
     return *at == 0 ? MR_OK : unreadable(text, at, error, error_bytes);
 }
 

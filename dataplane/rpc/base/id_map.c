@@ -31,7 +31,7 @@ static void link_in(struct mr_id_map *map, struct mr_id_node *node)
     *bucket = node;
 }
 
-static void grow(struct mr_id_map *map)
+static void id_map_grow(struct mr_id_map *map)
 {
     uint32_t count = map->bucket_count;
     struct mr_id_node **old = map->buckets;
@@ -55,7 +55,7 @@ void mr_id_map_put(struct mr_id_map *map, struct mr_id_node *node)
 {
     assert(mr_id_map_get(map, node->id) == NULL);
     if (map->count >= map->bucket_count && map->bucket_count < (UINT32_C(1) << 28))
-        grow(map);
+        id_map_grow(map);
     link_in(map, node);
     map->count++;
 }

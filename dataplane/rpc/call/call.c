@@ -198,7 +198,7 @@ static enum mr_status too_long(const struct mr_rpc *agent, const struct mr_rpc_o
                         agent->config.long_bytes_max >> 20);
 }
 
-static enum mr_status check(struct mr_rpc *agent, const struct mr_rpc_order *order)
+static enum mr_status call_check(struct mr_rpc *agent, const struct mr_rpc_order *order)
 {
     if (agent->rrefs == NULL)
         return mr_rpc_error(MR_UNSUPPORTED, "%s: this process is no worker of a world", order->caller);
@@ -563,13 +563,13 @@ static enum mr_status start_remote(struct mr_rpc *agent, struct mr_rpc_future *f
 
 /* Any thread, not inside: starts a call. *out is held once for the caller. Fails, with the error line, if an
  * error is known at once. */
-static enum mr_status start(struct mr_rpc *agent, const struct mr_rpc_order *order,
-                            struct mr_rpc_future **out)
+static enum mr_status call_start(struct mr_rpc *agent, const struct mr_rpc_order *order,
+                                 struct mr_rpc_future **out)
 {
     const struct mr_rpc_call_options *options = order->options;
     enum mr_status status = mr_agent_check_process(agent, order->caller);
     if (status == MR_OK)
-        status = check(agent, order);
+        status = call_check(agent, order);
     if (status != MR_OK)
         return status;
     struct mr_rpc_future *f =
@@ -613,7 +613,7 @@ enum mr_status mr_rpc_async(struct mr_rpc *agent, uint32_t to, const char *funct
                                  .arguments = arguments,
                                  .argument_count = argument_count,
                                  .options = options};
-    return start(agent, &order, future);
+    return call_start(agent, &order, future);
 }
 
 enum mr_status mr_rpc_sync(struct mr_rpc *agent, uint32_t to, const char *function,
@@ -628,7 +628,7 @@ enum mr_status mr_rpc_sync(struct mr_rpc *agent, uint32_t to, const char *functi
                                  .options = options,
                                  .waits = true};
     struct mr_rpc_future *future;
-    enum mr_status status = start(agent, &order, &future);
+    enum mr_status status = call_start(agent, &order, &future);
     if (status != MR_OK)
         return status;
     status = mr_rpc_wait(future, result);
@@ -657,7 +657,7 @@ enum mr_status mr_remote(struct mr_rpc *agent, uint32_t to, const char *function
                                  .options = options,
                                  .flags = MR_RPC_REMOTE,
                                  .rref = r};
-    enum mr_status status = start(agent, &order, &future);
+    enum mr_status status = call_start(agent, &order, &future);
 
     if (status != MR_OK) {
         mr_rref_release(r);

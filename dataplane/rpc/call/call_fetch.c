@@ -156,7 +156,7 @@ static enum mr_answered reply_copy(struct mr_fetch *fetch, struct mr_kept *kept)
     return answered;
 }
 
-static void answer(struct mr_reference_waiter *waiter, enum mr_status status, void *value)
+static void call_fetch_answer(struct mr_reference_waiter *waiter, enum mr_status status, void *value)
 {
     struct mr_fetch *fetch = MR_CONTAINER(waiter, struct mr_fetch, waiter);
     struct mr_rpc *agent = fetch->agent;
@@ -223,7 +223,7 @@ void mr_fetch_serve(struct mr_rpc *agent, struct mr_member *from, const struct m
     }
     memcpy(words, tensor->data, sizeof(words));
     *fetch =
-        (struct mr_fetch){.waiter = {.run = answer},
+        (struct mr_fetch){.waiter = {.run = call_fetch_answer},
                           .agent = agent,
                           .ticket = {.owner = agent->config.rank, .reference = words[0], .fork = words[1]},
                           .from = from->rank,

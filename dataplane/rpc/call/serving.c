@@ -194,7 +194,7 @@ static enum mr_answered answer_results(struct mr_rpc_call *call)
 }
 
 /* False: there is no memory for the answer now. */
-static bool answer(struct mr_rpc_call *call)
+static bool serving_answer(struct mr_rpc_call *call)
 {
     enum mr_answered answered = MR_ANSWER_SENT;
     if ((call->head.flags & MR_RPC_REMOTE) != 0) {
@@ -219,7 +219,7 @@ void mr_serving_retry(struct mr_rpc *agent)
     while (*at != NULL) {
         struct mr_rpc_call *call = *at;
         struct mr_rpc_call *next = call->next;
-        if (answer(call))
+        if (serving_answer(call))
             *at = next;
         else
             at = &call->next;
@@ -233,7 +233,7 @@ static void executed(struct mr_rpc *agent, struct mr_work *work)
         mr_executing_free(call);
         return;
     }
-    if (answer(call))
+    if (serving_answer(call))
         return;
     call->next = agent->unanswered;
     agent->unanswered = call;
@@ -492,7 +492,7 @@ static bool begin_remote(struct mr_rpc *agent, const struct mr_rpc_call *call)
 static void run_inline(struct mr_rpc *agent, struct mr_rpc_call *call, const struct mr_request *request)
 {
     mr_function_run(call);
-    if (answer(call))
+    if (serving_answer(call))
         return;
     /* The function must not run again, so the answer waits until there is memory; without memory for that, it
      * is lost. */

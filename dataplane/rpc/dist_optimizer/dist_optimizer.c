@@ -30,7 +30,7 @@ struct trouble {
     char lines[MR_RPC_ERROR_BYTES];
 };
 
-static void note(struct trouble *trouble, enum mr_status status)
+static void dist_optimizer_note(struct trouble *trouble, enum mr_status status)
 {
     size_t used = strlen(trouble->lines);
     if (status == MR_OK)
@@ -41,7 +41,7 @@ static void note(struct trouble *trouble, enum mr_status status)
              mr_rpc_last_error());
 }
 
-static enum mr_status say(const struct trouble *trouble, const char *caller)
+static enum mr_status dist_optimizer_say(const struct trouble *trouble, const char *caller)
 {
     if (trouble->status != MR_OK)
         mr_rpc_error_line("%s: %s", caller, trouble->lines);
@@ -63,11 +63,11 @@ static bool on_all(struct mr_dist_optimizer *o, part_begin *begin, const void *s
     struct mr_rpc_future **futures = calloc(o->part_count, sizeof(struct mr_rpc_future *));
     bool any = false;
     if (futures == NULL) {
-        note(trouble, mr_rpc_error(MR_NO_MEMORY, "no memory for calls"));
+        dist_optimizer_note(trouble, mr_rpc_error(MR_NO_MEMORY, "no memory for calls"));
         return false;
     }
     for (uint32_t i = 0; i < o->part_count; i++)
-        note(trouble, begin(o, &o->parts[i], self, &futures[i]));
+        dist_optimizer_note(trouble, begin(o, &o->parts[i], self, &futures[i]));
     for (uint32_t i = 0; i < o->part_count; i++) {
         struct mr_rpc_result *result = NULL;
         if (futures[i] == NULL)
@@ -77,7 +77,7 @@ static bool on_all(struct mr_dist_optimizer *o, part_begin *begin, const void *s
         any = true;
         if (status == MR_OK)
             status = ended(&o->parts[i], result);
-        note(trouble, status);
+        dist_optimizer_note(trouble, status);
         mr_rpc_future_destroy(futures[i]);
     }
     free(futures);
@@ -159,8 +159,8 @@ static void make_parts(struct mr_dist_optimizer *o, const struct list *list)
     }
 }
 
-static void make(struct mr_dist_optimizer *o, const struct mr_dist_optimizer_options *options,
-                 const struct list *list, struct trouble *trouble)
+static void dist_optimizer_make(struct mr_dist_optimizer *o, const struct mr_dist_optimizer_options *options,
+                                const struct list *list, struct trouble *trouble)
 {
     bool more = true;
     make_parts(o, list);
@@ -206,12 +206,12 @@ enum mr_status mr_dist_optimizer_create(struct mr_rpc *rpc, const struct mr_dist
     o->rpc = rpc;
     o->has_name = options->name != NULL;
     o->part_count = 0;
-    make(o, options, &list, &trouble);
+    dist_optimizer_make(o, options, &list, &trouble);
     if (trouble.status == MR_OK)
         *optimizer = o;
     else
         mr_dist_optimizer_destroy(o);
-    return say(&trouble, "mr_dist_optimizer_create");
+    return dist_optimizer_say(&trouble, "mr_dist_optimizer_create");
 }
 
 void mr_dist_optimizer_destroy(struct mr_dist_optimizer *optimizer)
@@ -240,7 +240,7 @@ enum mr_status mr_dist_optimizer_step(struct mr_dist_optimizer *optimizer, struc
     if (context == NULL)
         return mr_rpc_error(MR_INVALID_ARGUMENT, "mr_dist_optimizer_step: the context is NULL");
     (void)on_all(optimizer, begin_step, &options, free_result, &trouble);
-    return say(&trouble, "mr_dist_optimizer_step");
+    return dist_optimizer_say(&trouble, "mr_dist_optimizer_step");
 }
 
 /* ---- its steps ---- */
@@ -276,5 +276,5 @@ enum mr_status mr_dist_optimizer_steps(struct mr_dist_optimizer *optimizer, uint
     *steps = UINT64_MAX;
     for (uint32_t i = 0; i < optimizer->part_count; i++)
         *steps = optimizer->parts[i].steps < *steps ? optimizer->parts[i].steps : *steps;
-    return say(&trouble, "mr_dist_optimizer_steps");
+    return dist_optimizer_say(&trouble, "mr_dist_optimizer_steps");
 }

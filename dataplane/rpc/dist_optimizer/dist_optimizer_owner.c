@@ -9,7 +9,7 @@
 #include "dataplane/rpc/dist_optimizer/owned_optimizer.h"
 #include "dataplane/rpc/rref/rref.h"
 
-static void destroy(void *optimizer)
+static void dist_optimizer_owner_destroy(void *optimizer)
 {
     mr_owned_optimizer_destroy(optimizer);
 }
@@ -48,8 +48,8 @@ static bool name_of(const struct mr_value *arguments, uint32_t argument_count, c
     return mr_named_is_name(text);
 }
 
-static enum mr_status create(struct mr_rpc_call *call, const struct mr_value *arguments,
-                             uint32_t argument_count)
+static enum mr_status dist_optimizer_owner_create(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                                  uint32_t argument_count)
 {
     const struct mr_dist_optimizer_options options = options_of(arguments);
     char why[256], text[MR_NAME_BYTES];
@@ -70,7 +70,7 @@ static enum mr_status create(struct mr_rpc_call *call, const struct mr_value *ar
     if (optimizer == NULL)
         return MR_NO_MEMORY;
     status = mr_rref_create(call->agent, (struct mr_value){.kind = MR_VALUE_OBJECT, .object = optimizer},
-                            destroy, &rref);
+                            dist_optimizer_owner_destroy, &rref);
     if (status != MR_OK)
         return status;
     status = mr_rpc_return(call, mr_value_rref(rref));
@@ -81,7 +81,7 @@ static enum mr_status create(struct mr_rpc_call *call, const struct mr_value *ar
 /* NULL: it is not an optimizer, as the error of the call then says. */
 static struct mr_owned_optimizer *optimizer_of(struct mr_rpc_call *call, const struct mr_value *value)
 {
-    struct mr_owned_optimizer *optimizer = mr_rref_object(value->rref, destroy);
+    struct mr_owned_optimizer *optimizer = mr_rref_object(value->rref, dist_optimizer_owner_destroy);
     if (optimizer == NULL)
         (void)mr_rpc_fail(call, "the reference is to no optimizer of this worker's");
     return optimizer;
@@ -109,7 +109,8 @@ static enum mr_status parameters_of(struct mr_rpc_call *call, const struct mr_te
     return MR_OK;
 }
 
-static enum mr_status add(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t argument_count)
+static enum mr_status dist_optimizer_owner_add(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                               uint32_t argument_count)
 {
     struct mr_owned_parameter parameters[MR_DIST_PARAMETERS_MAX];
     const uint32_t count = argument_count - 2;
@@ -136,8 +137,8 @@ static bool gradient_of(void *context, uint64_t id, struct mr_tensor *gradient)
     return mr_context_gradient(context, id, gradient);
 }
 
-static enum mr_status step(struct mr_rpc_call *call, const struct mr_value *arguments,
-                           uint32_t argument_count)
+static enum mr_status dist_optimizer_owner_step(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                                uint32_t argument_count)
 {
     struct mr_autograd *context = mr_rpc_context(call);
     struct mr_owned_optimizer *optimizer = optimizer_of(call, &arguments[0]);
@@ -174,9 +175,12 @@ static enum mr_status steps(struct mr_rpc_call *call, const struct mr_value *arg
 enum mr_status mr_dist_optimizer_register(struct mr_rpc *agent)
 {
     const struct mr_rpc_function functions[] = {
-        {.name = MR_DIST_OPTIMIZER, .arguments = "i64, i64, f32[7], ...", .results = "ref", .run = create},
-        {.name = MR_DIST_OPTIMIZER_ADD, .arguments = "ref, u32[?], ...", .run = add},
-        {.name = MR_DIST_OPTIMIZER_STEP, .arguments = "ref", .run = step},
+        {.name = MR_DIST_OPTIMIZER,
+         .arguments = "i64, i64, f32[7], ...",
+         .results = "ref",
+         .run = dist_optimizer_owner_create},
+        {.name = MR_DIST_OPTIMIZER_ADD, .arguments = "ref, u32[?], ...", .run = dist_optimizer_owner_add},
+        {.name = MR_DIST_OPTIMIZER_STEP, .arguments = "ref", .run = dist_optimizer_owner_step},
         {.name = MR_DIST_OPTIMIZER_STEPS, .arguments = "ref", .results = "i64", .run = steps},
     };
     char why[256];

@@ -222,7 +222,8 @@ static enum mr_status own(struct mr_owned_optimizer *o, const struct mr_owned_pa
     return MR_OK;
 }
 
-static const struct owned *find(const struct mr_owned_optimizer *o, const struct mr_versions *versions)
+static const struct owned *owned_optimizer_find(const struct mr_owned_optimizer *o,
+                                                const struct mr_versions *versions)
 {
     for (uint32_t i = 0; i < o->count; i++)
         if (o->owned[i].parameter.versions == versions)
@@ -240,7 +241,7 @@ enum mr_status mr_owned_optimizer_add(struct mr_owned_optimizer *o,
         return MR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < count; i++) {
-        const struct owned *same = find(o, parameters[i].versions);
+        const struct owned *same = owned_optimizer_find(o, parameters[i].versions);
         if (same != NULL) {
             snprintf(error, error_bytes, "parameters %u and %u are the same", same->parameter.number,
                      parameters[i].number);
@@ -267,7 +268,7 @@ struct change {
     bool is_changed;
 };
 
-static void apply(void *context, float *state)
+static void owned_optimizer_apply(void *context, float *state)
 {
     struct change *c = context;
     const struct mr_rule_push push = {.learning_rate = mr_rule_learning_rate(c->rule, 0, 0)};
@@ -278,7 +279,7 @@ static void apply_to_values(void *context, float *values)
 {
     struct change *c = context;
     c->values = values;
-    c->status = mr_versions_change(c->owned->state, apply, c);
+    c->status = mr_versions_change(c->owned->state, owned_optimizer_apply, c);
 }
 
 /* Steps one parameter. If that fails, it stays as it was, and *why says the reason. */

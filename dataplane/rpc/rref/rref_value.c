@@ -145,8 +145,8 @@ static enum mr_status refuse_value(struct mr_rpc *agent, const struct mr_value *
     return why == NULL ? MR_OK : mr_rpc_error(MR_INVALID_ARGUMENT, "mr_rref_create: the value %s", why);
 }
 
-static enum mr_status create(struct mr_rpc *agent, const struct mr_value *value, void (*destroy)(void *),
-                             struct mr_rref **out)
+static enum mr_status rref_value_create(struct mr_rpc *agent, const struct mr_value *value,
+                                        void (*destroy)(void *), struct mr_rref **out)
 {
     struct mr_rrefs *all = agent->rrefs;
     struct mr_rpc_result *result = mr_result_copy(agent, value, 1);
@@ -182,7 +182,7 @@ enum mr_status mr_rref_create(struct mr_rpc *agent, struct mr_value value, void 
         status = refuse_value(agent, &value);
 
     if (status == MR_OK)
-        status = create(agent, &value, destroy, rref);
+        status = rref_value_create(agent, &value, destroy, rref);
     if (status != MR_OK && value.kind == MR_VALUE_OBJECT && destroy != NULL)
         destroy(value.object);
     return status;
@@ -282,7 +282,7 @@ static enum mr_status wait_for(struct mr_rref *r, bool for_value, uint32_t timeo
     return w->status;
 }
 
-static enum mr_status say(const struct mr_rref *r, const struct wait *w, const char *caller)
+static enum mr_status rref_value_say(const struct mr_rref *r, const struct wait *w, const char *caller)
 {
     char text[MR_MEMBER_TEXT_BYTES];
     mr_member_text(r->all->agent, r->owner, text);
@@ -317,7 +317,7 @@ enum mr_status mr_rref_wait_kept(struct mr_rref *r, const char *caller, uint32_t
         return MR_SHUTTING_DOWN;
     if (kept == NULL) {
         (void)wait_for(r, true, timeout_ms, &w);
-        status = say(r, &w, caller);
+        status = rref_value_say(r, &w, caller);
         if (status != MR_OK)
             return status;
         kept = atomic_load(&r->kept);
@@ -386,7 +386,7 @@ enum mr_status mr_rref_confirm(struct mr_rref *r, uint32_t timeout_ms)
         status = MR_SHUTTING_DOWN;
     } else if (!mr_rref_is_owner(r)) {
         (void)wait_for(r, false, timeout_ms, &w);
-        status = say(r, &w, "mr_rref_confirm");
+        status = rref_value_say(r, &w, "mr_rref_confirm");
     }
     mr_rref_unpin(r);
     return status;

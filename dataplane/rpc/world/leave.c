@@ -44,7 +44,7 @@ static uint8_t state_of(const struct mr_member *m)
     return m->leave_quiet ? MR_LEAVE_QUIET : MR_LEAVE_BUSY; /* as its last LEAVE said */
 }
 
-static void note(struct mr_rpc *agent, struct mr_member *m, const struct mr_leave_wire *said)
+static void leave_note(struct mr_rpc *agent, struct mr_member *m, const struct mr_leave_wire *said)
 {
     m->leave_phase = (uint32_t)said->phase;
     if (said->phase != MR_LEAVE_CALLED || said->epoch != agent->leaving.world_epoch)
@@ -123,7 +123,7 @@ void mr_world_serve_leave(struct mr_rpc *agent, struct mr_member *from, const st
         return;
     }
     memcpy(&said, message->tensors[0].data, sizeof(said));
-    note(agent, from, &said);
+    leave_note(agent, from, &said);
     count_leaving(agent);
 
     uint64_t words[2] = {agent->leaving.world_epoch, agent->leaving.all_may_go};
@@ -151,7 +151,7 @@ static uint64_t rendezvous_tick(struct mr_rpc *agent, uint64_t now_us)
                                  .quiet = is_quiet(agent),
                                  .activity = atomic_load(&agent->activity)};
     if (leaving->step == MR_LEAVING_WAITS) {
-        note(agent, &agent->members[agent->config.rank], &said);
+        leave_note(agent, &agent->members[agent->config.rank], &said);
         count_leaving(agent);
         if (leaving->all_may_go) {
             atomic_store(&agent->left, true);

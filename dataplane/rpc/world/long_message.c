@@ -91,7 +91,7 @@ void mr_long_out_end(struct mr_rpc *agent, struct mr_long_out *out, bool unread)
     free(out);
 }
 
-static struct mr_long_out *find(struct mr_rpc *agent, uint64_t id, uint32_t to)
+static struct mr_long_out *long_message_find(struct mr_rpc *agent, uint64_t id, uint32_t to)
 {
     for (struct mr_link *link = agent->longs.out.next; link != &agent->longs.out; link = link->next) {
         struct mr_long_out *out = MR_CONTAINER(link, struct mr_long_out, link);
@@ -111,7 +111,7 @@ void mr_long_serve_part(struct mr_rpc *agent, struct mr_member *from, const stru
         return;
     }
     memcpy(words, first->data, sizeof(words));
-    struct mr_long_out *out = find(agent, words[0], from->rank);
+    struct mr_long_out *out = long_message_find(agent, words[0], from->rank);
 
     if (words[2] == 0) {
         mr_reply_status(ep, request->ref, MR_OK);
@@ -278,7 +278,7 @@ static void look_whether_it_is_wanted(struct mr_long_in *in)
         give_up(in, MR_WORKER_DIED, "");
 }
 
-static void end(struct mr_long_in *in)
+static void long_message_end(struct mr_long_in *in)
 {
     mr_list_remove(&in->link);
     in->agent->counters.long_messages += in->status == MR_OK && in->state != MR_LONG_IS_HERE;
@@ -322,7 +322,7 @@ void mr_long_busy(struct mr_rpc *agent, const struct mr_request *request)
 static bool notified(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_status status,
                      const struct mr_message *reply)
 {
-    end(MR_CONTAINER(call, struct mr_long_in, done));
+    long_message_end(MR_CONTAINER(call, struct mr_long_in, done));
     return false;
 }
 
@@ -353,7 +353,7 @@ static void notify(struct mr_long_in *in)
         in->state = MR_LONG_COMES; /* complete, and this is tried again */
         agent->longs.look = true;
     } else if (status != MR_OK) {
-        end(in); /* the sender is dead, or this agent is being closed */
+        long_message_end(in); /* the sender is dead, or this agent is being closed */
     } else {
         mr_agent_send(agent, &in->done);
     }
@@ -380,7 +380,7 @@ static bool part_came(struct mr_rpc *agent, struct mr_agent_call *call, enum mr_
 }
 
 /* Requests a part. MR_NO_MEMORY: try again later. */
-static enum mr_status ask(struct mr_long_in *in, struct mr_long_part *part)
+static enum mr_status long_message_ask(struct mr_long_in *in, struct mr_long_part *part)
 {
     uint64_t left = in->bytes - in->asked_up_to;
     part->in = in;
@@ -417,7 +417,7 @@ static void ask_all(struct mr_long_in *in)
     enum mr_status status = MR_OK;
     for (uint32_t i = 0; i < MR_LONG_PARTS_AHEAD && in->asked_up_to < in->bytes && status == MR_OK; i++)
         if (!in->parts[i].asked)
-            status = ask(in, &in->parts[i]);
+            status = long_message_ask(in, &in->parts[i]);
     if (status == MR_NO_MEMORY)
         in->agent->longs.look = true;
     else if (status != MR_OK)
@@ -427,7 +427,7 @@ static void ask_all(struct mr_long_in *in)
 static void go_on(struct mr_long_in *in)
 {
     if (in->state == MR_LONG_IS_HERE) {
-        end(in); /* this may free it */
+        long_message_end(in); /* this may free it */
         return;
     }
     if (in->state != MR_LONG_WAITS && in->state != MR_LONG_COMES)
@@ -449,7 +449,8 @@ static void go_on(struct mr_long_in *in)
 
 /* ---- begin ---- */
 
-static struct mr_long_in *begin(struct mr_rpc *agent, struct mr_member *from, const struct mr_message *note)
+static struct mr_long_in *long_message_begin(struct mr_rpc *agent, struct mr_member *from,
+                                             const struct mr_message *note)
 {
     struct mr_long_in *in = calloc(1, sizeof(*in));
     uint64_t words[MR_LONG_NOTE_WORDS];
@@ -467,7 +468,7 @@ static struct mr_long_in *begin(struct mr_rpc *agent, struct mr_member *from, co
 
 void mr_long_receive_request(struct mr_rpc *agent, struct mr_member *from, const struct mr_request *request)
 {
-    struct mr_long_in *in = begin(agent, from, request->message);
+    struct mr_long_in *in = long_message_begin(agent, from, request->message);
     if (in != NULL)
         in->note = mr_reply_later(agent->config.endpoint, request);
     if (in == NULL || in->note == NULL) {
@@ -482,7 +483,7 @@ void mr_long_receive_request(struct mr_rpc *agent, struct mr_member *from, const
 
 bool mr_long_receive_reply(struct mr_rpc *agent, struct mr_agent_call *call, const struct mr_message *reply)
 {
-    struct mr_long_in *in = begin(agent, call->member, reply);
+    struct mr_long_in *in = long_message_begin(agent, call->member, reply);
     if (in == NULL)
         return false;
     in->call = call;

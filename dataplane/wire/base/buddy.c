@@ -102,7 +102,7 @@ static void release(struct mr_buddy *b, uint32_t unit, uint32_t order)
 }
 
 /* The smallest free block that is large enough, cut down to `order`. NO_UNIT when there is none. */
-static uint32_t take(struct mr_buddy *b, uint32_t order)
+static uint32_t buddy_take(struct mr_buddy *b, uint32_t order)
 {
     uint64_t orders = b->free_orders >> order << order;
     if (orders == 0)
@@ -119,7 +119,7 @@ static uint32_t take(struct mr_buddy *b, uint32_t order)
 
 /* ---- blocks kept unmerged ---- */
 
-static bool keep(struct mr_buddy *b, uint32_t unit, uint32_t order)
+static bool buddy_keep(struct mr_buddy *b, uint32_t unit, uint32_t order)
 {
     if (order >= KEPT_ORDERS || b->kept_count[order] >= KEPT_BYTES / order_bytes(order))
         return false;
@@ -258,10 +258,10 @@ void *mr_buddy_alloc(struct mr_buddy *b, size_t bytes)
         return NULL;
     uint32_t unit = order < KEPT_ORDERS ? take_kept(b, order) : NO_UNIT;
     if (unit == NO_UNIT)
-        unit = take(b, order);
+        unit = buddy_take(b, order);
     if (unit == NO_UNIT) {
         release_kept(b);
-        unit = take(b, order);
+        unit = buddy_take(b, order);
     }
     if (unit == NO_UNIT)
         return NULL;
@@ -283,7 +283,7 @@ void mr_buddy_free(struct mr_buddy *b, void *p)
     uint32_t order = b->tags[unit] & TAG_ORDER_MASK;
     b->used_bytes -= order_bytes(order);
     mark_free(p, order_bytes(order));
-    if (!keep(b, unit, order))
+    if (!buddy_keep(b, unit, order))
         release(b, unit, order);
 }
 

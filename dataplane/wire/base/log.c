@@ -186,7 +186,7 @@ static void write_queued(void)
     tell_lost();
 }
 
-static void *run(void *arg)
+static void *log_run(void *arg)
 {
     (void)arg;
     (void)pthread_setname_np(pthread_self(), "mr-log");
@@ -222,7 +222,7 @@ bool mr_log_start(void)
     atomic_store(&logger.stop, false);
     pthread_cond_init(&logger.written_more, NULL);
     sem_init(&logger.wake, 0, 0);
-    const bool runs = pthread_create(&logger.thread, NULL, run, NULL) == 0;
+    const bool runs = pthread_create(&logger.thread, NULL, log_run, NULL) == 0;
     atomic_store(&logger.runs, runs);
     return runs;
 }

@@ -25,7 +25,7 @@ static void add_bytes(struct line *l, const char *bytes, size_t count)
     l->at += count;
 }
 
-static void add(struct line *l, const char *text)
+static void log_line_add(struct line *l, const char *text)
 {
     add_bytes(l, text, strlen(text));
 }
@@ -121,25 +121,25 @@ static void add_escaped(struct line *l, unsigned char c)
         snprintf(text, sizeof(text), "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
     else
         snprintf(text, sizeof(text), "\\u%04x", c);
-    add(l, text);
+    log_line_add(l, text);
 }
 
 /* A string of JSON. */
 static void add_quoted(struct line *l, const char *text)
 {
-    add(l, "\"");
+    log_line_add(l, "\"");
     for (const char *s = text; *s != '\0';) {
         const size_t bytes = mr_utf8_bytes(s);
         const unsigned char first = (unsigned char)*s;
         if (bytes == 0)
-            add(l, "\\ufffd");
+            log_line_add(l, "\\ufffd");
         else if (first < ' ' || first == '"' || first == '\\' || first == 0x7f)
             add_escaped(l, first);
         else
             add_bytes(l, s, bytes);
         s += bytes != 0 ? bytes : 1;
     }
-    add(l, "\"");
+    log_line_add(l, "\"");
 }
 
 /* Whether logfmt takes it as it is. */
@@ -156,15 +156,15 @@ static bool is_bare(const char *text)
 static void add_text_line(struct line *l, const struct mr_log_record *r, const struct mr_log_identity *who)
 {
     add_time(l, &r->time);
-    add(l, " ");
-    add(l, who->program);
-    add(l, ": ");
+    log_line_add(l, " ");
+    log_line_add(l, who->program);
+    log_line_add(l, ": ");
     if (r->site->level != MR_LOG_INFO) {
-        add(l, mr_log_level_name(r->site->level));
-        add(l, ": ");
+        log_line_add(l, mr_log_level_name(r->site->level));
+        log_line_add(l, ": ");
     }
     const size_t begin = l->at;
-    add(l, r->message);
+    log_line_add(l, r->message);
     for (size_t i = begin; i < l->at; i++)
         if ((unsigned char)l->out[i] < ' ' || l->out[i] == 0x7f)
             l->out[i] = ' ';
@@ -179,17 +179,17 @@ struct pairs {
 static void add_name(struct pairs *p, const char *name)
 {
     if (p->count++ > 0)
-        add(p->line, p->is_json ? "," : " ");
-    add(p->line, p->is_json ? "\"" : "");
-    add(p->line, name);
-    add(p->line, p->is_json ? "\":" : "=");
+        log_line_add(p->line, p->is_json ? "," : " ");
+    log_line_add(p->line, p->is_json ? "\"" : "");
+    log_line_add(p->line, name);
+    log_line_add(p->line, p->is_json ? "\":" : "=");
 }
 
 static void add_pair(struct pairs *p, const char *name, const char *value)
 {
     add_name(p, name);
     if (!p->is_json && is_bare(value))
-        add(p->line, value);
+        log_line_add(p->line, value);
     else
         add_quoted(p->line, value);
 }
@@ -203,9 +203,9 @@ static void add_pairs(struct line *l, const struct mr_log_record *r, const struc
     const size_t length = mr_log_component(r->site->file, &folder);
     snprintf(component, sizeof(component), "%.*s", (int)length, folder);
     add_name(&p, "ts");
-    add(l, is_json ? "\"" : "");
+    log_line_add(l, is_json ? "\"" : "");
     add_time(l, &r->time);
-    add(l, is_json ? "\"" : "");
+    log_line_add(l, is_json ? "\"" : "");
     add_pair(&p, "level", mr_log_level_name(r->site->level));
     if (who->node[0] != '\0')
         add_pair(&p, "node", who->node);
@@ -230,9 +230,9 @@ size_t mr_log_line(const struct mr_log_record *record, enum mr_log_format format
     if (format == MR_LOG_TEXT) {
         add_text_line(&l, record, who);
     } else {
-        add(&l, format == MR_LOG_JSON ? "{" : "");
+        log_line_add(&l, format == MR_LOG_JSON ? "{" : "");
         add_pairs(&l, record, who, format == MR_LOG_JSON);
-        add(&l, format == MR_LOG_JSON ? "}" : "");
+        log_line_add(&l, format == MR_LOG_JSON ? "}" : "");
     }
     out[l.at++] = '\n';
     return l.at;

@@ -27,8 +27,8 @@ static void progress(struct mr_endpoint *ep, struct mr_call *call)
 
 /* Ends the call with its reply, which is at `reply`, and at `received`, where it arrived. A malformed reply
  * ends the call, too: a repetition would be no better. */
-static void finish(struct mr_endpoint *ep, struct mr_call *call, const uint8_t *reply,
-                   const uint8_t *received, uint32_t reply_bytes)
+static void client_rx_finish(struct mr_endpoint *ep, struct mr_call *call, const uint8_t *reply,
+                             const uint8_t *received, uint32_t reply_bytes)
 {
     mr_call_release_slot(ep, call);
     if (mr_message_parse(received, reply_bytes, reply, &ep->message) && ep->message.preamble.epoch == 0) {
@@ -79,7 +79,7 @@ static void receive_whole(struct mr_endpoint *ep, struct mr_call *call, const st
         call->reply = reply;
     }
     memcpy(reply, fragment->payload, fragment->bytes);
-    finish(ep, call, reply, fragment->payload, fragment->bytes);
+    client_rx_finish(ep, call, reply, fragment->payload, fragment->bytes);
 }
 
 static void send_report(struct mr_endpoint *ep, struct mr_call *call, enum mr_packet_type type)
@@ -112,7 +112,7 @@ static void receiving_complete(struct mr_endpoint *ep, struct mr_call *call)
     acknowledge_reply(ep, call);
     call->session->receiving--;
     call->incoming.bytes = NULL;
-    finish(ep, call, call->reply, call->reply, call->incoming.message_bytes);
+    client_rx_finish(ep, call, call->reply, call->reply, call->incoming.message_bytes);
 }
 
 /* Notes that the server has the whole request: nothing of it is in flight any more. */

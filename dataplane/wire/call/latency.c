@@ -24,7 +24,7 @@ static uint32_t weight(struct mr_latencies *l)
 }
 
 /* False: there is no memory for its histograms, and the operation is not counted. */
-static bool make(struct mr_latencies *l, uint32_t op)
+static bool latency_make(struct mr_latencies *l, uint32_t op)
 {
     struct mr_op_latency *made = calloc(1, sizeof(*made));
     __atomic_store_n(&l->ops[op], made, __ATOMIC_RELEASE);
@@ -41,7 +41,7 @@ uint64_t mr_latency_began(struct mr_latencies *l, uint32_t op)
     if (l->clock_ns == NULL)
         return 0;
     const uint32_t times = weight(l);
-    if (times == 0 || op >= MR_OP_COUNT || (l->ops[op] == NULL && !make(l, op)))
+    if (times == 0 || op >= MR_OP_COUNT || (l->ops[op] == NULL && !latency_make(l, op)))
         return stamp_of(l->burst_ns, 0);
     return mr_latency_ended(l, op, MR_LATENCY_WAIT, stamp_of(l->burst_ns, times));
 }

@@ -6,7 +6,7 @@
 
 #define STEP_BYTES 8u /* sizes are multiples of it */
 
-static void ask(struct mr_path *path, uint32_t bytes, uint64_t at_us)
+static void path_ask(struct mr_path *path, uint32_t bytes, uint64_t at_us)
 {
     path->asked_bytes = bytes;
     path->at_us = at_us;
@@ -20,7 +20,7 @@ void mr_path_begin(struct mr_path *path, uint32_t max_bytes, uint64_t now_us)
     path->max_bytes = max_bytes;
     path->bytes = MR_UDP_BYTES_MIN;
     path->failed_bytes = max_bytes + STEP_BYTES;
-    ask(path, max_bytes, now_us);
+    path_ask(path, max_bytes, now_us);
 }
 
 /* Returns the next size to probe above what gets through: the one that a report named, the largest if that
@@ -40,10 +40,10 @@ static uint32_t larger(struct mr_path *path)
 static void ask_next(struct mr_path *path, uint64_t now_us)
 {
     if (!path->confirmed) {
-        ask(path, path->bytes, path->narrow ? now_us + MR_PATH_NARROW_US : now_us);
+        path_ask(path, path->bytes, path->narrow ? now_us + MR_PATH_NARROW_US : now_us);
         return;
     }
-    ask(path, larger(path), now_us);
+    path_ask(path, larger(path), now_us);
     if (path->asked_bytes == 0)
         path->at_us = path->bytes < path->max_bytes ? now_us + MR_PATH_RAISE_US : 0;
 }
@@ -69,7 +69,7 @@ enum mr_path_change mr_path_due(struct mr_path *path, uint64_t heard_us, uint64_
 {
     if (path->asked_bytes == 0) {
         path->failed_bytes = path->max_bytes + STEP_BYTES;
-        ask(path, path->max_bytes, now_us);
+        path_ask(path, path->max_bytes, now_us);
         return MR_PATH_SAME;
     }
     if (path->tries < MR_PATH_TRIES || heard_us <= path->asked_us)
@@ -124,6 +124,6 @@ void mr_path_hint(struct mr_path *path, uint32_t bytes, uint64_t now_us)
         path->hint_bytes = bytes > MR_UDP_BYTES_MIN ? bytes : 0;
         doubt(path, now_us);
     } else if (bytes > path->bytes && bytes < path->asked_bytes) {
-        ask(path, bytes, now_us);
+        path_ask(path, bytes, now_us);
     }
 }

@@ -31,7 +31,7 @@ static void take_up(struct mr_endpoint *ep, struct mr_client_session *s)
 
 /* Sends a probe; from the second try on along with a short packet: if only that is answered, the long one
  * does not get through. */
-static void ask(struct mr_endpoint *ep, struct mr_client_session *s)
+static void path_session_ask(struct mr_endpoint *ep, struct mr_client_session *s)
 {
     struct mr_path *path = &s->path;
     if (path->tries > 0)
@@ -48,7 +48,7 @@ void mr_client_session_path_timer(struct mr_endpoint *ep, struct mr_client_sessi
         return;
     enum mr_path_change change = mr_path_due(path, s->peer.heard_us, ep->now_us);
     if (path->asked_bytes != 0 && path->at_us <= ep->now_us)
-        ask(ep, s);
+        path_session_ask(ep, s);
     if (change == MR_PATH_CHANGED)
         take_up(ep, s);
 }

@@ -135,7 +135,7 @@ static void set_acked(struct mr_endpoint *ep, struct mr_server_session *session,
 }
 
 /* Moves the slot from EXECUTING to DONE, and sends the reply. */
-static void finish(struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_slot *slot)
+static void server_reply_finish(struct mr_endpoint *ep, struct mr_call_ref ref, struct mr_slot *slot)
 {
     request_free(ep, &ep->server_sessions[ref.session_index], slot);
     if (mr_latency_is_timed(slot->stamp)) {
@@ -283,7 +283,7 @@ void mr_reply_end(struct mr_endpoint *ep, struct mr_call_ref ref)
     struct mr_tx_message *sending = slot->transfer;
     if (sending != NULL)
         mr_outgoing_set_ready(&sending->out, slot->message_bytes);
-    finish(ep, ref, slot);
+    server_reply_finish(ep, ref, slot);
 }
 
 void mr_reply_set_sequence(struct mr_endpoint *ep, struct mr_call_ref ref, uint64_t sequence)
@@ -308,7 +308,7 @@ void mr_reply_status(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_sta
     slot->status = (uint16_t)status;
     slot->restores = (uint8_t)ep->config.restores;
     slot->message_bytes = sizeof(struct mr_preamble);
-    finish(ep, ref, slot);
+    server_reply_finish(ep, ref, slot);
 }
 
 void mr_reply_error(struct mr_endpoint *ep, struct mr_call_ref ref, enum mr_status status, const char *format,

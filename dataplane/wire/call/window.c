@@ -61,7 +61,7 @@ static bool shrink(struct mr_window *w, uint64_t now_us, uint32_t round_us, uint
     return true;
 }
 
-static void grow(struct mr_window *w)
+static void window_grow(struct mr_window *w)
 {
     w->calm++;
     uint64_t step_bytes = (uint64_t)w->calm * w->segment_bytes;
@@ -80,7 +80,7 @@ static bool judge(struct mr_window *w, uint64_t now_us, uint32_t round_us)
 {
     uint32_t queue_us = w->queue_us, target_us = mr_window_target_us(w);
     if (queue_us <= target_us) {
-        grow(w);
+        window_grow(w);
         return false;
     }
     uint64_t by_bytes = (uint64_t)w->bytes * DECREASE_NUMERATOR * (queue_us - target_us) /

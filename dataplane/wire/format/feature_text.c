@@ -14,7 +14,7 @@
 /* ---- names ---- */
 
 /* NULL entries have no name either. */
-static const char *pick(const char *const *names, size_t count, uint32_t value)
+static const char *feature_text_pick(const char *const *names, size_t count, uint32_t value)
 {
     return value < count && names[value] != NULL ? names[value] : "?";
 }
@@ -28,7 +28,7 @@ const char *mr_optimizer_name(uint32_t optimizer)
         [MR_OPT_FTRL] = "ftrl",       [MR_OPT_GROUP_FTRL] = "group_ftrl",
         [MR_OPT_ASSIGN] = "assign",
     };
-    return pick(names, sizeof(names) / sizeof(*names), optimizer);
+    return feature_text_pick(names, sizeof(names) / sizeof(*names), optimizer);
 }
 
 const char *mr_initializer_name(uint32_t initializer)
@@ -39,31 +39,31 @@ const char *mr_initializer_name(uint32_t initializer)
         [MR_INIT_NORMAL] = "normal",
         [MR_INIT_TRUNCATED_NORMAL] = "truncated_normal",
     };
-    return pick(names, sizeof(names) / sizeof(*names), initializer);
+    return feature_text_pick(names, sizeof(names) / sizeof(*names), initializer);
 }
 
 const char *mr_schedule_name(uint32_t schedule)
 {
     static const char *const names[] = {"constant", "linear", "cosine", "exponential"};
-    return pick(names, sizeof(names) / sizeof(*names), schedule);
+    return feature_text_pick(names, sizeof(names) / sizeof(*names), schedule);
 }
 
 const char *mr_pooling_name(uint32_t pooling)
 {
     static const char *const names[] = {"sum", "mean", "sqrtn", "none"};
-    return pick(names, sizeof(names) / sizeof(*names), pooling);
+    return feature_text_pick(names, sizeof(names) / sizeof(*names), pooling);
 }
 
 const char *mr_admission_name(uint32_t admission)
 {
     static const char *const names[] = {"always", "probability", "sightings"};
-    return pick(names, sizeof(names) / sizeof(*names), admission);
+    return feature_text_pick(names, sizeof(names) / sizeof(*names), admission);
 }
 
 const char *mr_eviction_name(uint32_t eviction)
 {
     static const char *const names[] = {"never", "age", "lru", "lfu", "norm", "steps"};
-    return pick(names, sizeof(names) / sizeof(*names), eviction);
+    return feature_text_pick(names, sizeof(names) / sizeof(*names), eviction);
 }
 
 /* ---- values ---- */

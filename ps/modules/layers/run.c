@@ -53,7 +53,7 @@ size_t ps_saved_bytes(const struct ps_saved *s)
     return s->memory_bytes;
 }
 
-static enum mr_status grow(struct ps_saved *s, size_t bytes)
+static enum mr_status run_grow(struct ps_saved *s, size_t bytes)
 {
     if (bytes <= s->memory_bytes)
         return MR_OK;
@@ -109,7 +109,7 @@ enum mr_status ps_network_forward(struct ps_network *network, struct mr_paramete
     int before = ps_layers_threads_take(network->threads);
     enum mr_status status = ps_network_take_plan(network, batch, &s->plan);
     if (status == MR_OK)
-        status = grow(s, s->plan->memory_bytes);
+        status = run_grow(s, s->plan->memory_bytes);
     if (status == MR_OK) {
         mr_version_retain(version);
         s->version = version;

@@ -122,8 +122,8 @@ static void saved_destroy(void *p)
     free(saved);
 }
 
-static enum mr_status save(struct mr_rpc_call *call, struct ps_forward_pass *forward_pass,
-                           const struct mr_value *input)
+static enum mr_status functions_save(struct mr_rpc_call *call, struct ps_forward_pass *forward_pass,
+                                     const struct mr_value *input)
 {
     struct saved *saved = malloc(sizeof(*saved));
     if (saved == NULL) {
@@ -154,7 +154,7 @@ static enum mr_status run_forward(struct mr_rpc_call *call, const struct mr_valu
         status =
             ps_model_forward(model, (uint64_t)arguments[1].i64, input->data, batch, output, &forward_pass);
     if (batch != 0 && status == MR_OK)
-        status = save(call, forward_pass, &arguments[2]);
+        status = functions_save(call, forward_pass, &arguments[2]);
     ps_model_release(model);
     return status;
 }

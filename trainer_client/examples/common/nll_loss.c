@@ -9,7 +9,8 @@ struct saved {
     uint32_t labels[];
 };
 
-static enum mr_status save(struct mr_rpc_call *call, const struct mr_tensor *rows, const uint32_t *labels)
+static enum mr_status nll_loss_save(struct mr_rpc_call *call, const struct mr_tensor *rows,
+                                    const uint32_t *labels)
 {
     struct saved *saved = malloc(sizeof(*saved) + rows->dims[0] * sizeof(saved->labels[0]));
     if (saved == NULL)
@@ -23,7 +24,8 @@ static enum mr_status save(struct mr_rpc_call *call, const struct mr_tensor *row
     return status;
 }
 
-static enum mr_status run(struct mr_rpc_call *call, const struct mr_value *arguments, uint32_t argument_count)
+static enum mr_status nll_loss_run(struct mr_rpc_call *call, const struct mr_value *arguments,
+                                   uint32_t argument_count)
 {
     const struct mr_tensor *rows = &arguments[0].tensor;
     const float *values = rows->data;
@@ -42,7 +44,7 @@ static enum mr_status run(struct mr_rpc_call *call, const struct mr_value *argum
     if (status != MR_OK)
         return status;
     *(float *)loss = (float)(sum / rows->dims[0]);
-    return save(call, rows, labels);
+    return nll_loss_save(call, rows, labels);
 }
 
 static enum mr_status back(struct mr_rpc_call *call, void *p, const struct mr_tensor *gradients,
@@ -62,5 +64,8 @@ static enum mr_status back(struct mr_rpc_call *call, void *p, const struct mr_te
     return mr_rpc_return(call, mr_value_none()); /* labels have none */
 }
 
-const struct mr_rpc_function example_nll_loss = {
-    .name = "nll_loss", .arguments = "f32[?,?], u32[?]", .results = "f32[]", .run = run, .backward = back};
+const struct mr_rpc_function example_nll_loss = {.name = "nll_loss",
+                                                 .arguments = "f32[?,?], u32[?]",
+                                                 .results = "f32[]",
+                                                 .run = nll_loss_run,
+                                                 .backward = back};

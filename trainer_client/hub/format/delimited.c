@@ -45,7 +45,7 @@ struct line {
 
 /* ---- fields ---- */
 
-static bool split(const char *text, size_t bytes, char separator, struct line *line)
+static bool delimited_split(const char *text, size_t bytes, char separator, struct line *line)
 {
     const char *end = text + bytes, *field = text;
     uint32_t count = 0;
@@ -128,7 +128,7 @@ static bool split_line(const struct hub_description *d, const char *text, size_t
                        char *reason)
 {
     bool is_quoted = d->quote != '\0' && memchr(text, d->quote, bytes) != NULL;
-    if (is_quoted ? split_quoted(d, text, bytes, line) : split(text, bytes, d->separator, line)) {
+    if (is_quoted ? split_quoted(d, text, bytes, line) : delimited_split(text, bytes, d->separator, line)) {
         for (uint32_t i = 0; d->trims && !is_quoted && i < line->field_count; i++)
             line->fields[i] = hub_field_trim(line->fields[i]);
         return true;

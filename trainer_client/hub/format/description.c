@@ -188,8 +188,8 @@ struct choice {
     uint32_t value;
 };
 
-static bool choose(const struct builder *b, const struct entry *e, const struct choice *choices,
-                   uint32_t count, uint32_t *value)
+static bool description_choose(const struct builder *b, const struct entry *e, const struct choice *choices,
+                               uint32_t count, uint32_t *value)
 {
     char allowed[ALLOWED_BYTES] = "";
     size_t at = 0;
@@ -203,7 +203,8 @@ static bool choose(const struct builder *b, const struct entry *e, const struct 
     }
     return refuse(b, e, "allowed: %s", allowed);
 }
-#define CHOOSE(b, e, choices, value) choose(b, e, choices, sizeof(choices) / sizeof((choices)[0]), value)
+#define CHOOSE(b, e, choices, value)                                                                         \
+    description_choose(b, e, choices, sizeof(choices) / sizeof((choices)[0]), value)
 
 static bool set_name(struct builder *b, const struct entry *e)
 {

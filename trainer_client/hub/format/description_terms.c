@@ -24,7 +24,7 @@ static bool copy_trimmed(const char *begin, const char *end, char out[HUB_TERM_B
 }
 
 /* Splits [begin, end) at commas that are in no brackets. */
-static bool split(const char *begin, const char *end, struct hub_term *term)
+static bool description_terms_split(const char *begin, const char *end, struct hub_term *term)
 {
     int depth = 0;
     const char *argument = begin;
@@ -53,13 +53,14 @@ bool hub_term_parse(const char *text, struct hub_term *term)
         return strchr(text, ')') == NULL && copy_trimmed(text, end, term->arguments[0]);
     while (end > open && isspace((unsigned char)end[-1]))
         end--;
-    return end[-1] == ')' && copy_trimmed(text, open, term->function) && split(open + 1, end - 1, term);
+    return end[-1] == ')' && copy_trimmed(text, open, term->function) &&
+           description_terms_split(open + 1, end - 1, term);
 }
 
 bool hub_list_parse(const char *text, struct hub_term *list)
 {
     list->function[0] = '\0';
-    return split(text, text + strlen(text), list);
+    return description_terms_split(text, text + strlen(text), list);
 }
 
 bool hub_number_parse(const char *text, double *number)

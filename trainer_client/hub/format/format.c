@@ -93,8 +93,8 @@ void hub_formats_destroy(struct hub_formats *formats)
     free(formats);
 }
 
-static enum mr_status add(struct hub_formats *formats, struct hub_format *format, const char *path,
-                          char *error)
+static enum mr_status format_add(struct hub_formats *formats, struct hub_format *format, const char *path,
+                                 char *error)
 {
     char names[HUB_FORMAT_NAMES_BYTES];
     if (hub_formats_find(formats, format->name) != NULL || strcmp(format->name, HUB_BLOCK_FORMAT) == 0) {
@@ -125,7 +125,7 @@ enum mr_status hub_formats_add(struct hub_formats *formats, const char *path, ch
     fclose(file);
     if (status != MR_OK)
         return status;
-    status = add(formats, format, path, error);
+    status = format_add(formats, format, path, error);
     if (status != MR_OK)
         hub_format_free(format);
     return status;

@@ -38,7 +38,7 @@ static bool is_fixed(const char *key)
     return false;
 }
 
-static enum mr_status set(rd_kafka_conf_t *conf, const char *key, const char *value, char *error)
+static enum mr_status kafka_config_set(rd_kafka_conf_t *conf, const char *key, const char *value, char *error)
 {
     char reason[REASON_BYTES];
     if (rd_kafka_conf_set(conf, key, value, reason, sizeof(reason)) == RD_KAFKA_CONF_OK)
@@ -51,7 +51,7 @@ static enum mr_status set_all(rd_kafka_conf_t *conf, const struct property *all,
 {
     enum mr_status status = MR_OK;
     for (size_t i = 0; i < count && status == MR_OK; i++)
-        status = set(conf, all[i].key, all[i].value, error);
+        status = kafka_config_set(conf, all[i].key, all[i].value, error);
     return status;
 }
 
@@ -134,7 +134,7 @@ enum mr_status hub_kafka_configure(rd_kafka_conf_t *conf, const char *brokers, c
     if (status == MR_OK && config_path != NULL)
         status = read_file(conf, config_path, skips_deleted, error);
     if (status == MR_OK && brokers != NULL)
-        status = set(conf, "bootstrap.servers", brokers, error);
+        status = kafka_config_set(conf, "bootstrap.servers", brokers, error);
     if (status == MR_OK)
         status = set_all(conf, fixed, sizeof(fixed) / sizeof(fixed[0]), error);
     return status == MR_OK ? check_brokers(conf, error) : status;

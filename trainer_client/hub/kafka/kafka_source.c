@@ -61,7 +61,8 @@ static void place_of(const struct hub_kafka_source *s, uint32_t partition, char 
 
 /* ---- opening ---- */
 
-static enum mr_status fill(struct hub_kafka_source *s, const struct hub_batch_source_options *o, char *error)
+static enum mr_status kafka_source_fill(struct hub_kafka_source *s, const struct hub_batch_source_options *o,
+                                        char *error)
 {
     snprintf(s->text, sizeof(s->text), "%s", o->request->path);
     s->samples = (struct hub_message_samples){
@@ -84,7 +85,7 @@ enum mr_status hub_kafka_source_open(const struct hub_batch_source_options *o, s
         snprintf(error, HUB_ERROR_BYTES, "no memory");
         return MR_NO_MEMORY;
     }
-    enum mr_status status = fill(s, o, error);
+    enum mr_status status = kafka_source_fill(s, o, error);
     if (status == MR_OK) {
         const struct hub_kafka_options options = {.brokers = o->kafka_brokers,
                                                   .config_path = o->kafka_config,
