@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Checks the names of static functions and variables. None is a name of the C library, of zlib or of cmocka: it
-would compile until a header that declares it is included, or until a new version of the library has it. Outside
-of tests no function is named by a bare verb: in a profile or a stack trace the name says what it works on.
+"""Checks the names of static functions and variables. None is a name of the C library, of zlib or of cmocka:
+it would compile until a header that declares it is included, or until a new version of the library has it.
+Outside of tests no function is named by a bare verb: in a profile or a stack trace the name says what it
+works on.
 
 usage: scripts/static_names.py     prints each such static
 """
@@ -16,9 +17,10 @@ LIBRARIES = ("libc.so.6", "libm.so.6", "libz.so")
 # cmocka's are macros. These are what cmocka 2 has; Debian 12 has version 1.
 CMOCKA = {"assert", "fail", "function_called", "mock", "skip", "stop"}
 VERBS = set(
-    "add answer apply ask begin call check choose claim clear close copy count create destroy done drop end fill find "
-    "finish give go grow handle init join keep load look make move next note parse pick print pull push put read run "
-    "save say send set show split start step stop take tell visit wait wake walk write".split()
+    "add answer apply ask begin call check choose claim clear close copy count create destroy done drop end "
+    "fill find finish give go grow handle init join keep load look make move next note parse pick print pull "
+    "push put read run save say send set show split start step stop take tell visit wait wake walk "
+    "write".split()
 )
 
 # A definition at the beginning of a line, up to its arguments, its value or its end; or what follows the

@@ -21,9 +21,9 @@ static inline void ps_cpu_affinity_avoid(pthread_t thread, const int *cpus, uint
         (void)pthread_setaffinity_np(thread, sizeof(set), &set);
 }
 
-/* Finds one of these processors that the calling thread may not run on: it is not online, or not in the cpuset
- * of the process. Writes all that it may run on to `allowed`. Returns -1 if there is none such. The thread has
- * the affinity that it had. */
+/* Finds one of these processors that the calling thread may not run on: it is not online, or not in the
+ * cpuset of the process. Writes all that it may run on to `allowed`. Returns -1 if there is none such. The
+ * thread has the affinity that it had. */
 int ps_cpu_affinity_find_barred(const int *cpus, uint32_t cpu_count, char *allowed, size_t allowed_bytes);
 
 #endif

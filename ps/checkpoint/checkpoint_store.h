@@ -4,9 +4,9 @@
  * Every call returns 0 (or a count) or -errno. Paths are those of the store. A file is written by one thread
  * at a time; it may be read by several, and calls on different files may come from different threads.
  *
- * It needs no more than WebHDFS and S3 offer (docs/adr/0021-checkpoint-store-interface.md): a directory is renamed
- * only between a checkpoint's temporary and published names, its MANIFEST is the last file made in it, and
- * where there is no descriptor a file is written from its beginning to its end.
+ * It needs no more than WebHDFS and S3 offer (docs/adr/0021-checkpoint-store-interface.md): a directory is
+ * renamed only between a checkpoint's temporary and published names, its MANIFEST is the last file made in
+ * it, and where there is no descriptor a file is written from its beginning to its end.
  */
 #ifndef PS_CHECKPOINT_STORE_H
 #define PS_CHECKPOINT_STORE_H

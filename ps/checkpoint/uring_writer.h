@@ -1,7 +1,7 @@
 /* Writes whole blocks from a fixed set of buffers to a fixed set of files, several at a time, through
  * io_uring with registered buffers and files. Where io_uring is forbidden, or the store has no descriptors,
- * the store executes each write at once; also from when the kernel refuses io_uring for good. A write past the page cache that the file system refuses is repeated
- * through it.
+ * the store executes each write at once; also from when the kernel refuses io_uring for good. A write past
+ * the page cache that the file system refuses is repeated through it.
  *
  * Belongs to one thread. The store's files must outlive it.
  */

@@ -1,5 +1,6 @@
 """Work that is hard on a parameter server: keys one by one from many clients, a key that all want, a client
-behind a slow link, long rows, attacks with the key of a lower role. Each stands beside the same work without that, on the same node (sockets).
+behind a slow link, long rows, attacks with the key of a lower role. Each stands beside the same work without
+that, on the same node (sockets).
 """
 import contextlib
 import os
@@ -105,8 +106,8 @@ class Worst:
         return os.path.join(self.directory, f"{role}.key")
 
     def beside_attack(self, cable, defender, role, kind):
-        """The defender's calls, (beside the attack, before it), on a node of their own: an attacker's sessions
-        outlive it by a while."""
+        """The defender's calls, (beside the attack, before it), on a node of their own: an attacker's
+        sessions outlive it by a while."""
         call = ("--key", self.key(defender), "beside")
         with self.tools.serving(cable.server, self.keyed_node(), "ready"):
             before = [self.client(cable, *call) for _ in range(2)]

@@ -1,5 +1,5 @@
-/* What clients with a key may do to a node so that others get no answers. Each function attacks for ever, in a
- * process of its own, and calls `under_way` once what it wants is taken. `psk` is the key, MR_PSK_BYTES. */
+/* What clients with a key may do to a node so that others get no answers. Each function attacks for ever, in
+ * a process of its own, and calls `under_way` once what it wants is taken. `psk` is the key, MR_PSK_BYTES. */
 #ifndef TESTS_ATTACKS_H
 #define TESTS_ATTACKS_H
 
@@ -16,8 +16,8 @@ struct attack {
 /* Sends the first segment of large requests, and never goes on; of those that were given up, again. So it
  * holds memory for messages. */
 _Noreturn void attack_messages(const struct attack *attack);
-/* Opens sessions until there are no more, at most `count`, and keeps them. Exits with 1 when none was refused.
- */
+/* Opens sessions until there are no more, at most `count`, and keeps them. Exits with 1 when none was
+ * refused. */
 _Noreturn void attack_sessions(const struct attack *attack, uint32_t count);
 
 #endif

@@ -83,8 +83,8 @@ struct mrc_core_call {
     const void *context; /* context_bytes long */
     size_t context_bytes;
 };
-/* Makes and runs such a call. MR_INVALID_ARGUMENT: there is no such core; MR_CANCELLED: the cores have changed
- * meanwhile, and the number refers to an old one. */
+/* Makes and runs such a call. MR_INVALID_ARGUMENT: there is no such core; MR_CANCELLED: the cores have
+ * changed meanwhile, and the number refers to an old one. */
 enum mr_status mrc_run_on_core(struct mr_client *client, const struct mr_options *options, uint32_t core,
                                const struct mrc_core_call *call, struct mr_reply **reply);
 

@@ -1,4 +1,4 @@
-/* What a core says of itself and its calls: facts, marks, the last calls, histograms of latencies, its clock. */
+/* What a core says of itself and its calls: facts, marks, last calls, histograms of latencies, clock. */
 #include <assert.h>
 #include <string.h>
 #include "dataplane/udp/address.h"

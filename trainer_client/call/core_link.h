@@ -118,7 +118,8 @@ bool mrc_link_describe_path(const struct mrc_link *link, char *text, size_t text
 
 /* Does the same for a server of another protocol version. */
 bool mrc_link_describe_version(const struct mrc_link *link, char *text, size_t text_bytes);
-/* Writes which versions the server, by its last ACCEPT, and this library have: for answers of an unknown form. */
+/* Writes which versions the server, by its last ACCEPT, and this library have: for answers of an unknown
+ * form. */
 void mrc_link_versions(const struct mrc_link *link, char *text, size_t text_bytes);
 
 /* Changes to another source port if packets from this one take a detour at the server. By the driving

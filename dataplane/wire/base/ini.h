@@ -1,7 +1,6 @@
-/* Reads INI files: sections of `key = value`, comments after # or ;, lines as inih takes them. A comment begins
- * a line, or stands after a value and a space; a value that is # alone is one. What all of
- * the project's files of keys have in common: where a mistake is, and that the first one counts. Any thread.
- */
+/* Reads INI files: sections of `key = value`, comments after # or ;, lines as inih takes them. A comment
+ * begins a line, or stands after a value and a space; a value that is # alone is one. What all of the
+ * project's files of keys have in common: where a mistake is, and that the first one counts. Any thread. */
 #ifndef MR_INI_H
 #define MR_INI_H
 

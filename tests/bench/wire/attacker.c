@@ -1,4 +1,4 @@
-/* A client that attacks a node with its key until it is killed; says "attacking" once the attack is under way.
+/* A client that attacks a node with its key until it is killed; says "attacking" once that is under way.
  * usage: attacker IP PORT KEY-FILE messages|sessions */
 #include <stdio.h>
 #include <stdlib.h>

@@ -171,8 +171,8 @@ static void run_rows(struct bench *b)
     print_beside("worst_long_rows_push", long_push, push);
 }
 
-/* Time for NEW_KEYS rows of partition 5 that are not there yet; `spread`: by which the hashes of two keys in a
- * row differ. */
+/* Time for NEW_KEYS rows of partition 5 that are not there yet; `spread`: by which the hashes of two keys
+ * in a row differ. */
 static double insert_us(struct bench *b, const char *name, uint64_t spread)
 {
     struct mr_feature feature = mr_feature_table(name, 4);

@@ -37,9 +37,9 @@ class Call(NamedTuple):
 
     function: Callable[..., int]
     arguments: tuple
-    finish: Optional[Callable[[Any], Any]] = (
-        None  #: makes the result; of what the call wrote, or of its reply:
-    )
+    finish: Optional[
+        Callable[[Any], Any]
+    ] = None  #: makes the result; of what the call wrote, or of its reply:
     has_reply: bool = False  #: it answers with tensors, and finish() gets, and owns, the struct mr_reply
     none_status: int = 0  #: a status that is no error: None is returned
     held: Any = None  #: what the arguments point to
