@@ -347,7 +347,7 @@ static void strangers_leave_room_for_the_others(void **state)
         answer_many(&p, &client, to_strangers[i], 32);
         expect_answers(&p, to_strangers[i],
                        32 - (uint32_t)(mr_udp_send_strangers_dropped(p.server_out) - dropped));
-        assert_in_range(mr_udp_send_strangers_dropped(p.server_out) - dropped, 0, 16);
+        assert_int_in_range(mr_udp_send_strangers_dropped(p.server_out) - dropped, 0, 16);
     }
     kernel.sent_bytes = 0;
     close_pair(&p);

@@ -153,7 +153,8 @@ static void a_datanode_without_an_address_is_named(void **state)
         assert_non_null(text);
         if (!strstr(text, place) || !strstr(text, "/etc/hosts") || !strstr(text, "HttpFS"))
             fail_msg("%s", text);
-        assert_int_equal(s->open(s->self, file_of(x), &file, &bytes), 0);
+        if (i == 0) /* for the second time around */
+            assert_int_equal(s->open(s->self, file_of(x), &file, &bytes), 0);
     }
     assert_int_equal(s->close(file), 0);
 }
