@@ -282,6 +282,10 @@ static int configure(struct dp_port *port, const struct dp_config *config, const
         }
         conf.rxmode.offloads =
             info.rx_offload_capa & (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_UDP_CKSUM);
+        /* A card may drop the frames of each VLAN that it was not told of, as virtio-net does. */
+        port->filters_vlan =
+            config->vlan != 0 && (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_FILTER) != 0;
+        conf.rxmode.offloads |= port->filters_vlan ? RTE_ETH_RX_OFFLOAD_VLAN_FILTER : 0;
         conf.rxmode.mtu = net->mtu;
         conf.intr_conf.rmv = (*info.dev_flags & RTE_ETH_DEV_INTR_RMV) != 0;
     }
@@ -467,6 +471,10 @@ static bool open_with(struct dp_port *port, enum dp_driver driver, const struct 
     if (result == 0) {
         step = "starting";
         result = rte_eth_dev_start(port->id);
+    }
+    if (result == 0 && port->filters_vlan) {
+        step = "admitting its VLAN";
+        result = rte_eth_dev_vlan_filter(port->id, config->vlan, 1);
     }
     if (result != 0) {
         describe_failure(driver, config, step, result, error);

@@ -24,7 +24,8 @@ struct dp_port {
     /* The kernel moves the packets, in part on this CPU (ksoftirqd): a core that finds nothing must let it
      * run, or the packets it waits for wait for it. */
     bool kernel_driven;
-    bool rss; /* packets are spread over the queues by a hash of their addresses and UDP ports */
+    bool rss;          /* packets are spread over the queues by a hash of their addresses and UDP ports */
+    bool filters_vlan; /* the card admits frames of the VLANs that it was told of alone */
     struct dp_steering_choice steering;
     enum dp_carrier carrier;
     bool virtual_link;    /* no device is behind the interface, or there is none */

@@ -84,7 +84,7 @@ static void print_moves(const struct mr_moves_state *s, const json_t *moves)
 
 int tool_ctl_moves(const struct tool_query *q)
 {
-    struct mr_moves_state state;
+    struct mr_moves_state state = {.epoch = 0};
     json_t *moves = json_array();
     int exit_code = 0;
     const enum mr_status status = mr_moves(q->client, NULL, &state, add_move, moves);
