@@ -2,9 +2,10 @@
 # Builds for arm64 with Debian's cross compiler, and runs what was built in emulation (qemu-aarch64): unit tests, integration tests
 # on sockets, nodes and trainers of arm64 and x86-64 beside each other, and the demo on one node and on three. For an x86-64 machine:
 # on an Arm machine make test runs all of it, and more.
-# usage: scripts/arm64.sh [--build] [--tests "NAME..."] [RELEASE]...
+# usage: scripts/arm64.sh [--build] [--guest] [--tests "NAME..."] [RELEASE]...
 #   RELEASE           Debian's, 12 and 13 by default: each in a root of its own (scripts/on-debian.sh)
 #   --build           builds, and runs nothing
+#   --guest           runs the tests of DPDK's ports and of io_uring, which that emulation lacks, in a guest of qemu-system-aarch64
 #   --tests "NAME..." runs these tests and nothing else; a NAME may be architectures or demo
 #
 # The kernel starts arm64 programs through an entry in binfmt_misc, as tests start programs that start others. It is there for as long
@@ -21,11 +22,12 @@ die() {
     exit 1
 }
 
-build_only=0 tests='' inside='' releases=()
+build_only=0 in_guest=0 tests='' inside='' releases=()
 while [ $# -gt 0 ]; do
     case "$1" in
-    -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 0 ;;
     --build) build_only=1 ;;
+    --guest) in_guest=1 ;;
     --tests) tests=${2:?arm64: --tests needs names} && shift ;;
     --inside) inside=${2:?} && shift ;;
     -*) say "unknown option '$1'; see --help"; exit 2 ;;
@@ -119,6 +121,27 @@ test_architectures() {
     QEMU_LD_PREFIX=$root python3 tests/integration/architectures/test_architectures.py "$copy/$build" build
 }
 
+# A root of arm64's own, with the libraries of the one for which it was built, and a kernel. Needs the emulator to be registered.
+# shellcheck disable=SC2317 # part calls it
+test_guest() {
+    local guest paths kernel
+    command -v qemu-system-aarch64 >/dev/null || apt-get install -y qemu-system-arm cpio
+    mapfile -t paths < <(scripts/on-debian.sh --arch arm64 --paths "$release")
+    guest=${paths[0]}
+    # shellcheck disable=SC2016 # the root's shell expands it
+    scripts/on-debian.sh --arch arm64 "$release" sh -ec 'apt-get install -y --no-install-recommends iproute2 ethtool procps kmod iputils-ping
+        kernel=$(apt-cache depends --important linux-image-arm64 | sed -n "s/^ *Depends: \(linux-image-[0-9].*\)/\1/p" | head -n 1)
+        mkdir -p /kernel /millrace && cd /kernel
+        [ -e complete ] || { apt-get download "$kernel" busybox-static && for deb in *.deb; do dpkg-deb -x "$deb" .; done && touch complete; }'
+    cp -a "$root/usr/lib/aarch64-linux-gnu/." "$guest/usr/lib/aarch64-linux-gnu/"
+    chroot "$guest" ldconfig
+    cp tests/guest/guest_init.sh "$guest/guest_init.sh"
+    kernel=$guest/kernel
+    depmod -b "$kernel" "$(ls "$kernel/lib/modules")"
+    mkdir -p build/guest
+    python3 tests/guest/test_arm64.py "$kernel" "$kernel/bin/busybox" "$guest" "$copy" build/guest
+}
+
 # part NAME COMMAND...: to be run unless others are wanted; its time, and whether it failed.
 part() {
     local name=$1 started=$SECONDS result=passed
@@ -140,6 +163,10 @@ for release in "${releases[@]}"; do
         [ -x "$emulator" ] && break
     done
     register "$emulator"
+    if [ $in_guest -eq 1 ]; then
+        part "guest" test_guest
+        continue
+    fi
     chosen=() parts=()
     for name in $tests; do
         case "$name" in

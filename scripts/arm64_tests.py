@@ -2,7 +2,7 @@
 """Which tests scripts/arm64.sh runs, and what came of them.
 
 usage: arm64_tests.py names BUILD      prints the tests, a line each
-       arm64_tests.py targets BUILD    prints what has to be built for them, for ninja
+       arm64_tests.py targets BUILD    prints what has to be built for them and those in the guest, for ninja
        arm64_tests.py results BUILD
            prints each test that failed, with the end of its output, each that was skipped and why, and
            "N passed, N failed, N skipped"; exit status 1 when one failed, or none ran
@@ -18,13 +18,17 @@ import re
 import sys
 
 LAST_LINES = 30
+# DPDK's ports: emulation of programs has no packet sockets.
+PORTS = (
+    r"integration/(dataplane|vlan|steering|telemetry|path|offload|lossy|memif|port|capture_af_packet|cores)$"
+)
+# Nor has it io_uring. Both run in a guest with a kernel of arm64 (tests/guest/test_arm64.py).
+IO_URING = r"(ps/checkpoint_(writer|faults|reader)|integration/(checkpoint|cuts_4_cores|disk_full))$"
 # Tests that are not run, by what they lack: the first that matches.
 LEFT_OUT = {
     r"(bench|scripts)/": "of programs for this machine",
-    r"integration/(dataplane|vlan|steering|telemetry|path|offload|lossy|memif|garbage_load|port"
-    r"|capture_af_packet|cores|config|tools)$": (
-        "emulation has no packet sockets, which DPDK's ports are made of"
-    ),
+    PORTS: "emulation has no packet sockets, which DPDK's ports are made of",
+    r"integration/(garbage_load|config|tools)$": "emulation has no packet sockets, either",
     r"integration/(second_client|autograd|rpc_optimizer|cluster_client|cluster_checkpoint_.*)$": (
         "needs an arm64 Python, or a store's server, in the root"
     ),
@@ -64,13 +68,18 @@ def chosen(build):
     return [test for test in known_tests(build) if why_left_out(test["name"]) is None]
 
 
+def in_guest(build):
+    """The tests for a guest, as meson describes them."""
+    return [test for test in known_tests(build) if re.match(f"{PORTS}|{IO_URING}", test["name"])]
+
+
 def targets(build):
     """The files that the tests, and what else scripts/arm64.sh runs, are made of."""
     with open(os.path.join(build, "meson-info", "intro-targets.json"), encoding="utf-8") as known:
         files = {target["id"]: target["filename"] for target in json.load(known)}
     wanted = {
         os.path.relpath(f, os.path.realpath(build))
-        for t in chosen(build)
+        for t in chosen(build) + in_guest(build)
         for d in t["depends"]
         for f in files[d]
     }

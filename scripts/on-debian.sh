@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Runs a command on another release of Debian: in a root of that release, with a copy of this work tree in it.
-# usage: scripts/on-debian.sh [--fresh] [--mirror URI] [--root NAME] RELEASE COMMAND [ARGUMENT...]
-#        scripts/on-debian.sh [--root NAME] --paths RELEASE      prints where the root and this tree's copy are, a line each
+# usage: scripts/on-debian.sh [--fresh] [--mirror URI] [--root NAME | --arch ARCH] RELEASE COMMAND [ARGUMENT...]
+#        scripts/on-debian.sh [--root NAME | --arch ARCH] --paths RELEASE   prints where the root and this tree's copy are, a line each
 #   RELEASE        12, 13 or sid (or their names)
 #   COMMAND        runs as root in the top folder of the copy, with an environment that has only PATH, HOME, TERM and what
 #                  the package registries need (proxies, certificates, pip's settings): env NAME=VALUE COMMAND sets more
 #   --fresh        makes the root and the copy anew
 #   --mirror URI   Debian's mirror, instead of the one in this machine's apt sources
 #   --root NAME    in a root of this name beside the release's own, for packages that would be in the way there
+#   --arch ARCH    in a root of another architecture, such as arm64, whose programs the kernel can start (binfmt_misc)
 #
 #   scripts/on-debian.sh 13 scripts/demo.sh
 #   scripts/on-debian.sh 13 env NODES=3 scripts/demo.sh
@@ -20,7 +21,7 @@
 # The command shares this machine's network and kernel. Mounts, /tmp, /run and /dev/shm are its own. Needs root.
 set -euo pipefail
 
-usage() { sed -n '2,20s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,21s/^# \{0,1\}//p' "$0"; }
 say() { echo "on-debian: $*" >&2; }
 die() {
     say "$*"
@@ -50,7 +51,7 @@ if [ "${1:-}" = --enter ]; then
     enter "$@"
 fi
 
-fresh=0 paths=0 mirror='' variant=''
+fresh=0 paths=0 mirror='' variant='' arch=''
 while [ $# -gt 0 ]; do
     case "$1" in
     -h | --help) usage; exit 0 ;;
@@ -59,6 +60,11 @@ while [ $# -gt 0 ]; do
     --root)
         [[ "${2:-}" =~ ^[a-z0-9]+$ ]] || die "--root needs a name of small letters and digits"
         variant=-$2
+        shift
+        ;;
+    --arch)
+        [[ "${2:-}" =~ ^[a-z0-9]+$ ]] || die "--arch needs one of Debian's architectures, such as arm64"
+        arch=$2 variant=-of-$2
         shift
         ;;
     --mirror) [ $# -ge 2 ] || die "--mirror needs a URI"; mirror=$2; shift ;;
@@ -144,7 +150,7 @@ make_root() {
     find_mirrors
     say "making a root of Debian $codename, once"
     rm -rf --one-file-system "$root"
-    if ! debootstrap --variant=minbase --include=ca-certificates "$codename" "$root" "$mirror" >"$log" 2>&1; then
+    if ! debootstrap ${arch:+--arch="$arch"} --variant=minbase --include=ca-certificates "$codename" "$root" "$mirror" >"$log" 2>&1; then
         tail -n 5 "$log" >&2
         die "debootstrap failed: is $mirror reached from here, and does it have $codename? All of its output is in $log"
     fi

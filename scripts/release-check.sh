@@ -7,17 +7,18 @@
 #   wheel       builds the wheel, and installs it as pip's users do (make test-pip, which takes TORCH and TORCHREC)
 #   test-13     scripts/test.sh --quick on Debian 13
 #   arm64       cross-builds for arm64, and tests in emulation (make arm64)
+#   arm64-guest  tests DPDK's ports and io_uring in a guest with a kernel of arm64 (scripts/arm64.sh --guest)
 #   soak        make soak
 #
 # A part that fails does not end the others. The output of each is in build/release-check/PART.log. Needs root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly parts=(build-sid demo-13 deb wheel test-13 arm64 soak)
+readonly parts=(build-sid demo-13 deb wheel test-13 arm64 arm64-guest soak)
 readonly logs=build/release-check
 
 say() { echo "release-check: $*" >&2; }
-usage() { sed -n '2,12s/^# \{0,1\}//p' scripts/release-check.sh; }
+usage() { sed -n '2,13s/^# \{0,1\}//p' scripts/release-check.sh; }
 
 # run_part PART: each is one command, as bash ignores errors in what stands in a condition.
 run_part() {
@@ -32,6 +33,7 @@ run_part() {
     wheel) make --no-print-directory test-pip ;;
     test-13) scripts/on-debian.sh 13 scripts/test.sh --quick ;;
     arm64) make --no-print-directory arm64 ;;
+    arm64-guest) scripts/arm64.sh --guest 12 ;;
     soak) make --no-print-directory soak ;;
     esac
 }
@@ -43,7 +45,7 @@ where() {
     case "$1" in
     *-sid) echo "Debian sid" ;;
     *-13) echo "Debian 13" ;;
-    arm64) echo "arm64, emulated" ;;
+    arm64*) echo "arm64, emulated" ;;
     *) echo "$here" ;;
     esac
 }
@@ -76,11 +78,11 @@ status=0
 add_row() {
     local last=
     [ ! -s "$logs/$1.log" ] || last=$(tail -n 1 "$logs/$1.log" | cut -c 1-100)
-    table+=("$(printf '%-10s %-32s %-8s %3d min %02d s  %s' "$1" "$(where "$1")" "$2" $(($3 / 60)) $(($3 % 60)) "$last")")
+    table+=("$(printf '%-12s %-32s %-8s %3d min %02d s  %s' "$1" "$(where "$1")" "$2" $(($3 / 60)) $(($3 % 60)) "$last")")
 }
 print_table() {
     echo
-    printf '%-10s %-32s %-8s %12s  %s\n' part on result time "last line"
+    printf '%-12s %-32s %-8s %12s  %s\n' part on result time "last line"
     [ ${#table[@]} -eq 0 ] || printf '%s\n' "${table[@]}"
 }
 trap 'print_table; exit 130' INT TERM

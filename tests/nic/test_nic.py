@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from guest import Guest, make_ramdisk
 from vlan import Vlan
 
 import millrace
 from millrace import init, optim
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "guest"))
+from guest import Guest, make_ramdisk  # noqa: E402
 
 PATIENCE_S = 300.0  # of a machine that emulates the processor and has something else to do
 DIM, KEYS = 16, 3000
@@ -43,6 +45,8 @@ class Model(NamedTuple):
     queues: int
     steering: str
     """With two cores: how packets find theirs."""
+    port: bool = False
+    """It needs a port of its own, as it has virtual functions."""
 
     @property
     def number(self) -> int:
@@ -50,7 +54,7 @@ class Model(NamedTuple):
 
     @property
     def address(self) -> str:
-        return f"0000:00:{0x10 + self.number:02x}.0"
+        return "0000:01:00.0" if self.port else f"0000:00:{0x10 + self.number:02x}.0"
 
     @property
     def tap(self) -> str:
@@ -63,7 +67,7 @@ MODELS = (
     Model("e1000", "e1000", "e1000", 1, "rings"),
     Model("vmxnet3", "vmxnet3", "vmxnet3", 1, "rings"),
     Model("virtio-net", f"{VIRTIO},mq=on,vectors=6", "virtio-pci", 2, "rings"),
-    Model("igb", "igb", "igb", 1, "rss"),
+    Model("igb", "igb", "igb", 1, "rss", port=True),
 )
 
 
@@ -90,7 +94,11 @@ def lay_cables(models: list[Model]) -> list[str]:
         host("ip", "link", "set", model.tap, "up")
         backend = f"tap,id={model.tap},ifname={model.tap},script=no,downscript=no"
         backend += f",queues={model.queues}" if model.queues > 1 else ""
-        device = f"{model.device},id={model.name},netdev={model.tap},addr={0x10 + model.number:x}.0"
+        place = f"addr={0x10 + model.number:x}.0"
+        if model.port:
+            arguments += ["-device", f"pcie-root-port,id=rootport,chassis=1,{place}"]
+            place = "bus=rootport"
+        device = f"{model.device},id={model.name},netdev={model.tap},{place}"
         arguments += ["-netdev", backend, "-device", f"{device},mac=52:54:00:00:00:0{model.number}"]
     return arguments
 

@@ -29,6 +29,7 @@ class ReleaseCheck(unittest.TestCase):
         (self.tree / "scripts").mkdir()
         shutil.copy(ROOT / "scripts/release-check.sh", self.tree / "scripts")
         write_program(self.tree / "scripts/on-debian.sh", FAKE)
+        write_program(self.tree / "scripts/arm64.sh", FAKE)
         write_program(self.tree / "bin/make", FAKE)
         write_program(self.tree / "bin/id", "#!/bin/sh\necho 0\n")
 

@@ -1,5 +1,6 @@
-"""A guest of QEMU, for tests of NICs on the PCI bus. Its files are this machine's, read-only over 9p;
-commands go to it over a serial port (guest_init.sh), and what happens to its devices to QEMU."""
+"""A guest of QEMU with Debian's kernel, for tests that need a kernel or devices of their own. Its files are a
+directory of this machine, read-only over 9p; commands go to it over a second terminal (guest_init.sh), and
+what happens to its devices to QEMU."""
 from __future__ import annotations
 
 import base64
@@ -11,17 +12,54 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 BOOT_S = 150  # of a machine that emulates the processor and has something else to do
 COMMAND_S = 300
 ROOT_OPTIONS = "ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose"
-MODULES = ("virtio_pci", "9pnet_virtio", "9p", "vfio-pci")
-"""What the initial RAM disk loads; vfio-pci for all nodes, the others to have any file at all."""
+MODULES = ("virtio_pci", "9pnet_virtio", "9p")
+"""What the initial RAM disk loads, to have any file at all."""
 
 
-def make_ramdisk(kernel: Path, busybox: Path, directory: Path) -> Path:
+class Machine(NamedTuple):
+    """What QEMU emulates."""
+
+    program: str
+    arguments: tuple[str, ...]
+    console: str
+    """The terminal of the kernel's messages."""
+    shell: str
+    """That of commands, and the device that leads it to the socket {0}."""
+    shell_device: tuple[str, ...]
+    options: str
+    """The kernel's."""
+    modules: tuple[str, ...]
+    """Beside MODULES."""
+
+
+X86_64 = Machine(
+    "qemu-system-x86_64",
+    ("-machine", "q35,kernel-irqchip=split", "-device", "intel-iommu,intremap=on,caching-mode=on"),
+    "ttyS0",
+    "ttyS1",
+    ("-serial", "unix:{0},server=on,wait=off"),
+    "intel_iommu=on iommu=pt mitigations=off no_timer_check",
+    ("vfio-pci",),
+)
+ARM64 = Machine(
+    "qemu-system-aarch64",
+    ("-machine", "virt,gic-version=3"),
+    "ttyAMA0",
+    "hvc0",
+    ("-device", "virtio-serial-pci", "-chardev", "socket,id=shell,path={0},server=on,wait=off",
+     "-device", "virtconsole,chardev=shell"),
+    "",
+    ("virtio_console", "virtio_blk", "ext4", "veth"),
+)  # fmt: skip
+
+
+def make_ramdisk(kernel: Path, busybox: Path, directory: Path, machine: Machine = X86_64) -> Path:
     """The initial RAM disk: busybox, the modules above, those that they need, what mounts the root."""
     root = directory / "ramdisk"
     shutil.rmtree(root, ignore_errors=True)
@@ -29,10 +67,10 @@ def make_ramdisk(kernel: Path, busybox: Path, directory: Path) -> Path:
         (root / name).mkdir(parents=True)
     shutil.copy(busybox, root / "bin/busybox")
     version = next((kernel / "lib/modules").iterdir()).name
+    show = ["modprobe", "--dirname", kernel, "--set-version", version, "--show-depends", "--all"]
     wanted = subprocess.run(
-        ["modprobe", "--dirname", kernel, "--set-version", version, "--show-depends", "--all", *MODULES],
-        check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
+        [*show, *MODULES, *machine.modules], check=True, capture_output=True, text=True
+    ).stdout
     lines = ["#!/bin/busybox sh"]
     for kind, folder in (("devtmpfs", "dev"), ("proc", "proc"), ("sysfs", "sys")):
         lines.append(f"/bin/busybox mount -t {kind} {kind} /{folder}")
@@ -45,7 +83,7 @@ def make_ramdisk(kernel: Path, busybox: Path, directory: Path) -> Path:
     lines += [
         f"/bin/busybox mount -t 9p -o {ROOT_OPTIONS} root /root",
         "/bin/busybox mount -t devtmpfs devtmpfs /root/dev",
-        "init=$(/bin/busybox sed -n 's/.*nic_init=\\([^ ]*\\).*/\\1/p' /proc/cmdline)",
+        "init=$(/bin/busybox sed -n 's/.*guest_init=\\([^ ]*\\).*/\\1/p' /proc/cmdline)",
         "/bin/busybox umount /proc /sys /dev",
         "exec /bin/busybox switch_root /root /bin/bash $init",
     ]
@@ -63,7 +101,18 @@ def make_ramdisk(kernel: Path, busybox: Path, directory: Path) -> Path:
 class Guest:
     """A running guest with these devices, each an argument of QEMU's -netdev and -device."""
 
-    def __init__(self, kernel: Path, ramdisk: Path, directory: Path, devices: list[str], cpus: int = 2):
+    def __init__(
+        self,
+        kernel: Path,
+        ramdisk: Path,
+        directory: Path,
+        devices: list[str],
+        machine: Machine = X86_64,
+        shares: dict[str, Path] | None = None,
+        init: Path = HERE / "guest_init.sh",
+    ):
+        """shares: what the guest has as `root`, this machine's by default, and as `tree`, its /millrace;
+        init: a path below root."""
         self.directory = directory
         self.console = directory / "console.log"
         version = next((kernel / "lib/modules").iterdir()).name
@@ -71,19 +120,20 @@ class Guest:
         for path in (serial, monitor):
             path.unlink(missing_ok=True)
         append = (
-            "console=ttyS0 quiet loglevel=4 intel_iommu=on iommu=pt mitigations=off no_timer_check panic=-1 "
-            f"hugepagesz=2M hugepages=256 nic_init={HERE / 'guest_init.sh'}"
+            f"console={machine.console} quiet loglevel=4 panic=-1 {machine.options} "
+            f"hugepagesz=2M hugepages=256 guest_init={init} guest_shell={machine.shell}"
         )
         arguments = [
-            "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", str(cpus),
-            "-m", "1792",
-            "-machine", "q35,kernel-irqchip=split", "-device", "intel-iommu,intremap=on,caching-mode=on",
-            "-nodefaults", "-display", "none", "-no-reboot", "-serial", f"file:{self.console}",
-            "-serial", f"unix:{serial},server,nowait", "-qmp", f"unix:{monitor},server,nowait",
+            machine.program, "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1792",
+            *machine.arguments, "-nodefaults", "-display", "none", "-no-reboot",
+            "-serial", f"file:{self.console}", *(word.format(serial) for word in machine.shell_device),
+            "-qmp", f"unix:{monitor},server=on,wait=off",
             "-kernel", str(kernel / f"boot/vmlinuz-{version}"), "-initrd", str(ramdisk), "-append", append,
-            "-virtfs", "local,path=/,mount_tag=root,security_model=none,readonly=on,multidevs=remap",
             *devices,
         ]  # fmt: skip
+        for tag, path in (shares or {"root": Path("/")}).items():
+            share = f"local,path={path},mount_tag={tag},security_model=none,readonly=on,multidevs=remap"
+            arguments += ["-virtfs", share]
         self.modules = f"modprobe --dirname {kernel} --set-version {version}"
         with open(directory / "qemu.log", "w", encoding="utf-8") as log:
             self.qemu = subprocess.Popen(["nice", "-n", "5", *arguments], stdout=log, stderr=log)
@@ -145,7 +195,10 @@ class Guest:
         self.monitor.write(json.dumps({"execute": command, "arguments": arguments}) + "\n")
         self.monitor.flush()
         while True:
-            answer = json.loads(self.monitor.readline())
+            try:
+                answer = json.loads(self.monitor.readline())
+            except (OSError, ValueError):
+                raise AssertionError((self.directory / "qemu.log").read_text(encoding="utf-8")) from None
             if "return" in answer:
                 return answer["return"]
             if "error" in answer:
