@@ -71,6 +71,7 @@ static int s3_head(const struct ps_remote *r, const char *key, struct ps_http_an
     const struct ps_s3_call head = {.method = "HEAD", .key = key};
     const struct ps_s3_call get = {
         .method = "GET", .key = key, .header = "Range: bytes=0-0", .into = &byte, .into_bytes = 1};
+    answer->status = 0; /* a name that is too long is not asked for */
     const int error = ps_s3_perform(r, &head, answer);
     if (error == 0 || error == -ENOENT || answer->status < 300 || answer->status >= 500)
         return error;

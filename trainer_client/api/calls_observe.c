@@ -135,7 +135,9 @@ enum mr_status mr_marks(struct mr_client *client, const struct mr_options *optio
                         uint64_t since, uint64_t *last, uint64_t *missed,
                         void (*visit)(void *arg, const struct mr_mark *mark), void *arg)
 {
-    const struct marks_context context = {.last = last, .missed = missed, .visit = visit, .arg = arg};
+    struct marks_context context = {.visit = visit, .arg = arg};
+    context.last = last;
+    context.missed = missed;
     return run_marks(client, options, core, "mr_marks", "", since, &context);
 }
 

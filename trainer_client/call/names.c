@@ -9,9 +9,8 @@
 #include <unistd.h>
 #include "dataplane/wire/base/clock.h"
 
-#define NAMES_MAX 1024u /* known at once; the one that was asked for longest ago goes */
-#define FRESH_US  1000000u
-#define RETRY_US  1000000u
+#define NAMES_MAX 1024u    /* known at once; the one that was asked for longest ago goes */
+#define FRESH_US  1000000u /* a name is not looked up again for so long, found or not */
 #define WHY_BYTES 384u
 
 struct name {
@@ -183,8 +182,7 @@ static struct name *name_find(struct mrc_names *names, const char *text)
 
 static bool is_due(const struct name *name)
 {
-    const uint64_t wait_us = name->status == MR_OK ? FRESH_US : RETRY_US;
-    return !name->is_busy && (name->ended_us == 0 || mr_clock_us() - name->ended_us >= wait_us);
+    return !name->is_busy && (name->ended_us == 0 || mr_clock_us() - name->ended_us >= FRESH_US);
 }
 
 enum mr_status mrc_names_find(struct mrc_names *names, const char *text, struct mrc_addresses *out,

@@ -125,7 +125,7 @@ static uint64_t address_next_us(const struct mrc_node *node)
 
 static void address_look_after(struct mrc_node *node)
 {
-    if (address_next_us(node) > mr_clock_us())
+    if (node->addresses.count == 0 || address_next_us(node) > mr_clock_us())
         return;
     uint32_t at = 0;
     while (at < node->addresses.count && !mr_address_is_same(&node->addresses.list[at], &node->address))

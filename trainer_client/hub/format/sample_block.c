@@ -56,8 +56,7 @@ static size_t find_not_finite(const float *values, size_t count)
 static const char *check_numbers(struct hub_block *b)
 {
     const struct hub_block_head *head = b->head;
-    const size_t labels = head->samples, dense = labels * head->dense,
-                 keys = b->weights != NULL ? head->keys : 0;
+    const size_t labels = head->samples, dense = labels * head->dense;
     size_t i = find_not_finite(b->labels, labels);
     if (i < labels) {
         snprintf(b->wrong, sizeof(b->wrong), "sample %zu: its label is %g", i, (double)b->labels[i]);
@@ -69,8 +68,10 @@ static const char *check_numbers(struct hub_block *b)
                  i % head->dense, (double)b->dense[i]);
         return b->wrong;
     }
-    i = find_not_finite(b->weights, keys);
-    if (i == keys)
+    if (b->weights == NULL)
+        return NULL;
+    i = find_not_finite(b->weights, head->keys);
+    if (i == head->keys)
         return NULL;
     size_t bag = 0;
     while (b->offsets[bag + 1] <= i)
