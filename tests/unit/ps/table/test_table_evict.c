@@ -36,8 +36,10 @@ static void check_unseen(enum mr_eviction eviction, uint64_t capacity, const cha
     static const float gradient[DIM] = {0.5f};
     uint64_t rng = fixture_seed(name);
     bool by_steps = eviction == MR_EVICT_STEPS;
+    /* at a limit few rows get so old: how many depends on where the secret places them */
+    const uint32_t end = 1000 + (capacity != 0 ? 4 : 1) * TIMES;
     memset(last, 0, sizeof(last));
-    for (uint32_t now = 1000; now < 1000 + TIMES; now++) {
+    for (uint32_t now = 1000; now < end; now++) {
         ps_table_set_now(t, by_steps ? 1 : now, by_steps ? now : 1);
         for (uint32_t i = 0; i < 30; i++) {
             uint64_t key = random_below(&rng, KEYS);
