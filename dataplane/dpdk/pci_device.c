@@ -52,7 +52,7 @@ static void read_word(const char *directory, const char *file_name, char out[WOR
     snprintf(out, WORD_BYTES, "%s", strncmp(line, "0x", 2) == 0 ? line + 2 : line);
 }
 
-/* The first name in a directory, "" if there is none, that begins so. */
+/* Finds an entry of a directory with this prefix; "" if there is none. */
 static void first_name(const char *directory, const char *prefix, char out[WORD_BYTES])
 {
     DIR *dir = opendir(directory);
@@ -64,7 +64,7 @@ static void first_name(const char *directory, const char *prefix, char out[WORD_
         closedir(dir);
 }
 
-/* The kernel's interface on the device, "" if there is none; virtio's is a folder deeper. */
+/* Finds the kernel's network interface of the device; "" if there is none. virtio's is a folder deeper. */
 static void find_interface(const char *directory, char out[WORD_BYTES])
 {
     char path[DIRECTORY_BYTES + WORD_BYTES], virtio[WORD_BYTES];

@@ -196,12 +196,8 @@ static bool has_port(const char *text)
 static int open_socket(const struct mr_address *address, uint16_t *port)
 {
     struct sockaddr_storage place;
-    int family = mr_address_is_ipv4(address) ? AF_INET : AF_INET6;
-    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0 && errno == EAFNOSUPPORT && mr_address_is_any(address)) { /* a kernel without IPv6 */
-        family = AF_INET;
-        fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    }
+    int family;
+    const int fd = mr_address_open_socket(address, SOCK_STREAM, &family);
     socklen_t length = mr_address_to_sockaddr(address, family, &place);
     const int yes = 1;
     if (fd < 0)

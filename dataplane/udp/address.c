@@ -44,6 +44,25 @@ bool mr_address_is_same(const struct mr_address *a, const struct mr_address *b)
     return a->port == b->port && memcmp(a->ip, b->ip, sizeof(a->ip)) == 0;
 }
 
+bool mr_address_is_among(const struct mr_address *list, uint32_t count, const struct mr_address *address)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (mr_address_is_same(&list[i], address))
+            return true;
+    return false;
+}
+
+int mr_address_open_socket(const struct mr_address *address, int type, int *family)
+{
+    *family = mr_address_is_ipv4(address) ? AF_INET : AF_INET6;
+    int fd = socket(*family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 && errno == EAFNOSUPPORT && mr_address_is_any(address)) {
+        *family = AF_INET;
+        fd = socket(*family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    }
+    return fd;
+}
+
 socklen_t mr_address_to_sockaddr(const struct mr_address *a, int family, struct sockaddr_storage *out)
 {
     memset(out, 0, sizeof(*out));
@@ -211,14 +230,6 @@ enum mr_status mr_address_resolve_all(const char *text, struct mr_address *out, 
     return MR_OK;
 }
 
-static bool is_among(const struct mr_address *list, uint32_t count, const struct mr_address *address)
-{
-    for (uint32_t i = 0; i < count; i++)
-        if (mr_address_is_same(&list[i], address))
-            return true;
-    return false;
-}
-
 enum mr_status mr_address_resolve_candidates(const char *text, struct mr_address *out, uint32_t max,
                                              uint32_t *count, char *error, size_t error_bytes)
 {
@@ -228,7 +239,7 @@ enum mr_status mr_address_resolve_candidates(const char *text, struct mr_address
     if (status != MR_OK)
         return status;
     for (uint32_t i = 0; i < all; i++)
-        if (!is_among(out, *count, &out[i]) && mr_address_has_route(&out[i]))
+        if (!mr_address_is_among(out, *count, &out[i]) && mr_address_has_route(&out[i]))
             out[(*count)++] = out[i];
     *count = *count == 0 ? all : *count; /* nothing was overwritten then */
     return MR_OK;
@@ -249,16 +260,17 @@ enum mr_status mr_address_resolve(const char *text, bool listening, struct mr_ad
 {
     struct mr_address candidates[CANDIDATES_MAX];
     struct addrinfo *list = NULL;
+    enum mr_status status;
     uint32_t count;
-    const enum mr_status status = listening ? look_up(text, true, &list, error, error_bytes)
-                                            : mr_address_resolve_candidates(text, candidates, CANDIDATES_MAX,
-                                                                            &count, error, error_bytes);
+    if (!listening) {
+        status = mr_address_resolve_candidates(text, candidates, CANDIDATES_MAX, &count, error, error_bytes);
+        if (status == MR_OK)
+            *out = candidates[0];
+        return status;
+    }
+    status = look_up(text, true, &list, error, error_bytes);
     if (status != MR_OK)
         return status;
-    if (!listening) {
-        *out = candidates[0];
-        return MR_OK;
-    }
     const struct addrinfo *ai = list;
     while (ai->ai_next != NULL && !family_is_there(ai->ai_family))
         ai = ai->ai_next;

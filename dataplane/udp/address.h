@@ -27,8 +27,8 @@ enum mr_status mr_address_resolve(const char *text, bool listening, struct mr_ad
  * not. */
 enum mr_status mr_address_resolve_all(const char *text, struct mr_address *out, uint32_t max, uint32_t *count,
                                       char *error, size_t error_bytes);
-/* The same for calling, without repetitions: those that the machine has a route to, or all if it has none to
- * any. They are to be tried in turn, as a route alone does not say that anybody answers. */
+/* Resolves the candidates of a connection, without repetitions: the addresses that the machine has a route
+ * to, or all if it has a route to none. Try them in turn: a route does not mean that a server answers. */
 enum mr_status mr_address_resolve_candidates(const char *text, struct mr_address *out, uint32_t max,
                                              uint32_t *count, char *error, size_t error_bytes);
 /* Whether the host of such a text has to be looked up, which may wait for a name server. */
@@ -42,6 +42,10 @@ void mr_address_from_ipv4(const uint8_t ipv4[4], struct mr_address *out);
 bool mr_address_is_any(const struct mr_address *a);
 /* The same ip and port, by whatever path. */
 bool mr_address_is_same(const struct mr_address *a, const struct mr_address *b);
+bool mr_address_is_among(const struct mr_address *list, uint32_t count, const struct mr_address *address);
+/* Opens a socket of SOCK_DGRAM or SOCK_STREAM in the address's family, which it sets; the wildcard's is IPv4
+ * where the kernel has no IPv6. Non-blocking, closed by exec. Returns -1 with errno. */
+int mr_address_open_socket(const struct mr_address *address, int type, int *family);
 /* 127.0.0.0/8 or ::1: nobody else reaches it. */
 bool mr_address_is_loopback(const struct mr_address *a);
 /* family: the socket's; an AF_INET6 socket takes IPv4 peers as mapped addresses. Returns the length. */

@@ -39,11 +39,10 @@ void mr_udp_send_set_offload(struct mr_udp_sender *s, bool offload);
 /* Returns whether, since the last call, a datagram was longer than this machine sends, or a router reported
  * one as too long for the path. */
 bool mr_udp_send_too_long(struct mr_udp_sender *s);
-/* Returns the number of answers to strangers that were dropped so far. Who asks for a session has proven
- * nothing: it may have written any address, also those of the link that nobody has, for which the kernel
- * keeps what it cannot deliver for seconds. So such answers never fill more than half of the socket's
- * buffer, and the rest is for those who have a session; whoever means it asks again soon. Any
- * thread. */
+/* Returns the number of dropped answers to peers without a session. A HELLO may carry a forged address; for
+ * one that no host on the link has, the kernel keeps the answer for seconds while ARP fails. So answers
+ * without a session use at most half of the socket's send buffer, and sessions have the rest. A client
+ * whose answer was dropped retries. Any thread. */
 uint64_t mr_udp_send_strangers_dropped(const struct mr_udp_sender *s);
 /* Returns the number of datagrams sent in runs so far. */
 uint64_t mr_udp_send_offloaded(const struct mr_udp_sender *s);

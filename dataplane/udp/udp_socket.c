@@ -95,12 +95,8 @@ static enum mr_status open_socket(const struct tie *tie, const struct mr_address
 {
     struct sockaddr_storage sa;
     char text[MR_ADDRESS_TEXT_BYTES];
-    *s = (struct mr_udp_socket){.family = mr_address_is_ipv4(address) ? AF_INET : AF_INET6};
-    s->fd = socket(s->family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (s->fd < 0 && errno == EAFNOSUPPORT && mr_address_is_any(address)) { /* a kernel without IPv6 */
-        s->family = AF_INET;
-        s->fd = socket(s->family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    }
+    *s = (struct mr_udp_socket){.fd = -1};
+    s->fd = mr_address_open_socket(address, SOCK_DGRAM, &s->family);
     if (s->fd < 0) {
         snprintf(error, error_bytes, "cannot open a UDP socket: %s", strerror(errno));
         return MR_NO_MEMORY;

@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include "trainer_client/api/calls.h"
 #include "trainer_client/api/applied_batches.h"
-#include "dataplane/wire/base/clock.h"
 
 struct state_context {
     uint64_t stream[1 + MR_PLAN_WORDS]; /* and its plan */
@@ -34,10 +33,11 @@ static enum mr_status finish_state(struct mr_future *f, struct mr_reply **reply)
 
 /* Asks all cores of the map as it is now; MRC_STALE_MAP: there is another one by the time of sending. */
 static enum mr_status ask_state(struct mr_client *client, const struct mr_options *options,
-                                const struct state_context *asked, struct mrc_attempt *attempt)
+                                const struct state_context *asked)
 {
     struct mr_future *f;
-    const uint32_t cores = mrc_cores_of_map(client, &attempt->map_changes);
+    uint32_t map_changes;
+    const uint32_t cores = mrc_cores_of_map(client, &map_changes);
     enum mr_status status =
         mrc_future_new(client, options, MR_OP_BATCH_STATE, 0, cores, 1,
                        sizeof(struct state_context) + cores * sizeof(struct mrc_applied_batches), &f);
@@ -51,7 +51,7 @@ static enum mr_status ask_state(struct mr_client *client, const struct mr_option
 
     for (uint32_t i = 0; i < f->part_count; i++)
         mrc_part_add(f, i, mr_tensor_1d(MR_U64, words, context->stream));
-    f->map_changes = attempt->map_changes;
+    f->map_changes = map_changes;
     f->finish = finish_state;
     return mrc_future_run(f, options, NULL);
 }
@@ -68,10 +68,8 @@ enum mr_status mr_batch_state(struct mr_client *client, const struct mr_options 
     asked.watermark = watermark;
     asked.bitmap = bitmap;
     asked.bitmap_words = bitmap_words;
-    struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
-
     do {
-        status = ask_state(client, options, &asked, &attempt);
-    } while (status == MRC_STALE_MAP && mrc_is_overtaken(client, MR_OP_BATCH_STATE, &attempt, status));
+        status = ask_state(client, options, &asked);
+    } while (status == MRC_STALE_MAP);
     return status;
 }

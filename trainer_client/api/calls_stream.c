@@ -1,6 +1,5 @@
 /* The streams that a node knows, over all its cores, and forgetting them. */
 #include <stdlib.h>
-#include "dataplane/wire/base/clock.h"
 #include "trainer_client/api/calls.h"
 
 struct streams_context {
@@ -75,17 +74,18 @@ static enum mr_status finish_streams(struct mr_future *f, struct mr_reply **repl
 
 /* Asks all cores of the map as it is now; MRC_STALE_MAP: there is another one by the time of sending. */
 static enum mr_status ask_streams(struct mr_client *client, const struct mr_options *options,
-                                  const struct streams_context *asked, struct mrc_attempt *attempt)
+                                  const struct streams_context *asked)
 {
     struct mr_future *f;
-    const uint32_t cores = mrc_cores_of_map(client, &attempt->map_changes);
+    uint32_t map_changes;
+    const uint32_t cores = mrc_cores_of_map(client, &map_changes);
     enum mr_status status =
         mrc_future_new(client, options, MR_OP_STREAMS, 0, cores, 0, sizeof(struct streams_context), &f);
 
     if (status != MR_OK)
         return status;
     *(struct streams_context *)f->context = *asked;
-    f->map_changes = attempt->map_changes;
+    f->map_changes = map_changes;
     f->finish = finish_streams;
     return mrc_future_run(f, options, NULL);
 }
@@ -101,19 +101,18 @@ enum mr_status mr_streams(struct mr_client *client, const struct mr_options *opt
         return mrc_bad_argument("mr_streams", "streams and count must both be given");
     asked.streams = streams;
     asked.count = count;
-    struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
-
     do {
-        status = ask_streams(client, options, &asked, &attempt);
-    } while (status == MRC_STALE_MAP && mrc_is_overtaken(client, MR_OP_STREAMS, &attempt, status));
+        status = ask_streams(client, options, &asked);
+    } while (status == MRC_STALE_MAP);
     return status;
 }
 
 static enum mr_status forget_streams(struct mr_client *client, const struct mr_options *options,
-                                     const uint32_t *streams, uint32_t count, struct mrc_attempt *attempt)
+                                     const uint32_t *streams, uint32_t count)
 {
     struct mr_future *f;
-    const uint32_t cores = mrc_cores_of_map(client, &attempt->map_changes);
+    uint32_t map_changes;
+    const uint32_t cores = mrc_cores_of_map(client, &map_changes);
     enum mr_status status =
         mrc_future_new(client, options, MR_OP_FORGET_STREAM, 0, cores, 1, (count + 1) * sizeof(uint64_t), &f);
 
@@ -125,7 +124,7 @@ static enum mr_status forget_streams(struct mr_client *client, const struct mr_o
         numbers[i] = streams[i];
     for (uint32_t i = 0; i < f->part_count; i++)
         mrc_part_add(f, i, mr_tensor_1d(MR_U64, count, numbers));
-    f->map_changes = attempt->map_changes;
+    f->map_changes = map_changes;
     return mrc_future_run(f, options, NULL);
 }
 
@@ -139,10 +138,8 @@ enum mr_status mr_forget_streams(struct mr_client *client, const struct mr_optio
         return mrc_bad_argument("mr_forget_streams", "streams is NULL");
     if (count > MR_STREAMS_MAX)
         return mrc_bad_argument("mr_forget_streams", "there are no more than 65536 streams");
-    struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
-
     do {
-        status = forget_streams(client, options, streams, count, &attempt);
-    } while (status == MRC_STALE_MAP && mrc_is_overtaken(client, MR_OP_FORGET_STREAM, &attempt, status));
+        status = forget_streams(client, options, streams, count);
+    } while (status == MRC_STALE_MAP);
     return status;
 }

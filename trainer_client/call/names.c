@@ -72,14 +72,6 @@ uint32_t mrc_names_ended(const struct mrc_names *names)
     return atomic_load_explicit(&names->ended, memory_order_acquire);
 }
 
-bool mrc_addresses_has(const struct mrc_addresses *addresses, const struct mr_address *address)
-{
-    for (uint32_t i = 0; i < addresses->count; i++)
-        if (mr_address_is_same(&addresses->list[i], address))
-            return true;
-    return false;
-}
-
 /* ---- looking up ---- */
 
 static void look_up_ended(struct mrc_names *names, struct name *name, enum mr_status status,

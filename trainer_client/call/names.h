@@ -35,6 +35,9 @@ enum mr_status mrc_names_find(struct mrc_names *names, const char *text, struct 
 uint32_t mrc_names_ended(const struct mrc_names *names);
 
 /* Whether `address`, apart from its path, is one of them. */
-bool mrc_addresses_has(const struct mrc_addresses *addresses, const struct mr_address *address);
+static inline bool mrc_addresses_has(const struct mrc_addresses *addresses, const struct mr_address *address)
+{
+    return mr_address_is_among(addresses->list, addresses->count, address);
+}
 
 #endif

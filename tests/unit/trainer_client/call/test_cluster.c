@@ -38,7 +38,7 @@ static void start_among(uint32_t others, struct fixture *x, const char *servers,
     assert_int_equal(mr_create(x->client, NULL, &feature, 1, &x->table), MR_OK);
 }
 
-static void start(struct fixture *x, const char *servers, bool replay)
+static void cluster_start(struct fixture *x, const char *servers, bool replay)
 {
     start_among(0, x, servers, replay);
 }
@@ -106,7 +106,7 @@ static void test_calls_reach_all_nodes(void **state)
     struct mr_feature_info *infos;
     uint32_t count;
     (void)state;
-    start(&x, NULL, false);
+    cluster_start(&x, NULL, false);
     assert_int_equal(mr_client_core_count(x.client), CORES);
     push_all(&x, 1);
     check_rows(&x);
@@ -137,7 +137,7 @@ static void test_a_busy_member_may_have_lost_its_lease(void **state)
     const struct mr_options options = {.deadline_ms = 50};
     struct fixture x;
     (void)state;
-    start(&x, NULL, false);
+    cluster_start(&x, NULL, false);
     const uint32_t key = key_of(&x, 0);
     enum mr_status status = MR_UNKNOWN_OUTCOME; /* when an attempt was in flight at the deadline */
     atomic_store(&x.cluster->nodes[0]->busy, ~0u);
@@ -161,7 +161,7 @@ static void test_one_server_is_enough(void **state)
     char servers[64];
     struct fake_node *away = fake_node_start(1);
     (void)state;
-    start(&x, NULL, false);
+    cluster_start(&x, NULL, false);
     struct mr_client_options options = {.server = servers};
     for (uint32_t n = 0; n < NODES; n++) {
         (void)snprintf(servers, sizeof(servers), "127.0.0.1:%u", atomic_load(&x.cluster->ports[n]));
@@ -202,7 +202,7 @@ static void test_a_cluster_without_a_map_is_waited_for(void **state)
     struct mr_client *client = NULL;
     char error[512];
     (void)state;
-    start(&x, NULL, false);
+    cluster_start(&x, NULL, false);
     atomic_store(&x.cluster->epoch, 0);
     struct mr_client_options options = {.server = fake_cluster_servers(x.cluster), .connect_ms = 200};
     assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_UNREACHABLE);
@@ -243,7 +243,7 @@ static void check_refused_calls(bool replay)
     struct fixture x;
     struct mr_future *future;
     struct mr_reply *reply;
-    start(&x, NULL, replay);
+    cluster_start(&x, NULL, replay);
     push_all(&x, 1);
     for (uint32_t n = 0; n < NODES; n++)
         fake_cluster_grant_again(x.cluster, n);
@@ -303,7 +303,7 @@ static void test_partitions_move(void **state)
 {
     struct fixture x;
     (void)state;
-    start(&x, NULL, true);
+    cluster_start(&x, NULL, true);
     for (uint64_t step = 1; step <= 20; step++)
         push_all(&x, step);
     fake_cluster_swap(x.cluster, 0, 1);
@@ -327,7 +327,7 @@ static void test_partitions_move_under_pushes(void **state)
     struct fixture x;
     struct mr_future *futures[STEPS];
     (void)state;
-    start(&x, NULL, true);
+    cluster_start(&x, NULL, true);
     for (uint32_t i = 0; i < STEPS; i++) {
         const struct mr_options options = {.step = i + 1, .future = &futures[i]};
         assert_int_equal(push(&x, &options, 0, KEYS), MR_OK);
@@ -349,7 +349,7 @@ static void test_the_new_owner_dies(void **state)
 {
     struct fixture x;
     (void)state;
-    start(&x, NULL, true);
+    cluster_start(&x, NULL, true);
     for (uint64_t step = 1; step <= 5; step++)
         push_all(&x, step);
     x.cluster->nodes[1]->forgetful = true;
@@ -375,7 +375,7 @@ static void test_batches(void **state)
     bool applied = false;
     struct mr_reply *reply;
     (void)state;
-    start(&x, NULL, false);
+    cluster_start(&x, NULL, false);
     for (uint32_t i = 0; i <= KEYS; i++)
         offsets[i] = i;
     const struct mr_batch_keys keys = {
@@ -420,7 +420,7 @@ static void check_death(bool elsewhere)
 {
     struct fixture x;
     struct mr_future *lookup = NULL, *late_push = NULL;
-    start(&x, NULL, true);
+    cluster_start(&x, NULL, true);
     push_all(&x, 1);
     const uint64_t start_id = mr_client_start_id(x.client);
     fake_node_kill(x.cluster->nodes[1]);
@@ -469,7 +469,7 @@ static void test_nodes_come_back_at_each_others_addresses(void **state)
 {
     struct fixture x;
     (void)state;
-    start(&x, NULL, true);
+    cluster_start(&x, NULL, true);
     push_all(&x, 1);
     fake_node_kill(x.cluster->nodes[0]);
     fake_node_kill(x.cluster->nodes[2]);
@@ -491,7 +491,7 @@ static void test_a_client_begins_without_an_owner_that_is_away(void **state)
     char error[512] = "";
     uint32_t count;
     (void)state;
-    start(&x, NULL, false);
+    cluster_start(&x, NULL, false);
     push_all(&x, 1);
     atomic_store(&x.cluster->away[2], true);
     fake_node_kill(x.cluster->nodes[2]);
@@ -526,7 +526,7 @@ static void test_control_calls_go_to_a_node_that_answers(void **state)
     struct fixture x;
     struct mr_checkpoint_status status;
     (void)state;
-    start(&x, NULL, false);
+    cluster_start(&x, NULL, false);
     fake_node_kill(x.cluster->nodes[0]);
     const struct mr_options brief = {.deadline_ms = 100};
     /* ends when the client has noticed that the node is away */
@@ -542,7 +542,7 @@ static void test_a_control_call_goes_to_another_node(void **state)
     struct fixture x;
     struct mr_checkpoint_status status;
     (void)state;
-    start(&x, NULL, false);
+    cluster_start(&x, NULL, false);
     fake_node_kill(x.cluster->nodes[0]);
     give(&x, 0, 1);
     if (mr_checkpoint_status(x.client, NULL, &status) != MR_OK)
@@ -557,7 +557,7 @@ static void test_a_wait_is_as_long_as_asked(void **state)
     struct fixture x;
     struct mr_future *lookup = NULL;
     (void)state;
-    start(&x, NULL, true);
+    cluster_start(&x, NULL, true);
     push_all(&x, 1);
     const struct mr_options asked = {.future = &lookup};
     const uint32_t moved = key_of(&x, 2);
@@ -582,7 +582,7 @@ static void test_late_answers_are_not_believed(void **state)
     struct fixture x;
     struct mr_future *future;
     (void)state;
-    start(&x, NULL, true);
+    cluster_start(&x, NULL, true);
     push_all(&x, 1);
     const uint64_t lease_us = 100000;
     atomic_store(&x.cluster->lease_us, lease_us);
@@ -628,7 +628,7 @@ static void test_the_cluster_is_told_by_any_node(void **state)
     struct mr_cluster_state told;
     struct seen seen = {.count = 0};
     (void)state;
-    start(&x, NULL, false);
+    cluster_start(&x, NULL, false);
     assert_int_equal(mr_cluster(x.client, NULL, &told, see, &seen), MR_OK);
     assert_true(told.is_member);
     assert_int_equal(told.epoch, 5);
@@ -693,7 +693,7 @@ static void test_a_node_that_has_left_refuses_a_call(void **state)
 {
     struct fixture x;
     (void)state;
-    start(&x, NULL, false);
+    cluster_start(&x, NULL, false);
     pthread_mutex_lock(&x.client->lock);
     mrc_cluster_refused(x.client->nodes[1]);
     assert_false(mrc_cluster_is_settled(x.client));
@@ -762,7 +762,7 @@ static void test_calls_for_all_nodes_ask_those_that_have_just_come(void **state)
     const uint32_t stream = 7;
     struct mr_stream *streams;
     (void)state;
-    start(&x, NULL, false);
+    cluster_start(&x, NULL, false);
     begin_with_two(&x);
     assert_int_equal(mr_batch_state(x.client, NULL, stream, &watermark, &bitmap, &words), MR_OK);
     assert_int_equal(parts_of_last, CORES);
@@ -782,7 +782,7 @@ static void test_owners_have_links_at_once(void **state)
 {
     struct fixture x;
     (void)state;
-    start(&x, NULL, true);
+    cluster_start(&x, NULL, true);
     push_all(&x, 1);
     give(&x, 1, 0);
     read_map_beside(&x);
