@@ -197,25 +197,49 @@ static bool is_connected(struct ps_zookeeper *z)
 
 /* ---- the node's own entry ---- */
 
-static int zookeeper_create(struct ps_zookeeper *z, const char *path, const char *value, int mode)
+static struct ps_zookeeper_new znode_of(const struct ps_zookeeper *z, const char *path, const char *value,
+                                        int mode)
 {
     const bool is_shared = strcmp(path, ROOT) == 0; /* by clusters with credentials of their own */
-    const struct ACL_vector *acl =
-        z->options.credentials[0] == '\0' || is_shared ? &ZOO_OPEN_ACL_UNSAFE : &ZOO_CREATOR_ALL_ACL;
-    return ps_zookeeper_create(&z->link, path, value, acl, mode);
+    return (struct ps_zookeeper_new){
+        .path = path,
+        .value = value,
+        .acl = z->options.credentials[0] == '\0' || is_shared ? &ZOO_OPEN_ACL_UNSAFE : &ZOO_CREATOR_ALL_ACL,
+        .mode = mode,
+    };
 }
 
-static bool create_folders(struct ps_zookeeper *z)
+static int zookeeper_create(struct ps_zookeeper *z, const char *path, const char *value, int mode)
 {
-    const char *const paths[] = {ROOT, z->cluster_path, z->nodes_path};
-    for (size_t i = 0; i < sizeof(paths) / sizeof(*paths); i++) {
-        const int error = zookeeper_create(z, paths[i], "", ZOO_PERSISTENT);
-        if (error != ZOK && error != ZNODEEXISTS) {
-            refused(z, "create", paths[i], error);
-            return false;
+    const struct ps_zookeeper_new znode = znode_of(z, path, value, mode);
+    return ps_zookeeper_create(&z->link, &znode, 1);
+}
+
+/* Creates the entry and the folders above it that are missing, in one transaction: each costs a sync of a
+ * majority of the servers' disks, and reads cost none. Another node may create a folder in between. */
+static int create_entry(struct ps_zookeeper *z, const char *json)
+{
+    const struct ps_zookeeper_new all[] = {
+        znode_of(z, ROOT, "", ZOO_PERSISTENT), znode_of(z, z->cluster_path, "", ZOO_PERSISTENT),
+        znode_of(z, z->nodes_path, "", ZOO_PERSISTENT), znode_of(z, z->self_path, json, ZOO_EPHEMERAL)};
+    const uint32_t count = sizeof(all) / sizeof(*all), entry = count - 1;
+    int error = ZNODEEXISTS;
+    for (uint32_t attempt = 0; attempt < count; attempt++) {
+        uint32_t first = entry;
+        struct Stat stat;
+        while (first > 0) {
+            error = ps_zookeeper_exists(&z->link, all[first - 1].path, NULL, NULL, &stat);
+            if (error == ZOK)
+                break;
+            if (error != ZNONODE)
+                return error;
+            first--;
         }
+        error = ps_zookeeper_create(&z->link, &all[first], count - first);
+        if (error != ZNODEEXISTS || first == entry) /* else another node was faster with a folder */
+            break;
     }
-    return true;
+    return error;
 }
 
 /* The name has an entry: of this session, if the answer to its creation was lost, or of another process. */
@@ -269,9 +293,7 @@ static bool announce(struct ps_zookeeper *z, bool *is_written)
     if (*is_written)
         error = z->is_registered ? ps_zookeeper_set(&z->link, z->self_path, json, -1) : ZNONODE;
     if (error == ZNONODE)
-        error = zookeeper_create(z, z->self_path, json, ZOO_EPHEMERAL);
-    if (error == ZNONODE && create_folders(z))
-        error = zookeeper_create(z, z->self_path, json, ZOO_EPHEMERAL);
+        error = create_entry(z, json);
     if (error == ZOK && *is_written) {
         z->is_registered = true;
         z->is_in_doubt = false;

@@ -18,6 +18,8 @@ struct call {
     char *value; /* of `bytes`; NULL: there is none */
     int bytes;
     struct String_vector names;
+    zoo_op_t creates[PS_ZOOKEEPER_CREATES_MAX];
+    zoo_op_result_t created[PS_ZOOKEEPER_CREATES_MAX];
 };
 
 static void call_free(struct call *c)
@@ -57,9 +59,8 @@ static void call_answer(struct call *c, int error)
         call_free(c);
 }
 
-static void string_answered(int error, const char *value, const void *data)
+static void created(int error, const void *data)
 {
-    (void)value;
     call_answer((struct call *)(uintptr_t)data, error);
 }
 
@@ -133,15 +134,16 @@ static bool call_wait(struct ps_zookeeper_link *l, struct call *c, int sent, int
     return is_answered;
 }
 
-int ps_zookeeper_create(struct ps_zookeeper_link *l, const char *path, const char *value,
-                        const struct ACL_vector *acl, int mode)
+int ps_zookeeper_create(struct ps_zookeeper_link *l, const struct ps_zookeeper_new *znodes, uint32_t count)
 {
     int error;
     struct call *c = call_begin(l, &error);
-    if (c != NULL &&
-        call_wait(l, c,
-                  zoo_acreate(l->handle, path, value, (int)strlen(value), acl, mode, string_answered, c),
-                  &error))
+    if (c == NULL)
+        return error;
+    for (uint32_t i = 0; i < count; i++)
+        zoo_create_op_init(&c->creates[i], znodes[i].path, znodes[i].value, (int)strlen(znodes[i].value),
+                           znodes[i].acl, znodes[i].mode, NULL, 0);
+    if (call_wait(l, c, zoo_amulti(l->handle, (int)count, c->creates, c->created, created, c), &error))
         call_free(c);
     return error;
 }

@@ -18,8 +18,17 @@ struct ps_zookeeper_link {
     bool hangs;
 };
 
-int ps_zookeeper_create(struct ps_zookeeper_link *l, const char *path, const char *value,
-                        const struct ACL_vector *acl, int mode);
+#define PS_ZOOKEEPER_CREATES_MAX 4u
+
+struct ps_zookeeper_new {
+    const char *path, *value;
+    const struct ACL_vector *acl;
+    int mode;
+};
+
+/* All of these in this order (1 to PS_ZOOKEEPER_CREATES_MAX), or none: one transaction. Returns the error of
+ * the first that cannot be created. */
+int ps_zookeeper_create(struct ps_zookeeper_link *l, const struct ps_zookeeper_new *znodes, uint32_t count);
 /* version: of the znode, or -1. */
 int ps_zookeeper_set(struct ps_zookeeper_link *l, const char *path, const char *value, int version);
 /* *bytes: the buffer's length, and then the value's, which is cut to the buffer; -1: it has none. watch: NULL

@@ -354,7 +354,8 @@ static void test_reads_do_not_grow_with_the_square(void **state)
  *
  * Each write has a depth: 1 more than that of all writes that its node has made, or seen the result of. So
  * the depth of the map is the number of times that the ensemble has to sync its log before the map can be
- * there, however the nodes' requests fall together. */
+ * there, however the nodes' requests fall together. Entries that are renewed do not count: they come with
+ * time. */
 
 static struct {
     pthread_mutex_t lock;
@@ -398,31 +399,58 @@ static bool cause_begin(void)
     return causes.counts;
 }
 
-static void cause_end(const struct ps_zookeeper_link *link, const char *path, bool writes, bool creates)
+/* The node knows what it has read, or what stood in the way of its write. */
+static void cause_seen(unsigned *node, const char *path)
 {
-    unsigned *node = depth_of_link(link), *znode = depth_of_znode(path);
-    char parent[256];
-    *node = *znode > *node ? *znode : *node;
-    if (writes)
-        *znode = ++*node;
-    (void)snprintf(parent, sizeof(parent), "%s", path);
-    *strrchr(parent, '/') = '\0';
-    if (creates && parent[0] != '\0')
-        *depth_of_znode(parent) = *node;
+    const unsigned depth = *depth_of_znode(path);
+    *node = depth > *node ? depth : *node;
+}
+
+static void read_end(const struct ps_zookeeper_link *link, const char *path)
+{
+    cause_seen(depth_of_link(link), path);
     pthread_mutex_unlock(&causes.lock);
 }
 
-int __real_ps_zookeeper_create(struct ps_zookeeper_link *l, const char *path, const char *value,
-                               const struct ACL_vector *acl, int mode);
-int __wrap_ps_zookeeper_create(struct ps_zookeeper_link *l, const char *path, const char *value,
-                               const struct ACL_vector *acl, int mode);
-int __wrap_ps_zookeeper_create(struct ps_zookeeper_link *l, const char *path, const char *value,
-                               const struct ACL_vector *acl, int mode)
+static void set_end(const struct ps_zookeeper_link *link, const char *path, bool is_done)
+{
+    unsigned *node = depth_of_link(link);
+    cause_seen(node, path);
+    *node += strstr(path, "/nodes/") == NULL;
+    if (is_done)
+        *depth_of_znode(path) = *node;
+    pthread_mutex_unlock(&causes.lock);
+}
+
+static void creation_end(const struct ps_zookeeper_link *link, const struct ps_zookeeper_new *znodes,
+                         uint32_t count, bool is_done)
+{
+    unsigned *node = depth_of_link(link);
+    for (uint32_t i = 0; i < count; i++)
+        cause_seen(node, znodes[i].path);
+    ++*node;
+    for (uint32_t i = 0; i < count && is_done; i++) {
+        char parent[256];
+        (void)snprintf(parent, sizeof(parent), "%s", znodes[i].path);
+        *strrchr(parent, '/') = '\0';
+        *depth_of_znode(znodes[i].path) = *node;
+        if (parent[0] != '\0')
+            *depth_of_znode(parent) = *node;
+    }
+    pthread_mutex_unlock(&causes.lock);
+}
+
+int __real_ps_zookeeper_create(struct ps_zookeeper_link *l, const struct ps_zookeeper_new *znodes,
+                               uint32_t count);
+int __wrap_ps_zookeeper_create(struct ps_zookeeper_link *l, const struct ps_zookeeper_new *znodes,
+                               uint32_t count);
+int __wrap_ps_zookeeper_create(struct ps_zookeeper_link *l, const struct ps_zookeeper_new *znodes,
+                               uint32_t count)
 {
     const bool counts = cause_begin();
-    const int error = __real_ps_zookeeper_create(l, path, value, acl, mode);
+    const int error = __real_ps_zookeeper_create(l, znodes, count);
     if (counts)
-        cause_end(l, path, true, error == ZOK);
+        creation_end(l, znodes, count, error == ZOK);
     return error;
 }
 
@@ -433,7 +461,7 @@ int __wrap_ps_zookeeper_set(struct ps_zookeeper_link *l, const char *path, const
     const bool counts = cause_begin();
     const int error = __real_ps_zookeeper_set(l, path, value, version);
     if (counts)
-        cause_end(l, path, true, false);
+        set_end(l, path, error == ZOK);
     return error;
 }
 
@@ -447,7 +475,7 @@ int __wrap_ps_zookeeper_get(struct ps_zookeeper_link *l, const char *path, watch
     const bool counts = cause_begin();
     const int error = __real_ps_zookeeper_get(l, path, watch, context, buffer, bytes, stat);
     if (counts)
-        cause_end(l, path, false, false);
+        read_end(l, path);
     return error;
 }
 
@@ -461,7 +489,7 @@ int __wrap_ps_zookeeper_exists(struct ps_zookeeper_link *l, const char *path, wa
     const bool counts = cause_begin();
     const int error = __real_ps_zookeeper_exists(l, path, watch, context, stat);
     if (counts)
-        cause_end(l, path, false, false);
+        read_end(l, path);
     return error;
 }
 
@@ -475,7 +503,7 @@ int __wrap_ps_zookeeper_children(struct ps_zookeeper_link *l, const char *path, 
     const bool counts = cause_begin();
     const int error = __real_ps_zookeeper_children(l, path, watch, context, names);
     if (counts)
-        cause_end(l, path, false, false);
+        read_end(l, path);
     return error;
 }
 

@@ -16,10 +16,10 @@ static stat_completion_t forgotten;
 static const void *forgotten_data;
 static struct ps_zookeeper_link zk_link;
 static struct Stat one_stat = {.version = 7};
+static struct ps_zookeeper_new folder_and_entry[2];
 
-int __wrap_zoo_acreate(zhandle_t *h, const char *path, const char *value, int bytes,
-                       const struct ACL_vector *acl, int mode, string_completion_t completion,
-                       const void *data);
+int __wrap_zoo_amulti(zhandle_t *h, int count, const zoo_op_t *ops, zoo_op_result_t *results,
+                      void_completion_t completion, const void *data);
 int __wrap_zoo_aset(zhandle_t *h, const char *path, const char *value, int bytes, int version,
                     stat_completion_t completion, const void *data);
 int __wrap_zoo_awget(zhandle_t *h, const char *path, watcher_fn watch, void *context,
@@ -29,13 +29,18 @@ int __wrap_zoo_awexists(zhandle_t *h, const char *path, watcher_fn watch, void *
 int __wrap_zoo_awget_children(zhandle_t *h, const char *path, watcher_fn watch, void *context,
                               strings_completion_t completion, const void *data);
 
-int __wrap_zoo_acreate(zhandle_t *h, const char *path, const char *value, int bytes,
-                       const struct ACL_vector *acl, int mode, string_completion_t completion,
-                       const void *data)
+int __wrap_zoo_amulti(zhandle_t *h, int count, const zoo_op_t *ops, zoo_op_result_t *results,
+                      void_completion_t completion, const void *data)
 {
-    assert_int_equal(bytes, (int)strlen(value));
+    assert_int_equal(count, 2);
+    assert_string_equal(ops[0].create_op.path, "/f");
+    assert_string_equal(ops[1].create_op.path, "/f/e");
+    assert_string_equal(ops[1].create_op.data, "v");
+    assert_int_equal(ops[1].create_op.datalen, 1);
+    assert_int_equal(ops[1].create_op.flags, ZOO_EPHEMERAL);
+    memset(results, 0, (size_t)count * sizeof(*results));
     if (taken == ZOK)
-        completion(answer, path, data);
+        completion(answer, data);
     return taken;
 }
 
@@ -83,6 +88,8 @@ static int link_begin(void **state)
     taken = answer = ZOK;
     is_silent = false;
     zk_link = (struct ps_zookeeper_link){.limit_us = SHORT_US};
+    folder_and_entry[0] = (struct ps_zookeeper_new){"/f", "", &ZOO_OPEN_ACL_UNSAFE, ZOO_PERSISTENT};
+    folder_and_entry[1] = (struct ps_zookeeper_new){"/f/e", "v", &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL};
     return 0;
 }
 
@@ -94,7 +101,7 @@ static void answers_are_passed_on(void **state)
     struct String_vector names;
     (void)state;
     zk_link.limit_us = UINT64_C(60000000);
-    assert_int_equal(ps_zookeeper_create(&zk_link, "/p", "v", &ZOO_OPEN_ACL_UNSAFE, 0), ZOK);
+    assert_int_equal(ps_zookeeper_create(&zk_link, folder_and_entry, 2), ZOK);
     assert_int_equal(ps_zookeeper_set(&zk_link, "/p", "v", -1), ZOK);
     assert_int_equal(ps_zookeeper_get(&zk_link, "/p", NULL, NULL, buffer, &bytes, &stat), ZOK);
     assert_int_equal(bytes, 3); /* what the buffer holds */
@@ -119,7 +126,7 @@ static void errors_are_passed_on(void **state)
     zk_link.limit_us = UINT64_C(60000000);
     answer = ZNONODE;
     for (int refused = 0; refused < 2; refused++) { /* by the server, and by the library */
-        assert_int_equal(ps_zookeeper_create(&zk_link, "/p", "v", &ZOO_OPEN_ACL_UNSAFE, 0), ZNONODE);
+        assert_int_equal(ps_zookeeper_create(&zk_link, folder_and_entry, 2), ZNONODE);
         assert_int_equal(ps_zookeeper_set(&zk_link, "/p", "v", -1), ZNONODE);
         assert_int_equal(ps_zookeeper_get(&zk_link, "/p", NULL, NULL, buffer, &bytes, &stat), ZNONODE);
         assert_int_equal(ps_zookeeper_exists(&zk_link, "/p", NULL, NULL, &stat), ZNONODE);
