@@ -13,6 +13,7 @@ import layers  # noqa: E402
 TOPS = ("dataplane", "ps", "trainer_client", "tools")
 README_LINES_MAX = 25
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+LIVES = sorted((ROOT / "docs").glob("life-of-*.md"))
 PACKAGE = "trainer_client/python/millrace"
 SOURCES = sorted(
     path.relative_to(ROOT)
@@ -76,6 +77,48 @@ class Page(unittest.TestCase):
             paths = [f"{top}/{folder}" if top else folder for folder in order]
             paths = [path for path in paths if not any(other.startswith(path + "/") for other in paths)]
             self.assertEqual([path for path in tree() if path in paths], paths)
+
+
+def steps(page: str) -> list[tuple[list[str], str, str]]:
+    """Of each row of a page's tables: the functions in it, their file, and the thread: "" without one."""
+    found: list[tuple[list[str], str, str]] = []
+    head: list[str] = []
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+        if not line.startswith("|"):
+            head = []
+        elif not head:
+            head = cells
+        elif "function" in head and not line.startswith("|-"):
+            row = dict(zip(head, cells))
+            thread = row.get("thread", row.get("node, thread", "")).split(", ")[-1]
+            found.append((re.findall(r"`(\w+)`", row["function"]), row["file"].strip("`"), thread))
+    return found
+
+
+class Lives(unittest.TestCase):
+    """The pages life-of-*.md: a function that was moved or renamed is moved or renamed there, too."""
+
+    def test_functions_are_in_the_files_that_the_pages_name(self) -> None:
+        wrong: list[str] = []
+        for page in LIVES:
+            found = steps(page.read_text(encoding="utf-8"))
+            self.assertGreater(len(found), 20, page.name)  # the tables were found at all
+            for functions, name, _ in found:
+                path = ROOT / name
+                text = path.read_text(encoding="utf-8") if path.is_file() else ""
+                for function in functions:
+                    if re.search(rf"^\S.*\b{function}\(", text, re.MULTILINE) is None:
+                        wrong.append(f"{page.name}: {name} has no {function}()")
+        self.assertEqual(wrong, [])
+
+    def test_threads_are_those_of_the_table(self) -> None:
+        table = re.search(r"^\| thread \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
+        assert table is not None
+        cells = re.findall(r"^\| (?:client: |hub: )?([\w ,]+?) \|", table.group(0), re.MULTILINE)
+        known = {name for cell in cells for name in cell.split(", ")}
+        used = {thread for page in LIVES for _, _, thread in steps(page.read_text(encoding="utf-8"))}
+        self.assertEqual(used - known - {""}, set())
 
 
 class Readmes(unittest.TestCase):
