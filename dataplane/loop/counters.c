@@ -1,3 +1,4 @@
+/* The counters of a core: its own sets and those that the application adds, and its busy share. */
 #include <assert.h>
 #include "dataplane/loop/core.h"
 

@@ -1,3 +1,4 @@
+/* Histograms of spans of time, as metrics. */
 #include <inttypes.h>
 #include <stdio.h>
 #include "dataplane/metrics/metrics_text.h"

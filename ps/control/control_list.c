@@ -1,4 +1,4 @@
-/* List. */
+/* List: the features of the node, with their rows and bytes. */
 #include <stdlib.h>
 #include "ps/control/control_internal.h"
 

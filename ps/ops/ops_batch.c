@@ -1,3 +1,4 @@
+/* Batches by id: feed, lookup, forget. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Variables: pull, and set. */
 #include <inttypes.h>
 #include <math.h>
 #include "dataplane/optimizer/kernels.h"

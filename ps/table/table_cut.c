@@ -1,3 +1,5 @@
+/* The rows of a checkpoint, handed out while calls change them: by a cursor, and by each change before it is
+ * made. */
 #include <assert.h>
 #include "ps/table/table_internal.h"
 

@@ -1,3 +1,4 @@
+/* Lookups: rows by key, sums of bags, and the rows that lookups make. */
 #include <string.h>
 #include "dataplane/wire/format/convert.h"
 #include "ps/table/table_internal.h"

@@ -1,3 +1,4 @@
+/* The trainer's connections, and the model's features on the server. */
 #include "trainer_client/examples/fm.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* One batch: rows, forward, gradients, push. */
 #include "trainer_client/examples/fm.h"
 
 #include <stdlib.h>

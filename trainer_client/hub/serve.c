@@ -1,3 +1,4 @@
+/* Serves trainers: the hub's socket, and the loop that answers them. */
 #include "trainer_client/hub/hub.h"
 
 #include <inttypes.h>

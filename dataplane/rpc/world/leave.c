@@ -1,3 +1,5 @@
+/* Leaving a world: all workers together, once nothing is in flight anywhere; a node that is stopped says
+ * goodbye. */
 #include <stdio.h>
 #include <string.h>
 #include "dataplane/rpc/base/rpc.h"

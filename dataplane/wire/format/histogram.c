@@ -1,3 +1,4 @@
+/* Histograms of spans of time (mr_histogram.h), and the quantiles that readers compute. */
 #include "dataplane/wire/format/mr_histogram.h"
 
 static uint64_t high_ns(uint32_t bucket)

@@ -1,3 +1,4 @@
+/* Names and texts of status codes (mr_status.h). */
 #include "dataplane/wire/format/mr_status.h"
 
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* Tensors as they travel and as callers see them (mr_tensor.h): types, sizes, shapes. */
 #include "dataplane/wire/format/mr_tensor.h"
 
 static const struct {

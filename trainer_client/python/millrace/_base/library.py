@@ -1,4 +1,4 @@
-"""libmillrace: `lib` has its functions and constants, `ffi` makes the structs that they take.
+"""The library libmillrace: `lib` has its functions and constants, `ffi` makes the structs that they take.
 
 Calls release the interpreter's lock. The library is the one that $MILLRACE_LIBRARY names, else the one in the
 package, as pip installs it, else the system's.
