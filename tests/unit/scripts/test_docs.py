@@ -36,6 +36,23 @@ def most(sentence: str) -> float:
     return 0.8 * len(set_of(sentence))
 
 
+def protocol() -> str:
+    return (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
+
+
+def section(page: str, number: str) -> str:
+    """From its heading to the next one of its rank."""
+    match = re.search(rf"^## {number}\. .*?(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert match is not None
+    return match.group(0)
+
+
+def declared(header: str, pattern: str) -> list[tuple[str, ...]]:
+    """What lines X(...) of a header declare."""
+    text = (ROOT / "dataplane/wire/format" / header).read_text(encoding="utf-8")
+    return re.findall(pattern, text, re.MULTILINE)
+
+
 def roles() -> dict[str, set[str]]:
     """The operations of each role, as op.h has them."""
     found: dict[str, set[str]] = {}
@@ -56,8 +73,23 @@ class Docs(unittest.TestCase):
         )
         self.assertEqual(len(repeated(f"{first} {first.replace(', CLOCK', '')}")), 1)
 
+    def test_operations_have_their_numbers_and_say_whether_they_may_be_repeated(self) -> None:
+        ops = declared("op.h", r"^    X\((\w+), (\d+), \"\w+\", (true|false),")
+        self.assertGreater(len(ops), 40)
+        wanted = sorted((int(number), name, repeats == "true") for name, number, repeats in ops)
+        rows = re.findall(
+            r"^\| (\d+) \| ([A-Z_]+) \| (R?)(?:, )?([^|]*)\|", section(protocol(), "9"), re.MULTILINE
+        )
+        self.assertEqual(sorted((int(number), name, mark == "R") for number, name, mark, _ in rows), wanted)
+
+    def test_capabilities_have_their_bits(self) -> None:
+        bits = declared("capability.h", r"^    X\(\w+, (\d+), \"(\w+)\"")
+        rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", section(protocol(), "3"), re.MULTILINE)
+        self.assertGreater(len(bits), 3)
+        self.assertEqual(rows, bits)
+
     def test_roles_of_operations(self) -> None:
-        page = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
+        page = protocol()
         match = re.search(
             r"ops that only \*look\*: ([\w, \n]+)\. Ops that \*operate\* need operator: ([\w, \n]+)\.", page
         )
