@@ -45,6 +45,7 @@ ORDERS = {
         "restore",
         "move",
         "control",
+        "node_cluster",
         "ops",
         "server",
     ),

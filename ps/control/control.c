@@ -14,7 +14,6 @@
 #include "ps/checkpoint/scrubber.h"
 #include "ps/config/config.h"
 #include "ps/control/control_internal.h"
-#include "ps/control/node_cluster.h"
 #include "ps/store/store_url.h"
 
 #define SAVE_LOOK_US 10000u /* how often a running save is polled */
@@ -96,9 +95,9 @@ static bool execute_save(struct ps_control *c, struct ps_command *command)
         if (command->status != MR_OK)
             return true;
     }
-    if (c->node->cluster != NULL) {
+    if (c->cluster != NULL) {
         uint64_t number = 0;
-        command->status = ps_node_cluster_save(c->node->cluster, c, command, &number, command->text);
+        command->status = c->membership.ops->save(c->membership.context, command, &number, command->text);
         note_trainer(c, command);
         answer_save(command, 0, number);
         return true;
@@ -120,7 +119,7 @@ static bool execute_save(struct ps_control *c, struct ps_command *command)
 static void execute_restore(struct ps_control *c, struct ps_command *command)
 {
     struct ps_restored restored;
-    if (c->node->cluster != NULL || (c->cluster != NULL && command->name_count > 0)) {
+    if (c->cluster != NULL) {
         ps_command_fail(
             command, MR_UNSUPPORTED,
             "a node of a cluster loads the cluster's last checkpoint when it starts; restore others, or "
@@ -155,9 +154,9 @@ static bool execute(struct ps_control *c, struct ps_command *command)
         return true;
     }
     if (command->op == MR_OP_MOVE)
-        return ps_node_cluster_move(c->node->cluster, command);
+        return c->membership.ops->move(c->membership.context, command);
     if (command->op == MR_OP_MOVES) {
-        ps_node_cluster_show_moves(c->node->cluster, command);
+        c->membership.ops->show_moves(c->membership.context, command);
         return true;
     }
     if (c->cluster != NULL && command->op != MR_OP_LIST && command->op != MR_OP_SAVE &&
@@ -243,8 +242,7 @@ static uint64_t pause_us(const struct ps_control *c)
     uint64_t now_us = dp_now_us(), next_us = ps_control_left_out_next_us(c);
     next_us = mr_min_u64(next_us, ps_control_versions_next_us(c));
     uint64_t us = next_us == UINT64_MAX ? UINT64_MAX : next_us > now_us ? next_us - now_us : 0;
-    const bool looks = ps_control_saves_pending(c) || ps_control_cluster_is_waiting(c) ||
-                       (c->node->cluster != NULL && ps_node_cluster_is_waiting(c->node->cluster));
+    const bool looks = ps_control_saves_pending(c) || ps_control_cluster_is_waiting(c);
     return looks && us > SAVE_LOOK_US ? SAVE_LOOK_US : us;
 }
 
@@ -286,8 +284,6 @@ static void *control_run(void *arg)
         }
         ps_control_saves_poll(c);
         ps_control_cluster_poll(c);
-        if (c->node->cluster != NULL)
-            ps_node_cluster_poll(c->node->cluster, c);
         ps_control_copies_poll(c);
         ps_control_left_out_poll(c);
         ps_control_versions_poll(c);

@@ -81,10 +81,8 @@ struct ps_checkpoint_report {
     char lines[PS_SAVE_LOG_MAX * PS_SAVE_TEXT_BYTES]; /* one line for each save: what went wrong */
 };
 
-/* What a member of a cluster asks of its coordinator. Called on the control thread; none may wait. */
-struct ps_control_coordinator {
-    void *context;
-    const char *node; /* the node's name in the cluster */
+/* A node's membership in a cluster (ps/node_cluster/), as the control thread calls it; none may wait. */
+struct ps_control_cluster_ops {
     /* Writes the catalogue, of which it keeps a copy; answered by ps_control_cluster_written(), always. */
     void (*write_catalog)(void *context, const struct ps_cluster_catalog *next);
     /* Puts it into the node's entry. */
@@ -94,6 +92,17 @@ struct ps_control_coordinator {
     /* The node has the features of its cluster, and may serve under this session as far as they are
      * concerned; 0: not any more. */
     void (*serve)(void *context, uint64_t session);
+    /* Does what has come up. */
+    void (*poll)(void *context);
+    /* Must it be polled although nobody wakes the thread? */
+    bool (*is_waiting)(void *context);
+    /* A client asks for a save: of the whole cluster, under *number of the node's list; it goes on in the
+     * background. MR_INVALID_ARGUMENT, MR_UNSUPPORTED, MR_CHECKPOINT_RUNNING, and `text`. */
+    enum mr_status (*save)(void *context, const struct ps_command *command, uint64_t *number, char *text);
+    /* A client asks for a change of moves. False: it is answered later, when the map says so. */
+    bool (*move)(void *context, struct ps_command *command);
+    /* Answers with the map's moves, and how far those have come that this node takes. */
+    void (*show_moves)(void *context, struct ps_command *command);
 };
 
 /* NULL when memory is short. */
@@ -108,9 +117,10 @@ const struct ps_place *ps_control_own_place(const struct ps_control *c);
 /* Before the first data call of a start: freezes the node as it was when it ended, whatever it has restored.
  * Pushes that clients send again after the restart precede that, and are applied. */
 void ps_control_freeze_as_before(struct ps_control *c);
-/* Before the thread runs: the node is a member of a cluster, and its features are those of the cluster's
- * catalogue. MR_NO_MEMORY. */
-enum mr_status ps_control_join(struct ps_control *c, const struct ps_control_coordinator *coordinator);
+/* Before the thread runs: the node, of this name, is a member of a cluster, and its features are those of the
+ * cluster's catalogue. MR_NO_MEMORY. */
+enum mr_status ps_control_join(struct ps_control *c, const char *node,
+                               const struct ps_control_cluster_ops *ops, void *context);
 /* What the coordinator says (ps_zookeeper_events). Any thread, one at a time; they return at once. */
 void ps_control_cluster_viewed(struct ps_control *c, const struct ps_catalog_view *view);
 void ps_control_cluster_written(struct ps_control *c, const struct ps_cluster_catalog *next,

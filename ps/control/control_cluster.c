@@ -26,7 +26,6 @@ struct mail {
 
 struct ps_control_cluster {
     struct ps_control *control;
-    struct ps_control_coordinator coordinator;
     struct ps_catalog_member member;
     pthread_mutex_t lock; /* of `mail` and its reports */
     struct mail mail;
@@ -120,7 +119,7 @@ static void create_missing(struct ps_control_cluster *k, const struct ps_cluster
         report->failed = f->since;
         report->failed_status = status;
         (void)snprintf(report->failed_text, sizeof(report->failed_text), "node %.50s: %.100s",
-                       k->coordinator.node, text);
+                       c->membership.node, text);
         log_failed(k, f, report->failed_text);
         break;
     }
@@ -158,19 +157,19 @@ static bool control_cluster_apply(void *context, const struct ps_cluster_catalog
 static void write_catalog(void *context, const struct ps_cluster_catalog *next)
 {
     const struct ps_control_cluster *k = context;
-    k->coordinator.write_catalog(k->coordinator.context, next);
+    k->control->membership.ops->write_catalog(k->control->membership.context, next);
 }
 
 static void report(void *context, const struct ps_cluster_report *report)
 {
     const struct ps_control_cluster *k = context;
-    k->coordinator.report(k->coordinator.context, report);
+    k->control->membership.ops->report(k->control->membership.context, report);
 }
 
 static void serve(void *context, uint64_t session)
 {
     const struct ps_control_cluster *k = context;
-    k->coordinator.serve(k->coordinator.context, session);
+    k->control->membership.ops->serve(k->control->membership.context, session);
 }
 
 static void answer_made(struct ps_control *c, struct ps_command *command, const struct ps_cluster_wish *wish)
@@ -214,15 +213,15 @@ static void control_cluster_answer(void *context, struct ps_catalog_wish *wish, 
 static enum mr_status use(void *context, uint64_t needs, char *text)
 {
     const struct ps_control_cluster *k = context;
-    return k->coordinator.use(k->coordinator.context, needs, text);
+    return k->control->membership.ops->use(k->control->membership.context, needs, text);
 }
 
-static const struct ps_catalog_member_ops ops = {.write = write_catalog,
-                                                 .apply = control_cluster_apply,
-                                                 .report = report,
-                                                 .serve = serve,
-                                                 .use = use,
-                                                 .answer = control_cluster_answer};
+static const struct ps_catalog_member_ops member_ops = {.write = write_catalog,
+                                                        .apply = control_cluster_apply,
+                                                        .report = report,
+                                                        .serve = serve,
+                                                        .use = use,
+                                                        .answer = control_cluster_answer};
 
 static struct ps_cluster_wish wish_of(struct ps_control *c, struct ps_command *command)
 {
@@ -440,28 +439,39 @@ static void look_at_mail(struct ps_control_cluster *k, uint64_t now_us)
         say_lost(k, !ps_catalog_member_viewed(&k->member, &mail.view, now_us), mail.view.catalog->version);
 }
 
-void ps_control_cluster_poll(struct ps_control *c)
+static bool catalog_is_waiting(const struct ps_control_cluster *k)
+{
+    return k->member.wishes != NULL || k->held != NULL ||
+           (k->member.has_view && ps_catalog_member_is_waiting(&k->member));
+}
+
+void ps_control_cluster_sync(struct ps_control *c)
 {
     struct ps_control_cluster *k = c->cluster;
-    if (k == NULL)
-        return;
     const uint64_t now_us = dp_now_us();
     look_at_mail(k, now_us);
     ps_catalog_member_tick(&k->member, now_us);
     if (k->held != NULL)
         refuse_held(k, now_us, false, MR_DEADLINE_EXCEEDED,
                     "the cluster has not begun with its checkpoint yet (cluster.init_from)");
-    if (ps_control_cluster_is_waiting(c) && now_us - k->woken_us >= LOOK_US) {
+    if (catalog_is_waiting(k) && now_us - k->woken_us >= LOOK_US) {
         k->woken_us = now_us;
-        k->coordinator.wake(k->coordinator.context);
+        c->membership.ops->wake(c->membership.context);
     }
+}
+
+void ps_control_cluster_poll(struct ps_control *c)
+{
+    if (c->cluster == NULL)
+        return;
+    ps_control_cluster_sync(c);
+    c->membership.ops->poll(c->membership.context);
 }
 
 bool ps_control_cluster_is_waiting(const struct ps_control *c)
 {
     return c->cluster != NULL &&
-           (c->cluster->member.wishes != NULL || c->cluster->held != NULL ||
-            (c->cluster->member.has_view && ps_catalog_member_is_waiting(&c->cluster->member)));
+           (catalog_is_waiting(c->cluster) || c->membership.ops->is_waiting(c->membership.context));
 }
 
 const struct ps_cluster_catalog *ps_control_cluster_catalog(const struct ps_control *c)
@@ -484,23 +494,27 @@ void ps_control_cluster_restored(struct ps_control *c)
 
 /* ---- its life ---- */
 
-enum mr_status ps_control_join(struct ps_control *c, const struct ps_control_coordinator *coordinator)
+enum mr_status ps_control_join(struct ps_control *c, const char *node,
+                               const struct ps_control_cluster_ops *ops, void *context)
 {
     struct ps_control_cluster *k = calloc(1, sizeof(*k));
     if (k == NULL)
         return MR_NO_MEMORY;
     k->control = c;
-    k->coordinator = *coordinator;
     k->held_end = &k->held;
     k->catalog = calloc(1, sizeof(*k->catalog));
     k->mail.catalog = calloc(1, sizeof(*k->catalog));
-    if (k->catalog == NULL || k->mail.catalog == NULL || !ps_catalog_member_init(&k->member, &ops, k)) {
+    if (k->catalog == NULL || k->mail.catalog == NULL ||
+        !ps_catalog_member_init(&k->member, &member_ops, k)) {
         free(k->catalog);
         free(k->mail.catalog);
         free(k);
         return MR_NO_MEMORY;
     }
     pthread_mutex_init(&k->lock, NULL);
+    c->membership.node = node;
+    c->membership.ops = ops;
+    c->membership.context = context;
     c->cluster = k;
     return MR_OK;
 }

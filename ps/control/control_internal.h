@@ -65,6 +65,11 @@ struct ps_control {
     struct ps_command *deferred;
     struct ps_job *jobs;                /* in the background */
     struct ps_control_cluster *cluster; /* NULL: the node is by itself */
+    struct {
+        const char *node; /* the node's name in the cluster */
+        const struct ps_control_cluster_ops *ops;
+        void *context;
+    } membership; /* with `cluster` */
 
     struct ps_catalog catalog;
     struct ps_history history;
@@ -220,7 +225,9 @@ void ps_control_cluster_hold(struct ps_control *c);
 void ps_control_cluster_release(struct ps_control *c, enum mr_status status, const char *text);
 /* Create, Drop, Alter or Freeze, for all nodes. False: it is answered later. */
 bool ps_control_cluster_ask(struct ps_control *c, struct ps_command *command);
-/* Looks at what the coordinator has said, and answers what is done. */
+/* Of a member: looks at what the coordinator has said, and answers what is done. */
+void ps_control_cluster_sync(struct ps_control *c);
+/* The same, and then does what the node has to do as a member. */
 void ps_control_cluster_poll(struct ps_control *c);
 /* Must it be called again soon without being woken? */
 bool ps_control_cluster_is_waiting(const struct ps_control *c);

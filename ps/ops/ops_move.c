@@ -1,6 +1,6 @@
 /* Partitions on their way to another node: a block for it. */
 #include "dataplane/wire/format/move.h"
-#include "ps/control/node_cluster.h"
+#include "ps/node_cluster/node_cluster.h"
 #include "ps/move/give.h"
 #include "ps/ops/ops.h"
 

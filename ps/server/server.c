@@ -14,7 +14,7 @@
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/config/config_rules.h"
 #include "ps/control/control.h"
-#include "ps/control/node_cluster.h"
+#include "ps/node_cluster/node_cluster.h"
 #include "ps/core/core.h"
 #include "ps/core/facts.h"
 #include "ps/core/marks.h"

@@ -61,7 +61,7 @@ bool versions_can_read(const struct world *w, uint32_t i, const struct ps_cluste
     return map->needs == 0 || !w->nodes[i].is_older;
 }
 
-/* As ps/control/node_cluster.c has it. */
+/* As ps/node_cluster/node_cluster.c has it. */
 enum mr_status versions_use(struct world *w, uint32_t i, uint64_t needs)
 {
     struct node *node = &w->nodes[i];

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include "fake_dp.h"
 #include "node_fixture.h"
-#include "ps/control/control.h"
+#include "ps/control/control_internal.h"
 #include "ps/core/core.h"
 
 /* What the node has asked of the coordinator; its thread writes it. */
@@ -120,21 +120,47 @@ static void rounds_until_serving(void)
     }
 }
 
+static void poll_nothing(void *context)
+{
+    (void)context;
+}
+
+static bool waits_for_nothing(void *context)
+{
+    (void)context;
+    return false;
+}
+
+/* The node's own part alone. */
+static enum mr_status save(void *context, const struct ps_command *command, uint64_t *number, char *text)
+{
+    struct ps_save_request request = command->save;
+    uint64_t id;
+    (void)context;
+    const enum mr_status status = ps_control_save(k.control, &request, &id, text);
+    *number = request.number;
+    return status;
+}
+
+/* Without moves. */
+static const struct ps_control_cluster_ops cluster_ops = {.write_catalog = write_catalog,
+                                                          .report = report,
+                                                          .use = use,
+                                                          .wake = wake,
+                                                          .serve = serve,
+                                                          .poll = poll_nothing,
+                                                          .is_waiting = waits_for_nothing,
+                                                          .save = save};
+
 /* The node joins; nothing of the test runs on its control thread meanwhile. */
 static void join(void)
 {
-    const struct ps_control_coordinator coordinator = {.node = "n1",
-                                                       .write_catalog = write_catalog,
-                                                       .report = report,
-                                                       .use = use,
-                                                       .wake = wake,
-                                                       .serve = serve};
     const struct ps_core *core = fake_dp_app(0);
     k.control = core->node->control;
     k.own = (struct ps_cluster_report){.has_catalog = false};
     k.has_proposal = k.serves = false;
     ps_control_stop(k.control, false);
-    assert_int_equal(ps_control_join(k.control, &coordinator), MR_OK);
+    assert_int_equal(ps_control_join(k.control, "n1", &cluster_ops, NULL), MR_OK);
     ps_control_gate(k.control, PS_GATE_BUSY);
     assert_true(ps_control_start(k.control));
 }
@@ -320,11 +346,18 @@ static void test_a_restore(void **state)
     rounds_until_serving();
     node_check(create(n, &old), MR_OK, NULL);
     node_check(create(n, &kept), MR_OK, NULL);
-    const uint64_t id = node_save(n);
-    struct mr_tensor t = mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, name);
+    const struct mr_tensor whole = mr_tensor_1d(MR_U8, 0, NULL);
+    node_check(node_call(n, 0, MR_OP_SAVE, 0, &whole, 1), MR_OK, NULL);
+    const struct ps_restore_request request = {.directory = "", .id = node_wait_saved(n)[5]};
+    struct ps_restored restored;
+    char text[PS_CONTROL_TEXT_BYTES];
+    const struct mr_tensor t = mr_tensor_2d(MR_U8, 1, MR_NAME_BYTES, name);
     node_check(ask(n, MR_OP_DROP, &t), MR_OK, NULL);
     node_check(create(n, &new), MR_OK, NULL);
-    node_check(node_restore(n, id), MR_OK, NULL);
+    ps_control_stop(k.control, false);
+    if (ps_control_restore(k.control, &request, &restored, text) != MR_OK)
+        fail_msg("%s", text);
+    assert_true(ps_control_start(k.control));
     assert_int_equal(listed(n, "old", NULL), 0);
     assert_int_equal(listed(n, "kept", NULL), 2);
     assert_int_equal(listed(n, "new", NULL), 3);

@@ -10,7 +10,7 @@
 #include <time.h>
 #include "checkpoint_fixture.h"
 #include "cluster_fixture.h"
-#include "ps/control/cluster_commit.h"
+#include "ps/node_cluster/cluster_commit.h"
 
 static const char *const nodes[] = {"a", "b"};
 static sem_t ended;

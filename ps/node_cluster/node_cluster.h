@@ -3,7 +3,8 @@
  *
  * The coordinator's thread hears what has changed, and looks after the lease, which calls are checked
  * against (ps_node.lease_end_us). What concerns the cores it hands to the control thread, which loads what
- * the node owns, tells the cores what they serve, and opens their gate.
+ * the node owns, tells the cores what they serve, and opens their gate; that thread calls it by
+ * struct ps_control_cluster_ops.
  *
  * A node that is away keeps its partitions. */
 #ifndef PS_NODE_CLUSTER_H
@@ -30,25 +31,12 @@ void ps_node_cluster_end_moves(struct ps_node_cluster *c);
  * everybody learns of it at once. */
 void ps_node_cluster_stop(struct ps_node_cluster *c);
 
-/* A client asks for a save: of the whole cluster, under this number in the node's list; it goes on in the
- * background. MR_INVALID_ARGUMENT, MR_UNSUPPORTED, MR_CHECKPOINT_RUNNING, and `text`. Control thread. */
-enum mr_status ps_node_cluster_save(struct ps_node_cluster *c, struct ps_control *control,
-                                    const struct ps_command *command, uint64_t *number, char *text);
-/* A client asks for a change of moves. False: it is answered later, when the map says so. Control thread. */
-bool ps_node_cluster_move(struct ps_node_cluster *c, struct ps_command *command);
-/* Answers with the map's moves, and how far those have come that this node takes. Control thread. */
-void ps_node_cluster_show_moves(struct ps_node_cluster *c, struct ps_command *command);
 /* Changes a copy of the configuration to that of a member: its checkpoints lie in a folder of the node's
  * name, and the cluster says when they are made. False: the name is too long, and `error` says so. */
 bool ps_node_cluster_config(const struct ps_node_cluster *c, struct ps_config *config, char *error);
 
 /* The taker of a move that this node gives says so (enum mr_move_flag). Any thread. */
 void ps_node_cluster_heard_taker(struct ps_node_cluster *c, uint64_t move, uint64_t flags);
-/* Must it be polled although nobody wakes the control thread? */
-bool ps_node_cluster_is_waiting(const struct ps_node_cluster *c);
-
-/* The control thread's part: does what has come up. */
-void ps_node_cluster_poll(struct ps_node_cluster *c, struct ps_control *control);
 
 /* What ps_node_cluster_start() gives to the coordinator; a test may call it in its place. */
 extern const struct ps_zookeeper_events ps_node_cluster_events;

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include "ps/cluster/leader.h"
 #include "ps/cluster/zookeeper.h"
-#include "ps/control/cluster_commit.h"
+#include "ps/node_cluster/cluster_commit.h"
 #include "ps/control/control.h"
 
 struct ps_cluster_save {

@@ -1,4 +1,4 @@
-#include "ps/control/cluster_save.h"
+#include "ps/node_cluster/cluster_save.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-#include "ps/control/cluster_commit.h"
+#include "ps/node_cluster/cluster_commit.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "ps/control/cluster_load.h"
+#include "ps/node_cluster/cluster_load.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

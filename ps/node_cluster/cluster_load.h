@@ -6,8 +6,8 @@
 
 #include <stdbool.h>
 #include "dataplane/wire/format/mr_feature.h"
-#include "ps/control/cluster_commit.h"
-#include "ps/control/cluster_init.h"
+#include "ps/node_cluster/cluster_commit.h"
+#include "ps/node_cluster/cluster_init.h"
 
 struct ps_cluster_load {
     const char *cluster, *node;              /* names */

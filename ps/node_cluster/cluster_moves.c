@@ -1,4 +1,4 @@
-#include "ps/control/cluster_moves.h"
+#include "ps/node_cluster/cluster_moves.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-#include "ps/control/cluster_init.h"
+#include "ps/node_cluster/cluster_init.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include "checkpoint_fixture.h"
 #include "cluster_fixture.h"
-#include "ps/control/cluster_save.h"
+#include "ps/node_cluster/cluster_save.h"
 
 #define CUT        3u
 #define SESSION    500u

@@ -1,0 +1,182 @@
+/* What a node proposes: the next change of the map while it leads, and what any member may propose. The
+ * coordinator's thread, with the lock. */
+#include <stdio.h>
+#include <string.h>
+#include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/log.h"
+#include "dataplane/wire/base/plural.h"
+#include "ps/cluster/leader.h"
+#include "ps/node_cluster/node_cluster_internal.h"
+
+#define TAKE_OVER_US 0u                    /* a node that is away keeps its partitions */
+#define FORGET_US    UINT64_C(86400000000) /* and its name, if it owns none, for a day */
+
+/* What was to move is where it should be, but for what absent nodes own. */
+static void log_absent_owners(const struct ps_node_cluster *c, const struct ps_cluster_map *map)
+{
+    for (uint32_t i = 0; i < map->node_count; i++) {
+        const uint32_t load = c->present[i] ? 0 : ps_cluster_map_load(map, i);
+        if (load == 0)
+            continue;
+        mr_log_with(MR_LOG_WARNING,
+                    MR_LOG_FIELDS({"node", .text = map->nodes[i].name}, {"partitions", .number = load}),
+                    "moves_without_absent",
+                    "cluster %s: node %.63s is away and keeps its %u partition%s: the others are balanced "
+                    "without it",
+                    c->options.cluster, map->nodes[i].name, load, mr_plural(load));
+    }
+}
+
+static void propose_map(struct ps_node_cluster *c, const struct ps_cluster_map *map,
+                        const struct ps_cluster_map *next)
+{
+    if (!ps_member_propose(&c->member, next))
+        return;
+    for (uint32_t i = 0; i < map->node_count && next->node_count < map->node_count; i++)
+        if (ps_cluster_map_find(next, map->nodes[i].name) == PS_CLUSTER_NO_NODE)
+            mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"node", .text = map->nodes[i].name}), "node_forgotten",
+                        "cluster %s: node %.63s, which is away and owns nothing, leaves the map",
+                        c->options.cluster, map->nodes[i].name);
+}
+
+/* What the leader does next, if this node leads. */
+static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    const uint64_t now_us = mr_clock_boot_us();
+    uint64_t absent_us[PS_CLUSTER_NODES_MAX] = {0};
+    struct ps_cluster_map next;
+    if (!view->leads || c->member.writes || c->is_stopped)
+        return;
+    for (uint32_t i = 0; i < view->map->node_count; i++)
+        absent_us[i] = c->absences[i].since_us == 0 ? 0 : now_us - c->absences[i].since_us + 1;
+    struct ps_leader_view all = {.map = view->map,
+                                 .registered = view->registered,
+                                 .registered_count = view->registered_count,
+                                 .absent_us = absent_us,
+                                 .nodes_wanted = (uint32_t)c->node->config->cluster_nodes,
+                                 .take_over_us = TAKE_OVER_US,
+                                 .forget_us = FORGET_US,
+                                 .wants_balance = view->map->balances && view->map->move_count == 0,
+                                 .drained = view->map->drained};
+    for (uint32_t i = 0; i < view->registered_count; i++)
+        all.wants_balance &=
+            !view->reports[i].wants_cut; /* the next move waits for the cut, not it for all */
+    all.wants_balance &= !c->save.is_wanted;
+    ps_cluster_save_look(&c->save, view, now_us, &all);
+    const enum ps_leader_action action = ps_leader_next(&all, &next);
+    if (action == PS_LEADER_COMMITS_CUT)
+        ps_cluster_save_commit(&c->save, view);
+    if (action != PS_LEADER_WRITES_MAP) {
+        if (action != PS_LEADER_WAITS || !ps_move_balance_ends(view->map, c->present, &next))
+            return;
+        log_absent_owners(c, view->map);
+    }
+    if (next.move_count > view->map->move_count)
+        next.moves[next.move_count - 1].mib_s = next.balance_mib_s;
+    propose_map(c, view->map, &next);
+}
+
+/* Anybody may put capabilities into use that all nodes have. */
+static void propose_use(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    struct ps_cluster_map next = *view->map;
+    c->wants &= ~view->map->needs;
+    if (!c->is_stopped && c->wants != 0 && ps_cluster_map_use(&next, c->wants))
+        (void)ps_member_propose(&c->member, &next);
+}
+
+/* Whether the log has it already that this process is not admitted; else it has it from now on. */
+static bool is_refusal_logged(struct ps_node_cluster *c, uint64_t start_id)
+{
+    for (uint32_t i = 0; i < PS_NODE_CLUSTER_REFUSED_MAX; i++)
+        if (c->refused_start_ids[i] == start_id)
+            return true;
+    c->refused_start_ids[c->refused_count++ % PS_NODE_CLUSTER_REFUSED_MAX] = start_id;
+    return false;
+}
+
+/* A node that lacks what is in use stays outside: it would misread tables, or the map. */
+static void log_refused(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    const struct ps_cluster_map *map = view->map;
+    for (uint32_t i = 0; i < view->registered_count && view->leads; i++) {
+        const struct ps_cluster_node *node = &view->registered[i];
+        char version[MR_VERSION_TEXT_BYTES], lacks[128], why[PS_CLUSTER_TEXT_BYTES];
+        const enum ps_cluster_refusal refusal = ps_cluster_map_admits(map, node);
+        if (refusal == PS_CLUSTER_ADMITS || is_refusal_logged(c, node->start_id))
+            continue;
+        mr_version_name(&node->version, version);
+        mr_capability_text(map->needs & ~node->version.capabilities, lacks, sizeof(lacks));
+        if (refusal == PS_CLUSTER_LACKS_USED)
+            (void)snprintf(why, sizeof(why),
+                           "it has version %s, which lacks %.90s that the cluster's tables or its size need: "
+                           "install version %s there",
+                           version, lacks, mr_version_text());
+        else if (refusal == PS_CLUSTER_NOT_SO_MANY)
+            (void)snprintf(why, sizeof(why),
+                           "it or another node has a version that knows no clusters of more than %u nodes: "
+                           "upgrade all nodes (millrace ctl nodes)",
+                           MR_CLUSTER_FEW_NODES);
+        else
+            (void)snprintf(
+                why, sizeof(why),
+                "the map has %u nodes, which is all that it can have: take out those that have left "
+                "(millrace ctl forget)",
+                map->node_count);
+        mr_log_with(MR_LOG_ERROR, MR_LOG_FIELDS({"node", .text = node->name}), "node_not_admitted",
+                    "cluster %s: node %.63s is not admitted: %s", c->options.cluster, node->name, why);
+    }
+}
+
+/* Clients compare how late an answer is with one lease, whichever node it comes from: the shortest. */
+static void log_sessions(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    const struct ps_cluster_map *map = view->map;
+    const uint32_t shortest = ps_cluster_map_session_ms(map);
+    const struct ps_cluster_node *has_it = NULL, *other = NULL;
+    for (uint32_t i = 0; i < map->node_count; i++)
+        if (map->nodes[i].session_ms == shortest)
+            has_it = &map->nodes[i];
+        else if (map->nodes[i].session_ms != 0)
+            other = &map->nodes[i];
+    if (!view->leads || (other != NULL && c->said_session_ms == shortest))
+        return;
+    c->said_session_ms = other != NULL ? shortest : 0;
+    if (other != NULL)
+        mr_log_with(
+            MR_LOG_WARNING, MR_LOG_FIELDS({"node", .text = other->name}), "sessions_differ",
+            "cluster %s: node %.63s has a session of %u ms, and node %.63s of %u ms: clients take the "
+            "shorter for all; give all nodes one cluster.session_ms",
+            c->options.cluster, has_it->name, shortest, other->name, other->session_ms);
+}
+
+/* Anybody may begin a cut; the map decides. */
+static void propose_cut(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    struct ps_cluster_map next;
+    if (!c->is_stopped && ps_cluster_save_propose(&c->save, view->map, &next) &&
+        !ps_member_propose(&c->member, &next))
+        ps_cluster_save_proposed(&c->save, next.cut, false);
+    if (c->report.wants_cut != c->save.is_wanted && c->zookeeper != NULL) {
+        c->report.wants_cut = c->save.is_wanted;
+        ps_zookeeper_report(c->zookeeper, &c->report);
+    }
+}
+
+/* The same of moves. */
+static void propose_moves(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    struct ps_cluster_map next;
+    if (!c->is_stopped && ps_cluster_moves_propose(&c->moves, view->map, c->present, &next))
+        propose_map(c, view->map, &next);
+}
+
+void ps_node_cluster_propose(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
+{
+    log_refused(c, view);
+    log_sessions(c, view);
+    lead(c, view);
+    propose_use(c, view);
+    propose_cut(c, view);
+    propose_moves(c, view);
+}

@@ -1,0 +1,93 @@
+/* The state of a node as a member of a cluster, and what the files of this folder offer each other. Three
+ * threads meet here: the coordinator's (membership.c, leadership.c), the control thread (serving.c,
+ * node_save.c, node_moves.c), and main, which starts and stops it. */
+#ifndef PS_NODE_CLUSTER_INTERNAL_H
+#define PS_NODE_CLUSTER_INTERNAL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "ps/cluster/member.h"
+#include "ps/cluster/zookeeper.h"
+#include "ps/control/control_internal.h"
+#include "ps/core/ownership.h"
+#include "ps/node_cluster/cluster_load.h"
+#include "ps/node_cluster/cluster_moves.h"
+#include "ps/node_cluster/cluster_save.h"
+#include "ps/node_cluster/node_cluster.h"
+
+#define PS_NODE_CLUSTER_CREDENTIALS_BYTES 256u
+#define PS_NODE_CLUSTER_REFUSED_MAX       64u /* processes whose refusal the log has */
+
+struct ps_node_cluster {
+    struct ps_node *node;
+    char credentials[PS_NODE_CLUSTER_CREDENTIALS_BYTES];
+    struct ps_zookeeper_options options;
+    pthread_mutex_t lock; /* of what follows, up to `is_changed` */
+    struct ps_zookeeper *zookeeper;
+    struct ps_member member;
+    bool present[PS_CLUSTER_NODES_MAX]; /* the map's nodes that have a session */
+    struct absence {
+        char name[PS_CLUSTER_NAME_BYTES];
+        uint64_t since_us;            /* 0: it has one */
+    } absences[PS_CLUSTER_NODES_MAX]; /* of the map's nodes */
+    uint64_t session;                 /* that was registered last */
+    uint64_t features_session; /* under which the node has the catalogue's features; 0: it lacks some */
+    bool is_stopped;
+    bool is_changed; /* the control thread has something to do */
+    struct ps_cluster_report report;
+    uint64_t wants; /* capabilities that are to be put into use */
+    uint32_t
+        said_session_ms;    /* the shortest session, of which the log says that others are longer; 0: none */
+    uint32_t outside;       /* nodes with a session that the map lacks */
+    uint32_t refused_count; /* processes that were not admitted, by this node as leader */
+    uint64_t refused_start_ids[PS_NODE_CLUSTER_REFUSED_MAX];
+    struct ps_cluster_save save;
+    struct ps_cluster_moves moves;
+    /* the control thread's own */
+    uint64_t
+        served[MR_PARTITION_COUNT]; /* of slots: the grant by which the cores serve them; 0: they do not */
+    uint32_t since[MR_PARTITION_COUNT]; /* as in ps_owned, calls that wait left aside */
+    struct ps_owned owned;
+    struct ps_cluster_info *info; /* that the cores have */
+    uint32_t said_served, said_nodes;
+    bool said_superseded;
+    struct ps_cluster_load load;
+};
+
+/* ---- membership.c ---- */
+
+extern const struct ps_member_ops ps_node_cluster_member_ops;
+
+/* Lets calls in for as long as the member's lease lasts, or for no time. Caller holds c->lock. */
+void ps_node_cluster_renew_lease(struct ps_node_cluster *c);
+/* Wakes the control thread, which is to look at the member. Caller holds c->lock. */
+void ps_node_cluster_note_change(struct ps_node_cluster *c);
+
+/* ---- leadership.c ---- */
+
+/* Proposes the next change of the map: the leader's, and what any member may propose (a capability that comes
+ * into use, a snapshot, a move that a client has asked for). Coordinator's thread; caller holds c->lock. */
+void ps_node_cluster_propose(struct ps_node_cluster *c, const struct ps_zookeeper_view *view);
+
+/* ---- the control thread: struct ps_control_cluster_ops ---- */
+
+/* serving.c: loads what the node owns by the map, and tells the cores what they serve. */
+void ps_node_cluster_apply_map(struct ps_node_cluster *c);
+
+/* node_save.c: begins, follows and ends this node's part of the cluster's checkpoint. */
+void ps_node_cluster_poll_save(struct ps_node_cluster *c);
+enum mr_status ps_node_cluster_save(void *context, const struct ps_command *command, uint64_t *number,
+                                    char *text);
+
+/* node_moves.c: begins, follows and ends the moves that this node gives or takes. */
+void ps_node_cluster_poll_moves(struct ps_node_cluster *c);
+bool ps_node_cluster_move(void *context, struct ps_command *command);
+void ps_node_cluster_show_moves(void *context, struct ps_command *command);
+/* A take has ended, on its own thread: wakes the control thread. */
+void ps_node_cluster_move_changed(void *context);
+
+/* node_cluster.c: has the coordinator's thread read what all nodes say. Any thread. */
+void ps_node_cluster_wake(void *context);
+
+#endif
