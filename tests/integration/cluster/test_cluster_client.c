@@ -246,6 +246,29 @@ static bool any_session_ended(void)
     return any;
 }
 
+/* ZooKeeper goes, until no node has a lease, and comes back; all calls go on. Returns how many pairs of calls
+ * ended while it was away. */
+static uint64_t take_zookeeper_away(struct load *l, uint64_t away_ms)
+{
+    struct cluster_shown shown;
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_wait(&nodes[i], &shown, has_lease, "it has a lease");
+    load_for(l, PAUSE_MS);
+    zookeeper_server_kill(&server);
+    const uint64_t ended = l->ended;
+    load_for(l, away_ms);
+    const uint64_t ended_without = l->ended - ended;
+    for (uint32_t i = 0; i < NODES; i++)
+        cluster_node_wait(&nodes[i], &shown, has_no_lease, "its lease has ended");
+    zookeeper_server_start(&server);
+    const uint64_t back_ms = now_ms();
+    while (l->ended < l->begun)
+        (void)end_pair(l, CALL_MS);
+    (void)printf("%u pairs ended without ZooKeeper; all went on %u ms after it was back\n",
+                 (unsigned)ended_without, (unsigned)(now_ms() - back_ms));
+    return ended_without;
+}
+
 /* Calls go on for as long as leases reach, then wait, and go on by themselves; the map is as before. */
 static void test_zookeeper_is_away_under_load(void **state)
 {
@@ -253,24 +276,16 @@ static void test_zookeeper_is_away_under_load(void **state)
     static struct cluster_shown before[NODES], after;
     struct load load = {.trainer = &t};
     const char *away_s = getenv("MILLRACE_AWAY_S");
+    const uint64_t away_ms = away_s == NULL ? (uint64_t)2 * SESSION_MS : strtoul(away_s, NULL, 10) * 1000;
+    uint64_t ended_without = 0;
     (void)state;
     begin(&t, "away");
     for (uint32_t i = 0; i < NODES; i++)
         cluster_node_wait(&nodes[i], &before[i], has_lease, "it has a lease");
-    load_for(&load, PAUSE_MS);
-    zookeeper_server_kill(&server);
-    const uint64_t ended = load.ended;
-
-    load_for(&load, away_s == NULL ? (uint64_t)2 * SESSION_MS : strtoul(away_s, NULL, 10) * 1000);
-    assert_true(load.ended > ended); /* while leases reached */
-    for (uint32_t i = 0; i < NODES; i++)
-        cluster_node_wait(&nodes[i], &after, has_no_lease, "its lease has ended");
-    zookeeper_server_start(&server);
-    const uint64_t back_ms = now_ms();
-    while (load.ended < load.begun)
-        (void)end_pair(&load, CALL_MS);
-    (void)printf("%u pairs ended without ZooKeeper; all went on %u ms after it was back\n",
-                 (unsigned)(load.begun - ended), (unsigned)(now_ms() - back_ms));
+    /* on a machine that stands still for as long as the leases, nothing ends while they reach */
+    for (uint32_t attempt = 0; attempt < 10 && ended_without == 0; attempt++)
+        ended_without = take_zookeeper_away(&load, away_ms);
+    assert_true(ended_without > 0);
     for (uint32_t i = 0; i < NODES; i++) {
         cluster_node_wait(&nodes[i], &after, has_lease, "it has a lease");
         assert_memory_equal(after.owner, before[i].owner, sizeof(after.owner));
