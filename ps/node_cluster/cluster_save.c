@@ -146,9 +146,11 @@ void ps_cluster_save_look(struct ps_cluster_save *s, const struct ps_zookeeper_v
 
 void ps_cluster_save_see(struct ps_cluster_save *s, const struct ps_zookeeper_view *view)
 {
-    for (uint32_t i = 0; i < view->registered_count && view->map->cut != 0; i++) {
+    s->seen_cut = view->map->cut;
+    for (uint32_t i = 0; i < view->registered_count; i++) {
         const struct ps_cluster_cut_report *part = &view->reports[i].cut;
-        if (part->id != view->map->cut || part->status == MR_OK || s->failed_cut == part->id)
+        if (part->id == 0 || part->status == MR_OK || part->id == s->failed_cut ||
+            (part->id != view->map->cut && part->id != s->asked))
             continue;
         s->failed_cut = part->id;
         (void)snprintf(s->failed_why, sizeof(s->failed_why), "node %s: %s", view->registered[i].name,
@@ -321,7 +323,7 @@ static void end_part(struct ps_cluster_save *s, struct ps_control *control, uint
 
 static void end_asked(struct ps_cluster_save *s, struct ps_control *control, struct ps_cluster_cut *now)
 {
-    if (now->asked == 0 || now->asked == now->map_cut)
+    if (now->asked == 0 || now->asked == now->map_cut || now->asked == now->seen_cut)
         return;
     if (now->committed >= now->asked) {
         const struct ps_save_entry entry = {.state = PS_SAVE_ENDED,

@@ -26,6 +26,7 @@ struct ps_cluster_save {
     bool is_due;         /* the next cut is its own */
     uint64_t retained;   /* the checkpoint after which older ones were removed */
     uint64_t has_failed; /* a cut that could not be committed */
+    uint64_t seen_cut;   /* the map's, when it was read with what all nodes say of it */
     uint64_t failed_cut; /* of which a node's part has failed, and why */
     char failed_why[PS_CLUSTER_NAME_BYTES + PS_CLUSTER_FAILED_BYTES + 8];
     uint64_t cancelled; /* a cut that a client wants to end; 0: none */
@@ -64,7 +65,8 @@ bool ps_cluster_save_propose(struct ps_cluster_save *s, const struct ps_cluster_
 /* What became of a map with this cut, which this node has proposed. */
 void ps_cluster_save_proposed(struct ps_cluster_save *s, uint64_t cut, bool is_written);
 
-/* Keeps why a node's part has failed, for those who have asked for the cut. */
+/* Keeps why a node's part has failed, for those who have asked for the cut. They are answered after that: a
+ * leader may give up a cut before this node has read of it. */
 void ps_cluster_save_see(struct ps_cluster_save *s, const struct ps_zookeeper_view *view);
 
 /* ---- the control thread ---- */
@@ -79,6 +81,7 @@ enum mr_status ps_cluster_save_cancel(struct ps_cluster_save *s, struct ps_contr
 struct ps_cluster_cut {
     uint64_t cut, step; /* that the node is to write; 0: none */
     uint64_t map_cut;   /* that the map has */
+    uint64_t seen_cut;  /* the same, as of the last time at which the nodes' entries were read, too */
     uint64_t committed;
     uint64_t asked;     /* as above */
     bool asked_ended;   /* the answer: it has ended, one way or the other */

@@ -15,6 +15,7 @@ void ps_node_cluster_poll_save(struct ps_node_cluster *c)
         .cut = m->cut,
         .step = m->map.cut_step,
         .map_cut = m->map.cut,
+        .seen_cut = c->save.seen_cut,
         .committed = m->map.committed,
         .asked = c->save.asked,
         .why = c->save.asked == c->save.failed_cut ? why : NULL,

@@ -119,6 +119,25 @@ static struct ps_cluster_manifest commit(struct fixture *f)
     return m;
 }
 
+/* The leader has given up the cut before this node, which was asked for it, has read why. */
+static void why_it_was_given_up_is_known_before_its_end(void **state)
+{
+    struct fixture *f = *state;
+    report(f, 0);
+    report(f, 2);
+    f->save.asked = CUT;
+    ps_cluster_save_see(&f->save, &f->view);
+    assert_int_equal(f->save.seen_cut, CUT);
+    assert_int_equal(f->save.failed_cut, 0);
+    f->map.cut = 0;
+    f->reports[1].cut = (struct ps_cluster_cut_report){.id = CUT, .status = MR_IO_ERROR};
+    (void)snprintf(f->reports[1].cut.text, sizeof(f->reports[1].cut.text), "no room");
+    ps_cluster_save_see(&f->save, &f->view);
+    assert_int_equal(f->save.seen_cut, 0); /* so that it ends with the reason */
+    assert_int_equal(f->save.failed_cut, CUT);
+    assert_non_null(strstr(f->save.failed_why, ": no room"));
+}
+
 static void every_part_is_waited_for(void **state)
 {
     struct fixture *f = *state;
@@ -222,6 +241,7 @@ static void a_store_that_does_not_answer_ends_the_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(why_it_was_given_up_is_known_before_its_end, make, destroy),
         cmocka_unit_test_setup_teardown(every_part_is_waited_for, make, destroy),
         cmocka_unit_test_setup_teardown(a_drained_node_may_be_away, make, destroy),
         cmocka_unit_test_setup_teardown(a_cut_without_an_owners_part_is_given_up, make, destroy),
