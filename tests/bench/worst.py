@@ -9,6 +9,8 @@ import subprocess
 
 SLOW_RATE = "20mbit"
 ROLES = ("operator", "trainer", "read_only")
+CLOSED_PORT = 9
+MESSAGES_MIB = 64
 SLOW_IP, SLOW_GATEWAY, SLOW_NET = "10.99.1.2", "10.99.1.1", "10.99.1.0/24"
 
 # name: (unit, better, target, what the target is compared with)
@@ -89,14 +91,17 @@ class Worst:
                 client.wait()
 
     @contextlib.contextmanager
-    def attacker(self, cable, role, kind):
+    def attacker(self, cable, port, key, kind):
+        """Yields how many datagrams it sends in 100 turns."""
         command = ["ip", "netns", "exec", cable.client, self.bench.program("tests/bench/attacker")]
-        command += [self.tools.SERVER_IP, str(self.tools.PORT), self.key(role), kind]
-        attacker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        attacker = subprocess.Popen(
+            [*command, self.tools.SERVER_IP, str(port), key, kind], stdout=subprocess.PIPE, text=True
+        )
         try:
-            if attacker.stdout.readline() != "attacking\n":
+            word, _, datagrams = attacker.stdout.readline().strip().partition(" ")
+            if word != "attacking":
                 raise RuntimeError(f"the attack on {kind} did not come about")
-            yield
+            yield datagrams
         finally:
             attacker.kill()
             attacker.wait()
@@ -106,15 +111,19 @@ class Worst:
         return os.path.join(self.directory, f"{role}.key")
 
     def beside_attack(self, cable, defender, role, kind):
-        """The defender's calls, (beside the attack, before it), on a node of their own: an attacker's
-        sessions outlive it by a while."""
+        """The defender's calls, (beside the attack, their limit), each on a node of its own: an attacker's
+        sessions outlive it by a while. The limit of an attack that goes on sending is beside a program that
+        sends as much to a closed port: it takes the client's processor as often, and nothing of the node."""
         call = ("--key", self.key(defender), "beside")
         with self.tools.serving(cable.server, self.keyed_node(), "ready"):
-            before = [self.client(cable, *call) for _ in range(2)]
-            with self.attacker(cable, role, kind):
+            with self.attacker(cable, self.tools.PORT, self.key(role), kind) as datagrams:
                 beside = self.client(cable, *call)
+        with self.tools.serving(cable.server, self.keyed_node(), "ready"), contextlib.ExitStack() as stack:
+            if datagrams != "0":
+                stack.enter_context(self.attacker(cable, CLOSED_PORT, datagrams, "nobody"))
+            without = [self.client(cable, *call) for _ in range(2)]
         return {
-            row: (beside[name][field], min(lines[name][field] for lines in before))
+            row: (beside[name][field], min(lines[name][field] for lines in without))
             for row, name, field in (("pull", "pull", "value"), ("small_p99", "small", "p99"))
         }
 
@@ -127,8 +136,10 @@ class Worst:
                 self.bench.add(f"worst_attack_{kind}_{row}", *worse)
 
     def keyed_node(self):
-        """The command of a node with a key for each role."""
-        command = self.bench.node_arguments(self.directory, "socket", "server0")
+        """The command of a node with a key for each role, and as much memory for messages as an attacker with a
+        few requests uses up."""
+        memory = {"memory.messages_mib": MESSAGES_MIB}
+        command = self.bench.node_arguments(self.directory, "socket", "server0", **memory)
         for role in ROLES:
             with open(self.key(role), "w", encoding="ascii", opener=open_private) as out:
                 out.write(secrets.token_hex(32))

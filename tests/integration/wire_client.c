@@ -30,6 +30,7 @@ struct wire_client {
     bool is_stalling;        /* sends no segment but the first of each request */
     const uint8_t *next_key; /* to be used after so many turns of the next calls; NULL: none */
     uint32_t next_key_turns;
+    uint64_t sent; /* datagrams */
 };
 
 static uint64_t now_us(void)
@@ -53,6 +54,7 @@ static void tx_end(void *self, uint32_t bytes)
     memcpy(&h, client->out, sizeof(h));
     if (client->is_stalling && h.type == MR_PACKET_DATA && h.segment_number > 0)
         return;
+    client->sent += bytes > 0;
     if (bytes > 0)
         (void)!send(client->fd, client->out, bytes, 0);
 }
@@ -296,6 +298,16 @@ void wire_client_set_key_at(struct wire_client *client, const uint8_t key[MR_PSK
 uint64_t wire_client_restarts(const struct wire_client *client)
 {
     return mr_endpoint_counters(client->endpoint)->sessions_restarted;
+}
+
+uint64_t wire_client_sent(const struct wire_client *client)
+{
+    return client->sent;
+}
+
+uint64_t wire_client_refused(const struct wire_client *client)
+{
+    return mr_endpoint_counters(client->endpoint)->busy_received;
 }
 
 uint64_t wire_client_durable(const struct wire_client *client)

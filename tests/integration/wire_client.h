@@ -50,6 +50,10 @@ void wire_client_set_key(struct wire_client *client, const uint8_t key[MR_PSK_BY
 void wire_client_set_key_at(struct wire_client *client, const uint8_t key[MR_PSK_BYTES], uint32_t turns);
 /* Times that the session was made again, as the server no longer knew it. */
 uint64_t wire_client_restarts(const struct wire_client *client);
+/* Datagrams that were sent. */
+uint64_t wire_client_sent(const struct wire_client *client);
+/* Requests that the server had no room for, each time. */
+uint64_t wire_client_refused(const struct wire_client *client);
 /* What the answer to the last of these said in `sequence`. */
 uint64_t wire_client_durable(const struct wire_client *client);
 void wire_client_info(const struct wire_client *client, struct mr_client_session_info *out);

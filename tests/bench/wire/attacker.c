@@ -1,5 +1,6 @@
-/* A client that attacks a node with its key until it is killed; says "attacking" once that is under way.
- * usage: attacker IP PORT KEY-FILE messages|sessions */
+/* A client that attacks a node with its key until it is killed; says "attacking" and how many datagrams it
+ * sends in 100 turns, once that is under way. nobody: sends as many to a closed port.
+ * usage: attacker IP PORT KEY-FILE messages|sessions | attacker IP PORT DATAGRAMS nobody */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +19,9 @@ static void read_psk(const char *path, uint8_t psk[MR_PSK_BYTES])
     (void)fclose(file);
 }
 
-static void say_under_way(void *context)
+static void say_under_way(void *context, uint32_t datagrams)
 {
-    (void)puts("attacking");
+    (void)printf("attacking %u\n", datagrams);
     (void)fflush(stdout);
 }
 
@@ -28,12 +29,15 @@ int main(int argc, char **argv)
 {
     uint8_t psk[MR_PSK_BYTES];
     if (argc != 5) {
-        fprintf(stderr, "usage: attacker IP PORT KEY-FILE messages|sessions\n");
+        fprintf(stderr,
+                "usage: attacker IP PORT KEY-FILE messages|sessions | attacker IP PORT DATAGRAMS nobody\n");
         return 2;
     }
-    read_psk(argv[3], psk);
     const struct attack attack = {
         .ip = argv[1], .port = (uint16_t)atoi(argv[2]), .psk = psk, .under_way = say_under_way};
+    if (strcmp(argv[4], "nobody") == 0)
+        attack_nobody(&attack, (uint32_t)strtoul(argv[3], NULL, 10));
+    read_psk(argv[3], psk);
     if (strcmp(argv[4], "messages") == 0)
         attack_messages(&attack);
     attack_sessions(&attack, SESSIONS_MAX);
