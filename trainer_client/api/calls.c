@@ -1,35 +1,21 @@
 #include "trainer_client/api/calls.h"
-#include "dataplane/wire/base/clock.h"
 
 #include <math.h>
 #include <string.h>
 #include "dataplane/wire/format/convert.h"
 
-uint32_t mrc_cores_of_map(struct mr_client *client, uint32_t *changes)
+enum mr_status mrc_future_for_cores(struct mrc_retry *r, uint32_t feature, const struct mr_tensor *tensor,
+                                    size_t context_bytes, size_t core_bytes, struct mr_future **out)
 {
-    *changes = 0;
-    if (mrc_is_inherited(client)) /* the call itself reports that */
-        return 1;
-    pthread_mutex_lock(&client->lock);
-    uint32_t count = client->owners->count;
-
-    *changes = client->owners->changes;
-    pthread_mutex_unlock(&client->lock);
-    return count;
-}
-
-bool mrc_is_overtaken(struct mr_client *client, enum mr_op op, const struct mrc_attempt *attempt,
-                      enum mr_status status)
-{
-    uint32_t changes;
-    if (status == MRC_STALE_MAP)
-        return true;
-    if (status == MR_WRONG_OWNER)
-        return mrc_cluster_wait(client, attempt->deadline_us) && mr_clock_us() < attempt->deadline_us;
-    if (status == MR_OK || !mr_op_repeatable(op) || mr_clock_us() >= attempt->deadline_us)
-        return false;
-    (void)mrc_cores_of_map(client, &changes);
-    return changes != attempt->map_changes;
+    const uint32_t cores = mrc_owners_count(r->client, &r->map_generation);
+    const enum mr_status status = mrc_future_new(r->client, r->options, r->op, feature, cores, tensor != NULL,
+                                                 context_bytes + cores * core_bytes, out);
+    if (status != MR_OK)
+        return status;
+    mrc_retry_future(r, *out);
+    for (uint32_t i = 0; i < cores && tensor != NULL; i++)
+        mrc_part_add(*out, i, *tensor);
+    return MR_OK;
 }
 
 static bool find_known(struct mr_client *client, uint32_t id, struct mr_feature *out)
@@ -115,45 +101,68 @@ enum mr_status mrc_wire_dtype(const char *call, const struct mr_options *options
                      call, mr_dtype_name(dtype), (unsigned)dtype);
 }
 
-static enum mr_status run_core0_once(struct mr_client *client, const struct mr_options *options,
-                                     enum mr_op op, const struct mr_tensor *tensors, uint32_t tensor_count,
-                                     mrc_finish finish, const void *context, size_t context_bytes)
+/* ---- calls to core 0 of a node ---- */
+
+struct core0_call {
+    struct mrc_retry retry;
+    const struct mr_tensor *tensors;
+    uint32_t tensor_count;
+    mrc_finish finish;
+    const void *context;
+    size_t context_bytes;
+};
+
+static enum mr_status core0_make(struct mrc_retry *r, struct mr_reply **reply)
 {
+    const struct core0_call *c = MR_CONTAINER(r, struct core0_call, retry);
     struct mr_future *f;
-    enum mr_status status = mrc_future_new(client, options, op, 0, 1, tensor_count, context_bytes, &f);
+    enum mr_status status =
+        mrc_future_new(r->client, r->options, r->op, 0, 1, c->tensor_count, c->context_bytes, &f);
     if (status != MR_OK)
         return status;
-    for (uint32_t t = 0; t < tensor_count; t++)
-        mrc_part_add(f, 0, tensors[t]);
-    f->finish = finish;
+    (void)mrc_owners_count(r->client, &r->map_generation);
+    mrc_retry_future(r, f);
+    f->map_generation = UINT32_MAX; /* whichever node answers by then */
+    for (uint32_t t = 0; t < c->tensor_count; t++)
+        mrc_part_add(f, 0, c->tensors[t]);
+    f->finish = c->finish;
     f->parts[0].is_control = true;
-    if (context_bytes > 0)
-        memcpy(f->context, context, context_bytes);
-    return mrc_future_run(f, options, NULL);
+    if (c->context_bytes > 0)
+        memcpy(f->context, c->context, c->context_bytes);
+    return mrc_future_run(f, r->options, reply);
+}
+
+/* The node has left the cluster. */
+static enum mrc_retry_due core0_is_due(struct mrc_retry *r, enum mr_status status)
+{
+    return status == MR_CANCELLED ? mrc_retry_by_map(r, status) : MRC_RETRY_NO;
 }
 
 enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *options, enum mr_op op,
                              const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,
                              const void *context, size_t context_bytes)
 {
-    struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
-    enum mr_status status;
-    do {
-        (void)mrc_cores_of_map(client, &attempt.map_changes);
-        status = run_core0_once(client, options, op, tensors, tensor_count, finish, context, context_bytes);
-    } while (status == MR_CANCELLED && mrc_is_overtaken(client, op, &attempt, status));
-    return status;
+    struct core0_call c = {
+        .retry = {.client = client, .options = options, .op = op, .make = core0_make, .is_due = core0_is_due},
+        .tensors = tensors,
+        .tensor_count = tensor_count,
+        .finish = finish,
+        .context = context,
+        .context_bytes = context_bytes};
+    return mrc_retry_run(&c.retry, NULL);
 }
+
+/* ---- calls to a core that the caller names ---- */
 
 /* MR_INVALID_ARGUMENT unless there is such a core in the map whose number of changes it sets. */
 static enum mr_status check_core(const char *call, struct mr_client *client, uint32_t core,
-                                 uint32_t *map_changes)
+                                 uint32_t *map_generation)
 {
     if (client == NULL)
         return mrc_bad_argument(call, "client is NULL");
     if (mrc_is_inherited(client))
         return mrc_check_process(client, call);
-    const uint32_t core_count = mrc_cores_of_map(client, map_changes);
+    const uint32_t core_count = mrc_owners_count(client, map_generation);
     if (core >= core_count)
         return mrc_error(MR_INVALID_ARGUMENT, "%s: core is %u; the node has %u", call, core, core_count);
     return MR_OK;
@@ -163,8 +172,8 @@ enum mr_status mrc_run_on_core(struct mr_client *client, const struct mr_options
                                const struct mrc_core_call *call, struct mr_reply **reply)
 {
     struct mr_future *f;
-    uint32_t map_changes = 0;
-    enum mr_status status = check_core(call->name, client, core, &map_changes);
+    uint32_t map_generation = 0;
+    enum mr_status status = check_core(call->name, client, core, &map_generation);
     if (status == MR_OK)
         status = mrc_future_new(client, options, call->op, 0, 1, call->tensor_count, call->context_bytes, &f);
     if (status != MR_OK)
@@ -175,5 +184,5 @@ enum mr_status mrc_run_on_core(struct mr_client *client, const struct mr_options
         memcpy(f->context, call->context, call->context_bytes);
     f->parts[0].owner = (uint16_t)core;
     f->finish = call->finish;
-    return mrc_run_by_map(f, map_changes, options, reply);
+    return mrc_run_by_map(f, map_generation, options, reply);
 }

@@ -8,6 +8,7 @@
 #include "trainer_client/call/future.h"
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/call/outcome.h"
+#include "trainer_client/call/retry.h"
 
 /* Finds the feature with this number; asks the node if the client does not know it. MR_UNKNOWN_TABLE or
  * MR_UNKNOWN_VARIABLE (by `kind`), or why asking failed. Takes the lock. */
@@ -18,23 +19,14 @@ enum mr_status mrc_find_any_feature(struct mr_client *client, const struct mr_op
                                     uint32_t id, struct mr_feature *out);
 /* Stores all features of a LIST reply; false: the reply is malformed. Under the lock. */
 bool mrc_learn_features(const struct mr_future *f);
-/* Returns how many cores the nodes have, all together, and the number of the map's changes so far. Takes the
- * lock. */
-uint32_t mrc_cores_of_map(struct mr_client *client, uint32_t *changes);
-/* Runs a call by that map. MR_CANCELLED if the cores have changed since: the caller's numbers refer to the
- * old ones. */
-enum mr_status mrc_run_by_map(struct mr_future *f, uint32_t map_changes, const struct mr_options *options,
+/* Makes the future of a try with a request to each core of the shard map, each with this tensor (NULL: none).
+ * The context has `context_bytes`, and `core_bytes` more for each core. Takes the lock. */
+enum mr_status mrc_future_for_cores(struct mrc_retry *r, uint32_t feature, const struct mr_tensor *tensor,
+                                    size_t context_bytes, size_t core_bytes, struct mr_future **out);
+/* Runs a call by the shard map with that number. MR_CANCELLED if it has changed since: the caller's numbers
+ * refer to the old one. */
+enum mr_status mrc_run_by_map(struct mr_future *f, uint32_t map_generation, const struct mr_options *options,
                               struct mr_reply **reply);
-/* A repeatable call that is split by the node's map is made again when the map changes under it, with the
- * same deadline. */
-struct mrc_attempt {
-    uint64_t deadline_us;
-    uint32_t map_changes; /* of the map by which it was split */
-};
-/* Returns whether the map has changed during the call, and there is time to make it again. Waits for the
- * map if a node refused the call by an old one. Takes the lock. */
-bool mrc_is_overtaken(struct mr_client *client, enum mr_op op, const struct mrc_attempt *attempt,
-                      enum mr_status status);
 /* Returns MR_INVALID_ARGUMENT unless offsets[0] is 0 and no offset is below the one before. */
 enum mr_status mrc_check_offsets(const char *call, const uint32_t *offsets, uint64_t bag_count);
 

@@ -1,7 +1,6 @@
 /* Batches: feed, lookup and gradients by batch id, and what the node has applied. */
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/bag.h"
 #include "trainer_client/api/calls.h"
@@ -30,13 +29,14 @@ struct feed_context {
     uint32_t heads[BATCH_TABLES_MAX][4]; /* {table, samples, slots, flags} */
 };
 
-/* Whether a call was not executed because it was split by an old map. */
-static bool must_be_split_again(struct mr_client *client, enum mr_op op, const struct mrc_attempt *attempt,
-                                enum mr_status status)
-{
-    return (status == MRC_STALE_MAP || status == MR_WRONG_OWNER) &&
-           mrc_is_overtaken(client, op, attempt, status);
-}
+/* A feed that is being made. */
+struct feed_call {
+    struct mrc_retry retry;
+    uint64_t batch_id;
+    struct feed_table *tables; /* [table_count] */
+    uint32_t table_count;
+    bool read_only;
+};
 
 static uint32_t bag_count_of(const struct mr_batch_keys *keys)
 {
@@ -122,16 +122,15 @@ static void describe_feed(struct mr_future *f, struct feed_table *tables, uint32
     }
 }
 
-static enum mr_status split_tables(struct mr_client *client, const struct mr_options *options,
-                                   struct feed_table *tables, uint32_t table_count,
-                                   const struct mrc_owners *owners)
+static enum mr_status split_tables(const struct feed_call *c, const struct mrc_owners *owners)
 {
-    for (uint32_t t = 0; t < table_count; t++) {
+    struct feed_table *tables = c->tables;
+    for (uint32_t t = 0; t < c->table_count; t++) {
         const struct mr_batch_keys *k = tables[t].keys;
         uint32_t key_count = k->offsets[bag_count_of(k)];
         struct mr_feature table;
         enum mr_status status =
-            mrc_find_feature(client, options, MR_OP_FEED_SAMPLE, k->table, MR_TABLE, &table);
+            mrc_find_feature(c->retry.client, c->retry.options, c->retry.op, k->table, MR_TABLE, &table);
         if (status != MR_OK)
             return status;
         tables[t].pooling = table.pooling;
@@ -158,36 +157,47 @@ static enum mr_status check_tensor_count(const struct feed_table *tables, uint32
 }
 
 /* Describes the tables and runs the call; `owners` NULL: the call itself reports why. */
-static enum mr_status feed(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
-                           struct feed_table *feeds, uint32_t table_count, bool read_only,
-                           const struct mrc_owners *owners)
+static enum mr_status feed_run(struct feed_call *c, const struct mrc_owners *owners)
 {
     const uint32_t part_count = owners == NULL ? 1 : owners->count;
+    const struct mrc_retry *r = &c->retry;
     struct mr_future *f;
-    enum mr_status status = MR_OK;
-    if (part_count > 1)
-        status = split_tables(client, options, feeds, table_count, owners);
+    enum mr_status status = part_count > 1 ? split_tables(c, owners) : MR_OK;
     if (status == MR_OK)
-        status = check_tensor_count(feeds, table_count);
+        status = check_tensor_count(c->tables, c->table_count);
     if (status == MR_OK)
-        status = mrc_future_new(client, options, MR_OP_FEED_SAMPLE, 0, part_count,
-                                1 + FEED_TENSORS_MAX * table_count, sizeof(struct feed_context), &f);
+        status = mrc_future_new(r->client, r->options, r->op, 0, part_count,
+                                1 + FEED_TENSORS_MAX * c->table_count, sizeof(struct feed_context), &f);
     if (status != MR_OK)
         return status;
     struct feed_context *context = f->context;
 
-    context->batch_id[0] = batch_id;
-    context->batch_id_words = mrc_add_plan(options, context->batch_id);
-    f->map_changes = owners == NULL ? UINT32_MAX : owners->changes;
-    describe_feed(f, feeds, table_count, read_only);
+    mrc_retry_future(&c->retry, f);
+    context->batch_id[0] = c->batch_id;
+    context->batch_id_words = mrc_add_plan(r->options, context->batch_id);
+    describe_feed(f, c->tables, c->table_count, c->read_only);
     status = mrc_future_begin(f);
     if (status != MR_OK) {
         mrc_future_free(f);
         return status;
     }
-    for (uint32_t t = 0; t < table_count && part_count > 1; t++)
-        fill_feed(f, &feeds[t]);
-    return mrc_future_run(f, options, NULL);
+    for (uint32_t t = 0; t < c->table_count && part_count > 1; t++)
+        fill_feed(f, &c->tables[t]);
+    return mrc_future_run(f, r->options, NULL);
+}
+
+static enum mr_status feed_make(struct mrc_retry *r, struct mr_reply **reply)
+{
+    struct feed_call *c = MR_CONTAINER(r, struct feed_call, retry);
+    struct mrc_owners *owners = mrc_retry_hold_map(r);
+    const enum mr_status status = feed_run(c, owners);
+    (void)reply;
+    mrc_owners_release(owners);
+    for (uint32_t t = 0; t < c->table_count; t++) {
+        free(c->tables[t].shard.memory);
+        c->tables[t].shard.memory = NULL;
+    }
+    return status;
 }
 
 enum mr_status mr_feed_sample(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
@@ -199,18 +209,16 @@ enum mr_status mr_feed_sample(struct mr_client *client, const struct mr_options 
         return status;
     for (uint32_t t = 0; t < table_count; t++)
         feeds[t] = (struct feed_table){.keys = &tables[t]};
-    struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
-
-    do {
-        struct mrc_owners *owners = mrc_owners_hold(client);
-        status = feed(client, options, batch_id, feeds, table_count, read_only, owners);
-        mrc_owners_release(owners);
-        for (uint32_t t = 0; t < table_count; t++) {
-            free(feeds[t].shard.memory);
-            feeds[t].shard.memory = NULL;
-        }
-    } while (must_be_split_again(client, MR_OP_FEED_SAMPLE, &attempt, status));
-    return status;
+    struct feed_call c = {.retry = {.client = client,
+                                    .options = options,
+                                    .op = MR_OP_FEED_SAMPLE,
+                                    .make = feed_make,
+                                    .is_due = mrc_retry_unexecuted},
+                          .batch_id = batch_id,
+                          .tables = feeds,
+                          .table_count = table_count,
+                          .read_only = read_only};
+    return mrc_retry_run(&c.retry, NULL);
 }
 
 /* ---- lookup ---- */
@@ -274,82 +282,53 @@ static enum mr_status finish_lookup_batch(struct mr_future *f, struct mr_reply *
     return expand_shares(first, shares, f->part_count, reply);
 }
 
-/* Makes a call with the same tensors to every core; the sources must stay valid until it is run. The context
- * has `context_bytes`, and `part_bytes` more for each part. */
-static enum mr_status new_for_all(struct mr_client *client, const struct mr_options *options, enum mr_op op,
-                                  uint32_t feature, struct mr_tensor tensor, size_t context_bytes,
-                                  size_t part_bytes, struct mr_future **out)
-{
-    uint32_t map_changes, core_count = mrc_cores_of_map(client, &map_changes);
-    enum mr_status status = mrc_future_new(client, options, op, feature, core_count, 1,
-                                           context_bytes + core_count * part_bytes, out);
-    if (status == MR_OK)
-        (*out)->map_changes = map_changes;
-    for (uint32_t i = 0; status == MR_OK && i < core_count; i++)
-        mrc_part_add(*out, i, tensor);
-    return status;
-}
-
-static enum mr_status lookup_batch(struct mr_client *client, const struct mr_options *options,
-                                   uint64_t batch_id, uint32_t table, enum mr_dtype dtype,
-                                   struct mr_reply **reply)
-{
-    struct mr_future *f;
-    enum mr_status status =
-        new_for_all(client, options, MR_OP_LOOKUP_BATCH, table, mr_tensor_1d(MR_U64, 1, &batch_id),
-                    sizeof(struct lookup_context), sizeof(struct mrc_rows), &f);
-    if (status != MR_OK)
-        return status;
-    ((struct lookup_context *)f->context)->dtype = dtype;
-    f->options.flags = (uint16_t)mrc_reply_dtype_flags(dtype);
-    f->finish = finish_lookup_batch;
-    return mrc_future_run(f, options, reply);
-}
-
-/* A call with a future, to be made again when the owners changed before all had answered. */
-struct kept_lookup {
-    struct mrc_again again;
-    struct mr_client *client;
+struct lookup_call {
+    struct mrc_retry retry;
     uint64_t batch_id;
     uint32_t table;
+    enum mr_dtype dtype; /* of rows in messages */
 };
 
-static enum mr_status look_up_again(const struct mrc_again *again, const struct mr_options *options)
+static enum mr_status lookup_batch_make(struct mrc_retry *r, struct mr_reply **reply)
 {
-    const struct kept_lookup *kept = MR_CONTAINER(again, const struct kept_lookup, again);
-    return mr_lookup_batch(kept->client, options, kept->batch_id, kept->table, NULL);
+    const struct lookup_call *c = MR_CONTAINER(r, struct lookup_call, retry);
+    const struct mr_tensor batch = mr_tensor_1d(MR_U64, 1, &c->batch_id);
+    struct mr_future *f;
+    enum mr_status status =
+        mrc_future_for_cores(r, c->table, &batch, sizeof(struct lookup_context), sizeof(struct mrc_rows), &f);
+    if (status != MR_OK)
+        return status;
+    ((struct lookup_context *)f->context)->dtype = c->dtype;
+    f->options.flags = (uint16_t)mrc_reply_dtype_flags(c->dtype);
+    f->finish = finish_lookup_batch;
+    return mrc_future_run(f, r->options, reply);
 }
 
-/* Without memory the call will not be made again. */
-static void keep_lookup(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
-                        uint32_t table)
+static struct mrc_retry *lookup_batch_copy(const struct mrc_retry *r)
 {
-    struct kept_lookup *kept = malloc(sizeof(*kept));
-    if (kept == NULL)
-        return;
-    *kept = (struct kept_lookup){
-        .again.make = look_up_again, .client = client, .batch_id = batch_id, .table = table};
-    mrc_again_keep(&kept->again, options);
+    struct lookup_call *copy = malloc(sizeof(*copy));
+    if (copy == NULL)
+        return NULL;
+    *copy = *MR_CONTAINER(r, const struct lookup_call, retry);
+    return &copy->retry;
 }
 
 enum mr_status mr_lookup_batch(struct mr_client *client, const struct mr_options *options, uint64_t batch_id,
                                uint32_t table, struct mr_reply **reply)
 {
-    enum mr_dtype dtype;
+    struct lookup_call c = {.retry = {.client = client,
+                                      .options = options,
+                                      .op = MR_OP_LOOKUP_BATCH,
+                                      .make = lookup_batch_make,
+                                      .is_due = mrc_retry_by_map,
+                                      .copy = lookup_batch_copy},
+                            .batch_id = batch_id,
+                            .table = table};
     if (client == NULL)
         return mrc_bad_argument("mr_lookup_batch", "client is NULL");
-    enum mr_status status = mrc_wire_dtype("mr_lookup_batch", options, &dtype);
+    enum mr_status status = mrc_wire_dtype("mr_lookup_batch", options, &c.dtype);
 
-    if (status != MR_OK)
-        return status;
-    struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
-
-    do {
-        status = lookup_batch(client, options, batch_id, table, dtype, reply);
-    } while (must_be_split_again(client, MR_OP_LOOKUP_BATCH, &attempt, status));
-    if (status == MR_OK && options != NULL && options->future != NULL)
-        keep_lookup(client, options, batch_id, table);
-    return status;
+    return status == MR_OK ? mrc_retry_run(&c.retry, reply) : status;
 }
 
 /* ---- gradients ---- */
@@ -547,36 +526,51 @@ static enum mr_status describe_push(struct mr_future *f, const struct mr_options
     return check_tensors(f);
 }
 
+struct push_call {
+    struct mrc_retry retry;
+    struct push_context push;
+    const struct mr_batch_gradient *gradients; /* [count] */
+    uint32_t count;
+};
+
 /* `owners` NULL: the call itself reports why. */
-static enum mr_status push_batch(struct mr_client *client, const struct mr_options *options,
-                                 const struct push_context *push, const struct mr_batch_gradient *gradients,
-                                 uint32_t count, const struct mrc_owners *owners)
+static enum mr_status push_batch_run(struct push_call *c, const struct mrc_owners *owners)
 {
+    const struct mrc_retry *r = &c->retry;
     struct push_gradient placed[BATCH_GRADIENTS_MAX];
     struct mr_future *f;
-    bool fills = push->dtype != MR_F32;
+    bool fills = c->push.dtype != MR_F32;
     enum mr_status status =
-        mrc_future_new(client, options, MR_OP_PUSH_GRAD_BATCH, 0, owners == NULL ? 1 : owners->count,
-                       1 + 3 * count, sizeof(*push), &f);
+        mrc_future_new(r->client, r->options, r->op, 0, owners == NULL ? 1 : owners->count, 1 + 3 * c->count,
+                       sizeof(c->push), &f);
     if (status != MR_OK)
         return status;
-    memset(placed, 0, count * sizeof(*placed));
-    *(struct push_context *)f->context = *push;
-    f->map_changes = owners == NULL ? UINT32_MAX : owners->changes;
+    mrc_retry_future(&c->retry, f);
+    memset(placed, 0, c->count * sizeof(*placed));
+    *(struct push_context *)f->context = c->push;
     f->finish = finish_push;
-    status = describe_push(f, options, gradients, count, owners, placed);
-    for (uint32_t g = 0; g < count; g++)
+    status = describe_push(f, r->options, c->gradients, c->count, owners, placed);
+    for (uint32_t g = 0; g < c->count; g++)
         fills |= is_split(&placed[g]);
     if (status == MR_OK && fills)
         status = mrc_future_begin(f);
     if (status == MR_OK && fills)
-        fill_push(f, placed, count);
+        fill_push(f, placed, c->count);
     if (status == MR_OK)
-        status = mrc_future_run(f, options, NULL);
+        status = mrc_future_run(f, r->options, NULL);
     else
         mrc_future_free(f);
-    for (uint32_t g = 0; g < count; g++)
+    for (uint32_t g = 0; g < c->count; g++)
         free(placed[g].pieces.memory);
+    return status;
+}
+
+static enum mr_status push_batch_make(struct mrc_retry *r, struct mr_reply **reply)
+{
+    struct mrc_owners *owners = mrc_retry_hold_map(r);
+    const enum mr_status status = push_batch_run(MR_CONTAINER(r, struct push_call, retry), owners);
+    (void)reply;
+    mrc_owners_release(owners);
     return status;
 }
 
@@ -584,43 +578,54 @@ enum mr_status mr_push_gradients_batch(struct mr_client *client, const struct mr
                                        uint64_t batch_id, const struct mr_batch_gradient *gradients,
                                        uint32_t count, bool *applied)
 {
-    struct push_context push = {.batch_id = batch_id};
+    enum mr_dtype dtype = MR_F32;
     enum mr_status status = check_push(client, gradients, count);
     if (status == MR_OK)
-        status = mrc_wire_dtype("mr_push_gradients_batch", options, &push.dtype);
-    if (status == MR_OK && push.dtype == MR_I8 && 1 + 3 * count > MR_TENSORS_MAX)
+        status = mrc_wire_dtype("mr_push_gradients_batch", options, &dtype);
+    if (status == MR_OK && dtype == MR_I8 && 1 + 3 * count > MR_TENSORS_MAX)
         status = mrc_error(MR_INVALID_ARGUMENT,
                            "mr_push_gradients_batch: %u gradients; as i8 up to %u go into a call", count,
                            (MR_TENSORS_MAX - 1) / 3);
     if (status != MR_OK)
         return status;
-    push.applied = applied;
-    struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
+    struct push_call c = {.retry = {.client = client,
+                                    .options = options,
+                                    .op = MR_OP_PUSH_GRAD_BATCH,
+                                    .make = push_batch_make,
+                                    .is_due = mrc_retry_unexecuted},
+                          .push = {.batch_id = batch_id, .applied = applied, .dtype = dtype},
+                          .gradients = gradients,
+                          .count = count};
+    return mrc_retry_run(&c.retry, NULL);
+}
 
-    do {
-        struct mrc_owners *owners = mrc_owners_hold(client);
-        status = push_batch(client, options, &push, gradients, count, owners);
-        mrc_owners_release(owners);
-    } while (must_be_split_again(client, MR_OP_PUSH_GRAD_BATCH, &attempt, status));
-    return status;
+/* ---- forgetting ---- */
+
+struct forget_call {
+    struct mrc_retry retry;
+    struct mr_tensor batch_ids;
+};
+
+static enum mr_status forget_batches_make(struct mrc_retry *r, struct mr_reply **reply)
+{
+    struct mr_future *f;
+    enum mr_status status =
+        mrc_future_for_cores(r, 0, &MR_CONTAINER(r, struct forget_call, retry)->batch_ids, 0, 0, &f);
+    return status == MR_OK ? mrc_future_run(f, r->options, reply) : status;
 }
 
 enum mr_status mr_forget_batches(struct mr_client *client, const struct mr_options *options,
                                  const uint64_t *batch_ids, uint32_t count)
 {
-    struct mr_future *f;
     if (client == NULL)
         return mrc_bad_argument("mr_forget_batches", "client is NULL");
     if (batch_ids == NULL && count > 0)
         return mrc_bad_argument("mr_forget_batches", "batch_ids is NULL");
-    struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
-    enum mr_status status;
-
-    do {
-        status = new_for_all(client, options, MR_OP_FORGET_BATCH, 0, mr_tensor_1d(MR_U64, count, batch_ids),
-                             0, 0, &f);
-        if (status == MR_OK)
-            status = mrc_future_run(f, options, NULL);
-    } while (must_be_split_again(client, MR_OP_FORGET_BATCH, &attempt, status));
-    return status;
+    struct forget_call c = {.retry = {.client = client,
+                                      .options = options,
+                                      .op = MR_OP_FORGET_BATCH,
+                                      .make = forget_batches_make,
+                                      .is_due = mrc_retry_unexecuted},
+                            .batch_ids = mr_tensor_1d(MR_U64, count, batch_ids)};
+    return mrc_retry_run(&c.retry, NULL);
 }

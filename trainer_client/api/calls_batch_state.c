@@ -31,45 +31,41 @@ static enum mr_status finish_state(struct mr_future *f, struct mr_reply **reply)
     return MR_OK;
 }
 
-/* Asks all cores of the map as it is now; MRC_STALE_MAP: there is another one by the time of sending. */
-static enum mr_status ask_state(struct mr_client *client, const struct mr_options *options,
-                                const struct state_context *asked)
-{
-    struct mr_future *f;
-    uint32_t map_changes;
-    const uint32_t cores = mrc_cores_of_map(client, &map_changes);
-    enum mr_status status =
-        mrc_future_new(client, options, MR_OP_BATCH_STATE, 0, cores, 1,
-                       sizeof(struct state_context) + cores * sizeof(struct mrc_applied_batches), &f);
+struct state_call {
+    struct mrc_retry retry;
+    struct state_context context; /* of each try's future, but for what the cores answer */
+};
 
+static enum mr_status state_make(struct mrc_retry *r, struct mr_reply **reply)
+{
+    struct state_call *c = MR_CONTAINER(r, struct state_call, retry);
+    const struct mr_tensor stream =
+        mr_tensor_1d(MR_U64, mrc_add_plan(r->options, c->context.stream), c->context.stream);
+    struct mr_future *f;
+    enum mr_status status = mrc_future_for_cores(r, 0, &stream, sizeof(struct state_context),
+                                                 sizeof(struct mrc_applied_batches), &f);
     if (status != MR_OK)
         return status;
-    struct state_context *context = f->context;
-
-    *context = *asked;
-    uint32_t words = mrc_add_plan(options, context->stream);
-
-    for (uint32_t i = 0; i < f->part_count; i++)
-        mrc_part_add(f, i, mr_tensor_1d(MR_U64, words, context->stream));
-    f->map_changes = map_changes;
+    *(struct state_context *)f->context = c->context;
     f->finish = finish_state;
-    return mrc_future_run(f, options, NULL);
+    return mrc_future_run(f, r->options, reply);
 }
 
 enum mr_status mr_batch_state(struct mr_client *client, const struct mr_options *options, uint32_t stream,
                               uint64_t *watermark, uint64_t **bitmap, uint32_t *bitmap_words)
 {
-    struct state_context asked = {.stream = {stream}};
-    enum mr_status status;
+    struct state_call c = {.retry = {.client = client,
+                                     .options = options,
+                                     .op = MR_OP_BATCH_STATE,
+                                     .make = state_make,
+                                     .is_due = mrc_retry_unexecuted},
+                           .context = {.stream = {stream}}};
     if (client == NULL)
         return mrc_bad_argument("mr_batch_state", "client is NULL");
     if (watermark == NULL || bitmap == NULL || bitmap_words == NULL)
         return mrc_bad_argument("mr_batch_state", "watermark, bitmap and bitmap_words must all be given");
-    asked.watermark = watermark;
-    asked.bitmap = bitmap;
-    asked.bitmap_words = bitmap_words;
-    do {
-        status = ask_state(client, options, &asked);
-    } while (status == MRC_STALE_MAP);
-    return status;
+    c.context.watermark = watermark;
+    c.context.bitmap = bitmap;
+    c.context.bitmap_words = bitmap_words;
+    return mrc_retry_run(&c.retry, NULL);
 }

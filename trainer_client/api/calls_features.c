@@ -268,44 +268,47 @@ static uint32_t find_listed(struct mr_client *client, const struct mrc_owners *o
     return count;
 }
 
+struct list_call {
+    struct mrc_retry retry;
+    struct list_context context;
+};
+
 /* Asks core 0 of each node that is there. */
-static enum mr_status list_all(struct mr_client *client, const struct mr_options *options,
-                               const struct list_context *context, const struct mrc_owners *owners)
+static enum mr_status list_make(struct mrc_retry *r, struct mr_reply **reply)
 {
     struct mr_future *f;
     uint16_t listed[MRC_NODES_MAX];
-    const uint32_t nodes = find_listed(client, owners, listed);
-    enum mr_status status = mrc_future_new(client, options, MR_OP_LIST, 0, nodes, 0, sizeof(*context), &f);
+    struct mrc_owners *owners = mrc_retry_hold_map(r);
+    const uint32_t nodes = find_listed(r->client, owners, listed);
+    mrc_owners_release(owners);
+    enum mr_status status =
+        mrc_future_new(r->client, r->options, r->op, 0, nodes, 0, sizeof(struct list_context), &f);
 
     if (status != MR_OK)
         return status;
+    mrc_retry_future(r, f);
     for (uint32_t part = 0; part < nodes; part++)
         f->parts[part].owner = listed[part];
-    f->map_changes = owners->changes;
     f->finish = finish_list;
-    *(struct list_context *)f->context = *context;
-    return mrc_future_run(f, options, NULL);
+    *(struct list_context *)f->context = MR_CONTAINER(r, struct list_call, retry)->context;
+    return mrc_future_run(f, r->options, reply);
 }
 
 enum mr_status mr_list(struct mr_client *client, const struct mr_options *options,
                        struct mr_feature_info **infos, uint32_t *count)
 {
-    struct list_context context = {.infos = infos};
-    context.count = count;
+    struct list_call c = {.retry = {.client = client,
+                                    .options = options,
+                                    .op = MR_OP_LIST,
+                                    .make = list_make,
+                                    .is_due = mrc_retry_unexecuted},
+                          .context = {.infos = infos, .count = count}};
     if (client == NULL)
         return mrc_bad_argument("mr_list", "client is NULL");
     if ((infos == NULL) != (count == NULL))
         return mrc_bad_argument("mr_list", "infos and count must be given both, or neither");
     if (infos == NULL || mrc_is_inherited(client))
-        return mrc_run_core0(client, options, MR_OP_LIST, NULL, 0, finish_list, &context, sizeof(context));
-    struct mrc_attempt attempt = {.deadline_us = mrc_deadline_us(client, options, mr_clock_us())};
-    enum mr_status status;
-
-    do {
-        struct mrc_owners *owners = mrc_owners_hold(client);
-        attempt.map_changes = owners->changes;
-        status = list_all(client, options, &context, owners);
-        mrc_owners_release(owners);
-    } while (status == MRC_STALE_MAP && mrc_is_overtaken(client, MR_OP_LIST, &attempt, status));
-    return status;
+        return mrc_run_core0(client, options, MR_OP_LIST, NULL, 0, finish_list, &c.context,
+                             sizeof(c.context));
+    return mrc_retry_run(&c.retry, NULL);
 }

@@ -6,12 +6,12 @@
 #include "dataplane/wire/format/capability.h"
 #include "trainer_client/api/calls.h"
 
-enum mr_status mrc_run_by_map(struct mr_future *f, uint32_t map_changes, const struct mr_options *options,
+enum mr_status mrc_run_by_map(struct mr_future *f, uint32_t map_generation, const struct mr_options *options,
                               struct mr_reply **reply)
 {
     const struct mr_client *client = f->client;
     uint8_t op = f->options.op;
-    f->map_changes = map_changes;
+    f->map_generation = map_generation;
     enum mr_status status = mrc_future_run(f, options, reply);
 
     if (status == MRC_STALE_MAP)
@@ -77,7 +77,7 @@ enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *o
     struct mr_future *f;
     if (client == NULL || states == NULL)
         return mrc_bad_argument("mr_heartbeat", client == NULL ? "client is NULL" : "states is NULL");
-    uint32_t map_changes, cores = mrc_cores_of_map(client, &map_changes);
+    uint32_t map_generation, cores = mrc_owners_count(client, &map_generation);
     enum mr_status status =
         mrc_future_new(client, options, MR_OP_HEARTBEAT, 0, cores, 0, sizeof(struct heartbeat_context), &f);
 
@@ -88,7 +88,7 @@ enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *o
     f->takes_some = true;
     for (uint32_t i = 0; i < cores; i++) /* also if the call is not even made */
         states[i] = (struct mr_core_state){.core = i};
-    return mrc_run_by_map(f, map_changes, options, NULL);
+    return mrc_run_by_map(f, map_generation, options, NULL);
 }
 
 /* ---- counters ---- */

@@ -13,20 +13,15 @@
 #include "trainer_client/api/rows_answer.h"
 #include "trainer_client/api/rows_request.h"
 #include "trainer_client/api/shard.h"
-#include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/format/capability.h"
 #include "trainer_client/call/node.h"
 
 /* A call that is being made. */
 struct rows_call {
-    struct mr_client *client;
-    const struct mr_options *options;
-    enum mr_op op;
+    struct mrc_retry retry;
     struct mrc_rows_request of;
     uint32_t set_flags;    /* pushes: MR_PUSH_SET and what follows it, or 0 */
     uint32_t lookup_flags; /* lookups: enum mr_lookup_flag, and MR_FEED_READ_ONLY with it */
-    /* set by run_rows(); zero to begin with */
-    struct mrc_attempt attempt;
 };
 
 static bool is_push(const struct rows_call *c)
@@ -113,27 +108,27 @@ static enum mr_status finish_split(struct mr_future *f, struct mr_reply **reply)
 
 /* ---- requests ---- */
 
-static enum mr_status new_future(const struct rows_call *c, uint32_t part_count, struct mr_future **out)
+static enum mr_status new_future(struct rows_call *c, uint32_t part_count, struct mr_future **out)
 {
     struct mr_future *f;
-    enum mr_status status = mrc_future_new(c->client, c->options, c->op, c->of.table, part_count,
-                                           MRC_REQUEST_TENSORS_MAX, sizeof(struct rows_context), &f);
+    enum mr_status status =
+        mrc_future_new(c->retry.client, c->retry.options, c->retry.op, c->of.table, part_count,
+                       MRC_REQUEST_TENSORS_MAX, sizeof(struct rows_context), &f);
     if (status != MR_OK)
         return status;
     struct rows_context *context = f->context;
     uint32_t flags = mrc_request_flags(&c->of);
 
-    f->map_changes = c->attempt.map_changes;
-    f->options.deadline_us = c->attempt.deadline_us;
+    mrc_retry_future(&c->retry, f);
     context->dtype = c->of.dtype;
     context->bag_count = c->of.bag_count;
     context->has_bags = c->of.offsets != NULL;
     if (is_push(c)) {
-        context->head = mrc_push_head(c->of.table, c->options);
+        context->head = mrc_push_head(c->of.table, c->retry.options);
         context->head.flags |= flags | c->set_flags;
     } else {
         flags |= c->lookup_flags;
-        flags |= c->options != NULL && c->options->read_only ? MR_FEED_READ_ONLY : 0;
+        flags |= c->retry.options != NULL && c->retry.options->read_only ? MR_FEED_READ_ONLY : 0;
         f->options.flags = (uint16_t)(flags | mrc_reply_dtype_flags(c->of.dtype));
     }
     *out = f;
@@ -160,7 +155,7 @@ static enum mr_status run_whole(struct rows_call *c, uint32_t owner, struct mr_r
     if (!is_push(c) && c->of.dtype != MR_F32)
         f->finish = finish_whole;
     if (!is_push(c) || c->of.dtype == MR_F32)
-        return mrc_future_run(f, c->options, reply);
+        return mrc_future_run(f, c->retry.options, reply);
     status = mrc_future_begin(f);
     if (status != MR_OK) {
         mrc_future_free(f);
@@ -171,10 +166,10 @@ static enum mr_status run_whole(struct rows_call *c, uint32_t owner, struct mr_r
 
     mrc_request_find(&c->of, f->parts[0].tensors, true, &to);
     mrc_rows_move(&to.rows, 0, &from, 0, mrc_request_rows(&c->of), c->of.dim);
-    return mrc_future_run(f, c->options, reply);
+    return mrc_future_run(f, c->retry.options, reply);
 }
 
-static enum mr_status run_split(const struct rows_call *c, const struct mrc_shard *shard, uint32_t part_count,
+static enum mr_status run_split(struct rows_call *c, const struct mrc_shard *shard, uint32_t part_count,
                                 struct mr_reply **reply)
 {
     struct mr_future *f;
@@ -206,7 +201,7 @@ static enum mr_status run_split(const struct rows_call *c, const struct mrc_shar
     for (uint32_t i = 0; i < f->part_count; i++)
         mrc_request_find(&c->of, f->parts[i].tensors, is_push(c), &context->shard.shares[f->parts[i].owner]);
     mrc_request_fill(&c->of, &context->shard);
-    return mrc_future_run(f, c->options, reply);
+    return mrc_future_run(f, c->retry.options, reply);
 }
 
 /* Runs a call when there are several owners. */
@@ -215,12 +210,14 @@ static enum mr_status run_among(struct rows_call *c, const struct mrc_owners *ow
     struct mr_feature table;
     struct mrc_shard shard;
     uint32_t owner = 0;
-    enum mr_status status = mrc_find_feature(c->client, c->options, c->op, c->of.table, MR_TABLE, &table);
+    enum mr_status status =
+        mrc_find_feature(c->retry.client, c->retry.options, c->retry.op, c->of.table, MR_TABLE, &table);
     if (status != MR_OK)
         return status;
     if (!mrc_shard_keys(&shard, owners->of_partition, owners->count, table.seed, c->of.keys, c->of.key_count,
                         c->of.offsets != NULL))
-        return mrc_error(MR_NO_MEMORY, "%s: no memory to split %u keys", mr_op_name(c->op), c->of.key_count);
+        return mrc_error(MR_NO_MEMORY, "%s: no memory to split %u keys", mr_op_name(c->retry.op),
+                         c->of.key_count);
 
     uint32_t part_count = mrc_shard_owners(&shard, &owner);
 
@@ -233,60 +230,36 @@ static enum mr_status run_among(struct rows_call *c, const struct mrc_owners *ow
     return run_split(c, &shard, part_count, reply);
 }
 
-static enum mr_status run_once(struct rows_call *c, struct mr_reply **reply)
+static enum mr_status rows_make(struct mrc_retry *r, struct mr_reply **reply)
 {
-    struct mrc_owners *owners = mrc_owners_hold(c->client);
-    c->attempt.map_changes = owners == NULL ? 0 : owners->changes;
+    struct rows_call *c = MR_CONTAINER(r, struct rows_call, retry);
+    struct mrc_owners *owners = mrc_retry_hold_map(r);
     enum mr_status status =
         owners == NULL || owners->count == 1 ? run_whole(c, 0, reply) : run_among(c, owners, reply);
     mrc_owners_release(owners);
     return status;
 }
 
-/* ---- lookups that are made again ---- */
-
-/* A lookup with a future is made again when the node's cores change during the call (mrc_future.again): a
- * copy of the caller's arguments is kept until the future is freed, because the caller may reuse its memory
- * at once. */
-struct kept {
-    struct mrc_again again;
-    struct rows_call call;
-    uint64_t data[];
-};
-
-static enum mr_status run_one(struct rows_call *c, struct mr_reply **reply);
-
-static enum mr_status calls_rows_make(const struct mrc_again *again, const struct mr_options *options)
+/* Of a lookup. */
+static struct mrc_retry *rows_copy(const struct mrc_retry *r)
 {
-    struct rows_call call = MR_CONTAINER(again, const struct kept, again)->call;
-    call.options = options;
-    return run_one(&call, NULL);
+    const struct rows_call *c = MR_CONTAINER(r, const struct rows_call, retry);
+    struct rows_call *copy = malloc(sizeof(*copy) + mrc_request_copy_bytes(&c->of));
+    if (copy == NULL)
+        return NULL;
+    *copy = *c;
+    mrc_request_copy(&copy->of, copy + 1);
+    return &copy->retry;
 }
 
-/* Keeps the arguments of a call that was sent with this future. Without memory it will not be made again. */
-static void keep_for_again(const struct rows_call *c)
+static struct mrc_retry rows_retry(struct mr_client *client, const struct mr_options *options, enum mr_op op)
 {
-    struct kept *kept = malloc(sizeof(*kept) + mrc_request_copy_bytes(&c->of));
-    if (kept == NULL)
-        return;
-    kept->again.make = calls_rows_make;
-    kept->call =
-        (struct rows_call){.client = c->client, .op = c->op, .of = c->of, .lookup_flags = c->lookup_flags};
-    mrc_request_copy(&kept->call.of, kept->data);
-    mrc_again_keep(&kept->again, c->options);
-}
-
-/* Runs a call that a message holds. */
-static inline enum mr_status run_one(struct rows_call *c, struct mr_reply **reply)
-{
-    enum mr_status status;
-    c->attempt.deadline_us = mrc_deadline_us(c->client, c->options, mr_clock_us());
-    do {
-        status = run_once(c, reply);
-    } while (mrc_is_overtaken(c->client, c->op, &c->attempt, status));
-    if (status == MR_OK && c->options != NULL && c->options->future != NULL && mr_op_repeatable(c->op))
-        keep_for_again(c);
-    return status;
+    return (struct mrc_retry){.client = client,
+                              .options = options,
+                              .op = op,
+                              .make = rows_make,
+                              .is_due = mrc_retry_by_map,
+                              .copy = op == MR_OP_LOOKUP ? rows_copy : NULL};
 }
 
 /* ---- calls that are larger than a message ---- */
@@ -296,18 +269,18 @@ static enum mr_status run_part(const struct mrc_large_call *large, const struct 
 {
     struct rows_call part = *(const struct rows_call *)large->context;
     (void)count; /* 1 */
-    part.options = options;
+    part.retry.options = options;
     part.of = requests[0];
-    return run_one(&part, NULL);
+    return mrc_retry_run(&part.retry, NULL);
 }
 
 /* Runs a call that may be larger than a message. */
 __attribute__((noinline)) static enum mr_status run_large(struct rows_call *c, struct mr_reply **reply)
 {
     bool is_large;
-    struct mrc_large_call large = {.client = c->client,
-                                   .options = c->options,
-                                   .op = c->op,
+    struct mrc_large_call large = {.client = c->retry.client,
+                                   .options = c->retry.options,
+                                   .op = c->retry.op,
                                    .requests = &c->of,
                                    .request_count = 1,
                                    .is_stored = (c->lookup_flags & MR_LOOKUP_STORED) != 0,
@@ -317,17 +290,17 @@ __attribute__((noinline)) static enum mr_status run_large(struct rows_call *c, s
     enum mr_status status = mrc_large_check(&large, &is_large);
     if (status != MR_OK)
         return status;
-    return is_large ? mrc_large_run(&large, reply) : run_one(c, reply);
+    return is_large ? mrc_large_run(&large, reply) : mrc_retry_run(&c->retry, reply);
 }
 
 static enum mr_status run_rows(struct rows_call *c, struct mr_reply **reply)
 {
-    enum mr_status status = mrc_wire_dtype(mr_op_name(c->op), c->options, &c->of.dtype);
+    enum mr_status status = mrc_wire_dtype(mr_op_name(c->retry.op), c->retry.options, &c->of.dtype);
     if (status != MR_OK)
         return status;
-    if (mrc_large_may_be(c->client, mrc_large_bytes_at_most(&c->of)))
+    if (mrc_large_may_be(c->retry.client, mrc_large_bytes_at_most(&c->of)))
         return run_large(c, reply);
-    return run_one(c, reply);
+    return mrc_retry_run(&c->retry, reply);
 }
 
 /* ---- the public functions ---- */
@@ -368,9 +341,7 @@ static enum mr_status lookup_bags(const char *call, struct mr_client *client,
     enum mr_status status = check_bags(call, client, keys, weights, offsets, bag_count);
     if (status != MR_OK)
         return status;
-    struct rows_call c = {.client = client,
-                          .options = options,
-                          .op = MR_OP_LOOKUP,
+    struct rows_call c = {.retry = rows_retry(client, options, MR_OP_LOOKUP),
                           .of.table = table,
                           .of.keys = keys,
                           .of.key_count = offsets[bag_count],
@@ -391,9 +362,7 @@ static enum mr_status push_bags(const char *call, struct mr_client *client, cons
         status = check_gradients(call, dim, gradients);
     if (status != MR_OK)
         return status;
-    struct rows_call c = {.client = client,
-                          .options = options,
-                          .op = MR_OP_PUSH_GRAD,
+    struct rows_call c = {.retry = rows_retry(client, options, MR_OP_PUSH_GRAD),
                           .of.table = table,
                           .of.keys = keys,
                           .of.key_count = offsets[bag_count],
@@ -410,9 +379,7 @@ enum mr_status mr_lookup(struct mr_client *client, const struct mr_options *opti
                          const uint64_t *keys, uint32_t key_count, struct mr_reply **reply)
 {
     enum mr_status status = check_keys("mr_lookup", client, keys, key_count);
-    struct rows_call c = {.client = client,
-                          .options = options,
-                          .op = MR_OP_LOOKUP,
+    struct rows_call c = {.retry = rows_retry(client, options, MR_OP_LOOKUP),
                           .of.table = table,
                           .of.keys = keys,
                           .of.key_count = key_count};
@@ -442,9 +409,7 @@ enum mr_status mr_push_gradients(struct mr_client *client, const struct mr_optio
     if (status == MR_OK)
         status = check_gradients("mr_push_gradients", dim, gradients);
 
-    struct rows_call c = {.client = client,
-                          .options = options,
-                          .op = MR_OP_PUSH_GRAD,
+    struct rows_call c = {.retry = rows_retry(client, options, MR_OP_PUSH_GRAD),
                           .of.table = table,
                           .of.keys = keys,
                           .of.key_count = key_count,
@@ -483,9 +448,7 @@ enum mr_status mr_set_rows(struct mr_client *client, const struct mr_options *op
         status = mrc_nodes_check(client, call, MR_CAN(SET_ROWS));
     if (status != MR_OK)
         return status;
-    struct rows_call c = {.client = client,
-                          .options = options,
-                          .op = MR_OP_PUSH_GRAD,
+    struct rows_call c = {.retry = rows_retry(client, options, MR_OP_PUSH_GRAD),
                           .of.table = table,
                           .of.keys = keys,
                           .of.key_count = key_count,
@@ -507,9 +470,7 @@ enum mr_status mr_get_rows(struct mr_client *client, const struct mr_options *op
         status = mrc_nodes_check(client, call, MR_CAN(SET_ROWS));
     if (status != MR_OK)
         return status;
-    struct rows_call c = {.client = client,
-                          .options = options,
-                          .op = MR_OP_LOOKUP,
+    struct rows_call c = {.retry = rows_retry(client, options, MR_OP_LOOKUP),
                           .of.table = table,
                           .of.keys = keys,
                           .of.key_count = key_count,

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/printable.h"
-#include "trainer_client/api/calls.h"
 #include "dataplane/wire/base/clock.h"
+#include "trainer_client/api/calls.h"
 
 #define DIRECTORY_BYTES_MAX 4096u
 /* state, id, bytes done, bytes total, duration us, last good id, last status, errno */
@@ -49,75 +49,115 @@ static enum mr_status take_any(struct mr_future *f, struct mr_reply **reply)
     return MR_OK;
 }
 
-/* A core answers a call after it has been sent again what it lacks: when all have answered, all pushes are
- * there. */
-static enum mr_status wait_for_replay(struct mr_client *client, const struct mr_options *options)
+static enum mr_status heartbeats_make(struct mrc_retry *r, struct mr_reply **reply)
 {
-    char why[MRC_ERROR_BYTES];
-    const struct mr_options wait = {.deadline_ms = options == NULL ? 0 : options->deadline_ms};
     struct mr_future *f;
-    uint32_t map_changes, cores = mrc_cores_of_map(client, &map_changes);
-    enum mr_status status = mrc_future_new(client, &wait, MR_OP_HEARTBEAT, 0, cores, 0, 0, &f);
+    enum mr_status status = mrc_future_for_cores(r, 0, NULL, 0, 0, &f);
     if (status != MR_OK)
         return status;
-    f->map_changes = map_changes;
     f->finish = take_any;
-    status = mrc_future_run(f, &wait, NULL);
-    if (status == MR_OK || status == MRC_STALE_MAP)
-        return status;
+    return mrc_future_run(f, r->options, reply);
+}
+
+/* A core answers a call after it has been sent again what it lacks: when all have answered, all pushes are
+ * there. */
+static enum mr_status wait_for_replay(struct mr_client *client, uint32_t deadline_ms)
+{
+    char why[MRC_ERROR_BYTES];
+    const struct mr_options options = {.deadline_ms = deadline_ms};
+    struct mrc_retry heartbeats = {.client = client,
+                                   .options = &options,
+                                   .op = MR_OP_HEARTBEAT,
+                                   .make = heartbeats_make,
+                                   .is_due = mrc_retry_unexecuted};
+    const enum mr_status status = mrc_retry_run(&heartbeats, NULL);
+    if (status == MR_OK)
+        return MR_OK;
     (void)snprintf(why, sizeof(why), "%s", mr_last_error());
     return mrc_error(status, "the save was not sent: first every core is to have its pushes again: %s", why);
 }
 
-/* Waits until the server has all pushes, and says in `start_id` which start of it that is. `left` gets the
- * time that is left of it. Repeated when the server was restarted between two cores' answers: then not all
- * cores have their pushes. */
-static enum mr_status catch_up(struct mr_client *client, struct mr_options *left, uint64_t deadline_us,
-                               uint64_t *start_id)
+struct save_call {
+    struct mrc_retry retry;
+    const struct mr_tensor *tensors; /* [tensor_count] */
+    uint32_t tensor_count;
+    struct save_context context;
+    bool replays;     /* the server is to have all pushes before */
+    bool is_repeated; /* made again when the server was restarted meanwhile, and knows nothing of it */
+    char why[MRC_ERROR_BYTES]; /* the outcome of the try before is unknown; empty: there was none */
+};
+
+/* Returns what is left of the call's time, as mr_options.deadline_ms: at least 1, as 0 is the default. */
+static uint32_t save_left_ms(const struct save_call *c)
 {
-    for (;;) {
-        const uint64_t before = mr_client_start_id(client);
-        const enum mr_status status = wait_for_replay(client, left);
-        if (status == MRC_STALE_MAP)
-            continue;
+    const uint32_t left_ms = mrc_left_ms(c->retry.deadline_us, mr_clock_us());
+    return left_ms > 0 ? left_ms : 1;
+}
+
+/* Waits until the server has all pushes, and says in the context which start of it that is. Repeated when the
+ * server was restarted between two cores' answers: then not all cores have their pushes. */
+static enum mr_status save_catch_up(struct save_call *c, struct mr_options *left)
+{
+    struct mr_client *client = c->retry.client;
+    uint64_t before;
+    do {
+        before = mr_client_start_id(client);
+        const enum mr_status status = wait_for_replay(client, left->deadline_ms);
         if (status != MR_OK)
             return status;
-        const uint64_t now_us = mr_clock_us();
-        *start_id = mr_client_start_id(client);
-        left->deadline_ms = now_us + 1000 < deadline_us ? (uint32_t)((deadline_us - now_us) / 1000) : 1;
-        if (*start_id == before)
-            return MR_OK;
+        left->deadline_ms = save_left_ms(c);
+        c->context.start_id = mr_client_start_id(client);
+    } while (c->context.start_id != before);
+    return MR_OK;
+}
+
+static enum mr_status save_make(struct mrc_retry *r, struct mr_reply **reply)
+{
+    struct save_call *c = MR_CONTAINER(r, struct save_call, retry);
+    struct mr_options left = r->options != NULL ? *r->options : (struct mr_options){.deadline_ms = 0};
+    const uint64_t sent_to = c->context.start_id;
+    (void)reply;
+    if (c->why[0] != '\0')
+        left.deadline_ms = save_left_ms(c);
+    if (c->replays) {
+        const enum mr_status status = save_catch_up(c, &left);
+        if (status != MR_OK) {
+            c->is_repeated = false;
+            return status;
+        }
     }
+    if (c->why[0] != '\0' && c->context.start_id == sent_to) {
+        c->is_repeated = false;
+        return mrc_error(MR_UNKNOWN_OUTCOME, "%s", c->why);
+    }
+    const enum mr_status status = mrc_run_core0(r->client, &left, r->op, c->tensors, c->tensor_count,
+                                                finish_save, &c->context, sizeof(c->context));
+    (void)snprintf(c->why, sizeof(c->why), "%s", mr_last_error());
+    return status;
+}
+
+static enum mrc_retry_due save_is_due(struct mrc_retry *r, enum mr_status status)
+{
+    const struct save_call *c = MR_CONTAINER(r, struct save_call, retry);
+    return status == MR_UNKNOWN_OUTCOME && c->is_repeated ? MRC_RETRY_NOW : MRC_RETRY_NO;
 }
 
 static enum mr_status run_save(struct mr_client *client, const struct mr_options *options,
                                const struct mr_tensor *tensors, uint32_t tensor_count,
                                struct save_context context)
 {
-    const uint64_t deadline_us = mrc_deadline_us(client, options, mr_clock_us());
     const bool replays = client->replay && !mrc_is_inherited(client);
-    const bool is_repeated = replays && (options == NULL || options->future == NULL);
-    struct mr_options left = {.deadline_ms = 0};
-    char why[MRC_ERROR_BYTES];
-    uint64_t sent_to;
-    if (options != NULL)
-        left = *options;
-    enum mr_status status = replays ? catch_up(client, &left, deadline_us, &context.start_id) : MR_OK;
-    if (status != MR_OK)
-        return status;
-    /* A server that was restarted meanwhile knows nothing of the save: it is asked for again. */
-    do {
-        status = mrc_run_core0(client, &left, MR_OP_SAVE, tensors, tensor_count, finish_save, &context,
-                               sizeof(context));
-        if (status != MR_UNKNOWN_OUTCOME || !is_repeated)
-            return status;
-        (void)snprintf(why, sizeof(why), "%s", mr_last_error());
-        sent_to = context.start_id;
-        status = catch_up(client, &left, deadline_us, &context.start_id);
-        if (status != MR_OK)
-            return status;
-    } while (context.start_id != sent_to);
-    return mrc_error(MR_UNKNOWN_OUTCOME, "%s", why);
+    struct save_call c = {.retry = {.client = client,
+                                    .options = options,
+                                    .op = MR_OP_SAVE,
+                                    .make = save_make,
+                                    .is_due = save_is_due},
+                          .tensors = tensors,
+                          .tensor_count = tensor_count,
+                          .context = context,
+                          .replays = replays,
+                          .is_repeated = replays && (options == NULL || options->future == NULL)};
+    return mrc_retry_run(&c.retry, NULL);
 }
 
 static enum mr_status check_directory(const char *call, const char *directory)

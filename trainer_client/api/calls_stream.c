@@ -72,74 +72,73 @@ static enum mr_status finish_streams(struct mr_future *f, struct mr_reply **repl
     return MR_OK;
 }
 
-/* Asks all cores of the map as it is now; MRC_STALE_MAP: there is another one by the time of sending. */
-static enum mr_status ask_streams(struct mr_client *client, const struct mr_options *options,
-                                  const struct streams_context *asked)
+struct streams_call {
+    struct mrc_retry retry;
+    struct streams_context context;
+};
+
+static enum mr_status streams_make(struct mrc_retry *r, struct mr_reply **reply)
 {
     struct mr_future *f;
-    uint32_t map_changes;
-    const uint32_t cores = mrc_cores_of_map(client, &map_changes);
-    enum mr_status status =
-        mrc_future_new(client, options, MR_OP_STREAMS, 0, cores, 0, sizeof(struct streams_context), &f);
-
+    enum mr_status status = mrc_future_for_cores(r, 0, NULL, sizeof(struct streams_context), 0, &f);
     if (status != MR_OK)
         return status;
-    *(struct streams_context *)f->context = *asked;
-    f->map_changes = map_changes;
+    *(struct streams_context *)f->context = MR_CONTAINER(r, struct streams_call, retry)->context;
     f->finish = finish_streams;
-    return mrc_future_run(f, options, NULL);
+    return mrc_future_run(f, r->options, reply);
 }
 
 enum mr_status mr_streams(struct mr_client *client, const struct mr_options *options,
                           struct mr_stream **streams, uint32_t *count)
 {
-    struct streams_context asked;
-    enum mr_status status;
     if (client == NULL)
         return mrc_bad_argument("mr_streams", "client is NULL");
     if (streams == NULL || count == NULL)
         return mrc_bad_argument("mr_streams", "streams and count must both be given");
-    asked.streams = streams;
-    asked.count = count;
-    do {
-        status = ask_streams(client, options, &asked);
-    } while (status == MRC_STALE_MAP);
-    return status;
+    struct streams_call c = {.retry = {.client = client,
+                                       .options = options,
+                                       .op = MR_OP_STREAMS,
+                                       .make = streams_make,
+                                       .is_due = mrc_retry_unexecuted},
+                             .context = {streams, count}};
+    return mrc_retry_run(&c.retry, NULL);
 }
 
-static enum mr_status forget_streams(struct mr_client *client, const struct mr_options *options,
-                                     const uint32_t *streams, uint32_t count)
+struct forget_call {
+    struct mrc_retry retry;
+    struct mr_tensor streams; /* u64 */
+};
+
+static enum mr_status forget_make(struct mrc_retry *r, struct mr_reply **reply)
 {
     struct mr_future *f;
-    uint32_t map_changes;
-    const uint32_t cores = mrc_cores_of_map(client, &map_changes);
     enum mr_status status =
-        mrc_future_new(client, options, MR_OP_FORGET_STREAM, 0, cores, 1, (count + 1) * sizeof(uint64_t), &f);
-
-    if (status != MR_OK)
-        return status;
-    uint64_t *numbers = f->context;
-
-    for (uint32_t i = 0; i < count; i++)
-        numbers[i] = streams[i];
-    for (uint32_t i = 0; i < f->part_count; i++)
-        mrc_part_add(f, i, mr_tensor_1d(MR_U64, count, numbers));
-    f->map_changes = map_changes;
-    return mrc_future_run(f, options, NULL);
+        mrc_future_for_cores(r, 0, &MR_CONTAINER(r, struct forget_call, retry)->streams, 0, 0, &f);
+    return status == MR_OK ? mrc_future_run(f, r->options, reply) : status;
 }
 
 enum mr_status mr_forget_streams(struct mr_client *client, const struct mr_options *options,
                                  const uint32_t *streams, uint32_t count)
 {
-    enum mr_status status;
     if (client == NULL)
         return mrc_bad_argument("mr_forget_streams", "client is NULL");
     if (streams == NULL && count > 0)
         return mrc_bad_argument("mr_forget_streams", "streams is NULL");
     if (count > MR_STREAMS_MAX)
         return mrc_bad_argument("mr_forget_streams", "there are no more than 65536 streams");
-    do {
-        status = forget_streams(client, options, streams, count);
-    } while (status == MRC_STALE_MAP);
+    uint64_t *numbers = malloc((count + 1) * sizeof(*numbers));
+    if (numbers == NULL)
+        return mrc_error(MR_NO_MEMORY, "mr_forget_streams: no memory for %u streams", count);
+    for (uint32_t i = 0; i < count; i++)
+        numbers[i] = streams[i];
+    struct forget_call c = {.retry = {.client = client,
+                                      .options = options,
+                                      .op = MR_OP_FORGET_STREAM,
+                                      .make = forget_make,
+                                      .is_due = mrc_retry_unexecuted},
+                            .streams = mr_tensor_1d(MR_U64, count, numbers)};
+    const enum mr_status status = mrc_retry_run(&c.retry, NULL);
+
+    free(numbers);
     return status;
 }

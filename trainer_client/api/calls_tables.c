@@ -8,7 +8,6 @@
  * with `replay`, a PUSH_GRAD for each: what is kept is split by table when owners change. */
 #include <stdlib.h>
 #include <string.h>
-#include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/format/bag.h"
 #include "trainer_client/api/calls.h"
 #include "trainer_client/api/large_call.h"
@@ -23,13 +22,10 @@
 
 /* A call that is being made. */
 struct tables_call {
-    struct mr_client *client;
-    const struct mr_options *options;
-    enum mr_op op;                           /* LOOKUP_TABLES or PUSH_GRAD */
+    struct mrc_retry retry;                  /* of LOOKUP_TABLES or PUSH_GRAD */
     const struct mrc_rows_request *requests; /* [table_count], as the caller gave them */
     uint32_t table_count;
     enum mr_dtype dtype; /* of rows in messages */
-    struct mrc_attempt attempt;
 };
 
 /* What one owner gets of a table, and in which message. */
@@ -208,11 +204,12 @@ static enum mr_status split_table(const struct tables_call *c, const struct mrc_
     struct mrc_shard *shard = &d->shards[table];
     struct mr_feature feature;
     uint32_t owner = 0;
-    enum mr_status status = mrc_find_feature(c->client, c->options, c->op, r->table, MR_TABLE, &feature);
+    enum mr_status status =
+        mrc_find_feature(c->retry.client, c->retry.options, c->retry.op, r->table, MR_TABLE, &feature);
     if (status != MR_OK)
         return status;
     r->averages = r->divisors != NULL;
-    if (c->op == MR_OP_LOOKUP_TABLES)
+    if (c->retry.op == MR_OP_LOOKUP_TABLES)
         r->dim = feature.dims[0];
     if (shard->memory != NULL && owners != NULL) {
         mrc_shard_keys_in(shard->memory, shard, owners->of_partition, owners->count, feature.seed, r->keys,
@@ -283,12 +280,12 @@ static void place_all(struct division *d, uint32_t owner_count)
 
 static bool needs_one_each(const struct tables_call *c)
 {
-    if (c->op == MR_OP_PUSH_GRAD)
-        return c->client->replay;
-    pthread_mutex_lock(&c->client->lock);
-    const bool known = mrc_nodes_lookup_tables(c->client);
+    if (c->retry.op == MR_OP_PUSH_GRAD)
+        return c->retry.client->replay;
+    pthread_mutex_lock(&c->retry.client->lock);
+    const bool known = mrc_nodes_lookup_tables(c->retry.client);
 
-    pthread_mutex_unlock(&c->client->lock);
+    pthread_mutex_unlock(&c->retry.client->lock);
     return !known;
 }
 
@@ -297,16 +294,16 @@ static enum mr_status divide(const struct tables_call *c, const struct mrc_owner
                              struct division **out)
 {
     const uint32_t owner_count = owners == NULL ? 1 : owners->count;
-    enum mr_status status = mrc_check_process(c->client, mr_op_name(c->op));
+    enum mr_status status = mrc_check_process(c->retry.client, mr_op_name(c->retry.op));
     if (status != MR_OK)
         return status;
     struct division *d = division_new(c, owner_count);
 
     if (d == NULL)
-        return mrc_error(MR_NO_MEMORY, "%s: no memory to split keys of %u tables", mr_op_name(c->op),
+        return mrc_error(MR_NO_MEMORY, "%s: no memory to split keys of %u tables", mr_op_name(c->retry.op),
                          c->table_count);
     d->one_each = needs_one_each(c);
-    d->has_heads = c->op == MR_OP_PUSH_GRAD || !d->one_each;
+    d->has_heads = c->retry.op == MR_OP_PUSH_GRAD || !d->one_each;
     for (uint32_t t = 0; t < c->table_count && status == MR_OK; t++)
         status = split_table(c, owners, d, t);
     if (status != MR_OK) {
@@ -323,22 +320,22 @@ static enum mr_status divide(const struct tables_call *c, const struct mrc_owner
 static void make_heads(const struct tables_call *c, struct division *d)
 {
     for (uint32_t t = 0; t < d->table_count; t++) {
-        d->heads[t] = c->op == MR_OP_PUSH_GRAD ? mrc_push_head(d->requests[t].table, c->options)
-                                               : (struct mr_push_head){.feature = d->requests[t].table};
+        d->heads[t] = c->retry.op == MR_OP_PUSH_GRAD ? mrc_push_head(d->requests[t].table, c->retry.options)
+                                                     : (struct mr_push_head){.feature = d->requests[t].table};
         d->heads[t].flags |= mrc_request_flags(&d->requests[t]);
     }
 }
 
 static uint32_t lookup_flags(const struct tables_call *c)
 {
-    const bool read_only = c->options != NULL && c->options->read_only;
+    const bool read_only = c->retry.options != NULL && c->retry.options->read_only;
     return (read_only ? MR_FEED_READ_ONLY : 0) | mrc_reply_dtype_flags(c->dtype);
 }
 
 /* Describes the messages; true when room in them is to be filled in before they are sent. */
 static bool describe(const struct tables_call *c, struct division *d, struct mr_future *f)
 {
-    bool has_room = c->op == MR_OP_PUSH_GRAD && d->dtype != MR_F32;
+    bool has_room = c->retry.op == MR_OP_PUSH_GRAD && d->dtype != MR_F32;
     make_heads(c, d);
     for (uint32_t i = 0; i < d->place_count; i++) {
         const struct place *p = &d->places[i];
@@ -377,107 +374,75 @@ static void fill_parts(struct division *d, struct mr_future *f)
 }
 
 /* Takes the division over. */
-static enum mr_status run_divided(const struct tables_call *c, struct division *d, uint32_t map_changes,
-                                  struct mr_reply **reply)
+static enum mr_status run_divided(struct tables_call *c, struct division *d, struct mr_reply **reply)
 {
-    const enum mr_op op = d->has_heads ? c->op : MR_OP_LOOKUP;
+    const enum mr_op op = d->has_heads ? c->retry.op : MR_OP_LOOKUP;
     struct mr_future *f;
-    enum mr_status status = mrc_future_new(c->client, c->options, op, 0, d->part_count, d->tensors_max,
-                                           sizeof(struct tables_context), &f);
+    enum mr_status status = mrc_future_new(c->retry.client, c->retry.options, op, 0, d->part_count,
+                                           d->tensors_max, sizeof(struct tables_context), &f);
     if (status != MR_OK) {
         free(d);
         return status;
     }
     f->memory = d;
     ((struct tables_context *)f->context)->division = d;
-    f->map_changes = map_changes;
-    f->options.deadline_us = c->attempt.deadline_us;
-    if (c->op == MR_OP_LOOKUP_TABLES) {
+    mrc_retry_future(&c->retry, f);
+    if (c->retry.op == MR_OP_LOOKUP_TABLES) {
         f->options.flags = (uint16_t)lookup_flags(c);
         f->finish = finish_lookup;
     }
     if (!describe(c, d, f))
-        return mrc_future_run(f, c->options, reply);
+        return mrc_future_run(f, c->retry.options, reply);
     status = mrc_future_begin(f);
     if (status != MR_OK) {
         mrc_future_free(f);
         return status;
     }
     fill_parts(d, f);
-    return mrc_future_run(f, c->options, reply);
+    return mrc_future_run(f, c->retry.options, reply);
 }
 
-static enum mr_status run_once(struct tables_call *c, struct mr_reply **reply)
+static enum mr_status tables_make(struct mrc_retry *r, struct mr_reply **reply)
 {
-    struct mrc_owners *owners = mrc_owners_hold(c->client);
+    struct tables_call *c = MR_CONTAINER(r, struct tables_call, retry);
+    struct mrc_owners *owners = mrc_retry_hold_map(r);
     struct division *d;
-    c->attempt.map_changes = owners == NULL ? 0 : owners->changes;
     enum mr_status status = divide(c, owners, &d);
 
     mrc_owners_release(owners);
-    return status == MR_OK ? run_divided(c, d, c->attempt.map_changes, reply) : status;
+    return status == MR_OK ? run_divided(c, d, reply) : status;
 }
 
-/* ---- lookups that are made again ---- */
-
-/* What a lookup with a future can be made again from, as in calls_rows.c. */
-struct kept {
-    struct mrc_again again;
-    struct tables_call call;
-    struct mrc_rows_request requests[]; /* and what they refer to */
-};
-
-static enum mr_status run_one(struct tables_call *c, struct mr_reply **reply);
-
-static enum mr_status calls_tables_make(const struct mrc_again *again, const struct mr_options *options)
+/* A server whose version lacks the operation is asked in another way. */
+static enum mrc_retry_due tables_is_due(struct mrc_retry *r, enum mr_status status)
 {
-    struct tables_call call = MR_CONTAINER(again, const struct kept, again)->call;
-    call.options = options;
-    return run_one(&call, NULL);
+    if (status == MR_UNKNOWN_OP && r->op == MR_OP_LOOKUP_TABLES &&
+        needs_one_each(MR_CONTAINER(r, struct tables_call, retry)))
+        return MRC_RETRY_NOW;
+    return mrc_retry_by_map(r, status);
 }
 
-/* Without memory the call will not be made again. */
-static void keep_for_again(const struct tables_call *c)
+/* Of a lookup. */
+static struct mrc_retry *tables_copy(const struct mrc_retry *r)
 {
-    size_t bytes = sizeof(struct kept) + c->table_count * sizeof(*c->requests);
+    const struct tables_call *c = MR_CONTAINER(r, const struct tables_call, retry);
+    size_t bytes = sizeof(*c) + c->table_count * sizeof(*c->requests);
     for (uint32_t t = 0; t < c->table_count; t++)
         bytes += mrc_request_copy_bytes(&c->requests[t]);
-    struct kept *kept = malloc(bytes);
-    if (kept == NULL)
-        return;
-    uint8_t *at = (uint8_t *)&kept->requests[c->table_count];
+    struct tables_call *copy = malloc(bytes);
+    if (copy == NULL)
+        return NULL;
+    struct mrc_rows_request *requests = (struct mrc_rows_request *)(copy + 1);
+    uint8_t *at = (uint8_t *)&requests[c->table_count];
 
-    kept->again.make = calls_tables_make;
-    kept->call = (struct tables_call){.client = c->client,
-                                      .op = c->op,
-                                      .requests = kept->requests,
-                                      .table_count = c->table_count,
-                                      .dtype = c->dtype};
+    *copy = *c;
+    copy->requests = requests;
     for (uint32_t t = 0; t < c->table_count; t++) {
-        kept->requests[t] = c->requests[t];
-        mrc_request_copy(&kept->requests[t], at);
+        requests[t] = c->requests[t];
+        mrc_request_copy(&requests[t], at);
         at += mrc_request_copy_bytes(&c->requests[t]);
     }
-    mrc_again_keep(&kept->again, c->options);
-}
-
-/* Whether a server has answered that its version lacks the operation: its answer leads to another way. */
-static bool is_unknown(const struct tables_call *c, enum mr_status status)
-{
-    return status == MR_UNKNOWN_OP && c->op == MR_OP_LOOKUP_TABLES && needs_one_each(c);
-}
-
-/* Runs a call whose messages hold what each of them has of a table. */
-static enum mr_status run_one(struct tables_call *c, struct mr_reply **reply)
-{
-    enum mr_status status;
-    c->attempt.deadline_us = mrc_deadline_us(c->client, c->options, mr_clock_us());
-    do {
-        status = run_once(c, reply);
-    } while (is_unknown(c, status) || mrc_is_overtaken(c->client, c->op, &c->attempt, status));
-    if (status == MR_OK && c->options != NULL && c->options->future != NULL && mr_op_repeatable(c->op))
-        keep_for_again(c);
-    return status;
+    return &copy->retry;
 }
 
 /* ---- calls that are larger than a message ---- */
@@ -486,10 +451,10 @@ static enum mr_status run_part(const struct mrc_large_call *large, const struct 
                                const struct mrc_rows_request *requests, uint32_t count)
 {
     struct tables_call part = *(const struct tables_call *)large->context;
-    part.options = options;
+    part.retry.options = options;
     part.requests = requests;
     part.table_count = count;
-    return run_one(&part, NULL);
+    return mrc_retry_run(&part.retry, NULL);
 }
 
 static enum mr_status run_tables(struct tables_call *c, struct mrc_rows_request *requests,
@@ -497,28 +462,28 @@ static enum mr_status run_tables(struct tables_call *c, struct mrc_rows_request 
 {
     bool is_large = false;
     uint64_t bytes_at_most = 0;
-    enum mr_status status = mrc_wire_dtype(mr_op_name(c->op), c->options, &c->dtype);
+    enum mr_status status = mrc_wire_dtype(mr_op_name(c->retry.op), c->retry.options, &c->dtype);
     if (status != MR_OK)
         return status;
     for (uint32_t i = 0; i < c->table_count; i++) {
         requests[i].dtype = c->dtype;
         bytes_at_most += mrc_large_bytes_at_most(&requests[i]);
     }
-    struct mrc_large_call large = {.client = c->client,
-                                   .options = c->options,
-                                   .op = c->op,
+    struct mrc_large_call large = {.client = c->retry.client,
+                                   .options = c->retry.options,
+                                   .op = c->retry.op,
                                    .requests = requests,
                                    .request_count = c->table_count,
-                                   .has_reply = c->op == MR_OP_LOOKUP_TABLES,
+                                   .has_reply = c->retry.op == MR_OP_LOOKUP_TABLES,
                                    .make = run_part,
                                    .context = c};
 
     c->requests = requests;
-    if (mrc_large_may_be(c->client, bytes_at_most))
+    if (mrc_large_may_be(c->retry.client, bytes_at_most))
         status = mrc_large_check(&large, &is_large);
     if (status != MR_OK)
         return status;
-    return is_large ? mrc_large_run(&large, reply) : run_one(c, reply);
+    return is_large ? mrc_large_run(&large, reply) : mrc_retry_run(&c->retry, reply);
 }
 
 /* ---- the public functions ---- */
@@ -572,8 +537,13 @@ enum mr_status mr_lookup_tables(struct mr_client *client, const struct mr_option
                                 struct mr_reply **reply)
 {
     const char *call = "mr_lookup_tables";
-    struct tables_call c = {
-        .client = client, .options = options, .op = MR_OP_LOOKUP_TABLES, .table_count = table_count};
+    struct tables_call c = {.retry = {.client = client,
+                                      .options = options,
+                                      .op = MR_OP_LOOKUP_TABLES,
+                                      .make = tables_make,
+                                      .is_due = tables_is_due,
+                                      .copy = tables_copy},
+                            .table_count = table_count};
     enum mr_status status = check_count(call, client, tables, table_count);
     for (uint32_t i = 0; i < table_count && status == MR_OK; i++)
         status = check_table(call, &tables[i], i);
@@ -617,8 +587,12 @@ enum mr_status mr_push_gradients_tables(struct mr_client *client, const struct m
                                         const struct mr_table_gradients *tables, uint32_t table_count)
 {
     const char *call = "mr_push_gradients_tables";
-    struct tables_call c = {
-        .client = client, .options = options, .op = MR_OP_PUSH_GRAD, .table_count = table_count};
+    struct tables_call c = {.retry = {.client = client,
+                                      .options = options,
+                                      .op = MR_OP_PUSH_GRAD,
+                                      .make = tables_make,
+                                      .is_due = tables_is_due},
+                            .table_count = table_count};
     enum mr_status status = check_count(call, client, tables, table_count);
     for (uint32_t i = 0; i < table_count && status == MR_OK; i++)
         status = check_gradients(call, tables, i);

@@ -302,7 +302,7 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
     pthread_mutex_init(&c->lock, NULL);
     mr_tick_clock_init();
     mrc_remap_init(&c->remap);
-    mr_list_init(&c->untold);
+    mr_list_init(&c->pending_notify);
     status = read_options(options, c, text, sizeof(text));
     if (status != MR_OK)
         goto failed;
@@ -372,7 +372,7 @@ void mrc_client_free_call(struct mr_client *client, struct mrc_link *link, struc
     link->calls_held--;
     client->calls_held--;
     client->room_made++;
-    mrc_futures_look_after(client);
+    mrc_futures_notify_pending(client);
     if (client->room_waiters > 0)
         mrc_wake_all(client);
 }

@@ -77,7 +77,7 @@ struct mr_client {
     uint64_t room_made;        /* rises when a call ends or is freed */
     uint32_t room_waiters;     /* threads that wait for that */
     struct mr_histogram *latencies[MR_OP_COUNT]; /* of its own calls; NULL: none so far */
-    struct mr_link untold;                       /* futures, see mrc_futures_look_after() */
+    struct mr_link pending_notify;               /* futures, see mrc_futures_notify_pending() */
     bool stopping;                               /* the progress thread must end */
     bool closed; /* destroyed by its owner; the last reply to be freed frees it */
 };

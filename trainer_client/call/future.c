@@ -11,6 +11,7 @@
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/call/outcome.h"
 #include "trainer_client/call/own_latency.h"
+#include "trainer_client/call/retry.h"
 #include "trainer_client/replay/resend.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/tick_clock.h"
@@ -21,9 +22,6 @@
  * of datagrams at a time, which are still in the cache when they are sent. */
 #define COPY_SENT_BYTES_MIN  (256u << 10)
 #define COPY_SENT_STEP_BYTES (112u << 10)
-
-/* Of a call that this thread makes again: when its first try began; 0: it makes none again. */
-static _Thread_local uint64_t first_began_ns;
 
 uint64_t mrc_deadline_us(const struct mr_client *client, const struct mr_options *options, uint64_t now_us)
 {
@@ -64,10 +62,11 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
     const void **sources = (const void **)((uint8_t *)tensors + tensors_bytes);
 
     f->client = client;
-    f->began_ns = first_began_ns != 0 ? first_began_ns : mr_tick_ns();
+    f->began_ns = mr_tick_ns();
     f->notify_fd = -1;
-    mr_list_init(&f->untold);
-    f->map_changes = UINT32_MAX;
+    mr_list_init(&f->pending_notify);
+    f->wait_until_us = UINT64_MAX;
+    f->map_generation = UINT32_MAX;
     f->part_count = part_count;
     f->context = (uint8_t *)sources + sources_bytes;
     f->options = (struct mr_call_options){.op = (uint8_t)op,
@@ -210,15 +209,12 @@ static bool room_was_made(const void *arg)
     return w->client->room_made != w->room_made;
 }
 
-/* Until when this thread, which makes a call again, may wait for room. */
-static _Thread_local uint64_t patience_until_us = UINT64_MAX;
-
-/* The same, but waits for room while other calls are in flight, until the deadline; the lock is given up
- * meanwhile. */
+/* The same, but waits for room while other calls are in flight, until the deadline or f->wait_until_us; the
+ * lock is given up meanwhile. */
 static enum mr_status begin_all_waiting(struct mr_future *f)
 {
-    const bool is_brief = patience_until_us < f->options.deadline_us;
-    const uint64_t until_us = is_brief ? patience_until_us : f->options.deadline_us;
+    const bool is_brief = f->wait_until_us < f->options.deadline_us;
+    const uint64_t until_us = is_brief ? f->wait_until_us : f->options.deadline_us;
     struct mr_client *client = f->client;
     const char *op = mr_op_name(f->options.op);
     for (;;) {
@@ -318,7 +314,7 @@ enum mr_status mrc_future_send_locked(struct mr_future *f)
 
 bool mrc_map_has_changed(const struct mr_future *f)
 {
-    return f->map_changes != UINT32_MAX && f->map_changes != mrc_owners_changes(f->client);
+    return f->map_generation != UINT32_MAX && f->map_generation != mrc_owners_changes(f->client);
 }
 
 /* Returns whether a part has lost its number. */
@@ -334,12 +330,8 @@ static bool was_withdrawn(const struct mr_future *f)
  * lock. */
 static enum mr_status check_still_valid(const struct mr_future *f)
 {
-    if (mrc_map_has_changed(f))
+    if (mrc_map_has_changed(f) || was_withdrawn(f))
         return MRC_STALE_MAP;
-    if (was_withdrawn(f))
-        return mrc_error(MR_CANCELLED,
-                         "%s: %s: the node's cores changed before it was sent: make the call again",
-                         f->client->server, mr_op_name(f->options.op));
     return mrc_survey_check(f);
 }
 
@@ -673,7 +665,7 @@ static void free_memory(struct mr_future *f)
         free(f->parts[i].copy);
     }
     free(f->memory);
-    free(f->again);
+    free(f->retry);
     free(f);
 }
 
@@ -698,55 +690,6 @@ void mrc_future_free(struct mr_future *f)
 
 /* ---- the public side ---- */
 
-void mrc_again_keep(struct mrc_again *again, const struct mr_options *options)
-{
-    again->options = *options;
-    again->options.more = false;
-    (*options->future)->again = again;
-}
-
-/* Makes a call again that ended because the node's cores changed. Not under the lock. */
-static enum mr_status make_again(struct mr_future *f, uint64_t now_us, uint64_t until_us)
-{
-    const uint64_t left_ms = (f->options.deadline_us - now_us + 999) / 1000;
-    struct mr_options options = f->again->options;
-    options.deadline_ms = left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
-    options.future = &f->successor;
-    patience_until_us = until_us;
-    first_began_ns = f->began_ns;
-    const enum mr_status status = f->again->make(f->again, &options);
-    patience_until_us = UINT64_MAX;
-    first_began_ns = 0;
-    if (status != MR_OK)
-        f->successor = NULL;
-    return status;
-}
-
-/* Whether another call has taken the place of this one, or will: one that ended because the node's cores
- * changed is made again, which takes until `until_us` at most; *later: it was not possible so soon. Not under
- * the lock. */
-static bool has_successor(struct mr_future *f, uint64_t until_us, bool *later)
-{
-    uint64_t now_us = mr_clock_us();
-    *later = false;
-    if (f->successor != NULL || f->again == NULL || now_us >= f->options.deadline_us ||
-        !mrc_outcome_is_overtaken(f))
-        return f->successor != NULL;
-    if (!mrc_cluster_wait(f->client, until_us < f->options.deadline_us ? until_us : f->options.deadline_us)) {
-        *later = until_us < f->options.deadline_us;
-        return *later;
-    }
-    if (make_again(f, now_us, until_us) == MRC_NO_ROOM_YET) {
-        *later = true;
-        return true;
-    }
-    if (f->successor != NULL)
-        mr_future_notify(f->successor, f->notify_fd);
-    free(f->again); /* once */
-    f->again = NULL;
-    return f->successor != NULL;
-}
-
 static enum mr_status wait_for_joined(struct mr_future *f, struct mr_reply **reply)
 {
     struct mr_reply *tensors = NULL;
@@ -759,7 +702,6 @@ static enum mr_status wait_for_joined(struct mr_future *f, struct mr_reply **rep
 
 enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
 {
-    bool later;
     if (future == NULL)
         return mrc_bad_argument("mr_future_wait", "future is NULL");
     if (future->waited)
@@ -768,15 +710,15 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
         return mrc_check_process(future->client, mr_op_name(future->options.op));
     if (future->joined != NULL)
         return wait_for_joined(future, reply);
-    pthread_mutex_lock(&future->client->lock);
-    wait_for_end(future);
-    pthread_mutex_unlock(&future->client->lock);
+    do {
+        pthread_mutex_lock(&future->client->lock);
+        wait_for_end(mrc_retry_latest(future));
+        pthread_mutex_unlock(&future->client->lock);
+    } while (mrc_retry_next(future, UINT64_MAX) == MRC_RETRY_NOW);
     future->waited = true;
-    if (has_successor(future, UINT64_MAX, &later))
-        return mr_future_wait(future->successor, reply);
 
     struct mr_reply *tensors = NULL; /* remains NULL when the whole answer goes into other outputs */
-    enum mr_status status = conclude(future, reply == NULL ? NULL : &tensors);
+    enum mr_status status = conclude(mrc_retry_latest(future), reply == NULL ? NULL : &tensors);
 
     if (status == MR_OK && reply != NULL)
         *reply = tensors;
@@ -791,35 +733,37 @@ static bool was_refused(const struct mr_future *f)
     return refused;
 }
 
-/* Returns whether nothing is left to wait for. */
+/* Returns whether the latest try of the future that the caller has needs nothing more to be waited for. */
 static bool is_over(const void *arg)
 {
-    const struct mr_future *f = arg;
-    return f->ended && mrc_remap_has_settled(f) &&
-           (mrc_cluster_is_settled(f->client) || f->again == NULL ||
-            mr_clock_us() >= f->options.deadline_us || !was_refused(f));
+    struct mr_future *f = (void *)(uintptr_t)arg;
+    const struct mr_future *latest = mrc_retry_latest(f);
+    return latest->ended && mrc_remap_has_settled(latest) &&
+           (mrc_cluster_is_settled(f->client) || f->retry == NULL || f->retry->is_over ||
+            mr_clock_us() >= f->options.deadline_us || !was_refused(latest));
 }
 
-/* Whoever goes by notices had one when the call ended, looked, and was told to look again later: he gets
- * another one once it is over, and there is more room than there was. Under the lock. */
-static void tell_later(struct mr_future *f, uint64_t room_made)
+/* The caller was notified and polled, but the retry was not possible yet. Notify again when there is more
+ * room than there was. Under the lock. */
+static void notify_later(struct mr_future *f, uint64_t room_made)
 {
-    if (!f->ended || f->notify_fd < 0)
+    const struct mr_future *latest = mrc_retry_latest(f);
+    if (!latest->ended || latest->notify_fd < 0)
         return;
-    mr_list_remove(&f->untold);
-    mr_list_append(&f->client->untold, &f->untold);
+    mr_list_remove(&f->pending_notify);
+    mr_list_append(&f->client->pending_notify, &f->pending_notify);
     f->room_made = room_made;
 }
 
-void mrc_futures_look_after(struct mr_client *client)
+void mrc_futures_notify_pending(struct mr_client *client)
 {
     struct mr_link *next;
-    for (struct mr_link *at = client->untold.next; at != &client->untold; at = next) {
-        struct mr_future *f = MR_CONTAINER(at, struct mr_future, untold);
+    for (struct mr_link *at = client->pending_notify.next; at != &client->pending_notify; at = next) {
+        struct mr_future *f = MR_CONTAINER(at, struct mr_future, pending_notify);
         next = at->next;
         if ((f->room_made != client->room_made && is_over(f)) || mr_clock_us() >= f->options.deadline_us) {
             mr_list_remove(at);
-            notify(f);
+            notify(mrc_retry_latest(f));
         }
     }
 }
@@ -827,55 +771,57 @@ void mrc_futures_look_after(struct mr_client *client)
 uint64_t mrc_futures_next_us(const struct mr_client *client)
 {
     uint64_t next_us = UINT64_MAX;
-    for (const struct mr_link *at = client->untold.next; at != &client->untold; at = at->next) {
-        const struct mr_future *f = MR_CONTAINER(at, struct mr_future, untold);
+    const struct mr_link *pending = &client->pending_notify;
+    for (const struct mr_link *at = pending->next; at != pending; at = at->next) {
+        const struct mr_future *f = MR_CONTAINER(at, struct mr_future, pending_notify);
         if (f->options.deadline_us < next_us)
             next_us = f->options.deadline_us;
     }
     return next_us;
 }
 
-/* Whether a call is over, which is waited for until then at most; one that is to be made again is. */
-static bool future_look(struct mr_future *f, uint64_t until_us)
+/* Returns whether a call is over, for which it waits until then at most; makes it again if need be. */
+static bool future_poll(struct mr_future *f, uint64_t until_us)
 {
+    if (f->joined != NULL)
+        return mrc_joined_poll(f->joined, until_us);
     for (;;) {
-        if (f->joined != NULL)
-            return mrc_joined_look(f->joined, until_us);
-        bool later = false;
         pthread_mutex_lock(&f->client->lock);
         const bool over = mrc_wait(f->client, is_over, f, until_us);
         const uint64_t room_made = f->client->room_made;
         if (!over)
-            tell_later(f, room_made - 1);
+            notify_later(f, room_made - 1);
         pthread_mutex_unlock(&f->client->lock);
-        if (!over || !has_successor(f, until_us, &later))
-            return over;
-        if (later) {
-            pthread_mutex_lock(&f->client->lock);
-            (void)mrc_progress_once(f->client); /* whoever asks again and again has it come at last */
-            tell_later(f, room_made);
-            pthread_mutex_unlock(&f->client->lock);
+        if (!over)
             return false;
-        }
-        f = f->successor;
+        const enum mrc_retry_due due = mrc_retry_next(f, until_us);
+        if (due == MRC_RETRY_NO)
+            return true;
+        if (due == MRC_RETRY_NOW)
+            continue;
+        pthread_mutex_lock(&f->client->lock);
+        (void)mrc_progress_once(f->client); /* polling alone makes progress */
+        notify_later(f, room_made);
+        pthread_mutex_unlock(&f->client->lock);
+        return false;
     }
 }
 
 /* In the child of a fork there is nothing to wait for; mr_future_wait() reports why. */
 bool mr_future_done(struct mr_future *future)
 {
-    if (future == NULL || mrc_is_inherited(future->client) || future_look(future, 0))
+    if (future == NULL || mrc_is_inherited(future->client) || future_poll(future, 0))
         return true;
     pthread_mutex_lock(&future->client->lock);
     (void)mrc_progress_once(future->client);
     pthread_mutex_unlock(&future->client->lock);
-    return future_look(future, 0);
+    return future_poll(future, 0);
 }
 
 bool mr_future_wait_for(struct mr_future *future, uint32_t timeout_ms)
 {
     return future == NULL || mrc_is_inherited(future->client) ||
-           future_look(future, mr_clock_us() + timeout_ms * UINT64_C(1000));
+           future_poll(future, mr_clock_us() + timeout_ms * UINT64_C(1000));
 }
 
 void mr_future_notify(struct mr_future *future, int event_fd)
@@ -887,12 +833,20 @@ void mr_future_notify(struct mr_future *future, int event_fd)
         return;
     }
     pthread_mutex_lock(&future->client->lock);
-    for (; future->successor != NULL; future = future->successor)
-        future->notify_fd = -1; /* its end has been seen */
-    future->notify_fd = event_fd;
-    if (future->ended)
-        notify(future);
+    struct mr_future *latest = mrc_retry_latest(future);
+
+    latest->notify_fd = event_fd;
+    if (latest->ended)
+        notify(latest);
     pthread_mutex_unlock(&future->client->lock);
+}
+
+static void future_abandon(struct mr_future *f)
+{
+    if (f->ended)
+        mrc_future_free_locked(f);
+    else
+        f->abandoned = true;
 }
 
 void mr_future_destroy(struct mr_future *future)
@@ -900,18 +854,15 @@ void mr_future_destroy(struct mr_future *future)
     if (future == NULL || mrc_is_inherited(future->client))
         return;
     struct mr_client *client = future->client;
-
-    mr_future_destroy(future->successor);
     if (future->joined != NULL) {
         mrc_joined_free(future->joined);
         mrc_future_free(future);
         return;
     }
     pthread_mutex_lock(&client->lock);
-    mr_list_remove(&future->untold);
-    if (future->ended)
-        mrc_future_free_locked(future);
-    else
-        future->abandoned = true;
+    mr_list_remove(&future->pending_notify);
+    if (mrc_retry_latest(future) != future)
+        future_abandon(mrc_retry_latest(future));
+    future_abandon(future);
     pthread_mutex_unlock(&client->lock);
 }

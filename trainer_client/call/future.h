@@ -58,45 +58,35 @@ struct mrc_part {
  * reported by mrc_error(). */
 typedef enum mr_status (*mrc_finish)(struct mr_future *f, struct mr_reply **reply);
 
-/* What a call with a future can be made again from. It is the first member of memory that is freed with the
- * future. */
-struct mrc_again {
-    /* Makes the call again with these options, which have the time that is left, and a future. Not under the
-     * lock. */
-    enum mr_status (*make)(const struct mrc_again *again, const struct mr_options *options);
-    struct mr_options options; /* the caller's; mrc_again_keep() sets them */
-};
-
 struct mrc_joined;
+struct mrc_retry;
 
 struct mr_future {
     struct mr_client *client;
     struct mr_call_options options;
     mrc_finish finish; /* NULL: the first part's tensors, unchanged */
     void (*on_end)(
-        struct mr_future *f); /* for calls of the library itself: called under the lock; frees `f` */
-    void *context;            /* context_bytes, zeroed; goes with the future */
-    void *memory;             /* freed with the future; for the code that made it */
-    struct mrc_again *again; /* used when the node's cores change during the call; NULL: the call then ends */
-    struct mr_future *successor; /* the call was made again as this one, whose outcome counts */
-    struct mrc_joined *joined;   /* the calls in place of this one, which has no parts; NULL: it is a call */
-    struct mr_pushed *pushed;    /* the caller's; NULL: the caller does not ask what became of the push */
+        struct mr_future *f);  /* for calls of the library itself: called under the lock; frees `f` */
+    void *context;             /* context_bytes, zeroed; goes with the future */
+    void *memory;              /* freed with the future; for the code that made it */
+    struct mrc_retry *retry;   /* of the caller's; freed with the future. NULL: it is not made again */
+    struct mrc_joined *joined; /* the calls in place of this one, which has no parts; NULL: it is a call */
+    struct mr_pushed *pushed;  /* the caller's; NULL: the caller does not ask what became of the push */
     uint32_t part_count, parts_pending;
-    int notify_fd;         /* eventfd of mr_future_notify(); -1 = none */
-    struct mr_link untold; /* of mr_client.untold, while the caller waits for another notice */
-    uint64_t room_made;    /* mr_client.room_made when there was no room to make it again */
-    uint64_t began_ns;     /* by mr_tick_ns(); of a call that is made again, its first try's */
+    int notify_fd; /* eventfd of mr_future_notify(); -1 = none */
+    struct mr_link
+        pending_notify; /* of mr_client.pending_notify, while the caller waits for another notice */
+    uint64_t room_made; /* mr_client.room_made when there was no room for a retry */
+    uint64_t began_ns;  /* by mr_tick_ns(); of a retry, that of the first try */
     uint64_t sent_us;
-    uint32_t map_changes; /* mrc_owners.changes of those by which the parts were split; UINT32_MAX = any */
+    uint64_t wait_until_us;  /* the thread that begins it waits for room until then, if before the deadline */
+    uint32_t map_generation; /* mrc_owners.changes of those by which the parts were split; UINT32_MAX = any */
     bool begun, sent, ended, abandoned, waited, more;
     bool awaited;        /* a thread waits for its end, and counts how long it took */
     bool is_replay_full; /* why there is no room: pushes that nobody has answered fill the replay buffer */
     bool takes_some;     /* `finish` is called even if parts have failed; the outcome is that failure */
     struct mrc_part parts[];
 };
-
-/* Keeps what the call that was sent with options->future can be made again from. */
-void mrc_again_keep(struct mrc_again *again, const struct mr_options *options);
 
 /* Makes a call of `part_count` parts with at most `tensors_max` tensors each. Part i goes to owner i unless
  * changed. MR_INVALID_ARGUMENT (options), MR_NO_MEMORY, MR_UNKNOWN_TABLE (no feature has such a number),
@@ -107,31 +97,25 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
 /* Appends a tensor to part i's request. */
 void mrc_part_add(struct mr_future *f, uint32_t i, struct mr_tensor tensor);
 
-/* Makes room for all requests; waits for it while other calls are in flight. On failure nothing is begun. */
+/* Makes room for all requests; waits for it while other calls are in flight. On failure nothing is begun.
+ * This and mrc_future_run() may return MRC_STALE_MAP and MRC_NO_ROOM_YET (retry.h). */
 enum mr_status mrc_future_begin(struct mr_future *f);
 /* Begins the call unless that has been done, and sends it. Then, as the options say, hands the future out, or
  * waits, writes `*reply` (NULL: not wanted) and frees the future. Frees it on failure, too. */
 enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *options, struct mr_reply **reply);
 /* Begins and sends a call of the library itself, under the lock and without waiting. */
 enum mr_status mrc_future_send_locked(struct mr_future *f);
-/* Tells those callers again who go by notices and looked too early, as a call had to be made again, and could
- * not be; when that is to be done next at the latest. Under the lock. */
-void mrc_futures_look_after(struct mr_client *client);
+/* Notifies callers again that were notified and polled too early, as a retry found no room or no map: when
+ * there is either, or the deadline passes. The second function returns when that is. Under the lock. */
+void mrc_futures_notify_pending(struct mr_client *client);
 uint64_t mrc_futures_next_us(const struct mr_client *client);
 /* Frees a future; one that was sent must have ended. Not under the lock. */
 void mrc_future_free(struct mr_future *f);
 /* Does the same under the lock, for calls of the library itself. */
 void mrc_future_free_locked(struct mr_future *f);
 
-/* Returns whether the call was split by a map that the node no longer has. Under the lock. */
+/* Returns whether the call was split by a shard map that the client no longer has. Under the lock. */
 bool mrc_map_has_changed(const struct mr_future *f);
-/* Returned by mrc_future_begin() and mrc_future_run() in that case: nothing was sent, and the call must be
- * made again. */
-#define MRC_STALE_MAP ((enum mr_status)MR_STATUS_COUNT)
-/* Returned by them while a call is made again: whoever waits for it does not wait for longer than this takes,
- * and there was no room for the request meanwhile. */
-#define MRC_NO_ROOM_YET ((enum mr_status)(MR_STATUS_COUNT + 1))
-
 /* Handles the end of a part's call. Under the lock. */
 void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status status,
                     const struct mr_message *reply);

@@ -6,6 +6,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/call/outcome.h"
+#include "trainer_client/call/retry.h"
 
 /* A call in flight. */
 struct member {
@@ -205,10 +206,8 @@ const struct mr_options *mrc_joined_next(struct mrc_joined *j)
         return NULL;
     }
     struct member *m = &j->members[j->made % MRC_JOINED_IN_FLIGHT];
-    const uint64_t left_ms = now_us < j->deadline_us ? (j->deadline_us - now_us + 999) / 1000 : 1;
-
     j->next = j->options;
-    j->next.deadline_ms = left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX;
+    j->next.deadline_ms = now_us < j->deadline_us ? mrc_left_ms(j->deadline_us, now_us) : 1;
     j->next.more = false;
     j->next.future = &m->future;
     j->next.pushed = j->options.pushed != NULL ? &m->pushed : NULL;
@@ -280,13 +279,11 @@ enum mr_status mrc_joined_run(struct mrc_joined *j, struct mr_reply **reply)
     return status;
 }
 
-bool mrc_joined_look(struct mrc_joined *j, uint64_t until_us)
+bool mrc_joined_poll(struct mrc_joined *j, uint64_t until_us)
 {
     for (uint32_t i = j->taken; i < j->made; i++) {
-        const uint64_t now_us = mr_clock_us();
-        const uint64_t left_ms = now_us < until_us ? (until_us - now_us + 999) / 1000 : 0;
         struct mr_future *f = j->members[i % MRC_JOINED_IN_FLIGHT].future;
-        if (!mr_future_wait_for(f, left_ms < UINT32_MAX ? (uint32_t)left_ms : UINT32_MAX))
+        if (!mr_future_wait_for(f, mrc_left_ms(until_us, mr_clock_us())))
             return false;
     }
     return true;

@@ -54,7 +54,7 @@ enum mr_status mrc_joined_run(struct mrc_joined *j, struct mr_reply **reply);
 /* For the future that was handed out (future.c). The outcome of all calls; may be called once. */
 enum mr_status mrc_joined_wait(struct mrc_joined *j, struct mr_reply **reply);
 /* Returns whether all have ended, for which it waits until then at most. */
-bool mrc_joined_look(struct mrc_joined *j, uint64_t until_us);
+bool mrc_joined_poll(struct mrc_joined *j, uint64_t until_us);
 /* Each of them adds 1 to the eventfd. */
 void mrc_joined_notify(struct mrc_joined *j, int event_fd);
 /* Frees it; calls in flight continue. */

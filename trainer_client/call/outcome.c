@@ -166,17 +166,11 @@ static const struct mrc_part *find_failed(const struct mr_future *f, uint32_t *g
     return failed;
 }
 
-/* Returns whether the server's version lacks the operation, and there is another way. */
-static bool is_unknown(const struct mr_future *f, const struct mrc_part *failed)
-{
-    return f->options.op == MR_OP_LOOKUP_TABLES && failed->status == MR_UNKNOWN_OP;
-}
-
-bool mrc_outcome_is_overtaken(const struct mr_future *f)
+enum mr_status mrc_outcome_status(const struct mr_future *f)
 {
     uint32_t good;
     const struct mrc_part *failed = find_failed(f, &good);
-    return failed != NULL && (is_overtaken(f, failed) || is_unknown(f, failed));
+    return failed == NULL ? MR_OK : failed->status;
 }
 
 bool mrc_outcome_is_kept(const struct mr_future *f)

@@ -10,9 +10,8 @@
  * that says something else, and mrc_error() reports it. MR_UNKNOWN_OUTCOME takes precedence; it is also the
  * outcome of a call that must not be repeated and that only some cores applied. */
 enum mr_status mrc_outcome(struct mr_future *f);
-/* The call may be made again: the node's cores changed during the call, for which mrc_outcome() would be
- * MR_CANCELLED, or the server's version lacks the operation, and the call can do without. */
-bool mrc_outcome_is_overtaken(const struct mr_future *f);
+/* Returns the status that decides that outcome, without reporting it. */
+enum mr_status mrc_outcome_status(const struct mr_future *f);
 /* Returns whether all of a push that failed was applied or will be, as what nobody answered is kept to be
  * sent again. */
 bool mrc_outcome_is_kept(const struct mr_future *f);

@@ -21,6 +21,19 @@ void mrc_owners_release(struct mrc_owners *owners)
         free(owners);
 }
 
+uint32_t mrc_owners_count(struct mr_client *client, uint32_t *changes)
+{
+    *changes = UINT32_MAX;
+    if (mrc_is_inherited(client))
+        return 1;
+    pthread_mutex_lock(&client->lock);
+    const uint32_t count = client->owners->count;
+
+    *changes = client->owners->changes;
+    pthread_mutex_unlock(&client->lock);
+    return count;
+}
+
 /* Returns the node that owns a partition; without a map the first that has told its cores. */
 static const struct mrc_node *node_of(const struct mr_client *client, uint32_t partition)
 {

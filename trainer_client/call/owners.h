@@ -47,6 +47,9 @@ struct mrc_link *mrc_owners_control(const struct mr_client *client);
 /* Returns what changes when any node of the list is restarted, and when there is another one: the sum of the
  * nodes' start ids. Under the lock. */
 uint64_t mrc_owners_start_id(const struct mr_client *client);
+/* Returns how many owners the client's list has, and how many lists it had before; 1 and UINT32_MAX for a
+ * client of another process. Takes the lock. */
+uint32_t mrc_owners_count(struct mr_client *client, uint32_t *changes);
 /* Returns how many lists the client had before. Under the lock. */
 uint32_t mrc_owners_changes(const struct mr_client *client);
 

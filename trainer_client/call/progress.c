@@ -83,9 +83,9 @@ uint64_t mrc_progress_next_us(const struct mr_client *client)
 {
     uint64_t resend = mrc_resend_next_us(client), keys = mrc_keys_next_us(client);
     uint64_t next = mrc_cluster_next_us(client), remap = mrc_remap_next_us(client);
-    uint64_t untold = mrc_futures_next_us(client);
+    uint64_t notify = mrc_futures_next_us(client);
     next = remap < next ? remap : next;
-    next = untold < next ? untold : next;
+    next = notify < next ? notify : next;
     next = resend < next ? resend : next;
     next = keys < next ? keys : next;
 
@@ -199,7 +199,7 @@ static void process_links(struct mr_client *client)
     mrc_nodes_look_after(client);
     mrc_resend_look_after(client);
     mrc_keys_look_after(client);
-    mrc_futures_look_after(client);
+    mrc_futures_notify_pending(client);
     for (uint32_t i = 0; i < client->link_count; i++) {
         struct mrc_link *link = client->links[i];
         if (!mrc_link_is_due(link, now_us))
