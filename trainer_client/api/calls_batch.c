@@ -191,7 +191,6 @@ static enum mr_status feed_make(struct mrc_retry *r, struct mr_reply **reply)
     struct feed_call *c = MR_CONTAINER(r, struct feed_call, retry);
     struct mrc_owners *owners = mrc_retry_hold_map(r);
     const enum mr_status status = feed_run(c, owners);
-    (void)reply;
     mrc_owners_release(owners);
     for (uint32_t t = 0; t < c->table_count; t++) {
         free(c->tables[t].shard.memory);
@@ -569,7 +568,6 @@ static enum mr_status push_batch_make(struct mrc_retry *r, struct mr_reply **rep
 {
     struct mrc_owners *owners = mrc_retry_hold_map(r);
     const enum mr_status status = push_batch_run(MR_CONTAINER(r, struct push_call, retry), owners);
-    (void)reply;
     mrc_owners_release(owners);
     return status;
 }

@@ -116,7 +116,6 @@ static enum mr_status save_make(struct mrc_retry *r, struct mr_reply **reply)
     struct save_call *c = MR_CONTAINER(r, struct save_call, retry);
     struct mr_options left = r->options != NULL ? *r->options : (struct mr_options){.deadline_ms = 0};
     const uint64_t sent_to = c->context.start_id;
-    (void)reply;
     if (c->why[0] != '\0')
         left.deadline_ms = save_left_ms(c);
     if (c->replays) {

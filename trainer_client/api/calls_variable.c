@@ -114,7 +114,6 @@ static enum mr_status push_make(struct mrc_retry *r, struct mr_reply **reply)
     struct mrc_pieces pieces;
     struct mr_future *f;
     enum mr_status status = find_pieces(c, c->first, c->count, &pieces);
-    (void)reply;
     if (status == MR_OK)
         status = new_future(c, &pieces, &f);
     if (status != MR_OK)
@@ -224,7 +223,6 @@ static enum mr_status push_gradient_make(struct mrc_retry *r, struct mr_reply **
     struct mrc_pieces pieces;
     struct mr_future *f;
     enum mr_status status = find_pieces(c, 0, 0, &pieces);
-    (void)reply;
     if (status == MR_OK && c->count != pieces.elements) {
         free(pieces.memory);
         status = mrc_error(
