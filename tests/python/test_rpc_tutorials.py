@@ -35,19 +35,22 @@ def _free_ports(count: int) -> list[str]:
     return ports
 
 
-def _start(backend: str, names: list[str], key: str) -> list[TorchProgram]:
+def _start(backend: str, names: list[str], directory: str) -> list[TorchProgram]:
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
         "MASTER_ADDR": "127.0.0.1",
         "MILLRACE_PYTHON_FUNCTIONS": "on",
-        "MILLRACE_KEY_FILE": key,
+        "MILLRACE_KEY_FILE": key_file(directory),
+        "TUTORIALS_MEET": directory,
         "GLOO_SOCKET_IFNAME": "lo",
         "TP_SOCKET_IFNAME": "lo",
         "USE_LIBUV": "0",  # which Debian's torch is built without, and takes for there from 2.4 on
     }
     ports = _free_ports(2 * len(names))
-    wanted = [f"{name}:{ports[2 * i]}:{ports[2 * i + 1]}" for i, name in enumerate(names)]
+    wanted = [
+        f"{name}:{ports[2 * i]}:{ports[2 * i + 1]}" for i, name in enumerate(names)
+    ]
     script = os.path.join(HERE, "rpc_tutorials", "run.py")
     return [
         TorchProgram([script, backend, str(rank), *wanted], environment, together=True)
@@ -70,17 +73,23 @@ def _ended(workers: list[TorchProgram]) -> dict[str, list[float]]:
 
 
 def _flat(numbers) -> list[float]:
-    return [x for some in numbers for x in (_flat(some) if isinstance(some, list) else [some])]
+    return [
+        x
+        for some in numbers
+        for x in (_flat(some) if isinstance(some, list) else [some])
+    ]
 
 
 @pytest.fixture(scope="module")
 def by_millrace(tmp_path_factory) -> dict[str, list[float]]:
     """All programs, in the same processes."""
-    return _ended(_start("millrace", list(WORKERS), key_file(tmp_path_factory.mktemp("key"))))
+    return _ended(
+        _start("millrace", list(WORKERS), str(tmp_path_factory.mktemp("millrace")))
+    )
 
 
 @pytest.mark.parametrize("name", WORKERS)
-def test_the_same_with_changed_imports(name, by_millrace):
-    by_torch = _ended(_start("torch", [name], ""))[name]
+def test_the_same_with_changed_imports(name, by_millrace, tmp_path):
+    by_torch = _ended(_start("torch", [name], str(tmp_path)))[name]
     assert by_torch
     assert by_millrace[name] == pytest.approx(by_torch, rel=1e-5, abs=1e-6)

@@ -2,12 +2,15 @@
 millrace.rpc. Prints what each program came to as JSON.
 
 usage: run.py torch|millrace RANK NAME:PORT:PORT...     torch runs one program in a process
+
+Before each program its workers wait for each other in the directory TUTORIALS_MEET.
 """
 import importlib.util
 import json
 import os
 import re
 import sys
+import time
 
 import torch
 
@@ -17,7 +20,10 @@ CHANGED = (  # what docs/python-rpc.md says
     (r"import torch\.distributed\.autograd as ", "import millrace.autograd as "),
     (r"from torch\.distributed\.optim import ", "from millrace.optim import "),
     (r"from torch\.distributed\.rpc import ", "from millrace.rpc import "),
-    (r"from torch\.distributed\.nn(\.api\.remote_module)? import ", "from millrace.rpc import "),
+    (
+        r"from torch\.distributed\.nn(\.api\.remote_module)? import ",
+        "from millrace.rpc import ",
+    ),
 )
 
 
@@ -29,16 +35,36 @@ def load(name, backend):
     if backend == "millrace":
         for old, new in CHANGED:
             source = re.sub(f"^{old}", new, source, flags=re.MULTILINE)
-        assert "import torch.distributed." not in source and "from torch.distributed." not in source
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader=None))
+        assert (
+            "import torch.distributed." not in source
+            and "from torch.distributed." not in source
+        )
+    module = importlib.util.module_from_spec(
+        importlib.util.spec_from_loader(name, loader=None)
+    )
     sys.modules[name] = module
     exec(compile(source, path, "exec"), module.__dict__)
     return module
 
 
+def meet(directory, program, rank):
+    """Returns when all workers of the program are here. Some have been in programs before that it was not in,
+    for longer than init_rpc waits for them."""
+    here = [
+        os.path.join(directory, f"{program.__name__}-{r}")
+        for r in range(program.WORLD_SIZE)
+    ]
+    open(here[rank], "x", encoding="ascii").close()
+    while not all(map(os.path.exists, here)):
+        time.sleep(0.01)
+
+
 def run(program, rank):
     """What the worker came to; None where the program has fewer workers."""
-    return program.run_worker(rank, program.WORLD_SIZE) if rank < program.WORLD_SIZE else None
+    if rank >= program.WORLD_SIZE:
+        return None
+    meet(os.environ["TUTORIALS_MEET"], program, rank)
+    return program.run_worker(rank, program.WORLD_SIZE)
 
 
 if __name__ == "__main__":
