@@ -216,6 +216,21 @@ static void lay_link(const struct netns *net, enum netns_side side, const char *
         give_up("a link to the router cannot be made");
 }
 
+/* The server's and the second host's kernels have the addresses that are DPDK's otherwise, and the routes. */
+static void configure_routed_servers(const struct netns *net)
+{
+    configure_server(net);
+    must_run(net, NETNS_SERVER,
+             "ip route add default via " NETNS_SERVER_GATEWAY4 " && "
+             "ip -6 route add default via " NETNS_SERVER_GATEWAY6);
+    must_run(net, NETNS_SECOND,
+             "echo 0 > /proc/sys/net/ipv6/conf/" NETNS_SECOND_IF "/disable_ipv6 && "
+             "ip addr add " NETNS_SECOND_IPV4 "/24 dev " NETNS_SECOND_IF " && "
+             "ip addr add " NETNS_SECOND_IPV6 "/64 dev " NETNS_SECOND_IF " nodad && "
+             "ip route replace default via " NETNS_SECOND_GATEWAY4 " && "
+             "ip -6 route add default via " NETNS_SECOND_GATEWAY6);
+}
+
 static void lay_router(const struct netns *net, const struct netns_options *o)
 {
     unsigned mtu = o->mtu != 0 ? o->mtu : 1500;
@@ -234,6 +249,8 @@ static void lay_router(const struct netns *net, const struct netns_options *o)
              "ip link set lo up && ip addr add " NETNS_FAR_IPV4 "/24 dev " NETNS_CLIENT_IF " && "
              "ip addr add " NETNS_FAR_IPV6 "/64 dev " NETNS_CLIENT_IF " nodad && "
              "ip route add default via 10.99.1.254 && ip -6 route add default via fd99:0:0:1::ff");
+    if (o->server_kernel)
+        configure_routed_servers(net);
 }
 
 /* Its kernel must not answer in DPDK's place. */

@@ -58,9 +58,9 @@ struct netns_options {
     uint16_t mtu;       /* 0 = 1500 */
     uint16_t queues;    /* of each end; 0 = 1. The kernel spreads flows over them */
     bool cut;           /* the cable is cut in the middle: somebody must carry the frames from end to end */
-    bool server_kernel; /* the server's kernel has the server's addresses, too */
-    bool routed;        /* three hosts around a router, see above; with mtu, and nothing else of these */
-    bool no_veth;       /* no cable (tap makes its own, memif needs none) */
+    bool server_kernel; /* the kernels of server and second have their addresses, too */
+    bool routed;  /* three hosts around a router, see above; with mtu and server_kernel alone of these */
+    bool no_veth; /* no cable (tap makes its own, memif needs none) */
     /* leave checksum and segmentation offload of the client's end on; af_packet loses packets then. The
      * server's kernel keeps its own unless the cable is cut */
     bool keep_offloads;

@@ -58,6 +58,11 @@ static const char *port_driver(void)
     return driver != NULL && *driver != '\0' ? driver : "auto";
 }
 
+bool node_fixture_on_sockets(void)
+{
+    return strcmp(port_driver(), "socket") == 0;
+}
+
 static void write_config(struct node_fixture *f, uint32_t cores)
 {
     FILE *file = fopen(f->config, "w");
@@ -104,7 +109,7 @@ void node_fixture_start_over(struct node_fixture *f, const struct netns_options 
         f->settings[i] = settings[i];
     write_config(f, cores);
     struct netns_options options = *cable;
-    options.server_kernel = options.server_kernel || strcmp(port_driver(), "socket") == 0;
+    options.server_kernel = options.server_kernel || node_fixture_on_sockets();
     netns_create(&f->net, &options);
     run_server(f);
     netns_enter(&f->net, NETNS_CLIENT);

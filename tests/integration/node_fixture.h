@@ -23,6 +23,8 @@ struct node_fixture {
 
 /* Path of millraced; set by the test's main. */
 extern const char *node_fixture_server;
+/* Nodes have the kernel's sockets: MILLRACE_DRIVER=socket. Routes are the kernel's then, which has them. */
+bool node_fixture_on_sockets(void);
 /* Reads the command line MILLRACED CORES, and skips the test without root. Returns false after a line on
  * how to use the program. */
 bool node_fixture_arguments(int argc, char **argv, uint32_t *cores);

@@ -1,6 +1,6 @@
-/* A world whose members are on links of their own, with a router between them: two nodes on DPDK ports,
- * workers on a third host and beside the second node. Whether they meet at a program or at a node, over IPv4,
- * IPv6 or both. */
+/* A world whose members are on links of their own, with a router between them: two nodes on DPDK ports, or on
+ * sockets (MILLRACE_DRIVER=socket), workers on a third host and beside the second node. Whether they meet at a
+ * program or at a node, over IPv4, IPv6 or both. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -59,6 +59,7 @@ static void start(struct routed *x, const char *world_size, const char *rendezvo
 {
     static char with_module[512], with_layers[512], at[128];
     const struct netns_options cable = {.routed = true};
+    const bool has_ports = !node_fixture_on_sockets(); /* whose routes are the node's, not the kernel's */
     const char *const first[] = {world_size,
                                  at,
                                  "rpc.name=first",
@@ -66,8 +67,8 @@ static void start(struct routed *x, const char *world_size, const char *rendezvo
                                  with_module,
                                  with_layers,
                                  DEAD_AFTER,
-                                 ("port.ipv4_gateway=" NETNS_SERVER_GATEWAY4),
-                                 ("port.ipv6_gateway=" NETNS_SERVER_GATEWAY6),
+                                 has_ports ? "port.ipv4_gateway=" NETNS_SERVER_GATEWAY4 : NULL,
+                                 has_ports ? "port.ipv6_gateway=" NETNS_SERVER_GATEWAY6 : NULL,
                                  NULL};
     const char *const second[] = {world_size,
                                   at,
@@ -76,8 +77,10 @@ static void start(struct routed *x, const char *world_size, const char *rendezvo
                                   with_module,
                                   with_layers,
                                   DEAD_AFTER,
-                                  ("port.ipv4_gateway=" NETNS_SECOND_GATEWAY4),
-                                  second_has_ipv6 ? "port.ipv6_gateway=" NETNS_SECOND_GATEWAY6 : "port.ipv6=",
+                                  !second_has_ipv6 ? "port.ipv6="
+                                  : has_ports      ? "port.ipv6_gateway=" NETNS_SECOND_GATEWAY6
+                                                   : NULL,
+                                  has_ports ? "port.ipv4_gateway=" NETNS_SECOND_GATEWAY4 : NULL,
                                   NULL};
     snprintf(with_module, sizeof(with_module), "rpc.module=%s 2.5", module);
     snprintf(with_layers, sizeof(with_layers), "rpc.module=%s", layers_module);
@@ -273,7 +276,8 @@ static void a_node_that_is_lost_is_there_again_in_the_next_world(void **state)
 /* A node that could never call the others does not start, and says what to set. */
 static void a_node_without_a_way_does_not_start(void **state)
 {
-    static const char *const refused[][3] = {
+    enum { REFUSED = 5 };
+    static const char *const by_ports[REFUSED][2] = {
         {"--set rpc.rendezvous=" NETNS_FAR_IPV4 ":7800",
          "it is not on the link of this node, " NETNS_SERVER_IPV4
          "/24: set port.ipv4_gateway to the router there"},
@@ -283,11 +287,21 @@ static void a_node_without_a_way_does_not_start(void **state)
         {"--set port.ipv4_gateway=10.99.1.254", "is not on the link of ipv4 = " NETNS_SERVER_IPV4 "/24"},
         {"--set rpc.rendezvous=no-such-host.invalid:7700", "rpc.rendezvous = no-such-host.invalid:7700: "},
     };
+    static const char *const by_sockets[REFUSED][2] = {
+        {"--set rpc.rendezvous=" NETNS_FAR_IPV4 ":7800", "this machine has no route there: "},
+        {"--set rpc.rendezvous=[" NETNS_FAR_IPV6 "]:7800", "this machine has no route there: "},
+        {"--set port.ipv6= --set rpc.rendezvous=[" NETNS_FAR_IPV6 "]:7800",
+         "this node has no IPv6 address: set port.ipv6"},
+        {"--set port.ipv4_gateway=" NETNS_SERVER_GATEWAY4,
+         "leave ipv4_gateway and ipv6_gateway unset, and set routes there (ip route add)"},
+        {"--set rpc.rendezvous=no-such-host.invalid:7700", "rpc.rendezvous = no-such-host.invalid:7700: "},
+    };
+    const char *const(*refused)[2] = node_fixture_on_sockets() ? by_sockets : by_ports;
     struct node_fixture node;
     struct program_result result;
     node_fixture_start(&node, 1, NULL);
     node_fixture_kill(&node);
-    for (uint32_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
+    for (uint32_t i = 0; i < REFUSED; i++) {
         program_run(&node.net, NETNS_SERVER, &result,
                     "%s --config %s --set rpc.world_size=2 --set rpc.name=n --set rpc.rank=1 "
                     "--set rpc.rendezvous=" NETNS_CLIENT_IPV4 ":7800 %s",
