@@ -11,8 +11,8 @@
 #include <stdint.h>
 #include "dataplane/loop/fault.h"
 #include "dataplane/loop/phases.h"
-#include "wire/base/counter_set.h"
-#include "wire/endpoint.h"
+#include "dataplane/wire/base/counter_set.h"
+#include "dataplane/wire/endpoint.h"
 
 #define DP_CORES_MAX   64
 #define DP_ERROR_BYTES 512

@@ -59,6 +59,9 @@ APART = {
     ("tools", "ps"): ("ps/checkpoint/", "ps/row/", "ps/store/", "ps/cluster/zookeeper_hosts.h"),
 }  # files and rows: millrace ckpt reads them without a node; doctor resolves ZooKeeper's names as a node does
 
+# Where installed headers lie, which are included as users do.
+PUBLIC = ("trainer_client", "dataplane/wire/format")
+
 # (folder, folder above it): why. Fewer is better.
 EXCEPTIONS = {
     (
@@ -78,10 +81,10 @@ EXCEPTIONS = {
 
 
 def included(file: str) -> Iterator[str]:
-    """The project's headers that a file includes, by their whole path."""
+    """The project's headers that a file includes, by their paths from the root, where there is one."""
     for header in re.findall(r'^#include "([^"]+)"', (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE):
-        if (ROOT / header).is_file():
-            yield header
+        places = [header, *(f"{folder}/{header}" for folder in (str(Path(file).parent), *PUBLIC))]
+        yield next((place for place in places if (ROOT / place).is_file()), header)
 
 
 def ranked(path: str, top: str) -> tuple[int, str] | None:
@@ -122,6 +125,9 @@ def main() -> int:
     ).stdout.split()
     status, needed = 0, set()
     for file in (name for name in files if not name.startswith("tests/")):
+        for header in (name for name in included(file) if not (ROOT / name).is_file()):
+            print(f"{file}: includes {header}, which is not there: write its path from the root")
+            status = 1
         for header in filter(lambda name: wrong(file, name), included(file)):
             pair = excepted(file, header)
             if pair is None:

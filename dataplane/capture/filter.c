@@ -1,5 +1,6 @@
 #include "dataplane/capture/filter.h"
 #include <string.h>
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/format/packet.h"
 
 static struct dp_filter_call *place_of(const struct dp_filter *filter, uint64_t session_id, uint64_t call_id)
@@ -35,7 +36,7 @@ static bool wants_bundle(struct dp_filter *filter, const struct mr_packet_header
         memcpy(&frame, payload + at, sizeof(frame));
         at += (uint32_t)sizeof(frame);
         wanted |= note_message(filter, header->session_id, frame.call_id, payload[at]);
-        const uint64_t next = at + (((uint64_t)frame.message_bytes + 7) & ~UINT64_C(7));
+        const uint64_t next = at + mr_padded(frame.message_bytes);
         if (next >= payload_bytes)
             break;
         at = (uint32_t)next;

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include "dataplane/udp/address.h"
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/random.h"
 #include "dataplane/wire/format/packet.h"
 
@@ -123,7 +124,7 @@ void mr_udp_send_end(struct mr_udp_sender *s, uint32_t bytes)
         return;
     s->packets[s->count].bytes = bytes;
     s->count++;
-    s->used += (bytes + 7u) & ~7u;
+    s->used += (uint32_t)mr_padded(bytes);
 }
 
 static uint8_t *tx_begin(void *self, const struct mr_address *to, uint32_t bytes_max)

@@ -99,9 +99,8 @@ enum mr_client_session_event {
      * session; calls that are not repeatable (neither by their op nor numbered) and were sent whole have
      * ended with MR_UNKNOWN_OUTCOME, the others are sent again by themselves */
     MR_SESSION_RESTARTED,
-    MR_SESSION_AWAY,     /* no answer for a second; calls keep trying until their deadlines */
-    MR_SESSION_REJECTED, /* reserved: a peer without the key gets no answer */
-    MR_SESSION_PATH,     /* the path was probed: path_known, path_narrow or segment_bytes may have changed */
+    MR_SESSION_AWAY, /* no answer for a second; calls keep trying until their deadlines */
+    MR_SESSION_PATH, /* the path was probed: path_known, path_narrow or segment_bytes may have changed */
 };
 /* The handler may do anything but destroy the endpoint; it may close this session. */
 typedef void (*mr_on_session)(void *app, struct mr_client_session *session,

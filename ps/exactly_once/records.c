@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/bytes.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_format.h"
 
@@ -18,11 +19,6 @@ struct writing {
     size_t at;
 };
 
-static size_t padded(uint64_t bytes)
-{
-    return (size_t)(bytes + 7) & ~(size_t)7;
-}
-
 /* Writes a record's header and returns the place of its bytes; NULL: only counts. */
 static uint8_t *add_record(struct writing *w, struct ps_record record)
 {
@@ -32,9 +28,9 @@ static uint8_t *add_record(struct writing *w, struct ps_record record)
     if (w->out != NULL) {
         memcpy(w->out + w->at, &record, sizeof(record));
         bytes = w->out + w->at + sizeof(record);
-        memset(bytes + record.bytes, 0, padded(record.bytes) - record.bytes);
+        memset(bytes + record.bytes, 0, mr_padded(record.bytes) - record.bytes);
     }
-    w->at += sizeof(record) + padded(record.bytes);
+    w->at += sizeof(record) + mr_padded(record.bytes);
     return bytes;
 }
 
@@ -250,9 +246,10 @@ static bool each_record(struct import *m, const uint8_t *bytes, size_t size,
             return false;
         memcpy(&record, bytes + at, sizeof(record));
         at += sizeof(record);
-        if (record.bytes > size - at || padded(record.bytes) > size - at || !visit(m, &record, bytes + at))
+        if (record.bytes > size - at || mr_padded(record.bytes) > size - at ||
+            !visit(m, &record, bytes + at))
             return false;
-        at += padded(record.bytes);
+        at += mr_padded(record.bytes);
     }
     return true;
 }

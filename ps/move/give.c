@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/optimizer/rule.h"
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/format/move.h"
 #include "ps/core/core.h"
 #include "ps/table/table_copy.h"
@@ -31,11 +32,6 @@ struct ps_give {
     struct ps_copy_part part;
     uint8_t block[MR_MOVE_BLOCK_BYTES];
 };
-
-static uint32_t padded(uint64_t bytes)
-{
-    return (uint32_t)((bytes + 7) & ~UINT64_C(7));
-}
 
 /* ---- life ---- */
 
@@ -84,7 +80,7 @@ void ps_give_end(struct ps_core *core, uint64_t move)
 /* Room for a record's bytes; NULL: there is none. */
 static uint8_t *give_add(struct ps_give *g, const struct ps_record *record)
 {
-    const uint32_t bytes = padded(record->bytes);
+    const uint32_t bytes = (uint32_t)mr_padded(record->bytes);
     if (sizeof(*record) + bytes > sizeof(g->block) - g->block_bytes)
         return NULL;
     uint8_t *to = g->block + g->block_bytes;
@@ -148,7 +144,7 @@ static bool has_room(const struct ps_give *g, const struct ps_table *t)
 {
     const size_t left = sizeof(g->block) - g->block_bytes;
     return rows_that_fit(g, ps_table_stored_row_bytes(t)) > 0 &&
-           left >= sizeof(struct ps_record) + padded(PS_FILTER_PIECE_BYTES_MAX);
+           left >= sizeof(struct ps_record) + (uint32_t)mr_padded(PS_FILTER_PIECE_BYTES_MAX);
 }
 
 /* All of a table that has changed. */

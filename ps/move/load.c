@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "dataplane/optimizer/kernels.h"
 #include "dataplane/optimizer/rule.h"
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/list.h"
 #include "ps/core/core.h"
 #include "ps/move/give.h"
@@ -34,15 +35,10 @@ struct ps_move_load {
     } parts[];
 };
 
-static uint32_t padded(uint64_t bytes)
-{
-    return (uint32_t)((bytes + 7) & ~UINT64_C(7));
-}
-
 /* With what it is about. */
 static uint32_t whole_bytes(const struct ps_record *record)
 {
-    return (uint32_t)sizeof(*record) + padded(record->bytes);
+    return (uint32_t)sizeof(*record) + (uint32_t)mr_padded(record->bytes);
 }
 
 /* The record at `at`; false: there is none that is whole. */
@@ -51,7 +47,7 @@ static bool record_at(const uint8_t *bytes, uint32_t byte_count, uint32_t at, st
     if (byte_count - at < sizeof(*out))
         return false;
     memcpy(out, bytes + at, sizeof(*out));
-    return out->bytes <= byte_count && padded(out->bytes) <= byte_count - at - sizeof(*out);
+    return out->bytes <= byte_count && (uint32_t)mr_padded(out->bytes) <= byte_count - at - sizeof(*out);
 }
 
 /* ---- on a core ---- */

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
@@ -13,7 +14,6 @@
 #include "ps/move/drop.h"
 #include "ps/move/give.h"
 
-#define MIB        (UINT64_C(1) << 20)
 #define SILENCE_US 60000000u /* a giver that gives nothing for longer ends the move */
 
 static struct ps_partition_set partitions_of(const struct ps_cluster_move *move)
@@ -235,7 +235,7 @@ static void end_take(struct ps_cluster_moves *m, const struct ps_cluster_moves_n
                     "move_taken",
                     "move %" PRIu64 ": %u partition%s of node %s are here: %" PRIu64 " rows, %" PRIu64
                     " MiB in %.2f s; calls waited for %.1f ms",
-                    m->takes.id, m->takes.count, mr_plural(m->takes.count), m->from, p.rows, p.bytes / MIB,
+                    m->takes.id, m->takes.count, mr_plural(m->takes.count), m->from, p.rows, p.bytes / MR_MIB,
                     (double)(now_us - p.started_us) / 1e6, (double)(now_us - p.held_us) / 1e3);
     } else {
         if (!m->has_reported)
@@ -272,7 +272,7 @@ static bool start_take(struct ps_cluster_moves *m, const struct ps_cluster_moves
                                             .partitions = partitions_of(&m->takes),
                                             .address = now->giver.address,
                                             .core_count = now->giver.core_count,
-                                            .bytes_per_s_max = mib_s * MIB,
+                                            .bytes_per_s_max = mib_s * MR_MIB,
                                             .silence_us = SILENCE_US,
                                             .changed = m->changed,
                                             .context = m->context};

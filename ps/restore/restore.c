@@ -5,6 +5,7 @@
 #include <string.h>
 #include "dataplane/optimizer/kernels.h"
 #include "dataplane/optimizer/rule.h"
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
 #include "ps/checkpoint/block_stream.h"
@@ -335,7 +336,7 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
 {
     const struct round *r = arg;
     struct loader *l = r->loader;
-    uint64_t bytes_read = sizeof(*record) + ((record->bytes + 7) & ~UINT64_C(7));
+    uint64_t bytes_read = sizeof(*record) + mr_padded(record->bytes);
     atomic_fetch_add_explicit(l->progress, bytes_read, memory_order_relaxed);
     const uint32_t part = r->link->part;
     if (!r->link->is_last)

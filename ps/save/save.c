@@ -5,6 +5,7 @@
 #include <string.h>
 #include "dataplane/optimizer/named_parameters.h"
 #include "dataplane/optimizer/rule.h"
+#include "dataplane/wire/base/bytes.h"
 #include "ps/core/core.h"
 #include "ps/table/occurrence_filter.h"
 
@@ -18,11 +19,6 @@ enum went {
     NO_ROOM, /* in the writer's buffers: nothing was written */
     THROUGH, /* there is no more of it */
 };
-
-static size_t padded(uint64_t bytes)
-{
-    return (size_t)((bytes + 7) & ~UINT64_C(7));
-}
 
 /* ---- rows ---- */
 
@@ -62,7 +58,7 @@ static void emit(void *self, struct ps_table *t, const uint64_t *keys, const uin
  * so each block may lose up to a record at its end. */
 static uint64_t rows_need_bytes(uint64_t rows, uint32_t row_bytes)
 {
-    uint64_t per_row = sizeof(struct ps_record) + sizeof(uint64_t) + padded(row_bytes) + 8;
+    uint64_t per_row = sizeof(struct ps_record) + sizeof(uint64_t) + mr_padded(row_bytes) + 8;
     uint64_t record_max =
         sizeof(struct ps_record) + PS_SAVE_RECORD_ROWS * (sizeof(uint64_t) + (uint64_t)row_bytes) + 8;
     uint64_t bytes = rows * per_row;
@@ -352,7 +348,7 @@ static bool cursor_has_room(const struct ps_core *core, uint64_t need_bytes, uin
  * more. */
 static uint8_t *append(struct ps_core *core, const struct ps_record *record, uint64_t now_us)
 {
-    if (!cursor_has_room(core, sizeof(*record) + padded(record->bytes), now_us))
+    if (!cursor_has_room(core, sizeof(*record) + mr_padded(record->bytes), now_us))
         return NULL;
     return ps_writer_append(core->save.writer, core->index, record);
 }
@@ -369,7 +365,7 @@ static enum went copy_step(struct ps_core *core, uint64_t now_us)
     if (to == NULL)
         return NO_ROOM;
     memcpy(to, save->copy + save->copied_out_bytes + sizeof(record), record.bytes);
-    save->copied_out_bytes += sizeof(record) + padded(record.bytes);
+    save->copied_out_bytes += sizeof(record) + mr_padded(record.bytes);
     return WENT_ON;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include "dataplane/metrics/metrics_process.h"
 #include "dataplane/metrics/metrics_server.h"
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
 #include "ps/core/core.h"
@@ -14,7 +15,6 @@
 
 #define ANSWER_MS    500u /* that a core has, of the ten seconds after which Prometheus gives up */
 #define COUNTERS_MAX 512u /* of a core */
-#define MIB          (UINT64_C(1) << 20)
 
 /* One core's counters as they were visited. */
 struct core_counters {
@@ -71,7 +71,7 @@ static void write_node(const struct ps_node_metrics *m, struct mr_metrics_text *
 {
     const struct ps_node *node = m->node;
     const struct mr_counter_set *set = &ps_node_metric_set;
-    const uint64_t values[] = {node->incarnation, node->config->memory_limit_mib * MIB,
+    const uint64_t values[] = {node->incarnation, node->config->memory_limit_mib * MR_MIB,
                                checkpoint_every_s(node)};
     mr_metrics_family(text, set, &set->counters[0]);
     write_state(m, text);

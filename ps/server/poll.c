@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/log.h"
 #include "ps/move/drop.h"
 #include "ps/move/give.h"
@@ -9,7 +10,6 @@
 #include "ps/server/node_counters.h"
 #include "ps/server/rpc_node.h"
 
-#define MIB                  (UINT64_C(1) << 20)
 #define TOMBSTONE_SHARE      64u         /* of the memory for tables: keys of removed rows, for deltas */
 #define GAUGE_INTERVAL_US    100000u     /* between two looks at values that are not counted as they change */
 #define EXPIRE_PER_POLL_MAX  4u          /* batches dropped in one poll, so that it stays short */
@@ -27,10 +27,10 @@ struct ps_core *ps_core_create(struct ps_node *node, uint32_t index)
     core->index = index;
     ps_ownership_init(core);
     ps_core_set_clock_us(core, 0); /* until a checkpoint says how long its tables were served */
-    uint64_t batch_bytes = config->batches_memory_mib * MIB / node->core_count;
-    uint64_t record_bytes = PS_RECORD_MIB * MIB;
+    uint64_t batch_bytes = config->batches_memory_mib * MR_MIB / node->core_count;
+    uint64_t record_bytes = PS_RECORD_MIB * MR_MIB;
     core->batch_arena = ps_arena_create(batch_bytes + record_bytes);
-    uint64_t table_bytes = config->memory_limit_mib * MIB / node->core_count - batch_bytes - record_bytes;
+    uint64_t table_bytes = config->memory_limit_mib * MR_MIB / node->core_count - batch_bytes - record_bytes;
     if (config->checkpoint_deltas > 0) {
         uint64_t tombstone_bytes = table_bytes / TOMBSTONE_SHARE;
         tombstone_bytes =

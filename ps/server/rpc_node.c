@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "dataplane/udp/address.h"
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
@@ -21,7 +22,6 @@
 #include "ps/server/node_counters.h"
 #include "ps/server/rpc_modules.h"
 
-#define MIB               ((size_t)1 << 20)
 #define SESSIONS_PER_PEER 12u /* to each worker, and from it, also while it restarts */
 #define SLEEP_MAX_US      1000000u
 #define LOOK_US           1000u
@@ -159,7 +159,7 @@ void ps_rpc_destroy(struct ps_rpc *rpc)
 void ps_rpc_dp_config(const struct ps_rpc *rpc, struct dp_config *out)
 {
     memcpy(out->endpoint.client_uuid, rpc->uuid, sizeof(rpc->uuid));
-    out->calling_memory_bytes = rpc->config->rpc_messages_mib * MIB;
+    out->calling_memory_bytes = rpc->config->rpc_messages_mib * (size_t)MR_MIB;
     out->calling_sessions = (uint32_t)rpc->config->rpc_world_size * SESSIONS_PER_PEER;
 }
 
@@ -245,8 +245,8 @@ static enum mr_status make_agent(struct ps_rpc *rpc, char *error, size_t error_b
                                     .timeout_ms = (uint32_t)config->rpc_timeout_ms,
                                     .dead_after_ms = (uint32_t)config->rpc_dead_after_ms,
                                     .executor_threads = (uint32_t)config->rpc_threads,
-                                    .long_bytes_max = config->rpc_message_mib_max * MIB,
-                                    .long_memory_bytes = config->rpc_long_memory_mib * MIB};
+                                    .long_bytes_max = config->rpc_message_mib_max * (size_t)MR_MIB,
+                                    .long_memory_bytes = config->rpc_long_memory_mib * (size_t)MR_MIB};
     memcpy(agent.uuid, rpc->uuid, sizeof(agent.uuid));
     memcpy(agent.rendezvous, rpc->rendezvous, sizeof(rpc->rendezvous));
     dp_own_addresses(rpc->dp, agent.own);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "dataplane/optimizer/named_parameters.h"
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/base/trace.h"
@@ -32,8 +33,6 @@
 #include "ps/server/rpc_node.h"
 #include "ps/server/serve.h"
 #include "ps/server/watch.h"
-
-#define MIB (UINT64_C(1) << 20)
 
 struct ps_server {
     struct ps_node node;
@@ -100,10 +99,10 @@ static void dp_config_of(const struct ps_node *node, struct dp_config *out)
     out->endpoint.sessions_max = (uint32_t)config->transport_sessions_max;
     out->endpoint.sessions_per_address = (uint32_t)config->transport_sessions_per_address;
     out->endpoint.hellos_per_address = (uint32_t)config->transport_hellos_per_address;
-    out->endpoint.message_bytes_max = (uint32_t)(config->transport_message_mib_max * MIB);
+    out->endpoint.message_bytes_max = (uint32_t)(config->transport_message_mib_max * MR_MIB);
     out->endpoint.receive_window_bytes = (uint32_t)config->transport_receive_window_kib * 1024;
-    out->endpoint.memory_bytes = config->memory_messages_mib * MIB;
-    out->endpoint.session_memory_bytes = config->transport_session_memory_mib * MIB;
+    out->endpoint.memory_bytes = config->memory_messages_mib * MR_MIB;
+    out->endpoint.session_memory_bytes = config->transport_session_memory_mib * MR_MIB;
     if (!config->transport_bundle)
         out->endpoint.bundle_bytes_max = 0;
     out->endpoint.session_idle_us = config->transport_session_idle_s * 1000000;

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/cli.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/plural.h"
@@ -16,7 +17,6 @@
 #include "tools/commands.h"
 #include "tools/connection.h"
 
-#define MIB          (UINT64_C(1) << 20)
 #define OPS_MAX      64
 #define ALL_CORES    UINT32_MAX
 #define PAUSE_US     5000u  /* between two reads, while little comes */
@@ -269,7 +269,7 @@ static int capture(const struct arguments *a, struct mr_client *client)
         .arguments = a,
         .cores = {.visit = take_packet, .arg = &c, .is_stopped = is_stopped},
         .files = {.path = a->output,
-                  .file_bytes = a->file_mib * MIB,
+                  .file_bytes = a->file_mib * MR_MIB,
                   .files_max = a->files,
                   .begin = begin_file,
                   .end = end_file,

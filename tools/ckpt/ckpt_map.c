@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/format/mr_feature.h"
 
 /* Memory for each slot, so that at most 3/4 of the slots are used: an entry takes at least 24 bytes. */
@@ -26,7 +27,7 @@ uint64_t ckpt_place(uint64_t key)
 
 static uint64_t entry_bytes(uint32_t payload_bytes)
 {
-    return sizeof(struct ckpt_entry) + (((uint64_t)payload_bytes + 7) & ~UINT64_C(7));
+    return sizeof(struct ckpt_entry) + mr_padded(payload_bytes);
 }
 
 struct ckpt_map *ckpt_map_create(uint64_t memory_bytes)
@@ -47,7 +48,7 @@ struct ckpt_map *ckpt_map_create(uint64_t memory_bytes)
     map->memory = memory;
     map->slot_count = (uint32_t)(map->memory_bytes / PER_SLOT_BYTES * 2);
     map->slots = memory;
-    const uint64_t slots_bytes = ((uint64_t)map->slot_count * sizeof(*map->slots) + 7) & ~UINT64_C(7);
+    const uint64_t slots_bytes = mr_padded((uint64_t)map->slot_count * sizeof(*map->slots));
     map->entries = map->memory + slots_bytes;
     map->entries_bytes = map->memory_bytes - slots_bytes;
     return map;

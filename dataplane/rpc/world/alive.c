@@ -91,7 +91,7 @@ void mr_agent_on_session(struct mr_rpc *agent, struct mr_client_session *session
     mr_client_session_info(session, &info);
     struct mr_member *m = info.user;
 
-    if (event == MR_SESSION_AWAY || event == MR_SESSION_REJECTED)
+    if (event == MR_SESSION_AWAY)
         return;
     /* Another process answers in the worker's place: what the worker knew is lost. */
     if (m->rank != MR_RPC_NO_RANK) {

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/number.h"
 #include "dataplane/wire/base/xxh3.h"
 #include "dataplane/wire/endpoint_internal.h"
@@ -166,7 +167,7 @@ static uint16_t small_flags(const struct mr_peer *peer, bool asks)
 
 static uint32_t frame_bytes(uint32_t message_bytes)
 {
-    return (uint32_t)sizeof(struct mr_frame) + ((message_bytes + 7) & ~7u);
+    return (uint32_t)(sizeof(struct mr_frame) + mr_padded(message_bytes));
 }
 
 static uint32_t frame_write(uint8_t *to, const struct small_message *message)

@@ -11,6 +11,7 @@
 
 #include <assert.h>
 #include <stdint.h>
+#include "dataplane/wire/base/bytes.h"
 
 #define MR_CAPTURE_BLOCK_BYTES (60u << 10) /* of records in an answer, at most */
 #define MR_CAPTURE_SNAP_MIN    64u
@@ -74,7 +75,7 @@ static_assert(sizeof(struct mr_capture_record) == 24, "record size");
 
 static inline uint32_t mr_capture_record_bytes(uint32_t captured_bytes)
 {
-    return (uint32_t)sizeof(struct mr_capture_record) + ((captured_bytes + 7u) & ~7u);
+    return (uint32_t)(sizeof(struct mr_capture_record) + mr_padded(captured_bytes));
 }
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/format/capability.h"
 
 /* What each type may carry. */
@@ -72,7 +73,7 @@ static bool frame_take(const struct mr_packet_header *header, const uint8_t *pay
     if (left < sizeof(frame))
         return false;
     memcpy(&frame, payload + *at, sizeof(frame));
-    uint32_t padded_bytes = frame.message_bytes <= left ? (frame.message_bytes + 7) & ~7u : 0;
+    uint32_t padded_bytes = frame.message_bytes <= left ? (uint32_t)mr_padded(frame.message_bytes) : 0;
     if (padded_bytes == 0 || frame.reserved != 0 || padded_bytes > left - sizeof(frame))
         return false;
     *out = (struct mr_fragment){.call_id = frame.call_id,

@@ -5,15 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "dataplane/wire/base/bytes.h"
 #include "ps/core/batch_cache.h"
 
-#define MIB    (UINT64_C(1) << 20)
 #define SECRET UINT64_C(0xd6e8feb86659fd93)
 #define TTL_US 1000
 
 static int make_arena(void **state)
 {
-    *state = ps_arena_create(64 * MIB);
+    *state = ps_arena_create(64 * MR_MIB);
     return *state == NULL;
 }
 
@@ -44,7 +44,7 @@ static struct ps_batch *add(struct ps_batch_cache *c, uint64_t id, uint64_t now_
 
 static void keeps_what_is_written(void **state)
 {
-    struct ps_batch_cache *c = ps_batch_cache_create(*state, 16, MIB, TTL_US, SECRET);
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 16, MR_MIB, TTL_US, SECRET);
     struct ps_batch_part shapes[2] = {shape,
                                       {.feature = 9, .samples = 1, .slots = 1, .dim = 1024, .key_count = 0}};
     struct ps_batch *b;
@@ -69,7 +69,7 @@ static void keeps_what_is_written(void **state)
 
 static void the_same_id_takes_the_place(void **state)
 {
-    struct ps_batch_cache *c = ps_batch_cache_create(*state, 1, MIB, TTL_US, SECRET);
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 1, MR_MIB, TTL_US, SECRET);
     add(c, 5, 0);
     struct ps_batch_part bigger = shape;
     bigger.key_count = 21;
@@ -82,7 +82,7 @@ static void the_same_id_takes_the_place(void **state)
 
 static void is_bounded_in_number(void **state)
 {
-    struct ps_batch_cache *c = ps_batch_cache_create(*state, 3, MIB, TTL_US, SECRET);
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 3, MR_MIB, TTL_US, SECRET);
     struct ps_batch *b = NULL;
     for (uint64_t id = 0; id < 3; id++)
         add(c, id, 0);
@@ -98,7 +98,7 @@ static void is_bounded_in_number(void **state)
 
 static void is_bounded_in_bytes(void **state)
 {
-    struct ps_batch_cache *c = ps_batch_cache_create(*state, 1000, MIB, TTL_US, SECRET);
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 1000, MR_MIB, TTL_US, SECRET);
     struct ps_batch_part big = shape, huge = shape;
     struct ps_batch *b;
     big.key_count = 50000; /* 400 kB */
@@ -107,7 +107,7 @@ static void is_bounded_in_bytes(void **state)
     assert_int_equal(add_shapes(c, 1, false, &big, 1, 0, &b), MR_OK);
     assert_int_equal(add_shapes(c, 2, false, &big, 1, 0, &b), MR_OK);
     assert_int_equal(add_shapes(c, 3, false, &big, 1, 0, &b), MR_BATCH_CACHE_FULL);
-    assert_true(ps_batch_cache_bytes(c) <= MIB);
+    assert_true(ps_batch_cache_bytes(c) <= MR_MIB);
     ps_batch_remove(c, ps_batch_find(c, 1));
     assert_int_equal(add_shapes(c, 3, false, &big, 1, 0, &b), MR_OK);
     /* Spare memory of one size is given back for another. */
@@ -119,8 +119,8 @@ static void is_bounded_in_bytes(void **state)
 
 static void tells_when_tables_use_up_the_memory(void **state)
 {
-    struct ps_arena *arena = ps_arena_create(16 * MIB);
-    struct ps_batch_cache *c = ps_batch_cache_create(arena, 10, 64 * MIB, TTL_US, SECRET);
+    struct ps_arena *arena = ps_arena_create(16 * MR_MIB);
+    struct ps_batch_cache *c = ps_batch_cache_create(arena, 10, 64 * MR_MIB, TTL_US, SECRET);
     assert_non_null(c);
     struct ps_batch_part big = shape;
     struct ps_batch *b;
@@ -133,7 +133,7 @@ static void tells_when_tables_use_up_the_memory(void **state)
 
 static void expires_in_the_order_of_last_use(void **state)
 {
-    struct ps_batch_cache *c = ps_batch_cache_create(*state, 16, MIB, TTL_US, SECRET);
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 16, MR_MIB, TTL_US, SECRET);
     add(c, 1, 0);
     add(c, 2, 100);
     add(c, 3, 200);
@@ -156,7 +156,7 @@ static void expires_in_the_order_of_last_use(void **state)
 
 static void remembers_the_last_expired_only(void **state)
 {
-    struct ps_batch_cache *c = ps_batch_cache_create(*state, 4, MIB, TTL_US, SECRET);
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 4, MR_MIB, TTL_US, SECRET);
     for (uint64_t id = 0; id <= PS_EXPIRED_IDS_MAX; id++) {
         add(c, id, id);
         assert_int_equal(ps_batch_expire(c, id + TTL_US, 1), 1);
@@ -171,7 +171,7 @@ static void remembers_the_last_expired_only(void **state)
 static void agrees_with_a_list(void **state)
 {
     enum { IDS = 64, KEPT_MAX = 32, TURNS = 20000 };
-    struct ps_batch_cache *c = ps_batch_cache_create(*state, KEPT_MAX, MIB, TTL_US, SECRET);
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, KEPT_MAX, MR_MIB, TTL_US, SECRET);
     bool is_kept[IDS] = {false};
     uint32_t kept = 0, random = 12345;
     for (uint32_t i = 0; i < TURNS; i++) {
@@ -196,7 +196,7 @@ static void agrees_with_a_list(void **state)
 
 static void a_prepared_batch_is_found_once_it_is_published(void **state)
 {
-    struct ps_batch_cache *c = ps_batch_cache_create(*state, 2, MIB, TTL_US, SECRET);
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 2, MR_MIB, TTL_US, SECRET);
     struct ps_batch *b = NULL, *other = NULL;
     struct ps_batch *old = add(c, 5, 0);
     add(c, 6, 0);
@@ -222,7 +222,7 @@ static void a_prepared_batch_is_found_once_it_is_published(void **state)
 
 static void a_pinned_batch_outlives_its_removal(void **state)
 {
-    struct ps_batch_cache *c = ps_batch_cache_create(*state, 2, MIB, TTL_US, SECRET);
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 2, MR_MIB, TTL_US, SECRET);
     struct ps_batch *b = add(c, 5, 0);
     ps_batch_pin(b);
     ps_batch_pin(b);
@@ -248,7 +248,7 @@ static void a_pinned_batch_outlives_its_removal(void **state)
 static void gives_everything_back(void **state)
 {
     size_t before = ps_arena_allocated_bytes(*state);
-    struct ps_batch_cache *c = ps_batch_cache_create(*state, 100, 16 * MIB, TTL_US, SECRET);
+    struct ps_batch_cache *c = ps_batch_cache_create(*state, 100, 16 * MR_MIB, TTL_US, SECRET);
     for (uint64_t id = 0; id < 100; id++)
         add(c, id, 0);
     ps_batch_cache_destroy(c);

@@ -4,16 +4,15 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <cmocka.h>
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/format/op.h"
 #include "ps/exactly_once/applied_batches.h"
-
-#define MIB (UINT64_C(1) << 20)
 
 static struct ps_arena *arena;
 
 static int make(void **state)
 {
-    arena = ps_arena_create(256 * MIB);
+    arena = ps_arena_create(256 * MR_MIB);
     *state = ps_applied_batches_create(arena, NULL);
     return *state == NULL;
 }
@@ -145,7 +144,7 @@ static void refuses_what_is_too_far_ahead(void **state)
 
 static void want_of_memory_changes_nothing(void **state)
 {
-    struct ps_arena *small = ps_arena_create(16 * MIB);
+    struct ps_arena *small = ps_arena_create(16 * MR_MIB);
     struct ps_applied_batches *l = ps_applied_batches_create(small, NULL);
     uint32_t stream = 0;
     (void)state;
@@ -310,7 +309,7 @@ static int make_guarded(void **state)
     const struct ps_push_guard guard = {.secret = 7, .has_session = has_session, .now_s = clock_of_test};
     now_s = 1000;
     is_connected = true;
-    arena = ps_arena_create(256 * MIB);
+    arena = ps_arena_create(256 * MR_MIB);
     *state = ps_applied_batches_create(arena, &guard);
     return *state == NULL;
 }

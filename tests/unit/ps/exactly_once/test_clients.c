@@ -4,15 +4,14 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
+#include "dataplane/wire/base/bytes.h"
 #include "ps/exactly_once/clients.h"
-
-#define MIB (UINT64_C(1) << 20)
 
 static struct ps_arena *arena;
 
 static int make(void **state)
 {
-    arena = ps_arena_create(16 * MIB);
+    arena = ps_arena_create(16 * MR_MIB);
     *state = ps_clients_create(arena, 1);
     return *state == NULL;
 }

@@ -5,17 +5,17 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "ps/exactly_once/pushes.h"
 
-#define MIB  (UINT64_C(1) << 20)
 #define LANE 0x0100 /* the only core's */
 
 static struct ps_arena *arena;
 
 static int make(void **state)
 {
-    arena = ps_arena_create(16 * MIB);
+    arena = ps_arena_create(16 * MR_MIB);
     *state = ps_pushes_create(arena, NULL);
     return *state == NULL;
 }
@@ -340,7 +340,7 @@ static int make_guarded(void **state)
     const struct ps_push_guard guard = {.secret = 7, .has_session = has_session, .now_s = clock_of_test};
     now_s = 1000;
     live = NULL;
-    arena = ps_arena_create(64 * MIB);
+    arena = ps_arena_create(64 * MR_MIB);
     *state = ps_pushes_create(arena, &guard);
     return *state == NULL;
 }

@@ -7,9 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "dataplane/wire/base/bytes.h"
 #include "ps/exactly_once/records.h"
-
-#define MIB (UINT64_C(1) << 20)
 
 static const uint8_t a[MR_UUID_BYTES] = {1}, b[MR_UUID_BYTES] = {2};
 
@@ -21,7 +20,7 @@ struct side {
 
 static void make(struct side *s)
 {
-    *s = (struct side){.arena = ps_arena_create(16 * MIB)};
+    *s = (struct side){.arena = ps_arena_create(16 * MR_MIB)};
     s->records = (struct ps_records){.applied = ps_applied_batches_create(s->arena, NULL),
                                      .clients = ps_clients_create(s->arena, 1),
                                      .pushes = ps_pushes_create(s->arena, NULL)};

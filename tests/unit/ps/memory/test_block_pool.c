@@ -3,14 +3,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include "dataplane/wire/base/bytes.h"
 #include "ps/memory/block_pool.h"
-
-#define MIB (UINT64_C(1) << 20)
 
 static void sizes_waste_an_eighth_at_most(void **state)
 {
     (void)state;
-    for (size_t bytes = 1; bytes < 40 * MIB; bytes = bytes * 9 / 8 + 1) {
+    for (size_t bytes = 1; bytes < 40 * MR_MIB; bytes = bytes * 9 / 8 + 1) {
         size_t rounded = ps_block_pool_round(bytes);
         assert_true(rounded >= bytes);
         assert_true(rounded <= 4096 || rounded - bytes <= bytes / 8);
@@ -21,10 +20,10 @@ static void sizes_waste_an_eighth_at_most(void **state)
 
 static void a_block_is_used_again(void **state)
 {
-    struct ps_arena *arena = ps_arena_create(64 * MIB);
+    struct ps_arena *arena = ps_arena_create(64 * MR_MIB);
     struct ps_block_pool pool;
     (void)state;
-    ps_block_pool_init(&pool, arena, 16 * MIB);
+    ps_block_pool_init(&pool, arena, 16 * MR_MIB);
     uint8_t *block = ps_block_pool_alloc(&pool, 100000);
     assert_non_null(block);
     ps_block_pool_free(&pool, block, 100000);
@@ -40,34 +39,34 @@ static void a_block_is_used_again(void **state)
 
 static void the_limit_counts_spare_blocks_too(void **state)
 {
-    struct ps_arena *arena = ps_arena_create(64 * MIB);
+    struct ps_arena *arena = ps_arena_create(64 * MR_MIB);
     struct ps_block_pool pool;
     uint8_t *blocks[4];
     (void)state;
-    ps_block_pool_init(&pool, arena, 4 * MIB);
+    ps_block_pool_init(&pool, arena, 4 * MR_MIB);
     for (int i = 0; i < 4; i++) {
-        blocks[i] = ps_block_pool_alloc(&pool, MIB);
+        blocks[i] = ps_block_pool_alloc(&pool, MR_MIB);
         assert_non_null(blocks[i]);
     }
     assert_null(ps_block_pool_alloc(&pool, 1));
     for (int i = 0; i < 4; i++)
-        ps_block_pool_free(&pool, blocks[i], MIB);
-    uint8_t *big = ps_block_pool_alloc(&pool, 3 * MIB); /* spare ones make way */
+        ps_block_pool_free(&pool, blocks[i], MR_MIB);
+    uint8_t *big = ps_block_pool_alloc(&pool, 3 * MR_MIB); /* spare ones make way */
     assert_non_null(big);
     assert_true(pool.used_bytes + pool.spare_bytes <= pool.limit_bytes);
-    assert_true(ps_arena_allocated_bytes(arena) <= 4 * MIB);
-    ps_block_pool_free(&pool, big, 3 * MIB);
+    assert_true(ps_arena_allocated_bytes(arena) <= 4 * MR_MIB);
+    ps_block_pool_free(&pool, big, 3 * MR_MIB);
     ps_block_pool_drain(&pool);
     ps_arena_destroy(arena);
 }
 
 static void few_spare_blocks_are_held_back(void **state)
 {
-    struct ps_arena *arena = ps_arena_create(64 * MIB);
+    struct ps_arena *arena = ps_arena_create(64 * MR_MIB);
     struct ps_block_pool pool;
     uint8_t *blocks[PS_BLOCK_POOL_SPARE_MAX + 10];
     (void)state;
-    ps_block_pool_init(&pool, arena, 64 * MIB);
+    ps_block_pool_init(&pool, arena, 64 * MR_MIB);
     for (uint32_t i = 0; i < PS_BLOCK_POOL_SPARE_MAX + 10; i++)
         blocks[i] = ps_block_pool_alloc(&pool, 5000);
     for (uint32_t i = 0; i < PS_BLOCK_POOL_SPARE_MAX + 10; i++)

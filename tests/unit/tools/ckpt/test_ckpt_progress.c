@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "dataplane/wire/base/bytes.h"
 #include "tools/ckpt/ckpt_progress.h"
 
-#define MIB (UINT64_C(1) << 20)
-#define S   UINT64_C(1000000)
+#define S UINT64_C(1000000)
 
 static void check(const struct ckpt_progress *p, const char *expected)
 {
@@ -24,16 +24,16 @@ static void check(const struct ckpt_progress *p, const char *expected)
 static void it_says_how_fast_and_how_long_yet(void **state)
 {
     (void)state;
-    struct ckpt_progress p = {.what = "copy", .total_bytes = 4000 * MIB, .noted_us = 5 * S};
+    struct ckpt_progress p = {.what = "copy", .total_bytes = 4000 * MR_MIB, .noted_us = 5 * S};
     check(&p, "copy: 0 B of 3.9 GiB, 0 %");
-    p.done_bytes = 200 * MIB;
+    p.done_bytes = 200 * MR_MIB;
     ckpt_progress_note(&p, 6 * S);
     check(&p, "copy: 200.0 MiB of 3.9 GiB, 5 %, 200.0 MiB/s, 19 s left");
-    p.done_bytes = 3900 * MIB;
+    p.done_bytes = 3900 * MR_MIB;
     check(&p, "copy: 3.8 GiB of 3.9 GiB, 98 %, 200.0 MiB/s, 0 s left");
-    p.bytes_per_s = (double)MIB / 10;
+    p.bytes_per_s = (double)MR_MIB / 10;
     check(&p, "copy: 3.8 GiB of 3.9 GiB, 98 %, 102.4 KiB/s, 17 min left");
-    p.bytes_per_s = (double)MIB / 200;
+    p.bytes_per_s = (double)MR_MIB / 200;
     check(&p, "copy: 3.8 GiB of 3.9 GiB, 98 %, 5.1 KiB/s, 5.6 h left");
     p.bytes_per_s = 1;
     p.total_bytes = UINT64_MAX;
@@ -44,18 +44,18 @@ static void it_says_how_fast_and_how_long_yet(void **state)
 static void the_last_seconds_count_most(void **state)
 {
     (void)state;
-    struct ckpt_progress p = {.what = "copy", .total_bytes = 4000 * MIB};
-    p.done_bytes = 100 * MIB;
+    struct ckpt_progress p = {.what = "copy", .total_bytes = 4000 * MR_MIB};
+    p.done_bytes = 100 * MR_MIB;
     ckpt_progress_note(&p, S);
     ckpt_progress_note(&p, S + S / 5); /* nothing came */
-    assert_true(p.bytes_per_s > 90 * MIB && p.bytes_per_s < 100 * MIB);
+    assert_true(p.bytes_per_s > 90 * MR_MIB && p.bytes_per_s < 100 * MR_MIB);
     ckpt_progress_note(&p, S + S / 5); /* at the same time */
-    assert_true(p.bytes_per_s > 90 * MIB);
+    assert_true(p.bytes_per_s > 90 * MR_MIB);
     for (uint64_t i = 1; i <= 30; i++) {
-        p.done_bytes += 10 * MIB;
+        p.done_bytes += 10 * MR_MIB;
         ckpt_progress_note(&p, 2 * S + i * S);
     }
-    assert_true(p.bytes_per_s > 9 * MIB && p.bytes_per_s < 11 * MIB);
+    assert_true(p.bytes_per_s > 9 * MR_MIB && p.bytes_per_s < 11 * MR_MIB);
 }
 
 /* Runs with `fd` as standard error, which is put back. */
@@ -63,7 +63,7 @@ static void begin_on(struct ckpt_progress *p, int fd, int *saved)
 {
     *saved = dup(STDERR_FILENO);
     assert_true(*saved >= 0 && dup2(fd, STDERR_FILENO) == STDERR_FILENO);
-    ckpt_progress_begin(p, "verify", 100 * MIB);
+    ckpt_progress_begin(p, "verify", 100 * MR_MIB);
 }
 
 static void a_terminal_shows_it_and_a_pipe_does_not(void **state)

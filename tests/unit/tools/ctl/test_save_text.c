@@ -3,16 +3,15 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
+#include "dataplane/wire/base/bytes.h"
 #include "tools/ctl/save_text.h"
-
-#define MIB (UINT64_C(1) << 20)
 
 static const struct mr_checkpoint_info waiting = {
     .step = 38, .waiting_step = 40, .trainers_held = 1, .trainers_awaited = 2, .saves_queued = 1};
 static const struct mr_checkpoint_status saving = {.state = MR_CHECKPOINT_SAVING,
                                                    .id = 7,
-                                                   .bytes_done = 12 * MIB,
-                                                   .bytes_total = 400 * MIB,
+                                                   .bytes_done = 12 * MR_MIB,
+                                                   .bytes_total = 400 * MR_MIB,
                                                    .duration_us = 500000};
 
 static void stands(struct mr_save_info save, const char *expected)
@@ -74,7 +73,7 @@ static void test_progress_and_step(void **state)
 {
     char out[64];
     (void)state;
-    tool_save_progress(0, 3 * MIB, 0, out, sizeof(out));
+    tool_save_progress(0, 3 * MR_MIB, 0, out, sizeof(out));
     assert_string_equal(out, "0.0 of 3.0 MiB");
     tool_save_step(0, false, out, sizeof(out));
     assert_string_equal(out, "");
@@ -89,7 +88,7 @@ static void test_what_has_ended(void **state)
     char out[TOOL_SAVE_LINE_BYTES];
     struct mr_save_info save = {.id = 7,
                                 .kind = MR_SAVE_FULL,
-                                .bytes = 12 * MIB,
+                                .bytes = 12 * MR_MIB,
                                 .duration_us = 520000,
                                 .step = 40,
                                 .is_at_step = true};
