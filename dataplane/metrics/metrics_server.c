@@ -13,7 +13,7 @@
 #define CONNECTIONS_MAX  16u
 #define PER_ADDRESS_MAX  8u
 #define PLACES           (2 * CONNECTIONS_MAX) /* also of those that were cut off, and are being closed */
-#define SILENCE_S_MAX    5u                    /* of a connection */
+#define SILENCE_S_MAX    5u                    /* of a connection, unless the options say */
 #define CONNECTION_BYTES (32u << 10)           /* of memory: a request's headers, mostly */
 #define BACKLOG          16
 #define AILMENT_BYTES    512
@@ -226,7 +226,8 @@ static struct MHD_Daemon *start_daemon(struct mr_metrics_server *server, int fd)
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_USE_ITC, 0, NULL, NULL, metrics_server_answer,
         server, MHD_OPTION_LISTEN_SOCKET, (MHD_socket)fd, MHD_OPTION_CONNECTION_LIMIT, PLACES,
         MHD_OPTION_NOTIFY_CONNECTION, connection_changes, server, MHD_OPTION_CONNECTION_TIMEOUT,
-        SILENCE_S_MAX, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_END);
+        server->options.silence_s_max != 0 ? server->options.silence_s_max : SILENCE_S_MAX,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES, MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return daemon;
 }

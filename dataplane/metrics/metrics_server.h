@@ -15,6 +15,7 @@ struct mr_metrics_server;
 
 struct mr_metrics_server_options {
     const char *listen; /* "127.0.0.1:7790", "[::1]:7790", "name:7790"; ":7790": all addresses. Port 0: any */
+    uint32_t silence_s_max; /* a connection that says nothing ends after it; 0: 5 s */
     void *app;
     /* Both on the server's thread. Writes all families. */
     void (*write)(void *app, struct mr_metrics_text *text);

@@ -13,7 +13,8 @@
 #include <cmocka.h>
 #include "dataplane/metrics/metrics_server.h"
 
-#define CONNECTIONS_MAX 8u /* of one address */
+#define CONNECTIONS_MAX 8u    /* of one address */
+#define NEVER_S         3600u /* no connection ends by its silence while a test runs */
 
 static const char *ailment; /* what the application says of itself */
 static const struct mr_counter counters[] = {{"calls", MR_COUNTER, MR_UNIT_NONE, "calls"}};
@@ -35,15 +36,23 @@ static bool ailment_of(void *app, char *out, size_t out_bytes)
 
 static uint64_t calls;
 
-static struct mr_metrics_server *start(void)
+static struct mr_metrics_server *start_with_silence(uint32_t silence_s_max)
 {
-    const struct mr_metrics_server_options options = {
-        .listen = "127.0.0.1:0", .app = &calls, .write = write_metrics, .ailment = ailment_of};
+    const struct mr_metrics_server_options options = {.listen = "127.0.0.1:0",
+                                                      .silence_s_max = silence_s_max,
+                                                      .app = &calls,
+                                                      .write = write_metrics,
+                                                      .ailment = ailment_of};
     struct mr_metrics_server *server = NULL;
     char error[256] = "";
     if (mr_metrics_server_start(&options, &server, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     return server;
+}
+
+static struct mr_metrics_server *start(void)
+{
+    return start_with_silence(NEVER_S);
 }
 
 static int connect_from(const struct mr_metrics_server *server, uint32_t address)
@@ -148,6 +157,17 @@ static void healthy(const struct mr_metrics_server *server)
     expect("HTTP/1.1 200", "ok");
 }
 
+static void a_silent_connection_ends(void **state)
+{
+    struct mr_metrics_server *server = start_with_silence(1);
+    const int silent = connect_to(server);
+    char byte;
+    (void)state;
+    assert_int_equal(read(silent, &byte, 1), 0);
+    close(silent);
+    mr_metrics_server_stop(server);
+}
+
 /* Who opens connections and never ends a request keeps only as many as one address may have, and nobody from
  * his own; the end does not wait for them. */
 static void connections_of_an_address_are_bounded(void **state)
@@ -235,6 +255,7 @@ int main(void)
         cmocka_unit_test(metrics_come_in_both_forms),
         cmocka_unit_test(health_says_what_is_wrong),
         cmocka_unit_test(nothing_else_is_answered),
+        cmocka_unit_test(a_silent_connection_ends),
         cmocka_unit_test(connections_of_an_address_are_bounded),
         cmocka_unit_test(slow_connections_shut_nobody_out),
         cmocka_unit_test(what_cannot_be_listened_on_is_said),
