@@ -14,6 +14,7 @@
 #include "trainer_client/millrace.h"
 
 enum { DIM = 2, KEYS = 60, NODES = 3, CORES = 1 + 2 + 1 };
+enum { TRIES_MAX = 100 }; /* of calls with short deadlines, in which somebody else has to run */
 
 struct fixture {
     struct fake_cluster *cluster;
@@ -200,13 +201,17 @@ static void test_a_cluster_without_a_map_is_waited_for(void **state)
 {
     struct fixture x;
     struct mr_client *client = NULL;
-    char error[512];
+    static const char says[] = "the cluster has no map of its partitions yet";
+    char error[512] = "";
     (void)state;
     cluster_start(&x, NULL, false);
     atomic_store(&x.cluster->epoch, 0);
     struct mr_client_options options = {.server = fake_cluster_servers(x.cluster), .connect_ms = 200};
-    assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_UNREACHABLE);
-    assert_non_null(strstr(error, "the cluster has no map of its partitions yet"));
+    for (uint32_t tries = 0; tries < TRIES_MAX && strstr(error, says) == NULL;
+         tries++) /* no answer in time */
+        assert_int_equal(mr_client_create(&options, &client, error, sizeof(error)), MR_UNREACHABLE);
+    if (strstr(error, says) == NULL)
+        fail_msg("%s", error);
     fixture_stop(&x);
 }
 
