@@ -70,7 +70,7 @@ struct mr_future *mrc_retry_latest(struct mr_future *f);
 uint32_t mrc_left_ms(uint64_t deadline_us, uint64_t now_us);
 
 /* Returned by mrc_future_begin() and mrc_future_run(): the call was split by a shard map that the client no
- * longer has, or its number was withdrawn with that. Nothing was sent, and the call must be made again. */
+ * longer has, or its number was cancelled with that. Nothing was sent, and the call must be made again. */
 #define MRC_STALE_MAP ((enum mr_status)MR_STATUS_COUNT)
 /* Returned by them to a retry: there was no room for the request until wait_until_us. Not an error: it is
  * made when the future is polled again. */

@@ -85,7 +85,7 @@ bool mrc_remap_start_lane(struct mrc_link *link)
 
 void mrc_remap_init(struct mrc_remap *remap)
 {
-    mr_list_init(&remap->movers);
+    mr_list_init(&remap->waiting);
     remap->era = 1;
 }
 
@@ -117,7 +117,7 @@ static void end_asked(struct mrc_link *link)
         struct mrc_part *part = push->asker;
         if (!part->future->sent) {
             mrc_replay_withdraw(own, push);
-            part->withdrawn = true;
+            part->cancelled = true;
             continue;
         }
         if (mrc_resend_was_refused(part)) { /* its call has ended */
@@ -285,25 +285,25 @@ bool mrc_remap_is_over(const struct mrc_link *link)
 
 void mrc_remap_failed(struct mr_client *client, uint64_t sequence, enum mr_status status)
 {
-    struct mr_link *movers = &client->remap.movers;
-    for (struct mr_link *l = movers->next; l != movers; l = l->next) {
-        struct mrc_part *part = MR_CONTAINER(l, struct mrc_part, mover);
-        if (part->moved == sequence)
-            part->moved_status = status;
+    struct mr_link *waiting = &client->remap.waiting;
+    for (struct mr_link *l = waiting->next; l != waiting; l = l->next) {
+        struct mrc_part *part = MR_CONTAINER(l, struct mrc_part, resharded.waiting);
+        if (part->resharded.sequence == sequence)
+            part->resharded.status = status;
     }
 }
 
 void mrc_remap_leave(struct mrc_part *part)
 {
-    if (part->moved != 0)
-        mr_list_remove(&part->mover);
-    part->moved = 0;
+    if (part->resharded.sequence != 0)
+        mr_list_remove(&part->resharded.waiting);
+    part->resharded.sequence = 0;
 }
 
 void mrc_remap_follow(struct mrc_part *part, uint64_t sequence)
 {
-    part->moved = sequence;
-    mr_list_append(&part->link->client->remap.movers, &part->mover);
+    part->resharded.sequence = sequence;
+    mr_list_append(&part->link->client->remap.waiting, &part->resharded.waiting);
 }
 
 struct settling {
@@ -334,8 +334,8 @@ bool mrc_remap_has_settled(const struct mr_future *f)
     bool settled = true;
     for (uint32_t i = 0; i < f->part_count && settled; i++) {
         const struct mrc_part *part = &f->parts[i];
-        struct settling settling = {.sequence = part->moved};
-        if (part->moved == 0)
+        struct settling settling = {.sequence = part->resharded.sequence};
+        if (part->resharded.sequence == 0)
             continue;
         settling.client = f->client;
         settled = has_settled(&settling);
@@ -347,15 +347,15 @@ bool mrc_remap_has_settled(const struct mr_future *f)
 static enum mr_status outcome_of(const struct mrc_part *part)
 {
     const bool is_batch = part->future->options.op == MR_OP_PUSH_GRAD_BATCH;
-    return part->moved_status == MR_OK && is_batch ? MR_ALREADY_LEARNT : part->moved_status;
+    return part->resharded.status == MR_OK && is_batch ? MR_ALREADY_LEARNT : part->resharded.status;
 }
 
 void mrc_remap_settle(struct mr_future *f)
 {
     for (uint32_t i = 0; i < f->part_count; i++) {
         struct mrc_part *part = &f->parts[i];
-        struct settling settling = {.sequence = part->moved};
-        if (part->moved == 0)
+        struct settling settling = {.sequence = part->resharded.sequence};
+        if (part->resharded.sequence == 0)
             continue;
         settling.client = f->client;
         pthread_mutex_lock(&f->client->lock);

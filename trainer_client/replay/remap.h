@@ -38,9 +38,9 @@ struct mrc_remap {
     struct mrc_lane_mark *marks; /* the newest MRC_LANE_MARKS_MAX, from the oldest on */
     uint32_t mark_count;
     uint32_t next_lane;
-    uint64_t ask_us;       /* when mrc_remap_go_on() may try again */
-    uint32_t era;          /* rises with each change of the owners */
-    struct mr_link movers; /* struct mrc_part.mover: their callers wait until their pushes have settled */
+    uint64_t ask_us;        /* when mrc_remap_go_on() may try again */
+    uint32_t era;           /* rises with each change of the owners */
+    struct mr_link waiting; /* struct mrc_resharded: their callers wait until their pushes have settled */
 };
 
 /* Ends the calls in flight to owners whose partitions have changed, and takes what is kept from their links.

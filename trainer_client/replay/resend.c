@@ -186,7 +186,8 @@ bool mrc_resend_was_refused(const struct mrc_part *part)
 
 static bool is_applied(const struct mrc_part *part)
 {
-    return part->status == MR_OK || part->status == MR_ALREADY_LEARNT || part->kept || part->moved != 0;
+    return part->status == MR_OK || part->status == MR_ALREADY_LEARNT || part->kept ||
+           part->resharded.sequence != 0;
 }
 
 void mrc_resend_all_ended(struct mr_future *f)

@@ -1,0 +1,133 @@
+/* A call: one request to each core concerned, and one outcome.
+ *
+ * The course of a call: mrc_future_new(), a description of each part's tensors, mrc_future_run() (future.h).
+ * If the contents of tensors must be assembled (sharding), mrc_future_begin() comes before mrc_future_run():
+ * it points `data` of all tensors that had none to room in the request. `finish` turns the parts' replies
+ * into the caller's outputs, on the thread that waits, without the lock.
+ */
+#ifndef MRC_CALL_H
+#define MRC_CALL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "dataplane/wire/endpoint.h"
+#include "dataplane/wire/format/op.h"
+#include "trainer_client/call/client.h"
+#include "trainer_client/millrace.h"
+
+#define MRC_FEW_ANSWERS 4u
+
+/* A push that was split again when the shard map changed under it. Its caller waits until all pieces are
+ * answered (remap.h). */
+struct mrc_resharded {
+    uint64_t sequence;      /* of all pieces; 0: it was not split again */
+    struct mr_link waiting; /* of mrc_remap.waiting */
+    enum mr_status status;  /* why a piece will not be applied; MR_OK: none is known */
+};
+
+/* A request to one core. */
+struct mrc_part {
+    struct mr_future *future;
+    struct mrc_link *link; /* NULL until begun */
+    struct mrc_link *to;   /* where it goes whatever the owners are; NULL: to this owner (owners.h) */
+    uint16_t owner;
+    uint16_t table; /* in the preamble, with these flags, in place of the future's; 0: the future's */
+    uint16_t flags;
+    bool is_control; /* goes to the first node that answers (mrc_owners_control()) */
+    uint16_t tensor_count;
+    struct mr_tensor *tensors; /* of the request: `data` is copied; NULL = room to be filled in */
+    const void **sources;      /* where they are copied from */
+    struct mr_call *call;      /* NULL once freed or handed to a reply */
+    struct mrc_push *push;     /* of a numbered call, until it ends */
+    uint32_t request_bytes;
+    uint32_t unread_bytes; /* of a reply for which there was no room; 0: there was room */
+    bool replied;          /* the server replied; otherwise the call ended here */
+    struct mrc_resharded resharded;
+    bool cancelled;            /* the shard map changed before it was sent: its number is void */
+    bool is_late;              /* the answer came too late to be believed (cluster.h) */
+    bool kept;                 /* nobody answered the push, and it will be sent again */
+    bool is_void;              /* it named a number that now belongs to another feature */
+    uint64_t start_id;         /* of the server that replied */
+    struct mr_link in_flight;  /* of mrc_link.parts */
+    uint64_t sequence;         /* of the reply */
+    uint32_t restores;         /* of the reply */
+    uint64_t checkpoint;       /* of the reply, see struct mr_preamble */
+    enum mr_status status;     /* once ended */
+    struct mr_tensor *answers; /* of the reply: views that are valid as long as `call` is, or into `copy` */
+    void *copy;
+    uint32_t answer_count;
+    struct mr_tensor few[MRC_FEW_ANSWERS]; /* where `answers` points when they are few */
+};
+
+/* Checks the replies and writes the caller's outputs. `reply` is not NULL when the caller wants the tensors;
+ * `*reply` is then set, or left alone when there are none (mr_future_wait() then returns NULL). A failure is
+ * reported by mrc_error(). */
+typedef enum mr_status (*mrc_finish)(struct mr_future *f, struct mr_reply **reply);
+
+struct mrc_joined;
+struct mrc_retry;
+
+struct mr_future {
+    struct mr_client *client;
+    struct mr_call_options options;
+    mrc_finish finish; /* NULL: the first part's tensors, unchanged */
+    void (*on_end)(
+        struct mr_future *f);  /* for calls of the library itself: called under the lock; frees `f` */
+    void *context;             /* context_bytes, zeroed; goes with the future */
+    void *memory;              /* freed with the future; for the code that made it */
+    struct mrc_retry *retry;   /* of the caller's; freed with the future. NULL: it is not made again */
+    struct mrc_joined *joined; /* the calls in place of this one, which has no parts; NULL: it is a call */
+    struct mr_pushed *pushed;  /* the caller's; NULL: the caller does not ask what became of the push */
+    uint32_t part_count, parts_pending;
+    int notify_fd; /* eventfd of mr_future_notify(); -1 = none */
+    struct mr_link
+        pending_notify; /* of mr_client.pending_notify, while the caller waits for another notice */
+    uint64_t room_made; /* mr_client.room_made when there was no room for a retry */
+    uint64_t began_ns;  /* by mr_tick_ns(); of a retry, that of the first try */
+    uint64_t sent_us;
+    uint64_t wait_until_us;  /* the thread that begins it waits for room until then, if before the deadline */
+    uint32_t map_generation; /* mrc_owners.changes of those by which the parts were split; UINT32_MAX = any */
+    bool begun, sent, ended, abandoned, waited, more;
+    bool awaited;        /* a thread waits for its end, and counts how long it took */
+    bool is_replay_full; /* why there is no room: pushes that nobody has answered fill the replay buffer */
+    bool takes_some;     /* `finish` is called even if parts have failed; the outcome is that failure */
+    struct mrc_part parts[];
+};
+
+/* Makes a call of `part_count` parts with at most `tensors_max` tensors each. Part i goes to owner i unless
+ * changed. MR_INVALID_ARGUMENT (options), MR_NO_MEMORY, MR_UNKNOWN_TABLE (no feature has such a number),
+ * reported by mrc_error(). */
+enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options *options, enum mr_op op,
+                              uint32_t feature, uint32_t part_count, uint32_t tensors_max,
+                              size_t context_bytes, struct mr_future **out);
+/* Appends a tensor to part i's request. */
+void mrc_part_add(struct mr_future *f, uint32_t i, struct mr_tensor tensor);
+
+/* Makes room for all requests; waits for it while other calls are in flight. On failure nothing is begun.
+ * May also return MRC_STALE_MAP and MRC_NO_ROOM_YET (retry.h). */
+enum mr_status mrc_future_begin(struct mr_future *f);
+/* Begins the call unless that has been done, and sends it. `waits`: the caller waits until it ends. On success
+ * the client's lock is held. May return what mrc_future_begin() does. */
+enum mr_status mrc_future_send(struct mr_future *f, bool waits);
+/* Begins and sends a call of the library itself, under the lock and without waiting. */
+enum mr_status mrc_future_send_locked(struct mr_future *f);
+/* Frees a future; one that was sent must have ended. Not under the lock. */
+void mrc_future_free(struct mr_future *f);
+/* Does the same under the lock, for calls of the library itself. */
+void mrc_future_free_locked(struct mr_future *f);
+
+/* Returns whether the call was split by a shard map that the client no longer has. Under the lock. */
+bool mrc_map_has_changed(const struct mr_future *f);
+/* Handles the end of a part's call. Under the lock. */
+void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status status,
+                    const struct mr_message *reply);
+
+/* Returns tensor t of part i's reply if it has that dtype and rank, otherwise NULL. */
+const struct mr_tensor *mrc_part_tensor(const struct mr_future *f, uint32_t i, uint32_t t,
+                                        enum mr_dtype dtype, uint32_t rank);
+/* Returns MR_BAD_MESSAGE, reported by mrc_error(), because part i's reply is not of the operation's form. */
+enum mr_status mrc_part_garbled(const struct mr_future *f, uint32_t i);
+/* Returns when a call with these options has to end. */
+uint64_t mrc_deadline_us(const struct mr_client *client, const struct mr_options *options, uint64_t now_us);
+
+#endif
