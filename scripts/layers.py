@@ -76,7 +76,6 @@ EXCEPTIONS = {
     ("ps/save", "ps/core"): "a save walks the core's tables",
     ("ps/core", "ps/server"): "core 0 drives the node's worker of remote calls",
     ("trainer_client/hub/kafka", "trainer_client/hub"): "a topic is made into batches of the hub",
-    ("trainer_client/call", "trainer_client/replay"): "a link to a core owns its replay buffer",
 }
 
 

@@ -4,6 +4,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/printable.h"
 #include "trainer_client/api/calls.h"
+#include "trainer_client/call/call_hooks.h"
 #include "dataplane/wire/format/capability.h"
 #include "trainer_client/call/node.h"
 
@@ -30,8 +31,8 @@ static enum mr_status finish_create(struct mr_future *f, struct mr_reply **reply
         return status;
     pthread_mutex_lock(&f->client->lock);
     for (uint32_t i = 0; i < context->count; i++)
-        mrc_survey_meet(f->parts[0].link->node, ((const uint32_t *)ids->data)[i], &context->features[i],
-                        f->parts[0].start_id);
+        mrc_call_hooks.met(f->parts[0].link->node, ((const uint32_t *)ids->data)[i], &context->features[i],
+                           f->parts[0].start_id);
     pthread_mutex_unlock(&f->client->lock);
     memcpy(context->ids, ids->data, context->count * sizeof(*context->ids));
     return MR_OK;
@@ -220,7 +221,7 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
         f->parts[0].link->node->start_id) /* otherwise the node was restarted after this answer */
         (void)mrc_learn_features(f);
     for (uint32_t i = 0; i < count && context->infos != NULL; i++)
-        mrc_survey_meet(f->parts[0].link->node, ids[i], &features[i], f->parts[0].start_id);
+        mrc_call_hooks.met(f->parts[0].link->node, ids[i], &features[i], f->parts[0].start_id);
     pthread_mutex_unlock(&f->client->lock);
     if (context->infos == NULL)
         return MR_OK;

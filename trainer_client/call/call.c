@@ -7,11 +7,11 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/tick_clock.h"
 #include "trainer_client/call/call_copy.h"
+#include "trainer_client/call/call_hooks.h"
 #include "trainer_client/call/future.h"
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/call/own_latency.h"
 #include "trainer_client/call/retry.h"
-#include "trainer_client/replay/resend.h"
 
 #define PRIORITY_MAX          7u
 #define COPY_LOCKED_BYTES_MAX 16384u /* larger requests are copied without the lock */
@@ -118,9 +118,9 @@ static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
         part->tensors[t].data = NULL;
     part->request_bytes = mr_message_bytes(part->tensors, part->tensor_count);
     if (!f->options.ahead && part->request_bytes > 0 &&
-        (!mrc_link_has_room(link, part->request_bytes) || !mrc_remap_is_over(link)))
+        (!mrc_link_has_room(link, part->request_bytes) || !mrc_call_hooks.is_open(link)))
         return MR_NO_MEMORY;
-    enum mr_status status = mrc_resend_begin(f, part, link);
+    enum mr_status status = mrc_call_hooks.begin(f, part, link);
 
     if (status != MR_OK)
         return status;
@@ -135,7 +135,7 @@ static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
         mr_list_append(&link->parts, &part->in_flight);
         return MR_OK;
     }
-    mrc_resend_undo(part);
+    mrc_call_hooks.undo(part);
     if (status != MR_NO_MEMORY)
         mrc_error_line("%s: %s: %s", link->name, mr_op_name(f->options.op), mr_status_text(status));
     return status;
@@ -158,7 +158,7 @@ static void begin_undo(struct mr_future *f)
         struct mrc_part *part = &f->parts[i];
         if (part->call == NULL)
             continue;
-        mrc_resend_undo(part);
+        mrc_call_hooks.undo(part);
         request_ended(part);
         /* Does not count as room made for others: two calls that never fit at once would wake each other for
          * ever. */
@@ -175,7 +175,7 @@ static enum mr_status begin_all(struct mr_future *f)
 {
     if (mrc_map_has_changed(f))
         return MRC_STALE_MAP;
-    enum mr_status known = mrc_survey_check(f);
+    enum mr_status known = mrc_call_hooks.check(f);
 
     if (known != MR_OK)
         return known;
@@ -216,7 +216,7 @@ static enum mr_status begin_all_waiting(struct mr_future *f)
         struct room_wait wait = {.client = client, .room_made = client->room_made};
         if (status != MR_NO_MEMORY)
             return status;
-        if (mrc_client_calls_pending(client) == 0 && !mrc_resend_pending(client))
+        if (mrc_client_calls_pending(client) == 0 && !mrc_call_hooks.is_pending(client))
             return mrc_error(
                 MR_NO_MEMORY,
                 "%s: %s: the request does not fit into the memory for messages, memory_bytes = %u",
@@ -240,7 +240,7 @@ static enum mr_status begin_all_waiting(struct mr_future *f)
 
 enum mr_status mrc_future_begin(struct mr_future *f)
 {
-    enum mr_status status = mrc_resend_prepare(f);
+    enum mr_status status = mrc_call_hooks.prepare(f);
     if (status != MR_OK)
         return status;
     pthread_mutex_lock(&f->client->lock);
@@ -305,7 +305,7 @@ static enum mr_status check_still_valid(const struct mr_future *f)
 {
     if (mrc_map_has_changed(f) || was_cancelled(f))
         return MRC_STALE_MAP;
-    return mrc_survey_check(f);
+    return mrc_call_hooks.check(f);
 }
 
 /* Begins a call that is sent while it is copied, and sends it step by step; if its caller waits for the end,
@@ -342,7 +342,7 @@ static enum mr_status send_in_steps(struct mr_future *f, bool waits)
 enum mr_status mrc_future_send(struct mr_future *f, bool waits)
 {
     struct mr_client *client = f->client;
-    const bool numbers = mrc_resend_numbers(client, f->options.op);
+    const bool numbers = mrc_call_hooks.numbers(client, f->options.op);
     enum mr_status status;
     if (!f->begun && !f->more && !numbers && mrc_copy_is_in_steps(f)) {
         pthread_mutex_lock(&client->lock);
@@ -356,7 +356,7 @@ enum mr_status mrc_future_send(struct mr_future *f, bool waits)
         if (status != MR_OK)
             return status;
     }
-    mrc_resend_copy(f);
+    mrc_call_hooks.copy(f);
     pthread_mutex_lock(&client->lock);
     if (!f->begun) {
         status = begin_all_waiting(f);
@@ -417,12 +417,10 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
     if (reply != NULL && reply->preamble.tensor_count > 0)
         mrc_copy_answers(part, reply);
     request_ended(part);
-    mrc_resend_ended(part, reply);
-    if (reply != NULL) {
-        mrc_survey_answered(part->link->node, reply->preamble.restores);
+    mrc_call_hooks.ended(part, reply);
+    if (reply != NULL)
         mrc_answer_note(&client->progress.answers, f->options.op, part->request_bytes,
                         part->link->processed_us - f->sent_us);
-    }
     if (reply != NULL && part->request_bytes > part->link->socket.udp_bytes_max)
         mrc_link_delivered(part->link, f->sent_us);
     part->link->calls_held++;
@@ -434,7 +432,7 @@ void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status 
     assert(f->parts_pending > 0);
     if (--f->parts_pending > 0)
         return;
-    mrc_resend_all_ended(f);
+    mrc_call_hooks.all_ended(f);
     client->progress.calls_ended++;
     if (!f->awaited)
         mrc_own_latency_ended(f);
@@ -455,7 +453,7 @@ static void free_calls(struct mr_future *f)
     }
     for (uint32_t i = 0; i < f->part_count; i++) {
         struct mrc_part *part = &f->parts[i];
-        mrc_remap_leave(part);
+        mrc_call_hooks.leave(part);
         if (part->call != NULL)
             mrc_client_free_call(f->client, part->link, part->call);
         part->call = NULL;
@@ -464,7 +462,7 @@ static void free_calls(struct mr_future *f)
 
 static void free_memory(struct mr_future *f)
 {
-    mrc_resend_free(f);
+    mrc_call_hooks.free(f);
     for (uint32_t i = 0; i < f->part_count; i++) {
         if (f->parts[i].answers != f->parts[i].few)
             free(f->parts[i].answers);

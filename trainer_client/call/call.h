@@ -10,12 +10,15 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "dataplane/wire/base/list.h"
 #include "dataplane/wire/endpoint.h"
 #include "dataplane/wire/format/op.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/millrace.h"
 
 #define MRC_FEW_ANSWERS 4u
+
+struct mrc_push;
 
 /* A push that was split again when the shard map changed under it. Its caller waits until all pieces are
  * answered (remap.h). */
@@ -106,8 +109,8 @@ void mrc_part_add(struct mr_future *f, uint32_t i, struct mr_tensor tensor);
 /* Makes room for all requests; waits for it while other calls are in flight. On failure nothing is begun.
  * May also return MRC_STALE_MAP and MRC_NO_ROOM_YET (retry.h). */
 enum mr_status mrc_future_begin(struct mr_future *f);
-/* Begins the call unless that has been done, and sends it. `waits`: the caller waits until it ends. On success
- * the client's lock is held. May return what mrc_future_begin() does. */
+/* Begins the call unless that has been done, and sends it. `waits`: the caller waits until it ends. Not under
+ * the lock; on success it is held. May return what mrc_future_begin() does. */
 enum mr_status mrc_future_send(struct mr_future *f, bool waits);
 /* Begins and sends a call of the library itself, under the lock and without waiting. */
 enum mr_status mrc_future_send_locked(struct mr_future *f);

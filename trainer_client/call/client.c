@@ -1,4 +1,5 @@
 #include "trainer_client/call/client.h"
+#include "trainer_client/call/call_hooks.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -10,7 +11,6 @@
 #include "trainer_client/call/forks.h"
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/call/own_latency.h"
-#include "trainer_client/replay/resend.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/tick_clock.h"
 #include "trainer_client/socket/environment.h"
@@ -275,7 +275,7 @@ static void free_client(struct mr_client *client)
         mrc_node_destroy(client->nodes[n]);
     mrc_names_release(client->names);
     mrc_owners_release(client->owners);
-    mrc_remap_fini(&client->remap);
+    mrc_call_hooks.client_fini(client);
     mrc_progress_fini(&client->progress);
     mrc_features_free(&client->features);
     mrc_features_free(&client->met);
@@ -301,8 +301,9 @@ enum mr_status mr_client_create(const struct mr_client_options *options, struct 
     c->progress.wake_fd = -1;
     pthread_mutex_init(&c->lock, NULL);
     mr_tick_clock_init();
-    mrc_remap_init(&c->remap);
     mr_list_init(&c->pending_notify);
+    if (!mrc_call_hooks.client_init(c))
+        goto failed;
     status = read_options(options, c, text, sizeof(text));
     if (status != MR_OK)
         goto failed;
@@ -460,7 +461,7 @@ void mr_client_replay_info(const struct mr_client *client, struct mr_replay_info
     if (c == NULL || mrc_is_inherited(c))
         return;
     pthread_mutex_lock(&c->lock);
-    mrc_resend_info(c, info);
+    mrc_call_hooks.info(c, info);
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include "dataplane/wire/base/list.h"
 #include "dataplane/wire/format/op.h"
 #include "dataplane/wire/format/packet.h"
 #include "dataplane/udp/address.h"
@@ -18,7 +19,6 @@
 #include "trainer_client/call/node.h"
 #include "trainer_client/call/owners.h"
 #include "trainer_client/call/progress.h"
-#include "trainer_client/replay/remap.h"
 
 #define MRC_SERVER_BYTES        128u
 #define MRC_MESSAGE_BYTES_LEAST (1u << 20) /* no node can be configured to take only shorter ones */
@@ -38,6 +38,8 @@ struct mrc_seed {
     enum mr_status status; /* why it is not */
     char why[384];
 };
+
+struct mrc_remap;
 
 struct mr_client {
     /* set at creation */
@@ -72,7 +74,7 @@ struct mr_client {
         *links; /* of all nodes, in the order in which they were made; set by the driving thread */
     struct mrc_cluster cluster;
     struct mrc_owners *owners; /* NULL: not known yet */
-    struct mrc_remap remap;    /* what is kept, on its way to other owners */
+    struct mrc_remap *remap;   /* what is kept, on its way to other owners (call_hooks.h) */
     uint32_t calls_held;       /* begun and not freed, including views that the caller holds */
     uint64_t room_made;        /* rises when a call ends or is freed */
     uint32_t room_waiters;     /* threads that wait for that */

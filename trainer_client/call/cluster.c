@@ -1,4 +1,5 @@
 #include "trainer_client/call/cluster.h"
+#include "trainer_client/call/call_hooks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -252,7 +253,7 @@ static void forget_cluster(struct mr_client *client)
 {
     client->cluster.epoch = 0;
     client->cluster.lease_us = 0;
-    mrc_remap_replaced(client);
+    mrc_call_hooks.replaced(client);
 }
 
 /* A node that was a member is one by itself now. */

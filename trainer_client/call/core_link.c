@@ -1,4 +1,5 @@
 #include "trainer_client/call/core_link.h"
+#include "trainer_client/call/call_hooks.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -7,7 +8,6 @@
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
 #include "trainer_client/call/node.h"
-#include "trainer_client/replay/resend.h"
 #include "dataplane/wire/format/capability.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/number.h"
@@ -45,7 +45,7 @@ static void on_session(void *app, struct mr_client_session *session, enum mr_cli
         link->refused = false;
         watch_offload_anew(link);
         mrc_node_session_up(link, &info);
-        mrc_resend_session_up(link, &info, event == MR_SESSION_RESTARTED);
+        mrc_call_hooks.core_up(link, &info, event == MR_SESSION_RESTARTED);
     }
 }
 
@@ -95,11 +95,12 @@ enum mr_status mrc_link_create(struct mrc_node *node, const struct mrc_link_conf
     link->core = core;
     link->port_us = UINT64_MAX;
     mr_list_init(&link->parts);
-    mrc_resend_init(link);
     link->address = link->at = *address;
     link->socket.fd = -1;
     link->offload_wanted = config->offload;
     link->memory_bytes = config->memory_bytes;
+    if (!mrc_call_hooks.link_init(link))
+        goto no_memory;
     mr_address_text(address, text);
     snprintf(link->name, sizeof(link->name), "%s core %u", text, core);
     status = mr_udp_connect(address, &config->socket, &link->socket, error, error_bytes);
@@ -157,7 +158,7 @@ void mrc_link_destroy(struct mrc_link *link)
     if (link == NULL)
         return;
     mr_endpoint_destroy(link->ep);
-    mrc_resend_fini(link);
+    mrc_call_hooks.link_fini(link);
     mr_udp_sender_destroy(link->sender);
     mr_udp_receiver_destroy(link->receiver);
     mr_udp_close(&link->socket);

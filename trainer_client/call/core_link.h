@@ -6,9 +6,9 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "dataplane/wire/base/list.h"
 #include "dataplane/wire/endpoint.h"
 #include "trainer_client/call/ports.h"
-#include "trainer_client/replay/replay.h"
 #include "dataplane/udp/address.h"
 #include "dataplane/udp/udp_receive.h"
 #include "dataplane/udp/udp_send.h"
@@ -20,6 +20,7 @@
 #define MRC_CALLS_AHEAD     128u /* more of them, for the library's own */
 
 struct mr_client;
+struct mrc_link_replay;
 struct mrc_node;
 
 struct mrc_link_config {
@@ -48,23 +49,17 @@ struct mrc_link {
     struct mr_endpoint *ep;
     struct mr_client_session *session; /* NULL once closed */
     uint64_t opened_us;
-    uint64_t next_us;       /* when mrc_link_poll() is due */
-    uint64_t processed_us;  /* when mrc_link_process() last handled packets */
-    uint64_t memory_bytes;  /* for the caller's messages */
-    uint64_t request_bytes; /* of calls begun and not ended */
-    uint32_t calls_pending; /* begun and not ended */
-    uint32_t calls_held;    /* ended and not freed, because the caller holds views */
-    uint64_t looked_up_in;  /* the start of the server that answered the last lookup of rows here; 0: none */
-    uint64_t start_id;      /* of the server, as this link has seen it last */
-    struct mrc_replay own;  /* its pushes */
-    /* closed lanes, from the oldest on, of whose pushes this core has some */
-    struct mrc_replay **former;
-    uint32_t former_count;
-    bool regrouped; /* the core has got or lost partitions, and `own` and `former` are to be split again */
-    struct mr_link parts;   /* calls begun and not ended: struct mrc_part.in_flight */
-    struct mr_link resends; /* those that are in flight once more */
-    uint64_t resend_us;     /* when there is something to be sent again */
-    uint64_t forgotten_us;  /* the last time, see mrc_link_was_forgotten() */
+    uint64_t next_us;               /* when mrc_link_poll() is due */
+    uint64_t processed_us;          /* when mrc_link_process() last handled packets */
+    uint64_t memory_bytes;          /* for the caller's messages */
+    uint64_t request_bytes;         /* of calls begun and not ended */
+    uint32_t calls_pending;         /* begun and not ended */
+    uint32_t calls_held;            /* ended and not freed, because the caller holds views */
+    uint64_t start_id;              /* of the server, as this link has seen it last */
+    struct mrc_link_replay *replay; /* its pushes (call_hooks.h) */
+    bool regrouped;        /* the core has got or lost partitions, and its pushes are to be split again */
+    struct mr_link parts;  /* calls begun and not ended: struct mrc_part.in_flight */
+    uint64_t forgotten_us; /* the last time, see mrc_link_was_forgotten() */
     uint32_t forgotten;
     bool held;                    /* the server was restarted: only calls marked `ahead` are sent */
     bool up;                      /* has been accepted at least once */

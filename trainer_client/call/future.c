@@ -2,12 +2,12 @@
 
 #include <unistd.h>
 #include "dataplane/wire/base/clock.h"
+#include "trainer_client/call/call_hooks.h"
 #include "trainer_client/call/joined.h"
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/call/outcome.h"
 #include "trainer_client/call/own_latency.h"
 #include "trainer_client/call/retry.h"
-#include "trainer_client/replay/remap.h"
 
 void mrc_future_notify(const struct mr_future *f)
 {
@@ -52,7 +52,7 @@ static enum mr_status finish_counted(struct mr_future *f, struct mr_reply **repl
 /* Returns the outcome of a call that has ended, and writes its outputs. Not under the lock. */
 static enum mr_status conclude(struct mr_future *f, struct mr_reply **reply)
 {
-    mrc_remap_settle(f);
+    mrc_call_hooks.settle(f);
     enum mr_status status = mrc_outcome(f);
 
     if (status != MR_OK) {
@@ -132,7 +132,7 @@ static bool is_over(const void *arg)
 {
     struct mr_future *f = (void *)(uintptr_t)arg;
     const struct mr_future *latest = mrc_retry_latest(f);
-    return latest->ended && mrc_remap_has_settled(latest) &&
+    return latest->ended && mrc_call_hooks.has_settled(latest) &&
            (mrc_cluster_is_settled(f->client) || f->retry == NULL || f->retry->is_over ||
             mr_clock_us() >= f->options.deadline_us || !was_refused(latest));
 }

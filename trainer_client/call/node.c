@@ -1,4 +1,5 @@
 #include "trainer_client/call/node.h"
+#include "trainer_client/call/call_hooks.h"
 #include "trainer_client/call/last_error.h"
 
 #include <stdio.h>
@@ -6,7 +7,6 @@
 #include <string.h>
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
-#include "trainer_client/replay/remap.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/format/capability.h"
 
@@ -27,11 +27,15 @@ struct mrc_node *mrc_node_create(struct mr_client *client, const struct mrc_addr
     node->client = client;
     node->addresses = *addresses;
     node->address = addresses->list[0];
-    return node;
+    if (mrc_call_hooks.node_init(node))
+        return node;
+    mrc_node_destroy(node);
+    return NULL;
 }
 
 void mrc_node_destroy(struct mrc_node *node)
 {
+    mrc_call_hooks.node_fini(node);
     free(node);
 }
 
@@ -168,7 +172,7 @@ void mrc_node_session_up(struct mrc_link *link, const struct mr_client_session_i
             node->stale = true;
         }
     }
-    mrc_survey_session_up(node, info, started && !first);
+    mrc_call_hooks.node_up(node, info, started && !first);
     if (link->core != 0)
         return;
     if (first || node->is_member || info->map_version != node->map_version)
@@ -355,26 +359,26 @@ void mrc_nodes_look_after(struct mr_client *client)
     for (uint32_t n = 0; n < client->node_count; n++)
         if (ask_next_us(client->nodes[n]) <= mr_clock_us())
             node_ask(client->nodes[n]);
-    mrc_remap_begin(client);
+    mrc_call_hooks.take_regrouped(client);
     for (uint32_t n = 0; n < client->node_count; n++) {
         struct mrc_node *node = client->nodes[n];
         if (node->core_count > 0) {
             open_links(node);
             close_surplus_links(node);
-            mrc_survey_look_after(node);
+            mrc_call_hooks.poll_node(node);
         } else if (node->left) {
             close_links(node);
         }
         node->left = false;
     }
-    mrc_remap_go_on(client);
+    mrc_call_hooks.give_regrouped(client);
 }
 
 uint64_t mrc_node_next_us(const struct mrc_node *node)
 {
     if (node->asking)
         return UINT64_MAX;
-    uint64_t survey_us = mrc_survey_next_us(node), next_us = ask_next_us(node);
+    uint64_t survey_us = mrc_call_hooks.node_next_us(node), next_us = ask_next_us(node);
     const uint64_t address_us = address_next_us(node);
 
     next_us = address_us < next_us ? address_us : next_us;

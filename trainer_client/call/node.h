@@ -12,11 +12,10 @@
 #include "trainer_client/call/cluster.h"
 #include "trainer_client/call/core_link.h"
 #include "trainer_client/call/names.h"
-#include "trainer_client/replay/ancestry.h"
-#include "trainer_client/replay/survey.h"
 
 struct mr_client;
 struct mr_future;
+struct mrc_node_replay;
 
 struct mrc_node {
     struct mr_client *client;
@@ -46,15 +45,10 @@ struct mrc_node {
     bool garbled;  /* the node's answer was no partition map */
     bool unlisted; /* the client's owners do not show its partitions yet (owners.h) */
     uint16_t partition_core[MR_PARTITION_COUNT];
-    uint32_t message_bytes_max; /* it takes no longer ones; 0: not known yet */
-    struct mrc_survey survey;
-    struct mrc_ancestry ancestry;
-    uint64_t looked_up_in; /* the start that answered the last lookup of rows; 0: none */
-    bool has_pushed;       /* this client, in some lane */
+    uint32_t message_bytes_max;     /* it takes no longer ones; 0: not known yet */
+    struct mrc_node_replay *replay; /* what it has of the client's pushes (call_hooks.h) */
     /* the start that was found not to know LOOKUP_TABLES, as older versions do not; 0: none */
     uint64_t lacks_lookup_tables_in;
-    /* it was restarted, and has not been asked what it holds of closed lanes (remap_gone.h) */
-    bool asks;
     bool left; /* its links are to be closed */
     /* another member answers at its address, and told that it is to be found at this one */
     bool is_elsewhere;

@@ -1,4 +1,5 @@
 #include "trainer_client/call/progress.h"
+#include "trainer_client/call/call_hooks.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -11,7 +12,6 @@
 #include "trainer_client/call/future.h"
 #include "trainer_client/call/keys.h"
 #include "trainer_client/call/node.h"
-#include "trainer_client/replay/resend.h"
 #include "dataplane/wire/base/clock.h"
 #include "trainer_client/socket/epoll_sleep.h"
 
@@ -81,12 +81,10 @@ void mrc_wake_driver(struct mr_client *client, const struct mrc_link *link)
 
 uint64_t mrc_progress_next_us(const struct mr_client *client)
 {
-    uint64_t resend = mrc_resend_next_us(client), keys = mrc_keys_next_us(client);
-    uint64_t next = mrc_cluster_next_us(client), remap = mrc_remap_next_us(client);
-    uint64_t notify = mrc_futures_next_us(client);
-    next = remap < next ? remap : next;
+    uint64_t hooks = mrc_call_hooks.next_us(client), keys = mrc_keys_next_us(client);
+    uint64_t next = mrc_cluster_next_us(client), notify = mrc_futures_next_us(client);
     next = notify < next ? notify : next;
-    next = resend < next ? resend : next;
+    next = hooks < next ? hooks : next;
     next = keys < next ? keys : next;
 
     for (uint32_t n = 0; n < client->node_count; n++) {
@@ -197,7 +195,7 @@ static void process_links(struct mr_client *client)
         mrc_link_process(client->links[i], now_us);
     mrc_cluster_look_after(client);
     mrc_nodes_look_after(client);
-    mrc_resend_look_after(client);
+    mrc_call_hooks.poll(client);
     mrc_keys_look_after(client);
     mrc_futures_notify_pending(client);
     for (uint32_t i = 0; i < client->link_count; i++) {

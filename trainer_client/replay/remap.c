@@ -9,6 +9,7 @@
 #include "trainer_client/replay/remap_gone.h"
 #include "trainer_client/replay/remap_split.h"
 #include "trainer_client/replay/resend.h"
+#include "trainer_client/replay/replay_hooks.h"
 #include "dataplane/wire/base/clock.h"
 
 #define ASK_AGAIN_US 100000u
@@ -25,15 +26,15 @@ struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint32_t lane)
 
 static bool is_in_use(const struct mr_client *client, uint32_t lane)
 {
-    for (uint32_t i = 0; i < client->remap.lane_count; i++)
-        if (client->remap.lanes[i]->lane == lane)
+    for (uint32_t i = 0; i < client->remap->lane_count; i++)
+        if (client->remap->lanes[i]->lane == lane)
             return true;
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_link *link = client->links[i];
-        if (link->own.lane == lane)
+        if (link->replay->own.lane == lane)
             return true;
-        for (uint32_t l = 0; l < link->former_count; l++)
-            if (link->former[l]->lane == lane)
+        for (uint32_t l = 0; l < link->replay->former_count; l++)
+            if (link->replay->former[l]->lane == lane)
                 return true;
     }
     return false;
@@ -42,7 +43,7 @@ static bool is_in_use(const struct mr_client *client, uint32_t lane)
 /* Forgets the oldest lane of which nothing is kept: what is gone of it was on disk long ago. */
 static void forget_one(struct mr_client *client)
 {
-    struct mrc_remap *remap = &client->remap;
+    struct mrc_remap *remap = client->remap;
     for (uint32_t i = 0; i < remap->mark_count; i++) {
         if (is_in_use(client, remap->marks[i].lane))
             continue;
@@ -55,7 +56,7 @@ static void forget_one(struct mr_client *client)
 
 static struct mrc_lane_mark *add_mark(struct mr_client *client)
 {
-    struct mrc_remap *remap = &client->remap;
+    struct mrc_remap *remap = client->remap;
     if (remap->mark_count >= MRC_LANE_MARKS_MAX)
         forget_one(client);
     struct mrc_lane_mark *marks = realloc(remap->marks, (remap->mark_count + 1) * sizeof(*marks));
@@ -72,14 +73,14 @@ bool mrc_remap_start_lane(struct mrc_link *link)
     struct mrc_lane_mark *mark = add_mark(client);
     if (mark == NULL)
         return false;
-    *mark = (struct mrc_lane_mark){.lane = mr_push_lane_chosen(client->remap.next_lane++)};
+    *mark = (struct mrc_lane_mark){.lane = mr_push_lane_chosen(client->remap->next_lane++)};
     mrc_gone_init(&mark->gone);
     for (uint32_t p = 0; owners != NULL && p < MR_PARTITION_COUNT; p++)
         if (mrc_owners_link(client, owners->of_partition[p]) == link)
             mark->partitions[p / 64] |= UINT64_C(1) << (p % 64);
-    link->own.lane = mark->lane;
-    link->own.whole = link->node->survey.restores;
-    link->node->has_pushed = true;
+    link->replay->own.lane = mark->lane;
+    link->replay->own.whole = link->node->replay->survey.restores;
+    link->node->replay->has_pushed = true;
     return true;
 }
 
@@ -104,14 +105,14 @@ void mrc_remap_fini(struct mrc_remap *remap)
 /* Returns whether what is kept at this link may belong to others. */
 static bool has_moved(const struct mrc_link *link)
 {
-    return link->regrouped && (link->own.lane != 0 || link->former_count > 0);
+    return link->regrouped && (link->replay->own.lane != 0 || link->replay->former_count > 0);
 }
 
 /* Callers wait for these pushes until they have settled elsewhere. The caller of a request that was not sent
  * yet makes it again. */
 static void end_asked(struct mrc_link *link)
 {
-    struct mrc_replay *own = &link->own;
+    struct mrc_replay *own = &link->replay->own;
     while (!mr_list_empty(&own->asked)) {
         struct mrc_push *push = MR_CONTAINER(own->asked.next, struct mrc_push, queue);
         struct mrc_part *part = push->asker;
@@ -138,32 +139,32 @@ static void note_home(struct mrc_replay *lane, struct mrc_link *link)
 
 static bool take_own(struct mrc_link *link)
 {
-    struct mrc_remap *remap = &link->client->remap;
+    struct mrc_remap *remap = link->client->remap;
     struct mrc_replay *lane = malloc(sizeof(*lane));
     if (lane == NULL || !mrc_lanes_append(&remap->lanes, &remap->lane_count, lane)) {
         free(lane);
         return false;
     }
-    struct mrc_lane_mark *mark = mrc_remap_mark(remap, link->own.lane);
+    struct mrc_lane_mark *mark = mrc_remap_mark(remap, link->replay->own.lane);
 
     if (mark != NULL)
-        mrc_gone_move(&mark->gone, &link->own.gone);
-    mrc_replay_move(lane, &link->own);
+        mrc_gone_move(&mark->gone, &link->replay->own.gone);
+    mrc_replay_move(lane, &link->replay->own);
     note_home(lane, link);
     return true;
 }
 
 static bool take_former(struct mrc_link *link)
 {
-    struct mrc_remap *remap = &link->client->remap;
+    struct mrc_remap *remap = link->client->remap;
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < link->former_count; i++) {
-        mrc_remap_note_gone(link->client, link->former[i]);
-        note_home(link->former[i], link);
-        if (!mrc_lanes_append(&remap->lanes, &remap->lane_count, link->former[i]))
-            link->former[kept++] = link->former[i];
+    for (uint32_t i = 0; i < link->replay->former_count; i++) {
+        mrc_remap_note_gone(link->client, link->replay->former[i]);
+        note_home(link->replay->former[i], link);
+        if (!mrc_lanes_append(&remap->lanes, &remap->lane_count, link->replay->former[i]))
+            link->replay->former[kept++] = link->replay->former[i];
     }
-    link->former_count = kept;
+    link->replay->former_count = kept;
     return kept == 0;
 }
 
@@ -180,22 +181,22 @@ void mrc_remap_begin(struct mr_client *client)
             mrc_resend_stop(link);
             end_asked(link);
         }
-        if (take_former(link) && (link->own.lane == 0 || take_own(link)))
+        if (take_former(link) && (link->replay->own.lane == 0 || take_own(link)))
             link->regrouped = false;
     }
-    client->remap.era += moved;
+    client->remap->era += moved;
 }
 
 void mrc_remap_replaced(struct mr_client *client)
 {
     for (uint32_t i = 0; i < client->link_count; i++) {
         struct mrc_link *link = client->links[i];
-        link->own.restarted = true;
-        for (uint32_t l = 0; l < link->former_count; l++)
-            link->former[l]->restarted = true;
+        link->replay->own.restarted = true;
+        for (uint32_t l = 0; l < link->replay->former_count; l++)
+            link->replay->former[l]->restarted = true;
     }
-    for (uint32_t i = 0; i < client->remap.lane_count; i++)
-        client->remap.lanes[i]->restarted = true;
+    for (uint32_t i = 0; i < client->remap->lane_count; i++)
+        client->remap->lanes[i]->restarted = true;
 }
 
 /* ---- giving it to the links ---- */
@@ -219,7 +220,7 @@ static bool asks(const struct mr_client *client)
 {
     bool any = false;
     for (uint32_t n = 0; n < client->node_count; n++)
-        any |= client->nodes[n]->core_count > 0 && client->nodes[n]->asks;
+        any |= client->nodes[n]->core_count > 0 && client->nodes[n]->replay->asks;
     return any;
 }
 
@@ -237,17 +238,17 @@ static bool ask_all(struct mr_client *client)
     bool asked = true;
     for (uint32_t n = 0; n < client->node_count; n++) {
         struct mrc_node *node = client->nodes[n];
-        if (node->core_count == 0 || !node->asks || !mrc_survey_is_over(node))
+        if (node->core_count == 0 || !node->replay->asks || !mrc_survey_is_over(node))
             continue;
-        node->asks = !mrc_remap_ask(node);
-        asked &= !node->asks;
+        node->replay->asks = !mrc_remap_ask(node);
+        asked &= !node->replay->asks;
     }
     return asked;
 }
 
 void mrc_remap_go_on(struct mr_client *client)
 {
-    struct mrc_remap *remap = &client->remap;
+    struct mrc_remap *remap = client->remap;
     if ((remap->lane_count == 0 && !asks(client)) || !is_known(client))
         return;
     if (!has_links(client)) { /* without descriptors or memory */
@@ -267,16 +268,16 @@ void mrc_remap_go_on(struct mr_client *client)
 
 uint64_t mrc_remap_next_us(const struct mr_client *client)
 {
-    const bool waits = client->remap.lane_count > 0 || asks(client);
-    return waits && is_known(client) ? client->remap.ask_us : UINT64_MAX;
+    const bool waits = client->remap->lane_count > 0 || asks(client);
+    return waits && is_known(client) ? client->remap->ask_us : UINT64_MAX;
 }
 
 bool mrc_remap_is_over(const struct mrc_link *link)
 {
-    if (link->client->remap.lane_count > 0 || has_moved(link))
+    if (link->client->remap->lane_count > 0 || has_moved(link))
         return false;
-    for (uint32_t i = 0; i < link->former_count; i++)
-        if (!mrc_replay_caught_up(link->former[i]))
+    for (uint32_t i = 0; i < link->replay->former_count; i++)
+        if (!mrc_replay_caught_up(link->replay->former[i]))
             return false;
     return true;
 }
@@ -285,7 +286,7 @@ bool mrc_remap_is_over(const struct mrc_link *link)
 
 void mrc_remap_failed(struct mr_client *client, uint64_t sequence, enum mr_status status)
 {
-    struct mr_link *waiting = &client->remap.waiting;
+    struct mr_link *waiting = &client->remap->waiting;
     for (struct mr_link *l = waiting->next; l != waiting; l = l->next) {
         struct mrc_part *part = MR_CONTAINER(l, struct mrc_part, resharded.waiting);
         if (part->resharded.sequence == sequence)
@@ -303,7 +304,7 @@ void mrc_remap_leave(struct mrc_part *part)
 void mrc_remap_follow(struct mrc_part *part, uint64_t sequence)
 {
     part->resharded.sequence = sequence;
-    mr_list_append(&part->link->client->remap.waiting, &part->resharded.waiting);
+    mr_list_append(&part->link->client->remap->waiting, &part->resharded.waiting);
 }
 
 struct settling {
@@ -316,14 +317,14 @@ static bool has_settled(const void *arg)
     const struct settling *s = arg;
     uint32_t lane = mr_push_lane(s->sequence);
     uint64_t number = mr_push_number(s->sequence);
-    if (s->client->remap.lane_count > 0)
+    if (s->client->remap->lane_count > 0)
         return false;
     for (uint32_t i = 0; i < s->client->link_count; i++) {
         const struct mrc_link *link = s->client->links[i];
-        if (link->own.lane == lane && mrc_replay_has_open(&link->own, number))
+        if (link->replay->own.lane == lane && mrc_replay_has_open(&link->replay->own, number))
             return false;
-        for (uint32_t l = 0; l < link->former_count; l++)
-            if (link->former[l]->lane == lane && mrc_replay_has_open(link->former[l], number))
+        for (uint32_t l = 0; l < link->replay->former_count; l++)
+            if (link->replay->former[l]->lane == lane && mrc_replay_has_open(link->replay->former[l], number))
                 return false;
     }
     return true;

@@ -5,18 +5,19 @@
 #include "trainer_client/call/client.h"
 #include "trainer_client/replay/remap.h"
 #include "trainer_client/replay/remap_split.h"
+#include "trainer_client/replay/replay_hooks.h"
 
 void mrc_remap_note_gone(struct mr_client *client, struct mrc_replay *lane)
 {
-    struct mrc_lane_mark *mark = mrc_remap_mark(&client->remap, lane->lane);
+    struct mrc_lane_mark *mark = mrc_remap_mark(client->remap, lane->lane);
     if (mark != NULL)
         mrc_gone_move(&mark->gone, &lane->gone);
 }
 
 void mrc_remap_restored(struct mr_client *client, uint32_t whole)
 {
-    for (uint32_t i = 0; i < client->remap.mark_count; i++)
-        mrc_gone_restored(&client->remap.marks[i].gone, whole);
+    for (uint32_t i = 0; i < client->remap->mark_count; i++)
+        mrc_gone_restored(&client->remap->marks[i].gone, whole);
 }
 
 static bool owns_keys_of(const struct mrc_link *link, const struct mrc_lane_mark *mark)
@@ -45,7 +46,7 @@ static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
     }
     to->restarted = true;
     mrc_gone_move(&to->gone, &gone);
-    link->resend_us = 0;
+    link->replay->resend_us = 0;
     return true;
 }
 
@@ -53,7 +54,7 @@ static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
 static struct mrc_link *link_of(const struct mr_client *client, uint32_t lane)
 {
     for (uint32_t i = 0; i < client->link_count; i++)
-        if (client->links[i]->own.lane == lane)
+        if (client->links[i]->replay->own.lane == lane)
             return client->links[i];
     return NULL;
 }
@@ -75,8 +76,8 @@ static bool ask_owners(struct mrc_node *node, struct mrc_lane_mark *mark)
 
 bool mrc_remap_ask(struct mrc_node *node)
 {
-    struct mrc_remap *remap = &node->client->remap;
-    const bool lacks = mrc_ancestry_lacks(&node->ancestry, node->start_id);
+    struct mrc_remap *remap = node->client->remap;
+    const bool lacks = mrc_ancestry_lacks(&node->replay->ancestry, node->start_id);
     bool asked = true;
     for (uint32_t i = 0; i < remap->mark_count; i++) {
         struct mrc_lane_mark *mark = &remap->marks[i];
@@ -86,7 +87,7 @@ bool mrc_remap_ask(struct mrc_node *node)
         if (mark->gone.to == 0)
             continue;
         if (own != NULL)
-            mrc_gone_move(&own->own.gone, &mark->gone);
+            mrc_gone_move(&own->replay->own.gone, &mark->gone);
         else if (mark->gone.is_suspect || mark->gone.given_up_to > 0)
             asked &= ask_owners(node, mark);
     }

@@ -6,6 +6,7 @@
 #include "trainer_client/call/client.h"
 #include "trainer_client/replay/remap.h"
 #include "trainer_client/replay/replay.h"
+#include "trainer_client/replay/replay_hooks.h"
 
 bool mrc_lanes_append(struct mrc_replay ***lanes, uint32_t *count, struct mrc_replay *lane)
 {
@@ -19,9 +20,9 @@ bool mrc_lanes_append(struct mrc_replay ***lanes, uint32_t *count, struct mrc_re
 
 static struct mrc_replay *find_former(const struct mrc_link *link, uint32_t number)
 {
-    for (uint32_t i = 0; i < link->former_count; i++)
-        if (link->former[i]->lane == number)
-            return link->former[i];
+    for (uint32_t i = 0; i < link->replay->former_count; i++)
+        if (link->replay->former[i]->lane == number)
+            return link->replay->former[i];
     return NULL;
 }
 
@@ -31,12 +32,12 @@ struct mrc_replay *mrc_remap_former_lane(struct mrc_link *link, uint32_t number)
     if (lane != NULL)
         return lane;
     lane = malloc(sizeof(*lane));
-    if (lane == NULL || !mrc_lanes_append(&link->former, &link->former_count, lane)) {
+    if (lane == NULL || !mrc_lanes_append(&link->replay->former, &link->replay->former_count, lane)) {
         free(lane);
         return NULL;
     }
     mrc_replay_init(lane, number, link->client->replay_bytes);
-    lane->whole = link->node->survey.restores;
+    lane->whole = link->node->replay->survey.restores;
     lane->is_former = true;
     return lane;
 }
@@ -62,9 +63,9 @@ static bool is_alive(const struct mrc_replay *lane)
 static void change_node(struct mrc_push *push, const struct origin *from, const struct mrc_link *to)
 {
     const struct mrc_node *node = to->node;
-    const bool is_judged = node->survey.has_met && mrc_survey_is_over(node);
+    const bool is_judged = node->replay->survey.has_met && mrc_survey_is_over(node);
     if (push->restores != MRC_PUSH_UNANSWERED)
-        push->restores = is_judged ? node->survey.restores : MRC_PUSH_ELSEWHERE;
+        push->restores = is_judged ? node->replay->survey.restores : MRC_PUSH_ELSEWHERE;
     if (push->looked_up_in != 0 && is_alive(from->lane) && push->looked_up_in == from->lane->home_start)
         push->looked_up_in = node->start_id;
 }
@@ -81,7 +82,7 @@ static bool remap_split_give(struct mr_client *client, uint32_t owner, const str
     if (link->node != from->lane->home->node)
         change_node(push, from, link);
     to->restarted |= !is_alive(from->lane);
-    link->node->has_pushed = true;
+    link->node->replay->has_pushed = true;
     mrc_replay_adopt(to, push, from->number, from->after,
                      from->is_done && link == from->lane->home && is_alive(from->lane));
     return true;
@@ -248,7 +249,7 @@ static void mark_gaps(struct mr_client *client, uint32_t lane, uint64_t last)
         if (former == NULL)
             continue;
         mrc_replay_mark_gaps(former, last);
-        link->resend_us = 0;
+        link->replay->resend_us = 0;
     }
 }
 
@@ -266,7 +267,7 @@ static void split_lanes(struct mr_client *client, struct pieces *p)
     }
     mark_gaps(client, lane, last);
     for (uint32_t i = 0; i < p->count; i++) {
-        mrc_replay_retire(p->lanes[i], &mrc_owners_link(client, 0)->own);
+        mrc_replay_retire(p->lanes[i], &mrc_owners_link(client, 0)->replay->own);
         free(p->lanes[i]);
     }
 }
@@ -274,7 +275,7 @@ static void split_lanes(struct mr_client *client, struct pieces *p)
 /* Splits the lanes in the order in which they were begun. */
 void mrc_remap_split(struct mr_client *client)
 {
-    struct mrc_remap *remap = &client->remap;
+    struct mrc_remap *remap = client->remap;
     const uint32_t room = remap->lane_count;
     if (room == 0)
         return;

@@ -5,7 +5,9 @@
 #include <string.h>
 #include "dataplane/wire/format/push_number.h"
 #include "trainer_client/call/last_error.h"
+#include "trainer_client/replay/remap.h"
 #include "trainer_client/replay/remap_gone.h"
+#include "trainer_client/replay/replay_hooks.h"
 #include "dataplane/wire/base/clock.h"
 
 /* A repetition in flight. */
@@ -18,19 +20,19 @@ struct resend {
 
 void mrc_resend_init(struct mrc_link *link)
 {
-    mrc_replay_init(&link->own, 0, link->client->replay_bytes);
-    mr_list_init(&link->resends);
-    link->resend_us = UINT64_MAX;
+    mrc_replay_init(&link->replay->own, 0, link->client->replay_bytes);
+    mr_list_init(&link->replay->resends);
+    link->replay->resend_us = UINT64_MAX;
 }
 
 void mrc_resend_fini(struct mrc_link *link)
 {
-    mrc_replay_fini(&link->own);
-    for (uint32_t i = 0; i < link->former_count; i++) {
-        mrc_replay_fini(link->former[i]);
-        free(link->former[i]);
+    mrc_replay_fini(&link->replay->own);
+    for (uint32_t i = 0; i < link->replay->former_count; i++) {
+        mrc_replay_fini(link->replay->former[i]);
+        free(link->replay->former[i]);
     }
-    free(link->former);
+    free(link->replay->former);
 }
 
 /* ---- the caller's own pushes ---- */
@@ -77,8 +79,8 @@ static enum mr_status tell_loss(const struct mrc_link *link, const struct mrc_lo
                      "%s: the server restarted from a checkpoint that may lack up to %" PRIu64
                      " push%s%s, and they are no longer in the replay buffer of %" PRIu64
                      " bytes: raise replay_bytes, or save more often. This push%s was not sent",
-                     link->name, loss->pushes, loss->pushes == 1 ? "" : "es", lost, link->own.bytes_max,
-                     this_one);
+                     link->name, loss->pushes, loss->pushes == 1 ? "" : "es", lost,
+                     link->replay->own.bytes_max, this_one);
 }
 
 /* If lookups make rows, a server that has not answered this push's lookup must know that. */
@@ -107,12 +109,12 @@ static void add_loss(struct mrc_loss *sum, struct mrc_replay *lane)
 static struct mrc_loss take_losses(struct mr_client *client)
 {
     struct mrc_loss sum = {.pushes = 0};
-    for (uint32_t i = 0; i < client->remap.lane_count; i++)
-        add_loss(&sum, client->remap.lanes[i]);
+    for (uint32_t i = 0; i < client->remap->lane_count; i++)
+        add_loss(&sum, client->remap->lanes[i]);
     for (uint32_t i = 0; i < client->link_count; i++) {
-        add_loss(&sum, &client->links[i]->own);
-        for (uint32_t l = 0; l < client->links[i]->former_count; l++)
-            add_loss(&sum, client->links[i]->former[l]);
+        add_loss(&sum, &client->links[i]->replay->own);
+        for (uint32_t l = 0; l < client->links[i]->replay->former_count; l++)
+            add_loss(&sum, client->links[i]->replay->former[l]);
     }
     return sum;
 }
@@ -135,17 +137,18 @@ enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, stru
 
     if (loss.pushes > 0)
         return tell_loss(link, &loss, f->options.step);
-    if (link->own.lane == 0 && !mrc_remap_start_lane(link))
+    if (link->replay->own.lane == 0 && !mrc_remap_start_lane(link))
         return mrc_error(MR_NO_MEMORY, "%s: no memory to number pushes", link->name);
     part->push->asker = part;
-    part->push->era = f->client->remap.era;
+    part->push->era = f->client->remap->era;
     part->push->call_bytes = bytes_before(f, part, link);
-    part->push->looked_up_in = link->looked_up_in != 0 ? link->looked_up_in : link->node->looked_up_in;
-    if (!mrc_replay_add(&link->own, part->push)) {
-        f->is_replay_full = link->own.bytes + part->push->bytes > link->own.bytes_max;
+    part->push->looked_up_in =
+        link->replay->looked_up_in != 0 ? link->replay->looked_up_in : link->node->replay->looked_up_in;
+    if (!mrc_replay_add(&link->replay->own, part->push)) {
+        f->is_replay_full = link->replay->own.bytes + part->push->bytes > link->replay->own.bytes_max;
         return MR_NO_MEMORY;
     }
-    f->options.sequence = mrc_replay_sequence(&link->own, part->push);
+    f->options.sequence = mrc_replay_sequence(&link->replay->own, part->push);
     f->options.flags = (uint16_t)((f->options.flags & MR_PUSH_COUNTS) | flags_of(link, part->push));
     return MR_OK;
 }
@@ -154,8 +157,8 @@ void mrc_resend_undo(struct mrc_part *part)
 {
     if (part->push == NULL || part->push->state == MRC_PUSH_NEW)
         return;
-    mrc_replay_undo(&part->link->own, part->push);
-    part->link->resend_us = 0; /* its number may have to be sent */
+    mrc_replay_undo(&part->link->replay->own, part->push);
+    part->link->replay->resend_us = 0; /* its number may have to be sent */
 }
 
 void mrc_resend_copy(struct mr_future *f)
@@ -174,8 +177,8 @@ void mrc_resend_keep(struct mrc_part *part)
     part->push = NULL;
     part->status = MR_UNKNOWN_OUTCOME;
     part->kept = true;
-    mrc_replay_unanswered(&part->link->own, push);
-    part->link->resend_us = 0;
+    mrc_replay_unanswered(&part->link->replay->own, push);
+    part->link->replay->resend_us = 0;
 }
 
 bool mrc_resend_was_refused(const struct mrc_part *part)
@@ -208,7 +211,7 @@ void mrc_resend_all_ended(struct mr_future *f)
 /* Relies on what the reply reports as being on disk, once that start of the node is judged. */
 static uint64_t take_floor(const struct mrc_part *part)
 {
-    struct mrc_ancestry *ancestry = &part->link->node->ancestry;
+    struct mrc_ancestry *ancestry = &part->link->node->replay->ancestry;
     const uint64_t floor = mr_push_number(part->sequence);
     if (!mrc_ancestry_knows(ancestry, part->start_id))
         return MRC_FLOOR_UNKNOWN;
@@ -222,12 +225,12 @@ static uint64_t take_floor(const struct mrc_part *part)
  * keeps nothing. */
 void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
 {
-    struct mrc_replay *lane = &part->link->own;
+    struct mrc_replay *lane = &part->link->replay->own;
     struct mrc_push *push = part->push;
     const uint32_t op = part->future->options.op;
     if ((op == MR_OP_LOOKUP || op == MR_OP_LOOKUP_TABLES) &&
         (part->future->options.flags & MR_FEED_READ_ONLY) == 0 && part->replied && part->status == MR_OK)
-        part->link->looked_up_in = part->link->node->looked_up_in = part->link->start_id;
+        part->link->replay->looked_up_in = part->link->node->replay->looked_up_in = part->link->start_id;
     if (push == NULL || push->state == MRC_PUSH_NEW) /* not numbered, or no longer */
         return;
     if (part->status ==
@@ -251,14 +254,14 @@ bool mrc_resend_in_flight(const struct mrc_node *node)
 {
     bool in_flight = false;
     for (uint32_t i = 0; i < node->link_count; i++)
-        in_flight |= !mr_list_empty(&node->links[i]->resends);
+        in_flight |= !mr_list_empty(&node->links[i]->replay->resends);
     return in_flight;
 }
 
 bool mrc_resend_pending(const struct mr_client *client)
 {
     for (uint32_t i = 0; i < client->link_count; i++) {
-        const struct mrc_replay *own = &client->links[i]->own;
+        const struct mrc_replay *own = &client->links[i]->replay->own;
         if (mrc_replay_is_open(own) || !mrc_remap_is_over(client->links[i]))
             return true;
     }
@@ -283,7 +286,7 @@ static void resend_ended(struct mr_future *f)
     } else {
         mrc_replay_unanswered(resend->lane, resend->push);
     }
-    part->link->resend_us = 0; /* the next push may depend on it */
+    part->link->replay->resend_us = 0; /* the next push may depend on it */
     mrc_future_free_locked(f);
 }
 
@@ -306,14 +309,14 @@ static bool send_again(struct mrc_link *link, struct mrc_replay *lane, struct mr
     f->options.deadline_us = UINT64_MAX;
     f->options.sequence = mrc_replay_sequence(lane, push);
     f->options.flags = (uint16_t)(flags_of(link, push) | MR_PUSH_AGAIN |
-                                  (uint8_t)link->node->survey.restores << MR_PUSH_RESTORES_SHIFT);
+                                  (uint8_t)link->node->replay->survey.restores << MR_PUSH_RESTORES_SHIFT);
     f->options.ahead = true;
     f->on_end = resend_ended;
     if (mrc_future_send_locked(f) != MR_OK) {
         mrc_future_free_locked(f);
         return false;
     }
-    mr_list_append(&link->resends, &resend->link);
+    mr_list_append(&link->replay->resends, &resend->link);
     return true;
 }
 
@@ -340,7 +343,7 @@ static bool map_is_known(const struct mrc_link *link)
 {
     const struct mrc_node *node = link->node;
     return !node->stale && !node->asking && node->start_id == link->start_id &&
-           link->client->remap.lane_count == 0 && !node->asks && mrc_survey_is_over(node);
+           link->client->remap->lane_count == 0 && !node->replay->asks && mrc_survey_is_over(node);
 }
 
 /* False: this lane has not caught up; nothing of a later era may be sent. */
@@ -348,7 +351,7 @@ static bool pump(struct mrc_link *link, struct mrc_replay *lane, uint32_t era, u
 {
     bool room = send_due(link, lane, era, now_us);
     uint64_t next_us = room ? mrc_replay_next_us(lane) : now_us + MRC_REPLAY_PAUSE_US;
-    link->resend_us = next_us < link->resend_us ? next_us : link->resend_us;
+    link->replay->resend_us = next_us < link->replay->resend_us ? next_us : link->replay->resend_us;
     return mrc_replay_caught_up(lane);
 }
 
@@ -356,8 +359,8 @@ static bool pump(struct mrc_link *link, struct mrc_replay *lane, uint32_t era, u
 static uint32_t first_era(const struct mrc_link *link)
 {
     uint32_t first = UINT32_MAX;
-    for (uint32_t i = 0; i < link->former_count; i++) {
-        uint32_t era = mrc_replay_first_era(link->former[i]);
+    for (uint32_t i = 0; i < link->replay->former_count; i++) {
+        uint32_t era = mrc_replay_first_era(link->replay->former[i]);
         first = era < first ? era : first;
     }
     return first;
@@ -369,38 +372,38 @@ static bool send_former(struct mrc_link *link, uint64_t now_us)
     const uint32_t era = first_era(link);
     bool caught_up = true;
     uint32_t left = 0;
-    for (uint32_t i = 0; i < link->former_count; i++) {
-        struct mrc_replay *lane = link->former[i];
-        if (lane->count > 0 && lane->asked_at != link->own.floor && mrc_replay_caught_up(lane)) {
-            lane->asked_at = link->own.floor; /* there is a new checkpoint */
+    for (uint32_t i = 0; i < link->replay->former_count; i++) {
+        struct mrc_replay *lane = link->replay->former[i];
+        if (lane->count > 0 && lane->asked_at != link->replay->own.floor && mrc_replay_caught_up(lane)) {
+            lane->asked_at = link->replay->own.floor; /* there is a new checkpoint */
             mrc_replay_ask(lane);
         }
         caught_up &= pump(link, lane, era, now_us);
         if (lane->count > 0) {
-            link->former[left++] = lane;
+            link->replay->former[left++] = lane;
             continue;
         }
         mrc_remap_note_gone(link->client, lane);
-        mrc_replay_retire(lane, &link->own);
+        mrc_replay_retire(lane, &link->replay->own);
         free(lane);
     }
-    link->former_count = left;
+    link->replay->former_count = left;
     return caught_up;
 }
 
 static void look_after(struct mrc_link *link, uint64_t now_us)
 {
     struct mr_client_session_info info;
-    link->resend_us = UINT64_MAX;
+    link->replay->resend_us = UINT64_MAX;
     if (link->session == NULL || link->regrouped)
         return;
     mr_client_session_info(link->session, &info);
     if (!info.up || ((link->held || link->node->refused) && !map_is_known(link)) ||
         !mrc_survey_is_over(link->node))
         return;
-    if (!send_former(link, now_us) || !pump(link, &link->own, UINT32_MAX, now_us))
+    if (!send_former(link, now_us) || !pump(link, &link->replay->own, UINT32_MAX, now_us))
         return;
-    if (link->held && mrc_replay_caught_up(&link->own)) {
+    if (link->held && mrc_replay_caught_up(&link->replay->own)) {
         link->held = false;
         mr_client_session_release(link->ep, link->session, now_us);
         link->unsent = true;
@@ -437,14 +440,14 @@ static void add_lane(struct mr_replay_info *info, const struct mrc_replay *lane)
 void mrc_resend_info(const struct mr_client *client, struct mr_replay_info *info)
 {
     info->on = client->replay;
-    for (uint32_t i = 0; i < client->remap.lane_count; i++)
-        add_lane(info, client->remap.lanes[i]);
+    for (uint32_t i = 0; i < client->remap->lane_count; i++)
+        add_lane(info, client->remap->lanes[i]);
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_link *link = client->links[i];
         info->replaying |= link->held;
-        add_lane(info, &link->own);
-        for (uint32_t l = 0; l < link->former_count; l++)
-            add_lane(info, link->former[l]);
+        add_lane(info, &link->replay->own);
+        for (uint32_t l = 0; l < link->replay->former_count; l++)
+            add_lane(info, link->replay->former[l]);
     }
 }
 
@@ -452,8 +455,8 @@ uint64_t mrc_resend_next_us(const struct mr_client *client)
 {
     uint64_t next_us = UINT64_MAX;
     for (uint32_t i = 0; i < client->link_count; i++)
-        if (client->links[i]->resend_us < next_us)
-            next_us = client->links[i]->resend_us;
+        if (client->links[i]->replay->resend_us < next_us)
+            next_us = client->links[i]->replay->resend_us;
     return next_us;
 }
 
@@ -461,8 +464,8 @@ uint64_t mrc_resend_next_us(const struct mr_client *client)
 
 void mrc_resend_stop(struct mrc_link *link)
 {
-    while (!mr_list_empty(&link->resends)) {
-        const struct resend *resend = MR_CONTAINER(link->resends.next, struct resend, link);
+    while (!mr_list_empty(&link->replay->resends)) {
+        const struct resend *resend = MR_CONTAINER(link->replay->resends.next, struct resend, link);
         mr_call_cancel(link->ep, resend->future->parts[0].call);
     }
 }
@@ -470,7 +473,7 @@ void mrc_resend_stop(struct mrc_link *link)
 /* The transport itself sends the calls again that callers wait for. */
 static void mark_asked(const struct mrc_link *link)
 {
-    const struct mr_link *asked = &link->own.asked;
+    const struct mr_link *asked = &link->replay->own.asked;
     for (const struct mr_link *l = asked->next; l != asked; l = l->next) {
         const struct mrc_push *push = MR_CONTAINER(l, struct mrc_push, queue);
         const struct mrc_part *part = push->asker;
@@ -484,7 +487,7 @@ static void mark_asked(const struct mrc_link *link)
 static void restart_lane(const struct mrc_link *link, struct mrc_replay *lane)
 {
     mrc_replay_restart(lane);
-    if (mrc_ancestry_lacks(&link->node->ancestry, link->start_id))
+    if (mrc_ancestry_lacks(&link->node->replay->ancestry, link->start_id))
         mrc_gone_suspect(&lane->gone);
 }
 
@@ -499,8 +502,8 @@ void mrc_resend_session_up(struct mrc_link *link, const struct mr_client_session
         return;
     mrc_resend_stop(link);
     mark_asked(link);
-    link->node->asks = true;
-    restart_lane(link, &link->own);
-    for (uint32_t i = 0; i < link->former_count; i++)
-        restart_lane(link, link->former[i]);
+    link->node->replay->asks = true;
+    restart_lane(link, &link->replay->own);
+    for (uint32_t i = 0; i < link->replay->former_count; i++)
+        restart_lane(link, link->replay->former[i]);
 }

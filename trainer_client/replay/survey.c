@@ -5,8 +5,10 @@
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
 #include "trainer_client/call/last_error.h"
+#include "trainer_client/replay/remap.h"
 #include "trainer_client/replay/remap_gone.h"
 #include "trainer_client/replay/resend.h"
+#include "trainer_client/replay/replay_hooks.h"
 #include "dataplane/wire/base/clock.h"
 
 #define ASK_AGAIN_US 100000u
@@ -15,45 +17,46 @@
 
 void mrc_survey_want(struct mrc_node *node)
 {
-    if (node->survey.due)
+    if (node->replay->survey.due)
         return;
-    node->survey.due = true;
-    node->survey.ask_us = 0;
+    node->replay->survey.due = true;
+    node->replay->survey.ask_us = 0;
 }
 
 void mrc_survey_session_up(struct mrc_node *node, const struct mr_client_session_info *info, bool started)
 {
-    struct mrc_survey *s = &node->survey;
+    struct mrc_survey *s = &node->replay->survey;
     s->lineage_now = info->lineage;
     if (!s->has_met) {
         s->has_met = true;
         s->lineage = info->lineage;
         s->restores = info->restores;
-        mrc_ancestry_meet(&node->ancestry, info->start_id);
+        mrc_ancestry_meet(&node->replay->ancestry, info->start_id);
     }
-    if (started && (node->client->met.count > 0 || node->has_pushed))
+    if (started && (node->client->met.count > 0 || node->replay->has_pushed))
         mrc_survey_want(node);
     else if (started)
-        mrc_ancestry_meet(&node->ancestry, info->start_id);
+        mrc_ancestry_meet(&node->replay->ancestry, info->start_id);
     if (!started)
         mrc_survey_answered(node, info->restores);
 }
 
 void mrc_survey_answered(struct mrc_node *node, uint32_t restores)
 {
-    if (restores != node->survey.restores)
+    if (restores != node->replay->survey.restores)
         mrc_survey_want(node);
 }
 
 bool mrc_survey_is_over(const struct mrc_node *node)
 {
-    return !node->survey.due && !node->survey.asking;
+    return !node->replay->survey.due && !node->replay->survey.asking;
 }
 
 uint64_t mrc_survey_next_us(const struct mrc_node *node)
 {
-    const bool waits = node->survey.due && !node->survey.asking && !mrc_resend_in_flight(node);
-    return waits ? node->survey.ask_us : UINT64_MAX;
+    const bool waits =
+        node->replay->survey.due && !node->replay->survey.asking && !mrc_resend_in_flight(node);
+    return waits ? node->replay->survey.ask_us : UINT64_MAX;
 }
 
 /* ---- numbers ---- */
@@ -176,22 +179,22 @@ static void review_lane(struct mrc_replay *lane, struct review *r)
     mrc_replay_review(lane, judge, r);
     if (r->same_lineage)
         mrc_replay_restored(lane, r->whole);
-    if (lane->restarted && mrc_ancestry_lacks(&r->node->ancestry, r->node->start_id))
+    if (lane->restarted && mrc_ancestry_lacks(&r->node->replay->ancestry, r->node->start_id))
         mrc_gone_suspect(&lane->gone);
 }
 
 static void review_kept(struct mrc_node *node, struct review *r)
 {
-    const struct mrc_remap *remap = &node->client->remap;
+    const struct mrc_remap *remap = node->client->remap;
     for (uint32_t i = 0; i < remap->lane_count; i++)
         if (remap->lanes[i]->home->node == node)
             review_lane(remap->lanes[i], r);
     for (uint32_t i = 0; i < node->link_count; i++) {
         struct mrc_link *link = node->links[i];
-        review_lane(&link->own, r);
-        for (uint32_t l = 0; l < link->former_count; l++)
-            review_lane(link->former[l], r);
-        link->resend_us = 0;
+        review_lane(&link->replay->own, r);
+        for (uint32_t l = 0; l < link->replay->former_count; l++)
+            review_lane(link->replay->former[l], r);
+        link->replay->resend_us = 0;
     }
     if (r->same_lineage)
         mrc_remap_restored(node->client, r->whole);
@@ -210,7 +213,7 @@ static bool read_origin(struct mrc_node *node, struct mr_future *f, struct revie
                                       .restores = r->restores,
                                       .whole = r->whole};
 
-    mrc_ancestry_judge(&node->ancestry, f->parts[0].start_id, &origin);
+    mrc_ancestry_judge(&node->replay->ancestry, f->parts[0].start_id, &origin);
     return true;
 }
 
@@ -229,13 +232,13 @@ static bool read_review(struct mrc_node *node, struct mr_future *f, struct revie
                          .count = ids->dims[0],
                          .restores = history[MR_LIST_RESTORES],
                          .whole = history[MR_LIST_WHOLE],
-                         .same_lineage = node->survey.lineage == node->survey.lineage_now};
+                         .same_lineage = node->replay->survey.lineage == node->replay->survey.lineage_now};
     return read_origin(node, f, r);
 }
 
 static void take_over(struct mrc_node *node, struct review *r)
 {
-    struct mrc_survey *s = &node->survey;
+    struct mrc_survey *s = &node->replay->survey;
     check_met(node->client);
     review_kept(node, r);
     s->lineage = s->lineage_now;
@@ -249,7 +252,7 @@ static void take_over(struct mrc_node *node, struct review *r)
 static void answer_came(struct mr_future *f)
 {
     struct mrc_node *node = f->parts[0].link->node;
-    struct mrc_survey *s = &node->survey;
+    struct mrc_survey *s = &node->replay->survey;
     struct review review;
     s->asking = false;
     if (f->parts[0].status == MR_OK && f->parts[0].start_id == node->start_id &&
@@ -264,7 +267,7 @@ static void answer_came(struct mr_future *f)
 
 void mrc_survey_look_after(struct mrc_node *node)
 {
-    struct mrc_survey *s = &node->survey;
+    struct mrc_survey *s = &node->replay->survey;
     struct mr_future *f;
     if (!s->due || s->asking || node->core_count == 0 || mr_clock_us() < s->ask_us)
         return;

@@ -10,6 +10,7 @@
 #include "tests/unit/trainer_client/replay_fixture.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/retry.h"
+#include "trainer_client/replay/remap.h"
 #include "trainer_client/replay/remap_gone.h"
 
 enum { LOOKUPS = 3 };
@@ -443,10 +444,10 @@ static void test_former_lanes_are_told_apart(void **state)
 {
     static struct mr_client client;
     struct mrc_lane_mark marks[3] = {{.lane = 0x0200}, {.lane = 0x0201}, {.lane = 0x0300}};
+    struct mrc_remap remap = {.marks = marks, .mark_count = 3};
     struct mrc_replay lanes[2];
     (void)state;
-    client.remap.marks = marks;
-    client.remap.mark_count = 3;
+    client.remap = &remap;
     for (uint32_t i = 0; i < 2; i++) {
         mrc_replay_init(&lanes[i], marks[i].lane, 4096);
         mrc_gone_add(&lanes[i].gone, 5 + i, 50 + i, 0);

@@ -13,6 +13,7 @@
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
 #include "trainer_client/replay/resend.h"
+#include "trainer_client/replay/replay_hooks.h"
 #include "dataplane/wire/base/clock.h"
 
 enum { FUTURES = 64 };
@@ -443,7 +444,10 @@ static void test_refused_when_sent_again(void **state)
 
 static void test_the_earliest_link_wakes_the_client(void **state)
 {
-    static struct mrc_link links[3] = {{.resend_us = 7}, {.resend_us = 5}, {.resend_us = UINT64_MAX}};
+    static struct mrc_link_replay replays[3] = {
+        {.resend_us = 7}, {.resend_us = 5}, {.resend_us = UINT64_MAX}};
+    static struct mrc_link links[3] = {
+        {.replay = &replays[0]}, {.replay = &replays[1]}, {.replay = &replays[2]}};
     static struct mrc_link *all[3] = {&links[0], &links[1], &links[2]};
     static struct mr_client client;
     (void)state;
