@@ -157,7 +157,7 @@ static char *checkpoint_manifest_print(const struct ps_manifest *m, struct ps_ha
     if (m->version > PS_FORMAT_VERSION_2)
         bad |= print_chain(root, m);
     if (m->version > PS_FORMAT_VERSION_3)
-        bad |= print_clock(root, m) | print_ancestry(root, &m->ancestry);
+        bad |= print_clock(root, m) | (m->lacks_ancestry ? 0 : print_ancestry(root, &m->ancestry));
     if (m->version > PS_FORMAT_VERSION_4 && m->parameter_count > 0)
         bad |= print_parameters(root, m);
     if (m->version > PS_FORMAT_VERSION_6)
@@ -431,7 +431,9 @@ bool ps_manifest_parse(const char *json, size_t json_bytes, struct ps_manifest *
             parse_chain(&p, root, &m);
         if (m.version > PS_FORMAT_VERSION_3) {
             m.clock_s = (uint32_t)ps_json_integer(&p, root, "clock_s", 0, UINT32_MAX);
-            parse_ancestry(&p, root, &m.ancestry);
+            m.lacks_ancestry = m.version == PS_FORMAT_VERSION_4 && !json_object_get(root, "ancestry");
+            if (!m.lacks_ancestry)
+                parse_ancestry(&p, root, &m.ancestry);
         }
         if (m.version > PS_FORMAT_VERSION_4)
             parse_parameters(&p, root, &m);

@@ -54,6 +54,7 @@ struct ps_manifest {
     struct ps_hash parent_hash;  /* of the parent's manifest; 0 if full */
     struct ps_hash hash;         /* of this manifest; ps_manifest_parse() and _seal() fill it in */
     struct ps_ancestry ancestry; /* of the state in it; empty before version 4 */
+    bool lacks_ancestry;         /* of format 4, as 0.1 wrote it */
     bool is_at_step;
     bool is_partial; /* it has some of the node's features, and no record of batches and pushes */
     uint64_t needs;  /* capabilities of its content; 0 before version 7 */

@@ -174,6 +174,30 @@ static void test_a_manifest_of_version_4_has_no_parameters(void **state)
     free(text);
 }
 
+/* 0.1 wrote version 4 without an ancestry; later versions must have one. */
+static void test_a_manifest_of_0_1_has_no_ancestry(void **state)
+{
+    (void)state;
+    struct ps_manifest m = example(), back;
+    char why[PS_TEXT_BYTES];
+    m.version = PS_FORMAT_VERSION_4;
+    m.lacks_ancestry = true;
+    char *text = ps_manifest_print(&m);
+    assert_non_null(text);
+    assert_null(strstr(text, "ancestry"));
+    assert_true(ps_manifest_parse(text, strlen(text), &back, why));
+    assert_true(back.lacks_ancestry);
+    assert_int_equal(back.ancestry.count, 0);
+    ps_manifest_clear(&back);
+    free(text);
+
+    m.version = PS_FORMAT_VERSION_5;
+    text = ps_manifest_print(&m);
+    assert_false(ps_manifest_parse(text, strlen(text), &back, why));
+    assert_non_null(strstr(why, "ancestry"));
+    free(text);
+}
+
 /* What needs nothing new is as versions before 0.3.0 read it. */
 static void test_a_manifest_of_version_6_needs_nothing(void **state)
 {
@@ -488,6 +512,7 @@ int main(void)
         cmocka_unit_test(test_an_older_manifest_has_no_chain),
         cmocka_unit_test(test_a_manifest_of_version_3_has_no_clock_and_no_ancestry),
         cmocka_unit_test(test_a_manifest_of_version_4_has_no_parameters),
+        cmocka_unit_test(test_a_manifest_of_0_1_has_no_ancestry),
         cmocka_unit_test(test_a_manifest_of_version_6_needs_nothing),
         cmocka_unit_test(test_records_of_parameters_belong_to_one),
         cmocka_unit_test(test_starts_go_on),

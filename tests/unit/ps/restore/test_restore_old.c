@@ -1,5 +1,6 @@
 /* Checkpoints of older format versions, as they were written then: 1, from before pushes were numbered, 2,
- * from before there were deltas, and 3, from before the node's clock was kept. */
+ * from before there were deltas, 3, from before the node's clock was kept, and 4 by Millrace 0.1, from before
+ * a manifest said which starts its content comes from. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -199,6 +200,26 @@ static void version_3_is_read_on_3_cores(void **state)
     check_version_3(*state, 3);
 }
 
+/* A table with initial values 100 and 8 keys, each pushed to once. */
+static void check_version_4(struct node_fixture *n, uint32_t cores)
+{
+    restore_old(n, CHECKPOINT_V4, cores);
+    for (uint64_t key = 1000; key < 1008; key++)
+        assert_float_equal(node_value(n, 1, key), 99, 0);
+    assert_float_equal(node_value(n, 1, 1008), 100, 0);
+    assert_int_equal(node_save(n), 2);
+}
+
+static void version_4_of_0_1_is_read_on_as_many_cores(void **state)
+{
+    check_version_4(*state, 2);
+}
+
+static void version_4_of_0_1_is_read_on_3_cores(void **state)
+{
+    check_version_4(*state, 3);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, node_setup, node_teardown)
@@ -206,6 +227,7 @@ int main(void)
         TEST(an_older_checkpoint_is_read_on_as_many_cores), TEST(an_older_checkpoint_is_read_on_3_cores),
         TEST(version_2_is_read_on_as_many_cores),           TEST(version_2_is_read_on_3_cores),
         TEST(version_3_is_read_on_as_many_cores),           TEST(version_3_is_read_on_3_cores),
+        TEST(version_4_of_0_1_is_read_on_as_many_cores),    TEST(version_4_of_0_1_is_read_on_3_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
