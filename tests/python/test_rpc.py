@@ -169,12 +169,12 @@ def test_large_results_are_views_that_live_as_long_as_they_are_held():
 
 def test_values_longer_than_a_message_of_the_transport():
     tensor = torch.arange(18 << 20, dtype=torch.float32)  # 72 MiB
-    (back,) = rpc.rpc_sync(1, there.same, (tensor,))
+    (back,) = rpc.rpc_sync(1, there.same, (tensor,), timeout=0)
     assert torch.equal(back, tensor)
-    (text,) = rpc.rpc_sync(1, there.same, ("x" * (66 << 20),))
+    (text,) = rpc.rpc_sync(1, there.same, ("x" * (66 << 20),), timeout=0)
     assert len(text) == 66 << 20
-    reference = rpc.remote(1, there.same, (tensor,))
-    assert torch.equal(reference.to_here()[0], tensor)
+    reference = rpc.remote(1, there.same, (tensor,), timeout=0)
+    assert torch.equal(reference.to_here(timeout=0)[0], tensor)
 
 
 def test_values_longer_than_any_message():
