@@ -142,7 +142,7 @@ static void execute_restore(struct ps_control *c, struct ps_command *command)
         ps_control_gate(c, PS_GATE_OPEN);
     if (command->status == MR_OK) {
         /* calls are served meanwhile, and the memory is free for the next command */
-        ps_leaving_wait(c->node);
+        ps_pending_free_wait(c->node);
     }
 }
 

@@ -91,5 +91,6 @@ void ps_control_drop(struct ps_control *c, struct ps_command *command)
                     command->name_list, c->catalog.count);
     }
     control_drop_answer(command, &drop);
-    ps_leaving_wait(c->node); /* calls are served meanwhile, and the memory is free for the next command */
+    ps_pending_free_wait(
+        c->node); /* calls are served meanwhile, and the memory is free for the next command */
 }

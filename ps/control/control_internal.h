@@ -17,7 +17,7 @@
 #include "ps/core/catalog.h"
 #include "ps/core/core.h"
 #include "ps/core/history.h"
-#include "ps/core/step_gate.h"
+#include "ps/core/step_barrier.h"
 #include "ps/save/save_policy.h"
 #include "ps/store/stores.h"
 
@@ -33,7 +33,7 @@ struct ps_step_cut {
     uint32_t arrived;       /* trainers held, when it was last checked */
     uint64_t held_since_us; /* 0: nobody is held */
     uint64_t looked_us;
-    struct ps_step_gate *gates, *seen; /* one for each core; copies, and one more for their sum */
+    struct ps_step_barrier *gates, *seen; /* one for each core; copies, and one more for their sum */
 };
 
 struct ps_saves {

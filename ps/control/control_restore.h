@@ -1,5 +1,5 @@
 /* One restore, and the checkpoint that is being tried: control_restore.c chooses it, control_restore_load.c
- * loads it beside the state that serves (ps/core/shadow.h), and lets it take that one's place once all of it
+ * loads it beside the state that serves (ps/core/staging.h), and lets it take that one's place once all of it
  * is there. Control thread. */
 #ifndef PS_CONTROL_RESTORE_H
 #define PS_CONTROL_RESTORE_H
@@ -28,7 +28,7 @@ struct ps_restore_attempt {
     char *text;        /* of the caller */
 };
 
-/* Whose ancestry and parameters are taken: of a cluster's checkpoint those of the node's own part, or none. */
+/* Whose ancestry and parameters are taken: of a cluster's checkpoint those of the node's part, or none. */
 const struct ps_manifest *ps_restore_own_manifest(const struct ps_restore_attempt *a,
                                                   const struct ps_reader *reader);
 /* A partial checkpoint is not a state that a node can have, and gives its features by their names only:

@@ -21,21 +21,21 @@ static void stage_on_core(struct ps_core *core, void *arg)
 {
     struct stage_order *order = arg;
     char *text = order->text[core->index];
-    enum mr_status status = ps_shadow_begin(core, order->plan->whole, order->clock_s);
+    enum mr_status status = ps_staging_begin(core, order->plan->whole, order->clock_s);
     if (status != MR_OK) {
         snprintf(text, PS_CORE_TEXT_BYTES,
                  "core %u has no memory left for another record of batches and pushes", core->index);
     }
     for (uint32_t i = 0; i < order->plan->count && status == MR_OK; i++) {
         const struct ps_restore_entry *e = &order->plan->entries[i];
-        status = ps_shadow_add(core, e->checkpoint_id, e->id, &e->feature, text);
+        status = ps_staging_add(core, e->checkpoint_id, e->id, &e->feature, text);
     }
     order->status[core->index] = status;
 }
 
 static void end_on_core(struct ps_core *core, void *arg)
 {
-    ps_shadow_end(core);
+    ps_staging_end(core);
 }
 
 /* Batches that were fed belong to the tables that were there before. */
@@ -43,7 +43,7 @@ static void keep_on_core(struct ps_core *core, void *arg)
 {
     ps_batch_cache_clear(core->batches);
     ps_save_marks_lost(core); /* the caller may know which checkpoint the marks count from */
-    ps_shadow_end(core);
+    ps_staging_end(core);
 }
 
 static void clear_on_core(struct ps_core *core, void *arg)
@@ -60,11 +60,11 @@ static void move_on_core(struct ps_core *core, void *arg)
         ps_core_remove_feature(core, plan->entries[i].replaced_id);
     }
     for (uint32_t i = 0; i < plan->count; i++)
-        ps_shadow_move(core, plan->entries[i].checkpoint_id);
+        ps_staging_move(core, plan->entries[i].checkpoint_id);
     if (replaces)
         ps_batch_cache_clear(core->batches);
     ps_save_marks_lost(core); /* rows that were moved in have no marks */
-    ps_shadow_end(core);
+    ps_staging_end(core);
 }
 
 /* ---- what is restored ---- */
@@ -191,7 +191,7 @@ static enum mr_status begin_parameters(struct ps_restore_attempt *a, const struc
 
 /* ---- loading ---- */
 
-/* Creates the plan's features in the shadow of every core, empty. */
+/* Creates the plan's features in the staging state of every core, empty. */
 static enum mr_status stage(struct ps_restore_attempt *a, const struct ps_reader *reader)
 {
     const struct ps_manifest *last = ps_reader_manifest(reader);
@@ -206,10 +206,10 @@ static enum mr_status stage(struct ps_restore_attempt *a, const struct ps_reader
     return MR_OK;
 }
 
-/* Loads the plan's features and parameters into the shadows of all cores; on failure none is left. A
+/* Loads the plan's features and parameters into the staging states of all cores; on failure none is left. A
  * checkpoint of tables that filled the memory must fit again: the second time with tables as small as can
  * be. */
-static enum mr_status load_shadow(struct ps_restore_attempt *a, struct ps_reader *reader)
+static enum mr_status load_staging(struct ps_restore_attempt *a, struct ps_reader *reader)
 {
     for (bool makes_room = true;; makes_room = false) {
         atomic_store(&a->c->load_progress, 0);
@@ -224,7 +224,7 @@ static enum mr_status load_shadow(struct ps_restore_attempt *a, struct ps_reader
         if (status == MR_OK)
             return MR_OK;
         ps_node_each_core(a->c->node, end_on_core, NULL);
-        ps_leaving_wait(a->c->node); /* the memory may be needed at once */
+        ps_pending_free_wait(a->c->node); /* the memory may be needed at once */
         if (status != MR_OUT_OF_MEMORY || !makes_room)
             return status;
         mr_log_warning(
@@ -252,9 +252,9 @@ static enum mr_status load_instead(struct ps_restore_attempt *a)
         return status;
     }
     ps_node_each_core(a->c->node, clear_on_core, NULL);
-    ps_leaving_wait(a->c->node);
+    ps_pending_free_wait(a->c->node);
     a->c->catalog.count = 0;
-    status = load_shadow(a, reader);
+    status = load_staging(a, reader);
     ps_reader_close(reader);
     if (status == MR_OK)
         return MR_OK;
@@ -301,7 +301,7 @@ static enum mr_status load_whole(struct ps_restore_attempt *a, struct ps_reader 
     if (!has_state || fits_beside(a, reader)) {
         if (a->request->by_call && !was_broken)
             ps_control_watch_gives_up(a->watch);
-        status = load_shadow(a, reader);
+        status = load_staging(a, reader);
         if (ps_control_watch_gave_up(a->watch) && status != MR_OK) {
             status = MR_IO_ERROR;
             snprintf(a->text, PS_CONTROL_TEXT_BYTES,
@@ -325,7 +325,7 @@ static enum mr_status load_whole(struct ps_restore_attempt *a, struct ps_reader 
 static enum mr_status load_named(struct ps_restore_attempt *a, struct ps_reader *reader)
 {
     struct ps_control *c = a->c;
-    enum mr_status status = load_shadow(a, reader);
+    enum mr_status status = load_staging(a, reader);
     if (status != MR_OK)
         return status;
     enum ps_gate gate = c->gate;

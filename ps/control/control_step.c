@@ -1,5 +1,5 @@
-/* A cut at a step, over all cores. ps/core/step_gate.h explains why it contains exactly the pushes up to that
- * step. */
+/* A cut at a step, over all cores. ps/core/step_barrier.h explains why it contains exactly the pushes up to
+ * that step. */
 #include <stdlib.h>
 #include <string.h>
 #include "ps/control/control_internal.h"
@@ -26,21 +26,21 @@ struct arm_order {
 static void arm_on_core(struct ps_core *core, void *arg)
 {
     struct arm_order *order = arg;
-    core->step_gate = &order->cut->gates[core->index];
+    core->step_barrier = &order->cut->gates[core->index];
     atomic_store_explicit(&core->clients_held, 0, memory_order_relaxed);
     order->step[core->index] = core->step_clock.step;
 }
 
 static void disarm_on_core(struct ps_core *core, void *arg)
 {
-    core->step_gate = NULL;
+    core->step_barrier = NULL;
     atomic_store_explicit(&core->clients_held, 0, memory_order_relaxed);
 }
 
 static void look_on_core(struct ps_core *core, void *arg)
 {
     const struct ps_step_cut *cut = arg;
-    memcpy(&cut->seen[core->index], core->step_gate, sizeof(*core->step_gate));
+    memcpy(&cut->seen[core->index], core->step_barrier, sizeof(*core->step_barrier));
 }
 
 /* ---- the control thread's side ---- */
@@ -83,7 +83,7 @@ bool ps_cut_arm(struct ps_control *c, uint64_t step, uint32_t trainers, bool is_
         return false;
     uint64_t stray = stray_step(c, step);
     for (uint32_t i = 0; i < c->node->core_count; i++)
-        ps_step_gate_init(&cut->gates[i], step, stray);
+        ps_step_barrier_init(&cut->gates[i], step, stray);
     cut->is_armed = true;
     cut->is_automatic = is_automatic;
     cut->step = step;
@@ -122,11 +122,11 @@ static uint32_t held_at_most(const struct ps_control *c)
 static uint32_t count_held(struct ps_control *c, uint64_t now_us)
 {
     struct ps_step_cut *cut = &c->saves.cut;
-    struct ps_step_gate *all = &cut->seen[c->node->core_count];
+    struct ps_step_barrier *all = &cut->seen[c->node->core_count];
     ps_node_each_core(c->node, look_on_core, cut);
-    ps_step_gate_init(all, cut->step, 0);
+    ps_step_barrier_init(all, cut->step, 0);
     for (uint32_t i = 0; i < c->node->core_count; i++)
-        ps_step_gate_merge(all, &cut->seen[i], now_us);
+        ps_step_barrier_merge(all, &cut->seen[i], now_us);
     return all->count;
 }
 

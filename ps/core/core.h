@@ -17,9 +17,9 @@
 #include "ps/core/coop_task.h"
 #include "ps/core/node.h"
 #include "ps/core/ownership.h"
-#include "ps/core/shadow.h"
+#include "ps/core/staging.h"
 #include "ps/core/step_clock.h"
-#include "ps/core/step_gate.h"
+#include "ps/core/step_barrier.h"
 #include "ps/exactly_once/clients.h"
 #include "ps/exactly_once/applied_batches.h"
 #include "ps/exactly_once/partial.h"
@@ -112,13 +112,13 @@ struct ps_feature {
     uint32_t id;
     uint32_t range_count; /* 0: a table */
     struct mr_feature feature;
-    struct ps_table *table;          /* this core's share; NULL for variables */
-    uint64_t gradients_skipped;      /* variables; a table counts its own */
-    bool in_cut;                     /* table: the running cut is not done with it */
-    struct ps_cut cut;               /* table: who takes the rows then */
-    uint32_t cut_range;              /* variable: that the cut is at; those before it are done */
-    struct ps_feature *leaving_next; /* in the core's list */
-    struct ps_range ranges[];        /* [range_count] */
+    struct ps_table *table;               /* this core's share; NULL for variables */
+    uint64_t gradients_skipped;           /* variables; a table counts its own */
+    bool in_cut;                          /* table: the running cut is not done with it */
+    struct ps_cut cut;                    /* table: who takes the rows then */
+    uint32_t cut_range;                   /* variable: that the cut is at; those before it are done */
+    struct ps_feature *pending_free_next; /* in the core's list */
+    struct ps_range ranges[];             /* [range_count] */
 };
 
 /* The push that is arriving, of which some is done early (ps/ops/early_push.c). */
@@ -159,17 +159,17 @@ struct ps_core {
     char gate_text[PS_CORE_TEXT_BYTES];
     struct ps_save save;
     struct ps_early_push early;
-    struct ps_shadow *shadow;   /* of the running restore; NULL: none */
-    struct ps_feature *leaving; /* out of service, and not freed yet */
+    struct ps_staging *staging;      /* of the running restore; NULL: none */
+    struct ps_feature *pending_free; /* out of service, and not freed yet */
     struct ps_ownership owns;
     struct ps_give *give;             /* a move to another node that is in progress; NULL: none */
     struct ps_partition_set dropping; /* that are no longer this core's: their rows are being freed */
     struct ps_step_clock step_clock;
-    struct ps_step_gate *step_gate; /* control's; NULL: no call waits for a cut at a step */
-    _Atomic uint64_t step;          /* of the clock, for other threads */
-    struct ps_rpc *rpc;             /* core 0 of a node that takes part in remote calls; else NULL */
-    struct ps_command *answers;     /* core 0: answers of the control thread that wait for memory */
-    struct dp_capture *capture;     /* of the core's packets; NULL: none */
+    struct ps_step_barrier *step_barrier; /* control's; NULL: no call waits for a cut at a step */
+    _Atomic uint64_t step;                /* of the clock, for other threads */
+    struct ps_rpc *rpc;                   /* core 0 of a node that takes part in remote calls; else NULL */
+    struct ps_command *answers;           /* core 0: answers of the control thread that wait for memory */
+    struct dp_capture *capture;           /* of the core's packets; NULL: none */
     uint64_t next_gauge_us;
     uint64_t
         clock_offset_us;   /* from the monotonic clock to the node's: the time that its tables were served */
@@ -240,15 +240,15 @@ enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const stru
                                    char *text);
 /* Takes it out of service; its memory is freed in the polls to come. Nothing when there is none. */
 void ps_core_remove_feature(struct ps_core *core, uint32_t id);
-/* Takes a feature that was replaced, taken back, or in the shadow of a restore that failed, and frees it in
+/* Takes a feature that was replaced, taken back, or staged by a restore that failed, and frees it in
  * slices. Nobody else may have it any more, and no cut may be at it. */
-void ps_leaving_add(struct ps_core *core, struct ps_feature *f);
+void ps_pending_free_add(struct ps_core *core, struct ps_feature *f);
 /* Frees a slice: of one table or variable, as much as ps_table_destroy_some() or ps_variable_destroy_some()
  * does. True when there is more. */
-bool ps_leaving_step(struct ps_core *core);
+bool ps_pending_free_step(struct ps_core *core);
 /* Frees all of it at once, when the core ends. */
-void ps_leaving_end(struct ps_core *core);
+void ps_pending_free_end(struct ps_core *core);
 /* Waits until no core has any, helping with it slice by slice. Any thread but a core's. */
-void ps_leaving_wait(struct ps_node *node);
+void ps_pending_free_wait(struct ps_node *node);
 
 #endif

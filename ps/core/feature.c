@@ -138,18 +138,18 @@ enum mr_status ps_core_add_feature(struct ps_core *core, uint32_t id, const stru
  * Freeing takes 45 ms for each GiB, so it is done in slices, between calls: by the core itself as part of its
  * upkeep, and by whoever waits for the memory. */
 
-void ps_leaving_add(struct ps_core *core, struct ps_feature *f)
+void ps_pending_free_add(struct ps_core *core, struct ps_feature *f)
 {
     assert(!f->in_cut);
-    f->leaving_next = core->leaving;
-    core->leaving = f;
+    f->pending_free_next = core->pending_free;
+    core->pending_free = f;
 }
 
 void ps_core_remove_feature(struct ps_core *core, uint32_t id)
 {
     struct ps_feature *f = ps_core_feature(core, id);
     if (f != NULL) {
-        ps_leaving_add(core, f);
+        ps_pending_free_add(core, f);
         core->features[id] = NULL;
         core->counters.features--;
     }
@@ -173,8 +173,8 @@ void ps_core_clear(struct ps_core *core)
 
 static void end_first(struct ps_core *core)
 {
-    struct ps_feature *f = core->leaving;
-    core->leaving = f->leaving_next;
+    struct ps_feature *f = core->pending_free;
+    core->pending_free = f->pending_free_next;
     ps_feature_destroy(f);
 }
 
@@ -193,19 +193,19 @@ static bool destroy_some_range(struct ps_feature *f)
     return true;
 }
 
-bool ps_leaving_step(struct ps_core *core)
+bool ps_pending_free_step(struct ps_core *core)
 {
-    struct ps_feature *f = core->leaving;
+    struct ps_feature *f = core->pending_free;
     if (f == NULL)
         return false;
     if (!(f->table != NULL ? ps_table_destroy_some(f->table) : destroy_some_range(f)))
         end_first(core);
-    return core->leaving != NULL;
+    return core->pending_free != NULL;
 }
 
-void ps_leaving_end(struct ps_core *core)
+void ps_pending_free_end(struct ps_core *core)
 {
-    while (core->leaving != NULL)
+    while (core->pending_free != NULL)
         end_first(core);
 }
 
@@ -216,10 +216,10 @@ struct left {
 static void step_on_core(struct ps_core *core, void *arg)
 {
     struct left *left = arg;
-    left->more[core->index] = ps_leaving_step(core);
+    left->more[core->index] = ps_pending_free_step(core);
 }
 
-void ps_leaving_wait(struct ps_node *node)
+void ps_pending_free_wait(struct ps_node *node)
 {
     bool more = true;
     while (more) {

@@ -30,7 +30,7 @@ static void drop_range(struct ps_core *core, const struct ps_feature *f, struct 
         gone->feature = f->feature;
         gone->range_count = 1;
         gone->ranges[0].variable = range->variable;
-        ps_leaving_add(core, gone);
+        ps_pending_free_add(core, gone);
     }
     range->variable = NULL;
     free(range->loading);

@@ -138,8 +138,8 @@ __attribute__((cold)) static bool refuse_owner(const struct ps_op *op, uint32_t 
 static void hold(const struct ps_op *op)
 {
     struct ps_core *core = op->core;
-    if (ps_step_gate_note(core->step_gate, op->request->client_uuid, op->now_us)) {
-        atomic_store_explicit(&core->clients_held, core->step_gate->count, memory_order_release);
+    if (ps_step_barrier_note(core->step_barrier, op->request->client_uuid, op->now_us)) {
+        atomic_store_explicit(&core->clients_held, core->step_barrier->count, memory_order_release);
         ps_node_wake_control(core->node);
     }
     ps_hold_back(op, &core->counters.calls_held_at_step);
@@ -151,12 +151,12 @@ bool ps_check_step(const struct ps_op *op, bool changes)
     uint64_t step = op->request->message->preamble.step;
     if (!changes)
         return true;
-    if (core->step_gate != NULL && ps_step_gate_holds(core->step_gate, step)) {
+    if (core->step_barrier != NULL && ps_step_barrier_holds(core->step_barrier, step)) {
         hold(op);
         return false;
     }
-    if (core->step_gate != NULL && core->step_gate->count > 0)
-        ps_step_clock_hold(&core->step_clock, core->step_gate->step);
+    if (core->step_barrier != NULL && core->step_barrier->count > 0)
+        ps_step_clock_hold(&core->step_clock, core->step_barrier->step);
     ps_step_clock_see(&core->step_clock, step, op->request->ref.session_id, op->request->ref.call_id);
     if (core->step_clock.step != atomic_load_explicit(&core->step, memory_order_relaxed)) {
         atomic_store_explicit(&core->step, core->step_clock.step, memory_order_relaxed);

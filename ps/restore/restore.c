@@ -21,13 +21,13 @@
 #define ROWS_MAX   8192u /* loaded together */
 
 /* The records that a core loads: rows, removed keys, the occurrence filter and variables of the features in
- * its shadow, as far as it owns their partitions. */
+ * its staging state, as far as it owns their partitions. */
 struct core_load {
     struct ps_core *core;
     const struct ps_chain *chain;
     const bool *owns; /* see struct ps_restore_share */
     uint32_t part;    /* of the chain, that the blocks are of */
-    bool named_only;  /* records of features without a shadow are skipped */
+    bool named_only;  /* records of features that are not staged are skipped */
     bool makes_room;  /* the keys have no rows yet; see ps_table_load_rows() */
     char *text;       /* PS_RESTORE_TEXT_BYTES: what is wrong */
     /* rows that wait to be loaded together */
@@ -51,8 +51,8 @@ struct loader {
     struct ps_node *node;
     const struct ps_chain *chain;
     const struct ps_restore_share *share;
-    bool named_only; /* only some of the checkpoint's features have shadows, and no records */
-    bool leaves_out; /* some of its features have no shadow, but everything else is loaded */
+    bool named_only; /* only some of the checkpoint's features are staged, and no records */
+    bool leaves_out; /* some of its features are not staged, but everything else is loaded */
     bool makes_room;
     _Atomic uint64_t *progress;
     uint32_t held;  /* rounds in flight at most: while the cores load one, the next one waits for them */
@@ -200,7 +200,7 @@ static enum mr_status take_record(struct core_load *r, const struct ps_record *r
     uint32_t wanted = ps_record_feature_kind(record->kind);
     if (wanted == 0)
         return MR_OK;
-    struct ps_feature *f = ps_shadow_feature(r->core, record->feature);
+    struct ps_feature *f = ps_staging_feature(r->core, record->feature);
     if (f == NULL && r->named_only)
         return MR_OK; /* nobody asked for its feature */
     bool is_known = f != NULL && (wanted == MR_TABLE) == (f->table != NULL);
@@ -244,7 +244,7 @@ static void load_blocks(struct ps_core *core, void *arg)
     records->chain = l->chain;
     records->owns = l->share->owns;
     if (l->chain->cluster != NULL && records->part != r->link->part)
-        ps_shadow_load_from(core, ps_chain_part_last(l->chain, r->link->part)->manifest.clock_s);
+        ps_staging_load_from(core, ps_chain_part_last(l->chain, r->link->part)->manifest.clock_s);
     records->part = r->link->part;
     records->named_only = l->named_only || l->leaves_out;
     records->makes_room = l->makes_room && r->link->is_first;
@@ -273,8 +273,8 @@ static bool is_whole(const struct loader *l, const struct ps_feature *f, uint32_
 static void check_whole(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
-    for (uint32_t id = 1; id <= ps_shadow_id_max(core); id++) {
-        const struct ps_feature *f = ps_shadow_feature(core, id);
+    for (uint32_t id = 1; id <= ps_staging_id_max(core); id++) {
+        const struct ps_feature *f = ps_staging_feature(core, id);
         if (f != NULL && !is_whole(l, f, id)) {
             snprintf(l->core_text[core->index], PS_RESTORE_TEXT_BYTES, "variable %s is not whole",
                      f->feature.name);
@@ -283,11 +283,11 @@ static void check_whole(struct ps_core *core, void *arg)
     }
 }
 
-/* Exchanges the shadow for the state that serves, and loads the records of batches and pushes into it. */
+/* Exchanges the staged state for the one that serves, and loads the records of batches and pushes into it. */
 static void take_over(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
-    ps_shadow_swap(core);
+    ps_staging_swap(core);
     char *text = l->core_text[core->index];
     enum mr_status status = ps_applied_batches_merge_load(l->applied, core, text);
     l->status[core->index] = status == MR_OK ? ps_push_merge_load(l->pushes, core, text) : status;
@@ -295,15 +295,15 @@ static void take_over(struct ps_core *core, void *arg)
 
 static void give_back(struct ps_core *core, void *arg)
 {
-    ps_shadow_swap(core);
+    ps_staging_swap(core);
 }
 
 /* Makes the variables that the node is to have: the cores do not serve them yet. */
 static void make_variables(struct ps_core *core, void *arg)
 {
     struct loader *l = arg;
-    for (uint32_t id = 1; id <= ps_shadow_id_max(core) && l->status[core->index] == MR_OK; id++) {
-        struct ps_feature *f = ps_shadow_feature(core, id);
+    for (uint32_t id = 1; id <= ps_staging_id_max(core) && l->status[core->index] == MR_OK; id++) {
+        struct ps_feature *f = ps_staging_feature(core, id);
         for (uint32_t i = 0; f != NULL && i < f->range_count && l->status[core->index] == MR_OK; i++)
             if (l->share->owns[f->ranges[i].partition])
                 l->status[core->index] = ps_feature_make_range(f, i, l->core_text[core->index]);
@@ -398,7 +398,7 @@ static uint32_t blocks_at_a_time(const struct ps_node *node)
     return wanted < BLOCKS_MIN ? BLOCKS_MIN : wanted < BLOCKS_MAX ? wanted : BLOCKS_MAX;
 }
 
-/* Puts the shadow into service on all cores, or on none. */
+/* Puts the staged state into service on all cores, or on none. */
 static enum mr_status take_over_everywhere(struct loader *l, char *text)
 {
     enum mr_status status = ps_applied_batches_merge_finish(l->applied, text);

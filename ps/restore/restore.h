@@ -27,11 +27,11 @@ struct ps_restore_share {
     uint32_t own_part;
 };
 
-/* Fills the features of the shadow on all cores, which are empty (ps/core/shadow.h).
+/* Fills the staged features on all cores, which are empty (ps/core/staging.h).
  *
  * `whole`: they are all features of the checkpoint (with `leaves_out` all but those that were dropped since),
  * and replace the state that serves, together with the
- * records of batches, clients and pushes; no data call may be let in meanwhile. Otherwise they stay a shadow,
+ * records of batches, clients and pushes; no data call may be let in meanwhile. Otherwise they stay staged,
  * the checkpoint's other features and its records are left out, and data calls may continue: the cores are
  * busy for one block at a time.
  *
@@ -40,8 +40,8 @@ struct ps_restore_share {
  *
  * `parameters` takes the records of parameters, in a restore of the whole; NULL: they are left out.
  *
- * On failure the cores serve what they served before, and the shadow must be dropped. `progress` rises to
- * about ps_chain_bytes(). MR_CHECKPOINT_CORRUPT, MR_OUT_OF_MEMORY, MR_IO_ERROR; `text`
+ * On failure the cores serve what they served before, and the staged state must be dropped. `progress` rises
+ * to about ps_chain_bytes(). MR_CHECKPOINT_CORRUPT, MR_OUT_OF_MEMORY, MR_IO_ERROR; `text`
  * (PS_RESTORE_TEXT_BYTES) says what. */
 enum mr_status ps_restore_load(struct ps_node *node, struct ps_reader *reader,
                                const struct ps_restore_share *share, bool whole, bool leaves_out,

@@ -35,22 +35,22 @@ static int by_id(const void *a, const void *b)
 }
 
 /* False: a core has not answered, or there is no memory. */
-static bool sum_up(const struct ps_core_sights *sights, uint32_t core_count, struct sums *out)
+static bool sum_up(const struct ps_core_snapshots *snapshots, uint32_t core_count, struct sums *out)
 {
     size_t all = 0;
     for (uint32_t i = 0; i < core_count; i++) {
-        const struct ps_core_sight *sight = ps_core_sights_of(sights, i);
-        if (sight == NULL)
+        const struct ps_core_snapshot *snapshot = ps_core_snapshots_of(snapshots, i);
+        if (snapshot == NULL)
             return false;
-        all += sight->feature_count;
+        all += snapshot->feature_count;
     }
     *out = (struct sums){.features = calloc(all + 1, sizeof(*out->features))};
     if (out->features == NULL)
         return false;
     for (uint32_t i = 0; i < core_count; i++) {
-        const struct ps_core_sight *sight = ps_core_sights_of(sights, i);
-        for (uint32_t j = 0; j < sight->feature_count; j++)
-            out->features[out->count++] = sight->features[j];
+        const struct ps_core_snapshot *snapshot = ps_core_snapshots_of(snapshots, i);
+        for (uint32_t j = 0; j < snapshot->feature_count; j++)
+            out->features[out->count++] = snapshot->features[j];
     }
     qsort(out->features, out->count, sizeof(*out->features), by_id);
     uint32_t kept = 0;
@@ -106,10 +106,10 @@ static void write_set(struct mr_metrics_text *text, const struct mr_labels *labe
 }
 
 void ps_metrics_tables(struct mr_metrics_text *text, const struct mr_labels *labels,
-                       const struct ps_core_sights *sights, uint32_t core_count)
+                       const struct ps_core_snapshots *snapshots, uint32_t core_count)
 {
     struct sums sums;
-    if (!sum_up(sights, core_count, &sums))
+    if (!sum_up(snapshots, core_count, &sums))
         return;
     write_set(text, labels, &sums, &ps_table_counter_set, true, table_counter);
     write_set(text, labels, &sums, &ps_table_memory_set, true, table_memory);

@@ -9,7 +9,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
 #include "ps/core/core.h"
-#include "ps/server/core_sight.h"
+#include "ps/server/core_snapshot.h"
 #include "ps/server/metrics_tables.h"
 #include "ps/server/node_counters.h"
 
@@ -28,7 +28,7 @@ struct core_counters {
 
 struct ps_node_metrics {
     struct ps_node *node;
-    struct ps_core_sights *sights;
+    struct ps_core_snapshots *snapshots;
     struct core_counters *counters; /* [core_count], for one text */
     struct mr_labels labels;        /* of each sample */
     struct mr_metrics_server *server;
@@ -109,7 +109,7 @@ static void write_cores(const struct ps_node_metrics *m, struct mr_metrics_text 
         for (uint32_t core = 0; core < m->node->core_count; core++) {
             const struct mr_labels labels = core_labels(m, core);
             const uint64_t values[] = {dp_core_busy_ppm(m->node->cores[core]->dp_core),
-                                       ps_core_sights_of(m->sights, core) != NULL};
+                                       ps_core_snapshots_of(m->snapshots, core) != NULL};
             mr_metrics_sample(text, &labels, values[i]);
         }
     }
@@ -121,10 +121,10 @@ static void write_core_memory(const struct ps_node_metrics *m, struct mr_metrics
     for (uint32_t i = 0; i < set->count; i++) {
         mr_metrics_family(text, set, &set->counters[i]);
         for (uint32_t core = 0; core < m->node->core_count; core++) {
-            const struct ps_core_sight *sight = ps_core_sights_of(m->sights, core);
+            const struct ps_core_snapshot *snapshot = ps_core_snapshots_of(m->snapshots, core);
             const struct mr_labels labels = core_labels(m, core);
-            if (sight != NULL)
-                mr_metrics_sample(text, &labels, ((const uint64_t *)&sight->memory)[i]);
+            if (snapshot != NULL)
+                mr_metrics_sample(text, &labels, ((const uint64_t *)&snapshot->memory)[i]);
         }
     }
 }
@@ -222,7 +222,7 @@ static void write_latencies(const struct ps_node_metrics *m, struct mr_metrics_t
 
 void ps_node_metrics_write(struct ps_node_metrics *m, struct mr_metrics_text *text)
 {
-    ps_core_sights_ask(m->sights, ANSWER_MS);
+    ps_core_snapshots_ask(m->snapshots, ANSWER_MS);
     mr_metrics_process(text, &m->labels);
     write_node(m, text);
     write_cluster(m, text);
@@ -230,7 +230,7 @@ void ps_node_metrics_write(struct ps_node_metrics *m, struct mr_metrics_text *te
     write_core_memory(m, text);
     write_counters(m, text);
     write_latencies(m, text);
-    ps_metrics_tables(text, &m->labels, m->sights, m->node->core_count);
+    ps_metrics_tables(text, &m->labels, m->snapshots, m->node->core_count);
 }
 
 bool ps_node_metrics_ailment(const struct ps_node_metrics *m, char *out, size_t out_bytes)
@@ -265,13 +265,13 @@ static enum mr_status node_metrics_make(struct ps_node *node, struct ps_node_met
     if (m == NULL)
         return MR_NO_MEMORY;
     m->node = node;
-    m->sights = ps_core_sights_create(node);
+    m->snapshots = ps_core_snapshots_create(node);
     m->counters = calloc(node->core_count, sizeof(*m->counters));
     mr_labels_add(&m->labels, "node", node->is_member ? config->cluster_node : config->node_name);
     if (node->is_member)
         mr_labels_add(&m->labels, "cluster", config->cluster_name);
     *out = m;
-    return m->sights != NULL && m->counters != NULL ? MR_OK : MR_NO_MEMORY;
+    return m->snapshots != NULL && m->counters != NULL ? MR_OK : MR_NO_MEMORY;
 }
 
 enum mr_status ps_node_metrics_start(struct ps_node *node, struct ps_node_metrics **out,
@@ -307,7 +307,7 @@ void ps_node_metrics_destroy(struct ps_node_metrics *m)
 {
     if (m == NULL)
         return;
-    ps_core_sights_destroy(m->sights);
+    ps_core_snapshots_destroy(m->snapshots);
     free(m->counters);
     free(m);
 }

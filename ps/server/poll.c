@@ -69,8 +69,8 @@ void ps_core_destroy(struct ps_core *core)
         ps_save_end(core);
     for (uint32_t id = 1; id <= core->feature_id_max; id++)
         ps_core_remove_feature(core, id);
-    ps_shadow_end(core);
-    ps_leaving_end(core);
+    ps_staging_end(core);
+    ps_pending_free_end(core);
     ps_drop_answers(core);
     ps_give_end(core, 0);
     ps_coop_tasks_free(&core->coop_tasks);
@@ -204,7 +204,7 @@ bool ps_core_poll(void *self, uint64_t now_us)
         ps_capture_poll(core, now_us);
     if (!more || ++core->upkeep_polls >= UPKEEP_POLLS_BETWEEN) {
         core->upkeep_polls = 0;
-        more |= ps_leaving_step(core);
+        more |= ps_pending_free_step(core);
         more |= ps_drop_step(core);
         more |= upkeep_step(core);
     }

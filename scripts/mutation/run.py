@@ -101,7 +101,7 @@ AREAS = {
             "ps/**/block*.c",
             "ps/**/uring_writer.c",
             "ps/**/tombstones.c",
-            "ps/**/shadow.c",
+            "ps/**/staging.c",
         ),
         (
             "ps/checkpoint*",

@@ -205,13 +205,13 @@ static void what_a_restore_took_away_goes_back_between_calls(void **state)
     node_post(n, 0, &restore, &restore_options, which, 2);
     while (!restore.is_answered) {
         const struct ps_core *core = fake_dp_app(0);
-        bool is_leaving = core->leaving != NULL, is_open = core->gate == PS_GATE_OPEN;
+        bool is_leaving = core->pending_free != NULL, is_open = core->gate == PS_GATE_OPEN;
         if (is_leaving && turns++ == 0)
             node_post(n, 0, &lookup, &lookup_options, &asked, 1);
         given = ps_arena_huge_pages_given(core->arena);
         fake_dp_turn(0);
         node_look(n);
-        was_answered_meanwhile |= lookup.is_answered && is_open && core->leaving != NULL;
+        was_answered_meanwhile |= lookup.is_answered && is_open && core->pending_free != NULL;
         if (is_leaving && ps_arena_huge_pages_given(core->arena) - given > longest)
             longest = ps_arena_huge_pages_given(core->arena) - given;
     }

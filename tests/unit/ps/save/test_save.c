@@ -466,17 +466,17 @@ static void what_is_partly_applied_goes_with_the_state_it_belongs_to(void **stat
     const struct ps_partial old = {.batch_id = 5}, new = {.batch_id = 6};
     assert_true(ps_partials_set(&f->core->partials, &old, 1));
     ps_core_set_clock_us(f->core, UINT64_C(7000000000));
-    assert_int_equal(ps_shadow_begin(f->core, true, 900), MR_OK);
-    ps_shadow_swap(f->core);
+    assert_int_equal(ps_staging_begin(f->core, true, 900), MR_OK);
+    ps_staging_swap(f->core);
     assert_int_equal(f->core->partials.count, 0);
     assert_int_in_range(f->core->now_s, 900, 1900);
     assert_true(ps_partials_set(&f->core->partials, &new, 1));
-    ps_shadow_swap(f->core); /* it is taken back */
+    ps_staging_swap(f->core); /* it is taken back */
     assert_int_equal(f->core->partials.count, 1);
     assert_non_null(ps_partials_find(&f->core->partials, 5));
     assert_null(ps_partials_find(&f->core->partials, 6));
     assert_int_in_range(f->core->now_s, 7000, 8000);
-    ps_shadow_end(f->core);
+    ps_staging_end(f->core);
 }
 
 /* A restore that fails leaves what it found: no row goes before it is known to have succeeded. */

@@ -1,7 +1,7 @@
 /* What only a core's own thread can read: each core is asked for it by a task, and has some time to answer. A
  * core that does not is asked no more until its answer is there. One thread asks. */
-#ifndef PS_CORE_SIGHT_H
-#define PS_CORE_SIGHT_H
+#ifndef PS_CORE_SNAPSHOT_H
+#define PS_CORE_SNAPSHOT_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,20 +20,21 @@ struct ps_feature_sight {
     uint64_t gradients_skipped;
 };
 
-struct ps_core_sight {
+struct ps_core_snapshot {
     struct ps_core_memory memory;
     uint32_t feature_count;
     const struct ps_feature_sight *features; /* by rising id */
 };
 
-struct ps_core_sights;
+struct ps_core_snapshots;
 
-struct ps_core_sights *ps_core_sights_create(struct ps_node *node); /* NULL: no memory */
+struct ps_core_snapshots *ps_core_snapshots_create(struct ps_node *node); /* NULL: no memory */
 /* Once the cores have ended: they may still have a task. NULL is fine. */
-void ps_core_sights_destroy(struct ps_core_sights *sights);
+void ps_core_snapshots_destroy(struct ps_core_snapshots *snapshots);
 /* Asks all cores, and waits for them, up to wait_ms. What they have said holds until the next time. */
-void ps_core_sights_ask(struct ps_core_sights *sights, uint32_t wait_ms);
+void ps_core_snapshots_ask(struct ps_core_snapshots *snapshots, uint32_t wait_ms);
 /* What core `index` said; NULL: it has not answered. */
-const struct ps_core_sight *ps_core_sights_of(const struct ps_core_sights *sights, uint32_t index);
+const struct ps_core_snapshot *ps_core_snapshots_of(const struct ps_core_snapshots *snapshots,
+                                                    uint32_t index);
 
 #endif

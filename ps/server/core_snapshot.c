@@ -1,4 +1,4 @@
-#include "ps/server/core_sight.h"
+#include "ps/server/core_snapshot.h"
 
 #include <errno.h>
 #include <semaphore.h>
@@ -13,17 +13,17 @@
 #define FEATURES_FIRST 64u
 #define ROUNDS         2u /* a core may have more features than there was room for */
 
-/* Between core_sight_ask() and the semaphore the core's thread writes; otherwise who asks reads. */
+/* Between core_snapshot_ask() and the semaphore the core's thread writes; otherwise who asks reads. */
 struct request {
     struct dp_task task;
     sem_t done;
     bool is_asked, is_answered;
-    struct ps_core_sight sight;
+    struct ps_core_snapshot snapshot;
     struct ps_feature_sight *features;
     uint32_t capacity, wanted; /* entries of features */
 };
 
-struct ps_core_sights {
+struct ps_core_snapshots {
     struct ps_node *node; /* while its cores run */
     uint32_t core_count;
     struct request requests[DP_CORES_MAX];
@@ -58,12 +58,12 @@ static void look_at_feature(const struct ps_feature *f, struct ps_feature_sight 
     out->limit_bytes = f->feature.memory_bytes;
 }
 
-static void core_sight_look(struct dp_task *task, void *core_app, struct dp_core *dp_core)
+static void core_snapshot_look(struct dp_task *task, void *core_app, struct dp_core *dp_core)
 {
     struct request *r = MR_CONTAINER(task, struct request, task);
     struct ps_core *core = core_app;
     ps_core_refresh_gauges(core);
-    look_at_memory(core, &r->sight.memory);
+    look_at_memory(core, &r->snapshot.memory);
     r->wanted = 0;
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
         if (core->features[id] == NULL)
@@ -77,29 +77,29 @@ static void core_sight_look(struct dp_task *task, void *core_app, struct dp_core
 
 /* ---- who asks ---- */
 
-struct ps_core_sights *ps_core_sights_create(struct ps_node *node)
+struct ps_core_snapshots *ps_core_snapshots_create(struct ps_node *node)
 {
-    struct ps_core_sights *sights = calloc(1, sizeof(*sights));
-    if (sights == NULL)
+    struct ps_core_snapshots *snapshots = calloc(1, sizeof(*snapshots));
+    if (snapshots == NULL)
         return NULL;
-    sights->node = node;
-    sights->core_count = node->core_count;
+    snapshots->node = node;
+    snapshots->core_count = node->core_count;
     for (uint32_t i = 0; i < node->core_count; i++) {
-        sights->requests[i].task.run = core_sight_look;
-        sem_init(&sights->requests[i].done, 0, 0);
+        snapshots->requests[i].task.run = core_snapshot_look;
+        sem_init(&snapshots->requests[i].done, 0, 0);
     }
-    return sights;
+    return snapshots;
 }
 
-void ps_core_sights_destroy(struct ps_core_sights *sights)
+void ps_core_snapshots_destroy(struct ps_core_snapshots *snapshots)
 {
-    if (sights == NULL)
+    if (snapshots == NULL)
         return;
-    for (uint32_t i = 0; i < sights->core_count; i++) {
-        sem_destroy(&sights->requests[i].done);
-        free(sights->requests[i].features);
+    for (uint32_t i = 0; i < snapshots->core_count; i++) {
+        sem_destroy(&snapshots->requests[i].done);
+        free(snapshots->requests[i].features);
     }
-    free(sights);
+    free(snapshots);
 }
 
 /* Without memory the core says what there is room for, which is then not shown. */
@@ -117,13 +117,13 @@ static void make_room(struct request *r)
     r->capacity = capacity;
 }
 
-static void core_sight_ask(const struct ps_core_sights *sights, struct request *r, uint32_t core)
+static void core_snapshot_ask(const struct ps_core_snapshots *snapshots, struct request *r, uint32_t core)
 {
     if (r->is_asked)
         return;
     r->is_answered = false;
     make_room(r);
-    r->is_asked = dp_post(sights->node->dp, core, &r->task);
+    r->is_asked = dp_post(snapshots->node->dp, core, &r->task);
 }
 
 static bool wait_until(sem_t *done, const struct timespec *end)
@@ -143,8 +143,8 @@ static void take_answer(struct request *r, const struct timespec *end)
         return;
     r->is_asked = false;
     r->is_answered = r->wanted <= r->capacity;
-    r->sight.features = r->features;
-    r->sight.feature_count = r->wanted;
+    r->snapshot.features = r->features;
+    r->snapshot.feature_count = r->wanted;
 }
 
 static struct timespec after_ms(uint32_t ms)
@@ -157,24 +157,24 @@ static struct timespec after_ms(uint32_t ms)
     return end;
 }
 
-void ps_core_sights_ask(struct ps_core_sights *sights, uint32_t wait_ms)
+void ps_core_snapshots_ask(struct ps_core_snapshots *snapshots, uint32_t wait_ms)
 {
     const struct timespec end = after_ms(wait_ms);
-    const uint32_t cores = sights->core_count;
+    const uint32_t cores = snapshots->core_count;
     for (uint32_t i = 0; i < cores; i++) /* what a core says now is also what it was late with */
-        sights->requests[i].is_answered = false;
+        snapshots->requests[i].is_answered = false;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         for (uint32_t i = 0; i < cores; i++)
-            if (!sights->requests[i].is_answered)
-                core_sight_ask(sights, &sights->requests[i], i);
+            if (!snapshots->requests[i].is_answered)
+                core_snapshot_ask(snapshots, &snapshots->requests[i], i);
         for (uint32_t i = 0; i < cores; i++)
-            if (!sights->requests[i].is_answered)
-                take_answer(&sights->requests[i], &end);
+            if (!snapshots->requests[i].is_answered)
+                take_answer(&snapshots->requests[i], &end);
     }
 }
 
-const struct ps_core_sight *ps_core_sights_of(const struct ps_core_sights *sights, uint32_t index)
+const struct ps_core_snapshot *ps_core_snapshots_of(const struct ps_core_snapshots *snapshots, uint32_t index)
 {
-    const struct request *r = &sights->requests[index];
-    return r->is_answered ? &r->sight : NULL;
+    const struct request *r = &snapshots->requests[index];
+    return r->is_answered ? &r->snapshot : NULL;
 }

@@ -8,8 +8,8 @@
  *
  * Belongs to the core's thread; the control thread looks at it in tasks (ps/control/control_step.c).
  */
-#ifndef PS_STEP_GATE_H
-#define PS_STEP_GATE_H
+#ifndef PS_STEP_BARRIER_H
+#define PS_STEP_BARRIER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,7 +24,7 @@ struct ps_step_client {
     uint64_t held_us; /* when it was held last */
 };
 
-struct ps_step_gate {
+struct ps_step_barrier {
     uint64_t step;       /* calls beyond it wait */
     uint64_t stray_step; /* from here on they do not */
     uint32_t count;
@@ -32,18 +32,18 @@ struct ps_step_gate {
 };
 
 /* Nobody is held yet. */
-void ps_step_gate_init(struct ps_step_gate *gate, uint64_t step, uint64_t stray_step);
+void ps_step_barrier_init(struct ps_step_barrier *gate, uint64_t step, uint64_t stray_step);
 
 /* Whether a call of that step has to wait. */
-static inline bool ps_step_gate_holds(const struct ps_step_gate *gate, uint64_t step)
+static inline bool ps_step_barrier_holds(const struct ps_step_barrier *gate, uint64_t step)
 {
     return step > gate->step && step < gate->stray_step;
 }
 
 /* Notes a client that is held now; true when it was not known. Beyond PS_STEP_CLIENTS_MAX clients are not
  * known. */
-bool ps_step_gate_note(struct ps_step_gate *gate, const uint8_t uuid[MR_UUID_BYTES], uint64_t now_us);
+bool ps_step_barrier_note(struct ps_step_barrier *gate, const uint8_t uuid[MR_UUID_BYTES], uint64_t now_us);
 /* Adds the clients of another core's gate that are held at that time. */
-void ps_step_gate_merge(struct ps_step_gate *into, const struct ps_step_gate *from, uint64_t now_us);
+void ps_step_barrier_merge(struct ps_step_barrier *into, const struct ps_step_barrier *from, uint64_t now_us);
 
 #endif
