@@ -8,6 +8,7 @@ loopback in a network namespace of the test's own; those of versions without `dr
 by af_packet.
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -275,8 +276,6 @@ class Pair:
 
     def test_retention(self) -> None:
         """An older node refuses what it would misread, and goes on without removing it."""
-        if self.older.format < 6:
-            return
         folder = self.folder / "retention"
         folder.mkdir()
         with Node(self.today, folder):
@@ -287,6 +286,8 @@ class Pair:
             is_refused = not node.serves and "format 7" in node.text()
             is_good = node.serves if self.older.has_capabilities else is_refused
             self.say("a dense table's checkpoint, older node", is_good, node.text())
+        if self.older.has_capabilities:  # it reads it, and may remove it for newer ones
+            return
         with Node(self.older, folder, "--restore", "none"):
             for seed in "123":
                 done = self.older.python(self.older.address, "train", seed)
@@ -300,35 +301,58 @@ class Pair:
     # ---- a cluster ----
 
     def test_cluster(self) -> None:
-        """A mixed cluster serves what both know, refuses the rest by name, and saves."""
         if self.older.format < 6:  # no clusters
             return
-        folder = self.folder / "cluster"
+        self.mixed_cluster("led by the older node", self.older, self.today)
+        self.mixed_cluster("led by today's node", self.today, self.older)
+
+    def mixed_cluster(self, how: str, *members: Programs) -> None:
+        """It serves what both know, refuses the rest by name, saves, and both load what they have saved. The
+        first of the members to come leads."""
+        folder = self.folder / f"cluster-{members[0].name}"
         (folder / "ckpt").mkdir(parents=True)
         keys = ["--set", "cluster.name=mixed", "--set", "cluster.zookeeper=127.0.0.1:2181"]
         keys += ["--set", "cluster.nodes=2", "--set", "cluster.session_ms=4000"]
-        older = [*keys, "--set", "cluster.node=a", "--set", "port.udp_port=7700"]
-        newer = [*keys, "--set", "cluster.node=b", "--set", "port.udp_port=7750"]
-        with ZooKeeper(folder), Node(self.older, folder, *older), Node(self.today, folder, *newer):
-            done = wait_until(
-                lambda: self.today.ctl("127.0.0.1:7700", "nodes"), lambda d: d.stdout.count("there") == 2
-            )
-            shown = "0.3." if self.older.has_capabilities else "before 0.3.0"
-            self.say("ctl nodes of a mixed cluster", shown in done.stdout, done.stdout)
-            trained = run(
-                ["/usr/bin/python3", PROGRAM, "127.0.0.1:7750", "train", "1"], env=self.today.environment()
-            )
-            self.say("training in a mixed cluster", trained.returncode == 0, trained.stdout or "trained")
-            made = run(
-                ["/usr/bin/python3", PROGRAM, "127.0.0.1:7750", "make", "adam_step"],
-                env=self.today.environment(),
-            )
-            is_good = made.returncode != 0 and names_versions(made.stdout)
-            is_good = made.returncode == 0 if self.older.has_capabilities else is_good
-            self.say("a feature that older nodes lack", is_good, made.stdout or "made")
-            saved = run([self.today.tool, "ctl", "save", "--wait", "--server", "127.0.0.1:7750"])
-            there = any((folder / "ckpt").glob("CLUSTER-*"))
-            self.say("a checkpoint of a mixed cluster", saved.returncode == 0 and there, saved.stdout)
+        ports = {members[0]: "7700", members[1]: "7750"}
+
+        def nodes() -> contextlib.ExitStack:
+            with contextlib.ExitStack() as stack:
+                for name, member in zip("ab", members):
+                    where = ["--set", f"cluster.node={name}", "--set", f"port.udp_port={ports[member]}"]
+                    stack.enter_context(Node(member, folder, *keys, *where))
+                return stack.pop_all()
+
+        def program(*arguments: str) -> subprocess.CompletedProcess:
+            return self.today.python(f"127.0.0.1:{ports[self.today]}", *arguments)
+
+        def dumped(name: str) -> dict[str, bytes] | str:
+            done = wait_until(lambda: program("dump", str(folder / name)), lambda d: d.returncode == 0)
+            return content(folder / name) if done.returncode == 0 else done.stdout
+
+        with ZooKeeper(folder):
+            with nodes():
+                done = wait_until(
+                    lambda: self.today.ctl(f"127.0.0.1:{ports[self.older]}", "nodes"),
+                    lambda d: d.stdout.count("there") == 2,
+                )
+                shown = "0.3." if self.older.has_capabilities else "before 0.3.0"
+                self.say(f"a cluster {how}: ctl nodes", shown in done.stdout, done.stdout)
+                trained = program("train", "1")
+                self.say(f"a cluster {how}: training", trained.returncode == 0, trained.stdout or "trained")
+                made = program("make", "adam_step")
+                is_good = made.returncode != 0 and names_versions(made.stdout)
+                is_good = made.returncode == 0 if self.older.has_capabilities else is_good
+                self.say(f"a cluster {how}: a new feature", is_good, made.stdout or "made")
+                saved = self.today.ctl(f"127.0.0.1:{ports[self.today]}", "save", "--wait")
+                there = any((folder / "ckpt").glob("CLUSTER-*"))
+                self.say(f"a cluster {how}: save", saved.returncode == 0 and there, saved.stdout)
+                before = dumped("rows.npz")
+            with nodes():
+                again = dumped("again.npz")
+        is_same = isinstance(again, dict) and again == before
+        self.say(
+            f"a cluster {how}: its checkpoint", is_same, "the same rows" if is_same else str(again)[-300:]
+        )
 
     # ---- the library ----
 
