@@ -21,10 +21,10 @@
 struct mrc_push;
 
 /* A push that was split again when the shard map changed under it. Its caller waits until all pieces are
- * answered (remap.h). */
+ * answered (reshard.h). */
 struct mrc_resharded {
     uint64_t sequence;      /* of all pieces; 0: it was not split again */
-    struct mr_link waiting; /* of mrc_remap.waiting */
+    struct mr_link waiting; /* of mrc_reshard.waiting */
     enum mr_status status;  /* why a piece will not be applied; MR_OK: none is known */
 };
 

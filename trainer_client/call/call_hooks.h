@@ -21,7 +21,7 @@ struct mrc_node;
 struct mrc_part;
 
 struct mrc_call_hooks {
-    /* ---- memory for client->remap, node->replay and link->replay; false: none. `fini` also then ---- */
+    /* ---- memory for client->reshard, node->replay and link->replay; false: none. `fini` also then ---- */
     bool (*client_init)(struct mr_client *client);
     void (*client_fini)(struct mr_client *client);
     bool (*node_init)(struct mrc_node *node);

@@ -39,7 +39,7 @@ struct mrc_seed {
     char why[384];
 };
 
-struct mrc_remap;
+struct mrc_reshard;
 
 struct mr_client {
     /* set at creation */
@@ -73,11 +73,11 @@ struct mr_client {
     struct mrc_link *
         *links; /* of all nodes, in the order in which they were made; set by the driving thread */
     struct mrc_cluster cluster;
-    struct mrc_owners *owners; /* NULL: not known yet */
-    struct mrc_remap *remap;   /* what is kept, on its way to other owners (call_hooks.h) */
-    uint32_t calls_held;       /* begun and not freed, including views that the caller holds */
-    uint64_t room_made;        /* rises when a call ends or is freed */
-    uint32_t room_waiters;     /* threads that wait for that */
+    struct mrc_owners *owners;   /* NULL: not known yet */
+    struct mrc_reshard *reshard; /* what is kept, on its way to other owners (call_hooks.h) */
+    uint32_t calls_held;         /* begun and not freed, including views that the caller holds */
+    uint64_t room_made;          /* rises when a call ends or is freed */
+    uint32_t room_waiters;       /* threads that wait for that */
     struct mr_histogram *latencies[MR_OP_COUNT]; /* of its own calls; NULL: none so far */
     struct mr_link pending_notify;               /* futures, see mrc_futures_notify_pending() */
     bool stopping;                               /* the progress thread must end */

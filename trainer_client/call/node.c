@@ -378,11 +378,11 @@ uint64_t mrc_node_next_us(const struct mrc_node *node)
 {
     if (node->asking)
         return UINT64_MAX;
-    uint64_t survey_us = mrc_call_hooks.node_next_us(node), next_us = ask_next_us(node);
+    uint64_t probe_us = mrc_call_hooks.node_next_us(node), next_us = ask_next_us(node);
     const uint64_t address_us = address_next_us(node);
 
     next_us = address_us < next_us ? address_us : next_us;
-    return survey_us < next_us ? survey_us : next_us;
+    return probe_us < next_us ? probe_us : next_us;
 }
 
 /* ---- the first time ---- */

@@ -66,7 +66,7 @@ static void init_lists(struct mrc_replay *r)
 void mrc_replay_init(struct mrc_replay *r, uint32_t lane, uint64_t bytes_max)
 {
     *r = (struct mrc_replay){.lane = lane, .next = 1, .bytes_max = bytes_max};
-    mrc_gone_init(&r->gone);
+    mrc_trim_init(&r->trimmed);
     init_lists(r);
 }
 
@@ -98,7 +98,7 @@ void mrc_replay_fini(struct mrc_replay *r)
     }
 }
 
-/* ---- what is gone ---- */
+/* ---- what was trimmed ---- */
 
 /* Removes an answered push from the buffer. */
 static void let_go(struct mrc_replay *r, struct mrc_push *push)
@@ -107,7 +107,7 @@ static void let_go(struct mrc_replay *r, struct mrc_push *push)
     const uint32_t restores = push->restores != MRC_PUSH_UNANSWERED ? push->restores : r->whole;
 
     if (push->tensor_count > 0)
-        mrc_gone_add(&r->gone, push->number, push->step, restores);
+        mrc_trim_add(&r->trimmed, push->number, push->step, restores);
     mrc_replay_withdraw(r, push);
     mrc_push_free(push);
 }
@@ -127,7 +127,7 @@ void mrc_replay_add_loss(struct mrc_replay *r, uint64_t pushes, uint64_t from_st
 /* Compares the floor of a restarted server with what is no longer kept, to find what it lacks. */
 static void compare_floor(struct mrc_replay *r, uint64_t floor)
 {
-    const struct mrc_loss loss = mrc_gone_compare(&r->gone, floor);
+    const struct mrc_loss loss = mrc_trim_compare(&r->trimmed, floor);
     r->restarted = false;
     r->floor = floor;
     if (loss.pushes > 0)
@@ -168,7 +168,7 @@ static void set_floor(struct mrc_replay *r, uint64_t floor)
         compare_floor(r, floor);
     else if (floor > r->floor)
         r->floor = floor;
-    mrc_gone_saved(&r->gone, r->floor);
+    mrc_trim_saved(&r->trimmed, r->floor);
     for (struct mr_link *l = r->kept.next, *next; l != &r->kept; l = next) {
         struct mrc_push *push = PUSH_OF(l, kept);
         next = l->next;
@@ -231,7 +231,7 @@ void mrc_replay_restored(struct mrc_replay *r, uint32_t whole)
     if (whole <= r->whole)
         return;
     r->whole = whole;
-    mrc_gone_restored(&r->gone, whole);
+    mrc_trim_restored(&r->trimmed, whole);
     if (r->lane != 0)
         mark_holes(r);
 }
@@ -252,7 +252,7 @@ static void give_up(struct mrc_replay *r, struct mrc_push *push)
 {
     if (push->tensor_count > 0) {
         r->given_up++;
-        r->gone.given_up_to = push->number;
+        r->trimmed.given_up_to = push->number;
     }
     let_go(r, push);
 }
@@ -416,8 +416,8 @@ void mrc_replay_restart(struct mrc_replay *r)
     take_back_ranges(r);
     r->restarted = true;
     r->pause_until_us = 0;
-    if (mr_list_empty(&r->kept) && r->gone.to > 0)
-        mark_before(r, &r->kept, 0, r->gone.to); /* no other answer would show what the server has */
+    if (mr_list_empty(&r->kept) && r->trimmed.to > 0)
+        mark_before(r, &r->kept, 0, r->trimmed.to); /* no other answer would show what the server has */
     for (struct mr_link *l = r->kept.next; l != &r->kept; l = l->next) {
         struct mrc_push *push = PUSH_OF(l, kept);
         if (push->state != MRC_PUSH_ASKED) {

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/base/list.h"
-#include "trainer_client/replay/gone.h"
+#include "trainer_client/replay/trim.h"
 #include "trainer_client/replay/push.h"
 
 #define MRC_REPLAY_PAUSE_US  100000u /* before a push that has to wait is tried again */
@@ -33,8 +33,8 @@ struct mrc_replay {
     uint64_t answered_to; /* the highest number answered; lower ones may still be in flight */
     uint64_t bytes, bytes_max;
     struct mr_link kept, asked, due, again, later;
-    uint64_t count;       /* in `kept` */
-    struct mrc_gone gone; /* what was answered and is no longer kept */
+    uint64_t count;          /* in `kept` */
+    struct mrc_trim trimmed; /* what was answered and is no longer kept */
     /* the floor of the lane of now, as of the last mrc_replay_ask(); the owner's business */
     uint64_t asked_at;
     uint32_t whole; /* of the last mrc_replay_restored() */

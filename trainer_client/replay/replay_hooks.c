@@ -3,22 +3,22 @@
 #include <stdlib.h>
 #include "trainer_client/call/call_hooks.h"
 #include "trainer_client/call/client.h"
-#include "trainer_client/replay/remap.h"
+#include "trainer_client/replay/reshard.h"
 #include "trainer_client/replay/resend.h"
 
 static bool hooks_client_init(struct mr_client *client)
 {
-    client->remap = calloc(1, sizeof(*client->remap));
-    if (client->remap != NULL)
-        mrc_remap_init(client->remap);
-    return client->remap != NULL;
+    client->reshard = calloc(1, sizeof(*client->reshard));
+    if (client->reshard != NULL)
+        mrc_reshard_init(client->reshard);
+    return client->reshard != NULL;
 }
 
 static void hooks_client_fini(struct mr_client *client)
 {
-    if (client->remap != NULL)
-        mrc_remap_fini(client->remap);
-    free(client->remap);
+    if (client->reshard != NULL)
+        mrc_reshard_fini(client->reshard);
+    free(client->reshard);
 }
 
 static bool hooks_node_init(struct mrc_node *node)
@@ -51,13 +51,13 @@ static void hooks_ended(struct mrc_part *part, const struct mr_message *reply)
 {
     mrc_resend_ended(part, reply);
     if (reply != NULL)
-        mrc_survey_answered(part->link->node, reply->preamble.restores);
+        mrc_state_probe_answered(part->link->node, reply->preamble.restores);
 }
 
 static uint64_t hooks_next_us(const struct mr_client *client)
 {
-    const uint64_t resend_us = mrc_resend_next_us(client), remap_us = mrc_remap_next_us(client);
-    return resend_us < remap_us ? resend_us : remap_us;
+    const uint64_t resend_us = mrc_resend_next_us(client), reshard_us = mrc_reshard_next_us(client);
+    return resend_us < reshard_us ? resend_us : reshard_us;
 }
 
 const struct mrc_call_hooks mrc_call_hooks = {
@@ -69,27 +69,27 @@ const struct mrc_call_hooks mrc_call_hooks = {
     .link_fini = hooks_link_fini,
     .numbers = mrc_resend_numbers,
     .prepare = mrc_resend_prepare,
-    .check = mrc_survey_check,
-    .is_open = mrc_remap_is_over,
+    .check = mrc_state_probe_check,
+    .is_open = mrc_reshard_is_over,
     .begin = mrc_resend_begin,
     .undo = mrc_resend_undo,
     .copy = mrc_resend_copy,
     .ended = hooks_ended,
     .all_ended = mrc_resend_all_ended,
-    .has_settled = mrc_remap_has_settled,
-    .settle = mrc_remap_settle,
-    .leave = mrc_remap_leave,
+    .has_settled = mrc_reshard_has_settled,
+    .settle = mrc_reshard_settle,
+    .leave = mrc_reshard_leave,
     .free = mrc_resend_free,
     .is_pending = mrc_resend_pending,
-    .met = mrc_survey_meet,
-    .node_up = mrc_survey_session_up,
+    .met = mrc_state_probe_meet,
+    .node_up = mrc_state_probe_session_up,
     .core_up = mrc_resend_session_up,
-    .take_regrouped = mrc_remap_begin,
-    .give_regrouped = mrc_remap_go_on,
-    .replaced = mrc_remap_replaced,
-    .poll_node = mrc_survey_look_after,
-    .node_next_us = mrc_survey_next_us,
-    .poll = mrc_resend_look_after,
+    .take_regrouped = mrc_reshard_begin,
+    .give_regrouped = mrc_reshard_poll,
+    .replaced = mrc_reshard_replaced,
+    .poll_node = mrc_state_probe_poll,
+    .node_next_us = mrc_state_probe_next_us,
+    .poll = mrc_resend_poll,
     .next_us = hooks_next_us,
     .info = mrc_resend_info,
 };

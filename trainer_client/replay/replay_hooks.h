@@ -4,7 +4,7 @@
 
 #include "trainer_client/replay/ancestry.h"
 #include "trainer_client/replay/replay.h"
-#include "trainer_client/replay/survey.h"
+#include "trainer_client/replay/state_probe.h"
 
 struct mrc_link_replay {
     struct mrc_replay own; /* its pushes */
@@ -17,11 +17,11 @@ struct mrc_link_replay {
 };
 
 struct mrc_node_replay {
-    struct mrc_survey survey;
+    struct mrc_state_probe probe;
     struct mrc_ancestry ancestry;
     uint64_t looked_up_in; /* the start that answered the last lookup of rows; 0: none */
     bool has_pushed;       /* this client, in some lane */
-    /* it was restarted, and has not been asked what it holds of closed lanes (remap_gone.h) */
+    /* it was restarted, and has not been asked what it holds of closed lanes (reshard_trim.h) */
     bool asks;
 };
 

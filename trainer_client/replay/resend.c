@@ -5,8 +5,8 @@
 #include <string.h>
 #include "dataplane/wire/format/push_number.h"
 #include "trainer_client/call/last_error.h"
-#include "trainer_client/replay/remap.h"
-#include "trainer_client/replay/remap_gone.h"
+#include "trainer_client/replay/reshard.h"
+#include "trainer_client/replay/reshard_trim.h"
 #include "trainer_client/replay/replay_hooks.h"
 #include "dataplane/wire/base/clock.h"
 
@@ -109,8 +109,8 @@ static void add_loss(struct mrc_loss *sum, struct mrc_replay *lane)
 static struct mrc_loss take_losses(struct mr_client *client)
 {
     struct mrc_loss sum = {.pushes = 0};
-    for (uint32_t i = 0; i < client->remap->lane_count; i++)
-        add_loss(&sum, client->remap->lanes[i]);
+    for (uint32_t i = 0; i < client->reshard->lane_count; i++)
+        add_loss(&sum, client->reshard->lanes[i]);
     for (uint32_t i = 0; i < client->link_count; i++) {
         add_loss(&sum, &client->links[i]->replay->own);
         for (uint32_t l = 0; l < client->links[i]->replay->former_count; l++)
@@ -137,10 +137,10 @@ enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, stru
 
     if (loss.pushes > 0)
         return tell_loss(link, &loss, f->options.step);
-    if (link->replay->own.lane == 0 && !mrc_remap_start_lane(link))
+    if (link->replay->own.lane == 0 && !mrc_reshard_start_lane(link))
         return mrc_error(MR_NO_MEMORY, "%s: no memory to number pushes", link->name);
     part->push->asker = part;
-    part->push->era = f->client->remap->era;
+    part->push->era = f->client->reshard->era;
     part->push->call_bytes = bytes_before(f, part, link);
     part->push->looked_up_in =
         link->replay->looked_up_in != 0 ? link->replay->looked_up_in : link->node->replay->looked_up_in;
@@ -235,7 +235,7 @@ void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
         return;
     if (part->status ==
         MR_WRONG_OWNER) { /* it is sent again by a newer map, or because its answer was late */
-        mrc_remap_follow(part, mrc_replay_sequence(lane, push));
+        mrc_reshard_follow(part, mrc_replay_sequence(lane, push));
         mrc_resend_keep(part);
         return;
     }
@@ -262,7 +262,7 @@ bool mrc_resend_pending(const struct mr_client *client)
 {
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_replay *own = &client->links[i]->replay->own;
-        if (mrc_replay_is_open(own) || !mrc_remap_is_over(client->links[i]))
+        if (mrc_replay_is_open(own) || !mrc_reshard_is_over(client->links[i]))
             return true;
     }
     return false;
@@ -282,7 +282,7 @@ static void resend_ended(struct mr_future *f)
             resend->push->restores = part->restores;
         mrc_replay_answered(resend->lane, resend->push, part->status, take_floor(part), mr_clock_us());
         if (resend->lane->dropped != dropped)
-            mrc_remap_failed(f->client, f->options.sequence, part->status);
+            mrc_reshard_failed(f->client, f->options.sequence, part->status);
     } else {
         mrc_replay_unanswered(resend->lane, resend->push);
     }
@@ -309,7 +309,7 @@ static bool send_again(struct mrc_link *link, struct mrc_replay *lane, struct mr
     f->options.deadline_us = UINT64_MAX;
     f->options.sequence = mrc_replay_sequence(lane, push);
     f->options.flags = (uint16_t)(flags_of(link, push) | MR_PUSH_AGAIN |
-                                  (uint8_t)link->node->replay->survey.restores << MR_PUSH_RESTORES_SHIFT);
+                                  (uint8_t)link->node->replay->probe.restores << MR_PUSH_RESTORES_SHIFT);
     f->options.ahead = true;
     f->on_end = resend_ended;
     if (mrc_future_send_locked(f) != MR_OK) {
@@ -343,7 +343,7 @@ static bool map_is_known(const struct mrc_link *link)
 {
     const struct mrc_node *node = link->node;
     return !node->stale && !node->asking && node->start_id == link->start_id &&
-           link->client->remap->lane_count == 0 && !node->replay->asks && mrc_survey_is_over(node);
+           link->client->reshard->lane_count == 0 && !node->replay->asks && mrc_state_probe_is_over(node);
 }
 
 /* False: this lane has not caught up; nothing of a later era may be sent. */
@@ -383,7 +383,7 @@ static bool send_former(struct mrc_link *link, uint64_t now_us)
             link->replay->former[left++] = lane;
             continue;
         }
-        mrc_remap_note_gone(link->client, lane);
+        mrc_reshard_note_trim(link->client, lane);
         mrc_replay_retire(lane, &link->replay->own);
         free(lane);
     }
@@ -399,7 +399,7 @@ static void look_after(struct mrc_link *link, uint64_t now_us)
         return;
     mr_client_session_info(link->session, &info);
     if (!info.up || ((link->held || link->node->refused) && !map_is_known(link)) ||
-        !mrc_survey_is_over(link->node))
+        !mrc_state_probe_is_over(link->node))
         return;
     if (!send_former(link, now_us) || !pump(link, &link->replay->own, UINT32_MAX, now_us))
         return;
@@ -410,7 +410,7 @@ static void look_after(struct mrc_link *link, uint64_t now_us)
     }
 }
 
-void mrc_resend_look_after(struct mr_client *client)
+void mrc_resend_poll(struct mr_client *client)
 {
     uint64_t now_us = mr_clock_us();
     for (uint32_t i = 0; i < client->link_count; i++)
@@ -440,8 +440,8 @@ static void add_lane(struct mr_replay_info *info, const struct mrc_replay *lane)
 void mrc_resend_info(const struct mr_client *client, struct mr_replay_info *info)
 {
     info->on = client->replay;
-    for (uint32_t i = 0; i < client->remap->lane_count; i++)
-        add_lane(info, client->remap->lanes[i]);
+    for (uint32_t i = 0; i < client->reshard->lane_count; i++)
+        add_lane(info, client->reshard->lanes[i]);
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_link *link = client->links[i];
         info->replaying |= link->held;
@@ -483,12 +483,12 @@ static void mark_asked(const struct mrc_link *link)
     }
 }
 
-/* The survey of this start may be over already, because another core accepted the client earlier. */
+/* The state probe of this start may be over already, because another core accepted the client earlier. */
 static void restart_lane(const struct mrc_link *link, struct mrc_replay *lane)
 {
     mrc_replay_restart(lane);
     if (mrc_ancestry_lacks(&link->node->replay->ancestry, link->start_id))
-        mrc_gone_suspect(&lane->gone);
+        mrc_trim_suspect(&lane->trimmed);
 }
 
 void mrc_resend_session_up(struct mrc_link *link, const struct mr_client_session_info *info, bool again)

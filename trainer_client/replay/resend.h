@@ -51,8 +51,8 @@ void mrc_resend_session_up(struct mrc_link *link, const struct mr_client_session
 /* Cancels the repetitions in flight; their pushes are due again. */
 void mrc_resend_stop(struct mrc_link *link);
 /* Sends what is due and releases what is held. By the driving thread. */
-void mrc_resend_look_after(struct mr_client *client);
-/* When mrc_resend_look_after() has something to do by itself. */
+void mrc_resend_poll(struct mr_client *client);
+/* When mrc_resend_poll() has something to do by itself. */
 uint64_t mrc_resend_next_us(const struct mr_client *client);
 
 void mrc_resend_info(const struct mr_client *client, struct mr_replay_info *info);

@@ -438,7 +438,7 @@ static void test_full_gives_up_the_oldest(void **state)
         answer(&r, &m, add(&r, 100 + i, 500));
     assert_true(r.bytes <= 4096);
     assert_true(r.given_up > 10);
-    uint64_t gone = r.gone.to;
+    uint64_t gone = r.trimmed.to;
 
     answer(&r, &m, open);
     mrc_replay_restart(&r);
@@ -531,7 +531,7 @@ static void test_trail_of_many(void **state)
             model_save(&m);
         answer(&r, &m, add(&r, 10 * i, 500));
     }
-    uint64_t gone = r.gone.to;
+    uint64_t gone = r.trimmed.to;
 
     mrc_replay_restart(&r);
     model_restart(&m);
@@ -701,7 +701,7 @@ static void test_a_second_loss_is_of_the_rest(void **state)
         m.durable = floor;
         model_restart(&m);
         mrc_replay_restart(&r);
-        r.gone.is_suspect = true;
+        r.trimmed.is_suspect = true;
         (void)catch_up(&r, &m);
         loss = mrc_replay_take_loss(&r);
         assert_int_equal(loss.pushes, before - floor);
@@ -780,7 +780,7 @@ static void test_a_restore_takes_what_was_never_answered(void **state)
     mrc_replay_unanswered(&r, lost);
     answer(&r, &m, first);
     assert_int_equal(r.count, 0);
-    assert_int_equal(r.gone.to, 2);
+    assert_int_equal(r.trimmed.to, 2);
     mrc_replay_restored(&r, 1);
     memset(&m, 0, sizeof(m));
     mrc_replay_restart(&r);

@@ -151,7 +151,7 @@ static void test_an_answer_of_before_a_restore_comes_late(void **state)
     fake_node_take_back(x.node);
     for (uint32_t i = 0; i < REPLAY_KEYS; i++)
         x.expected[i] = 0;
-    while (x.client->nodes[0]->replay->survey.restores < 1 || !mrc_survey_is_over(x.client->nodes[0])) {
+    while (x.client->nodes[0]->replay->probe.restores < 1 || !mrc_state_probe_is_over(x.client->nodes[0])) {
         replay_check_rows(&x); /* its answers say that there was a restore */
         mr_client_progress(x.client);
     }

@@ -1,9 +1,9 @@
-#include "trainer_client/replay/gone.h"
+#include "trainer_client/replay/trim.h"
 
 /* ---- the trail ---- */
 
 /* When the trail is full, half of the notes are dropped: the longer it is, the wider apart are its notes. */
-static void gone_note(struct mrc_trail *trail, uint64_t number, uint64_t step)
+static void trim_note(struct mrc_trail *trail, uint64_t number, uint64_t step)
 {
     if (++trail->skipped < trail->skip)
         return;
@@ -33,10 +33,10 @@ static void take_over(struct mrc_trail *trail, const struct mrc_trail *other)
     const uint64_t last = trail->numbers[trail->count - 1];
     for (uint32_t i = 0; i < other->count; i++)
         if (other->numbers[i] > last)
-            gone_note(trail, other->numbers[i], other->steps[i]);
+            trim_note(trail, other->numbers[i], other->steps[i]);
 }
 
-static struct mrc_trail gone_join(const struct mrc_trail *a, const struct mrc_trail *b)
+static struct mrc_trail trim_join(const struct mrc_trail *a, const struct mrc_trail *b)
 {
     const bool a_first = b->count == 0 || (a->count > 0 && a->numbers[0] <= b->numbers[0]);
     struct mrc_trail trail = a_first ? *a : *b;
@@ -54,58 +54,58 @@ static uint64_t step_of(const struct mrc_trail *trail, uint64_t number)
     return step;
 }
 
-/* ---- what is gone ---- */
+/* ---- what was trimmed ---- */
 
-void mrc_gone_init(struct mrc_gone *gone)
+void mrc_trim_init(struct mrc_trim *trim)
 {
-    *gone = (struct mrc_gone){.trail.skip = 1};
+    *trim = (struct mrc_trim){.trail.skip = 1};
 }
 
-void mrc_gone_add(struct mrc_gone *gone, uint64_t number, uint64_t step, uint32_t restores)
+void mrc_trim_add(struct mrc_trim *trim, uint64_t number, uint64_t step, uint32_t restores)
 {
-    if (number <= gone->to)
+    if (number <= trim->to)
         return;
-    gone->to = number;
-    gone->to_step = step;
-    gone->restores = restores;
-    gone_note(&gone->trail, number, step);
+    trim->to = number;
+    trim->to_step = step;
+    trim->restores = restores;
+    trim_note(&trim->trail, number, step);
 }
 
-void mrc_gone_saved(struct mrc_gone *gone, uint64_t number)
+void mrc_trim_saved(struct mrc_trim *trim, uint64_t number)
 {
-    if (number >= gone->given_up_to)
-        gone->given_up_to = 0;
+    if (number >= trim->given_up_to)
+        trim->given_up_to = 0;
 }
 
-/* What goes later was on disk with the server of that time. */
-void mrc_gone_suspect(struct mrc_gone *gone)
+/* What is trimmed later was on disk with the server of that time. */
+void mrc_trim_suspect(struct mrc_trim *trim)
 {
-    gone->is_suspect |= gone->to > 0;
+    trim->is_suspect |= trim->to > 0;
 }
 
-struct mrc_loss mrc_gone_compare(struct mrc_gone *gone, uint64_t floor)
+struct mrc_loss mrc_trim_compare(struct mrc_trim *trim, uint64_t floor)
 {
-    const uint64_t needed_to = gone->is_suspect ? gone->to : gone->given_up_to;
+    const uint64_t needed_to = trim->is_suspect ? trim->to : trim->given_up_to;
     struct mrc_loss loss = {.pushes = 0};
     if (needed_to > floor)
         loss = (struct mrc_loss){.pushes = needed_to - floor,
-                                 .from_step = step_of(&gone->trail, floor + 1),
-                                 .to_step = gone->to_step};
-    if (needed_to > floor && gone->is_suspect) {
+                                 .from_step = step_of(&trim->trail, floor + 1),
+                                 .to_step = trim->to_step};
+    if (needed_to > floor && trim->is_suspect) {
         /* Next time it may come back from an even older one. */
-        gone->to = floor;
-        gone->to_step = step_of(&gone->trail, floor);
-        cut(&gone->trail, floor);
+        trim->to = floor;
+        trim->to_step = step_of(&trim->trail, floor);
+        cut(&trim->trail, floor);
     }
-    gone->given_up_to = 0;
-    gone->is_suspect = false;
+    trim->given_up_to = 0;
+    trim->is_suspect = false;
     return loss;
 }
 
-void mrc_gone_restored(struct mrc_gone *gone, uint32_t whole)
+void mrc_trim_restored(struct mrc_trim *trim, uint32_t whole)
 {
-    if (gone->to != 0 && gone->restores < whole)
-        mrc_gone_init(gone);
+    if (trim->to != 0 && trim->restores < whole)
+        mrc_trim_init(trim);
 }
 
 static uint64_t higher(uint64_t a, uint64_t b)
@@ -113,15 +113,15 @@ static uint64_t higher(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-void mrc_gone_move(struct mrc_gone *to, struct mrc_gone *from)
+void mrc_trim_move(struct mrc_trim *to, struct mrc_trim *from)
 {
-    *to = (struct mrc_gone){
+    *to = (struct mrc_trim){
         .to = higher(to->to, from->to),
         .to_step = higher(to->to_step, from->to_step),
         .given_up_to = higher(to->given_up_to, from->given_up_to),
         .restores = (uint32_t)higher(to->restores, from->restores),
         .is_suspect = to->is_suspect || from->is_suspect,
-        .trail = gone_join(&to->trail, &from->trail),
+        .trail = trim_join(&to->trail, &from->trail),
     };
-    mrc_gone_init(from);
+    mrc_trim_init(from);
 }

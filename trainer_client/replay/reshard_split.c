@@ -1,10 +1,10 @@
-#include "trainer_client/replay/remap_split.h"
+#include "trainer_client/replay/reshard_split.h"
 
 #include <stdlib.h>
 #include "dataplane/wire/format/push_number.h"
 #include "dataplane/wire/format/ranges.h"
 #include "trainer_client/call/client.h"
-#include "trainer_client/replay/remap.h"
+#include "trainer_client/replay/reshard.h"
 #include "trainer_client/replay/replay.h"
 #include "trainer_client/replay/replay_hooks.h"
 
@@ -26,7 +26,7 @@ static struct mrc_replay *find_former(const struct mrc_link *link, uint32_t numb
     return NULL;
 }
 
-struct mrc_replay *mrc_remap_former_lane(struct mrc_link *link, uint32_t number)
+struct mrc_replay *mrc_reshard_former_lane(struct mrc_link *link, uint32_t number)
 {
     struct mrc_replay *lane = find_former(link, number);
     if (lane != NULL)
@@ -37,7 +37,7 @@ struct mrc_replay *mrc_remap_former_lane(struct mrc_link *link, uint32_t number)
         return NULL;
     }
     mrc_replay_init(lane, number, link->client->replay_bytes);
-    lane->whole = link->node->replay->survey.restores;
+    lane->whole = link->node->replay->probe.restores;
     lane->is_former = true;
     return lane;
 }
@@ -63,18 +63,18 @@ static bool is_alive(const struct mrc_replay *lane)
 static void change_node(struct mrc_push *push, const struct origin *from, const struct mrc_link *to)
 {
     const struct mrc_node *node = to->node;
-    const bool is_judged = node->replay->survey.has_met && mrc_survey_is_over(node);
+    const bool is_judged = node->replay->probe.has_met && mrc_state_probe_is_over(node);
     if (push->restores != MRC_PUSH_UNANSWERED)
-        push->restores = is_judged ? node->replay->survey.restores : MRC_PUSH_ELSEWHERE;
+        push->restores = is_judged ? node->replay->probe.restores : MRC_PUSH_ELSEWHERE;
     if (push->looked_up_in != 0 && is_alive(from->lane) && push->looked_up_in == from->lane->home_start)
         push->looked_up_in = node->start_id;
 }
 
-static bool remap_split_give(struct mr_client *client, uint32_t owner, const struct origin *from,
-                             struct mrc_push *push)
+static bool reshard_split_give(struct mr_client *client, uint32_t owner, const struct origin *from,
+                               struct mrc_push *push)
 {
     struct mrc_link *link = mrc_owners_link(client, owner);
-    struct mrc_replay *to = mrc_remap_former_lane(link, from->lane->lane);
+    struct mrc_replay *to = mrc_reshard_former_lane(link, from->lane->lane);
     if (to == NULL || from->number < to->next) {
         mrc_push_free(push);
         return false;
@@ -99,7 +99,7 @@ static bool split_by_owner(struct mr_client *client, const struct origin *from, 
 
     for (uint32_t o = 0; o < owners->count && ok; o++)
         if (shares[o] != NULL)
-            given &= remap_split_give(client, o, from, shares[o]);
+            given &= reshard_split_give(client, o, from, shares[o]);
     free(shares);
     return ok && given;
 }
@@ -108,7 +108,7 @@ static bool split_by_owner(struct mr_client *client, const struct origin *from, 
  * of the next push. */
 static void lose(struct mr_client *client, struct mrc_replay *from, struct mrc_push *push, enum mr_status why)
 {
-    mrc_remap_failed(client, mrc_replay_sequence(from, push), why);
+    mrc_reshard_failed(client, mrc_replay_sequence(from, push), why);
     mrc_replay_drop(from, push, why);
 }
 
@@ -118,11 +118,11 @@ static void hand_over(struct mr_client *client, uint32_t owner, const struct ori
 {
     const uint64_t step = push->step;
     mrc_replay_withdraw(lane, push);
-    if (remap_split_give(client, owner, from, push))
+    if (reshard_split_give(client, owner, from, push))
         return;
     mrc_replay_add_loss(lane, 1, step, step, MR_NO_MEMORY);
     lane->dropped++;
-    mrc_remap_failed(client, mr_push_sequence(lane->lane, from->number), MR_NO_MEMORY);
+    mrc_reshard_failed(client, mr_push_sequence(lane->lane, from->number), MR_NO_MEMORY);
 }
 
 /* The owner of all that the push is about; UINT32_MAX: there are several. */
@@ -229,7 +229,7 @@ static struct mrc_replay *unite(struct mr_client *client, struct pieces *p)
     uint64_t number = p->pushes[0]->number, after = p->pushes[0]->after;
 
     if (whole == NULL)
-        mrc_remap_failed(client, mrc_replay_sequence(to, p->pushes[0]), MR_NO_MEMORY);
+        mrc_reshard_failed(client, mrc_replay_sequence(to, p->pushes[0]), MR_NO_MEMORY);
     for (uint32_t i = 0; i < p->found; i++) {
         struct mrc_replay *lane = p->lanes[p->at[i]];
         mrc_replay_drop(lane, p->pushes[i], whole == NULL ? MR_NO_MEMORY : MR_OK);
@@ -273,30 +273,30 @@ static void split_lanes(struct mr_client *client, struct pieces *p)
 }
 
 /* Splits the lanes in the order in which they were begun. */
-void mrc_remap_split(struct mr_client *client)
+void mrc_reshard_split(struct mr_client *client)
 {
-    struct mrc_remap *remap = client->remap;
-    const uint32_t room = remap->lane_count;
+    struct mrc_reshard *reshard = client->reshard;
+    const uint32_t room = reshard->lane_count;
     if (room == 0)
         return;
     struct pieces p = {.lanes = malloc(room * sizeof(struct mrc_replay *)),
                        .at = malloc(room * sizeof(uint32_t)),
                        .pushes = malloc(room * sizeof(struct mrc_push *))};
     const bool ok = p.lanes != NULL && p.at != NULL && p.pushes != NULL;
-    for (uint32_t m = 0; m < remap->mark_count && ok; m++) {
+    for (uint32_t m = 0; m < reshard->mark_count && ok; m++) {
         p.count = 0;
-        for (uint32_t i = 0; i < remap->lane_count; i++) {
-            struct mrc_replay *lane = remap->lanes[i];
-            if (lane == NULL || lane->lane != remap->marks[m].lane)
+        for (uint32_t i = 0; i < reshard->lane_count; i++) {
+            struct mrc_replay *lane = reshard->lanes[i];
+            if (lane == NULL || lane->lane != reshard->marks[m].lane)
                 continue;
             p.lanes[p.count++] = lane;
-            remap->lanes[i] = NULL; /* freed after it is split */
+            reshard->lanes[i] = NULL; /* freed after it is split */
         }
         if (p.count > 0)
             split_lanes(client, &p);
     }
     if (ok)
-        remap->lane_count = 0;
+        reshard->lane_count = 0;
     free(p.lanes);
     free(p.at);
     free(p.pushes);

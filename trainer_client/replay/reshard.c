@@ -1,4 +1,4 @@
-#include "trainer_client/replay/remap.h"
+#include "trainer_client/replay/reshard.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -6,8 +6,8 @@
 #include "trainer_client/api/calls.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
-#include "trainer_client/replay/remap_gone.h"
-#include "trainer_client/replay/remap_split.h"
+#include "trainer_client/replay/reshard_trim.h"
+#include "trainer_client/replay/reshard_split.h"
 #include "trainer_client/replay/resend.h"
 #include "trainer_client/replay/replay_hooks.h"
 #include "dataplane/wire/base/clock.h"
@@ -16,18 +16,18 @@
 
 /* ---- lanes ---- */
 
-struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint32_t lane)
+struct mrc_lane_mark *mrc_reshard_mark(struct mrc_reshard *reshard, uint32_t lane)
 {
-    for (uint32_t i = 0; i < remap->mark_count; i++)
-        if (remap->marks[i].lane == lane)
-            return &remap->marks[i];
+    for (uint32_t i = 0; i < reshard->mark_count; i++)
+        if (reshard->marks[i].lane == lane)
+            return &reshard->marks[i];
     return NULL;
 }
 
 static bool is_in_use(const struct mr_client *client, uint32_t lane)
 {
-    for (uint32_t i = 0; i < client->remap->lane_count; i++)
-        if (client->remap->lanes[i]->lane == lane)
+    for (uint32_t i = 0; i < client->reshard->lane_count; i++)
+        if (client->reshard->lanes[i]->lane == lane)
             return true;
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_link *link = client->links[i];
@@ -40,64 +40,64 @@ static bool is_in_use(const struct mr_client *client, uint32_t lane)
     return false;
 }
 
-/* Forgets the oldest lane of which nothing is kept: what is gone of it was on disk long ago. */
+/* Forgets the oldest lane of which nothing is kept: what was trimmed of it was on disk long ago. */
 static void forget_one(struct mr_client *client)
 {
-    struct mrc_remap *remap = client->remap;
-    for (uint32_t i = 0; i < remap->mark_count; i++) {
-        if (is_in_use(client, remap->marks[i].lane))
+    struct mrc_reshard *reshard = client->reshard;
+    for (uint32_t i = 0; i < reshard->mark_count; i++) {
+        if (is_in_use(client, reshard->marks[i].lane))
             continue;
-        remap->mark_count--;
-        for (uint32_t m = i; m < remap->mark_count; m++)
-            remap->marks[m] = remap->marks[m + 1];
+        reshard->mark_count--;
+        for (uint32_t m = i; m < reshard->mark_count; m++)
+            reshard->marks[m] = reshard->marks[m + 1];
         return;
     }
 }
 
 static struct mrc_lane_mark *add_mark(struct mr_client *client)
 {
-    struct mrc_remap *remap = client->remap;
-    if (remap->mark_count >= MRC_LANE_MARKS_MAX)
+    struct mrc_reshard *reshard = client->reshard;
+    if (reshard->mark_count >= MRC_LANE_MARKS_MAX)
         forget_one(client);
-    struct mrc_lane_mark *marks = realloc(remap->marks, (remap->mark_count + 1) * sizeof(*marks));
+    struct mrc_lane_mark *marks = realloc(reshard->marks, (reshard->mark_count + 1) * sizeof(*marks));
     if (marks == NULL)
         return NULL;
-    remap->marks = marks;
-    return &marks[remap->mark_count++];
+    reshard->marks = marks;
+    return &marks[reshard->mark_count++];
 }
 
-bool mrc_remap_start_lane(struct mrc_link *link)
+bool mrc_reshard_start_lane(struct mrc_link *link)
 {
     struct mr_client *client = link->client;
     const struct mrc_owners *owners = client->owners;
     struct mrc_lane_mark *mark = add_mark(client);
     if (mark == NULL)
         return false;
-    *mark = (struct mrc_lane_mark){.lane = mr_push_lane_chosen(client->remap->next_lane++)};
-    mrc_gone_init(&mark->gone);
+    *mark = (struct mrc_lane_mark){.lane = mr_push_lane_chosen(client->reshard->next_lane++)};
+    mrc_trim_init(&mark->trimmed);
     for (uint32_t p = 0; owners != NULL && p < MR_PARTITION_COUNT; p++)
         if (mrc_owners_link(client, owners->of_partition[p]) == link)
             mark->partitions[p / 64] |= UINT64_C(1) << (p % 64);
     link->replay->own.lane = mark->lane;
-    link->replay->own.whole = link->node->replay->survey.restores;
+    link->replay->own.whole = link->node->replay->probe.restores;
     link->node->replay->has_pushed = true;
     return true;
 }
 
-void mrc_remap_init(struct mrc_remap *remap)
+void mrc_reshard_init(struct mrc_reshard *reshard)
 {
-    mr_list_init(&remap->waiting);
-    remap->era = 1;
+    mr_list_init(&reshard->waiting);
+    reshard->era = 1;
 }
 
-void mrc_remap_fini(struct mrc_remap *remap)
+void mrc_reshard_fini(struct mrc_reshard *reshard)
 {
-    for (uint32_t i = 0; i < remap->lane_count; i++) {
-        mrc_replay_fini(remap->lanes[i]);
-        free(remap->lanes[i]);
+    for (uint32_t i = 0; i < reshard->lane_count; i++) {
+        mrc_replay_fini(reshard->lanes[i]);
+        free(reshard->lanes[i]);
     }
-    free(remap->lanes);
-    free(remap->marks);
+    free(reshard->lanes);
+    free(reshard->marks);
 }
 
 /* ---- taking it from the links ---- */
@@ -126,7 +126,7 @@ static void end_asked(struct mrc_link *link)
             continue;
         }
         if (push->op != MR_OP_PUSH_GRAD_BATCH)
-            mrc_remap_follow(part, mrc_replay_sequence(own, push));
+            mrc_reshard_follow(part, mrc_replay_sequence(own, push));
         mr_call_cancel(link->ep, part->call);
     }
 }
@@ -139,16 +139,16 @@ static void note_home(struct mrc_replay *lane, struct mrc_link *link)
 
 static bool take_own(struct mrc_link *link)
 {
-    struct mrc_remap *remap = link->client->remap;
+    struct mrc_reshard *reshard = link->client->reshard;
     struct mrc_replay *lane = malloc(sizeof(*lane));
-    if (lane == NULL || !mrc_lanes_append(&remap->lanes, &remap->lane_count, lane)) {
+    if (lane == NULL || !mrc_lanes_append(&reshard->lanes, &reshard->lane_count, lane)) {
         free(lane);
         return false;
     }
-    struct mrc_lane_mark *mark = mrc_remap_mark(remap, link->replay->own.lane);
+    struct mrc_lane_mark *mark = mrc_reshard_mark(reshard, link->replay->own.lane);
 
     if (mark != NULL)
-        mrc_gone_move(&mark->gone, &link->replay->own.gone);
+        mrc_trim_move(&mark->trimmed, &link->replay->own.trimmed);
     mrc_replay_move(lane, &link->replay->own);
     note_home(lane, link);
     return true;
@@ -156,12 +156,12 @@ static bool take_own(struct mrc_link *link)
 
 static bool take_former(struct mrc_link *link)
 {
-    struct mrc_remap *remap = link->client->remap;
+    struct mrc_reshard *reshard = link->client->reshard;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < link->replay->former_count; i++) {
-        mrc_remap_note_gone(link->client, link->replay->former[i]);
+        mrc_reshard_note_trim(link->client, link->replay->former[i]);
         note_home(link->replay->former[i], link);
-        if (!mrc_lanes_append(&remap->lanes, &remap->lane_count, link->replay->former[i]))
+        if (!mrc_lanes_append(&reshard->lanes, &reshard->lane_count, link->replay->former[i]))
             link->replay->former[kept++] = link->replay->former[i];
     }
     link->replay->former_count = kept;
@@ -169,7 +169,7 @@ static bool take_former(struct mrc_link *link)
 }
 
 /* Without memory it is repeated in the next round. */
-void mrc_remap_begin(struct mr_client *client)
+void mrc_reshard_begin(struct mr_client *client)
 {
     bool moved = false;
     for (uint32_t i = 0; i < client->link_count; i++) {
@@ -184,10 +184,10 @@ void mrc_remap_begin(struct mr_client *client)
         if (take_former(link) && (link->replay->own.lane == 0 || take_own(link)))
             link->regrouped = false;
     }
-    client->remap->era += moved;
+    client->reshard->era += moved;
 }
 
-void mrc_remap_replaced(struct mr_client *client)
+void mrc_reshard_replaced(struct mr_client *client)
 {
     for (uint32_t i = 0; i < client->link_count; i++) {
         struct mrc_link *link = client->links[i];
@@ -195,8 +195,8 @@ void mrc_remap_replaced(struct mr_client *client)
         for (uint32_t l = 0; l < link->replay->former_count; l++)
             link->replay->former[l]->restarted = true;
     }
-    for (uint32_t i = 0; i < client->remap->lane_count; i++)
-        client->remap->lanes[i]->restarted = true;
+    for (uint32_t i = 0; i < client->reshard->lane_count; i++)
+        client->reshard->lanes[i]->restarted = true;
 }
 
 /* ---- giving it to the links ---- */
@@ -204,7 +204,7 @@ void mrc_remap_replaced(struct mr_client *client)
 static bool is_waited_for(const struct mrc_node *node)
 {
     return (mrc_node_is_up(node) || node->client->node_count == 1) &&
-           (node->stale || node->asking || !mrc_survey_is_over(node));
+           (node->stale || node->asking || !mrc_state_probe_is_over(node));
 }
 
 /* Whether the nodes that answer have said what they own, and what they took back. */
@@ -238,43 +238,43 @@ static bool ask_all(struct mr_client *client)
     bool asked = true;
     for (uint32_t n = 0; n < client->node_count; n++) {
         struct mrc_node *node = client->nodes[n];
-        if (node->core_count == 0 || !node->replay->asks || !mrc_survey_is_over(node))
+        if (node->core_count == 0 || !node->replay->asks || !mrc_state_probe_is_over(node))
             continue;
-        node->replay->asks = !mrc_remap_ask(node);
+        node->replay->asks = !mrc_reshard_ask(node);
         asked &= !node->replay->asks;
     }
     return asked;
 }
 
-void mrc_remap_go_on(struct mr_client *client)
+void mrc_reshard_poll(struct mr_client *client)
 {
-    struct mrc_remap *remap = client->remap;
-    if ((remap->lane_count == 0 && !asks(client)) || !is_known(client))
+    struct mrc_reshard *reshard = client->reshard;
+    if ((reshard->lane_count == 0 && !asks(client)) || !is_known(client))
         return;
     if (!has_links(client)) { /* without descriptors or memory */
-        remap->ask_us = mr_clock_us() + ASK_AGAIN_US;
+        reshard->ask_us = mr_clock_us() + ASK_AGAIN_US;
         return;
     }
-    if (remap->lane_count > 0 && client->owners->count > 1 && !client->features.complete) {
+    if (reshard->lane_count > 0 && client->owners->count > 1 && !client->features.complete) {
         const struct mrc_link *any = mrc_owners_control(client);
-        mrc_survey_want(any->node);
+        mrc_state_probe_want(any->node);
         return;
     }
-    mrc_remap_split(client);
-    if (!ask_all(client) || remap->lane_count > 0)
-        remap->ask_us = mr_clock_us() + ASK_AGAIN_US;
+    mrc_reshard_split(client);
+    if (!ask_all(client) || reshard->lane_count > 0)
+        reshard->ask_us = mr_clock_us() + ASK_AGAIN_US;
     client->room_made++;
 }
 
-uint64_t mrc_remap_next_us(const struct mr_client *client)
+uint64_t mrc_reshard_next_us(const struct mr_client *client)
 {
-    const bool waits = client->remap->lane_count > 0 || asks(client);
-    return waits && is_known(client) ? client->remap->ask_us : UINT64_MAX;
+    const bool waits = client->reshard->lane_count > 0 || asks(client);
+    return waits && is_known(client) ? client->reshard->ask_us : UINT64_MAX;
 }
 
-bool mrc_remap_is_over(const struct mrc_link *link)
+bool mrc_reshard_is_over(const struct mrc_link *link)
 {
-    if (link->client->remap->lane_count > 0 || has_moved(link))
+    if (link->client->reshard->lane_count > 0 || has_moved(link))
         return false;
     for (uint32_t i = 0; i < link->replay->former_count; i++)
         if (!mrc_replay_caught_up(link->replay->former[i]))
@@ -284,9 +284,9 @@ bool mrc_remap_is_over(const struct mrc_link *link)
 
 /* ---- callers that wait ---- */
 
-void mrc_remap_failed(struct mr_client *client, uint64_t sequence, enum mr_status status)
+void mrc_reshard_failed(struct mr_client *client, uint64_t sequence, enum mr_status status)
 {
-    struct mr_link *waiting = &client->remap->waiting;
+    struct mr_link *waiting = &client->reshard->waiting;
     for (struct mr_link *l = waiting->next; l != waiting; l = l->next) {
         struct mrc_part *part = MR_CONTAINER(l, struct mrc_part, resharded.waiting);
         if (part->resharded.sequence == sequence)
@@ -294,17 +294,17 @@ void mrc_remap_failed(struct mr_client *client, uint64_t sequence, enum mr_statu
     }
 }
 
-void mrc_remap_leave(struct mrc_part *part)
+void mrc_reshard_leave(struct mrc_part *part)
 {
     if (part->resharded.sequence != 0)
         mr_list_remove(&part->resharded.waiting);
     part->resharded.sequence = 0;
 }
 
-void mrc_remap_follow(struct mrc_part *part, uint64_t sequence)
+void mrc_reshard_follow(struct mrc_part *part, uint64_t sequence)
 {
     part->resharded.sequence = sequence;
-    mr_list_append(&part->link->client->remap->waiting, &part->resharded.waiting);
+    mr_list_append(&part->link->client->reshard->waiting, &part->resharded.waiting);
 }
 
 struct settling {
@@ -317,7 +317,7 @@ static bool has_settled(const void *arg)
     const struct settling *s = arg;
     uint32_t lane = mr_push_lane(s->sequence);
     uint64_t number = mr_push_number(s->sequence);
-    if (s->client->remap->lane_count > 0)
+    if (s->client->reshard->lane_count > 0)
         return false;
     for (uint32_t i = 0; i < s->client->link_count; i++) {
         const struct mrc_link *link = s->client->links[i];
@@ -330,7 +330,7 @@ static bool has_settled(const void *arg)
     return true;
 }
 
-bool mrc_remap_has_settled(const struct mr_future *f)
+bool mrc_reshard_has_settled(const struct mr_future *f)
 {
     bool settled = true;
     for (uint32_t i = 0; i < f->part_count && settled; i++) {
@@ -351,7 +351,7 @@ static enum mr_status outcome_of(const struct mrc_part *part)
     return part->resharded.status == MR_OK && is_batch ? MR_ALREADY_LEARNT : part->resharded.status;
 }
 
-void mrc_remap_settle(struct mr_future *f)
+void mrc_reshard_settle(struct mr_future *f)
 {
     for (uint32_t i = 0; i < f->part_count; i++) {
         struct mrc_part *part = &f->parts[i];
@@ -365,7 +365,7 @@ void mrc_remap_settle(struct mr_future *f)
             part->answer_count = 0;
             part->kept = false;
         }
-        mrc_remap_leave(part);
+        mrc_reshard_leave(part);
         pthread_mutex_unlock(&f->client->lock);
     }
 }

@@ -10,8 +10,8 @@
 #include "tests/unit/trainer_client/replay_fixture.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/retry.h"
-#include "trainer_client/replay/remap.h"
-#include "trainer_client/replay/remap_gone.h"
+#include "trainer_client/replay/reshard.h"
+#include "trainer_client/replay/reshard_trim.h"
 
 enum { LOOKUPS = 3 };
 
@@ -439,25 +439,25 @@ static void test_what_was_taken_back_is_not_lost(void **state)
     replay_stop(&x);
 }
 
-/* What is gone of a lane of a former map is noted for that lane, and for no other. */
+/* What was trimmed of a lane of a former map is noted for that lane, and for no other. */
 static void test_former_lanes_are_told_apart(void **state)
 {
     static struct mr_client client;
     struct mrc_lane_mark marks[3] = {{.lane = 0x0200}, {.lane = 0x0201}, {.lane = 0x0300}};
-    struct mrc_remap remap = {.marks = marks, .mark_count = 3};
+    struct mrc_reshard reshard = {.marks = marks, .mark_count = 3};
     struct mrc_replay lanes[2];
     (void)state;
-    client.remap = &remap;
+    client.reshard = &reshard;
     for (uint32_t i = 0; i < 2; i++) {
         mrc_replay_init(&lanes[i], marks[i].lane, 4096);
-        mrc_gone_add(&lanes[i].gone, 5 + i, 50 + i, 0);
-        mrc_remap_note_gone(&client, &lanes[i]);
+        mrc_trim_add(&lanes[i].trimmed, 5 + i, 50 + i, 0);
+        mrc_reshard_note_trim(&client, &lanes[i]);
     }
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(marks[i].gone.to, 5 + i);
-        assert_int_equal(marks[i].gone.to_step, 50 + i);
+        assert_int_equal(marks[i].trimmed.to, 5 + i);
+        assert_int_equal(marks[i].trimmed.to_step, 50 + i);
     }
-    assert_int_equal(marks[2].gone.to, 0);
+    assert_int_equal(marks[2].trimmed.to, 0);
 }
 
 /* Where cores were asked what they hold of old lanes they might tell less than the node has: a cut amid a

@@ -6,10 +6,10 @@
  * new pushes get a new lane. A part that stays where it is, and was answered there, is not sent again. What
  * was recorded of a lane goes with its partitions, so an owner takes each push once (docs/protocol.md,
  * section 9). Pushes of batches are dropped, because the hub hands those batches out again. Everything is
- * under the client's lock, except mrc_remap_settle().
+ * under the client's lock, except mrc_reshard_settle().
  */
-#ifndef MRC_REMAP_H
-#define MRC_REMAP_H
+#ifndef MRC_RESHARD_H
+#define MRC_RESHARD_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,52 +28,52 @@ struct mrc_part;
 struct mrc_lane_mark {
     uint32_t lane;
     uint64_t partitions[MR_PARTITION_COUNT / 64]; /* that its owner had */
-    /* what is gone of it, from all links that are not asked for it (remap_gone.h) */
-    struct mrc_gone gone;
+    /* what was trimmed of it, from all links that are not asked for it (reshard_trim.h) */
+    struct mrc_trim trimmed;
 };
 
-struct mrc_remap {
+struct mrc_reshard {
     struct mrc_replay **lanes; /* to be split, from the oldest on */
     uint32_t lane_count;
     struct mrc_lane_mark *marks; /* the newest MRC_LANE_MARKS_MAX, from the oldest on */
     uint32_t mark_count;
     uint32_t next_lane;
-    uint64_t ask_us;        /* when mrc_remap_go_on() may try again */
+    uint64_t ask_us;        /* when mrc_reshard_poll() may try again */
     uint32_t era;           /* rises with each change of the owners */
     struct mr_link waiting; /* struct mrc_resharded: their callers wait until their pushes have settled */
 };
 
 /* Ends the calls in flight to owners whose partitions have changed, and takes what is kept from their links.
  * By the driving thread, before links are closed. */
-void mrc_remap_begin(struct mr_client *client);
-/* Gives what was taken to the links of the new owners, after the surveys (survey.h). */
-void mrc_remap_go_on(struct mr_client *client);
-/* Returns when mrc_remap_go_on() is due. */
-uint64_t mrc_remap_next_us(const struct mr_client *client);
+void mrc_reshard_begin(struct mr_client *client);
+/* Gives what was taken to the links of the new owners, after the state probes (state_probe.h). */
+void mrc_reshard_poll(struct mr_client *client);
+/* Returns when mrc_reshard_poll() is due. */
+uint64_t mrc_reshard_next_us(const struct mr_client *client);
 /* Returns whether this link has what was kept for others; nothing else may be sent to it before. */
-bool mrc_remap_is_over(const struct mrc_link *link);
+bool mrc_reshard_is_over(const struct mrc_link *link);
 /* Returns what is remembered of a lane; NULL: nothing. */
-struct mrc_lane_mark *mrc_remap_mark(struct mrc_remap *remap, uint32_t lane);
+struct mrc_lane_mark *mrc_reshard_mark(struct mrc_reshard *reshard, uint32_t lane);
 /* Begins a lane for the pushes to a link's core. False: no memory to remember the lane. */
-bool mrc_remap_start_lane(struct mrc_link *link);
+bool mrc_reshard_start_lane(struct mrc_link *link);
 /* The nodes that the client knows are gone, and others have restored what was theirs: what these lack of all
  * that is kept is not known. */
-void mrc_remap_replaced(struct mr_client *client);
+void mrc_reshard_replaced(struct mr_client *client);
 
 /* Notes that the part's caller waits until its push, which is kept and sent again, is answered. */
-void mrc_remap_follow(struct mrc_part *part, uint64_t sequence);
+void mrc_reshard_follow(struct mrc_part *part, uint64_t sequence);
 /* Returns whether the pushes of an ended call that were split again have been answered. Under the lock. */
-bool mrc_remap_has_settled(const struct mr_future *f);
+bool mrc_reshard_has_settled(const struct mr_future *f);
 /* Waits until its deadline for the pushes of an ended call that were split again, and sets the status of
  * their parts. Takes the lock. */
-void mrc_remap_settle(struct mr_future *f);
+void mrc_reshard_settle(struct mr_future *f);
 
 /* Notes that a piece of a push will not be applied: the call that waits for it ends with `status`. */
-void mrc_remap_failed(struct mr_client *client, uint64_t sequence, enum mr_status status);
+void mrc_reshard_failed(struct mr_client *client, uint64_t sequence, enum mr_status status);
 /* Notes that nobody waits for the part's push any more. */
-void mrc_remap_leave(struct mrc_part *part);
+void mrc_reshard_leave(struct mrc_part *part);
 
-void mrc_remap_init(struct mrc_remap *remap);
-void mrc_remap_fini(struct mrc_remap *remap);
+void mrc_reshard_init(struct mrc_reshard *reshard);
+void mrc_reshard_fini(struct mrc_reshard *reshard);
 
 #endif

@@ -1,23 +1,23 @@
-#include "trainer_client/replay/remap_gone.h"
+#include "trainer_client/replay/reshard_trim.h"
 
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/push_number.h"
 #include "trainer_client/call/client.h"
-#include "trainer_client/replay/remap.h"
-#include "trainer_client/replay/remap_split.h"
+#include "trainer_client/replay/reshard.h"
+#include "trainer_client/replay/reshard_split.h"
 #include "trainer_client/replay/replay_hooks.h"
 
-void mrc_remap_note_gone(struct mr_client *client, struct mrc_replay *lane)
+void mrc_reshard_note_trim(struct mr_client *client, struct mrc_replay *lane)
 {
-    struct mrc_lane_mark *mark = mrc_remap_mark(client->remap, lane->lane);
+    struct mrc_lane_mark *mark = mrc_reshard_mark(client->reshard, lane->lane);
     if (mark != NULL)
-        mrc_gone_move(&mark->gone, &lane->gone);
+        mrc_trim_move(&mark->trimmed, &lane->trimmed);
 }
 
-void mrc_remap_restored(struct mr_client *client, uint32_t whole)
+void mrc_reshard_restored(struct mr_client *client, uint32_t whole)
 {
-    for (uint32_t i = 0; i < client->remap->mark_count; i++)
-        mrc_gone_restored(&client->remap->marks[i].gone, whole);
+    for (uint32_t i = 0; i < client->reshard->mark_count; i++)
+        mrc_trim_restored(&client->reshard->marks[i].trimmed, whole);
 }
 
 static bool owns_keys_of(const struct mrc_link *link, const struct mrc_lane_mark *mark)
@@ -33,19 +33,19 @@ static bool owns_keys_of(const struct mrc_link *link, const struct mrc_lane_mark
 /* Of a closed lane. */
 static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
 {
-    struct mrc_replay *to = mrc_remap_former_lane(link, mark->lane);
-    struct mrc_gone gone = mark->gone;
+    struct mrc_replay *to = mrc_reshard_former_lane(link, mark->lane);
+    struct mrc_trim trim = mark->trimmed;
     if (to == NULL)
         return false;
     if (to->count == 0) {
         struct mrc_push *empty = mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, 0, NULL, 0);
         if (empty == NULL)
             return false;
-        mrc_replay_put_back(to, empty, gone.to, 0);
-        to->next = to->next > gone.to ? to->next : gone.to + 1;
+        mrc_replay_put_back(to, empty, trim.to, 0);
+        to->next = to->next > trim.to ? to->next : trim.to + 1;
     }
     to->restarted = true;
-    mrc_gone_move(&to->gone, &gone);
+    mrc_trim_move(&to->trimmed, &trim);
     link->replay->resend_us = 0;
     return true;
 }
@@ -70,25 +70,25 @@ static bool ask_owners(struct mrc_node *node, struct mrc_lane_mark *mark)
         asked &= ask_link(node->links[core], mark);
     }
     if (asked && any)
-        mrc_gone_init(&mark->gone); /* the links have it now */
+        mrc_trim_init(&mark->trimmed); /* the links have it now */
     return asked;
 }
 
-bool mrc_remap_ask(struct mrc_node *node)
+bool mrc_reshard_ask(struct mrc_node *node)
 {
-    struct mrc_remap *remap = node->client->remap;
+    struct mrc_reshard *reshard = node->client->reshard;
     const bool lacks = mrc_ancestry_lacks(&node->replay->ancestry, node->start_id);
     bool asked = true;
-    for (uint32_t i = 0; i < remap->mark_count; i++) {
-        struct mrc_lane_mark *mark = &remap->marks[i];
+    for (uint32_t i = 0; i < reshard->mark_count; i++) {
+        struct mrc_lane_mark *mark = &reshard->marks[i];
         struct mrc_link *own = link_of(node->client, mark->lane);
         if (lacks)
-            mrc_gone_suspect(&mark->gone);
-        if (mark->gone.to == 0)
+            mrc_trim_suspect(&mark->trimmed);
+        if (mark->trimmed.to == 0)
             continue;
         if (own != NULL)
-            mrc_gone_move(&own->replay->own.gone, &mark->gone);
-        else if (mark->gone.is_suspect || mark->gone.given_up_to > 0)
+            mrc_trim_move(&own->replay->own.trimmed, &mark->trimmed);
+        else if (mark->trimmed.is_suspect || mark->trimmed.given_up_to > 0)
             asked &= ask_owners(node, mark);
     }
     return asked;

@@ -1,12 +1,12 @@
-#include "trainer_client/replay/survey.h"
+#include "trainer_client/replay/state_probe.h"
 
 #include <string.h>
 #include "trainer_client/api/calls.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
 #include "trainer_client/call/last_error.h"
-#include "trainer_client/replay/remap.h"
-#include "trainer_client/replay/remap_gone.h"
+#include "trainer_client/replay/reshard.h"
+#include "trainer_client/replay/reshard_trim.h"
 #include "trainer_client/replay/resend.h"
 #include "trainer_client/replay/replay_hooks.h"
 #include "dataplane/wire/base/clock.h"
@@ -15,17 +15,18 @@
 
 /* ---- when ---- */
 
-void mrc_survey_want(struct mrc_node *node)
+void mrc_state_probe_want(struct mrc_node *node)
 {
-    if (node->replay->survey.due)
+    if (node->replay->probe.due)
         return;
-    node->replay->survey.due = true;
-    node->replay->survey.ask_us = 0;
+    node->replay->probe.due = true;
+    node->replay->probe.ask_us = 0;
 }
 
-void mrc_survey_session_up(struct mrc_node *node, const struct mr_client_session_info *info, bool started)
+void mrc_state_probe_session_up(struct mrc_node *node, const struct mr_client_session_info *info,
+                                bool started)
 {
-    struct mrc_survey *s = &node->replay->survey;
+    struct mrc_state_probe *s = &node->replay->probe;
     s->lineage_now = info->lineage;
     if (!s->has_met) {
         s->has_met = true;
@@ -34,34 +35,34 @@ void mrc_survey_session_up(struct mrc_node *node, const struct mr_client_session
         mrc_ancestry_meet(&node->replay->ancestry, info->start_id);
     }
     if (started && (node->client->met.count > 0 || node->replay->has_pushed))
-        mrc_survey_want(node);
+        mrc_state_probe_want(node);
     else if (started)
         mrc_ancestry_meet(&node->replay->ancestry, info->start_id);
     if (!started)
-        mrc_survey_answered(node, info->restores);
+        mrc_state_probe_answered(node, info->restores);
 }
 
-void mrc_survey_answered(struct mrc_node *node, uint32_t restores)
+void mrc_state_probe_answered(struct mrc_node *node, uint32_t restores)
 {
-    if (restores != node->replay->survey.restores)
-        mrc_survey_want(node);
+    if (restores != node->replay->probe.restores)
+        mrc_state_probe_want(node);
 }
 
-bool mrc_survey_is_over(const struct mrc_node *node)
+bool mrc_state_probe_is_over(const struct mrc_node *node)
 {
-    return !node->replay->survey.due && !node->replay->survey.asking;
+    return !node->replay->probe.due && !node->replay->probe.asking;
 }
 
-uint64_t mrc_survey_next_us(const struct mrc_node *node)
+uint64_t mrc_state_probe_next_us(const struct mrc_node *node)
 {
-    const bool waits =
-        node->replay->survey.due && !node->replay->survey.asking && !mrc_resend_in_flight(node);
-    return waits ? node->replay->survey.ask_us : UINT64_MAX;
+    const bool waits = node->replay->probe.due && !node->replay->probe.asking && !mrc_resend_in_flight(node);
+    return waits ? node->replay->probe.ask_us : UINT64_MAX;
 }
 
 /* ---- numbers ---- */
 
-void mrc_survey_meet(struct mrc_node *node, uint32_t id, const struct mr_feature *feature, uint64_t start_id)
+void mrc_state_probe_meet(struct mrc_node *node, uint32_t id, const struct mr_feature *feature,
+                          uint64_t start_id)
 {
     struct mr_client *client = node->client;
     (void)mrc_features_add(&client->met, id, feature); /* without memory it is not checked */
@@ -70,7 +71,7 @@ void mrc_survey_meet(struct mrc_node *node, uint32_t id, const struct mr_feature
     if (start_id == node->start_id)
         (void)mrc_features_add(&client->features, id, feature);
     else
-        mrc_survey_want(node);
+        mrc_state_probe_want(node);
 }
 
 static void check_met(struct mr_client *client)
@@ -111,7 +112,7 @@ static uint32_t void_number(const struct mrc_part *part)
     return 0;
 }
 
-enum mr_status mrc_survey_check(const struct mr_future *f)
+enum mr_status mrc_state_probe_check(const struct mr_future *f)
 {
     if (f->client->met.void_count == 0 || f->on_end != NULL)
         return MR_OK;
@@ -180,15 +181,15 @@ static void review_lane(struct mrc_replay *lane, struct review *r)
     if (r->same_lineage)
         mrc_replay_restored(lane, r->whole);
     if (lane->restarted && mrc_ancestry_lacks(&r->node->replay->ancestry, r->node->start_id))
-        mrc_gone_suspect(&lane->gone);
+        mrc_trim_suspect(&lane->trimmed);
 }
 
 static void review_kept(struct mrc_node *node, struct review *r)
 {
-    const struct mrc_remap *remap = node->client->remap;
-    for (uint32_t i = 0; i < remap->lane_count; i++)
-        if (remap->lanes[i]->home->node == node)
-            review_lane(remap->lanes[i], r);
+    const struct mrc_reshard *reshard = node->client->reshard;
+    for (uint32_t i = 0; i < reshard->lane_count; i++)
+        if (reshard->lanes[i]->home->node == node)
+            review_lane(reshard->lanes[i], r);
     for (uint32_t i = 0; i < node->link_count; i++) {
         struct mrc_link *link = node->links[i];
         review_lane(&link->replay->own, r);
@@ -197,7 +198,7 @@ static void review_kept(struct mrc_node *node, struct review *r)
         link->replay->resend_us = 0;
     }
     if (r->same_lineage)
-        mrc_remap_restored(node->client, r->whole);
+        mrc_reshard_restored(node->client, r->whole);
 }
 
 /* ---- asking ---- */
@@ -232,13 +233,13 @@ static bool read_review(struct mrc_node *node, struct mr_future *f, struct revie
                          .count = ids->dims[0],
                          .restores = history[MR_LIST_RESTORES],
                          .whole = history[MR_LIST_WHOLE],
-                         .same_lineage = node->replay->survey.lineage == node->replay->survey.lineage_now};
+                         .same_lineage = node->replay->probe.lineage == node->replay->probe.lineage_now};
     return read_origin(node, f, r);
 }
 
 static void take_over(struct mrc_node *node, struct review *r)
 {
-    struct mrc_survey *s = &node->replay->survey;
+    struct mrc_state_probe *s = &node->replay->probe;
     check_met(node->client);
     review_kept(node, r);
     s->lineage = s->lineage_now;
@@ -252,7 +253,7 @@ static void take_over(struct mrc_node *node, struct review *r)
 static void answer_came(struct mr_future *f)
 {
     struct mrc_node *node = f->parts[0].link->node;
-    struct mrc_survey *s = &node->replay->survey;
+    struct mrc_state_probe *s = &node->replay->probe;
     struct review review;
     s->asking = false;
     if (f->parts[0].status == MR_OK && f->parts[0].start_id == node->start_id &&
@@ -265,9 +266,9 @@ static void answer_came(struct mr_future *f)
     mrc_future_free_locked(f);
 }
 
-void mrc_survey_look_after(struct mrc_node *node)
+void mrc_state_probe_poll(struct mrc_node *node)
 {
-    struct mrc_survey *s = &node->replay->survey;
+    struct mrc_state_probe *s = &node->replay->probe;
     struct mr_future *f;
     if (!s->due || s->asking || node->core_count == 0 || mr_clock_us() < s->ask_us)
         return;
