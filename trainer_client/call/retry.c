@@ -7,7 +7,8 @@
 
 uint32_t mrc_left_ms(uint64_t deadline_us, uint64_t now_us)
 {
-    const uint64_t ms = now_us < deadline_us ? (deadline_us - now_us + 999) / 1000 : 0;
+    const uint64_t us = now_us < deadline_us ? deadline_us - now_us : 0;
+    const uint64_t ms = us / 1000 + (us % 1000 != 0);
     return ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
 }
 
