@@ -904,8 +904,9 @@ struct mr_sample_plan {
     uint32_t epochs;
     uint64_t shuffle_seed; /* 0 = in file order */
     double held_out_share; /* 0..0.9; chosen at random by sample, by the seed */
-    uint32_t part;         /* enum mr_sample_part */
-    bool strict;           /* stop at the first broken line instead of counting it */
+    /* enum mr_sample_part. Of samples without labels, which are scored, the held-out part has all */
+    uint32_t part;
+    bool strict; /* stop at the first broken line instead of counting it */
     /* The same plan and run continues after what the server has applied, also after a restart of hub or
      * server; another number starts from the beginning. Use another number if the samples have changed */
     uint32_t run;
@@ -930,7 +931,7 @@ struct mr_batch {
     uint32_t samples;
     uint32_t epoch;
     const float *dense;     /* [samples, dense] */
-    const float *labels;    /* [samples] */
+    const float *labels;    /* [samples]; NaN: it has none */
     struct mr_reply *reply; /* owns the views: mr_reply_free() */
 };
 /* Reads the next batch, for this trainer alone. `done` (may be NULL) names batches that this trainer has

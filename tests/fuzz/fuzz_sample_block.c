@@ -19,7 +19,7 @@ static void read_all(const struct hub_block *block)
     }
     for (size_t i = 0; i < (size_t)block->head->samples * block->head->dense; i++)
         FUZZ_ASSERT(isfinite(block->dense[i]));
-    for (size_t i = 0; i < block->head->samples; i++)
+    for (size_t i = 0; block->labels != NULL && i < block->head->samples; i++)
         FUZZ_ASSERT(isfinite(block->labels[i]));
     FUZZ_ASSERT(sum != 1 || block->head->samples > 0);
 }

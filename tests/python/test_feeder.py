@@ -28,27 +28,29 @@ NODE_SETTINGS = ("batches.count_max=64",)
 
 
 def unpacked(batch):
-    """Of a batch in one block: labels, dense values, and of each sample the keys and weights of its slots."""
+    """Of a batch in one block: labels, or None, dense values, and of each sample the keys and weights of its
+    slots."""
     (buffers,) = blocks(samples_of(batch))
     data = b"".join(bytes(buffer) for buffer in buffers)
     magic, flags, count, slots, dense, keys = (data[:4], *np.frombuffer(data[4:24], "<u4"))
-    assert magic == b"MRSB" and flags in (0, 1) and data[24:32] == bytes(8)
+    has_weights, has_labels = int(flags & 1), not flags & 8
+    assert magic == b"MRSB" and flags in (0, 1, 8, 9) and data[24:32] == bytes(8)
     at = 32
     arrays = []
     for kind, size in (
         ("<u8", keys),
-        ("<f4", count),
+        ("<f4", count * has_labels),
         ("<f4", count * dense),
         ("<u4", count * slots + 1),
-        ("<f4", keys * flags),
+        ("<f4", keys * has_weights),
     ):
         arrays.append(np.frombuffer(data, kind, size, at))
         at += arrays[-1].nbytes
     assert at == len(data)
     ids, labels, values, offsets, weights = arrays
     bags = [ids[a:b].tolist() for a, b in zip(offsets, offsets[1:])]
-    factors = [weights[a:b].tolist() for a, b in zip(offsets, offsets[1:])] if flags else None
-    return labels.tolist(), values.reshape(count, dense).tolist(), bags, factors
+    factors = [weights[a:b].tolist() for a, b in zip(offsets, offsets[1:])] if has_weights else None
+    return labels.tolist() if has_labels else None, values.reshape(count, dense).tolist(), bags, factors
 
 
 def test_batches_in_every_form():
@@ -77,6 +79,15 @@ def test_batches_in_every_form():
     assert len(END) == 32 and list(blocks(samples_of(([], np.empty((0, 3), int))))) == []
 
 
+def test_batches_without_labels():
+    slots = [([5, 6, 6], [0, 1], [0.5, 1.5, 2.5]), [7, 8]]
+    bags, weights = [[5], [7], [6, 6], [8]], [[0.5], [1], [1.5, 2.5], [1]]
+    assert unpacked((None, [9, 8], slots)) == (None, [[9], [8]], bags, weights)
+    assert unpacked({"labels": None, "slots": slots}) == (None, [[], []], bags, weights)
+    assert unpacked((None, [([5, 6, 6], [0, 1])])) == (None, [[], []], [[5], [6, 6]], None)
+    assert unpacked((None, np.array([[1], [2], [3]]))) == (None, [[]] * 3, [[1], [2], [3]], None)
+
+
 def test_tensors_are_batches():
     torch = pytest.importorskip("torch")
     batch = (
@@ -102,7 +113,7 @@ def test_large_batches_are_cut():
     "batch, says",
     [
         (7, "it is int; a batch is"),
-        ({"label": [1], "slots": [[1]]}, "it has 'label', 'slots'; a batch has 'labels', 'slots'"),
+        ({"label": [1], "slots": [[1]]}, "it has 'label', 'slots'; a batch has 'labels' .*, 'slots'"),
         (([1, np.nan], [[1], [2]]), "sample 1: its label is nan; it is a finite number"),
         (([1, 2], [[3, 1], [4, -np.inf]], [[1], [2]]), "sample 1: dense value 1 is -inf; it is"),
         (([1, 2], [3, np.nan], [[1], [2]]), "sample 1: dense value 0 is nan"),
@@ -110,16 +121,19 @@ def test_large_batches_are_cut():
             ([1, 2, 3], {"a": ([1, 2, 3], [0, 0, 1], [1, 1, np.inf])}),
             "slot 'a': sample 2: the weight of key 1 is inf; it is a finite number",
         ),
-        (([1], [[1, 2], [3, 4]]), r"slot 0: keys have the shape \(2,\) for 1 label"),
-        (([1], np.array([[1], [2]])), r"slots have the shape \(2, 1\) for 1 label"),
+        (([1], [[1, 2], [3, 4]]), r"slot 0: keys have the shape \(2,\) for 1 sample"),
+        (([1], np.array([[1], [2]])), r"slots have the shape \(2, 1\) for 1 sample"),
         (([1], [[1.5]]), "slot 0: keys are whole numbers, not float64"),
         (([1], {"a": ([1, 2], [0, 3])}), "slot 'a': the last offset is 3"),
-        (([1, 2, 3], {"a": ([1, 2], [0, 2])}), "slot 'a': it has 1 bag for 3 labels"),
+        (([1, 2, 3], {"a": ([1, 2], [0, 2])}), "slot 'a': it has 1 bag for 3 samples"),
         (([1, 2], {"a": ([1, 2], [0, 2, 1])}), "slot 'a': the last offset is 1"),
         (([1, 2], {"a": ([1, 2], [1, 0])}), "slot 'a': its offsets do not rise from 0"),
         (([1], {"a": ([1], [0], [1.0, 2.0])}), "slot 'a': the number of weights is 2, for 1 key"),
-        (([1], [[1], [2]], [[1]]), r"dense values have the shape \(2, 1\) for 1 label"),
+        (([1], [[1], [2]], [[1]]), r"dense values have the shape \(2, 1\) for 1 sample"),
         (([1], []), "it has 0 slots"),
+        ((None, []), "it has 0 slots"),
+        ((None, [[1], [2, 3]]), r"slot 1: keys have the shape \(2,\) for 1 sample"),
+        ((None, [[1], [2]], [[1]]), r"slot 0: keys have the shape \(1,\) for 2 samples"),
     ],
 )
 def test_what_is_no_batch_is_refused(batch, says):
@@ -210,6 +224,35 @@ def test_weights_and_bags_reach_the_table(client, name):
             assert got.values(table).shape == (2, 2, DIM)
             push(got, table)
     assert table.lookup([1, 2, 3, 7, 8])[:, 0].tolist() == [0.5, 3.0, 4.0, 1.0, 1.0]
+
+
+def test_batches_without_labels_are_scored(client, name):
+    """No row comes, and what one sample was looked up for is handed out once."""
+    table = sgd_table(client, name)
+    table.set_rows([0, 1, 2], [[5, 5], [6, 6], [7, 7]])
+    unlabelled = ({**dict(zip(("dense", "slots"), batch[1:])), "labels": None} for batch in numbered(1000))
+    seen = []
+    with millrace.feed(unlabelled, client) as feed:
+        for batch in loader_of(feed, table, part="held_out"):
+            assert np.isnan(np.asarray(batch.labels)).all()
+            numbers = np.asarray(batch.dense)[:, 0].astype(int)
+            values = np.asarray(batch.values(table)).reshape(-1, DIM)[:, 0]
+            assert values.tolist() == [5 + n if n < 3 else 0 for n in numbers]
+            seen += numbers.tolist()
+        feed.wait(LIMIT_S)
+    assert sorted(seen) == list(range(1000))
+    assert next(info.rows for info in client.features() if info.id == table.id) == 3
+
+
+def test_labels_decide_on_the_part(client, name):
+    table = sgd_table(client, name)
+    for labels, part, says in (
+        (None, "train", "it has no labels to train on"),
+        ([1], "held_out", "it has labels"),
+    ):
+        with pytest.raises(millrace.BadMessage, match=says):
+            with millrace.feed([(labels, np.array([[1]]))], client) as feed:
+                loader_of(feed, table, 1, part=part)
 
 
 def test_trainers_share_a_feed(client, name):

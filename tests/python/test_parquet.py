@@ -79,6 +79,18 @@ def test_rows_become_samples_in_order(files):
     assert i == ROWS
 
 
+def test_samples_to_be_scored_have_no_labels(files):
+    labelled = millrace.read_parquet(files / "*.parquet", label="clicked", dense=["age"], slots=SLOTS)
+    for batch, other in zip(
+        labelled, millrace.read_parquet(files / "*.parquet", label=None, dense=["age"], slots=SLOTS)
+    ):
+        assert other["labels"] is None and np.array_equal(other["dense"], batch["dense"])
+        count = len(batch["labels"])
+        assert [bags_of(slot, count) for slot in other["slots"].values()] == [
+            bags_of(slot, count) for slot in batch["slots"].values()
+        ]
+
+
 def test_keys_as_they_are(files):
     batches = millrace.read_parquet(
         [files / "part-1.parquet"], label="clicked", slots=["number"], raw_keys=True

@@ -1,6 +1,7 @@
 #include "trainer_client/hub/batch_source.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,16 +64,14 @@ static enum mr_status check_batch_bytes(const struct hub_request *request,
     return MR_INVALID_ARGUMENT;
 }
 
-/* What is read once has one order, and no second part. */
+/* What is read once has one order, and one part: whether it is the one for training, its samples tell. */
 static enum mr_status check_live(const struct hub_request *request, char *error)
 {
-    if (request->epochs == 1 && request->shuffle_seed == 0 && request->held_out_ppm == 0 &&
-        !request->held_out)
+    if (request->epochs == 1 && request->shuffle_seed == 0 && request->held_out_ppm == 0)
         return MR_OK;
     snprintf(
         error, HUB_ERROR_BYTES,
-        "%.200s is read once, in its order: its plan has epochs = 1, shuffle_seed = 0, held_out_share = 0 "
-        "and the part for training",
+        "%.200s is read once, in its order: its plan has epochs = 1, shuffle_seed = 0 and held_out_share = 0",
         request->path);
     return MR_INVALID_ARGUMENT;
 }
@@ -87,6 +86,7 @@ static enum mr_status open_live(struct hub_batch_source *s, const struct hub_bat
         .format = o->request->format,
         .batch_samples = o->request->batch_samples,
         .strict = o->request->strict,
+        .held_out = o->request->held_out,
         .follow = o->follow,
         .is_repeated = o->is_repeated,
         .memory_bytes = o->memory_bytes,
@@ -307,20 +307,23 @@ void hub_batch_place_block(struct hub_batch *b, uint32_t place, const struct hub
     memcpy(b->keys + b->key_count, block->keys + (size_t)first * sizeof(uint64_t), keys * sizeof(uint64_t));
     if (b->has_weights)
         memcpy(b->weights + b->key_count, block->weights + first, keys * sizeof(float));
-    memcpy(b->labels + place, block->labels + from, count * sizeof(float));
+    if (block->labels != NULL)
+        memcpy(b->labels + place, block->labels + from, count * sizeof(float));
+    for (uint32_t i = place; block->labels == NULL && i < place + count; i++)
+        b->labels[i] = NAN;
     memcpy(b->dense + (size_t)place * b->dense_count, block->dense + (size_t)from * b->dense_count,
            (size_t)count * b->dense_count * sizeof(float));
     b->key_count += keys;
 }
 
-enum mr_status hub_find_format(const struct hub_formats *formats, const char *name,
+enum mr_status hub_find_format(const struct hub_formats *formats, const char *name, bool held_out,
                                const struct hub_format **out, char *error)
 {
     char names[HUB_FORMAT_NAMES_BYTES];
     *out = hub_formats_find(formats, name);
-    if (*out != NULL && (*out)->has_no_labels) {
-        snprintf(error, HUB_ERROR_BYTES, "format %.40s has no labels: it is for files, which are scored",
-                 name);
+    const char *wrong = *out != NULL ? hub_format_wrong_part(!(*out)->has_no_labels, held_out) : NULL;
+    if (wrong != NULL) {
+        snprintf(error, HUB_ERROR_BYTES, "format %.40s: %s", name, wrong);
         return MR_INVALID_ARGUMENT;
     }
     if (*out != NULL || strcmp(name, HUB_BLOCK_FORMAT) == 0)

@@ -36,9 +36,10 @@ bool hub_batch_append(struct hub_batch *b, uint32_t place, const struct hub_samp
  */
 void hub_batch_place_block(struct hub_batch *b, uint32_t place, const struct hub_block *block, uint32_t from,
                            uint32_t count);
-/* The format of an input that may also bring blocks (`*out` NULL). MR_INVALID_ARGUMENT: there is none of that
- * name; `error` (HUB_ERROR_BYTES) has those there are. */
-enum mr_status hub_find_format(const struct hub_formats *formats, const char *name,
+/* The format of an input that is read once, and may also bring blocks (`*out` NULL). MR_INVALID_ARGUMENT:
+ * there is none of that name, and `error` (HUB_ERROR_BYTES) has those there are; or its samples are not for
+ * this part. */
+enum mr_status hub_find_format(const struct hub_formats *formats, const char *name, bool held_out,
                                const struct hub_format **out, char *error);
 /* Whether so many broken lines of an input without an end, beside the good ones, mean another format. */
 bool hub_is_other_format(uint64_t broken, uint64_t good);

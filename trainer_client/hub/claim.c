@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
+#include "trainer_client/hub/permutation.h"
 #include "trainer_client/hub/stream.h"
 
 #define CLAIMS_MAX 8u /* one after the other: each time another hub was faster */
@@ -73,7 +74,8 @@ static bool claim_choose(struct hub_feeder *f, uint32_t index, struct mr_plan *i
     hub_server_answered(f, status);
     if (status != MR_OK)
         return false;
-    const uint64_t salt = f->salt != 0 ? f->salt : hub_batch_source_salt(f->source, index);
+    const uint64_t own = hub_batch_source_salt(f->source, index); /* 0: there is but one part */
+    const uint64_t salt = f->salt == 0 ? own : own == 0 ? f->salt : hub_mix(f->salt, own);
     if (!identify(f, index, salt, streams, count, identity)) {
         free(streams);
         return false;
@@ -114,7 +116,7 @@ static void begin_part(struct hub_feeder *f, uint32_t index, const struct mr_pla
 {
     struct hub_part *part = hub_part_at(f, index);
     pthread_mutex_lock(&f->hub->lock);
-    if (!f->is_again || part->stream != number)
+    if (!f->is_again || (part->stream != number && !f->request.held_out))
         hub_init_part(f, index);
     part->identity = *identity;
     part->stream = number;
@@ -168,11 +170,11 @@ static void forget_feeds(struct hub_feeder *f)
 {
     uint64_t ids[HUB_PREFETCH_MAX];
     uint32_t count = 0;
-    if (!hub_part_at(f, 0)->has_stream || f->salt == 0 || f->client == NULL)
+    if (f->salt == 0 || f->client == NULL)
         return;
     pthread_mutex_lock(&f->hub->lock);
     for (uint32_t i = 0; i < HUB_PREFETCH_MAX; i++)
-        if (f->hub->feeds[i].ready)
+        if (f->hub->feeds[i].ready && hub_part_at(f, f->hub->feeds[i].part)->has_stream)
             ids[count++] =
                 hub_batch_id(hub_part_at(f, f->hub->feeds[i].part), f->hub->feeds[i].batch.sequence);
     pthread_mutex_unlock(&f->hub->lock);
@@ -182,11 +184,12 @@ static void forget_feeds(struct hub_feeder *f)
 
 void hub_leave_streams(struct hub_feeder *f)
 {
-    const struct hub_part *first = hub_part_at(f, 0);
     forget_feeds(f);
-    if (first->has_stream && f->request.held_out && f->client != NULL) {
+    for (uint32_t i = 0; f->request.held_out && f->client != NULL && i < f->hub->parts.count; i++) {
+        const struct hub_part *part = hub_part_at(f, i);
         /* Where it does not work out, the cores drop it as the one not used for longest, at some time. */
-        (void)mr_forget_streams(f->client, NULL, &first->stream, 1);
+        if (part->has_stream && mr_forget_streams(f->client, NULL, &part->stream, 1) != MR_OK)
+            break;
     }
     pthread_mutex_lock(&f->hub->lock);
     for (uint32_t i = 0; i < f->hub->parts.count; i++)

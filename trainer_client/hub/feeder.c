@@ -168,8 +168,8 @@ static void log_live_plan(const struct hub_feeder *f)
     const struct hub_format *format = hub_batch_source_info(f->source)->format;
     mr_log_with(
         MR_LOG_INFO, MR_LOG_FIELDS({"path", .text = f->request.path}), "plan",
-        "%s: train on samples as they come, %u slot%s%s", f->request.path, format->slots,
-        mr_plural(format->slots),
+        "%s: %s samples as they come, %u slot%s%s", f->request.path,
+        f->request.held_out ? "score" : "train on", format->slots, mr_plural(format->slots),
         hub_batch_source_can_repeat(f->source)
             ? ""
             : "; it cannot be read again, so that all of it counts as new, and what is in flight when "
@@ -289,7 +289,8 @@ static void open_plan(struct hub_feeder *f)
     bool at_end = was_started && hub_parts_at_end(&hub->parts);
     pthread_mutex_unlock(&hub->lock);
     bool is_open = has_samples(f, &request);
-    f->is_again = is_open && at_end && !request.held_out;
+    /* Samples are scored anew, unless they cannot be read a second time. */
+    f->is_again = is_open && at_end && !(request.held_out && hub_batch_source_can_repeat(f->source));
     f->request = request;
     if (!is_open)
         close_source(f, at_end);
@@ -616,10 +617,13 @@ enum fed {
 static enum fed apply_empty(struct hub_feeder *f, struct hub_feed *feed, uint64_t sequence)
 {
     struct hub_part *part = hub_part_at(f, feed->part);
-    enum mr_status status = push_empty(f, part, hub_batch_id(part, sequence), feed->batch.slots);
-    hub_server_answered(f, status);
-    notice_restart(f);
-    hub_check_stream(f, part, status);
+    enum mr_status status = MR_OK;
+    if (!f->request.held_out) { /* a plan that scores has no record, and pushes nothing */
+        status = push_empty(f, part, hub_batch_id(part, sequence), feed->batch.slots);
+        hub_server_answered(f, status);
+        notice_restart(f);
+        hub_check_stream(f, part, status);
+    }
     if (status != MR_OK) {
         give_up_feed(f, feed, sequence);
         f->retry_us = mr_clock_us() + HUB_SERVER_RETRY_US;

@@ -300,11 +300,16 @@ static enum mr_status fail_as_told(struct hub_live_source *s, const char *reason
 /* The first block says what all are like. */
 static const char *check_shape(struct hub_live_source *s, const struct hub_block_head *head)
 {
-    bool has_weights = (head->flags & HUB_BLOCK_WEIGHTS) != 0, is_first = !s->has_shape;
+    const bool has_weights = (head->flags & HUB_BLOCK_WEIGHTS) != 0, is_first = !s->has_shape;
+    const bool has_no_labels = (head->flags & HUB_BLOCK_NO_LABELS) != 0;
+    const char *wrong = is_first ? hub_format_wrong_part(!has_no_labels, s->options.held_out) : NULL;
+    if (wrong != NULL)
+        return wrong;
     if (is_first) {
         pthread_mutex_lock(&s->lock);
         s->shape.slots = head->slots;
         s->shape.dense = head->dense;
+        s->shape.has_no_labels = has_no_labels;
         s->has_weights = has_weights;
         s->has_shape = true;
         pthread_mutex_unlock(&s->lock);
@@ -315,6 +320,8 @@ static const char *check_shape(struct hub_live_source *s, const struct hub_block
         return "it has another number of slots than the first block";
     if (head->dense != s->shape.dense)
         return "it has another number of dense values than the first block";
+    if (has_no_labels != s->shape.has_no_labels)
+        return "labels are either in every block or in none";
     return has_weights == s->has_weights ? NULL : "weights are either in every block or in none";
 }
 
@@ -453,7 +460,8 @@ enum mr_status hub_live_source_open(const struct hub_live_options *options, stru
                                     char *error)
 {
     const struct hub_format *format;
-    enum mr_status status = hub_find_format(options->formats, options->format, &format, error);
+    enum mr_status status =
+        hub_find_format(options->formats, options->format, options->held_out, &format, error);
     if (status != MR_OK)
         return status;
     struct hub_live_source *s = calloc(1, sizeof(*s));

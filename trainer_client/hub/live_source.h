@@ -21,6 +21,7 @@ struct hub_live_options {
     const char *format;                /* name of one of them, or HUB_BLOCK_FORMAT */
     uint32_t batch_samples;
     bool strict;
+    bool held_out;    /* its samples are scored, and have no labels */
     bool follow;      /* a file's end is no end until it is renamed or removed */
     bool is_repeated; /* standard input is the same at each start */
     size_t memory_bytes;

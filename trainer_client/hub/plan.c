@@ -88,6 +88,14 @@ static void plan_claim(struct hub_plan *p, struct hub_plan_batch *b)
     b->claim_record = p->records_asked;
 }
 
+/* Of a plan that pushes nothing: no record will say so. */
+static void plan_apply(struct hub_plan *p, struct hub_plan_batch *b)
+{
+    set_state(p, b, HUB_BATCH_APPLIED);
+    p->applied++;
+    advance(p);
+}
+
 void hub_plan_fed(struct hub_plan *p, uint64_t sequence, uint32_t generation, bool ok)
 {
     if (!is_feeding(p, sequence, generation))
@@ -98,7 +106,11 @@ void hub_plan_fed(struct hub_plan *p, uint64_t sequence, uint32_t generation, bo
 
 void hub_plan_pushed(struct hub_plan *p, uint64_t sequence, uint32_t generation)
 {
-    if (is_feeding(p, sequence, generation))
+    if (!is_feeding(p, sequence, generation))
+        return;
+    if (p->read_only)
+        plan_apply(p, batch_at(p, sequence));
+    else
         plan_claim(p, batch_at(p, sequence));
 }
 
@@ -221,13 +233,10 @@ void hub_plan_done(struct hub_plan *p, uint64_t sequence)
     if (!in_window(p, sequence))
         return;
     struct hub_plan_batch *b = batch_at(p, sequence);
-    if (p->read_only && b->state != HUB_BATCH_APPLIED && b->handed_before) {
-        set_state(p, b, HUB_BATCH_APPLIED);
-        p->applied++;
-        advance(p);
-    } else if (!p->read_only && b->state == HUB_BATCH_HANDED) {
+    if (p->read_only && b->state != HUB_BATCH_APPLIED && b->handed_before)
+        plan_apply(p, b);
+    else if (!p->read_only && b->state == HUB_BATCH_HANDED)
         plan_claim(p, b);
-    }
 }
 
 void hub_plan_expire(struct hub_plan *p, uint64_t now_us)

@@ -70,7 +70,8 @@ void hub_plan_end(struct hub_plan *p, uint64_t batches);
 bool hub_plan_next_feed(struct hub_plan *p, uint64_t *sequence);
 /* How a feed ended; ignored when `generation` is not the one it began in. */
 void hub_plan_fed(struct hub_plan *p, uint64_t sequence, uint32_t generation, bool ok);
-/* A batch that is FEEDING was pushed by the hub itself: it becomes CLAIMED. Ignored as hub_plan_fed() is. */
+/* A batch that is FEEDING was pushed by the hub itself: it becomes CLAIMED, and is applied at once where
+ * nothing is pushed (read_only). Ignored as hub_plan_fed() is. */
 void hub_plan_pushed(struct hub_plan *p, uint64_t sequence, uint32_t generation);
 /* A record is about to be asked for. One at a time. */
 void hub_plan_record_asked(struct hub_plan *p);

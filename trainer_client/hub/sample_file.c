@@ -341,11 +341,8 @@ enum mr_status hub_sample_file_open(const struct hub_sample_file_options *option
         return MR_INVALID_ARGUMENT;
     }
     if (format->has_no_labels && !options->held_out) {
-        snprintf(
-            error, HUB_ERROR_BYTES,
-            "format %.40s has no labels to train on: score its samples with a plan of the held-out part, "
-            "which has all of them",
-            options->format);
+        snprintf(error, HUB_ERROR_BYTES, "format %.40s: %s", options->format,
+                 hub_format_wrong_part(false, false));
         return MR_INVALID_ARGUMENT;
     }
     struct hub_sample_file *f = allocate(options);

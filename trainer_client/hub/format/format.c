@@ -7,6 +7,17 @@
 #include "trainer_client/hub/format/description.h"
 #include "trainer_client/hub/format/sample_block.h"
 
+const char *hub_format_wrong_part(bool has_labels, bool held_out)
+{
+    if (has_labels)
+        return held_out ? "it has labels: what is read once and has labels is for the part for training"
+                        : NULL;
+    return held_out
+               ? NULL
+               : "it has no labels to train on: score its samples with a plan of the held-out part, which "
+                 "has all of them";
+}
+
 void hub_format_free(struct hub_format *f)
 {
     if (f == NULL)

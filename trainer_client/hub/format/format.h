@@ -35,6 +35,10 @@ struct hub_format {
     struct hub_description *description;
 };
 
+/* Why samples are not for this part of an input that is read once, or, without labels, of any: "it has no
+ * labels to train on: ..."; NULL: they are. */
+const char *hub_format_wrong_part(bool has_labels, bool held_out);
+
 /* Reads a description; `path` is for messages. MR_INVALID_ARGUMENT: `error` (HUB_FORMAT_ERROR_BYTES) has
  * file, line, key and what is allowed. MR_IO_ERROR, MR_NO_MEMORY. Release it with hub_format_free(). */
 enum mr_status hub_format_read(FILE *file, const char *path, struct hub_format **out, char *error);

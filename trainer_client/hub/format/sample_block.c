@@ -9,7 +9,7 @@
 const char *hub_block_check_head(const struct hub_block_head *head)
 {
     if (head->magic != HUB_BLOCK_MAGIC || head->reserved[0] != 0 || head->reserved[1] != 0 ||
-        (head->flags & ~(uint32_t)(HUB_BLOCK_WEIGHTS | LAST)) != 0)
+        (head->flags & ~(uint32_t)(HUB_BLOCK_WEIGHTS | HUB_BLOCK_NO_LABELS | LAST)) != 0)
         return "it does not begin as a block of samples does";
     if ((head->flags & LAST) != 0)
         return head->samples == 0 &&
@@ -32,7 +32,8 @@ size_t hub_block_body_bytes(const struct hub_block_head *head)
     if ((head->flags & LAST) != 0)
         return head->keys;
     size_t keys = head->keys, samples = head->samples;
-    size_t words = samples * (1 + head->dense) + samples * head->slots + 1 +
+    size_t words = samples * head->dense + samples * head->slots + 1 +
+                   ((head->flags & HUB_BLOCK_NO_LABELS) != 0 ? 0 : samples) +
                    ((head->flags & HUB_BLOCK_WEIGHTS) != 0 ? keys : 0);
     return keys * sizeof(uint64_t) + words * sizeof(uint32_t);
 }
@@ -56,7 +57,8 @@ static size_t find_not_finite(const float *values, size_t count)
 static const char *check_numbers(struct hub_block *b)
 {
     const struct hub_block_head *head = b->head;
-    const size_t labels = head->samples, dense = labels * head->dense;
+    const size_t labels = b->labels != NULL ? head->samples : 0;
+    const size_t dense = (size_t)head->samples * head->dense;
     size_t i = find_not_finite(b->labels, labels);
     if (i < labels) {
         snprintf(b->wrong, sizeof(b->wrong), "sample %zu: its label is %g", i, (double)b->labels[i]);
@@ -97,8 +99,10 @@ const char *hub_block_open(const struct hub_block_head *head, const void *body, 
     const uint8_t *at = body;
     *block = (struct hub_block){.head = head, .keys = at};
     at += (size_t)head->keys * sizeof(uint64_t);
-    block->labels = (const float *)(const void *)at;
-    at += head->samples * sizeof(float);
+    if ((head->flags & HUB_BLOCK_NO_LABELS) == 0) {
+        block->labels = (const float *)(const void *)at;
+        at += head->samples * sizeof(float);
+    }
     block->dense = (const float *)(const void *)at;
     at += (size_t)head->samples * head->dense * sizeof(float);
     block->offsets = (const uint32_t *)(const void *)at;

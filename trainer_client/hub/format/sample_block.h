@@ -2,13 +2,13 @@
  *
  * All numbers are little endian. A block is a head, and behind it, without gaps:
  *
- *   u64 keys[keys]; f32 labels[samples]; f32 dense[samples * dense]; u32 offsets[samples * slots + 1];
- *   f32 weights[keys] if it has weights
+ *   u64 keys[keys]; f32 labels[samples] unless it has none; f32 dense[samples * dense];
+ *   u32 offsets[samples * slots + 1]; f32 weights[keys] if it has weights
  *
  * Bag (sample s, slot j) is keys[offsets[s * slots + j] .. offsets[s * slots + j + 1]). Blocks of one input
- * have the same slots, dense and weights. The last one is a head alone, with HUB_BLOCK_END; or, if the
- * program has failed, one with HUB_BLOCK_FAILED, and behind it the reason, of `keys` bytes. Pure, any
- * thread.
+ * have the same slots and dense values, and all or none of them have labels, or weights. The last one is a
+ * head alone, with HUB_BLOCK_END; or, if the program has failed, one with HUB_BLOCK_FAILED, and behind it the
+ * reason, of `keys` bytes. Pure, any thread.
  */
 #ifndef HUB_SAMPLE_BLOCK_H
 #define HUB_SAMPLE_BLOCK_H
@@ -26,7 +26,12 @@
 #define HUB_BLOCK_REASON_MAX  300u
 #define HUB_BLOCK_WRONG_BYTES 96u
 
-enum hub_block_flags { HUB_BLOCK_WEIGHTS = 1, HUB_BLOCK_END = 2, HUB_BLOCK_FAILED = 4 };
+enum hub_block_flags {
+    HUB_BLOCK_WEIGHTS = 1,
+    HUB_BLOCK_END = 2,
+    HUB_BLOCK_FAILED = 4,
+    HUB_BLOCK_NO_LABELS = 8
+};
 
 struct hub_block_head {
     uint32_t magic, flags, samples, slots, dense, keys;
@@ -37,7 +42,8 @@ struct hub_block_head {
 struct hub_block {
     const struct hub_block_head *head;
     const uint8_t *keys; /* u64[keys], perhaps not aligned to 8 */
-    const float *labels, *dense;
+    const float *labels; /* NULL: none */
+    const float *dense;
     const uint32_t *offsets;
     const float *weights; /* NULL: none */
     char wrong[HUB_BLOCK_WRONG_BYTES];

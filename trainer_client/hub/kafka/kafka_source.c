@@ -65,8 +65,11 @@ static enum mr_status kafka_source_fill(struct hub_kafka_source *s, const struct
                                         char *error)
 {
     snprintf(s->text, sizeof(s->text), "%s", o->request->path);
-    s->samples = (struct hub_message_samples){
-        .path = s->text, .strict = o->request->strict, .on_broken_line = o->on_broken_line, .arg = o->arg};
+    s->samples = (struct hub_message_samples){.path = s->text,
+                                              .strict = o->request->strict,
+                                              .held_out = o->request->held_out,
+                                              .on_broken_line = o->on_broken_line,
+                                              .arg = o->arg};
     enum mr_status status = hub_kafka_path_parse(o->request->path, &s->path, error);
     if (status != MR_OK)
         return status;
@@ -219,7 +222,7 @@ static enum mr_status look_for_shape(struct hub_kafka_source *s, uint32_t partit
     if (wrong != NULL)
         snprintf(s->no_shape, sizeof(s->no_shape),
                  "kafka:%s[%u]: the message at offset %" PRIu64
-                 ", from which the shape of samples is taken, is no block: %s",
+                 ", from which the shape of samples is taken, cannot be used: %s",
                  s->path.topic, partition, p->pending.offset, wrong);
     return MR_OK;
 }

@@ -11,7 +11,7 @@
 enum mr_status hub_message_samples_init(struct hub_message_samples *s, const struct hub_formats *formats,
                                         const char *format, char *error)
 {
-    enum mr_status status = hub_find_format(formats, format, &s->format, error);
+    enum mr_status status = hub_find_format(formats, format, s->held_out, &s->format, error);
     if (status != MR_OK)
         return status;
     if (s->format != NULL && hub_format_has_names(s->format)) {
@@ -167,6 +167,8 @@ static const char *check_shape(const struct hub_message_samples *s, const struct
         return "it has another number of slots than the first block";
     if (head->dense != s->shape.dense)
         return "it has another number of dense values than the first block";
+    if (((head->flags & HUB_BLOCK_NO_LABELS) != 0) != s->shape.has_no_labels)
+        return "labels are either in every block or in none";
     return ((head->flags & HUB_BLOCK_WEIGHTS) != 0) == s->has_weights
                ? NULL
                : "weights are either in every block or in none";
@@ -178,8 +180,12 @@ const char *hub_message_samples_look(struct hub_message_samples *s, const void *
     if (s->has_shape)
         return NULL;
     const char *wrong = check_block(bytes, size, &head);
+    const bool has_no_labels = (head.flags & HUB_BLOCK_NO_LABELS) != 0;
+    if (wrong == NULL)
+        wrong = hub_format_wrong_part(!has_no_labels, s->held_out);
     if (wrong != NULL)
         return wrong;
+    s->shape.has_no_labels = has_no_labels;
     s->shape.slots = head.slots;
     s->shape.dense = head.dense;
     s->has_weights = (head.flags & HUB_BLOCK_WEIGHTS) != 0;

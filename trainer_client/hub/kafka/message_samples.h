@@ -13,6 +13,7 @@ struct hub_message_samples {
     struct hub_format shape;         /* `format`, or what the first block says */
     bool has_shape, has_weights;
     bool strict;
+    bool held_out;         /* its samples are scored, and have no labels */
     uint64_t good, broken; /* lines or blocks */
     void (*on_broken_line)(void *arg, const char *path, uint64_t line_number, const char *reason);
     void *arg;
@@ -29,8 +30,8 @@ struct hub_message {
     bool is_again; /* it was counted before */
 };
 
-/* Sets format and shape. MR_INVALID_ARGUMENT: the format is unknown, or needs a first line that messages do
- * not have; MR_NO_MEMORY. The other fields are the caller's to set. */
+/* Sets format and shape. MR_INVALID_ARGUMENT: the format is unknown, is not for this part, or needs a first
+ * line that messages do not have; MR_NO_MEMORY. The other fields are the caller's to set. */
 enum mr_status hub_message_samples_init(struct hub_message_samples *s, const struct hub_formats *formats,
                                         const char *format, char *error);
 void hub_message_samples_free(struct hub_message_samples *s);

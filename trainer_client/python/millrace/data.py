@@ -25,6 +25,7 @@ __all__ = ["Batch", "DataLoader", "LoaderCounts"]
 _NOT_READY_S = 0.001
 _PAUSE_S = 0.02
 _START_S = 600.0  # the hub may read a large file through first
+_SEEN_MAX = 1 << 17  # far more than a hub has on their way, of which it may hand one out again
 
 # What goes by, of a server or hub that restarts or has much to do. What was lost by it the hub hands out
 # again.
@@ -234,7 +235,7 @@ class DataLoader:
         self._done: list[int] = []  # ids for the next one
         self._ahead: collections.deque[Batch] = collections.deque()
         self._handed: collections.deque[Batch] = collections.deque()
-        self._seen: set[int] = set()  # of a plan for evaluation
+        self._seen: dict[int, None] = {}  # of a plan for evaluation: the last ones, the oldest first
         self._is_over = False
         self._progress_s = time.monotonic()
         self.info = self._start()
@@ -297,7 +298,9 @@ class DataLoader:
 
     def _end(self, batch: Batch) -> None:
         if self._read_only:
-            self._seen.add(batch.id)
+            self._seen[batch.id] = None
+            if len(self._seen) > _SEEN_MAX:
+                del self._seen[next(iter(self._seen))]
             self.counts.samples += batch.samples
         elif batch.is_given_back:
             self.counts.given_back += 1

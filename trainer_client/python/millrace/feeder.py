@@ -158,7 +158,8 @@ class Feed:
 
     def loader(self, batch_samples: int, **options: Any) -> DataLoader:
         """A millrace.DataLoader of its batches, with the keyword arguments of DataLoader beside the path and
-        the format. batch_samples: samples of a batch, however many the program's batches have."""
+        the format. batch_samples: samples of a batch, however many the program's batches have.
+        part="held_out": for batches without labels."""
         from .data import DataLoader
 
         return DataLoader(self.hub(deadline_s=60.0), self.PATH, self.FORMAT, batch_samples, **options)
@@ -292,12 +293,15 @@ def feed(
     iterates over them, ahead of the trainers by what the hub keeps.
 
     batches: an iterable of (labels, slots), (labels, dense, slots) or a dict of these, of numpy arrays or
-        torch tensors. labels: [n] numbers. dense: [n, dense] or [n] numbers. slots: an array [n, slots], a
-        key in each; or a list or dict of slots, each [n] or [n, k] keys, (keys, offsets) as torch's
-        EmbeddingBag takes them, or (keys, offsets, weights). All batches have the same slots and dense
-        values; their sizes may differ, as the hub cuts its own. Keys are 64-bit integers, of one table:
-        slot_keys() makes keys of values that differ from slot to slot. A label, dense value or weight that is
-        NaN or infinite ends the feed with a FeedError that names batch, slot and sample.
+        torch tensors. labels: [n] numbers, or None in every batch: they are to be scored. dense: [n, dense]
+        or [n] numbers. slots: an array [n, slots], a key in each; or a list or dict of slots, each [n] or
+        [n, k] keys, (keys, offsets) as torch's EmbeddingBag takes them, or (keys, offsets, weights). All
+        batches have the same slots and dense values; their sizes may differ, as the hub cuts its own. Keys
+        are 64-bit integers, of one table: slot_keys() makes keys of values that differ from slot to slot. A label, dense value or weight that is
+        NaN or infinite ends the feed with a FeedError that names batch, slot and sample. Batches without
+        labels are for loader(..., part="held_out"), whose batches have NaN for them and are looked up without
+        a change; their (keys, offsets) have one offset for each sample, unless dense values or a slot of
+        another kind tell how many samples there are.
     server: address of the parameter server, or a client of it.
     listen: address of the hub; port 0: any. Trainers of other machines need one that they reach.
     key_file: as of Client, for the server and the trainers; None: the client's, if `server` is one.

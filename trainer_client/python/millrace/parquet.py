@@ -236,7 +236,7 @@ class _Slot:
 def read_parquet(
     paths: Paths,
     *,
-    label: str,
+    label: str | None,
     dense: Sequence[str] = (),
     slots: Sequence[str],
     batch_size: int = 8192,
@@ -248,7 +248,8 @@ def read_parquet(
 
     paths: a file, a pattern ("clicks/day=*/*.parquet"), whose files are taken by name, or a list of them.
     label, dense: columns of numbers, decimals or booleans; a missing dense value is 0. Days, instants and
-        durations are the whole numbers that the file has of them.
+        durations are the whole numbers that the file has of them. label=None: there is none, and the labels
+        of batches are None: they are to be scored.
     slots: a column for each slot, of strings, bytes, whole numbers, days, instants, booleans or lists of
         these; what is missing or "" has no key. A key is made of the value's text and the slot's number, as
         by slot_keys(): the same as the hub's for a text file with these fields. A boolean's text is 1 or 0.
@@ -264,7 +265,9 @@ def read_parquet(
     for name in slots:
         if list(slots).count(name) > 1:
             raise ValueError(f"slots names {name!r} twice; each slot has a column of its own")
-    columns = {name: _Column(name, nan_is_missing) for name in [label, *dense, *slots]}
+    columns = {
+        name: _Column(name, nan_is_missing) for name in [*([] if label is None else [label]), *dense, *slots]
+    }
     readers = [_Slot(number, columns[name], raw_keys) for number, name in enumerate(slots)]
     for path in _files(paths):
         with pa.parquet.ParquetFile(path) as file:
@@ -276,7 +279,7 @@ def read_parquet(
                 first += len(rows)
                 values = [columns[name].numbers(rows.column(name), 0.0) for name in dense]
                 yield {
-                    "labels": columns[label].numbers(rows.column(label), None),
+                    "labels": None if label is None else columns[label].numbers(rows.column(label), None),
                     "dense": np.stack(values, axis=1) if values else None,
                     "slots": {slot.name: slot.bags(rows.column(slot.name)) for slot in readers},
                 }

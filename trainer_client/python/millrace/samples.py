@@ -19,7 +19,7 @@ Slots = Union[
 ]  #: an array [n, slots], a key in each; or slot by slot
 
 _HEAD = struct.Struct("<4sIIIIIQ")
-_MAGIC, _HAS_WEIGHTS, _IS_END, _HAS_FAILED = b"MRSB", 1, 2, 4
+_MAGIC, _HAS_WEIGHTS, _IS_END, _HAS_FAILED, _HAS_NO_LABELS = b"MRSB", 1, 2, 4, 8
 _SAMPLES_MAX, _SLOTS_MAX, _DENSE_MAX, _KEYS_MAX = 65536, 1024, 4096, 1 << 23
 _REASON_MAX = 300
 
@@ -29,7 +29,8 @@ END: bytes = _HEAD.pack(_MAGIC, _IS_END, 0, 0, 0, 0, 0)  #: the block behind the
 class Samples(NamedTuple):
     """n samples. Bag (sample s, slot j) is keys[offsets[s * slots + j]:offsets[s * slots + j + 1]]."""
 
-    labels: np.ndarray  #: f32 [n]
+    count: int  #: n
+    labels: np.ndarray | None  #: f32 [n], or None
     dense: np.ndarray  #: f32 [n, dense]
     slots: int
     keys: np.ndarray  #: u64
@@ -63,7 +64,8 @@ def _dense(value: Any, count: int) -> np.ndarray:
         array = array.reshape(-1, 1)
     if array.ndim != 2 or len(array) != count:
         raise ValueError(
-            f"dense values have the shape {array.shape} for {counted(count, 'label')}; it is [samples, dense]"
+            f"dense values have the shape {array.shape} for {counted(count, 'sample')}; it is [samples, "
+            "dense]"
         )
     if array.shape[1] > _DENSE_MAX:
         raise ValueError(f"a sample has {array.shape[1]} dense values; up to {_DENSE_MAX} can be fed")
@@ -78,7 +80,7 @@ def _bags(name: Any, slot: Slot, count: int) -> _Bags:
             keys = arrays.keys(slot)
             if keys.ndim not in (1, 2) or len(keys) != count:
                 raise ValueError(
-                    f"keys have the shape {keys.shape} for {counted(count, 'label')}; it is [samples] or "
+                    f"keys have the shape {keys.shape} for {counted(count, 'sample')}; it is [samples] or "
                     "[samples, keys of each], or give (keys, offsets)"
                 )
             width = keys.size // count if count else 0
@@ -88,7 +90,7 @@ def _bags(name: Any, slot: Slot, count: int) -> _Bags:
         keys = arrays.keys(slot[0]).reshape(-1)
         starts = arrays.offsets(slot[1], keys.size, len(slot[1]) != count)
         if starts.size != count + 1:
-            raise ValueError(f"it has {counted(starts.size - 1, 'bag')} for {counted(count, 'label')}")
+            raise ValueError(f"it has {counted(starts.size - 1, 'bag')} for {counted(count, 'sample')}")
         if starts[0] != 0 or (starts[1:] < starts[:-1]).any():
             raise ValueError("its offsets do not rise from 0")
         weights = arrays.weights(slot[2], keys.size) if len(slot) == 3 else None
@@ -129,7 +131,8 @@ def _parts(batch: Any) -> tuple[Any, Any, Any]:
         unknown = sorted(set(batch) - {"labels", "dense", "slots"})
         if unknown or "labels" not in batch or "slots" not in batch:
             raise ValueError(
-                f"it has {', '.join(map(repr, batch))}; a batch has 'labels', 'slots' and perhaps 'dense'"
+                f"it has {', '.join(map(repr, batch))}; a batch has 'labels' (None: they are not known), "
+                "'slots' and perhaps 'dense'"
             )
         return batch["labels"], batch.get("dense"), batch["slots"]
     if not isinstance(batch, (tuple, list)) or not 2 <= len(batch) <= 3:
@@ -140,28 +143,44 @@ def _parts(batch: Any) -> tuple[Any, Any, Any]:
     return (batch[0], None, batch[1]) if len(batch) == 2 else (batch[0], batch[1], batch[2])
 
 
+def _count(dense: Any, slots: Any) -> int:
+    """How many samples a batch without labels has."""
+    if dense is not None:
+        return len(dense)
+    if not isinstance(slots, (Mapping, list, tuple)):
+        return len(slots)
+    named = list(slots.values() if isinstance(slots, Mapping) else slots)
+    counts = [len(slot) for slot in named if not isinstance(slot, tuple)]
+    # As torch's EmbeddingBag has it without include_last_offset: one offset for each bag.
+    counts += [len(slot[1]) for slot in named if isinstance(slot, tuple) and len(slot) > 1]
+    return counts[0] if counts else 0
+
+
 def samples_of(batch: Any) -> Samples:
     """The samples of a batch as millrace.feed() takes it. ValueError, TypeError: it is none; the text says
     what is wrong with which part."""
     labels, dense, slots = _parts(batch)
-    labels = arrays.floats(labels).reshape(-1)
-    _check_finite("its label", labels, labels.shape)
-    count = len(labels)
+    if labels is None:
+        count = _count(dense, slots)
+    else:
+        labels = arrays.floats(labels).reshape(-1)
+        _check_finite("its label", labels, labels.shape)
+        count = len(labels)
     dense = _dense(dense, count)
     if isinstance(slots, (Mapping, list, tuple)):
         named = list(slots.items() if isinstance(slots, Mapping) else enumerate(slots))
         if not 1 <= len(named) <= _SLOTS_MAX:
             raise ValueError(f"it has {counted(len(named), 'slot')}; 1 to {_SLOTS_MAX} can be fed")
-        return Samples(labels, dense, len(named), *_join([_bags(name, slot, count) for name, slot in named]))
+        bags = _join([_bags(name, slot, count) for name, slot in named])
+        return Samples(count, labels, dense, len(named), *bags)
     keys = arrays.keys(slots)
     if keys.ndim != 2 or len(keys) != count or not 1 <= keys.shape[1] <= _SLOTS_MAX:
         raise ValueError(
-            f"slots have the shape {keys.shape} for {counted(count, 'label')}; it is [samples, slots], with "
+            f"slots have the shape {keys.shape} for {counted(count, 'sample')}; it is [samples, slots], with "
             f"1 to {_SLOTS_MAX} slots, or give a list of slots"
         )
-    return Samples(
-        labels, dense, keys.shape[1], keys.reshape(-1), np.arange(keys.size + 1, dtype=np.uint32), None
-    )
+    offsets = np.arange(keys.size + 1, dtype=np.uint32)
+    return Samples(count, labels, dense, keys.shape[1], keys.reshape(-1), offsets, None)
 
 
 def _block(samples: Samples, first: int, end: int) -> list[Any]:
@@ -171,10 +190,11 @@ def _block(samples: Samples, first: int, end: int) -> list[Any]:
     if keys.size > _KEYS_MAX:
         raise ValueError(f"{counted(end - first, 'sample')} with {keys.size} keys are too large to be fed")
     weights = None if samples.weights is None else samples.weights[offsets[0] : offsets[-1]]
-    flags = 0 if weights is None else _HAS_WEIGHTS
+    labels = None if samples.labels is None else samples.labels[first:end]
+    flags = (0 if weights is None else _HAS_WEIGHTS) | (_HAS_NO_LABELS if labels is None else 0)
     head = _HEAD.pack(_MAGIC, flags, end - first, samples.slots, samples.dense.shape[1], keys.size, 0)
     starts = offsets - offsets[0] if offsets[0] else offsets
-    body = [keys, samples.labels[first:end], samples.dense[first:end], starts, weights]
+    body = [keys, labels, samples.dense[first:end], starts, weights]
     return [
         head,
         *(array.reshape(-1).view(np.uint8).data for array in body if array is not None and array.size),
@@ -183,7 +203,7 @@ def _block(samples: Samples, first: int, end: int) -> list[Any]:
 
 def blocks(samples: Samples) -> Iterator[list[Any]]:
     """Samples as a hub reads them: buffers of blocks."""
-    count = len(samples.labels)
+    count = samples.count
     largest = max(int(np.diff(samples.offsets[:: samples.slots]).max(initial=1)), 1)
     step = max(min(_SAMPLES_MAX, _KEYS_MAX // largest), 1)
     for first in range(0, count, step):

@@ -33,6 +33,8 @@ struct bench {
     pthread_t thread;
     struct mr_client *server; /* all trainers push through this one */
     uint32_t table;
+    uint64_t scored; /* the batch that score() has yet to tell the hub about */
+    uint32_t scored_count;
     uint32_t applied[SAMPLES]; /* how often each sample was pushed and applied; its label says which it is */
 };
 
@@ -193,6 +195,37 @@ static inline uint32_t train(struct bench *b, struct mr_client *trainer, uint32_
         done_count = 1;
         mr_reply_free(batch.reply);
     }
+    return batches;
+}
+
+/* Looks up without changing anything, until the end or for `batches_max` batches: samples without labels.
+ * Which they are is told by the first of two dense values, or by exp(it) - 1 of the only one (is_log).
+ * Returns how many batches it was given. */
+static inline uint32_t score(struct bench *b, struct mr_client *trainer, uint32_t batches_max, bool is_log)
+{
+    uint32_t batches = 0;
+    struct mr_batch batch;
+    enum mr_status status = MR_OK;
+    while (batches < batches_max &&
+           (status = read_batch(trainer, &b->scored, b->scored_count, &batch)) == MR_OK) {
+        struct mr_reply *reply;
+        b->scored_count = 0;
+        if (mr_lookup_batch(b->server, NULL, batch.id, b->table, &reply) == MR_OK) { /* or it comes again */
+            batches++;
+            mr_reply_free(reply);
+            b->scored = batch.id;
+            b->scored_count = 1;
+            assert_int_equal(mr_forget_batches(b->server, NULL, &b->scored, 1), MR_OK);
+            for (uint32_t i = 0; i < batch.samples; i++) {
+                const double x = (double)batch.dense[is_log ? i : 2 * i];
+                const uint32_t n = (uint32_t)((is_log ? __builtin_expm1(x) : x) + 0.5);
+                assert_true(n < SAMPLES && __builtin_isnan(batch.labels[i]));
+                b->applied[n]++;
+            }
+        }
+        mr_reply_free(batch.reply);
+    }
+    assert_true(batches == batches_max || status == MR_END_OF_DATA);
     return batches;
 }
 

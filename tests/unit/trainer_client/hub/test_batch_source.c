@@ -189,12 +189,13 @@ static void what_is_read_once_has_one_order(void **state)
     for (int what = 0; what < 4; what++) {
         struct hub_request r = request_of(&file, 10, what == 0 ? 7 : 0);
         struct hub_batch_source *s = NULL;
-        const struct hub_batch_source_options options = {.request = &r, .follow = true};
+        const struct hub_batch_source_options options = {.request = &r, .formats = formats, .follow = true};
         r.epochs = what == 1 ? 2 : 1;
         r.held_out_ppm = what == 2 ? 1000 : 0;
-        r.held_out = what == 3;
+        r.held_out = what == 3; /* of a format with labels */
         assert_int_equal(hub_batch_source_open(&options, &s, error_text), MR_INVALID_ARGUMENT);
-        assert_non_null(strstr(error_text, "epochs = 1, shuffle_seed = 0"));
+        assert_non_null(
+            strstr(error_text, what == 3 ? "format criteo: it has labels" : "epochs = 1, shuffle_seed = 0"));
     }
     close(file.fd);
 }

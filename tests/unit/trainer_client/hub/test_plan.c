@@ -335,6 +335,21 @@ static void read_only_batches_are_over_when_the_trainer_says_so(void **state)
     free(p);
 }
 
+/* One without samples goes to no trainer, and there is no record to say that it was applied. */
+static void read_only_batches_without_samples_are_over_at_once(void **state)
+{
+    struct hub_plan *p = make(HUB_BATCHES_UNKNOWN, 2, true);
+    uint64_t s;
+    assert_true(hub_plan_next_feed(p, &s));
+    hub_plan_pushed(p, s, p->generation);
+    assert_int_equal(p->oldest, 1);
+    assert_int_equal(p->applied, 1);
+    assert_true(hub_plan_is_idle(p));
+    hub_plan_end(p, 1);
+    assert_true(hub_plan_at_end(p));
+    free(p);
+}
+
 static void read_only_batches_survive_a_restart(void **state)
 {
     struct hub_plan *p = make(2, 2, true);
@@ -456,6 +471,7 @@ int main(void)
         cmocka_unit_test(the_window_bounds_how_far_ahead),
         cmocka_unit_test(a_record_longer_than_the_window_is_understood),
         cmocka_unit_test(read_only_batches_are_over_when_the_trainer_says_so),
+        cmocka_unit_test(read_only_batches_without_samples_are_over_at_once),
         cmocka_unit_test(read_only_batches_survive_a_restart),
         cmocka_unit_test(a_late_word_about_a_batch_taken_back_does_no_harm),
         cmocka_unit_test(an_empty_plan_is_at_its_end),

@@ -411,7 +411,7 @@ static void samples_without_labels_are_scored(void **state)
     struct hub_sample_file_options options = {
         .path = path, .formats = own, .format = "unlabelled", .seed = 7};
     assert_int_equal(hub_sample_file_open(&options, &f, error_text), MR_INVALID_ARGUMENT);
-    assert_non_null(strstr(error_text, "format unlabelled has no labels to train on: score its samples"));
+    assert_non_null(strstr(error_text, "format unlabelled: it has no labels to train on: score its samples"));
     options.held_out = true;
     assert_int_equal(hub_sample_file_open(&options, &f, error_text), MR_OK);
     assert_int_equal(hub_sample_file_info(f)->samples, 3);

@@ -308,6 +308,51 @@ static void a_partition_that_cannot_be_read_ends_the_plan(void **state)
     mr_client_destroy(trainer);
 }
 
+/* All messages of all partitions, whenever the plan is started; offsets without samples end no plan. */
+static void messages_without_labels_are_scored(void **state)
+{
+    struct bench *b = *state;
+    static struct block_bytes blocks;
+    struct mr_sample_plan plan = live_plan("kafka:unlabelled?messages=2");
+    struct mr_sample_info info;
+    struct mr_stream *streams;
+    uint32_t count;
+    plan.format = "batches";
+    kafka_mock_topic(&kafka, "unlabelled", 3);
+    for (uint32_t i = 0; i < 12; i++) { /* a batch of each partition has no messages with a value */
+        blocks.used = 0;
+        block_put_flagged(&blocks, 2 * i, 2, HUB_BLOCK_NO_LABELS);
+        const bool is_empty = i / 3 == 2 || i / 3 == 3;
+        kafka_mock_put(&kafka, "unlabelled", (int32_t)(i % 3), is_empty ? NULL : blocks.bytes,
+                       is_empty ? 0 : blocks.used);
+    }
+    for (uint32_t i = 12; i < 18; i++) {
+        blocks.used = 0;
+        block_put_flagged(&blocks, 2 * i, 2, HUB_BLOCK_NO_LABELS);
+        kafka_mock_put(&kafka, "unlabelled", (int32_t)(i % 3), blocks.bytes, blocks.used);
+    }
+    kafka_mock_flush(&kafka);
+    struct mr_client *trainer = connect_to(hub_address);
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_BAD_MESSAGE);
+    assert_non_null(strstr(mr_last_error(), "it has no labels to train on"));
+    plan.part = MR_PART_HELD_OUT;
+    for (uint32_t start = 1; start <= 2; start++) {
+        assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_OK);
+        assert_int_equal(score(b, trainer, 6, false), 6);
+        for (uint32_t n = 0; n < 36; n++)
+            assert_int_equal(b->applied[n], n < 12 || n >= 24 ? start : 0);
+        atomic_store(&b->hub.ending, true);
+        assert_int_equal(score(b, trainer, UINT32_MAX, false), 0);
+        wait_for_end(b);
+        assert_int_equal(mr_streams(b->server, NULL, &streams, &count), MR_OK);
+        assert_int_equal(count, 0); /* of three partitions */
+        free(streams);
+        mr_client_destroy(trainer);
+        trainer = connect_to(hub_address);
+    }
+    mr_client_destroy(trainer);
+}
+
 static const char first_description[] =
     "[format]\nname = own\nlabel = y\nheader = none\n[columns]\ny = flag\n"
     "n = text\n[slots]\nn = n\n",
@@ -404,6 +449,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_retention_deleted_ends_the_plan, set_up_kafka, take_down),
         cmocka_unit_test_setup_teardown(a_partition_that_cannot_be_read_ends_the_plan, set_up_kafka,
                                         take_down),
+        cmocka_unit_test_setup_teardown(messages_without_labels_are_scored, set_up_kafka, take_down),
         cmocka_unit_test_setup_teardown(another_description_is_another_plan, set_up_kafka, take_down),
         cmocka_unit_test_setup_teardown(mistakes_are_told, set_up_kafka, take_down),
     };

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "tests/unit/trainer_client/hub/format/block_bytes.h"
 #include "tests/unit/trainer_client/hub/serve_fixture.h"
 
 /* Standard input is a pipe with the samples [first, first + count) of the file. Returns its writing end. */
@@ -156,6 +157,140 @@ static void a_followed_file_goes_on_where_it_was(void **state)
     mr_client_destroy(trainer);
 }
 
+static struct mr_sample_plan scoring_plan(const char *path, const char *format)
+{
+    struct mr_sample_plan plan = live_plan(path);
+    plan.format = format;
+    plan.part = MR_PART_HELD_OUT;
+    return plan;
+}
+
+static int pipe_blocks(const struct block_bytes *blocks)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(dup2(ends[0], STDIN_FILENO), STDIN_FILENO);
+    close(ends[0]);
+    assert_int_equal(write(ends[1], blocks->bytes, blocks->used), blocks->used);
+    return ends[1];
+}
+
+/* Once, as a pipe has it once; no stream of them stays at the server. */
+static void samples_without_labels_are_scored_as_they_come(void **state)
+{
+    struct bench *b = *state;
+    static struct block_bytes blocks;
+    struct mr_sample_plan plan = scoring_plan("-", "batches");
+    struct mr_sample_info info;
+    struct mr_stream *streams;
+    struct mr_batch batch;
+    uint32_t count;
+    blocks.used = 0;
+    block_put_flagged(&blocks, 0, 35, HUB_BLOCK_NO_LABELS);
+    block_put_flagged(&blocks, 35, 10, HUB_BLOCK_NO_LABELS);
+    int to = pipe_blocks(&blocks);
+    struct mr_client *trainer = connect_to(hub_address);
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_OK);
+    assert_true(info.slots == 2 && info.dense == 2 && info.batches == 0);
+    assert_int_equal(score(b, trainer, 4, false), 4);
+    assert_int_equal(mr_read_sample(trainer, NULL, &b->scored, 1, &batch), MR_NOT_READY);
+    b->scored_count = 0;
+    blocks.used = 0;
+    block_put_end(&blocks);
+    assert_int_equal(write(to, blocks.bytes, blocks.used), blocks.used);
+    close(to);
+    assert_int_equal(score(b, trainer, UINT32_MAX, false), 1);
+    for (uint32_t n = 0; n < SAMPLES; n++)
+        assert_int_equal(b->applied[n], n < 45);
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_OK);
+    assert_int_equal(score(b, trainer, UINT32_MAX, false), 0);
+    mr_client_destroy(trainer);
+    stop_hub(b);
+    assert_int_equal(mr_streams(b->server, NULL, &streams, &count), MR_OK);
+    assert_int_equal(count, 0);
+    free(streams);
+    start_hub(b);
+}
+
+/* And again from its start whenever the plan is started, also by another hub, or after the server has lost
+ * what it was given. */
+static void a_followed_file_without_labels_is_scored(void **state)
+{
+    struct bench *b = *state;
+    char why[HUB_FORMAT_ERROR_BYTES];
+    struct hub_format *format =
+        read_format("[format]\nname = own\nseparator = tab\nheader = none\nlabel = none\n[columns]\n"
+                    "y = flag\nn = integer\nrest1..rest37 = text or empty\nlast = text\n"
+                    "[dense]\nn = log(n)\n[slots]\nlast = last\n",
+                    why);
+    struct hub_formats own = {.all = {format}, .count = 1};
+    const struct mr_sample_plan plan = scoring_plan(b->file.path, "own");
+    struct mr_sample_info info;
+    stop_hub(b);
+    b->config.follow = true;
+    b->config.formats = &own;
+    for (uint32_t start = 0; start < 2; start++) {
+        start_hub(b);
+        memset(b->applied, 0, sizeof(b->applied));
+        struct mr_client *trainer = connect_to(hub_address);
+        assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_OK);
+        uint32_t batches = score(b, trainer, 17, true);
+        if (start == 1) {
+            fake_node_kill(b->node);
+            fake_node_restart(b->node);
+        }
+        batches += score(b, trainer, SAMPLES / BATCH_SAMPLES - batches, true);
+        assert_applied(b, 1);
+        mr_client_destroy(trainer);
+        stop_hub(b);
+    }
+    b->config.formats = formats;
+    start_hub(b);
+    hub_format_free(format);
+}
+
+/* Neither is trained on what has no labels, nor scored what has: an input that is read once has one part. */
+static void labels_decide_on_the_part(void **state)
+{
+    struct bench *b = *state;
+    static struct block_bytes blocks;
+    struct mr_client *trainer = connect_to(hub_address);
+    struct mr_sample_plan plan = scoring_plan("-", "criteo");
+    struct mr_sample_info info;
+    int to = pipe_samples(b, 0, 1);
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_INVALID_ARGUMENT);
+    assert_non_null(strstr(mr_last_error(), "format criteo: it has labels"));
+    close(to);
+    for (int held_out = 0; held_out < 2; held_out++) {
+        blocks.used = 0;
+        block_put_flagged(&blocks, 0, 5, held_out == 0 ? HUB_BLOCK_NO_LABELS : 0);
+        to = pipe_blocks(&blocks);
+        plan = scoring_plan("-", "batches");
+        plan.part = held_out == 0 ? MR_PART_TRAIN : MR_PART_HELD_OUT;
+        assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_BAD_MESSAGE);
+        assert_non_null(strstr(mr_last_error(),
+                               held_out == 0 ? "block 1 of - cannot be used: it has no labels to train on"
+                                             : "block 1 of - cannot be used: it has labels"));
+        close(to);
+    }
+    blocks.used = 0;
+    block_put_flagged(&blocks, 0, BATCH_SAMPLES, HUB_BLOCK_NO_LABELS);
+    to = pipe_blocks(&blocks);
+    blocks.used = 0;
+    block_put_samples(&blocks, BATCH_SAMPLES, 5, false);
+    plan.run = 1; /* the plan before has failed */
+    assert_int_equal(mr_start_sample(trainer, NULL, &plan, &info), MR_OK);
+    assert_int_equal(write(to, blocks.bytes, blocks.used), blocks.used);
+    struct mr_batch batch;
+    enum mr_status status;
+    while ((status = read_batch(trainer, NULL, 0, &batch)) == MR_OK)
+        mr_reply_free(batch.reply); /* the one before, if it was handed out in time */
+    assert_int_equal(status, MR_BAD_MESSAGE);
+    assert_non_null(strstr(mr_last_error(), "block 2 of - cannot be used: labels are either in every block"));
+    close(to);
+    mr_client_destroy(trainer);
+}
+
 static void what_cannot_be_read_once_is_refused(void **state)
 {
     struct bench *b = *state;
@@ -184,6 +319,9 @@ int main(void)
                                         take_down),
         cmocka_unit_test_setup_teardown(batches_that_are_gone_fail_the_plan, set_up, take_down),
         cmocka_unit_test_setup_teardown(a_followed_file_goes_on_where_it_was, set_up, take_down),
+        cmocka_unit_test_setup_teardown(samples_without_labels_are_scored_as_they_come, set_up, take_down),
+        cmocka_unit_test_setup_teardown(a_followed_file_without_labels_is_scored, set_up, take_down),
+        cmocka_unit_test_setup_teardown(labels_decide_on_the_part, set_up, take_down),
         cmocka_unit_test_setup_teardown(what_cannot_be_read_once_is_refused, set_up, take_down),
     };
     return cmocka_run_group_tests(tests, make_formats, free_formats);

@@ -23,10 +23,13 @@ static inline void block_put(struct block_bytes *b, const void *what, size_t byt
     b->used += bytes;
 }
 
-static inline void block_put_samples(struct block_bytes *b, uint32_t first, uint32_t count, bool has_weights)
+/* flags: of enum hub_block_flags. */
+static inline void block_put_flagged(struct block_bytes *b, uint32_t first, uint32_t count, uint32_t flags)
 {
+    const bool has_weights = (flags & HUB_BLOCK_WEIGHTS) != 0;
+    const bool has_labels = (flags & HUB_BLOCK_NO_LABELS) == 0;
     const struct hub_block_head head = {.magic = HUB_BLOCK_MAGIC,
-                                        .flags = has_weights ? HUB_BLOCK_WEIGHTS : 0,
+                                        .flags = flags,
                                         .samples = count,
                                         .slots = 2,
                                         .dense = 2,
@@ -34,7 +37,7 @@ static inline void block_put_samples(struct block_bytes *b, uint32_t first, uint
     block_put(b, &head, sizeof(head));
     for (uint64_t n = first; n < first + count; n++)
         block_put(b, (const uint64_t[]){n, n + 1000, n + 2000}, 3 * sizeof(uint64_t));
-    for (uint32_t n = first; n < first + count; n++)
+    for (uint32_t n = first; has_labels && n < first + count; n++)
         block_put(b, &(const float){(float)(n % 2)}, sizeof(float));
     for (uint32_t n = first; n < first + count; n++)
         block_put(b, (const float[]){(float)n, -(float)n}, 2 * sizeof(float));
@@ -44,6 +47,11 @@ static inline void block_put_samples(struct block_bytes *b, uint32_t first, uint
     for (uint32_t n = first; has_weights && n < first + count; n++)
         block_put(b, (const float[]){(float)n / 2, (float)(n + 1000) / 2, (float)(n + 2000) / 2},
                   3 * sizeof(float));
+}
+
+static inline void block_put_samples(struct block_bytes *b, uint32_t first, uint32_t count, bool has_weights)
+{
+    block_put_flagged(b, first, count, has_weights ? HUB_BLOCK_WEIGHTS : 0);
 }
 
 static inline void block_put_end(struct block_bytes *b)

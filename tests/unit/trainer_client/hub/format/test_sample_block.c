@@ -30,13 +30,29 @@ static void a_block_has_its_arrays(void **state)
     assert_int_equal(hub_block_body_bytes(end), 0);
 }
 
+/* Samples to be scored: what follows the labels moves up. */
+static void a_block_may_have_no_labels(void **state)
+{
+    struct block_bytes bytes = {.used = 0};
+    struct hub_block block;
+    block_put_flagged(&bytes, 5, 3, HUB_BLOCK_NO_LABELS | HUB_BLOCK_WEIGHTS);
+    const struct hub_block_head *head = (const void *)bytes.bytes;
+    assert_null(hub_block_check_head(head));
+    assert_int_equal(hub_block_body_bytes(head), bytes.used - sizeof(*head));
+    assert_null(hub_block_open(head, head + 1, &block));
+    assert_null(block.labels);
+    assert_true(block.dense[4] == 7 && block.dense[5] == -7);
+    assert_int_equal(block.offsets[3], 4);
+    assert_true(block.weights[8] == 2007 / 2.0f);
+}
+
 static void heads_that_are_wrong_are_refused(void **state)
 {
     const struct hub_block_head good = {
         .magic = HUB_BLOCK_MAGIC, .samples = 1, .slots = 1, .dense = 0, .keys = 0};
     struct hub_block_head bad[] = {good, good, good, good, good, good, good, good, good};
     bad[0].magic++;
-    bad[1].flags = 8;
+    bad[1].flags = 16;
     bad[2].reserved[1] = 1;
     bad[3].samples = HUB_BLOCK_SAMPLES_MAX + 1;
     bad[4].slots = 0;
@@ -105,6 +121,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_block_has_its_arrays),
+        cmocka_unit_test(a_block_may_have_no_labels),
         cmocka_unit_test(heads_that_are_wrong_are_refused),
         cmocka_unit_test(bodies_that_are_wrong_are_refused),
         cmocka_unit_test(numbers_that_are_not_finite_are_refused),

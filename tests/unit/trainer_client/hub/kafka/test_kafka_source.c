@@ -419,7 +419,7 @@ static void any_partition_gives_the_shape_of_blocks(void **state)
     while ((status = hub_kafka_source_ready(s, error_text)) == MR_NOT_READY)
         wait_a_little();
     assert_int_equal(status, MR_BAD_MESSAGE);
-    assert_non_null(strstr(error_text, ", from which the shape of samples is taken, is no block: "));
+    assert_non_null(strstr(error_text, ", from which the shape of samples is taken, cannot be used: "));
     kafka_mock_put(&kafka, "shape", 2, bytes.bytes, bytes.used);
     kafka_mock_flush(&kafka);
     for (time_t until = limit(); status != MR_OK && time(NULL) < until; wait_a_little())
