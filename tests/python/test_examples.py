@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 from torch_programs import TorchProgram, skip_without_torch
 
@@ -111,6 +112,55 @@ def test_deepfm_by_two_trainers_then_frozen(new_node, new_hub, flights, tmp_path
     served_hub = new_hub(server)
     served = run("evaluate_frozen", "--server", server.address, "--hub", served_hub.address, *where[4:])
     assert served == frozen
+
+
+def criteo_lines(count, seed):
+    """Labels, and lines without them: the first integer says which samples are positive, but for some."""
+    random = np.random.default_rng(seed)
+    is_positive = random.random(count) < 0.4
+    first = np.where(is_positive ^ (random.random(count) < 0.1), 40, 3)
+    words = random.integers(0, 50, (count, 26))
+    lines = [
+        "\t".join([str(first[i]), *[""] * 12, *(f"{word:08x}" for word in words[i])]) for i in range(count)
+    ]
+    return is_positive.astype(int), lines
+
+
+def write_lines(path, lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
+    return path
+
+
+def rows_of(node):
+    with millrace.Client(node.address, deadline_s=60) as client:
+        return [(info.name, info.rows) for info in client.features()]
+
+
+def test_deepfm_predicts_criteos_test_file(new_node, new_hub, tmp_path):
+    node = new_node(settings=("batches.count_max=64",))
+    hub = new_hub(node, "--format", os.path.join(EXAMPLES, "../../../configs/formats/criteo_test.ini"))
+    where = ("--server", node.address, "--hub", hub.address)
+    labels, lines = criteo_lines(4000, 1)
+    trained = write_lines(tmp_path / "train.txt", [f"{a}\t{line}" for a, line in zip(labels, lines)])
+    labels, lines = criteo_lines(1500, 2)
+    scored = ("--data", write_lines(tmp_path / "test.txt", lines), "--format", "criteo_test")
+    out = tmp_path / "predictions.txt"
+    assert "train a model first" in refused("deepfm", *where, *scored, "--predict", out)
+    options = ("--format", "criteo", "--part", "train", "--held-out", 0, "--batch", 64)
+    run("deepfm", *where, "--data", trained, *options)
+    before = rows_of(node)
+    result = run_as_users_do("deepfm", *where, *scored, "--predict", out)
+    predicted = np.loadtxt(out)
+    assert predicted.shape == (1500,) and result["samples_predicted"] == 1500
+    assert predicted[labels == 1].mean() > predicted[labels == 0].mean() + 0.2  # of the right lines
+    assert rows_of(node) == before
+    assert "has labels" in refused(
+        "deepfm", *where, "--data", trained, "--format", "criteo", "--predict", out
+    )
+    broken = write_lines(tmp_path / "broken.txt", [*lines[:5], "1"])
+    line = refused("deepfm", *where, "--data", broken, "--format", "criteo_test", "--predict", out)
+    assert "broken.txt:6: broken line" in line
+    assert np.loadtxt(out).shape == (1500,)
 
 
 def test_deepfm_says_what_is_wrong(new_node, new_hub, flights):

@@ -5,7 +5,11 @@
     deepfm.py --server 10.77.0.1 --hub 127.0.0.1 --data flights-3m.csv --format flights
 
 Any number of trainers may run at once: they share model and batches. Start the others with --part train; the
-one without it scores the held-out samples in the end.
+one without it scores the held-out samples in the end. --predict scores a file without labels, such as
+Criteo's test file, and changes nothing:
+
+    millrace-hub --server 10.77.0.1 --allow . --format configs/formats/criteo_test.ini &
+    deepfm.py --server 10.77.0.1 --hub 127.0.0.1 --data test.txt --format criteo_test --predict clicks.txt
 """
 from __future__ import annotations
 
@@ -171,6 +175,49 @@ def evaluate(options: argparse.Namespace, client: millrace.Client, hub: millrace
     }
 
 
+def predictions(
+    options: argparse.Namespace, client: millrace.Client, hub: millrace.Hub
+) -> Iterator[np.ndarray]:
+    """How likely each sample of a file without labels is a positive one, in the order of its lines. Nothing
+    comes into the model, and nothing changes it."""
+    try:
+        client.table(TABLE)
+    except LookupError:
+        raise SystemExit(f"deepfm: {options.server} has no table {TABLE!r}: train a model first") from None
+    wanted = {**plan(options, "held_out"), "shuffle_seed": 0, "held_out_share": 0.0, "strict": True}
+    info = hub.start(**wanted, deadline_s=600)
+    if info.samples == 0:
+        raise SystemExit(
+            f"deepfm: {options.data} has no samples to predict: either it is empty, or the format "
+            f"{options.format} has labels; give the hub one with label = none"
+        )
+    model = DeepFM(client, info.slots, info.dense, options.factors).eval()
+    loader = millrace.DataLoader(hub, **wanted, tables=[model.rows], variables=model.variables())
+    waiting, number = {}, 0  # batches that came before their turn
+    for batch in loader:
+        with torch.no_grad():
+            waiting[batch.id & ((1 << 48) - 1)] = torch.sigmoid(model(batch)).numpy()
+        while number in waiting:
+            yield waiting.pop(number)
+            number += 1
+    if number != info.batches:
+        raise SystemExit(f"deepfm: {number} of {info.batches} batches of {options.data} were predicted")
+
+
+def predict(options: argparse.Namespace, client: millrace.Client, hub: millrace.Hub) -> dict:
+    """Writes a prediction for each sample, one a line; the file is there once it is complete."""
+    count, total = 0, 0.0
+    try:
+        with open(options.predict + ".part", "w", encoding="ascii") as file:
+            for values in predictions(options, client, hub):
+                file.writelines(f"{value:.6g}\n" for value in values)
+                count, total = count + len(values), total + float(values.sum())
+        os.replace(options.predict + ".part", options.predict)
+    except OSError as error:
+        raise SystemExit(f"deepfm: {error}") from None
+    return {"samples_predicted": count, "mean_prediction": round(total / count, 4)}
+
+
 def arguments(description: str) -> argparse.ArgumentParser:
     """Those that the examples with a hub share."""
     parser = argparse.ArgumentParser(
@@ -193,7 +240,9 @@ def arguments(description: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--data", required=True, metavar="FILE", help="samples, on the hub's machine")
     parser.add_argument(
-        "--format", default="flights", choices=("flights", "criteo", "libsvm"), help="(default %(default)s)"
+        "--format",
+        default="flights",
+        help="flights, criteo, libsvm, or another that the hub knows (default %(default)s)",
     )
     parser.add_argument("--batch", type=int, default=512, help="samples in a batch (default %(default)s)")
     parser.add_argument("--epochs", type=int, default=2, help="(default %(default)s)")
@@ -236,14 +285,22 @@ def main() -> None:
     parser.add_argument(
         "--give-up", type=float, default=60, metavar="S", help="without progress for so long (default 60)"
     )
+    parser.add_argument(
+        "--predict",
+        metavar="FILE",
+        help="train nothing: write a prediction for each sample of --data, which have no labels, one a line",
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     try:
         client, hub = connect(options)
         with client, hub:
-            result = train(options, client, hub) if options.part != "evaluate" else {}
-            if options.part != "train":
-                result.update(evaluate(options, client, hub))
+            if options.predict is not None:
+                result = predict(options, client, hub)
+            else:
+                result = train(options, client, hub) if options.part != "evaluate" else {}
+                if options.part != "train":
+                    result.update(evaluate(options, client, hub))
     except millrace.Error as error:
         sys.exit(f"deepfm: {error}")
     print(json.dumps(result))

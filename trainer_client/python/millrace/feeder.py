@@ -297,11 +297,11 @@ def feed(
         or [n] numbers. slots: an array [n, slots], a key in each; or a list or dict of slots, each [n] or
         [n, k] keys, (keys, offsets) as torch's EmbeddingBag takes them, or (keys, offsets, weights). All
         batches have the same slots and dense values; their sizes may differ, as the hub cuts its own. Keys
-        are 64-bit integers, of one table: slot_keys() makes keys of values that differ from slot to slot. A label, dense value or weight that is
-        NaN or infinite ends the feed with a FeedError that names batch, slot and sample. Batches without
-        labels are for loader(..., part="held_out"), whose batches have NaN for them and are looked up without
-        a change; their (keys, offsets) have one offset for each sample, unless dense values or a slot of
-        another kind tell how many samples there are.
+        are 64-bit integers, of one table: slot_keys() makes keys of values that differ from slot to slot. A
+        label, dense value or weight that is NaN or infinite ends the feed with a FeedError that names batch,
+        slot and sample. Batches without labels are for loader(..., part="held_out"), whose batches have NaN
+        for them and are looked up without a change; their (keys, offsets) have one offset for each sample,
+        unless dense values or a slot of another kind tell how many samples there are.
     server: address of the parameter server, or a client of it.
     listen: address of the hub; port 0: any. Trainers of other machines need one that they reach.
     key_file: as of Client, for the server and the trainers; None: the client's, if `server` is one.
