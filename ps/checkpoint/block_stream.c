@@ -101,6 +101,7 @@ static struct slot *assign_next(struct ps_stream *s)
 static void *read_ahead(void *arg)
 {
     struct ps_stream *s = arg;
+    (void)pthread_setname_np(pthread_self(), "mr-restore");
     pthread_mutex_lock(&s->lock);
     for (;;) {
         while (!s->stop && s->next - s->given_back == s->slot_count)

@@ -178,6 +178,7 @@ static bool read_all(struct ps_scrubber *s)
 static void *scrubber_run(void *arg)
 {
     struct ps_scrubber *s = arg;
+    (void)pthread_setname_np(pthread_self(), "mr-scrubber");
     while (wait_us(s, s->options.every_us) && read_all(s)) {
     }
     return NULL;

@@ -98,6 +98,7 @@ static void write_first(struct ps_sender *s, uint32_t file)
 static void *sender_run(void *arg)
 {
     struct ps_sender *s = arg;
+    (void)pthread_setname_np(pthread_self(), "mr-sender");
     pthread_mutex_lock(&s->lock);
     while (!s->is_ending) {
         const uint32_t file = find_file(s);

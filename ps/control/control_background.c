@@ -44,6 +44,7 @@ struct awaited {
 static void *run_awaited(void *arg)
 {
     struct awaited *a = arg;
+    (void)pthread_setname_np(pthread_self(), "mr-store");
     a->work(a->arg);
     sem_t *wake = &a->control->wake;
     atomic_store(&a->is_done, true);
@@ -123,6 +124,7 @@ static void *run_watch(void *arg)
 {
     struct ps_store_watch *w = arg;
     struct timespec until = mr_clock_after_us(LOOK_US);
+    (void)pthread_setname_np(pthread_self(), "mr-store-watch");
     while (sem_clockwait(&w->ended, CLOCK_MONOTONIC, &until) != 0) {
         look_at_load(w);
         until = mr_clock_after_us(LOOK_US);
@@ -207,6 +209,7 @@ struct ps_job {
 static void *run_job(void *arg)
 {
     struct ps_job *j = arg;
+    (void)pthread_setname_np(pthread_self(), "mr-store-job");
     sem_t *wake = &j->control->wake;
     if (j->asks)
         j->status = ps_checkpoint_next_id(j->place.store, j->place.path, &j->next_id, j->text);

@@ -435,6 +435,7 @@ static void *take_run(void *arg)
 {
     struct ps_take *t = arg;
     uint64_t count;
+    (void)pthread_setname_np(pthread_self(), "mr-take");
     find_giver(t);
     while (!atomic_load(&t->stop)) {
         const enum ps_take_state state = state_of(t);

@@ -113,6 +113,7 @@ static enum ps_commit_state do_it(struct ps_cluster_commit *c, enum work work, u
 static void *cluster_commit_run(void *arg)
 {
     struct ps_cluster_commit *c = arg;
+    (void)pthread_setname_np(pthread_self(), "mr-commit");
     pthread_mutex_lock(&c->lock);
     while (c->work != STOP) {
         if (c->work == NOTHING) {

@@ -388,6 +388,7 @@ static void *copier_run(void *arg)
     struct ps_copier *c = arg;
     char text[PS_TEXT_BYTES];
     enum mr_status status;
+    (void)pthread_setname_np(pthread_self(), "mr-copier");
     ps_cpu_affinity_avoid(pthread_self(), c->options.avoid_cpus, c->options.avoid_cpu_count);
     do {
         text[0] = '\0';

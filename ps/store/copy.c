@@ -363,7 +363,7 @@ static enum mr_status move_in_any_order(struct moving *m, char *text)
     const uint32_t ranges = (blocks_of(m) + RANGE_BLOCKS - 1) / RANGE_BLOCKS;
     const uint32_t wanted = mr_min_u32(PS_COPY_BUFFERS / job->thread_count, ranges);
     while (count + 1 < wanted && pthread_create(&threads[count], NULL, move_ranges, m) == 0)
-        count++;
+        (void)pthread_setname_np(threads[count++], "mr-copy");
     (void)move_ranges(m);
     for (uint32_t i = 0; i < count; i++)
         (void)pthread_join(threads[i], NULL);
@@ -528,6 +528,7 @@ static void *move_files(void *arg)
     struct job *job = arg;
     char text[PS_TEXT_BYTES];
     uint32_t core;
+    (void)pthread_setname_np(pthread_self(), "mr-copy");
     ps_cpu_affinity_avoid(pthread_self(), job->copy->avoid_cpus, job->copy->avoid_cpu_count);
     while (take_next(job, &core)) {
         const enum mr_status status = move_file(job, core, text);

@@ -74,6 +74,7 @@ static void *part_sender_run(void *arg)
 {
     struct sending *part = arg;
     const struct ps_part_sender_options *o = &part->sender->options;
+    (void)pthread_setname_np(pthread_self(), "mr-part-sender");
     part->error = o->send(o->arg, part->number, part->data, part->bytes);
     const char *line = part->error != 0 ? ps_store_explanation(-part->error) : NULL;
     (void)snprintf(part->line, sizeof(part->line), "%s", line ? line : "");

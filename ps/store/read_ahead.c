@@ -52,6 +52,7 @@ static void *read_ahead_run(void *arg)
 {
     struct ps_read_ahead *r = arg;
     uint64_t range;
+    (void)pthread_setname_np(pthread_self(), "mr-read-ahead");
     while (read_ahead_begin(r, &range)) {
         struct slot *slot = &r->slots[range % r->options.buffer_count];
         slot->error = ps_store_read_all(r->options.store, r->options.file, slot->data, bytes_of(r, range),

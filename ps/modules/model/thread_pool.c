@@ -41,6 +41,7 @@ static void run_next(struct ps_thread_pool *pool, struct work *work)
 static void *run_thread(void *arg)
 {
     struct ps_thread_pool *pool = arg;
+    (void)pthread_setname_np(pthread_self(), "mr-layers");
     pthread_mutex_lock(&pool->lock);
     while (!pool->stopping)
         if (pool->first != NULL)
