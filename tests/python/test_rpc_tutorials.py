@@ -48,9 +48,7 @@ def _start(backend: str, names: list[str], directory: str) -> list[TorchProgram]
         "USE_LIBUV": "0",  # which Debian's torch is built without, and takes for there from 2.4 on
     }
     ports = _free_ports(2 * len(names))
-    wanted = [
-        f"{name}:{ports[2 * i]}:{ports[2 * i + 1]}" for i, name in enumerate(names)
-    ]
+    wanted = [f"{name}:{ports[2 * i]}:{ports[2 * i + 1]}" for i, name in enumerate(names)]
     script = os.path.join(HERE, "rpc_tutorials", "run.py")
     return [
         TorchProgram([script, backend, str(rank), *wanted], environment, together=True)
@@ -73,19 +71,13 @@ def _ended(workers: list[TorchProgram]) -> dict[str, list[float]]:
 
 
 def _flat(numbers) -> list[float]:
-    return [
-        x
-        for some in numbers
-        for x in (_flat(some) if isinstance(some, list) else [some])
-    ]
+    return [x for some in numbers for x in (_flat(some) if isinstance(some, list) else [some])]
 
 
 @pytest.fixture(scope="module")
 def by_millrace(tmp_path_factory) -> dict[str, list[float]]:
     """All programs, in the same processes."""
-    return _ended(
-        _start("millrace", list(WORKERS), str(tmp_path_factory.mktemp("millrace")))
-    )
+    return _ended(_start("millrace", list(WORKERS), str(tmp_path_factory.mktemp("millrace"))))
 
 
 @pytest.mark.parametrize("name", WORKERS)

@@ -33,14 +33,19 @@ def _write(rank, directory, meeting):
     from torch.distributed._shard.metadata import ShardMetadata
     from torch.distributed._shard.sharded_tensor import init_from_local_shards
     from torch.distributed._shard.sharded_tensor.shard import Shard as OwnShard
-    from torch.distributed.tensor import DeviceMesh, Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor import DeviceMesh, DTensor, Replicate, Shard
 
     torch.distributed.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=RANKS)
     mesh = DeviceMesh("cpu", list(range(RANKS)))
     whole = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in tensors().items()}
 
     def spread(name, how, kind=torch.float32):
-        return distribute_tensor(whole[name].to(kind), mesh, [how])
+        """Each has the whole, and sends nothing: the gloo that Debian builds torch with knows no bfloat16."""
+        tensor = whole[name].to(kind)
+        own = tensor.chunk(RANKS, how.dim)[rank].contiguous() if isinstance(how, Shard) else tensor
+        return DTensor.from_local(
+            own, mesh, [how], run_check=False, shape=tensor.shape, stride=tensor.stride()
+        )
 
     def boxes(name, places):
         """A ShardedTensor, as TorchRec has it: (first row, first column, rows, columns, rank) of each."""

@@ -20,10 +20,7 @@ CHANGED = (  # what docs/python-rpc.md says
     (r"import torch\.distributed\.autograd as ", "import millrace.autograd as "),
     (r"from torch\.distributed\.optim import ", "from millrace.optim import "),
     (r"from torch\.distributed\.rpc import ", "from millrace.rpc import "),
-    (
-        r"from torch\.distributed\.nn(\.api\.remote_module)? import ",
-        "from millrace.rpc import ",
-    ),
+    (r"from torch\.distributed\.nn(\.api\.remote_module)? import ", "from millrace.rpc import "),
 )
 
 
@@ -35,13 +32,8 @@ def load(name, backend):
     if backend == "millrace":
         for old, new in CHANGED:
             source = re.sub(f"^{old}", new, source, flags=re.MULTILINE)
-        assert (
-            "import torch.distributed." not in source
-            and "from torch.distributed." not in source
-        )
-    module = importlib.util.module_from_spec(
-        importlib.util.spec_from_loader(name, loader=None)
-    )
+        assert "import torch.distributed." not in source and "from torch.distributed." not in source
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader=None))
     sys.modules[name] = module
     exec(compile(source, path, "exec"), module.__dict__)
     return module
@@ -50,10 +42,7 @@ def load(name, backend):
 def meet(directory, program, rank):
     """Returns when all workers of the program are here. Some have been in programs before that it was not in,
     for longer than init_rpc waits for them."""
-    here = [
-        os.path.join(directory, f"{program.__name__}-{r}")
-        for r in range(program.WORLD_SIZE)
-    ]
+    here = [os.path.join(directory, f"{program.__name__}-{r}") for r in range(program.WORLD_SIZE)]
     open(here[rank], "x", encoding="ascii").close()
     while not all(map(os.path.exists, here)):
         time.sleep(0.01)
