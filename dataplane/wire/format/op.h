@@ -72,8 +72,8 @@ enum mr_role {
  *                    begun, or, with id 0, when the save waits
  *                    to save some features only, also: u8[k, MR_NAME_BYTES] names
  *                    u8[0], u64[5] {0, 0, 0, 0, number} -> u64[1] 0, u64[1] number. Cancels that save
- * RESTORE            u8[n] directory, u64[1] id (0 = the newest) -> u64[5] {checkpoint id, step, 1 if cut at
- *                    it, tables, variables}. To core 0; returns when done
+ * RESTORE            u8[n] directory, u64[1] id (0 = the newest) -> u64[6] {checkpoint id, step, 1 if taken
+ *                    at it, tables, variables, parameters}. To core 0; returns when done
  *                    to restore some features only, also: u8[n, sizeof(mr_restore_pair)], u32[1] 0 or
  *                    MR_RESTORE_REPLACE
  * CHECKPOINT_STATUS  nothing or u64[1] number of a save -> u64[8] {state, id, bytes done, bytes total,
@@ -100,7 +100,7 @@ enum mr_role {
  * HUB_STATUS         nothing -> u64[12] {samples read, batches handed out, applied, handed out again,
  *                    expired, broken lines, trainers, fed, waiting, epoch, state, 0}
  * RPC_STATUS         nothing -> u64[24] words, u8[n, 128] members, u8[m] a line for each function. To core 0
- * MOVE_READ          u64[3] -> u64[8], u8[n]: a block of a move. To each of the giver's cores (move.h)
+ * MOVE_READ          u64[3] -> u64[8], u8[n]: a block of a move. To each core of the source (move.h)
  * MOVE               u64[8], u8[2, 64] names -> nothing: what is to move. To core 0 (move.h)
  * MOVES              nothing -> u64[8], u64[n, 16], u8[k, 64]: what moves. To core 0 (move.h)
  * LATENCY            nothing -> u32[h, 2] {op, enum mr_latency_phase}, u64[h, 2] {sum, longest, in ns}, u32

@@ -6,6 +6,21 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
+SIZES = {
+    "char": 1,
+    "uint8_t": 1,
+    "uint16_t": 2,
+    "uint32_t": 4,
+    "uint64_t": 8,
+    "float": 4,
+    "mr_peer_version": 24,
+    "MR_UUID_BYTES": 16,
+    "MR_COOKIE_BYTES": 16,
+    "MR_PROOF_BYTES": 32,
+    "MR_NAME_BYTES": 64,
+    "MR_RANK_MAX": 4,
+    "MR_OPTIMIZER_ARGS": 6,
+}
 SENTENCE_MIN = 60  # characters; shorter ones may be meant twice
 
 
@@ -36,6 +51,39 @@ def most(sentence: str) -> float:
     return 0.8 * len(set_of(sentence))
 
 
+def protocol() -> str:
+    return (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
+
+
+def section(page: str, number: str) -> str:
+    """From its heading to the next one of its rank."""
+    match = re.search(rf"^## {number}\. .*?(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert match is not None
+    return match.group(0)
+
+
+def declared(header: str, pattern: str) -> list[tuple[str, ...]]:
+    """What lines X(...) of a header declare."""
+    text = (ROOT / "dataplane/wire/format" / header).read_text(encoding="utf-8")
+    return re.findall(pattern, text, re.MULTILINE)
+
+
+def offsets(header: str, name: str) -> dict[str, int]:
+    """Of the fields of a struct that has no gaps."""
+    text = (ROOT / "dataplane/wire/format" / header).read_text(encoding="utf-8")
+    body = re.search(rf"^struct {name} \{{\n(.*?)^\}};", text, re.MULTILINE | re.DOTALL)
+    assert body is not None
+    fields = re.findall(r"^    (?:struct )?(\w+) ([\w, \[\]]+);", body.group(1), re.MULTILINE)
+    found, at = {}, 0
+    for kind, names in fields:
+        for field, count in re.findall(r"(\w+)(?:\[(\w+)\])?(?:, |$)", names):
+            bytes_each = SIZES[kind]
+            assert at % min(bytes_each, 8) == 0, f"{name}.{field} is not aligned"
+            found[field] = at
+            at += bytes_each * (SIZES[count] if count in SIZES else int(count or 1))
+    return found
+
+
 def roles() -> dict[str, set[str]]:
     """The operations of each role, as op.h has them."""
     found: dict[str, set[str]] = {}
@@ -56,8 +104,41 @@ class Docs(unittest.TestCase):
         )
         self.assertEqual(len(repeated(f"{first} {first.replace(', CLOCK', '')}")), 1)
 
+    def test_operations_have_their_numbers_and_say_whether_they_may_be_repeated(self) -> None:
+        ops = declared("op.h", r"^    X\((\w+), (\d+), \"\w+\", (true|false),")
+        self.assertGreater(len(ops), 40)
+        wanted = sorted((int(number), name, repeats == "true") for name, number, repeats in ops)
+        rows = re.findall(
+            r"^\| (\d+) \| ([A-Z_]+) \| (R?)(?:, )?([^|]*)\|", section(protocol(), "9"), re.MULTILINE
+        )
+        self.assertEqual(sorted((int(number), name, mark == "R") for number, name, mark, _ in rows), wanted)
+
+    def test_capabilities_have_their_bits(self) -> None:
+        bits = declared("capability.h", r"^    X\(\w+, (\d+), \"(\w+)\"")
+        rows = re.findall(r"^\| (\d+) \| `(\w+)` \|", section(protocol(), "3"), re.MULTILINE)
+        self.assertGreater(len(bits), 3)
+        self.assertEqual(rows, bits)
+
+    def test_offsets_of_fields(self) -> None:
+        for struct, heading in (("mr_hello", "HELLO"), ("mr_accept", "ACCEPT")):
+            table = re.search(rf"^\| offset \| {heading},.*?\n\n", protocol(), re.MULTILINE | re.DOTALL)
+            assert table is not None
+            named = re.findall(r"^\| (\d+) \| `(\w+)`", table.group(0), re.MULTILINE)
+            wanted = offsets("packet.h", struct)
+            if struct == "mr_accept":  # of the long one
+                wanted["version"] = wanted["proof"] + SIZES["MR_PROOF_BYTES"]
+            self.assertEqual({name: int(at) for at, name in named}, {name: wanted[name] for _, name in named})
+        feature = re.search(r"`mr_feature`, 240 bytes.*?zeros 224", protocol(), re.DOTALL)
+        assert feature is not None
+        named = re.findall(r"(\w+) (\d+)[ ,(]", feature.group(0).split(": ", 1)[1].replace("\n", " "))
+        fields = offsets("mr_feature.h", "mr_feature")
+        self.assertEqual(
+            {name: int(at) for name, at in named if name in fields},
+            {name: at for name, at in fields.items() if name != "reserved"},
+        )
+
     def test_roles_of_operations(self) -> None:
-        page = (ROOT / "docs/protocol.md").read_text(encoding="utf-8")
+        page = protocol()
         match = re.search(
             r"ops that only \*look\*: ([\w, \n]+)\. Ops that \*operate\* need operator: ([\w, \n]+)\.", page
         )
