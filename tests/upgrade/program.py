@@ -35,7 +35,7 @@ def main():
     address, command = sys.argv[1:3]
     with millrace.Client(address) as client:
         if command == "make":
-            client.table("new", 4, optimizer=dense(sys.argv[3]))
+            client.table(sys.argv[3], 4, optimizer=dense(sys.argv[3]))
             return
         tables = [client.table(name, dim, **options) for name, dim, options in TABLES]
         bias = client.variable("bias", (16,), optimizer=optim.Adam(lr=0.01))
