@@ -158,14 +158,15 @@ static void connections_bound(struct mr_metrics_server *server, const struct mr_
 static void connection_begins(struct mr_metrics_server *server, struct MHD_Connection *connection,
                               struct connection *c)
 {
-    const union MHD_ConnectionInfo *fd =
+    /* From libmicrohttpd 1.0 on the next question writes over the answer. */
+    const union MHD_ConnectionInfo *answer =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    const union MHD_ConnectionInfo *peer =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    if (fd == NULL || peer == NULL || peer->client_addr == NULL)
+    const int fd = answer != NULL ? answer->connect_fd : -1;
+    answer = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (fd < 0 || answer == NULL || answer->client_addr == NULL)
         return;
-    *c = (struct connection){.is_open = true, .fd = fd->connect_fd, .number = ++server->connection_count};
-    mr_address_from_sockaddr(peer->client_addr, &c->peer);
+    *c = (struct connection){.is_open = true, .fd = fd, .number = ++server->connection_count};
+    mr_address_from_sockaddr(answer->client_addr, &c->peer);
     connections_bound(server, &c->peer);
 }
 
