@@ -29,7 +29,7 @@ END: bytes = _HEAD.pack(_MAGIC, _IS_END, 0, 0, 0, 0, 0)  #: the block behind the
 class Samples(NamedTuple):
     """n samples. Bag (sample s, slot j) is keys[offsets[s * slots + j]:offsets[s * slots + j + 1]]."""
 
-    count: int  #: n
+    size: int  #: n
     labels: np.ndarray | None  #: f32 [n], or None
     dense: np.ndarray  #: f32 [n, dense]
     slots: int
@@ -203,7 +203,7 @@ def _block(samples: Samples, first: int, end: int) -> list[Any]:
 
 def blocks(samples: Samples) -> Iterator[list[Any]]:
     """Samples as a hub reads them: buffers of blocks."""
-    count = samples.count
+    count = samples.size
     largest = max(int(np.diff(samples.offsets[:: samples.slots]).max(initial=1)), 1)
     step = max(min(_SAMPLES_MAX, _KEYS_MAX // largest), 1)
     for first in range(0, count, step):
