@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the files of folders, each with the first sentence of its comment: scripts/files.py ps/table ps/index
+"""Prints the files of folders, each with its comment's first sentence: scripts/files.py ps/table ps/index
 
 A source and its header are one entry, with what the header says."""
 import re

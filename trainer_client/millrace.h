@@ -19,8 +19,8 @@
  *     while one is away, calls for keys of the others go on. The client follows the cluster's map: calls that
  *     a node refuses by a newer one (MR_WRONG_OWNER) are made again within their deadlines, but for pushes
  *     without replay of which a part was applied (MR_UNKNOWN_OUTCOME), and for feeds, calls of variables and
- *     pushes without replay that have a future. Answers that come later than a node's lease reaches are asked
- *     for again. Calls that concern the whole cluster, such as mr_create() and mr_save(), go to the first node
+ *     pushes without replay that have a future. Answers that come later than a node's lease reaches are
+ *     asked for again. Calls that concern the whole cluster, such as mr_create() and mr_save(), go to the first node
  *     that answers.
  *   - Bags are CSR: keys[offsets[b] .. offsets[b+1]) is bag b, as torch.nn.EmbeddingBag takes them with
  *     include_last_offset=True. Tensors are dense and row-major. Floats are f32.

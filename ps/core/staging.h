@@ -31,8 +31,8 @@ struct ps_feature *ps_staging_feature(const struct ps_core *core, uint32_t check
 /* The highest number that ps_staging_feature() may know; 0: none. */
 uint32_t ps_staging_id_max(const struct ps_core *core);
 /* After a begin with `whole`: the staged state serves from now on, and what served is staged; the core's
- * clock changes with it. A second call undoes the first. Batches that were fed stay: the caller drops them when
- * it keeps the new state. */
+ * clock changes with it. A second call undoes the first. Batches that were fed stay: the caller drops them
+ * when it keeps the new state. */
 void ps_staging_swap(struct ps_core *core);
 /* A feature serves from now on under its `id`, which is free. */
 void ps_staging_move(struct ps_core *core, uint32_t checkpoint_id);

@@ -246,8 +246,7 @@ static bool each_record(struct import *m, const uint8_t *bytes, size_t size,
             return false;
         memcpy(&record, bytes + at, sizeof(record));
         at += sizeof(record);
-        if (record.bytes > size - at || mr_padded(record.bytes) > size - at ||
-            !visit(m, &record, bytes + at))
+        if (record.bytes > size - at || mr_padded(record.bytes) > size - at || !visit(m, &record, bytes + at))
             return false;
         at += mr_padded(record.bytes);
     }

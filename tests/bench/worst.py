@@ -136,8 +136,8 @@ class Worst:
                 self.bench.add(f"worst_attack_{kind}_{row}", *worse)
 
     def keyed_node(self):
-        """The command of a node with a key for each role, and as much memory for messages as an attacker with a
-        few requests uses up."""
+        """The command of a node with a key for each role, and as much memory for messages as an attacker with
+        a few requests uses up."""
         memory = {"memory.messages_mib": MESSAGES_MIB}
         command = self.bench.node_arguments(self.directory, "socket", "server0", **memory)
         for role in ROLES:

@@ -1,6 +1,6 @@
-/* A world whose members are on links of their own, with a router between them: two nodes on DPDK ports, or on
- * sockets (MILLRACE_DRIVER=socket), workers on a third host and beside the second node. Whether they meet at a
- * program or at a node, over IPv4, IPv6 or both. */
+/* A world whose members are on links of their own, with a router between them: two nodes on DPDK ports, or
+ * on sockets (MILLRACE_DRIVER=socket), workers on a third host and beside the second node. Whether they meet
+ * at a program or at a node, over IPv4, IPv6 or both. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

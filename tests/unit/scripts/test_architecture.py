@@ -1,5 +1,5 @@
-"""docs/architecture.md, the pages life-of-*.md and the README.md of folders name folders, files and functions that
-there are, and no others; each source says what it is."""
+"""docs/architecture.md, the pages life-of-*.md and the README.md of folders name folders, files and functions
+that there are, and no others; each source says what it is."""
 import re
 import sys
 import unittest
