@@ -54,8 +54,10 @@ helpers=()
 clean_up() {
     local code=$?
     trap - EXIT INT TERM
-    for pid in "${!rank_of[@]}" "${helpers[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
-    wait 2>/dev/null || true
+    { # the shell says of each job that it was killed
+        for pid in "${!rank_of[@]}" "${helpers[@]}"; do kill -KILL "$pid" || true; done
+        wait || true
+    } 2>/dev/null
     rm -rf "$work"
     exit "$code"
 }

@@ -123,8 +123,10 @@ clean_up() {
             [ -s "$work/$log.log" ] && sed "s/^/demo: $log: /" "$work/$log.log" | tail -n 12 >&2
         done
     fi
-    for pid in "${pids[@]}" "${node_pids[@]}"; do kill -KILL "$pid" 2>/dev/null; done
-    wait 2>/dev/null
+    { # the shell says of each job that it was killed
+        for pid in "${pids[@]}" "${node_pids[@]}"; do kill -KILL "$pid"; done
+        wait
+    } 2>/dev/null
     ip netns list | awk -v of="$namespaces-" 'index($1, of) == 1 { print $1 }' | xargs -rn 1 ip netns del
     rm -rf "$work"
     exit $code
