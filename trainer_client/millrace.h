@@ -778,9 +778,10 @@ struct mr_move_request {
     uint32_t mib_s;        /* at most; 0: as the nodes are configured */
     uint64_t id;           /* of the move to cancel; 0: all */
 };
-/* Returns once the cluster's map says so; the moves themselves go on. MR_INVALID_ARGUMENT: there is no such
- * node, it is away, or it has nothing to move; mr_last_error() says which. To be repeated safely, but for
- * moves of any partitions, of which it would begin more. */
+/* Returns once the cluster's map says so; the moves themselves go on. mr_moves() and mr_cluster() of this
+ * client show no older map from then on, whichever node answers. MR_INVALID_ARGUMENT: there is no such node,
+ * it is away, or it has nothing to move; mr_last_error() says which. Idempotent, except without has_first: a
+ * repeat starts additional moves. */
 MR_API enum mr_status mr_move(struct mr_client *client, const struct mr_options *options,
                               const struct mr_move_request *request);
 struct mr_moves_state {

@@ -55,6 +55,7 @@ bool ps_cluster_moves_propose(struct ps_cluster_moves *m, const struct ps_cluste
     if (state == PS_MOVE_WISH_WAITS || state == PS_MOVE_WISH_WRITES)
         return state == PS_MOVE_WISH_WRITES;
     m->wish_status = state == PS_MOVE_WISH_MADE ? MR_OK : MR_INVALID_ARGUMENT;
+    m->wish_epoch = map->epoch;
     m->wish_state = PS_WISH_ENDED;
     ps_node_wake_control(m->node);
     return false;
@@ -376,6 +377,8 @@ void ps_cluster_moves_answer(struct ps_cluster_moves *m, pthread_mutex_t *lock, 
                         PS_CLUSTER_MOVES_MAX);
     else if (has_ended && m->wish_status != MR_OK)
         ps_command_fail(m->command, m->wish_status, "%s", m->wish_text);
+    else if (has_ended)
+        ps_command_answer(m->command, mr_tensor_1d(MR_U64, 1, NULL), &m->wish_epoch);
     m->wish_state = has_ended ? PS_WISH_NONE : m->wish_state;
     pthread_mutex_unlock(lock);
     if (!has_ended)

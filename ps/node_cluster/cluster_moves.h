@@ -34,6 +34,7 @@ struct ps_cluster_moves {
     struct ps_move_wish wish;
     enum { PS_WISH_NONE, PS_WISH_PENDING, PS_WISH_ENDED } wish_state;
     enum mr_status wish_status;
+    uint64_t wish_epoch; /* of the map that says so */
     char wish_text[PS_CLUSTER_TEXT_BYTES];
     /* the control thread's own */
     uint64_t gives;               /* the move that the cores give; 0: none */

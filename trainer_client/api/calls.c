@@ -2,7 +2,11 @@
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
+#include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/format/convert.h"
+
+#define SHOW_PAUSE_MS 10u /* before a node is asked again that has not read the map yet */
 
 enum mr_status mrc_future_for_cores(struct mrc_retry *r, uint32_t feature, const struct mr_tensor *tensor,
                                     size_t context_bytes, size_t core_bytes, struct mr_future **out)
@@ -150,6 +154,27 @@ enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *
         .context = context,
         .context_bytes = context_bytes};
     return mrc_retry_run(&c.retry, NULL);
+}
+
+enum mr_status mrc_check_epoch(const struct mr_future *f, uint64_t epoch)
+{
+    pthread_mutex_lock(&f->client->lock);
+    const uint64_t moved_epoch = f->client->cluster.moved_epoch;
+    pthread_mutex_unlock(&f->client->lock);
+    if (epoch >= moved_epoch)
+        return MR_OK;
+    return mrc_error(MR_BUSY,
+                     "the node that answered has the cluster's map of epoch %llu, and this client's last "
+                     "change is in epoch %llu: ask again",
+                     (unsigned long long)epoch, (unsigned long long)moved_epoch);
+}
+
+bool mrc_is_shown_later(const struct mr_options *options, enum mr_status status, uint64_t deadline_us)
+{
+    if (status != MR_BUSY || (options != NULL && options->future != NULL) || mr_clock_us() >= deadline_us)
+        return false;
+    (void)nanosleep(&(struct timespec){.tv_nsec = SHOW_PAUSE_MS * 1000000L}, NULL);
+    return true;
 }
 
 /* ---- calls to a core that the caller names ---- */

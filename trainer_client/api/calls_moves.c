@@ -1,6 +1,7 @@
 /* Partitions of a cluster that move from one node to another. */
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/printable.h"
 #include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/format/move.h"
@@ -28,10 +29,18 @@ static enum mr_status calls_moves_check(const struct mr_move_request *r)
     return MR_OK;
 }
 
-static enum mr_status take_any(struct mr_future *f, struct mr_reply **reply)
+/* Keeps which map says so: what is shown afterwards is not older, whichever node answers. */
+static enum mr_status finish_move(struct mr_future *f, struct mr_reply **reply)
 {
-    (void)f;
+    struct mrc_cluster *cluster = &f->client->cluster;
+    const struct mr_tensor *epoch = f->parts[0].answer_count > 0 ? mrc_part_tensor(f, 0, 0, MR_U64, 1) : NULL;
     (void)reply;
+    if (epoch == NULL || epoch->dims[0] == 0) /* an older version does not tell it */
+        return MR_OK;
+    const uint64_t moved_epoch = *(const uint64_t *)epoch->data;
+    pthread_mutex_lock(&f->client->lock);
+    cluster->moved_epoch = moved_epoch > cluster->moved_epoch ? moved_epoch : cluster->moved_epoch;
+    pthread_mutex_unlock(&f->client->lock);
     return MR_OK;
 }
 
@@ -54,7 +63,7 @@ enum mr_status mr_move(struct mr_client *client, const struct mr_options *option
     (void)snprintf(names[1], sizeof(names[1]), "%s", request->to == NULL ? "" : request->to);
     const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, MR_MOVE_WISH_WORDS, words),
                                          mr_tensor_2d(MR_U8, 2, MR_CLUSTER_NAME_BYTES, names)};
-    return mrc_run_core0(client, options, MR_OP_MOVE, tensors, 2, take_any, NULL, 0);
+    return mrc_run_core0(client, options, MR_OP_MOVE, tensors, 2, finish_move, NULL, 0);
 }
 
 /* ---- what moves ---- */
@@ -109,6 +118,9 @@ static enum mr_status finish_moves(struct mr_future *f, struct mr_reply **reply)
         (rows->dims[0] > 0 && rows->dims[1] != MR_MOVES_ROW_WORDS))
         return mrc_part_garbled(f, 0);
     const uint64_t *w = words->data;
+    const enum mr_status status = mrc_check_epoch(f, w[MR_MOVES_EPOCH]);
+    if (status != MR_OK)
+        return status;
     *context->state = (struct mr_moves_state){
         .epoch = w[MR_MOVES_EPOCH], .count = rows->dims[0], .balances = w[MR_MOVES_BALANCES] != 0};
     for (uint32_t i = 0; i < names->dims[0]; i++)
@@ -126,5 +138,11 @@ enum mr_status mr_moves(struct mr_client *client, const struct mr_options *optio
     const struct moves_context context = {state, visit, arg};
     if (client == NULL || state == NULL)
         return mrc_bad_argument("mr_moves", client == NULL ? "client is NULL" : "state is NULL");
-    return mrc_run_core0(client, options, MR_OP_MOVES, NULL, 0, finish_moves, &context, sizeof(context));
+    const uint64_t deadline_us = mrc_deadline_us(client, options, mr_clock_us());
+    enum mr_status status;
+    do
+        status =
+            mrc_run_core0(client, options, MR_OP_MOVES, NULL, 0, finish_moves, &context, sizeof(context));
+    while (mrc_is_shown_later(options, status, deadline_us));
+    return status;
 }

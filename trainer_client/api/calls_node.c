@@ -1,6 +1,7 @@
 /* The node itself: heartbeat, counters, echo. */
 #include <stdio.h>
 #include <string.h>
+#include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/printable.h"
 #include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/format/capability.h"
@@ -240,6 +241,9 @@ static enum mr_status finish_cluster(struct mr_future *f, struct mr_reply **repl
         !mrc_cluster_read_owners(f, nodes->dims[0], owner))
         return mrc_part_garbled(f, 0);
     const uint64_t *w = words->data;
+    const enum mr_status status = mrc_check_epoch(f, w[MR_CLUSTER_EPOCH]);
+    if (status != MR_OK)
+        return status;
     *context->state = (struct mr_cluster_state){
         .epoch = w[MR_CLUSTER_EPOCH],
         .node_count = nodes->dims[0],
@@ -267,17 +271,22 @@ enum mr_status mr_cluster(struct mr_client *client, const struct mr_options *opt
                           struct mr_cluster_state *state,
                           void (*visit)(void *arg, const struct mr_cluster_member *node), void *arg)
 {
-    struct mr_future *f;
     if (client == NULL || state == NULL)
         return mrc_bad_argument("mr_cluster", client == NULL ? "client is NULL" : "state is NULL");
-    enum mr_status status =
-        mrc_future_new(client, options, MR_OP_NODE_INFO, 0, 1, 0, sizeof(struct cluster_context), &f);
-    if (status != MR_OK)
-        return status;
-    *(struct cluster_context *)f->context = (struct cluster_context){state, visit, arg};
-    f->parts[0].to = any_link(client);
-    f->finish = finish_cluster;
-    return mrc_future_run(f, options, NULL);
+    const uint64_t deadline_us = mrc_deadline_us(client, options, mr_clock_us());
+    enum mr_status status;
+    do {
+        struct mr_future *f;
+        status =
+            mrc_future_new(client, options, MR_OP_NODE_INFO, 0, 1, 0, sizeof(struct cluster_context), &f);
+        if (status != MR_OK)
+            return status;
+        *(struct cluster_context *)f->context = (struct cluster_context){state, visit, arg};
+        f->parts[0].to = any_link(client);
+        f->finish = finish_cluster;
+        status = mrc_future_run(f, options, NULL);
+    } while (mrc_is_shown_later(options, status, deadline_us));
+    return status;
 }
 
 /* ---- echo ---- */

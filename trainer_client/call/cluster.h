@@ -21,6 +21,7 @@ struct mrc_node;
 
 struct mrc_cluster {
     uint64_t epoch; /* of the map; 0: no member has told one, or the server is in no cluster */
+    uint64_t moved_epoch; /* of the map with the last change of moves that was asked for; 0: none */
     uint64_t lease_us;
     uint64_t ask_us;                    /* when a member may be asked about silent ones again */
     uint32_t turn;                      /* of the members, for that */

@@ -36,7 +36,8 @@ enum mr_move_state {
 };
 
 /* MOVE asks for a change of the cluster's map: u64[MR_MOVE_WISH_WORDS], u8[2, MR_CLUSTER_NAME_BYTES] names of
- * nodes, NUL-padded. It is answered once the map says so; the moves themselves go on. */
+ * nodes, NUL-padded. It is answered once the map says so, with that map's epoch: u64[1] (older versions:
+ * nothing). The moves themselves go on; a node that has read an older map does not show them yet. */
 enum mr_move_kind {
     MR_MOVE_PARTITIONS = 1, /* from the first node to the second */
     MR_MOVE_DRAIN,          /* all from the first node to the others, and none to it until MR_MOVE_BALANCE */

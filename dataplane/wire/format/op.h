@@ -101,7 +101,7 @@ enum mr_role {
  *                    expired, broken lines, trainers, fed, waiting, epoch, state, 0}
  * RPC_STATUS         nothing -> u64[24] words, u8[n, 128] members, u8[m] a line for each function. To core 0
  * MOVE_READ          u64[3] -> u64[8], u8[n]: a block of a move. To each core of the source (move.h)
- * MOVE               u64[8], u8[2, 64] names -> nothing: what is to move. To core 0 (move.h)
+ * MOVE               u64[8], u8[2, 64] names -> u64[1]: what is to move. To core 0 (move.h)
  * MOVES              nothing -> u64[8], u64[n, 16], u8[k, 64]: what moves. To core 0 (move.h)
  * LATENCY            nothing -> u32[h, 2] {op, enum mr_latency_phase}, u64[h, 2] {sum, longest, in ns}, u32
  *                    [h + 1] where the buckets of each begin, u16[b] buckets, u64[b] their counts

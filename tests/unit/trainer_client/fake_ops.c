@@ -197,6 +197,14 @@ static void node_info(struct fake_core *core, struct mr_endpoint *ep, const stru
     fake_reply(ep, r, t, 2);
 }
 
+/* The next map has the change; the nodes have not read it yet. */
+static void fake_move(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
+{
+    const uint64_t epoch = atomic_load(&core->node->cluster->epoch) + 1;
+    struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &epoch);
+    fake_reply(ep, r, &t, 1);
+}
+
 static void create(struct fake_core *core, struct mr_endpoint *ep, const struct mr_request *r)
 {
     struct fake_node *node = core->node;
@@ -954,6 +962,7 @@ void fake_node_answer(void *app, struct mr_endpoint *ep, const struct mr_request
         [MR_OP_RECENT_CALLS] = fake_recent_calls,
         [MR_OP_CLOCK] = fake_tell_clock,
         [MR_OP_LOOKUP_TABLES] = lookup_tables,
+        [MR_OP_MOVE] = fake_move,
     };
     struct fake_core *core = app;
     uint8_t op = request->message->preamble.op;

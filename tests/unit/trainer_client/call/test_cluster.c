@@ -627,6 +627,30 @@ static void see(void *arg, const struct mr_cluster_member *node)
     seen->partitions += node->partitions;
 }
 
+/* Nodes read the map one after the other: what is shown after a move is not older than its answer. */
+static void test_the_cluster_is_shown_as_of_the_last_move(void **state)
+{
+    struct fixture x;
+    struct mr_cluster_state told;
+    const struct mr_move_request drain = {.kind = MR_REQUEST_DRAIN, .from = "a"};
+    const struct mr_options brief = {.deadline_ms = 50};
+    (void)state;
+    cluster_start(&x, NULL, false);
+    const uint64_t epoch = atomic_load(&x.cluster->epoch);
+    assert_int_equal(mr_move(x.client, NULL, &drain), MR_OK);
+    enum mr_status status = MR_OK; /* a machine that stands still may end it without an answer */
+    for (uint32_t tries = 0; tries < TRIES_MAX && status != MR_BUSY; tries++) {
+        status = mr_cluster(x.client, &brief, &told, NULL, NULL);
+        assert_int_not_equal(status, MR_OK);
+    }
+    assert_int_equal(status, MR_BUSY);
+    assert_non_null(strstr(mr_last_error(), "this client's last change is in epoch"));
+    atomic_store(&x.cluster->epoch, epoch + 1);
+    assert_int_equal(mr_cluster(x.client, NULL, &told, NULL, NULL), MR_OK);
+    assert_int_equal(told.epoch, epoch + 1);
+    fixture_stop(&x);
+}
+
 static void test_the_cluster_is_told_by_any_node(void **state)
 {
     struct fixture x;
@@ -829,6 +853,7 @@ int main(void)
         cmocka_unit_test(test_a_control_call_goes_to_another_node),
         cmocka_unit_test(test_a_wait_is_as_long_as_asked),
         cmocka_unit_test(test_late_answers_are_not_believed),
+        cmocka_unit_test(test_the_cluster_is_shown_as_of_the_last_move),
         cmocka_unit_test(test_the_cluster_is_told_by_any_node),
         cmocka_unit_test(test_a_cluster_of_256_nodes),
         cmocka_unit_test(test_a_node_that_has_left_refuses_a_call),
