@@ -2,11 +2,7 @@
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
-#include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/format/convert.h"
-
-#define SHOW_PAUSE_MS 10u /* before a node is asked again that has not read the map yet */
 
 enum mr_status mrc_future_for_cores(struct mrc_retry *r, uint32_t feature, const struct mr_tensor *tensor,
                                     size_t context_bytes, size_t core_bytes, struct mr_future **out)
@@ -136,10 +132,11 @@ static enum mr_status core0_make(struct mrc_retry *r, struct mr_reply **reply)
     return mrc_future_run(f, r->options, reply);
 }
 
-/* The node has left the cluster. */
 static enum mrc_retry_due core0_is_due(struct mrc_retry *r, enum mr_status status)
 {
-    return status == MR_CANCELLED ? mrc_retry_by_map(r, status) : MRC_RETRY_NO;
+    if (status == MR_CANCELLED) /* the node has left the cluster */
+        return mrc_retry_by_map(r, status);
+    return r->op == MR_OP_MOVES ? mrc_retry_shown(r, status) : MRC_RETRY_NO;
 }
 
 enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *options, enum mr_op op,
@@ -167,14 +164,6 @@ enum mr_status mrc_check_epoch(const struct mr_future *f, uint64_t epoch)
                      "the node that answered has the cluster's map of epoch %llu, and this client's last "
                      "change is in epoch %llu: ask again",
                      (unsigned long long)epoch, (unsigned long long)moved_epoch);
-}
-
-bool mrc_is_shown_later(const struct mr_options *options, enum mr_status status, uint64_t deadline_us)
-{
-    if (status != MR_BUSY || (options != NULL && options->future != NULL) || mr_clock_us() >= deadline_us)
-        return false;
-    (void)nanosleep(&(struct timespec){.tv_nsec = SHOW_PAUSE_MS * 1000000L}, NULL);
-    return true;
 }
 
 /* ---- calls to a core that the caller names ---- */

@@ -65,12 +65,9 @@ enum mr_status mrc_run_core0(struct mr_client *client, const struct mr_options *
                              const struct mr_tensor *tensors, uint32_t tensor_count, mrc_finish finish,
                              const void *context, size_t context_bytes);
 
-/* Of the finish of a call that shows the cluster's map, as any node has it: MR_BUSY, and an error, if that map
- * is older than the one with the last change of moves that this client has made. Takes the lock. */
+/* For the finish of a call that shows the cluster's map, as any node has it: MR_BUSY, and an error, if that
+ * map is older than the one with this client's last change of moves. Takes the lock. */
 enum mr_status mrc_check_epoch(const struct mr_future *f, uint64_t epoch);
-/* Whether a call that ended so is to be made again, after a pause. False: the outcome stands; a call with a
- * future is not made again. */
-bool mrc_is_shown_later(const struct mr_options *options, enum mr_status status, uint64_t deadline_us);
 
 /* A call to one core, which the caller names by its number. */
 struct mrc_core_call {

@@ -1,7 +1,6 @@
 /* Partitions of a cluster that move from one node to another. */
 #include <stdio.h>
 #include <string.h>
-#include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/printable.h"
 #include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/format/move.h"
@@ -138,11 +137,5 @@ enum mr_status mr_moves(struct mr_client *client, const struct mr_options *optio
     const struct moves_context context = {state, visit, arg};
     if (client == NULL || state == NULL)
         return mrc_bad_argument("mr_moves", client == NULL ? "client is NULL" : "state is NULL");
-    const uint64_t deadline_us = mrc_deadline_us(client, options, mr_clock_us());
-    enum mr_status status;
-    do
-        status =
-            mrc_run_core0(client, options, MR_OP_MOVES, NULL, 0, finish_moves, &context, sizeof(context));
-    while (mrc_is_shown_later(options, status, deadline_us));
-    return status;
+    return mrc_run_core0(client, options, MR_OP_MOVES, NULL, 0, finish_moves, &context, sizeof(context));
 }

@@ -1,7 +1,6 @@
 /* The node itself: heartbeat, counters, echo. */
 #include <stdio.h>
 #include <string.h>
-#include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/printable.h"
 #include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/format/capability.h"
@@ -267,26 +266,38 @@ static struct mrc_link *any_link(struct mr_client *client)
     return link;
 }
 
+struct cluster_call {
+    struct mrc_retry retry;
+    struct cluster_context context;
+};
+
+static enum mr_status cluster_make(struct mrc_retry *r, struct mr_reply **reply)
+{
+    struct mr_future *f;
+    const enum mr_status status =
+        mrc_future_new(r->client, r->options, r->op, 0, 1, 0, sizeof(struct cluster_context), &f);
+    if (status != MR_OK)
+        return status;
+    mrc_retry_future(r, f);
+    *(struct cluster_context *)f->context = MR_CONTAINER(r, struct cluster_call, retry)->context;
+    f->parts[0].to = any_link(r->client);
+    f->finish = finish_cluster;
+    return mrc_future_run(f, r->options, reply);
+}
+
 enum mr_status mr_cluster(struct mr_client *client, const struct mr_options *options,
                           struct mr_cluster_state *state,
                           void (*visit)(void *arg, const struct mr_cluster_member *node), void *arg)
 {
     if (client == NULL || state == NULL)
         return mrc_bad_argument("mr_cluster", client == NULL ? "client is NULL" : "state is NULL");
-    const uint64_t deadline_us = mrc_deadline_us(client, options, mr_clock_us());
-    enum mr_status status;
-    do {
-        struct mr_future *f;
-        status =
-            mrc_future_new(client, options, MR_OP_NODE_INFO, 0, 1, 0, sizeof(struct cluster_context), &f);
-        if (status != MR_OK)
-            return status;
-        *(struct cluster_context *)f->context = (struct cluster_context){state, visit, arg};
-        f->parts[0].to = any_link(client);
-        f->finish = finish_cluster;
-        status = mrc_future_run(f, options, NULL);
-    } while (mrc_is_shown_later(options, status, deadline_us));
-    return status;
+    struct cluster_call c = {.retry = {.client = client,
+                                       .options = options,
+                                       .op = MR_OP_NODE_INFO,
+                                       .make = cluster_make,
+                                       .is_due = mrc_retry_shown},
+                             .context = {state, visit, arg}};
+    return mrc_retry_run(&c.retry, NULL);
 }
 
 /* ---- echo ---- */

@@ -1,9 +1,12 @@
 #include "trainer_client/call/retry.h"
 
 #include <stdlib.h>
+#include <time.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/tick_clock.h"
 #include "trainer_client/call/outcome.h"
+
+#define SHOW_PAUSE_US 10000u /* before a node is asked again that has not read the map yet */
 
 uint32_t mrc_left_ms(uint64_t deadline_us, uint64_t now_us)
 {
@@ -39,6 +42,15 @@ enum mrc_retry_due mrc_retry_by_map(struct mrc_retry *r, enum mr_status status)
 
     pthread_mutex_unlock(&r->client->lock);
     return has_changed ? MRC_RETRY_NOW : MRC_RETRY_NO;
+}
+
+enum mrc_retry_due mrc_retry_shown(struct mrc_retry *r, enum mr_status status)
+{
+    const bool has_future = r->options != NULL && r->options->future != NULL;
+    if (status != MR_BUSY || has_future || mr_clock_us() + SHOW_PAUSE_US >= r->deadline_us)
+        return MRC_RETRY_NO;
+    (void)nanosleep(&(struct timespec){.tv_nsec = SHOW_PAUSE_US * 1000L}, NULL);
+    return MRC_RETRY_NOW;
 }
 
 /* ---- tries ---- */

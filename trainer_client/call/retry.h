@@ -57,6 +57,10 @@ enum mrc_retry_due mrc_retry_unexecuted(struct mrc_retry *r, enum mr_status stat
  * has another map. Others as above. */
 enum mrc_retry_due mrc_retry_by_map(struct mrc_retry *r, enum mr_status status);
 
+/* is_due() of calls that show the cluster's map: MR_BUSY, which mrc_check_epoch() gives for a map that is
+ * older than this client's last change of it; after a pause. A call with a future is not made again. */
+enum mrc_retry_due mrc_retry_shown(struct mrc_retry *r, enum mr_status status);
+
 /* Returns the client's shard map, by which the try is split, to be released. NULL: another process made the
  * client, and the call itself reports that. Takes the lock. */
 struct mrc_owners *mrc_retry_hold_map(struct mrc_retry *r);
