@@ -36,7 +36,6 @@ struct hub_live_source {
     struct hub_sample *sample;
     uint64_t parts; /* lines or blocks */
     uint64_t good_lines;
-    bool has_weights;
 
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t room;
@@ -133,7 +132,7 @@ static void begin_batch(struct hub_live_source *s)
     s->growing.batch.samples = s->options.batch_samples;
     s->growing.batch.slots = s->shape.slots;
     s->growing.batch.dense_count = s->shape.dense;
-    s->growing.batch.has_weights = s->has_weights;
+    s->growing.batch.has_weights = s->shape.has_weights;
     s->growing.batch.key_count = 0;
 }
 
@@ -300,29 +299,17 @@ static enum mr_status fail_as_told(struct hub_live_source *s, const char *reason
 /* The first block says what all are like. */
 static const char *check_shape(struct hub_live_source *s, const struct hub_block_head *head)
 {
-    const bool has_weights = (head->flags & HUB_BLOCK_WEIGHTS) != 0, is_first = !s->has_shape;
-    const bool has_no_labels = (head->flags & HUB_BLOCK_NO_LABELS) != 0;
-    const char *wrong = is_first ? hub_format_wrong_part(!has_no_labels, s->options.held_out) : NULL;
+    if (s->has_shape)
+        return hub_format_check_block(&s->shape, head);
+    pthread_mutex_lock(&s->lock);
+    const char *wrong = hub_format_take_block(&s->shape, head, s->options.held_out);
+    s->has_shape = wrong == NULL;
+    pthread_mutex_unlock(&s->lock);
     if (wrong != NULL)
         return wrong;
-    if (is_first) {
-        pthread_mutex_lock(&s->lock);
-        s->shape.slots = head->slots;
-        s->shape.dense = head->dense;
-        s->shape.has_no_labels = has_no_labels;
-        s->has_weights = has_weights;
-        s->has_shape = true;
-        pthread_mutex_unlock(&s->lock);
-        begin_batch(s);
-        live_source_tell(s);
-    }
-    if (head->slots != s->shape.slots)
-        return "it has another number of slots than the first block";
-    if (head->dense != s->shape.dense)
-        return "it has another number of dense values than the first block";
-    if (has_no_labels != s->shape.has_no_labels)
-        return "labels are either in every block or in none";
-    return has_weights == s->has_weights ? NULL : "weights are either in every block or in none";
+    begin_batch(s);
+    live_source_tell(s);
+    return NULL;
 }
 
 /* Samples [from, from + count) of a block go to the batch. */
@@ -476,7 +463,6 @@ enum mr_status hub_live_source_open(const struct hub_live_options *options, stru
     s->format = format;
     s->shape = format != NULL ? *format : (struct hub_format){.name = HUB_BLOCK_FORMAT};
     s->has_shape = format != NULL;
-    s->has_weights = format != NULL && format->has_weights;
     s->path = strdup(options->path);
     s->sample = malloc(sizeof(*s->sample));
     s->kept_size = KEPT_FIRST;

@@ -18,6 +18,32 @@ const char *hub_format_wrong_part(bool has_labels, bool held_out)
                  "has all of them";
 }
 
+const char *hub_format_take_block(struct hub_format *shape, const struct hub_block_head *head, bool held_out)
+{
+    const bool has_no_labels = (head->flags & HUB_BLOCK_NO_LABELS) != 0;
+    const char *wrong = hub_format_wrong_part(!has_no_labels, held_out);
+    if (wrong != NULL)
+        return wrong;
+    shape->slots = head->slots;
+    shape->dense = head->dense;
+    shape->has_no_labels = has_no_labels;
+    shape->has_weights = (head->flags & HUB_BLOCK_WEIGHTS) != 0;
+    return NULL;
+}
+
+const char *hub_format_check_block(const struct hub_format *shape, const struct hub_block_head *head)
+{
+    if (head->slots != shape->slots)
+        return "it has another number of slots than the first block";
+    if (head->dense != shape->dense)
+        return "it has another number of dense values than the first block";
+    if (((head->flags & HUB_BLOCK_NO_LABELS) != 0) != shape->has_no_labels)
+        return "labels are either in every block or in none";
+    return ((head->flags & HUB_BLOCK_WEIGHTS) != 0) == shape->has_weights
+               ? NULL
+               : "weights are either in every block or in none";
+}
+
 void hub_format_free(struct hub_format *f)
 {
     if (f == NULL)

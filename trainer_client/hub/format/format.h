@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include "dataplane/wire/format/mr_status.h"
 #include "trainer_client/hub/format/sample.h"
+#include "trainer_client/hub/format/sample_block.h"
 
 #define HUB_FORMAT_BYTES       32u /* of a name, with its NUL */
 #define HUB_FORMATS_MAX        64u
@@ -38,6 +39,11 @@ struct hub_format {
 /* Why samples are not for this part of an input that is read once, or, without labels, of any: "it has no
  * labels to train on: ..."; NULL: they are. */
 const char *hub_format_wrong_part(bool has_labels, bool held_out);
+/* The first block of an input says what all of them are like: sets the shape. NULL; or why such samples are
+ * not for this part, and nothing is set. */
+const char *hub_format_take_block(struct hub_format *shape, const struct hub_block_head *head, bool held_out);
+/* NULL, or how a block of the input differs from the first. */
+const char *hub_format_check_block(const struct hub_format *shape, const struct hub_block_head *head);
 
 /* Reads a description; `path` is for messages. MR_INVALID_ARGUMENT: `error` (HUB_FORMAT_ERROR_BYTES) has
  * file, line, key and what is allowed. MR_IO_ERROR, MR_NO_MEMORY. Release it with hub_format_free(). */

@@ -23,7 +23,6 @@ enum mr_status hub_message_samples_init(struct hub_message_samples *s, const str
     }
     s->shape = s->format != NULL ? *s->format : (struct hub_format){.name = HUB_BLOCK_FORMAT};
     s->has_shape = s->format != NULL;
-    s->has_weights = s->format != NULL && s->format->has_weights;
     s->sample = malloc(sizeof(*s->sample));
     if (s->sample != NULL)
         return MR_OK;
@@ -49,11 +48,12 @@ static enum mr_status fail_for_memory(const struct hub_message_samples *s, char 
 
 void hub_message_samples_begin(const struct hub_message_samples *s, struct hub_batch *b)
 {
-    if (b->slots != s->shape.slots || b->dense_count != s->shape.dense || b->has_weights != s->has_weights)
+    if (b->slots != s->shape.slots || b->dense_count != s->shape.dense ||
+        b->has_weights != s->shape.has_weights)
         hub_batch_free(b); /* its arrays were for another shape */
     b->slots = s->shape.slots;
     b->dense_count = s->shape.dense;
-    b->has_weights = s->has_weights;
+    b->has_weights = s->shape.has_weights;
     b->key_count = 0;
     b->samples = b->samples_size; /* the room that there is */
 }
@@ -161,36 +161,16 @@ static const char *check_block(const void *bytes, size_t size, struct hub_block_
     return wrong;
 }
 
-static const char *check_shape(const struct hub_message_samples *s, const struct hub_block_head *head)
-{
-    if (head->slots != s->shape.slots)
-        return "it has another number of slots than the first block";
-    if (head->dense != s->shape.dense)
-        return "it has another number of dense values than the first block";
-    if (((head->flags & HUB_BLOCK_NO_LABELS) != 0) != s->shape.has_no_labels)
-        return "labels are either in every block or in none";
-    return ((head->flags & HUB_BLOCK_WEIGHTS) != 0) == s->has_weights
-               ? NULL
-               : "weights are either in every block or in none";
-}
-
 const char *hub_message_samples_look(struct hub_message_samples *s, const void *bytes, size_t size)
 {
     struct hub_block_head head;
     if (s->has_shape)
         return NULL;
     const char *wrong = check_block(bytes, size, &head);
-    const bool has_no_labels = (head.flags & HUB_BLOCK_NO_LABELS) != 0;
     if (wrong == NULL)
-        wrong = hub_format_wrong_part(!has_no_labels, s->held_out);
-    if (wrong != NULL)
-        return wrong;
-    s->shape.has_no_labels = has_no_labels;
-    s->shape.slots = head.slots;
-    s->shape.dense = head.dense;
-    s->has_weights = (head.flags & HUB_BLOCK_WEIGHTS) != 0;
-    s->has_shape = true;
-    return NULL;
+        wrong = hub_format_take_block(&s->shape, &head, s->held_out);
+    s->has_shape = wrong == NULL;
+    return wrong;
 }
 
 /* A copy of the body that is aligned. NULL: no memory. */
@@ -212,7 +192,7 @@ static enum mr_status take_block(struct hub_message_samples *s, const struct hub
     const void *aligned = align(s, body, hub_block_body_bytes(head));
     if (aligned == NULL)
         return fail_for_memory(s, error);
-    const char *wrong = check_shape(s, head);
+    const char *wrong = hub_format_check_block(&s->shape, head);
     if (wrong == NULL)
         wrong = hub_block_open(head, aligned, &block);
     if (wrong != NULL)

@@ -11,7 +11,7 @@ struct hub_message_samples {
     const char *path;                /* for messages; the caller's */
     const struct hub_format *format; /* NULL: blocks */
     struct hub_format shape;         /* `format`, or what the first block says */
-    bool has_shape, has_weights;
+    bool has_shape;
     bool strict;
     bool held_out;         /* its samples are scored, and have no labels */
     uint64_t good, broken; /* lines or blocks */
