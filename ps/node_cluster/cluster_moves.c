@@ -264,6 +264,12 @@ static void begin_take(struct ps_cluster_moves *m, const struct ps_cluster_moves
     m->cleans = true;
 }
 
+/* A take has come further, on its own thread. */
+static void take_changed(void *context)
+{
+    ps_node_wake_control(context);
+}
+
 static bool start_take(struct ps_cluster_moves *m, const struct ps_cluster_moves_now *now)
 {
     char text[PS_TAKE_TEXT_BYTES] = "";
@@ -275,8 +281,8 @@ static bool start_take(struct ps_cluster_moves *m, const struct ps_cluster_moves
                                             .core_count = now->giver.core_count,
                                             .bytes_per_s_max = mib_s * MR_MIB,
                                             .silence_us = SILENCE_US,
-                                            .changed = m->changed,
-                                            .context = m->context};
+                                            .changed = take_changed,
+                                            .context = m->node};
     if (ps_take_start(&options, &m->take, text) == MR_OK)
         return true;
     mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"move", .number = m->takes.id}, {"from", .text = m->from}),

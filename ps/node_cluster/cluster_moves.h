@@ -17,9 +17,6 @@
 
 struct ps_cluster_moves {
     struct ps_node *node;
-    /* The control thread has something to do; any thread, without the lock. */
-    void (*changed)(void *context);
-    void *context;
     uint64_t mib_s; /* of a move whose rate nobody has set; 0: no limit */
     /* what the taker has asked for, of the move that this node gives */
     _Atomic uint64_t hold_asked, done_heard;

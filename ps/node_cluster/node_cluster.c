@@ -26,7 +26,7 @@ static void write_catalog(void *context, const struct ps_cluster_catalog *next)
     pthread_mutex_unlock(&c->lock);
 }
 
-static void report(void *context, const struct ps_cluster_report *report)
+static void report_catalog(void *context, const struct ps_cluster_report *report)
 {
     struct ps_node_cluster *c = context;
     pthread_mutex_lock(&c->lock);
@@ -107,7 +107,7 @@ static bool node_cluster_is_waiting(void *context)
 }
 
 static const struct ps_control_cluster_ops control_ops = {.write_catalog = write_catalog,
-                                                          .report = report,
+                                                          .report = report_catalog,
                                                           .use = use,
                                                           .wake = ps_node_cluster_wake,
                                                           .serve = serve,
@@ -234,10 +234,7 @@ struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error
     c->said_served = c->said_nodes = UINT32_MAX;
     memset(c->owned.since, 0xff, sizeof(c->owned.since));
     memset(c->since, 0xff, sizeof(c->since));
-    c->moves = (struct ps_cluster_moves){.node = node,
-                                         .changed = ps_node_cluster_move_changed,
-                                         .context = c,
-                                         .mib_s = node->config->cluster_move_mib_s};
+    c->moves = (struct ps_cluster_moves){.node = node, .mib_s = node->config->cluster_move_mib_s};
     c->options = (struct ps_zookeeper_options){.servers = node->config->cluster_zookeeper,
                                                .cluster = node->config->cluster_name,
                                                .credentials = c->credentials,

@@ -84,8 +84,6 @@ enum mr_status ps_node_cluster_save(void *context, const struct ps_command *comm
 void ps_node_cluster_poll_moves(struct ps_node_cluster *c);
 bool ps_node_cluster_move(void *context, struct ps_command *command);
 void ps_node_cluster_show_moves(void *context, struct ps_command *command);
-/* A take has ended, on its own thread: wakes the control thread. */
-void ps_node_cluster_move_changed(void *context);
 
 /* node_cluster.c: has the coordinator's thread read what all nodes say. Any thread. */
 void ps_node_cluster_wake(void *context);

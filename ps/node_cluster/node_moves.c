@@ -6,12 +6,6 @@ void ps_node_cluster_heard_taker(struct ps_node_cluster *c, uint64_t move, uint6
     ps_cluster_moves_heard(&c->moves, move, flags);
 }
 
-void ps_node_cluster_move_changed(void *context)
-{
-    const struct ps_node_cluster *c = context;
-    ps_node_wake_control(c->node);
-}
-
 /* With the lock: the move that this node takes has come to its end here. */
 static void note_ended(struct ps_node_cluster *c, uint64_t move, bool failed)
 {
