@@ -50,6 +50,18 @@ static bool all_is_owned(const struct cluster_shown *s)
     return is_owned_by(s, NODES);
 }
 
+/* Calls the core of a node that owns the partition, by the map that the request's epoch is set from. */
+static enum mr_status ask_core(const struct cluster_node *n, uint32_t partition,
+                               const struct cluster_shown *s, struct wire_client_request *request, char *text)
+{
+    const uint16_t core = (uint16_t)(partition * CLUSTER_NODE_CORES / MR_PARTITION_COUNT);
+    request->epoch = (uint16_t)s->words[MR_CLUSTER_EPOCH];
+    struct wire_client *client = wire_client_create("127.0.0.1", (uint16_t)(n->port + core), core);
+    const enum mr_status status = wire_client_ask(client, request, CALL_MS, text);
+    wire_client_destroy(client);
+    return status;
+}
+
 /* Calls the owner of a partition; tries again while it is not ready, or has another map. */
 static void ask_owner(uint32_t partition, struct wire_client_request *request)
 {
@@ -63,11 +75,7 @@ static void ask_owner(uint32_t partition, struct wire_client_request *request)
         uint32_t n = 0;
         while (strcmp(nodes[n].name, s.nodes[s.owner[partition]].name) != 0)
             n++;
-        const uint16_t core = (uint16_t)(partition * CLUSTER_NODE_CORES / MR_PARTITION_COUNT);
-        request->epoch = (uint16_t)s.words[MR_CLUSTER_EPOCH];
-        struct wire_client *client = wire_client_create("127.0.0.1", (uint16_t)(nodes[n].port + core), core);
-        status = wire_client_ask(client, request, CALL_MS, text);
-        wire_client_destroy(client);
+        status = ask_core(&nodes[n], partition, &s, request, text);
         if (status != MR_OK && status != MR_BUSY && status != MR_WRONG_OWNER)
             fail_msg("%s: %s", mr_status_text(status), text);
     }
@@ -538,17 +546,10 @@ static enum mr_status look_up_at(const struct cluster_node *n, char *text)
         cluster_node_wait(n, &s, all_is_owned, "all partitions are owned");
         while (strcmp(s.nodes[s.owner[mr_partition_of(mr_key_hash(key, 0))]].name, n->name) != 0)
             key++;
-        const uint32_t partition = mr_partition_of(mr_key_hash(key, 0));
-        const uint16_t core = (uint16_t)(partition * CLUSTER_NODE_CORES / MR_PARTITION_COUNT);
         const struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &key);
-        const struct wire_client_request request = {.op = MR_OP_LOOKUP,
-                                                    .table = 1,
-                                                    .tensors = &tensor,
-                                                    .tensor_count = 1,
-                                                    .epoch = (uint16_t)s.words[MR_CLUSTER_EPOCH]};
-        struct wire_client *client = wire_client_create("127.0.0.1", (uint16_t)(n->port + core), core);
-        status = wire_client_ask(client, &request, CALL_MS, text);
-        wire_client_destroy(client);
+        struct wire_client_request request = {
+            .op = MR_OP_LOOKUP, .table = 1, .tensors = &tensor, .tensor_count = 1};
+        status = ask_core(n, mr_partition_of(mr_key_hash(key, 0)), &s, &request, text);
     }
     return status;
 }

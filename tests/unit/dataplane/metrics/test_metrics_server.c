@@ -36,7 +36,7 @@ static bool ailment_of(void *app, char *out, size_t out_bytes)
 
 static uint64_t calls;
 
-static struct mr_metrics_server *start_with_silence(uint32_t silence_s_max)
+static struct mr_metrics_server *server_start_with_silence(uint32_t silence_s_max)
 {
     const struct mr_metrics_server_options options = {.listen = "127.0.0.1:0",
                                                       .silence_s_max = silence_s_max,
@@ -50,9 +50,9 @@ static struct mr_metrics_server *start_with_silence(uint32_t silence_s_max)
     return server;
 }
 
-static struct mr_metrics_server *start(void)
+static struct mr_metrics_server *server_start(void)
 {
-    return start_with_silence(NEVER_S);
+    return server_start_with_silence(NEVER_S);
 }
 
 static int connect_from(const struct mr_metrics_server *server, uint32_t address)
@@ -100,7 +100,7 @@ static void expect(const char *begins, const char *holds)
 
 static void metrics_come_in_both_forms(void **state)
 {
-    struct mr_metrics_server *server = start();
+    struct mr_metrics_server *server = server_start();
     (void)state;
     calls = 7;
     ask(server, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -115,7 +115,7 @@ static void metrics_come_in_both_forms(void **state)
 
 static void health_says_what_is_wrong(void **state)
 {
-    struct mr_metrics_server *server = start();
+    struct mr_metrics_server *server = server_start();
     (void)state;
     calls = 7;
     ailment = "restoring";
@@ -129,7 +129,7 @@ static void health_says_what_is_wrong(void **state)
 
 static void nothing_else_is_answered(void **state)
 {
-    struct mr_metrics_server *server = start();
+    struct mr_metrics_server *server = server_start();
     (void)state;
     ask(server, "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
     expect("HTTP/1.1 405", "Allow: GET\r\n");
@@ -159,7 +159,7 @@ static void healthy(const struct mr_metrics_server *server)
 
 static void a_silent_connection_ends(void **state)
 {
-    struct mr_metrics_server *server = start_with_silence(1);
+    struct mr_metrics_server *server = server_start_with_silence(1);
     const int silent = connect_to(server);
     char byte;
     (void)state;
@@ -172,7 +172,7 @@ static void a_silent_connection_ends(void **state)
  * his own; the end does not wait for them. */
 static void connections_of_an_address_are_bounded(void **state)
 {
-    struct mr_metrics_server *server = start();
+    struct mr_metrics_server *server = server_start();
     int silent[CONNECTIONS_MAX];
     char byte;
     (void)state;
@@ -193,7 +193,7 @@ static void connections_of_an_address_are_bounded(void **state)
 static void slow_connections_shut_nobody_out(void **state)
 {
     static const char begins[] = "GET /metrics HTTP/1.1\r\nX: ";
-    struct mr_metrics_server *server = start();
+    struct mr_metrics_server *server = server_start();
     int slow[2 * CONNECTIONS_MAX];
     char byte;
     (void)state;
@@ -240,7 +240,7 @@ static void what_cannot_be_listened_on_is_said(void **state)
         if (strstr(error, cases[i][1]) == NULL)
             fail_msg("%s", error);
     }
-    struct mr_metrics_server *server = start(), *second = NULL;
+    struct mr_metrics_server *server = server_start(), *second = NULL;
     snprintf(taken, sizeof(taken), "127.0.0.1:%u", mr_metrics_server_port(server));
     const struct mr_metrics_server_options options = {
         .listen = taken, .write = write_metrics, .ailment = ailment_of};
