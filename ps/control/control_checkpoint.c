@@ -468,6 +468,7 @@ enum mr_status ps_control_cut(struct ps_control *c, const struct ps_save_request
 
 /* ---- its progress and its end ---- */
 
+/* The number of saves changes last: whoever waits for it finds the rest of that save. */
 static void count_ended(struct ps_control *c, const struct ps_save_entry *entry)
 {
     struct ps_checkpoint_counters *counters = &c->node->checkpoint_counters;
@@ -480,16 +481,16 @@ static void count_ended(struct ps_control *c, const struct ps_save_entry *entry)
                        1);
         return;
     }
-    ps_counter_add(&counters->saves_good, 1);
     ps_counter_add(&counters->deltas_good, entry->is_delta);
     ps_counter_add(&counters->saves_at_step, entry->is_at_step);
     ps_counter_add(&counters->bytes_written, entry->bytes);
     ps_counter_add(&counters->write_us, entry->duration_us);
-    if (entry->is_partial)
-        return;
-    ps_counter_set(&counters->last_good_id, entry->id);
-    ps_counter_set(&counters->last_good_step, entry->step);
-    ps_counter_set(&counters->last_good_s, (uint64_t)time(NULL));
+    if (!entry->is_partial) {
+        ps_counter_set(&counters->last_good_id, entry->id);
+        ps_counter_set(&counters->last_good_step, entry->step);
+        ps_counter_set(&counters->last_good_s, (uint64_t)time(NULL));
+    }
+    ps_counter_add(&counters->saves_good, 1);
 }
 
 static void log_ended(const struct ps_save_entry *entry)

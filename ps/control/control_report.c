@@ -71,8 +71,8 @@ void ps_control_save_failed(struct ps_control *c, uint64_t number, enum mr_statu
     show_failure(c, status, text);
     mr_log_with(MR_LOG_ERROR, MR_LOG_FIELDS({"save", .number = number}), "save_failed",
                 "save %llu failed: %s", (unsigned long long)number, text);
-    ps_counter_add(&c->node->checkpoint_counters.saves_failed, 1);
     ps_counter_set(&c->node->checkpoint_counters.last_status, status);
+    ps_counter_add(&c->node->checkpoint_counters.saves_failed, 1);
 }
 
 void ps_control_save_cancelled(struct ps_control *c, uint64_t number)

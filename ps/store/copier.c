@@ -346,8 +346,8 @@ static void report(struct ps_copier *c, enum mr_status status, const char *text)
         return;
     }
     c->failures++;
-    ps_counter_add(&n->copies_failed, 1);
     ps_counter_set(&n->state, PS_COPIER_FAILING);
+    ps_counter_add(&n->copies_failed, 1);
     if (strcmp(c->last_text, text) != 0)
         mr_log_warning("copy_failed", "checkpoints are not copied, which is tried again: %s", text);
     (void)snprintf(c->last_text, sizeof(c->last_text), "%s", text);
