@@ -283,19 +283,14 @@ MR_API enum mr_status mr_list(struct mr_client *client, const struct mr_options 
 /* Looks up rows by key. Reply: f32 [key_count, dim]. */
 MR_API enum mr_status mr_lookup(struct mr_client *client, const struct mr_options *options, uint32_t table,
                                 const uint64_t *keys, uint32_t key_count, struct mr_reply **reply);
-/* Looks up bags. Reply: f32 [bag_count, dim], each bag reduced by the table's pooling. offsets: [bag_count +
- * 1]. */
+/* Looks up bags. Reply: f32 [bag_count, dim], each bag reduced by the table's pooling: sum(w * x) / divisor,
+ * where the divisor is 1 (sum), sum(w) (mean) or sqrt(sum(w^2)) (sqrtn), as in TensorFlow's
+ * embedding_lookup_sparse (torch's EmbeddingBag allows weights with sums only). weights: one for each key,
+ * finite, zero and negative ones included; NULL: all are 1. A bag whose divisor is 0 is all zeros, and its
+ * keys get a gradient of zeros. offsets: [bag_count + 1]. */
 MR_API enum mr_status mr_lookup_bags(struct mr_client *client, const struct mr_options *options,
-                                     uint32_t table, const uint64_t *keys, const uint32_t *offsets,
-                                     uint32_t bag_count, struct mr_reply **reply);
-/* Looks up bags with a weight for each key: sum(w * x) / divisor, where the divisor is 1 (sum), sum(w) (mean)
- * or sqrt(sum(w^2)) (sqrtn), as in TensorFlow's embedding_lookup_sparse (torch's EmbeddingBag allows weights
- * with sums only). Weights must be finite; zero and negative weights are fine. A bag whose divisor is 0 is
- * all zeros, and its keys get a gradient of zeros. weights NULL: all are 1. */
-MR_API enum mr_status mr_lookup_weighted_bags(struct mr_client *client, const struct mr_options *options,
-                                              uint32_t table, const uint64_t *keys, const float *weights,
-                                              const uint32_t *offsets, uint32_t bag_count,
-                                              struct mr_reply **reply);
+                                     uint32_t table, const uint64_t *keys, const float *weights,
+                                     const uint32_t *offsets, uint32_t bag_count, struct mr_reply **reply);
 /* Pushes gradients, [key_count, dim]. Gradients of repeated keys are summed, then the optimizer runs once per
  * key. A push is applied at most once. MR_UNKNOWN_OUTCOME: the server was lost before it answered; the error
  * names the step. With `replay`, such a push is still applied once, so do not push it again, unless
@@ -305,16 +300,12 @@ MR_API enum mr_status mr_push_gradients(struct mr_client *client, const struct m
                                         uint32_t table, const uint64_t *keys, uint32_t key_count,
                                         uint32_t dim, const float *gradients);
 /* Pushes gradients of bags' reduced values, [bag_count, dim]. Each key gets the gradient of its bag, divided
- * by the bag's divisor and multiplied by its weight: the same bits on any number of cores. */
+ * by the bag's divisor and multiplied by its weight: the same bits on any number of cores. weights: those that
+ * the lookup had; NULL: all are 1. */
 MR_API enum mr_status mr_push_gradients_bags(struct mr_client *client, const struct mr_options *options,
-                                             uint32_t table, const uint64_t *keys, const uint32_t *offsets,
-                                             uint32_t bag_count, uint32_t dim, const float *gradients);
-/* Pushes gradients of weighted bags; pass the weights that the lookup had. */
-MR_API enum mr_status mr_push_gradients_weighted_bags(struct mr_client *client,
-                                                      const struct mr_options *options, uint32_t table,
-                                                      const uint64_t *keys, const float *weights,
-                                                      const uint32_t *offsets, uint32_t bag_count,
-                                                      uint32_t dim, const float *gradients);
+                                             uint32_t table, const uint64_t *keys, const float *weights,
+                                             const uint32_t *offsets, uint32_t bag_count, uint32_t dim,
+                                             const float *gradients);
 
 /* Sets rows, whatever the table's optimizer. rows: [key_count, row_floats]; a row has the table's dim values,
  * and with has_state behind them the optimizer's state, as mr_get_rows() gives it: docs/optimizers.md lists
@@ -343,7 +334,7 @@ struct mr_table_keys {
     uint32_t key_count; /* without offsets; with them there are offsets[bag_count] keys */
     const uint64_t *keys;
     const uint32_t *offsets; /* [bag_count + 1]; NULL: no bags, a row for each key */
-    const float *weights;    /* of keys in bags, as in mr_lookup_weighted_bags(); NULL: all are 1 */
+    const float *weights;    /* of keys in bags, as in mr_lookup_bags(); NULL: all are 1 */
     uint32_t bag_count;
 };
 /* Looks up rows and bags of several tables with one call, so that a step waits once. Reply: for each table,
@@ -375,7 +366,7 @@ struct mr_batch_keys {
     uint32_t samples, slots;
     const uint64_t *keys;
     const uint32_t *offsets; /* [samples * slots + 1] */
-    const float *weights;    /* of the keys, as in mr_lookup_weighted_bags(); NULL: all are 1 */
+    const float *weights;    /* of the keys, as in mr_lookup_bags(); NULL: all are 1 */
 };
 /* Feeds a batch, as hubs do: the server looks the rows up now and keeps the result for mr_lookup_batch().
  * read_only: no rows are made, and the batch is dropped after its lookup (evaluation). MR_BATCH_CACHE_FULL:

@@ -10,8 +10,6 @@ from millrace._base.library import lib
 THE_SAME_AS = {
     "mr_save": "mr_checkpoint_save",
     "mr_restore": "mr_checkpoint_restore",
-    "mr_lookup_bags": "mr_lookup_weighted_bags",  # without weights
-    "mr_push_gradients_bags": "mr_push_gradients_weighted_bags",
 }
 HEADER = pathlib.Path(__file__).parents[2] / "trainer_client/millrace.h"
 PACKAGE = pathlib.Path(millrace.__file__).parent

@@ -72,7 +72,7 @@ static enum mr_status send_bags(const struct tool_caller *c, const struct mr_opt
     for (uint32_t b = 0; b < bags; b++)
         c->offsets[b] = b * c->plan->bag_keys;
     c->offsets[bags] = keys;
-    return mr_lookup_bags(c->client, options, c->plan->table, c->keys, c->offsets, bags, NULL);
+    return mr_lookup_bags(c->client, options, c->plan->table, c->keys, NULL, c->offsets, bags, NULL);
 }
 
 static enum mr_status send_echo(struct tool_caller *c, const struct mr_options *options)

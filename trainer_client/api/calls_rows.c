@@ -46,12 +46,11 @@ static enum mr_status check_gradients(const char *call, uint32_t dim, const floa
     return MR_OK;
 }
 
-static enum mr_status lookup_bags(const char *call, struct mr_client *client,
-                                  const struct mr_options *options, uint32_t table, const uint64_t *keys,
-                                  const float *weights, const uint32_t *offsets, uint32_t bag_count,
-                                  struct mr_reply **reply)
+enum mr_status mr_lookup_bags(struct mr_client *client, const struct mr_options *options, uint32_t table,
+                              const uint64_t *keys, const float *weights, const uint32_t *offsets,
+                              uint32_t bag_count, struct mr_reply **reply)
 {
-    enum mr_status status = check_bags(call, client, keys, weights, offsets, bag_count);
+    enum mr_status status = check_bags("mr_lookup_bags", client, keys, weights, offsets, bag_count);
     if (status != MR_OK)
         return status;
     const struct mrc_rows_request request = {.table = table,
@@ -63,14 +62,14 @@ static enum mr_status lookup_bags(const char *call, struct mr_client *client,
     return run_table(client, options, MR_OP_LOOKUP, &request, 0, reply);
 }
 
-static enum mr_status push_bags(const char *call, struct mr_client *client, const struct mr_options *options,
-                                uint32_t table, const uint64_t *keys, const float *weights,
-                                const uint32_t *offsets, uint32_t bag_count, uint32_t dim,
-                                const float *gradients)
+enum mr_status mr_push_gradients_bags(struct mr_client *client, const struct mr_options *options,
+                                      uint32_t table, const uint64_t *keys, const float *weights,
+                                      const uint32_t *offsets, uint32_t bag_count, uint32_t dim,
+                                      const float *gradients)
 {
-    enum mr_status status = check_bags(call, client, keys, weights, offsets, bag_count);
+    enum mr_status status = check_bags("mr_push_gradients_bags", client, keys, weights, offsets, bag_count);
     if (status == MR_OK)
-        status = check_gradients(call, dim, gradients);
+        status = check_gradients("mr_push_gradients_bags", dim, gradients);
     if (status != MR_OK)
         return status;
     const struct mrc_rows_request request = {.table = table,
@@ -90,21 +89,6 @@ enum mr_status mr_lookup(struct mr_client *client, const struct mr_options *opti
     enum mr_status status = check_keys("mr_lookup", client, keys, key_count);
     const struct mrc_rows_request request = {.table = table, .keys = keys, .key_count = key_count};
     return status != MR_OK ? status : run_table(client, options, MR_OP_LOOKUP, &request, 0, reply);
-}
-
-enum mr_status mr_lookup_bags(struct mr_client *client, const struct mr_options *options, uint32_t table,
-                              const uint64_t *keys, const uint32_t *offsets, uint32_t bag_count,
-                              struct mr_reply **reply)
-{
-    return lookup_bags("mr_lookup_bags", client, options, table, keys, NULL, offsets, bag_count, reply);
-}
-
-enum mr_status mr_lookup_weighted_bags(struct mr_client *client, const struct mr_options *options,
-                                       uint32_t table, const uint64_t *keys, const float *weights,
-                                       const uint32_t *offsets, uint32_t bag_count, struct mr_reply **reply)
-{
-    return lookup_bags("mr_lookup_weighted_bags", client, options, table, keys, weights, offsets, bag_count,
-                       reply);
 }
 
 enum mr_status mr_push_gradients(struct mr_client *client, const struct mr_options *options, uint32_t table,
@@ -169,23 +153,6 @@ enum mr_status mr_get_rows(struct mr_client *client, const struct mr_options *op
     const struct mrc_rows_request request = {.table = table, .keys = keys, .key_count = key_count};
     return run_table(client, options, MR_OP_LOOKUP, &request,
                      MR_FEED_READ_ONLY | MR_LOOKUP_STORED | (with_state ? MR_LOOKUP_STATE : 0), reply);
-}
-
-enum mr_status mr_push_gradients_bags(struct mr_client *client, const struct mr_options *options,
-                                      uint32_t table, const uint64_t *keys, const uint32_t *offsets,
-                                      uint32_t bag_count, uint32_t dim, const float *gradients)
-{
-    return push_bags("mr_push_gradients_bags", client, options, table, keys, NULL, offsets, bag_count, dim,
-                     gradients);
-}
-
-enum mr_status mr_push_gradients_weighted_bags(struct mr_client *client, const struct mr_options *options,
-                                               uint32_t table, const uint64_t *keys, const float *weights,
-                                               const uint32_t *offsets, uint32_t bag_count, uint32_t dim,
-                                               const float *gradients)
-{
-    return push_bags("mr_push_gradients_weighted_bags", client, options, table, keys, weights, offsets,
-                     bag_count, dim, gradients);
 }
 
 /* ---- several tables ---- */

@@ -75,7 +75,7 @@ static const float *lookup(void *state, const struct workload *w)
 {
     struct millrace *m = state;
     struct mr_reply *reply;
-    bench_check(mr_lookup_bags(m->client, NULL, m->rows, w->keys, w->offsets, WORK_BAGS, &reply),
+    bench_check(mr_lookup_bags(m->client, NULL, m->rows, w->keys, NULL, w->offsets, WORK_BAGS, &reply),
                 "lookup of bags");
     return take(m, reply);
 }

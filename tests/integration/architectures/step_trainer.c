@@ -138,7 +138,7 @@ static void train_table(uint32_t t, uint64_t step)
     if (step % 2 == 0 || features[t].optimizer == MR_OPT_ASSIGN)
         check(mr_push_gradients(client, &options, ids[t], keys, STEP_KEYS, dim, gradients));
     else
-        check(mr_push_gradients_bags(client, &options, ids[t], keys, offsets, STEP_KEYS / BAG_KEYS, dim,
+        check(mr_push_gradients_bags(client, &options, ids[t], keys, NULL, offsets, STEP_KEYS / BAG_KEYS, dim,
                                      gradients));
 }
 
@@ -177,7 +177,7 @@ static void print_table(uint32_t t, const struct mr_options *options)
         offsets[i] = i * BAG_KEYS;
     fill_gradients(weights, ROWS, t);
     check(mr_get_rows(client, options, ids[t], keys, ROWS, true, &rows));
-    check(mr_lookup_weighted_bags(client, options, ids[t], keys, weights, offsets, ROWS / BAG_KEYS, &bags));
+    check(mr_lookup_bags(client, options, ids[t], keys, weights, offsets, ROWS / BAG_KEYS, &bags));
     printf("%s rows %016llx", features[t].name, (unsigned long long)reply_hash(rows));
     printf(" bags %016llx\n", (unsigned long long)reply_hash(bags));
 }

@@ -129,7 +129,7 @@ static void push_bags(struct mr_client *client, const struct mr_options *options
         keys[i] = next_random(random) % KEYS;
     for (uint32_t i = 0; i < BAGS * DIM; i++)
         gradients[i] = (float)(next_random(random) % 2001) * 1e-3f - 1;
-    expect_ok(mr_push_gradients_bags(client, options, table, keys, offsets, BAGS, DIM, gradients));
+    expect_ok(mr_push_gradients_bags(client, options, table, keys, NULL, offsets, BAGS, DIM, gradients));
 }
 
 static void push_variable(struct mr_client *client, const struct mr_options *options, uint32_t variable,

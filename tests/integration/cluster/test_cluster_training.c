@@ -334,8 +334,8 @@ static void check_bags(struct trainer *t)
     struct mr_client *other = connect_to(servers_backwards);
     struct mr_reply *reply, *again;
     look_up(t);
-    check(mr_lookup_bags(t->client, NULL, t->table, b->keys, b->offsets, bags, &reply));
-    check(mr_lookup_bags(other, NULL, t->table, b->keys, b->offsets, bags, &again));
+    check(mr_lookup_bags(t->client, NULL, t->table, b->keys, NULL, b->offsets, bags, &reply));
+    check(mr_lookup_bags(other, NULL, t->table, b->keys, NULL, b->offsets, bags, &again));
     const float *sums = mr_reply_tensor(reply, 0)->data, *others = mr_reply_tensor(again, 0)->data;
     if (!mover.runs)
         assert_memory_equal(sums, others, (size_t)bags * DIM * sizeof(float));

@@ -150,15 +150,15 @@ static void exercise(struct mr_client *client, uint32_t number, uint32_t cores, 
     assert_int_equal(mr_create(client, NULL, &feature, 1, &table), MR_OK);
     make_bags(&b, number + 1);
     read_rows(client, table, rows);
-    assert_int_equal(
-        mr_lookup_weighted_bags(client, &options, table, b.keys, weights, b.offsets, BAGS, &reply), MR_OK);
+    assert_int_equal(mr_lookup_bags(client, &options, table, b.keys, weights, b.offsets, BAGS, &reply),
+                     MR_OK);
     assert_int_equal(mr_reply_tensor(reply, 0)->dtype, MR_F32);
     assert_int_equal(mr_reply_tensor_count(reply), 1);
     check_lookup(floats(reply), rows, &b, pooling, weights, dtype, cores);
     mr_reply_free(reply);
-    assert_int_equal(mr_push_gradients_weighted_bags(client, &options, table, b.keys, weights, b.offsets,
-                                                     BAGS, DIM, b.gradients),
-                     MR_OK);
+    assert_int_equal(
+        mr_push_gradients_bags(client, &options, table, b.keys, weights, b.offsets, BAGS, DIM, b.gradients),
+        MR_OK);
     assert_int_equal(mr_push_gradients(client, &options, table, b.keys, BAGS, DIM, b.gradients), MR_OK);
 
     make_bags(&b, number + 1001);
@@ -218,10 +218,10 @@ static void test_what_is_refused(void **state)
     assert_int_equal(mr_create(client, NULL, &none, 1, &table), MR_OK);
     assert_int_equal(mr_lookup(client, NULL, table, keys, 2, &reply), MR_OK);
     mr_reply_free(reply);
-    node_fixture_refused(mr_lookup_bags(client, NULL, table, keys, offsets, 1, &reply), MR_INVALID_ARGUMENT,
-                         "raw has no pooling");
+    node_fixture_refused(mr_lookup_bags(client, NULL, table, keys, NULL, offsets, 1, &reply),
+                         MR_INVALID_ARGUMENT, "raw has no pooling");
     node_fixture_refused(mr_lookup(client, &narrow, table, keys, 2, &reply), MR_WRONG_DTYPE, "f64");
-    node_fixture_refused(mr_lookup_weighted_bags(client, NULL, table, keys, weights, offsets, 1, &reply),
+    node_fixture_refused(mr_lookup_bags(client, NULL, table, keys, weights, offsets, 1, &reply),
                          MR_INVALID_ARGUMENT, "weights[1] is nan");
     mr_client_destroy(client);
     node_fixture_stop(&node);

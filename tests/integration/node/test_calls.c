@@ -351,14 +351,16 @@ static void test_bags(void **state)
         for (uint32_t d = 0; d < DIM; d++)
             gradients[b * DIM + d] = (float)b;
     }
-    assert_int_equal(mr_lookup_bags(x->client, NULL, x->mean, x->keys, x->offsets, BAGS, NULL), MR_OK);
+    assert_int_equal(mr_lookup_bags(x->client, NULL, x->mean, x->keys, NULL, x->offsets, BAGS, NULL), MR_OK);
     assert_int_equal(
-        mr_push_gradients_bags(x->client, NULL, x->mean, x->keys, x->offsets, BAGS, DIM, gradients), MR_OK);
+        mr_push_gradients_bags(x->client, NULL, x->mean, x->keys, NULL, x->offsets, BAGS, DIM, gradients),
+        MR_OK);
     assert_int_equal(mr_lookup(x->client, NULL, x->mean, x->keys, key_count, &reply), MR_OK);
     for (uint32_t i = 0; i < key_count * DIM; i++)
         assert_close(floats(reply)[i], rows[x->keys[i / DIM]]);
     mr_reply_free(reply);
-    assert_int_equal(mr_lookup_bags(x->client, NULL, x->mean, x->keys, x->offsets, BAGS, &reply), MR_OK);
+    assert_int_equal(mr_lookup_bags(x->client, NULL, x->mean, x->keys, NULL, x->offsets, BAGS, &reply),
+                     MR_OK);
     assert_int_equal(mr_reply_tensor(reply, 0)->dims[0], BAGS);
     for (uint32_t b = 0; b < BAGS; b++) {
         float sum = 0;

@@ -365,11 +365,12 @@ static void push_bags(struct fixture *x, uint32_t table, struct model *m, uint64
     static struct bags b;
     struct mr_reply *reply;
     make_bags(&b, random);
-    assert_int_equal(mr_lookup_bags(x->client, NULL, table, b.keys, b.offsets, BAGS, &reply), MR_OK);
+    assert_int_equal(mr_lookup_bags(x->client, NULL, table, b.keys, NULL, b.offsets, BAGS, &reply), MR_OK);
     check_bags(m, &b, mr_reply_tensor(reply, 0)->data);
     mr_reply_free(reply);
     assert_int_equal(
-        mr_push_gradients_bags(x->client, NULL, table, b.keys, b.offsets, BAGS, DIM, b.gradients), MR_OK);
+        mr_push_gradients_bags(x->client, NULL, table, b.keys, NULL, b.offsets, BAGS, DIM, b.gradients),
+        MR_OK);
     model_add_bags(m, &b);
 }
 

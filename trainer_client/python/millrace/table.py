@@ -224,7 +224,7 @@ class Table:
         array, key, weight, offset, bags = self._bags(keys, offsets, weights, include_last)
         torch = torch_of(keys)
         return Call(
-            lib.mr_lookup_weighted_bags,
+            lib.mr_lookup_bags,
             (self.id, key, weight, offset, bags),
             lambda reply: rows_of(reply, torch),
             True,
@@ -266,7 +266,7 @@ class Table:
         dim = self.spec.dim
         values = arrays.gradients(gradients, bags, "bag", self.name, dim)
         return Call(
-            lib.mr_push_gradients_weighted_bags,
+            lib.mr_push_gradients_bags,
             (self.id, key, weight, offset, bags, dim, f32_pointer(values)),
             changes=((self.id, array),),
             nbytes=8 * array.size + 4 * dim * bags,

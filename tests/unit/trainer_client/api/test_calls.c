@@ -235,7 +235,7 @@ static void check_pooling(uint32_t core_count, uint32_t pooling)
     for (uint32_t i = 0; i < BAGS * DIM; i++)
         gradients[i] = (float)(i % 7) - 3.0f;
     for (uint32_t n = 0; n <= pushes; n++) {
-        assert_int_equal(mr_lookup_bags(x.client, NULL, table, x.keys, x.offsets, BAGS, &reply), MR_OK);
+        assert_int_equal(mr_lookup_bags(x.client, NULL, table, x.keys, NULL, x.offsets, BAGS, &reply), MR_OK);
         assert_int_equal(mr_reply_tensor(reply, 0)->dims[0], BAGS);
         for (uint32_t b = 0; b < BAGS; b++) {
             for (uint32_t d = 0; d < DIM; d++) {
@@ -249,7 +249,8 @@ static void check_pooling(uint32_t core_count, uint32_t pooling)
         if (n == pushes)
             break;
         assert_int_equal(
-            mr_push_gradients_bags(x.client, NULL, table, x.keys, x.offsets, BAGS, DIM, gradients), MR_OK);
+            mr_push_gradients_bags(x.client, NULL, table, x.keys, NULL, x.offsets, BAGS, DIM, gradients),
+            MR_OK);
         for (uint32_t b = 0; b < BAGS; b++) {
             for (uint32_t i = x.offsets[b]; i < x.offsets[b + 1]; i++) {
                 for (uint32_t d = 0; d < DIM; d++)
@@ -299,7 +300,7 @@ static void check_batches(uint32_t core_count)
     assert_true(applied);
     assert_int_equal(mr_push_gradients_batch(x.client, NULL, batch, both, 2, &applied), MR_OK);
     assert_false(applied);
-    assert_int_equal(mr_lookup_bags(x.client, NULL, x.tables[0], x.keys, x.offsets, 2, &reply), MR_OK);
+    assert_int_equal(mr_lookup_bags(x.client, NULL, x.tables[0], x.keys, NULL, x.offsets, 2, &reply), MR_OK);
     sum = 0;
     for (uint32_t i = 0; i < x.offsets[2]; i++) {
         uint32_t times = 0;
@@ -714,9 +715,9 @@ static void test_arguments(void **state)
     assert_refused(mr_push_gradients(c, &downhill, 1, x.keys, 1, 4, g), "learning_rate is -1");
     assert_refused(mr_push_gradients(c, &nowhere, 1, x.keys, 1, 4, g), "learning_rate is");
     assert_refused(mr_push_gradients(c, &unsaid, 1, x.keys, 1, 4, g), "options.has_learning_rate");
-    assert_refused(mr_lookup_bags(c, NULL, 1, x.keys, NULL, 1, &reply), "offsets is NULL");
-    assert_refused(mr_lookup_bags(c, NULL, 1, x.keys, falling, 2, &reply), "offsets[2] = 1 is below");
-    assert_refused(mr_lookup_bags(c, NULL, 1, x.keys, shifted, 1, &reply), "offsets[0] is 1");
+    assert_refused(mr_lookup_bags(c, NULL, 1, x.keys, NULL, NULL, 1, &reply), "offsets is NULL");
+    assert_refused(mr_lookup_bags(c, NULL, 1, x.keys, NULL, falling, 2, &reply), "offsets[2] = 1 is below");
+    assert_refused(mr_lookup_bags(c, NULL, 1, x.keys, NULL, shifted, 1, &reply), "offsets[0] is 1");
     assert_refused(mr_push_gradients(c, NULL, 1, x.keys, 1, 0, g), "dim is 0");
     assert_refused(mr_push_gradients(c, NULL, 1, x.keys, 1, 4, NULL), "gradients is NULL");
     assert_refused(mr_set_rows(c, NULL, 1, x.keys, 1, 4, false, NULL), "rows is NULL");

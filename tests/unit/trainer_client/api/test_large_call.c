@@ -105,18 +105,17 @@ static enum mr_status look_up(const struct fixture *x, const struct mr_options *
 {
     const struct mr_table_keys k = keys_of(x, i);
     return k.offsets == NULL ? mr_lookup(x->client, options, k.table, k.keys, k.key_count, reply)
-                             : mr_lookup_weighted_bags(x->client, options, k.table, k.keys, k.weights,
-                                                       k.offsets, k.bag_count, reply);
+                             : mr_lookup_bags(x->client, options, k.table, k.keys, k.weights, k.offsets,
+                                              k.bag_count, reply);
 }
 
 static enum mr_status push(const struct fixture *x, const struct mr_options *options, uint32_t i)
 {
     const struct mr_table_keys k = keys_of(x, i);
-    return k.offsets == NULL
-               ? mr_push_gradients(x->client, options, k.table, k.keys, k.key_count, DIM + i % TABLES,
-                                   gradients)
-               : mr_push_gradients_weighted_bags(x->client, options, k.table, k.keys, k.weights, k.offsets,
-                                                 k.bag_count, DIM + i % TABLES, gradients);
+    return k.offsets == NULL ? mr_push_gradients(x->client, options, k.table, k.keys, k.key_count,
+                                                 DIM + i % TABLES, gradients)
+                             : mr_push_gradients_bags(x->client, options, k.table, k.keys, k.weights,
+                                                      k.offsets, k.bag_count, DIM + i % TABLES, gradients);
 }
 
 static void assert_same(struct mr_reply *got, struct mr_reply *expected)
@@ -277,10 +276,10 @@ static void test_a_node_of_short_messages(void **state)
     const uint32_t one_bag[2] = {0, 1 << 18};
     uint64_t *same = calloc(9 << 20, sizeof(*same)); /* more than any message holds */
     assert_non_null(same);
-    refused(mr_lookup_bags(other, NULL, x.tables[0], same, one_bag, 1, NULL), MR_TOO_LARGE,
+    refused(mr_lookup_bags(other, NULL, x.tables[0], same, NULL, one_bag, 1, NULL), MR_TOO_LARGE,
             ": raise transport.message_mib_max there to at least 3, or ask for less at once");
-    refused(mr_lookup_bags(other, NULL, x.tables[0], same, (uint32_t[]){0, 9 << 20}, 1, NULL), MR_TOO_LARGE,
-            " bytes: ask for less at once");
+    refused(mr_lookup_bags(other, NULL, x.tables[0], same, NULL, (uint32_t[]){0, 9 << 20}, 1, NULL),
+            MR_TOO_LARGE, " bytes: ask for less at once");
     mr_client_destroy(other);
     tear_down(&x);
     free(same);
@@ -359,7 +358,8 @@ static void test_refusals(void **state)
 
     for (uint32_t i = 0; i < KEYS; i++)
         same[i] = 5;
-    refused(mr_lookup_bags(x.client, NULL, x.tables[0], same, one_bag, 1, NULL), MR_TOO_LARGE, "a bag of");
+    refused(mr_lookup_bags(x.client, NULL, x.tables[0], same, NULL, one_bag, 1, NULL), MR_TOO_LARGE,
+            "a bag of");
     refused(mr_push_gradients(x.client, NULL, x.tables[0], same, KEYS, DIM, gradients), MR_TOO_LARGE,
             "a few keys of");
     refused(

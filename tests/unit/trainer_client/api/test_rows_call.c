@@ -84,8 +84,8 @@ static struct mr_reply *look_up_one(const struct fixture *x, const struct mr_opt
     if (k->offsets == NULL)
         assert_int_equal(mr_lookup(x->client, options, k->table, k->keys, k->key_count, &reply), MR_OK);
     else
-        assert_int_equal(mr_lookup_weighted_bags(x->client, options, k->table, k->keys, k->weights,
-                                                 k->offsets, k->bag_count, &reply),
+        assert_int_equal(mr_lookup_bags(x->client, options, k->table, k->keys, k->weights, k->offsets,
+                                        k->bag_count, &reply),
                          MR_OK);
     return reply;
 }
@@ -205,8 +205,8 @@ static void check_push(uint32_t cores, bool replay, enum mr_dtype dtype)
         enum mr_status status =
             k->offsets == NULL
                 ? mr_push_gradients(y.client, &one, y.tables[i], k->keys, k->key_count, DIM + i, gradients)
-                : mr_push_gradients_weighted_bags(y.client, &one, y.tables[i], k->keys, k->weights,
-                                                  k->offsets, k->bag_count, DIM + i, gradients);
+                : mr_push_gradients_bags(y.client, &one, y.tables[i], k->keys, k->weights, k->offsets,
+                                         k->bag_count, DIM + i, gradients);
         assert_int_equal(status, MR_OK);
         const struct mr_table_keys rows = {.table = x.tables[i], .keys = x.keys, .key_count = KEYS};
         struct mr_reply *ours = look_up_one(&x, NULL, &rows), *theirs = look_up_one(&y, NULL, &rows);

@@ -401,9 +401,9 @@ static void test_other_pushes(void **state)
     replay_start(&x, 2, 0);
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &variable), MR_OK);
     fake_node_save(x.node);
-    assert_int_equal(
-        mr_push_gradients_bags(x.client, NULL, x.table, x.keys, offsets, 1, REPLAY_DIM, (float[]){2, 2}),
-        MR_OK);
+    assert_int_equal(mr_push_gradients_bags(x.client, NULL, x.table, x.keys, NULL, offsets, 1, REPLAY_DIM,
+                                            (float[]){2, 2}),
+                     MR_OK);
     for (uint32_t i = 0; i < REPLAY_KEYS; i++)
         x.expected[i] += 2;
     assert_int_equal(mr_variable_push(x.client, NULL, variable, 1, 2, (float[]){50, 60}), MR_OK);

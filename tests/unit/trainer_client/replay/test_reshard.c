@@ -40,7 +40,8 @@ static void test_other_number_of_cores(void **state)
     for (uint32_t i = 1; i < 5; i++) {
         replay_push_steps(&x, 10 * i, 10 * i + 5);
         assert_int_equal(mr_variable_push_gradient(x.client, NULL, variable, 4, ones), MR_OK);
-        if (mr_push_gradients_bags(x.client, NULL, table, x.keys, offsets, 2, REPLAY_DIM, bags) != MR_OK)
+        if (mr_push_gradients_bags(x.client, NULL, table, x.keys, NULL, offsets, 2, REPLAY_DIM, bags) !=
+            MR_OK)
             fail_msg("%s", mr_last_error());
         crash_onto(&x, cores[i]);
         replay_check_rows(&x);
@@ -141,8 +142,8 @@ static void lookups_while_cores_change(struct replay_fixture *x, uint32_t cores,
     fake_node_kill(x->node);
     assert_int_equal(mr_lookup(x->client, &options, x->table, keys, REPLAY_KEYS, NULL), MR_OK);
     options.future = &futures[1];
-    assert_int_equal(mr_lookup_bags(x->client, &options, x->table, keys, offsets, REPLAY_KEYS / 2, NULL),
-                     MR_OK);
+    assert_int_equal(
+        mr_lookup_bags(x->client, &options, x->table, keys, NULL, offsets, REPLAY_KEYS / 2, NULL), MR_OK);
     struct mr_table_keys both[2] = {
         {.table = x->table, .keys = keys, .key_count = REPLAY_KEYS},
         {.table = x->table, .keys = keys, .offsets = offsets, .bag_count = REPLAY_KEYS / 2}};
