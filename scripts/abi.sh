@@ -35,7 +35,7 @@ fi
 # headers TREE: a folder with copies of those that are installed: what others define is no part of the interface.
 headers() {
     mkdir -p "$1/build-abi/public"
-    cp "$1"/trainer_client/millrace.h "$1"/dataplane/rpc/millrace_rpc.h "$1"/dataplane/wire/format/mr_*.h "$1/build-abi/public"
+    cp "$1"/trainer_client/millrace*.h "$1"/dataplane/rpc/millrace_rpc.h "$1"/dataplane/wire/format/mr_*.h "$1/build-abi/public"
     echo "$1/build-abi/public"
 }
 

@@ -26,6 +26,8 @@ WHOLE, DATA, TEXTS = "whole", "data", "texts"
 LAYOUTS = {
     "dataplane/wire/format/op.h": WHOLE,
     "trainer_client/millrace.h": DATA,
+    "trainer_client/millrace_admin.h": DATA,
+    "trainer_client/millrace_observe.h": DATA,
     "dataplane/rpc/millrace_rpc.h": DATA,
     "dataplane/wire/format/capability.h": DATA,
     "dataplane/wire/format/packet.h": DATA,

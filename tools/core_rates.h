@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <jansson.h>
-#include "millrace.h"
+#include "millrace_observe.h"
 
 struct tool_core_sample {
     uint64_t time_us;

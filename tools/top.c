@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "dataplane/wire/base/clock.h"
+#include "millrace_observe.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/core_rates.h"

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "dataplane/wire/base/trace.h"
 #include "millrace.h"
+#include "millrace_observe.h"
 
 #define MRC_TRACE_CLOCKS_NS UINT64_C(2000000000) /* from one round of questions to the next */
 #define MRC_TRACE_CLOCKS_MS 200u                 /* a server that does not answer by then is left out */

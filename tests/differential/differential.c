@@ -24,6 +24,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/wire/format/convert.h"
+#include "millrace_admin.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/property/model.h"
 #include "tests/property/random.h"

@@ -171,7 +171,7 @@ def test_functions_of_the_library_exist():
     assert len(named) > 40
     assert named <= exported
     headers = [line.split()[0] for line in PAGES["libmillrace"].macros("In")]
-    assert [bool(list(SOURCE.glob(f"*/**/{header}"))) for header in headers] == [True, True]
+    assert len(headers) > 1 and all(list(SOURCE.glob(f"*/**/{header}")) for header in headers)
 
 
 def test_references_between_pages():

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 
 #define PORT 7700

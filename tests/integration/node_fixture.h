@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "tests/integration/netns.h"
-#include "trainer_client/millrace.h"
+#include "trainer_client/millrace_admin.h"
 
 #define NODE_SETTINGS_MAX 16
 #define NODE_READY_MS     60000

@@ -11,6 +11,7 @@
 
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/plural.h"
+#include "millrace_observe.h"
 #include "tools/bench/bench_options.h"
 #include "tools/bench/load_report.h"
 #include "tools/bench/load_run.h"

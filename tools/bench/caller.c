@@ -1,6 +1,7 @@
 #include "tools/bench/caller.h"
 
 #include <stdlib.h>
+#include "millrace_observe.h"
 #include "tools/bench/random.h"
 
 #define GRADIENT 1e-4f /* small enough for rows to stay finite for days */

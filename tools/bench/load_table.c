@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "dataplane/wire/base/cli.h"
 #include "dataplane/wire/base/clock.h"
+#include "millrace_admin.h"
 #include "tools/connection.h"
 
 #define PRELOAD_KEYS    4096u /* a call */

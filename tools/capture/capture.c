@@ -12,6 +12,7 @@
 #include "dataplane/wire/base/cli.h"
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/plural.h"
+#include "millrace_observe.h"
 #include "tools/capture/capture_cores.h"
 #include "tools/capture/capture_files.h"
 #include "tools/commands.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include "millrace_observe.h"
 
 #define WAIT_MS         50u   /* between two looks at whether the user wants an end */
 #define WAIT_STOPPED_MS 1000u /* for a server that may be gone */

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "millrace.h"
+#include "millrace_observe.h"
 
 struct capture_cores;
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "millrace_admin.h"
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/save_text.h"
 #include "dataplane/wire/base/cli.h"

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/feature_args.h"
 #include "tools/ctl/feature_text.h"

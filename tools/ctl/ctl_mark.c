@@ -1,4 +1,5 @@
 /* millrace ctl mark. */
+#include "millrace_observe.h"
 #include "tools/ctl/ctl.h"
 #include "dataplane/wire/base/cli.h"
 

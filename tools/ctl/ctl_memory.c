@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "dataplane/wire/base/plural.h"
+#include "millrace_observe.h"
 #include "tools/ctl/ctl.h"
 #include "dataplane/wire/base/cli.h"
 

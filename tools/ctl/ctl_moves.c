@@ -8,6 +8,8 @@
 
 #include "dataplane/wire/base/cli.h"
 #include "dataplane/wire/base/plural.h"
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "tools/ctl/ctl.h"
 
 #define MIB            1048576.0

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "millrace_observe.h"
 #include "tools/core_rates.h"
 #include "tools/ctl/ctl.h"
 #include "dataplane/wire/base/cli.h"

@@ -6,6 +6,7 @@
 #include "dataplane/wire/base/cli.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/cluster.h"
+#include "millrace_observe.h"
 #include "tools/core_rates.h"
 #include "tools/ctl/ctl.h"
 

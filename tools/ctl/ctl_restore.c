@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "dataplane/wire/base/plural.h"
+#include "millrace_admin.h"
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/restore_args.h"
 #include "tools/ctl/save_text.h"

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "millrace_observe.h"
 #include "tools/ctl/ctl.h"
 #include "dataplane/wire/base/cli.h"
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "dataplane/wire/base/clock.h"
+#include "millrace_admin.h"
 #include "tools/ctl/ctl.h"
 #include "tools/ctl/save_text.h"
 #include "dataplane/wire/base/cli.h"

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "millrace_admin.h"
 #include "tools/ctl/ctl.h"
 #include "dataplane/wire/base/cli.h"
 

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include "millrace_admin.h"
 
 bool tool_restore_name_parse(const char *text, char *buffer, size_t buffer_bytes, struct mr_restore_name *out,
                              char *error, size_t error_bytes)

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include "millrace.h"
+#include "millrace_admin.h"
 
 /* "NAME", "NAME:NEW" or "NAME=NEW" into a pair of names that point into `buffer`, which holds a copy of
  * `text` (buffer_bytes of room). Names may hold colons themselves: where there is a '=', colons mean nothing.

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include "millrace_admin.h"
 
 const char *tool_save_state_name(const struct mr_save_info *save)
 {

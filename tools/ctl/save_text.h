@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "millrace.h"
+#include "millrace_admin.h"
 
 #define TOOL_SAVE_LINE_BYTES 512u
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "dataplane/wire/base/plural.h"
+#include "millrace_observe.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/doctor/doctor_facts.h"

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include "millrace_observe.h"
 #include "dataplane/wire/base/clock.h"
 
 #define ANSWER_MS    1000u

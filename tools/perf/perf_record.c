@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "dataplane/wire/base/clock.h"
+#include "millrace_observe.h"
 #include "tools/connection.h"
 #include "tools/live.h"
 #include "tools/perf/mark_poll.h"

@@ -7,6 +7,7 @@
 
 #include "dataplane/wire/base/cli.h"
 #include "dataplane/wire/base/clock.h"
+#include "millrace_observe.h"
 #include "tools/commands.h"
 #include "tools/connection.h"
 #include "tools/live.h"

@@ -1,6 +1,7 @@
 #include "tools/perf/run_facts.h"
 
 #include <string.h>
+#include "millrace_observe.h"
 #include "tools/perf/svg.h"
 
 #define ANSWER_MS 1000u

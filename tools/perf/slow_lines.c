@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "millrace_observe.h"
 
 #define SPAN_NS_MIN 1e3
 #define SPAN_NS_MAX 1e12

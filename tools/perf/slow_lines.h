@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "millrace.h"
+#include "millrace_observe.h"
 #include "tools/perf/run_file.h"
 
 #define TOOL_SLOW_LINES_A_SECOND 1000u

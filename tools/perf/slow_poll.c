@@ -1,5 +1,6 @@
 #include "tools/perf/slow_poll.h"
 
+#include "millrace_observe.h"
 #include "dataplane/wire/base/clock.h"
 
 #define ANSWER_MS   1000u

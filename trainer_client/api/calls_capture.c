@@ -3,6 +3,7 @@
 #include "dataplane/udp/address.h"
 #include "dataplane/wire/base/printable.h"
 #include "dataplane/wire/format/capture.h"
+#include "millrace_observe.h"
 #include "trainer_client/api/calls.h"
 
 #define SNAP_BYTES_DEFAULT 512u

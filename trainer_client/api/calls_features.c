@@ -3,6 +3,7 @@
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/printable.h"
+#include "millrace_admin.h"
 #include "trainer_client/api/calls.h"
 #include "trainer_client/call/call_hooks.h"
 #include "dataplane/wire/format/capability.h"

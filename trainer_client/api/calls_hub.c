@@ -1,5 +1,6 @@
 /* The calls to the hub: StartSample, ReadSample and its state; and the keys that it makes. */
 #include <string.h>
+#include "millrace_observe.h"
 #include "trainer_client/api/calls.h"
 #include "trainer_client/api/slot_key.h"
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "dataplane/metrics/metrics_file.h"
 #include "dataplane/wire/format/wire_counters.h"
+#include "millrace_observe.h"
 #include "trainer_client/api/calls.h"
 
 #define LATENCY_METRIC "millrace_client_call_seconds"

@@ -4,6 +4,7 @@
 #include "dataplane/wire/base/printable.h"
 #include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/format/move.h"
+#include "millrace_admin.h"
 #include "trainer_client/api/calls.h"
 
 static const enum mr_move_kind kinds[] = {[MR_REQUEST_MOVE] = MR_MOVE_PARTITIONS,

@@ -4,6 +4,7 @@
 #include "dataplane/wire/base/printable.h"
 #include "dataplane/wire/format/cluster.h"
 #include "dataplane/wire/format/capability.h"
+#include "millrace_observe.h"
 #include "trainer_client/api/calls.h"
 
 enum mr_status mrc_run_by_map(struct mr_future *f, uint32_t map_generation, const struct mr_options *options,

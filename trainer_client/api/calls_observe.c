@@ -8,6 +8,7 @@
 #include "dataplane/wire/base/printable.h"
 #include "dataplane/wire/endpoint.h"
 #include "dataplane/wire/format/recent_calls.h"
+#include "millrace_observe.h"
 #include "trainer_client/api/calls.h"
 
 /* ---- facts: what the node runs on, and its configuration ---- */

@@ -1,6 +1,7 @@
 /* Restore: all of a checkpoint, or features of it by name. */
 #include <stdlib.h>
 #include <string.h>
+#include "millrace_admin.h"
 #include "trainer_client/api/calls.h"
 
 #define DIRECTORY_BYTES_MAX 4096u

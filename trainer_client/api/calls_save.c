@@ -5,6 +5,7 @@
 #include <string.h>
 #include "dataplane/wire/base/printable.h"
 #include "dataplane/wire/base/clock.h"
+#include "millrace_admin.h"
 #include "trainer_client/api/calls.h"
 
 #define DIRECTORY_BYTES_MAX 4096u

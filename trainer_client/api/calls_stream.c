@@ -1,5 +1,6 @@
 /* The streams that a node knows, over all its cores, and forgetting them. */
 #include <stdlib.h>
+#include "millrace_admin.h"
 #include "trainer_client/api/calls.h"
 
 struct streams_context {

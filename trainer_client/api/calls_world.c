@@ -2,6 +2,7 @@
 #include <string.h>
 #include "dataplane/rpc/world/world.h"
 #include "dataplane/wire/base/printable.h"
+#include "millrace_observe.h"
 #include "trainer_client/api/calls.h"
 #include "dataplane/udp/address.h"
 

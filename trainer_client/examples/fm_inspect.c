@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "trainer_client/examples/fm.h"
 
 static bool count_applied(struct fm_client *c, uint64_t *applied)

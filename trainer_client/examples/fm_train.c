@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "trainer_client/trace_clocks.h"
 #include "trainer_client/examples/fm.h"
 

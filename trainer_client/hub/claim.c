@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
+#include "millrace_admin.h"
 #include "trainer_client/hub/permutation.h"
 #include "trainer_client/hub/stream.h"
 

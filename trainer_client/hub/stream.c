@@ -2,6 +2,7 @@
 
 #include <stdbool.h>
 #include <string.h>
+#include "millrace_admin.h"
 
 static struct mr_plan plan_of(const struct mr_stream *s)
 {

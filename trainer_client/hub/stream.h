@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 #include "dataplane/wire/format/op.h"
-#include "trainer_client/millrace.h"
+#include "trainer_client/millrace_admin.h"
 
 enum hub_stream_found {
     HUB_STREAM_FREE,    /* nobody has the number */

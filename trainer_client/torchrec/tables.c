@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "millrace_admin.h"
 #include "trainer_client/torchrec/report.h"
 
 void tde_tables_free(struct tde_tables *tables)

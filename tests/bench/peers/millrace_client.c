@@ -1,6 +1,7 @@
 /* Millrace, for tests/bench/peers/peers.py: through the public header, with the library's defaults. */
 #include <stdio.h>
 #include "millrace.h"
+#include "millrace_observe.h"
 #include "tests/bench/common/bench_print.h"
 #include "tests/bench/common/bench_util.h"
 #include "tests/bench/peers/peer_bench.h"

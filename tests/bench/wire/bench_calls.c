@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "millrace.h"
+#include "millrace_observe.h"
 #include "tests/bench/common/bench_util.h"
 
 #define ROWS        13312u /* 512 samples x 26 slots */

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "millrace_admin.h"
 #include "tests/bench/common/bench_keys.h"
 #include "tests/bench/common/bench_util.h"
 

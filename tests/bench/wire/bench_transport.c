@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "millrace.h"
+#include "millrace_observe.h"
 #include "tests/bench/common/bench_util.h"
 
 #define VARIABLE_ELEMENTS (2u << 20)

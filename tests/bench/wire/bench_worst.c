@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "millrace.h"
+#include "millrace_observe.h"
 #include "ps/base/key_hash.h"
 #include "tests/bench/common/bench_keys.h"
 #include "tests/bench/common/bench_util.h"

@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "tests/bench/common/bench_keys.h"
 #include "tests/bench/common/bench_util.h"
 

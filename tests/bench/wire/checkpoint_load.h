@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
-#include "millrace.h"
+#include "millrace_admin.h"
 
 #define CHECKPOINT_DIM       16u
 #define CHECKPOINT_CALL_KEYS 13312u /* in a call at most */

@@ -15,6 +15,8 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_chain.h"
 #include "tests/integration/node_fixture.h"

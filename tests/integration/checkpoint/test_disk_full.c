@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 32, FEW_KEYS = 100, MANY_KEYS = 100000, CHUNK = 10000 }; /* 13 MB and their state */

@@ -24,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_chain.h"
 #include "tests/integration/checkpoint/checkpoint_content.h"

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 8, KEYS = 500, KEYS_PER_PUSH = 60, ELEMENTS = 32, RANGE_VALUES = 5, KILLS = 4, THREADS = 3 };

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 8, KEYS = 3000, KEYS_PER_STEP = 50, SIGHTINGS = 3, KILLS = 4, STEPS_EACH = 20 };

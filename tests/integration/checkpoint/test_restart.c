@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "tests/integration/hub_fixture.h"
 
 enum { SAMPLES = 1500, BATCH = 10, EPOCHS = 2, BATCHES = EPOCHS * SAMPLES / BATCH, DIM = 4, TRAINERS = 2 };

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 16, KEYS = 20000, BLOCK_BYTES = 1 << 20, SETTING_BYTES = 256 };

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 32, KEYS = 20000, CHUNK = 2000, CHUNKS = KEYS / CHUNK, SAVES = 3 };

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 8, KEYS = 400, KEYS_PER_STEP = 60, STEPS = 300, EVERY = 10, TRAINERS = 2, HELD_AT = 35 };

@@ -17,6 +17,8 @@
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/integration/trainer/torchrec_fixture.h"
 #include "trainer_client/millrace.h"
+#include "trainer_client/millrace_admin.h"
+#include "trainer_client/millrace_observe.h"
 
 #define NODES 3u
 #define KEYS  600u

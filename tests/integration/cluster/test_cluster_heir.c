@@ -14,6 +14,7 @@
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/unit/temporary_directory.h"
 #include "trainer_client/millrace.h"
+#include "trainer_client/millrace_admin.h"
 
 #define NODES   3u
 #define KEYS    600u

@@ -21,6 +21,7 @@
 #include <cmocka.h>
 #include "dataplane/wire/format/packet.h"
 #include "dataplane/wire/session/auth.h"
+#include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 
 enum { PORT = 7700, DIM = 4, REPEATS = 8, FRAMES_MAX = 64, FRAME_BYTES = 2048, KEYS = 50, NOISE = 500 };

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include <signal.h>
+#include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 
 enum {

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
+#include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 
 enum { COUNT = 30000, DIM = 16 };

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 #include "trainer_client/call/client.h"
 

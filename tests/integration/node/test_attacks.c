@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/wire/format/packet.h"
+#include "millrace_admin.h"
 #include "tests/integration/attacks.h"
 #include "tests/integration/node_fixture.h"
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 4, KEYS = 200, SAMPLES = 20, SLOTS = 6, BAGS = SAMPLES * SLOTS };

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <cmocka.h>
 #include "dataplane/wire/format/op.h"
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/wire_client.h"
 

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
 #include "tests/unit/tools/capture/tshark.h"

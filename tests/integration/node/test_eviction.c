@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 64, CHUNK = 10000, CHUNKS = 120, LIMIT_MIB = 144, TABLE_MIB = 24, CORES = 2 };

@@ -11,6 +11,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/wire/format/packet.h"
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/wire_client.h"
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include <jansson.h>
+#include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
 

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/tick_clock.h"
+#include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
 #include "tests/unit/temporary_directory.h"

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/wire/base/clock.h"
+#include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
 

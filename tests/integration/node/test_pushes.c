@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/push_number.h"
+#include "millrace_admin.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/wire_client.h"
 

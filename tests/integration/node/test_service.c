@@ -23,6 +23,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "millrace_admin.h"
 #include "tests/integration/node_fixture.h"
 
 #define CORES       2u

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
 

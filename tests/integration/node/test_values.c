@@ -10,6 +10,7 @@
 #include <string.h>
 #include <xxhash.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
 #include "tests/integration/node_fixture.h"
 
 enum {

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "tests/integration/hub_fixture.h"
 
 enum { SAMPLES = 500, BATCH = 32, BATCHES = (SAMPLES + BATCH - 1) / BATCH, DIM = 4, TRAINERS = 2 };

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
 #include "tests/integration/trainer/torchrec_fixture.h"
 
 static const int64_t ids[] = {1, -2, 3};

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cuts.h"
+#include "millrace_admin.h"
 #include "tests/property/random.h"
 
 #define KEYS       5u /* the same of all visitors: what goes into another one's table is seen */

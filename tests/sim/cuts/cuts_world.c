@@ -9,6 +9,7 @@
 #include "cuts.h"
 #include "cuts_net.h"
 #include "dataplane/wire/base/log.h"
+#include "millrace_admin.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_chain.h"
 #include "ps/checkpoint/checkpoint_store.h"

@@ -11,6 +11,7 @@
 #include "dataplane/wire/format/capture.h"
 #include "dataplane/wire/format/mr_mark.h"
 #include "dataplane/wire/format/rows.h"
+#include "millrace_observe.h"
 #include "tests/unit/trainer_client/fake_cluster.h"
 #include "tests/unit/trainer_client/fake_node_ops.h"
 #include "dataplane/wire/format/op.h"

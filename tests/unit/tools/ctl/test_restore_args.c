@@ -4,6 +4,7 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "millrace_admin.h"
 #include "tools/ctl/restore_args.h"
 
 #define LONGEST "abcdefghijklmnopqrstuvwxyz0123456789_abcdefghijklmnopqrstuvwxyz" /* 63 bytes */

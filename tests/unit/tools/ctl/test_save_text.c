@@ -4,6 +4,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/wire/base/bytes.h"
+#include "millrace_admin.h"
 #include "tools/ctl/save_text.h"
 
 static const struct mr_checkpoint_info waiting = {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
+#include "millrace_observe.h"
 #include "tests/unit/temporary_directory.h"
 #include "tools/perf/slow_lines.h"
 

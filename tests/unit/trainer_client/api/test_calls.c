@@ -15,6 +15,8 @@
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/millrace.h"
+#include "trainer_client/millrace_admin.h"
+#include "trainer_client/millrace_observe.h"
 
 enum { KEYS = 60, BAGS = 25, DIM = 3 };
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/wire/format/op.h"
+#include "millrace_observe.h"
 #include "tests/unit/trainer_client/client_fixture.h"
 
 static struct mr_capture_request ask(enum mr_capture_request_kind kind)

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
+#include "millrace_observe.h"
 #include "tests/unit/trainer_client/client_fixture.h"
 
 struct seen {

@@ -10,6 +10,7 @@
 #include "tests/unit/trainer_client/api/short_memory.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/millrace.h"
+#include "trainer_client/millrace_admin.h"
 
 enum { TABLES = 3, KEYS = 60, BAGS = 25, DIM = 3 };
 

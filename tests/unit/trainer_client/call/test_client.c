@@ -17,6 +17,7 @@
 #include "dataplane/rpc/millrace_rpc.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/millrace.h"
+#include "trainer_client/millrace_observe.h"
 
 enum { TRIES_MAX = 100 }; /* of calls with short deadlines, in which somebody else has to run */
 

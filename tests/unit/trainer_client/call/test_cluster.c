@@ -12,6 +12,8 @@
 #include "tests/unit/trainer_client/future_notice.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/millrace.h"
+#include "trainer_client/millrace_admin.h"
+#include "trainer_client/millrace_observe.h"
 
 enum { DIM = 2, KEYS = 60, NODES = 3, CORES = 1 + 2 + 1 };
 enum { TRIES_MAX = 100 }; /* of calls with short deadlines, in which somebody else has to run */

@@ -17,6 +17,8 @@
 #include "tests/unit/trainer_client/fake_node.h"
 #include "dataplane/rpc/millrace_rpc.h"
 #include "trainer_client/millrace.h"
+#include "trainer_client/millrace_admin.h"
+#include "trainer_client/millrace_observe.h"
 
 enum { FORKS = 30, CHILD_SECONDS = 60 };
 

@@ -19,6 +19,7 @@
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/names.h"
 #include "trainer_client/millrace.h"
+#include "trainer_client/millrace_observe.h"
 
 enum { DIM = 2, NODES = 3 };
 

@@ -12,6 +12,7 @@
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/millrace.h"
+#include "trainer_client/millrace_observe.h"
 #include "dataplane/wire/base/clock.h"
 
 static struct mr_client *connect_with(const struct fake_node *node, struct mr_client_options options)

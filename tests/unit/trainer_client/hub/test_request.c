@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
 #include "trainer_client/hub/request.h"
 #include "trainer_client/hub/stream.h"
 

@@ -11,6 +11,8 @@
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/format/capability.h"
 #include "dataplane/wire/format/packet.h"
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "tests/unit/trainer_client/hub/serve_fixture.h"
 
 static void each_sample_is_applied_once(void **state)

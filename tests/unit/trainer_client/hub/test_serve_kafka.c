@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
+#include "millrace_observe.h"
 #include "tests/unit/trainer_client/hub/format/block_bytes.h"
 #include "tests/unit/trainer_client/hub/kafka/kafka_mock.h"
 #include "tests/unit/trainer_client/hub/serve_fixture.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "millrace_admin.h"
 #include "tests/unit/trainer_client/hub/format/block_bytes.h"
 #include "tests/unit/trainer_client/hub/serve_fixture.h"
 
