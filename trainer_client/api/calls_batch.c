@@ -4,9 +4,7 @@
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/bag.h"
 #include "trainer_client/api/calls.h"
-#include "trainer_client/api/pieces.h"
-#include "trainer_client/api/rows_answer.h"
-#include "trainer_client/api/shard.h"
+#include "trainer_client/api/rows_message.h"
 
 #define FEED_TENSORS_MAX    5u /* of a table: head, keys, offsets, weights, divisors */
 #define BATCH_TABLES_MAX    ((MR_TENSORS_MAX - 1) / 3)
@@ -14,36 +12,23 @@
 
 /* ---- feed ---- */
 
-/* A table of a feed that is being made. */
+/* A table of a feed. */
 struct feed_table {
-    const struct mr_batch_keys *keys;
-    struct mrc_shard shard; /* several cores; its memory is NULL otherwise */
-    bool averages;          /* several cores, and bags are divided by something */
-    uint32_t pooling;
-    uint32_t first; /* of its tensors */
-};
-
-struct feed_context {
-    uint64_t batch_id[1 + MR_PLAN_WORDS]; /* and its stream's plan */
-    uint32_t batch_id_words;
-    uint32_t heads[BATCH_TABLES_MAX][4]; /* {table, samples, slots, flags} */
+    uint32_t head[4]; /* {table, samples, slots, flags} */
+    struct mrc_rows_request request;
+    struct mrc_division division; /* several owners; its memory is NULL otherwise */
 };
 
 /* A feed that is being made. */
 struct feed_call {
     struct mrc_retry retry;
-    uint64_t batch_id;
-    struct feed_table *tables; /* [table_count] */
+    uint64_t batch_id[1 + MR_PLAN_WORDS]; /* and its stream's plan */
+    struct feed_table *tables;            /* [table_count] */
     uint32_t table_count;
     bool read_only;
 };
 
-static uint32_t bag_count_of(const struct mr_batch_keys *keys)
-{
-    return keys->samples * keys->slots;
-}
-
-static enum mr_status check_feed(const struct mr_client *client, const struct mr_batch_keys *tables,
+static enum mr_status feed_check(const struct mr_client *client, const struct mr_batch_keys *tables,
                                  uint32_t table_count)
 {
     const char *call = "mr_feed_sample";
@@ -70,131 +55,95 @@ static enum mr_status check_feed(const struct mr_client *client, const struct mr
     return MR_OK;
 }
 
-static void fill_feed(struct mr_future *f, struct feed_table *table)
+/* Divides each table's keys by owner; each owner gets all bags. */
+static enum mr_status feed_divide(struct feed_call *c, const struct mrc_owners *owners)
 {
-    const struct mr_batch_keys *k = table->keys;
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        const struct mr_tensor *tensors = &f->parts[i].tensors[table->first];
-        struct mrc_share *share = &table->shard.shares[i];
-        share->keys = tensors[1].data;
-        share->offsets = tensors[2].data;
-        if (k->weights != NULL)
-            share->weights = tensors[3].data;
-        if (table->averages)
-            mrc_divisors(table->pooling, k->weights, k->offsets, bag_count_of(k),
-                         tensors[k->weights != NULL ? 4 : 3].data);
-    }
-    mrc_shard_split_csr(&table->shard, k->keys, k->offsets, bag_count_of(k));
-    if (k->weights != NULL)
-        mrc_shard_split_weights(&table->shard, k->weights);
-}
-
-static void describe_table(struct mr_future *f, uint32_t i, struct feed_table *table, const uint32_t head[4])
-{
-    const struct mr_batch_keys *k = table->keys;
-    bool whole = table->shard.memory == NULL;
-    uint32_t bags = bag_count_of(k), keys = whole ? k->offsets[bags] : table->shard.shares[i].key_count;
-    table->first = f->parts[i].tensor_count;
-    mrc_part_add(f, i, mr_tensor_1d(MR_U32, 4, head));
-    mrc_part_add(f, i, mr_tensor_1d(MR_U64, keys, whole ? k->keys : NULL));
-    mrc_part_add(f, i, mr_tensor_1d(MR_U32, bags + 1, whole ? k->offsets : NULL));
-    if (k->weights != NULL)
-        mrc_part_add(f, i, mr_tensor_1d(MR_F32, keys, whole ? k->weights : NULL));
-    if (table->averages)
-        mrc_part_add(f, i, mr_tensor_1d(MR_F32, bags, NULL));
-}
-
-static void describe_feed(struct mr_future *f, struct feed_table *tables, uint32_t table_count,
-                          bool read_only)
-{
-    struct feed_context *context = f->context;
-    for (uint32_t t = 0; t < table_count; t++) {
-        const struct mr_batch_keys *k = tables[t].keys;
-        uint32_t flags = (read_only ? MR_FEED_READ_ONLY : 0) | (k->weights != NULL ? MR_BAG_WEIGHTS : 0) |
-                         (tables[t].averages ? MR_BAG_DIVISORS : 0);
-        uint32_t head[4] = {k->table, k->samples, k->slots, flags};
-        memcpy(context->heads[t], head, sizeof(head));
-    }
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        mrc_part_add(f, i, mr_tensor_1d(MR_U64, context->batch_id_words, context->batch_id));
-        for (uint32_t t = 0; t < table_count; t++)
-            describe_table(f, i, &tables[t], context->heads[t]);
-    }
-}
-
-static enum mr_status split_tables(const struct feed_call *c, const struct mrc_owners *owners)
-{
-    struct feed_table *tables = c->tables;
     for (uint32_t t = 0; t < c->table_count; t++) {
-        const struct mr_batch_keys *k = tables[t].keys;
-        uint32_t key_count = k->offsets[bag_count_of(k)];
+        struct mrc_rows_request *r = &c->tables[t].request;
         struct mr_feature table;
-        enum mr_status status =
-            mrc_find_feature(c->retry.client, c->retry.options, c->retry.op, k->table, MR_TABLE, &table);
+        const enum mr_status status =
+            mrc_find_feature(c->retry.client, c->retry.options, c->retry.op, r->table, MR_TABLE, &table);
         if (status != MR_OK)
             return status;
-        tables[t].pooling = table.pooling;
-        tables[t].averages = mr_pooling_averages(table.pooling);
-        if (!mrc_shard_keys(&tables[t].shard, owners->of_partition, owners->count, table.seed, k->keys,
-                            key_count, false))
-            return mrc_error(MR_NO_MEMORY, "mr_feed_sample: no memory to split %u keys", key_count);
+        void *memory = malloc(mrc_division_bytes(r, owners->count));
+        if (memory == NULL)
+            return mrc_error(MR_NO_MEMORY, "mr_feed_sample: no memory to split %u keys", r->key_count);
+        r->pooling = table.pooling;
+        r->averages = mr_pooling_averages(table.pooling);
+        (void)mrc_divide_by_owner(&c->tables[t].division, r, owners->of_partition, owners->count, table.seed,
+                                  memory);
     }
     return MR_OK;
 }
 
-/* The tables fit one message. */
-static enum mr_status check_tensor_count(const struct feed_table *tables, uint32_t table_count)
+/* Describes the requests, and fills in what is divided. */
+static enum mr_status feed_describe(struct feed_call *c, struct mr_future *f, bool is_divided)
 {
-    uint32_t tensors = 1;
-    for (uint32_t t = 0; t < table_count; t++)
-        tensors += 3u + (tables[t].keys->weights != NULL) + tables[t].averages;
-    return tensors <= MR_TENSORS_MAX
-               ? MR_OK
-               : mrc_error(
-                     MR_INVALID_ARGUMENT,
-                     "mr_feed_sample: %u tables, weights and divisors make %u tensors; a call has up to %u",
-                     table_count, tensors, MR_TENSORS_MAX);
-}
-
-/* Describes the tables and runs the call; `owners` NULL: the call itself reports why. */
-static enum mr_status feed_run(struct feed_call *c, const struct mrc_owners *owners)
-{
-    const uint32_t part_count = owners == NULL ? 1 : owners->count;
-    const struct mrc_retry *r = &c->retry;
-    struct mr_future *f;
-    enum mr_status status = part_count > 1 ? split_tables(c, owners) : MR_OK;
-    if (status == MR_OK)
-        status = check_tensor_count(c->tables, c->table_count);
-    if (status == MR_OK)
-        status = mrc_future_new(r->client, r->options, r->op, 0, part_count,
-                                1 + FEED_TENSORS_MAX * c->table_count, sizeof(struct feed_context), &f);
+    const struct mr_tensor batch =
+        mr_tensor_1d(MR_U64, mrc_add_plan(c->retry.options, c->batch_id), c->batch_id);
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        mrc_part_add(f, i, batch);
+        for (uint32_t t = 0; t < c->table_count; t++) {
+            struct feed_table *table = &c->tables[t];
+            table->head[3] = (c->read_only ? MR_FEED_READ_ONLY : 0) | mrc_request_flags(&table->request);
+            mrc_part_add(f, i, mr_tensor_1d(MR_U32, 4, table->head));
+            mrc_request_add(&table->request, f, i, NULL, is_divided ? &table->division.shares[i] : NULL);
+        }
+    }
+    if (!is_divided)
+        return MR_OK;
+    const enum mr_status status = mrc_future_begin(f);
     if (status != MR_OK)
         return status;
-    struct feed_context *context = f->context;
-
-    mrc_retry_future(&c->retry, f);
-    context->batch_id[0] = c->batch_id;
-    context->batch_id_words = mrc_add_plan(r->options, context->batch_id);
-    describe_feed(f, c->tables, c->table_count, c->read_only);
-    status = mrc_future_begin(f);
-    if (status != MR_OK) {
-        mrc_future_free(f);
-        return status;
+    for (uint32_t t = 0, tensor = 1; t < c->table_count; t++) {
+        struct feed_table *table = &c->tables[t];
+        for (uint32_t i = 0; i < f->part_count; i++)
+            mrc_request_find(&table->request, &f->parts[i].tensors[tensor + 1], false,
+                             &table->division.shares[i]);
+        tensor += 1 + mrc_request_tensors(&table->request, false);
+        mrc_division_fill(&table->division);
     }
-    for (uint32_t t = 0; t < c->table_count && part_count > 1; t++)
-        fill_feed(f, &c->tables[t]);
-    return mrc_future_run(f, r->options, NULL);
+    return MR_OK;
+}
+
+/* `owners` NULL: the call itself reports why. */
+static enum mr_status feed_send(struct feed_call *c, const struct mrc_owners *owners)
+{
+    struct mrc_retry *r = &c->retry;
+    const uint32_t owner_count = owners == NULL ? 1 : owners->count;
+    uint32_t tensors = 1;
+    struct mr_future *f;
+    enum mr_status status = owner_count > 1 ? feed_divide(c, owners) : MR_OK;
+    for (uint32_t t = 0; t < c->table_count; t++)
+        tensors += 1 + mrc_request_tensors(&c->tables[t].request, false);
+    if (status == MR_OK && tensors > MR_TENSORS_MAX)
+        status =
+            mrc_error(MR_INVALID_ARGUMENT,
+                      "mr_feed_sample: %u tables, weights and divisors make %u tensors; a call has up to %u",
+                      c->table_count, tensors, MR_TENSORS_MAX);
+    if (status == MR_OK)
+        status = mrc_future_new(r->client, r->options, r->op, 0, owner_count,
+                                1 + FEED_TENSORS_MAX * c->table_count, 0, &f);
+    if (status != MR_OK)
+        return status;
+    mrc_retry_future(r, f);
+    status = feed_describe(c, f, owner_count > 1);
+    if (status == MR_OK)
+        return mrc_future_run(f, r->options, NULL);
+    mrc_future_free(f);
+    return status;
 }
 
 static enum mr_status feed_make(struct mrc_retry *r, struct mr_reply **reply)
 {
     struct feed_call *c = MR_CONTAINER(r, struct feed_call, retry);
     struct mrc_owners *owners = mrc_retry_hold_map(r);
-    const enum mr_status status = feed_run(c, owners);
+    const enum mr_status status = feed_send(c, owners);
     mrc_owners_release(owners);
     for (uint32_t t = 0; t < c->table_count; t++) {
-        free(c->tables[t].shard.memory);
-        c->tables[t].shard.memory = NULL;
+        free(c->tables[t].division.memory);
+        c->tables[t].division.memory = NULL;
+        c->tables[t].request.averages = false;
     }
     return status;
 }
@@ -203,17 +152,27 @@ enum mr_status mr_feed_sample(struct mr_client *client, const struct mr_options 
                               const struct mr_batch_keys *tables, uint32_t table_count, bool read_only)
 {
     struct feed_table feeds[BATCH_TABLES_MAX];
-    enum mr_status status = check_feed(client, tables, table_count);
+    enum mr_status status = feed_check(client, tables, table_count);
     if (status != MR_OK)
         return status;
-    for (uint32_t t = 0; t < table_count; t++)
-        feeds[t] = (struct feed_table){.keys = &tables[t]};
+    for (uint32_t t = 0; t < table_count; t++) {
+        const struct mr_batch_keys *k = &tables[t];
+        const uint32_t bag_count = k->samples * k->slots;
+        feeds[t] = (struct feed_table){.head = {k->table, k->samples, k->slots},
+                                       .request = {.table = k->table,
+                                                   .keys = k->keys,
+                                                   .key_count = k->offsets[bag_count],
+                                                   .offsets = k->offsets,
+                                                   .bag_count = bag_count,
+                                                   .weights = k->weights,
+                                                   .keeps_bags = true}};
+    }
     struct feed_call c = {.retry = {.client = client,
                                     .options = options,
                                     .op = MR_OP_FEED_SAMPLE,
                                     .make = feed_make,
                                     .is_due = mrc_retry_unexecuted},
-                          .batch_id = batch_id,
+                          .batch_id = {batch_id},
                           .tables = feeds,
                           .table_count = table_count,
                           .read_only = read_only};
@@ -233,52 +192,49 @@ static void add_up(float *total, const float *share, uint64_t floats)
         total[n] += share[n];
 }
 
-/* Adds up shares of f32 in the first one's buffer. */
-static enum mr_status add_shares(struct mr_future *f, const struct mr_tensor *sum, struct mr_reply **reply)
-{
-    for (uint32_t i = 1; i < f->part_count; i++)
-        add_up(sum->data, f->parts[i].answers[0].data, sum->bytes / sizeof(float));
-    return mrc_reply_give(f, reply);
-}
-
-/* Expands shares of other types, and adds them up in memory of the reply's own. */
-static enum mr_status expand_shares(const struct mr_tensor *like, const struct mrc_rows *shares,
-                                    uint32_t count, struct mr_reply **reply)
-{
-    uint32_t rows = mrc_row_count(like), dim = mrc_row_dim(like);
-    float *out = mrc_rows_allocate((uint64_t)rows + 1, dim);
-    if (out == NULL)
-        return MR_NO_MEMORY;
-    const struct mrc_rows whole = mrc_rows_f32(out);
-
-    mrc_rows_move(&whole, 0, &shares[0], 0, rows, dim);
-    for (uint32_t i = 1; i < count; i++) {
-        for (uint32_t r = 0; r < rows; r++) {
-            mrc_rows_move(&whole, rows, &shares[i], r, 1, dim); /* the additional row is scratch */
-            add_up(out + (size_t)r * dim, out + (size_t)rows * dim, dim);
-        }
-    }
-    return mrc_rows_give(out, like, reply);
-}
-
-/* Every core answers with its share of each bag. */
-static enum mr_status finish_lookup_batch(struct mr_future *f, struct mr_reply **reply)
+/* Every core answers with its share of each bag. Shares of f32 are added up in the first one's buffer, others
+ * in memory of the reply's own. */
+static enum mr_status lookup_batch_finish(struct mr_future *f, struct mr_reply **reply)
 {
     struct lookup_context *context = f->context;
     struct mrc_rows *shares = context->shares;
-    const struct mr_tensor *first = mrc_part_rows(f, 0, 0, context->dtype, 3, &shares[0]);
+    const struct mr_tensor *first = mrc_answer_rows(f, 0, 0, context->dtype, 3, &shares[0]);
     if (first == NULL)
         return mrc_part_garbled(f, 0);
     for (uint32_t i = 1; i < f->part_count; i++) {
-        const struct mr_tensor *share = mrc_part_rows(f, i, 0, context->dtype, 3, &shares[i]);
+        const struct mr_tensor *share = mrc_answer_rows(f, i, 0, context->dtype, 3, &shares[i]);
         if (share == NULL || memcmp(share->dims, first->dims, sizeof(share->dims)) != 0)
             return mrc_part_garbled(f, i);
     }
     if (reply == NULL)
         return MR_OK;
-    if (context->dtype == MR_F32)
-        return add_shares(f, first, reply);
-    return expand_shares(first, shares, f->part_count, reply);
+    if (context->dtype == MR_F32) {
+        for (uint32_t i = 1; i < f->part_count; i++)
+            add_up(first->data, shares[i].values, first->bytes / sizeof(float));
+        return mrc_reply_give(f, reply);
+    }
+    const uint32_t rows = mrc_row_count(first), dim = mrc_row_dim(first);
+    float *out = mrc_rows_allocate((uint64_t)rows + 1, dim); /* the additional row is scratch */
+    if (out == NULL)
+        return MR_NO_MEMORY;
+    const struct mrc_rows whole = mrc_rows_f32(out);
+
+    mrc_rows_move(&whole, 0, &shares[0], 0, rows, dim);
+    for (uint32_t i = 1; i < f->part_count; i++) {
+        for (uint32_t r = 0; r < rows; r++) {
+            mrc_rows_move(&whole, rows, &shares[i], r, 1, dim);
+            add_up(out + (size_t)r * dim, out + (size_t)rows * dim, dim);
+        }
+    }
+    struct mr_tensor sum = *first;
+    sum.dtype = MR_F32;
+    sum.bytes = (uint64_t)rows * dim * sizeof(float);
+    struct mr_reply *own = mrc_reply_own(sum, out);
+
+    if (own == NULL)
+        return MR_NO_MEMORY;
+    *reply = own;
+    return MR_OK;
 }
 
 struct lookup_call {
@@ -299,7 +255,7 @@ static enum mr_status lookup_batch_make(struct mrc_retry *r, struct mr_reply **r
         return status;
     ((struct lookup_context *)f->context)->dtype = c->dtype;
     f->options.flags = (uint16_t)mrc_reply_dtype_flags(c->dtype);
-    f->finish = finish_lookup_batch;
+    f->finish = lookup_batch_finish;
     return mrc_future_run(f, r->options, reply);
 }
 
@@ -339,7 +295,22 @@ struct push_context {
     enum mr_dtype dtype; /* of tables' gradients in messages */
 };
 
-static enum mr_status finish_push(struct mr_future *f, struct mr_reply **reply)
+struct push_call {
+    struct mrc_retry retry;
+    struct push_context push;
+    const struct mr_batch_gradient *gradients; /* [count] */
+    uint32_t count;
+};
+
+/* A gradient of a push that is being made. */
+struct push_gradient {
+    const struct mr_tensor *from;
+    bool everywhere;          /* a table's: all owners get it */
+    bool narrow;              /* a table's, converted to the type of the wire; a variable's is always f32 */
+    struct mrc_pieces pieces; /* a variable's, several owners; its memory is to be freed */
+};
+
+static enum mr_status push_batch_finish(struct mr_future *f, struct mr_reply **reply)
 {
     const struct push_context *context = f->context;
     bool applied = false;
@@ -353,15 +324,13 @@ static enum mr_status finish_push(struct mr_future *f, struct mr_reply **reply)
     }
     enum mr_status status = mrc_reply_give(f, reply);
 
-    if (status != MR_OK)
-        return status;
-    if (context->applied != NULL)
+    if (status == MR_OK && context->applied != NULL)
         *context->applied = applied;
-    return MR_OK;
+    return status;
 }
 
-static enum mr_status check_push(const struct mr_client *client, const struct mr_batch_gradient *gradients,
-                                 uint32_t count)
+static enum mr_status push_batch_check(const struct mr_client *client,
+                                       const struct mr_batch_gradient *gradients, uint32_t count)
 {
     const char *call = "mr_push_gradients_batch";
     if (client == NULL || gradients == NULL)
@@ -388,21 +357,13 @@ static enum mr_status check_push(const struct mr_client *client, const struct mr
     return MR_OK;
 }
 
-/* A gradient of a push that is being made. */
-struct push_gradient {
-    const struct mr_tensor *from;
-    bool everywhere;          /* a table's: all owners get it */
-    bool narrow;              /* a table's, converted to the type of the wire; a variable's is always f32 */
-    struct mrc_pieces pieces; /* a variable's, several owners; its memory is to be freed */
-};
-
-static bool is_split(const struct push_gradient *g)
+static bool gradient_is_divided(const struct push_gradient *g)
 {
     return g->pieces.share_count > 1;
 }
 
 /* Returns what an owner gets of a variable; NULL: nothing. */
-static struct mrc_piece_share *share_of(const struct push_gradient *g, uint32_t owner)
+static struct mrc_piece_share *gradient_share(const struct push_gradient *g, uint32_t owner)
 {
     for (uint32_t i = 0; i < g->pieces.share_count; i++)
         if (g->pieces.shares[i].owner == owner)
@@ -410,81 +371,51 @@ static struct mrc_piece_share *share_of(const struct push_gradient *g, uint32_t 
     return NULL;
 }
 
-/* Converts gradients of tables into the requests, and deals out those of variables. */
-static void fill_push(struct mr_future *f, struct push_gradient *gradients, uint32_t count)
+/* Finds out which owners get gradient `at`, and in which form. */
+static enum mr_status gradient_divide(const struct push_call *c, const struct mrc_owners *owners, uint32_t at,
+                                      struct push_gradient *g)
 {
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        const struct mrc_part *part = &f->parts[i];
-        for (uint32_t g = 0, t = 1; g < count; g++) {
-            const struct mr_tensor *from = gradients[g].from;
-            if (t >= part->tensor_count || part->sources[t] != &((struct push_context *)f->context)->heads[g])
-                continue; /* other owners' variable */
-            t++;
-            if (gradients[g].narrow) {
-                const struct mrc_rows rows = mrc_rows_f32(from->data), to = mrc_rows_of(&part->tensors[t]);
-                mrc_rows_move(&to, 0, &rows, 0, mrc_row_count(from), mrc_row_dim(from));
-                t += to.dtype == MR_I8 ? 1 : 0;
-            }
-            if (is_split(&gradients[g]))
-                share_of(&gradients[g], i)->values = part->tensors[++t].data;
-            t++;
-        }
-    }
-    for (uint32_t g = 0; g < count; g++)
-        if (is_split(&gradients[g]))
-            mrc_pieces_deal(&gradients[g].pieces, gradients[g].from->data);
-}
-
-/* Finds the owners of a variable's ranges. */
-static enum mr_status split_variable(const struct mr_feature *variable, const struct mrc_owners *owners,
-                                     uint32_t at, struct push_gradient *g)
-{
-    const uint64_t words[MR_PIECE_WORDS] = {0, mr_variable_elements(variable)};
-    if (!mrc_pieces_split(&g->pieces, variable, owners->of_partition, owners->count, words, MR_PIECE_WORDS))
+    const bool has_one_owner = owners == NULL || owners->count == 1;
+    struct mr_feature found;
+    g->from = &c->gradients[at].gradient;
+    g->everywhere = true;
+    if (has_one_owner && c->push.dtype == MR_F32)
+        return MR_OK;
+    const enum mr_status status = mrc_find_any_feature(c->retry.client, c->retry.options, c->retry.op,
+                                                       c->gradients[at].feature, &found);
+    if (status != MR_OK)
+        return status;
+    g->everywhere = found.kind == MR_TABLE || has_one_owner;
+    g->narrow = found.kind == MR_TABLE && c->push.dtype != MR_F32;
+    if (g->narrow && g->from->rank != 3)
+        return mrc_error(MR_WRONG_SHAPE, "mr_push_gradients_batch: gradients[%u] has %u dimensions, not 3",
+                         at, g->from->rank);
+    if (g->everywhere)
+        return MR_OK;
+    const uint64_t words[MR_PIECE_WORDS] = {0, mr_variable_elements(&found)};
+    if (!mrc_divide_pieces(&g->pieces, &found, owners->of_partition, owners->count, words, MR_PIECE_WORDS))
         return mrc_error(MR_NO_MEMORY, "mr_push_gradients_batch: no memory left");
-    if (is_split(g) && g->from->bytes != g->pieces.elements * sizeof(float))
+    if (gradient_is_divided(g) && g->from->bytes != g->pieces.elements * sizeof(float))
         return mrc_error(MR_WRONG_SHAPE,
                          "mr_push_gradients_batch: gradients[%u] has %llu elements, variable %s has %llu", at,
-                         (unsigned long long)(g->from->bytes / sizeof(float)), variable->name,
+                         (unsigned long long)(g->from->bytes / sizeof(float)), found.name,
                          (unsigned long long)g->pieces.elements);
     return MR_OK;
 }
 
-/* Finds out which owners get the gradient, and in which form. */
-static enum mr_status place_gradient(const struct mr_future *f, const struct mr_options *options,
-                                     const struct mrc_owners *owners, uint32_t feature, uint32_t at,
-                                     struct push_gradient *g)
-{
-    const struct push_context *context = f->context;
-    struct mr_feature found;
-    g->everywhere = true;
-    if (f->part_count == 1 && context->dtype == MR_F32)
-        return MR_OK;
-    enum mr_status status = mrc_find_any_feature(f->client, options, MR_OP_PUSH_GRAD_BATCH, feature, &found);
-
-    if (status != MR_OK)
-        return status;
-    g->everywhere = found.kind == MR_TABLE || f->part_count == 1 || owners == NULL;
-    g->narrow = found.kind == MR_TABLE && context->dtype != MR_F32;
-    if (g->narrow && g->from->rank != 3)
-        return mrc_error(MR_WRONG_SHAPE, "mr_push_gradients_batch: gradients[%u] has %u dimensions, not 3",
-                         at, g->from->rank);
-    return g->everywhere ? MR_OK : split_variable(&found, owners, at, g);
-}
-
-/* Adds the gradient to the requests of those owners. */
-static void add_gradient(struct mr_future *f, const struct push_gradient *g, struct mr_push_head *head)
+/* Adds the gradient to the requests of its owners. */
+static void gradient_add(struct mr_future *f, const struct push_gradient *g, struct mr_push_head *head)
 {
     const struct push_context *context = f->context;
     struct mr_tensor rows[MR_ROWS_TENSORS_MAX] = {*g->from};
     const uint32_t row_tensors = g->narrow ? mr_rows_tensors(*g->from, context->dtype, rows) : 1;
-    head->flags |= is_split(g) ? MR_PUSH_PIECES : 0;
+    head->flags |= gradient_is_divided(g) ? MR_PUSH_PIECES : 0;
     for (uint32_t i = 0; i < f->part_count; i++) {
-        const struct mrc_piece_share *share = g->everywhere ? NULL : share_of(g, i);
+        const struct mrc_piece_share *share = g->everywhere ? NULL : gradient_share(g, i);
         if (!g->everywhere && share == NULL)
             continue;
         mrc_part_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, head));
-        if (share != NULL && is_split(g)) {
+        if (gradient_is_divided(g)) {
             mrc_part_add(f, i, mr_tensor_1d(MR_U64, share->word_count, share->words));
             mrc_part_add(f, i, mr_tensor_1d(MR_F32, (uint32_t)share->elements, NULL));
             continue;
@@ -494,8 +425,48 @@ static void add_gradient(struct mr_future *f, const struct push_gradient *g, str
     }
 }
 
-static enum mr_status check_tensors(const struct mr_future *f)
+/* Converts gradients of tables into the requests, which were begun, and divides those of variables. */
+static void push_batch_fill(struct mr_future *f, struct push_gradient *gradients, uint32_t count)
 {
+    const struct push_context *context = f->context;
+    for (uint32_t i = 0; i < f->part_count; i++) {
+        const struct mrc_part *part = &f->parts[i];
+        for (uint32_t g = 0, t = 1; g < count; g++) {
+            const struct mr_tensor *from = gradients[g].from;
+            if (t >= part->tensor_count || part->sources[t] != &context->heads[g])
+                continue; /* other owners' variable */
+            t++;
+            if (gradients[g].narrow) {
+                const struct mrc_rows rows = mrc_rows_f32(from->data), to = mrc_rows_of(&part->tensors[t]);
+                mrc_rows_move(&to, 0, &rows, 0, mrc_row_count(from), mrc_row_dim(from));
+                t += to.dtype == MR_I8 ? 1 : 0;
+            }
+            if (gradient_is_divided(&gradients[g]))
+                gradient_share(&gradients[g], i)->values = part->tensors[++t].data;
+            t++;
+        }
+    }
+    for (uint32_t g = 0; g < count; g++)
+        if (gradient_is_divided(&gradients[g]))
+            mrc_pieces_fill(&gradients[g].pieces, gradients[g].from->data);
+}
+
+/* Describes the requests, and fills in what is divided or converted. */
+static enum mr_status push_batch_describe(struct mr_future *f, const struct push_call *c,
+                                          const struct mrc_owners *owners, struct push_gradient *gradients)
+{
+    struct push_context *context = f->context;
+    bool has_room = context->dtype != MR_F32;
+    for (uint32_t i = 0; i < f->part_count; i++)
+        mrc_part_add(f, i, mr_tensor_1d(MR_U64, 1, &context->batch_id));
+    for (uint32_t g = 0; g < c->count; g++) {
+        const enum mr_status status = gradient_divide(c, owners, g, &gradients[g]);
+        if (status != MR_OK)
+            return status;
+        context->heads[g] = mrc_push_head(c->gradients[g].feature, c->retry.options);
+        gradient_add(f, &gradients[g], &context->heads[g]);
+        has_room |= gradient_is_divided(&gradients[g]);
+    }
     for (uint32_t i = 0; i < f->part_count; i++)
         if (f->parts[i].tensor_count > MR_TENSORS_MAX)
             return mrc_error(
@@ -503,71 +474,36 @@ static enum mr_status check_tensors(const struct mr_future *f)
                 "mr_push_gradients_batch: the gradients make %u tensors; a message has up to %u: "
                 "push fewer at once",
                 f->parts[i].tensor_count, MR_TENSORS_MAX);
-    return MR_OK;
-}
-
-static enum mr_status describe_push(struct mr_future *f, const struct mr_options *options,
-                                    const struct mr_batch_gradient *gradients, uint32_t count,
-                                    const struct mrc_owners *owners, struct push_gradient *out)
-{
-    struct push_context *context = f->context;
-    for (uint32_t i = 0; i < f->part_count; i++)
-        mrc_part_add(f, i, mr_tensor_1d(MR_U64, 1, &context->batch_id));
-    for (uint32_t g = 0; g < count; g++) {
-        out[g].from = &gradients[g].gradient;
-        context->heads[g] = mrc_push_head(gradients[g].feature, options);
-        enum mr_status status = place_gradient(f, options, owners, gradients[g].feature, g, &out[g]);
-
-        if (status != MR_OK)
-            return status;
-        add_gradient(f, &out[g], &context->heads[g]);
-    }
-    return check_tensors(f);
-}
-
-struct push_call {
-    struct mrc_retry retry;
-    struct push_context push;
-    const struct mr_batch_gradient *gradients; /* [count] */
-    uint32_t count;
-};
-
-/* `owners` NULL: the call itself reports why. */
-static enum mr_status push_batch_run(struct push_call *c, const struct mrc_owners *owners)
-{
-    const struct mrc_retry *r = &c->retry;
-    struct push_gradient placed[BATCH_GRADIENTS_MAX];
-    struct mr_future *f;
-    bool fills = c->push.dtype != MR_F32;
-    enum mr_status status =
-        mrc_future_new(r->client, r->options, r->op, 0, owners == NULL ? 1 : owners->count, 1 + 3 * c->count,
-                       sizeof(c->push), &f);
-    if (status != MR_OK)
-        return status;
-    mrc_retry_future(&c->retry, f);
-    memset(placed, 0, c->count * sizeof(*placed));
-    *(struct push_context *)f->context = c->push;
-    f->finish = finish_push;
-    status = describe_push(f, r->options, c->gradients, c->count, owners, placed);
-    for (uint32_t g = 0; g < c->count; g++)
-        fills |= is_split(&placed[g]);
-    if (status == MR_OK && fills)
-        status = mrc_future_begin(f);
-    if (status == MR_OK && fills)
-        fill_push(f, placed, c->count);
+    if (!has_room)
+        return MR_OK;
+    const enum mr_status status = mrc_future_begin(f);
     if (status == MR_OK)
-        status = mrc_future_run(f, r->options, NULL);
-    else
-        mrc_future_free(f);
-    for (uint32_t g = 0; g < c->count; g++)
-        free(placed[g].pieces.memory);
+        push_batch_fill(f, gradients, c->count);
     return status;
 }
 
 static enum mr_status push_batch_make(struct mrc_retry *r, struct mr_reply **reply)
 {
-    struct mrc_owners *owners = mrc_retry_hold_map(r);
-    const enum mr_status status = push_batch_run(MR_CONTAINER(r, struct push_call, retry), owners);
+    struct push_call *c = MR_CONTAINER(r, struct push_call, retry);
+    struct mrc_owners *owners = mrc_retry_hold_map(r); /* NULL: the call itself reports why */
+    struct push_gradient gradients[BATCH_GRADIENTS_MAX];
+    struct mr_future *f;
+    enum mr_status status =
+        mrc_future_new(r->client, r->options, r->op, 0, owners == NULL ? 1 : owners->count, 1 + 3 * c->count,
+                       sizeof(c->push), &f);
+    memset(gradients, 0, c->count * sizeof(*gradients));
+    if (status == MR_OK) {
+        mrc_retry_future(r, f);
+        *(struct push_context *)f->context = c->push;
+        f->finish = push_batch_finish;
+        status = push_batch_describe(f, c, owners, gradients);
+        if (status == MR_OK)
+            status = mrc_future_run(f, r->options, NULL);
+        else
+            mrc_future_free(f);
+    }
+    for (uint32_t g = 0; g < c->count; g++)
+        free(gradients[g].pieces.memory);
     mrc_owners_release(owners);
     return status;
 }
@@ -577,7 +513,7 @@ enum mr_status mr_push_gradients_batch(struct mr_client *client, const struct mr
                                        uint32_t count, bool *applied)
 {
     enum mr_dtype dtype = MR_F32;
-    enum mr_status status = check_push(client, gradients, count);
+    enum mr_status status = push_batch_check(client, gradients, count);
     if (status == MR_OK)
         status = mrc_wire_dtype("mr_push_gradients_batch", options, &dtype);
     if (status == MR_OK && dtype == MR_I8 && 1 + 3 * count > MR_TENSORS_MAX)

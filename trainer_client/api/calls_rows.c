@@ -79,7 +79,7 @@ enum mr_status mr_push_gradients_bags(struct mr_client *client, const struct mr_
                                              .bag_count = bag_count,
                                              .weights = weights,
                                              .dim = dim,
-                                             .gradients = gradients};
+                                             .gradients = mrc_rows_f32(gradients)};
     return run_table(client, options, MR_OP_PUSH_GRAD, &request, 0, NULL);
 }
 
@@ -99,8 +99,11 @@ enum mr_status mr_push_gradients(struct mr_client *client, const struct mr_optio
     if (status == MR_OK)
         status = check_gradients("mr_push_gradients", dim, gradients);
 
-    const struct mrc_rows_request request = {
-        .table = table, .keys = keys, .key_count = key_count, .dim = dim, .gradients = gradients};
+    const struct mrc_rows_request request = {.table = table,
+                                             .keys = keys,
+                                             .key_count = key_count,
+                                             .dim = dim,
+                                             .gradients = mrc_rows_f32(gradients)};
     return status != MR_OK ? status : run_table(client, options, MR_OP_PUSH_GRAD, &request, 0, NULL);
 }
 
@@ -133,8 +136,11 @@ enum mr_status mr_set_rows(struct mr_client *client, const struct mr_options *op
         status = mrc_nodes_check(client, call, MR_CAN(SET_ROWS));
     if (status != MR_OK)
         return status;
-    const struct mrc_rows_request request = {
-        .table = table, .keys = keys, .key_count = key_count, .dim = row_floats, .gradients = rows};
+    const struct mrc_rows_request request = {.table = table,
+                                             .keys = keys,
+                                             .key_count = key_count,
+                                             .dim = row_floats,
+                                             .gradients = mrc_rows_f32(rows)};
     return run_table(client, options, MR_OP_PUSH_GRAD, &request,
                      MR_PUSH_SET | (has_state ? MR_PUSH_STATE : 0), NULL);
 }
@@ -263,7 +269,7 @@ enum mr_status mr_push_gradients_tables(struct mr_client *client, const struct m
     for (uint32_t i = 0; i < table_count; i++) {
         requests[i] = request_of(&tables[i].of);
         requests[i].dim = tables[i].dim;
-        requests[i].gradients = tables[i].gradients;
+        requests[i].gradients = mrc_rows_f32(tables[i].gradients);
     }
     return run_tables(client, options, MR_OP_PUSH_GRAD, requests, table_count, NULL);
 }

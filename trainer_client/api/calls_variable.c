@@ -1,12 +1,12 @@
 /* Variables: whole or a piece, and their gradients. A call has a part for each owner of ranges that it is
- * about (pieces.h); one with a single owner is sent and answered without a copy. */
+ * about (divide.h); one with a single owner is sent and answered without a copy. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
 #include "trainer_client/api/calls.h"
-#include "trainer_client/api/pieces.h"
-#include "trainer_client/api/rows_answer.h"
+#include "trainer_client/api/divide.h"
+#include "trainer_client/api/rows_message.h"
 
 struct variable_context {
     struct mrc_pieces pieces;
@@ -43,8 +43,8 @@ static enum mr_status find_pieces(struct variable_call *c, uint64_t first, uint6
     static const uint16_t nobody[MR_PARTITION_COUNT]; /* the call itself reports why */
     const uint64_t words[MR_PIECE_WORDS] = {first, count == 0 ? all - first : count};
     struct mrc_owners *owners = mrc_retry_hold_map(&c->retry);
-    bool ok = mrc_pieces_split(pieces, &variable, owners == NULL ? nobody : owners->of_partition,
-                               owners == NULL ? 1 : owners->count, words, MR_PIECE_WORDS);
+    bool ok = mrc_divide_pieces(pieces, &variable, owners == NULL ? nobody : owners->of_partition,
+                                owners == NULL ? 1 : owners->count, words, MR_PIECE_WORDS);
 
     mrc_owners_release(owners);
     return ok ? MR_OK : mrc_error(MR_NO_MEMORY, "%s: no memory left", mr_op_name(op));
@@ -102,7 +102,7 @@ static enum mr_status run_with_values(struct mr_future *f, const struct mr_optio
     }
     for (uint32_t i = 0; i < f->part_count; i++)
         pieces->shares[i].values = f->parts[i].tensors[f->parts[i].tensor_count - 1].data;
-    mrc_pieces_deal(pieces, whole.data);
+    mrc_pieces_fill(pieces, whole.data);
     return mrc_future_run(f, options, NULL);
 }
 
@@ -158,7 +158,7 @@ static enum mr_status finish_pull(struct mr_future *f, struct mr_reply **reply)
 
     if (all == NULL)
         return MR_NO_MEMORY;
-    mrc_pieces_collect(pieces, all);
+    mrc_pieces_join(pieces, all);
     struct mr_reply *own = mrc_reply_own(mr_tensor_1d(MR_F32, (uint32_t)pieces->elements, all), all);
 
     if (own == NULL)

@@ -13,7 +13,7 @@
 #define MRC_ROWS_CALL_H
 
 #include "trainer_client/api/calls.h"
-#include "trainer_client/api/rows_request.h"
+#include "trainer_client/api/divide.h"
 
 struct mrc_rows_call {
     struct mrc_retry retry;                  /* mrc_rows_retry() */

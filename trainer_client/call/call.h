@@ -67,7 +67,7 @@ struct mrc_part {
  * reported by mrc_error(). */
 typedef enum mr_status (*mrc_finish)(struct mr_future *f, struct mr_reply **reply);
 
-struct mrc_joined;
+struct mrc_series;
 struct mrc_retry;
 
 struct mr_future {
@@ -79,7 +79,7 @@ struct mr_future {
     void *context;             /* context_bytes, zeroed; goes with the future */
     void *memory;              /* freed with the future; for the code that made it */
     struct mrc_retry *retry;   /* of the caller's; freed with the future. NULL: it is not made again */
-    struct mrc_joined *joined; /* the calls in place of this one, which has no parts; NULL: it is a call */
+    struct mrc_series *series; /* the calls that it stands for, and it has no parts; NULL: it is a call */
     struct mr_pushed *pushed;  /* the caller's; NULL: the caller does not ask what became of the push */
     uint32_t part_count, parts_pending;
     int notify_fd; /* eventfd of mr_future_notify(); -1 = none */

@@ -3,11 +3,11 @@
 #include <unistd.h>
 #include "dataplane/wire/base/clock.h"
 #include "trainer_client/call/call_hooks.h"
-#include "trainer_client/call/joined.h"
 #include "trainer_client/call/last_error.h"
 #include "trainer_client/call/outcome.h"
 #include "trainer_client/call/own_latency.h"
 #include "trainer_client/call/retry.h"
+#include "trainer_client/call/series.h"
 
 void mrc_future_notify(const struct mr_future *f)
 {
@@ -84,16 +84,6 @@ enum mr_status mrc_future_run(struct mr_future *f, const struct mr_options *opti
 
 /* ---- the public functions ---- */
 
-static enum mr_status wait_for_joined(struct mr_future *f, struct mr_reply **reply)
-{
-    struct mr_reply *tensors = NULL;
-    f->waited = true;
-    enum mr_status status = mrc_joined_wait(f->joined, reply == NULL ? NULL : &tensors);
-    if (status == MR_OK && reply != NULL)
-        *reply = tensors;
-    return status;
-}
-
 enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
 {
     if (future == NULL)
@@ -102,18 +92,19 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
         return mrc_bad_argument("mr_future_wait", "this future has been waited for before");
     if (mrc_is_inherited(future->client))
         return mrc_check_process(future->client, mr_op_name(future->options.op));
-    if (future->joined != NULL)
-        return wait_for_joined(future, reply);
-    do {
-        pthread_mutex_lock(&future->client->lock);
-        wait_for_end(mrc_retry_latest(future));
-        pthread_mutex_unlock(&future->client->lock);
-    } while (mrc_retry_next(future, UINT64_MAX) == MRC_RETRY_NOW);
-    future->waited = true;
-
     struct mr_reply *tensors = NULL; /* remains NULL when the whole answer goes into other outputs */
-    enum mr_status status = conclude(mrc_retry_latest(future), reply == NULL ? NULL : &tensors);
-
+    enum mr_status status;
+    if (future->series != NULL) {
+        status = mrc_series_wait(future->series, reply == NULL ? NULL : &tensors);
+    } else {
+        do {
+            pthread_mutex_lock(&future->client->lock);
+            wait_for_end(mrc_retry_latest(future));
+            pthread_mutex_unlock(&future->client->lock);
+        } while (mrc_retry_next(future, UINT64_MAX) == MRC_RETRY_NOW);
+        status = conclude(mrc_retry_latest(future), reply == NULL ? NULL : &tensors);
+    }
+    future->waited = true;
     if (status == MR_OK && reply != NULL)
         *reply = tensors;
     return status;
@@ -177,8 +168,8 @@ uint64_t mrc_futures_next_us(const struct mr_client *client)
 /* Returns whether a call is over, for which it waits until then at most; makes it again if need be. */
 static bool future_poll(struct mr_future *f, uint64_t until_us)
 {
-    if (f->joined != NULL)
-        return mrc_joined_poll(f->joined, until_us);
+    if (f->series != NULL)
+        return mrc_series_poll(f->series, until_us);
     for (;;) {
         pthread_mutex_lock(&f->client->lock);
         const bool over = mrc_wait(f->client, is_over, f, until_us);
@@ -222,8 +213,8 @@ void mr_future_notify(struct mr_future *future, int event_fd)
 {
     if (future == NULL || mrc_is_inherited(future->client))
         return;
-    if (future->joined != NULL) {
-        mrc_joined_notify(future->joined, event_fd);
+    if (future->series != NULL) {
+        mrc_series_notify(future->series, event_fd);
         return;
     }
     pthread_mutex_lock(&future->client->lock);
@@ -248,8 +239,8 @@ void mr_future_destroy(struct mr_future *future)
     if (future == NULL || mrc_is_inherited(future->client))
         return;
     struct mr_client *client = future->client;
-    if (future->joined != NULL) {
-        mrc_joined_free(future->joined);
+    if (future->series != NULL) {
+        mrc_series_free(future->series);
         mrc_future_free(future);
         return;
     }

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "dataplane/wire/format/bag.h"
 #include "dataplane/wire/format/op.h"
-#include "trainer_client/api/shard.h"
+#include "trainer_client/api/divide.h"
 
 static size_t aligned(size_t bytes)
 {
@@ -112,59 +112,6 @@ static struct mrc_push *new_push(const struct mrc_push *like, const struct parts
     return push;
 }
 
-/* Shares of bags have the divisors of the whole bags, unless they pool by sum. */
-static struct mrc_push *new_share(const struct mrc_push *push, const struct mr_feature *table,
-                                  const struct mrc_shard *shard, uint32_t core)
-{
-    struct parts p = parts_of(push);
-    if (push->tensors[2].dims[0] > 0 && mr_pooling_averages(table->pooling))
-        p.head.flags |= MR_BAG_DIVISORS;
-    p.keys = shard->shares[core].key_count;
-    p.bags = shard->shares[core].bag_count;
-    return new_push(push, &p);
-}
-
-static void fill_bag_share(const struct mrc_shard *shard, uint32_t core, uint32_t pooling,
-                           const struct parts *whole)
-{
-    float *divisors = shard->shares[core].divisors;
-    mrc_shard_split_bag_rows(shard, core, &whole->gradients, whole->dim);
-    if (divisors == NULL)
-        return;
-    if (whole->divisors != NULL)
-        mrc_shard_split_bag_floats(shard, core, whole->divisors, divisors);
-    else
-        mrc_shard_divisors(shard, core, pooling, whole->weights, whole->offsets, divisors);
-}
-
-static void fill_shares(struct mrc_shard *shard, uint32_t pooling, const struct mrc_push *push,
-                        struct mrc_push *const shares[])
-{
-    const struct parts whole = parts_of(push);
-    for (uint32_t core = 0; core < shard->owner_count; core++) {
-        struct mrc_share *share = &shard->shares[core];
-        if (shares[core] == NULL)
-            continue;
-        const struct parts parts = parts_of(shares[core]);
-        share->keys = parts.key;
-        share->offsets = parts.offsets;
-        share->weights = parts.weights;
-        share->divisors = parts.divisors;
-        share->rows = parts.gradients;
-    }
-    if (whole.weights != NULL)
-        mrc_shard_split_weights(shard, whole.weights);
-    if (push->tensors[2].dims[0] == 0) {
-        mrc_shard_split_keys(shard, whole.key);
-        mrc_shard_split_rows(shard, &whole.gradients, whole.dim);
-        return;
-    }
-    mrc_shard_split_bags(shard, whole.key, whole.offsets, whole.bags);
-    for (uint32_t core = 0; core < shard->owner_count; core++)
-        if (shares[core] != NULL)
-            fill_bag_share(shard, core, pooling, &whole);
-}
-
 uint32_t mrc_push_only_owner(const struct mrc_push *push, const uint16_t owners[MR_PARTITION_COUNT],
                              const struct mr_feature *table)
 {
@@ -183,25 +130,53 @@ uint32_t mrc_push_only_owner(const struct mrc_push *push, const uint16_t owners[
 bool mrc_push_split(const struct mrc_push *push, const uint16_t owners[MR_PARTITION_COUNT],
                     uint32_t owner_count, const struct mr_feature *table, struct mrc_push *shares[])
 {
-    const struct mr_tensor *t = push->tensors;
-    struct mrc_shard shard;
-    bool ok = true, bags = t[2].dims[0] > 0;
-    for (uint32_t owner = 0; owner < owner_count; owner++)
-        shares[owner] = NULL;
-    if (!mrc_shard_keys(&shard, owners, owner_count, table->seed, t[1].data, t[1].dims[0], bags))
+    const bool bags = push->tensors[2].dims[0] > 0;
+    struct parts parts = parts_of(push);
+    const struct mrc_rows_request whole = {.keys = parts.key,
+                                           .key_count = parts.keys,
+                                           .offsets = bags ? parts.offsets : NULL,
+                                           .bag_count = parts.bags,
+                                           .weights = parts.weights,
+                                           .dim = parts.dim,
+                                           .gradients = parts.gradients,
+                                           .dtype = parts.dtype,
+                                           .pooling = table->pooling,
+                                           .divisors = parts.divisors};
+    struct mrc_division d;
+    bool ok = true;
+    void *memory = malloc(mrc_division_bytes(&whole, owner_count));
+    memset((void *)shares, 0, owner_count * sizeof(*shares));
+    if (memory == NULL)
         return false;
-    if (bags)
-        mrc_shard_bags(&shard, t[2].data, t[2].dims[0] - 1);
-    for (uint32_t owner = 0; owner < owner_count && ok; owner++)
-        if (shard.shares[owner].key_count > 0)
-            ok = (shares[owner] = new_share(push, table, &shard, owner)) != NULL;
+    (void)mrc_divide_by_owner(&d, &whole, owners, owner_count, table->seed, memory);
+    /* Shares of bags have the divisors of the whole bags, unless they pool by sum. */
+    if (bags && mr_pooling_averages(table->pooling))
+        parts.head.flags |= MR_BAG_DIVISORS;
+    for (uint32_t owner = 0; owner < owner_count && ok; owner++) {
+        struct mrc_share *share = &d.shares[owner];
+        parts.keys = share->key_count;
+        parts.bags = share->bag_count;
+        if (share->key_count == 0)
+            continue;
+        shares[owner] = new_push(push, &parts);
+        ok = shares[owner] != NULL;
+        if (!ok)
+            break;
+        const struct parts made = parts_of(shares[owner]);
+
+        share->keys = made.key;
+        share->offsets = made.offsets;
+        share->weights = made.weights;
+        share->divisors = made.divisors;
+        share->rows = made.gradients;
+    }
     if (ok)
-        fill_shares(&shard, table->pooling, push, shares);
+        mrc_division_fill(&d);
     for (uint32_t owner = 0; owner < owner_count && !ok; owner++) {
         mrc_push_free(shares[owner]);
         shares[owner] = NULL;
     }
-    free(shard.memory);
+    free(memory);
     return ok;
 }
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "dataplane/wire/format/op.h"
-#include "trainer_client/api/pieces.h"
+#include "trainer_client/api/divide.h"
 #include "trainer_client/replay/push.h"
 
 bool mrc_push_is_of_variable(const struct mrc_push *push)
@@ -90,7 +90,7 @@ bool mrc_variable_push_split(const struct mrc_push *push, const uint16_t owners[
     bool ok = true;
     memset((void *)shares, 0, owner_count * sizeof(void *));
     find_parts(push, &parts);
-    if (!mrc_pieces_split(&pieces, variable, owners, owner_count, parts.words, parts.word_count))
+    if (!mrc_divide_pieces(&pieces, variable, owners, owner_count, parts.words, parts.word_count))
         return false;
     for (uint32_t i = 0; i < pieces.share_count && ok; i++) {
         struct mrc_piece_share *share = &pieces.shares[i];
@@ -103,7 +103,7 @@ bool mrc_variable_push_split(const struct mrc_push *push, const uint16_t owners[
         share->values = values_of(made);
     }
     if (ok)
-        mrc_pieces_deal(&pieces, parts.values->data);
+        mrc_pieces_fill(&pieces, parts.values->data);
     for (uint32_t o = 0; o < owner_count && !ok; o++) {
         mrc_push_free(shares[o]);
         shares[o] = NULL;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "trainer_client/api/pieces.h"
+#include "trainer_client/api/divide.h"
 
 enum { ELEMENTS = 1000, OWNERS = 5, ROUNDS = 300 };
 
@@ -61,8 +61,8 @@ static void check_values(struct mrc_pieces *p)
         values[i] = (float)i;
     for (uint32_t s = 0; s < p->share_count; at += p->shares[s++].elements)
         p->shares[s].values = shares + at;
-    mrc_pieces_deal(p, values);
-    mrc_pieces_collect(p, back);
+    mrc_pieces_fill(p, values);
+    mrc_pieces_join(p, back);
     assert_memory_equal(values, back, p->elements * sizeof(float));
     for (uint32_t s = 0; s < p->share_count; s++) /* in the order of the elements */
         for (uint64_t i = 1; i < p->shares[s].elements; i++)
@@ -87,7 +87,7 @@ static void pieces_go_to_their_owners_and_come_back(void **state)
         const uint32_t word_count = draw_pieces(&random, words);
         for (uint32_t w = 0; w < word_count; w += MR_PIECE_WORDS)
             memset(is_in + words[w], true, words[w + 1]);
-        assert_true(mrc_pieces_split(&p, &v, owners, OWNERS, words, word_count));
+        assert_true(mrc_divide_pieces(&p, &v, owners, OWNERS, words, word_count));
         check_shares(&p, owners, is_in);
         check_values(&p);
         several += p.share_count > 1;

@@ -1,4 +1,5 @@
-#include "trainer_client/api/pieces.h"
+/* Pieces of a variable, divided by the owners of its ranges, and their values. */
+#include "trainer_client/api/divide.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -44,9 +45,9 @@ static void add_run(struct mrc_piece_share *share, const struct walk *w)
     share->elements += w->run.count;
 }
 
-bool mrc_pieces_split(struct mrc_pieces *p, const struct mr_feature *variable,
-                      const uint16_t owners[MR_PARTITION_COUNT], uint32_t owner_count, const uint64_t *words,
-                      uint32_t word_count)
+bool mrc_divide_pieces(struct mrc_pieces *p, const struct mr_feature *variable,
+                       const uint16_t owners[MR_PARTITION_COUNT], uint32_t owner_count, const uint64_t *words,
+                       uint32_t word_count)
 {
     uint32_t runs = 0;
     for (struct walk w = {0}; next_run(variable, words, word_count, &w);)
@@ -93,7 +94,7 @@ static void rewind_shares(struct mrc_pieces *p)
         p->shares[i].next = 0;
 }
 
-void mrc_pieces_deal(struct mrc_pieces *p, const float *values)
+void mrc_pieces_fill(struct mrc_pieces *p, const float *values)
 {
     rewind_shares(p);
     const uint16_t *share_of = p->share_of;
@@ -105,7 +106,7 @@ void mrc_pieces_deal(struct mrc_pieces *p, const float *values)
     }
 }
 
-void mrc_pieces_collect(struct mrc_pieces *p, float *values)
+void mrc_pieces_join(struct mrc_pieces *p, float *values)
 {
     rewind_shares(p);
     const uint16_t *share_of = p->share_of;
