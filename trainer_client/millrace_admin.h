@@ -56,18 +56,6 @@ MR_API enum mr_status mr_forget_streams(struct mr_client *client, const struct m
 
 /* ---- checkpoints ---- */
 
-/* Starts a checkpoint and returns its id; training continues. directory NULL: the server's configured one. If
- * the server was restarted, a client with `replay` first waits until every core has its pushes again, even if
- * the call is asynchronous. If it is restarted during the call, a client with `replay` asks for the save
- * again; an asynchronous call ends with MR_UNKNOWN_OUTCOME instead, as that of a client without `replay`
- * does. */
-MR_API enum mr_status mr_save(struct mr_client *client, const struct mr_options *options,
-                              const char *directory, uint64_t *checkpoint_id);
-/* Replaces all features and rows by those of a checkpoint (id 0: the newest that verifies). Returns when that
- * is done. On failure the node keeps serving what it served before. */
-MR_API enum mr_status mr_restore(struct mr_client *client, const struct mr_options *options,
-                                 const char *directory, uint64_t id, uint64_t *checkpoint_id);
-
 /* A table, variable or parameter of a checkpoint, and the name that it gets. */
 struct mr_restore_name {
     const char *name;
@@ -98,26 +86,10 @@ struct mr_restored {
     uint32_t tables, variables; /* taken out of it */
     uint32_t parameters;        /* of remote calls */
 };
-/* Restores all or some features of a checkpoint. `what` NULL: all of the newest that verifies; restored: may
- * be NULL. */
-MR_API enum mr_status mr_checkpoint_restore(struct mr_client *client, const struct mr_options *options,
-                                            const struct mr_restore_options *what,
-                                            struct mr_restored *restored);
-
-enum mr_checkpoint_state { MR_CHECKPOINT_IDLE = 0, MR_CHECKPOINT_SAVING = 1, MR_CHECKPOINT_LOADING = 2 };
-struct mr_checkpoint_status {
-    enum mr_checkpoint_state state;
-    uint64_t id; /* of the one running, or of the last */
-    uint64_t bytes_done, bytes_total;
-    uint64_t duration_us;
-    uint64_t last_good_id;      /* 0 = none yet */
-    enum mr_status last_status; /* outcome of the last one */
-    char last_error[256];
-};
-MR_API enum mr_status mr_checkpoint_status(struct mr_client *client, const struct mr_options *options,
-                                           struct mr_checkpoint_status *status);
-
-/* ---- saves with options ---- */
+/* Restores all or some features of a checkpoint, and returns when that is done. `what` NULL: all of the newest
+ * that verifies; restored: may be NULL. On failure the node keeps serving what it served before. */
+MR_API enum mr_status mr_restore(struct mr_client *client, const struct mr_options *options,
+                                 const struct mr_restore_options *what, struct mr_restored *restored);
 
 enum mr_save_kind {
     MR_SAVE_CONFIGURED = 0, /* full or delta, as checkpoint.deltas and the keys beside it say */
@@ -139,16 +111,21 @@ struct mr_save_options {
     bool queue; /* while another save runs: wait for its end instead of failing with MR_CHECKPOINT_RUNNING */
     /* Tables, variables and parameters of remote calls to save; without names, everything. Such a checkpoint
      * is partial: it goes to the folder `partial` of the directory, where it has a number of its own, and
-     * mr_checkpoint_restore() takes from it by name. A start does not restore it, deltas do not build on it,
+     * mr_restore() takes from it by name. A start does not restore it, deltas do not build on it,
      * and it does not hold pushes for `replay`. */
     const char *const *names;
     uint32_t name_count;
 };
-/* Starts or queues a save and returns its number at once; training continues. The numbers count the saves of
- * the server since its start; mr_checkpoint_info() reports how a save ended. save NULL: everything as
- * configured. With `replay`: as mr_save(). */
-MR_API enum mr_status mr_checkpoint_save(struct mr_client *client, const struct mr_options *options,
-                                         const struct mr_save_options *save, uint64_t *number);
+/* Starts or queues a save, and returns at once; training continues. save NULL: everything, as configured.
+ * *checkpoint_id (may be NULL): its id; 0 while it waits for a step or for another save. *number (may be
+ * NULL): by which mr_checkpoint_info() reports how it ended; saves are counted from the server's start.
+ *
+ * If the server was restarted, a client with `replay` first waits until every core has its pushes again, even
+ * if the call is asynchronous. If it is restarted during the call, a client with `replay` asks for the save
+ * again; an asynchronous call ends with MR_UNKNOWN_OUTCOME instead, as that of a client without `replay`
+ * does. */
+MR_API enum mr_status mr_save(struct mr_client *client, const struct mr_options *options,
+                              const struct mr_save_options *save, uint64_t *checkpoint_id, uint64_t *number);
 
 /* Cancels the save with this number: one that waits for its step or for another save, or one that is being
  * written. On MR_OK nothing is left of it, and its status is MR_CANCELLED. MR_INVALID_ARGUMENT: it has ended
@@ -186,6 +163,7 @@ struct mr_save_info {
     uint64_t committed_ms, remote_ms;
     enum mr_save_remote remote;
 };
+enum mr_checkpoint_state { MR_CHECKPOINT_IDLE = 0, MR_CHECKPOINT_SAVING = 1, MR_CHECKPOINT_LOADING = 2 };
 struct mr_checkpoint_info {
     size_t bytes;  /* sizeof(struct mr_checkpoint_info), set by the caller */
     uint64_t step; /* that training has reached, by the steps of calls that train; outliers do not count */
@@ -197,6 +175,13 @@ struct mr_checkpoint_info {
     uint64_t saves_queued;
     uint64_t waiting_step; /* a save waits for this step; 0: none does */
     uint64_t trainers_held, trainers_awaited;
+    /* the save or restore that runs, or the last one */
+    enum mr_checkpoint_state state;
+    uint64_t id;
+    uint64_t bytes_done, bytes_total;
+    uint64_t duration_us;
+    enum mr_status last_status; /* outcome of the last one */
+    char last_error[256];
 };
 /* Fills `info` (may be NULL), and calls `visit` (may be NULL) on this thread for the save with this number,
  * or with number 0 for all saves that the server still knows, the oldest first. MR_CHECKPOINT_NOT_FOUND: no

@@ -25,6 +25,7 @@
 #include <cmocka.h>
 #include "dataplane/wire/format/convert.h"
 #include "millrace_admin.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/property/model.h"
 #include "tests/property/random.h"
@@ -331,8 +332,8 @@ static void pause_it(void)
  * unknown. */
 static void find_server(void)
 {
-    struct mr_checkpoint_status status;
-    expect_ok(mr_checkpoint_status(x.watcher, NULL, &status), "status");
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
+    expect_ok(mr_checkpoint_info(x.watcher, NULL, 0, &status, NULL, NULL), "status");
 }
 
 static void save_it(void)
@@ -340,7 +341,7 @@ static void save_it(void)
     struct mr_options options = {.deadline_ms = 30000};
     uint64_t id;
     find_server();
-    enum mr_status status = mr_save(x.watcher, &options, NULL, &id);
+    enum mr_status status = save_into(x.watcher, &options, NULL, &id);
 
     if (status != MR_OK && status != MR_CHECKPOINT_RUNNING)
         FAIL("save: %s: %s", mr_status_name(status), mr_last_error());
@@ -349,16 +350,16 @@ static void save_it(void)
 
 static uint64_t save_whole(void)
 {
-    struct mr_checkpoint_status status;
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     uint64_t id;
     enum mr_status outcome;
     find_server();
-    while ((outcome = mr_save(x.watcher, NULL, NULL, &id)) == MR_CHECKPOINT_RUNNING)
+    while ((outcome = save_into(x.watcher, NULL, NULL, &id)) == MR_CHECKPOINT_RUNNING)
         wait_ms(5);
     expect_ok(outcome, "save");
     do {
         wait_ms(5);
-        expect_ok(mr_checkpoint_status(x.watcher, NULL, &status), "status");
+        expect_ok(mr_checkpoint_info(x.watcher, NULL, 0, &status, NULL, NULL), "status");
     } while (status.state != MR_CHECKPOINT_IDLE);
     if (status.last_good_id != id)
         FAIL("save %" PRIu64 " failed: %s", id, status.last_error);
@@ -388,7 +389,7 @@ static void restore_by_hand(void)
     uint64_t id;
     enum mr_status status;
     find_server();
-    while ((status = mr_restore(x.watcher, NULL, NULL, x.kept_id, &id)) == MR_CHECKPOINT_RUNNING)
+    while ((status = restore_from(x.watcher, NULL, NULL, x.kept_id, &id)) == MR_CHECKPOINT_RUNNING)
         wait_ms(5);
     expect_ok(status, "restore");
     for (uint32_t i = 0; i < x.worker_count; i++) {

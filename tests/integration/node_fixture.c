@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 
 #define PORT 7700
@@ -158,11 +159,11 @@ struct mr_client *node_fixture_connect(const struct node_fixture *f)
     return client;
 }
 
-struct mr_checkpoint_status node_fixture_wait_saved(struct mr_client *client)
+struct mr_checkpoint_info node_fixture_wait_saved(struct mr_client *client)
 {
-    struct mr_checkpoint_status status;
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     for (;;) {
-        if (mr_checkpoint_status(client, NULL, &status) != MR_OK)
+        if (mr_checkpoint_info(client, NULL, 0, &status, NULL, NULL) != MR_OK)
             fail_msg("%s", mr_last_error());
         if (status.state == MR_CHECKPOINT_IDLE)
             break;
@@ -175,9 +176,9 @@ struct mr_checkpoint_status node_fixture_wait_saved(struct mr_client *client)
 uint64_t node_fixture_save(struct mr_client *client)
 {
     uint64_t id;
-    if (mr_save(client, NULL, NULL, &id) != MR_OK)
+    if (save_into(client, NULL, NULL, &id) != MR_OK)
         fail_msg("%s", mr_last_error());
-    struct mr_checkpoint_status status = node_fixture_wait_saved(client);
+    struct mr_checkpoint_info status = node_fixture_wait_saved(client);
     assert_int_equal(status.last_status, MR_OK);
     assert_int_equal(status.last_good_id, id);
     return id;

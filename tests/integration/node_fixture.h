@@ -48,7 +48,7 @@ void node_fixture_stop(struct node_fixture *f);
 
 struct mr_client *node_fixture_connect(const struct node_fixture *f);
 /* Waits until no checkpoint is being written. Returns what the node says then: there is a good one. */
-struct mr_checkpoint_status node_fixture_wait_saved(struct mr_client *client);
+struct mr_checkpoint_info node_fixture_wait_saved(struct mr_client *client);
 /* Saves to the configured directory and waits until the checkpoint is published. Returns its id. */
 uint64_t node_fixture_save(struct mr_client *client);
 /* A counter of one core; fails the test when there is none of that name. */

@@ -30,7 +30,7 @@ def test_save_and_restore(own_node):
             "OK",
             "full",
         ) and info.bytes > 16000
-        status = client.checkpoint_status()
+        status = client.checkpoint_info()
         assert (status.state, status.last_good_id, status.last_status) == ("idle", info.id, "OK")
         table.push_gradients(keys, np.ones((1000, 4)), step=2)
         bias.push([9, 9, 9])
@@ -68,7 +68,7 @@ def test_saves_of_single_tables(new_node):
         table = client.table("user", 2, initializer=init.uniform(0, 1, seed=3))
         rows = table.lookup([1, 2, 3])
         info = client.wait_for_save(client.save(names=["user"]), timeout_s=60)
-        assert (info.kind, info.id, client.checkpoint_status().last_good_id) == ("partial", 1, 0)
+        assert (info.kind, info.id, client.checkpoint_info().last_good_id) == ("partial", 1, 0)
         queued = client.save_async(names=["user", "other"], queue=True).result()
         assert client.wait_for_save(queued, timeout_s=60).id == 2
         with pytest.raises(millrace.InvalidArgument, match="is partial"):
@@ -177,7 +177,7 @@ def test_saves_that_wait_and_are_withdrawn(new_node):
         ):
             with pytest.raises(ValueError, match=says):
                 refused()
-        assert client.checkpoint_status_async().result().state == "idle"
+        assert client.checkpoint_info_async().result().state == "idle"
 
 
 def test_a_directory_that_is_not_listed_or_cannot_be_written(new_node):

@@ -16,16 +16,16 @@ static const char *state_name(enum mr_checkpoint_state state)
     return (unsigned)state < sizeof(names) / sizeof(*names) ? names[state] : "?";
 }
 
-static json_t *status_json(const struct mr_checkpoint_status *s, const struct mr_checkpoint_info *i)
+static json_t *status_json(const struct mr_checkpoint_info *s)
 {
     return json_pack(
         "{s:s, s:I, s:I, s:I, s:f, s:I, s:I, s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "state",
         state_name(s->state), "id", (json_int_t)s->id, "bytes_done", (json_int_t)s->bytes_done, "bytes_total",
         (json_int_t)s->bytes_total, "seconds", (double)s->duration_us / 1e6, "last_good_id",
-        (json_int_t)s->last_good_id, "last_good_step", (json_int_t)i->last_good_step, "last_status",
-        mr_status_name(s->last_status), "last_error", s->last_error, "step", (json_int_t)i->step, "queued",
-        (json_int_t)i->saves_queued, "waiting_step", (json_int_t)i->waiting_step, "trainers_held",
-        (json_int_t)i->trainers_held, "trainers_awaited", (json_int_t)i->trainers_awaited);
+        (json_int_t)s->last_good_id, "last_good_step", (json_int_t)s->last_good_step, "last_status",
+        mr_status_name(s->last_status), "last_error", s->last_error, "step", (json_int_t)s->step, "queued",
+        (json_int_t)s->saves_queued, "waiting_step", (json_int_t)s->waiting_step, "trainers_held",
+        (json_int_t)s->trainers_held, "trainers_awaited", (json_int_t)s->trainers_awaited);
 }
 
 static void print_waiting(const struct mr_checkpoint_info *i)
@@ -36,7 +36,7 @@ static void print_waiting(const struct mr_checkpoint_info *i)
                      i->waiting_step, i->trainers_held, i->trainers_awaited, i->step);
 }
 
-static void print_status(const struct mr_checkpoint_status *s, const struct mr_checkpoint_info *i)
+static void print_status(const struct mr_checkpoint_info *s)
 {
     char progress[128], step[64], line[TOOL_SAVE_LINE_BYTES];
     if (s->state != MR_CHECKPOINT_IDLE) {
@@ -46,7 +46,7 @@ static void print_status(const struct mr_checkpoint_status *s, const struct mr_c
     } else {
         (void)printf("state      idle\n");
     }
-    tool_save_step(i->last_good_step, false, step, sizeof(step));
+    tool_save_step(s->last_good_step, false, step, sizeof(step));
     if (s->last_good_id != 0)
         (void)printf("last good  checkpoint %" PRIu64 "%s\n", s->last_good_id, step);
     else
@@ -55,23 +55,20 @@ static void print_status(const struct mr_checkpoint_status *s, const struct mr_c
                                             : "none since the server's start");
     tool_save_last(s, line, sizeof(line));
     (void)printf("last       %s\n", line);
-    if (i->saves_queued != 0)
-        (void)printf("queued     %" PRIu64 "\n", i->saves_queued);
-    print_waiting(i);
+    if (s->saves_queued != 0)
+        (void)printf("queued     %" PRIu64 "\n", s->saves_queued);
+    print_waiting(s);
 }
 
 int tool_ctl_status(const struct tool_query *q)
 {
-    struct mr_checkpoint_status s;
     struct mr_checkpoint_info info = {.bytes = sizeof(info)};
-    enum mr_status status = mr_checkpoint_status(q->client, NULL, &s);
-    if (status == MR_OK)
-        status = mr_checkpoint_info(q->client, NULL, 0, &info, NULL, NULL);
+    const enum mr_status status = mr_checkpoint_info(q->client, NULL, 0, &info, NULL, NULL);
     if (status != MR_OK)
         return tool_call_failed(q->command, status);
     if (q->json)
-        return tool_print_json(q->command, status_json(&s, &info));
-    print_status(&s, &info);
+        return tool_print_json(q->command, status_json(&info));
+    print_status(&info);
     return 0;
 }
 

@@ -74,7 +74,7 @@ static int restore(const struct tool_connection *c, const struct restore_args *a
     int exit_code = tool_connect(command, c, &client);
     if (exit_code != 0)
         return exit_code;
-    enum mr_status status = mr_checkpoint_restore(client, &call, &what, &restored);
+    enum mr_status status = mr_restore(client, &call, &what, &restored);
     if (status != MR_OK)
         exit_code = tool_call_failed(command, status);
     else if (c->json)

@@ -28,7 +28,6 @@ struct waiting {
     bool is_seen;      /* what follows was read from the server */
     struct mr_save_info save;
     struct mr_checkpoint_info info;
-    struct mr_checkpoint_status now;
 };
 
 static uint64_t left_ms(const struct waiting *w)
@@ -51,9 +50,7 @@ static enum mr_status ctl_saves_look(struct waiting *w)
                                                       : left < CALL_MS_MIN ? CALL_MS_MIN
                                                                            : (uint32_t)left};
     w->info.bytes = sizeof(w->info);
-    enum mr_status status =
-        mr_checkpoint_info(w->client, &options, w->save.number, &w->info, ctl_saves_keep, w);
-    return status == MR_OK ? mr_checkpoint_status(w->client, &options, &w->now) : status;
+    return mr_checkpoint_info(w->client, &options, w->save.number, &w->info, ctl_saves_keep, w);
 }
 
 static void pause_before_look(const struct waiting *w)
@@ -76,7 +73,7 @@ static int look_failed(const struct waiting *w, enum mr_status status)
 static int goes_on(const struct waiting *w)
 {
     char stands[TOOL_SAVE_LINE_BYTES];
-    tool_save_stands(&w->save, &w->info, &w->now, stands);
+    tool_save_stands(&w->save, &w->info, stands);
     if (w->save.state == MR_SAVE_ENDED) {
         (void)cli_fail(command, "the deadline has passed: %s", stands);
         return EXIT_GOES_ON;
@@ -94,7 +91,7 @@ static int went_silent(const struct waiting *w)
 {
     char stands[TOOL_SAVE_LINE_BYTES] = "not known yet";
     if (w->is_seen)
-        tool_save_stands(&w->save, &w->info, &w->now, stands);
+        tool_save_stands(&w->save, &w->info, stands);
     (void)cli_fail(command,
                    "the deadline has passed, and the server did not answer at the end of it; save %" PRIu64
                    " when it last did: %s; millrace ctl checkpoints shows it",
@@ -136,7 +133,7 @@ static int wait_saved(struct waiting *w, enum mr_status first)
     while (status == MR_OK && !is_over(w) && left_ms(w) > 0) {
         pause_before_look(w);
         status = ctl_saves_look(w);
-        tool_save_stands(&w->save, &w->info, &w->now, stands);
+        tool_save_stands(&w->save, &w->info, stands);
         if (terminal && status == MR_OK)
             (void)fprintf(stderr, CLEAR_LINE "save %" PRIu64 ": %s ", w->save.number, stands);
     }
@@ -178,7 +175,7 @@ static int ctl_saves_save(const struct tool_connection *c, const struct mr_save_
     if (exit_code != 0)
         return exit_code;
     w.start_id = mr_client_start_id(w.client);
-    enum mr_status status = mr_checkpoint_save(w.client, NULL, wish, &w.save.number);
+    enum mr_status status = mr_save(w.client, NULL, wish, NULL, &w.save.number);
     const bool is_started = status == MR_OK;
     if (is_started)
         status = ctl_saves_look(&w);

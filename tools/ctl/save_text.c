@@ -70,7 +70,7 @@ void tool_save_done(const struct mr_save_info *s, char *out, size_t out_bytes)
                    s->bytes != 0 ? "" : " of the cluster", step, size, (double)s->duration_us / 1e6);
 }
 
-void tool_save_last(const struct mr_checkpoint_status *s, char *out, size_t out_bytes)
+void tool_save_last(const struct mr_checkpoint_info *s, char *out, size_t out_bytes)
 {
     const bool is_first = s->state == MR_CHECKPOINT_SAVING && s->last_good_id == 0;
     if (s->last_status != MR_OK)
@@ -104,24 +104,24 @@ static void at_step(const struct mr_save_info *save, const struct mr_checkpoint_
 }
 
 void tool_save_stands(const struct mr_save_info *save, const struct mr_checkpoint_info *info,
-                      const struct mr_checkpoint_status *now, char out[TOOL_SAVE_LINE_BYTES])
+                      char out[TOOL_SAVE_LINE_BYTES])
 {
     char progress[128];
-    tool_save_progress(now->bytes_done, now->bytes_total, now->duration_us, progress, sizeof(progress));
+    tool_save_progress(info->bytes_done, info->bytes_total, info->duration_us, progress, sizeof(progress));
     switch (save->state) {
     case MR_SAVE_WAITS_FOR_STEP:
         at_step(save, info, out);
         return;
     case MR_SAVE_QUEUED:
-        if (now->state == MR_CHECKPOINT_SAVING)
-            (void)snprintf(out, TOOL_SAVE_LINE_BYTES, "it waits for checkpoint %" PRIu64 ": %s", now->id,
+        if (info->state == MR_CHECKPOINT_SAVING)
+            (void)snprintf(out, TOOL_SAVE_LINE_BYTES, "it waits for checkpoint %" PRIu64 ": %s", info->id,
                            progress);
         else
             (void)snprintf(out, TOOL_SAVE_LINE_BYTES, "it waits for another save");
         return;
     case MR_SAVE_WRITING:
         (void)snprintf(out, TOOL_SAVE_LINE_BYTES, "it writes checkpoint %" PRIu64 ": %s", save->id,
-                       now->id == save->id ? progress : "almost there");
+                       info->id == save->id ? progress : "almost there");
         return;
     case MR_SAVE_ENDED:
         break;

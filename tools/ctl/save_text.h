@@ -17,20 +17,19 @@ static inline double tool_mib(uint64_t bytes)
 
 /* "ended", "cancelled", "waits for step", ... */
 const char *tool_save_state_name(const struct mr_save_info *save);
-/* "full", "delta", or "-" as long as it is not known. */
 /* "-" for what is not copied, "pending", "there", "superseded". */
 const char *tool_save_remote_name(const struct mr_save_info *save);
+/* "full", "delta", or "-" as long as it is not known. */
 const char *tool_save_kind_name(const struct mr_save_info *save);
 /* "saved checkpoint 7 of step 50: full, 12.0 MiB in 0.52 s". Of one of a cluster, whose parts have a kind and
  * a size each, only the time. */
 void tool_save_done(const struct mr_save_info *save, char *out, size_t out_bytes);
 /* The line of the last save that a server began: how it ended, or that none has. */
-void tool_save_last(const struct mr_checkpoint_status *status, char *out, size_t out_bytes);
+void tool_save_last(const struct mr_checkpoint_info *status, char *out, size_t out_bytes);
 json_t *tool_save_json(const struct mr_save_info *save);
-/* Where a save stands, without its end: "it waits for step 5000, where 1 of 2 trainers are". `info` and `now`
- * are of about the same moment. */
+/* Where a save stands, without its end: "it waits for step 5000, where 1 of 2 trainers are". */
 void tool_save_stands(const struct mr_save_info *save, const struct mr_checkpoint_info *info,
-                      const struct mr_checkpoint_status *now, char out[TOOL_SAVE_LINE_BYTES]);
+                      char out[TOOL_SAVE_LINE_BYTES]);
 /* "12.0 of 400.0 MiB, 250.0 MiB/s"; without a rate when no time has passed. */
 void tool_save_progress(uint64_t bytes_done, uint64_t bytes_total, uint64_t duration_us, char *out,
                         size_t out_bytes);

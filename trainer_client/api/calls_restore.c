@@ -9,11 +9,6 @@
 /* The words of RESTORE's answer; old servers send fewer. */
 enum { ID, STEP, IS_AT_STEP, TABLES, VARIABLES, PARAMETERS, WORDS };
 
-struct restore_context {
-    uint64_t *checkpoint_id;
-    struct mr_restored *restored;
-};
-
 /* Copies as much as the caller's struct has room for. */
 static void give_restored(struct mr_restored *to, const struct mr_tensor *answer)
 {
@@ -33,7 +28,7 @@ static void give_restored(struct mr_restored *to, const struct mr_tensor *answer
 
 static enum mr_status finish_restore(struct mr_future *f, struct mr_reply **reply)
 {
-    const struct restore_context *context = f->context;
+    struct mr_restored *const *restored = f->context;
     const struct mr_tensor *answer = mrc_part_tensor(f, 0, 0, MR_U64, 1);
     if (answer == NULL || answer->dims[0] < 1)
         return mrc_part_garbled(f, 0);
@@ -41,17 +36,15 @@ static enum mr_status finish_restore(struct mr_future *f, struct mr_reply **repl
     pthread_mutex_lock(&f->client->lock);
     mrc_features_clear(&f->client->features);
     pthread_mutex_unlock(&f->client->lock);
-    if (context->checkpoint_id != NULL)
-        *context->checkpoint_id = *(const uint64_t *)answer->data;
-    if (context->restored != NULL)
-        give_restored(context->restored, answer);
+    if (*restored != NULL)
+        give_restored(*restored, answer);
     return MR_OK;
 }
 
 /* `pairs` NULL: everything. */
 static enum mr_status calls_restore_run(struct mr_client *client, const struct mr_options *options,
                                         const struct mr_restore_options *what,
-                                        const struct mr_restore_pair *pairs, struct restore_context context)
+                                        const struct mr_restore_pair *pairs, struct mr_restored *restored)
 {
     const char *path = what->directory == NULL ? "" : what->directory;
     size_t bytes = strlen(path);
@@ -64,17 +57,7 @@ static enum mr_status calls_restore_run(struct mr_client *client, const struct m
         mr_tensor_2d(MR_U8, what->name_count, sizeof(*pairs), pairs), mr_tensor_1d(MR_U32, 1, &flags)};
 
     return mrc_run_core0(client, options, MR_OP_RESTORE, tensors, pairs == NULL ? 2 : 4, finish_restore,
-                         &context, sizeof(context));
-}
-
-enum mr_status mr_restore(struct mr_client *client, const struct mr_options *options, const char *directory,
-                          uint64_t id, uint64_t *checkpoint_id)
-{
-    const struct mr_restore_options what = {.directory = directory, .id = id};
-    if (client == NULL)
-        return mrc_bad_argument("mr_restore", "client is NULL");
-    return calls_restore_run(client, options, &what, NULL,
-                             (struct restore_context){.checkpoint_id = checkpoint_id});
+                         &restored, sizeof(restored));
 }
 
 static bool set_name(char to[MR_NAME_BYTES], const char *name)
@@ -92,8 +75,7 @@ static enum mr_status set_pairs(const struct mr_restore_options *what, struct mr
         const struct mr_restore_name *name = &what->names[i];
         if (name->name == NULL || name->name[0] == '\0' || !set_name(pairs[i].name, name->name) ||
             (name->new_name != NULL && !set_name(pairs[i].new_name, name->new_name)))
-            return mrc_error(MR_INVALID_ARGUMENT,
-                             "mr_checkpoint_restore: names[%u] must have names of 1 to %u bytes", i,
+            return mrc_error(MR_INVALID_ARGUMENT, "mr_restore: names[%u] must have names of 1 to %u bytes", i,
                              MR_NAME_BYTES - 1);
     }
     return MR_OK;
@@ -115,25 +97,24 @@ static const char *wrong_with(const struct mr_client *client, const struct mr_re
                : NULL;
 }
 
-enum mr_status mr_checkpoint_restore(struct mr_client *client, const struct mr_options *options,
-                                     const struct mr_restore_options *what, struct mr_restored *restored)
+enum mr_status mr_restore(struct mr_client *client, const struct mr_options *options,
+                          const struct mr_restore_options *what, struct mr_restored *restored)
 {
     static const struct mr_restore_options nothing = {.bytes = sizeof(nothing)};
     const struct mr_restore_options *wish = what == NULL ? &nothing : what;
-    const struct restore_context context = {.restored = restored};
     const char *wrong = wrong_with(client, wish, restored);
     if (wrong != NULL)
-        return mrc_bad_argument("mr_checkpoint_restore", wrong);
+        return mrc_bad_argument("mr_restore", wrong);
     if (wish->name_count == 0)
-        return calls_restore_run(client, options, wish, NULL, context);
+        return calls_restore_run(client, options, wish, NULL, restored);
     struct mr_restore_pair *pairs = calloc(wish->name_count, sizeof(*pairs));
 
     if (pairs == NULL)
-        return mrc_error(MR_NO_MEMORY, "mr_checkpoint_restore: no memory left");
+        return mrc_error(MR_NO_MEMORY, "mr_restore: no memory left");
     enum mr_status status = set_pairs(wish, pairs);
 
     if (status == MR_OK)
-        status = calls_restore_run(client, options, wish, pairs, context);
+        status = calls_restore_run(client, options, wish, pairs, restored);
     free(pairs);
     return status;
 }

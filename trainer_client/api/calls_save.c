@@ -1,4 +1,4 @@
-/* Saves with options, the list of them, and the progress of saves and restores. */
+/* Saves, the list of them, and the progress of saves and restores. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,32 +160,10 @@ static enum mr_status run_save(struct mr_client *client, const struct mr_options
     return mrc_retry_run(&c.retry, NULL);
 }
 
-static enum mr_status check_directory(const char *call, const char *directory)
-{
-    if (directory == NULL || strlen(directory) <= DIRECTORY_BYTES_MAX)
-        return MR_OK;
-    return mrc_error(MR_INVALID_ARGUMENT, "%s: directory has %zu bytes; at most %u", call, strlen(directory),
-                     DIRECTORY_BYTES_MAX);
-}
-
 static struct mr_tensor directory_tensor(const char *directory)
 {
     return directory == NULL ? mr_tensor_1d(MR_U8, 0, "")
                              : mr_tensor_1d(MR_U8, (uint32_t)strlen(directory), directory);
-}
-
-enum mr_status mr_save(struct mr_client *client, const struct mr_options *options, const char *directory,
-                       uint64_t *checkpoint_id)
-{
-    if (client == NULL)
-        return mrc_bad_argument("mr_save", "client is NULL");
-    enum mr_status status = check_directory("mr_save", directory);
-
-    if (status != MR_OK)
-        return status;
-    const struct mr_tensor tensor = directory_tensor(directory);
-
-    return run_save(client, options, &tensor, 1, (struct save_context){.checkpoint_id = checkpoint_id});
 }
 
 /* Copies the options; what a caller of an earlier version does not know is not set. */
@@ -196,35 +174,37 @@ static enum mr_status read_options(const struct mr_save_options *save, struct mr
         return MR_OK;
     if (save->bytes < SAVE_OPTIONS_BYTES_MIN)
         return mrc_error(MR_INVALID_ARGUMENT,
-                         "mr_checkpoint_save: save->bytes is %zu; set it to sizeof(struct mr_save_options)",
+                         "mr_save: save->bytes is %zu; set it to sizeof(struct mr_save_options)",
                          save->bytes);
     memcpy(out, save, save->bytes < sizeof(*out) ? save->bytes : sizeof(*out));
     if ((out->names == NULL) != (out->name_count == 0) || out->name_count > MR_FEATURE_MAX)
         return mrc_error(MR_INVALID_ARGUMENT,
-                         "mr_checkpoint_save: names and name_count do not fit together, or there are too "
+                         "mr_save: names and name_count do not fit together, or there are too "
                          "many");
-    return check_directory("mr_checkpoint_save", out->directory);
+    if (out->directory != NULL && strlen(out->directory) > DIRECTORY_BYTES_MAX)
+        return mrc_error(MR_INVALID_ARGUMENT, "mr_save: directory has %zu bytes; at most %u",
+                         strlen(out->directory), DIRECTORY_BYTES_MAX);
+    return MR_OK;
 }
 
-enum mr_status mr_checkpoint_save(struct mr_client *client, const struct mr_options *options,
-                                  const struct mr_save_options *save, uint64_t *number)
+enum mr_status mr_save(struct mr_client *client, const struct mr_options *options,
+                       const struct mr_save_options *save, uint64_t *checkpoint_id, uint64_t *number)
 {
     struct mr_save_options wish;
     char *names = NULL;
     if (client == NULL)
-        return mrc_bad_argument("mr_checkpoint_save", "client is NULL");
+        return mrc_bad_argument("mr_save", "client is NULL");
     enum mr_status status = read_options(save, &wish);
-
     if (status == MR_OK && wish.name_count > 0)
-        names = mrc_copy_names("mr_checkpoint_save", wish.names, wish.name_count, &status);
+        names = mrc_copy_names("mr_save", wish.names, wish.name_count, &status);
     if (status != MR_OK)
         return status;
+
     uint64_t words[4] = {wish.kind, wish.step, wish.trainers, wish.queue};
     const struct mr_tensor tensors[3] = {directory_tensor(wish.directory), mr_tensor_1d(MR_U64, 4, words),
                                          mr_tensor_2d(MR_U8, wish.name_count, MR_NAME_BYTES, names)};
-
-    status =
-        run_save(client, options, tensors, names == NULL ? 2 : 3, (struct save_context){.number = number});
+    status = run_save(client, options, tensors, names == NULL ? 2 : 3,
+                      (struct save_context){.checkpoint_id = checkpoint_id, .number = number});
     free(names);
     return status;
 }
@@ -286,7 +266,8 @@ static void visit_saves(const struct info_context *context, const struct mr_tens
 }
 
 /* Copies as much as the caller's struct has room for. */
-static void give_info(struct mr_checkpoint_info *to, const uint64_t *status, const uint64_t *d)
+static void give_info(struct mr_checkpoint_info *to, const uint64_t *status, const struct mr_tensor *text,
+                      const uint64_t *d)
 {
     struct mr_checkpoint_info info = {.step = d[0],
                                       .restored_id = d[1],
@@ -297,8 +278,15 @@ static void give_info(struct mr_checkpoint_info *to, const uint64_t *status, con
                                       .saves_queued = d[5],
                                       .waiting_step = d[6],
                                       .trainers_held = d[7],
-                                      .trainers_awaited = d[8]};
+                                      .trainers_awaited = d[8],
+                                      .state = (enum mr_checkpoint_state)status[0],
+                                      .id = status[1],
+                                      .bytes_done = status[2],
+                                      .bytes_total = status[3],
+                                      .duration_us = status[4],
+                                      .last_status = (enum mr_status)status[6]};
     info.bytes = to->bytes;
+    (void)mr_printable(info.last_error, sizeof(info.last_error), text->data, text->bytes);
     memcpy(to, &info, to->bytes < sizeof(info) ? to->bytes : sizeof(info));
 }
 
@@ -306,14 +294,15 @@ static enum mr_status finish_info(struct mr_future *f, struct mr_reply **reply)
 {
     const struct info_context *context = f->context;
     const struct mr_tensor *status = mrc_part_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *text = mrc_part_tensor(f, 0, 1, MR_U8, 1);
     const struct mr_tensor *details = mrc_part_tensor(f, 0, 2, MR_U64, 1);
     const struct mr_tensor *saves = mrc_part_tensor(f, 0, 3, MR_U64, 2);
     const struct mr_tensor *lines = mrc_part_tensor(f, 0, 4, MR_U8, 1);
-    if (status == NULL || details == NULL || saves == NULL || lines == NULL ||
+    if (status == NULL || text == NULL || details == NULL || saves == NULL || lines == NULL ||
         status->dims[0] < STATUS_WORDS || details->dims[0] < DETAIL_WORDS || saves->dims[1] < SAVE_WORDS)
         return mrc_part_garbled(f, 0);
     if (context->info != NULL)
-        give_info(context->info, status->data, details->data);
+        give_info(context->info, status->data, text, details->data);
     visit_saves(context, saves, lines);
     return MR_OK;
 }
@@ -330,36 +319,4 @@ enum mr_status mr_checkpoint_info(struct mr_client *client, const struct mr_opti
         return mrc_bad_argument("mr_checkpoint_info", "info->bytes is not set to its size");
     return mrc_run_core0(client, options, MR_OP_CHECKPOINT_STATUS, &one, number != 0 ? 1 : 0, finish_info,
                          &context, sizeof(context));
-}
-
-/* ---- the progress of saves and restores ---- */
-
-static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply)
-{
-    struct mr_checkpoint_status *const *out = f->context;
-    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
-    const struct mr_tensor *text = mrc_part_tensor(f, 0, 1, MR_U8, 1);
-    if (words == NULL || text == NULL || words->dims[0] < STATUS_WORDS)
-        return mrc_part_garbled(f, 0);
-    const uint64_t *w = words->data;
-    struct mr_checkpoint_status status = {.state = (enum mr_checkpoint_state)w[0],
-                                          .id = w[1],
-                                          .bytes_done = w[2],
-                                          .bytes_total = w[3],
-                                          .duration_us = w[4],
-                                          .last_good_id = w[5],
-                                          .last_status = (enum mr_status)w[6]};
-
-    (void)mr_printable(status.last_error, sizeof(status.last_error), text->data, text->bytes);
-    **out = status;
-    return MR_OK;
-}
-
-enum mr_status mr_checkpoint_status(struct mr_client *client, const struct mr_options *options,
-                                    struct mr_checkpoint_status *status)
-{
-    if (client == NULL || status == NULL)
-        return mrc_bad_argument("mr_checkpoint_status", client == NULL ? "client is NULL" : "status is NULL");
-    return mrc_run_core0(client, options, MR_OP_CHECKPOINT_STATUS, NULL, 0, finish_status, &status,
-                         sizeof(void *));
 }

@@ -121,7 +121,7 @@ static bool drop_step(struct trainer *t, struct fm_step *s, enum mr_status statu
 static bool fm_train_save(struct trainer *t)
 {
     uint64_t id;
-    enum mr_status status = mr_save(t->client.server, NULL, NULL, &id);
+    enum mr_status status = mr_save(t->client.server, NULL, NULL, &id, NULL);
     if (status != MR_OK && !fm_is_passing(status)) {
         fprintf(stderr, "fm: Save: %s\n", mr_last_error());
         return false;

@@ -114,7 +114,7 @@ static void tables_save(struct mr_client *client, const char *name, uint32_t dea
     const struct mr_options options = {.deadline_ms = deadline_ms};
     const struct mr_save_options what = {.bytes = sizeof(what), .queue = true};
     uint64_t number;
-    if (mr_checkpoint_save(client, &options, &what, &number) != MR_OK)
+    if (mr_save(client, &options, &what, NULL, &number) != MR_OK)
         tde_line("made table %s, and could not have it saved: %s", name, mr_last_error());
 }
 

@@ -23,6 +23,7 @@
 #include "tests/bench/common/bench_keys.h"
 #include "tests/bench/common/bench_util.h"
 #include "tests/bench/wire/checkpoint_load.h"
+#include "tests/checkpoint_calls.h"
 
 #define IN_FLIGHT     4u
 #define TOUCHED_EACH  100u /* one of so many rows */
@@ -32,9 +33,9 @@
 #define CALL_MS       60000u
 #define WAIT_SPIN_US  50u /* then a client that waits for seconds leaves its processor to the node */
 
-bool checkpoint_is_over(struct checkpoint_bench *b, struct mr_checkpoint_status *status)
+bool checkpoint_is_over(struct checkpoint_bench *b, struct mr_checkpoint_info *status)
 {
-    bench_check(mr_checkpoint_status(b->client, NULL, status), "status");
+    bench_check(mr_checkpoint_info(b->client, NULL, 0, status, NULL, NULL), "status");
     if (status->state != MR_CHECKPOINT_IDLE)
         return false;
     if (status->last_status != MR_OK)
@@ -45,7 +46,7 @@ bool checkpoint_is_over(struct checkpoint_bench *b, struct mr_checkpoint_status 
 void checkpoint_begin(struct checkpoint_bench *b, enum mr_save_kind kind)
 {
     const struct mr_save_options save = {.bytes = sizeof(save), .kind = kind};
-    bench_check(mr_checkpoint_save(b->client, NULL, &save, NULL), "save");
+    bench_check(mr_save(b->client, NULL, &save, NULL, NULL), "save");
 }
 
 /* ---- rows ---- */
@@ -133,7 +134,7 @@ static void check(struct checkpoint_bench *b)
 
 /* ---- checkpoints ---- */
 
-static void print_save(const char *name, const struct mr_checkpoint_status *status, double us)
+static void print_save(const char *name, const struct mr_checkpoint_info *status, double us)
 {
     printf("{\"name\": \"%s\", \"value\": %.6f, \"unit\": \"s\", \"bytes\": %" PRIu64 ", \"own_us\": %" PRIu64
            "}\n",
@@ -143,7 +144,7 @@ static void print_save(const char *name, const struct mr_checkpoint_status *stat
 
 static void save_as(struct checkpoint_bench *b, const char *name, enum mr_save_kind kind)
 {
-    struct mr_checkpoint_status status;
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     double start = bench_now_us();
     checkpoint_begin(b, kind);
     while (!checkpoint_is_over(b, &status))
@@ -164,9 +165,9 @@ static void delta(struct checkpoint_bench *b)
 static void restore(struct checkpoint_bench *b)
 {
     struct mr_options options = {.deadline_ms = WAIT_MS};
-    struct mr_checkpoint_status status;
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     double start = bench_now_us();
-    bench_check(mr_restore(b->client, &options, NULL, 0, NULL), "restore");
+    bench_check(restore_from(b->client, &options, NULL, 0, NULL), "restore");
     double took = bench_now_us() - start;
     (void)checkpoint_is_over(b, &status);
     print_save("restore", &status, took);

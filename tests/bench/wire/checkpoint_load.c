@@ -102,7 +102,7 @@ static void look(struct load *l, struct stretch *s)
 
 static bool is_saved(struct checkpoint_bench *b)
 {
-    struct mr_checkpoint_status status;
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     return checkpoint_is_over(b, &status);
 }
 

@@ -24,7 +24,7 @@ struct checkpoint_bench {
 };
 
 /* How the save or restore stands; ends the program when it failed. True: it is over. */
-bool checkpoint_is_over(struct checkpoint_bench *b, struct mr_checkpoint_status *status);
+bool checkpoint_is_over(struct checkpoint_bench *b, struct mr_checkpoint_info *status);
 void checkpoint_begin(struct checkpoint_bench *b, enum mr_save_kind kind);
 
 /* Whether the newest checkpoint is in the store; ends the program when the copy failed. */

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "millrace_admin.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
 #include "tests/unit/tools/ckpt_chain_fixture.h"
@@ -344,7 +345,7 @@ static void test_restoring_what_was_compacted(void **state)
     run(x, 0, "full", "compact %s/ckpt-%" PRIu64 " --out %s", d, id, other);
     run(x, 0, "", "diff %s/ckpt-%" PRIu64 " %s", d, id, other);
     push(x, 0, KEYS);
-    assert_int_equal(mr_restore(x->client, NULL, other, 0, &restored), MR_OK);
+    assert_int_equal(restore_from(x->client, NULL, other, 0, &restored), MR_OK);
     assert_int_equal(restored, id);
     push(x, 150, PUSHED); /* needs the optimizers' states */
     read_values(x, &found);
@@ -359,7 +360,7 @@ static void check_chain(struct fixture *x, const char *directory, uint64_t id)
     uint32_t ids[3];
     uint64_t restored = 0;
     chain_features(features);
-    assert_int_equal(mr_restore(x->client, NULL, directory, id, &restored), MR_OK);
+    assert_int_equal(restore_from(x->client, NULL, directory, id, &restored), MR_OK);
     assert_int_equal(mr_create(x->client, NULL, features, 3, ids), MR_OK);
     for (uint32_t i = 0; i < CHAIN_KEYS; i++)
         keys[i] = chain_key(i);
@@ -408,7 +409,7 @@ static void test_restoring_what_was_imported(void **state)
     run(x, 0, "900 rows of imported",
         "import --keys %s/npy/keys.npy --values %s/npy/values.npy --table imported --out %s --optimizer adam",
         own, own, in);
-    assert_int_equal(mr_restore(x->client, NULL, in, 0, &restored), MR_OK);
+    assert_int_equal(restore_from(x->client, NULL, in, 0, &restored), MR_OK);
     mr_feature_set_optimizer(&table, MR_OPT_ADAM);
     assert_int_equal(mr_create(x->client, NULL, &table, 1, &x->user), MR_OK); /* the same: it is there */
     look_up(x, x->user, found);
@@ -426,7 +427,7 @@ static void test_restoring_what_was_imported(void **state)
         "import --keys %s/npy/keys.npy --values %s/npy/values.npy --table half --out %s --dtype bf16 "
         "--eviction lfu",
         own, own, in);
-    assert_int_equal(mr_restore(x->client, NULL, in, 0, &restored), MR_OK);
+    assert_int_equal(restore_from(x->client, NULL, in, 0, &restored), MR_OK);
     assert_int_equal(restored, 2);
     struct mr_feature_info *infos;
     uint32_t count;

@@ -19,6 +19,7 @@
 #include "millrace_observe.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_chain.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 4, CLIENTS = 3, GROUPS = 200, GROUP_KEYS = 2, KEYS = GROUPS * GROUP_KEYS };
@@ -215,7 +216,7 @@ static void check_restores(struct fixture *x, uint32_t core_count, const uint64_
     node_fixture_restart_with(&x->node, core_count);
     struct mr_client *client = node_fixture_connect(&x->node);
     for (uint32_t i = 0; i < count; i++) {
-        expect_ok(mr_restore(client, NULL, NULL, ids[i], &restored));
+        expect_ok(restore_from(client, NULL, NULL, ids[i], &restored));
         assert_int_equal(restored, ids[i]);
         for (uint32_t c = 0; c < CLIENTS; c++) {
             read_rows(client, &x->pushers[c], values);
@@ -332,7 +333,7 @@ static void test_checkpoints_at_steps_are_whole(void **state)
         uint64_t step = step_of(&x, id);
         if (step == 0)
             continue; /* cut at once: a client was away for too long */
-        expect_ok(mr_restore(client, NULL, NULL, id, &restored));
+        expect_ok(restore_from(client, NULL, NULL, id, &restored));
         for (uint32_t c = 0; c < CLIENTS; c++) {
             read_rows(client, &x.pushers[c], values);
             assert_int_equal(check_instant(values, &share), step);

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <cmocka.h>
 #include "millrace_admin.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 32, FEW_KEYS = 100, MANY_KEYS = 100000, CHUNK = 10000 }; /* 13 MB and their state */
@@ -54,17 +55,17 @@ static float push(struct fixture *x)
     return value;
 }
 
-static void save(struct fixture *x, struct mr_checkpoint_status *status)
+static void save(struct fixture *x, struct mr_checkpoint_info *status)
 {
     uint64_t id;
-    memset(status, 0, sizeof(*status));
-    status->last_status = mr_save(x->client, NULL, NULL, &id);
+    *status = (struct mr_checkpoint_info){.bytes = sizeof(*status)};
+    status->last_status = save_into(x->client, NULL, NULL, &id);
     if (status->last_status != MR_OK) { /* no room even to begin */
         snprintf(status->last_error, sizeof(status->last_error), "%s", mr_last_error());
         return;
     }
     do {
-        expect_ok(mr_checkpoint_status(x->client, NULL, status));
+        expect_ok(mr_checkpoint_info(x->client, NULL, 0, status, NULL, NULL));
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     } while (status->state != MR_CHECKPOINT_IDLE);
 }
@@ -78,7 +79,7 @@ static void mount_small(const struct fixture *x, const char *options, unsigned l
 static void test_full(void **state)
 {
     static struct fixture x;
-    struct mr_checkpoint_status status;
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     struct mr_feature feature = mr_feature_table("rows", DIM);
     uint64_t id;
     (void)state;
@@ -107,9 +108,9 @@ static void test_full(void **state)
     assert_int_equal(status.last_status, MR_OK);
     assert_int_equal(status.last_good_id, 2);
 
-    expect_ok(mr_restore(x.client, NULL, NULL, 1, &id));
+    expect_ok(restore_from(x.client, NULL, NULL, 1, &id));
     assert_true(push(&x) == 2);
-    expect_ok(mr_restore(x.client, NULL, NULL, 2, &id));
+    expect_ok(restore_from(x.client, NULL, NULL, 2, &id));
     assert_true(push(&x) == 6);
     mr_client_destroy(x.client);
     assert_int_equal(umount2(x.node.checkpoints, MNT_DETACH), 0);

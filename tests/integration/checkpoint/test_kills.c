@@ -27,6 +27,7 @@
 #include "millrace_admin.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_chain.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/checkpoint/checkpoint_content.h"
 #include "tests/integration/hub_fixture.h"
 #include "tests/integration/program.h"
@@ -170,7 +171,7 @@ static void let_learn(const struct fixture *x)
 /* A kill, at any moment; and now and then another before the server is back. Returns how many. */
 static uint32_t crash(struct fixture *x, uint32_t kills_left)
 {
-    struct mr_checkpoint_status status;
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     uint32_t kills = 1;
     if (draw(x, 4) == 0)
         let_learn(x);
@@ -188,7 +189,7 @@ static uint32_t crash(struct fixture *x, uint32_t kills_left)
     node_fixture_restart(&x->node);
     struct mr_client *client = node_fixture_connect(&x->node);
 
-    assert_int_equal(mr_checkpoint_status(client, NULL, &status), MR_OK);
+    assert_int_equal(mr_checkpoint_info(client, NULL, 0, &status, NULL, NULL), MR_OK);
     if (status.last_status != MR_OK)
         fail_msg("%s", status.last_error);
     assert_true(status.id >= newest); /* a trainer may have begun a save by now */
@@ -237,7 +238,7 @@ static void save(struct fixture *x)
     struct mr_client *client = node_fixture_connect(&x->node);
     uint64_t id;
     enum mr_status saved;
-    while ((saved = mr_save(client, NULL, NULL, &id)) == MR_CHECKPOINT_RUNNING) /* the trainer's last */
+    while ((saved = save_into(client, NULL, NULL, &id)) == MR_CHECKPOINT_RUNNING) /* the trainer's last */
         wait_ms(1);
     assert_int_equal(saved, MR_OK);
     assert_int_equal(node_fixture_wait_saved(client).last_good_id, id);
@@ -305,13 +306,13 @@ static uint32_t meet_all_cores(struct mr_client *client, uint32_t table)
 
 static bool save_succeeds(struct mr_client *client)
 {
-    struct mr_checkpoint_status status;
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     uint64_t id;
-    if (mr_save(client, NULL, NULL, &id) != MR_OK)
+    if (save_into(client, NULL, NULL, &id) != MR_OK)
         return false;
     do {
         wait_ms(1);
-        if (mr_checkpoint_status(client, NULL, &status) != MR_OK)
+        if (mr_checkpoint_info(client, NULL, 0, &status, NULL, NULL) != MR_OK)
             return false;
     } while (status.state != MR_CHECKPOINT_IDLE);
     return status.last_good_id >= id;
@@ -355,7 +356,7 @@ static void *learn_in_order(void *arg)
     expect(mr_create(client, NULL, features, 2, ids));
     for (uint32_t batch = 0; batch < BATCHES; batch++) {
         if (batch % SAVE_EVERY == 0)
-            (void)mr_save(client, NULL, NULL, &id); /* one may be running, or the server may be down */
+            (void)save_into(client, NULL, NULL, &id); /* one may be running, or the server may be down */
         learn_batch(client, ids, batch);
         atomic_store(&x->batches, batch);
     }

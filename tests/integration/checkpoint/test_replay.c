@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "millrace_admin.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 8, KEYS = 500, KEYS_PER_PUSH = 60, ELEMENTS = 32, RANGE_VALUES = 5, KILLS = 4, THREADS = 3 };
@@ -198,7 +199,7 @@ static void test_killed_at_any_moment(void **state)
     assert_int_equal(pthread_create(&trainer, NULL, train_disturbed, &x), 0);
     for (uint32_t i = 0; i < KILLS; i++) {
         pause_us(next_random(&random) % 60000);
-        if (next_random(&random) % 2 == 0 && mr_save(x.client, NULL, NULL, &id) == MR_OK &&
+        if (next_random(&random) % 2 == 0 && save_into(x.client, NULL, NULL, &id) == MR_OK &&
             next_random(&random) % 2 == 0)
             node_fixture_wait_saved(x.client);
         pause_us(next_random(&random) % 10000);
@@ -302,7 +303,7 @@ static void test_restored_by_hand(void **state)
     train(x.client, &x.disturbed, 0, 30);
     node_fixture_save(x.client);
     train(x.client, &x.disturbed, 30, 90);
-    expect_ok(mr_restore(x.client, NULL, NULL, 0, &id));
+    expect_ok(restore_from(x.client, NULL, NULL, 0, &id));
     train(x.client, &x.disturbed, 90, 105);
     crash(&x, cores);
     crash(&x, cores + 1);
@@ -325,7 +326,7 @@ static void test_restored_by_hand_unheard(void **state)
     train(x.client, &x.disturbed, 0, 30);
     node_fixture_save(x.client);
     train(x.client, &x.disturbed, 30, 60);
-    expect_ok(mr_restore(other, NULL, NULL, 0, &id));
+    expect_ok(restore_from(other, NULL, NULL, 0, &id));
     crash(&x, cores);
     train(x.client, &x.disturbed, 60, 75);
     train(x.client, &x.calm, 0, 30);
@@ -351,7 +352,7 @@ static void test_one_table_restored_by_hand(void **state)
         push_rows(x.client, NULL, x.disturbed.table, &random);
         push_variable(x.client, NULL, x.disturbed.variable, &random);
     }
-    expect_ok(mr_checkpoint_restore(x.client, NULL, &what, NULL));
+    expect_ok(mr_restore(x.client, NULL, &what, NULL));
     crash(&x, cores);
     train(x.client, &x.calm, 0, 30);
     random = 5;

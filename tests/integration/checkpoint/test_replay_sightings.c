@@ -12,6 +12,7 @@
 #include <time.h>
 #include <cmocka.h>
 #include "millrace_admin.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 8, KEYS = 3000, KEYS_PER_STEP = 50, SIGHTINGS = 3, KILLS = 4, STEPS_EACH = 20 };
@@ -114,7 +115,7 @@ static void *train_disturbed(void *arg)
     for (; !atomic_load(&x->over); x->steps++) {
         train_step(x->client, x->disturbed, x->steps);
         if (next_random(&random) % 16 == 0)
-            (void)mr_save(x->client, &options, NULL, &id);
+            (void)save_into(x->client, &options, NULL, &id);
     }
     return NULL;
 }
@@ -175,7 +176,7 @@ static void test_killed_while_idle(void **state)
     crash(&x);
     for (; x.steps < 80; x.steps++)
         train_step(x.client, x.disturbed, x.steps);
-    expect_ok(mr_save(x.client, NULL, NULL, &id));
+    expect_ok(save_into(x.client, NULL, NULL, &id));
     node_fixture_wait_saved(x.client);
     for (; x.steps < 120; x.steps++)
         train_step(x.client, x.disturbed, x.steps);

@@ -21,6 +21,7 @@
 #include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/hub_fixture.h"
 
 enum { SAMPLES = 1500, BATCH = 10, EPOCHS = 2, BATCHES = EPOCHS * SAMPLES / BATCH, DIM = 4, TRAINERS = 2 };
@@ -383,7 +384,7 @@ static void test_restore_by_call(void **state)
     node_fixture_save(x->server);
     train_until(x, 100);
     atomic_store(&x->gate->allowed, 160);
-    assert_int_equal(mr_restore(x->server, NULL, NULL, 0, NULL), MR_OK);
+    assert_int_equal(restore_from(x->server, NULL, NULL, 0, NULL), MR_OK);
     train_to_the_end(x);
     check_exactly_once(x);
 }

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 16, KEYS = 20000, BLOCK_BYTES = 1 << 20, SETTING_BYTES = 256 };
@@ -143,7 +144,7 @@ static enum mr_status restore_named(const struct fixture *x, uint64_t id, const 
 {
     const struct mr_restore_options what = {
         .bytes = sizeof(what), .id = id, .names = names, .name_count = count, .replace = replace};
-    return mr_checkpoint_restore(x->client, NULL, &what, restored);
+    return mr_restore(x->client, NULL, &what, restored);
 }
 
 /* Beside what is there, and in its place, while another table learns. */
@@ -232,13 +233,13 @@ static void test_damage(void **state)
     uint64_t good = save_and_go_on(x), bad = save_and_go_on(x), restored;
     damage(x, bad, BLOCK_BYTES + 5000);
     read_rows(x, x->rows, values[0]);
-    node_fixture_refused(mr_restore(x->client, NULL, NULL, bad, NULL), MR_CHECKPOINT_CORRUPT,
+    node_fixture_refused(restore_from(x->client, NULL, NULL, bad, NULL), MR_CHECKPOINT_CORRUPT,
                          "core-000.mrc: block 1");
     node_fixture_refused(restore_named(x, bad, &other, 1, false, NULL), MR_CHECKPOINT_CORRUPT,
                          "core-000.mrc: block 1");
     assert_int_equal(number_of(x, "other_old"), 0);
     check_rows(x, x->rows, values[0]);
-    assert_int_equal(mr_restore(x->client, NULL, NULL, 0, &restored), MR_OK); /* passes it over */
+    assert_int_equal(restore_from(x->client, NULL, NULL, 0, &restored), MR_OK); /* passes it over */
     assert_int_equal(restored, good);
 }
 
@@ -256,8 +257,8 @@ static void test_serve(void **state)
     assert_int_equal(mr_heartbeat(x->client, NULL, states), MR_OK);
     assert_int_equal(states[0].state, 5);
     node_fixture_refused(push(x->client, x->rows, x->keys), MR_FROZEN, "read only (checkpoint.serve)");
-    node_fixture_refused(mr_save(x->client, NULL, x->node.checkpoints, NULL), MR_FROZEN, "read only");
-    node_fixture_refused(mr_restore(x->client, NULL, x->node.checkpoints, 0, NULL), MR_FROZEN, "read only");
+    node_fixture_refused(save_into(x->client, NULL, x->node.checkpoints, NULL), MR_FROZEN, "read only");
+    node_fixture_refused(restore_from(x->client, NULL, x->node.checkpoints, 0, NULL), MR_FROZEN, "read only");
     node_fixture_refused(mr_freeze(x->client, NULL, 0), MR_FROZEN, "read only");
     assert_int_equal(mr_lookup(x->client, NULL, x->rows, &new_key, 1, NULL), MR_OK);
     assert_int_equal(node_fixture_sum(x->client, "table.rows"), 2 * KEYS);

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 32, KEYS = 20000, CHUNK = 2000, CHUNKS = KEYS / CHUNK, SAVES = 3 };
@@ -93,11 +94,11 @@ static void assert_same(const struct values *a, const struct values *b)
 /* Pushes until the checkpoint is on disk; its progress never falls. */
 static void push_until_saved(struct fixture *x, uint64_t id, const char *directory)
 {
-    struct mr_checkpoint_status status;
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     uint64_t bytes = 0;
     do {
         push(x);
-        assert_int_equal(mr_checkpoint_status(x->client, NULL, &status), MR_OK);
+        assert_int_equal(mr_checkpoint_info(x->client, NULL, 0, &status, NULL, NULL), MR_OK);
         assert_int_equal(status.id, id);
         assert_true(status.bytes_done >= bytes);
         bytes = status.bytes_done;
@@ -122,10 +123,10 @@ static void check_save(struct fixture *x, const char *directory)
     train(x, CHUNKS + 3);
     read_values(x, &at_cut);
     pushes = x->pushes;
-    assert_int_equal(mr_save(x->client, NULL, directory, &id), MR_OK);
+    assert_int_equal(save_into(x->client, NULL, directory, &id), MR_OK);
     push_until_saved(x, id, directory);
     assert_true(x->pushes > pushes);
-    assert_int_equal(mr_restore(x->client, NULL, directory, id, &restored), MR_OK);
+    assert_int_equal(restore_from(x->client, NULL, directory, id, &restored), MR_OK);
     assert_int_equal(restored, id);
     read_values(x, &found);
     assert_same(&found, &at_cut);
@@ -133,7 +134,7 @@ static void check_save(struct fixture *x, const char *directory)
     x->pushes = pushes;
     train(x, CHUNKS + 3);
     read_values(x, &after);
-    assert_int_equal(mr_restore(x->client, NULL, directory, id, &restored), MR_OK);
+    assert_int_equal(restore_from(x->client, NULL, directory, id, &restored), MR_OK);
     x->pushes = pushes;
     train(x, CHUNKS + 3);
     read_values(x, &found);
@@ -156,14 +157,14 @@ static void test_directory(void **state)
     uint64_t id = 77;
     snprintf(directory, sizeof(directory), "%s/elsewhere", x->node.directory);
     check_save(x, directory);
-    node_fixture_refused(mr_restore(x->client, NULL, NULL, 0, &id), MR_CHECKPOINT_NOT_FOUND, "");
-    assert_int_equal(mr_restore(x->client, NULL, directory, 0, &id), MR_OK);
+    node_fixture_refused(restore_from(x->client, NULL, NULL, 0, &id), MR_CHECKPOINT_NOT_FOUND, "");
+    assert_int_equal(restore_from(x->client, NULL, directory, 0, &id), MR_OK);
     read_values(x, &saved);
     node_fixture_kill(&x->node);
     node_fixture_restart(&x->node); /* goes on from there */
     assert_int_equal(mr_heartbeat(x->client, NULL, states),
                      MR_OK); /* a Restore sent to the old one ends with MR_UNKNOWN_OUTCOME */
-    assert_int_equal(mr_restore(x->client, NULL, directory, 0, &id), MR_OK);
+    assert_int_equal(restore_from(x->client, NULL, directory, 0, &id), MR_OK);
     read_values(x, &found);
     assert_same(&found, &saved);
 }
@@ -173,9 +174,9 @@ static void test_two_saves(void **state)
 {
     struct fixture *x = *state;
     uint64_t first, second = 0;
-    assert_int_equal(mr_save(x->client, NULL, NULL, &first), MR_OK);
+    assert_int_equal(save_into(x->client, NULL, NULL, &first), MR_OK);
 
-    enum mr_status again = mr_save(x->client, NULL, NULL, &second);
+    enum mr_status again = save_into(x->client, NULL, NULL, &second);
 
     assert_true(again == MR_CHECKPOINT_RUNNING || (again == MR_OK && second > first));
     assert_int_equal(node_fixture_wait_saved(x->client).last_good_id, again == MR_OK ? second : first);
@@ -206,7 +207,7 @@ static void test_queue(void **state)
     struct mr_save_info saves[2];
     uint64_t numbers[2];
     for (uint32_t i = 0; i < 2; i++)
-        assert_int_equal(mr_checkpoint_save(x->client, NULL, &wish, &numbers[i]), MR_OK);
+        assert_int_equal(mr_save(x->client, NULL, &wish, NULL, &numbers[i]), MR_OK);
     assert_true(numbers[1] > numbers[0]);
     for (uint32_t i = 0; i < 2; i++)
         wait_for_save(x, numbers[i], &saves[i]);
@@ -218,7 +219,7 @@ static void test_queue(void **state)
     node_fixture_refused(mr_checkpoint_info(x->client, NULL, 999, NULL, NULL, NULL), MR_CHECKPOINT_NOT_FOUND,
                          "save 999 is not known");
     wish.bytes = 0;
-    node_fixture_refused(mr_checkpoint_save(x->client, NULL, &wish, NULL), MR_INVALID_ARGUMENT,
+    node_fixture_refused(mr_save(x->client, NULL, &wish, NULL, NULL), MR_INVALID_ARGUMENT,
                          "save->bytes is 0");
 }
 

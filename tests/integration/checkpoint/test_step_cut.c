@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 8, KEYS = 400, KEYS_PER_STEP = 60, STEPS = 300, EVERY = 10, TRAINERS = 2, HELD_AT = 35 };
@@ -197,7 +198,7 @@ static uint64_t go_back(struct mr_client *client)
 {
     struct mr_core_state states[64];
     assert_int_equal(mr_heartbeat(client, NULL, states), MR_OK); /* this client knows of the restart, too */
-    assert_int_equal(mr_restore(client, NULL, NULL, 0, NULL), MR_OK);
+    assert_int_equal(restore_from(client, NULL, NULL, 0, NULL), MR_OK);
     struct mr_checkpoint_info info = info_of(client);
 
     assert_true(info.restored_is_at_step);

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <cmocka.h>
 
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/unit/temporary_directory.h"
@@ -89,7 +90,7 @@ static void save(struct trainer *t)
     char pattern[160];
     glob_t found = {.gl_pathc = 0};
     const time_t end = time(NULL) + LIMIT_S;
-    if (mr_save(t->client, NULL, NULL, &id) != MR_OK)
+    if (save_into(t->client, NULL, NULL, &id) != MR_OK)
         fail_msg("%s", mr_last_error());
     (void)snprintf(pattern, sizeof(pattern), "%s/CLUSTER-*", directory);
     while (glob(pattern, 0, NULL, &found) != 0) {

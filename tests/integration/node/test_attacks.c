@@ -15,6 +15,7 @@
 #include <cmocka.h>
 #include "dataplane/wire/format/packet.h"
 #include "millrace_admin.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/attacks.h"
 #include "tests/integration/node_fixture.h"
 
@@ -140,7 +141,7 @@ static void save_to(struct mr_client *client, const char *directory)
 {
     const struct mr_save_options save = {.bytes = sizeof(save), .directory = directory};
     uint64_t number = 0;
-    if (mr_checkpoint_save(client, NULL, &save, &number) != MR_OK)
+    if (mr_save(client, NULL, &save, NULL, &number) != MR_OK)
         fail_msg("%s", mr_last_error());
     wait_for_save(client, number);
 }
@@ -186,10 +187,10 @@ static void what_trainers_save_displaces_nothing_else(void **state)
     /* Directories of its own do not help. */
     const struct mr_save_options elsewhere = {.bytes = sizeof(elsewhere), .directory = below};
     snprintf(below, sizeof(below), "%s/new", x->listed);
-    node_fixture_refused(mr_checkpoint_save(trainer, NULL, &elsewhere, &number), MR_UNAUTHORIZED,
+    node_fixture_refused(mr_save(trainer, NULL, &elsewhere, NULL, &number), MR_UNAUTHORIZED,
                          "to save there needs an operator's key");
     snprintf(below, sizeof(below), "%s/ckpt-1", own);
-    node_fixture_refused(mr_checkpoint_save(trainer, NULL, &elsewhere, &number), MR_UNAUTHORIZED,
+    node_fixture_refused(mr_save(trainer, NULL, &elsewhere, NULL, &number), MR_UNAUTHORIZED,
                          "to save there needs an operator's key");
     save_to(operator_, x->listed);
     for (int i = 0; i < 3; i++)
@@ -198,7 +199,7 @@ static void what_trainers_save_displaces_nothing_else(void **state)
 
     /* What the operator waits for is not the trainer's to cancel. */
     const struct mr_save_options at_step = {.bytes = sizeof(at_step), .step = 1000000, .trainers = 1};
-    assert_int_equal(mr_checkpoint_save(operator_, NULL, &at_step, &number), MR_OK);
+    assert_int_equal(mr_save(operator_, NULL, &at_step, NULL, &number), MR_OK);
     node_fixture_refused(mr_checkpoint_cancel(trainer, NULL, number), MR_UNAUTHORIZED,
                          "to cancel it needs an operator's key");
     assert_int_equal(mr_checkpoint_cancel(operator_, NULL, number), MR_OK);
@@ -207,16 +208,16 @@ static void what_trainers_save_displaces_nothing_else(void **state)
     static const char *const names[] = {"rows"};
     const struct mr_save_options some = {
         .bytes = sizeof(some), .directory = below, .names = names, .name_count = 1};
-    node_fixture_refused(mr_checkpoint_save(trainer, NULL, &some, &number), MR_UNAUTHORIZED,
+    node_fixture_refused(mr_save(trainer, NULL, &some, NULL, &number), MR_UNAUTHORIZED,
                          "to save there needs an operator's key");
     save_to(trainer, NULL);
     assert_string_equal(list(own), "1 2 3 8 ");
-    node_fixture_refused(mr_checkpoint_save(trainer, NULL, NULL, &number), MR_UNAUTHORIZED,
+    node_fixture_refused(mr_save(trainer, NULL, NULL, NULL, &number), MR_UNAUTHORIZED,
                          "trainers may ask for 9 saves in an hour");
     save_to(operator_, NULL);
     assert_string_equal(list(own), "1 3 8 9 ");
 
-    assert_int_equal(mr_restore(operator_, NULL, NULL, 1, NULL), MR_OK);
+    assert_int_equal(restore_from(operator_, NULL, NULL, 1, NULL), MR_OK);
     assert_float_equal(value_of(operator_, table), good, 0);
     mr_client_destroy(trainer);
     mr_client_destroy(operator_);
@@ -248,7 +249,7 @@ static void the_node_saves_by_itself_beside_trainers(void **state)
         const struct mr_save_options save = {.bytes = sizeof(save), .queue = true};
         uint64_t number = 0;
         push(trainer, table, 1);
-        assert_int_equal(mr_checkpoint_save(trainer, NULL, &save, &number), MR_OK);
+        assert_int_equal(mr_save(trainer, NULL, &save, NULL, &number), MR_OK);
         wait_for_save(trainer, number);
         assert_int_equal(mr_checkpoint_info(trainer, NULL, 0, NULL, note_automatic, &is_there), MR_OK);
     }

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 4, KEYS = 200, SAMPLES = 20, SLOTS = 6, BAGS = SAMPLES * SLOTS };
@@ -432,7 +433,7 @@ static void test_variables(void **state)
 
 static void wait_until_saved(struct fixture *x, uint64_t id)
 {
-    struct mr_checkpoint_status status = node_fixture_wait_saved(x->client);
+    struct mr_checkpoint_info status = node_fixture_wait_saved(x->client);
     assert_int_equal(status.last_good_id, id);
     assert_true(status.bytes_done > 0);
 }
@@ -460,16 +461,16 @@ static void test_save_restore(void **state)
     struct mr_reply *reply = NULL;
     uint64_t id = 0, restored = 0;
     push_ones(x);
-    assert_int_equal(mr_save(x->client, NULL, NULL, &id), MR_OK);
+    assert_int_equal(save_into(x->client, NULL, NULL, &id), MR_OK);
     wait_until_saved(x, id);
     push_ones(x);
-    assert_int_equal(mr_restore(x->client, NULL, NULL, id, &restored), MR_OK);
+    assert_int_equal(restore_from(x->client, NULL, NULL, id, &restored), MR_OK);
     assert_int_equal(restored, id);
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, KEYS, &reply), MR_OK);
     check_pushed(x, reply, 1);
     mr_reply_free(reply);
-    assert_refused(mr_restore(x->client, NULL, NULL, 999, &restored), MR_CHECKPOINT_NOT_FOUND, "999");
-    assert_refused(mr_save(x->client, NULL, "/proc/nowhere", &id), MR_INVALID_ARGUMENT, "checkpoint.allow");
+    assert_refused(restore_from(x->client, NULL, NULL, 999, &restored), MR_CHECKPOINT_NOT_FOUND, "999");
+    assert_refused(save_into(x->client, NULL, "/proc/nowhere", &id), MR_INVALID_ARGUMENT, "checkpoint.allow");
     /* Refused calls change nothing. */
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, KEYS, &reply), MR_OK);
     check_pushed(x, reply, 1);
@@ -512,7 +513,7 @@ static void test_kill_and_restart(void **state)
     enum mr_status status;
     uint64_t id;
     push_ones(x);
-    assert_int_equal(mr_save(x->client, NULL, NULL, &id), MR_OK);
+    assert_int_equal(save_into(x->client, NULL, NULL, &id), MR_OK);
     wait_until_saved(x, id);
     push_ones(x);
     node_fixture_kill(&x->node);

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 
 enum {
@@ -228,7 +229,7 @@ static void test_restore_on_others(void **state)
         client = node_fixture_connect(&node);
         check_restored(client, &saved, &after);
         assert_shared_out(client, others[i]);
-        assert_int_equal(mr_restore(client, NULL, NULL, 0, NULL), MR_OK);
+        assert_int_equal(restore_from(client, NULL, NULL, 0, NULL), MR_OK);
         node_fixture_save(client); /* the next one reads this one's */
     }
     mr_client_destroy(client);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "millrace_admin.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 
 enum { DIM = 64, CHUNK = 10000, CHUNKS = 120, LIMIT_MIB = 144, TABLE_MIB = 24, CORES = 2 };
@@ -56,11 +57,11 @@ static uint64_t evicted(struct mr_client *client)
 /* Saves begin as soon as the one before is through. */
 static void keep_saving(struct mr_client *client)
 {
-    struct mr_checkpoint_status status;
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     uint64_t id;
-    assert_int_equal(mr_checkpoint_status(client, NULL, &status), MR_OK);
+    assert_int_equal(mr_checkpoint_info(client, NULL, 0, &status, NULL, NULL), MR_OK);
     if (status.state == MR_CHECKPOINT_IDLE)
-        assert_int_equal(mr_save(client, NULL, NULL, &id), MR_OK);
+        assert_int_equal(save_into(client, NULL, NULL, &id), MR_OK);
 }
 
 static void check_learns(struct mr_client *client, uint32_t table, uint64_t key)
@@ -136,7 +137,7 @@ static void test_flood(void **state)
     assert_true(admitted > (uint64_t)CHUNKS * CHUNK * 9 / 10); /* few are taken for known ones */
 
     uint64_t id;
-    assert_int_equal(mr_save(client, NULL, NULL, &id), MR_OK);
+    assert_int_equal(save_into(client, NULL, NULL, &id), MR_OK);
     assert_int_equal(node_fixture_wait_saved(client).last_status, MR_OK);
     uint64_t rows = node_fixture_sum(client, "table.rows");
     node_fixture_kill(&node);

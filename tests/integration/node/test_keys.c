@@ -13,6 +13,7 @@
 #include "dataplane/wire/format/packet.h"
 #include "millrace_admin.h"
 #include "millrace_observe.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/wire_client.h"
 
@@ -267,8 +268,8 @@ static void test_roles(void **state)
     assert_int_equal(mr_lookup(trainer, NULL, table, &key, 1, &reply), MR_OK);
     mr_reply_free(reply);
     assert_int_equal(mr_push_gradients(trainer, NULL, table, &key, 1, 4, gradient), MR_OK);
-    assert_int_equal(mr_save(trainer, NULL, NULL, NULL), MR_OK);
-    not_allowed(mr_restore(trainer, NULL, NULL, 0, NULL), "restore", "operator", "trainer");
+    assert_int_equal(save_into(trainer, NULL, NULL, NULL), MR_OK);
+    not_allowed(restore_from(trainer, NULL, NULL, 0, NULL), "restore", "operator", "trainer");
     not_allowed(mr_freeze(trainer, NULL, MR_FREEZE_ALL), "freeze", "operator", "trainer");
     not_allowed(mr_recent_calls(trainer, NULL, 0, 0, 0, NULL, skip_call, NULL), "recent_calls", "operator",
                 "trainer");
@@ -281,7 +282,7 @@ static void test_roles(void **state)
     not_allowed(mr_push_gradients(reader, NULL, table, &key, 1, 4, gradient), "push_grad", "trainer",
                 "read_only");
     not_allowed(mr_create(reader, NULL, &other, 1, &table), "create", "trainer", "read_only");
-    not_allowed(mr_save(reader, NULL, NULL, NULL), "save", "trainer", "read_only");
+    not_allowed(save_into(reader, NULL, NULL, NULL), "save", "trainer", "read_only");
     assert_true(node_fixture_sum(reader, "wire.calls_not_allowed") >= 5);
 
     assert_int_equal(mr_freeze(operator_, NULL, MR_FREEZE_ALL), MR_OK);

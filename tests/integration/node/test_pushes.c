@@ -10,6 +10,7 @@
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/push_number.h"
 #include "millrace_admin.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/wire_client.h"
 
@@ -151,7 +152,7 @@ static void test_each_counts_once(void **state)
     uint64_t number = 1, id, durable = 0;
     while (number <= PUSHES / 3)
         assert_int_equal(push(x, number++), 0);
-    assert_int_equal(mr_save(x->client, NULL, NULL, &id), MR_OK);
+    assert_int_equal(save_into(x->client, NULL, NULL, &id), MR_OK);
     while (number <= 2 * PUSHES / 3)
         push(x, number++);
     assert_int_equal(node_fixture_wait_saved(x->client).last_status, MR_OK);
@@ -167,7 +168,7 @@ static void test_each_counts_once(void **state)
         check_rows(x, PUSHES);
     }
     assert_int_equal(node_fixture_sum(x->client, "ps.pushes_skipped"), 0);
-    assert_int_equal(mr_save(x->client, NULL, NULL, &id), MR_OK);
+    assert_int_equal(save_into(x->client, NULL, NULL, &id), MR_OK);
     assert_int_equal(node_fixture_wait_saved(x->client).last_status, MR_OK);
     assert_int_equal(push(x, PUSHES), PUSHES);
     check_rows(x, PUSHES);

@@ -364,8 +364,8 @@ static void the_configuration_is_read_again(void **state)
     read_file(x->node.config, text);
     struct mr_client *client = node_fixture_connect(&x->node);
     create(client, "first");
-    struct mr_checkpoint_status status;
-    assert_int_equal(mr_checkpoint_status(client, NULL, &status), MR_OK);
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
+    assert_int_equal(mr_checkpoint_info(client, NULL, 0, &status, NULL, NULL), MR_OK);
     assert_int_equal(status.last_good_id, 0);
 
     /* What can change does: the node saves by itself from now on. */

@@ -176,7 +176,7 @@ static void save_by_name(struct mr_client *client, const char *name)
 {
     uint64_t number;
     const struct mr_save_options save = {.bytes = sizeof(save), .names = &name, .name_count = 1};
-    if (mr_checkpoint_save(client, NULL, &save, &number) != MR_OK)
+    if (mr_save(client, NULL, &save, NULL, &number) != MR_OK)
         fail_msg("%s", mr_last_error());
     assert_int_equal(node_fixture_wait_saved(client).last_status, MR_OK);
 }
@@ -190,7 +190,7 @@ static enum mr_status restore_by_name(struct fixture *x, struct mr_client *clien
     const struct mr_restore_options options = {
         .bytes = sizeof(options), .directory = partial, .names = &name, .name_count = 1, .replace = replace};
     *restored = (struct mr_restored){.bytes = sizeof(*restored)};
-    return mr_checkpoint_restore(client, NULL, &options, restored);
+    return mr_restore(client, NULL, &options, restored);
 }
 
 /* What was learnt since goes, and comes back under another name; tables are not touched. */

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "millrace_admin.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/integration/trainer/torchrec_fixture.h"
 
 static const int64_t ids[] = {1, -2, 3};
@@ -30,7 +31,7 @@ static void save(void)
     struct mr_client *client = node_fixture_connect(&node);
     enum mr_status saved;
     uint64_t id;
-    while ((saved = mr_save(client, NULL, NULL, &id)) == MR_CHECKPOINT_RUNNING)
+    while ((saved = save_into(client, NULL, NULL, &id)) == MR_CHECKPOINT_RUNNING)
         node_fixture_wait_saved(client); /* the plug-in's own, of tables that it has made */
     assert_int_equal(saved, MR_OK);
     assert_true(node_fixture_wait_saved(client).last_good_id >= id);
@@ -41,9 +42,9 @@ static void save(void)
 static void wait_until_saved(void)
 {
     struct mr_client *client = node_fixture_connect(&node);
-    struct mr_checkpoint_status status;
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     for (;;) {
-        assert_int_equal(mr_checkpoint_status(client, NULL, &status), MR_OK);
+        assert_int_equal(mr_checkpoint_info(client, NULL, 0, &status, NULL, NULL), MR_OK);
         if (status.last_good_id != 0 && status.state == MR_CHECKPOINT_IDLE)
             break;
         usleep(1000);

@@ -14,6 +14,7 @@
 #include "ps/checkpoint/checkpoint_chain.h"
 #include "ps/checkpoint/checkpoint_store.h"
 #include "ps/server/server.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/property/random.h"
 
 #define CORES_MAX     4u
@@ -451,7 +452,7 @@ static void save_once(uint64_t give_up_ns)
     const struct mr_save_options options = draw_save();
     const uint64_t from_ns = fiber_now_ns();
     uint64_t number;
-    enum mr_status status = mr_checkpoint_save(world.client, NULL, &options, &number);
+    enum mr_status status = mr_save(world.client, NULL, &options, NULL, &number);
     tell("save: kind %u, step %llu: %s", (uint32_t)options.kind, (unsigned long long)options.step,
          mr_status_name(status));
     if (status == MR_OK)
@@ -472,7 +473,7 @@ static void begin_training(void)
     for (uint32_t i = 0; i < world.work.pushers; i++)
         cuts_pusher_create(&world.pushers[i], &world.work, i, table);
     /* Without a checkpoint a kill would leave no table. */
-    cuts_expect_ok(mr_checkpoint_save(world.client, NULL, NULL, &number), "the first save");
+    cuts_expect_ok(mr_save(world.client, NULL, NULL, NULL, &number), "the first save");
     const struct mr_save_options plain = {.step = 0};
 
     follow(number, 0, NEVER, &plain);
@@ -503,7 +504,7 @@ static void restore_once(void)
     world.disturbed.restores++;
     do {
         by_hand.from_ns = fiber_now_ns();
-        status = mr_restore(world.client, NULL, NULL, by_hand.id, &restored);
+        status = restore_from(world.client, NULL, NULL, by_hand.id, &restored);
         fiber_sleep_ns(below(2) * MS);
     } while (status == MR_CHECKPOINT_RUNNING && !all_have_ended());
     if (status == MR_CHECKPOINT_RUNNING) {
@@ -618,7 +619,7 @@ static void check_checkpoint(uint64_t id)
     struct cuts_instant instants[CUTS_PUSHERS_MAX] = {{0}};
     const uint64_t step = step_of(id);
     uint64_t restored;
-    cuts_expect_ok(mr_restore(world.client, NULL, NULL, id, &restored), "a restore");
+    cuts_expect_ok(restore_from(world.client, NULL, NULL, id, &restored), "a restore");
     world.outcome->restores++;
     for (uint32_t i = 0; i < world.work.pushers && id == world.restored.id; i++)
         cuts_check_restored(&world.pushers[i], world.client, world.restored.from_ns, world.restored.to_ns);

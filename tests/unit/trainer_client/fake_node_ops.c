@@ -114,10 +114,13 @@ void fake_checkpoint(struct fake_core *core, struct mr_endpoint *ep, const struc
     static const char error[] = "disk full";
     struct fake_node *node = core->node;
     uint64_t words[8] = {MR_NODE_SERVING - 1, node->checkpoint_id, 5, 10, 20, 6, MR_IO_ERROR, 28};
+    uint64_t details[10] = {0}, saves[15];
     struct mr_tensor id = mr_tensor_1d(MR_U64, 1, &node->checkpoint_id);
-    struct mr_tensor t[2] = {mr_tensor_1d(MR_U64, 8, words), mr_tensor_1d(MR_U8, sizeof(error) - 1, error)};
+    struct mr_tensor t[5] = {mr_tensor_1d(MR_U64, 8, words), mr_tensor_1d(MR_U8, sizeof(error) - 1, error),
+                             mr_tensor_1d(MR_U64, 10, details), mr_tensor_2d(MR_U64, 0, 15, saves),
+                             mr_tensor_1d(MR_U8, 0, error)};
     if (r->message->preamble.op == MR_OP_CHECKPOINT_STATUS) {
-        fake_reply(ep, r, t, 2);
+        fake_reply(ep, r, t, 5);
         return;
     }
     if (r->message->tensors[0].bytes != 4 || memcmp(r->message->tensors[0].data, "/dir", 4) != 0) {

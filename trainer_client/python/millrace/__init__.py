@@ -11,7 +11,7 @@ from ._base.options import CallOptions
 from ._version import __version__
 from .batch import BatchState, Stream
 from .capture import Capture, CaptureState, Packet
-from .checkpoint import CheckpointInfo, CheckpointStatus, Restored, SaveInfo
+from .checkpoint import CheckpointInfo, Restored, SaveInfo
 from .client import Client
 from .dev_server import DevServer, DevServerError, dev
 from .errors import *  # noqa: F401,F403
@@ -54,7 +54,6 @@ __all__ = [
     "Capture",
     "CaptureState",
     "CheckpointInfo",
-    "CheckpointStatus",
     "Client",
     "ClockOffset",
     "Cluster",

@@ -45,20 +45,6 @@ Names = Union[Sequence[str], Mapping[str, str]]
 
 
 @dataclass(frozen=True)
-class CheckpointStatus:
-    """What checkpoints are about now."""
-
-    state: str  #: "idle", "saving", "loading"
-    id: int  #: of the one running, or of the last
-    bytes_done: int
-    bytes_total: int
-    duration_us: int
-    last_good_id: int  #: 0: none yet
-    last_status: str  #: of the last one: "OK", "IO_ERROR", ...
-    last_error: str
-
-
-@dataclass(frozen=True)
 class SaveInfo:
     """What became of a save."""
 
@@ -81,7 +67,7 @@ class SaveInfo:
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """Steps, the checkpoint that the server was restored from, and its saves."""
+    """Steps, the checkpoint that the server was restored from, what it saves or loads now, and its saves."""
 
     step: int  #: that training has reached, by the steps that calls carry
     restored_id: int  #: 0: none
@@ -94,6 +80,13 @@ class CheckpointInfo:
     waiting_step: int  #: a cut at this step is being waited for; 0: none
     trainers_held: int
     trainers_awaited: int
+    state: str  #: "idle", "saving", "loading"
+    id: int  #: of the checkpoint that is saved or loaded now, or of the last one
+    bytes_done: int
+    bytes_total: int
+    duration_us: int
+    last_status: str  #: of the last one: "OK", "IO_ERROR", ...
+    last_error: str
     saves: list[SaveInfo]
 
 
@@ -151,7 +144,7 @@ class CheckpointCalls(Connection):
             },
         )
         held = path, strings, wanted
-        return Call(lib.mr_checkpoint_save, (save, number), lambda _: number[0], held=held)
+        return Call(lib.mr_save, (save, NULL, number), lambda _: number[0], held=held)
 
     def save(
         self,
@@ -202,13 +195,13 @@ class CheckpointCalls(Connection):
         until = None if timeout_s is None else time.monotonic() + timeout_s
         with Bar(f"save {number}", progress) as bar:
             while True:
-                info = self.checkpoint_info(number).saves[0]
+                now = self.checkpoint_info(number)
+                info = now.saves[0]
                 if info.state == "ended" and not (remote and info.remote == "pending"):
                     bar.show(info.bytes, info.bytes)
                     break
                 if bar.is_shown and info.state == "writing":
-                    status = self.checkpoint_status()
-                    bar.show(status.bytes_done, status.bytes_total)
+                    bar.show(now.bytes_done, now.bytes_total)
                 if until is not None and time.monotonic() >= until:
                     what = "is not copied yet" if info.state == "ended" else f"is still running: {info.state}"
                     raise TimeoutError(f"{self.server}: save {number} {what}")
@@ -242,7 +235,13 @@ class CheckpointCalls(Connection):
         return Call(
             lib.mr_checkpoint_info,
             (whole("number", number, _U64_MAX), info, _visit_save, handle),
-            lambda _: of_struct(CheckpointInfo, info, saves=[_save_info(save) for save in saves]),
+            lambda _: of_struct(
+                CheckpointInfo,
+                info,
+                state=name_of(_STATES, info.state),
+                last_status=text(lib.mr_status_name(info.last_status)),
+                saves=[_save_info(save) for save in saves],
+            ),
         )
 
     def checkpoint_info(self, number: int = 0, **options: Unpack[CallOptions]) -> CheckpointInfo:
@@ -253,27 +252,6 @@ class CheckpointCalls(Connection):
     def checkpoint_info_async(self, number: int = 0, **options: Unpack[CallOptions]) -> Future:
         """checkpoint_info() as a Future."""
         return self._start(self._info(number), options)
-
-    def _status(self) -> Call:
-        status = ffi.new("struct mr_checkpoint_status *")
-        return Call(
-            lib.mr_checkpoint_status,
-            (status,),
-            lambda _: of_struct(
-                CheckpointStatus,
-                status,
-                state=name_of(_STATES, status.state),
-                last_status=text(lib.mr_status_name(status.last_status)),
-            ),
-        )
-
-    def checkpoint_status(self, **options: Unpack[CallOptions]) -> CheckpointStatus:
-        """How far the checkpoint that is running has come, and how the last one ended."""
-        return self._run(self._status(), options)
-
-    def checkpoint_status_async(self, **options: Unpack[CallOptions]) -> Future:
-        """checkpoint_status() as a Future."""
-        return self._start(self._status(), options)
 
     def _restore(self, directory: str | None, id: int, names: Optional[Names], replace: bool) -> Call:
         path, restored = string(directory), ffi.new(
@@ -307,7 +285,7 @@ class CheckpointCalls(Connection):
                 steps.forget(self)
             return of_struct(Restored, restored)
 
-        return Call(lib.mr_checkpoint_restore, (what, restored), made, held=(path, strings, pairs))
+        return Call(lib.mr_restore, (what, restored), made, held=(path, strings, pairs))
 
     def restore(
         self,
@@ -333,8 +311,8 @@ class CheckpointCalls(Connection):
             future = self._start(call, options)
             while not future.done():
                 try:
-                    status = self.checkpoint_status()
-                    bar.show(status.bytes_done, status.bytes_total if status.state == "loading" else 0)
+                    now = self.checkpoint_info()
+                    bar.show(now.bytes_done, now.bytes_total if now.state == "loading" else 0)
                 except Error:
                     pass  # the restore itself says what is wrong
                 time.sleep(_POLL_S)

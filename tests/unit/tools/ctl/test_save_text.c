@@ -7,18 +7,22 @@
 #include "millrace_admin.h"
 #include "tools/ctl/save_text.h"
 
-static const struct mr_checkpoint_info waiting = {
-    .step = 38, .waiting_step = 40, .trainers_held = 1, .trainers_awaited = 2, .saves_queued = 1};
-static const struct mr_checkpoint_status saving = {.state = MR_CHECKPOINT_SAVING,
-                                                   .id = 7,
-                                                   .bytes_done = 12 * MR_MIB,
-                                                   .bytes_total = 400 * MR_MIB,
-                                                   .duration_us = 500000};
+/* One save is written, one waits for step 40. */
+static const struct mr_checkpoint_info busy = {.step = 38,
+                                               .waiting_step = 40,
+                                               .trainers_held = 1,
+                                               .trainers_awaited = 2,
+                                               .saves_queued = 1,
+                                               .state = MR_CHECKPOINT_SAVING,
+                                               .id = 7,
+                                               .bytes_done = 12 * MR_MIB,
+                                               .bytes_total = 400 * MR_MIB,
+                                               .duration_us = 500000};
 
 static void stands(struct mr_save_info save, const char *expected)
 {
     char out[TOOL_SAVE_LINE_BYTES];
-    tool_save_stands(&save, &waiting, &saving, out);
+    tool_save_stands(&save, &busy, out);
     assert_string_equal(out, expected);
 }
 
@@ -44,10 +48,11 @@ static void test_where_a_save_stands(void **state)
 static void test_queued_behind_one_that_waits(void **state)
 {
     char out[TOOL_SAVE_LINE_BYTES];
-    struct mr_checkpoint_status idle = {.state = MR_CHECKPOINT_IDLE, .id = 7};
+    struct mr_checkpoint_info idle = busy;
     struct mr_save_info save = {.state = MR_SAVE_QUEUED};
     (void)state;
-    tool_save_stands(&save, &waiting, &idle, out);
+    idle.state = MR_CHECKPOINT_IDLE;
+    tool_save_stands(&save, &idle, out);
     assert_string_equal(out, "it waits for another save");
 }
 
@@ -93,7 +98,7 @@ static void test_what_has_ended(void **state)
                                 .duration_us = 520000,
                                 .step = 40,
                                 .is_at_step = true};
-    struct mr_checkpoint_status first = saving, idle = {.state = MR_CHECKPOINT_IDLE};
+    struct mr_checkpoint_info first = busy, idle = {.state = MR_CHECKPOINT_IDLE};
     (void)state;
     tool_save_done(&save, out, sizeof(out));
     assert_string_equal(out, "saved checkpoint 7 of step 40, cut at that step: full, 12.0 MiB in 0.52 s");

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include "dataplane/optimizer/rule.h"
 #include "dataplane/wire/format/capability.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/unit/trainer_client/api/short_memory.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "trainer_client/call/client.h"
@@ -438,20 +439,20 @@ static void check_memory(struct mr_client *client, uint32_t core)
 static void check_node(uint32_t core_count)
 {
     struct fixture x;
-    struct mr_checkpoint_status status;
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     uint64_t id = 0;
     uint32_t seen = 0;
     set_up(&x, core_count);
     assert_int_equal(mr_stats(x.client, NULL, core_count - 1, count_counters, &seen), MR_OK);
     assert_int_equal(seen, 11 + core_count - 1);
     check_memory(x.client, core_count - 1);
-    assert_int_equal(mr_save(x.client, NULL, "/dir", &id), MR_OK);
+    assert_int_equal(save_into(x.client, NULL, "/dir", &id), MR_OK);
     assert_int_equal(id, 1);
-    assert_int_equal(mr_save(x.client, NULL, "/other", &id), MR_IO_ERROR);
+    assert_int_equal(save_into(x.client, NULL, "/other", &id), MR_IO_ERROR);
     assert_non_null(strstr(mr_last_error(), "save: IO_ERROR: no such directory"));
     assert_int_equal(id, 1);
-    assert_int_equal(mr_restore(x.client, NULL, "/dir", 0, &id), MR_OK);
-    assert_int_equal(mr_checkpoint_status(x.client, NULL, &status), MR_OK);
+    assert_int_equal(restore_from(x.client, NULL, "/dir", 0, &id), MR_OK);
+    assert_int_equal(mr_checkpoint_info(x.client, NULL, 0, &status, NULL, NULL), MR_OK);
     assert_int_equal(status.id, 1);
     assert_int_equal(status.bytes_total, 10);
     assert_int_equal(status.last_status, MR_IO_ERROR);
@@ -463,7 +464,7 @@ static void check_node(uint32_t core_count)
 static void check_save_refused(struct fixture *x, const struct mr_save_options *what, enum mr_status status,
                                const char *text)
 {
-    assert_int_equal(mr_checkpoint_save(x->client, NULL, what, NULL), status);
+    assert_int_equal(mr_save(x->client, NULL, what, NULL, NULL), status);
     assert_non_null(strstr(mr_last_error(), text));
 }
 
@@ -486,7 +487,7 @@ static void check_save_named(uint32_t core_count)
     check_save_refused(&x, &what, MR_INVALID_ARGUMENT, "do not fit together");
     what.bytes = offsetof(struct mr_save_options, names);
     what.name_count = 2;
-    assert_int_equal(mr_checkpoint_save(x.client, NULL, &what, NULL), MR_OK);
+    assert_int_equal(mr_save(x.client, NULL, &what, NULL, NULL), MR_OK);
     what.bytes--;
     check_save_refused(&x, &what, MR_INVALID_ARGUMENT, "set it to sizeof");
     tear_down(&x);
@@ -495,9 +496,9 @@ static void check_save_named(uint32_t core_count)
 static void check_restored(struct fixture *x, const struct mr_restore_options *what)
 {
     struct mr_restored restored = {.bytes = 0};
-    assert_int_equal(mr_checkpoint_restore(x->client, NULL, what, &restored), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_restore(x->client, NULL, what, &restored), MR_INVALID_ARGUMENT);
     restored.bytes = sizeof(restored);
-    assert_int_equal(mr_checkpoint_restore(x->client, NULL, what, &restored), MR_OK);
+    assert_int_equal(mr_restore(x->client, NULL, what, &restored), MR_OK);
     assert_int_equal(restored.id, x->node->checkpoint_id);
     assert_int_equal(restored.step, 40);
     assert_true(restored.is_at_step);
@@ -514,18 +515,18 @@ static void check_restore_named(uint32_t core_count)
     set_up(&x, core_count);
     what.name_count = 2;
     what.replace = true;
-    assert_int_equal(mr_checkpoint_restore(x.client, NULL, &what, NULL), MR_UNKNOWN_TABLE);
+    assert_int_equal(mr_restore(x.client, NULL, &what, NULL), MR_UNKNOWN_TABLE);
     assert_non_null(strstr(mr_last_error(), "user> item>item_old id=7 flags=1"));
     what.id = 0;
     what.name_count = 1;
     what.replace = false;
-    assert_int_equal(mr_checkpoint_restore(x.client, NULL, &what, NULL), MR_UNKNOWN_TABLE);
+    assert_int_equal(mr_restore(x.client, NULL, &what, NULL), MR_UNKNOWN_TABLE);
     assert_non_null(strstr(mr_last_error(), "user> id=0 flags=0"));
     what.name_count = 0;
-    assert_int_equal(mr_checkpoint_restore(x.client, NULL, &what, NULL), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_restore(x.client, NULL, &what, NULL), MR_INVALID_ARGUMENT);
     what.names = NULL;
     what.replace = true;
-    assert_int_equal(mr_checkpoint_restore(x.client, NULL, &what, NULL), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_restore(x.client, NULL, &what, NULL), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(mr_last_error(), "replace is for names"));
     what.replace = false;
     check_restored(&x, &what);
@@ -534,7 +535,7 @@ static void check_restore_named(uint32_t core_count)
     memset(long_name, 'x', sizeof(long_name) - 1);
     long_name[sizeof(long_name) - 1] = '\0';
     names[1].new_name = long_name;
-    assert_int_equal(mr_checkpoint_restore(x.client, NULL, &what, NULL), MR_INVALID_ARGUMENT);
+    assert_int_equal(mr_restore(x.client, NULL, &what, NULL), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(mr_last_error(), "names[1] must have names of 1 to 63 bytes"));
     tear_down(&x);
 }
@@ -903,7 +904,7 @@ static void test_features_are_asked_again_after_a_restore(void **state)
     assert_int_equal(mr_client_create(&options, &client, NULL, 0), MR_OK);
     assert_int_equal(mr_create(client, NULL, &feature, 1, &id), MR_OK);
     assert_int_equal(client->features.count, 1);
-    assert_int_equal(mr_restore(client, NULL, "/dir", 0, NULL), MR_OK);
+    assert_int_equal(restore_from(client, NULL, "/dir", 0, NULL), MR_OK);
     assert_int_equal(client->features.count, 0);
     mr_client_destroy(client);
     fake_node_destroy(node);
@@ -1023,7 +1024,7 @@ static void test_what_a_server_says_gives_a_terminal_no_commands(void **state)
     struct mr_world world;
     struct mr_moves_state moves;
     struct mr_cluster_state cluster;
-    struct mr_checkpoint_status status;
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     struct mr_core_state core;
     struct mr_core_memory memory;
     struct mr_capture_state capture;
@@ -1043,7 +1044,7 @@ static void test_what_a_server_says_gives_a_terminal_no_commands(void **state)
     assert_int_equal(mr_cluster(x.client, NULL, &cluster, check_cluster_member, NULL), MR_OK);
     assert_int_equal(mr_moves(x.client, NULL, &moves, check_move, NULL), MR_OK);
     assert_int_equal(said_count, 8);
-    assert_int_equal(mr_checkpoint_status(x.client, NULL, &status), MR_OK);
+    assert_int_equal(mr_checkpoint_info(x.client, NULL, 0, &status, NULL, NULL), MR_OK);
     assert_string_equal(status.last_error, said);
     assert_int_equal(mr_capture(x.client, NULL, 0, &start, &capture, NULL, NULL), MR_OK);
     assert_string_equal(capture.machine, said);

@@ -531,13 +531,13 @@ static void test_a_client_begins_without_an_owner_that_is_away(void **state)
 static void test_control_calls_go_to_a_node_that_answers(void **state)
 {
     struct fixture x;
-    struct mr_checkpoint_status status;
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     (void)state;
     cluster_start(&x, NULL, false);
     fake_node_kill(x.cluster->nodes[0]);
     const struct mr_options brief = {.deadline_ms = 100};
     /* ends when the client has noticed that the node is away */
-    while (mr_checkpoint_status(x.client, &brief, &status) != MR_OK) {
+    while (mr_checkpoint_info(x.client, &brief, 0, &status, NULL, NULL) != MR_OK) {
     }
     assert_int_equal(mr_freeze(x.client, NULL, MR_FREEZE_OFF), MR_OK);
     fixture_stop(&x);
@@ -547,12 +547,12 @@ static void test_control_calls_go_to_a_node_that_answers(void **state)
 static void test_a_control_call_goes_to_another_node(void **state)
 {
     struct fixture x;
-    struct mr_checkpoint_status status;
+    struct mr_checkpoint_info status = {.bytes = sizeof(status)};
     (void)state;
     cluster_start(&x, NULL, false);
     fake_node_kill(x.cluster->nodes[0]);
     give(&x, 0, 1);
-    if (mr_checkpoint_status(x.client, NULL, &status) != MR_OK)
+    if (mr_checkpoint_info(x.client, NULL, 0, &status, NULL, NULL) != MR_OK)
         fail_msg("%s", mr_last_error());
     fixture_stop(&x);
 }

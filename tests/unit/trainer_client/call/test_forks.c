@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "tests/checkpoint_calls.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "dataplane/rpc/millrace_rpc.h"
 #include "trainer_client/millrace.h"
@@ -66,7 +67,7 @@ static void use_inherited_client(const struct family *x)
     expect_forked(mr_push_gradients(client, NULL, 1, keys, 2, 2, gradients), "mr_push_gradients");
     expect_forked(mr_variable_pull(client, NULL, 1, 0, 1, &reply), "mr_variable_pull");
     expect_forked(mr_lookup_batch(client, NULL, 7, 1, &reply), "mr_lookup_batch");
-    expect_forked(mr_save(client, NULL, "/dir", NULL), "mr_save");
+    expect_forked(save_into(client, NULL, "/dir", NULL), "mr_save");
     expect(mr_client_core_count(client) == 0 && mr_client_fd(client) == -1, "what it says of itself");
     expect(mr_client_timeout_ms(client) == -1 && mr_client_progress(client) == 0, "driving it");
     mr_client_replay_info(client, &info);

@@ -13,6 +13,7 @@
 #include "dataplane/wire/format/packet.h"
 #include "millrace_admin.h"
 #include "millrace_observe.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/unit/trainer_client/hub/serve_fixture.h"
 
 static void each_sample_is_applied_once(void **state)
@@ -326,7 +327,7 @@ static void mistakes_are_told(void **state)
     assert_non_null(strstr(mr_last_error(), "400 of 400 lines are broken, the first is line 1: "));
     assert_non_null(strstr(mr_last_error(), "it is a line of criteo"));
     uint64_t id;
-    assert_int_equal(mr_save(trainer, NULL, NULL, &id), MR_UNKNOWN_OP);
+    assert_int_equal(save_into(trainer, NULL, NULL, &id), MR_UNKNOWN_OP);
     assert_non_null(strstr(mr_last_error(), "a hub does not serve save: name the parameter server"));
     mr_client_destroy(trainer);
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "millrace_admin.h"
+#include "tests/checkpoint_calls.h"
 #include "tests/unit/trainer_client/replay_fixture.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
@@ -99,9 +100,9 @@ static void test_a_save_comes_behind_all_of_it(void **state)
 
         /* The node answers as one of old, without the number of the save. */
         if (i == 0)
-            assert_int_equal(mr_save(x.client, NULL, "/dir", NULL), MR_OK);
+            assert_int_equal(save_into(x.client, NULL, "/dir", NULL), MR_OK);
         else
-            assert_int_equal(mr_checkpoint_save(x.client, NULL, &wish, NULL), MR_OK);
+            assert_int_equal(mr_save(x.client, NULL, &wish, NULL, NULL), MR_OK);
         assert_int_equal(atomic_load(&x.node->applied_at_save) - applied, 3 * 20);
         replay_stop(&x);
     }
@@ -110,7 +111,7 @@ static void test_a_save_comes_behind_all_of_it(void **state)
 static void *save_in_thread(void *arg)
 {
     const struct replay_fixture *x = arg;
-    return (void *)(uintptr_t)mr_save(x->client, NULL, "/dir", NULL);
+    return (void *)(uintptr_t)save_into(x->client, NULL, "/dir", NULL);
 }
 
 /* The server is killed while it has the save and has not answered, twice: a save is asked of the next one,
@@ -145,7 +146,7 @@ static void test_a_save_in_flight_is_not_made_again(void **state)
     (void)state;
     replay_start(&x, 1, 0);
     atomic_store(&x.node->saves_ignored, 1);
-    assert_int_equal(mr_save(x.client, &options, "/dir", NULL), MR_OK);
+    assert_int_equal(save_into(x.client, &options, "/dir", NULL), MR_OK);
     while (atomic_load(&x.node->saves_ignored) > 0)
         usleep(1000);
     replay_crash(&x);
@@ -163,7 +164,7 @@ static void test_a_save_that_cannot_come_behind_it_is_not_sent(void **state)
     replay_start(&x, 3, 0);
     replay_push_steps(&x, 1, 3);
     fake_node_kill(x.node);
-    assert_int_not_equal(mr_save(x.client, &soon, "/dir", NULL), MR_OK);
+    assert_int_not_equal(save_into(x.client, &soon, "/dir", NULL), MR_OK);
     assert_non_null(strstr(mr_last_error(), "the save was not sent"));
     fake_node_restart(x.node);
     replay_check_rows(&x);
