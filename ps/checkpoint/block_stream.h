@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 #define PS_STREAM_THREADS   8u  /* each has a read in flight: a disk needs several to be fast */
 #define PS_STREAM_BATCH_MAX 16u /* blocks taken at a time */

@@ -113,7 +113,7 @@ struct ps_saved_parameter {
 struct ps_writer; /* one checkpoint being written */
 struct ps_ancestry;
 struct ps_uring_counters;
-struct ps_store; /* where the files live, see ps/checkpoint/checkpoint_store.h */
+struct ps_store; /* where the files live, see ps/io/store.h */
 
 #define PS_WRITER_BUFFERS_MAX 64u /* per core */
 

@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_chain.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 struct ps_attempt {
     const struct ps_store *store;

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include "dataplane/wire/format/packet.h"
 #include "ps/checkpoint/checkpoint.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 #define PS_FORMAT_VERSION    7u /* with the capabilities that the content needs */
 #define PS_FORMAT_VERSION_6  6u /* without them; written when none is needed */

@@ -10,7 +10,7 @@
 #include "dataplane/wire/format/capability.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "ps/checkpoint/checkpoint_format.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 #define PS_MANIFEST_NAME      "MANIFEST"
 #define PS_BY_TRAINER_NAME    "BY_TRAINER"

@@ -20,7 +20,7 @@
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_attempt.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 #include "ps/checkpoint/sender.h"
 #include "ps/checkpoint/uring_writer.h"
 

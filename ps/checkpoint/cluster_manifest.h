@@ -12,7 +12,7 @@
 #include "dataplane/wire/format/capability.h"
 #include "dataplane/wire/format/mr_feature.h"
 #include "ps/checkpoint/checkpoint_format.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 #define PS_CLUSTER_FORMAT_VERSION  2u /* with the capabilities that its parts need */
 #define PS_CLUSTER_FORMAT_1        1u /* without them; written when they need none */

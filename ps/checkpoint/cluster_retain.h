@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 #include "ps/checkpoint/checkpoint.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 /* Removes files CLUSTER-<id> of checkpoints before `committed`, so that as many of each kind stay, that one
  * among them, as the retention says: a trainer asked for a checkpoint if one of its parts has the file

@@ -11,7 +11,7 @@
 #include "dataplane/wire/base/counter_set.h"
 #include "dataplane/wire/format/mr_status.h"
 
-struct ps_store; /* ps/checkpoint/checkpoint_store.h */
+struct ps_store; /* ps/io/store.h */
 
 #define PS_SCRUBBER_IDS_MAX 4096u /* checkpoints that are looked at: the newest */
 

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 #include "ps/checkpoint/uring_writer.h"
 
 #define PS_SENDER_THREADS 4u /* at most: one for each file otherwise */

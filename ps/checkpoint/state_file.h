@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include "dataplane/wire/format/mr_status.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 #define PS_HISTORY_NAME "history" /* of ps/core/history.h; copies of checkpoints take it along */
 

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "dataplane/wire/base/counter_set.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 #define PS_URING_DEPTH 16u /* writes in flight */
 

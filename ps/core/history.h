@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/mr_status.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 #define PS_HISTORY_DIRECTORY_BYTES 256u
 #define PS_HISTORY_OWN             "."

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include "dataplane/wire/format/mr_status.h"
 #include "ps/base/key_hash.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 /* One more than DIRECTORY/incarnation of the store (NULL: the local files) holds, written there and synced
  * before this returns; the directory is made when its last part is missing. With directory "" the time in

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "ps/checkpoint/checkpoint.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 #define PS_COPY_RECORD_NAME "copying" /* in the directory of the checkpoints */
 

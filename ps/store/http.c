@@ -9,7 +9,7 @@
 #include <strings.h>
 #include <time.h>
 #include "dataplane/wire/base/clock.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 #define EXPLAIN_BYTES 192u
 #define WAIT_MS       100 /* at a time, for the network */

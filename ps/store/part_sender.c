@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 #define LINE_BYTES 512u
 

@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 #define PS_READ_AHEAD_BUFFERS_MAX 16u
 

@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 #include "ps/store/http.h"
 #include "ps/store/store_url.h"
 

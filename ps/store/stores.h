@@ -6,7 +6,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 #include "ps/store/remote_store.h"
 
 #define PS_STORES_SAVE_TRIES        3u /* of a request of a save: pushes may wait for it */

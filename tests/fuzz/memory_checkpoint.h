@@ -3,7 +3,7 @@
 #define MEMORY_CHECKPOINT_H
 
 #include "ps/checkpoint/checkpoint_manifest.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 #define MEMORY_TABLE            2u /* ids of the two features */
 #define MEMORY_VARIABLE         3u

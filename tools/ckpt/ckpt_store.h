@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 #define CKPT_STORES_MAX 2u /* named by one command */
 

@@ -12,7 +12,7 @@
 #include "millrace_admin.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_chain.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 #include "ps/server/server.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/property/random.h"

@@ -9,7 +9,7 @@
 #include <sys/types.h>
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 #include "tests/unit/temporary_directory.h"
 
 #define FIXTURE_CORES     2u

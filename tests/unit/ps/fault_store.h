@@ -5,7 +5,7 @@
 #define TESTS_FAULT_STORE_H
 
 #include <stdatomic.h>
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 enum fault_mode {
     FAULT_ONCE,       /* call `fail_at` fails, later ones work */

@@ -8,7 +8,7 @@
 #define TESTS_POWER_STORE_H
 
 #include <stdint.h>
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 #define POWER_SECTOR_BYTES 512u
 

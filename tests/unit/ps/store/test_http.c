@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "http_server.h"
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 #include "ps/store/http.h"
 
 enum { TRIES = 3, BODY_BYTES = 200000 };

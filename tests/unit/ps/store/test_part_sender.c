@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 #include "ps/store/part_sender.h"
 
 enum { ROOM = 4096, PARTS = 20, LAST_BYTES = 100 };

@@ -1,4 +1,4 @@
-#include "ps/checkpoint/checkpoint_store.h"
+#include "ps/io/store.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -200,7 +200,7 @@ static int name_new(const char *temporary, const char *path)
 }
 
 /* Under another name first: if it must be new, one that no other writer has. */
-static int checkpoint_store_put(void *self, const char *path, const void *data, size_t bytes, bool is_new)
+static int store_put(void *self, const char *path, const void *data, size_t bytes, bool is_new)
 {
     char temporary[PS_PATH_BYTES + PS_STORE_WRITER_BYTES + 8], directory[PS_PATH_BYTES];
     char writer[PS_STORE_WRITER_BYTES] = "";
@@ -222,12 +222,12 @@ static int checkpoint_store_put(void *self, const char *path, const void *data, 
 
 static int local_replace(void *self, const char *path, const void *data, size_t bytes)
 {
-    return checkpoint_store_put(self, path, data, bytes, false);
+    return store_put(self, path, data, bytes, false);
 }
 
 static int local_put_new(void *self, const char *path, const void *data, size_t bytes)
 {
-    return checkpoint_store_put(self, path, data, bytes, true);
+    return store_put(self, path, data, bytes, true);
 }
 
 static int local_list(void *self, const char *path, void (*visit)(void *arg, const char *name), void *arg)

@@ -8,8 +8,8 @@
  * renamed only between a checkpoint's temporary and published names, its MANIFEST is the last file made in
  * it, and where there is no descriptor a file is written from its beginning to its end.
  */
-#ifndef PS_CHECKPOINT_STORE_H
-#define PS_CHECKPOINT_STORE_H
+#ifndef PS_IO_STORE_H
+#define PS_IO_STORE_H
 
 #include <stdbool.h>
 #include <stddef.h>
