@@ -68,7 +68,10 @@ objects_of() {
         listed row_lib
         (cd "$work" && printf '%s\n' dataplane/optimizer/*.c)
         ;;
-    power) listed checkpoint_sources ;;
+    power)
+        listed checkpoint_sources
+        listed io_lib
+        ;;
     cuts)
         (cd "$work" && find ps trainer_client dataplane/{capture,metrics,net,optimizer,rpc,udp} dataplane/loop/{fault,phases}.c \
             -name '*.c' ! -path ps/main.c ! -name socket_server.c)

@@ -3,16 +3,15 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
 #include "ps/checkpoint/checkpoint_format.h"
+#include "ps/io/read_pool.h"
 
 #define BLOCKS_PER_THREAD_MIN 4u /* fewer do not justify starting a thread */
-#define BLOCK_ALIGN           4096u
 
 struct file {
     struct ps_store_file *file;
@@ -22,119 +21,57 @@ struct file {
     XXH3_state_t *hash;
 };
 
-/* The n-th block of the order is in slot n % slot_count. */
-struct slot {
-    uint8_t *block;
-    uint32_t file, number;
-    bool ready;
-    enum mr_status status;
-    char text[PS_TEXT_BYTES];
-};
-
 struct ps_stream {
     const struct ps_store *store;
     const struct ps_manifest *manifest;
     struct file files[MR_CORE_MAX];
-    uint32_t batch, held, slot_count, thread_count;
-    struct slot *slots;
-    pthread_t threads[PS_STREAM_THREADS];
-    enum mr_status status; /* of the blocks taken so far */
+    struct ps_read_pool *reads; /* tagged by file and number of the block */
+    uint32_t batch, held;
+    uint32_t turn;              /* the file whose block comes next, if it has any left */
+    uint64_t total, next;       /* blocks; those to be read */
+    uint64_t taken, given_back; /* the first handed out, or found bad */
+    enum mr_status status;      /* of the blocks taken so far */
     char text[PS_TEXT_BYTES];
-    uint64_t taken; /* handed out, or found bad */
-
-    pthread_mutex_t lock; /* of what follows, and of slots' `ready` */
-    pthread_cond_t was_read, was_given_back;
-    uint64_t total, next, given_back;
-    uint32_t turn; /* the file whose block comes next, if it has any left */
-    bool stop;
 };
 
-/* ---- reading, on any thread ---- */
+/* ---- reading ---- */
 
-/* Some file systems accept O_DIRECT and then refuse the reads. */
-static void leave_direct(struct ps_stream *s, struct ps_store_file *file)
+static uint32_t block_file(const struct ps_read *read)
 {
-    pthread_mutex_lock(&s->lock);
-    if (s->store->is_direct(file))
-        (void)s->store->drop_direct(file);
-    pthread_mutex_unlock(&s->lock);
+    return (uint32_t)(read->tag >> 32);
 }
 
-static void read_block(struct ps_stream *s, struct slot *slot)
+static uint32_t block_number(const struct ps_read *read)
 {
-    const struct file *f = &s->files[slot->file];
-    const uint64_t offset = (uint64_t)slot->number * PS_BLOCK_BYTES;
-    int error = ps_store_read_all(s->store, f->file, slot->block, PS_BLOCK_BYTES, offset);
-    if (error == -EINVAL && s->store->take_direct) {
-        leave_direct(s, f->file);
-        error = ps_store_read_all(s->store, f->file, slot->block, PS_BLOCK_BYTES, offset);
-    }
-    if (error != 0) {
-        slot->status = ps_checkpoint_fail(slot->text, "read", f->path, error);
-        return;
-    }
-    const char *wrong =
-        ps_block_check(slot->block, s->manifest->version, s->manifest->id, slot->file, slot->number);
-    if (!wrong)
-        wrong = ps_manifest_block_check(s->manifest, slot->block);
-    slot->status = MR_OK;
-    if (wrong) {
-        char why[128];
-        (void)snprintf(why, sizeof(why), "block %" PRIu32 ": %s", slot->number, wrong);
-        slot->status = ps_checkpoint_corrupt(slot->text, f->path, why);
-    }
+    return (uint32_t)read->tag;
 }
 
-/* Assigns a slot to the next block. The caller holds the lock; a block is left, and its slot is free. */
-static struct slot *assign_next(struct ps_stream *s)
-{
-    struct slot *slot = &s->slots[s->next++ % s->slot_count];
-    while (s->files[s->turn].next == s->manifest->files[s->turn].blocks)
-        s->turn = (s->turn + 1) % s->manifest->file_count;
-    slot->ready = false;
-    slot->file = s->turn;
-    slot->number = s->files[s->turn].next++;
-    s->turn = (s->turn + 1) % s->manifest->file_count;
-    return slot;
-}
-
-static void *read_ahead(void *arg)
+static bool stream_next(void *arg, struct ps_read *read)
 {
     struct ps_stream *s = arg;
-    (void)pthread_setname_np(pthread_self(), "mr-restore");
-    pthread_mutex_lock(&s->lock);
-    for (;;) {
-        while (!s->stop && s->next - s->given_back == s->slot_count)
-            pthread_cond_wait(&s->was_given_back, &s->lock);
-        if (s->stop || s->next == s->total)
-            break;
-        struct slot *slot = assign_next(s);
-        pthread_mutex_unlock(&s->lock);
-        read_block(s, slot);
-        pthread_mutex_lock(&s->lock);
-        slot->ready = true;
-        pthread_cond_signal(&s->was_read);
-    }
-    pthread_mutex_unlock(&s->lock);
-    return NULL;
+    if (s->next == s->total)
+        return false;
+    s->next++;
+    while (s->files[s->turn].next == s->manifest->files[s->turn].blocks)
+        s->turn = (s->turn + 1) % s->manifest->file_count;
+    struct file *f = &s->files[s->turn];
+    read->file = f->file;
+    read->offset = (uint64_t)f->next * PS_BLOCK_BYTES;
+    read->bytes = PS_BLOCK_BYTES;
+    read->tag = (uint64_t)s->turn << 32 | f->next++;
+    s->turn = (s->turn + 1) % s->manifest->file_count;
+    return true;
+}
+
+/* On any thread. */
+static const char *stream_check(void *arg, const struct ps_read *read)
+{
+    const struct ps_manifest *m = ((const struct ps_stream *)arg)->manifest;
+    const char *wrong = ps_block_check(read->data, m->version, m->id, block_file(read), block_number(read));
+    return wrong ? wrong : ps_manifest_block_check(m, read->data);
 }
 
 /* ---- taking ---- */
-
-static struct slot *wait_for_next(struct ps_stream *s)
-{
-    struct slot *slot = &s->slots[s->taken % s->slot_count];
-    if (s->thread_count == 0) {
-        slot = assign_next(s);
-        read_block(s, slot);
-        return slot;
-    }
-    pthread_mutex_lock(&s->lock);
-    while (s->next <= s->taken || !slot->ready)
-        pthread_cond_wait(&s->was_read, &s->lock);
-    pthread_mutex_unlock(&s->lock);
-    return slot;
-}
 
 /* Checks a file after its last block was taken. */
 static void check_file(struct ps_stream *s, uint32_t core)
@@ -148,37 +85,43 @@ static void check_file(struct ps_stream *s, uint32_t core)
             ps_checkpoint_corrupt(s->text, f->path, "its blocks are not those that the MANIFEST names");
 }
 
-static void count_block(struct ps_stream *s, const struct slot *slot)
+static void count_block(struct ps_stream *s, const struct ps_read *read, int error)
 {
-    const struct ps_block_header *header = (const struct ps_block_header *)(const void *)slot->block;
-    struct file *f = &s->files[slot->file];
-    if (slot->status != MR_OK) {
-        s->status = slot->status;
-        memcpy(s->text, slot->text, sizeof(s->text));
-        return;
+    const struct ps_block_header *header = (const struct ps_block_header *)(const void *)read->data;
+    struct file *f = &s->files[block_file(read)];
+    if (read->wrong) {
+        char why[128];
+        (void)snprintf(why, sizeof(why), "block %" PRIu32 ": %s", block_number(read), read->wrong);
+        s->status = ps_checkpoint_corrupt(s->text, f->path, why);
+    } else if (error != 0) {
+        s->status = ps_checkpoint_fail(s->text, "read", f->path, error);
     }
+    if (s->status != MR_OK)
+        return;
     f->found.blocks++;
     f->found.payload_bytes += header->payload_bytes;
     f->found.records += header->record_count;
     (void)XXH3_128bits_update(f->hash, &header->hash, sizeof(header->hash));
-    if (f->found.blocks == s->manifest->files[slot->file].blocks)
-        check_file(s, slot->file);
+    if (f->found.blocks == s->manifest->files[block_file(read)].blocks)
+        check_file(s, block_file(read));
 }
 
 uint32_t ps_stream_take(struct ps_stream *s, const uint8_t *blocks[PS_STREAM_BATCH_MAX])
 {
     uint32_t count = 0;
-    pthread_mutex_lock(&s->lock);
     const uint64_t kept = (uint64_t)(s->held - 1) * s->batch;
-    s->given_back = s->taken > kept ? s->taken - kept : 0;
-    pthread_cond_broadcast(&s->was_given_back);
-    pthread_mutex_unlock(&s->lock);
+    if (s->taken > kept + s->given_back) {
+        const uint64_t more = s->taken - kept - s->given_back;
+        s->given_back += more;
+        ps_read_pool_release(s->reads, more);
+    }
     while (count < s->batch && s->taken < s->total && s->status == MR_OK) {
-        const struct slot *slot = wait_for_next(s);
+        const struct ps_read *read;
+        const int error = ps_read_pool_take(s->reads, &read);
         s->taken++;
-        count_block(s, slot);
+        count_block(s, read, error);
         if (s->status == MR_OK)
-            blocks[count++] = slot->block;
+            blocks[count++] = read->data;
     }
     return count;
 }
@@ -220,19 +163,6 @@ static uint32_t threads_for(uint64_t blocks)
     return most < PS_STREAM_THREADS ? (uint32_t)most : PS_STREAM_THREADS;
 }
 
-static bool make_slots(struct ps_stream *s, uint32_t threads)
-{
-    uint64_t count = (s->held + 1) * s->batch + threads;
-    s->slot_count = (uint32_t)(count < s->total ? count : s->total);
-    s->slots = calloc(s->slot_count + 1, sizeof(*s->slots));
-    for (uint32_t i = 0; i < s->slot_count && s->slots; i++) {
-        s->slots[i].block = aligned_alloc(BLOCK_ALIGN, PS_BLOCK_BYTES);
-        if (!s->slots[i].block)
-            return false;
-    }
-    return s->slots != NULL;
-}
-
 enum mr_status ps_stream_open(const struct ps_store *store, const char *path,
                               const struct ps_manifest *manifest, uint32_t batch, uint32_t held,
                               struct ps_stream **out, char *text)
@@ -245,23 +175,28 @@ enum mr_status ps_stream_open(const struct ps_store *store, const char *path,
     s->manifest = manifest;
     s->batch = batch;
     s->held = held;
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->was_read, NULL);
-    pthread_cond_init(&s->was_given_back, NULL);
     enum mr_status status = MR_OK;
     for (uint32_t core = 0; core < manifest->file_count && status == MR_OK; core++)
         status = open_file(s, path, core, text);
-    uint32_t threads = threads_for(s->total);
-    if (status == MR_OK && !make_slots(s, threads))
+    const uint32_t threads = threads_for(s->total);
+    const uint64_t buffers = (held + 1) * batch + threads;
+    const struct ps_read_pool_options options = {
+        .store = store,
+        .thread_name = "mr-restore",
+        .thread_count = threads,
+        .buffer_count = (uint32_t)(buffers < s->total ? buffers : s->total),
+        .buffer_bytes = PS_BLOCK_BYTES,
+        .next = stream_next,
+        .check = stream_check,
+        .arg = s,
+    };
+    if (status == MR_OK && ps_read_pool_open(&options, &s->reads) != 0)
         status = ps_checkpoint_fail(text, "read", path, -ENOMEM);
     if (status != MR_OK) {
         char ignored[PS_TEXT_BYTES];
         (void)ps_stream_close(s, ignored);
         return status;
     }
-    while (s->thread_count < threads &&
-           pthread_create(&s->threads[s->thread_count], NULL, read_ahead, s) == 0)
-        s->thread_count++;
     *out = s;
     return MR_OK;
 }
@@ -271,23 +206,12 @@ enum mr_status ps_stream_close(struct ps_stream *s, char *text)
     enum mr_status status = s->status;
     if (status != MR_OK)
         memcpy(text, s->text, sizeof(s->text));
-    pthread_mutex_lock(&s->lock);
-    s->stop = true;
-    pthread_cond_broadcast(&s->was_given_back);
-    pthread_mutex_unlock(&s->lock);
-    for (uint32_t i = 0; i < s->thread_count; i++)
-        pthread_join(s->threads[i], NULL);
+    ps_read_pool_close(s->reads);
     for (uint32_t core = 0; core < s->manifest->file_count; core++) {
         if (s->files[core].file)
             (void)s->store->close(s->files[core].file);
         XXH3_freeState(s->files[core].hash);
     }
-    for (uint32_t i = 0; i < s->slot_count && s->slots; i++)
-        free(s->slots[i].block);
-    free(s->slots);
-    pthread_cond_destroy(&s->was_given_back);
-    pthread_cond_destroy(&s->was_read);
-    pthread_mutex_destroy(&s->lock);
     free(s);
     return status;
 }

@@ -21,7 +21,7 @@ struct ps_stream;
 /* Opens the files in directory `path`. Store and manifest must outlive the stream. Blocks stay valid until
  * the `held`-th next call of ps_stream_take(); (held + 1) * batch of them and one per thread are in memory,
  * at most 56 MiB. They are read past the page cache where possible. If there are only a few, they are read
- * when they are taken, without threads. MR_CHECKPOINT_CORRUPT, MR_IO_ERROR, MR_NO_MEMORY; `text`
+ * here, without threads. MR_CHECKPOINT_CORRUPT, MR_IO_ERROR, MR_NO_MEMORY; `text`
  * (PS_TEXT_BYTES) says what. */
 enum mr_status ps_stream_open(const struct ps_store *store, const char *path,
                               const struct ps_manifest *manifest, uint32_t batch, uint32_t held,

@@ -13,14 +13,14 @@
 #include "dataplane/wire/base/number.h"
 #include "ps/base/byte_rate.h"
 #include "ps/base/cpu_affinity.h"
+#include "ps/io/read_pool.h"
 #include "ps/store/copy_record.h"
-#include "ps/store/read_ahead.h"
 
 #define RATE_LOOK_NS 2000000 /* how often a copy looks whether it may go on */
-#define RANGE_ALIGN  4096u
 #define RANGE_BLOCKS (PS_COPY_BYTES / PS_BLOCK_BYTES)
 #define PASSED_MAX   64u /* ranges: more than those of the parts that a store sends at a time */
 #define SENT_BYTES   (PS_COPY_BYTES / 4) /* read and written at a time, to a store with parts in memory */
+#define SENT_BLOCKS  (SENT_BYTES / PS_BLOCK_BYTES)
 #define RECORD_BYTES (8u << 20) /* of a file between two writes of the record, if nothing else has changed */
 
 /* The copy of one checkpoint: its threads take one file after the other. */
@@ -55,11 +55,11 @@ struct moving {
     uint32_t core;
     char from_path[PS_PATH_BYTES], to_path[PS_PATH_BYTES];
     struct ps_store_file *from, *to;
-    struct ps_read_ahead *ahead;
+    struct ps_read_pool *ahead; /* of a file that is copied in its order */
     struct ps_manifest_file found;
     XXH3_state_t *hash;
     struct ps_hash *hashes;           /* of each block, of a file that comes in any order; else NULL */
-    uint32_t next;                    /* block of it that no thread reads yet */
+    uint32_t next;                    /* block that no thread reads yet */
     struct ps_copy_file *noted;       /* of the record; NULL: there is none */
     struct passed passed[PASSED_MAX]; /* the last ranges, by their number modulo that */
     uint64_t kept;                    /* bytes at the beginning that are there */
@@ -206,16 +206,16 @@ static enum mr_status move_some(struct moving *m, char *text)
 {
     const struct ps_copy *copy = m->job->copy;
     const uint64_t offset = (uint64_t)m->found.blocks * PS_BLOCK_BYTES;
-    uint8_t *data;
-    size_t bytes;
-    int error = ps_read_ahead_next(m->ahead, &data, &bytes);
+    const struct ps_read *read;
+    int error = ps_read_pool_take(m->ahead, &read);
     if (error != 0)
         return ps_checkpoint_fail(text, "read", m->from_path, error);
+    const size_t bytes = read->bytes;
     const bool is_kept = offset < m->kept;
     if (is_kept ? is_stopped(copy) : !wait_for_rate(m->job, bytes))
         return ps_checkpoint_fail(text, "copy", m->to_path, -ECANCELED);
     m->passed[offset / SENT_BYTES % PASSED_MAX] = (struct passed){offset, digest(m)};
-    const enum mr_status status = check_blocks(m, data, (uint32_t)(bytes / PS_BLOCK_BYTES), text);
+    const enum mr_status status = check_blocks(m, read->data, (uint32_t)(bytes / PS_BLOCK_BYTES), text);
     if (status != MR_OK)
         return status;
     if (is_kept) {
@@ -224,7 +224,7 @@ static enum mr_status move_some(struct moving *m, char *text)
         report(m->job, copy->kept, bytes);
         return MR_OK;
     }
-    error = ps_store_write_all(copy->to, m->to, data, bytes, offset);
+    error = ps_store_write_all(copy->to, m->to, read->data, bytes, offset);
     if (error != 0)
         return ps_checkpoint_fail(text, "write", m->to_path, error);
     report(m->job, copy->progress, bytes);
@@ -242,23 +242,37 @@ static uint64_t file_bytes(const struct moving *m)
     return (uint64_t)blocks_of(m) * PS_BLOCK_BYTES;
 }
 
-static enum mr_status read_ahead(struct moving *m, char *text)
+static bool next_sent(void *arg, struct ps_read *read)
 {
-    const struct ps_copy *copy = m->job->copy;
-    const struct ps_read_ahead_options options = {.store = copy->from,
-                                                  .file = m->from,
-                                                  .file_bytes = file_bytes(m),
-                                                  .range_bytes = SENT_BYTES,
-                                                  .buffer_count = PS_COPY_BUFFERS / m->job->thread_count};
-    const int error = ps_read_ahead_open(&options, &m->ahead);
-    return error == 0 ? MR_OK : ps_checkpoint_fail(text, "read", m->from_path, error);
+    struct moving *m = arg;
+    const uint32_t count = mr_min_u32(blocks_of(m) - m->next, SENT_BLOCKS);
+    read->file = m->from;
+    read->offset = (uint64_t)m->next * PS_BLOCK_BYTES;
+    read->bytes = (size_t)count * PS_BLOCK_BYTES;
+    m->next += count;
+    return count > 0;
 }
 
 static enum mr_status move_in_order(struct moving *m, char *text)
 {
+    const uint32_t buffers = PS_COPY_BUFFERS / m->job->thread_count;
+    const uint32_t reads = blocks_of(m) / SENT_BLOCKS + (blocks_of(m) % SENT_BLOCKS != 0);
+    const struct ps_read_pool_options options = {.store = m->job->copy->from,
+                                                 .thread_name = "mr-read-ahead",
+                                                 .thread_count = mr_min_u32(buffers - 1, reads),
+                                                 .buffer_count = buffers,
+                                                 .buffer_bytes = SENT_BYTES,
+                                                 .next = next_sent,
+                                                 .arg = m};
     enum mr_status status = MR_OK;
-    while (status == MR_OK && m->found.blocks < blocks_of(m))
+    const int error = ps_read_pool_open(&options, &m->ahead);
+    if (error != 0)
+        status = ps_checkpoint_fail(text, "read", m->from_path, error);
+    while (status == MR_OK && m->found.blocks < blocks_of(m)) {
         status = move_some(m, text);
+        if (status == MR_OK)
+            ps_read_pool_release(m->ahead, 1);
+    }
     return status;
 }
 
@@ -340,7 +354,7 @@ static void *move_ranges(void *arg)
     struct moving *m = arg;
     char text[PS_TEXT_BYTES];
     uint32_t first, count;
-    uint8_t *data = aligned_alloc(RANGE_ALIGN, PS_COPY_BYTES);
+    uint8_t *data = aligned_alloc(PS_READ_ALIGN, PS_COPY_BYTES);
     if (!data)
         job_fail(m->job, ps_checkpoint_fail(text, "copy", m->to_path, -ENOMEM), text);
     while (data && take_range(m, &first, &count)) {
@@ -381,9 +395,7 @@ static enum mr_status move_in_any_order(struct moving *m, char *text)
 static enum mr_status move_blocks(struct moving *m, char *text)
 {
     const bool any_order = !m->job->copy->to->mark;
-    enum mr_status status = any_order ? move_in_any_order(m, text) : read_ahead(m, text);
-    if (status == MR_OK && !any_order)
-        status = move_in_order(m, text);
+    enum mr_status status = any_order ? move_in_any_order(m, text) : move_in_order(m, text);
     if (status == MR_OK)
         status = check_whole(m, text);
     if (status != MR_OK)
@@ -458,7 +470,7 @@ static enum mr_status move_file_on(struct job *job, uint32_t core, bool *is_stal
         status = move_blocks(&m, text);
     if (status != MR_OK && m.to && !m.is_stale)
         note_progress(&m);
-    ps_read_ahead_close(m.ahead);
+    ps_read_pool_close(m.ahead);
     if (m.from)
         (void)job->copy->from->close(m.from);
     if (m.to) {
