@@ -21,8 +21,7 @@
 #include "ps/checkpoint/checkpoint_attempt.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/io/store.h"
-#include "ps/checkpoint/sender.h"
-#include "ps/checkpoint/uring_writer.h"
+#include "ps/io/write_pool.h"
 
 #define HEADERS_SHARE      32u /* of a block: headers of records, and the unused rest at its end */
 #define CACHE_LINE         64u
@@ -56,9 +55,8 @@ struct ps_writer {
     struct writer_core cores[MR_CORE_MAX];
     struct ps_attempt attempt;
     struct ps_chain parents; /* of a delta; open, so that retention leaves them alone */
-    struct ps_uring_writer *disk;
+    struct ps_write_pool *pool;
     struct ps_uring_counters *counters; /* of it; NULL: not counted */
-    struct ps_sender *sender;           /* of a store on another machine, in place of `disk` */
     uint8_t *buffers;
     size_t buffers_bytes;
     uint8_t *feature_kind; /* by feature id: enum mr_feature_kind, 0 = not saved */
@@ -197,32 +195,8 @@ static void writer_fail(struct ps_writer *w, int error)
     atomic_store_explicit(&w->failed, true, memory_order_release);
     if (w->stop)
         atomic_store(w->stop, true);
-    if (w->sender)
-        ps_sender_cancel(w->sender);
-}
-
-static bool is_ready(const struct ps_writer *w)
-{
-    return w->sender || ps_uring_writer_ready(w->disk);
-}
-
-static uint32_t pending(const struct ps_writer *w)
-{
-    return w->sender ? ps_sender_pending(w->sender) : ps_uring_writer_pending(w->disk);
-}
-
-static void checkpoint_writer_put(struct ps_writer *w, uint32_t core, uint32_t buffer, uint64_t offset)
-{
-    if (w->sender)
-        ps_sender_put(w->sender, core, buffer, offset);
-    else
-        ps_uring_writer_put(w->disk, core, buffer, offset);
-}
-
-static bool reap(struct ps_writer *w, uint32_t wait_us, struct ps_write_done *done)
-{
-    return w->sender ? ps_sender_reap(w->sender, wait_us, done)
-                     : ps_uring_writer_reap(w->disk, wait_us, done);
+    if (w->pool)
+        ps_write_pool_cancel(w->pool);
 }
 
 /* A store on another machine may limit the length of a file. It refuses a longer one before the first
@@ -249,7 +223,7 @@ static void write_block(struct ps_writer *w, uint32_t core, uint32_t buffer)
     ps_attempt_reserve(&w->attempt, core, file->blocks, c->expected_bytes);
     announce(w, core);
     XXH3_128bits_update(c->hash, &header->hash, sizeof(header->hash));
-    checkpoint_writer_put(w, core, buffer, (uint64_t)file->blocks * PS_BLOCK_BYTES);
+    ps_write_pool_put(w->pool, core, buffer, (uint64_t)file->blocks * PS_BLOCK_BYTES);
     file->blocks++;
     file->payload_bytes += header->payload_bytes;
     file->records += header->record_count;
@@ -257,7 +231,7 @@ static void write_block(struct ps_writer *w, uint32_t core, uint32_t buffer)
 
 static bool may_write(struct ps_writer *w)
 {
-    return is_ready(w) && ps_byte_rate_take(&w->rate, PS_BLOCK_BYTES, mr_clock_us());
+    return ps_write_pool_ready(w->pool) && ps_byte_rate_take(&w->rate, PS_BLOCK_BYTES, mr_clock_us());
 }
 
 /* Takes full blocks from the cores in turn, one block of each, starting after the core that came last. */
@@ -281,15 +255,13 @@ static bool take_full(struct ps_writer *w)
 static bool give_back(struct ps_writer *w, uint32_t wait_us)
 {
     struct ps_write_done done;
-    if (!reap(w, wait_us, &done))
+    if (!ps_write_pool_take(w->pool, wait_us, &done))
         return false;
     if (done.error != 0 && !ps_writer_failed(w)) {
         char path[PS_PATH_BYTES], name[PS_FILE_NAME_BYTES], what[48];
         ps_file_name(done.file, name);
         (void)ps_path_join(w->attempt.temporary, name, path);
         (void)snprintf(what, sizeof(what), "write of block %u to", (unsigned)(done.offset / PS_BLOCK_BYTES));
-        if (w->sender && ps_sender_text(w->sender)[0] != '\0')
-            ps_store_explain(-done.error, "%s", ps_sender_text(w->sender));
         ps_text_io(w->outcome.text, what, path, -done.error);
         writer_fail(w, done.error);
     }
@@ -309,7 +281,7 @@ static bool all_written(struct ps_writer *w)
             ps_ring_count(&w->cores[core].full) > 0)
             return false;
     }
-    return pending(w) == 0;
+    return ps_write_pool_pending(w->pool) == 0;
 }
 
 static void nap(void)
@@ -327,13 +299,13 @@ static void write_blocks(struct ps_writer *w)
             break;
         }
         bool taken = take_full(w);
-        if (pending(w) > 0)
+        if (ps_write_pool_pending(w->pool) > 0)
             (void)give_back(w, taken ? 0 : NAP_US);
         else if (!taken)
             nap();
     }
     /* The kernel reads the buffers until its writes are over, and so do requests. */
-    while (pending(w) > 0)
+    while (ps_write_pool_pending(w->pool) > 0)
         (void)give_back(w, NAP_US);
 }
 
@@ -379,6 +351,19 @@ static enum mr_status read_parents(struct ps_writer *w, char *text)
     return status;
 }
 
+static int open_pool(struct ps_writer *w, const char **note)
+{
+    const struct ps_write_pool_options options = {.store = w->attempt.store,
+                                                  .files = w->attempt.files,
+                                                  .file_count = w->core_count,
+                                                  .buffers = w->buffers,
+                                                  .buffer_count = w->core_count * w->buffers_per_core,
+                                                  .buffer_bytes = PS_BLOCK_BYTES,
+                                                  .is_remote = w->stop != NULL,
+                                                  .counters = w->stop ? NULL : w->counters};
+    return ps_write_pool_create(&options, &w->pool, note);
+}
+
 /* Opens everything in a store on another machine, while the cores fill their buffers. */
 static void open_remote(struct ps_writer *w)
 {
@@ -390,14 +375,9 @@ static void open_remote(struct ps_writer *w)
         w->outcome.status = status;
         return;
     }
-    const struct ps_sender_options options = {.store = w->attempt.store,
-                                              .files = w->attempt.files,
-                                              .file_count = w->core_count,
-                                              .buffers = w->buffers,
-                                              .buffer_count = w->core_count * w->buffers_per_core,
-                                              .buffer_bytes = PS_BLOCK_BYTES};
+    const char *note;
     int error = ps_attempt_begin(&w->attempt, w->directory, w->outcome.text);
-    if (error == 0 && (error = ps_sender_create(&options, &w->sender)) != 0)
+    if (error == 0 && (error = open_pool(w, &note)) != 0)
         ps_text_io(w->outcome.text, "save to", w->directory, -error);
     if (error != 0)
         writer_fail(w, error);
@@ -425,10 +405,8 @@ static void *writer_thread(void *arg)
         write_blocks(w);
     if (!ps_writer_failed(w))
         publish(w);
-    ps_uring_writer_destroy(w->disk);
-    w->disk = NULL;
-    ps_sender_destroy(w->sender);
-    w->sender = NULL;
+    ps_write_pool_destroy(w->pool);
+    w->pool = NULL;
     explain_stall(w);
     if (w->stop)
         atomic_store(w->stop, false); /* for what is to be removed */
@@ -442,8 +420,7 @@ static void *writer_thread(void *arg)
 
 static void writer_free(struct ps_writer *w)
 {
-    ps_uring_writer_destroy(w->disk);
-    ps_sender_destroy(w->sender);
+    ps_write_pool_destroy(w->pool);
     ps_attempt_end(&w->attempt, !ps_writer_failed(w) && atomic_load(&w->done));
     for (uint32_t core = 0; core < MR_CORE_MAX; core++)
         XXH3_freeState(w->cores[core].hash);
@@ -513,13 +490,10 @@ static bool open_disk(struct ps_writer *w)
 {
     const struct ps_store *store = w->attempt.store;
     const char *note;
-    if (ps_uring_writer_create(store, w->attempt.files, w->core_count, w->buffers,
-                               w->core_count * w->buffers_per_core, PS_BLOCK_BYTES, &w->disk, &note) != 0)
+    if (open_pool(w, &note) != 0)
         return false;
-    if (w->counters)
-        ps_uring_writer_count(w->disk, w->counters);
     bool direct = store->is_direct(w->attempt.files[0]);
-    (void)snprintf(w->method, sizeof(w->method), "%s, %s", ps_uring_writer_name(w->disk),
+    (void)snprintf(w->method, sizeof(w->method), "%s, %s", ps_write_pool_name(w->pool),
                    direct ? "O_DIRECT" : "page cache");
     if (note)
         mr_log_info("no_io_uring", "checkpoint: writing without io_uring: %s", note);

@@ -15,7 +15,7 @@
 #include "ps/config/config.h"
 #include "ps/save/save_policy.h"
 #include "ps/checkpoint/scrubber.h"
-#include "ps/checkpoint/uring_writer.h"
+#include "ps/io/write_pool.h"
 #include "ps/store/copier.h"
 
 struct ps_core;

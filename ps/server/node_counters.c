@@ -2,7 +2,7 @@
 
 #include "dataplane/rpc/base/driver.h"
 #include "ps/checkpoint/scrubber.h"
-#include "ps/checkpoint/uring_writer.h"
+#include "ps/io/write_pool.h"
 #include "ps/core/core.h"
 #include "ps/save/save_policy.h"
 #include "ps/store/copier.h"

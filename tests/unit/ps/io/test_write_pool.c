@@ -1,3 +1,5 @@
+/* Blocks that go to a disk: by io_uring, and by plain writes where there is none or the kernel refuses it;
+ * errors, short writes and a refused O_DIRECT. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,11 +20,11 @@
 
 #include "checkpoint_fixture.h"
 #include "fault_store.h"
-#include "ps/checkpoint/uring_writer.h"
+#include "ps/io/write_pool.h"
 #include "tests/unit/ps/uring_there.h"
 
 #define BUFFER_BYTES (64u << 10)
-#define BUFFERS      (PS_URING_DEPTH + 4u)
+#define BUFFERS      (PS_WRITE_DEPTH + 4u)
 
 static uint8_t *new_buffers(void)
 {
@@ -31,6 +33,25 @@ static uint8_t *new_buffers(void)
     for (uint32_t i = 0; i < BUFFERS; i++)
         memset(buffers + i * BUFFER_BYTES, (int)i + 1, BUFFER_BYTES);
     return buffers;
+}
+
+/* Of the pool that a test used last. */
+static struct ps_uring_counters counted;
+
+static struct ps_write_pool *new_pool(const struct ps_store *store, struct ps_store_file **file,
+                                      uint8_t *buffers, const char **note)
+{
+    struct ps_write_pool *w = NULL;
+    const struct ps_write_pool_options options = {.store = store,
+                                                  .files = file,
+                                                  .file_count = 1,
+                                                  .buffers = buffers,
+                                                  .buffer_count = BUFFERS,
+                                                  .buffer_bytes = BUFFER_BYTES,
+                                                  .counters = &counted};
+    counted = (struct ps_uring_counters){0};
+    assert_int_equal(ps_write_pool_create(&options, &w, note), 0);
+    return w;
 }
 
 static void check_content(const char *path, uint32_t blocks)
@@ -43,51 +64,46 @@ static void check_content(const char *path, uint32_t blocks)
     fclose(f);
 }
 
-/* Of the writer that a test used last. */
-static struct ps_uring_counters counted;
-
 /* Writes 3 * BUFFERS blocks, as many at once as the writer takes. */
 static void write_many(const struct ps_store *store, const char *directory, const char *name)
 {
     char path[PS_PATH_BYTES];
     struct ps_store_file *file;
-    struct ps_uring_writer *w;
+    struct ps_write_pool *w;
     struct ps_write_done done;
     const char *note;
     uint8_t *buffers = new_buffers();
     assert_true(ps_path_join(directory, "file", path));
     assert_int_equal(store->create(store->self, path, true, &file), 0);
-    assert_int_equal(ps_uring_writer_create(store, &file, 1, buffers, BUFFERS, BUFFER_BYTES, &w, &note), 0);
+    w = new_pool(store, &file, buffers, &note);
     assert_null(note);
-    assert_string_equal(ps_uring_writer_name(w), name);
-    counted = (struct ps_uring_counters){0};
-    ps_uring_writer_count(w, &counted);
-    assert_false(ps_uring_writer_reap(w, 1000, &done));
+    assert_string_equal(ps_write_pool_name(w), name);
+    assert_false(ps_write_pool_take(w, 1000, &done));
     bool busy[BUFFERS] = {false};
     for (uint32_t put = 0, reaped = 0; reaped < 3 * BUFFERS;) {
-        while (put < 3 * BUFFERS && ps_uring_writer_ready(w) && !busy[put % BUFFERS]) {
+        while (put < 3 * BUFFERS && ps_write_pool_ready(w) && !busy[put % BUFFERS]) {
             busy[put % BUFFERS] = true;
-            ps_uring_writer_put(w, 0, put % BUFFERS, (uint64_t)put * BUFFER_BYTES);
+            ps_write_pool_put(w, 0, put % BUFFERS, (uint64_t)put * BUFFER_BYTES);
             put++;
         }
-        assert_true(ps_uring_writer_pending(w) <= PS_URING_DEPTH);
-        if (!ps_uring_writer_reap(w, 1000, &done))
+        assert_true(ps_write_pool_pending(w) <= PS_WRITE_DEPTH);
+        if (!ps_write_pool_take(w, 1000, &done))
             continue;
         assert_int_equal(done.error, 0);
         assert_true(busy[done.buffer]);
         busy[done.buffer] = false;
         reaped++;
     }
-    assert_int_equal(ps_uring_writer_pending(w), 0);
+    assert_int_equal(ps_write_pool_pending(w), 0);
     const bool is_plain = strcmp(name, "io_uring") != 0;
     assert_int_equal(counted.writes, is_plain ? 0 : 3 * BUFFERS);
     assert_int_equal(counted.writes_plain, is_plain ? 3 * BUFFERS : 0);
     assert_int_equal(counted.in_flight_max, is_plain                   ? 0
-                                            : BUFFERS < PS_URING_DEPTH ? BUFFERS
-                                                                       : PS_URING_DEPTH);
+                                            : BUFFERS < PS_WRITE_DEPTH ? BUFFERS
+                                                                       : PS_WRITE_DEPTH);
     assert_int_equal(counted.in_flight + counted.writes_failed, 0);
     assert_true(counted.write_us > 0);
-    ps_uring_writer_destroy(w);
+    ps_write_pool_destroy(w);
     assert_int_equal(store->close(file), 0);
     check_content(path, 3 * BUFFERS);
     free(buffers);
@@ -110,19 +126,17 @@ static void test_writes_without_io_uring(void **state)
 /* One write to a file opened by the test; returns its error. */
 static int write_one(const struct ps_store *store, struct ps_store_file *file, uint64_t offset)
 {
-    struct ps_uring_writer *w;
+    struct ps_write_pool *w;
     struct ps_write_done done = {.error = 1};
     const char *note;
     uint8_t *buffers = new_buffers();
-    assert_int_equal(ps_uring_writer_create(store, &file, 1, buffers, BUFFERS, BUFFER_BYTES, &w, &note), 0);
-    counted = (struct ps_uring_counters){0};
-    ps_uring_writer_count(w, &counted);
-    ps_uring_writer_put(w, 0, 2, offset);
-    while (!ps_uring_writer_reap(w, 10000, &done))
+    w = new_pool(store, &file, buffers, &note);
+    ps_write_pool_put(w, 0, 2, offset);
+    while (!ps_write_pool_take(w, 10000, &done))
         ;
     assert_int_equal(done.buffer, 2);
     assert_int_equal(done.offset, offset);
-    ps_uring_writer_destroy(w);
+    ps_write_pool_destroy(w);
     free(buffers);
     return done.error;
 }
@@ -229,22 +243,22 @@ static void test_o_direct_refused_by_several_writes(void **state)
     char path[PS_PATH_BYTES];
     const char *note;
     struct ps_store_file *file;
-    struct ps_uring_writer *w;
+    struct ps_write_pool *w;
     struct ps_write_done done;
     uint8_t *buffers = aligned_alloc(4096, BUFFERS * BUFFER_BYTES);
     assert_non_null(buffers);
     memset(buffers, 3, BUFFERS * BUFFER_BYTES);
     assert_true(ps_path_join(*state, "odd", path));
     assert_int_equal(store->create(store->self, path, true, &file), 0);
-    assert_int_equal(ps_uring_writer_create(store, &file, 1, buffers, BUFFERS, BUFFER_BYTES, &w, &note), 0);
-    for (uint32_t i = 0; i < PS_URING_DEPTH; i++)
-        ps_uring_writer_put(w, 0, i, 1 + (uint64_t)i * BUFFER_BYTES);
-    for (uint32_t i = 0; i < PS_URING_DEPTH; i++) {
-        while (!ps_uring_writer_reap(w, 1000, &done))
+    w = new_pool(store, &file, buffers, &note);
+    for (uint32_t i = 0; i < PS_WRITE_DEPTH; i++)
+        ps_write_pool_put(w, 0, i, 1 + (uint64_t)i * BUFFER_BYTES);
+    for (uint32_t i = 0; i < PS_WRITE_DEPTH; i++) {
+        while (!ps_write_pool_take(w, 1000, &done))
             ;
         assert_int_equal(done.error, 0);
     }
-    ps_uring_writer_destroy(w);
+    ps_write_pool_destroy(w);
     assert_int_equal(store->close(file), 0);
     free(buffers);
 }
@@ -287,11 +301,11 @@ struct forbidden {
     uint32_t blocks, failed;
 };
 
-static void reap_all(struct forbidden *f, struct ps_uring_writer *w)
+static void reap_all(struct forbidden *f, struct ps_write_pool *w)
 {
     struct ps_write_done done;
-    while (ps_uring_writer_pending(w) > 0)
-        if (ps_uring_writer_reap(w, 1000, &done))
+    while (ps_write_pool_pending(w) > 0)
+        if (ps_write_pool_take(w, 1000, &done))
             f->failed += done.error != 0;
 }
 
@@ -299,21 +313,19 @@ static void reap_all(struct forbidden *f, struct ps_uring_writer *w)
 static void *write_forbidden(void *arg)
 {
     struct forbidden *f = arg;
-    struct ps_uring_writer *w;
+    struct ps_write_pool *w;
     f->is_forbidden = f->before > 0 || forbid(f->call, f->error);
-    if (ps_uring_writer_create(ps_store_local(), &f->file, 1, f->buffers, BUFFERS, BUFFER_BYTES, &w,
-                               &f->note) != 0)
-        return NULL;
+    w = new_pool(ps_store_local(), &f->file, f->buffers, &f->note);
     for (; f->blocks < 12; f->blocks++) {
         if (f->blocks > 0 && f->blocks == f->before)
             f->is_forbidden = forbid(f->call, f->error);
-        ps_uring_writer_put(w, 0, f->blocks, (uint64_t)f->blocks * BUFFER_BYTES);
+        ps_write_pool_put(w, 0, f->blocks, (uint64_t)f->blocks * BUFFER_BYTES);
         if (f->blocks % 4 == 3)
             reap_all(f, w);
     }
     reap_all(f, w);
-    f->name = ps_uring_writer_name(w);
-    ps_uring_writer_destroy(w);
+    f->name = ps_write_pool_name(w);
+    ps_write_pool_destroy(w);
     return NULL;
 }
 

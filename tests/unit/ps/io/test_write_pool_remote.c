@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ps/checkpoint/sender.h"
+#include "ps/io/write_pool.h"
 
 enum { FILES = 6, BUFFERS = 16, BLOCK = 512, SHORT = 300, BLOCKS = 200, ALL_OF_A_FILE = BLOCKS * BLOCK };
 
@@ -38,7 +38,7 @@ static int64_t take(struct ps_store_file *file, const void *data, size_t bytes, 
     writing++;
     together_max = writing > together_max ? writing : together_max;
     pthread_cond_broadcast(&changed);
-    while (waits_for_company && together_max < PS_SENDER_THREADS)
+    while (waits_for_company && together_max < PS_WRITE_THREADS)
         pthread_cond_wait(&changed, &lock);
     writing--;
     pthread_mutex_unlock(&lock);
@@ -53,7 +53,7 @@ static const struct ps_store store = {.write = take};
 struct fixture {
     struct ps_store_file *files[FILES];
     uint8_t *buffers;
-    struct ps_sender *sender;
+    struct ps_write_pool *pool;
     uint32_t free[BUFFERS], free_count;
 };
 
@@ -70,20 +70,22 @@ static int set_up(void **state)
         x.files[i] = &content[i];
     for (uint32_t i = 0; i < BUFFERS; i++)
         x.free[x.free_count++] = i;
-    const struct ps_sender_options options = {.store = &store,
-                                              .files = x.files,
-                                              .file_count = FILES,
-                                              .buffers = x.buffers,
-                                              .buffer_count = BUFFERS,
-                                              .buffer_bytes = BLOCK};
+    const struct ps_write_pool_options options = {.store = &store,
+                                                  .files = x.files,
+                                                  .file_count = FILES,
+                                                  .buffers = x.buffers,
+                                                  .buffer_count = BUFFERS,
+                                                  .buffer_bytes = BLOCK,
+                                                  .is_remote = true};
+    const char *note;
     *state = &x;
-    return x.buffers ? ps_sender_create(&options, &x.sender) : -1;
+    return x.buffers ? ps_write_pool_create(&options, &x.pool, &note) : -1;
 }
 
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-    ps_sender_destroy(x->sender);
+    ps_write_pool_destroy(x->pool);
     free(x->buffers);
     return 0;
 }
@@ -92,7 +94,7 @@ static int tear_down(void **state)
 static int take_back(struct fixture *x)
 {
     struct ps_write_done done;
-    while (!ps_sender_reap(x->sender, 10000, &done)) {
+    while (!ps_write_pool_take(x->pool, 10000, &done)) {
     }
     x->free[x->free_count++] = done.buffer;
     return done.error;
@@ -102,29 +104,28 @@ static void put(struct fixture *x, uint32_t file, uint32_t block)
 {
     const uint32_t buffer = x->free[--x->free_count];
     memset(x->buffers + (size_t)buffer * BLOCK, (int)(file + block), BLOCK);
-    ps_sender_put(x->sender, file, buffer, (uint64_t)block * BLOCK);
+    ps_write_pool_put(x->pool, file, buffer, (uint64_t)block * BLOCK);
 }
 
 static void each_file_has_its_blocks_in_their_order(void **state)
 {
     struct fixture *x = *state;
     struct ps_write_done done;
-    assert_false(ps_sender_reap(x->sender, 1000000000, &done)); /* there is none to wait for */
+    assert_false(ps_write_pool_take(x->pool, 1000000000, &done)); /* there is none to wait for */
     waits_for_company = true;
     for (uint32_t i = 0; i < FILES * BLOCKS; i++) {
         if (x->free_count == 0)
             assert_int_equal(take_back(x), 0);
         put(x, i % FILES, i / FILES);
     }
-    while (ps_sender_pending(x->sender) > 0)
+    while (ps_write_pool_pending(x->pool) > 0)
         assert_int_equal(take_back(x), 0);
-    assert_int_equal(together_max, PS_SENDER_THREADS);
+    assert_int_equal(together_max, PS_WRITE_THREADS);
     for (uint32_t file = 0; file < FILES; file++) {
         assert_int_equal(content[file].length, ALL_OF_A_FILE);
         for (uint32_t i = 0; i < ALL_OF_A_FILE; i++)
             assert_int_equal(content[file].bytes[i], (uint8_t)(file + i / BLOCK));
     }
-    assert_string_equal(ps_sender_text(x->sender), "");
 }
 
 static void nothing_more_is_written_after_an_error(void **state)
@@ -136,7 +137,7 @@ static void nothing_more_is_written_after_an_error(void **state)
     while (first == 0)
         first = take_back(x);
     assert_int_equal(first, -EDQUOT);
-    assert_string_equal(ps_sender_text(x->sender), "the quota is used up");
+    assert_string_equal(ps_store_explanation(EDQUOT), "the quota is used up");
     put(x, 3, 0);
     put(x, 2, 1);
     assert_int_equal(take_back(x), -ECANCELED);
@@ -147,10 +148,10 @@ static void nothing_more_is_written_after_an_error(void **state)
 static void what_is_cancelled_comes_back_unwritten(void **state)
 {
     struct fixture *x = *state;
-    ps_sender_cancel(x->sender);
+    ps_write_pool_cancel(x->pool);
     put(x, 0, 0);
     assert_int_equal(take_back(x), -ECANCELED);
-    assert_int_equal(ps_sender_pending(x->sender), 0);
+    assert_int_equal(ps_write_pool_pending(x->pool), 0);
     assert_int_equal(content[0].length, 0);
 }
 
