@@ -1,33 +1,27 @@
 #include "ps/store/part_sender.h"
 
-#include <pthread.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include "ps/io/store.h"
+#include "ps/io/io_threads.h"
 
-#define LINE_BYTES 512u
-
-/* A part on its thread. */
+/* A part on its way. */
 struct sending {
+    struct ps_io_job job; /* first: the threads know no more of it */
     struct ps_part_sender *sender;
-    pthread_t thread;
     uint32_t number;
     uint8_t *data;
     size_t bytes;
-    int error;
-    char line[LINE_BYTES]; /* what the store said about that; "": nothing */
-    atomic_bool is_sent;
+    bool is_done;
 };
 
 struct ps_part_sender {
     struct ps_part_sender_options options;
+    struct ps_io_threads *threads;
     struct sending slots[PS_PART_SENDER_MAX]; /* the i-th that was begun is in slot i % PS_PART_SENDER_MAX */
     uint32_t begun, ended;
-    uint32_t count; /* parts so far */
-    uint32_t sent;  /* of these, from the first on, known to be sent */
-    int error;      /* the first */
-    char line[LINE_BYTES];
+    uint32_t count;                 /* parts so far */
+    uint32_t sent;                  /* of these, from the first on, known to be sent */
+    const struct ps_io_job *failed; /* the first; nothing is sent after it */
 };
 
 struct ps_part_sender *ps_part_sender_create(const struct ps_part_sender_options *options)
@@ -35,6 +29,10 @@ struct ps_part_sender *ps_part_sender_create(const struct ps_part_sender_options
     struct ps_part_sender *s = calloc(1, sizeof(*s));
     if (!s)
         return NULL;
+    if (ps_io_threads_create("mr-part-sender", PS_PART_SENDER_MAX, &s->threads) != 0) {
+        free(s);
+        return NULL;
+    }
     s->options = *options;
     s->count = s->sent = options->sent;
     return s;
@@ -70,90 +68,68 @@ static void free_buffer(struct ps_part_sender *s, uint8_t *buffer)
 
 /* ---- parts ---- */
 
-static void *part_sender_run(void *arg)
+static int part_send(struct ps_io_job *job)
 {
-    struct sending *part = arg;
+    const struct sending *part = (const struct sending *)job;
     const struct ps_part_sender_options *o = &part->sender->options;
-    (void)pthread_setname_np(pthread_self(), "mr-part-sender");
-    part->error = o->send(o->arg, part->number, part->data, part->bytes);
-    const char *line = part->error != 0 ? ps_store_explanation(-part->error) : NULL;
-    (void)snprintf(part->line, sizeof(part->line), "%s", line ? line : "");
-    atomic_store(&part->is_sent, part->error == 0);
-    return NULL;
+    return o->send(o->arg, part->number, part->data, part->bytes);
 }
 
-/* False: there is no thread. end_oldest() returns the buffer. */
-// NOLINTNEXTLINE(readability-non-const-parameter): whoever gets it back fills it
-static bool part_sender_begin(struct ps_part_sender *s, uint8_t *data, size_t bytes)
+static int part_sender_error(const struct ps_part_sender *s)
 {
-    struct sending *part = &s->slots[s->begun % PS_PART_SENDER_MAX];
-    *part = (struct sending){.sender = s, .number = s->count, .data = data, .bytes = bytes};
-    if (pthread_create(&part->thread, NULL, part_sender_run, part) != 0)
-        return false;
-    s->begun++;
-    return true;
+    return s->failed ? ps_io_job_error(s->failed) : 0;
 }
 
-static void note_error(struct ps_part_sender *s, int error, const char *line)
+/* Notes which parts are over; waits for one at most wait_us. */
+static void part_note_done(struct ps_part_sender *s, uint32_t wait_us)
 {
-    if (s->error != 0 || error == 0)
-        return;
-    s->error = error;
-    (void)snprintf(s->line, sizeof(s->line), "%s", line ? line : "");
+    struct ps_io_job *job = ps_io_threads_take(s->threads, wait_us);
+    for (; job; job = ps_io_threads_take(s->threads, 0))
+        ((struct sending *)job)->is_done = true;
 }
 
 /* Waits for the oldest. Returns its buffer. */
-static uint8_t *end_oldest(struct ps_part_sender *s)
+static uint8_t *part_end_oldest(struct ps_part_sender *s)
 {
     struct sending *part = &s->slots[s->ended++ % PS_PART_SENDER_MAX];
-    (void)pthread_join(part->thread, NULL);
-    note_error(s, part->error, part->line);
-    if (s->error == 0 && part->number == s->sent + 1)
+    while (!part->is_done)
+        part_note_done(s, PS_IO_FOREVER);
+    if (!s->failed && part->job.error != 0)
+        s->failed = &part->job;
+    if (!s->failed && part->number == s->sent + 1)
         s->sent = part->number;
     return part->data;
 }
 
-static int error_of(const struct ps_part_sender *s)
-{
-    if (s->error != 0 && s->line[0] != '\0')
-        ps_store_explain(-s->error, "%s", s->line);
-    return s->error;
-}
-
-/* A buffer that may be filled while others are sent; NULL: there is none. */
-static uint8_t *next_buffer(struct ps_part_sender *s)
-{
-    uint8_t *buffer = s->begun - s->ended < PS_PART_SENDER_MAX ? new_buffer(s) : NULL;
-    return buffer || s->begun == s->ended ? buffer : end_oldest(s);
-}
-
 int ps_part_sender_put(struct ps_part_sender *s, uint8_t **part, size_t bytes)
 {
-    if (s->error != 0)
-        return error_of(s);
-    uint8_t *next = next_buffer(s);
-    s->count++;
-    if (next && s->error == 0 && part_sender_begin(s, *part, bytes)) {
-        *part = next;
-        return 0;
+    /* A buffer that may be filled while others are sent; without one this part is waited for. */
+    uint8_t *next = s->begun - s->ended < PS_PART_SENDER_MAX ? new_buffer(s) : NULL;
+    if (!next && s->begun != s->ended)
+        next = part_end_oldest(s);
+    if (s->failed) {
+        if (next)
+            free_buffer(s, next);
+        return part_sender_error(s);
     }
-    if (next)
-        free_buffer(s, next);
-    if (s->error == 0) {
-        const int error = s->options.send(s->options.arg, s->count, *part, bytes);
-        note_error(s, error, error != 0 ? ps_store_explanation(-error) : NULL);
-        if (error == 0 && s->count == s->sent + 1)
-            s->sent = s->count;
-    }
-    return error_of(s);
+    struct sending *sending = &s->slots[s->begun++ % PS_PART_SENDER_MAX];
+    *sending = (struct sending){.job = {.run = part_send, .lane = PS_IO_NO_LANE},
+                                .sender = s,
+                                .number = ++s->count,
+                                .data = *part,
+                                .bytes = bytes};
+    ps_io_threads_put(s->threads, &sending->job);
+    *part = next ? next : part_end_oldest(s);
+    return part_sender_error(s);
 }
 
-uint32_t ps_part_sender_sent(const struct ps_part_sender *s)
+uint32_t ps_part_sender_sent(struct ps_part_sender *s)
 {
     uint32_t sent = s->sent;
+    part_note_done(s, 0);
     for (uint32_t i = s->ended; i < s->begun; i++) {
         const struct sending *part = &s->slots[i % PS_PART_SENDER_MAX];
-        if (part->number == sent + 1 && atomic_load(&part->is_sent))
+        if (part->number == sent + 1 && part->is_done && part->job.error == 0)
             sent++;
     }
     return sent;
@@ -162,8 +138,8 @@ uint32_t ps_part_sender_sent(const struct ps_part_sender *s)
 int ps_part_sender_finish(struct ps_part_sender *s)
 {
     while (s->ended < s->begun)
-        free_buffer(s, end_oldest(s));
-    return error_of(s);
+        free_buffer(s, part_end_oldest(s));
+    return part_sender_error(s);
 }
 
 void ps_part_sender_destroy(struct ps_part_sender *s)
@@ -171,5 +147,6 @@ void ps_part_sender_destroy(struct ps_part_sender *s)
     if (!s)
         return;
     (void)ps_part_sender_finish(s);
+    ps_io_threads_destroy(s->threads);
     free(s);
 }

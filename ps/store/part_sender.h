@@ -1,6 +1,6 @@
-/* Sends the parts of a file, several at a time, each on a thread of its own: a store that answers each part
- * after a while, or gives each connection only so much, takes them faster so. One thread creates, puts and
- * finishes; the others run on the processors that it may run on.
+/* Sends the parts of a file, several at a time (ps/io/io_threads.h): a store that answers each part after a
+ * while, or gives each connection only so much, takes them faster so. One thread at a time creates, puts and
+ * finishes.
  */
 #ifndef PS_PART_SENDER_H
 #define PS_PART_SENDER_H
@@ -20,7 +20,7 @@ struct ps_part_sender_options {
     size_t room;   /* of each part's buffer */
     uint32_t sent; /* parts that were sent before: the first one has the number after them */
     /* Bytes that are left for buffers, of all senders together; may be below 0. With less than a buffer's
-     * worth and nothing under way, a part is sent by the caller. */
+     * worth and nothing under way, the put waits until the part is sent. */
     atomic_llong *memory;
 };
 
@@ -32,7 +32,7 @@ struct ps_part_sender *ps_part_sender_create(const struct ps_part_sender_options
  * explanation. */
 int ps_part_sender_put(struct ps_part_sender *s, uint8_t **part, size_t bytes);
 /* Returns how many parts, from the first on, are known to be sent. */
-uint32_t ps_part_sender_sent(const struct ps_part_sender *s);
+uint32_t ps_part_sender_sent(struct ps_part_sender *s);
 /* Waits until all parts are sent, and returns the first error. */
 int ps_part_sender_finish(struct ps_part_sender *s);
 /* Waits for what is being sent. NULL is fine. */

@@ -2,13 +2,16 @@
  * there is memory for. */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include <unistd.h>
 #include "ps/io/store.h"
 #include "ps/store/part_sender.h"
 
@@ -24,20 +27,21 @@ struct fixture {
     uint32_t under_way, most;
     uint32_t failing; /* the part that fails; 0: none */
     uint32_t held;    /* the part that is sent when this is 0 again */
-    uint32_t over;    /* threads that have sent their part, and are about to end */
+    pid_t over;       /* a thread that has sent its part */
     size_t sent[PARTS + 1];
 };
 
-/* Ends with a thread, after all that it does. */
-static pthread_key_t end_of_thread;
-
-static void note_end(void *arg)
+/* Waits until a thread waits itself. */
+static void wait_for_rest(pid_t thread)
 {
-    struct fixture *x = arg;
-    pthread_mutex_lock(&x->lock);
-    x->over++;
-    pthread_cond_broadcast(&x->changed);
-    pthread_mutex_unlock(&x->lock);
+    char path[64], text[512];
+    (void)snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread);
+    for (bool rests = false; !rests; sched_yield()) {
+        FILE *f = fopen(path, "r");
+        assert_non_null(f);
+        rests = fgets(text, sizeof(text), f) != NULL && strstr(text, ") S ") != NULL;
+        fclose(f);
+    }
 }
 
 static int part_send(void *arg, uint32_t number, const uint8_t *data, size_t bytes)
@@ -49,14 +53,14 @@ static int part_send(void *arg, uint32_t number, const uint8_t *data, size_t byt
     for (size_t i = 0; i < bytes; i++)
         assert_int_equal(data[i], (uint8_t)number);
     x->sent[number] = bytes;
-    if (x->held != 0)
-        (void)pthread_setspecific(end_of_thread, x);
     x->under_way++;
     x->most = x->under_way > x->most ? x->under_way : x->most;
     pthread_cond_broadcast(&x->changed);
     while (x->most < x->wanted || x->held == number)
         pthread_cond_wait(&x->changed, &x->lock);
     x->under_way--;
+    x->over = gettid();
+    pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
     if (number != x->failing)
         return 0;
@@ -132,7 +136,7 @@ static void memory_bounds_how_many(void **state)
     assert_int_equal(x->most, 1);
 }
 
-static void without_memory_the_caller_sends(void **state)
+static void without_memory_they_are_sent_one_by_one(void **state)
 {
     struct fixture *x = *state;
     send_all(x, 0);
@@ -159,21 +163,22 @@ static void a_part_counts_once_those_before_it_do(void **state)
 {
     struct fixture *x = *state;
     x->held = 1;
-    (void)pthread_key_create(&end_of_thread, note_end);
     create(x, PARTS);
     assert_int_equal(put(x, 1), 0);
     assert_int_equal(put(x, 2), 0);
     pthread_mutex_lock(&x->lock);
-    while (x->over < 1)
+    while (x->over == 0)
         pthread_cond_wait(&x->changed, &x->lock);
+    pthread_mutex_unlock(&x->lock);
+    wait_for_rest(x->over);
     const uint32_t sent = ps_part_sender_sent(x->sender);
+    pthread_mutex_lock(&x->lock);
     x->held = 0;
     pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
     assert_int_equal(sent, 0);
     assert_int_equal(ps_part_sender_finish(x->sender), 0);
     assert_int_equal(ps_part_sender_sent(x->sender), 2);
-    (void)pthread_key_delete(end_of_thread);
 }
 
 static void check_failure(struct fixture *x)
@@ -208,7 +213,7 @@ static void so_is_that_of_the_last_part(void **state)
     check_failure(x);
 }
 
-static void so_is_one_without_threads(void **state)
+static void so_is_one_without_memory(void **state)
 {
     struct fixture *x = *state;
     x->failing = 3;
@@ -222,10 +227,14 @@ static void so_is_one_without_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(parts_are_sent_side_by_side),      TEST(memory_bounds_how_many),
-        TEST(without_memory_the_caller_sends),  TEST(the_first_error_is_kept),
-        TEST(parts_that_were_sent_are_counted), TEST(so_is_that_of_the_last_part),
-        TEST(so_is_one_without_threads),        TEST(a_part_counts_once_those_before_it_do),
+        TEST(parts_are_sent_side_by_side),
+        TEST(memory_bounds_how_many),
+        TEST(without_memory_they_are_sent_one_by_one),
+        TEST(the_first_error_is_kept),
+        TEST(parts_that_were_sent_are_counted),
+        TEST(so_is_that_of_the_last_part),
+        TEST(so_is_one_without_memory),
+        TEST(a_part_counts_once_those_before_it_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
