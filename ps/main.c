@@ -147,7 +147,7 @@ static int wait_for_end(const struct arguments *arguments, struct ps_server *ser
 static void say_why(const char *text)
 {
     if (mr_log_is_text())
-        fprintf(stderr, "millraced: %s\n", text);
+        (void)cli_fail(PROGRAM, "%s", text);
     else
         mr_log_error("ended", "%s", text);
 }
@@ -269,12 +269,12 @@ int main(int argc, char **argv)
     char error[PS_CONFIG_ERROR_BYTES];
     read_arguments(argc, argv, &arguments);
     if (read_config(&arguments, &config, error) != MR_OK) {
-        fprintf(stderr, "millraced: %s\n", error);
+        (void)cli_fail(PROGRAM, "%s", error);
         return CLI_EXIT_USAGE;
     }
     if (arguments.check_path != NULL) {
         if (!check_cpus(&config, error) || !check_files(&config, error)) {
-            fprintf(stderr, "millraced: %s\n", error);
+            (void)cli_fail(PROGRAM, "%s", error);
             return CLI_EXIT_USAGE;
         }
         printf("%s: ok\n", arguments.check_path);

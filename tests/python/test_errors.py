@@ -58,3 +58,10 @@ def test_what_a_worker_says_gives_a_terminal_no_commands():
     )
     with pytest.raises(ValueError, match=r"\\x1b\[2J"):
         raise_remote(("builtins", "ValueError", "\033[2J"))
+
+
+def test_what_a_caller_says_gives_the_callee_s_terminal_no_commands(capsys):
+    from millrace.rpc import _serve
+
+    _serve._log(("builtins", "ValueError", "Traceback:\n\tValueError: \033[2Jhere"))
+    assert capsys.readouterr().err == "Traceback:\n\tValueError: \\x1b[2Jhere\n"

@@ -550,6 +550,11 @@ def test_types_that_are_not_known_are_told_before_anything_is_set(client, name, 
     assert code == 0 and says == {"a": False, "b": True, "a.sum": True, "keys": True}
 
 
+def test_names_of_tensors_give_a_terminal_no_commands(capsys, tmp_path):
+    path = save_safetensors(tmp_path / "w.safetensors", {"\033]0;x\a\x9b2J": numbers(3, DIM)})
+    assert run(capsys, path, "--dry-run") == (0, "\\x1b]0;x\\x07\\xc2\\x9b2J f32 [3, 4]\n", "")
+
+
 def test_an_outcome_that_is_not_known_is_tried_again(client, name, tmp_path, monkeypatch):
     path = save_safetensors(tmp_path / "w", {"w": numbers(3, DIM)})
     set_rows, tries = millrace.Table.set_rows, []

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
+#include "dataplane/wire/base/printable.h"
 
 #define LINE_BYTES_FIRST  (64u << 10)
 #define LINE_BYTES_MAX    (64u << 20)
@@ -171,6 +172,29 @@ static bool is_header(const json_t *line, const char *path, char *error, size_t 
     return true;
 }
 
+/* A run may come from elsewhere, and reports print what it says. */
+static void line_make_printable(json_t *value)
+{
+    char text[MR_PRINTABLE_BYTES_MAX];
+    const char *key;
+    json_t *member;
+    size_t i;
+    switch (json_typeof(value)) {
+    case JSON_STRING:
+        (void)mr_printable(text, sizeof(text), json_string_value(value), json_string_length(value));
+        (void)json_string_set(value, text);
+        break;
+    case JSON_OBJECT:
+        json_object_foreach(value, key, member) line_make_printable(member);
+        break;
+    case JSON_ARRAY:
+        json_array_foreach(value, i, member) line_make_printable(member);
+        break;
+    default:
+        break;
+    }
+}
+
 static bool read_lines(struct reader *r, const char *path, const struct tool_run_visitor *visitor, void *arg,
                        char *error, size_t error_bytes)
 {
@@ -189,6 +213,8 @@ static bool read_lines(struct reader *r, const char *path, const struct tool_run
             return false;
         }
         is_first = false;
+        if (line != NULL)
+            line_make_printable(line);
         goes_on = line != NULL && visitor->line(arg, line); /* what is damaged ends the run */
         json_decref(line);
     }

@@ -19,6 +19,7 @@ import numpy as np
 from . import init, optim
 from ._base.entry import Entry, FileError
 from ._base.library import counted
+from ._base.printable import printable
 from ._base.tensor_files import read
 from .client import Client
 from .errors import Error, UnknownOutcome, UnknownTable
@@ -396,7 +397,7 @@ def _list(path: str, entry: Entry, rules: Mapping[str, str], done: Mapping[str, 
     goes = "" if what is None else f" -> {what.table}{' (new)' if what.is_new else ''}"
     state = f", state {', '.join(what.state)}" if what and what.state else ""
     unread = "" if entry.refused is None else ", cannot be read"
-    print(f"{entry.name} {entry.dtype} {list(entry.shape)}{goes}{state}{unread}")
+    print(printable(f"{entry.name} {entry.dtype} {list(entry.shape)}{goes}{state}{unread}"))
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -430,7 +431,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 for entry in read(path).values():
                     _list(path, entry, rules, by_name)
     except (Error, OSError, ValueError) as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
+        print(printable(f"{parser.prog}: {error}"), file=sys.stderr)
         return 1
     if rules:
         verb = "would import" if given.dry_run else "imported"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 import torch
 
 from .._base.library import NULL, callback, ffi, lib, text
+from .._base.printable import printable
 from ..errors import InvalidArgument, UnknownFunction
 from . import _contexts, _handles, _pickles
 from ._contexts import Context, here
@@ -118,8 +119,8 @@ def _arguments(world: World, arguments: Any, count: int) -> tuple[Callable, tupl
 
 
 def _log(raised: tuple[str, str, str]) -> None:
-    """Where the function ran, as torch does: the caller may never look."""
-    print(raised[2], file=sys.stderr)
+    """Where the function ran, as torch does: the caller may never look. Its text may quote the caller's."""
+    print(printable(raised[2]), file=sys.stderr)
 
 
 def _execute(call: Any, arguments: Any, count: int, answer: Callable[[World, Any], int]) -> int:
