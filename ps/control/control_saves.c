@@ -109,12 +109,20 @@ static bool automatic_is_due(struct ps_control *c)
     return is_due && ps_control_changes(c) != c->saves.changes_saved;
 }
 
+/* Whether a trainer's save waits for the same step or a later one, which may never come: that is no reason
+ * for others to wait. One of an earlier step ends before theirs, as training does not pass it. */
+static bool goes_before_waiting(const struct ps_control *c, const struct ps_save_request *request)
+{
+    const struct ps_save_request *waiting = &c->saves.waiting;
+    return waiting->is_by_trainer && !request->is_by_trainer && request->step <= waiting->step;
+}
+
 /* Whether it must wait, because another save is running or waits for a step. A trainer's also lets the node's
  * own go first, which would never begin beside trainers that always save. */
 static bool must_wait(struct ps_control *c, const struct ps_save_request *request)
 {
     if (is_at_step(request))
-        return c->saves.is_waiting;
+        return c->saves.is_waiting && !goes_before_waiting(c, request);
     return c->writer != NULL || (request->is_by_trainer && automatic_is_due(c));
 }
 
@@ -131,8 +139,27 @@ static enum mr_status refuse_second(const struct ps_control *c, const struct ps_
     return MR_CHECKPOINT_RUNNING;
 }
 
+/* The save that waits for a step lets another one go first. */
+static void put_waiting_back(struct ps_control *c)
+{
+    struct ps_saves *s = &c->saves;
+    s->is_waiting = false;
+    if (!s->cut.is_automatic)
+        ps_cut_disarm(c);
+    if (s->queued == PS_SAVES_QUEUED_MAX) {
+        ps_control_save_failed(c, s->waiting.number, MR_CANCELLED,
+                               "an operator's save at a step goes first, and as many saves wait as may");
+        return;
+    }
+    ps_control_note_state(c, s->waiting.number, PS_SAVE_QUEUED);
+    s->queue[s->queued++] = s->waiting;
+    count_queued(c);
+}
+
 static void wait_for_step(struct ps_control *c, const struct ps_save_request *request)
 {
+    if (c->saves.is_waiting)
+        put_waiting_back(c);
     c->saves.waiting = *request;
     c->saves.is_waiting = true;
     const struct ps_step_cut *cut = &c->saves.cut;

@@ -95,7 +95,7 @@ static int set_up_saves(void **state)
 {
     static struct fixture x;
     static const char *const settings[] = {"checkpoint.every_s=0", "checkpoint.keep=2",
-                                           "checkpoint.keep_trainers=2", "checkpoint.trainer_saves=9", NULL};
+                                           "checkpoint.keep_trainers=2", "checkpoint.trainer_saves=10", NULL};
     *state = &x;
     start(&x, settings);
     return 0;
@@ -135,6 +135,18 @@ static void wait_for_save(struct mr_client *client, uint64_t number)
         assert_int_equal(mr_checkpoint_info(client, NULL, number, NULL, note_ended, &has_ended), MR_OK);
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     }
+}
+
+static void note_state(void *arg, const struct mr_save_info *save)
+{
+    *(enum mr_save_state *)arg = save->state;
+}
+
+static enum mr_save_state state_of(struct mr_client *client, uint64_t number)
+{
+    enum mr_save_state state = MR_SAVE_ENDED;
+    assert_int_equal(mr_checkpoint_info(client, NULL, number, NULL, note_state, &state), MR_OK);
+    return state;
 }
 
 static void save_to(struct mr_client *client, const char *directory)
@@ -197,12 +209,24 @@ static void what_trainers_save_displaces_nothing_else(void **state)
         save_to(trainer, x->listed);
     assert_string_equal(list(x->listed), "1 2 4 ");
 
-    /* What the operator waits for is not the trainer's to cancel. */
-    const struct mr_save_options at_step = {.bytes = sizeof(at_step), .step = 1000000, .trainers = 1};
+    /* What a trainer waits for at a step that does not come lets the operator's go first, which is not the
+     * trainer's to cancel. */
+    const struct mr_save_options at_step = {.bytes = sizeof(at_step), .step = 1000, .trainers = 1};
+    const struct mr_save_options far = {.bytes = sizeof(far), .step = 1000000, .trainers = 1};
+    uint64_t waits;
+    assert_int_equal(mr_save(trainer, NULL, &far, NULL, &waits), MR_OK);
     assert_int_equal(mr_save(operator_, NULL, &at_step, NULL, &number), MR_OK);
+    assert_int_equal(state_of(operator_, number), MR_SAVE_WAITS_FOR_STEP);
+    assert_int_equal(state_of(operator_, waits), MR_SAVE_QUEUED);
     node_fixture_refused(mr_checkpoint_cancel(trainer, NULL, number), MR_UNAUTHORIZED,
                          "to cancel it needs an operator's key");
     assert_int_equal(mr_checkpoint_cancel(operator_, NULL, number), MR_OK);
+    while (state_of(operator_, waits) == MR_SAVE_QUEUED)
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    assert_int_equal(state_of(operator_, waits), MR_SAVE_WAITS_FOR_STEP);
+    node_fixture_refused(mr_save(trainer, NULL, &at_step, NULL, &number), MR_CHECKPOINT_RUNNING,
+                         "waits for a step already");
+    assert_int_equal(mr_checkpoint_cancel(trainer, NULL, waits), MR_OK);
 
     /* Names make a checkpoint of another folder, for which the same holds. */
     static const char *const names[] = {"rows"};
@@ -213,7 +237,7 @@ static void what_trainers_save_displaces_nothing_else(void **state)
     save_to(trainer, NULL);
     assert_string_equal(list(own), "1 2 3 8 ");
     node_fixture_refused(mr_save(trainer, NULL, NULL, NULL, &number), MR_UNAUTHORIZED,
-                         "trainers may ask for 9 saves in an hour");
+                         "trainers may ask for 10 saves in an hour");
     save_to(operator_, NULL);
     assert_string_equal(list(own), "1 3 8 9 ");
 
