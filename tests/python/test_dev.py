@@ -1,4 +1,5 @@
 """millrace.dev(): a server in one call, what it leaves behind, and what it says when it cannot start."""
+import dataclasses
 import json
 import os
 import pathlib
@@ -262,6 +263,26 @@ def test_top(server):
     assert second.rates[0]["calls/s"] > 0 and second.rates[0]["keys/s"] > 0
     for shown in (repr(second), second._repr_html_()):
         assert "topped" in shown and "serving" in shown and "keys/s" in shown
+
+
+def test_top_of_a_node_that_serves_nothing(server, monkeypatch):
+    why = "its part of checkpoint 4 of the cluster cannot be loaded <missing>"
+
+    def refuse(**_):
+        raise millrace.Error(f"list: the node serves nothing: {why}")
+
+    with server.client() as client:
+        cores = [
+            dataclasses.replace(core, state="failed", why=why, node="n1") for core in client.heartbeat() * 2
+        ]
+        monkeypatch.setattr(client, "features", refuse)
+        with pytest.raises(millrace.Error, match="serves nothing"):
+            client.top()  # a node that serves, and lists nothing
+        monkeypatch.setattr(client, "heartbeat", lambda **_: cores)
+        monkeypatch.setattr(client, "stats", lambda *_, **__: {})
+        shown = client.top()
+    assert repr(shown).splitlines()[1:3] == [f"n1: serves nothing: {why}", ""]
+    assert "n1: serves nothing: its part" in shown._repr_html_() and "&lt;missing&gt;" in shown._repr_html_()
 
 
 def test_rates():

@@ -44,22 +44,39 @@ static void print_json(const struct doctor_findings *findings)
     json_decref(list);
 }
 
+static enum mr_status ask_nodes(struct mr_client *client, struct doctor_nodes *nodes)
+{
+    static struct mr_core_state states[MR_CLIENT_CORES_MAX];
+    struct mr_core_place place;
+    const enum mr_status status = mr_heartbeat(client, NULL, states);
+    const uint32_t cores = status == MR_OK ? mr_client_core_count(client) : 0;
+    for (uint32_t core = 0; core < cores; core++) {
+        const bool is_member = mr_client_core_place(client, core, &place);
+        if (is_member ? place.core == 0 : core == 0)
+            doctor_nodes_add(nodes, is_member ? place.node : "", &states[core]);
+    }
+    return status;
+}
+
 /* 0, or the exit code after a line about why the server could not be asked. */
 static int ask_server(const struct tool_connection *connection, struct doctor_findings *findings)
 {
     struct doctor_port port = {.server = connection->server, .carrier = UINT64_MAX};
+    struct doctor_nodes nodes = {.server = connection->server};
     struct mr_client *client;
     int exit_code = tool_connect("millrace doctor", connection, &client);
     if (exit_code != 0)
         return exit_code;
-    enum mr_status status = MR_OK;
+    enum mr_status status = ask_nodes(client, &nodes);
     port.core_count = mr_client_core_count(client);
     for (uint32_t core = 0; core < port.core_count && status == MR_OK; core++)
         status = mr_stats(client, NULL, core, doctor_port_counter, &port);
-    if (status == MR_OK)
+    if (status == MR_OK) {
+        doctor_judge_nodes(&nodes, findings);
         doctor_judge_port(&port, findings);
-    else
+    } else {
         exit_code = tool_call_failed("millrace doctor", status);
+    }
     mr_client_destroy(client);
     return exit_code;
 }

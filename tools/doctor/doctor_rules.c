@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include "tools/core_rates.h"
 
 #define HUGEPAGES_WANTED_KIB (2u << 20) /* 2 GiB: packet buffers, and tables to begin with */
 #define SOCKET_BUFFER_BYTES  (4u << 20) /* what a client asks for by default */
@@ -291,6 +292,35 @@ void doctor_judge(const struct doctor_facts *facts, struct doctor_findings *find
     judge_buffer("rmem_max", facts->rmem_max, findings);
     judge_buffer("wmem_max", facts->wmem_max, findings);
     judge_io_uring(facts, findings);
+}
+
+void doctor_nodes_add(struct doctor_nodes *nodes, const char *name, const struct mr_core_state *core)
+{
+    if (nodes->count++ == 0)
+        nodes->state = core->state;
+    if (core->why[0] == '\0' || nodes->failed++ > 0)
+        return;
+    (void)snprintf(nodes->name, sizeof(nodes->name), "%s", name);
+    (void)snprintf(nodes->why, sizeof(nodes->why), "%s", core->why);
+}
+
+void doctor_judge_nodes(const struct doctor_nodes *nodes, struct doctor_findings *findings)
+{
+    char others[48] = "";
+    if (nodes->failed == 0) {
+        if (nodes->count == 1)
+            found(findings, "state", DOCTOR_OK, "%.80s: %s", nodes->server,
+                  tool_node_state_name(nodes->state));
+        else
+            found(findings, "state", DOCTOR_OK, "%.80s: none of %u nodes has failed", nodes->server,
+                  nodes->count);
+        return;
+    }
+    if (nodes->failed > 1)
+        (void)snprintf(others, sizeof(others), ", and %u more of %u", nodes->failed - 1, nodes->count);
+    found(findings, "state", DOCTOR_PROBLEM, "%.40s%s%.40s serves nothing%s: %.100s", nodes->server,
+          nodes->name[0] != '\0' ? ": " : "", nodes->name, others, nodes->why);
+    fix(findings, "its log says what to put right (docs/clusters.md, docs/checkpoints.md); then restart it");
 }
 
 void doctor_port_counter(void *arg, const char *name, uint64_t value)

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 #include "dataplane/wire/format/drop_causes.h"
+#include "millrace_observe.h"
 #include "tools/doctor/doctor_facts.h"
 #include "tools/doctor/doctor_store.h"
 #include "tools/doctor/doctor_zookeeper.h"
@@ -27,6 +28,18 @@ struct doctor_findings {
 
 /* One or more findings for each check, in a fixed order; only one when /proc could not be read. */
 void doctor_judge(const struct doctor_facts *facts, struct doctor_findings *findings);
+/* Whether the nodes of a running server serve. */
+struct doctor_nodes {
+    const char *server; /* its address, as it was given */
+    uint32_t count, failed;
+    uint32_t state;               /* of the first node, as in struct mr_core_state */
+    char name[MR_NODE_WHY_BYTES]; /* of the first that has failed; "": it is in no cluster */
+    char why[MR_NODE_WHY_BYTES];  /* it has */
+};
+/* Takes in what core 0 of a node says; name: "" in no cluster. */
+void doctor_nodes_add(struct doctor_nodes *nodes, const char *name, const struct mr_core_state *core);
+/* Adds a finding. */
+void doctor_judge_nodes(const struct doctor_nodes *nodes, struct doctor_findings *findings);
 /* How packets reach the cores of a running server, from its counters. */
 struct doctor_port {
     const char *server; /* its address, as it was given */

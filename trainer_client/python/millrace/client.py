@@ -13,7 +13,7 @@ from ._base.structs import string
 from .batch import BatchCalls
 from .capture import CaptureCalls
 from .checkpoint import CheckpointCalls
-from .errors import FeatureMismatch, UnknownTable, UnknownVariable
+from .errors import Error, FeatureMismatch, UnknownTable, UnknownVariable
 from .feature import FeatureInfo, Spec, TableSpec, VariableSpec, check_options, spec_of
 from .future import Future
 from .moves import MoveCalls
@@ -76,7 +76,13 @@ class Client(BatchCalls, CaptureCalls, CheckpointCalls, MoveCalls, NodeCalls, Ta
         now = take_sample(self.start_id, [self.stats(state.core, **options) for state in cores])
         before, self._top_before = self._top_before, now
         interval_s, rates = sample_rates(before, now)
-        return Top(self.server, interval_s, cores, rates, self.features(**options))
+        try:
+            features = self.features(**options)
+        except Error:
+            if not any(state.why for state in cores):
+                raise
+            features = []  # a node that serves nothing refuses to list them
+        return Top(self.server, interval_s, cores, rates, features)
 
     # ---- features ----
 

@@ -71,11 +71,18 @@ class Top:
         since = f"rates over {self.interval_s:.1f} s" if self.interval_s else "the next call has rates"
         return f"{self.server}: {since}"
 
+    def _failures(self) -> list[str]:
+        """A line for each node that serves nothing."""
+        why = {state.node: state.why for state in self.cores if state.why}
+        return [f"{node}{': ' if node else ''}serves nothing: {reason}" for node, reason in why.items()]
+
     def __repr__(self) -> str:
-        return "\n".join([self._title(), *("\n" + _text(*table) for table in self._tables() if table[1])])
+        lines = [self._title(), *self._failures()]
+        return "\n".join([*lines, *("\n" + _text(*table) for table in self._tables() if table[1])])
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(self._title())}</p>" + "".join(
+        lines = [self._title(), *self._failures()]
+        return "".join(f"<p>{html.escape(line)}</p>" for line in lines) + "".join(
             _html(*table) for table in self._tables() if table[1]
         )
 
