@@ -76,6 +76,7 @@ int tool_ctl_status(const struct tool_query *q)
 
 struct list {
     json_t *saves; /* NULL: text */
+    bool in_cluster;
     uint32_t count;
 };
 
@@ -100,10 +101,24 @@ static const char *number_or_dash(uint64_t number, char out[24])
     return out;
 }
 
+/* The size, and the time that it took, as far as the node knows them. */
+static void size_and_time(const struct list *list, const struct mr_save_info *s, char mib[24],
+                          char seconds[24])
+{
+    const bool is_whole =
+        s->state == MR_SAVE_ENDED && s->status == MR_OK && tool_save_is_whole(s, list->in_cluster);
+    (void)snprintf(mib, 24, "%.1f", tool_mib(s->bytes));
+    (void)snprintf(seconds, 24, "%.2f", (double)s->duration_us / 1e6);
+    if (is_whole)
+        (void)snprintf(mib, 24, "-");
+    if (is_whole && s->duration_us == 0)
+        (void)snprintf(seconds, 24, "-");
+}
+
 static void list_save(void *arg, const struct mr_save_info *s)
 {
     struct list *list = arg;
-    char id[24], parent[24], step[24], text[sizeof(s->error) + 64];
+    char id[24], parent[24], step[24], mib[24], seconds[24], text[sizeof(s->error) + 64];
     if (list->saves != NULL) {
         (void)json_array_append_new(list->saves, tool_save_json(s));
         return;
@@ -112,10 +127,11 @@ static void list_save(void *arg, const struct mr_save_info *s)
         (void)printf("%-7s%-12s%-8s%-12s%-14s%-9s%12s%10s  %s\n", "save", "checkpoint", "kind", "parent",
                      "step", "cut at it", "MiB", "seconds", "remote");
     remark(s, text, sizeof(text));
-    (void)printf("%-7" PRIu64 "%-12s%-8s%-12s%-14s%-9s%12.1f%10.2f  %s%s%s\n", s->number,
+    size_and_time(list, s, mib, seconds);
+    (void)printf("%-7" PRIu64 "%-12s%-8s%-12s%-14s%-9s%12s%10s  %s%s%s\n", s->number,
                  number_or_dash(s->id, id), tool_save_kind_name(s), number_or_dash(s->parent_id, parent),
-                 number_or_dash(s->step, step), s->is_at_step ? "yes" : "no", tool_mib(s->bytes),
-                 (double)s->duration_us / 1e6, tool_save_remote_name(s), text[0] ? "  " : "", text);
+                 number_or_dash(s->step, step), s->is_at_step ? "yes" : "no", mib, seconds,
+                 tool_save_remote_name(s), text[0] ? "  " : "", text);
 }
 
 static json_t *info_json(const struct mr_checkpoint_info *i, json_t *saves)
@@ -131,7 +147,9 @@ static json_t *info_json(const struct mr_checkpoint_info *i, json_t *saves)
 
 int tool_ctl_checkpoints(const struct tool_query *q)
 {
-    struct list list = {.saves = q->json ? json_array() : NULL};
+    struct mr_core_place place;
+    struct list list = {.saves = q->json ? json_array() : NULL,
+                        .in_cluster = mr_client_core_place(q->client, 0, &place) && place.node[0] != '\0'};
     struct mr_checkpoint_info info = {.bytes = sizeof(info)};
     char step[64];
     enum mr_status status = mr_checkpoint_info(q->client, NULL, 0, &info, list_save, &list);

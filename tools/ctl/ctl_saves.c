@@ -148,7 +148,7 @@ static int wait_saved(struct waiting *w, enum mr_status first)
     return is_over(w) ? ended(w) : goes_on(w);
 }
 
-static void print_save(const struct mr_save_info *s)
+static void print_save(const struct mr_save_info *s, bool in_cluster)
 {
     if (s->state == MR_SAVE_WAITS_FOR_STEP && s->step != 0)
         (void)printf("save %" PRIu64 " waits for step %" PRIu64 "\n", s->number, s->step);
@@ -159,7 +159,7 @@ static void print_save(const struct mr_save_info *s)
         (void)printf("save %" PRIu64 " writes checkpoint %" PRIu64 "\n", s->number, s->id);
     else {
         char line[TOOL_SAVE_LINE_BYTES];
-        tool_save_done(s, line, sizeof(line));
+        tool_save_done(s, in_cluster, line, sizeof(line));
         (void)printf("%s\n", line);
     }
 }
@@ -175,6 +175,8 @@ static int ctl_saves_save(const struct tool_connection *c, const struct mr_save_
     if (exit_code != 0)
         return exit_code;
     w.start_id = mr_client_start_id(w.client);
+    struct mr_core_place place;
+    const bool in_cluster = mr_client_core_place(w.client, 0, &place) && place.node[0] != '\0';
     enum mr_status status = mr_save(w.client, NULL, wish, NULL, &w.save.number);
     const bool is_started = status == MR_OK;
     if (is_started)
@@ -191,7 +193,7 @@ static int ctl_saves_save(const struct tool_connection *c, const struct mr_save_
         return printed != 0 ? printed : exit_code;
     }
     if (exit_code == 0)
-        print_save(&w.save);
+        print_save(&w.save, in_cluster);
     return exit_code;
 }
 

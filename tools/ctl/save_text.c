@@ -60,14 +60,17 @@ json_t *tool_save_json(const struct mr_save_info *s)
                      (json_int_t)s->remote_ms, "remote", tool_save_remote_name(s));
 }
 
-void tool_save_done(const struct mr_save_info *s, char *out, size_t out_bytes)
+void tool_save_done(const struct mr_save_info *s, bool in_cluster, char *out, size_t out_bytes)
 {
-    char step[64], size[64] = "";
+    char step[64], size[64] = "", took[32] = "";
+    const bool is_whole = tool_save_is_whole(s, in_cluster);
     tool_save_step(s->step, s->is_at_step, step, sizeof(step));
-    if (s->bytes != 0)
+    if (!is_whole)
         (void)snprintf(size, sizeof(size), ": %s, %.1f MiB", tool_save_kind_name(s), tool_mib(s->bytes));
-    (void)snprintf(out, out_bytes, "saved checkpoint %" PRIu64 "%s%s%s in %.2f s", s->id,
-                   s->bytes != 0 ? "" : " of the cluster", step, size, (double)s->duration_us / 1e6);
+    if (s->duration_us != 0)
+        (void)snprintf(took, sizeof(took), " in %.2f s", (double)s->duration_us / 1e6);
+    (void)snprintf(out, out_bytes, "saved checkpoint %" PRIu64 "%s%s%s%s", s->id,
+                   is_whole ? " of the cluster" : "", step, size, took);
 }
 
 void tool_save_last(const struct mr_checkpoint_info *s, char *out, size_t out_bytes)

@@ -21,9 +21,14 @@ const char *tool_save_state_name(const struct mr_save_info *save);
 const char *tool_save_remote_name(const struct mr_save_info *save);
 /* "full", "delta", or "-" as long as it is not known. */
 const char *tool_save_kind_name(const struct mr_save_info *save);
-/* "saved checkpoint 7 of step 50: full, 12.0 MiB in 0.52 s". Of one of a cluster, whose parts have a kind and
- * a size each, only the time. */
-void tool_save_done(const struct mr_save_info *save, char *out, size_t out_bytes);
+/* Whether it is of the whole of a cluster, in_cluster: of which a node knows no kind and no size, and before
+ * 0.3.0 no time; of its own part it does. */
+static inline bool tool_save_is_whole(const struct mr_save_info *save, bool in_cluster)
+{
+    return in_cluster && save->bytes == 0;
+}
+/* "saved checkpoint 7 of step 50: full, 12.0 MiB in 0.52 s", with what is known of it. */
+void tool_save_done(const struct mr_save_info *save, bool in_cluster, char *out, size_t out_bytes);
 /* The line of the last save that a server began: how it ended, or that none has. */
 void tool_save_last(const struct mr_checkpoint_info *status, char *out, size_t out_bytes);
 json_t *tool_save_json(const struct mr_save_info *save);
