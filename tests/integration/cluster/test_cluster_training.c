@@ -33,7 +33,7 @@
 #define RUNS          (NODES + 2)
 #define FACTORS       4u
 #define DIM           (1u + FACTORS)
-#define BATCHES       60u /* of the trainer that goes by single keys */
+#define BATCHES       30u /* of the trainer that goes by single keys */
 #define CALL_MS       60000u
 #define MOVE_PAUSE_US 50000u
 #define HUB           "127.0.0.1:7800"
@@ -61,14 +61,20 @@ struct model {
 
 static struct {
     const char *name, *format, *packed; /* the file as it comes */
+    uint32_t lines;                     /* of it, the first ones */
     const char *options;                /* of fm */
     uint32_t batch_samples;
     struct model models[RUNS]; /* by the number of nodes */
     double auc[RUNS];
 } sets[DATA_SETS] = {
-    [FLIGHTS] = {.name = "flights", .format = "flights", .batch_samples = 512, .options = "--epochs 1"},
+    [FLIGHTS] = {.name = "flights",
+                 .format = "flights",
+                 .lines = 120000,
+                 .batch_samples = 512,
+                 .options = "--epochs 1"},
     [A9A] = {.name = "a9a",
              .format = "libsvm",
+             .lines = UINT32_MAX,
              .batch_samples = 128,
              .options = "--batch 128 --epochs 3 --factors 4"},
 };
@@ -505,6 +511,8 @@ static void train_on(uint32_t run)
     if (run == MOVED)
         end_mover();
     for (uint32_t set = 0; set < DATA_SETS && run != 2; set++) {
+        if (set == FLIGHTS && run == NODES)
+            continue;     /* these train over three nodes while partitions move */
         if (run == MOVED) /* each time batches that were fed go, and come again later, in another order */
             start_mover(1);
         train_by_a_hub(set, run);
@@ -546,7 +554,8 @@ static int unpack(void **state)
     for (uint32_t set = 0; set < DATA_SETS; set++) {
         char command[2 * COMMAND_BYTES], path[COMMAND_BYTES];
         path_of(set, path);
-        (void)snprintf(command, sizeof(command), "xz -dc '%s' >%s", sets[set].packed, path);
+        (void)snprintf(command, sizeof(command), "xz -dc '%s' | head -n %u >%s", sets[set].packed,
+                       sets[set].lines, path);
         assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): our own */
     }
     return 0;
