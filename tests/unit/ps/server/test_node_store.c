@@ -33,6 +33,7 @@ static int set_up(void **state)
     x.node = node;
     node_stop(x.node);
     set_remote(&x, x.remote.url);
+    x.node->config.checkpoint_store_pause_ms = 1; /* between tries of a request */
     node_start(x.node, 1);
     *state = &x;
     return 0;

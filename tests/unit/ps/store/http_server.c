@@ -79,11 +79,17 @@ static bool receive_line(struct connection *c, char *line, size_t line_bytes)
     }
 }
 
+/* Room for a body of so many bytes, and a 0 behind it. */
+static void resize_body(struct http_server_request *r, size_t bytes)
+{
+    check(bytes <= BODY_BYTES_MAX, "a body is too long");
+    r->body = realloc(r->body, bytes + 1);
+    check(r->body != NULL, "no memory");
+}
+
+/* Further bytes of the body, into room that is there. */
 static bool receive_bytes(struct connection *c, struct http_server_request *r, size_t bytes)
 {
-    check(bytes <= BODY_BYTES_MAX - r->body_bytes, "a body is too long");
-    r->body = realloc(r->body, r->body_bytes + bytes + 1);
-    check(r->body != NULL, "no memory");
     while (bytes > 0) {
         if (c->begin == c->end && !receive_more(c))
             return false;
@@ -101,11 +107,19 @@ static bool receive_bytes(struct connection *c, struct http_server_request *r, s
 static bool receive_chunks(struct connection *c, struct http_server_request *r)
 {
     char line[256];
+    size_t room = 0;
     for (;;) {
         if (!receive_line(c, line, sizeof(line)))
             return false;
         const size_t bytes = strtoul(line, NULL, 16);
 
+        check(bytes <= BODY_BYTES_MAX - r->body_bytes, "a body is too long");
+        if (bytes > room - r->body_bytes) { /* twice as much: a body may come in thousands of chunks */
+            room = r->body_bytes + bytes < BODY_BYTES_MAX / 2 ? 2 * (r->body_bytes + bytes) : BODY_BYTES_MAX;
+            resize_body(r, room);
+        }
+        if (bytes == 0)
+            resize_body(r, r->body_bytes); /* no more, for AddressSanitizer */
         if (!receive_bytes(c, r, bytes) || !receive_line(c, line, sizeof(line)))
             return false;
         if (bytes == 0)
@@ -145,7 +159,9 @@ static bool receive_request(struct connection *c, struct http_server_request *r)
     if (strcasecmp(text, "chunked") == 0)
         return receive_chunks(c, r);
     http_server_header(r, "Content-Length", text, sizeof(text));
-    return receive_bytes(c, r, strtoul(text, NULL, 10));
+    const size_t bytes = strtoul(text, NULL, 10);
+    resize_body(r, bytes);
+    return receive_bytes(c, r, bytes);
 }
 
 /* ---- answering ---- */
