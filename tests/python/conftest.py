@@ -21,15 +21,19 @@ import millrace  # noqa: E402
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "forks: forks a process that has threads; skipped under ASan")
+    config.addinivalue_line("markers", "once: not where with_torch.py runs the file again with another torch")
     for kind in ("DeprecationWarning", "PendingDeprecationWarning", "FutureWarning"):
         config.addinivalue_line("filterwarnings", rf"error::{kind}:millrace(\.|$)")  # those of our own code
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """libasan's allocator may leave a lock taken in the child of a process with threads."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What the markers say."""
+    if "MILLRACE_AGAIN" in os.environ:
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("once")])
+        items[:] = [item for item in items if not item.get_closest_marker("once")]
     if "MILLRACE_ASAN" not in os.environ:
         return
-    for item in items:
+    for item in items:  # libasan's allocator may leave a lock taken in the child of a process with threads
         if item.get_closest_marker("forks"):
             item.add_marker(pytest.mark.skip(reason="libasan does not survive fork() beside threads"))
 
@@ -62,10 +66,13 @@ def cable() -> Iterator[Cable]:
     cable.close()
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["1_core", "2_cores"])
+NODE_CORES = [int(cores) for cores in os.environ.get("MILLRACE_NODE_CORES", "1 2").split()]
+
+
+@pytest.fixture(scope="module", params=NODE_CORES, ids={1: "1_core", 2: "2_cores"}.get)
 def node(cable: Cable, request: pytest.FixtureRequest) -> Iterator[Node]:
-    """A node that a file's tests share, with one core and then with two. Its tables are the tests' to name
-    apart. What the file has as NODE_SETTINGS are further settings."""
+    """A node that a file's tests share, with one core and then with two; with fewer where with_torch.py says
+    so. Its tables are the tests' to name apart. What the file has as NODE_SETTINGS are further settings."""
     node = Node(cable, request.param, getattr(request.module, "NODE_SETTINGS", ())).start()
     yield node
     node.stop()

@@ -75,7 +75,7 @@ def example(name: str) -> tuple[str, str]:
 
 
 @needs_server
-@pytest.mark.parametrize("trainers", [1, 3])
+@pytest.mark.parametrize("trainers", [1, pytest.param(3, marks=pytest.mark.once)])
 def test_mnist_on_the_server_in_c(run, pictures, trainers):
     place = [
         "--world_size",
@@ -97,6 +97,7 @@ def test_mnist_on_the_server_in_c(run, pictures, trainers):
 
 
 @needs_server
+@pytest.mark.once
 def test_trainers_in_python_and_in_c_together(run, pictures):
     place = ["--world-size", "3", "--master-port", str(free_port())]
     server = run(SERVER, *place, "--rank", "0", "--accuracy", "0.9")
@@ -109,7 +110,7 @@ def test_trainers_in_python_and_in_c_together(run, pictures):
     assert "trainers=2" in finish(server, 300)
 
 
-@pytest.mark.parametrize("trainers", [1, 2])
+@pytest.mark.parametrize("trainers", [1, pytest.param(2, marks=pytest.mark.once)])
 def test_the_parameter_server_in_python(run, pictures, trainers):
     place = ["--world-size", str(trainers + 1), "--master-port", str(free_port())]
     how = {"as_users_do": trainers == 1, "MILLRACE_PYTHON_FUNCTIONS": "on"}

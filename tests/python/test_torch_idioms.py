@@ -603,12 +603,15 @@ EXIT = """
 """
 
 
-@pytest.mark.parametrize("what, code", [(["works"], 0), (["fails"], 1), (["fails", "7"], 7)])
-def test_a_last_push_that_failed_is_an_exit_code(node, client, name, what, code):
-    """Of a program started by the interpreter, as users do, and of forks at a node of several cores."""
+@pytest.mark.parametrize(
+    "what, as_users_do, code",
+    [(["works"], False, 0), (["fails"], True, 1), (["fails"], False, 1), (["fails", "7"], True, 7)],
+)
+def test_a_last_push_that_failed_is_an_exit_code(node, client, name, what, as_users_do, code):
+    """Of programs started by the interpreter, as users do, and of forks."""
     arguments = ["-c", textwrap.dedent(EXIT), node.address, name, *what]
     try:
-        if node.cores == 1:
+        if as_users_do:
             done = subprocess.run(
                 [sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False
             )
