@@ -100,11 +100,16 @@ static void test_what_has_ended(void **state)
                                 .is_at_step = true};
     struct mr_checkpoint_info first = busy, idle = {.state = MR_CHECKPOINT_IDLE};
     (void)state;
-    tool_save_done(&save, out, sizeof(out));
+    tool_save_done(&save, true, out, sizeof(out)); /* a node's part */
     assert_string_equal(out, "saved checkpoint 7 of step 40, cut at that step: full, 12.0 MiB in 0.52 s");
-    save.bytes = 0; /* a cluster's */
-    tool_save_done(&save, out, sizeof(out));
+    save.bytes = 0; /* tables without rows */
+    tool_save_done(&save, false, out, sizeof(out));
+    assert_string_equal(out, "saved checkpoint 7 of step 40, cut at that step: full, 0.0 MiB in 0.52 s");
+    tool_save_done(&save, true, out, sizeof(out));
     assert_string_equal(out, "saved checkpoint 7 of the cluster of step 40, cut at that step in 0.52 s");
+    save.duration_us = 0; /* by a node of 0.2 */
+    tool_save_done(&save, true, out, sizeof(out));
+    assert_string_equal(out, "saved checkpoint 7 of the cluster of step 40, cut at that step");
     tool_save_last(&first, out, sizeof(out));
     assert_string_equal(out, "none since the server's start");
     first.last_good_id = 6;

@@ -227,6 +227,39 @@ static void expect_port(uint64_t steering, uint64_t queues, enum doctor_level le
     assert_non_null(strstr(findings.list[0].fix, fix));
 }
 
+static void expect_nodes(const struct doctor_nodes *nodes, enum doctor_level level, const char *says)
+{
+    findings.count = 0;
+    doctor_judge_nodes(nodes, &findings);
+    assert_int_equal(findings.count, 1);
+    assert_string_equal(findings.list[0].check, "state");
+    assert_int_equal(findings.list[0].level, level);
+    assert_string_equal(findings.list[0].what, says);
+    assert_int_equal(findings.list[0].fix[0] != '\0', level == DOCTOR_PROBLEM);
+}
+
+static void test_a_node_that_serves_nothing_is_a_problem(void **state)
+{
+    const struct mr_core_state serves = {.state = 1}, failed = {.state = 6, .why = "its part is missing"},
+                               reads = {.state = 5};
+    struct doctor_nodes nodes = {.server = "10.0.0.1:7700"};
+    (void)state;
+    doctor_nodes_add(&nodes, "", &reads);
+    expect_nodes(&nodes, DOCTOR_OK, "10.0.0.1:7700: read only");
+    nodes = (struct doctor_nodes){.server = "10.0.0.1:7700"};
+    doctor_nodes_add(&nodes, "", &failed);
+    expect_nodes(&nodes, DOCTOR_PROBLEM, "10.0.0.1:7700 serves nothing: its part is missing");
+    nodes = (struct doctor_nodes){.server = "10.0.0.1:7700"};
+    doctor_nodes_add(&nodes, "n0", &serves);
+    doctor_nodes_add(&nodes, "n1", &serves);
+    expect_nodes(&nodes, DOCTOR_OK, "10.0.0.1:7700: none of 2 nodes has failed");
+    doctor_nodes_add(&nodes, "n2", &failed);
+    expect_nodes(&nodes, DOCTOR_PROBLEM, "10.0.0.1:7700: n2 serves nothing: its part is missing");
+    doctor_nodes_add(&nodes, "n3", &failed);
+    expect_nodes(&nodes, DOCTOR_PROBLEM,
+                 "10.0.0.1:7700: n2 serves nothing, and 1 more of 4: its part is missing");
+}
+
 static void test_a_running_server_tells_its_steering(void **state)
 {
     (void)state;
@@ -430,6 +463,7 @@ int main(void)
         cmocka_unit_test(test_without_proc_nothing_is_guessed),
         cmocka_unit_test(test_the_most_findings_fit),
         cmocka_unit_test(test_queues_decide_how_cores_share_a_nic),
+        cmocka_unit_test(test_a_node_that_serves_nothing_is_a_problem),
         cmocka_unit_test(test_a_running_server_tells_its_steering),
         cmocka_unit_test(test_a_running_server_tells_what_carries_its_packets),
         cmocka_unit_test(test_the_links_decide_which_driver_suits),

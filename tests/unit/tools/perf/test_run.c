@@ -12,6 +12,7 @@
 #include "tests/unit/temporary_directory.h"
 #include "tools/perf/run.h"
 #include "tools/perf/run_file.h"
+#include "tools/perf/run_summary.h"
 
 static char *directory;
 static char path[256];
@@ -224,6 +225,47 @@ static void a_file_without_its_end_is_read(void **state)
     tool_run_free(run);
 }
 
+/* Runs come from other machines, and reports print names, marks and texts of them. */
+static void what_a_run_says_gives_a_terminal_no_commands(void **state)
+{
+    struct tool_run_writer *w = tool_run_create(path);
+    char *text = NULL;
+    size_t bytes;
+    assert_non_null(w);
+    assert_true(tool_run_write(w, json_pack("{s:s, s:i, s:i, s:i, s:s}", "format", TOOL_RUN_FORMAT, "version",
+                                            TOOL_RUN_VERSION, "interval_ms", 100, "on_slow_ns", 1, "server",
+                                            "\033]0;x\a")));
+    assert_true(tool_run_write(w, json_pack("{s:i, s:s}", "name", 0, "is", "table.\033[2J")));
+    sample(w, 0, 0, 1, 0);
+    assert_true(tool_run_write(w, json_pack("{s:i, s:i, s:s, s:s, s:i, s:i, s:[i, i]}", "t", 50, "c", 0, "op",
+                                            "\033[1mlookup", "phase", "all", "sum", 9, "max", 9, "b", 3, 1)));
+    assert_true(
+        tool_run_write(w, json_pack("{s:i, s:i, s:{s:i, s:i, s:i, s:s, s:s}}", "t", 60, "c", 0, "call", "n",
+                                    1, "at", 1, "total", 100, "op", "push\033[3m", "from",
+                                    "\xc2\x9b"
+                                    "2J")));
+    assert_true(tool_run_write(w, json_pack("{s:i, s:s}", "t", 70, "mark", "\033c")));
+    sample(w, 100, 0, 1, 0);
+    assert_true(tool_run_close(w));
+    struct tool_run *run = load();
+    FILE *out = open_memstream(&text, &bytes);
+    tool_run_print(run, "run.mrp", out);
+    tool_run_csv(run, out);
+    for (uint32_t i = 0; i < run->mark_count; i++)
+        fputs(run->marks[i].text, out);
+    assert_int_equal(fclose(out), 0);
+    for (const char *const *said =
+             (const char *const[]){"of \\x1b]0;x\\x07,", "table.\\x1b[2J", "\\x1b[1mlookup", "push\\x1b[3m",
+                                   "\\xc2\\x9b2J", "\\x1bc", NULL};
+         *said != NULL; said++)
+        if (strstr(text, *said) == NULL)
+            fail_msg("\"%s\" is not in \"%s\"", *said, text);
+    assert_null(strchr(text, '\033'));
+    assert_null(strstr(text, "\xc2\x9b"));
+    free(text);
+    tool_run_free(run);
+}
+
 static void refused(const char *contents, const char *says)
 {
     FILE *f = fopen(path, "we");
@@ -257,6 +299,7 @@ int main(void)
         TEST(slow_calls_come_with_the_run),
         TEST(what_is_damaged_or_unknown_does_no_harm),
         TEST(a_file_without_its_end_is_read),
+        TEST(what_a_run_says_gives_a_terminal_no_commands),
         TEST(what_is_no_run_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
