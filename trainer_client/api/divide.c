@@ -299,8 +299,8 @@ static bool divide_lookup(struct mrc_division *d, uint64_t bytes_max)
 #define CLASS_COUNT MR_PARTITION_COUNT
 #define CLASS_SEED  UINT64_C(0x6469766964650001)
 
-/* Maps classes to shares, so that a share's keys, each with a row, have so many bytes. Returns how many shares
- * there are. */
+/* Maps classes to shares, so that a share's keys, each with a row, have so many bytes. Returns how many
+ * shares there are. */
 static uint32_t map_classes(const struct mrc_division *d, const uint32_t class_keys[CLASS_COUNT],
                             uint64_t bytes_max, uint16_t map[CLASS_COUNT])
 {

@@ -2,20 +2,20 @@
  * client, no lock. Any thread.
  *
  * There are two limits:
- *   owner  A request goes to one core. Keys are divided by the shard map and the table's hash, elements by the
- *          owners of their ranges.
- *   bytes  A message holds so much. A lookup is divided in its order, between rows, so that answers follow each
- *          other and a bag has the bits that it has in one call. A push is divided by key, as among owners, by
- *          a map that is made for this limit: the optimizer runs once for each key.
+ *   owner  A request goes to one core. Keys are divided by the shard map and the table's hash, elements by
+ *          the owners of their ranges.
+ *   bytes  A message holds so much. A lookup is divided in its order, between rows, so that answers follow
+ *          each other and a bag has the bits that it has in one call. A push is divided by key, as among
+ *          owners, by a map that is made for this limit: the optimizer runs once for each key.
  *
- * A call that is larger than a message is divided by bytes first. Each share is a call of its own, with its own
- * push number, and is divided by owner whenever it is made or made again (large_call.h, rows_call.h): a retry
- * keeps the number, whoever owns the keys by then, so that no share is applied twice.
+ * A call that is larger than a message is divided by bytes first. Each share is a call of its own, with its
+ * own push number, and is divided by owner whenever it is made or made again (large_call.h, rows_call.h): a
+ * retry keeps the number, whoever owns the keys by then, so that no share is applied twice.
  *
- * Order: a share has its keys, and the gradients of each key, in the caller's order. Where a push, or a lookup
- * among owners, has bags, a share has those that it has a key of, shortened to its keys, each with the gradient
- * and the divisor of the whole bag: a row gets the bits that it gets undivided. Rows come back to where their
- * keys were; sums of bags are added up in the order of the shares.
+ * Order: a share has its keys, and the gradients of each key, in the caller's order. Where a push, or a
+ * lookup among owners, has bags, a share has those that it has a key of, shortened to its keys, each with
+ * the gradient and the divisor of the whole bag: a row gets the bits that it gets undivided. Rows come back
+ * to where their keys were; sums of bags are added up in the order of the shares.
  *
  * The caller's arrays are only read, and stay as long as the division. What is found about them is in
  * `memory`, which the caller frees. Arrays of shares are the caller's (requests, answers), who sets them. */
@@ -97,8 +97,8 @@ void mrc_division_fill(struct mrc_division *d);
 /* Joins the rows of all shares to `out`, [rows, dim], in the caller's order. scratch: [dim]. */
 void mrc_division_join(struct mrc_division *d, uint32_t dim, float *scratch, float *out);
 
-/* By bytes, into shares of at most bytes_max, requests or answers. floats: of a row. Pushes of bags: `pooling`
- * is set. False: no memory. */
+/* By bytes, into shares of at most bytes_max, requests or answers. floats: of a row. Pushes of bags:
+ * `pooling` is set. False: no memory. */
 bool mrc_divide_by_bytes(struct mrc_division *d, const struct mrc_rows_request *r, uint32_t floats,
                          uint64_t bytes_max);
 /* Returns about how many bytes the rows take in messages, requests or replies, whichever are longer. */

@@ -1,8 +1,8 @@
 /* Calls for rows that are larger than a message: they are divided by bytes (divide.h) and made as a series of
  * calls (call/series.h), each of which is divided by owner as any other.
  *
- * A node tells how long a message it takes at most, with its map. Shares are smaller where the client's memory
- * for messages is. */
+ * A node tells how long a message it takes at most, with its map. Shares are smaller where the client's
+ * memory for messages is. */
 #ifndef MRC_LARGE_CALL_H
 #define MRC_LARGE_CALL_H
 
@@ -25,11 +25,11 @@ static inline bool mrc_large_may_be(const struct mrc_rows_call *c)
     }
     return bytes > told || bytes > client->link_config.memory_bytes / 4;
 }
-/* Finds out whether it is; the deadline of all its calls is set from here on. Fails as mrc_find_feature() does.
- * Takes the lock. */
+/* Finds out whether it is; the deadline of all its calls is set from here on. Fails as mrc_find_feature()
+ * does. Takes the lock. */
 enum mr_status mrc_large_check(struct mrc_rows_call *c, bool *is_large);
-/* Makes a call that was checked, in several. MR_TOO_LARGE: a bag, or the gradients of a key, are longer than a
- * message; nothing was sent. Otherwise as mrc_retry_run(). Not under the lock. */
+/* Makes a call that was checked, in several. MR_TOO_LARGE: a bag, or the gradients of a key, are longer
+ * than a message; nothing was sent. Otherwise as mrc_retry_run(). Not under the lock. */
 enum mr_status mrc_large_run(const struct mrc_rows_call *c, struct mr_reply **reply);
 
 #endif

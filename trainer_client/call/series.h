@@ -1,5 +1,5 @@
-/* A series of calls in place of one that is larger than a message: one outcome, and one future for the caller.
- * Each of them is a call of its own, with its own number, and is repeated by itself.
+/* A series of calls in place of one that is larger than a message: one outcome, and one future for the
+ * caller. Each of them is a call of its own, with its own number, and is repeated by itself.
  *
  * The thread that makes the call makes them one after the other, and waits for the first while
  * MRC_SERIES_IN_FLIGHT of them are in flight; so only the last ones are in flight when the future is handed
