@@ -1,5 +1,5 @@
-/* The feeding thread: file, batches, server. It connects to the server and notices its restarts, finds the
- * stream of a plan, feeds batches, and asks which of them were applied. */
+/* The feeding thread: it connects to the server and notices its restarts, opens a plan's samples, finds its
+ * streams and its table, has batches fed (feed.c), and asks which of them were applied. */
 #include "trainer_client/trace_clocks.h"
 #include "trainer_client/hub/feeder.h"
 
@@ -13,8 +13,6 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/plural.h"
-#include "dataplane/wire/format/op.h"
-#include "trainer_client/hub/kafka/kafka_path.h"
 #include "trainer_client/hub/live_input.h"
 
 #define IDLE_WAIT_US       20000u
@@ -32,9 +30,7 @@ static void wait_for_change(struct hub_feeder *f, uint64_t us)
     f->hub->nudged = false;
 }
 
-/* What trainers get as the reason as long as there is nothing to hand out; "" for nothing in particular. */
-static void wait_for(struct hub_feeder *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void wait_for(struct hub_feeder *f, const char *format, ...)
+void hub_wait_for(struct hub_feeder *f, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -59,15 +55,6 @@ void hub_fail_plan(struct hub_feeder *f, enum mr_status status, const char *erro
 
 /* ---- the server ---- */
 
-static void end_hub(struct hub_feeder *f, enum mr_status status, const char *error)
-{
-    pthread_mutex_lock(&f->hub->lock);
-    f->hub->fatal = status;
-    snprintf(f->hub->error, sizeof(f->hub->error), "%s", error);
-    pthread_mutex_unlock(&f->hub->lock);
-    atomic_store(&f->hub->stop, true);
-}
-
 /* False: the server is away; tried again at f->retry_us at the earliest. */
 static bool connect_server(struct hub_feeder *f)
 {
@@ -82,24 +69,27 @@ static bool connect_server(struct hub_feeder *f)
     if (status != MR_OK) {
         f->client = NULL;
         if (status == MR_INVALID_ARGUMENT) { /* it will not become right by waiting */
-            end_hub(f, status, error);
+            pthread_mutex_lock(&f->hub->lock);
+            f->hub->fatal = status;
+            snprintf(f->hub->error, sizeof(f->hub->error), "%s", error);
+            pthread_mutex_unlock(&f->hub->lock);
+            atomic_store(&f->hub->stop, true);
             return false;
         }
         if (!f->said_away)
             mr_log_warning("server_away", "waiting for the parameter server: %s", error);
-        wait_for(f, "the hub waits for its parameter server: %s", error);
+        hub_wait_for(f, "the hub waits for its parameter server: %s", error);
         f->said_away = true;
         f->retry_us = mr_clock_us() + HUB_SERVER_RETRY_US;
         return false;
     }
-    wait_for(f, "%s", "");
+    hub_wait_for(f, "%s", "");
     f->said_away = false;
     f->server_start = mr_client_start_id(f->client);
     return true;
 }
 
-/* After a call: when the server turns out to have restarted, what was fed to it is void. */
-static void notice_restart(struct hub_feeder *f)
+void hub_notice_restart(struct hub_feeder *f)
 {
     struct hub *hub = f->hub;
     uint64_t start = mr_client_start_id(f->client);
@@ -122,10 +112,10 @@ void hub_server_answered(struct hub_feeder *f, enum mr_status status)
     bool away = status == MR_UNREACHABLE || status == MR_DEADLINE_EXCEEDED || status == MR_BUSY;
     if (away && !f->said_away) {
         mr_log_warning("server_away", "waiting for the parameter server: %s", mr_last_error());
-        wait_for(f, "the hub waits for its parameter server: %s", mr_last_error());
+        hub_wait_for(f, "the hub waits for its parameter server: %s", mr_last_error());
     } else if (!away && f->said_away) {
         mr_log_info("server_back", "the parameter server is back");
-        wait_for(f, "%s", "");
+        hub_wait_for(f, "%s", "");
     }
     f->said_away = away;
     pthread_mutex_lock(&f->hub->lock);
@@ -149,18 +139,6 @@ static void drop_feeds(struct hub_feeder *f)
         feed->future = NULL;
         feed->used = feed->ready = false;
     }
-}
-
-/* The plan has its streams. Under the lock. */
-static void start_plan(struct hub_feeder *f)
-{
-    struct hub *hub = f->hub;
-    hub->stage = HUB_RUNNING;
-    hub->info = *hub_batch_source_info(f->source);
-    hub->is_live = hub_batch_source_is_live(f->source);
-    hub->batches = hub_parts_batches(&hub->parts);
-    f->table = 0;
-    f->said_no_table = f->said_no_list = f->said_no_samples = f->said_trouble = f->is_refused = false;
 }
 
 static void log_live_plan(const struct hub_feeder *f)
@@ -189,7 +167,7 @@ static void log_plan(const struct hub_feeder *f)
 }
 
 /* The open samples are the plan's as well: it was taken up again, and they have not changed. */
-static bool has_samples(const struct hub_feeder *f, const struct hub_request *request)
+static bool source_is_same(const struct hub_feeder *f, const struct hub_request *request)
 {
     char ignored[HUB_ERROR_BYTES];
     return f->source != NULL && !hub_request_differs(&f->request, request, NULL, 0) &&
@@ -197,7 +175,7 @@ static bool has_samples(const struct hub_feeder *f, const struct hub_request *re
 }
 
 /* is_at_end: all that came is applied. */
-static void close_source(struct hub_feeder *f, bool is_at_end)
+static void source_close(struct hub_feeder *f, bool is_at_end)
 {
     if (f->source != NULL && !is_at_end && !hub_batch_source_can_repeat(f->source))
         mr_log_warning("samples_lost", "what was read of standard input and is not applied is lost");
@@ -205,7 +183,7 @@ static void close_source(struct hub_feeder *f, bool is_at_end)
     f->source = NULL;
 }
 
-static void nudge(void *arg)
+static void nudge_hub(void *arg)
 {
     struct hub *hub = arg;
     pthread_mutex_lock(&hub->lock);
@@ -213,7 +191,7 @@ static void nudge(void *arg)
     pthread_mutex_unlock(&hub->lock);
 }
 
-static enum mr_status open_source(struct hub_feeder *f, char *error)
+static enum mr_status source_open(struct hub_feeder *f, char *error)
 {
     const struct hub_batch_source_options options = {
         .request = &f->request,
@@ -226,7 +204,7 @@ static enum mr_status open_source(struct hub_feeder *f, char *error)
         .kafka_brokers = f->hub->config.kafka_brokers,
         .kafka_config = f->hub->config.kafka_config,
         .on_broken_line = report_broken_line,
-        .on_batch = nudge,
+        .on_batch = nudge_hub,
         .arg = f->hub,
     };
     enum mr_status status = hub_batch_source_open(&options, &f->source, error);
@@ -242,7 +220,7 @@ static enum mr_status open_source(struct hub_feeder *f, char *error)
     return MR_OK;
 }
 
-static bool make_parts(struct hub_feeder *f)
+static bool parts_make(struct hub_feeder *f)
 {
     const uint32_t count = hub_batch_source_parts(f->source);
     pthread_mutex_lock(&f->hub->lock);
@@ -255,7 +233,7 @@ static bool make_parts(struct hub_feeder *f)
 
 /* Partitions that were added to the topic are parts of the plan from now on, without a stream yet. False: the
  * plan failed. */
-static bool add_parts(struct hub_feeder *f)
+static bool parts_add(struct hub_feeder *f)
 {
     struct hub_parts *parts = &f->hub->parts;
     const uint32_t before = parts->count, now = hub_batch_source_parts(f->source);
@@ -276,7 +254,7 @@ static bool add_parts(struct hub_feeder *f)
 }
 
 /* A plan that was just taken up: its samples are opened, and it has an identity. */
-static void open_plan(struct hub_feeder *f)
+static void plan_open(struct hub_feeder *f)
 {
     struct hub *hub = f->hub;
     char error[HUB_ERROR_BYTES] = "";
@@ -288,18 +266,18 @@ static void open_plan(struct hub_feeder *f)
     drop_feeds(f);
     bool at_end = was_started && hub_parts_at_end(&hub->parts);
     pthread_mutex_unlock(&hub->lock);
-    bool is_open = has_samples(f, &request);
+    bool is_open = source_is_same(f, &request);
     /* Samples are scored anew, unless they cannot be read a second time. */
     f->is_again = is_open && at_end && !(request.held_out && hub_batch_source_can_repeat(f->source));
     f->request = request;
     if (!is_open)
-        close_source(f, at_end);
-    enum mr_status status = is_open ? MR_OK : open_source(f, error);
+        source_close(f, at_end);
+    enum mr_status status = is_open ? MR_OK : source_open(f, error);
     if (status != MR_OK) {
         hub_fail_plan(f, status, error);
         return;
     }
-    if (!f->is_again && !make_parts(f)) {
+    if (!f->is_again && !parts_make(f)) {
         hub_fail_plan(f, MR_NO_MEMORY, "no memory for the parts of the plan");
         return;
     }
@@ -307,10 +285,11 @@ static void open_plan(struct hub_feeder *f)
 }
 
 /* The plan's samples are open: it can start once their slots are known and it has its stream. */
-static void find_stream(struct hub_feeder *f)
+static void plan_begin(struct hub_feeder *f)
 {
+    struct hub *hub = f->hub;
     char error[HUB_ERROR_BYTES];
-    if (!add_parts(f))
+    if (!parts_add(f))
         return;
     enum mr_status status = hub_batch_source_ready(f->source, error);
     if (status != MR_OK && status != MR_NOT_READY)
@@ -319,16 +298,22 @@ static void find_stream(struct hub_feeder *f)
         return;
     if (hub_batch_source_is_live(f->source) && !f->is_again)
         log_live_plan(f);
-    pthread_mutex_lock(&f->hub->lock);
-    if (f->hub->plan_number == f->plan_number)
-        start_plan(f);
-    pthread_mutex_unlock(&f->hub->lock);
+    pthread_mutex_lock(&hub->lock);
+    if (hub->plan_number == f->plan_number) {
+        hub->stage = HUB_RUNNING;
+        hub->info = *hub_batch_source_info(f->source);
+        hub->is_live = hub_batch_source_is_live(f->source);
+        hub->batches = hub_parts_batches(&hub->parts);
+        f->table = 0;
+        f->said_no_table = f->said_no_list = f->said_no_samples = f->said_trouble = f->is_refused = false;
+    }
+    pthread_mutex_unlock(&hub->lock);
 }
 
 /* ---- the table, and the record of applied batches ---- */
 
 /* Makes sure of f->table. False: the server has no such table yet, or is away. */
-static bool find_table(struct hub_feeder *f)
+static bool table_find(struct hub_feeder *f)
 {
     struct mr_feature_info *infos;
     uint32_t count;
@@ -346,17 +331,17 @@ static bool find_table(struct hub_feeder *f)
         free(infos);
     }
     if (status == MR_OK && f->table == 0) {
-        wait_for(f,
-                 "the parameter server %s has no table '%s': the hub waits for it to be created; "
-                 "if its name is wrong, give the plan the right one",
-                 f->hub->config.server, f->request.table);
+        hub_wait_for(f,
+                     "the parameter server %s has no table '%s': the hub waits for it to be created; "
+                     "if its name is wrong, give the plan the right one",
+                     f->hub->config.server, f->request.table);
     } else if (status == MR_OK) {
-        wait_for(f, "%s", "");
+        hub_wait_for(f, "%s", "");
     } else if (!f->said_away) { /* another version, a node that has failed, a key without the right */
         if (!f->said_no_list)
             mr_log_warning("server_lists_nothing", "the parameter server does not list its tables: %s",
                            mr_last_error());
-        wait_for(f, "the parameter server does not list its tables: %s", mr_last_error());
+        hub_wait_for(f, "the parameter server does not list its tables: %s", mr_last_error());
     }
     f->said_no_list = status != MR_OK && !f->said_away;
     if (status == MR_OK && f->table == 0 && !f->said_no_table)
@@ -367,7 +352,7 @@ static bool find_table(struct hub_feeder *f)
 }
 
 /* Asks the server which batches of the part it has applied, and updates the plan. */
-static void ask_record(struct hub_feeder *f, struct hub_part *part)
+static void record_ask(struct hub_feeder *f, struct hub_part *part)
 {
     struct hub *hub = f->hub;
     uint64_t watermark = 0, *bitmap = NULL;
@@ -386,7 +371,7 @@ static void ask_record(struct hub_feeder *f, struct hub_part *part)
         f->retry_us = now_us + HUB_SERVER_RETRY_US;
         return;
     }
-    notice_restart(f);
+    hub_notice_restart(f);
     bool behind = false;
     pthread_mutex_lock(&hub->lock);
     /* An answer from before a restart says nothing about the restarted server. */
@@ -406,105 +391,30 @@ static void ask_record(struct hub_feeder *f, struct hub_part *part)
     }
 }
 
-static uint64_t record_interval_us(const struct hub_plan *plan)
-{
-    if (plan->claimed > 0)
-        return RECORD_CLAIMED_US;
-    return hub_plan_is_idle(plan) ? RECORD_IDLE_US : RECORD_INTERVAL_US;
-}
-
-/* Whether it is time to ask for the part's record. */
-static bool is_record_due(struct hub_feeder *f, const struct hub_part *part, uint64_t now_us)
-{
-    pthread_mutex_lock(&f->hub->lock);
-    const struct hub_plan *plan = &part->plan;
-    bool is_due = part->has_stream && !plan->read_only &&
-                  (part->record_us == 0 || now_us >= part->record_us + record_interval_us(plan));
-    pthread_mutex_unlock(&f->hub->lock);
-    return is_due;
-}
-
 /* Asks for the records that are due, as long as the server answers. */
-static void ask_records(struct hub_feeder *f, uint64_t now_us)
+static void records_poll(struct hub_feeder *f, uint64_t now_us)
 {
     for (uint32_t i = 0; i < f->hub->parts.count && now_us >= f->retry_us; i++) {
-        if (!is_record_due(f, hub_part_at(f, i), now_us))
+        struct hub_part *part = hub_part_at(f, i);
+        const struct hub_plan *plan = &part->plan;
+        pthread_mutex_lock(&f->hub->lock);
+        const uint64_t interval_us = plan->claimed > 0        ? RECORD_CLAIMED_US
+                                     : hub_plan_is_idle(plan) ? RECORD_IDLE_US
+                                                              : RECORD_INTERVAL_US;
+        const bool is_due = part->has_stream && !plan->read_only &&
+                            (part->record_us == 0 || now_us >= part->record_us + interval_us);
+        pthread_mutex_unlock(&f->hub->lock);
+        if (!is_due)
             continue;
         uint64_t begin_ns = mr_trace_begin(f->hub->trace);
-        ask_record(f, hub_part_at(f, i));
+        record_ask(f, part);
         mr_trace_span(f->hub->trace, HUB_TRACK_FEEDING, "ask record", begin_ns, MR_TRACE_NO_BATCH);
     }
 }
 
-/* ---- feeding ---- */
+/* ---- a running plan ---- */
 
-/* The batch will be refused again. Other reasons pass: memory becomes free, a key gets its right. */
-static bool is_fault_of_batch(enum mr_status status)
-{
-    return status == MR_INVALID_ARGUMENT || status == MR_BAD_MESSAGE || status == MR_WRONG_DIM ||
-           status == MR_WRONG_SHAPE || status == MR_WRONG_DTYPE || status == MR_UNSUPPORTED ||
-           status == MR_TOO_LARGE;
-}
-
-static void describe_batch(const struct hub_feeder *f, const struct hub_feed *feed, char out[HUB_ERROR_BYTES])
-{
-    const struct hub_batch *b = &feed->batch;
-    const bool is_kafka = hub_kafka_path_is(f->request.path);
-    int at = snprintf(out, HUB_ERROR_BYTES, "batch %" PRIu64 " of %.200s", b->sequence, f->request.path);
-    if (is_kafka)
-        snprintf(out + at, HUB_ERROR_BYTES - (size_t)at, "[%" PRIu32 "]", feed->part);
-    else if (f->request.shuffle_seed == 0) /* otherwise its samples are from anywhere */
-        snprintf(out + at, HUB_ERROR_BYTES - (size_t)at, " (samples %" PRIu64 " to %" PRIu64 ")",
-                 b->first_sample, b->first_sample + b->samples - 1);
-}
-
-/* After a feed with this outcome, and mr_last_error(): trainers learn why there is no batch. A batch that is
- * refused a second time fails the plan: the first time may have been a server that had just restarted. */
-static void feed_ended(struct hub_feeder *f, const struct hub_feed *feed, enum mr_status status)
-{
-    const uint64_t id = hub_batch_id(hub_part_at(f, feed->part), feed->batch.sequence);
-    char batch[HUB_ERROR_BYTES], error[HUB_ERROR_BYTES];
-    if (status == MR_OK || status == MR_ALREADY_LEARNT) {
-        if (f->is_refused && f->refused == id) {
-            wait_for(f, "%s", "");
-            f->is_refused = false;
-        }
-        return;
-    }
-    f->retry_us = mr_clock_us() + HUB_SERVER_RETRY_US;
-    f->table = status == MR_BATCH_CACHE_FULL ? f->table : 0;
-    if (f->said_away || status == MR_BATCH_CACHE_FULL || status == MR_UNKNOWN_TABLE)
-        return; /* trainers are told, or are to push what they have */
-    describe_batch(f, feed, batch);
-    snprintf(error, sizeof(error), "the parameter server refuses %.280s: %.300s", batch, mr_last_error());
-    if (!f->is_refused) {
-        mr_log_warning("batch_refused", "%s", error);
-        wait_for(f, "%s", error);
-        f->is_refused = true;
-        f->refused = id;
-    } else if (f->refused == id && is_fault_of_batch(status)) {
-        hub_fail_plan(f, status, error);
-    }
-}
-
-static enum mr_status feed_one(struct hub_feeder *f, struct hub_feed *feed)
-{
-    const struct hub_batch *b = &feed->batch;
-    const struct hub_part *part = hub_part_at(f, feed->part);
-    const struct mr_batch_keys keys = {.table = f->table,
-                                       .samples = b->samples,
-                                       .slots = b->slots,
-                                       .keys = b->keys,
-                                       .offsets = b->offsets,
-                                       .weights = b->has_weights ? b->weights : NULL};
-    uint64_t words[MR_PLAN_WORDS];
-    struct mr_options options = hub_plan_options(&part->identity, words);
-    options.future = &feed->future;
-    return mr_feed_sample(f->client, &options, hub_batch_id(part, b->sequence), &keys, 1,
-                          f->request.held_out);
-}
-
-static void follow_part(struct hub_feeder *f, uint32_t index)
+static void part_follow(struct hub_feeder *f, uint32_t index)
 {
     struct hub_part *part = hub_part_at(f, index);
     struct hub_plan *plan = &part->plan;
@@ -524,7 +434,7 @@ static void follow_part(struct hub_feeder *f, uint32_t index)
 }
 
 /* Of an input that is read once: what is applied may leave the memory, and its end may have come. */
-static void follow_source(struct hub_feeder *f)
+static void source_follow(struct hub_feeder *f)
 {
     struct hub *hub = f->hub;
     if (!hub->is_live)
@@ -532,7 +442,7 @@ static void follow_source(struct hub_feeder *f)
     if (atomic_load(&hub->ending))
         hub_batch_source_finish(f->source);
     for (uint32_t i = 0; i < hub->parts.count; i++)
-        follow_part(f, i);
+        part_follow(f, i);
     const uint64_t broken_lines = hub_batch_source_info(f->source)->broken_lines;
     pthread_mutex_lock(&hub->lock);
     hub->info.broken_lines = broken_lines;
@@ -540,247 +450,36 @@ static void follow_source(struct hub_feeder *f)
     pthread_mutex_unlock(&hub->lock);
 }
 
-/* The batch is not fed after all: it has not come yet, or need not go to a trainer. */
-static void give_up_feed(struct hub_feeder *f, struct hub_feed *feed, uint64_t sequence)
-{
-    pthread_mutex_lock(&f->hub->lock);
-    hub_plan_fed(&hub_part_at(f, feed->part)->plan, sequence, feed->generation, false);
-    feed->used = false;
-    pthread_mutex_unlock(&f->hub->lock);
-}
-
-static void brokers_are_back(const struct hub_feeder *f)
-{
-    mr_log_info("input_back", "%s: the brokers are back", f->request.path);
-}
-
-/* No part has a batch now. */
-static void wait_for_samples(struct hub_feeder *f)
-{
-    const char *trouble = hub_batch_source_trouble(f->source);
-    const bool is_trouble = trouble[0] != '\0';
-    if (f->said_no_samples && f->said_trouble == is_trouble)
-        return;
-    if (is_trouble) {
-        mr_log_warning("input_away", "%s: waiting for the brokers: %s", f->request.path, trouble);
-        wait_for(f, "the hub waits for the brokers of %.200s: %s", f->request.path, trouble);
-    } else {
-        if (f->said_trouble)
-            brokers_are_back(f);
-        wait_for(f, "the hub waits for more samples from %.200s",
-                 strcmp(f->request.path, HUB_STANDARD_INPUT) == 0 ? "its standard input" : f->request.path);
-    }
-    f->said_no_samples = true;
-    f->said_trouble = is_trouble;
-}
-
-static void samples_have_come(struct hub_feeder *f)
-{
-    if (f->said_trouble)
-        brokers_are_back(f);
-    if (f->said_no_samples)
-        wait_for(f, "%s", "");
-    f->said_no_samples = f->said_trouble = false;
-}
-
-/* Has the server record a batch without samples as applied, as no trainer can: as one sample without keys. */
-static enum mr_status push_empty(struct hub_feeder *f, const struct hub_part *part, uint64_t id,
-                                 uint32_t slots)
-{
-    uint32_t *offsets = calloc(slots + 1, sizeof(*offsets));
-    float *zeros = calloc((size_t)slots * f->table_dim, sizeof(*zeros));
-    enum mr_status status = MR_NO_MEMORY;
-    if (offsets != NULL && zeros != NULL) {
-        const struct mr_batch_keys keys = {
-            .table = f->table, .samples = 1, .slots = slots, .offsets = offsets};
-        const struct mr_batch_gradient gradient = {f->table,
-                                                   mr_tensor_3d(MR_F32, 1, slots, f->table_dim, zeros)};
-        uint64_t words[MR_PLAN_WORDS];
-        const struct mr_options options = hub_plan_options(&part->identity, words);
-        status = mr_feed_sample(f->client, &options, id, &keys, 1, false);
-        if (status == MR_OK || status == MR_ALREADY_LEARNT) /* by some cores: the others need it */
-            status = mr_push_gradients_batch(f->client, NULL, id, &gradient, 1, NULL);
-        (void)mr_forget_batches(f->client, NULL, &id, 1);
-    }
-    free(offsets);
-    free(zeros);
-    return status;
-}
-
-enum fed {
-    FED_NONE,
-    FED_WAITS, /* it has room for a batch, and none has come */
-    FED_BEGUN,
-    FED_APPLIED, /* it was a batch without samples */
-};
-
-static enum fed apply_empty(struct hub_feeder *f, struct hub_feed *feed, uint64_t sequence)
-{
-    struct hub_part *part = hub_part_at(f, feed->part);
-    enum mr_status status = MR_OK;
-    if (!f->request.held_out) { /* a plan that scores has no record, and pushes nothing */
-        status = push_empty(f, part, hub_batch_id(part, sequence), feed->batch.slots);
-        hub_server_answered(f, status);
-        notice_restart(f);
-        hub_check_stream(f, part, status);
-    }
-    if (status != MR_OK) {
-        give_up_feed(f, feed, sequence);
-        f->retry_us = mr_clock_us() + HUB_SERVER_RETRY_US;
-        f->table = status == MR_BATCH_CACHE_FULL ? f->table : 0;
-        return FED_NONE;
-    }
-    pthread_mutex_lock(&f->hub->lock);
-    hub_plan_pushed(&part->plan, sequence, feed->generation);
-    feed->used = false;
-    pthread_mutex_unlock(&f->hub->lock);
-    return FED_APPLIED;
-}
-
-static struct hub_feed *free_feed(struct hub *hub)
-{
-    for (uint32_t i = 0; i < hub->config.prefetch; i++)
-        if (!hub->feeds[i].used)
-            return &hub->feeds[i];
-    return NULL;
-}
-
-static enum fed feed_part(struct hub_feeder *f, uint32_t index)
-{
-    struct hub *hub = f->hub;
-    struct hub_plan *plan = &hub_part_at(f, index)->plan;
-    uint64_t sequence;
-    pthread_mutex_lock(&hub->lock);
-    struct hub_feed *feed = free_feed(hub);
-    bool more = feed != NULL && hub_plan_next_feed(plan, &sequence);
-    if (more) {
-        feed->used = true;
-        feed->part = index;
-        feed->number = f->feeds++;
-        feed->generation = plan->generation;
-    }
-    pthread_mutex_unlock(&hub->lock);
-    if (!more)
-        return FED_NONE;
-    char error[HUB_ERROR_BYTES];
-    uint64_t id = hub_batch_id(hub_part_at(f, index), sequence), begin_ns = mr_trace_begin(hub->trace);
-    enum mr_status status = hub_batch_source_build(f->source, index, sequence, &feed->batch, error);
-    if (status == MR_NOT_READY) {
-        give_up_feed(f, feed, sequence);
-        return FED_WAITS;
-    }
-    samples_have_come(f);
-    if (status != MR_OK) {
-        hub_fail_plan(f, status, error);
-        return FED_NONE;
-    }
-    if (feed->batch.samples == 0)
-        return apply_empty(f, feed, sequence);
-    mr_trace_span(hub->trace, HUB_TRACK_FEEDING, "build", begin_ns, id);
-    begin_ns = mr_trace_begin(hub->trace);
-    status = feed_one(f, feed);
-    mr_trace_span(hub->trace, HUB_TRACK_FEEDING, "send feed", begin_ns, id);
-    if (status != MR_OK)
-        feed_ended(f, feed, status);
-    pthread_mutex_lock(&hub->lock);
-    hub->samples_read += feed->batch.samples;
-    if (status != MR_OK) {
-        hub_plan_fed(plan, sequence, feed->generation, false);
-        feed->used = false;
-    }
-    pthread_mutex_unlock(&hub->lock);
-    return status == MR_OK ? FED_BEGUN : FED_NONE;
-}
-
-/* True when a feed was begun: of the parts in turn. Sets *has_applied when a batch without samples was. */
-static bool feed_next(struct hub_feeder *f, bool *has_applied)
-{
-    bool waits = false;
-    for (uint32_t tries = 0; tries < f->hub->parts.count && f->table != 0; tries++) {
-        f->turn = (f->turn + 1) % f->hub->parts.count;
-        enum fed fed = feed_part(f, f->turn);
-        if (fed == FED_BEGUN)
-            return true;
-        waits |= fed == FED_WAITS;
-        *has_applied |= fed == FED_APPLIED;
-    }
-    if (waits)
-        wait_for_samples(f);
-    return false;
-}
-
-static void end_feed(struct hub_feeder *f, struct hub_feed *feed)
-{
-    struct hub *hub = f->hub;
-    struct hub_part *part = hub_part_at(f, feed->part);
-    uint64_t begin_ns = mr_trace_begin(hub->trace);
-    enum mr_status status = mr_future_wait(feed->future, NULL);
-    mr_trace_span(hub->trace, HUB_TRACK_FEEDING, "wait for feed", begin_ns,
-                  hub_batch_id(part, feed->batch.sequence));
-    mr_future_destroy(feed->future);
-    feed->future = NULL;
-    hub_server_answered(f, status);
-    notice_restart(f);
-    hub_check_stream(f, part, status);
-    /* Applied by some cores before: what those answer to its push changes nothing, the others need it. */
-    bool ok = status == MR_OK || status == MR_ALREADY_LEARNT;
-    feed_ended(f, feed, status);
-    pthread_mutex_lock(&hub->lock);
-    hub_plan_fed(&part->plan, feed->batch.sequence, feed->generation, ok);
-    feed->ready = true;
-    hub_drop_void_feeds(hub);
-    pthread_mutex_unlock(&hub->lock);
-}
-
-/* Ends the feed that was begun first; it waits for the server. False: none is in flight. */
-static bool end_oldest_feed(struct hub_feeder *f)
-{
-    struct hub_feed *oldest = NULL;
-    for (uint32_t i = 0; i < f->hub->config.prefetch; i++) {
-        struct hub_feed *feed = &f->hub->feeds[i];
-        if (feed->future != NULL && (oldest == NULL || feed->number < oldest->number))
-            oldest = feed;
-    }
-    if (oldest != NULL)
-        end_feed(f, oldest);
-    return oldest != NULL;
-}
-
-static bool is_empty(struct hub *hub)
-{
-    pthread_mutex_lock(&hub->lock);
-    bool is_empty = hub->batches == 0 && hub_parts_at_end(&hub->parts);
-    pthread_mutex_unlock(&hub->lock);
-    return is_empty;
-}
-
 /* One round with a running plan. True when there may be more to do at once. */
-static bool run_plan(struct hub_feeder *f)
+static bool plan_run(struct hub_feeder *f)
 {
     struct hub *hub = f->hub;
     uint64_t now_us = mr_clock_us();
     if (now_us < f->retry_us || !connect_server(f))
-        return end_oldest_feed(f);
+        return hub_feed_end_oldest(f);
     pthread_mutex_lock(&hub->lock);
     hub_parts_expire(&hub->parts, now_us);
     pthread_mutex_unlock(&hub->lock);
     mrc_trace_clocks_now_and_then(hub->trace, f->client, &f->clocks_ns);
-    if (!add_parts(f))
+    if (!parts_add(f))
         return false;
-    follow_source(f);
-    if (is_empty(hub))
+    source_follow(f);
+    pthread_mutex_lock(&hub->lock);
+    const bool is_empty = hub->batches == 0 && hub_parts_at_end(&hub->parts);
+    pthread_mutex_unlock(&hub->lock);
+    if (is_empty)
         return false; /* at its end from the start */
-    if (!find_table(f)) {
+    if (!table_find(f)) {
         f->retry_us = now_us + HUB_SERVER_RETRY_US;
         return false;
     }
     if (!hub_claim_streams(f))
-        return end_oldest_feed(f);
-    ask_records(f, now_us);
+        return hub_feed_end_oldest(f);
+    records_poll(f, now_us);
     bool has_applied = false;
-    while (f->table != 0 && now_us >= f->retry_us && feed_next(f, &has_applied)) {
+    while (f->table != 0 && now_us >= f->retry_us && hub_feed_next(f, &has_applied)) {
     }
-    return end_oldest_feed(f) || has_applied;
+    return hub_feed_end_oldest(f) || has_applied;
 }
 
 void *hub_feeder_run(void *arg)
@@ -799,12 +498,12 @@ void *hub_feeder_run(void *arg)
         pthread_mutex_unlock(&hub->lock);
         busy = false;
         if (is_new) {
-            open_plan(&f);
+            plan_open(&f);
             busy = true;
         } else if (stage == HUB_OPENING) {
-            find_stream(&f);
+            plan_begin(&f);
         } else if (stage == HUB_RUNNING) {
-            busy = run_plan(&f);
+            busy = plan_run(&f);
         }
     }
     hub_leave_streams(&f);
@@ -814,7 +513,7 @@ void *hub_feeder_run(void *arg)
     pthread_mutex_unlock(&hub->lock);
     if (f.client != NULL)
         mrc_trace_clocks(hub->trace, f.client);
-    close_source(&f, hub_parts_at_end(&hub->parts));
+    source_close(&f, hub_parts_at_end(&hub->parts));
     mr_client_destroy(f.client);
     return NULL;
 }

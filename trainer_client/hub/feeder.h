@@ -1,5 +1,5 @@
-/* The feeding thread's own state, and what its files share: feeder.c, and claim.c, which finds the streams of
- * a plan's parts. Only this thread calls these functions. */
+/* The feeding thread's own state, and what its files share: feeder.c; feed.c, which feeds batches; and
+ * claim.c, which finds the streams of a plan's parts. Only this thread calls these functions. */
 #ifndef HUB_FEEDER_H
 #define HUB_FEEDER_H
 
@@ -41,6 +41,19 @@ static inline struct hub_part *hub_part_at(const struct hub_feeder *f, uint32_t 
 void hub_fail_plan(struct hub_feeder *f, enum mr_status status, const char *error);
 /* After a call with this outcome: logs when the server is away, or back. */
 void hub_server_answered(struct hub_feeder *f, enum mr_status status);
+
+/* Sets the reason that trainers get as long as there is nothing to hand out; "" for nothing in particular. */
+void hub_wait_for(struct hub_feeder *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* After a call: when the server turns out to have restarted, what was fed to it is void. */
+void hub_notice_restart(struct hub_feeder *f);
+
+/* ---- feed.c ---- */
+
+/* Begins a feed, of the parts in turn. False: none has a batch, or there is no room. Sets *has_applied when a
+ * batch without samples was applied instead. */
+bool hub_feed_next(struct hub_feeder *f, bool *has_applied);
+/* Ends the feed that was begun first; it waits for the server. False: none is in flight. */
+bool hub_feed_end_oldest(struct hub_feeder *f);
 
 /* ---- claim.c ---- */
 
