@@ -15,7 +15,7 @@ void mr_call_sent(struct mr_endpoint *ep, struct mr_call *call, bool whole)
     mr_call_arm(ep, call);
 }
 
-static void progress(struct mr_endpoint *ep, struct mr_call *call)
+static void call_progressed(struct mr_endpoint *ep, struct mr_call *call)
 {
     call->probes = 0;
     call->unanswered = 0;
@@ -27,8 +27,8 @@ static void progress(struct mr_endpoint *ep, struct mr_call *call)
 
 /* Ends the call with its reply, which is at `reply`, and at `received`, where it arrived. A malformed reply
  * ends the call, too: a repetition would be no better. */
-static void client_rx_finish(struct mr_endpoint *ep, struct mr_call *call, const uint8_t *reply,
-                             const uint8_t *received, uint32_t reply_bytes)
+static void reply_finish(struct mr_endpoint *ep, struct mr_call *call, const uint8_t *reply,
+                         const uint8_t *received, uint32_t reply_bytes)
 {
     mr_call_release_slot(ep, call);
     if (mr_message_parse(received, reply_bytes, reply, &ep->message) && ep->message.preamble.epoch == 0) {
@@ -69,7 +69,8 @@ static uint8_t *reply_alloc(struct mr_endpoint *ep, struct mr_call *call, const 
     return NULL;
 }
 
-static void receive_whole(struct mr_endpoint *ep, struct mr_call *call, const struct mr_fragment *fragment)
+static void reply_receive_whole(struct mr_endpoint *ep, struct mr_call *call,
+                                const struct mr_fragment *fragment)
 {
     uint8_t *reply = ep->scratch; /* without tensors nothing of it needs to be kept */
     if (fragment->bytes > sizeof(struct mr_preamble)) {
@@ -79,10 +80,10 @@ static void receive_whole(struct mr_endpoint *ep, struct mr_call *call, const st
         call->reply = reply;
     }
     memcpy(reply, fragment->payload, fragment->bytes);
-    client_rx_finish(ep, call, reply, fragment->payload, fragment->bytes);
+    reply_finish(ep, call, reply, fragment->payload, fragment->bytes);
 }
 
-static void send_report(struct mr_endpoint *ep, struct mr_call *call, enum mr_packet_type type)
+static void reply_send_report(struct mr_endpoint *ep, struct mr_call *call, enum mr_packet_type type)
 {
     struct mr_ack ack;
     mr_incoming_report(&call->incoming, &ack);
@@ -93,13 +94,13 @@ static void send_report(struct mr_endpoint *ep, struct mr_call *call, enum mr_pa
 /* Lets the server free the reply's memory: a long one's at once, because it counts as in flight until then. A
  * packet for each short one would cost more than the reply: the acknowledgement of its slot, or the next
  * call there, does for it, and until then such replies take at most a share of the window. */
-static void acknowledge_reply(struct mr_endpoint *ep, struct mr_call *call)
+static void reply_acknowledge(struct mr_endpoint *ep, struct mr_call *call)
 {
     struct mr_client_session *s = call->session;
     const uint32_t share_bytes = s->replies.bytes / MR_UNACKED_WINDOW_SHARE;
     const uint32_t bytes = call->incoming.message_bytes;
     if (bytes > share_bytes) {
-        send_report(ep, call, MR_PACKET_ACK);
+        reply_send_report(ep, call, MR_PACKET_ACK);
         return;
     }
     if (s->unacked_bytes + bytes > share_bytes)
@@ -107,25 +108,8 @@ static void acknowledge_reply(struct mr_endpoint *ep, struct mr_call *call)
     s->unacked_bytes += bytes;
 }
 
-static void receiving_complete(struct mr_endpoint *ep, struct mr_call *call)
-{
-    acknowledge_reply(ep, call);
-    call->session->receiving--;
-    call->incoming.bytes = NULL;
-    client_rx_finish(ep, call, call->reply, call->reply, call->incoming.message_bytes);
-}
-
-/* Notes that the server has the whole request: nothing of it is in flight any more. */
-static void request_arrived(struct mr_endpoint *ep, struct mr_call *call)
-{
-    struct mr_ack all = {.received_bytes = call->request_bytes, .grant_bytes = call->request_bytes};
-    if (mr_call_is_cut(call))
-        (void)mr_tx_message_report(ep, &call->sending, &all, 0);
-    call->server_has = true;
-}
-
 /* Sends a report about an incomplete reply, if one is due. */
-static void report_progress(struct mr_endpoint *ep, struct mr_call *call)
+static void reply_report_progress(struct mr_endpoint *ep, struct mr_call *call)
 {
     struct mr_incoming *in = &call->incoming;
     struct mr_client_session *s = call->session;
@@ -134,13 +118,14 @@ static void report_progress(struct mr_endpoint *ep, struct mr_call *call)
     if (mr_incoming_gap_certain(in) && ep->now_us - call->asked_again_us >= s->rtt.smoothed_us) {
         call->asked_again_us = ep->now_us;
         mr_flow_reply_segments(ep, s, 0, mr_incoming_missing(in));
-        send_report(ep, call, MR_PACKET_RESEND);
+        reply_send_report(ep, call, MR_PACKET_RESEND);
     } else if (mr_incoming_report_due(in, s->receiving)) {
-        send_report(ep, call, MR_PACKET_ACK);
+        reply_send_report(ep, call, MR_PACKET_ACK);
     }
 }
 
-static void receive_segment(struct mr_endpoint *ep, struct mr_call *call, const struct mr_fragment *fragment)
+static void reply_receive_segment(struct mr_endpoint *ep, struct mr_call *call,
+                                  const struct mr_fragment *fragment)
 {
     struct mr_incoming *in = &call->incoming;
     struct mr_client_session *s = call->session;
@@ -152,7 +137,11 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_call *call, const 
         mr_incoming_init(in, call->reply, fragment->message_bytes, fragment->segment_bytes,
                          ep->config.receive_window_bytes);
         s->receiving++;
-        request_arrived(ep, call);
+        /* The server has the whole request: nothing of it is in flight any more. */
+        struct mr_ack all = {.received_bytes = call->request_bytes, .grant_bytes = call->request_bytes};
+        if (mr_call_is_cut(call))
+            (void)mr_tx_message_report(ep, &call->sending, &all, 0);
+        call->server_has = true;
     }
     enum mr_segment_result result = MR_SEGMENT_RANGE;
     if (fragment->message_bytes == in->message_bytes)
@@ -167,15 +156,19 @@ static void receive_segment(struct mr_endpoint *ep, struct mr_call *call, const 
         return;
     }
     mr_flow_reply_segments(ep, s, 1, 0);
-    progress(ep, call);
-    if (mr_incoming_whole(in))
-        receiving_complete(ep, call);
-    else
-        report_progress(ep, call);
+    call_progressed(ep, call);
+    if (!mr_incoming_whole(in)) {
+        reply_report_progress(ep, call);
+        return;
+    }
+    reply_acknowledge(ep, call);
+    s->receiving--;
+    in->bytes = NULL;
+    reply_finish(ep, call, call->reply, call->reply, in->message_bytes);
 }
 
-static void on_fragment(struct mr_endpoint *ep, struct mr_client_session *s,
-                        const struct mr_fragment *fragment)
+static void client_rx_fragment(struct mr_endpoint *ep, struct mr_client_session *s,
+                               const struct mr_fragment *fragment)
 {
     bool whole = fragment->segment_bytes == 0;
     struct mr_call *call = s->slots[fragment->call_id % s->peer.window];
@@ -200,12 +193,13 @@ static void on_fragment(struct mr_endpoint *ep, struct mr_client_session *s,
         return;
     }
     if (whole && call->reply == NULL)
-        receive_whole(ep, call, fragment);
+        reply_receive_whole(ep, call, fragment);
     else
-        receive_segment(ep, call, fragment);
+        reply_receive_segment(ep, call, fragment);
 }
 
-static void on_data(struct mr_endpoint *ep, struct mr_client_session *s, const struct mr_packet *packet)
+static void client_rx_data(struct mr_endpoint *ep, struct mr_client_session *s,
+                           const struct mr_packet *packet)
 {
     struct mr_fragment fragments[MR_FRAGMENTS_MAX];
     uint32_t at = 0, count, generation = s->generation;
@@ -213,7 +207,7 @@ static void on_data(struct mr_endpoint *ep, struct mr_client_session *s, const s
     while (well_formed && at < packet->header.payload_bytes) {
         well_formed = mr_packet_fragments(&packet->header, packet->payload, &at, fragments, &count);
         for (uint32_t i = 0; i < count; i++) {
-            on_fragment(ep, s, &fragments[i]);
+            client_rx_fragment(ep, s, &fragments[i]);
             if (s->generation != generation) /* the reply's user has closed the session */
                 return;
         }
@@ -224,7 +218,7 @@ static void on_data(struct mr_endpoint *ep, struct mr_client_session *s, const s
 
 /* ---- reports about a request ---- */
 
-static void on_request_report(struct mr_endpoint *ep, struct mr_call *call, const struct mr_ack *ack)
+static void client_rx_report(struct mr_endpoint *ep, struct mr_call *call, const struct mr_ack *ack)
 {
     struct mr_client_session *s = call->session;
     struct mr_outgoing *out = &call->sending.out;
@@ -250,11 +244,11 @@ static void on_request_report(struct mr_endpoint *ep, struct mr_call *call, cons
         2 * lost * out->segment_bytes >= mr_outgoing_flight_bytes(out))
         mr_flow_request_lost(ep, s);
     if (out->acked_bytes > before)
-        progress(ep, call);
+        call_progressed(ep, call);
     call->server_has |= out->acked_bytes == call->request_bytes;
 }
 
-static void on_ack(struct mr_endpoint *ep, struct mr_call *call, const struct mr_packet *packet)
+static void client_rx_ack(struct mr_endpoint *ep, struct mr_call *call, const struct mr_packet *packet)
 {
     struct mr_ack ack;
     memcpy(&ack, packet->payload, sizeof(ack));
@@ -271,12 +265,12 @@ static void on_ack(struct mr_endpoint *ep, struct mr_call *call, const struct mr
     } else if (!mr_call_is_cut(call)) {
         call->server_has = server_has;
     } else {
-        on_request_report(ep, call, &ack);
+        client_rx_report(ep, call, &ack);
     }
 }
 
 /* The server has not executed the call, and never will under this id. */
-static void on_busy(struct mr_endpoint *ep, struct mr_call *call)
+static void client_rx_busy(struct mr_endpoint *ep, struct mr_call *call)
 {
     ep->counters.busy_received++;
     if (call->state == MR_CALL_ENDED) {
@@ -302,7 +296,7 @@ static void on_busy(struct mr_endpoint *ep, struct mr_call *call)
 }
 
 /* Returns the session that a packet belongs to, verified; NULL: counted. */
-static struct mr_client_session *find_session(struct mr_endpoint *ep, const struct mr_packet *packet)
+static struct mr_client_session *client_rx_session(struct mr_endpoint *ep, const struct mr_packet *packet)
 {
     struct mr_client_session *s = mr_client_session_lookup(ep, packet->header.session_id, packet->from);
     if (s == NULL || !s->established || packet->header.incarnation != s->peer.incarnation) {
@@ -335,7 +329,7 @@ static struct mr_client_session *find_session(struct mr_endpoint *ep, const stru
 
 void mr_call_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
 {
-    struct mr_client_session *s = ep->client_sessions != NULL ? find_session(ep, packet) : NULL;
+    struct mr_client_session *s = ep->client_sessions != NULL ? client_rx_session(ep, packet) : NULL;
     if (s == NULL) {
         if (ep->client_sessions == NULL)
             ep->counters.drop_session++;
@@ -344,7 +338,7 @@ void mr_call_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
     ep->counters.rx_packets++;
     ep->counters.rx_bytes += MR_HEADER_BYTES + packet->header.payload_bytes;
     if (packet->header.type == MR_PACKET_DATA) {
-        on_data(ep, s, packet);
+        client_rx_data(ep, s, packet);
         return;
     }
     if (packet->header.type == MR_PACKET_PATH) {
@@ -358,9 +352,9 @@ void mr_call_packet(struct mr_endpoint *ep, const struct mr_packet *packet)
     if (call == NULL || call->call_id != call_id)
         ep->counters.drop_stale++;
     else if (packet->header.type == MR_PACKET_BUSY)
-        on_busy(ep, call);
+        client_rx_busy(ep, call);
     else
-        on_ack(ep, call, packet);
+        client_rx_ack(ep, call, packet);
 }
 
 /* ---- timers ---- */
@@ -377,12 +371,12 @@ static enum mr_status deadline_status(const struct mr_call *call)
 }
 
 /* Sends the cheapest probe that can make the call progress. */
-static void send_probe(struct mr_endpoint *ep, struct mr_call *call)
+static void probe_send(struct mr_endpoint *ep, struct mr_call *call)
 {
     struct mr_peer *peer = &call->session->peer;
     mr_call_shorten(ep, call); /* the path may have become narrower since it was sent */
     if (call->state == MR_CALL_SENDING && call->reply != NULL) {
-        send_report(ep, call, MR_PACKET_RESEND);
+        reply_send_report(ep, call, MR_PACKET_RESEND);
         mr_client_session_ack_slots(ep, call->session,
                                     0); /* the last report of the window may be lost, too */
     } else if (call->state == MR_CALL_ENDED || call->server_has) {
@@ -398,33 +392,24 @@ static void send_probe(struct mr_endpoint *ep, struct mr_call *call)
     }
 }
 
-static bool waits_for_room(const struct mr_call *call)
-{
-    const struct mr_peer *peer = &call->session->peer;
-    if (!mr_call_is_cut(call))
-        return (peer->ready >> (call->call_id % peer->window) & 1) != 0;
-    return call->sending.out.sent_bytes == 0;
-}
-
-/* Doubts the path: perhaps long datagrams no longer get through. */
-static void doubt(struct mr_endpoint *ep, struct mr_call *call)
-{
-    if (call->unanswered < UINT8_MAX)
-        call->unanswered++;
-    if (call->unanswered >= MR_DOUBT_PROBES)
-        mr_client_session_path_doubt(ep, call->session);
-}
-
-static void probe(struct mr_endpoint *ep, struct mr_call *call)
+/* Nothing was heard of the call for a while: sends a probe, unless nothing of it was sent for lack of room.
+ * After several without an answer the path is doubted: perhaps long datagrams no longer get through. */
+static void call_probe(struct mr_endpoint *ep, struct mr_call *call)
 {
     struct mr_client_session *s = call->session;
-    bool waits = call->state == MR_CALL_SENDING && waits_for_room(call);
+    const bool is_unsent = mr_call_is_cut(call)
+                               ? call->sending.out.sent_bytes == 0
+                               : (s->peer.ready >> (call->call_id % s->peer.window) & 1) != 0;
+    const bool waits = call->state == MR_CALL_SENDING && is_unsent;
     if (!waits) {
         ep->counters.probes++;
         if (call->probes < UINT8_MAX)
             call->probes++;
-        send_probe(ep, call);
-        doubt(ep, call);
+        probe_send(ep, call);
+        if (call->unanswered < UINT8_MAX)
+            call->unanswered++;
+        if (call->unanswered >= MR_DOUBT_PROBES)
+            mr_client_session_path_doubt(ep, s);
     }
     call->probe_at_us = ep->now_us + mr_rtt_pto_us(&s->rtt, call->probes);
     mr_call_arm(ep, call);
@@ -433,28 +418,23 @@ static void probe(struct mr_endpoint *ep, struct mr_call *call)
         mr_client_session_away(ep, s);
 }
 
-/* Sends a refused call again, unless the answer could hardly arrive in time: now it is certain that the call
- * was not executed, and then it would not be. */
-static void call_again(struct mr_endpoint *ep, struct mr_call *call)
-{
-    uint64_t answer_us = ep->now_us + mr_rtt_pto_us(&call->session->rtt, 0);
-    if (answer_us < call->deadline_us)
-        mr_call_transmit_again(ep, call);
-    else
-        call->probe_at_us = 0;
-    mr_call_arm(ep, call);
-}
-
 void mr_call_timer(struct mr_endpoint *ep, struct mr_call *call)
 {
-    if (call->session == NULL)
+    if (call->session == NULL) {
         mr_call_end(ep, call, MR_CANCELLED, NULL);
-    else if (call->state != MR_CALL_ENDED && call->deadline_us <= ep->now_us)
+    } else if (call->state != MR_CALL_ENDED && call->deadline_us <= ep->now_us) {
         mr_call_end(ep, call, deadline_status(call), NULL);
-    else if (call->call_id == 0 || call->probe_at_us == 0 || call->probe_at_us > ep->now_us)
+    } else if (call->call_id == 0 || call->probe_at_us == 0 || call->probe_at_us > ep->now_us) {
         mr_call_arm(ep, call);
-    else if (call->state == MR_CALL_PAUSED)
-        call_again(ep, call);
-    else
-        probe(ep, call);
+    } else if (call->state == MR_CALL_PAUSED) {
+        /* Sends a refused call again, unless the answer could hardly arrive in time: now it is certain that
+         * the call was not executed, and then it would not be. */
+        if (ep->now_us + mr_rtt_pto_us(&call->session->rtt, 0) < call->deadline_us)
+            mr_call_transmit_again(ep, call);
+        else
+            call->probe_at_us = 0;
+        mr_call_arm(ep, call);
+    } else {
+        call_probe(ep, call);
+    }
 }
