@@ -7,45 +7,39 @@
 enum mr_status mrc_future_for_cores(struct mrc_retry *r, uint32_t feature, const struct mr_tensor *tensor,
                                     size_t context_bytes, size_t core_bytes, struct mr_future **out)
 {
-    const uint32_t cores = mrc_owners_count(r->client, &r->map_generation);
+    const uint32_t cores = mrc_shard_map_count(r->client, &r->map_generation);
     const enum mr_status status = mrc_future_new(r->client, r->options, r->op, feature, cores, tensor != NULL,
                                                  context_bytes + cores * core_bytes, out);
     if (status != MR_OK)
         return status;
     mrc_retry_future(r, *out);
     for (uint32_t i = 0; i < cores && tensor != NULL; i++)
-        mrc_part_add(*out, i, *tensor);
+        mrc_request_add(*out, i, *tensor);
     return MR_OK;
-}
-
-static bool find_known(struct mr_client *client, uint32_t id, struct mr_feature *out)
-{
-    if (mrc_is_inherited(client))
-        return false;
-    pthread_mutex_lock(&client->lock);
-    const struct mr_feature *known = mrc_features_get(&client->features, id);
-
-    if (known != NULL)
-        *out = *known;
-    pthread_mutex_unlock(&client->lock);
-    return known != NULL;
 }
 
 enum mr_status mrc_find_any_feature(struct mr_client *client, const struct mr_options *options, enum mr_op op,
                                     uint32_t id, struct mr_feature *out)
 {
-    if (find_known(client, id, out))
-        return MR_OK;
-
-    struct mr_options now = {.deadline_ms = options == NULL ? 0 : options->deadline_ms};
-    enum mr_status status = mr_list(client, &now, NULL, NULL);
-
-    if (status != MR_OK)
-        return status;
-    if (find_known(client, id, out))
-        return MR_OK;
-    return mrc_error(MR_UNKNOWN_TABLE, "%s: %s: no table or variable has the number %u", client->server,
-                     mr_op_name(op), id);
+    for (bool has_asked = false;; has_asked = true) {
+        const struct mr_feature *known = NULL;
+        if (!mrc_is_inherited(client)) {
+            pthread_mutex_lock(&client->lock);
+            known = mrc_features_get(&client->features, id);
+            if (known != NULL)
+                *out = *known;
+            pthread_mutex_unlock(&client->lock);
+        }
+        if (known != NULL)
+            return MR_OK;
+        if (has_asked)
+            return mrc_error(MR_UNKNOWN_TABLE, "%s: %s: no table or variable has the number %u",
+                             client->server, mr_op_name(op), id);
+        const struct mr_options now = {.deadline_ms = options == NULL ? 0 : options->deadline_ms};
+        const enum mr_status status = mr_list(client, &now, NULL, NULL);
+        if (status != MR_OK)
+            return status;
+    }
 }
 
 enum mr_status mrc_find_feature(struct mr_client *client, const struct mr_options *options, enum mr_op op,
@@ -120,13 +114,13 @@ static enum mr_status core0_make(struct mrc_retry *r, struct mr_reply **reply)
         mrc_future_new(r->client, r->options, r->op, 0, 1, c->tensor_count, c->context_bytes, &f);
     if (status != MR_OK)
         return status;
-    (void)mrc_owners_count(r->client, &r->map_generation);
+    (void)mrc_shard_map_count(r->client, &r->map_generation);
     mrc_retry_future(r, f);
     f->map_generation = UINT32_MAX; /* whichever node answers by then */
     for (uint32_t t = 0; t < c->tensor_count; t++)
-        mrc_part_add(f, 0, c->tensors[t]);
+        mrc_request_add(f, 0, c->tensors[t]);
     f->finish = c->finish;
-    f->parts[0].is_control = true;
+    f->requests[0].is_control = true;
     if (c->context_bytes > 0)
         memcpy(f->context, c->context, c->context_bytes);
     return mrc_future_run(f, r->options, reply);
@@ -176,7 +170,7 @@ static enum mr_status check_core(const char *call, struct mr_client *client, uin
         return mrc_bad_argument(call, "client is NULL");
     if (mrc_is_inherited(client))
         return mrc_check_process(client, call);
-    const uint32_t core_count = mrc_owners_count(client, map_generation);
+    const uint32_t core_count = mrc_shard_map_count(client, map_generation);
     if (core >= core_count)
         return mrc_error(MR_INVALID_ARGUMENT, "%s: core is %u; the node has %u", call, core, core_count);
     return MR_OK;
@@ -193,10 +187,10 @@ enum mr_status mrc_run_on_core(struct mr_client *client, const struct mr_options
     if (status != MR_OK)
         return status;
     for (uint32_t t = 0; t < call->tensor_count; t++)
-        mrc_part_add(f, 0, call->tensors[t]);
+        mrc_request_add(f, 0, call->tensors[t]);
     if (call->context_bytes > 0)
         memcpy(f->context, call->context, call->context_bytes);
-    f->parts[0].owner = (uint16_t)core;
+    f->requests[0].owner = (uint16_t)core;
     f->finish = call->finish;
     return mrc_run_by_map(f, map_generation, options, reply);
 }

@@ -56,7 +56,7 @@ static enum mr_status feed_check(const struct mr_client *client, const struct mr
 }
 
 /* Divides each table's keys by owner; each owner gets all bags. */
-static enum mr_status feed_divide(struct feed_call *c, const struct mrc_owners *owners)
+static enum mr_status feed_divide(struct feed_call *c, const struct mrc_shard_map *map)
 {
     for (uint32_t t = 0; t < c->table_count; t++) {
         struct mrc_rows_request *r = &c->tables[t].request;
@@ -65,12 +65,12 @@ static enum mr_status feed_divide(struct feed_call *c, const struct mrc_owners *
             mrc_find_feature(c->retry.client, c->retry.options, c->retry.op, r->table, MR_TABLE, &table);
         if (status != MR_OK)
             return status;
-        void *memory = malloc(mrc_division_bytes(r, owners->count));
+        void *memory = malloc(mrc_division_bytes(r, map->count));
         if (memory == NULL)
             return mrc_error(MR_NO_MEMORY, "mr_feed_sample: no memory to split %u keys", r->key_count);
         r->pooling = table.pooling;
         r->averages = mr_pooling_averages(table.pooling);
-        (void)mrc_divide_by_owner(&c->tables[t].division, r, owners->of_partition, owners->count, table.seed,
+        (void)mrc_divide_by_owner(&c->tables[t].division, r, map->of_partition, map->count, table.seed,
                                   memory);
     }
     return MR_OK;
@@ -81,13 +81,13 @@ static enum mr_status feed_describe(struct feed_call *c, struct mr_future *f, bo
 {
     const struct mr_tensor batch =
         mr_tensor_1d(MR_U64, mrc_add_plan(c->retry.options, c->batch_id), c->batch_id);
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        mrc_part_add(f, i, batch);
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        mrc_request_add(f, i, batch);
         for (uint32_t t = 0; t < c->table_count; t++) {
             struct feed_table *table = &c->tables[t];
-            table->head[3] = (c->read_only ? MR_FEED_READ_ONLY : 0) | mrc_request_flags(&table->request);
-            mrc_part_add(f, i, mr_tensor_1d(MR_U32, 4, table->head));
-            mrc_request_add(&table->request, f, i, NULL, is_divided ? &table->division.shares[i] : NULL);
+            table->head[3] = (c->read_only ? MR_FEED_READ_ONLY : 0) | mrc_rows_flags(&table->request);
+            mrc_request_add(f, i, mr_tensor_1d(MR_U32, 4, table->head));
+            mrc_rows_add(&table->request, f, i, NULL, is_divided ? &table->division.shares[i] : NULL);
         }
     }
     if (!is_divided)
@@ -97,25 +97,25 @@ static enum mr_status feed_describe(struct feed_call *c, struct mr_future *f, bo
         return status;
     for (uint32_t t = 0, tensor = 1; t < c->table_count; t++) {
         struct feed_table *table = &c->tables[t];
-        for (uint32_t i = 0; i < f->part_count; i++)
-            mrc_request_find(&table->request, &f->parts[i].tensors[tensor + 1], false,
-                             &table->division.shares[i]);
-        tensor += 1 + mrc_request_tensors(&table->request, false);
+        for (uint32_t i = 0; i < f->request_count; i++)
+            mrc_rows_find(&table->request, &f->requests[i].tensors[tensor + 1], false,
+                          &table->division.shares[i]);
+        tensor += 1 + mrc_rows_tensors(&table->request, false);
         mrc_division_fill(&table->division);
     }
     return MR_OK;
 }
 
-/* `owners` NULL: the call itself reports why. */
-static enum mr_status feed_send(struct feed_call *c, const struct mrc_owners *owners)
+/* `map` NULL: the call itself reports why. */
+static enum mr_status feed_send(struct feed_call *c, const struct mrc_shard_map *map)
 {
     struct mrc_retry *r = &c->retry;
-    const uint32_t owner_count = owners == NULL ? 1 : owners->count;
+    const uint32_t owner_count = map == NULL ? 1 : map->count;
     uint32_t tensors = 1;
     struct mr_future *f;
-    enum mr_status status = owner_count > 1 ? feed_divide(c, owners) : MR_OK;
+    enum mr_status status = owner_count > 1 ? feed_divide(c, map) : MR_OK;
     for (uint32_t t = 0; t < c->table_count; t++)
-        tensors += 1 + mrc_request_tensors(&c->tables[t].request, false);
+        tensors += 1 + mrc_rows_tensors(&c->tables[t].request, false);
     if (status == MR_OK && tensors > MR_TENSORS_MAX)
         status =
             mrc_error(MR_INVALID_ARGUMENT,
@@ -137,9 +137,9 @@ static enum mr_status feed_send(struct feed_call *c, const struct mrc_owners *ow
 static enum mr_status feed_make(struct mrc_retry *r, struct mr_reply **reply)
 {
     struct feed_call *c = MR_CONTAINER(r, struct feed_call, retry);
-    struct mrc_owners *owners = mrc_retry_hold_map(r);
-    const enum mr_status status = feed_send(c, owners);
-    mrc_owners_release(owners);
+    struct mrc_shard_map *map = mrc_retry_hold_map(r);
+    const enum mr_status status = feed_send(c, map);
+    mrc_shard_map_release(map);
     for (uint32_t t = 0; t < c->table_count; t++) {
         free(c->tables[t].division.memory);
         c->tables[t].division.memory = NULL;
@@ -183,7 +183,7 @@ enum mr_status mr_feed_sample(struct mr_client *client, const struct mr_options 
 
 struct lookup_context {
     enum mr_dtype dtype;      /* of the rows that come */
-    struct mrc_rows shares[]; /* of each part, once they are there */
+    struct mrc_rows shares[]; /* of each request, once they are there */
 };
 
 static void add_up(float *total, const float *share, uint64_t floats)
@@ -200,16 +200,16 @@ static enum mr_status lookup_batch_finish(struct mr_future *f, struct mr_reply *
     struct mrc_rows *shares = context->shares;
     const struct mr_tensor *first = mrc_answer_rows(f, 0, 0, context->dtype, 3, &shares[0]);
     if (first == NULL)
-        return mrc_part_garbled(f, 0);
-    for (uint32_t i = 1; i < f->part_count; i++) {
+        return mrc_answer_garbled(f, 0);
+    for (uint32_t i = 1; i < f->request_count; i++) {
         const struct mr_tensor *share = mrc_answer_rows(f, i, 0, context->dtype, 3, &shares[i]);
         if (share == NULL || memcmp(share->dims, first->dims, sizeof(share->dims)) != 0)
-            return mrc_part_garbled(f, i);
+            return mrc_answer_garbled(f, i);
     }
     if (reply == NULL)
         return MR_OK;
     if (context->dtype == MR_F32) {
-        for (uint32_t i = 1; i < f->part_count; i++)
+        for (uint32_t i = 1; i < f->request_count; i++)
             add_up(first->data, shares[i].values, first->bytes / sizeof(float));
         return mrc_reply_give(f, reply);
     }
@@ -220,7 +220,7 @@ static enum mr_status lookup_batch_finish(struct mr_future *f, struct mr_reply *
     const struct mrc_rows whole = mrc_rows_f32(out);
 
     mrc_rows_move(&whole, 0, &shares[0], 0, rows, dim);
-    for (uint32_t i = 1; i < f->part_count; i++) {
+    for (uint32_t i = 1; i < f->request_count; i++) {
         for (uint32_t r = 0; r < rows; r++) {
             mrc_rows_move(&whole, rows, &shares[i], r, 1, dim);
             add_up(out + (size_t)r * dim, out + (size_t)rows * dim, dim);
@@ -314,12 +314,12 @@ static enum mr_status push_batch_finish(struct mr_future *f, struct mr_reply **r
 {
     const struct push_context *context = f->context;
     bool applied = false;
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        const struct mr_tensor *word = mrc_part_tensor(f, i, 0, MR_U32, 1);
-        if (f->parts[i].status == MR_ALREADY_LEARNT)
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        const struct mr_tensor *word = mrc_answer_tensor(f, i, 0, MR_U32, 1);
+        if (f->requests[i].status == MR_ALREADY_LEARNT)
             continue;
         if (word == NULL || word->dims[0] != 1)
-            return mrc_part_garbled(f, i);
+            return mrc_answer_garbled(f, i);
         applied |= *(const uint32_t *)word->data == 1;
     }
     enum mr_status status = mrc_reply_give(f, reply);
@@ -372,10 +372,10 @@ static struct mrc_piece_share *gradient_share(const struct push_gradient *g, uin
 }
 
 /* Finds out which owners get gradient `at`, and in which form. */
-static enum mr_status gradient_divide(const struct push_call *c, const struct mrc_owners *owners, uint32_t at,
+static enum mr_status gradient_divide(const struct push_call *c, const struct mrc_shard_map *map, uint32_t at,
                                       struct push_gradient *g)
 {
-    const bool has_one_owner = owners == NULL || owners->count == 1;
+    const bool has_one_owner = map == NULL || map->count == 1;
     struct mr_feature found;
     g->from = &c->gradients[at].gradient;
     g->everywhere = true;
@@ -393,7 +393,7 @@ static enum mr_status gradient_divide(const struct push_call *c, const struct mr
     if (g->everywhere)
         return MR_OK;
     const uint64_t words[MR_PIECE_WORDS] = {0, mr_variable_elements(&found)};
-    if (!mrc_divide_pieces(&g->pieces, &found, owners->of_partition, owners->count, words, MR_PIECE_WORDS))
+    if (!mrc_divide_pieces(&g->pieces, &found, map->of_partition, map->count, words, MR_PIECE_WORDS))
         return mrc_error(MR_NO_MEMORY, "mr_push_gradients_batch: no memory left");
     if (gradient_is_divided(g) && g->from->bytes != g->pieces.elements * sizeof(float))
         return mrc_error(MR_WRONG_SHAPE,
@@ -410,18 +410,18 @@ static void gradient_add(struct mr_future *f, const struct push_gradient *g, str
     struct mr_tensor rows[MR_ROWS_TENSORS_MAX] = {*g->from};
     const uint32_t row_tensors = g->narrow ? mr_rows_tensors(*g->from, context->dtype, rows) : 1;
     head->flags |= gradient_is_divided(g) ? MR_PUSH_PIECES : 0;
-    for (uint32_t i = 0; i < f->part_count; i++) {
+    for (uint32_t i = 0; i < f->request_count; i++) {
         const struct mrc_piece_share *share = g->everywhere ? NULL : gradient_share(g, i);
         if (!g->everywhere && share == NULL)
             continue;
-        mrc_part_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, head));
+        mrc_request_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, head));
         if (gradient_is_divided(g)) {
-            mrc_part_add(f, i, mr_tensor_1d(MR_U64, share->word_count, share->words));
-            mrc_part_add(f, i, mr_tensor_1d(MR_F32, (uint32_t)share->elements, NULL));
+            mrc_request_add(f, i, mr_tensor_1d(MR_U64, share->word_count, share->words));
+            mrc_request_add(f, i, mr_tensor_1d(MR_F32, (uint32_t)share->elements, NULL));
             continue;
         }
         for (uint32_t r = 0; r < row_tensors; r++)
-            mrc_part_add(f, i, rows[r]);
+            mrc_request_add(f, i, rows[r]);
     }
 }
 
@@ -429,20 +429,20 @@ static void gradient_add(struct mr_future *f, const struct push_gradient *g, str
 static void push_batch_fill(struct mr_future *f, struct push_gradient *gradients, uint32_t count)
 {
     const struct push_context *context = f->context;
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        const struct mrc_part *part = &f->parts[i];
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        const struct mrc_shard_request *request = &f->requests[i];
         for (uint32_t g = 0, t = 1; g < count; g++) {
             const struct mr_tensor *from = gradients[g].from;
-            if (t >= part->tensor_count || part->sources[t] != &context->heads[g])
+            if (t >= request->tensor_count || request->sources[t] != &context->heads[g])
                 continue; /* other owners' variable */
             t++;
             if (gradients[g].narrow) {
-                const struct mrc_rows rows = mrc_rows_f32(from->data), to = mrc_rows_of(&part->tensors[t]);
+                const struct mrc_rows rows = mrc_rows_f32(from->data), to = mrc_rows_of(&request->tensors[t]);
                 mrc_rows_move(&to, 0, &rows, 0, mrc_row_count(from), mrc_row_dim(from));
                 t += to.dtype == MR_I8 ? 1 : 0;
             }
             if (gradient_is_divided(&gradients[g]))
-                gradient_share(&gradients[g], i)->values = part->tensors[++t].data;
+                gradient_share(&gradients[g], i)->values = request->tensors[++t].data;
             t++;
         }
     }
@@ -453,27 +453,27 @@ static void push_batch_fill(struct mr_future *f, struct push_gradient *gradients
 
 /* Describes the requests, and fills in what is divided or converted. */
 static enum mr_status push_batch_describe(struct mr_future *f, const struct push_call *c,
-                                          const struct mrc_owners *owners, struct push_gradient *gradients)
+                                          const struct mrc_shard_map *map, struct push_gradient *gradients)
 {
     struct push_context *context = f->context;
     bool has_room = context->dtype != MR_F32;
-    for (uint32_t i = 0; i < f->part_count; i++)
-        mrc_part_add(f, i, mr_tensor_1d(MR_U64, 1, &context->batch_id));
+    for (uint32_t i = 0; i < f->request_count; i++)
+        mrc_request_add(f, i, mr_tensor_1d(MR_U64, 1, &context->batch_id));
     for (uint32_t g = 0; g < c->count; g++) {
-        const enum mr_status status = gradient_divide(c, owners, g, &gradients[g]);
+        const enum mr_status status = gradient_divide(c, map, g, &gradients[g]);
         if (status != MR_OK)
             return status;
         context->heads[g] = mrc_push_head(c->gradients[g].feature, c->retry.options);
         gradient_add(f, &gradients[g], &context->heads[g]);
         has_room |= gradient_is_divided(&gradients[g]);
     }
-    for (uint32_t i = 0; i < f->part_count; i++)
-        if (f->parts[i].tensor_count > MR_TENSORS_MAX)
+    for (uint32_t i = 0; i < f->request_count; i++)
+        if (f->requests[i].tensor_count > MR_TENSORS_MAX)
             return mrc_error(
                 MR_INVALID_ARGUMENT,
                 "mr_push_gradients_batch: the gradients make %u tensors; a message has up to %u: "
                 "push fewer at once",
-                f->parts[i].tensor_count, MR_TENSORS_MAX);
+                f->requests[i].tensor_count, MR_TENSORS_MAX);
     if (!has_room)
         return MR_OK;
     const enum mr_status status = mrc_future_begin(f);
@@ -485,18 +485,17 @@ static enum mr_status push_batch_describe(struct mr_future *f, const struct push
 static enum mr_status push_batch_make(struct mrc_retry *r, struct mr_reply **reply)
 {
     struct push_call *c = MR_CONTAINER(r, struct push_call, retry);
-    struct mrc_owners *owners = mrc_retry_hold_map(r); /* NULL: the call itself reports why */
+    struct mrc_shard_map *map = mrc_retry_hold_map(r); /* NULL: the call itself reports why */
     struct push_gradient gradients[BATCH_GRADIENTS_MAX];
     struct mr_future *f;
-    enum mr_status status =
-        mrc_future_new(r->client, r->options, r->op, 0, owners == NULL ? 1 : owners->count, 1 + 3 * c->count,
-                       sizeof(c->push), &f);
+    enum mr_status status = mrc_future_new(r->client, r->options, r->op, 0, map == NULL ? 1 : map->count,
+                                           1 + 3 * c->count, sizeof(c->push), &f);
     memset(gradients, 0, c->count * sizeof(*gradients));
     if (status == MR_OK) {
         mrc_retry_future(r, f);
         *(struct push_context *)f->context = c->push;
         f->finish = push_batch_finish;
-        status = push_batch_describe(f, c, owners, gradients);
+        status = push_batch_describe(f, c, map, gradients);
         if (status == MR_OK)
             status = mrc_future_run(f, r->options, NULL);
         else
@@ -504,7 +503,7 @@ static enum mr_status push_batch_make(struct mrc_retry *r, struct mr_reply **rep
     }
     for (uint32_t g = 0; g < c->count; g++)
         free(gradients[g].pieces.memory);
-    mrc_owners_release(owners);
+    mrc_shard_map_release(map);
     return status;
 }
 

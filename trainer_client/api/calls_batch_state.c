@@ -8,22 +8,22 @@ struct state_context {
     uint64_t *watermark;
     uint64_t **bitmap;
     uint32_t *bitmap_words;
-    struct mrc_applied_batches applied[]; /* of each part, once they are there */
+    struct mrc_applied_batches applied[]; /* of each request, once they are there */
 };
 
 static enum mr_status finish_state(struct mr_future *f, struct mr_reply **reply)
 {
     struct state_context *context = f->context;
     struct mrc_applied_batches all;
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        const struct mr_tensor *head = mrc_part_tensor(f, i, 0, MR_U64, 1);
-        const struct mr_tensor *bits = mrc_part_tensor(f, i, 1, MR_U64, 1);
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        const struct mr_tensor *head = mrc_answer_tensor(f, i, 0, MR_U64, 1);
+        const struct mr_tensor *bits = mrc_answer_tensor(f, i, 1, MR_U64, 1);
         if (head == NULL || bits == NULL || head->dims[0] < 1)
-            return mrc_part_garbled(f, i);
+            return mrc_answer_garbled(f, i);
         context->applied[i] = (struct mrc_applied_batches){
             .watermark = *(const uint64_t *)head->data, .bitmap = bits->data, .words = bits->dims[0]};
     }
-    if (!mrc_applied_by_all(context->applied, f->part_count, &all))
+    if (!mrc_applied_by_all(context->applied, f->request_count, &all))
         return mrc_error(MR_NO_MEMORY, "mr_batch_state: no memory for the bitmap");
     *context->watermark = all.watermark;
     *context->bitmap = all.bitmap;

@@ -127,10 +127,10 @@ static enum mr_status calls_capture_finish(struct mr_future *f, struct mr_reply 
     (void)reply;
     if (kind == MR_CAPTURE_END)
         return MR_OK;
-    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
-    const struct mr_tensor *block = mrc_part_tensor(f, 0, 1, MR_U8, 1);
+    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *block = mrc_answer_tensor(f, 0, 1, MR_U8, 1);
     if (words == NULL || words->dims[0] < MR_CAPTURE_WORDS || block == NULL)
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     const uint64_t *w = words->data;
     state.seen = w[MR_CAPTURE_SEEN];
     state.wanted = w[MR_CAPTURE_WANTED];
@@ -142,7 +142,7 @@ static enum mr_status calls_capture_finish(struct mr_future *f, struct mr_reply 
     } else {
         const uint64_t taken = take_records(context, block);
         if (taken == UINT64_MAX)
-            return mrc_part_garbled(f, 0);
+            return mrc_answer_garbled(f, 0);
         state.next = context->words[MR_CAPTURE_ASK_POSITION] + taken;
         state.left_bytes = w[MR_CAPTURE_LEFT] + block->bytes - taken;
     }

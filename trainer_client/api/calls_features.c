@@ -18,11 +18,11 @@ struct create_context {
 static enum mr_status finish_create(struct mr_future *f, struct mr_reply **reply)
 {
     struct create_context *context = f->context;
-    const struct mr_tensor *ids = mrc_part_tensor(f, 0, 0, MR_U32, 1);
-    const struct mr_tensor *ranges = mrc_part_tensor(f, 0, 1, MR_U32, 1);
+    const struct mr_tensor *ids = mrc_answer_tensor(f, 0, 0, MR_U32, 1);
+    const struct mr_tensor *ranges = mrc_answer_tensor(f, 0, 1, MR_U32, 1);
     if (ids == NULL || ids->dims[0] != context->count ||
         (ranges != NULL && ranges->dims[0] != context->count))
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     /* One that was there is split as it was made. Nodes of earlier versions split none, and say nothing. */
     for (uint32_t i = 0; i < context->count && ranges != NULL; i++)
         context->features[i].range_values = ((const uint32_t *)ranges->data)[i];
@@ -32,8 +32,8 @@ static enum mr_status finish_create(struct mr_future *f, struct mr_reply **reply
         return status;
     pthread_mutex_lock(&f->client->lock);
     for (uint32_t i = 0; i < context->count; i++)
-        mrc_call_hooks.met(f->parts[0].link->node, ((const uint32_t *)ids->data)[i], &context->features[i],
-                           f->parts[0].start_id);
+        mrc_call_hooks.met(f->requests[0].link->node, ((const uint32_t *)ids->data)[i], &context->features[i],
+                           f->requests[0].start_id);
     pthread_mutex_unlock(&f->client->lock);
     memcpy(context->ids, ids->data, context->count * sizeof(*context->ids));
     return MR_OK;
@@ -77,8 +77,8 @@ enum mr_status mr_create(struct mr_client *client, const struct mr_options *opti
     memcpy(context->features, features, count * sizeof(*features));
     for (uint32_t i = 0; i < count; i++)
         mr_feature_spread(&context->features[i]);
-    mrc_part_add(f, 0, mr_tensor_2d(MR_U8, count, sizeof(*features), context->features));
-    f->parts[0].is_control = true;
+    mrc_request_add(f, 0, mr_tensor_2d(MR_U8, count, sizeof(*features), context->features));
+    f->requests[0].is_control = true;
     f->finish = finish_create;
     return mrc_future_run(f, options, NULL);
 }
@@ -156,11 +156,11 @@ struct list_context {
 };
 
 /* Finds the tensors of a node's reply to LIST; false: it is malformed. */
-static bool list_tensors(const struct mr_future *f, uint32_t part, const struct mr_tensor *t[3])
+static bool list_tensors(const struct mr_future *f, uint32_t request, const struct mr_tensor *t[3])
 {
-    t[0] = mrc_part_tensor(f, part, 0, MR_U8, 2);
-    t[1] = mrc_part_tensor(f, part, 1, MR_U32, 1);
-    t[2] = mrc_part_tensor(f, part, 2, MR_U64, 2);
+    t[0] = mrc_answer_tensor(f, request, 0, MR_U8, 2);
+    t[1] = mrc_answer_tensor(f, request, 1, MR_U32, 1);
+    t[2] = mrc_answer_tensor(f, request, 2, MR_U64, 2);
     return t[0] != NULL && t[1] != NULL && t[2] != NULL && t[0]->dims[0] == t[1]->dims[0] &&
            t[2]->dims[0] == t[1]->dims[0] && t[0]->dims[1] == sizeof(struct mr_feature) &&
            t[2]->dims[1] >= MR_LIST_WORDS;
@@ -182,12 +182,12 @@ bool mrc_learn_features(const struct mr_future *f)
 }
 
 /* Adds what a further node has of the features. */
-static enum mr_status add_node(const struct mr_future *f, uint32_t part, struct mr_feature_info *infos,
+static enum mr_status add_node(const struct mr_future *f, uint32_t request, struct mr_feature_info *infos,
                                uint32_t count)
 {
     const struct mr_tensor *t[3];
-    if (!list_tensors(f, part, t))
-        return mrc_part_garbled(f, part);
+    if (!list_tensors(f, request, t))
+        return mrc_answer_garbled(f, request);
     const uint32_t *ids = t[1]->data;
 
     for (uint32_t i = 0, at = 0; i < t[1]->dims[0]; i++) {
@@ -210,7 +210,7 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
     const struct list_context *context = f->context;
     const struct mr_tensor *t[3];
     if (!list_tensors(f, 0, t))
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
 
     uint32_t count = t[1]->dims[0];
     const struct mr_feature *features = t[0]->data;
@@ -218,11 +218,11 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
     const uint64_t *words = t[2]->data;
 
     pthread_mutex_lock(&f->client->lock);
-    if (f->parts[0].start_id ==
-        f->parts[0].link->node->start_id) /* otherwise the node was restarted after this answer */
+    if (f->requests[0].start_id ==
+        f->requests[0].link->node->start_id) /* otherwise the node was restarted after this answer */
         (void)mrc_learn_features(f);
     for (uint32_t i = 0; i < count && context->infos != NULL; i++)
-        mrc_call_hooks.met(f->parts[0].link->node, ids[i], &features[i], f->parts[0].start_id);
+        mrc_call_hooks.met(f->requests[0].link->node, ids[i], &features[i], f->requests[0].start_id);
     pthread_mutex_unlock(&f->client->lock);
     if (context->infos == NULL)
         return MR_OK;
@@ -243,8 +243,8 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
     }
     enum mr_status status = MR_OK;
 
-    for (uint32_t part = 1; part < f->part_count && status == MR_OK; part++)
-        status = add_node(f, part, infos, count);
+    for (uint32_t request = 1; request < f->request_count && status == MR_OK; request++)
+        status = add_node(f, request, infos, count);
     if (status != MR_OK) {
         free(infos);
         return status;
@@ -255,16 +255,16 @@ static enum mr_status finish_list(struct mr_future *f, struct mr_reply **reply)
 }
 
 /* Lists the first owners of nodes that are not away; of all nodes if all are. */
-static uint32_t find_listed(struct mr_client *client, const struct mrc_owners *owners,
+static uint32_t find_listed(struct mr_client *client, const struct mrc_shard_map *map,
                             uint16_t listed[MRC_NODES_MAX])
 {
     uint32_t count = 0;
     pthread_mutex_lock(&client->lock);
-    for (uint32_t o = 0; o < owners->count; o++)
-        if (owners->owners[o].core == 0 && !mrc_node_is_away(owners->owners[o].node))
+    for (uint32_t o = 0; o < map->count; o++)
+        if (map->shards[o].core == 0 && !mrc_node_is_away(map->shards[o].node))
             listed[count++] = (uint16_t)o;
-    for (uint32_t o = 0; o < owners->count && count == 0; o++)
-        if (owners->owners[o].core == 0)
+    for (uint32_t o = 0; o < map->count && count == 0; o++)
+        if (map->shards[o].core == 0)
             listed[count++] = (uint16_t)o;
     pthread_mutex_unlock(&client->lock);
     return count;
@@ -280,17 +280,17 @@ static enum mr_status list_make(struct mrc_retry *r, struct mr_reply **reply)
 {
     struct mr_future *f;
     uint16_t listed[MRC_NODES_MAX];
-    struct mrc_owners *owners = mrc_retry_hold_map(r);
-    const uint32_t nodes = find_listed(r->client, owners, listed);
-    mrc_owners_release(owners);
+    struct mrc_shard_map *map = mrc_retry_hold_map(r);
+    const uint32_t nodes = find_listed(r->client, map, listed);
+    mrc_shard_map_release(map);
     enum mr_status status =
         mrc_future_new(r->client, r->options, r->op, 0, nodes, 0, sizeof(struct list_context), &f);
 
     if (status != MR_OK)
         return status;
     mrc_retry_future(r, f);
-    for (uint32_t part = 0; part < nodes; part++)
-        f->parts[part].owner = listed[part];
+    for (uint32_t request = 0; request < nodes; request++)
+        f->requests[request].owner = listed[request];
     f->finish = finish_list;
     *(struct list_context *)f->context = MR_CONTAINER(r, struct list_call, retry)->context;
     return mrc_future_run(f, r->options, reply);

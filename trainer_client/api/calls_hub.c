@@ -18,9 +18,9 @@
 static enum mr_status finish_start(struct mr_future *f, struct mr_reply **reply)
 {
     struct mr_sample_info *const *info = f->context;
-    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
     if (words == NULL || words->dims[0] < INFO_WORDS)
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     const uint64_t *w = words->data;
 
     if (*info != NULL)
@@ -80,15 +80,15 @@ enum mr_status mr_start_sample(struct mr_client *hub, const struct mr_options *o
 static enum mr_status finish_read(struct mr_future *f, struct mr_reply **reply)
 {
     struct mr_batch *const *batch = f->context;
-    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
-    const struct mr_tensor *dense = mrc_part_tensor(f, 0, 1, MR_F32, 2);
-    const struct mr_tensor *labels = mrc_part_tensor(f, 0, 2, MR_F32, 1);
+    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *dense = mrc_answer_tensor(f, 0, 1, MR_F32, 2);
+    const struct mr_tensor *labels = mrc_answer_tensor(f, 0, 2, MR_F32, 1);
     if (words == NULL || dense == NULL || labels == NULL || words->dims[0] < BATCH_WORDS)
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     const uint64_t *w = words->data;
 
     if (w[1] != labels->dims[0] || w[1] != dense->dims[0])
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     struct mr_reply *view = mrc_reply_view(f);
 
     if (view == NULL)
@@ -119,9 +119,9 @@ enum mr_status mr_read_sample(struct mr_client *hub, const struct mr_options *op
 static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply)
 {
     struct mr_hub_status *const *status = f->context;
-    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
     if (words == NULL || words->dims[0] < STATUS_WORDS)
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     const uint64_t *w = words->data;
 
     **status = (struct mr_hub_status){.samples_read = w[0],

@@ -33,7 +33,8 @@ static enum mr_status calls_moves_check(const struct mr_move_request *r)
 static enum mr_status finish_move(struct mr_future *f, struct mr_reply **reply)
 {
     struct mrc_cluster *cluster = &f->client->cluster;
-    const struct mr_tensor *epoch = f->parts[0].answer_count > 0 ? mrc_part_tensor(f, 0, 0, MR_U64, 1) : NULL;
+    const struct mr_tensor *epoch =
+        f->requests[0].answer_count > 0 ? mrc_answer_tensor(f, 0, 0, MR_U64, 1) : NULL;
     (void)reply;
     if (epoch == NULL || epoch->dims[0] == 0) /* an older version does not tell it */
         return MR_OK;
@@ -109,14 +110,14 @@ static bool calls_moves_show(const struct moves_context *context, const uint64_t
 static enum mr_status finish_moves(struct mr_future *f, struct mr_reply **reply)
 {
     const struct moves_context *context = f->context;
-    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
-    const struct mr_tensor *rows = mrc_part_tensor(f, 0, 1, MR_U64, 2);
-    const struct mr_tensor *names = mrc_part_tensor(f, 0, 2, MR_U8, 2);
+    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *rows = mrc_answer_tensor(f, 0, 1, MR_U64, 2);
+    const struct mr_tensor *names = mrc_answer_tensor(f, 0, 2, MR_U8, 2);
     (void)reply;
     if (words == NULL || words->dims[0] < MR_MOVES_WORDS || rows == NULL || names == NULL ||
         names->dims[0] > MR_CLUSTER_NODES_MAX || names->dims[1] != MR_CLUSTER_NAME_BYTES ||
         (rows->dims[0] > 0 && rows->dims[1] != MR_MOVES_ROW_WORDS))
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     const uint64_t *w = words->data;
     const enum mr_status status = mrc_check_epoch(f, w[MR_MOVES_EPOCH]);
     if (status != MR_OK)
@@ -127,7 +128,7 @@ static enum mr_status finish_moves(struct mr_future *f, struct mr_reply **reply)
         context->state->drained += (uint32_t)(w[MR_MOVES_DRAINED + i / 64] >> i % 64 & 1);
     for (uint32_t i = 0; i < rows->dims[0]; i++)
         if (!calls_moves_show(context, (const uint64_t *)rows->data + (size_t)i * MR_MOVES_ROW_WORDS, names))
-            return mrc_part_garbled(f, 0);
+            return mrc_answer_garbled(f, 0);
     return MR_OK;
 }
 

@@ -40,16 +40,16 @@ struct heartbeat_context {
 static enum mr_status finish_heartbeat(struct mr_future *f, struct mr_reply **reply)
 {
     struct mr_core_state *states = ((const struct heartbeat_context *)f->context)->states;
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        const struct mr_tensor *words = mrc_part_tensor(f, i, 0, MR_U64, 1);
-        if (f->parts[i].status == MR_OK && (words == NULL || words->dims[0] < MR_HEARTBEAT_WORDS))
-            return mrc_part_garbled(f, i);
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        const struct mr_tensor *words = mrc_answer_tensor(f, i, 0, MR_U64, 1);
+        if (f->requests[i].status == MR_OK && (words == NULL || words->dims[0] < MR_HEARTBEAT_WORDS))
+            return mrc_answer_garbled(f, i);
     }
-    for (uint32_t i = 0; i < f->part_count; i++) {
+    for (uint32_t i = 0; i < f->request_count; i++) {
         states[i] = (struct mr_core_state){.core = i};
-        if (f->parts[i].status != MR_OK)
+        if (f->requests[i].status != MR_OK)
             continue;
-        const uint64_t *w = f->parts[i].answers[0].data;
+        const uint64_t *w = f->requests[i].answers[0].data;
         states[i] = (struct mr_core_state){.core = i,
                                            .state = (uint32_t)w[MR_HEARTBEAT_STATE],
                                            .incarnation = (uint32_t)w[MR_HEARTBEAT_INCARNATION],
@@ -59,13 +59,13 @@ static enum mr_status finish_heartbeat(struct mr_future *f, struct mr_reply **re
                                            .cached_batches = w[MR_HEARTBEAT_BATCHES],
                                            .rows = w[MR_HEARTBEAT_ROWS],
                                            .memory_bytes = w[MR_HEARTBEAT_MEMORY_BYTES],
-                                           .rtt_us = link_rtt_us(f->client, f->parts[i].link),
+                                           .rtt_us = link_rtt_us(f->client, f->requests[i].link),
                                            .rows_refused = w[MR_HEARTBEAT_REFUSED],
                                            .gradients_without_row = w[MR_HEARTBEAT_WITHOUT_ROW],
                                            .gradients_skipped = w[MR_HEARTBEAT_SKIPPED],
                                            .steps_ignored = w[MR_HEARTBEAT_STEPS_IGNORED]};
         const struct mr_tensor *why =
-            states[i].state == MR_NODE_FAILED ? mrc_part_tensor(f, i, 1, MR_U8, 1) : NULL;
+            states[i].state == MR_NODE_FAILED ? mrc_answer_tensor(f, i, 1, MR_U8, 1) : NULL;
         if (why != NULL)
             (void)mr_printable(states[i].why, sizeof(states[i].why), why->data, why->bytes);
     }
@@ -78,7 +78,7 @@ enum mr_status mr_heartbeat(struct mr_client *client, const struct mr_options *o
     struct mr_future *f;
     if (client == NULL || states == NULL)
         return mrc_bad_argument("mr_heartbeat", client == NULL ? "client is NULL" : "states is NULL");
-    uint32_t map_generation, cores = mrc_owners_count(client, &map_generation);
+    uint32_t map_generation, cores = mrc_shard_map_count(client, &map_generation);
     enum mr_status status =
         mrc_future_new(client, options, MR_OP_HEARTBEAT, 0, cores, 0, sizeof(struct heartbeat_context), &f);
 
@@ -104,10 +104,10 @@ struct stats_context {
 static enum mr_status finish_stats(struct mr_future *f, struct mr_reply **reply)
 {
     const struct stats_context *context = f->context;
-    const struct mr_tensor *names = mrc_part_tensor(f, 0, 0, MR_U8, 1);
-    const struct mr_tensor *values = mrc_part_tensor(f, 0, 1, MR_U64, 1);
+    const struct mr_tensor *names = mrc_answer_tensor(f, 0, 0, MR_U8, 1);
+    const struct mr_tensor *values = mrc_answer_tensor(f, 0, 1, MR_U64, 1);
     if (names == NULL || values == NULL)
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     const char *at = names->data, *end = at + names->bytes;
     const uint64_t *value = values->data;
 
@@ -116,7 +116,7 @@ static enum mr_status finish_stats(struct mr_future *f, struct mr_reply **reply)
         size_t bytes = (size_t)((line_end == NULL ? end : line_end) - at);
         char name[COUNTER_NAME_BYTES];
         if (bytes >= sizeof(name))
-            return mrc_part_garbled(f, 0);
+            return mrc_answer_garbled(f, 0);
         (void)mr_printable(name, sizeof(name), at, bytes);
         context->visit(context->arg, name, value[i]);
         at = line_end == NULL ? end : line_end + 1;
@@ -149,11 +149,11 @@ struct memory_context {
 static enum mr_status finish_memory(struct mr_future *f, struct mr_reply **reply)
 {
     const struct memory_context *context = f->context;
-    const struct mr_tensor *core = mrc_part_tensor(f, 0, 0, MR_U64, 1);
-    const struct mr_tensor *tables = mrc_part_tensor(f, 0, 1, MR_U64, 2);
+    const struct mr_tensor *core = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *tables = mrc_answer_tensor(f, 0, 1, MR_U64, 2);
     if (core == NULL || core->dims[0] < MR_MEMORY_CORE_WORDS || tables == NULL ||
         tables->dims[1] < MR_MEMORY_TABLE_WORDS)
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     const uint64_t *c = core->data;
 
     *context->memory =
@@ -230,16 +230,16 @@ static bool read_members(const struct cluster_context *context, const struct mr_
 static enum mr_status finish_cluster(struct mr_future *f, struct mr_reply **reply)
 {
     const struct cluster_context *context = f->context;
-    const struct mr_tensor *words = mrc_part_tensor(f, 0, 2, MR_U64, 1);
-    const struct mr_tensor *nodes = mrc_part_tensor(f, 0, 3, MR_U8, 2);
+    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 2, MR_U64, 1);
+    const struct mr_tensor *nodes = mrc_answer_tensor(f, 0, 3, MR_U8, 2);
     uint16_t owner[MR_PARTITION_COUNT];
     *context->state = (struct mr_cluster_state){.self = UINT32_MAX};
-    if (f->parts[0].answer_count <= 2)
+    if (f->requests[0].answer_count <= 2)
         return MR_OK;
     if (words == NULL || words->dims[0] < MR_CLUSTER_WORDS || nodes == NULL ||
         nodes->dims[0] > MR_CLUSTER_NODES_MAX || nodes->dims[1] != sizeof(struct mr_cluster_node) ||
         !mrc_cluster_read_owners(f, nodes->dims[0], owner))
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     const uint64_t *w = words->data;
     const enum mr_status status = mrc_check_epoch(f, w[MR_CLUSTER_EPOCH]);
     if (status != MR_OK)
@@ -252,7 +252,7 @@ static enum mr_status finish_cluster(struct mr_future *f, struct mr_reply **repl
         .lease_us = w[MR_CLUSTER_LEASE_US],
         .lease_left_us = w[MR_CLUSTER_LEASE_LEFT_US],
         .is_member = true};
-    return read_members(context, nodes, owner) ? MR_OK : mrc_part_garbled(f, 0);
+    return read_members(context, nodes, owner) ? MR_OK : mrc_answer_garbled(f, 0);
 }
 
 /* Returns the link to core 0 of a node that answers, whether it owns anything or not. */
@@ -281,7 +281,7 @@ static enum mr_status cluster_make(struct mrc_retry *r, struct mr_reply **reply)
         return status;
     mrc_retry_future(r, f);
     *(struct cluster_context *)f->context = MR_CONTAINER(r, struct cluster_call, retry)->context;
-    f->parts[0].to = any_link(r->client);
+    f->requests[0].to = any_link(r->client);
     f->finish = finish_cluster;
     return mrc_future_run(f, r->options, reply);
 }

@@ -34,10 +34,10 @@ static void facts_visit_line(const struct facts_context *context, const char *li
 
 static enum mr_status finish_facts(struct mr_future *f, struct mr_reply **reply)
 {
-    const struct mr_tensor *text = mrc_part_tensor(f, 0, 0, MR_U8, 1);
+    const struct mr_tensor *text = mrc_answer_tensor(f, 0, 0, MR_U8, 1);
     (void)reply;
     if (text == NULL)
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     const char *at = text->data, *end = at + text->bytes;
     while (at < end) {
         const char *line_end = memchr(at, '\n', (size_t)(end - at));
@@ -80,17 +80,17 @@ static bool is_terminated(const char *text, size_t room)
 static enum mr_status finish_marks(struct mr_future *f, struct mr_reply **reply)
 {
     const struct marks_context *context = f->context;
-    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
-    const struct mr_tensor *marks = mrc_part_tensor(f, 0, 1, MR_U8, 2);
+    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *marks = mrc_answer_tensor(f, 0, 1, MR_U8, 2);
     (void)reply;
     if (words == NULL || words->dims[0] != 2 || marks == NULL || marks->dims[1] != sizeof(struct mr_mark))
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     const struct mr_mark *list = marks->data;
     for (uint32_t i = 0; i < marks->dims[0]; i++) {
         if (!is_terminated(list[i].event, sizeof(list[i].event)) ||
             !is_terminated(list[i].client, sizeof(list[i].client)) ||
             !is_terminated(list[i].text, sizeof(list[i].text)))
-            return mrc_part_garbled(f, 0);
+            return mrc_answer_garbled(f, 0);
         struct mr_mark mark = list[i];
         mr_make_printable(mark.event, sizeof(mark.event));
         mr_make_printable(mark.client, sizeof(mark.client));
@@ -178,12 +178,12 @@ static void recent_visit(const struct recent_context *context, const uint64_t *w
 static enum mr_status finish_recent(struct mr_future *f, struct mr_reply **reply)
 {
     const struct recent_context *context = f->context;
-    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
-    const struct mr_tensor *calls = mrc_part_tensor(f, 0, 1, MR_U64, 2);
+    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *calls = mrc_answer_tensor(f, 0, 1, MR_U64, 2);
     (void)reply;
     if (words == NULL || words->dims[0] < MR_RECENT_WORDS || calls == NULL ||
         calls->dims[1] < MR_RECENT_CALL_WORDS)
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     const uint64_t *w = words->data;
     if (context->state != NULL)
         *context->state = (struct mr_recent_calls_state){.next = w[MR_RECENT_NEXT],
@@ -260,20 +260,20 @@ static bool is_in_order(const uint32_t *begins, uint64_t count, uint64_t buckets
 
 static enum mr_status finish_latencies(struct mr_future *f, struct mr_reply **reply)
 {
-    const struct mr_tensor *whose = mrc_part_tensor(f, 0, 0, MR_U32, 2);
-    const struct mr_tensor *totals = mrc_part_tensor(f, 0, 1, MR_U64, 2);
-    const struct mr_tensor *begins = mrc_part_tensor(f, 0, 2, MR_U32, 1);
-    const struct mr_tensor *buckets = mrc_part_tensor(f, 0, 3, MR_U16, 1);
-    const struct mr_tensor *counts = mrc_part_tensor(f, 0, 4, MR_U64, 1);
+    const struct mr_tensor *whose = mrc_answer_tensor(f, 0, 0, MR_U32, 2);
+    const struct mr_tensor *totals = mrc_answer_tensor(f, 0, 1, MR_U64, 2);
+    const struct mr_tensor *begins = mrc_answer_tensor(f, 0, 2, MR_U32, 1);
+    const struct mr_tensor *buckets = mrc_answer_tensor(f, 0, 3, MR_U16, 1);
+    const struct mr_tensor *counts = mrc_answer_tensor(f, 0, 4, MR_U64, 1);
     if (whose == NULL || totals == NULL || begins == NULL || buckets == NULL || counts == NULL ||
         whose->dims[1] != 2 || totals->dims[1] != 2 || totals->dims[0] != whose->dims[0] ||
         begins->dims[0] != whose->dims[0] + 1 || buckets->dims[0] != counts->dims[0] ||
         !is_in_order(begins->data, whose->dims[0], buckets->dims[0]))
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     const struct latency_answer a = {whose->data, totals->data, begins->data, buckets->data, counts->data};
     for (uint64_t i = 0; i < whose->dims[0]; i++)
         if (!latency_visit(f->context, &a, i))
-            return mrc_part_garbled(f, 0);
+            return mrc_answer_garbled(f, 0);
     return MR_OK;
 }
 
@@ -324,9 +324,9 @@ struct clock_context {
 static enum mr_status finish_clock(struct mr_future *f, struct mr_reply **reply)
 {
     const struct clock_context *context = f->context;
-    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
     if (words == NULL || words->dims[0] != 2)
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     const uint64_t *word = words->data, end_ns = mr_clock_ns();
     *context->out = (struct mr_clock_offset){
         .own_clock = mr_clock_name(), .peer_clock = word[0], .at_ns = (context->begin_ns + end_ns) / 2};

@@ -29,9 +29,9 @@ static void give_restored(struct mr_restored *to, const struct mr_tensor *answer
 static enum mr_status finish_restore(struct mr_future *f, struct mr_reply **reply)
 {
     struct mr_restored *const *restored = f->context;
-    const struct mr_tensor *answer = mrc_part_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *answer = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
     if (answer == NULL || answer->dims[0] < 1)
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     /* The checkpoint's features may have other numbers and descriptors. */
     pthread_mutex_lock(&f->client->lock);
     mrc_features_clear(&f->client->features);

@@ -27,11 +27,11 @@ struct save_context {
 static enum mr_status finish_save(struct mr_future *f, struct mr_reply **reply)
 {
     const struct save_context *context = f->context;
-    const struct mr_tensor *id = mrc_part_tensor(f, 0, 0, MR_U64, 1);
-    const struct mr_tensor *number = mrc_part_tensor(f, 0, 1, MR_U64, 1);
+    const struct mr_tensor *id = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *number = mrc_answer_tensor(f, 0, 1, MR_U64, 1);
     if (id == NULL || id->dims[0] != 1 ||
         (context->number != NULL && (number == NULL || number->dims[0] != 1)))
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     if (context->start_id != 0 && mr_client_start_id(f->client) != context->start_id)
         return mrc_error(
             MR_UNKNOWN_OUTCOME,
@@ -293,14 +293,14 @@ static void give_info(struct mr_checkpoint_info *to, const uint64_t *status, con
 static enum mr_status finish_info(struct mr_future *f, struct mr_reply **reply)
 {
     const struct info_context *context = f->context;
-    const struct mr_tensor *status = mrc_part_tensor(f, 0, 0, MR_U64, 1);
-    const struct mr_tensor *text = mrc_part_tensor(f, 0, 1, MR_U8, 1);
-    const struct mr_tensor *details = mrc_part_tensor(f, 0, 2, MR_U64, 1);
-    const struct mr_tensor *saves = mrc_part_tensor(f, 0, 3, MR_U64, 2);
-    const struct mr_tensor *lines = mrc_part_tensor(f, 0, 4, MR_U8, 1);
+    const struct mr_tensor *status = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *text = mrc_answer_tensor(f, 0, 1, MR_U8, 1);
+    const struct mr_tensor *details = mrc_answer_tensor(f, 0, 2, MR_U64, 1);
+    const struct mr_tensor *saves = mrc_answer_tensor(f, 0, 3, MR_U64, 2);
+    const struct mr_tensor *lines = mrc_answer_tensor(f, 0, 4, MR_U8, 1);
     if (status == NULL || text == NULL || details == NULL || saves == NULL || lines == NULL ||
         status->dims[0] < STATUS_WORDS || details->dims[0] < DETAIL_WORDS || saves->dims[1] < SAVE_WORDS)
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     if (context->info != NULL)
         give_info(context->info, status->data, text, details->data);
     visit_saves(context, saves, lines);

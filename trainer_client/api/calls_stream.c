@@ -53,22 +53,22 @@ static enum mr_status finish_streams(struct mr_future *f, struct mr_reply **repl
 {
     const struct streams_context *context = f->context;
     uint32_t total = 0, filled = 0;
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        const struct mr_tensor *t = mrc_part_tensor(f, i, 0, MR_U64, 2);
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        const struct mr_tensor *t = mrc_answer_tensor(f, i, 0, MR_U64, 2);
         if (t == NULL || t->dims[0] > MR_STREAMS_MAX || t->dims[1] != MR_STREAM_WORDS)
-            return mrc_part_garbled(f, i);
+            return mrc_answer_garbled(f, i);
         total += t->dims[0];
     }
     struct mr_stream *streams = malloc((total + 1) * sizeof(*streams));
 
     if (streams == NULL)
         return mrc_error(MR_NO_MEMORY, "mr_streams: no memory for %u streams", total);
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        const struct mr_tensor *t = mrc_part_tensor(f, i, 0, MR_U64, 2);
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        const struct mr_tensor *t = mrc_answer_tensor(f, i, 0, MR_U64, 2);
         for (uint32_t s = 0; s < t->dims[0]; s++)
             streams[filled++] = stream_of((const uint64_t *)t->data + (size_t)s * MR_STREAM_WORDS);
     }
-    *context->count = merge(streams, total, f->part_count);
+    *context->count = merge(streams, total, f->request_count);
     *context->streams = streams;
     return MR_OK;
 }

@@ -1,4 +1,4 @@
-/* Variables: whole or a piece, and their gradients. A call has a part for each owner of ranges that it is
+/* Variables: whole or a piece, and their gradients. A call has a request for each owner of ranges that it is
  * about (divide.h); one with a single owner is sent and answered without a copy. */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -42,11 +42,11 @@ static enum mr_status find_pieces(struct variable_call *c, uint64_t first, uint6
                          (first + count));
     static const uint16_t nobody[MR_PARTITION_COUNT]; /* the call itself reports why */
     const uint64_t words[MR_PIECE_WORDS] = {first, count == 0 ? all - first : count};
-    struct mrc_owners *owners = mrc_retry_hold_map(&c->retry);
-    bool ok = mrc_divide_pieces(pieces, &variable, owners == NULL ? nobody : owners->of_partition,
-                                owners == NULL ? 1 : owners->count, words, MR_PIECE_WORDS);
+    struct mrc_shard_map *map = mrc_retry_hold_map(&c->retry);
+    bool ok = mrc_divide_pieces(pieces, &variable, map == NULL ? nobody : map->of_partition,
+                                map == NULL ? 1 : map->count, words, MR_PIECE_WORDS);
 
-    mrc_owners_release(owners);
+    mrc_shard_map_release(map);
     return ok ? MR_OK : mrc_error(MR_NO_MEMORY, "%s: no memory left", mr_op_name(op));
 }
 
@@ -66,8 +66,8 @@ static enum mr_status new_future(struct variable_call *c, const struct mrc_piece
     mrc_retry_future(&c->retry, f);
     context->pieces = *pieces;
     f->memory = pieces->memory;
-    for (uint32_t i = 0; i < f->part_count; i++)
-        f->parts[i].owner = pieces->shares[i].owner;
+    for (uint32_t i = 0; i < f->request_count; i++)
+        f->requests[i].owner = pieces->shares[i].owner;
     return MR_OK;
 }
 
@@ -75,9 +75,9 @@ static enum mr_status new_future(struct variable_call *c, const struct mrc_piece
 static void add_pieces(struct mr_future *f)
 {
     const struct variable_context *context = f->context;
-    for (uint32_t i = 0; i < f->part_count; i++) {
+    for (uint32_t i = 0; i < f->request_count; i++) {
         const struct mrc_piece_share *share = &context->pieces.shares[i];
-        mrc_part_add(f, i, mr_tensor_1d(MR_U64, share->word_count, share->words));
+        mrc_request_add(f, i, mr_tensor_1d(MR_U64, share->word_count, share->words));
     }
 }
 
@@ -88,20 +88,20 @@ static enum mr_status run_with_values(struct mr_future *f, const struct mr_optio
 {
     struct variable_context *context = f->context;
     struct mrc_pieces *pieces = &context->pieces;
-    if (f->part_count == 1) {
-        mrc_part_add(f, 0, whole);
+    if (f->request_count == 1) {
+        mrc_request_add(f, 0, whole);
         return mrc_future_run(f, options, NULL);
     }
-    for (uint32_t i = 0; i < f->part_count; i++)
-        mrc_part_add(f, i, mr_tensor_1d(MR_F32, (uint32_t)pieces->shares[i].elements, NULL));
+    for (uint32_t i = 0; i < f->request_count; i++)
+        mrc_request_add(f, i, mr_tensor_1d(MR_F32, (uint32_t)pieces->shares[i].elements, NULL));
     enum mr_status status = mrc_future_begin(f);
 
     if (status != MR_OK) {
         mrc_future_free(f);
         return status;
     }
-    for (uint32_t i = 0; i < f->part_count; i++)
-        pieces->shares[i].values = f->parts[i].tensors[f->parts[i].tensor_count - 1].data;
+    for (uint32_t i = 0; i < f->request_count; i++)
+        pieces->shares[i].values = f->requests[i].tensors[f->requests[i].tensor_count - 1].data;
     mrc_pieces_fill(pieces, whole.data);
     return mrc_future_run(f, options, NULL);
 }
@@ -118,8 +118,8 @@ static enum mr_status push_make(struct mrc_retry *r, struct mr_reply **reply)
         status = new_future(c, &pieces, &f);
     if (status != MR_OK)
         return status;
-    if (f->part_count == 1)
-        mrc_part_add(f, 0, mr_tensor_1d(MR_U64, 1, pieces.words));
+    if (f->request_count == 1)
+        mrc_request_add(f, 0, mr_tensor_1d(MR_U64, 1, pieces.words));
     else
         add_pieces(f);
     return run_with_values(f, r->options, mr_tensor_1d(MR_F32, (uint32_t)pieces.elements, c->values));
@@ -146,10 +146,10 @@ static enum mr_status finish_pull(struct mr_future *f, struct mr_reply **reply)
 {
     struct variable_context *context = f->context;
     struct mrc_pieces *pieces = &context->pieces;
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        const struct mr_tensor *values = mrc_part_tensor(f, i, 0, MR_F32, 1);
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        const struct mr_tensor *values = mrc_answer_tensor(f, i, 0, MR_F32, 1);
         if (values == NULL || values->dims[0] != pieces->shares[i].elements)
-            return mrc_part_garbled(f, i);
+            return mrc_answer_garbled(f, i);
         pieces->shares[i].values = values->data;
     }
     if (reply == NULL)
@@ -184,7 +184,7 @@ static enum mr_status pull_make(struct mrc_retry *r, struct mr_reply **reply)
     if (status != MR_OK)
         return status;
     add_pieces(f);
-    if (f->part_count > 1)
+    if (f->request_count > 1)
         f->finish = finish_pull;
     return mrc_future_run(f, r->options, reply);
 }
@@ -242,10 +242,10 @@ static enum mr_status push_gradient_make(struct mrc_retry *r, struct mr_reply **
 
     memcpy(tensor.dims, feature->dims, feature->rank * sizeof(tensor.dims[0]));
     context->head = mrc_push_head(c->variable, r->options);
-    context->head.flags |= f->part_count > 1 ? MR_PUSH_PIECES : 0;
-    for (uint32_t i = 0; i < f->part_count; i++)
-        mrc_part_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &context->head));
-    if (f->part_count > 1)
+    context->head.flags |= f->request_count > 1 ? MR_PUSH_PIECES : 0;
+    for (uint32_t i = 0; i < f->request_count; i++)
+        mrc_request_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &context->head));
+    if (f->request_count > 1)
         add_pieces(f);
     return run_with_values(f, r->options, tensor);
 }

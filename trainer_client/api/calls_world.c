@@ -87,15 +87,15 @@ static bool visit_functions(const struct world_context *context, const struct mr
 static enum mr_status finish_world(struct mr_future *f, struct mr_reply **reply)
 {
     const struct world_context *context = f->context;
-    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U64, 1);
-    const struct mr_tensor *members = mrc_part_tensor(f, 0, 1, MR_U8, 2);
-    const struct mr_tensor *functions = mrc_part_tensor(f, 0, 2, MR_U8, 1);
+    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U64, 1);
+    const struct mr_tensor *members = mrc_answer_tensor(f, 0, 1, MR_U8, 2);
+    const struct mr_tensor *functions = mrc_answer_tensor(f, 0, 2, MR_U8, 1);
     if (words == NULL || words->dims[0] < MR_WORLD_WORDS || members == NULL ||
         members->dims[1] < sizeof(struct mr_member_wire) || functions == NULL)
-        return mrc_part_garbled(f, 0);
+        return mrc_answer_garbled(f, 0);
     read_words(words->data, context->world);
     visit_members(context, members);
-    return visit_functions(context, functions) ? MR_OK : mrc_part_garbled(f, 0);
+    return visit_functions(context, functions) ? MR_OK : mrc_answer_garbled(f, 0);
 }
 
 enum mr_status mr_world(struct mr_client *client, const struct mr_options *options, struct mr_world *world,

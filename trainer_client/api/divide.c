@@ -88,12 +88,16 @@ uint32_t mrc_divide_by_owner(struct mrc_division *d, const struct mrc_rows_reque
     if (lists_bags(r))
         d->bag_of = (uint32_t *)(void *)of_keys;
     d->share_of = (uint16_t *)(void *)(of_keys + (lists_bags(r) ? r->key_count * sizeof(*d->bag_of) : 0));
+    const uint64_t *keys = r->keys;
+    uint16_t *share_of = d->share_of;
+    struct mrc_share *shares = d->shares;
+
     for (uint32_t i = 0; i < r->key_count; i++) {
-        const uint16_t owner = owners[mr_partition_of(mr_key_hash(r->keys[i], seed))];
-        d->share_of[i] = owner;
-        d->shares[owner].key_count++;
+        share_of[i] = owners[mr_partition_of(mr_key_hash(keys[i], seed))];
+        shares[share_of[i]].key_count++;
     }
-    count_bags(d);
+    if (r->offsets != NULL)
+        count_bags(d);
     for (uint32_t o = 0, found = 0; o < owner_count; o++)
         if (d->shares[o].key_count > 0)
             only = found++ == 0 ? o : MRC_SEVERAL_OWNERS;
@@ -111,30 +115,30 @@ static inline void copy_row(uint8_t *to, const uint8_t *from, size_t bytes)
         memcpy(to + i, from + i, 16);
 }
 
-/* Moves rows of keys between `whole`, in the caller's order, and the shares. */
-static void move_rows(struct mrc_division *d, const struct mrc_rows *whole, uint32_t dim, bool joins)
+/* Moves rows of keys between `whole`, in the caller's order, and the shares. What the loop needs is in
+ * variables: a row that is written might be anything, for the compiler. */
+static inline void move_rows(struct mrc_division *d, const struct mrc_rows *whole, uint32_t dim, bool joins)
 {
     const size_t bytes = (size_t)dim * mr_dtype_bytes(whole->dtype);
+    const uint32_t key_count = d->of->key_count;
+    const uint16_t *share_of = d->share_of;
+    struct mrc_share *shares = d->shares;
+    uint8_t *in_whole = whole->values;
     bool is_plain =
         whole->dtype != MR_I8; /* rows are only bytes: the same type on both sides, without scales */
     for (uint32_t s = 0; s < d->share_count; s++)
-        is_plain &= d->shares[s].key_count == 0 || d->shares[s].rows.dtype == whole->dtype;
+        is_plain &= shares[s].key_count == 0 || shares[s].rows.dtype == whole->dtype;
     rewind_shares(d);
-    for (uint32_t i = 0; is_plain && i < d->of->key_count; i++) {
-        struct mrc_share *share = &d->shares[d->share_of[i]];
+    for (uint32_t i = 0; is_plain && i < key_count; i++, in_whole += bytes) {
+        struct mrc_share *share = &shares[share_of[i]];
         uint8_t *in_share = (uint8_t *)share->rows.values + bytes * share->next_key++;
-        uint8_t *in_whole = (uint8_t *)whole->values + bytes * i;
-        if (joins)
-            copy_row(in_whole, in_share, bytes);
-        else
-            copy_row(in_share, in_whole, bytes);
+        copy_row(joins ? in_whole : in_share, joins ? in_share : in_whole, bytes);
     }
-    for (uint32_t i = 0; !is_plain && i < d->of->key_count; i++) {
-        struct mrc_share *share = &d->shares[d->share_of[i]];
-        if (joins)
-            mrc_rows_move(whole, i, &share->rows, share->next_key++, 1, dim);
-        else
-            mrc_rows_move(&share->rows, share->next_key++, whole, i, 1, dim);
+    for (uint32_t i = 0; !is_plain && i < key_count; i++) {
+        struct mrc_share *share = &shares[share_of[i]];
+        const uint32_t at = share->next_key++;
+        mrc_rows_move(joins ? whole : &share->rows, joins ? i : at, joins ? &share->rows : whole,
+                      joins ? at : i, 1, dim);
     }
 }
 
@@ -214,13 +218,14 @@ void mrc_division_join(struct mrc_division *d, uint32_t dim, float *scratch, flo
     memset(out, 0, (size_t)d->of->bag_count * dim * sizeof(*out));
     for (uint32_t s = 0; s < d->share_count; s++) {
         const struct mrc_share *share = &d->shares[s];
-        for (uint32_t j = 0; j < share->bag_count; j++) {
-            const float *in = (const float *)share->rows.values + (size_t)j * dim;
-            float *sum = out + (size_t)bag_at(d, share, j) * dim;
-            if (share->rows.dtype != MR_F32) {
+        const uint32_t bag_count = share->bag_count, *bag_of = d->bag_of + share->first_bag;
+        const bool is_f32 = share->rows.dtype == MR_F32;
+        const float *rows = share->rows.values;
+        for (uint32_t j = 0; j < bag_count; j++) {
+            const float *in = is_f32 ? rows + (size_t)j * dim : scratch;
+            float *sum = out + (size_t)bag_of[j] * dim;
+            if (!is_f32)
                 mrc_rows_move(&expanded, 0, &share->rows, j, 1, dim);
-                in = scratch;
-            }
             for (uint32_t e = 0; e < dim; e++)
                 sum[e] += in[e];
         }

@@ -21,7 +21,7 @@ static struct mr_push_head request_head(const struct mrc_rows_call *c, const str
     struct mr_push_head head = {.feature = r->table};
     if (is_push(c))
         head = mrc_push_head(r->table, c->retry.options);
-    head.flags |= (is_push(c) ? c->flags : 0) | mrc_request_flags(r);
+    head.flags |= (is_push(c) ? c->flags : 0) | mrc_rows_flags(r);
     return head;
 }
 
@@ -44,10 +44,10 @@ static enum mr_status send_whole(struct mrc_rows_call *c, struct mr_reply **repl
     mrc_retry_future(&c->retry, f);
     if (is_push(c)) {
         *(struct mr_push_head *)f->context = request_head(c, r);
-        mrc_request_add(r, f, 0, f->context, NULL);
+        mrc_rows_add(r, f, 0, f->context, NULL);
     } else {
-        f->options.flags = (uint16_t)(lookup_flags(c) | mrc_request_flags(r));
-        mrc_request_add(r, f, 0, NULL, NULL);
+        f->options.flags = (uint16_t)(lookup_flags(c) | mrc_rows_flags(r));
+        mrc_rows_add(r, f, 0, NULL, NULL);
     }
     return mrc_future_run(f, c->retry.options, reply);
 }
@@ -67,24 +67,24 @@ struct rows_table {
 struct rows_slice {
     struct rows_table *table;
     struct mrc_share *share;
-    uint32_t owner, part;
+    uint32_t owner, request;
 };
 
 /* How a call is divided; in one piece of memory, freed with the future. */
 struct dispatch {
-    uint32_t table_count, slice_count, part_count;
-    uint32_t tensors_max; /* of a part's request */
+    uint32_t table_count, slice_count, request_count;
+    uint32_t tensors_max; /* of a request */
     bool one_each;        /* a message is about one table */
     bool has_heads;       /* each table in a message has one; not in LOOKUP */
     enum mr_dtype dtype;
     struct rows_table *tables; /* [table_count] */
-    struct rows_slice *slices; /* [slice_count], by part */
+    struct rows_slice *slices; /* [slice_count], by request */
 };
 
 /* Returns whether the slice's tensors are the first of its message. */
 static bool slice_is_first(const struct dispatch *d, uint32_t i)
 {
-    return i == 0 || d->slices[i - 1].part != d->slices[i].part;
+    return i == 0 || d->slices[i - 1].request != d->slices[i].request;
 }
 
 static uint32_t slice_rows(const struct rows_slice *s)
@@ -102,11 +102,11 @@ static enum mr_status dispatch_find_rows(const struct mr_future *f, struct dispa
         struct mrc_rows_request *r = &s->table->request;
         if (slice_is_first(d, i))
             tensor = 0;
-        const struct mr_tensor *t = mrc_answer_rows(f, s->part, tensor, d->dtype, 2, &s->share->rows);
+        const struct mr_tensor *t = mrc_answer_rows(f, s->request, tensor, d->dtype, 2, &s->share->rows);
         if (t != NULL && r->dim == 0)
             r->dim = t->dims[1];
         if (t == NULL || t->dims[0] != slice_rows(s) || t->dims[1] != r->dim || r->dim == 0)
-            return mrc_part_garbled(f, s->part);
+            return mrc_answer_garbled(f, s->request);
         tensor += d->dtype == MR_I8 ? 2 : 1;
     }
     return MR_OK;
@@ -160,7 +160,7 @@ static enum mr_status finish_lookup(struct mr_future *f, struct mr_reply **reply
     enum mr_status status = dispatch_find_rows(f, d);
     if (status != MR_OK || reply == NULL)
         return status;
-    if (d->part_count == 1 &&
+    if (d->request_count == 1 &&
         d->dtype == MR_F32) /* the message has all that the caller gets, as he gets it */
         return mrc_reply_give(f, reply);
     return dispatch_join(d, reply);
@@ -215,7 +215,7 @@ static struct dispatch *dispatch_new(const struct mrc_rows_call *c, uint32_t own
 }
 
 /* Finds out which owners the table's keys have. */
-static enum mr_status table_divide(const struct mrc_rows_call *c, const struct mrc_owners *owners,
+static enum mr_status table_divide(const struct mrc_rows_call *c, const struct mrc_shard_map *map,
                                    struct rows_table *t)
 {
     struct mrc_rows_request *r = &t->request;
@@ -228,8 +228,8 @@ static enum mr_status table_divide(const struct mrc_rows_call *c, const struct m
         r->dim = feature.dims[0];
     if (t->division.memory == NULL)
         return MR_OK;
-    t->owner = mrc_divide_by_owner(&t->division, r, owners->of_partition, owners->count, feature.seed,
-                                   t->division.memory);
+    t->owner =
+        mrc_divide_by_owner(&t->division, r, map->of_partition, map->count, feature.seed, t->division.memory);
     if (t->owner == MRC_SEVERAL_OWNERS) {
         r->pooling = feature.pooling;
         r->averages = r->offsets != NULL && mr_pooling_averages(feature.pooling);
@@ -251,16 +251,16 @@ static void dispatch_list(struct dispatch *d, uint32_t owner_count)
                 continue;
             struct rows_slice *s = &d->slices[d->slice_count++];
             *s = (struct rows_slice){.table = t, .share = share, .owner = owner};
-            const uint32_t slice_tensors = mrc_request_tensors(&t->request, d->has_heads);
+            const uint32_t slice_tensors = mrc_rows_tensors(&t->request, d->has_heads);
             const uint64_t slice_bytes = (uint64_t)share->key_count * sizeof(*share->keys) +
                                          (uint64_t)slice_rows(s) * t->request.dim * mr_dtype_bytes(d->dtype);
             if (s == d->slices || s[-1].owner != owner || d->one_each || tables == MR_LOOKUP_TABLES_MAX ||
                 tensors + slice_tensors > MR_TENSORS_MAX || bytes + slice_bytes > MESSAGE_BYTES_FULL) {
-                d->part_count++;
+                d->request_count++;
                 tables = tensors = 0;
                 bytes = 0;
             }
-            s->part = d->part_count - 1;
+            s->request = d->request_count - 1;
             tables++;
             tensors += slice_tensors;
             bytes += slice_bytes;
@@ -281,13 +281,13 @@ static bool dispatch_describe(const struct mrc_rows_call *c, struct dispatch *d,
         const struct rows_slice *s = &d->slices[i];
         struct rows_table *t = s->table;
         const bool is_whole = s->share == &t->whole;
-        struct mrc_part *part = &f->parts[s->part];
-        part->owner = (uint16_t)s->owner;
+        struct mrc_shard_request *request = &f->requests[s->request];
+        request->owner = (uint16_t)s->owner;
         if (!d->has_heads) {
-            part->table = (uint16_t)t->request.table;
-            part->flags = (uint16_t)(lookup_flags(c) | mrc_request_flags(&t->request));
+            request->table = (uint16_t)t->request.table;
+            request->flags = (uint16_t)(lookup_flags(c) | mrc_rows_flags(&t->request));
         }
-        mrc_request_add(&t->request, f, s->part, d->has_heads ? &t->head : NULL, is_whole ? NULL : s->share);
+        mrc_rows_add(&t->request, f, s->request, d->has_heads ? &t->head : NULL, is_whole ? NULL : s->share);
         has_room |= !is_whole;
     }
     return has_room;
@@ -301,8 +301,8 @@ static void dispatch_fill(struct dispatch *d, struct mr_future *f)
         const struct mrc_rows_request *r = &s->table->request;
         if (slice_is_first(d, i))
             tensor = 0;
-        mrc_request_find(r, f->parts[s->part].tensors + tensor, d->has_heads, s->share);
-        tensor += mrc_request_tensors(r, d->has_heads);
+        mrc_rows_find(r, f->requests[s->request].tensors + tensor, d->has_heads, s->share);
+        tensor += mrc_rows_tensors(r, d->has_heads);
         if (s->share == &s->table->whole && r->gradients.values != NULL && d->dtype != MR_F32)
             mrc_rows_move(&s->share->rows, 0, &r->gradients, 0, mrc_request_rows(r), r->dim);
     }
@@ -311,14 +311,28 @@ static void dispatch_fill(struct dispatch *d, struct mr_future *f)
             mrc_division_fill(&d->tables[t].division);
 }
 
-/* Takes the dispatch over. */
-static enum mr_status dispatch_send(struct mrc_rows_call *c, struct dispatch *d, struct mr_reply **reply)
+/* Divides the tables by owner, and sends a request to each. `map` NULL: the call itself reports why. */
+static enum mr_status send_divided(struct mrc_rows_call *c, const struct mrc_shard_map *map,
+                                   struct mr_reply **reply)
 {
+    const uint32_t owner_count = map == NULL ? 1 : map->count;
+    struct dispatch *d = NULL;
     struct mr_future *f;
-    enum mr_status status =
-        mrc_future_new(c->retry.client, c->retry.options, d->has_heads ? c->retry.op : MR_OP_LOOKUP,
-                       c->table_count == 1 ? c->requests[0].table : 0, d->part_count, d->tensors_max,
-                       sizeof(struct dispatch *), &f);
+    enum mr_status status = mrc_check_process(c->retry.client, mr_op_name(c->retry.op));
+    if (status != MR_OK)
+        return status;
+    d = dispatch_new(c, owner_count);
+    if (d == NULL)
+        return mrc_error(MR_NO_MEMORY, "%s: no memory to split keys of %u table%s", mr_op_name(c->retry.op),
+                         c->table_count, mr_plural(c->table_count));
+    for (uint32_t t = 0; t < c->table_count && status == MR_OK; t++)
+        status = table_divide(c, map, &d->tables[t]);
+    if (status == MR_OK) {
+        dispatch_list(d, owner_count);
+        status = mrc_future_new(c->retry.client, c->retry.options, d->has_heads ? c->retry.op : MR_OP_LOOKUP,
+                                c->table_count == 1 ? c->requests[0].table : 0, d->request_count,
+                                d->tensors_max, sizeof(struct dispatch *), &f);
+    }
     if (status != MR_OK) {
         free(d);
         return status;
@@ -341,39 +355,16 @@ static enum mr_status dispatch_send(struct mrc_rows_call *c, struct dispatch *d,
     return mrc_future_run(f, c->retry.options, reply);
 }
 
-/* `owners` NULL: the call itself reports why. */
-static enum mr_status send_divided(struct mrc_rows_call *c, const struct mrc_owners *owners,
-                                   struct mr_reply **reply)
-{
-    const uint32_t owner_count = owners == NULL ? 1 : owners->count;
-    enum mr_status status = mrc_check_process(c->retry.client, mr_op_name(c->retry.op));
-    if (status != MR_OK)
-        return status;
-    struct dispatch *d = dispatch_new(c, owner_count);
-
-    if (d == NULL)
-        return mrc_error(MR_NO_MEMORY, "%s: no memory to split keys of %u table%s", mr_op_name(c->retry.op),
-                         c->table_count, mr_plural(c->table_count));
-    for (uint32_t t = 0; t < c->table_count && status == MR_OK; t++)
-        status = table_divide(c, owners, &d->tables[t]);
-    if (status != MR_OK) {
-        free(d);
-        return status;
-    }
-    dispatch_list(d, owner_count);
-    return dispatch_send(c, d, reply);
-}
-
 /* ---- tries ---- */
 
 static enum mr_status rows_make(struct mrc_retry *r, struct mr_reply **reply)
 {
     struct mrc_rows_call *c = MR_CONTAINER(r, struct mrc_rows_call, retry);
-    struct mrc_owners *owners = mrc_retry_hold_map(r);
+    struct mrc_shard_map *map = mrc_retry_hold_map(r);
     const bool is_whole = r->op != MR_OP_LOOKUP_TABLES && c->table_count == 1 && c->dtype == MR_F32 &&
-                          (owners == NULL || owners->count == 1);
-    const enum mr_status status = is_whole ? send_whole(c, reply) : send_divided(c, owners, reply);
-    mrc_owners_release(owners);
+                          (map == NULL || map->count == 1);
+    const enum mr_status status = is_whole ? send_whole(c, reply) : send_divided(c, map, reply);
+    mrc_shard_map_release(map);
     return status;
 }
 

@@ -1,6 +1,6 @@
 /* A call for rows by key: a lookup or a push, of one table or of several.
  *
- * Each owner (owners.h) gets one message with what it owns of all tables, and more of them only where one
+ * Each owner (shard_map.h) gets one message with what it owns of all tables, and more of them only where one
  * would be too large. The messages are all sent before the first answer is waited for. A table whose keys all
  * have one owner goes there whole, and that owner divides its bags by itself; otherwise each owner gets its
  * share, and the thread that waits joins the answers. Rows travel in the options' wire_dtype; callers see

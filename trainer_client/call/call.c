@@ -23,7 +23,7 @@ uint64_t mrc_deadline_us(const struct mr_client *client, const struct mr_options
 }
 
 enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options *options, enum mr_op op,
-                              uint32_t feature, uint32_t part_count, uint32_t tensors_max,
+                              uint32_t feature, uint32_t request_count, uint32_t tensors_max,
                               size_t context_bytes, struct mr_future **out)
 {
     enum mr_status own = mrc_check_process(client, mr_op_name(op));
@@ -44,14 +44,15 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
     if (feature > UINT16_MAX)
         return mrc_error(MR_UNKNOWN_TABLE, "%s: %s: no table or variable has the number %u", client->server,
                          mr_op_name(op), feature);
-    size_t parts_bytes = part_count * sizeof(struct mrc_part);
-    size_t tensors_bytes = (size_t)part_count * tensors_max * sizeof(struct mr_tensor);
-    size_t sources_bytes = (size_t)part_count * tensors_max * sizeof(void *);
-    struct mr_future *f = calloc(1, sizeof(*f) + parts_bytes + tensors_bytes + sources_bytes + context_bytes);
+    size_t requests_bytes = request_count * sizeof(struct mrc_shard_request);
+    size_t tensors_bytes = (size_t)request_count * tensors_max * sizeof(struct mr_tensor);
+    size_t sources_bytes = (size_t)request_count * tensors_max * sizeof(void *);
+    struct mr_future *f =
+        calloc(1, sizeof(*f) + requests_bytes + tensors_bytes + sources_bytes + context_bytes);
 
     if (f == NULL)
         return mrc_error(MR_NO_MEMORY, "%s: no memory for the call", mr_op_name(op));
-    struct mr_tensor *tensors = (struct mr_tensor *)((uint8_t *)f->parts + parts_bytes);
+    struct mr_tensor *tensors = (struct mr_tensor *)((uint8_t *)f->requests + requests_bytes);
     const void **sources = (const void **)((uint8_t *)tensors + tensors_bytes);
 
     f->client = client;
@@ -60,7 +61,7 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
     mr_list_init(&f->pending_notify);
     f->wait_until_us = UINT64_MAX;
     f->map_generation = UINT32_MAX;
-    f->part_count = part_count;
+    f->request_count = request_count;
     f->context = (uint8_t *)sources + sources_bytes;
     f->options = (struct mr_call_options){.op = (uint8_t)op,
                                           .table = (uint16_t)feature,
@@ -73,98 +74,93 @@ enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options 
             f->pushed = options->pushed;
         f->options.flags = f->pushed != NULL ? MR_PUSH_COUNTS : 0;
     }
-    for (uint32_t i = 0; i < part_count; i++) {
-        f->parts[i] = (struct mrc_part){.future = f,
-                                        .owner = (uint16_t)i,
-                                        .tensors = tensors + (size_t)i * tensors_max,
-                                        .sources = sources + (size_t)i * tensors_max};
+    for (uint32_t i = 0; i < request_count; i++) {
+        f->requests[i] = (struct mrc_shard_request){.future = f,
+                                                    .owner = (uint16_t)i,
+                                                    .tensors = tensors + (size_t)i * tensors_max,
+                                                    .sources = sources + (size_t)i * tensors_max};
     }
     *out = f;
     return MR_OK;
 }
 
-void mrc_part_add(struct mr_future *f, uint32_t i, struct mr_tensor tensor)
+void mrc_request_add(struct mr_future *f, uint32_t i, struct mr_tensor tensor)
 {
-    struct mrc_part *part = &f->parts[i];
-    part->sources[part->tensor_count] = tensor.data;
-    part->tensors[part->tensor_count] = tensor;
-    part->tensors[part->tensor_count].data = NULL;
-    part->tensor_count++;
+    struct mrc_shard_request *request = &f->requests[i];
+    request->sources[request->tensor_count] = tensor.data;
+    request->tensors[request->tensor_count] = tensor;
+    request->tensors[request->tensor_count].data = NULL;
+    request->tensor_count++;
 }
 
 /* ---- room for the requests: one message to each core concerned. Under the lock ---- */
 
-static struct mrc_link *link_for(const struct mr_client *client, const struct mrc_part *part)
-{
-    if (part->to != NULL)
-        return part->to;
-    return part->is_control ? mrc_owners_control(client) : mrc_owners_link(client, part->owner);
-}
-
-static enum mr_status begin_part(struct mr_future *f, struct mrc_part *part)
+static enum mr_status request_begin(struct mr_future *f, struct mrc_shard_request *request)
 {
     struct mr_client *client = f->client;
-    struct mrc_link *link = link_for(client, part);
+    struct mrc_link *link = request->to != NULL   ? request->to
+                            : request->is_control ? mrc_shard_map_control(client)
+                                                  : mrc_shard_map_link(client, request->owner);
     if (link == NULL || link->session == NULL)
         return mrc_error(MR_UNREACHABLE, "%s: %s: the node has no core %u any more", client->server,
-                         mr_op_name(f->options.op), part->owner);
-    f->options.user = part;
-    if (part->table != 0) {
-        f->options.table = part->table;
-        f->options.flags = part->flags;
+                         mr_op_name(f->options.op), request->owner);
+    f->options.user = request;
+    if (request->table != 0) {
+        f->options.table = request->table;
+        f->options.flags = request->flags;
     }
     f->options.epoch = mrc_cluster_epoch_of(client, f->options.op);
-    for (uint32_t t = 0; t < part->tensor_count; t++)
-        part->tensors[t].data = NULL;
-    part->request_bytes = mr_message_bytes(part->tensors, part->tensor_count);
-    if (!f->options.ahead && part->request_bytes > 0 &&
-        (!mrc_link_has_room(link, part->request_bytes) || !mrc_call_hooks.is_open(link)))
+    for (uint32_t t = 0; t < request->tensor_count; t++)
+        request->tensors[t].data = NULL;
+    request->bytes = mr_message_bytes(request->tensors, request->tensor_count);
+    if (!f->options.ahead && request->bytes > 0 &&
+        (!mrc_link_has_room(link, request->bytes) || !mrc_call_hooks.is_open(link)))
         return MR_NO_MEMORY;
-    enum mr_status status = mrc_call_hooks.begin(f, part, link);
+    enum mr_status status = mrc_call_hooks.begin(f, request, link);
 
     if (status != MR_OK)
         return status;
-    part->link = link;
-    status =
-        mr_call_begin(link->ep, link->session, &f->options, part->tensors, part->tensor_count, &part->call);
+    request->link = link;
+    status = mr_call_begin(link->ep, link->session, &f->options, request->tensors, request->tensor_count,
+                           &request->call);
 
     if (status == MR_OK) {
         link->calls_pending++;
-        link->request_bytes += part->request_bytes;
+        link->request_bytes += request->bytes;
         client->calls_held++;
-        mr_list_append(&link->parts, &part->in_flight);
+        mr_list_append(&link->requests, &request->in_flight);
         return MR_OK;
     }
-    mrc_call_hooks.undo(part);
+    mrc_call_hooks.undo(request);
     if (status != MR_NO_MEMORY)
         mrc_error_line("%s: %s: %s", link->name, mr_op_name(f->options.op), mr_status_text(status));
     return status;
 }
 
-/* A part is no longer in flight: its request makes room, and its link may be idle. */
-static void request_ended(struct mrc_part *part)
+/* A request is no longer in flight: it makes room, and its link may be idle. */
+static void request_release(struct mrc_shard_request *request)
 {
-    assert(part->link->calls_pending > 0);
-    part->link->calls_pending--;
-    part->link->port_us = 0;
-    mr_list_remove(&part->in_flight);
-    part->link->request_bytes -= part->request_bytes;
+    assert(request->link->calls_pending > 0);
+    request->link->calls_pending--;
+    request->link->port_us = 0;
+    mr_list_remove(&request->in_flight);
+    request->link->request_bytes -= request->bytes;
 }
 
 /* Gives back what was begun and not sent. */
 static void begin_undo(struct mr_future *f)
 {
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        struct mrc_part *part = &f->parts[i];
-        if (part->call == NULL)
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        struct mrc_shard_request *request = &f->requests[i];
+        if (request->call == NULL)
             continue;
-        mrc_call_hooks.undo(part);
-        request_ended(part);
+        mrc_call_hooks.undo(request);
+        request_release(request);
         /* Does not count as room made for others: two calls that never fit at once would wake each other for
          * ever. */
-        mr_call_free(part->link->ep, part->call);
+        mr_call_free(request->link->ep, request->call);
         f->client->calls_held--;
-        part->call = NULL;
+        request->call = NULL;
     }
     f->begun = false;
 }
@@ -179,15 +175,15 @@ static enum mr_status begin_all(struct mr_future *f)
 
     if (known != MR_OK)
         return known;
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        enum mr_status status = begin_part(f, &f->parts[i]);
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        enum mr_status status = request_begin(f, &f->requests[i]);
         if (status != MR_OK) {
             begin_undo(f);
             return status;
         }
     }
     f->begun = true;
-    f->parts_pending = f->part_count;
+    f->requests_pending = f->request_count;
     return MR_OK;
 }
 
@@ -253,22 +249,22 @@ enum mr_status mrc_future_begin(struct mr_future *f)
 
 /* ---- sending ---- */
 
-static void send_parts(struct mr_future *f)
+static void requests_send(struct mr_future *f)
 {
     uint64_t now_us = mr_clock_us();
     f->sent = true;
     f->sent_us = now_us;
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        mr_call_send(f->parts[i].link->ep, f->parts[i].call, now_us);
-        f->parts[i].link->unsent = true;
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        mr_call_send(f->requests[i].link->ep, f->requests[i].call, now_us);
+        f->requests[i].link->unsent = true;
     }
 }
 
 /* Others' calls may end here; this one cannot be freed before its caller has it. */
 static void send_now(struct mr_future *f)
 {
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        struct mrc_link *link = f->parts[i].link;
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        struct mrc_link *link = f->requests[i].link;
         if (link->unsent)
             mrc_progress_poll(f->client, link);
         mrc_wake_driver(f->client, link);
@@ -281,29 +277,23 @@ enum mr_status mrc_future_send_locked(struct mr_future *f)
     if (status != MR_OK)
         return status;
     mrc_copy_tensors(f);
-    send_parts(f); /* the driver, which makes these calls, polls before it waits */
+    requests_send(f); /* the driver, which makes these calls, polls before it waits */
     return MR_OK;
 }
 
 bool mrc_map_has_changed(const struct mr_future *f)
 {
-    return f->map_generation != UINT32_MAX && f->map_generation != mrc_owners_changes(f->client);
-}
-
-/* Returns whether a part has lost its number. */
-static bool was_cancelled(const struct mr_future *f)
-{
-    bool cancelled = false;
-    for (uint32_t i = 0; i < f->part_count; i++)
-        cancelled |= f->parts[i].cancelled;
-    return cancelled;
+    return f->map_generation != UINT32_MAX && f->map_generation != mrc_shard_map_generation(f->client);
 }
 
 /* Checks a call between its begin and its sending: MR_OK, or why it must no longer be sent. Under the
  * lock. */
 static enum mr_status check_still_valid(const struct mr_future *f)
 {
-    if (mrc_map_has_changed(f) || was_cancelled(f))
+    bool is_stale = mrc_map_has_changed(f);
+    for (uint32_t i = 0; i < f->request_count; i++)
+        is_stale |= f->requests[i].cancelled; /* it has lost its number */
+    if (is_stale)
         return MRC_STALE_MAP;
     return mrc_call_hooks.check(f);
 }
@@ -313,27 +303,27 @@ static enum mr_status check_still_valid(const struct mr_future *f)
 static enum mr_status send_in_steps(struct mr_future *f, bool waits)
 {
     enum mr_status status = begin_all_waiting(f);
-    const struct mrc_part *part = &f->parts[0];
+    const struct mrc_shard_request *request = &f->requests[0];
     struct mrc_copy_steps copy;
     if (status != MR_OK)
         return status;
-    mrc_copy_start(&copy, part, waits);
+    mrc_copy_start(&copy, request, waits);
     const uint8_t *end = mrc_copy_step(&copy);
     status = check_still_valid(f);
     if (status != MR_OK) {
         begin_undo(f);
         return status;
     }
-    mr_call_advance(part->link->ep, part->call, end);
-    send_parts(f);
+    mr_call_advance(request->link->ep, request->call, end);
+    requests_send(f);
     send_now(f);
     while (!mrc_copy_is_done(&copy)) {
         pthread_mutex_unlock(&f->client->lock);
         pthread_mutex_lock(&f->client->lock);
         if (f->ended) /* its request is gone */
             break;
-        mr_call_advance(part->link->ep, part->call, mrc_copy_step(&copy));
-        part->link->unsent = true;
+        mr_call_advance(request->link->ep, request->call, mrc_copy_step(&copy));
+        request->link->unsent = true;
         send_now(f);
     }
     return MR_OK;
@@ -372,7 +362,7 @@ enum mr_status mrc_future_send(struct mr_future *f, bool waits)
         pthread_mutex_unlock(&client->lock);
         return status;
     }
-    send_parts(f);
+    requests_send(f);
     if (!f->more)
         send_now(f);
     return MR_OK;
@@ -380,57 +370,53 @@ enum mr_status mrc_future_send(struct mr_future *f, bool waits)
 
 /* ---- ending ---- */
 
-static bool may_be_repeated(const struct mrc_part *part)
+void mrc_request_ended(struct mrc_shard_request *request, struct mr_call *call, enum mr_status status,
+                       const struct mr_message *reply)
 {
-    return part->push != NULL || part->future->options.sequence != 0 ||
-           mr_op_repeatable(part->future->options.op);
-}
-
-void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status status,
-                    const struct mr_message *reply)
-{
-    struct mr_future *f = part->future;
+    struct mr_future *f = request->future;
     struct mr_client *client = f->client;
-    part->status = status == MR_OK && reply != NULL ? (enum mr_status)reply->preamble.status : status;
+    request->status = status == MR_OK && reply != NULL ? (enum mr_status)reply->preamble.status : status;
     if (status == MR_DEADLINE_EXCEEDED && reply == NULL &&
-        mrc_link_was_silent(part->link, f->sent_us, mr_clock_us()))
-        part->status = MR_UNREACHABLE;
-    if (part->is_void)
-        part->status = MR_UNKNOWN_TABLE;
+        mrc_link_was_silent(request->link, f->sent_us, mr_clock_us()))
+        request->status = MR_UNREACHABLE;
+    if (request->is_void)
+        request->status = MR_UNKNOWN_TABLE;
     if (reply != NULL && mrc_cluster_is_late(client, f->options.op, f->sent_us)) {
         reply = NULL;
-        part->is_late = true;
-        part->status = may_be_repeated(part) ? MR_WRONG_OWNER : MR_UNKNOWN_OUTCOME;
-    } else if (part->status == MR_WRONG_OWNER) {
-        mrc_cluster_refused(part->link->node);
-    } else if (part->status == MR_BUSY && reply == NULL) {
-        part->link->node->stale |= part->link->node->is_member; /* what it tells of its lease */
-    } else if (part->status == MR_UNKNOWN_OP && f->options.op == MR_OP_LOOKUP_TABLES) {
-        part->link->node->lacks_lookup_tables_in = part->link->start_id;
+        request->is_late = true;
+        const bool may_be_repeated =
+            request->push != NULL || f->options.sequence != 0 || mr_op_repeatable(f->options.op);
+        request->status = may_be_repeated ? MR_WRONG_OWNER : MR_UNKNOWN_OUTCOME;
+    } else if (request->status == MR_WRONG_OWNER) {
+        mrc_cluster_refused(request->link->node);
+    } else if (request->status == MR_BUSY && reply == NULL) {
+        request->link->node->stale |= request->link->node->is_member; /* what it tells of its lease */
+    } else if (request->status == MR_UNKNOWN_OP && f->options.op == MR_OP_LOOKUP_TABLES) {
+        request->link->node->lacks_lookup_tables_in = request->link->start_id;
     }
-    part->replied = reply != NULL;
-    part->start_id = reply != NULL ? part->link->start_id : 0;
-    part->unread_bytes = mr_call_unread_bytes(call);
-    part->sequence = reply != NULL ? reply->preamble.sequence : 0;
-    part->restores = reply != NULL ? reply->preamble.restores : 0;
-    part->checkpoint = reply != NULL ? reply->preamble.checkpoint : 0;
+    request->replied = reply != NULL;
+    request->start_id = reply != NULL ? request->link->start_id : 0;
+    request->unread_bytes = mr_call_unread_bytes(call);
+    request->sequence = reply != NULL ? reply->preamble.sequence : 0;
+    request->restores = reply != NULL ? reply->preamble.restores : 0;
+    request->checkpoint = reply != NULL ? reply->preamble.checkpoint : 0;
     if (reply != NULL && reply->preamble.tensor_count > 0)
-        mrc_copy_answers(part, reply);
-    request_ended(part);
-    mrc_call_hooks.ended(part, reply);
+        mrc_copy_answers(request, reply);
+    request_release(request);
+    mrc_call_hooks.ended(request, reply);
     if (reply != NULL)
-        mrc_answer_note(&client->progress.answers, f->options.op, part->request_bytes,
-                        part->link->processed_us - f->sent_us);
-    if (reply != NULL && part->request_bytes > part->link->socket.udp_bytes_max)
-        mrc_link_delivered(part->link, f->sent_us);
-    part->link->calls_held++;
-    if (part->answer_count == 0 || part->copy != NULL) {
-        part->call = NULL;
-        mrc_client_free_call(client, part->link, call);
+        mrc_answer_note(&client->progress.answers, f->options.op, request->bytes,
+                        request->link->processed_us - f->sent_us);
+    if (reply != NULL && request->bytes > request->link->socket.udp_bytes_max)
+        mrc_link_delivered(request->link, f->sent_us);
+    request->link->calls_held++;
+    if (request->answer_count == 0 || request->copy != NULL) {
+        request->call = NULL;
+        mrc_client_free_call(client, request->link, call);
     }
     client->room_made++;
-    assert(f->parts_pending > 0);
-    if (--f->parts_pending > 0)
+    assert(f->requests_pending > 0);
+    if (--f->requests_pending > 0)
         return;
     mrc_call_hooks.all_ended(f);
     client->progress.calls_ended++;
@@ -451,22 +437,22 @@ static void free_calls(struct mr_future *f)
         begin_undo(f);
         return;
     }
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        struct mrc_part *part = &f->parts[i];
-        mrc_call_hooks.leave(part);
-        if (part->call != NULL)
-            mrc_client_free_call(f->client, part->link, part->call);
-        part->call = NULL;
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        struct mrc_shard_request *request = &f->requests[i];
+        mrc_call_hooks.leave(request);
+        if (request->call != NULL)
+            mrc_client_free_call(f->client, request->link, request->call);
+        request->call = NULL;
     }
 }
 
 static void free_memory(struct mr_future *f)
 {
     mrc_call_hooks.free(f);
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        if (f->parts[i].answers != f->parts[i].few)
-            free(f->parts[i].answers);
-        free(f->parts[i].copy);
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        if (f->requests[i].answers != f->requests[i].few)
+            free(f->requests[i].answers);
+        free(f->requests[i].copy);
     }
     free(f->memory);
     free(f->retry);
@@ -482,8 +468,8 @@ void mrc_future_free_locked(struct mr_future *f)
 void mrc_future_free(struct mr_future *f)
 {
     bool holds = false;
-    for (uint32_t i = 0; i < f->part_count; i++)
-        holds |= f->parts[i].call != NULL || f->parts[i].resharded.sequence != 0;
+    for (uint32_t i = 0; i < f->request_count; i++)
+        holds |= f->requests[i].call != NULL || f->requests[i].resharded.sequence != 0;
     if (holds) {
         pthread_mutex_lock(&f->client->lock);
         free_calls(f);

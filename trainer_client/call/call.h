@@ -1,9 +1,9 @@
 /* A call: one request to each core concerned, and one outcome.
  *
- * The course of a call: mrc_future_new(), a description of each part's tensors, mrc_future_run() (future.h).
- * If the contents of tensors must be assembled (sharding), mrc_future_begin() comes before mrc_future_run():
- * it points `data` of all tensors that had none to room in the request. `finish` turns the parts' replies
- * into the caller's outputs, on the thread that waits, without the lock.
+ * The course of a call: mrc_future_new(), a description of each request's tensors, mrc_future_run()
+ * (future.h). If the contents of tensors must be assembled (sharding), mrc_future_begin() comes before
+ * mrc_future_run(): it points `data` of all tensors that had none to room in the request. `finish` turns
+ * the requests' replies into the caller's outputs, on the thread that waits, without the lock.
  */
 #ifndef MRC_CALL_H
 #define MRC_CALL_H
@@ -20,38 +20,38 @@
 
 struct mrc_push;
 
-/* A push that was split again when the shard map changed under it. Its caller waits until all pieces are
+/* A push that was split again when the shard map changed under it. Its caller waits until all shares are
  * answered (reshard.h). */
 struct mrc_resharded {
-    uint64_t sequence;      /* of all pieces; 0: it was not split again */
+    uint64_t sequence;      /* of all shares; 0: it was not split again */
     struct mr_link waiting; /* of mrc_reshard.waiting */
-    enum mr_status status;  /* why a piece will not be applied; MR_OK: none is known */
+    enum mr_status status;  /* why a share will not be applied; MR_OK: none is known */
 };
 
 /* A request to one core. */
-struct mrc_part {
+struct mrc_shard_request {
     struct mr_future *future;
     struct mrc_link *link; /* NULL until begun */
-    struct mrc_link *to;   /* where it goes whatever the owners are; NULL: to this owner (owners.h) */
+    struct mrc_link *to;   /* where it goes whatever the owners are; NULL: to this owner (shard_map.h) */
     uint16_t owner;
     uint16_t table; /* in the preamble, with these flags, in place of the future's; 0: the future's */
     uint16_t flags;
-    bool is_control; /* goes to the first node that answers (mrc_owners_control()) */
+    bool is_control; /* goes to the first node that answers (mrc_shard_map_control()) */
     uint16_t tensor_count;
     struct mr_tensor *tensors; /* of the request: `data` is copied; NULL = room to be filled in */
     const void **sources;      /* where they are copied from */
     struct mr_call *call;      /* NULL once freed or handed to a reply */
     struct mrc_push *push;     /* of a numbered call, until it ends */
-    uint32_t request_bytes;
-    uint32_t unread_bytes; /* of a reply for which there was no room; 0: there was room */
-    bool replied;          /* the server replied; otherwise the call ended here */
+    uint32_t bytes;            /* of the request */
+    uint32_t unread_bytes;     /* of a reply for which there was no room; 0: there was room */
+    bool replied;              /* the server replied; otherwise the call ended here */
     struct mrc_resharded resharded;
     bool cancelled;            /* the shard map changed before it was sent: its number is void */
     bool is_late;              /* the answer came too late to be believed (cluster.h) */
     bool kept;                 /* nobody answered the push, and it will be sent again */
     bool is_void;              /* it named a number that now belongs to another feature */
     uint64_t start_id;         /* of the server that replied */
-    struct mr_link in_flight;  /* of mrc_link.parts */
+    struct mr_link in_flight;  /* of mrc_link.requests */
     uint64_t sequence;         /* of the reply */
     uint32_t restores;         /* of the reply */
     uint64_t checkpoint;       /* of the reply, see struct mr_preamble */
@@ -73,15 +73,15 @@ struct mrc_retry;
 struct mr_future {
     struct mr_client *client;
     struct mr_call_options options;
-    mrc_finish finish; /* NULL: the first part's tensors, unchanged */
+    mrc_finish finish; /* NULL: the first request's tensors, unchanged */
     void (*on_end)(
         struct mr_future *f);  /* for calls of the library itself: called under the lock; frees `f` */
     void *context;             /* context_bytes, zeroed; goes with the future */
     void *memory;              /* freed with the future; for the code that made it */
     struct mrc_retry *retry;   /* of the caller's; freed with the future. NULL: it is not made again */
-    struct mrc_series *series; /* the calls that it stands for, and it has no parts; NULL: it is a call */
+    struct mrc_series *series; /* the calls that it stands for, and it has no requests; NULL: it is a call */
     struct mr_pushed *pushed;  /* the caller's; NULL: the caller does not ask what became of the push */
-    uint32_t part_count, parts_pending;
+    uint32_t request_count, requests_pending;
     int notify_fd; /* eventfd of mr_future_notify(); -1 = none */
     struct mr_link
         pending_notify; /* of mr_client.pending_notify, while the caller waits for another notice */
@@ -89,22 +89,22 @@ struct mr_future {
     uint64_t began_ns;  /* by mr_tick_ns(); of a retry, that of the first try */
     uint64_t sent_us;
     uint64_t wait_until_us;  /* the thread that begins it waits for room until then, if before the deadline */
-    uint32_t map_generation; /* mrc_owners.changes of those by which the parts were split; UINT32_MAX = any */
+    uint32_t map_generation; /* of the shard map by which the requests were split; UINT32_MAX = any */
     bool begun, sent, ended, abandoned, waited, more;
     bool awaited;        /* a thread waits for its end, and counts how long it took */
     bool is_replay_full; /* why there is no room: pushes that nobody has answered fill the replay buffer */
-    bool takes_some;     /* `finish` is called even if parts have failed; the outcome is that failure */
-    struct mrc_part parts[];
+    bool takes_some;     /* `finish` is called even if requests have failed; the outcome is that failure */
+    struct mrc_shard_request requests[];
 };
 
-/* Makes a call of `part_count` parts with at most `tensors_max` tensors each. Part i goes to owner i unless
- * changed. MR_INVALID_ARGUMENT (options), MR_NO_MEMORY, MR_UNKNOWN_TABLE (no feature has such a number),
- * reported by mrc_error(). */
+/* Makes a call of `request_count` requests with at most `tensors_max` tensors each. Request i goes to shard
+ * i unless changed. MR_INVALID_ARGUMENT (options), MR_NO_MEMORY, MR_UNKNOWN_TABLE (no feature has such a
+ * number), reported by mrc_error(). */
 enum mr_status mrc_future_new(struct mr_client *client, const struct mr_options *options, enum mr_op op,
-                              uint32_t feature, uint32_t part_count, uint32_t tensors_max,
+                              uint32_t feature, uint32_t request_count, uint32_t tensors_max,
                               size_t context_bytes, struct mr_future **out);
-/* Appends a tensor to part i's request. */
-void mrc_part_add(struct mr_future *f, uint32_t i, struct mr_tensor tensor);
+/* Appends a tensor to request i. */
+void mrc_request_add(struct mr_future *f, uint32_t i, struct mr_tensor tensor);
 
 /* Makes room for all requests; waits for it while other calls are in flight. On failure nothing is begun.
  * May also return MRC_STALE_MAP and MRC_NO_ROOM_YET (retry.h). */
@@ -121,15 +121,16 @@ void mrc_future_free_locked(struct mr_future *f);
 
 /* Returns whether the call was split by a shard map that the client no longer has. Under the lock. */
 bool mrc_map_has_changed(const struct mr_future *f);
-/* Handles the end of a part's call. Under the lock. */
-void mrc_part_ended(struct mrc_part *part, struct mr_call *call, enum mr_status status,
-                    const struct mr_message *reply);
+/* Handles the end of a request's call. Under the lock. */
+void mrc_request_ended(struct mrc_shard_request *request, struct mr_call *call, enum mr_status status,
+                       const struct mr_message *reply);
 
-/* Returns tensor t of part i's reply if it has that dtype and rank, otherwise NULL. */
-const struct mr_tensor *mrc_part_tensor(const struct mr_future *f, uint32_t i, uint32_t t,
-                                        enum mr_dtype dtype, uint32_t rank);
-/* Returns MR_BAD_MESSAGE, reported by mrc_error(), because part i's reply is not of the operation's form. */
-enum mr_status mrc_part_garbled(const struct mr_future *f, uint32_t i);
+/* Returns tensor t of request i's reply if it has that dtype and rank, otherwise NULL. */
+const struct mr_tensor *mrc_answer_tensor(const struct mr_future *f, uint32_t i, uint32_t t,
+                                          enum mr_dtype dtype, uint32_t rank);
+/* Returns MR_BAD_MESSAGE, reported by mrc_error(), because request i's reply is not of the operation's
+ * form. */
+enum mr_status mrc_answer_garbled(const struct mr_future *f, uint32_t i);
 /* Returns when a call with these options has to end. */
 uint64_t mrc_deadline_us(const struct mr_client *client, const struct mr_options *options, uint64_t now_us);
 

@@ -18,7 +18,7 @@ struct mr_future;
 struct mr_replay_info;
 struct mrc_link;
 struct mrc_node;
-struct mrc_part;
+struct mrc_shard_request;
 
 struct mrc_call_hooks {
     /* ---- memory for client->reshard, node->replay and link->replay; false: none. `fini` also then ---- */
@@ -39,24 +39,24 @@ struct mrc_call_hooks {
     enum mr_status (*check)(const struct mr_future *f);
     /* Returns whether the link has had what was kept for others; nothing else may be sent to it before. */
     bool (*is_open)(const struct mrc_link *link);
-    /* Numbers a part, whose request is begun next. MR_NO_MEMORY: it has to wait until others are answered;
+    /* Numbers a request, which is begun next. MR_NO_MEMORY: it has to wait until others are answered;
      * MR_UNKNOWN_OUTCOME: earlier ones are lost, reported by mrc_error(). */
-    enum mr_status (*begin)(struct mr_future *f, struct mrc_part *part, struct mrc_link *link);
-    /* The part was begun, and will not be sent. */
-    void (*undo)(struct mrc_part *part);
+    enum mr_status (*begin)(struct mr_future *f, struct mrc_shard_request *request, struct mrc_link *link);
+    /* The request was begun, and will not be sent. */
+    void (*undo)(struct mrc_shard_request *request);
     /* Copies the requests, once they are filled in. With or without the lock. */
     void (*copy)(struct mr_future *f);
-    /* The part's call ended: its status is set, and changed where the outcome is not known. reply NULL: there
-     * is none. */
-    void (*ended)(struct mrc_part *part, const struct mr_message *reply);
-    /* All parts of the call have. */
+    /* The request's call ended: its status is set, and changed where the outcome is not known. reply NULL:
+     * there is none. */
+    void (*ended)(struct mrc_shard_request *request, const struct mr_message *reply);
+    /* All requests of the call have. */
     void (*all_ended)(struct mr_future *f);
     /* Returns whether the pushes of an ended call that were split again have been answered. */
     bool (*has_settled)(const struct mr_future *f);
-    /* Waits for that until the call's deadline, and sets the status of its parts. Takes the lock. */
+    /* Waits for that until the call's deadline, and sets the status of its requests. Takes the lock. */
     void (*settle)(struct mr_future *f);
-    /* Nobody waits for the part's push any more. */
-    void (*leave)(struct mrc_part *part);
+    /* Nobody waits for the request's push any more. */
+    void (*leave)(struct mrc_shard_request *request);
     /* Frees copies that were never numbered. With or without the lock. */
     void (*free)(struct mr_future *f);
     /* Returns whether a push of the client waits for an answer. */

@@ -274,7 +274,7 @@ static void free_client(struct mr_client *client)
     for (uint32_t n = 0; n < client->node_count; n++)
         mrc_node_destroy(client->nodes[n]);
     mrc_names_release(client->names);
-    mrc_owners_release(client->owners);
+    mrc_shard_map_release(client->shard_map);
     mrc_call_hooks.client_fini(client);
     mrc_progress_fini(&client->progress);
     mrc_features_free(&client->features);
@@ -404,7 +404,7 @@ uint32_t mr_client_core_count(const struct mr_client *client)
     if (c == NULL || mrc_is_inherited(c))
         return 0;
     pthread_mutex_lock(&c->lock);
-    uint32_t core_count = c->owners->count;
+    uint32_t core_count = c->shard_map->count;
 
     pthread_mutex_unlock(&c->lock);
     return core_count;
@@ -419,10 +419,10 @@ bool mr_client_core_place(const struct mr_client *client, uint32_t core, struct 
     if (c == NULL || place == NULL || mrc_is_inherited(c))
         return false;
     pthread_mutex_lock(&c->lock);
-    const bool is_there = core < c->owners->count;
+    const bool is_there = core < c->shard_map->count;
 
     if (is_there) {
-        const struct mrc_owner *owner = &c->owners->owners[core];
+        const struct mrc_shard *owner = &c->shard_map->shards[core];
         place->core = owner->core;
         memcpy(place->node, owner->node->name, sizeof(place->node));
     }
@@ -436,7 +436,7 @@ uint32_t mr_client_incarnation(const struct mr_client *client)
     if (c == NULL || mrc_is_inherited(c))
         return 0;
     pthread_mutex_lock(&c->lock);
-    uint32_t incarnation = c->owners->owners[0].node->incarnation;
+    uint32_t incarnation = c->shard_map->shards[0].node->incarnation;
 
     pthread_mutex_unlock(&c->lock);
     return incarnation;
@@ -448,7 +448,7 @@ uint64_t mr_client_start_id(const struct mr_client *client)
     if (c == NULL || mrc_is_inherited(c))
         return 0;
     pthread_mutex_lock(&c->lock);
-    uint64_t start_id = mrc_owners_start_id(c);
+    uint64_t start_id = mrc_shard_map_start_id(c);
 
     pthread_mutex_unlock(&c->lock);
     return start_id;

@@ -17,7 +17,7 @@
 #include "trainer_client/millrace.h"
 #include "trainer_client/call/names.h"
 #include "trainer_client/call/node.h"
-#include "trainer_client/call/owners.h"
+#include "trainer_client/call/shard_map.h"
 #include "trainer_client/call/progress.h"
 
 #define MRC_SERVER_BYTES        128u
@@ -73,11 +73,11 @@ struct mr_client {
     struct mrc_link *
         *links; /* of all nodes, in the order in which they were made; set by the driving thread */
     struct mrc_cluster cluster;
-    struct mrc_owners *owners;   /* NULL: not known yet */
-    struct mrc_reshard *reshard; /* what is kept, on its way to other owners (call_hooks.h) */
-    uint32_t calls_held;         /* begun and not freed, including views that the caller holds */
-    uint64_t room_made;          /* rises when a call ends or is freed */
-    uint32_t room_waiters;       /* threads that wait for that */
+    struct mrc_shard_map *shard_map; /* NULL: not known yet */
+    struct mrc_reshard *reshard;     /* what is kept, on its way to other owners (call_hooks.h) */
+    uint32_t calls_held;             /* begun and not freed, including views that the caller holds */
+    uint64_t room_made;              /* rises when a call ends or is freed */
+    uint32_t room_waiters;           /* threads that wait for that */
     struct mr_histogram *latencies[MR_OP_COUNT]; /* of its own calls; NULL: none so far */
     struct mr_link pending_notify;               /* futures, see mrc_futures_notify_pending() */
     bool stopping;                               /* the progress thread must end */

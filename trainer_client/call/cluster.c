@@ -32,8 +32,8 @@ static bool is_text(const char text[MR_CLUSTER_NAME_BYTES])
 bool mrc_cluster_read_owners(const struct mr_future *f, uint32_t node_count,
                              uint16_t owner[MR_PARTITION_COUNT])
 {
-    const struct mr_tensor *of_few = mrc_part_tensor(f, 0, 4, MR_U8, 1),
-                           *of_many = mrc_part_tensor(f, 0, 4, MR_U16, 1);
+    const struct mr_tensor *of_few = mrc_answer_tensor(f, 0, 4, MR_U8, 1),
+                           *of_many = mrc_answer_tensor(f, 0, 4, MR_U16, 1);
     const struct mr_tensor *t = of_few != NULL ? of_few : of_many;
     if (t == NULL || t->dims[0] != MR_PARTITION_COUNT || (of_few != NULL && node_count > MR_CLUSTER_NO_NODE))
         return false;
@@ -49,8 +49,8 @@ bool mrc_cluster_read_owners(const struct mr_future *f, uint32_t node_count,
 
 static bool read_tensors(const struct mr_future *f, struct told *told)
 {
-    const struct mr_tensor *words = mrc_part_tensor(f, 0, 2, MR_U64, 1),
-                           *nodes = mrc_part_tensor(f, 0, 3, MR_U8, 2);
+    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 2, MR_U64, 1),
+                           *nodes = mrc_answer_tensor(f, 0, 3, MR_U8, 2);
     if (words == NULL || nodes == NULL || words->dims[0] < MR_CLUSTER_WORDS ||
         nodes->dims[0] > MR_CLUSTER_NODES_MAX || nodes->dims[1] != sizeof(struct mr_cluster_node))
         return false;
@@ -146,7 +146,7 @@ static bool is_other(struct mrc_node *node, const struct mr_future *f, struct to
 /* What was told is too large for the stack of a caller's thread. */
 bool mrc_cluster_is_other(struct mrc_node *node, const struct mr_future *f)
 {
-    if (node->name[0] == '\0' || f->parts[0].answer_count < 2 + MR_CLUSTER_TENSORS)
+    if (node->name[0] == '\0' || f->requests[0].answer_count < 2 + MR_CLUSTER_TENSORS)
         return false;
     struct told *told = calloc(1, sizeof(*told));
     const bool is_it = told != NULL && is_other(node, f, told);
@@ -304,7 +304,7 @@ static enum mrc_map_news read_member(struct mrc_node *node, const struct mr_futu
 
 enum mrc_map_news mrc_cluster_read(struct mrc_node *node, const struct mr_future *f)
 {
-    if (f->parts[0].answer_count < 2 + MR_CLUSTER_TENSORS)
+    if (f->requests[0].answer_count < 2 + MR_CLUSTER_TENSORS)
         return read_loner(node);
     struct told *told = calloc(1, sizeof(*told));
     const enum mrc_map_news news = told == NULL ? MRC_MAP_MISSING : read_member(node, f, told);

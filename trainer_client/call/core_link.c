@@ -52,7 +52,7 @@ static void on_session(void *app, struct mr_client_session *session, enum mr_cli
 static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status status,
                      const struct mr_message *reply)
 {
-    mrc_part_ended(user, call, status, reply);
+    mrc_request_ended(user, call, status, reply);
 }
 
 static enum mr_status create_endpoint(struct mrc_link *link, const struct mrc_link_config *config)
@@ -94,7 +94,7 @@ enum mr_status mrc_link_create(struct mrc_node *node, const struct mrc_link_conf
     link->node = node;
     link->core = core;
     link->port_us = UINT64_MAX;
-    mr_list_init(&link->parts);
+    mr_list_init(&link->requests);
     link->address = link->at = *address;
     link->socket.fd = -1;
     link->offload_wanted = config->offload;

@@ -57,9 +57,9 @@ struct mrc_link {
     uint32_t calls_held;            /* ended and not freed, because the caller holds views */
     uint64_t start_id;              /* of the server, as this link has seen it last */
     struct mrc_link_replay *replay; /* its pushes (call_hooks.h) */
-    bool regrouped;        /* the core has got or lost partitions, and its pushes are to be split again */
-    struct mr_link parts;  /* calls begun and not ended: struct mrc_part.in_flight */
-    uint64_t forgotten_us; /* the last time, see mrc_link_was_forgotten() */
+    bool regrouped;          /* the core has got or lost partitions, and its pushes are to be split again */
+    struct mr_link requests; /* calls begun and not ended: struct mrc_shard_request.in_flight */
+    uint64_t forgotten_us;   /* the last time, see mrc_link_was_forgotten() */
     uint32_t forgotten;
     bool held;                    /* the server was restarted: only calls marked `ahead` are sent */
     bool up;                      /* has been accepted at least once */

@@ -110,22 +110,20 @@ enum mr_status mr_future_wait(struct mr_future *future, struct mr_reply **reply)
     return status;
 }
 
-static bool was_refused(const struct mr_future *f)
-{
-    bool refused = false;
-    for (uint32_t i = 0; i < f->part_count; i++)
-        refused |= f->parts[i].status == MR_WRONG_OWNER;
-    return refused;
-}
-
 /* Returns whether the latest try of the future that the caller has needs nothing more to be waited for. */
 static bool is_over(const void *arg)
 {
     struct mr_future *f = (void *)(uintptr_t)arg;
     const struct mr_future *latest = mrc_retry_latest(f);
-    return latest->ended && mrc_call_hooks.has_settled(latest) &&
-           (mrc_cluster_is_settled(f->client) || f->retry == NULL || f->retry->is_over ||
-            mr_clock_us() >= f->options.deadline_us || !was_refused(latest));
+    bool was_refused = false;
+    if (!latest->ended || !mrc_call_hooks.has_settled(latest))
+        return false;
+    if (mrc_cluster_is_settled(f->client) || f->retry == NULL || f->retry->is_over ||
+        mr_clock_us() >= f->options.deadline_us)
+        return true;
+    for (uint32_t i = 0; i < latest->request_count; i++)
+        was_refused |= latest->requests[i].status == MR_WRONG_OWNER;
+    return !was_refused;
 }
 
 /* The caller was notified and polled, but the retry was not possible yet. Notify again when there is more

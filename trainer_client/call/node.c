@@ -196,8 +196,8 @@ static void note_message_bytes(struct mr_client *client)
 /* Reads the reply into the node; false when it is malformed. */
 static bool read_info(struct mrc_node *node, const struct mr_future *f)
 {
-    const struct mr_tensor *words = mrc_part_tensor(f, 0, 0, MR_U32, 1);
-    const struct mr_tensor *map = mrc_part_tensor(f, 0, 1, MR_U16, 1);
+    const struct mr_tensor *words = mrc_answer_tensor(f, 0, 0, MR_U32, 1);
+    const struct mr_tensor *map = mrc_answer_tensor(f, 0, 1, MR_U16, 1);
     if (words == NULL || map == NULL || words->dims[0] < INFO_WORDS || map->dims[0] != MR_PARTITION_COUNT)
         return false;
     const uint32_t *info = words->data;
@@ -242,7 +242,7 @@ static void list_owners(struct mrc_node *node)
 {
     for (uint32_t n = 0; n < node->client->node_count; n++)
         open_links(node->client->nodes[n]);
-    node->unlisted = !mrc_owners_renew(node->client);
+    node->unlisted = !mrc_shard_map_renew(node->client);
     if (node->unlisted)
         ask_later(node);
 }
@@ -266,9 +266,9 @@ static void read_map(struct mrc_node *node, const struct mr_future *f)
 
 static void info_came(struct mr_future *f)
 {
-    struct mrc_node *node = f->parts[0].link->node;
+    struct mrc_node *node = f->requests[0].link->node;
     node->asking = false;
-    if (f->parts[0].status == MR_OK) {
+    if (f->requests[0].status == MR_OK) {
         const bool is_other = mrc_cluster_is_other(node, f);
         node->garbled = !is_other && !read_info(node, f);
         if (!node->garbled)
@@ -279,7 +279,7 @@ static void info_came(struct mr_future *f)
         if (node->unlisted &&
             (!node->is_member || node->client->cluster.epoch != 0 || node->client->any_node))
             list_owners(node);
-    } else if (f->parts[0].status != MR_CANCELLED) {
+    } else if (f->requests[0].status != MR_CANCELLED) {
         ask_later(node);
     }
     mrc_future_free_locked(f);
@@ -292,7 +292,7 @@ static void node_ask(struct mrc_node *node)
         ask_later(node);
         return;
     }
-    f->parts[0].to = node->links[0];
+    f->requests[0].to = node->links[0];
     f->on_end = info_came;
     f->options.ahead = true; /* held sessions are released once the map is known */
     if (mrc_future_send_locked(f) != MR_OK) {
@@ -434,12 +434,12 @@ static bool connected(const void *arg)
             return true;
     if (client->cluster.loner != NULL)
         return true;
-    for (uint32_t n = 0; n < client->node_count && client->any_node && client->owners != NULL; n++)
+    for (uint32_t n = 0; n < client->node_count && client->any_node && client->shard_map != NULL; n++)
         if (client->nodes[n]->core_count > 0 && is_ready(client->nodes[n]->links[0]))
             return true;
     bool is_any = false; /* calls for what absent nodes own wait for them, as they do later */
-    for (uint32_t i = 0; client->owners != NULL && i < client->owners->count; i++) {
-        const struct mrc_node *node = client->owners->owners[i].node;
+    for (uint32_t i = 0; client->shard_map != NULL && i < client->shard_map->count; i++) {
+        const struct mrc_node *node = client->shard_map->shards[i].node;
         if (!is_complete(node) && !mrc_node_is_away(node))
             return false;
         is_any |= is_complete(node);

@@ -43,7 +43,7 @@ struct mrc_node {
     uint64_t ask_us; /* ... but not before */
     uint32_t asked_in_vain;
     bool garbled;  /* the node's answer was no partition map */
-    bool unlisted; /* the client's owners do not show its partitions yet (owners.h) */
+    bool unlisted; /* the client's owners do not show its partitions yet (shard_map.h) */
     uint16_t partition_core[MR_PARTITION_COUNT];
     uint32_t message_bytes_max;     /* it takes no longer ones; 0: not known yet */
     struct mrc_node_replay *replay; /* what it has of the client's pushes (call_hooks.h) */

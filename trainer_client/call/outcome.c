@@ -11,16 +11,16 @@
 
 #define TEXT_BYTES 480u
 
-static bool succeeded(const struct mr_future *f, const struct mrc_part *part)
+static bool succeeded(const struct mr_future *f, const struct mrc_shard_request *request)
 {
-    return part->status == MR_OK ||
-           (part->status == MR_ALREADY_LEARNT && f->options.op == MR_OP_PUSH_GRAD_BATCH);
+    return request->status == MR_OK ||
+           (request->status == MR_ALREADY_LEARNT && f->options.op == MR_OP_PUSH_GRAD_BATCH);
 }
 
 /* Describes how long the server has been silent, and why, as far as that is known. */
-static void describe_silence(const struct mrc_part *part, char text[TEXT_BYTES])
+static void describe_silence(const struct mrc_shard_request *request, char text[TEXT_BYTES])
 {
-    struct mrc_link *link = part->link;
+    struct mrc_link *link = request->link;
     struct mr_client_session_info info = {.silent_since_us = 0};
     uint64_t now_us = mr_clock_us();
     pthread_mutex_lock(&link->client->lock);
@@ -47,12 +47,12 @@ static void describe_silence(const struct mrc_part *part, char text[TEXT_BYTES])
 
 /* The packet that says BUSY has no reason with it. A member was asked about its lease when such a call ended
  * before. */
-static void describe_busy(const struct mrc_part *part, char text[TEXT_BYTES])
+static void describe_busy(const struct mrc_shard_request *request, char text[TEXT_BYTES])
 {
-    const struct mrc_node *node = part->link->node;
-    pthread_mutex_lock(&part->link->client->lock);
+    const struct mrc_node *node = request->link->node;
+    pthread_mutex_lock(&request->link->client->lock);
     const bool is_member = node->is_member, has_no_lease = node->has_no_lease;
-    pthread_mutex_unlock(&part->link->client->lock);
+    pthread_mutex_unlock(&request->link->client->lock);
     if (has_no_lease)
         snprintf(
             text, TEXT_BYTES,
@@ -68,47 +68,47 @@ static void describe_busy(const struct mrc_part *part, char text[TEXT_BYTES])
                       : " (millrace ctl status and its log say which)");
 }
 
-static void describe(const struct mrc_part *part, char text[TEXT_BYTES])
+static void describe(const struct mrc_shard_request *request, char text[TEXT_BYTES])
 {
-    if (part->answer_count > 0 && part->answers[0].dtype == MR_U8) {
-        const char *said = part->answers[0].data;
-        (void)mr_printable(text, TEXT_BYTES, said, strnlen(said, (size_t)part->answers[0].bytes));
-    } else if (part->is_void) {
+    if (request->answer_count > 0 && request->answers[0].dtype == MR_U8) {
+        const char *said = request->answers[0].data;
+        (void)mr_printable(text, TEXT_BYTES, said, strnlen(said, (size_t)request->answers[0].bytes));
+    } else if (request->is_void) {
         snprintf(text, TEXT_BYTES,
                  "its number is no longer that feature's since the node was restarted or restored: create it "
                  "again, or list the features, for the number that it has now");
-    } else if (part->unread_bytes > 0) {
+    } else if (request->unread_bytes > 0) {
         snprintf(text, TEXT_BYTES,
                  "the server has executed the call, and its reply of %u bytes finds no room in the client's "
                  "memory for messages, memory_bytes = %u: raise that to at least %" PRIu64
                  ", ask for less at once, or let go of replies that are held",
-                 part->unread_bytes, part->link->client->link_config.memory_bytes,
-                 2 * (uint64_t)mr_buddy_block_bytes(part->unread_bytes));
-    } else if (part->status == MR_BUSY && !part->replied) {
-        describe_busy(part, text);
-    } else if (part->is_late) {
+                 request->unread_bytes, request->link->client->link_config.memory_bytes,
+                 2 * (uint64_t)mr_buddy_block_bytes(request->unread_bytes));
+    } else if (request->status == MR_BUSY && !request->replied) {
+        describe_busy(request, text);
+    } else if (request->is_late) {
         snprintf(
             text, TEXT_BYTES,
             "the answer came later than the node's lease reaches, and another node may have the keys since");
-    } else if (part->status == MR_UNREACHABLE) {
-        describe_silence(part, text);
+    } else if (request->status == MR_UNREACHABLE) {
+        describe_silence(request, text);
     } else {
-        snprintf(text, TEXT_BYTES, "%s", mr_status_text(part->status));
+        snprintf(text, TEXT_BYTES, "%s", mr_status_text(request->status));
     }
 }
 
-static enum mr_status partly_applied(const struct mr_future *f, const struct mrc_part *failed,
+static enum mr_status partly_applied(const struct mr_future *f, const struct mrc_shard_request *failed,
                                      const char *text, uint32_t good)
 {
     char step[MRC_STEPS_BYTES];
     return mrc_error(
         MR_UNKNOWN_OUTCOME, "%s: %s: %s: %s; %u of the call's %u messages to cores %s been applied%s",
         failed->link->name, mr_op_name(f->options.op), mr_status_name(failed->status), text, good,
-        f->part_count, good == 1 ? "has" : "have", mrc_of_steps(f->options.step, f->options.step, step));
+        f->request_count, good == 1 ? "has" : "have", mrc_of_steps(f->options.step, f->options.step, step));
 }
 
 /* Reports a failed call. A push that may have been applied is named by its step. */
-static enum mr_status report_failure(const struct mr_future *f, const struct mrc_part *failed,
+static enum mr_status report_failure(const struct mr_future *f, const struct mrc_shard_request *failed,
                                      const char *text)
 {
     char step[MRC_STEPS_BYTES] = "", unfound[sizeof(f->client->cluster.unfound) + 2] = "";
@@ -135,7 +135,7 @@ static enum mr_status report_failure(const struct mr_future *f, const struct mrc
 
 /* Returns whether the call was split for former cores: the present ones refused it, or nobody was left to
  * ask. */
-static bool is_overtaken(const struct mr_future *f, const struct mrc_part *failed)
+static bool is_overtaken(const struct mr_future *f, const struct mrc_shard_request *failed)
 {
     if (!mr_op_repeatable(f->options.op))
         return false;
@@ -150,18 +150,18 @@ static bool is_overtaken(const struct mr_future *f, const struct mrc_part *faile
     return changed;
 }
 
-/* Returns the part whose status is the call's; NULL when all parts succeeded. */
-static const struct mrc_part *find_failed(const struct mr_future *f, uint32_t *good)
+/* Returns the request whose status is the call's; NULL when all requests succeeded. */
+static const struct mrc_shard_request *find_failed(const struct mr_future *f, uint32_t *good)
 {
-    const struct mrc_part *failed = NULL;
+    const struct mrc_shard_request *failed = NULL;
     *good = 0;
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        const struct mrc_part *part = &f->parts[i];
-        if (succeeded(f, part))
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        const struct mrc_shard_request *request = &f->requests[i];
+        if (succeeded(f, request))
             (*good)++;
         else if (failed == NULL ||
-                 (part->status == MR_UNKNOWN_OUTCOME && failed->status != MR_UNKNOWN_OUTCOME))
-            failed = part;
+                 (request->status == MR_UNKNOWN_OUTCOME && failed->status != MR_UNKNOWN_OUTCOME))
+            failed = request;
     }
     return failed;
 }
@@ -169,15 +169,15 @@ static const struct mrc_part *find_failed(const struct mr_future *f, uint32_t *g
 enum mr_status mrc_outcome_status(const struct mr_future *f)
 {
     uint32_t good;
-    const struct mrc_part *failed = find_failed(f, &good);
+    const struct mrc_shard_request *failed = find_failed(f, &good);
     return failed == NULL ? MR_OK : failed->status;
 }
 
 bool mrc_outcome_is_kept(const struct mr_future *f)
 {
-    bool kept = f->part_count > 0;
-    for (uint32_t i = 0; i < f->part_count; i++)
-        kept &= succeeded(f, &f->parts[i]) || f->parts[i].kept;
+    bool kept = f->request_count > 0;
+    for (uint32_t i = 0; i < f->request_count; i++)
+        kept &= succeeded(f, &f->requests[i]) || f->requests[i].kept;
     return kept;
 }
 
@@ -185,7 +185,7 @@ enum mr_status mrc_outcome(struct mr_future *f)
 {
     char text[TEXT_BYTES];
     uint32_t good;
-    const struct mrc_part *failed = find_failed(f, &good);
+    const struct mrc_shard_request *failed = find_failed(f, &good);
     if (failed == NULL)
         return MR_OK;
     if (failed->status != MR_WRONG_OWNER && is_overtaken(f, failed))
@@ -198,19 +198,19 @@ enum mr_status mrc_outcome(struct mr_future *f)
                : report_failure(f, failed, text);
 }
 
-/* Adds a part's counts, the last tensor of its answer. A core that had applied the push, or some of it,
+/* Adds a request's counts, the last tensor of its answer. A core that had applied the push, or some of it,
  * before sends none, and neither does one that did not answer. */
 static enum mr_status add_counts(const struct mr_future *f, uint32_t i, struct mr_pushed *sum)
 {
     uint32_t before = f->options.op == MR_OP_PUSH_GRAD_BATCH ? 1 : 0;
-    if (f->parts[i].status != MR_OK || f->parts[i].answer_count <= before) {
+    if (f->requests[i].status != MR_OK || f->requests[i].answer_count <= before) {
         sum->is_known = false;
         return MR_OK;
     }
-    const struct mr_tensor *counts = mrc_part_tensor(f, i, before, MR_U32, 1);
+    const struct mr_tensor *counts = mrc_answer_tensor(f, i, before, MR_U32, 1);
 
     if (counts == NULL || counts->dims[0] < MR_PUSHED_WORDS)
-        return mrc_part_garbled(f, i);
+        return mrc_answer_garbled(f, i);
     const uint32_t *words = counts->data;
 
     sum->sent += words[MR_PUSHED_SENT];
@@ -225,17 +225,17 @@ enum mr_status mrc_pushed(const struct mr_future *f, struct mr_pushed *out)
 {
     enum mr_status status = MR_OK;
     *out = (struct mr_pushed){.is_known = true};
-    for (uint32_t i = 0; i < f->part_count && status == MR_OK; i++)
+    for (uint32_t i = 0; i < f->request_count && status == MR_OK; i++)
         status = add_counts(f, i, out);
     return status;
 }
 
-const struct mr_tensor *mrc_part_tensor(const struct mr_future *f, uint32_t i, uint32_t t,
-                                        enum mr_dtype dtype, uint32_t rank)
+const struct mr_tensor *mrc_answer_tensor(const struct mr_future *f, uint32_t i, uint32_t t,
+                                          enum mr_dtype dtype, uint32_t rank)
 {
-    if (t >= f->parts[i].answer_count)
+    if (t >= f->requests[i].answer_count)
         return NULL;
-    const struct mr_tensor *tensor = &f->parts[i].answers[t];
+    const struct mr_tensor *tensor = &f->requests[i].answers[t];
 
     return tensor->dtype == dtype && tensor->rank == rank ? tensor : NULL;
 }
@@ -250,9 +250,9 @@ static enum mr_status link_garbled(const struct mrc_link *link, enum mr_op op)
                      link->name, mr_op_name(op), versions);
 }
 
-enum mr_status mrc_part_garbled(const struct mr_future *f, uint32_t i)
+enum mr_status mrc_answer_garbled(const struct mr_future *f, uint32_t i)
 {
-    return link_garbled(f->parts[i].link, f->options.op);
+    return link_garbled(f->requests[i].link, f->options.op);
 }
 
 /* ---- tensors for the caller ---- */
@@ -270,29 +270,29 @@ struct mr_reply {
 
 struct mr_reply *mrc_reply_view(struct mr_future *f)
 {
-    struct mrc_part *part = &f->parts[0];
+    struct mrc_shard_request *request = &f->requests[0];
     struct mr_reply *r = calloc(1, sizeof(*r));
     if (r == NULL) {
         mrc_error_line("no memory for a reply");
         return NULL;
     }
-    if (part->call != NULL) {
+    if (request->call != NULL) {
         r->client = f->client;
-        r->link = part->link;
-        r->call = part->call;
-        part->call = NULL;
+        r->link = request->link;
+        r->call = request->call;
+        request->call = NULL;
     }
-    r->memory = part->copy;
-    part->copy = NULL;
+    r->memory = request->copy;
+    request->copy = NULL;
     r->tensors = r->few;
-    if (part->answers == part->few) {
-        memcpy(r->few, part->few, sizeof(r->few));
+    if (request->answers == request->few) {
+        memcpy(r->few, request->few, sizeof(r->few));
     } else {
-        r->tensors = part->answers;
-        r->descriptors = part->answers;
-        part->answers = NULL;
+        r->tensors = request->answers;
+        r->descriptors = request->answers;
+        request->answers = NULL;
     }
-    r->tensor_count = part->answer_count;
+    r->tensor_count = request->answer_count;
     return r;
 }
 

@@ -19,10 +19,10 @@ bool mrc_outcome_is_kept(const struct mr_future *f);
  * mrc_error(). */
 enum mr_status mrc_pushed(const struct mr_future *f, struct mr_pushed *out);
 
-/* Returns part 0's tensors, and takes over its call: they are views into its receive buffer. NULL when memory
- * is short (reported by mrc_error()). */
+/* Returns request 0's tensors, and takes over its call: they are views into its receive buffer. NULL when
+ * memory is short (reported by mrc_error()). */
 struct mr_reply *mrc_reply_view(struct mr_future *f);
-/* Hands out part 0's tensors where `reply` is not NULL. MR_NO_MEMORY: *reply is left alone. */
+/* Hands out request 0's tensors where `reply` is not NULL. MR_NO_MEMORY: *reply is left alone. */
 enum mr_status mrc_reply_give(struct mr_future *f, struct mr_reply **reply);
 /* Reports that a reply's tensors are not what `op` returns, with the versions of both sides: of the client's
  * first server where the reply was joined from several. Not under the lock. Returns MR_BAD_MESSAGE. */

@@ -5,8 +5,8 @@
 
 static bool is_answered(const struct mr_future *f)
 {
-    for (uint32_t i = 0; i < f->part_count; i++)
-        if (!f->parts[i].replied)
+    for (uint32_t i = 0; i < f->request_count; i++)
+        if (!f->requests[i].replied)
             return false;
     return true;
 }

@@ -6,7 +6,7 @@
 
 #include "trainer_client/call/future.h"
 
-/* A future with answers to all of its parts has ended. */
+/* A future with answers to all of its requests has ended. */
 void mrc_own_latency_ended(const struct mr_future *f);
 void mrc_own_latency_destroy(struct mr_client *client);
 

@@ -242,14 +242,14 @@ static struct mrc_answer_watch next_watch(const struct mr_client *client)
 {
     struct mrc_answer_watch next = {UINT64_MAX, 0};
     for (uint32_t i = 0; i < client->link_count; i++) {
-        const struct mr_link *parts = &client->links[i]->parts, *first = parts->next;
-        if (first == parts)
+        const struct mr_link *requests = &client->links[i]->requests, *first = requests->next;
+        if (first == requests)
             continue;
-        const struct mrc_part *part = MR_CONTAINER(first, struct mrc_part, in_flight);
-        if (!part->future->sent)
+        const struct mrc_shard_request *request = MR_CONTAINER(first, struct mrc_shard_request, in_flight);
+        if (!request->future->sent)
             continue;
-        struct mrc_answer_watch watch = mrc_answer_watch(&client->progress.answers, part->future->options.op,
-                                                         part->request_bytes, part->future->sent_us);
+        struct mrc_answer_watch watch = mrc_answer_watch(
+            &client->progress.answers, request->future->options.op, request->bytes, request->future->sent_us);
         if (watch.until_us != 0 && watch.from_us < next.from_us)
             next = watch;
     }

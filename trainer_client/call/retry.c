@@ -38,7 +38,7 @@ enum mrc_retry_due mrc_retry_by_map(struct mrc_retry *r, enum mr_status status)
     if (r->map_generation == UINT32_MAX || !mr_op_repeatable(r->op) || mr_clock_us() >= r->deadline_us)
         return MRC_RETRY_NO;
     pthread_mutex_lock(&r->client->lock);
-    const bool has_changed = mrc_owners_changes(r->client) != r->map_generation;
+    const bool has_changed = mrc_shard_map_generation(r->client) != r->map_generation;
 
     pthread_mutex_unlock(&r->client->lock);
     return has_changed ? MRC_RETRY_NOW : MRC_RETRY_NO;
@@ -55,11 +55,11 @@ enum mrc_retry_due mrc_retry_shown(struct mrc_retry *r, enum mr_status status)
 
 /* ---- tries ---- */
 
-struct mrc_owners *mrc_retry_hold_map(struct mrc_retry *r)
+struct mrc_shard_map *mrc_retry_hold_map(struct mrc_retry *r)
 {
-    struct mrc_owners *owners = mrc_owners_hold(r->client);
-    r->map_generation = owners == NULL ? UINT32_MAX : owners->changes;
-    return owners;
+    struct mrc_shard_map *map = mrc_shard_map_hold(r->client);
+    r->map_generation = map == NULL ? UINT32_MAX : map->generation;
+    return map;
 }
 
 void mrc_retry_future(struct mrc_retry *r, struct mr_future *f)

@@ -63,7 +63,7 @@ enum mrc_retry_due mrc_retry_shown(struct mrc_retry *r, enum mr_status status);
 
 /* Returns the client's shard map, by which the try is split, to be released. NULL: another process made the
  * client, and the call itself reports that. Takes the lock. */
-struct mrc_owners *mrc_retry_hold_map(struct mrc_retry *r);
+struct mrc_shard_map *mrc_retry_hold_map(struct mrc_retry *r);
 /* The future `f` was handed out, and its latest try has ended: makes another if it must be made again. Waits
  * until then at most. MRC_RETRY_NOW: it has been made, as the latest. */
 enum mrc_retry_due mrc_retry_next(struct mr_future *f, uint64_t until_us);

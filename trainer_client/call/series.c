@@ -112,7 +112,7 @@ void mrc_series_made(struct mrc_series *s, enum mr_status status)
         series_note_failure(s, status, false);
 }
 
-/* Reports the outcome. A push of which a part was applied, or may be, has an unknown one unless all of it
+/* Reports the outcome. A push of which a call was applied, or may be, has an unknown one unless all of it
  * was, or will be. */
 static enum mr_status series_outcome(const struct mrc_series *s)
 {

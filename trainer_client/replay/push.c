@@ -180,17 +180,17 @@ bool mrc_push_split(const struct mrc_push *push, const uint16_t owners[MR_PARTIT
     return ok;
 }
 
-/* The pieces come from one push: what comes with their bags is the same. */
-struct mrc_push *mrc_push_join(struct mrc_push *const pieces[], uint32_t count)
+/* The shares come from one push: what comes with their bags is the same. */
+struct mrc_push *mrc_push_join(struct mrc_push *const shares[], uint32_t count)
 {
-    struct parts shape = parts_of(pieces[0]);
-    bool single = pieces[0]->tensors[2].dims[0] == 0;
+    struct parts shape = parts_of(shares[0]);
+    bool single = shares[0]->tensors[2].dims[0] == 0;
     shape.keys = shape.bags = 0;
     for (uint32_t i = 0; i < count; i++) {
-        shape.keys += parts_of(pieces[i]).keys;
-        shape.bags += parts_of(pieces[i]).bags;
+        shape.keys += parts_of(shares[i]).keys;
+        shape.bags += parts_of(shares[i]).bags;
     }
-    struct mrc_push *push = new_push(pieces[0], &shape);
+    struct mrc_push *push = new_push(shares[0], &shape);
 
     if (push == NULL)
         return NULL;
@@ -198,7 +198,7 @@ struct mrc_push *mrc_push_join(struct mrc_push *const pieces[], uint32_t count)
     uint32_t keys = 0, bags = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        struct parts from = parts_of(pieces[i]);
+        struct parts from = parts_of(shares[i]);
         uint32_t rows = single ? from.keys : from.bags;
         memcpy(to.key + keys, from.key, from.keys * sizeof(*to.key));
         mrc_rows_move(&to.gradients, single ? keys : bags, &from.gradients, 0, rows, to.dim);

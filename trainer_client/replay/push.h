@@ -69,13 +69,13 @@ uint32_t mrc_push_only_owner(const struct mrc_push *push, const uint16_t owners[
 bool mrc_push_split(const struct mrc_push *push, const uint16_t owners[MR_PARTITION_COUNT],
                     uint32_t owner_count, const struct mr_feature *table, struct mrc_push *shares[]);
 /* One push of rows out of several of the same table. NULL when memory is short. */
-struct mrc_push *mrc_push_join(struct mrc_push *const pieces[], uint32_t count);
+struct mrc_push *mrc_push_join(struct mrc_push *const shares[], uint32_t count);
 
 /* The same of a push of a variable (variable_push.c): of its gradient, or of values that are set. */
 bool mrc_variable_push_split(const struct mrc_push *push, const uint16_t owners[MR_PARTITION_COUNT],
                              uint32_t owner_count, const struct mr_feature *variable,
                              struct mrc_push *shares[]);
-struct mrc_push *mrc_variable_push_join(struct mrc_push *const pieces[], uint32_t count);
+struct mrc_push *mrc_variable_push_join(struct mrc_push *const shares[], uint32_t count);
 /* Whether it is one. */
 bool mrc_push_is_of_variable(const struct mrc_push *push);
 

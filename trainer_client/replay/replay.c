@@ -63,9 +63,9 @@ static void init_lists(struct mrc_replay *r)
     mr_list_init(&r->later);
 }
 
-void mrc_replay_init(struct mrc_replay *r, uint32_t lane, uint64_t bytes_max)
+void mrc_replay_init(struct mrc_replay *r, uint32_t stream_id, uint64_t bytes_max)
 {
-    *r = (struct mrc_replay){.lane = lane, .next = 1, .bytes_max = bytes_max};
+    *r = (struct mrc_replay){.stream_id = stream_id, .next = 1, .bytes_max = bytes_max};
     mrc_trim_init(&r->trimmed);
     init_lists(r);
 }
@@ -232,7 +232,7 @@ void mrc_replay_restored(struct mrc_replay *r, uint32_t whole)
         return;
     r->whole = whole;
     mrc_trim_restored(&r->trimmed, whole);
-    if (r->lane != 0)
+    if (r->stream_id != 0)
         mark_holes(r);
 }
 
@@ -321,7 +321,7 @@ void mrc_replay_undo(struct mrc_replay *r, struct mrc_push *push)
 
 uint64_t mrc_replay_sequence(const struct mrc_replay *r, const struct mrc_push *push)
 {
-    return mr_push_sequence(r->lane, push->number);
+    return mr_push_sequence(r->stream_id, push->number);
 }
 
 /* ---- answers ---- */
@@ -489,7 +489,7 @@ struct mrc_loss mrc_replay_take_loss(struct mrc_replay *r)
     return loss;
 }
 
-/* ---- pushes that move to another lane's buffer, when the node's cores have changed ---- */
+/* ---- pushes that move to another stream's buffer, when the node's cores have changed ---- */
 
 void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after,
                       bool is_done)

@@ -1,6 +1,6 @@
-/* The replay buffer of one lane: the pushes that must be sent again to a server that lost its memory.
+/* The replay buffer of one push stream: the pushes that must be sent again to a server that lost its memory.
  *
- * A lane is the push stream of one client to one core, while its partitions stay the same; its pushes are
+ * A push stream is what one client pushes to one core, while its partitions stay the same; its pushes are
  * numbered 1, 2, 3, ... (mr_preamble.sequence). The server applies each number once. Its replies say up to
  * which number all pushes are in a checkpoint on disk; until then they are kept here. After a restart every
  * kept push is due again, in an order that the caller cannot tell from the first one: a push follows all
@@ -27,7 +27,7 @@
 struct mrc_link;
 
 struct mrc_replay {
-    uint32_t lane;
+    uint32_t stream_id;
     uint64_t next;        /* number of the next push */
     uint64_t floor;       /* all pushes up to this number are known to be on disk */
     uint64_t answered_to; /* the highest number answered; lower ones may still be in flight */
@@ -35,7 +35,7 @@ struct mrc_replay {
     struct mr_link kept, asked, due, again, later;
     uint64_t count;          /* in `kept` */
     struct mrc_trim trimmed; /* what was answered and is no longer kept */
-    /* the floor of the lane of now, as of the last mrc_replay_ask(); the owner's business */
+    /* the floor of the stream of now, as of the last mrc_replay_ask(); the owner's business */
     uint64_t asked_at;
     uint32_t whole; /* of the last mrc_replay_restored() */
     /* its pushes go to an owner that has only some of their keys, or had them from others: what the server
@@ -50,14 +50,14 @@ struct mrc_replay {
     uint64_t replayed, given_up, dropped;
 };
 
-void mrc_replay_init(struct mrc_replay *r, uint32_t lane, uint64_t bytes_max);
+void mrc_replay_init(struct mrc_replay *r, uint32_t stream_id, uint64_t bytes_max);
 /* Frees what is kept. */
 void mrc_replay_fini(struct mrc_replay *r);
 
 /* Adds a push and numbers it, giving up others to make room. Returns false when the caller has to wait until
  * a push is answered. A buffer that is empty, but for pushes of the same call, takes any push. */
 bool mrc_replay_add(struct mrc_replay *r, struct mrc_push *push);
-/* Adds a push that already has a number of this lane, in rising order. `is_done`: this server has answered
+/* Adds a push that already has a number of this stream, in rising order. `is_done`: this server has answered
  * it; otherwise it is due now. */
 void mrc_replay_adopt(struct mrc_replay *r, struct mrc_push *push, uint64_t number, uint64_t after,
                       bool is_done);
@@ -70,7 +70,7 @@ void mrc_replay_put_back(struct mrc_replay *r, struct mrc_push *push, uint64_t n
 void mrc_replay_undo(struct mrc_replay *r, struct mrc_push *push);
 /* Removes any push; the caller owns it. Its number is not used again. */
 void mrc_replay_withdraw(struct mrc_replay *r, struct mrc_push *push);
-/* Moves everything from one buffer to another; `from` is then empty and has no lane. */
+/* Moves everything from one buffer to another; `from` is then empty and has no stream. */
 void mrc_replay_move(struct mrc_replay *to, struct mrc_replay *from);
 /* Frees what is kept; `heir` takes over the unreported loss and the counters. */
 void mrc_replay_retire(struct mrc_replay *r, struct mrc_replay *heir);
@@ -100,7 +100,7 @@ void mrc_replay_unanswered(struct mrc_replay *r, struct mrc_push *push);
 
 /* The server has lost its memory: all answered pushes are due. No repetition may be in flight. */
 void mrc_replay_restart(struct mrc_replay *r);
-/* For a lane that gets no more pushes: asks up to which number all is on disk, by a mark under the newest
+/* For a stream that gets no more pushes: asks up to which number all is on disk, by a mark under the newest
  * number, which the server has. A restart takes the question back. */
 void mrc_replay_ask(struct mrc_replay *r);
 /* The push to send next, now AGAIN; NULL if there is none now. Undo it with mrc_replay_unanswered(). */

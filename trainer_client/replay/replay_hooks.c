@@ -47,11 +47,11 @@ static void hooks_link_fini(struct mrc_link *link)
     free(link->replay);
 }
 
-static void hooks_ended(struct mrc_part *part, const struct mr_message *reply)
+static void hooks_ended(struct mrc_shard_request *request, const struct mr_message *reply)
 {
-    mrc_resend_ended(part, reply);
+    mrc_resend_ended(request, reply);
     if (reply != NULL)
-        mrc_state_probe_answered(part->link->node, reply->preamble.restores);
+        mrc_state_probe_answered(request->link->node, reply->preamble.restores);
 }
 
 static uint64_t hooks_next_us(const struct mr_client *client)

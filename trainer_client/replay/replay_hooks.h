@@ -8,7 +8,7 @@
 
 struct mrc_link_replay {
     struct mrc_replay own; /* its pushes */
-    /* closed lanes, from the oldest on, of whose pushes this core has some */
+    /* closed streams, from the oldest on, of whose pushes this core has some */
     struct mrc_replay **former;
     uint32_t former_count;
     struct mr_link resends; /* those that are in flight once more */
@@ -20,8 +20,8 @@ struct mrc_node_replay {
     struct mrc_state_probe probe;
     struct mrc_ancestry ancestry;
     uint64_t looked_up_in; /* the start that answered the last lookup of rows; 0: none */
-    bool has_pushed;       /* this client, in some lane */
-    /* it was restarted, and has not been asked what it holds of closed lanes (reshard_trim.h) */
+    bool has_pushed;       /* this client, in some stream */
+    /* it was restarted, and has not been asked what it holds of closed streams (reshard_trim.h) */
     bool asks;
 };
 

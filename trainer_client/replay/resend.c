@@ -14,7 +14,7 @@
 struct resend {
     struct mr_link link; /* of mrc_link.resends */
     struct mr_future *future;
-    struct mrc_replay *lane;
+    struct mrc_replay *stream;
     struct mrc_push *push;
 };
 
@@ -47,11 +47,11 @@ enum mr_status mrc_resend_prepare(struct mr_future *f)
 {
     if (!mrc_resend_numbers(f->client, f->options.op))
         return MR_OK;
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        struct mrc_part *part = &f->parts[i];
-        part->push = mrc_push_new(f->options.op, f->options.table, f->options.priority, f->options.step,
-                                  part->tensors, part->tensor_count);
-        if (part->push == NULL)
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        struct mrc_shard_request *request = &f->requests[i];
+        request->push = mrc_push_new(f->options.op, f->options.table, f->options.priority, f->options.step,
+                                     request->tensors, request->tensor_count);
+        if (request->push == NULL)
             return mrc_error(MR_NO_MEMORY, "%s: no memory to keep a copy of the request for a replay",
                              mr_op_name(f->options.op));
     }
@@ -60,8 +60,8 @@ enum mr_status mrc_resend_prepare(struct mr_future *f)
 
 void mrc_resend_free(struct mr_future *f)
 {
-    for (uint32_t i = 0; i < f->part_count; i++)
-        mrc_push_free(f->parts[i].push);
+    for (uint32_t i = 0; i < f->request_count; i++)
+        mrc_push_free(f->requests[i].push);
 }
 
 static enum mr_status tell_loss(const struct mrc_link *link, const struct mrc_loss *loss, uint64_t step)
@@ -91,9 +91,9 @@ static uint16_t flags_of(const struct mrc_link *link, const struct mrc_push *pus
     return unseen ? MR_PUSH_UNSEEN : 0;
 }
 
-static void add_loss(struct mrc_loss *sum, struct mrc_replay *lane)
+static void add_loss(struct mrc_loss *sum, struct mrc_replay *stream)
 {
-    struct mrc_loss loss = mrc_replay_take_loss(lane);
+    struct mrc_loss loss = mrc_replay_take_loss(stream);
     if (loss.pushes == 0)
         return;
     if (sum->pushes == 0)
@@ -104,13 +104,13 @@ static void add_loss(struct mrc_loss *sum, struct mrc_replay *lane)
     sum->refused = loss.refused != MR_OK ? loss.refused : sum->refused;
 }
 
-/* Takes the losses of all cores and former maps: a caller cannot know whose lane it was, and perhaps nobody
+/* Takes the losses of all cores and former maps: a caller cannot know whose stream it was, and perhaps nobody
  * will push to that core again. */
 static struct mrc_loss take_losses(struct mr_client *client)
 {
     struct mrc_loss sum = {.pushes = 0};
-    for (uint32_t i = 0; i < client->reshard->lane_count; i++)
-        add_loss(&sum, client->reshard->lanes[i]);
+    for (uint32_t i = 0; i < client->reshard->stream_count; i++)
+        add_loss(&sum, client->reshard->streams[i]);
     for (uint32_t i = 0; i < client->link_count; i++) {
         add_loss(&sum, &client->links[i]->replay->own);
         for (uint32_t l = 0; l < client->links[i]->replay->former_count; l++)
@@ -119,134 +119,136 @@ static struct mrc_loss take_losses(struct mr_client *client)
     return sum;
 }
 
-/* Of the parts before this one that go to the same core. */
-static uint64_t bytes_before(const struct mr_future *f, const struct mrc_part *part,
+/* Of the requests before this one that go to the same core. */
+static uint64_t bytes_before(const struct mr_future *f, const struct mrc_shard_request *request,
                              const struct mrc_link *link)
 {
     uint64_t bytes = 0;
-    for (const struct mrc_part *before = f->parts; before != part; before++)
+    for (const struct mrc_shard_request *before = f->requests; before != request; before++)
         bytes += before->link == link ? before->push->bytes : 0;
     return bytes;
 }
 
-enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, struct mrc_link *link)
+enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_shard_request *request, struct mrc_link *link)
 {
-    if (part->push == NULL)
+    if (request->push == NULL)
         return MR_OK;
     struct mrc_loss loss = take_losses(f->client);
 
     if (loss.pushes > 0)
         return tell_loss(link, &loss, f->options.step);
-    if (link->replay->own.lane == 0 && !mrc_reshard_start_lane(link))
+    if (link->replay->own.stream_id == 0 && !mrc_reshard_start_stream(link))
         return mrc_error(MR_NO_MEMORY, "%s: no memory to number pushes", link->name);
-    part->push->asker = part;
-    part->push->era = f->client->reshard->era;
-    part->push->call_bytes = bytes_before(f, part, link);
-    part->push->looked_up_in =
+    request->push->asker = request;
+    request->push->era = f->client->reshard->era;
+    request->push->call_bytes = bytes_before(f, request, link);
+    request->push->looked_up_in =
         link->replay->looked_up_in != 0 ? link->replay->looked_up_in : link->node->replay->looked_up_in;
-    if (!mrc_replay_add(&link->replay->own, part->push)) {
-        f->is_replay_full = link->replay->own.bytes + part->push->bytes > link->replay->own.bytes_max;
+    if (!mrc_replay_add(&link->replay->own, request->push)) {
+        f->is_replay_full = link->replay->own.bytes + request->push->bytes > link->replay->own.bytes_max;
         return MR_NO_MEMORY;
     }
-    f->options.sequence = mrc_replay_sequence(&link->replay->own, part->push);
-    f->options.flags = (uint16_t)((f->options.flags & MR_PUSH_COUNTS) | flags_of(link, part->push));
+    f->options.sequence = mrc_replay_sequence(&link->replay->own, request->push);
+    f->options.flags = (uint16_t)((f->options.flags & MR_PUSH_COUNTS) | flags_of(link, request->push));
     return MR_OK;
 }
 
-void mrc_resend_undo(struct mrc_part *part)
+void mrc_resend_undo(struct mrc_shard_request *request)
 {
-    if (part->push == NULL || part->push->state == MRC_PUSH_NEW)
+    if (request->push == NULL || request->push->state == MRC_PUSH_NEW)
         return;
-    mrc_replay_undo(&part->link->replay->own, part->push);
-    part->link->replay->resend_us = 0; /* its number may have to be sent */
+    mrc_replay_undo(&request->link->replay->own, request->push);
+    request->link->replay->resend_us = 0; /* its number may have to be sent */
 }
 
 void mrc_resend_copy(struct mr_future *f)
 {
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        const struct mrc_part *part = &f->parts[i];
-        for (uint32_t t = 0; part->push != NULL && t < part->tensor_count; t++)
-            if (part->tensors[t].bytes > 0)
-                memcpy(part->push->tensors[t].data, part->tensors[t].data, part->tensors[t].bytes);
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        const struct mrc_shard_request *request = &f->requests[i];
+        for (uint32_t t = 0; request->push != NULL && t < request->tensor_count; t++)
+            if (request->tensors[t].bytes > 0)
+                memcpy(request->push->tensors[t].data, request->tensors[t].data, request->tensors[t].bytes);
     }
 }
 
-void mrc_resend_keep(struct mrc_part *part)
+void mrc_resend_keep(struct mrc_shard_request *request)
 {
-    struct mrc_push *push = part->push;
-    part->push = NULL;
-    part->status = MR_UNKNOWN_OUTCOME;
-    part->kept = true;
-    mrc_replay_unanswered(&part->link->replay->own, push);
-    part->link->replay->resend_us = 0;
+    struct mrc_push *push = request->push;
+    request->push = NULL;
+    request->status = MR_UNKNOWN_OUTCOME;
+    request->kept = true;
+    mrc_replay_unanswered(&request->link->replay->own, push);
+    request->link->replay->resend_us = 0;
 }
 
-bool mrc_resend_was_refused(const struct mrc_part *part)
+bool mrc_resend_was_refused(const struct mrc_shard_request *request)
 {
-    return part->push != NULL && part->status == MR_BUSY && !part->replied &&
-           part->push->state == MRC_PUSH_ASKED;
+    return request->push != NULL && request->status == MR_BUSY && !request->replied &&
+           request->push->state == MRC_PUSH_ASKED;
 }
 
-static bool is_applied(const struct mrc_part *part)
+static bool is_applied(const struct mrc_shard_request *request)
 {
-    return part->status == MR_OK || part->status == MR_ALREADY_LEARNT || part->kept ||
-           part->resharded.sequence != 0;
+    return request->status == MR_OK || request->status == MR_ALREADY_LEARNT || request->kept ||
+           request->resharded.sequence != 0;
 }
 
 void mrc_resend_all_ended(struct mr_future *f)
 {
     bool applied = false;
-    for (uint32_t i = 0; i < f->part_count; i++)
-        applied |= is_applied(&f->parts[i]);
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        if (!mrc_resend_was_refused(&f->parts[i]))
+    for (uint32_t i = 0; i < f->request_count; i++)
+        applied |= is_applied(&f->requests[i]);
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        if (!mrc_resend_was_refused(&f->requests[i]))
             continue;
         if (applied)
-            mrc_resend_keep(&f->parts[i]);
+            mrc_resend_keep(&f->requests[i]);
         else
-            mrc_resend_undo(&f->parts[i]);
+            mrc_resend_undo(&f->requests[i]);
     }
 }
 
 /* Relies on what the reply reports as being on disk, once that start of the node is judged. */
-static uint64_t take_floor(const struct mrc_part *part)
+static uint64_t take_floor(const struct mrc_shard_request *request)
 {
-    struct mrc_ancestry *ancestry = &part->link->node->replay->ancestry;
-    const uint64_t floor = mr_push_number(part->sequence);
-    if (!mrc_ancestry_knows(ancestry, part->start_id))
+    struct mrc_ancestry *ancestry = &request->link->node->replay->ancestry;
+    const uint64_t floor = mr_push_number(request->sequence);
+    if (!mrc_ancestry_knows(ancestry, request->start_id))
         return MRC_FLOOR_UNKNOWN;
     if (floor > 0)
-        mrc_ancestry_saved(ancestry, part->restores, part->checkpoint);
+        mrc_ancestry_saved(ancestry, request->restores, request->checkpoint);
     return floor;
 }
 
 /* Handles a push that nobody answered: that is reported to the caller, but the push is kept, so that it is
  * still applied once. A push that was only ever refused waits for the other parts of its call. A closed link
  * keeps nothing. */
-void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply)
+void mrc_resend_ended(struct mrc_shard_request *request, const struct mr_message *reply)
 {
-    struct mrc_replay *lane = &part->link->replay->own;
-    struct mrc_push *push = part->push;
-    const uint32_t op = part->future->options.op;
+    struct mrc_replay *stream = &request->link->replay->own;
+    struct mrc_push *push = request->push;
+    const uint32_t op = request->future->options.op;
     if ((op == MR_OP_LOOKUP || op == MR_OP_LOOKUP_TABLES) &&
-        (part->future->options.flags & MR_FEED_READ_ONLY) == 0 && part->replied && part->status == MR_OK)
-        part->link->replay->looked_up_in = part->link->node->replay->looked_up_in = part->link->start_id;
+        (request->future->options.flags & MR_FEED_READ_ONLY) == 0 && request->replied &&
+        request->status == MR_OK)
+        request->link->replay->looked_up_in = request->link->node->replay->looked_up_in =
+            request->link->start_id;
     if (push == NULL || push->state == MRC_PUSH_NEW) /* not numbered, or no longer */
         return;
-    if (part->status ==
+    if (request->status ==
         MR_WRONG_OWNER) { /* it is sent again by a newer map, or because its answer was late */
-        mrc_reshard_follow(part, mrc_replay_sequence(lane, push));
-        mrc_resend_keep(part);
+        mrc_reshard_follow(request, mrc_replay_sequence(stream, push));
+        mrc_resend_keep(request);
         return;
     }
     if (reply != NULL)
         push->restores = reply->preamble.restores;
-    if (reply != NULL || part->is_void || part->link->session == NULL) {
-        uint64_t durable = reply == NULL ? 0 : take_floor(part);
-        part->push = NULL;
-        mrc_replay_answered(lane, push, part->status, durable, mr_clock_us());
-    } else if (!mrc_resend_was_refused(part)) {
-        mrc_resend_keep(part);
+    if (reply != NULL || request->is_void || request->link->session == NULL) {
+        uint64_t durable = reply == NULL ? 0 : take_floor(request);
+        request->push = NULL;
+        mrc_replay_answered(stream, push, request->status, durable, mr_clock_us());
+    } else if (!mrc_resend_was_refused(request)) {
+        mrc_resend_keep(request);
     }
 }
 
@@ -273,24 +275,25 @@ bool mrc_resend_pending(const struct mr_client *client)
 static void resend_ended(struct mr_future *f)
 {
     struct resend *resend = f->context;
-    const struct mrc_part *part = &f->parts[0];
+    const struct mrc_shard_request *request = &f->requests[0];
     mr_list_remove(&resend->link);
-    if (part->replied && part->status != MR_WRONG_OWNER) {
-        uint64_t dropped = resend->lane->dropped;
-        if (part->status == MR_OK ||
-            part->status == MR_ALREADY_LEARNT) /* otherwise it was not applied then */
-            resend->push->restores = part->restores;
-        mrc_replay_answered(resend->lane, resend->push, part->status, take_floor(part), mr_clock_us());
-        if (resend->lane->dropped != dropped)
-            mrc_reshard_failed(f->client, f->options.sequence, part->status);
+    if (request->replied && request->status != MR_WRONG_OWNER) {
+        uint64_t dropped = resend->stream->dropped;
+        if (request->status == MR_OK ||
+            request->status == MR_ALREADY_LEARNT) /* otherwise it was not applied then */
+            resend->push->restores = request->restores;
+        mrc_replay_answered(resend->stream, resend->push, request->status, take_floor(request),
+                            mr_clock_us());
+        if (resend->stream->dropped != dropped)
+            mrc_reshard_failed(f->client, f->options.sequence, request->status);
     } else {
-        mrc_replay_unanswered(resend->lane, resend->push);
+        mrc_replay_unanswered(resend->stream, resend->push);
     }
-    part->link->replay->resend_us = 0; /* the next push may depend on it */
+    request->link->replay->resend_us = 0; /* the next push may depend on it */
     mrc_future_free_locked(f);
 }
 
-static bool send_again(struct mrc_link *link, struct mrc_replay *lane, struct mrc_push *push)
+static bool send_again(struct mrc_link *link, struct mrc_replay *stream, struct mrc_push *push)
 {
     struct mr_options options = {.step = push->step, .priority = push->priority};
     struct mr_future *f;
@@ -299,15 +302,15 @@ static bool send_again(struct mrc_link *link, struct mrc_replay *lane, struct mr
                        &f) != MR_OK)
         return false;
     if (push->first != 0)
-        mrc_part_add(f, 0, mr_tensor_1d(MR_U64, 1, &push->first));
+        mrc_request_add(f, 0, mr_tensor_1d(MR_U64, 1, &push->first));
     for (uint32_t t = 0; t < push->tensor_count; t++)
-        mrc_part_add(f, 0, push->tensors[t]);
+        mrc_request_add(f, 0, push->tensors[t]);
     struct resend *resend = f->context;
 
-    *resend = (struct resend){.future = f, .lane = lane, .push = push};
-    f->parts[0].to = link;
+    *resend = (struct resend){.future = f, .stream = stream, .push = push};
+    f->requests[0].to = link;
     f->options.deadline_us = UINT64_MAX;
-    f->options.sequence = mrc_replay_sequence(lane, push);
+    f->options.sequence = mrc_replay_sequence(stream, push);
     f->options.flags = (uint16_t)(flags_of(link, push) | MR_PUSH_AGAIN |
                                   (uint8_t)link->node->replay->probe.restores << MR_PUSH_RESTORES_SHIFT);
     f->options.ahead = true;
@@ -320,18 +323,18 @@ static bool send_again(struct mrc_link *link, struct mrc_replay *lane, struct mr
     return true;
 }
 
-/* Sends what the server lacks, or may lack, of this lane, up to an era. False: there is no room for more
+/* Sends what the server lacks, or may lack, of this stream, up to an era. False: there is no room for more
  * now. */
-static bool send_due(struct mrc_link *link, struct mrc_replay *lane, uint32_t era, uint64_t now_us)
+static bool send_due(struct mrc_link *link, struct mrc_replay *stream, uint32_t era, uint64_t now_us)
 {
     struct mrc_push *push;
-    while ((push = mrc_replay_next(lane, now_us)) != NULL) {
+    while ((push = mrc_replay_next(stream, now_us)) != NULL) {
         if (push->era > era) {
-            mrc_replay_unanswered(lane, push);
+            mrc_replay_unanswered(stream, push);
             return true;
         }
-        if (!send_again(link, lane, push)) {
-            mrc_replay_unanswered(lane, push);
+        if (!send_again(link, stream, push)) {
+            mrc_replay_unanswered(stream, push);
             return false;
         }
     }
@@ -343,19 +346,19 @@ static bool map_is_known(const struct mrc_link *link)
 {
     const struct mrc_node *node = link->node;
     return !node->stale && !node->asking && node->start_id == link->start_id &&
-           link->client->reshard->lane_count == 0 && !node->replay->asks && mrc_state_probe_is_over(node);
+           link->client->reshard->stream_count == 0 && !node->replay->asks && mrc_state_probe_is_over(node);
 }
 
-/* False: this lane has not caught up; nothing of a later era may be sent. */
-static bool pump(struct mrc_link *link, struct mrc_replay *lane, uint32_t era, uint64_t now_us)
+/* False: this stream has not caught up; nothing of a later era may be sent. */
+static bool pump(struct mrc_link *link, struct mrc_replay *stream, uint32_t era, uint64_t now_us)
 {
-    bool room = send_due(link, lane, era, now_us);
-    uint64_t next_us = room ? mrc_replay_next_us(lane) : now_us + MRC_REPLAY_PAUSE_US;
+    bool room = send_due(link, stream, era, now_us);
+    uint64_t next_us = room ? mrc_replay_next_us(stream) : now_us + MRC_REPLAY_PAUSE_US;
     link->replay->resend_us = next_us < link->replay->resend_us ? next_us : link->replay->resend_us;
-    return mrc_replay_caught_up(lane);
+    return mrc_replay_caught_up(stream);
 }
 
-/* A lane of a map that came back has pushes from before and after the map in between. */
+/* A stream of a map that came back has pushes from before and after the map in between. */
 static uint32_t first_era(const struct mrc_link *link)
 {
     uint32_t first = UINT32_MAX;
@@ -366,26 +369,27 @@ static uint32_t first_era(const struct mrc_link *link)
     return first;
 }
 
-/* Goes through the lanes from the oldest map on; a lane is removed when all of it is on disk. */
+/* Goes through the streams from the oldest map on; a stream is removed when all of it is on disk. */
 static bool send_former(struct mrc_link *link, uint64_t now_us)
 {
     const uint32_t era = first_era(link);
     bool caught_up = true;
     uint32_t left = 0;
     for (uint32_t i = 0; i < link->replay->former_count; i++) {
-        struct mrc_replay *lane = link->replay->former[i];
-        if (lane->count > 0 && lane->asked_at != link->replay->own.floor && mrc_replay_caught_up(lane)) {
-            lane->asked_at = link->replay->own.floor; /* there is a new checkpoint */
-            mrc_replay_ask(lane);
+        struct mrc_replay *stream = link->replay->former[i];
+        if (stream->count > 0 && stream->asked_at != link->replay->own.floor &&
+            mrc_replay_caught_up(stream)) {
+            stream->asked_at = link->replay->own.floor; /* there is a new checkpoint */
+            mrc_replay_ask(stream);
         }
-        caught_up &= pump(link, lane, era, now_us);
-        if (lane->count > 0) {
-            link->replay->former[left++] = lane;
+        caught_up &= pump(link, stream, era, now_us);
+        if (stream->count > 0) {
+            link->replay->former[left++] = stream;
             continue;
         }
-        mrc_reshard_note_trim(link->client, lane);
-        mrc_replay_retire(lane, &link->replay->own);
-        free(lane);
+        mrc_reshard_note_trim(link->client, stream);
+        mrc_replay_retire(stream, &link->replay->own);
+        free(stream);
     }
     link->replay->former_count = left;
     return caught_up;
@@ -417,20 +421,20 @@ void mrc_resend_poll(struct mr_client *client)
         look_after(client->links[i], now_us);
 }
 
-static void add_lane(struct mr_replay_info *info, const struct mrc_replay *lane)
+static void add_stream(struct mr_replay_info *info, const struct mrc_replay *stream)
 {
-    info->replaying |= !mrc_replay_caught_up(lane);
-    info->kept += lane->count;
-    info->kept_bytes += lane->bytes;
-    info->replayed += lane->replayed;
-    info->given_up += lane->given_up;
-    info->dropped += lane->dropped;
-    const struct mr_link *l = lane->kept.next;
+    info->replaying |= !mrc_replay_caught_up(stream);
+    info->kept += stream->count;
+    info->kept_bytes += stream->bytes;
+    info->replayed += stream->replayed;
+    info->given_up += stream->given_up;
+    info->dropped += stream->dropped;
+    const struct mr_link *l = stream->kept.next;
 
-    while (l != &lane->kept &&
+    while (l != &stream->kept &&
            MR_CONTAINER(l, struct mrc_push, kept)->tensor_count == 0) /* marks have no step */
         l = l->next;
-    if (l == &lane->kept)
+    if (l == &stream->kept)
         return;
     uint64_t step = MR_CONTAINER(l, struct mrc_push, kept)->step;
 
@@ -440,14 +444,14 @@ static void add_lane(struct mr_replay_info *info, const struct mrc_replay *lane)
 void mrc_resend_info(const struct mr_client *client, struct mr_replay_info *info)
 {
     info->on = client->replay;
-    for (uint32_t i = 0; i < client->reshard->lane_count; i++)
-        add_lane(info, client->reshard->lanes[i]);
+    for (uint32_t i = 0; i < client->reshard->stream_count; i++)
+        add_stream(info, client->reshard->streams[i]);
     for (uint32_t i = 0; i < client->link_count; i++) {
         const struct mrc_link *link = client->links[i];
         info->replaying |= link->held;
-        add_lane(info, &link->replay->own);
+        add_stream(info, &link->replay->own);
         for (uint32_t l = 0; l < link->replay->former_count; l++)
-            add_lane(info, link->replay->former[l]);
+            add_stream(info, link->replay->former[l]);
     }
 }
 
@@ -466,7 +470,7 @@ void mrc_resend_stop(struct mrc_link *link)
 {
     while (!mr_list_empty(&link->replay->resends)) {
         const struct resend *resend = MR_CONTAINER(link->replay->resends.next, struct resend, link);
-        mr_call_cancel(link->ep, resend->future->parts[0].call);
+        mr_call_cancel(link->ep, resend->future->requests[0].call);
     }
 }
 
@@ -476,19 +480,19 @@ static void mark_asked(const struct mrc_link *link)
     const struct mr_link *asked = &link->replay->own.asked;
     for (const struct mr_link *l = asked->next; l != asked; l = l->next) {
         const struct mrc_push *push = MR_CONTAINER(l, struct mrc_push, queue);
-        const struct mrc_part *part = push->asker;
-        if (part != NULL && part->call != NULL)
-            mr_call_set_flags(part->call, (uint16_t)((part->future->options.flags & MR_PUSH_COUNTS) |
-                                                     flags_of(link, push)));
+        const struct mrc_shard_request *request = push->asker;
+        if (request != NULL && request->call != NULL)
+            mr_call_set_flags(request->call, (uint16_t)((request->future->options.flags & MR_PUSH_COUNTS) |
+                                                        flags_of(link, push)));
     }
 }
 
 /* The state probe of this start may be over already, because another core accepted the client earlier. */
-static void restart_lane(const struct mrc_link *link, struct mrc_replay *lane)
+static void restart_stream(const struct mrc_link *link, struct mrc_replay *stream)
 {
-    mrc_replay_restart(lane);
+    mrc_replay_restart(stream);
     if (mrc_ancestry_lacks(&link->node->replay->ancestry, link->start_id))
-        mrc_trim_suspect(&lane->trimmed);
+        mrc_trim_suspect(&stream->trimmed);
 }
 
 void mrc_resend_session_up(struct mrc_link *link, const struct mr_client_session_info *info, bool again)
@@ -503,7 +507,7 @@ void mrc_resend_session_up(struct mrc_link *link, const struct mr_client_session
     mrc_resend_stop(link);
     mark_asked(link);
     link->node->replay->asks = true;
-    restart_lane(link, &link->replay->own);
+    restart_stream(link, &link->replay->own);
     for (uint32_t i = 0; i < link->replay->former_count; i++)
-        restart_lane(link, link->replay->former[i]);
+        restart_stream(link, link->replay->former[i]);
 }

@@ -2,7 +2,7 @@
  * other call.
  *
  * When a server comes back as another incarnation, its sessions are held: the transport sends only calls
- * marked `ahead`. The node is asked for its map, each link sends its lanes' pushes again, and then the
+ * marked `ahead`. The node is asked for its map, each link sends its streams' pushes again, and then the
  * sessions are released. Calls that were in flight are sent then, too; the server applies numbered ones once.
  *
  * Everything runs under the client's lock.
@@ -18,27 +18,29 @@
 /* Whether calls of this op are numbered. */
 bool mrc_resend_numbers(const struct mr_client *client, uint32_t op);
 
-/* Allocates a copy of each part's request, before it is begun: MR_NO_MEMORY. Does nothing for calls that are
+/* Allocates a copy of each request, before it is begun: MR_NO_MEMORY. Does nothing for calls that are
  * not numbered. */
 enum mr_status mrc_resend_prepare(struct mr_future *f);
-/* Gives the part its number in f->options. MR_NO_MEMORY: it has to wait until other pushes are answered;
+/* Gives the request its number in f->options. MR_NO_MEMORY: it has to wait until other pushes are answered;
  * f->is_replay_full: as replay_bytes has no room. MR_UNKNOWN_OUTCOME: earlier pushes are lost; mrc_error()
  * says which. */
-enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_part *part, struct mrc_link *link);
-/* The part was begun, and will not be sent. */
-void mrc_resend_undo(struct mrc_part *part);
+enum mr_status mrc_resend_begin(struct mr_future *f, struct mrc_shard_request *request,
+                                struct mrc_link *link);
+/* The request was begun, and will not be sent. */
+void mrc_resend_undo(struct mrc_shard_request *request);
 /* Copies the requests, once they are filled in. With or without the lock. */
 void mrc_resend_copy(struct mr_future *f);
-/* A numbered part's call ended: part->status is set, and changed where the caller cannot know the outcome. */
-void mrc_resend_ended(struct mrc_part *part, const struct mr_message *reply);
-/* All parts of the call ended: pushes that servers only ever refused (MR_BUSY) until their deadline are
- * undone, as if they had never been made. Where another core has applied its part, or will, they are kept, so
- * that the call is applied as a whole. */
+/* A numbered request's call ended: request->status is set, and changed where the caller cannot know the
+ * outcome. */
+void mrc_resend_ended(struct mrc_shard_request *request, const struct mr_message *reply);
+/* All requests of the call ended: pushes that servers only ever refused (MR_BUSY) until their deadline are
+ * undone, as if they had never been made. Where another core has applied its share, or will, they are kept,
+ * so that the call is applied as a whole. */
 void mrc_resend_all_ended(struct mr_future *f);
-/* The part's call has ended so, and its push waits for the other parts. */
-bool mrc_resend_was_refused(const struct mrc_part *part);
-/* Nobody answered the part: its push will be sent again. */
-void mrc_resend_keep(struct mrc_part *part);
+/* The request's call has ended so, and its push waits for the other requests. */
+bool mrc_resend_was_refused(const struct mrc_shard_request *request);
+/* Nobody answered the request: its push will be sent again. */
+void mrc_resend_keep(struct mrc_shard_request *request);
 /* Frees copies that were never numbered. With or without the lock. */
 void mrc_resend_free(struct mr_future *f);
 /* True while a push of the client waits for an answer. */

@@ -1,12 +1,12 @@
 /* Moves kept pushes to the new owners of their keys: when a node comes back with another number of cores,
  * when partitions have gone to another node, and when other nodes have taken the place of a cluster.
  *
- * A lane belongs to one owner, as long as its partitions stay the same. When they change, the lane is closed:
- * what is kept of it is split, each part goes to its owner as a former lane, under its lane and number, and
- * new pushes get a new lane. A part that stays where it is, and was answered there, is not sent again. What
- * was recorded of a lane goes with its partitions, so an owner takes each push once (docs/protocol.md,
- * section 9). Pushes of batches are dropped, because the hub hands those batches out again. Everything is
- * under the client's lock, except mrc_reshard_settle().
+ * A push stream belongs to one owner, as long as its partitions stay the same. When they change, the stream
+ * is closed: what is kept of it is split, each share goes to its owner as a former stream, under its stream
+ * and number, and new pushes get a new stream. A share that stays where it is, and was answered there, is
+ * not sent again. What was recorded of a stream goes with its partitions, so an owner takes each push once
+ * (docs/protocol.md, section 9). Pushes of batches are dropped, because the hub hands those batches out
+ * again. Everything is under the client's lock, except mrc_reshard_settle().
  */
 #ifndef MRC_RESHARD_H
 #define MRC_RESHARD_H
@@ -20,24 +20,24 @@ struct mr_client;
 struct mrc_node;
 struct mr_future;
 struct mrc_link;
-struct mrc_part;
+struct mrc_shard_request;
 
-#define MRC_LANE_MARKS_MAX 1024u
+#define MRC_STREAM_MARKS_MAX 1024u
 
-/* A lane that this client has used. */
-struct mrc_lane_mark {
-    uint32_t lane;
+/* A stream that this client has used. */
+struct mrc_stream_mark {
+    uint32_t stream_id;
     uint64_t partitions[MR_PARTITION_COUNT / 64]; /* that its owner had */
     /* what was trimmed of it, from all links that are not asked for it (reshard_trim.h) */
     struct mrc_trim trimmed;
 };
 
 struct mrc_reshard {
-    struct mrc_replay **lanes; /* to be split, from the oldest on */
-    uint32_t lane_count;
-    struct mrc_lane_mark *marks; /* the newest MRC_LANE_MARKS_MAX, from the oldest on */
+    struct mrc_replay **streams; /* to be split, from the oldest on */
+    uint32_t stream_count;
+    struct mrc_stream_mark *marks; /* the newest MRC_STREAM_MARKS_MAX, from the oldest on */
     uint32_t mark_count;
-    uint32_t next_lane;
+    uint32_t next_stream;
     uint64_t ask_us;        /* when mrc_reshard_poll() may try again */
     uint32_t era;           /* rises with each change of the owners */
     struct mr_link waiting; /* struct mrc_resharded: their callers wait until their pushes have settled */
@@ -52,26 +52,26 @@ void mrc_reshard_poll(struct mr_client *client);
 uint64_t mrc_reshard_next_us(const struct mr_client *client);
 /* Returns whether this link has what was kept for others; nothing else may be sent to it before. */
 bool mrc_reshard_is_over(const struct mrc_link *link);
-/* Returns what is remembered of a lane; NULL: nothing. */
-struct mrc_lane_mark *mrc_reshard_mark(struct mrc_reshard *reshard, uint32_t lane);
-/* Begins a lane for the pushes to a link's core. False: no memory to remember the lane. */
-bool mrc_reshard_start_lane(struct mrc_link *link);
+/* Returns what is remembered of a stream; NULL: nothing. */
+struct mrc_stream_mark *mrc_reshard_mark(struct mrc_reshard *reshard, uint32_t stream_id);
+/* Begins a stream for the pushes to a link's core. False: no memory to remember the stream. */
+bool mrc_reshard_start_stream(struct mrc_link *link);
 /* The nodes that the client knows are gone, and others have restored what was theirs: what these lack of all
  * that is kept is not known. */
 void mrc_reshard_replaced(struct mr_client *client);
 
-/* Notes that the part's caller waits until its push, which is kept and sent again, is answered. */
-void mrc_reshard_follow(struct mrc_part *part, uint64_t sequence);
+/* Notes that the request's caller waits until its push, which is kept and sent again, is answered. */
+void mrc_reshard_follow(struct mrc_shard_request *request, uint64_t sequence);
 /* Returns whether the pushes of an ended call that were split again have been answered. Under the lock. */
 bool mrc_reshard_has_settled(const struct mr_future *f);
 /* Waits until its deadline for the pushes of an ended call that were split again, and sets the status of
- * their parts. Takes the lock. */
+ * their requests. Takes the lock. */
 void mrc_reshard_settle(struct mr_future *f);
 
-/* Notes that a piece of a push will not be applied: the call that waits for it ends with `status`. */
+/* Notes that a share of a push will not be applied: the call that waits for it ends with `status`. */
 void mrc_reshard_failed(struct mr_client *client, uint64_t sequence, enum mr_status status);
-/* Notes that nobody waits for the part's push any more. */
-void mrc_reshard_leave(struct mrc_part *part);
+/* Notes that nobody waits for the request's push any more. */
+void mrc_reshard_leave(struct mrc_shard_request *request);
 
 void mrc_reshard_init(struct mrc_reshard *reshard);
 void mrc_reshard_fini(struct mrc_reshard *reshard);

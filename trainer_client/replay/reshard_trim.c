@@ -7,11 +7,11 @@
 #include "trainer_client/replay/reshard_split.h"
 #include "trainer_client/replay/replay_hooks.h"
 
-void mrc_reshard_note_trim(struct mr_client *client, struct mrc_replay *lane)
+void mrc_reshard_note_trim(struct mr_client *client, struct mrc_replay *stream)
 {
-    struct mrc_lane_mark *mark = mrc_reshard_mark(client->reshard, lane->lane);
+    struct mrc_stream_mark *mark = mrc_reshard_mark(client->reshard, stream->stream_id);
     if (mark != NULL)
-        mrc_trim_move(&mark->trimmed, &lane->trimmed);
+        mrc_trim_move(&mark->trimmed, &stream->trimmed);
 }
 
 void mrc_reshard_restored(struct mr_client *client, uint32_t whole)
@@ -20,20 +20,20 @@ void mrc_reshard_restored(struct mr_client *client, uint32_t whole)
         mrc_trim_restored(&client->reshard->marks[i].trimmed, whole);
 }
 
-static bool owns_keys_of(const struct mrc_link *link, const struct mrc_lane_mark *mark)
+static bool owns_keys_of(const struct mrc_link *link, const struct mrc_stream_mark *mark)
 {
     const struct mr_client *client = link->client;
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         if ((mark->partitions[p / 64] >> (p % 64) & 1) != 0 &&
-            mrc_owners_link(client, client->owners->of_partition[p]) == link)
+            mrc_shard_map_link(client, client->shard_map->of_partition[p]) == link)
             return true;
     return false;
 }
 
-/* Of a closed lane. */
-static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
+/* Of a closed stream. */
+static bool ask_link(struct mrc_link *link, const struct mrc_stream_mark *mark)
 {
-    struct mrc_replay *to = mrc_reshard_former_lane(link, mark->lane);
+    struct mrc_replay *to = mrc_reshard_former_stream(link, mark->stream_id);
     struct mrc_trim trim = mark->trimmed;
     if (to == NULL)
         return false;
@@ -50,17 +50,17 @@ static bool ask_link(struct mrc_link *link, const struct mrc_lane_mark *mark)
     return true;
 }
 
-/* Returns the link whose lane it is; NULL: it is closed. */
-static struct mrc_link *link_of(const struct mr_client *client, uint32_t lane)
+/* Returns the link whose stream it is; NULL: it is closed. */
+static struct mrc_link *link_of(const struct mr_client *client, uint32_t stream_id)
 {
     for (uint32_t i = 0; i < client->link_count; i++)
-        if (client->links[i]->replay->own.lane == lane)
+        if (client->links[i]->replay->own.stream_id == stream_id)
             return client->links[i];
     return NULL;
 }
 
 /* Returns whether a link of the node that has them now was asked. */
-static bool ask_owners(struct mrc_node *node, struct mrc_lane_mark *mark)
+static bool ask_owners(struct mrc_node *node, struct mrc_stream_mark *mark)
 {
     bool asked = true, any = false;
     for (uint32_t core = 0; core < node->core_count; core++) {
@@ -80,8 +80,8 @@ bool mrc_reshard_ask(struct mrc_node *node)
     const bool lacks = mrc_ancestry_lacks(&node->replay->ancestry, node->start_id);
     bool asked = true;
     for (uint32_t i = 0; i < reshard->mark_count; i++) {
-        struct mrc_lane_mark *mark = &reshard->marks[i];
-        struct mrc_link *own = link_of(node->client, mark->lane);
+        struct mrc_stream_mark *mark = &reshard->marks[i];
+        struct mrc_link *own = link_of(node->client, mark->stream_id);
         if (lacks)
             mrc_trim_suspect(&mark->trimmed);
         if (mark->trimmed.to == 0)

@@ -95,17 +95,17 @@ static uint32_t head_of(uint32_t op, const struct mr_tensor *t, const void *data
     return id;
 }
 
-/* Returns the first void number that the part names; 0: none. */
-static uint32_t void_number(const struct mrc_part *part)
+/* Returns the first void number that the request names; 0: none. */
+static uint32_t void_number(const struct mrc_shard_request *request)
 {
-    const struct mr_future *f = part->future;
+    const struct mr_future *f = request->future;
     const struct mrc_features *met = &f->client->met;
-    const uint32_t table = part->table != 0 ? part->table : f->options.table;
+    const uint32_t table = request->table != 0 ? request->table : f->options.table;
     if (mrc_features_is_void(met, table))
         return table;
-    for (uint32_t t = 0; t < part->tensor_count; t++) {
-        const void *data = part->call != NULL ? part->tensors[t].data : part->sources[t];
-        uint32_t id = head_of(f->options.op, &part->tensors[t], data);
+    for (uint32_t t = 0; t < request->tensor_count; t++) {
+        const void *data = request->call != NULL ? request->tensors[t].data : request->sources[t];
+        uint32_t id = head_of(f->options.op, &request->tensors[t], data);
         if (id != 0 && mrc_features_is_void(met, id))
             return id;
     }
@@ -116,8 +116,8 @@ enum mr_status mrc_state_probe_check(const struct mr_future *f)
 {
     if (f->client->met.void_count == 0 || f->on_end != NULL)
         return MR_OK;
-    for (uint32_t i = 0; i < f->part_count; i++) {
-        uint32_t id = void_number(&f->parts[i]);
+    for (uint32_t i = 0; i < f->request_count; i++) {
+        uint32_t id = void_number(&f->requests[i]);
         if (id != 0)
             return mrc_error(
                 MR_UNKNOWN_TABLE,
@@ -132,11 +132,12 @@ enum mr_status mrc_state_probe_check(const struct mr_future *f)
 /* Checks the calls that were held or are in flight; the endpoint ends each of them. */
 static bool end_one_void(struct mrc_link *link)
 {
-    for (struct mr_link *l = link->parts.next; l != &link->parts; l = l->next) {
-        struct mrc_part *part = MR_CONTAINER(l, struct mrc_part, in_flight);
-        if (part->future->on_end == NULL && part->future->sent && !part->is_void && void_number(part) != 0) {
-            part->is_void = true;
-            mr_call_cancel(link->ep, part->call);
+    for (struct mr_link *l = link->requests.next; l != &link->requests; l = l->next) {
+        struct mrc_shard_request *request = MR_CONTAINER(l, struct mrc_shard_request, in_flight);
+        if (request->future->on_end == NULL && request->future->sent && !request->is_void &&
+            void_number(request) != 0) {
+            request->is_void = true;
+            mr_call_cancel(link->ep, request->call);
             return true;
         }
     }
@@ -175,26 +176,26 @@ static enum mrc_verdict judge(void *arg, struct mrc_push *push)
     return mrc_features_is_void(&r->node->client->met, mrc_push_feature(push)) ? MRC_VOID : MRC_KEEP;
 }
 
-static void review_lane(struct mrc_replay *lane, struct review *r)
+static void review_stream(struct mrc_replay *stream, struct review *r)
 {
-    mrc_replay_review(lane, judge, r);
+    mrc_replay_review(stream, judge, r);
     if (r->same_lineage)
-        mrc_replay_restored(lane, r->whole);
-    if (lane->restarted && mrc_ancestry_lacks(&r->node->replay->ancestry, r->node->start_id))
-        mrc_trim_suspect(&lane->trimmed);
+        mrc_replay_restored(stream, r->whole);
+    if (stream->restarted && mrc_ancestry_lacks(&r->node->replay->ancestry, r->node->start_id))
+        mrc_trim_suspect(&stream->trimmed);
 }
 
 static void review_kept(struct mrc_node *node, struct review *r)
 {
     const struct mrc_reshard *reshard = node->client->reshard;
-    for (uint32_t i = 0; i < reshard->lane_count; i++)
-        if (reshard->lanes[i]->home->node == node)
-            review_lane(reshard->lanes[i], r);
+    for (uint32_t i = 0; i < reshard->stream_count; i++)
+        if (reshard->streams[i]->home->node == node)
+            review_stream(reshard->streams[i], r);
     for (uint32_t i = 0; i < node->link_count; i++) {
         struct mrc_link *link = node->links[i];
-        review_lane(&link->replay->own, r);
+        review_stream(&link->replay->own, r);
         for (uint32_t l = 0; l < link->replay->former_count; l++)
-            review_lane(link->replay->former[l], r);
+            review_stream(link->replay->former[l], r);
         link->replay->resend_us = 0;
     }
     if (r->same_lineage)
@@ -205,7 +206,7 @@ static void review_kept(struct mrc_node *node, struct review *r)
 
 static bool read_origin(struct mrc_node *node, struct mr_future *f, struct review *r)
 {
-    const struct mr_tensor *starts = mrc_part_tensor(f, 0, 4, MR_U64, 2);
+    const struct mr_tensor *starts = mrc_answer_tensor(f, 0, 4, MR_U64, 2);
     if (starts == NULL || starts->dims[1] != MR_LIST_START_WORDS)
         return false;
     const struct mrc_origin origin = {.starts = starts->data,
@@ -214,14 +215,14 @@ static bool read_origin(struct mrc_node *node, struct mr_future *f, struct revie
                                       .restores = r->restores,
                                       .whole = r->whole};
 
-    mrc_ancestry_judge(&node->replay->ancestry, f->parts[0].start_id, &origin);
+    mrc_ancestry_judge(&node->replay->ancestry, f->requests[0].start_id, &origin);
     return true;
 }
 
 static bool read_review(struct mrc_node *node, struct mr_future *f, struct review *r)
 {
-    const struct mr_tensor *ids = mrc_part_tensor(f, 0, 1, MR_U32, 1),
-                           *words = mrc_part_tensor(f, 0, 3, MR_U32, 1);
+    const struct mr_tensor *ids = mrc_answer_tensor(f, 0, 1, MR_U32, 1),
+                           *words = mrc_answer_tensor(f, 0, 3, MR_U32, 1);
     mrc_features_clear(&f->client->features);
     if (!mrc_learn_features(f) || words == NULL || words->dims[0] != MR_LIST_HISTORY_WORDS + ids->dims[0])
         return false;
@@ -252,11 +253,11 @@ static void take_over(struct mrc_node *node, struct review *r)
 
 static void answer_came(struct mr_future *f)
 {
-    struct mrc_node *node = f->parts[0].link->node;
+    struct mrc_node *node = f->requests[0].link->node;
     struct mrc_state_probe *s = &node->replay->probe;
     struct review review;
     s->asking = false;
-    if (f->parts[0].status == MR_OK && f->parts[0].start_id == node->start_id &&
+    if (f->requests[0].status == MR_OK && f->requests[0].start_id == node->start_id &&
         read_review(node, f, &review)) {
         take_over(node, &review);
     } else {
@@ -277,7 +278,7 @@ void mrc_state_probe_poll(struct mrc_node *node)
     s->ask_us = mr_clock_us() + ASK_AGAIN_US;
     if (mrc_future_new(node->client, NULL, MR_OP_LIST, 0, 1, 0, 0, &f) != MR_OK)
         return;
-    f->parts[0].to = node->links[0];
+    f->requests[0].to = node->links[0];
     f->on_end = answer_came;
     f->options.ahead = true; /* held sessions are released once this is known */
     s->asking = mrc_future_send_locked(f) == MR_OK;

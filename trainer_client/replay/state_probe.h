@@ -18,7 +18,7 @@
 struct mr_client;
 struct mrc_node;
 struct mr_future;
-struct mrc_part;
+struct mrc_shard_request;
 
 struct mrc_state_probe {
     bool due;        /* LIST must be sent (again) ... */

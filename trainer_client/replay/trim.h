@@ -49,7 +49,7 @@ struct mrc_loss mrc_trim_compare(struct mrc_trim *trim, uint64_t floor);
 /* Notes that everything was restored by call, for the `whole`-th time: what was trimmed before that is
  * no loss. */
 void mrc_trim_restored(struct mrc_trim *trim, uint32_t whole);
-/* Adds one to the other, of the same lane. `from` is then empty. */
+/* Adds one to the other, of the same stream. `from` is then empty. */
 void mrc_trim_move(struct mrc_trim *to, struct mrc_trim *from);
 
 #endif

@@ -139,7 +139,7 @@ static void merge(struct mrc_push *to, const struct parts parts[], uint32_t at[]
     }
 }
 
-struct mrc_push *mrc_variable_push_join(struct mrc_push *const pieces[], uint32_t count)
+struct mrc_push *mrc_variable_push_join(struct mrc_push *const shares[], uint32_t count)
 {
     struct parts *parts = calloc(count, sizeof(*parts) + sizeof(uint64_t) + sizeof(uint32_t));
     uint32_t word_count = 0;
@@ -147,11 +147,11 @@ struct mrc_push *mrc_variable_push_join(struct mrc_push *const pieces[], uint32_
     if (parts == NULL)
         return NULL;
     for (uint32_t i = 0; i < count; i++) {
-        find_parts(pieces[i], &parts[i]);
+        find_parts(shares[i], &parts[i]);
         word_count += parts[i].word_count;
         elements += element_count(parts[i].values);
     }
-    struct mrc_push *push = new_push(pieces[0], &parts[0], word_count, elements);
+    struct mrc_push *push = new_push(shares[0], &parts[0], word_count, elements);
     uint64_t *done = (uint64_t *)(parts + count);
 
     if (push != NULL)

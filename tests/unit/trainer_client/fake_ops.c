@@ -315,7 +315,7 @@ static void lookup(struct fake_core *core, struct mr_endpoint *ep, const struct 
     reply_rows(ep, r, shape, rows);
 }
 
-/* The keys of a part that begins with a head at t; *count: how many tensors it has without gradients. */
+/* The keys of a request that begins with a head at t; *count: how many tensors it has without gradients. */
 static struct bags bags_at(const struct mr_tensor *t, uint32_t flags, uint32_t *count)
 {
     struct bags bags = {.keys = t[1].data, .key_count = t[1].dims[0]};

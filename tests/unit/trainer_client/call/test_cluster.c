@@ -824,8 +824,8 @@ static void test_owners_have_links_at_once(void **state)
     give(&x, 1, 1);
     read_map_beside(&x);
     pthread_mutex_lock(&x.client->lock);
-    for (uint32_t i = 0; i < x.client->owners->count; i++) {
-        const struct mrc_link *link = mrc_owners_link(x.client, i);
+    for (uint32_t i = 0; i < x.client->shard_map->count; i++) {
+        const struct mrc_link *link = mrc_shard_map_link(x.client, i);
         assert_non_null(link);
         assert_non_null(link->session);
     }

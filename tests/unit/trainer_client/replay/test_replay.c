@@ -98,7 +98,7 @@ static void test_push_is_a_copy(void **state)
     mrc_push_free(push);
 }
 
-static void test_numbers_carry_the_lane(void **state)
+static void test_numbers_carry_the_stream(void **state)
 {
     struct mrc_replay r;
     (void)state;
@@ -132,7 +132,7 @@ static struct mrc_push *some(uint64_t step)
     return mrc_push_new(MR_OP_PUSH_GRAD, 0, 0, step, tensors, 2);
 }
 
-/* A closed lane at an owner: what it has answered is not sent again, and numbers that it will not get are
+/* A closed stream at an owner: what it has answered is not sent again, and numbers that it will not get are
  * marked. After a restart it gets all again, and marks for the rest. */
 static void test_a_closed_lane_marks_what_does_not_come(void **state)
 {
@@ -154,8 +154,8 @@ static void test_a_closed_lane_marks_what_does_not_come(void **state)
     mrc_replay_fini(&r);
 }
 
-/* Of a closed lane the server may know some partitions only: what it has not answered stays, whatever it says
- * to be on disk. */
+/* Of a closed stream the server may know some partitions only: what it has not answered stays, whatever it
+ * says to be on disk. */
 static void test_a_closed_lane_keeps_what_is_not_answered(void **state)
 {
     struct mrc_replay r;
@@ -798,7 +798,7 @@ int main(void)
         cmocka_unit_test(test_a_restore_is_marked_once),
         cmocka_unit_test(test_no_room_gives_nothing_up),
         cmocka_unit_test(test_push_is_a_copy),
-        cmocka_unit_test(test_numbers_carry_the_lane),
+        cmocka_unit_test(test_numbers_carry_the_stream),
         cmocka_unit_test(test_a_closed_lane_marks_what_does_not_come),
         cmocka_unit_test(test_a_closed_lane_keeps_what_is_not_answered),
         cmocka_unit_test(test_on_disk_is_let_go),

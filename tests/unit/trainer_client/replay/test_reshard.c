@@ -248,8 +248,8 @@ static void test_cores_change_before_sending(void **state)
     assert_int_equal(mr_create(x.client, NULL, &feature, 1, &variable), MR_OK);
     fake_node_save(x.node);
     assert_int_equal(mrc_future_new(x.client, NULL, MR_OP_VARIABLE_PUSH, variable, 1, 2, 0, &f), MR_OK);
-    mrc_part_add(f, 0, mr_tensor_1d(MR_U64, 1, range));
-    mrc_part_add(f, 0, mr_tensor_1d(MR_F32, 4, values));
+    mrc_request_add(f, 0, mr_tensor_1d(MR_U64, 1, range));
+    mrc_request_add(f, 0, mr_tensor_1d(MR_F32, 4, values));
     assert_int_equal(mrc_future_begin(f), MR_OK);
     crash_onto(&x, 2);
     replay_check_rows(&x);
@@ -262,7 +262,7 @@ static void test_cores_change_before_sending(void **state)
     replay_stop(&x);
 }
 
-/* What had been given up before the cores changed is reported after it, though the lane is no core's any
+/* What had been given up before the cores changed is reported after it, though the stream is no core's any
  * more; once. */
 static void test_given_up_and_other_cores(void **state)
 {
@@ -317,7 +317,7 @@ static void test_a_map_that_comes_back_is_in_its_turn(void **state)
 /* What a node had on disk, and then lacks: somebody put an older copy of its directory back. */
 struct older_copy {
     struct fake_feature saved[FAKE_FEATURES_MAX];
-    struct fake_lane lanes[FAKE_LANES_MAX];
+    struct fake_lane streams[FAKE_LANES_MAX];
     struct fake_origin origin;
 };
 
@@ -326,7 +326,7 @@ static struct older_copy *copy_directory(const struct fake_node *node)
     struct older_copy *copy = malloc(sizeof(*copy));
     assert_non_null(copy);
     memcpy(copy->saved, node->saved, sizeof(copy->saved));
-    memcpy(copy->lanes, node->saved_lanes, sizeof(copy->lanes));
+    memcpy(copy->streams, node->saved_lanes, sizeof(copy->streams));
     copy->origin = node->saved_origin;
     return copy;
 }
@@ -335,7 +335,7 @@ static void put_back(struct replay_fixture *x, const struct older_copy *copy, ui
 {
     fake_node_kill(x->node);
     memcpy(x->node->saved, copy->saved, sizeof(copy->saved));
-    memcpy(x->node->saved_lanes, copy->lanes, sizeof(copy->lanes));
+    memcpy(x->node->saved_lanes, copy->streams, sizeof(copy->streams));
     x->node->saved_origin = copy->origin;
     fake_node_restart_with(x->node, cores);
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, REPLAY_KEYS, NULL), MR_OK);
@@ -429,7 +429,7 @@ static void test_what_was_taken_back_is_not_lost(void **state)
     crash_onto(&x, 3);
     replay_check_rows(&x);
     memcpy(x.node->saved, copy->saved, sizeof(copy->saved));
-    memcpy(x.node->saved_lanes, copy->lanes, sizeof(copy->lanes));
+    memcpy(x.node->saved_lanes, copy->streams, sizeof(copy->streams));
     x.node->saved_origin = copy->origin;
     fake_node_take_back(x.node);
     assert_int_equal(replay_push(&x, &options, 0), MR_OK);
@@ -440,19 +440,19 @@ static void test_what_was_taken_back_is_not_lost(void **state)
     replay_stop(&x);
 }
 
-/* What was trimmed of a lane of a former map is noted for that lane, and for no other. */
-static void test_former_lanes_are_told_apart(void **state)
+/* What was trimmed of a stream of a former map is noted for that stream, and for no other. */
+static void test_former_streams_are_told_apart(void **state)
 {
     static struct mr_client client;
-    struct mrc_lane_mark marks[3] = {{.lane = 0x0200}, {.lane = 0x0201}, {.lane = 0x0300}};
+    struct mrc_stream_mark marks[3] = {{.stream_id = 0x0200}, {.stream_id = 0x0201}, {.stream_id = 0x0300}};
     struct mrc_reshard reshard = {.marks = marks, .mark_count = 3};
-    struct mrc_replay lanes[2];
+    struct mrc_replay streams[2];
     (void)state;
     client.reshard = &reshard;
     for (uint32_t i = 0; i < 2; i++) {
-        mrc_replay_init(&lanes[i], marks[i].lane, 4096);
-        mrc_trim_add(&lanes[i].trimmed, 5 + i, 50 + i, 0);
-        mrc_reshard_note_trim(&client, &lanes[i]);
+        mrc_replay_init(&streams[i], marks[i].stream_id, 4096);
+        mrc_trim_add(&streams[i].trimmed, 5 + i, 50 + i, 0);
+        mrc_reshard_note_trim(&client, &streams[i]);
     }
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(marks[i].trimmed.to, 5 + i);
@@ -461,7 +461,7 @@ static void test_former_lanes_are_told_apart(void **state)
     assert_int_equal(marks[2].trimmed.to, 0);
 }
 
-/* Where cores were asked what they hold of old lanes they might tell less than the node has: a cut amid a
+/* Where cores were asked what they hold of old streams they might tell less than the node has: a cut amid a
  * replay has not all marks. The newest checkpoint has everything, so nobody asks. */
 static void test_the_newest_checkpoint_lacks_nothing(void **state)
 {
@@ -522,9 +522,9 @@ static void test_all_given_up_and_other_cores(void **state)
     replay_stop(&x);
 }
 
-/* Nothing is pushed in the lanes of a former map any more: they are asked about when there is a
+/* Nothing is pushed in the streams of a former map any more: they are asked about when there is a
  * checkpoint. */
-static void test_former_lanes_are_let_go(void **state)
+static void test_former_streams_are_let_go(void **state)
 {
     struct replay_fixture x;
     (void)state;
@@ -586,7 +586,7 @@ static void test_cores_without_a_key_of_a_push_hear_of_it(void **state)
     replay_stop(&x);
 }
 
-/* A loss that was not reported yet, when the cores change: of the lane that moves, and of one that had
+/* A loss that was not reported yet, when the cores change: of the stream that moves, and of one that had
  * moved before. */
 static void test_a_loss_and_other_cores(void **state)
 {
@@ -650,7 +650,7 @@ int main(void)
         cmocka_unit_test(test_given_up_and_other_cores),
         cmocka_unit_test(test_all_given_up_and_other_cores),
         cmocka_unit_test(test_refused_on_the_way_to_another_core),
-        cmocka_unit_test(test_former_lanes_are_let_go),
+        cmocka_unit_test(test_former_streams_are_let_go),
         cmocka_unit_test(test_cores_without_a_key_of_a_push_hear_of_it),
         cmocka_unit_test(test_a_loss_and_other_cores),
         cmocka_unit_test(test_a_map_that_comes_back_is_in_its_turn),
@@ -659,7 +659,7 @@ int main(void)
         cmocka_unit_test(test_what_was_taken_back_is_not_lost),
         cmocka_unit_test(test_the_newest_checkpoint_lacks_nothing),
         cmocka_unit_test(test_an_older_directory_twice),
-        cmocka_unit_test(test_former_lanes_are_told_apart),
+        cmocka_unit_test(test_former_streams_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
