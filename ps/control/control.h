@@ -15,7 +15,7 @@
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/cluster/catalog_member.h"
 #include "ps/cluster/feature_rules.h"
-#include "ps/cluster/move_wish.h"
+#include "ps/cluster/migration_request.h"
 #include "ps/control/save_log.h"
 #include "ps/core/core.h"
 #include "ps/restore/restore_plan.h"
@@ -42,10 +42,10 @@ struct ps_command {
     bool replace; /* features that have such a name already */
     char directory[PS_DIRECTORY_BYTES];
     struct ps_save_request save;
-    uint32_t name_list_count; /* of what is to be saved (0: everything) or dropped */
-    char *name_list;          /* [name_list_count][MR_NAME_BYTES] */
-    uint64_t cancel_number;   /* of the save to cancel; 0: `save` is one to be made */
-    struct ps_move_wish move; /* of partitions between nodes */
+    uint32_t name_list_count;         /* of what is to be saved (0: everything) or dropped */
+    char *name_list;                  /* [name_list_count][MR_NAME_BYTES] */
+    uint64_t cancel_number;           /* of the save to cancel; 0: `save` is one to be made */
+    struct ps_migration_request move; /* of partitions between nodes */
     /* the answer; the command owns the tensors' data */
     enum mr_status status;
     char text[PS_CONTROL_TEXT_BYTES];

@@ -155,15 +155,15 @@ struct ps_core {
     enum mr_status gate_status;
     bool freeze_is_old; /* it was set before this start: pushes that are sent again precede it */
     bool marks_hold;    /* what changed since the last cut is known, as far as tables do not say otherwise */
-    bool is_dropping;   /* `dropping` has some */
+    bool has_cleanup;   /* `cleanup` has some */
     char gate_text[PS_CORE_TEXT_BYTES];
     struct ps_save save;
     struct ps_early_push early;
     struct ps_staging *staging;      /* of the running restore; NULL: none */
     struct ps_feature *pending_free; /* out of service, and not freed yet */
     struct ps_ownership owns;
-    struct ps_give *give;             /* a move to another node that is in progress; NULL: none */
-    struct ps_partition_set dropping; /* that are no longer this core's: their rows are being freed */
+    struct ps_migration_source *migration_source; /* a move to another node that is in progress; NULL: none */
+    struct ps_partition_set cleanup; /* that are no longer this core's: their rows are being freed */
     struct ps_step_clock step_clock;
     struct ps_step_barrier *step_barrier; /* control's; NULL: no call waits for a cut at a step */
     _Atomic uint64_t step;                /* of the clock, for other threads */

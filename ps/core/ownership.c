@@ -20,7 +20,7 @@ void ps_ownership_arrive(struct ps_ownership *o, const struct ps_partition_set *
     o->has_arriving = !ps_partitions_empty(&o->arriving);
 }
 
-void ps_ownership_give_up(struct ps_ownership *o, const struct ps_partition_set *partitions)
+void ps_ownership_settle(struct ps_ownership *o, const struct ps_partition_set *partitions)
 {
     o->arriving = ps_partitions_without(&o->arriving, partitions);
     o->has_arriving = !ps_partitions_empty(&o->arriving);
@@ -45,7 +45,7 @@ enum mr_status ps_core_own(struct ps_core *core, const struct ps_owned *owned, c
         if (o->since[p] > o->newest)
             o->newest = o->since[p];
     }
-    ps_ownership_give_up(o, &owned_now);
+    ps_ownership_settle(o, &owned_now);
     if (changes) /* they were split by another map: what was fed lacks keys, or has too many */
         ps_batch_cache_clear(core->batches);
     enum mr_status status = MR_OK;

@@ -16,7 +16,7 @@ struct ps_core;
 
 #define PS_NOT_OWNED UINT32_MAX
 /* In place of an epoch: a move to another node is ending, so calls wait. It may still be cancelled. */
-#define PS_HELD (UINT32_MAX - 1)
+#define PS_FENCED (UINT32_MAX - 1)
 
 /* The cluster as a node's answer to NODE_INFO shows it. */
 struct ps_cluster_info {
@@ -32,7 +32,7 @@ struct ps_ownership {
     uint32_t epoch;                     /* of the newest map that it has taken in */
     uint32_t newest;                    /* the highest of `since` that the core owns */
     uint32_t all_since;                 /* the highest of all: what it is if the core owns everything */
-    uint32_t since[MR_PARTITION_COUNT]; /* or PS_HELD, PS_NOT_OWNED: by this core */
+    uint32_t since[MR_PARTITION_COUNT]; /* or PS_FENCED, PS_NOT_OWNED: by this core */
     /* A move has brought the records of these, and the map will say that they are this core's, or that they
      * stay where they were. What is recorded meanwhile would hold for them, too. */
     struct ps_partition_set arriving;
@@ -41,7 +41,7 @@ struct ps_ownership {
 
 /* The records of these partitions are here. And: they will not become this core's. */
 void ps_ownership_arrive(struct ps_ownership *o, const struct ps_partition_set *partitions);
-void ps_ownership_give_up(struct ps_ownership *o, const struct ps_partition_set *partitions);
+void ps_ownership_settle(struct ps_ownership *o, const struct ps_partition_set *partitions);
 
 /* What the core has when it starts: its slice of the partitions, or nothing yet, in a cluster. */
 void ps_ownership_init(struct ps_core *core);
@@ -54,7 +54,7 @@ struct ps_owned {
 };
 /* Takes it in, between two calls, and makes the variables that the core owns now. MR_OUT_OF_MEMORY,
  * MR_UNSUPPORTED: one could not be made, and `text` (PS_CORE_TEXT_BYTES) says which. What the core owns no
- * more is refused, and not freed (ps/move/drop.h). If it owns other partitions than before, all batches that
+ * more is refused, and not freed (ps/move/cleanup.h). If it owns other partitions than before, all batches that
  * were fed are dropped: clients feed them again, as after a restart. */
 enum mr_status ps_core_own(struct ps_core *core, const struct ps_owned *owned, char *text);
 

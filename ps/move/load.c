@@ -12,7 +12,7 @@
 #include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/list.h"
 #include "ps/core/core.h"
-#include "ps/move/give.h"
+#include "ps/move/migration_source.h"
 
 /* A core loads so much at a time, some hundred rows if they are small, and looks after its calls between. */
 #define SLICE_BYTES   (16u << 10)

@@ -1,4 +1,4 @@
-/* Loads blocks of a move (ps/move/give.h) onto this node's cores, each of which takes what is of its
+/* Loads blocks of a move (ps/move/migration_source.h) onto this node's cores, each of which takes what is of its
  * partitions. By one thread, which is none of a core's. */
 #ifndef PS_MOVE_LOAD_H
 #define PS_MOVE_LOAD_H

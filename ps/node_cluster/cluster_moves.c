@@ -11,8 +11,8 @@
 #include "dataplane/wire/format/move.h"
 #include "ps/control/control_internal.h"
 #include "ps/core/core.h"
-#include "ps/move/drop.h"
-#include "ps/move/give.h"
+#include "ps/move/cleanup.h"
+#include "ps/move/migration_source.h"
 
 #define SILENCE_US 60000000u /* a giver that gives nothing for longer ends the move */
 
@@ -51,10 +51,11 @@ bool ps_cluster_moves_propose(struct ps_cluster_moves *m, const struct ps_cluste
     m->failed = 0;
     if (m->wish_state != PS_WISH_PENDING)
         return false;
-    const enum ps_move_wish_state state = ps_move_wish(map, present, &m->wish, next, m->wish_text);
-    if (state == PS_MOVE_WISH_WAITS || state == PS_MOVE_WISH_WRITES)
-        return state == PS_MOVE_WISH_WRITES;
-    m->wish_status = state == PS_MOVE_WISH_MADE ? MR_OK : MR_INVALID_ARGUMENT;
+    const enum ps_migration_request_state state =
+        ps_migration_request_propose(map, present, &m->wish, next, m->wish_text);
+    if (state == PS_REQUEST_WAITS || state == PS_REQUEST_WRITES)
+        return state == PS_REQUEST_WRITES;
+    m->wish_status = state == PS_REQUEST_MADE ? MR_OK : MR_INVALID_ARGUMENT;
     m->wish_epoch = map->epoch;
     m->wish_state = PS_WISH_ENDED;
     ps_node_wake_control(m->node);
@@ -117,9 +118,9 @@ void ps_cluster_moves_look(struct ps_cluster_moves *m, const struct ps_member *m
 void ps_cluster_moves_heard(struct ps_cluster_moves *m, uint64_t move, uint64_t flags)
 {
     bool is_new = false;
-    if ((flags & MR_MOVE_HOLD) != 0)
+    if ((flags & MR_MOVE_FENCE) != 0)
         is_new |= atomic_exchange(&m->hold_asked, move) != move;
-    if ((flags & MR_MOVE_DONE) != 0)
+    if ((flags & MR_MOVE_INSTALLED) != 0)
         is_new |= atomic_exchange(&m->done_heard, move) != move;
     if (is_new)
         ps_node_wake_control(m->node);
@@ -137,20 +138,20 @@ static void give_begin(struct ps_core *core, void *arg)
 {
     struct give_order *order = arg;
     ps_save_marks_lost(core);
-    if (ps_give_begin(core, order->move, &order->partitions) != MR_OK)
+    if (ps_migration_source_begin(core, order->move, &order->partitions) != MR_OK)
         atomic_store(&order->has_failed, true);
 }
 
 static void give_hold(struct ps_core *core, void *arg)
 {
     const struct give_order *order = arg;
-    ps_give_hold(core, order->move);
+    ps_migration_source_fence(core, order->move);
 }
 
 static void give_end(struct ps_core *core, void *arg)
 {
     const struct give_order *order = arg;
-    ps_give_end(core, order->move);
+    ps_migration_source_end(core, order->move);
 }
 
 /* False: a core has no memory for it. */
@@ -194,13 +195,13 @@ struct drop_order {
 static void drop_add(struct ps_core *core, void *arg)
 {
     const struct drop_order *order = arg;
-    ps_drop_add(core, order->partitions);
+    ps_cleanup_add(core, order->partitions);
 }
 
 static void drop_look(struct ps_core *core, void *arg)
 {
     struct drop_order *order = arg;
-    order->has[core->index] = ps_drop_has(core, order->partitions);
+    order->has[core->index] = ps_cleanup_has(core, order->partitions);
 }
 
 static bool any_has(const struct ps_cluster_moves *m, const struct drop_order *order)
@@ -221,12 +222,12 @@ static void cluster_moves_drop(struct ps_cluster_moves *m, const struct ps_parti
 
 static void end_take(struct ps_cluster_moves *m, const struct ps_cluster_moves_now *now)
 {
-    struct ps_take_progress p = {0};
+    struct ps_migration_target_progress p = {0};
     const struct ps_partition_set partitions = partitions_of(&m->takes);
     const uint64_t now_us = mr_clock_us();
     if (m->take != NULL)
-        ps_take_progress(m->take, &p);
-    ps_take_stop(m->take);
+        ps_migration_target_progress(m->take, &p);
+    ps_migration_target_stop(m->take);
     m->take = NULL;
     if (now->has_taken) {
         mr_log_with(MR_LOG_INFO,
@@ -272,18 +273,18 @@ static void take_changed(void *context)
 
 static bool start_take(struct ps_cluster_moves *m, const struct ps_cluster_moves_now *now)
 {
-    char text[PS_TAKE_TEXT_BYTES] = "";
+    char text[PS_MOVE_TEXT_BYTES] = "";
     const uint64_t mib_s = m->takes.mib_s != 0 ? m->takes.mib_s : m->mib_s;
-    const struct ps_take_options options = {.node = m->node,
-                                            .move = m->takes.id,
-                                            .partitions = partitions_of(&m->takes),
-                                            .address = now->giver.address,
-                                            .core_count = now->giver.core_count,
-                                            .bytes_per_s_max = mib_s * MR_MIB,
-                                            .silence_us = SILENCE_US,
-                                            .changed = take_changed,
-                                            .context = m->node};
-    if (ps_take_start(&options, &m->take, text) == MR_OK)
+    const struct ps_migration_target_options options = {.node = m->node,
+                                                        .move = m->takes.id,
+                                                        .partitions = partitions_of(&m->takes),
+                                                        .address = now->giver.address,
+                                                        .core_count = now->giver.core_count,
+                                                        .bytes_per_s_max = mib_s * MR_MIB,
+                                                        .silence_us = SILENCE_US,
+                                                        .changed = take_changed,
+                                                        .context = m->node};
+    if (ps_migration_target_start(&options, &m->take, text) == MR_OK)
         return true;
     mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"move", .number = m->takes.id}, {"from", .text = m->from}),
                 "move_unreadable", "move %" PRIu64 ": cannot read from node %s: %s", m->takes.id, m->from,
@@ -295,7 +296,7 @@ static bool start_take(struct ps_cluster_moves *m, const struct ps_cluster_moves
 /* Returns the move in hand if it is complete, or has failed. */
 static uint64_t follow_take(struct ps_cluster_moves *m, const struct ps_cluster_moves_now *now, bool *failed)
 {
-    struct ps_take_progress p;
+    struct ps_migration_target_progress p;
     if (m->cleans) {
         const struct ps_partition_set partitions = partitions_of(&m->takes);
         struct drop_order order = {.partitions = &partitions};
@@ -308,7 +309,7 @@ static uint64_t follow_take(struct ps_cluster_moves *m, const struct ps_cluster_
     }
     if (m->take == NULL || m->has_reported)
         return 0;
-    ps_take_progress(m->take, &p);
+    ps_migration_target_progress(m->take, &p);
     if (p.state == PS_TAKE_RUNS)
         return 0;
     *failed = p.state == PS_TAKE_FAILED;
@@ -323,7 +324,7 @@ static uint64_t follow_take(struct ps_cluster_moves *m, const struct ps_cluster_
 void ps_cluster_moves_tell(struct ps_cluster_moves *m)
 {
     if (m->take != NULL)
-        ps_take_tell(m->take);
+        ps_migration_target_confirm(m->take);
 }
 
 static void marks_lost(struct ps_core *core, void *arg)
@@ -395,11 +396,11 @@ void ps_cluster_moves_answer(struct ps_cluster_moves *m, pthread_mutex_t *lock, 
 
 bool ps_cluster_moves_report(struct ps_cluster_moves *m, struct ps_cluster_move_report *out)
 {
-    struct ps_take_progress p;
+    struct ps_migration_target_progress p;
     const uint64_t now_us = mr_clock_us();
     *out = (struct ps_cluster_move_report){0};
     if (m->take != NULL) {
-        ps_take_progress(m->take, &p);
+        ps_migration_target_progress(m->take, &p);
         *out = (struct ps_cluster_move_report){.id = m->takes.id,
                                                .is_ending = p.held_us != 0,
                                                .rows = p.rows,
@@ -479,6 +480,6 @@ void ps_cluster_moves_stop(struct ps_cluster_moves *m)
     if (m->command != NULL)
         ps_command_free(m->command);
     m->command = NULL;
-    ps_take_stop(m->take);
+    ps_migration_target_stop(m->take);
     m->take = NULL;
 }

@@ -9,11 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "ps/cluster/member.h"
-#include "ps/cluster/move_wish.h"
+#include "ps/cluster/migration_request.h"
 #include "ps/cluster/report.h"
 #include "ps/control/control.h"
 #include "ps/core/node.h"
-#include "ps/move/take.h"
+#include "ps/move/migration_target.h"
 
 struct ps_cluster_moves {
     struct ps_node *node;
@@ -28,17 +28,17 @@ struct ps_cluster_moves {
     uint64_t failed; /* a move that cannot be completed: the map is to cancel it; 0: none */
     struct ps_cluster_move_report progress[PS_CLUSTER_NODES_MAX]; /* by the map's nodes */
     /* what a client asks for */
-    struct ps_move_wish wish;
+    struct ps_migration_request wish;
     enum { PS_WISH_NONE, PS_WISH_PENDING, PS_WISH_ENDED } wish_state;
     enum mr_status wish_status;
     uint64_t wish_epoch; /* of the map that says so */
     char wish_text[PS_CLUSTER_TEXT_BYTES];
     /* the control thread's own */
-    uint64_t gives;               /* the move that the cores give; 0: none */
-    uint64_t cannot_give;         /* one for which they had no memory */
-    bool gives_held;              /* the cores know that calls for it wait */
-    struct ps_take *take;         /* NULL: it has not begun */
-    struct ps_cluster_move takes; /* id 0: none */
+    uint64_t gives;                   /* the move that the cores give; 0: none */
+    uint64_t cannot_give;             /* one for which they had no memory */
+    bool gives_held;                  /* the cores know that calls for it wait */
+    struct ps_migration_target *take; /* NULL: it has not begun */
+    struct ps_cluster_move takes;     /* id 0: none */
     char from[PS_CLUSTER_NAME_BYTES];
     bool cleans;                /* what the cores still have of its partitions is freed first */
     bool has_reported;          /* its end is in the log */

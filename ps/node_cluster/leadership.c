@@ -67,7 +67,7 @@ static void lead(struct ps_node_cluster *c, const struct ps_zookeeper_view *view
     if (action == PS_LEADER_COMMITS_CUT)
         ps_cluster_save_commit(&c->save, view);
     if (action != PS_LEADER_WRITES_MAP) {
-        if (action != PS_LEADER_WAITS || !ps_move_balance_ends(view->map, c->present, &next))
+        if (action != PS_LEADER_WAITS || !ps_migration_balance_ends(view->map, c->present, &next))
             return;
         log_absent_owners(c, view->map);
     }

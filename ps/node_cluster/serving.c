@@ -45,7 +45,7 @@ static bool find_owned(struct ps_node_cluster *c)
         else if (grant != c->served[slot])
             *since = c->owned.epoch;
         c->served[slot] = grant;
-        c->owned.since[ps_cluster_slot(slot)] = m->holds[slot] && *since != PS_NOT_OWNED ? PS_HELD : *since;
+        c->owned.since[ps_cluster_slot(slot)] = m->holds[slot] && *since != PS_NOT_OWNED ? PS_FENCED : *since;
     }
     return has_all;
 }

@@ -119,7 +119,7 @@ __attribute__((cold)) static bool refuse_owner(const struct ps_op *op, uint32_t 
         return ps_refuse(op, MR_INVALID_ARGUMENT,
                          "%s belongs to core %u, not to core %u: read the map (node_info) again", what, owner,
                          core->index);
-    if (core->owns.since[partition] == PS_HELD) {
+    if (core->owns.since[partition] == PS_FENCED) {
         ps_hold_back(op, &op->core->counters.requests_held_back);
         return false;
     }
@@ -527,7 +527,7 @@ static bool refuse_map(const struct ps_op *op, const char *what, uint64_t number
 
 bool ps_check_all_partitions(const struct ps_op *op, const char *what, uint64_t number)
 {
-    if (op->core->owns.newest == PS_HELD || op->core->owns.has_arriving) {
+    if (op->core->owns.newest == PS_FENCED || op->core->owns.has_arriving) {
         ps_hold_back(op, &op->core->counters.requests_held_back);
         return false;
     }

@@ -200,25 +200,25 @@ static bool read_node_name(const struct ps_op *op, uint32_t index, char out[PS_C
 
 static bool read_move(const struct ps_op *op, struct ps_command *command)
 {
-    struct ps_move_wish *w = &command->move;
-    if (!ps_check_vector(op, 0, MR_U64, MR_MOVE_WISH_WORDS, "kind, first, count, rate, id") ||
+    struct ps_migration_request *w = &command->move;
+    if (!ps_check_vector(op, 0, MR_U64, MR_MOVE_REQUEST_WORDS, "kind, first, count, rate, id") ||
         !ps_check_tensor(op, 1, MR_U8, 2, "nodes") || !ps_check_tensor_count(op, 2))
         return false;
     const uint64_t *words = op->tensors[0].data;
     if (op->tensors[1].dims[0] != 2 || op->tensors[1].dims[1] != PS_CLUSTER_NAME_BYTES)
         return ps_refuse(op, MR_WRONG_SHAPE, "nodes are u8[%u, %u], not two names of %u bytes",
                          op->tensors[1].dims[0], op->tensors[1].dims[1], PS_CLUSTER_NAME_BYTES);
-    if (words[MR_MOVE_WISH_KIND] < MR_MOVE_PARTITIONS || words[MR_MOVE_WISH_KIND] > MR_MOVE_FORGET ||
-        words[MR_MOVE_WISH_COUNT] > MR_PARTITION_COUNT || words[MR_MOVE_WISH_MIB_S] > UINT32_MAX ||
-        (words[MR_MOVE_WISH_FIRST] != MR_MOVE_ANY && words[MR_MOVE_WISH_FIRST] >= MR_PARTITION_COUNT))
+    if (words[MR_MOVE_REQUEST_KIND] < MR_MOVE_PARTITIONS || words[MR_MOVE_REQUEST_KIND] > MR_MOVE_FORGET ||
+        words[MR_MOVE_REQUEST_COUNT] > MR_PARTITION_COUNT || words[MR_MOVE_REQUEST_MIB_S] > UINT32_MAX ||
+        (words[MR_MOVE_REQUEST_FIRST] != MR_MOVE_ANY && words[MR_MOVE_REQUEST_FIRST] >= MR_PARTITION_COUNT))
         return ps_refuse(op, MR_INVALID_ARGUMENT,
                          "a move of a kind, of partitions or at a rate that is none");
-    w->kind = (enum mr_move_kind)words[MR_MOVE_WISH_KIND];
-    w->has_first = words[MR_MOVE_WISH_FIRST] != MR_MOVE_ANY;
-    w->first = w->has_first ? (uint32_t)words[MR_MOVE_WISH_FIRST] : 0;
-    w->count = (uint32_t)words[MR_MOVE_WISH_COUNT];
-    w->mib_s = (uint32_t)words[MR_MOVE_WISH_MIB_S];
-    w->id = words[MR_MOVE_WISH_ID];
+    w->kind = (enum mr_move_kind)words[MR_MOVE_REQUEST_KIND];
+    w->has_first = words[MR_MOVE_REQUEST_FIRST] != MR_MOVE_ANY;
+    w->first = w->has_first ? (uint32_t)words[MR_MOVE_REQUEST_FIRST] : 0;
+    w->count = (uint32_t)words[MR_MOVE_REQUEST_COUNT];
+    w->mib_s = (uint32_t)words[MR_MOVE_REQUEST_MIB_S];
+    w->id = words[MR_MOVE_REQUEST_ID];
     return read_node_name(op, 0, w->from) && read_node_name(op, 1, w->to);
 }
 

@@ -1,14 +1,14 @@
 /* Partitions on their way to another node: a block for it. */
 #include "dataplane/wire/format/move.h"
 #include "ps/node_cluster/node_cluster.h"
-#include "ps/move/give.h"
+#include "ps/move/migration_source.h"
 #include "ps/ops/ops.h"
 
 struct read {
     uint64_t move, position;
 };
 
-static void ops_move_answer(const struct ps_op *op, const struct ps_give_block *block)
+static void ops_move_answer(const struct ps_op *op, const struct ps_migration_block *block)
 {
     const uint64_t words[MR_MOVE_WORDS] = {[MR_MOVE_STATE] = block->state,
                                            [MR_MOVE_LEFT_BYTES] = block->left_bytes,
@@ -22,8 +22,8 @@ static void ops_move_answer(const struct ps_op *op, const struct ps_give_block *
 static bool read_step(const struct ps_op *op, void *state, uint64_t budget_bytes)
 {
     const struct read *read = state;
-    struct ps_give_block block;
-    if (!ps_give_step(op->core, read->move, read->position, budget_bytes, &block))
+    struct ps_migration_block block;
+    if (!ps_migration_source_read(op->core, read->move, read->position, budget_bytes, &block))
         return false;
     ops_move_answer(op, &block);
     return true;
@@ -32,7 +32,8 @@ static bool read_step(const struct ps_op *op, void *state, uint64_t budget_bytes
 void ps_op_move_read(void *core_app, struct mr_endpoint *ep, const struct mr_request *request)
 {
     static const struct ps_coop_task job = {.step = read_step, .state_bytes = sizeof(struct read)};
-    static const struct ps_give_block nothing = {.bytes = (const uint8_t *)"", .state = MR_MOVE_NOT_READY};
+    static const struct ps_migration_block nothing = {.bytes = (const uint8_t *)"",
+                                                      .state = MR_MOVE_NOT_READY};
     const struct ps_op op = ps_op_of(core_app, ep, request);
     if (!ps_check_vector(&op, 0, MR_U64, MR_MOVE_ASK_WORDS, "move, position, flags"))
         return;

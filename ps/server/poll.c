@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/log.h"
-#include "ps/move/drop.h"
-#include "ps/move/give.h"
+#include "ps/move/cleanup.h"
+#include "ps/move/migration_source.h"
 #include "ps/ops/ops.h"
 #include "ps/server/node_counters.h"
 #include "ps/server/rpc_node.h"
@@ -72,7 +72,7 @@ void ps_core_destroy(struct ps_core *core)
     ps_staging_end(core);
     ps_pending_free_end(core);
     ps_drop_answers(core);
-    ps_give_end(core, 0);
+    ps_migration_source_end(core, 0);
     ps_coop_tasks_free(&core->coop_tasks);
     ps_partials_clear(&core->partials);
     ps_pushes_destroy(core->pushes);
@@ -205,7 +205,7 @@ bool ps_core_poll(void *self, uint64_t now_us)
     if (!more || ++core->upkeep_polls >= UPKEEP_POLLS_BETWEEN) {
         core->upkeep_polls = 0;
         more |= ps_pending_free_step(core);
-        more |= ps_drop_step(core);
+        more |= ps_cleanup_step(core);
         more |= upkeep_step(core);
     }
     return more;

@@ -54,15 +54,15 @@ enum mr_status mr_move(struct mr_client *client, const struct mr_options *option
     const enum mr_status status = calls_moves_check(request);
     if (status != MR_OK)
         return status;
-    const uint64_t words[MR_MOVE_WISH_WORDS] = {[MR_MOVE_WISH_KIND] = kinds[request->kind],
-                                                [MR_MOVE_WISH_FIRST] =
-                                                    request->has_first ? request->first : MR_MOVE_ANY,
-                                                [MR_MOVE_WISH_COUNT] = request->count,
-                                                [MR_MOVE_WISH_MIB_S] = request->mib_s,
-                                                [MR_MOVE_WISH_ID] = request->id};
+    const uint64_t words[MR_MOVE_REQUEST_WORDS] = {[MR_MOVE_REQUEST_KIND] = kinds[request->kind],
+                                                   [MR_MOVE_REQUEST_FIRST] =
+                                                       request->has_first ? request->first : MR_MOVE_ANY,
+                                                   [MR_MOVE_REQUEST_COUNT] = request->count,
+                                                   [MR_MOVE_REQUEST_MIB_S] = request->mib_s,
+                                                   [MR_MOVE_REQUEST_ID] = request->id};
     (void)snprintf(names[0], sizeof(names[0]), "%s", request->from == NULL ? "" : request->from);
     (void)snprintf(names[1], sizeof(names[1]), "%s", request->to == NULL ? "" : request->to);
-    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, MR_MOVE_WISH_WORDS, words),
+    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, MR_MOVE_REQUEST_WORDS, words),
                                          mr_tensor_2d(MR_U8, 2, MR_CLUSTER_NAME_BYTES, names)};
     return mrc_run_core0(client, options, MR_OP_MOVE, tensors, 2, finish_move, NULL, 0);
 }

@@ -16,8 +16,9 @@ enum mr_move_ask_word {
     MR_MOVE_ASK_WORDS
 };
 enum mr_move_flag {
-    MR_MOVE_HOLD = 1u << 0, /* little is left: the partitions are to stop */
-    MR_MOVE_DONE = 1u << 1, /* the taker has everything, of all cores; position 0: no block is asked for */
+    MR_MOVE_FENCE = 1u << 0, /* little is left: the partitions are to stop */
+    MR_MOVE_INSTALLED =
+        1u << 1, /* the taker has everything, of all cores; position 0: no block is asked for */
 };
 
 /* The answer: u64[MR_MOVE_WORDS], u8[n] the block. */
@@ -35,7 +36,7 @@ enum mr_move_state {
     MR_MOVE_LOST,      /* the move cannot be completed */
 };
 
-/* MOVE asks for a change of the cluster's map: u64[MR_MOVE_WISH_WORDS], u8[2, MR_CLUSTER_NAME_BYTES] names of
+/* MOVE asks for a change of the cluster's map: u64[MR_MOVE_REQUEST_WORDS], u8[2, MR_CLUSTER_NAME_BYTES] names of
  * nodes, NUL-padded. It is answered once the map says so, with that map's epoch: u64[1] (older versions:
  * nothing). The moves themselves go on; a node that has read an older map does not show them yet. */
 enum mr_move_kind {
@@ -45,13 +46,13 @@ enum mr_move_kind {
     MR_MOVE_CANCEL,         /* moves in progress, and what follows from a drain or a balance */
     MR_MOVE_FORGET          /* takes the first node out of the map: it is away, and owns nothing */
 };
-enum mr_move_wish_word {
-    MR_MOVE_WISH_KIND,
-    MR_MOVE_WISH_FIRST, /* slot; MR_MOVE_ANY: the longest runs there are */
-    MR_MOVE_WISH_COUNT, /* 0: all */
-    MR_MOVE_WISH_MIB_S, /* at most; 0: as the takers are configured */
-    MR_MOVE_WISH_ID,    /* to cancel: of one move; 0: all */
-    MR_MOVE_WISH_WORDS = 8
+enum mr_move_request_word {
+    MR_MOVE_REQUEST_KIND,
+    MR_MOVE_REQUEST_FIRST, /* slot; MR_MOVE_ANY: the longest runs there are */
+    MR_MOVE_REQUEST_COUNT, /* 0: all */
+    MR_MOVE_REQUEST_MIB_S, /* at most; 0: as the takers are configured */
+    MR_MOVE_REQUEST_ID,    /* to cancel: of one move; 0: all */
+    MR_MOVE_REQUEST_WORDS = 8
 };
 #define MR_MOVE_ANY UINT64_MAX
 

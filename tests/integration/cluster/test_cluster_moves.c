@@ -371,11 +371,11 @@ static enum mr_status ask(const struct cluster_node *asked, enum mr_move_kind ki
     char names[2][MR_CLUSTER_NAME_BYTES] = {"", ""};
     (void)snprintf(names[0], sizeof(names[0]), "%s", from);
     (void)snprintf(names[1], sizeof(names[1]), "%s", to);
-    const uint64_t words[MR_MOVE_WISH_WORDS] = {[MR_MOVE_WISH_KIND] = kind,
-                                                [MR_MOVE_WISH_FIRST] = MR_MOVE_ANY,
-                                                [MR_MOVE_WISH_COUNT] = count,
-                                                [MR_MOVE_WISH_MIB_S] = mib_s};
-    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, MR_MOVE_WISH_WORDS, words),
+    const uint64_t words[MR_MOVE_REQUEST_WORDS] = {[MR_MOVE_REQUEST_KIND] = kind,
+                                                   [MR_MOVE_REQUEST_FIRST] = MR_MOVE_ANY,
+                                                   [MR_MOVE_REQUEST_COUNT] = count,
+                                                   [MR_MOVE_REQUEST_MIB_S] = mib_s};
+    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U64, MR_MOVE_REQUEST_WORDS, words),
                                          mr_tensor_2d(MR_U8, 2, MR_CLUSTER_NAME_BYTES, names)};
     const struct wire_client_request request = {.op = MR_OP_MOVE, .tensors = tensors, .tensor_count = 2};
     struct wire_client *client = wire_client_create("127.0.0.1", asked->port, 0);

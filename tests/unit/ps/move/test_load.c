@@ -6,7 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "ps/checkpoint/checkpoint.h"
-#include "ps/move/give.h"
+#include "ps/move/migration_source.h"
 #include "ps/move/load.h"
 
 struct piece {

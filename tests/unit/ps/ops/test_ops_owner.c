@@ -204,7 +204,7 @@ static void arrive(struct ps_core *core, void *arg)
     struct ps_partition_set set = {{0}};
     ps_partitions_add(&set, 1);
     if (core->index == 0)
-        (*(const bool *)arg ? ps_ownership_arrive : ps_ownership_give_up)(&core->owns, &set);
+        (*(const bool *)arg ? ps_ownership_arrive : ps_ownership_settle)(&core->owns, &set);
 }
 
 /* A move's records are here, and the map does not say yet whose the partition is. */
@@ -314,7 +314,7 @@ static void calls_for_held_partitions_wait(void **state)
     const struct mr_tensor tensor = mr_tensor_1d(MR_U64, 1, &key);
     const struct mr_call_options options = {
         .op = MR_OP_LOOKUP, .table = (uint16_t)table, .epoch = EPOCH, .deadline_us = dp_now_us() + 60000000};
-    owned.since[0] = PS_HELD;
+    owned.since[0] = PS_FENCED;
     ps_node_each_core(node_of(), own, NULL);
     node_post(n, 0, &answer, &options, &tensor, 1);
     while (node_counter(n, 0, "ps.requests_held_back") < 3)
@@ -343,7 +343,7 @@ static void batches_go_when_partitions_do(void **state)
     const struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U64, 1, &id), mr_tensor_1d(MR_U32, 4, head),
                                          mr_tensor_1d(MR_U64, 1, &key), mr_tensor_1d(MR_U32, 2, offsets)};
     node_check(call(n, 0, MR_OP_FEED_SAMPLE, 0, EPOCH, tensors, 4), MR_OK, NULL);
-    owned.since[0] = PS_HELD;
+    owned.since[0] = PS_FENCED;
     ps_node_each_core(node_of(), own, NULL);
     owned.since[0] = OLD_EPOCH;
     ps_node_each_core(node_of(), own, NULL);

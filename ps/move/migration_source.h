@@ -4,8 +4,8 @@
  * Rows are copied as ps/table/table_copy.h says. Variables come at the end, while their partitions are
  * held, and last the records of batches, clients and pushes, which belong to the state that was given
  * before. One move at a time. Belongs to the core's thread. */
-#ifndef PS_GIVE_H
-#define PS_GIVE_H
+#ifndef PS_MIGRATION_SOURCE_H
+#define PS_MIGRATION_SOURCE_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,17 +17,18 @@
 #define PS_MOVE_RECORD 64u
 
 struct ps_core;
-struct ps_give;
+struct ps_migration_source;
 
 /* Begins to give the core's share of these partitions. MR_NO_MEMORY, MR_OUT_OF_MEMORY. */
-enum mr_status ps_give_begin(struct ps_core *core, uint64_t move, const struct ps_partition_set *partitions);
+enum mr_status ps_migration_source_begin(struct ps_core *core, uint64_t move,
+                                         const struct ps_partition_set *partitions);
 /* The partitions are held: from now on nothing changes there. */
-void ps_give_hold(struct ps_core *core, uint64_t move);
+void ps_migration_source_fence(struct ps_core *core, uint64_t move);
 /* The move has ended, one way or the other. Fine if it is not this one that the core gives; 0: whichever. */
-void ps_give_end(struct ps_core *core, uint64_t move);
+void ps_migration_source_end(struct ps_core *core, uint64_t move);
 
 /* A block as it is made and kept until the next one is asked for. */
-struct ps_give_block {
+struct ps_migration_block {
     const uint8_t *bytes;
     uint32_t byte_count;
     uint32_t state; /* enum mr_move_state */
@@ -36,7 +37,7 @@ struct ps_give_block {
 };
 /* Makes the block of this position, or finds it made. Some of it: true when it is done. A position that is
  * neither the last nor the next makes a block that is lost. */
-bool ps_give_step(struct ps_core *core, uint64_t move, uint64_t position, uint64_t budget_bytes,
-                  struct ps_give_block *out);
+bool ps_migration_source_read(struct ps_core *core, uint64_t move, uint64_t position, uint64_t budget_bytes,
+                              struct ps_migration_block *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* Frees what a core has of partitions that are no longer its own, a little at a time: rows, filters and
  * variables. Belongs to the core's thread. */
-#ifndef PS_MOVE_DROP_H
-#define PS_MOVE_DROP_H
+#ifndef PS_CLEANUP_H
+#define PS_CLEANUP_H
 
 #include <stdbool.h>
 #include "ps/base/partition_set.h"
@@ -9,10 +9,10 @@
 struct ps_core;
 
 /* Begins to free the core's share of these partitions, but for those that it serves. */
-void ps_drop_add(struct ps_core *core, const struct ps_partition_set *partitions);
+void ps_cleanup_add(struct ps_core *core, const struct ps_partition_set *partitions);
 /* Frees a little. True when there is more to do right now: while a cut is in progress nothing is freed. */
-bool ps_drop_step(struct ps_core *core);
+bool ps_cleanup_step(struct ps_core *core);
 /* Is anything of these partitions left to be freed? */
-bool ps_drop_has(const struct ps_core *core, const struct ps_partition_set *partitions);
+bool ps_cleanup_has(const struct ps_core *core, const struct ps_partition_set *partitions);
 
 #endif

@@ -1,17 +1,18 @@
-#include "ps/cluster/move_wish.h"
+#include "ps/cluster/migration_request.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
 
-__attribute__((format(printf, 2, 3))) static enum ps_move_wish_state fail(char *text, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static enum ps_migration_request_state fail(char *text,
+                                                                                  const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
     (void)vsnprintf(text, PS_CLUSTER_TEXT_BYTES, format, arguments);
     va_end(arguments);
-    return PS_MOVE_WISH_FAILED;
+    return PS_REQUEST_FAILED;
 }
 
 static bool is_moving(const struct ps_cluster_map *map, uint32_t slot)
@@ -24,7 +25,7 @@ static bool is_moving(const struct ps_cluster_map *map, uint32_t slot)
 
 /* ---- partitions from a node to another ---- */
 
-static bool is_planned(const struct ps_move_wish *w, uint32_t slot)
+static bool is_planned(const struct ps_migration_request *w, uint32_t slot)
 {
     for (uint32_t i = 0; i < w->range_count; i++)
         if (slot >= w->ranges[i].first && slot < (uint32_t)w->ranges[i].first + w->ranges[i].count)
@@ -33,8 +34,8 @@ static bool is_planned(const struct ps_move_wish *w, uint32_t slot)
 }
 
 /* The longest run that the node owns and that neither moves nor is planned. */
-static uint32_t longest_run(const struct ps_cluster_map *map, const struct ps_move_wish *w, uint32_t node,
-                            uint32_t count, uint32_t *first)
+static uint32_t longest_run(const struct ps_cluster_map *map, const struct ps_migration_request *w,
+                            uint32_t node, uint32_t count, uint32_t *first)
 {
     uint32_t best = 0;
     uint32_t run = 0;
@@ -48,7 +49,7 @@ static uint32_t longest_run(const struct ps_cluster_map *map, const struct ps_mo
     return best;
 }
 
-static void plan(const struct ps_cluster_map *map, struct ps_move_wish *w, uint32_t from)
+static void plan(const struct ps_cluster_map *map, struct ps_migration_request *w, uint32_t from)
 {
     uint32_t left = w->count == 0 ? map->partition_count : w->count;
     uint32_t first = 0;
@@ -56,12 +57,13 @@ static void plan(const struct ps_cluster_map *map, struct ps_move_wish *w, uint3
         const uint32_t count = longest_run(map, w, from, left, &first);
         if (count == 0)
             return;
-        w->ranges[w->range_count++] = (struct ps_move_range){(uint16_t)first, (uint16_t)count};
+        w->ranges[w->range_count++] = (struct ps_migration_range){(uint16_t)first, (uint16_t)count};
         left -= count;
     }
 }
 
-static bool plan_named(const struct ps_cluster_map *map, struct ps_move_wish *w, uint32_t from, char *text)
+static bool plan_named(const struct ps_cluster_map *map, struct ps_migration_request *w, uint32_t from,
+                       char *text)
 {
     if (w->first >= map->partition_count || w->count == 0 || w->count > map->partition_count - w->first) {
         (void)fail(text, "partitions %u to %u: the map has 0 to %u", w->first, w->first + w->count - 1,
@@ -77,12 +79,12 @@ static bool plan_named(const struct ps_cluster_map *map, struct ps_move_wish *w,
             return false;
         }
     }
-    w->ranges[w->range_count++] = (struct ps_move_range){(uint16_t)w->first, (uint16_t)w->count};
+    w->ranges[w->range_count++] = (struct ps_migration_range){(uint16_t)w->first, (uint16_t)w->count};
     return true;
 }
 
 /* All that was planned moves there, or is there. */
-static bool is_made(const struct ps_cluster_map *map, const struct ps_move_wish *w, uint32_t to)
+static bool is_made(const struct ps_cluster_map *map, const struct ps_migration_request *w, uint32_t to)
 {
     for (uint32_t i = 0; i < w->range_count; i++) {
         for (uint32_t slot = w->ranges[i].first; slot < (uint32_t)w->ranges[i].first + w->ranges[i].count;
@@ -93,7 +95,8 @@ static bool is_made(const struct ps_cluster_map *map, const struct ps_move_wish 
     return true;
 }
 
-static enum ps_move_wish_state fail_absent(const struct ps_cluster_map *map, uint32_t node, char *text)
+static enum ps_migration_request_state fail_absent(const struct ps_cluster_map *map, uint32_t node,
+                                                   char *text)
 {
     return fail(
         text,
@@ -102,8 +105,9 @@ static enum ps_move_wish_state fail_absent(const struct ps_cluster_map *map, uin
         map->nodes[node].name, ps_cluster_map_load(map, node), mr_plural(ps_cluster_map_load(map, node)));
 }
 
-static enum ps_move_wish_state move_wish_move(const struct ps_cluster_map *map, const bool *present,
-                                              struct ps_move_wish *w, struct ps_cluster_map *next, char *text)
+static enum ps_migration_request_state move_wish_move(const struct ps_cluster_map *map, const bool *present,
+                                                      struct ps_migration_request *w,
+                                                      struct ps_cluster_map *next, char *text)
 {
     const uint32_t from = ps_cluster_map_find(map, w->from);
     const uint32_t to = ps_cluster_map_find(map, w->to);
@@ -115,13 +119,13 @@ static enum ps_move_wish_state move_wish_move(const struct ps_cluster_map *map, 
     if (map->drained[to])
         return fail(text, "node %s is drained: millrace ctl rebalance takes it in again", w->to);
     if (w->range_count > 0 && is_made(map, w, to))
-        return PS_MOVE_WISH_MADE;
+        return PS_REQUEST_MADE;
     if (!present[from] || !present[to])
         return fail_absent(map, present[from] ? to : from, text);
     if (map->cut != 0 || map->move_count == PS_CLUSTER_MOVES_MAX)
-        return PS_MOVE_WISH_WAITS;
+        return PS_REQUEST_WAITS;
     if (w->range_count == 0 && w->has_first && !plan_named(map, w, from, text))
-        return PS_MOVE_WISH_FAILED;
+        return PS_REQUEST_FAILED;
     if (w->range_count == 0)
         plan(map, w, from);
     if (w->range_count == 0)
@@ -133,13 +137,14 @@ static enum ps_move_wish_state move_wish_move(const struct ps_cluster_map *map, 
         next->moves[next->move_count - 1].mib_s = w->mib_s;
     }
     next->epoch = map->epoch + 1; /* it is one change */
-    return PS_MOVE_WISH_WRITES;
+    return PS_REQUEST_WRITES;
 }
 
 /* ---- nodes ---- */
 
-static enum ps_move_wish_state drain(const struct ps_cluster_map *map, const bool *present,
-                                     const struct ps_move_wish *w, struct ps_cluster_map *next, char *text)
+static enum ps_migration_request_state drain(const struct ps_cluster_map *map, const bool *present,
+                                             const struct ps_migration_request *w,
+                                             struct ps_cluster_map *next, char *text)
 {
     const uint32_t node = ps_cluster_map_find(map, w->from);
     uint32_t others = 0;
@@ -148,7 +153,7 @@ static enum ps_move_wish_state drain(const struct ps_cluster_map *map, const boo
     for (uint32_t i = 0; i < map->node_count; i++)
         others += i != node && present[i] && !map->drained[i] && map->nodes[i].core_count > 0;
     if (map->drained[node] && (map->balances || ps_cluster_map_load(map, node) == 0))
-        return PS_MOVE_WISH_MADE;
+        return PS_REQUEST_MADE;
     if (others == 0)
         return fail(text,
                     "node %s cannot be drained: no other node that is there is left to take its partitions",
@@ -159,12 +164,13 @@ static enum ps_move_wish_state drain(const struct ps_cluster_map *map, const boo
     next->drained[node] = next->balances = true;
     next->balance_mib_s = w->mib_s;
     next->epoch++;
-    return PS_MOVE_WISH_WRITES;
+    return PS_REQUEST_WRITES;
 }
 
 /* Drained nodes that are away stay drained: nobody has said that they are to come back. */
-static enum ps_move_wish_state balance(const struct ps_cluster_map *map, const bool *present,
-                                       const struct ps_move_wish *w, struct ps_cluster_map *next)
+static enum ps_migration_request_state balance(const struct ps_cluster_map *map, const bool *present,
+                                               const struct ps_migration_request *w,
+                                               struct ps_cluster_map *next)
 {
     bool drained[PS_CLUSTER_NODES_MAX] = {false};
     uint32_t first;
@@ -174,18 +180,19 @@ static enum ps_move_wish_state balance(const struct ps_cluster_map *map, const b
         drained[i] = map->drained[i] && !present[i];
     const bool takes_in = memcmp(map->drained, drained, sizeof(drained)) != 0;
     if (!takes_in && (map->balances || !ps_cluster_map_next_move(map, drained, present, &first, &count, &to)))
-        return PS_MOVE_WISH_MADE;
+        return PS_REQUEST_MADE;
     *next = *map;
     memcpy(next->drained, drained, sizeof(drained));
     next->balances = true;
     next->balance_mib_s = w->mib_s;
     next->epoch++;
-    return PS_MOVE_WISH_WRITES;
+    return PS_REQUEST_WRITES;
 }
 
 /* Nodes that were drained and have left stay drained. */
-static enum ps_move_wish_state cancel(const struct ps_cluster_map *map, const bool *present,
-                                      const struct ps_move_wish *w, struct ps_cluster_map *next)
+static enum ps_migration_request_state cancel(const struct ps_cluster_map *map, const bool *present,
+                                              const struct ps_migration_request *w,
+                                              struct ps_cluster_map *next)
 {
     *next = *map;
     for (uint32_t i = 0; i < map->node_count; i++)
@@ -196,18 +203,19 @@ static enum ps_move_wish_state cancel(const struct ps_cluster_map *map, const bo
         (void)ps_cluster_map_cancel_move(next, w->id);
     if (next->move_count == map->move_count && !map->balances &&
         memcmp(map->drained, next->drained, sizeof(next->drained)) == 0)
-        return PS_MOVE_WISH_MADE;
+        return PS_REQUEST_MADE;
     next->balances = false;
     next->epoch = map->epoch + 1;
-    return PS_MOVE_WISH_WRITES;
+    return PS_REQUEST_WRITES;
 }
 
-static enum ps_move_wish_state forget(const struct ps_cluster_map *map, const bool *present,
-                                      struct ps_move_wish *w, struct ps_cluster_map *next, char *text)
+static enum ps_migration_request_state forget(const struct ps_cluster_map *map, const bool *present,
+                                              struct ps_migration_request *w, struct ps_cluster_map *next,
+                                              char *text)
 {
     const uint32_t node = ps_cluster_map_find(map, w->from);
     if (node == PS_CLUSTER_NO_NODE && w->is_known)
-        return PS_MOVE_WISH_MADE;
+        return PS_REQUEST_MADE;
     if (node == PS_CLUSTER_NO_NODE)
         return fail(text, "no node of this cluster is called %s: millrace ctl nodes lists them", w->from);
     const uint32_t load = ps_cluster_map_load(map, node);
@@ -221,12 +229,14 @@ static enum ps_move_wish_state forget(const struct ps_cluster_map *map, const bo
             "it), or begin a new cluster with a checkpoint (cluster.init_from)",
             w->from, load, mr_plural(load));
     *next = *map;
-    return ps_cluster_map_forget(next, node) ? PS_MOVE_WISH_WRITES : PS_MOVE_WISH_WAITS;
+    return ps_cluster_map_forget(next, node) ? PS_REQUEST_WRITES : PS_REQUEST_WAITS;
 }
 
-enum ps_move_wish_state ps_move_wish(const struct ps_cluster_map *map,
-                                     const bool present[PS_CLUSTER_NODES_MAX], struct ps_move_wish *w,
-                                     struct ps_cluster_map *next, char text[PS_CLUSTER_TEXT_BYTES])
+enum ps_migration_request_state ps_migration_request_propose(const struct ps_cluster_map *map,
+                                                             const bool present[PS_CLUSTER_NODES_MAX],
+                                                             struct ps_migration_request *w,
+                                                             struct ps_cluster_map *next,
+                                                             char text[PS_CLUSTER_TEXT_BYTES])
 {
     text[0] = '\0';
     switch (w->kind) {
@@ -245,8 +255,8 @@ enum ps_move_wish_state ps_move_wish(const struct ps_cluster_map *map,
     }
 }
 
-bool ps_move_balance_ends(const struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX],
-                          struct ps_cluster_map *next)
+bool ps_migration_balance_ends(const struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX],
+                               struct ps_cluster_map *next)
 {
     uint32_t first;
     uint32_t count;

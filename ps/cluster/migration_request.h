@@ -1,14 +1,14 @@
 /* What operators ask for about moves of partitions, as changes of the cluster's map. Any node may propose
  * them: each is a function of the map, so it does not matter who leads. Pure. Any thread. */
-#ifndef PS_CLUSTER_MOVE_WISH_H
-#define PS_CLUSTER_MOVE_WISH_H
+#ifndef PS_CLUSTER_MIGRATION_REQUEST_H
+#define PS_CLUSTER_MIGRATION_REQUEST_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include "dataplane/wire/format/move.h"
 #include "ps/cluster/cluster_map.h"
 
-struct ps_move_wish {
+struct ps_migration_request {
     enum mr_move_kind kind;
     char from[PS_CLUSTER_NAME_BYTES], to[PS_CLUSTER_NAME_BYTES];
     bool has_first;
@@ -19,27 +19,29 @@ struct ps_move_wish {
      * to move. */
     bool is_known;
     uint32_t range_count;
-    struct ps_move_range {
+    struct ps_migration_range {
         uint16_t first, count;
     } ranges[PS_CLUSTER_MOVES_MAX];
 };
 
-enum ps_move_wish_state {
-    PS_MOVE_WISH_FAILED, /* `text` says why */
-    PS_MOVE_WISH_WAITS,  /* for the end of a checkpoint, or of other moves */
-    PS_MOVE_WISH_WRITES, /* *next is to be written */
-    PS_MOVE_WISH_MADE    /* it is so in this map */
+enum ps_migration_request_state {
+    PS_REQUEST_FAILED, /* `text` says why */
+    PS_REQUEST_WAITS,  /* for the end of a checkpoint, or of other moves */
+    PS_REQUEST_WRITES, /* *next is to be written */
+    PS_REQUEST_MADE    /* it is so in this map */
 };
 
 /* Compares a wish with the map, whose nodes with present[node] have a session: only they give and take. To be
  * asked again with every map until it is made or has failed: what was perhaps written is recognised. */
-enum ps_move_wish_state ps_move_wish(const struct ps_cluster_map *map,
-                                     const bool present[PS_CLUSTER_NODES_MAX], struct ps_move_wish *wish,
-                                     struct ps_cluster_map *next, char text[PS_CLUSTER_TEXT_BYTES]);
+enum ps_migration_request_state ps_migration_request_propose(const struct ps_cluster_map *map,
+                                                             const bool present[PS_CLUSTER_NODES_MAX],
+                                                             struct ps_migration_request *wish,
+                                                             struct ps_cluster_map *next,
+                                                             char text[PS_CLUSTER_TEXT_BYTES]);
 
 /* The leader's part: the loads of the nodes that are present are as they should be, so no more moves are
  * begun. False: they are not, or moves are still in progress. */
-bool ps_move_balance_ends(const struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX],
-                          struct ps_cluster_map *next);
+bool ps_migration_balance_ends(const struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX],
+                               struct ps_cluster_map *next);
 
 #endif

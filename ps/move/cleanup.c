@@ -1,4 +1,4 @@
-#include "ps/move/drop.h"
+#include "ps/move/cleanup.h"
 
 #include <stdlib.h>
 #include "ps/core/core.h"
@@ -6,16 +6,16 @@
 
 #define STEP_BYTES (16u << 10) /* of memory touched: some microseconds */
 
-void ps_drop_add(struct ps_core *core, const struct ps_partition_set *partitions)
+void ps_cleanup_add(struct ps_core *core, const struct ps_partition_set *partitions)
 {
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
         if (ps_partitions_has(partitions, p) && core->node->partition_core[p] == core->index &&
             core->owns.since[p] == PS_NOT_OWNED)
-            ps_partitions_add(&core->dropping, p);
-    core->is_dropping = !ps_partitions_empty(&core->dropping);
-    ps_ownership_give_up(&core->owns, &core->dropping);
+            ps_partitions_add(&core->cleanup, p);
+    core->has_cleanup = !ps_partitions_empty(&core->cleanup);
+    ps_ownership_settle(&core->owns, &core->cleanup);
     struct ps_records records = ps_core_records(core);
-    (void)ps_records_forget(&records, &core->dropping); /* what is left is replaced if they come back */
+    (void)ps_records_forget(&records, &core->cleanup); /* what is left is replaced if they come back */
     ps_save_marks_lost(core);
 }
 
@@ -54,13 +54,13 @@ static bool drop_some(struct ps_core *core, uint32_t partition, uint64_t *budget
     return false;
 }
 
-bool ps_drop_step(struct ps_core *core)
+bool ps_cleanup_step(struct ps_core *core)
 {
     uint64_t budget_bytes = STEP_BYTES;
-    if (!core->is_dropping || core->save.writer != NULL)
+    if (!core->has_cleanup || core->save.writer != NULL)
         return false;
     for (uint32_t word = 0; word < PS_PARTITION_WORDS; word++) {
-        uint64_t *bits = &core->dropping.words[word];
+        uint64_t *bits = &core->cleanup.words[word];
         while (*bits != 0) {
             if (budget_bytes == 0 ||
                 drop_some(core, word * 64 + (uint32_t)__builtin_ctzll(*bits), &budget_bytes))
@@ -68,12 +68,12 @@ bool ps_drop_step(struct ps_core *core)
             *bits &= *bits - 1;
         }
     }
-    core->is_dropping = false;
+    core->has_cleanup = false;
     return false;
 }
 
-bool ps_drop_has(const struct ps_core *core, const struct ps_partition_set *partitions)
+bool ps_cleanup_has(const struct ps_core *core, const struct ps_partition_set *partitions)
 {
-    const struct ps_partition_set both = ps_partitions_and(&core->dropping, partitions);
-    return core->is_dropping && !ps_partitions_empty(&both);
+    const struct ps_partition_set both = ps_partitions_and(&core->cleanup, partitions);
+    return core->has_cleanup && !ps_partitions_empty(&both);
 }

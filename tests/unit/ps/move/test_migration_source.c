@@ -8,8 +8,8 @@
 #include "core_fixture.h"
 #include "dataplane/wire/format/move.h"
 #include "ps/core/core.h"
-#include "ps/move/drop.h"
-#include "ps/move/give.h"
+#include "ps/move/cleanup.h"
+#include "ps/move/migration_source.h"
 #include "ps/server/poll.h"
 #include "tests/unit/ps/table_calls.h"
 
@@ -70,17 +70,17 @@ static void push(struct fixture *f, uint64_t key)
     table_push(f->table, &key, 1, gradient);
 }
 
-static struct ps_give_block next(struct fixture *f, uint64_t budget_bytes)
+static struct ps_migration_block next(struct fixture *f, uint64_t budget_bytes)
 {
-    struct ps_give_block block;
+    struct ps_migration_block block;
     f->position++;
-    while (!ps_give_step(f->core, MOVE, f->position, budget_bytes, &block)) {
+    while (!ps_migration_source_read(f->core, MOVE, f->position, budget_bytes, &block)) {
     }
     return block;
 }
 
 /* Notes which keys a block has. */
-static void note(struct fixture *f, const struct ps_give_block *block)
+static void note(struct fixture *f, const struct ps_migration_block *block)
 {
     for (uint32_t at = 0; at < block->byte_count;) {
         struct ps_record record;
@@ -96,24 +96,24 @@ static void note(struct fixture *f, const struct ps_give_block *block)
 }
 
 /* Takes blocks until one is empty, or the last. */
-static struct ps_give_block take_all(struct fixture *f, uint64_t budget_bytes)
+static struct ps_migration_block take_all(struct fixture *f, uint64_t budget_bytes)
 {
     for (uint32_t i = 0; i < BLOCKS_MAX; i++) {
-        const struct ps_give_block block = next(f, budget_bytes);
+        const struct ps_migration_block block = next(f, budget_bytes);
         assert_true(block.byte_count <= MR_MOVE_BLOCK_BYTES);
         note(f, &block);
         if (block.byte_count == 0 || block.state != MR_MOVE_MORE)
             return block;
     }
     fail_msg("blocks without end");
-    return (struct ps_give_block){0};
+    return (struct ps_migration_block){0};
 }
 
 static void test_rows_come_and_come_again_when_they_change(void **state)
 {
     struct fixture *f = *state;
-    assert_int_equal(ps_give_begin(f->core, MOVE, &f->set), MR_OK);
-    struct ps_give_block block = take_all(f, SMALL_STEPS);
+    assert_int_equal(ps_migration_source_begin(f->core, MOVE, &f->set), MR_OK);
+    struct ps_migration_block block = take_all(f, SMALL_STEPS);
     assert_int_equal(block.state, MR_MOVE_MORE);
     assert_int_equal(block.left_bytes, 0);
     for (uint64_t key = 0; key < ROWS; key++)
@@ -125,27 +125,27 @@ static void test_rows_come_and_come_again_when_they_change(void **state)
         assert_int_equal(f->seen[key], is_given(key) ? 1 + (key < 100) : 0);
     push(f, 1);
     push(f, 2);
-    ps_give_hold(f->core, MOVE);
+    ps_migration_source_fence(f->core, MOVE);
     block = take_all(f, SMALL_STEPS);
     assert_int_equal(block.state, MR_MOVE_ALL);
     assert_int_equal(f->seen[1] + f->seen[2], (is_given(1) ? 3 : 0) + (is_given(2) ? 3 : 0));
-    ps_give_end(f->core, MOVE);
-    assert_null(f->core->give);
+    ps_migration_source_end(f->core, MOVE);
+    assert_null(f->core->migration_source);
     assert_false(ps_save_delta_possible(f->core));
 }
 
 static void test_a_block_that_is_asked_for_again_is_the_same(void **state)
 {
     struct fixture *f = *state;
-    assert_int_equal(ps_give_begin(f->core, MOVE, &f->set), MR_OK);
-    const struct ps_give_block first = next(f, UINT64_MAX);
+    assert_int_equal(ps_migration_source_begin(f->core, MOVE, &f->set), MR_OK);
+    const struct ps_migration_block first = next(f, UINT64_MAX);
     uint8_t *copy = malloc(first.byte_count);
     assert_non_null(copy);
     memcpy(copy, first.bytes, first.byte_count);
     for (uint64_t key = 0; key < ROWS; key++)
         push(f, key);
-    struct ps_give_block again;
-    assert_true(ps_give_step(f->core, MOVE, 1, UINT64_MAX, &again));
+    struct ps_migration_block again;
+    assert_true(ps_migration_source_read(f->core, MOVE, 1, UINT64_MAX, &again));
     assert_int_equal(again.byte_count, first.byte_count);
     assert_memory_equal(again.bytes, copy, first.byte_count);
     free(copy);
@@ -160,7 +160,7 @@ static void add_variable(struct fixture *f, uint32_t id, const char *name, uint3
 }
 
 /* How many bytes of a variable are in the block. */
-static uint64_t bytes_of_variable(const struct ps_give_block *block, uint32_t id)
+static uint64_t bytes_of_variable(const struct ps_migration_block *block, uint32_t id)
 {
     uint64_t bytes = 0;
     struct ps_record record;
@@ -176,12 +176,12 @@ static uint64_t bytes_of_variable(const struct ps_give_block *block, uint32_t id
 static void test_a_variable_that_is_dropped_leaves_the_next_one_whole(void **state)
 {
     struct fixture *f = *state;
-    struct ps_give_block block;
+    struct ps_migration_block block;
     uint64_t bytes = 0;
     add_variable(f, 2, "large", 4 * MR_MOVE_BLOCK_BYTES / sizeof(float));
     add_variable(f, 3, "small", 5);
-    assert_int_equal(ps_give_begin(f->core, MOVE, &f->set), MR_OK);
-    ps_give_hold(f->core, MOVE);
+    assert_int_equal(ps_migration_source_begin(f->core, MOVE, &f->set), MR_OK);
+    ps_migration_source_fence(f->core, MOVE);
     do
         block = next(f, UINT64_MAX);
     while (bytes_of_variable(&block, 2) == 0);
@@ -198,9 +198,9 @@ static void test_a_variable_that_is_dropped_leaves_the_next_one_whole(void **sta
 static void test_a_block_that_was_begun_is_completed(void **state)
 {
     struct fixture *f = *state;
-    struct ps_give_block block;
-    assert_int_equal(ps_give_begin(f->core, MOVE, &f->set), MR_OK);
-    assert_false(ps_give_step(f->core, MOVE, 1, SMALL_STEPS, &block));
+    struct ps_migration_block block;
+    assert_int_equal(ps_migration_source_begin(f->core, MOVE, &f->set), MR_OK);
+    assert_false(ps_migration_source_read(f->core, MOVE, 1, SMALL_STEPS, &block));
     (void)take_all(f, UINT64_MAX); /* from position 1 on */
     for (uint64_t key = 0; key < ROWS; key++)
         assert_int_equal(f->seen[key], is_given(key));
@@ -209,17 +209,17 @@ static void test_a_block_that_was_begun_is_completed(void **state)
 static void test_what_is_not_given_is_not_ready(void **state)
 {
     struct fixture *f = *state;
-    struct ps_give_block block;
-    assert_true(ps_give_step(f->core, MOVE, 1, UINT64_MAX, &block));
+    struct ps_migration_block block;
+    assert_true(ps_migration_source_read(f->core, MOVE, 1, UINT64_MAX, &block));
     assert_int_equal(block.state, MR_MOVE_NOT_READY);
-    assert_int_equal(ps_give_begin(f->core, MOVE, &f->set), MR_OK);
-    assert_true(ps_give_step(f->core, MOVE + 1, 1, UINT64_MAX, &block));
+    assert_int_equal(ps_migration_source_begin(f->core, MOVE, &f->set), MR_OK);
+    assert_true(ps_migration_source_read(f->core, MOVE + 1, 1, UINT64_MAX, &block));
     assert_int_equal(block.state, MR_MOVE_NOT_READY);
-    ps_give_end(f->core, MOVE + 1); /* another one */
-    assert_true(ps_give_step(f->core, MOVE, 1, UINT64_MAX, &block));
+    ps_migration_source_end(f->core, MOVE + 1); /* another one */
+    assert_true(ps_migration_source_read(f->core, MOVE, 1, UINT64_MAX, &block));
     assert_int_equal(block.state, MR_MOVE_MORE);
-    assert_true(
-        ps_give_step(f->core, MOVE, 3, UINT64_MAX, &block)); /* what was in block 2 would be missing */
+    assert_true(ps_migration_source_read(f->core, MOVE, 3, UINT64_MAX,
+                                         &block)); /* what was in block 2 would be missing */
     assert_int_equal(block.state, MR_MOVE_LOST);
 }
 
@@ -228,19 +228,19 @@ static void test_only_what_is_not_served_is_dropped(void **state)
 {
     struct fixture *f = *state;
     const uint64_t before = ps_table_rows(f->table);
-    ps_drop_add(f->core, &f->set);
-    while (ps_drop_step(f->core)) {
+    ps_cleanup_add(f->core, &f->set);
+    while (ps_cleanup_step(f->core)) {
     }
     assert_int_equal(ps_table_rows(f->table), before);
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p += 2)
         f->core->owns.since[p] = PS_NOT_OWNED;
-    ps_drop_add(f->core, &f->set);
-    assert_true(ps_drop_has(f->core, &f->set));
+    ps_cleanup_add(f->core, &f->set);
+    assert_true(ps_cleanup_has(f->core, &f->set));
     uint32_t steps = 0;
-    while (ps_drop_step(f->core))
+    while (ps_cleanup_step(f->core))
         steps++;
     assert_true(steps > 1);
-    assert_false(ps_drop_has(f->core, &f->set));
+    assert_false(ps_cleanup_has(f->core, &f->set));
     uint64_t left = 0;
     for (uint64_t key = 0; key < ROWS; key++)
         left += !is_given(key);

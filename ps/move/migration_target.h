@@ -4,19 +4,18 @@
  *
  * The thread asks for the stop at the end once little is left. A move that fails says why, once; the map
  * then cancels it. */
-#ifndef PS_TAKE_H
-#define PS_TAKE_H
+#ifndef PS_MIGRATION_TARGET_H
+#define PS_MIGRATION_TARGET_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include "ps/base/partition_set.h"
 #include "ps/core/node.h"
+#include "ps/move/load.h"
 
-#define PS_TAKE_TEXT_BYTES 256u
+struct ps_migration_target;
 
-struct ps_take;
-
-struct ps_take_options {
+struct ps_migration_target_options {
     struct ps_node *node;
     uint64_t move;
     struct ps_partition_set partitions;
@@ -31,24 +30,25 @@ struct ps_take_options {
     void *context;
 };
 
-enum ps_take_state { PS_TAKE_RUNS, PS_TAKE_COMPLETE, PS_TAKE_FAILED };
+enum ps_migration_target_state { PS_TAKE_RUNS, PS_TAKE_COMPLETE, PS_TAKE_FAILED };
 
-struct ps_take_progress {
-    enum ps_take_state state;
+struct ps_migration_target_progress {
+    enum ps_migration_target_state state;
     uint64_t rows, bytes;          /* taken so far; rows that changed count again */
     uint64_t left_bytes;           /* about */
     uint64_t started_us, held_us;  /* mr_clock_us(); 0: not yet */
-    char text[PS_TAKE_TEXT_BYTES]; /* of one that has failed */
+    char text[PS_MOVE_TEXT_BYTES]; /* of one that has failed */
 };
 
-/* MR_NO_MEMORY, MR_INVALID_ARGUMENT; `text` (PS_TAKE_TEXT_BYTES) says what is wrong. */
-enum mr_status ps_take_start(const struct ps_take_options *options, struct ps_take **out, char *text);
+/* MR_NO_MEMORY, MR_INVALID_ARGUMENT; `text` (PS_MOVE_TEXT_BYTES) says what is wrong. */
+enum mr_status ps_migration_target_start(const struct ps_migration_target_options *options,
+                                         struct ps_migration_target **out, char *text);
 /* Of a complete one: tells the giver so, until it is stopped. Nobody else may serve these partitions
  * before the giver knows, so the caller must be ready for it. Any thread. */
-void ps_take_tell(struct ps_take *t);
+void ps_migration_target_confirm(struct ps_migration_target *t);
 /* Any thread. */
-void ps_take_progress(struct ps_take *t, struct ps_take_progress *out);
+void ps_migration_target_progress(struct ps_migration_target *t, struct ps_migration_target_progress *out);
 /* Ends the thread, whatever it has come to. NULL is fine. Not on a core's thread. */
-void ps_take_stop(struct ps_take *t);
+void ps_migration_target_stop(struct ps_migration_target *t);
 
 #endif

@@ -1,4 +1,4 @@
-#include "ps/move/take.h"
+#include "ps/move/migration_target.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -37,7 +37,7 @@
 
 /* One of the giver's cores. */
 struct source {
-    struct ps_take *take;
+    struct ps_migration_target *take;
     struct mr_client_session *session;
     struct ps_partition_set partitions; /* of the move, that it has */
     struct mr_call *asked;              /* NULL: nothing is */
@@ -55,8 +55,8 @@ struct source {
     struct ps_move_collected records;
 };
 
-struct ps_take {
-    struct ps_take_options options;
+struct ps_migration_target {
+    struct ps_migration_target_options options;
     char giver[MR_CLUSTER_NAME_BYTES]; /* what options.address points to */
     /* Where the giver may be: tried in turn until it answers. */
     struct mr_address addresses[ADDRESSES_MAX];
@@ -76,10 +76,10 @@ struct ps_take {
     bool has_thread;
     pthread_t thread;
     pthread_mutex_t lock; /* of what follows */
-    struct ps_take_progress progress;
+    struct ps_migration_target_progress progress;
 };
 
-static void set_state(struct ps_take *t, enum ps_take_state state, const char *text)
+static void set_state(struct ps_migration_target *t, enum ps_migration_target_state state, const char *text)
 {
     pthread_mutex_lock(&t->lock);
     const bool is_new = t->progress.state == PS_TAKE_RUNS;
@@ -92,10 +92,10 @@ static void set_state(struct ps_take *t, enum ps_take_state state, const char *t
         t->options.changed(t->options.context);
 }
 
-static enum ps_take_state state_of(struct ps_take *t)
+static enum ps_migration_target_state state_of(struct ps_migration_target *t)
 {
     pthread_mutex_lock(&t->lock);
-    const enum ps_take_state state = t->progress.state;
+    const enum ps_migration_target_state state = t->progress.state;
     pthread_mutex_unlock(&t->lock);
     return state;
 }
@@ -103,7 +103,7 @@ static enum ps_take_state state_of(struct ps_take *t)
 /* ---- answers ---- */
 
 /* How long so many bytes may take; 0: there is no limit. */
-static uint64_t cost_us(const struct ps_take *t, uint64_t bytes)
+static uint64_t cost_us(const struct ps_migration_target *t, uint64_t bytes)
 {
     const uint64_t most = t->options.bytes_per_s_max;
     return most == 0 ? 0 : bytes * 1000000u / most;
@@ -113,7 +113,7 @@ static void take_answer(struct source *s, struct mr_call *call, const struct mr_
 {
     const struct mr_tensor *head = &reply->tensors[0];
     const struct mr_tensor *block = &reply->tensors[1];
-    struct ps_take *t = s->take;
+    struct ps_migration_target *t = s->take;
     if (reply->preamble.tensor_count != 2 || head->dtype != MR_U64 ||
         head->bytes != MR_MOVE_WORDS * sizeof(uint64_t) || block->dtype != MR_U8) {
         set_state(t, PS_TAKE_FAILED, "the giver's answer is none: run one version on all nodes");
@@ -152,8 +152,8 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
                      const struct mr_message *reply)
 {
     struct source *s = user;
-    struct ps_take *t = app;
-    char text[PS_TAKE_TEXT_BYTES];
+    struct ps_migration_target *t = app;
+    char text[PS_MOVE_TEXT_BYTES];
     t->has_heard |= reply != NULL;
     if (s->asked != call) { /* one that says that all is here: the map shows what becomes of it */
         mr_call_free(t->ep, call);
@@ -176,9 +176,9 @@ static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status
 }
 
 /* A giver that is there and does not answer would hold up moves and checkpoints for ever. */
-static void end_silence(struct ps_take *t, const struct source *s, uint64_t now_us)
+static void end_silence(struct ps_migration_target *t, const struct source *s, uint64_t now_us)
 {
-    char text[PS_TAKE_TEXT_BYTES];
+    char text[PS_MOVE_TEXT_BYTES];
     if (s->is_through || s->answered != NULL || s->loaded != NULL ||
         now_us - s->came_us < t->options.silence_us)
         return;
@@ -193,8 +193,8 @@ static void end_silence(struct ps_take *t, const struct source *s, uint64_t now_
 
 /* ---- questions ---- */
 
-static struct mr_call *send_ask(struct ps_take *t, struct source *s, uint64_t position, uint64_t flags,
-                                uint64_t now_us)
+static struct mr_call *send_ask(struct ps_migration_target *t, struct source *s, uint64_t position,
+                                uint64_t flags, uint64_t now_us)
 {
     const uint64_t words[MR_MOVE_ASK_WORDS] = {
         [MR_MOVE_ASK_ID] = t->options.move, [MR_MOVE_ASK_POSITION] = position, [MR_MOVE_ASK_FLAGS] = flags};
@@ -209,7 +209,7 @@ static struct mr_call *send_ask(struct ps_take *t, struct source *s, uint64_t po
 }
 
 /* Asks for the next block while one is loaded, unless one that came waits for that. */
-static void take_ask(struct ps_take *t, struct source *s, uint64_t now_us)
+static void take_ask(struct ps_migration_target *t, struct source *s, uint64_t now_us)
 {
     if (s->asked != NULL || s->answered != NULL || s->is_through || now_us < s->next_us)
         return;
@@ -217,13 +217,13 @@ static void take_ask(struct ps_take *t, struct source *s, uint64_t now_us)
         s->next_us = t->next_us;
         return;
     }
-    s->asked = send_ask(t, s, s->position, t->holds ? MR_MOVE_HOLD : 0, now_us);
+    s->asked = send_ask(t, s, s->position, t->holds ? MR_MOVE_FENCE : 0, now_us);
     if (s->asked == NULL)
         s->next_us = now_us + NOT_READY_US;
 }
 
 /* Little is left: the rest takes some milliseconds. */
-static void decide_hold(struct ps_take *t, uint64_t now_us)
+static void decide_hold(struct ps_migration_target *t, uint64_t now_us)
 {
     uint64_t left = 0;
     bool is_copied = true;
@@ -252,9 +252,9 @@ static void decide_hold(struct ps_take *t, uint64_t now_us)
 
 /* ---- blocks ---- */
 
-static void begin_load(struct ps_take *t, struct source *s)
+static void begin_load(struct ps_migration_target *t, struct source *s)
 {
-    char text[PS_TAKE_TEXT_BYTES];
+    char text[PS_MOVE_TEXT_BYTES];
     if (!ps_move_collect(&s->block, &s->records))
         set_state(t, PS_TAKE_FAILED, "records of batches and pushes: no memory, or they are damaged");
     else if (ps_move_load_begin(t->options.node, &s->partitions, &s->block, t->load_fd, &s->load, text) !=
@@ -265,9 +265,9 @@ static void begin_load(struct ps_take *t, struct source *s)
     s->answered = NULL;
 }
 
-static void end_load(struct ps_take *t, struct source *s)
+static void end_load(struct ps_migration_target *t, struct source *s)
 {
-    char text[PS_TAKE_TEXT_BYTES];
+    char text[PS_MOVE_TEXT_BYTES];
     uint64_t rows = 0;
     if (s->load != NULL && ps_move_load_end(s->load, &rows, text) != MR_OK)
         set_state(t, PS_TAKE_FAILED, text);
@@ -287,7 +287,7 @@ static bool has_loaded(const struct source *s)
 }
 
 /* Blocks are loaded one after the other, in the order in which they were read. */
-static void take_load(struct ps_take *t, struct source *s)
+static void take_load(struct ps_migration_target *t, struct source *s)
 {
     if (has_loaded(s))
         end_load(t, s);
@@ -296,9 +296,9 @@ static void take_load(struct ps_take *t, struct source *s)
 }
 
 /* Everything is here. */
-static void complete(struct ps_take *t)
+static void complete(struct ps_migration_target *t)
 {
-    char text[PS_TAKE_TEXT_BYTES] = "";
+    char text[PS_MOVE_TEXT_BYTES] = "";
     for (uint32_t i = 0; i < t->options.core_count; i++) {
         const struct source *s = &t->sources[i];
         if (!s->is_through || s->answered != NULL || s->loaded != NULL)
@@ -319,7 +319,7 @@ static void complete(struct ps_take *t)
 
 /* ---- the thread ---- */
 
-static void receive(struct ps_take *t)
+static void receive(struct ps_migration_target *t)
 {
     struct mr_address from;
     const uint8_t *datagram;
@@ -330,7 +330,7 @@ static void receive(struct ps_take *t)
 }
 
 /* Sends what is to be sent; returns when there will be more. */
-static uint64_t settle(struct ps_take *t)
+static uint64_t settle(struct ps_migration_target *t)
 {
     uint64_t next_us;
     uint64_t now_us;
@@ -342,7 +342,7 @@ static uint64_t settle(struct ps_take *t)
 }
 
 /* Opens sessions to the giver's cores at the address whose turn it is. */
-static enum mr_status open_sessions(struct ps_take *t)
+static enum mr_status open_sessions(struct ps_migration_target *t)
 {
     enum mr_status status = MR_OK;
     t->address_us = mr_clock_us() + ADDRESS_US;
@@ -355,7 +355,7 @@ static enum mr_status open_sessions(struct ps_take *t)
     return status;
 }
 
-static void close_sessions(struct ps_take *t)
+static void close_sessions(struct ps_migration_target *t)
 {
     for (uint32_t i = 0; i < t->options.core_count; i++) {
         if (t->sources[i].session != NULL)
@@ -365,9 +365,9 @@ static void close_sessions(struct ps_take *t)
 }
 
 /* May wait for a name server. */
-static void find_giver(struct ps_take *t)
+static void find_giver(struct ps_migration_target *t)
 {
-    char text[PS_TAKE_TEXT_BYTES];
+    char text[PS_MOVE_TEXT_BYTES];
     enum mr_status status = mr_address_resolve_candidates(t->giver, t->addresses, ADDRESSES_MAX,
                                                           &t->address_count, text, sizeof(text));
     const uint64_t now_us = mr_clock_us();
@@ -381,7 +381,7 @@ static void find_giver(struct ps_take *t)
         set_state(t, PS_TAKE_FAILED, text);
 }
 
-static void try_next_address(struct ps_take *t, uint64_t now_us)
+static void try_next_address(struct ps_migration_target *t, uint64_t now_us)
 {
     if (t->has_heard || t->address_count < 2 || now_us < t->address_us)
         return;
@@ -391,7 +391,7 @@ static void try_next_address(struct ps_take *t, uint64_t now_us)
         set_state(t, PS_TAKE_FAILED, mr_status_text(MR_NO_MEMORY));
 }
 
-static void work(struct ps_take *t)
+static void work(struct ps_migration_target *t)
 {
     const uint64_t now_us = mr_clock_us();
     try_next_address(t, now_us);
@@ -405,7 +405,7 @@ static void work(struct ps_take *t)
 }
 
 /* Tells the giver that everything is here, now and then: until the map says so. */
-static void take_tell(struct ps_take *t)
+static void take_tell(struct ps_migration_target *t)
 {
     struct source *s = &t->sources[0];
     const uint64_t now_us = mr_clock_us();
@@ -414,11 +414,11 @@ static void take_tell(struct ps_take *t)
     s->next_us = now_us + HELD_US;
     if (!atomic_load(&t->tells))
         return;
-    (void)send_ask(t, s, 0, MR_MOVE_DONE, now_us);
+    (void)send_ask(t, s, 0, MR_MOVE_INSTALLED, now_us);
     s->next_us = now_us + DONE_US;
 }
 
-static uint64_t next_question_us(const struct ps_take *t)
+static uint64_t next_question_us(const struct ps_migration_target *t)
 {
     uint64_t next_us = UINT64_MAX;
     for (uint32_t i = 0; i < t->options.core_count; i++) {
@@ -433,12 +433,12 @@ static uint64_t next_question_us(const struct ps_take *t)
 
 static void *take_run(void *arg)
 {
-    struct ps_take *t = arg;
+    struct ps_migration_target *t = arg;
     uint64_t count;
     (void)pthread_setname_np(pthread_self(), "mr-take");
     find_giver(t);
     while (!atomic_load(&t->stop)) {
-        const enum ps_take_state state = state_of(t);
+        const enum ps_migration_target_state state = state_of(t);
         receive(t);
         if (state == PS_TAKE_RUNS)
             work(t);
@@ -459,19 +459,19 @@ static void *take_run(void *arg)
 
 /* ---- life ---- */
 
-static enum mr_status open_endpoint(struct ps_take *t, char *text)
+static enum mr_status open_endpoint(struct ps_migration_target *t, char *text)
 {
     struct mr_endpoint_config config;
     const char *key_file = ps_config_operator_key(t->options.node->config);
     mr_endpoint_config_default(&config);
     if (key_file == NULL) {
-        (void)snprintf(text, PS_TAKE_TEXT_BYTES,
+        (void)snprintf(text, PS_MOVE_TEXT_BYTES,
                        "none of this node's keys is an operator's, under which nodes call each other: set "
                        "node.key = operator:FILE");
         return MR_INVALID_ARGUMENT;
     }
     if (key_file[0] != '\0') {
-        if (mr_key_file_read(key_file, config.psk[0], text, PS_TAKE_TEXT_BYTES) != MR_OK)
+        if (mr_key_file_read(key_file, config.psk[0], text, PS_MOVE_TEXT_BYTES) != MR_OK)
             return MR_INVALID_ARGUMENT;
         config.psk_count = 1;
     }
@@ -491,7 +491,7 @@ static enum mr_status open_endpoint(struct ps_take *t, char *text)
 }
 
 /* The partitions that one of the giver's cores has. */
-static struct ps_partition_set part_of(const struct ps_take *t, uint32_t core)
+static struct ps_partition_set part_of(const struct ps_migration_target *t, uint32_t core)
 {
     struct ps_partition_set part = {{0}};
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
@@ -500,7 +500,7 @@ static struct ps_partition_set part_of(const struct ps_take *t, uint32_t core)
     return part;
 }
 
-static enum mr_status make_sources(struct ps_take *t)
+static enum mr_status make_sources(struct ps_migration_target *t)
 {
     t->sources = calloc(t->options.core_count, sizeof(*t->sources));
     if (t->sources == NULL)
@@ -510,11 +510,11 @@ static enum mr_status make_sources(struct ps_take *t)
     return MR_OK;
 }
 
-static enum mr_status open_all(struct ps_take *t, char *text)
+static enum mr_status open_all(struct ps_migration_target *t, char *text)
 {
     const struct mr_udp_options options = {0};
     const struct mr_address any = {.port = 0};
-    enum mr_status status = mr_udp_bind(&any, &options, &t->socket, text, PS_TAKE_TEXT_BYTES);
+    enum mr_status status = mr_udp_bind(&any, &options, &t->socket, text, PS_MOVE_TEXT_BYTES);
     if (status != MR_OK)
         return status;
     t->sender = mr_udp_sender_create(&t->socket, false);
@@ -523,10 +523,11 @@ static enum mr_status open_all(struct ps_take *t, char *text)
     return status == MR_OK ? make_sources(t) : status;
 }
 
-enum mr_status ps_take_start(const struct ps_take_options *options, struct ps_take **out, char *text)
+enum mr_status ps_migration_target_start(const struct ps_migration_target_options *options,
+                                         struct ps_migration_target **out, char *text)
 {
-    struct ps_take *t = calloc(1, sizeof(*t));
-    (void)snprintf(text, PS_TAKE_TEXT_BYTES, "no memory left");
+    struct ps_migration_target *t = calloc(1, sizeof(*t));
+    (void)snprintf(text, PS_MOVE_TEXT_BYTES, "no memory left");
     if (t == NULL)
         return MR_NO_MEMORY;
     t->options = *options;
@@ -541,7 +542,7 @@ enum mr_status ps_take_start(const struct ps_take_options *options, struct ps_ta
         status = MR_NO_MEMORY;
     t->has_thread = status == MR_OK;
     if (status != MR_OK) {
-        ps_take_stop(t);
+        ps_migration_target_stop(t);
         return status;
     }
     ps_cpu_affinity_avoid(t->thread, options->node->cpus, options->node->cpu_count);
@@ -549,19 +550,19 @@ enum mr_status ps_take_start(const struct ps_take_options *options, struct ps_ta
     return MR_OK;
 }
 
-void ps_take_tell(struct ps_take *t)
+void ps_migration_target_confirm(struct ps_migration_target *t)
 {
     atomic_store(&t->tells, true);
 }
 
-void ps_take_progress(struct ps_take *t, struct ps_take_progress *out)
+void ps_migration_target_progress(struct ps_migration_target *t, struct ps_migration_target_progress *out)
 {
     pthread_mutex_lock(&t->lock);
     *out = t->progress;
     pthread_mutex_unlock(&t->lock);
 }
 
-void ps_take_stop(struct ps_take *t)
+void ps_migration_target_stop(struct ps_migration_target *t)
 {
     if (t == NULL)
         return;

@@ -5,12 +5,12 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "ps/cluster/move_wish.h"
+#include "ps/cluster/migration_request.h"
 
 static struct ps_cluster_map map, next;
 static const bool everybody[PS_CLUSTER_NODES_MAX] = {true, true, true, true};
 static bool present[PS_CLUSTER_NODES_MAX];
-static struct ps_move_wish wish;
+static struct ps_migration_request wish;
 static char text[PS_CLUSTER_TEXT_BYTES];
 
 /* Three nodes with 4 partitions each: a has 0 to 3, b 4 to 7, c 8 to 11. */
@@ -25,14 +25,16 @@ static int three_nodes(void **state)
     }
     assert_true(ps_cluster_map_spread(&map, everybody));
     memcpy(present, everybody, sizeof(present));
-    wish = (struct ps_move_wish){.kind = MR_MOVE_PARTITIONS, .from = "a", .to = "b", .count = 2, .mib_s = 7};
+    wish = (struct ps_migration_request){
+        .kind = MR_MOVE_PARTITIONS, .from = "a", .to = "b", .count = 2, .mib_s = 7};
     return 0;
 }
 
-static enum ps_move_wish_state ask(void)
+static enum ps_migration_request_state ask(void)
 {
-    const enum ps_move_wish_state state = ps_move_wish(&map, present, &wish, &next, text);
-    if (state == PS_MOVE_WISH_WRITES) {
+    const enum ps_migration_request_state state =
+        ps_migration_request_propose(&map, present, &wish, &next, text);
+    if (state == PS_REQUEST_WRITES) {
         assert_int_equal(next.epoch, map.epoch + 1); /* it is one change */
         map = next;
     }
@@ -54,13 +56,13 @@ static void finish_moves(void)
 static void test_partitions_begin_to_move_once(void **state)
 {
     (void)state;
-    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_int_equal(map.move_count, 1);
     assert_int_equal(map.moves[0].count, 2);
     assert_int_equal(map.moves[0].mib_s, 7);
-    assert_int_equal(ask(), PS_MOVE_WISH_MADE); /* what was perhaps written is recognised */
+    assert_int_equal(ask(), PS_REQUEST_MADE); /* what was perhaps written is recognised */
     finish_moves();
-    assert_int_equal(ask(), PS_MOVE_WISH_MADE); /* also when it has ended */
+    assert_int_equal(ask(), PS_REQUEST_MADE); /* also when it has ended */
     assert_int_equal(ps_cluster_map_load(&map, 0), 2);
     assert_int_equal(ps_cluster_map_load(&map, 1), 6);
 }
@@ -71,10 +73,10 @@ static void test_several_runs_move_in_one_change(void **state)
     (void)state;
     map.owner[1] = 2;
     wish.count = 0;
-    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_int_equal(map.move_count, 2);
     assert_int_equal(ps_cluster_map_load(&map, 0), 0);
-    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+    assert_int_equal(ask(), PS_REQUEST_MADE);
 }
 
 static void test_named_places_move_or_it_is_refused(void **state)
@@ -82,17 +84,17 @@ static void test_named_places_move_or_it_is_refused(void **state)
     (void)state;
     wish.has_first = true;
     wish.first = 1;
-    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_int_equal(map.moves[0].first, 1);
     wish.range_count = 0;
     wish.first = 2;
-    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_string_equal(text, "partition 2 of node a moves already");
     wish.first = 3;
-    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_string_equal(text, "partition 4 is not node a's");
     wish.first = 11;
-    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_string_equal(text, "partitions 11 to 12: the map has 0 to 11");
 }
 
@@ -100,18 +102,18 @@ static void test_what_cannot_move_is_refused_in_words(void **state)
 {
     (void)state;
     (void)snprintf(wish.from, sizeof(wish.from), "d");
-    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "called d"));
     (void)snprintf(wish.from, sizeof(wish.from), "b");
-    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "there already"));
     (void)snprintf(wish.from, sizeof(wish.from), "a");
     map.drained[1] = true;
-    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "is drained"));
     map.drained[1] = false;
     all_of_a_to_b();
-    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "has no partitions"));
 }
 
@@ -119,9 +121,9 @@ static void test_moves_wait_for_a_checkpoint(void **state)
 {
     (void)state;
     assert_true(ps_cluster_map_begin_cut(&map, 1));
-    assert_int_equal(ask(), PS_MOVE_WISH_WAITS);
+    assert_int_equal(ask(), PS_REQUEST_WAITS);
     assert_true(ps_cluster_map_commit_cut(&map, map.cut));
-    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_int_equal(ask(), PS_REQUEST_WRITES);
 }
 
 /* As the leader does it: move by move, until all is as it should be. */
@@ -130,11 +132,11 @@ static void lead(void)
     uint32_t first;
     uint32_t count;
     uint32_t to;
-    while (!ps_move_balance_ends(&map, present, &next)) {
+    while (!ps_migration_balance_ends(&map, present, &next)) {
         assert_true(map.balances);
         assert_true(ps_cluster_map_next_move(&map, map.drained, present, &first, &count, &to));
         assert_true(ps_cluster_map_begin_move(&map, first, count, to));
-        assert_false(ps_move_balance_ends(&map, present, &next)); /* while something moves */
+        assert_false(ps_migration_balance_ends(&map, present, &next)); /* while something moves */
         finish_moves();
     }
     map = next;
@@ -143,22 +145,22 @@ static void lead(void)
 static void test_a_drained_node_has_none_until_a_rebalance(void **state)
 {
     (void)state;
-    wish = (struct ps_move_wish){.kind = MR_MOVE_DRAIN, .from = "c", .mib_s = 3};
-    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    wish = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "c", .mib_s = 3};
+    assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_true(map.balances && map.drained[2]);
     assert_int_equal(map.balance_mib_s, 3);
-    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+    assert_int_equal(ask(), PS_REQUEST_MADE);
     lead();
     assert_int_equal(ps_cluster_map_load(&map, 2), 0);
-    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
-    wish = (struct ps_move_wish){.kind = MR_MOVE_BALANCE};
-    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_int_equal(ask(), PS_REQUEST_MADE);
+    wish = (struct ps_migration_request){.kind = MR_MOVE_BALANCE};
+    assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_false(map.drained[2]);
-    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+    assert_int_equal(ask(), PS_REQUEST_MADE);
     lead();
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(ps_cluster_map_load(&map, i), 4);
-    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+    assert_int_equal(ask(), PS_REQUEST_MADE);
 }
 
 /* What moves needs both nodes: without one it would be cancelled at once, and nobody would be told. */
@@ -166,17 +168,17 @@ static void test_what_concerns_an_absent_node_is_refused(void **state)
 {
     (void)state;
     present[0] = false;
-    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "node a is away, and owns 4 partitions"));
-    wish = (struct ps_move_wish){.kind = MR_MOVE_PARTITIONS, .from = "b", .to = "a", .count = 2};
-    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    wish = (struct ps_migration_request){.kind = MR_MOVE_PARTITIONS, .from = "b", .to = "a", .count = 2};
+    assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "node a is away"));
-    wish = (struct ps_move_wish){.kind = MR_MOVE_DRAIN, .from = "a"};
-    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    wish = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "a"};
+    assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "node a is away"));
     present[1] = false;
-    wish = (struct ps_move_wish){.kind = MR_MOVE_DRAIN, .from = "c"};
-    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    wish = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "c"};
+    assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "no other node that is there"));
 }
 
@@ -185,80 +187,80 @@ static void test_moves_among_the_present_come_to_their_end(void **state)
 {
     (void)state;
     present[2] = false;
-    wish = (struct ps_move_wish){.kind = MR_MOVE_DRAIN, .from = "a"};
-    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    wish = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "a"};
+    assert_int_equal(ask(), PS_REQUEST_WRITES);
     lead();
     assert_int_equal(ps_cluster_map_load(&map, 0), 0);
     assert_int_equal(ps_cluster_map_load(&map, 1), 8);
-    wish = (struct ps_move_wish){.kind = MR_MOVE_BALANCE};
-    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    wish = (struct ps_migration_request){.kind = MR_MOVE_BALANCE};
+    assert_int_equal(ask(), PS_REQUEST_WRITES);
     lead();
     assert_int_equal(ps_cluster_map_load(&map, 0), 4);
     assert_int_equal(ps_cluster_map_load(&map, 1), 4);
-    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+    assert_int_equal(ask(), PS_REQUEST_MADE);
 }
 
 static void test_who_was_drained_and_has_left_stays_drained(void **state)
 {
     (void)state;
-    wish = (struct ps_move_wish){.kind = MR_MOVE_DRAIN, .from = "c"};
-    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    wish = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "c"};
+    assert_int_equal(ask(), PS_REQUEST_WRITES);
     lead();
     present[2] = false;
-    wish = (struct ps_move_wish){.kind = MR_MOVE_BALANCE};
-    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
-    wish = (struct ps_move_wish){.kind = MR_MOVE_CANCEL};
-    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+    wish = (struct ps_migration_request){.kind = MR_MOVE_BALANCE};
+    assert_int_equal(ask(), PS_REQUEST_MADE);
+    wish = (struct ps_migration_request){.kind = MR_MOVE_CANCEL};
+    assert_int_equal(ask(), PS_REQUEST_MADE);
     assert_true(map.drained[2]);
     present[2] = true; /* it is back, and wanted */
-    wish = (struct ps_move_wish){.kind = MR_MOVE_BALANCE};
-    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    wish = (struct ps_migration_request){.kind = MR_MOVE_BALANCE};
+    assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_false(map.drained[2]);
 }
 
 static void test_a_node_that_has_left_is_forgotten(void **state)
 {
     (void)state;
-    wish = (struct ps_move_wish){.kind = MR_MOVE_FORGET, .from = "d"};
-    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    wish = (struct ps_migration_request){.kind = MR_MOVE_FORGET, .from = "d"};
+    assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "called d"));
-    wish = (struct ps_move_wish){.kind = MR_MOVE_FORGET, .from = "a"};
-    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    wish = (struct ps_migration_request){.kind = MR_MOVE_FORGET, .from = "a"};
+    assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "node a is there"));
     present[0] = false;
-    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "owns 4 partitions"));
     all_of_a_to_b();
-    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_int_equal(map.node_count, 2);
-    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+    assert_int_equal(ask(), PS_REQUEST_MADE);
 }
 
 static void test_the_last_node_is_not_drained(void **state)
 {
     (void)state;
     map.drained[0] = map.drained[1] = true;
-    wish = (struct ps_move_wish){.kind = MR_MOVE_DRAIN, .from = "c"};
-    assert_int_equal(ask(), PS_MOVE_WISH_FAILED);
+    wish = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "c"};
+    assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "no other node that is there"));
 }
 
 static void test_cancelling_leaves_partitions_where_they_are(void **state)
 {
     (void)state;
-    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_true(ps_cluster_map_begin_move(&map, 8, 1, 1));
     const uint64_t id = map.moves[0].id;
     map.balances = true;
-    wish = (struct ps_move_wish){.kind = MR_MOVE_CANCEL, .id = id};
-    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    wish = (struct ps_migration_request){.kind = MR_MOVE_CANCEL, .id = id};
+    assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_int_equal(map.move_count, 1);
     assert_null(ps_cluster_map_move(&map, id));
     wish.id = 0;
-    assert_int_equal(ask(), PS_MOVE_WISH_WRITES);
+    assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_int_equal(map.move_count, 0);
     assert_false(map.balances);
-    assert_int_equal(ask(), PS_MOVE_WISH_MADE);
+    assert_int_equal(ask(), PS_REQUEST_MADE);
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(ps_cluster_map_load(&map, i), 4);
 }

@@ -1,4 +1,4 @@
-#include "ps/move/give.h"
+#include "ps/move/migration_source.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 /* What comes after what. */
 enum stage { ROWS, VARIABLES, RECORDS, ALL };
 
-struct ps_give {
+struct ps_migration_source {
     uint64_t move;
     struct ps_partition_set partitions;
     bool is_held, is_lost;
@@ -35,15 +35,18 @@ struct ps_give {
 
 /* ---- life ---- */
 
-static struct ps_give *give_find(const struct ps_core *core, uint64_t move)
+static struct ps_migration_source *give_find(const struct ps_core *core, uint64_t move)
 {
-    return core->give != NULL && (move == 0 || core->give->move == move) ? core->give : NULL;
+    return core->migration_source != NULL && (move == 0 || core->migration_source->move == move)
+               ? core->migration_source
+               : NULL;
 }
 
-enum mr_status ps_give_begin(struct ps_core *core, uint64_t move, const struct ps_partition_set *partitions)
+enum mr_status ps_migration_source_begin(struct ps_core *core, uint64_t move,
+                                         const struct ps_partition_set *partitions)
 {
-    assert(core->give == NULL && move != 0);
-    struct ps_give *g = calloc(1, sizeof(*g));
+    assert(core->migration_source == NULL && move != 0);
+    struct ps_migration_source *g = calloc(1, sizeof(*g));
     if (g == NULL)
         return MR_NO_MEMORY;
     g->move = move;
@@ -51,20 +54,20 @@ enum mr_status ps_give_begin(struct ps_core *core, uint64_t move, const struct p
         if (ps_partitions_has(partitions, p) && core->node->partition_core[p] == core->index)
             ps_partitions_add(&g->partitions, p);
     g->next_feature = 1;
-    core->give = g;
+    core->migration_source = g;
     return MR_OK;
 }
 
-void ps_give_hold(struct ps_core *core, uint64_t move)
+void ps_migration_source_fence(struct ps_core *core, uint64_t move)
 {
-    struct ps_give *g = give_find(core, move);
+    struct ps_migration_source *g = give_find(core, move);
     if (g != NULL)
         g->is_held = true;
 }
 
-void ps_give_end(struct ps_core *core, uint64_t move)
+void ps_migration_source_end(struct ps_core *core, uint64_t move)
 {
-    struct ps_give *g = give_find(core, move);
+    struct ps_migration_source *g = give_find(core, move);
     if (g == NULL)
         return;
     for (uint32_t id = 1; id <= core->feature_id_max; id++)
@@ -72,13 +75,13 @@ void ps_give_end(struct ps_core *core, uint64_t move)
             ps_table_copy_end(core->features[id]->table);
     free(g->records);
     free(g);
-    core->give = NULL;
+    core->migration_source = NULL;
 }
 
 /* ---- records into the block ---- */
 
 /* Room for a record's bytes; NULL: there is none. */
-static uint8_t *give_add(struct ps_give *g, const struct ps_record *record)
+static uint8_t *give_add(struct ps_migration_source *g, const struct ps_record *record)
 {
     const uint32_t bytes = (uint32_t)mr_padded(record->bytes);
     if (sizeof(*record) + bytes > sizeof(g->block) - g->block_bytes)
@@ -91,7 +94,7 @@ static uint8_t *give_add(struct ps_give *g, const struct ps_record *record)
 }
 
 /* How many rows fit into the block, PS_CUT_EMIT_ROWS_MAX at most. */
-static uint32_t rows_that_fit(const struct ps_give *g, uint32_t row_bytes)
+static uint32_t rows_that_fit(const struct ps_migration_source *g, uint32_t row_bytes)
 {
     const size_t left = sizeof(g->block) - g->block_bytes;
     const size_t rows = left < sizeof(struct ps_record) + 8
@@ -100,7 +103,7 @@ static uint32_t rows_that_fit(const struct ps_give *g, uint32_t row_bytes)
     return rows < PS_CUT_EMIT_ROWS_MAX ? (uint32_t)rows : PS_CUT_EMIT_ROWS_MAX;
 }
 
-static void add_rows(struct ps_give *g, const struct ps_feature *f)
+static void add_rows(struct ps_migration_source *g, const struct ps_feature *f)
 {
     const struct ps_copy_part *part = &g->part;
     const uint32_t row_bytes = ps_table_stored_row_bytes(f->table);
@@ -116,7 +119,7 @@ static void add_rows(struct ps_give *g, const struct ps_feature *f)
         memcpy(to + (size_t)i * row_bytes, part->rows[i], row_bytes);
 }
 
-static void add_gone(struct ps_give *g, const struct ps_feature *f)
+static void add_gone(struct ps_migration_source *g, const struct ps_feature *f)
 {
     const struct ps_record record = {.kind = PS_RECORD_GONE,
                                      .feature = f->id,
@@ -125,7 +128,7 @@ static void add_gone(struct ps_give *g, const struct ps_feature *f)
     memcpy(give_add(g, &record), g->part.keys, record.bytes);
 }
 
-static void add_filter(struct ps_give *g, const struct ps_feature *f)
+static void add_filter(struct ps_migration_source *g, const struct ps_feature *f)
 {
     const struct ps_record record = {.kind = PS_RECORD_SIGHTINGS,
                                      .feature = f->id,
@@ -140,7 +143,7 @@ static void add_filter(struct ps_give *g, const struct ps_feature *f)
  * budget is used up ---- */
 
 /* What must fit, whatever comes next. */
-static bool has_room(const struct ps_give *g, const struct ps_table *t)
+static bool has_room(const struct ps_migration_source *g, const struct ps_table *t)
 {
     const size_t left = sizeof(g->block) - g->block_bytes;
     return rows_that_fit(g, ps_table_stored_row_bytes(t)) > 0 &&
@@ -148,7 +151,7 @@ static bool has_room(const struct ps_give *g, const struct ps_table *t)
 }
 
 /* All of a table that has changed. */
-static bool give_rows(struct ps_give *g, struct ps_feature *f, uint64_t *budget_bytes)
+static bool give_rows(struct ps_migration_source *g, struct ps_feature *f, uint64_t *budget_bytes)
 {
     if (!ps_table_copy_runs(f->table) && ps_table_copy_begin(f->table, &g->partitions) != MR_OK)
         g->is_lost = true;
@@ -168,7 +171,7 @@ static bool give_rows(struct ps_give *g, struct ps_feature *f, uint64_t *budget_
 }
 
 /* A pass over the tables; then the next one, until nothing is left. */
-static bool give_tables(struct ps_core *core, struct ps_give *g, uint64_t *budget_bytes)
+static bool give_tables(struct ps_core *core, struct ps_migration_source *g, uint64_t *budget_bytes)
 {
     if (g->next_feature == 1 && !g->pass_gave)
         g->pass_is_held = g->is_held;
@@ -189,7 +192,7 @@ static bool give_tables(struct ps_core *core, struct ps_give *g, uint64_t *budge
 
 #define PIECE_BYTES (64u << 10)
 
-static bool give_range(struct ps_give *g, const struct ps_feature *f, uint64_t *budget_bytes)
+static bool give_range(struct ps_migration_source *g, const struct ps_feature *f, uint64_t *budget_bytes)
 {
     const struct ps_variable *v = f->ranges[g->next_range].variable;
     const uint64_t total = ps_variable_stored_bytes(v);
@@ -212,7 +215,7 @@ static bool give_range(struct ps_give *g, const struct ps_feature *f, uint64_t *
     return true;
 }
 
-static bool give_variable(struct ps_give *g, const struct ps_feature *f, uint64_t *budget_bytes)
+static bool give_variable(struct ps_migration_source *g, const struct ps_feature *f, uint64_t *budget_bytes)
 {
     for (; g->next_range < f->range_count; g->next_range++) {
         const struct ps_range *r = &f->ranges[g->next_range];
@@ -224,7 +227,7 @@ static bool give_variable(struct ps_give *g, const struct ps_feature *f, uint64_
 }
 
 /* Copies the records of what was applied to the partitions. */
-static bool copy_records(struct ps_core *core, struct ps_give *g)
+static bool copy_records(struct ps_core *core, struct ps_migration_source *g)
 {
     const struct ps_records records = ps_core_records(core);
     g->record_bytes = ps_records_export(&records, &g->partitions, NULL);
@@ -234,7 +237,7 @@ static bool copy_records(struct ps_core *core, struct ps_give *g)
     return g->records != NULL;
 }
 
-static bool give_variables(struct ps_core *core, struct ps_give *g, uint64_t *budget_bytes)
+static bool give_variables(struct ps_core *core, struct ps_migration_source *g, uint64_t *budget_bytes)
 {
     for (; g->next_feature <= core->feature_id_max; g->next_feature++) {
         const struct ps_feature *f = core->features[g->next_feature];
@@ -251,7 +254,7 @@ static bool give_variables(struct ps_core *core, struct ps_give *g, uint64_t *bu
 }
 
 /* In pieces: what belongs together is put together again by the taker. */
-static bool give_records(struct ps_give *g)
+static bool give_records(struct ps_migration_source *g)
 {
     while (g->records_given < g->record_bytes) {
         const size_t left = g->record_bytes - g->records_given;
@@ -270,7 +273,7 @@ static bool give_records(struct ps_give *g)
 }
 
 /* Returns whether there may be more for this block, with the budget that is left. */
-static bool give_some(struct ps_core *core, struct ps_give *g, uint64_t *budget_bytes)
+static bool give_some(struct ps_core *core, struct ps_migration_source *g, uint64_t *budget_bytes)
 {
     switch (g->stage) {
     case ROWS:
@@ -303,24 +306,25 @@ static bool is_ready(const struct ps_core *core, uint64_t move)
     return give_find(core, move) != NULL && move != 0 && core->save.writer == NULL;
 }
 
-static void describe(const struct ps_core *core, const struct ps_give *g, struct ps_give_block *out)
+static void describe(const struct ps_core *core, const struct ps_migration_source *g,
+                     struct ps_migration_block *out)
 {
-    *out = (struct ps_give_block){.bytes = g->block,
-                                  .byte_count = g->is_lost ? 0 : g->block_bytes,
-                                  .state = g->is_lost        ? MR_MOVE_LOST
-                                           : g->stage == ALL ? MR_MOVE_ALL
-                                                             : MR_MOVE_MORE,
-                                  .is_first = g->is_first,
-                                  .left_bytes = left_bytes(core)};
+    *out = (struct ps_migration_block){.bytes = g->block,
+                                       .byte_count = g->is_lost ? 0 : g->block_bytes,
+                                       .state = g->is_lost        ? MR_MOVE_LOST
+                                                : g->stage == ALL ? MR_MOVE_ALL
+                                                                  : MR_MOVE_MORE,
+                                       .is_first = g->is_first,
+                                       .left_bytes = left_bytes(core)};
 }
 
-bool ps_give_step(struct ps_core *core, uint64_t move, uint64_t position, uint64_t budget_bytes,
-                  struct ps_give_block *out)
+bool ps_migration_source_read(struct ps_core *core, uint64_t move, uint64_t position, uint64_t budget_bytes,
+                              struct ps_migration_block *out)
 {
-    *out = (struct ps_give_block){.state = MR_MOVE_NOT_READY};
+    *out = (struct ps_migration_block){.state = MR_MOVE_NOT_READY};
     if (!is_ready(core, move))
         return true;
-    struct ps_give *g = core->give;
+    struct ps_migration_source *g = core->migration_source;
     const bool is_next = position == g->position + 1 && !g->is_making;
     g->is_lost |= !is_next && position != g->position;
     if (is_next) {

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "ps/move/take.h"
+#include "ps/move/migration_target.h"
 
 static struct ps_config config;
 static struct ps_node node = {.config = &config};
@@ -53,86 +53,86 @@ static int open_silent_socket(void)
     return fd;
 }
 
-static struct ps_take_options options_of(void)
+static struct ps_migration_target_options options_of(void)
 {
-    struct ps_take_options options = {.node = &node,
-                                      .move = 7,
-                                      .address = address,
-                                      .core_count = 1,
-                                      .silence_us = 1000000,
-                                      .changed = note_change};
+    struct ps_migration_target_options options = {.node = &node,
+                                                  .move = 7,
+                                                  .address = address,
+                                                  .core_count = 1,
+                                                  .silence_us = 1000000,
+                                                  .changed = note_change};
     ps_partitions_add(&options.partitions, 3);
     return options;
 }
 
 static void a_silent_giver_is_given_up(void **state)
 {
-    const struct ps_take_options options = options_of();
-    struct ps_take_progress progress;
-    struct ps_take *take;
-    char text[PS_TAKE_TEXT_BYTES];
+    const struct ps_migration_target_options options = options_of();
+    struct ps_migration_target_progress progress;
+    struct ps_migration_target *take;
+    char text[PS_MOVE_TEXT_BYTES];
     const int fd = open_silent_socket();
     (void)state;
-    if (ps_take_start(&options, &take, text) != MR_OK)
+    if (ps_migration_target_start(&options, &take, text) != MR_OK)
         fail_msg("%s", text);
     assert_int_equal(sem_wait(&changes), 0);
-    ps_take_progress(take, &progress);
+    ps_migration_target_progress(take, &progress);
     assert_int_equal(progress.state, PS_TAKE_FAILED);
     (void)snprintf(text, sizeof(text), "%s does not answer for 1 s: a firewall", address);
     assert_non_null(strstr(progress.text, text));
-    ps_take_stop(take);
+    ps_migration_target_stop(take);
     (void)close(fd);
 }
 
 /* The name of the giver has two addresses, and it answers at the second. */
 static void the_next_address_is_tried(void **state)
 {
-    struct ps_take_options options = options_of();
-    struct ps_take *take;
-    char text[PS_TAKE_TEXT_BYTES], by_name[64];
+    struct ps_migration_target_options options = options_of();
+    struct ps_migration_target *take;
+    char text[PS_MOVE_TEXT_BYTES], by_name[64];
     const int fd = open_silent_socket();
     struct pollfd asked = {.fd = fd, .events = POLLIN};
     (void)state;
     (void)snprintf(by_name, sizeof(by_name), "two.test%s", strchr(address, ':'));
     options.address = by_name;
     options.silence_us = 60000000;
-    if (ps_take_start(&options, &take, text) != MR_OK)
+    if (ps_migration_target_start(&options, &take, text) != MR_OK)
         fail_msg("%s", text);
     assert_int_equal(poll(&asked, 1, 60000), 1);
-    ps_take_stop(take);
+    ps_migration_target_stop(take);
     (void)close(fd);
 }
 
 /* The look-up does not hold the caller, the control thread. */
 static void an_unknown_giver_ends_the_take(void **state)
 {
-    struct ps_take_options options = options_of();
-    struct ps_take_progress progress;
-    struct ps_take *take;
-    char text[PS_TAKE_TEXT_BYTES], gone[] = "nosuch.test:7";
+    struct ps_migration_target_options options = options_of();
+    struct ps_migration_target_progress progress;
+    struct ps_migration_target *take;
+    char text[PS_MOVE_TEXT_BYTES], gone[] = "nosuch.test:7";
     (void)state;
     options.address = gone;
-    if (ps_take_start(&options, &take, text) != MR_OK)
+    if (ps_migration_target_start(&options, &take, text) != MR_OK)
         fail_msg("%s", text);
     memset(gone, 'x', sizeof(gone) - 1); /* it is the caller's */
     assert_int_equal(sem_wait(&changes), 0);
-    ps_take_progress(take, &progress);
+    ps_migration_target_progress(take, &progress);
     assert_int_equal(progress.state, PS_TAKE_FAILED);
     assert_non_null(strstr(progress.text, "nosuch.test: the name does not resolve"));
-    ps_take_stop(take);
+    ps_migration_target_stop(take);
 }
 
 static void nodes_call_each_other_as_operators(void **state)
 {
-    const struct ps_take_options options = options_of();
-    struct ps_take *take;
-    char text[PS_TAKE_TEXT_BYTES], error[PS_CONFIG_ERROR_BYTES];
+    const struct ps_migration_target_options options = options_of();
+    struct ps_migration_target *take;
+    char text[PS_MOVE_TEXT_BYTES], error[PS_CONFIG_ERROR_BYTES];
     (void)state;
     assert_int_equal(ps_config_set(&config, "node.key=trainer:/nonexistent/t.key", error), MR_OK);
-    assert_int_equal(ps_take_start(&options, &take, text), MR_INVALID_ARGUMENT);
+    assert_int_equal(ps_migration_target_start(&options, &take, text), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(text, "set node.key = operator:FILE"));
     assert_int_equal(ps_config_set(&config, "node.key=operator:/nonexistent/o.key", error), MR_OK);
-    assert_int_equal(ps_take_start(&options, &take, text), MR_INVALID_ARGUMENT);
+    assert_int_equal(ps_migration_target_start(&options, &take, text), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(text, "/nonexistent/o.key")); /* it is the one that is read */
 }
 
