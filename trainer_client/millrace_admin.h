@@ -226,7 +226,7 @@ struct mr_moving {
     uint64_t id;
     const char *from, *to; /* valid during the visit */
     uint32_t first, count; /* places of the map, and partitions */
-    uint32_t mib_s;        /* at most; 0: as the taker is configured */
+    uint32_t mib_s;        /* at most; 0: as the target is configured */
     enum mr_moving_state state;
     uint64_t rows, bytes; /* so far, as of a second ago; rows that changed meanwhile count again */
     uint64_t left_bytes;  /* about */

@@ -223,7 +223,7 @@ bool ps_cluster_map_take_over(struct ps_cluster_map *map, uint32_t dead,
     return true;
 }
 
-static bool moves_already(const struct ps_cluster_map *map, uint32_t first, uint32_t count)
+bool ps_cluster_map_moves(const struct ps_cluster_map *map, uint32_t first, uint32_t count)
 {
     for (uint32_t i = 0; i < map->move_count; i++)
         if (first < map->moves[i].first + (uint32_t)map->moves[i].count &&
@@ -236,7 +236,7 @@ bool ps_cluster_map_begin_move(struct ps_cluster_map *map, uint32_t first, uint3
 {
     if (map->cut != 0 || map->move_count == PS_CLUSTER_MOVES_MAX || count == 0 || to >= map->node_count ||
         first >= map->partition_count || count > map->partition_count - first ||
-        moves_already(map, first, count))
+        ps_cluster_map_moves(map, first, count))
         return false;
     const uint16_t from = map->owner[first];
     if (from == PS_CLUSTER_NO_NODE || from == to)
@@ -346,13 +346,13 @@ static void find_shares(const struct ps_cluster_map *map, const uint32_t load[PS
     }
 }
 
-/* The longest run of partitions that a node owns, at most count, and that do not move. */
-static uint32_t longest_run(const struct ps_cluster_map *map, uint32_t node, uint32_t count, uint32_t *first)
+uint32_t ps_cluster_map_longest_run(const struct ps_cluster_map *map, uint32_t node, uint32_t count,
+                                    uint32_t *first)
 {
     uint32_t best = 0;
     uint32_t run = 0;
     for (uint32_t p = 0; p < map->partition_count && best < count; p++) {
-        run = map->owner[p] == node && !moves_already(map, p, 1) ? run + 1 : 0;
+        run = map->owner[p] == node && !ps_cluster_map_moves(map, p, 1) ? run + 1 : 0;
         if (run > best) {
             best = run;
             *first = p + 1 - run;
@@ -388,6 +388,7 @@ bool ps_cluster_map_next_move(const struct ps_cluster_map *map, const bool drain
     if (most_over == 0 || most_under == 0)
         return false;
     *to = least;
-    *count = longest_run(map, most, (uint32_t)(most_over < most_under ? most_over : most_under), first);
+    *count = ps_cluster_map_longest_run(map, most,
+                                        (uint32_t)(most_over < most_under ? most_over : most_under), first);
     return *count > 0;
 }

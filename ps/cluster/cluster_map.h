@@ -50,7 +50,7 @@ struct ps_cluster_move {
     uint64_t id;
     uint16_t first, count;
     uint16_t from, to;
-    uint32_t mib_s; /* at most; 0: as the taker is configured */
+    uint32_t mib_s; /* at most; 0: as the target is configured */
 };
 
 struct ps_cluster_map {
@@ -93,6 +93,11 @@ uint32_t ps_cluster_map_find(const struct ps_cluster_map *map, const char *name)
 const struct ps_cluster_move *ps_cluster_map_move(const struct ps_cluster_map *map, uint64_t id);
 /* How many partitions a node owns, those that are on their way to it included and those from it not. */
 uint32_t ps_cluster_map_load(const struct ps_cluster_map *map, uint32_t node);
+/* Whether any of these partitions is on its way to another node. */
+bool ps_cluster_map_moves(const struct ps_cluster_map *map, uint32_t first, uint32_t count);
+/* The longest run of partitions that a node owns and that do not move: its length, `count` at most. */
+uint32_t ps_cluster_map_longest_run(const struct ps_cluster_map *map, uint32_t node, uint32_t count,
+                                    uint32_t *first);
 /* Whether a node owns any partition. */
 bool ps_cluster_map_owns_any(const struct ps_cluster_map *map, uint32_t node);
 
@@ -125,7 +130,7 @@ uint32_t ps_cluster_map_lacking(const struct ps_cluster_map *map, uint64_t needs
 bool ps_cluster_map_spread(struct ps_cluster_map *map, const bool present[PS_CLUSTER_NODES_MAX]);
 /* Begins to move count partitions from `first` on, which all have one owner, to another node. */
 bool ps_cluster_map_begin_move(struct ps_cluster_map *map, uint32_t first, uint32_t count, uint32_t to);
-/* Makes the taker the owner. Proposed by the giver alone, once the taker has everything and the giver has
+/* Makes the target the owner. Proposed by the source alone, once the target has everything and the source has
  * stopped to serve it. */
 bool ps_cluster_map_finish_move(struct ps_cluster_map *map, uint64_t id);
 bool ps_cluster_map_cancel_move(struct ps_cluster_map *map, uint64_t id);

@@ -30,7 +30,7 @@ static bool admit(const struct ps_leader_view *view, struct ps_cluster_map *next
     return is_changed;
 }
 
-/* A move whose giver or taker is away would hold up checkpoints. */
+/* A move whose source or target is away would hold up checkpoints. */
 static bool cancel_moves(const struct ps_leader_view *view, struct ps_cluster_map *next)
 {
     for (uint32_t i = 0; i < next->move_count; i++)

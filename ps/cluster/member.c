@@ -4,14 +4,14 @@
 #include <string.h>
 
 void ps_member_init(struct ps_member *m, const struct ps_member_ops *ops, void *context,
-                    const struct ps_cluster_node *self, uint64_t session_us, uint64_t hold_us_max,
+                    const struct ps_cluster_node *self, uint64_t session_us, uint64_t fence_us_max,
                     uint32_t partition_count)
 {
     *m = (struct ps_member){.ops = ops,
                             .context = context,
                             .self = *self,
                             .session_us = session_us,
-                            .hold_us_max = hold_us_max,
+                            .fence_us_max = fence_us_max,
                             .index = PS_CLUSTER_NO_NODE};
     ps_cluster_map_init(&m->map, partition_count);
 }
@@ -25,7 +25,7 @@ enum ps_member_answer ps_member_serves(const struct ps_member *m, uint32_t parti
         return PS_MEMBER_WAIT;
     if (map->owner[partition] != m->index || map->grant[partition] != grant || m->self.start_id != start_id)
         return PS_MEMBER_OTHER_OWNER;
-    return m->have[partition] == grant && !m->holds[partition] ? PS_MEMBER_SERVES : PS_MEMBER_WAIT;
+    return m->have[partition] == grant && !m->fenced[partition] ? PS_MEMBER_SERVES : PS_MEMBER_WAIT;
 }
 
 void ps_member_confirmed(struct ps_member *m, uint64_t session, uint64_t sent_us)
@@ -49,23 +49,23 @@ static bool is_own(const struct ps_member *m, uint32_t partition)
     return m->index != PS_CLUSTER_NO_NODE && m->map.owner[partition] == m->index;
 }
 
-/* ---- giving ---- */
+/* ---- migrations ---- */
 
-static struct ps_member_give *find_giving(struct ps_member *m, uint64_t id)
+struct ps_migration *ps_member_migration(struct ps_member *m, uint64_t id)
 {
-    for (uint32_t i = 0; i < m->giving_count; i++)
-        if (m->giving[i].move.id == id)
-            return &m->giving[i];
+    for (uint32_t i = 0; i < m->migration_count; i++)
+        if (m->migrations[i].move.id == id)
+            return &m->migrations[i];
     return NULL;
 }
 
-static void hold(struct ps_member *m, const struct ps_cluster_move *move, bool holds)
+static void member_fence(struct ps_member *m, const struct ps_cluster_move *move, bool is_fenced)
 {
     for (uint32_t p = move->first; p < (uint32_t)move->first + move->count; p++)
-        m->holds[p] = holds;
+        m->fenced[p] = is_fenced;
 }
 
-static bool has_all(const struct ps_member *m, const struct ps_cluster_move *move)
+static bool member_has_all(const struct ps_member *m, const struct ps_cluster_move *move)
 {
     for (uint32_t p = move->first; p < (uint32_t)move->first + move->count; p++)
         if (m->have[p] != m->map.grant[p])
@@ -73,39 +73,47 @@ static bool has_all(const struct ps_member *m, const struct ps_cluster_move *mov
     return true;
 }
 
-/* Moves that the map no longer has: finished, and then the partitions are the taker's, or cancelled. */
-static void end_giving(struct ps_member *m)
+/* Those that the map no longer has. */
+static void end_migrations(struct ps_member *m)
 {
-    for (uint32_t i = m->giving_count; i-- > 0;) {
-        const struct ps_cluster_move move = m->giving[i].move;
-        if (m->index != PS_CLUSTER_NO_NODE && ps_cluster_map_move(&m->map, move.id) != NULL)
+    for (uint32_t i = m->migration_count; i-- > 0;) {
+        struct ps_migration *migration = &m->migrations[i];
+        const struct ps_cluster_move *move = &migration->move;
+        if (ps_migration_has_ended(migration) ||
+            (m->index != PS_CLUSTER_NO_NODE && ps_cluster_map_move(&m->map, move->id) != NULL))
             continue;
-        hold(m, &move, false);
-        m->ops->keep(m->context, &move);
-        m->giving[i] = m->giving[--m->giving_count];
+        const bool was_waiting = migration->state == PS_MIGRATION_WAITING;
+        if (migration->role == PS_MIGRATION_SOURCE)
+            member_fence(m, move, false);
+        if (m->map.grant[move->first] != move->id || !ps_migration_to(migration, PS_MIGRATION_DONE))
+            (void)ps_migration_to(migration, PS_MIGRATION_CANCELLED);
+        m->ops->migration_changed(m->context, migration);
+        if (was_waiting)
+            *migration = m->migrations[--m->migration_count];
     }
 }
 
-static void begin_giving(struct ps_member *m)
+static void begin_migrations(struct ps_member *m)
 {
-    for (uint32_t i = 0; i < m->map.move_count; i++) {
+    for (uint32_t i = 0; i < m->map.move_count && m->migration_count < PS_MEMBER_MIGRATIONS_MAX; i++) {
         const struct ps_cluster_move *move = &m->map.moves[i];
-        if (move->from != m->index || find_giving(m, move->id) != NULL || !has_all(m, move))
+        const bool is_source = move->from == m->index;
+        if ((!is_source && move->to != m->index) || ps_member_migration(m, move->id) != NULL ||
+            (is_source && !member_has_all(m, move)))
             continue;
-        m->giving[m->giving_count++] = (struct ps_member_give){.move = *move, .state = PS_GIVING_COPIES};
-        m->ops->copy(m->context, move);
+        struct ps_migration *migration = &m->migrations[m->migration_count++];
+        *migration = (struct ps_migration){.move = *move,
+                                           .peer = m->map.nodes[is_source ? move->to : move->from],
+                                           .role = is_source ? PS_MIGRATION_SOURCE : PS_MIGRATION_TARGET};
+        m->ops->migration_changed(m->context, migration);
     }
 }
 
-void ps_member_copied(struct ps_member *m, uint64_t id, uint64_t now_us)
+void ps_member_release(struct ps_member *m, uint64_t id)
 {
-    struct ps_member_give *give = find_giving(m, id);
-    if (give == NULL || give->state != PS_GIVING_COPIES)
-        return;
-    give->state = PS_GIVING_HELD;
-    give->held_us = now_us;
-    hold(m, &give->move, true);
-    m->ops->send_rest(m->context, &give->move);
+    struct ps_migration *migration = ps_member_migration(m, id);
+    if (migration != NULL && ps_migration_has_ended(migration))
+        *migration = m->migrations[--m->migration_count];
 }
 
 bool ps_member_propose(struct ps_member *m, const struct ps_cluster_map *next)
@@ -117,33 +125,43 @@ bool ps_member_propose(struct ps_member *m, const struct ps_cluster_map *next)
     return true;
 }
 
-static void propose_end(struct ps_member *m, const struct ps_member_give *give)
+static void propose_end(struct ps_member *m, const struct ps_migration *migration)
 {
     struct ps_cluster_map next = m->map;
-    const bool fits = give->state == PS_GIVING_HANDED_OVER ? ps_cluster_map_finish_move(&next, give->move.id)
-                                                           : ps_cluster_map_cancel_move(&next, give->move.id);
+    const bool fits = migration->state == PS_MIGRATION_INSTALLED
+                          ? ps_cluster_map_finish_move(&next, migration->move.id)
+                          : ps_cluster_map_cancel_move(&next, migration->move.id);
     if (fits)
         (void)ps_member_propose(m, &next);
 }
 
-void ps_member_handed_over(struct ps_member *m, uint64_t id)
+bool ps_member_migrate(struct ps_member *m, uint64_t id, enum ps_migration_state state, uint64_t now_us)
 {
-    struct ps_member_give *give = find_giving(m, id);
-    if (give == NULL || give->state != PS_GIVING_HELD)
-        return;
-    give->state = PS_GIVING_HANDED_OVER;
-    propose_end(m, give); /* or at a tick, once another change has ended */
+    struct ps_migration *migration = ps_member_migration(m, id);
+    if (migration == NULL || !ps_migration_to(migration, state))
+        return false;
+    if (state == PS_MIGRATION_FENCING) {
+        migration->fenced_us = now_us;
+        member_fence(m, &migration->move, true);
+    }
+    m->ops->migration_changed(m->context, migration);
+    if (migration->role == PS_MIGRATION_SOURCE && state == PS_MIGRATION_INSTALLED)
+        propose_end(m, migration); /* or at a tick, once another change has ended */
+    return true;
 }
 
 void ps_member_tick(struct ps_member *m, uint64_t now_us)
 {
     if (m->writes || m->asks || m->index == PS_CLUSTER_NO_NODE)
         return;
-    for (uint32_t i = 0; i < m->giving_count; i++) {
-        const struct ps_member_give *give = &m->giving[i];
-        if (give->state == PS_GIVING_HANDED_OVER ||
-            (give->state == PS_GIVING_HELD && now_us - give->held_us > m->hold_us_max)) {
-            propose_end(m, give);
+    for (uint32_t i = 0; i < m->migration_count; i++) {
+        const struct ps_migration *migration = &m->migrations[i];
+        const bool waits =
+            migration->state == PS_MIGRATION_FENCING || migration->state == PS_MIGRATION_FENCED;
+        if (migration->role == PS_MIGRATION_SOURCE &&
+            (migration->state == PS_MIGRATION_INSTALLED ||
+             (waits && now_us - migration->fenced_us > m->fence_us_max))) {
+            propose_end(m, migration);
             return;
         }
     }
@@ -159,13 +177,13 @@ static void match_partitions(struct ps_member *m)
         if (!is_own(m, p)) {
             m->loading[p] = 0;
             if (m->have[p] != 0)
-                m->ops->drop(m->context, p);
+                m->ops->cleanup(m->context, p);
             m->have[p] = 0;
         } else if (m->have[p] != grant && m->loading[p] != grant) {
             if (m->have[p] != 0)
-                m->ops->drop(m->context, p); /* it was another's meanwhile */
+                m->ops->cleanup(m->context, p); /* it was another's meanwhile */
             m->have[p] = 0;
-            if (m->ops->adopt(m->context, p, grant)) {
+            if (m->ops->install(m->context, p, grant)) {
                 m->have[p] = grant;
             } else {
                 m->loading[p] = grant;
@@ -197,7 +215,7 @@ void ps_member_loaded(struct ps_member *m, uint32_t partition, uint64_t grant)
         return;
     m->loading[partition] = 0;
     m->have[partition] = grant;
-    begin_giving(m);
+    begin_migrations(m);
     match_cut(m);
 }
 
@@ -213,9 +231,9 @@ void ps_member_take_map(struct ps_member *m, const struct ps_cluster_map *map)
         m->index = PS_CLUSTER_NO_NODE;
         m->is_superseded = m->is_superseded || was_in;
     }
-    end_giving(m);
+    end_migrations(m);
     match_partitions(m);
-    begin_giving(m);
+    begin_migrations(m);
     match_cut(m);
 }
 

@@ -1,8 +1,8 @@
 /* What a node does as a member of a cluster: which partitions it may serve now, and its part in moves and
  * in checkpoints of the whole. It knows the map as it last heard of it, which may be old; what it does is
  * safe all the same, because nobody else becomes the owner of its partitions before
- * - it has agreed to: a move ends by a change of the map that only the giver proposes, after it has
- *   stopped to serve them; or
+ * - it has agreed to: a migration ends by a change of the map that only the source proposes, after
+ *   it has stopped to serve them; or
  * - its lease has ended and it has no session. The coordinator declares a session dead `session_us` after
  *   it last heard of it. The node serves for half as long, counted from the moment at which it *sent* the
  *   last request that was answered, by a clock that goes on while the machine sleeps. So clocks may run
@@ -15,7 +15,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "ps/cluster/cluster_map.h"
+#include "ps/cluster/migration.h"
 
 /* All return at once, and call nothing of the member's. */
 struct ps_member_ops {
@@ -23,31 +23,26 @@ struct ps_member_ops {
     void (*write_map)(void *context, const struct ps_cluster_map *next);
     /* Loads a partition from a checkpoint of the cluster, 0: it is empty. Answered by ps_member_loaded(). */
     void (*load)(void *context, uint32_t partition, uint64_t checkpoint, uint64_t grant);
-    /* Copies a move's partitions to the taker while they are served, in rounds. Answered by
-     * ps_member_copied() once what is left is sent in an instant. */
-    void (*copy)(void *context, const struct ps_cluster_move *move);
-    /* Sends the rest. From now on nothing changes there. Answered by ps_member_handed_over() once the taker
-     * has everything. */
-    void (*send_rest)(void *context, const struct ps_cluster_move *move);
-    /* The move was cancelled: the copy ends, and the partitions are served as before. */
-    void (*keep)(void *context, const struct ps_cluster_move *move);
-    /* Takes what arrived by a move as a partition's state; false: not everything has arrived. */
-    bool (*adopt)(void *context, uint32_t partition, uint64_t move);
+    /* A migration has been begun, or is in another state. A source copies rows to the target from `copying`
+     * on, in rounds, and sends the rest from `fencing` on, when nothing changes any more. */
+    void (*migration_changed)(void *context, const struct ps_migration *migration);
+    /* Installs what came by a migration as a partition's state; false: not everything is here. */
+    bool (*install)(void *context, uint32_t partition, uint64_t migration);
     /* Frees a partition's state. */
-    void (*drop)(void *context, uint32_t partition);
+    void (*cleanup)(void *context, uint32_t partition);
     /* Writes this node's part of a checkpoint. */
     void (*cut)(void *context, uint64_t cut, uint64_t step);
     void (*cancel_cut)(void *context, uint64_t cut);
 };
 
-enum ps_member_giving { PS_GIVING_COPIES, PS_GIVING_HELD, PS_GIVING_HANDED_OVER };
+#define PS_MEMBER_MIGRATIONS_MAX (2 * PS_CLUSTER_MOVES_MAX) /* those of the map, and some that have ended */
 
 struct ps_member {
     const struct ps_member_ops *ops;
     void *context;
     struct ps_cluster_node self;
-    uint64_t session_us;  /* as the coordinator has granted it */
-    uint64_t hold_us_max; /* a move that holds calls for longer is given up */
+    uint64_t session_us;   /* as the coordinator has granted it */
+    uint64_t fence_us_max; /* a migration is given up when its calls wait for longer */
     struct ps_cluster_map map;
     uint64_t session;   /* with the coordinator; 0: none that it knows of */
     uint32_t index;     /* of the node in map; PS_CLUSTER_NO_NODE: this process is not in it */
@@ -58,13 +53,9 @@ struct ps_member {
     uint64_t cut;                                /* that was begun; 0: none */
     uint64_t have[PS_CLUSTER_PARTITIONS_MAX];    /* the grant under which its state is in memory; 0: none */
     uint64_t loading[PS_CLUSTER_PARTITIONS_MAX]; /* the grant for which it is being loaded */
-    bool holds[PS_CLUSTER_PARTITIONS_MAX];       /* a move is ending: its calls wait */
-    uint32_t giving_count;
-    struct ps_member_give {
-        struct ps_cluster_move move;
-        enum ps_member_giving state;
-        uint64_t held_us; /* since when calls wait */
-    } giving[PS_CLUSTER_MOVES_MAX];
+    bool fenced[PS_CLUSTER_PARTITIONS_MAX];      /* a migration is ending: its calls wait */
+    uint32_t migration_count;
+    struct ps_migration migrations[PS_MEMBER_MIGRATIONS_MAX]; /* in no order */
 };
 
 enum ps_member_answer {
@@ -74,7 +65,7 @@ enum ps_member_answer {
 };
 
 void ps_member_init(struct ps_member *m, const struct ps_member_ops *ops, void *context,
-                    const struct ps_cluster_node *self, uint64_t session_us, uint64_t hold_us_max,
+                    const struct ps_cluster_node *self, uint64_t session_us, uint64_t fence_us_max,
                     uint32_t partition_count);
 
 /* May a call be served, from a caller that believes the partition to be this process's under this grant?
@@ -91,8 +82,8 @@ void ps_member_expired(struct ps_member *m);
 /* The coordinator's map, as it was read. An older one than is known changes nothing. */
 void ps_member_take_map(struct ps_member *m, const struct ps_cluster_map *map);
 /* The coordinator's map, as it was read before anything showed that the session is alive: it may be an old
- * one, and says nothing of a change whose fate is not known. It is taken only if a move has ended by it that
- * this node gives or takes, because calls wait for that. */
+ * one, and says nothing of a change whose fate is not known. It is taken only if a migration of this node has
+ * ended by it, because calls wait for that. */
 void ps_member_glimpse_map(struct ps_member *m, const struct ps_cluster_map *map);
 /* A change of the map, its own or one that the process makes as leader: one at a time, as a second one would
  * take its place before it is written. False: another change is pending, and this one was not made. */
@@ -102,11 +93,16 @@ enum ps_member_written { PS_WRITTEN, PS_NOT_WRITTEN, PS_PERHAPS_WRITTEN };
 void ps_member_map_written(struct ps_member *m, const struct ps_cluster_map *next,
                            enum ps_member_written outcome);
 
-/* ---- the node's own work; id: of a move ---- */
+/* ---- the node's own work ---- */
 
 void ps_member_loaded(struct ps_member *m, uint32_t partition, uint64_t grant);
-void ps_member_copied(struct ps_member *m, uint64_t id, uint64_t now_us);
-void ps_member_handed_over(struct ps_member *m, uint64_t id);
+/* The migration of this id; NULL: there is none. */
+struct ps_migration *ps_member_migration(struct ps_member *m, uint64_t id);
+/* A migration goes on to a state, with what follows for the partitions: a source fences them, and proposes
+ * the end once they are installed. False: there is no such migration, or it cannot go there. */
+bool ps_member_migrate(struct ps_member *m, uint64_t id, enum ps_migration_state state, uint64_t now_us);
+/* Nothing is left of a migration that has ended. One that ends while it waits needs no release. */
+void ps_member_release(struct ps_member *m, uint64_t id);
 /* Now and then: proposes what is due. */
 void ps_member_tick(struct ps_member *m, uint64_t now_us);
 

@@ -5,8 +5,8 @@
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
 
-__attribute__((format(printf, 2, 3))) static enum ps_migration_request_state fail(char *text,
-                                                                                  const char *format, ...)
+__attribute__((format(printf, 2, 3))) static enum ps_migration_request_state
+request_fail(char *text, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -15,126 +15,98 @@ __attribute__((format(printf, 2, 3))) static enum ps_migration_request_state fai
     return PS_REQUEST_FAILED;
 }
 
-static bool is_moving(const struct ps_cluster_map *map, uint32_t slot)
-{
-    for (uint32_t i = 0; i < map->move_count; i++)
-        if (slot >= map->moves[i].first && slot < (uint32_t)map->moves[i].first + map->moves[i].count)
-            return true;
-    return false;
-}
-
 /* ---- partitions from a node to another ---- */
 
-static bool is_planned(const struct ps_migration_request *w, uint32_t slot)
+/* The longest runs that the node owns and that do not move, as far as there is room for them in the map. */
+static void request_plan_runs(const struct ps_cluster_map *map, struct ps_migration_request *r, uint32_t from,
+                              uint32_t to, struct ps_cluster_map *scratch)
 {
-    for (uint32_t i = 0; i < w->range_count; i++)
-        if (slot >= w->ranges[i].first && slot < (uint32_t)w->ranges[i].first + w->ranges[i].count)
-            return true;
-    return false;
-}
-
-/* The longest run that the node owns and that neither moves nor is planned. */
-static uint32_t longest_run(const struct ps_cluster_map *map, const struct ps_migration_request *w,
-                            uint32_t node, uint32_t count, uint32_t *first)
-{
-    uint32_t best = 0;
-    uint32_t run = 0;
-    for (uint32_t slot = 0; slot < map->partition_count && best < count; slot++) {
-        run = map->owner[slot] == node && !is_moving(map, slot) && !is_planned(w, slot) ? run + 1 : 0;
-        if (run > best) {
-            best = run;
-            *first = slot + 1 - run;
-        }
-    }
-    return best;
-}
-
-static void plan(const struct ps_cluster_map *map, struct ps_migration_request *w, uint32_t from)
-{
-    uint32_t left = w->count == 0 ? map->partition_count : w->count;
+    uint32_t left = r->count == 0 ? map->partition_count : r->count;
     uint32_t first = 0;
-    while (left > 0 && map->move_count + w->range_count < PS_CLUSTER_MOVES_MAX) {
-        const uint32_t count = longest_run(map, w, from, left, &first);
-        if (count == 0)
+    *scratch = *map;
+    while (left > 0) {
+        const uint32_t count = ps_cluster_map_longest_run(scratch, from, left, &first);
+        if (count == 0 || !ps_cluster_map_begin_move(scratch, first, count, to))
             return;
-        w->ranges[w->range_count++] = (struct ps_migration_range){(uint16_t)first, (uint16_t)count};
+        r->ranges[r->range_count++] = (struct ps_migration_range){(uint16_t)first, (uint16_t)count};
         left -= count;
     }
 }
 
-static bool plan_named(const struct ps_cluster_map *map, struct ps_migration_request *w, uint32_t from,
-                       char *text)
+static bool request_plan_named(const struct ps_cluster_map *map, struct ps_migration_request *r,
+                               uint32_t from, char *text)
 {
-    if (w->first >= map->partition_count || w->count == 0 || w->count > map->partition_count - w->first) {
-        (void)fail(text, "partitions %u to %u: the map has 0 to %u", w->first, w->first + w->count - 1,
-                   map->partition_count - 1);
+    if (r->first >= map->partition_count || r->count == 0 || r->count > map->partition_count - r->first) {
+        (void)request_fail(text, "partitions %u to %u: the map has 0 to %u", r->first,
+                           r->first + r->count - 1, map->partition_count - 1);
         return false;
     }
-    for (uint32_t slot = w->first; slot < w->first + w->count; slot++) {
-        if (map->owner[slot] != from || is_moving(map, slot)) {
-            (void)fail(text,
-                       map->owner[slot] != from ? "partition %u is not node %s's"
-                                                : "partition %u of node %s moves already",
-                       slot, w->from);
+    for (uint32_t slot = r->first; slot < r->first + r->count; slot++) {
+        if (map->owner[slot] != from || ps_cluster_map_moves(map, slot, 1)) {
+            (void)request_fail(text,
+                               map->owner[slot] != from ? "partition %u is not node %s's"
+                                                        : "partition %u of node %s moves already",
+                               slot, r->from);
             return false;
         }
     }
-    w->ranges[w->range_count++] = (struct ps_migration_range){(uint16_t)w->first, (uint16_t)w->count};
+    r->ranges[r->range_count++] = (struct ps_migration_range){(uint16_t)r->first, (uint16_t)r->count};
     return true;
 }
 
 /* All that was planned moves there, or is there. */
-static bool is_made(const struct ps_cluster_map *map, const struct ps_migration_request *w, uint32_t to)
+static bool request_is_made(const struct ps_cluster_map *map, const struct ps_migration_request *r,
+                            uint32_t to)
 {
-    for (uint32_t i = 0; i < w->range_count; i++) {
-        for (uint32_t slot = w->ranges[i].first; slot < (uint32_t)w->ranges[i].first + w->ranges[i].count;
+    for (uint32_t i = 0; i < r->range_count; i++) {
+        for (uint32_t slot = r->ranges[i].first; slot < (uint32_t)r->ranges[i].first + r->ranges[i].count;
              slot++)
-            if (map->owner[slot] != to && !is_moving(map, slot))
+            if (map->owner[slot] != to && !ps_cluster_map_moves(map, slot, 1))
                 return false;
     }
     return true;
 }
 
-static enum ps_migration_request_state fail_absent(const struct ps_cluster_map *map, uint32_t node,
-                                                   char *text)
+static enum ps_migration_request_state request_fail_absent(const struct ps_cluster_map *map, uint32_t node,
+                                                           char *text)
 {
-    return fail(
+    return request_fail(
         text,
         "node %s is away, and owns %u partition%s: what moves needs both nodes; start it, or leave it "
         "out (millrace ctl nodes)",
         map->nodes[node].name, ps_cluster_map_load(map, node), mr_plural(ps_cluster_map_load(map, node)));
 }
 
-static enum ps_migration_request_state move_wish_move(const struct ps_cluster_map *map, const bool *present,
-                                                      struct ps_migration_request *w,
-                                                      struct ps_cluster_map *next, char *text)
+static enum ps_migration_request_state request_move(const struct ps_cluster_map *map, const bool *present,
+                                                    struct ps_migration_request *r,
+                                                    struct ps_cluster_map *next, char *text)
 {
-    const uint32_t from = ps_cluster_map_find(map, w->from);
-    const uint32_t to = ps_cluster_map_find(map, w->to);
+    const uint32_t from = ps_cluster_map_find(map, r->from);
+    const uint32_t to = ps_cluster_map_find(map, r->to);
     if (from == PS_CLUSTER_NO_NODE || to == PS_CLUSTER_NO_NODE)
-        return fail(text, "no node of this cluster is called %s: millrace ctl nodes lists them",
-                    from == PS_CLUSTER_NO_NODE ? w->from : w->to);
+        return request_fail(text, "no node of this cluster is called %s: millrace ctl nodes lists them",
+                            from == PS_CLUSTER_NO_NODE ? r->from : r->to);
     if (from == to)
-        return fail(text, "the partitions of node %s are there already", w->to);
+        return request_fail(text, "the partitions of node %s are there already", r->to);
     if (map->drained[to])
-        return fail(text, "node %s is drained: millrace ctl rebalance takes it in again", w->to);
-    if (w->range_count > 0 && is_made(map, w, to))
+        return request_fail(text, "node %s is drained: millrace ctl rebalance takes it in again", r->to);
+    if (r->range_count > 0 && request_is_made(map, r, to))
         return PS_REQUEST_MADE;
     if (!present[from] || !present[to])
-        return fail_absent(map, present[from] ? to : from, text);
+        return request_fail_absent(map, present[from] ? to : from, text);
     if (map->cut != 0 || map->move_count == PS_CLUSTER_MOVES_MAX)
         return PS_REQUEST_WAITS;
-    if (w->range_count == 0 && w->has_first && !plan_named(map, w, from, text))
+    if (r->range_count == 0 && r->has_first && !request_plan_named(map, r, from, text))
         return PS_REQUEST_FAILED;
-    if (w->range_count == 0)
-        plan(map, w, from);
-    if (w->range_count == 0)
-        return fail(text, "node %s has no partitions that do not move already", w->from);
+    if (r->range_count == 0)
+        request_plan_runs(map, r, from, to, next);
+    if (r->range_count == 0)
+        return request_fail(text, "node %s has no partitions that do not move already", r->from);
     *next = *map;
-    for (uint32_t i = 0; i < w->range_count; i++) {
-        if (!ps_cluster_map_begin_move(next, w->ranges[i].first, w->ranges[i].count, to))
-            return fail(text, "the map has changed: ask again");
-        next->moves[next->move_count - 1].mib_s = w->mib_s;
+    for (uint32_t i = 0; i < r->range_count; i++) {
+        if (!ps_cluster_map_begin_move(next, r->ranges[i].first, r->ranges[i].count, to))
+            return request_fail(text, "the map has changed: ask again");
+        next->moves[next->move_count - 1].mib_s = r->mib_s;
     }
     next->epoch = map->epoch + 1; /* it is one change */
     return PS_REQUEST_WRITES;
@@ -142,35 +114,36 @@ static enum ps_migration_request_state move_wish_move(const struct ps_cluster_ma
 
 /* ---- nodes ---- */
 
-static enum ps_migration_request_state drain(const struct ps_cluster_map *map, const bool *present,
-                                             const struct ps_migration_request *w,
-                                             struct ps_cluster_map *next, char *text)
+static enum ps_migration_request_state request_drain(const struct ps_cluster_map *map, const bool *present,
+                                                     const struct ps_migration_request *r,
+                                                     struct ps_cluster_map *next, char *text)
 {
-    const uint32_t node = ps_cluster_map_find(map, w->from);
+    const uint32_t node = ps_cluster_map_find(map, r->from);
     uint32_t others = 0;
     if (node == PS_CLUSTER_NO_NODE)
-        return fail(text, "no node of this cluster is called %s: millrace ctl nodes lists them", w->from);
+        return request_fail(text, "no node of this cluster is called %s: millrace ctl nodes lists them",
+                            r->from);
     for (uint32_t i = 0; i < map->node_count; i++)
         others += i != node && present[i] && !map->drained[i] && map->nodes[i].core_count > 0;
     if (map->drained[node] && (map->balances || ps_cluster_map_load(map, node) == 0))
         return PS_REQUEST_MADE;
     if (others == 0)
-        return fail(text,
-                    "node %s cannot be drained: no other node that is there is left to take its partitions",
-                    w->from);
+        return request_fail(
+            text, "node %s cannot be drained: no other node that is there is left to take its partitions",
+            r->from);
     if (!present[node] && ps_cluster_map_load(map, node) > 0)
-        return fail_absent(map, node, text);
+        return request_fail_absent(map, node, text);
     *next = *map;
     next->drained[node] = next->balances = true;
-    next->balance_mib_s = w->mib_s;
+    next->balance_mib_s = r->mib_s;
     next->epoch++;
     return PS_REQUEST_WRITES;
 }
 
 /* Drained nodes that are away stay drained: nobody has said that they are to come back. */
-static enum ps_migration_request_state balance(const struct ps_cluster_map *map, const bool *present,
-                                               const struct ps_migration_request *w,
-                                               struct ps_cluster_map *next)
+static enum ps_migration_request_state request_balance(const struct ps_cluster_map *map, const bool *present,
+                                                       const struct ps_migration_request *r,
+                                                       struct ps_cluster_map *next)
 {
     bool drained[PS_CLUSTER_NODES_MAX] = {false};
     uint32_t first;
@@ -184,23 +157,23 @@ static enum ps_migration_request_state balance(const struct ps_cluster_map *map,
     *next = *map;
     memcpy(next->drained, drained, sizeof(drained));
     next->balances = true;
-    next->balance_mib_s = w->mib_s;
+    next->balance_mib_s = r->mib_s;
     next->epoch++;
     return PS_REQUEST_WRITES;
 }
 
 /* Nodes that were drained and have left stay drained. */
-static enum ps_migration_request_state cancel(const struct ps_cluster_map *map, const bool *present,
-                                              const struct ps_migration_request *w,
-                                              struct ps_cluster_map *next)
+static enum ps_migration_request_state request_cancel(const struct ps_cluster_map *map, const bool *present,
+                                                      const struct ps_migration_request *r,
+                                                      struct ps_cluster_map *next)
 {
     *next = *map;
     for (uint32_t i = 0; i < map->node_count; i++)
         next->drained[i] = map->drained[i] && !present[i] && !ps_cluster_map_owns_any(map, i);
-    while (next->move_count > 0 && w->id == 0)
+    while (next->move_count > 0 && r->id == 0)
         (void)ps_cluster_map_cancel_move(next, next->moves[0].id);
-    if (w->id != 0)
-        (void)ps_cluster_map_cancel_move(next, w->id);
+    if (r->id != 0)
+        (void)ps_cluster_map_cancel_move(next, r->id);
     if (next->move_count == map->move_count && !map->balances &&
         memcmp(map->drained, next->drained, sizeof(next->drained)) == 0)
         return PS_REQUEST_MADE;
@@ -209,49 +182,50 @@ static enum ps_migration_request_state cancel(const struct ps_cluster_map *map, 
     return PS_REQUEST_WRITES;
 }
 
-static enum ps_migration_request_state forget(const struct ps_cluster_map *map, const bool *present,
-                                              struct ps_migration_request *w, struct ps_cluster_map *next,
-                                              char *text)
+static enum ps_migration_request_state request_forget(const struct ps_cluster_map *map, const bool *present,
+                                                      struct ps_migration_request *r,
+                                                      struct ps_cluster_map *next, char *text)
 {
-    const uint32_t node = ps_cluster_map_find(map, w->from);
-    if (node == PS_CLUSTER_NO_NODE && w->is_known)
+    const uint32_t node = ps_cluster_map_find(map, r->from);
+    if (node == PS_CLUSTER_NO_NODE && r->is_known)
         return PS_REQUEST_MADE;
     if (node == PS_CLUSTER_NO_NODE)
-        return fail(text, "no node of this cluster is called %s: millrace ctl nodes lists them", w->from);
+        return request_fail(text, "no node of this cluster is called %s: millrace ctl nodes lists them",
+                            r->from);
     const uint32_t load = ps_cluster_map_load(map, node);
-    w->is_known = true;
+    r->is_known = true;
     if (present[node])
-        return fail(text, "node %s is there, and would come back at once: stop it first", w->from);
+        return request_fail(text, "node %s is there, and would come back at once: stop it first", r->from);
     if (ps_cluster_map_owns_any(map, node))
-        return fail(
+        return request_fail(
             text,
             "node %s owns %u partition%s, which nobody else has: start it again (and millrace ctl drain "
             "it), or begin a new cluster with a checkpoint (cluster.init_from)",
-            w->from, load, mr_plural(load));
+            r->from, load, mr_plural(load));
     *next = *map;
     return ps_cluster_map_forget(next, node) ? PS_REQUEST_WRITES : PS_REQUEST_WAITS;
 }
 
 enum ps_migration_request_state ps_migration_request_propose(const struct ps_cluster_map *map,
                                                              const bool present[PS_CLUSTER_NODES_MAX],
-                                                             struct ps_migration_request *w,
+                                                             struct ps_migration_request *r,
                                                              struct ps_cluster_map *next,
                                                              char text[PS_CLUSTER_TEXT_BYTES])
 {
     text[0] = '\0';
-    switch (w->kind) {
+    switch (r->kind) {
     case MR_MOVE_PARTITIONS:
-        return move_wish_move(map, present, w, next, text);
+        return request_move(map, present, r, next, text);
     case MR_MOVE_DRAIN:
-        return drain(map, present, w, next, text);
+        return request_drain(map, present, r, next, text);
     case MR_MOVE_BALANCE:
-        return balance(map, present, w, next);
+        return request_balance(map, present, r, next);
     case MR_MOVE_CANCEL:
-        return cancel(map, present, w, next);
+        return request_cancel(map, present, r, next);
     case MR_MOVE_FORGET:
-        return forget(map, present, w, next, text);
+        return request_forget(map, present, r, next, text);
     default:
-        return fail(text, "kind %u is none", (unsigned)w->kind);
+        return request_fail(text, "unknown kind %u", (unsigned)r->kind);
     }
 }
 

@@ -25,17 +25,18 @@ struct ps_migration_request {
 };
 
 enum ps_migration_request_state {
+    PS_REQUEST_NONE,
     PS_REQUEST_FAILED, /* `text` says why */
     PS_REQUEST_WAITS,  /* for the end of a checkpoint, or of other moves */
     PS_REQUEST_WRITES, /* *next is to be written */
     PS_REQUEST_MADE    /* it is so in this map */
 };
 
-/* Compares a wish with the map, whose nodes with present[node] have a session: only they give and take. To be
- * asked again with every map until it is made or has failed: what was perhaps written is recognised. */
+/* Compares a request with the map; partitions move between nodes with present[node], which have a session.
+ * To be asked again with every map until it is made or has failed: what was perhaps written is recognised. */
 enum ps_migration_request_state ps_migration_request_propose(const struct ps_cluster_map *map,
                                                              const bool present[PS_CLUSTER_NODES_MAX],
-                                                             struct ps_migration_request *wish,
+                                                             struct ps_migration_request *request,
                                                              struct ps_cluster_map *next,
                                                              char text[PS_CLUSTER_TEXT_BYTES]);
 

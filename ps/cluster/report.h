@@ -26,9 +26,9 @@ struct ps_cluster_part_progress {
     uint64_t bytes;
 };
 
-/* How far the move has come that the node takes, as of the last second or so. */
+/* How far the migration has come that the node is the target of, as of the last second or so. */
 struct ps_cluster_move_report {
-    uint64_t id; /* 0: it takes none */
+    uint64_t id; /* 0: it is the target of none */
     bool is_ending;
     uint64_t rows, bytes, left_bytes, us;
 };

@@ -54,8 +54,8 @@ struct ps_owned {
 };
 /* Takes it in, between two calls, and makes the variables that the core owns now. MR_OUT_OF_MEMORY,
  * MR_UNSUPPORTED: one could not be made, and `text` (PS_CORE_TEXT_BYTES) says which. What the core owns no
- * more is refused, and not freed (ps/move/cleanup.h). If it owns other partitions than before, all batches that
- * were fed are dropped: clients feed them again, as after a restart. */
+ * more is refused, and not freed (ps/move/cleanup.h). If it owns other partitions than before, all batches
+ * that were fed are dropped: clients feed them again, as after a restart. */
 enum mr_status ps_core_own(struct ps_core *core, const struct ps_owned *owned, char *text);
 
 /* Returns the epoch that a request carries in full. */

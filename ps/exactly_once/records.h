@@ -4,8 +4,8 @@
  * The bytes are records as in a checkpoint (docs/checkpoint-format.md): the header struct ps_record, its
  * content, zeros up to 8 bytes.
  *
- * How a set of partitions moves: its giver stops to apply anything to it, exports, and forgets it (or goes
- * on, if the move is cancelled); its taker imports the bytes before it serves the set. All of it happens on
+ * How a set of partitions moves: its source stops to apply anything to it, exports, and forgets it (or goes
+ * on, if the move is cancelled); its target imports the bytes before it serves the set. All of it happens on
  * the threads of the cores concerned, between two calls. A push to other partitions may be in slices
  * meanwhile: it counts as not applied in what is exported, as it has no keys there.
  */

@@ -322,7 +322,7 @@ struct records {
 };
 
 /* Those of the partitions that are to be this core's. */
-static void take_records(struct ps_core *core, void *arg)
+static void load_records(struct ps_core *core, void *arg)
 {
     struct records *r = arg;
     struct ps_records own = ps_core_records(core);
@@ -348,7 +348,7 @@ enum mr_status ps_move_load_records(struct ps_node *node, const struct ps_partit
                                     const struct ps_move_collected *records, char *text)
 {
     struct records r = {.partitions = partitions, .before = before, .collected = records};
-    ps_node_each_core(node, take_records, &r);
+    ps_node_each_core(node, load_records, &r);
     for (uint32_t i = 0; i < node->core_count; i++) {
         if (r.status[i] != MR_OK) {
             (void)snprintf(text, PS_MOVE_TEXT_BYTES, "records of batches and pushes: %s",

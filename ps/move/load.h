@@ -1,4 +1,4 @@
-/* Loads blocks of a move (ps/move/migration_source.h) onto this node's cores, each of which takes what is of its
+/* Loads blocks of a migration (ps/move/migration_source.h) onto the target's cores: each loads what is of its
  * partitions. By one thread, which is none of a core's. */
 #ifndef PS_MOVE_LOAD_H
 #define PS_MOVE_LOAD_H
@@ -15,7 +15,7 @@ struct ps_move_block {
     const uint8_t *bytes;
     uint32_t byte_count;
     bool is_first;    /* its rows have not come before */
-    uint32_t clock_s; /* of the giver */
+    uint32_t clock_s; /* of the source */
 };
 
 /* Has the cores load a block with records of these partitions, some ten microseconds at a time, and returns
@@ -37,8 +37,8 @@ struct ps_move_collected {
     size_t byte_count;
 };
 bool ps_move_collect(const struct ps_move_block *block, struct ps_move_collected *out);
-/* Has all cores take in what was collected from one of the giver's, about its partitions. `before`: those
- * of the move whose records were taken in already. Errors as ps_records_import(). */
+/* Has all cores import what was collected from one of the source's, about its partitions. `before`: those
+ * of the move whose records were imported already. Errors as ps_records_import(). */
 enum mr_status ps_move_load_records(struct ps_node *node, const struct ps_partition_set *partitions,
                                     const struct ps_partition_set *before,
                                     const struct ps_move_collected *records, char *text);

@@ -20,26 +20,26 @@
 #include "ps/base/cpu_affinity.h"
 #include "ps/move/load.h"
 
-#define BLOCK_MEMORY  (512u << 10) /* of the endpoint: two blocks of each of the giver's cores, ... */
-#define MEMORY_MIN    (8u << 20)   /* ... and some more */
-#define CALL_US       2000000u     /* then it is asked once more */
-#define WAIT_US_MAX   20000u
-#define SEGMENTS      64u
-#define NOT_READY_US  5000u /* between two questions */
-#define EMPTY_US      1000u
-#define HELD_US       100u
-#define DONE_US       2000u
-#define HOLD_BYTES    (256u << 10) /* less is left: the partitions are to stop */
-#define HOLD_SHARE_US 4000u        /* or what takes as long as that */
-#define ADDRESSES_MAX 8u
-#define ADDRESS_US    500000u   /* for an answer from one of them */
-#define HOLD_LATER_US 20000000u /* after so long the bound is doubled, again and again */
+#define BLOCK_MEMORY   (512u << 10) /* of the endpoint: two blocks of each of the source's cores, ... */
+#define MEMORY_MIN     (8u << 20)   /* ... and some more */
+#define CALL_US        2000000u     /* then it is asked once more */
+#define WAIT_US_MAX    20000u
+#define SEGMENTS       64u
+#define NOT_READY_US   5000u /* between two questions */
+#define EMPTY_US       1000u
+#define FENCED_US      100u
+#define CONFIRM_US     2000u
+#define FENCE_BYTES    (256u << 10) /* less is left: calls are to wait */
+#define FENCE_SHARE_US 4000u        /* or what takes as long as that */
+#define FENCE_LATER_US 20000000u    /* after so long the bound is doubled, again and again */
+#define ADDRESSES_MAX  8u
+#define ADDRESS_US     500000u /* for an answer from one of them */
 
-/* One of the giver's cores. */
-struct source {
-    struct ps_migration_target *take;
+/* One of the source's cores. */
+struct source_core {
+    struct ps_migration_target *target;
     struct mr_client_session *session;
-    struct ps_partition_set partitions; /* of the move, that it has */
+    struct ps_partition_set partitions; /* of the migration, that it has */
     struct mr_call *asked;              /* NULL: nothing is */
     struct mr_call *answered;           /* its block is still to be loaded */
     struct ps_move_block block;
@@ -57,21 +57,21 @@ struct source {
 
 struct ps_migration_target {
     struct ps_migration_target_options options;
-    char giver[MR_CLUSTER_NAME_BYTES]; /* what options.address points to */
-    /* Where the giver may be: tried in turn until it answers. */
+    uint32_t core_count; /* of the source */
+    /* Where the source may be: tried in turn until it answers. */
     struct mr_address addresses[ADDRESSES_MAX];
     uint32_t address_count, address_at;
     uint64_t address_us; /* when the next one is tried */
-    bool has_heard;      /* something from the giver */
+    bool has_heard;      /* something from the source */
     struct mr_udp_socket socket;
     struct mr_udp_sender *sender;
     struct mr_udp_receiver *receiver;
     struct mr_endpoint *ep;
-    uint64_t next_us;   /* no block is asked for before: the rate's limit */
-    uint64_t copied_us; /* since when all rows have been copied once; 0: not yet */
-    bool holds;         /* the partitions were asked to stop */
-    struct source *sources;
-    _Atomic bool stop, tells;
+    uint64_t next_us;    /* no block is asked for before: the rate's limit */
+    uint64_t copied_us;  /* since when all rows have been copied once; 0: not yet */
+    bool asks_for_fence; /* calls for the partitions are to wait */
+    struct source_core *cores;
+    _Atomic bool stop, confirms;
     int load_fd; /* eventfd: a load has ended */
     bool has_thread;
     pthread_t thread;
@@ -79,53 +79,41 @@ struct ps_migration_target {
     struct ps_migration_target_progress progress;
 };
 
-static void set_state(struct ps_migration_target *t, enum ps_migration_target_state state, const char *text)
+/* Nothing follows a failure, nor everything's being here. */
+static void target_set(struct ps_migration_target *t, enum ps_migration_state state, const char *text)
 {
+    struct ps_migration_target_progress *p = &t->progress;
     pthread_mutex_lock(&t->lock);
-    const bool is_new = t->progress.state == PS_TAKE_RUNS;
-    if (is_new) {
-        t->progress.state = state;
-        (void)snprintf(t->progress.text, sizeof(t->progress.text), "%s", text);
+    const bool is_set = p->state == PS_MIGRATION_COPYING || p->state == PS_MIGRATION_FENCED;
+    if (is_set) {
+        p->state = state;
+        p->fenced_us = state == PS_MIGRATION_FENCED ? mr_clock_us() : p->fenced_us;
+        (void)snprintf(p->text, sizeof(p->text), "%s", text);
     }
     pthread_mutex_unlock(&t->lock);
-    if (is_new)
-        t->options.changed(t->options.context);
-}
-
-static enum ps_migration_target_state state_of(struct ps_migration_target *t)
-{
-    pthread_mutex_lock(&t->lock);
-    const enum ps_migration_target_state state = t->progress.state;
-    pthread_mutex_unlock(&t->lock);
-    return state;
+    if (is_set)
+        ps_node_wake_control(t->options.node);
 }
 
 /* ---- answers ---- */
 
-/* How long so many bytes may take; 0: there is no limit. */
-static uint64_t cost_us(const struct ps_migration_target *t, uint64_t bytes)
-{
-    const uint64_t most = t->options.bytes_per_s_max;
-    return most == 0 ? 0 : bytes * 1000000u / most;
-}
-
-static void take_answer(struct source *s, struct mr_call *call, const struct mr_message *reply)
+static void target_take_block(struct source_core *s, struct mr_call *call, const struct mr_message *reply)
 {
     const struct mr_tensor *head = &reply->tensors[0];
     const struct mr_tensor *block = &reply->tensors[1];
-    struct ps_migration_target *t = s->take;
+    struct ps_migration_target *t = s->target;
     if (reply->preamble.tensor_count != 2 || head->dtype != MR_U64 ||
         head->bytes != MR_MOVE_WORDS * sizeof(uint64_t) || block->dtype != MR_U8) {
-        set_state(t, PS_TAKE_FAILED, "the giver's answer is none: run one version on all nodes");
+        target_set(t, PS_MIGRATION_FAILED, "its answer is of another version: run one version on all nodes");
         mr_call_free(t->ep, call);
         return;
     }
     const uint64_t *words = head->data;
     const uint64_t now_us = mr_clock_us();
     if (words[MR_MOVE_STATE] == MR_MOVE_LOST)
-        set_state(
-            t, PS_TAKE_FAILED,
-            "the giver cannot complete it: rows change faster than they are copied, or it lacks memory; "
+        target_set(
+            t, PS_MIGRATION_FAILED,
+            "the source cannot complete it: rows change faster than they are copied, or it lacks memory; "
             "move fewer partitions at a time");
     s->is_refused = words[MR_MOVE_STATE] == MR_MOVE_NOT_READY;
     if (s->is_refused || words[MR_MOVE_STATE] == MR_MOVE_LOST) {
@@ -141,42 +129,44 @@ static void take_answer(struct source *s, struct mr_call *call, const struct mr_
     s->has_begun = true;
     s->is_first = s->block.is_first;
     s->is_through = words[MR_MOVE_STATE] == MR_MOVE_ALL;
-    s->next_us = block->bytes > 0 ? now_us : now_us + (t->holds ? HELD_US : EMPTY_US);
+    s->next_us = block->bytes > 0 ? now_us : now_us + (t->asks_for_fence ? FENCED_US : EMPTY_US);
     s->position++;
     s->came_us = now_us;
     s->answered = call;
-    t->next_us = (t->next_us > now_us ? t->next_us : now_us) + cost_us(t, s->block.byte_count);
+    const uint64_t rate = t->options.bytes_per_s_max;
+    t->next_us = (t->next_us > now_us ? t->next_us : now_us) +
+                 (rate == 0 ? 0 : s->block.byte_count * UINT64_C(1000000) / rate);
 }
 
 static void on_reply(void *app, struct mr_call *call, void *user, enum mr_status status,
                      const struct mr_message *reply)
 {
-    struct source *s = user;
+    struct source_core *s = user;
     struct ps_migration_target *t = app;
     char text[PS_MOVE_TEXT_BYTES];
     t->has_heard |= reply != NULL;
-    if (s->asked != call) { /* one that says that all is here: the map shows what becomes of it */
+    if (s->asked != call) { /* one that confirms: the map shows what becomes of it */
         mr_call_free(t->ep, call);
         return;
     }
     s->asked = NULL;
     if (reply != NULL && status == MR_OK) {
-        take_answer(s, call, reply);
+        target_take_block(s, call, reply);
         return;
     }
     if (reply != NULL && status != MR_BUSY) {
         const bool has_line = reply->preamble.tensor_count == 1 && reply->tensors[0].dtype == MR_U8;
-        (void)snprintf(text, sizeof(text), "the giver refuses it: %s: %.*s", mr_status_text(status),
+        (void)snprintf(text, sizeof(text), "the source refuses it: %s: %.*s", mr_status_text(status),
                        has_line ? (int)reply->tensors[0].bytes : 0,
                        has_line ? (const char *)reply->tensors[0].data : "");
-        set_state(t, PS_TAKE_FAILED, text);
+        target_set(t, PS_MIGRATION_FAILED, text);
     }
     s->next_us = mr_clock_us() + NOT_READY_US; /* it does not answer: the map will show whether it is gone */
     mr_call_free(t->ep, call);
 }
 
-/* A giver that is there and does not answer would hold up moves and checkpoints for ever. */
-static void end_silence(struct ps_migration_target *t, const struct source *s, uint64_t now_us)
+/* A source that is there and does not answer would hold up moves and checkpoints for ever. */
+static void target_end_silence(struct ps_migration_target *t, const struct source_core *s, uint64_t now_us)
 {
     char text[PS_MOVE_TEXT_BYTES];
     if (s->is_through || s->answered != NULL || s->loaded != NULL ||
@@ -184,20 +174,21 @@ static void end_silence(struct ps_migration_target *t, const struct source *s, u
         return;
     (void)snprintf(text, sizeof(text),
                    s->is_refused
-                       ? "%.100s is not ready to give it for %u s: its log says why"
+                       ? "%.100s is not ready to send it for %u s: its log says why"
                        : "%.100s does not answer for %u s: a firewall may keep UDP from there, or the nodes "
                          "have different operator keys",
-                   t->options.address, (unsigned)(t->options.silence_us / 1000000u));
-    set_state(t, PS_TAKE_FAILED, text);
+                   t->options.migration.peer.address, (unsigned)(t->options.silence_us / 1000000u));
+    target_set(t, PS_MIGRATION_FAILED, text);
 }
 
 /* ---- questions ---- */
 
-static struct mr_call *send_ask(struct ps_migration_target *t, struct source *s, uint64_t position,
-                                uint64_t flags, uint64_t now_us)
+static struct mr_call *target_ask(struct ps_migration_target *t, struct source_core *s, uint64_t position,
+                                  uint64_t flags, uint64_t now_us)
 {
-    const uint64_t words[MR_MOVE_ASK_WORDS] = {
-        [MR_MOVE_ASK_ID] = t->options.move, [MR_MOVE_ASK_POSITION] = position, [MR_MOVE_ASK_FLAGS] = flags};
+    const uint64_t words[MR_MOVE_ASK_WORDS] = {[MR_MOVE_ASK_ID] = t->options.migration.move.id,
+                                               [MR_MOVE_ASK_POSITION] = position,
+                                               [MR_MOVE_ASK_FLAGS] = flags};
     struct mr_tensor tensor = mr_tensor_1d(MR_U64, MR_MOVE_ASK_WORDS, words);
     const struct mr_call_options options = {
         .op = MR_OP_MOVE_READ, .deadline_us = now_us + CALL_US, .user = s};
@@ -209,68 +200,66 @@ static struct mr_call *send_ask(struct ps_migration_target *t, struct source *s,
 }
 
 /* Asks for the next block while one is loaded, unless one that came waits for that. */
-static void take_ask(struct ps_migration_target *t, struct source *s, uint64_t now_us)
+static void target_ask_next(struct ps_migration_target *t, struct source_core *s, uint64_t now_us)
 {
     if (s->asked != NULL || s->answered != NULL || s->is_through || now_us < s->next_us)
         return;
-    if (now_us < t->next_us && !t->holds) {
+    if (now_us < t->next_us && !t->asks_for_fence) {
         s->next_us = t->next_us;
         return;
     }
-    s->asked = send_ask(t, s, s->position, t->holds ? MR_MOVE_FENCE : 0, now_us);
+    s->asked = target_ask(t, s, s->position, t->asks_for_fence ? MR_MOVE_FENCE : 0, now_us);
     if (s->asked == NULL)
         s->next_us = now_us + NOT_READY_US;
 }
 
 /* Little is left: the rest takes some milliseconds. */
-static void decide_hold(struct ps_migration_target *t, uint64_t now_us)
+static void target_decide_fence(struct ps_migration_target *t, uint64_t now_us)
 {
     uint64_t left = 0;
     bool is_copied = true;
-    for (uint32_t i = 0; i < t->options.core_count; i++) {
-        left += t->sources[i].left_bytes;
-        is_copied &= t->sources[i].has_begun && !t->sources[i].is_first;
+    for (uint32_t i = 0; i < t->core_count; i++) {
+        left += t->cores[i].left_bytes;
+        is_copied &= t->cores[i].has_begun && !t->cores[i].is_first;
     }
     pthread_mutex_lock(&t->lock);
     t->progress.left_bytes = left;
     const uint64_t bytes = t->progress.bytes;
     const uint64_t took_us = now_us - t->progress.started_us + 1;
     pthread_mutex_unlock(&t->lock);
-    if (t->holds || !is_copied)
+    if (t->asks_for_fence || !is_copied)
         return;
     t->copied_us = t->copied_us == 0 ? now_us : t->copied_us;
-    const uint64_t by_rate = bytes * HOLD_SHARE_US / took_us;
-    const uint64_t doublings = (now_us - t->copied_us) / HOLD_LATER_US;
-    const uint64_t bound = (by_rate > HOLD_BYTES ? by_rate : HOLD_BYTES) << (doublings < 16 ? doublings : 16);
-    if (left > bound)
-        return;
-    t->holds = true;
-    pthread_mutex_lock(&t->lock);
-    t->progress.held_us = now_us;
-    pthread_mutex_unlock(&t->lock);
+    const uint64_t by_rate = bytes * FENCE_SHARE_US / took_us;
+    const uint64_t doublings = (now_us - t->copied_us) / FENCE_LATER_US;
+    const uint64_t bound = (by_rate > FENCE_BYTES ? by_rate : FENCE_BYTES)
+                           << (doublings < 16 ? doublings : 16);
+    t->asks_for_fence = left <= bound;
+    if (t->asks_for_fence)
+        target_set(t, PS_MIGRATION_FENCED, "");
 }
 
 /* ---- blocks ---- */
 
-static void begin_load(struct ps_migration_target *t, struct source *s)
+static void target_begin_load(struct ps_migration_target *t, struct source_core *s)
 {
     char text[PS_MOVE_TEXT_BYTES];
     if (!ps_move_collect(&s->block, &s->records))
-        set_state(t, PS_TAKE_FAILED, "records of batches and pushes: no memory, or they are damaged");
+        target_set(t, PS_MIGRATION_FAILED, "records of batches and pushes: no memory, or they are damaged");
     else if (ps_move_load_begin(t->options.node, &s->partitions, &s->block, t->load_fd, &s->load, text) !=
              MR_OK)
-        set_state(t, PS_TAKE_FAILED, text);
+        target_set(t, PS_MIGRATION_FAILED, text);
     s->load_bytes = s->block.byte_count;
     s->loaded = s->answered;
     s->answered = NULL;
 }
 
-static void end_load(struct ps_migration_target *t, struct source *s)
+static void target_end_load(struct ps_migration_target *t, struct source_core *s)
 {
     char text[PS_MOVE_TEXT_BYTES];
     uint64_t rows = 0;
     if (s->load != NULL && ps_move_load_end(s->load, &rows, text) != MR_OK)
-        set_state(t, PS_TAKE_FAILED, text);
+        target_set(t, PS_MIGRATION_FAILED, text);
     s->load = NULL;
     mr_call_free(t->ep, s->loaded);
     s->loaded = NULL;
@@ -281,149 +270,118 @@ static void end_load(struct ps_migration_target *t, struct source *s)
 }
 
 /* The block that was being loaded, if there is one, is done with. */
-static bool has_loaded(const struct source *s)
+static bool core_has_loaded(const struct source_core *s)
 {
     return s->loaded != NULL && (s->load == NULL || ps_move_load_has_ended(s->load));
 }
 
-/* Blocks are loaded one after the other, in the order in which they were read. */
-static void take_load(struct ps_migration_target *t, struct source *s)
-{
-    if (has_loaded(s))
-        end_load(t, s);
-    if (s->loaded == NULL && s->answered != NULL)
-        begin_load(t, s);
-}
-
-/* Everything is here. */
-static void complete(struct ps_migration_target *t)
+/* Once everything is here: what was applied at the source counts as applied here. */
+static void target_install(struct ps_migration_target *t)
 {
     char text[PS_MOVE_TEXT_BYTES] = "";
-    for (uint32_t i = 0; i < t->options.core_count; i++) {
-        const struct source *s = &t->sources[i];
+    for (uint32_t i = 0; i < t->core_count; i++) {
+        const struct source_core *s = &t->cores[i];
         if (!s->is_through || s->answered != NULL || s->loaded != NULL)
             return;
     }
     struct ps_partition_set before = {{0}};
-    for (uint32_t i = 0; i < t->options.core_count; i++) {
-        const struct source *s = &t->sources[i];
+    for (uint32_t i = 0; i < t->core_count; i++) {
+        const struct source_core *s = &t->cores[i];
         if (ps_move_load_records(t->options.node, &s->partitions, &before, &s->records, text) != MR_OK) {
-            set_state(t, PS_TAKE_FAILED, text);
+            target_set(t, PS_MIGRATION_FAILED, text);
             return;
         }
         before = ps_partitions_or(&before, &s->partitions);
     }
-    set_state(t, PS_TAKE_COMPLETE, "");
-    t->sources[0].next_us = 0;
+    target_set(t, PS_MIGRATION_INSTALLED, "");
+    t->cores[0].next_us = 0;
 }
 
 /* ---- the thread ---- */
 
-static void receive(struct ps_migration_target *t)
-{
-    struct mr_address from;
-    const uint8_t *datagram;
-    size_t bytes;
-    while (mr_udp_receive(t->receiver))
-        while (mr_udp_receive_next(t->receiver, &from, &datagram, &bytes))
-            mr_endpoint_receive(t->ep, mr_clock_us(), &from, datagram, bytes);
-}
-
-/* Sends what is to be sent; returns when there will be more. */
-static uint64_t settle(struct ps_migration_target *t)
-{
-    uint64_t next_us;
-    uint64_t now_us;
-    do {
-        now_us = mr_clock_us();
-        next_us = mr_endpoint_poll(t->ep, now_us, SEGMENTS);
-    } while (mr_udp_send_flush(t->sender) && next_us <= now_us);
-    return next_us;
-}
-
-/* Opens sessions to the giver's cores at the address whose turn it is. */
-static enum mr_status open_sessions(struct ps_migration_target *t)
+/* Opens sessions to the source's cores at the address whose turn it is. */
+static enum mr_status target_open_sessions(struct ps_migration_target *t)
 {
     enum mr_status status = MR_OK;
     t->address_us = mr_clock_us() + ADDRESS_US;
-    for (uint32_t i = 0; i < t->options.core_count && status == MR_OK; i++) {
+    for (uint32_t i = 0; i < t->core_count && status == MR_OK; i++) {
         struct mr_address address = t->addresses[t->address_at];
         address.port = (uint16_t)(address.port + i);
-        t->sources[i].next_us = 0;
-        status = mr_client_session_open(t->ep, &address, (uint16_t)i, &t->sources[i], &t->sources[i].session);
+        t->cores[i].next_us = 0;
+        status = mr_client_session_open(t->ep, &address, (uint16_t)i, &t->cores[i], &t->cores[i].session);
     }
     return status;
 }
 
-static void close_sessions(struct ps_migration_target *t)
+static void target_close_sessions(struct ps_migration_target *t)
 {
-    for (uint32_t i = 0; i < t->options.core_count; i++) {
-        if (t->sources[i].session != NULL)
-            mr_client_session_close(t->ep, t->sources[i].session, mr_clock_us());
-        t->sources[i].session = NULL;
+    for (uint32_t i = 0; i < t->core_count; i++) {
+        if (t->cores[i].session != NULL)
+            mr_client_session_close(t->ep, t->cores[i].session, mr_clock_us());
+        t->cores[i].session = NULL;
     }
 }
 
 /* May wait for a name server. */
-static void find_giver(struct ps_migration_target *t)
+static void target_find_source(struct ps_migration_target *t)
 {
     char text[PS_MOVE_TEXT_BYTES];
-    enum mr_status status = mr_address_resolve_candidates(t->giver, t->addresses, ADDRESSES_MAX,
+    const char *name = t->options.migration.peer.address;
+    enum mr_status status = mr_address_resolve_candidates(name, t->addresses, ADDRESSES_MAX,
                                                           &t->address_count, text, sizeof(text));
     const uint64_t now_us = mr_clock_us();
-    for (uint32_t i = 0; i < t->options.core_count; i++)
-        t->sources[i].came_us = now_us;
+    for (uint32_t i = 0; i < t->core_count; i++)
+        t->cores[i].came_us = now_us;
     if (status == MR_OK) {
-        (void)snprintf(text, sizeof(text), "%.100s: %s", t->giver, mr_status_text(MR_NO_MEMORY));
-        status = open_sessions(t);
+        (void)snprintf(text, sizeof(text), "%.100s: %s", name, mr_status_text(MR_NO_MEMORY));
+        status = target_open_sessions(t);
     }
     if (status != MR_OK)
-        set_state(t, PS_TAKE_FAILED, text);
+        target_set(t, PS_MIGRATION_FAILED, text);
 }
 
-static void try_next_address(struct ps_migration_target *t, uint64_t now_us)
-{
-    if (t->has_heard || t->address_count < 2 || now_us < t->address_us)
-        return;
-    close_sessions(t);
-    t->address_at = (t->address_at + 1) % t->address_count;
-    if (open_sessions(t) != MR_OK)
-        set_state(t, PS_TAKE_FAILED, mr_status_text(MR_NO_MEMORY));
-}
-
-static void work(struct ps_migration_target *t)
+static void target_work(struct ps_migration_target *t)
 {
     const uint64_t now_us = mr_clock_us();
-    try_next_address(t, now_us);
-    decide_hold(t, now_us);
-    for (uint32_t i = 0; i < t->options.core_count; i++) {
-        take_load(t, &t->sources[i]);
-        take_ask(t, &t->sources[i], now_us);
-        end_silence(t, &t->sources[i], now_us);
+    if (!t->has_heard && t->address_count > 1 && now_us >= t->address_us) {
+        target_close_sessions(t);
+        t->address_at = (t->address_at + 1) % t->address_count;
+        if (target_open_sessions(t) != MR_OK)
+            target_set(t, PS_MIGRATION_FAILED, mr_status_text(MR_NO_MEMORY));
     }
-    complete(t);
+    target_decide_fence(t, now_us);
+    for (uint32_t i = 0; i < t->core_count; i++) {
+        struct source_core *s = &t->cores[i];
+        if (core_has_loaded(s))
+            target_end_load(t, s);
+        if (s->loaded == NULL && s->answered != NULL) /* one after the other, as they were read */
+            target_begin_load(t, s);
+        target_ask_next(t, s, now_us);
+        target_end_silence(t, s, now_us);
+    }
+    target_install(t);
 }
 
-/* Tells the giver that everything is here, now and then: until the map says so. */
-static void take_tell(struct ps_migration_target *t)
+/* Tells the source that everything is here, now and then: until the map says so. */
+static void target_tell_installed(struct ps_migration_target *t)
 {
-    struct source *s = &t->sources[0];
+    struct source_core *s = &t->cores[0];
     const uint64_t now_us = mr_clock_us();
     if (now_us < s->next_us)
         return;
-    s->next_us = now_us + HELD_US;
-    if (!atomic_load(&t->tells))
-        return;
-    (void)send_ask(t, s, 0, MR_MOVE_INSTALLED, now_us);
-    s->next_us = now_us + DONE_US;
+    const bool confirms = atomic_load(&t->confirms);
+    if (confirms)
+        (void)target_ask(t, s, 0, MR_MOVE_INSTALLED, now_us);
+    s->next_us = now_us + (confirms ? CONFIRM_US : FENCED_US);
 }
 
-static uint64_t next_question_us(const struct ps_migration_target *t)
+/* When there will be something to be asked or loaded. */
+static uint64_t target_next_us(const struct ps_migration_target *t)
 {
     uint64_t next_us = UINT64_MAX;
-    for (uint32_t i = 0; i < t->options.core_count; i++) {
-        const struct source *s = &t->sources[i];
-        if (has_loaded(s) || (s->loaded == NULL && s->answered != NULL))
+    for (uint32_t i = 0; i < t->core_count; i++) {
+        const struct source_core *s = &t->cores[i];
+        if (core_has_loaded(s) || (s->loaded == NULL && s->answered != NULL))
             return 0;
         if (s->asked == NULL && s->answered == NULL && (!s->is_through || i == 0) && s->next_us < next_us)
             next_us = s->next_us;
@@ -431,23 +389,32 @@ static uint64_t next_question_us(const struct ps_migration_target *t)
     return next_us;
 }
 
-static void *take_run(void *arg)
+static void *target_main(void *arg)
 {
     struct ps_migration_target *t = arg;
-    uint64_t count;
-    (void)pthread_setname_np(pthread_self(), "mr-take");
-    find_giver(t);
+    struct ps_migration_target_progress progress;
+    struct mr_address from;
+    const uint8_t *datagram;
+    size_t bytes;
+    uint64_t count, next_us, now_us;
+    (void)pthread_setname_np(pthread_self(), "mr-migration");
+    target_find_source(t);
     while (!atomic_load(&t->stop)) {
-        const enum ps_migration_target_state state = state_of(t);
-        receive(t);
-        if (state == PS_TAKE_RUNS)
-            work(t);
-        else if (state == PS_TAKE_COMPLETE)
-            take_tell(t);
-        uint64_t next_us = settle(t);
-        const uint64_t question_us = state == PS_TAKE_FAILED ? UINT64_MAX : next_question_us(t);
-        next_us = question_us < next_us ? question_us : next_us;
-        const uint64_t now_us = mr_clock_us();
+        ps_migration_target_progress(t, &progress);
+        while (mr_udp_receive(t->receiver))
+            while (mr_udp_receive_next(t->receiver, &from, &datagram, &bytes))
+                mr_endpoint_receive(t->ep, mr_clock_us(), &from, datagram, bytes);
+        if (progress.state == PS_MIGRATION_INSTALLED)
+            target_tell_installed(t);
+        else if (progress.state != PS_MIGRATION_FAILED)
+            target_work(t);
+        do {
+            now_us = mr_clock_us();
+            next_us = mr_endpoint_poll(t->ep, now_us, SEGMENTS);
+        } while (mr_udp_send_flush(t->sender) && next_us <= now_us);
+        const uint64_t work_us = progress.state == PS_MIGRATION_FAILED ? UINT64_MAX : target_next_us(t);
+        next_us = work_us < next_us ? work_us : next_us;
+        now_us = mr_clock_us();
         struct pollfd fds[] = {{.fd = t->socket.fd, .events = POLLIN}, {.fd = t->load_fd, .events = POLLIN}};
         const uint64_t wait_us = next_us <= now_us ? 0 : next_us - now_us;
         const struct timespec wait = mr_span_us(wait_us < WAIT_US_MAX ? wait_us : WAIT_US_MAX);
@@ -459,7 +426,7 @@ static void *take_run(void *arg)
 
 /* ---- life ---- */
 
-static enum mr_status open_endpoint(struct ps_migration_target *t, char *text)
+static enum mr_status target_open_endpoint(struct ps_migration_target *t, char *text)
 {
     struct mr_endpoint_config config;
     const char *key_file = ps_config_operator_key(t->options.node->config);
@@ -478,11 +445,11 @@ static enum mr_status open_endpoint(struct ps_migration_target *t, char *text)
     config.io = mr_udp_io(t->sender);
     config.app = t;
     config.on_reply = on_reply;
-    config.sessions_max = t->options.core_count + 1;
-    config.calls_max = 4 * t->options.core_count + 64;
+    config.sessions_max = t->core_count + 1;
+    config.calls_max = 4 * t->core_count + 64;
     config.udp_bytes_max = t->socket.udp_bytes_max;
     config.receive_window_bytes = t->socket.receive_window_bytes;
-    config.memory_bytes = MEMORY_MIN + (size_t)t->options.core_count * BLOCK_MEMORY;
+    config.memory_bytes = MEMORY_MIN + (size_t)t->core_count * BLOCK_MEMORY;
     if (getrandom(config.client_uuid, sizeof(config.client_uuid), 0) != (ssize_t)sizeof(config.client_uuid))
         return MR_NO_MEMORY;
     const enum mr_status status = mr_endpoint_create(&config, &t->ep);
@@ -490,37 +457,26 @@ static enum mr_status open_endpoint(struct ps_migration_target *t, char *text)
     return status;
 }
 
-/* The partitions that one of the giver's cores has. */
-static struct ps_partition_set part_of(const struct ps_migration_target *t, uint32_t core)
-{
-    struct ps_partition_set part = {{0}};
-    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
-        if (ps_partitions_has(&t->options.partitions, p) && ps_node_core_of(t->options.core_count, p) == core)
-            ps_partitions_add(&part, p);
-    return part;
-}
-
-static enum mr_status make_sources(struct ps_migration_target *t)
-{
-    t->sources = calloc(t->options.core_count, sizeof(*t->sources));
-    if (t->sources == NULL)
-        return MR_NO_MEMORY;
-    for (uint32_t i = 0; i < t->options.core_count; i++)
-        t->sources[i] = (struct source){.take = t, .position = 1, .partitions = part_of(t, i)};
-    return MR_OK;
-}
-
-static enum mr_status open_all(struct ps_migration_target *t, char *text)
+static enum mr_status target_open(struct ps_migration_target *t, char *text)
 {
     const struct mr_udp_options options = {0};
     const struct mr_address any = {.port = 0};
-    enum mr_status status = mr_udp_bind(&any, &options, &t->socket, text, PS_MOVE_TEXT_BYTES);
+    const struct ps_partition_set partitions = ps_migration_partitions(&t->options.migration);
+    t->load_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    t->cores = calloc(t->core_count, sizeof(*t->cores));
+    if (t->load_fd < 0 || t->cores == NULL)
+        return MR_NO_MEMORY;
+    for (uint32_t i = 0; i < t->core_count; i++)
+        t->cores[i] = (struct source_core){.target = t, .position = 1};
+    for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++)
+        if (ps_partitions_has(&partitions, p))
+            ps_partitions_add(&t->cores[ps_node_core_of(t->core_count, p)].partitions, p);
+    const enum mr_status status = mr_udp_bind(&any, &options, &t->socket, text, PS_MOVE_TEXT_BYTES);
     if (status != MR_OK)
         return status;
     t->sender = mr_udp_sender_create(&t->socket, false);
     t->receiver = mr_udp_receiver_create(&t->socket);
-    status = t->sender == NULL || t->receiver == NULL ? MR_NO_MEMORY : open_endpoint(t, text);
-    return status == MR_OK ? make_sources(t) : status;
+    return t->sender == NULL || t->receiver == NULL ? MR_NO_MEMORY : target_open_endpoint(t, text);
 }
 
 enum mr_status ps_migration_target_start(const struct ps_migration_target_options *options,
@@ -531,14 +487,13 @@ enum mr_status ps_migration_target_start(const struct ps_migration_target_option
     if (t == NULL)
         return MR_NO_MEMORY;
     t->options = *options;
-    (void)snprintf(t->giver, sizeof(t->giver), "%s", options->address);
-    t->options.address = t->giver;
-    t->socket.fd = -1;
-    t->load_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    t->progress.started_us = mr_clock_us();
+    t->core_count = options->migration.peer.core_count;
+    t->socket.fd = t->load_fd = -1;
+    t->progress = (struct ps_migration_target_progress){
+        .id = options->migration.move.id, .state = PS_MIGRATION_COPYING, .started_us = mr_clock_us()};
     (void)pthread_mutex_init(&t->lock, NULL);
-    enum mr_status status = t->load_fd < 0 ? MR_NO_MEMORY : open_all(t, text);
-    if (status == MR_OK && pthread_create(&t->thread, NULL, take_run, t) != 0)
+    enum mr_status status = target_open(t, text);
+    if (status == MR_OK && pthread_create(&t->thread, NULL, target_main, t) != 0)
         status = MR_NO_MEMORY;
     t->has_thread = status == MR_OK;
     if (status != MR_OK) {
@@ -552,7 +507,7 @@ enum mr_status ps_migration_target_start(const struct ps_migration_target_option
 
 void ps_migration_target_confirm(struct ps_migration_target *t)
 {
-    atomic_store(&t->tells, true);
+    atomic_store(&t->confirms, true);
 }
 
 void ps_migration_target_progress(struct ps_migration_target *t, struct ps_migration_target_progress *out)
@@ -569,13 +524,13 @@ void ps_migration_target_stop(struct ps_migration_target *t)
     atomic_store(&t->stop, true);
     if (t->has_thread)
         (void)pthread_join(t->thread, NULL);
-    for (uint32_t i = 0; i < t->options.core_count && t->sources != NULL; i++) {
-        if (t->sources[i].loaded != NULL)
-            end_load(t, &t->sources[i]);
-        free(t->sources[i].records.bytes);
+    for (uint32_t i = 0; i < t->core_count && t->cores != NULL; i++) {
+        if (t->cores[i].loaded != NULL)
+            target_end_load(t, &t->cores[i]);
+        free(t->cores[i].records.bytes);
     }
-    if (t->sources != NULL)
-        close_sessions(t);
+    if (t->cores != NULL)
+        target_close_sessions(t);
     if (t->ep != NULL) {
         mr_endpoint_flush(t->ep, mr_clock_us());
         (void)mr_udp_send_flush(t->sender);
@@ -587,7 +542,7 @@ void ps_migration_target_stop(struct ps_migration_target *t)
         mr_udp_close(&t->socket);
     if (t->load_fd >= 0)
         (void)close(t->load_fd);
-    free(t->sources);
+    free(t->cores);
     (void)pthread_mutex_destroy(&t->lock);
     free(t);
 }

@@ -163,11 +163,10 @@ static void propose_cut(struct ps_node_cluster *c, const struct ps_zookeeper_vie
     }
 }
 
-/* The same of moves. */
 static void propose_moves(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
     struct ps_cluster_map next;
-    if (!c->is_stopped && ps_cluster_moves_propose(&c->moves, view->map, c->present, &next))
+    if (!c->is_stopped && ps_node_cluster_next_migrations(c, view->map, &next))
         propose_map(c, view->map, &next);
 }
 

@@ -56,28 +56,6 @@ static void node_cluster_load(void *context, uint32_t slot, uint64_t checkpoint,
     ps_node_cluster_note_change(context);
 }
 
-/* The control thread finds in member.giving what is to be given, and how far that has come. */
-static void node_cluster_give(void *context, const struct ps_cluster_move *move)
-{
-    (void)move;
-    ps_node_cluster_note_change(context);
-}
-
-static bool adopt(void *context, uint32_t slot, uint64_t move)
-{
-    const struct ps_node_cluster *c = context;
-    (void)slot;
-    return ps_cluster_moves_adopt(&c->moves, move);
-}
-
-/* The cores stop to serve it once they have the map, or the lease has ended; then it is freed. */
-static void node_cluster_drop(void *context, uint32_t slot)
-{
-    struct ps_node_cluster *c = context;
-    ps_cluster_moves_drop(&c->moves, slot);
-    ps_node_cluster_note_change(c);
-}
-
 static void cut(void *context, uint64_t id, uint64_t step)
 {
     (void)id;
@@ -93,11 +71,10 @@ static void cancel_cut(void *context, uint64_t id)
 
 const struct ps_member_ops ps_node_cluster_member_ops = {.write_map = write_map,
                                                          .load = node_cluster_load,
-                                                         .copy = node_cluster_give,
-                                                         .send_rest = node_cluster_give,
-                                                         .keep = node_cluster_give,
-                                                         .adopt = adopt,
-                                                         .drop = node_cluster_drop,
+                                                         .migration_changed =
+                                                             ps_node_cluster_migration_changed,
+                                                         .install = ps_node_cluster_install,
+                                                         .cleanup = ps_node_cluster_cleanup,
                                                          .cut = cut,
                                                          .cancel_cut = cancel_cut};
 
@@ -215,7 +192,7 @@ static void viewed(void *context, const struct ps_zookeeper_view *view)
     ps_control_cluster_viewed(c->node->control, &features);
     take_map(c, view->map);
     see_who_is_there(c, view);
-    ps_cluster_moves_see(&c->moves, view->map, view->registered, view->reports, view->registered_count);
+    ps_node_cluster_note_progress(c, view);
     ps_cluster_save_see(&c->save, view);
     ps_member_tick(&c->member, mr_clock_boot_us());
     ps_node_cluster_propose(c, view);

@@ -13,7 +13,7 @@
 #include "ps/node_cluster/node_cluster_internal.h"
 #include "ps/store/store_url.h"
 
-#define HOLD_US_MAX 3000000u
+#define FENCE_US_MAX 3000000u
 
 /* ---- what the control thread asks for ---- */
 
@@ -95,15 +95,15 @@ static void node_cluster_poll(void *context)
 {
     struct ps_node_cluster *c = context;
     ps_node_cluster_apply_map(c);
-    ps_node_cluster_poll_moves(c);
-    ps_node_cluster_poll_save(c); /* the previous move has released the dirty bits */
-    ps_cluster_moves_answer(&c->moves, &c->lock, c->node->control);
+    ps_node_cluster_poll_migrations(c);
+    ps_node_cluster_poll_save(c); /* the previous migration has released the dirty bits */
+    ps_node_cluster_answer_move(c);
 }
 
 static bool node_cluster_is_waiting(void *context)
 {
-    const struct ps_node_cluster *c = context;
-    return c->load.waits || ps_cluster_moves_is_waiting(&c->moves);
+    struct ps_node_cluster *c = context;
+    return c->load.waits || ps_node_cluster_is_migrating(c);
 }
 
 static const struct ps_control_cluster_ops control_ops = {.write_catalog = write_catalog,
@@ -234,7 +234,6 @@ struct ps_node_cluster *ps_node_cluster_create(struct ps_node *node, char *error
     c->said_served = c->said_nodes = UINT32_MAX;
     memset(c->owned.since, 0xff, sizeof(c->owned.since));
     memset(c->since, 0xff, sizeof(c->since));
-    c->moves = (struct ps_cluster_moves){.node = node, .mib_s = node->config->cluster_move_mib_s};
     c->options = (struct ps_zookeeper_options){.servers = node->config->cluster_zookeeper,
                                                .cluster = node->config->cluster_name,
                                                .credentials = c->credentials,
@@ -278,7 +277,7 @@ enum mr_status ps_node_cluster_start(struct ps_node_cluster *c, char *error)
     c->options.self.start_id = c->node->start_id;
     c->options.self.version = mr_version_own();
     ps_member_init(&c->member, &ps_node_cluster_member_ops, c, &c->options.self,
-                   c->options.session_ms * UINT64_C(1000), HOLD_US_MAX, MR_PARTITION_COUNT);
+                   c->options.session_ms * UINT64_C(1000), FENCE_US_MAX, MR_PARTITION_COUNT);
     mr_log_with(
         MR_LOG_INFO,
         MR_LOG_FIELDS({"cluster", .text = c->options.cluster}, {"zookeeper", .text = c->options.servers}),

@@ -25,8 +25,8 @@ void ps_node_cluster_destroy(struct ps_node_cluster *c);
 /* Registers with the coordinator, under node->start_id. The control thread runs. MR_INVALID_ARGUMENT,
  * MR_NO_MEMORY, and `error` says what is wrong. */
 enum mr_status ps_node_cluster_start(struct ps_node_cluster *c, char *error);
-/* Ends what moves here: after the control thread has ended, before the cores do. NULL is fine. */
-void ps_node_cluster_end_moves(struct ps_node_cluster *c);
+/* Ends the migrations here: after the control thread has ended, before the cores do. NULL is fine. */
+void ps_node_cluster_end_migrations(struct ps_node_cluster *c);
 /* Stops to serve, waits for what is being committed, and ends the session with the coordinator, so that
  * everybody learns of it at once. */
 void ps_node_cluster_stop(struct ps_node_cluster *c);
@@ -35,8 +35,8 @@ void ps_node_cluster_stop(struct ps_node_cluster *c);
  * name, and the cluster says when they are made. False: the name is too long, and `error` says so. */
 bool ps_node_cluster_config(const struct ps_node_cluster *c, struct ps_config *config, char *error);
 
-/* The taker of a move that this node gives says so (enum mr_move_flag). Any thread. */
-void ps_node_cluster_heard_taker(struct ps_node_cluster *c, uint64_t move, uint64_t flags);
+/* The target of a migration from this node says so (enum mr_move_flag). Any thread. */
+void ps_node_cluster_heard_target(struct ps_node_cluster *c, uint64_t migration, uint64_t flags);
 
 /* What ps_node_cluster_start() gives to the coordinator; a test may call it in its place. */
 extern const struct ps_zookeeper_events ps_node_cluster_events;

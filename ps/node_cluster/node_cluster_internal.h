@@ -1,6 +1,6 @@
 /* The state of a node as a member of a cluster, and what the files of this folder offer each other. Three
  * threads meet here: the coordinator's (membership.c, leadership.c), the control thread (serving.c,
- * node_save.c, node_moves.c), and main, which starts and stops it. */
+ * node_save.c, migrations.c), and main, which starts and stops it. */
 #ifndef PS_NODE_CLUSTER_INTERNAL_H
 #define PS_NODE_CLUSTER_INTERNAL_H
 
@@ -8,16 +8,36 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "ps/cluster/member.h"
+#include "ps/cluster/migration_request.h"
 #include "ps/cluster/zookeeper.h"
 #include "ps/control/control_internal.h"
 #include "ps/core/ownership.h"
+#include "ps/move/migration_target.h"
 #include "ps/node_cluster/cluster_load.h"
-#include "ps/node_cluster/cluster_moves.h"
 #include "ps/node_cluster/cluster_save.h"
 #include "ps/node_cluster/node_cluster.h"
 
 #define PS_NODE_CLUSTER_CREDENTIALS_BYTES 256u
 #define PS_NODE_CLUSTER_REFUSED_MAX       64u /* processes whose refusal the log has */
+
+/* What migrations need beside the member's table of them. */
+struct ps_node_migrations {
+    /* what targets have said last, by ids; a core's thread writes it */
+    _Atomic uint64_t fence_asked, installed;
+    /* with the lock of the node's cluster */
+    struct ps_partition_set cleanup; /* partitions to be freed */
+    bool has_cleanup;
+    struct ps_cluster_move_report progress[PS_CLUSTER_NODES_MAX]; /* by the map's nodes, which are targets */
+    struct ps_migration_request request;                          /* a client's */
+    enum ps_migration_request_state request_state;
+    uint64_t request_epoch; /* of the map that it was compared with last */
+    char request_text[PS_CLUSTER_TEXT_BYTES];
+    /* the control thread's own */
+    struct ps_migration_target *target; /* of the migration to this node that is in progress; NULL: none */
+    struct ps_command *command;         /* that is answered when the request has ended; NULL: none */
+    uint64_t command_until_us;
+    uint64_t reported, reported_us; /* the migration that the node's entry is about, and since when */
+};
 
 struct ps_node_cluster {
     struct ps_node *node;
@@ -43,7 +63,7 @@ struct ps_node_cluster {
     uint32_t refused_count; /* processes that were not admitted, by this node as leader */
     uint64_t refused_start_ids[PS_NODE_CLUSTER_REFUSED_MAX];
     struct ps_cluster_save save;
-    struct ps_cluster_moves moves;
+    struct ps_node_migrations migrations;
     /* the control thread's own */
     uint64_t
         served[MR_PARTITION_COUNT]; /* of slots: the grant by which the cores serve them; 0: they do not */
@@ -80,10 +100,31 @@ void ps_node_cluster_poll_save(struct ps_node_cluster *c);
 enum mr_status ps_node_cluster_save(void *context, const struct ps_command *command, uint64_t *number,
                                     char *text);
 
-/* node_moves.c: begins, follows and ends the moves that this node gives or takes. */
-void ps_node_cluster_poll_moves(struct ps_node_cluster *c);
+/* migrations.c: does the work of the migrations of this node, state by state. */
+void ps_node_cluster_poll_migrations(struct ps_node_cluster *c);
+/* Takes what a target has asked for into the source's state. Caller holds c->lock. */
+void ps_node_cluster_advance_source(struct ps_node_cluster *c);
+/* Must the migrations be polled although nobody wakes the thread? */
+bool ps_node_cluster_is_migrating(struct ps_node_cluster *c);
+/* Do the cores have anything of a migration? A snapshot waits for its end. Caller holds c->lock. */
+bool ps_node_cluster_has_begun_migrations(const struct ps_node_cluster *c);
+/* A client's request, which ps_node_cluster_answer_move() answers when it has ended. */
 bool ps_node_cluster_move(void *context, struct ps_command *command);
+void ps_node_cluster_answer_move(struct ps_node_cluster *c);
 void ps_node_cluster_show_moves(void *context, struct ps_command *command);
+
+/* ---- migrations.c, the coordinator's thread; caller holds c->lock ---- */
+
+/* As in struct ps_member_ops. */
+void ps_node_cluster_migration_changed(void *context, const struct ps_migration *migration);
+bool ps_node_cluster_install(void *context, uint32_t slot, uint64_t migration);
+void ps_node_cluster_cleanup(void *context, uint32_t slot);
+/* Notes what the nodes say of the migrations that they are the targets of. */
+void ps_node_cluster_note_progress(struct ps_node_cluster *c, const struct ps_zookeeper_view *view);
+/* The map that cancels what has failed, or has what a client asks for. False: there is nothing to be
+ * proposed. */
+bool ps_node_cluster_next_migrations(struct ps_node_cluster *c, const struct ps_cluster_map *map,
+                                     struct ps_cluster_map *next);
 
 /* node_cluster.c: has the coordinator's thread read what all nodes say. Any thread. */
 void ps_node_cluster_wake(void *context);

@@ -11,17 +11,18 @@ void ps_node_cluster_poll_save(struct ps_node_cluster *c)
     pthread_mutex_lock(&c->lock);
     const struct ps_member *m = &c->member;
     memcpy(why, c->save.failed_why, sizeof(why));
-    struct ps_cluster_cut now = {
-        .cut = m->cut,
-        .step = m->map.cut_step,
-        .map_cut = m->map.cut,
-        .seen_cut = c->save.seen_cut,
-        .committed = m->map.committed,
-        .asked = c->save.asked,
-        .why = c->save.asked == c->save.failed_cut ? why : NULL,
-        .owns = m->index != PS_CLUSTER_NO_NODE && ps_cluster_map_owns_any(&m->map, m->index),
-        .is_by_trainer = c->save.is_by_trainer && c->save.own == m->cut,
-        .may_begin = control->gate == PS_GATE_OPEN && !c->is_changed && !ps_cluster_moves_is_busy(&c->moves)};
+    struct ps_cluster_cut now = {.cut = m->cut,
+                                 .step = m->map.cut_step,
+                                 .map_cut = m->map.cut,
+                                 .seen_cut = c->save.seen_cut,
+                                 .committed = m->map.committed,
+                                 .asked = c->save.asked,
+                                 .why = c->save.asked == c->save.failed_cut ? why : NULL,
+                                 .owns = m->index != PS_CLUSTER_NO_NODE &&
+                                         ps_cluster_map_owns_any(&m->map, m->index),
+                                 .is_by_trainer = c->save.is_by_trainer && c->save.own == m->cut,
+                                 .may_begin = control->gate == PS_GATE_OPEN && !c->is_changed &&
+                                              !ps_node_cluster_has_begun_migrations(c)};
     pthread_mutex_unlock(&c->lock);
     const bool is_new = ps_cluster_save_poll(&c->save, control, &now);
     if (!is_new && !now.asked_ended)

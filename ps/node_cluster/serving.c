@@ -45,7 +45,8 @@ static bool find_owned(struct ps_node_cluster *c)
         else if (grant != c->served[slot])
             *since = c->owned.epoch;
         c->served[slot] = grant;
-        c->owned.since[ps_cluster_slot(slot)] = m->holds[slot] && *since != PS_NOT_OWNED ? PS_FENCED : *since;
+        c->owned.since[ps_cluster_slot(slot)] =
+            m->fenced[slot] && *since != PS_NOT_OWNED ? PS_FENCED : *since;
     }
     return has_all;
 }
@@ -180,7 +181,8 @@ static void take_changes(struct ps_node_cluster *c)
     struct ps_cluster_info *info = NULL;
     struct order *order = NULL;
     pthread_mutex_lock(&c->lock);
-    c->is_changed |= ps_cluster_moves_advance(&c->moves, &c->member, mr_clock_boot_us()) || c->load.waits;
+    ps_node_cluster_advance_source(c);
+    c->is_changed |= c->load.waits;
     if (c->is_changed) {
         info = malloc(sizeof(*info));
         order = calloc(1, sizeof(*order));

@@ -211,8 +211,7 @@ static bool read_move(const struct ps_op *op, struct ps_command *command)
     if (words[MR_MOVE_REQUEST_KIND] < MR_MOVE_PARTITIONS || words[MR_MOVE_REQUEST_KIND] > MR_MOVE_FORGET ||
         words[MR_MOVE_REQUEST_COUNT] > MR_PARTITION_COUNT || words[MR_MOVE_REQUEST_MIB_S] > UINT32_MAX ||
         (words[MR_MOVE_REQUEST_FIRST] != MR_MOVE_ANY && words[MR_MOVE_REQUEST_FIRST] >= MR_PARTITION_COUNT))
-        return ps_refuse(op, MR_INVALID_ARGUMENT,
-                         "a move of a kind, of partitions or at a rate that is none");
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "unknown kind of move, or invalid partitions or rate");
     w->kind = (enum mr_move_kind)words[MR_MOVE_REQUEST_KIND];
     w->has_first = words[MR_MOVE_REQUEST_FIRST] != MR_MOVE_ANY;
     w->first = w->has_first ? (uint32_t)words[MR_MOVE_REQUEST_FIRST] : 0;

@@ -45,7 +45,7 @@ void ps_op_move_read(void *core_app, struct mr_endpoint *ep, const struct mr_req
                         .position = ps_tensor_u64(&op.tensors[0], MR_MOVE_ASK_POSITION)};
     const uint64_t flags = ps_tensor_u64(&op.tensors[0], MR_MOVE_ASK_FLAGS);
     if (flags != 0)
-        ps_node_cluster_heard_taker(op.core->node->cluster, read.move, flags);
+        ps_node_cluster_heard_target(op.core->node->cluster, read.move, flags);
     if (read.position == 0) {
         ops_move_answer(&op, &nothing);
         return;

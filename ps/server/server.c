@@ -330,7 +330,7 @@ static void take_apart(struct ps_server *server, uint32_t store_wait_s)
     if (node->control != NULL)
         ps_control_stop(node->control, false);
     ps_watch_stop(server->watch);
-    ps_node_cluster_end_moves(node->cluster);
+    ps_node_cluster_end_migrations(node->cluster);
     if (server->started && node->rpc != NULL && !server->left_world)
         ps_rpc_close(node->rpc);
     ps_node_metrics_stop(server->metrics);

@@ -19,7 +19,7 @@ static enum mr_status calls_moves_check(const struct mr_move_request *r)
     const char *from = r->from == NULL ? "" : r->from;
     const char *to = r->to == NULL ? "" : r->to;
     if (kind < MR_REQUEST_MOVE || kind > MR_REQUEST_FORGET_NODE)
-        return mrc_error(MR_INVALID_ARGUMENT, "mr_move: kind %u is none", kind);
+        return mrc_error(MR_INVALID_ARGUMENT, "mr_move: unknown kind %u", kind);
     if (strlen(from) >= MR_CLUSTER_NAME_BYTES || strlen(to) >= MR_CLUSTER_NAME_BYTES)
         return mrc_bad_argument("mr_move", "a node's name has at most 63 characters");
     if (((kind == MR_REQUEST_MOVE || kind == MR_REQUEST_DRAIN || kind == MR_REQUEST_FORGET_NODE) &&

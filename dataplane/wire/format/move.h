@@ -1,6 +1,6 @@
 /* Calls about partitions that move from one node of a cluster to another.
  *
- * MOVE_READ is how the taker reads a move from each of the giver's cores, block after block. A block holds
+ * MOVE_READ is how the target reads a move from each of the source's cores, block after block. A block holds
  * records (ps/checkpoint/checkpoint.h), each with its bytes, padded to 8. A block that is asked for once more
  * is the same one. */
 #ifndef MR_MOVE_H
@@ -16,29 +16,29 @@ enum mr_move_ask_word {
     MR_MOVE_ASK_WORDS
 };
 enum mr_move_flag {
-    MR_MOVE_FENCE = 1u << 0, /* little is left: the partitions are to stop */
+    MR_MOVE_FENCE = 1u << 0, /* little is left: calls for the partitions are to wait */
     MR_MOVE_INSTALLED =
-        1u << 1, /* the taker has everything, of all cores; position 0: no block is asked for */
+        1u << 1, /* the target has everything, of all cores; position 0: no block is asked for */
 };
 
 /* The answer: u64[MR_MOVE_WORDS], u8[n] the block. */
 enum mr_move_word {
     MR_MOVE_STATE,      /* enum mr_move_state */
     MR_MOVE_LEFT_BYTES, /* about, after this block */
-    MR_MOVE_IS_FIRST,   /* 1: the block's rows have not been given out before */
-    MR_MOVE_CLOCK_S,    /* of the giver, which its rows are stamped by */
+    MR_MOVE_IS_FIRST,   /* 1: the block's rows have not been sent before */
+    MR_MOVE_CLOCK_S,    /* of the source, which its rows are stamped by */
     MR_MOVE_WORDS = 8   /* the rest is 0 */
 };
 enum mr_move_state {
-    MR_MOVE_NOT_READY, /* the core does not give this move, or not yet: ask again */
+    MR_MOVE_NOT_READY, /* the core does not send this move, or not yet: ask again */
     MR_MOVE_MORE,      /* there is more, or will be: the partitions are served */
-    MR_MOVE_ALL,       /* the partitions are held, and this block is the last */
+    MR_MOVE_ALL,       /* calls for the partitions wait, and this block is the last */
     MR_MOVE_LOST,      /* the move cannot be completed */
 };
 
-/* MOVE asks for a change of the cluster's map: u64[MR_MOVE_REQUEST_WORDS], u8[2, MR_CLUSTER_NAME_BYTES] names of
- * nodes, NUL-padded. It is answered once the map says so, with that map's epoch: u64[1] (older versions:
- * nothing). The moves themselves go on; a node that has read an older map does not show them yet. */
+/* MOVE asks for a change of the cluster's map: u64[MR_MOVE_REQUEST_WORDS], u8[2, MR_CLUSTER_NAME_BYTES]
+ * names of nodes, NUL-padded. It is answered once the map says so, with that map's epoch: u64[1] (older
+ * versions: nothing). The moves themselves go on; a node with an older map does not show them yet. */
 enum mr_move_kind {
     MR_MOVE_PARTITIONS = 1, /* from the first node to the second */
     MR_MOVE_DRAIN,          /* all from the first node to the others, and none to it until MR_MOVE_BALANCE */
@@ -50,7 +50,7 @@ enum mr_move_request_word {
     MR_MOVE_REQUEST_KIND,
     MR_MOVE_REQUEST_FIRST, /* slot; MR_MOVE_ANY: the longest runs there are */
     MR_MOVE_REQUEST_COUNT, /* 0: all */
-    MR_MOVE_REQUEST_MIB_S, /* at most; 0: as the takers are configured */
+    MR_MOVE_REQUEST_MIB_S, /* at most; 0: as the targets are configured */
     MR_MOVE_REQUEST_ID,    /* to cancel: of one move; 0: all */
     MR_MOVE_REQUEST_WORDS = 8
 };
@@ -72,7 +72,7 @@ enum mr_moves_row_word {
     MR_MOVES_TO,
     MR_MOVES_MIB_S,
     MR_MOVES_STATE, /* enum mr_moves_row_state; this and what follows is as of a second ago */
-    MR_MOVES_ROWS,  /* taken; those that changed meanwhile count again */
+    MR_MOVES_ROWS,  /* copied; those that changed meanwhile count again */
     MR_MOVES_BYTES,
     MR_MOVES_LEFT_BYTES, /* about */
     MR_MOVES_US,         /* since it began */

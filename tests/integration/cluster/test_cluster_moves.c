@@ -545,7 +545,7 @@ static void test_a_cancelled_move_leaves_all_where_it_was(void **state)
     wait_still(&nodes[1]);
     assert_int_equal(cluster_node_show(&nodes[0], &after), MR_OK);
     assert_memory_equal(before.owner, after.owner, sizeof(before.owner));
-    cluster_node_wait_says(&nodes[1], "cancelled: node n0 keeps its");
+    cluster_node_wait_says(&nodes[1], "from node n0: cancelled");
     let_them(20);
     ask_well(&nodes[2], MR_MOVE_PARTITIONS, nodes[0].name, nodes[1].name, 0, 0); /* from the beginning */
     wait_owns(&nodes[0], 0, 0);
@@ -600,8 +600,8 @@ static void expect_tool(bool works, const char *arguments, const char *says)
         fail_msg("ctl %s: %s", arguments, tool_output);
 }
 
-/* The taker dies in the middle: the giver has never stopped to serve. */
-static void test_the_taker_is_killed(void **state)
+/* The target dies in the middle: the source has never stopped to serve. */
+static void test_the_target_is_killed(void **state)
 {
     static struct cluster_shown shown;
     (void)state;
@@ -628,9 +628,9 @@ static void test_the_taker_is_killed(void **state)
     (void)end_hammers();
 }
 
-/* The giver dies in the middle: its partitions stay its own, and are served when it is back. What it held
+/* The source dies in the middle: its partitions stay its own, and are served when it is back. What it held
  * is lost, as there is no checkpoint. */
-static void test_the_giver_is_killed(void **state)
+static void test_the_source_is_killed(void **state)
 {
     static struct cluster_shown shown;
     (void)state;
@@ -775,8 +775,8 @@ static void test_a_checkpoint_does_without_a_drained_node(void **state)
     wait_still(&nodes[2]);
 }
 
-/* What the taker has loaded of the move goes again, and the giver keeps it. */
-static void test_a_taker_without_room_takes_nothing(void **state)
+/* What the target has loaded of the move goes again, and the source keeps it. */
+static void test_a_target_without_room_gets_nothing(void **state)
 {
     static struct cluster_shown shown;
     const struct mr_feature wide = mr_feature_table("wide", WIDE_DIM);
@@ -785,7 +785,7 @@ static void test_a_taker_without_room_takes_nothing(void **state)
     fill(2 + VARIABLES + 2, WIDE, WIDE_KEYS); /* after "late" */
     start_hammers();
     ask_well(&nodes[2], MR_MOVE_PARTITIONS, nodes[1].name, nodes[0].name, 0, 0);
-    cluster_node_wait_says(&nodes[0], "cannot be taken: wide: the node's memory limit is reached: raise "
+    cluster_node_wait_says(&nodes[0], "cannot be copied: wide: the node's memory limit is reached: raise "
                                       "memory.limit_mib");
     wait_still(&nodes[1]);
     assert_int_equal(cluster_node_show(&nodes[1], &shown), MR_OK);
@@ -837,11 +837,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_cancelled_move_leaves_all_where_it_was),
         cmocka_unit_test(test_a_node_is_drained_and_taken_in_again),
         cmocka_unit_test(test_the_tool_moves_and_shows),
-        cmocka_unit_test(test_the_taker_is_killed),
-        cmocka_unit_test(test_the_giver_is_killed),
+        cmocka_unit_test(test_the_target_is_killed),
+        cmocka_unit_test(test_the_source_is_killed),
         cmocka_unit_test(test_a_checkpoint_after_moves_holds_all),
         cmocka_unit_test(test_a_checkpoint_does_without_a_drained_node),
-        cmocka_unit_test(test_a_taker_without_room_takes_nothing),
+        cmocka_unit_test(test_a_target_without_room_gets_nothing),
     };
     if (argc != 3) {
         (void)fprintf(stderr, "usage: %s MILLRACED MILLRACE\n", argv[0]);

@@ -47,9 +47,9 @@ void check_push(struct world *w, uint32_t partition, uint32_t length)
     w->answered[partition] = length;
 }
 
-void check_adopted(struct world *w, uint32_t partition, uint64_t grant, uint64_t start_id, uint32_t length)
+void check_installed(struct world *w, uint32_t partition, uint64_t grant, uint64_t start_id, uint32_t length)
 {
-    const uint32_t before = w->served[partition]; /* the giver, if it served the partition at all */
+    const uint32_t before = w->served[partition]; /* the source, if it served the partition at all */
     if (before + 1 < w->generation_count[partition] && w->generations[partition][before + 1].grant == grant &&
         w->generations[partition][before + 1].start_id == start_id && length < w->answered[partition])
         fail(w, "partition %u has moved with %u of %u pushes", partition, length, w->answered[partition]);

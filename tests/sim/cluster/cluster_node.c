@@ -5,8 +5,8 @@
 
 #define TICK_US      5000u
 #define LATE_US      400000u /* a checkpoint that takes longer is given up */
-#define HOLD_US      100000u /* and a move that holds calls for longer */
-#define CLOSE_ENOUGH 3u      /* pushes that are left when a move holds calls */
+#define FENCE_US     100000u /* and a migration whose calls wait for longer */
+#define CLOSE_ENOUGH 3u      /* pushes that are left when calls are to wait */
 
 /* Who a callback of the member's belongs to. */
 static struct context {
@@ -55,52 +55,43 @@ static void load(void *context, uint32_t partition, uint64_t checkpoint, uint64_
               sim_below(&c->w->rng, c->w->store_us_max));
 }
 
-static void copy(void *context, const struct ps_cluster_move *move)
-{
-    struct node *node = node_of(context);
-    for (uint32_t i = 0; i < PS_CLUSTER_MOVES_MAX; i++)
-        if (node->giving[i].move == 0) {
-            node->giving[i] = (struct giving){.move = move->id};
-            return;
-        }
-}
-
 static struct giving *find_giving(struct node *node, uint64_t move)
 {
     for (uint32_t i = 0; i < PS_CLUSTER_MOVES_MAX; i++)
-        if (move != 0 && node->giving[i].move == move)
+        if (node->giving[i].move == move)
             return &node->giving[i];
     return NULL;
 }
 
-static void send_rest(void *context, const struct ps_cluster_move *move)
+static void migration_changed(void *context, const struct ps_migration *migration)
 {
-    struct giving *giving = find_giving(node_of(context), move->id);
-    if (giving != NULL)
+    struct node *node = node_of(context);
+    const uint64_t id = migration->move.id;
+    struct giving *giving = find_giving(node, migration->state == PS_MIGRATION_WAITING ? 0 : id);
+    if (migration->role == PS_MIGRATION_TARGET || giving == NULL)
+        return;
+    if (migration->state == PS_MIGRATION_WAITING)
+        *giving = (struct giving){.move = id};
+    else if (migration->state == PS_MIGRATION_FENCING)
         giving->is_last = true;
-}
-
-static void keep(void *context, const struct ps_cluster_move *move)
-{
-    struct giving *giving = find_giving(node_of(context), move->id);
-    if (giving != NULL)
+    else if (ps_migration_has_ended(migration))
         *giving = (struct giving){0};
 }
 
-static bool adopt(void *context, uint32_t partition, uint64_t move)
+static bool install(void *context, uint32_t partition, uint64_t move)
 {
     struct node *node = node_of(context);
     struct staged *staged = &node->staged[partition];
     if (staged->move != move || !staged->is_complete)
         return false;
-    check_adopted(((const struct context *)context)->w, partition, move, node->start_id,
-                  staged->state.length);
+    check_installed(((const struct context *)context)->w, partition, move, node->start_id,
+                    staged->state.length);
     node->states[partition] = staged->state;
     *staged = (struct staged){0};
     return true;
 }
 
-static void drop(void *context, uint32_t partition)
+static void cleanup(void *context, uint32_t partition)
 {
     node_of(context)->states[partition] = (struct state){0};
 }
@@ -151,11 +142,9 @@ static void cancel_cut(void *context, uint64_t id)
 
 static const struct ps_member_ops ops = {.write_map = write_map,
                                          .load = load,
-                                         .copy = copy,
-                                         .send_rest = send_rest,
-                                         .keep = keep,
-                                         .adopt = adopt,
-                                         .drop = drop,
+                                         .migration_changed = migration_changed,
+                                         .install = install,
+                                         .cleanup = cleanup,
                                          .cut = cut,
                                          .cancel_cut = cancel_cut};
 
@@ -179,7 +168,7 @@ void node_start(struct world *w, uint32_t i)
     contexts[i] = (struct context){.w = w, .i = i};
     versions_start(w, i);
     const struct ps_cluster_node self = describe(w, i);
-    ps_member_init(&node->member, &ops, &contexts[i], &self, w->session_us, HOLD_US, w->partition_count);
+    ps_member_init(&node->member, &ops, &contexts[i], &self, w->session_us, FENCE_US, w->partition_count);
     tell_self(w, i, (struct message){.kind = TICK}, sim_below(&w->rng, TICK_US));
     features_start(w, i);
 }
@@ -367,10 +356,13 @@ static void give(struct world *w, uint32_t i, struct giving *giving)
             send_message(w, m);
     }
     const uint64_t id = giving->move; /* the calls below may end it */
+    const uint64_t now_us = node_now(w, i);
+    (void)ps_member_migrate(&node->member, id, PS_MIGRATION_COPYING, now_us);
     if (is_over)
-        ps_member_handed_over(&node->member, id);
+        (void)(ps_member_migrate(&node->member, id, PS_MIGRATION_FENCED, now_us) &&
+               ps_member_migrate(&node->member, id, PS_MIGRATION_INSTALLED, now_us));
     else if (is_close && !giving->is_last)
-        ps_member_copied(&node->member, id, node_now(w, i));
+        (void)ps_member_migrate(&node->member, id, PS_MIGRATION_FENCING, now_us);
 }
 
 static void take_move_data(struct world *w, uint32_t i, const struct message *m)
@@ -483,6 +475,8 @@ static void tick(struct world *w, uint32_t i)
     for (uint32_t k = 0; k < PS_CLUSTER_MOVES_MAX; k++)
         if (node->giving[k].move != 0)
             give(w, i, &node->giving[k]);
+    for (uint32_t k = node->member.migration_count; k-- > 0;)
+        ps_member_release(&node->member, node->member.migrations[k].move.id);
     ps_member_tick(&node->member, node_now(w, i));
     /* a change whose answer is lost: its fate is asked for */
     if (node->member.writes && sim_chance(&w->rng, 100000))

@@ -330,8 +330,8 @@ void check_map(struct world *w, const struct ps_cluster_map *map);
 void check_execution(struct world *w, uint32_t node, uint32_t partition, uint64_t grant, uint64_t start_id);
 /* A node has answered a push, and the partition has so many now. */
 void check_push(struct world *w, uint32_t partition, uint32_t length);
-/* A node takes what came by a move. */
-void check_adopted(struct world *w, uint32_t partition, uint64_t grant, uint64_t start_id, uint32_t length);
+/* A node installs what came by a move. */
+void check_installed(struct world *w, uint32_t partition, uint64_t grant, uint64_t start_id, uint32_t length);
 /* CLUSTER of this cut is about to be written. */
 void check_cut(struct world *w, const struct ps_cluster_map *map);
 /* All faults are over, and everybody is done. */

@@ -30,7 +30,7 @@ class Moving:
     target: str  #: the node that takes
     first: int  #: place of the map
     count: int  #: partitions, of 4096
-    mib_s: int  #: MiB per second at most; 0: as the taker is configured
+    mib_s: int  #: MiB per second at most; 0: as the target is configured
     state: str  #: "waits", "copies", "ends"
     rows: int  #: so far, as of a second ago; rows that changed meanwhile count again
     bytes: int

@@ -167,7 +167,7 @@ static void test_a_move_is_finished_or_cancelled(void **state)
     (void)state;
     assert_true(ps_cluster_map_begin_move(&map, 1, 2, 1));
     const uint64_t move = map.moves[0].id;
-    assert_int_equal(map.owner[1], 0); /* the giver serves meanwhile */
+    assert_int_equal(map.owner[1], 0); /* the source serves meanwhile */
     assert_int_equal(ps_cluster_map_load(&map, 1), 10);
     assert_true(ps_cluster_map_cancel_move(&map, move));
     assert_false(ps_cluster_map_finish_move(&map, move));

@@ -8,7 +8,7 @@
 
 #define PARTITIONS 4u
 #define SESSION_US 1000u
-#define HOLD_US    300u
+#define FENCE_US   300u
 #define SESSION    5u
 #define START      50u
 
@@ -16,9 +16,10 @@
 static struct ps_cluster_map map, written;
 static const bool everybody[PS_CLUSTER_NODES_MAX] = {true, true, true, true};
 static struct ps_member m;
-static bool arrived; /* what adopt() finds */
+static bool arrived; /* what install() finds */
 static struct asked {
-    uint32_t writes, loads, copies, rests, keeps, adopted, drops, cuts, cancelled;
+    uint32_t writes, loads, installed, cleanups, cuts, cancelled;
+    uint32_t changes[2][PS_MIGRATION_STATES];
     uint64_t checkpoint;
 } asked;
 
@@ -37,41 +38,26 @@ static void load(void *context, uint32_t partition, uint64_t checkpoint, uint64_
     assert_int_equal(grant, m.map.grant[partition]);
 }
 
-static void copy(void *context, const struct ps_cluster_move *move)
+static void migration_changed(void *context, const struct ps_migration *migration)
 {
     (void)context;
-    (void)move;
-    asked.copies++;
+    asked.changes[migration->role][migration->state]++;
 }
 
-static void send_rest(void *context, const struct ps_cluster_move *move)
-{
-    (void)context;
-    (void)move;
-    asked.rests++;
-}
-
-static void keep(void *context, const struct ps_cluster_move *move)
-{
-    (void)context;
-    (void)move;
-    asked.keeps++;
-}
-
-static bool adopt(void *context, uint32_t partition, uint64_t move)
+static bool install(void *context, uint32_t partition, uint64_t move)
 {
     (void)context;
     (void)partition;
     (void)move;
-    asked.adopted += arrived;
+    asked.installed += arrived;
     return arrived;
 }
 
-static void drop(void *context, uint32_t partition)
+static void cleanup(void *context, uint32_t partition)
 {
     (void)context;
     (void)partition;
-    asked.drops++;
+    asked.cleanups++;
 }
 
 static void cut(void *context, uint64_t id, uint64_t step)
@@ -91,11 +77,9 @@ static void cancel_cut(void *context, uint64_t id)
 
 static const struct ps_member_ops ops = {.write_map = write_map,
                                          .load = load,
-                                         .copy = copy,
-                                         .send_rest = send_rest,
-                                         .keep = keep,
-                                         .adopt = adopt,
-                                         .drop = drop,
+                                         .migration_changed = migration_changed,
+                                         .install = install,
+                                         .cleanup = cleanup,
                                          .cut = cut,
                                          .cancel_cut = cancel_cut};
 
@@ -127,7 +111,7 @@ static int set_up(void **state)
     ps_cluster_map_init(&map, PARTITIONS);
     assert_true(ps_cluster_map_join(&map, &a) && ps_cluster_map_join(&map, &b) &&
                 ps_cluster_map_spread(&map, everybody));
-    ps_member_init(&m, &ops, NULL, &a, SESSION_US, HOLD_US, PARTITIONS);
+    ps_member_init(&m, &ops, NULL, &a, SESSION_US, FENCE_US, PARTITIONS);
     ps_member_confirmed(&m, SESSION, 0);
     take();
     for (uint32_t p = 0; p < 2; p++)
@@ -188,7 +172,7 @@ static void test_it_ends_when_another_process_has_its_name(void **state)
     take();
     assert_true(m.is_superseded);
     assert_int_equal(serves(0, 0), PS_MEMBER_WAIT);
-    assert_int_equal(asked.drops, 2);
+    assert_int_equal(asked.cleanups, 2);
 }
 
 static void test_an_older_map_changes_nothing(void **state)
@@ -236,48 +220,59 @@ static void test_a_glimpse_does_not_tell_the_fate_of_a_change(void **state)
     assert_int_equal(m.map.epoch, map.epoch);
 }
 
+static uint32_t source_changes(enum ps_migration_state state)
+{
+    return asked.changes[PS_MIGRATION_SOURCE][state];
+}
+
 /* Up to the change of the map that ends the move, which is then in `written`. */
-static uint64_t give(void)
+static uint64_t migrate(void)
 {
     assert_true(ps_cluster_map_begin_move(&map, 0, 1, 1));
     const uint64_t move = map.moves[0].id;
     take();
-    assert_int_equal(asked.copies, 1);
+    assert_int_equal(source_changes(PS_MIGRATION_WAITING), 1);
+    assert_true(ps_member_migrate(&m, move, PS_MIGRATION_COPYING, 0));
     assert_int_equal(serves(0, 0), PS_MEMBER_SERVES);
-    ps_member_handed_over(&m, move); /* too early */
+    assert_false(ps_member_migrate(&m, move, PS_MIGRATION_INSTALLED, 0)); /* too early */
     assert_int_equal(asked.writes, 0);
-    ps_member_copied(&m, move, 0);
-    assert_int_equal(asked.rests, 1);
+    assert_true(ps_member_migrate(&m, move, PS_MIGRATION_FENCING, 0));
     assert_int_equal(serves(0, 0), PS_MEMBER_WAIT);
     assert_int_equal(serves(1, 0), PS_MEMBER_SERVES);
-    ps_member_tick(&m, HOLD_US);
+    ps_member_tick(&m, FENCE_US);
     assert_int_equal(asked.writes, 0);
-    ps_member_handed_over(&m, move);
+    assert_true(ps_member_migrate(&m, move, PS_MIGRATION_FENCED, 0));
+    assert_true(ps_member_migrate(&m, move, PS_MIGRATION_INSTALLED, 0));
     assert_int_equal(asked.writes, 1);
     return move;
 }
 
-static void test_what_it_gives_away_waits_until_the_map_has_changed(void **state)
+static void test_what_moves_away_waits_until_the_map_has_changed(void **state)
 {
     (void)state;
-    const uint64_t move = give();
+    const uint64_t move = migrate();
     assert_int_equal(written.owner[0], 1);
     assert_int_equal(written.grant[0], move);
     assert_int_equal(serves(0, 0), PS_MEMBER_WAIT);
     map = written;
     ps_member_map_written(&m, &written, PS_WRITTEN);
     assert_int_equal(serves(0, 0), PS_MEMBER_OTHER_OWNER);
-    assert_int_equal(asked.drops, 1);
-    assert_int_equal(asked.keeps, 1);
+    assert_int_equal(asked.cleanups, 1);
+    assert_int_equal(source_changes(PS_MIGRATION_DONE), 1);
+    assert_int_equal(m.migration_count, 1); /* the cores may have something of it */
+    ps_member_release(&m, move);
+    assert_int_equal(m.migration_count, 0);
 }
 
 /* Up to the calls' waiting for the end of the move. */
-static uint64_t hold(uint64_t now_us)
+static uint64_t fence(uint64_t now_us)
 {
     assert_true(ps_cluster_map_begin_move(&map, 0, 1, 1));
     const uint64_t move = map.moves[0].id;
     take();
-    ps_member_copied(&m, move, now_us);
+    (void)(ps_member_migrate(&m, move, PS_MIGRATION_COPYING, now_us) &&
+           ps_member_migrate(&m, move, PS_MIGRATION_FENCING, now_us) &&
+           ps_member_migrate(&m, move, PS_MIGRATION_FENCED, now_us));
     return move;
 }
 
@@ -285,11 +280,11 @@ static uint64_t hold(uint64_t now_us)
 static void test_changes_are_made_one_at_a_time(void **state)
 {
     (void)state;
-    const uint64_t move = hold(0);
+    const uint64_t move = fence(0);
     struct ps_cluster_map other = map;
     assert_true(ps_cluster_map_begin_move(&other, 1, 1, 1));
     assert_true(ps_member_propose(&m, &other));
-    ps_member_handed_over(&m, move);
+    assert_true(ps_member_migrate(&m, move, PS_MIGRATION_INSTALLED, 0));
     assert_int_equal(asked.writes, 1);
     assert_false(ps_member_propose(&m, &other));
     ps_member_map_written(&m, &other, PS_NOT_WRITTEN);
@@ -305,7 +300,7 @@ static void test_changes_are_made_one_at_a_time(void **state)
 static void test_a_change_of_unknown_fate_is_asked_for(void **state)
 {
     (void)state;
-    give();
+    migrate();
     ps_member_map_written(&m, &written, PS_PERHAPS_WRITTEN);
     assert_true(m.asks);
     ps_member_tick(&m, 1);
@@ -324,22 +319,22 @@ static void test_a_change_of_unknown_fate_is_asked_for(void **state)
 static void test_a_cancelled_move_lets_calls_through(void **state)
 {
     (void)state;
-    const uint64_t move = give();
+    const uint64_t move = migrate();
     ps_member_map_written(&m, &written, PS_NOT_WRITTEN);
     assert_true(ps_cluster_map_cancel_move(&map, move));
     take();
     assert_int_equal(serves(0, 0), PS_MEMBER_SERVES);
-    assert_int_equal(asked.keeps, 1);
-    assert_int_equal(asked.drops, 0);
+    assert_int_equal(source_changes(PS_MIGRATION_CANCELLED), 1);
+    assert_int_equal(asked.cleanups, 0);
 }
 
-static void test_a_move_that_holds_calls_too_long_is_given_up(void **state)
+static void test_a_migration_that_fences_calls_too_long_is_given_up(void **state)
 {
     (void)state;
-    (void)hold(100);
-    ps_member_tick(&m, 100 + HOLD_US);
+    (void)fence(100);
+    ps_member_tick(&m, 100 + FENCE_US);
     assert_int_equal(asked.writes, 0);
-    ps_member_tick(&m, 101 + HOLD_US);
+    ps_member_tick(&m, 101 + FENCE_US);
     assert_int_equal(asked.writes, 1);
     assert_int_equal(written.move_count, 0);
     assert_int_equal(written.owner[0], 0);
@@ -348,18 +343,71 @@ static void test_a_move_that_holds_calls_too_long_is_given_up(void **state)
     assert_int_equal(serves(0, 0), PS_MEMBER_SERVES);
 }
 
-static void test_what_arrived_by_a_move_is_taken(void **state)
+static void test_what_came_by_a_migration_is_installed(void **state)
 {
     (void)state;
     arrived = true;
     assert_true(ps_cluster_map_begin_move(&map, 2, 2, 0));
     take();
-    assert_int_equal(asked.adopted, 0); /* the giver still owns it */
+    assert_int_equal(asked.installed, 0); /* the source still owns it */
     assert_true(ps_cluster_map_finish_move(&map, map.moves[0].id));
     take();
-    assert_int_equal(asked.adopted, 2);
+    assert_int_equal(asked.installed, 2);
     assert_int_equal(asked.loads, 2);
     assert_int_equal(serves(3, 0), PS_MEMBER_SERVES);
+}
+
+static struct ps_migration *of_target(void)
+{
+    assert_int_equal(m.migration_count, 1);
+    assert_int_equal(m.migrations[0].role, PS_MIGRATION_TARGET);
+    assert_string_equal(m.migrations[0].peer.name, "b");
+    return &m.migrations[0];
+}
+
+static void test_a_target_ends_as_the_map_says(void **state)
+{
+    (void)state;
+    assert_true(ps_cluster_map_begin_move(&map, 2, 1, 0));
+    const uint64_t first = map.moves[0].id;
+    take();
+    assert_int_equal(of_target()->state, PS_MIGRATION_WAITING);
+    assert_true(ps_member_migrate(&m, first, PS_MIGRATION_CLEANUP, 0));
+    assert_true(ps_member_migrate(&m, first, PS_MIGRATION_COPYING, 0));
+    assert_false(ps_member_migrate(&m, first, PS_MIGRATION_INSTALLED, 0)); /* the source serves them */
+    assert_true(ps_member_migrate(&m, first, PS_MIGRATION_FAILED, 0));
+    ps_member_release(&m, first); /* the map still has it */
+    assert_true(ps_cluster_map_cancel_move(&map, first));
+    take();
+    assert_int_equal(of_target()->state, PS_MIGRATION_CANCELLED);
+    ps_member_release(&m, first);
+    assert_true(ps_cluster_map_begin_move(&map, 2, 1, 0));
+    const uint64_t second = map.moves[0].id;
+    take();
+    for (uint32_t i = PS_MIGRATION_CLEANUP; i <= PS_MIGRATION_INSTALLED; i++)
+        assert_int_equal(ps_member_migrate(&m, second, i, 0), i != PS_MIGRATION_FENCING);
+    arrived = true;
+    assert_true(ps_cluster_map_finish_move(&map, second));
+    take();
+    assert_int_equal(of_target()->state, PS_MIGRATION_DONE);
+    assert_int_equal(serves(2, 0), PS_MEMBER_SERVES);
+    assert_false(ps_member_migrate(&m, second, PS_MIGRATION_CANCELLED, 0));
+}
+
+/* Nothing on the cores is to be ended, and nobody releases it. */
+static void test_one_that_waits_leaves_nothing_when_it_ends(void **state)
+{
+    (void)state;
+    assert_true(ps_cluster_map_begin_move(&map, 0, 1, 1));
+    assert_true(ps_cluster_map_begin_move(&map, 2, 1, 0));
+    take();
+    assert_int_equal(m.migration_count, 2);
+    while (map.move_count > 0)
+        assert_true(ps_cluster_map_cancel_move(&map, map.moves[0].id));
+    take();
+    assert_int_equal(m.migration_count, 0);
+    assert_int_equal(source_changes(PS_MIGRATION_CANCELLED), 1);
+    assert_int_equal(asked.changes[PS_MIGRATION_TARGET][PS_MIGRATION_CANCELLED], 1);
 }
 
 static void test_it_cuts_once_it_has_all_that_it_owns(void **state)
@@ -387,12 +435,14 @@ int main(void)
         cmocka_unit_test_setup(test_an_older_map_changes_nothing, set_up),
         cmocka_unit_test_setup(test_the_end_of_an_own_move_is_taken_at_a_glimpse, set_up),
         cmocka_unit_test_setup(test_a_glimpse_does_not_tell_the_fate_of_a_change, set_up),
-        cmocka_unit_test_setup(test_what_it_gives_away_waits_until_the_map_has_changed, set_up),
+        cmocka_unit_test_setup(test_what_moves_away_waits_until_the_map_has_changed, set_up),
         cmocka_unit_test_setup(test_changes_are_made_one_at_a_time, set_up),
         cmocka_unit_test_setup(test_a_change_of_unknown_fate_is_asked_for, set_up),
         cmocka_unit_test_setup(test_a_cancelled_move_lets_calls_through, set_up),
-        cmocka_unit_test_setup(test_a_move_that_holds_calls_too_long_is_given_up, set_up),
-        cmocka_unit_test_setup(test_what_arrived_by_a_move_is_taken, set_up),
+        cmocka_unit_test_setup(test_a_migration_that_fences_calls_too_long_is_given_up, set_up),
+        cmocka_unit_test_setup(test_what_came_by_a_migration_is_installed, set_up),
+        cmocka_unit_test_setup(test_a_target_ends_as_the_map_says, set_up),
+        cmocka_unit_test_setup(test_one_that_waits_leaves_nothing_when_it_ends, set_up),
         cmocka_unit_test_setup(test_it_cuts_once_it_has_all_that_it_owns, set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@
 static struct ps_cluster_map map, next;
 static const bool everybody[PS_CLUSTER_NODES_MAX] = {true, true, true, true};
 static bool present[PS_CLUSTER_NODES_MAX];
-static struct ps_migration_request wish;
+static struct ps_migration_request request;
 static char text[PS_CLUSTER_TEXT_BYTES];
 
 /* Three nodes with 4 partitions each: a has 0 to 3, b 4 to 7, c 8 to 11. */
@@ -25,7 +25,7 @@ static int three_nodes(void **state)
     }
     assert_true(ps_cluster_map_spread(&map, everybody));
     memcpy(present, everybody, sizeof(present));
-    wish = (struct ps_migration_request){
+    request = (struct ps_migration_request){
         .kind = MR_MOVE_PARTITIONS, .from = "a", .to = "b", .count = 2, .mib_s = 7};
     return 0;
 }
@@ -33,7 +33,7 @@ static int three_nodes(void **state)
 static enum ps_migration_request_state ask(void)
 {
     const enum ps_migration_request_state state =
-        ps_migration_request_propose(&map, present, &wish, &next, text);
+        ps_migration_request_propose(&map, present, &request, &next, text);
     if (state == PS_REQUEST_WRITES) {
         assert_int_equal(next.epoch, map.epoch + 1); /* it is one change */
         map = next;
@@ -72,7 +72,7 @@ static void test_several_runs_move_in_one_change(void **state)
 {
     (void)state;
     map.owner[1] = 2;
-    wish.count = 0;
+    request.count = 0;
     assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_int_equal(map.move_count, 2);
     assert_int_equal(ps_cluster_map_load(&map, 0), 0);
@@ -82,18 +82,18 @@ static void test_several_runs_move_in_one_change(void **state)
 static void test_named_places_move_or_it_is_refused(void **state)
 {
     (void)state;
-    wish.has_first = true;
-    wish.first = 1;
+    request.has_first = true;
+    request.first = 1;
     assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_int_equal(map.moves[0].first, 1);
-    wish.range_count = 0;
-    wish.first = 2;
+    request.range_count = 0;
+    request.first = 2;
     assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_string_equal(text, "partition 2 of node a moves already");
-    wish.first = 3;
+    request.first = 3;
     assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_string_equal(text, "partition 4 is not node a's");
-    wish.first = 11;
+    request.first = 11;
     assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_string_equal(text, "partitions 11 to 12: the map has 0 to 11");
 }
@@ -101,13 +101,13 @@ static void test_named_places_move_or_it_is_refused(void **state)
 static void test_what_cannot_move_is_refused_in_words(void **state)
 {
     (void)state;
-    (void)snprintf(wish.from, sizeof(wish.from), "d");
+    (void)snprintf(request.from, sizeof(request.from), "d");
     assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "called d"));
-    (void)snprintf(wish.from, sizeof(wish.from), "b");
+    (void)snprintf(request.from, sizeof(request.from), "b");
     assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "there already"));
-    (void)snprintf(wish.from, sizeof(wish.from), "a");
+    (void)snprintf(request.from, sizeof(request.from), "a");
     map.drained[1] = true;
     assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "is drained"));
@@ -145,7 +145,7 @@ static void lead(void)
 static void test_a_drained_node_has_none_until_a_rebalance(void **state)
 {
     (void)state;
-    wish = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "c", .mib_s = 3};
+    request = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "c", .mib_s = 3};
     assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_true(map.balances && map.drained[2]);
     assert_int_equal(map.balance_mib_s, 3);
@@ -153,7 +153,7 @@ static void test_a_drained_node_has_none_until_a_rebalance(void **state)
     lead();
     assert_int_equal(ps_cluster_map_load(&map, 2), 0);
     assert_int_equal(ask(), PS_REQUEST_MADE);
-    wish = (struct ps_migration_request){.kind = MR_MOVE_BALANCE};
+    request = (struct ps_migration_request){.kind = MR_MOVE_BALANCE};
     assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_false(map.drained[2]);
     assert_int_equal(ask(), PS_REQUEST_MADE);
@@ -170,14 +170,14 @@ static void test_what_concerns_an_absent_node_is_refused(void **state)
     present[0] = false;
     assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "node a is away, and owns 4 partitions"));
-    wish = (struct ps_migration_request){.kind = MR_MOVE_PARTITIONS, .from = "b", .to = "a", .count = 2};
+    request = (struct ps_migration_request){.kind = MR_MOVE_PARTITIONS, .from = "b", .to = "a", .count = 2};
     assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "node a is away"));
-    wish = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "a"};
+    request = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "a"};
     assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "node a is away"));
     present[1] = false;
-    wish = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "c"};
+    request = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "c"};
     assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "no other node that is there"));
 }
@@ -187,12 +187,12 @@ static void test_moves_among_the_present_come_to_their_end(void **state)
 {
     (void)state;
     present[2] = false;
-    wish = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "a"};
+    request = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "a"};
     assert_int_equal(ask(), PS_REQUEST_WRITES);
     lead();
     assert_int_equal(ps_cluster_map_load(&map, 0), 0);
     assert_int_equal(ps_cluster_map_load(&map, 1), 8);
-    wish = (struct ps_migration_request){.kind = MR_MOVE_BALANCE};
+    request = (struct ps_migration_request){.kind = MR_MOVE_BALANCE};
     assert_int_equal(ask(), PS_REQUEST_WRITES);
     lead();
     assert_int_equal(ps_cluster_map_load(&map, 0), 4);
@@ -203,17 +203,17 @@ static void test_moves_among_the_present_come_to_their_end(void **state)
 static void test_who_was_drained_and_has_left_stays_drained(void **state)
 {
     (void)state;
-    wish = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "c"};
+    request = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "c"};
     assert_int_equal(ask(), PS_REQUEST_WRITES);
     lead();
     present[2] = false;
-    wish = (struct ps_migration_request){.kind = MR_MOVE_BALANCE};
+    request = (struct ps_migration_request){.kind = MR_MOVE_BALANCE};
     assert_int_equal(ask(), PS_REQUEST_MADE);
-    wish = (struct ps_migration_request){.kind = MR_MOVE_CANCEL};
+    request = (struct ps_migration_request){.kind = MR_MOVE_CANCEL};
     assert_int_equal(ask(), PS_REQUEST_MADE);
     assert_true(map.drained[2]);
     present[2] = true; /* it is back, and wanted */
-    wish = (struct ps_migration_request){.kind = MR_MOVE_BALANCE};
+    request = (struct ps_migration_request){.kind = MR_MOVE_BALANCE};
     assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_false(map.drained[2]);
 }
@@ -221,10 +221,10 @@ static void test_who_was_drained_and_has_left_stays_drained(void **state)
 static void test_a_node_that_has_left_is_forgotten(void **state)
 {
     (void)state;
-    wish = (struct ps_migration_request){.kind = MR_MOVE_FORGET, .from = "d"};
+    request = (struct ps_migration_request){.kind = MR_MOVE_FORGET, .from = "d"};
     assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "called d"));
-    wish = (struct ps_migration_request){.kind = MR_MOVE_FORGET, .from = "a"};
+    request = (struct ps_migration_request){.kind = MR_MOVE_FORGET, .from = "a"};
     assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "node a is there"));
     present[0] = false;
@@ -240,7 +240,7 @@ static void test_the_last_node_is_not_drained(void **state)
 {
     (void)state;
     map.drained[0] = map.drained[1] = true;
-    wish = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "c"};
+    request = (struct ps_migration_request){.kind = MR_MOVE_DRAIN, .from = "c"};
     assert_int_equal(ask(), PS_REQUEST_FAILED);
     assert_non_null(strstr(text, "no other node that is there"));
 }
@@ -252,11 +252,11 @@ static void test_cancelling_leaves_partitions_where_they_are(void **state)
     assert_true(ps_cluster_map_begin_move(&map, 8, 1, 1));
     const uint64_t id = map.moves[0].id;
     map.balances = true;
-    wish = (struct ps_migration_request){.kind = MR_MOVE_CANCEL, .id = id};
+    request = (struct ps_migration_request){.kind = MR_MOVE_CANCEL, .id = id};
     assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_int_equal(map.move_count, 1);
     assert_null(ps_cluster_map_move(&map, id));
-    wish.id = 0;
+    request.id = 0;
     assert_int_equal(ask(), PS_REQUEST_WRITES);
     assert_int_equal(map.move_count, 0);
     assert_false(map.balances);

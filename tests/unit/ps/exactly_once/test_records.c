@@ -108,7 +108,7 @@ static void a_push_counts_where_its_partition_is(void **state)
         assert_int_equal(has(&to, a, lane, 1, p), p < 20);
         assert_int_equal(has(&to, a, lane, 2, p), p >= 20);
         assert_int_equal(has(&to, a, lane, 3, p), p < 20);
-        assert_int_equal(has(&to, b, lane, 1, p), p >= 20); /* the giver has nothing of it */
+        assert_int_equal(has(&to, b, lane, 1, p), p >= 20); /* the source has nothing of it */
     }
     assert_false(has(&from, a, lane, 1, 10));
     assert_true(has(&from, a, lane, 1, 9));
@@ -196,7 +196,7 @@ static void a_core_without_partitions_takes_all(void **state)
     destroy(&to);
 }
 
-/* A giver that has forgotten a stream cannot say of each of its batches that it lacks it. */
+/* A source that has forgotten a stream cannot say of each of its batches that it lacks it. */
 static void a_stream_that_one_has_forgotten_is_as_the_other_has_it(void **state)
 {
     const struct ps_partition_set set = ps_partitions_range(10, 20), others = ps_partitions_range(20, 40);

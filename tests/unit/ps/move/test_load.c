@@ -1,4 +1,4 @@
-/* What a taker makes of a giver's blocks. */
+/* What a target makes of a source's blocks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* A core gives partitions block by block, while it serves them. */
+/* A core sends partitions block by block, while it serves them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,7 @@ struct fixture {
     struct ps_table *table;
     struct ps_partition_set set;
     uint64_t position;
-    uint32_t seen[ROWS]; /* how often a key has been given */
+    uint32_t seen[ROWS]; /* how often a key has been sent */
     uint64_t gone;
 };
 
@@ -59,7 +59,7 @@ static int destroy(void **state)
     return 0;
 }
 
-static bool is_given(uint64_t key)
+static bool is_moved(uint64_t key)
 {
     return mr_partition_of(mr_key_hash(key, 0)) % 2 == 0;
 }
@@ -87,7 +87,7 @@ static void note(struct fixture *f, const struct ps_migration_block *block)
         memcpy(&record, block->bytes + at, sizeof(record));
         const uint64_t *keys = (const uint64_t *)(const void *)(block->bytes + at + sizeof(record));
         for (uint32_t i = 0; i < record.count && record.kind == PS_RECORD_ROWS; i++) {
-            assert_true(keys[i] < ROWS && is_given(keys[i]));
+            assert_true(keys[i] < ROWS && is_moved(keys[i]));
             f->seen[keys[i]]++;
         }
         f->gone += record.kind == PS_RECORD_GONE ? record.count : 0;
@@ -96,7 +96,7 @@ static void note(struct fixture *f, const struct ps_migration_block *block)
 }
 
 /* Takes blocks until one is empty, or the last. */
-static struct ps_migration_block take_all(struct fixture *f, uint64_t budget_bytes)
+static struct ps_migration_block read_all(struct fixture *f, uint64_t budget_bytes)
 {
     for (uint32_t i = 0; i < BLOCKS_MAX; i++) {
         const struct ps_migration_block block = next(f, budget_bytes);
@@ -113,22 +113,22 @@ static void test_rows_come_and_come_again_when_they_change(void **state)
 {
     struct fixture *f = *state;
     assert_int_equal(ps_migration_source_begin(f->core, MOVE, &f->set), MR_OK);
-    struct ps_migration_block block = take_all(f, SMALL_STEPS);
+    struct ps_migration_block block = read_all(f, SMALL_STEPS);
     assert_int_equal(block.state, MR_MOVE_MORE);
     assert_int_equal(block.left_bytes, 0);
     for (uint64_t key = 0; key < ROWS; key++)
-        assert_int_equal(f->seen[key], is_given(key));
+        assert_int_equal(f->seen[key], is_moved(key));
     for (uint64_t key = 0; key < 100; key++)
         push(f, key);
-    (void)take_all(f, UINT64_MAX);
+    (void)read_all(f, UINT64_MAX);
     for (uint64_t key = 0; key < ROWS; key++)
-        assert_int_equal(f->seen[key], is_given(key) ? 1 + (key < 100) : 0);
+        assert_int_equal(f->seen[key], is_moved(key) ? 1 + (key < 100) : 0);
     push(f, 1);
     push(f, 2);
     ps_migration_source_fence(f->core, MOVE);
-    block = take_all(f, SMALL_STEPS);
+    block = read_all(f, SMALL_STEPS);
     assert_int_equal(block.state, MR_MOVE_ALL);
-    assert_int_equal(f->seen[1] + f->seen[2], (is_given(1) ? 3 : 0) + (is_given(2) ? 3 : 0));
+    assert_int_equal(f->seen[1] + f->seen[2], (is_moved(1) ? 3 : 0) + (is_moved(2) ? 3 : 0));
     ps_migration_source_end(f->core, MOVE);
     assert_null(f->core->migration_source);
     assert_false(ps_save_delta_possible(f->core));
@@ -201,9 +201,9 @@ static void test_a_block_that_was_begun_is_completed(void **state)
     struct ps_migration_block block;
     assert_int_equal(ps_migration_source_begin(f->core, MOVE, &f->set), MR_OK);
     assert_false(ps_migration_source_read(f->core, MOVE, 1, SMALL_STEPS, &block));
-    (void)take_all(f, UINT64_MAX); /* from position 1 on */
+    (void)read_all(f, UINT64_MAX); /* from position 1 on */
     for (uint64_t key = 0; key < ROWS; key++)
-        assert_int_equal(f->seen[key], is_given(key));
+        assert_int_equal(f->seen[key], is_moved(key));
 }
 
 static void test_what_is_not_given_is_not_ready(void **state)
@@ -243,7 +243,7 @@ static void test_only_what_is_not_served_is_dropped(void **state)
     assert_false(ps_cleanup_has(f->core, &f->set));
     uint64_t left = 0;
     for (uint64_t key = 0; key < ROWS; key++)
-        left += !is_given(key);
+        left += !is_moved(key);
     assert_int_equal(ps_table_rows(f->table), left);
 }
 

@@ -1,4 +1,4 @@
-/* A taker whose giver does not answer: a firewall is between the nodes, or they have different keys. */
+/* A target whose source does not answer: a firewall is between the nodes, or they have different keys. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 static struct ps_config config;
 static struct ps_node node = {.config = &config};
 static sem_t changes;
-static char address[64];
+static char address[PS_CLUSTER_NAME_BYTES];
 
 int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
                        struct addrinfo **out);
@@ -34,12 +34,6 @@ int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo
     return failed != 0 ? failed : __real_getaddrinfo("127.0.0.1", port, hints, &(*out)->ai_next);
 }
 
-static void note_change(void *context)
-{
-    (void)context;
-    (void)sem_post(&changes);
-}
-
 /* Takes what is sent there, and says nothing. */
 static int open_silent_socket(void)
 {
@@ -53,98 +47,94 @@ static int open_silent_socket(void)
     return fd;
 }
 
-static struct ps_migration_target_options options_of(void)
+static struct ps_migration_target_options options_of(const char *source)
 {
-    struct ps_migration_target_options options = {.node = &node,
-                                                  .move = 7,
-                                                  .address = address,
-                                                  .core_count = 1,
-                                                  .silence_us = 1000000,
-                                                  .changed = note_change};
-    ps_partitions_add(&options.partitions, 3);
+    struct ps_migration_target_options options = {
+        .node = &node,
+        .migration = {.move = {.id = 7, .first = 3, .count = 1}, .peer = {.core_count = 1}},
+        .silence_us = 1000000};
+    (void)snprintf(options.migration.peer.address, sizeof(options.migration.peer.address), "%s", source);
     return options;
 }
 
-static void a_silent_giver_is_given_up(void **state)
+static void a_silent_source_is_given_up(void **state)
 {
-    const struct ps_migration_target_options options = options_of();
-    struct ps_migration_target_progress progress;
-    struct ps_migration_target *take;
-    char text[PS_MOVE_TEXT_BYTES];
     const int fd = open_silent_socket();
+    const struct ps_migration_target_options options = options_of(address);
+    struct ps_migration_target_progress progress;
+    struct ps_migration_target *target;
+    char text[PS_MOVE_TEXT_BYTES];
     (void)state;
-    if (ps_migration_target_start(&options, &take, text) != MR_OK)
+    if (ps_migration_target_start(&options, &target, text) != MR_OK)
         fail_msg("%s", text);
     assert_int_equal(sem_wait(&changes), 0);
-    ps_migration_target_progress(take, &progress);
-    assert_int_equal(progress.state, PS_TAKE_FAILED);
+    ps_migration_target_progress(target, &progress);
+    assert_int_equal(progress.state, PS_MIGRATION_FAILED);
     (void)snprintf(text, sizeof(text), "%s does not answer for 1 s: a firewall", address);
     assert_non_null(strstr(progress.text, text));
-    ps_migration_target_stop(take);
+    ps_migration_target_stop(target);
     (void)close(fd);
 }
 
-/* The name of the giver has two addresses, and it answers at the second. */
+/* The name of the source has two addresses, and it answers at the second. */
 static void the_next_address_is_tried(void **state)
 {
-    struct ps_migration_target_options options = options_of();
-    struct ps_migration_target *take;
-    char text[PS_MOVE_TEXT_BYTES], by_name[64];
+    struct ps_migration_target_options options = options_of("two.test");
+    struct ps_migration_target *target;
+    char text[PS_MOVE_TEXT_BYTES];
     const int fd = open_silent_socket();
     struct pollfd asked = {.fd = fd, .events = POLLIN};
     (void)state;
-    (void)snprintf(by_name, sizeof(by_name), "two.test%s", strchr(address, ':'));
-    options.address = by_name;
+    (void)strcat(options.migration.peer.address, strchr(address, ':'));
     options.silence_us = 60000000;
-    if (ps_migration_target_start(&options, &take, text) != MR_OK)
+    if (ps_migration_target_start(&options, &target, text) != MR_OK)
         fail_msg("%s", text);
     assert_int_equal(poll(&asked, 1, 60000), 1);
-    ps_migration_target_stop(take);
+    ps_migration_target_stop(target);
     (void)close(fd);
 }
 
 /* The look-up does not hold the caller, the control thread. */
-static void an_unknown_giver_ends_the_take(void **state)
+static void an_unknown_source_ends_the_migration(void **state)
 {
-    struct ps_migration_target_options options = options_of();
+    const struct ps_migration_target_options options = options_of("nosuch.test:7");
     struct ps_migration_target_progress progress;
-    struct ps_migration_target *take;
-    char text[PS_MOVE_TEXT_BYTES], gone[] = "nosuch.test:7";
+    struct ps_migration_target *target;
+    char text[PS_MOVE_TEXT_BYTES];
     (void)state;
-    options.address = gone;
-    if (ps_migration_target_start(&options, &take, text) != MR_OK)
+    if (ps_migration_target_start(&options, &target, text) != MR_OK)
         fail_msg("%s", text);
-    memset(gone, 'x', sizeof(gone) - 1); /* it is the caller's */
     assert_int_equal(sem_wait(&changes), 0);
-    ps_migration_target_progress(take, &progress);
-    assert_int_equal(progress.state, PS_TAKE_FAILED);
+    ps_migration_target_progress(target, &progress);
+    assert_int_equal(progress.state, PS_MIGRATION_FAILED);
     assert_non_null(strstr(progress.text, "nosuch.test: the name does not resolve"));
-    ps_migration_target_stop(take);
+    ps_migration_target_stop(target);
 }
 
 static void nodes_call_each_other_as_operators(void **state)
 {
-    const struct ps_migration_target_options options = options_of();
-    struct ps_migration_target *take;
+    const struct ps_migration_target_options options = options_of("127.0.0.1:7");
+    struct ps_migration_target *target;
     char text[PS_MOVE_TEXT_BYTES], error[PS_CONFIG_ERROR_BYTES];
     (void)state;
     assert_int_equal(ps_config_set(&config, "node.key=trainer:/nonexistent/t.key", error), MR_OK);
-    assert_int_equal(ps_migration_target_start(&options, &take, text), MR_INVALID_ARGUMENT);
+    assert_int_equal(ps_migration_target_start(&options, &target, text), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(text, "set node.key = operator:FILE"));
     assert_int_equal(ps_config_set(&config, "node.key=operator:/nonexistent/o.key", error), MR_OK);
-    assert_int_equal(ps_migration_target_start(&options, &take, text), MR_INVALID_ARGUMENT);
+    assert_int_equal(ps_migration_target_start(&options, &target, text), MR_INVALID_ARGUMENT);
     assert_non_null(strstr(text, "/nonexistent/o.key")); /* it is the one that is read */
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_silent_giver_is_given_up),
+        cmocka_unit_test(a_silent_source_is_given_up),
         cmocka_unit_test(the_next_address_is_tried),
-        cmocka_unit_test(an_unknown_giver_ends_the_take),
+        cmocka_unit_test(an_unknown_source_ends_the_migration),
         cmocka_unit_test(nodes_call_each_other_as_operators),
     };
     ps_config_default(&config);
+    node.control_wake = &changes;
     (void)sem_init(&changes, 0, 0);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
