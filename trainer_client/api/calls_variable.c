@@ -23,8 +23,8 @@ struct variable_call {
 
 /* Finds the variable and the owners of these elements of it, and checks that they are inside. On success
  * pieces->memory is to be freed. */
-static enum mr_status find_pieces(struct variable_call *c, uint64_t first, uint64_t count,
-                                  struct mrc_pieces *pieces)
+static enum mr_status variable_divide(struct variable_call *c, uint64_t first, uint64_t count,
+                                      struct mrc_pieces *pieces)
 {
     struct mr_client *client = c->retry.client;
     const enum mr_op op = c->retry.op;
@@ -51,8 +51,8 @@ static enum mr_status find_pieces(struct variable_call *c, uint64_t first, uint6
 }
 
 /* Takes over the pieces. */
-static enum mr_status new_future(struct variable_call *c, const struct mrc_pieces *pieces,
-                                 struct mr_future **out)
+static enum mr_status variable_future(struct variable_call *c, const struct mrc_pieces *pieces,
+                                      struct mr_future **out)
 {
     enum mr_status status = mrc_future_new(c->retry.client, c->retry.options, c->retry.op, c->variable,
                                            pieces->share_count, 3, sizeof(struct variable_context), out);
@@ -72,7 +72,7 @@ static enum mr_status new_future(struct variable_call *c, const struct mrc_piece
 }
 
 /* Adds each owner's pieces. */
-static void add_pieces(struct mr_future *f)
+static void variable_add_pieces(struct mr_future *f)
 {
     const struct variable_context *context = f->context;
     for (uint32_t i = 0; i < f->request_count; i++) {
@@ -83,8 +83,8 @@ static void add_pieces(struct mr_future *f)
 
 /* Adds each owner's share of the values as the last tensor, and runs the call. `whole`: the values as a
  * single owner gets them. */
-static enum mr_status run_with_values(struct mr_future *f, const struct mr_options *options,
-                                      struct mr_tensor whole)
+static enum mr_status variable_run(struct mr_future *f, const struct mr_options *options,
+                                   struct mr_tensor whole)
 {
     struct variable_context *context = f->context;
     struct mrc_pieces *pieces = &context->pieces;
@@ -108,21 +108,21 @@ static enum mr_status run_with_values(struct mr_future *f, const struct mr_optio
 
 /* ---- values ---- */
 
-static enum mr_status push_make(struct mrc_retry *r, struct mr_reply **reply)
+static enum mr_status variable_push_make(struct mrc_retry *r, struct mr_reply **reply)
 {
     struct variable_call *c = MR_CONTAINER(r, struct variable_call, retry);
     struct mrc_pieces pieces;
     struct mr_future *f;
-    enum mr_status status = find_pieces(c, c->first, c->count, &pieces);
+    enum mr_status status = variable_divide(c, c->first, c->count, &pieces);
     if (status == MR_OK)
-        status = new_future(c, &pieces, &f);
+        status = variable_future(c, &pieces, &f);
     if (status != MR_OK)
         return status;
     if (f->request_count == 1)
         mrc_request_add(f, 0, mr_tensor_1d(MR_U64, 1, pieces.words));
     else
-        add_pieces(f);
-    return run_with_values(f, r->options, mr_tensor_1d(MR_F32, (uint32_t)pieces.elements, c->values));
+        variable_add_pieces(f);
+    return variable_run(f, r->options, mr_tensor_1d(MR_F32, (uint32_t)pieces.elements, c->values));
 }
 
 enum mr_status mr_variable_push(struct mr_client *client, const struct mr_options *options, uint32_t variable,
@@ -133,7 +133,7 @@ enum mr_status mr_variable_push(struct mr_client *client, const struct mr_option
     struct variable_call c = {.retry = {.client = client,
                                         .options = options,
                                         .op = MR_OP_VARIABLE_PUSH,
-                                        .make = push_make,
+                                        .make = variable_push_make,
                                         .is_due = mrc_retry_by_map},
                               .variable = variable,
                               .first = first,
@@ -142,7 +142,7 @@ enum mr_status mr_variable_push(struct mr_client *client, const struct mr_option
     return mrc_retry_run(&c.retry, NULL);
 }
 
-static enum mr_status finish_pull(struct mr_future *f, struct mr_reply **reply)
+static enum mr_status variable_pull_finish(struct mr_future *f, struct mr_reply **reply)
 {
     struct variable_context *context = f->context;
     struct mrc_pieces *pieces = &context->pieces;
@@ -167,12 +167,12 @@ static enum mr_status finish_pull(struct mr_future *f, struct mr_reply **reply)
     return MR_OK;
 }
 
-static enum mr_status pull_make(struct mrc_retry *r, struct mr_reply **reply)
+static enum mr_status variable_pull_make(struct mrc_retry *r, struct mr_reply **reply)
 {
     struct variable_call *c = MR_CONTAINER(r, struct variable_call, retry);
     struct mrc_pieces pieces;
     struct mr_future *f;
-    enum mr_status status = find_pieces(c, c->first, c->count, &pieces);
+    enum mr_status status = variable_divide(c, c->first, c->count, &pieces);
     if (status == MR_OK && pieces.elements > UINT32_MAX) {
         free(pieces.memory);
         status =
@@ -180,16 +180,16 @@ static enum mr_status pull_make(struct mrc_retry *r, struct mr_reply **reply)
                       r->client->server, mr_op_name(r->op), pieces.elements);
     }
     if (status == MR_OK)
-        status = new_future(c, &pieces, &f);
+        status = variable_future(c, &pieces, &f);
     if (status != MR_OK)
         return status;
-    add_pieces(f);
+    variable_add_pieces(f);
     if (f->request_count > 1)
-        f->finish = finish_pull;
+        f->finish = variable_pull_finish;
     return mrc_future_run(f, r->options, reply);
 }
 
-static struct mrc_retry *pull_copy(const struct mrc_retry *r)
+static struct mrc_retry *variable_pull_copy(const struct mrc_retry *r)
 {
     struct variable_call *copy = malloc(sizeof(*copy));
     if (copy == NULL)
@@ -206,9 +206,9 @@ enum mr_status mr_variable_pull(struct mr_client *client, const struct mr_option
     struct variable_call c = {.retry = {.client = client,
                                         .options = options,
                                         .op = MR_OP_VARIABLE_PULL,
-                                        .make = pull_make,
+                                        .make = variable_pull_make,
                                         .is_due = mrc_retry_by_map,
-                                        .copy = pull_copy},
+                                        .copy = variable_pull_copy},
                               .variable = variable,
                               .first = first,
                               .count = count};
@@ -217,12 +217,12 @@ enum mr_status mr_variable_pull(struct mr_client *client, const struct mr_option
 
 /* ---- gradients ---- */
 
-static enum mr_status push_gradient_make(struct mrc_retry *r, struct mr_reply **reply)
+static enum mr_status variable_push_gradient_make(struct mrc_retry *r, struct mr_reply **reply)
 {
     struct variable_call *c = MR_CONTAINER(r, struct variable_call, retry);
     struct mrc_pieces pieces;
     struct mr_future *f;
-    enum mr_status status = find_pieces(c, 0, 0, &pieces);
+    enum mr_status status = variable_divide(c, 0, 0, &pieces);
     if (status == MR_OK && c->count != pieces.elements) {
         free(pieces.memory);
         status = mrc_error(
@@ -230,7 +230,7 @@ static enum mr_status push_gradient_make(struct mrc_retry *r, struct mr_reply **
             r->client->server, pieces.variable.name, pieces.elements, mr_plural(pieces.elements), c->count);
     }
     if (status == MR_OK)
-        status = new_future(c, &pieces, &f);
+        status = variable_future(c, &pieces, &f);
     if (status != MR_OK)
         return status;
     struct variable_context *context = f->context;
@@ -246,8 +246,8 @@ static enum mr_status push_gradient_make(struct mrc_retry *r, struct mr_reply **
     for (uint32_t i = 0; i < f->request_count; i++)
         mrc_request_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, &context->head));
     if (f->request_count > 1)
-        add_pieces(f);
-    return run_with_values(f, r->options, tensor);
+        variable_add_pieces(f);
+    return variable_run(f, r->options, tensor);
 }
 
 enum mr_status mr_variable_push_gradient(struct mr_client *client, const struct mr_options *options,
@@ -259,7 +259,7 @@ enum mr_status mr_variable_push_gradient(struct mr_client *client, const struct 
     struct variable_call c = {.retry = {.client = client,
                                         .options = options,
                                         .op = MR_OP_PUSH_GRAD,
-                                        .make = push_gradient_make,
+                                        .make = variable_push_gradient_make,
                                         .is_due = mrc_retry_by_map},
                               .variable = variable,
                               .count = count,

@@ -91,17 +91,12 @@ enum mr_status mrc_large_check(struct mrc_rows_call *c, bool *is_large)
 
 /* ---- answers ---- */
 
-static size_t aligned_bytes(uint64_t bytes)
-{
-    return (bytes + MR_TENSOR_ALIGN - 1) / MR_TENSOR_ALIGN * MR_TENSOR_ALIGN;
-}
-
 /* Makes room for all rows. */
 static enum mr_status reply_allocate(struct large_call *l)
 {
     size_t bytes = MR_TENSOR_ALIGN;
     for (uint32_t t = 0; t < l->table_count; t++)
-        bytes += aligned_bytes(l->tables[t].rows.bytes);
+        bytes += mrc_reply_room(l->tables[t].rows.bytes);
     l->rows = aligned_alloc(MR_TENSOR_ALIGN, bytes);
     if (l->rows == NULL)
         return mrc_error(MR_NO_MEMORY, "%s: no memory for a reply of %zu bytes", mr_op_name(l->series.op),
@@ -109,7 +104,7 @@ static enum mr_status reply_allocate(struct large_call *l)
     uint8_t *at = l->rows;
     for (uint32_t t = 0; t < l->table_count; t++) {
         l->tables[t].rows.data = at;
-        at += aligned_bytes(l->tables[t].rows.bytes);
+        at += mrc_reply_room(l->tables[t].rows.bytes);
     }
     return MR_OK;
 }

@@ -112,11 +112,6 @@ static enum mr_status dispatch_find_rows(const struct mr_future *f, struct dispa
     return MR_OK;
 }
 
-static size_t aligned_bytes(uint64_t bytes)
-{
-    return (bytes + MR_TENSOR_ALIGN - 1) / MR_TENSOR_ALIGN * MR_TENSOR_ALIGN;
-}
-
 /* Joins all tables' rows in memory of their own. */
 static enum mr_status dispatch_join(const struct dispatch *d, struct mr_reply **reply)
 {
@@ -125,9 +120,9 @@ static enum mr_status dispatch_join(const struct dispatch *d, struct mr_reply **
     for (uint32_t i = 0; i < d->table_count && tensors != NULL; i++) {
         const struct mrc_rows_request *r = &d->tables[i].request;
         tensors[i] = mr_tensor_2d(MR_F32, mrc_request_rows(r), r->dim, NULL);
-        bytes += aligned_bytes(tensors[i].bytes);
+        bytes += mrc_reply_room(tensors[i].bytes);
     }
-    uint8_t *memory = tensors == NULL ? NULL : aligned_alloc(MR_TENSOR_ALIGN, aligned_bytes(bytes)),
+    uint8_t *memory = tensors == NULL ? NULL : aligned_alloc(MR_TENSOR_ALIGN, mrc_reply_room(bytes)),
             *at = memory;
     if (memory == NULL) {
         free(tensors);
@@ -143,7 +138,7 @@ static enum mr_status dispatch_join(const struct dispatch *d, struct mr_reply **
         else
             mrc_rows_move(&to, 0, &t->whole.rows, 0, mrc_request_rows(&t->request), t->request.dim);
         tensors[i].data = at;
-        at += aligned_bytes(tensors[i].bytes);
+        at += mrc_reply_room(tensors[i].bytes);
     }
     struct mr_reply *own = mrc_reply_own_all(tensors, d->table_count, memory);
 

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "trainer_client/call/outcome.h"
 
 /* Requests of at least this length, which no datagram holds, are sent while they are copied: about two runs
  * of datagrams at a time, which are still in the cache when they are sent. */
@@ -92,7 +93,7 @@ static void copy_answers(struct mrc_shard_request *request)
 {
     uint64_t bytes = 0;
     for (uint32_t t = 0; t < request->answer_count; t++)
-        bytes += (request->answers[t].bytes + MR_TENSOR_ALIGN - 1) / MR_TENSOR_ALIGN * MR_TENSOR_ALIGN;
+        bytes += mrc_reply_room(request->answers[t].bytes);
     uint8_t *copy = aligned_alloc(MR_TENSOR_ALIGN, bytes == 0 ? MR_TENSOR_ALIGN : bytes);
 
     if (copy == NULL)
@@ -103,7 +104,7 @@ static void copy_answers(struct mrc_shard_request *request)
         if (tensor->bytes > 0)
             memcpy(copy, tensor->data, tensor->bytes);
         tensor->data = copy;
-        copy += (tensor->bytes + MR_TENSOR_ALIGN - 1) / MR_TENSOR_ALIGN * MR_TENSOR_ALIGN;
+        copy += mrc_reply_room(tensor->bytes);
     }
 }
 

@@ -64,7 +64,7 @@ struct mr_client {
     struct mrc_features features; /* of the nodes, as they are now */
     struct mrc_features met;      /* numbers that the caller may use, with what they named when it got them */
     struct mrc_names *names;      /* addresses of servers that are named */
-    uint32_t names_ended;         /* look-ups that mrc_nodes_look_after() has seen */
+    uint32_t names_ended;         /* look-ups that mrc_nodes_poll() has seen */
     uint32_t seed_count;
     struct mrc_seed *seeds; /* while the client is being made; NULL: it is */
     uint64_t hosts_us;      /* when it looks at the names of silent nodes again */

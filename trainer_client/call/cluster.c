@@ -322,7 +322,7 @@ static bool is_any_silent(const struct mr_client *client)
     return false;
 }
 
-void mrc_cluster_look_after(struct mr_client *client)
+void mrc_cluster_poll(struct mr_client *client)
 {
     struct mrc_cluster *c = &client->cluster;
     const uint64_t now_us = mr_clock_us();

@@ -20,7 +20,7 @@ struct mr_future;
 struct mrc_node;
 
 struct mrc_cluster {
-    uint64_t epoch; /* of the map; 0: no member has told one, or the server is in no cluster */
+    uint64_t epoch;       /* of the map; 0: no member has told one, or the server is in no cluster */
     uint64_t moved_epoch; /* of the map with the last change of moves that was asked for; 0: none */
     uint64_t lease_us;
     uint64_t ask_us;                    /* when a member may be asked about silent ones again */
@@ -47,14 +47,14 @@ bool mrc_cluster_read_owners(const struct mr_future *f, uint32_t node_count,
                              uint16_t owner[MR_PARTITION_COUNT]);
 /* Whether the answer to NODE_INFO is that of another member, to which the node's address has been handed out
  * since the client found the node there. What it tells of the cluster holds all the same. Notes where the
- * node is now, if it says that, for mrc_nodes_look_after(). */
+ * node is now, if it says that, for mrc_nodes_poll(). */
 bool mrc_cluster_is_other(struct mrc_node *node, const struct mr_future *f);
 /* Reads the cluster's part of a node's answer to NODE_INFO. Adds nodes and links to them: by the driving
  * thread, or while nobody drives. */
 enum mrc_map_news mrc_cluster_read(struct mrc_node *node, const struct mr_future *f);
 /* Asks another member about a silent one when that is due. By the driving thread. */
-void mrc_cluster_look_after(struct mr_client *client);
-/* Returns when mrc_cluster_look_after() is due. */
+void mrc_cluster_poll(struct mr_client *client);
+/* Returns when mrc_cluster_poll() is due. */
 uint64_t mrc_cluster_next_us(const struct mr_client *client);
 
 /* Whether an answer that arrives now must not be believed, because the node may have lost its partitions

@@ -77,7 +77,7 @@ static void go_over(struct mr_client *client, const uint8_t key[1][MR_PSK_BYTES]
     }
 }
 
-void mrc_keys_look_after(struct mr_client *client)
+void mrc_keys_poll(struct mr_client *client)
 {
     struct mrc_keys *keys = &client->keys;
     uint64_t now_us = mr_clock_us();

@@ -26,8 +26,8 @@ enum mr_status mrc_keys_open(struct mrc_keys *keys, const char *path, uint8_t ke
 void mrc_keys_close(struct mrc_keys *keys);
 
 /* Checks the file when that is due. */
-void mrc_keys_look_after(struct mr_client *client);
-/* Returns when mrc_keys_look_after() is due. */
+void mrc_keys_poll(struct mr_client *client);
+/* Returns when mrc_keys_poll() is due. */
 uint64_t mrc_keys_next_us(const struct mr_client *client);
 
 #endif

@@ -127,7 +127,7 @@ static uint64_t address_next_us(const struct mrc_node *node)
     return node->links[0]->refused ? node->address_least_us : node->address_us;
 }
 
-static void address_look_after(struct mrc_node *node)
+static void address_poll(struct mrc_node *node)
 {
     if (node->addresses.count == 0 || address_next_us(node) > mr_clock_us())
         return;
@@ -138,7 +138,7 @@ static void address_look_after(struct mrc_node *node)
 }
 
 /* Names are looked up again while nobody answers where the node was. */
-static void host_look_after(struct mrc_node *node)
+static void host_poll(struct mrc_node *node)
 {
     struct mrc_addresses found;
     char error[256];
@@ -333,7 +333,7 @@ static void go_elsewhere(struct mrc_node *node)
 }
 
 /* A node that waits for the addresses of others is asked again once they are known. */
-static void names_look_after(struct mr_client *client)
+static void names_poll(struct mr_client *client)
 {
     const uint32_t ended = mrc_names_ended(client->names);
     const uint64_t now_us = mr_clock_us();
@@ -345,16 +345,16 @@ static void names_look_after(struct mr_client *client)
     for (uint32_t n = 0; n < client->node_count; n++) {
         if (is_news && client->nodes[n]->stale)
             client->nodes[n]->ask_us = 0;
-        host_look_after(client->nodes[n]);
+        host_poll(client->nodes[n]);
     }
 }
 
-void mrc_nodes_look_after(struct mr_client *client)
+void mrc_nodes_poll(struct mr_client *client)
 {
-    names_look_after(client);
+    names_poll(client);
     for (uint32_t n = 0; n < client->node_count; n++) {
         go_elsewhere(client->nodes[n]);
-        address_look_after(client->nodes[n]);
+        address_poll(client->nodes[n]);
     }
     for (uint32_t n = 0; n < client->node_count; n++)
         if (ask_next_us(client->nodes[n]) <= mr_clock_us())

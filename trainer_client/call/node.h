@@ -81,8 +81,8 @@ void mrc_node_leave(struct mrc_node *node);
 void mrc_node_session_up(struct mrc_link *link, const struct mr_client_session_info *info);
 /* Asks the nodes what is due, matches links with their cores, and moves what is kept to its owners. By the
  * driving thread (see progress.h), because the set of links may change. */
-void mrc_nodes_look_after(struct mr_client *client);
-/* Returns when mrc_nodes_look_after() is due for the node. */
+void mrc_nodes_poll(struct mr_client *client);
+/* Returns when mrc_nodes_poll() is due for the node. */
 uint64_t mrc_node_next_us(const struct mrc_node *node);
 /* Checks that all nodes have these capabilities, as far as they have accepted the client: MR_VERSION_MISMATCH
  * otherwise, with the error line, and nothing is to be sent. Takes the lock. */

@@ -3,6 +3,7 @@
 #ifndef MRC_OUTCOME_H
 #define MRC_OUTCOME_H
 
+#include "dataplane/wire/format/message.h"
 #include "trainer_client/call/future.h"
 
 /* Returns the outcome of an ended call, for the thread that waits for it; not under the lock. MR_OK when
@@ -27,6 +28,11 @@ enum mr_status mrc_reply_give(struct mr_future *f, struct mr_reply **reply);
 /* Reports that a reply's tensors are not what `op` returns, with the versions of both sides: of the client's
  * first server where the reply was joined from several. Not under the lock. Returns MR_BAD_MESSAGE. */
 enum mr_status mrc_reply_garbled(const struct mr_client *client, const struct mr_reply *reply, enum mr_op op);
+/* Returns how much room a tensor of this length takes in a reply's memory. */
+static inline size_t mrc_reply_room(uint64_t bytes)
+{
+    return (bytes + MR_TENSOR_ALIGN - 1) / MR_TENSOR_ALIGN * MR_TENSOR_ALIGN;
+}
 /* Returns a reply with one tensor over `memory`, which comes from malloc or aligned_alloc and is taken over;
  * on failure it is freed. For answers of several cores that were joined. */
 struct mr_reply *mrc_reply_own(struct mr_tensor tensor, void *memory);

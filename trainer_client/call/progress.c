@@ -193,10 +193,10 @@ static void process_links(struct mr_client *client)
     uint32_t links = client->link_count;
     for (uint32_t i = 0; i < links; i++)
         mrc_link_process(client->links[i], now_us);
-    mrc_cluster_look_after(client);
-    mrc_nodes_look_after(client);
+    mrc_cluster_poll(client);
+    mrc_nodes_poll(client);
     mrc_call_hooks.poll(client);
-    mrc_keys_look_after(client);
+    mrc_keys_poll(client);
     mrc_futures_notify_pending(client);
     for (uint32_t i = 0; i < client->link_count; i++) {
         struct mrc_link *link = client->links[i];

@@ -744,7 +744,7 @@ static void read_map_beside(struct fixture *x)
     pthread_mutex_lock(&client->lock);
     const uint64_t epoch = client->cluster.epoch;
     client->nodes[0]->stale = true;
-    mrc_nodes_look_after(client);
+    mrc_nodes_poll(client);
     while (client->cluster.epoch == epoch) {
         mrc_link_poll(client->nodes[0]->links[0], mr_clock_us());
         (void)mrc_link_receive(client->nodes[0]->links[0]);
@@ -818,7 +818,7 @@ static void test_owners_have_links_at_once(void **state)
     give(&x, 1, 0);
     read_map_beside(&x);
     pthread_mutex_lock(&x.client->lock);
-    mrc_nodes_look_after(x.client); /* closes the links to the node that owns nothing */
+    mrc_nodes_poll(x.client); /* closes the links to the node that owns nothing */
     assert_null(x.client->nodes[1]->links[0]->session);
     pthread_mutex_unlock(&x.client->lock);
     give(&x, 1, 1);
