@@ -450,8 +450,8 @@ train_through_a_crash() {
     kill -KILL "${node_pids[victim]}"
     wait "${node_pids[victim]}" 2>/dev/null || true
     kill -CONT "${trainer_pids[@]}"
-    run_fm killed wait --until-learnt 0
-    killed_at=$(field killed learnt)
+    run_fm killed wait --until-applied 0
+    killed_at=$(field killed applied)
     [ "$(field killed at_end)" = false ] || fail "training ended before the server could be killed"
     say "$victim_name killed after $killed_at of $batches batches, $(checkpoints) checkpoint taken during training"
     if [ -n "$store_kind" ]; then
@@ -501,7 +501,7 @@ check_and_report() {
     nodes_alive || fail "a server ended"
 
     replayed=$(($(field trainer1 pushes_replayed) + $(field trainer2 pushes_replayed)))
-    say "$replayed pushes were replayed, $(field wait handed_again) batches were handed out again; the server's record holds $(field record learnt) of $(field record batches)"
+    say "$replayed pushes were replayed, $(field wait handed_again) batches were handed out again; the server's record holds $(field record applied) of $(field record batches)"
     [ "$(field wait handed_again)" -gt 0 ] || fail "no batch was handed out again: the crash tested nothing"
     [ "$lost $twice" = "0 0" ] || fail "pushes_lost=$lost pushes_twice=$twice"
     if [ -z "$data_argument" ]; then

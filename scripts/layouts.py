@@ -44,7 +44,7 @@ LAYOUTS = {
     "dataplane/rpc/base/values.h": DATA,
     "dataplane/rpc/world/world.h": DATA,
     "dataplane/rpc/world/long_message.h": DATA,
-    "dataplane/rpc/rref/references.h": DATA,
+    "dataplane/rpc/rref/rref_count.h": DATA,
     "dataplane/rpc/autograd/backward.h": DATA,
     "dataplane/rpc/dist_optimizer/dist_optimizer.h": DATA,
     "dataplane/optimizer/rule.c": r"\w*state_floats",

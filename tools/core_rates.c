@@ -247,8 +247,8 @@ static void add_count(char *out, size_t out_bytes, int *at, uint64_t count, cons
     *at = add_text(out, out_bytes, *at, text);
 }
 
-bool tool_left_out_line(const struct tool_core_sample *cores, uint32_t core_count, char *out,
-                        size_t out_bytes)
+bool tool_drop_stats_line(const struct tool_core_sample *cores, uint32_t core_count, char *out,
+                          size_t out_bytes)
 {
     uint64_t refused = 0, without_row = 0, skipped = 0, ignored = 0;
     int at = 0;

@@ -51,8 +51,8 @@ json_t *tool_scrub_json(const struct tool_core_sample *now);
 
 /* What was asked of all cores and not done, since the server's start: "549728 rows refused at a limit; 20
  * gradients without a row, since the start". False: nothing. */
-bool tool_left_out_line(const struct tool_core_sample *cores, uint32_t core_count, char *out,
-                        size_t out_bytes);
+bool tool_drop_stats_line(const struct tool_core_sample *cores, uint32_t core_count, char *out,
+                          size_t out_bytes);
 
 /* "serving", "saving", ... */
 const char *tool_node_state_name(uint32_t state);

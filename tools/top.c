@@ -136,7 +136,7 @@ static void print_text(FILE *out, const struct mr_client *client, const struct r
     for (uint32_t core = 0; core < now->count; core++)
         if (is_first(client, core))
             print_node_lines(out, node_of(client, core, &place), &before->samples[core], &now->samples[core]);
-    if (tool_left_out_line(now->samples, now->count, about, sizeof(about)))
+    if (tool_drop_stats_line(now->samples, now->count, about, sizeof(about)))
         (void)fprintf(out, "%s\n", about);
 }
 

@@ -40,7 +40,7 @@ struct mr_stream {
     uint32_t stream;
     bool differs;     /* the cores have different plans for it */
     uint64_t plan[3]; /* all 0: no plan; all UINT64_MAX: from a checkpoint that does not record plans */
-    uint64_t learnt;  /* batches, on the core that has the fewest */
+    uint64_t applied; /* batches, on the core that has the fewest */
     uint64_t twice;   /* how often a core applied a batch a second time: 0, unless something is wrong */
     uint64_t used;    /* rises with use: of two streams, the one with the higher value was used later */
 };

@@ -278,7 +278,7 @@ MR_API enum mr_status mr_world(struct mr_client *client, const struct mr_options
 /* ---- the hub, and the way to a core ---- */
 
 struct mr_hub_status {
-    uint64_t samples_read, batches_handed_out, batches_learnt, batches_handed_again, batches_expired,
+    uint64_t samples_read, batches_handed_out, batches_applied, batches_handed_again, batches_expired,
         broken_lines;
     uint64_t trainers, batches_fed, batches_waiting, epoch;
     bool at_end;

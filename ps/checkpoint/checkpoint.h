@@ -14,7 +14,7 @@
  * A checkpoint is full, or a delta on one that is published in the same directory, its parent: it has the
  * rows that were changed or created since, and the keys that were removed. A full one and the deltas up to
  * some delta are the chain that this delta is restored from. All else is whole in each link of a chain: of
- * earlier links only rows and sightings count.
+ * earlier links only rows and observations count.
  *
  * A checkpoint of some features by name is partial: it says so, is full, and lies in DIR/partial with numbers
  * of its own, so that nothing takes it for a state that a node can start from.
@@ -55,7 +55,7 @@ enum ps_record_kind {
     /* since version 3 */
     PS_RECORD_GONE =
         6, /* in deltas: feature, count; keys u64[count] whose rows in earlier links are removed */
-    PS_RECORD_SIGHTINGS =
+    PS_RECORD_OBSERVATIONS =
         7, /* feature, count = bytes, offset = partition: its share of an admission filter */
     /* since version 5 */
     PS_RECORD_PARAMETER =
@@ -70,7 +70,7 @@ struct ps_record {
     uint32_t feature;
     uint32_t count;     /* rows, keys, or bytes of the value */
     uint32_t row_bytes; /* PS_RECORD_ROWS */
-    uint64_t offset;    /* PS_RECORD_VARIABLE, PS_RECORD_SIGHTINGS, PS_RECORD_PARAMETER */
+    uint64_t offset;    /* PS_RECORD_VARIABLE, PS_RECORD_OBSERVATIONS, PS_RECORD_PARAMETER */
     uint64_t bytes;     /* of what follows, before padding to 8 */
 };
 
@@ -241,7 +241,7 @@ enum mr_status ps_block_each(const uint8_t *block,
  * change. */
 static inline bool ps_record_counts(uint32_t kind, bool is_last_link)
 {
-    return is_last_link || kind == PS_RECORD_ROWS || kind == PS_RECORD_GONE || kind == PS_RECORD_SIGHTINGS;
+    return is_last_link || kind == PS_RECORD_ROWS || kind == PS_RECORD_GONE || kind == PS_RECORD_OBSERVATIONS;
 }
 void ps_reader_close(struct ps_reader *r);
 

@@ -52,9 +52,9 @@ const char *ps_record_check(const struct ps_record *record)
         if (record->count == 0 || record->bytes != (uint64_t)record->count * sizeof(uint64_t))
             return "a record of keys that are gone has a wrong length";
         return NULL;
-    case PS_RECORD_SIGHTINGS:
+    case PS_RECORD_OBSERVATIONS:
         if (record->count == 0 || record->bytes != record->count || record->offset >= MR_PARTITION_COUNT)
-            return "a record of sightings has a wrong length";
+            return "a record of observations has a wrong length";
         return NULL;
     case PS_RECORD_PARAMETER:
         if (record->count == 0 || record->bytes != record->count)
@@ -70,7 +70,7 @@ uint32_t ps_record_feature_kind(uint32_t record_kind)
     switch (record_kind) {
     case PS_RECORD_ROWS:
     case PS_RECORD_GONE:
-    case PS_RECORD_SIGHTINGS:
+    case PS_RECORD_OBSERVATIONS:
         return MR_TABLE;
     case PS_RECORD_VARIABLE:
         return MR_VARIABLE;

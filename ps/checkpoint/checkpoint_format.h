@@ -17,7 +17,7 @@
 #define PS_FORMAT_VERSION_5  5u /* with lanes of cores only, without ranges of variables; is read as well */
 #define PS_FORMAT_VERSION_4  4u /* without parameters; is read as well */
 #define PS_FORMAT_VERSION_3  3u /* without the node's clock; is read as well */
-#define PS_FORMAT_VERSION_2  2u /* without deltas and sightings; is read as well */
+#define PS_FORMAT_VERSION_2  2u /* without deltas and observations; is read as well */
 #define PS_FORMAT_VERSION_1  1u /* without numbered pushes either; is read as well */
 #define PS_BLOCK_MAGIC       0x4B43524Du /* "MRCK" */
 #define PS_BLOCKS_MAX        (1u << 24)  /* per file: 16 TiB */

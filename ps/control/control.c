@@ -239,7 +239,7 @@ static void look_at_damage(struct ps_control *c)
 /* Microseconds after which there is something to do without being woken; UINT64_MAX: never. */
 static uint64_t pause_us(const struct ps_control *c)
 {
-    uint64_t now_us = dp_now_us(), next_us = ps_control_left_out_next_us(c);
+    uint64_t now_us = dp_now_us(), next_us = ps_control_drop_stats_next_us(c);
     next_us = mr_min_u64(next_us, ps_control_versions_next_us(c));
     uint64_t us = next_us == UINT64_MAX ? UINT64_MAX : next_us > now_us ? next_us - now_us : 0;
     const bool looks = ps_control_saves_pending(c) || ps_control_cluster_is_waiting(c);
@@ -285,7 +285,7 @@ static void *control_run(void *arg)
         ps_control_saves_poll(c);
         ps_control_cluster_poll(c);
         ps_control_copies_poll(c);
-        ps_control_left_out_poll(c);
+        ps_control_drop_stats_poll(c);
         ps_control_versions_poll(c);
     }
 }
@@ -340,7 +340,7 @@ struct ps_control *ps_control_create(struct ps_node *node)
     c->stores = stores;
     c->node = node;
     c->gate = PS_GATE_BUSY;
-    c->left_out.pending_us = UINT64_MAX;
+    c->drop_stats.pending_us = UINT64_MAX;
     c->clock_offset_us = -dp_now_us();
     c->directory_lock = c->save_lock = PS_NO_LOCK;
     sem_init(&c->wake, 0, 0);
@@ -379,7 +379,7 @@ void ps_control_destroy(struct ps_control *c)
         ps_command_free(command);
     ps_control_cluster_destroy(c);
     free(c->saves.cut.gates);
-    free(c->left_out.logs);
+    free(c->drop_stats.logs);
     free(atomic_load(&c->reload));
     ps_stores_destroy(c->stores);
     ps_checkpoint_unlock(c->directory_lock);

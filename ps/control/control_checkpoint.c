@@ -84,7 +84,7 @@ static const char *marks_lost(struct ps_control *c, char why[WHY_BYTES])
         case PS_NO_DELTA_NO_MEMORY:
             snprintf(
                 why, WHY_BYTES,
-                "table %s was made when there was no memory to note which of its sightings change: raise "
+                "table %s was made when there was no memory to note which of its observations change: raise "
                 "memory.limit_mib and start again",
                 marks.table[i]);
             return why;
@@ -477,7 +477,7 @@ static void count_ended(struct ps_control *c, const struct ps_save_entry *entry)
     ps_counter_set(&counters->running_bytes_total, 0);
     ps_counter_set(&counters->last_status, entry->status);
     if (entry->status != MR_OK) {
-        ps_counter_add(entry->status == MR_CANCELLED ? &counters->saves_withdrawn : &counters->saves_failed,
+        ps_counter_add(entry->status == MR_CANCELLED ? &counters->saves_cancelled : &counters->saves_failed,
                        1);
         return;
     }

@@ -100,13 +100,13 @@ struct ps_control {
 
     /* log lines about what calls asked for and features did not do */
     struct {
-        struct ps_left_out_log *logs; /* [MR_FEATURE_ID_MAX + 1]; NULL: none was needed yet */
-        uint64_t seen;                /* the cores' sums when they were last read */
-        uint64_t look_us;             /* when they may be read again, if they have grown */
+        struct ps_drop_stats_log *logs; /* [MR_FEATURE_ID_MAX + 1]; NULL: none was needed yet */
+        uint64_t seen;                  /* the cores' sums when they were last read */
+        uint64_t look_us;               /* when they may be read again, if they have grown */
         uint64_t pending_us; /* when a line is due that came too soon after the last one; UINT64_MAX: none */
         uint64_t lanes_logged; /* push streams that were lost, by the log */
         uint64_t lanes_us;     /* no line about more of them is due before */
-    } left_out;
+    } drop_stats;
     struct {
         uint64_t next_us;              /* no line is due before */
         uint64_t logged[DP_CORES_MAX]; /* HELLOs of other versions that a line has counted */
@@ -372,13 +372,13 @@ void ps_control_versions_poll(struct ps_control *c);
 /* When there will be a line; UINT64_MAX: there is nothing to say. */
 uint64_t ps_control_versions_next_us(const struct ps_control *c);
 
-/* ---- log lines (control_left_out.c) ---- */
+/* ---- log lines (control_drop_stats.c) ---- */
 
 /* Logs what calls asked for and features did not do, at most one line a minute for each, and likewise that
  * records of push streams were lost; and when it must be
  * called again even without being woken (UINT64_MAX: it need not be). */
-void ps_control_left_out_poll(struct ps_control *c);
-uint64_t ps_control_left_out_next_us(const struct ps_control *c);
+void ps_control_drop_stats_poll(struct ps_control *c);
+uint64_t ps_control_drop_stats_next_us(const struct ps_control *c);
 /* Logs which of the features that checkpoint `id` restored hold NaN or Inf: they are loaded as they are. */
 void ps_control_log_not_finite(struct ps_control *c, const struct ps_restore_plan *plan, uint64_t id);
 

@@ -80,7 +80,7 @@ void ps_control_save_cancelled(struct ps_control *c, uint64_t number)
     note_end(c, number, MR_CANCELLED, PS_SAVE_CANCELLED);
     mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"save", .number = number}), "save_cancelled",
                 "save %llu was cancelled", (unsigned long long)number);
-    ps_counter_add(&c->node->checkpoint_counters.saves_withdrawn, 1);
+    ps_counter_add(&c->node->checkpoint_counters.saves_cancelled, 1);
 }
 
 /* ---- CHECKPOINT_STATUS ---- */

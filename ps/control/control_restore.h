@@ -22,10 +22,10 @@ struct ps_restore_attempt {
     struct ps_parameter_load *parameters; /* NULL: none are restored */
     struct ps_restored *restored;
     struct ps_restore_share share;
-    bool is_damaged;   /* why it failed */
-    bool reopens;      /* the gate was closed for a moment */
-    uint32_t left_out; /* features of the checkpoint that were dropped since */
-    char *text;        /* of the caller */
+    bool is_damaged;  /* why it failed */
+    bool reopens;     /* the gate was closed for a moment */
+    uint32_t skipped; /* features of the checkpoint that were dropped since */
+    char *text;       /* of the caller */
 };
 
 /* Whose ancestry and parameters are taken: of a cluster's checkpoint those of the node's part, or none. */

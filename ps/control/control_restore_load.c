@@ -116,18 +116,18 @@ static const struct mr_feature *find_noted(const struct ps_restore_attempt *a, u
 
 static void leave_out_dropped(struct ps_restore_attempt *a)
 {
-    a->left_out = 0;
+    a->skipped = 0;
     for (uint32_t i = a->held.count; i > 0; i--) {
         const uint32_t id = a->held.ids[i - 1];
         if (is_dropped(a, id, a->held.features[i - 1].name)) {
             ps_catalog_remove(&a->held, id);
-            a->left_out++;
+            a->skipped++;
         }
     }
-    if (a->left_out > 0)
-        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"count", .number = a->left_out}), "restore_without_dropped",
-                    "restore: %u of the checkpoint's features %s dropped since, and left out", a->left_out,
-                    a->left_out == 1 ? "was" : "were");
+    if (a->skipped > 0)
+        mr_log_with(MR_LOG_INFO, MR_LOG_FIELDS({"count", .number = a->skipped}), "restore_without_dropped",
+                    "restore: %u of the checkpoint's features %s dropped since, and left out", a->skipped,
+                    a->skipped == 1 ? "was" : "were");
 }
 
 /* And with the options that features were given since. */
@@ -217,7 +217,7 @@ static enum mr_status load_staging(struct ps_restore_attempt *a, struct ps_reade
         if (status == MR_OK)
             status = stage(a, reader);
         if (status == MR_OK) {
-            const bool leaves_out = a->left_out > 0 || ps_chain_drops(ps_reader_chain(reader));
+            const bool leaves_out = a->skipped > 0 || ps_chain_drops(ps_reader_chain(reader));
             status = ps_restore_load(a->c->node, reader, &a->share, a->plan.whole, leaves_out, makes_room,
                                      a->parameters, &a->c->load_progress, a->text);
         }

@@ -50,12 +50,12 @@ static void notify_lanes_lost(struct ps_core *core)
 }
 
 /* The control thread logs what is new. */
-static void notify_left_out(struct ps_core *core)
+static void notify_drop_stats(struct ps_core *core)
 {
     const struct ps_table_counters *c = &core->table_counters;
     uint64_t sum = c->rows_refused + c->gradients_without_row + c->gradients_skipped +
                    core->counters.variable_gradients_skipped;
-    _Atomic uint64_t *reported = &core->node->left_out[core->index];
+    _Atomic uint64_t *reported = &core->node->drop_stats[core->index];
     if (sum == atomic_load_explicit(reported, memory_order_relaxed))
         return;
     atomic_store_explicit(reported, sum, memory_order_relaxed);
@@ -86,7 +86,7 @@ void ps_core_refresh_gauges(struct ps_core *core)
 #undef ADD_TABLE_COUNTER
     }
     core->table_counters = sum;
-    notify_left_out(core);
+    notify_drop_stats(core);
     if (core->ep != NULL)
         notify_other_version(core);
     core->counters.batches_cached = ps_batch_cache_count(core->batches);

@@ -13,7 +13,7 @@
 #include "dataplane/wire/format/op.h"
 #include "ps/base/partition_set.h"
 #include "ps/core/batch_cache.h"
-#include "ps/core/left_out.h"
+#include "ps/core/drop_stats.h"
 #include "ps/core/coop_task.h"
 #include "ps/core/node.h"
 #include "ps/core/ownership.h"
@@ -37,7 +37,7 @@
 /* X(name, kind, unit, help): a core's own record. */
 #define PS_CORE_COUNTER_LIST(X)                                                                              \
     X(pushes_applied, COUNTER, NONE, "pushes applied since the start: by batch, by key, and of variables")   \
-    X(pushes_refused_learnt, COUNTER, NONE, "pushes of batches applied before, which changed nothing")       \
+    X(pushes_refused_applied, COUNTER, NONE, "pushes of batches applied before, which changed nothing")      \
     X(pushes_held_back, COUNTER, NONE,                                                                       \
       "pushes refused for the moment because a checkpoint's buffers were full")                              \
     X(pushes_repeated, COUNTER, NONE, "numbered pushes applied before, which changed nothing")               \
@@ -67,7 +67,7 @@
     X(calls_in_slices, COUNTER, NONE, "long calls whose turn came: done in slices")                          \
     X(slices, COUNTER, NONE, "slices done of long calls")                                                    \
     X(calls_between_slices, COUNTER, NONE, "small data calls done between two slices of a long one")         \
-    X(batches_learnt, GAUGE, NONE,                                                                           \
+    X(batches_applied, GAUGE, NONE,                                                                          \
       "batches applied to the state that this core holds, its checkpoint included")                          \
     X(streams, GAUGE, NONE, "streams of batches that this core has a record of")                             \
     X(streams_dropped, COUNTER, NONE,                                                                        \
@@ -231,7 +231,7 @@ enum mr_status ps_feature_make_range(struct ps_feature *f, uint32_t range, char 
 uint64_t ps_feature_variable_bytes(const struct ps_feature *f);
 void ps_feature_destroy(struct ps_feature *f);
 /* Returns what was asked of it on this core, and not done. */
-struct ps_left_out ps_feature_left_out(const struct ps_feature *f);
+struct ps_drop_stats ps_feature_drop_stats(const struct ps_feature *f);
 /* Puts it into service; no other feature may have its number. */
 void ps_core_put_feature(struct ps_core *core, struct ps_feature *f);
 /* Makes table or variable `id` and puts it into service. MR_UNSUPPORTED, MR_OUT_OF_MEMORY; `text`

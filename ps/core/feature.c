@@ -105,15 +105,15 @@ void ps_feature_destroy(struct ps_feature *f)
     free(f);
 }
 
-struct ps_left_out ps_feature_left_out(const struct ps_feature *f)
+struct ps_drop_stats ps_feature_drop_stats(const struct ps_feature *f)
 {
     if (f->table == NULL)
-        return (struct ps_left_out){.gradients_skipped = f->gradients_skipped};
+        return (struct ps_drop_stats){.gradients_skipped = f->gradients_skipped};
     const struct ps_table_counters *c = ps_table_counters(f->table);
-    return (struct ps_left_out){.rows_refused = c->rows_refused,
-                                .gradients_without_row = c->gradients_without_row,
-                                .gradients_skipped = c->gradients_skipped,
-                                .limit = ps_table_refused_by(f->table)};
+    return (struct ps_drop_stats){.rows_refused = c->rows_refused,
+                                  .gradients_without_row = c->gradients_without_row,
+                                  .gradients_skipped = c->gradients_skipped,
+                                  .limit = ps_table_refused_by(f->table)};
 }
 
 void ps_core_put_feature(struct ps_core *core, struct ps_feature *f)
@@ -166,7 +166,7 @@ void ps_core_clear(struct ps_core *core)
     for (uint32_t id = 1; id <= core->feature_id_max; id++)
         ps_core_remove_feature(core, id);
     core->feature_id_max = 0;
-    core->counters.batches_learnt = 0;
+    core->counters.batches_applied = 0;
     ps_core_set_step(core, 0);
     ps_save_marks_lost(core);
 }

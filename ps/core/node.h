@@ -76,8 +76,8 @@ struct ps_node {
         _Atomic bool is_new;
         struct mr_other_version last;
     } heard_versions[DP_CORES_MAX];
-    /* each core's ps_left_out_sum() of all features; written by it */
-    _Atomic uint64_t left_out[DP_CORES_MAX];
+    /* each core's ps_drop_stats_sum() of all features; written by it */
+    _Atomic uint64_t drop_stats[DP_CORES_MAX];
     /* each core's ps_pushes_lost(); written by it */
     _Atomic uint64_t lanes_lost[DP_CORES_MAX];
 };

@@ -10,7 +10,7 @@ struct ps_staging {
     uint64_t clock_us; /* whole: the same, or that of what served, when it was exchanged */
     uint32_t id_max;
     struct ps_feature *features[MR_FEATURE_ID_MAX + 1]; /* by their number in the checkpoint, from 1 */
-    uint64_t feature_count, batches_learnt;             /* as the core counts them */
+    uint64_t feature_count, batches_applied;            /* as the core counts them */
     /* of a whole restore */
     struct ps_applied_batches *applied;
     struct ps_clients *clients;
@@ -100,7 +100,7 @@ void ps_staging_swap(struct ps_core *core)
     s->clock_us = clock_us;
     EXCHANGE(s->id_max, core->feature_id_max);
     EXCHANGE(s->feature_count, core->counters.features);
-    EXCHANGE(s->batches_learnt, core->counters.batches_learnt);
+    EXCHANGE(s->batches_applied, core->counters.batches_applied);
     EXCHANGE(s->applied, core->applied);
     EXCHANGE(s->clients, core->clients);
     EXCHANGE(s->pushes, core->pushes);

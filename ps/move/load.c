@@ -165,7 +165,7 @@ static enum mr_status load_record(struct ps_core *core, const struct ps_move_loa
     if (record->kind == PS_MOVE_RECORD)
         return MR_OK;
     const bool is_of_table = record->kind == PS_RECORD_ROWS || record->kind == PS_RECORD_GONE ||
-                             record->kind == PS_RECORD_SIGHTINGS;
+                             record->kind == PS_RECORD_OBSERVATIONS;
     struct ps_feature *f =
         record->feature <= MR_FEATURE_ID_MAX ? ps_core_feature(core, record->feature) : NULL;
     if (f == NULL && record->feature <= core->feature_id_max)

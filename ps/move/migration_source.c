@@ -121,7 +121,7 @@ static void source_add_part(struct ps_migration_source *s, const struct ps_featu
         record.bytes = key_bytes;
         memcpy(source_add(s, &record), part->keys, key_bytes);
     } else {
-        record = (struct ps_record){.kind = PS_RECORD_SIGHTINGS,
+        record = (struct ps_record){.kind = PS_RECORD_OBSERVATIONS,
                                     .feature = f->id,
                                     .count = part->filter_bytes,
                                     .row_bytes = part->first_line,

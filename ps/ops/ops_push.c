@@ -34,11 +34,11 @@ struct ps_push {
     struct ps_table_push rows;
     struct ps_piece_walk walk; /* of a variable's pieces */
     struct ps_batch *batch;    /* pinned; NULL: by keys */
-    bool leaves_out;           /* partitions that have it already */
+    bool excludes;             /* partitions that have it already */
     uint32_t *reported; /* enum mr_pushed_word, in the reply; NULL: nobody asks, or it cannot be known */
     struct ps_push_counts counts;                 /* of the parts before `at` */
     struct ps_push_part parts[PS_PUSH_PARTS_MAX]; /* only as many as there are are set */
-    uint64_t left_out[MR_PARTITION_COUNT / 64];   /* set if leaves_out */
+    uint64_t excluded[MR_PARTITION_COUNT / 64];   /* set if excludes */
 };
 
 /* ---- numbered pushes ---- */
@@ -350,7 +350,7 @@ static bool check_room(const struct ps_op *op, struct ps_push *push)
  * whole. */
 static bool reports_counts(const struct ps_op *op, const struct ps_push *push)
 {
-    return (op->request->message->preamble.flags & MR_PUSH_COUNTS) != 0 && !push->leaves_out;
+    return (op->request->message->preamble.flags & MR_PUSH_COUNTS) != 0 && !push->excludes;
 }
 
 /* Begins the answer: this tensor, and what became of the push if that is asked for and will be known. `first`
@@ -398,9 +398,9 @@ static const float *rate_of(const struct ps_push_part *part)
     return part->has_learning_rate ? &part->learning_rate : NULL;
 }
 
-static bool is_left_out(const struct ps_push *push, uint32_t partition)
+static bool is_excluded(const struct ps_push *push, uint32_t partition)
 {
-    return push->leaves_out && (push->left_out[partition / 64] >> (partition % 64) & 1) != 0;
+    return push->excludes && (push->excluded[partition / 64] >> (partition % 64) & 1) != 0;
 }
 
 static void apply_range(const struct ps_op *op, struct ps_push *push, struct ps_range *range)
@@ -432,7 +432,7 @@ static bool apply_variable(const struct ps_op *op, struct ps_push *push, uint64_
             return true;
         }
         struct ps_range *range = &part->feature->ranges[run.range];
-        if (is_left_out(push, range->partition))
+        if (is_excluded(push, range->partition))
             continue;
         apply_range(op, push, range);
         uint64_t bytes = ps_variable_stored_bytes(range->variable);
@@ -477,7 +477,7 @@ static bool apply_table(const struct ps_op *op, struct ps_push *push, uint64_t *
                                             .gradients_dtype = part->gradient.dtype,
                                             .gradients = part->gradient.values,
                                             .gradient_scales = part->gradient.scales,
-                                            .left_out = push->leaves_out ? push->left_out : NULL,
+                                            .excluded = push->excludes ? push->excluded : NULL,
                                             .at_once = !is_in_slices(op),
                                             .sets = part->sets,
                                             .has_state = part->has_state,
@@ -523,8 +523,8 @@ static bool push_apply(const struct ps_op *op, struct ps_push *push, uint64_t *b
 /* Leaves out what lives in these partitions. */
 static void leave_out(struct ps_push *push, const uint64_t partitions[MR_PARTITION_COUNT / 64])
 {
-    push->leaves_out = true;
-    memcpy(push->left_out, partitions, sizeof(push->left_out));
+    push->excludes = true;
+    memcpy(push->excluded, partitions, sizeof(push->excluded));
 }
 
 /* ps_coop_task.drop: what was begun is brought to its end, whether somebody waits for the answer or not. */
@@ -791,7 +791,7 @@ static bool step_batch(const struct ps_op *op, void *state, uint64_t budget_byte
     if (!push_apply(op, push, &budget_bytes))
         return false;
     ps_applied_batches_add(core->applied, push->batch->id);
-    core->counters.batches_learnt++;
+    core->counters.batches_applied++;
     ps_batch_unpin(core->batches, push->batch);
     mr_reply_end(op->ep, op->request->ref);
     return true;
@@ -821,7 +821,7 @@ static void answer_applied(const struct ps_op *op, uint64_t batch_id)
     struct mr_tensor answer = mr_tensor_1d(MR_U32, 1, &applied);
     if (!ps_reply_begin(op->ep, op->request, &answer, 1))
         return;
-    op->core->counters.pushes_refused_learnt++;
+    op->core->counters.pushes_refused_applied++;
     struct ps_batch *again = ps_batch_find(op->core->batches, batch_id);
     if (again != NULL)
         ps_batch_remove(op->core->batches, again);

@@ -281,7 +281,7 @@ static enum mr_status load_stream(struct ps_core *core, const struct saved *s, c
                  mr_status_text(status));
         return status;
     }
-    core->counters.batches_learnt += s->added;
+    core->counters.batches_applied += s->added;
     return MR_OK;
 }
 

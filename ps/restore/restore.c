@@ -215,7 +215,7 @@ static enum mr_status take_record(struct core_load *r, const struct ps_record *r
     case PS_RECORD_GONE:
         load_tombstones(r, f, record, bytes);
         return MR_OK;
-    case PS_RECORD_SIGHTINGS:
+    case PS_RECORD_OBSERVATIONS:
         return load_filter(r, f, record, bytes, r->text);
     default:
         return load_variable(r, f, record, bytes);

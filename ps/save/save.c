@@ -453,7 +453,7 @@ static enum went filter_step(struct ps_core *core, struct ps_feature *f, uint64_
     uint32_t bytes;
     if (!ps_table_filter_cut_next(f->table, &piece, &bytes))
         return THROUGH;
-    struct ps_record record = {.kind = PS_RECORD_SIGHTINGS,
+    struct ps_record record = {.kind = PS_RECORD_OBSERVATIONS,
                                .feature = f->id,
                                .count = bytes,
                                .row_bytes = piece.first_line,

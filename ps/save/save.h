@@ -85,7 +85,7 @@ bool ps_save_delta_possible(const struct ps_core *core);
  * table. Of several reasons it is the one that lasts longest. */
 enum ps_no_delta {
     PS_DELTA_POSSIBLE,
-    PS_NO_DELTA_NO_MEMORY, /* for the marks of a table's sightings, when it was created */
+    PS_NO_DELTA_NO_MEMORY, /* for the marks of a table's observations, when it was created */
     PS_NO_DELTA_UNKNOWN,   /* no cut is known that it could build on, or one is running */
     PS_NO_DELTA_ROWS_WENT, /* more rows were removed than are kept track of */
 };

@@ -142,7 +142,7 @@ bool ps_save_schedule_time_is_due(const struct ps_save_schedule *s, uint64_t now
     X(saves_good, COUNTER, NONE, "checkpoints published, deltas among them")                                 \
     X(deltas_good, COUNTER, NONE, "deltas published")                                                        \
     X(saves_failed, COUNTER, NONE, "saves that failed, or were given up")                                    \
-    X(saves_withdrawn, COUNTER, NONE, "saves that were cancelled by a call")                                 \
+    X(saves_cancelled, COUNTER, NONE, "saves that were cancelled by a call")                                 \
     X(saves_automatic, COUNTER, NONE, "saves that began by themselves")                                      \
     X(saves_at_step, COUNTER, NONE, "checkpoints cut at a step, with all trainers held there")               \
     X(saves_late, COUNTER, NONE,                                                                             \

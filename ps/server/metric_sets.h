@@ -38,7 +38,7 @@
     X(values_bytes, GAUGE, BYTES, "memory of the rows' values")                                              \
     X(state_bytes, GAUGE, BYTES, "memory of the optimizer's state of the rows")                              \
     X(slack_bytes, GAUGE, BYTES, "memory of free places, padding, and whatever else is kept for each row")   \
-    X(filter_bytes, GAUGE, BYTES, "memory of the filter that counts sightings")                              \
+    X(filter_bytes, GAUGE, BYTES, "memory of the filter that counts observations")                           \
     X(limit_bytes, GAUGE, BYTES, "limit of the table's memory; 0: only the node's limit")
 
 /* Of a variable on all cores. */

@@ -26,7 +26,7 @@ static enum stamp stamp_of(uint32_t eviction)
 
 static bool is_counting(const struct mr_feature *f)
 {
-    return f->admission == MR_ADMIT_SIGHTINGS;
+    return f->admission == MR_ADMIT_OBSERVATIONS;
 }
 
 /* Floats of state beside one value, which tell layouts of any length apart. */

@@ -41,7 +41,7 @@ static uint8_t count_of(const uint8_t *line, const struct place *p)
 bool ps_occurrence_init(struct ps_occurrence_filter *s, struct ps_arena *arena, uint64_t filter_bytes,
                         uint32_t wanted)
 {
-    assert(wanted >= 1 && wanted <= MR_SIGHTINGS_MAX && filter_bytes <= MR_FILTER_BYTES_MAX);
+    assert(wanted >= 1 && wanted <= MR_OBSERVATIONS_MAX && filter_bytes <= MR_FILTER_BYTES_MAX);
     uint64_t lines_of_one = (uint64_t)MR_PARTITION_COUNT * LINE; /* bytes of a line per partition */
     uint64_t lines = (filter_bytes + lines_of_one - 1) / lines_of_one;
     *s = (struct ps_occurrence_filter){

@@ -1,20 +1,20 @@
 /* How often keys without a row were seen: a counting Bloom filter in cache lines, for tables that admit a key
- * with its n-th sighting.
+ * with its n-th observation.
  *
  * A key belongs to one line of 64 counters of 8 bits, and there to one counter of each quarter, so that a
- * sighting costs one cache miss (blocked Bloom filter: Putze, Sanders, Singler, WEA 2007). Its count is the
- * smallest of the four; a sighting raises only those that are that small (conservative update: Estan,
+ * observation costs one cache miss (blocked Bloom filter: Putze, Sanders, Singler, WEA 2007). Its count is the
+ * smallest of the four; an observation raises only those that are that small (conservative update: Estan,
  * Varghese, SIGCOMM 2002). So a count is never too small. It is too large only if other keys share all four
  * counters, with d keys on a line with probability (1 - (15/16)^d)^4.
  *
- * Counters fade: a sighting that finds more than half of its line's counters taken takes one off each of
+ * Counters fade: an observation that finds more than half of its line's counters taken takes one off each of
  * them, as Lossy Counting does (Manku, Motwani, VLDB 2002), until half are free. So the error never exceeds
- * 1/16, however many keys come by. The price is that a key's sightings are forgotten, one by one, when more
+ * 1/16, however many keys come by. The price is that a key's observations are forgotten, one by one, when more
  * than about ten others on its line, which take half of the counters, came after them.
  *
- * A line belongs to a partition of the hashed key space, and follows from the hash alone: the same sightings
+ * A line belongs to a partition of the hashed key space, and follows from the hash alone: the same observations
  * give the same counts on any number of cores, and counters can move with their partitions. Memory is taken
- * per partition, with the first sighting in it. Belongs to one thread.
+ * per partition, with the first observation in it. Belongs to one thread.
  */
 #ifndef PS_OCCURRENCE_FILTER_H
 #define PS_OCCURRENCE_FILTER_H
@@ -34,9 +34,9 @@ struct ps_occurrence_cut;
 
 struct ps_occurrence_filter {
     struct ps_arena *arena;
-    uint8_t **counters;  /* [MR_PARTITION_COUNT]: lines of a partition, NULL before the first sighting */
+    uint8_t **counters;  /* [MR_PARTITION_COUNT]: lines of a partition, NULL before the first observation */
     uint32_t line_count; /* of a partition */
-    uint32_t wanted;     /* sightings with which a key is admitted; counters stop there */
+    uint32_t wanted;     /* observations with which a key is admitted; counters stop there */
     size_t bytes;        /* taken from the arena */
     uint64_t fadings;    /* times that one was taken off a line's counters */
     uint64_t *changed;   /* a bit per piece, set since the last cut began; NULL: not kept */
@@ -44,7 +44,7 @@ struct ps_occurrence_filter {
 };
 
 /* filter_bytes: of all partitions together, rounded up to whole lines (256 KiB); at most MR_FILTER_BYTES_MAX.
- * wanted: 1..MR_SIGHTINGS_MAX. False when the arena has no room. */
+ * wanted: 1..MR_OBSERVATIONS_MAX. False when the arena has no room. */
 bool ps_occurrence_init(struct ps_occurrence_filter *s, struct ps_arena *arena, uint64_t filter_bytes,
                         uint32_t wanted);
 /* Sets all counters to zero and frees their memory. */
@@ -60,16 +60,16 @@ enum ps_occurrence {
     PS_OCCURRENCE_COUNTED,
     PS_OCCURRENCE_LOST, /* no memory to count it */
 };
-/* Result of a sighting that there is no memory to count: the first one is known without a counter. */
+/* Result of an observation that there is no memory to count: the first one is known without a counter. */
 static inline enum ps_occurrence ps_occurrence_not_counted(const struct ps_occurrence_filter *s)
 {
     return s->wanted == 1 ? PS_OCCURRENCE_WANTED : PS_OCCURRENCE_LOST;
 }
 /* A key with this hash was seen. */
 enum ps_occurrence ps_occurrence_add(struct ps_occurrence_filter *s, uint64_t hash);
-/* Sightings counted: never too few, but for those that faded; not above `wanted`. */
+/* Observations counted: never too few, but for those that faded; not above `wanted`. */
 uint32_t ps_occurrence_count(const struct ps_occurrence_filter *s, uint64_t hash);
-/* The first sighting in this hash's partition would take ps_occurrence_partition_bytes(). */
+/* The first observation in this hash's partition would take ps_occurrence_partition_bytes(). */
 static inline bool ps_occurrence_takes_memory(const struct ps_occurrence_filter *s, uint64_t hash)
 {
     return s->counters[mr_partition_of(hash)] == NULL;
@@ -78,8 +78,8 @@ size_t ps_occurrence_partition_bytes(const struct ps_occurrence_filter *s);
 
 /* ---- cuts, for checkpoints (ps/table/occurrence_filter_cut.c) ---- A partition is written in pieces of up
  * to PS_OCCURRENCE_PART_LINES lines. Between cut_begin and the end of the cut each piece is given out once,
- * as it was at cut_begin, while sightings continue: a line that changes before its piece was taken is kept
- * aside first, up to PS_OCCURRENCE_ASIDE_MAX of them (1.2 MiB from the heap); beyond that sightings are
+ * as it was at cut_begin, while observations continue: a line that changes before its piece was taken is kept
+ * aside first, up to PS_OCCURRENCE_ASIDE_MAX of them (1.2 MiB from the heap); beyond that observations are
  * lost. */
 #define PS_OCCURRENCE_PART_LINES 64u
 #define PS_OCCURRENCE_ASIDE_MAX  16384u

@@ -1,4 +1,4 @@
-/* Filters of sightings in checkpoints: which pieces a cut has still to have, and lines that changed before it
+/* Filters of observations in checkpoints: which pieces a cut has still to have, and lines that changed before it
  * had them. */
 #include <assert.h>
 #include <stdlib.h>

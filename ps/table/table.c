@@ -62,7 +62,7 @@ static void rows_type_init(struct ps_table *t)
 
 uint64_t ps_table_filter_size(const struct mr_feature *f)
 {
-    if (f->admission != MR_ADMIT_SIGHTINGS)
+    if (f->admission != MR_ADMIT_OBSERVATIONS)
         return 0;
     const uint64_t bytes = f->filter_bytes != 0 ? f->filter_bytes : PS_OCCURRENCE_BYTES_DEFAULT;
     /* A filter that fills the table's memory would leave none for rows, ever. */
@@ -82,7 +82,7 @@ static bool admission_init(struct ps_table *t)
 {
     const struct mr_feature *f = &t->feature;
     admission_set(t);
-    return f->admission != MR_ADMIT_SIGHTINGS ||
+    return f->admission != MR_ADMIT_OBSERVATIONS ||
            ps_occurrence_init(&t->filter, t->arena, ps_table_filter_size(f), (uint32_t)f->admission_arg);
 }
 
@@ -162,7 +162,7 @@ void ps_table_alter(struct ps_table *t, const struct mr_feature *feature, uint32
     assert(status == MR_OK); /* of the kind that it has */
     (void)status;
     t->feature = *feature;
-    t->filter.wanted = feature->admission == MR_ADMIT_SIGHTINGS ? (uint32_t)feature->admission_arg : 0;
+    t->filter.wanted = feature->admission == MR_ADMIT_OBSERVATIONS ? (uint32_t)feature->admission_arg : 0;
     admission_set(t);
     limits_set(t, core, core_count);
     ps_row_use_alter(&t->use, feature, rows_possible(t));

@@ -43,8 +43,8 @@ struct ps_table;
     X(rows_evicted_memory, COUNTER, NONE, "rows evicted for others: memory was used up")                     \
     X(keys_not_admitted_probability, COUNTER, NONE,                                                          \
       "keys looked up that the admission's probability leaves out")                                          \
-    X(keys_not_admitted_sightings, COUNTER, NONE, "keys looked up that were not seen often enough yet")      \
-    X(sightings_not_counted, COUNTER, NONE,                                                                  \
+    X(keys_not_admitted_observations, COUNTER, NONE, "keys looked up that were not seen often enough yet")   \
+    X(observations_not_counted, COUNTER, NONE,                                                               \
       "keys looked up, not seen often enough yet, and not counted because memory was used up")
 
 struct ps_table_counters {
@@ -80,7 +80,7 @@ struct ps_table_memory {
     uint64_t rows, index_bytes, values_bytes, state_bytes, slack_bytes, filter_bytes;
 };
 void ps_table_memory(const struct ps_table *t, struct ps_table_memory *out);
-/* Bytes of index, of rows, and of the filter that counts sightings, as reserved from the arena. */
+/* Bytes of index, of rows, and of the filter that counts observations, as reserved from the arena. */
 size_t ps_table_index_bytes(const struct ps_table *t);
 size_t ps_table_row_bytes_total(const struct ps_table *t);
 size_t ps_table_filter_bytes(const struct ps_table *t);
@@ -252,14 +252,14 @@ struct ps_table_push {
     const void *gradients;         /* [k or bags, dim] */
     const float *gradient_scales;  /* i8: [k or bags]; else unused */
     /* a bit per partition, set where keys are as if the push had none of them; NULL: none */
-    const uint64_t *left_out;
+    const uint64_t *excluded;
     bool at_once; /* it is done in one step with UINT64_MAX: nothing comes in between */
     /* The gradients, of f32 and without bags, are rows to be set, of whatever optimizer: of a repeated key
      * the last one that is finite. Their state becomes that of a new row, unless has_state: then each row is
      * followed by its own, ps_table_state_floats(). With `insert` admission is not asked. */
     bool sets, has_state;
-    bool insert; /* keys without a row get one first, unless admission wants sightings */
-    /* with `insert`: the lookup of these keys was lost; where admission wants sightings, each counts as one
+    bool insert; /* keys without a row get one first, unless admission wants observations */
+    /* with `insert`: the lookup of these keys was lost; where admission wants observations, each counts as one
      * now */
     bool sees;
     uint64_t step;              /* training step, for the table's schedule, and for Adam's if it asks */
@@ -304,7 +304,7 @@ enum ps_save_kind {
 #define PS_TABLE_TOMBSTONE_SHARE 4u
 #define PS_TABLE_TOMBSTONE_MIN   1024u
 void ps_table_keep_marks(struct ps_table *t, struct ps_arena *tombstone_arena);
-/* False where it was not asked to, and where memory was short: sightings have marks of their own. */
+/* False where it was not asked to, and where memory was short: observations have marks of their own. */
 bool ps_table_keeps_marks(const struct ps_table *t);
 /* A cut of what has changed since the last cut can be begun: marks are kept, and the last cut gave out all it
  * had to. */
@@ -323,7 +323,7 @@ bool ps_table_cut_step(struct ps_table *t, uint32_t bucket_budget);
  * none left. */
 uint32_t ps_table_cut_take_tombstones(struct ps_table *t, uint64_t *keys, uint32_t keys_max);
 uint64_t ps_table_cut_tombstones_left(const struct ps_table *t);
-/* The table's filter of sightings in the cut (ps/table/occurrence_filter.h), no effect where there is
+/* The table's filter of observations in the cut (ps/table/occurrence_filter.h), no effect where there is
  * none. Begun before the cut of rows, at the same instant: MR_OUT_OF_MEMORY, and nothing was. Then piece
  * after piece: what is next, PS_FILTER_PIECE_BYTES_MAX at most, until there is none left; its bytes, for a
  * checkpoint. */

@@ -19,16 +19,16 @@ static bool is_seen_enough(struct ps_table *t, uint64_t placed)
     const uint64_t hash = ps_hash_of_placed(&t->index.hasher, placed);
     bool full = t->memory_max != 0 && ps_occurrence_takes_memory(&t->filter, hash) &&
                 ps_table_memory_bytes(t) + ps_occurrence_partition_bytes(&t->filter) > t->memory_max;
-    enum ps_occurrence sighting =
+    enum ps_occurrence observation =
         full ? ps_occurrence_not_counted(&t->filter) : ps_occurrence_add(&t->filter, hash);
-    t->counters.keys_not_admitted_sightings += sighting != PS_OCCURRENCE_WANTED;
-    t->counters.sightings_not_counted += sighting == PS_OCCURRENCE_LOST;
-    return sighting == PS_OCCURRENCE_WANTED;
+    t->counters.keys_not_admitted_observations += observation != PS_OCCURRENCE_WANTED;
+    t->counters.observations_not_counted += observation == PS_OCCURRENCE_LOST;
+    return observation == PS_OCCURRENCE_WANTED;
 }
 
 bool ps_table_admits_lookup(struct ps_table *t, uint64_t hash)
 {
-    if (t->feature.admission == MR_ADMIT_SIGHTINGS)
+    if (t->feature.admission == MR_ADMIT_OBSERVATIONS)
         return is_seen_enough(t, hash);
     bool admitted = t->feature.admission == MR_ADMIT_ALWAYS || is_chosen(t, hash);
     t->counters.keys_not_admitted_probability += !admitted;
@@ -55,7 +55,7 @@ static_assert(PS_FILTER_PIECE_BYTES_MAX ==
 
 static bool has_filter(const struct ps_table *t)
 {
-    return t->feature.admission == MR_ADMIT_SIGHTINGS;
+    return t->feature.admission == MR_ADMIT_OBSERVATIONS;
 }
 
 enum mr_status ps_table_filter_cut_begin(struct ps_table *t, enum ps_save_kind kind)

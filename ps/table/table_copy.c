@@ -85,7 +85,7 @@ enum mr_status ps_table_copy_begin(struct ps_table *t, const struct ps_partition
     struct ps_table_copy *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return MR_NO_MEMORY;
-    if (t->feature.admission == MR_ADMIT_SIGHTINGS && t->filter.changed == NULL) {
+    if (t->feature.admission == MR_ADMIT_OBSERVATIONS && t->filter.changed == NULL) {
         c->filter_marks = ps_occurrence_keep_marks(&t->filter);
         if (!c->filter_marks) {
             free(c);

@@ -79,7 +79,7 @@ void ps_table_keep_marks(struct ps_table *t, struct ps_arena *tombstone_arena)
     t->keeps_marks = t->marks_hold = true;
     ps_tombstones_init(&t->tombstones, tombstone_arena, &t->index.hasher);
     ps_tombstones_init(&t->leaving, tombstone_arena, &t->index.hasher);
-    if (t->feature.admission == MR_ADMIT_SIGHTINGS) /* without memory for it, there are no deltas */
+    if (t->feature.admission == MR_ADMIT_OBSERVATIONS) /* without memory for it, there are no deltas */
         t->keeps_marks = ps_occurrence_keep_marks(&t->filter);
 }
 

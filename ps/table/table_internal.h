@@ -129,8 +129,8 @@ struct ps_table {
 /* A new row with its first values; NULL (counted) when memory or the capacity is used up. The key is not
  * there yet. */
 void *ps_table_row_create(struct ps_table *t, uint64_t key, uint64_t hash);
-/* The table's admission. A lookup is a sighting, and so is a push whose lookup was lost; another push is
- * none, and makes no rows where sightings are wanted. */
+/* The table's admission. A lookup is an observation, and so is a push whose lookup was lost; another push is
+ * none, and makes no rows where observations are wanted. */
 bool ps_table_admits_lookup(struct ps_table *t, uint64_t hash);
 bool ps_table_admits_push(const struct ps_table *t, uint64_t hash);
 /* Takes a piece of the filter of these partitions that has a mark, as ps_table_filter_load() wants it. */

@@ -31,8 +31,8 @@ enum push_stage {
 static inline bool leaves_out(const struct ps_table_push *p, uint64_t hash)
 {
     uint32_t partition = mr_partition_of(hash);
-    return __builtin_expect(p->left_out != NULL, 0) &&
-           (p->left_out[partition / 64] >> partition % 64 & 1) != 0;
+    return __builtin_expect(p->excluded != NULL, 0) &&
+           (p->excluded[partition / 64] >> partition % 64 & 1) != 0;
 }
 
 static inline bool is_narrow(const struct ps_table_push *p)
@@ -249,7 +249,7 @@ static inline void bag_advance(struct ps_table_push *p, const struct ps_table *t
  * that stores might change. */
 static inline bool is_plain(const struct ps_table_push *p)
 {
-    return !p->cursor.in_bags && p->left_out == NULL && p->cursor.class_bits == 0 && !p->cursor.derives;
+    return !p->cursor.in_bags && p->excluded == NULL && p->cursor.class_bits == 0 && !p->cursor.derives;
 }
 
 /* Keys that have been met before in this push, in its order, of a group or fewer. */
@@ -755,10 +755,10 @@ bool ps_table_push_step(struct ps_table *t, struct ps_table_push *p, uint64_t *b
         p->cursor.row_floats = t->dim + (p->has_state ? ps_table_state_floats(t) : 0);
         p->cursor.in_bags = p->in.offsets != NULL && (!p->in.is_single || averages);
         p->cursor.expands =
-            is_narrow(p) && p->in.weights == NULL && !p->cursor.in_bags && p->left_out == NULL;
+            is_narrow(p) && p->in.weights == NULL && !p->cursor.in_bags && p->excluded == NULL;
         p->cursor.derives = (is_narrow(p) && !p->cursor.expands) || p->in.weights != NULL || averages;
         assert(!p->sets || (!p->cursor.derives && !p->cursor.in_bags));
-        bool sees = p->insert && p->sees && !p->sets && t->feature.admission == MR_ADMIT_SIGHTINGS;
+        bool sees = p->insert && p->sees && !p->sets && t->feature.admission == MR_ADMIT_OBSERVATIONS;
         if (!sees && early_take(p, t)) {
             stage_begin(p, PUSH_NUMBER);
         } else {

@@ -139,7 +139,7 @@ AREAS = {
             "ps/property*",
             "ps/ops_*",
             "ps/save_delta",
-            "ps/restore_sightings",
+            "ps/restore_observations",
             "ps/restore_types",
         ),
     ),

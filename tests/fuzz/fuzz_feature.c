@@ -24,13 +24,13 @@ static void check_schedule(const struct mr_feature *f)
 /* Which rows come and which go. */
 static void check_rows(const struct mr_feature *f)
 {
-    FUZZ_ASSERT(f->admission <= MR_ADMIT_SIGHTINGS && f->eviction <= MR_EVICT_STEPS);
+    FUZZ_ASSERT(f->admission <= MR_ADMIT_OBSERVATIONS && f->eviction <= MR_EVICT_STEPS);
     if (f->kind == MR_VARIABLE)
         FUZZ_ASSERT(f->admission == 0 && f->eviction == 0 && f->memory_bytes == 0 && f->filter_bytes == 0);
     if (f->admission == MR_ADMIT_PROBABILITY)
         FUZZ_ASSERT(f->admission_arg > 0 && f->admission_arg <= 1);
-    if (f->admission == MR_ADMIT_SIGHTINGS)
-        FUZZ_ASSERT(f->admission_arg >= 1 && f->admission_arg <= MR_SIGHTINGS_MAX &&
+    if (f->admission == MR_ADMIT_OBSERVATIONS)
+        FUZZ_ASSERT(f->admission_arg >= 1 && f->admission_arg <= MR_OBSERVATIONS_MAX &&
                     fmodf(f->admission_arg, 1) <= 0);
     else
         FUZZ_ASSERT(f->filter_bytes == 0);

@@ -19,8 +19,8 @@ static void *look(void *arg)
 {
     uint64_t lasted_ms;
     (void)arg;
-    const uint32_t left_out = mr_log_burst_over(&burst, NOW_MS, false, &lasted_ms);
-    assert(left_out == 0);
+    const uint32_t suppressed = mr_log_burst_over(&burst, NOW_MS, false, &lasted_ms);
+    assert(suppressed == 0);
     return NULL;
 }
 
@@ -29,7 +29,7 @@ static void model_run(void)
     pthread_t threads[3];
     uint64_t lasted_ms = 0;
     atomic_store(&burst.second, NOW_MS << MR_LOG_BURST_COUNT_BITS | 1); /* the line that there may be */
-    atomic_store(&burst.left_out, 0);
+    atomic_store(&burst.suppressed, 0);
     atomic_store(&burst.first_ms, 1); /* of another burst, long ago */
     atomic_store(&burst.last_ms, 1);
     threads[0] = model_start(log_one, NULL);
@@ -37,6 +37,6 @@ static void model_run(void)
     threads[2] = model_start(look, NULL);
     for (uint32_t i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
-    const uint32_t left_out = mr_log_burst_over(&burst, NOW_MS + MR_LOG_BURST_MS, false, &lasted_ms);
-    assert(left_out == 2 && lasted_ms == 0);
+    const uint32_t suppressed = mr_log_burst_over(&burst, NOW_MS + MR_LOG_BURST_MS, false, &lasted_ms);
+    assert(suppressed == 2 && lasted_ms == 0);
 }

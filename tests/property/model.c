@@ -224,10 +224,10 @@ static void gather_one(const struct model *m, struct model_gradient *g, const fl
     g->any = true;
 }
 
-bool model_is_left_out(const struct model *m, const struct model_keys *k, uint64_t key)
+bool model_is_excluded(const struct model *m, const struct model_keys *k, uint64_t key)
 {
     uint32_t partition = mr_partition_of(mr_key_hash(key, m->feature.seed));
-    return k->left_out != NULL && (k->left_out[partition / 64] >> partition % 64 & 1) != 0;
+    return k->excluded != NULL && (k->excluded[partition / 64] >> partition % 64 & 1) != 0;
 }
 
 uint32_t model_gather(const struct model *m, const struct model_keys *k, const float *gradients,
@@ -244,7 +244,7 @@ uint32_t model_gather(const struct model *m, const struct model_keys *k, const f
             gradient = gradients + (size_t)bag * m->dim;
             divisor = model_divisor(m, k, bag);
         }
-        if (model_is_left_out(m, k, k->keys[i]))
+        if (model_is_excluded(m, k, k->keys[i]))
             continue;
         uint32_t at = 0;
         while (at < count && out[at].key != k->keys[i])

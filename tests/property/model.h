@@ -63,10 +63,10 @@ struct model_keys {
     const uint32_t *offsets;  /* NULL: no bags */
     const float *weights;     /* NULL: 1 */
     const float *divisors;    /* of bags; NULL: as their keys and weights make them */
-    const uint64_t *left_out; /* partitions whose keys a push does not have, a bit each; NULL: none */
+    const uint64_t *excluded; /* partitions whose keys a push does not have, a bit each; NULL: none */
     bool sets;                /* gradients are rows to be set */
 };
-bool model_is_left_out(const struct model *m, const struct model_keys *k, uint64_t key);
+bool model_is_excluded(const struct model *m, const struct model_keys *k, uint64_t key);
 /* By what a bag is divided; 0: it is all zeros. */
 float model_divisor(const struct model *m, const struct model_keys *k, uint32_t bag);
 

@@ -24,16 +24,16 @@
 struct call {
     uint32_t key_count, bag_count;
     bool bags, insert;
-    bool sees;                          /* a push whose lookup was lost */
-    bool sets;                          /* a push of rows to be set */
-    bool weighted, divided, leaves_out; /* it has such */
-    enum mr_dtype dtype;                /* of the answer or the gradients, as they travel */
-    float learning_rate;                /* below 0: the table's, at: */
+    bool sees;                        /* a push whose lookup was lost */
+    bool sets;                        /* a push of rows to be set */
+    bool weighted, divided, excludes; /* it has such */
+    enum mr_dtype dtype;              /* of the answer or the gradients, as they travel */
+    float learning_rate;              /* below 0: the table's, at: */
     uint64_t step;
     uint64_t keys[WORLD_CALL_KEYS];
     uint32_t offsets[WORLD_CALL_KEYS + 1];
     float weights[WORLD_CALL_KEYS], divisors[WORLD_CALL_KEYS], scales[WORLD_CALL_KEYS];
-    uint64_t left_out[MR_PARTITION_COUNT / 64];
+    uint64_t excluded[MR_PARTITION_COUNT / 64];
     float sum[MR_DIM_MAX];
     float *in, *out, *expected, *sums, *travels; /* [WORLD_CALL_FLOATS]; the last as `dtype` */
     uint32_t gradient_count;
@@ -49,7 +49,7 @@ struct chain {
     bool spoilt;
     struct model image; /* the rows it has given out, as they were last */
     struct ps_occurrence_filter filter;
-    uint8_t counts[WORLD_KEYS_MAX]; /* sightings of w->keys when the last cut began */
+    uint8_t counts[WORLD_KEYS_MAX]; /* observations of w->keys when the last cut began */
     uint32_t cuts_of_changes;
 };
 

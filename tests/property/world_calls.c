@@ -47,7 +47,7 @@ struct model_keys keys_of(const struct call *c)
                                .offsets = c->bags ? c->offsets : NULL,
                                .weights = c->weighted ? c->weights : NULL,
                                .divisors = c->divided ? c->divisors : NULL,
-                               .left_out = c->leaves_out ? c->left_out : NULL,
+                               .excluded = c->excludes ? c->excluded : NULL,
                                .sets = c->sets};
 }
 
@@ -77,7 +77,7 @@ struct ps_table_push push_of(const struct call *c)
                                   .gradient_scales = c->scales,
                                   .in.weights = c->weighted ? c->weights : NULL,
                                   .in.divisors = c->divided ? c->divisors : NULL,
-                                  .left_out = c->leaves_out ? c->left_out : NULL,
+                                  .excluded = c->excludes ? c->excluded : NULL,
                                   .insert = c->insert,
                                   .sees = c->sees,
                                   .sets = c->sets,
@@ -169,7 +169,7 @@ static void world_seen_follow(const struct subject *s, struct model_row *row)
 
 void model_apply(struct subject *s, const struct model_gradient *g, const struct call *c)
 {
-    bool insert = c->insert && (c->sets || s->model.feature.admission != MR_ADMIT_SIGHTINGS);
+    bool insert = c->insert && (c->sets || s->model.feature.admission != MR_ADMIT_OBSERVATIONS);
     const struct mr_rule_push push = {
         .learning_rate = mr_rule_learning_rate(&s->model.optimizer, c->step,
                                                c->learning_rate >= 0 ? &c->learning_rate : NULL),
@@ -218,7 +218,7 @@ static void see(struct subject *s, const struct model_keys *k)
 {
     for (uint32_t i = 0; i < k->count; i++) {
         struct model_row *row = model_find(&s->model, k->keys[i]);
-        if (model_is_left_out(&s->model, k, k->keys[i]))
+        if (model_is_excluded(&s->model, k, k->keys[i]))
             continue;
         if (row != NULL)
             world_use(s, row);
@@ -239,7 +239,7 @@ void world_push(struct world *w, struct subject *s)
     uint64_t bound = world_cut_bound(s, c->key_count);
     c->insert = random_one_in(&w->rng, 4);
     c->sees = c->insert && !draw_has_repeated(c);
-    if (c->sets || c->insert || c->weighted || c->divided || c->leaves_out || c->dtype != MR_F32 ||
+    if (c->sets || c->insert || c->weighted || c->divided || c->excludes || c->dtype != MR_F32 ||
         c->learning_rate >= 0 || c->step > 0) {
         struct ps_table_push p = push_of(c);
         uint64_t budget_bytes = UINT64_MAX;
@@ -250,7 +250,7 @@ void world_push(struct world *w, struct subject *s)
     else
         table_push(s->table, c->keys, c->key_count, c->in);
     WORLD_CHECK(w, s->emitted <= bound, "it emitted more rows than it may");
-    if (c->sees && !c->sets && s->model.feature.admission == MR_ADMIT_SIGHTINGS)
+    if (c->sees && !c->sets && s->model.feature.admission == MR_ADMIT_OBSERVATIONS)
         see(s, &k);
     for (uint32_t i = 0; i < c->gradient_count; i++)
         model_apply(s, &c->gradients[i], c);

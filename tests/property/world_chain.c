@@ -1,5 +1,5 @@
 /* Chains of cuts: a cut of every row and those of changes on it. What they give out together, keys that went
- * and the filter of sightings included, is the table as it was when the last of them began. */
+ * and the filter of observations included, is the table as it was when the last of them began. */
 #include <inttypes.h>
 #include <string.h>
 #include "ps/table/table_internal.h"
@@ -12,7 +12,7 @@ static struct ps_arena *filters; /* those of images: not the world's memory */
 
 static bool has_filter(const struct subject *s)
 {
-    return s->model.feature.admission == MR_ADMIT_SIGHTINGS;
+    return s->model.feature.admission == MR_ADMIT_OBSERVATIONS;
 }
 
 void world_chain_make(struct world *w, struct subject *s)
@@ -163,7 +163,7 @@ void world_chain_end(struct world *w, struct subject *s)
         }
     for (uint32_t i = 0; has_filter(s) && i < w->key_count; i++) {
         uint32_t got = ps_occurrence_count(&c->filter, ps_key_hash(w->keys[i], s->model.feature.seed));
-        WORLD_CHECK(w, got == c->counts[i], "key %#" PRIx64 ": %u sightings, expected %u", w->keys[i], got,
+        WORLD_CHECK(w, got == c->counts[i], "key %#" PRIx64 ": %u observations, expected %u", w->keys[i], got,
                     c->counts[i]);
     }
 }

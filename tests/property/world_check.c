@@ -47,9 +47,9 @@ static void check_limits(struct world *w, struct subject *s)
     const struct ps_table_counters *got = ps_table_counters(s->table);
     struct ps_table_counters *expected = &s->expected;
     uint32_t admission = s->model.feature.admission, eviction = s->model.feature.eviction;
-    uint64_t not_admitted = admission == MR_ADMIT_PROBABILITY ? got->keys_not_admitted_probability
-                            : admission == MR_ADMIT_SIGHTINGS ? got->keys_not_admitted_sightings
-                                                              : 0;
+    uint64_t not_admitted = admission == MR_ADMIT_PROBABILITY    ? got->keys_not_admitted_probability
+                            : admission == MR_ADMIT_OBSERVATIONS ? got->keys_not_admitted_observations
+                                                                 : 0;
     uint64_t not_made = got->rows_refused + not_admitted;
     /* A push counts no keys that are not admitted. */
     WORLD_CHECK(w, not_made <= s->not_made + s->ambiguous && not_made + s->not_admitted_pushed >= s->not_made,
@@ -61,13 +61,14 @@ static void check_limits(struct world *w, struct subject *s)
                        got->rows_evicted_capacity + got->rows_evicted_memory;
     WORLD_CHECK(w, evicted == s->evicted, "%" PRIu64 " rows were evicted, expected %" PRIu64, evicted,
                 s->evicted);
-    WORLD_CHECK(w, got->sightings_not_counted <= got->keys_not_admitted_sightings, "sightings not counted");
+    WORLD_CHECK(w, got->observations_not_counted <= got->keys_not_admitted_observations,
+                "observations not counted");
     expected->rows_refused = got->rows_refused;
     if (admission == MR_ADMIT_PROBABILITY)
         expected->keys_not_admitted_probability = not_admitted;
-    if (admission == MR_ADMIT_SIGHTINGS) {
-        expected->keys_not_admitted_sightings = not_admitted;
-        expected->sightings_not_counted = got->sightings_not_counted;
+    if (admission == MR_ADMIT_OBSERVATIONS) {
+        expected->keys_not_admitted_observations = not_admitted;
+        expected->observations_not_counted = got->observations_not_counted;
     }
 #define EVICTED(name, is) expected->name = (is) ? got->name : 0
     EVICTED(rows_evicted_age, eviction == MR_EVICT_AGE);
@@ -91,9 +92,9 @@ void world_check_call(struct world *w, struct subject *s)
     expected->rows = s->model.row_count;
     /* Which counter takes a key that has no row and no gradient worth adding depends on what is found out
      * first. */
-    uint64_t left_out = got->gradients_skipped + got->gradients_without_row;
-    WORLD_CHECK(w, left_out == expected->gradients_skipped + expected->gradients_without_row,
-                "%" PRIu64 " gradients were left out, expected %" PRIu64, left_out,
+    uint64_t excluded = got->gradients_skipped + got->gradients_without_row;
+    WORLD_CHECK(w, excluded == expected->gradients_skipped + expected->gradients_without_row,
+                "%" PRIu64 " gradients were left out, expected %" PRIu64, excluded,
                 expected->gradients_skipped + expected->gradients_without_row);
     uint64_t skipped = got->gradients_skipped, wanted = expected->gradients_skipped;
     WORLD_CHECK(w, skipped <= wanted && wanted - skipped <= s->ambiguous,

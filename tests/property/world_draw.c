@@ -96,7 +96,7 @@ static void draw_limits(struct world *w, struct mr_feature *f)
         f->admission = MR_ADMIT_PROBABILITY + random_below(&w->rng, 2);
     if (f->admission == MR_ADMIT_PROBABILITY)
         f->admission_arg = 0.05f + 0.45f * (1.0f + random_float(&w->rng));
-    if (f->admission == MR_ADMIT_SIGHTINGS)
+    if (f->admission == MR_ADMIT_OBSERVATIONS)
         f->admission_arg = (float)(1 + random_below(&w->rng, 3));
     if (random_one_in(&w->rng, 8))
         f->memory_bytes = MR_MEMORY_BYTES_MIN + random_below(&w->rng, 1 << 20);
@@ -216,7 +216,7 @@ void draw_call(struct world *w, const struct subject *s, struct call *c)
             c->keys[i] = c->keys[0];
     c->insert = random_one_in(&w->rng, 2);
     if (draw_has_repeated(c) &&
-        (model_makes_room(&s->model) || s->model.feature.admission == MR_ADMIT_SIGHTINGS))
+        (model_makes_room(&s->model) || s->model.feature.admission == MR_ADMIT_OBSERVATIONS))
         c->insert = false; /* which of them made the row would not be told */
     c->bags = random_one_in(&w->rng, 2);
     c->bag_count = c->key_count;
@@ -231,9 +231,9 @@ void draw_call(struct world *w, const struct subject *s, struct call *c)
     if (random_one_in(&w->rng, 4))
         c->learning_rate = random_one_in(&w->rng, 4) ? 0 : 0.01f + fabsf(random_float(&w->rng));
     c->step = random_one_in(&w->rng, 2) ? random_below(&w->rng, 150) : 0;
-    c->leaves_out = random_one_in(&w->rng, 8);
-    for (uint32_t i = 0; c->leaves_out && i < MR_PARTITION_COUNT / 64; i++)
-        c->left_out[i] = random_next(&w->rng);
+    c->excludes = random_one_in(&w->rng, 8);
+    for (uint32_t i = 0; c->excludes && i < MR_PARTITION_COUNT / 64; i++)
+        c->excluded[i] = random_next(&w->rng);
 }
 
 void draw_gradients(struct world *w, const struct subject *s, struct call *c, bool broken)

@@ -99,8 +99,8 @@ def test_streams_are_listed_and_forgotten(client, table):
         client.lookup_batch(number, table)
         assert client.push_gradients_batch(number, [(table, np.ones((2, 1, 4)))]) is True
     found = listed()
-    assert (found[40].learnt, found[40].plan, found[40].differs, found[40].twice) == (2, "", False, 0)
-    assert found[41].learnt == 1 and found[40].used < found[41].used
+    assert (found[40].applied, found[40].plan, found[40].differs, found[40].twice) == (2, "", False, 0)
+    assert found[41].applied == 1 and found[40].used < found[41].used
     client.forget_streams([40])
     assert 40 not in listed() and client.streams_async().result()[-1].stream == 41
     client.feed(other + 1, [(table, [1, 2], [0, 1, 2])], 2)

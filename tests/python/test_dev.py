@@ -327,7 +327,7 @@ def test_reprs():
     assert "dim=4" in repr(spec) and "initializer=init.normal(0, 0.01, seed=1)" in repr(spec)
     assert "clip_norm" not in repr(spec)
     made = [millrace.init.constant(0.5), millrace.init.uniform(-1, 1), millrace.init.truncated_normal()]
-    made += [millrace.admission.sightings(3), millrace.admission.always(), millrace.eviction.age(60)]
+    made += [millrace.admission.observations(3), millrace.admission.always(), millrace.eviction.age(60)]
     assert [eval(repr(value), vars(millrace)) for value in made] == made
     assert repr(millrace.eviction.lru()) == "eviction.lru()"
 

@@ -49,8 +49,8 @@ INITIALIZERS = [
 ADMISSIONS = [
     admission.always(),
     admission.probability(0.25),
-    admission.sightings(3),
-    admission.sightings(255, filter_bytes=1 << 20),
+    admission.observations(3),
+    admission.observations(255, filter_bytes=1 << 20),
 ]
 EVICTIONS = [
     eviction.never(),
@@ -204,8 +204,8 @@ def test_optimizers_have_torch_s_names_and_defaults():
         ({"initializer": init.constant(math.inf)}, "initializer.a is inf"),
         ({"initializer": init.constant(0, seed=-1)}, "seed is -1"),
         ({"admission": admission.probability(1.5)}, "admission.argument is 1.5: a probability is"),
-        ({"admission": admission.sightings(256)}, "sightings go from 1 to 255"),
-        ({"admission": admission.sightings(2, filter_bytes=2**40)}, "admission.filter_bytes is"),
+        ({"admission": admission.observations(256)}, "observations go from 1 to 255"),
+        ({"admission": admission.observations(2, filter_bytes=2**40)}, "admission.filter_bytes is"),
         ({"eviction": eviction.age(0)}, "eviction.argument is 0.0: it is above 0"),
         ({"memory_bytes": 5}, "memory_bytes is 5"),
         ({"capacity_rows": 2**64}, "capacity_rows is"),
@@ -238,7 +238,7 @@ def test_what_is_out_of_range_is_refused_with_field_value_and_range(change, says
         ({"optimizer": "adam"}, "one of millrace.optim, for example optim.Adam"),
         ({"optimizer": optim.Adam}, r"for example optim.Adam\(lr=0.001\)"),
         ({"initializer": 0.5}, "one of millrace.init, for example init.uniform"),
-        ({"admission": "always"}, "one of millrace.admission, for example admission.sightings"),
+        ({"admission": "always"}, "one of millrace.admission, for example admission.observations"),
         ({"eviction": "lru"}, r"one of millrace.eviction, for example eviction.lru\(\)"),
         ({"schedule": "cosine"}, "one of millrace.optim.schedule, for example optim.schedule.Cosine"),
         ({"optimizer": optim.SGD(lr="big")}, "lr is 'big'"),

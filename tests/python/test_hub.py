@@ -64,7 +64,7 @@ def test_each_sample_comes_once(parts, tmp_path):
         hub.start(str(tmp_path / "samples.tsv"), "criteo", 32, table)
     assert sorted(learn_all(client, hub, table)) == list(range(SAMPLES))
     status = hub.status_async().result()
-    assert status.at_end and status.batches_learnt == info.batches and status == hub.status()
+    assert status.at_end and status.batches_applied == info.batches and status == hub.status()
     state = client.batch_state(info.stream)
     assert all(number in state for number in range(info.batches))
 

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include "dataplane/rpc/rref/references_internal.h"
+#include "dataplane/rpc/rref/rref_count_internal.h"
 #include "tests/sim/sim_random.h"
 
 #define REFSIM_WORKERS_MAX 7u

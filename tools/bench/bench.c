@@ -159,14 +159,14 @@ static void follow(struct bench *b)
 
 /* ---- at the end ---- */
 
-static json_t *left_out_json(const struct tool_left_out *left)
+static json_t *drop_stats_json(const struct tool_drop_stats *left)
 {
     return json_pack("{s:I, s:I, s:I}", "rows_refused", (json_int_t)left->rows_refused,
                      "gradients_without_row", (json_int_t)left->gradients_without_row, "gradients_skipped",
                      (json_int_t)left->gradients_skipped);
 }
 
-static void print_left_out(const struct tool_left_out *left)
+static void print_drop_stats(const struct tool_drop_stats *left)
 {
     if (left->rows_refused > 0)
         (void)printf("%" PRIu64 " row%s refused: memory or the table's capacity was used up\n",
@@ -188,7 +188,7 @@ static void print_server(const struct tool_load_server *s)
                  mr_plural(s->calls_expired), s->busy_sent);
 }
 
-static void print_end(const struct bench *b, const struct tool_left_out *left)
+static void print_end(const struct bench *b, const struct tool_drop_stats *left)
 {
     char label[32];
     if (b->is_live)
@@ -197,11 +197,11 @@ static void print_end(const struct bench *b, const struct tool_left_out *left)
     tool_load_heading(stdout);
     tool_load_lines(stdout, label, &b->options.plan, &b->run.total);
     tool_load_failures(stdout, &b->run.total, tool_load_run_first_error(&b->run));
-    print_left_out(left);
+    print_drop_stats(left);
     print_server(&b->server);
 }
 
-static json_t *end_json(const struct bench *b, const struct tool_left_out *left)
+static json_t *end_json(const struct bench *b, const struct tool_drop_stats *left)
 {
     const struct tool_bench_plan *plan = &b->options.plan;
     json_t *out = tool_load_block_json(plan, &b->run.total, false);
@@ -210,7 +210,7 @@ static json_t *end_json(const struct bench *b, const struct tool_left_out *left)
                   tool_server_name(&b->options.connection), "cores",
                   (json_int_t)mr_client_core_count(b->client), "table", b->table.name, "stopped",
                   (int)atomic_load(&stop_requested), "failures", tool_load_failures_json(&b->run.total.stats),
-                  "first_failure", tool_load_run_first_error(&b->run), "left_out", left_out_json(left),
+                  "first_failure", tool_load_run_first_error(&b->run), "drop_stats", drop_stats_json(left),
                   "server_counters", tool_load_server_json(&b->server), "options", tool_load_plan_json(plan));
     (void)json_object_update(out, more);
     json_decref(more);
@@ -229,9 +229,9 @@ static int judge(const struct bench *b)
 
 static int report(const struct bench *b)
 {
-    struct tool_left_out left = {0};
+    struct tool_drop_stats left = {0};
     int exit_code = 0;
-    (void)tool_load_table_left_out(&b->table, &left);
+    (void)tool_load_table_drop_stats(&b->table, &left);
     if (b->out != NULL)
         write_line(b, "end", end_json(b, &left));
     if (b->options.connection.json)

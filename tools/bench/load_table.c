@@ -50,9 +50,9 @@ static bool load_table_find(struct mr_client *client, const char *name, struct m
     return is_found;
 }
 
-static struct tool_left_out left_out_of(const struct mr_feature_info *info)
+static struct tool_drop_stats drop_stats_of(const struct mr_feature_info *info)
 {
-    return (struct tool_left_out){info->rows_refused, info->gradients_without_row, info->gradients_skipped};
+    return (struct tool_drop_stats){info->rows_refused, info->gradients_without_row, info->gradients_skipped};
 }
 
 static int use_existing(struct tool_load_table *t, struct tool_bench_plan *plan, const char *name,
@@ -70,7 +70,7 @@ static int use_existing(struct tool_load_table *t, struct tool_bench_plan *plan,
         return cli_fail(t->command, "%s is a variable; --table takes a table", name);
     (void)snprintf(t->name, sizeof(t->name), "%s", name);
     t->is_own = false;
-    t->before = left_out_of(&info);
+    t->before = drop_stats_of(&info);
     plan->feature = info.feature;
     plan->table = info.id;
     plan->is_read_only = !may_write;
@@ -172,16 +172,16 @@ int tool_load_table_preload(const struct tool_load_table *t, const struct tool_b
     return status == MR_OK ? 0 : tool_call_failed(t->command, status);
 }
 
-bool tool_load_table_left_out(const struct tool_load_table *t, struct tool_left_out *out)
+bool tool_load_table_drop_stats(const struct tool_load_table *t, struct tool_drop_stats *out)
 {
     struct mr_feature_info info;
     enum mr_status status;
     if (t->name[0] == '\0' || !load_table_find(t->client, t->name, &info, &status))
         return false;
-    const struct tool_left_out now = left_out_of(&info);
-    *out = (struct tool_left_out){now.rows_refused - t->before.rows_refused,
-                                  now.gradients_without_row - t->before.gradients_without_row,
-                                  now.gradients_skipped - t->before.gradients_skipped};
+    const struct tool_drop_stats now = drop_stats_of(&info);
+    *out = (struct tool_drop_stats){now.rows_refused - t->before.rows_refused,
+                                    now.gradients_without_row - t->before.gradients_without_row,
+                                    now.gradients_skipped - t->before.gradients_skipped};
     return true;
 }
 

@@ -9,7 +9,7 @@
 #include "tools/bench/plan.h"
 
 /* What the server has left out of the table's calls. */
-struct tool_left_out {
+struct tool_drop_stats {
     uint64_t rows_refused, gradients_without_row, gradients_skipped;
 };
 
@@ -20,7 +20,7 @@ struct tool_load_table {
     char variable[MR_NAME_BYTES]; /* the same */
     bool is_own;                  /* the table is dropped at the end */
     bool has_table, has_variable; /* they have been made */
-    struct tool_left_out before;
+    struct tool_drop_stats before;
 };
 
 /* Makes what the plan's mix needs, or finds `existing` (NULL: a table of the run's own); completes the plan.
@@ -32,7 +32,7 @@ int tool_load_table_make(struct tool_load_table *t, struct tool_bench_plan *plan
 int tool_load_table_preload(const struct tool_load_table *t, const struct tool_bench_plan *plan,
                             const atomic_bool *stop);
 /* What has been left out since tool_load_table_make(). False: the server does not say. */
-bool tool_load_table_left_out(const struct tool_load_table *t, struct tool_left_out *out);
+bool tool_load_table_drop_stats(const struct tool_load_table *t, struct tool_drop_stats *out);
 /* Drops what was made; waits for a save that is being written. */
 int tool_load_table_drop(struct tool_load_table *t);
 

@@ -105,7 +105,7 @@ bool ckpt_part_has(const struct ps_chain *files, uint32_t part, const struct ps_
 {
     if (!files->cluster)
         return true;
-    if (record->kind == PS_RECORD_SIGHTINGS)
+    if (record->kind == PS_RECORD_OBSERVATIONS)
         return record->offset < MR_PARTITION_COUNT &&
                ps_chain_part_owns(files, part, (uint32_t)record->offset);
     const struct mr_feature *f = record->kind == PS_RECORD_VARIABLE

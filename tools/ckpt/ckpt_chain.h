@@ -53,7 +53,7 @@ enum mr_status ckpt_last_each(const struct ckpt_chain *chain, ckpt_visit_record 
 
 struct ckpt_live {
     const struct ckpt_chain *chain;
-    uint32_t feature;     /* only rows and sightings of this table; 0: of all */
+    uint32_t feature;     /* only rows and observations of this table; 0: of all */
     struct ckpt_map *map; /* NULL for a full */
     struct ckpt_progress *progress;
 };
@@ -76,7 +76,7 @@ struct ckpt_rows {
 typedef enum mr_status (*ckpt_visit_rows)(void *arg, const struct ckpt_rows *rows);
 
 /* Every live row in the range, once; and, if the range begins at 0, `small` (may be NULL) gets the last
- * link's records of all else but rows, keys that are gone, and sightings. Pieces of admission filters come
+ * link's records of all else but rows, keys that are gone, and observations. Pieces of admission filters come
  * with the range that their place falls into, each from the last link that has it. */
 enum mr_status ckpt_live_each(const struct ckpt_live *live, const struct ckpt_range *range,
                               ckpt_visit_rows rows, ckpt_visit_record small, void *arg, char *text);

@@ -29,10 +29,10 @@ static enum mr_status take_small(void *arg, const struct ps_record *record, cons
     if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT ||
         record->kind == PS_RECORD_PUSHES || record->kind == PS_RECORD_LANE)
         core = record->feature < cores ? record->feature : 0;
-    else if (record->kind == PS_RECORD_SIGHTINGS && record->offset < MR_PARTITION_COUNT)
+    else if (record->kind == PS_RECORD_OBSERVATIONS && record->offset < MR_PARTITION_COUNT)
         core = (uint32_t)(record->offset * cores / MR_PARTITION_COUNT);
     /* A variable or a filter whose feature the last link no longer has. */
-    const bool is_stale = (record->kind == PS_RECORD_SIGHTINGS || record->kind == PS_RECORD_VARIABLE) &&
+    const bool is_stale = (record->kind == PS_RECORD_OBSERVATIONS || record->kind == PS_RECORD_VARIABLE) &&
                           ps_manifest_feature_kind(c->manifest, record->feature) == 0;
     return is_stale || ckpt_make_record(&c->make, core, record, bytes) ? MR_OK : MR_IO_ERROR;
 }

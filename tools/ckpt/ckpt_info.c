@@ -23,7 +23,7 @@ struct info {
     /* of streams, clients and lanes, hashed; each counts once however many cores know it */
     struct ckpt_map *names;
     uint64_t counts[COUNTED];
-    uint64_t sightings_bytes;
+    uint64_t observations_bytes;
     uint64_t disk_bytes; /* of all links */
     char time[CKPT_TIME_BYTES];
     char text[PS_TEXT_BYTES];
@@ -71,8 +71,8 @@ static enum mr_status count_small(void *arg, const struct ps_record *record, con
         return count_name(x, LANES, mr_key_hash(uuid_name(bytes), pushes->lane));
     case PS_RECORD_LANE:
         return count_name(x, LANES, mr_key_hash(uuid_name(bytes), lane->lane));
-    case PS_RECORD_SIGHTINGS:
-        x->sightings_bytes += record->bytes;
+    case PS_RECORD_OBSERVATIONS:
+        x->observations_bytes += record->bytes;
         return MR_OK;
     default:
         return MR_OK;
@@ -185,13 +185,13 @@ static int print_json(const struct info *x)
         json_array_append_new(chain, json_integer((json_int_t)x->chain.files.links[i]->manifest.id));
     for (uint32_t i = 0; i < m->feature_count; i++)
         json_array_append_new(features, feature_info_json(x, i));
-    json_t *o =
-        json_pack("{s:I, s:s, s:o, s:I, s:s, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I}", "id",
-                  (json_int_t)m->id, "kind", ckpt_kind_name(&x->chain), "chain", chain, "format",
-                  (json_int_t)m->version, "time", x->time, "incarnation", (json_int_t)m->incarnation, "cores",
-                  (json_int_t)m->file_count, "features", features, "streams", (json_int_t)x->counts[STREAMS],
-                  "clients", (json_int_t)x->counts[CLIENTS], "lanes", (json_int_t)x->counts[LANES],
-                  "sightings_bytes", (json_int_t)x->sightings_bytes, "bytes", (json_int_t)x->disk_bytes);
+    json_t *o = json_pack("{s:I, s:s, s:o, s:I, s:s, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I}", "id",
+                          (json_int_t)m->id, "kind", ckpt_kind_name(&x->chain), "chain", chain, "format",
+                          (json_int_t)m->version, "time", x->time, "incarnation", (json_int_t)m->incarnation,
+                          "cores", (json_int_t)m->file_count, "features", features, "streams",
+                          (json_int_t)x->counts[STREAMS], "clients", (json_int_t)x->counts[CLIENTS], "lanes",
+                          (json_int_t)x->counts[LANES], "observations_bytes",
+                          (json_int_t)x->observations_bytes, "bytes", (json_int_t)x->disk_bytes);
     json_object_set_new(o, "step", m->step > 0 ? json_integer((json_int_t)m->step) : json_null());
     json_object_set_new(o, "at_step", json_boolean(m->is_at_step));
     json_t *needs = json_array();
@@ -239,9 +239,9 @@ static void print_head(const struct info *x)
     (void)printf("files        %s\nstreams      %" PRIu64 "\nclients      %" PRIu64 "\npush lanes   %" PRIu64
                  "\n",
                  disk, x->counts[STREAMS], x->counts[CLIENTS], x->counts[LANES]);
-    if (x->sightings_bytes > 0) {
-        ckpt_size_text(x->sightings_bytes, disk);
-        (void)printf("sightings    %s\n", disk);
+    if (x->observations_bytes > 0) {
+        ckpt_size_text(x->observations_bytes, disk);
+        (void)printf("observations    %s\n", disk);
     }
 }
 

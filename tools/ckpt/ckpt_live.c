@@ -7,7 +7,7 @@
 #include "tools/ckpt/ckpt_chain.h"
 
 /* Pieces of a table's filter are noted as keys of a table of their own. */
-#define SIGHTINGS_OF(feature) ((feature) | UINT32_C(0x80000000))
+#define OBSERVATIONS_OF(feature) ((feature) | UINT32_C(0x80000000))
 
 /* Partition, and first line in it. */
 static uint64_t piece_key(const struct ps_record *record)
@@ -80,10 +80,10 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
     if (x->live->feature != 0 && record->feature != x->live->feature)
         return MR_OK;
     const struct ps_chain *files = &x->live->chain->files;
-    if (record->kind == PS_RECORD_SIGHTINGS && !ckpt_part_has(files, files->links[x->link]->part, record))
+    if (record->kind == PS_RECORD_OBSERVATIONS && !ckpt_part_has(files, files->links[x->link]->part, record))
         return MR_OK;
-    if (record->kind == PS_RECORD_SIGHTINGS)
-        return ckpt_live_note(x, SIGHTINGS_OF(record->feature), piece_key(record));
+    if (record->kind == PS_RECORD_OBSERVATIONS)
+        return ckpt_live_note(x, OBSERVATIONS_OF(record->feature), piece_key(record));
     if (record->kind != PS_RECORD_ROWS && record->kind != PS_RECORD_GONE)
         return MR_OK;
     const struct owned owned = owned_of(files, x->link, record->feature);
@@ -175,9 +175,9 @@ static enum mr_status visit_record(void *arg, const struct ps_record *record, co
         return v->rows && is_wanted ? visit_rows(v, record, bytes) : MR_OK;
     case PS_RECORD_GONE:
         return MR_OK;
-    case PS_RECORD_SIGHTINGS:
+    case PS_RECORD_OBSERVATIONS:
         return v->small && is_wanted && ckpt_part_has(files, link->part, record) &&
-                       is_last_word(v, SIGHTINGS_OF(record->feature), piece_key(record))
+                       is_last_word(v, OBSERVATIONS_OF(record->feature), piece_key(record))
                    ? v->small(v->arg, record, bytes)
                    : MR_OK;
     default:

@@ -32,15 +32,15 @@ static int print_streams(const struct tool_query *q, const struct mr_stream *str
         for (uint32_t i = 0; i < count; i++)
             json_array_append_new(
                 list,
-                json_pack("{s:I, s:I, s:I, s:I, s:s}", "stream", (json_int_t)streams[i].stream, "learnt",
-                          (json_int_t)streams[i].learnt, "twice", (json_int_t)streams[i].twice, "used",
+                json_pack("{s:I, s:I, s:I, s:I, s:s}", "stream", (json_int_t)streams[i].stream, "applied",
+                          (json_int_t)streams[i].applied, "twice", (json_int_t)streams[i].twice, "used",
                           (json_int_t)streams[i].used, "plan", plan_text(&streams[i], plan)));
         return tool_print_json(q->command, list);
     }
-    (void)printf("%6s %12s %6s %10s  %s\n", "stream", "learnt", "twice", "used", "plan");
+    (void)printf("%6s %12s %6s %10s  %s\n", "stream", "applied", "twice", "used", "plan");
     for (uint32_t i = 0; i < count; i++)
         (void)printf("%6" PRIu32 " %12" PRIu64 " %6" PRIu64 " %10" PRIu64 "  %s\n", streams[i].stream,
-                     streams[i].learnt, streams[i].twice, streams[i].used, plan_text(&streams[i], plan));
+                     streams[i].applied, streams[i].twice, streams[i].used, plan_text(&streams[i], plan));
     return 0;
 }
 

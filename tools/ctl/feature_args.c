@@ -49,11 +49,11 @@ static void put_rows(struct tool_feature_args *args, struct cli_option rows[TOOL
         {"clip-norm", CLI_FLOAT, &f->clip_norm, "X",
          "limit of the norm of each row's gradient; 0 (default): no limit"},
         {"pooling", CLI_STRING, &args->pooling, "NAME", "tables: sum (default), mean, sqrtn, none"},
-        {"admission", CLI_STRING, &args->admission, "NAME", "always (default), probability, sightings"},
+        {"admission", CLI_STRING, &args->admission, "NAME", "always (default), probability, observations"},
         {"admission-arg", CLI_FLOAT, &f->admission_arg, "X",
          "the probability, or the number of times that a key must occur"},
         {"filter-mib", CLI_U64, &args->filter_mib, "N",
-         "admission by sightings: memory on the node, in MiB, for counting the occurrences of\n"
+         "admission by observations: memory on the node, in MiB, for counting the occurrences of\n"
          "keys; default 16"},
         {"eviction", CLI_STRING, &args->eviction, "NAME", "never (default), age, steps, lru, lfu, norm"},
         {"eviction-arg", CLI_FLOAT, &f->eviction_arg, "X",
@@ -200,12 +200,12 @@ static const char *wanted(const char *field, uint32_t optimizer)
         {"admission", "--admission belongs to tables"},
         {"admission_arg",
          "--admission-arg must be above 0 and at most 1 (probability), or a whole number from 1 to 255 "
-         "(sightings)"},
+         "(observations)"},
         {"eviction", "--eviction belongs to tables"},
         {"eviction_arg", "--eviction age, steps and norm need --eviction-arg, a number above 0"},
         {"capacity_rows", "--capacity-rows belongs to tables"},
         {"memory_bytes", "--memory-mib belongs to tables"},
-        {"filter_bytes", "--filter-mib belongs to --admission sightings, and is at most 8192"},
+        {"filter_bytes", "--filter-mib belongs to --admission observations, and is at most 8192"},
         {"range_values", "--range-values belongs to variables, makes at most 4096 ranges, and one range with "
                          "--clip-norm and --optimizer rowwise_adagrad and group_ftrl"},
         {"init_b", "--init-b must not be below --init-a (uniform), or 0 and more (normal), and all values "
@@ -227,7 +227,7 @@ static const char *wanted(const char *field, uint32_t optimizer)
 static const char *idle_option(const struct mr_feature *f)
 {
     if (f->admission == MR_ADMIT_ALWAYS && f->admission_arg != 0.0f)
-        return "--admission-arg belongs to --admission probability and sightings";
+        return "--admission-arg belongs to --admission probability and observations";
     bool takes_arg =
         f->eviction == MR_EVICT_AGE || f->eviction == MR_EVICT_NORM || f->eviction == MR_EVICT_STEPS;
     if (!takes_arg && f->eviction_arg != 0.0f)

@@ -126,7 +126,7 @@ static enum mr_status finish_status(struct mr_future *f, struct mr_reply **reply
 
     **status = (struct mr_hub_status){.samples_read = w[0],
                                       .batches_handed_out = w[1],
-                                      .batches_learnt = w[2],
+                                      .batches_applied = w[2],
                                       .batches_handed_again = w[3],
                                       .batches_expired = w[4],
                                       .broken_lines = w[5],

@@ -13,7 +13,7 @@ static struct mr_stream stream_of(const uint64_t *w)
 {
     return (struct mr_stream){.stream = (uint32_t)w[0],
                               .plan = {w[4], w[5], w[6]},
-                              .learnt = w[2],
+                              .applied = w[2],
                               .twice = w[3] > w[2] ? w[3] - w[2] : 0,
                               .used = w[7]};
 }
@@ -21,7 +21,7 @@ static struct mr_stream stream_of(const uint64_t *w)
 static void add_core(struct mr_stream *all, const struct mr_stream *one)
 {
     all->differs |= memcmp(all->plan, one->plan, sizeof(all->plan)) != 0;
-    all->learnt = one->learnt < all->learnt ? one->learnt : all->learnt;
+    all->applied = one->applied < all->applied ? one->applied : all->applied;
     all->twice = one->twice > all->twice ? one->twice : all->twice;
     all->used = one->used > all->used ? one->used : all->used;
 }
@@ -43,7 +43,7 @@ static uint32_t merge(struct mr_stream *s, uint32_t count, uint32_t core_count)
         uint32_t first = i++;
         for (; i < count && s[i].stream == all.stream; i++)
             add_core(&all, &s[i]);
-        all.learnt = i - first < core_count ? 0 : all.learnt;
+        all.applied = i - first < core_count ? 0 : all.applied;
         s[merged++] = all;
     }
     return merged;

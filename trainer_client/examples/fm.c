@@ -137,7 +137,7 @@ static const char *fm_parse(int argc, char **argv, struct fm_options *o, struct 
         {"replay", CLI_STRING, &texts->replay, "on|off",
          "keep pushes until they are on disk, and send a restarted server what it lacks;\ndefault off"},
         {"ledger", CLI_FLAG, &o->ledger, NULL, "let each batch count itself in a variable, for `fm record`"},
-        {"until-learnt", CLI_U64, &o->until_learnt, "N", "for `fm wait`"},
+        {"until-applied", CLI_U64, &o->until_applied, "N", "for `fm wait`"},
         {"quiet", CLI_FLAG, &o->quiet, NULL, "no progress line"},
     };
     const struct cli_usage usage = {
@@ -151,7 +151,7 @@ static const char *fm_parse(int argc, char **argv, struct fm_options *o, struct 
             "  evaluate   AUC and log loss on the held-out part\n"
             "  record     compare what the server has applied with the plan: pushes lost, pushes applied\n"
             "             twice\n"
-            "  wait       until the server has applied --until-learnt batches",
+            "  wait       until the server has applied --until-applied batches",
         CLI_OPTIONS(options),
         .words_min = 1,
         .words_max = 1,

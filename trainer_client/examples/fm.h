@@ -22,7 +22,7 @@ struct fm_options {
     uint32_t save_every;      /* steps; 0 = never */
     uint32_t pause_after;     /* steps; 0 = never */
     uint32_t give_up_s;       /* without any progress */
-    uint64_t until_learnt;    /* `fm wait` */
+    uint64_t until_applied;   /* `fm wait` */
     bool replay;              /* of the server's client, see millrace.h */
     bool ledger, quiet;
     bool logistic_regression;

@@ -102,7 +102,7 @@ int fm_record(const struct fm_options *options)
         uint64_t lost = c.info.batches > applied ? c.info.batches - applied : 0;
         lost = lost > ledger.missing ? lost : ledger.missing;
         uint64_t twice = added_twice > ledger.surplus ? added_twice : ledger.surplus;
-        printf("{\"batches\": %" PRIu64 ", \"learnt\": %" PRIu64 ", \"pushes_lost\": %" PRIu64
+        printf("{\"batches\": %" PRIu64 ", \"applied\": %" PRIu64 ", \"pushes_lost\": %" PRIu64
                ", \"pushes_twice\": %" PRIu64 ", \"ledger\": %s}\n",
                c.info.batches, applied, lost, twice, ledger.exists ? "true" : "false");
     }
@@ -120,17 +120,17 @@ int fm_wait(const struct fm_options *options)
     while (ok && !reached) {
         struct mr_hub_status state;
         enum mr_status status = mr_hub_status(c.hub, NULL, &state);
-        reached = status == MR_OK && (state.batches_learnt >= options->until_learnt || state.at_end);
-        if (status == MR_OK && state.batches_learnt != applied) {
-            applied = state.batches_learnt;
+        reached = status == MR_OK && (state.batches_applied >= options->until_applied || state.at_end);
+        if (status == MR_OK && state.batches_applied != applied) {
+            applied = state.batches_applied;
             fm_made_progress(&c);
         }
         if (!reached)
             ok = fm_may_go_on(&c, status == MR_OK ? MR_NOT_READY : status, "HubStatus");
         if (reached) {
-            printf("{\"learnt\": %" PRIu64 ", \"handed_out\": %" PRIu64 ", \"handed_again\": %" PRIu64
+            printf("{\"applied\": %" PRIu64 ", \"handed_out\": %" PRIu64 ", \"handed_again\": %" PRIu64
                    ", \"expired\": %" PRIu64 ", \"at_end\": %s}\n",
-                   state.batches_learnt, state.batches_handed_out, state.batches_handed_again,
+                   state.batches_applied, state.batches_handed_out, state.batches_handed_again,
                    state.batches_expired, state.at_end ? "true" : "false");
         }
     }

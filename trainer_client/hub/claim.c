@@ -43,7 +43,7 @@ static void refuse_changed(struct hub_feeder *f, const struct mr_stream *streams
     char error[HUB_ERROR_BYTES];
     uint64_t applied = 0;
     for (uint32_t i = 0; i < count; i++)
-        applied = streams[i].stream == stream ? streams[i].learnt : applied;
+        applied = streams[i].stream == stream ? streams[i].applied : applied;
     snprintf(error, sizeof(error),
              "%.200s holds other samples than when this plan began (batches applied of these: %" PRIu64
              ", stream %u): give the plan another `run` to train on these",

@@ -27,7 +27,7 @@ const struct mr_stream *hub_stream_of_request(const struct mr_stream *streams, u
 {
     const struct mr_stream *best = NULL;
     for (uint32_t i = 0; i < count; i++)
-        if (is_of_request(&streams[i], plan) && (best == NULL || streams[i].learnt > best->learnt))
+        if (is_of_request(&streams[i], plan) && (best == NULL || streams[i].applied > best->applied))
             best = &streams[i];
     return best;
 }
@@ -37,7 +37,7 @@ enum hub_stream_found hub_stream_choose(const struct mr_stream *streams, uint32_
 {
     for (uint32_t i = 0; i < count; i++) {
         struct mr_plan other = plan_of(&streams[i]);
-        if (is_of_request(&streams[i], plan) && (other.data == plan->data || streams[i].learnt > 0)) {
+        if (is_of_request(&streams[i], plan) && (other.data == plan->data || streams[i].applied > 0)) {
             *number = streams[i].stream;
             return other.data == plan->data ? HUB_STREAM_OWN : HUB_STREAM_CHANGED;
         }

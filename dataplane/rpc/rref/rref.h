@@ -1,5 +1,5 @@
 /* References in an agent: connects struct mr_rref, which any thread may hold, with the state machine of
- * references.h, which belongs to the thread inside.
+ * rref_count.h, which belongs to the thread inside.
  *
  * A struct mr_rref is one handle: one that the program made, or that came with a value. It counts its own
  * holders, and holds once what it refers to. Its part in the state machine is made when it is first needed

@@ -4,7 +4,7 @@
 #define MR_RPC_RREF_INTERNAL_H
 
 #include "dataplane/rpc/base/rpc.h"
-#include "dataplane/rpc/rref/references.h"
+#include "dataplane/rpc/rref/rref_count.h"
 #include "dataplane/rpc/rref/result.h"
 #include "dataplane/rpc/rref/rref.h"
 

@@ -145,7 +145,7 @@ static void tell_bursts(bool is_last)
         const struct mr_log_site told = {
             .level = s->level, .event = s->event, .file = s->file, .line = s->line};
         const char *file = strrchr(s->file, '/');
-        write_own(&told, &(struct mr_log_field){"left_out", .number = count},
+        write_own(&told, &(struct mr_log_field){"suppressed", .number = count},
                   "%u more line%s like the last one of %s:%d within %.1f s (event %s; log.rate_per_s)", count,
                   mr_plural(count), file != NULL ? file + 1 : s->file, s->line, (double)lasted_ms / 1000,
                   s->event);

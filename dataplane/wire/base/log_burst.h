@@ -13,7 +13,7 @@
 
 struct mr_log_burst {
     _Atomic uint64_t second; /* when it began, and how many lines it has: MR_LOG_BURST_COUNT_BITS of them */
-    _Atomic uint32_t left_out;
+    _Atomic uint32_t suppressed;
     _Atomic uint64_t first_ms, last_ms; /* of those left out */
 };
 
@@ -34,10 +34,10 @@ static inline bool mr_log_burst_admits(struct mr_log_burst *b, uint64_t now_ms, 
             next = old + 1;
         } else {
             /* The times come before the count: who sees the count sees them. */
-            if (atomic_load_explicit(&b->left_out, memory_order_relaxed) == 0)
+            if (atomic_load_explicit(&b->suppressed, memory_order_relaxed) == 0)
                 atomic_store_explicit(&b->first_ms, now_ms, memory_order_relaxed);
             atomic_store_explicit(&b->last_ms, now_ms, memory_order_relaxed);
-            if (atomic_fetch_add_explicit(&b->left_out, 1, memory_order_release) == 0)
+            if (atomic_fetch_add_explicit(&b->suppressed, 1, memory_order_release) == 0)
                 atomic_store_explicit(&b->first_ms, now_ms, memory_order_relaxed);
             return false;
         }
@@ -52,14 +52,14 @@ static inline bool mr_log_burst_admits(struct mr_log_burst *b, uint64_t now_ms, 
 static inline uint32_t mr_log_burst_over(struct mr_log_burst *b, uint64_t now_ms, bool is_last,
                                          uint64_t *lasted_ms)
 {
-    const uint32_t left_out = atomic_load_explicit(&b->left_out, memory_order_acquire);
+    const uint32_t suppressed = atomic_load_explicit(&b->suppressed, memory_order_acquire);
     const uint64_t first_ms = atomic_load_explicit(&b->first_ms, memory_order_relaxed);
     const uint64_t last_ms = atomic_load_explicit(&b->last_ms, memory_order_relaxed);
-    if (left_out == 0 ||
+    if (suppressed == 0 ||
         (!is_last && now_ms < last_ms + MR_LOG_BURST_MS && now_ms < first_ms + MR_LOG_BURST_LONG))
         return 0;
     *lasted_ms = last_ms > first_ms ? last_ms - first_ms : 0;
-    return atomic_exchange_explicit(&b->left_out, 0, memory_order_relaxed);
+    return atomic_exchange_explicit(&b->suppressed, 0, memory_order_relaxed);
 }
 
 #endif

@@ -345,14 +345,14 @@ static const char *check_rows(const struct mr_feature *f)
     bool variable = f->kind == MR_VARIABLE;
     if (f->pooling > MR_POOL_NONE || (variable && f->pooling != 0))
         return "pooling";
-    if (f->admission > MR_ADMIT_SIGHTINGS || (variable && f->admission != MR_ADMIT_ALWAYS))
+    if (f->admission > MR_ADMIT_OBSERVATIONS || (variable && f->admission != MR_ADMIT_ALWAYS))
         return "admission";
     if (!not_negative(f->admission_arg))
         return "admission_arg";
     if (f->admission == MR_ADMIT_PROBABILITY && (f->admission_arg <= 0.0f || f->admission_arg > 1.0f))
         return "admission_arg";
-    if (f->admission == MR_ADMIT_SIGHTINGS &&
-        (f->admission_arg < 1.0f || f->admission_arg > MR_SIGHTINGS_MAX ||
+    if (f->admission == MR_ADMIT_OBSERVATIONS &&
+        (f->admission_arg < 1.0f || f->admission_arg > MR_OBSERVATIONS_MAX ||
          f->admission_arg != truncf(f->admission_arg)))
         return "admission_arg";
     if (f->eviction > MR_EVICT_STEPS || (variable && f->eviction != MR_EVICT_NEVER))
@@ -367,7 +367,7 @@ static const char *check_rows(const struct mr_feature *f)
         return "capacity_rows";
     if (variable ? f->memory_bytes != 0 : f->memory_bytes != 0 && f->memory_bytes < MR_MEMORY_BYTES_MIN)
         return "memory_bytes";
-    if (f->filter_bytes > (f->admission == MR_ADMIT_SIGHTINGS ? MR_FILTER_BYTES_MAX : 0))
+    if (f->filter_bytes > (f->admission == MR_ADMIT_OBSERVATIONS ? MR_FILTER_BYTES_MAX : 0))
         return "filter_bytes";
     return NULL;
 }

@@ -56,7 +56,7 @@ const char *mr_pooling_name(uint32_t pooling)
 
 const char *mr_admission_name(uint32_t admission)
 {
-    static const char *const names[] = {"always", "probability", "sightings"};
+    static const char *const names[] = {"always", "probability", "observations"};
     return feature_text_pick(names, sizeof(names) / sizeof(*names), admission);
 }
 
@@ -215,7 +215,7 @@ static const char *args_allowed(uint32_t optimizer)
 }
 
 static_assert(MR_DIM_MAX == 1024 && MR_RANK_MAX == 4 && MR_VARIABLE_ELEMENTS_MAX == 1073741824 &&
-                  MR_SIGHTINGS_MAX == 255 && MR_MEMORY_BYTES_MIN == 1048576 &&
+                  MR_OBSERVATIONS_MAX == 255 && MR_MEMORY_BYTES_MIN == 1048576 &&
                   MR_FILTER_BYTES_MAX == 8589934592 && MR_RANGES_MAX == 4096,
               "the texts name these limits");
 
@@ -243,13 +243,13 @@ static const char *allowed(const struct mr_feature *f, const char *field)
         {"clip_value", "it is at least 0, and finite"},
         {"clip_norm", "it is at least 0, and finite"},
         {"pooling", "it is sum, mean, sqrtn or none, and 0 for a variable"},
-        {"admission", "it is always, probability or sightings, and always for a variable"},
-        {"admission_arg", "a probability is above 0 and at most 1, sightings are whole, from 1 to 255"},
+        {"admission", "it is always, probability or observations, and always for a variable"},
+        {"admission_arg", "a probability is above 0 and at most 1, observations are whole, from 1 to 255"},
         {"eviction", "it is never, age, lru, lfu, norm or steps, and never for a variable"},
         {"eviction_arg", "it is at least 0, above 0 for age, norm and steps, and finite"},
         {"capacity_rows", "it is 0 for a variable"},
         {"memory_bytes", "it is 0 (no limit of its own) or at least 1 MiB, and 0 for a variable"},
-        {"filter_bytes", "it is 0 without sightings, and at most 8 GiB"},
+        {"filter_bytes", "it is 0 without observations, and at most 8 GiB"},
         {"range_values",
          "it is 0 for a table, and makes at most 4096 ranges; one range with rowwise_adagrad, "
          "group_ftrl or clip_norm, which need the whole variable"},

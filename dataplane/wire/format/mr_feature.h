@@ -25,7 +25,7 @@ extern "C" {
 #define MR_RANGES_MAX            4096       /* of a variable */
 #define MR_RANGE_VALUES          65536      /* mr_create() splits variables of more elements than that */
 #define MR_VARIABLE_WHOLE        UINT32_MAX /* range_values: it is one range, whatever its size */
-#define MR_SIGHTINGS_MAX         255        /* lookups before a key is admitted, at most */
+#define MR_OBSERVATIONS_MAX      255        /* lookups before a key is admitted, at most */
 #define MR_FILTER_BYTES_MAX      (UINT64_C(8) << 30)
 #define MR_MEMORY_BYTES_MIN      (UINT64_C(1) << 20) /* of a table */
 
@@ -62,7 +62,7 @@ enum mr_admission {
     MR_ADMIT_ALWAYS = 0,
     /* the share admission_arg of all keys; which ones follows from key and seed alone */
     MR_ADMIT_PROBABILITY = 1,
-    MR_ADMIT_SIGHTINGS = 2, /* at its admission_arg-th lookup; a whole number up to MR_SIGHTINGS_MAX */
+    MR_ADMIT_OBSERVATIONS = 2, /* at its admission_arg-th lookup; a whole number up to MR_OBSERVATIONS_MAX */
 };
 /* When a row is evicted. LRU, LFU, AGE and STEPS: also when the table is at its limit (capacity_rows,
  * memory_bytes, or the node's memory) and a new key needs a row; of AGE and STEPS the one unused for
@@ -110,7 +110,7 @@ struct mr_feature {
     uint64_t capacity_rows; /* of the node; 0 = bounded by memory only */
     /* of the node, index, rows and filter together; 0 = bounded by the node's limit only */
     uint64_t memory_bytes;
-    /* of the node, for counting sightings; 0 = 16 MiB; a quarter of memory_bytes at most */
+    /* of the node, for counting observations; 0 = 16 MiB; a quarter of memory_bytes at most */
     uint64_t filter_bytes;
     uint32_t schedule; /* enum mr_schedule */
     uint32_t schedule_warmup_steps;
@@ -168,7 +168,7 @@ void mr_feature_spread(struct mr_feature *f);
 
 /* ---- in words ---- */
 
-/* The names of the enums' members: "adagrad", "uniform", "cosine", "sqrtn", "sightings", "lru"; "?" when
+/* The names of the enums' members: "adagrad", "uniform", "cosine", "sqrtn", "observations", "lru"; "?" when
  * unknown. */
 const char *mr_optimizer_name(uint32_t optimizer);
 const char *mr_initializer_name(uint32_t initializer);

@@ -316,11 +316,11 @@ static void check_exactly_once(struct fixture *x)
     do { /* a hub that was asked to start again reads the record first */
         assert_int_equal(mr_hub_status(x->watcher, NULL, &status), MR_OK);
     } while (!status.at_end);
-    assert_int_equal(status.batches_learnt, BATCHES);
+    assert_int_equal(status.batches_applied, BATCHES);
     assert_int_equal(mr_batch_state(x->server, NULL, info.stream, &watermark, &bitmap, &words), MR_OK);
     free(bitmap);
     assert_int_equal(watermark, BATCHES);
-    assert_int_equal(node_fixture_sum(x->server, "ps.batches_learnt"), (uint64_t)BATCHES * cores);
+    assert_int_equal(node_fixture_sum(x->server, "ps.batches_applied"), (uint64_t)BATCHES * cores);
     check_ledger(x);
     check_rows(x);
 }

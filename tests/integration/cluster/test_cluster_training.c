@@ -443,7 +443,7 @@ static void train_by_a_hub(uint32_t set, uint32_t run)
     end_fm(trainers[1], out);
     end_fm(start_fm("record", set), out);
     assert_true(field(out, "batches") > 100);
-    assert_int_equal(field(out, "learnt"), field(out, "batches"));
+    assert_int_equal(field(out, "applied"), field(out, "batches"));
     assert_int_equal(field(out, "pushes_lost"), 0);
     assert_int_equal(field(out, "pushes_twice"), 0);
     end_fm(start_fm("evaluate", set), out);

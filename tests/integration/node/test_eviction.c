@@ -11,7 +11,7 @@
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 
-enum { DIM = 64, CHUNK = 10000, CHUNKS = 120, LIMIT_MIB = 144, TABLE_MIB = 24, CORES = 2 };
+enum { DIM = 64, CHUNK = 10000, CHUNKS = 60, LIMIT_MIB = 144, TABLE_MIB = 24, CORES = 2 };
 
 /* What docs/tables.md states: the process beside its limit, over what it had before the first row. */
 #ifdef __SANITIZE_ADDRESS__
@@ -110,7 +110,7 @@ static void test_flood(void **state)
     node_fixture_start(&node, CORES, settings);
     struct mr_client *client = node_fixture_connect(&node);
     features[1].memory_bytes = (uint64_t)TABLE_MIB << 20;
-    features[2].admission = MR_ADMIT_SIGHTINGS;
+    features[2].admission = MR_ADMIT_OBSERVATIONS;
     features[2].admission_arg = 2;
     features[2].filter_bytes = 4 << 20;
     assert_int_equal(mr_create(client, NULL, features, 3, ids), MR_OK);
@@ -133,7 +133,7 @@ static void test_flood(void **state)
     /* the newest keys have rows, the first have none */
     check_learns(client, ids[0], (uint64_t)CHUNKS * CHUNK - 1);
     check_learns(client, ids[1], (uint64_t)CHUNKS * CHUNK - 1);
-    uint64_t admitted = node_fixture_sum(client, "table.keys_not_admitted_sightings");
+    uint64_t admitted = node_fixture_sum(client, "table.keys_not_admitted_observations");
     assert_true(admitted > (uint64_t)CHUNKS * CHUNK * 9 / 10); /* few are taken for known ones */
 
     uint64_t id;

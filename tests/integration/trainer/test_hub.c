@@ -147,10 +147,10 @@ static void check_applied(struct fixture *x, const struct mr_sample_info *info)
     free(bitmap);
     assert_int_equal(watermark, info->batches);
     assert_int_equal(mr_hub_status(x->trainers[0], NULL, &status), MR_OK);
-    assert_int_equal(status.batches_learnt, info->batches);
+    assert_int_equal(status.batches_applied, info->batches);
     assert_true(status.at_end);
-    assert_int_equal(node_fixture_sum(x->server, "ps.batches_learnt"), info->batches * cores);
-    assert_int_equal(node_fixture_sum(x->server, "ps.pushes_refused_learnt"), 0);
+    assert_int_equal(node_fixture_sum(x->server, "ps.batches_applied"), info->batches * cores);
+    assert_int_equal(node_fixture_sum(x->server, "ps.pushes_refused_applied"), 0);
 }
 
 static void test_one_pass(void **state)

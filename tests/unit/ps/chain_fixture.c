@@ -58,13 +58,13 @@ static void fill_small(struct ps_writer *w, uint32_t core, uint64_t id)
     const struct ps_record client = {.kind = PS_RECORD_CLIENT, .feature = core, .bytes = 24};
     const struct ps_record variable = {
         .kind = PS_RECORD_VARIABLE, .feature = FIXTURE_VARIABLE, .count = 20, .bytes = 20};
-    const struct ps_record sightings = {.kind = PS_RECORD_SIGHTINGS,
-                                        .feature = FIXTURE_TABLE,
-                                        .count = FILTER_BYTES,
-                                        .bytes = FILTER_BYTES,
-                                        .offset = core};
+    const struct ps_record observations = {.kind = PS_RECORD_OBSERVATIONS,
+                                           .feature = FIXTURE_TABLE,
+                                           .count = FILTER_BYTES,
+                                           .bytes = FILTER_BYTES,
+                                           .offset = core};
     append_small(w, core, &client, id);
-    append_small(w, core, &sightings, id);
+    append_small(w, core, &observations, id);
     if (core == 0)
         append_small(w, core, &variable, id);
 }
@@ -121,7 +121,7 @@ static enum mr_status see(void *arg, const struct ps_record *record, const uint8
         for (uint32_t i = 0; i < record->count; i++)
             seen->values[keys[i]] = 0;
         break;
-    case PS_RECORD_SIGHTINGS:
+    case PS_RECORD_OBSERVATIONS:
         seen->filters[record->offset] = bytes[0];
         break;
     default:

@@ -84,12 +84,13 @@ static void write_variable(struct ckpt_fixture_writer *w, uint32_t link)
 void chain_write_small(struct ckpt_fixture_writer *w, uint32_t link)
 {
     write_variable(w, link);
-    const uint64_t sightings = link;
-    struct ps_record piece = {.kind = PS_RECORD_SIGHTINGS, .feature = 1, .count = 8, .offset = 7, .bytes = 8};
-    ckpt_fixture_record(w, 1, &piece, &sightings);
+    const uint64_t observations = link;
+    struct ps_record piece = {
+        .kind = PS_RECORD_OBSERVATIONS, .feature = 1, .count = 8, .offset = 7, .bytes = 8};
+    ckpt_fixture_record(w, 1, &piece, &observations);
     piece.row_bytes = 64;
     if (link <= 2)
-        ckpt_fixture_record(w, 1, &piece, &sightings);
+        ckpt_fixture_record(w, 1, &piece, &observations);
 }
 
 static void write_links(const char *directory, uint32_t links, bool with_filter)

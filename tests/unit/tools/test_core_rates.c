@@ -156,19 +156,19 @@ static void test_what_was_left_out(void **state)
     struct tool_core_sample cores[2] = {0};
     char line[512] = "", little[8];
     (void)state;
-    assert_false(tool_left_out_line(cores, 2, line, sizeof(line)));
+    assert_false(tool_drop_stats_line(cores, 2, line, sizeof(line)));
     assert_string_equal(line, "");
     cores[0].state.rows_refused = 549727;
     cores[1].state.rows_refused = 1;
     cores[1].state.gradients_skipped = 1;
-    assert_true(tool_left_out_line(cores, 2, line, sizeof(line)));
+    assert_true(tool_drop_stats_line(cores, 2, line, sizeof(line)));
     assert_string_equal(line, "549728 rows refused at a limit; 1 gradient with NaN or Inf, since the start");
     cores[0].state.rows_refused = 0;
     cores[0].state.gradients_without_row = 20;
     cores[0].state.steps_ignored = 3;
-    assert_true(tool_left_out_line(cores, 1, line, sizeof(line)));
+    assert_true(tool_drop_stats_line(cores, 1, line, sizeof(line)));
     assert_string_equal(line, "20 gradients without a row; 3 calls with steps too far off, since the start");
-    assert_true(tool_left_out_line(cores, 2, little, sizeof(little)));
+    assert_true(tool_drop_stats_line(cores, 2, little, sizeof(little)));
     assert_int_equal(strlen(little), sizeof(little) - 1);
 }
 

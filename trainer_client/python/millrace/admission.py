@@ -8,7 +8,7 @@ from ._base.library import lib
 
 @dataclass(frozen=True)
 class Admission:
-    """Made by always(), probability() and sightings()."""
+    """Made by always(), probability() and observations()."""
 
     kind: int
     argument: float = 0.0
@@ -17,7 +17,7 @@ class Admission:
     def __repr__(self) -> str:
         if self.kind == lib.MR_ADMIT_ALWAYS:
             return "admission.always()"
-        name = "probability" if self.kind == lib.MR_ADMIT_PROBABILITY else "sightings"
+        name = "probability" if self.kind == lib.MR_ADMIT_PROBABILITY else "observations"
         filter_bytes = f", filter_bytes={self.filter_bytes}" if self.filter_bytes else ""
         return f"admission.{name}({self.argument:g}{filter_bytes})"
 
@@ -32,6 +32,6 @@ def probability(share: float) -> Admission:
     return Admission(lib.MR_ADMIT_PROBABILITY, share)
 
 
-def sightings(count: int, filter_bytes: int = 0) -> Admission:
+def observations(count: int, filter_bytes: int = 0) -> Admission:
     """A key with its `count`-th lookup (1 to 255). filter_bytes: of the node, to count in; 0: 16 MiB."""
-    return Admission(lib.MR_ADMIT_SIGHTINGS, count, filter_bytes)
+    return Admission(lib.MR_ADMIT_OBSERVATIONS, count, filter_bytes)

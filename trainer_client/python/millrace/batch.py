@@ -47,7 +47,7 @@ class Stream:
     stream: int
     plan: str  #: 48 hexadecimal digits; "": of no hub's plan; "unknown": from a checkpoint that does not tell
     differs: bool  #: cores have it for different plans
-    learnt: int  #: batches, of the core that has fewest
+    applied: int  #: batches, of the core that has fewest
     twice: int  #: times that a core applied a batch again: 0, unless something is wrong
     used: int  #: of two streams the higher was used later
 

@@ -54,7 +54,7 @@ class HubStatus:
 
     samples_read: int
     batches_handed_out: int
-    batches_learnt: int
+    batches_applied: int
     batches_handed_again: int
     batches_expired: int
     broken_lines: int

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <cmocka.h>
-#include "dataplane/rpc/rref/references_internal.h"
+#include "dataplane/rpc/rref/rref_count_internal.h"
 
 struct port {
     struct world *world;

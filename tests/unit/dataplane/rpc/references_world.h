@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include "dataplane/rpc/rref/references.h"
+#include "dataplane/rpc/rref/rref_count.h"
 
 #define WORKERS 4u
 #define QUEUED  256u

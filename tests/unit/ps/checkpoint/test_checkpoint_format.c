@@ -163,16 +163,16 @@ static void test_record_sizes(void **state)
     gone = (struct ps_record){.kind = PS_RECORD_GONE};
     assert_non_null(ps_record_check(&gone));
 
-    struct ps_record sightings = {
-        .kind = PS_RECORD_SIGHTINGS, .count = 64, .bytes = 64, .offset = MR_PARTITION_COUNT - 1};
-    assert_null(ps_record_check(&sightings));
-    sightings.bytes = 72;
-    assert_non_null(ps_record_check(&sightings));
-    sightings.bytes = 64;
-    sightings.offset = MR_PARTITION_COUNT;
-    assert_non_null(ps_record_check(&sightings));
-    sightings = (struct ps_record){.kind = PS_RECORD_SIGHTINGS};
-    assert_non_null(ps_record_check(&sightings));
+    struct ps_record observations = {
+        .kind = PS_RECORD_OBSERVATIONS, .count = 64, .bytes = 64, .offset = MR_PARTITION_COUNT - 1};
+    assert_null(ps_record_check(&observations));
+    observations.bytes = 72;
+    assert_non_null(ps_record_check(&observations));
+    observations.bytes = 64;
+    observations.offset = MR_PARTITION_COUNT;
+    assert_non_null(ps_record_check(&observations));
+    observations = (struct ps_record){.kind = PS_RECORD_OBSERVATIONS};
+    assert_non_null(ps_record_check(&observations));
 }
 
 static void test_names(void **state)

@@ -287,7 +287,7 @@ static void test_fields_that_came_later_are_there_when_they_are_not_0(void **sta
     assert_null(strstr(text, "filter_bytes"));
     assert_null(strstr(text, "schedule"));
     free(text);
-    features[0].admission = MR_ADMIT_SIGHTINGS;
+    features[0].admission = MR_ADMIT_OBSERVATIONS;
     features[0].admission_arg = 3;
     features[0].memory_bytes = UINT64_MAX;
     features[0].filter_bytes = MR_FILTER_BYTES_MAX;
@@ -477,7 +477,7 @@ static void test_records_belong_to_features_of_the_manifest(void **state)
 {
     (void)state;
     struct ps_manifest m = example();
-    static const uint32_t of_tables[] = {PS_RECORD_ROWS, PS_RECORD_GONE, PS_RECORD_SIGHTINGS};
+    static const uint32_t of_tables[] = {PS_RECORD_ROWS, PS_RECORD_GONE, PS_RECORD_OBSERVATIONS};
     m.parent = 11;
     for (size_t i = 0; i < 3; i++) {
         assert_null(block_check(&m, of_tables[i], FIXTURE_TABLE));
@@ -489,7 +489,7 @@ static void test_records_belong_to_features_of_the_manifest(void **state)
     assert_null(block_check(&m, PS_RECORD_CLIENT, 1));
     m.parent = 0;
     assert_non_null(strstr(block_check(&m, PS_RECORD_GONE, FIXTURE_TABLE), "no parent"));
-    assert_null(block_check(&m, PS_RECORD_SIGHTINGS, FIXTURE_TABLE));
+    assert_null(block_check(&m, PS_RECORD_OBSERVATIONS, FIXTURE_TABLE));
 }
 
 static void test_not_even_json(void **state)

@@ -140,7 +140,7 @@ static void what_cannot_be_altered_is_refused_with_the_reason(void **state)
     struct mr_feature made = node_table("emb", 100), momentum = node_table("momentum", 1);
     struct mr_feature counted = node_table("counted", 1), nobody = node_table("nobody", 1);
     mr_feature_set_optimizer(&momentum, MR_OPT_MOMENTUM);
-    counted.admission = MR_ADMIT_SIGHTINGS;
+    counted.admission = MR_ADMIT_OBSERVATIONS;
     counted.admission_arg = 2;
     counted.memory_bytes = 8 << 20;
     (void)node_create(n, &made);
@@ -159,8 +159,8 @@ static void what_cannot_be_altered_is_refused_with_the_reason(void **state)
     REFUSED(made, f.name[0] = 'E', MR_UNSUPPORTED, "emb: name cannot be altered");
     REFUSED(made, f.learning_rate = -1, MR_INVALID_ARGUMENT, "emb: learning_rate is -1");
     REFUSED(made, f.eviction = MR_EVICT_LRU, MR_UNSUPPORTED, "eviction cannot be altered from never to lru");
-    REFUSED(made, (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 2), MR_UNSUPPORTED,
-            "admission cannot be altered from always to sightings");
+    REFUSED(made, (f.admission = MR_ADMIT_OBSERVATIONS, f.admission_arg = 2), MR_UNSUPPORTED,
+            "admission cannot be altered from always to observations");
     REFUSED(momentum, f.optimizer_args[1] = 0.5f, MR_UNSUPPORTED, "with dampening");
     REFUSED(momentum, f.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1, MR_UNSUPPORTED, "or dense");
     REFUSED(counted, f.memory_bytes = 4 << 20, MR_UNSUPPORTED, "memory_bytes cannot be altered to 4194304");
@@ -177,7 +177,7 @@ static void a_threshold_holds_for_what_was_counted(void **state)
 {
     struct node_fixture *n = *state;
     struct mr_feature made = node_table("emb", 100), after;
-    made.admission = MR_ADMIT_SIGHTINGS;
+    made.admission = MR_ADMIT_OBSERVATIONS;
     made.admission_arg = 3;
     const uint32_t table = node_create(n, &made);
     look_up(n, table, 5);

@@ -244,7 +244,7 @@ static void one_that_waits_can_be_cancelled(void **state)
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 9);
     check_cancelled(n, second);
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 0);
-    assert_int_equal(node_counter(n, 0, "checkpoint.saves_withdrawn"), 3);
+    assert_int_equal(node_counter(n, 0, "checkpoint.saves_cancelled"), 3);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_failed"), 0);
     push(n, table, 1, 20);
     node_check(cancel(n, 77), MR_CHECKPOINT_NOT_FOUND, "save 77 is not known");
@@ -300,7 +300,7 @@ static void one_being_written_can_be_cancelled(void **state)
     check_cancelled(n, asked.number);
     assert_int_equal(node_counter(n, 0, "checkpoint.running_id"), 0);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_failed"), 0);
-    assert_int_equal(node_counter(n, 0, "checkpoint.saves_withdrawn"), 1);
+    assert_int_equal(node_counter(n, 0, "checkpoint.saves_cancelled"), 1);
     node_check(node_restore(n, 0), MR_CHECKPOINT_NOT_FOUND, NULL);
     look(n, asked.number, entry);
     assert_int_equal(entry[ID], 1);

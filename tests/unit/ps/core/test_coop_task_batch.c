@@ -63,7 +63,7 @@ static void a_batch_under_a_push_is_nobody_elses(void **state)
     reply = node_wait(n, &calls[3]);
     node_check(reply, MR_OK, NULL);
     assert_int_equal(*(const uint32_t *)reply->tensors[0].data, 0);
-    assert_int_equal(node_counter(n, 0, "ps.batches_learnt"), 1);
+    assert_int_equal(node_counter(n, 0, "ps.batches_applied"), 1);
     assert_int_equal(node_counter(n, 0, "ps.pushes_applied"), 1);
     assert_int_equal(node_counter(n, 0, "ps.batch_bytes"), 0);
     for (uint64_t key = 0; key < LONG_KEYS; key += 499)

@@ -209,7 +209,7 @@ static void full_tables_do_not_stop_training(void **state)
         node_check(node_call(n, 0, MR_OP_PUSH_GRAD_BATCH, 0, push, 3), MR_OK, NULL);
     }
     assert_true(node_counter(n, 0, "table.rows_refused") > 0);
-    assert_int_equal(node_counter(n, 0, "ps.batches_learnt"), BATCHES);
+    assert_int_equal(node_counter(n, 0, "ps.batches_applied"), BATCHES);
     assert_int_in_range(node_counter(n, 0, "ps.memory_bytes"), 1, 100 << 20);
 }
 

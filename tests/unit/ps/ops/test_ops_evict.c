@@ -216,14 +216,14 @@ static void capacity_is_the_nodes(void **state)
     assert_int_equal(sum(n, "table.rows_refused") - refused, 800);
 }
 
-/* Row by row in a table of one core, and of three: the same keys are admitted, with the same sighting. */
+/* Row by row in a table of one core, and of three: the same keys are admitted, with the same observation. */
 static void admission_does_not_depend_on_cores(void **state)
 {
     struct node_fixture *n = *state;
     struct mr_feature p = node_table("share", 100), s = node_table("seen", 100);
     p.admission = MR_ADMIT_PROBABILITY;
     p.admission_arg = 0.5f;
-    s.admission = MR_ADMIT_SIGHTINGS;
+    s.admission = MR_ADMIT_OBSERVATIONS;
     s.admission_arg = 2;
     s.filter_bytes = 1 << 18; /* crowded enough for errors, and they must be the same */
     uint64_t rows[2][2];
@@ -238,7 +238,7 @@ static void admission_does_not_depend_on_cores(void **state)
             look_up(n, seen, key % 700, 0);
         rows[run][1] = sum(n, "table.rows") - rows[run][0];
         assert_true(rows[run][1] >= 300);
-        assert_int_equal(sum(n, "table.keys_not_admitted_sightings") + rows[run][1], 1000);
+        assert_int_equal(sum(n, "table.keys_not_admitted_observations") + rows[run][1], 1000);
         if (run == 0)
             node_restart(n, 3);
     }
@@ -254,7 +254,7 @@ static void numbered_pushes_admit_no_key(void **state)
     struct mr_feature p = node_table("share", 100), s = node_table("seen", 100);
     p.admission = MR_ADMIT_PROBABILITY;
     p.admission_arg = 0.5f;
-    s.admission = MR_ADMIT_SIGHTINGS;
+    s.admission = MR_ADMIT_OBSERVATIONS;
     s.admission_arg = 2;
     uint32_t share = node_create(n, &p), seen = node_create(n, &s);
     uint64_t made = 0, key, sequence = 1;

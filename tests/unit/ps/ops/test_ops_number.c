@@ -440,12 +440,12 @@ static void of_two_in_the_queue_one_is_applied(void **state)
     assert_float_equal(node_value(n, table, 7), 99, 0);
 }
 
-/* Of a table that admits keys with their second sighting. */
+/* Of a table that admits keys with their second observation. */
 static void a_push_whose_lookup_was_lost_counts_as_one(void **state)
 {
     struct node_fixture *n = *state;
     struct mr_feature f = node_table("seen", 100);
-    f.admission = MR_ADMIT_SIGHTINGS;
+    f.admission = MR_ADMIT_OBSERVATIONS;
     f.admission_arg = 2;
     uint32_t table = node_create(n, &f);
     node_check(push_with(n, 1, table, 5, MR_PUSH_UNSEEN), MR_OK, NULL);

@@ -22,8 +22,8 @@ static void applies_a_batch_once(void **state)
     assert_float_equal(node_value(n, table, 11), 8, 0); /* twice in the batch: summed */
     assert_int_equal(node_push_batch(n, 0, BATCH(1, 0), table, 4, 1), 0);
     assert_float_equal(node_value(n, table, 12), 9, 0);
-    assert_int_equal(node_counter(n, 0, "ps.pushes_refused_learnt"), 1);
-    assert_int_equal(node_counter(n, 0, "ps.batches_learnt"), 1);
+    assert_int_equal(node_counter(n, 0, "ps.pushes_refused_applied"), 1);
+    assert_int_equal(node_counter(n, 0, "ps.batches_applied"), 1);
     assert_int_equal(node_counter(n, 0, "ps.batches_cached"), 0);
 }
 
@@ -119,7 +119,7 @@ static void refuses_a_batch_too_far_ahead(void **state)
     uint64_t far = BATCH(1, 1u << 20);
     node_feed(n, far, table, keys, 4);
     node_check(push(n, (struct batch_push){far, table, 4, 1, 4}), MR_INVALID_ARGUMENT, "ahead of 0");
-    assert_int_equal(node_counter(n, 0, "ps.batches_learnt"), 0);
+    assert_int_equal(node_counter(n, 0, "ps.batches_applied"), 0);
 }
 
 static void pushes_by_key_and_by_bag(void **state)

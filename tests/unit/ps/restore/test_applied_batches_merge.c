@@ -73,7 +73,7 @@ static void the_same_number_of_cores_takes_its_own(void **state)
     assert_int_equal(ps_applied_batches_merge_load(m, core, text), MR_OK);
     assert_true(ps_applied_batches_has(core->applied, id(5, 9)));
     assert_false(ps_applied_batches_has(core->applied, id(5, 8)));
-    assert_int_equal(core->counters.batches_learnt, 9);
+    assert_int_equal(core->counters.batches_applied, 9);
     const uint8_t a[MR_UUID_BYTES] = {'a'};
     assert_int_equal(ps_clients_last_step(core->clients, a), 6);
     assert_int_equal(core->partials.count, 0);
@@ -102,7 +102,7 @@ static void another_number_holds_what_all_had_and_the_rest_in_part(void **state)
     for (uint64_t s = 0; s < 16; s++)
         assert_int_equal(ps_applied_batches_has(core->applied, id(5, s)), s < 8 || s == 9 || s == 12);
     assert_false(ps_applied_batches_has(core->applied, id(6, 0)));
-    assert_int_equal(core->counters.batches_learnt, 10);
+    assert_int_equal(core->counters.batches_applied, 10);
     assert_int_equal(core->partials.count, 3);
     const struct ps_partial *p = ps_partials_find(&core->partials, id(5, 8));
     assert_non_null(p); /* core 0 had it: the lower half of the partitions */

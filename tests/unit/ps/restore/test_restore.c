@@ -56,7 +56,7 @@ static void comes_back_whole(void **state)
     assert_int_equal(learn(n, table, BATCH(1)), 1);
     assert_int_equal(learn(n, table, BATCH(2)), 0);
     check_values(n, table, 97);
-    assert_int_equal(node_counter(n, 0, "ps.batches_learnt"), 3);
+    assert_int_equal(node_counter(n, 0, "ps.batches_applied"), 3);
 }
 
 static void holds_what_was_before_the_cut_and_nothing_after(void **state)

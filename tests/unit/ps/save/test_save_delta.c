@@ -27,7 +27,7 @@ struct image {
     bool there[ROWS];
     float rows[ROWS][DIM]; /* by key */
     float variable[ELEMENTS];
-    uint64_t rows_read, gone_read, sightings_read;
+    uint64_t rows_read, gone_read, observations_read;
 };
 
 struct fixture {
@@ -54,7 +54,7 @@ static int make(void **state)
     f->core = f->alone.core;
     f->features[0] = mr_feature_table("emb", DIM);
     f->features[0].learning_rate = 1;
-    f->features[0].admission = MR_ADMIT_SIGHTINGS; /* with the first: rows come as without */
+    f->features[0].admission = MR_ADMIT_OBSERVATIONS; /* with the first: rows come as without */
     f->features[0].admission_arg = 1;
     f->features[1] = mr_feature_variable("dense", 1, &elements);
     for (uint32_t id = 1; id <= 2; id++)
@@ -153,8 +153,8 @@ static enum mr_status see(void *arg, const struct ps_record *record, const uint8
         for (uint32_t i = 0; i < record->count; i++)
             image->there[keys[i]] = false;
         image->gone_read += record->count;
-    } else if (record->kind == PS_RECORD_SIGHTINGS) {
-        image->sightings_read += record->bytes;
+    } else if (record->kind == PS_RECORD_OBSERVATIONS) {
+        image->observations_read += record->bytes;
     } else if (record->kind == PS_RECORD_VARIABLE && record->offset < sizeof(image->variable)) {
         memcpy((uint8_t *)image->variable + record->offset, bytes, record->bytes);
     }
@@ -169,7 +169,7 @@ static void read_link(struct fixture *f, uint64_t link)
     snprintf(path, sizeof(path), "%s/ckpt-%u/core-000.mrc", f->directory, (unsigned)link);
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
-    f->image.rows_read = f->image.gone_read = f->image.sightings_read = 0;
+    f->image.rows_read = f->image.gone_read = f->image.observations_read = 0;
     while (fread(block, 1, PS_BLOCK_BYTES, file) == PS_BLOCK_BYTES)
         assert_int_equal(ps_block_each(block, see, &f->image), MR_OK);
     fclose(file);
@@ -216,7 +216,7 @@ static void a_chain_is_the_core_as_it_was(void **state)
     check_chain(f, 1, 2);
     assert_int_equal(f->image.rows_read, 100 + 10 + 480); /* pushed to, made again, new */
     assert_int_equal(f->image.gone_read, 40 + 20);
-    assert_int_in_range(f->image.sightings_read, 400 * PS_FILTER_PIECE_BYTES_MAX,
+    assert_int_in_range(f->image.observations_read, 400 * PS_FILTER_PIECE_BYTES_MAX,
                         500 * PS_FILTER_PIECE_BYTES_MAX);
 
     assert_true(ps_save_delta_possible(f->core));
@@ -226,7 +226,7 @@ static void a_chain_is_the_core_as_it_was(void **state)
     begin(f, 4, 3); /* nothing has changed */
     finish(f);
     check_chain(f, 1, 4);
-    assert_int_equal(f->image.rows_read + f->image.gone_read + f->image.sightings_read, 0);
+    assert_int_equal(f->image.rows_read + f->image.gone_read + f->image.observations_read, 0);
 }
 
 static void a_delta_needs_a_cut_to_stand_on(void **state)

@@ -7,9 +7,9 @@
 #include "ps/table/occurrence_filter.h"
 #include "table_fixture.h"
 
-static void a_key_is_wanted_with_its_nth_sighting(void **state)
+static void a_key_is_wanted_with_its_nth_observation(void **state)
 {
-    for (uint32_t wanted = 1; wanted <= MR_SIGHTINGS_MAX; wanted += wanted < 8 ? 1 : 61) {
+    for (uint32_t wanted = 1; wanted <= MR_OBSERVATIONS_MAX; wanted += wanted < 8 ? 1 : 61) {
         struct ps_occurrence_filter s;
         assert_true(ps_occurrence_init(&s, fixture_arena, 1 << 20, wanted));
         for (uint64_t key = 0; key < 50; key++) {
@@ -26,11 +26,11 @@ static void a_key_is_wanted_with_its_nth_sighting(void **state)
     }
 }
 
-/* Random sightings of few keys per line: the count is never below the true one. */
+/* Random observations of few keys per line: the count is never below the true one. */
 static void a_count_is_never_too_small_while_nothing_fades(void **state)
 {
     enum { KEYS = 16384, WANTED = 200 };
-    uint64_t rng = fixture_seed("sightings against exact counts");
+    uint64_t rng = fixture_seed("observations against exact counts");
     static uint32_t exact[KEYS];
     struct ps_occurrence_filter s;
     memset(exact, 0, sizeof(exact));
@@ -70,7 +70,7 @@ static double error_of(uint64_t keys, uint64_t lines)
 static void the_error_is_what_the_formula_says(void **state)
 {
     enum { LINES = 16384, PROBES = 200000 };
-    uint64_t rng = fixture_seed("error of sightings");
+    uint64_t rng = fixture_seed("error of observations");
     for (uint32_t per_line = 1; per_line <= 4; per_line++) {
         struct ps_occurrence_filter s;
         uint64_t keys = (uint64_t)per_line * LINES, wrong = 0;
@@ -112,13 +112,13 @@ static void an_endless_stream_does_not_fill_the_filter(void **state)
 /* Cores own partitions: each counts its own, and together they count what one core would. */
 static void counts_do_not_depend_on_the_number_of_cores(void **state)
 {
-    enum { CORES = 3, SIGHTINGS = 60000 };
-    uint64_t rng = fixture_seed("sightings of several cores");
+    enum { CORES = 3, OBSERVATIONS = 60000 };
+    uint64_t rng = fixture_seed("observations of several cores");
     struct ps_occurrence_filter one, some[CORES];
     assert_true(ps_occurrence_init(&one, fixture_arena, 0, 3));
     for (uint32_t i = 0; i < CORES; i++)
         assert_true(ps_occurrence_init(&some[i], fixture_arena, 0, 3));
-    for (uint32_t i = 0; i < SIGHTINGS; i++) {
+    for (uint32_t i = 0; i < OBSERVATIONS; i++) {
         uint64_t hash = ps_key_hash(random_below(&rng, 20000), 0);
         assert_int_equal(ps_occurrence_add(&one, hash),
                          ps_occurrence_add(&some[mr_partition_of(hash) % CORES], hash));
@@ -173,7 +173,7 @@ static uint8_t *copy_of(const struct ps_occurrence_filter *s)
     return copy;
 }
 
-static void some_sightings(struct ps_occurrence_filter *s, uint64_t *rng, uint32_t count, uint32_t keys)
+static void some_observations(struct ps_occurrence_filter *s, uint64_t *rng, uint32_t count, uint32_t keys)
 {
     for (uint32_t i = 0; i < count; i++)
         (void)ps_occurrence_add(s, ps_key_hash(random_below(rng, keys), 0));
@@ -197,12 +197,12 @@ static bool take_some(struct ps_occurrence_filter *s, uint8_t *image, uint32_t m
     return true;
 }
 
-/* Cuts while sightings go on: what they gave out together is the filter as it was when the last began.
+/* Cuts while observations go on: what they gave out together is the filter as it was when the last began.
  * `lines` per partition. */
 static void check_cuts(uint32_t lines, uint32_t keys)
 {
     struct ps_occurrence_filter s;
-    uint64_t rng = fixture_seed("cuts of sightings");
+    uint64_t rng = fixture_seed("cuts of observations");
     assert_true(ps_occurrence_init(&s, fixture_arena,
                                    (uint64_t)lines * MR_PARTITION_COUNT * PS_OCCURRENCE_LINE_BYTES, 200));
     assert_int_equal(s.line_count, lines);
@@ -210,7 +210,7 @@ static void check_cuts(uint32_t lines, uint32_t keys)
     uint8_t *image = calloc(MR_PARTITION_COUNT, ps_occurrence_partition_bytes(&s));
     assert_non_null(image);
     for (uint32_t cut = 0; cut < 12; cut++) {
-        some_sightings(&s, &rng, random_below(&rng, 5000), keys);
+        some_observations(&s, &rng, random_below(&rng, 5000), keys);
         uint8_t *at_cut = copy_of(&s);
         bool full = cut == 0 || random_below(&rng, 4) == 0;
         assert_true(ps_occurrence_cut_begin(&s, !full));
@@ -218,7 +218,7 @@ static void check_cuts(uint32_t lines, uint32_t keys)
             memset(image, 0, MR_PARTITION_COUNT * ps_occurrence_partition_bytes(&s));
         uint64_t left = ps_occurrence_cut_lines(&s);
         do
-            some_sightings(&s, &rng, random_below(&rng, 100), keys);
+            some_observations(&s, &rng, random_below(&rng, 100), keys);
         while (take_some(&s, image, random_below(&rng, 200)));
         assert_null(s.cut);
         assert_true(left > 0 || !full);
@@ -274,7 +274,7 @@ static void a_cut_has_what_changed(void **state)
     ps_occurrence_fini(&s);
 }
 
-/* No room to keep more lines aside: sightings are lost, the cut is as it was, and after it they count
+/* No room to keep more lines aside: observations are lost, the cut is as it was, and after it they count
  * again. */
 static void lines_kept_aside_are_bounded(void **state)
 {
@@ -282,7 +282,7 @@ static void lines_kept_aside_are_bounded(void **state)
     uint64_t rng = 3;
     uint32_t lost = 0;
     assert_true(ps_occurrence_init(&s, fixture_arena, PS_OCCURRENCE_BYTES_DEFAULT, 9));
-    some_sightings(&s, &rng, 200000, 200000);
+    some_observations(&s, &rng, 200000, 200000);
     uint8_t *at_cut = copy_of(&s), *image = calloc(MR_PARTITION_COUNT, ps_occurrence_partition_bytes(&s));
     assert_non_null(image);
     assert_true(ps_occurrence_cut_begin(&s, false));
@@ -369,7 +369,7 @@ int main(void)
 {
 #define WITH_ARENA(test) cmocka_unit_test_setup_teardown(test, fixture_arena_create, fixture_arena_destroy)
     const struct CMUnitTest tests[] = {
-        WITH_ARENA(a_key_is_wanted_with_its_nth_sighting),
+        WITH_ARENA(a_key_is_wanted_with_its_nth_observation),
         WITH_ARENA(counters_stay_where_checkpoints_have_them),
         WITH_ARENA(clearing_goes_in_slices),
         WITH_ARENA(a_count_is_never_too_small_while_nothing_fades),

@@ -126,7 +126,7 @@ static void test_a_table_that_nobody_uses_goes_back_in_slices(void **state)
 {
     enum { COUNT = 100000, CALL = 1000, DIM = 16 };
     struct mr_feature f = fixture_adagrad(DIM);
-    f.admission = MR_ADMIT_SIGHTINGS;
+    f.admission = MR_ADMIT_OBSERVATIONS;
     f.admission_arg = 2;
     struct ps_arena *tombstone_arena = ps_arena_create(FIXTURE_LIMIT_BYTES);
     struct ps_table *t = fixture_table(&f, fixture_arena);

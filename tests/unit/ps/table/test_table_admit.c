@@ -95,11 +95,11 @@ static void push_inserting(struct ps_table *t, uint64_t key)
 
 static void a_row_is_made_with_the_nth_lookup_that_may(void **state)
 {
-    struct ps_table *t = table_of(MR_ADMIT_SIGHTINGS, 3);
+    struct ps_table *t = table_of(MR_ADMIT_OBSERVATIONS, 3);
     const uint64_t twice[2] = {5, 5}, keys[4] = {0, UINT64_MAX, 0, 0};
     float out[4 * DIM];
     fixture_insert(t, 5);
-    table_lookup(t, twice, 2, false, out); /* may not insert: no sighting */
+    table_lookup(t, twice, 2, false, out); /* may not insert: no observation */
     push_inserting(t, 5);                  /* a push is none either */
     assert_int_equal(ps_table_rows(t), 0);
     table_lookup(t, twice, 2, true, out); /* a key counts as often as it comes */
@@ -108,9 +108,9 @@ static void a_row_is_made_with_the_nth_lookup_that_may(void **state)
     assert_true(fixture_has_row(t, 0));
     assert_false(fixture_has_row(t, UINT64_MAX));
     const struct ps_table_counters *c = ps_table_counters(t);
-    assert_int_equal(c->keys_not_admitted_sightings, 5);
+    assert_int_equal(c->keys_not_admitted_observations, 5);
     assert_int_equal(c->gradients_without_row, 1);
-    assert_int_equal(c->sightings_not_counted, 0);
+    assert_int_equal(c->observations_not_counted, 0);
     assert_int_equal(c->keys_not_admitted_probability, 0);
     assert_true(ps_table_filter_bytes(t) > 0);
     assert_true(ps_table_memory_bytes(t) > ps_table_filter_bytes(t));
@@ -134,12 +134,12 @@ static void draw_call(uint64_t *random, uint64_t keys[CALL_KEYS], float gradient
 }
 
 static void push_call(struct ps_table *t, const uint64_t *keys, const float *gradients,
-                      const uint64_t *left_out, bool sees, uint64_t step_bytes)
+                      const uint64_t *excluded, bool sees, uint64_t step_bytes)
 {
     struct ps_table_push p = {.in.keys = keys,
                               .in.key_count = CALL_KEYS,
                               .gradients = gradients,
-                              .left_out = left_out,
+                              .excluded = excluded,
                               .insert = true,
                               .sees = sees};
     uint64_t budget_bytes = step_bytes;
@@ -172,9 +172,9 @@ static void check_same_rows(struct ps_table *a, struct ps_table *b)
 
 /* The same rows with the same bits, and the same counts of keys without one, as if the lookup had come first;
  * in steps of any size. */
-static void a_push_whose_lookup_was_lost_is_a_sighting(void **state)
+static void a_push_whose_lookup_was_lost_is_an_observation(void **state)
 {
-    struct ps_table *t = table_of(MR_ADMIT_SIGHTINGS, 3), *calm = table_of(MR_ADMIT_SIGHTINGS, 3);
+    struct ps_table *t = table_of(MR_ADMIT_OBSERVATIONS, 3), *calm = table_of(MR_ADMIT_OBSERVATIONS, 3);
     uint64_t keys[CALL_KEYS] = {0}, random = 1;
     float gradients[CALL_KEYS * DIM], out[CALL_KEYS * DIM];
     for (uint32_t call = 0; call < CALLS; call++) {
@@ -196,19 +196,19 @@ static void a_push_whose_lookup_was_lost_is_a_sighting(void **state)
     ps_table_destroy(calm);
 }
 
-/* Partitions that have the push already have its sightings. */
+/* Partitions that have the push already have its observations. */
 static void what_a_push_leaves_out_is_not_seen_either(void **state)
 {
-    struct ps_table *t = table_of(MR_ADMIT_SIGHTINGS, 1);
-    uint64_t keys[CALL_KEYS] = {0}, left_out[MR_PARTITION_COUNT / 64], random = 2, seed = t->feature.seed;
+    struct ps_table *t = table_of(MR_ADMIT_OBSERVATIONS, 1);
+    uint64_t keys[CALL_KEYS] = {0}, excluded[MR_PARTITION_COUNT / 64], random = 2, seed = t->feature.seed;
     float gradients[CALL_KEYS * DIM];
     draw_call(&random, keys, gradients);
-    memset(left_out, 0xff, sizeof(left_out));
-    push_call(t, keys, gradients, left_out, true, UINT64_MAX);
+    memset(excluded, 0xff, sizeof(excluded));
+    push_call(t, keys, gradients, excluded, true, UINT64_MAX);
     assert_int_equal(ps_table_rows(t), 0);
     uint32_t partition = mr_partition_of(ps_key_hash(keys[0], seed));
-    left_out[partition / 64] &= ~(UINT64_C(1) << partition % 64);
-    push_call(t, keys, gradients, left_out, true, UINT64_MAX);
+    excluded[partition / 64] &= ~(UINT64_C(1) << partition % 64);
+    push_call(t, keys, gradients, excluded, true, UINT64_MAX);
     assert_true(fixture_has_row(t, keys[0]));
     for (uint64_t key = 0; key < KEY_SPACE; key++)
         assert_false(fixture_has_row(t, key) && mr_partition_of(ps_key_hash(key, seed)) != partition);
@@ -260,9 +260,9 @@ static void a_push_that_makes_a_row_is_one_use(void **state)
     ps_table_destroy(t);
 }
 
-static void sightings_are_read_and_put_back(void **state)
+static void observations_are_read_and_put_back(void **state)
 {
-    struct ps_table *from = table_of(MR_ADMIT_SIGHTINGS, 3), *to = table_of(MR_ADMIT_SIGHTINGS, 3),
+    struct ps_table *from = table_of(MR_ADMIT_OBSERVATIONS, 3), *to = table_of(MR_ADMIT_OBSERVATIONS, 3),
                     *always = table_of(MR_ADMIT_ALWAYS, 0);
     for (uint64_t key = 0; key < 500; key++)
         for (uint64_t i = 0; i < key % 3; i++)
@@ -302,9 +302,9 @@ static void check_refused(struct ps_table *t, uint32_t partition, uint32_t first
     assert_string_equal(text, expected);
 }
 
-static void sightings_of_another_filter_are_refused(void **state)
+static void observations_of_another_filter_are_refused(void **state)
 {
-    struct ps_table *t = table_of(MR_ADMIT_SIGHTINGS, 3);
+    struct ps_table *t = table_of(MR_ADMIT_OBSERVATIONS, 3);
     _Alignas(4) uint8_t stored[PS_FILTER_PIECE_BYTES_MAX] = {64, 0, 0, 0, 3, 0, 0, 0};
     char text[200], name[100];
     snprintf(name, sizeof(name), "table %s: ", t->feature.name);
@@ -327,7 +327,7 @@ static void sightings_of_another_filter_are_refused(void **state)
 static void the_filter_counts_against_the_tables_memory(void **state)
 {
     struct mr_feature f = fixture_adagrad(DIM);
-    f.admission = MR_ADMIT_SIGHTINGS;
+    f.admission = MR_ADMIT_OBSERVATIONS;
     f.admission_arg = 2;
     f.memory_bytes = 1 << 20;
     f.filter_bytes = 8 << 20;
@@ -337,7 +337,7 @@ static void the_filter_counts_against_the_tables_memory(void **state)
         assert_true(ps_table_memory_bytes(t) <= f.memory_bytes);
     }
     const struct ps_table_counters *c = ps_table_counters(t);
-    assert_int_equal(c->keys_not_admitted_sightings, 2000 - ps_table_rows(t));
+    assert_int_equal(c->keys_not_admitted_observations, 2000 - ps_table_rows(t));
     assert_int_in_range(ps_table_filter_bytes(t), 1,
                         f.memory_bytes / 4 + MR_PARTITION_COUNT * sizeof(void *));
     ps_table_destroy(t);
@@ -355,7 +355,7 @@ static struct ps_table *table_of_rows(const struct mr_feature *f, uint64_t rows)
 }
 
 /* The filter's first line for a partition is taken only where the table's memory has room for it. What is not
- * counted then is said, and, where the first sighting is the one that is wanted, makes its row all the
+ * counted then is said, and, where the first observation is the one that is wanted, makes its row all the
  * same. */
 static void the_filter_stops_at_the_tables_memory(void **state)
 {
@@ -368,7 +368,7 @@ static void the_filter_stops_at_the_tables_memory(void **state)
                  {2, PS_OCCURRENCE_LINE_BYTES, true},
                  {1, PS_OCCURRENCE_LINE_BYTES - 1, false}};
     struct mr_feature f = fixture_adagrad(DIM);
-    f.admission = MR_ADMIT_SIGHTINGS;
+    f.admission = MR_ADMIT_OBSERVATIONS;
     f.admission_arg = 2;
     f.filter_bytes = 1; /* a line per partition */
     struct ps_table *without_limit = table_of_rows(&f, ROWS);
@@ -385,8 +385,9 @@ static void the_filter_stops_at_the_tables_memory(void **state)
         assert_int_equal(fixture_has_row(t, ROWS), is_admitted);
         assert_true(ps_table_memory_bytes(t) <= f.memory_bytes);
         assert_int_equal(ps_occurrence_count(&t->filter, ps_key_hash(ROWS, f.seed)), cases[i].is_counted);
-        assert_int_equal(ps_table_counters(t)->sightings_not_counted, !cases[i].is_counted && !is_admitted);
-        assert_int_equal(ps_table_counters(t)->keys_not_admitted_sightings, !is_admitted);
+        assert_int_equal(ps_table_counters(t)->observations_not_counted,
+                         !cases[i].is_counted && !is_admitted);
+        assert_int_equal(ps_table_counters(t)->keys_not_admitted_observations, !is_admitted);
         ps_table_destroy(t);
     }
 }
@@ -395,7 +396,7 @@ static void the_filter_stops_at_the_tables_memory(void **state)
 static void a_filter_leaves_memory_for_rows(void **state)
 {
     struct mr_feature f = fixture_adagrad(DIM);
-    f.admission = MR_ADMIT_SIGHTINGS;
+    f.admission = MR_ADMIT_OBSERVATIONS;
     f.admission_arg = 2;
     f.memory_bytes = 1 << 20; /* and the filter has its 16 MiB */
     struct ps_table *t = fixture_table(&f, fixture_arena);
@@ -409,7 +410,7 @@ static void a_filter_leaves_memory_for_rows(void **state)
         assert_true(ps_table_memory_bytes(t) <= f.memory_bytes);
     }
     assert_true(ps_table_rows(t) > rows + 900); /* some keys' counters fade in between */
-    assert_int_equal(ps_table_counters(t)->sightings_not_counted, 0);
+    assert_int_equal(ps_table_counters(t)->observations_not_counted, 0);
     ps_table_destroy(t);
 }
 
@@ -420,12 +421,12 @@ int main(void)
         WITH_ARENA(a_share_of_the_keys_is_admitted_whatever_the_order),
         WITH_ARENA(keys_that_are_not_admitted_get_their_first_values),
         WITH_ARENA(a_row_is_made_with_the_nth_lookup_that_may),
-        WITH_ARENA(a_push_whose_lookup_was_lost_is_a_sighting),
+        WITH_ARENA(a_push_whose_lookup_was_lost_is_an_observation),
         WITH_ARENA(what_a_push_leaves_out_is_not_seen_either),
         WITH_ARENA(pushes_that_make_rows_make_those_of_admitted_keys),
         WITH_ARENA(a_push_that_makes_a_row_is_one_use),
-        WITH_ARENA(sightings_are_read_and_put_back),
-        WITH_ARENA(sightings_of_another_filter_are_refused),
+        WITH_ARENA(observations_are_read_and_put_back),
+        WITH_ARENA(observations_of_another_filter_are_refused),
         WITH_ARENA(the_filter_counts_against_the_tables_memory),
         WITH_ARENA(the_filter_stops_at_the_tables_memory),
         WITH_ARENA(a_filter_leaves_memory_for_rows),

@@ -21,13 +21,13 @@ struct call {
     float gradients[BAGS * DIM]; /* what the pushed ones are made of */
     uint8_t pushed[BAGS * DIM * sizeof(float)];
     float scales[BAGS];
-    const uint64_t *left_out;
+    const uint64_t *excluded;
 };
 
 static void make_call(struct call *c, uint64_t *rng)
 {
     c->key_count = 0;
-    c->left_out = NULL;
+    c->excluded = NULL;
     for (uint32_t b = 0; b < BAGS; b++) {
         uint32_t size = c->is_single ? 1 : random_below(rng, 4) == 0 ? 0 : random_below(rng, 20);
         c->offsets[b] = c->key_count;
@@ -116,7 +116,7 @@ static void push(struct ps_table *t, const struct call *c, uint64_t *rng)
                               .gradient_scales = c->dtype == MR_I8 ? c->scales : NULL,
                               .in.weights = c->has_weights ? c->weights : NULL,
                               .in.divisors = c->has_divisors ? c->divisors : NULL,
-                              .left_out = c->left_out};
+                              .excluded = c->excluded};
     for (bool whole = false; !whole;) {
         uint64_t budget_bytes = 1 + random_below(rng, 40000);
         whole = ps_table_push_step(t, &p, &budget_bytes);
@@ -126,7 +126,7 @@ static void push(struct ps_table *t, const struct call *c, uint64_t *rng)
 static bool is_left_out(const struct call *c, uint64_t key)
 {
     uint32_t partition = mr_partition_of(mr_key_hash(key, 0));
-    return c->left_out != NULL && (c->left_out[partition / 64] >> (partition % 64) & 1) != 0;
+    return c->excluded != NULL && (c->excluded[partition / 64] >> (partition % 64) & 1) != 0;
 }
 
 /* The same by hand: a gradient per key. */
@@ -152,7 +152,7 @@ static void push_plainly(struct ps_table *t, const struct call *c)
 static void check(uint32_t pooling, enum mr_dtype dtype, bool has_weights, bool has_divisors, uint64_t *rng)
 {
     static struct call c;
-    static uint64_t left_out[MR_PARTITION_COUNT / 64];
+    static uint64_t excluded[MR_PARTITION_COUNT / 64];
     struct mr_feature f = fixture_adagrad(DIM);
     f.pooling = pooling;
     f.seed = 0;
@@ -171,8 +171,8 @@ static void check(uint32_t pooling, enum mr_dtype dtype, bool has_weights, bool 
                           .has_divisors = has_divisors && pooling != MR_POOL_SUM};
         make_call(&c, rng);
         for (uint32_t i = 0; i < MR_PARTITION_COUNT / 64; i++)
-            left_out[i] = random_next(rng);
-        c.left_out = round >= 4 ? left_out : NULL;
+            excluded[i] = random_next(rng);
+        c.excluded = round >= 4 ? excluded : NULL;
         check_lookup(t, &c, rng);
         push(t, &c, rng);
         push_plainly(plain, &c);

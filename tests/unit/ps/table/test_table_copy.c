@@ -53,7 +53,7 @@ static int set_up(void **state)
 static int set_up_counting(void **state)
 {
     struct mr_feature feature = fixture_adagrad(DIM);
-    feature.admission = MR_ADMIT_SIGHTINGS;
+    feature.admission = MR_ADMIT_OBSERVATIONS;
     feature.admission_arg = 5;
     return set_up_of(state, &feature);
 }
@@ -250,8 +250,8 @@ static void test_a_dropped_partition_is_empty(void **state)
     assert_true(f->from->index.partition_rows[partition] > 0);
 }
 
-/* Sightings that came before and while the filter was copied count at the other table. */
-static void test_sightings_go_along(void **state)
+/* Observations that came before and while the filter was copied count at the other table. */
+static void test_observations_go_along(void **state)
 {
     struct fixture *f = *state;
     for (uint32_t i = 0; i < 60; i++)
@@ -292,7 +292,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_row_that_changes_often_waits_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_next_cut_is_of_every_row, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_dropped_partition_is_empty, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_sightings_go_along, set_up_counting, tear_down),
+        cmocka_unit_test_setup_teardown(test_observations_go_along, set_up_counting, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

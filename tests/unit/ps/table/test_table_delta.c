@@ -331,7 +331,7 @@ static void test_there_is_no_delta_while_a_filter_is_cut(void **state)
 {
     struct mr_feature feature = fixture_adagrad(DIM);
     struct fixture *f = *state;
-    feature.admission = MR_ADMIT_SIGHTINGS;
+    feature.admission = MR_ADMIT_OBSERVATIONS;
     feature.admission_arg = 2;
     struct ps_table *t = fixture_table(&feature, f->m.arena);
     const uint64_t key = 9;

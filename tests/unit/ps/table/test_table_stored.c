@@ -210,7 +210,7 @@ static void a_read_makes_no_rows(void **state)
 static void a_set_asks_no_admission(void **state)
 {
     struct mr_feature f = feature_of(MR_OPT_SGD, MR_F32);
-    f.admission = MR_ADMIT_SIGHTINGS;
+    f.admission = MR_ADMIT_OBSERVATIONS;
     f.admission_arg = 3;
     struct ps_table *t = fixture_table(&f, fixture_arena);
     const float row[DIM] = {1, 2, 3, 4, 5};

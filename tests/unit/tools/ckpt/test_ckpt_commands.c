@@ -133,7 +133,7 @@ static void test_info(void **state)
         assert_int_equal(ckpt_number(ckpt_feature(features, "b"), "rows"), chain_rows(LINKS, 2));
         assert_string_equal(ckpt_word(ckpt_feature(features, "b"), "optimizer"), "rowwise_adagrad");
         assert_string_equal(ckpt_word(ckpt_feature(features, "v"), "kind"), "variable");
-        assert_int_equal(ckpt_number(info, "sightings_bytes"), 16);
+        assert_int_equal(ckpt_number(info, "observations_bytes"), 16);
         json_decref(info);
     }
     assert_int_equal(ckpt_run("info %s", directory), 0);
@@ -267,7 +267,7 @@ static void test_compact(void **state)
     assert_string_equal(ckpt_word(info, "kind"), "full");
     assert_int_equal(ckpt_number(info, "step"), 10 * LAST);
     assert_int_equal(ckpt_number(info, "incarnation"), 3);
-    assert_int_equal(ckpt_number(info, "sightings_bytes"), 16);
+    assert_int_equal(ckpt_number(info, "observations_bytes"), 16);
     json_decref(info);
     assert_int_equal(ckpt_run("compact %s/ckpt-15", directory), 0);
     ckpt_expect("is a full already");

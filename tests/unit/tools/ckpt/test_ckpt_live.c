@@ -15,7 +15,7 @@ enum { LINKS = 4 };
 
 struct found {
     uint32_t link[CHAIN_TABLES + 1][CHAIN_KEYS];
-    uint64_t rows, variables, sightings;
+    uint64_t rows, variables, observations;
     float variable;
     uint64_t piece[2];
 };
@@ -41,10 +41,10 @@ static enum mr_status see_rows(void *arg, const struct ckpt_rows *rows)
 static enum mr_status see_small(void *arg, const struct ps_record *record, const uint8_t *bytes)
 {
     struct found *found = arg;
-    if (record->kind == PS_RECORD_SIGHTINGS) {
+    if (record->kind == PS_RECORD_OBSERVATIONS) {
         assert_int_equal(record->offset, 7);
         memcpy(&found->piece[record->row_bytes / 64], bytes, 8);
-        found->sightings++;
+        found->observations++;
         return MR_OK;
     }
     assert_int_equal(record->kind, PS_RECORD_VARIABLE);
@@ -78,7 +78,7 @@ static void check(const char *directory, uint32_t links, uint32_t feature, uint6
     assert_int_equal(found.variables, 1);
     assert_true(found.variable == (float)links);
     const bool has_filter = feature != 2; /* table 1 has one */
-    assert_int_equal(found.sightings, has_filter ? 2 : 0);
+    assert_int_equal(found.observations, has_filter ? 2 : 0);
     assert_int_equal(found.piece[0], has_filter ? links : 0);
     assert_int_equal(found.piece[1], !has_filter ? 0 : links < 2 ? links : 2);
     ckpt_live_close(&live);

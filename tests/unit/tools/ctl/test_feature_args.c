@@ -36,9 +36,9 @@ static void test_a_table_with_everything(void **state)
     assert_true(MAKE("table", "user.id", &f, "--dim", "16", "--optimizer", "adagrad", "--optimizer-args",
                      "0.5,1e-10", "--learning-rate", "0.1", "--init", "normal", "--init-a", "0", "--init-b",
                      "0.01", "--seed", "18446744073709551615", "--weight-decay", "0.05", "--clip-value", "3",
-                     "--clip-norm", "4", "--pooling", "mean", "--admission", "sightings", "--admission-arg",
-                     "2", "--eviction", "steps", "--eviction-arg", "5", "--capacity-rows", "1000",
-                     "--memory-mib", "300", "--filter-mib", "3"));
+                     "--clip-norm", "4", "--pooling", "mean", "--admission", "observations",
+                     "--admission-arg", "2", "--eviction", "steps", "--eviction-arg", "5", "--capacity-rows",
+                     "1000", "--memory-mib", "300", "--filter-mib", "3"));
     struct mr_feature wanted = mr_feature_table("user.id", 16);
     mr_feature_set_optimizer(&wanted, MR_OPT_ADAGRAD);
     wanted.optimizer_args[0] = 0.5f;
@@ -51,7 +51,7 @@ static void test_a_table_with_everything(void **state)
     wanted.clip_value = 3.0f;
     wanted.clip_norm = 4.0f;
     wanted.pooling = MR_POOL_MEAN;
-    wanted.admission = MR_ADMIT_SIGHTINGS;
+    wanted.admission = MR_ADMIT_OBSERVATIONS;
     wanted.admission_arg = 2.0f;
     wanted.eviction = MR_EVICT_STEPS;
     wanted.eviction_arg = 5.0f;
@@ -70,14 +70,15 @@ static void test_limits_are_refused_with_what_they_take(void **state)
     assert_string_equal(error_text, "--eviction must be one of never age lru lfu norm steps, not \"oldest\"");
     assert_false(MAKE("table", "t", &f, "--dim", "8", "--eviction", "age"));
     assert_string_equal(error_text, "--eviction age, steps and norm need --eviction-arg, a number above 0");
-    assert_false(MAKE("table", "t", &f, "--dim", "8", "--admission", "sightings", "--admission-arg", "2.5"));
+    assert_false(
+        MAKE("table", "t", &f, "--dim", "8", "--admission", "observations", "--admission-arg", "2.5"));
     assert_non_null(strstr(error_text, "a whole number from 1 to 255"));
     assert_false(MAKE("table", "t", &f, "--dim", "8", "--admission-arg", "5"));
-    assert_string_equal(error_text, "--admission-arg belongs to --admission probability and sightings");
+    assert_string_equal(error_text, "--admission-arg belongs to --admission probability and observations");
     assert_false(MAKE("table", "t", &f, "--dim", "8", "--eviction", "lfu", "--eviction-arg", "5"));
     assert_string_equal(error_text, "--eviction-arg belongs to --eviction age, steps and norm");
     assert_false(MAKE("table", "t", &f, "--dim", "8", "--filter-mib", "5"));
-    assert_non_null(strstr(error_text, "--filter-mib belongs to --admission sightings"));
+    assert_non_null(strstr(error_text, "--filter-mib belongs to --admission observations"));
     assert_false(MAKE("table", "t", &f, "--dim", "8", "--memory-mib", "18446744073709551615"));
     assert_non_null(strstr(error_text, "--memory-mib must be at most 17592186044415"));
     assert_false(MAKE("variable", "v", &f, "--shape", "3", "--memory-mib", "5"));
@@ -264,12 +265,11 @@ static void test_options_of_a_feature_make_it_again(void **state)
     f.eviction = MR_EVICT_AGE;
     f.eviction_arg = 86400;
     f.capacity_rows = 1000;
-    f.admission = MR_ADMIT_SIGHTINGS;
+    f.admission = MR_ADMIT_OBSERVATIONS;
     f.admission_arg = 3;
-    expect_options(
-        &f,
-        "--optimizer group_ftrl --optimizer-args 0.1,1,0.33333334 --learning-rate 0.05 "
-        "--admission sightings --admission-arg 3 --eviction age --eviction-arg 86400 --capacity-rows 1000");
+    expect_options(&f, "--optimizer group_ftrl --optimizer-args 0.1,1,0.33333334 --learning-rate 0.05 "
+                       "--admission observations --admission-arg 3 --eviction age --eviction-arg 86400 "
+                       "--capacity-rows 1000");
 }
 
 static void test_options_say_everything(void **state)
@@ -292,7 +292,7 @@ static void test_options_say_everything(void **state)
         f.clip_value = 2.5f;
         f.clip_norm = 16777216.0f;
         f.pooling = MR_POOL_SQRTN;
-        f.admission = MR_ADMIT_SIGHTINGS;
+        f.admission = MR_ADMIT_OBSERVATIONS;
         f.admission_arg = 255;
         f.filter_bytes = UINT64_C(8) << 30;
         f.eviction = MR_EVICT_STEPS;

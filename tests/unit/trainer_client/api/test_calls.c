@@ -333,7 +333,7 @@ static void check_batches(uint32_t core_count)
     assert_int_equal(mr_streams(x.client, NULL, &streams, &stream_count), MR_OK);
     assert_int_equal(stream_count, 2);
     assert_int_equal(streams[0].stream, 3);
-    assert_int_equal(streams[0].learnt, 1);
+    assert_int_equal(streams[0].applied, 1);
     assert_int_equal(streams[0].twice, core_count - 1); /* as the fake's last core says */
     assert_int_equal(streams[1].stream, 8);
     assert_memory_equal(streams[1].plan, plan, sizeof(plan));

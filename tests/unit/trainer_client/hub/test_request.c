@@ -176,7 +176,7 @@ static void texts_do_not_run_together(void **state)
 
 static struct mr_stream stream(uint32_t number, uint64_t plan, uint64_t data, uint64_t applied)
 {
-    return (struct mr_stream){.stream = number, .plan = {plan, plan, data}, .learnt = applied};
+    return (struct mr_stream){.stream = number, .plan = {plan, plan, data}, .applied = applied};
 }
 
 static void a_plan_finds_its_stream(void **state)
@@ -197,7 +197,7 @@ static void a_plan_finds_its_stream(void **state)
     streams[1] = stream(65535, 7, 2, 9);
     assert_int_equal(hub_stream_choose(streams, 3, &plan, 40, &number), HUB_STREAM_CHANGED);
     assert_int_equal(number, 65535);
-    streams[1].learnt = 0;
+    streams[1].applied = 0;
     assert_int_equal(hub_stream_choose(streams, 3, &plan, 40, &number), HUB_STREAM_FREE);
     /* Cores that disagree: nobody goes on with it. */
     streams[1] = stream(65535, 7, 1, 9);

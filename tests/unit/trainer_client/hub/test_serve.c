@@ -27,7 +27,7 @@ static void each_sample_is_applied_once(void **state)
     struct mr_hub_status s;
     assert_int_equal(mr_hub_status(trainer, NULL, &s), MR_OK);
     assert_true(s.at_end);
-    assert_int_equal(s.batches_learnt, SAMPLES / BATCH_SAMPLES);
+    assert_int_equal(s.batches_applied, SAMPLES / BATCH_SAMPLES);
     assert_int_equal(s.batches_handed_out, SAMPLES / BATCH_SAMPLES);
     assert_int_equal(s.batches_handed_again, 0);
     assert_int_equal(s.trainers, 1);

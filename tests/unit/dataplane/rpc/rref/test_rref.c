@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "dataplane/rpc/base/rpc.h"
-#include "dataplane/rpc/rref/references_internal.h"
+#include "dataplane/rpc/rref/rref_count_internal.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 #include "rref_functions.h"
 

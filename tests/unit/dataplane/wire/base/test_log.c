@@ -214,21 +214,21 @@ static void bursts_are_told(void **state)
     take(0);
     assert_true(count("msg=\"again\"") >= 10 && count("msg=\"again\"") < MANY / 2);
     assert_int_equal(count("event=other"), 5);
-    wait_for("left_out=", 1);
-    const char *told = strstr(captured.text, "left_out=");
-    assert_int_equal(strtoul(told + strlen("left_out="), NULL, 10) + count("msg=\"again\""), MANY);
+    wait_for("suppressed=", 1);
+    const char *told = strstr(captured.text, "suppressed=");
+    assert_int_equal(strtoul(told + strlen("suppressed="), NULL, 10) + count("msg=\"again\""), MANY);
     assert_non_null(strstr(captured.text, "more lines like the last one of test_log.c:"));
     mr_log_stop();
 }
 
-static void the_end_tells_what_was_left_out(void **state)
+static void the_end_tells_what_was_suppressed(void **state)
 {
     configure(MR_LOG_INFO, 10);
     assert_true(mr_log_start());
     one_place(MANY);
     mr_log_stop();
     take(0);
-    assert_int_equal(count("left_out="), 1);
+    assert_int_equal(count("suppressed="), 1);
 }
 
 static void fill_pipe(void)
@@ -314,7 +314,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_listener_is_told_of_lines_from_info_on, set_up, tear_down),
         cmocka_unit_test_setup_teardown(lines_of_threads_do_not_mix, set_up, tear_down),
         cmocka_unit_test_setup_teardown(bursts_are_told, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(the_end_tells_what_was_left_out, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(the_end_tells_what_was_suppressed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nobody_reads, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_journal_that_is_not_there_is_refused, set_up, tear_down),
     };

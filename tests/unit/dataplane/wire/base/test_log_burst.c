@@ -36,7 +36,7 @@ static void zero_is_no_limit(void **state)
     assert_int_equal(mr_log_burst_over(&b, 10000, true, &lasted_ms), 0);
 }
 
-static void what_was_left_out_is_told_once_and_late(void **state)
+static void what_was_suppressed_is_told_once_and_late(void **state)
 {
     struct mr_log_burst b = {0};
     uint64_t lasted_ms = 7;
@@ -100,7 +100,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(so_many_go_in_a_second),
         cmocka_unit_test(zero_is_no_limit),
-        cmocka_unit_test(what_was_left_out_is_told_once_and_late),
+        cmocka_unit_test(what_was_suppressed_is_told_once_and_late),
         cmocka_unit_test(a_burst_without_end_is_told_each_minute),
         cmocka_unit_test(the_end_tells_at_once),
         cmocka_unit_test(threads_share_a_burst),

@@ -260,12 +260,12 @@ static void rows_options_are_checked(void **state)
     REFUSED(table, f.admission = MR_ADMIT_PROBABILITY, "admission_arg");
     REFUSED(table, (f.admission = MR_ADMIT_PROBABILITY, f.admission_arg = 1.5f), "admission_arg");
     TAKEN(table, (f.admission = MR_ADMIT_PROBABILITY, f.admission_arg = 1.0f));
-    REFUSED(table, (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 0.5f), "admission_arg");
-    TAKEN(table, (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 3.0f));
-    TAKEN(table, (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 255.0f));
-    REFUSED(table, (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 256.0f), "admission_arg");
-    REFUSED(table, (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 2.5f), "admission_arg");
-    REFUSED(variable, (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 3.0f), "admission");
+    REFUSED(table, (f.admission = MR_ADMIT_OBSERVATIONS, f.admission_arg = 0.5f), "admission_arg");
+    TAKEN(table, (f.admission = MR_ADMIT_OBSERVATIONS, f.admission_arg = 3.0f));
+    TAKEN(table, (f.admission = MR_ADMIT_OBSERVATIONS, f.admission_arg = 255.0f));
+    REFUSED(table, (f.admission = MR_ADMIT_OBSERVATIONS, f.admission_arg = 256.0f), "admission_arg");
+    REFUSED(table, (f.admission = MR_ADMIT_OBSERVATIONS, f.admission_arg = 2.5f), "admission_arg");
+    REFUSED(variable, (f.admission = MR_ADMIT_OBSERVATIONS, f.admission_arg = 3.0f), "admission");
     REFUSED(table, f.eviction = 6, "eviction");
     REFUSED(table, f.eviction_arg = -1.0f, "eviction_arg");
     REFUSED(table, f.eviction = MR_EVICT_AGE, "eviction_arg");
@@ -276,11 +276,11 @@ static void rows_options_are_checked(void **state)
     REFUSED(table, f.memory_bytes = MR_MEMORY_BYTES_MIN - 1, "memory_bytes");
     REFUSED(variable, f.memory_bytes = 1 << 20, "memory_bytes");
     REFUSED(table, f.filter_bytes = 1 << 20, "filter_bytes");
-    REFUSED(
-        table,
-        (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 2.0f, f.filter_bytes = MR_FILTER_BYTES_MAX + 1),
-        "filter_bytes");
-    TAKEN(table, (f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 2.0f, f.filter_bytes = 1 << 20));
+    REFUSED(table,
+            (f.admission = MR_ADMIT_OBSERVATIONS, f.admission_arg = 2.0f,
+             f.filter_bytes = MR_FILTER_BYTES_MAX + 1),
+            "filter_bytes");
+    TAKEN(table, (f.admission = MR_ADMIT_OBSERVATIONS, f.admission_arg = 2.0f, f.filter_bytes = 1 << 20));
     TAKEN(table, (f.eviction = MR_EVICT_LFU, f.capacity_rows = 1000));
     REFUSED(variable, (f.eviction = MR_EVICT_AGE, f.eviction_arg = 1.0f), "eviction");
     REFUSED(variable, f.capacity_rows = 1, "capacity_rows");

@@ -58,14 +58,14 @@ static void a_refusal_names_field_value_and_range(void **state)
               "learning_rate_end is 1: it is 0 with a constant");
     EXPLAINED(f.pooling = 9, "pooling", "pooling is 9: it is sum, mean");
     EXPLAINED(f.admission = 9, "admission", "admission is 9: it is always");
-    EXPLAINED((f.admission = MR_ADMIT_SIGHTINGS, f.admission_arg = 300), "admission_arg",
+    EXPLAINED((f.admission = MR_ADMIT_OBSERVATIONS, f.admission_arg = 300), "admission_arg",
               "admission_arg is 300: ");
     EXPLAINED(f.eviction = 9, "eviction", "eviction is 9: it is never");
     EXPLAINED(f.eviction = MR_EVICT_AGE, "eviction_arg",
               "eviction_arg is 0: it is at least 0, above 0 for age");
     EXPLAINED(f.range_values = 9, "range_values", "range_values is 9: it is 0 for a table");
     EXPLAINED(f.memory_bytes = 4096, "memory_bytes", "memory_bytes is 4096: it is 0 (no limit of its own)");
-    EXPLAINED(f.filter_bytes = 1, "filter_bytes", "filter_bytes is 1: it is 0 without sightings");
+    EXPLAINED(f.filter_bytes = 1, "filter_bytes", "filter_bytes is 1: it is 0 without observations");
     EXPLAINED(f.reserved[3] = 1, "reserved", "reserved is set: it is zero");
 #undef EXPLAINED
     struct mr_feature v = mr_feature_variable("dense", 2, (uint32_t[]){3, 0});
@@ -130,8 +130,8 @@ static void names_of_members(void **state)
     assert_string_equal(mr_schedule_name(MR_SCHEDULE_EXPONENTIAL + 1), "?");
     assert_string_equal(mr_pooling_name(MR_POOL_NONE), "none");
     assert_string_equal(mr_pooling_name(MR_POOL_NONE + 1), "?");
-    assert_string_equal(mr_admission_name(MR_ADMIT_SIGHTINGS), "sightings");
-    assert_string_equal(mr_admission_name(MR_ADMIT_SIGHTINGS + 1), "?");
+    assert_string_equal(mr_admission_name(MR_ADMIT_OBSERVATIONS), "observations");
+    assert_string_equal(mr_admission_name(MR_ADMIT_OBSERVATIONS + 1), "?");
     assert_string_equal(mr_eviction_name(MR_EVICT_STEPS), "steps");
     assert_string_equal(mr_eviction_name(MR_EVICT_STEPS + 1), "?");
 }

@@ -1,5 +1,5 @@
-/* A table that admits keys with their third sighting, a synchronous trainer with `replay`, and a server that
- * is killed at any moment: rows, their bits and the counts of sightings end up as an undisturbed run makes
+/* A table that admits keys with their third observation, a synchronous trainer with `replay`, and a server that
+ * is killed at any moment: rows, their bits and the counts of observations end up as an undisturbed run makes
  * them. */
 #include <pthread.h>
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 
-enum { DIM = 8, KEYS = 3000, KEYS_PER_STEP = 50, SIGHTINGS = 3, KILLS = 4, STEPS_EACH = 20 };
+enum { DIM = 8, KEYS = 3000, KEYS_PER_STEP = 50, OBSERVATIONS = 3, KILLS = 4, STEPS_EACH = 20 };
 
 #define CALL_DEADLINE_MS 60000
 
@@ -51,8 +51,8 @@ static uint32_t create_table(struct mr_client *client, const char *name)
     feature.optimizer = MR_OPT_ADAGRAD;
     feature.learning_rate = 0.1f;
     feature.optimizer_args[0] = 0.1f;
-    feature.admission = MR_ADMIT_SIGHTINGS;
-    feature.admission_arg = SIGHTINGS;
+    feature.admission = MR_ADMIT_OBSERVATIONS;
+    feature.admission_arg = OBSERVATIONS;
     feature.filter_bytes = 1u << 20;
     expect_ok(mr_create(client, NULL, &feature, 1, &id));
     return id;
@@ -86,7 +86,7 @@ static void crash(struct fixture *x)
 }
 
 /* Looks keys up, some of them twice, and pushes to the same: gradients follow from the values, as in
- * training. A lookup for evaluation in between is no sighting, nor taken for one that was. */
+ * training. A lookup for evaluation in between is no observation, nor taken for one that was. */
 static void train_step(struct mr_client *client, uint32_t table, uint32_t step)
 {
     struct mr_options options = {.step = step + 1}, evaluation = {.read_only = true};
@@ -145,10 +145,10 @@ static void compare_values(struct fixture *x)
     mr_reply_free(b);
 }
 
-/* Each look is a sighting of every key, so keys that were seen once or twice show themselves in turn. */
+/* Each look is an observation of every key, so keys that were seen once or twice show themselves in turn. */
 static void compare(struct fixture *x)
 {
-    for (uint32_t i = 0; i < SIGHTINGS; i++) {
+    for (uint32_t i = 0; i < OBSERVATIONS; i++) {
         uint64_t rows = rows_of(x->client, x->disturbed);
         assert_int_equal(rows, rows_of(x->client, x->calm));
         print_message("%llu rows\n", (unsigned long long)rows);

@@ -1,4 +1,4 @@
-/* The rules of references.h when workers die, and when memory is short. */
+/* The rules of rref_count.h when workers die, and when memory is short. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

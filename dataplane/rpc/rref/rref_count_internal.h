@@ -1,10 +1,10 @@
-/* The state behind references.h: for references.c, and for tests and the simulator, which look into it. */
-#ifndef MR_REFERENCES_INTERNAL_H
-#define MR_REFERENCES_INTERNAL_H
+/* The state behind rref_count.h: for rref_count.c, and for tests and the simulator, which look into it. */
+#ifndef MR_RREF_COUNT_INTERNAL_H
+#define MR_RREF_COUNT_INTERNAL_H
 
 #include <stdatomic.h>
 
-#include "dataplane/rpc/rref/references.h"
+#include "dataplane/rpc/rref/rref_count.h"
 
 enum mr_owned_state {
     MR_OWNED_EXPECTED, /* known, but the call that makes it has not arrived */

@@ -6,48 +6,48 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ps/core/left_out.h"
+#include "ps/core/drop_stats.h"
 
 static void a_line_a_minute_with_what_came_since(void **state)
 {
-    struct ps_left_out_log log = {0};
-    struct ps_left_out now = {0}, since = {.rows_refused = 77};
+    struct ps_drop_stats_log log = {0};
+    struct ps_drop_stats now = {0}, since = {.rows_refused = 77};
     const uint64_t start_us = 5;
     (void)state;
-    assert_false(ps_left_out_due(&log, &now, start_us, &since)); /* nothing was left out */
+    assert_false(ps_drop_stats_due(&log, &now, start_us, &since)); /* nothing was left out */
     assert_int_equal(since.rows_refused, 77);
     now.gradients_skipped = 3;
-    assert_true(ps_left_out_due(&log, &now, start_us, &since)); /* the first line comes at once */
+    assert_true(ps_drop_stats_due(&log, &now, start_us, &since)); /* the first line comes at once */
     assert_int_equal(since.gradients_skipped, 3);
     assert_int_equal(since.rows_refused, 0);
-    assert_false(ps_left_out_pends(&log, &now));
+    assert_false(ps_drop_stats_pends(&log, &now));
     now.gradients_skipped = 4;
     now.rows_refused = 100;
-    assert_true(ps_left_out_pends(&log, &now));
-    assert_false(ps_left_out_due(&log, &now, start_us + PS_LEFT_OUT_INTERVAL_US - 1, &since));
+    assert_true(ps_drop_stats_pends(&log, &now));
+    assert_false(ps_drop_stats_due(&log, &now, start_us + PS_DROP_STATS_INTERVAL_US - 1, &since));
     now.gradients_without_row = 9;
-    assert_true(ps_left_out_due(&log, &now, start_us + PS_LEFT_OUT_INTERVAL_US, &since));
+    assert_true(ps_drop_stats_due(&log, &now, start_us + PS_DROP_STATS_INTERVAL_US, &since));
     assert_int_equal(since.gradients_skipped, 1);
     assert_int_equal(since.rows_refused, 100);
     assert_int_equal(since.gradients_without_row, 9);
-    assert_false(ps_left_out_due(&log, &now, UINT64_MAX, &since));
+    assert_false(ps_drop_stats_due(&log, &now, UINT64_MAX, &since));
 }
 
 /* The table was restored: its counts began again. */
 static void counts_that_begin_again_are_counted_whole(void **state)
 {
-    struct ps_left_out_log log = {.reported = {.rows_refused = 1000, .gradients_skipped = 5}};
-    struct ps_left_out now = {.rows_refused = 7, .gradients_skipped = 5}, since;
+    struct ps_drop_stats_log log = {.reported = {.rows_refused = 1000, .gradients_skipped = 5}};
+    struct ps_drop_stats now = {.rows_refused = 7, .gradients_skipped = 5}, since;
     (void)state;
-    assert_true(ps_left_out_due(&log, &now, 1, &since));
+    assert_true(ps_drop_stats_due(&log, &now, 1, &since));
     assert_int_equal(since.rows_refused, 7);
     assert_int_equal(since.gradients_skipped, 0);
 }
 
-static void check_line(const struct mr_feature *f, const struct ps_left_out *since, const char *expected)
+static void check_line(const struct mr_feature *f, const struct ps_drop_stats *since, const char *expected)
 {
-    char line[PS_LEFT_OUT_LINE_BYTES_MAX];
-    ps_left_out_line(f, since, 144, line);
+    char line[PS_DROP_STATS_LINE_BYTES_MAX];
+    ps_drop_stats_line(f, since, 144, line);
     assert_string_equal(line, expected);
 }
 
@@ -55,8 +55,8 @@ static void the_line_says_what_and_what_to_set(void **state)
 {
     static const char tail[] = " (since the last line about it; millrace ctl list has the sums)";
     struct mr_feature t = mr_feature_table("user", 4), v = mr_feature_variable("bias", 0, NULL);
-    struct ps_left_out since = {.rows_refused = 549728, .limit = PS_LIMIT_NODE};
-    char expected[PS_LEFT_OUT_LINE_BYTES_MAX];
+    struct ps_drop_stats since = {.rows_refused = 549728, .limit = PS_LIMIT_NODE};
+    char expected[PS_DROP_STATS_LINE_BYTES_MAX];
     (void)state;
 #define EXPECT(f, text)                                                                                      \
     (void)snprintf(expected, sizeof(expected), "%s%s", text, tail);                                          \
@@ -70,7 +70,7 @@ static void the_line_says_what_and_what_to_set(void **state)
     t.capacity_rows = 1000;
     EXPECT(&t, "table user: 549728 new rows refused at capacity_rows 1000: make the table with a larger one");
     t.eviction = MR_EVICT_NEVER;
-    since = (struct ps_left_out){1, 1, 2, PS_LIMIT_MEMORY};
+    since = (struct ps_drop_stats){1, 1, 2, PS_LIMIT_MEMORY};
     t.memory_bytes = 5000000;
     EXPECT(&t,
            "table user: 1 new row refused at memory_bytes 5000000: make the table with more, or with "
@@ -78,7 +78,7 @@ static void the_line_says_what_and_what_to_set(void **state)
            "admitted, "
            "refused or evicted); 2 gradients left out because of NaN or Inf: check the loss and the learning "
            "rate");
-    since = (struct ps_left_out){.gradients_skipped = 1};
+    since = (struct ps_drop_stats){.gradients_skipped = 1};
     EXPECT(&v,
            "variable bias: 1 gradient left out because of NaN or Inf: check the loss and the learning rate");
 }
@@ -86,13 +86,13 @@ static void the_line_says_what_and_what_to_set(void **state)
 /* The longest of all still fits. */
 static void no_line_is_cut(void **state)
 {
-    char name[MR_NAME_BYTES] = {0}, line[PS_LEFT_OUT_LINE_BYTES_MAX];
+    char name[MR_NAME_BYTES] = {0}, line[PS_DROP_STATS_LINE_BYTES_MAX];
     memset(name, 'x', sizeof(name) - 1);
     struct mr_feature t = mr_feature_table(name, 4);
     t.memory_bytes = UINT64_MAX;
-    struct ps_left_out since = {UINT64_MAX, UINT64_MAX, UINT64_MAX, PS_LIMIT_NODE};
+    struct ps_drop_stats since = {UINT64_MAX, UINT64_MAX, UINT64_MAX, PS_LIMIT_NODE};
     (void)state;
-    ps_left_out_line(&t, &since, UINT64_MAX, line);
+    ps_drop_stats_line(&t, &since, UINT64_MAX, line);
     assert_string_equal(line + strlen(line) - 5, "sums)");
 }
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dataplane/rpc/rref/references_internal.h"
+#include "dataplane/rpc/rref/rref_count_internal.h"
 
 #define WORLD_MAX 65535u
 

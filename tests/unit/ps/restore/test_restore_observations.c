@@ -1,4 +1,4 @@
-/* Sightings that were counted before a restart count after it, on any number of cores. */
+/* Observations that were counted before a restart count after it, on any number of cores. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 static uint32_t make_table(struct node_fixture *n)
 {
     struct mr_feature f = node_table("rare", 0);
-    f.admission = MR_ADMIT_SIGHTINGS;
+    f.admission = MR_ADMIT_OBSERVATIONS;
     f.admission_arg = WANTED;
     f.filter_bytes = 64u << 20; /* of which a partition has several pieces */
     return node_create(n, &f);

@@ -1,4 +1,4 @@
-/* The rules of references.h while everybody lives. O = 0 owns; A, B, C = 1, 2, 3 use. */
+/* The rules of rref_count.h while everybody lives. O = 0 owns; A, B, C = 1, 2, 3 use. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -31,8 +31,8 @@
  * All of this belongs to one thread. `send` must not call back. `free_value` and waiters may: they run at the
  * end of the function that made them due.
  */
-#ifndef MR_REFERENCES_H
-#define MR_REFERENCES_H
+#ifndef MR_RREF_COUNT_H
+#define MR_RREF_COUNT_H
 
 #include <stdbool.h>
 #include <stddef.h>

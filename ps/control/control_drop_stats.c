@@ -14,13 +14,13 @@ static uint64_t sum_on_cores(const struct ps_control *c)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < c->node->core_count; i++)
-        sum += atomic_load_explicit(&c->node->left_out[i], memory_order_relaxed);
+        sum += atomic_load_explicit(&c->node->drop_stats[i], memory_order_relaxed);
     return sum;
 }
 
 struct survey {
     const struct ps_catalog *catalog;
-    struct ps_left_out *of_core[DP_CORES_MAX]; /* [features] */
+    struct ps_drop_stats *of_core[DP_CORES_MAX]; /* [features] */
 };
 
 static void survey_core(struct ps_core *core, void *arg)
@@ -29,11 +29,11 @@ static void survey_core(struct ps_core *core, void *arg)
     for (uint32_t i = 0; i < s->catalog->count; i++) {
         const struct ps_feature *f = ps_core_feature(core, s->catalog->ids[i]);
         if (f != NULL)
-            s->of_core[core->index][i] = ps_feature_left_out(f);
+            s->of_core[core->index][i] = ps_feature_drop_stats(f);
     }
 }
 
-static void control_left_out_add(struct ps_left_out *sum, const struct ps_left_out *more)
+static void control_drop_stats_add(struct ps_drop_stats *sum, const struct ps_drop_stats *more)
 {
     sum->rows_refused += more->rows_refused;
     sum->gradients_without_row += more->gradients_without_row;
@@ -41,38 +41,38 @@ static void control_left_out_add(struct ps_left_out *sum, const struct ps_left_o
     sum->limit = more->limit != PS_LIMIT_NONE ? more->limit : sum->limit;
 }
 
-static void log_feature(struct ps_control *c, uint32_t i, const struct ps_left_out *now, uint64_t now_us)
+static void log_feature(struct ps_control *c, uint32_t i, const struct ps_drop_stats *now, uint64_t now_us)
 {
-    struct ps_left_out_log *log = &c->left_out.logs[c->catalog.ids[i]];
-    struct ps_left_out since;
-    char line[PS_LEFT_OUT_LINE_BYTES_MAX];
-    if (ps_left_out_due(log, now, now_us, &since)) {
-        ps_left_out_line(&c->catalog.features[i], &since, c->node->config->memory_limit_mib, line);
+    struct ps_drop_stats_log *log = &c->drop_stats.logs[c->catalog.ids[i]];
+    struct ps_drop_stats since;
+    char line[PS_DROP_STATS_LINE_BYTES_MAX];
+    if (ps_drop_stats_due(log, now, now_us, &since)) {
+        ps_drop_stats_line(&c->catalog.features[i], &since, c->node->config->memory_limit_mib, line);
         mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"feature", .text = c->catalog.features[i].name}),
-                    "left_out", "%s", line);
+                    "drop_stats", "%s", line);
     }
-    if (ps_left_out_pends(log, now) && log->next_us < c->left_out.pending_us)
-        c->left_out.pending_us = log->next_us;
+    if (ps_drop_stats_pends(log, now) && log->next_us < c->drop_stats.pending_us)
+        c->drop_stats.pending_us = log->next_us;
 }
 
-static void control_left_out_look(struct ps_control *c, uint64_t now_us)
+static void control_drop_stats_look(struct ps_control *c, uint64_t now_us)
 {
     uint32_t count = c->catalog.count, cores = c->node->core_count;
     struct survey s = {.catalog = &c->catalog};
-    struct ps_left_out *all = calloc((size_t)count * cores + 1, sizeof(*all));
-    if (c->left_out.logs == NULL) /* pages that nobody writes take no memory */
-        c->left_out.logs = calloc(MR_FEATURE_ID_MAX + 1, sizeof(*c->left_out.logs));
-    if (all == NULL || c->left_out.logs == NULL) {
+    struct ps_drop_stats *all = calloc((size_t)count * cores + 1, sizeof(*all));
+    if (c->drop_stats.logs == NULL) /* pages that nobody writes take no memory */
+        c->drop_stats.logs = calloc(MR_FEATURE_ID_MAX + 1, sizeof(*c->drop_stats.logs));
+    if (all == NULL || c->drop_stats.logs == NULL) {
         free(all);
         return;
     }
     for (uint32_t i = 0; i < cores; i++)
         s.of_core[i] = all + (size_t)i * count;
     ps_node_each_core(c->node, survey_core, &s);
-    c->left_out.pending_us = UINT64_MAX;
+    c->drop_stats.pending_us = UINT64_MAX;
     for (uint32_t i = 0; i < count; i++) {
         for (uint32_t core = 1; core < cores; core++)
-            control_left_out_add(&s.of_core[0][i], &s.of_core[core][i]);
+            control_drop_stats_add(&s.of_core[0][i], &s.of_core[core][i]);
         log_feature(c, i, &s.of_core[0][i], now_us);
     }
     free(all);
@@ -88,11 +88,11 @@ static uint64_t lanes_on_cores(const struct ps_control *c)
 
 static void log_lanes_lost(struct ps_control *c, uint64_t now_us)
 {
-    const uint64_t lost = lanes_on_cores(c), more = lost - c->left_out.lanes_logged;
-    if (lost <= c->left_out.lanes_logged || now_us < c->left_out.lanes_us)
+    const uint64_t lost = lanes_on_cores(c), more = lost - c->drop_stats.lanes_logged;
+    if (lost <= c->drop_stats.lanes_logged || now_us < c->drop_stats.lanes_us)
         return;
-    c->left_out.lanes_logged = lost;
-    c->left_out.lanes_us = now_us + LANES_LINE_US;
+    c->drop_stats.lanes_logged = lost;
+    c->drop_stats.lanes_us = now_us + LANES_LINE_US;
     mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"count", .number = more}), "pushes_forgotten",
                 "no room for the records of %llu push stream%s of clients that may send their pushes again: "
                 "these may be applied twice. More clients push than the cores have room for, or moves or a "
@@ -102,26 +102,26 @@ static void log_lanes_lost(struct ps_control *c, uint64_t now_us)
 
 static uint64_t features_next_us(const struct ps_control *c)
 {
-    uint64_t look_us = sum_on_cores(c) != c->left_out.seen ? c->left_out.look_us : UINT64_MAX;
-    return look_us < c->left_out.pending_us ? look_us : c->left_out.pending_us;
+    uint64_t look_us = sum_on_cores(c) != c->drop_stats.seen ? c->drop_stats.look_us : UINT64_MAX;
+    return look_us < c->drop_stats.pending_us ? look_us : c->drop_stats.pending_us;
 }
 
-void ps_control_left_out_poll(struct ps_control *c)
+void ps_control_drop_stats_poll(struct ps_control *c)
 {
     uint64_t now_us = dp_now_us(), sum = sum_on_cores(c);
     log_lanes_lost(c, now_us);
     if (now_us < features_next_us(c))
         return;
-    c->left_out.seen = sum;
-    c->left_out.look_us = now_us + LOOK_INTERVAL_US;
-    control_left_out_look(c, now_us);
+    c->drop_stats.seen = sum;
+    c->drop_stats.look_us = now_us + LOOK_INTERVAL_US;
+    control_drop_stats_look(c, now_us);
 }
 
-uint64_t ps_control_left_out_next_us(const struct ps_control *c)
+uint64_t ps_control_drop_stats_next_us(const struct ps_control *c)
 {
     const uint64_t features_us = features_next_us(c);
     const uint64_t lanes_us =
-        lanes_on_cores(c) > c->left_out.lanes_logged ? c->left_out.lanes_us : UINT64_MAX;
+        lanes_on_cores(c) > c->drop_stats.lanes_logged ? c->drop_stats.lanes_us : UINT64_MAX;
     return lanes_us < features_us ? lanes_us : features_us;
 }
 
