@@ -69,6 +69,8 @@ class _Mixed(types.ModuleType):
 
 def put_in_place() -> None:
     """Has torch's tests use millrace.rpc."""
+    with contextlib.suppress(ImportError):  # for all workers: torch 2 has it at an optimizer's first step
+        importlib.import_module("torch._dynamo")
     for name in ("distributed.nn.api.remote_module", "distributed.optim", "distributed.rpc.internal"):
         importlib.import_module(f"torch.{name}")
     import torch

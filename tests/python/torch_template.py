@@ -1,10 +1,11 @@
 """A process that has imported torch, and nothing of ours, and forks a child for each request: importing torch
-takes more than a second of processor time, and a fork a few milliseconds. torch_programs.py starts it.
+takes seconds of processor time, and a fork a few milliseconds. torch_programs.py starts it.
 
 Its standard input is a socket. A request is JSON, with the descriptors of the child's standard input,
 output and error. The child runs the program as the interpreter would: as __main__, until the interpreter
 itself ends. Its parent is whoever asked, who reaps orphans.
 """
+import contextlib
 import gc
 import importlib
 import json
@@ -14,6 +15,8 @@ import sys
 import types
 
 REQUEST_BYTES = 1 << 17
+# torch 2 imports torch._dynamo at an optimizer's first step.
+IMPORTED = ("numpy", "torch", "torch._dynamo", "torch.distributed.nn", "torch.distributed.optim")
 
 
 def wait_for_request(control):
@@ -60,7 +63,10 @@ def become(request, descriptors):
 
 
 if __name__ == "__main__":
-    importlib.import_module("torch")
+    for name in IMPORTED:
+        with contextlib.suppress(ImportError):  # torch 1 has not all of them
+            importlib.import_module(name)
+    assert "torch" in sys.modules
     threads = os.listdir("/proc/self/task")
     assert len(threads) == 1, f"a fork would lose {len(threads) - 1} threads"
     gc.freeze()  # a child's collections do not touch, and so copy, what torch made
