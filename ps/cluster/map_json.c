@@ -121,6 +121,8 @@ static void put_part(json_t *root, const struct ps_cluster_report *report)
                                             report->part.waits, "bytes", (json_int_t)report->part.bytes));
     if (report->wants_cut)
         (void)json_object_set_new(root, "wants_cut", json_true());
+    if (report->trainer_cut != 0)
+        (void)json_object_set_new(root, "trainer_cut", json_integer((json_int_t)report->trainer_cut));
 }
 
 static void put_move(json_t *root, const struct ps_cluster_move_report *move)
@@ -355,6 +357,8 @@ static void read_part(struct ps_json_reader *r, const json_t *root, struct ps_cl
 {
     const json_t *object = json_object_get(root, "part");
     report->wants_cut = json_is_true(json_object_get(root, "wants_cut"));
+    if (json_object_get(root, "trainer_cut") != NULL)
+        report->trainer_cut = ps_json_number(r, root, "trainer_cut", INT64_MAX);
     if (object == NULL)
         return;
     report->part.id = ps_json_number(r, object, "id", INT64_MAX);

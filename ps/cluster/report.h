@@ -44,7 +44,8 @@ struct ps_cluster_report {
     char failed_text[PS_CLUSTER_FAILED_BYTES];
     struct ps_cluster_cut_report cut;
     struct ps_cluster_part_progress part;
-    bool wants_cut; /* a client has asked this node for a checkpoint: no move begins before it */
+    bool wants_cut;       /* a client has asked this node for a checkpoint: no move begins before it */
+    uint64_t trainer_cut; /* the cut that this node has begun because a trainer asked for it; 0: none */
     struct ps_cluster_move_report move;
 };
 

@@ -609,6 +609,7 @@ static void go_round(struct ps_zookeeper *z)
     if (!z->is_troubled)
         zookeeper_say(z, "");
     const struct entries *now = &z->entries[z->round % 2];
+    view.is_whole = is_asked || view.leads;
     view.registered = now->nodes;
     view.reports = now->reports;
     view.registered_count = now->count;

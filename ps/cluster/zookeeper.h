@@ -46,12 +46,13 @@ struct ps_zookeeper_view {
     const struct ps_cluster_map *map;         /* epoch 0: there is none yet */
     const struct ps_cluster_catalog *catalog; /* version 0: there is none yet */
     /* Of an earlier round, but for the node's own, those of takers of moves and of nodes that have come; all
-     * are of this round if the node leads, or has asked for all. */
+     * are of this round if the node leads, or has asked for all (is_whole). */
     const struct ps_cluster_node *registered;
     const struct ps_cluster_report *reports; /* of `registered` */
     uint32_t registered_count;
     uint32_t self; /* the index of this node; registered_count: it is not there any more */
     bool leads;    /* this node does */
+    bool is_whole;
 };
 
 /* Called on the coordinator's thread, one at a time. They may call

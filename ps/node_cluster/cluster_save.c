@@ -82,6 +82,18 @@ static void look_for_stalls(struct ps_cluster_save *s, const struct ps_zookeeper
     }
 }
 
+/* Whether a trainer asked for the map's cut; whether its step has not come yet. */
+static bool is_trainers(const struct ps_zookeeper_view *view, bool *waits)
+{
+    bool is = false;
+    *waits = false;
+    for (uint32_t i = 0; i < view->registered_count && view->map->cut != 0; i++) {
+        is |= view->reports[i].trainer_cut == view->map->cut;
+        *waits |= view->reports[i].part.id == view->map->cut && view->reports[i].part.waits;
+    }
+    return is;
+}
+
 /* What becomes of the cut is for the store to say, for so long. */
 static void wait_for_store(struct ps_cluster_save *s, const struct ps_zookeeper_view *view, uint64_t now_us,
                            const char *why, struct ps_leader_view *out)
@@ -129,10 +141,15 @@ static void look_at_cut(struct ps_cluster_save *s, const struct ps_zookeeper_vie
 void ps_cluster_save_look(struct ps_cluster_save *s, const struct ps_zookeeper_view *view, uint64_t now_us,
                           struct ps_leader_view *out)
 {
+    bool waits;
     if (s->last_us == 0 || (view->map->cut != 0 && s->is_due))
         s->last_us = now_us;
     if (view->map->cut != 0) {
         look_at_cut(s, view, now_us, out);
+        if (s->every_us != 0 && now_us - s->last_us >= s->every_us && is_trainers(view, &waits) && waits)
+            give_up(out,
+                    "a trainer asked for it, its step %" PRIu64 " has not come, and the cluster's own is due",
+                    view->map->cut_step);
         return;
     }
     if (s->commit != NULL && view->map->committed != s->retained) {
@@ -147,6 +164,8 @@ void ps_cluster_save_look(struct ps_cluster_save *s, const struct ps_zookeeper_v
 void ps_cluster_save_see(struct ps_cluster_save *s, const struct ps_zookeeper_view *view)
 {
     s->seen_cut = view->map->cut;
+    s->view_is_whole = view->is_whole;
+    s->trainer_cut = is_trainers(view, &s->trainer_cut_waits) ? view->map->cut : 0;
     for (uint32_t i = 0; i < view->registered_count; i++) {
         const struct ps_cluster_cut_report *part = &view->reports[i].cut;
         if (part->id == 0 || part->status == MR_OK || part->id == s->failed_cut ||
@@ -193,7 +212,19 @@ bool ps_cluster_save_propose(struct ps_cluster_save *s, const struct ps_cluster_
     s->cancelled = 0;
     if (!s->is_wanted)
         return false;
-    if (map->cut != 0 && map->cut_step == s->wanted_step) { /* it is this one, or one like it */
+    if (map->cut != 0 && !s->is_by_trainer && !s->view_is_whole)
+        return false; /* whose that is the next view tells */
+    const bool is_lesser = map->cut != 0 && map->cut == s->trainer_cut && !s->is_by_trainer;
+    if (is_lesser && s->trainer_cut_waits && ps_cluster_map_cancel_cut(next, map->cut)) {
+        mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"checkpoint", .number = map->cut}),
+                    "cluster_save_given_up",
+                    "checkpoint %" PRIu64 " of the cluster, which a trainer asked for at step %" PRIu64
+                    ", is given up for one that an operator asks for",
+                    map->cut, map->cut_step);
+        return true;
+    }
+    /* It is this one, or one like it. Trainers' are removed as such, so no operator's is among them. */
+    if (map->cut != 0 && map->cut_step == s->wanted_step && !is_lesser) {
         s->asked = map->cut;
         s->is_wanted = false;
     }
@@ -340,9 +371,11 @@ static void end_asked(struct ps_cluster_save *s, struct ps_control *control, str
         const bool is_own = s->part.id == now->asked && s->part.status != MR_OK;
         (void)snprintf(
             text, sizeof(text), "checkpoint %" PRIu64 " of the cluster was given up: %s", now->asked,
-            is_own             ? s->part.text
-            : now->why != NULL ? now->why
-                               : "a node went away, or its part took too long; the leader's log says which");
+            is_own ? s->part.text
+            : now->why != NULL
+                ? now->why
+                : "a node went away, its part took too long, or another one goes before it; the nodes' logs "
+                  "say which");
         ps_control_save_failed(control, s->number, is_own ? s->part.status : MR_CANCELLED, text);
     }
     now->asked_ended = true;

@@ -18,9 +18,14 @@ struct ps_cluster_save {
     /* what follows with the lock of the caller */
     bool is_wanted; /* a client has asked, and the map has it not yet */
     uint64_t wanted_step;
-    bool is_by_trainer;  /* a trainer has asked for it */
-    uint64_t proposed;   /* the cut that this node tried to begin for it; 0: none */
-    uint64_t own;        /* the cut that it did begin, by what the coordinator answered */
+    bool is_by_trainer; /* a trainer has asked for it */
+    uint64_t proposed;  /* the cut that this node tried to begin for it; 0: none */
+    uint64_t own;       /* the cut that it did begin, by what the coordinator answered */
+    /* of the last view: whether it had what all nodes say; the map's cut, if a trainer asked for that; whether
+     * some node's part of it still waits for its step, which may never come */
+    bool view_is_whole;
+    uint64_t trainer_cut;
+    bool trainer_cut_waits;
     uint64_t asked;      /* the cut that was begun for it; 0: none */
     uint64_t last_us;    /* when the leader last saw a cut of its own, or began to lead */
     bool is_due;         /* the next cut is its own */

@@ -206,6 +206,11 @@ static void written(void *context, const struct ps_cluster_map *next, enum ps_me
 {
     struct ps_node_cluster *c = hear(context);
     ps_cluster_save_proposed(&c->save, next->cut, outcome == PS_WRITTEN);
+    if (outcome == PS_WRITTEN && next->cut != 0 && next->cut == c->save.own && c->save.is_by_trainer &&
+        c->zookeeper != NULL) {
+        c->report.trainer_cut = next->cut;
+        ps_zookeeper_report(c->zookeeper, &c->report);
+    }
     if (outcome == PS_WRITTEN)
         take_map(c, next);
     ps_member_map_written(&c->member, next, outcome);

@@ -35,6 +35,7 @@ static void report_catalog(void *context, const struct ps_cluster_report *report
     c->report.cut = before.cut; /* these are not the catalogue's */
     c->report.part = before.part;
     c->report.wants_cut = before.wants_cut;
+    c->report.trainer_cut = before.trainer_cut;
     c->report.move = before.move;
     if (c->zookeeper != NULL)
         ps_zookeeper_report(c->zookeeper, &c->report);

@@ -93,8 +93,10 @@ enum mr_status ps_node_cluster_save(void *context, const struct ps_command *comm
         c->save.is_cancelled = false;
         c->report.wants_cut = true;
     }
-    if (is_free && c->zookeeper != NULL)
+    if (is_free && c->zookeeper != NULL) {
+        ps_zookeeper_read_all(c->zookeeper); /* whose the cut is that may be under way */
         ps_zookeeper_report(c->zookeeper, &c->report);
+    }
     pthread_mutex_unlock(&c->lock);
     if (!is_free) {
         (void)snprintf(text, PS_CONTROL_TEXT_BYTES,

@@ -122,7 +122,7 @@ static void write_next(void)
     fake.options.events->written(fake.options.context, &next, fits ? PS_WRITTEN : PS_NOT_WRITTEN);
 }
 
-static struct ps_cluster_report report_of_node(void)
+struct ps_cluster_report fake_coordinator_report(void)
 {
     pthread_mutex_lock(&asked.lock);
     const struct ps_cluster_report report = asked.report;
@@ -149,7 +149,7 @@ static void write_next_catalog(void)
 
 void fake_coordinator_round(uint64_t session, uint64_t sent_us)
 {
-    const struct ps_cluster_report reports[2] = {report_of_node()};
+    const struct ps_cluster_report reports[2] = {fake_coordinator_report()};
     const struct ps_zookeeper_events *events = fake.options.events;
     struct ps_cluster_node registered[2] = {fake.options.self, other};
     registered[0].session = session;
@@ -162,7 +162,8 @@ void fake_coordinator_round(uint64_t session, uint64_t sent_us)
                                            .registered = registered,
                                            .reports = reports,
                                            .registered_count = other.name[0] != '\0' ? 2 : 1,
-                                           .leads = true};
+                                           .leads = true,
+                                           .is_whole = true};
     events->viewed(fake.options.context, &view);
 }
 

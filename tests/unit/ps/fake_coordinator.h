@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "ps/cluster/cluster_map.h"
+#include "ps/cluster/report.h"
 
 #define FAKE_SESSION_US UINT64_C(600000000)
 
@@ -17,6 +18,8 @@ struct ps_cluster_map *fake_coordinator_map(void);
 void fake_coordinator_set_other(const char *name);
 /* The session of the other is so long. */
 void fake_coordinator_set_session(uint32_t ms);
+/* What the node's entry says of its work. */
+struct ps_cluster_report fake_coordinator_report(void);
 /* Somebody has created a table of this name, number 1. */
 void fake_coordinator_create(const char *name);
 /* One round in this session: the node's request was sent at that time (mr_clock_boot_us()). */

@@ -178,6 +178,7 @@ static void test_nodes_are_read_as_they_were_written(void **state)
     assert_int_equal(node.session, 0);
     assert_memory_equal(&said, &report, sizeof(said));
 
+    report.trainer_cut = 12;
     report.has_catalog = true;
     report.failed = 7;
     report.failed_status = MR_OUT_OF_MEMORY;

@@ -218,6 +218,70 @@ static void a_part_may_wait_for_its_step(void **state)
     assert_true(look(f).cut_is_late);
 }
 
+/* A trainer asked for a cut at a step that does not come: it neither keeps the cluster's own checkpoints from
+ * being made, nor what an operator asks for. */
+static void a_trainers_cut_at_a_far_step_is_in_nobodys_way(void **state)
+{
+    struct fixture *f = *state;
+    struct ps_cluster_map next;
+    report(f, 0);
+    report(f, 2);
+    f->map.cut_step = 1000000;
+    f->view.is_whole = true;
+    f->save.every_us = 50 * UINT64_C(1000000);
+    f->reports[0].cut.id = 0;
+    f->reports[0].part = (struct ps_cluster_part_progress){.id = CUT, .waits = true};
+    assert_false(look(f).cut_is_late);
+    f->now_us += f->save.every_us;
+    assert_false(look(f).cut_is_late); /* an operator asked for it */
+    f->reports[1].trainer_cut = CUT;
+    assert_true(look(f).cut_is_late);
+    f->now_us -= 1;
+    assert_false(look(f).cut_is_late); /* the cluster's own is not due */
+
+    f->save.is_wanted = f->save.is_by_trainer = true;
+    ps_cluster_save_see(&f->save, &f->view);
+    assert_false(ps_cluster_save_propose(&f->save, &f->map, &next)); /* another trainer waits */
+    f->save.is_by_trainer = false;
+    assert_true(ps_cluster_save_propose(&f->save, &f->map, &next));
+    assert_int_equal(next.cut, 0);
+    assert_true(f->save.is_wanted);
+    f->reports[0].part.waits = false; /* it has come, and ends soon */
+    ps_cluster_save_see(&f->save, &f->view);
+    assert_false(ps_cluster_save_propose(&f->save, &f->map, &next));
+    f->reports[1].trainer_cut = 0;
+    f->reports[0].part.waits = true; /* an operator's is not given up for another's */
+    ps_cluster_save_see(&f->save, &f->view);
+    assert_false(ps_cluster_save_propose(&f->save, &f->map, &next));
+}
+
+/* Trainers' checkpoints are removed as such: what an operator asks for is none of them. */
+static void a_cut_is_shared_with_equals(void **state)
+{
+    struct fixture *f = *state;
+    struct ps_cluster_map next;
+    report(f, 0);
+    f->reports[0].trainer_cut = CUT;
+    f->save.is_wanted = true;
+    ps_cluster_save_see(&f->save, &f->view);
+    assert_false(ps_cluster_save_propose(&f->save, &f->map, &next));
+    assert_true(f->save.is_wanted && f->save.asked == 0); /* whose it is this view may not know */
+    f->view.is_whole = true;
+    ps_cluster_save_see(&f->save, &f->view);
+    assert_false(ps_cluster_save_propose(&f->save, &f->map, &next));
+    assert_true(f->save.is_wanted && f->save.asked == 0);
+    f->save.is_by_trainer = true;
+    assert_false(ps_cluster_save_propose(&f->save, &f->map, &next));
+    assert_int_equal(f->save.asked, CUT);
+    f->save.asked = 0;
+    f->save.is_by_trainer = false;
+    f->save.is_wanted = true;
+    f->reports[0].trainer_cut = 0;
+    ps_cluster_save_see(&f->save, &f->view);
+    assert_false(ps_cluster_save_propose(&f->save, &f->map, &next));
+    assert_int_equal(f->save.asked, CUT);
+}
+
 /* Where the file would be is something that cannot be read: nobody knows whether it is there. */
 static void a_store_that_does_not_answer_ends_the_cut(void **state)
 {
@@ -247,6 +311,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_cut_without_an_owners_part_is_given_up, make, destroy),
         cmocka_unit_test_setup_teardown(a_part_that_does_not_come_further_ends_the_cut, make, destroy),
         cmocka_unit_test_setup_teardown(a_part_may_wait_for_its_step, make, destroy),
+        cmocka_unit_test_setup_teardown(a_trainers_cut_at_a_far_step_is_in_nobodys_way, make, destroy),
+        cmocka_unit_test_setup_teardown(a_cut_is_shared_with_equals, make, destroy),
         cmocka_unit_test_setup_teardown(a_store_that_does_not_answer_ends_the_cut, make, destroy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -561,6 +561,53 @@ static void a_save_goes_before_the_next_move(void **state)
     assert_int_equal(map->move_count, 0);
 }
 
+/* The client's sessions end with a call; the next ones have the rights of trainers. */
+static void have_trainers_rights(struct node_fixture *n)
+{
+    static const uint8_t psk[1][MR_PSK_BYTES] = {{0}}, roles[] = {MR_ROLE_TRAINER};
+    const struct mr_call_options options = {.op = MR_OP_ECHO, .deadline_us = dp_now_us() + CALL_US};
+    struct node_call call = {.is_answered = false};
+    for (uint32_t i = 0; i < n->core_count; i++) {
+        fake_dp_hold(i);
+        fake_dp_wait_held(i);
+        mr_endpoint_set_role_keys(dp_core_endpoint(fake_dp_core(i)), psk, roles, 1, dp_now_us());
+        fake_dp_release(i);
+    }
+    node_post(n, 0, &call, &options, NULL, 0);
+    (void)end_call(n, &call);
+    node_call_end(&call);
+}
+
+/* All nodes know of a cut that a trainer has asked for it, also when the node's entry changes otherwise. */
+static void a_trainers_cut_is_known_as_such(void **state)
+{
+    struct node_fixture *n = *state;
+    static struct node_call call;
+    const uint64_t words[4] = {0};
+    const struct mr_tensor tensors[2] = {mr_tensor_1d(MR_U8, 0, ""), mr_tensor_1d(MR_U64, 4, words)};
+    const struct mr_call_options options = {.op = MR_OP_SAVE, .deadline_us = dp_now_us() + CALL_US};
+    uint64_t other;
+    become_member(n, "", 2, 2);
+    node_stop(n);
+    (void)snprintf(n->config.checkpoint_directory, sizeof(n->config.checkpoint_directory), "%s/ckpt",
+                   n->directory);
+    node_start(n, 2);
+    (void)join(n, &other);
+    have_trainers_rights(n);
+    node_post(n, 0, &call, &options, tensors, 2);
+    node_check(end_call(n, &call), MR_OK, NULL);
+    node_call_end(&call);
+    fake_coordinator_settle(SESSION);
+    const uint64_t cut = fake_coordinator_map()->cut;
+    assert_int_not_equal(cut, 0);
+    assert_int_equal(fake_coordinator_report().trainer_cut, cut);
+    assert_true(fake_coordinator_report().has_catalog);
+    fake_coordinator_expire();
+    while (fake_coordinator_report().has_catalog)
+        node_pause();
+    assert_int_equal(fake_coordinator_report().trainer_cut, cut);
+}
+
 static void check_start_fails(struct node_fixture *n, const char *says)
 {
     char error[DP_ERROR_BYTES];
@@ -615,6 +662,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_it_commits_ends_before_it_leaves, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(clients_are_told_the_shortest_lease, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(a_save_goes_before_the_next_move, node_setup, node_teardown),
+        cmocka_unit_test_setup_teardown(a_trainers_cut_is_known_as_such, node_setup, node_teardown),
         cmocka_unit_test_setup_teardown(one_node_too_many_is_refused_in_words, member_setup, node_teardown),
         cmocka_unit_test_setup_teardown(credentials_are_checked, member_setup, node_teardown),
     };
