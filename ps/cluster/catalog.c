@@ -308,24 +308,24 @@ bool ps_cluster_catalog_is_everywhere(uint64_t version, const struct ps_cluster_
 {
     bool is_anywhere = false;
     for (uint32_t i = 0; i < count; i++) {
-        if (reports[i].has_catalog && reports[i].catalog < version)
+        if (reports[i].features.has_catalog && reports[i].features.catalog < version)
             return false;
-        is_anywhere = is_anywhere || reports[i].has_catalog;
+        is_anywhere = is_anywhere || reports[i].features.has_catalog;
     }
     return is_anywhere;
 }
 
-static const struct ps_cluster_report *find_failed(uint64_t since, const struct ps_cluster_report *reports,
-                                                   uint32_t count)
+static const struct ps_cluster_features_report *
+find_failed(uint64_t since, const struct ps_cluster_report *reports, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (reports[i].failed == since)
-            return &reports[i];
+        if (reports[i].features.failed == since)
+            return &reports[i].features;
     return NULL;
 }
 
 static void note_taken_back(struct ps_cluster_catalog *c, uint64_t since,
-                            const struct ps_cluster_report *failed)
+                            const struct ps_cluster_features_report *failed)
 {
     if (c->taken_back_count == PS_CLUSTER_TAKEN_BACK_MAX)
         memmove(&c->taken_back[0], &c->taken_back[1], --c->taken_back_count * sizeof(c->taken_back[0]));
@@ -346,7 +346,7 @@ bool ps_cluster_catalog_settle(const struct ps_cluster_catalog *c, const struct 
         const uint64_t since = next->features[i].since;
         if (next->features[i].is_final)
             continue;
-        const struct ps_cluster_report *failed = find_failed(since, reports, count);
+        const struct ps_cluster_features_report *failed = find_failed(since, reports, count);
         if (failed != NULL) {
             if (noted != since)
                 note_taken_back(next, since, failed);

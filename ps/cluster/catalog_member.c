@@ -34,7 +34,7 @@ static bool has_failed_for_now(const struct ps_catalog_member *m)
     return false;
 }
 
-static bool is_same(const struct ps_cluster_report *a, const struct ps_cluster_report *b)
+static bool is_same(const struct ps_cluster_features_report *a, const struct ps_cluster_features_report *b)
 {
     return a->has_catalog == b->has_catalog && a->catalog == b->catalog && a->failed == b->failed &&
            a->failed_status == b->failed_status && strcmp(a->failed_text, b->failed_text) == 0;
@@ -43,7 +43,7 @@ static bool is_same(const struct ps_cluster_report *a, const struct ps_cluster_r
 /* Nobody waits for a node that does not serve and lacks something. */
 static void catalog_member_apply(struct ps_catalog_member *m)
 {
-    const struct ps_cluster_report before = m->own;
+    const struct ps_cluster_features_report before = m->own;
     if (!m->ops->apply(m->context, m->catalog, &m->own))
         return;
     m->is_applied = m->own.failed == 0;
@@ -205,7 +205,8 @@ bool ps_catalog_member_viewed(struct ps_catalog_member *m, const struct ps_catal
     memcpy(m->reports, view->reports, m->report_count * sizeof(m->reports[0]));
     if (!m->is_applied && (is_new || !has_failed_for_now(m)))
         catalog_member_apply(m);
-    const struct ps_cluster_report *own = view->own < m->report_count ? &m->reports[view->own] : NULL;
+    const struct ps_cluster_features_report *own =
+        view->own < m->report_count ? &m->reports[view->own].features : NULL;
     if (own != NULL && own->has_catalog && own->catalog == m->catalog->version)
         set_serves(m, view->session);
     go_on(m, now_us);

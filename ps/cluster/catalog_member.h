@@ -26,9 +26,10 @@ struct ps_catalog_member_ops {
     /* Brings the node to the catalogue, and sets in *report how far that has come: `catalog` to its
      * version; or, if features that came with one version cannot be created, `failed`, and `catalog` to
      * the version before that one. False: it must wait, has changed nothing, and is to be tried again. */
-    bool (*apply)(void *context, const struct ps_cluster_catalog *catalog, struct ps_cluster_report *report);
+    bool (*apply)(void *context, const struct ps_cluster_catalog *catalog,
+                  struct ps_cluster_features_report *report);
     /* Puts the report into the node's entry. */
-    void (*report)(void *context, const struct ps_cluster_report *report);
+    void (*report)(void *context, const struct ps_cluster_features_report *report);
     /* The node may serve from now on, under this session with the coordinator; 0: not any more. */
     void (*serve)(void *context, uint64_t session);
     /* A wish needs capabilities that are not in use: puts them into use by the map, which a later view shows.
@@ -60,7 +61,7 @@ struct ps_catalog_member {
     bool writes; /* a change of the catalogue is on its way */
     bool asks;   /* the catalogue must be read, because a change's fate is not known or it was too late */
     struct ps_catalog_wish *proposed; /* what that change is for; NULL: it settles, or its wish is answered */
-    struct ps_cluster_report own;
+    struct ps_cluster_features_report own;
     uint32_t report_count;
     struct ps_cluster_report reports[PS_CLUSTER_REGISTERED_MAX]; /* of all nodes with a session */
     struct ps_catalog_wish *wishes;                              /* the oldest first */

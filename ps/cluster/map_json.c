@@ -91,7 +91,7 @@ char *ps_cluster_map_json(const struct ps_cluster_map *map)
     return ps_json_print(root);
 }
 
-static void put_report(json_t *root, const struct ps_cluster_report *report)
+static void put_features(json_t *root, const struct ps_cluster_features_report *report)
 {
     if (report->has_catalog)
         (void)json_object_set_new(root, "catalog", json_integer((json_int_t)report->catalog));
@@ -139,7 +139,7 @@ char *ps_cluster_node_json(const struct ps_cluster_node *node, const struct ps_c
 {
     json_t *root = process_json(node);
     (void)json_object_set_new(root, "format", json_integer(PS_CLUSTER_FORMAT_1));
-    put_report(root, report);
+    put_features(root, &report->features);
     put_cut(root, &report->cut);
     put_part(root, report);
     put_move(root, &report->move);
@@ -315,10 +315,11 @@ bool ps_cluster_map_parse(const char *json, size_t bytes, struct ps_cluster_map 
 }
 
 /* What is not there was not said: a node of an older version, too, says nothing. */
-static void read_report(struct ps_json_reader *r, const json_t *root, struct ps_cluster_report *report)
+static void read_features(struct ps_json_reader *r, const json_t *root,
+                          struct ps_cluster_features_report *report)
 {
     const json_t *failed = json_object_get(root, "failed");
-    *report = (struct ps_cluster_report){.has_catalog = json_object_get(root, "catalog") != NULL};
+    *report = (struct ps_cluster_features_report){.has_catalog = json_object_get(root, "catalog") != NULL};
     if (report->has_catalog)
         report->catalog = ps_json_number(r, root, "catalog", INT64_MAX);
     if (failed == NULL)
@@ -390,7 +391,7 @@ bool ps_cluster_node_parse(const char *json, size_t bytes, struct ps_cluster_nod
     if (r.is_good)
         read_process(&r, root, node);
     if (r.is_good)
-        read_report(&r, root, report);
+        read_features(&r, root, &report->features);
     if (r.is_good)
         read_cut(&r, root, &report->cut);
     if (r.is_good)

@@ -33,15 +33,20 @@ struct ps_cluster_move_report {
     uint64_t rows, bytes, left_bytes, us;
 };
 
-struct ps_cluster_report {
-    /* It has brought its features to this version of the cluster's catalogue. Until it has any, it serves
-     * nothing, and nobody waits for it. */
+/* How far its features have come. */
+struct ps_cluster_features_report {
+    /* It has brought them to this version of the cluster's catalogue. Until it has any, it serves nothing,
+     * and nobody waits for it. */
     bool has_catalog;
     enum mr_status failed_status;
     uint64_t catalog;
-    /* The features that came with this version cannot be created on it; 0: all could. */
+    /* Those that came with this version cannot be created on it; 0: all could. */
     uint64_t failed;
     char failed_text[PS_CLUSTER_FAILED_BYTES];
+};
+
+struct ps_cluster_report {
+    struct ps_cluster_features_report features;
     struct ps_cluster_cut_report cut;
     struct ps_cluster_part_progress part;
     bool wants_cut;       /* a client has asked this node for a checkpoint: no move begins before it */

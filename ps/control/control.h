@@ -86,7 +86,7 @@ struct ps_control_cluster_ops {
     /* Writes the catalogue, of which it keeps a copy; answered by ps_control_cluster_written(), always. */
     void (*write_catalog)(void *context, const struct ps_cluster_catalog *next);
     /* Puts it into the node's entry. */
-    void (*report)(void *context, const struct ps_cluster_report *report);
+    void (*report)(void *context, const struct ps_cluster_features_report *report);
     enum mr_status (*use)(void *context, uint64_t needs, char *text); /* as in ps_catalog_member_ops */
     void (*wake)(void *context); /* looks at what other nodes have done */
     /* The node has the features of its cluster, and may serve under this session as far as they are

@@ -99,7 +99,7 @@ static void log_failed(struct ps_control_cluster *k, const struct ps_cluster_fea
 /* In the order of their numbers, up to the first that fails: what came with it is not final, or nothing is
  * served. */
 static void create_missing(struct ps_control_cluster *k, const struct ps_cluster_catalog *catalog,
-                           struct ps_cluster_report *report)
+                           struct ps_cluster_features_report *report)
 {
     struct ps_control *c = k->control;
     char text[PS_CONTROL_TEXT_BYTES];
@@ -139,7 +139,7 @@ static void set_freeze(struct ps_control_cluster *k, uint32_t level)
 }
 
 static bool control_cluster_apply(void *context, const struct ps_cluster_catalog *catalog,
-                                  struct ps_cluster_report *report)
+                                  struct ps_cluster_features_report *report)
 {
     struct ps_control_cluster *k = context;
     char ignored[PS_CONTROL_TEXT_BYTES];
@@ -160,7 +160,7 @@ static void write_catalog(void *context, const struct ps_cluster_catalog *next)
     k->control->membership.ops->write_catalog(k->control->membership.context, next);
 }
 
-static void report(void *context, const struct ps_cluster_report *report)
+static void report(void *context, const struct ps_cluster_features_report *report)
 {
     const struct ps_control_cluster *k = context;
     k->control->membership.ops->report(k->control->membership.context, report);

@@ -26,17 +26,11 @@ static void write_catalog(void *context, const struct ps_cluster_catalog *next)
     pthread_mutex_unlock(&c->lock);
 }
 
-static void report_catalog(void *context, const struct ps_cluster_report *report)
+static void report_catalog(void *context, const struct ps_cluster_features_report *report)
 {
     struct ps_node_cluster *c = context;
     pthread_mutex_lock(&c->lock);
-    const struct ps_cluster_report before = c->report;
-    c->report = *report;
-    c->report.cut = before.cut; /* these are not the catalogue's */
-    c->report.part = before.part;
-    c->report.wants_cut = before.wants_cut;
-    c->report.trainer_cut = before.trainer_cut;
-    c->report.move = before.move;
+    c->report.features = *report;
     if (c->zookeeper != NULL)
         ps_zookeeper_report(c->zookeeper, &c->report);
     pthread_mutex_unlock(&c->lock);

@@ -303,10 +303,11 @@ static void test_rounds_without_news_write_nothing(void **state)
     const uint64_t took_us = mr_clock_boot_us() - began_us;
     assert_true(a.confirmed_count - confirmed <= 2 + took_us / (SESSION_MS * 1000u / 12));
 
-    const struct ps_cluster_report report = {.has_catalog = true, .catalog = 7};
+    const struct ps_cluster_report report = {.features = {.has_catalog = true, .catalog = 7}};
     const uint64_t before = a.confirmed_count;
     ps_zookeeper_report(a.zookeeper, &report);
-    WAIT_FOR(&a, a.registered_count == 1 && a.reports[0].catalog == 7); /* news are written at once */
+    WAIT_FOR(&a,
+             a.registered_count == 1 && a.reports[0].features.catalog == 7); /* news are written at once */
     assert_true(a.confirmed_count > before);
     zookeeper_stop(&a);
 }
@@ -680,7 +681,7 @@ static void test_the_catalogue(void **state)
     WAIT_FOR(&b, b.registered_count == 2);
     WAIT_FOR(&a, a.registered_count == 2);
     assert_int_equal(a.catalog.version, 0);
-    assert_false(a.reports[0].has_catalog);
+    assert_false(a.reports[0].features.has_catalog);
 
     /* of two changes of one catalogue, one is made */
     propose_feature(&a, "of_a");
@@ -697,19 +698,19 @@ static void test_the_catalogue(void **state)
     WAIT_FOR(&a, a.catalog.version == 2 && a.catalog.count == 2);
 
     /* whoever asks reads what a node says of its work */
-    const struct ps_cluster_report report = {.has_catalog = true,
-                                             .catalog = 2,
-                                             .failed = 1,
-                                             .failed_status = MR_OUT_OF_MEMORY,
-                                             .failed_text = "no room"};
+    const struct ps_cluster_report report = {.features = {.has_catalog = true,
+                                                          .catalog = 2,
+                                                          .failed = 1,
+                                                          .failed_status = MR_OUT_OF_MEMORY,
+                                                          .failed_text = "no room"}};
     ps_zookeeper_report(a.zookeeper, &report);
-    WAIT_FOR(&a, a.reports[a.self].has_catalog);
-    assert_int_equal(a.reports[a.self].catalog, 2);
+    WAIT_FOR(&a, a.reports[a.self].features.has_catalog);
+    assert_int_equal(a.reports[a.self].features.catalog, 2);
     ps_zookeeper_read_all(b.zookeeper);
     ps_zookeeper_wake(b.zookeeper);
-    WAIT_FOR(&b, b.reports[1 - b.self].failed == 1);
-    assert_string_equal(b.reports[1 - b.self].failed_text, "no room");
-    assert_false(b.reports[b.self].has_catalog);
+    WAIT_FOR(&b, b.reports[1 - b.self].features.failed == 1);
+    assert_string_equal(b.reports[1 - b.self].features.failed_text, "no room");
+    assert_false(b.reports[b.self].features.has_catalog);
     zookeeper_stop(&a);
     zookeeper_stop(&b);
 }

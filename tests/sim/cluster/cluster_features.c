@@ -209,7 +209,8 @@ static void drop_missing(struct features *f, const struct ps_cluster_catalog *c)
     f->count = kept;
 }
 
-static bool apply(void *context, const struct ps_cluster_catalog *c, struct ps_cluster_report *report)
+static bool apply(void *context, const struct ps_cluster_catalog *c,
+                  struct ps_cluster_features_report *report)
 {
     const struct context *k = context;
     struct features *f = &k->w->nodes[k->i].features;
@@ -222,7 +223,7 @@ static bool apply(void *context, const struct ps_cluster_catalog *c, struct ps_c
     drop_missing(f, c);
     f->freeze = c->freeze;
     f->version = c->version;
-    *report = (struct ps_cluster_report){.has_catalog = report->has_catalog, .catalog = c->version};
+    *report = (struct ps_cluster_features_report){.has_catalog = report->has_catalog, .catalog = c->version};
     for (uint32_t i = 0; i < c->count; i++) {
         uint32_t at = 0;
         while (at < f->count && f->held[at].id != c->features[i].id)
@@ -239,10 +240,10 @@ static bool apply(void *context, const struct ps_cluster_catalog *c, struct ps_c
     return true;
 }
 
-static void report(void *context, const struct ps_cluster_report *report)
+static void report(void *context, const struct ps_cluster_features_report *report)
 {
     const struct context *k = context;
-    k->w->nodes[k->i].features.said = *report;
+    k->w->nodes[k->i].features.said.features = *report;
 }
 
 static void serve(void *context, uint64_t session)

@@ -41,16 +41,16 @@ static void take(void)
 
 static struct ps_cluster_report at(uint64_t version)
 {
-    return (struct ps_cluster_report){.has_catalog = true, .catalog = version};
+    return (struct ps_cluster_report){.features = {.has_catalog = true, .catalog = version}};
 }
 
 static struct ps_cluster_report failing(uint64_t version)
 {
-    return (struct ps_cluster_report){.has_catalog = true,
-                                      .catalog = version - 1,
-                                      .failed = version,
-                                      .failed_status = MR_OUT_OF_MEMORY,
-                                      .failed_text = "node b: no room"};
+    return (struct ps_cluster_report){.features = {.has_catalog = true,
+                                                   .catalog = version - 1,
+                                                   .failed = version,
+                                                   .failed_status = MR_OUT_OF_MEMORY,
+                                                   .failed_text = "node b: no room"}};
 }
 
 static void settle(void)
@@ -138,7 +138,7 @@ static void test_a_create_that_fails_somewhere_is_taken_back(void **state)
     take();
     assert_int_equal(ask(&third), PS_WISH_WRITES);
     take();
-    const struct ps_cluster_report reports[] = {at(4), failing(3), {.has_catalog = false}};
+    const struct ps_cluster_report reports[] = {at(4), failing(3), {.features = {.has_catalog = false}}};
     assert_true(ps_cluster_catalog_settle(&catalog, reports, 3, &next));
     take();
     assert_int_equal(catalog.count, 3); /* c waits for the one that failed at what came before */
@@ -184,14 +184,14 @@ static void test_what_decides(void **state)
     assert_false(ps_cluster_catalog_settle(&catalog, NULL, 0, &next));
     assert_int_equal(ask(&wish), PS_WISH_WRITES);
     take();
-    struct ps_cluster_report reports[] = {at(3), at(2), {.has_catalog = false}};
+    struct ps_cluster_report reports[] = {at(3), at(2), {.features = {.has_catalog = false}}};
     assert_false(ps_cluster_catalog_settle(&catalog, reports, 3, &next));     /* the second lacks it */
     assert_false(ps_cluster_catalog_settle(&catalog, reports + 2, 1, &next)); /* nobody has tried it */
     assert_false(ps_cluster_catalog_settle(&catalog, NULL, 0, &next));
     reports[1] = at(3);
     assert_true(ps_cluster_catalog_settle(&catalog, reports, 3, &next));
     assert_true(next.features[2].is_final);
-    reports[2].failed = 3; /* it would never serve */
+    reports[2].features.failed = 3; /* it would never serve */
     assert_true(ps_cluster_catalog_settle(&catalog, reports, 3, &next));
     assert_int_equal(next.count, 2);
 }

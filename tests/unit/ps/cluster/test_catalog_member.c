@@ -13,7 +13,7 @@
 
 /* The coordinator's catalogue, the other node's report, and what the member asked for. */
 static struct ps_cluster_catalog catalog, written;
-static struct ps_cluster_report own, other;
+static struct ps_cluster_features_report own, other;
 static struct ps_catalog_member m;
 static bool fails, must_wait, other_lacks;
 static uint64_t used, in_use; /* capabilities */
@@ -33,7 +33,8 @@ static void write_catalog(void *context, const struct ps_cluster_catalog *next)
     ps_cluster_catalog_copy(&written, next);
 }
 
-static bool apply(void *context, const struct ps_cluster_catalog *c, struct ps_cluster_report *report)
+static bool apply(void *context, const struct ps_cluster_catalog *c,
+                  struct ps_cluster_features_report *report)
 {
     (void)context;
     if (must_wait)
@@ -46,7 +47,7 @@ static bool apply(void *context, const struct ps_cluster_catalog *c, struct ps_c
     return true;
 }
 
-static void report_is(void *context, const struct ps_cluster_report *report)
+static void report_is(void *context, const struct ps_cluster_features_report *report)
 {
     (void)context;
     asked.reports++;
@@ -87,7 +88,7 @@ static const struct ps_catalog_member_ops ops = {.write = write_catalog,
 /* A round of the coordinator: the node's entry is written, then all is read. */
 static bool view_at(uint64_t now_us, bool leads)
 {
-    const struct ps_cluster_report reports[] = {other, own};
+    const struct ps_cluster_report reports[] = {{.features = other}, {.features = own}};
     const struct ps_catalog_view view = {.session = 5,
                                          .catalog = &catalog,
                                          .in_use = in_use,
@@ -116,7 +117,7 @@ static int begin(void **state)
     (void)state;
     memset(&catalog, 0, sizeof(catalog));
     memset(&own, 0, sizeof(own));
-    other = (struct ps_cluster_report){.has_catalog = true};
+    other = (struct ps_cluster_features_report){.has_catalog = true};
     asked = (struct asked){0};
     fails = must_wait = other_lacks = false;
     used = in_use = 0;

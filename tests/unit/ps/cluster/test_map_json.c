@@ -166,7 +166,7 @@ static void test_the_largest_map_fits_a_znode(void **state)
 static void test_nodes_are_read_as_they_were_written(void **state)
 {
     struct ps_cluster_node node;
-    struct ps_cluster_report report = {.has_catalog = false}, said;
+    struct ps_cluster_report report = {.features = {.has_catalog = false}}, said;
     (void)state;
     char *json = ps_cluster_node_json(&map.nodes[0], &report);
     assert_true(ps_cluster_node_parse(json, strlen(json), &node, &said, text));
@@ -179,10 +179,10 @@ static void test_nodes_are_read_as_they_were_written(void **state)
     assert_memory_equal(&said, &report, sizeof(said));
 
     report.trainer_cut = 12;
-    report.has_catalog = true;
-    report.failed = 7;
-    report.failed_status = MR_OUT_OF_MEMORY;
-    memset(report.failed_text, '"', sizeof(report.failed_text) - 1);
+    report.features.has_catalog = true;
+    report.features.failed = 7;
+    report.features.failed_status = MR_OUT_OF_MEMORY;
+    memset(report.features.failed_text, '"', sizeof(report.features.failed_text) - 1);
     report.cut = (struct ps_cluster_cut_report){.id = 12,
                                                 .status = MR_IO_ERROR,
                                                 .step = UINT64_MAX,

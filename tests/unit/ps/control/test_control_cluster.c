@@ -19,7 +19,7 @@ static struct coordinator {
     struct ps_control *control;
     struct ps_cluster_catalog catalog, proposal;
     bool has_proposal, serves, loses_answers;
-    struct ps_cluster_report own, other;
+    struct ps_cluster_features_report own, other;
 } k = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static _Atomic uint64_t in_use; /* capabilities, by the map */
 
@@ -33,7 +33,7 @@ static void write_catalog(void *context, const struct ps_cluster_catalog *next)
     pthread_mutex_unlock(&k.lock);
 }
 
-static void report(void *context, const struct ps_cluster_report *report)
+static void report(void *context, const struct ps_cluster_features_report *report)
 {
     (void)context;
     pthread_mutex_lock(&k.lock);
@@ -60,7 +60,7 @@ static void serve(void *context, uint64_t session)
 static void go_round(bool other_follows)
 {
     static struct ps_cluster_catalog shown;
-    struct ps_cluster_report reports[2];
+    struct ps_cluster_report reports[2] = {0};
     pthread_mutex_lock(&k.lock);
     const bool takes = k.has_proposal && k.proposal.version == k.catalog.version + 1;
     const bool tells = k.has_proposal;
@@ -68,9 +68,9 @@ static void go_round(bool other_follows)
         ps_cluster_catalog_copy(&k.catalog, &k.proposal);
     k.has_proposal = false;
     if (other_follows)
-        k.other = (struct ps_cluster_report){.has_catalog = true, .catalog = k.catalog.version};
-    reports[0] = k.other;
-    reports[1] = k.own;
+        k.other = (struct ps_cluster_features_report){.has_catalog = true, .catalog = k.catalog.version};
+    reports[0].features = k.other;
+    reports[1].features = k.own;
     ps_cluster_catalog_copy(&shown, &k.catalog);
     pthread_mutex_unlock(&k.lock);
     if (tells)
@@ -157,7 +157,7 @@ static void join(void)
 {
     const struct ps_core *core = fake_dp_app(0);
     k.control = core->node->control;
-    k.own = (struct ps_cluster_report){.has_catalog = false};
+    k.own = (struct ps_cluster_features_report){.has_catalog = false};
     k.has_proposal = k.serves = false;
     ps_control_stop(k.control, false);
     assert_int_equal(ps_control_join(k.control, "n1", &cluster_ops, NULL), MR_OK);
@@ -310,10 +310,10 @@ static void test_a_create_that_another_node_cannot_make(void **state)
     }
     assert_int_equal(listed(n, "user", NULL), 0); /* the node has it, and it is not final */
     while (!call.is_answered) {
-        k.other = (struct ps_cluster_report){.has_catalog = true,
-                                             .failed = 1,
-                                             .failed_status = MR_OUT_OF_MEMORY,
-                                             .failed_text = "node n2: user: no room"};
+        k.other = (struct ps_cluster_features_report){.has_catalog = true,
+                                                      .failed = 1,
+                                                      .failed_status = MR_OUT_OF_MEMORY,
+                                                      .failed_text = "node n2: user: no room"};
         go_round(false);
         node_pause();
         node_look(n);

@@ -601,9 +601,9 @@ static void a_trainers_cut_is_known_as_such(void **state)
     const uint64_t cut = fake_coordinator_map()->cut;
     assert_int_not_equal(cut, 0);
     assert_int_equal(fake_coordinator_report().trainer_cut, cut);
-    assert_true(fake_coordinator_report().has_catalog);
+    assert_true(fake_coordinator_report().features.has_catalog);
     fake_coordinator_expire();
-    while (fake_coordinator_report().has_catalog)
+    while (fake_coordinator_report().features.has_catalog)
         node_pause();
     assert_int_equal(fake_coordinator_report().trainer_cut, cut);
 }
