@@ -20,7 +20,7 @@ void ps_cleanup_add(struct ps_core *core, const struct ps_partition_set *partiti
 }
 
 /* Its memory is freed with the features that leave. */
-static void drop_range(struct ps_core *core, const struct ps_feature *f, struct ps_range *range)
+static void cleanup_range(struct ps_core *core, const struct ps_feature *f, struct ps_range *range)
 {
     struct ps_feature *gone = calloc(1, sizeof(*gone) + sizeof(gone->ranges[0]));
     if (gone == NULL) {
@@ -39,7 +39,7 @@ static void drop_range(struct ps_core *core, const struct ps_feature *f, struct 
 }
 
 /* True when there is more of it. */
-static bool drop_some(struct ps_core *core, uint32_t partition, uint64_t *budget_bytes)
+static bool cleanup_some(struct ps_core *core, uint32_t partition, uint64_t *budget_bytes)
 {
     for (uint32_t id = 1; id <= core->feature_id_max; id++) {
         struct ps_feature *f = core->features[id];
@@ -49,7 +49,7 @@ static bool drop_some(struct ps_core *core, uint32_t partition, uint64_t *budget
             return true;
         for (uint32_t i = 0; i < f->range_count; i++)
             if (f->ranges[i].variable != NULL && f->ranges[i].partition == partition)
-                drop_range(core, f, &f->ranges[i]);
+                cleanup_range(core, f, &f->ranges[i]);
     }
     return false;
 }
@@ -63,7 +63,7 @@ bool ps_cleanup_step(struct ps_core *core)
         uint64_t *bits = &core->cleanup.words[word];
         while (*bits != 0) {
             if (budget_bytes == 0 ||
-                drop_some(core, word * 64 + (uint32_t)__builtin_ctzll(*bits), &budget_bytes))
+                cleanup_some(core, word * 64 + (uint32_t)__builtin_ctzll(*bits), &budget_bytes))
                 return true;
             *bits &= *bits - 1;
         }

@@ -227,15 +227,6 @@ static bool count_rows(const struct ps_move_block *block, uint64_t *rows)
     return at == block->byte_count;
 }
 
-static void begin_part(struct ps_move_load *l, uint32_t core)
-{
-    struct load_part *part = &l->parts[core];
-    part->task.run = load_slice;
-    part->load = l;
-    while (!dp_post(l->node->dp, core, &part->task))
-        (void)nanosleep(&(struct timespec){.tv_nsec = POST_RETRY_NS}, NULL);
-}
-
 enum mr_status ps_move_load_begin(struct ps_node *node, const struct ps_partition_set *partitions,
                                   const struct ps_move_block *block, int wakes, struct ps_move_load **out,
                                   char *text)
@@ -265,9 +256,12 @@ enum mr_status ps_move_load_begin(struct ps_node *node, const struct ps_partitio
         concerned += is_concerned[i];
     atomic_init(&l->left, concerned);
     atomic_init(&l->has_told, concerned == 0);
-    for (uint32_t i = 0; i < node->core_count; i++)
-        if (is_concerned[i])
-            begin_part(l, i);
+    for (uint32_t i = 0; i < node->core_count; i++) {
+        l->parts[i].task.run = load_slice;
+        l->parts[i].load = l;
+        while (is_concerned[i] && !dp_post(node->dp, i, &l->parts[i].task))
+            (void)nanosleep(&(struct timespec){.tv_nsec = POST_RETRY_NS}, NULL);
+    }
     *out = l;
     return MR_OK;
 }

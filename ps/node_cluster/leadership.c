@@ -163,19 +163,14 @@ static void propose_cut(struct ps_node_cluster *c, const struct ps_zookeeper_vie
     }
 }
 
-static void propose_moves(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
-{
-    struct ps_cluster_map next;
-    if (!c->is_stopped && ps_node_cluster_next_migrations(c, view->map, &next))
-        propose_map(c, view->map, &next);
-}
-
 void ps_node_cluster_propose(struct ps_node_cluster *c, const struct ps_zookeeper_view *view)
 {
+    struct ps_cluster_map next;
     log_refused(c, view);
     log_sessions(c, view);
     lead(c, view);
     propose_use(c, view);
     propose_cut(c, view);
-    propose_moves(c, view);
+    if (!c->is_stopped && ps_node_cluster_next_migrations(c, view->map, &next))
+        propose_map(c, view->map, &next);
 }

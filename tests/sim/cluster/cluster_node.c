@@ -55,11 +55,11 @@ static void load(void *context, uint32_t partition, uint64_t checkpoint, uint64_
               sim_below(&c->w->rng, c->w->store_us_max));
 }
 
-static struct giving *find_giving(struct node *node, uint64_t move)
+static struct sending *find_sending(struct node *node, uint64_t move)
 {
     for (uint32_t i = 0; i < PS_CLUSTER_MOVES_MAX; i++)
-        if (node->giving[i].move == move)
-            return &node->giving[i];
+        if (node->sending[i].move == move)
+            return &node->sending[i];
     return NULL;
 }
 
@@ -67,15 +67,15 @@ static void migration_changed(void *context, const struct ps_migration *migratio
 {
     struct node *node = node_of(context);
     const uint64_t id = migration->move.id;
-    struct giving *giving = find_giving(node, migration->state == PS_MIGRATION_WAITING ? 0 : id);
-    if (migration->role == PS_MIGRATION_TARGET || giving == NULL)
+    struct sending *sending = find_sending(node, migration->state == PS_MIGRATION_WAITING ? 0 : id);
+    if (migration->role == PS_MIGRATION_TARGET || sending == NULL)
         return;
     if (migration->state == PS_MIGRATION_WAITING)
-        *giving = (struct giving){.move = id};
+        *sending = (struct sending){.move = id};
     else if (migration->state == PS_MIGRATION_FENCING)
-        giving->is_last = true;
+        sending->is_last = true;
     else if (ps_migration_has_ended(migration))
-        *giving = (struct giving){0};
+        *sending = (struct sending){0};
 }
 
 static bool install(void *context, uint32_t partition, uint64_t move)
@@ -325,43 +325,43 @@ static void ask_coordinator(struct world *w, uint32_t i)
 
 /* ---- moving ---- */
 
-static void give(struct world *w, uint32_t i, struct giving *giving)
+static void send_partitions(struct world *w, uint32_t i, struct sending *sending)
 {
     struct node *node = &w->nodes[i];
-    const struct ps_cluster_move *move = ps_cluster_map_move(&node->member.map, giving->move);
+    const struct ps_cluster_move *move = ps_cluster_map_move(&node->member.map, sending->move);
     if (move == NULL)
         return;
     bool is_close = true;
     bool is_over = true;
     for (uint32_t p = move->first; p < (uint32_t)move->first + move->count; p++) {
         const struct state *s = &node->states[p];
-        const uint16_t from = giving->acknowledged[p];
+        const uint16_t from = sending->acknowledged[p];
         struct message m = {.kind = MOVE_DATA,
                             .from = i,
                             .to = (uint32_t)(node->member.map.nodes[move->to].name[0] - 'a'),
-                            .number = giving->move,
+                            .number = sending->move,
                             .partition = p,
                             .start_id = node->member.map.nodes[move->to].start_id,
                             .offset = from,
                             .length = s->length,
-                            .is_last = giving->is_last};
+                            .is_last = sending->is_last};
         while (from + m.entry_count < s->length && m.entry_count < 8) {
             m.entries[m.entry_count] = s->log[from + m.entry_count];
             m.entry_count++;
         }
         memcpy(m.upto, s->upto, sizeof(m.upto));
         is_close = is_close && s->length <= from + CLOSE_ENOUGH;
-        is_over = is_over && giving->has_last[p];
-        if (!giving->has_last[p])
+        is_over = is_over && sending->has_last[p];
+        if (!sending->has_last[p])
             send_message(w, m);
     }
-    const uint64_t id = giving->move; /* the calls below may end it */
+    const uint64_t id = sending->move; /* the calls below may end it */
     const uint64_t now_us = node_now(w, i);
     (void)ps_member_migrate(&node->member, id, PS_MIGRATION_COPYING, now_us);
     if (is_over)
         (void)(ps_member_migrate(&node->member, id, PS_MIGRATION_FENCED, now_us) &&
                ps_member_migrate(&node->member, id, PS_MIGRATION_INSTALLED, now_us));
-    else if (is_close && !giving->is_last)
+    else if (is_close && !sending->is_last)
         (void)ps_member_migrate(&node->member, id, PS_MIGRATION_FENCING, now_us);
 }
 
@@ -393,12 +393,12 @@ static void take_move_data(struct world *w, uint32_t i, const struct message *m)
 
 static void take_move_have(struct world *w, uint32_t i, const struct message *m)
 {
-    struct giving *giving = find_giving(&w->nodes[i], m->number);
-    if (giving == NULL)
+    struct sending *sending = find_sending(&w->nodes[i], m->number);
+    if (sending == NULL)
         return;
-    if (m->length > giving->acknowledged[m->partition])
-        giving->acknowledged[m->partition] = m->length;
-    giving->has_last[m->partition] |= m->is_last;
+    if (m->length > sending->acknowledged[m->partition])
+        sending->acknowledged[m->partition] = m->length;
+    sending->has_last[m->partition] |= m->is_last;
 }
 
 /* ---- calls ---- */
@@ -473,8 +473,8 @@ static void tick(struct world *w, uint32_t i)
         sim_chance(&w->rng, (uint32_t)(10000000ull * TICK_US / w->session_us)))
         ask_coordinator(w, i);
     for (uint32_t k = 0; k < PS_CLUSTER_MOVES_MAX; k++)
-        if (node->giving[k].move != 0)
-            give(w, i, &node->giving[k]);
+        if (node->sending[k].move != 0)
+            send_partitions(w, i, &node->sending[k]);
     for (uint32_t k = node->member.migration_count; k-- > 0;)
         ps_member_release(&node->member, node->member.migrations[k].move.id);
     ps_member_tick(&node->member, node_now(w, i));

@@ -186,12 +186,12 @@ struct node {
     struct staged staged[PARTITIONS_MAX];
     uint64_t cut, cut_step; /* gate: calls beyond wait; 0: none */
     bool part_is_taken;     /* and the gate is open again */
-    struct giving {
+    struct sending {
         uint64_t move;
         bool is_last;
         uint16_t acknowledged[PARTITIONS_MAX];
         bool has_last[PARTITIONS_MAX];
-    } giving[PS_CLUSTER_MOVES_MAX];
+    } sending[PS_CLUSTER_MOVES_MAX];
 };
 
 struct client {

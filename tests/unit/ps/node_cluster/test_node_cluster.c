@@ -295,7 +295,7 @@ static void does_not_begin_among_other_features(void **state)
 }
 
 /* By the map, the partition goes to the other node. */
-static void give_away(uint64_t key)
+static void move_away(uint64_t key)
 {
     struct ps_cluster_map *map = fake_coordinator_map();
     const uint32_t slot = ps_cluster_slot(partition_of(key));
@@ -323,7 +323,7 @@ static void rows_of_others_are_dropped(void **state)
     const uint64_t key = join(n, &other);
     assert_int_equal(look_up(n, key, fake_coordinator_map()->epoch), MR_OK);
     assert_int_equal(rows_of(n), 1);
-    give_away(key);
+    move_away(key);
     check_rows_go(n);
 }
 
@@ -340,7 +340,7 @@ static void rows_are_dropped_once_the_cores_know_the_map(void **state)
     fake_coordinator_map()->epoch++;
     fake_coordinator_settle(SESSION);
     fake_dp_wait_posted(0, 1);
-    give_away(key);
+    move_away(key);
     fake_dp_release(0);
     check_rows_go(n);
 }
