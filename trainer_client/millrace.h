@@ -21,8 +21,8 @@
  *     a node refuses by a newer one (MR_WRONG_OWNER) are made again within their deadlines, but for pushes
  *     without replay of which a part was applied (MR_UNKNOWN_OUTCOME), and for feeds, calls of variables and
  *     pushes without replay that have a future. Answers that come later than a node's lease reaches are
- *     asked for again. Calls that concern the whole cluster, such as mr_create() and mr_save(), go to the first node
- *     that answers.
+ *     asked for again. Calls that concern the whole cluster, such as mr_create() and mr_save(), go to the
+ *     first node that answers.
  *   - Bags are CSR: keys[offsets[b] .. offsets[b+1]) is bag b, as torch.nn.EmbeddingBag takes them with
  *     include_last_offset=True. Tensors are dense and row-major. Floats are f32.
  *   - Handles are opaque and come in create/destroy pairs. There is no global state.
@@ -281,8 +281,8 @@ MR_API enum mr_status mr_push_gradients(struct mr_client *client, const struct m
                                         uint32_t table, const uint64_t *keys, uint32_t key_count,
                                         uint32_t dim, const float *gradients);
 /* Pushes gradients of bags' reduced values, [bag_count, dim]. Each key gets the gradient of its bag, divided
- * by the bag's divisor and multiplied by its weight: the same bits on any number of cores. weights: those that
- * the lookup had; NULL: all are 1. */
+ * by the bag's divisor and multiplied by its weight: the same bits on any number of cores. weights: those
+ * that the lookup had; NULL: all are 1. */
 MR_API enum mr_status mr_push_gradients_bags(struct mr_client *client, const struct mr_options *options,
                                              uint32_t table, const uint64_t *keys, const float *weights,
                                              const uint32_t *offsets, uint32_t bag_count, uint32_t dim,

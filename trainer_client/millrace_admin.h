@@ -86,8 +86,8 @@ struct mr_restored {
     uint32_t tables, variables; /* taken out of it */
     uint32_t parameters;        /* of remote calls */
 };
-/* Restores all or some features of a checkpoint, and returns when that is done. `what` NULL: all of the newest
- * that verifies; restored: may be NULL. On failure the node keeps serving what it served before. */
+/* Restores all or some features of a checkpoint, and returns when that is done. `what` NULL: all of the
+ * newest that verifies; restored: may be NULL. On failure the node keeps serving what it served before. */
 MR_API enum mr_status mr_restore(struct mr_client *client, const struct mr_options *options,
                                  const struct mr_restore_options *what, struct mr_restored *restored);
 

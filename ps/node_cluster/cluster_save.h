@@ -21,8 +21,8 @@ struct ps_cluster_save {
     bool is_by_trainer; /* a trainer has asked for it */
     uint64_t proposed;  /* the cut that this node tried to begin for it; 0: none */
     uint64_t own;       /* the cut that it did begin, by what the coordinator answered */
-    /* of the last view: whether it had what all nodes say; the map's cut, if a trainer asked for that; whether
-     * some node's part of it still waits for its step, which may never come */
+    /* of the last view: whether it had what all nodes say; the map's cut, if a trainer asked for that;
+     * whether some node's part of it still waits for its step, which may never come */
     bool view_is_whole;
     uint64_t trainer_cut;
     bool trainer_cut_waits;

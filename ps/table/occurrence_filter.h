@@ -1,20 +1,20 @@
 /* How often keys without a row were seen: a counting Bloom filter in cache lines, for tables that admit a key
  * with its n-th observation.
  *
- * A key belongs to one line of 64 counters of 8 bits, and there to one counter of each quarter, so that a
- * observation costs one cache miss (blocked Bloom filter: Putze, Sanders, Singler, WEA 2007). Its count is the
- * smallest of the four; an observation raises only those that are that small (conservative update: Estan,
+ * A key belongs to one line of 64 counters of 8 bits, and there to one counter of each quarter, so that an
+ * observation costs one cache miss (blocked Bloom filter: Putze, Sanders, Singler, WEA 2007). Its count is
+ * the smallest of the four; an observation raises only those that are that small (conservative update: Estan,
  * Varghese, SIGCOMM 2002). So a count is never too small. It is too large only if other keys share all four
  * counters, with d keys on a line with probability (1 - (15/16)^d)^4.
  *
  * Counters fade: an observation that finds more than half of its line's counters taken takes one off each of
  * them, as Lossy Counting does (Manku, Motwani, VLDB 2002), until half are free. So the error never exceeds
- * 1/16, however many keys come by. The price is that a key's observations are forgotten, one by one, when more
- * than about ten others on its line, which take half of the counters, came after them.
+ * 1/16, however many keys come by. The price is that a key's observations are forgotten, one by one, when
+ * more than about ten others on its line, which take half of the counters, came after them.
  *
- * A line belongs to a partition of the hashed key space, and follows from the hash alone: the same observations
- * give the same counts on any number of cores, and counters can move with their partitions. Memory is taken
- * per partition, with the first observation in it. Belongs to one thread.
+ * A line belongs to a partition of the hashed key space, and follows from the hash alone: the same
+ * observations give the same counts on any number of cores, and counters can move with their partitions.
+ * Memory is taken per partition, with the first observation in it. Belongs to one thread.
  */
 #ifndef PS_OCCURRENCE_FILTER_H
 #define PS_OCCURRENCE_FILTER_H

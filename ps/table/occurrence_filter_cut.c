@@ -1,5 +1,5 @@
-/* Filters of observations in checkpoints: which pieces a cut has still to have, and lines that changed before it
- * had them. */
+/* Filters of observations in checkpoints: which pieces a cut has still to have, and lines that changed
+ * before it had them. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -259,8 +259,8 @@ struct ps_table_push {
      * followed by its own, ps_table_state_floats(). With `insert` admission is not asked. */
     bool sets, has_state;
     bool insert; /* keys without a row get one first, unless admission wants observations */
-    /* with `insert`: the lookup of these keys was lost; where admission wants observations, each counts as one
-     * now */
+    /* with `insert`: the lookup of these keys was lost; where admission wants observations, each counts as
+     * one now */
     bool sees;
     uint64_t step;              /* training step, for the table's schedule, and for Adam's if it asks */
     const float *learning_rate; /* of this push alone; NULL: as the table's schedule has it */

@@ -1,5 +1,5 @@
-"""Nothing of the library is out of Python's reach: each function of the public headers is called somewhere in the
-package."""
+"""Nothing of the library is out of Python's reach: each function of the public headers is called somewhere
+in the package."""
 import pathlib
 import re
 

@@ -395,7 +395,7 @@ static bool send_former(struct mrc_link *link, uint64_t now_us)
     return caught_up;
 }
 
-static void poll(struct mrc_link *link, uint64_t now_us)
+static void resend_poll_link(struct mrc_link *link, uint64_t now_us)
 {
     struct mr_client_session_info info;
     link->replay->resend_us = UINT64_MAX;
@@ -418,7 +418,7 @@ void mrc_resend_poll(struct mr_client *client)
 {
     uint64_t now_us = mr_clock_us();
     for (uint32_t i = 0; i < client->link_count; i++)
-        poll(client->links[i], now_us);
+        resend_poll_link(client->links[i], now_us);
 }
 
 static void add_stream(struct mr_replay_info *info, const struct mrc_replay *stream)

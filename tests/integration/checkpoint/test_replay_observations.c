@@ -1,6 +1,6 @@
-/* A table that admits keys with their third observation, a synchronous trainer with `replay`, and a server that
- * is killed at any moment: rows, their bits and the counts of observations end up as an undisturbed run makes
- * them. */
+/* A table that admits keys with their third observation, a synchronous trainer with `replay`, and a server
+ * that is killed at any moment: rows, their bits and the counts of observations end up as an undisturbed run
+ * makes them. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -44,7 +44,7 @@ _ALLOWED = {  # by the name that mr_feature_check() has for a field
     "schedule_warmup_steps": "it is at least 0; optim.Assign has none",
     "schedule_steps": "it is above 0, or 0 with a constant learning rate",
     "learning_rate_end": "it is at least 0, and above 0 with an exponential schedule",
-    "admission_arg": f"a probability is above 0, up to 1; observations go from 1 to {lib.MR_OBSERVATIONS_MAX}",
+    "admission_arg": f"a probability is above 0, at most 1; observations are 1 to {lib.MR_OBSERVATIONS_MAX}",
     "eviction_arg": "it is above 0",
     "memory_bytes": f"it is 0 (no limit of its own), or at least {lib.MR_MEMORY_BYTES_MIN}",
     "filter_bytes": f"it is at most {lib.MR_FILTER_BYTES_MAX}",
