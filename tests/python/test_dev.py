@@ -80,10 +80,12 @@ def test_a_key_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.setenv("MILLRACE_KEY_FILE", str(own))
     with millrace.dev(tmp_path / "kept") as server:
         assert server.key_file == str(own) and len(server.client().heartbeat()) == 1
-    monkeypatch.delenv("MILLRACE_KEY_FILE")
+    monkeypatch.setenv("MILLRACE_KEY_FILE", "")  # names none
     with millrace.dev(tmp_path / "kept") as server:
         assert server.key_file == str(tmp_path / "kept" / "dev.key")
         assert len(server.client().heartbeat()) == 1
+    with millrace.dev(tmp_path / "kept", settings=["node.key_file="]) as server:
+        assert server.key_file is None and len(server.client().heartbeat()) == 1
     assert own.exists() and not (tmp_path / "kept" / "dev.key").exists()
 
 

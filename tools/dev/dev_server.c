@@ -137,11 +137,14 @@ static int make_key(const char *command, struct dev_server *server)
     return is_written ? 0 : cli_fail(command, "%s: %s", server->key_file, strerror(error_number));
 }
 
-/* That of a setting, else of the environment, which clients use, too, else a new one. */
+/* That of a setting, which may say that there is none, else of the environment, which clients use, too, else a
+ * new one: an empty variable names none, and does not open the server to everybody. */
 static int choose_key(const char *command, const struct dev_options *options, struct dev_server *server)
 {
     static const char setting[] = "node.key_file=";
     const char *path = getenv("MILLRACE_KEY_FILE");
+    if (path != NULL && path[0] == '\0')
+        path = NULL;
     for (uint32_t i = 0; i < options->sets.count; i++)
         if (strncmp(options->sets.items[i], setting, sizeof(setting) - 1) == 0)
             path = options->sets.items[i] + sizeof(setting) - 1;
