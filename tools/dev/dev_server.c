@@ -137,8 +137,8 @@ static int make_key(const char *command, struct dev_server *server)
     return is_written ? 0 : cli_fail(command, "%s: %s", server->key_file, strerror(error_number));
 }
 
-/* That of a setting, which may say that there is none, else of the environment, which clients use, too, else a
- * new one: an empty variable names none, and does not open the server to everybody. */
+/* That of a setting, which may say that there is none, else of the environment, which clients use, too,
+ * else a new one: an empty variable names none, and does not open the server to everybody. */
 static int choose_key(const char *command, const struct dev_options *options, struct dev_server *server)
 {
     static const char setting[] = "node.key_file=";
