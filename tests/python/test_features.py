@@ -204,7 +204,7 @@ def test_optimizers_have_torch_s_names_and_defaults():
         ({"initializer": init.constant(math.inf)}, "initializer.a is inf"),
         ({"initializer": init.constant(0, seed=-1)}, "seed is -1"),
         ({"admission": admission.probability(1.5)}, "admission.argument is 1.5: a probability is"),
-        ({"admission": admission.observations(256)}, "observations go from 1 to 255"),
+        ({"admission": admission.observations(256)}, "observations are 1 to 255"),
         ({"admission": admission.observations(2, filter_bytes=2**40)}, "admission.filter_bytes is"),
         ({"eviction": eviction.age(0)}, "eviction.argument is 0.0: it is above 0"),
         ({"memory_bytes": 5}, "memory_bytes is 5"),
