@@ -271,8 +271,10 @@ enum mr_status ps_node_cluster_start(struct ps_node_cluster *c, char *error)
     char text[PS_CLUSTER_TEXT_BYTES] = "";
     c->options.self.start_id = c->node->start_id;
     c->options.self.version = mr_version_own();
+    pthread_mutex_lock(&c->lock); /* the control thread looks for migrations already */
     ps_member_init(&c->member, &ps_node_cluster_member_ops, c, &c->options.self,
                    c->options.session_ms * UINT64_C(1000), FENCE_US_MAX, MR_PARTITION_COUNT);
+    pthread_mutex_unlock(&c->lock);
     mr_log_with(
         MR_LOG_INFO,
         MR_LOG_FIELDS({"cluster", .text = c->options.cluster}, {"zookeeper", .text = c->options.servers}),

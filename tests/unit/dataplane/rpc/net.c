@@ -339,6 +339,14 @@ void net_world(struct net *net, uint32_t world_size)
         net_wait_joined(net, i);
 }
 
+void net_die_late(struct net *net)
+{
+    pthread_mutex_lock(&net->lock);
+    for (uint32_t i = 0; i < net->count; i++)
+        net->workers[i].rpc->config.dead_after_ms = 100000;
+    pthread_mutex_unlock(&net->lock);
+}
+
 /* By the caller's own thread: the network's need not be scheduled. */
 void net_skip(struct net *net, uint64_t us)
 {

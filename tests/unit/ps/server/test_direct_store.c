@@ -214,6 +214,7 @@ static void training_does_not_wait_for_a_store_that_stalls(void **state)
     (void)node_wait_saved(n);
     assert_int_equal(last_save(n, text), MR_IO_ERROR);
     assert_non_null(strstr(text, "checkpoint.store_wait_ms"));
+    n->config.checkpoint_store_wait_ms = 600000; /* that is no stall, however busy this machine is */
     (void)node_save(n);
     node_restart(n, 2);
 }
@@ -462,12 +463,13 @@ static void calls_do_not_wait_for_a_restore_that_stalls(void **state)
 {
     uint32_t requests;
     struct fixture *x = *state;
-    x->node->config.checkpoint_store_wait_ms = 200;
     const uint32_t table = saved_there(x, &requests);
+    x->node->config.checkpoint_store_wait_ms = 200;
     http_server_fail(x->remote.server, HTTP_FAULT_STALL, requests, UINT32_MAX);
     node_check(restore_from(x->node, x->remote.url), MR_IO_ERROR, "checkpoint.store_wait_ms");
     check_values(x->node, table, 98);
     http_server_fail(x->remote.server, HTTP_FAULT_STALL, 0, 0);
+    x->node->config.checkpoint_store_wait_ms = 600000; /* that is no stall, however busy this machine is */
     node_check(restore_from(x->node, x->remote.url), MR_OK, NULL);
     check_values(x->node, table, 99);
 }

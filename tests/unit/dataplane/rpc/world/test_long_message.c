@@ -63,16 +63,6 @@ static void await_none(void **state, uint32_t rank)
         sched_yield();
 }
 
-/* Nobody is dead before the time-outs of calls. */
-static void die_late(void **state)
-{
-    struct net *net = *state;
-    pthread_mutex_lock(&net->lock);
-    for (uint32_t i = 0; i < net->count; i++)
-        net->workers[i].rpc->config.dead_after_ms = 100000;
-    pthread_mutex_unlock(&net->lock);
-}
-
 static void await_silence_of(struct net *net, uint32_t rank)
 {
     bool silent = false;
@@ -358,7 +348,7 @@ static void give_up_in_the_middle(void **state, const char *function, bool cance
     made(mr_rref_create(worker(state, 0), mr_value_i64(7), NULL, &own));
     struct mr_value values[] = {tensor(floats, FLOATS), mr_value_rref(rref), mr_value_rref(own)};
     add_functions(state);
-    die_late(state);
+    net_die_late(*state);
     net_silence_after(net, 1, IN_PART);
     struct mr_rpc_future *future = begin(state, 1, function, values, 3, cancels ? 60000 : IN_PART_MS);
     await_silence_of(net, 1);
@@ -417,7 +407,7 @@ static void references_in_an_answer_come_or_go(void **state)
     made(mr_rpc_sync(worker(state, 0), 1, "use", &value, 1, NULL, NULL));
     mr_rpc_result_free(result);
     await_destroyed(&object, 1);
-    die_late(state);
+    net_die_late(*state);
     net_silence_after(net, 1, IN_PART);
     struct mr_rpc_future *future = begin(state, 1, "make_both", NULL, 0, IN_PART_MS);
     await_silence_of(net, 1);
@@ -559,7 +549,7 @@ static void a_value_that_is_released_lasts_until_nobody_reads_it(void **state)
     pthread_t thread;
     made(mr_remote(worker(state, 0), 1, "mirror", &value, 1, NULL, &fetching.rref));
     made(mr_rref_confirm(fetching.rref, 0));
-    die_late(state);
+    net_die_late(*state);
     net_silence_after(net, 0, IN_PART);
     assert_int_equal(pthread_create(&thread, NULL, fetch, &fetching), 0);
     await_silence_of(net, 0);
