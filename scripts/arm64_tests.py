@@ -33,7 +33,7 @@ LEFT_OUT = {
         "needs an arm64 Python, or a store's server, in the root"
     ),
     r"integration/service$": "emulation cannot trace a thread",
-    r"(ps|integration)/privileges$": "emulation has a thread that takes no signal, and keeps its capabilities",
+    r"(ps|integration)/privileges$": "emulation has a thread that takes no signal and keeps capabilities",
     r"integration/key_memory$": "emulation does not pass MADV_DONTDUMP on to the kernel",
     r"integration/torchrec_failures_.*$": "emulation adds a line to what a program says that aborts",
     r"integration/rpc_examples$": "its networks train for minutes in emulation, beyond the calls' time-outs",
