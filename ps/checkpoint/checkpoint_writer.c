@@ -2,7 +2,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
+#include "dataplane/wire/base/thread.h"
 #include "ps/base/byte_rate.h"
 #include "ps/base/cpu_affinity.h"
 #include "ps/base/ring.h"
@@ -503,14 +503,9 @@ static bool open_disk(struct ps_writer *w)
     return true;
 }
 
-/* Blocks signals in the thread: others handle them. */
 static int start_thread(struct ps_writer *w, const struct ps_writer_options *options)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
-    int error = pthread_create(&w->thread, NULL, writer_thread, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int error = mr_thread_start(&w->thread, writer_thread, w);
     if (error == 0) {
         (void)pthread_setname_np(w->thread, "checkpoint");
         ps_cpu_affinity_avoid(w->thread, options->avoid_cpus, options->avoid_cpu_count);

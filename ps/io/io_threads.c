@@ -3,10 +3,10 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/thread.h"
 #include "ps/io/store.h"
 
 struct job_list {
@@ -116,18 +116,14 @@ int ps_io_threads_create(const char *name, uint32_t wanted, struct ps_io_threads
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->has_work, NULL);
     pthread_cond_init(&t->has_done, NULL);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &before);
     pthread_mutex_lock(&t->lock);
     for (uint32_t i = 0; i < wanted; i++) {
         t->threads[i] = (struct io_thread){.pool = t, .lane = PS_IO_NO_LANE};
-        if (pthread_create(&t->threads[i].thread, NULL, io_thread_run, &t->threads[i]) != 0)
+        if (mr_thread_start(&t->threads[i].thread, io_thread_run, &t->threads[i]) != 0)
             break;
         t->thread_count++;
     }
     pthread_mutex_unlock(&t->lock);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     *out = t;
     return 0;
 }

@@ -1,12 +1,12 @@
 #include "trainer_client/torchrec/instance.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/thread.h"
 #include "trainer_client/torchrec/connection.h"
 #include "trainer_client/torchrec/report.h"
 
@@ -77,17 +77,6 @@ static void *instance_run(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
-static bool start_thread(struct tde_instance *t)
-{
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&t->thread, NULL, instance_run, t);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed == 0;
-}
-
 void tde_instance_add(struct tde_instance *t, struct tde_job *job)
 {
     job->deadline_us = mr_clock_us() + (uint64_t)t->configuration.deadline_ms * 1000u;
@@ -114,7 +103,7 @@ struct tde_instance *tde_instance_create(const char *configuration, char *error,
     }
     (void)pthread_mutex_init(&t->lock, NULL);
     (void)pthread_cond_init(&t->changed, NULL);
-    if (start_thread(t))
+    if (mr_thread_start(&t->thread, instance_run, t) == 0)
         return t;
     (void)snprintf(error, error_bytes, "no thread could be started");
     tde_connection_close(t->client);
