@@ -4,10 +4,11 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include "dataplane/wire/base/list.h"
 
 /* The n-th read of the order is in slot n % buffer_count. */
 struct read_slot {
-    struct ps_io_job job; /* first: the pool of threads knows no more of it */
+    struct ps_io_job job;
     struct ps_read_pool *pool;
     struct ps_read read;
     bool is_done;
@@ -38,7 +39,7 @@ static int read_slot_read(struct ps_read_pool *p, const struct ps_read *r)
 
 static int read_slot_run(struct ps_io_job *job)
 {
-    struct read_slot *slot = (struct read_slot *)job;
+    struct read_slot *slot = MR_CONTAINER(job, struct read_slot, job);
     const struct ps_read_pool_options *o = &slot->pool->options;
     const int error = read_slot_read(slot->pool, &slot->read);
     slot->read.wrong = error == 0 && o->check ? o->check(o->arg, &slot->read) : NULL;
@@ -89,7 +90,7 @@ int ps_read_pool_take(struct ps_read_pool *p, const struct ps_read **read)
         return 0;
     struct read_slot *slot = &p->slots[p->taken++ % p->options.buffer_count];
     while (!slot->is_done)
-        ((struct read_slot *)ps_io_threads_take(p->threads, PS_IO_FOREVER))->is_done = true;
+        MR_CONTAINER(ps_io_threads_take(p->threads, PS_IO_FOREVER), struct read_slot, job)->is_done = true;
     *read = &slot->read;
     return ps_io_job_error(&slot->job);
 }

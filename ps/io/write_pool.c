@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "dataplane/wire/base/clock.h"
+#include "dataplane/wire/base/list.h"
 #include "dataplane/wire/base/number.h"
 #include "ps/base/counter.h"
 #include "ps/io/io_ring.h"
@@ -13,7 +14,7 @@
 
 /* The write of one buffer. */
 struct pool_write {
-    struct ps_io_job job; /* first: the threads know no more of it */
+    struct ps_io_job job;
     struct ps_write_pool *pool;
     struct ps_write_done done; /* what take returns */
     size_t written;            /* a short write continues from here */
@@ -56,7 +57,7 @@ static bool write_may_be_cached(const struct pool_write *p, int error)
 
 static int pool_write_run(struct ps_io_job *job)
 {
-    struct pool_write *p = (struct pool_write *)job;
+    struct pool_write *p = MR_CONTAINER(job, struct pool_write, job);
     const struct ps_write_pool_options *o = &p->pool->options;
     struct ps_store_file *file = o->files[p->done.file];
     write_note_direct(p);
@@ -215,8 +216,11 @@ bool ps_write_pool_take(struct ps_write_pool *w, uint32_t wait_us, struct ps_wri
     if (w->pending_count == 0)
         return false;
     struct pool_write *p = w->ring.is_open ? ring_take(w, wait_us) : NULL;
-    if (!w->ring.is_open && (p = (struct pool_write *)ps_io_threads_take(w->threads, wait_us)) != NULL)
-        p->done.error = ps_io_job_error(&p->job);
+    struct ps_io_job *job = w->ring.is_open ? NULL : ps_io_threads_take(w->threads, wait_us);
+    if (job) {
+        p = MR_CONTAINER(job, struct pool_write, job);
+        p->done.error = ps_io_job_error(job);
+    }
     if (!p)
         return false;
     *done = p->done;
