@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/format/bag.h"
 
 static bool is_push(const struct mrc_rows_request *r)
@@ -74,7 +75,7 @@ size_t mrc_division_bytes(const struct mrc_rows_request *r, uint32_t owner_count
 {
     const struct mrc_division *d = NULL;
     const size_t key_bytes = (lists_bags(r) ? sizeof(*d->bag_of) : 0) + sizeof(*d->share_of);
-    return (owner_count * sizeof(*d->shares) + r->key_count * key_bytes + 7) / 8 * 8;
+    return mr_padded(owner_count * sizeof(*d->shares) + r->key_count * key_bytes);
 }
 
 uint32_t mrc_divide_by_owner(struct mrc_division *d, const struct mrc_rows_request *r,
@@ -260,14 +261,17 @@ static uint32_t keys_before(const struct mrc_rows_request *r, uint32_t row)
     return r->offsets == NULL ? row : r->offsets[row];
 }
 
-static uint32_t share_rows(const struct mrc_division *d, const struct mrc_share *share)
-{
-    return d->of->offsets == NULL ? share->key_count : share->bag_count;
-}
-
 uint64_t mrc_share_bytes(const struct mrc_division *d, uint32_t i)
 {
-    return bytes_of(d, d->shares[i].key_count, share_rows(d, &d->shares[i]));
+    return bytes_of(d, d->shares[i].key_count, mrc_share_rows(d->of, &d->shares[i]));
+}
+
+static void find_largest(struct mrc_division *d)
+{
+    d->largest_bytes = 0;
+    for (uint32_t s = 0; s < d->share_count; s++)
+        if (mrc_share_bytes(d, s) > d->largest_bytes)
+            d->largest_bytes = mrc_share_bytes(d, s);
 }
 
 /* In the order of the rows. */
@@ -293,9 +297,7 @@ static bool divide_lookup(struct mrc_division *d, uint64_t bytes_max)
         share->key_count += keys;
         share->bag_count++;
     }
-    for (uint32_t s = 0; s < d->share_count; s++)
-        if (mrc_share_bytes(d, s) > d->largest_bytes)
-            d->largest_bytes = mrc_share_bytes(d, s);
+    find_largest(d);
     return true;
 }
 
@@ -370,10 +372,7 @@ static bool divide_push(struct mrc_division *d, uint64_t bytes_max)
             d->shares[d->share_of[i]].key_count++;
         }
         count_bags(d);
-        d->largest_bytes = 0;
-        for (uint32_t s = 0; s < d->share_count; s++)
-            if (mrc_share_bytes(d, s) > d->largest_bytes)
-                d->largest_bytes = mrc_share_bytes(d, s);
+        find_largest(d);
         if (d->largest_bytes <= bytes_max || keys_bytes <= bytes_max)
             break;
     }
@@ -399,14 +398,14 @@ static bool has_divisors(const struct mrc_rows_request *r)
 size_t mrc_share_room_bytes(const struct mrc_division *d, uint32_t i)
 {
     const struct mrc_rows_request *r = d->of;
-    const size_t keys = d->shares[i].key_count, rows = share_rows(d, &d->shares[i]);
+    const size_t keys = d->shares[i].key_count, rows = mrc_share_rows(d->of, &d->shares[i]);
     size_t bytes = r->offsets == NULL ? 0 : (rows + 1) * sizeof(*r->offsets);
     if (d->share_count == 1)
         return 0;
     if (d->order != NULL)
         bytes += keys * (sizeof(*r->keys) + (r->weights != NULL ? sizeof(*r->weights) : 0)) +
                  rows * ((size_t)r->dim * sizeof(float) + (has_divisors(r) ? sizeof(*r->divisors) : 0));
-    return (bytes + 7) / 8 * 8;
+    return mr_padded(bytes);
 }
 
 static void *room_take(uint8_t **room, size_t bytes)
@@ -423,7 +422,8 @@ static struct mrc_share gather_push(const struct mrc_division *d, uint32_t i, ui
     struct mrc_share share = d->shares[i];
     const uint32_t *order = d->order + share.first_key;
     share.keys = room_take(&room, share.key_count * sizeof(*share.keys));
-    share.rows = mrc_rows_f32(room_take(&room, (size_t)share_rows(d, &share) * r->dim * sizeof(float)));
+    share.rows =
+        mrc_rows_f32(room_take(&room, (size_t)mrc_share_rows(d->of, &share) * r->dim * sizeof(float)));
     if (r->weights != NULL)
         share.weights = room_take(&room, share.key_count * sizeof(*share.weights));
     if (has_divisors(r))

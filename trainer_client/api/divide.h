@@ -68,6 +68,12 @@ struct mrc_share {
     uint32_t next_key, next_bag;
 };
 
+/* Returns how many of the request's rows a share of it has. */
+static inline uint32_t mrc_share_rows(const struct mrc_rows_request *r, const struct mrc_share *share)
+{
+    return r->offsets == NULL ? share->key_count : share->bag_count;
+}
+
 struct mrc_division {
     const struct mrc_rows_request *of;
     uint32_t share_count;

@@ -4,10 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/clock.h"
 #include "trainer_client/call/series.h"
-
-#define MIB (UINT64_C(1) << 20)
 
 /* A table of the call. */
 struct large_table {
@@ -33,11 +32,6 @@ struct large_call {
     struct large_table tables[];
 };
 
-static bool is_push(const struct mrc_rows_call *c)
-{
-    return c->retry.op == MR_OP_PUSH_GRAD;
-}
-
 /* Returns how many bytes of keys and rows go in a message to any node, if the client has so much memory to
  * spare for it. */
 static uint64_t bytes_max(const struct mr_client *client, uint32_t memory_bytes)
@@ -59,7 +53,7 @@ static enum mr_status request_complete(const struct mrc_rows_call *c, struct mrc
 {
     struct mr_feature feature;
     *floats = r->dim;
-    if (is_push(c) && r->offsets == NULL)
+    if (mrc_rows_is_push(c) && r->offsets == NULL)
         return MR_OK;
     enum mr_status status =
         mrc_find_feature(c->retry.client, c->retry.options, c->retry.op, r->table, MR_TABLE, &feature);
@@ -67,9 +61,9 @@ static enum mr_status request_complete(const struct mrc_rows_call *c, struct mrc
     if (status != MR_OK)
         return status;
     r->pooling = feature.pooling;
-    if (!is_push(c))
+    if (!mrc_rows_is_push(c))
         *floats = feature.dims[0];
-    if ((c->flags & MR_LOOKUP_STORED) != 0 && !is_push(c))
+    if ((c->flags & MR_LOOKUP_STORED) != 0 && !mrc_rows_is_push(c))
         *floats = 3 * feature.dims[0] + 2;
     return MR_OK;
 }
@@ -191,13 +185,14 @@ static enum mr_status too_large(const struct mrc_rows_call *c, uint32_t table, u
     else if (message_bytes <= MR_MESSAGE_BYTES_MAX)
         (void)snprintf(raise, sizeof(raise),
                        "raise transport.message_mib_max there to at least %" PRIu64 ", or ",
-                       (message_bytes + MIB - 1) / MIB);
-    return mrc_error(
-        MR_TOO_LARGE,
-        "%s: %s: %s table %u takes %" PRIu64 " bytes, and a message at most %" PRIu64 " bytes: %s%s",
-        client->server, mr_op_name(c->retry.op), is_push(c) ? "what is pushed to a few keys of" : "a bag of",
-        table, bytes, call_bytes_max(client), raise,
-        is_push(c) ? "push less to a key at once" : "ask for less at once");
+                       (message_bytes + MR_MIB - 1) / MR_MIB);
+    return mrc_error(MR_TOO_LARGE,
+                     "%s: %s: %s table %u takes %" PRIu64 " bytes, and a message at most %" PRIu64
+                     " bytes: %s%s",
+                     client->server, mr_op_name(c->retry.op),
+                     mrc_rows_is_push(c) ? "what is pushed to a few keys of" : "a bag of", table, bytes,
+                     call_bytes_max(client), raise,
+                     mrc_rows_is_push(c) ? "push less to a key at once" : "ask for less at once");
 }
 
 /* Divides each table's rows into shares of at most so many bytes. */
@@ -300,7 +295,7 @@ enum mr_status mrc_large_run(const struct mrc_rows_call *c, struct mr_reply **re
     if (c->retry.options != NULL)
         l->series.options = *c->retry.options;
     l->series.deadline_us = c->retry.deadline_us;
-    l->series.take = is_push(c) ? NULL : large_take;
+    l->series.take = mrc_rows_is_push(c) ? NULL : large_take;
     l->series.give = large_give;
     l->series.free = large_free;
     enum mr_status status = large_divide(l, share_bytes);

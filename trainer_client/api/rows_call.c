@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include "dataplane/wire/base/bytes.h"
 #include "dataplane/wire/base/plural.h"
 #include "dataplane/wire/format/bag.h"
 #include "trainer_client/api/large_call.h"
@@ -11,17 +12,12 @@
 /* A message of this length takes its time, whatever it costs to send one more. */
 #define MESSAGE_BYTES_FULL ((uint64_t)4 << 20)
 
-static bool is_push(const struct mrc_rows_call *c)
-{
-    return c->retry.op == MR_OP_PUSH_GRAD;
-}
-
 static struct mr_push_head request_head(const struct mrc_rows_call *c, const struct mrc_rows_request *r)
 {
     struct mr_push_head head = {.feature = r->table};
-    if (is_push(c))
+    if (mrc_rows_is_push(c))
         head = mrc_push_head(r->table, c->retry.options);
-    head.flags |= (is_push(c) ? c->flags : 0) | mrc_rows_flags(r);
+    head.flags |= (mrc_rows_is_push(c) ? c->flags : 0) | mrc_rows_flags(r);
     return head;
 }
 
@@ -42,7 +38,7 @@ static enum mr_status send_whole(struct mrc_rows_call *c, struct mr_reply **repl
     if (status != MR_OK)
         return status;
     mrc_retry_future(&c->retry, f);
-    if (is_push(c)) {
+    if (mrc_rows_is_push(c)) {
         *(struct mr_push_head *)f->context = request_head(c, r);
         mrc_rows_add(r, f, 0, f->context, NULL);
     } else {
@@ -87,11 +83,6 @@ static bool slice_is_first(const struct dispatch *d, uint32_t i)
     return i == 0 || d->slices[i - 1].request != d->slices[i].request;
 }
 
-static uint32_t slice_rows(const struct rows_slice *s)
-{
-    return s->table->request.offsets == NULL ? s->share->key_count : s->share->bag_count;
-}
-
 /* ---- answers ---- */
 
 /* Finds the rows of all slices. Without a dim a table's rows are as long as the first answer has them. */
@@ -105,7 +96,7 @@ static enum mr_status dispatch_find_rows(const struct mr_future *f, struct dispa
         const struct mr_tensor *t = mrc_answer_rows(f, s->request, tensor, d->dtype, 2, &s->share->rows);
         if (t != NULL && r->dim == 0)
             r->dim = t->dims[1];
-        if (t == NULL || t->dims[0] != slice_rows(s) || t->dims[1] != r->dim || r->dim == 0)
+        if (t == NULL || t->dims[0] != mrc_share_rows(r, s->share) || t->dims[1] != r->dim || r->dim == 0)
             return mrc_answer_garbled(f, s->request);
         tensor += d->dtype == MR_I8 ? 2 : 1;
     }
@@ -192,7 +183,7 @@ static struct dispatch *dispatch_new(const struct mrc_rows_call *c, uint32_t own
     memset(d, 0, sizeof(*d) + tables_bytes);
     d->table_count = c->table_count;
     d->one_each = needs_one_each(c);
-    d->has_heads = is_push(c) || !d->one_each;
+    d->has_heads = mrc_rows_is_push(c) || !d->one_each;
     d->dtype = c->dtype;
     d->tables = (struct rows_table *)(d + 1);
     d->slices = (struct rows_slice *)(d->tables + c->table_count);
@@ -247,8 +238,9 @@ static void dispatch_list(struct dispatch *d, uint32_t owner_count)
             struct rows_slice *s = &d->slices[d->slice_count++];
             *s = (struct rows_slice){.table = t, .share = share, .owner = owner};
             const uint32_t slice_tensors = mrc_rows_tensors(&t->request, d->has_heads);
-            const uint64_t slice_bytes = (uint64_t)share->key_count * sizeof(*share->keys) +
-                                         (uint64_t)slice_rows(s) * t->request.dim * mr_dtype_bytes(d->dtype);
+            const uint64_t slice_bytes =
+                (uint64_t)share->key_count * sizeof(*share->keys) +
+                (uint64_t)mrc_share_rows(&t->request, share) * t->request.dim * mr_dtype_bytes(d->dtype);
             if (s == d->slices || s[-1].owner != owner || d->one_each || tables == MR_LOOKUP_TABLES_MAX ||
                 tensors + slice_tensors > MR_TENSORS_MAX || bytes + slice_bytes > MESSAGE_BYTES_FULL) {
                 d->request_count++;
@@ -269,7 +261,7 @@ static void dispatch_list(struct dispatch *d, uint32_t owner_count)
 /* Describes the messages; true when room in them is to be filled in before they are sent. */
 static bool dispatch_describe(const struct mrc_rows_call *c, struct dispatch *d, struct mr_future *f)
 {
-    bool has_room = is_push(c) && d->dtype != MR_F32;
+    bool has_room = mrc_rows_is_push(c) && d->dtype != MR_F32;
     for (uint32_t t = 0; t < d->table_count; t++)
         d->tables[t].head = request_head(c, &d->tables[t].request);
     for (uint32_t i = 0; i < d->slice_count; i++) {
@@ -335,7 +327,7 @@ static enum mr_status send_divided(struct mrc_rows_call *c, const struct mrc_sha
     f->memory = d;
     *(struct dispatch **)f->context = d;
     mrc_retry_future(&c->retry, f);
-    if (!is_push(c)) {
+    if (!mrc_rows_is_push(c)) {
         f->options.flags = lookup_flags(c);
         f->finish = finish_lookup;
     }
@@ -402,7 +394,7 @@ static struct mrc_retry *rows_copy(const struct mrc_retry *r)
     for (uint32_t t = 0; t < c->table_count; t++) {
         struct mrc_rows_request *to = &requests[t];
         *to = c->requests[t];
-        at = (uint8_t *)(((uintptr_t)at + 7) / 8 * 8);
+        at = (uint8_t *)mr_padded((uintptr_t)at);
         to->keys = copy_array(&at, to->keys, to->key_count * sizeof(*to->keys));
         to->weights = copy_array(&at, to->weights, to->key_count * sizeof(*to->weights));
         to->offsets = copy_array(&at, to->offsets, ((size_t)to->bag_count + 1) * sizeof(*to->offsets));

@@ -26,6 +26,11 @@ struct mrc_rows_call {
     enum mr_dtype dtype; /* of rows in messages */
 };
 
+static inline bool mrc_rows_is_push(const struct mrc_rows_call *c)
+{
+    return c->retry.op == MR_OP_PUSH_GRAD;
+}
+
 /* Returns the retry context of a call with that op: LOOKUP, LOOKUP_TABLES or PUSH_GRAD. */
 struct mrc_retry mrc_rows_retry(struct mr_client *client, const struct mr_options *options, enum mr_op op);
 /* Makes the call with these requests, [c->table_count], in which it sets what depends on the options; in

@@ -5,8 +5,8 @@
  * added up. A map never changes once it is made, so calls that are divided by it need no lock; when a
  * node's map changes, the client makes a new one, of the next generation, and calls that were divided by
  * the old one are made again. */
-#ifndef MRC_OWNERS_H
-#define MRC_OWNERS_H
+#ifndef MRC_SHARD_MAP_H
+#define MRC_SHARD_MAP_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include "dataplane/wire/base/bytes.h"
 
 #define LINE_BYTES     64u
 #define HUGE_BYTES     ((size_t)2 << 20)
@@ -34,7 +35,7 @@ struct hub_sample_store *hub_sample_store_create(const struct hub_format *format
     s->dense_bytes = format->dense * sizeof(float);
     s->slots_bytes = format->slots * sizeof(uint32_t);
     s->weight_bytes = format->has_weights ? sizeof(float) : 0;
-    s->keys_at = (sizeof(struct head) + s->dense_bytes + s->slots_bytes + 7) & ~(size_t)7;
+    s->keys_at = mr_padded(sizeof(struct head) + s->dense_bytes + s->slots_bytes);
     s->size = (bytes_max / HUGE_BYTES + 1) * HUGE_BYTES;
     s->bytes = aligned_alloc(HUGE_BYTES, s->size);
     if (s->bytes == NULL) {
@@ -73,7 +74,7 @@ void hub_sample_store_add(struct hub_sample_store *s, const struct hub_sample *s
     const struct head head = {sample->label, sample->key_count};
     size_t keys_bytes = sample->key_count * sizeof(*sample->keys),
            weights_bytes = sample->key_count * s->weight_bytes,
-           bytes = s->keys_at + keys_bytes + ((weights_bytes + 7) & ~(size_t)7);
+           bytes = s->keys_at + keys_bytes + mr_padded(weights_bytes);
     s->full = s->full || s->used + bytes + (s->samples + 1) * sizeof(*s->places_end) > s->size;
     if (s->full)
         return;
