@@ -73,7 +73,7 @@ static bool member_has_all(const struct ps_member *m, const struct ps_cluster_mo
     return true;
 }
 
-/* Those that the map no longer has. */
+/* Ends migrations that the map no longer has: done if the target owns their partitions, else cancelled. */
 static void end_migrations(struct ps_member *m)
 {
     for (uint32_t i = m->migration_count; i-- > 0;) {

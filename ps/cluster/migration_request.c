@@ -15,6 +15,11 @@ request_fail(char *text, const char *format, ...)
     return PS_REQUEST_FAILED;
 }
 
+static enum ps_migration_request_state request_fail_unknown(const char *name, char *text)
+{
+    return request_fail(text, "no node of this cluster is called %s: millrace ctl nodes lists them", name);
+}
+
 /* ---- partitions from a node to another ---- */
 
 /* The longest runs that the node owns and that do not move, as far as there is room for them in the map. */
@@ -84,8 +89,7 @@ static enum ps_migration_request_state request_move(const struct ps_cluster_map 
     const uint32_t from = ps_cluster_map_find(map, r->from);
     const uint32_t to = ps_cluster_map_find(map, r->to);
     if (from == PS_CLUSTER_NO_NODE || to == PS_CLUSTER_NO_NODE)
-        return request_fail(text, "no node of this cluster is called %s: millrace ctl nodes lists them",
-                            from == PS_CLUSTER_NO_NODE ? r->from : r->to);
+        return request_fail_unknown(from == PS_CLUSTER_NO_NODE ? r->from : r->to, text);
     if (from == to)
         return request_fail(text, "the partitions of node %s are there already", r->to);
     if (map->drained[to])
@@ -121,8 +125,7 @@ static enum ps_migration_request_state request_drain(const struct ps_cluster_map
     const uint32_t node = ps_cluster_map_find(map, r->from);
     uint32_t others = 0;
     if (node == PS_CLUSTER_NO_NODE)
-        return request_fail(text, "no node of this cluster is called %s: millrace ctl nodes lists them",
-                            r->from);
+        return request_fail_unknown(r->from, text);
     for (uint32_t i = 0; i < map->node_count; i++)
         others += i != node && present[i] && !map->drained[i] && map->nodes[i].core_count > 0;
     if (map->drained[node] && (map->balances || ps_cluster_map_load(map, node) == 0))
@@ -190,8 +193,7 @@ static enum ps_migration_request_state request_forget(const struct ps_cluster_ma
     if (node == PS_CLUSTER_NO_NODE && r->is_known)
         return PS_REQUEST_MADE;
     if (node == PS_CLUSTER_NO_NODE)
-        return request_fail(text, "no node of this cluster is called %s: millrace ctl nodes lists them",
-                            r->from);
+        return request_fail_unknown(r->from, text);
     const uint32_t load = ps_cluster_map_load(map, node);
     r->is_known = true;
     if (present[node])

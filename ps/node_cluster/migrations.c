@@ -381,6 +381,12 @@ void ps_node_cluster_heard_target(struct ps_node_cluster *c, uint64_t id, uint64
 
 /* ---- what clients ask for ---- */
 
+/* The map does not yet say what becomes of it. Caller holds c->lock. */
+static bool request_is_open(const struct ps_node_migrations *n)
+{
+    return n->request_state == PS_REQUEST_WAITS || n->request_state == PS_REQUEST_WRITES;
+}
+
 bool ps_node_cluster_move(void *context, struct ps_command *command)
 {
     struct ps_node_cluster *c = context;
@@ -411,11 +417,11 @@ bool ps_node_cluster_next_migrations(struct ps_node_cluster *c, const struct ps_
             return true;
         }
     }
-    if (n->request_state != PS_REQUEST_WAITS && n->request_state != PS_REQUEST_WRITES)
+    if (!request_is_open(n))
         return false;
     n->request_state = ps_migration_request_propose(map, c->present, &n->request, next, n->request_text);
     n->request_epoch = map->epoch;
-    if (n->request_state != PS_REQUEST_WAITS && n->request_state != PS_REQUEST_WRITES)
+    if (!request_is_open(n))
         ps_node_wake_control(c->node);
     return n->request_state == PS_REQUEST_WRITES;
 }
@@ -426,7 +432,7 @@ void ps_node_cluster_answer_move(struct ps_node_cluster *c)
     if (n->command == NULL)
         return;
     pthread_mutex_lock(&c->lock);
-    const bool is_open = n->request_state == PS_REQUEST_WAITS || n->request_state == PS_REQUEST_WRITES;
+    const bool is_open = request_is_open(n);
     const bool is_late = is_open && mr_clock_us() > n->command_until_us;
     if (is_late)
         ps_command_fail(n->command, MR_DEADLINE_EXCEEDED,
