@@ -160,7 +160,7 @@ static void write_catalog(void *context, const struct ps_cluster_catalog *next)
     k->control->membership.ops->write_catalog(k->control->membership.context, next);
 }
 
-static void report(void *context, const struct ps_cluster_features_report *report)
+static void control_cluster_report(void *context, const struct ps_cluster_features_report *report)
 {
     const struct ps_control_cluster *k = context;
     k->control->membership.ops->report(k->control->membership.context, report);
@@ -218,7 +218,7 @@ static enum mr_status use(void *context, uint64_t needs, char *text)
 
 static const struct ps_catalog_member_ops member_ops = {.write = write_catalog,
                                                         .apply = control_cluster_apply,
-                                                        .report = report,
+                                                        .report = control_cluster_report,
                                                         .serve = serve,
                                                         .use = use,
                                                         .answer = control_cluster_answer};

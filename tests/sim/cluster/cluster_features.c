@@ -240,7 +240,7 @@ static bool apply(void *context, const struct ps_cluster_catalog *c,
     return true;
 }
 
-static void report(void *context, const struct ps_cluster_features_report *report)
+static void features_report(void *context, const struct ps_cluster_features_report *report)
 {
     const struct context *k = context;
     k->w->nodes[k->i].features.said.features = *report;
@@ -287,8 +287,12 @@ static enum mr_status use(void *context, uint64_t needs, char *text)
     return versions_use(k->w, k->i, needs);
 }
 
-static const struct ps_catalog_member_ops ops = {
-    .write = write_catalog, .apply = apply, .report = report, .serve = serve, .use = use, .answer = answer};
+static const struct ps_catalog_member_ops ops = {.write = write_catalog,
+                                                 .apply = apply,
+                                                 .report = features_report,
+                                                 .serve = serve,
+                                                 .use = use,
+                                                 .answer = answer};
 
 /* ---- the process ---- */
 

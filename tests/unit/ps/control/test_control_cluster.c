@@ -33,7 +33,7 @@ static void write_catalog(void *context, const struct ps_cluster_catalog *next)
     pthread_mutex_unlock(&k.lock);
 }
 
-static void report(void *context, const struct ps_cluster_features_report *report)
+static void catalog_report(void *context, const struct ps_cluster_features_report *report)
 {
     (void)context;
     pthread_mutex_lock(&k.lock);
@@ -144,7 +144,7 @@ static enum mr_status save(void *context, const struct ps_command *command, uint
 
 /* Without moves. */
 static const struct ps_control_cluster_ops cluster_ops = {.write_catalog = write_catalog,
-                                                          .report = report,
+                                                          .report = catalog_report,
                                                           .use = use,
                                                           .wake = wake,
                                                           .serve = serve,

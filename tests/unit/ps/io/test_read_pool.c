@@ -95,7 +95,7 @@ static void open_both(struct fixture *x, uint64_t bytes, uint32_t buffers)
     open_pool(x, buffers);
 }
 
-static void check(struct fixture *x, uint64_t bytes, uint32_t buffers)
+static void pool_reads_all(struct fixture *x, uint64_t bytes, uint32_t buffers)
 {
     uint64_t at = 0;
     const struct ps_read *read;
@@ -120,7 +120,7 @@ static void it_comes_out_as_it_is(void **state)
     static const uint32_t buffers[] = {1, 2, 3, 6, PS_IO_THREADS_MAX};
     for (uint32_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++)
         for (uint32_t b = 0; b < sizeof(buffers) / sizeof(buffers[0]); b++)
-            check(*state, lengths[i], buffers[b]);
+            pool_reads_all(*state, lengths[i], buffers[b]);
 }
 
 static void an_error_comes_in_its_place(void **state)
