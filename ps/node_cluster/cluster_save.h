@@ -16,16 +16,15 @@ struct ps_cluster_save {
     struct ps_cluster_commit *commit;   /* NULL without a directory */
     uint64_t every_us; /* between two checkpoints that the leader begins by itself; 0: none */
     /* what follows with the lock of the caller */
-    bool is_wanted; /* a client has asked, and the map has it not yet */
-    uint64_t wanted_step;
+    bool is_wanted;     /* a client has asked, and the map has it not yet */
     bool is_by_trainer; /* a trainer has asked for it */
-    uint64_t proposed;  /* the cut that this node tried to begin for it; 0: none */
-    uint64_t own;       /* the cut that it did begin, by what the coordinator answered */
-    /* of the last view: whether it had what all nodes say; the map's cut, if a trainer asked for that;
-     * whether some node's part of it still waits for its step, which may never come */
-    bool view_is_whole;
+    uint64_t wanted_step;
+    uint64_t proposed; /* the cut that this node tried to begin for it; 0: none */
+    uint64_t own;      /* the cut that it did begin, by what the coordinator answered */
+    /* of the last view: the map's cut, if a trainer asked for that; whether some node's part of it still
+     * waits for its step, which may never come; whether the view had what all nodes say */
     uint64_t trainer_cut;
-    bool trainer_cut_waits;
+    bool trainer_cut_waits, view_is_whole;
     uint64_t asked;      /* the cut that was begun for it; 0: none */
     uint64_t last_us;    /* when the leader last saw a cut of its own, or began to lead */
     bool is_due;         /* the next cut is its own */

@@ -35,8 +35,8 @@ void ps_node_cluster_stop(struct ps_node_cluster *c);
  * name, and the cluster says when they are made. False: the name is too long, and `error` says so. */
 bool ps_node_cluster_config(const struct ps_node_cluster *c, struct ps_config *config, char *error);
 
-/* The target of a migration from this node says so (enum mr_move_flag). Any thread. */
-void ps_node_cluster_heard_target(struct ps_node_cluster *c, uint64_t migration, uint64_t flags);
+/* The target of the migration `id` from this node says so (enum mr_move_flag). Any thread. */
+void ps_node_cluster_heard_target(struct ps_node_cluster *c, uint64_t id, uint64_t flags);
 
 /* What ps_node_cluster_start() gives to the coordinator; a test may call it in its place. */
 extern const struct ps_zookeeper_events ps_node_cluster_events;

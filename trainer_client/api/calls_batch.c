@@ -415,7 +415,7 @@ static void gradient_add(struct mr_future *f, const struct push_gradient *g, str
         if (!g->everywhere && share == NULL)
             continue;
         mrc_request_add(f, i, mr_tensor_1d(MR_U32, MR_PUSH_HEAD_WORDS, head));
-        if (gradient_is_divided(g)) {
+        if (share != NULL && gradient_is_divided(g)) {
             mrc_request_add(f, i, mr_tensor_1d(MR_U64, share->word_count, share->words));
             mrc_request_add(f, i, mr_tensor_1d(MR_F32, (uint32_t)share->elements, NULL));
             continue;
@@ -526,9 +526,10 @@ enum mr_status mr_push_gradients_batch(struct mr_client *client, const struct mr
                                     .op = MR_OP_PUSH_GRAD_BATCH,
                                     .make = push_batch_make,
                                     .is_due = mrc_retry_unexecuted},
-                          .push = {.batch_id = batch_id, .applied = applied, .dtype = dtype},
+                          .push = {.batch_id = batch_id, .dtype = dtype},
                           .gradients = gradients,
                           .count = count};
+    c.push.applied = applied;
     return mrc_retry_run(&c.retry, NULL);
 }
 

@@ -1,5 +1,6 @@
 #include "trainer_client/api/large_call.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -300,6 +301,7 @@ enum mr_status mrc_large_run(const struct mrc_rows_call *c, struct mr_reply **re
     l->series.free = large_free;
     enum mr_status status = large_divide(l, share_bytes);
     if (status == MR_OK) {
+        assert(l->slice_count > 0); /* a table has a share at least */
         l->slices = malloc(l->slice_count * sizeof(*l->slices));
         status = l->slices == NULL ? no_memory(c) : mrc_series_begin(&l->series);
     }

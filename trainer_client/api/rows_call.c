@@ -212,7 +212,7 @@ static enum mr_status table_divide(const struct mrc_rows_call *c, const struct m
         return status;
     if (c->retry.op == MR_OP_LOOKUP_TABLES)
         r->dim = feature.dims[0];
-    if (t->division.memory == NULL)
+    if (map == NULL || map->count == 1) /* that one has all */
         return MR_OK;
     t->owner =
         mrc_divide_by_owner(&t->division, r, map->of_partition, map->count, feature.seed, t->division.memory);
