@@ -63,6 +63,7 @@ struct mr_request {
     struct mr_call_ref ref;
     const struct mr_message *message; /* tensors point into the receive buffer */
     const uint8_t *client_uuid;       /* MR_UUID_BYTES */
+    uint64_t network;                 /* of the client's address: mr_address_network() */
     enum mr_role role;                /* of the session's key */
     uint64_t capabilities;            /* the client's; 0: of a version before 0.3.0 */
     uint64_t now_us;
@@ -240,6 +241,9 @@ size_t mr_endpoint_memory_used(const struct mr_endpoint *ep);
 
 /* Serving side: whether a client that may push has a session. */
 bool mr_endpoint_has_client(const struct mr_endpoint *ep, const uint8_t client_uuid[MR_UUID_BYTES]);
+/* Serving side: of `places` of a record, how many one network (mr_address_network()) may hold: the same part
+ * as of sessions (sessions_per_address). 1..places. */
+uint32_t mr_endpoint_network_share(const struct mr_endpoint *ep, uint32_t places);
 
 /* Serving side: sets the function that is asked at ACCEPT for the last push step of a client; without one the
  * step is 0. */

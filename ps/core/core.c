@@ -17,6 +17,13 @@ static bool has_session(void *self, const uint8_t *uuid)
     return core->dp_core != NULL && mr_endpoint_has_client(dp_core_endpoint(core->dp_core), uuid);
 }
 
+static uint32_t network_share(void *self, uint32_t places)
+{
+    const struct ps_core *core = self;
+    return core->dp_core != NULL ? mr_endpoint_network_share(dp_core_endpoint(core->dp_core), places)
+                                 : places;
+}
+
 static uint32_t monotonic_s(void *self)
 {
     return (uint32_t)(dp_now_us() / 1000000);
@@ -26,6 +33,7 @@ struct ps_push_guard ps_core_push_guard(struct ps_core *core)
 {
     return (struct ps_push_guard){.secret = core->node->key_secret.bits[0] ^ core->node->key_secret.bits[1],
                                   .has_session = has_session,
+                                  .network_share = network_share,
                                   .now_s = monotonic_s,
                                   .arg = core};
 }

@@ -5,7 +5,6 @@
 #include <xxhash.h>
 
 #define WINDOW_BITS_MIN 1024u
-#define MAKERS          4096u /* clients by the hash of their uuid */
 
 /* Bit of sequence number s: s modulo window_bits, so that moving the watermark moves no bits. Bits outside of
  * [watermark, end) are clear. */
@@ -13,7 +12,7 @@ struct stream {
     struct mr_plan plan;
     uint64_t used;   /* value of `uses` then */
     uint32_t used_s; /* the same by the guard's clock, or when it was loaded */
-    uint16_t maker;  /* of `made`; MAKERS: nobody */
+    struct ps_share maker;
     uint8_t user[MR_UUID_BYTES];
     uint64_t watermark;
     uint64_t added;
@@ -26,7 +25,7 @@ struct stream {
 struct ps_applied_batches {
     struct ps_arena *arena;
     struct ps_push_guard guard; /* now_s NULL: there is none */
-    uint16_t made[MAKERS];      /* streams of these clients */
+    struct ps_shares shares;    /* of those who made streams */
     uint64_t uses;              /* claims, and streams made */
     uint32_t
         reserved; /* the stream of the last ps_applied_batches_reserve(): a push may be about to add to it */
@@ -45,6 +44,8 @@ struct ps_applied_batches *ps_applied_batches_create(struct ps_arena *arena,
     }
     if (a != NULL && guard != NULL)
         a->guard = *guard;
+    if (a != NULL)
+        a->shares.secret = a->guard.secret;
     return a;
 }
 
@@ -58,9 +59,10 @@ static void free_storage(struct ps_applied_batches *a, struct stream *s)
 
 static void free_stream(struct ps_applied_batches *a, uint32_t number)
 {
-    a->count -= a->streams[number] != NULL;
-    if (a->streams[number] != NULL && a->streams[number]->maker != MAKERS)
-        a->made[a->streams[number]->maker]--;
+    if (a->streams[number] == NULL)
+        return;
+    a->count--;
+    ps_shares_remove(&a->shares, a->streams[number]->maker);
     free_storage(a, a->streams[number]);
     a->streams[number] = NULL;
 }
@@ -122,11 +124,11 @@ static uint32_t clock_s(const struct ps_applied_batches *a)
     return a->guard.now_s != NULL ? a->guard.now_s(a->guard.arg) : 0;
 }
 
-static void note_use(struct ps_applied_batches *a, struct stream *s, const uint8_t *uuid)
+static void note_use(struct ps_applied_batches *a, struct stream *s, const struct ps_stream_user *user)
 {
     s->used_s = clock_s(a);
-    if (uuid != NULL)
-        memcpy(s->user, uuid, MR_UUID_BYTES);
+    if (user != NULL)
+        memcpy(s->user, user->uuid, MR_UUID_BYTES);
 }
 
 /* Of one that was loaded no user is known. */
@@ -137,30 +139,71 @@ static bool may_be_dropped(const struct ps_applied_batches *a, const struct stre
            (g->now_s(g->arg) - s->used_s >= PS_PUSH_LANE_KEPT_S && !g->has_session(g->arg, s->user));
 }
 
-/* The stream used longest ago of those that may make room for one of this maker; PS_STREAMS_MAX: none.
- * own: only its own may. any: which may be is not asked. */
-static uint32_t least_used(const struct ps_applied_batches *a, uint16_t maker, bool own, bool any)
+/* Which streams may make room for another. */
+enum room_of {
+    ROOM_OF_ANY,     /* whoever uses them */
+    ROOM_OF_IDLE,    /* those that may be dropped */
+    ROOM_OF_NETWORK, /* of these, those that the network made */
+    ROOM_OF_CLIENT,  /* those that the client made */
+};
+
+static bool may_make_room(const struct ps_applied_batches *a, const struct stream *s, struct ps_share maker,
+                          enum room_of whose)
+{
+    switch (whose) {
+    case ROOM_OF_ANY:
+        return true;
+    case ROOM_OF_IDLE:
+        return may_be_dropped(a, s);
+    case ROOM_OF_NETWORK:
+        return s->maker.network == maker.network && may_be_dropped(a, s);
+    case ROOM_OF_CLIENT:
+        return s->maker.client == maker.client;
+    }
+    return false;
+}
+
+/* The stream used longest ago of those that may make room for one of this maker; PS_STREAMS_MAX: none. */
+static uint32_t least_used(const struct ps_applied_batches *a, struct ps_share maker, enum room_of whose)
 {
     uint32_t least = PS_STREAMS_MAX;
     for (uint32_t i = ps_applied_batches_next_stream(a, 0); i < PS_STREAMS_MAX;
          i = ps_applied_batches_next_stream(a, i + 1)) {
         const struct stream *s = a->streams[i];
         const bool is_newer = least != PS_STREAMS_MAX && s->used >= a->streams[least]->used;
-        if (i != a->reserved && !is_newer && (own ? s->maker == maker : any || may_be_dropped(a, s)))
+        if (i != a->reserved && !is_newer && may_make_room(a, s, maker, whose))
             least = i;
     }
     return least;
 }
 
-/* False: there is none now. */
-static bool stream_room(struct ps_applied_batches *a, uint16_t maker, bool any)
+/* Of `places`, how many one network may hold. */
+static uint32_t network_share(const struct ps_applied_batches *a)
 {
-    const bool has_share = maker == MAKERS || a->made[maker] < PS_STREAMS_PER_CLIENT;
-    if (has_share && a->count < PS_STREAMS_KEPT)
+    const struct ps_push_guard *g = &a->guard;
+    return g->network_share != NULL ? g->network_share(g->arg, PS_STREAMS_KEPT) : PS_STREAMS_KEPT;
+}
+
+/* The stream that makes room for one of this maker; PS_STREAMS_MAX: none may. */
+static uint32_t stream_to_drop(const struct ps_applied_batches *a, struct ps_share maker)
+{
+    uint32_t drops = PS_STREAMS_MAX;
+    if (ps_shares_of_client(&a->shares, maker) < PS_STREAMS_PER_CLIENT)
+        drops = least_used(a, maker,
+                           ps_shares_of_network(&a->shares, maker) < network_share(a) ? ROOM_OF_IDLE
+                                                                                      : ROOM_OF_NETWORK);
+    return drops != PS_STREAMS_MAX || maker.client == PS_SHARE_NONE ? drops
+                                                                    : least_used(a, maker, ROOM_OF_CLIENT);
+}
+
+/* False: there is none now. is_loaded: whoever makes room. */
+static bool stream_room(struct ps_applied_batches *a, struct ps_share maker, bool is_loaded)
+{
+    const bool has_share = ps_shares_of_client(&a->shares, maker) < PS_STREAMS_PER_CLIENT &&
+                           ps_shares_of_network(&a->shares, maker) < network_share(a);
+    if ((has_share || is_loaded) && a->count < PS_STREAMS_KEPT)
         return true;
-    uint32_t drops = has_share ? least_used(a, maker, false, any) : PS_STREAMS_MAX;
-    if (drops == PS_STREAMS_MAX && maker != MAKERS)
-        drops = least_used(a, maker, true, any);
+    const uint32_t drops = is_loaded ? least_used(a, maker, ROOM_OF_ANY) : stream_to_drop(a, maker);
     if (drops == PS_STREAMS_MAX)
         return false;
     free_stream(a, drops);
@@ -168,13 +211,14 @@ static bool stream_room(struct ps_applied_batches *a, uint16_t maker, bool any)
     return true;
 }
 
-/* uuid NULL: it is loaded, and finds room in any case. */
-static enum mr_status new_stream(struct ps_applied_batches *a, uint32_t number, const uint8_t *uuid)
+/* user NULL: it is loaded, and finds room in any case. */
+static enum mr_status new_stream(struct ps_applied_batches *a, uint32_t number,
+                                 const struct ps_stream_user *user)
 {
-    const bool is_counted = uuid != NULL && a->guard.now_s != NULL;
-    const uint16_t maker =
-        is_counted ? (uint16_t)(XXH3_64bits_withSeed(uuid, MR_UUID_BYTES, a->guard.secret) % MAKERS) : MAKERS;
-    if (!stream_room(a, maker, uuid == NULL))
+    struct ps_share maker = {PS_SHARE_NONE, PS_SHARE_NONE};
+    if (user != NULL && a->guard.now_s != NULL)
+        maker = ps_shares_find(&a->shares, user->uuid, user->network);
+    if (!stream_room(a, maker, user == NULL))
         return MR_BUSY;
     struct stream *s = ps_arena_alloc(a->arena, sizeof(*s), 8);
     if (s == NULL)
@@ -187,9 +231,8 @@ static enum mr_status new_stream(struct ps_applied_batches *a, uint32_t number, 
     }
     s->used = ++a->uses;
     s->maker = maker;
-    if (maker != MAKERS)
-        a->made[maker]++;
-    note_use(a, s, uuid);
+    ps_shares_add(&a->shares, maker);
+    note_use(a, s, user);
     a->streams[number] = s;
     a->count++;
     return MR_OK;
@@ -197,15 +240,15 @@ static enum mr_status new_stream(struct ps_applied_batches *a, uint32_t number, 
 
 /* The stream, made when missing, with a window of at least `ahead` + 1 from its watermark. */
 static enum mr_status make_room(struct ps_applied_batches *a, uint32_t number, uint64_t ahead,
-                                const uint8_t *uuid)
+                                const struct ps_stream_user *user)
 {
     if (ahead >= PS_APPLIED_BATCHES_WINDOW)
         return MR_INVALID_ARGUMENT;
-    const enum mr_status status = a->streams[number] == NULL ? new_stream(a, number, uuid) : MR_OK;
+    const enum mr_status status = a->streams[number] == NULL ? new_stream(a, number, user) : MR_OK;
     if (status != MR_OK)
         return status;
     struct stream *s = a->streams[number];
-    note_use(a, s, uuid);
+    note_use(a, s, user);
     uint32_t window_bits = s->window_bits;
     while (window_bits <= ahead)
         window_bits *= 2;
@@ -213,12 +256,12 @@ static enum mr_status make_room(struct ps_applied_batches *a, uint32_t number, u
 }
 
 enum mr_status ps_applied_batches_claim(struct ps_applied_batches *a, uint32_t stream,
-                                        const struct mr_plan *plan, const uint8_t *uuid)
+                                        const struct mr_plan *plan, const struct ps_stream_user *user)
 {
     struct stream *s = a->streams[stream];
     if (s != NULL && !mr_plan_same(&s->plan, plan) && !mr_plan_same(&s->plan, &MR_PLAN_UNKNOWN))
         return MR_ALREADY_STARTED;
-    const enum mr_status status = make_room(a, stream, 0, uuid);
+    const enum mr_status status = make_room(a, stream, 0, user);
     if (status != MR_OK)
         return status;
     s = a->streams[stream];
@@ -253,12 +296,12 @@ uint64_t ps_applied_batches_dropped(const struct ps_applied_batches *a)
 }
 
 enum mr_status ps_applied_batches_reserve(struct ps_applied_batches *a, uint64_t batch_id,
-                                          const uint8_t *uuid)
+                                          const struct ps_stream_user *user)
 {
     uint64_t sequence = mr_batch_sequence(batch_id);
     uint64_t watermark = ps_applied_batches_watermark(a, mr_batch_stream(batch_id));
     a->reserved = mr_batch_stream(batch_id);
-    return make_room(a, mr_batch_stream(batch_id), sequence > watermark ? sequence - watermark : 0, uuid);
+    return make_room(a, mr_batch_stream(batch_id), sequence > watermark ? sequence - watermark : 0, user);
 }
 
 void ps_applied_batches_add(struct ps_applied_batches *a, uint64_t batch_id)

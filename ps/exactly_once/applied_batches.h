@@ -5,7 +5,9 @@
  * PS_STREAMS_KEPT streams are kept: a new one takes the place of the one not used for longest, of those whose
  * last user has no session and that were not used for PS_PUSH_LANE_KEPT_S, else of an older one of its own
  * maker. Where there is none, the new one waits: so no client can have another's batches applied twice. A
- * client makes no more than PS_STREAMS_PER_CLIENT, about. Belongs to one thread.
+ * client makes no more than PS_STREAMS_PER_CLIENT, about, and a network no more than its share
+ * (ps_push_guard.network_share), and then in the place of one of its own that is not used. Belongs to one
+ * thread.
  */
 #ifndef PS_APPLIED_BATCHES_H
 #define PS_APPLIED_BATCHES_H
@@ -25,6 +27,12 @@
 
 struct ps_applied_batches;
 
+/* A client that claims a stream, or pushes a batch of it. */
+struct ps_stream_user {
+    const uint8_t *uuid; /* MR_UUID_BYTES */
+    uint64_t network;    /* mr_address_network(); 0: not known */
+};
+
 /* NULL when the arena has no room. guard: copied; NULL: any stream may make room. */
 struct ps_applied_batches *ps_applied_batches_create(struct ps_arena *arena,
                                                      const struct ps_push_guard *guard);
@@ -34,7 +42,7 @@ void ps_applied_batches_clear(struct ps_applied_batches *a);
 /* The stream is this plan's from now on, and has been used by this client. MR_ALREADY_STARTED: it is
  * another's; MR_BUSY: it is new, and there is no room for it now; MR_OUT_OF_MEMORY. */
 enum mr_status ps_applied_batches_claim(struct ps_applied_batches *a, uint32_t stream,
-                                        const struct mr_plan *plan, const uint8_t *uuid);
+                                        const struct mr_plan *plan, const struct ps_stream_user *user);
 /* NULL: never seen, or forgotten. */
 const struct mr_plan *ps_applied_batches_plan(const struct ps_applied_batches *a, uint32_t stream);
 /* It is as if never seen. */
@@ -51,7 +59,7 @@ bool ps_applied_batches_has(const struct ps_applied_batches *a, uint64_t batch_i
  * MR_OUT_OF_MEMORY; MR_INVALID_ARGUMENT when it is further than PS_APPLIED_BATCHES_WINDOW ahead of the oldest
  * one missing. */
 enum mr_status ps_applied_batches_reserve(struct ps_applied_batches *a, uint64_t batch_id,
-                                          const uint8_t *uuid);
+                                          const struct ps_stream_user *user);
 void ps_applied_batches_add(struct ps_applied_batches *a, uint64_t batch_id);
 
 /* How often a batch of the stream was added. Equal to the number of batches applied as long as none was added

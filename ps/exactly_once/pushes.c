@@ -5,6 +5,8 @@
 #include <xxhash.h>
 #include "dataplane/wire/format/mr_feature.h"
 
+#define SWEEP_PLACES 64u /* that one push looks at for a network which has its share: some microseconds */
+
 struct running {
     const struct ps_push_lane *lane;
     uint64_t number;
@@ -17,8 +19,10 @@ struct ps_pushes {
     struct ps_push_guard guard; /* now_s NULL: there is none */
     uint32_t running_count;
     struct running running[PS_PUSH_RUNNING_MAX];
+    uint32_t sweep_next; /* the place at which pushes_sweep() goes on */
+    struct ps_shares shares;
+    uint16_t tags[PS_PUSH_LANES_MAX]; /* some bits of the lane's hash, or 0: the place is free */
     struct ps_push_lane *places[PS_PUSH_LANES_MAX]; /* NULL: free */
-    uint16_t lanes[PS_PUSH_LANES_MAX];              /* of the clients whose uuid has this hash */
 };
 
 struct ps_pushes *ps_pushes_create(struct ps_arena *arena, const struct ps_push_guard *guard)
@@ -28,6 +32,8 @@ struct ps_pushes *ps_pushes_create(struct ps_arena *arena, const struct ps_push_
         p->arena = arena;
     if (p != NULL && guard != NULL)
         p->guard = *guard;
+    if (p != NULL)
+        p->shares.secret = p->guard.secret;
     return p;
 }
 
@@ -42,14 +48,19 @@ static uint64_t hash_of(const struct ps_pushes *p, const uint8_t *uuid, uint32_t
     return XXH3_64bits_withSeed(bytes, sizeof(bytes), p->guard.secret);
 }
 
-static uint16_t *lanes_of(struct ps_pushes *p, const uint8_t *uuid)
-{
-    return &p->lanes[hash_of(p, uuid, 0) % PS_PUSH_LANES_MAX];
-}
+/* The first places of the two sets in which a lane may be, and its tag there. */
+struct lane_sets {
+    uint32_t first[2];
+    uint16_t tag;
+};
 
-static uint32_t set_of(const struct ps_pushes *p, const uint8_t *uuid, uint32_t lane)
+static struct lane_sets sets_of(const struct ps_pushes *p, const uint8_t *uuid, uint32_t lane)
 {
-    return (uint32_t)(hash_of(p, uuid, lane) % (PS_PUSH_LANES_MAX / PS_PUSH_SET_WAYS)) * PS_PUSH_SET_WAYS;
+    const uint64_t hash = hash_of(p, uuid, lane);
+    const uint32_t sets = PS_PUSH_LANES_MAX / PS_PUSH_SET_WAYS;
+    return (struct lane_sets){
+        {(uint32_t)(hash % sets * PS_PUSH_SET_WAYS), (uint32_t)((hash >> 16) % sets * PS_PUSH_SET_WAYS)},
+        (uint16_t)(hash >> 48 | 1)};
 }
 
 static void free_piece(struct ps_pushes *p, struct ps_push_piece **at)
@@ -66,9 +77,10 @@ static void free_lane(struct ps_pushes *p, struct ps_push_lane **at)
         return;
     while (lane->rest.next != NULL)
         free_piece(p, &lane->rest.next);
-    --*lanes_of(p, lane->uuid);
+    ps_shares_remove(&p->shares, lane->share);
     ps_arena_free(p->arena, lane, sizeof(*lane), 8);
     *at = NULL;
+    p->tags[at - p->places] = 0;
 }
 
 void ps_pushes_clear(struct ps_pushes *p)
@@ -91,10 +103,11 @@ void ps_pushes_destroy(struct ps_pushes *p)
 
 static struct ps_push_lane *pushes_find(const struct ps_pushes *p, const uint8_t *uuid, uint32_t lane)
 {
-    uint32_t set = set_of(p, uuid, lane);
-    for (uint32_t i = set; i < set + PS_PUSH_SET_WAYS; i++) {
-        struct ps_push_lane *at = p->places[i];
-        if (at != NULL && at->lane == lane && memcmp(at->uuid, uuid, MR_UUID_BYTES) == 0)
+    const struct lane_sets sets = sets_of(p, uuid, lane);
+    for (uint32_t i = 0; i < 2 * PS_PUSH_SET_WAYS; i++) {
+        const uint32_t place = sets.first[i / PS_PUSH_SET_WAYS] + i % PS_PUSH_SET_WAYS;
+        struct ps_push_lane *at = p->places[place];
+        if (p->tags[place] == sets.tag && at->lane == lane && memcmp(at->uuid, uuid, MR_UUID_BYTES) == 0)
             return at;
     }
     return NULL;
@@ -127,35 +140,75 @@ static bool is_older(struct ps_push_lane *const *at, struct ps_push_lane *const 
     return than == NULL || (*at)->used < (*than)->used;
 }
 
-/* A free place of the set for a lane of this client, else the one used longest ago, with nothing in flight,
- * of those that may be forgotten, then, with `any`, of all, then of its own; NULL when there is none. */
-static struct ps_push_lane **place_to_take(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane, bool any)
+/* Of `places`, how many one network may hold. */
+static uint32_t network_share(const struct ps_pushes *p)
 {
-    struct ps_push_lane **idle = NULL, **others = NULL, **own = NULL;
-    const bool has_share = any || *lanes_of(p, uuid) < PS_PUSH_LANES_PER_CLIENT;
-    struct ps_push_lane **first = p->places + set_of(p, uuid, lane);
-    for (struct ps_push_lane **at = first; at < first + PS_PUSH_SET_WAYS; at++) {
-        if (*at == NULL && has_share)
-            return at;
-        if (*at == NULL || is_running(p, *at))
+    const struct ps_push_guard *g = &p->guard;
+    return g->network_share != NULL ? g->network_share(g->arg, PS_PUSH_LANES_MAX) : PS_PUSH_LANES_MAX;
+}
+
+/* A place for a lane of this share: a free one, in the emptier of its sets, else that of the lane used longest
+ * ago, with nothing in flight, of those that may be forgotten, then, with `any`, of all, then of its own
+ * client. `any`: the limits of shares do not hold. NULL: there is none. */
+static struct ps_push_lane **place_to_take(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane,
+                                           struct ps_share share, bool any)
+{
+    struct ps_push_lane **idle = NULL, **others = NULL, **own = NULL, **free[2] = {NULL, NULL};
+    uint32_t free_count[2] = {0, 0};
+    const bool client_has_room = any || ps_shares_of_client(&p->shares, share) < PS_PUSH_LANES_PER_CLIENT;
+    const bool network_has_room = any || ps_shares_of_network(&p->shares, share) < network_share(p);
+    const struct lane_sets sets = sets_of(p, uuid, lane);
+    for (uint32_t i = 0; i < 2 * PS_PUSH_SET_WAYS; i++) {
+        const uint32_t set = i / PS_PUSH_SET_WAYS;
+        struct ps_push_lane **at = &p->places[sets.first[set] + i % PS_PUSH_SET_WAYS];
+        if (*at == NULL) {
+            free[set] = at;
+            free_count[set]++;
+            continue;
+        }
+        if (is_running(p, *at))
             continue;
         if (memcmp((*at)->uuid, uuid, MR_UUID_BYTES) == 0)
             own = is_older(at, own) ? at : own;
-        if (has_share && is_older(at, idle) && may_be_forgotten(p, *at))
+        if (client_has_room && (network_has_room || (*at)->share.network == share.network) &&
+            is_older(at, idle) && may_be_forgotten(p, *at))
             idle = at;
-        if (has_share && is_older(at, others) && any)
+        if (any && is_older(at, others))
             others = at;
     }
+    if (client_has_room && network_has_room && free_count[0] + free_count[1] > 0)
+        return free_count[0] >= free_count[1] ? free[0] : free[1];
     return idle != NULL ? idle : others != NULL ? others : own;
 }
 
-static enum mr_status find_or_add(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane, bool any,
+/* Forgets lanes of the share's network that may be forgotten, in the next places. Returns whether there were
+ * any. */
+static bool pushes_sweep(struct ps_pushes *p, struct ps_share share)
+{
+    const uint64_t forgotten = p->forgotten;
+    for (uint32_t i = 0; i < SWEEP_PLACES; i++) {
+        struct ps_push_lane **at = &p->places[p->sweep_next];
+        p->sweep_next = (p->sweep_next + 1) % PS_PUSH_LANES_MAX;
+        if (*at == NULL || (*at)->share.network != share.network || is_running(p, *at) ||
+            !may_be_forgotten(p, *at))
+            continue;
+        free_lane(p, at);
+        p->forgotten++;
+    }
+    return p->forgotten > forgotten;
+}
+
+static enum mr_status find_or_add(struct ps_pushes *p, const struct ps_push_id *id, bool any,
                                   struct ps_push_lane **out)
 {
-    *out = pushes_find(p, uuid, lane);
+    *out = pushes_find(p, id->uuid, id->lane);
     if (*out != NULL)
         return MR_OK;
-    struct ps_push_lane **place = place_to_take(p, uuid, lane, any);
+    const struct ps_share share = ps_shares_find(&p->shares, id->uuid, id->network);
+    struct ps_push_lane **place = place_to_take(p, id->uuid, id->lane, share, any);
+    if (place == NULL && ps_shares_of_network(&p->shares, share) >= network_share(p) &&
+        pushes_sweep(p, share))
+        place = place_to_take(p, id->uuid, id->lane, share, any);
     if (place == NULL)
         return MR_BUSY;
     if (*place != NULL) {
@@ -166,10 +219,24 @@ static enum mr_status find_or_add(struct ps_pushes *p, const uint8_t *uuid, uint
     *out = *place = ps_arena_alloc(p->arena, sizeof(**place), 8);
     if (*out == NULL)
         return MR_OUT_OF_MEMORY;
-    memcpy((*out)->uuid, uuid, MR_UUID_BYTES);
-    (*out)->lane = lane;
-    ++*lanes_of(p, uuid);
+    p->tags[place - p->places] = sets_of(p, id->uuid, id->lane).tag;
+    memcpy((*out)->uuid, id->uuid, MR_UUID_BYTES);
+    (*out)->lane = id->lane;
+    (*out)->network = id->network;
+    (*out)->share = share;
+    ps_shares_add(&p->shares, share);
     return MR_OK;
+}
+
+/* A client's network is known, or another, since it pushed last. */
+static void note_network(struct ps_pushes *p, struct ps_push_lane *lane, const struct ps_push_id *id)
+{
+    if (id->network == lane->network || id->network == 0)
+        return;
+    ps_shares_remove(&p->shares, lane->share);
+    lane->share = ps_shares_find(&p->shares, id->uuid, id->network);
+    lane->network = id->network;
+    ps_shares_add(&p->shares, lane->share);
 }
 
 /* ---- pieces ---- */
@@ -287,9 +354,10 @@ static uint32_t clock_s(const struct ps_pushes *p)
 enum ps_push_state ps_pushes_look_up(struct ps_pushes *p, const struct ps_push_id *id)
 {
     struct ps_push_lane *lane;
-    enum mr_status status = find_or_add(p, id->uuid, id->lane, false, &lane);
+    enum mr_status status = find_or_add(p, id, false, &lane);
     if (status != MR_OK)
         return status == MR_BUSY ? PS_PUSH_WAITS : PS_PUSH_NO_MEMORY;
+    note_network(p, lane, id);
     lane->used = ++p->pushes;
     lane->used_s = clock_s(p);
     uint32_t marks = 0, applied = 0;
@@ -459,7 +527,8 @@ static bool has_no_place(struct ps_pushes *p, const struct ps_push_load *piece)
 {
     if (pushes_find(p, piece->uuid, piece->lane) != NULL)
         return false;
-    struct ps_push_lane **place = place_to_take(p, piece->uuid, piece->lane, true);
+    const struct ps_share share = ps_shares_find(&p->shares, piece->uuid, 0);
+    struct ps_push_lane **place = place_to_take(p, piece->uuid, piece->lane, share, true);
     const bool is_taken = place != NULL && *place != NULL;
     const bool is_idle = is_taken && p->guard.now_s != NULL && may_be_forgotten(p, *place);
     return place == NULL || (is_taken && !is_idle && (*place)->used > piece->used);
@@ -476,7 +545,8 @@ enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_load *pi
         return MR_OK;
     }
     const bool is_new = pushes_find(p, piece->uuid, piece->lane) == NULL;
-    enum mr_status status = find_or_add(p, piece->uuid, piece->lane, true, &lane);
+    const struct ps_push_id id = {.uuid = piece->uuid, .lane = piece->lane};
+    enum mr_status status = find_or_add(p, &id, true, &lane);
     if (status != MR_OK)
         return status;
     if (is_new)

@@ -2,13 +2,17 @@
  * often it is sent, and up to where they are safe on disk. See dataplane/wire/format/push_number.h for
  * numbers and lanes.
  *
- * Bounded: lanes are spread over sets of PS_PUSH_SET_WAYS places, by a secret; where a set is full, a new
- * lane takes the place of the one that was silent for longest, of those whose client has no session and that
- * were silent for PS_PUSH_LANE_KEPT_S, else of an older one of its own client. Where there is none, its
- * pushes wait: so no client can make another's repeated push be applied twice. Lanes that come with
- * partitions or from a checkpoint take the place of others if nothing else is left (ps_pushes_lost()). A
- * client has no more than PS_PUSH_LANES_PER_CLIENT, about. A set is rarely full up to a quarter of
- * PS_PUSH_LANES_MAX. Belongs to one thread.
+ * Bounded: a lane has its place in one of two sets of PS_PUSH_SET_WAYS places, which a secret chooses: in the
+ * emptier one, so that sets are rarely full up to three quarters of PS_PUSH_LANES_MAX (Azar et al., Balanced
+ * allocations, 1994). Where both are full, a new lane takes the place of the one that was silent for longest,
+ * of those that may be forgotten: their client has no session, and they were silent for PS_PUSH_LANE_KEPT_S;
+ * else that of an older one of its own client. Where there is none, its pushes wait: so no client can make
+ * another's repeated push be applied twice. Lanes that come with partitions or from a checkpoint take the
+ * place of others if nothing else is left (ps_pushes_lost()).
+ *
+ * Shares: a client has no more than PS_PUSH_LANES_PER_CLIENT, about, and a network no more than
+ * ps_push_guard.network_share. A network that has its share forgets lanes of its own that may be forgotten,
+ * wherever they are, a few places at each push that waits. Belongs to one thread.
  */
 #ifndef PS_PUSHES_H
 #define PS_PUSHES_H
@@ -20,10 +24,11 @@
 #include "dataplane/wire/format/packet.h"
 #include "ps/base/partition_set.h"
 #include "ps/exactly_once/push_window.h"
+#include "ps/exactly_once/shares.h"
 #include "ps/memory/arena.h"
 
 #define PS_PUSH_LANES_MAX        16384u
-#define PS_PUSH_SET_WAYS         8u   /* the hash of uuid and lane names a set of this many places */
+#define PS_PUSH_SET_WAYS         16u  /* the hash of uuid and lane names two sets of this many places */
 #define PS_PUSH_LANE_KEPT_S      900u /* a client that lost its server comes back before */
 #define PS_PUSH_LANES_PER_CLIENT 1024u
 #define PS_PUSH_RUNNING_MAX      64u /* pushes being applied at a time */
@@ -57,8 +62,10 @@ struct ps_push_piece {
 struct ps_push_lane {
     uint8_t uuid[MR_UUID_BYTES];
     uint32_t lane;
-    uint64_t used;            /* when it pushed last, in pushes of all */
-    uint32_t used_s;          /* when it pushed last, or was loaded, by the guard's clock */
+    uint64_t used;    /* when it pushed last, in pushes of all */
+    uint32_t used_s;  /* when it pushed last, or was loaded, by the guard's clock */
+    uint64_t network; /* from which it pushed last; 0: not known */
+    struct ps_share share;
     struct ps_push_mark rest; /* of all partitions that are in no piece; the pieces follow it */
 };
 
@@ -67,6 +74,7 @@ struct ps_push_id {
     const uint8_t *uuid; /* MR_UUID_BYTES */
     uint32_t lane;       /* not 0 */
     uint64_t number;     /* 1..mr_push_number_max() */
+    uint64_t network;    /* from which it came, mr_address_network(); 0: not known */
 };
 
 enum ps_push_state {
@@ -77,11 +85,12 @@ enum ps_push_state {
     PS_PUSH_NO_MEMORY, /* it could not be recorded */
 };
 
-/* What decides which lanes may make room for others. */
+/* What decides which lanes may make room for others, and how many anybody may have. */
 struct ps_push_guard {
     uint64_t secret; /* by which lanes are spread */
     bool (*has_session)(void *arg, const uint8_t *uuid);
-    uint32_t (*now_s)(void *arg); /* a clock that does not go back */
+    uint32_t (*network_share)(void *arg, uint32_t places); /* of so many places, those of one network */
+    uint32_t (*now_s)(void *arg);                          /* a clock that does not go back */
     void *arg;
 };
 

@@ -54,7 +54,8 @@ static struct ps_push_id id_of(const struct ps_op *op)
     return (struct ps_push_id){
         .uuid = op->request->client_uuid,
         .lane = lane != 0 ? lane : mr_push_lane_of(op->core->node->core_count, op->core->index),
-        .number = mr_push_number(sequence_of(op))};
+        .number = mr_push_number(sequence_of(op)),
+        .network = op->request->network};
 }
 
 /* A core's lane of this map is its core's alone; lanes of other maps are everybody's. Other nodes of a
@@ -743,7 +744,8 @@ static bool check_batch_parts(const struct ps_op *op, struct ps_push *push, cons
 
 static bool check_record(const struct ps_op *op, uint64_t batch_id)
 {
-    enum mr_status status = ps_applied_batches_reserve(op->core->applied, batch_id, op->request->client_uuid);
+    const struct ps_stream_user user = {op->request->client_uuid, op->request->network};
+    enum mr_status status = ps_applied_batches_reserve(op->core->applied, batch_id, &user);
     if (status == MR_BUSY) {
         ps_hold_back(op, &op->core->counters.pushes_waiting);
         return false;

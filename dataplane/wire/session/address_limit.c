@@ -50,14 +50,13 @@ void mr_address_limits_destroy(struct mr_address_limits *limits)
     free(limits);
 }
 
-/* What is counted: an IPv4 address, or the /64 of an IPv6 address, of which one machine has all. */
-static uint64_t network_of(const uint8_t ip[16])
+uint64_t mr_address_network(const uint8_t ip[16])
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
     uint64_t network;
     /* of a mapped address ffff:a.b.c.d, after two bytes of zeros: no machine has an IPv6 address in there */
     memcpy(&network, memcmp(ip, mapped, sizeof(mapped)) == 0 ? ip + 8 : ip, sizeof(network));
-    return network;
+    return network != 0 ? network : UINT64_MAX; /* that of ::1 */
 }
 
 static uint32_t hash(const struct mr_address_limits *limits, uint64_t network)
@@ -81,7 +80,7 @@ uint32_t mr_address_sessions_max(const struct mr_address_limits *limits)
 
 bool mr_address_session_begin(struct mr_address_limits *limits, const uint8_t address[16], uint32_t count)
 {
-    const uint64_t network = network_of(address);
+    const uint64_t network = mr_address_network(address);
     struct mr_address_entry *entry = &limits->entries[entry_of(limits, network)];
     if (entry->sessions >= count)
         return false;
@@ -96,7 +95,7 @@ bool mr_address_session_begin(struct mr_address_limits *limits, const uint8_t ad
 
 void mr_address_session_end(struct mr_address_limits *limits, const uint8_t address[16])
 {
-    const uint64_t network = network_of(address);
+    const uint64_t network = mr_address_network(address);
     uint32_t hole = entry_of(limits, network);
     assert(limits->entries[hole].sessions > 0);
     if (--limits->entries[hole].sessions > 0)
@@ -116,7 +115,7 @@ void mr_address_session_end(struct mr_address_limits *limits, const uint8_t addr
 
 void mr_address_memory_add(struct mr_address_limits *limits, const uint8_t address[16], int64_t bytes)
 {
-    const uint64_t network = network_of(address);
+    const uint64_t network = mr_address_network(address);
     struct mr_address_entry *entry = &limits->entries[entry_of(limits, network)];
     assert(entry->sessions > 0);
     entry->memory_units += (uint32_t)(bytes / MR_BUDDY_BLOCK_BYTES_MIN);
@@ -124,21 +123,21 @@ void mr_address_memory_add(struct mr_address_limits *limits, const uint8_t addre
 
 uint64_t mr_address_memory(const struct mr_address_limits *limits, const uint8_t address[16])
 {
-    const uint64_t network = network_of(address);
+    const uint64_t network = mr_address_network(address);
     const struct mr_address_entry *entry = &limits->entries[entry_of(limits, network)];
     return entry->sessions > 0 ? (uint64_t)entry->memory_units * MR_BUDDY_BLOCK_BYTES_MIN : 0;
 }
 
 bool mr_address_is_alone(const struct mr_address_limits *limits, const uint8_t address[16])
 {
-    const uint64_t network = network_of(address);
+    const uint64_t network = mr_address_network(address);
     return limits->used <= 1 &&
            (limits->used == 0 || limits->entries[entry_of(limits, network)].sessions > 0);
 }
 
 bool mr_address_hello(struct mr_address_limits *limits, const uint8_t address[16], uint64_t now_us)
 {
-    const uint64_t network = network_of(address);
+    const uint64_t network = mr_address_network(address);
     uint64_t *paid_until_us = &limits->hellos_paid_until_us[hash(limits, network) % HELLO_BUCKETS];
     uint64_t from_us = *paid_until_us > now_us ? *paid_until_us : now_us;
     if (from_us + limits->hello_cost_us > now_us + SECOND_US)

@@ -23,6 +23,10 @@ struct mr_address_entry {
 };
 static_assert(sizeof(struct mr_address_entry) == 16, "part of what an idle session costs");
 
+/* Returns the network that an address counts for: an IPv4 address itself, or the /64 of an IPv6 address, of
+ * which one machine has all. Never 0. */
+uint64_t mr_address_network(const uint8_t ip[16]);
+
 /* Creates limits for `sessions_max` sessions in all. `sessions_per_address` 0 = a quarter of them, at least
  * MR_ADDRESS_SESSIONS_MIN; `hellos_per_address` is per second. The seed keeps others from choosing addresses
  * that collide. NULL: no memory. */

@@ -354,6 +354,14 @@ bool mr_endpoint_has_client(const struct mr_endpoint *ep, const uint8_t client_u
     return false;
 }
 
+uint32_t mr_endpoint_network_share(const struct mr_endpoint *ep, uint32_t places)
+{
+    if (ep->limits == NULL)
+        return places;
+    const uint64_t share = (uint64_t)places * mr_address_sessions_max(ep->limits) / ep->config.sessions_max;
+    return share >= places ? places : share == 0 ? 1 : (uint32_t)share;
+}
+
 /* ---- peers of another protocol version ---- */
 
 static_assert(offsetof(struct mr_packet_header, call_id) == offsetof(struct mr_version_answer, echo) + 8,

@@ -304,9 +304,15 @@ static uint32_t clock_of_test(void *arg)
     return now_s;
 }
 
+static uint32_t network_share(void *arg, uint32_t places)
+{
+    return places / 4;
+}
+
 static int make_guarded(void **state)
 {
-    const struct ps_push_guard guard = {.secret = 7, .has_session = has_session, .now_s = clock_of_test};
+    const struct ps_push_guard guard = {
+        .secret = 7, .has_session = has_session, .network_share = network_share, .now_s = clock_of_test};
     now_s = 1000;
     is_connected = true;
     arena = ps_arena_create(256 * MR_MIB);
@@ -316,10 +322,17 @@ static int make_guarded(void **state)
 
 static const struct mr_plan guarded_plan = {{1, 2}, 3};
 
-static enum mr_status claim(struct ps_applied_batches *l, uint32_t stream, uint8_t client)
+static enum mr_status claim_from(struct ps_applied_batches *l, uint32_t stream, uint8_t client,
+                                 uint64_t network)
 {
     const uint8_t uuid[MR_UUID_BYTES] = {client};
-    return ps_applied_batches_claim(l, stream, &guarded_plan, uuid);
+    const struct ps_stream_user user = {uuid, network};
+    return ps_applied_batches_claim(l, stream, &guarded_plan, &user);
+}
+
+static enum mr_status claim(struct ps_applied_batches *l, uint32_t stream, uint8_t client)
+{
+    return claim_from(l, stream, client, 0);
 }
 
 /* Streams of so many clients, as many as each may make, from number 10 on. Returns the number after them. */
@@ -337,9 +350,9 @@ static uint32_t flood(struct ps_applied_batches *l, uint8_t clients)
 static void nobody_makes_another_forget_its_stream(void **state)
 {
     struct ps_applied_batches *l = *state;
-    const uint8_t pipeline[MR_UUID_BYTES] = {1};
+    const struct ps_stream_user pipeline = {(const uint8_t[MR_UUID_BYTES]){1}, 0};
     assert_int_equal(claim(l, 1, 1), MR_OK);
-    assert_int_equal(ps_applied_batches_reserve(l, id(1, 0), pipeline), MR_OK);
+    assert_int_equal(ps_applied_batches_reserve(l, id(1, 0), &pipeline), MR_OK);
     ps_applied_batches_add(l, id(1, 0));
     uint32_t next = flood(l, 1);
     assert_int_equal(claim(l, next, 2), MR_OK); /* in the place of its own oldest */
@@ -353,8 +366,8 @@ static void nobody_makes_another_forget_its_stream(void **state)
              i++)
             assert_int_equal(claim(l, 2000 + next++, client), MR_OK);
     assert_int_equal(claim(l, 60000, 200), MR_BUSY);
-    assert_int_equal(ps_applied_batches_reserve(l, id(60000, 0), (const uint8_t[MR_UUID_BYTES]){200}),
-                     MR_BUSY);
+    const struct ps_stream_user other = {(const uint8_t[MR_UUID_BYTES]){200}, 0};
+    assert_int_equal(ps_applied_batches_reserve(l, id(60000, 0), &other), MR_BUSY);
     assert_true(ps_applied_batches_has(l, id(1, 0)));
     now_s += PS_PUSH_LANE_KEPT_S;
     assert_int_equal(claim(l, 60000, 200), MR_OK); /* those that are not used make room */
@@ -362,17 +375,38 @@ static void nobody_makes_another_forget_its_stream(void **state)
     assert_int_equal(ps_applied_batches_streams(l), PS_STREAMS_KEPT);
 }
 
+/* However many uuids it claims, a network makes a quarter of all streams; then those of its own make room that
+ * nobody uses, and others' do not. */
+static void a_network_has_its_share_of_streams(void **state)
+{
+    struct ps_applied_batches *l = *state;
+    const uint64_t attackers = 66, trainers = 77;
+    uint32_t made = 0;
+    assert_int_equal(claim_from(l, 1, 1, trainers), MR_OK);
+    is_connected = false;
+    for (uint32_t i = 0; i < PS_STREAMS_KEPT; i++)
+        made += claim_from(l, 10 + i, (uint8_t)(2 + i % 200), attackers) == MR_OK;
+    assert_int_equal(made, PS_STREAMS_KEPT);
+    assert_int_equal(ps_applied_batches_streams(l), 1 + PS_STREAMS_KEPT / 4); /* in the place of their own */
+    assert_int_equal(claim_from(l, 60000, 250, attackers), MR_BUSY); /* a new uuid has none of its own */
+    assert_int_equal(claim_from(l, 60000, 250, trainers), MR_OK);
+    now_s += PS_PUSH_LANE_KEPT_S;
+    assert_int_equal(claim_from(l, 60001, 251, attackers), MR_OK);
+    assert_non_null(ps_applied_batches_plan(l, 1));
+    assert_int_equal(ps_applied_batches_streams(l), 2 + PS_STREAMS_KEPT / 4);
+}
+
 /* Without its session a stream stays for some time, which a push of anybody begins anew. */
 static void a_stream_that_is_not_used_makes_room(void **state)
 {
     struct ps_applied_batches *l = *state;
-    const uint8_t pipeline[MR_UUID_BYTES] = {1};
+    const struct ps_stream_user pipeline = {(const uint8_t[MR_UUID_BYTES]){1}, 0};
     assert_int_equal(claim(l, 1, 1), MR_OK);
     is_connected = false;
     (void)flood(l, 8);
     now_s += PS_PUSH_LANE_KEPT_S - 1;
     assert_int_equal(claim(l, 60000, 200), MR_BUSY);
-    assert_int_equal(ps_applied_batches_reserve(l, id(1, 0), pipeline), MR_OK);
+    assert_int_equal(ps_applied_batches_reserve(l, id(1, 0), &pipeline), MR_OK);
     ps_applied_batches_add(l, id(1, 0));
     now_s++;
     assert_int_equal(claim(l, 60000, 200), MR_OK);
@@ -398,6 +432,7 @@ int main(void)
 #define TEST(name)    cmocka_unit_test_setup_teardown(name, make, destroy)
     const struct CMUnitTest tests[] = {
         GUARDED(nobody_makes_another_forget_its_stream),
+        GUARDED(a_network_has_its_share_of_streams),
         GUARDED(a_stream_that_is_not_used_makes_room),
         GUARDED(what_is_loaded_stays_for_some_time),
         TEST(moves_the_watermark_over_gaps_once_they_close),

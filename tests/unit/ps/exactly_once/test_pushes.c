@@ -38,13 +38,13 @@ static void uuid_of(uint64_t number, uint8_t uuid[MR_UUID_BYTES])
 
 static enum ps_push_state look_up(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane, uint64_t number)
 {
-    return ps_pushes_look_up(p, &(struct ps_push_id){uuid, lane, number});
+    return ps_pushes_look_up(p, &(struct ps_push_id){uuid, lane, number, 0});
 }
 
 /* From its start to its end; how many others were given up. */
 static uint64_t push(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane, uint64_t number)
 {
-    const struct ps_push_id id = {uuid, lane, number};
+    const struct ps_push_id id = {uuid, lane, number, 0};
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
     ps_pushes_start(p, &id);
     return ps_pushes_finish(p, &id);
@@ -66,7 +66,7 @@ static void each_client_and_lane_has_its_own(void **state)
 static void a_push_under_way_is_not_begun_again(void **state)
 {
     struct ps_pushes *p = *state;
-    const struct ps_push_id first = {a, LANE, 1}, second = {a, LANE, 2};
+    const struct ps_push_id first = {a, LANE, 1, 0}, second = {a, LANE, 2, 0};
     assert_int_equal(ps_pushes_look_up(p, &first), PS_PUSH_NEW);
     ps_pushes_start(p, &first);
     assert_int_equal(ps_pushes_look_up(p, &first), PS_PUSH_WAITS);
@@ -87,11 +87,11 @@ static void as_many_run_as_there_is_room_for(void **state)
     struct ps_pushes *p = *state;
     for (uint64_t n = 1; n <= PS_PUSH_RUNNING_MAX; n++) {
         assert_int_equal(look_up(p, a, LANE, n), PS_PUSH_NEW);
-        ps_pushes_start(p, &(struct ps_push_id){a, LANE, n});
+        ps_pushes_start(p, &(struct ps_push_id){a, LANE, n, 0});
     }
     assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_WAITS);
     for (uint64_t n = PS_PUSH_RUNNING_MAX; n >= 1; n--)
-        ps_pushes_finish(p, &(struct ps_push_id){a, LANE, n});
+        ps_pushes_finish(p, &(struct ps_push_id){a, LANE, n, 0});
     assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_NEW);
     assert_int_equal(look_up(p, a, LANE, PS_PUSH_RUNNING_MAX), PS_PUSH_APPLIED);
 }
@@ -99,7 +99,7 @@ static void as_many_run_as_there_is_room_for(void **state)
 static void what_was_cleared_under_way_is_not_marked(void **state)
 {
     struct ps_pushes *p = *state;
-    const struct ps_push_id id = {a, LANE, 1};
+    const struct ps_push_id id = {a, LANE, 1, 0};
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
     ps_pushes_start(p, &id);
     ps_pushes_clear(p);
@@ -194,7 +194,7 @@ static void a_loaded_lane_goes_on_where_it_was(void **state)
 static void pieces_of_a_lane_are_told_apart(void **state)
 {
     struct ps_pushes *p = *state;
-    const struct ps_push_id id = {a, LANE, 12};
+    const struct ps_push_id id = {a, LANE, 12, 0};
     load(p, 0, 100, 10, 2);
     load(p, 100, MR_PARTITION_COUNT, 9, 0);
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
@@ -222,7 +222,7 @@ static void pieces_of_a_lane_are_told_apart(void **state)
 static void unknown_partitions_become_known_by_their_keys(void **state)
 {
     struct ps_pushes *p = *state;
-    const struct ps_push_id id = {a, LANE, 12};
+    const struct ps_push_id id = {a, LANE, 12, 0};
     const struct ps_partition_set touched = ps_partitions_range(2000, 2001);
     load(p, 0, 1000, 12, 0);
     assert_true(ps_pushes_has_unknown(p, &id));
@@ -237,27 +237,27 @@ static void unknown_partitions_become_known_by_their_keys(void **state)
     assert_false(ps_pushes_has(p, &id, 2001));
     assert_int_equal(ps_pushes_durable(p, a, LANE), 0);
     assert_int_equal(push(p, a, LANE, 13), 0); /* without keys of the others */
-    assert_false(ps_pushes_has(p, &(struct ps_push_id){a, LANE, 13}, 2001));
+    assert_false(ps_pushes_has(p, &(struct ps_push_id){a, LANE, 13, 0}, 2001));
 }
 
 /* Its earlier numbers that can still come are those that the client may have in flight. */
 static void a_partition_that_becomes_known_late_gives_nothing_up(void **state)
 {
     struct ps_pushes *p = *state;
-    const struct ps_push_id id = {a, LANE, 5000};
+    const struct ps_push_id id = {a, LANE, 5000, 0};
     const struct ps_partition_set touched = ps_partitions_range(2000, 2001);
     load(p, 0, 1000, 4999, 0);
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
     assert_int_equal(ps_pushes_cover(p, &id, &touched), MR_OK);
     ps_pushes_start(p, &id);
     assert_int_equal(ps_pushes_finish(p, &id), 0);
-    assert_false(ps_pushes_has(p, &(struct ps_push_id){a, LANE, 4999}, 2000));
+    assert_false(ps_pushes_has(p, &(struct ps_push_id){a, LANE, 4999, 0}, 2000));
 }
 
 static void what_is_forgotten_of_some_partitions_is_unknown(void **state)
 {
     struct ps_pushes *p = *state;
-    const struct ps_push_id id = {a, LANE, 1};
+    const struct ps_push_id id = {a, LANE, 1, 0};
     const struct ps_partition_set some = ps_partitions_range(7, 9), all = ps_partitions_all();
     push(p, a, LANE, 1);
     push(p, b, LANE, 1);
@@ -273,17 +273,17 @@ static void what_is_forgotten_of_some_partitions_is_unknown(void **state)
 static void numbers_that_do_not_come_are_skipped(void **state)
 {
     struct ps_pushes *p = *state;
-    const struct ps_push_id last = {a, LANE, 5000}, running = {a, LANE, 5003};
+    const struct ps_push_id last = {a, LANE, 5000, 0}, running = {a, LANE, 5003, 0};
     assert_int_equal(ps_pushes_look_up(p, &last), PS_PUSH_NEW);
     assert_true(ps_pushes_skip(p, &last, 1));
     assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
     assert_int_equal(look_up(p, a, LANE, 5001), PS_PUSH_NEW);
     assert_int_equal(ps_pushes_look_up(p, &running), PS_PUSH_NEW);
     ps_pushes_start(p, &running);
-    assert_false(ps_pushes_skip(p, &(struct ps_push_id){a, LANE, 5004}, 5002));
-    assert_true(ps_pushes_skip(p, &(struct ps_push_id){a, LANE, 5005}, 5004));
+    assert_false(ps_pushes_skip(p, &(struct ps_push_id){a, LANE, 5004, 0}, 5002));
+    assert_true(ps_pushes_skip(p, &(struct ps_push_id){a, LANE, 5005, 0}, 5004));
     assert_int_equal(ps_pushes_finish(p, &running), 0);
-    assert_true(ps_pushes_skip(p, &(struct ps_push_id){a, LANE, 5002}, 5001));
+    assert_true(ps_pushes_skip(p, &(struct ps_push_id){a, LANE, 5002, 0}, 5001));
     ps_pushes_cut(p);
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     assert_int_equal(ps_pushes_durable(p, a, LANE), 5005);
@@ -295,7 +295,7 @@ static void pieces_that_become_alike_are_joined(void **state)
     load(p, 0, 100, 10, 0);
     load(p, 100, MR_PARTITION_COUNT, 9, 0);
     push(p, a, LANE, 11);
-    assert_true(ps_pushes_skip(p, &(struct ps_push_id){a, LANE, 10}, 10));
+    assert_true(ps_pushes_skip(p, &(struct ps_push_id){a, LANE, 10, 0}, 10));
     for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
         assert_true(ps_pushes_at(p, i) == NULL || ps_pushes_at(p, i)->rest.next == NULL);
     assert_int_equal(look_up(p, a, LANE, 11), PS_PUSH_APPLIED);
@@ -335,9 +335,15 @@ static uint32_t clock_of_test(void *arg)
     return now_s;
 }
 
+static uint32_t network_share(void *arg, uint32_t places)
+{
+    return places / 4;
+}
+
 static int make_guarded(void **state)
 {
-    const struct ps_push_guard guard = {.secret = 7, .has_session = has_session, .now_s = clock_of_test};
+    const struct ps_push_guard guard = {
+        .secret = 7, .has_session = has_session, .network_share = network_share, .now_s = clock_of_test};
     now_s = 1000;
     live = NULL;
     arena = ps_arena_create(64 * MR_MIB);
@@ -401,6 +407,85 @@ static void a_client_has_its_share_of_lanes(void **state)
     assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
 }
 
+/* Pushes under ever new uuids from one network, as many as there are places. Returns how many had to
+ * wait. */
+static uint32_t flood_from(struct ps_pushes *p, uint64_t network)
+{
+    static uint64_t number = UINT64_C(3) << 40;
+    uint8_t uuid[MR_UUID_BYTES];
+    uint32_t waited = 0;
+    for (uint64_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
+        uuid_of(++number, uuid);
+        const struct ps_push_id id = {uuid, LANE, 1, network};
+        waited += ps_pushes_look_up(p, &id) == PS_PUSH_WAITS;
+    }
+    return waited;
+}
+
+/* Three networks that take what they can, under however many uuids, leave room for the trainers of a fourth. */
+static void a_network_has_its_share_of_lanes(void **state)
+{
+    struct ps_pushes *p = *state;
+    const uint32_t trainers = 1024;
+    uint8_t uuid[MR_UUID_BYTES];
+    push(p, a, LANE, 1);
+    for (uint64_t network = 1; network <= 3; network++)
+        assert_true(flood_from(p, network) >= 3 * PS_PUSH_LANES_MAX / 4);
+    for (uint64_t i = 1; i <= trainers; i++) {
+        uuid_of(i, uuid);
+        const struct ps_push_id id = {uuid, LANE, 1, 4};
+        assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
+    }
+    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
+    assert_int_equal(ps_pushes_forgotten(p), 0);
+}
+
+/* A network whose trainers were started anew many times is not held up by those that have ended. */
+static void a_network_forgets_lanes_of_its_own(void **state)
+{
+    struct ps_pushes *p = *state;
+    const struct ps_push_id other = {b, LANE, 1, 2};
+    assert_int_equal(ps_pushes_look_up(p, &other), PS_PUSH_NEW);
+    ps_pushes_start(p, &other);
+    (void)ps_pushes_finish(p, &other);
+    flood_from(p, 1);
+    now_s += PS_PUSH_LANE_KEPT_S;
+    const uint64_t forgotten = ps_pushes_forgotten(p);
+    for (uint64_t i = 1; i <= PS_PUSH_LANES_MAX / 8; i++) {
+        uint8_t uuid[MR_UUID_BYTES];
+        uuid_of(i, uuid);
+        const struct ps_push_id id = {uuid, LANE, 1, 1};
+        enum ps_push_state state_of_push = ps_pushes_look_up(p, &id);
+        for (uint32_t again = 0; state_of_push == PS_PUSH_WAITS && again < 4; again++)
+            state_of_push = ps_pushes_look_up(p, &id);
+        assert_int_equal(state_of_push, PS_PUSH_NEW);
+    }
+    assert_true(ps_pushes_forgotten(p) > forgotten);
+    assert_int_equal(ps_pushes_look_up(p, &other), PS_PUSH_APPLIED); /* which others' pushes leave alone */
+}
+
+/* A lane that a restore brought counts for its network from its next push on, and for the next one when its
+ * client has moved. */
+static void a_lane_counts_for_the_network_of_its_client(void **state)
+{
+    struct ps_pushes *p = *state;
+    uint8_t uuid[MR_UUID_BYTES];
+    struct ps_push_load lane = {.uuid = uuid, .lane = LANE};
+    ps_push_window_add(&lane.window, 1);
+    for (uint64_t i = 1; i <= PS_PUSH_LANES_MAX / 4; i++) {
+        uuid_of(i, uuid);
+        assert_int_equal(ps_pushes_load(p, &lane, NULL), MR_OK);
+        const struct ps_push_id id = {uuid, LANE, 2, 1};
+        (void)ps_pushes_look_up(p, &id);
+    }
+    const struct ps_push_id more = {a, LANE, 1, 1};
+    assert_int_equal(ps_pushes_look_up(p, &more), PS_PUSH_WAITS);
+    uuid_of(1, uuid);
+    const struct ps_push_id moved = {uuid, LANE, 2, 2};
+    (void)ps_pushes_look_up(p, &moved);
+    assert_int_equal(ps_pushes_look_up(p, &more), PS_PUSH_NEW);
+}
+
 /* Also of those that a checkpoint brought back, whatever the order of its records. */
 static void forgets_the_silent_first_after_a_restore(void **state)
 {
@@ -461,7 +546,7 @@ static void forgets_nobody_who_is_under_way(void **state)
 {
     struct ps_pushes *p = *state;
     uint8_t uuid[MR_UUID_BYTES];
-    const struct ps_push_id id = {a, LANE, 1};
+    const struct ps_push_id id = {a, LANE, 1, 0};
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
     ps_pushes_start(p, &id);
     for (uint64_t i = 1; i <= 20 * PS_PUSH_LANES_MAX; i++) {
@@ -513,6 +598,9 @@ int main(void)
         GUARDED(a_client_with_a_session_is_never_forgotten),
         GUARDED(lanes_that_come_take_the_place_of_the_silent_first),
         GUARDED(a_client_has_its_share_of_lanes),
+        GUARDED(a_network_has_its_share_of_lanes),
+        GUARDED(a_network_forgets_lanes_of_its_own),
+        GUARDED(a_lane_counts_for_the_network_of_its_client),
         TEST(forgets_the_silent_first_after_a_restore),
         TEST(forgets_nobody_who_is_under_way),
         cmocka_unit_test_setup_teardown(says_when_memory_is_short, make, destroy_full),

@@ -85,7 +85,7 @@ static bool deliver(struct sent *s)
     struct ps_partition_set touched = ps_partitions_range(s->partition, s->partition + 1);
     uint8_t uuid[MR_UUID_BYTES];
     uuid_of(s->client, uuid);
-    const struct ps_push_id id = {uuid, s->lane, s->number};
+    const struct ps_push_id id = {uuid, s->lane, s->number, 0};
     const enum ps_push_state state = ps_pushes_look_up(p, &id);
     assert_int_not_equal(state, PS_PUSH_NO_MEMORY);
     if (state == PS_PUSH_APPLIED || state == PS_PUSH_WAITS)

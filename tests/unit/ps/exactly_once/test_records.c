@@ -68,7 +68,7 @@ static void apply_batch(struct side *s, uint64_t id)
 
 static void push(struct side *s, const uint8_t *uuid, uint32_t lane, uint64_t number)
 {
-    const struct ps_push_id id = {uuid, lane, number};
+    const struct ps_push_id id = {uuid, lane, number, 0};
     const enum ps_push_state state = ps_pushes_look_up(s->records.pushes, &id);
     assert_true(state == PS_PUSH_NEW || state == PS_PUSH_PARTLY);
     ps_pushes_start(s->records.pushes, &id);
@@ -77,7 +77,7 @@ static void push(struct side *s, const uint8_t *uuid, uint32_t lane, uint64_t nu
 
 static bool has(struct side *s, const uint8_t *uuid, uint32_t lane, uint64_t number, uint32_t partition)
 {
-    return ps_pushes_has(s->records.pushes, &(struct ps_push_id){uuid, lane, number}, partition);
+    return ps_pushes_has(s->records.pushes, &(struct ps_push_id){uuid, lane, number, 0}, partition);
 }
 
 /* Whether a push of the batch would be applied to keys of the partition. */
@@ -325,7 +325,7 @@ static struct ps_partition_set served_by(const struct model *m, uint32_t side)
 static void push_to(struct model *m, struct side *s, uint32_t side, uint32_t lane, uint64_t number,
                     uint32_t keys)
 {
-    const struct ps_push_id id = {uuid_of(lane), lane_of(lane), number};
+    const struct ps_push_id id = {uuid_of(lane), lane_of(lane), number, 0};
     struct ps_partition_set touched = {{0}};
     for (uint32_t i = 0; i < PARTITIONS; i++)
         if ((keys >> i & 1) != 0 && m->owner[i] == side)

@@ -7,6 +7,7 @@
 #include "dataplane/wire/format/push_number.h"
 #include "fake_dp.h"
 #include "node_fixture.h"
+#include "ps/exactly_once/pushes.h"
 
 #define BATCH(sequence) ((uint64_t)3 << MR_BATCH_SEQUENCE_BITS | (sequence))
 
@@ -360,6 +361,37 @@ static void a_push_under_way_is_not_begun_again(void **state)
         assert_float_equal(node_value(n, table, key), 99, 0);
 }
 
+/* The part of all lanes that it may have of sessions: of those beyond, some have no older one of their client's
+ * whose place they could take, and wait. */
+static void a_network_has_its_share_of_lanes(void **state)
+{
+    enum { SHARE = 64, MORE = 8 };
+    struct node_fixture *n = *state;
+    struct node_call calls[MORE] = {0};
+    const struct mr_call_options nothing = {.op = MR_OP_PUSH_GRAD, .deadline_us = UINT64_MAX};
+    uint32_t answered = 0;
+    n->config.transport_sessions_per_address = n->config.transport_sessions_max * SHARE / PS_PUSH_LANES_MAX;
+    node_restart(n, 1);
+    for (uint32_t i = 1; i <= SHARE; i++)
+        node_check(push_nothing(n, 0, mr_push_sequence(mr_push_lane_chosen(i), 1)), MR_OK, NULL);
+    assert_int_equal(node_counter(n, 0, "ps.pushes_waiting"), 0);
+    for (uint32_t i = 0; i < MORE; i++) {
+        n->sequence = mr_push_sequence(mr_push_lane_chosen(SHARE + 1 + i), 1);
+        node_post(n, 0, &calls[i], &nothing, NULL, 0);
+    }
+    for (uint32_t turn = 0; turn < 10; turn++) {
+        fake_dp_turn(0);
+        node_look(n);
+    }
+    for (uint32_t i = 0; i < MORE; i++)
+        answered += calls[i].is_answered;
+    assert_true(answered < MORE);
+    assert_true(node_counter(n, 0, "ps.pushes_waiting") >= MORE - answered);
+    node_leave(n, 0);
+    for (uint32_t i = 0; i < MORE; i++)
+        node_call_end(&calls[i]);
+}
+
 struct search {
     const char *name;
     uint64_t value;
@@ -463,6 +495,7 @@ int main(void)
 #define ON_3_CORES(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
     const struct CMUnitTest tests[] = {
         ON_1_CORE(applies_a_number_once),
+        ON_1_CORE(a_network_has_its_share_of_lanes),
         ON_1_CORE(a_number_that_comes_again_tells_no_counts),
         ON_1_CORE(what_a_restore_may_have_taken_is_not_applied),
         ON_1_CORE(a_number_far_ahead_gives_up_what_is_missing),

@@ -75,12 +75,12 @@ static void load(struct fixture *f)
 
 static enum ps_push_state state_of(struct fixture *f, uint32_t lane, uint64_t number)
 {
-    return ps_pushes_look_up(f->core->pushes, &(struct ps_push_id){uuid, lane, number});
+    return ps_pushes_look_up(f->core->pushes, &(struct ps_push_id){uuid, lane, number, 0});
 }
 
 static bool has(struct fixture *f, uint32_t lane, uint64_t number, uint32_t partition)
 {
-    return ps_pushes_has(f->core->pushes, &(struct ps_push_id){uuid, lane, number}, partition);
+    return ps_pushes_has(f->core->pushes, &(struct ps_push_id){uuid, lane, number, 0}, partition);
 }
 
 static uint32_t lane_of(uint32_t cores, uint32_t core)

@@ -267,7 +267,7 @@ static void push_of_many(uint32_t cores, uint32_t index)
     const struct ps_core *core = fake_dp_app(index);
     for (uint64_t i = 1; i <= PS_PUSH_LANES_MAX; i++) {
         uint64_t uuid[2] = {i, index + 1};
-        struct ps_push_id id = {(const uint8_t *)uuid, mr_push_lane_of(cores, index), 1};
+        struct ps_push_id id = {(const uint8_t *)uuid, mr_push_lane_of(cores, index), 1, 0};
         if (ps_pushes_look_up(core->pushes, &id) != PS_PUSH_NEW) /* its set is full */
             continue;
         ps_pushes_start(core->pushes, &id);
