@@ -11,9 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
+#include "tests/wait.h"
 
 #define ROWS_PER_RECORD 100u
 #define VARIABLE_BYTES  20u
@@ -66,17 +66,11 @@ enum mr_status fixture_start(const struct ps_store *store, const char *directory
     return ps_writer_start(store, &options, out, text);
 }
 
-static void pause_briefly(void)
-{
-    (void)nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-}
-
 /* A core would wait between its loops. */
 uint8_t *fixture_append(struct ps_writer *w, uint32_t core, const struct ps_record *record)
 {
     uint8_t *at;
-    while (!(at = ps_writer_append(w, core, record)) && !ps_writer_failed(w))
-        pause_briefly();
+    WAIT_UNTIL((at = ps_writer_append(w, core, record)) != NULL || ps_writer_failed(w));
     return at;
 }
 
@@ -134,10 +128,7 @@ bool fixture_fill(struct ps_writer *w, uint64_t id, uint32_t core, uint32_t rows
 struct ps_writer_status fixture_finish(struct ps_writer *w)
 {
     struct ps_writer_status status;
-    do {
-        pause_briefly();
-        ps_writer_status(w, &status);
-    } while (!status.done);
+    WAIT_UNTIL(ps_writer_status(w, &status), status.done);
     ps_writer_finish(w);
     return status;
 }

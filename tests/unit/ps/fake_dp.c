@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
+#include "tests/wait.h"
 
 #define UDP_PORT      7700
 #define COUNTER_SETS  8
@@ -513,10 +514,18 @@ void fake_dp_release(uint32_t core)
     sem_post(&releases[core]);
 }
 
+/* Not by an assertion of cmocka: programs that are no tests use this file, too. */
+static void fake_dp_check(bool holds)
+{
+    if (holds)
+        return;
+    (void)fprintf(stderr, "fake_dp: a core does not come to its next turn\n");
+    abort();
+}
+
 void fake_dp_wait_held(uint32_t core)
 {
-    while (!is_held[core])
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    fake_dp_check(WAIT_WITHIN(WAIT_LIMIT_S, is_held[core]));
     others_before[core] = others_posted(core);
 }
 
@@ -525,12 +534,10 @@ void fake_dp_turn(uint32_t core)
     uint32_t before = hold_count[core];
     fake_dp_hold(core);
     fake_dp_release(core);
-    while (hold_count[core] == before)
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    fake_dp_check(WAIT_WITHIN(WAIT_LIMIT_S, hold_count[core] != before));
 }
 
 void fake_dp_wait_posted(uint32_t core, uint32_t count)
 {
-    while (others_posted(core) - others_before[core] < count)
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    fake_dp_check(WAIT_WITHIN(WAIT_LIMIT_S, others_posted(core) - others_before[core] >= count));
 }

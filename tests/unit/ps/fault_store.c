@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "tests/wait.h"
 
 struct ps_store_file {
     struct fault_store *faults;
@@ -65,7 +65,7 @@ static int64_t fault_write(struct ps_store_file *file, const void *data, size_t 
 {
     struct fault_store *f = file->faults;
     while (atomic_load(&f->hold_writes))
-        (void)nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        wait_pause();
     bool before = f->triggered;
     int error = strike(f, FAULT_WRITE);
     if (error != 0)
@@ -82,7 +82,9 @@ static int64_t fault_write(struct ps_store_file *file, const void *data, size_t 
 static int64_t fault_read(struct ps_store_file *file, void *data, size_t bytes, uint64_t offset)
 {
     int error = strike(file->faults, FAULT_READ);
-    return error != 0 ? error : file->faults->below->read(file->below, data, bytes, offset);
+    const int64_t got = error != 0 ? error : file->faults->below->read(file->below, data, bytes, offset);
+    atomic_fetch_add(&file->faults->reads, 1);
+    return got;
 }
 
 static int fault_sync(struct ps_store_file *file)

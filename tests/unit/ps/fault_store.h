@@ -41,6 +41,7 @@ struct fault_store {
     bool descriptors;    /* let io_uring write to the files */
     bool refuses_direct; /* as file systems do that take O_DIRECT at open and answer EINVAL to each write */
     _Atomic uint32_t calls;
+    _Atomic uint32_t reads;   /* that have ended */
     _Atomic bool hold_writes; /* writes wait while this is set */
     bool triggered;           /* the call was reached */
     enum fault_call failed;   /* it was this one */

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/wire/format/push_number.h"
@@ -15,6 +14,7 @@
 #include "ps/core/core.h"
 #include "ps/core/node.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/wait.h"
 
 #define CALL_LIMIT_US                                                                                        \
     60000000 /* a call that takes this long has failed; nothing waits for it in a good run */
@@ -350,21 +350,18 @@ uint64_t node_counter(struct node_fixture *n, uint32_t core, const char *name)
     return 0;
 }
 
-void node_pause(void)
+static const uint64_t *save_view(struct node_fixture *n)
 {
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0);
+    node_check(reply, MR_OK, NULL);
+    return reply->tensors[0].data;
 }
 
 const uint64_t *node_wait_saved(struct node_fixture *n)
 {
-    for (;;) {
-        const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, NULL, 0);
-        node_check(reply, MR_OK, NULL);
-        const uint64_t *view = reply->tensors[0].data;
-        if (view[0] == 0)
-            return view;
-        node_pause();
-    }
+    const uint64_t *view;
+    WAIT_UNTIL((view = save_view(n))[0] == 0);
+    return view;
 }
 
 void node_drop(struct node_fixture *n, const char *name)

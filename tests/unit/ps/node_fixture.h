@@ -96,8 +96,6 @@ uint32_t node_push_batch(struct node_fixture *n, uint32_t core, uint64_t batch_i
 float node_value(struct node_fixture *n, uint32_t table, uint64_t key);
 /* A counter of a core's STATS. */
 uint64_t node_counter(struct node_fixture *n, uint32_t core, const char *name);
-/* Between two looks at what other threads do: a millisecond in which they have the processor. */
-void node_pause(void);
 /* Waits until no save runs; the first tensor of CHECKPOINT_STATUS then. */
 const uint64_t *node_wait_saved(struct node_fixture *n);
 /* Saves to the configured directory and waits until it is there; the checkpoint's id. */

@@ -8,10 +8,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests" / "python"))
+from waits import wait_until  # noqa: E402
+
 LIMIT_S = 60
 NO_DEVICE = 100
 PYTHON = """#!/bin/bash
@@ -111,10 +113,7 @@ class Torch2(unittest.TestCase):
         with open(f"{place}.lock", "w", encoding="utf-8") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             waiting = self.start("torch2")
-            until = time.monotonic() + LIMIT_S
-            while not self.waits_for_a_lock(waiting.pid):
-                self.assertLess(time.monotonic(), until)
-                time.sleep(0.01)
+            wait_until(lambda: self.waits_for_a_lock(waiting.pid), "it waits for the lock")
             (self.directory / "made").rename(place)
         waiting.communicate(timeout=LIMIT_S)
         self.assertEqual((waiting.returncode, self.installs()), (0, 1))

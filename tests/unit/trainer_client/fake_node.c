@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include "tests/wait.h"
 #include "trainer_client/socket/socket_server.h"
 
 #define PORT_TRIES 200u
@@ -109,7 +110,7 @@ static void *serve(void *arg)
         }
         while (atomic_load(&node->pause_wanted)) {
             atomic_store(&node->is_paused, true);
-            usleep(100);
+            wait_pause();
         }
         atomic_store(&node->is_paused, false);
         fake_node_answer_kept(node);
@@ -124,15 +125,13 @@ static void *serve(void *arg)
 void fake_node_pause(struct fake_node *node)
 {
     atomic_store(&node->pause_wanted, true);
-    while (node->thread != NULL && !atomic_load(&node->is_paused))
-        usleep(100);
+    WAIT_UNTIL(node->thread == NULL || atomic_load(&node->is_paused));
 }
 
 void fake_node_go_on(struct fake_node *node)
 {
     atomic_store(&node->pause_wanted, false);
-    while (node->thread != NULL && atomic_load(&node->is_paused))
-        usleep(100);
+    WAIT_UNTIL(node->thread == NULL || !atomic_load(&node->is_paused));
 }
 
 static void start_thread(struct fake_node *node)
@@ -264,15 +263,13 @@ void fake_node_restart_with(struct fake_node *node, uint32_t core_count)
 void fake_node_save(struct fake_node *node)
 {
     atomic_store(&node->save_wanted, true);
-    while (node->thread != NULL && atomic_load(&node->save_wanted))
-        usleep(100);
+    WAIT_UNTIL(node->thread == NULL || !atomic_load(&node->save_wanted));
 }
 
 void fake_node_take_back(struct fake_node *node)
 {
     atomic_store(&node->take_back_wanted, true);
-    while (atomic_load(&node->take_back_wanted))
-        usleep(100);
+    WAIT_UNTIL(!atomic_load(&node->take_back_wanted));
 }
 
 void fake_node_destroy(struct fake_node *node)

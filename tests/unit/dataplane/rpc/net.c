@@ -16,6 +16,7 @@
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 #include "dataplane/rpc/world/world.h"
+#include "tests/wait.h"
 
 #define SKIP_STEP_US    20000u
 #define SKIP_ROUNDS_MAX 100u
@@ -508,8 +509,7 @@ static uint32_t results_held(struct net *net)
 void net_stop(struct net *net)
 {
     /* The ends of contexts are on their way, and free what they kept. */
-    for (uint32_t i = 0; i < 500 && results_held(net) > 0; i++)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    WAIT_UNTIL(results_held(net) == 0);
     for (uint32_t i = 0; i < net->count; i++)
         close_worker(net, &net->workers[i]);
     pthread_mutex_lock(&net->lock);

@@ -1,6 +1,5 @@
 #include "rref_functions.h"
 
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +8,7 @@
 #include <cmocka.h>
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/rref.h"
+#include "tests/wait.h"
 
 void destroy_counted(void *object)
 {
@@ -17,8 +17,7 @@ void destroy_counted(void *object)
 
 void await_destroyed(struct counted *object, uint32_t times)
 {
-    while (atomic_load(&object->destroyed) < times)
-        sched_yield();
+    WAIT_UNTIL(atomic_load(&object->destroyed) >= times);
     assert_int_equal(atomic_load(&object->destroyed), times);
 }
 
@@ -202,6 +201,5 @@ static bool nothing_held(struct net *net)
 
 void await_nothing_held(void **state)
 {
-    while (!nothing_held(*state))
-        sched_yield();
+    WAIT_UNTIL(nothing_held(*state));
 }

@@ -10,10 +10,14 @@
 #include <unistd.h>
 
 #include "checkpoint_fixture.h"
+#include "fault_store.h"
 #include "ps/checkpoint/block_stream.h"
+#include "tests/wait.h"
 
 #define ROWS    600000u /* 12 blocks on each core: worth a few threads */
 #define NOWHERE UINT32_MAX
+
+#define DAMAGED_BLOCK 6u /* of core 1's file */
 
 struct seen {
     uint32_t batch;
@@ -38,15 +42,20 @@ static enum mr_status look(void *arg, uint32_t link, const uint8_t *const *block
     return MR_OK;
 }
 
-static struct ps_reader *save_and_open(const char *directory)
+static struct ps_reader *save_and_open_from(const struct ps_store *store, const char *directory)
 {
     struct ps_reader *r = NULL;
     char text[PS_TEXT_BYTES];
     if (access(fixture_path(directory, 1, PS_MANIFEST_NAME), F_OK) != 0)
         assert_int_equal(fixture_save(ps_store_local(), directory, 1, ROWS).status, MR_OK);
-    assert_int_equal(ps_reader_open_unread(NULL, directory, 1, &r, text), MR_OK);
+    assert_int_equal(ps_reader_open_unread(store, directory, 1, &r, text), MR_OK);
     assert_string_equal(text, "");
     return r;
+}
+
+static struct ps_reader *save_and_open(const char *directory)
+{
+    return save_and_open_from(NULL, directory);
 }
 
 static void test_files_take_turns_whatever_the_batch(void **state)
@@ -70,13 +79,14 @@ static void test_a_bad_block_ends_it_exactly_there(void **state)
 {
     static const uint32_t batches[] = {1, 4, PS_STREAM_BATCH_MAX};
     ps_reader_close(save_and_open(*state));
-    fixture_flip(fixture_path(*state, 1, "core-001.mrc"), 6 * (off_t)PS_BLOCK_BYTES + 70000, 0x10);
+    fixture_flip(fixture_path(*state, 1, "core-001.mrc"), DAMAGED_BLOCK * (off_t)PS_BLOCK_BYTES + 70000,
+                 0x10);
     for (size_t i = 0; i < sizeof(batches) / sizeof(*batches); i++) {
         struct ps_reader *r = save_and_open(*state);
         struct seen seen = {.batch = batches[i], .stop_at = NOWHERE};
         char text[PS_TEXT_BYTES] = "";
         assert_int_equal(ps_reader_blocks(r, batches[i], 1, look, &seen, text), MR_CHECKPOINT_CORRUPT);
-        assert_int_equal(seen.blocks, 6 * FIXTURE_CORES + 1);
+        assert_int_equal(seen.blocks, DAMAGED_BLOCK * FIXTURE_CORES + 1);
         assert_true(ps_reader_is_damaged(r));
         assert_non_null(strstr(text, "core-001.mrc: block 6: "));
         ps_reader_close(r);
@@ -135,7 +145,23 @@ struct held {
     const uint8_t *before[PS_STREAM_BATCH_MAX];
     uint32_t before_count, numbers[PS_STREAM_BATCH_MAX];
     uint32_t ends;
+    const struct fault_store *store;
+    uint32_t reads_before; /* of this checkpoint's blocks */
+    uint32_t total;        /* blocks */
+    uint32_t readable;     /* of these: nothing is read behind a bad one, for sure */
 };
+
+/* Waits until all is read that there is room for: three batches and a block for each thread, behind those
+ * that are no longer held. */
+static void wait_until_full(const struct held *h, uint32_t count)
+{
+    const uint32_t most = h->total / 4, threads = most < PS_STREAM_THREADS ? most : PS_STREAM_THREADS;
+    const uint32_t taken_before = h->seen.blocks - count;
+    const uint32_t released = taken_before > h->seen.batch ? taken_before - h->seen.batch : 0;
+    const uint32_t reads = released + 3 * h->seen.batch + threads;
+    WAIT_UNTIL(atomic_load(&h->store->reads) - h->reads_before >=
+               (reads < h->readable ? reads : h->readable));
+}
 
 static void check_before(const struct held *h)
 {
@@ -156,7 +182,8 @@ static enum mr_status look_held(void *arg, uint32_t link, const uint8_t *const *
     }
     const uint32_t first = h->seen.blocks;
     enum mr_status status = look(&h->seen, link, blocks, count);
-    usleep(2000); /* others are read meanwhile, wherever there is room */
+    if (status == MR_OK)
+        wait_until_full(h, count);
     check_before(h);
     h->before_count = count;
     for (uint32_t i = 0; i < count; i++) {
@@ -169,15 +196,24 @@ static enum mr_status look_held(void *arg, uint32_t link, const uint8_t *const *
 static void test_the_batch_before_is_held(void **state)
 {
     static const uint32_t batches[] = {1, 3, 4};
+    struct fault_store store;
+    fault_store_init(&store);
     ps_reader_close(save_and_open(*state));
     for (size_t i = 0; i < 3 * sizeof(batches) / sizeof(*batches); i++) {
         const uint32_t batch = batches[i / 3];
         const bool stops = i % 3 == 1, is_damaged = i % 3 == 2;
-        struct ps_reader *r = save_and_open(*state);
-        struct held h = {.seen = {.batch = batch, .stop_at = stops ? 9 : NOWHERE}};
+        struct ps_reader *r = save_and_open_from(&store.store, *state);
+        const struct ps_manifest *m = ps_reader_manifest(r);
+        struct held h = {.seen = {.batch = batch, .stop_at = stops ? 9 : NOWHERE},
+                         .store = &store,
+                         .reads_before = atomic_load(&store.reads)};
+        for (uint32_t core = 0; core < m->file_count; core++)
+            h.total += m->files[core].blocks;
+        h.readable = is_damaged ? DAMAGED_BLOCK * FIXTURE_CORES + 2 : h.total;
         char text[PS_TEXT_BYTES] = "";
         if (is_damaged)
-            fixture_flip(fixture_path(*state, 1, "core-001.mrc"), 6 * (off_t)PS_BLOCK_BYTES + 70000, 0x10);
+            fixture_flip(fixture_path(*state, 1, "core-001.mrc"),
+                         DAMAGED_BLOCK * (off_t)PS_BLOCK_BYTES + 70000, 0x10);
         assert_int_equal(ps_reader_blocks(r, batch, 2, look_held, &h, text), stops ? MR_BUSY
                                                                              : is_damaged
                                                                                  ? MR_CHECKPOINT_CORRUPT
@@ -185,7 +221,8 @@ static void test_the_batch_before_is_held(void **state)
         assert_int_equal(h.ends, 1);
         assert_int_equal(ps_reader_is_damaged(r), is_damaged);
         if (is_damaged)
-            fixture_flip(fixture_path(*state, 1, "core-001.mrc"), 6 * (off_t)PS_BLOCK_BYTES + 70000, 0x10);
+            fixture_flip(fixture_path(*state, 1, "core-001.mrc"),
+                         DAMAGED_BLOCK * (off_t)PS_BLOCK_BYTES + 70000, 0x10);
         ps_reader_close(r);
     }
 }

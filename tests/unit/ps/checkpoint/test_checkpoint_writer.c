@@ -19,6 +19,7 @@
 #include "ps/base/byte_rate.h"
 #include "ps/checkpoint/checkpoint_chain.h"
 #include "tests/unit/ps/uring_there.h"
+#include "tests/wait.h"
 
 #define ROWS 200000u
 
@@ -93,8 +94,7 @@ static void test_a_full_ring_refuses_and_never_blocks(void **state)
     assert_int_equal(ps_writer_free_bytes(w, 1), 2 * PS_PAYLOAD_BYTES); /* the other core has its own */
 
     atomic_store(&f.hold_writes, false);
-    while (ps_writer_free_bytes(w, 0) < PS_PAYLOAD_BYTES)
-        usleep(100);
+    WAIT_UNTIL(ps_writer_free_bytes(w, 0) >= PS_PAYLOAD_BYTES);
     assert_non_null(memset(ps_writer_append(w, 0, &record), 3, record.bytes));
     for (uint32_t core = 0; core < FIXTURE_CORES; core++)
         ps_writer_core_done(w, core);

@@ -5,17 +5,16 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <cmocka.h>
-#include "dataplane/wire/base/clock.h"
 #include "ps/base/counter.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/checkpoint/scrubber.h"
 #include "tests/unit/ps/chain_fixture.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/wait.h"
 
 /* Four checkpoints of a block for each core, each read once in a round. */
-enum { LIMIT_S = 60, ROUND_BYTES = 4 * FIXTURE_CORES * PS_BLOCK_BYTES };
+enum { ROUND_BYTES = 4 * FIXTURE_CORES * PS_BLOCK_BYTES };
 
 struct fixture {
     char *directory;
@@ -59,11 +58,7 @@ static void start(struct fixture *x)
 static void wait_for_a_round(const struct fixture *x)
 {
     const uint64_t last = ps_counter_read(&x->counters.rounds) + 2;
-    const uint64_t until_us = mr_clock_us() + LIMIT_S * UINT64_C(1000000);
-    while (ps_counter_read(&x->counters.rounds) < last) {
-        assert_true(mr_clock_us() < until_us);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
+    WAIT_UNTIL(ps_counter_read(&x->counters.rounds) >= last);
 }
 
 static void flip(struct fixture *x, uint64_t id)
@@ -133,8 +128,7 @@ static void a_stop_ends_it_in_the_middle_of_a_round(void **state)
     struct fixture *x = *state;
     x->options.bytes_per_s_max = 1; /* a block would take twelve days */
     start(x);
-    while (ps_counter_read(&x->counters.bytes) == 0)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    WAIT_UNTIL(ps_counter_read(&x->counters.bytes) > 0);
     ps_scrubber_stop(x->scrubber);
     x->scrubber = NULL;
     assert_int_equal(ps_counter_read(&x->counters.rounds), 0);

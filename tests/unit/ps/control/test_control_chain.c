@@ -10,6 +10,7 @@
 #include "node_fixture.h"
 #include "checkpoint_fixture.h"
 #include "ps/checkpoint/checkpoint.h"
+#include "tests/wait.h"
 
 enum { AS_CONFIGURED, FULL, DELTA };
 
@@ -25,20 +26,21 @@ static const struct node_reply *ask(struct node_fixture *n, const char *director
     return node_call(n, 0, MR_OP_SAVE, 0, tensors, 2);
 }
 
+static const uint64_t *save_entry(struct node_fixture *n, const struct mr_tensor *number)
+{
+    const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, number, 1);
+    node_check(reply, MR_OK, NULL);
+    return reply->tensors[3].data;
+}
+
 static struct saved wait_saved(struct node_fixture *n, uint64_t number)
 {
     struct saved saved;
     struct mr_tensor t = mr_tensor_1d(MR_U64, 1, &number);
-    for (;;) {
-        const struct node_reply *reply = node_call(n, 0, MR_OP_CHECKPOINT_STATUS, 0, &t, 1);
-        node_check(reply, MR_OK, NULL);
-        memcpy(&saved, reply->tensors[3].data, sizeof(saved));
-        if (saved.state == 0) {
-            assert_int_equal(((const uint64_t *)reply->tensors[3].data)[9], MR_OK);
-            return saved;
-        }
-        node_pause();
-    }
+    const uint64_t *entry;
+    WAIT_UNTIL(entry = save_entry(n, &t), memcpy(&saved, entry, sizeof(saved)), saved.state == 0);
+    assert_int_equal(entry[9], MR_OK);
+    return saved;
 }
 
 static struct saved save_to(struct node_fixture *n, const char *directory, uint64_t kind)
@@ -513,15 +515,13 @@ static void a_full_one_follows_one_that_was_damaged(void **state)
     push(n, table, 1);
     expect(n, AS_CONFIGURED, 2, DELTA, 1);
     fixture_flip(fixture_path(n->config.checkpoint_directory, 1, "core-000.mrc"), 5000, 1);
-    while (node_counter(n, 0, "scrub.damaged_id") != 2)
-        node_pause();
+    WAIT_UNTIL(node_counter(n, 0, "scrub.damaged_id") == 2);
     node_check(ask(n, "", DELTA), MR_INVALID_ARGUMENT, "the last checkpoint was damaged on the disk");
     push(n, table, 2);
     expect(n, AS_CONFIGURED, 3, FULL, 0);
     push(n, table, 3);
     expect(n, AS_CONFIGURED, 4, DELTA, 3);
-    while (node_counter(n, 0, "scrub.damaged_id") != 0)
-        node_pause();
+    WAIT_UNTIL(node_counter(n, 0, "scrub.damaged_id") == 0);
     expect(n, AS_CONFIGURED, 5, DELTA, 4);
 }
 

@@ -12,6 +12,7 @@
 #include "node_fixture.h"
 #include "ps/control/control_internal.h"
 #include "ps/core/core.h"
+#include "tests/wait.h"
 
 /* What the node has asked of the coordinator; its thread writes it. */
 static struct coordinator {
@@ -114,10 +115,7 @@ static uint64_t own_version(void)
 
 static void rounds_until_serving(void)
 {
-    while (!serves()) {
-        go_round(true);
-        node_pause();
-    }
+    WAIT_UNTIL(go_round(true), serves());
 }
 
 static void poll_nothing(void *context)
@@ -183,11 +181,7 @@ static const struct node_reply *ask(struct node_fixture *n, uint8_t op, const st
     node_call_end(&call);
     memset(&call, 0, sizeof(call));
     node_post(n, 0, &call, &options, tensor, tensor == NULL ? 0 : 1);
-    while (!call.is_answered) {
-        go_round(true);
-        node_pause();
-        node_look(n);
-    }
+    WAIT_UNTIL(go_round(true), node_look(n), call.is_answered);
     return &call.reply;
 }
 
@@ -274,18 +268,14 @@ static void test_the_node_follows(void **state)
     k.catalog.features[1].feature.learning_rate = 0.5f;
     memmove(&k.catalog.features[0], &k.catalog.features[1], sizeof(k.catalog.features[0]));
     k.catalog.count = 1;
-    while (own_version() < 5) {
-        go_round(true);
-        node_pause();
-    }
+    WAIT_UNTIL(go_round(true), own_version() >= 5);
     assert_int_equal(listed(n, "a", NULL), 0);
     assert_int_equal(listed(n, "v", &is), 9);
     assert_true(is.learning_rate == 0.5f);
 
     /* a new session: it serves again when it has what there is by then */
     ps_control_cluster_expired(k.control);
-    while (serves())
-        node_pause();
+    WAIT_UNTIL(!serves());
     k.catalog.version = 6;
     k.catalog.last_feature = 10;
     k.catalog.features[k.catalog.count++] =
@@ -303,21 +293,13 @@ static void test_a_create_that_another_node_cannot_make(void **state)
     const struct mr_call_options options = {.op = MR_OP_CREATE, .deadline_us = UINT64_MAX};
     rounds_until_serving();
     node_post(n, 0, &call, &options, &t, 1);
-    while (own_version() < 1) {
-        go_round(false);
-        node_pause();
-        node_look(n);
-    }
+    WAIT_UNTIL(go_round(false), node_look(n), own_version() >= 1);
     assert_int_equal(listed(n, "user", NULL), 0); /* the node has it, and it is not final */
-    while (!call.is_answered) {
-        k.other = (struct ps_cluster_features_report){.has_catalog = true,
-                                                      .failed = 1,
-                                                      .failed_status = MR_OUT_OF_MEMORY,
-                                                      .failed_text = "node n2: user: no room"};
-        go_round(false);
-        node_pause();
-        node_look(n);
-    }
+    const struct ps_cluster_features_report full = {.has_catalog = true,
+                                                    .failed = 1,
+                                                    .failed_status = MR_OUT_OF_MEMORY,
+                                                    .failed_text = "node n2: user: no room"};
+    WAIT_UNTIL(k.other = full, go_round(false), node_look(n), call.is_answered);
     node_check(&call.reply, MR_OUT_OF_MEMORY, "node n2: user: no room; no feature was created");
     node_call_end(&call);
     assert_int_equal(k.catalog.count, 0);
@@ -363,6 +345,14 @@ static void test_a_restore(void **state)
     assert_int_equal(listed(n, "new", NULL), 3);
 }
 
+static bool is_proposed(void)
+{
+    pthread_mutex_lock(&k.lock);
+    const bool is = k.has_proposal;
+    pthread_mutex_unlock(&k.lock);
+    return is;
+}
+
 /* Nobody answers a command that waits for a coordinator when the node stops: it is refused. */
 static void test_the_node_stops(void **state)
 {
@@ -373,12 +363,7 @@ static void test_the_node_stops(void **state)
     const struct mr_call_options options = {.op = MR_OP_CREATE, .deadline_us = UINT64_MAX};
     rounds_until_serving();
     node_post(n, 0, &call, &options, &t, 1);
-    for (bool is_proposed = false; !is_proposed; node_pause()) {
-        node_look(n);
-        pthread_mutex_lock(&k.lock);
-        is_proposed = k.has_proposal;
-        pthread_mutex_unlock(&k.lock);
-    }
+    WAIT_UNTIL(node_look(n), is_proposed());
     ps_control_stop(k.control, false);
     node_check(node_wait(n, &call), MR_SHUTTING_DOWN, "stopping");
     node_call_end(&call);

@@ -11,6 +11,7 @@
 #include "node_fixture.h"
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/core/step_clock.h"
+#include "tests/wait.h"
 
 enum { ENDED = 0, WRITING = 1, WAITS_FOR_STEP = 3, QUEUED = 4 };
 enum {
@@ -71,11 +72,9 @@ static void look(struct node_fixture *n, uint64_t number, uint64_t out[WORDS])
     assert_int_equal(out[NUMBER], number);
 }
 
-/* The test's own time limit ends it otherwise. */
 static void wait_for_end(struct node_fixture *n, uint64_t number, uint64_t out[WORDS])
 {
-    for (look(n, number, out); out[STATE] != ENDED; look(n, number, out))
-        node_pause();
+    WAIT_UNTIL(look(n, number, out), out[STATE] == ENDED);
 }
 
 static void post_push(struct node_fixture *n, struct node_call *call, uint32_t table, uint64_t key,
@@ -167,8 +166,8 @@ static void who_is_held_and_who_is_not(void **state)
     struct mr_call_options options = {
         .op = MR_OP_LOOKUP, .table = (uint16_t)table, .step = 4, .deadline_us = UINT64_MAX};
     node_post(n, node_core_of_key(n, key, 0), &held, &options, &t, 1);
-    while (node_counter(n, 0, "checkpoint.trainers_held") == 0)
-        assert_false(held.is_answered);
+    WAIT_UNTIL(node_counter(n, 0, "checkpoint.trainers_held") > 0);
+    assert_false(held.is_answered);
     push(n, table, 1, 3);
     push(n, table, 1, 0);
     push(n, table, 1, UINT64_MAX);
@@ -229,17 +228,15 @@ static void one_that_waits_can_be_cancelled(void **state)
     uint64_t first = save(n, 3, 2, 0).number, second = save(n, 9, 2, 1).number,
              third = save(n, 10, 2, 1).number;
     post_push(n, &held, table, 1, 4);
-    while (node_counter(n, 0, "checkpoint.trainers_held") == 0)
-        assert_false(held.is_answered);
+    WAIT_UNTIL(node_counter(n, 0, "checkpoint.trainers_held") > 0);
+    assert_false(held.is_answered);
     check_cancelled(n, third);
     assert_int_equal(node_counter(n, 0, "checkpoint.saves_queued"), 1);
     assert_false(held.is_answered);
     check_cancelled(n, first);
     node_check(node_wait(n, &held), MR_OK, NULL);
     node_call_end(&held);
-    do {
-        look(n, second, entry);
-    } while (entry[STATE] == QUEUED);
+    WAIT_UNTIL(look(n, second, entry), entry[STATE] != QUEUED);
     assert_int_equal(entry[STATE], WAITS_FOR_STEP);
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 9);
     check_cancelled(n, second);
@@ -262,12 +259,11 @@ static void an_automatic_cut_is_not_cancelled_with_it(void **state)
     uint64_t number = save(n, 5, 2, 0).number;
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 5); /* before the automatic one */
     check_cancelled(n, number);
-    while (node_counter(n, 0, "checkpoint.waiting_step") != 10) {
-    }
+    WAIT_UNTIL(node_counter(n, 0, "checkpoint.waiting_step") == 10);
     number = save(n, 30, 2, 0).number;
     post_push(n, &held, table, 1, 11);
-    while (node_counter(n, 0, "checkpoint.trainers_held") == 0)
-        assert_false(held.is_answered);
+    WAIT_UNTIL(node_counter(n, 0, "checkpoint.trainers_held") > 0);
+    assert_false(held.is_answered);
     check_cancelled(n, number);
     assert_int_equal(node_counter(n, 0, "checkpoint.waiting_step"), 10);
     assert_false(held.is_answered);
@@ -312,8 +308,7 @@ static void one_being_written_can_be_cancelled(void **state)
 
 static void wait_for_automatic(struct node_fixture *n, uint64_t count)
 {
-    while (node_counter(n, 0, "checkpoint.saves_automatic") < count)
-        node_pause();
+    WAIT_UNTIL(node_counter(n, 0, "checkpoint.saves_automatic") >= count);
 }
 
 /* What a save had that came to nothing is in no checkpoint: the next by time comes, though nothing has
@@ -542,9 +537,7 @@ static void a_second_save_is_refused_or_waits(void **state)
     for (uint64_t step = 6; step <= 9; step++) {
         push(n, table, 1, step);
         if (step == 8) /* the second one is armed by now, or finds out that it is late: not so fast */
-            do {
-                look(n, second.number, entry);
-            } while (entry[STATE] == QUEUED);
+            WAIT_UNTIL(look(n, second.number, entry), entry[STATE] != QUEUED);
     }
     wait_for_end(n, first.number, entry);
     assert_int_equal(entry[STATUS], MR_OK);
@@ -560,8 +553,7 @@ static void a_second_save_is_refused_or_waits(void **state)
 
 static void wait_for_saves(struct node_fixture *n, uint64_t count)
 {
-    while (node_counter(n, 0, "checkpoint.saves_good") < count)
-        node_pause();
+    WAIT_UNTIL(node_counter(n, 0, "checkpoint.saves_good") >= count);
 }
 
 static void every_so_many_steps_by_itself(void **state)
@@ -651,8 +643,7 @@ static void one_asked_for_at_a_step_of_its_own(void **state)
     start_with(n, 10, 1);
     uint32_t table = make_table(n);
     push(n, table, 1, 9);
-    while (node_counter(n, 0, "checkpoint.waiting_step") != 10) {
-    }
+    WAIT_UNTIL(node_counter(n, 0, "checkpoint.waiting_step") == 10);
     struct asked asked = save(n, 10, 1, 0);
     push(n, table, 1, 10);
     push(n, table, 1, 11);

@@ -11,6 +11,7 @@
 #include "dataplane/wire/format/capability.h"
 #include "fake_dp.h"
 #include "node_fixture.h"
+#include "tests/wait.h"
 
 #define LOG_BYTES (1u << 16)
 
@@ -63,10 +64,8 @@ static uint32_t count(const char *text, const char *part)
 /* A heartbeat has the core refresh what it shows, behind the HELLOs that came before. */
 static void wait_for_line(struct node_fixture *n)
 {
-    while (strstr(read_log(), "speaks version") == NULL) {
-        assert_int_equal(node_call(n, 0, MR_OP_HEARTBEAT, 0, NULL, 0)->status, MR_OK);
-        node_pause();
-    }
+    WAIT_UNTIL(node_call(n, 0, MR_OP_HEARTBEAT, 0, NULL, 0)->status == MR_OK &&
+               strstr(read_log(), "speaks version") != NULL);
 }
 
 static void a_line_names_the_peer_and_both_versions(void **state)

@@ -2,11 +2,11 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
 #include <cmocka.h>
 #include "dataplane/wire/endpoint_internal.h"
 #include "fake_dp.h"
 #include "coop_task_fixture.h"
+#include "tests/wait.h"
 
 /* ---- batches ---- */
 
@@ -105,18 +105,19 @@ static void a_batch_may_be_forgotten_while_it_is_read(void **state)
 
 /* ---- sessions that end ---- */
 
+static size_t memory_used(struct node_fixture *n)
+{
+    node_look(n);
+    long_hold();
+    const size_t used = mr_endpoint_memory_used(dp_core_endpoint(fake_dp_core(0)));
+    fake_dp_release(0);
+    return used;
+}
+
 /* What calls hold is over 64 KiB; answers that the client has not acknowledged yet go as it does. */
 static void check_nothing_is_held(struct node_fixture *n)
 {
-    size_t used = SIZE_MAX;
-    for (uint32_t i = 0; i < 5000 && used > 65536; i++) {
-        node_look(n);
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        long_hold();
-        used = mr_endpoint_memory_used(dp_core_endpoint(fake_dp_core(0)));
-        fake_dp_release(0);
-    }
-    assert_int_in_range(used, 0, 65536);
+    WAIT_UNTIL(memory_used(n) <= 65536);
     assert_int_equal(node_counter(n, 0, "ps.batch_bytes"), 0);
 }
 
@@ -179,10 +180,11 @@ static void a_call_whose_deadline_has_passed_is_not_begun(void **state)
     long_make_rows(n, table);
     long_hold();
     long_post_lookup(n, &calls[0], table, LONG_KEYS);
-    long_post_push(n, &calls[1], table, LONG_KEYS, dp_now_us() + 20000);
+    const uint64_t deadline_us = dp_now_us() + 20000;
+    long_post_push(n, &calls[1], table, LONG_KEYS, deadline_us);
     long_slices(1);
     node_wait(n, &calls[1]); /* its client gives it up, the core holding still */
-    nanosleep(&(struct timespec){.tv_nsec = 40000000}, NULL);
+    WAIT_UNTIL(dp_now_us() > deadline_us + 20000);
     fake_dp_release(0);
     node_check(node_wait(n, &calls[0]), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 0), 1, 0);

@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include "ps/memory/prefault.h"
 #include "ps/memory/huge_pages.h"
 #include "table_fixture.h"
+#include "tests/wait.h"
 
 #define UNIT  PS_HUGE_PAGE_BYTES
 #define UNITS 16u
@@ -66,20 +66,22 @@ FILE *__wrap_fopen64(const char *path, const char *mode)
     return fmemopen(policy, strlen(policy), "r");
 }
 
+static uint32_t orders_ahead(struct ps_huge_pages *u, uint32_t state)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < PS_HUGE_PAGES_AHEAD_MAX; i++)
+        count += atomic_load(&u->ahead[i].state) == state;
+    return count;
+}
+
 static void wait_until_ready(struct ps_huge_pages *u, uint32_t count)
 {
-    for (uint32_t ready = 0; ready < count; sched_yield()) {
-        ready = 0;
-        for (uint32_t i = 0; i < PS_HUGE_PAGES_AHEAD_MAX; i++)
-            ready += atomic_load(&u->ahead[i].state) == PS_ORDER_DONE;
-    }
+    WAIT_UNTIL(orders_ahead(u, PS_ORDER_DONE) >= count);
 }
 
 static void wait_until_failed(struct ps_huge_pages *u)
 {
-    for (bool failed = false; !failed; sched_yield())
-        for (uint32_t i = 0; i < PS_HUGE_PAGES_AHEAD_MAX; i++)
-            failed |= atomic_load(&u->ahead[i].state) == PS_ORDER_FAILED;
+    WAIT_UNTIL(orders_ahead(u, PS_ORDER_FAILED) > 0);
 }
 
 static bool is_resident(const uint8_t *p)
@@ -178,8 +180,7 @@ static void test_the_helper_gives_units_back(void **state)
     check_zero_and_mark(p);
     wait_until_ready(&u, PS_HUGE_PAGES_AHEAD_MIN);
     assert_true(ps_huge_pages_give(&u, p, UNIT));
-    while (u.out_bytes > 0) /* without any doing of the owner */
-        sched_yield();
+    WAIT_UNTIL(u.out_bytes == 0); /* without any doing of the owner */
     assert_int_equal(ps_huge_pages_mapped_bytes(&u), PS_HUGE_PAGES_AHEAD_MIN * UNIT);
     assert_false(is_resident(p));
     ps_prefault_detach(&u);
@@ -243,8 +244,7 @@ static void test_units_that_the_kernel_does_not_take_back_stay_in_use(void **sta
     assert_false(ps_huge_pages_give(&u, p, UNIT));
     ps_prefault_attach(helper, &u);
     assert_true(ps_huge_pages_give(&u, p, UNIT)); /* it is not known yet */
-    while (atomic_load(&u.out[0].state) != PS_ORDER_FAILED)
-        sched_yield();
+    WAIT_UNTIL(atomic_load(&u.out[0].state) == PS_ORDER_FAILED);
     huge_pages_stay = false;
     ps_prefault_detach(&u);
     assert_non_null(ps_huge_pages_take(&u, UNIT, UNIT));
@@ -264,8 +264,8 @@ static void test_without_memory_units_are_refused_and_counted(void **state)
     uint8_t *p = ps_huge_pages_take(&u, UNIT, UNIT); /* not populated: nobody knows yet */
     assert_non_null(p);
     wait_until_failed(&u);
-    while (ps_huge_pages_take(&u, UNIT, UNIT) != NULL) /* the helper may not have come to the others */
-        sched_yield();
+    /* the helper may not have come to the others */
+    WAIT_UNTIL(ps_huge_pages_take(&u, UNIT, UNIT) == NULL);
     assert_true(u.huge_pages_failed > 0);
     size_t mapped = u.mapped_bytes;
     assert_null(ps_huge_pages_take(&u, UNIT, UNIT));

@@ -7,10 +7,10 @@
 #include <semaphore.h>
 #include <string.h>
 #include <stdio.h>
-#include <time.h>
 #include "checkpoint_fixture.h"
 #include "cluster_fixture.h"
 #include "ps/node_cluster/cluster_commit.h"
+#include "tests/wait.h"
 
 static const char *const nodes[] = {"a", "b"};
 static sem_t ended;
@@ -36,8 +36,7 @@ static struct ps_cluster_commit *start(const char *directory)
 static enum ps_commit_state wait_for(struct ps_cluster_commit *c, uint64_t id, char *text)
 {
     enum ps_commit_state state;
-    while ((state = ps_cluster_commit_state(c, id, text)) == PS_COMMIT_BUSY)
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    WAIT_UNTIL((state = ps_cluster_commit_state(c, id, text)) != PS_COMMIT_BUSY);
     return state;
 }
 

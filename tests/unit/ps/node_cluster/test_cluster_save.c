@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 #include "checkpoint_fixture.h"
 #include "cluster_fixture.h"
 #include "ps/node_cluster/cluster_save.h"
+#include "tests/wait.h"
 
 #define CUT        3u
 #define SESSION    500u
@@ -100,11 +100,8 @@ static struct ps_leader_view look_once(struct fixture *f)
 /* What the leader is to know, once the store has answered. */
 static struct ps_leader_view look(struct fixture *f)
 {
-    struct ps_leader_view out = look_once(f);
-    while (out.cut_is_unknown) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-        out = look_once(f);
-    }
+    struct ps_leader_view out;
+    WAIT_UNTIL(out = look_once(f), !out.cut_is_unknown);
     return out;
 }
 

@@ -15,6 +15,7 @@
 #include "fake_coordinator.h"
 #include "fake_dp.h"
 #include "node_fixture.h"
+#include "tests/wait.h"
 
 #define SESSION UINT64_C(500)
 #define CALL_US 60000000u
@@ -56,34 +57,22 @@ static const uint64_t *show(struct node_fixture *n, const uint8_t **owner)
     return reply->tensors[2].data;
 }
 
-/* The control thread does its part between rounds. */
-static void go_on(void)
-{
-    fake_coordinator_settle(session);
-    node_pause();
-}
-
 static const uint8_t *wait_epoch(struct node_fixture *n, uint64_t epoch)
 {
     const uint8_t *owner;
-    while (show(n, &owner)[MR_CLUSTER_EPOCH] != epoch)
-        go_on();
+    WAIT_UNTIL(fake_coordinator_settle(session), show(n, &owner)[MR_CLUSTER_EPOCH] == epoch);
     return owner;
 }
 
 static void wait_lease(struct node_fixture *n)
 {
     const uint8_t *owner;
-    while (show(n, &owner)[MR_CLUSTER_LEASE_LEFT_US] == 0)
-        go_on();
+    WAIT_UNTIL(fake_coordinator_settle(session), show(n, &owner)[MR_CLUSTER_LEASE_LEFT_US] > 0);
 }
 
 static const struct node_reply *end_call(struct node_fixture *n, struct node_call *call)
 {
-    while (!call->is_answered) {
-        go_on();
-        node_look(n);
-    }
+    WAIT_UNTIL(fake_coordinator_settle(session), node_look(n), call->is_answered);
     return &call->reply;
 }
 
@@ -126,8 +115,7 @@ static void check_waits(struct node_fixture *n, uint64_t key, uint64_t epoch, co
     const uint32_t core = node_core_of_key(n, key, 0);
     const uint64_t before = node_counter(n, core, counter);
     post(n, &call, key, epoch);
-    while (node_counter(n, core, counter) < before + 3)
-        node_look(n);
+    WAIT_UNTIL(node_look(n), node_counter(n, core, counter) >= before + 3);
     assert_false(call.is_answered);
     node_check(end_call(n, &call), MR_OK, NULL);
     node_call_end(&call);
@@ -167,8 +155,7 @@ static void serves_once_all_are_there(void **state)
     /* the calls of a client that is ahead wait: nobody owns anything */
     static struct node_call call;
     post(n, &call, 0, 2);
-    while (node_counter(n, node_core_of_key(n, 0, 0), "ps.requests_held_back") < 3)
-        node_look(n);
+    WAIT_UNTIL(node_look(n), node_counter(n, node_core_of_key(n, 0, 0), "ps.requests_held_back") >= 3);
     assert_false(call.is_answered);
     fake_coordinator_set_other("b");
     fake_coordinator_settle(SESSION);
@@ -199,7 +186,7 @@ static void serves_its_own_since_it_has_them(void **state)
 
     /* a change that is not about it */
     fake_coordinator_map()->epoch++;
-    go_on();
+    fake_coordinator_settle(session);
     (void)wait_epoch(n, epoch + 1);
     assert_int_equal(look_up(n, key, epoch), MR_OK);
 }
@@ -305,15 +292,11 @@ static void move_away(uint64_t key)
     fake_coordinator_settle(SESSION);
 }
 
-#define ROUNDS_MAX 5000u /* of a millisecond and more; a good run takes a few */
 
 static void check_rows_go(struct node_fixture *n)
 {
     (void)wait_epoch(n, fake_coordinator_map()->epoch);
-    for (uint32_t i = 0; rows_of(n) > 0; i++) {
-        assert_true(i < ROUNDS_MAX);
-        go_on();
-    }
+    WAIT_UNTIL(fake_coordinator_settle(session), rows_of(n) == 0);
 }
 
 static void rows_of_others_are_dropped(void **state)
@@ -387,8 +370,7 @@ static void a_superseded_process_serves_nothing(void **state)
     fake_coordinator_round(SESSION, mr_clock_boot_us());
     assert_int_equal(show(n, &owner)[MR_CLUSTER_LEASE_LEFT_US], 0);
     post(n, &call, key, fake_coordinator_map()->epoch);
-    while (node_counter(n, core, "ps.calls_without_lease") < 3)
-        node_look(n);
+    WAIT_UNTIL(node_look(n), node_counter(n, core, "ps.calls_without_lease") >= 3);
     assert_false(call.is_answered);
     node_leave(n, core); /* the call ends */
     assert_true(call.is_answered);
@@ -432,7 +414,7 @@ static void answer_late(void *arg, const char *event, const char *message)
     store->was_asked = true;
     (void)sem_post(&store->is_asked);
     while (!fake_coordinator_is_left() && mr_clock_us() < until_us)
-        node_pause();
+        wait_pause();
     store->was_left = fake_coordinator_is_left();
 }
 
@@ -494,8 +476,7 @@ static void one_node_too_many_is_refused_in_words(void **state)
     mr_log_listen(keep_refusal, said);
     fake_coordinator_set_other("late");
     fake_coordinator_settle(SESSION);
-    while (show(n, &owner)[MR_CLUSTER_OUTSIDE] != 1)
-        go_on();
+    WAIT_UNTIL(fake_coordinator_settle(session), show(n, &owner)[MR_CLUSTER_OUTSIDE] == 1);
     mr_log_listen(NULL, NULL);
     assert_int_equal(map->node_count, PS_CLUSTER_NODES_MAX);
     if (strstr(said, "node late is not admitted: the map has 256 nodes") == NULL ||
@@ -603,8 +584,7 @@ static void a_trainers_cut_is_known_as_such(void **state)
     assert_int_equal(fake_coordinator_report().trainer_cut, cut);
     assert_true(fake_coordinator_report().features.has_catalog);
     fake_coordinator_expire();
-    while (fake_coordinator_report().features.has_catalog)
-        node_pause();
+    WAIT_UNTIL(!fake_coordinator_report().features.has_catalog);
     assert_int_equal(fake_coordinator_report().trainer_cut, cut);
 }
 

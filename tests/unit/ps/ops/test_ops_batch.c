@@ -3,9 +3,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
-#include <time.h>
 #include <cmocka.h>
 #include "node_fixture.h"
+#include "tests/wait.h"
 
 /* A feed of one table: 2 samples of 2 slots, bags {1, 2}, {}, {3}, {1, 1}. */
 struct feed {
@@ -220,8 +220,7 @@ static void tells_when_a_batch_expired(void **state)
     node_restart(n, 1);
     uint32_t table = make_table(n, "emb", 3);
     node_check(send_feed(n, feed_of(table, 8, 0)), MR_OK, NULL);
-    while (node_counter(n, 0, "ps.batches_expired") == 0)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    WAIT_UNTIL(node_counter(n, 0, "ps.batches_expired") > 0);
     node_check(lookup(n, table, 8), MR_BATCH_EXPIRED, "expired");
     node_check(lookup(n, table, 9), MR_UNKNOWN_BATCH, NULL);
 }

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 #include "dataplane/wire/format/capture.h"
 #include "node_fixture.h"
+#include "tests/wait.h"
 
 enum { ID = 77, OTHER_ID = 78, IDLE_MS = 60000 };
 
@@ -155,8 +156,7 @@ static void a_capture_without_a_reader_ends(void **state)
     begin.at[MR_CAPTURE_ASK_IDLE_MS] = MR_CAPTURE_IDLE_MS_MIN;
     start(n, 2, &begin);
     const struct node_reply *reply;
-    while ((reply = call(n, 2, &second, "bert"))->status == MR_ALREADY_STARTED)
-        node_pause();
+    WAIT_UNTIL((reply = call(n, 2, &second, "bert"))->status != MR_ALREADY_STARTED);
     node_check(reply, MR_OK, NULL);
 }
 

@@ -9,6 +9,7 @@
 #include "node_fixture.h"
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "ps/core/step_clock.h"
+#include "tests/wait.h"
 
 static void look_up(struct node_fixture *n, uint32_t table, uint64_t key, uint64_t step)
 {
@@ -37,11 +38,10 @@ static uint64_t sum(struct node_fixture *n, const char *counter)
     return all;
 }
 
-/* Turns of the poll loop go by; the test's own time limit ends it otherwise. */
+/* Turns of the poll loop go by. */
 static void wait_for(struct node_fixture *n, const char *counter, uint64_t value)
 {
-    while (sum(n, counter) != value)
-        node_pause();
+    WAIT_UNTIL(sum(n, counter) == value);
 }
 
 static void freeze(struct node_fixture *n, uint32_t level)

@@ -10,6 +10,7 @@
 #include "fake_dp.h"
 #include "node_fixture.h"
 #include "ps/core/core.h"
+#include "tests/wait.h"
 
 #define CORES     3u
 #define FOREVER   UINT64_MAX
@@ -229,8 +230,7 @@ static void numbered_pushes_wait_for_partitions_that_arrive(void **state)
         n->sequence = mr_push_sequence(mr_push_lane_chosen(0), number);
         node_post(n, 0, &answer, &options, tensors, 4);
         n->sequence = 0;
-        while (node_counter(n, 0, "ps.requests_held_back") < held + 3)
-            node_look(n);
+        WAIT_UNTIL(node_look(n), node_counter(n, 0, "ps.requests_held_back") >= held + 3);
         assert_false(answer.is_answered);
         node_check(look_up(n, table, 0, EPOCH), MR_OK, NULL);
         arrives = false;
@@ -293,8 +293,7 @@ static void nothing_is_served_without_a_lease(void **state)
         .op = MR_OP_LOOKUP, .table = (uint16_t)table, .epoch = EPOCH, .deadline_us = dp_now_us() + 60000000};
     atomic_store(&node_of()->lease_end_us, 1);
     node_post(n, 0, &answer, &options, &tensor, 1);
-    while (node_counter(n, 0, "ps.calls_without_lease") < 3)
-        node_look(n);
+    WAIT_UNTIL(node_look(n), node_counter(n, 0, "ps.calls_without_lease") >= 3);
     assert_false(answer.is_answered);
     const struct node_reply *shown = node_call(n, 0, MR_OP_NODE_INFO, 0, NULL, 0);
     assert_int_equal(((const uint64_t *)shown->tensors[2].data)[MR_CLUSTER_LEASE_LEFT_US], 0);
@@ -317,8 +316,7 @@ static void calls_for_held_partitions_wait(void **state)
     owned.since[0] = PS_FENCED;
     ps_node_each_core(node_of(), own, NULL);
     node_post(n, 0, &answer, &options, &tensor, 1);
-    while (node_counter(n, 0, "ps.requests_held_back") < 3)
-        node_look(n);
+    WAIT_UNTIL(node_look(n), node_counter(n, 0, "ps.requests_held_back") >= 3);
     assert_false(answer.is_answered);
     node_check(look_up(n, table, 2, EPOCH), MR_OK, NULL);
     owned.since[0] = OLD_EPOCH; /* cancelled */

@@ -12,6 +12,7 @@
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/core/core.h"
 #include "restore_fixture.h"
+#include "tests/wait.h"
 
 static void set_variable(struct node_fixture *n, uint32_t variable, uint32_t count, const float *values)
 {
@@ -333,8 +334,7 @@ static void a_variable_that_is_missing_is_found_out(void **state)
                                               .buffers_per_core = 2};
     assert_int_equal(ps_writer_start(NULL, &options, &writer, text), MR_OK);
     ps_writer_core_done(writer, 0);
-    while (!status.done)
-        ps_writer_status(writer, &status);
+    WAIT_UNTIL(ps_writer_status(writer, &status), status.done);
     ps_writer_finish(writer);
     assert_int_equal(status.status, MR_OK);
     node_check(node_restore(n, 1), MR_CHECKPOINT_CORRUPT, "variable v is not whole");

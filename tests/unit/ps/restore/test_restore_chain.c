@@ -11,6 +11,7 @@
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "restore_fixture.h"
 #include "tests/unit/ps/reader_each.h"
+#include "tests/wait.h"
 
 #define GONE_KEY 1005u /* keys[5] */
 
@@ -76,8 +77,7 @@ static void publish(struct ps_writer *writer, uint32_t cores)
     struct ps_writer_status status = {0};
     for (uint32_t core = 0; core < cores; core++)
         ps_writer_core_done(writer, core);
-    while (!status.done)
-        ps_writer_status(writer, &status);
+    WAIT_UNTIL(ps_writer_status(writer, &status), status.done);
     ps_writer_finish(writer);
     assert_int_equal(status.status, MR_OK);
 }

@@ -15,6 +15,7 @@
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/core/core.h"
 #include "restore_fixture.h"
+#include "tests/wait.h"
 
 /* Pushes 1 to 4, a checkpoint that has 1, 2 and 4, then 3 and 5; all of them again on another number of
  * cores. */
@@ -277,6 +278,12 @@ static void push_of_many(uint32_t cores, uint32_t index)
 }
 
 /* The node starts, and its log says what may go wrong, then or soon after. */
+static void read_log(int file, char *log, size_t capacity)
+{
+    const ssize_t bytes = pread(file, log, capacity - 1, 0);
+    log[bytes > 0 ? bytes : 0] = '\0';
+}
+
 static void a_start_tells_of_records_without_room(void **state)
 {
     struct node_fixture *n = *state;
@@ -294,11 +301,8 @@ static void a_start_tells_of_records_without_room(void **state)
     node_start(n, 1);
     const uint64_t forgotten = node_counter(n, 0, "ps.push_lanes_forgotten");
     const uint64_t lost = node_counter(n, 0, "ps.push_lanes_lost");
-    while (strstr(log, "may send their pushes again: these may be applied twice") == NULL) {
-        node_pause();
-        const ssize_t bytes = pread(file, log, sizeof(log) - 1, 0);
-        log[bytes > 0 ? bytes : 0] = '\0';
-    }
+    WAIT_UNTIL(read_log(file, log, sizeof(log)),
+               strstr(log, "may send their pushes again: these may be applied twice") != NULL);
     assert_int_equal(dup2(own, STDERR_FILENO), STDERR_FILENO);
     close(own);
     close(file);

@@ -3,10 +3,10 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
 #include <cmocka.h>
 #include "fake_dp.h"
 #include "node_fixture.h"
+#include "tests/wait.h"
 
 #define LOOKS 20u
 
@@ -50,7 +50,7 @@ static void no_core_goes_on_before_all_have_cut(void **state)
     fake_dp_release(1);
     for (uint32_t i = 0; i < LOOKS && !behind.is_answered; i++) {
         node_look(n);
-        nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+        wait_pause();
     }
     const bool went_on = behind.is_answered;
     fake_dp_release(2);

@@ -10,6 +10,7 @@
 #include "ps/control/control_internal.h"
 #include "tests/unit/ps/restore_fixture.h"
 #include "tests/unit/ps/store/remote_fixture.h"
+#include "tests/wait.h"
 
 struct fixture {
     struct remote_fixture remote;
@@ -315,8 +316,7 @@ static void start_without_numbers(struct fixture *x, uint32_t last)
 {
     http_server_fail(x->remote.server, HTTP_FAULT_503, last, UINT32_MAX);
     node_start(x->node, 1);
-    while (http_server_count(x->remote.server) < last - 1 + PS_HTTP_TRIES_MAX + PS_STORES_SAVE_TRIES)
-        node_pause();
+    WAIT_UNTIL(http_server_count(x->remote.server) >= last - 1 + PS_HTTP_TRIES_MAX + PS_STORES_SAVE_TRIES);
 }
 
 static void numbers_that_are_not_known_are_asked_for(void **state)
@@ -333,8 +333,7 @@ static void numbers_that_are_not_known_are_asked_for(void **state)
     start_without_numbers(x, last);
     node_check(save_to(n, ""), MR_INVALID_ARGUMENT, "save again");
     http_server_fail(x->remote.server, HTTP_FAULT_503, 0, 0);
-    while (save_to(n, "")->status != MR_OK)
-        node_pause();
+    WAIT_UNTIL(save_to(n, "")->status == MR_OK);
     assert_int_equal(node_wait_saved(n)[6], MR_OK);
     assert_string_equal(names_there(x), "ckpt-1 ckpt-2 history incarnation ");
     node_stop(n);
@@ -349,10 +348,7 @@ static void numbers_that_are_not_known_are_asked_for(void **state)
 
 static void wait_for_requests(struct fixture *x)
 {
-    for (uint32_t i = 0; http_server_count(x->remote.server) == 0; i++) {
-        assert_true(i < 60000);
-        node_pause();
-    }
+    WAIT_UNTIL(http_server_count(x->remote.server) > 0);
 }
 
 static void list(struct node_fixture *n, uint32_t features)
@@ -483,11 +479,7 @@ static void begin_a_restore_that_stalls(struct fixture *x, uint32_t first, struc
                                          mr_tensor_1d(MR_U64, 1, &id)};
     http_server_fail(x->remote.server, HTTP_FAULT_STALL, first, UINT32_MAX);
     node_post(x->node, 0, restore, &options, tensors, 2);
-    for (uint32_t i = 0; http_server_count(x->remote.server) < first; i++) {
-        assert_true(i < 60000);
-        node_look(x->node);
-        node_pause();
-    }
+    WAIT_UNTIL(node_look(x->node), http_server_count(x->remote.server) >= first);
 }
 
 /* Neither while it looks for what there is, nor while it loads; and no request is made again. */

@@ -12,6 +12,7 @@
 #include "tests/unit/ps/restore_fixture.h"
 #include "tests/unit/ps/store/remote_fixture.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/wait.h"
 
 struct fixture {
     struct remote_fixture remote;
@@ -101,11 +102,9 @@ static void look(struct node_fixture *n, uint64_t number, uint64_t out[SAVE_WORD
     memcpy(out, reply->tensors[3].data, SAVE_WORDS * sizeof(*out));
 }
 
-/* The test's own time limit ends it otherwise. */
 static void wait_for_copy(struct node_fixture *n, uint64_t number, uint64_t out[SAVE_WORDS])
 {
-    for (look(n, number, out); out[REMOTE] != PS_COPIED_THERE; look(n, number, out))
-        node_pause();
+    WAIT_UNTIL(look(n, number, out), out[REMOTE] == PS_COPIED_THERE);
 }
 
 /* When it was there on the disk, and when in the store; of partial ones, too. */
@@ -289,15 +288,13 @@ static void check_durable(struct node_fixture *n, uint64_t pushed, uint64_t numb
 
 static void wait_for_durable(struct node_fixture *n, uint64_t number, uint64_t checkpoint)
 {
-    while (mr_push_number(ask_durable(n, number)->sequence) != number)
-        usleep(1000);
+    WAIT_UNTIL(mr_push_number(ask_durable(n, number)->sequence) == number);
     check_durable(n, number, number, checkpoint);
 }
 
 static void wait_for_a_failed_copy(struct node_fixture *n)
 {
-    while (node_counter(n, 0, "remote.copies_failed") == 0)
-        usleep(1000);
+    WAIT_UNTIL(node_counter(n, 0, "remote.copies_failed") > 0);
 }
 
 /* What the disk has is not safe from the end of the machine. */

@@ -6,17 +6,16 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
-#include "dataplane/wire/base/clock.h"
 #include "ps/base/counter.h"
 #include "ps/store/copier.h"
 #include "ps/store/copy.h"
 #include "ps/store/copy_record.h"
 #include "remote_fixture.h"
 #include "tests/unit/ps/chain_fixture.h"
+#include "tests/wait.h"
 
-enum { LIMIT_S = 60, STOP_S = 60 };
+enum { STOP_S = 60 };
 
 struct fixture {
     struct remote_fixture remote;
@@ -64,15 +63,11 @@ static void fixture_stop(struct fixture *x)
 
 static void wait_for(const struct fixture *x, const uint64_t *counter, uint64_t value, const char *what)
 {
-    const uint64_t until_us = mr_clock_us() + LIMIT_S * UINT64_C(1000000);
-    while (ps_counter_read(counter) != value) {
-        if (mr_clock_us() > until_us)
-            fail_msg("%s is %llu and not %llu; state %llu, last status %llu", what,
-                     (unsigned long long)ps_counter_read(counter), (unsigned long long)value,
-                     (unsigned long long)ps_counter_read(&x->counters.state),
-                     (unsigned long long)ps_counter_read(&x->counters.last_status));
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
+    if (!WAIT_WITHIN(WAIT_LIMIT_S, ps_counter_read(counter) == value))
+        fail_msg("%s is %llu and not %llu; state %llu, last status %llu", what,
+                 (unsigned long long)ps_counter_read(counter), (unsigned long long)value,
+                 (unsigned long long)ps_counter_read(&x->counters.state),
+                 (unsigned long long)ps_counter_read(&x->counters.last_status));
 }
 #define WAIT_FOR(counter, value) wait_for(x, &x->counters.counter, (value), #counter)
 
@@ -131,8 +126,7 @@ static void a_node_that_was_stopped_goes_on(void **state)
     struct fixture *x = *state;
     http_server_fail(x->remote.server, HTTP_FAULT_STALL, 12, UINT32_MAX);
     start(x);
-    while (http_server_count(x->remote.server) < 12)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    WAIT_UNTIL(http_server_count(x->remote.server) >= 12);
     ps_copier_stop(x->copier, 0);
     x->copier = NULL;
     http_server_fail(x->remote.server, HTTP_FAULT_STALL, 0, 0);
@@ -147,8 +141,7 @@ static void interrupt_at(struct fixture *x, uint32_t at)
 {
     http_server_fail(x->remote.server, HTTP_FAULT_STALL, at, UINT32_MAX);
     start(x);
-    while (http_server_count(x->remote.server) < at)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    WAIT_UNTIL(http_server_count(x->remote.server) >= at);
     ps_copier_stop(x->copier, 0);
     x->copier = NULL;
     http_server_fail(x->remote.server, HTTP_FAULT_STALL, 0, 0);

@@ -2,7 +2,6 @@
  * there is memory for. */
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 #include "ps/io/store.h"
 #include "ps/store/part_sender.h"
+#include "tests/wait.h"
 
 enum { ROOM = 4096, PARTS = 20, LAST_BYTES = 100 };
 
@@ -30,19 +30,6 @@ struct fixture {
     pid_t over;       /* a thread that has sent its part */
     size_t sent[PARTS + 1];
 };
-
-/* Waits until a thread waits itself. */
-static void wait_for_rest(pid_t thread)
-{
-    char path[64], text[512];
-    (void)snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)thread);
-    for (bool rests = false; !rests; sched_yield()) {
-        FILE *f = fopen(path, "r");
-        assert_non_null(f);
-        rests = fgets(text, sizeof(text), f) != NULL && strstr(text, ") S ") != NULL;
-        fclose(f);
-    }
-}
 
 static int part_send(void *arg, uint32_t number, const uint8_t *data, size_t bytes)
 {
@@ -170,7 +157,7 @@ static void a_part_counts_once_those_before_it_do(void **state)
     while (x->over == 0)
         pthread_cond_wait(&x->changed, &x->lock);
     pthread_mutex_unlock(&x->lock);
-    wait_for_rest(x->over);
+    WAIT_UNTIL(thread_sleeps(x->over));
     const uint32_t sent = ps_part_sender_sent(x->sender);
     pthread_mutex_lock(&x->lock);
     x->held = 0;

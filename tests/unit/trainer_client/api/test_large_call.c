@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/list.h"
 #include "tests/unit/trainer_client/api/short_memory.h"
 #include "tests/unit/trainer_client/fake_node.h"
 #include "tests/unit/trainer_client/future_notice.h"
+#include "tests/wait.h"
 #include "trainer_client/api/large_call.h"
 #include "trainer_client/millrace.h"
 
@@ -436,8 +436,7 @@ static uint32_t late_made;
 
 static void wait_for_deadline(void)
 {
-    while (mr_clock_us() < late_us)
-        usleep(100);
+    WAIT_UNTIL(mr_clock_us() >= late_us);
 }
 
 static enum mr_status make_late(struct mrc_retry *r, struct mr_reply **reply)

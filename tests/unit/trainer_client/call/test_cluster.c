@@ -10,6 +10,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "tests/unit/trainer_client/fake_cluster.h"
 #include "tests/unit/trainer_client/future_notice.h"
+#include "tests/wait.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/millrace.h"
 #include "trainer_client/millrace_admin.h"
@@ -264,8 +265,7 @@ static void check_refused_calls(bool replay)
     const struct mr_options later = {.future = &future};
 
     assert_int_equal(mr_lookup(x.client, &later, x.table, x.keys, KEYS, NULL), MR_OK);
-    while (!mr_future_done(future))
-        usleep(100);
+    WAIT_UNTIL(mr_future_done(future));
     assert_int_equal(mr_future_wait(future, &reply), MR_OK);
     check_reply(&x, reply);
     mr_reply_free(reply);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/fake_node.h"
+#include "tests/wait.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/millrace.h"
 #include "trainer_client/millrace_observe.h"
@@ -239,8 +240,7 @@ static void test_progress_thread(void **state)
     struct mr_tensor tensor = mr_tensor_1d(MR_U8, large, bytes);
     assert_non_null(bytes);
     assert_int_equal(mr_echo(client, &options, 0, &tensor, 1, NULL), MR_OK);
-    while (atomic_load(&node->cores[0].requests) == before)
-        poll(NULL, 0, 1);
+    WAIT_UNTIL(atomic_load(&node->cores[0].requests) != before);
     assert_int_equal(mr_future_wait(future, NULL), MR_OK);
     mr_future_destroy(future);
     free(bytes);

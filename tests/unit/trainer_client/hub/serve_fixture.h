@@ -12,18 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 #include "tests/unit/trainer_client/fake_node.h"
 #include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
+#include "tests/wait.h"
 #include "trainer_client/hub/hub.h"
 #include "trainer_client/millrace.h"
 
 #define SAMPLES       400u
 #define BATCH_SAMPLES 10u
 #define TABLE         "fm"
-#define TRIES_MAX     60000u /* times 1 ms */
 
 struct bench {
     struct fake_node *node;
@@ -40,11 +39,6 @@ struct bench {
 
 static char node_address[64], hub_address[64];
 
-static inline void pause_briefly(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-}
-
 static inline void *run_hub(void *arg)
 {
     char error[HUB_ERROR_BYTES];
@@ -56,8 +50,7 @@ static inline void start_hub(struct bench *b)
 {
     assert_true(hub_init(&b->hub, &b->config));
     assert_int_equal(pthread_create(&b->thread, NULL, run_hub, &b->hub), 0);
-    while (atomic_load(&b->hub.port) == 0)
-        pause_briefly();
+    WAIT_UNTIL(atomic_load(&b->hub.port) != 0);
     snprintf(hub_address, sizeof(hub_address), "127.0.0.1:%u", atomic_load(&b->hub.port));
 }
 
@@ -148,14 +141,9 @@ static inline void start_plan(struct mr_client *trainer, const struct mr_sample_
 static inline enum mr_status read_batch(struct mr_client *trainer, const uint64_t *done, uint32_t done_count,
                                         struct mr_batch *batch)
 {
-    enum mr_status status = MR_NOT_READY;
-    for (uint32_t i = 0; i < TRIES_MAX && status == MR_NOT_READY; i++) {
-        status = mr_read_sample(trainer, NULL, done, done_count, batch);
-        if (status == MR_NOT_READY) {
-            done_count = 0;
-            pause_briefly();
-        }
-    }
+    enum mr_status status = mr_read_sample(trainer, NULL, done, done_count, batch);
+    if (status == MR_NOT_READY)
+        WAIT_UNTIL((status = mr_read_sample(trainer, NULL, done, 0, batch)) != MR_NOT_READY);
     return status;
 }
 

@@ -15,6 +15,7 @@
 #include "millrace_observe.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/unit/trainer_client/hub/serve_fixture.h"
+#include "tests/wait.h"
 
 static void each_sample_is_applied_once(void **state)
 {
@@ -98,10 +99,8 @@ static void a_trainer_of_another_version_is_named(void **state)
         says, sizeof(says),
         "speaks version %u of the protocol, and this hub (version %s) version %u: upgrade the peer",
         MR_PROTOCOL_VERSION - 1, mr_version_text(), MR_PROTOCOL_VERSION);
-    for (uint32_t tries = 0; tries < TRIES_MAX && !is_said(says); tries++) {
-        (void)sendto(s, hello, sizeof(hello), 0, (const struct sockaddr *)&to, sizeof(to));
-        pause_briefly();
-    }
+    WAIT_UNTIL((void)sendto(s, hello, sizeof(hello), 0, (const struct sockaddr *)&to, sizeof(to)),
+               is_said(says));
     mr_log_listen(NULL, NULL);
     close(s);
     assert_true(is_said(says));
@@ -172,16 +171,17 @@ static void held_out_batches_end_by_the_trainers_word(void **state)
     mr_client_destroy(trainer);
 }
 
+static bool is_ready(struct bench *b, uint64_t sequence)
+{
+    pthread_mutex_lock(&b->hub.lock);
+    const bool is = hub_plan_state(&b->hub.parts.all[0].plan, sequence) == HUB_BATCH_READY;
+    pthread_mutex_unlock(&b->hub.lock);
+    return is;
+}
+
 static void wait_until_ready(struct bench *b, uint64_t sequence)
 {
-    bool is_ready = false;
-    for (uint32_t tries = 0; tries < TRIES_MAX && !is_ready; tries++) {
-        pthread_mutex_lock(&b->hub.lock);
-        is_ready = hub_plan_state(&b->hub.parts.all[0].plan, sequence) == HUB_BATCH_READY;
-        pthread_mutex_unlock(&b->hub.lock);
-        pause_briefly();
-    }
-    assert_true(is_ready);
+    WAIT_UNTIL(is_ready(b, sequence));
 }
 
 /* With room for one feed: it must not stay taken by a batch that turns out to be over. */
@@ -471,13 +471,10 @@ static void a_table_that_is_not_there_is_named(void **state)
     struct mr_batch batch;
     plan.table = "fn";
     start_plan(trainer, &plan);
-    bool is_named = false;
-    for (uint32_t i = 0; i < TRIES_MAX && !is_named; i++) {
-        assert_int_equal(mr_read_sample(trainer, NULL, NULL, 0, &batch), MR_NOT_READY);
-        is_named = strstr(mr_last_error(), "has no table 'fn'") != NULL;
-        pause_briefly();
-    }
-    assert_true(is_named);
+    enum mr_status status;
+    WAIT_UNTIL((status = mr_read_sample(trainer, NULL, NULL, 0, &batch)) != MR_NOT_READY ||
+               strstr(mr_last_error(), "has no table 'fn'") != NULL);
+    assert_int_equal(status, MR_NOT_READY);
     const struct mr_feature table = mr_feature_table("fn", 4);
     assert_int_equal(mr_create(b->server, NULL, &table, 1, &b->table), MR_OK);
     assert_int_equal(train(b, trainer, UINT32_MAX), SAMPLES / BATCH_SAMPLES);
@@ -489,14 +486,11 @@ static void a_table_that_is_not_there_is_named(void **state)
 static enum mr_status wait_for_reason(struct mr_client *trainer, const char *reason)
 {
     struct mr_batch batch;
-    enum mr_status status = MR_NOT_READY;
-    for (uint32_t i = 0; i < TRIES_MAX && status == MR_NOT_READY; i++) {
-        status = mr_read_sample(trainer, NULL, NULL, 0, &batch);
-        if (strstr(mr_last_error(), reason) != NULL)
-            return status;
-        pause_briefly();
-    }
-    fail_msg("no reason \"%s\": %s", reason, mr_last_error());
+    enum mr_status status;
+    WAIT_UNTIL((status = mr_read_sample(trainer, NULL, NULL, 0, &batch)) != MR_NOT_READY ||
+               strstr(mr_last_error(), reason) != NULL);
+    if (strstr(mr_last_error(), reason) == NULL)
+        fail_msg("no reason \"%s\": %s", reason, mr_last_error());
     return status;
 }
 

@@ -11,6 +11,7 @@
 #include "tests/unit/trainer_client/hub/format/block_bytes.h"
 #include "tests/unit/trainer_client/hub/kafka/kafka_mock.h"
 #include "tests/unit/trainer_client/hub/serve_fixture.h"
+#include "tests/wait.h"
 
 static struct kafka_mock kafka;
 
@@ -82,21 +83,23 @@ static void a_topic_goes_on_where_it_was(void **state)
     assert_applied(b, 1);
 }
 
+/* Trains on a batch, if there is one. */
+static void train_one(struct bench *b, struct mr_client *trainer)
+{
+    struct mr_batch batch;
+    const enum mr_status status = mr_read_sample(trainer, NULL, NULL, 0, &batch);
+    if (status == MR_NOT_READY)
+        return;
+    assert_int_equal(status, MR_OK);
+    learn(b, &batch);
+    mr_reply_free(batch.reply);
+}
+
 /* By two hubs in turn, until so many samples are applied. */
 static void train_in_turn(struct bench *b, struct mr_client *const trainers[2], uint32_t samples)
 {
-    for (uint32_t i = 0; applied_samples(b) < samples; i++) {
-        struct mr_batch batch;
-        enum mr_status status = mr_read_sample(trainers[i % 2], NULL, NULL, 0, &batch);
-        assert_true(i < 2 * TRIES_MAX);
-        if (status == MR_NOT_READY) {
-            pause_briefly();
-            continue;
-        }
-        assert_int_equal(status, MR_OK);
-        learn(b, &batch);
-        mr_reply_free(batch.reply);
-    }
+    uint32_t i = 0;
+    WAIT_UNTIL(applied_samples(b) >= samples || (train_one(b, trainers[i++ % 2]), false));
     assert_int_equal(applied_samples(b), samples);
 }
 
@@ -160,8 +163,7 @@ static void a_plan_without_messages_waits_for_partitions_too(void **state)
     struct mr_client *trainer = connect_to(hub_address);
     const uint32_t answers = atomic_load(&kafka_mock_answers);
     assert_int_equal(mr_start_sample(trainer, &(struct mr_options){.future = &started}, &plan, &info), MR_OK);
-    while (atomic_load(&kafka_mock_answers) < answers + 3) /* the topic is open, and has no messages */
-        pause_briefly();
+    WAIT_UNTIL(atomic_load(&kafka_mock_answers) >= answers + 3); /* the topic is open, without messages */
     atomic_store(&kafka_mock_shown_partitions, INT_MAX);
     assert_int_equal(mr_future_wait(started, NULL), MR_OK);
     mr_future_destroy(started);
@@ -276,13 +278,21 @@ static size_t refusals_left(int32_t broker)
     return count;
 }
 
+/* A request that waits for messages may leave its refusal out. */
+static void refuse_one(int32_t broker)
+{
+    if (refusals_left(broker) == 0)
+        rd_kafka_mock_broker_push_request_error_rtts(kafka.cluster, broker, KAFKA_FETCH, 1,
+                                                     RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, 0);
+}
+
 /* One that has had no message yet, while the other one is trained on. */
 static void a_partition_that_cannot_be_read_ends_the_plan(void **state)
 {
     struct bench *b = *state;
     const struct mr_sample_plan plan = live_plan("kafka:revoked");
     struct mr_batch batch;
-    enum mr_status status = MR_NOT_READY;
+    enum mr_status status;
     kafka_mock_topic(&kafka, "revoked", 2);
     for (int32_t i = 0; i < 2; i++) /* each broker leads one */
         assert_int_equal(rd_kafka_mock_partition_set_leader(kafka.cluster, "revoked", i, i + 1),
@@ -291,17 +301,10 @@ static void a_partition_that_cannot_be_read_ends_the_plan(void **state)
     struct mr_client *trainer = connect_to(hub_address);
     start_plan(trainer, &plan);
     assert_int_equal(train(b, trainer, 3), 3);
-    for (uint32_t i = 0; i < TRIES_MAX && status == MR_NOT_READY; i++) {
-        if (refusals_left(2) == 0) /* a request that waits for messages may leave its refusal out */
-            rd_kafka_mock_broker_push_request_error_rtts(kafka.cluster, 2, KAFKA_FETCH, 1,
-                                                         RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, 0);
-        pause_briefly();
-        status = mr_read_sample(trainer, NULL, NULL, 0, &batch);
-    }
+    WAIT_UNTIL(refuse_one(2), (status = mr_read_sample(trainer, NULL, NULL, 0, &batch)) != MR_NOT_READY);
     assert_int_equal(status, MR_IO_ERROR);
     assert_non_null(strstr(mr_last_error(), "kafka:revoked[1] cannot be read from offset "));
-    while (refusals_left(2) > 0)
-        pause_briefly();
+    WAIT_UNTIL(refusals_left(2) == 0);
     start_plan(trainer, &plan); /* once it may be read */
     put_samples("revoked", 1, 30, 10);
     assert_int_equal(train(b, trainer, 1), 1);

@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <cmocka.h>
 #include "millrace_admin.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/unit/trainer_client/replay_fixture.h"
+#include "tests/wait.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
 #include "trainer_client/replay/resend.h"
@@ -127,8 +127,7 @@ static void test_a_save_that_dies_with_the_server_is_made_again(void **state)
     atomic_store(&x.node->saves_ignored, 2);
     assert_int_equal(pthread_create(&saver, NULL, save_in_thread, &x), 0);
     for (uint32_t left = 2; left-- > 0;) {
-        while (atomic_load(&x.node->saves_ignored) > left)
-            usleep(1000);
+        WAIT_UNTIL(atomic_load(&x.node->saves_ignored) <= left);
         replay_crash(&x);
     }
     assert_int_equal(pthread_join(saver, &status), 0);
@@ -147,8 +146,7 @@ static void test_a_save_in_flight_is_not_made_again(void **state)
     replay_start(&x, 1, 0);
     atomic_store(&x.node->saves_ignored, 1);
     assert_int_equal(save_into(x.client, &options, "/dir", NULL), MR_OK);
-    while (atomic_load(&x.node->saves_ignored) > 0)
-        usleep(1000);
+    WAIT_UNTIL(atomic_load(&x.node->saves_ignored) == 0);
     replay_crash(&x);
     assert_int_equal(mr_future_wait(future, NULL), MR_UNKNOWN_OUTCOME);
     mr_future_destroy(future);

@@ -4,9 +4,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
-#include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/replay_fixture.h"
+#include "tests/wait.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/future.h"
 #include "trainer_client/replay/replay_hooks.h"
@@ -159,11 +159,7 @@ static void test_an_answer_of_before_a_restore_comes_late(void **state)
     assert_int_equal(mr_future_wait(future, NULL), MR_OK);
     mr_future_destroy(future);
     replay_push_steps(&x, 7, 9);
-    for (uint32_t tries = 0; tries < 60000 && replay_info_of(&x).kept > 2; tries++) {
-        fake_node_save(x.node);
-        replay_push_steps(&x, 10, 10);
-        usleep(1000);
-    }
+    WAIT_UNTIL(fake_node_save(x.node), replay_push_steps(&x, 10, 10), replay_info_of(&x).kept <= 2);
     assert_int_equal(replay_info_of(&x).kept, 2);
     replay_crash(&x);
     replay_check_rows(&x);

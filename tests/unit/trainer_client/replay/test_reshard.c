@@ -4,10 +4,10 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <cmocka.h>
 #include "tests/unit/trainer_client/future_notice.h"
 #include "tests/unit/trainer_client/replay_fixture.h"
+#include "tests/wait.h"
 #include "trainer_client/call/client.h"
 #include "trainer_client/call/retry.h"
 #include "trainer_client/replay/reshard.h"
@@ -373,10 +373,7 @@ static void test_an_older_directory_and_other_cores(void **state)
         crash_onto(&x, cores[i][1]);
         replay_check_rows(&x);
         save_and_let_go(&x, 11, 12);
-        for (uint32_t tries = 0; tries < 60000 && replay_info_of(&x).oldest_step < 12; tries++) {
-            mr_client_progress(x.client);
-            usleep(1000);
-        }
+        WAIT_UNTIL(mr_client_progress(x.client), replay_info_of(&x).oldest_step >= 12);
         put_back(&x, copy, cores[i][2]);
         check_reported(&x, "of steps 1..");
         crash_onto(&x, cores[i][2]);
@@ -388,10 +385,7 @@ static void test_an_older_directory_and_other_cores(void **state)
 
 static void wait_until_kept_from(struct replay_fixture *x, uint64_t step)
 {
-    for (uint32_t tries = 0; tries < 60000 && replay_info_of(x).oldest_step < step; tries++) {
-        mr_client_progress(x->client);
-        usleep(1000);
-    }
+    WAIT_UNTIL(mr_client_progress(x->client), replay_info_of(x).oldest_step >= step);
     assert_int_equal(replay_info_of(x).oldest_step, step);
 }
 
@@ -535,10 +529,7 @@ static void test_former_streams_are_let_go(void **state)
     replay_push_steps(&x, 6, 7);
     fake_node_save(x.node);
     replay_push_steps(&x, 8, 8);
-    for (uint32_t i = 0; i < 60000 && replay_info_of(&x).kept > 3; i++) {
-        mr_client_progress(x.client);
-        usleep(1000);
-    }
+    WAIT_UNTIL(mr_client_progress(x.client), replay_info_of(&x).kept <= 3);
     assert_int_equal(replay_info_of(&x).kept, 3);
     assert_int_equal(replay_info_of(&x).oldest_step, 8);
     crash_onto(&x, 2);

@@ -2,7 +2,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <time.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "graph.h"
 #include "math_functions.h"
 #include "net.h"
+#include "tests/wait.h"
 
 enum { WORKERS = 3, ELEMENTS = 4, TRAINERS = 8, ROUNDS = 10, DEPTH = GRAPH_DEPTH };
 
@@ -242,9 +242,7 @@ static void recorded_by_the_program(void **state)
     assert_int_equal(mr_autograd_record(g->context, "thrice", NULL, 0, NULL, 0, &factor, destroy), MR_OK);
     assert_int_equal(destroyed, 1);
     graph_end(g);
-    for (uint32_t i = 0; i < 10000 && destroyed < 2; i++) /* by a thread of the library */
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    assert_int_equal(destroyed, 2);
+    WAIT_UNTIL(destroyed == 2); /* by a thread of the library */
 }
 
 static void what_cannot_be_recorded(void **state)

@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <cmocka.h>
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "graph.h"
 #include "math_functions.h"
 #include "net.h"
+#include "tests/wait.h"
 
 enum { WORKERS = 4, VICTIM = 3, ELEMENTS = 4, TRAINERS = 6, WORLDS = 6, SECOND_US = 1000000 };
 
@@ -95,13 +95,6 @@ static bool all_met_death(struct trainer *trainers)
     return met;
 }
 
-/* Threads run meanwhile. */
-static void nap(void)
-{
-    struct timespec ms = {.tv_nsec = 1000000};
-    (void)nanosleep(&ms, NULL);
-}
-
 static void one_world(uint32_t steps_before)
 {
     struct net *net = malloc(sizeof(*net));
@@ -115,14 +108,10 @@ static void one_world(uint32_t steps_before)
         trainers[i] = (struct trainer){.rpc = net->workers[i % WORKERS].rpc, .stop = &stop};
         assert_int_equal(pthread_create(&trainers[i].thread, NULL, train, &trainers[i]), 0);
     }
-    while (all_right(trainers) < steps_before)
-        nap();
+    WAIT_UNTIL(all_right(trainers) >= steps_before);
     net_silence(net, VICTIM, true);
     net_skip(net, 25 * SECOND_US);
-    while (!all_met_death(trainers)) {
-        nap();
-        net_skip(net, SECOND_US / 10);
-    }
+    WAIT_UNTIL(net_skip(net, SECOND_US / 10), all_met_death(trainers));
     atomic_store(&stop, true);
     for (uint32_t i = 0; i < TRAINERS; i++) {
         pthread_join(trainers[i].thread, NULL);
@@ -130,8 +119,7 @@ static void one_world(uint32_t steps_before)
             fail_msg("trainer %u: %s", i, trainers[i].wrong);
     }
     for (uint32_t i = 0; i < WORKERS; i++)
-        while (i != VICTIM && contexts_known(net->workers[i].rpc->contexts) != 0)
-            nap();
+        WAIT_UNTIL(i == VICTIM || contexts_known(net->workers[i].rpc->contexts) == 0);
     net_stop(net);
     free(net);
     assert_int_equal(math_saved(), 0);

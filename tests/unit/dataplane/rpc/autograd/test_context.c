@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/rpc/autograd/context.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "graph.h"
 #include "math_functions.h"
 #include "net.h"
+#include "tests/wait.h"
 
 enum { WORKERS = 4, ELEMENTS = 4, SECOND_US = 1000000, MANY = 50 };
 
@@ -179,8 +179,7 @@ static enum mr_status pass_gate(struct mr_rpc_call *call, const struct mr_value 
 /* No time is skipped: threads have yet to run, and calls their time-outs. */
 static void wait_for_load(void **state, uint32_t rank, uint32_t load)
 {
-    while (mr_executor_load(worker(state, rank)->executor) != load)
-        (void)usleep(1000);
+    WAIT_UNTIL(mr_executor_load(worker(state, rank)->executor) == load);
 }
 
 /* w1's call comes to w2, and waits for its thread until everybody knows that w1 is dead: it brings no context

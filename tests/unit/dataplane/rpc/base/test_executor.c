@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/rpc/base/executor.h"
+#include "tests/wait.h"
 
 struct bench {
     pthread_mutex_t lock;
@@ -344,8 +345,7 @@ static void short_ones_that_are_not_are_nudged(void **state)
 static void wait_until_asleep(struct mr_executor *e, uint32_t threads)
 {
     struct mr_executor_use use;
-    for (mr_executor_use(e, &use); use.asleep < threads; mr_executor_use(e, &use))
-        usleep(100);
+    WAIT_UNTIL(mr_executor_use(e, &use), use.asleep >= threads);
 }
 
 /* Of two threads one runs a short job, which is not as short as it seems: those that come after it wait until
@@ -487,45 +487,50 @@ static void wait_for_another(struct mr_job *job)
     struct bench *b = w->task.bench;
     mr_executor_give_one(w->e, &w->task.job);
     wait_until(b, &b->told, UINT32_MAX); /* until the executor ends */
-    usleep(50000);
     mr_executor_blocks();
     wait_until(b, &b->ended, 1);
     mr_executor_unblocks();
 }
 
-static void *destroy_it(void *e)
+/* A thread that stops an executor. */
+struct stopper {
+    pthread_t thread;
+    _Atomic pid_t id;
+    struct mr_executor *e;
+};
+
+static void *stopper_main(void *arg)
 {
-    mr_executor_destroy(e);
+    struct stopper *s = arg;
+    atomic_store(&s->id, gettid());
+    mr_executor_stop(s->e);
     return NULL;
 }
 
-/* Or destroying it would wait for ever. */
+/* Returns when it waits for the executor's threads, all of which know by then that it ends. */
+static void stopper_start(struct stopper *s, struct mr_executor *e)
+{
+    *s = (struct stopper){.e = e};
+    assert_int_equal(pthread_create(&s->thread, NULL, stopper_main, s), 0);
+    WAIT_UNTIL(atomic_load(&s->id) != 0 && thread_sleeps(atomic_load(&s->id)));
+}
+
+/* Or stopping it would wait for ever. */
 static void who_waits_is_stood_in_for_to_the_end(void **state)
 {
     struct bench b;
     struct mr_executor *e = start(&b, 1);
     struct waiter w = {.task = {.job = {.run = run}, .bench = &b}, .job = {.run = wait_for_another}, .e = e};
-    pthread_t thread;
+    struct stopper stopper;
     mr_executor_give_one(e, &w.job);
-    assert_int_equal(pthread_create(&thread, NULL, destroy_it, e), 0);
-    usleep(50000);
+    stopper_start(&stopper, e);
     pthread_mutex_lock(&b.lock);
     b.told = UINT32_MAX;
     pthread_cond_broadcast(&b.changed);
     pthread_mutex_unlock(&b.lock);
-    pthread_join(thread, NULL);
+    pthread_join(stopper.thread, NULL);
     assert_int_equal(b.ended, 1);
-}
-
-static void *stop_it(void *e)
-{
-    mr_executor_stop(e);
-    return NULL;
-}
-
-static void sleep_a_little(void)
-{
-    usleep(50000);
+    mr_executor_destroy(e);
 }
 
 /* It sleeps when it learns of the end, as another works for it, which leaves it nothing to be woken for. */
@@ -535,7 +540,7 @@ static void one_that_is_one_too_many_ends_too(void **state)
     struct mr_executor *e = start(&waits, 1), *none = start(&runs, 1);
     struct task first = {.job = {.run = run}, .bench = &waits, .waits = true, .stands_aside = true};
     struct task second = {.job = {.run = run}, .bench = &runs, .waits = true}, third = second;
-    pthread_t thread;
+    struct stopper stopper;
     mr_executor_give_one(e, &first.job);
     wait_until(&waits, &waits.running, 1);
     mr_executor_give_one(e, &second.job); /* a second thread stands in for the first, */
@@ -543,11 +548,10 @@ static void one_that_is_one_too_many_ends_too(void **state)
     open_gate(&waits); /* which comes back, and sleeps */
     wait_until(&waits, &waits.ended, 1);
     mr_executor_give_one(e, &third.job);
-    sleep_a_little();
-    assert_int_equal(pthread_create(&thread, NULL, stop_it, e), 0);
-    sleep_a_little();
+    wait_until_asleep(e, 1);
+    stopper_start(&stopper, e);
     open_gate(&runs);
-    pthread_join(thread, NULL);
+    pthread_join(stopper.thread, NULL);
     assert_int_equal(runs.ended, 2);
     mr_executor_destroy(e);
     mr_executor_destroy(none);

@@ -1,5 +1,4 @@
 /* Calls between workers: values, errors, futures. */
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +9,7 @@
 #include <cmocka.h>
 #include "dataplane/rpc/base/rpc.h"
 #include "net.h"
+#include "tests/wait.h"
 
 static int setup(void **state)
 {
@@ -381,8 +381,8 @@ static void then_runs_once_before_or_after_the_end(void **state)
     net_function(worker(state, 1), "fails", "", "", net_fails, NULL, 0);
     for (uint32_t i = 0; i < 4; i++) {
         assert_int_equal(mr_rpc_async(worker(state, 0), i % 2, "mirror", &value, 1, NULL, &future), MR_OK);
-        while (i >= 2 && !mr_rpc_done(future))
-            sched_yield();
+        if (i >= 2)
+            WAIT_UNTIL(mr_rpc_done(future));
         assert_int_equal(mr_rpc_then(future, note_then, &seen), MR_OK);
         gate_wait_begun(&seen.gate, i + 1);
         assert_int_equal(seen.status, MR_OK);
@@ -532,8 +532,7 @@ static enum mr_status finishes_at_once(struct mr_rpc_call *call, const struct mr
 
 static void wait_postponed(struct postponed *p, uint32_t count)
 {
-    while (p->count < count)
-        sched_yield();
+    WAIT_UNTIL(p->count >= count);
 }
 
 /* There is one executor thread. */

@@ -8,14 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <cmocka.h>
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 #include "rref_functions.h"
+#include "tests/wait.h"
 
-#define SOON_TRIES 20000u /* of a millisecond */
-#define MANY       40u    /* messages of references: more than there is room for at first */
+#define MANY 40u /* messages of references: more than there is room for at first */
 
 /* ---- what fails ---- */
 
@@ -67,16 +66,6 @@ static int setup_full(void **state)
     return setup(state);
 }
 
-static bool soon(bool (*is_so)(void *arg), void *arg)
-{
-    for (uint32_t i = 0; i < SOON_TRIES; i++) {
-        if (is_so(arg))
-            return true;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-    return false;
-}
-
 static bool is_destroyed(void *object)
 {
     return atomic_load(&((struct counted *)object)->destroyed) == 1;
@@ -112,7 +101,7 @@ static void a_reference_in_an_answer_that_waits_is_passed_out_once(void **state)
     net_function(worker(state, 1), "make_reference", "", "ref", make_reference, &object, 0);
     atomic_store(&full, net->workers[1].ep);
     made(mr_rpc_async(worker(state, 0), 1, "make_reference", NULL, 0, NULL, &future));
-    assert_true(soon(was_refused, NULL));
+    WAIT_UNTIL(was_refused(NULL));
     assert_false(mr_rpc_done(future));
     atomic_store(&full, NULL);
     made(mr_rpc_wait(future, &result));
@@ -121,7 +110,7 @@ static void a_reference_in_an_answer_that_waits_is_passed_out_once(void **state)
     assert_int_equal(object.used_late, 0);
     mr_rpc_result_free(result);
     mr_rpc_future_destroy(future);
-    assert_true(soon(is_destroyed, &object));
+    WAIT_UNTIL(is_destroyed(&object));
 }
 
 /* The owner is busy so often, and has the request again each time. */
@@ -174,16 +163,16 @@ static void answers_that_wait_keep_a_node_from_going(void **state)
     struct mr_rpc_result *result;
     atomic_store(&full, net->workers[1].ep);
     made(mr_rpc_async(worker(state, 0), 1, "mirror", &value, 1, NULL, &future));
-    assert_true(soon(was_refused, NULL));
+    WAIT_UNTIL(was_refused(NULL));
     pthread_mutex_lock(&net->lock);
     mr_agent_retire(idle.rpc);
     pthread_mutex_unlock(&net->lock);
-    assert_true(soon(runs_nothing, &idle));
+    WAIT_UNTIL(runs_nothing(&idle));
     assert_true(idle.unfinished > 0);
     atomic_store(&full, NULL);
     made(mr_rpc_wait(future, &result));
     assert_int_equal(mr_rpc_result_value(result, 0)->i64, 7);
-    assert_true(soon(is_finished, &idle));
+    WAIT_UNTIL(is_finished(&idle));
     mr_rpc_result_free(result);
     mr_rpc_future_destroy(future);
 }
@@ -230,7 +219,7 @@ static void the_references_of_a_malformed_answer_are_released(void **state)
     pthread_mutex_unlock(&net->lock);
     mr_rref_release(remote);
     mr_rref_release(own);
-    assert_true(soon(is_destroyed, &object));
+    WAIT_UNTIL(is_destroyed(&object));
     await_nothing_held(state);
 }
 
@@ -263,7 +252,7 @@ static void a_worker_that_misses_a_message_is_dead(void **state)
         made(mr_remote(worker(state, 0), 1, "make_object", &address, 1, NULL, &rrefs[i]));
         made(mr_rref_confirm(rrefs[i], 0));
     }
-    assert_true(soon(calls_are_over, &(struct idle){.net = net, .rpc = worker(state, 0)}));
+    WAIT_UNTIL(calls_are_over(&(struct idle){.net = net, .rpc = worker(state, 0)}));
     pthread_mutex_lock(&net->lock); /* so that all go at once */
     atomic_store(&no_realloc, true);
     for (uint32_t i = 0; i < MANY; i++)
@@ -271,10 +260,10 @@ static void a_worker_that_misses_a_message_is_dead(void **state)
     (void)mr_agent_poll(worker(state, 0), mr_agent_now(worker(state, 0)));
     atomic_store(&no_realloc, false);
     pthread_mutex_unlock(&net->lock);
-    assert_true(soon(is_dead, worker(state, 0)));
+    WAIT_UNTIL(is_dead(worker(state, 0)));
     assert_int_equal(mr_rpc_sync(worker(state, 0), 1, "nothing", NULL, 0, NULL, NULL), MR_WORKER_DIED);
     made(mr_rpc_sync(worker(state, 0), 2, "nothing", NULL, 0, NULL, NULL));
-    assert_true(soon(is_dead, worker(state, 2)));
+    WAIT_UNTIL(is_dead(worker(state, 2)));
     net_silence(net, 1, true); /* its values end with it */
 }
 

@@ -1,7 +1,6 @@
 /* The distributed optimizer: over parameters on several workers, from several trainers, and what goes
  * wrong. */
 #include <math.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,6 +16,7 @@
 #include "dataplane/rpc/dist_optimizer/owned_optimizer.h"
 #include "line_model.h"
 #include "net.h"
+#include "tests/wait.h"
 
 #define WORKERS    3u
 #define FLOATS     5u
@@ -136,8 +136,7 @@ static int teardown(void **state)
         mr_rref_release(w->models[i].parameter);
         mr_rrefs_release_named(w->net.workers[i].rpc->rrefs);
     }
-    while (!nothing_held(&w->net))
-        sched_yield();
+    WAIT_UNTIL(nothing_held(&w->net));
     atomic_store(&locking_net, NULL);
     assert_int_equal(atomic_load(&unlocked), 0);
     net_stop(&w->net);
@@ -353,6 +352,12 @@ static void *step_once(void *arg)
     return NULL;
 }
 
+/* Whether another thread waits for a mutex that this one has: glibc's mark of it. */
+static bool is_waited_for(const pthread_mutex_t *mutex)
+{
+    return __atomic_load_n(&mutex->__data.__lock, __ATOMIC_RELAXED) > 1;
+}
+
 /* What the owner is at, another step waits for. */
 static void an_owner_makes_one_step_at_a_time(void **state)
 {
@@ -368,8 +373,7 @@ static void an_owner_makes_one_step_at_a_time(void **state)
     made(line_backward(rpc, 1, 2, mr_tensor_1d(MR_F32, FLOATS, x), 3, stepper.context, &loss));
     pthread_mutex_lock(owner->stepping); /* as another step that goes on */
     assert_int_equal(pthread_create(&stepper.thread, NULL, step_once, &stepper), 0);
-    for (uint32_t i = 0; i < 100 && !atomic_load(&stepper.done); i++)
-        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+    WAIT_UNTIL(is_waited_for(owner->stepping) || atomic_load(&stepper.done));
     assert_false(atomic_load(&stepper.done));
     made(mr_parameter_read(w->models[1].parameter, &version));
     assert_int_equal(mr_parameter_number(version), 1);

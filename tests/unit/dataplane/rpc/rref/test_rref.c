@@ -1,6 +1,5 @@
 /* References between workers: made, passed, fetched, released, and what becomes of them when somebody
  * dies. */
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +12,7 @@
 #include "dataplane/rpc/rref/rref_count_internal.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 #include "rref_functions.h"
+#include "tests/wait.h"
 
 static struct mr_rpc_result *to_here(struct mr_rref *rref)
 {
@@ -430,8 +430,7 @@ static void waits_end_when_the_worker_does(void **state)
     made(mr_remote(worker(state, 0), 0, "gate", NULL, 0, &patient, &reader.rref));
     gate_wait_begun(&gate, 1);
     assert_int_equal(pthread_create(&reader.thread, NULL, read_and_open, &reader), 0);
-    while (!somebody_waits(net, reader.rref))
-        sched_yield();
+    WAIT_UNTIL(somebody_waits(net, reader.rref));
     net_end(net, 0);
     pthread_join(reader.thread, NULL);
     assert_int_equal(reader.status, MR_SHUTTING_DOWN);

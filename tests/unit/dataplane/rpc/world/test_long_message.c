@@ -1,6 +1,5 @@
 /* Messages that go in parts: whole and once, whatever is lost; given up in the middle; and what they take of
  * memory. */
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +12,7 @@
 #include "dataplane/rpc/rref/rref_count_internal.h"
 #include "dataplane/rpc/rref/rref_internal.h"
 #include "rref_functions.h"
+#include "tests/wait.h"
 
 #define KIB     1024u
 #define MIB     (1024u * KIB)
@@ -59,19 +59,23 @@ static uint32_t unfinished(void **state, uint32_t rank)
 /* Nothing of long messages is left on that worker. */
 static void await_none(void **state, uint32_t rank)
 {
-    while (long_bytes(state, rank) != 0 || unfinished(state, rank) != 0)
-        sched_yield();
+    WAIT_UNTIL(long_bytes(state, rank) == 0 && unfinished(state, rank) == 0);
 }
 
-static void await_silence_of(struct net *net, uint32_t rank)
+static bool is_silent(struct net *net, uint32_t rank)
 {
-    bool silent = false;
-    while (!silent) {
-        sched_yield();
-        pthread_mutex_lock(&net->lock);
-        silent = net->workers[rank].silent;
-        pthread_mutex_unlock(&net->lock);
-    }
+    pthread_mutex_lock(&net->lock);
+    const bool silent = net->workers[rank].silent;
+    pthread_mutex_unlock(&net->lock);
+    return silent;
+}
+
+static bool message_waits(struct net *net, uint32_t rank)
+{
+    pthread_mutex_lock(&net->lock);
+    const bool waits = !mr_list_empty(&net->workers[rank].rpc->longs.in);
+    pthread_mutex_unlock(&net->lock);
+    return waits;
 }
 
 static struct mr_value tensor(const float *floats, uint32_t count)
@@ -303,7 +307,7 @@ static void die_in_the_middle(void **state, uint32_t who, bool answer)
     net_silence_after(net, who, IN_PART);
     struct mr_rpc_future *future =
         answer ? begin(state, 1, "make_bytes", &bytes, 1, 0) : begin(state, 1, "count_runs", values, 1, 0);
-    await_silence_of(net, who);
+    WAIT_UNTIL(is_silent(net, who));
     uint32_t other = 1 - who;
     assert_int_not_equal(unfinished(state, other), 0);
     net_skip(net, 30000000);
@@ -351,7 +355,7 @@ static void give_up_in_the_middle(void **state, const char *function, bool cance
     net_die_late(*state);
     net_silence_after(net, 1, IN_PART);
     struct mr_rpc_future *future = begin(state, 1, function, values, 3, cancels ? 60000 : IN_PART_MS);
-    await_silence_of(net, 1);
+    WAIT_UNTIL(is_silent(net, 1));
     if (cancels)
         mr_rpc_cancel(future);
     net_skip(net, (IN_PART_MS + 1000) * 1000u);
@@ -410,7 +414,7 @@ static void references_in_an_answer_come_or_go(void **state)
     net_die_late(*state);
     net_silence_after(net, 1, IN_PART);
     struct mr_rpc_future *future = begin(state, 1, "make_both", NULL, 0, IN_PART_MS);
-    await_silence_of(net, 1);
+    WAIT_UNTIL(is_silent(net, 1));
     net_skip(net, (IN_PART_MS + 1000) * 1000u);
     assert_int_equal(mr_rpc_wait(future, NULL), MR_DEADLINE_EXCEEDED);
     net_silence(net, 1, false);
@@ -440,7 +444,7 @@ static void arguments_are_freed_before_the_answer_is_fetched(void **state)
     struct mr_rpc_result *result;
     net_function(worker(state, 1), "mirror_to_the_silent", "...", "...", mirror_to_the_silent, net, 0);
     struct mr_rpc_future *future = begin(state, 1, "mirror_to_the_silent", &value, 1, 0);
-    await_silence_of(net, 0);
+    WAIT_UNTIL(is_silent(net, 0));
     assert_int_not_equal(unfinished(state, 1), 0);
     assert_int_equal(long_bytes(state, 1), 0);
     net_silence(net, 0, false);
@@ -464,12 +468,7 @@ static void what_waits_for_memory_goes_with_its_caller(void **state)
     for (uint32_t i = 0; i < 2; i++)
         futures[i] = begin(state, 1, "gate", &value, 1, 0);
     gate_wait_begun(&gate, 1);
-    for (bool waits = false; !waits;) {
-        sched_yield();
-        pthread_mutex_lock(&net->lock);
-        waits = !mr_list_empty(&worker(state, 1)->longs.in);
-        pthread_mutex_unlock(&net->lock);
-    }
+    WAIT_UNTIL(message_waits(net, 1));
     net_silence(net, 0, true);
     net_skip(net, 30000000);
     pthread_mutex_lock(&net->lock);
@@ -552,7 +551,7 @@ static void a_value_that_is_released_lasts_until_nobody_reads_it(void **state)
     net_die_late(*state);
     net_silence_after(net, 0, IN_PART);
     assert_int_equal(pthread_create(&thread, NULL, fetch, &fetching), 0);
-    await_silence_of(net, 0);
+    WAIT_UNTIL(is_silent(net, 0));
     net_skip(net, (IN_PART_MS + 1000) * 1000u);
     pthread_join(thread, NULL);
     assert_int_equal(fetching.status, MR_DEADLINE_EXCEEDED);
@@ -593,11 +592,10 @@ static void a_value_that_is_given_away_is_read_to_its_end(void **state)
     pthread_t thread;
     made(mr_remote(worker(state, 0), 1, "mirror", &value, 1, NULL, &reading.rref));
     made(mr_rref_confirm(reading.rref, 0));
-    while (long_bytes(state, 0) != 0) /* it has been made */
-        sched_yield();
+    WAIT_UNTIL(long_bytes(state, 0) == 0); /* it has been made */
     net_silence_after(net, 0, IN_PART);
     assert_int_equal(pthread_create(&thread, NULL, read_all, &reading), 0);
-    await_silence_of(net, 0);
+    WAIT_UNTIL(is_silent(net, 0));
     pthread_mutex_lock(&net->lock);
     struct mr_reference_message deleted = {.kind = MR_REFERENCE_DELETED,
                                            .reference = reading.rref->id,
@@ -637,8 +635,7 @@ static enum mr_status ask_raw(void **state, uint8_t op, uint64_t *words, uint32_
     made(mr_agent_begin(worker(state, 0), &raw.call, &tensor, 1));
     mr_agent_send(worker(state, 0), &raw.call);
     pthread_mutex_unlock(&net->lock);
-    while (atomic_load(&raw.status) == -1)
-        sched_yield();
+    WAIT_UNTIL(atomic_load(&raw.status) != -1);
     return (enum mr_status)atomic_load(&raw.status);
 }
 

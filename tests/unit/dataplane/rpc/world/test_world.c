@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <cmocka.h>
 #include "net.h"
 #include "dataplane/rpc/base/rpc.h"
 #include "dataplane/rpc/world/world.h"
 #include "dataplane/wire/format/capability.h"
+#include "tests/wait.h"
 
 #define SECOND_US 1000000u
 
@@ -486,20 +486,20 @@ static void *leave(void *arg)
     return NULL;
 }
 
+static bool is_leaving(struct net *net, const struct mr_rpc *rpc)
+{
+    pthread_mutex_lock(&net->lock);
+    const bool is = rpc->leaving.step != MR_LEAVING_NOT;
+    pthread_mutex_unlock(&net->lock);
+    return is;
+}
+
 /* Returns once it has begun to leave: the time of its first try runs from now on. */
 static void leave_begin(struct leaver *leaver, struct net *net, uint32_t worker, uint32_t timeout_ms)
 {
-    bool leaves = false;
     *leaver = (struct leaver){.rpc = net->workers[worker].rpc, .timeout_ms = timeout_ms};
     assert_int_equal(pthread_create(&leaver->thread, NULL, leave, leaver), 0);
-    for (uint32_t waited_ms = 0; !leaves; waited_ms++) {
-        pthread_mutex_lock(&net->lock);
-        leaves = leaver->rpc->leaving.step != MR_LEAVING_NOT;
-        pthread_mutex_unlock(&net->lock);
-        if (waited_ms == 60000)
-            fail_msg("mr_rpc_shutdown() does not begin");
-        usleep(1000);
-    }
+    WAIT_UNTIL(is_leaving(net, leaver->rpc));
 }
 
 static void leave_end(struct leaver *leavers, uint32_t count, enum mr_status expected)

@@ -14,6 +14,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
 #include "dataplane/wire/base/log_queue.h"
+#include "tests/wait.h"
 
 #define THREADS 4u
 #define LINES   50u
@@ -82,10 +83,7 @@ static uint32_t count(const char *what)
 /* Until so many lines have it. */
 static void wait_for(const char *what, uint32_t times)
 {
-    const uint64_t until_us = mr_clock_us() + 30000000;
-    while (count(what) < times && mr_clock_us() < until_us)
-        take(10);
-    if (count(what) < times)
+    if (!WAIT_WITHIN(WAIT_LIMIT_S, take(count(what) < times ? 10 : 0), count(what) >= times))
         fail_msg("%u times \"%s\", not %u, in:\n%s", count(what), what, times, captured.text);
 }
 
@@ -277,11 +275,7 @@ static void nobody_reads(void **state)
     pthread_join(core, NULL); /* it comes to its end although nobody reads */
     for (uint32_t i = 0; i < LINES; i++)
         mr_log_info("others", "wait no more");
-    for (uint64_t until_us = mr_clock_us() + 30000000; count("event=log_lost") == 0;) {
-        assert_true(mr_clock_us() < until_us);
-        drain_pipe();
-        (void)poll(NULL, 0, 1);
-    }
+    WAIT_UNTIL(drain_pipe(), count("event=log_lost") > 0);
     assert_int_equal(count("event=first"), 1);
     const char *lost = strstr(captured.text, "lost=");
     assert_non_null(lost);
