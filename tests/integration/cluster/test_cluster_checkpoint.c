@@ -509,7 +509,8 @@ static int run_shell(char *out, size_t out_bytes, const char *format, ...)
     return WEXITSTATUS(pclose(f));
 }
 
-/* A command that asks about a node which has failed ends with this exit code, and says `why`. */
+/* A command that asks about a node which has failed ends with this exit code, and says `why`: at last, as
+ * nodes learn of each other's states through ZooKeeper. */
 static void expect_why(int code, const char *why, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static void expect_why(int code, const char *why, const char *format, ...)
@@ -520,7 +521,12 @@ static void expect_why(int code, const char *why, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
-    const int got = run_shell(out, sizeof(out), "{ %s; } 2>&1", line);
+    const time_t end = time(NULL) + LIMIT_S;
+    int got = run_shell(out, sizeof(out), "{ %s; } 2>&1", line);
+    while ((got != code || strstr(out, why) == NULL) && time(NULL) < end) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        got = run_shell(out, sizeof(out), "{ %s; } 2>&1", line);
+    }
     if (got != code || strstr(out, why) == NULL)
         fail_msg("%s: exit code %d, and no \"%s\" in: %.2000s", line, got, why, out);
 }
