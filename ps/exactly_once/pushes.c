@@ -147,9 +147,9 @@ static uint32_t network_share(const struct ps_pushes *p)
     return g->network_share != NULL ? g->network_share(g->arg, PS_PUSH_LANES_MAX) : PS_PUSH_LANES_MAX;
 }
 
-/* A place for a lane of this share: a free one, in the emptier of its sets, else that of the lane used longest
- * ago, with nothing in flight, of those that may be forgotten, then, with `any`, of all, then of its own
- * client. `any`: the limits of shares do not hold. NULL: there is none. */
+/* A place for a lane of this share: a free one, in the emptier of its sets, else that of the lane used
+ * longest ago, with nothing in flight, of those that may be forgotten, then, with `any`, of all, then of its
+ * own client. `any`: the limits of shares do not hold. NULL: there is none. */
 static struct ps_push_lane **place_to_take(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane,
                                            struct ps_share share, bool any)
 {

@@ -1,6 +1,6 @@
-/* How many places of a bounded record each client and each network holds, so that none takes what others need.
- * A client is counted by its uuid, which it chooses; a network (mr_address_network()) cannot be chosen. Both
- * by a hash under a secret: two that share one of PS_SHARE_COUNTS counts share its limit. One thread. */
+/* How many places of a bounded record each client and each network holds, so that none takes what others
+ * need. A client is counted by its uuid, which it chooses; a network (mr_address_network()) cannot be chosen.
+ * Both by a hash under a secret: two that share one of PS_SHARE_COUNTS counts share its limit. One thread. */
 #ifndef PS_SHARES_H
 #define PS_SHARES_H
 

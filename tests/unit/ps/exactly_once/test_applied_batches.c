@@ -375,8 +375,8 @@ static void nobody_makes_another_forget_its_stream(void **state)
     assert_int_equal(ps_applied_batches_streams(l), PS_STREAMS_KEPT);
 }
 
-/* However many uuids it claims, a network makes a quarter of all streams; then those of its own make room that
- * nobody uses, and others' do not. */
+/* However many uuids it claims, a network makes a quarter of all streams; then those of its own make room
+ * that nobody uses, and others' do not. */
 static void a_network_has_its_share_of_streams(void **state)
 {
     struct ps_applied_batches *l = *state;

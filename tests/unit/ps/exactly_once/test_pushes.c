@@ -422,7 +422,8 @@ static uint32_t flood_from(struct ps_pushes *p, uint64_t network)
     return waited;
 }
 
-/* Three networks that take what they can, under however many uuids, leave room for the trainers of a fourth. */
+/* Three networks that take what they can, under however many uuids, leave room for the trainers of a
+ * fourth. */
 static void a_network_has_its_share_of_lanes(void **state)
 {
     struct ps_pushes *p = *state;

@@ -361,8 +361,8 @@ static void a_push_under_way_is_not_begun_again(void **state)
         assert_float_equal(node_value(n, table, key), 99, 0);
 }
 
-/* The part of all lanes that it may have of sessions: of those beyond, some have no older one of their client's
- * whose place they could take, and wait. */
+/* The part of all lanes that it may have of sessions: of those beyond, some have no older one of their
+ * client's whose place they could take, and wait. */
 static void a_network_has_its_share_of_lanes(void **state)
 {
     enum { SHARE = 64, MORE = 8 };
