@@ -187,6 +187,22 @@ def test_what_was_deleted_is_an_error(broker, train):
     assert training.seen == [*range(16), *range(40, 56)]
 
 
+def test_a_deleted_end_of_a_transaction_is_no_loss(broker, train):
+    """Of a topic whose messages were all trained on, and that rested for longer than its retention."""
+    broker.tell("topic rests 1", "done topic")
+    training = train("rests")
+    training.put(0, range(16), "put-committed")
+    training.put(0, range(100, 110), "put-aborted")
+    training.train(2)
+    broker.tell("committed rests 0 28", "done committed")  # two ends, and what was taken back
+    training.hub.kill()
+    broker.tell("delete rests 0 28", "done delete")
+    training.hub.restart()
+    training.put(0, range(16, 48), "put-committed")  # at offsets 28 to 59
+    training.train(until=range(44))
+    training.check_applied(list(range(44)), range(100, 110))
+
+
 def test_a_topic_made_anew_is_another(broker, train):
     training = trained_and_stopped(broker, train, "anew", range(16))
     broker.tell("anew anew", "done anew")

@@ -229,6 +229,8 @@ void hub_batch_source_release(struct hub_batch_source *s, uint32_t part, uint64_
     assert(part == 0 || s->kafka != NULL);
     if (s->live != NULL)
         hub_live_source_release(s->live, oldest);
+    else if (s->kafka != NULL)
+        hub_kafka_source_release(s->kafka, part, oldest);
 }
 
 uint64_t hub_batch_source_lag(const struct hub_batch_source *s, uint32_t part, uint64_t oldest)

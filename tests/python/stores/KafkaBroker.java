@@ -13,9 +13,11 @@ import java.util.concurrent.Future;
 import kafka.Kafka;
 import kafka.tools.StorageTool;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ConsumerGroupListing;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.RecordsToDelete;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -28,7 +30,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * ends with its input.
  *
  * <p>topic NAME PARTITIONS; put NAME PARTITION FILE: a message for each line of the file, compressed; put-aborted and put-committed: the same in
- * a transaction; grow NAME PARTITIONS: the topic has that many from now on; delete NAME PARTITION OFFSET: what is before the offset; anew NAME: the topic is deleted and made again with one partition.
+ * a transaction; grow NAME PARTITIONS: the topic has that many from now on; delete NAME PARTITION OFFSET: what is before the offset; anew NAME: the topic is deleted and made again with one partition;
+ * committed NAME PARTITION OFFSET: waits until a group has committed the offset.
  */
 public final class KafkaBroker {
     private final Admin admin;
@@ -106,6 +109,16 @@ public final class KafkaBroker {
         makeTopic(name, 1);
     }
 
+    private boolean isCommitted(TopicPartition partition, long offset) throws Exception {
+        for (ConsumerGroupListing group : admin.listConsumerGroups().all().get()) {
+            OffsetAndMetadata one = admin.listConsumerGroupOffsets(group.groupId()).partitionsToOffsetAndMetadata().get().get(partition);
+            if (one != null && one.offset() == offset) {
+                return true;
+            }
+        }
+        return false;
+    }
+
     private String obey(String[] words) throws Exception {
         switch (words[0]) {
             case "topic":
@@ -122,6 +135,11 @@ public final class KafkaBroker {
             case "delete":
                 admin.deleteRecords(Map.of(new TopicPartition(words[1], Integer.parseInt(words[2])),
                         RecordsToDelete.beforeOffset(Long.parseLong(words[3])))).all().get();
+                break;
+            case "committed":
+                while (!isCommitted(new TopicPartition(words[1], Integer.parseInt(words[2])), Long.parseLong(words[3]))) {
+                    Thread.sleep(10);
+                }
                 break;
             case "anew":
                 makeAnew(words[1]);

@@ -19,6 +19,7 @@
 #define FORMAT_BITS  10
 
 #define ANSWERS_LIMIT_US UINT64_C(10000000)
+#define GROUP_NAME       "millrace-hub-%016" PRIx64   /* of a plan; the first word of its identity */
 #define PLACE_BYTES      (HUB_KAFKA_TOPIC_BYTES + 24) /* "kafka:TOPIC[1023]" */
 
 struct partition {
@@ -34,9 +35,10 @@ struct partition {
     uint64_t sequence, next; /* ... and the offset at which the one after the last begun batch begins */
     struct hub_batch growing;
     uint32_t placed;
-    uint32_t taken;   /* messages of it, with or without samples */
-    uint64_t built;   /* one past the highest batch built */
-    uint64_t counted; /* lines of messages below it are counted */
+    uint32_t taken;       /* messages of it, with or without samples */
+    uint64_t first_taken; /* ... and the offset of the first one */
+    uint64_t built;       /* one past the highest batch built */
+    uint64_t counted;     /* lines of messages below it are counted */
 };
 
 struct hub_kafka_source {
@@ -90,9 +92,13 @@ enum mr_status hub_kafka_source_open(const struct hub_batch_source_options *o, s
     }
     enum mr_status status = kafka_source_fill(s, o, error);
     if (status == MR_OK) {
+        char group[HUB_KAFKA_TOPIC_BYTES];
+        snprintf(group, sizeof(group), GROUP_NAME, hub_request_plan(o->request, 0, 0).request[0]);
         const struct hub_kafka_options options = {.brokers = o->kafka_brokers,
                                                   .config_path = o->kafka_config,
                                                   .topic = s->path.topic,
+                                                  /* a plan that scores begins anew at each start */
+                                                  .group = o->request->held_out ? NULL : group,
                                                   .stop = o->stop,
                                                   .on_messages = o->on_batch,
                                                   .arg = o->arg};
@@ -198,7 +204,7 @@ static enum mr_status find_first(struct hub_kafka_source *s, uint32_t partition,
         status = look_ahead(s, partition, error);
     if (status != MR_OK)
         return status;
-    p->first = p->next = p->pending.offset;
+    p->first = p->next = p->start = p->pending.offset;
     p->first_digest = digest_of(&p->pending);
     p->has_first = true;
     return MR_OK;
@@ -332,6 +338,7 @@ static enum mr_status take_pending(struct hub_kafka_source *s, uint32_t partitio
                                         .size = p->pending.size,
                                         .is_again = p->pending.offset < p->counted};
     enum mr_status status = hub_message_samples_take(&s->samples, &message, &p->growing, &p->placed, error);
+    p->first_taken = p->taken == 0 ? message.offset : p->first_taken;
     p->taken++;
     p->reached = message.offset + 1;
     p->counted = p->reached > p->counted ? p->reached : p->counted;
@@ -377,6 +384,19 @@ enum mr_status hub_kafka_source_build(struct hub_kafka_source *s, uint32_t parti
     batch->first_sample = sequence * s->messages;
     p->built = p->built > sequence ? p->built : sequence + 1;
     return MR_OK;
+}
+
+void hub_kafka_source_release(struct hub_kafka_source *s, uint32_t partition, uint64_t oldest)
+{
+    const struct partition *p = &s->partitions[partition];
+    if (!p->is_growing || p->sequence != oldest)
+        return;
+    const uint64_t from = p->start + oldest * s->messages;
+    const uint64_t to = p->taken > 0               ? p->first_taken
+                        : p->pending.owner != NULL ? p->pending.offset
+                                                   : p->reached;
+    if (to > from)
+        hub_kafka_keep_gap(s->topic, partition, from, to);
 }
 
 uint64_t hub_kafka_source_lag(const struct hub_kafka_source *s, uint32_t partition, uint64_t oldest)

@@ -44,6 +44,9 @@ void hub_kafka_source_finish(struct hub_kafka_source *s);
  * the plan cannot continue, and `error` says why; the next call reads the batch from its start. */
 enum mr_status hub_kafka_source_build(struct hub_kafka_source *s, uint32_t partition, uint64_t sequence,
                                       struct hub_batch *batch, char *error);
+/* Batches of the partition below `oldest` are applied: where no message follows them, that is kept for a
+ * later start. */
+void hub_kafka_source_release(struct hub_kafka_source *s, uint32_t partition, uint64_t oldest);
 /* Messages of the partition from batch `oldest` on, as last heard. While batches are on their way, ends of
  * transactions count as messages. */
 uint64_t hub_kafka_source_lag(const struct hub_kafka_source *s, uint32_t partition, uint64_t oldest);

@@ -9,6 +9,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
 #include "trainer_client/hub/kafka/kafka_config.h"
+#include "trainer_client/hub/kafka/kafka_group.h"
 #include "trainer_client/hub/parts.h"
 #include "trainer_client/hub/sample_file.h"
 
@@ -24,12 +25,15 @@
 struct partition {
     rd_kafka_queue_t *queue; /* NULL: it was not started */
     uint64_t position;       /* the offset that comes next, or a later one */
+    uint64_t lost_below;     /* messages below it were deleted unread */
 };
 
 struct hub_kafka_topic {
     struct hub_kafka_options options;
     rd_kafka_t *client;
     rd_kafka_topic_t *topic;
+    char group_name[HUB_KAFKA_GROUP_BYTES]; /* "": it has none */
+    struct hub_kafka_group *group;          /* NULL until it is needed */
     struct partition partitions[HUB_PARTS_MAX];
     uint32_t partition_count;
     uint64_t refresh_us;   /* between two questions how many there are; 0: none */
@@ -198,6 +202,7 @@ enum mr_status hub_kafka_open(const struct hub_kafka_options *options, struct hu
         return MR_NO_MEMORY;
     }
     k->options = *options; /* its texts are the caller's */
+    snprintf(k->group_name, sizeof(k->group_name), "%s", options->group != NULL ? options->group : "");
     enum mr_status status = make_client(k, error);
     if (status == MR_OK)
         status = find_topic(k, error);
@@ -234,6 +239,7 @@ void hub_kafka_close(struct hub_kafka_topic *k)
         return;
     for (uint32_t i = 0; i < k->partition_count; i++)
         partition_stop(k, i);
+    hub_kafka_group_free(k->group);
     if (k->topic != NULL)
         rd_kafka_topic_destroy(k->topic);
     if (k->client != NULL)
@@ -329,6 +335,57 @@ static bool find_range(struct hub_kafka_topic *k, uint32_t partition, rd_kafka_r
     return true;
 }
 
+/* NULL: there is none. */
+static struct hub_kafka_group *group_of(struct hub_kafka_topic *k)
+{
+    if (k->group == NULL && k->group_name[0] != '\0')
+        k->group = hub_kafka_group_new(rd_kafka_conf(k->client), k->options.topic, k->group_name);
+    return k->group;
+}
+
+void hub_kafka_keep_gap(struct hub_kafka_topic *k, uint32_t partition, uint64_t from, uint64_t to)
+{
+    struct hub_kafka_group *group = from >= k->partitions[partition].lost_below ? group_of(k) : NULL;
+    if (group != NULL)
+        hub_kafka_group_keep(group, partition, from, to);
+}
+
+/* Offsets [wanted, low) were deleted. Goes on behind them if they had no messages, or if that is wanted. */
+static enum hub_kafka_next pass_deleted(struct hub_kafka_topic *k, uint32_t partition, uint64_t wanted,
+                                        uint64_t low, char *error)
+{
+    const char *why = NULL;
+    struct hub_kafka_group *group = group_of(k);
+    const uint64_t lost = group != NULL ? hub_kafka_group_find(group, partition, wanted, &why) : wanted;
+    if (lost < low && !k->skips_deleted) {
+        const int at = snprintf(error, HUB_ERROR_BYTES,
+                                "kafka:%s[%u]: retention has deleted offsets %" PRIu64 " to %" PRIu64
+                                ", at which the plan continues: messages that were not trained on, or ends "
+                                "of transactions that no hub has seen; go on behind them with "
+                                "auto.offset.reset=earliest in the file of --kafka-config, or give the plan "
+                                "another `run`",
+                                k->options.topic, partition, lost, low - 1);
+        if (why != NULL && at > 0 && (size_t)at < HUB_ERROR_BYTES)
+            snprintf(error + at, HUB_ERROR_BYTES - (size_t)at,
+                     " (the consumer group %s, which may know more, does not answer: %s)",
+                     hub_kafka_group_name(group), why);
+        return HUB_KAFKA_FAILED;
+    }
+    if (lost < low) {
+        k->partitions[partition].lost_below = low;
+        mr_log_warning("messages_skipped",
+                       "kafka:%s[%u]: retention has deleted offsets %" PRIu64 " to %" PRIu64
+                       ", which were not trained on: going on behind them",
+                       k->options.topic, partition, lost, low - 1);
+    } else {
+        mr_log_info("gap_deleted",
+                    "kafka:%s[%u]: retention has deleted offsets %" PRIu64 " to %" PRIu64
+                    ", at which the plan continues: no messages were there",
+                    k->options.topic, partition, wanted, low - 1);
+    }
+    return hub_kafka_start(k, partition, low, error) == MR_OK ? HUB_KAFKA_NONE : HUB_KAFKA_FAILED;
+}
+
 /* The partition cannot be read at its position. */
 static enum hub_kafka_next fail_partition(struct hub_kafka_topic *k, uint32_t partition,
                                           const rd_kafka_message_t *m, char *error)
@@ -336,29 +393,17 @@ static enum hub_kafka_next fail_partition(struct hub_kafka_topic *k, uint32_t pa
     const uint64_t wanted = k->partitions[partition].position;
     uint64_t low, high;
     const bool is_out = find_range(k, partition, m->err, &low, &high);
-    if (is_out && wanted > high) {
+    if (is_out && low > wanted)
+        return pass_deleted(k, partition, wanted, low, error);
+    if (is_out && wanted > high)
         snprintf(error, HUB_ERROR_BYTES,
                  "kafka:%s[%u] ends at offset %" PRIu64 ", before offset %" PRIu64
                  " at which the plan continues: the topic was recreated, or has lost messages; give the plan "
                  "another `run` to train on what is there",
                  k->options.topic, partition, high, wanted);
-    } else if (is_out && low > wanted && k->skips_deleted) {
-        mr_log_warning("messages_skipped",
-                       "kafka:%s[%u]: retention has deleted offsets %" PRIu64 " to %" PRIu64
-                       ", which were not trained on: going on behind them",
-                       k->options.topic, partition, wanted, low - 1);
-        return hub_kafka_start(k, partition, low, error) == MR_OK ? HUB_KAFKA_NONE : HUB_KAFKA_FAILED;
-    } else if (is_out && low > wanted) {
-        snprintf(error, HUB_ERROR_BYTES,
-                 "kafka:%s[%u]: retention has deleted offsets %" PRIu64 " to %" PRIu64
-                 ", at which the plan continues: messages that were not trained on, or only ends of "
-                 "transactions, which nobody can tell any more; go on behind them with "
-                 "auto.offset.reset=earliest in the file of --kafka-config, or give the plan another `run`",
-                 k->options.topic, partition, wanted, low - 1);
-    } else {
+    else
         snprintf(error, HUB_ERROR_BYTES, "kafka:%s[%u] cannot be read from offset %" PRIu64 " on: %.200s",
                  k->options.topic, partition, wanted, rd_kafka_message_errstr(m));
-    }
     return HUB_KAFKA_FAILED;
 }
 

@@ -21,6 +21,7 @@ struct hub_kafka_topic;
 struct hub_kafka_options {
     const char *brokers, *config_path; /* as of hub_kafka_configure(); may be NULL */
     const char *topic;
+    const char *group;       /* NULL, or a consumer group's name; copied: see kafka_group.h */
     const atomic_bool *stop; /* NULL, or gives up with MR_CANCELLED once it is true */
     /* There may be something to take from a partition that had nothing; any thread, at once; or NULL. */
     void (*on_messages)(void *arg);
@@ -55,10 +56,14 @@ uint32_t hub_kafka_partitions(struct hub_kafka_topic *k);
 uint64_t hub_kafka_cluster(const struct hub_kafka_topic *k);
 /* Messages of the partition come from `offset` on, or from HUB_KAFKA_OLDEST. */
 enum mr_status hub_kafka_start(struct hub_kafka_topic *k, uint32_t partition, uint64_t offset, char *error);
-/* HUB_KAFKA_FAILED: `error` says why: `offset` was deleted, or is not there yet; the brokers refuse. What
- * passes, such as a broker that is away, is HUB_KAFKA_NONE, and hub_kafka_trouble() says what it is. */
+/* HUB_KAFKA_FAILED: `error` says why: `offset` was deleted, or is not there yet; the brokers refuse. Deleted
+ * offsets that are known to have had no message are passed over. What passes, such as a broker that is away,
+ * is HUB_KAFKA_NONE, and hub_kafka_trouble() says what it is. */
 enum hub_kafka_next hub_kafka_next(struct hub_kafka_topic *k, uint32_t partition,
                                    struct hub_kafka_message *message, char *error);
+/* The plan continues at `from`, and the partition has no messages at offsets [from, to): that is kept for a
+ * later start, in options.group. Called again and again while it is so. */
+void hub_kafka_keep_gap(struct hub_kafka_topic *k, uint32_t partition, uint64_t from, uint64_t to);
 void hub_kafka_message_free(struct hub_kafka_message *message);
 /* The offset after the newest message, as last heard; 0 before. */
 uint64_t hub_kafka_high(const struct hub_kafka_topic *k, uint32_t partition);

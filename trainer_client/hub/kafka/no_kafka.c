@@ -38,6 +38,10 @@ enum hub_kafka_next hub_kafka_next(struct hub_kafka_topic *k, uint32_t partition
     return HUB_KAFKA_NONE;
 }
 
+void hub_kafka_keep_gap(struct hub_kafka_topic *k, uint32_t partition, uint64_t from, uint64_t to)
+{
+}
+
 void hub_kafka_message_free(struct hub_kafka_message *message)
 {
 }

@@ -29,7 +29,7 @@ rd_kafka_resp_err_t __wrap_rd_kafka_metadata(rd_kafka_t *client, int all_topics,
     return code;
 }
 
-static const char marker[] = "the end of a transaction";
+static const char marker[900000] = "the end of a transaction"; /* large, so that retention deletes it */
 
 rd_kafka_message_t *__real_rd_kafka_consume_queue(rd_kafka_queue_t *queue, int timeout_ms);
 rd_kafka_message_t *__wrap_rd_kafka_consume_queue(rd_kafka_queue_t *queue, int timeout_ms);

@@ -8,7 +8,10 @@
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>
 
-#define KAFKA_FETCH 1 /* numbers of requests, for rd_kafka_mock_push_request_errors() */
+/* Numbers of requests, for rd_kafka_mock_push_request_errors(). */
+#define KAFKA_FETCH         1
+#define KAFKA_OFFSET_COMMIT 8
+#define KAFKA_OFFSET_FETCH  9
 
 struct kafka_mock {
     rd_kafka_t *owner, *producer;
@@ -25,6 +28,7 @@ void kafka_mock_put(struct kafka_mock *k, const char *topic, int32_t partition, 
                     size_t size);
 /* Appends what consumers are not given, as the end of a transaction is not. The mock writes none: a message
  * stands for it, which is taken out of what comes by rd_kafka_consume_queue(). */
+#define KAFKA_MARKERS_KEPT 5 /* retention deletes what is before so many of them */
 void kafka_mock_put_marker(struct kafka_mock *k, const char *topic, int32_t partition);
 void kafka_mock_flush(struct kafka_mock *k);
 /* The brokers say that a topic has at most so many partitions; INT_MAX at first. The mock cannot add

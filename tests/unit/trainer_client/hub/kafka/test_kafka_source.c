@@ -524,17 +524,24 @@ static void what_retention_deleted_is_an_error(void **state)
     hub_kafka_source_close(s);
 }
 
+/* Adds a line to the file of properties; returns its length before, for truncate(). */
+static long add_property(const char *line)
+{
+    FILE *config = fopen(kafka.config, "a");
+    assert_non_null(config);
+    assert_int_equal(fseek(config, 0, SEEK_END), 0);
+    const long end = ftell(config);
+    (void)fprintf(config, "%s\n", line);
+    (void)fclose(config);
+    return end;
+}
+
 /* With auto.offset.reset=earliest: the place at which the plan continues was the end of a transaction. */
 static void what_retention_deleted_is_passed_over_where_asked(void **state)
 {
     struct hub_batch b = {0};
     uint64_t data, again;
-    FILE *config = fopen(kafka.config, "a");
-    assert_non_null(config);
-    assert_int_equal(fseek(config, 0, SEEK_END), 0);
-    const long end = ftell(config);
-    (void)fprintf(config, "auto.offset.reset = earliest\n");
-    (void)fclose(config);
+    const long end = add_property("auto.offset.reset = earliest");
     kafka_mock_topic(&kafka, "passed", 1);
     put_lines("passed", 0, 0, 4);
     kafka_mock_put_marker(&kafka, "passed", 0);
@@ -598,6 +605,120 @@ static void ends_of_transactions_are_no_lag(void **state)
     wait_for_lag(s, 2, 1, &b); /* a message that waits for its batch */
     hub_batch_free(&b);
     hub_kafka_source_close(s);
+}
+
+static void put_markers(const char *topic, int count)
+{
+    for (int i = 0; i < count; i++)
+        kafka_mock_put_marker(&kafka, topic, 0);
+    kafka_mock_flush(&kafka);
+}
+
+/* A plan reads the topic, and rests where batch `oldest` would come next, of which it has seen `lag` messages
+ * behind the end of a transaction. */
+static void rest_at(const char *path, uint64_t oldest, uint64_t lag, uint64_t *data)
+{
+    struct hub_batch b = {0};
+    struct hub_kafka_source *s = open_source(path);
+    assert_int_equal(begin(s, 0, NULL, data), MR_OK);
+    for (uint64_t sequence = 0; sequence < oldest; sequence++)
+        assert_int_equal(build(s, 0, sequence, &b), MR_OK);
+    wait_for_lag(s, oldest, lag, &b);
+    hub_kafka_source_release(s, 0, oldest);
+    hub_kafka_source_close(s);
+    hub_batch_free(&b);
+}
+
+/* Another start, which continues at batch `oldest`. */
+static struct hub_kafka_source *continue_at(const char *path, uint64_t oldest, const uint64_t *data,
+                                            enum mr_status wanted, struct hub_batch *b)
+{
+    uint64_t again;
+    struct hub_kafka_source *s = open_source(path);
+    assert_int_equal(begin(s, 0, data, &again), MR_OK);
+    assert_int_equal(again, *data);
+    assert_int_equal(build(s, 0, oldest, b), wanted);
+    return s;
+}
+
+static void a_deleted_end_of_a_transaction_is_no_loss(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data;
+    kafka_mock_topic(&kafka, "rests", 1);
+    put_lines("rests", 0, 0, 4);
+    put_markers("rests", 1);
+    rest_at("kafka:rests", 1, 0, &data);
+    put_markers("rests", KAFKA_MARKERS_KEPT); /* offsets 5 to 9 are there */
+    put_lines("rests", 0, 10, 2);
+    struct hub_kafka_source *s = continue_at("kafka:rests", 1, &data, MR_OK, &b);
+    assert_int_equal(b.samples, 0);
+    assert_int_equal(build(s, 0, 2, &b), MR_OK);
+    check_lines(&b, 10, 2);
+    assert_int_equal(build(s, 0, 0, &b), MR_IO_ERROR); /* a server that went back: they were messages */
+    assert_non_null(strstr(error_text, "kafka:rests[0]: retention has deleted offsets 0 to 4, "));
+    hub_kafka_source_close(s);
+    /* In front of a message that waits for its batch. */
+    kafka_mock_topic(&kafka, "waits", 1);
+    put_lines("waits", 0, 0, 4);
+    put_markers("waits", 1);
+    put_lines("waits", 0, 5, 1);
+    rest_at("kafka:waits", 1, 1, &data);
+    put_markers("waits", KAFKA_MARKERS_KEPT);
+    s = continue_at("kafka:waits", 1, &data, MR_OK, &b);
+    check_lines(&b, 5, 1);
+    hub_kafka_source_close(s);
+    hub_batch_free(&b);
+}
+
+static void a_message_behind_a_deleted_end_is_missed(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data;
+    kafka_mock_topic(&kafka, "missed", 1);
+    put_lines("missed", 0, 0, 4);
+    put_markers("missed", 1);
+    rest_at("kafka:missed", 1, 0, &data);
+    put_lines("missed", 0, 5, 1);
+    put_markers("missed", KAFKA_MARKERS_KEPT + 1); /* from offset 7 on it is there */
+    put_lines("missed", 0, 12, 1);
+    struct hub_kafka_source *s = continue_at("kafka:missed", 1, &data, MR_IO_ERROR, &b);
+    assert_non_null(strstr(error_text, "kafka:missed[0]: retention has deleted offsets 5 to 6, "));
+    hub_kafka_source_close(s);
+    rd_kafka_mock_push_request_errors(kafka.cluster, KAFKA_OFFSET_FETCH, 1,
+                                      RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED);
+    s = continue_at("kafka:missed", 1, &data, MR_IO_ERROR, &b);
+    assert_non_null(strstr(error_text, "kafka:missed[0]: retention has deleted offsets 4 to 6, "));
+    assert_non_null(strstr(error_text, " (the consumer group millrace-hub-"));
+    assert_non_null(strstr(error_text, ", does not answer: Broker: Group authorization failed)"));
+    hub_kafka_source_close(s);
+    hub_batch_free(&b);
+}
+
+/* What a plan passed over because it was told to is not taken for a gap by one that is not. */
+static void messages_that_were_passed_over_are_no_gap(void **state)
+{
+    struct hub_batch b = {0};
+    uint64_t data;
+    static const char path[] = "kafka:skips?messages=16";
+    kafka_mock_topic(&kafka, "skips", 1);
+    put_lines("skips", 0, 0, 16);
+    rest_at(path, 1, 0, &data);
+    put_lines("skips", 0, 16, 1);
+    put_markers("skips", KAFKA_MARKERS_KEPT + 1); /* from offset 18 on it is there */
+    put_lines("skips", 0, 23, 1);
+    const long end = add_property("auto.offset.reset = earliest\ngroup.id = own");
+    struct hub_kafka_source *s = continue_at(path, 0, &data, MR_OK, &b);
+    wait_for_lag(s, 1, 1, &b);
+    hub_kafka_source_release(s, 0, 1);
+    hub_kafka_source_close(s);
+    assert_int_equal(truncate(kafka.config, end), 0);
+    (void)add_property("group.id = own");
+    s = continue_at(path, 1, &data, MR_IO_ERROR, &b);
+    assert_non_null(strstr(error_text, "kafka:skips[0]: retention has deleted offsets 16 to 17, "));
+    hub_kafka_source_close(s);
+    assert_int_equal(truncate(kafka.config, end), 0);
+    hub_batch_free(&b);
 }
 
 static void an_offset_that_is_refused_though_it_is_there(void **state)
@@ -786,6 +907,9 @@ int main(void)
         cmocka_unit_test(what_retention_deleted_is_an_error),
         cmocka_unit_test(what_retention_deleted_is_passed_over_where_asked),
         cmocka_unit_test(ends_of_transactions_are_no_lag),
+        cmocka_unit_test(a_deleted_end_of_a_transaction_is_no_loss),
+        cmocka_unit_test(a_message_behind_a_deleted_end_is_missed),
+        cmocka_unit_test(messages_that_were_passed_over_are_no_gap),
         cmocka_unit_test(an_offset_that_is_refused_though_it_is_there),
         cmocka_unit_test(a_topic_that_was_made_anew_is_noticed),
         cmocka_unit_test(a_broker_goes_and_comes),
