@@ -9,7 +9,7 @@ import pytest
 import millrace
 
 torch = pytest.importorskip("torch")
-from millrace._nn import backward  # noqa: E402
+from millrace._nn import backward, pushes  # noqa: E402
 
 DIM = 6
 ONE = torch.tensor([[1]])
@@ -108,7 +108,7 @@ def test_a_push_is_waited_for_by_all_threads_that_want_it(client, name):
         begun.set()
         assert applied.wait(60)
 
-    backward.pushes_of(client).add(bag.table.id, wait)
+    pushes.pushes_of(client).add(bag.table.id, wait)
     threads = [
         threading.Thread(target=lambda: (bag.flush(), seen.append(applied.is_set()))) for _ in range(3)
     ]
@@ -126,10 +126,10 @@ def test_pushes_that_others_have_waited_for_are_not_kept(client, name):
     """As those of batches, which a DataLoader waits for."""
     bag = bag_of(client, name)
     bag.table.lookup(np.array([1]))
-    pushes, count = backward.Pushes(), 50
+    in_flight, count = pushes.Pushes(), 50
     for _ in range(count):
         future = bag.table.push_gradients_async(np.array([1]), np.ones((1, DIM)))
-        pushes.add(bag.table.id, future.result, future._is_taken)
+        in_flight.add(bag.table.id, future.result, future._is_taken)
         future.result()
     del future
     gc.collect()

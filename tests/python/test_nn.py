@@ -11,7 +11,7 @@ import pytest
 import millrace
 
 torch = pytest.importorskip("torch")
-from millrace._nn import backward  # noqa: E402
+from millrace._nn.pushes import pushes_of  # noqa: E402
 
 KEYS, DIM, LR = 40, 6, 0.25
 STEPS = 4
@@ -407,7 +407,7 @@ def test_gradients_of_gradients_are_refused(client, name):
 
 def test_staleness_counts_pushes_under_way(client, name):
     bag, _ = bag_and_weights(client, name, "sum", staleness=2)
-    pushes = backward.pushes_of(client)
+    pushes = pushes_of(client)
     waited = []
     for i in range(5):
         pushes.add(bag.table.id, lambda i=i: waited.append(i))

@@ -1,10 +1,12 @@
 """What programs do with parameters, gradients and optimizers of torch's, beside torch's own EmbeddingBag:
 rows at a server do the same, or an error says what to write instead."""
 import copy
+import gc
 import os
 import subprocess
 import sys
 import textwrap
+import weakref
 
 import numpy as np
 import pytest
@@ -473,6 +475,183 @@ def test_compiled_models_break_once(client, name, kind):
             optimizer.step()
     check_same(ours, theirs)
     assert len(graphs) == 2
+
+
+# ---- optimizers, and what hangs on them ----
+
+IMPORT = """
+    import importlib, pkgutil, sys, types
+    import torch, torch.futures, torch.nn.parallel, torch.optim.lr_scheduler, torch.utils.data
+    if torch.distributed.is_available():
+        import torch.distributed.rpc
+
+    def of_torch(thing):
+        return isinstance(thing, type) and str(thing.__module__).split(".")[0] in ("torch", "numpy")
+
+    def spaces():
+        named = [name for name in list(sys.modules) if name.split(".")[0] in ("torch", "numpy")]
+        modules = {name: sys.modules[name] for name in named}
+        found = {name: vars(its) for name, its in modules.items() if type(its) is types.ModuleType}
+        kinds = {kind for its in list(found.values()) for kind in list(its.values()) if of_torch(kind)}
+        found.update((kind, vars(kind)) for kind in kinds)
+        return {place: dict(its) for place, its in found.items()}
+
+    before = spaces()
+    import millrace
+    names = [its.name for its in pkgutil.walk_packages(millrace.__path__, "millrace.")]
+    assert {"millrace.nn", "millrace._nn.anchor", "millrace.torchrec", "millrace.rpc.api"} <= set(names)
+    for name in names:
+        importlib.import_module(name)
+    after = spaces()
+    for place, its in before.items():
+        for name, value in its.items():
+            if after[place].get(name) is not value:
+                print(place, name, "was replaced")
+        for name in after[place].keys() - its.keys():
+            if not isinstance(after[place][name], types.ModuleType) and not name.startswith("__"):
+                print(place, name, "is new")
+    print("end")
+"""
+
+
+def test_importing_replaces_nothing_of_torch_s():
+    program = TorchProgram(["-c", textwrap.dedent(IMPORT)], dict(os.environ))
+    assert program.communicate(timeout=120)[0] == "end\n"
+
+
+def test_an_optimizer_that_was_there_before_takes_rows(models):
+    def train(model):
+        optimizer = torch.optim.SGD(model.dense.parameters(), lr=LR)
+        torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
+        optimizer.add_param_group({"params": model.bag.parameters()})
+        for step in range(2):
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            optimizer.step()
+
+    both(models, train, optimizer=millrace.optim.SGD(lr=LR))
+
+
+def test_an_optimizer_that_did_not_take_the_rows_does_not_have_them(models):
+    ours, _ = models()
+    optimizer = torch.optim.SGD(ours.dense.parameters(), lr=LR)
+    with pytest.raises(ValueError, match="more than one parameter group"):
+        optimizer.add_param_group({"params": list(ours.parameters())})
+    before = rows_of(ours)
+    loss_of(ours, 1).backward()
+    assert (rows_of(ours) != before).any()
+
+
+def test_rows_go_with_the_optimizer_that_they_were_given_to_last(models):
+    def train(model):
+        optimizers = []
+        for step in range(4):
+            if step % 2 == 0:
+                optimizers.append(torch.optim.SGD(model.parameters(), lr=LR))
+            optimizers[-1].zero_grad()
+            loss_of(model, step).backward()
+            optimizers[-1].step()
+        model.zero_grad()
+        optimizers[0].step()
+
+    both(models, train, optimizer=millrace.optim.SGD(lr=LR))
+
+
+def test_optimizers_are_freed(models):
+    ours, _ = models()
+    gone = []
+    for _ in range(3):
+        optimizer = adagrad(ours)
+        optimizer.step()
+        gone.append(weakref.ref(optimizer))
+    loss_of(ours, 1).backward()
+    del optimizer
+    gc.collect()
+    assert [its() for its in gone] == [None] * 3
+    before = rows_of(ours)
+    ours.zero_grad()
+    loss_of(ours, 2).backward()  # no optimizer has them any more
+    assert (rows_of(ours) != before).any()
+
+
+class Again(torch.optim.SGD):
+    """A step() around another one, both of which torch calls hooks of."""
+
+    def step(self, closure=None):
+        return super().step(closure)
+
+
+def test_a_step_around_a_step_pushes_once(models):
+    def train(model):
+        torch.optim.SGD(model.dense.parameters(), lr=LR).step()
+        optimizer = Again(model.parameters(), lr=LR)
+        loss_of(model, 1).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+        def closure():
+            loss = loss_of(model, 2)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure=closure)
+
+    both(models, train, optimizer=millrace.optim.SGD(lr=LR))
+
+
+@pytest.mark.skipif(not hasattr(torch.optim.SGD, "register_step_pre_hook"), reason="needs torch 2.0")
+def test_hooks_before_a_step_change_what_is_pushed(models):
+    def train(model):
+        optimizer = adagrad(model)
+        optimizer.register_step_pre_hook(
+            lambda *_: (torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1), None)[1]
+        )
+        for step in range(2):
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            optimizer.step()
+
+    both(models, train)
+
+
+@pytest.mark.skipif(not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"), reason="needs torch 2.1")
+def test_an_optimizer_for_each_parameter_steps_in_backward(models):
+    """As torch's tutorial of this name has it."""
+
+    def train(model):
+        optimizers = {param: torch.optim.Adagrad([param], lr=LR) for param in model.parameters()}
+
+        def step(param):
+            optimizers[param].step()
+            optimizers[param].zero_grad()
+
+        for param in model.parameters():
+            param.register_post_accumulate_grad_hook(step)
+        for number in range(3):
+            loss_of(model, number).backward()
+
+    both(models, train)
+
+
+@pytest.mark.skipif(
+    not hasattr(torch, "amp") or not hasattr(torch.amp, "GradScaler"), reason="needs torch 2.3"
+)
+def test_grad_scaler_of_a_fused_optimizer(models):
+    """Which unscales by itself, and leaves out steps by itself."""
+
+    def train(model):
+        optimizer = torch.optim.Adagrad(model.parameters(), lr=LR, fused=True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
+        for step in range(4):
+            optimizer.zero_grad()
+            loss = loss_of(model, step) * (float("inf") if step == 1 else 1.0)
+            scaler.scale(loss).backward()
+            if step == 2:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+
+    both(models, train)
 
 
 # ---- what it does not ----

@@ -27,8 +27,9 @@ from ._base import steps as _steps
 from ._nn import bags as _bags
 from ._nn.anchor import Anchor
 from ._nn.arguments import TorchArguments
-from ._nn.backward import pushes_of, running, tensors
+from ._nn.backward import running, tensors
 from ._nn.forwards import look_up
+from ._nn.pushes import pushes_of
 from ._nn.tables import Needs
 from ._nn.uncompiled import uncompiled
 from ._nn.weights import Weights, values_in

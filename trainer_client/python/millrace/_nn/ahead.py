@@ -14,7 +14,7 @@ import numpy as np
 
 from .._base import steps
 from .._base.changes import State, Watch, hashes_of
-from .backward import pushes_of
+from .pushes import pushes_of
 from .tables import Lookups, Needs
 
 

@@ -5,9 +5,14 @@ Each module has an anchor, a parameter without elements. Freezing it freezes the
 an optimizer of torch's, the rows' gradients are its .grad between backward() and step(): a matrix of those
 rows that have some, which is accumulated, zeroed, scaled and clipped like any other, and pushed by step().
 The server's optimizer does the rest. Where it is given to none, backward() pushes.
+
+Nothing of torch's is replaced for that. An optimizer asks each parameter that it is given whether it is a
+leaf: so an anchor gets to know it. torch's hooks of that optimizer say when it steps.
 """
 from __future__ import annotations
 
+import functools
+import sys
 import threading
 import types
 import weakref
@@ -16,6 +21,8 @@ from typing import Any, Callable, Iterable, Optional
 import numpy as np
 import torch
 
+from .fused_optimizer import FusedOptimizer
+from .pushes import Gradients, Rows
 from .._base import steps
 
 _lock = threading.RLock()
@@ -82,10 +89,12 @@ class Anchor(torch.nn.Parameter):
     keys: Optional[np.ndarray]  #: u64, sorted: of the rows of .grad; None: of a variable
     options: dict
     _optimizer: Any
+    _asked_by: list  # optimizers that have asked since, and may have it now; weak
 
     def __new__(cls, feature: Any, device: Any = "cpu") -> "Anchor":
         made: Any = _as(cls, torch.empty(0, device=device), True)
-        made.feature, made.keys, made.options, made._optimizer = feature, None, {}, None
+        made.feature, made.keys, made.options = feature, None, {}
+        made._optimizer, made._asked_by = None, []
         return made
 
     def __deepcopy__(self, memo: dict) -> "Anchor":
@@ -101,9 +110,25 @@ class Anchor(torch.nn.Parameter):
         )
 
     @property
+    def is_leaf(self) -> bool:  # type: ignore[override]  # torch: an attribute
+        """True. Optimizer.add_param_group() asks, of all versions of torch."""
+        optimizer = sys._getframe(1).f_locals.get("self")
+        if isinstance(optimizer, torch.optim.Optimizer) and not isinstance(optimizer, FusedOptimizer):
+            self._asked_by.append(weakref.ref(optimizer))
+            _steps_of(optimizer).watch(optimizer)
+        return True
+
+    @property
     def optimizer(self) -> Any:
         """Of torch's, which it was given to last; None: of none that is still there, or of one that steps in
         backward(), where the gradients leave by themselves."""
+        while self._asked_by:
+            asked_by = self._asked_by.pop(0)
+            optimizer = asked_by()
+            groups = () if optimizer is None else optimizer.param_groups
+            if any(self is anchor for group in groups for anchor in group["params"]):
+                self._optimizer = asked_by
+                _steps_of(optimizer).watch(optimizer)
         if self._optimizer is None or hasattr(self, "_in_backward_optimizers"):
             return None
         return self._optimizer()
@@ -161,6 +186,12 @@ class Anchor(torch.nn.Parameter):
             made = torch.from_numpy(np.array(gradient)).to(self.device)
             self._set(made if before is None else before + made, None)
 
+    def run_accumulated_hooks(self) -> None:
+        """What register_post_accumulate_grad_hook(), of torch 2.1, was given: a pass has ended, and its
+        gradients wait."""
+        for hook in (getattr(self, "_post_accumulate_grad_hooks", None) or {}).copy().values():
+            hook(self)
+
     # ---- gradients that have left ----
 
     def note_pushed(self, is_batch: bool) -> None:
@@ -196,10 +227,6 @@ class Anchor(torch.nn.Parameter):
 # ---- optimizers of torch's ----
 
 
-def _anchors_of(group: dict) -> list[Anchor]:
-    return [param for param in group["params"] if isinstance(param, Anchor)]
-
-
 def _scheduled(anchor: Anchor, group: dict) -> dict:
     """The options of a push with the rows' learning rate, where a scheduler of torch's has changed that of
     their group: it changes by the same factor, unless the program or the table's schedule names one."""
@@ -210,68 +237,105 @@ def _scheduled(anchor: Anchor, group: dict) -> dict:
     return {**options, "learning_rate": spec.optimizer.lr * float(group["lr"] / first)}
 
 
-def _take(optimizer: torch.optim.Optimizer, taken: list) -> None:
-    """Out of the optimizer's sight, which would change the anchors."""
-    with _lock:
-        for group in optimizer.param_groups:
-            for anchor in _anchors_of(group):
-                held = anchor._held()
-                if held is not None and anchor.optimizer is optimizer:
-                    gradients = held.detach().to("cpu", torch.float32).numpy()
-                    taken.append((anchor, anchor.keys, gradients, _scheduled(anchor, group)))
-                if anchor.optimizer is optimizer or held is None:
-                    anchor.drop()
+class _Steps:
+    """The step() of one optimizer: takes what anchors have, and pushes it."""
 
+    def __init__(self) -> None:
+        self._gradients = Gradients()  # of a step that has begun; if that failed, they go with the next one
+        self._handle: Any = None
 
-def _step(optimizer: torch.optim.Optimizer, closure: Optional[Callable] = None, **kwargs: Any) -> Any:
-    from .backward import push_taken
+    def watch(self, optimizer: Any) -> None:
+        """Once more: after the hooks that have come since, which may change gradients."""
+        if not hasattr(optimizer, "register_step_pre_hook"):  # before torch 2.0
+            if self._handle is None:
+                _give_step(optimizer, self)
+                self._handle = True
+            return
+        if self._handle is None:
+            optimizer.register_step_post_hook(self.after)
+        else:
+            self._handle.remove()
+        self._handle = optimizer.register_step_pre_hook(self.before)
 
-    step: Any = type(optimizer).step
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise RuntimeError(
-            "LBFGS looks at its parameters' values, and rows at a Millrace server have theirs there: give it "
-            "the "
-            "others, as [p for p in model.parameters() if p.numel() > 0]"
-        )
-    taken: list = []
-    if closure is None:
-        _take(optimizer, taken)
-        result = step(optimizer, **kwargs)
-    else:
-        run = closure
+    def _take(self, optimizer: torch.optim.Optimizer) -> None:
+        """Out of the optimizer's sight, which would change the anchors."""
+        with _lock:
+            for group in optimizer.param_groups:
+                for anchor in group["params"]:
+                    if isinstance(anchor, Anchor):
+                        self._take_from(anchor, group, optimizer)
+
+    def _take_from(self, anchor: Anchor, group: dict, optimizer: torch.optim.Optimizer) -> None:
+        held = anchor._held()
+        if held is None or anchor.optimizer is not optimizer:
+            if held is None:
+                anchor.drop()
+            return
+        gradients, options = _unscaled(held, optimizer), _scheduled(anchor, group)
+        if gradients is None:
+            pass
+        elif anchor.keys is None:
+            self._gradients.add_variable(anchor.feature, gradients, options)
+        else:
+            self._gradients.add_rows(anchor.feature, Rows(anchor.keys, None, None, gradients), options)
+        anchor.drop()
+
+    def before(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> Any:
+        """torch's hook before a step(*args, **kwargs), of which args has the optimizer: what to call
+        instead."""
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise RuntimeError(
+                "LBFGS looks at its parameters' values, and rows at a Millrace server have theirs there: "
+                "give it the others, as [p for p in model.parameters() if p.numel() > 0]"
+            )
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if not callable(closure):
+            self._take(optimizer)
+            return args, kwargs
 
         def watched() -> Any:
-            loss = run()
-            _take(optimizer, taken)
+            loss = closure()
+            self._take(optimizer)
             return loss
 
-        result = step(optimizer, watched, **kwargs)
-    push_taken(taken)
-    return result
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": watched}
+        return (args[0], watched, *args[2:]), kwargs
+
+    def after(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
+        """torch's hook after it."""
+        with _lock:
+            gradients, self._gradients = self._gradients, Gradients()
+        gradients.push()
 
 
-add_param_group = torch.optim.Optimizer.add_param_group  #: torch's own
+def _unscaled(held: torch.Tensor, optimizer: Any) -> Optional[np.ndarray]:
+    """A gradient as the optimizer is to apply it: a fused one divides by the scale of a GradScaler itself,
+    and leaves out a step that has Inf. None: nothing is applied."""
+    if getattr(optimizer, "found_inf", None) is not None and optimizer.found_inf.item():
+        return None
+    scale = getattr(optimizer, "grad_scale", None)
+    gradient = held.detach() if scale is None else held.detach() / scale.to(held.device)
+    return gradient.to("cpu", torch.float32).numpy()
 
 
-def _add_and_adopt(self: torch.optim.Optimizer, param_group: dict) -> None:
-    add_param_group(self, param_group)
-    anchors = [anchor for group in self.param_groups for anchor in _anchors_of(group)]
-    for anchor in anchors:
-        anchor._optimizer = weakref.ref(self)
-    if anchors and not isinstance(vars(self).get("step"), types.MethodType):
-        vars(self)["step"] = types.MethodType(_step, self)  # a method: schedulers wrap it again
+_steps: "weakref.WeakKeyDictionary[Any, _Steps]" = weakref.WeakKeyDictionary()
 
 
-_add_and_adopt.__doc__ = add_param_group.__doc__
-setattr(torch.optim.Optimizer, "add_param_group", _add_and_adopt)
+def _steps_of(optimizer: Any) -> _Steps:
+    with _lock:
+        return _steps.setdefault(optimizer, _Steps())
 
 
-def ddp_share() -> float:
-    """What a gradient counts in this forward: torch's DistributedDataParallel averages those of its
-    processes, and a server adds them up."""
-    distributed, parallel = torch.distributed, torch.nn.parallel
-    if not distributed.is_available() or not distributed.is_initialized():
-        return 1.0
-    ddp: Any = parallel.DistributedDataParallel
-    active = ddp._get_active_ddp_module()
-    return 1.0 if active is None else 1.0 / distributed.get_world_size(active.process_group)
+def _give_step(optimizer: Any, its: _Steps) -> None:
+    """Gives this one optimizer, not its class, a step() that calls both."""
+    inner = optimizer.step
+
+    @functools.wraps(inner)
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = its.before(self, (self, *args), kwargs)
+        result = inner(*before[0][1:], **before[1])
+        its.after(self, *before)
+        return result
+
+    optimizer.step = types.MethodType(step, optimizer)  # a method: schedulers wrap it again

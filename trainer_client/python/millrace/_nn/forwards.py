@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from . import ahead
-from .backward import Rows, by_frequency, running, tensors
+from .backward import running, tensors
+from .pushes import Rows, by_frequency
 from .tables import Lookups, Needs
 from .._base import steps
 

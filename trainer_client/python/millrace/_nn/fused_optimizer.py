@@ -5,8 +5,6 @@ from typing import Any, Optional, Sequence
 
 import torch
 
-from .anchor import add_param_group
-
 
 class FusedOptimizer(torch.optim.Optimizer):
     """Learning rates of modules at a server, a group for each.
@@ -25,10 +23,6 @@ class FusedOptimizer(torch.optim.Optimizer):
         groups = [{"params": [module.anchor], "lr": lr} for module, lr in zip(self._modules, rates)]
         self._rates = rates  #: that pushes go by
         super().__init__(groups, {})
-
-    def add_param_group(self, param_group: dict) -> None:
-        """torch's: the anchors' gradients do not wait for this optimizer."""
-        add_param_group(self, param_group)
 
     def _set_rates(self) -> None:
         for i, (module, group) in enumerate(zip(self._modules, self.param_groups)):

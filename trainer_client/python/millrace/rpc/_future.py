@@ -395,6 +395,9 @@ def _taking_ours(of_torch: Callable, ours: Callable) -> Callable:
     return either
 
 
-# What torch.futures does with futures takes its own only, and programs hand it what rpc_async() returned.
-torch.futures.wait_all = _taking_ours(torch.futures.wait_all, wait_all)
-torch.futures.collect_all = _taking_ours(torch.futures.collect_all, collect_all)
+@functools.lru_cache(None)
+def offer_to_torch() -> None:
+    """Has torch.futures take these futures: its functions look for a C++ object and have no hook, and
+    programs hand them what rpc_async() returned. For a process that joins a world, and from then on."""
+    torch.futures.wait_all = _taking_ours(torch.futures.wait_all, wait_all)
+    torch.futures.collect_all = _taking_ours(torch.futures.collect_all, collect_all)

@@ -288,6 +288,7 @@ def init_rpc(
             )
         try:
             _join(world, options, place.rendezvous)
+            _future.offer_to_torch()
             _current = world
         except BaseException:
             world.forget_file()
