@@ -28,7 +28,7 @@ IO_URING = r"(ps/checkpoint_(writer|faults|reader)|integration/(checkpoint|cuts_
 LEFT_OUT = {
     r"(bench|scripts)/": "of programs for this machine",
     PORTS: "emulation has no packet sockets, which DPDK's ports are made of",
-    r"integration/(garbage_load|config|tools)$": "emulation has no packet sockets, either",
+    r"integration/(garbage|garbage_load|config|tools)$": "emulation has no packet sockets, either",
     r"integration/(second_client|autograd|rpc_optimizer|cluster_client|cluster_checkpoint_.*)$": (
         "needs an arm64 Python, or a store's server, in the root"
     ),

@@ -125,12 +125,14 @@ bool mr_udp_receive_next(struct mr_udp_receiver *r, struct mr_address *from, con
                 mr_address_from_sockaddr((const struct sockaddr *)&r->names[i], &r->from);
             read_control(r, i);
         }
-        if (r->offset < slot_bytes) {
+        const bool is_empty = slot_bytes == 0; /* a datagram all the same, whose receiver counts it */
+        if (is_empty || r->offset < slot_bytes) {
             uint32_t left = slot_bytes - r->offset;
             *from = r->from;
             *datagram = (const uint8_t *)r->vectors[i].iov_base + r->offset;
             *datagram_bytes = left < r->run_bytes ? left : r->run_bytes;
             r->offset += (uint32_t)*datagram_bytes;
+            r->slot += is_empty;
             return true;
         }
         r->slot++;

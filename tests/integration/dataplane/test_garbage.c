@@ -24,7 +24,16 @@
 #include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 
-enum { PORT = 7700, DIM = 4, REPEATS = 8, FRAMES_MAX = 64, FRAME_BYTES = 2048, KEYS = 50, NOISE = 500 };
+enum {
+    PORT = 7700,
+    DIM = 4,
+    REPEATS = 8,
+    FRAMES_MAX = 64,
+    FRAME_BYTES = 2048,
+    KEYS = 50,
+    NOISE = 500,
+    LIMIT_S = 60
+};
 
 #define HEADERS_BYTES (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
 #define PAUSE_NS      1000000
@@ -115,7 +124,8 @@ static void push(struct fixture *x)
 /* The server has counted all of them. Its replies come after what it would have sent before. */
 static void wait_counted(struct fixture *x, const char *counter, uint64_t target)
 {
-    while (node_fixture_counter(x->client, 0, counter) < target)
+    const time_t end = time(NULL) + LIMIT_S;
+    while (node_fixture_counter(x->client, 0, counter) < target && time(NULL) < end)
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     assert_int_equal(node_fixture_counter(x->client, 0, counter), target);
 }

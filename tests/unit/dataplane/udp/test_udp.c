@@ -163,6 +163,24 @@ static void test_both_ways(void **state)
 }
 
 /* One more than a run has leaves by itself. */
+/* It is received as what it is, and neither hides nor repeats the others. */
+static void test_an_empty_datagram(void **state)
+{
+    struct pair p;
+    struct mr_address from = {.port = 0};
+    open_pair(&p, "127.0.0.1", "127.0.0.1", true);
+    for (uint8_t i = 0; i < 3; i++) {
+        send_one(p.client_out, &p.to, 100, i);
+        assert_true(mr_udp_send_flush(p.client_out));
+        assert_int_equal(send(p.client.fd, "", 0, 0), 0);
+    }
+    for (uint8_t i = 0; i < 3; i++) {
+        receive_one(&p.server, p.server_in, &from, 100, i);
+        receive_one(&p.server, p.server_in, &from, 0, 0);
+    }
+    close_pair(&p);
+}
+
 static void test_runs(void **state)
 {
     static const uint32_t bytes_of[] = {64, 1448, 3480, 8968};
@@ -399,6 +417,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_both_ways),
+        cmocka_unit_test(test_an_empty_datagram),
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_measures),
