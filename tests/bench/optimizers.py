@@ -56,7 +56,7 @@ DECAYS_ELSE = [0.0, 0.02, 0.05, 0.1]
 
 
 def mix(a, b):
-    """hub_mix() of trainer_client/hub/permutation.c."""
+    """hub_mix() of trainer_client/hub/samples/permutation.c."""
     h = (a * 0x9E3779B97F4A7C15 + b + 0x632BE59BD9B4E019) & MASK
     for _ in range(2):
         h ^= h >> 33

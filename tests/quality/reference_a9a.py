@@ -25,7 +25,7 @@ DATA = pathlib.Path(__file__).parents[2] / "trainer_client/examples/data/a9a.lib
 
 
 def mix(a, b):
-    """hub_mix() of trainer_client/hub/permutation.c."""
+    """hub_mix() of trainer_client/hub/samples/permutation.c."""
     h = (a * 0x9E3779B97F4A7C15 + b + 0x632BE59BD9B4E019) & MASK
     for _ in range(2):
         h ^= h >> 33

@@ -9,9 +9,9 @@
 #include "dataplane/wire/base/plural.h"
 #include "trainer_client/hub/kafka/kafka_path.h"
 #include "trainer_client/hub/kafka/kafka_source.h"
-#include "trainer_client/hub/live_input.h"
+#include "trainer_client/hub/samples/live_input.h"
 #include "trainer_client/hub/live_source.h"
-#include "trainer_client/hub/permutation.h"
+#include "trainer_client/hub/samples/permutation.h"
 
 #define PREFETCH 8u /* samples ahead of the one that is read */
 

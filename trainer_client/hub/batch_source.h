@@ -5,9 +5,9 @@
 #ifndef HUB_BATCH_SOURCE_H
 #define HUB_BATCH_SOURCE_H
 
-#include "trainer_client/hub/request.h"
+#include "trainer_client/hub/plan/request.h"
 #include "trainer_client/hub/format/sample_block.h"
-#include "trainer_client/hub/sample_file.h"
+#include "trainer_client/hub/samples/sample_file.h"
 
 #define HUB_BATCH_KEY_BYTES_MAX                                                                              \
     (16u << 20) /* of one batch's keys: two such feeds fit into a client's memory */

@@ -6,9 +6,9 @@
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
 #include "trainer_client/api/slot_key.h"
-#include "trainer_client/hub/distinct.h"
+#include "trainer_client/hub/samples/distinct.h"
 #include "trainer_client/hub/format/proposal.h"
-#include "trainer_client/hub/sample_file.h"
+#include "trainer_client/hub/samples/sample_file.h"
 
 #define SAMPLES_SHOWN    3u
 #define KEYS_SHOWN       4u /* of a bag */

@@ -8,8 +8,8 @@
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
 #include "millrace_admin.h"
-#include "trainer_client/hub/permutation.h"
-#include "trainer_client/hub/stream.h"
+#include "trainer_client/hub/samples/permutation.h"
+#include "trainer_client/hub/plan/stream.h"
 
 #define CLAIMS_MAX 8u /* one after the other: each time another hub was faster */
 

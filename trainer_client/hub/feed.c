@@ -8,7 +8,7 @@
 #include "dataplane/wire/base/log.h"
 #include "trainer_client/hub/feeder.h"
 #include "trainer_client/hub/kafka/kafka_path.h"
-#include "trainer_client/hub/live_input.h"
+#include "trainer_client/hub/samples/live_input.h"
 
 /* The batch will be refused again. Other reasons pass: memory becomes free, a key gets its right. */
 static bool is_batch_fault(enum mr_status status)

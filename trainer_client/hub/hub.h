@@ -15,9 +15,9 @@
 #include "dataplane/wire/base/trace.h"
 #include "dataplane/wire/format/mr_status.h"
 #include "trainer_client/hub/batch_source.h"
-#include "trainer_client/hub/parts.h"
-#include "trainer_client/hub/request.h"
-#include "trainer_client/hub/trainers.h"
+#include "trainer_client/hub/plan/parts.h"
+#include "trainer_client/hub/plan/request.h"
+#include "trainer_client/hub/plan/trainers.h"
 
 #define HUB_PREFETCH_MAX 64u
 

@@ -7,10 +7,10 @@
 #include <string.h>
 #include "dataplane/wire/base/plural.h"
 #include "trainer_client/hub/format/sample_block.h"
-#include "trainer_client/hub/lines.h"
-#include "trainer_client/hub/live_input.h"
-#include "trainer_client/hub/permutation.h"
-#include "trainer_client/hub/plan.h"
+#include "trainer_client/hub/samples/lines.h"
+#include "trainer_client/hub/samples/live_input.h"
+#include "trainer_client/hub/samples/permutation.h"
+#include "trainer_client/hub/plan/plan.h"
 
 #define AHEAD_BATCHES     64u /* that are read before they are asked for */
 #define KEPT_FIRST        64u

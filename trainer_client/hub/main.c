@@ -8,7 +8,7 @@
 #include "dataplane/wire/base/log.h"
 #include "trainer_client/hub/check_format.h"
 #include "trainer_client/hub/hub.h"
-#include "trainer_client/hub/sample_file.h"
+#include "trainer_client/hub/samples/sample_file.h"
 
 #define PROGRAM               "millrace-hub"
 #define PREFETCH_DEFAULT      4u

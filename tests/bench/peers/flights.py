@@ -34,7 +34,7 @@ def text_of(lines_max=None):
 
 
 def mix(a, b):
-    """hub_mix() of trainer_client/hub/permutation.c; b: u64 [n]."""
+    """hub_mix() of trainer_client/hub/samples/permutation.c; b: u64 [n]."""
     with numpy.errstate(over="ignore"):
         h = numpy.uint64(a * 0x9E3779B97F4A7C15 & (1 << 64) - 1) + b + numpy.uint64(0x632BE59BD9B4E019)
         for _ in range(2):

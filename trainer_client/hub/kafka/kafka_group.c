@@ -6,7 +6,7 @@
 #include <string.h>
 #include "dataplane/wire/base/clock.h"
 #include "dataplane/wire/base/log.h"
-#include "trainer_client/hub/parts.h"
+#include "trainer_client/hub/plan/parts.h"
 
 #define INTERVAL_US UINT64_C(1000000)    /* between two requests */
 #define FAILED_US   UINT64_C(60000000)   /* after one that failed */

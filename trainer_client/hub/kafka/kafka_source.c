@@ -9,9 +9,9 @@
 #include "trainer_client/hub/kafka/kafka_path.h"
 #include "trainer_client/hub/kafka/kafka_topic.h"
 #include "trainer_client/hub/kafka/message_samples.h"
-#include "trainer_client/hub/parts.h"
-#include "trainer_client/hub/permutation.h"
-#include "trainer_client/hub/plan.h"
+#include "trainer_client/hub/plan/parts.h"
+#include "trainer_client/hub/samples/permutation.h"
+#include "trainer_client/hub/plan/plan.h"
 
 /* A data word: the offset where a partition starts, and digests of the message there and of the format. */
 #define START_BITS   44

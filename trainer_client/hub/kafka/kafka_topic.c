@@ -10,8 +10,8 @@
 #include "dataplane/wire/base/log.h"
 #include "trainer_client/hub/kafka/kafka_config.h"
 #include "trainer_client/hub/kafka/kafka_group.h"
-#include "trainer_client/hub/parts.h"
-#include "trainer_client/hub/sample_file.h"
+#include "trainer_client/hub/plan/parts.h"
+#include "trainer_client/hub/samples/sample_file.h"
 
 #define OPEN_LIMIT_US UINT64_C(10000000)
 #define DOWN_LIMIT_US UINT64_C(1000000)  /* the same, where every broker refuses */

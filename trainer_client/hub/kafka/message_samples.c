@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "trainer_client/hub/lines.h"
-#include "trainer_client/hub/request.h"
+#include "trainer_client/hub/samples/lines.h"
+#include "trainer_client/hub/plan/request.h"
 #include "trainer_client/hub/format/sample_block.h"
 
 enum mr_status hub_message_samples_init(struct hub_message_samples *s, const struct hub_formats *formats,

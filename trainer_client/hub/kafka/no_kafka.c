@@ -1,7 +1,7 @@
 /* In the place of kafka_topic.c where librdkafka was not there to build with: no topic can be opened. */
 #include <stdio.h>
 #include "trainer_client/hub/kafka/kafka_topic.h"
-#include "trainer_client/hub/sample_file.h"
+#include "trainer_client/hub/samples/sample_file.h"
 
 enum mr_status hub_kafka_open(const struct hub_kafka_options *options, struct hub_kafka_topic **out,
                               char *error)

@@ -10,7 +10,7 @@
 #include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/temp_file.h"
 #include "trainer_client/hub/check_format.h"
-#include "trainer_client/hub/sample_file.h"
+#include "trainer_client/hub/samples/sample_file.h"
 
 static char error_text[HUB_ERROR_BYTES];
 

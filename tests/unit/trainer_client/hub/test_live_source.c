@@ -11,7 +11,7 @@
 #include "tests/unit/trainer_client/hub/format/formats_fixture.h"
 #include "tests/unit/trainer_client/hub/named_file.h"
 #include "trainer_client/hub/live_source.h"
-#include "trainer_client/hub/plan.h"
+#include "trainer_client/hub/plan/plan.h"
 
 #define MEMORY (1u << 20)
 

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include "trainer_client/hub/kafka/kafka_path.h"
 #include "trainer_client/hub/kafka/kafka_topic.h"
-#include "trainer_client/hub/sample_file.h"
+#include "trainer_client/hub/samples/sample_file.h"
 
 static char error_text[HUB_ERROR_BYTES];
 

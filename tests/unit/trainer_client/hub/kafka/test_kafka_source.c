@@ -16,8 +16,8 @@
 #include "trainer_client/hub/kafka/kafka_config.h"
 #include "trainer_client/hub/kafka/kafka_source.h"
 #include "trainer_client/hub/kafka/kafka_topic.h"
-#include "trainer_client/hub/parts.h"
-#include "trainer_client/hub/plan.h"
+#include "trainer_client/hub/plan/parts.h"
+#include "trainer_client/hub/plan/plan.h"
 
 #define LIMIT_S 60
 
