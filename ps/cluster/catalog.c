@@ -40,7 +40,7 @@ static void remove_at(struct ps_cluster_catalog *c, uint32_t at)
     memmove(&c->features[at], &c->features[at + 1], (c->count - at) * sizeof(c->features[0]));
 }
 
-__attribute__((format(printf, 4, 5))) static enum ps_wish_state
+__attribute__((format(printf, 4, 5))) static enum ps_catalog_request_state
 refuse(enum mr_status *status, char *text, enum mr_status why, const char *format, ...)
 {
     va_list arguments;
@@ -48,7 +48,7 @@ refuse(enum mr_status *status, char *text, enum mr_status why, const char *forma
     (void)vsnprintf(text, PS_RULES_TEXT_BYTES, format, arguments);
     va_end(arguments);
     *status = why;
-    return PS_WISH_FAILED;
+    return PS_CATALOG_FAILED;
 }
 
 /* ---- Create ---- */
@@ -61,12 +61,13 @@ static const struct ps_cluster_taken_back *find_taken_back(const struct ps_clust
     return NULL;
 }
 
-static bool check_all(const struct ps_cluster_catalog *c, const struct ps_cluster_wish *wish,
+static bool check_all(const struct ps_cluster_catalog *c, const struct ps_catalog_request *request,
                       enum mr_status *status, char *text)
 {
-    for (uint32_t i = 0; i < wish->feature_count; i++) {
-        const uint32_t at = ps_cluster_catalog_find(c, wish->features[i].name);
-        *status = ps_rules_create(wish->features, i, at < c->count ? &c->features[at].feature : NULL, text);
+    for (uint32_t i = 0; i < request->feature_count; i++) {
+        const uint32_t at = ps_cluster_catalog_find(c, request->features[i].name);
+        *status =
+            ps_rules_create(request->features, i, at < c->count ? &c->features[at].feature : NULL, text);
         if (*status != MR_OK)
             return false;
     }
@@ -75,53 +76,57 @@ static bool check_all(const struct ps_cluster_catalog *c, const struct ps_cluste
 
 /* The numbers of those that are there; how many are missing, each name once, and whether all others are
  * final. */
-static uint32_t find_all(const struct ps_cluster_catalog *c, struct ps_cluster_wish *wish, bool *are_final)
+static uint32_t find_all(const struct ps_cluster_catalog *c, struct ps_catalog_request *request,
+                         bool *are_final)
 {
     uint32_t missing = 0;
     *are_final = true;
-    wish->final_since = 0;
-    for (uint32_t i = 0; i < wish->feature_count; i++) {
-        const uint32_t at = ps_cluster_catalog_find(c, wish->features[i].name);
+    request->final_since = 0;
+    for (uint32_t i = 0; i < request->feature_count; i++) {
+        const uint32_t at = ps_cluster_catalog_find(c, request->features[i].name);
         bool is_new = at == c->count;
-        wish->ids[i] = is_new ? 0 : c->features[at].id;
+        request->ids[i] = is_new ? 0 : c->features[at].id;
         *are_final = *are_final && (is_new || c->features[at].is_final);
-        if (!is_new && c->features[at].since > wish->final_since)
-            wish->final_since = c->features[at].since;
+        if (!is_new && c->features[at].since > request->final_since)
+            request->final_since = c->features[at].since;
         for (uint32_t j = 0; j < i && is_new; j++)
-            is_new = strncmp(wish->features[j].name, wish->features[i].name, MR_NAME_BYTES) != 0;
+            is_new = strncmp(request->features[j].name, request->features[i].name, MR_NAME_BYTES) != 0;
         missing += is_new;
     }
     return missing;
 }
 
-static void add_missing(const struct ps_cluster_wish *wish, struct ps_cluster_catalog *next)
+static void add_missing(const struct ps_catalog_request *request, struct ps_cluster_catalog *next)
 {
-    for (uint32_t i = 0; i < wish->feature_count; i++) {
-        const uint32_t at = ps_cluster_catalog_find(next, wish->features[i].name);
+    for (uint32_t i = 0; i < request->feature_count; i++) {
+        const uint32_t at = ps_cluster_catalog_find(next, request->features[i].name);
         if (at == next->count)
             next->features[next->count++] = (struct ps_cluster_feature){
-                .id = ++next->last_feature, .since = next->version, .feature = wish->features[i]};
-        wish->ids[i] = next->features[at].id;
+                .id = ++next->last_feature, .since = next->version, .feature = request->features[i]};
+        request->ids[i] = next->features[at].id;
     }
 }
 
-static enum ps_wish_state catalog_create(const struct ps_cluster_catalog *c, struct ps_cluster_wish *wish,
-                                         struct ps_cluster_catalog *next, enum mr_status *status, char *text)
+static enum ps_catalog_request_state catalog_create(const struct ps_cluster_catalog *c,
+                                                    struct ps_catalog_request *request,
+                                                    struct ps_cluster_catalog *next, enum mr_status *status,
+                                                    char *text)
 {
-    const struct ps_cluster_taken_back *taken_back = find_taken_back(c, wish->written_as);
+    const struct ps_cluster_taken_back *taken_back = find_taken_back(c, request->written_as);
     bool are_final;
     if (taken_back != NULL)
         return refuse(status, text, taken_back->status, "%.*s; no feature was created",
                       (int)sizeof(taken_back->text) - 1, taken_back->text);
-    if (!check_all(c, wish, status, text))
-        return PS_WISH_FAILED;
-    const uint32_t missing = find_all(c, wish, &are_final);
+    if (!check_all(c, request, status, text))
+        return PS_CATALOG_FAILED;
+    const uint32_t missing = find_all(c, request, &are_final);
     if (!are_final)
-        return PS_WISH_WAITS; /* what is tried now may be taken back */
+        return PS_CATALOG_WAITS; /* what is tried now may be taken back */
     if (missing == 0)
-        return PS_WISH_MADE;
-    if (wish->features_max != 0 && c->count + missing > wish->features_max)
-        return refuse(status, text, MR_UNAUTHORIZED, PS_RULES_TRAINER_TABLES, wish->features_max, c->count);
+        return PS_CATALOG_MADE;
+    if (request->features_max != 0 && c->count + missing > request->features_max)
+        return refuse(status, text, MR_UNAUTHORIZED, PS_RULES_TRAINER_TABLES, request->features_max,
+                      c->count);
     if (c->count + missing > PS_CLUSTER_FEATURES_MAX)
         return refuse(status, text, MR_INVALID_ARGUMENT,
                       "a cluster has at most %u features, and has %u: drop some, or run another cluster",
@@ -133,21 +138,21 @@ static enum ps_wish_state catalog_create(const struct ps_cluster_catalog *c, str
             "itself what is to go on, and let another cluster begin with its checkpoint (cluster.init_from)",
             MR_FEATURE_ID_MAX, c->last_feature);
     begin_next(c, next);
-    add_missing(wish, next);
-    wish->written_as = next->version;
-    return PS_WISH_WRITES;
+    add_missing(request, next);
+    request->written_as = next->version;
+    return PS_CATALOG_WRITES;
 }
 
 /* ---- Begin ---- */
 
 /* What is there may have been altered, or dropped, since the cluster began with it. */
-static bool has_begun(const struct ps_cluster_catalog *c, const struct ps_cluster_wish *wish)
+static bool has_begun(const struct ps_cluster_catalog *c, const struct ps_catalog_request *request)
 {
-    for (uint32_t i = 0; i < wish->feature_count; i++) {
-        const uint32_t at = ps_cluster_catalog_find_id(c, wish->ids[i]);
-        if (wish->ids[i] > c->last_feature ||
+    for (uint32_t i = 0; i < request->feature_count; i++) {
+        const uint32_t at = ps_cluster_catalog_find_id(c, request->ids[i]);
+        if (request->ids[i] > c->last_feature ||
             (at < c->count &&
-             strncmp(c->features[at].feature.name, wish->features[i].name, MR_NAME_BYTES) != 0))
+             strncmp(c->features[at].feature.name, request->features[i].name, MR_NAME_BYTES) != 0))
             return false;
     }
     return true;
@@ -165,131 +170,139 @@ static void add_as_numbered(struct ps_cluster_catalog *next, uint32_t id, const 
         next->last_feature = id;
 }
 
-static enum ps_wish_state catalog_begin(const struct ps_cluster_catalog *c,
-                                        const struct ps_cluster_wish *wish, struct ps_cluster_catalog *next,
-                                        enum mr_status *status, char *text)
+static enum ps_catalog_request_state catalog_begin(const struct ps_cluster_catalog *c,
+                                                   const struct ps_catalog_request *request,
+                                                   struct ps_cluster_catalog *next, enum mr_status *status,
+                                                   char *text)
 {
-    if (has_begun(c, wish))
-        return PS_WISH_MADE;
+    if (has_begun(c, request))
+        return PS_CATALOG_MADE;
     if (c->last_feature > 0)
         return refuse(status, text, MR_FEATURE_MISMATCH,
                       "the cluster has begun with other features: %u were created", c->last_feature);
-    if (wish->feature_count > PS_CLUSTER_FEATURES_MAX)
+    if (request->feature_count > PS_CLUSTER_FEATURES_MAX)
         return refuse(status, text, MR_INVALID_ARGUMENT,
                       "a cluster has at most %u features, and the checkpoint has %u", PS_CLUSTER_FEATURES_MAX,
-                      wish->feature_count);
+                      request->feature_count);
     begin_next(c, next);
-    for (uint32_t i = 0; i < wish->feature_count; i++)
-        add_as_numbered(next, wish->ids[i], &wish->features[i]);
-    return PS_WISH_WRITES;
+    for (uint32_t i = 0; i < request->feature_count; i++)
+        add_as_numbered(next, request->ids[i], &request->features[i]);
+    return PS_CATALOG_WRITES;
 }
 
 /* ---- Drop ---- */
 
-static void add_id(struct ps_cluster_wish *wish, uint32_t id)
+static void add_id(struct ps_catalog_request *request, uint32_t id)
 {
-    uint32_t at = wish->id_count;
-    for (uint32_t i = 0; i < wish->id_count; i++)
-        if (wish->ids[i] == id)
+    uint32_t at = request->id_count;
+    for (uint32_t i = 0; i < request->id_count; i++)
+        if (request->ids[i] == id)
             return;
-    for (; at > 0 && wish->ids[at - 1] > id; at--)
-        wish->ids[at] = wish->ids[at - 1];
-    wish->ids[at] = id;
-    wish->id_count++;
+    for (; at > 0 && request->ids[at - 1] > id; at--)
+        request->ids[at] = request->ids[at - 1];
+    request->ids[at] = id;
+    request->id_count++;
 }
 
 /* Names mean what they meant at first, whatever gets the same name later. */
-static enum ps_wish_state find_dropped(const struct ps_cluster_catalog *c, struct ps_cluster_wish *wish,
-                                       enum mr_status *status, char *text)
+static enum ps_catalog_request_state find_dropped(const struct ps_cluster_catalog *c,
+                                                  struct ps_catalog_request *request, enum mr_status *status,
+                                                  char *text)
 {
-    wish->id_count = 0;
-    for (uint32_t i = 0; i < wish->name_count; i++) {
-        const char *name = wish->names + (size_t)i * MR_NAME_BYTES;
+    request->id_count = 0;
+    for (uint32_t i = 0; i < request->name_count; i++) {
+        const char *name = request->names + (size_t)i * MR_NAME_BYTES;
         const uint32_t at = ps_cluster_catalog_find(c, name);
         if (at == c->count)
             return refuse(status, text, MR_UNKNOWN_TABLE,
                           "there is no table or variable named %.63s; millrace ctl list shows them", name);
         if (!c->features[at].is_final)
-            return PS_WISH_WAITS;
-        add_id(wish, c->features[at].id);
+            return PS_CATALOG_WAITS;
+        add_id(request, c->features[at].id);
     }
-    return PS_WISH_WRITES;
+    return PS_CATALOG_WRITES;
 }
 
-static enum ps_wish_state catalog_drop(const struct ps_cluster_catalog *c, struct ps_cluster_wish *wish,
-                                       struct ps_cluster_catalog *next, enum mr_status *status, char *text)
+static enum ps_catalog_request_state catalog_drop(const struct ps_cluster_catalog *c,
+                                                  struct ps_catalog_request *request,
+                                                  struct ps_cluster_catalog *next, enum mr_status *status,
+                                                  char *text)
 {
-    if (!wish->was_written) {
-        const enum ps_wish_state state = find_dropped(c, wish, status, text);
-        if (state != PS_WISH_WRITES) {
-            wish->id_count = 0;
+    if (!request->was_written) {
+        const enum ps_catalog_request_state state = find_dropped(c, request, status, text);
+        if (state != PS_CATALOG_WRITES) {
+            request->id_count = 0;
             return state;
         }
     }
     begin_next(c, next);
-    for (uint32_t i = 0; i < wish->id_count; i++) {
-        const uint32_t at = ps_cluster_catalog_find_id(next, wish->ids[i]);
+    for (uint32_t i = 0; i < request->id_count; i++) {
+        const uint32_t at = ps_cluster_catalog_find_id(next, request->ids[i]);
         if (at < next->count)
             remove_at(next, at);
     }
     if (next->count == c->count)
-        return PS_WISH_MADE;
-    wish->was_written = true;
-    return PS_WISH_WRITES;
+        return PS_CATALOG_MADE;
+    request->was_written = true;
+    return PS_CATALOG_WRITES;
 }
 
 /* ---- Alter and Freeze ---- */
 
-static enum ps_wish_state alter(const struct ps_cluster_catalog *c, struct ps_cluster_wish *wish,
-                                struct ps_cluster_catalog *next, enum mr_status *status, char *text)
+static enum ps_catalog_request_state alter(const struct ps_cluster_catalog *c,
+                                           struct ps_catalog_request *request,
+                                           struct ps_cluster_catalog *next, enum mr_status *status,
+                                           char *text)
 {
-    const struct mr_feature *before = &wish->features[0];
+    const struct mr_feature *before = &request->features[0];
     const uint32_t at = ps_cluster_catalog_find(c, before->name);
     if (at == c->count)
         return refuse(status, text, MR_UNKNOWN_TABLE,
                       "there is no table or variable named %.63s; millrace ctl list shows what there is",
                       before->name);
     if (!c->features[at].is_final)
-        return PS_WISH_WAITS;
+        return PS_CATALOG_WAITS;
     const struct mr_feature *is = &c->features[at].feature;
-    *status = ps_rules_alter(is, before, &wish->features[1], wish->may_alter, &wish->is, text);
+    *status = ps_rules_alter(is, before, &request->features[1], request->may_alter, &request->is, text);
     if (*status != MR_OK)
-        return PS_WISH_FAILED;
-    if (mr_feature_diff(is, &wish->is) == NULL) /* the call came again */
-        return PS_WISH_MADE;
+        return PS_CATALOG_FAILED;
+    if (mr_feature_diff(is, &request->is) == NULL) /* the call came again */
+        return PS_CATALOG_MADE;
     begin_next(c, next);
-    next->features[at].feature = wish->is;
-    return PS_WISH_WRITES;
+    next->features[at].feature = request->is;
+    return PS_CATALOG_WRITES;
 }
 
-static enum ps_wish_state freeze(const struct ps_cluster_catalog *c, const struct ps_cluster_wish *wish,
-                                 struct ps_cluster_catalog *next)
+static enum ps_catalog_request_state freeze(const struct ps_cluster_catalog *c,
+                                            const struct ps_catalog_request *request,
+                                            struct ps_cluster_catalog *next)
 {
-    if (c->freeze == wish->freeze)
-        return PS_WISH_MADE;
+    if (c->freeze == request->freeze)
+        return PS_CATALOG_MADE;
     begin_next(c, next);
-    next->freeze = wish->freeze;
-    return PS_WISH_WRITES;
+    next->freeze = request->freeze;
+    return PS_CATALOG_WRITES;
 }
 
-enum ps_wish_state ps_cluster_catalog_wish(const struct ps_cluster_catalog *c, struct ps_cluster_wish *wish,
-                                           struct ps_cluster_catalog *next, enum mr_status *status,
-                                           char *text)
+enum ps_catalog_request_state ps_cluster_catalog_try(const struct ps_cluster_catalog *c,
+                                                     struct ps_catalog_request *request,
+                                                     struct ps_cluster_catalog *next, enum mr_status *status,
+                                                     char *text)
 {
     *status = MR_OK;
     text[0] = '\0';
-    switch (wish->kind) {
-    case PS_WISH_CREATE:
-        return catalog_create(c, wish, next, status, text);
-    case PS_WISH_DROP:
-        return catalog_drop(c, wish, next, status, text);
-    case PS_WISH_ALTER:
-        return alter(c, wish, next, status, text);
-    case PS_WISH_BEGIN:
-        return catalog_begin(c, wish, next, status, text);
-    case PS_WISH_FREEZE:
+    switch (request->kind) {
+    case PS_CATALOG_CREATE:
+        return catalog_create(c, request, next, status, text);
+    case PS_CATALOG_DROP:
+        return catalog_drop(c, request, next, status, text);
+    case PS_CATALOG_ALTER:
+        return alter(c, request, next, status, text);
+    case PS_CATALOG_BEGIN:
+        return catalog_begin(c, request, next, status, text);
+    case PS_CATALOG_FREEZE:
     default:
-        return freeze(c, wish, next);
+        return freeze(c, request, next);
     }
 }
 

@@ -56,10 +56,16 @@ uint32_t ps_cluster_catalog_find_id(const struct ps_cluster_catalog *c, uint32_t
 
 /* To begin is for a cluster that never had a feature: with those of a checkpoint, which keep their
  * numbers. */
-enum ps_wish_kind { PS_WISH_CREATE, PS_WISH_DROP, PS_WISH_ALTER, PS_WISH_FREEZE, PS_WISH_BEGIN };
+enum ps_catalog_request_kind {
+    PS_CATALOG_CREATE,
+    PS_CATALOG_DROP,
+    PS_CATALOG_ALTER,
+    PS_CATALOG_FREEZE,
+    PS_CATALOG_BEGIN
+};
 
-struct ps_cluster_wish {
-    enum ps_wish_kind kind;
+struct ps_catalog_request {
+    enum ps_catalog_request_kind kind;
     uint32_t feature_count; /* to create, to begin with; to alter: before and after */
     const struct mr_feature *features;
     uint32_t features_max; /* to create: so many there may be then; 0: only the cluster's own limit holds */
@@ -76,18 +82,19 @@ struct ps_cluster_wish {
     bool was_written;    /* drop: it may have been, so what is gone is no error */
 };
 
-enum ps_wish_state {
-    PS_WISH_FAILED, /* *status and `text` say why */
-    PS_WISH_WAITS,  /* for features that are not final yet */
-    PS_WISH_WRITES, /* *next is to be written */
-    PS_WISH_MADE    /* it is so in this catalogue */
+enum ps_catalog_request_state {
+    PS_CATALOG_FAILED, /* *status and `text` say why */
+    PS_CATALOG_WAITS,  /* for features that are not final yet */
+    PS_CATALOG_WRITES, /* *next is to be written */
+    PS_CATALOG_MADE    /* it is so in this catalogue */
 };
 
-/* Compares a wish with the catalogue. To be asked again with every version until it is made or has failed:
+/* Compares a request with the catalogue. To be asked again with every version until it is made or has failed:
  * what was perhaps written is recognised. `text` has PS_RULES_TEXT_BYTES. */
-enum ps_wish_state ps_cluster_catalog_wish(const struct ps_cluster_catalog *c, struct ps_cluster_wish *wish,
-                                           struct ps_cluster_catalog *next, enum mr_status *status,
-                                           char *text);
+enum ps_catalog_request_state ps_cluster_catalog_try(const struct ps_cluster_catalog *c,
+                                                     struct ps_catalog_request *request,
+                                                     struct ps_cluster_catalog *next, enum mr_status *status,
+                                                     char *text);
 
 /* ---- what is not final ---- */
 

@@ -62,19 +62,19 @@ static void set_serves(struct ps_catalog_member *m, uint64_t session)
 
 /* ---- what was asked for ---- */
 
-static void catalog_member_answer(struct ps_catalog_member *m, struct ps_catalog_wish *wish,
+static void catalog_member_answer(struct ps_catalog_member *m, struct ps_catalog_pending *pending,
                                   enum mr_status status, const char *text)
 {
-    struct ps_catalog_wish **at = &m->wishes;
-    while (*at != wish)
+    struct ps_catalog_pending **at = &m->pending;
+    while (*at != pending)
         at = &(*at)->next;
-    *at = wish->next;
-    if (m->proposed == wish)
+    *at = pending->next;
+    if (m->proposed == pending)
         m->proposed = NULL;
-    m->ops->answer(m->context, wish, status, text);
+    m->ops->answer(m->context, pending, status, text);
 }
 
-static void answer_late(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
+static void answer_late(struct ps_catalog_member *m, struct ps_catalog_pending *pending)
 {
     char text[PS_RULES_TEXT_BYTES];
     (void)snprintf(
@@ -83,78 +83,79 @@ static void answer_late(struct ps_catalog_member *m, struct ps_catalog_wish *wis
                        "this node reach them?"
                      : "not every node of the cluster has answered in time; their logs say what they "
                        "wait for");
-    catalog_member_answer(m, wish, MR_DEADLINE_EXCEEDED, text);
+    catalog_member_answer(m, pending, MR_DEADLINE_EXCEEDED, text);
 }
 
-static void catalog_write(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
+static void catalog_write(struct ps_catalog_member *m, struct ps_catalog_pending *pending)
 {
     m->writes = true;
-    m->proposed = wish;
+    m->proposed = pending;
     m->ops->write(m->context, m->proposal);
 }
 
-/* What a node must have for the features that are wished for. */
-static uint64_t needs_of(const struct ps_cluster_wish *wish)
+/* What a node must have for the features that are asked for. */
+static uint64_t needs_of(const struct ps_catalog_request *request)
 {
     uint64_t needs = 0;
-    const bool makes = wish->kind == PS_WISH_CREATE || wish->kind == PS_WISH_BEGIN;
-    for (uint32_t i = wish->kind == PS_WISH_ALTER ? 1 : 0;
-         (makes || wish->kind == PS_WISH_ALTER) && i < wish->feature_count; i++)
-        needs |= mr_feature_needs(&wish->features[i]);
+    const bool makes = request->kind == PS_CATALOG_CREATE || request->kind == PS_CATALOG_BEGIN;
+    for (uint32_t i = request->kind == PS_CATALOG_ALTER ? 1 : 0;
+         (makes || request->kind == PS_CATALOG_ALTER) && i < request->feature_count; i++)
+        needs |= mr_feature_needs(&request->features[i]);
     return needs;
 }
 
 /* Whether all that it needs is in use; otherwise it waits, or is answered. */
-static bool may_be_made(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
+static bool may_be_made(struct ps_catalog_member *m, struct ps_catalog_pending *pending)
 {
     char text[PS_RULES_TEXT_BYTES];
-    const uint64_t needs = needs_of(&wish->wish);
+    const uint64_t needs = needs_of(&pending->request);
     if ((needs & ~m->in_use) == 0)
         return true;
     const enum mr_status status = m->ops->use(m->context, needs, text);
     if (status != MR_OK)
-        catalog_member_answer(m, wish, status, text);
+        catalog_member_answer(m, pending, status, text);
     return false;
 }
 
-/* Looks at one wish; it may be answered, and gone. */
-static void pursue(struct ps_catalog_member *m, struct ps_catalog_wish *wish)
+/* Looks at one request; it may be answered, and gone. */
+static void pursue(struct ps_catalog_member *m, struct ps_catalog_pending *pending)
 {
     char text[PS_RULES_TEXT_BYTES];
     enum mr_status status;
-    if (!wish->is_made && (m->proposed == wish || !may_be_made(m, wish)))
+    if (!pending->is_made && (m->proposed == pending || !may_be_made(m, pending)))
         return;
-    if (!wish->is_made) {
-        const bool was_written = wish->wish.was_written;
-        const uint64_t written_as = wish->wish.written_as;
-        switch (ps_cluster_catalog_wish(m->catalog, &wish->wish, m->proposal, &status, text)) {
-        case PS_WISH_FAILED:
-            catalog_member_answer(m, wish, status, text);
+    if (!pending->is_made) {
+        const bool was_written = pending->request.was_written;
+        const uint64_t written_as = pending->request.written_as;
+        switch (ps_cluster_catalog_try(m->catalog, &pending->request, m->proposal, &status, text)) {
+        case PS_CATALOG_FAILED:
+            catalog_member_answer(m, pending, status, text);
             return;
-        case PS_WISH_WAITS:
+        case PS_CATALOG_WAITS:
             return;
-        case PS_WISH_WRITES:
+        case PS_CATALOG_WRITES:
             if (!m->writes && !m->asks) {
-                catalog_write(m, wish);
+                catalog_write(m, pending);
             } else {
-                wish->wish.was_written = was_written;
-                wish->wish.written_as = written_as;
+                pending->request.was_written = was_written;
+                pending->request.written_as = written_as;
             }
             return;
-        case PS_WISH_MADE:
-            wish->is_made = true;
-            wish->made_in = wish->wish.kind == PS_WISH_CREATE ? wish->wish.final_since : m->catalog->version;
+        case PS_CATALOG_MADE:
+            pending->is_made = true;
+            pending->made_in = pending->request.kind == PS_CATALOG_CREATE ? pending->request.final_since
+                                                                          : m->catalog->version;
             break;
         }
     }
-    if (ps_cluster_catalog_is_everywhere(wish->made_in, m->reports, m->report_count))
-        catalog_member_answer(m, wish, MR_OK, "");
+    if (ps_cluster_catalog_is_everywhere(pending->made_in, m->reports, m->report_count))
+        catalog_member_answer(m, pending, MR_OK, "");
 }
 
 /* Also by a node that does not serve: it may be that none does, because all lack what is to be taken back. */
 static void settle(struct ps_catalog_member *m)
 {
-    if (m->has_view && (m->leads || m->wishes != NULL) && !m->writes && !m->asks &&
+    if (m->has_view && (m->leads || m->pending != NULL) && !m->writes && !m->asks &&
         ps_cluster_catalog_settle(m->catalog, m->reports, m->report_count, m->proposal))
         catalog_write(m, NULL);
 }
@@ -163,26 +164,26 @@ static void settle(struct ps_catalog_member *m)
 static void go_on(struct ps_catalog_member *m, uint64_t now_us)
 {
     settle(m);
-    for (struct ps_catalog_wish *wish = m->wishes, *next; wish != NULL && m->has_view && m->serves != 0;
-         wish = next) {
-        next = wish->next;
-        pursue(m, wish);
+    for (struct ps_catalog_pending *pending = m->pending, *next;
+         pending != NULL && m->has_view && m->serves != 0; pending = next) {
+        next = pending->next;
+        pursue(m, pending);
     }
-    for (struct ps_catalog_wish *wish = m->wishes, *next; wish != NULL; wish = next) {
-        next = wish->next;
-        if (now_us >= wish->deadline_us)
-            answer_late(m, wish);
+    for (struct ps_catalog_pending *pending = m->pending, *next; pending != NULL; pending = next) {
+        next = pending->next;
+        if (now_us >= pending->deadline_us)
+            answer_late(m, pending);
     }
 }
 
-void ps_catalog_member_ask(struct ps_catalog_member *m, struct ps_catalog_wish *wish, uint64_t now_us)
+void ps_catalog_member_ask(struct ps_catalog_member *m, struct ps_catalog_pending *pending, uint64_t now_us)
 {
-    struct ps_catalog_wish **at = &m->wishes;
+    struct ps_catalog_pending **at = &m->pending;
     while (*at != NULL)
         at = &(*at)->next;
-    wish->next = NULL;
-    wish->is_made = false;
-    *at = wish;
+    pending->next = NULL;
+    pending->is_made = false;
+    *at = pending;
     go_on(m, now_us);
 }
 
@@ -216,13 +217,14 @@ bool ps_catalog_member_viewed(struct ps_catalog_member *m, const struct ps_catal
 void ps_catalog_member_written(struct ps_catalog_member *m, uint64_t version, enum ps_member_written outcome,
                                uint64_t now_us)
 {
-    struct ps_catalog_wish *wish = m->proposed;
+    struct ps_catalog_pending *pending = m->proposed;
     m->writes = false;
     m->proposed = NULL;
     m->asks = true; /* the next view tells */
-    if (wish != NULL && outcome == PS_NOT_WRITTEN) {
-        wish->wish.was_written = false;
-        wish->wish.written_as = wish->wish.written_as == version ? 0 : wish->wish.written_as;
+    if (pending != NULL && outcome == PS_NOT_WRITTEN) {
+        pending->request.was_written = false;
+        pending->request.written_as =
+            pending->request.written_as == version ? 0 : pending->request.written_as;
     }
     go_on(m, now_us);
 }
@@ -251,12 +253,12 @@ void ps_catalog_member_again(struct ps_catalog_member *m)
 
 void ps_catalog_member_refuse(struct ps_catalog_member *m, enum mr_status status, const char *text)
 {
-    if (m->wishes != NULL)
-        catalog_member_answer(m, m->wishes, status, text);
+    if (m->pending != NULL)
+        catalog_member_answer(m, m->pending, status, text);
 }
 
 bool ps_catalog_member_is_waiting(const struct ps_catalog_member *m)
 {
-    return m->wishes != NULL || (m->serves == 0 && m->own.failed == 0) ||
+    return m->pending != NULL || (m->serves == 0 && m->own.failed == 0) ||
            (m->leads && ps_cluster_catalog_is_open(m->catalog));
 }

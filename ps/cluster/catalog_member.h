@@ -16,7 +16,7 @@
 #include "ps/cluster/catalog.h"
 #include "ps/cluster/member.h"
 
-struct ps_catalog_wish;
+struct ps_catalog_pending;
 
 /* They call nothing of the catalogue member's. */
 struct ps_catalog_member_ops {
@@ -32,17 +32,18 @@ struct ps_catalog_member_ops {
     void (*report)(void *context, const struct ps_cluster_features_report *report);
     /* The node may serve from now on, under this session with the coordinator; 0: not any more. */
     void (*serve)(void *context, uint64_t session);
-    /* A wish needs capabilities that are not in use: puts them into use by the map, which a later view shows.
-     * MR_OK; or a status, with a line in `text` (PS_RULES_TEXT_BYTES): some node lacks one. */
+    /* A request needs capabilities that are not in use: puts them into use by the map, which a later view
+     * shows. MR_OK; or a status, with a line in `text` (PS_RULES_TEXT_BYTES): some node lacks one. */
     enum mr_status (*use)(void *context, uint64_t needs, char *text);
-    /* A wish has come to its end. Its memory is the caller's again. */
-    void (*answer)(void *context, struct ps_catalog_wish *wish, enum mr_status status, const char *text);
+    /* A request has come to its end. Its memory is the caller's again. */
+    void (*answer)(void *context, struct ps_catalog_pending *pending, enum mr_status status,
+                   const char *text);
 };
 
-/* A wish on its way. */
-struct ps_catalog_wish {
-    struct ps_catalog_wish *next;
-    struct ps_cluster_wish wish;
+/* A request on its way. */
+struct ps_catalog_pending {
+    struct ps_catalog_pending *next;
+    struct ps_catalog_request request;
     uint64_t deadline_us;
     bool is_made;
     uint64_t made_in; /* then: the version that everybody must have before the answer */
@@ -60,11 +61,12 @@ struct ps_catalog_member {
     bool leads;
     bool writes; /* a change of the catalogue is on its way */
     bool asks;   /* the catalogue must be read, because a change's fate is not known or it was too late */
-    struct ps_catalog_wish *proposed; /* what that change is for; NULL: it settles, or its wish is answered */
+    struct ps_catalog_pending
+        *proposed; /* what that change is for; NULL: it settles, or its request is answered */
     struct ps_cluster_features_report own;
     uint32_t report_count;
     struct ps_cluster_report reports[PS_CLUSTER_REGISTERED_MAX]; /* of all nodes with a session */
-    struct ps_catalog_wish *wishes;                              /* the oldest first */
+    struct ps_catalog_pending *pending;                          /* the oldest first */
 };
 
 /* What the coordinator knew at one time; the reports were read after the catalogue, and the node's own was
@@ -82,11 +84,11 @@ struct ps_catalog_view {
 /* False: no memory. */
 bool ps_catalog_member_init(struct ps_catalog_member *m, const struct ps_catalog_member_ops *ops,
                             void *context);
-/* Wishes that are still there are not answered. */
+/* Requests that are pending are not answered. */
 void ps_catalog_member_destroy(struct ps_catalog_member *m);
 
 /* Somebody asks for a change. Answered at once or later, by its deadline. */
-void ps_catalog_member_ask(struct ps_catalog_member *m, struct ps_catalog_wish *wish, uint64_t now_us);
+void ps_catalog_member_ask(struct ps_catalog_member *m, struct ps_catalog_pending *pending, uint64_t now_us);
 /* An older catalogue than is known changes nothing; false then: the coordinator has lost it. */
 bool ps_catalog_member_viewed(struct ps_catalog_member *m, const struct ps_catalog_view *view,
                               uint64_t now_us);
@@ -99,7 +101,7 @@ void ps_catalog_member_expired(struct ps_catalog_member *m);
 void ps_catalog_member_tick(struct ps_catalog_member *m, uint64_t now_us);
 /* The node's features were replaced, by a restore: they are brought to the catalogue again. */
 void ps_catalog_member_again(struct ps_catalog_member *m);
-/* Answers the oldest wish, because the node ends. */
+/* Answers the oldest request, because the node ends. */
 void ps_catalog_member_refuse(struct ps_catalog_member *m, enum mr_status status, const char *text);
 /* Should the coordinator be looked at soon, because something depends on what other nodes do? */
 bool ps_catalog_member_is_waiting(const struct ps_catalog_member *m);

@@ -125,22 +125,22 @@ static enum mr_status choose_kind(struct ps_control *c, const struct ps_save_req
     entry->is_partial = ps_save_is_partial(request);
     if (entry->is_partial)
         return MR_OK;
-    bool may_be = limits.deltas_max > 0 && chain->is_open && request->wish != PS_WISH_FULL;
+    bool may_be = limits.deltas_max > 0 && chain->is_open && request->kind != PS_ASKED_FULL;
     const char *why_not = ps_save_chain_no_delta(chain, &limits, request->directory,
                                                  may_be && is_there(request->directory, chain->last_id),
                                                  may_be ? marks_lost(c, why) : NULL);
-    if (request->wish == PS_WISH_DELTA && why_not == NULL && request->is_by_trainer &&
+    if (request->kind == PS_ASKED_DELTA && why_not == NULL && request->is_by_trainer &&
         ps_save_chain_is_long(chain, &limits))
         why_not = "the chain has as many deltas as are configured, which only an operator's key exceeds";
-    if (request->wish == PS_WISH_DELTA && why_not != NULL) {
+    if (request->kind == PS_ASKED_DELTA && why_not != NULL) {
         snprintf(text, PS_CONTROL_TEXT_BYTES, "no delta is possible now: %s", why_not);
         return MR_INVALID_ARGUMENT;
     }
-    bool is_wished = (request->wish == PS_WISH_DELTA && !request->is_by_trainer) ||
-                     (request->wish != PS_WISH_FULL && !ps_save_chain_is_long(chain, &limits));
-    if (may_be && is_wished && why_not != NULL && strcmp(chain->directory, request->directory) == 0)
+    bool is_delta = (request->kind == PS_ASKED_DELTA && !request->is_by_trainer) ||
+                    (request->kind != PS_ASKED_FULL && !ps_save_chain_is_long(chain, &limits));
+    if (may_be && is_delta && why_not != NULL && strcmp(chain->directory, request->directory) == 0)
         mr_log_info("save_is_full", "a full checkpoint, as no delta is possible now: %s", why_not);
-    entry->is_delta = why_not == NULL && is_wished;
+    entry->is_delta = why_not == NULL && is_delta;
     entry->parent_id = entry->is_delta ? chain->last_id : 0;
     return MR_OK;
 }
@@ -434,7 +434,7 @@ static enum mr_status cut(struct ps_control *c, const struct ps_save_request *re
     if (status != MR_OK)
         return status;
     status = try_cut(c, request, &entry, &bytes_total, &changes, text);
-    if (entry.is_delta && request->wish != PS_WISH_DELTA && is_for_parent(status)) {
+    if (entry.is_delta && request->kind != PS_ASKED_DELTA && is_for_parent(status)) {
         mr_log_info("save_is_full", "a full checkpoint in place of a delta: %s", text);
         entry.is_delta = false;
         entry.parent_id = 0;

@@ -37,16 +37,16 @@ struct ps_control_cluster {
     bool is_lost_logged;
     bool has_catalog; /* one has come */
     bool was_frozen;  /* the level of before this start is set */
-    bool asks_begin;  /* a wish to begin with a checkpoint's features is on its way */
+    bool asks_begin;  /* a request to begin with a checkpoint's features is on its way */
     bool is_held;     /* commands wait for it */
     struct waiting *held, **held_end;
     enum mr_status held_status; /* why no command is possible */
     char held_text[PS_RULES_TEXT_BYTES];
 };
 
-/* A command that waits for the cluster; or a wish of the node's own. */
+/* A command that waits for the cluster; or a request of the node's own. */
 struct waiting {
-    struct ps_catalog_wish wish;
+    struct ps_catalog_pending pending;
     struct ps_command *command; /* NULL: the node's own, to begin; it looks whether that was made */
     struct waiting *next;       /* of those that are held */
 };
@@ -172,41 +172,42 @@ static void serve(void *context, uint64_t session)
     k->control->membership.ops->serve(k->control->membership.context, session);
 }
 
-static void answer_made(struct ps_control *c, struct ps_command *command, const struct ps_cluster_wish *wish)
+static void answer_made(struct ps_control *c, struct ps_command *command,
+                        const struct ps_catalog_request *request)
 {
-    switch (wish->kind) {
-    case PS_WISH_CREATE:
-        ps_control_answer_created(c, command, wish->ids);
+    switch (request->kind) {
+    case PS_CATALOG_CREATE:
+        ps_control_answer_created(c, command, request->ids);
         break;
-    case PS_WISH_DROP:
-        if (wish->name_count < command->name_list_count)
-            ps_control_drop_parameters(c, command->name_list + (size_t)wish->name_count * MR_NAME_BYTES,
-                                       command->name_list_count - wish->name_count);
-        ps_command_answer(command, mr_tensor_1d(MR_U32, wish->id_count, NULL), wish->ids);
+    case PS_CATALOG_DROP:
+        if (request->name_count < command->name_list_count)
+            ps_control_drop_parameters(c, command->name_list + (size_t)request->name_count * MR_NAME_BYTES,
+                                       command->name_list_count - request->name_count);
+        ps_command_answer(command, mr_tensor_1d(MR_U32, request->id_count, NULL), request->ids);
         break;
-    case PS_WISH_ALTER:
-        ps_command_answer(command, mr_tensor_1d(MR_U8, sizeof(wish->is), NULL), &wish->is);
+    case PS_CATALOG_ALTER:
+        ps_command_answer(command, mr_tensor_1d(MR_U8, sizeof(request->is), NULL), &request->is);
         break;
-    case PS_WISH_FREEZE:
-    case PS_WISH_BEGIN:
+    case PS_CATALOG_FREEZE:
+    case PS_CATALOG_BEGIN:
         break;
     }
 }
 
-static void control_cluster_answer(void *context, struct ps_catalog_wish *wish, enum mr_status status,
+static void control_cluster_answer(void *context, struct ps_catalog_pending *pending, enum mr_status status,
                                    const char *text)
 {
     struct ps_control_cluster *k = context;
-    struct waiting *w = MR_CONTAINER(wish, struct waiting, wish);
+    struct waiting *w = MR_CONTAINER(pending, struct waiting, pending);
     if (w->command == NULL)
         k->asks_begin = false;
     else if (status == MR_OK)
-        answer_made(k->control, w->command, &wish->wish);
+        answer_made(k->control, w->command, &pending->request);
     else
         ps_command_fail(w->command, status, "%s", text);
     if (w->command != NULL)
         ps_command_send_back(k->control, w->command);
-    free(wish->wish.ids);
+    free(pending->request.ids);
     free(w);
 }
 
@@ -223,31 +224,31 @@ static const struct ps_catalog_member_ops member_ops = {.write = write_catalog,
                                                         .use = use,
                                                         .answer = control_cluster_answer};
 
-static struct ps_cluster_wish wish_of(struct ps_control *c, struct ps_command *command)
+static struct ps_catalog_request request_of(struct ps_control *c, struct ps_command *command)
 {
-    struct ps_cluster_wish wish = {.kind = PS_WISH_FREEZE,
-                                   .features = command->features,
-                                   .feature_count = command->feature_count,
-                                   .names = command->name_list,
-                                   .freeze = command->freeze,
-                                   .may_alter = ps_alter_check};
+    struct ps_catalog_request request = {.kind = PS_CATALOG_FREEZE,
+                                         .features = command->features,
+                                         .feature_count = command->feature_count,
+                                         .names = command->name_list,
+                                         .freeze = command->freeze,
+                                         .may_alter = ps_alter_check};
     if (command->op == MR_OP_CREATE) {
-        wish.kind = PS_WISH_CREATE;
-        wish.features_max = ps_control_features_max(c, command);
+        request.kind = PS_CATALOG_CREATE;
+        request.features_max = ps_control_features_max(c, command);
     }
     if (command->op == MR_OP_ALTER)
-        wish.kind = PS_WISH_ALTER;
+        request.kind = PS_CATALOG_ALTER;
     if (command->op == MR_OP_DROP) {
-        wish.kind = PS_WISH_DROP;
-        wish.name_count = ps_control_sort_names(c, command->name_list, command->name_list_count);
+        request.kind = PS_CATALOG_DROP;
+        request.name_count = ps_control_sort_names(c, command->name_list, command->name_list_count);
     }
-    return wish;
+    return request;
 }
 
 static void ask_or_hold(struct ps_control_cluster *k, struct waiting *w)
 {
     if (!k->is_held) {
-        ps_catalog_member_ask(&k->member, &w->wish, dp_now_us());
+        ps_catalog_member_ask(&k->member, &w->pending, dp_now_us());
         return;
     }
     w->next = NULL;
@@ -264,8 +265,8 @@ static void refuse_held(struct ps_control_cluster *k, uint64_t now_us, bool all,
     k->held_end = &k->held;
     for (struct waiting *next; w != NULL; w = next) {
         next = w->next;
-        if (all || w->wish.deadline_us <= now_us)
-            control_cluster_answer(k, &w->wish, status, text);
+        if (all || w->pending.deadline_us <= now_us)
+            control_cluster_answer(k, &w->pending, status, text);
         else
             ask_or_hold(k, w);
     }
@@ -304,17 +305,20 @@ bool ps_control_cluster_ask(struct ps_control *c, struct ps_command *command)
         ps_command_fail(command, MR_OUT_OF_MEMORY, "no memory left");
         return true;
     }
-    *w = (struct waiting){.command = command,
-                          .wish = {.wish = wish_of(c, command), .deadline_us = dp_now_us() + ANSWER_US}};
-    w->wish.wish.ids = ids;
+    *w = (struct waiting){
+        .command = command,
+        .pending = {.request = request_of(c, command), .deadline_us = dp_now_us() + ANSWER_US}};
+    w->pending.request.ids = ids;
     ask_or_hold(c->cluster, w);
     return false;
 }
 
-static struct ps_cluster_wish begin_wish(const struct ps_catalog *features, uint32_t *ids)
+static struct ps_catalog_request request_to_begin(const struct ps_catalog *features, uint32_t *ids)
 {
-    return (struct ps_cluster_wish){
-        .kind = PS_WISH_BEGIN, .features = features->features, .feature_count = features->count, .ids = ids};
+    return (struct ps_catalog_request){.kind = PS_CATALOG_BEGIN,
+                                       .features = features->features,
+                                       .feature_count = features->count,
+                                       .ids = ids};
 }
 
 static bool ask_to_begin(struct ps_control_cluster *k, const struct ps_catalog *features)
@@ -327,29 +331,30 @@ static bool ask_to_begin(struct ps_control_cluster *k, const struct ps_catalog *
         return false;
     }
     memcpy(ids, features->ids, features->count * sizeof(*ids));
-    w->wish.wish = begin_wish(features, ids);
-    w->wish.deadline_us = dp_now_us() + ANSWER_US;
+    w->pending.request = request_to_begin(features, ids);
+    w->pending.deadline_us = dp_now_us() + ANSWER_US;
     k->asks_begin = true;
-    ps_catalog_member_ask(&k->member, &w->wish, dp_now_us());
+    ps_catalog_member_ask(&k->member, &w->pending, dp_now_us());
     return true;
 }
 
-enum ps_wish_state ps_control_cluster_begin(struct ps_control *c, struct ps_catalog *features, char *text)
+enum ps_catalog_request_state ps_control_cluster_begin(struct ps_control *c, struct ps_catalog *features,
+                                                       char *text)
 {
     struct ps_control_cluster *k = c->cluster;
     struct ps_cluster_catalog *next = malloc(sizeof(*next));
-    enum ps_wish_state state = PS_WISH_WAITS;
+    enum ps_catalog_request_state state = PS_CATALOG_WAITS;
     enum mr_status status;
     if (k->has_catalog && next != NULL) {
-        struct ps_cluster_wish wish = begin_wish(features, features->ids);
-        state = ps_cluster_catalog_wish(k->member.catalog, &wish, next, &status, text);
+        struct ps_catalog_request request = request_to_begin(features, features->ids);
+        state = ps_cluster_catalog_try(k->member.catalog, &request, next, &status, text);
     }
     free(next);
-    if (state != PS_WISH_WRITES)
+    if (state != PS_CATALOG_WRITES)
         return state;
     if (!k->asks_begin)
         (void)ask_to_begin(k, features); /* without memory it is asked for later */
-    return PS_WISH_WAITS;
+    return PS_CATALOG_WAITS;
 }
 
 /* ---- the coordinator's mail: any thread ---- */
@@ -441,7 +446,7 @@ static void look_at_mail(struct ps_control_cluster *k, uint64_t now_us)
 
 static bool catalog_is_waiting(const struct ps_control_cluster *k)
 {
-    return k->member.wishes != NULL || k->held != NULL ||
+    return k->member.pending != NULL || k->held != NULL ||
            (k->member.has_view && ps_catalog_member_is_waiting(&k->member));
 }
 
@@ -523,7 +528,7 @@ void ps_control_cluster_stop(struct ps_control *c)
 {
     if (c->cluster != NULL)
         refuse_held(c->cluster, 0, true, MR_SHUTTING_DOWN, "the node is stopping");
-    while (c->cluster != NULL && c->cluster->member.wishes != NULL)
+    while (c->cluster != NULL && c->cluster->member.pending != NULL)
         ps_catalog_member_refuse(&c->cluster->member, MR_SHUTTING_DOWN, "the node is stopping");
 }
 

@@ -215,9 +215,10 @@ enum mr_status ps_control_find_features(const struct ps_control *c, const char *
 /* ---- a member of a cluster (control_cluster.c) ---- */
 
 /* Lets the cluster begin with these features and numbers, if it has none yet; they must stay until the thread
- * has ended. PS_WISH_WAITS: ask again; PS_WISH_MADE: it has them, or had; PS_WISH_FAILED, and `text`
+ * has ended. PS_CATALOG_WAITS: ask again; PS_CATALOG_MADE: it has them, or had; PS_CATALOG_FAILED, and `text`
  * (PS_RULES_TEXT_BYTES) says why. */
-enum ps_wish_state ps_control_cluster_begin(struct ps_control *c, struct ps_catalog *features, char *text);
+enum ps_catalog_request_state ps_control_cluster_begin(struct ps_control *c, struct ps_catalog *features,
+                                                       char *text);
 
 /* Commands for all nodes wait, from before the thread runs until the cluster has begun. Then MR_OK: they are
  * executed; otherwise they fail, and so do later ones. */

@@ -105,7 +105,7 @@ static uint64_t kind_of(const struct ps_save_entry *entry)
 {
     if (entry->is_partial)
         return PS_KIND_PARTIAL;
-    return entry->id == 0 ? PS_WISH_CONFIGURED : entry->is_delta ? PS_WISH_DELTA : PS_WISH_FULL;
+    return entry->id == 0 ? PS_ASKED_CONFIGURED : entry->is_delta ? PS_ASKED_DELTA : PS_ASKED_FULL;
 }
 
 static bool is_running(const struct ps_save_entry *entry, const struct ps_checkpoint_view *view)

@@ -68,7 +68,7 @@ static enum mr_status check_request(struct ps_control *c, struct ps_save_request
 
 static bool is_the_same(const struct ps_save_request *a, const struct ps_save_request *b)
 {
-    return a->is_by_trainer == b->is_by_trainer && a->wish == b->wish && a->step == b->step &&
+    return a->is_by_trainer == b->is_by_trainer && a->kind == b->kind && a->step == b->step &&
            a->trainers == b->trainers && strcmp(a->directory, b->directory) == 0 &&
            a->feature_count == b->feature_count &&
            memcmp(a->feature_ids, b->feature_ids, a->feature_count * sizeof(*a->feature_ids)) == 0 &&

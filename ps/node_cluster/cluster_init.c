@@ -33,13 +33,13 @@ enum ps_cluster_init_state ps_cluster_init_look(struct ps_cluster_init *init, st
     if (init->features == NULL && !read_features(init, control, text))
         return PS_INIT_FAILED;
     switch (ps_control_cluster_begin(control, init->features, why)) {
-    case PS_WISH_MADE:
+    case PS_CATALOG_MADE:
         return PS_INIT_READY;
-    case PS_WISH_FAILED:
+    case PS_CATALOG_FAILED:
         (void)snprintf(text, PS_CONTROL_TEXT_BYTES, "%.200s", why);
         return PS_INIT_FAILED;
-    case PS_WISH_WAITS:
-    case PS_WISH_WRITES:
+    case PS_CATALOG_WAITS:
+    case PS_CATALOG_WRITES:
     default:
         return PS_INIT_WAITS;
     }

@@ -116,20 +116,20 @@ static bool read_save(const struct ps_op *op, struct ps_command *command)
     const uint64_t *words = op->tensors[1].data;
     if (may_cancel && !read_cancel(op, words, command))
         return false;
-    if (words[SAVE_KIND] > PS_WISH_DELTA || words[SAVE_TRAINERS] > PS_STEP_CLIENTS_MAX ||
+    if (words[SAVE_KIND] > PS_ASKED_DELTA || words[SAVE_TRAINERS] > PS_STEP_CLIENTS_MAX ||
         words[SAVE_QUEUE] > 1) {
         return ps_refuse(op, MR_INVALID_ARGUMENT,
                          "kind %" PRIu64 ", trainers %" PRIu64 ", queue %" PRIu64
                          ": kind is 0 as configured, 1 full, 2 delta; trainers up to %u; queue 0 or 1",
                          words[SAVE_KIND], words[SAVE_TRAINERS], words[SAVE_QUEUE], PS_STEP_CLIENTS_MAX);
     }
-    save->wish = (enum ps_save_wish)words[SAVE_KIND];
+    save->kind = (enum ps_save_asked)words[SAVE_KIND];
     save->step = words[SAVE_STEP];
     save->trainers = (uint32_t)words[SAVE_TRAINERS];
     save->queue = words[SAVE_QUEUE] == 1;
     if (op->tensor_count == 2)
         return true;
-    if (command->cancel_number != 0 || save->wish == PS_WISH_DELTA)
+    if (command->cancel_number != 0 || save->kind == PS_ASKED_DELTA)
         return ps_refuse(op, MR_INVALID_ARGUMENT,
                          command->cancel_number != 0
                              ? "a save is cancelled by its number, with nothing else"

@@ -28,13 +28,13 @@
 
 /* What a save may ask for. */
 
-enum ps_save_wish { PS_WISH_CONFIGURED = 0, PS_WISH_FULL = 1, PS_WISH_DELTA = 2 };
+enum ps_save_asked { PS_ASKED_CONFIGURED = 0, PS_ASKED_FULL = 1, PS_ASKED_DELTA = 2 };
 /* A further kind in the list of saves: of single features, which is asked for by their names. */
 #define PS_KIND_PARTIAL 3u
 
 struct ps_save_request {
     char directory[PS_DIRECTORY_BYTES]; /* "": the configured one */
-    enum ps_save_wish wish;
+    enum ps_save_asked kind;
     /* the cut is made at this step; 0: at once, or, with trainers, at the step that training has reached */
     uint64_t step;
     uint32_t trainers; /* that a step has; 0: as configured */

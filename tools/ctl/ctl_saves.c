@@ -164,7 +164,7 @@ static void print_save(const struct mr_save_info *s, bool in_cluster)
     }
 }
 
-static int ctl_saves_save(const struct tool_connection *c, const struct mr_save_options *wish, bool wait,
+static int ctl_saves_save(const struct tool_connection *c, const struct mr_save_options *wanted, bool wait,
                           bool wait_remote)
 {
     const bool ends = wait && c->deadline_ms != 0;
@@ -177,7 +177,7 @@ static int ctl_saves_save(const struct tool_connection *c, const struct mr_save_
     w.start_id = mr_client_start_id(w.client);
     struct mr_core_place place;
     const bool in_cluster = mr_client_core_place(w.client, 0, &place) && place.node[0] != '\0';
-    enum mr_status status = mr_save(w.client, NULL, wish, NULL, &w.save.number);
+    enum mr_status status = mr_save(w.client, NULL, wanted, NULL, &w.save.number);
     const bool is_started = status == MR_OK;
     if (is_started)
         status = ctl_saves_look(&w);
@@ -209,22 +209,22 @@ static int cancel(const struct tool_connection *c, uint64_t number)
 }
 
 /* What was asked for beside --cancel. */
-static bool is_a_save(const struct mr_save_options *wish, bool wait)
+static bool is_a_save(const struct mr_save_options *wanted, bool wait)
 {
-    return wait || wish->directory != NULL || wish->name_count > 0 || wish->kind != MR_SAVE_CONFIGURED ||
-           wish->step != 0 || wish->trainers != 0 || wish->queue;
+    return wait || wanted->directory != NULL || wanted->name_count > 0 ||
+           wanted->kind != MR_SAVE_CONFIGURED || wanted->step != 0 || wanted->trainers != 0 || wanted->queue;
 }
 
 int tool_ctl_save(int argc, char **argv)
 {
     struct tool_connection c = {0};
-    struct mr_save_options wish = {.bytes = sizeof(wish)};
+    struct mr_save_options wanted = {.bytes = sizeof(wanted)};
     static const char *items[TABLES_MAX];
     struct cli_list names = {.items = items, .items_max = TABLES_MAX};
     bool wait = false, wait_remote = false, full = false, delta = false;
     uint64_t cancelled = 0;
     const struct cli_option options[] = {
-        {"directory", CLI_STRING, &wish.directory, "DIR",
+        {"directory", CLI_STRING, &wanted.directory, "DIR",
          "directory on the server's machine to save to; default: as configured there"},
         {"table", CLI_LIST, &names, "NAME",
          "save only this table, variable or parameter of remote calls; may be given several times.\n"
@@ -233,11 +233,12 @@ int tool_ctl_save(int argc, char **argv)
         {"full", CLI_FLAG, &full, NULL, "save everything, whatever the server is configured to do"},
         {"delta", CLI_FLAG, &delta, NULL,
          "save what has changed since the last checkpoint; an error if the server does not know that"},
-        {"step", CLI_U64, &wish.step, "S", "save all pushes up to step S, and none after it; see --trainers"},
-        {"trainers", CLI_U32, &wish.trainers, "N",
+        {"step", CLI_U64, &wanted.step, "S",
+         "save all pushes up to step S, and none after it; see --trainers"},
+        {"trainers", CLI_U32, &wanted.trainers, "N",
          "how many trainers take part in a step; default: as configured on the server.\n"
          "Without --step, cut at the step that the trainers have reached"},
-        {"queue", CLI_FLAG, &wish.queue, NULL,
+        {"queue", CLI_FLAG, &wanted.queue, NULL,
          "if another save is running, wait for it; by default this is an error"},
         {"wait", CLI_FLAG, &wait, NULL,
          "return only when the checkpoint is on disk; on a terminal, show the progress.\n"
@@ -262,11 +263,11 @@ int tool_ctl_save(int argc, char **argv)
     (void)cli_parse(&usage, argc, argv, NULL);
     if (full && delta)
         cli_refuse(command, "--full or --delta, not both");
-    wish.kind = full ? MR_SAVE_FULL : delta ? MR_SAVE_DELTA : MR_SAVE_CONFIGURED;
-    wish.name_count = names.count;
-    wish.names = names.count > 0 ? names.items : NULL;
-    if (cancelled != 0 && is_a_save(&wish, wait || wait_remote))
+    wanted.kind = full ? MR_SAVE_FULL : delta ? MR_SAVE_DELTA : MR_SAVE_CONFIGURED;
+    wanted.name_count = names.count;
+    wanted.names = names.count > 0 ? names.items : NULL;
+    if (cancelled != 0 && is_a_save(&wanted, wait || wait_remote))
         cli_refuse(command, "--cancel cancels a save, and starts none: leave the other options out");
     return cancelled != 0 ? cancel(&c, cancelled)
-                          : ctl_saves_save(&c, &wish, wait || wait_remote, wait_remote);
+                          : ctl_saves_save(&c, &wanted, wait || wait_remote, wait_remote);
 }

@@ -101,20 +101,20 @@ enum mr_status mr_restore(struct mr_client *client, const struct mr_options *opt
                           const struct mr_restore_options *what, struct mr_restored *restored)
 {
     static const struct mr_restore_options nothing = {.bytes = sizeof(nothing)};
-    const struct mr_restore_options *wish = what == NULL ? &nothing : what;
-    const char *wrong = wrong_with(client, wish, restored);
+    const struct mr_restore_options *wanted = what == NULL ? &nothing : what;
+    const char *wrong = wrong_with(client, wanted, restored);
     if (wrong != NULL)
         return mrc_bad_argument("mr_restore", wrong);
-    if (wish->name_count == 0)
-        return calls_restore_run(client, options, wish, NULL, restored);
-    struct mr_restore_pair *pairs = calloc(wish->name_count, sizeof(*pairs));
+    if (wanted->name_count == 0)
+        return calls_restore_run(client, options, wanted, NULL, restored);
+    struct mr_restore_pair *pairs = calloc(wanted->name_count, sizeof(*pairs));
 
     if (pairs == NULL)
         return mrc_error(MR_NO_MEMORY, "mr_restore: no memory left");
-    enum mr_status status = set_pairs(wish, pairs);
+    enum mr_status status = set_pairs(wanted, pairs);
 
     if (status == MR_OK)
-        status = calls_restore_run(client, options, wish, pairs, restored);
+        status = calls_restore_run(client, options, wanted, pairs, restored);
     free(pairs);
     return status;
 }

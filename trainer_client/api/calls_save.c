@@ -190,19 +190,19 @@ static enum mr_status read_options(const struct mr_save_options *save, struct mr
 enum mr_status mr_save(struct mr_client *client, const struct mr_options *options,
                        const struct mr_save_options *save, uint64_t *checkpoint_id, uint64_t *number)
 {
-    struct mr_save_options wish;
+    struct mr_save_options wanted;
     char *names = NULL;
     if (client == NULL)
         return mrc_bad_argument("mr_save", "client is NULL");
-    enum mr_status status = read_options(save, &wish);
-    if (status == MR_OK && wish.name_count > 0)
-        names = mrc_copy_names("mr_save", wish.names, wish.name_count, &status);
+    enum mr_status status = read_options(save, &wanted);
+    if (status == MR_OK && wanted.name_count > 0)
+        names = mrc_copy_names("mr_save", wanted.names, wanted.name_count, &status);
     if (status != MR_OK)
         return status;
 
-    uint64_t words[4] = {wish.kind, wish.step, wish.trainers, wish.queue};
-    const struct mr_tensor tensors[3] = {directory_tensor(wish.directory), mr_tensor_1d(MR_U64, 4, words),
-                                         mr_tensor_2d(MR_U8, wish.name_count, MR_NAME_BYTES, names)};
+    uint64_t words[4] = {wanted.kind, wanted.step, wanted.trainers, wanted.queue};
+    const struct mr_tensor tensors[3] = {directory_tensor(wanted.directory), mr_tensor_1d(MR_U64, 4, words),
+                                         mr_tensor_2d(MR_U8, wanted.name_count, MR_NAME_BYTES, names)};
     status = run_save(client, options, tensors, names == NULL ? 2 : 3,
                       (struct save_context){.checkpoint_id = checkpoint_id, .number = number});
     free(names);

@@ -202,12 +202,12 @@ static void wait_for_save(struct fixture *x, uint64_t number, struct mr_save_inf
 static void test_queue(void **state)
 {
     struct fixture *x = *state;
-    struct mr_save_options wish = {.bytes = sizeof(wish), .queue = true, .kind = MR_SAVE_FULL};
+    struct mr_save_options wanted = {.bytes = sizeof(wanted), .queue = true, .kind = MR_SAVE_FULL};
     struct mr_checkpoint_info info = {.bytes = sizeof(info)};
     struct mr_save_info saves[2];
     uint64_t numbers[2];
     for (uint32_t i = 0; i < 2; i++)
-        assert_int_equal(mr_save(x->client, NULL, &wish, NULL, &numbers[i]), MR_OK);
+        assert_int_equal(mr_save(x->client, NULL, &wanted, NULL, &numbers[i]), MR_OK);
     assert_true(numbers[1] > numbers[0]);
     for (uint32_t i = 0; i < 2; i++)
         wait_for_save(x, numbers[i], &saves[i]);
@@ -218,8 +218,8 @@ static void test_queue(void **state)
     assert_int_equal(info.saves_queued, 0);
     node_fixture_refused(mr_checkpoint_info(x->client, NULL, 999, NULL, NULL, NULL), MR_CHECKPOINT_NOT_FOUND,
                          "save 999 is not known");
-    wish.bytes = 0;
-    node_fixture_refused(mr_save(x->client, NULL, &wish, NULL, NULL), MR_INVALID_ARGUMENT,
+    wanted.bytes = 0;
+    node_fixture_refused(mr_save(x->client, NULL, &wanted, NULL, NULL), MR_INVALID_ARGUMENT,
                          "save->bytes is 0");
 }
 

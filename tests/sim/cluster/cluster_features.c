@@ -130,21 +130,21 @@ static void check_serves(struct world *w, uint32_t i)
 /* A call is about to be answered as done: it is so on every node that serves. */
 static void check_answer(struct world *w, const struct asked *asked)
 {
-    const struct ps_cluster_wish *wish = &asked->wish.wish;
-    for (uint32_t k = 0; wish->kind == PS_WISH_CREATE && k < wish->feature_count; k++)
-        w->is_created[wish->ids[k]] = true;
+    const struct ps_catalog_request *request = &asked->pending.request;
+    for (uint32_t k = 0; request->kind == PS_CATALOG_CREATE && k < request->feature_count; k++)
+        w->is_created[request->ids[k]] = true;
     for (uint32_t i = 0; i < w->node_count; i++) {
         if (!is_serving(w, i))
             continue;
-        for (uint32_t k = 0; wish->kind == PS_WISH_CREATE && k < wish->feature_count; k++)
-            if (find(newest(w), wish->ids[k]) != NULL && !holds_final(&w->nodes[i], wish->ids[k]))
-                fail(w, "feature %u was created, and node %u lacks it", wish->ids[k], i);
-        for (uint32_t k = 0; wish->kind == PS_WISH_DROP && k < wish->id_count; k++)
-            if (holds(&w->nodes[i], wish->ids[k]))
-                fail(w, "feature %u was dropped, and node %u has it", wish->ids[k], i);
-        if (wish->kind != PS_WISH_CREATE && w->nodes[i].features.version < asked->wish.made_in)
+        for (uint32_t k = 0; request->kind == PS_CATALOG_CREATE && k < request->feature_count; k++)
+            if (find(newest(w), request->ids[k]) != NULL && !holds_final(&w->nodes[i], request->ids[k]))
+                fail(w, "feature %u was created, and node %u lacks it", request->ids[k], i);
+        for (uint32_t k = 0; request->kind == PS_CATALOG_DROP && k < request->id_count; k++)
+            if (holds(&w->nodes[i], request->ids[k]))
+                fail(w, "feature %u was dropped, and node %u has it", request->ids[k], i);
+        if (request->kind != PS_CATALOG_CREATE && w->nodes[i].features.version < asked->pending.made_in)
             fail(w, "a call was answered with version %llu, and node %u has %llu",
-                 (unsigned long long)asked->wish.made_in, i,
+                 (unsigned long long)asked->pending.made_in, i,
                  (unsigned long long)w->nodes[i].features.version);
     }
 }
@@ -264,13 +264,13 @@ static void reply(struct world *w, uint32_t i, uint32_t c)
                                       .status = (uint8_t)asked->status});
 }
 
-static void answer(void *context, struct ps_catalog_wish *wish, enum mr_status status, const char *text)
+static void answer(void *context, struct ps_catalog_pending *pending, enum mr_status status, const char *text)
 {
     const struct context *k = context;
     struct features *f = &k->w->nodes[k->i].features;
     (void)text;
     for (uint32_t c = 0; c < CLIENTS_MAX; c++) {
-        if (wish != &f->asked[c].wish)
+        if (pending != &f->asked[c].pending)
             continue;
         f->asked[c].is_open = false;
         f->asked[c].status = status;
@@ -376,32 +376,32 @@ static void take_call(struct world *w, uint32_t i, const struct message *m)
     if (asked->number == m->number || asked->is_open || call->number != m->number)
         return;
     *asked = (struct asked){.is_open = true, .number = call->number};
-    if (w->nodes[i].is_older && call->kind == PS_WISH_CREATE && call->names[0] == NEWER) {
+    if (w->nodes[i].is_older && call->kind == PS_CATALOG_CREATE && call->names[0] == NEWER) {
         asked->is_open = false; /* the client does not even send it */
         asked->status = MR_VERSION_MISMATCH;
         reply(w, i, c);
         return;
     }
-    struct ps_cluster_wish *wish = &asked->wish.wish;
-    *wish = (struct ps_cluster_wish){.kind = call->kind,
-                                     .feature_count = call->count,
-                                     .features = asked->features,
-                                     .name_count = call->count,
-                                     .names = asked->names[0],
-                                     .freeze = call->variant % 3,
-                                     .may_alter = features_may_alter,
-                                     .ids = asked->ids};
+    struct ps_catalog_request *request = &asked->pending.request;
+    *request = (struct ps_catalog_request){.kind = call->kind,
+                                           .feature_count = call->count,
+                                           .features = asked->features,
+                                           .name_count = call->count,
+                                           .names = asked->names[0],
+                                           .freeze = call->variant % 3,
+                                           .may_alter = features_may_alter,
+                                           .ids = asked->ids};
     for (uint32_t k = 0; k < call->count; k++) {
         asked->features[k] = feature_of(call->names[k], call->variant == 0 ? 5 : 4);
         (void)snprintf(asked->names[k], MR_NAME_BYTES, "%s", asked->features[k].name);
     }
-    if (call->kind == PS_WISH_ALTER) {
-        wish->feature_count = 2;
+    if (call->kind == PS_CATALOG_ALTER) {
+        request->feature_count = 2;
         asked->features[1] = asked->features[0];
         asked->features[1].learning_rate = 0.125f * (float)(1 + call->variant);
     }
-    asked->wish.deadline_us = node_now(w, i) + PATIENCE_US;
-    ps_catalog_member_ask(&f->member, &asked->wish, node_now(w, i));
+    asked->pending.deadline_us = node_now(w, i) + PATIENCE_US;
+    ps_catalog_member_ask(&f->member, &asked->pending, node_now(w, i));
 }
 
 /* NOLINTNEXTLINE(readability-non-const-parameter): as all of its kind */
@@ -465,20 +465,20 @@ static void begin_call(struct world *w, uint32_t c)
     struct sim_rng *rng = &w->features_rng;
     struct feature_call *call = &w->feature_calls[c];
     const uint32_t kind = (uint32_t)sim_below(rng, 8);
-    call->kind = kind < 4   ? PS_WISH_CREATE
-                 : kind < 6 ? PS_WISH_DROP
-                 : kind < 7 ? PS_WISH_ALTER
-                            : PS_WISH_FREEZE;
-    const uint32_t count = call->kind == PS_WISH_CREATE && sim_below(rng, 2) == 1 ? 2 : 1;
+    call->kind = kind < 4   ? PS_CATALOG_CREATE
+                 : kind < 6 ? PS_CATALOG_DROP
+                 : kind < 7 ? PS_CATALOG_ALTER
+                            : PS_CATALOG_FREEZE;
+    const uint32_t count = call->kind == PS_CATALOG_CREATE && sim_below(rng, 2) == 1 ? 2 : 1;
     call->count = count;
     call->variant = (uint32_t)sim_below(rng, 8);
     for (uint32_t k = 0; k < count; k++) {
-        const uint32_t first = call->kind == PS_WISH_DROP ? NAMES_KEPT : 0;
+        const uint32_t first = call->kind == PS_CATALOG_DROP ? NAMES_KEPT : 0;
         call->names[k] = (uint8_t)(first + sim_below(rng, NAMES - first));
-        w->is_dropped[call->names[k]] |= call->kind == PS_WISH_DROP;
+        w->is_dropped[call->names[k]] |= call->kind == PS_CATALOG_DROP;
     }
     if (w->has_versions && (call->done + 1 == CALLS || sim_below(&w->versions_rng, 4) == 0)) {
-        call->kind = PS_WISH_CREATE; /* each client's last call, too: once all are upgraded, it succeeds */
+        call->kind = PS_CATALOG_CREATE; /* each client's last call, too: once all are upgraded, it succeeds */
         call->count = 1;
         call->variant = 1;
         call->names[0] = NEWER;
@@ -515,7 +515,7 @@ void features_client_receive(struct world *w, uint32_t c, const struct message *
         client_tick(w, c);
     } else if (call->is_open && m->number == call->number) {
         call->is_open = false;
-        if (call->names[0] != NEWER || call->kind != PS_WISH_CREATE || m->status == MR_OK ||
+        if (call->names[0] != NEWER || call->kind != PS_CATALOG_CREATE || m->status == MR_OK ||
             call->done + 1 < CALLS)
             call->done++;
         call->next_us = w->now_us + sim_below(&w->features_rng, PAUSE_US);

@@ -152,7 +152,7 @@ struct features {
         bool is_open;
         uint32_t number;
         enum mr_status status;
-        struct ps_catalog_wish wish;
+        struct ps_catalog_pending pending;
         struct mr_feature features[2];
         char names[2][MR_NAME_BYTES];
         uint32_t ids[2];
@@ -162,7 +162,7 @@ struct features {
 /* What a client asks for. */
 struct feature_call {
     bool is_open;
-    enum ps_wish_kind kind;
+    enum ps_catalog_request_kind kind;
     uint32_t number, node, count, variant, done;
     uint8_t names[2];
     uint64_t begun_us, next_us;

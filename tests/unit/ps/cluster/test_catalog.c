@@ -22,15 +22,15 @@ static bool may_alter(const struct mr_feature *is, const struct mr_feature *afte
     return false;
 }
 
-static struct ps_cluster_wish create_wish(const struct mr_feature *features, uint32_t count)
+static struct ps_catalog_request request_to_create(const struct mr_feature *features, uint32_t count)
 {
-    return (struct ps_cluster_wish){
-        .kind = PS_WISH_CREATE, .feature_count = count, .features = features, .ids = ids};
+    return (struct ps_catalog_request){
+        .kind = PS_CATALOG_CREATE, .feature_count = count, .features = features, .ids = ids};
 }
 
-static enum ps_wish_state ask(struct ps_cluster_wish *wish)
+static enum ps_catalog_request_state ask(struct ps_catalog_request *request)
 {
-    return ps_cluster_catalog_wish(&catalog, wish, &next, &status, text);
+    return ps_cluster_catalog_try(&catalog, request, &next, &status, text);
 }
 
 static void take(void)
@@ -64,23 +64,23 @@ static void settle(void)
 static int begin(void **state)
 {
     const struct mr_feature features[] = {mr_feature_table("user", 8), mr_feature_table("item", 4)};
-    struct ps_cluster_wish wish = create_wish(features, 2);
+    struct ps_catalog_request request = request_to_create(features, 2);
     (void)state;
     memset(&catalog, 0, sizeof(catalog));
-    if (ask(&wish) != PS_WISH_WRITES)
+    if (ask(&request) != PS_CATALOG_WRITES)
         return -1;
     take();
     settle();
-    return ask(&wish) == PS_WISH_MADE ? 0 : -1;
+    return ask(&request) == PS_CATALOG_MADE ? 0 : -1;
 }
 
 static void test_create(void **state)
 {
     const struct mr_feature features[] = {mr_feature_table("ad", 8), mr_feature_table("item", 4),
                                           mr_feature_table("ad", 8)};
-    struct ps_cluster_wish wish = create_wish(features, 3);
+    struct ps_catalog_request request = request_to_create(features, 3);
     (void)state;
-    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    assert_int_equal(ask(&request), PS_CATALOG_WRITES);
     assert_int_equal(catalog.count, 2);
     take();
     assert_int_equal(catalog.count, 3);
@@ -88,10 +88,10 @@ static void test_create(void **state)
     assert_int_equal(catalog.features[2].id, 3);
     assert_int_equal(catalog.features[2].since, 3);
     assert_false(catalog.features[2].is_final);
-    assert_int_equal(ask(&wish), PS_WISH_WAITS);
+    assert_int_equal(ask(&request), PS_CATALOG_WAITS);
     settle();
-    assert_int_equal(ask(&wish), PS_WISH_MADE);
-    assert_int_equal(wish.final_since, 4);
+    assert_int_equal(ask(&request), PS_CATALOG_MADE);
+    assert_int_equal(request.final_since, 4);
     assert_int_equal(ids[0], 3);
     assert_int_equal(ids[1], 2);
     assert_int_equal(ids[2], 3);
@@ -101,30 +101,30 @@ static void test_create(void **state)
 static void test_create_has_the_callers_limit(void **state)
 {
     const struct mr_feature features[] = {mr_feature_table("ad", 8), mr_feature_table("item", 4)};
-    struct ps_cluster_wish wish = create_wish(features, 2);
+    struct ps_catalog_request request = request_to_create(features, 2);
     (void)state;
-    wish.features_max = catalog.count;
-    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    request.features_max = catalog.count;
+    assert_int_equal(ask(&request), PS_CATALOG_FAILED);
     assert_int_equal(status, MR_UNAUTHORIZED);
     assert_non_null(strstr(text, "trainers create tables and variables until there are 2"));
-    wish.features_max++; /* one of them is there */
-    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    request.features_max++; /* one of them is there */
+    assert_int_equal(ask(&request), PS_CATALOG_WRITES);
 }
 
 static void test_create_is_all_or_nothing(void **state)
 {
     const struct mr_feature features[] = {mr_feature_table("new", 8), mr_feature_table("item", 5)};
-    struct ps_cluster_wish wish = create_wish(features, 2);
+    struct ps_catalog_request request = request_to_create(features, 2);
     (void)state;
-    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(ask(&request), PS_CATALOG_FAILED);
     assert_int_equal(status, MR_FEATURE_MISMATCH);
     assert_string_equal(text, "item exists with dim 4, not 5; millrace ctl list shows its options");
     struct mr_feature wrong[] = {mr_feature_table("new", 8), mr_feature_table("new", 9)};
-    wish = create_wish(wrong, 2);
-    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    request = request_to_create(wrong, 2);
+    assert_int_equal(ask(&request), PS_CATALOG_FAILED);
     assert_int_equal(status, MR_FEATURE_MISMATCH);
     wrong[0].learning_rate = -1;
-    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(ask(&request), PS_CATALOG_FAILED);
     assert_int_equal(status, MR_INVALID_ARGUMENT);
 }
 
@@ -132,11 +132,11 @@ static void test_a_create_that_fails_somewhere_is_taken_back(void **state)
 {
     const struct mr_feature features[] = {mr_feature_table("a", 8), mr_feature_table("b", 8)};
     const struct mr_feature other[] = {mr_feature_table("c", 8)};
-    struct ps_cluster_wish wish = create_wish(features, 2), third = create_wish(other, 1);
+    struct ps_catalog_request request = request_to_create(features, 2), third = request_to_create(other, 1);
     (void)state;
-    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    assert_int_equal(ask(&request), PS_CATALOG_WRITES);
     take();
-    assert_int_equal(ask(&third), PS_WISH_WRITES);
+    assert_int_equal(ask(&third), PS_CATALOG_WRITES);
     take();
     const struct ps_cluster_report reports[] = {at(4), failing(3), {.features = {.has_catalog = false}}};
     assert_true(ps_cluster_catalog_settle(&catalog, reports, 3, &next));
@@ -145,17 +145,17 @@ static void test_a_create_that_fails_somewhere_is_taken_back(void **state)
     assert_int_equal(catalog.features[2].id, 5);
     assert_false(catalog.features[2].is_final);
     assert_false(ps_cluster_catalog_settle(&catalog, reports, 3, &next));
-    assert_int_equal(ask(&third), PS_WISH_WAITS);
-    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(ask(&third), PS_CATALOG_WAITS);
+    assert_int_equal(ask(&request), PS_CATALOG_FAILED);
     assert_int_equal(status, MR_OUT_OF_MEMORY);
     assert_string_equal(text, "node b: no room; no feature was created");
 
-    wish.written_as = 0; /* asked again: with new numbers */
-    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    request.written_as = 0; /* asked again: with new numbers */
+    assert_int_equal(ask(&request), PS_CATALOG_WRITES);
     assert_int_equal(ids[0], 6);
     take();
     settle();
-    assert_int_equal(ask(&wish), PS_WISH_MADE);
+    assert_int_equal(ask(&request), PS_CATALOG_MADE);
 }
 
 static void test_only_the_last_failures_are_kept(void **state)
@@ -163,13 +163,13 @@ static void test_only_the_last_failures_are_kept(void **state)
     const struct mr_feature f = mr_feature_table("a", 8);
     (void)state;
     for (uint32_t i = 0; i < PS_CLUSTER_TAKEN_BACK_MAX + 3; i++) {
-        struct ps_cluster_wish wish = create_wish(&f, 1);
-        assert_int_equal(ask(&wish), PS_WISH_WRITES);
+        struct ps_catalog_request request = request_to_create(&f, 1);
+        assert_int_equal(ask(&request), PS_CATALOG_WRITES);
         take();
         const struct ps_cluster_report report = failing(catalog.version);
         assert_true(ps_cluster_catalog_settle(&catalog, &report, 1, &next));
         take();
-        assert_int_equal(ask(&wish), PS_WISH_FAILED);
+        assert_int_equal(ask(&request), PS_CATALOG_FAILED);
     }
     assert_int_equal(catalog.taken_back_count, PS_CLUSTER_TAKEN_BACK_MAX);
     assert_int_equal(catalog.taken_back[PS_CLUSTER_TAKEN_BACK_MAX - 1].since, catalog.version - 1);
@@ -179,10 +179,10 @@ static void test_only_the_last_failures_are_kept(void **state)
 static void test_what_decides(void **state)
 {
     const struct mr_feature f = mr_feature_table("a", 8);
-    struct ps_cluster_wish wish = create_wish(&f, 1);
+    struct ps_catalog_request request = request_to_create(&f, 1);
     (void)state;
     assert_false(ps_cluster_catalog_settle(&catalog, NULL, 0, &next));
-    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    assert_int_equal(ask(&request), PS_CATALOG_WRITES);
     take();
     struct ps_cluster_report reports[] = {at(3), at(2), {.features = {.has_catalog = false}}};
     assert_false(ps_cluster_catalog_settle(&catalog, reports, 3, &next));     /* the second lacks it */
@@ -199,7 +199,7 @@ static void test_what_decides(void **state)
 static void test_limits(void **state)
 {
     struct mr_feature f = mr_feature_table("x", 1);
-    struct ps_cluster_wish wish = create_wish(&f, 1);
+    struct ps_catalog_request request = request_to_create(&f, 1);
     (void)state;
     for (uint32_t i = 2; i < PS_CLUSTER_FEATURES_MAX; i++) {
         catalog.features[i] =
@@ -207,33 +207,34 @@ static void test_limits(void **state)
         (void)snprintf(catalog.features[i].feature.name, MR_NAME_BYTES, "f%u", i);
     }
     catalog.count = catalog.last_feature = PS_CLUSTER_FEATURES_MAX;
-    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(ask(&request), PS_CATALOG_FAILED);
     assert_string_equal(
         text, "a cluster has at most 2048 features, and has 2048: drop some, or run another cluster");
     catalog.count--;
-    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    assert_int_equal(ask(&request), PS_CATALOG_WRITES);
     catalog.last_feature = MR_FEATURE_ID_MAX;
-    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(ask(&request), PS_CATALOG_FAILED);
     assert_int_equal(status, MR_INVALID_ARGUMENT);
 }
 
-static struct ps_cluster_wish drop_wish(const char names[][MR_NAME_BYTES], uint32_t count)
+static struct ps_catalog_request request_to_drop(const char names[][MR_NAME_BYTES], uint32_t count)
 {
-    return (struct ps_cluster_wish){.kind = PS_WISH_DROP, .name_count = count, .names = names[0], .ids = ids};
+    return (struct ps_catalog_request){
+        .kind = PS_CATALOG_DROP, .name_count = count, .names = names[0], .ids = ids};
 }
 
 static void test_drop(void **state)
 {
     static const char names[3][MR_NAME_BYTES] = {"item", "user", "item"};
     static const char unknown[2][MR_NAME_BYTES] = {"user", "who"};
-    struct ps_cluster_wish wish = drop_wish(unknown, 2);
+    struct ps_catalog_request request = request_to_drop(unknown, 2);
     (void)state;
-    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(ask(&request), PS_CATALOG_FAILED);
     assert_int_equal(status, MR_UNKNOWN_TABLE);
-    wish = drop_wish(names, 3);
-    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    request = request_to_drop(names, 3);
+    assert_int_equal(ask(&request), PS_CATALOG_WRITES);
     assert_int_equal(next.count, 0);
-    assert_int_equal(wish.id_count, 2);
+    assert_int_equal(request.id_count, 2);
     assert_int_equal(ids[0], 1);
     assert_int_equal(ids[1], 2);
 
@@ -241,38 +242,38 @@ static void test_drop(void **state)
     take();
     const struct mr_feature f = mr_feature_table("item", 4);
     uint32_t id;
-    struct ps_cluster_wish again = create_wish(&f, 1);
+    struct ps_catalog_request again = request_to_create(&f, 1);
     again.ids = &id;
-    assert_int_equal(ask(&again), PS_WISH_WRITES);
+    assert_int_equal(ask(&again), PS_CATALOG_WRITES);
     assert_int_equal(id, 3);
     take();
-    assert_int_equal(ask(&wish), PS_WISH_MADE);
-    struct ps_cluster_wish other = drop_wish(names, 1);
-    assert_int_equal(ask(&other), PS_WISH_WAITS);
+    assert_int_equal(ask(&request), PS_CATALOG_MADE);
+    struct ps_catalog_request other = request_to_drop(names, 1);
+    assert_int_equal(ask(&other), PS_CATALOG_WAITS);
     settle();
-    assert_int_equal(ask(&other), PS_WISH_WRITES);
+    assert_int_equal(ask(&other), PS_CATALOG_WRITES);
 }
 
 static void test_alter(void **state)
 {
     struct mr_feature features[] = {mr_feature_table("user", 8), mr_feature_table("user", 8)};
     features[1].learning_rate = 0.5f;
-    struct ps_cluster_wish wish = {
-        .kind = PS_WISH_ALTER, .feature_count = 2, .features = features, .may_alter = may_alter};
+    struct ps_catalog_request request = {
+        .kind = PS_CATALOG_ALTER, .feature_count = 2, .features = features, .may_alter = may_alter};
     (void)state;
-    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    assert_int_equal(ask(&request), PS_CATALOG_WRITES);
     take();
-    assert_int_equal(ask(&wish), PS_WISH_MADE);
-    assert_true(wish.is.learning_rate == 0.5f && catalog.features[0].feature.learning_rate == 0.5f);
+    assert_int_equal(ask(&request), PS_CATALOG_MADE);
+    assert_true(request.is.learning_rate == 0.5f && catalog.features[0].feature.learning_rate == 0.5f);
     features[1].learning_rate = 2;
-    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(ask(&request), PS_CATALOG_FAILED);
     assert_string_equal(text, "user: too fast");
     features[1] = features[0];
     features[1].dims[0] = 9;
-    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(ask(&request), PS_CATALOG_FAILED);
     assert_int_equal(status, MR_UNSUPPORTED);
     features[0] = mr_feature_table("who", 8);
-    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(ask(&request), PS_CATALOG_FAILED);
     assert_int_equal(status, MR_UNKNOWN_TABLE);
 }
 
@@ -281,13 +282,13 @@ static void test_begin(void **state)
 {
     const struct mr_feature features[2] = {mr_feature_table("b", 4), mr_feature_table("a", 4)};
     uint32_t numbers[2] = {9, 4};
-    struct ps_cluster_wish wish = {
-        .kind = PS_WISH_BEGIN, .features = features, .feature_count = 2, .ids = numbers};
+    struct ps_catalog_request request = {
+        .kind = PS_CATALOG_BEGIN, .features = features, .feature_count = 2, .ids = numbers};
     (void)state;
     catalog = (struct ps_cluster_catalog){.freeze = MR_FREEZE_ADMIT, .version = 3};
-    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    assert_int_equal(ask(&request), PS_CATALOG_WRITES);
     take();
-    assert_int_equal(ask(&wish), PS_WISH_MADE);
+    assert_int_equal(ask(&request), PS_CATALOG_MADE);
     assert_int_equal(catalog.version, 4);
     assert_int_equal(catalog.freeze, MR_FREEZE_ADMIT);
     assert_int_equal(catalog.count, 2);
@@ -299,12 +300,12 @@ static void test_begin(void **state)
     assert_false(ps_cluster_catalog_is_open(&catalog));
 
     static const char dropped[][MR_NAME_BYTES] = {"a"};
-    struct ps_cluster_wish drop = drop_wish(dropped, 1);
-    assert_int_equal(ask(&drop), PS_WISH_WRITES);
+    struct ps_catalog_request drop = request_to_drop(dropped, 1);
+    assert_int_equal(ask(&drop), PS_CATALOG_WRITES);
     take();
-    assert_int_equal(ask(&wish), PS_WISH_MADE); /* a node that starts later */
-    struct ps_cluster_wish create = create_wish(&features[1], 1);
-    assert_int_equal(ask(&create), PS_WISH_WRITES);
+    assert_int_equal(ask(&request), PS_CATALOG_MADE); /* a node that starts later */
+    struct ps_catalog_request create = request_to_create(&features[1], 1);
+    assert_int_equal(ask(&create), PS_CATALOG_WRITES);
     take();
     assert_int_equal(catalog.last_feature, 10);
 }
@@ -313,28 +314,28 @@ static void test_a_cluster_that_has_begun_otherwise(void **state)
 {
     const struct mr_feature features[2] = {mr_feature_table("a", 4), mr_feature_table("b", 4)};
     uint32_t numbers[2] = {1, 2};
-    struct ps_cluster_wish create = create_wish(&features[1], 1);
-    struct ps_cluster_wish wish = {
-        .kind = PS_WISH_BEGIN, .features = features, .feature_count = 2, .ids = numbers};
+    struct ps_catalog_request create = request_to_create(&features[1], 1);
+    struct ps_catalog_request request = {
+        .kind = PS_CATALOG_BEGIN, .features = features, .feature_count = 2, .ids = numbers};
     (void)state;
     memset(&catalog, 0, sizeof(catalog));
-    assert_int_equal(ask(&create), PS_WISH_WRITES);
+    assert_int_equal(ask(&create), PS_CATALOG_WRITES);
     take();
-    assert_int_equal(ask(&wish), PS_WISH_FAILED);
+    assert_int_equal(ask(&request), PS_CATALOG_FAILED);
     assert_non_null(strstr(text, "begun with other features: 1 were created"));
     catalog.last_feature = 2; /* but number 1 is "b" */
-    assert_int_equal(ask(&wish), PS_WISH_FAILED);
-    wish.feature_count = 0; /* nothing to begin with */
-    assert_int_equal(ask(&wish), PS_WISH_MADE);
+    assert_int_equal(ask(&request), PS_CATALOG_FAILED);
+    request.feature_count = 0; /* nothing to begin with */
+    assert_int_equal(ask(&request), PS_CATALOG_MADE);
 }
 
 static void test_freeze(void **state)
 {
-    struct ps_cluster_wish wish = {.kind = PS_WISH_FREEZE, .freeze = MR_FREEZE_ADMIT};
+    struct ps_catalog_request request = {.kind = PS_CATALOG_FREEZE, .freeze = MR_FREEZE_ADMIT};
     (void)state;
-    assert_int_equal(ask(&wish), PS_WISH_WRITES);
+    assert_int_equal(ask(&request), PS_CATALOG_WRITES);
     take();
-    assert_int_equal(ask(&wish), PS_WISH_MADE);
+    assert_int_equal(ask(&request), PS_CATALOG_MADE);
     assert_int_equal(catalog.freeze, MR_FREEZE_ADMIT);
 }
 

@@ -21,7 +21,7 @@ static uint32_t ids[4];
 static struct asked {
     uint32_t writes, applied, reports, answers;
     bool serves;
-    struct ps_catalog_wish *answered;
+    struct ps_catalog_pending *answered;
     enum mr_status status;
     char text[PS_RULES_TEXT_BYTES];
 } asked;
@@ -69,11 +69,11 @@ static enum mr_status use(void *context, uint64_t needs, char *text)
     return other_lacks ? MR_VERSION_MISMATCH : MR_OK;
 }
 
-static void answer(void *context, struct ps_catalog_wish *wish, enum mr_status status, const char *text)
+static void answer(void *context, struct ps_catalog_pending *pending, enum mr_status status, const char *text)
 {
     (void)context;
     asked.answers++;
-    asked.answered = wish;
+    asked.answered = pending;
     asked.status = status;
     (void)snprintf(asked.text, sizeof(asked.text), "%s", text);
 }
@@ -138,16 +138,16 @@ static void serve_now(void)
     assert_true(asked.serves);
 }
 
-static struct ps_catalog_wish freeze_wish(uint32_t level)
+static struct ps_catalog_pending request_to_freeze(uint32_t level)
 {
-    return (struct ps_catalog_wish){.wish = {.kind = PS_WISH_FREEZE, .freeze = level},
-                                    .deadline_us = DEADLINE_US};
+    return (struct ps_catalog_pending){.request = {.kind = PS_CATALOG_FREEZE, .freeze = level},
+                                       .deadline_us = DEADLINE_US};
 }
 
-static struct ps_catalog_wish create_wish(const struct mr_feature *f)
+static struct ps_catalog_pending request_to_create(const struct mr_feature *f)
 {
-    return (struct ps_catalog_wish){
-        .wish = {.kind = PS_WISH_CREATE, .feature_count = 1, .features = f, .ids = ids},
+    return (struct ps_catalog_pending){
+        .request = {.kind = PS_CATALOG_CREATE, .feature_count = 1, .features = f, .ids = ids},
         .deadline_us = DEADLINE_US};
 }
 
@@ -157,9 +157,9 @@ static void test_what_a_feature_needs_comes_into_use_first(void **state)
     (void)state;
     struct mr_feature f = mr_feature_table("t", 4);
     f.optimizer_args[MR_OPTIMIZER_ARG_DENSE] = 1;
-    struct ps_catalog_wish wish = create_wish(&f);
+    struct ps_catalog_pending request = request_to_create(&f);
     serve_now();
-    ps_catalog_member_ask(&m, &wish, 0);
+    ps_catalog_member_ask(&m, &request, 0);
     assert_int_equal(used, MR_CAN(DENSE));
     assert_true(view());
     assert_int_equal(asked.writes, 0);
@@ -176,16 +176,16 @@ static void test_what_some_node_lacks_is_refused(void **state)
     struct mr_feature f = mr_feature_table("t", 4), plain = f;
     mr_feature_set_optimizer(&f, MR_OPT_ADAM);
     f.optimizer_args[3] = 1;
-    struct ps_catalog_wish wish = create_wish(&f), other_wish = create_wish(&plain);
+    struct ps_catalog_pending request = request_to_create(&f), second = request_to_create(&plain);
     other_lacks = true;
     serve_now();
-    ps_catalog_member_ask(&m, &wish, 0);
+    ps_catalog_member_ask(&m, &request, 0);
     assert_int_equal(asked.answers, 1);
-    assert_ptr_equal(asked.answered, &wish);
+    assert_ptr_equal(asked.answered, &request);
     assert_int_equal(asked.status, MR_VERSION_MISMATCH);
     assert_string_equal(asked.text, "node b lacks it");
     assert_int_equal(asked.writes, 0);
-    ps_catalog_member_ask(&m, &other_wish, 0); /* and nothing else waits for it */
+    ps_catalog_member_ask(&m, &second, 0); /* and nothing else waits for it */
     assert_int_equal(asked.writes, 1);
 }
 
@@ -261,9 +261,9 @@ static void test_an_older_catalogue_changes_nothing(void **state)
 
 static void test_a_change_is_answered_when_everybody_has_it(void **state)
 {
-    struct ps_catalog_wish wish = freeze_wish(MR_FREEZE_ALL);
+    struct ps_catalog_pending request = request_to_freeze(MR_FREEZE_ALL);
     (void)state;
-    ps_catalog_member_ask(&m, &wish, 0);
+    ps_catalog_member_ask(&m, &request, 0);
     assert_int_equal(asked.writes, 0);
     serve_now();
     assert_int_equal(asked.writes, 1);
@@ -280,16 +280,16 @@ static void test_a_change_is_answered_when_everybody_has_it(void **state)
     assert_true(view());
     assert_int_equal(asked.answers, 1);
     assert_int_equal(asked.status, MR_OK);
-    assert_ptr_equal(asked.answered, &wish);
+    assert_ptr_equal(asked.answered, &request);
     assert_false(ps_catalog_member_is_waiting(&m));
 }
 
 static void test_a_change_that_came_too_late_is_made_again(void **state)
 {
-    struct ps_catalog_wish wish = freeze_wish(MR_FREEZE_ALL);
+    struct ps_catalog_pending request = request_to_freeze(MR_FREEZE_ALL);
     (void)state;
     serve_now();
-    ps_catalog_member_ask(&m, &wish, 0);
+    ps_catalog_member_ask(&m, &request, 0);
     catalog.version = 1;
     ps_catalog_member_written(&m, written.version, PS_NOT_WRITTEN, 0);
     assert_int_equal(asked.writes, 1);
@@ -301,15 +301,15 @@ static void test_a_change_that_came_too_late_is_made_again(void **state)
 static void test_a_drop_whose_answer_was_lost(void **state)
 {
     static const char name[1][MR_NAME_BYTES] = {"user"};
-    struct ps_catalog_wish wish = {
-        .wish = {.kind = PS_WISH_DROP, .name_count = 1, .names = name[0], .ids = ids},
+    struct ps_catalog_pending request = {
+        .request = {.kind = PS_CATALOG_DROP, .name_count = 1, .names = name[0], .ids = ids},
         .deadline_us = DEADLINE_US};
     (void)state;
     catalog.version = catalog.last_feature = catalog.count = 1;
     catalog.features[0] = (struct ps_cluster_feature){
         .id = 1, .is_final = true, .since = 1, .feature = mr_feature_table("user", 4)};
     serve_now();
-    ps_catalog_member_ask(&m, &wish, 0);
+    ps_catalog_member_ask(&m, &request, 0);
     assert_int_equal(asked.writes, 1);
     ps_catalog_member_written(&m, written.version, PS_PERHAPS_WRITTEN, 0);
     assert_int_equal(asked.answers, 0);
@@ -325,10 +325,10 @@ static void test_a_drop_whose_answer_was_lost(void **state)
 static void test_create(void **state)
 {
     const struct mr_feature f = mr_feature_table("user", 4);
-    struct ps_catalog_wish wish = create_wish(&f);
+    struct ps_catalog_pending request = request_to_create(&f);
     (void)state;
     serve_now();
-    ps_catalog_member_ask(&m, &wish, 0);
+    ps_catalog_member_ask(&m, &request, 0);
     take_written();
     assert_true(view());
     assert_true(view());
@@ -346,7 +346,7 @@ static void test_create(void **state)
     assert_int_equal(asked.answers, 1);
     assert_int_equal(ids[0], 1);
 
-    struct ps_catalog_wish again = create_wish(&f);
+    struct ps_catalog_pending again = request_to_create(&f);
     catalog.version = 3; /* which the other one does not have yet, but it has all of this */
     assert_true(view());
     ps_catalog_member_ask(&m, &again, 0);
@@ -356,11 +356,11 @@ static void test_create(void **state)
 static void test_a_create_that_fails_here(void **state)
 {
     const struct mr_feature f = mr_feature_table("user", 4);
-    struct ps_catalog_wish wish = create_wish(&f);
+    struct ps_catalog_pending request = request_to_create(&f);
     (void)state;
     serve_now();
     const uint32_t applied = asked.applied;
-    ps_catalog_member_ask(&m, &wish, 0);
+    ps_catalog_member_ask(&m, &request, 0);
     take_written();
     fails = true;
     assert_true(view());
@@ -415,7 +415,8 @@ static void test_what_must_wait_is_tried_again(void **state)
 
 static void test_every_call_ends(void **state)
 {
-    struct ps_catalog_wish early = freeze_wish(MR_FREEZE_ALL), late = freeze_wish(MR_FREEZE_ADMIT);
+    struct ps_catalog_pending early = request_to_freeze(MR_FREEZE_ALL),
+                              late = request_to_freeze(MR_FREEZE_ADMIT);
     (void)state;
     ps_catalog_member_ask(&m, &early, 0);
     ps_catalog_member_tick(&m, DEADLINE_US - 1);
@@ -434,7 +435,7 @@ static void test_every_call_ends(void **state)
     ps_catalog_member_ask(&m, &early, 0);
     ps_catalog_member_refuse(&m, MR_SHUTTING_DOWN, "the node is stopping");
     assert_int_equal(asked.answers, 3);
-    assert_null(m.wishes);
+    assert_null(m.pending);
 }
 
 int main(void)

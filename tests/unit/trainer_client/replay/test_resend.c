@@ -91,7 +91,7 @@ static void test_a_save_comes_behind_all_of_it(void **state)
 {
     for (uint32_t i = 0; i < 2; i++) {
         struct replay_fixture x;
-        struct mr_save_options wish = {.bytes = sizeof(wish), .directory = "/dir"};
+        struct mr_save_options wanted = {.bytes = sizeof(wanted), .directory = "/dir"};
         (void)state;
         replay_start(&x, 3, 0);
         replay_push_steps(&x, 1, 20);
@@ -102,7 +102,7 @@ static void test_a_save_comes_behind_all_of_it(void **state)
         if (i == 0)
             assert_int_equal(save_into(x.client, NULL, "/dir", NULL), MR_OK);
         else
-            assert_int_equal(mr_save(x.client, NULL, &wish, NULL, NULL), MR_OK);
+            assert_int_equal(mr_save(x.client, NULL, &wanted, NULL, NULL), MR_OK);
         assert_int_equal(atomic_load(&x.node->applied_at_save) - applied, 3 * 20);
         replay_stop(&x);
     }
