@@ -50,7 +50,18 @@ ORDERS = {
         "ops",
         "server",
     ),
-    "trainer_client": ("socket", "call", "api", "replay", "rpc", "hub/format", "hub/plan", "hub/samples", "hub/kafka", "hub"),
+    "trainer_client": (
+        "socket",
+        "call",
+        "api",
+        "replay",
+        "rpc",
+        "hub/format",
+        "hub/plan",
+        "hub/samples",
+        "hub/kafka",
+        "hub",
+    ),
 }
 # Folders that must stay apart, although one stands above the other, and what of it may be used nevertheless.
 APART = {

@@ -18,8 +18,8 @@ T = TypeVar("T")
 def wait_until(
     is_so: Callable[[], T], what: str, limit_s: float = LIMIT_S, but: type[Exception] | tuple[()] = ()
 ) -> T:
-    """Waits until is_so() returns something true, and returns it. It is asked once more when the time is over.
-    but: what it may raise to say that it is not so yet, such as OSError when nobody listens."""
+    """Waits until is_so() returns something true, and returns it. It is asked once more when the time is
+    over. but: what it may raise to say that it is not so yet, such as OSError when nobody listens."""
     began_s = time.monotonic()
     while True:
         passed_s, why = time.monotonic() - began_s, ""
