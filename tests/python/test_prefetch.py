@@ -9,7 +9,7 @@ import millrace
 
 torch = pytest.importorskip("torch")
 from millrace._base import changes  # noqa: E402
-from millrace._nn import ahead  # noqa: E402
+from millrace._nn import lookups  # noqa: E402
 from millrace.nn import forward_all  # noqa: E402
 
 DIM, KEYS, STEPS = 4, 30, 12
@@ -96,7 +96,7 @@ def test_it_trains_as_without(modules, depth, together):
     counts = loader.counts
     assert counts.batches == STEPS and counts.missed == 0 and counts.stale == 0
     assert counts.rows == STEPS * (6 + 6) and 0 < counts.again < counts.rows
-    assert not ahead._current
+    assert not lookups._current
 
 
 def test_its_filter_grows_and_numbers_begin_anew(client, modules, monkeypatch):
@@ -159,17 +159,17 @@ def test_only_what_has_changed_is_looked_up_again(client, modules):
         row.table.push_gradients([key], np.ones((1, DIM)))
         changed = int((batch["items"] == key).sum())
         asked = []
-        look_up = client._lookup_tables
+        look_up = client._lookup_arrays
 
         def asks(tables):
             asked.extend(keys.tolist() for _, keys, *_ in tables)
             return look_up(tables)
 
-        client._lookup_tables = asks
+        client._lookup_arrays = asks
         try:
             found = row(batch["items"]).detach().numpy()
         finally:
-            del client._lookup_tables
+            del client._lookup_arrays
         assert asked == [[key] * changed]
         assert np.array_equal(found, row.table.lookup(batch["items"].numpy()))
         assert loader.counts.again == changed
@@ -183,12 +183,12 @@ def test_rows_that_could_not_be_brought_up_to_date_are_not_used(client, modules)
         def fails(call, options):
             raise millrace.DeadlineExceeded("late")
 
-        client._start = fails
+        client._run = fails
         try:
             with pytest.raises(millrace.DeadlineExceeded):
                 row(keys)
         finally:
-            del client._start
+            del client._run
         assert np.array_equal(row(keys).detach().numpy(), row.table.lookup([3, 4]))
 
 
@@ -310,13 +310,13 @@ def test_a_loop_that_is_left_leaves_nothing(client, modules):
     for batch in loader:
         break
     gc.collect()
-    assert not client._futures and not ahead._current
+    assert not client._futures and not lookups._current
     with pytest.raises(ZeroDivisionError):
         for batch in loader:
             row(batch["items"])
             raise ZeroDivisionError
     gc.collect()
-    assert not client._futures and not ahead._current
+    assert not client._futures and not lookups._current
     assert len(list(loader)) == STEPS  # from the start
 
 

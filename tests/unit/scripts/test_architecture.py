@@ -1,5 +1,8 @@
 """docs/architecture.md, the pages life-of-*.md and the README.md of folders name folders, files and functions
-that there are, and no others; each source says what it is."""
+that there are, and no others; each source says what it is; modules of the Python package import in one
+direction."""
+import ast
+import graphlib
 import re
 import sys
 import unittest
@@ -25,6 +28,26 @@ SOURCES = sorted(
 )
 FOLDERS = sorted({str(path.parent) for path in SOURCES})
 READMES = [path for path in (ROOT / folder / "README.md" for folder in FOLDERS) if path.is_file()]
+
+
+CALL_EACH_OTHER = "rpc"  # calls, references and the world that serves them
+
+
+def imports(path: Path) -> list[Path]:
+    """What a module of the package imports of it when it is imported, or later; not what types need only."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    of_types = {
+        each
+        for node in nodes
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for each in ast.walk(node)
+    }
+    found = []
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.level > 0 and node not in of_types:
+            base = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            found += [base / alias.name for alias in node.names] + [base]
+    return [module for module in (base.with_suffix(".py") for base in found) if module.is_file()]
 
 
 def tree() -> list[str]:
@@ -134,6 +157,13 @@ class FirstLines(unittest.TestCase):
             if len(text.split()) < FIRST_WORDS_MIN
         ]
         self.assertEqual(silent, [])
+
+
+class Imports(unittest.TestCase):
+    def test_modules_of_the_package_import_in_one_direction(self) -> None:
+        modules = [path for path in (ROOT / PACKAGE).rglob("*.py") if path.parent.name != CALL_EACH_OTHER]
+        self.assertIn(ROOT / PACKAGE / "_nn/pushes.py", imports(ROOT / PACKAGE / "_nn/anchor.py"))
+        graphlib.TopologicalSorter({path: imports(path) for path in modules}).prepare()  # or CycleError
 
 
 class Readmes(unittest.TestCase):

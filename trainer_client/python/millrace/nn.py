@@ -28,15 +28,14 @@ from ._nn import bags as _bags
 from ._nn.anchor import Anchor
 from ._nn.arguments import TorchArguments
 from ._nn.backward import running, tensors
-from ._nn.forwards import look_up
+from ._nn.lookups import Needs, tensors_of, values_of
 from ._nn.pushes import pushes_of
-from ._nn.tables import Needs
 from ._nn.uncompiled import uncompiled
 from ._nn.weights import Weights, values_in
 from .client import Client
 from .table import Table
 from .variable import Variable as ServerVariable
-from .data import is_batch, values_of
+from .data import is_batch, values_of as _values_of_batch
 
 __all__ = ["EmbeddingBag", "Embedding", "Variable", "Linear", "forward_all", "set_call_options", "flush"]
 
@@ -58,6 +57,7 @@ class AtServer(torch.nn.Module):
         self.options = {name: value for name, value in options.items() if value is not None}
         self._place = torch.empty(0)  # says by its device and type where results go
         self.anchor = Anchor(feature)
+        self._pushes = pushes_of(feature.client)
 
     @property
     def learns(self) -> bool:
@@ -67,13 +67,9 @@ class AtServer(torch.nn.Module):
 
     def flush(self) -> None:
         """Waits until all earlier pushes of gradients to this table or variable are applied."""
-        pushes_of(self.feature.client).wait(self.feature.id)
+        self._pushes.wait(self.feature.id)
 
-    def _catch_up(self) -> None:
-        pushes_of(self.feature.client).wait(self.feature.id, self.staleness)
-        self._before_lookup()
-
-    def _before_lookup(self) -> None:
+    def _begin_steps(self) -> None:
         if self.learns:
             _steps.begin(self.feature, self.options)
 
@@ -268,11 +264,12 @@ class EmbeddingBag(Weights, TorchArguments, AtServer):
 
         TypeError: keys are not int32 or int64. ValueError: shapes, or offsets that do not fit the keys.
         """
-        if is_batch(input):
+        if not isinstance(input, torch.Tensor) and is_batch(input):
             if offsets is not None or per_sample_weights is not None:
                 raise ValueError("a batch has its keys, offsets and weights at the server")
             return self._of_batch(input)
-        return look_up([self._needs(input, offsets, per_sample_weights)])[0]
+        needs = [self._needs(input, offsets, per_sample_weights)]
+        return tensors_of(needs, values_of(needs))[0]
 
     def _needs(
         self,
@@ -316,8 +313,8 @@ class EmbeddingBag(Weights, TorchArguments, AtServer):
 
     def _of_batch(self, batch: Any) -> torch.Tensor:
         self._check_batch()
-        self._before_lookup()
-        values = values_of(batch, self.feature, self.options)
+        self._begin_steps()
+        values = _values_of_batch(batch, self.feature, self.options)
         if self.num_slots not in (None, values.shape[1]):
             raise ValueError(
                 f"EmbeddingBag: batch {batch.id} has {values.shape[1]} slots, not {self.num_slots}"
@@ -368,7 +365,8 @@ class Embedding(Weights, TorchArguments, AtServer):
     @uncompiled
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Keys of any shape, int32 or int64: [*input, dim]. TypeError: they are of another type."""
-        return look_up([self._needs(input)])[0]
+        needs = [self._needs(input)]
+        return tensors_of(needs, values_of(needs))[0]
 
     def _needs(self, input: torch.Tensor) -> Needs:
         keys = _bags.keys_of("Embedding", input)
@@ -422,7 +420,8 @@ def forward_all(
             results[i] = module.forward(*arguments)
         else:
             needs[i] = module._needs(*arguments)
-    for i, result in zip(needs, look_up(list(needs.values()))):
+    its = list(needs.values())
+    for i, result in zip(needs, tensors_of(its, values_of(its))):
         results[i] = result
     return results
 
@@ -468,9 +467,10 @@ class Variable(AtServer):
         """Its value now, in its shape. With a batch its gradient goes in the batch's push: applied if, and
         only if, that one is; and a DataLoader's batch has the value from when it was first asked for."""
         if batch is not None:
-            return self._tensor_of_batch(batch, values_of(batch, self.feature, self.options))
+            return self._tensor_of_batch(batch, _values_of_batch(batch, self.feature, self.options))
         variable, options = self.feature, dict(self.options)
-        self._catch_up()
+        self._pushes.wait(variable.id, self.staleness)
+        self._begin_steps()
         return self._tensor(
             variable.pull(**options),
             lambda gradient: running().add_variable(variable, gradient, options, self.anchor),

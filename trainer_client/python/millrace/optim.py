@@ -41,6 +41,11 @@ class Optimizer:
 
     lr: float
     allowed: ClassVar[str] = ""
+    counts_steps: ClassVar[bool]  #: whether rows go by the numbers of steps; of each optimizer
+
+    def __post_init__(self) -> None:
+        is_by_step = getattr(self, "bias_correction", "row") == "step"
+        object.__setattr__(self, "counts_steps", is_by_step or getattr(self, "dense", False))
 
     @property
     def number(self) -> int:
@@ -116,6 +121,7 @@ class Adagrad(Optimizer):
     _number: ClassVar[int] = lib.MR_OPT_ADAGRAD
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _only("lr_decay", self.lr_decay, 0)
 
     @property
@@ -167,6 +173,7 @@ class Adam(Optimizer):
     _number: ClassVar[int] = lib.MR_OPT_ADAM
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _only("amsgrad", self.amsgrad, False)
         if self.bias_correction not in ("row", "step"):
             raise ValueError(f"bias_correction is {self.bias_correction!r}; it is 'row' or 'step'")

@@ -3,8 +3,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, List, Sequence, Tuple, Union
 
+import numpy as np
+
 from ._base import arrays
-from ._base.arrays import Array, Like, f32_pointer, torch_of, u32_pointer, u64_pointer
+from ._base.arrays import F32_ARRAY, U32_ARRAY, U64_ARRAY, Array, Like, f32_pointer, torch_of
 from ._base.connection import Call, Connection
 from ._base.library import NULL, ffi, lib
 from .future import Future
@@ -33,44 +35,51 @@ TableGradients = Union[
 ]
 
 
-def _keys_of(
-    table: Table, keys: Like, offsets: Like | None, weights: Like | None
-) -> tuple[tuple, tuple, tuple[int, ...], int]:
-    """A struct mr_table_keys as a tuple, the keys and whatever else must live as long as that is used, the
-    shape of its rows, and about how many bytes all of it takes in messages."""
-    array, dim = arrays.keys(keys), table.spec.dim
-    count = array.size
+def _arrays_of(table: Table, keys: Like, offsets: Like | None, weights: Like | None) -> tuple:
+    """A TableKeys with arrays: u64 keys, u32 [bags + 1] offsets or None, f32 weights or None. ValueError:
+    they do not fit."""
+    array = arrays.keys(keys)
+    if offsets is not None:
+        return table, array, arrays.offsets(offsets, array.size, True), arrays.weights(weights, array.size)
+    if weights is not None:
+        raise ValueError(f"table {table.name!r}: weights without offsets; they are of bags")
+    return table, array, None, None
+
+
+def _struct_of(
+    table: Table, keys: np.ndarray, offsets: np.ndarray | None, weights: np.ndarray | None
+) -> tuple[tuple, tuple[int, ...], int]:
+    """A struct mr_table_keys as a tuple, over these arrays' memory, the shape of its rows, and about how many
+    bytes all of it takes in messages."""
+    count, dim, key = keys.size, table.spec.dim, ffi.from_buffer(U64_ARRAY, keys)
     if offsets is None:
-        if weights is not None:
-            raise ValueError(f"table {table.name!r}: weights without offsets; they are of bags")
-        struct = table.id, count, u64_pointer(array), NULL, NULL, 0
-        return struct, (array,), (*array.shape, dim), count * (8 + 4 * dim)
-    starts, factors = arrays.offsets(offsets, count, True), arrays.weights(weights, count)
-    bags = starts.size - 1
-    struct = table.id, count, u64_pointer(array), u32_pointer(starts), f32_pointer(factors), bags
-    return struct, (array, starts, factors), (bags, dim), 8 * count + 4 * dim * bags
+        return (table.id, count, key, NULL, NULL, 0), (*keys.shape, dim), count * (8 + 4 * dim)
+    bags, offset = offsets.size - 1, ffi.from_buffer(U32_ARRAY, offsets)
+    weight = NULL if weights is None else ffi.from_buffer(F32_ARRAY, weights)
+    return (table.id, count, key, offset, weight, bags), (bags, dim), 8 * count + 4 * dim * bags
 
 
 class TableCalls(Connection):
     """The part of millrace.Client that is about several tables at once."""
 
-    def _lookup_tables(self, tables: Sequence[TableKeys]) -> Call:
-        made, held, shapes, kinds, nbytes = [], [], [], [], 0
-        for table, keys, *rest in tables:
-            offsets, weights = (*rest, None, None)[:2]
-            struct, memory, shape, more = _keys_of(table, keys, offsets, weights)
-            made.append(struct)
-            held.append(memory)
-            shapes.append(shape)
-            kinds.append(torch_of(keys))
-            nbytes += more
-        structs = ffi.new(_KEYS, made)
+    def _lookup_arrays(self, tables: Sequence[tuple], kinds: Sequence[Any] = ()) -> Call:
+        """tables: as _arrays_of() makes them. kinds: of results, torch or None for numpy's, as all are
+        without."""
+        made = [_struct_of(*table) for table in tables]
+        structs, shapes = ffi.new(_KEYS, [struct for struct, _, _ in made]), [shape for _, shape, _ in made]
 
         def rows(reply: Any) -> list[Array]:
             found = arrays.all_rows_of(reply, shapes)
-            return [array if torch is None else torch.from_numpy(array) for array, torch in zip(found, kinds)]
+            for i, torch in enumerate(kinds):
+                found[i] = found[i] if torch is None else torch.from_numpy(found[i])
+            return found
 
-        return Call(lib.mr_lookup_tables, (structs, len(tables)), rows, True, held=held, nbytes=nbytes)
+        nbytes = sum(more for _, _, more in made)
+        return Call(lib.mr_lookup_tables, (structs, len(tables)), rows, True, held=tables, nbytes=nbytes)
+
+    def _lookup_tables(self, tables: Sequence[TableKeys]) -> Call:
+        made = [_arrays_of(table, keys, *(*rest, None, None)[:2]) for table, keys, *rest in tables]
+        return self._lookup_arrays(made, [torch_of(keys) for _, keys, *_ in tables])
 
     def lookup_tables(  # type: ignore[misc]
         self, tables: Sequence[TableKeys], **options: Unpack[CallOptions]
@@ -95,13 +104,14 @@ class TableCalls(Connection):
         made, held, changes, nbytes = [], [], [], 0
         for table, keys, *rest in tables:
             offsets, gradients, weights = (None, *rest, None) if len(rest) == 1 else (*rest, None)[:3]
-            struct, memory, _, more = _keys_of(table, keys, offsets, weights)
+            memory = _arrays_of(table, keys, offsets, weights)
+            struct, _, more = _struct_of(*memory)
             count, what = (struct[1], "key") if offsets is None else (struct[5], "bag")
             dim = table.spec.dim
             values = arrays.gradients(gradients, count, what, table.name, dim)
             made.append((struct, dim, f32_pointer(values)))
             held.append((memory, values))
-            changes.append((table.id, memory[0]))
+            changes.append((table.id, memory[1]))
             nbytes += more
         structs = ffi.new(_GRADIENTS, made)
         return Call(

@@ -26,9 +26,8 @@ import torch
 
 from . import optim
 from ._nn import torchrec_config
-from ._nn.forwards import look_up
+from ._nn.lookups import Needs, tensors_of, values_of
 from ._nn.sharded import Sharded
-from ._nn.tables import Needs
 from ._nn.uncompiled import uncompiled
 from .client import Client
 from .errors import UnknownTable
@@ -278,7 +277,8 @@ class _Collection(Sharded):
         """What TorchRec's collection returns for a KeyedJaggedTensor, of float32. KeyError: the input lacks a
         feature."""
         jagged = self._read(features)
-        return self._packed(jagged, look_up(self._needs_of(jagged)))
+        needs = self._needs_of(jagged)
+        return self._packed(jagged, tensors_of(needs, values_of(needs)))
 
     def reset_parameters(self) -> None:
         """Gives the tables their first values: drops them with what they have learnt, for good, and makes

@@ -32,7 +32,7 @@ NUMPY_OF_DTYPE = {
 DTYPE_OF_NUMPY = {np.dtype(kind): number for number, kind in NUMPY_OF_DTYPE.items()}
 
 _U64, _U32, _F32 = np.dtype(np.uint64), np.dtype(np.uint32), np.dtype(np.float32)
-_U64_ARRAY, _U32_ARRAY, _F32_ARRAY, _CHARS = (
+U64_ARRAY, U32_ARRAY, F32_ARRAY, _CHARS = (
     ffi.typeof(name) for name in ("uint64_t[]", "uint32_t[]", "float[]", "char *")
 )
 _ADDRESS = ffi.typeof("uintptr_t")
@@ -171,17 +171,17 @@ def weights(value: Like | None, key_count: int) -> np.ndarray | None:
 
 def u64_pointer(array: np.ndarray) -> Any:
     """uint64_t * to the array's memory, which it keeps."""
-    return ffi.from_buffer(_U64_ARRAY, array)
+    return ffi.from_buffer(U64_ARRAY, array)
 
 
 def u32_pointer(array: np.ndarray) -> Any:
     """uint32_t * to the array's memory, which it keeps."""
-    return ffi.from_buffer(_U32_ARRAY, array)
+    return ffi.from_buffer(U32_ARRAY, array)
 
 
 def f32_pointer(array: np.ndarray | None) -> Any:
     """float * to the array's memory, which it keeps; NULL for None."""
-    return ffi.NULL if array is None else ffi.from_buffer(_F32_ARRAY, array)
+    return ffi.NULL if array is None else ffi.from_buffer(F32_ARRAY, array)
 
 
 def shape_of(tensor: Any) -> tuple[int, ...]:

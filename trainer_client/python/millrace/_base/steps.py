@@ -28,7 +28,8 @@ def is_dense(feature: Any) -> bool:
 
 
 def _counts(feature: Any) -> bool:
-    return is_dense(feature) or getattr(feature.spec.optimizer, "bias_correction", "row") == "step"
+    feature.id  # noqa: B018
+    return feature.spec.optimizer.counts_steps
 
 
 def _known(client: Any) -> dict[int, int]:
@@ -78,8 +79,11 @@ def named(client: Any, features: list, options: dict) -> dict:
     return {**options, "step": step}
 
 
-def read(table: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a module's lookup, of a dense table with the step before which it wants the rows."""
+def of_lookup(table: Any, options: Mapping[str, Any], learns: bool) -> dict[str, Any]:
+    """The options of a module's lookup, of a dense table with the step before which it wants the rows.
+    learns: they are looked up to be trained."""
+    if learns:
+        begin(table, options)
     if not is_dense(table):
         return dict(options)
     known, step = _known(table.client).get(table.id), options.get("step")

@@ -6,7 +6,6 @@ lookup are looked up again first, those of a batch's modules together.
 from __future__ import annotations
 
 import threading
-import weakref
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Sequence
 
@@ -14,8 +13,7 @@ import numpy as np
 
 from .._base import steps
 from .._base.changes import State, Watch, hashes_of
-from .pushes import pushes_of
-from .tables import Lookups, Needs
+from .lookups import Lookups, Needs
 
 
 @dataclass
@@ -119,8 +117,6 @@ class Ahead:
     def start(self) -> None:
         """Sends the lookups."""
         self.is_started = True
-        for module in self.modules:
-            module._before_lookup()
         for client in {module.feature.client for module in self.modules}:
             self._watches[client] = client._watch()
         self._lookups.start()
@@ -202,16 +198,15 @@ class Ahead:
             repairs = self._repairs(seen)
         modules = {answer.needs.module for answer in taken}
         for module in modules:
-            module._catch_up()
+            module._pushes.wait(module.feature.id, module.staleness)
         if not any(watch.has_some() for watch in watches.values()):
             return
         for module, its in self.answers.items():
             if its and module not in modules:
-                module._catch_up()
+                module._pushes.wait(module.feature.id, module.staleness)
         try:
             since = {client: watch.take() for client, watch in watches.items()}
             outdated, lookups = repairs if repairs is not None and since == seen else self._repairs(since)
-            lookups.start()
             for (answer, which), values in zip(outdated, lookups.values()):
                 answer.values[which] = values
                 self.counts.again += len(which)
@@ -223,7 +218,7 @@ class Ahead:
     def _note_stale(self, taken: Sequence[Answer], leave: int) -> None:
         for answer in taken:
             module = answer.needs.module
-            pushes_of(module.feature.client).wait(module.feature.id, max(leave, module.staleness))
+            module._pushes.wait(module.feature.id, max(leave, module.staleness))
         its = {id(answer) for answer in taken}
         for answer, which in self._outdated(
             {client: watch.state().since for client, watch in self._watches.items()}
@@ -233,38 +228,3 @@ class Ahead:
                 pushes = self._watches[table.client].pushes_to(table.id)
                 self.counts.stale += len(which)
                 self.counts.stale_pushes = max(self.counts.stale_pushes, pushes)
-
-
-_current: "weakref.WeakKeyDictionary[Any, list[Ahead]]" = weakref.WeakKeyDictionary()
-
-
-def enter(ahead: Ahead) -> None:
-    """Forwards may take its answers."""
-    for module in ahead.modules:
-        _current.setdefault(module, []).append(ahead)
-
-
-def leave(ahead: Ahead) -> None:
-    """No more."""
-    for module in ahead.modules:
-        its = _current[module]
-        its.remove(ahead)
-        if not its:
-            del _current[module]
-
-
-def take(needs: Sequence[Needs]) -> list[Optional[np.ndarray]]:
-    """What each of these forwards needs, if it was looked up ahead."""
-    found: list[Optional[np.ndarray]] = [None] * len(needs)
-    its = {i: _current[one.module][::-1] for i, one in enumerate(needs) if one.module in _current}
-    for depth in range(max(map(len, its.values()), default=0)):
-        left: dict[Ahead, list[int]] = {}
-        for i, aheads in its.items():
-            if found[i] is None and depth < len(aheads):
-                left.setdefault(aheads[depth], []).append(i)
-        for ahead, places in left.items():
-            for i, values in zip(places, ahead.take([needs[i] for i in places])):
-                found[i] = values
-    for i, aheads in its.items():
-        aheads[0].counts.missed += found[i] is None
-    return found

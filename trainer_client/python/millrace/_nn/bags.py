@@ -39,47 +39,18 @@ def keys_of(name: str, input: torch.Tensor) -> np.ndarray:
     return np.array(there.numpy(), np.int64, order="C").reshape(-1)
 
 
-def _begins(
-    name: str, input: torch.Tensor, offsets: Optional[torch.Tensor], include_last_offset: bool
-) -> np.ndarray:
-    count = input.numel()
-    if input.dim() == 2:
-        if offsets is not None:
-            raise ValueError(
-                f"{name}: if input is 2D, then offsets has to be None, as input is treated as bags of fixed "
-                "length"
-            )
-        return np.arange(0, count + 1, input.shape[1]) if input.shape[1] else np.zeros(input.shape[0] + 1)
-    if input.dim() != 1:
-        raise ValueError(
-            f"{name}: input has to be a 1D or 2D tensor, but got a tensor of dimension {input.dim()}"
-        )
-    if offsets is None:
-        raise ValueError(f"{name}: offsets has to be a 1D tensor but got None")
-    if offsets.dim() != 1:
-        raise ValueError(f"{name}: offsets has to be a 1D tensor")
-    begins = keys_of(name, offsets)
-    if not include_last_offset:
-        begins = np.append(begins, count)
-    elif len(begins) == 0:
-        raise ValueError(f"{name}: include_last_offset: the number of offsets has to be at least 1")
-    if len(begins) > 1 or include_last_offset:
-        _check(name, begins, count)
-    return begins
-
-
-def _check(name: str, begins: np.ndarray, count: int) -> None:
+def _wrong(name: str, begins: np.ndarray, count: int) -> ValueError:
+    """What is wrong with the offsets."""
     if begins[0] != 0:
-        raise ValueError(
+        return ValueError(
             f"{name}: offsets[0] has to be 0, i.e., the first bag begins at position 0; got {begins[0]}"
         )
     if begins[-1] != count:
-        raise ValueError(f"{name}: the last offset is {begins[-1]}, for {counted(count, 'key')}")
-    if np.any(np.diff(begins) < 0):
-        at = int(np.argmax(np.diff(begins) < 0))
-        raise ValueError(
-            f"{name}: offsets must not fall: offsets[{at}] is {begins[at]}, the next {begins[at + 1]}"
-        )
+        return ValueError(f"{name}: the last offset is {begins[-1]}, for {counted(count, 'key')}")
+    at = int(np.argmax(begins[1:] < begins[:-1]))
+    return ValueError(
+        f"{name}: offsets must not fall: offsets[{at}] is {begins[at]}, the next {begins[at + 1]}"
+    )
 
 
 def make(
@@ -91,9 +62,33 @@ def make(
     padding_idx: Optional[int],
 ) -> Bags:
     """From what forward() got. Padding is in no bag: it neither adds nor counts."""
-    keys = keys_of(name, input)
-    is_single = offsets is None and input.dim() == 2 and input.shape[1] == 1
-    begins = None if is_single else _begins(name, input, offsets, include_last_offset)
+    keys, begins = keys_of(name, input), None
+    if input.dim() == 2:
+        if offsets is not None:
+            raise ValueError(
+                f"{name}: if input is 2D, then offsets has to be None, as input is treated as bags of fixed "
+                "length"
+            )
+        size = input.shape[1]
+        if size != 1:
+            begins = np.arange(0, len(keys) + 1, size) if size else np.zeros(input.shape[0] + 1)
+    elif input.dim() != 1:
+        raise ValueError(
+            f"{name}: input has to be a 1D or 2D tensor, but got a tensor of dimension {input.dim()}"
+        )
+    elif offsets is None:
+        raise ValueError(f"{name}: offsets has to be a 1D tensor but got None")
+    elif offsets.dim() != 1:
+        raise ValueError(f"{name}: offsets has to be a 1D tensor")
+    else:
+        begins = keys_of(name, offsets)
+        if not include_last_offset:
+            begins = np.append(begins, len(keys))
+        elif len(begins) == 0:
+            raise ValueError(f"{name}: include_last_offset: the number of offsets has to be at least 1")
+        if len(begins) > 1 or include_last_offset:
+            if begins[0] != 0 or begins[-1] != len(keys) or (begins[1:] < begins[:-1]).any():
+                raise _wrong(name, begins, len(keys))
     if weights is not None:
         if weights.shape != input.shape:
             raise ValueError(

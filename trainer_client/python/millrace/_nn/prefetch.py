@@ -4,9 +4,9 @@ from __future__ import annotations
 import collections
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Union
 
-from . import ahead
+from . import lookups
 from .ahead import Ahead, PrefetchCounts
-from .tables import Needs
+from .lookups import Needs
 from ..errors import Error
 
 Module = Any  #: Embedding, EmbeddingBag, or a collection of them, in millrace.torchrec
@@ -116,12 +116,12 @@ class Prefetch:
         batch.ahead.arrive()
         self.counts.batches += 1
         batch.ahead.afterwards = look_up_following
-        ahead.enter(batch.ahead)
+        lookups.enter(batch.ahead)
         try:
             yield batch.value
             batch.ahead.finish()
         finally:
-            ahead.leave(batch.ahead)
+            lookups.leave(batch.ahead)
 
 
 def _drop(batch: _Batch) -> None:

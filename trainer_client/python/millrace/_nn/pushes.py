@@ -1,7 +1,7 @@
 """Gradients on their way to the servers.
 
-Those for a table go in one call, so that its optimizer runs once, and so do those for a batch. All calls leave
-at once and without waiting; who needs them applied waits later.
+Those for a table go in one call, so that its optimizer runs once, and so do those for a batch. All calls
+leave at once and without waiting; who needs them applied waits later.
 """
 from __future__ import annotations
 
@@ -53,8 +53,6 @@ class Pushes:
             queue.append((wait, is_taken))
 
     def _oldest(self, feature: int, leave: int) -> Optional[tuple]:
-        if len(self._of.get(feature, ())) <= leave:  # as nearly always
-            return None
         with self._lock:
             queue = self._of[feature]
             return queue[0] if len(queue) > leave else None
@@ -77,7 +75,10 @@ class Pushes:
     def wait(self, feature: int, leave: int = 0) -> None:
         """Waits until at most `leave` pushes of the feature are in flight. Raises the error of one that
         failed, once."""
-        while (push := self._oldest(feature, leave)) is not None:
+        while len(self._of.get(feature, ())) > leave:
+            push = self._oldest(feature, leave)
+            if push is None:  # another thread has waited for it
+                return
             try:
                 push[0]()
             except Error as error:

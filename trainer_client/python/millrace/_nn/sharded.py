@@ -21,11 +21,10 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 
 import torch
 
-from . import ahead as _ahead
+from . import lookups
 from .ahead import Ahead, PrefetchCounts
-from .forwards import tensors_of, values_of
 from .fused_optimizer import FusedOptimizer
-from .tables import Needs
+from .lookups import Needs, tensors_of, values_of
 from .uncompiled import uncompiled
 
 _DEPTH = 1  #: batches that a pipeline looks up ahead of the one that trains
@@ -114,11 +113,11 @@ class Sharded(torch.nn.Module):
             return values_of(ctx.needs)
         ahead.arrive()
         self.prefetch_counts.batches += 1
-        _ahead.enter(ahead)
+        lookups.enter(ahead)
         try:
             return values_of(ctx.needs)
         finally:
-            _ahead.leave(ahead)
+            lookups.leave(ahead)
 
     def output_dist(self, ctx: Context, output: list[Any]) -> Any:
         """A LazyAwaitable of what forward() returns. It becomes part of the model's graph when it is first
