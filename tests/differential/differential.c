@@ -29,6 +29,7 @@
 #include "tests/integration/node_fixture.h"
 #include "tests/property/model.h"
 #include "tests/property/random.h"
+#include "tests/wait.h"
 
 #define WORKERS_MAX   8u
 #define TABLES        2u
@@ -355,10 +356,10 @@ static uint64_t save_whole(void)
     enum mr_status outcome;
     find_server();
     while ((outcome = save_into(x.watcher, NULL, NULL, &id)) == MR_CHECKPOINT_RUNNING)
-        wait_ms(5);
+        wait_pause();
     expect_ok(outcome, "save");
     do {
-        wait_ms(5);
+        wait_pause();
         expect_ok(mr_checkpoint_info(x.watcher, NULL, 0, &status, NULL, NULL), "status");
     } while (status.state != MR_CHECKPOINT_IDLE);
     if (status.last_good_id != id)
@@ -390,7 +391,7 @@ static void restore_by_hand(void)
     enum mr_status status;
     find_server();
     while ((status = restore_from(x.watcher, NULL, NULL, x.kept_id, &id)) == MR_CHECKPOINT_RUNNING)
-        wait_ms(5);
+        wait_pause();
     expect_ok(status, "restore");
     for (uint32_t i = 0; i < x.worker_count; i++) {
         struct worker *w = &x.workers[i];

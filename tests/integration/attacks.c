@@ -4,9 +4,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 #include "tests/integration/wire_client.h"
+#include "tests/wait.h"
 
 enum {
     ATTACKERS = 4,
@@ -25,11 +25,6 @@ static struct wire_client *attacker_create(const struct attack *attack)
     struct wire_client *client = wire_client_create(attack->ip, attack->port, 0);
     wire_client_set_key(client, attack->psk);
     return client;
-}
-
-static void turn_end(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 void attack_messages(const struct attack *attack)
@@ -58,7 +53,7 @@ void attack_messages(const struct attack *attack)
             sent_before = sent;
             refused_before = refused;
         }
-        turn_end();
+        wait_pause();
     }
     exit(1);
 }
@@ -82,7 +77,7 @@ void attack_nobody(const struct attack *attack, uint32_t datagrams)
             (void)!recv(sockets[i], bytes, sizeof(bytes), 0);
         if (turn == TURNS)
             attack->under_way(attack->context, datagrams);
-        turn_end();
+        wait_pause();
     }
 }
 

@@ -14,10 +14,11 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "tests/wait.h"
 
 #define COMMAND_BYTES 1024
 #define TREE_DEPTH    8
-#define REMOVE_TRIES  50
+#define REMOVE_S      5
 
 __attribute__((noreturn, format(printf, 1, 2))) static void give_up(const char *format, ...)
 {
@@ -46,10 +47,8 @@ static int remove_entry(const char *path, const struct stat *status, int type, s
 /* Programs that are being killed may still write: try again a few times. */
 static void remove_tree(const char *path)
 {
-    const struct timespec pause = {.tv_nsec = 20000000};
-    for (int i = 0; i < REMOVE_TRIES && access(path, F_OK) == 0; i++)
-        if (nftw(path, remove_entry, TREE_DEPTH, FTW_DEPTH | FTW_PHYS) != 0)
-            nanosleep(&pause, NULL);
+    (void)WAIT_WITHIN(REMOVE_S, access(path, F_OK) != 0 ||
+                                    nftw(path, remove_entry, TREE_DEPTH, FTW_DEPTH | FTW_PHYS) == 0);
 }
 
 /* Keeps the namespace and the directory until the test is gone or says so, and takes the directory along. */

@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/wait.h"
 
 #define PORT 7700
 
@@ -162,13 +162,11 @@ struct mr_client *node_fixture_connect(const struct node_fixture *f)
 struct mr_checkpoint_info node_fixture_wait_saved(struct mr_client *client)
 {
     struct mr_checkpoint_info status = {.bytes = sizeof(status)};
-    for (;;) {
-        if (mr_checkpoint_info(client, NULL, 0, &status, NULL, NULL) != MR_OK)
-            fail_msg("%s", mr_last_error());
-        if (status.state == MR_CHECKPOINT_IDLE)
-            break;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
+    enum mr_status asked;
+    WAIT_UNTIL((asked = mr_checkpoint_info(client, NULL, 0, &status, NULL, NULL)) != MR_OK ||
+               status.state == MR_CHECKPOINT_IDLE);
+    if (asked != MR_OK)
+        fail_msg("%s", mr_last_error());
     assert_int_not_equal(status.last_good_id, 0);
     return status;
 }

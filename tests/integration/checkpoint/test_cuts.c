@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
@@ -21,6 +20,7 @@
 #include "ps/checkpoint/checkpoint_chain.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/wait.h"
 
 enum { DIM = 4, CLIENTS = 3, GROUPS = 200, GROUP_KEYS = 2, KEYS = GROUPS * GROUP_KEYS };
 
@@ -323,8 +323,8 @@ static void test_checkpoints_at_steps_are_whole(void **state)
     (void)state;
     start(&x, settings);
     push_meanwhile(&x);
-    while (newest_checkpoint(&x) < saves)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    for (id = 1; id <= saves; id++)
+        WAIT_UNTIL(newest_checkpoint(&x) >= id);
     push_no_more(&x);
     node_fixture_kill(&x.node);
     node_fixture_restart_with(&x.node, cores + 1);

@@ -11,11 +11,11 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <cmocka.h>
 #include "millrace_admin.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/wait.h"
 
 enum { DIM = 32, FEW_KEYS = 100, MANY_KEYS = 100000, CHUNK = 10000 }; /* 13 MB and their state */
 
@@ -64,10 +64,8 @@ static void save(struct fixture *x, struct mr_checkpoint_info *status)
         snprintf(status->last_error, sizeof(status->last_error), "%s", mr_last_error());
         return;
     }
-    do {
-        expect_ok(mr_checkpoint_info(x->client, NULL, 0, status, NULL, NULL));
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    } while (status->state != MR_CHECKPOINT_IDLE);
+    WAIT_UNTIL(expect_ok(mr_checkpoint_info(x->client, NULL, 0, status, NULL, NULL)),
+               status->state == MR_CHECKPOINT_IDLE);
 }
 
 static void mount_small(const struct fixture *x, const char *options, unsigned long flags)

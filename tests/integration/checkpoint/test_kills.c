@@ -31,6 +31,7 @@
 #include "tests/integration/checkpoint/checkpoint_content.h"
 #include "tests/integration/hub_fixture.h"
 #include "tests/integration/program.h"
+#include "tests/wait.h"
 
 #define KILLS_DEFAULT    3u
 #define TRAINERS_MAX     2
@@ -165,7 +166,7 @@ static void let_learn(const struct fixture *x)
     const uint64_t newest = newest_checkpoint(x);
     while (is_training(x) &&
            (x->has_learner ? atomic_load(&x->batches) == before : newest_checkpoint(x) == newest))
-        wait_ms(1);
+        wait_pause();
 }
 
 /* A kill, at any moment; and now and then another before the server is back. Returns how many. */
@@ -201,7 +202,7 @@ static uint32_t train_and_kill(struct fixture *x, uint32_t kills_max)
 {
     uint32_t kills = 0;
     while (newest_checkpoint(x) == 0 && is_training(x)) /* without one the features are gone, too */
-        wait_ms(1);
+        wait_pause();
     while (kills < kills_max && is_training(x))
         kills += crash(x, kills_max - kills);
     await_trainers(x);
@@ -239,7 +240,7 @@ static void save(struct fixture *x)
     uint64_t id;
     enum mr_status saved;
     while ((saved = save_into(client, NULL, NULL, &id)) == MR_CHECKPOINT_RUNNING) /* the trainer's last */
-        wait_ms(1);
+        wait_pause();
     assert_int_equal(saved, MR_OK);
     assert_int_equal(node_fixture_wait_saved(client).last_good_id, id);
     mr_client_destroy(client);
@@ -311,7 +312,7 @@ static bool save_succeeds(struct mr_client *client)
     if (save_into(client, NULL, NULL, &id) != MR_OK)
         return false;
     do {
-        wait_ms(1);
+        wait_pause();
         if (mr_checkpoint_info(client, NULL, 0, &status, NULL, NULL) != MR_OK)
             return false;
     } while (status.state != MR_CHECKPOINT_IDLE);

@@ -14,6 +14,7 @@
 #include "millrace_admin.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/wait.h"
 
 enum { DIM = 8, KEYS = 3000, KEYS_PER_STEP = 50, OBSERVATIONS = 3, KILLS = 4, STEPS_EACH = 20 };
 
@@ -201,8 +202,7 @@ static void test_killed_at_any_moment(void **state)
     start(&x);
     assert_int_equal(pthread_create(&trainer, NULL, train_disturbed, &x), 0);
     for (uint32_t i = 0; i < KILLS; i++) {
-        while (atomic_load(&x.steps) < (i + 1) * STEPS_EACH)
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        WAIT_UNTIL(atomic_load(&x.steps) >= (i + 1) * STEPS_EACH);
         nanosleep(&(struct timespec){.tv_nsec = (long)(next_random(&random) % 20000) * 1000}, NULL);
         crash(&x);
     }

@@ -16,29 +16,23 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/hub_fixture.h"
+#include "tests/wait.h"
 
 enum { SAMPLES = 1500, BATCH = 10, EPOCHS = 2, BATCHES = EPOCHS * SAMPLES / BATCH, DIM = 4, TRAINERS = 2 };
 enum { ALL = 1 << 30 }; /* tickets: nobody is held any more */
 
-#define PAUSE_NS         1000000
 #define CALL_DEADLINE_MS 2000
 
 struct gate {
     atomic_uint allowed; /* batches that may be pushed */
     atomic_uint taken;   /* batches that trainers hold or held */
 };
-
-static void pause_a_little(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
-}
 
 static struct gate *map_gate(const char *path)
 {
@@ -91,7 +85,7 @@ static void expect_passing(enum mr_status status, const char *call)
     case MR_UNKNOWN_VARIABLE:
     case MR_NOT_READY:
     case MR_NOT_STARTED:
-        pause_a_little();
+        wait_pause();
         return;
     default:
         fprintf(stderr, "trainer: %s: %s: %s\n", call, mr_status_name(status), mr_last_error());
@@ -138,7 +132,7 @@ static void learn(struct trainer *t, const struct mr_batch *batch)
     uint32_t ticket = atomic_fetch_add(&t->gate->taken, 1);
     enum mr_status status = mr_lookup_batch(t->server, NULL, batch->id, t->table, NULL);
     while (ticket >= atomic_load(&t->gate->allowed))
-        pause_a_little();
+        wait_pause();
     if (status == MR_OK)
         status = push(t, batch);
     if (status == MR_OK)
@@ -241,7 +235,7 @@ static void train_until(struct fixture *x, uint32_t batches)
 {
     atomic_store(&x->gate->allowed, batches);
     while (atomic_load(&x->gate->taken) + TRAINERS < batches)
-        pause_a_little();
+        wait_pause();
 }
 
 /* The same, and each trainer holds a batch that it may not push. */
@@ -249,7 +243,7 @@ static void train_up_to(struct fixture *x, uint32_t batches)
 {
     atomic_store(&x->gate->allowed, batches);
     while (atomic_load(&x->gate->taken) < batches + TRAINERS)
-        pause_a_little();
+        wait_pause();
 }
 
 static void train_to_the_end(struct fixture *x)

@@ -15,6 +15,7 @@
 #include "millrace_observe.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/wait.h"
 
 enum { DIM = 16, KEYS = 20000, BLOCK_BYTES = 1 << 20, SETTING_BYTES = 256 };
 
@@ -135,8 +136,7 @@ static void start_training(struct trainer *t, pthread_t *thread, const struct fi
 {
     *t = (struct trainer){.client = node_fixture_connect(&x->node), .x = x};
     assert_int_equal(pthread_create(thread, NULL, train, t), 0);
-    while (atomic_load(&t->pushes) == 0)
-        usleep(1000);
+    WAIT_UNTIL(atomic_load(&t->pushes) > 0);
 }
 
 static enum mr_status restore_named(const struct fixture *x, uint64_t id, const struct mr_restore_name *names,

@@ -9,12 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/wait.h"
 
 enum { DIM = 8, KEYS = 400, KEYS_PER_STEP = 60, STEPS = 300, EVERY = 10, TRAINERS = 2, HELD_AT = 35 };
 
@@ -110,7 +110,7 @@ static void *train(void *arg)
     uint32_t incarnation = mr_client_incarnation(t->client);
     for (uint64_t step = t->run->first_step; step <= STEPS; step++) {
         while (step > atomic_load(&t->run->limit))
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+            wait_pause();
         atomic_store(&t->run->step, step);
         train_step(t, step, incarnation);
         /* Between barriers nobody changes it: both see the same. */

@@ -10,15 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "tests/integration/netns.h"
 #include "tests/integration/wire_client.h"
 #include "tests/integration/end_with_test.h"
+#include "tests/wait.h"
 
-#define LIMIT_S    60
 #define PORT       7700u
 #define LOG_BYTES  65536
 #define TAIL_BYTES 16384
@@ -186,23 +185,28 @@ enum mr_status cluster_node_show(const struct cluster_node *n, struct cluster_sh
     return status;
 }
 
-static void pause_a_little(const struct cluster_node *n, time_t end, const char *what)
+static bool has_ended(const struct cluster_node *n)
 {
-    if (time(NULL) > end || (n->pid > 0 && waitpid(n->pid, NULL, WNOHANG) == n->pid)) {
-        static char text[TAIL_BYTES]; /* also if nobody waits for the end of the tests */
-        read_tail(n, text);
-        print_tail(n->name, text);
-        fail_msg("%s: never: %s", n->name, what);
-    }
-    (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    return n->pid > 0 && waitpid(n->pid, NULL, WNOHANG) == n->pid;
+}
+
+static _Noreturn void fail_never(const struct cluster_node *n, const char *what)
+{
+    static char text[TAIL_BYTES]; /* also if nobody waits for the end of the tests */
+    read_tail(n, text);
+    print_tail(n->name, text);
+    fail_msg("%s: never: %s", n->name, what);
+    abort();
 }
 
 void cluster_node_wait(const struct cluster_node *n, struct cluster_shown *out,
                        bool (*holds)(const struct cluster_shown *shown), const char *what)
 {
-    const time_t end = time(NULL) + LIMIT_S;
-    while (cluster_node_show(n, out) != MR_OK || !holds(out))
-        pause_a_little(n, end, what);
+    bool is_so = false;
+    (void)WAIT_WITHIN(WAIT_LIMIT_S, is_so = cluster_node_show(n, out) == MR_OK && holds(out),
+                      is_so || has_ended(n));
+    if (!is_so)
+        fail_never(n, what);
 }
 
 bool cluster_node_says(const struct cluster_node *n, const char *text)
@@ -221,7 +225,8 @@ bool cluster_node_says(const struct cluster_node *n, const char *text)
 
 void cluster_node_wait_says(const struct cluster_node *n, const char *text)
 {
-    const time_t end = time(NULL) + LIMIT_S;
-    while (!cluster_node_says(n, text))
-        pause_a_little(n, end, text);
+    bool is_said = false;
+    (void)WAIT_WITHIN(WAIT_LIMIT_S, is_said = cluster_node_says(n, text), is_said || has_ended(n));
+    if (!is_said)
+        fail_never(n, text);
 }

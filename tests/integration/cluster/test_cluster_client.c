@@ -472,9 +472,8 @@ static void wait_until_still(struct load *l, struct mr_client *control)
     }
 }
 
-static void *start_soon(void *arg)
+static void *start_node(void *arg)
 {
-    (void)nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
     cluster_node_start(arg, millraced);
     return NULL;
 }
@@ -504,7 +503,7 @@ static void test_nodes_are_killed_while_partitions_move(void **state)
             struct cluster_node *victim = &nodes[drawn(&seed, 2) == 0 ? from : drawn(&seed, NODES)];
             pthread_t starter;
             cluster_node_kill(victim);
-            assert_int_equal(pthread_create(&starter, NULL, start_soon, victim), 0);
+            assert_int_equal(pthread_create(&starter, NULL, start_node, victim), 0);
             load_for(&load, PAUSE_MS); /* calls may have to wait for the node that is away */
             assert_int_equal(pthread_join(starter, NULL), 0);
         }

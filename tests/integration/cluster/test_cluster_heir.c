@@ -7,20 +7,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <cmocka.h>
 
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/wait.h"
 #include "trainer_client/millrace.h"
 #include "trainer_client/millrace_admin.h"
 
-#define NODES   3u
-#define KEYS    600u
-#define DIM     4u
-#define LIMIT_S 60
+#define NODES 3u
+#define KEYS  600u
+#define DIM   4u
 
 static const char *millraced;
 static struct zookeeper_server server;
@@ -89,14 +88,10 @@ static void save(struct trainer *t)
     uint64_t id;
     char pattern[160];
     glob_t found = {.gl_pathc = 0};
-    const time_t end = time(NULL) + LIMIT_S;
     if (save_into(t->client, NULL, NULL, &id) != MR_OK)
         fail_msg("%s", mr_last_error());
     (void)snprintf(pattern, sizeof(pattern), "%s/CLUSTER-*", directory);
-    while (glob(pattern, 0, NULL, &found) != 0) {
-        assert_true(time(NULL) < end);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    }
+    WAIT_UNTIL(glob(pattern, 0, NULL, &found) == 0);
     globfree(&found);
 }
 

@@ -18,12 +18,13 @@
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/integration/wire_client.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/wait.h"
 
 #define NODES     3u
 #define KEYS      768u
 #define DIM       4u
 #define HAMMERS   2u
-#define CALL_MS   20000u
+#define CALL_MS   60000u
 #define VARIABLES 4u
 #define ELEMENTS  6u
 #define LARGE_DIM 64u
@@ -42,13 +43,6 @@ static bool all_is_owned(const struct cluster_shown *s)
 {
     return s->node_count == NODES && s->owner[0] != MR_CLUSTER_NO_NODE &&
            s->words[MR_CLUSTER_LEASE_LEFT_US] > 0;
-}
-
-static void pause_until(time_t end, const char *what)
-{
-    if (time(NULL) > end)
-        fail_msg("never: %s", what);
-    (void)nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 }
 
 /* ---- pushes ---- A thread asks the owner of one key after the other, by the newest map that it knows. Each
@@ -187,11 +181,9 @@ static void start_hammers(void)
 /* Waits until each has made some more pushes. */
 static void let_them(uint64_t pushes)
 {
-    const time_t end = time(NULL) + 60;
     for (uint32_t i = 0; i < HAMMERS; i++) {
         const uint64_t from = atomic_load(&hammers[i].pushes);
-        while (atomic_load(&hammers[i].pushes) < from + pushes && hammers[i].status == MR_OK)
-            pause_until(end, "the pushes go on");
+        WAIT_UNTIL(atomic_load(&hammers[i].pushes) >= from + pushes || hammers[i].status != MR_OK);
     }
 }
 
@@ -421,19 +413,16 @@ static struct in_motion moves_of(const struct cluster_node *n)
 /* Waits until nothing moves any more, as this node has it. */
 static void wait_still(const struct cluster_node *n)
 {
-    const time_t end = time(NULL) + 60;
-    for (struct in_motion m = moves_of(n); m.moves > 0 || m.balances > 0; m = moves_of(n))
-        pause_until(end, "the moves end");
+    struct in_motion m;
+    WAIT_UNTIL(m = moves_of(n), m.moves == 0 && m.balances == 0);
 }
 
 /* Waits until the node owns as many partitions, as it has it itself. */
 static void wait_owns(const struct cluster_node *n, uint32_t least, uint32_t most)
 {
     static struct cluster_shown s;
-    const time_t end = time(NULL) + 60;
-    while (cluster_node_show(n, &s) != MR_OK || s.node_count < NODES ||
-           owned_by(&s, index_of(&s, n->name)) < least || owned_by(&s, index_of(&s, n->name)) > most)
-        pause_until(end, "the node owns as many partitions as it should");
+    WAIT_UNTIL(cluster_node_show(n, &s) == MR_OK && s.node_count >= NODES &&
+               owned_by(&s, index_of(&s, n->name)) >= least && owned_by(&s, index_of(&s, n->name)) <= most);
 }
 
 /* ---- tests, in this order ---- */
@@ -515,21 +504,21 @@ static void test_what_cannot_be_moved_is_refused(void **state)
     assert_non_null(strstr(text, "are there already"));
 }
 
+static uint64_t bytes_moved(const struct cluster_node *from)
+{
+    const struct in_motion m = moves_of(from);
+    uint64_t bytes = 0;
+    assert_true(m.moves > 0); /* several, if what it has is in several runs */
+    for (uint64_t i = 0; i < m.moves; i++)
+        bytes += m.rows[i][MR_MOVES_BYTES];
+    return bytes;
+}
+
 /* At 1 MiB/s the large table takes seconds. */
 static void begin_slow_move(const struct cluster_node *from, const struct cluster_node *to)
 {
-    const time_t end = time(NULL) + 60;
     ask_well(from, MR_MOVE_PARTITIONS, from->name, to->name, 0, 1);
-    for (;;) {
-        const struct in_motion m = moves_of(from);
-        uint64_t bytes = 0;
-        assert_true(m.moves > 0); /* several, if what it has is in several runs */
-        for (uint64_t i = 0; i < m.moves; i++)
-            bytes += m.rows[i][MR_MOVES_BYTES];
-        if (bytes > 0)
-            return;
-        pause_until(end, "the move begins");
-    }
+    WAIT_UNTIL(bytes_moved(from) > 0);
 }
 
 static void test_a_cancelled_move_leaves_all_where_it_was(void **state)
@@ -685,10 +674,8 @@ static enum mr_status try_numbered(uint32_t i, uint64_t number, char *text)
 static void push_numbered(uint32_t i, uint64_t number)
 {
     char text[WIRE_CLIENT_TEXT_BYTES] = "";
-    const time_t end = time(NULL) + 60;
-    enum mr_status status = try_numbered(i, number, text);
-    for (; status == MR_WRONG_OWNER; status = try_numbered(i, number, text))
-        pause_until(end, "the owner takes the push");
+    enum mr_status status;
+    WAIT_UNTIL((status = try_numbered(i, number, text)) != MR_WRONG_OWNER);
     if (status != MR_OK)
         fail_msg("%s", text);
 }

@@ -12,6 +12,7 @@
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/integration/netns.h"
 #include "tests/integration/wire_client.h"
+#include "tests/wait.h"
 
 #define NODES      3u
 #define SESSION_MS 1500u
@@ -62,16 +63,12 @@ static bool is_not_answered(enum mr_status status)
 
 static void wait_served(const struct cluster_shown *s, uint64_t key)
 {
-    const time_t end = time(NULL) + 60;
-    while (look_up(s, key, s->words[MR_CLUSTER_EPOCH], 0, TRY_MS) != MR_OK)
-        assert_true(time(NULL) < end);
+    WAIT_UNTIL(look_up(s, key, s->words[MR_CLUSTER_EPOCH], 0, TRY_MS) == MR_OK);
 }
 
 static void wait_not_served(const struct cluster_shown *s, uint64_t key)
 {
-    const time_t end = time(NULL) + 60;
-    while (!is_not_answered(look_up(s, key, s->words[MR_CLUSTER_EPOCH], 0, TRY_MS)))
-        assert_true(time(NULL) < end);
+    WAIT_UNTIL(is_not_answered(look_up(s, key, s->words[MR_CLUSTER_EPOCH], 0, TRY_MS)));
 }
 
 /* A key of this node of the map. */
@@ -171,7 +168,8 @@ static void test_a_paused_node_waits_until_it_is_confirmed(void **state)
     /* ZooKeeper away too: nobody can confirm the node when it goes on */
     zookeeper_server_kill(&server);
     netns_suspend(nodes[1].pid);
-    (void)nanosleep(&(struct timespec){.tv_nsec = SESSION_MS / 2 * 1000000L}, NULL); /* the lease, whole */
+    const uint64_t suspended_us = wait_clock_us();
+    WAIT_UNTIL(wait_clock_us() - suspended_us >= SESSION_MS / 2 * 1000); /* the lease, whole */
     netns_resume(nodes[1].pid);
     assert_true(is_not_answered(look_up(&s, key, s.words[MR_CLUSTER_EPOCH], 0, TRY_MS)));
     zookeeper_server_start(&server);

@@ -22,6 +22,7 @@
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/wait.h"
 #include "trainer_client/examples/common/fm_model.h"
 #include "trainer_client/hub/batch_source.h"
 #include "trainer_client/millrace.h"
@@ -35,7 +36,7 @@
 #define DIM           (1u + FACTORS)
 #define BATCHES       30u /* of the trainer that goes by single keys */
 #define CALL_MS       60000u
-#define MOVE_PAUSE_US 50000u
+#define MOVES_S       600u
 #define HUB           "127.0.0.1:7800"
 #define AUC_TOLERANCE 0.002
 #define SUM_TOLERANCE 1e-5f
@@ -462,10 +463,8 @@ static bool move(struct mr_client *client, const struct mr_move_request *request
 {
     struct mr_moves_state moves = {.balances = true};
     bool ok = mr_move(client, NULL, request) == MR_OK;
-    while (ok && (moves.balances || moves.count > 0)) {
-        (void)usleep(MOVE_PAUSE_US);
-        ok = mr_moves(client, NULL, &moves, NULL, NULL) == MR_OK;
-    }
+    (void)WAIT_WITHIN(MOVES_S, ok = ok && mr_moves(client, NULL, &moves, NULL, NULL) == MR_OK,
+                      !ok || (!moves.balances && moves.count == 0));
     if (!ok)
         (void)snprintf(mover.error, sizeof(mover.error), "%s", mr_last_error());
     return ok;

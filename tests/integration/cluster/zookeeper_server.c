@@ -10,15 +10,14 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/integration/end_with_test.h"
+#include "tests/wait.h"
 
 #define JAR     "/usr/share/java/zookeeper.jar"
-#define LIMIT_S 60
 #define SKIPPED 77 /* exit code by which a test says that it could not run */
 
 static struct sockaddr_in loopback(uint16_t port)
@@ -92,12 +91,11 @@ void zookeeper_server_start(struct zookeeper_server *s)
     assert_true(s->pid >= 0);
     if (s->pid == 0)
         zookeeper_server_run(s, test);
-    const time_t end = time(NULL) + LIMIT_S;
-    while (!answers(s->port)) {
-        if (waitpid(s->pid, NULL, WNOHANG) == s->pid || time(NULL) > end)
-            fail_msg("ZooKeeper does not start: see %s/output", s->directory);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
-    }
+    bool does_answer = false;
+    (void)WAIT_WITHIN(WAIT_LIMIT_S, does_answer = answers(s->port),
+                      does_answer || waitpid(s->pid, NULL, WNOHANG) == s->pid);
+    if (!does_answer)
+        fail_msg("ZooKeeper does not start: see %s/output", s->directory);
 }
 
 void zookeeper_server_create(struct zookeeper_server *s)
@@ -135,11 +133,10 @@ static bool answer_of(const struct zookeeper_server *s, char *answer, size_t roo
 uint64_t zookeeper_server_says(const struct zookeeper_server *s, const char *what)
 {
     char answer[4096];
-    const time_t end = time(NULL) + LIMIT_S;
     const char *line = NULL;
-    while (!answer_of(s, answer, sizeof(answer)) || (line = strstr(answer, what)) == NULL)
-        if (time(NULL) > end)
-            fail_msg("ZooKeeper does not say \"%s\": see %s/output", what, s->directory);
+    if (!WAIT_WITHIN(WAIT_LIMIT_S,
+                     answer_of(s, answer, sizeof(answer)) && (line = strstr(answer, what)) != NULL))
+        fail_msg("ZooKeeper does not say \"%s\": see %s/output", what, s->directory);
     return strtoull(line + strlen(what) + 2, NULL, 0);
 }
 

@@ -6,7 +6,7 @@
 #include "tests/integration/netns.h"
 
 #define ECHO_CORES_MAX 8
-#define ECHO_READY_MS  30000
+#define ECHO_READY_MS  60000
 #define ECHO_LINE      4096
 
 struct echo_fixture {

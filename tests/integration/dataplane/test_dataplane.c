@@ -14,7 +14,7 @@
 #include "tests/integration/wire_client.h"
 
 #define PORT            7700
-#define CALL_MS         20000
+#define CALL_MS         60000
 #define LARGE_BYTES     (3u << 20)
 #define GARBAGE_PACKETS 200
 

@@ -16,27 +16,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/wire/format/packet.h"
 #include "dataplane/wire/session/auth.h"
 #include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/wait.h"
 
-enum {
-    PORT = 7700,
-    DIM = 4,
-    REPEATS = 8,
-    FRAMES_MAX = 64,
-    FRAME_BYTES = 2048,
-    KEYS = 50,
-    NOISE = 500,
-    LIMIT_S = 60
-};
+enum { PORT = 7700, DIM = 4, REPEATS = 8, FRAMES_MAX = 64, FRAME_BYTES = 2048, KEYS = 50, NOISE = 500 };
 
 #define HEADERS_BYTES (sizeof(struct ethhdr) + sizeof(struct iphdr) + sizeof(struct udphdr))
-#define PAUSE_NS      1000000
 
 struct frame {
     uint8_t bytes[FRAME_BYTES];
@@ -124,9 +114,7 @@ static void push(struct fixture *x)
 /* The server has counted all of them. Its replies come after what it would have sent before. */
 static void wait_counted(struct fixture *x, const char *counter, uint64_t target)
 {
-    const time_t end = time(NULL) + LIMIT_S;
-    while (node_fixture_counter(x->client, 0, counter) < target && time(NULL) < end)
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    (void)WAIT_WITHIN(WAIT_LIMIT_S, node_fixture_counter(x->client, 0, counter) >= target);
     assert_int_equal(node_fixture_counter(x->client, 0, counter), target);
 }
 

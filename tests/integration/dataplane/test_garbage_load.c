@@ -16,7 +16,7 @@
 #include "dataplane/wire/format/drop_causes.h"
 #include "tests/integration/netns.h"
 
-enum { READY_MS = 30000, LOAD_MS = 60000, PACKETS = 300000, PATH_BYTES = 128 };
+enum { READY_MS = 60000, LOAD_MS = 60000, PACKETS = 300000, PATH_BYTES = 128 };
 
 static char *millraced, *load_path;
 

@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <cmocka.h>
 #include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/wait.h"
 
 enum { COUNT = 30000, DIM = 16 };
 
@@ -35,11 +35,7 @@ static bool is_logged(struct mr_client *client)
 /* The log, and doctor, name what is lost, and the cure. */
 static void check_is_named(struct mr_client *client, const struct node_fixture *node)
 {
-    const time_t end = time(NULL) + LINE_S;
-    while (!is_logged(client)) {
-        assert_true(time(NULL) < end);
-        (void)nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
-    }
+    assert_true(WAIT_WITHIN(LINE_S, is_logged(client)));
     assert_int_equal(netns_run(&node->net, NETNS_CLIENT,
                                "%s doctor --server %s > %s/doctor; grep -q 'port.rx_malformed is ' "
                                "%s/doctor && grep -q 'fix: .*ethtool -K INTERFACE .*gso off' %s/doctor",

@@ -9,7 +9,7 @@
 #include "tests/integration/dataplane/echo_fixture.h"
 #include "tests/integration/wire_client.h"
 
-enum { PORT = 7700, CALLS = 200, CLIENTS = 8, CALL_MS = 20000 };
+enum { PORT = 7700, CALLS = 200, CLIENTS = 8, CALL_MS = 60000 };
 
 static void echo_to(uint16_t core)
 {

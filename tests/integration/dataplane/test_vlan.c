@@ -18,7 +18,7 @@
 
 #define VLAN        42
 #define FRAME_BYTES 2048
-#define ANSWER_MS   20000
+#define ANSWER_MS   60000
 
 static const uint8_t server_ipv4[4] = {10, 99, 0, 1};
 static const struct dp_net client = {

@@ -18,8 +18,8 @@
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/attacks.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/wait.h"
 
-#define PAUSE_NS       5000000
 #define KEY_BYTE(role) ((uint8_t)(0x21 + (role))) /* its key has no other */
 
 enum role { OPERATOR, TRAINER, READ_ONLY, ROLES };
@@ -131,10 +131,9 @@ static void note_ended(void *arg, const struct mr_save_info *save)
 /* Old checkpoints are removed before a save is said to have ended. */
 static void wait_for_save(struct mr_client *client, uint64_t number)
 {
-    for (bool has_ended = false; !has_ended;) {
-        assert_int_equal(mr_checkpoint_info(client, NULL, number, NULL, note_ended, &has_ended), MR_OK);
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
-    }
+    bool has_ended = false;
+    WAIT_UNTIL(mr_checkpoint_info(client, NULL, number, NULL, note_ended, &has_ended) != MR_OK || has_ended);
+    assert_true(has_ended);
 }
 
 static void note_state(void *arg, const struct mr_save_info *save)
@@ -221,8 +220,7 @@ static void what_trainers_save_displaces_nothing_else(void **state)
     node_fixture_refused(mr_checkpoint_cancel(trainer, NULL, number), MR_UNAUTHORIZED,
                          "to cancel it needs an operator's key");
     assert_int_equal(mr_checkpoint_cancel(operator_, NULL, number), MR_OK);
-    while (state_of(operator_, waits) == MR_SAVE_QUEUED)
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    WAIT_UNTIL(state_of(operator_, waits) != MR_SAVE_QUEUED);
     assert_int_equal(state_of(operator_, waits), MR_SAVE_WAITS_FOR_STEP);
     node_fixture_refused(mr_save(trainer, NULL, &at_step, NULL, &number), MR_CHECKPOINT_RUNNING,
                          "waits for a step already");
@@ -388,8 +386,7 @@ static void trainers_go_on_while_a_reader_takes_memory(void **state)
     train(trainer, table, "alone");
     const uint64_t before = node_fixture_sum(operator_, "wire.shares_used_up");
     const pid_t attacker = begin_attack(READ_ONLY, attack_messages);
-    while (node_fixture_sum(operator_, "wire.shares_used_up") == before)
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    WAIT_UNTIL(node_fixture_sum(operator_, "wire.shares_used_up") != before);
     train(trainer, table, "beside a reader that holds memory for messages");
     train(operator_, table, "the same, an operator");
     end_attack(attacker);
@@ -403,8 +400,7 @@ static void operators_go_on_while_a_trainer_takes_memory(void **state)
     struct mr_client *operator_ = client_of(x, OPERATOR);
     const uint32_t table = make_table(operator_, "rows");
     const pid_t attacker = begin_attack(TRAINER, attack_messages);
-    while (node_fixture_sum(operator_, "wire.shares_used_up") == 0)
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    WAIT_UNTIL(node_fixture_sum(operator_, "wire.shares_used_up") > 0);
     train(operator_, table, "an operator beside a trainer that holds memory for messages");
     end_attack(attacker);
     mr_client_destroy(operator_);

@@ -14,6 +14,7 @@
 #include "dataplane/wire/base/clock.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
+#include "tests/wait.h"
 
 enum { DIM = 8, KEYS = 1000, CLIENTS = 2, RATE = 1000, STALL_MS = 300, LATE_MS = 100, WAIT_MS = 60000 };
 
@@ -278,19 +279,10 @@ static void start(struct fixture *x, struct netns_process *bench, const char *co
     netns_spawn(&x->node.net, NETNS_CLIENT, argv, bench);
 }
 
-static void pause_ms(long ms)
-{
-    (void)nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
-}
-
 /* Waits until the node has looked so many keys up. */
 static void wait_looked_up(struct fixture *x, uint64_t keys)
 {
-    uint32_t waited_ms = 0;
-    for (; node_fixture_sum(x->client, "table.keys_looked_up") < keys; waited_ms += 5) {
-        assert_true(waited_ms < WAIT_MS);
-        pause_ms(5);
-    }
+    WAIT_UNTIL(node_fixture_sum(x->client, "table.keys_looked_up") >= keys);
 }
 
 /* The node is stopped for a while. All calls that were due meanwhile count with their wait, although 4 at
@@ -309,7 +301,8 @@ static void test_a_stall_is_charged_to_calls_that_were_not_sent(void **state)
     start(x, &bench, arguments);
     wait_looked_up(x, 200);
     netns_suspend(x->node.server.pid);
-    pause_ms(STALL_MS);
+    const uint64_t stalled_ns = mr_clock_ns();
+    WAIT_UNTIL(mr_clock_ns() - stalled_ns >= STALL_MS * UINT64_C(1000000));
     netns_resume(x->node.server.pid);
     /* one key a call, and one to look before it starts: all that were due by now */
     wait_looked_up(x, 1 + (mr_clock_ns() - started_ns) * RATE / 1000000000);

@@ -13,12 +13,12 @@
 #include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/wire_client.h"
+#include "tests/wait.h"
 
 enum { CORES = 2, DIM = 4, KEYS = 40, SAMPLES = 2, SLOTS = 3, BAGS = SAMPLES * SLOTS, ELEMENTS = 6 };
 enum { PORT = 7700, TENSORS_MAX = 8, WAIT_MS = 60000 };
 
 #define UNKNOWN      77u
-#define PAUSE_NS     1000000
 #define BATCH_ID     (UINT64_C(3) << 48)
 #define OTHER_BATCH  (UINT64_C(4) << 48)
 #define AWAY_MS      2500  /* long enough for a client to see that it is silence, not slowness */
@@ -541,8 +541,7 @@ static void test_expired(void **state)
     struct mr_batch_gradient gradient = {x->table, mr_tensor_3d(MR_F32, SAMPLES, SLOTS, DIM, g)};
     struct mr_reply *reply = NULL;
     feed(x, BATCH_ID);
-    while (node_fixture_sum(x->client, "ps.batches_expired") < CORES)
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    WAIT_UNTIL(node_fixture_sum(x->client, "ps.batches_expired") >= CORES);
     node_fixture_refused(mr_lookup_batch(x->client, NULL, BATCH_ID, x->table, &reply), MR_BATCH_EXPIRED,
                          "expired");
     assert_null(reply);

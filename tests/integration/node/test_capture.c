@@ -7,15 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "millrace_observe.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
 #include "tests/unit/tools/capture/tshark.h"
+#include "tests/wait.h"
 
-enum { CORES = 2, KEYS = 300, DIM = 8, LOOKUPS = 3, PUSHES = 2, WAIT_MS = 20000, STRANGER = 1 };
+enum { CORES = 2, KEYS = 300, DIM = 8, LOOKUPS = 3, PUSHES = 2, WAIT_MS = 60000, STRANGER = 1 };
 
 static const char *millrace, *dissector;
 static bool over_sockets;
@@ -83,18 +83,17 @@ static enum mr_status ask(struct fixture *x, uint32_t core, enum mr_capture_requ
 }
 
 /* A stranger's read is refused by the name of the capture that the core has. */
+static uint32_t captured_cores(struct fixture *x)
+{
+    uint32_t on = 0;
+    for (uint32_t core = 0; core < CORES; core++)
+        on += ask(x, core, MR_REQUEST_CAPTURE_READ, 0) == MR_ALREADY_STARTED;
+    return on;
+}
+
 static void wait_captured(struct fixture *x, bool is_on)
 {
-    const struct timespec pause = {.tv_nsec = 5000000};
-    for (uint32_t tries = 0;; tries++) {
-        uint32_t on = 0;
-        for (uint32_t core = 0; core < CORES; core++)
-            on += ask(x, core, MR_REQUEST_CAPTURE_READ, 0) == MR_ALREADY_STARTED;
-        if (on == (is_on ? CORES : 0))
-            return;
-        assert_true(tries < WAIT_MS / 5);
-        (void)nanosleep(&pause, NULL);
-    }
+    WAIT_UNTIL(captured_cores(x) == (is_on ? CORES : 0));
 }
 
 static void begin_capture(struct fixture *x, const char *const *options)

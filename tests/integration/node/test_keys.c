@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "dataplane/wire/format/packet.h"
@@ -16,16 +15,15 @@
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/wire_client.h"
+#include "tests/wait.h"
 
 #define PORT         7700
 #define CORES        2u
 #define CALLS        48u
 #define CALL_BYTES   50000u
-#define ANSWER_MS    20000u
+#define ANSWER_MS    60000u
 #define SILENCE_MS   300u
-#define TRIES        6000
-#define PAUSE_NS     10000000 /* between two of them */
-#define MIDDLE_TURNS 4u       /* of at least 20: a turn takes at most 64 datagrams */
+#define MIDDLE_TURNS 4u /* of at least 20: a turn takes at most 64 datagrams */
 
 enum key { OLD, NEW, KEYS };
 
@@ -112,19 +110,21 @@ static void is_taken(const struct fixture *x, enum key key)
     }
 }
 
+static enum mr_status try_key(const struct fixture *x, uint32_t core, enum key key)
+{
+    struct wire_client *client = connect_with(x, core, key);
+    const enum mr_status status = wire_client_echo(client, 1, 1, SILENCE_MS);
+    wire_client_destroy(client);
+    return status;
+}
+
 /* No core takes the key: at once, or once it has read the files. A call that had its session and was too late
  * says nothing. */
 static void is_refused(const struct fixture *x, enum key key)
 {
     for (uint32_t core = 0; core < CORES; core++) {
-        enum mr_status status = MR_OK;
-        for (int i = 0; i < TRIES && (status == MR_OK || status == MR_DEADLINE_EXCEEDED); i++) {
-            struct wire_client *client = connect_with(x, core, key);
-            status = wire_client_echo(client, 1, 1, SILENCE_MS);
-            wire_client_destroy(client);
-            if (status != MR_UNREACHABLE)
-                nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
-        }
+        enum mr_status status;
+        WAIT_UNTIL((status = try_key(x, core, key)) != MR_OK && status != MR_DEADLINE_EXCEEDED);
         assert_int_equal(status, MR_UNREACHABLE);
     }
 }
@@ -306,13 +306,7 @@ static enum mr_status list(struct mr_client *client)
 /* The client's session ends once the node has read its keys again, and stays so. */
 static void loses_its_session(struct mr_client *client)
 {
-    enum mr_status status = MR_OK;
-    for (int i = 0; i < TRIES && status == MR_OK; i++) {
-        status = list(client);
-        if (status == MR_OK)
-            nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
-    }
-    assert_int_not_equal(status, MR_OK);
+    WAIT_UNTIL(list(client) != MR_OK);
     assert_int_not_equal(list(client), MR_OK);
 }
 

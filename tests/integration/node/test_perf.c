@@ -18,6 +18,7 @@
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/program.h"
 #include "tests/unit/temporary_directory.h"
+#include "tests/wait.h"
 
 enum { CORES = 2, KEYS = 64, DIM = 8, CALLS = 3000 };
 
@@ -390,11 +391,7 @@ static void an_interrupted_recording_is_whole(void **state)
     char path[256];
     struct stat file = {0};
     snprintf(path, sizeof(path), "%s/c.mrp", x->directory);
-    for (uint32_t i = 0; i < 1000 && file.st_size == 0; i++) { /* its first flush */
-        const struct timespec pause = mr_span_us(10000);
-        (void)nanosleep(&pause, NULL);
-        (void)stat(path, &file);
-    }
+    WAIT_UNTIL(stat(path, &file) == 0 && file.st_size > 0); /* its first flush */
     const off_t first_bytes = file.st_size;
     for (uint64_t i = 0; file.st_size == first_bytes; i++) { /* until the next one: there are more samples */
         look_up(x, i);

@@ -21,10 +21,10 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include "millrace_admin.h"
 #include "tests/integration/node_fixture.h"
+#include "tests/wait.h"
 
 #define CORES       2u
 #define WAIT_MS     60000
@@ -135,11 +135,8 @@ static uint32_t count_in_log(const struct fixture *x, const char *what)
 /* Until the log has it so many times. */
 static void wait_log(const struct fixture *x, const char *what, uint32_t times)
 {
-    for (int ms = 0; ms < WAIT_MS; ms++) {
-        if (count_in_log(x, what) >= times)
-            return;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
+    if (WAIT_WITHIN(WAIT_LIMIT_S, count_in_log(x, what) >= times))
+        return;
     static char text[TEXT_BYTES];
     read_file(x->log, text);
     fail_msg("not %u times in the log: %s\n%s", times, what, text);

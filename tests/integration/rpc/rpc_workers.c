@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "tests/wait.h"
 
 static enum mr_status whoami(struct mr_rpc_call *call, const struct mr_value *arguments,
                              uint32_t argument_count)
@@ -20,9 +21,6 @@ static enum mr_status whoami(struct mr_rpc_call *call, const struct mr_value *ar
     (void)argument_count;
     return status == MR_OK ? mr_rpc_return(call, mr_value_string(info.name)) : status;
 }
-
-#define TRIES_MAX 600u
-#define TRY_US    100000u
 
 static const struct mr_rpc_function functions[] = {{.name = "whoami", .results = "string", .run = whoami}};
 
@@ -46,13 +44,11 @@ static void *join(void *arg)
                                      .function_count = 1};
     char name[16];
     snprintf(name, sizeof(name), "w%u", j->rank);
-    for (uint32_t i = 0; i < TRIES_MAX; i++) {
-        j->status =
-            mr_rpc_init(name, j->rank, j->workers->world_size, &options, &j->rpc, j->error, sizeof(j->error));
-        if (j->status != MR_INVALID_ARGUMENT || strstr(j->error, "is taken by") == NULL)
-            break;
-        usleep(TRY_US); /* by one of the world before, of which the node has heard a moment ago */
-    }
+    /* it may be taken by one of the world before, of which the node has heard a moment ago */
+    (void)WAIT_WITHIN(WAIT_LIMIT_S,
+                      j->status = mr_rpc_init(name, j->rank, j->workers->world_size, &options, &j->rpc,
+                                              j->error, sizeof(j->error)),
+                      j->status != MR_INVALID_ARGUMENT || strstr(j->error, "is taken by") == NULL);
     return NULL;
 }
 

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include "rpc_processes.h"
 #include "tests/integration/end_with_test.h"
+#include "tests/wait.h"
 
 enum { THREADS = 4, CALLS = 200, LARGE = 1 << 18, LINE = 4096 };
 
@@ -226,11 +227,8 @@ static int64_t memory_of(struct mr_rpc *rpc, uint32_t rank)
 /* What is given back is given back a moment later. */
 static bool memory_comes_down(struct mr_rpc *rpc, uint32_t rank, int64_t to_mib)
 {
-    for (uint32_t i = 0; i < 10000; i++) {
-        if (memory_of(rpc, rank) <= to_mib)
-            return true;
-        usleep(5000);
-    }
+    if (WAIT_WITHIN(WAIT_LIMIT_S, memory_of(rpc, rank) <= to_mib))
+        return true;
     fprintf(stderr, "rank %u has %lld MiB, and had %lld\n", rank, (long long)memory_of(rpc, rank),
             (long long)to_mib);
     return false;

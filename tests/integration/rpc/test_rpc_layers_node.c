@@ -17,7 +17,7 @@
 #include "tests/integration/rpc/rpc_workers.h"
 
 enum { STEPS = 30, SAVED = 12, KILLED = 17 };
-#define DEAD_AFTER_MS 1000u
+#define DEAD_AFTER_MS 3000u
 
 static const char *module;
 

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include "tests/integration/program.h"
 #include "tests/integration/rpc/rpc_node_fixture.h"
+#include "tests/wait.h"
 
 #define MEETING     "meeting.test"
 #define NOBODY_IPV4 "10.99.0.77"
@@ -121,8 +122,7 @@ static void a_node_takes_long_messages(void **state)
     struct mr_client *client = node_fixture_connect(&x->node);
 
     assert_int_equal(node_fixture_counter(client, 0, "rpc.long_messages"), 1);
-    while (node_fixture_counter(client, 0, "rpc.long_bytes") != 0)
-        sched_yield();
+    WAIT_UNTIL(node_fixture_counter(client, 0, "rpc.long_bytes") == 0);
     mr_client_destroy(client);
     rpc_workers_leave(&x->workers, MR_OK);
 }

@@ -7,14 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 #include <cmocka.h>
 #include "tests/integration/rpc/rpc_node_fixture.h"
+#include "tests/wait.h"
 
 enum { NODE = RPC_NODE_RANK };
 
 #define NOT_BY_TIME_MS 3600000u /* so long a silence that it is not what a test has seen */
-#define ASK_AGAIN_US   10000u   /* a worker is taken for dead after 10 s: not thousands of calls meanwhile */
 
 /* ---- ends ---- */
 
@@ -152,8 +151,7 @@ static void a_world_follows_one_that_died(void **state)
     pid_t pids[2] = {rpc_workers_fork(&x->workers, 0, NULL), rpc_workers_fork(&x->workers, 1, NULL)};
     struct mr_client *client = node_fixture_connect(&x->node);
 
-    while (node_fixture_counter(client, 0, "rpc.members_joined") < 2)
-        (void)usleep(ASK_AGAIN_US);
+    WAIT_UNTIL(node_fixture_counter(client, 0, "rpc.members_joined") >= 2);
     mr_client_destroy(client);
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(kill(pids[i], SIGKILL), 0);
@@ -181,12 +179,10 @@ static void a_next_world_owns_nothing_of_the_last(void **state)
     pid_t pid = rpc_workers_fork(&x->workers, 1, make_object);
     struct mr_client *client = node_fixture_connect(&x->node);
 
-    while (node_fixture_counter(client, 0, "rpc.values_owned") < 1)
-        (void)usleep(ASK_AGAIN_US);
+    WAIT_UNTIL(node_fixture_counter(client, 0, "rpc.values_owned") >= 1);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    while (node_fixture_counter(client, 0, "rpc.members_joined") > 1)
-        (void)usleep(ASK_AGAIN_US);
+    WAIT_UNTIL(node_fixture_counter(client, 0, "rpc.members_joined") <= 1);
     assert_int_equal(node_fixture_counter(client, 0, "rpc.values_owned"), 0);
     mr_client_destroy(client);
     rpc_workers_join(&x->workers, 1, 1);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "rpc_processes.h"
+#include "tests/wait.h"
 
 enum { WORLD = 3, ROUNDS = 200 };
 
@@ -251,8 +252,7 @@ static int lose_the_holder(uint32_t rank, const char *address)
         mr_rref_release(rref);
         CHECK(number_of(rpc, 0, "count_objects", NULL, 0) == 1);
         CHECK(mr_rpc_sync(rpc, 2, "die", NULL, 0, NULL, NULL) == MR_WORKER_DIED);
-        while (number_of(rpc, 0, "count_objects", NULL, 0) != 0)
-            usleep(1000);
+        CHECK(WAIT_WITHIN(WAIT_LIMIT_S, number_of(rpc, 0, "count_objects", NULL, 0) == 0));
     }
     return leave(rpc);
 }
@@ -283,8 +283,7 @@ static int lose_the_parent(uint32_t rank, const char *address)
 
         CHECK(number_of(rpc, 0, "add", arguments, 2) == 5);
         mr_rref_release(rref);
-        while (number_of(rpc, 0, "count_objects", NULL, 0) != 0)
-            usleep(1000);
+        CHECK(WAIT_WITHIN(WAIT_LIMIT_S, number_of(rpc, 0, "count_objects", NULL, 0) == 0));
     }
     return leave(rpc);
 }

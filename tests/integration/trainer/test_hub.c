@@ -6,16 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <cmocka.h>
 #include "millrace_admin.h"
 #include "millrace_observe.h"
 #include "tests/integration/hub_fixture.h"
+#include "tests/wait.h"
 
 enum { SAMPLES = 500, BATCH = 32, BATCHES = (SAMPLES + BATCH - 1) / BATCH, DIM = 4, TRAINERS = 2 };
 
 #define INITIAL  0.25f
-#define PAUSE_NS 1000000
 #define NO_BATCH UINT64_MAX
 
 static uint32_t cores; /* of this run */
@@ -101,7 +100,7 @@ static enum mr_status read_next(struct fixture *x, uint32_t trainer, uint64_t *d
     if (status != MR_OK && status != MR_END_OF_DATA && status != MR_NOT_READY)
         fail_msg("%s", mr_last_error());
     if (status == MR_NOT_READY)
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        wait_pause();
     *done = NO_BATCH;
     return status;
 }
@@ -249,8 +248,7 @@ static void test_backpressure(void **state)
     for (uint32_t i = 0; i < TRAINERS; i++)
         x->trainers[i] = hub_fixture_connect();
     start(x, &plan, &info);
-    while (node_fixture_sum(x->server, "ps.feeds_refused_full") == 0)
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    WAIT_UNTIL(node_fixture_sum(x->server, "ps.feeds_refused_full") > 0);
     assert_int_equal(read_all(x, true), SAMPLES / 5);
     for (uint32_t i = 0; i < SAMPLES; i++)
         assert_int_equal(x->times[i], 1);

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "millrace_admin.h"
 #include "tests/checkpoint_calls.h"
 #include "tests/integration/trainer/torchrec_fixture.h"
+#include "tests/wait.h"
 
 static const int64_t ids[] = {1, -2, 3};
 static const struct rows rows = {.table = "t", .id_count = 3, .states = 2, .floats = 4, .ids = ids};
@@ -43,12 +43,9 @@ static void wait_until_saved(void)
 {
     struct mr_client *client = node_fixture_connect(&node);
     struct mr_checkpoint_info status = {.bytes = sizeof(status)};
-    for (;;) {
-        assert_int_equal(mr_checkpoint_info(client, NULL, 0, &status, NULL, NULL), MR_OK);
-        if (status.last_good_id != 0 && status.state == MR_CHECKPOINT_IDLE)
-            break;
-        usleep(1000);
-    }
+    WAIT_UNTIL(mr_checkpoint_info(client, NULL, 0, &status, NULL, NULL) != MR_OK ||
+               (status.last_good_id != 0 && status.state == MR_CHECKPOINT_IDLE));
+    assert_int_not_equal(status.last_good_id, 0);
     mr_client_destroy(client);
 }
 
