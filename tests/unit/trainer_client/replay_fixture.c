@@ -9,7 +9,7 @@
 struct mr_client *replay_connect(const struct fake_node *node, uint32_t replay_bytes)
 {
     struct mr_client_options options = {.server = fake_node_address(node),
-                                        .deadline_ms = 20000,
+                                        .deadline_ms = 60000,
                                         .replay = true,
                                         .replay_bytes = replay_bytes};
     struct mr_client *client = NULL;

@@ -105,7 +105,7 @@ static void expect_datagram(struct fixture *f, uint32_t bytes)
     size_t got;
     while (!mr_udp_receive_next(f->in, &from, &datagram, &got)) {
         struct pollfd pollfd = {.fd = f->client.fd, .events = POLLIN};
-        assert_int_equal(poll(&pollfd, 1, 10000), 1);
+        assert_int_equal(poll(&pollfd, 1, 60000), 1);
         (void)mr_udp_receive(f->in);
     }
     assert_int_equal(got, bytes);
@@ -228,7 +228,7 @@ static void receive_one(struct fixture *f)
     config.incarnation = 1;
     config.core_count = 1;
     assert_int_equal(mr_endpoint_create(&config, &endpoint), MR_OK);
-    assert_int_equal(poll(&pollfd, 1, 10000), 1);
+    assert_int_equal(poll(&pollfd, 1, 60000), 1);
     assert_int_equal(dp_socket_port_receive(f->port, endpoint, NULL, 0), 1);
     mr_endpoint_destroy(endpoint);
 }

@@ -114,7 +114,7 @@ static void receive_one(const struct mr_udp_socket *s, struct mr_udp_receiver *i
     size_t got;
     while (!mr_udp_receive_next(in, from, &datagram, &got)) {
         struct pollfd pollfd = {.fd = s->fd, .events = POLLIN};
-        assert_int_equal(poll(&pollfd, 1, 10000), 1);
+        assert_int_equal(poll(&pollfd, 1, 60000), 1);
         mr_udp_receive(in);
     }
     assert_int_equal(got, bytes);

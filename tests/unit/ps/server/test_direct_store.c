@@ -200,7 +200,7 @@ static void training_does_not_wait_for_a_store_that_stalls(void **state)
     char text[256];
     struct fixture *x = *state;
     x->node->config.checkpoint_buffers_per_core = 2;
-    x->node->config.checkpoint_store_wait_ms = 200;
+    x->node->config.checkpoint_store_wait_ms = 2000; /* in which the pushes below fill the buffers */
     struct node_fixture *n = without_a_disk(x, 1);
     struct mr_feature wide = node_table("wide", 1);
     wide.dims[0] = WIDE;

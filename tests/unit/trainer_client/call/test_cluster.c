@@ -30,7 +30,7 @@ struct fixture {
 static void start_among(uint32_t others, struct fixture *x, const char *servers, bool replay)
 {
     struct mr_feature feature = mr_feature_table("t", DIM);
-    struct mr_client_options options = {.deadline_ms = 20000, .replay = replay};
+    struct mr_client_options options = {.deadline_ms = 60000, .replay = replay};
     char error[512] = "";
     memset(x, 0, sizeof(*x));
     x->cluster = fake_cluster_start_among(others, NODES, &feature);
@@ -504,7 +504,7 @@ static void test_a_client_begins_without_an_owner_that_is_away(void **state)
     atomic_store(&x.cluster->away[2], true);
     fake_node_kill(x.cluster->nodes[2]);
     const struct mr_client_options options = {.server = fake_cluster_servers(x.cluster),
-                                              .deadline_ms = 20000};
+                                              .deadline_ms = 60000};
     if (mr_client_create(&options, &client, error, sizeof(error)) != MR_OK)
         fail_msg("%s", error);
     assert_int_equal(mr_client_core_count(client), CORES); /* its keys are its own */
@@ -515,8 +515,7 @@ static void test_a_client_begins_without_an_owner_that_is_away(void **state)
     assert_int_equal(mr_lookup(client, NULL, x.table, &x.keys[key_of(&x, 0)], 1, &reply), MR_OK);
     mr_reply_free(reply);
     const struct mr_options brief = {.deadline_ms = 100};
-    (void)mr_heartbeat(client, &brief, states);
-    assert_int_equal(states[0].state, MR_NODE_SERVING);
+    WAIT_UNTIL((void)mr_heartbeat(client, &brief, states), states[0].state == MR_NODE_SERVING);
     assert_int_equal(states[CORES - 1].state, 0);
 
     fake_node_restart(x.cluster->nodes[2]); /* it is found again */
@@ -538,8 +537,7 @@ static void test_control_calls_go_to_a_node_that_answers(void **state)
     fake_node_kill(x.cluster->nodes[0]);
     const struct mr_options brief = {.deadline_ms = 100};
     /* ends when the client has noticed that the node is away */
-    while (mr_checkpoint_info(x.client, &brief, 0, &status, NULL, NULL) != MR_OK) {
-    }
+    WAIT_UNTIL(mr_checkpoint_info(x.client, &brief, 0, &status, NULL, NULL) == MR_OK);
     assert_int_equal(mr_freeze(x.client, NULL, MR_FREEZE_OFF), MR_OK);
     fixture_stop(&x);
 }
@@ -576,7 +574,7 @@ static void test_a_wait_is_as_long_as_asked(void **state)
     const uint64_t before_us = mr_clock_us();
     while (mr_clock_us() - before_us < 1000000)
         assert_false(mr_future_wait_for(lookup, 20) || mr_future_done(lookup));
-    assert_true(mr_clock_us() - before_us < 10000000); /* the call's deadline is 20 s */
+    assert_true(mr_clock_us() - before_us < 30000000); /* the call's deadline is 60 s */
     fake_node_restart(x.cluster->nodes[1]);
     future_wait_by_notice(x.client, lookup);
     assert_int_equal(mr_future_wait(lookup, NULL), MR_OK);
@@ -672,7 +670,7 @@ static void test_the_cluster_is_told_by_any_node(void **state)
 
     /* somebody who only asks needs one of them */
     const struct mr_client_options options = {
-        .server = fake_cluster_servers(x.cluster), .deadline_ms = 20000, .any_node = true};
+        .server = fake_cluster_servers(x.cluster), .deadline_ms = 60000, .any_node = true};
     struct mr_client *other;
     char error[512] = "";
     fake_node_kill(x.cluster->nodes[0]);

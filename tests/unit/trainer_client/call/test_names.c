@@ -108,7 +108,7 @@ static enum mr_status client_create(const char *servers, uint32_t connect_ms, st
                                     char error[1024])
 {
     const struct mr_client_options options = {
-        .server = servers, .deadline_ms = 20000, .connect_ms = connect_ms};
+        .server = servers, .deadline_ms = 60000, .connect_ms = connect_ms};
     *client = NULL;
     return mr_client_create(&options, client, error, 1024);
 }
@@ -127,7 +127,7 @@ static void client_must_say(const char *servers, uint32_t connect_ms, const char
 static void client_must_connect(const char *servers, struct mr_client **client)
 {
     char error[1024] = "";
-    if (client_create(servers, 20000, client, error) != MR_OK)
+    if (client_create(servers, 60000, client, error) != MR_OK)
         fail_msg("%s: %s", servers, error);
 }
 
