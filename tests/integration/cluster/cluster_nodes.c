@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "tests/command.h"
 #include "tests/integration/netns.h"
 #include "tests/integration/wire_client.h"
 #include "tests/integration/end_with_test.h"
@@ -150,14 +151,12 @@ int cluster_nodes_end(int failed)
 
 void cluster_node_destroy(struct cluster_node *n)
 {
-    char command[128];
     cluster_node_kill(n);
     if (n->directory[0] == '\0')
         return;
     memcpy(tails[tail_count % TAILS_MAX].name, n->name, sizeof(n->name));
     read_tail(n, tails[tail_count++ % TAILS_MAX].text);
-    (void)snprintf(command, sizeof(command), "rm -rf '%s'", n->directory);
-    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): a path of our own */
+    assert_int_equal(command_run("rm -rf '%s'", n->directory), 0);
     n->directory[0] = '\0';
 }
 

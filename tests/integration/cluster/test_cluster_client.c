@@ -13,6 +13,7 @@
 #include <time.h>
 #include <cmocka.h>
 
+#include "tests/command.h"
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/integration/trainer/torchrec_fixture.h"
@@ -302,13 +303,8 @@ static void test_zookeeper_is_away_under_load(void **state)
 static const char *run_tool(const char *arguments, int *exit_code)
 {
     static char output[16384];
-    char command[512];
-    (void)snprintf(command, sizeof(command), "%s %s --server %s 2>&1", millrace, arguments, some_servers());
-    FILE *pipe = popen(command, "re"); /* NOLINT(cert-env33-c): our own program */
-    assert_non_null(pipe);
-    const size_t bytes = fread(output, 1, sizeof(output) - 1, pipe);
-    output[bytes] = '\0';
-    *exit_code = WEXITSTATUS(pclose(pipe));
+    *exit_code =
+        command_output(output, sizeof(output), "%s %s --server %s 2>&1", millrace, arguments, some_servers());
     return output;
 }
 
@@ -675,12 +671,10 @@ static void test_torchrec_over_all_nodes(void **state)
 
 static void test_python_over_all_nodes(void **state)
 {
-    char command[1024];
     (void)state;
     if (python[0] == '\0')
         skip();
-    (void)snprintf(command, sizeof(command), "%s %s %s %u >&2", python, script, some_servers(), NODES);
-    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): a program of the test */
+    assert_int_equal(command_run("%s %s %s %u >&2", python, script, some_servers(), NODES), 0);
 }
 
 static uint32_t count_of(const char *text, const char *word)

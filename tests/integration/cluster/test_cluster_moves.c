@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <cmocka.h>
 
 #include "dataplane/wire/format/move.h"
 #include "dataplane/wire/format/op.h"
 #include "dataplane/wire/format/push_number.h"
+#include "tests/command.h"
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/integration/wire_client.h"
@@ -459,16 +459,9 @@ static int end_all(void **state)
 static char tool_output[4096];
 static int run_tool(const char *arguments)
 {
-    char command[512];
-    (void)snprintf(command, sizeof(command),
-                   "%s ctl %s --server 127.0.0.1:%u,127.0.0.1:%u --deadline-ms 60000 2>&1", millrace,
-                   arguments, nodes[1].port, nodes[0].port);
-    FILE *f = popen(command, "re"); /* NOLINT(cert-env33-c): our own */
-    assert_non_null(f);
-    const size_t bytes = fread(tool_output, 1, sizeof(tool_output) - 1, f);
-    tool_output[bytes] = '\0';
-    const int status = pclose(f);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return command_output(tool_output, sizeof(tool_output),
+                          "%s ctl %s --server 127.0.0.1:%u,127.0.0.1:%u --deadline-ms 60000 2>&1", millrace,
+                          arguments, nodes[1].port, nodes[0].port);
 }
 
 static void test_pushes_count_once_while_partitions_move(void **state)

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "dataplane/wire/format/op.h"
+#include "tests/command.h"
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/integration/netns.h"
@@ -180,13 +181,9 @@ static void test_a_paused_node_waits_until_it_is_confirmed(void **state)
 /* `millrace doctor` asks the server. */
 static void check_doctor(const char *says)
 {
-    char command[256], out[16384];
-    (void)snprintf(command, sizeof(command), "%s doctor --zookeeper 127.0.0.1:%u 2>&1", millrace,
-                   server.port);
-    FILE *f = popen(command, "re"); /* NOLINT(cert-env33-c): a program of our own */
-    assert_non_null(f);
-    out[fread(out, 1, sizeof(out) - 1, f)] = '\0';
-    (void)pclose(f); /* it may find other problems of this machine */
+    char out[16384];
+    /* it may find other problems of this machine */
+    (void)command_output(out, sizeof(out), "%s doctor --zookeeper 127.0.0.1:%u 2>&1", millrace, server.port);
     if (strstr(out, says) == NULL)
         fail_msg("\"%s\" does not contain \"%s\"", out, says);
 }
@@ -194,15 +191,11 @@ static void check_doctor(const char *says)
 /* Runs `millrace ctl nodes`, asks all nodes for it, and checks that it says so. */
 static void check_tool(const char *options, const char *says)
 {
-    char command[512], out[4096];
-    (void)snprintf(command, sizeof(command),
-                   "%s ctl nodes --server 127.0.0.1:%u,127.0.0.1:%u,127.0.0.1:%u %s 2>&1", millrace,
-                   nodes[0].port, nodes[1].port, nodes[2].port, options);
-    FILE *f = popen(command, "re"); /* NOLINT(cert-env33-c): a program of our own */
-    assert_non_null(f);
-    const size_t bytes = fread(out, 1, sizeof(out) - 1, f);
-    out[bytes] = '\0';
-    if (pclose(f) != 0 || strstr(out, says) == NULL)
+    char out[4096];
+    const int code = command_output(out, sizeof(out),
+                                    "%s ctl nodes --server 127.0.0.1:%u,127.0.0.1:%u,127.0.0.1:%u %s 2>&1",
+                                    millrace, nodes[0].port, nodes[1].port, nodes[2].port, options);
+    if (code != 0 || strstr(out, says) == NULL)
         fail_msg("\"%s\" does not contain \"%s\"", out, says);
 }
 

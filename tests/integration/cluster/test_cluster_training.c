@@ -19,6 +19,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "tests/command.h"
 #include "tests/integration/cluster/cluster_nodes.h"
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/unit/temporary_directory.h"
@@ -141,12 +142,9 @@ static int end_cluster(void **state)
 
 static void show_logs(void)
 {
-    char command[COMMAND_BYTES];
-    for (uint32_t i = 0; i < NODES; i++) {
-        (void)snprintf(command, sizeof(command), "tail -n 20 %s/log >&2", nodes[i].directory);
+    for (uint32_t i = 0; i < NODES; i++)
         if (nodes[i].pid != 0)
-            (void)!system(command); /* NOLINT(cert-env33-c): our own */
-    }
+            (void)command_run("tail -n 20 %s/log >&2", nodes[i].directory);
 }
 
 static struct mr_client *connect_to(const char *list)
@@ -415,12 +413,10 @@ static FILE *start_fm(const char *subcommand, uint32_t set)
 /* Waits for its end, which must be a good one. */
 static void end_fm(FILE *f, char out[OUTPUT_BYTES])
 {
-    char command[COMMAND_BYTES];
     out[fread(out, 1, OUTPUT_BYTES - 1, f)] = '\0';
     if (pclose(f) == 0)
         return;
-    (void)snprintf(command, sizeof(command), "cat %s/fm.log %s/hub.log >&2", directory, directory);
-    (void)!system(command); /* NOLINT(cert-env33-c): our own */
+    (void)command_run("cat %s/fm.log %s/hub.log >&2", directory, directory);
     fail_msg("fm failed: see above");
 }
 
@@ -551,11 +547,10 @@ static int unpack(void **state)
     formats = hub_formats_create();
     assert_non_null(formats);
     for (uint32_t set = 0; set < DATA_SETS; set++) {
-        char command[2 * COMMAND_BYTES], path[COMMAND_BYTES];
+        char path[COMMAND_BYTES];
         path_of(set, path);
-        (void)snprintf(command, sizeof(command), "xz -dc '%s' | head -n %u >%s", sets[set].packed,
-                       sets[set].lines, path);
-        assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): our own */
+        assert_int_equal(command_run("xz -dc '%s' | head -n %u >%s", sets[set].packed, sets[set].lines, path),
+                         0);
     }
     return 0;
 }

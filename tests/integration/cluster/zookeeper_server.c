@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "tests/command.h"
 #include "tests/integration/cluster/zookeeper_server.h"
 #include "tests/integration/end_with_test.h"
 #include "tests/wait.h"
@@ -151,9 +152,7 @@ void zookeeper_server_kill(struct zookeeper_server *s)
 
 static void remove_tree(const char *path)
 {
-    char command[128];
-    (void)snprintf(command, sizeof(command), "rm -rf '%s'", path);
-    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c): a path of our own */
+    assert_int_equal(command_run("rm -rf '%s'", path), 0);
 }
 
 void zookeeper_server_forget(struct zookeeper_server *s)

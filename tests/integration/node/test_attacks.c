@@ -16,6 +16,7 @@
 #include "dataplane/wire/format/packet.h"
 #include "millrace_admin.h"
 #include "tests/checkpoint_calls.h"
+#include "tests/command.h"
 #include "tests/integration/attacks.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/wait.h"
@@ -70,10 +71,8 @@ static void start(struct fixture *x, const char *const *more)
 static int tear_down(void **state)
 {
     struct fixture *x = *state;
-    char command[64];
     node_fixture_stop(&x->node);
-    snprintf(command, sizeof(command), "rm -r %s", x->directory);
-    return system(command);
+    return command_run("rm -r %s", x->directory);
 }
 
 static struct mr_client *client_of(const struct fixture *x, enum role role)

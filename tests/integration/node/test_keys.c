@@ -13,6 +13,7 @@
 #include "millrace_admin.h"
 #include "millrace_observe.h"
 #include "tests/checkpoint_calls.h"
+#include "tests/command.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/integration/wire_client.h"
 #include "tests/wait.h"
@@ -224,10 +225,8 @@ static int set_up_operator(void **state)
 static int tear_down_roles(void **state)
 {
     struct fixture *x = *state;
-    char command[64];
     node_fixture_stop(&x->node);
-    snprintf(command, sizeof(command), "rm -r %s", x->directory);
-    return system(command);
+    return command_run("rm -r %s", x->directory);
 }
 
 static void skip_call(void *arg, const struct mr_recent_call *call)
@@ -321,29 +320,25 @@ static void write_key_of(struct fixture *x, const char *name, int byte)
 static void test_removed_keys_end(void **state)
 {
     struct fixture *x = *state;
-    char command[512];
     write_key_of(x, "second", 0x61);
-    snprintf(command, sizeof(command),
-             "for key in trainer:%s/trainer read_only:%s/read_only trainer:%s/second; do "
-             "echo \"[node]\nkey = $key\"; done >>%s",
-             x->directory, x->directory, x->directory, x->node.config);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(command_run("for key in trainer:%s/trainer read_only:%s/read_only trainer:%s/second; do "
+                                 "echo \"[node]\nkey = $key\"; done >>%s",
+                                 x->directory, x->directory, x->directory, x->node.config),
+                     0);
     assert_int_equal(kill(x->node.server.pid, SIGHUP), 0);
     is_taken(x, NEW);
     struct mr_client *operator_ = client_with(x, "key"), *second = client_patient(x, "second", SILENCE_MS),
                      *reader = client_patient(x, "read_only", SILENCE_MS);
 
     /* a line that is removed */
-    snprintf(command, sizeof(command), "sed -i '/second/d' %s", x->node.config);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(command_run("sed -i '/second/d' %s", x->node.config), 0);
     assert_int_equal(kill(x->node.server.pid, SIGHUP), 0);
     loses_its_session(second);
     is_refused(x, NEW);
     assert_int_equal(list(operator_), MR_OK);
 
     /* a file that is removed */
-    snprintf(command, sizeof(command), "rm %s/read_only", x->directory);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(command_run("rm %s/read_only", x->directory), 0);
     assert_int_equal(kill(x->node.server.pid, SIGHUP), 0);
     loses_its_session(reader);
     memset(x->keys[NEW], 0x52, MR_PSK_BYTES);
@@ -351,8 +346,7 @@ static void test_removed_keys_end(void **state)
     assert_int_equal(list(operator_), MR_OK);
 
     /* without the last one everybody could do everything: all stays, until a reload that leaves one */
-    snprintf(command, sizeof(command), "rm %s/trainer %s", x->directory, x->key_file);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(command_run("rm %s/trainer %s", x->directory, x->key_file), 0);
     assert_int_equal(kill(x->node.server.pid, SIGHUP), 0);
     memset(x->keys[NEW], 0x51, MR_PSK_BYTES);
     is_taken(x, NEW);

@@ -23,6 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "millrace_admin.h"
+#include "tests/command.h"
 #include "tests/integration/node_fixture.h"
 #include "tests/wait.h"
 
@@ -104,11 +105,9 @@ static void start_with_log(struct fixture *x, const char *const *settings)
 
 static void end(struct fixture *x)
 {
-    char command[128];
     if (x->socket >= 0)
         close(x->socket);
-    snprintf(command, sizeof(command), "rm -rf %s", x->directory);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(command_run("rm -rf %s", x->directory), 0);
     free(x);
 }
 

@@ -6,27 +6,20 @@
 #include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
+#include "tests/command.h"
 
 const char *ckpt_program;
 char ckpt_output_text[CKPT_OUTPUT_BYTES];
 
 int ckpt_run(const char *format, ...)
 {
-    char arguments[1200], command[2500];
+    char arguments[1200];
     va_list list;
     va_start(list, format);
     (void)vsnprintf(arguments, sizeof(arguments), format, list);
     va_end(list);
-    (void)snprintf(command, sizeof(command), "exec 2>&1 </dev/null; %s ckpt %s", ckpt_program, arguments);
-    FILE *pipe = popen(command, "re");
-    assert_non_null(pipe);
-    const size_t bytes = fread(ckpt_output_text, 1, sizeof(ckpt_output_text) - 1, pipe);
-    ckpt_output_text[bytes] = '\0';
-    assert_true(bytes < sizeof(ckpt_output_text) - 1);
-    const int status = pclose(pipe);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    return command_output(ckpt_output_text, sizeof(ckpt_output_text), "exec 2>&1 </dev/null; %s ckpt %s",
+                          ckpt_program, arguments);
 }
 
 void ckpt_expect(const char *says)

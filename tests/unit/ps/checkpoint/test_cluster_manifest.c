@@ -9,6 +9,7 @@
 #include "checkpoint_fixture.h"
 #include "cluster_fixture.h"
 #include "ps/checkpoint/checkpoint_chain.h"
+#include "tests/command.h"
 
 static struct ps_cluster_manifest example(void)
 {
@@ -235,7 +236,7 @@ static void refuse_chain(const char *directory, uint64_t id, const char *why)
 static void parts_must_be_those_that_were_committed(void **state)
 {
     const char *directory = *state;
-    char path[PS_PATH_BYTES], command[2 * PS_PATH_BYTES], text[PS_TEXT_BYTES];
+    char path[PS_PATH_BYTES], text[PS_TEXT_BYTES];
     save_parts(directory, 5);
     assert_int_equal(open_chain(directory, 5, text), MR_CHECKPOINT_NOT_FOUND); /* parts alone are none */
     cluster_commit(directory, 5, nodes, 3);
@@ -249,8 +250,7 @@ static void parts_must_be_those_that_were_committed(void **state)
     assert_int_equal(remove(path), 0);
     cluster_commit(directory, 5, nodes, 3);
     assert_true(ps_path_join(directory, "c", path));
-    (void)snprintf(command, sizeof(command), "rm -r %s/ckpt-5", path);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(command_run("rm -r %s/ckpt-5", path), 0);
     refuse_chain(directory, 5, "c/ckpt-5: there is no such checkpoint");
 }
 

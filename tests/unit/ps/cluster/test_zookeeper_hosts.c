@@ -13,19 +13,18 @@
 #include <cmocka.h>
 
 #include "ps/cluster/zookeeper_hosts.h"
+#include "tests/command.h"
 
 static char out[256], why[256];
 
 /* A machine with these links and addresses, beside loopback. */
 static void machine(const char *links)
 {
-    char line[512];
     if (geteuid() != 0)
         skip();
     assert_int_equal(unshare(CLONE_NEWNET), 0);
-    (void)snprintf(line, sizeof(line),
-                   "ip link set lo up && ip link add link0 type veth peer name link1 && %s", links);
-    assert_int_equal(system(line), 0); /* NOLINT(cert-env33-c): our own */
+    assert_int_equal(
+        command_run("ip link set lo up && ip link add link0 type veth peer name link1 && %s", links), 0);
 }
 
 /* Whether the library finds an address of the host before the last colon. */

@@ -10,6 +10,7 @@
 #include "node_fixture.h"
 #include "checkpoint_fixture.h"
 #include "ps/checkpoint/checkpoint.h"
+#include "tests/command.h"
 #include "tests/wait.h"
 
 enum { AS_CONFIGURED, FULL, DELTA };
@@ -270,10 +271,8 @@ static void another_directory_gets_a_full_one(void **state)
 
 static void remove_checkpoint(const struct node_fixture *n, uint64_t id)
 {
-    char command[512];
-    snprintf(command, sizeof(command), "rm -r %s/ckpt-%llu", n->config.checkpoint_directory,
-             (unsigned long long)id);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(
+        command_run("rm -r %s/ckpt-%llu", n->config.checkpoint_directory, (unsigned long long)id), 0);
 }
 
 /* What a delta would be based on is looked at to its full: what is reported as saved comes back. */
@@ -297,15 +296,13 @@ static void a_full_one_follows_when_the_base_has_gone(void **state)
 static void a_parent_that_is_gone_or_broken_has_no_delta(void **state)
 {
     struct node_fixture *n = *state;
-    char command[512];
     start_with(n, 5, 1000);
     expect(n, AS_CONFIGURED, 1, FULL, 0);
     expect(n, AS_CONFIGURED, 2, DELTA, 1);
     remove_checkpoint(n, 2);
     node_check(ask(n, "", DELTA), MR_INVALID_ARGUMENT, "no longer in the directory");
     expect(n, AS_CONFIGURED, 2, FULL, 0);
-    snprintf(command, sizeof(command), "echo x >> %s/ckpt-2/MANIFEST", n->config.checkpoint_directory);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(command_run("echo x >> %s/ckpt-2/MANIFEST", n->config.checkpoint_directory), 0);
     expect(n, AS_CONFIGURED, 3, FULL, 0);
     expect(n, AS_CONFIGURED, 4, DELTA, 3);
 }
@@ -314,16 +311,13 @@ static void a_parent_that_is_gone_or_broken_has_no_delta(void **state)
 static void a_parent_that_is_another_one_has_no_delta(void **state)
 {
     struct node_fixture *n = *state;
-    char command[512];
     uint32_t table = start_with(n, 5, 1000);
     expect(n, AS_CONFIGURED, 1, FULL, 0);
-    snprintf(command, sizeof(command), "cd %s && mv ckpt-1 kept", n->config.checkpoint_directory);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(command_run("cd %s && mv ckpt-1 kept", n->config.checkpoint_directory), 0);
     push(n, table, 12345);
     expect(n, AS_CONFIGURED, 1, FULL, 0);
-    snprintf(command, sizeof(command), "cd %s && mv ckpt-1 saved && mv kept ckpt-1",
-             n->config.checkpoint_directory);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(
+        command_run("cd %s && mv ckpt-1 saved && mv kept ckpt-1", n->config.checkpoint_directory), 0);
     node_check(ask(n, "", DELTA), MR_CHECKPOINT_CORRUPT, "another checkpoint has come in the place");
     expect(n, AS_CONFIGURED, 2, FULL, 0);
     expect(n, AS_CONFIGURED, 3, DELTA, 2);
@@ -491,16 +485,14 @@ static void what_names_cannot_be_saved_is_told(void **state)
 static void a_directory_that_cannot_be_read_ends_the_start(void **state)
 {
     struct node_fixture *n = *state;
-    char command[1024], error[DP_ERROR_BYTES];
+    char error[DP_ERROR_BYTES];
     const char *path = n->config.checkpoint_directory;
     node_stop(n);
-    snprintf(command, sizeof(command), "rm -rf %s && touch %s", path, path);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(command_run("rm -rf %s && touch %s", path, path), 0);
     assert_int_equal(ps_server_start(&n->config, &n->server, error), MR_IO_ERROR);
     assert_non_null(strstr(error, "Not a directory"));
     n->server = NULL;
-    snprintf(command, sizeof(command), "rm %s", path);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(command_run("rm %s", path), 0);
     node_start(n, n->core_count);
 }
 

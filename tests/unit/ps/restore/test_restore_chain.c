@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include "ps/checkpoint/checkpoint_manifest.h"
 #include "restore_fixture.h"
+#include "tests/command.h"
 #include "tests/unit/ps/reader_each.h"
 #include "tests/wait.h"
 
@@ -115,7 +116,7 @@ static void make_delta(struct node_fixture *n, uint32_t table, uint32_t changed)
 {
     static struct old_rows old;
     struct ps_reader *r;
-    char text[256], command[300];
+    char text[256];
     memset(&old, 0, sizeof(old));
     assert_int_equal(ps_reader_open(NULL, n->config.checkpoint_directory, 1, &r, text), MR_OK);
     assert_int_equal(reader_each(r, note_rows, &old, text), MR_OK);
@@ -127,8 +128,7 @@ static void make_delta(struct node_fixture *n, uint32_t table, uint32_t changed)
     publish(d.writer, ps_reader_manifest(r)->file_count);
     assert_int_equal(d.changed, changed);
     ps_reader_close(r);
-    snprintf(command, sizeof(command), "rm -r %.200s/ckpt-2", n->config.checkpoint_directory);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(command_run("rm -r %.200s/ckpt-2", n->config.checkpoint_directory), 0);
 }
 
 /* All keys applied batch 0; then keys 0 to 7 applied batch 1, and a numbered push of all keys came on
@@ -212,9 +212,7 @@ static void a_link_may_be_of_another_number_of_cores(void **state)
 
 static void remove_checkpoint(const struct node_fixture *n, uint64_t id)
 {
-    char command[300];
-    snprintf(command, sizeof(command), "rm -r %.200s/ckpt-%u", n->config.checkpoint_directory, (unsigned)id);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(command_run("rm -r %.200s/ckpt-%u", n->config.checkpoint_directory, (unsigned)id), 0);
 }
 
 static void an_empty_node_takes_the_newest_that_has_its_parents(void **state)

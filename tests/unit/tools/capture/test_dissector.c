@@ -10,6 +10,7 @@
 #include "dataplane/wire/format/message.h"
 #include "dataplane/wire/format/op.h"
 #include "dataplane/wire/format/packet.h"
+#include "tests/command.h"
 #include "tests/unit/temporary_directory.h"
 #include "tests/unit/tools/capture/tshark.h"
 #include "tools/capture/pcapng.h"
@@ -111,19 +112,15 @@ static int tear_down(void **state)
 /* Decodes what was added; `how` are tshark's options. */
 static void decode(const char *directory, const char *how)
 {
-    char command[1024], path[256];
+    char path[256];
     (void)snprintf(path, sizeof(path), "%s/x.pcapng", directory);
     FILE *out = fopen(path, "w");
     assert_non_null(out);
     assert_int_equal(fwrite(file.bytes, 1, file.count, out), file.count);
     assert_int_equal(fclose(out), 0);
-    (void)snprintf(command, sizeof(command), "%s -X lua_script:%s -r %s %s 2>%s/err", tshark_command(),
-                   dissector, path, how, directory);
-    FILE *in = popen(command, "r");
-    assert_non_null(in);
-    const size_t bytes = fread(output, 1, sizeof(output) - 1, in);
-    output[bytes] = '\0';
-    assert_int_equal(pclose(in), 0);
+    assert_int_equal(command_output(output, sizeof(output), "%s -X lua_script:%s -r %s %s 2>%s/err",
+                                    tshark_command(), dissector, path, how, directory),
+                     0);
 }
 
 static void expect_lines(const char *const *lines, size_t count)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tests/command.h"
 #include "tests/unit/ps/checkpoint_fixture.h"
 #include "tests/unit/ps/cluster_fixture.h"
 #include "tests/unit/tools/ckpt_chain_fixture.h"
@@ -19,11 +20,10 @@ static const char *const nodes[] = {"a", "b"};
 
 static void make(const char *directory)
 {
-    char path[PS_PATH_BYTES], command[2 * PS_PATH_BYTES + 16];
+    char path[PS_PATH_BYTES];
     assert_true(ps_path_join(directory, "a", path));
     chain_write(path, LINKS);
-    (void)snprintf(command, sizeof(command), "cp -r %s %s/b", path, directory);
-    assert_int_equal(system(command), 0);
+    assert_int_equal(command_run("cp -r %s %s/b", path, directory), 0);
     cluster_commit(directory, LAST, nodes, 2);
 }
 

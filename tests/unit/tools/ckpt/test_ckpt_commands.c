@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "ps/checkpoint/checkpoint.h"
+#include "tests/command.h"
 #include "tests/unit/ps/checkpoint_fixture.h"
 #include "tests/unit/tools/ckpt_chain_fixture.h"
 #include "tests/unit/tools/ckpt_program.h"
@@ -99,9 +100,7 @@ static void test_every_command_says_what_is_damaged(void **state)
     assert_int_equal(ckpt_run("list %s", d), 0);
     assert_int_equal(ckpt_run("list %s/other", d), 0); /* made, and empty */
     ckpt_expect("other: there is no checkpoint in this directory");
-    char command[600];
-    (void)snprintf(command, sizeof(command), "test -z \"$(find %s -name 'made.*' -o -name '.tmp*')\"", d);
-    assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
+    assert_int_equal(command_run("test -z \"$(find %s -name 'made.*' -o -name '.tmp*')\"", d), 0);
 }
 
 /* The directory of an output may be /tmp, where another user may have made the link. */
@@ -499,21 +498,20 @@ static void test_compact_killed(void **state)
     const char *directory = *state;
     chain_write(directory, LINKS);
     for (uint32_t ms = 1; ms < 60; ms += 3) {
-        char command[1000];
-        (void)snprintf(command, sizeof(command),
-                       "%s ckpt compact %s/ckpt-14 --out %s/other --memory-mib 0 >/dev/null 2>&1 & "
-                       "sleep 0.%03u; kill -KILL $! 2>/dev/null; wait $! 2>/dev/null; " /* until it is gone */
-                       "test -d %s/other || mkdir %s/other",
-                       ckpt_program, directory, directory, ms, directory, directory);
-        assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
+        assert_int_equal(
+            command_run(
+                "%s ckpt compact %s/ckpt-14 --out %s/other --memory-mib 0 >/dev/null 2>&1 & "
+                "sleep 0.%03u; kill -KILL $! 2>/dev/null; wait $! 2>/dev/null; " /* until it is gone */
+                "test -d %s/other || mkdir %s/other",
+                ckpt_program, directory, directory, ms, directory, directory),
+            0);
         assert_int_equal(ckpt_run("list %s/other --json --verify", directory), 0);
         json_t *list = ckpt_json();
         if (json_array_size(list) == 0)
             assert_int_equal(ckpt_run("compact %s/ckpt-14 --out %s/other", directory, directory), 0);
         json_decref(list);
         assert_int_equal(ckpt_run("diff %s/ckpt-14 %s/other", directory, directory), 0);
-        (void)snprintf(command, sizeof(command), "rm -r %s/other", directory);
-        assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
+        assert_int_equal(command_run("rm -r %s/other", directory), 0);
     }
     assert_int_equal(ckpt_run("verify %s", directory), 0);
 }
