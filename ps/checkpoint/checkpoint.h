@@ -50,8 +50,7 @@ enum ps_record_kind {
     PS_RECORD_VARIABLE = 2, /* feature, byte offset in the stored bytes, bytes */
     PS_RECORD_STREAM = 3,   /* applied batches of one stream: u64 stream, watermark, bitmap words.. */
     PS_RECORD_CLIENT = 4,   /* client uuid[16], u64 last push step */
-    PS_RECORD_PUSHES =
-        5, /* numbered pushes of one client and lane: struct ps_stored_pushes; in versions 2 to 5 */
+    PS_RECORD_PUSHES = 5,   /* the same: struct ps_stored_pushes; in versions 2 to 5 */
     /* since version 3 */
     PS_RECORD_GONE =
         6, /* in deltas: feature, count; keys u64[count] whose rows in earlier links are removed */
@@ -61,7 +60,7 @@ enum ps_record_kind {
     PS_RECORD_PARAMETER =
         8, /* feature = index of the MANIFEST's parameters, count = bytes, byte offset, bytes */
     /* since version 6 */
-    PS_RECORD_LANE = 9, /* numbered pushes of one client and lane: struct ps_stored_lane */
+    PS_RECORD_PUSH_STREAM = 9, /* numbered pushes of one stream: struct ps_stored_push_stream */
 };
 /* A key is in at most one PS_RECORD_ROWS or PS_RECORD_GONE of a link: the order of a link's records has no
  * meaning. */
@@ -74,10 +73,10 @@ struct ps_record {
     uint64_t bytes;     /* of what follows, before padding to 8 */
 };
 
-/* The record of a lane's pushes (ps/exactly_once/pushes.h), for the keys in a range of partitions. */
+/* The record of a push stream's pushes (ps/exactly_once/pushes.h), for the keys in a range of partitions. */
 struct ps_stored_pushes {
     uint8_t uuid[16];
-    uint16_t lane;
+    uint16_t stream_id;
     uint16_t partition, partition_end; /* partition .. partition_end - 1 */
     uint16_t reserved;                 /* zero */
     uint64_t floor;                    /* all pushes up to it were applied, or will never be */
@@ -85,9 +84,9 @@ struct ps_stored_pushes {
 };
 
 /* The same for the keys in any partitions. */
-struct ps_stored_lane {
+struct ps_stored_push_stream {
     uint8_t uuid[16];
-    uint32_t lane;
+    uint32_t stream_id;
     uint16_t word_count;     /* at most 16, up to the last bit set */
     uint16_t has_partitions; /* 0: it is about all partitions; 1 */
     uint64_t floor;          /* all pushes up to it were applied, or will never be */

@@ -43,10 +43,11 @@ const char *ps_record_check(const struct ps_record *record)
             record->bytes > sizeof(struct ps_stored_pushes) + MR_PUSH_WINDOW / 8)
             return "a record of numbered pushes has a wrong length";
         return NULL;
-    case PS_RECORD_LANE:
-        if (record->bytes < sizeof(struct ps_stored_lane) || record->bytes % sizeof(uint64_t) != 0 ||
-            record->bytes > sizeof(struct ps_stored_lane) + MR_PUSH_WINDOW / 8 + MR_PARTITION_COUNT / 8)
-            return "a record of a lane has a wrong length";
+    case PS_RECORD_PUSH_STREAM:
+        if (record->bytes < sizeof(struct ps_stored_push_stream) || record->bytes % sizeof(uint64_t) != 0 ||
+            record->bytes >
+                sizeof(struct ps_stored_push_stream) + MR_PUSH_WINDOW / 8 + MR_PARTITION_COUNT / 8)
+            return "a record of a push stream has a wrong length";
         return NULL;
     case PS_RECORD_GONE:
         if (record->count == 0 || record->bytes != (uint64_t)record->count * sizeof(uint64_t))

@@ -12,13 +12,14 @@
 #include "ps/checkpoint/checkpoint.h"
 #include "ps/io/store.h"
 
-#define PS_FORMAT_VERSION    7u /* with the capabilities that the content needs */
-#define PS_FORMAT_VERSION_6  6u /* without them; written when none is needed */
-#define PS_FORMAT_VERSION_5  5u /* with lanes of cores only, without ranges of variables; is read as well */
-#define PS_FORMAT_VERSION_4  4u /* without parameters; is read as well */
-#define PS_FORMAT_VERSION_3  3u /* without the node's clock; is read as well */
-#define PS_FORMAT_VERSION_2  2u /* without deltas and observations; is read as well */
-#define PS_FORMAT_VERSION_1  1u /* without numbered pushes either; is read as well */
+#define PS_FORMAT_VERSION   7u /* with the capabilities that the content needs */
+#define PS_FORMAT_VERSION_6 6u /* without them; written when none is needed */
+#define PS_FORMAT_VERSION_5                                                                                  \
+    5u /* with push streams of cores only, without ranges of variables; is read as well */
+#define PS_FORMAT_VERSION_4  4u          /* without parameters; is read as well */
+#define PS_FORMAT_VERSION_3  3u          /* without the node's clock; is read as well */
+#define PS_FORMAT_VERSION_2  2u          /* without deltas and observations; is read as well */
+#define PS_FORMAT_VERSION_1  1u          /* without numbered pushes either; is read as well */
 #define PS_BLOCK_MAGIC       0x4B43524Du /* "MRCK" */
 #define PS_BLOCKS_MAX        (1u << 24)  /* per file: 16 TiB */
 #define PS_CHECKPOINT_ID_MAX INT64_MAX   /* JSON integers are signed; 0 is no id */
@@ -41,7 +42,8 @@ static_assert(offsetof(struct ps_block_header, checkpoint_id) == 24, "hashed fro
 static_assert(offsetof(struct ps_block_header, payload_bytes) == 40, "payload_bytes");
 static_assert(sizeof(struct ps_record) == 32, "record header size");
 static_assert(sizeof(struct ps_stored_pushes) == 32, "size of a record of pushes without its words");
-static_assert(sizeof(struct ps_stored_lane) == 40, "size of a record of a lane without its words");
+static_assert(sizeof(struct ps_stored_push_stream) == 40,
+              "size of a record of a push stream without its words");
 
 #define PS_PAYLOAD_BYTES    (PS_BLOCK_BYTES - (uint32_t)sizeof(struct ps_block_header))
 #define PS_RECORD_BYTES_MAX (PS_PAYLOAD_BYTES - (uint32_t)sizeof(struct ps_record)) /* of its content */

@@ -7,8 +7,8 @@
 #include "dataplane/wire/base/plural.h"
 #include "ps/control/control_internal.h"
 
-#define LOOK_INTERVAL_US 1000000u
-#define LANES_LINE_US    60000000u /* between two lines */
+#define LOOK_INTERVAL_US     1000000u
+#define PUSH_STREAMS_LINE_US 60000000u /* between two lines */
 
 static uint64_t sum_on_cores(const struct ps_control *c)
 {
@@ -78,21 +78,21 @@ static void control_drop_stats_look(struct ps_control *c, uint64_t now_us)
     free(all);
 }
 
-static uint64_t lanes_on_cores(const struct ps_control *c)
+static uint64_t push_streams_on_cores(const struct ps_control *c)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < c->node->core_count; i++)
-        sum += atomic_load_explicit(&c->node->lanes_lost[i], memory_order_relaxed);
+        sum += atomic_load_explicit(&c->node->push_streams_lost[i], memory_order_relaxed);
     return sum;
 }
 
-static void log_lanes_lost(struct ps_control *c, uint64_t now_us)
+static void log_push_streams_lost(struct ps_control *c, uint64_t now_us)
 {
-    const uint64_t lost = lanes_on_cores(c), more = lost - c->drop_stats.lanes_logged;
-    if (lost <= c->drop_stats.lanes_logged || now_us < c->drop_stats.lanes_us)
+    const uint64_t lost = push_streams_on_cores(c), more = lost - c->drop_stats.push_streams_logged;
+    if (lost <= c->drop_stats.push_streams_logged || now_us < c->drop_stats.push_streams_us)
         return;
-    c->drop_stats.lanes_logged = lost;
-    c->drop_stats.lanes_us = now_us + LANES_LINE_US;
+    c->drop_stats.push_streams_logged = lost;
+    c->drop_stats.push_streams_us = now_us + PUSH_STREAMS_LINE_US;
     mr_log_with(MR_LOG_WARNING, MR_LOG_FIELDS({"count", .number = more}), "pushes_forgotten",
                 "no room for the records of %llu push stream%s of clients that may send their pushes again: "
                 "these may be applied twice. More clients push than the cores have room for, or moves or a "
@@ -109,7 +109,7 @@ static uint64_t features_next_us(const struct ps_control *c)
 void ps_control_drop_stats_poll(struct ps_control *c)
 {
     uint64_t now_us = dp_now_us(), sum = sum_on_cores(c);
-    log_lanes_lost(c, now_us);
+    log_push_streams_lost(c, now_us);
     if (now_us < features_next_us(c))
         return;
     c->drop_stats.seen = sum;
@@ -120,9 +120,10 @@ void ps_control_drop_stats_poll(struct ps_control *c)
 uint64_t ps_control_drop_stats_next_us(const struct ps_control *c)
 {
     const uint64_t features_us = features_next_us(c);
-    const uint64_t lanes_us =
-        lanes_on_cores(c) > c->drop_stats.lanes_logged ? c->drop_stats.lanes_us : UINT64_MAX;
-    return lanes_us < features_us ? lanes_us : features_us;
+    const uint64_t push_streams_us = push_streams_on_cores(c) > c->drop_stats.push_streams_logged
+                                         ? c->drop_stats.push_streams_us
+                                         : UINT64_MAX;
+    return push_streams_us < features_us ? push_streams_us : features_us;
 }
 
 /* ---- NaN and Inf in a checkpoint ---- */

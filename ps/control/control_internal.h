@@ -104,8 +104,8 @@ struct ps_control {
         uint64_t seen;                  /* the cores' sums when they were last read */
         uint64_t look_us;               /* when they may be read again, if they have grown */
         uint64_t pending_us; /* when a line is due that came too soon after the last one; UINT64_MAX: none */
-        uint64_t lanes_logged; /* push streams that were lost, by the log */
-        uint64_t lanes_us;     /* no line about more of them is due before */
+        uint64_t push_streams_logged; /* push streams that were lost, by the log */
+        uint64_t push_streams_us;     /* no line about more of them is due before */
     } drop_stats;
     struct {
         uint64_t next_us;              /* no line is due before */

@@ -48,12 +48,12 @@ static uint64_t memory_bytes(const struct ps_core *core)
 }
 
 /* The control thread logs it. */
-static void notify_lanes_lost(struct ps_core *core)
+static void notify_push_streams_lost(struct ps_core *core)
 {
-    _Atomic uint64_t *reported = &core->node->lanes_lost[core->index];
-    if (core->counters.push_lanes_lost == atomic_load_explicit(reported, memory_order_relaxed))
+    _Atomic uint64_t *reported = &core->node->push_streams_lost[core->index];
+    if (core->counters.push_streams_lost == atomic_load_explicit(reported, memory_order_relaxed))
         return;
-    atomic_store_explicit(reported, core->counters.push_lanes_lost, memory_order_relaxed);
+    atomic_store_explicit(reported, core->counters.push_streams_lost, memory_order_relaxed);
     ps_node_wake_control(core->node);
 }
 
@@ -101,9 +101,9 @@ void ps_core_refresh_gauges(struct ps_core *core)
     core->counters.batch_bytes = ps_batch_cache_bytes(core->batches);
     core->counters.streams = ps_applied_batches_streams(core->applied);
     core->counters.streams_dropped = ps_applied_batches_dropped(core->applied);
-    core->counters.push_lanes_forgotten = ps_pushes_forgotten(core->pushes);
-    core->counters.push_lanes_lost = ps_pushes_lost(core->pushes);
-    notify_lanes_lost(core);
+    core->counters.push_streams_forgotten = ps_pushes_forgotten(core->pushes);
+    core->counters.push_streams_lost = ps_pushes_lost(core->pushes);
+    notify_push_streams_lost(core);
     core->counters.memory_bytes = memory_bytes(core);
     core->counters.steps_ignored = core->step_clock.ignored;
     if (core->rpc != NULL)

@@ -43,9 +43,9 @@
     X(pushes_repeated, COUNTER, NONE, "numbered pushes applied before, which changed nothing")               \
     X(pushes_skipped, COUNTER, NONE,                                                                         \
       "numbered pushes given up because their client advanced too far without them")                         \
-    X(push_lanes_forgotten, COUNTER, NONE,                                                                   \
+    X(push_streams_forgotten, COUNTER, NONE,                                                                 \
       "records of clients' numbered pushes dropped for others: resent, those count as new")                  \
-    X(push_lanes_lost, COUNTER, NONE,                                                                        \
+    X(push_streams_lost, COUNTER, NONE,                                                                      \
       "of these, those whose clients may send them again: such pushes may be applied twice")                 \
     X(pushes_waiting, COUNTER, NONE,                                                                         \
       "numbered pushes, or batches of new streams, refused for the moment: just being applied, or no room")  \

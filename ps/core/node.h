@@ -79,7 +79,7 @@ struct ps_node {
     /* each core's ps_drop_stats_sum() of all features; written by it */
     _Atomic uint64_t drop_stats[DP_CORES_MAX];
     /* each core's ps_pushes_lost(); written by it */
-    _Atomic uint64_t lanes_lost[DP_CORES_MAX];
+    _Atomic uint64_t push_streams_lost[DP_CORES_MAX];
 };
 
 /* Has the control thread look after saves, and what cores report, soon. Any thread. */

@@ -136,7 +136,7 @@ static bool may_be_dropped(const struct ps_applied_batches *a, const struct stre
 {
     const struct ps_push_guard *g = &a->guard;
     return g->now_s == NULL ||
-           (g->now_s(g->arg) - s->used_s >= PS_PUSH_LANE_KEPT_S && !g->has_session(g->arg, s->user));
+           (g->now_s(g->arg) - s->used_s >= PS_PUSH_STREAM_KEPT_S && !g->has_session(g->arg, s->user));
 }
 
 /* Which streams may make room for another. */

@@ -3,7 +3,7 @@
  *
  * Sequence numbers may come in any order within PS_APPLIED_BATCHES_WINDOW of the oldest one missing.
  * PS_STREAMS_KEPT streams are kept: a new one takes the place of the one not used for longest, of those whose
- * last user has no session and that were not used for PS_PUSH_LANE_KEPT_S, else of an older one of its own
+ * last user has no session and that were not used for PS_PUSH_STREAM_KEPT_S, else of an older one of its own
  * maker. Where there is none, the new one waits: so no client can have another's batches applied twice. A
  * client makes no more than PS_STREAMS_PER_CLIENT, about, and a network no more than its share
  * (ps_push_guard.network_share), and then in the place of one of its own that is not used. Belongs to one

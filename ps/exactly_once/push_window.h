@@ -1,5 +1,5 @@
-/* Which pushes of one lane were applied: a sliding window over their numbers, as IPsec's against replay (RFC
- * 4303, 3.4.3; the bits stay in place when it moves, RFC 6479).
+/* Which pushes of one push stream were applied: a sliding window over their numbers, as IPsec's against
+ * replay (RFC 4303, 3.4.3; the bits stay in place when it moves, RFC 6479).
  *
  * All numbers up to the floor were applied, or were given up. Above it a bit per number; a number beyond the
  * window moves the floor up, and what falls out without having been applied never will be. Pure functions, no

@@ -8,7 +8,7 @@
 #define SWEEP_PLACES 64u /* that one push looks at for a network which has its share: some microseconds */
 
 struct running {
-    const struct ps_push_lane *lane;
+    const struct ps_push_stream *stream;
     uint64_t number;
 };
 
@@ -21,8 +21,8 @@ struct ps_pushes {
     struct running running[PS_PUSH_RUNNING_MAX];
     uint32_t sweep_next; /* the place at which pushes_sweep() goes on */
     struct ps_shares shares;
-    uint16_t tags[PS_PUSH_LANES_MAX]; /* some bits of the lane's hash, or 0: the place is free */
-    struct ps_push_lane *places[PS_PUSH_LANES_MAX]; /* NULL: free */
+    uint16_t tags[PS_PUSH_STREAMS_MAX]; /* some bits of the push stream's hash, or 0: the place is free */
+    struct ps_push_stream *places[PS_PUSH_STREAMS_MAX]; /* NULL: free */
 };
 
 struct ps_pushes *ps_pushes_create(struct ps_arena *arena, const struct ps_push_guard *guard)
@@ -39,26 +39,26 @@ struct ps_pushes *ps_pushes_create(struct ps_arena *arena, const struct ps_push_
 
 /* ---- hashes ---- */
 
-/* A client may choose its uuid and its lanes, but does not know the secret. */
-static uint64_t hash_of(const struct ps_pushes *p, const uint8_t *uuid, uint32_t lane)
+/* A client may choose its uuid and its push streams, but does not know the secret. */
+static uint64_t hash_of(const struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_id)
 {
-    uint8_t bytes[MR_UUID_BYTES + sizeof(lane)];
+    uint8_t bytes[MR_UUID_BYTES + sizeof(stream_id)];
     memcpy(bytes, uuid, MR_UUID_BYTES);
-    memcpy(bytes + MR_UUID_BYTES, &lane, sizeof(lane));
+    memcpy(bytes + MR_UUID_BYTES, &stream_id, sizeof(stream_id));
     return XXH3_64bits_withSeed(bytes, sizeof(bytes), p->guard.secret);
 }
 
-/* The first places of the two sets in which a lane may be, and its tag there. */
-struct lane_sets {
+/* The first places of the two sets in which a push stream may be, and its tag there. */
+struct stream_sets {
     uint32_t first[2];
     uint16_t tag;
 };
 
-static struct lane_sets sets_of(const struct ps_pushes *p, const uint8_t *uuid, uint32_t lane)
+static struct stream_sets sets_of(const struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_id)
 {
-    const uint64_t hash = hash_of(p, uuid, lane);
-    const uint32_t sets = PS_PUSH_LANES_MAX / PS_PUSH_SET_WAYS;
-    return (struct lane_sets){
+    const uint64_t hash = hash_of(p, uuid, stream_id);
+    const uint32_t sets = PS_PUSH_STREAMS_MAX / PS_PUSH_SET_WAYS;
+    return (struct stream_sets){
         {(uint32_t)(hash % sets * PS_PUSH_SET_WAYS), (uint32_t)((hash >> 16) % sets * PS_PUSH_SET_WAYS)},
         (uint16_t)(hash >> 48 | 1)};
 }
@@ -70,23 +70,23 @@ static void free_piece(struct ps_pushes *p, struct ps_push_piece **at)
     ps_arena_free(p->arena, piece, sizeof(*piece), 8);
 }
 
-static void free_lane(struct ps_pushes *p, struct ps_push_lane **at)
+static void free_stream(struct ps_pushes *p, struct ps_push_stream **at)
 {
-    struct ps_push_lane *lane = *at;
-    if (lane == NULL)
+    struct ps_push_stream *stream = *at;
+    if (stream == NULL)
         return;
-    while (lane->rest.next != NULL)
-        free_piece(p, &lane->rest.next);
-    ps_shares_remove(&p->shares, lane->share);
-    ps_arena_free(p->arena, lane, sizeof(*lane), 8);
+    while (stream->rest.next != NULL)
+        free_piece(p, &stream->rest.next);
+    ps_shares_remove(&p->shares, stream->share);
+    ps_arena_free(p->arena, stream, sizeof(*stream), 8);
     *at = NULL;
     p->tags[at - p->places] = 0;
 }
 
 void ps_pushes_clear(struct ps_pushes *p)
 {
-    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
-        free_lane(p, &p->places[i]);
+    for (uint32_t i = 0; i < PS_PUSH_STREAMS_MAX; i++)
+        free_stream(p, &p->places[i]);
     p->pushes = 0;
     p->running_count = 0;
 }
@@ -101,41 +101,42 @@ void ps_pushes_destroy(struct ps_pushes *p)
 
 /* ---- places ---- */
 
-static struct ps_push_lane *pushes_find(const struct ps_pushes *p, const uint8_t *uuid, uint32_t lane)
+static struct ps_push_stream *pushes_find(const struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_id)
 {
-    const struct lane_sets sets = sets_of(p, uuid, lane);
+    const struct stream_sets sets = sets_of(p, uuid, stream_id);
     for (uint32_t i = 0; i < 2 * PS_PUSH_SET_WAYS; i++) {
         const uint32_t place = sets.first[i / PS_PUSH_SET_WAYS] + i % PS_PUSH_SET_WAYS;
-        struct ps_push_lane *at = p->places[place];
-        if (p->tags[place] == sets.tag && at->lane == lane && memcmp(at->uuid, uuid, MR_UUID_BYTES) == 0)
+        struct ps_push_stream *at = p->places[place];
+        if (p->tags[place] == sets.tag && at->stream_id == stream_id &&
+            memcmp(at->uuid, uuid, MR_UUID_BYTES) == 0)
             return at;
     }
     return NULL;
 }
 
-static bool is_running(const struct ps_pushes *p, const struct ps_push_lane *lane)
+static bool is_running(const struct ps_pushes *p, const struct ps_push_stream *stream)
 {
     uint32_t i = 0;
-    while (i < p->running_count && p->running[i].lane != lane)
+    while (i < p->running_count && p->running[i].stream != stream)
         i++;
     return i < p->running_count;
 }
 
-static bool may_be_forgotten(const struct ps_pushes *p, const struct ps_push_lane *lane)
+static bool may_be_forgotten(const struct ps_pushes *p, const struct ps_push_stream *stream)
 {
     const struct ps_push_guard *g = &p->guard;
-    return g->now_s == NULL ||
-           (g->now_s(g->arg) - lane->used_s >= PS_PUSH_LANE_KEPT_S && !g->has_session(g->arg, lane->uuid));
+    return g->now_s == NULL || (g->now_s(g->arg) - stream->used_s >= PS_PUSH_STREAM_KEPT_S &&
+                                !g->has_session(g->arg, stream->uuid));
 }
 
-/* A client may have pushes on the way in such a lane. */
-static bool was_used_lately(const struct ps_pushes *p, const struct ps_push_lane *lane)
+/* A client may have pushes on the way in such a push stream. */
+static bool was_used_lately(const struct ps_pushes *p, const struct ps_push_stream *stream)
 {
     const struct ps_push_guard *g = &p->guard;
-    return g->now_s != NULL && g->now_s(g->arg) - lane->used_s < PS_PUSH_LANE_KEPT_S;
+    return g->now_s != NULL && g->now_s(g->arg) - stream->used_s < PS_PUSH_STREAM_KEPT_S;
 }
 
-static bool is_older(struct ps_push_lane *const *at, struct ps_push_lane *const *than)
+static bool is_older(struct ps_push_stream *const *at, struct ps_push_stream *const *than)
 {
     return than == NULL || (*at)->used < (*than)->used;
 }
@@ -144,23 +145,23 @@ static bool is_older(struct ps_push_lane *const *at, struct ps_push_lane *const 
 static uint32_t network_share(const struct ps_pushes *p)
 {
     const struct ps_push_guard *g = &p->guard;
-    return g->network_share != NULL ? g->network_share(g->arg, PS_PUSH_LANES_MAX) : PS_PUSH_LANES_MAX;
+    return g->network_share != NULL ? g->network_share(g->arg, PS_PUSH_STREAMS_MAX) : PS_PUSH_STREAMS_MAX;
 }
 
-/* A place for a lane of this share: a free one, in the emptier of its sets, else that of the lane used
- * longest ago, with nothing in flight, of those that may be forgotten, then, with `any`, of all, then of its
- * own client. `any`: the limits of shares do not hold. NULL: there is none. */
-static struct ps_push_lane **place_to_take(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane,
-                                           struct ps_share share, bool any)
+/* A place for a push stream of this share: a free one, in the emptier of its sets, else that of the push
+ * stream used longest ago, with nothing in flight, of those that may be forgotten, then, with `any`, of
+ * all, then of its own client. `any`: the limits of shares do not hold. NULL: there is none. */
+static struct ps_push_stream **place_to_take(struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_id,
+                                             struct ps_share share, bool any)
 {
-    struct ps_push_lane **idle = NULL, **others = NULL, **own = NULL, **free[2] = {NULL, NULL};
+    struct ps_push_stream **idle = NULL, **others = NULL, **own = NULL, **free[2] = {NULL, NULL};
     uint32_t free_count[2] = {0, 0};
-    const bool client_has_room = any || ps_shares_of_client(&p->shares, share) < PS_PUSH_LANES_PER_CLIENT;
+    const bool client_has_room = any || ps_shares_of_client(&p->shares, share) < PS_PUSH_STREAMS_PER_CLIENT;
     const bool network_has_room = any || ps_shares_of_network(&p->shares, share) < network_share(p);
-    const struct lane_sets sets = sets_of(p, uuid, lane);
+    const struct stream_sets sets = sets_of(p, uuid, stream_id);
     for (uint32_t i = 0; i < 2 * PS_PUSH_SET_WAYS; i++) {
         const uint32_t set = i / PS_PUSH_SET_WAYS;
-        struct ps_push_lane **at = &p->places[sets.first[set] + i % PS_PUSH_SET_WAYS];
+        struct ps_push_stream **at = &p->places[sets.first[set] + i % PS_PUSH_SET_WAYS];
         if (*at == NULL) {
             free[set] = at;
             free_count[set]++;
@@ -181,47 +182,47 @@ static struct ps_push_lane **place_to_take(struct ps_pushes *p, const uint8_t *u
     return idle != NULL ? idle : others != NULL ? others : own;
 }
 
-/* Forgets lanes of the share's network that may be forgotten, in the next places. Returns whether there were
- * any. */
+/* Forgets push streams of the share's network that may be forgotten, in the next places. Returns whether
+ * there were any. */
 static bool pushes_sweep(struct ps_pushes *p, struct ps_share share)
 {
     const uint64_t forgotten = p->forgotten;
     for (uint32_t i = 0; i < SWEEP_PLACES; i++) {
-        struct ps_push_lane **at = &p->places[p->sweep_next];
-        p->sweep_next = (p->sweep_next + 1) % PS_PUSH_LANES_MAX;
+        struct ps_push_stream **at = &p->places[p->sweep_next];
+        p->sweep_next = (p->sweep_next + 1) % PS_PUSH_STREAMS_MAX;
         if (*at == NULL || (*at)->share.network != share.network || is_running(p, *at) ||
             !may_be_forgotten(p, *at))
             continue;
-        free_lane(p, at);
+        free_stream(p, at);
         p->forgotten++;
     }
     return p->forgotten > forgotten;
 }
 
 static enum mr_status find_or_add(struct ps_pushes *p, const struct ps_push_id *id, bool any,
-                                  struct ps_push_lane **out)
+                                  struct ps_push_stream **out)
 {
-    *out = pushes_find(p, id->uuid, id->lane);
+    *out = pushes_find(p, id->uuid, id->stream_id);
     if (*out != NULL)
         return MR_OK;
     const struct ps_share share = ps_shares_find(&p->shares, id->uuid, id->network);
-    struct ps_push_lane **place = place_to_take(p, id->uuid, id->lane, share, any);
+    struct ps_push_stream **place = place_to_take(p, id->uuid, id->stream_id, share, any);
     if (place == NULL && ps_shares_of_network(&p->shares, share) >= network_share(p) &&
         pushes_sweep(p, share))
-        place = place_to_take(p, id->uuid, id->lane, share, any);
+        place = place_to_take(p, id->uuid, id->stream_id, share, any);
     if (place == NULL)
         return MR_BUSY;
     if (*place != NULL) {
         p->forgotten++;
         p->lost += !may_be_forgotten(p, *place) && was_used_lately(p, *place);
     }
-    free_lane(p, place);
+    free_stream(p, place);
     *out = *place = ps_arena_alloc(p->arena, sizeof(**place), 8);
     if (*out == NULL)
         return MR_OUT_OF_MEMORY;
-    p->tags[place - p->places] = sets_of(p, id->uuid, id->lane).tag;
+    p->tags[place - p->places] = sets_of(p, id->uuid, id->stream_id).tag;
     memcpy((*out)->uuid, id->uuid, MR_UUID_BYTES);
-    (*out)->lane = id->lane;
+    (*out)->stream_id = id->stream_id;
     (*out)->network = id->network;
     (*out)->share = share;
     ps_shares_add(&p->shares, share);
@@ -229,22 +230,22 @@ static enum mr_status find_or_add(struct ps_pushes *p, const struct ps_push_id *
 }
 
 /* A client's network is known, or another, since it pushed last. */
-static void note_network(struct ps_pushes *p, struct ps_push_lane *lane, const struct ps_push_id *id)
+static void note_network(struct ps_pushes *p, struct ps_push_stream *stream, const struct ps_push_id *id)
 {
-    if (id->network == lane->network || id->network == 0)
+    if (id->network == stream->network || id->network == 0)
         return;
-    ps_shares_remove(&p->shares, lane->share);
-    lane->share = ps_shares_find(&p->shares, id->uuid, id->network);
-    lane->network = id->network;
-    ps_shares_add(&p->shares, lane->share);
+    ps_shares_remove(&p->shares, stream->share);
+    stream->share = ps_shares_find(&p->shares, id->uuid, id->network);
+    stream->network = id->network;
+    ps_shares_add(&p->shares, stream->share);
 }
 
 /* ---- pieces ---- */
 
-struct ps_partition_set ps_push_lane_rest(const struct ps_push_lane *lane)
+struct ps_partition_set ps_push_stream_rest(const struct ps_push_stream *stream)
 {
     struct ps_partition_set rest = ps_partitions_all();
-    for (const struct ps_push_piece *piece = lane->rest.next; piece != NULL; piece = piece->mark.next)
+    for (const struct ps_push_piece *piece = stream->rest.next; piece != NULL; piece = piece->mark.next)
         rest = ps_partitions_without(&rest, &piece->partitions);
     return rest;
 }
@@ -262,11 +263,11 @@ static void pushes_join(struct ps_push_mark *to, const struct ps_push_mark *from
 }
 
 /* Pieces that have become alike are one piece. */
-static void join_alike(struct ps_pushes *p, struct ps_push_lane *lane)
+static void join_alike(struct ps_pushes *p, struct ps_push_stream *stream)
 {
-    for (struct ps_push_piece **at = &lane->rest.next; *at != NULL;) {
-        if (is_same(&(*at)->mark, &lane->rest)) {
-            pushes_join(&lane->rest, &(*at)->mark);
+    for (struct ps_push_piece **at = &stream->rest.next; *at != NULL;) {
+        if (is_same(&(*at)->mark, &stream->rest)) {
+            pushes_join(&stream->rest, &(*at)->mark);
             free_piece(p, at);
             continue;
         }
@@ -284,30 +285,30 @@ static void join_alike(struct ps_pushes *p, struct ps_push_lane *lane)
 }
 
 /* Replaces what is recorded for some partitions. */
-static enum mr_status assign(struct ps_pushes *p, struct ps_push_lane *lane,
+static enum mr_status assign(struct ps_pushes *p, struct ps_push_stream *stream,
                              const struct ps_partition_set *partitions, const struct ps_push_mark *mark)
 {
-    const struct ps_partition_set rest = ps_push_lane_rest(lane);
+    const struct ps_partition_set rest = ps_push_stream_rest(stream);
     struct ps_push_piece *piece = NULL; /* else it is the rest, of which nothing is left beside it */
     if (!ps_partitions_within(&rest, partitions) &&
         (piece = ps_arena_alloc(p->arena, sizeof(*piece), 8)) == NULL)
         return MR_OUT_OF_MEMORY;
-    for (struct ps_push_piece **at = &lane->rest.next; *at != NULL;) {
+    for (struct ps_push_piece **at = &stream->rest.next; *at != NULL;) {
         (*at)->partitions = ps_partitions_without(&(*at)->partitions, partitions);
         if (ps_partitions_empty(&(*at)->partitions))
             free_piece(p, at);
         else
             at = &(*at)->mark.next;
     }
-    struct ps_push_mark *to = piece == NULL ? &lane->rest : &piece->mark;
-    struct ps_push_piece *next = lane->rest.next;
+    struct ps_push_mark *to = piece == NULL ? &stream->rest : &piece->mark;
+    struct ps_push_piece *next = stream->rest.next;
     *to = *mark;
     to->next = next;
     if (piece != NULL) {
         piece->partitions = *partitions;
-        lane->rest.next = piece;
+        stream->rest.next = piece;
     }
-    join_alike(p, lane);
+    join_alike(p, stream);
     return MR_OK;
 }
 
@@ -318,10 +319,10 @@ static struct ps_push_mark *next_mark(const struct ps_push_mark *mark)
 
 /* ---- pushes ---- */
 
-static uint64_t highest_given_up(const struct ps_push_lane *lane, uint64_t number)
+static uint64_t highest_given_up(const struct ps_push_stream *stream, uint64_t number)
 {
     uint64_t highest = 0;
-    for (const struct ps_push_mark *mark = &lane->rest; mark != NULL; mark = next_mark(mark)) {
+    for (const struct ps_push_mark *mark = &stream->rest; mark != NULL; mark = next_mark(mark)) {
         uint64_t of_mark = mark->is_unknown ? 0 : ps_push_window_gives_up(&mark->window, number);
         highest = of_mark > highest ? of_mark : highest;
     }
@@ -329,12 +330,12 @@ static uint64_t highest_given_up(const struct ps_push_lane *lane, uint64_t numbe
 }
 
 /* It is being applied, or its mark would give up one that is. */
-static bool has_to_wait(const struct ps_pushes *p, const struct ps_push_lane *lane, uint64_t number)
+static bool has_to_wait(const struct ps_pushes *p, const struct ps_push_stream *stream, uint64_t number)
 {
-    uint64_t gives_up = highest_given_up(lane, number);
+    uint64_t gives_up = highest_given_up(stream, number);
     for (uint32_t i = 0; i < p->running_count; i++) {
         const struct running *r = &p->running[i];
-        if (r->lane == lane && (r->number == number || r->number <= gives_up))
+        if (r->stream == stream && (r->number == number || r->number <= gives_up))
             return true;
     }
     return p->running_count == PS_PUSH_RUNNING_MAX;
@@ -353,45 +354,45 @@ static uint32_t clock_s(const struct ps_pushes *p)
 
 enum ps_push_state ps_pushes_look_up(struct ps_pushes *p, const struct ps_push_id *id)
 {
-    struct ps_push_lane *lane;
-    enum mr_status status = find_or_add(p, id, false, &lane);
+    struct ps_push_stream *stream;
+    enum mr_status status = find_or_add(p, id, false, &stream);
     if (status != MR_OK)
         return status == MR_BUSY ? PS_PUSH_WAITS : PS_PUSH_NO_MEMORY;
-    note_network(p, lane, id);
-    lane->used = ++p->pushes;
-    lane->used_s = clock_s(p);
+    note_network(p, stream, id);
+    stream->used = ++p->pushes;
+    stream->used_s = clock_s(p);
     uint32_t marks = 0, applied = 0;
-    for (const struct ps_push_mark *mark = &lane->rest; mark != NULL; mark = next_mark(mark)) {
+    for (const struct ps_push_mark *mark = &stream->rest; mark != NULL; mark = next_mark(mark)) {
         marks++;
         applied += has_number(mark, id->number);
     }
     if (applied == marks)
         return PS_PUSH_APPLIED;
-    if (has_to_wait(p, lane, id->number))
+    if (has_to_wait(p, stream, id->number))
         return PS_PUSH_WAITS;
     return applied == 0 ? PS_PUSH_NEW : PS_PUSH_PARTLY;
 }
 
 bool ps_pushes_has(const struct ps_pushes *p, const struct ps_push_id *id, uint32_t partition)
 {
-    const struct ps_push_lane *lane = pushes_find(p, id->uuid, id->lane);
-    if (lane == NULL)
+    const struct ps_push_stream *stream = pushes_find(p, id->uuid, id->stream_id);
+    if (stream == NULL)
         return false;
-    const struct ps_push_piece *piece = lane->rest.next;
+    const struct ps_push_piece *piece = stream->rest.next;
     while (piece != NULL && !ps_partitions_has(&piece->partitions, partition))
         piece = piece->mark.next;
-    return has_number(piece != NULL ? &piece->mark : &lane->rest, id->number);
+    return has_number(piece != NULL ? &piece->mark : &stream->rest, id->number);
 }
 
 struct ps_partition_set ps_pushes_partitions(const struct ps_pushes *p, const struct ps_push_id *id)
 {
     struct ps_partition_set partitions = {{0}};
-    const struct ps_push_lane *lane = pushes_find(p, id->uuid, id->lane);
-    if (lane == NULL)
+    const struct ps_push_stream *stream = pushes_find(p, id->uuid, id->stream_id);
+    if (stream == NULL)
         return partitions;
-    if (has_number(&lane->rest, id->number))
-        partitions = ps_push_lane_rest(lane);
-    for (const struct ps_push_piece *piece = lane->rest.next; piece != NULL; piece = piece->mark.next)
+    if (has_number(&stream->rest, id->number))
+        partitions = ps_push_stream_rest(stream);
+    for (const struct ps_push_piece *piece = stream->rest.next; piece != NULL; piece = piece->mark.next)
         if (has_number(&piece->mark, id->number))
             partitions = ps_partitions_or(&partitions, &piece->partitions);
     return partitions;
@@ -399,19 +400,19 @@ struct ps_partition_set ps_pushes_partitions(const struct ps_pushes *p, const st
 
 bool ps_pushes_has_unknown(const struct ps_pushes *p, const struct ps_push_id *id)
 {
-    const struct ps_push_lane *lane = pushes_find(p, id->uuid, id->lane);
-    const struct ps_push_mark *mark = lane != NULL ? &lane->rest : NULL;
+    const struct ps_push_stream *stream = pushes_find(p, id->uuid, id->stream_id);
+    const struct ps_push_mark *mark = stream != NULL ? &stream->rest : NULL;
     while (mark != NULL && !mark->is_unknown)
         mark = next_mark(mark);
     return mark != NULL;
 }
 
-static struct ps_partition_set unknown_of(const struct ps_push_lane *lane)
+static struct ps_partition_set unknown_of(const struct ps_push_stream *stream)
 {
     struct ps_partition_set unknown = {{0}};
-    if (lane->rest.is_unknown)
-        unknown = ps_push_lane_rest(lane);
-    for (const struct ps_push_piece *piece = lane->rest.next; piece != NULL; piece = piece->mark.next)
+    if (stream->rest.is_unknown)
+        unknown = ps_push_stream_rest(stream);
+    for (const struct ps_push_piece *piece = stream->rest.next; piece != NULL; piece = piece->mark.next)
         if (piece->mark.is_unknown)
             unknown = ps_partitions_or(&unknown, &piece->partitions);
     return unknown;
@@ -421,41 +422,41 @@ static struct ps_partition_set unknown_of(const struct ps_push_lane *lane)
 enum mr_status ps_pushes_cover(struct ps_pushes *p, const struct ps_push_id *id,
                                const struct ps_partition_set *touched)
 {
-    struct ps_push_lane *lane = pushes_find(p, id->uuid, id->lane);
-    if (lane == NULL)
+    struct ps_push_stream *stream = pushes_find(p, id->uuid, id->stream_id);
+    if (stream == NULL)
         return MR_OK;
-    const struct ps_partition_set unknown = unknown_of(lane), known = ps_partitions_and(&unknown, touched);
+    const struct ps_partition_set unknown = unknown_of(stream), known = ps_partitions_and(&unknown, touched);
     const struct ps_push_mark mark = {.window.floor =
                                           id->number > MR_PUSH_WINDOW ? id->number - MR_PUSH_WINDOW : 0};
-    return ps_partitions_empty(&known) ? MR_OK : assign(p, lane, &known, &mark);
+    return ps_partitions_empty(&known) ? MR_OK : assign(p, stream, &known, &mark);
 }
 
 void ps_pushes_start(struct ps_pushes *p, const struct ps_push_id *id)
 {
-    struct ps_push_lane *lane = pushes_find(p, id->uuid, id->lane);
-    assert(lane != NULL);
+    struct ps_push_stream *stream = pushes_find(p, id->uuid, id->stream_id);
+    assert(stream != NULL);
     if (p->running_count < PS_PUSH_RUNNING_MAX) /* else it was applied before, and is marked */
-        p->running[p->running_count++] = (struct running){lane, id->number};
+        p->running[p->running_count++] = (struct running){stream, id->number};
 }
 
-static uint64_t pushes_add(struct ps_pushes *p, struct ps_push_lane *lane, uint64_t number)
+static uint64_t pushes_add(struct ps_pushes *p, struct ps_push_stream *stream, uint64_t number)
 {
     uint64_t given_up = 0;
-    for (struct ps_push_mark *mark = &lane->rest; mark != NULL; mark = next_mark(mark)) {
+    for (struct ps_push_mark *mark = &stream->rest; mark != NULL; mark = next_mark(mark)) {
         uint64_t of_mark = mark->is_unknown ? 0 : ps_push_window_add(&mark->window, number);
         given_up = of_mark > given_up ? of_mark : given_up;
     }
-    join_alike(p, lane);
+    join_alike(p, stream);
     return given_up;
 }
 
 uint64_t ps_pushes_finish(struct ps_pushes *p, const struct ps_push_id *id)
 {
-    struct ps_push_lane *lane = pushes_find(p, id->uuid, id->lane);
-    for (uint32_t i = 0; i < p->running_count && lane != NULL; i++) {
-        if (p->running[i].lane == lane && p->running[i].number == id->number) {
+    struct ps_push_stream *stream = pushes_find(p, id->uuid, id->stream_id);
+    for (uint32_t i = 0; i < p->running_count && stream != NULL; i++) {
+        if (p->running[i].stream == stream && p->running[i].number == id->number) {
             p->running[i] = p->running[--p->running_count];
-            return pushes_add(p, lane, id->number);
+            return pushes_add(p, stream, id->number);
         }
     }
     return 0;
@@ -463,26 +464,27 @@ uint64_t ps_pushes_finish(struct ps_pushes *p, const struct ps_push_id *id)
 
 bool ps_pushes_skip(struct ps_pushes *p, const struct ps_push_id *id, uint64_t from)
 {
-    struct ps_push_lane *lane = pushes_find(p, id->uuid, id->lane);
-    assert(lane != NULL);
-    uint64_t in_the_way = highest_given_up(lane, id->number);
+    struct ps_push_stream *stream = pushes_find(p, id->uuid, id->stream_id);
+    assert(stream != NULL);
+    uint64_t in_the_way = highest_given_up(stream, id->number);
     for (uint32_t i = 0; i < p->running_count; i++) {
         const struct running *r = &p->running[i];
-        if (r->lane == lane && (r->number <= in_the_way || (r->number >= from && r->number <= id->number)))
+        if (r->stream == stream &&
+            (r->number <= in_the_way || (r->number >= from && r->number <= id->number)))
             return false;
     }
-    for (struct ps_push_mark *mark = &lane->rest; mark != NULL; mark = next_mark(mark))
+    for (struct ps_push_mark *mark = &stream->rest; mark != NULL; mark = next_mark(mark))
         if (!mark->is_unknown)
             ps_push_window_add_range(&mark->window, from, id->number);
-    join_alike(p, lane);
+    join_alike(p, stream);
     return true;
 }
 
 /* ---- checkpoints ---- */
 
-uint64_t ps_pushes_durable(const struct ps_pushes *p, const uint8_t *uuid, uint32_t lane)
+uint64_t ps_pushes_durable(const struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_id)
 {
-    const struct ps_push_lane *at = pushes_find(p, uuid, lane);
+    const struct ps_push_stream *at = pushes_find(p, uuid, stream_id);
     uint64_t lowest = UINT64_MAX;
     for (const struct ps_push_mark *mark = at != NULL ? &at->rest : NULL; mark != NULL;
          mark = next_mark(mark)) {
@@ -495,7 +497,7 @@ uint64_t ps_pushes_durable(const struct ps_pushes *p, const uint8_t *uuid, uint3
 void ps_pushes_cut(struct ps_pushes *p)
 {
     assert(p->running_count == 0);
-    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
+    for (uint32_t i = 0; i < PS_PUSH_STREAMS_MAX; i++)
         for (struct ps_push_mark *mark = p->places[i] != NULL ? &p->places[i]->rest : NULL; mark != NULL;
              mark = next_mark(mark))
             mark->floors[PS_FLOOR_CUT] = mark->window.floor;
@@ -503,7 +505,7 @@ void ps_pushes_cut(struct ps_pushes *p)
 
 void ps_pushes_advance(struct ps_pushes *p, enum ps_push_floor from, enum ps_push_floor to)
 {
-    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
+    for (uint32_t i = 0; i < PS_PUSH_STREAMS_MAX; i++)
         for (struct ps_push_mark *mark = p->places[i] != NULL ? &p->places[i]->rest : NULL; mark != NULL;
              mark = next_mark(mark))
             for (uint32_t floor = from + 1; floor <= to; floor++)
@@ -516,19 +518,19 @@ static bool is_nothing(const struct ps_push_mark *mark)
     return memcmp(&mark->window, &nothing, sizeof(nothing)) == 0;
 }
 
-const struct ps_push_lane *ps_pushes_at(const struct ps_pushes *p, uint32_t i)
+const struct ps_push_stream *ps_pushes_at(const struct ps_pushes *p, uint32_t i)
 {
-    const struct ps_push_lane *lane = p->places[i];
-    return lane == NULL || (lane->rest.next == NULL && is_nothing(&lane->rest)) ? NULL : lane;
+    const struct ps_push_stream *stream = p->places[i];
+    return stream == NULL || (stream->rest.next == NULL && is_nothing(&stream->rest)) ? NULL : stream;
 }
 
 /* There is no place for it but that of one that pushed later. */
 static bool has_no_place(struct ps_pushes *p, const struct ps_push_load *piece)
 {
-    if (pushes_find(p, piece->uuid, piece->lane) != NULL)
+    if (pushes_find(p, piece->uuid, piece->stream_id) != NULL)
         return false;
     const struct ps_share share = ps_shares_find(&p->shares, piece->uuid, 0);
-    struct ps_push_lane **place = place_to_take(p, piece->uuid, piece->lane, share, true);
+    struct ps_push_stream **place = place_to_take(p, piece->uuid, piece->stream_id, share, true);
     const bool is_taken = place != NULL && *place != NULL;
     const bool is_idle = is_taken && p->guard.now_s != NULL && may_be_forgotten(p, *place);
     return place == NULL || (is_taken && !is_idle && (*place)->used > piece->used);
@@ -538,45 +540,45 @@ enum mr_status ps_pushes_load(struct ps_pushes *p, const struct ps_push_load *pi
                               const struct ps_partition_set *partitions)
 {
     const struct ps_partition_set all = ps_partitions_all();
-    struct ps_push_lane *lane;
+    struct ps_push_stream *stream;
     if (has_no_place(p, piece)) {
         p->forgotten++;
         p->lost++;
         return MR_OK;
     }
-    const bool is_new = pushes_find(p, piece->uuid, piece->lane) == NULL;
-    const struct ps_push_id id = {.uuid = piece->uuid, .lane = piece->lane};
-    enum mr_status status = find_or_add(p, &id, true, &lane);
+    const bool is_new = pushes_find(p, piece->uuid, piece->stream_id) == NULL;
+    const struct ps_push_id id = {.uuid = piece->uuid, .stream_id = piece->stream_id};
+    enum mr_status status = find_or_add(p, &id, true, &stream);
     if (status != MR_OK)
         return status;
     if (is_new)
-        lane->rest.is_unknown = true;
+        stream->rest.is_unknown = true;
     struct ps_push_mark mark = {.window = piece->window};
     for (uint32_t i = 0; i < PS_FLOOR_COUNT; i++)
         mark.floors[i] = piece->is_cut ? (i == PS_FLOOR_CUT ? piece->window.floor : 0) : piece->durable;
-    lane->used = piece->used > lane->used ? piece->used : lane->used;
+    stream->used = piece->used > stream->used ? piece->used : stream->used;
     p->pushes = p->pushes > piece->used ? p->pushes : piece->used;
-    lane->used_s = clock_s(p);
-    return assign(p, lane, partitions != NULL ? partitions : &all, &mark);
+    stream->used_s = clock_s(p);
+    return assign(p, stream, partitions != NULL ? partitions : &all, &mark);
 }
 
 /* Of one of which nothing is known any more. */
-static bool is_unknown(const struct ps_push_lane *lane)
+static bool is_unknown(const struct ps_push_stream *stream)
 {
-    return lane->rest.is_unknown && lane->rest.next == NULL;
+    return stream->rest.is_unknown && stream->rest.next == NULL;
 }
 
 enum mr_status ps_pushes_forget(struct ps_pushes *p, const struct ps_partition_set *partitions)
 {
     static const struct ps_push_mark unknown = {.is_unknown = true};
-    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
+    for (uint32_t i = 0; i < PS_PUSH_STREAMS_MAX; i++) {
         if (p->places[i] == NULL)
             continue;
         enum mr_status status = assign(p, p->places[i], partitions, &unknown);
         if (status != MR_OK)
             return status;
         if (is_unknown(p->places[i]) && !is_running(p, p->places[i]))
-            free_lane(p, &p->places[i]);
+            free_stream(p, &p->places[i]);
     }
     return MR_OK;
 }

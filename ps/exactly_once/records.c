@@ -84,50 +84,50 @@ static void write_client(struct writing *w, const struct ps_client *client)
 }
 
 /* partitions NULL: all. */
-static void write_mark(struct writing *w, const struct ps_push_lane *lane, const struct ps_push_mark *mark,
-                       const struct ps_partition_set *partitions)
+static void write_mark(struct writing *w, const struct ps_push_stream *stream,
+                       const struct ps_push_mark *mark, const struct ps_partition_set *partitions)
 {
     uint64_t words[PS_PUSH_WINDOW_WORDS];
-    struct ps_stored_lane stored = {
-        .lane = lane->lane,
+    struct ps_stored_push_stream stored = {
+        .stream_id = stream->stream_id,
         .word_count = (uint16_t)ps_push_window_store(&mark->window, words),
         .has_partitions = partitions != NULL,
         .floor = mark->window.floor,
         .durable = w->set != NULL ? mark->floors[PS_FLOOR_DURABLE] : 0,
     };
     const size_t word_bytes = stored.word_count * sizeof(*words);
-    uint8_t *to = add_record(w, (struct ps_record){.kind = PS_RECORD_LANE,
-                                                   .offset = lane->used,
+    uint8_t *to = add_record(w, (struct ps_record){.kind = PS_RECORD_PUSH_STREAM,
+                                                   .offset = stream->used,
                                                    .bytes = sizeof(stored) + word_bytes +
                                                             (partitions != NULL ? sizeof(*partitions) : 0)});
     if (to == NULL)
         return;
-    memcpy(stored.uuid, lane->uuid, MR_UUID_BYTES);
+    memcpy(stored.uuid, stream->uuid, MR_UUID_BYTES);
     memcpy(to, &stored, sizeof(stored));
     memcpy(to + sizeof(stored), words, word_bytes);
     if (partitions != NULL)
         memcpy(to + sizeof(stored) + word_bytes, partitions, sizeof(*partitions));
 }
 
-static void write_part(struct writing *w, const struct ps_push_lane *lane, const struct ps_push_mark *mark,
-                       struct ps_partition_set partitions)
+static void write_part(struct writing *w, const struct ps_push_stream *stream,
+                       const struct ps_push_mark *mark, struct ps_partition_set partitions)
 {
     if (w->set != NULL)
         partitions = ps_partitions_and(&partitions, w->set);
     if (!mark->is_unknown && !ps_partitions_empty(&partitions))
-        write_mark(w, lane, mark, &partitions);
+        write_mark(w, stream, mark, &partitions);
 }
 
-static void write_lane(struct writing *w, const struct ps_push_lane *lane)
+static void write_push_stream(struct writing *w, const struct ps_push_stream *stream)
 {
-    if (lane->rest.next == NULL && w->set == NULL) {
-        if (!lane->rest.is_unknown)
-            write_mark(w, lane, &lane->rest, NULL);
+    if (stream->rest.next == NULL && w->set == NULL) {
+        if (!stream->rest.is_unknown)
+            write_mark(w, stream, &stream->rest, NULL);
         return;
     }
-    write_part(w, lane, &lane->rest, ps_push_lane_rest(lane));
-    for (const struct ps_push_piece *piece = lane->rest.next; piece != NULL; piece = piece->mark.next)
-        write_part(w, lane, &piece->mark, piece->partitions);
+    write_part(w, stream, &stream->rest, ps_push_stream_rest(stream));
+    for (const struct ps_push_piece *piece = stream->rest.next; piece != NULL; piece = piece->mark.next)
+        write_part(w, stream, &piece->mark, piece->partitions);
 }
 
 static size_t write_all(struct writing *w)
@@ -143,9 +143,9 @@ static size_t write_all(struct writing *w)
     for (uint32_t i = 0; i < PS_CLIENTS_MAX; i++)
         if (ps_clients_at(r->clients, i)->used != 0)
             write_client(w, ps_clients_at(r->clients, i));
-    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
+    for (uint32_t i = 0; i < PS_PUSH_STREAMS_MAX; i++)
         if (ps_pushes_at(r->pushes, i) != NULL)
-            write_lane(w, ps_pushes_at(r->pushes, i));
+            write_push_stream(w, ps_pushes_at(r->pushes, i));
     return w->at;
 }
 
@@ -161,18 +161,20 @@ size_t ps_records_export(const struct ps_records *r, const struct ps_partition_s
 
 /* ---- reading ---- */
 
-bool ps_stored_lane_read(const struct ps_record *record, const uint8_t *bytes, struct ps_push_load *out,
-                         const struct ps_partition_set **partitions)
+bool ps_stored_push_stream_read(const struct ps_record *record, const uint8_t *bytes,
+                                struct ps_push_load *out, const struct ps_partition_set **partitions)
 {
-    const struct ps_stored_lane *stored = (const struct ps_stored_lane *)(const void *)bytes;
+    const struct ps_stored_push_stream *stored = (const struct ps_stored_push_stream *)(const void *)bytes;
     if (record->bytes < sizeof(*stored) || stored->word_count > PS_PUSH_WINDOW_WORDS ||
         stored->has_partitions > 1 ||
         record->bytes != sizeof(*stored) + stored->word_count * sizeof(uint64_t) +
                              stored->has_partitions * sizeof(**partitions) ||
-        !mr_push_lane_is_valid(stored->lane) || stored->floor > mr_push_number_max(stored->lane))
+        !mr_push_stream_is_valid(stored->stream_id) || stored->floor > mr_push_number_max(stored->stream_id))
         return false;
-    *out = (struct ps_push_load){
-        .uuid = stored->uuid, .lane = stored->lane, .used = record->offset, .durable = stored->durable};
+    *out = (struct ps_push_load){.uuid = stored->uuid,
+                                 .stream_id = stored->stream_id,
+                                 .used = record->offset,
+                                 .durable = stored->durable};
     ps_push_window_load(&out->window, stored->floor, stored->words, stored->word_count);
     *partitions = stored->has_partitions != 0
                       ? (const struct ps_partition_set *)(const void *)(stored->words + stored->word_count)
@@ -225,14 +227,14 @@ static bool read_stream(struct import *m, const struct ps_record *record, const 
 
 static bool read_record(struct import *m, const struct ps_record *record, const uint8_t *bytes)
 {
-    struct ps_push_load lane;
+    struct ps_push_load stream;
     const struct ps_partition_set *partitions;
     if (ps_record_check(record) != NULL)
         return false;
     if (record->kind == PS_RECORD_STREAM)
         return read_stream(m, record, bytes);
-    if (record->kind == PS_RECORD_LANE)
-        return ps_stored_lane_read(record, bytes, &lane, &partitions) && partitions != NULL;
+    if (record->kind == PS_RECORD_PUSH_STREAM)
+        return ps_stored_push_stream_read(record, bytes, &stream, &partitions) && partitions != NULL;
     return record->kind == PS_RECORD_CLIENT;
 }
 
@@ -502,7 +504,7 @@ static enum mr_status import_batches(struct import *m)
     return status;
 }
 
-/* ---- lanes and clients ---- */
+/* ---- push streams and clients ---- */
 
 static bool import_client(struct import *m, const struct ps_record *record, const uint8_t *bytes)
 {
@@ -515,16 +517,16 @@ static bool import_client(struct import *m, const struct ps_record *record, cons
     return true;
 }
 
-static bool import_lane(struct import *m, const struct ps_record *record, const uint8_t *bytes)
+static bool import_stream(struct import *m, const struct ps_record *record, const uint8_t *bytes)
 {
-    struct ps_push_load lane;
+    struct ps_push_load stream;
     const struct ps_partition_set *partitions;
-    if (record->kind != PS_RECORD_LANE)
+    if (record->kind != PS_RECORD_PUSH_STREAM)
         return true;
-    if (!ps_stored_lane_read(record, bytes, &lane, &partitions) || partitions == NULL)
+    if (!ps_stored_push_stream_read(record, bytes, &stream, &partitions) || partitions == NULL)
         return false; /* it was looked at before */
     const struct ps_partition_set taken = ps_partitions_and(partitions, m->set);
-    return ps_partitions_empty(&taken) || ps_pushes_load(m->records->pushes, &lane, &taken) == MR_OK;
+    return ps_partitions_empty(&taken) || ps_pushes_load(m->records->pushes, &stream, &taken) == MR_OK;
 }
 
 enum mr_status ps_records_import(struct ps_records *r, const struct ps_partition_set *set,
@@ -533,11 +535,11 @@ enum mr_status ps_records_import(struct ps_records *r, const struct ps_partition
     struct import m = {.records = r, .set = set, .others = others};
     m.streams = calloc(PS_STREAMS_MAX, sizeof(*m.streams));
     m.partials = calloc(size / sizeof(struct ps_partial) + 1, sizeof(void *));
-    enum mr_status status = m.streams == NULL || m.partials == NULL      ? MR_NO_MEMORY
-                            : !each_record(&m, bytes, size, read_record) ? MR_BAD_MESSAGE
-                            : ps_pushes_forget(r->pushes, set) != MR_OK  ? MR_OUT_OF_MEMORY
-                            : !each_record(&m, bytes, size, import_lane) ? MR_OUT_OF_MEMORY
-                                                                         : import_batches(&m);
+    enum mr_status status = m.streams == NULL || m.partials == NULL        ? MR_NO_MEMORY
+                            : !each_record(&m, bytes, size, read_record)   ? MR_BAD_MESSAGE
+                            : ps_pushes_forget(r->pushes, set) != MR_OK    ? MR_OUT_OF_MEMORY
+                            : !each_record(&m, bytes, size, import_stream) ? MR_OUT_OF_MEMORY
+                                                                           : import_batches(&m);
     if (status == MR_OK)
         each_record(&m, bytes, size, import_client);
     free(m.streams);

@@ -40,15 +40,15 @@ enum ps_stream_record {
     PS_STREAM_PLAN = 2,    /* u64 stream, u64[3] struct mr_plan, u64 use */
 };
 
-/* Reads a PS_RECORD_LANE; *partitions NULL: all. False: it is malformed. */
-bool ps_stored_lane_read(const struct ps_record *record, const uint8_t *bytes, struct ps_push_load *out,
-                         const struct ps_partition_set **partitions);
+/* Reads a PS_RECORD_PUSH_STREAM; *partitions NULL: all. False: it is malformed. */
+bool ps_stored_push_stream_read(const struct ps_record *record, const uint8_t *bytes,
+                                struct ps_push_load *out, const struct ps_partition_set **partitions);
 
 /* Writes all records of core `core` of `core_count`, for a checkpoint, unless `out` is NULL. Returns how many
  * bytes they are. */
 size_t ps_records_write(const struct ps_records *r, uint32_t core, uint32_t core_count, uint8_t *out);
-/* Does the same with what is recorded for a set of partitions: streams, clients, and of lanes what is about
- * the set. */
+/* Does the same with what is recorded for a set of partitions: streams, clients, and of push streams what
+ * is about the set. */
 size_t ps_records_export(const struct ps_records *r, const struct ps_partition_set *set, uint8_t *out);
 /* Takes in what another core has recorded for a set of partitions. `others` are the partitions that this core
  * serves besides: for them its own records hold on. A batch that only one of the two has applied is then

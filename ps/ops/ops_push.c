@@ -50,34 +50,35 @@ static uint64_t sequence_of(const struct ps_op *op)
 
 static struct ps_push_id id_of(const struct ps_op *op)
 {
-    uint32_t lane = mr_push_lane(sequence_of(op));
+    uint32_t stream_id = mr_push_stream_id(sequence_of(op));
     return (struct ps_push_id){
         .uuid = op->request->client_uuid,
-        .lane = lane != 0 ? lane : mr_push_lane_of(op->core->node->core_count, op->core->index),
+        .stream_id =
+            stream_id != 0 ? stream_id : mr_push_stream_of_core(op->core->node->core_count, op->core->index),
         .number = mr_push_number(sequence_of(op)),
         .network = op->request->network};
 }
 
-/* A core's lane of this map is its core's alone; lanes of other maps are everybody's. Other nodes of a
- * cluster have cores of the same numbers, and partitions move between them. */
+/* A core's push stream of this map is its core's alone; push streams of other maps are everybody's. Other
+ * nodes of a cluster have cores of the same numbers, and partitions move between them. */
 static bool check_number(const struct ps_op *op, const struct ps_push_id *id)
 {
-    uint32_t cores = mr_push_lane_cores(id->lane), core = mr_push_lane_core(id->lane);
+    uint32_t cores = mr_push_stream_cores(id->stream_id), core = mr_push_stream_core(id->stream_id);
     if (id->number == 0)
         return ps_refuse(op, MR_INVALID_ARGUMENT, "push number 0: a client's pushes are numbered from 1");
-    if (mr_push_lane_is_chosen(id->lane))
+    if (mr_push_stream_is_chosen(id->stream_id))
         return true;
     if (op->core->node->is_member)
-        return ps_refuse(
-            op, MR_INVALID_ARGUMENT,
-            "a core's lane: a member of a cluster takes pushes in lanes that the client chooses");
-    if (!mr_push_lane_is_valid(id->lane)) {
-        return ps_refuse(op, MR_INVALID_ARGUMENT, "lane of core %u of %u: there is no such core", core,
+        return ps_refuse(op, MR_INVALID_ARGUMENT,
+                         "a core's push stream: a member of a cluster takes pushes in push streams that the "
+                         "client chooses");
+    if (!mr_push_stream_is_valid(id->stream_id)) {
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "push stream of core %u of %u: there is no such core", core,
                          cores);
     }
     if (cores == op->core->node->core_count && core != op->core->index) {
-        return ps_refuse(op, MR_INVALID_ARGUMENT, "lane of core %u of %u: this is core %u", core, cores,
-                         op->core->index);
+        return ps_refuse(op, MR_INVALID_ARGUMENT, "push stream of core %u of %u: this is core %u", core,
+                         cores, op->core->index);
     }
     return true;
 }
@@ -94,8 +95,9 @@ static enum ps_push_state look_up(const struct ps_op *op)
         ps_refuse(op, MR_OUT_OF_MEMORY, "no memory for the record of pushes: raise batches.memory_mib");
         return PS_PUSH_WAITS;
     }
-    uint64_t durable = ps_pushes_durable(core->pushes, id.uuid, id.lane);
-    mr_reply_set_sequence(op->ep, op->request->ref, mr_push_sequence(mr_push_lane(sequence_of(op)), durable));
+    uint64_t durable = ps_pushes_durable(core->pushes, id.uuid, id.stream_id);
+    mr_reply_set_sequence(op->ep, op->request->ref,
+                          mr_push_sequence(mr_push_stream_id(sequence_of(op)), durable));
     if (state == PS_PUSH_WAITS)
         ps_hold_back(op, &core->counters.pushes_waiting);
     return state;

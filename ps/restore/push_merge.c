@@ -17,7 +17,7 @@ struct ps_push_merge {
     const struct ps_saved_writers *writers;
     const bool *owns;
     uint32_t count, room;
-    struct saved *saved; /* once finished: by client, lane, writer */
+    struct saved *saved; /* once finished: by client, push stream, writer */
 };
 
 struct ps_push_merge *ps_push_merge_create(const struct ps_saved_writers *writers, const bool *owns)
@@ -67,31 +67,31 @@ static bool push_merge_grow(struct ps_push_merge *m)
     return true;
 }
 
-/* A range of partitions, of a lane of a core: the format before version 6. */
+/* A range of partitions, of a push stream of a core: the format before version 6. */
 static bool read_range(const struct ps_record *record, const uint8_t *bytes, struct saved *to,
                        struct ps_partition_set *partitions)
 {
     const struct ps_stored_pushes *stored = (const struct ps_stored_pushes *)(const void *)bytes;
-    if (mr_push_lane_is_chosen(stored->lane) || !mr_push_lane_is_valid(stored->lane) ||
+    if (mr_push_stream_is_chosen(stored->stream_id) || !mr_push_stream_is_valid(stored->stream_id) ||
         stored->partition >= stored->partition_end || stored->partition_end > MR_PARTITION_COUNT ||
         stored->reserved != 0 || stored->floor > MR_PUSH_NUMBER_MAX)
         return false;
     memcpy(to->uuid, stored->uuid, MR_UUID_BYTES);
     to->is_range = true;
-    to->piece.lane = stored->lane;
+    to->piece.stream_id = stored->stream_id;
     ps_push_window_load(&to->piece.window, stored->floor, stored->words,
                         (uint32_t)((record->bytes - sizeof(*stored)) / sizeof(uint64_t)));
     *partitions = ps_partitions_range(stored->partition, stored->partition_end);
     return true;
 }
 
-static bool read_lane(const struct ps_record *record, const uint8_t *bytes, struct saved *to,
-                      struct ps_partition_set *partitions)
+static bool read_stream(const struct ps_record *record, const uint8_t *bytes, struct saved *to,
+                        struct ps_partition_set *partitions)
 {
     const struct ps_partition_set *some;
     if (record->kind == PS_RECORD_PUSHES)
         return read_range(record, bytes, to, partitions);
-    if (!ps_stored_lane_read(record, bytes, &to->piece, &some))
+    if (!ps_stored_push_stream_read(record, bytes, &to->piece, &some))
         return false;
     memcpy(to->uuid, to->piece.uuid, MR_UUID_BYTES);
     *partitions = some != NULL ? *some : ps_partitions_all();
@@ -106,7 +106,7 @@ enum mr_status ps_push_merge_add(struct ps_push_merge *m, uint32_t part, const s
     };
     const struct ps_partition_set all = ps_partitions_all();
     struct ps_partition_set partitions;
-    if (saved.writer == m->writers->count || !read_lane(record, bytes, &saved, &partitions))
+    if (saved.writer == m->writers->count || !read_stream(record, bytes, &saved, &partitions))
         return corrupt(text);
     if (!m->writers->counts[saved.writer])
         return MR_OK;
@@ -128,16 +128,17 @@ enum mr_status ps_push_merge_add(struct ps_push_merge *m, uint32_t part, const s
 
 /* ---- merging ---- */
 
-static int compare_lanes(const struct saved *a, const struct saved *b)
+static int compare_streams(const struct saved *a, const struct saved *b)
 {
     int order = memcmp(a->uuid, b->uuid, MR_UUID_BYTES);
-    return order != 0 ? order : (a->piece.lane > b->piece.lane) - (a->piece.lane < b->piece.lane);
+    return order != 0 ? order
+                      : (a->piece.stream_id > b->piece.stream_id) - (a->piece.stream_id < b->piece.stream_id);
 }
 
 static int compare(const void *a, const void *b)
 {
     const struct saved *x = a, *y = b;
-    int order = compare_lanes(x, y);
+    int order = compare_streams(x, y);
     return order != 0 ? order : (x->writer > y->writer) - (x->writer < y->writer);
 }
 
@@ -146,7 +147,7 @@ static struct ps_partition_set set_of(const struct saved *s)
     return s->partitions != NULL ? *s->partitions : ps_partitions_all();
 }
 
-/* Checks that a writer's pieces of a lane do not overlap; ranges cover all partitions. */
+/* Checks that a writer's pieces of a push stream do not overlap; ranges cover all partitions. */
 static bool is_consistent(const struct saved *saved, uint32_t count)
 {
     struct ps_partition_set covered = {{0}};
@@ -196,26 +197,26 @@ static enum mr_status push_merge_load(const struct output *out, const struct sav
     return ps_pushes_load(out->core->pushes, &piece, partitions);
 }
 
-/* The partitions that pushes of a core's lane can be about. */
-static struct ps_partition_set slice_of(uint32_t lane)
+/* The partitions that pushes of a core's push stream can be about. */
+static struct ps_partition_set slice_of(uint32_t stream_id)
 {
-    const uint32_t cores = mr_push_lane_cores(lane), core = mr_push_lane_core(lane);
+    const uint32_t cores = mr_push_stream_cores(stream_id), core = mr_push_stream_core(stream_id);
     return ps_partitions_range((core * MR_PARTITION_COUNT + cores - 1) / cores,
                                ((core + 1) * MR_PARTITION_COUNT + cores - 1) / cores);
 }
 
-/* saved[0 .. count) are all records of a lane. Of a core's lane, a writer without a record has applied
- * nothing; of one that a client chose, it is not known whether it has anything to do with it. */
-static enum mr_status load_lane(const struct output *out, const struct saved *saved, uint32_t count)
+/* saved[0 .. count) are all records of a push stream. Of a core's push stream, a writer without a record
+ * has applied nothing; of one that a client chose, it is not known whether it has anything to do with it. */
+static enum mr_status load_stream(const struct output *out, const struct saved *saved, uint32_t count)
 {
     static const struct ps_push_window nothing;
-    const bool is_chosen = mr_push_lane_is_chosen(saved[0].piece.lane);
+    const bool is_chosen = mr_push_stream_is_chosen(saved[0].piece.stream_id);
     const struct ps_partition_set all = ps_partitions_all();
     struct ps_partition_set wanted = out->mine, given = {{0}};
     enum mr_status status = MR_OK;
     uint64_t used = 0;
     if (!is_chosen) {
-        const struct ps_partition_set slice = slice_of(saved[0].piece.lane);
+        const struct ps_partition_set slice = slice_of(saved[0].piece.stream_id);
         wanted = ps_partitions_and(&wanted, &slice);
     }
     if (ps_partitions_empty(&wanted))
@@ -246,9 +247,9 @@ static enum mr_status load_merged(const struct output *out)
     const struct ps_push_merge *m = out->m;
     enum mr_status status = MR_OK;
     for (uint32_t i = 0, end; i < m->count && status == MR_OK; i = end) {
-        for (end = i + 1; end < m->count && compare_lanes(&m->saved[i], &m->saved[end]) == 0;)
+        for (end = i + 1; end < m->count && compare_streams(&m->saved[i], &m->saved[end]) == 0;)
             end++;
-        status = load_lane(out, m->saved + i, end - i);
+        status = load_stream(out, m->saved + i, end - i);
     }
     return status;
 }

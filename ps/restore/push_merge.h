@@ -2,10 +2,10 @@
  * of the cores that read it.
  *
  * A node that has the partitions and cores of one that wrote it takes that one's records, core by core.
- * Otherwise every core takes of each lane what is recorded for its partitions, by whoever had them. If the
- * checkpoint was made while clients sent pushes of an old lane again, only some of the writing cores may have
- * applied them: then the lane is in pieces (ps/exactly_once/pushes.h), so that each key's gradient is applied
- * once.
+ * Otherwise every core takes of each push stream what is recorded for its partitions, by whoever had them. If
+ * the checkpoint was made while clients sent pushes of an old push stream again, only some of the writing
+ * cores may have applied them: then the push stream is in pieces (ps/exactly_once/pushes.h), so that each
+ * key's gradient is applied once.
  */
 #ifndef PS_PUSH_MERGE_H
 #define PS_PUSH_MERGE_H
@@ -22,8 +22,8 @@ struct ps_push_merge;
  * all. */
 struct ps_push_merge *ps_push_merge_create(const struct ps_saved_writers *writers, const bool *owns);
 void ps_push_merge_destroy(struct ps_push_merge *m); /* NULL is fine */
-/* Adds a PS_RECORD_PUSHES or PS_RECORD_LANE of a part of the checkpoint; it is copied. `text` here and below:
- * PS_RESTORE_TEXT_BYTES. */
+/* Adds a PS_RECORD_PUSHES or PS_RECORD_PUSH_STREAM of a part of the checkpoint; it is copied. `text` here
+ * and below: PS_RESTORE_TEXT_BYTES. */
 enum mr_status ps_push_merge_add(struct ps_push_merge *m, uint32_t part, const struct ps_record *record,
                                  const uint8_t *bytes, char *text);
 /* Merges them, after all are added. */

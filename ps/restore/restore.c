@@ -347,7 +347,7 @@ static enum mr_status note_record(void *arg, const struct ps_record *record, con
         return MR_OK;
     if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT)
         return ps_applied_batches_merge_add(l->applied, part, record, bytes, l->text);
-    return record->kind == PS_RECORD_PUSHES || record->kind == PS_RECORD_LANE
+    return record->kind == PS_RECORD_PUSHES || record->kind == PS_RECORD_PUSH_STREAM
                ? ps_push_merge_add(l->pushes, part, record, bytes, l->text)
                : MR_OK;
 }

@@ -18,9 +18,9 @@
  * 0 writes them from there.
  *
  * Records: rows and variables as ps/checkpoint/checkpoint.h has them. PS_RECORD_STREAM, PS_RECORD_CLIENT and
- * PS_RECORD_LANE name the core that they come from: `feature` = core, `count` = cores of the node. A
+ * PS_RECORD_PUSH_STREAM name the core that they come from: `feature` = core, `count` = cores of the node. A
  * stream's `row_bytes` is an enum ps_stream_record, `offset` how many batches were added to it. The `offset`
- * of pushes is when the lane pushed last, counted in pushes to the core.
+ * of pushes is when the push stream pushed last, counted in pushes to the core.
  */
 #ifndef PS_SAVE_H
 #define PS_SAVE_H

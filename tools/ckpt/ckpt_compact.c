@@ -27,7 +27,7 @@ static enum mr_status take_small(void *arg, const struct ps_record *record, cons
     const uint32_t cores = c->make.core_count;
     uint32_t core = 0;
     if (record->kind == PS_RECORD_STREAM || record->kind == PS_RECORD_CLIENT ||
-        record->kind == PS_RECORD_PUSHES || record->kind == PS_RECORD_LANE)
+        record->kind == PS_RECORD_PUSHES || record->kind == PS_RECORD_PUSH_STREAM)
         core = record->feature < cores ? record->feature : 0;
     else if (record->kind == PS_RECORD_OBSERVATIONS && record->offset < MR_PARTITION_COUNT)
         core = (uint32_t)(record->offset * cores / MR_PARTITION_COUNT);

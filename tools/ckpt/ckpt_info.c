@@ -15,12 +15,12 @@
 #define NAMES_BYTES    (UINT64_C(64) << 20) /* for counting clients and streams: a server has far fewer */
 #define STREAM_APPLIED 0u                   /* row_bytes of a record of what a stream has applied */
 #define UUID_BYTES     16u
-enum { STREAMS, CLIENTS, LANES, COUNTED };
+enum { STREAMS, CLIENTS, PUSH_STREAMS, COUNTED };
 
 struct info {
     struct ckpt_chain chain;
     uint64_t *rows; /* live, by feature id */
-    /* of streams, clients and lanes, hashed; each counts once however many cores know it */
+    /* of streams, clients and push streams, hashed; each counts once however many cores know it */
     struct ckpt_map *names;
     uint64_t counts[COUNTED];
     uint64_t observations_bytes;
@@ -60,7 +60,8 @@ static enum mr_status count_small(void *arg, const struct ps_record *record, con
     struct info *x = arg;
     uint64_t stream;
     const struct ps_stored_pushes *pushes = (const struct ps_stored_pushes *)(const void *)bytes;
-    const struct ps_stored_lane *lane = (const struct ps_stored_lane *)(const void *)bytes;
+    const struct ps_stored_push_stream *push_stream =
+        (const struct ps_stored_push_stream *)(const void *)bytes;
     switch (record->kind) {
     case PS_RECORD_STREAM:
         memcpy(&stream, bytes, sizeof(stream));
@@ -68,9 +69,9 @@ static enum mr_status count_small(void *arg, const struct ps_record *record, con
     case PS_RECORD_CLIENT:
         return count_name(x, CLIENTS, uuid_name(bytes));
     case PS_RECORD_PUSHES:
-        return count_name(x, LANES, mr_key_hash(uuid_name(bytes), pushes->lane));
-    case PS_RECORD_LANE:
-        return count_name(x, LANES, mr_key_hash(uuid_name(bytes), lane->lane));
+        return count_name(x, PUSH_STREAMS, mr_key_hash(uuid_name(bytes), pushes->stream_id));
+    case PS_RECORD_PUSH_STREAM:
+        return count_name(x, PUSH_STREAMS, mr_key_hash(uuid_name(bytes), push_stream->stream_id));
     case PS_RECORD_OBSERVATIONS:
         x->observations_bytes += record->bytes;
         return MR_OK;
@@ -189,8 +190,8 @@ static int print_json(const struct info *x)
                           (json_int_t)m->id, "kind", ckpt_kind_name(&x->chain), "chain", chain, "format",
                           (json_int_t)m->version, "time", x->time, "incarnation", (json_int_t)m->incarnation,
                           "cores", (json_int_t)m->file_count, "features", features, "streams",
-                          (json_int_t)x->counts[STREAMS], "clients", (json_int_t)x->counts[CLIENTS], "lanes",
-                          (json_int_t)x->counts[LANES], "observations_bytes",
+                          (json_int_t)x->counts[STREAMS], "clients", (json_int_t)x->counts[CLIENTS],
+                          "push_streams", (json_int_t)x->counts[PUSH_STREAMS], "observations_bytes",
                           (json_int_t)x->observations_bytes, "bytes", (json_int_t)x->disk_bytes);
     json_object_set_new(o, "step", m->step > 0 ? json_integer((json_int_t)m->step) : json_null());
     json_object_set_new(o, "at_step", json_boolean(m->is_at_step));
@@ -236,9 +237,9 @@ static void print_head(const struct info *x)
     if (m->step > 0)
         (void)printf("step         %" PRIu64 "%s\n", m->step,
                      m->is_at_step ? ": all pushes up to it, none after it" : " or later");
-    (void)printf("files        %s\nstreams      %" PRIu64 "\nclients      %" PRIu64 "\npush lanes   %" PRIu64
+    (void)printf("files        %s\nstreams      %" PRIu64 "\nclients      %" PRIu64 "\npush streams %" PRIu64
                  "\n",
-                 disk, x->counts[STREAMS], x->counts[CLIENTS], x->counts[LANES]);
+                 disk, x->counts[STREAMS], x->counts[CLIENTS], x->counts[PUSH_STREAMS]);
     if (x->observations_bytes > 0) {
         ckpt_size_text(x->observations_bytes, disk);
         (void)printf("observations    %s\n", disk);

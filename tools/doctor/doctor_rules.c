@@ -341,8 +341,8 @@ void doctor_port_counter(void *arg, const char *name, uint64_t value)
         port->frames += value;
     else if (strcmp(name, "port.steered_in") == 0)
         port->handed_on += value;
-    else if (strcmp(name, "ps.push_lanes_lost") == 0)
-        port->lanes_lost += value;
+    else if (strcmp(name, "ps.push_streams_lost") == 0)
+        port->push_streams_lost += value;
 }
 
 /* By the numbers of port.carrier. */
@@ -419,13 +419,13 @@ void doctor_judge_port(const struct doctor_port *port, struct doctor_findings *f
         fix(findings, "use a NIC with flow rules or RSS over UDP ports (docs/real-nics.md)");
     judge_carrier(port, findings);
     judge_drops(port, findings);
-    if (port->lanes_lost == 0)
+    if (port->push_streams_lost == 0)
         return;
-    found(
-        findings, "pushes", DOCTOR_ADVICE,
-        "ps.push_lanes_lost is %llu: there was no room for the records of so many push streams, whose pushes "
-        "may be applied twice if they are sent again",
-        (unsigned long long)port->lanes_lost);
+    found(findings, "pushes", DOCTOR_ADVICE,
+          "ps.push_streams_lost is %llu: there was no room for the records of so many push streams, whose "
+          "pushes "
+          "may be applied twice if they are sent again",
+          (unsigned long long)port->push_streams_lost);
     fix(findings,
         "more cores or nodes have more room; move partitions rarely while hundreds of clients push");
 }

@@ -47,7 +47,7 @@ struct doctor_port {
     uint64_t steering, queues;            /* port.steering, port.queues */
     uint64_t carrier, virtual_link;       /* port.carrier, port.virtual_link; UINT64_MAX: an older server */
     uint64_t frames, handed_on;           /* over all cores */
-    uint64_t lanes_lost;                  /* ps.push_lanes_lost, likewise */
+    uint64_t push_streams_lost;           /* ps.push_streams_lost, likewise */
     uint64_t dropped[MR_DROP_CAUSES_MAX]; /* likewise, by the index of the cause */
 };
 /* A visitor for mr_stats() of every core: picks what the port (arg) holds. */

@@ -73,7 +73,7 @@ bool mrc_reshard_start_stream(struct mrc_link *link)
     struct mrc_stream_mark *mark = add_mark(client);
     if (mark == NULL)
         return false;
-    *mark = (struct mrc_stream_mark){.stream_id = mr_push_lane_chosen(client->reshard->next_stream++)};
+    *mark = (struct mrc_stream_mark){.stream_id = mr_push_stream_chosen(client->reshard->next_stream++)};
     mrc_trim_init(&mark->trimmed);
     for (uint32_t p = 0; map != NULL && p < MR_PARTITION_COUNT; p++)
         if (mrc_shard_map_link(client, map->of_partition[p]) == link)
@@ -315,7 +315,7 @@ struct settling {
 static bool has_settled(const void *arg)
 {
     const struct settling *s = arg;
-    uint32_t stream_id = mr_push_lane(s->sequence);
+    uint32_t stream_id = mr_push_stream_id(s->sequence);
     uint64_t number = mr_push_number(s->sequence);
     if (s->client->reshard->stream_count > 0)
         return false;

@@ -653,7 +653,8 @@ static enum mr_status try_numbered(uint32_t i, uint64_t number, char *text)
     const struct wire_client_request request = {.op = MR_OP_PUSH_GRAD,
                                                 .tensors = tensors,
                                                 .tensor_count = 4,
-                                                .sequence = mr_push_sequence(mr_push_lane_chosen(1), number),
+                                                .sequence =
+                                                    mr_push_sequence(mr_push_stream_chosen(1), number),
                                                 .epoch = (uint16_t)visitor.map.words[MR_CLUSTER_EPOCH]};
     const uint32_t node = visitor.place[visitor.map.owner[partition]];
     struct wire_client *client =

@@ -90,7 +90,7 @@ static uint64_t push_share(struct fixture *x, uint32_t old, uint64_t number, uin
     uint64_t keys[KEYS];
     uint32_t head[4] = {x->table, 0}, count = 0;
     char text[WIRE_CLIENT_TEXT_BYTES];
-    uint32_t lane = x->cores == cores_before ? 0 : mr_push_lane_of(cores_before, old);
+    uint32_t stream_id = x->cores == cores_before ? 0 : mr_push_stream_of_core(cores_before, old);
     for (uint32_t i = 0; i < KEYS; i++)
         if (core_of(cores_before, x->keys[i]) == old && core_of(x->cores, x->keys[i]) == to)
             keys[count++] = x->keys[i];
@@ -101,11 +101,11 @@ static uint64_t push_share(struct fixture *x, uint32_t old, uint64_t number, uin
     struct wire_client_request request = {.op = MR_OP_PUSH_GRAD,
                                           .tensors = tensors,
                                           .tensor_count = count > 0 ? 4 : 0,
-                                          .sequence = mr_push_sequence(lane, number)};
+                                          .sequence = mr_push_sequence(stream_id, number)};
 
     if (wire_client_ask(x->wire[to], &request, CALL_MS, text) != MR_OK)
         fail_msg("push %u to core %u: %s", (unsigned)number, to, text);
-    assert_int_equal(mr_push_lane(wire_client_durable(x->wire[to])), lane);
+    assert_int_equal(mr_push_stream_id(wire_client_durable(x->wire[to])), stream_id);
     return mr_push_number(wire_client_durable(x->wire[to]));
 }
 

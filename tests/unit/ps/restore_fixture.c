@@ -59,7 +59,7 @@ void push_to(struct node_fixture *n, uint32_t table, uint32_t cores, uint32_t ol
                                    number % 2 == 0 ? mr_tensor_1d(MR_U32, count + 1, offsets)
                                                    : mr_tensor_1d(MR_U32, 0, NULL),
                                    mr_tensor_2d(MR_F32, count, NODE_DIM, table_of_ones)};
-    n->sequence = mr_push_sequence(cores == n->core_count ? 0 : mr_push_lane_of(cores, old), number);
+    n->sequence = mr_push_sequence(cores == n->core_count ? 0 : mr_push_stream_of_core(cores, old), number);
     node_check(node_call_step(n, to, MR_OP_PUSH_GRAD, 0, number, 0, tensors, count > 0 ? 4 : 0), MR_OK, NULL);
     n->sequence = 0;
 }

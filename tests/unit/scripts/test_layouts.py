@@ -64,7 +64,7 @@ class Layouts(unittest.TestCase):
                 "own_state_floats(o, count) + o->dense",
                 "own_state_floats(o, count)",
             ),
-            ("ps/checkpoint/checkpoint.h", "PS_RECORD_LANE = 9", "PS_RECORD_LANE = 10"),
+            ("ps/checkpoint/checkpoint.h", "PS_RECORD_PUSH_STREAM = 9", "PS_RECORD_PUSH_STREAM = 10"),
             ("ps/checkpoint/checkpoint_manifest.c", '"clock_s"', '"clock_us"'),
             ("ps/checkpoint/checkpoint_manifest.c", "X(memory_bytes)", "X(memory_mib)"),
             ("ps/cluster/map_json.c", '"start_id"', '"start"'),

@@ -58,26 +58,27 @@ void fake_cluster_grant_again(struct fake_cluster *c, uint32_t node)
     atomic_store(&c->nodes[node]->since, atomic_fetch_add(&c->epoch, 1) + 1);
 }
 
-static void take_lanes(struct fake_node *node, struct fake_lane *lanes[FAKE_CORES_MAX])
+static void take_push_streams(struct fake_node *node, struct fake_push_stream *push_streams[FAKE_CORES_MAX])
 {
     for (uint32_t core = 0; core < FAKE_CORES_MAX; core++) {
-        lanes[core] = core < node->core_count ? node->cores[core].lanes : NULL;
-        node->cores[core].lanes = core < node->core_count ? calloc(FAKE_LANES_MAX, sizeof(struct fake_lane))
-                                                          : node->cores[core].lanes;
+        push_streams[core] = core < node->core_count ? node->cores[core].push_streams : NULL;
+        node->cores[core].push_streams = core < node->core_count
+                                             ? calloc(FAKE_PUSH_STREAMS_MAX, sizeof(struct fake_push_stream))
+                                             : node->cores[core].push_streams;
     }
 }
 
 void fake_cluster_swap(struct fake_cluster *c, uint32_t a, uint32_t b)
 {
     struct fake_node *x = c->nodes[a], *y = c->nodes[b];
-    struct fake_lane *of_x[FAKE_CORES_MAX], *of_y[FAKE_CORES_MAX];
+    struct fake_push_stream *of_x[FAKE_CORES_MAX], *of_y[FAKE_CORES_MAX];
     fake_node_pause(x);
     fake_node_pause(y);
     struct fake_feature *features = x->features;
     x->features = y->features;
     y->features = features;
-    take_lanes(x, of_x);
-    take_lanes(y, of_y);
+    take_push_streams(x, of_x);
+    take_push_streams(y, of_y);
     fake_record_hand_over(of_x, y);
     fake_record_hand_over(of_y, x);
     for (uint32_t i = 0; i < c->count; i++) {

@@ -173,11 +173,11 @@ static struct fake_node *new_node(uint32_t core_count, const char *key_file, boo
     node->mute = mute;
     node->features = calloc(FAKE_FEATURES_MAX, sizeof(*node->features));
     node->saved = calloc(FAKE_FEATURES_MAX, sizeof(*node->saved));
-    node->saved_lanes = calloc(FAKE_LANES_MAX, sizeof(*node->saved_lanes));
-    assert_true(node->features != NULL && node->saved != NULL && node->saved_lanes != NULL);
+    node->saved_push_streams = calloc(FAKE_PUSH_STREAMS_MAX, sizeof(*node->saved_push_streams));
+    assert_true(node->features != NULL && node->saved != NULL && node->saved_push_streams != NULL);
     for (uint32_t i = 0; i < FAKE_CORES_MAX; i++) {
-        node->cores[i].lanes = calloc(FAKE_LANES_MAX, sizeof(*node->cores[i].lanes));
-        assert_non_null(node->cores[i].lanes);
+        node->cores[i].push_streams = calloc(FAKE_PUSH_STREAMS_MAX, sizeof(*node->cores[i].push_streams));
+        assert_non_null(node->cores[i].push_streams);
     }
     return node;
 }
@@ -276,10 +276,10 @@ void fake_node_destroy(struct fake_node *node)
 {
     fake_node_kill(node);
     for (uint32_t i = 0; i < FAKE_CORES_MAX; i++)
-        free(node->cores[i].lanes);
+        free(node->cores[i].push_streams);
     free(node->features);
     free(node->saved);
-    free(node->saved_lanes);
+    free(node->saved_push_streams);
     free(node);
 }
 

@@ -11,20 +11,20 @@
 #include "dataplane/wire/format/mr_feature.h"
 #include "dataplane/wire/format/op.h"
 
-#define FAKE_CORES_MAX      4u
-#define FAKE_FEATURES_MAX   8u
-#define FAKE_ROWS_MAX       4096u
-#define FAKE_DIM_MAX        8u
-#define FAKE_ELEMENTS_MAX   16u
-#define FAKE_BATCHES_MAX    8u
-#define FAKE_STREAM_WORDS   4u
-#define FAKE_STREAMS_MAX    64u
-#define FAKE_LANES_MAX      64u
-#define FAKE_NUMBERS_MAX    4096u
-#define FAKE_STARTS_MAX     8u
-#define FAKE_HOSTILE        "\033]0;x\a\x9b"
-#define FAKE_CLOCK_NAME     UINT64_C(77)
-#define FAKE_CLOCK_AHEAD_NS UINT64_C(5000000000)
+#define FAKE_CORES_MAX        4u
+#define FAKE_FEATURES_MAX     8u
+#define FAKE_ROWS_MAX         4096u
+#define FAKE_DIM_MAX          8u
+#define FAKE_ELEMENTS_MAX     16u
+#define FAKE_BATCHES_MAX      8u
+#define FAKE_STREAM_WORDS     4u
+#define FAKE_STREAMS_MAX      64u
+#define FAKE_PUSH_STREAMS_MAX 64u
+#define FAKE_NUMBERS_MAX      4096u
+#define FAKE_STARTS_MAX       8u
+#define FAKE_HOSTILE          "\033]0;x\a\x9b"
+#define FAKE_CLOCK_NAME       UINT64_C(77)
+#define FAKE_CLOCK_AHEAD_NS   UINT64_C(5000000000)
 
 struct fake_cluster;
 
@@ -56,11 +56,11 @@ struct fake_stream {
     uint64_t applied[FAKE_STREAM_WORDS];
 };
 
-/* Which of one client's numbered pushes of a lane a core has applied. */
-struct fake_lane {
+/* Which of one client's numbered pushes of a push stream a core has applied. */
+struct fake_push_stream {
     bool used;
     uint8_t uuid[MR_UUID_BYTES];
-    uint32_t lane;
+    uint32_t stream_id;
     bool has[FAKE_NUMBERS_MAX];
     uint64_t durable; /* all up to it are in the checkpoint */
     bool is_saved;    /* of saved ones */
@@ -73,12 +73,12 @@ struct fake_core {
     struct fake_batch batches[FAKE_BATCHES_MAX];
     uint64_t applied_watermark; /* of the first stream */
     struct fake_stream streams[FAKE_STREAMS_MAX];
-    uint16_t wrong_ports[2];     /* of a node that spreads: the ports that lead elsewhere */
-    atomic_uint packets;         /* datagrams that came */
-    atomic_uint direct, detours; /* datagrams from ports that lead here, and from those */
-    struct fake_lane *lanes;     /* [FAKE_LANES_MAX] */
-    atomic_ullong requests;      /* taken since the first start */
-    bool is_late;                /* an answer was begun, and waits */
+    uint16_t wrong_ports[2];               /* of a node that spreads: the ports that lead elsewhere */
+    atomic_uint packets;                   /* datagrams that came */
+    atomic_uint direct, detours;           /* datagrams from ports that lead here, and from those */
+    struct fake_push_stream *push_streams; /* [FAKE_PUSH_STREAMS_MAX] */
+    atomic_ullong requests;                /* taken since the first start */
+    bool is_late;                          /* an answer was begun, and waits */
     struct mr_call_ref late;
 };
 
@@ -126,10 +126,10 @@ struct fake_node {
     } kept;
     struct fake_feature *saved; /* [FAKE_FEATURES_MAX] */
     uint32_t saved_feature_count;
-    uint32_t freeze;                         /* as set by FREEZE */
-    uint64_t saves;                          /* fake_node_save() so far */
-    struct fake_origin origin, saved_origin; /* `origin` also says which checkpoint is on disk */
-    struct fake_lane *saved_lanes;           /* [FAKE_LANES_MAX], of all cores */
+    uint32_t freeze;                             /* as set by FREEZE */
+    uint64_t saves;                              /* fake_node_save() so far */
+    struct fake_origin origin, saved_origin;     /* `origin` also says which checkpoint is on disk */
+    struct fake_push_stream *saved_push_streams; /* [FAKE_PUSH_STREAMS_MAX], of all cores */
     uint64_t checkpoint_id;
     atomic_ullong applied_at_save; /* `applied` as of the last SAVE */
     uint32_t feature_count;
@@ -156,7 +156,7 @@ struct fake_node *fake_node_start_member(const struct fake_cluster *cluster, uin
 void fake_node_pause(struct fake_node *node);
 void fake_node_go_on(struct fake_node *node);
 /* Has all cores of `to` know what those of `from` know of numbered pushes, and no more. Both are paused. */
-void fake_record_hand_over(struct fake_lane *from[FAKE_CORES_MAX], struct fake_node *to);
+void fake_record_hand_over(struct fake_push_stream *from[FAKE_CORES_MAX], struct fake_node *to);
 /* Kill it: nothing is said to anybody. What it knows of features stays for the restart. */
 void fake_node_kill(struct fake_node *node);
 /* After a kill: again on the same ports, as the next incarnation. Batches are gone. */

@@ -369,7 +369,7 @@ static void nobody_makes_another_forget_its_stream(void **state)
     const struct ps_stream_user other = {(const uint8_t[MR_UUID_BYTES]){200}, 0};
     assert_int_equal(ps_applied_batches_reserve(l, id(60000, 0), &other), MR_BUSY);
     assert_true(ps_applied_batches_has(l, id(1, 0)));
-    now_s += PS_PUSH_LANE_KEPT_S;
+    now_s += PS_PUSH_STREAM_KEPT_S;
     assert_int_equal(claim(l, 60000, 200), MR_OK); /* those that are not used make room */
     assert_true(ps_applied_batches_has(l, id(1, 0)));
     assert_int_equal(ps_applied_batches_streams(l), PS_STREAMS_KEPT);
@@ -390,7 +390,7 @@ static void a_network_has_its_share_of_streams(void **state)
     assert_int_equal(ps_applied_batches_streams(l), 1 + PS_STREAMS_KEPT / 4); /* in the place of their own */
     assert_int_equal(claim_from(l, 60000, 250, attackers), MR_BUSY); /* a new uuid has none of its own */
     assert_int_equal(claim_from(l, 60000, 250, trainers), MR_OK);
-    now_s += PS_PUSH_LANE_KEPT_S;
+    now_s += PS_PUSH_STREAM_KEPT_S;
     assert_int_equal(claim_from(l, 60001, 251, attackers), MR_OK);
     assert_non_null(ps_applied_batches_plan(l, 1));
     assert_int_equal(ps_applied_batches_streams(l), 2 + PS_STREAMS_KEPT / 4);
@@ -404,7 +404,7 @@ static void a_stream_that_is_not_used_makes_room(void **state)
     assert_int_equal(claim(l, 1, 1), MR_OK);
     is_connected = false;
     (void)flood(l, 8);
-    now_s += PS_PUSH_LANE_KEPT_S - 1;
+    now_s += PS_PUSH_STREAM_KEPT_S - 1;
     assert_int_equal(claim(l, 60000, 200), MR_BUSY);
     assert_int_equal(ps_applied_batches_reserve(l, id(1, 0), &pipeline), MR_OK);
     ps_applied_batches_add(l, id(1, 0));
@@ -422,7 +422,7 @@ static void what_is_loaded_stays_for_some_time(void **state)
         assert_int_equal(ps_applied_batches_load(l, stream, 5, &word, 1, 6), MR_OK);
     assert_int_equal(ps_applied_batches_streams(l), PS_STREAMS_KEPT);
     assert_int_equal(claim(l, 60000, 200), MR_BUSY);
-    now_s += PS_PUSH_LANE_KEPT_S;
+    now_s += PS_PUSH_STREAM_KEPT_S;
     assert_int_equal(claim(l, 60000, 200), MR_OK);
 }
 

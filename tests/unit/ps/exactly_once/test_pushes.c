@@ -1,5 +1,5 @@
-/* Records of numbered pushes by client and lane: what is reported of a push, what a checkpoint makes durable,
- * who is forgotten. */
+/* Records of numbered pushes by client and push stream: what is reported of a push, what a checkpoint
+ * makes durable, who is forgotten. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #include "dataplane/wire/format/mr_feature.h"
 #include "ps/exactly_once/pushes.h"
 
-#define LANE 0x0100 /* the only core's */
+#define STREAM 0x0100 /* the only core's */
 
 static struct ps_arena *arena;
 
@@ -36,70 +36,72 @@ static void uuid_of(uint64_t number, uint8_t uuid[MR_UUID_BYTES])
     memcpy(uuid, halves, MR_UUID_BYTES);
 }
 
-static enum ps_push_state look_up(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane, uint64_t number)
+static enum ps_push_state look_up(struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_id,
+                                  uint64_t number)
 {
-    return ps_pushes_look_up(p, &(struct ps_push_id){uuid, lane, number, 0});
+    return ps_pushes_look_up(p, &(struct ps_push_id){uuid, stream_id, number, 0});
 }
 
 /* From its start to its end; how many others were given up. */
-static uint64_t push(struct ps_pushes *p, const uint8_t *uuid, uint32_t lane, uint64_t number)
+static uint64_t push(struct ps_pushes *p, const uint8_t *uuid, uint32_t stream_id, uint64_t number)
 {
-    const struct ps_push_id id = {uuid, lane, number, 0};
+    const struct ps_push_id id = {uuid, stream_id, number, 0};
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
     ps_pushes_start(p, &id);
     return ps_pushes_finish(p, &id);
 }
 
-static void each_client_and_lane_has_its_own(void **state)
+static void each_client_and_stream_has_its_own(void **state)
 {
     struct ps_pushes *p = *state;
-    push(p, a, LANE, 1);
-    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
-    assert_int_equal(look_up(p, a, LANE, 2), PS_PUSH_NEW);
-    assert_int_equal(look_up(p, a, LANE + 0x100, 1), PS_PUSH_NEW);
-    assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_NEW);
-    assert_int_equal(push(p, a, LANE, 5000), 5000 - MR_PUSH_WINDOW - 1);
+    push(p, a, STREAM, 1);
+    assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_APPLIED);
+    assert_int_equal(look_up(p, a, STREAM, 2), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, a, STREAM + 0x100, 1), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, b, STREAM, 1), PS_PUSH_NEW);
+    assert_int_equal(push(p, a, STREAM, 5000), 5000 - MR_PUSH_WINDOW - 1);
     ps_pushes_clear(p);
-    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_NEW);
 }
 
 static void a_push_under_way_is_not_begun_again(void **state)
 {
     struct ps_pushes *p = *state;
-    const struct ps_push_id first = {a, LANE, 1, 0}, second = {a, LANE, 2, 0};
+    const struct ps_push_id first = {a, STREAM, 1, 0}, second = {a, STREAM, 2, 0};
     assert_int_equal(ps_pushes_look_up(p, &first), PS_PUSH_NEW);
     ps_pushes_start(p, &first);
     assert_int_equal(ps_pushes_look_up(p, &first), PS_PUSH_WAITS);
-    assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, b, STREAM, 1), PS_PUSH_NEW);
     assert_int_equal(ps_pushes_look_up(p, &second), PS_PUSH_NEW);
     ps_pushes_start(p, &second);
-    assert_int_equal(look_up(p, a, LANE, MR_PUSH_WINDOW), PS_PUSH_NEW);
-    assert_int_equal(look_up(p, a, LANE, MR_PUSH_WINDOW + 1), PS_PUSH_WAITS); /* it would give up the first */
+    assert_int_equal(look_up(p, a, STREAM, MR_PUSH_WINDOW), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, a, STREAM, MR_PUSH_WINDOW + 1),
+                     PS_PUSH_WAITS); /* it would give up the first */
     ps_pushes_finish(p, &first);
     assert_int_equal(ps_pushes_look_up(p, &first), PS_PUSH_APPLIED);
     assert_int_equal(ps_pushes_look_up(p, &second), PS_PUSH_WAITS);
     ps_pushes_finish(p, &second);
-    assert_int_equal(look_up(p, a, LANE, MR_PUSH_WINDOW + 1), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, a, STREAM, MR_PUSH_WINDOW + 1), PS_PUSH_NEW);
 }
 
 static void as_many_run_as_there_is_room_for(void **state)
 {
     struct ps_pushes *p = *state;
     for (uint64_t n = 1; n <= PS_PUSH_RUNNING_MAX; n++) {
-        assert_int_equal(look_up(p, a, LANE, n), PS_PUSH_NEW);
-        ps_pushes_start(p, &(struct ps_push_id){a, LANE, n, 0});
+        assert_int_equal(look_up(p, a, STREAM, n), PS_PUSH_NEW);
+        ps_pushes_start(p, &(struct ps_push_id){a, STREAM, n, 0});
     }
-    assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_WAITS);
+    assert_int_equal(look_up(p, b, STREAM, 1), PS_PUSH_WAITS);
     for (uint64_t n = PS_PUSH_RUNNING_MAX; n >= 1; n--)
-        ps_pushes_finish(p, &(struct ps_push_id){a, LANE, n, 0});
-    assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_NEW);
-    assert_int_equal(look_up(p, a, LANE, PS_PUSH_RUNNING_MAX), PS_PUSH_APPLIED);
+        ps_pushes_finish(p, &(struct ps_push_id){a, STREAM, n, 0});
+    assert_int_equal(look_up(p, b, STREAM, 1), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, a, STREAM, PS_PUSH_RUNNING_MAX), PS_PUSH_APPLIED);
 }
 
 static void what_was_cleared_under_way_is_not_marked(void **state)
 {
     struct ps_pushes *p = *state;
-    const struct ps_push_id id = {a, LANE, 1, 0};
+    const struct ps_push_id id = {a, STREAM, 1, 0};
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
     ps_pushes_start(p, &id);
     ps_pushes_clear(p);
@@ -112,59 +114,59 @@ static void what_was_cleared_under_way_is_not_marked(void **state)
 static void only_a_published_cut_is_durable(void **state)
 {
     struct ps_pushes *p = *state;
-    push(p, a, LANE, 1);
-    push(p, a, LANE, 2);
-    push(p, a, LANE, 4);
-    assert_int_equal(ps_pushes_durable(p, a, LANE), 0);
+    push(p, a, STREAM, 1);
+    push(p, a, STREAM, 2);
+    push(p, a, STREAM, 4);
+    assert_int_equal(ps_pushes_durable(p, a, STREAM), 0);
     ps_pushes_cut(p);
-    push(p, a, LANE, 3);
-    push(p, b, LANE, 1);
-    assert_int_equal(ps_pushes_durable(p, a, LANE), 0);
+    push(p, a, STREAM, 3);
+    push(p, b, STREAM, 1);
+    assert_int_equal(ps_pushes_durable(p, a, STREAM), 0);
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
-    assert_int_equal(ps_pushes_durable(p, a, LANE), 2);
-    assert_int_equal(ps_pushes_durable(p, b, LANE), 0); /* came behind the cut */
-    ps_pushes_cut(p);                                   /* this one fails, the next does not */
-    assert_int_equal(ps_pushes_durable(p, a, LANE), 2);
-    push(p, a, LANE, 5);
+    assert_int_equal(ps_pushes_durable(p, a, STREAM), 2);
+    assert_int_equal(ps_pushes_durable(p, b, STREAM), 0); /* came behind the cut */
+    ps_pushes_cut(p);                                     /* this one fails, the next does not */
+    assert_int_equal(ps_pushes_durable(p, a, STREAM), 2);
+    push(p, a, STREAM, 5);
     ps_pushes_cut(p);
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
-    assert_int_equal(ps_pushes_durable(p, a, LANE), 5);
-    assert_int_equal(ps_pushes_durable(p, b, LANE), 1);
+    assert_int_equal(ps_pushes_durable(p, a, STREAM), 5);
+    assert_int_equal(ps_pushes_durable(p, b, STREAM), 1);
 }
 
 static void a_cut_advances_from_floor_to_floor(void **state)
 {
     struct ps_pushes *p = *state;
-    push(p, a, LANE, 1);
+    push(p, a, STREAM, 1);
     ps_pushes_cut(p);
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DISK);
     ps_pushes_advance(p, PS_FLOOR_DISK, PS_FLOOR_COPYING);
-    push(p, a, LANE, 2);
+    push(p, a, STREAM, 2);
     ps_pushes_cut(p);
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DISK);
-    push(p, a, LANE, 3);
+    push(p, a, STREAM, 3);
     ps_pushes_cut(p);
-    assert_int_equal(ps_pushes_durable(p, a, LANE), 0);
+    assert_int_equal(ps_pushes_durable(p, a, STREAM), 0);
     ps_pushes_advance(p, PS_FLOOR_COPYING, PS_FLOOR_DURABLE);
-    assert_int_equal(ps_pushes_durable(p, a, LANE), 1);
+    assert_int_equal(ps_pushes_durable(p, a, STREAM), 1);
     ps_pushes_advance(p, PS_FLOOR_DISK, PS_FLOOR_COPYING);
     ps_pushes_advance(p, PS_FLOOR_COPYING, PS_FLOOR_DURABLE);
-    assert_int_equal(ps_pushes_durable(p, a, LANE), 2);
+    assert_int_equal(ps_pushes_durable(p, a, STREAM), 2);
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
-    assert_int_equal(ps_pushes_durable(p, a, LANE), 3);
+    assert_int_equal(ps_pushes_durable(p, a, STREAM), 3);
 }
 
 static void lists_what_is_worth_keeping(void **state)
 {
     struct ps_pushes *p = *state;
     uint32_t count = 0;
-    push(p, a, LANE, 1);
-    push(p, b, LANE, 2); /* a floor of 0, and a bit */
-    look_up(p, a, LANE + 0x100, 1);
-    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
-        const struct ps_push_lane *lane = ps_pushes_at(p, i);
-        count += lane != NULL;
-        assert_true(lane == NULL || lane->lane == LANE);
+    push(p, a, STREAM, 1);
+    push(p, b, STREAM, 2); /* a floor of 0, and a bit */
+    look_up(p, a, STREAM + 0x100, 1);
+    for (uint32_t i = 0; i < PS_PUSH_STREAMS_MAX; i++) {
+        const struct ps_push_stream *stream = ps_pushes_at(p, i);
+        count += stream != NULL;
+        assert_true(stream == NULL || stream->stream_id == STREAM);
     }
     assert_int_equal(count, 2);
 }
@@ -173,34 +175,34 @@ static void load(struct ps_pushes *p, uint32_t partition, uint32_t partition_end
                  uint64_t bits)
 {
     const struct ps_partition_set partitions = ps_partitions_range(partition, partition_end);
-    struct ps_push_load piece = {.uuid = a, .lane = LANE, .is_cut = true};
+    struct ps_push_load piece = {.uuid = a, .stream_id = STREAM, .is_cut = true};
     ps_push_window_load(&piece.window, floor, &bits, 1);
     assert_int_equal(ps_pushes_load(p, &piece, &partitions), MR_OK);
 }
 
-static void a_loaded_lane_goes_on_where_it_was(void **state)
+static void a_loaded_stream_goes_on_where_it_was(void **state)
 {
     struct ps_pushes *p = *state;
     load(p, 0, MR_PARTITION_COUNT, 10, 2);
-    assert_int_equal(look_up(p, a, LANE, 10), PS_PUSH_APPLIED);
-    assert_int_equal(look_up(p, a, LANE, 11), PS_PUSH_NEW);
-    assert_int_equal(look_up(p, a, LANE, 12), PS_PUSH_APPLIED);
-    assert_int_equal(ps_pushes_durable(p, a, LANE), 0);
-    push(p, a, LANE, 11);
+    assert_int_equal(look_up(p, a, STREAM, 10), PS_PUSH_APPLIED);
+    assert_int_equal(look_up(p, a, STREAM, 11), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, a, STREAM, 12), PS_PUSH_APPLIED);
+    assert_int_equal(ps_pushes_durable(p, a, STREAM), 0);
+    push(p, a, STREAM, 11);
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
-    assert_int_equal(ps_pushes_durable(p, a, LANE), 10);
+    assert_int_equal(ps_pushes_durable(p, a, STREAM), 10);
 }
 
-static void pieces_of_a_lane_are_told_apart(void **state)
+static void pieces_of_a_stream_are_told_apart(void **state)
 {
     struct ps_pushes *p = *state;
-    const struct ps_push_id id = {a, LANE, 12, 0};
+    const struct ps_push_id id = {a, STREAM, 12, 0};
     load(p, 0, 100, 10, 2);
     load(p, 100, MR_PARTITION_COUNT, 9, 0);
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
-    assert_int_equal(ps_pushes_durable(p, a, LANE), 9);
-    assert_int_equal(look_up(p, a, LANE, 9), PS_PUSH_APPLIED);
-    assert_int_equal(look_up(p, a, LANE, 11), PS_PUSH_NEW);
+    assert_int_equal(ps_pushes_durable(p, a, STREAM), 9);
+    assert_int_equal(look_up(p, a, STREAM, 9), PS_PUSH_APPLIED);
+    assert_int_equal(look_up(p, a, STREAM, 11), PS_PUSH_NEW);
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_PARTLY);
     assert_true(ps_pushes_has(p, &id, 0));
     assert_true(ps_pushes_has(p, &id, 99));
@@ -211,10 +213,10 @@ static void pieces_of_a_lane_are_told_apart(void **state)
         assert_int_equal(ps_partitions_has(&applied, i), ps_pushes_has(p, &id, i));
     ps_pushes_start(p, &id);
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_WAITS);
-    assert_int_equal(look_up(p, a, LANE, 12 + MR_PUSH_WINDOW), PS_PUSH_WAITS);
+    assert_int_equal(look_up(p, a, STREAM, 12 + MR_PUSH_WINDOW), PS_PUSH_WAITS);
     assert_int_equal(ps_pushes_finish(p, &id), 0);
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_APPLIED);
-    assert_int_equal(push(p, a, LANE, 11 + MR_PUSH_WINDOW), 2); /* 10 and 11 of the second piece */
+    assert_int_equal(push(p, a, STREAM, 11 + MR_PUSH_WINDOW), 2); /* 10 and 11 of the second piece */
 }
 
 /* Where nothing was recorded a push is new, and is recorded only for the partitions that it has keys of:
@@ -222,12 +224,12 @@ static void pieces_of_a_lane_are_told_apart(void **state)
 static void unknown_partitions_become_known_by_their_keys(void **state)
 {
     struct ps_pushes *p = *state;
-    const struct ps_push_id id = {a, LANE, 12, 0};
+    const struct ps_push_id id = {a, STREAM, 12, 0};
     const struct ps_partition_set touched = ps_partitions_range(2000, 2001);
     load(p, 0, 1000, 12, 0);
     assert_true(ps_pushes_has_unknown(p, &id));
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
-    assert_int_equal(ps_pushes_durable(p, a, LANE), 12);
+    assert_int_equal(ps_pushes_durable(p, a, STREAM), 12);
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_PARTLY);
     assert_false(ps_pushes_has(p, &id, 2000));
     assert_int_equal(ps_pushes_cover(p, &id, &touched), MR_OK);
@@ -235,58 +237,58 @@ static void unknown_partitions_become_known_by_their_keys(void **state)
     assert_int_equal(ps_pushes_finish(p, &id), 0);
     assert_true(ps_pushes_has(p, &id, 2000));
     assert_false(ps_pushes_has(p, &id, 2001));
-    assert_int_equal(ps_pushes_durable(p, a, LANE), 0);
-    assert_int_equal(push(p, a, LANE, 13), 0); /* without keys of the others */
-    assert_false(ps_pushes_has(p, &(struct ps_push_id){a, LANE, 13, 0}, 2001));
+    assert_int_equal(ps_pushes_durable(p, a, STREAM), 0);
+    assert_int_equal(push(p, a, STREAM, 13), 0); /* without keys of the others */
+    assert_false(ps_pushes_has(p, &(struct ps_push_id){a, STREAM, 13, 0}, 2001));
 }
 
 /* Its earlier numbers that can still come are those that the client may have in flight. */
 static void a_partition_that_becomes_known_late_gives_nothing_up(void **state)
 {
     struct ps_pushes *p = *state;
-    const struct ps_push_id id = {a, LANE, 5000, 0};
+    const struct ps_push_id id = {a, STREAM, 5000, 0};
     const struct ps_partition_set touched = ps_partitions_range(2000, 2001);
     load(p, 0, 1000, 4999, 0);
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
     assert_int_equal(ps_pushes_cover(p, &id, &touched), MR_OK);
     ps_pushes_start(p, &id);
     assert_int_equal(ps_pushes_finish(p, &id), 0);
-    assert_false(ps_pushes_has(p, &(struct ps_push_id){a, LANE, 4999, 0}, 2000));
+    assert_false(ps_pushes_has(p, &(struct ps_push_id){a, STREAM, 4999, 0}, 2000));
 }
 
 static void what_is_forgotten_of_some_partitions_is_unknown(void **state)
 {
     struct ps_pushes *p = *state;
-    const struct ps_push_id id = {a, LANE, 1, 0};
+    const struct ps_push_id id = {a, STREAM, 1, 0};
     const struct ps_partition_set some = ps_partitions_range(7, 9), all = ps_partitions_all();
-    push(p, a, LANE, 1);
-    push(p, b, LANE, 1);
+    push(p, a, STREAM, 1);
+    push(p, b, STREAM, 1);
     assert_int_equal(ps_pushes_forget(p, &some), MR_OK);
     assert_true(ps_pushes_has(p, &id, 6));
     assert_false(ps_pushes_has(p, &id, 7));
     assert_false(ps_pushes_has(p, &id, 8));
     assert_true(ps_pushes_has(p, &id, 9));
     assert_int_equal(ps_pushes_forget(p, &all), MR_OK);
-    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_NEW);
 }
 
 static void numbers_that_do_not_come_are_skipped(void **state)
 {
     struct ps_pushes *p = *state;
-    const struct ps_push_id last = {a, LANE, 5000, 0}, running = {a, LANE, 5003, 0};
+    const struct ps_push_id last = {a, STREAM, 5000, 0}, running = {a, STREAM, 5003, 0};
     assert_int_equal(ps_pushes_look_up(p, &last), PS_PUSH_NEW);
     assert_true(ps_pushes_skip(p, &last, 1));
-    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
-    assert_int_equal(look_up(p, a, LANE, 5001), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_APPLIED);
+    assert_int_equal(look_up(p, a, STREAM, 5001), PS_PUSH_NEW);
     assert_int_equal(ps_pushes_look_up(p, &running), PS_PUSH_NEW);
     ps_pushes_start(p, &running);
-    assert_false(ps_pushes_skip(p, &(struct ps_push_id){a, LANE, 5004, 0}, 5002));
-    assert_true(ps_pushes_skip(p, &(struct ps_push_id){a, LANE, 5005, 0}, 5004));
+    assert_false(ps_pushes_skip(p, &(struct ps_push_id){a, STREAM, 5004, 0}, 5002));
+    assert_true(ps_pushes_skip(p, &(struct ps_push_id){a, STREAM, 5005, 0}, 5004));
     assert_int_equal(ps_pushes_finish(p, &running), 0);
-    assert_true(ps_pushes_skip(p, &(struct ps_push_id){a, LANE, 5002, 0}, 5001));
+    assert_true(ps_pushes_skip(p, &(struct ps_push_id){a, STREAM, 5002, 0}, 5001));
     ps_pushes_cut(p);
     ps_pushes_advance(p, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
-    assert_int_equal(ps_pushes_durable(p, a, LANE), 5005);
+    assert_int_equal(ps_pushes_durable(p, a, STREAM), 5005);
 }
 
 static void pieces_that_become_alike_are_joined(void **state)
@@ -294,11 +296,11 @@ static void pieces_that_become_alike_are_joined(void **state)
     struct ps_pushes *p = *state;
     load(p, 0, 100, 10, 0);
     load(p, 100, MR_PARTITION_COUNT, 9, 0);
-    push(p, a, LANE, 11);
-    assert_true(ps_pushes_skip(p, &(struct ps_push_id){a, LANE, 10, 0}, 10));
-    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
+    push(p, a, STREAM, 11);
+    assert_true(ps_pushes_skip(p, &(struct ps_push_id){a, STREAM, 10, 0}, 10));
+    for (uint32_t i = 0; i < PS_PUSH_STREAMS_MAX; i++)
         assert_true(ps_pushes_at(p, i) == NULL || ps_pushes_at(p, i)->rest.next == NULL);
-    assert_int_equal(look_up(p, a, LANE, 11), PS_PUSH_APPLIED);
+    assert_int_equal(look_up(p, a, STREAM, 11), PS_PUSH_APPLIED);
 }
 
 static void forgets_the_silent_first(void **state)
@@ -306,18 +308,18 @@ static void forgets_the_silent_first(void **state)
     struct ps_pushes *p = *state;
     uint8_t uuid[MR_UUID_BYTES];
     uint64_t number = 0;
-    push(p, b, LANE, 1);
+    push(p, b, STREAM, 1);
     assert_int_equal(ps_pushes_forgotten(p), 0);
-    for (uint64_t i = 1; i <= 20 * PS_PUSH_LANES_MAX; i++) {
+    for (uint64_t i = 1; i <= 20 * PS_PUSH_STREAMS_MAX; i++) {
         uuid_of(i, uuid);
-        push(p, uuid, LANE, 1);
+        push(p, uuid, STREAM, 1);
         if (i % 16 == 0)
-            push(p, a, LANE, ++number);
+            push(p, a, STREAM, ++number);
     }
-    assert_int_equal(look_up(p, a, LANE, number), PS_PUSH_APPLIED);
-    assert_int_equal(look_up(p, uuid, LANE, 1), PS_PUSH_APPLIED);
-    assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_NEW);
-    assert_int_in_range(ps_pushes_forgotten(p), 19 * PS_PUSH_LANES_MAX, 20 * PS_PUSH_LANES_MAX);
+    assert_int_equal(look_up(p, a, STREAM, number), PS_PUSH_APPLIED);
+    assert_int_equal(look_up(p, uuid, STREAM, 1), PS_PUSH_APPLIED);
+    assert_int_equal(look_up(p, b, STREAM, 1), PS_PUSH_NEW);
+    assert_int_in_range(ps_pushes_forgotten(p), 19 * PS_PUSH_STREAMS_MAX, 20 * PS_PUSH_STREAMS_MAX);
 }
 
 /* ---- what a client with bad intentions can do to others ---- */
@@ -357,9 +359,9 @@ static uint32_t flood(struct ps_pushes *p)
     static uint64_t number;
     uint8_t uuid[MR_UUID_BYTES];
     uint32_t waited = 0;
-    for (uint64_t i = 0; i < 4 * PS_PUSH_LANES_MAX; i++) {
+    for (uint64_t i = 0; i < 4 * PS_PUSH_STREAMS_MAX; i++) {
         uuid_of(++number, uuid);
-        if (look_up(p, uuid, LANE, 1) == PS_PUSH_WAITS)
+        if (look_up(p, uuid, STREAM, 1) == PS_PUSH_WAITS)
             waited++;
     }
     return waited;
@@ -368,43 +370,43 @@ static uint32_t flood(struct ps_pushes *p)
 static void a_flood_of_clients_forgets_nobody_who_may_come_back(void **state)
 {
     struct ps_pushes *p = *state;
-    push(p, a, LANE, 1);
-    assert_true(flood(p) > 2 * PS_PUSH_LANES_MAX);
-    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
+    push(p, a, STREAM, 1);
+    assert_true(flood(p) > 2 * PS_PUSH_STREAMS_MAX);
+    assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_APPLIED);
     assert_int_equal(ps_pushes_forgotten(p), 0);
 }
 
 static void a_client_with_a_session_is_never_forgotten(void **state)
 {
     struct ps_pushes *p = *state;
-    push(p, a, LANE, 1);
-    push(p, b, LANE, 1);
+    push(p, a, STREAM, 1);
+    push(p, b, STREAM, 1);
     live = a;
     for (uint32_t i = 0; i < 4; i++) {
-        now_s += PS_PUSH_LANE_KEPT_S;
+        now_s += PS_PUSH_STREAM_KEPT_S;
         flood(p);
     }
-    assert_true(ps_pushes_forgotten(p) > PS_PUSH_LANES_MAX);
-    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
-    assert_int_not_equal(look_up(p, b, LANE, 1), PS_PUSH_APPLIED);
+    assert_true(ps_pushes_forgotten(p) > PS_PUSH_STREAMS_MAX);
+    assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_APPLIED);
+    assert_int_not_equal(look_up(p, b, STREAM, 1), PS_PUSH_APPLIED);
 }
 
-/* Lanes of one client make room for each other, and leave room for others. */
-static void a_client_has_its_share_of_lanes(void **state)
+/* Push streams of one client make room for each other, and leave room for others. */
+static void a_client_has_its_share_of_streams(void **state)
 {
     struct ps_pushes *p = *state;
-    push(p, a, LANE, 1);
-    for (uint32_t lane = 1; lane <= 4 * PS_PUSH_LANES_MAX; lane++)
-        (void)look_up(p, b, LANE + lane, 1);
-    uint32_t lanes = 0;
+    push(p, a, STREAM, 1);
+    for (uint32_t stream_id = 1; stream_id <= 4 * PS_PUSH_STREAMS_MAX; stream_id++)
+        (void)look_up(p, b, STREAM + stream_id, 1);
+    uint32_t streams = 0;
     uint8_t uuid[MR_UUID_BYTES];
     for (uint64_t i = 1; i <= 100; i++) {
         uuid_of(i, uuid);
-        push(p, uuid, LANE, 1);
-        lanes += look_up(p, uuid, LANE, 1) == PS_PUSH_APPLIED;
+        push(p, uuid, STREAM, 1);
+        streams += look_up(p, uuid, STREAM, 1) == PS_PUSH_APPLIED;
     }
-    assert_int_equal(lanes, 100);
-    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
+    assert_int_equal(streams, 100);
+    assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_APPLIED);
 }
 
 /* Pushes under ever new uuids from one network, as many as there are places. Returns how many had to
@@ -414,9 +416,9 @@ static uint32_t flood_from(struct ps_pushes *p, uint64_t network)
     static uint64_t number = UINT64_C(3) << 40;
     uint8_t uuid[MR_UUID_BYTES];
     uint32_t waited = 0;
-    for (uint64_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
+    for (uint64_t i = 0; i < PS_PUSH_STREAMS_MAX; i++) {
         uuid_of(++number, uuid);
-        const struct ps_push_id id = {uuid, LANE, 1, network};
+        const struct ps_push_id id = {uuid, STREAM, 1, network};
         waited += ps_pushes_look_up(p, &id) == PS_PUSH_WAITS;
     }
     return waited;
@@ -424,38 +426,38 @@ static uint32_t flood_from(struct ps_pushes *p, uint64_t network)
 
 /* Three networks that take what they can, under however many uuids, leave room for the trainers of a
  * fourth. */
-static void a_network_has_its_share_of_lanes(void **state)
+static void a_network_has_its_share_of_streams(void **state)
 {
     struct ps_pushes *p = *state;
     const uint32_t trainers = 1024;
     uint8_t uuid[MR_UUID_BYTES];
-    push(p, a, LANE, 1);
+    push(p, a, STREAM, 1);
     for (uint64_t network = 1; network <= 3; network++)
-        assert_true(flood_from(p, network) >= 3 * PS_PUSH_LANES_MAX / 4);
+        assert_true(flood_from(p, network) >= 3 * PS_PUSH_STREAMS_MAX / 4);
     for (uint64_t i = 1; i <= trainers; i++) {
         uuid_of(i, uuid);
-        const struct ps_push_id id = {uuid, LANE, 1, 4};
+        const struct ps_push_id id = {uuid, STREAM, 1, 4};
         assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
     }
-    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
+    assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_APPLIED);
     assert_int_equal(ps_pushes_forgotten(p), 0);
 }
 
 /* A network whose trainers were started anew many times is not held up by those that have ended. */
-static void a_network_forgets_lanes_of_its_own(void **state)
+static void a_network_forgets_streams_of_its_own(void **state)
 {
     struct ps_pushes *p = *state;
-    const struct ps_push_id other = {b, LANE, 1, 2};
+    const struct ps_push_id other = {b, STREAM, 1, 2};
     assert_int_equal(ps_pushes_look_up(p, &other), PS_PUSH_NEW);
     ps_pushes_start(p, &other);
     (void)ps_pushes_finish(p, &other);
     flood_from(p, 1);
-    now_s += PS_PUSH_LANE_KEPT_S;
+    now_s += PS_PUSH_STREAM_KEPT_S;
     const uint64_t forgotten = ps_pushes_forgotten(p);
-    for (uint64_t i = 1; i <= PS_PUSH_LANES_MAX / 8; i++) {
+    for (uint64_t i = 1; i <= PS_PUSH_STREAMS_MAX / 8; i++) {
         uint8_t uuid[MR_UUID_BYTES];
         uuid_of(i, uuid);
-        const struct ps_push_id id = {uuid, LANE, 1, 1};
+        const struct ps_push_id id = {uuid, STREAM, 1, 1};
         enum ps_push_state state_of_push = ps_pushes_look_up(p, &id);
         for (uint32_t again = 0; state_of_push == PS_PUSH_WAITS && again < 4; again++)
             state_of_push = ps_pushes_look_up(p, &id);
@@ -465,24 +467,24 @@ static void a_network_forgets_lanes_of_its_own(void **state)
     assert_int_equal(ps_pushes_look_up(p, &other), PS_PUSH_APPLIED); /* which others' pushes leave alone */
 }
 
-/* A lane that a restore brought counts for its network from its next push on, and for the next one when its
- * client has moved. */
-static void a_lane_counts_for_the_network_of_its_client(void **state)
+/* A push stream that a restore brought counts for its network from its next push on, and for the next one
+ * when its client has moved. */
+static void a_stream_counts_for_the_network_of_its_client(void **state)
 {
     struct ps_pushes *p = *state;
     uint8_t uuid[MR_UUID_BYTES];
-    struct ps_push_load lane = {.uuid = uuid, .lane = LANE};
-    ps_push_window_add(&lane.window, 1);
-    for (uint64_t i = 1; i <= PS_PUSH_LANES_MAX / 4; i++) {
+    struct ps_push_load stream = {.uuid = uuid, .stream_id = STREAM};
+    ps_push_window_add(&stream.window, 1);
+    for (uint64_t i = 1; i <= PS_PUSH_STREAMS_MAX / 4; i++) {
         uuid_of(i, uuid);
-        assert_int_equal(ps_pushes_load(p, &lane, NULL), MR_OK);
-        const struct ps_push_id id = {uuid, LANE, 2, 1};
+        assert_int_equal(ps_pushes_load(p, &stream, NULL), MR_OK);
+        const struct ps_push_id id = {uuid, STREAM, 2, 1};
         (void)ps_pushes_look_up(p, &id);
     }
-    const struct ps_push_id more = {a, LANE, 1, 1};
+    const struct ps_push_id more = {a, STREAM, 1, 1};
     assert_int_equal(ps_pushes_look_up(p, &more), PS_PUSH_WAITS);
     uuid_of(1, uuid);
-    const struct ps_push_id moved = {uuid, LANE, 2, 2};
+    const struct ps_push_id moved = {uuid, STREAM, 2, 2};
     (void)ps_pushes_look_up(p, &moved);
     assert_int_equal(ps_pushes_look_up(p, &more), PS_PUSH_NEW);
 }
@@ -492,54 +494,55 @@ static void forgets_the_silent_first_after_a_restore(void **state)
 {
     struct ps_pushes *p = *state;
     uint8_t uuid[MR_UUID_BYTES];
-    struct ps_push_load lane = {.uuid = a, .lane = LANE};
-    ps_push_window_add(&lane.window, 1);
-    lane.used = 1000 * PS_PUSH_LANES_MAX;
-    assert_int_equal(ps_pushes_load(p, &lane, NULL), MR_OK);
-    lane.uuid = uuid;
-    for (uint64_t i = 1; i <= 20 * PS_PUSH_LANES_MAX; i++) { /* they fill all sets */
+    struct ps_push_load stream = {.uuid = a, .stream_id = STREAM};
+    ps_push_window_add(&stream.window, 1);
+    stream.used = 1000 * PS_PUSH_STREAMS_MAX;
+    assert_int_equal(ps_pushes_load(p, &stream, NULL), MR_OK);
+    stream.uuid = uuid;
+    for (uint64_t i = 1; i <= 20 * PS_PUSH_STREAMS_MAX; i++) { /* they fill all sets */
         uuid_of(i, uuid);
-        lane.used = i;
-        assert_int_equal(ps_pushes_load(p, &lane, NULL), MR_OK);
+        stream.used = i;
+        assert_int_equal(ps_pushes_load(p, &stream, NULL), MR_OK);
     }
-    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_APPLIED);
-    push(p, b, LANE, 1); /* newer than all */
-    for (uint64_t i = 1; i <= PS_PUSH_LANES_MAX; i++) {
+    assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_APPLIED);
+    push(p, b, STREAM, 1); /* newer than all */
+    for (uint64_t i = 1; i <= PS_PUSH_STREAMS_MAX; i++) {
         uuid_of(i, uuid);
-        lane.used = 1000 * PS_PUSH_LANES_MAX;
-        assert_int_equal(ps_pushes_load(p, &lane, NULL), MR_OK);
+        stream.used = 1000 * PS_PUSH_STREAMS_MAX;
+        assert_int_equal(ps_pushes_load(p, &stream, NULL), MR_OK);
     }
-    assert_int_equal(look_up(p, b, LANE, 1), PS_PUSH_APPLIED);
+    assert_int_equal(look_up(p, b, STREAM, 1), PS_PUSH_APPLIED);
     uint64_t forgotten = ps_pushes_forgotten(p);
-    uuid_of(21 * PS_PUSH_LANES_MAX, uuid);
-    lane.used = 0;
-    assert_int_equal(ps_pushes_load(p, &lane, NULL), MR_OK); /* older than all */
+    uuid_of(21 * PS_PUSH_STREAMS_MAX, uuid);
+    stream.used = 0;
+    assert_int_equal(ps_pushes_load(p, &stream, NULL), MR_OK); /* older than all */
     assert_int_equal(ps_pushes_forgotten(p), forgotten + 1);
-    assert_int_equal(look_up(p, uuid, LANE, 1), PS_PUSH_NEW);
+    assert_int_equal(look_up(p, uuid, STREAM, 1), PS_PUSH_NEW);
 }
 
-/* Lanes that come with partitions make room among those that nobody will ask for, while there are some. */
-static void lanes_that_come_take_the_place_of_the_silent_first(void **state)
+/* Push streams that come with partitions make room among those that nobody will ask for, while there are
+ * some. */
+static void streams_that_come_take_the_place_of_the_silent_first(void **state)
 {
     struct ps_pushes *p = *state;
     uint8_t uuid[MR_UUID_BYTES];
-    struct ps_push_load lane = {.uuid = uuid, .lane = LANE};
-    ps_push_window_add(&lane.window, 1);
+    struct ps_push_load stream = {.uuid = uuid, .stream_id = STREAM};
+    ps_push_window_add(&stream.window, 1);
     flood(p); /* of clients that are silent by the time that the others come */
-    now_s += PS_PUSH_LANE_KEPT_S;
-    lane.used = 1; /* older than what they pushed */
-    for (uint64_t i = 1; i <= PS_PUSH_LANES_MAX / 4; i++) {
+    now_s += PS_PUSH_STREAM_KEPT_S;
+    stream.used = 1; /* older than what they pushed */
+    for (uint64_t i = 1; i <= PS_PUSH_STREAMS_MAX / 4; i++) {
         uuid_of(UINT64_C(1) << 40 | i, uuid);
-        assert_int_equal(ps_pushes_load(p, &lane, NULL), MR_OK);
+        assert_int_equal(ps_pushes_load(p, &stream, NULL), MR_OK);
     }
-    assert_true(ps_pushes_forgotten(p) > PS_PUSH_LANES_MAX / 8);
+    assert_true(ps_pushes_forgotten(p) > PS_PUSH_STREAMS_MAX / 8);
     const uint64_t lost = ps_pushes_lost(p);
-    assert_true(lost < PS_PUSH_LANES_MAX / 400); /* sets into which more than eight of them have come */
-    for (uint64_t i = 1; i <= 2 * PS_PUSH_LANES_MAX; i++) {
+    assert_true(lost < PS_PUSH_STREAMS_MAX / 400); /* sets into which more than eight of them have come */
+    for (uint64_t i = 1; i <= 2 * PS_PUSH_STREAMS_MAX; i++) {
         uuid_of(UINT64_C(2) << 40 | i, uuid);
-        assert_int_equal(ps_pushes_load(p, &lane, NULL), MR_OK);
+        assert_int_equal(ps_pushes_load(p, &stream, NULL), MR_OK);
     }
-    assert_true(ps_pushes_lost(p) > PS_PUSH_LANES_MAX); /* now there are none left */
+    assert_true(ps_pushes_lost(p) > PS_PUSH_STREAMS_MAX); /* now there are none left */
 }
 
 /* What is in flight keeps its record, however many others come. */
@@ -547,12 +550,12 @@ static void forgets_nobody_who_is_under_way(void **state)
 {
     struct ps_pushes *p = *state;
     uint8_t uuid[MR_UUID_BYTES];
-    const struct ps_push_id id = {a, LANE, 1, 0};
+    const struct ps_push_id id = {a, STREAM, 1, 0};
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_NEW);
     ps_pushes_start(p, &id);
-    for (uint64_t i = 1; i <= 20 * PS_PUSH_LANES_MAX; i++) {
+    for (uint64_t i = 1; i <= 20 * PS_PUSH_STREAMS_MAX; i++) {
         uuid_of(i, uuid);
-        push(p, uuid, LANE, 1);
+        push(p, uuid, STREAM, 1);
     }
     ps_pushes_finish(p, &id);
     assert_int_equal(ps_pushes_look_up(p, &id), PS_PUSH_APPLIED);
@@ -561,10 +564,10 @@ static void forgets_nobody_who_is_under_way(void **state)
 static void says_when_memory_is_short(void **state)
 {
     struct ps_pushes *p = *state;
-    while (ps_arena_alloc(arena, sizeof(struct ps_push_lane), 8) != NULL) {
+    while (ps_arena_alloc(arena, sizeof(struct ps_push_stream), 8) != NULL) {
     }
-    assert_int_equal(look_up(p, a, LANE, 1), PS_PUSH_NO_MEMORY);
-    assert_int_equal(ps_pushes_load(p, &(struct ps_push_load){.uuid = a, .lane = LANE}, NULL),
+    assert_int_equal(look_up(p, a, STREAM, 1), PS_PUSH_NO_MEMORY);
+    assert_int_equal(ps_pushes_load(p, &(struct ps_push_load){.uuid = a, .stream_id = STREAM}, NULL),
                      MR_OUT_OF_MEMORY);
 }
 
@@ -580,15 +583,15 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, destroy)
 #define GUARDED(f) cmocka_unit_test_setup_teardown(f, make_guarded, destroy)
     const struct CMUnitTest tests[] = {
-        TEST(each_client_and_lane_has_its_own),
+        TEST(each_client_and_stream_has_its_own),
         TEST(a_push_under_way_is_not_begun_again),
         TEST(as_many_run_as_there_is_room_for),
         TEST(what_was_cleared_under_way_is_not_marked),
         TEST(only_a_published_cut_is_durable),
         TEST(a_cut_advances_from_floor_to_floor),
         TEST(lists_what_is_worth_keeping),
-        TEST(a_loaded_lane_goes_on_where_it_was),
-        TEST(pieces_of_a_lane_are_told_apart),
+        TEST(a_loaded_stream_goes_on_where_it_was),
+        TEST(pieces_of_a_stream_are_told_apart),
         TEST(unknown_partitions_become_known_by_their_keys),
         TEST(a_partition_that_becomes_known_late_gives_nothing_up),
         TEST(what_is_forgotten_of_some_partitions_is_unknown),
@@ -597,11 +600,11 @@ int main(void)
         TEST(forgets_the_silent_first),
         GUARDED(a_flood_of_clients_forgets_nobody_who_may_come_back),
         GUARDED(a_client_with_a_session_is_never_forgotten),
-        GUARDED(lanes_that_come_take_the_place_of_the_silent_first),
-        GUARDED(a_client_has_its_share_of_lanes),
-        GUARDED(a_network_has_its_share_of_lanes),
-        GUARDED(a_network_forgets_lanes_of_its_own),
-        GUARDED(a_lane_counts_for_the_network_of_its_client),
+        GUARDED(streams_that_come_take_the_place_of_the_silent_first),
+        GUARDED(a_client_has_its_share_of_streams),
+        GUARDED(a_network_has_its_share_of_streams),
+        GUARDED(a_network_forgets_streams_of_its_own),
+        GUARDED(a_stream_counts_for_the_network_of_its_client),
         TEST(forgets_the_silent_first_after_a_restore),
         TEST(forgets_nobody_who_is_under_way),
         cmocka_unit_test_setup_teardown(says_when_memory_is_short, make, destroy_full),

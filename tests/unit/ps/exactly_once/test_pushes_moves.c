@@ -1,9 +1,11 @@
-/* Many clients whose lanes outlive many moves of partitions between nodes: whether a push is applied twice
- * when it is sent again to the partition's owner of now, and whether the nodes say so. Each move ends a
- * client's lanes at both nodes, and the records of the lanes go with the partitions, as in ps/move/ and
- * trainer_client/replay/remap.h; a client sends again what no checkpoint holds.
+/* Many clients whose push streams outlive many moves of partitions between nodes: whether a push is
+ * applied twice when it is sent again to the partition's owner of now, and whether the nodes say so. Each
+ * move ends a client's push streams at both nodes, and the records of the push streams go with the
+ * partitions, as in ps/move/ and trainer_client/replay/remap.h; a client sends again what no checkpoint
+ * holds.
  *
- * usage: test_pushes_moves [CLIENTS MOVES]     the default finds room for all lanes; many more do not */
+ * usage: test_pushes_moves [CLIENTS MOVES]     the default finds room for all push streams; many more do
+ * not */
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,13 +21,13 @@
 #define PUSHES            4u /* of a client to each node between two moves, each to a key of one partition */
 #define MOVED_PARTITIONS  64u
 #define CHECKPOINT_EVERY  4u  /* moves: what was pushed before is not sent again */
-#define BETWEEN_MOVES_S   20u /* so that no lane is old enough to be forgotten without a word */
+#define BETWEEN_MOVES_S   20u /* so that no push stream is old enough to be forgotten without a word */
 #define CLIENTS_MAX       2000u
 #define CLIENTS_WITH_ROOM 60u /* with 16 moves */
 #define ARENA_BYTES       (UINT64_C(512) << 20)
 
 struct sent {
-    uint32_t client, lane, partition;
+    uint32_t client, stream_id, partition;
     uint32_t number;
     uint32_t applied; /* how often */
 };
@@ -34,7 +36,7 @@ static struct {
     struct ps_arena *arenas[NODES];
     struct ps_pushes *nodes[NODES];
     uint8_t owner[MR_PARTITION_COUNT];
-    uint32_t lanes[CLIENTS_MAX][NODES], next_lane[CLIENTS_MAX];
+    uint32_t streams[CLIENTS_MAX][NODES], next_stream[CLIENTS_MAX];
     uint32_t numbers[CLIENTS_MAX][NODES];
     struct sent *sent;
     uint64_t sent_count, durable; /* all before `durable` are in a checkpoint */
@@ -78,14 +80,14 @@ static uint32_t partition_of(uint32_t node)
     return partition;
 }
 
-/* As ps/ops/ops_push.c does it. False: there is no room for the lane. */
+/* As ps/ops/ops_push.c does it. False: there is no room for the push stream. */
 static bool deliver(struct sent *s)
 {
     struct ps_pushes *p = w.nodes[w.owner[s->partition]];
     struct ps_partition_set touched = ps_partitions_range(s->partition, s->partition + 1);
     uint8_t uuid[MR_UUID_BYTES];
     uuid_of(s->client, uuid);
-    const struct ps_push_id id = {uuid, s->lane, s->number, 0};
+    const struct ps_push_id id = {uuid, s->stream_id, s->number, 0};
     const enum ps_push_state state = ps_pushes_look_up(p, &id);
     assert_int_not_equal(state, PS_PUSH_NO_MEMORY);
     if (state == PS_PUSH_APPLIED || state == PS_PUSH_WAITS)
@@ -102,24 +104,24 @@ static void push_new(uint32_t client, uint32_t node)
 {
     struct sent *s = &w.sent[w.sent_count++];
     *s = (struct sent){.client = client,
-                       .lane = w.lanes[client][node],
+                       .stream_id = w.streams[client][node],
                        .partition = partition_of(node),
                        .number = ++w.numbers[client][node]};
     w.refused += !deliver(s);
 }
 
-static void start_lane(uint32_t client, uint32_t node)
+static void start_stream(uint32_t client, uint32_t node)
 {
-    w.lanes[client][node] = mr_push_lane_chosen(w.next_lane[client]++);
+    w.streams[client][node] = mr_push_stream_chosen(w.next_stream[client]++);
     w.numbers[client][node] = 0;
 }
 
-static void carry(struct ps_pushes *to, const struct ps_push_lane *lane, const struct ps_push_mark *mark,
+static void carry(struct ps_pushes *to, const struct ps_push_stream *stream, const struct ps_push_mark *mark,
                   const struct ps_partition_set *partitions)
 {
-    const struct ps_push_load load = {.uuid = lane->uuid,
-                                      .lane = lane->lane,
-                                      .used = lane->used,
+    const struct ps_push_load load = {.uuid = stream->uuid,
+                                      .stream_id = stream->stream_id,
+                                      .used = stream->used,
                                       .window = mark->window,
                                       .durable = mark->floors[PS_FLOOR_DURABLE]};
     if (!mark->is_unknown && !ps_partitions_empty(partitions))
@@ -128,15 +130,16 @@ static void carry(struct ps_pushes *to, const struct ps_push_lane *lane, const s
 
 static void move(uint32_t from, uint32_t to, const struct ps_partition_set *moved)
 {
-    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
-        const struct ps_push_lane *lane = ps_pushes_at(w.nodes[from], i);
-        if (lane == NULL)
+    for (uint32_t i = 0; i < PS_PUSH_STREAMS_MAX; i++) {
+        const struct ps_push_stream *stream = ps_pushes_at(w.nodes[from], i);
+        if (stream == NULL)
             continue;
-        const struct ps_partition_set rest = ps_push_lane_rest(lane), part = ps_partitions_and(&rest, moved);
-        carry(w.nodes[to], lane, &lane->rest, &part);
-        for (const struct ps_push_piece *piece = lane->rest.next; piece != NULL; piece = piece->mark.next) {
+        const struct ps_partition_set rest = ps_push_stream_rest(stream),
+                                      part = ps_partitions_and(&rest, moved);
+        carry(w.nodes[to], stream, &stream->rest, &part);
+        for (const struct ps_push_piece *piece = stream->rest.next; piece != NULL; piece = piece->mark.next) {
             const struct ps_partition_set own = ps_partitions_and(&piece->partitions, moved);
-            carry(w.nodes[to], lane, &piece->mark, &own);
+            carry(w.nodes[to], stream, &piece->mark, &own);
         }
     }
     assert_int_equal(ps_pushes_forget(w.nodes[from], moved), MR_OK);
@@ -161,16 +164,16 @@ static void send_again(void)
             w.refused += !deliver(&w.sent[i]);
 }
 
-/* Lanes of which a push was applied more than once. */
-static uint64_t lanes_twice(void)
+/* Push streams of which a push was applied more than once. */
+static uint64_t streams_twice(void)
 {
-    const size_t lanes = NODES + 2 * (size_t)moves;
-    bool *is_twice = calloc(clients * lanes, sizeof(*is_twice));
+    const size_t streams = NODES + 2 * (size_t)moves;
+    bool *is_twice = calloc(clients * streams, sizeof(*is_twice));
     uint64_t count = 0;
     assert_non_null(is_twice);
     for (uint64_t i = 0; i < w.sent_count; i++) {
         const struct sent *s = &w.sent[i];
-        const size_t at = s->client * lanes + (s->lane & MR_PUSH_CHOSEN_MAX);
+        const size_t at = s->client * streams + (s->stream_id & MR_PUSH_CHOSEN_MAX);
         count += s->applied > 1 && !is_twice[at];
         is_twice[at] |= s->applied > 1;
     }
@@ -194,7 +197,7 @@ static void make_world(void)
         w.owner[i] = (uint8_t)(i % NODES);
     for (uint32_t c = 0; c < clients; c++)
         for (uint32_t n = 0; n < NODES; n++)
-            start_lane(c, n);
+            start_stream(c, n);
 }
 
 static void free_world(void)
@@ -221,8 +224,8 @@ static void a_push_is_applied_once_or_the_node_says_so(void **state)
         const struct ps_partition_set moved = choose_moved(from, to);
         move(from, to, &moved);
         for (uint32_t c = 0; c < clients; c++) {
-            start_lane(c, from);
-            start_lane(c, to);
+            start_stream(c, from);
+            start_stream(c, to);
         }
         if (m % CHECKPOINT_EVERY == 0)
             w.durable = w.sent_count;
@@ -236,17 +239,17 @@ static void a_push_is_applied_once_or_the_node_says_so(void **state)
     for (uint32_t n = 0; n < NODES; n++) {
         forgotten += ps_pushes_forgotten(w.nodes[n]);
         lost += ps_pushes_lost(w.nodes[n]);
-        for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++)
+        for (uint32_t i = 0; i < PS_PUSH_STREAMS_MAX; i++)
             places += ps_pushes_at(w.nodes[n], i) != NULL;
     }
-    printf("%u clients, %u moves: %" PRIu64 " pushes in %" PRIu64 " lanes; %" PRIu64
-           " of %u records in use; %" PRIu64 " lanes forgotten, %" PRIu64 " reported as lost; %" PRIu64
-           " pushes applied twice, of %" PRIu64 " lanes; %" PRIu64 " tries without room, %" PRIu64
+    printf("%u clients, %u moves: %" PRIu64 " pushes in %" PRIu64 " push streams; %" PRIu64
+           " of %u records in use; %" PRIu64 " push streams forgotten, %" PRIu64 " reported as lost; %" PRIu64
+           " pushes applied twice, of %" PRIu64 " push streams; %" PRIu64 " tries without room, %" PRIu64
            " pushes still wait\n",
            clients, moves, w.sent_count, (uint64_t)clients * (NODES + 2 * (uint64_t)moves), places,
-           NODES * PS_PUSH_LANES_MAX, forgotten, lost, twice, lanes_twice(), w.refused, missing);
+           NODES * PS_PUSH_STREAMS_MAX, forgotten, lost, twice, streams_twice(), w.refused, missing);
     assert_int_equal(forgotten, lost); /* all of them may come back */
-    assert_true(lanes_twice() <= lost);
+    assert_true(streams_twice() <= lost);
     assert_true(missing <= w.refused); /* ps.pushes_waiting counts these */
     if (clients <= CLIENTS_WITH_ROOM) {
         assert_int_equal(lost, 0);

@@ -66,18 +66,18 @@ static void apply_batch(struct side *s, uint64_t id)
     ps_applied_batches_add(s->records.applied, id);
 }
 
-static void push(struct side *s, const uint8_t *uuid, uint32_t lane, uint64_t number)
+static void push(struct side *s, const uint8_t *uuid, uint32_t stream_id, uint64_t number)
 {
-    const struct ps_push_id id = {uuid, lane, number, 0};
+    const struct ps_push_id id = {uuid, stream_id, number, 0};
     const enum ps_push_state state = ps_pushes_look_up(s->records.pushes, &id);
     assert_true(state == PS_PUSH_NEW || state == PS_PUSH_PARTLY);
     ps_pushes_start(s->records.pushes, &id);
     (void)ps_pushes_finish(s->records.pushes, &id);
 }
 
-static bool has(struct side *s, const uint8_t *uuid, uint32_t lane, uint64_t number, uint32_t partition)
+static bool has(struct side *s, const uint8_t *uuid, uint32_t stream_id, uint64_t number, uint32_t partition)
 {
-    return ps_pushes_has(s->records.pushes, &(struct ps_push_id){uuid, lane, number, 0}, partition);
+    return ps_pushes_has(s->records.pushes, &(struct ps_push_id){uuid, stream_id, number, 0}, partition);
 }
 
 /* Whether a push of the batch would be applied to keys of the partition. */
@@ -91,28 +91,28 @@ static bool has_batch(struct side *s, uint64_t id, uint32_t partition)
 static void a_push_counts_where_its_partition_is(void **state)
 {
     const struct ps_partition_set set = ps_partitions_range(10, 20), others = ps_partitions_range(20, 40);
-    const uint32_t lane = mr_push_lane_chosen(3);
+    const uint32_t stream_id = mr_push_stream_chosen(3);
     struct side from, to;
     (void)state;
     make(&from);
     make(&to);
-    push(&from, a, lane, 1);
-    push(&from, a, lane, 3);
-    push(&to, a, lane, 2);
-    push(&to, b, lane, 1);
+    push(&from, a, stream_id, 1);
+    push(&from, a, stream_id, 3);
+    push(&to, a, stream_id, 2);
+    push(&to, b, stream_id, 1);
     ps_pushes_cut(from.records.pushes);
     ps_pushes_advance(from.records.pushes, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
     ps_clients_note(from.records.clients, a, 17);
     move(&from, &to, &set, &others);
     for (uint32_t p = 10; p < 40; p++) {
-        assert_int_equal(has(&to, a, lane, 1, p), p < 20);
-        assert_int_equal(has(&to, a, lane, 2, p), p >= 20);
-        assert_int_equal(has(&to, a, lane, 3, p), p < 20);
-        assert_int_equal(has(&to, b, lane, 1, p), p >= 20); /* the source has nothing of it */
+        assert_int_equal(has(&to, a, stream_id, 1, p), p < 20);
+        assert_int_equal(has(&to, a, stream_id, 2, p), p >= 20);
+        assert_int_equal(has(&to, a, stream_id, 3, p), p < 20);
+        assert_int_equal(has(&to, b, stream_id, 1, p), p >= 20); /* the source has nothing of it */
     }
-    assert_false(has(&from, a, lane, 1, 10));
-    assert_true(has(&from, a, lane, 1, 9));
-    assert_int_equal(ps_pushes_durable(to.records.pushes, b, lane), 0);
+    assert_false(has(&from, a, stream_id, 1, 10));
+    assert_true(has(&from, a, stream_id, 1, 9));
+    assert_int_equal(ps_pushes_durable(to.records.pushes, b, stream_id), 0);
     assert_int_equal(ps_clients_last_step(to.records.clients, a), 17);
     destroy(&from);
     destroy(&to);
@@ -122,21 +122,21 @@ static void a_push_counts_where_its_partition_is(void **state)
 static void what_is_durable_moves_too(void **state)
 {
     const struct ps_partition_set set = ps_partitions_range(10, 20), none = {{0}};
-    const uint32_t lane = mr_push_lane_chosen(0);
+    const uint32_t stream_id = mr_push_stream_chosen(0);
     struct side from, to;
     (void)state;
     make(&from);
     make(&to);
-    push(&from, a, lane, 1);
-    push(&from, a, lane, 2);
+    push(&from, a, stream_id, 1);
+    push(&from, a, stream_id, 2);
     ps_pushes_cut(from.records.pushes);
     ps_pushes_advance(from.records.pushes, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
-    push(&from, a, lane, 3);
+    push(&from, a, stream_id, 3);
     move(&from, &to, &set, &none);
-    assert_int_equal(ps_pushes_durable(to.records.pushes, a, lane), 2);
+    assert_int_equal(ps_pushes_durable(to.records.pushes, a, stream_id), 2);
     ps_pushes_cut(to.records.pushes);
     ps_pushes_advance(to.records.pushes, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
-    assert_int_equal(ps_pushes_durable(to.records.pushes, a, lane), 3);
+    assert_int_equal(ps_pushes_durable(to.records.pushes, a, stream_id), 3);
     destroy(&from);
     destroy(&to);
 }
@@ -223,8 +223,8 @@ static void malformed_bytes_change_nothing(void **state)
     (void)state;
     make(&from);
     make(&to);
-    push(&from, a, mr_push_lane_chosen(1), 1);
-    push(&to, a, mr_push_lane_chosen(1), 2);
+    push(&from, a, mr_push_stream_chosen(1), 1);
+    push(&to, a, mr_push_stream_chosen(1), 2);
     apply_batch(&from, batch(5, 0));
     const size_t size = ps_records_export(records_of(&from), &set, NULL);
     uint8_t *bytes = malloc(size), *broken = malloc(size);
@@ -238,7 +238,7 @@ static void malformed_bytes_change_nothing(void **state)
         broken[at] ^= 0x81;
         (void)ps_records_import(records_of(&from), &none, &none, broken, size);
     }
-    assert_true(has(&to, a, mr_push_lane_chosen(1), 2, 10));
+    assert_true(has(&to, a, mr_push_stream_chosen(1), 2, 10));
     assert_false(ps_applied_batches_has(to.records.applied, batch(5, 0)));
     free(bytes);
     free(broken);
@@ -253,8 +253,8 @@ static void memory_that_runs_out_loses_nothing_of_the_others(void **state)
     (void)state;
     make(&from);
     make(&to);
-    push(&from, a, mr_push_lane_chosen(1), 1);
-    push(&to, a, mr_push_lane_chosen(1), 2);
+    push(&from, a, mr_push_stream_chosen(1), 1);
+    push(&to, a, mr_push_stream_chosen(1), 2);
     apply_batch(&from, batch(5, 0));
     apply_batch(&to, batch(5, 1));
     while (ps_arena_alloc(to.arena, sizeof(struct ps_push_piece), 8) != NULL) {
@@ -264,7 +264,7 @@ static void memory_that_runs_out_loses_nothing_of_the_others(void **state)
     assert_non_null(bytes);
     ps_records_export(records_of(&from), &set, bytes);
     assert_int_equal(ps_records_import(records_of(&to), &set, &others, bytes, size), MR_OUT_OF_MEMORY);
-    assert_true(has(&to, a, mr_push_lane_chosen(1), 2, 30));
+    assert_true(has(&to, a, mr_push_stream_chosen(1), 2, 30));
     assert_true(has_batch(&to, batch(5, 1), 30));
     free(bytes);
     destroy(&from);
@@ -277,15 +277,15 @@ static void memory_that_runs_out_loses_nothing_of_the_others(void **state)
 
 #define SIDES      3u
 #define PARTITIONS 12u
-#define LANES      4u
+#define STREAMS    4u
 #define NUMBERS    3000u
 #define BATCHES    80u
 #define STEPS      1200u
 
 struct model {
     uint32_t owner[PARTITIONS]; /* of each */
-    bool pushed[PARTITIONS][LANES][NUMBERS + 1], fed[PARTITIONS][BATCHES];
-    uint64_t next[LANES];
+    bool pushed[PARTITIONS][STREAMS][NUMBERS + 1], fed[PARTITIONS][BATCHES];
+    uint64_t next[STREAMS];
 };
 
 static uint64_t random_state;
@@ -296,9 +296,9 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)(random_state >> 33) % below;
 }
 
-static uint32_t lane_of(uint32_t i)
+static uint32_t stream_of(uint32_t i)
 {
-    return mr_push_lane_chosen(i / 2);
+    return mr_push_stream_chosen(i / 2);
 }
 
 static const uint8_t *uuid_of(uint32_t i)
@@ -322,10 +322,10 @@ static struct ps_partition_set served_by(const struct model *m, uint32_t side)
 }
 
 /* A push with keys of some partitions comes to each owner, as a node applies it: to those that lack it. */
-static void push_to(struct model *m, struct side *s, uint32_t side, uint32_t lane, uint64_t number,
+static void push_to(struct model *m, struct side *s, uint32_t side, uint32_t stream_id, uint64_t number,
                     uint32_t keys)
 {
-    const struct ps_push_id id = {uuid_of(lane), lane_of(lane), number, 0};
+    const struct ps_push_id id = {uuid_of(stream_id), stream_of(stream_id), number, 0};
     struct ps_partition_set touched = {{0}};
     for (uint32_t i = 0; i < PARTITIONS; i++)
         if ((keys >> i & 1) != 0 && m->owner[i] == side)
@@ -340,8 +340,8 @@ static void push_to(struct model *m, struct side *s, uint32_t side, uint32_t lan
         const bool is_applied =
             state == PS_PUSH_APPLIED ||
             (state == PS_PUSH_PARTLY && ps_pushes_has(s->records.pushes, &id, place_of(i)));
-        assert_int_equal(is_applied, m->pushed[i][lane][number]); /* neither twice nor lost */
-        m->pushed[i][lane][number] = true;
+        assert_int_equal(is_applied, m->pushed[i][stream_id][number]); /* neither twice nor lost */
+        m->pushed[i][stream_id][number] = true;
     }
     if (state == PS_PUSH_APPLIED)
         return;
@@ -385,7 +385,7 @@ static void random_moves(uint64_t seed)
 {
     struct model *m = calloc(1, sizeof(*m));
     struct side sides[SIDES];
-    uint32_t keys[LANES][NUMBERS + 1];
+    uint32_t keys[STREAMS][NUMBERS + 1];
     assert_non_null(m);
     random_state = seed;
     for (uint32_t i = 0; i < SIDES; i++)
@@ -393,15 +393,16 @@ static void random_moves(uint64_t seed)
     for (uint32_t i = 0; i < PARTITIONS; i++)
         m->owner[i] = draw(SIDES);
     for (uint32_t step = 0, batches = 0; step < STEPS; step++) {
-        const uint32_t lane = draw(LANES), side = draw(SIDES);
-        uint64_t number = m->next[lane] > 0 ? 1 + m->next[lane] - (1 + draw((uint32_t)m->next[lane])) : 0;
+        const uint32_t stream_id = draw(STREAMS), side = draw(SIDES);
+        uint64_t number =
+            m->next[stream_id] > 0 ? 1 + m->next[stream_id] - (1 + draw((uint32_t)m->next[stream_id])) : 0;
         if (number == 0 || draw(2) == 0) {
-            number = ++m->next[lane];
-            keys[lane][number] = draw(1u << PARTITIONS);
+            number = ++m->next[stream_id];
+            keys[stream_id][number] = draw(1u << PARTITIONS);
         }
         for (uint32_t i = 0; i < SIDES; i++)
             if (i == side || draw(3) != 0)
-                push_to(m, &sides[i], i, lane, number, keys[lane][number]);
+                push_to(m, &sides[i], i, stream_id, number, keys[stream_id][number]);
         batches += batches < BATCHES && draw(10) == 0;
         if (batches > 0)
             feed(m, &sides[side], side, draw(batches));
@@ -409,10 +410,10 @@ static void random_moves(uint64_t seed)
             move_some(m, sides);
     }
     /* In the end everything comes again, and everywhere. */
-    for (uint32_t lane = 0; lane < LANES; lane++)
-        for (uint64_t number = 1; number <= m->next[lane]; number++)
+    for (uint32_t stream_id = 0; stream_id < STREAMS; stream_id++)
+        for (uint64_t number = 1; number <= m->next[stream_id]; number++)
             for (uint32_t i = 0; i < SIDES; i++)
-                push_to(m, &sides[i], i, lane, number, keys[lane][number]);
+                push_to(m, &sides[i], i, stream_id, number, keys[stream_id][number]);
     for (uint32_t i = 0; i < SIDES; i++)
         destroy(&sides[i]);
     free(m);

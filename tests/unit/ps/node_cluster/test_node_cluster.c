@@ -292,7 +292,6 @@ static void move_away(uint64_t key)
     fake_coordinator_settle(SESSION);
 }
 
-
 static void check_rows_go(struct node_fixture *n)
 {
     (void)wait_epoch(n, fake_coordinator_map()->epoch);

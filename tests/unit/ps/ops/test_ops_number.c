@@ -55,8 +55,8 @@ static void applies_a_number_once(void **state)
     node_check(push(n, 3, table, 5), MR_OK, NULL);
     assert_float_equal(node_value(n, table, 5), 98, 0);
     node_check(push(n, 2, table, 5), MR_OK, NULL);
-    node_check(push(n, mr_push_sequence(mr_push_lane_of(1, 0), 2), table, 5), MR_OK,
-               NULL); /* the same lane */
+    node_check(push(n, mr_push_sequence(mr_push_stream_of_core(1, 0), 2), table, 5), MR_OK,
+               NULL); /* the same push stream */
     assert_float_equal(node_value(n, table, 5), 97, 0);
     node_check(push(n, 0, table, 5), MR_OK, NULL); /* without a number as ever */
     node_check(push(n, 0, table, 5), MR_OK, NULL);
@@ -145,16 +145,16 @@ static void numbers_that_make_no_sense_are_refused(void **state)
     uint32_t table = make_table(n);
     uint64_t key = 5;
     uint32_t core = node_core_of_key(n, key, 0), other = (core + 1) % 3;
-    node_check(push(n, mr_push_sequence(mr_push_lane_of(2, 0), 0), table, key), MR_INVALID_ARGUMENT,
+    node_check(push(n, mr_push_sequence(mr_push_stream_of_core(2, 0), 0), table, key), MR_INVALID_ARGUMENT,
                "numbered from 1");
-    node_check(push(n, mr_push_sequence(mr_push_lane_of(2, 2), 1), table, key), MR_INVALID_ARGUMENT,
+    node_check(push(n, mr_push_sequence(mr_push_stream_of_core(2, 2), 1), table, key), MR_INVALID_ARGUMENT,
                "core 2 of 2");
-    node_check(push(n, mr_push_sequence(mr_push_lane_of(MR_CORE_MAX + 1, 0), 1), table, key),
+    node_check(push(n, mr_push_sequence(mr_push_stream_of_core(MR_CORE_MAX + 1, 0), 1), table, key),
                MR_INVALID_ARGUMENT, "no such core");
-    node_check(push(n, mr_push_sequence(mr_push_lane_of(3, other), 1), table, key), MR_INVALID_ARGUMENT,
-               "this is core");
-    node_check(push(n, mr_push_sequence(mr_push_lane_of(2, 1), 1), table, key), MR_OK, NULL);
-    node_check(push(n, mr_push_sequence(mr_push_lane_of(3, core), 1), table, key), MR_OK, NULL);
+    node_check(push(n, mr_push_sequence(mr_push_stream_of_core(3, other), 1), table, key),
+               MR_INVALID_ARGUMENT, "this is core");
+    node_check(push(n, mr_push_sequence(mr_push_stream_of_core(2, 1), 1), table, key), MR_OK, NULL);
+    node_check(push(n, mr_push_sequence(mr_push_stream_of_core(3, core), 1), table, key), MR_OK, NULL);
     assert_float_equal(node_value(n, table, key), 98, 0);
 }
 
@@ -239,7 +239,7 @@ static uint64_t durable(struct node_fixture *n, uint64_t sequence)
 {
     const struct node_reply *reply = push_nothing(n, 0, sequence);
     node_check(reply, MR_OK, NULL);
-    assert_int_equal(mr_push_lane(reply->sequence), mr_push_lane(sequence));
+    assert_int_equal(mr_push_stream_id(reply->sequence), mr_push_stream_id(sequence));
     return mr_push_number(reply->sequence);
 }
 
@@ -288,8 +288,9 @@ static void only_a_checkpoint_that_a_start_finds_is_durable(void **state)
     node_check(reply, MR_OK, NULL);
     assert_int_equal(reply->sequence, 2);
     assert_int_equal(push(n, 4, 99, 5)->sequence, 2); /* a refusal tells it, too */
-    assert_int_equal(durable(n, mr_push_sequence(mr_push_lane_of(1, 0), 3)), 2);
-    assert_int_equal(durable(n, mr_push_sequence(mr_push_lane_of(2, 0), 1)), 0); /* another lane */
+    assert_int_equal(durable(n, mr_push_sequence(mr_push_stream_of_core(1, 0), 3)), 2);
+    assert_int_equal(durable(n, mr_push_sequence(mr_push_stream_of_core(2, 0), 1)),
+                     0); /* another push stream */
 }
 
 /* A gap, as of a push without effect, is filled by one without tensors. */
@@ -361,22 +362,22 @@ static void a_push_under_way_is_not_begun_again(void **state)
         assert_float_equal(node_value(n, table, key), 99, 0);
 }
 
-/* The part of all lanes that it may have of sessions: of those beyond, some have no older one of their
+/* The part of all push streams that it may have of sessions: of those beyond, some have no older one of their
  * client's whose place they could take, and wait. */
-static void a_network_has_its_share_of_lanes(void **state)
+static void a_network_has_its_share_of_streams(void **state)
 {
     enum { SHARE = 64, MORE = 8 };
     struct node_fixture *n = *state;
     struct node_call calls[MORE] = {0};
     const struct mr_call_options nothing = {.op = MR_OP_PUSH_GRAD, .deadline_us = UINT64_MAX};
     uint32_t answered = 0;
-    n->config.transport_sessions_per_address = n->config.transport_sessions_max * SHARE / PS_PUSH_LANES_MAX;
+    n->config.transport_sessions_per_address = n->config.transport_sessions_max * SHARE / PS_PUSH_STREAMS_MAX;
     node_restart(n, 1);
     for (uint32_t i = 1; i <= SHARE; i++)
-        node_check(push_nothing(n, 0, mr_push_sequence(mr_push_lane_chosen(i), 1)), MR_OK, NULL);
+        node_check(push_nothing(n, 0, mr_push_sequence(mr_push_stream_chosen(i), 1)), MR_OK, NULL);
     assert_int_equal(node_counter(n, 0, "ps.pushes_waiting"), 0);
     for (uint32_t i = 0; i < MORE; i++) {
-        n->sequence = mr_push_sequence(mr_push_lane_chosen(SHARE + 1 + i), 1);
+        n->sequence = mr_push_sequence(mr_push_stream_chosen(SHARE + 1 + i), 1);
         node_post(n, 0, &calls[i], &nothing, NULL, 0);
     }
     for (uint32_t turn = 0; turn < 10; turn++) {
@@ -495,7 +496,7 @@ int main(void)
 #define ON_3_CORES(name) cmocka_unit_test_setup_teardown(name, node_setup_3_cores, node_teardown)
     const struct CMUnitTest tests[] = {
         ON_1_CORE(applies_a_number_once),
-        ON_1_CORE(a_network_has_its_share_of_lanes),
+        ON_1_CORE(a_network_has_its_share_of_streams),
         ON_1_CORE(a_number_that_comes_again_tells_no_counts),
         ON_1_CORE(what_a_restore_may_have_taken_is_not_applied),
         ON_1_CORE(a_number_far_ahead_gives_up_what_is_missing),

@@ -186,7 +186,7 @@ static void numbered_pushes_go_by_the_newest_partition(void **state)
     for (uint32_t i = 0; i < 2; i++)
         node_check(look_up(n, table, i == 0 ? 2000 : 2048, EPOCH), MR_OK, NULL);
     node_check(call(n, 1, MR_OP_PUSH_GRAD, 0, OLD_EPOCH, tensors, 4), MR_OK, NULL); /* no number */
-    n->sequence = mr_push_sequence(mr_push_lane_chosen(0), 1);
+    n->sequence = mr_push_sequence(mr_push_stream_chosen(0), 1);
     node_check(call(n, 1, MR_OP_PUSH_GRAD, 0, OLD_EPOCH, tensors, 4), MR_WRONG_OWNER,
                "push 1: the call goes by a map of the cluster that is too old");
     node_check(call(n, 1, MR_OP_PUSH_GRAD, 0, OLD_EPOCH, &gap, 1), MR_WRONG_OWNER, "push 1");
@@ -227,7 +227,7 @@ static void numbered_pushes_wait_for_partitions_that_arrive(void **state)
         const struct mr_call_options options = {
             .op = MR_OP_PUSH_GRAD, .epoch = EPOCH, .deadline_us = dp_now_us() + 60000000};
         ps_node_each_core(node_of(), arrive, &arrives);
-        n->sequence = mr_push_sequence(mr_push_lane_chosen(0), number);
+        n->sequence = mr_push_sequence(mr_push_stream_chosen(0), number);
         node_post(n, 0, &answer, &options, tensors, 4);
         n->sequence = 0;
         WAIT_UNTIL(node_look(n), node_counter(n, 0, "ps.requests_held_back") >= held + 3);

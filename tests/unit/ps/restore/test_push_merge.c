@@ -60,10 +60,10 @@ static enum mr_status add(struct fixture *f, uint32_t core, uint32_t words, stru
 }
 
 /* Core `core` has applied all up to `floor`, and floor + 1 + i where bit i is set. */
-static void add_whole(struct fixture *f, uint32_t core, uint32_t lane, uint64_t floor, uint64_t bits)
+static void add_whole(struct fixture *f, uint32_t core, uint32_t stream_id, uint64_t floor, uint64_t bits)
 {
     struct ps_stored_pushes head = {
-        .lane = (uint16_t)lane, .partition_end = MR_PARTITION_COUNT, .floor = floor};
+        .stream_id = (uint16_t)stream_id, .partition_end = MR_PARTITION_COUNT, .floor = floor};
     assert_int_equal(add(f, core, bits != 0, head, bits), MR_OK);
 }
 
@@ -73,19 +73,19 @@ static void load(struct fixture *f)
     assert_int_equal(ps_push_merge_load(f->merge, f->core, text), MR_OK);
 }
 
-static enum ps_push_state state_of(struct fixture *f, uint32_t lane, uint64_t number)
+static enum ps_push_state state_of(struct fixture *f, uint32_t stream_id, uint64_t number)
 {
-    return ps_pushes_look_up(f->core->pushes, &(struct ps_push_id){uuid, lane, number, 0});
+    return ps_pushes_look_up(f->core->pushes, &(struct ps_push_id){uuid, stream_id, number, 0});
 }
 
-static bool has(struct fixture *f, uint32_t lane, uint64_t number, uint32_t partition)
+static bool has(struct fixture *f, uint32_t stream_id, uint64_t number, uint32_t partition)
 {
-    return ps_pushes_has(f->core->pushes, &(struct ps_push_id){uuid, lane, number, 0}, partition);
+    return ps_pushes_has(f->core->pushes, &(struct ps_push_id){uuid, stream_id, number, 0}, partition);
 }
 
-static uint32_t lane_of(uint32_t cores, uint32_t core)
+static uint32_t stream_of(uint32_t cores, uint32_t core)
 {
-    return mr_push_lane_of(cores, core);
+    return mr_push_stream_of_core(cores, core);
 }
 
 static void the_same_number_of_cores_takes_its_own(void **state)
@@ -93,75 +93,75 @@ static void the_same_number_of_cores_takes_its_own(void **state)
     struct fixture f;
     (void)state;
     begin(&f, 2, 2, 1);
-    add_whole(&f, 0, lane_of(2, 0), 7, 0);
-    add_whole(&f, 1, lane_of(2, 1), 5, 2);
-    add_whole(&f, 1, lane_of(3, 2), 9, 0);
+    add_whole(&f, 0, stream_of(2, 0), 7, 0);
+    add_whole(&f, 1, stream_of(2, 1), 5, 2);
+    add_whole(&f, 1, stream_of(3, 2), 9, 0);
     load(&f);
-    assert_int_equal(state_of(&f, lane_of(2, 0), 1), PS_PUSH_NEW);
-    assert_int_equal(state_of(&f, lane_of(2, 1), 5), PS_PUSH_APPLIED);
-    assert_int_equal(state_of(&f, lane_of(2, 1), 6), PS_PUSH_NEW);
-    assert_int_equal(state_of(&f, lane_of(2, 1), 7), PS_PUSH_APPLIED);
-    assert_int_equal(state_of(&f, lane_of(3, 2), 9), PS_PUSH_APPLIED);
+    assert_int_equal(state_of(&f, stream_of(2, 0), 1), PS_PUSH_NEW);
+    assert_int_equal(state_of(&f, stream_of(2, 1), 5), PS_PUSH_APPLIED);
+    assert_int_equal(state_of(&f, stream_of(2, 1), 6), PS_PUSH_NEW);
+    assert_int_equal(state_of(&f, stream_of(2, 1), 7), PS_PUSH_APPLIED);
+    assert_int_equal(state_of(&f, stream_of(3, 2), 9), PS_PUSH_APPLIED);
     ps_pushes_advance(f.core->pushes, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
-    assert_int_equal(ps_pushes_durable(f.core->pushes, uuid, lane_of(2, 1)), 5);
+    assert_int_equal(ps_pushes_durable(f.core->pushes, uuid, stream_of(2, 1)), 5);
     end(&f);
 }
 
 /* Two cores become three: core 1 of three has partitions of both. */
-static void another_number_gets_the_lanes_whose_keys_it_may_have(void **state)
+static void another_number_gets_the_streams_whose_keys_it_may_have(void **state)
 {
     struct fixture f;
     (void)state;
     for (uint32_t core = 0; core < 3; core++) {
         begin(&f, 2, 3, core);
-        add_whole(&f, 0, lane_of(2, 0), 7, 4);
-        add_whole(&f, 1, lane_of(2, 1), 5, 0);
+        add_whole(&f, 0, stream_of(2, 0), 7, 4);
+        add_whole(&f, 1, stream_of(2, 1), 5, 0);
         load(&f);
-        assert_int_equal(state_of(&f, lane_of(2, 0), 10), core < 2 ? PS_PUSH_APPLIED : PS_PUSH_NEW);
-        assert_int_equal(state_of(&f, lane_of(2, 0), 8), PS_PUSH_NEW);
-        assert_int_equal(state_of(&f, lane_of(2, 1), 5), core > 0 ? PS_PUSH_APPLIED : PS_PUSH_NEW);
+        assert_int_equal(state_of(&f, stream_of(2, 0), 10), core < 2 ? PS_PUSH_APPLIED : PS_PUSH_NEW);
+        assert_int_equal(state_of(&f, stream_of(2, 0), 8), PS_PUSH_NEW);
+        assert_int_equal(state_of(&f, stream_of(2, 1), 5), core > 0 ? PS_PUSH_APPLIED : PS_PUSH_NEW);
         end(&f);
     }
 }
 
-/* Of the only core's lane, the first of three cores has applied 8 and the second has not; the third never saw
- * it. */
+/* Of the only core's push stream, the first of three cores has applied 8 and the second has not; the third
+ * never saw it. */
 static void what_some_have_applied_comes_in_pieces(void **state)
 {
     struct fixture f;
-    uint32_t lane = lane_of(1, 0);
+    uint32_t stream_id = stream_of(1, 0);
     (void)state;
     begin(&f, 3, 1, 0);
-    add_whole(&f, 0, lane, 8, 0);
-    add_whole(&f, 1, lane, 7, 2);
+    add_whole(&f, 0, stream_id, 8, 0);
+    add_whole(&f, 1, stream_id, 7, 2);
     load(&f);
-    assert_int_equal(state_of(&f, lane, 7), PS_PUSH_PARTLY);
-    assert_int_equal(state_of(&f, lane, 8), PS_PUSH_PARTLY);
-    assert_int_equal(state_of(&f, lane, 9), PS_PUSH_PARTLY);
-    assert_int_equal(state_of(&f, lane, 10), PS_PUSH_NEW);
+    assert_int_equal(state_of(&f, stream_id, 7), PS_PUSH_PARTLY);
+    assert_int_equal(state_of(&f, stream_id, 8), PS_PUSH_PARTLY);
+    assert_int_equal(state_of(&f, stream_id, 9), PS_PUSH_PARTLY);
+    assert_int_equal(state_of(&f, stream_id, 10), PS_PUSH_NEW);
     for (uint32_t p = 0; p < MR_PARTITION_COUNT; p++) {
         uint32_t core = p * 3 / MR_PARTITION_COUNT;
-        assert_int_equal(has(&f, lane, 7, p), core < 2);
-        assert_int_equal(has(&f, lane, 8, p), core == 0);
-        assert_int_equal(has(&f, lane, 9, p), core == 1);
+        assert_int_equal(has(&f, stream_id, 7, p), core < 2);
+        assert_int_equal(has(&f, stream_id, 8, p), core == 0);
+        assert_int_equal(has(&f, stream_id, 9, p), core == 1);
     }
     ps_pushes_advance(f.core->pushes, PS_FLOOR_CUT, PS_FLOOR_DURABLE);
-    assert_int_equal(ps_pushes_durable(f.core->pushes, uuid, lane), 0);
+    assert_int_equal(ps_pushes_durable(f.core->pushes, uuid, stream_id), 0);
     end(&f);
 }
 
-/* Nor does it pass on what a core that never saw the lane has of the next one. */
-static void lanes_are_kept_apart(void **state)
+/* Nor does it pass on what a core that never saw the push stream has of the next one. */
+static void streams_are_kept_apart(void **state)
 {
     struct fixture f;
-    const uint32_t lane = lane_of(1, 0), next = lane_of(2, 1);
+    const uint32_t stream_id = stream_of(1, 0), next = stream_of(2, 1);
     (void)state;
     begin(&f, 2, 1, 0);
-    add_whole(&f, 0, lane, 8, 0);
+    add_whole(&f, 0, stream_id, 8, 0);
     add_whole(&f, 1, next, 3, 0);
     load(&f);
-    assert_true(has(&f, lane, 3, 0));
-    assert_false(has(&f, lane, 3, MR_PARTITION_COUNT - 1));
+    assert_true(has(&f, stream_id, 3, 0));
+    assert_false(has(&f, stream_id, 3, MR_PARTITION_COUNT - 1));
     assert_true(has(&f, next, 3, MR_PARTITION_COUNT - 1));
     end(&f);
 }
@@ -169,16 +169,16 @@ static void lanes_are_kept_apart(void **state)
 static void equal_pieces_are_joined(void **state)
 {
     struct fixture f;
-    uint32_t lane = lane_of(1, 0);
+    uint32_t stream_id = stream_of(1, 0);
     uint32_t pieces = 0;
     (void)state;
     begin(&f, 3, 2, 0);
-    add_whole(&f, 0, lane, 8, 2);
-    add_whole(&f, 1, lane, 8, 2);
-    add_whole(&f, 2, lane, 3, 0); /* core 0 of two has none of its partitions */
+    add_whole(&f, 0, stream_id, 8, 2);
+    add_whole(&f, 1, stream_id, 8, 2);
+    add_whole(&f, 2, stream_id, 3, 0); /* core 0 of two has none of its partitions */
     load(&f);
-    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
-        const struct ps_push_lane *at = ps_pushes_at(f.core->pushes, i);
+    for (uint32_t i = 0; i < PS_PUSH_STREAMS_MAX; i++) {
+        const struct ps_push_stream *at = ps_pushes_at(f.core->pushes, i);
         if (at == NULL)
             continue;
         pieces++;
@@ -193,26 +193,27 @@ static void equal_pieces_are_joined(void **state)
 static void pieces_go_on_in_pieces(void **state)
 {
     struct fixture f;
-    uint32_t lane = lane_of(1, 0);
+    uint32_t stream_id = stream_of(1, 0);
     (void)state;
     begin(&f, 2, 3, 0); /* partitions 0..1365 */
-    add_whole(&f, 1, lane, 3, 0);
+    add_whole(&f, 1, stream_id, 3, 0);
     struct ps_stored_pushes head = {
-        .lane = (uint16_t)lane, .partition = 1000, .partition_end = MR_PARTITION_COUNT, .floor = 4};
+        .stream_id = (uint16_t)stream_id, .partition = 1000, .partition_end = MR_PARTITION_COUNT, .floor = 4};
     assert_int_equal(add(&f, 0, 0, head, 0), MR_OK);
-    head = (struct ps_stored_pushes){.lane = (uint16_t)lane, .partition_end = 1000, .floor = 5};
+    head = (struct ps_stored_pushes){.stream_id = (uint16_t)stream_id, .partition_end = 1000, .floor = 5};
     assert_int_equal(add(&f, 0, 0, head, 0), MR_OK);
     load(&f);
-    assert_int_equal(state_of(&f, lane, 4), PS_PUSH_APPLIED);
-    assert_int_equal(state_of(&f, lane, 5), PS_PUSH_PARTLY);
-    assert_true(has(&f, lane, 5, 999));
-    assert_false(has(&f, lane, 5, 1000));
+    assert_int_equal(state_of(&f, stream_id, 4), PS_PUSH_APPLIED);
+    assert_int_equal(state_of(&f, stream_id, 5), PS_PUSH_PARTLY);
+    assert_true(has(&f, stream_id, 5, 999));
+    assert_false(has(&f, stream_id, 5, 1000));
     end(&f);
 }
 
-static void add_used(struct fixture *f, uint32_t core, uint32_t lane, uint64_t used)
+static void add_used(struct fixture *f, uint32_t core, uint32_t stream_id, uint64_t used)
 {
-    struct ps_stored_pushes head = {.lane = (uint16_t)lane, .partition_end = MR_PARTITION_COUNT, .floor = 1};
+    struct ps_stored_pushes head = {
+        .stream_id = (uint16_t)stream_id, .partition_end = MR_PARTITION_COUNT, .floor = 1};
     struct ps_record record = {.kind = PS_RECORD_PUSHES,
                                .feature = core,
                                .count = f->saved_cores,
@@ -221,42 +222,42 @@ static void add_used(struct fixture *f, uint32_t core, uint32_t lane, uint64_t u
     assert_int_equal(ps_push_merge_add(f->merge, 0, &record, (const uint8_t *)&head, text), MR_OK);
 }
 
-static uint64_t used_of(struct fixture *f, uint32_t lane)
+static uint64_t used_of(struct fixture *f, uint32_t stream_id)
 {
-    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
-        const struct ps_push_lane *at = ps_pushes_at(f->core->pushes, i);
-        if (at != NULL && at->lane == lane)
+    for (uint32_t i = 0; i < PS_PUSH_STREAMS_MAX; i++) {
+        const struct ps_push_stream *at = ps_pushes_at(f->core->pushes, i);
+        if (at != NULL && at->stream_id == stream_id)
             return at->used;
     }
     return UINT64_MAX;
 }
 
 /* Who pushed last is known as before, whatever the number of cores. */
-static void it_is_known_when_a_lane_pushed(void **state)
+static void it_is_known_when_a_stream_pushed(void **state)
 {
     (void)state;
     for (uint32_t cores = 1; cores <= 2; cores++) {
         struct fixture f;
         begin(&f, 2, cores, 0);
-        add_used(&f, 0, lane_of(1, 0), 70);
-        add_used(&f, 1, lane_of(1, 0), 71);
-        add_used(&f, 0, lane_of(2, 0), 90);
+        add_used(&f, 0, stream_of(1, 0), 70);
+        add_used(&f, 1, stream_of(1, 0), 71);
+        add_used(&f, 0, stream_of(2, 0), 90);
         load(&f);
-        assert_int_equal(used_of(&f, lane_of(1, 0)), cores == 1 ? 71 : 70);
-        assert_int_equal(used_of(&f, lane_of(2, 0)), 90);
+        assert_int_equal(used_of(&f, stream_of(1, 0)), cores == 1 ? 71 : 70);
+        assert_int_equal(used_of(&f, stream_of(2, 0)), 90);
         end(&f);
     }
 }
 
 static void records_out_of_range_are_refused(void **state)
 {
-    const struct ps_stored_pushes good = {.lane = (uint16_t)lane_of(1, 0),
+    const struct ps_stored_pushes good = {.stream_id = (uint16_t)stream_of(1, 0),
                                           .partition_end = MR_PARTITION_COUNT};
     struct ps_stored_pushes bad[6] = {good, good, good, good, good, good};
     struct fixture f;
     (void)state;
-    bad[0].lane = 0;
-    bad[1].lane = (MR_CORE_MAX + 1) << 8;
+    bad[0].stream_id = 0;
+    bad[1].stream_id = (MR_CORE_MAX + 1) << 8;
     bad[2].partition = MR_PARTITION_COUNT;
     bad[3].partition_end = MR_PARTITION_COUNT + 1;
     bad[4].reserved = 1;
@@ -282,12 +283,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_number_of_cores_takes_its_own),
-        cmocka_unit_test(another_number_gets_the_lanes_whose_keys_it_may_have),
+        cmocka_unit_test(another_number_gets_the_streams_whose_keys_it_may_have),
         cmocka_unit_test(what_some_have_applied_comes_in_pieces),
-        cmocka_unit_test(lanes_are_kept_apart),
+        cmocka_unit_test(streams_are_kept_apart),
         cmocka_unit_test(equal_pieces_are_joined),
         cmocka_unit_test(pieces_go_on_in_pieces),
-        cmocka_unit_test(it_is_known_when_a_lane_pushed),
+        cmocka_unit_test(it_is_known_when_a_stream_pushed),
         cmocka_unit_test(records_out_of_range_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,9 +60,9 @@ static uint32_t owner_of_key(uint64_t key)
     return mr_partition_of(mr_key_hash(key, 0)) % NODES;
 }
 
-/* Push 1 of a lane of the client's own, to all cores: a gradient of 1 for the keys of one of the cluster's
- * nodes, or of all (NODES). */
-static void push_in_lane(struct node_fixture *n, uint32_t table, uint32_t node)
+/* Push 1 of a push stream of the client's own, to all cores: a gradient of 1 for the keys of one of the
+ * cluster's nodes, or of all (NODES). */
+static void push_in_stream(struct node_fixture *n, uint32_t table, uint32_t node)
 {
     static float ones[KEYS * NODE_DIM];
     for (uint32_t i = 0; i < KEYS * NODE_DIM; i++)
@@ -76,7 +76,7 @@ static void push_in_lane(struct node_fixture *n, uint32_t table, uint32_t node)
         struct mr_tensor tensors[4] = {mr_tensor_1d(MR_U32, 4, head), mr_tensor_1d(MR_U64, count, mine),
                                        mr_tensor_1d(MR_U32, 0, NULL),
                                        mr_tensor_2d(MR_F32, count, NODE_DIM, ones)};
-        n->sequence = mr_push_sequence(mr_push_lane_chosen(9), 1);
+        n->sequence = mr_push_sequence(mr_push_stream_chosen(9), 1);
         node_check(node_call_step(n, core, MR_OP_PUSH_GRAD, 0, 7, 0, tensors, count > 0 ? 4 : 0), MR_OK,
                    NULL);
         n->sequence = 0;
@@ -101,7 +101,7 @@ static void save_node(struct node_fixture *n, uint32_t node)
     for (uint32_t i = 0; i < node; i++)
         assert_int_equal(learn(n, table, BATCH(1 + i)), cores[node]);
     if (node != 1) /* it has not come there yet */
-        push_in_lane(n, table, node);
+        push_in_stream(n, table, node);
     assert_int_equal(node_save(n), 2);
 }
 
@@ -151,8 +151,8 @@ static void goes_onto_one_node(struct node_fixture *n, uint32_t core_count)
     check_cluster(n, (const float[NODES]){3, 2, 4});
     (void)learn(n, table, BATCH(2)); /* of a and b */
     check_cluster(n, (const float[NODES]){4, 3, 4});
-    push_in_lane(n, table, NODES); /* of b */
-    push_in_lane(n, table, NODES);
+    push_in_stream(n, table, NODES); /* of b */
+    push_in_stream(n, table, NODES);
     check_cluster(n, (const float[NODES]){4, 4, 4});
     assert_int_equal(learn(n, table, BATCH(3)), core_count);
     /* Its own checkpoints come after, begin with a full one, and are where it goes on. */
@@ -161,7 +161,7 @@ static void goes_onto_one_node(struct node_fixture *n, uint32_t core_count)
     check_cluster(n, (const float[NODES]){5, 5, 5});
     for (uint32_t batch = 0; batch < 4; batch++)
         assert_int_equal(learn(n, table, BATCH(batch)), 0);
-    push_in_lane(n, table, NODES);
+    push_in_stream(n, table, NODES);
     check_cluster(n, (const float[NODES]){5, 5, 5});
     node_check(node_restore(n, 2), MR_OK, NULL);
     check_cluster(n, restored);

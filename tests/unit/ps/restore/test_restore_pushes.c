@@ -66,7 +66,8 @@ static void from_2_cores_to_5(void **state)
     are_applied_once(*state, 2, 5);
 }
 
-/* The second checkpoint finds an old lane's push on the last of the cores only, and one on the first only. */
+/* The second checkpoint finds an old push stream's push on the last of the cores only, and one on the
+ * first only. */
 static void a_checkpoint_in_the_middle(struct node_fixture *n, uint32_t from, uint32_t through, uint32_t to)
 {
     node_restart(n, from);
@@ -120,7 +121,7 @@ static void parts_of_a_push_are_left_out(void **state)
     uint64_t range[2] = {0, 0}, key = keys[0];
     node_save(n);
     node_restart(n, 3);
-    n->sequence = mr_push_sequence(mr_push_lane_of(1, 0), 1);
+    n->sequence = mr_push_sequence(mr_push_stream_of_core(1, 0), 1);
     struct mr_tensor t[2] = {mr_tensor_1d(MR_U32, 4, heads[1]), mr_tensor_1d(MR_F32, 1, &one)};
     node_check(node_call(n, node_core_of_variable(n, "bias"), MR_OP_PUSH_GRAD, 0, t, 2), MR_OK, NULL);
     n->sequence = 0;
@@ -156,7 +157,7 @@ static void a_variable_that_was_set_is_left_out(void **state)
     node_save(n);
     node_restart(n, 3);
     const uint32_t core = node_core_of_variable(n, "bias");
-    n->sequence = mr_push_sequence(mr_push_lane_of(1, 0), 1);
+    n->sequence = mr_push_sequence(mr_push_stream_of_core(1, 0), 1);
     node_check(node_call(n, core, MR_OP_VARIABLE_PUSH, (uint16_t)variable, set, 2), MR_OK, NULL);
     n->sequence = 0;
     value = 20;
@@ -239,7 +240,7 @@ static void a_save_that_fails_makes_nothing_durable(void **state)
         assert_int_equal(durable_on(n, core, 2), 1);
 }
 
-/* The lane that pushed last is the last to be forgotten after a start, too. */
+/* The push stream that pushed last is the last to be forgotten after a start, too. */
 static void a_start_knows_who_pushed_when(void **state)
 {
     struct node_fixture *n = *state;
@@ -252,9 +253,9 @@ static void a_start_knows_who_pushed_when(void **state)
     fake_dp_wait_held(0);
     const struct ps_core *core = fake_dp_app(0);
     uint64_t used = 0;
-    for (uint32_t i = 0; i < PS_PUSH_LANES_MAX; i++) {
-        const struct ps_push_lane *lane = ps_pushes_at(core->pushes, i);
-        used += lane != NULL ? lane->used : 0;
+    for (uint32_t i = 0; i < PS_PUSH_STREAMS_MAX; i++) {
+        const struct ps_push_stream *stream = ps_pushes_at(core->pushes, i);
+        used += stream != NULL ? stream->used : 0;
     }
     fake_dp_release(0);
     assert_int_equal(used, 3);
@@ -266,9 +267,9 @@ static void push_of_many(uint32_t cores, uint32_t index)
     fake_dp_hold(index);
     fake_dp_wait_held(index);
     const struct ps_core *core = fake_dp_app(index);
-    for (uint64_t i = 1; i <= PS_PUSH_LANES_MAX; i++) {
+    for (uint64_t i = 1; i <= PS_PUSH_STREAMS_MAX; i++) {
         uint64_t uuid[2] = {i, index + 1};
-        struct ps_push_id id = {(const uint8_t *)uuid, mr_push_lane_of(cores, index), 1, 0};
+        struct ps_push_id id = {(const uint8_t *)uuid, mr_push_stream_of_core(cores, index), 1, 0};
         if (ps_pushes_look_up(core->pushes, &id) != PS_PUSH_NEW) /* its set is full */
             continue;
         ps_pushes_start(core->pushes, &id);
@@ -299,8 +300,8 @@ static void a_start_tells_of_records_without_room(void **state)
     assert_true(own >= 0 && file >= 0);
     assert_int_equal(dup2(file, STDERR_FILENO), STDERR_FILENO);
     node_start(n, 1);
-    const uint64_t forgotten = node_counter(n, 0, "ps.push_lanes_forgotten");
-    const uint64_t lost = node_counter(n, 0, "ps.push_lanes_lost");
+    const uint64_t forgotten = node_counter(n, 0, "ps.push_streams_forgotten");
+    const uint64_t lost = node_counter(n, 0, "ps.push_streams_lost");
     WAIT_UNTIL(read_log(file, log, sizeof(log)),
                strstr(log, "may send their pushes again: these may be applied twice") != NULL);
     assert_int_equal(dup2(own, STDERR_FILENO), STDERR_FILENO);

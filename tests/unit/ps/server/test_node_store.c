@@ -268,7 +268,7 @@ static void a_restore_by_call_holds_there_too(void **state)
     assert_int_equal(node_save(n), 4);
 }
 
-/* Number `number` of the lane is in the record: a push without tensors asks what is durable of it. */
+/* Number `number` of the push stream is in the record: a push without tensors asks what is durable of it. */
 static const struct node_reply *ask_durable(struct node_fixture *n, uint64_t number)
 {
     const struct node_reply *reply;

@@ -326,13 +326,13 @@ static void test_pushes_without_a_record_are_told(void **state)
     (void)state;
     struct doctor_port port = {.server = "10.0.0.1:7700", .core_count = 2, .carrier = UINT64_MAX};
     findings.count = 0;
-    doctor_port_counter(&port, "ps.push_lanes_lost", 3); /* of two cores */
-    doctor_port_counter(&port, "ps.push_lanes_lost", 4);
+    doctor_port_counter(&port, "ps.push_streams_lost", 3); /* of two cores */
+    doctor_port_counter(&port, "ps.push_streams_lost", 4);
     doctor_judge_port(&port, &findings);
     const struct doctor_finding *f = &findings.list[findings.count - 1];
     assert_string_equal(f->check, "pushes");
     assert_int_equal(f->level, DOCTOR_ADVICE);
-    assert_non_null(strstr(f->what, "ps.push_lanes_lost is 7"));
+    assert_non_null(strstr(f->what, "ps.push_streams_lost is 7"));
     assert_non_null(strstr(f->fix, "more cores or nodes"));
 }
 

@@ -11,7 +11,7 @@
 #include "dataplane/wire/format/push_number.h"
 #include "trainer_client/replay/replay.h"
 
-enum { MODEL_MAX = 4096, LANE = 0x0201 };
+enum { MODEL_MAX = 4096, STREAM = 0x0201 };
 
 /* A server that applies a number once. `times[n]` counts how often number n changed its data, since the
  * checkpoint that it was restored from was empty. */
@@ -102,7 +102,7 @@ static void test_numbers_carry_the_stream(void **state)
 {
     struct mrc_replay r;
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     assert_int_equal(mrc_replay_sequence(&r, add(&r, 5, 10)), mr_push_sequence(0x0201, 1));
     assert_int_equal(mrc_replay_sequence(&r, add(&r, 5, 10)), mr_push_sequence(0x0201, 2));
     mrc_replay_fini(&r);
@@ -134,12 +134,12 @@ static struct mrc_push *some(uint64_t step)
 
 /* A closed stream at an owner: what it has answered is not sent again, and numbers that it will not get are
  * marked. After a restart it gets all again, and marks for the rest. */
-static void test_a_closed_lane_marks_what_does_not_come(void **state)
+static void test_a_closed_stream_marks_what_does_not_come(void **state)
 {
     struct mrc_replay r;
     char text[DUE_BYTES];
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     r.is_former = true;
     mrc_replay_adopt(&r, some(1), 3, 0, true);
     mrc_replay_adopt(&r, some(2), 5, 0, false);
@@ -156,11 +156,11 @@ static void test_a_closed_lane_marks_what_does_not_come(void **state)
 
 /* Of a closed stream the server may know some partitions only: what it has not answered stays, whatever it
  * says to be on disk. */
-static void test_a_closed_lane_keeps_what_is_not_answered(void **state)
+static void test_a_closed_stream_keeps_what_is_not_answered(void **state)
 {
     struct mrc_replay r;
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     r.is_former = true;
     mrc_replay_adopt(&r, some(1), 1, 0, false);
     mrc_replay_adopt(&r, some(2), 2, 0, false);
@@ -180,7 +180,7 @@ static void test_on_disk_is_let_go(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     for (uint64_t i = 1; i <= 10; i++)
         answer(&r, &m, add(&r, i, 100));
     assert_int_equal(r.count, 10);
@@ -202,7 +202,7 @@ static void test_floor_learnt_on_restart(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     for (uint64_t i = 1; i <= 10; i++)
         answer(&r, &m, add(&r, i, 100));
     model_save(&m); /* and no answer tells */
@@ -220,7 +220,7 @@ static void test_order_of_answers_holds(void **state)
     struct model m = {.applied = 0};
     struct mrc_push *one, *two, *three;
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     one = add(&r, 1, 10);
     two = add(&r, 1, 10);
     answer(&r, &m, one);
@@ -247,7 +247,7 @@ static void test_order_holds_beside_one_under_way(void **state)
     struct model m = {.applied = 0};
     struct mrc_push *slow, *two, *three;
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     slow = add(&r, 1, 10);
     two = add(&r, 1, 10);
     answer(&r, &m, two);
@@ -269,7 +269,7 @@ static void test_asked_is_left_to_its_caller(void **state)
     struct model m = {.applied = 0};
     struct mrc_push *asked, *behind;
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     asked = add(&r, 1, 10);
     behind = add(&r, 2, 10);
     answer(&r, &m, behind);
@@ -292,7 +292,7 @@ static void test_refused_is_not_kept(void **state)
     struct model m = {.applied = 0};
     struct mrc_push *mark;
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     mrc_replay_answered(&r, add(&r, 1, 100000), MR_WRONG_DIM, 0, 0);
     answer(&r, &m, add(&r, 2, 10));
     assert_true(r.bytes < 2000);
@@ -317,7 +317,7 @@ static void test_window(void **state)
     struct model m = {.applied = 0};
     struct mrc_push *first, *more = new_push(1, 10);
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 24);
+    mrc_replay_init(&r, STREAM, 1 << 24);
     first = add(&r, 1, 10);
     for (uint32_t i = 1; i < MR_PUSH_WINDOW; i++)
         answer(&r, &m, add(&r, 1, 10));
@@ -335,7 +335,7 @@ static void test_window_again(void **state)
     struct model m = {.applied = 0};
     struct mrc_push *all[MR_PUSH_WINDOW];
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 24);
+    mrc_replay_init(&r, STREAM, 1 << 24);
     for (uint32_t i = 0; i < MR_PUSH_WINDOW; i++)
         all[i] = add(&r, 1, 10);
     for (uint32_t i = 0; i < MR_PUSH_WINDOW; i++)
@@ -357,7 +357,7 @@ static void test_undo(void **state)
     struct mrc_replay r;
     struct mrc_push *push = new_push(1, 10);
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     assert_true(mrc_replay_add(&r, push));
     mrc_replay_undo(&r, push);
     assert_int_equal(r.count, 0);
@@ -374,7 +374,7 @@ static void test_a_question_does_not_pass_its_push(void **state)
     struct model m = {.applied = 0};
     struct mrc_push *push, *question;
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     for (uint32_t pushes = 1; pushes <= 2; pushes++) {
         push = add(&r, pushes, 10);
         answer(&r, &m, push);
@@ -406,7 +406,7 @@ static void test_undo_leaves_a_mark_before_others(void **state)
     struct model m = {.applied = 0};
     struct mrc_push *undone = new_push(1, 10), *later, *mark;
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     assert_true(mrc_replay_add(&r, undone));
     later = add(&r, 2, 10);
     mrc_replay_undo(&r, undone);
@@ -432,7 +432,7 @@ static void test_full_gives_up_the_oldest(void **state)
     struct mrc_push *open;
     struct mrc_loss loss;
     (void)state;
-    mrc_replay_init(&r, LANE, 4096);
+    mrc_replay_init(&r, STREAM, 4096);
     open = add(&r, 99, 500);
     for (uint64_t i = 2; i <= 20; i++)
         answer(&r, &m, add(&r, 100 + i, 500));
@@ -459,7 +459,7 @@ static void test_pushes_of_a_call_are_added_as_one(void **state)
     struct model m = {.applied = 0};
     struct mrc_push *open[3];
     (void)state;
-    mrc_replay_init(&r, LANE, 4096);
+    mrc_replay_init(&r, STREAM, 4096);
     answer(&r, &m, add(&r, 1, 500));
     for (uint64_t i = 0; i < 3; i++) {
         open[i] = new_push(2, 1400);
@@ -481,7 +481,7 @@ static void test_given_up_but_on_disk_is_no_loss(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     (void)state;
-    mrc_replay_init(&r, LANE, 4096);
+    mrc_replay_init(&r, STREAM, 4096);
     for (uint64_t i = 1; i <= 20; i++)
         answer(&r, &m, add(&r, i, 500));
     model_save(&m);
@@ -497,7 +497,7 @@ static void test_unanswered_is_never_given_up(void **state)
     struct mrc_replay r;
     struct mrc_push *big = new_push(3, 3000);
     (void)state;
-    mrc_replay_init(&r, LANE, 4096);
+    mrc_replay_init(&r, STREAM, 4096);
     (void)add(&r, 1, 1000);
     (void)add(&r, 2, 1000);
     assert_false(mrc_replay_add(&r, big));
@@ -512,7 +512,7 @@ static void test_alone_it_fits(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     (void)state;
-    mrc_replay_init(&r, LANE, 4096);
+    mrc_replay_init(&r, STREAM, 4096);
     answer(&r, &m, add(&r, 1, 100000));
     answer(&r, &m, add(&r, 2, 100000));
     assert_int_equal(r.count, 1);
@@ -525,7 +525,7 @@ static void test_trail_of_many(void **state)
     struct model m = {.applied = 0};
     struct mrc_loss loss;
     (void)state;
-    mrc_replay_init(&r, LANE, 4096);
+    mrc_replay_init(&r, STREAM, 4096);
     for (uint64_t i = 1; i <= 3000; i++) {
         if (i == 1500)
             model_save(&m);
@@ -549,7 +549,7 @@ static void test_batch_waits_for_the_hub(void **state)
     struct model m = {.applied = 0};
     struct mrc_push *batch, *next;
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     answer(&r, &m, add(&r, 1, 10));
     answer(&r, &m, add(&r, 2, 10));
     mrc_replay_restart(&r);
@@ -578,7 +578,7 @@ static void test_batch_is_dropped_in_the_end(void **state)
     uint64_t now_us = 0;
     uint32_t tries = 0;
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     answer(&r, &m, add(&r, 1, 10));
     mrc_replay_restart(&r);
     while ((push = mrc_replay_next(&r, now_us)) != NULL && push->tensor_count > 0) {
@@ -598,7 +598,7 @@ static void test_refused_again_is_a_loss(void **state)
     struct model m = {.applied = 0};
     struct mrc_loss loss;
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     answer(&r, &m, add(&r, 41, 10));
     mrc_replay_restart(&r);
     mrc_replay_answered(&r, mrc_replay_next(&r, 0), MR_UNKNOWN_TABLE, 0, 0);
@@ -615,7 +615,7 @@ static void test_a_stopping_server_is_asked_again(void **state)
     struct model m = {.applied = 0};
     struct mrc_push *push;
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     answer(&r, &m, add(&r, 1, 10));
     mrc_replay_restart(&r);
     push = mrc_replay_next(&r, 5);
@@ -637,7 +637,7 @@ static void test_synchronous_trainer_repeats_exactly(void **state)
     uint32_t random = 1;
 
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 22);
+    mrc_replay_init(&r, STREAM, 1 << 22);
     for (uint64_t i = 1; i <= PUSHES; i++) {
         struct mrc_push *push = add(&r, i, 16);
         random = random * 1664525 + 1013904223;
@@ -691,7 +691,7 @@ static void test_a_second_loss_is_of_the_rest(void **state)
     struct model m = {.applied = 0};
     struct mrc_loss loss;
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     for (uint64_t i = 1; i <= 10; i++)
         answer(&r, &m, add(&r, 100 + i, 100));
     model_save(&m);
@@ -716,8 +716,8 @@ static void test_an_heir_tells_what_was_lost(void **state)
     struct mrc_replay r, heir;
     struct model m = {.applied = 0};
     (void)state;
-    mrc_replay_init(&heir, LANE, 4096);
-    mrc_replay_init(&r, LANE + 1, 4096);
+    mrc_replay_init(&heir, STREAM, 4096);
+    mrc_replay_init(&r, STREAM + 1, 4096);
     for (uint64_t i = 1; i <= 20; i++)
         answer(&r, &m, add(&r, i, 500));
     mrc_replay_restart(&r);
@@ -747,7 +747,7 @@ static void test_a_restore_is_marked_once(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     for (uint64_t i = 1; i <= 10; i++)
         answer(&r, &m, add(&r, i, 100));
     model_save(&m);
@@ -771,7 +771,7 @@ static void test_a_restore_takes_what_was_never_answered(void **state)
     struct mrc_replay r;
     struct model m = {.applied = 0};
     (void)state;
-    mrc_replay_init(&r, LANE, 1 << 20);
+    mrc_replay_init(&r, STREAM, 1 << 20);
     struct mrc_push *first = add(&r, 1, 100), *lost = add(&r, 2, 100);
 
     model_take(&m, 1);
@@ -799,8 +799,8 @@ int main(void)
         cmocka_unit_test(test_no_room_gives_nothing_up),
         cmocka_unit_test(test_push_is_a_copy),
         cmocka_unit_test(test_numbers_carry_the_stream),
-        cmocka_unit_test(test_a_closed_lane_marks_what_does_not_come),
-        cmocka_unit_test(test_a_closed_lane_keeps_what_is_not_answered),
+        cmocka_unit_test(test_a_closed_stream_marks_what_does_not_come),
+        cmocka_unit_test(test_a_closed_stream_keeps_what_is_not_answered),
         cmocka_unit_test(test_on_disk_is_let_go),
         cmocka_unit_test(test_floor_learnt_on_restart),
         cmocka_unit_test(test_order_of_answers_holds),

@@ -317,7 +317,7 @@ static void test_a_map_that_comes_back_is_in_its_turn(void **state)
 /* What a node had on disk, and then lacks: somebody put an older copy of its directory back. */
 struct older_copy {
     struct fake_feature saved[FAKE_FEATURES_MAX];
-    struct fake_lane streams[FAKE_LANES_MAX];
+    struct fake_push_stream push_streams[FAKE_PUSH_STREAMS_MAX];
     struct fake_origin origin;
 };
 
@@ -326,7 +326,7 @@ static struct older_copy *copy_directory(const struct fake_node *node)
     struct older_copy *copy = malloc(sizeof(*copy));
     assert_non_null(copy);
     memcpy(copy->saved, node->saved, sizeof(copy->saved));
-    memcpy(copy->streams, node->saved_lanes, sizeof(copy->streams));
+    memcpy(copy->push_streams, node->saved_push_streams, sizeof(copy->push_streams));
     copy->origin = node->saved_origin;
     return copy;
 }
@@ -335,7 +335,7 @@ static void put_back(struct replay_fixture *x, const struct older_copy *copy, ui
 {
     fake_node_kill(x->node);
     memcpy(x->node->saved, copy->saved, sizeof(copy->saved));
-    memcpy(x->node->saved_lanes, copy->streams, sizeof(copy->streams));
+    memcpy(x->node->saved_push_streams, copy->push_streams, sizeof(copy->push_streams));
     x->node->saved_origin = copy->origin;
     fake_node_restart_with(x->node, cores);
     assert_int_equal(mr_lookup(x->client, NULL, x->table, x->keys, REPLAY_KEYS, NULL), MR_OK);
@@ -423,7 +423,7 @@ static void test_what_was_taken_back_is_not_lost(void **state)
     crash_onto(&x, 3);
     replay_check_rows(&x);
     memcpy(x.node->saved, copy->saved, sizeof(copy->saved));
-    memcpy(x.node->saved_lanes, copy->streams, sizeof(copy->streams));
+    memcpy(x.node->saved_push_streams, copy->push_streams, sizeof(copy->push_streams));
     x.node->saved_origin = copy->origin;
     fake_node_take_back(x.node);
     assert_int_equal(replay_push(&x, &options, 0), MR_OK);
